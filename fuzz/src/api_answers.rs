@@ -3,14 +3,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll_protocols::session::http::{Answer, AnswerReader};
+use plimsoll_protocols::session::http::{ApiResponse, ApiResponseReader};
 use plimsoll_wire::http1::Http1Error;
-use plimsoll_wire::websocket::{Offer, UpgradeAnswer};
+use plimsoll_wire::websocket::{UpgradeOffer, UpgradeResponse};
 
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
-fn first(bytes: &[u8], step: usize) -> Result<Option<Answer>, Http1Error> {
-    let mut reader = AnswerReader::default();
+fn first(bytes: &[u8], step: usize) -> Result<Option<ApiResponse>, Http1Error> {
+    let mut reader = ApiResponseReader::default();
     for piece in bytes.chunks(step) {
         if let Some(answer) = reader.read(piece)? {
             assert!(answer.body.len() <= 1 << 20);
@@ -30,11 +30,15 @@ fuzz_target!(|input: &[u8]| {
     if let Ok(whole) = whole {
         assert_eq!(split, Ok(whole));
     }
-    if let Ok(Some(answer)) = UpgradeAnswer::parse(bytes, KEY, Offer::COMPRESSION_ONLY) {
+    if let Ok(Some(answer)) = UpgradeResponse::parse(bytes, KEY, UpgradeOffer::COMPRESSION_ONLY) {
         assert!(answer.size <= bytes.len());
         assert!(answer.problem.is_some() || answer.status == 101);
         // The message is incomplete with one byte less.
-        let less = UpgradeAnswer::parse(&bytes[..answer.size - 1], KEY, Offer::COMPRESSION_ONLY);
+        let less = UpgradeResponse::parse(
+            &bytes[..answer.size - 1],
+            KEY,
+            UpgradeOffer::COMPRESSION_ONLY,
+        );
         assert!(!matches!(less, Ok(Some(_))));
     }
 });

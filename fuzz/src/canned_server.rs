@@ -8,7 +8,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use plimsoll_protocols::grpc::canned::{Canned, CannedOptions};
-use plimsoll_wire::http2::{self, ErrorCode, Frame};
+use plimsoll_wire::http2::{self, ErrorCode, Http2Frame};
 
 fuzz_target!(|data: &[u8]| {
     let Some(([choices, step], bytes)) = data.split_first_chunk::<2>() else {
@@ -43,9 +43,10 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let mut sent = &out[..];
-    while let Some((head, payload)) = http2::split(&mut sent, 16_384).expect("frames within limits")
+    while let Some((head, payload)) =
+        http2::split_frame(&mut sent, 16_384).expect("frames within limits")
     {
-        Frame::parse(head, payload).expect("only good frames are sent");
+        Http2Frame::parse(head, payload).expect("only good frames are sent");
     }
     assert!(sent.is_empty(), "only whole frames are sent");
 });

@@ -12,7 +12,7 @@ use libfuzzer_sys::fuzz_target;
 use plimsoll_engine::driver::{CallId, Direction, Driver, Event, Protocol, ProtocolError, Tracer};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::grpc::{Compression, FrameTracer, GrpcCall, GrpcProtocol, GrpcRequest};
-use plimsoll_wire::http2::{self, Frame, write};
+use plimsoll_wire::http2::{self, Http2Frame, write};
 
 fuzz_target!(|data: &[u8]| {
     let Some((choices, bytes)) = data.split_first_chunk::<5>() else {
@@ -100,9 +100,10 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
     let mut sent = out
         .strip_prefix(http2::PREFACE)
         .expect("the preface comes first");
-    while let Some((head, payload)) = http2::split(&mut sent, 16_384).expect("frames within limits")
+    while let Some((head, payload)) =
+        http2::split_frame(&mut sent, 16_384).expect("frames within limits")
     {
-        Frame::parse(head, payload).expect("only good frames are sent");
+        Http2Frame::parse(head, payload).expect("only good frames are sent");
     }
     assert!(sent.is_empty(), "only whole frames are sent");
     (events, outcome)

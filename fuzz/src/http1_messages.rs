@@ -4,17 +4,17 @@
 
 use libfuzzer_sys::fuzz_target;
 use plimsoll_wire::http1::{
-    Body, FieldSpace, Framing, Http1Error, RequestHead, Response, Responses,
+    BodyFraming, BodyReader, FieldSpace, Http1Error, HttpResponse, RequestHead, ResponseReader,
 };
 
 const MAX_BODY: u64 = 4096;
 const MAX_HEAD: usize = 512;
 
 /// The responses with their bodies.
-type Answers = Vec<(Response, Vec<u8>)>;
+type Answers = Vec<(HttpResponse, Vec<u8>)>;
 
-fn answers(bytes: &[u8], step: usize) -> (Answers, Result<Option<Response>, Http1Error>) {
-    let mut responses = Responses::new(MAX_BODY);
+fn answers(bytes: &[u8], step: usize) -> (Answers, Result<Option<HttpResponse>, Http1Error>) {
+    let mut responses = ResponseReader::new(MAX_BODY);
     let (mut found, mut body) = (Vec::new(), Vec::new());
     for mut piece in bytes.chunks(step) {
         while !piece.is_empty() {
@@ -43,9 +43,9 @@ fn request(bytes: &[u8], step: usize) -> Option<(String, Result<Vec<u8>, Http1Er
             Ok(None) if end < bytes.len() => continue,
             _ => return None,
         };
-        assert!(head.size <= MAX_HEAD.min(end) && head.body != Framing::UntilClose);
+        assert!(head.size <= MAX_HEAD.min(end) && head.body != BodyFraming::UntilClose);
         let text = format!("{head:?}");
-        let body = Body::new(head.body, MAX_BODY).and_then(|mut body| {
+        let body = BodyReader::new(head.body, MAX_BODY).and_then(|mut body| {
             let mut read = Vec::new();
             for piece in bytes[head.size..].chunks(step) {
                 body.take(piece, &mut |data| read.extend_from_slice(data))?;

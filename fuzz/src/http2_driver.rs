@@ -12,9 +12,9 @@ use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError};
 use plimsoll_model::plan::Goodput;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
-    EventFormat, EventMatch, EventStream, Http2Protocol, HttpCall, HttpRequest, Scheme,
+    EventFormat, EventMatch, EventStream, Http2Protocol, HttpCall, HttpRequest, HttpScheme,
 };
-use plimsoll_wire::http2::{self, Frame, write};
+use plimsoll_wire::http2::{self, Http2Frame, write};
 
 fuzz_target!(|data: &[u8]| {
     let Some((choices, bytes)) = data.split_first_chunk::<5>() else {
@@ -60,7 +60,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
         authority: "a:1",
         closes: false,
     };
-    let mut driver = Http2Protocol::new(&request, Scheme::Http).driver();
+    let mut driver = Http2Protocol::new(&request, HttpScheme::Http).driver();
     let (mut out, mut events) = (Vec::new(), Vec::new());
     driver.open(Time(0), &mut out);
     if greeting % 2 == 0 {
@@ -115,9 +115,10 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
     let mut sent = out
         .strip_prefix(http2::PREFACE)
         .expect("the preface comes first");
-    while let Some((head, payload)) = http2::split(&mut sent, 16_384).expect("frames within limits")
+    while let Some((head, payload)) =
+        http2::split_frame(&mut sent, 16_384).expect("frames within limits")
     {
-        Frame::parse(head, payload).expect("only good frames are sent");
+        Http2Frame::parse(head, payload).expect("only good frames are sent");
     }
     assert!(sent.is_empty(), "only whole frames are sent");
     (events, outcome)

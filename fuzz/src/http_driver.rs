@@ -64,7 +64,7 @@ fn play(choice: u8, bytes: &[u8], step: usize) -> (Vec<Event>, Result<(), Outcom
     // After unrequested bytes, how much was read before depends on the split.
     events.retain(|event| !matches!(event, Event::Detail { .. }));
     for event in &mut events {
-        if let Event::Done(done) | Event::NotTaken(done) = event {
+        if let Event::Done(done) | Event::Unprocessed(done) = event {
             (done.bytes_received, done.first_byte) = (0, Time(0));
         }
     }

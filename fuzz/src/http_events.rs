@@ -3,10 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll_protocols::http::events::{EventReader, EventsError, Kind, MAX_EVENT};
+use plimsoll_protocols::http::events::{EventReader, EventsError, MAX_EVENT, StreamEventKind};
 use plimsoll_protocols::http::{EventFormat, EventMatch, EventStream};
 
-type Read = (Vec<(Kind, Vec<u8>)>, Result<(), EventsError>);
+type Read = (Vec<(StreamEventKind, Vec<u8>)>, Result<(), EventsError>);
 
 fn read(stream: &EventStream, bytes: &[u8], step: usize) -> Read {
     let mut reader = EventReader::default();

@@ -6,12 +6,12 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll_wire::proxy::{self, Header, MAX_HEADER, ProxyError};
+use plimsoll_wire::proxy::{self, MAX_HEADER, ProxyError, ProxyHeader};
 use ppp::v1;
 use ppp::v2::{Builder, Command, IPv4, IPv6, Protocol, Type, Version};
 
 /// The result, with the number of bytes after which it is known; `None` if more bytes are needed.
-fn verdict(bytes: &[u8]) -> Option<(usize, Result<Header, ProxyError>)> {
+fn verdict(bytes: &[u8]) -> Option<(usize, Result<ProxyHeader, ProxyError>)> {
     let of_first = |length| proxy::parse(&bytes[..length]).transpose();
     let (read, first) =
         (0..=bytes.len()).find_map(|length| of_first(length).map(|verdict| (length, verdict)))?;
@@ -26,7 +26,7 @@ fn verdict(bytes: &[u8]) -> Option<(usize, Result<Header, ProxyError>)> {
 fn names(client: Option<SocketAddr>, wire: &[u8], followed_by: &[u8]) {
     let size = wire.len();
     let expected = if size <= MAX_HEADER {
-        Ok(Header { client, size })
+        Ok(ProxyHeader { client, size })
     } else {
         Err(ProxyError::TooLong(MAX_HEADER))
     };

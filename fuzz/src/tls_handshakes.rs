@@ -7,27 +7,28 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll_engine::tls::record::Cipher;
-use plimsoll_engine::tls::shapes::{
-    Asks, Choices, Conversation, Long, Setup, Shape, Whose, client_text, server_text,
+use plimsoll_engine::tls::handshake_fuzz::{
+    ByteSource, Conversation, ExtraLength, HandshakeSetup, Implementation, ServerDemands, Shape,
+    client_text, server_text,
 };
+use plimsoll_engine::tls::record::Cipher;
 use rcgen::{CertificateParams, KeyPair, PKCS_ED25519};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// All kinds of handshakes, one of which is chosen.
-static SETUPS: LazyLock<Vec<Setup>> = LazyLock::new(|| {
+static SETUPS: LazyLock<Vec<HandshakeSetup>> = LazyLock::new(|| {
     let key = KeyPair::generate_for(&PKCS_ED25519).expect("a key");
     let params = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
     let certificate = params.self_signed(&key).expect("a certificate");
     let certificate = CertificateDer::from(certificate.der().to_vec());
     let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
     // Kept short, because the library cannot buffer long messages cut into records of one byte.
-    let long = Long::default();
+    let long = ExtraLength::default();
     [(false, false), (true, false), (false, true), (true, true)]
         .into_iter()
         .map(|(mutual, retried)| {
-            let asks = Asks { mutual, retried };
-            Setup::new(&certificate, &key, Cipher::Aes128Gcm, asks, long)
+            let asks = ServerDemands { mutual, retried };
+            HandshakeSetup::new(&certificate, &key, Cipher::Aes128Gcm, asks, long)
                 .expect("the settings make sense")
         })
         .collect()
@@ -35,7 +36,7 @@ static SETUPS: LazyLock<Vec<Setup>> = LazyLock::new(|| {
 
 fn shape(input: &[u8]) -> Shape<'_> {
     let (up, down) = input.split_at(input.len() / 2);
-    [Choices::of_bytes(up), Choices::of_bytes(down)]
+    [ByteSource::of_bytes(up), ByteSource::of_bytes(down)]
 }
 
 fn assert_whole(came: &Conversation) {
@@ -51,16 +52,21 @@ fuzz_target!(|input: &[u8]| {
     let setup = &SETUPS[usize::from(what & 3)];
     let settings = "the settings make sense";
     let resume = what & 4 != 0;
-    let clients = [Whose::Library, Whose::Own, Whose::Lean].map(|whose| {
-        let client = if resume && whose != Whose::Lean {
+    let clients = [
+        Implementation::Library,
+        Implementation::Own,
+        Implementation::Lean,
+    ]
+    .map(|whose| {
+        let client = if resume && whose != Implementation::Lean {
             setup.resuming_client(whose)
         } else {
             setup.client(whose)
         };
         if resume {
             let whole = [
-                Choices::fixed(1 << 14, 1 << 20),
-                Choices::fixed(1 << 14, 1 << 20),
+                ByteSource::fixed(1 << 14, 1 << 20),
+                ByteSource::fixed(1 << 14, 1 << 20),
             ];
             assert_whole(&setup.converse(&client, whole).expect(settings));
         }
@@ -76,7 +82,7 @@ fuzz_target!(|input: &[u8]| {
     }
     let mut config = setup.client.clone();
     config.resumption = rustls::client::Resumption::disabled();
-    let [library, ours] = [Whose::Library, Whose::Lean].map(|whose| {
+    let [library, ours] = [Implementation::Library, Implementation::Lean].map(|whose| {
         let came = setup.serve(whose, &config, shape(input)).expect(settings);
         if came.legal {
             assert_whole(&came);

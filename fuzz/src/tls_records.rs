@@ -4,7 +4,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll_engine::tls::record::{Cipher, Failure, Key, KeySchedule, RecordError, Records};
+use plimsoll_engine::tls::record::{
+    Cipher, KeySchedule, ReceiveError, RecordError, TlsRecords, TrafficKey,
+};
 
 const CIPHER: Cipher = Cipher::Chacha20Poly1305;
 
@@ -13,16 +15,16 @@ struct Schedule {
     receiving: u8,
 }
 
-fn key(number: u8) -> Key {
-    Key::new(CIPHER, &[number; 32], [number; 12], 0).expect("the key fits the cipher")
+fn key(number: u8) -> TrafficKey {
+    TrafficKey::new(CIPHER, &[number; 32], [number; 12], 0).expect("the key fits the cipher")
 }
 
 impl KeySchedule for Schedule {
-    fn next_sending(&mut self) -> Result<Key, RecordError> {
+    fn next_sending(&mut self) -> Result<TrafficKey, RecordError> {
         self.sending = self.sending.wrapping_add(1);
         Ok(key(self.sending))
     }
-    fn next_receiving(&mut self) -> Result<Key, RecordError> {
+    fn next_receiving(&mut self) -> Result<TrafficKey, RecordError> {
         self.receiving = self.receiving.wrapping_add(1);
         Ok(key(self.receiving))
     }
@@ -34,9 +36,9 @@ impl KeySchedule for Schedule {
     }
 }
 
-fn end(sending: u8, receiving: u8) -> Records<Schedule> {
+fn end(sending: u8, receiving: u8) -> TlsRecords<Schedule> {
     let schedule = Schedule { sending, receiving };
-    Records::new(schedule, key(receiving), key(sending))
+    TlsRecords::new(schedule, key(receiving), key(sending))
 }
 
 fn open(bytes: &[u8], step: usize) -> (Vec<u8>, Result<bool, RecordError>) {
@@ -50,14 +52,14 @@ fn open(bytes: &[u8], step: usize) -> (Vec<u8>, Result<bool, RecordError>) {
         });
         match result {
             Ok(end) => closed = end,
-            Err(Failure::Record(e)) => {
+            Err(ReceiveError::Record(e)) => {
                 let before = got.len();
                 let again = records.receive::<()>(&mut piece.to_vec(), &mut |_| Err(()));
-                assert_eq!(again, Err(Failure::Record(e.clone())));
+                assert_eq!(again, Err(ReceiveError::Record(e.clone())));
                 assert_eq!(before, got.len());
                 return (got, Err(e));
             }
-            Err(Failure::Taker(())) => unreachable!("the taker does not fail"),
+            Err(ReceiveError::Taker(())) => unreachable!("the taker does not fail"),
         }
     }
     (got, Ok(closed))

@@ -6,15 +6,17 @@
 use std::ops::ControlFlow;
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll_wire::websocket::{Deflate, Message, Opcode, Reader, Role, Violation, put_frame};
+use plimsoll_wire::websocket::{
+    Deflate, Opcode, ReaderRole, Violation, WebSocketMessage, WebSocketReader, put_frame,
+};
 
 const MOST: usize = 64 * 1024;
 
 fn read(frames: &[u8], most: usize) -> Result<Option<Vec<u8>>, Violation> {
     let mut message = None;
-    let mut reader = Reader::new(Role::Client, most).with_deflate(true);
+    let mut reader = WebSocketReader::new(ReaderRole::Client, most).with_deflate(true);
     reader.read(frames, |read| {
-        let Message::Binary(bytes) = read else {
+        let WebSocketMessage::Binary(bytes) = read else {
             panic!("{read:?}")
         };
         assert!(bytes.len() <= most);

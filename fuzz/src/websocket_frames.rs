@@ -6,20 +6,22 @@ use std::ops::ControlFlow;
 
 use libfuzzer_sys::fuzz_target;
 
-use plimsoll_wire::websocket::{Message, Reader, Role, Violation};
+use plimsoll_wire::websocket::{ReaderRole, Violation, WebSocketMessage, WebSocketReader};
 
 const MOST: usize = 512;
 
-fn all(role: Role, bytes: &[u8], step: usize) -> (Vec<String>, Result<(), Violation>) {
-    let mut reader = Reader::new(role, MOST);
+fn all(role: ReaderRole, bytes: &[u8], step: usize) -> (Vec<String>, Result<(), Violation>) {
+    let mut reader = WebSocketReader::new(role, MOST);
     let mut seen = Vec::new();
     for piece in bytes.chunks(step) {
         let read = reader.read(piece, |message| {
             match message {
-                Message::Text(text) => assert!(text.len() <= MOST),
-                Message::Binary(bytes) => assert!(bytes.len() <= MOST),
-                Message::Ping(bytes) | Message::Pong(bytes) => assert!(bytes.len() <= 125),
-                Message::Close { reason, .. } => assert!(reason.len() <= 123),
+                WebSocketMessage::Text(text) => assert!(text.len() <= MOST),
+                WebSocketMessage::Binary(bytes) => assert!(bytes.len() <= MOST),
+                WebSocketMessage::Ping(bytes) | WebSocketMessage::Pong(bytes) => {
+                    assert!(bytes.len() <= 125)
+                }
+                WebSocketMessage::Close { reason, .. } => assert!(reason.len() <= 123),
             }
             seen.push(format!("{message:?}"));
             ControlFlow::Continue(())
@@ -36,7 +38,7 @@ fuzz_target!(|input: &[u8]| {
     let Some((step, bytes)) = input.split_first() else {
         return;
     };
-    for role in [Role::Client, Role::Server] {
+    for role in [ReaderRole::Client, ReaderRole::Server] {
         let whole = all(role, bytes, bytes.len().max(1));
         assert_eq!(whole, all(role, bytes, usize::from(*step).max(1)));
     }

@@ -11,10 +11,10 @@ use plimsoll_model::plan::UnixSocket;
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-mod lack;
+mod local_limits;
 mod names;
 
-pub use lack::Lack;
+pub use local_limits::LocalResourceError;
 pub use names::look_up;
 
 /// An address to connect to or listen on.
@@ -41,8 +41,8 @@ impl Address {
     }
 
     /// Describes why a connection to it failed, in a sentence.
-    pub fn unreached(&self, error: &io::Error) -> String {
-        if let Some(lack) = Lack::of(error) {
+    pub fn describe_failure(&self, error: &io::Error) -> String {
+        if let Some(lack) = LocalResourceError::of(error) {
             return format!("connect to {self}: {lack}");
         }
         let why = match self {
@@ -74,27 +74,28 @@ impl Address {
     /// the address to connect from, if given.
     ///
     /// # Errors
-    /// Returns what the system reports at once; [`Lack::of`] tells whether the cause is local.
+    /// Returns what the system reports at once; [`LocalResourceError::of`] tells whether the cause is local.
     pub fn begin(&self, source: Option<IpAddr>) -> io::Result<TcpStream> {
         let stream = Type::STREAM.nonblocking().cloexec();
         let socket = match self {
             Address::Tcp(address) => {
                 let socket = Socket::new(Domain::for_address(*address), stream, None)
                     .and_then(|socket| socket.set_tcp_nodelay(true).map(|()| socket))
-                    .map_err(Lack::named_of_socket)?;
+                    .map_err(LocalResourceError::refine_socket_error)?;
                 if let Some(source) = source {
                     let bound = socket.bind(&SocketAddr::new(source, 0).into());
-                    bound.map_err(|e| Lack::named_of_source(e, source))?;
+                    bound.map_err(|e| LocalResourceError::refine_bind_error(e, source))?;
                 }
                 match socket.connect(&(*address).into()) {
                     Err(e) if e.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {}
-                    begun => begun.map_err(|e| Lack::named_at_once(e, *address))?,
+                    begun => begun
+                        .map_err(|e| LocalResourceError::refine_immediate_error(e, *address))?,
                 }
                 socket
             }
             Address::Unix(at) => {
                 let socket = Socket::new(Domain::UNIX, stream, None);
-                let socket = socket.map_err(Lack::named_of_socket)?;
+                let socket = socket.map_err(LocalResourceError::refine_socket_error)?;
                 // Unix sockets connect at once or fail; EAGAIN means that the server's queue is full (unix(7)).
                 socket.connect(&socket_address(at)?)?;
                 socket
@@ -169,9 +170,13 @@ mod tests {
         let to = Address::Tcp("127.0.0.1:1".parse().unwrap());
         let source = "192.0.2.1".parse().unwrap();
         let error = to.begin(Some(source)).unwrap_err();
-        assert_eq!(Lack::of(&error), Some(Lack::Source(source)), "{error}");
         assert_eq!(
-            to.unreached(&error),
+            LocalResourceError::of(&error),
+            Some(LocalResourceError::Source(source)),
+            "{error}"
+        );
+        assert_eq!(
+            to.describe_failure(&error),
             "connect to 127.0.0.1:1: 192.0.2.1 is not an address of this machine"
         );
     }
@@ -182,7 +187,7 @@ mod tests {
         let file = dir.path().join("file");
         fs::write(&file, "").unwrap();
         let at = |path: &std::path::Path| Address::Unix(UnixSocket::Path(path.into()));
-        let reported = |address: &Address, errno: Errno| address.unreached(&errno.into());
+        let reported = |address: &Address, errno: Errno| address.describe_failure(&errno.into());
         assert!(reported(&at(&file), Errno::CONNREFUSED).ends_with("it is not a socket"));
         for (errno, needle) in [
             (Errno::ACCESS, "not permitted"),

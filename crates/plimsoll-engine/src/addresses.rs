@@ -8,26 +8,26 @@
 use std::io;
 use std::time::Duration;
 
-use plimsoll_model::{Blame, Outcome, Recorder, Time};
+use plimsoll_model::{FailureSource, Outcome, Recorder, Time};
 
-use crate::address::{Address, Lack};
-use crate::loss::Loss;
-use crate::network::{Found, Lookup, Network, Resolved, Token};
+use crate::address::{Address, LocalResourceError};
+use crate::loss::ConnectionLoss;
+use crate::network::{LookupScope, Network, ResolveResult, ResolvedAddresses, SocketToken};
 
 /// How long an address is excluded after its first failure; doubled after each further one.
-const FIRST_LEFT_OUT: Duration = Duration::from_secs(1);
-const LONGEST_LEFT_OUT: Duration = Duration::from_secs(32);
+const MIN_EXCLUSION: Duration = Duration::from_secs(1);
+const MAX_EXCLUSION: Duration = Duration::from_secs(32);
 
 /// Stands for the address index of a connection without an address.
 pub(crate) const NO_ADDRESS: u32 = u32::MAX;
 
 /// The addresses of one target.
 #[derive(Debug, Default)]
-pub(crate) struct Addresses {
+pub(crate) struct TargetAddresses {
     /// The target's number in the network.
     target: usize,
     /// All addresses that it ever had; an address keeps its index.
-    known: Vec<Known>,
+    known: Vec<KnownAddress>,
     /// Indices of its current addresses, in the order in which connections use them.
     current: Vec<u32>,
     /// When the name must be resolved again.
@@ -37,42 +37,42 @@ pub(crate) struct Addresses {
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownAddress {
     address: Address,
     /// The recorder's number for this address.
     number: u32,
     /// Consecutive failed connection attempts.
     failures: u32,
-    left_out_until: Time,
+    excluded_until: Time,
 }
 
-impl Addresses {
+impl TargetAddresses {
     /// Makes the entry for a target, by its number in the network.
-    pub(crate) fn of(target: usize) -> Addresses {
-        Addresses {
+    pub(crate) fn of(target: usize) -> TargetAddresses {
+        TargetAddresses {
             target,
-            ..Addresses::default()
+            ..TargetAddresses::default()
         }
     }
 
     /// Returns whether the addresses are fresh enough to be used without a lookup.
-    pub(crate) fn are_known(&self, now: Time) -> bool {
+    pub(crate) fn is_fresh(&self, now: Time) -> bool {
         !self.current.is_empty() && now < self.until
     }
 
     /// Returns whether any addresses are known, however old.
-    pub(crate) fn are_there(&self) -> bool {
+    pub(crate) fn has_any(&self) -> bool {
         !self.current.is_empty()
     }
 
     /// Returns whether a shared lookup is in progress.
-    pub(crate) fn are_asked_for(&self) -> bool {
+    pub(crate) fn is_resolving(&self) -> bool {
         self.asked_for
     }
 
-    pub(crate) fn ask_for_all<N: Network>(&mut self, token: Token, network: &mut N) {
+    pub(crate) fn start_lookup<N: Network>(&mut self, token: SocketToken, network: &mut N) {
         self.asked_for = true;
-        network.resolve(self.target, token, Lookup::Shared);
+        network.resolve(self.target, token, LookupScope::Shared);
     }
 
     /// Stores the result of a lookup, which is valid until `until`.
@@ -81,29 +81,30 @@ impl Addresses {
     /// If the lookup failed and no usable older addresses are known.
     pub(crate) fn take(
         &mut self,
-        found: Resolved,
-        lookup: Lookup,
+        found: ResolveResult,
+        lookup: LookupScope,
         until: Time,
         recorder: &mut Recorder,
-    ) -> Result<(), Loss> {
+    ) -> Result<(), ConnectionLoss> {
         self.asked_for = false;
         match found {
             Ok(found) => self.learn(&found, until, recorder),
             // Stale addresses are most likely still right (RFC 8767); only a newly started client must not use them.
-            Err(e) if self.are_there() && lookup == Lookup::Shared => {
+            Err(e) if self.has_any() && lookup == LookupScope::Shared => {
                 tracing::warn!("host name not resolved, still using its previous addresses: {e}");
                 self.until = until;
             }
             Err(e) => {
                 let detail = format!("host name not resolved: {e}");
-                let outcome = Lack::of(&e).map_or(Outcome::ResolveFailed, Lack::outcome);
-                return Err(Loss::new(outcome, detail));
+                let outcome = LocalResourceError::of(&e)
+                    .map_or(Outcome::ResolveFailed, LocalResourceError::outcome);
+                return Err(ConnectionLoss::new(outcome, detail));
             }
         }
         Ok(())
     }
 
-    fn learn(&mut self, found: &Found, until: Time, recorder: &mut Recorder) {
+    fn learn(&mut self, found: &ResolvedAddresses, until: Time, recorder: &mut Recorder) {
         self.until = if found.may_change { until } else { Time::NEVER };
         // A single literal address is not counted separately.
         let counted = found.may_change || found.addresses.len() > 1;
@@ -111,7 +112,7 @@ impl Addresses {
         for address in found.addresses.iter() {
             let known = self.known.iter().position(|k| k.address == *address);
             let place = known.unwrap_or_else(|| {
-                self.known.push(Known {
+                self.known.push(KnownAddress {
                     address: address.clone(),
                     number: if counted {
                         recorder.address(&address.to_string())
@@ -119,7 +120,7 @@ impl Addresses {
                         NO_ADDRESS
                     },
                     failures: 0,
-                    left_out_until: Time::ZERO,
+                    excluded_until: Time::ZERO,
                 });
                 self.known.len() - 1
             });
@@ -142,7 +143,7 @@ impl Addresses {
     pub(crate) fn connect<N: Network>(
         &self,
         place: u32,
-        token: Token,
+        token: SocketToken,
         network: &mut N,
     ) -> io::Result<N::Socket> {
         network.connect(self.target, self.at(place), token)
@@ -161,7 +162,7 @@ impl Addresses {
     /// Returns the order in which connection `number` tries the addresses: beginning with its own, with
     /// excluded ones last.
     pub(crate) fn route(&self, number: u64, now: Time) -> Vec<u32> {
-        let is_out = |place: &u32| self.known[*place as usize].left_out_until > now;
+        let is_out = |place: &u32| self.known[*place as usize].excluded_until > now;
         let (mut out, mut route): (Vec<u32>, Vec<u32>) =
             self.current.iter().copied().partition(is_out);
         for places in [&mut route, &mut out] {
@@ -175,27 +176,27 @@ impl Addresses {
     }
 
     /// Returns the loss for a failed connection to the address at `place`; if several were tried, it is the last one.
-    pub(crate) fn loss(&self, place: u32, e: &io::Error) -> Loss {
-        let advice = match Lack::of(e) {
-            Some(Lack::Descriptors) => ", or use fewer connections",
-            Some(Lack::Ports | Lack::PortsOrAddress) => {
+    pub(crate) fn loss(&self, place: u32, e: &io::Error) -> ConnectionLoss {
+        let advice = match LocalResourceError::of(e) {
+            Some(LocalResourceError::Descriptors) => ", or use fewer connections",
+            Some(LocalResourceError::Ports | LocalResourceError::PortsOrAddress) => {
                 ", or give more addresses to connect from (load.source_addresses)"
             }
-            Some(Lack::Source(_)) => " (load.source_addresses)",
+            Some(LocalResourceError::Source(_)) => " (load.source_addresses)",
             _ => "",
         };
         let last = match self.current.len() {
             0 | 1 => String::new(),
             n => format!(" (the last of {n} addresses)"),
         };
-        let unreached = self.at(place).unreached(e);
-        Loss::new(classify_connect(e), format!("{unreached}{advice}{last}"))
+        let unreached = self.at(place).describe_failure(e);
+        ConnectionLoss::new(classify_connect(e), format!("{unreached}{advice}{last}"))
     }
 
     /// Records an established connection to the address at `place`.
     pub(crate) fn came_up(&mut self, place: u32, stage: u8, recorder: &mut Recorder) {
         if let Some(known) = self.known.get_mut(place as usize) {
-            (known.failures, known.left_out_until) = (0, Time::ZERO);
+            (known.failures, known.excluded_until) = (0, Time::ZERO);
             recorder.connection_at(known.number, stage);
         }
     }
@@ -214,12 +215,12 @@ impl Addresses {
             return;
         };
         recorder.connect_failure_at(known.number, stage);
-        if why.blame() == Some(Blame::Client) {
+        if why.blame() == Some(FailureSource::Client) {
             return;
         }
         let doublings = known.failures.min(5);
         known.failures += 1;
-        known.left_out_until = now + (FIRST_LEFT_OUT * 2u32.pow(doublings)).min(LONGEST_LEFT_OUT);
+        known.excluded_until = now + (MIN_EXCLUSION * 2u32.pow(doublings)).min(MAX_EXCLUSION);
     }
 }
 
@@ -232,7 +233,7 @@ pub fn classify_connect(e: &io::Error) -> Outcome {
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
             Outcome::ConnectUnreachable
         }
-        _ => Lack::of(e).map_or(Outcome::ConnectFailed, Lack::outcome),
+        _ => LocalResourceError::of(e).map_or(Outcome::ConnectFailed, LocalResourceError::outcome),
     }
 }
 
@@ -240,9 +241,9 @@ pub fn classify_connect(e: &io::Error) -> Outcome {
 mod tests {
     use super::*;
 
-    fn three(recorder: &mut Recorder) -> Addresses {
-        let mut addresses = Addresses::default();
-        let found = Found {
+    fn three(recorder: &mut Recorder) -> TargetAddresses {
+        let mut addresses = TargetAddresses::default();
+        let found = ResolvedAddresses {
             addresses: ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"]
                 .map(|text| Address::Tcp(text.parse().unwrap()))
                 .into(),
@@ -256,7 +257,7 @@ mod tests {
     fn dead_address_is_skipped_temporarily() {
         let mut recorder = Recorder::new(1);
         let mut addresses = three(&mut recorder);
-        let firsts = |addresses: &Addresses, now| -> Vec<u32> {
+        let firsts = |addresses: &TargetAddresses, now| -> Vec<u32> {
             (0..6).map(|n| addresses.route(n, now)[0]).collect()
         };
         assert_eq!(firsts(&addresses, Time(1)), [0, 1, 2, 0, 1, 2]);
@@ -264,10 +265,10 @@ mod tests {
         // Its share goes to the others, and it remains the last resort.
         assert_eq!(firsts(&addresses, Time(2)), [0, 2, 0, 2, 0, 2]);
         assert_eq!(addresses.route(0, Time(2)), [0, 2, 1]);
-        let later = Time(1) + FIRST_LEFT_OUT;
+        let later = Time(1) + MIN_EXCLUSION;
         assert_eq!(firsts(&addresses, later), [0, 1, 2, 0, 1, 2]);
         addresses.failed(1, Outcome::ConnectRefused, 0, later, &mut recorder);
-        assert_eq!(firsts(&addresses, later + FIRST_LEFT_OUT)[1], 2);
+        assert_eq!(firsts(&addresses, later + MIN_EXCLUSION)[1], 2);
         addresses.came_up(1, 0, &mut recorder);
         assert_eq!(firsts(&addresses, later)[1], 1);
         addresses.failed(0, Outcome::NoPorts, 0, later, &mut recorder);
@@ -280,18 +281,26 @@ mod tests {
         let mut addresses = three(&mut recorder);
         for (lack, outcome, needle) in [
             (
-                Lack::Descriptors,
+                LocalResourceError::Descriptors,
                 Outcome::NoDescriptors,
                 "fewer connections",
             ),
-            (Lack::Ports, Outcome::NoPorts, "load.source_addresses"),
-            (Lack::Memory, Outcome::NoSocket, "no memory"),
-            (Lack::Permission, Outcome::NoSocket, "does not permit"),
+            (
+                LocalResourceError::Ports,
+                Outcome::NoPorts,
+                "load.source_addresses",
+            ),
+            (LocalResourceError::Memory, Outcome::NoSocket, "no memory"),
+            (
+                LocalResourceError::Permission,
+                Outcome::NoSocket,
+                "does not permit",
+            ),
         ] {
             let lacking = || io::Error::other(lack);
             let lookup = addresses.take(
                 Err(lacking().into()),
-                Lookup::Own,
+                LookupScope::Own,
                 Time(1_000),
                 &mut recorder,
             );
@@ -308,8 +317,8 @@ mod tests {
     fn address_keeps_index_across_lookups() {
         let mut recorder = Recorder::new(1);
         let mut addresses = three(&mut recorder);
-        assert!(addresses.are_known(Time(999)) && !addresses.are_known(Time(1_000)));
-        let found = Found {
+        assert!(addresses.is_fresh(Time(999)) && !addresses.is_fresh(Time(1_000)));
+        let found = ResolvedAddresses {
             addresses: ["10.0.0.3:1", "10.0.0.4:1"]
                 .map(|text| Address::Tcp(text.parse().unwrap()))
                 .into(),

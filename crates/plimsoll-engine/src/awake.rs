@@ -30,27 +30,27 @@ fn threads() -> MutexGuard<'static, Vec<i32>> {
 }
 
 /// Returns whether `thread` of this process keeps a core awake.
-pub(crate) fn is_one(thread: i32) -> bool {
+pub(crate) fn is_spinning_thread(thread: i32) -> bool {
     threads().contains(&thread)
 }
 
 /// Keeps the cores of this process awake until it is dropped.
 #[derive(Debug)]
-pub struct Awake {
+pub struct AwakeCores {
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Awake {
+impl AwakeCores {
     /// Starts a spinning thread per core. Returns `None` if a quota (a container's) would be used up by them,
     /// or the system lacks the policy.
-    pub fn keep() -> Option<Awake> {
+    pub fn keep() -> Option<AwakeCores> {
         let cores = cores::all()?;
         let usable = thread::available_parallelism().ok()?;
         if usable.get() < cores.len() {
             return None;
         }
-        let mut awake = Awake {
+        let mut awake = AwakeCores {
             over: Arc::new(AtomicBool::new(false)),
             threads: Vec::new(),
         };
@@ -75,7 +75,7 @@ impl Awake {
     }
 }
 
-impl Drop for Awake {
+impl Drop for AwakeCores {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn idle_thread_keeps_each_core_awake() {
-        let Some(awake) = Awake::keep() else {
+        let Some(awake) = AwakeCores::keep() else {
             // A container's CPU quota applies.
             let cores = cores::all().unwrap().len();
             assert!(thread::available_parallelism().unwrap().get() < cores);

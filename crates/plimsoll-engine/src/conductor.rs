@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use plimsoll_model::Time;
-use plimsoll_model::plan::{Plan, Reuse, Shard, Target};
+use plimsoll_model::plan::{ConnectionReuse, Plan, Shard, Target};
 use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::merge::IntervalMerger;
 use plimsoll_model::run::{IntervalRecord, NegotiatedTls, ShardFigures};
@@ -23,15 +23,15 @@ use crate::cores;
 use crate::defect;
 use crate::driver::Protocol;
 use crate::error::EngineError;
-use crate::event_loop::client::{Client, Steps};
-use crate::event_loop::{Control, Established, EventLoop, Share};
+use crate::event_loop::client::{LoopClient, LoopHandler};
+use crate::event_loop::{ConnectSummary, EventLoop, WorkerControl, WorkerShare};
 use crate::machine::MachineMeter;
 use crate::network::os::{OsNetwork, SocketOptions};
 use crate::network::resolver;
-use crate::resources::{Meter, TurnMeter, Watched, server_of};
-use crate::script::Scripts;
+use crate::resources::{BatchMeter, ResourceMeter, WatchedProcesses, server_of};
+use crate::script::ScriptFactory;
 use crate::script::worker::ScriptWorker;
-use crate::stop::Stop;
+use crate::stop::StopFlag;
 use crate::tls::TlsClient;
 use crate::worker::Worker;
 
@@ -41,10 +41,10 @@ mod holding;
 mod sharing;
 
 use conducting::Conductor;
-use hands::{Hands, Message, Shared};
-use holding::Holding;
-use sharing::{Whole, check_descriptors, shares, worker_count};
-pub use sharing::{connections_at_once, connections_of_scripts, most_connections};
+use hands::{SharedRunState, WorkerHandle, WorkerMessage};
+use holding::IdleMemorySampler;
+use sharing::{RunShape, check_descriptors, shares, worker_count};
+pub use sharing::{connections_at_once, connections_of_scripts, max_connections};
 
 /// What a caller observes while a run is in progress.
 #[derive(Debug)]
@@ -71,13 +71,13 @@ pub enum Observation<'a> {
 
 /// The result of a run.
 #[derive(Clone, Debug)]
-pub struct Finished {
+pub struct RunCompletion {
     /// Whether the run was stopped early.
     pub interrupted: bool,
     /// Worker threads of this process.
     pub workers: u32,
     /// The result of connecting, over all workers.
-    pub established: Established,
+    pub established: ConnectSummary,
     /// Process ids of the server whose resources were measured.
     pub watched_pids: Vec<i32>,
     /// What the TLS handshakes negotiated; `None` without TLS.
@@ -85,9 +85,9 @@ pub struct Finished {
 }
 
 /// The role of this process in a run, which determines when the load begins.
-pub enum Place<'a> {
+pub enum RunRole<'a> {
     /// The only process: the load begins as soon as its connections are established.
-    Alone,
+    Standalone,
     /// One of several processes that share a clock.
     Shard {
         /// The position of this process among all.
@@ -96,15 +96,15 @@ pub enum Place<'a> {
         clock: Clock,
         /// Called with the result of connecting and the number of workers. Waits for the other processes and
         /// returns the common start time; `None` if the load must not begin.
-        start: &'a mut dyn FnMut(&Established, u32) -> Option<Time>,
+        start: &'a mut dyn FnMut(&ConnectSummary, u32) -> Option<Time>,
     },
 }
 
 /// How much of the connections' traffic is traced to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Trace {
+pub enum TraceLevel {
     /// Nothing.
-    Nothing,
+    Off,
     /// Every frame, one line each.
     Frames,
 }
@@ -118,11 +118,11 @@ pub enum Trace {
 pub fn run<P: Protocol>(
     plan: &Plan,
     protocol: P,
-    place: Place<'_>,
-    trace: Trace,
-    stop: &Stop,
+    place: RunRole<'_>,
+    trace: TraceLevel,
+    stop: &StopFlag,
     observe: &mut dyn FnMut(Observation<'_>),
-) -> Result<Finished, EngineError> {
+) -> Result<RunCompletion, EngineError> {
     let shard = place.shard();
     check_descriptors(shard.part(connections_at_once(plan)))?;
     let tls = match &plan.tls {
@@ -130,10 +130,10 @@ pub fn run<P: Protocol>(
             let offered: Vec<&[u8]> = protocol
                 .alpn()
                 .into_iter()
-                .chain(protocol.choice().iter().copied())
+                .chain(protocol.alpn_choices().iter().copied())
                 .collect();
             let client = TlsClient::new(tls, &plan.target, &offered)?;
-            Some(if protocol.rests() {
+            Some(if protocol.is_mostly_idle() {
                 client.resting()
             } else {
                 client
@@ -141,25 +141,25 @@ pub fn run<P: Protocol>(
         }
         None => None,
     };
-    let rests = protocol.rests();
+    let rests = protocol.is_mostly_idle();
     let protocol = Arc::new(protocol);
     let wanted = match plan.load.reuse {
-        Reuse::Always => shard.part(u64::from(plan.load.connections)),
-        Reuse::Never => 0,
+        ConnectionReuse::Always => shard.part(u64::from(plan.load.connections)),
+        ConnectionReuse::Never => 0,
     };
     let most_workers = match plan.load.reuse {
-        Reuse::Always => plan.load.connections,
-        Reuse::Never => u32::MAX,
+        ConnectionReuse::Always => plan.load.connections,
+        ConnectionReuse::Never => u32::MAX,
     };
     let target = plan.target.clone();
-    let whole = Whole {
+    let whole = RunShape {
         most_workers,
         calls_together: 1,
         wanted,
-        trace: trace == Trace::Frames,
+        trace: trace == TraceLevel::Frames,
         rests,
     };
-    carry_out(
+    run_workers(
         plan,
         &whole,
         place,
@@ -168,8 +168,8 @@ pub fn run<P: Protocol>(
         move |clock, share, hands| {
             let protocol = Arc::clone(&protocol);
             let tls = tls.as_ref().map(TlsClient::for_worker);
-            work(clock, &[&target], share, hands, |share, network, hands| {
-                protocol.clock_began(clock.unix_zero());
+            run_worker(clock, &[&target], share, hands, |share, network, hands| {
+                protocol.set_clock_origin(clock.unix_zero());
                 let mut worker = Worker::new(share, network, protocol, tls);
                 worker.measure_turns(hands.turn_meter.take());
                 let established = worker.establish(hands)?;
@@ -183,15 +183,15 @@ pub fn run<P: Protocol>(
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_scripts<C: Scripts>(
+pub fn run_scripts<C: ScriptFactory>(
     plan: &Plan,
     scripts: C,
-    place: Place<'_>,
-    stop: &Stop,
+    place: RunRole<'_>,
+    stop: &StopFlag,
     observe: &mut dyn FnMut(Observation<'_>),
-) -> Result<Finished, EngineError> {
+) -> Result<RunCompletion, EngineError> {
     check_descriptors(place.shard().part(connections_of_scripts(plan)))?;
-    let whole = Whole {
+    let whole = RunShape {
         most_workers: u32::MAX,
         calls_together: u64::from(scripts.calls().max(1)),
         wanted: 0,
@@ -199,7 +199,7 @@ pub fn run_scripts<C: Scripts>(
         rests: false,
     };
     let scripts = Arc::new(scripts);
-    carry_out(
+    run_workers(
         plan,
         &whole,
         place,
@@ -207,16 +207,16 @@ pub fn run_scripts<C: Scripts>(
         observe,
         move |clock, share, hands| {
             let scripts = Arc::clone(&scripts);
-            work(
+            run_worker(
                 clock,
                 &scripts.targets(),
                 share,
                 hands,
                 |share, network, _| {
-                    scripts.clock_began(clock.unix_zero());
+                    scripts.set_clock_origin(clock.unix_zero());
                     let worker = ScriptWorker::new(share, network, Arc::clone(&scripts));
                     // Scripts make their connections themselves.
-                    Ok((worker, Established::default()))
+                    Ok((worker, ConnectSummary::default()))
                 },
             );
         },
@@ -235,52 +235,52 @@ pub fn resolve(target: &Target) -> Result<Arc<[Address]>, EngineError> {
     })
 }
 
-impl Place<'_> {
+impl RunRole<'_> {
     fn shard(&self) -> Shard {
         match self {
-            Place::Alone => Shard::WHOLE_RUN,
-            Place::Shard { shard, .. } => *shard,
+            RunRole::Standalone => Shard::WHOLE_RUN,
+            RunRole::Shard { shard, .. } => *shard,
         }
     }
 }
 
 /// Starts the workers, each running `work` on a thread of its own, and conducts them until they have ended.
-fn carry_out(
+fn run_workers(
     plan: &Plan,
-    whole: &Whole,
-    place: Place<'_>,
-    stop: &Stop,
+    whole: &RunShape,
+    place: RunRole<'_>,
+    stop: &StopFlag,
     observe: &mut dyn FnMut(Observation<'_>),
-    work: impl Fn(Clock, Share, Hands) + Clone + Send + 'static,
-) -> Result<Finished, EngineError> {
+    work: impl Fn(Clock, WorkerShare, WorkerHandle) + Clone + Send + 'static,
+) -> Result<RunCompletion, EngineError> {
     let addresses = resolve(&plan.target)?;
     let server = server_of(plan.watch, &addresses);
     let shard = place.shard();
     let workers = worker_count(plan, whole.most_workers, shard, &addresses);
     let clock = match &place {
-        Place::Alone => Clock::new(),
-        Place::Shard { clock, .. } => *clock,
+        RunRole::Standalone => Clock::new(),
+        RunRole::Shard { clock, .. } => *clock,
     };
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(SharedRunState {
         stop: stop.clone(),
         start: AtomicU64::new(0),
         connections: AtomicI64::new(0),
     });
     let (sender, messages) = mpsc::channel();
-    let client = Watched::own();
-    let holding = (whole.rests).then(|| Holding::before(&client, server.as_ref()));
-    let (client, server) = (Meter::new(client), server.map(Meter::new));
+    let client = WatchedProcesses::own();
+    let holding = (whole.rests).then(|| IdleMemorySampler::before(&client, server.as_ref()));
+    let (client, server) = (ResourceMeter::new(client), server.map(ResourceMeter::new));
     // Batches of arrivals are measured by a single worker only: with several, each would begin some of them.
     let turns = plan
         .load
         .turns
         .filter(|t| t.read_cpu && (workers == 1 || t.slot.is_some()));
-    let turn_meter = turns.map(|turns| TurnMeter::new(turns, server.as_ref()));
+    let turn_meter = turns.map(|turns| BatchMeter::new(turns, server.as_ref()));
     let mut threads = Vec::new();
     let mut spares = Vec::new();
     for share in shares(plan, whole, shard, workers) {
         let (give, given) = mpsc::channel();
-        let hands = Hands {
+        let hands = WorkerHandle {
             shared: Arc::clone(&shared),
             sender: sender.clone(),
             spares: given,
@@ -293,9 +293,9 @@ fn carry_out(
             .name(format!("worker {index}"))
             .spawn(move || {
                 let sender = hands.sender.clone();
-                if let Err(defect) = defect::caught(|| work(clock, share, hands)) {
+                if let Err(defect) = defect::catch_panic(|| work(clock, share, hands)) {
                     // A send fails only if the run was abandoned.
-                    let _ = sender.send(Message::Defect(index, defect));
+                    let _ = sender.send(WorkerMessage::Defect(index, defect));
                 }
             });
         match thread {
@@ -337,21 +337,21 @@ fn carry_out(
     outcome
 }
 
-fn end_at_once(stop: &Stop) {
+fn end_at_once(stop: &StopFlag) {
     stop.request();
     stop.request();
 }
 
 /// Runs a worker's thread, from connecting to the end of the last call. `begin` makes its loop and the
 /// connections that precede the load.
-fn work<C: Client>(
+fn run_worker<C: LoopClient>(
     clock: Clock,
     targets: &[&Target],
-    share: Share,
-    mut hands: Hands,
-    begin: impl FnOnce(Share, OsNetwork, &mut Hands) -> io::Result<Begun<C>>,
+    share: WorkerShare,
+    mut hands: WorkerHandle,
+    begin: impl FnOnce(WorkerShare, OsNetwork, &mut WorkerHandle) -> io::Result<ReadyLoop<C>>,
 ) where
-    EventLoop<C, OsNetwork>: Steps<C::Wish>,
+    EventLoop<C, OsNetwork>: LoopHandler<C::ConnectRequest>,
 {
     OsNetwork::sharpen_timers();
     if share.load.last_core && share.of == 1 {
@@ -363,11 +363,11 @@ fn work<C: Client>(
         stamps: share.measures_lateness() && targets.iter().all(|target| target.socket.is_none()),
     };
     let index = share.index;
-    let carry = |hands: &mut Hands| -> io::Result<()> {
+    let carry = |hands: &mut WorkerHandle| -> io::Result<()> {
         let network = OsNetwork::new(clock, targets, options, index as usize)?;
         let (mut worker, established) = begin(share, network, hands)?;
         // A send fails only if the run was abandoned.
-        let _ = hands.sender.send(Message::Established(established));
+        let _ = hands.sender.send(WorkerMessage::Established(established));
         if worker.await_start(hands)?
             && let Some(start) = hands.start()
         {
@@ -377,10 +377,10 @@ fn work<C: Client>(
         Ok(())
     };
     if let Err(e) = carry(&mut hands) {
-        let _ = hands.sender.send(Message::Failed(e));
+        let _ = hands.sender.send(WorkerMessage::Failed(e));
     }
     tracing::debug!(worker = index, "worker ended");
 }
 
 /// An event loop that is ready for the load, and the result of connecting.
-type Begun<C> = (EventLoop<C, OsNetwork>, Established);
+type ReadyLoop<C> = (EventLoop<C, OsNetwork>, ConnectSummary);

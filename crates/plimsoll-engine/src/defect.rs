@@ -1,8 +1,8 @@
 //! Panics. Each is a defect of this program, except for those that the standard library and tokio raise when
-//! the system refuses them a thread or memory. None of them ends unrelated work: a loop is run by [`caught`],
+//! the system refuses them a thread or memory. None of them ends unrelated work: a loop is run by [`catch_panic`],
 //! others continue, and the process reports at its end that a panic occurred.
 //!
-//! Invariant: once [`watch`] was called, every panic of the process is counted ([`seen`], [`refusals`]) and
+//! Invariant: once [`watch`] was called, every panic of the process is counted ([`panic_count`], [`refusal_count`]) and
 //! reported, on whichever thread it occurred and whoever caught it.
 
 use std::any::Any;
@@ -24,7 +24,7 @@ static REFUSAL_COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// The cause of a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum PanicCause {
     /// A defect of this program.
     Defect,
     /// The system refused a library a thread or memory.
@@ -46,23 +46,25 @@ thread_local! {
 pub struct Defect(String);
 
 /// Installs a panic hook that counts every panic and calls `report` with the first few, on the panicking thread.
-pub fn watch(report: fn(Cause, &str)) {
+pub fn watch(report: fn(PanicCause, &str)) {
     panic::set_hook(Box::new(move |info| {
         let text = text(info);
         let message = message(info.payload());
         let file = info.location().map_or("", panic::Location::file);
-        let cause = Cause::of(file, &message);
+        let cause = PanicCause::of(file, &message);
         let counter = match cause {
-            Cause::Defect => &PANIC_COUNT,
-            Cause::Refusal | Cause::FatalRefusal | Cause::RuntimeFailure => &REFUSAL_COUNT,
+            PanicCause::Defect => &PANIC_COUNT,
+            PanicCause::Refusal | PanicCause::FatalRefusal | PanicCause::RuntimeFailure => {
+                &REFUSAL_COUNT
+            }
         };
         let reported = counter.fetch_add(1, Ordering::Relaxed) < MAX_REPORTED;
-        if reported || matches!(cause, Cause::FatalRefusal | Cause::RuntimeFailure) {
+        if reported || matches!(cause, PanicCause::FatalRefusal | PanicCause::RuntimeFailure) {
             let trace = Backtrace::capture();
             match trace.status() {
                 // Requested with RUST_BACKTRACE.
                 BacktraceStatus::Captured => report(cause, &format!("{text}\n{trace}")),
-                _ if cause == Cause::Defect => report(cause, &text),
+                _ if cause == PanicCause::Defect => report(cause, &text),
                 _ => report(cause, &message),
             }
         }
@@ -71,18 +73,18 @@ pub fn watch(report: fn(Cause, &str)) {
     }));
 }
 
-/// Returns the number of panics, here and in processes that reported theirs ([`note`]).
-pub fn seen() -> u64 {
+/// Returns the number of panics, here and in processes that reported theirs ([`count_reported_panic`]).
+pub fn panic_count() -> u64 {
     PANIC_COUNT.load(Ordering::Relaxed)
 }
 
 /// Returns the number of panics whose cause was a refusal by the system.
-pub fn refusals() -> u64 {
+pub fn refusal_count() -> u64 {
     REFUSAL_COUNT.load(Ordering::Relaxed)
 }
 
 /// Counts a defect that was reported by another process of this run.
-pub fn note() {
+pub fn count_reported_panic() {
     PANIC_COUNT.fetch_add(1, Ordering::Relaxed);
 }
 
@@ -91,14 +93,14 @@ pub fn note() {
 ///
 /// # Errors
 /// If it panicked.
-pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Defect> {
+pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, Defect> {
     panic::catch_unwind(AssertUnwindSafe(work)).map_err(|payload| Defect::of(&*payload))
 }
 
 /// Runs `work` with `state` until it ends without a panic. After each panic, `anew` discards what may be inconsistent.
-pub fn persist<S, T>(state: &mut S, work: fn(&mut S) -> T, anew: fn(&mut S)) -> T {
+pub fn restart_on_panic<S, T>(state: &mut S, work: fn(&mut S) -> T, anew: fn(&mut S)) -> T {
     loop {
-        if let Ok(done) = caught(|| work(state)) {
+        if let Ok(done) = catch_panic(|| work(state)) {
             return done;
         }
         anew(state);
@@ -106,9 +108,9 @@ pub fn persist<S, T>(state: &mut S, work: fn(&mut S) -> T, anew: fn(&mut S)) -> 
     }
 }
 
-impl Cause {
+impl PanicCause {
     /// Returns the cause of a panic with `message` that was raised in the source `file`.
-    fn of(file: &str, message: &str) -> Cause {
+    fn of(file: &str, message: &str) -> PanicCause {
         let is_of_library = ["/library/std/", "/tokio-"]
             .iter()
             .any(|part| file.contains(part));
@@ -116,10 +118,10 @@ impl Cause {
             .iter()
             .any(|part| message.contains(part));
         match is_of_library && is_of_system {
-            false => Cause::Defect,
-            true if message.contains("alternative stack") => Cause::FatalRefusal,
-            true if message.contains("polling the I/O driver") => Cause::RuntimeFailure,
-            true => Cause::Refusal,
+            false => PanicCause::Defect,
+            true if message.contains("alternative stack") => PanicCause::FatalRefusal,
+            true if message.contains("polling the I/O driver") => PanicCause::RuntimeFailure,
+            true => PanicCause::Refusal,
         }
     }
 }
@@ -171,7 +173,7 @@ mod tests {
             assert!(state.0 > 2, "not yet");
             state.0
         };
-        assert_eq!(persist(&mut state, work, |state| state.1 += 1), 3);
+        assert_eq!(restart_on_panic(&mut state, work, |state| state.1 += 1), 3);
         assert_eq!(state, (3, 2));
     }
 
@@ -182,45 +184,45 @@ mod tests {
             (
                 &*format!("{library}/thread/functions.rs"),
                 "failed to spawn thread: Os { code: 11, kind: WouldBlock, message: \"…\" }",
-                Cause::Refusal,
+                PanicCause::Refusal,
             ),
             (
                 &*format!("{library}/sys/pal/unix/stack_overflow.rs"),
                 "failed to allocate an alternative stack: Cannot allocate memory (os error 12)",
-                Cause::FatalRefusal,
+                PanicCause::FatalRefusal,
             ),
             (
                 "registry/src/index/tokio-1.48.0/src/runtime/blocking/pool.rs",
                 "OS can't spawn worker thread: Resource temporarily unavailable (os error 11)",
-                Cause::Refusal,
+                PanicCause::Refusal,
             ),
             (
                 "registry/src/index/tokio-1.48.0/src/runtime/io/driver.rs",
                 "unexpected error when polling the I/O driver: Os { code: 22, kind: InvalidInput, message: \"…\" }",
-                Cause::RuntimeFailure,
+                PanicCause::RuntimeFailure,
             ),
             (
                 "crates/plimsoll-engine/src/worker.rs",
                 "called `Result::unwrap()` on an `Err` value: Os { code: 11 }",
-                Cause::Defect,
+                PanicCause::Defect,
             ),
             (
                 &*format!("{library}/collections/map.rs"),
                 "no entry",
-                Cause::Defect,
+                PanicCause::Defect,
             ),
         ] {
-            assert_eq!(Cause::of(file, message), cause, "{file}: {message}");
+            assert_eq!(PanicCause::of(file, message), cause, "{file}: {message}");
         }
     }
 
     #[test]
     fn caught_panic_reports_its_message() {
-        assert_eq!(caught(|| 7), Ok(7));
-        let defect = caught(|| -> u32 { panic!("two\nlines of {}", "text") }).unwrap_err();
+        assert_eq!(catch_panic(|| 7), Ok(7));
+        let defect = catch_panic(|| -> u32 { panic!("two\nlines of {}", "text") }).unwrap_err();
         let text = defect.to_string();
         assert!(text.ends_with("panicked: two lines of text"), "{text}");
-        let defect = caught(|| panic::panic_any(7)).unwrap_err();
+        let defect = catch_panic(|| panic::panic_any(7)).unwrap_err();
         assert!(defect.to_string().ends_with("no message"), "{defect}");
     }
 }

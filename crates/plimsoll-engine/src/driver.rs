@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use plimsoll_model::plan::Goodput;
+use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Count, Outcome, Time};
 
@@ -21,7 +21,7 @@ pub struct CallId(pub u32);
 
 /// How a call ended, as reported by the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Done {
+pub struct CompletedCall {
     /// The call that has ended.
     pub call: CallId,
     /// The outcome, before the worker checks the call's deadline.
@@ -34,14 +34,14 @@ pub struct Done {
     pub bytes_received: u32,
 }
 
-/// What a call in flight has sent and received so far, in the units of [`Done`].
+/// What a call in flight has sent and received so far, in the units of [`CompletedCall`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Exchanged {
+pub struct CallProgress {
     /// Messages sent so far, for calls that carry several.
     pub messages_sent: u32,
-    /// Bytes sent so far, counted as [`Done::bytes_sent`].
+    /// Bytes sent so far, counted as [`CompletedCall::bytes_sent`].
     pub bytes_sent: u32,
-    /// Bytes received so far, counted as [`Done::bytes_received`].
+    /// Bytes received so far, counted as [`CompletedCall::bytes_received`].
     pub bytes_received: u32,
 }
 
@@ -49,12 +49,12 @@ pub struct Exchanged {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A call has ended. Reported exactly once for every call that was started and not cancelled.
-    Done(Done),
+    Done(CompletedCall),
     /// A call has ended without the server having processed it, so it may be sent again. Reported instead of
     /// [`Event::Done`]; its outcome counts if the call is not retried.
-    NotTaken(Done),
+    Unprocessed(CompletedCall),
     /// A call has ended because the load's time is up, such as a stream without an end of its own.
-    EndedWithLoad(Done),
+    EndedWithLoad(CompletedCall),
     /// A call that carries several messages (a stream) has received a complete one.
     Message(CallId),
     /// One token of a streamed answer has arrived, or several in one piece.
@@ -69,7 +69,7 @@ pub enum Event {
         /// The call in flight.
         call: CallId,
         /// The tokens counted so far.
-        usage: Usage,
+        usage: TokenUsage,
     },
     /// An answer of tokens has ended without any text: a single token may have none.
     Finished(CallId),
@@ -107,7 +107,7 @@ pub enum Event {
     /// The answer to a cancelled call has arrived.
     Late,
     /// A message has arrived that answers no call.
-    Unasked,
+    Unsolicited,
     /// The server's message about a failure (a gRPC status message, a GOAWAY's debug data): text for people,
     /// kept for the first few failures of each outcome.
     Detail {
@@ -121,9 +121,9 @@ pub enum Event {
 impl Event {
     /// Returns the call that this event ends, whether or not it may be retried; `None` for other events.
     #[must_use]
-    pub fn ended(&self) -> Option<&Done> {
+    pub fn ended(&self) -> Option<&CompletedCall> {
         match self {
-            Self::Done(done) | Self::NotTaken(done) | Self::EndedWithLoad(done) => Some(done),
+            Self::Done(done) | Self::Unprocessed(done) | Self::EndedWithLoad(done) => Some(done),
             _ => None,
         }
     }
@@ -131,7 +131,7 @@ impl Event {
 
 /// Token counts of an answer, as reported by the service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct TokenUsage {
     /// Tokens of the prompt.
     pub prompt: u64,
     /// Tokens of the answer; 0 where the service does not count them.
@@ -157,15 +157,15 @@ pub struct ProtocolError {
 /// one write.
 pub trait Driver {
     /// Called when the TLS handshake is complete, with the protocol chosen by ALPN (RFC 7301), before any
-    /// other function, if the protocol offers a choice ([`Protocol::choice`]).
-    fn agreed(&mut self, _alpn: Option<&[u8]>) {}
+    /// other function, if the protocol offers a choice ([`Protocol::alpn_choices`]).
+    fn on_alpn(&mut self, _alpn: Option<&[u8]>) {}
 
     /// Appends the greeting now that the transport is established.
     fn open(&mut self, now: Time, out: &mut Vec<u8>);
 
     /// Returns whether receiving is cheap: a few kilobytes are processed in a microsecond or two, without
     /// decompression and without calling foreign code.
-    fn receives_lightly(&self) -> bool {
+    fn is_cheap_to_receive(&self) -> bool {
         false
     }
 
@@ -179,7 +179,7 @@ pub trait Driver {
     /// Returns whether it briefly takes no call because it reads the remainder of an answer whose call has
     /// ended: bytes that the server sends after the event that ended it. No answer may keep it in this state
     /// for long.
-    fn reads_rest(&self) -> bool {
+    fn is_reading_remainder(&self) -> bool {
         false
     }
 
@@ -201,13 +201,13 @@ pub trait Driver {
     /// Returns the number from which the trace ids of call `number` are derived, if calls have any
     /// ([`Protocol::trace_ids`]). It differs from `number` where the ids are sent once per connection.
     #[inline]
-    fn traced_as(&self, number: u64) -> u64 {
+    fn trace_number(&self, number: u64) -> u64 {
         number
     }
 
     /// Starts a call that has waited since it was due. A driver that sends the peer a call's timeout sends
     /// the remaining time.
-    fn start_waited(
+    fn start_delayed(
         &mut self,
         call: CallId,
         number: u64,
@@ -223,8 +223,8 @@ pub trait Driver {
     fn cancel(&mut self, call: CallId, now: Time, out: &mut Vec<u8>);
 
     /// Returns what a call in flight has sent and received so far; called before [`Driver::cancel`].
-    fn exchanged(&self, _call: CallId) -> Exchanged {
-        Exchanged::default()
+    fn exchanged(&self, _call: CallId) -> CallProgress {
+        CallProgress::default()
     }
 
     /// Returns how many bytes the peer must send before anything else can happen, such as the rest of a body
@@ -257,7 +257,7 @@ pub trait Driver {
 
     /// Returns the total bytes of call messages that [`Driver::receive`] has appended so far. Everything else
     /// that it appends is a reply, which the peer must read before more is read from it.
-    fn carried(&self) -> u64 {
+    fn payload_bytes(&self) -> u64 {
         0
     }
 
@@ -267,7 +267,7 @@ pub trait Driver {
     }
 
     /// Appends what was held back, after the outbox has been written.
-    fn go_on(&mut self, _now: Time, _out: &mut Vec<u8>) {}
+    fn resume_sending(&mut self, _now: Time, _out: &mut Vec<u8>) {}
 
     /// Handles an expired timer of the driver ([`Driver::deadline`]).
     fn expire(&mut self, _now: Time, _out: &mut Vec<u8>, _events: &mut Vec<Event>) {}
@@ -296,7 +296,7 @@ pub trait Protocol: Send + Sync + 'static {
 
     /// Returns the ALPN ids to offer instead where the server may choose, in order of preference. The driver
     /// speaks whichever was chosen, and a default if none was.
-    fn choice(&self) -> &'static [&'static [u8]] {
+    fn alpn_choices(&self) -> &'static [&'static [u8]] {
         &[]
     }
 
@@ -307,20 +307,20 @@ pub trait Protocol: Send + Sync + 'static {
 
     /// Sets the wall-clock time at [`Time::ZERO`], in nanoseconds since 1970. Called before the first
     /// connection, and never where time is simulated.
-    fn clock_began(&self, _unix_ns: u64) {}
+    fn set_clock_origin(&self, _unix_ns: u64) {}
 
     /// Makes a driver for a new connection.
     fn driver(&self) -> Self::Driver;
 
     /// Returns whether its connections are numerous and mostly idle: idle ones are then kept small, at a few
     /// microseconds more per iteration, and the memory of client and server is measured.
-    fn rests(&self) -> bool {
+    fn is_mostly_idle(&self) -> bool {
         false
     }
 
     /// Returns the objectives that a call with a token answer must meet to count as good.
-    fn goodput(&self) -> Goodput {
-        Goodput::default()
+    fn goodput(&self) -> GoodputBounds {
+        GoodputBounds::default()
     }
 
     /// Returns the trace ids that requests carry, if they carry any.

@@ -11,16 +11,16 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::Duration;
 
-use plimsoll_model::record::Interval;
+use plimsoll_model::record::RecordedInterval;
 use plimsoll_model::recorder::Recorder;
 use plimsoll_model::run::NegotiatedTls;
 use plimsoll_model::{Outcome, Time};
 
-use crate::addresses::Addresses;
-use crate::network::{Network, Ready, Token, Wake};
-use crate::pauses::{LOOK_NS, Pauses};
+use crate::addresses::TargetAddresses;
+use crate::network::{Network, SocketReady, SocketToken, WakeTime};
+use crate::pauses::{MAX_POLL_GAP_NS, PauseTracker};
 use crate::poller::MAX_EVENTS;
-use crate::tls::{Tally, TlsClient};
+use crate::tls::{HandshakeTally, TlsClient};
 
 pub(crate) mod client;
 pub(crate) mod connecting;
@@ -34,50 +34,50 @@ mod share;
 pub(crate) mod timers;
 mod turns;
 
-use client::{Client, Steps};
+use client::{LoopClient, LoopHandler};
 use connection::Connection;
-pub use control::{Control, StopLevel, WorkerInterval};
-pub use established::Established;
+pub use control::{StopLevel, WorkerControl, WorkerInterval};
+pub use established::ConnectSummary;
 pub use intervals::INTERVAL_NS;
-use intervals::Intervals;
-use issue::{Issue, Phase};
-use racing::Races;
-pub use share::Share;
+use intervals::IntervalClock;
+use issue::{CallSource, LoadPhase};
+use racing::ConnectRaces;
+pub use share::WorkerShare;
 
 /// One worker's event loop; the module documentation describes an iteration.
-pub struct EventLoop<C: Client, N: Network> {
+pub struct EventLoop<C: LoopClient, N: Network> {
     pub(crate) client: C,
     pub(crate) network: N,
-    pub(crate) share: Share,
+    pub(crate) share: WorkerShare,
     /// The addresses of each target, by its number.
-    pub(crate) addresses: Vec<Addresses>,
-    pub(crate) races: Races<N::Socket>,
+    pub(crate) addresses: Vec<TargetAddresses>,
+    pub(crate) races: ConnectRaces<N::Socket>,
 
-    pub(crate) connections: Vec<Option<Connection<C::Own, N::Socket>>>,
+    pub(crate) connections: Vec<Option<Connection<C::ConnectionData, N::Socket>>>,
     free: Vec<u32>,
     next_generation: u32,
     /// Connection requests that have not been started, oldest first.
-    pub(crate) to_connect: VecDeque<C::Wish>,
+    pub(crate) to_connect: VecDeque<C::ConnectRequest>,
     /// Number of connections that are being established.
     pub(crate) connecting: usize,
     next_connect: Time,
-    connect_deadlines: VecDeque<(Time, Token)>,
+    connect_deadlines: VecDeque<(Time, SocketToken)>,
     /// Connections that still had unread bytes when their read limit for one iteration was reached.
-    pub(crate) unfinished: Vec<Token>,
+    pub(crate) unfinished: Vec<SocketToken>,
     pub(crate) open_connections: u32,
-    pub(crate) handshakes: Tally,
+    pub(crate) handshakes: HandshakeTally,
     /// Read buffer, shared by all connections.
     pub(crate) buffer: Vec<u8>,
 
     pub(crate) recorder: Recorder,
     /// An emptied interval whose allocations are reused for the next one.
-    spare: Option<Interval>,
-    intervals: Intervals,
-    pub(crate) pauses: Pauses,
+    spare: Option<RecordedInterval>,
+    intervals: IntervalClock,
+    pub(crate) pauses: PauseTracker,
     /// Whether a lower bound of each call's response time is recorded as well.
     pub(crate) stamps: bool,
     /// Time of the previous poll of the sockets: whatever this iteration finds arrived after it.
-    pub(crate) looked: Time,
+    pub(crate) last_poll: Time,
     /// When the wait of the current iteration ended.
     awoke: Time,
 
@@ -85,9 +85,9 @@ pub struct EventLoop<C: Client, N: Network> {
     /// When the load's time is up; [`Time::NEVER`] once that has been handled, or where a number of calls
     /// ends the load.
     load_end: Time,
-    pub(crate) issue: Issue,
+    pub(crate) issue: CallSource,
     pub(crate) stage: u8,
-    pub(crate) phase: Phase,
+    pub(crate) phase: LoadPhase,
     pub(crate) stopped_at: Time,
     /// The run was stopped early: waiting calls are no longer started.
     pub(crate) interrupted: bool,
@@ -97,20 +97,26 @@ pub struct EventLoop<C: Client, N: Network> {
     pub(crate) due: u64,
 }
 
-impl<C: Client, N: Network> EventLoop<C, N>
+impl<C: LoopClient, N: Network> EventLoop<C, N>
 where
-    Self: Steps<C::Wish>,
+    Self: LoopHandler<C::ConnectRequest>,
 {
     /// Makes an event loop with connections to `targets` targets and a read buffer of `buffer` bytes.
-    pub(crate) fn of(client: C, share: Share, network: N, targets: usize, buffer: usize) -> Self {
+    pub(crate) fn of(
+        client: C,
+        share: WorkerShare,
+        network: N,
+        targets: usize,
+        buffer: usize,
+    ) -> Self {
         // Connections made before the load are counted in the first stage that enters the totals.
         let first_counted = share.load.stages.iter().position(|stage| !stage.warmup);
-        let stamps = share.measures_lateness() && network.stamps();
+        let stamps = share.measures_lateness() && network.has_receive_times();
         EventLoop {
             client,
             network,
-            addresses: (0..targets).map(Addresses::of).collect(),
-            races: Races::default(),
+            addresses: (0..targets).map(TargetAddresses::of).collect(),
+            races: ConnectRaces::default(),
             connections: Vec::new(),
             free: Vec::new(),
             next_generation: 0,
@@ -120,20 +126,20 @@ where
             connect_deadlines: VecDeque::new(),
             unfinished: Vec::new(),
             open_connections: 0,
-            handshakes: Tally::default(),
+            handshakes: HandshakeTally::default(),
             buffer: vec![0; buffer],
-            recorder: Recorder::new(share.load.stages.len()).keeping_requests(share.keep_requests),
+            recorder: Recorder::new(share.load.stages.len()).with_request_log(share.keep_requests),
             spare: None,
-            intervals: Intervals::beginning(Time::NEVER),
-            pauses: Pauses::new(),
+            intervals: IntervalClock::beginning(Time::NEVER),
+            pauses: PauseTracker::new(),
             stamps,
-            looked: Time::ZERO,
+            last_poll: Time::ZERO,
             awoke: Time::ZERO,
             start: Time::NEVER,
             load_end: Time::NEVER,
-            issue: Issue::of(&share),
+            issue: CallSource::of(&share),
             stage: first_counted.unwrap_or(0) as u8,
-            phase: Phase::Connecting,
+            phase: LoadPhase::Connecting,
             stopped_at: Time::NEVER,
             interrupted: false,
             deadline_ns: (share.load.deadline)
@@ -147,7 +153,7 @@ where
     ///
     /// # Errors
     /// If the event loop itself fails, which no target can cause.
-    pub fn await_start(&mut self, control: &mut impl Control) -> io::Result<bool> {
+    pub fn await_start(&mut self, control: &mut impl WorkerControl) -> io::Result<bool> {
         let mut ready = Vec::new();
         while control.start().is_none() {
             if control.stop_level() != StopLevel::Run {
@@ -166,29 +172,29 @@ where
     ///
     /// # Panics
     /// If a driver, a script or the loop itself panics; everything recorded until then is handed over first.
-    pub fn run(&mut self, start: Time, control: &mut impl Control) -> io::Result<()> {
-        let carried = catch_unwind(AssertUnwindSafe(|| self.carry(start, control)));
+    pub fn run(&mut self, start: Time, control: &mut impl WorkerControl) -> io::Result<()> {
+        let carried = catch_unwind(AssertUnwindSafe(|| self.run_load(start, control)));
         carried.unwrap_or_else(|panic| {
             self.abandon(control);
             resume_unwind(panic)
         })
     }
 
-    fn carry(&mut self, start: Time, control: &mut impl Control) -> io::Result<()> {
+    fn run_load(&mut self, start: Time, control: &mut impl WorkerControl) -> io::Result<()> {
         self.start = start;
         if let Some(ids) = self.client.trace_ids() {
             self.recorder.keep_slowest(ids, self.share.index, start);
         }
-        self.intervals = Intervals::beginning(start);
+        self.intervals = IntervalClock::beginning(start);
         self.begin_issue();
         // Detects a pause that began before the load, when none were tracked, and lasted into it.
         let now = self.network.now();
         if let Some(length) = self.pauses.begun_late(start, now) {
-            self.stood_still(length, now);
+            self.record_pause(length, now);
         }
         let mut ready = Vec::new();
         let mut result = Ok(());
-        while self.phase != Phase::Ended {
+        while self.phase != LoadPhase::Ended {
             if let Err(e) = self.turn(control, None, &mut ready) {
                 result = Err(e);
                 break;
@@ -209,9 +215,9 @@ where
     /// Runs one iteration of the loop.
     pub(crate) fn turn(
         &mut self,
-        control: &mut impl Control,
+        control: &mut impl WorkerControl,
         at_latest: Option<Time>,
-        ready: &mut Vec<Ready>,
+        ready: &mut Vec<SocketReady>,
     ) -> io::Result<()> {
         let before = self.network.now();
         let wake = self.next_wake(at_latest, before);
@@ -219,7 +225,7 @@ where
         let mut now = self.network.now();
         let found = ready.len();
         // If the event buffer was full, further events may have been pending before the previous poll.
-        self.looked = if found < MAX_EVENTS {
+        self.last_poll = if found < MAX_EVENTS {
             self.awoke
         } else {
             Time::ZERO
@@ -227,7 +233,7 @@ where
         self.awoke = now;
         self.intervals.waited(now.since(before), found);
         if let Some(length) = self.pauses.waited(before, wake.at, now) {
-            self.stood_still(length, now);
+            self.record_pause(length, now);
         }
 
         for (i, event) in ready.iter().copied().enumerate() {
@@ -242,9 +248,9 @@ where
         }
         self.take_addresses(control);
         // The remaining unread bytes may have arrived at any earlier time.
-        self.looked = Time::ZERO;
+        self.last_poll = Time::ZERO;
         for token in std::mem::take(&mut self.unfinished) {
-            self.serve_socket(control, Ready::to_be_read(token));
+            self.serve_socket(control, SocketReady::to_be_read(token));
         }
         now = self.network.now();
         if now >= self.load_end {
@@ -257,9 +263,9 @@ where
         self.take_addresses(control);
         self.flush(control);
         self.progress(control, now);
-        if self.pauses.are_felt() {
+        if self.pauses.is_recovering() {
             let calls = self.calls_by_now();
-            self.pauses.look(now, calls, &mut self.recorder);
+            self.pauses.check_recovery(now, calls, &mut self.recorder);
         }
         if now >= self.intervals.end() {
             self.hand_over(control, now, false);
@@ -270,7 +276,7 @@ where
     /// Ends the load when its time is up: starts what was still due, then notifies the client before
     /// deadlines are checked.
     #[cold]
-    fn end_load(&mut self, control: &mut impl Control, now: Time) {
+    fn end_load(&mut self, control: &mut impl WorkerControl, now: Time) {
         let end = std::mem::replace(&mut self.load_end, Time::NEVER);
         self.issue_due(control, now);
         if self.is_exhausted(now) {
@@ -282,9 +288,9 @@ where
     }
 
     #[cold]
-    fn stood_still(&mut self, length_ns: u64, now: Time) {
+    fn record_pause(&mut self, length_ns: u64, now: Time) {
         // A pause before the load affects no call.
-        if self.phase == Phase::Connecting || now < self.start {
+        if self.phase == LoadPhase::Connecting || now < self.start {
             return;
         }
         let calls = self.calls_by_now();
@@ -299,10 +305,10 @@ where
     }
 
     /// Returns when the loop must wake up at the latest.
-    fn next_wake(&self, at_latest: Option<Time>, now: Time) -> Wake {
+    fn next_wake(&self, at_latest: Option<Time>, now: Time) -> WakeTime {
         // Upper bound between two iterations, so that stop requests and pauses are noticed. Nanoseconds.
         let look = if self.client.in_flight() > 0 {
-            LOOK_NS
+            MAX_POLL_GAP_NS
         } else {
             100_000_000
         };
@@ -313,8 +319,8 @@ where
         }
         at = at.min(self.races.next_timer());
         // While names are being resolved, no other connection attempt is started.
-        let can_connect = self.connecting < self.share.most_connecting()
-            && !self.addresses.iter().any(Addresses::are_asked_for);
+        let can_connect = self.connecting < self.share.max_connecting()
+            && !self.addresses.iter().any(TargetAddresses::is_resolving);
         if !self.to_connect.is_empty() && can_connect {
             at = at.min(self.next_connect);
         }
@@ -325,12 +331,12 @@ where
         at = at.min(self.next_issue()).min(self.drain_end());
         let leaves = self.next_arrival();
         if leaves <= at {
-            Wake {
+            WakeTime {
                 at: leaves,
                 precise: true,
             }
         } else {
-            Wake { at, precise: false }
+            WakeTime { at, precise: false }
         }
     }
 
@@ -347,7 +353,7 @@ where
 
     /// Hands over the recorded data after a panic. The loop's tables may be inconsistent, so calls in flight
     /// are derived from the records: calls that were due and have no recorded end.
-    fn abandon(&mut self, control: &mut impl Control) {
+    fn abandon(&mut self, control: &mut impl WorkerControl) {
         let now = self.network.now();
         let recorded = self.recorder.take(None);
         control.connections(-i64::from(self.open_connections));
@@ -360,7 +366,7 @@ where
     }
 
     /// Hands the completed interval to the conductor and begins the next one.
-    fn hand_over(&mut self, control: &mut impl Control, now: Time, last: bool) {
+    fn hand_over(&mut self, control: &mut impl WorkerControl, now: Time, last: bool) {
         let recorded = self.recorder.take(self.spare.take());
         self.spare = control.interval(WorkerInterval {
             last,

@@ -31,17 +31,17 @@ fn is_due(name: &str) -> bool {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    struct Fault {
+    struct InjectedFault {
         name: String,
         at: u64,
         passed: AtomicU64,
     }
-    static FAULTS: OnceLock<Vec<Fault>> = OnceLock::new();
+    static FAULTS: OnceLock<Vec<InjectedFault>> = OnceLock::new();
     let faults = FAULTS.get_or_init(|| {
         let asked = std::env::var("PLIMSOLL_FAULT").unwrap_or_default();
         let faults = asked.split(',').filter_map(|fault| {
             let (name, at) = fault.split_once(':')?;
-            Some(Fault {
+            Some(InjectedFault {
                 name: name.to_owned(),
                 at: at.parse().ok()?,
                 passed: AtomicU64::new(0),

@@ -4,21 +4,23 @@
 /// A slab whose keys hold an index in the low `PLACE` bits and, in the `GENERATION` bits above, how often
 /// that index was used.
 #[derive(Debug)]
-pub struct Keyed<T, const PLACE: u32 = 32, const GENERATION: u32 = 31> {
+pub struct GenerationalSlab<T, const PLACE: u32 = 32, const GENERATION: u32 = 31> {
     places: Vec<(u32, Option<T>)>,
     free: Vec<u32>,
 }
 
-impl<T, const PLACE: u32, const GENERATION: u32> Default for Keyed<T, PLACE, GENERATION> {
+impl<T, const PLACE: u32, const GENERATION: u32> Default
+    for GenerationalSlab<T, PLACE, GENERATION>
+{
     fn default() -> Self {
-        Keyed {
+        GenerationalSlab {
             places: Vec::new(),
             free: Vec::new(),
         }
     }
 }
 
-impl<T, const PLACE: u32, const GENERATION: u32> Keyed<T, PLACE, GENERATION> {
+impl<T, const PLACE: u32, const GENERATION: u32> GenerationalSlab<T, PLACE, GENERATION> {
     /// Adds an entry and returns its key.
     pub fn insert(&mut self, thing: T) -> u64 {
         let key = self.reserve();
@@ -26,7 +28,8 @@ impl<T, const PLACE: u32, const GENERATION: u32> Keyed<T, PLACE, GENERATION> {
         key
     }
 
-    /// Reserves a key whose entry is [stored](Keyed::put_back) later, or that is [released](Keyed::release).
+    /// Reserves a key whose entry is [stored](GenerationalSlab::put_back) later, or that is
+    /// [released](GenerationalSlab::release).
     pub fn reserve(&mut self) -> u64 {
         let place = self.free.pop().unwrap_or_else(|| {
             self.places.push((0, None));
@@ -75,26 +78,26 @@ impl<T, const PLACE: u32, const GENERATION: u32> Keyed<T, PLACE, GENERATION> {
     /// Removes an entry and its key.
     #[inline]
     pub fn remove(&mut self, key: u64) -> Option<T> {
-        let removed = self.lift(key)?;
+        let removed = self.check_out(key)?;
         self.release(key);
         Some(removed)
     }
 
-    /// Takes an entry out and keeps its key reserved until it is [put back](Keyed::put_back) or
-    /// [released](Keyed::release).
+    /// Takes an entry out and keeps its key reserved until it is [put back](GenerationalSlab::put_back) or
+    /// [released](GenerationalSlab::release).
     #[inline]
-    pub fn lift(&mut self, key: u64) -> Option<T> {
+    pub fn check_out(&mut self, key: u64) -> Option<T> {
         self.get(key)?;
         self.places[Self::place(key)].1.take()
     }
 
-    /// Stores an entry under a key that was reserved, or whose entry was [lifted](Keyed::lift).
+    /// Stores an entry under a key that was reserved, or whose entry was [lifted](GenerationalSlab::check_out).
     #[inline]
     pub fn put_back(&mut self, key: u64, lifted: T) {
         self.places[Self::place(key)].1 = Some(lifted);
     }
 
-    /// Frees a key that was reserved, or whose entry was [lifted](Keyed::lift).
+    /// Frees a key that was reserved, or whose entry was [lifted](GenerationalSlab::check_out).
     #[inline]
     pub fn release(&mut self, key: u64) {
         self.free.push(Self::place(key) as u32);
@@ -138,10 +141,10 @@ mod tests {
 
     #[test]
     fn stale_key_finds_no_entry() {
-        let mut keyed = Keyed::<char>::default();
+        let mut keyed = GenerationalSlab::<char>::default();
         let a = keyed.insert('a');
         assert_eq!(keyed.get(a), Some(&'a'));
-        let lifted = keyed.lift(a).unwrap();
+        let lifted = keyed.check_out(a).unwrap();
         assert!(keyed.get(a).is_none() && keyed.remove(a).is_none());
         // Its index is not reused while it is lifted.
         let b = keyed.insert('b');

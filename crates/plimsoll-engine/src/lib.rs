@@ -35,11 +35,11 @@ pub mod worker;
 pub use address::Address;
 pub use clock::Clock;
 pub use conductor::{
-    Finished, Observation, Place, Trace, connections_at_once, connections_of_scripts,
-    most_connections, resolve, run, run_scripts,
+    Observation, RunCompletion, RunRole, TraceLevel, connections_at_once, connections_of_scripts,
+    max_connections, resolve, run, run_scripts,
 };
 pub use driver::{
-    CallId, Direction, Done, Driver, Event, Exchanged, Protocol, ProtocolError, Tracer,
+    CallId, CallProgress, CompletedCall, Direction, Driver, Event, Protocol, ProtocolError, Tracer,
 };
 pub use error::EngineError;
-pub use stop::Stop;
+pub use stop::StopFlag;

@@ -5,34 +5,34 @@ use std::io;
 use plimsoll_model::Outcome;
 use rustix::io::Errno;
 
-use crate::address::Lack;
+use crate::address::LocalResourceError;
 use crate::driver::ProtocolError;
 
 /// The cause of a lost or failed connection: an outcome and a message.
 #[derive(Clone, Debug)]
-pub struct Loss {
+pub struct ConnectionLoss {
     pub(crate) outcome: Outcome,
     pub(crate) detail: String,
 }
 
-impl Loss {
-    pub(crate) fn new(outcome: Outcome, detail: impl Into<String>) -> Loss {
+impl ConnectionLoss {
+    pub(crate) fn new(outcome: Outcome, detail: impl Into<String>) -> ConnectionLoss {
         let detail = detail.into();
-        Loss { outcome, detail }
+        ConnectionLoss { outcome, detail }
     }
 
     /// Returns the loss for a peer that closed its side in an orderly way.
-    pub(crate) fn closed() -> Loss {
-        Loss::new(
+    pub(crate) fn closed() -> ConnectionLoss {
+        ConnectionLoss::new(
             Outcome::ConnectionClosed,
             "the server closed the connection",
         )
     }
 
     /// Classifies an error of an established connection; `during` follows "the connection was lost" in the message.
-    pub(crate) fn of_error(during: &str, e: &io::Error) -> Loss {
-        if let Some(lack) = Lack::of(e) {
-            return Loss::new(
+    pub(crate) fn of_error(during: &str, e: &io::Error) -> ConnectionLoss {
+        if let Some(lack) = LocalResourceError::of(e) {
+            return ConnectionLoss::new(
                 lack.outcome(),
                 format!("the connection was lost{during}: {lack}"),
             );
@@ -49,25 +49,25 @@ impl Loss {
                 _ => Outcome::ConnectionClosed,
             },
         };
-        Loss::new(outcome, format!("the connection was lost{during}: {e}"))
+        ConnectionLoss::new(outcome, format!("the connection was lost{during}: {e}"))
     }
 
     /// Returns the loss for a peer that stopped accepting calls before it took one.
-    pub(crate) fn went_away() -> Loss {
+    pub(crate) fn went_away() -> ConnectionLoss {
         let detail = "the server went away before the connection's first call";
-        Loss::new(Outcome::Goaway, detail)
+        ConnectionLoss::new(Outcome::Goaway, detail)
     }
 }
 
-impl From<ProtocolError> for Loss {
-    fn from(e: ProtocolError) -> Loss {
-        Loss::new(e.outcome, e.detail)
+impl From<ProtocolError> for ConnectionLoss {
+    fn from(e: ProtocolError) -> ConnectionLoss {
+        ConnectionLoss::new(e.outcome, e.detail)
     }
 }
 
-impl From<(Outcome, String)> for Loss {
-    fn from((outcome, detail): (Outcome, String)) -> Loss {
-        Loss::new(outcome, detail)
+impl From<(Outcome, String)> for ConnectionLoss {
+    fn from((outcome, detail): (Outcome, String)) -> ConnectionLoss {
+        ConnectionLoss::new(outcome, detail)
     }
 }
 
@@ -86,7 +86,7 @@ mod tests {
             (Errno::HOSTUNREACH, Outcome::ConnectUnreachable),
             (Errno::PROTO, Outcome::ConnectionClosed),
         ] {
-            let loss = Loss::of_error("", &errno.into());
+            let loss = ConnectionLoss::of_error("", &errno.into());
             assert_eq!(loss.outcome, outcome, "{errno}");
         }
     }

@@ -109,7 +109,7 @@ fn waited() -> HashMap<i32, u64> {
         .into_iter()
         .flatten()
         .flatten()
-        .filter(|task| !awake::is_one(task.tid))
+        .filter(|task| !awake::is_spinning_thread(task.tid))
         .filter_map(|task| Some((task.tid, task.schedstat().ok()?.run_delay)))
         .collect()
 }

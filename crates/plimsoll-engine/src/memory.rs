@@ -9,11 +9,11 @@ use plimsoll_model::run::{KernelMemory, ProcessMemory};
 use procfs::Current;
 use procfs::process::Process;
 
-use crate::resources::Watched;
+use crate::resources::WatchedProcesses;
 
 /// Returns the memory of `processes` together; `None` if one cannot be read. Shared pages count in the
 /// resident memory of each.
-pub fn of_processes(processes: &Watched) -> Option<ProcessMemory> {
+pub fn of_processes(processes: &WatchedProcesses) -> Option<ProcessMemory> {
     processes
         .pids()
         .iter()
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn process_and_kernel_memory_are_readable() {
-        let own = of_processes(&Watched::own()).expect("Linux 4.14 and later report it");
+        let own = of_processes(&WatchedProcesses::own()).expect("Linux 4.14 and later report it");
         assert!(
             own.private_bytes > 100_000 && own.rss_bytes >= own.private_bytes,
             "{own:?}"
@@ -74,14 +74,14 @@ mod tests {
         );
         let kernel = of_kernel().expect("/proc is there");
         assert!(kernel.slab_bytes > 0, "{kernel:?}");
-        assert_eq!(of_processes(&Watched::pid(i32::MAX as u32)), None);
+        assert_eq!(of_processes(&WatchedProcesses::pid(i32::MAX as u32)), None);
     }
 
     #[test]
     fn rss_grows_when_pages_are_touched() {
         let grown = || {
             let private = || {
-                let own = of_processes(&Watched::own()).expect("see above");
+                let own = of_processes(&WatchedProcesses::own()).expect("see above");
                 own.private_bytes
             };
             let before = private();

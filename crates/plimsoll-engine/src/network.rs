@@ -10,7 +10,7 @@ use std::sync::Arc;
 use plimsoll_model::Time;
 
 use crate::address::Address;
-pub use crate::poller::{Ready, Token};
+pub use crate::poller::{SocketReady, SocketToken};
 
 mod low_water;
 pub mod os;
@@ -20,10 +20,10 @@ mod stamps;
 mod tcp_info;
 mod tunnels;
 
-impl Ready {
+impl SocketReady {
     /// Returns the event for a socket that still has unread bytes.
-    pub(crate) fn to_be_read(token: Token) -> Ready {
-        Ready {
+    pub(crate) fn to_be_read(token: SocketToken) -> SocketReady {
+        SocketReady {
             token,
             readable: true,
             writable: false,
@@ -34,7 +34,7 @@ impl Ready {
 
 /// When to end a wait, and how precisely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wake {
+pub struct WakeTime {
     /// End of the wait if no socket becomes ready before.
     pub at: Time,
     /// Whether a call is due then: wake up within a microsecond, busy-waiting for the last part.
@@ -43,7 +43,7 @@ pub struct Wake {
 
 /// The addresses of a resolved name.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct ResolvedAddresses {
     /// The addresses in the order in which connections are spread over them; at least one.
     pub addresses: Arc<[Address]>,
     /// Whether another lookup may return other addresses.
@@ -51,11 +51,11 @@ pub struct Found {
 }
 
 /// The result of a name lookup, or its error; shared by all requests that were pending at the time.
-pub type Resolved = Result<Found, Arc<io::Error>>;
+pub type ResolveResult = Result<ResolvedAddresses, Arc<io::Error>>;
 
 /// Whether a lookup may be shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lookup {
+pub enum LookupScope {
     /// A lookup for one request alone, as a newly started client makes it.
     Own,
     /// The result serves all requests that are pending at the time.
@@ -64,7 +64,7 @@ pub enum Lookup {
 
 /// Bytes that a connection has carried since it was established.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Carried {
+pub struct ByteCounts {
     /// Bytes that the peer has acknowledged.
     pub sent: u64,
     /// Bytes that came from it.
@@ -81,7 +81,12 @@ pub trait Network {
 
     /// Starts a connection to the target with this number, through its proxy if it has one. When the socket
     /// becomes writable the attempt is over, and [`Network::connected`] returns its result.
-    fn connect(&mut self, target: usize, to: &Address, token: Token) -> io::Result<Self::Socket>;
+    fn connect(
+        &mut self,
+        target: usize,
+        to: &Address,
+        token: SocketToken,
+    ) -> io::Result<Self::Socket>;
 
     /// Returns the result of a connection attempt whose socket has become writable.
     fn connected(&mut self, socket: &mut Self::Socket) -> io::Result<()>;
@@ -92,18 +97,18 @@ pub trait Network {
     }
 
     /// Changes the token of a socket's events, including events that are already pending.
-    fn rename(&mut self, socket: &Self::Socket, token: Token) -> io::Result<()>;
+    fn change_token(&mut self, socket: &Self::Socket, token: SocketToken) -> io::Result<()>;
 
     /// Reads from the socket. `Ok(0)` means that the peer has closed its side; `WouldBlock` that nothing is available.
     fn read(&mut self, socket: &mut Self::Socket, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Returns whether [`Network::arrived`] is available.
-    fn stamps(&self) -> bool {
+    /// Returns whether [`Network::last_arrival`] is available.
+    fn has_receive_times(&self) -> bool {
         false
     }
 
     /// Returns when the last bytes of the previous [`Network::read`] reached this host; `None` if unknown.
-    fn arrived(&self) -> Option<Time> {
+    fn last_arrival(&self) -> Option<Time> {
         None
     }
 
@@ -115,7 +120,7 @@ pub trait Network {
     fn write(&mut self, socket: &mut Self::Socket, slices: &[IoSlice<'_>]) -> io::Result<usize>;
 
     /// Returns the bytes that the connection has carried, with handshakes and framing; `None` if unknown.
-    fn carried(&mut self, _socket: &Self::Socket) -> Option<Carried> {
+    fn byte_counts(&mut self, _socket: &Self::Socket) -> Option<ByteCounts> {
         None
     }
 
@@ -124,14 +129,14 @@ pub trait Network {
 
     /// Waits until a socket is ready or `wake` is reached (`None`: until a socket is ready or another thread
     /// wakes the poller). Replaces the contents of `ready`.
-    fn wait(&mut self, wake: Option<Wake>, ready: &mut Vec<Ready>) -> io::Result<()>;
+    fn wait(&mut self, wake: Option<WakeTime>, ready: &mut Vec<SocketReady>) -> io::Result<()>;
 
     /// Starts the lookup of a target's name, by the target's number. The result comes from
     /// [`Network::resolved`], at once or later.
-    fn resolve(&mut self, target: usize, token: Token, lookup: Lookup);
+    fn resolve(&mut self, target: usize, token: SocketToken, lookup: LookupScope);
 
     /// Returns the next result of [`Network::resolve`], if there is one.
-    fn resolved(&mut self) -> Option<(Token, Resolved)>;
+    fn resolved(&mut self) -> Option<(SocketToken, ResolveResult)>;
 }
 
 /// Adapts a socket to [`io::Write`] for the TLS library.

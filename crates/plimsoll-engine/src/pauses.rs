@@ -9,26 +9,26 @@ use plimsoll_model::{Recorder, Time};
 
 /// Maximum time between two polls of the sockets while calls are in flight: longer waits could not be told
 /// from pauses. Nanoseconds.
-pub(crate) const LOOK_NS: u64 = 5_000_000;
+pub(crate) const MAX_POLL_GAP_NS: u64 = 5_000_000;
 
 /// Shorter delays are the loop's normal work. Nanoseconds.
-const SHORTEST_NS: u64 = 1_000_000;
+const MIN_PAUSE_NS: u64 = 1_000_000;
 
 /// Maximum length of a recovery, as a multiple of the pause: a target with a tenth of its capacity to spare
 /// has worked off the backlog by then.
-const LONGEST_RECOVERY: u64 = 10;
+const MAX_RECOVERY_FACTOR: u64 = 10;
 
 /// The pauses of one event loop.
-pub(crate) struct Pauses {
+pub(crate) struct PauseTracker {
     /// When the loop's last wait ended.
     awoke: Time,
-    aftermath: Option<Aftermath>,
+    aftermath: Option<PauseRecovery>,
     /// End of the last recovery, and by how much its pauses may have lengthened a call. Nanoseconds.
     last: (Time, u64),
 }
 
 /// The time from a pause until the load has recovered from it.
-struct Aftermath {
+struct PauseRecovery {
     /// Upper bound of the time added to a call, in nanoseconds.
     lengthened_ns: u64,
     /// The longest of the consecutive pauses in this recovery. Nanoseconds.
@@ -43,9 +43,9 @@ struct Aftermath {
     due: u64,
 }
 
-impl Pauses {
-    pub(crate) fn new() -> Pauses {
-        Pauses {
+impl PauseTracker {
+    pub(crate) fn new() -> PauseTracker {
+        PauseTracker {
             awoke: Time::NEVER,
             aftermath: None,
             last: (Time::ZERO, 0),
@@ -59,11 +59,11 @@ impl Pauses {
         let worked = before.since(self.awoke);
         self.awoke = now;
         let overslept = now.since(wake.max(before));
-        if worked <= SHORTEST_NS && overslept <= SHORTEST_NS {
+        if worked <= MIN_PAUSE_NS && overslept <= MIN_PAUSE_NS {
             return None;
         }
         // The pause may have started at any point of the wait, so assume the earliest.
-        let waited = if overslept > SHORTEST_NS {
+        let waited = if overslept > MIN_PAUSE_NS {
             now.since(before)
         } else {
             0
@@ -74,7 +74,7 @@ impl Pauses {
     /// Returns by how many nanoseconds a load that begins at `now` is late, if that counts as a pause.
     pub(crate) fn begun_late(&mut self, start: Time, now: Time) -> Option<u64> {
         let late = now.since(start);
-        (late > SHORTEST_NS).then(|| {
+        (late > MIN_PAUSE_NS).then(|| {
             // Keep the first iteration from counting it again.
             self.awoke = now;
             late
@@ -91,7 +91,7 @@ impl Pauses {
         (stage, under_way, due): (u8, u64, u64),
         recorder: &mut Recorder,
     ) {
-        let mut begun = Aftermath {
+        let mut begun = PauseRecovery {
             lengthened_ns: length_ns,
             longest_ns: length_ns,
             ended: now,
@@ -114,7 +114,7 @@ impl Pauses {
 
     /// Returns whether the load is recovering from a pause.
     #[inline]
-    pub(crate) fn are_felt(&self) -> bool {
+    pub(crate) fn is_recovering(&self) -> bool {
         self.aftermath.is_some()
     }
 
@@ -129,16 +129,16 @@ impl Pauses {
 
     /// Ends the recovery if the number of calls is back to normal, or its maximum length has passed.
     #[cold]
-    pub(crate) fn look(
+    pub(crate) fn check_recovery(
         &mut self,
         now: Time,
         (stage, under_way, due): (u8, u64, u64),
         recorder: &mut Recorder,
     ) {
-        let is_over = |a: &mut Aftermath| {
+        let is_over = |a: &mut PauseRecovery| {
             let since = now.since(a.ended);
             let is_back = under_way <= a.under_way && since >= a.longest_ns;
-            is_back || since >= LONGEST_RECOVERY * a.longest_ns
+            is_back || since >= MAX_RECOVERY_FACTOR * a.longest_ns
         };
         if let Some(aftermath) = self.aftermath.take_if(is_over) {
             self.last = (now, aftermath.lengthened_ns);
@@ -154,7 +154,7 @@ impl Pauses {
     }
 }
 
-impl Aftermath {
+impl PauseRecovery {
     fn record(&self, due: u64, stage: u8, recorder: &mut Recorder) {
         let calls = self.lengthened + (due - self.due);
         if calls == 0 {
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn on_time_wakeup_is_not_a_pause() {
-        let mut pauses = Pauses::new();
+        let mut pauses = PauseTracker::new();
         assert_eq!(pauses.waited(Time(0), Time(5 * MS), Time(5 * MS)), None);
         // An answer ended the wait early.
         assert_eq!(
@@ -194,11 +194,11 @@ mod tests {
     #[test]
     fn pause_recovery_ends_and_is_bounded() {
         let mut recorder = Recorder::new(1);
-        let mut pauses = Pauses::new();
+        let mut pauses = PauseTracker::new();
         pauses.begin(80 * MS, Time(0), (0, 3, 100), &mut recorder);
         let mut look = |ms: u64, under_way, due| {
-            pauses.look(Time(ms * MS), (0, under_way, due), &mut recorder);
-            pauses.are_felt()
+            pauses.check_recovery(Time(ms * MS), (0, under_way, due), &mut recorder);
+            pauses.is_recovering()
         };
         assert!(look(10, 40, 140));
         // The number is back to normal, but a delayed answer may still be in transit.
@@ -216,10 +216,10 @@ mod tests {
         assert_eq!(delayed(&mut recorder), (73, 73, 0));
         pauses.begin(10 * MS, Time(0), (0, 3, 0), &mut recorder);
         pauses.begin(20 * MS, Time(50 * MS), (0, 9, 7), &mut recorder);
-        pauses.look(Time(249 * MS), (0, 4, 11), &mut recorder);
-        assert!(pauses.are_felt());
-        pauses.look(Time(250 * MS), (0, 4, 11), &mut recorder);
-        assert!(!pauses.are_felt());
+        pauses.check_recovery(Time(249 * MS), (0, 4, 11), &mut recorder);
+        assert!(pauses.is_recovering());
+        pauses.check_recovery(Time(250 * MS), (0, 4, 11), &mut recorder);
+        assert!(!pauses.is_recovering());
         // Calls in flight at the second pause are lengthened by both.
         assert_eq!(delayed(&mut recorder), (23, 0, 0));
     }

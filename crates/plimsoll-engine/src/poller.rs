@@ -20,13 +20,13 @@ pub(crate) const MAX_EVENTS: usize = 512;
 
 /// Identifies a socket in the poller's events. The highest value is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Token(pub u64);
+pub struct SocketToken(pub u64);
 
 /// A readiness event of a socket. A hang-up or an error counts as both readable and writable.
 #[derive(Clone, Copy, Debug)]
-pub struct Ready {
+pub struct SocketReady {
     /// The token with which the socket was added.
-    pub token: Token,
+    pub token: SocketToken,
     /// Bytes, connections or end of stream can be read.
     pub readable: bool,
     /// It accepts bytes, or its connection attempt is over.
@@ -78,18 +78,18 @@ impl Waker {
 }
 
 /// The events of one wait. It stays on the waiting thread.
-pub struct Events(Vec<epoll::Event>);
+pub struct PollEvents(Vec<epoll::Event>);
 
-impl Default for Events {
-    fn default() -> Events {
-        Events(Vec::with_capacity(MAX_EVENTS))
+impl Default for PollEvents {
+    fn default() -> PollEvents {
+        PollEvents(Vec::with_capacity(MAX_EVENTS))
     }
 }
 
-impl Events {
+impl PollEvents {
     /// Returns the sockets that are ready.
     #[inline]
-    pub fn sockets(&self) -> impl Iterator<Item = Ready> {
+    pub fn sockets(&self) -> impl Iterator<Item = SocketReady> {
         let sockets = self
             .0
             .iter()
@@ -97,8 +97,8 @@ impl Events {
         sockets.map(|event| {
             let flags = event.flags;
             let failed = flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP);
-            Ready {
-                token: Token(event.data.u64()),
+            SocketReady {
+                token: SocketToken(event.data.u64()),
                 readable: failed || flags.contains(epoll::EventFlags::IN),
                 writable: failed || flags.contains(epoll::EventFlags::OUT),
                 hangup: failed || flags.contains(epoll::EventFlags::RDHUP),
@@ -140,7 +140,7 @@ impl Poller {
 
     /// # Errors
     /// If the kernel cannot watch more sockets.
-    pub fn add(&self, socket: impl AsFd, token: Token, interest: Interest) -> io::Result<()> {
+    pub fn add(&self, socket: impl AsFd, token: SocketToken, interest: Interest) -> io::Result<()> {
         let data = epoll::EventData::new_u64(token.0);
         Ok(epoll::add(&self.epoll, socket, data, interest.flags())?)
     }
@@ -149,7 +149,12 @@ impl Poller {
     ///
     /// # Errors
     /// If the socket was not added.
-    pub fn change(&self, socket: impl AsFd, token: Token, interest: Interest) -> io::Result<()> {
+    pub fn change(
+        &self,
+        socket: impl AsFd,
+        token: SocketToken,
+        interest: Interest,
+    ) -> io::Result<()> {
         let data = epoll::EventData::new_u64(token.0);
         Ok(epoll::modify(&self.epoll, socket, data, interest.flags())?)
     }
@@ -159,7 +164,7 @@ impl Poller {
     ///
     /// # Errors
     /// If the kernel cannot wait; the error names the system call.
-    pub fn wait(&self, timeout: Option<Duration>, events: &mut Events) -> io::Result<bool> {
+    pub fn wait(&self, timeout: Option<Duration>, events: &mut PollEvents) -> io::Result<bool> {
         let timeout = timeout.map(|timeout| Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),

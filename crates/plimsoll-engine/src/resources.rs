@@ -15,9 +15,9 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::{TimeSpec, TimeValLike};
 use nix::time::{ClockId, clock_getcpuclockid};
 use nix::unistd::Pid;
-use plimsoll_model::plan::{Turns, UnixSocket, Watch};
-use plimsoll_model::record::{Done, TurnBegan};
-use plimsoll_model::run::Resources;
+use plimsoll_model::plan::{BatchSchedule, UnixSocket, WatchedProcess};
+use plimsoll_model::record::{BatchStart, BatchTotals};
+use plimsoll_model::run::ResourceUsage;
 use procfs::net::{TcpState, UnixState};
 use procfs::process::Process;
 
@@ -25,7 +25,7 @@ use crate::address::Address;
 
 /// CPU time that processes have used, and resources that they hold now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct ProcessResources {
     /// User and system time since the process began, in nanoseconds, from the scheduler's clock: exact even
     /// for short times.
     pub cpu_ns: u64,
@@ -41,9 +41,9 @@ pub struct Usage {
     pub threads: u64,
 }
 
-impl Usage {
-    fn plus(self, other: Usage) -> Usage {
-        Usage {
+impl ProcessResources {
+    fn plus(self, other: ProcessResources) -> ProcessResources {
+        ProcessResources {
             cpu_ns: self.cpu_ns + other.cpu_ns,
             user_ticks: self.user_ticks + other.user_ticks,
             system_ticks: self.system_ticks + other.system_ticks,
@@ -56,20 +56,20 @@ impl Usage {
 
 /// One or more processes that are measured together, such as the workers of a server that share a port.
 #[derive(Clone, Debug)]
-pub struct Watched {
+pub struct WatchedProcesses {
     pids: Vec<i32>,
 }
 
-impl Watched {
+impl WatchedProcesses {
     /// This process.
-    pub fn own() -> Watched {
-        Watched {
+    pub fn own() -> WatchedProcesses {
+        WatchedProcesses {
             pids: vec![i32::try_from(std::process::id()).unwrap_or(0)],
         }
     }
 
     /// Returns the process and its current descendants.
-    pub fn pid(pid: u32) -> Watched {
+    pub fn pid(pid: u32) -> WatchedProcesses {
         let mut pids: Vec<i32> = i32::try_from(pid).into_iter().collect();
         let parents: Vec<(i32, i32)> = procfs::process::all_processes()
             .into_iter()
@@ -83,20 +83,20 @@ impl Watched {
             pids.extend(children.map(|(child, _)| *child));
             next += 1;
         }
-        Watched { pids }
+        WatchedProcesses { pids }
     }
 
     /// Returns the current descendants of this process, without itself.
-    pub fn started() -> Watched {
-        let mut watched = Watched::pid(std::process::id());
-        let own = Watched::own();
+    pub fn started() -> WatchedProcesses {
+        let mut watched = WatchedProcesses::pid(std::process::id());
+        let own = WatchedProcesses::own();
         watched.pids.retain(|pid| !own.pids.contains(pid));
         watched
     }
 
     /// Returns the processes that listen on one of `addresses` on this machine; `None` if there are none that
     /// this user may inspect.
-    pub fn listening_on(addresses: &[Address]) -> Option<Watched> {
+    pub fn listening_on(addresses: &[Address]) -> Option<WatchedProcesses> {
         let sockets = listening_sockets(addresses);
         if sockets.is_empty() {
             return None;
@@ -113,7 +113,7 @@ impl Watched {
                 pids.push(pid);
             }
         }
-        (!pids.is_empty()).then_some(Watched { pids })
+        (!pids.is_empty()).then_some(WatchedProcesses { pids })
     }
 
     /// Returns the process ids, whether or not they still run.
@@ -122,34 +122,34 @@ impl Watched {
     }
 
     /// Returns the sum of their usage; `None` if none of them exists any more.
-    pub fn usage(&self) -> Option<Usage> {
+    pub fn usage(&self) -> Option<ProcessResources> {
         self.pids
             .iter()
             .filter_map(|pid| usage_of(*pid))
-            .reduce(Usage::plus)
+            .reduce(ProcessResources::plus)
     }
 }
 
-/// Measures the resources of processes ([`Watched`]) from one reading to the next.
+/// Measures the resources of processes ([`WatchedProcesses`]) from one reading to the next.
 #[derive(Clone, Debug)]
-pub struct Meter {
-    watched: Watched,
-    last: Option<Usage>,
+pub struct ResourceMeter {
+    watched: WatchedProcesses,
+    last: Option<ProcessResources>,
     /// Resident memory when the meter was made, until that is reported. Bytes.
     before: Option<u64>,
     /// Usage when the load began, until that is reported.
-    began: Usage,
+    began: ProcessResources,
 }
 
-impl Meter {
+impl ResourceMeter {
     /// Makes a meter; CPU time used before now does not count.
-    pub fn new(watched: Watched) -> Meter {
+    pub fn new(watched: WatchedProcesses) -> ResourceMeter {
         let last = watched.usage();
-        Meter {
+        ResourceMeter {
             watched,
             last,
             before: last.map(|usage| usage.rss_bytes),
-            began: Usage::default(),
+            began: ProcessResources::default(),
         }
     }
 
@@ -160,19 +160,19 @@ impl Meter {
         self.began = self.last.unwrap_or_default();
     }
 
-    /// Returns the process ids, as [`Watched::pids`].
+    /// Returns the process ids, as [`WatchedProcesses::pids`].
     pub fn pids(&self) -> &[i32] {
         self.watched.pids()
     }
 
     /// Returns the usage since the last reading; `None` when the processes are gone.
-    pub fn read(&mut self) -> Option<Resources> {
+    pub fn read(&mut self) -> Option<ResourceUsage> {
         let now = self.watched.usage()?;
         let last = self.last.replace(now).unwrap_or(now);
         let began = std::mem::take(&mut self.began);
         let cpu_us = now.cpu_ns.saturating_sub(last.cpu_ns) / 1000;
         let system_us = (cpu_us as f64 * system_share(last, now)).round() as u64;
-        Some(Resources {
+        Some(ResourceUsage {
             cpu_user_us: cpu_us - system_us,
             cpu_system_us: Some(system_us),
             rss_bytes: now.rss_bytes.max(began.rss_bytes),
@@ -186,16 +186,16 @@ impl Meter {
 /// The CPU clocks of client and server for a load that alternates with others in batches; by default without
 /// a server. Reading a clock takes less than a microsecond.
 #[derive(Clone, Debug, Default)]
-pub struct TurnMeter {
+pub struct BatchMeter {
     calls: u64,
     server: Vec<ClockId>,
 }
 
-impl TurnMeter {
-    pub(crate) fn new(turns: Turns, server: Option<&Meter>) -> TurnMeter {
-        let pids = server.map_or(&[][..], Meter::pids).iter();
+impl BatchMeter {
+    pub(crate) fn new(turns: BatchSchedule, server: Option<&ResourceMeter>) -> BatchMeter {
+        let pids = server.map_or(&[][..], ResourceMeter::pids).iter();
         let clocks = pids.filter_map(|pid| clock_getcpuclockid(Pid::from_raw(*pid)).ok());
-        TurnMeter {
+        BatchMeter {
             calls: u64::from(turns.calls.max(1)),
             server: clocks.collect(),
         }
@@ -203,7 +203,7 @@ impl TurnMeter {
 
     /// Returns the CPU time used so far if the load's arrival `number` begins a batch; otherwise `None`.
     #[inline]
-    pub(crate) fn began(&self, number: u64) -> Option<TurnBegan> {
+    pub(crate) fn began(&self, number: u64) -> Option<BatchStart> {
         number
             .is_multiple_of(self.calls)
             .then(|| self.read(number / self.calls, None))
@@ -211,10 +211,10 @@ impl TurnMeter {
 
     /// Returns the CPU time used at the beginning of a batch, or at the end of the last. `done` holds the
     /// calls so far, where batches are of fixed time.
-    pub(crate) fn read(&self, turn: u64, done: Option<Done>) -> TurnBegan {
+    pub(crate) fn read(&self, turn: u64, done: Option<BatchTotals>) -> BatchStart {
         let used = |clock: &ClockId| Some(Duration::from(clock.now().ok()?).as_nanos() as u64);
-        TurnBegan {
-            turn,
+        BatchStart {
+            batch: turn,
             client_ns: thread_cpu().as_nanos() as u64,
             server_ns: if self.server.is_empty() {
                 None
@@ -228,7 +228,7 @@ impl TurnMeter {
 
 /// Returns the share of system time between two readings, 0 to 1; over the whole lifetime if too few ticks
 /// lie between them.
-fn system_share(last: Usage, now: Usage) -> f64 {
+fn system_share(last: ProcessResources, now: ProcessResources) -> f64 {
     const MIN_TICKS: u64 = 20;
     let user = now.user_ticks.saturating_sub(last.user_ticks);
     let system = now.system_ticks.saturating_sub(last.system_ticks);
@@ -241,18 +241,18 @@ fn system_share(last: Usage, now: Usage) -> f64 {
 }
 
 /// Returns the server processes that the plan asks to measure, if they can be found.
-pub fn server_of(watch: Watch, target: &[Address]) -> Option<Watched> {
+pub fn server_of(watch: WatchedProcess, target: &[Address]) -> Option<WatchedProcesses> {
     match watch {
-        Watch::TargetPort => Watched::listening_on(target),
-        Watch::Port(port) => {
+        WatchedProcess::TargetPort => WatchedProcesses::listening_on(target),
+        WatchedProcess::Port(port) => {
             let hosts = target.iter().map(Address::ip);
             let hosts = hosts.map(|ip| ip.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)));
             let at_port = hosts.map(|ip| Address::Tcp(SocketAddr::new(ip, port)));
-            Watched::listening_on(&at_port.collect::<Vec<_>>())
+            WatchedProcesses::listening_on(&at_port.collect::<Vec<_>>())
         }
-        Watch::Pid(pid) => Some(Watched::pid(pid)),
-        Watch::Started => Some(Watched::started()),
-        Watch::Nothing => None,
+        WatchedProcess::Pid(pid) => Some(WatchedProcesses::pid(pid)),
+        WatchedProcess::Started => Some(WatchedProcesses::started()),
+        WatchedProcess::Nothing => None,
     }
 }
 
@@ -372,12 +372,12 @@ fn read_thread_cpu(
     }
 }
 
-fn usage_of(pid: i32) -> Option<Usage> {
+fn usage_of(pid: i32) -> Option<ProcessResources> {
     let process = Process::new(pid).ok()?;
     let stat = process.stat().ok()?;
     let clock = clock_getcpuclockid(Pid::from_raw(pid)).ok()?;
     let used = clock.now().ok()?;
-    Some(Usage {
+    Some(ProcessResources {
         cpu_ns: u64::try_from(Duration::from(used).as_nanos()).ok()?,
         user_ticks: stat.utime,
         system_ticks: stat.stime,
@@ -396,12 +396,12 @@ mod tests {
     fn process_is_found_by_listening_port() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let watched = Watched::listening_on(&[address.into()]).unwrap();
-        assert_eq!(watched.pids(), Watched::own().pids());
+        let watched = WatchedProcesses::listening_on(&[address.into()]).unwrap();
+        assert_eq!(watched.pids(), WatchedProcesses::own().pids());
         let usage = watched.usage().unwrap();
         assert!(usage.rss_bytes > 100_000 && usage.descriptors > 3 && usage.threads >= 1);
         drop(listener);
-        assert!(Watched::listening_on(&[address.into()]).is_none());
+        assert!(WatchedProcesses::listening_on(&[address.into()]).is_none());
     }
 
     #[test]
@@ -409,16 +409,16 @@ mod tests {
         let path = std::env::temp_dir().join(format!("plimsoll-{}.sock", std::process::id()));
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let address = [Address::Unix(UnixSocket::Path(path.clone()))];
-        let found = Watched::listening_on(&address);
+        let found = WatchedProcesses::listening_on(&address);
         fs::remove_file(&path).unwrap();
-        assert_eq!(found.unwrap().pids(), Watched::own().pids());
+        assert_eq!(found.unwrap().pids(), WatchedProcesses::own().pids());
         drop(listener);
-        assert!(Watched::listening_on(&address).is_none());
+        assert!(WatchedProcesses::listening_on(&address).is_none());
     }
 
     #[test]
     fn meter_counts_initial_usage_and_microseconds() {
-        let mut meter = Meter::new(Watched::own());
+        let mut meter = ResourceMeter::new(WatchedProcesses::own());
         // Far more than other tests of this process open and close in the meantime.
         let files: Vec<_> = (0..400).map(|_| fs::File::open("/dev/null")).collect();
         meter.restart();
@@ -460,24 +460,27 @@ mod tests {
             .arg("60")
             .spawn()
             .unwrap();
-        let watched = Watched::pid(std::process::id());
-        let started = Watched::started();
-        assert!(!started.pids().contains(&Watched::own().pids()[0]));
+        let watched = WatchedProcesses::pid(std::process::id());
+        let started = WatchedProcesses::started();
+        assert!(!started.pids().contains(&WatchedProcesses::own().pids()[0]));
         assert!(started.pids().contains(&(child.id() as i32)));
         child.kill().unwrap();
         let pid = i32::try_from(child.wait().map(|_| child.id()).unwrap()).unwrap();
-        assert_eq!(watched.pids().first(), Watched::own().pids().first());
+        assert_eq!(
+            watched.pids().first(),
+            WatchedProcesses::own().pids().first()
+        );
         assert!(watched.pids().contains(&pid), "{watched:?}");
     }
 
     #[test]
     fn exited_process_has_no_usage() {
-        assert!(Watched::pid(i32::MAX as u32).usage().is_none());
+        assert!(WatchedProcesses::pid(i32::MAX as u32).usage().is_none());
     }
 
     #[test]
     fn batch_start_reads_cpu_clocks() {
-        let turns = Turns {
+        let turns = BatchSchedule {
             of: 2,
             index: 0,
             share: 1,
@@ -486,13 +489,13 @@ mod tests {
             read_cpu: true,
             slot: None,
         };
-        let meter = TurnMeter::new(turns, Some(&Meter::new(Watched::own())));
+        let meter = BatchMeter::new(turns, Some(&ResourceMeter::new(WatchedProcesses::own())));
         let (first, second) = (meter.began(0).unwrap(), meter.began(20).unwrap());
-        assert_eq!((first.turn, second.turn), (0, 1));
+        assert_eq!((first.batch, second.batch), (0, 1));
         assert!(meter.began(1).is_none() && meter.began(39).is_none());
         assert!(first.client_ns > 0 && second.client_ns > first.client_ns);
         assert!(first.server_ns < second.server_ns, "{first:?} {second:?}");
-        let unwatched = TurnMeter::new(turns, None);
+        let unwatched = BatchMeter::new(turns, None);
         assert_eq!(unwatched.began(40).unwrap().server_ns, None);
     }
 }

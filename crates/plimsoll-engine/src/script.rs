@@ -10,4 +10,4 @@ pub mod worker;
 
 mod turn;
 
-pub use turn::{Link, MAX_LINKS, Origin, Script, Scripts, Turn};
+pub use turn::{LinkId, MAX_LINKS, Script, ScriptContext, ScriptFactory, ScriptOrigin};

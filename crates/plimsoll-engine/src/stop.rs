@@ -7,32 +7,32 @@ use crate::event_loop::StopLevel;
 
 /// A stop request, shared with whatever may end the run: a signal handler, or a missed objective.
 #[derive(Clone, Debug, Default)]
-pub struct Stop {
-    asked: Arc<AtomicU8>,
+pub struct StopFlag {
+    level: Arc<AtomicU8>,
     /// The parent's requests, which stop this run as well.
     all: Option<Arc<AtomicU8>>,
 }
 
-impl Stop {
+impl StopFlag {
     /// Makes a stop that has not been requested.
-    pub fn new() -> Stop {
-        Stop::default()
+    pub fn new() -> StopFlag {
+        StopFlag::default()
     }
 
     /// Returns a stop for one run of several: requesting it does not affect the others, and requesting `self`
     /// stops this one too.
     #[must_use]
-    pub fn for_one(&self) -> Stop {
-        Stop {
-            asked: Arc::default(),
-            all: Some(Arc::clone(&self.asked)),
+    pub fn child(&self) -> StopFlag {
+        StopFlag {
+            level: Arc::default(),
+            all: Some(Arc::clone(&self.level)),
         }
     }
 
     /// Requests a graceful end; a second request ends the run at once.
     pub fn request(&self) {
         let _ = self
-            .asked
+            .level
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |level| {
                 Some(level.saturating_add(1).min(2))
             });
@@ -44,7 +44,7 @@ impl Stop {
             .all
             .as_ref()
             .map_or(0, |all| all.load(Ordering::Relaxed));
-        match self.asked.load(Ordering::Relaxed).max(all) {
+        match self.level.load(Ordering::Relaxed).max(all) {
             0 => StopLevel::Run,
             1 => StopLevel::Graceful,
             _ => StopLevel::Now,
@@ -58,8 +58,8 @@ mod tests {
 
     #[test]
     fn stop_affects_one_run_or_all() {
-        let all = Stop::new();
-        let (a, b) = (all.for_one(), all.for_one());
+        let all = StopFlag::new();
+        let (a, b) = (all.child(), all.child());
         a.request();
         assert_eq!(
             (all.level(), a.level(), b.level()),

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use plimsoll_model::Outcome;
 use plimsoll_model::plan::{
-    self, ChainCheck, Group, Identity, RecordLayer, Suite, Target, TlsPlan, TlsVersion,
+    self, ChainCheck, ClientIdentity, KeyExchangeGroup, RecordLayer, Target, TlsPlan, TlsSuite,
+    TlsVersion,
 };
 use plimsoll_model::run::CertificateTaken;
 use rustls::client::{ResolvesClientCert, Resumption};
@@ -24,6 +25,8 @@ mod der;
 mod failures;
 pub mod files;
 mod handshake;
+#[cfg(any(test, fuzzing))]
+pub mod handshake_fuzz;
 mod hybrid;
 mod key_kinds;
 mod key_log;
@@ -34,8 +37,6 @@ pub mod record;
 pub mod rotation;
 mod secrets;
 mod session;
-#[cfg(any(test, fuzzing))]
-pub mod shapes;
 mod tickets;
 pub mod trust;
 pub mod validity;
@@ -43,20 +44,20 @@ mod version_1;
 mod version_1_2;
 mod whole;
 
-use failures::{Shown, classify_record, explained};
-use files::{FileError, Named};
+use failures::{PresentedIdentity, classify_record, explained};
+use files::{FileError, NamedFile};
 use key_log::KeyLogFile;
-use own::{OwnSession, Source};
-use rotation::Rotating;
-use secrets::{Heard, Ours};
-use session::Layer;
-use tickets::Tickets;
-use trust::{Anchors, Learned, ServerCheck, Trust};
-use whole::WholeSession;
+use own::{KeySource, OwnSession};
+use rotation::RotatingIdentity;
+use secrets::{KeyLogSecrets, LocalEnd};
+use session::SessionLayer;
+use tickets::TicketStore;
+use trust::{CertificateObservations, ServerCheck, TrustAnchors, TrustPolicy};
+use whole::BufferedSession;
 
-pub use agreed::{Agreement, Chain, KeyKind, SharedTally, Tally};
+pub use agreed::{Agreement, ChainSummary, HandshakeTally, KeyKind, SharedHandshakeTally};
 pub(crate) use session::TlsSession;
-pub use session::{ServerSession, ServerSessions, Session};
+pub use session::{ServerSession, ServerSessions, TlsConnection};
 pub use whole::SessionError;
 
 use crate::addresses::classify_connect;
@@ -99,27 +100,27 @@ pub enum TlsSetupError {
 pub struct TlsClient {
     config: Arc<ClientConfig>,
     server_name: ServerName<'static>,
-    shown: Shown,
+    shown: PresentedIdentity,
     /// The client's certificate, if it has one.
-    identity: Option<Arc<Rotating>>,
+    identity: Option<Arc<RotatingIdentity>>,
     resume: bool,
     /// Share of the connections that make a full handshake although sessions are resumed.
     full: Option<f64>,
     /// This worker's tickets, where the plan resumes sessions.
-    tickets: Option<Arc<Tickets>>,
+    tickets: Option<Arc<TicketStore>>,
     own_records: bool,
     /// Whether secrets are logged to a file, so that the library's key log is in use.
     logs_keys: bool,
     /// The key log of sessions that can be reduced while idle.
-    heard: Option<Arc<Heard>>,
-    learned: Arc<Learned>,
+    key_log_secrets: Option<Arc<KeyLogSecrets>>,
+    learned: Arc<CertificateObservations>,
 }
 
 /// Presents no client certificate, and records whether the server asked for one.
 #[derive(Debug)]
-struct Asked(Arc<Learned>);
+struct NoClientCertificate(Arc<CertificateObservations>);
 
-impl ResolvesClientCert for Asked {
+impl ResolvesClientCert for NoClientCertificate {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         self.0.was_asked();
         None
@@ -145,10 +146,10 @@ impl TlsClient {
         let mut warmth = [0u8; 32];
         let _ = provider.secure_random.fill(&mut warmth);
 
-        let learned = Arc::new(Learned::default());
+        let learned = Arc::new(CertificateObservations::default());
         let mut trust = trust(&plan.trust)?;
         if let Some(path) = &plan.crl {
-            trust = trust.with_lists(Named("list of revoked certificates", path))?;
+            trust = trust.with_lists(NamedFile("list of revoked certificates", path))?;
         }
         let check = ServerCheck::new(trust, &provider, Arc::clone(&learned));
         let check = Arc::new(match plan.chain {
@@ -162,11 +163,12 @@ impl TlsClient {
             .with_custom_certificate_verifier(check);
         let mut identity = None;
         let mut config = match &plan.identity {
-            None => builder.with_client_cert_resolver(Arc::new(Asked(Arc::clone(&learned)))),
-            Some(Identity { cert, key }) => {
-                let cert = Named("client certificate", cert);
-                let key = Named("client key", key);
-                let shown = Arc::new(Rotating::read(cert, key, provider)?);
+            None => builder
+                .with_client_cert_resolver(Arc::new(NoClientCertificate(Arc::clone(&learned)))),
+            Some(ClientIdentity { cert, key }) => {
+                let cert = NamedFile("client certificate", cert);
+                let key = NamedFile("client key", key);
+                let shown = Arc::new(RotatingIdentity::read(cert, key, provider)?);
                 identity = Some(Arc::clone(&shown));
                 builder.with_client_cert_resolver(shown)
             }
@@ -179,7 +181,7 @@ impl TlsClient {
             config.cert_decompressors = Vec::new();
         }
         if let Some(path) = &plan.key_log {
-            config.key_log = Arc::new(KeyLogFile::open(Named("key log", path))?);
+            config.key_log = Arc::new(KeyLogFile::open(NamedFile("key log", path))?);
         }
         config.enable_early_data = plan.early_data;
         config.enable_secret_extraction = plan.records == RecordLayer::Own;
@@ -195,14 +197,14 @@ impl TlsClient {
         Ok(TlsClient {
             config: Arc::new(config),
             server_name,
-            shown: Shown::of(plan.identity.is_some()),
+            shown: PresentedIdentity::of(plan.identity.is_some()),
             identity,
             resume: plan.resume,
             full: plan.full,
             tickets: None,
             own_records: plan.records == RecordLayer::Own,
             logs_keys: plan.key_log.is_some(),
-            heard: None,
+            key_log_secrets: None,
             learned,
         })
     }
@@ -212,7 +214,7 @@ impl TlsClient {
     #[must_use]
     pub fn resting(mut self) -> TlsClient {
         if self.own_records && !self.resume && !self.logs_keys {
-            self.heard = Some(Arc::default());
+            self.key_log_secrets = Some(Arc::default());
         }
         self
     }
@@ -261,7 +263,7 @@ impl TlsClient {
 
     /// Returns whether a server asked for a client certificate and none was available.
     pub fn lacks_certificate(&self) -> bool {
-        self.shown == Shown::Nothing && self.learned.asked()
+        self.shown == PresentedIdentity::Nothing && self.learned.asked()
     }
 
     /// Returns a message if the server may have rejected the client certificate: it asked for it and closed
@@ -294,18 +296,18 @@ impl TlsClient {
     pub fn for_worker(&self) -> TlsClient {
         let mut client = self.clone();
         if self.resume {
-            let tickets = Arc::new(Tickets::new(Arc::clone(&self.learned)));
+            let tickets = Arc::new(TicketStore::new(Arc::clone(&self.learned)));
             let mut config = ClientConfig::clone(&self.config);
             config.resumption = Resumption::store(Arc::clone(&tickets) as _);
             client.config = Arc::new(config);
             client.tickets = Some(tickets);
         }
-        if self.heard.is_some() {
-            let heard = Arc::new(Heard::default());
+        if self.key_log_secrets.is_some() {
+            let heard = Arc::new(KeyLogSecrets::default());
             let mut config = ClientConfig::clone(&self.config);
             config.key_log = Arc::clone(&heard) as _;
             client.config = Arc::new(config);
-            client.heard = Some(heard);
+            client.key_log_secrets = Some(heard);
         }
         client
     }
@@ -322,16 +324,16 @@ impl TlsClient {
         }
         let (config, name) = (Arc::clone(&self.config), self.server_name.clone());
         let layer = if self.own_records {
-            let source = match &self.heard {
-                Some(heard) => Source::Heard(Arc::clone(heard), Ours::Client),
-                None => Source::Library(self.tickets.clone()),
+            let source = match &self.key_log_secrets {
+                Some(heard) => KeySource::Heard(Arc::clone(heard), LocalEnd::Client),
+                None => KeySource::Library(self.tickets.clone()),
             };
-            Layer::Own(OwnSession::client(config, name, source)?)
+            SessionLayer::Own(OwnSession::client(config, name, source)?)
         } else {
             let connection = ClientConnection::new(config, name)?;
-            Layer::Library(Box::new(WholeSession::new(connection)))
+            SessionLayer::Library(Box::new(BufferedSession::new(connection)))
         };
-        Ok(Session(layer))
+        Ok(TlsConnection(layer))
     }
 
     /// Returns outcome and message of a failed session.
@@ -358,20 +360,20 @@ impl TlsClient {
 
 /// Returns the TLS library's provider with the suites and groups of a plan, in its order; by default with the
 /// library's suites and [`Group::DEFAULT_OFFER`].
-pub fn provider(suites: &[Suite], groups: &[Group]) -> CryptoProvider {
+pub fn provider(suites: &[TlsSuite], groups: &[KeyExchangeGroup]) -> CryptoProvider {
     let mut provider = aws_lc_rs::default_provider();
     if !suites.is_empty() {
-        let named = |suite: &Suite| {
+        let named = |suite: &TlsSuite| {
             let mut all = ALL_CIPHER_SUITES.iter();
             all.find(|known| agreed::suite_name(known.suite()) == suite.name())
         };
         provider.cipher_suites = suites.iter().filter_map(named).copied().collect();
     }
     let groups = match groups {
-        [] => &Group::DEFAULT_OFFER,
+        [] => &KeyExchangeGroup::DEFAULT_OFFER,
         asked => asked,
     };
-    let coded = |group: &Group| {
+    let coded = |group: &KeyExchangeGroup| {
         let own = [hybrid::SECP384R1MLKEM1024];
         let mut all = ALL_KX_GROUPS.iter().copied().chain(own);
         all.find(|known| u16::from(known.name()) == group.code())
@@ -393,14 +395,16 @@ pub fn versions(versions: &[TlsVersion]) -> Vec<&'static SupportedProtocolVersio
 ///
 /// # Errors
 /// If a file cannot be used, or the system's trust store is empty.
-pub fn trust(plan: &plan::Trust) -> Result<Trust, TlsSetupError> {
+pub fn trust(plan: &plan::ServerTrust) -> Result<TrustPolicy, TlsSetupError> {
     Ok(match plan {
-        plan::Trust::System => {
-            Trust::Anchors(Anchors::of_system().ok_or(TlsSetupError::NoSystemRoots)?)
+        plan::ServerTrust::System => {
+            TrustPolicy::Anchors(TrustAnchors::of_system().ok_or(TlsSetupError::NoSystemRoots)?)
         }
-        plan::Trust::Ca(path) => Trust::Anchors(Anchors::read(Named("CA file", path))?),
-        plan::Trust::Pinned(known) => Trust::Pinned(known.clone()),
-        plan::Trust::Unchecked => Trust::Unchecked,
+        plan::ServerTrust::Ca(path) => {
+            TrustPolicy::Anchors(TrustAnchors::read(NamedFile("CA file", path))?)
+        }
+        plan::ServerTrust::Pinned(known) => TrustPolicy::Pinned(known.clone()),
+        plan::ServerTrust::Unchecked => TrustPolicy::Unchecked,
     })
 }
 
@@ -410,12 +414,12 @@ mod tests {
 
     #[test]
     fn provider_keeps_suite_and_group_order() {
-        let made = provider(&Suite::ALL, &Group::ALL);
+        let made = provider(&TlsSuite::ALL, &KeyExchangeGroup::ALL);
         let suites = made.cipher_suites.iter();
         let suites: Vec<String> = suites.map(|s| agreed::suite_name(s.suite())).collect();
-        assert_eq!(suites, Suite::ALL.map(Suite::name));
+        assert_eq!(suites, TlsSuite::ALL.map(TlsSuite::name));
         let groups = made.kx_groups.iter();
         let groups: Vec<u16> = groups.map(|group| group.name().into()).collect();
-        assert_eq!(groups, Group::ALL.map(Group::code));
+        assert_eq!(groups, KeyExchangeGroup::ALL.map(KeyExchangeGroup::code));
     }
 }

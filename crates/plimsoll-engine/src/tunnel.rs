@@ -8,7 +8,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use plimsoll_model::plan::{Proxy, ProxyKind, Target};
+use plimsoll_model::plan::{ForwardProxy, ProxyKind, Target};
 
 /// Maximum length of a proxy's answer. Bytes.
 pub const MAX_ANSWER: usize = 16 << 10;
@@ -16,7 +16,7 @@ pub const MAX_ANSWER: usize = 16 << 10;
 /// A proxy, and the target to reach through it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tunnel {
-    proxy: Proxy,
+    proxy: ForwardProxy,
     /// The host that the proxy connects to: a name, which the proxy resolves, or an address.
     host: String,
     port: u16,
@@ -46,7 +46,7 @@ impl Tunnel {
 
 /// The proxy's answer that is expected next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Awaited {
+enum ExpectedReply {
     /// The head of the response to CONNECT.
     Head,
     /// The authentication method that the SOCKS5 proxy chose.
@@ -59,14 +59,14 @@ enum Awaited {
 
 /// The proxy handshake of one connection.
 #[derive(Debug)]
-pub struct Opening {
+pub struct ProxyHandshake {
     tunnel: Arc<Tunnel>,
-    awaited: Awaited,
+    awaited: ExpectedReply,
 }
 
-impl Opening {
+impl ProxyHandshake {
     /// Begins a handshake and appends its first request to `out`.
-    pub fn begin(tunnel: Arc<Tunnel>, out: &mut Vec<u8>) -> Opening {
+    pub fn begin(tunnel: Arc<Tunnel>, out: &mut Vec<u8>) -> ProxyHandshake {
         let awaited = match tunnel.proxy.kind {
             ProxyKind::Connect => {
                 let authority = tunnel.authority();
@@ -77,17 +77,17 @@ impl Opening {
                     out.extend_from_slice(line.as_bytes());
                 }
                 out.extend_from_slice(b"\r\n");
-                Awaited::Head
+                ExpectedReply::Head
             }
             ProxyKind::Socks5 => {
                 match tunnel.proxy.credentials {
                     None => out.extend_from_slice(&[5, 1, 0]),
                     Some(_) => out.extend_from_slice(&[5, 2, 0, 2]),
                 }
-                Awaited::Method
+                ExpectedReply::Method
             }
         };
-        Opening { tunnel, awaited }
+        ProxyHandshake { tunnel, awaited }
     }
 
     /// Returns `host:port` of the proxy.
@@ -101,8 +101,8 @@ impl Opening {
     ///
     /// # Errors
     /// If the proxy refuses, could not connect, or does not speak the protocol.
-    pub fn look(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<(usize, bool)> {
-        self.take(bytes, out).map_err(|e| named(&e))
+    pub fn advance(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<(usize, bool)> {
+        self.take(bytes, out).map_err(|e| proxy_error(&e))
     }
 
     fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<(usize, bool)> {
@@ -124,8 +124,8 @@ impl Opening {
     /// Processes one complete answer; `None` until it is complete.
     fn answer(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<Option<(usize, bool)>> {
         match self.awaited {
-            Awaited::Head => head(bytes),
-            Awaited::Method => match bytes {
+            ExpectedReply::Head => head(bytes),
+            ExpectedReply::Method => match bytes {
                 [] => Ok(None),
                 [5] => Ok(None),
                 [5, 0, ..] => {
@@ -139,7 +139,7 @@ impl Opening {
                 [5, ..] => Err(denied("it requires another authentication method (SOCKS5)")),
                 _ => Err(refused("it does not speak SOCKS5")),
             },
-            Awaited::Login => match bytes {
+            ExpectedReply::Login => match bytes {
                 [] | [_] => Ok(None),
                 [_, 0, ..] => {
                     self.ask(out)?;
@@ -147,7 +147,7 @@ impl Opening {
                 }
                 _ => Err(denied("it rejected the user name or the password")),
             },
-            Awaited::Reply => {
+            ExpectedReply::Reply => {
                 let size = match bytes {
                     [5, 0, _, 1, ..] => 4 + 4 + 2,
                     [5, 0, _, 4, ..] => 4 + 16 + 2,
@@ -165,7 +165,7 @@ impl Opening {
 
     /// Appends the login request (RFC 1929 §2).
     fn log_in(&mut self, out: &mut Vec<u8>) {
-        self.awaited = Awaited::Login;
+        self.awaited = ExpectedReply::Login;
         let Some(credentials) = &self.tunnel.proxy.credentials else {
             return;
         };
@@ -178,7 +178,7 @@ impl Opening {
 
     /// Appends the connect request (RFC 1928 §4).
     fn ask(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
-        self.awaited = Awaited::Reply;
+        self.awaited = ExpectedReply::Reply;
         let Tunnel { host, port, .. } = &*self.tunnel;
         out.extend_from_slice(&[5, 1, 0]);
         match host.parse() {
@@ -255,7 +255,7 @@ fn reply(code: u8) -> io::Error {
 }
 
 /// Marks an error as one of the connection to the proxy.
-pub fn named(e: &io::Error) -> io::Error {
+pub fn proxy_error(e: &io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("the proxy: {e}"))
 }
 
@@ -270,30 +270,30 @@ fn denied(why: &str) -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_model::plan::Credentials;
+    use plimsoll_model::plan::ProxyCredentials;
 
-    fn opening(kind: ProxyKind, target: &str, user: Option<&str>) -> (Opening, Vec<u8>) {
+    fn opening(kind: ProxyKind, target: &str, user: Option<&str>) -> (ProxyHandshake, Vec<u8>) {
         let (host, port) = target.rsplit_once(':').unwrap();
         let host = host.trim_matches(['[', ']']);
         let mut target = Target::at(target, host, port.parse().unwrap());
-        target.proxy = Some(Proxy {
+        target.proxy = Some(ForwardProxy {
             kind,
             host: "p".to_owned(),
             port: 1,
-            credentials: user.map(|user| Credentials {
+            credentials: user.map(|user| ProxyCredentials {
                 user: user.to_owned(),
                 password: "pw".to_owned(),
             }),
         });
         let mut out = Vec::new();
-        let opening = Opening::begin(Tunnel::to(&target).unwrap(), &mut out);
+        let opening = ProxyHandshake::begin(Tunnel::to(&target).unwrap(), &mut out);
         (opening, out)
     }
 
     /// Passes answers to the handshake in pieces of `step` bytes; returns what it sent, and the bytes left
     /// for the target.
     fn through(
-        (mut opening, mut sent): (Opening, Vec<u8>),
+        (mut opening, mut sent): (ProxyHandshake, Vec<u8>),
         answers: &[u8],
         step: usize,
     ) -> io::Result<(Vec<u8>, Vec<u8>)> {
@@ -305,7 +305,7 @@ mod tests {
             }
             there.extend_from_slice(&left[..piece]);
             left = &left[piece..];
-            let (taken, is_open) = opening.look(&there, &mut sent)?;
+            let (taken, is_open) = opening.advance(&there, &mut sent)?;
             there.drain(..taken);
             if is_open {
                 there.extend_from_slice(left);

@@ -7,22 +7,22 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use plimsoll_model::plan::Reuse;
+use plimsoll_model::plan::ConnectionReuse;
 use plimsoll_model::schedule::Arrival;
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 
 use crate::driver::{Driver, Event, Protocol};
 use crate::event_loop::EventLoop;
-use crate::event_loop::client::{Client, Grant, Steps};
-use crate::event_loop::connection::State;
-use crate::event_loop::issue::{Issue, Phase};
-use crate::event_loop::timers::Timers;
+use crate::event_loop::client::{ConnectDecision, LoopClient, LoopHandler};
+use crate::event_loop::connection::ConnectionState;
+use crate::event_loop::issue::{CallSource, LoadPhase};
+use crate::event_loop::timers::TimerQueue;
 use crate::heap;
-use crate::loss::Loss;
-use crate::network::{Lookup, Network, Ready, Resolved, Token};
+use crate::loss::ConnectionLoss;
+use crate::network::{LookupScope, Network, ResolveResult, SocketReady, SocketToken};
 use crate::prefetch::prefetch;
-use crate::resources::TurnMeter;
+use crate::resources::BatchMeter;
 use crate::tls::TlsClient;
 
 mod calls;
@@ -38,16 +38,18 @@ mod retry;
 mod tokens;
 
 pub use crate::addresses::classify_connect;
-pub use crate::event_loop::{Control, Established, INTERVAL_NS, Share, StopLevel, WorkerInterval};
-use calls::Calls;
-use connection::{Attempt, Driven, Reading, Role, Until};
-use limit::ReachedLimit;
-use retry::Retry;
-pub(crate) use tokens::Answer;
-use tokens::Tokens;
+pub use crate::event_loop::{
+    ConnectSummary, INTERVAL_NS, StopLevel, WorkerControl, WorkerInterval, WorkerShare,
+};
+use calls::CallTable;
+use connection::{ConnectionRole, DriverState, PendingCall, ReadContext, ReadUntil};
+use limit::InFlightLimiter;
+use retry::PendingRetry;
+pub(crate) use tokens::ResponseTokens;
+use tokens::TokenTracker;
 
 /// The event loop for calls that are independent of each other.
-pub type Worker<P, N> = EventLoop<Drivers<P>, N>;
+pub type Worker<P, N> = EventLoop<DriverClient<P>, N>;
 
 /// One of the plan's persistent connections; the actual connection behind it is replaced when it is lost.
 #[derive(Clone, Debug, Default)]
@@ -66,13 +68,13 @@ struct Lane {
 }
 
 /// The client state of an event loop of drivers.
-pub struct Drivers<P: Protocol> {
+pub struct DriverClient<P: Protocol> {
     protocol: Arc<P>,
     tls: Option<TlsClient>,
     /// The plan resumes TLS sessions, and this worker has had no connection, so it has no ticket.
     ticketless: bool,
-    /// [`Protocol::rests`].
-    rests: bool,
+    /// [`Protocol::is_mostly_idle`].
+    is_mostly_idle: bool,
 
     lanes: Vec<Lane>,
     lanes_down: usize,
@@ -81,49 +83,49 @@ pub struct Drivers<P: Protocol> {
     dirty: Vec<u32>,
     /// Open loop: connections that are reading the remainder of an answer whose call has ended, and since
     /// when; oldest first.
-    reading_rests: VecDeque<(Time, Token)>,
+    reading_rests: VecDeque<(Time, SocketToken)>,
 
-    calls: Calls,
-    tokens: Tokens,
+    calls: CallTable,
+    tokens: TokenTracker,
     events: Vec<Event>,
     spare_outboxes: Vec<Vec<u8>>,
     /// Calls that the server did not process and that wait to be sent again, oldest first.
-    retries: VecDeque<Retry>,
+    retries: VecDeque<PendingRetry>,
 
     /// Calls that wait for a connection of their own, indexed by its number in `connections`.
-    attempts: Vec<Attempt>,
+    attempts: Vec<PendingCall>,
     /// Number of calls that currently have a connection of their own.
     attempting: usize,
     /// The plan's limit of calls in flight, if it has one.
-    limit: Option<ReachedLimit>,
+    limit: Option<InFlightLimiter>,
     /// Deadlines of calls that wait for a connection of their own; sorted.
-    attempt_deadlines: VecDeque<(Time, Token)>,
+    attempt_deadlines: VecDeque<(Time, SocketToken)>,
     /// When the last answer arrived; used to detect a stalled target.
     last_answer: Time,
     /// Earliest time at which the answers being processed can have reached this host.
     arrived: Time,
     /// Closed loop: by lane, when the deadline of its longest-waiting client passes.
-    waits: Timers<u32>,
-    reconnects: Timers<u32>,
+    waits: TimerQueue<u32>,
+    reconnects: TimerQueue<u32>,
     /// Closed loop: by lane, when a client's think time ends.
-    thinking: Timers<u32>,
-    driver_timers: Timers<Token>,
+    thinking: TimerQueue<u32>,
+    driver_timers: TimerQueue<SocketToken>,
     /// Connections with a low-water mark, and when to check whether bytes below it are stuck.
-    marks: VecDeque<(Time, Token)>,
+    low_water_checks: VecDeque<(Time, SocketToken)>,
 
-    established: Established,
+    established: ConnectSummary,
 }
 
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// Makes a worker with the connections and calls of `share`. It connects in [`Worker::establish`].
-    pub fn new(share: Share, network: N, protocol: Arc<P>, tls: Option<TlsClient>) -> Self {
+    pub fn new(share: WorkerShare, network: N, protocol: Arc<P>, tls: Option<TlsClient>) -> Self {
         let lanes = match share.load.reuse {
-            Reuse::Always => share.connections,
-            Reuse::Never => 0,
+            ConnectionReuse::Always => share.connections,
+            ConnectionReuse::Never => 0,
         };
-        let drivers = Drivers {
-            rests: protocol.rests(),
-            tokens: Tokens::new(protocol.goodput()),
+        let drivers = DriverClient {
+            is_mostly_idle: protocol.is_mostly_idle(),
+            tokens: TokenTracker::new(protocol.goodput()),
             protocol,
             ticketless: tls.as_ref().is_some_and(TlsClient::resumes),
             tls,
@@ -132,29 +134,29 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             open: VecDeque::with_capacity(lanes as usize),
             dirty: Vec::new(),
             reading_rests: VecDeque::new(),
-            calls: Calls::new(),
+            calls: CallTable::new(),
             events: Vec::new(),
             spare_outboxes: Vec::new(),
             retries: VecDeque::new(),
             attempts: Vec::new(),
             attempting: 0,
-            limit: ReachedLimit::of(&share),
+            limit: InFlightLimiter::of(&share),
             attempt_deadlines: VecDeque::new(),
             last_answer: Time::ZERO,
             arrived: Time::ZERO,
-            waits: Timers::new(),
-            reconnects: Timers::new(),
-            thinking: Timers::new(),
-            driver_timers: Timers::new(),
-            marks: VecDeque::new(),
-            established: Established::default(),
+            waits: TimerQueue::new(),
+            reconnects: TimerQueue::new(),
+            thinking: TimerQueue::new(),
+            driver_timers: TimerQueue::new(),
+            low_water_checks: VecDeque::new(),
+            established: ConnectSummary::default(),
         };
         let (clients, buffer) = (share.clients, share.load.read_buffer);
         let mut worker = EventLoop::of(drivers, share, network, 1, buffer);
         worker.connections.reserve_exact(lanes as usize);
         worker.to_connect = (0..lanes).collect();
-        if let Issue::Closed(closed) = &mut worker.issue {
-            closed.begin = true;
+        if let CallSource::Closed(closed) = &mut worker.issue {
+            closed.lanes_begin = true;
             if lanes == 0 {
                 closed.idle = clients;
             } else {
@@ -167,10 +169,10 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Reads CPU clocks with `meter` at the beginning of each batch.
-    pub fn measure_turns(&mut self, meter: Option<TurnMeter>) {
+    pub fn measure_turns(&mut self, meter: Option<BatchMeter>) {
         match &mut self.issue {
-            Issue::Open(open) => open.turn_meter = meter,
-            Issue::Closed(closed) => {
+            CallSource::Open(open) => open.turn_meter = meter,
+            CallSource::Closed(closed) => {
                 if let Some((turns, meter)) = closed.turns.as_mut().zip(meter) {
                     turns.measure(meter);
                 }
@@ -183,7 +185,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     ///
     /// # Errors
     /// As [`EventLoop::await_start`].
-    pub fn establish(&mut self, control: &mut impl Control) -> io::Result<Established> {
+    pub fn establish(&mut self, control: &mut impl WorkerControl) -> io::Result<ConnectSummary> {
         let mut ready = Vec::new();
         let alone = self.share.of == 1;
         let before = alone.then(heap::allocated).flatten();
@@ -198,11 +200,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 }
 
-impl<P: Protocol> Drivers<P> {
+impl<P: Protocol> DriverClient<P> {
     /// Borrows what receiving on a connection needs.
     #[inline]
-    fn reading<'a>(&'a mut self, buffer: &'a mut [u8], until: Until) -> Reading<'a> {
-        Reading {
+    fn reading<'a>(&'a mut self, buffer: &'a mut [u8], until: ReadUntil) -> ReadContext<'a> {
+        ReadContext {
             buffer,
             alpn: self.protocol.alpn(),
             tls: self.tls.as_ref(),
@@ -212,10 +214,10 @@ impl<P: Protocol> Drivers<P> {
     }
 }
 
-impl<P: Protocol> Client for Drivers<P> {
-    type Own = Driven<P::Driver>;
+impl<P: Protocol> LoopClient for DriverClient<P> {
+    type ConnectionData = DriverState<P::Driver>;
     /// A lane.
-    type Wish = u32;
+    type ConnectRequest = u32;
     const WARMUP_COUNTS: bool = false;
     const AWAITS_LATE_ANSWERS: bool = true;
 
@@ -239,44 +241,55 @@ impl<P: Protocol> Client for Drivers<P> {
         !self.dirty.is_empty()
     }
 
-    fn is_given_up(&self, _share: &Share) -> bool {
+    fn is_bounded_by_drain(&self, _share: &WorkerShare) -> bool {
         true
     }
 }
 
-impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
+impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
     #[inline]
     fn prefetch(&self, index: u32) {
         if let Some(connection) = &self.connections[index as usize] {
             connection.own.driver.prefetch();
-            if let Role::Lane(lane) = connection.own.role {
+            if let ConnectionRole::Lane(lane) = connection.own.role {
                 prefetch(&self.client.lanes[lane as usize]);
             }
         }
     }
 
     #[inline]
-    fn serve(&mut self, control: &mut impl Control, index: u32, ready: Ready) {
+    fn serve(&mut self, control: &mut impl WorkerControl, index: u32, ready: SocketReady) {
         self.serve_connection(control, index, ready);
     }
 
-    fn transport_is_up(&mut self, control: &mut impl Control, index: u32, now: Time) {
+    fn on_transport_up(&mut self, control: &mut impl WorkerControl, index: u32, now: Time) {
         self.greet(control, index, now);
     }
 
-    fn lost(&mut self, control: &mut impl Control, index: u32, loss: &Loss, now: Time) {
-        self.lose(control, index, loss, now);
+    fn on_disconnect(
+        &mut self,
+        control: &mut impl WorkerControl,
+        index: u32,
+        loss: &ConnectionLoss,
+        now: Time,
+    ) {
+        self.on_connection_lost(control, index, loss, now);
     }
 
-    fn still_waits_for(&self, index: u32) -> Option<&'static str> {
+    fn pending_reason(&self, index: u32) -> Option<&'static str> {
         let connection = self.connections[index as usize].as_ref()?;
         let own = &connection.own;
-        let waits = matches!(own.role, Role::Attempt) && !own.attempt_started;
-        (waits && connection.state == State::Open).then(|| connection.state.waiting_for())
+        let waits = matches!(own.role, ConnectionRole::SingleCall) && !own.attempt_started;
+        (waits && connection.state == ConnectionState::Open).then(|| connection.state.waiting_for())
     }
 
-    fn resolved(&mut self, control: &mut impl Control, token: Token, found: Resolved) {
-        let Some(index) = self.live(token) else {
+    fn resolved(
+        &mut self,
+        control: &mut impl WorkerControl,
+        token: SocketToken,
+        found: ResolveResult,
+    ) {
+        let Some(index) = self.find_live(token) else {
             return;
         };
         let Some(connection) = self.connections[index as usize].as_ref() else {
@@ -284,41 +297,50 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
         };
         // The number counts over all workers and processes, so that addresses are spread evenly.
         let (number, lookup) = match connection.own.role {
-            Role::Lane(lane) => (self.number_of(lane), Lookup::Shared),
-            Role::Attempt => (self.client.attempts[index as usize].number, Lookup::Own),
+            ConnectionRole::Lane(lane) => (self.number_of(lane), LookupScope::Shared),
+            ConnectionRole::SingleCall => (
+                self.client.attempts[index as usize].number,
+                LookupScope::Own,
+            ),
         };
         let now = self.network.now();
         let until = now + self.share.load.resolve_interval;
         match self.addresses[0].take(found, lookup, until, &mut self.recorder) {
             Ok(()) => self.connect(control, index, number, now),
-            Err(loss) => self.lost(control, index, &loss, now),
+            Err(loss) => self.on_disconnect(control, index, &loss, now),
         }
     }
 
-    fn grant(&mut self, _control: &mut impl Control, _lane: u32, _now: Time) -> Grant {
+    fn decide_connect(
+        &mut self,
+        _control: &mut impl WorkerControl,
+        _lane: u32,
+        _now: Time,
+    ) -> ConnectDecision {
         match self.phase {
-            Phase::Draining => Grant::Never,
-            _ => Grant::Now,
+            LoadPhase::Draining => ConnectDecision::Drop,
+            _ => ConnectDecision::Start,
         }
     }
 
-    fn begin_connection(&mut self, control: &mut impl Control, lane: u32, now: Time) {
-        let index = self.new_driver(Role::Lane(lane), now);
-        if self.addresses[0].are_known(now) {
+    fn begin_connection(&mut self, control: &mut impl WorkerControl, lane: u32, now: Time) {
+        let index = self.new_driver(ConnectionRole::Lane(lane), now);
+        if self.addresses[0].is_fresh(now) {
             self.connect(control, index, self.number_of(lane), now);
         } else {
             self.network
-                .resolve(0, self.token_of(index), Lookup::Shared);
+                .resolve(0, self.token_of(index), LookupScope::Shared);
         }
     }
 
     fn next_timer(&self) -> Time {
         let client = &self.client;
-        let first = |queue: &VecDeque<(Time, Token)>| queue.front().map_or(Time::NEVER, |q| q.0);
+        let first =
+            |queue: &VecDeque<(Time, SocketToken)>| queue.front().map_or(Time::NEVER, |q| q.0);
         let mut at = client.reconnects.next().min(client.thinking.next());
         at = at
             .min(client.driver_timers.next())
-            .min(first(&client.marks))
+            .min(first(&client.low_water_checks))
             .min(self.next_set_aside());
         let Some(deadline) = self.share.load.deadline else {
             return at.min(self.stalled_at());
@@ -334,8 +356,8 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
         at.min(first(&client.attempt_deadlines))
     }
 
-    fn expire(&mut self, control: &mut impl Control, now: Time) {
-        let is_due = |first: &mut (Time, Token)| first.0 <= now;
+    fn expire(&mut self, control: &mut impl WorkerControl, now: Time) {
+        let is_due = |first: &mut (Time, SocketToken)| first.0 <= now;
         if let Some(deadline) = self.share.load.deadline {
             self.expire_calls(control, deadline, now, now);
             self.expire_waiting(deadline, now);
@@ -343,30 +365,30 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
             self.fail_stalled(control, now);
         }
         if self.next_set_aside() <= now {
-            self.set_rests_aside(control, now);
+            self.set_aside_readers(control, now);
         }
         self.expire_connects(control, now);
         while let Some((_, token)) = self.client.attempt_deadlines.pop_front_if(is_due) {
             self.attempt_expired(control, token, now);
         }
-        self.race_on(control, now);
+        self.start_due_attempts(control, now);
         while let Some((_, lane)) = self.client.reconnects.due(now) {
             self.to_connect.push_back(lane);
         }
         while let Some((_, token)) = self.client.driver_timers.due(now) {
             self.driver_expired(control, token, now);
         }
-        while let Some((_, token)) = self.client.marks.pop_front_if(is_due) {
-            self.mark_due(control, token, now);
+        while let Some((_, token)) = self.client.low_water_checks.pop_front_if(is_due) {
+            self.check_low_water(control, token, now);
         }
     }
 
-    fn load_ended(&mut self, control: &mut impl Control, end: Time, now: Time) {
-        self.end_endless(control, end, now);
+    fn load_ended(&mut self, control: &mut impl WorkerControl, end: Time, now: Time) {
+        self.end_unbounded_calls(control, end, now);
     }
 
     #[inline]
-    fn arrived(&mut self, _control: &mut impl Control, arrival: Arrival, now: Time) {
+    fn arrived(&mut self, _control: &mut impl WorkerControl, arrival: Arrival, now: Time) {
         self.count_due(arrival.stage);
         let late_ns = now.since(self.start.plus_nanos(arrival.at));
         if self.client.limit.is_some() && self.is_shed(arrival, now) {
@@ -375,46 +397,46 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
         if self.issue.backlog().is_some() || !self.try_start(arrival, now, late_ns) {
             self.wait(arrival, late_ns);
         }
-        self.look_at_limit(now);
+        self.update_limit(now);
     }
 
-    fn came_too_late(&mut self, stage: u8) {
+    fn on_missed_deadline(&mut self, stage: u8) {
         self.count_due(stage);
         self.recorder.stage(stage).not_started += 1;
     }
 
     #[inline]
     fn start_backlog(&mut self, now: Time) {
-        self.look_at_limit(now);
+        self.update_limit(now);
         if !self.client.retries.is_empty() {
             // Retries come first: they were due before all calls in the backlog.
             self.start_retries(now);
         }
         if self.issue.backlog().is_some() && !self.interrupted {
-            self.work_backlog_off(now);
-            self.look_at_limit(now);
+            self.drain_backlog(now);
+            self.update_limit(now);
         }
     }
 
     fn issue_on_lanes(&mut self, now: Time) {
-        if self.issue.clients_begin() {
+        if self.issue.take_lanes_begin() {
             for lane in 0..self.client.lanes.len() {
                 if self.share.load.turns.is_some() {
                     // Clients do not wait while another load's batch runs.
                     self.client.lanes[lane].waiting.clear();
                 }
-                self.top_up(lane as u32, now);
+                self.start_idle_clients(lane as u32, now);
             }
         }
         while let Some((_, lane)) = self.client.thinking.due(now) {
             self.client.lanes[lane as usize].idle += 1;
-            self.top_up(lane, now);
+            self.start_idle_clients(lane, now);
         }
     }
 
-    fn begin(&mut self, _control: &mut impl Control, number: u64, now: Time) {
+    fn begin(&mut self, _control: &mut impl WorkerControl, number: u64, now: Time) {
         self.count_due(self.stage);
-        self.begin_attempt(Attempt {
+        self.begin_attempt(PendingCall {
             number,
             arrival: now,
             begun: now,
@@ -424,7 +446,7 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
     }
 
     #[inline]
-    fn flush(&mut self, control: &mut impl Control) {
+    fn flush(&mut self, control: &mut impl WorkerControl) {
         if !self.client.retries.is_empty() {
             let now = self.network.now();
             self.start_retries(now);
@@ -437,10 +459,10 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
         self.client.calls.len() == 0 && self.client.attempting == 0 && !waiting
     }
 
-    fn end_everything(&mut self, control: &mut impl Control, outcome: Outcome, now: Time) {
+    fn end_everything(&mut self, control: &mut impl WorkerControl, outcome: Outcome, now: Time) {
         // Report the change before closing: an observer of the server must not see fewer connections than reported.
         control.connections(-i64::from(self.open_connections));
-        self.give_backlog_up(now);
+        self.abandon_backlog(now);
         self.races.close(&mut self.network);
         for index in 0..self.connections.len() as u32 {
             self.end_connection(index, outcome, now);
@@ -451,10 +473,10 @@ impl<P: Protocol, N: Network> Steps<u32> for Worker<P, N> {
 
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// Returns the stage in which a connection's events are counted: that of its call, or the current one.
-    fn stage_of(&self, index: u32, role: Role) -> u8 {
+    fn stage_of(&self, index: u32, role: ConnectionRole) -> u8 {
         match role {
-            Role::Lane(_) => self.stage,
-            Role::Attempt => self.client.attempts[index as usize].stage,
+            ConnectionRole::Lane(_) => self.stage,
+            ConnectionRole::SingleCall => self.client.attempts[index as usize].stage,
         }
     }
 

@@ -11,7 +11,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use plimsoll_model::run::IntervalRecord;
-use plimsoll_model::{Outcome, Recorder, Sample, Time};
+use plimsoll_model::{CallSample, Outcome, Recorder, Time};
 
 /// A batch is shorter than a scheduler time slice, so that the fastest one had the core to itself.
 const CALLS: u64 = 100_000;
@@ -19,10 +19,10 @@ const CALLS: u64 = 100_000;
 fn main() {
     let mut recorder = Recorder::new(2);
     // Response times between 0.1 and 7 ms, in an order that the branch predictor can't learn.
-    let samples: Vec<Sample> = (0..65_536u64)
+    let samples: Vec<CallSample> = (0..65_536u64)
         .map(|i| {
             let spread = i.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
-            Sample {
+            CallSample {
                 number: i,
                 arrival: Time(1_000_000),
                 sent: Time(1_000_000 + spread % 3_000),

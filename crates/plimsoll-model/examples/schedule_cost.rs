@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use plimsoll_model::plan::{Arrivals, Load, Spacing, Stage};
+use plimsoll_model::plan::{ArrivalModel, ArrivalSpacing, LoadPlan, LoadStage};
 use plimsoll_model::schedule::Schedule;
 
 #[expect(
@@ -12,20 +12,20 @@ use plimsoll_model::schedule::Schedule;
 )]
 fn main() {
     for (name, spacing, from, to) in [
-        ("constant", Spacing::Constant, 100_000.0, 100_000.0),
-        ("ramp", Spacing::Constant, 0.0, 200_000.0),
-        ("poisson", Spacing::Poisson, 100_000.0, 100_000.0),
+        ("constant", ArrivalSpacing::Constant, 100_000.0, 100_000.0),
+        ("ramp", ArrivalSpacing::Constant, 0.0, 200_000.0),
+        ("poisson", ArrivalSpacing::Poisson, 100_000.0, 100_000.0),
     ] {
-        let load = Load {
-            arrivals: Arrivals::Open(spacing),
-            stages: vec![Stage {
+        let load = LoadPlan {
+            arrivals: ArrivalModel::Open(spacing),
+            stages: vec![LoadStage {
                 name: name.into(),
                 warmup: false,
                 duration: Some(Duration::from_secs(100)),
                 rate_from: from,
                 rate_to: to,
             }],
-            ..Load::default()
+            ..LoadPlan::default()
         };
         let began = Instant::now();
         let (mut count, mut sum) = (0u64, 0u64);

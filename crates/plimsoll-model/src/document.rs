@@ -71,14 +71,14 @@ pub(crate) fn read_checked<T: DeserializeOwned>(
 /// When it is not valid, or of another version of the format.
 pub(crate) fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, RunError> {
     #[derive(Deserialize)]
-    struct Version {
+    struct SchemaVersionOnly {
         schema_version: u64,
     }
     let garbage = |e: serde_json::Error| RunError::Garbage {
         path: path.to_owned(),
         problem: e.to_string(),
     };
-    let version: Version = serde_json::from_str(text).map_err(garbage)?;
+    let version: SchemaVersionOnly = serde_json::from_str(text).map_err(garbage)?;
     if !(OLDEST_SCHEMA_VERSION..=u64::from(SCHEMA_VERSION)).contains(&version.schema_version) {
         return Err(RunError::Version {
             path: path.to_owned(),

@@ -10,18 +10,18 @@ use crate::units::Period;
 
 mod metric;
 
-pub use metric::{Metric, Part, Unit};
+pub use metric::{ExtraMeasurement, LadderMetric, LadderUnit};
 
 /// The most that a rung may take more of a metric than the first rung: `p99 +3%`, `client_cpu +2us`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gate {
     /// The limited metric.
-    pub metric: Metric,
-    most: Most,
+    pub metric: LadderMetric,
+    most: GateLimit,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Most {
+enum GateLimit {
     /// A percentage of the first rung's value.
     Percent(f64),
     /// An amount in the metric's unit.
@@ -32,11 +32,11 @@ impl fmt::Display for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} +", self.metric.key())?;
         match self.most {
-            Most::Percent(percent) => write!(f, "{percent}%"),
-            Most::Absolute(bytes) if self.metric.unit() == Unit::Bytes => {
+            GateLimit::Percent(percent) => write!(f, "{percent}%"),
+            GateLimit::Absolute(bytes) if self.metric.unit() == LadderUnit::Bytes => {
                 write!(f, "{bytes}B")
             }
-            Most::Absolute(us) => write!(f, "{us}us"),
+            GateLimit::Absolute(us) => write!(f, "{us}us"),
         }
     }
 }
@@ -46,7 +46,7 @@ impl FromStr for Gate {
 
     fn from_str(text: &str) -> Result<Gate, String> {
         let wrong = || {
-            let metrics: Vec<&str> = Metric::ALL.iter().map(|m| m.key()).collect();
+            let metrics: Vec<&str> = LadderMetric::ALL.iter().map(|m| m.key()).collect();
             format!(
                 "`{text}` is not a valid gate: write a metric and the allowed increase, such as \"p99 +3%\" or \"p50 +20us\"; metrics are {}",
                 metrics.join(", ")
@@ -56,7 +56,7 @@ impl FromStr for Gate {
             .trim()
             .split_once(char::is_whitespace)
             .ok_or_else(wrong)?;
-        let metric = Metric::ALL
+        let metric = LadderMetric::ALL
             .into_iter()
             .find(|metric| metric.key() == name)
             .ok_or_else(wrong)?;
@@ -66,14 +66,14 @@ impl FromStr for Gate {
             (value.is_finite() && value >= 0.0).then_some(value)
         };
         let most = match (most.strip_suffix('%'), metric.unit()) {
-            (Some(percent), _) => number(percent).map(Most::Percent),
-            (None, Unit::Bytes) => {
+            (Some(percent), _) => number(percent).map(GateLimit::Percent),
+            (None, LadderUnit::Bytes) => {
                 let digits = most.strip_suffix('B').unwrap_or(most);
-                number(digits).map(Most::Absolute)
+                number(digits).map(GateLimit::Absolute)
             }
-            (None, Unit::Micros) => {
+            (None, LadderUnit::Micros) => {
                 let period = most.parse::<Period>().ok();
-                period.map(|p| Most::Absolute(p.0.as_secs_f64() * 1e6))
+                period.map(|p| GateLimit::Absolute(p.0.as_secs_f64() * 1e6))
             }
         };
         Ok(Gate {
@@ -101,8 +101,8 @@ impl Gate {
     /// and not known.
     pub(crate) fn allowed(self, first: Option<f64>) -> Option<f64> {
         match self.most {
-            Most::Absolute(most) => Some(most),
-            Most::Percent(percent) => first.map(|value| value * percent / 100.0),
+            GateLimit::Absolute(most) => Some(most),
+            GateLimit::Percent(percent) => first.map(|value| value * percent / 100.0),
         }
     }
 }

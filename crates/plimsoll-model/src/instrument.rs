@@ -8,10 +8,10 @@
 //!
 //! [`crate::objective`] judges by the same counts, with failures among the calls.
 
-use crate::record::{StageRecord, Times};
+use crate::record::{StageRecord, TimeHistogram};
 
 /// Lengths that are tried are a sixth of an octave apart.
-const PER_OCTAVE: u32 = 6;
+const STEPS_PER_OCTAVE: u32 = 6;
 /// The shortest length that is tried, besides 0. Nanoseconds.
 const SHORTEST_NS: u64 = 1_000;
 /// Number of ways in which a length is split between sending and reading.
@@ -31,16 +31,16 @@ pub(crate) fn beyond(p: f64, n: u64) -> u64 {
 
 /// How many of some times are longer than a given one, computed from a single pass over a histogram.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Tail {
+pub(crate) struct TailCounts {
     /// The lowest and the highest value of each non-empty bucket, and how many times are longer.
     buckets: Vec<(u64, u64, u64)>,
     len: u64,
 }
 
-impl Tail {
-    pub(crate) fn of(times: &Times) -> Tail {
+impl TailCounts {
+    pub(crate) fn of(times: &TimeHistogram) -> TailCounts {
         let Some(histogram) = times.histogram() else {
-            return Tail::default();
+            return TailCounts::default();
         };
         let len = histogram.len();
         let mut longer = len;
@@ -49,7 +49,7 @@ impl Tail {
             let greatest = bucket.value_iterated_to();
             (histogram.lowest_equivalent(greatest), greatest, longer)
         });
-        Tail {
+        TailCounts {
             buckets: buckets.collect(),
             len,
         }
@@ -89,7 +89,7 @@ impl Tail {
 
 /// How many calls the generator can have lengthened, and by how much.
 #[derive(Clone, Debug, Default)]
-pub struct Lateness {
+pub struct LatenessBounds {
     /// Lengths in nanoseconds, from 0, each with the number of calls that can have been lengthened by more.
     steps: Vec<(u64, u64)>,
     /// The sum of all lateness, in nanoseconds.
@@ -100,15 +100,19 @@ pub struct Lateness {
     longest_pause_ns: u64,
 }
 
-impl Lateness {
+impl LatenessBounds {
     /// Returns the lateness that is recorded in `record`.
-    pub fn of(record: &StageRecord) -> Lateness {
-        let (sent, read) = (Tail::of(&record.pacing), Tail::of(&record.delayed));
-        let sum = |times: &Times| times.histogram().map_or(0.0, |h| h.mean() * h.len() as f64);
+    pub fn of(record: &StageRecord) -> LatenessBounds {
+        let (sent, read) = (
+            TailCounts::of(&record.pacing),
+            TailCounts::of(&record.delayed),
+        );
+        let sum =
+            |times: &TimeHistogram| times.histogram().map_or(0.0, |h| h.mean() * h.len() as f64);
         let longest = sent.max().saturating_add(read.max());
         let octaves = (SHORTEST_NS.max(longest) / SHORTEST_NS).ilog2() + 2;
-        let lengths = (0..octaves * PER_OCTAVE)
-            .map(|n| SHORTEST_NS as f64 * (f64::from(n) / f64::from(PER_OCTAVE)).exp2())
+        let lengths = (0..octaves * STEPS_PER_OCTAVE)
+            .map(|n| SHORTEST_NS as f64 * (f64::from(n) / f64::from(STEPS_PER_OCTAVE)).exp2())
             .map(|ns| ns as u64);
         let exact = [0, sent.max(), read.max(), longest];
         let mut steps: Vec<(u64, u64)> = lengths
@@ -116,7 +120,7 @@ impl Lateness {
             .map(|length| (length, lengthened(&sent, &read, length)))
             .collect();
         steps.sort_unstable();
-        Lateness {
+        LatenessBounds {
             steps,
             sum_ns: sum(&record.pacing) + sum(&record.delayed),
             latest_ns: sent.max(),
@@ -149,7 +153,7 @@ impl Lateness {
     }
 
     /// Returns the lower bound of the value that at most `beyond` of the times of `tail` exceed, in nanoseconds.
-    fn low_end(&self, tail: &Tail, beyond: u64) -> u64 {
+    fn low_end(&self, tail: &TailCounts, beyond: u64) -> u64 {
         self.steps()
             .map(|(length, calls)| tail.exceeded_by(beyond + calls).saturating_sub(length))
             .max()
@@ -159,7 +163,7 @@ impl Lateness {
 
 /// Returns how many calls sending and reading together can have lengthened by more than `length`: for any split, at
 /// least one of its two parts was exceeded.
-fn lengthened(sent: &Tail, read: &Tail, length: u64) -> u64 {
+fn lengthened(sent: &TailCounts, read: &TailCounts, length: u64) -> u64 {
     // Greater lateness of sending is due to a pause, which the other part already counts.
     const PAUSE_NS: u64 = 1_000_000;
     let parts = (0..=SPLIT_PARTS).map(|part| length / SPLIT_PARTS * part);
@@ -173,27 +177,27 @@ fn lengthened(sent: &Tail, read: &Tail, length: u64) -> u64 {
 /// The lower bounds of statistics of some times; their upper bounds are the measured values.
 #[derive(Clone, Debug)]
 pub struct LowEnds<'a> {
-    lateness: &'a Lateness,
-    tail: Tail,
+    lateness: &'a LatenessBounds,
+    tail: TailCounts,
     mean_ns: f64,
     /// Known lower bounds of the individual times, and their mean.
-    least: Option<(Tail, f64)>,
+    least: Option<(TailCounts, f64)>,
 }
 
 impl<'a> LowEnds<'a> {
     /// Computes the bounds of `times` of calls that `lateness` can have lengthened.
-    pub fn of(times: &Times, lateness: &'a Lateness) -> LowEnds<'a> {
+    pub fn of(times: &TimeHistogram, lateness: &'a LatenessBounds) -> LowEnds<'a> {
         LowEnds {
             lateness,
-            tail: Tail::of(times),
+            tail: TailCounts::of(times),
             mean_ns: mean_ns(times),
             least: None,
         }
     }
 
     /// Computes the bounds of response times, whose individual lower bounds may be known.
-    pub fn of_responses(record: &StageRecord, lateness: &'a Lateness) -> LowEnds<'a> {
-        let least = known_least(record).map(|times| (Tail::of(times), mean_ns(times)));
+    pub fn of_responses(record: &StageRecord, lateness: &'a LatenessBounds) -> LowEnds<'a> {
+        let least = known_least(record).map(|times| (TailCounts::of(times), mean_ns(times)));
         LowEnds {
             least,
             ..LowEnds::of(&record.response, lateness)
@@ -229,12 +233,12 @@ impl<'a> LowEnds<'a> {
     }
 }
 
-fn mean_ns(times: &Times) -> f64 {
+fn mean_ns(times: &TimeHistogram) -> f64 {
     times.histogram().map_or(0.0, |h| h.mean())
 }
 
 /// Returns the lower bounds of the individual response times; `None` if not all of them are known.
-pub(crate) fn known_least(record: &StageRecord) -> Option<&Times> {
+pub(crate) fn known_least(record: &StageRecord) -> Option<&TimeHistogram> {
     let least = &record.response_low;
     (!least.is_empty() && least.len() == record.response.len()).then_some(least)
 }
@@ -246,9 +250,9 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     /// Generates whole numbers below `below` from a seed.
-    struct Random(u64);
+    struct SeededRng(u64);
 
-    impl Random {
+    impl SeededRng {
         fn below(&mut self, below: u64) -> u64 {
             self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
             let mut z = self.0;
@@ -258,24 +262,24 @@ mod tests {
         }
     }
 
-    fn times(values: impl IntoIterator<Item = u64>) -> Times {
-        let mut times = Times::default();
+    fn times(values: impl IntoIterator<Item = u64>) -> TimeHistogram {
+        let mut times = TimeHistogram::default();
         values.into_iter().for_each(|ns| times.record(ns));
         times
     }
 
     #[test]
     fn tail_counts_match_histogram() {
-        let mut random = Random(1);
+        let mut random = SeededRng(1);
         let times = times((0..2_000).map(|_| random.below(50 * MS)));
-        let tail = Tail::of(&times);
+        let tail = TailCounts::of(&times);
         for _ in 0..2_000 {
             let ns = random.below(60 * MS);
             assert_eq!(tail.longer_than(ns), times.longer_than(ns), "{ns}");
         }
         let h = times.histogram().unwrap();
         for p in [0.5, 0.9, 0.95, 0.99, 0.999] {
-            let on_time = Lateness::default();
+            let on_time = LatenessBounds::default();
             let low = LowEnds::of(&times, &on_time).quantile(p);
             assert_eq!(low, h.value_at_quantile(p), "{p}");
         }
@@ -287,7 +291,7 @@ mod tests {
         record.response.record_n(5 * MS, 900);
         record.response.record_n(50 * MS, 60);
         record.delayed.record_n(80 * MS, 70);
-        let lateness = Lateness::of(&record);
+        let lateness = LatenessBounds::of(&record);
         assert_eq!(lateness.longer_than(79 * MS), 70);
         assert_eq!(lateness.longer_than(81 * MS), 0);
         let low = LowEnds::of(&record.response, &lateness);
@@ -303,7 +307,7 @@ mod tests {
         // Any of the calls may have been late, but each is known to have been late by at most 2 ms.
         record.pacing.record_n(4 * MS, 100);
         record.response_low.record_n(7 * MS, 100);
-        let lateness = Lateness::of(&record);
+        let lateness = LatenessBounds::of(&record);
         let low = LowEnds::of_responses(&record, &lateness);
         assert_eq!(low.quantile(0.5) / MS, 7);
         assert_eq!(low.max() / MS, 7);
@@ -311,7 +315,7 @@ mod tests {
         // One more call has no known lower bound, so none of them are used.
         record.response.record(9 * MS);
         record.pacing.record(4 * MS);
-        let lateness = Lateness::of(&record);
+        let lateness = LatenessBounds::of(&record);
         let low = LowEnds::of_responses(&record, &lateness);
         assert_eq!(low.quantile(0.5) / MS, 5);
     }
@@ -323,7 +327,7 @@ mod tests {
         record.pacing.record_n(4_000, 100);
         // Each answer was read 60 µs after it had come.
         record.response_low.record_n(1_076_000, 100);
-        let lateness = Lateness::of(&record);
+        let lateness = LatenessBounds::of(&record);
         let low = LowEnds::of_responses(&record, &lateness);
         assert_eq!(low.quantile(0.5) / 10_000, 107);
         assert_eq!(low.max() / 10_000, 107);
@@ -334,13 +338,13 @@ mod tests {
     #[test]
     fn lower_end_never_exceeds_truth() {
         for seed in 0..1_000 {
-            let mut random = Random(seed);
+            let mut random = SeededRng(seed);
             let mut record = StageRecord::default();
             let mut truth = Vec::new();
             let (burst, worst) = (1 + random.below(40), 1 + random.below(20 * MS));
             for _ in 0..500 {
                 let own = MS + random.below(4 * MS) * (1 + 20 * u64::from(random.below(50) == 0));
-                let is_late = |random: &mut Random| random.below(40) < burst;
+                let is_late = |random: &mut SeededRng| random.below(40) < burst;
                 // The longest calls are late more often, which is the worst case.
                 let sent = if is_late(&mut random) || own > 20 * MS {
                     random.below(worst)
@@ -360,7 +364,7 @@ mod tests {
                 truth.push(own);
             }
             truth.sort_unstable();
-            let lateness = Lateness::of(&record);
+            let lateness = LatenessBounds::of(&record);
             let low = LowEnds::of(&record.response, &lateness);
             let high = record.response.histogram().unwrap();
             for p in [0.5, 0.9, 0.99] {

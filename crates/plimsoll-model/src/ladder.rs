@@ -11,11 +11,11 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{Handshake, Limits, Primitives, Work};
-use crate::objective::Conclusion;
-use crate::run::{Conditions, Run, RunError, summary::ResourcesSummary};
+use crate::limits::{CryptoSpeeds, CryptoWork, HandshakeWork, PrimitiveCosts};
+use crate::objective::RunVerdict;
+use crate::run::{CommonConditions, Run, RunError, summary::ResourcesSummary};
 use crate::schedule;
-use crate::statistics::paired::{Paired, fewest_pairs, paired};
+use crate::statistics::paired::{PairedDifference, fewest_pairs, paired};
 use crate::statistics::rank::median_of;
 use crate::{document, input};
 
@@ -26,11 +26,11 @@ mod price;
 mod slice;
 pub mod turns;
 
-pub use crate::gate::{Gate, Metric, Part, Unit};
-pub use gate::{Gated, Passage};
-pub use price::{Percentile, Price};
-pub use slice::{Carried, Slice};
-use turns::TurnsRecord;
+pub use crate::gate::{ExtraMeasurement, Gate, LadderMetric, LadderUnit};
+pub use gate::{GateOutcome, GateResult};
+pub use price::{ConnectionCost, PercentileEstimate};
+pub use slice::{SliceResult, TcpTraffic};
+use turns::BatchesRecord;
 
 /// The name of the file.
 pub const FILE_NAME: &str = "ladder.json";
@@ -41,7 +41,7 @@ pub const ALPHA: f64 = 0.025;
 
 /// The throughput of a slice and its CPU cost, for tables of throughput.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Volume {
+pub struct SliceThroughput {
     /// Time from the end of the warm-up to the last call's end, seconds.
     pub elapsed_s: f64,
     /// Calls that ended ok.
@@ -66,18 +66,18 @@ pub struct Volume {
     pub server_floor_us: Option<f64>,
     /// The batches, where several configurations were measured alternately.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub turns: Vec<pieces::Piece>,
+    pub turns: Vec<pieces::ThroughputSample>,
 }
 
-impl Volume {
+impl SliceThroughput {
     /// Summarises `run`; `verified` signatures are checked in a full handshake.
-    pub fn of(run: &Run, limits: &Limits, verified: f64) -> Volume {
+    pub fn of(run: &Run, limits: &CryptoSpeeds, verified: f64) -> SliceThroughput {
         let total = &run.summary.total;
         let tls = run.header.tls.clone().unwrap_or_default();
         let warmup = run.header.warmup().as_secs_f64();
         let end = run.summary.elapsed_us.unwrap_or(0) as f64 / 1e6;
         let each = |n: u64| n as f64 / total.ok.max(1) as f64;
-        let work = Work {
+        let work = CryptoWork {
             suite: &tls.suite,
             group: tls.group.as_deref(),
             connections: each(total.connections_full + total.connections_resumed),
@@ -89,7 +89,7 @@ impl Volume {
             let used = used?;
             Some(used.cpu_user_us + used.cpu_system_us?)
         };
-        Volume {
+        SliceThroughput {
             elapsed_s: (end - warmup).max(0.0),
             ok: total.ok,
             connections_full: total.connections_full,
@@ -121,18 +121,18 @@ pub struct Rung {
     pub proxy: Option<String>,
     /// The cryptographic work of each new connection, where its cost was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub handshake: Option<Handshake>,
+    pub handshake: Option<HandshakeWork>,
     /// The p99 of connection setup over all slices together: no single slice has enough connections.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub connection_p99: BTreeMap<Part, Percentile>,
+    pub connection_p99: BTreeMap<ExtraMeasurement, PercentileEstimate>,
     /// The rung's slices in the order of the rounds.
-    pub slices: Vec<Slice>,
+    pub slices: Vec<SliceResult>,
     /// Percentiles over all replicates and batches; left out where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_turns: Option<InTurns>,
     /// Additional measurements, where rungs are measured in batches.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub parts: BTreeMap<Part, Vec<Slice>>,
+    pub parts: BTreeMap<ExtraMeasurement, Vec<SliceResult>>,
 }
 
 /// Service times of all batches together, µs: percentiles of replicates are not averaged. `None`: too few calls.
@@ -146,13 +146,17 @@ pub struct InTurns {
 
 impl Rung {
     /// Returns the slices in which the metric was measured.
-    fn slices_of(&self, metric: Metric) -> &[Slice] {
+    fn slices_of(&self, metric: LadderMetric) -> &[SliceResult] {
         match metric.part() {
             None => &self.slices,
             Some(part) => match self.parts.get(&part) {
                 Some(slices) => slices,
                 // The server is restarted for each slice of a ladder of slices.
-                None if matches!(metric, Metric::ClientMemory | Metric::ServerMemory) => {
+                None if matches!(
+                    metric,
+                    LadderMetric::ClientMemory | LadderMetric::ServerMemory
+                ) =>
+                {
                     &self.slices
                 }
                 None => &[],
@@ -163,15 +167,16 @@ impl Rung {
     /// Returns the bytes that TCP carries for a connection of `part`, and for a call on an open one.
     ///
     /// Both follow from two loads that differ in their number of calls for each connection.
-    fn bytes(&self, part: Part) -> Option<(f64, f64)> {
-        let carried = |slices: &[Slice]| Carried::sum(slices.iter().filter_map(|s| s.carried));
+    fn bytes(&self, part: ExtraMeasurement) -> Option<(f64, f64)> {
+        let carried =
+            |slices: &[SliceResult]| TcpTraffic::sum(slices.iter().filter_map(|s| s.carried));
         let slices = self.parts.get(&part)?;
-        if part == Part::Resumed && slices.iter().any(|slice| slice.not_resumed) {
+        if part == ExtraMeasurement::Resumed && slices.iter().any(|slice| slice.not_resumed) {
             return None;
         }
         let often = carried(slices)?;
         let kept = carried(&self.slices)?;
-        let each = |c: Carried| {
+        let each = |c: TcpTraffic| {
             let connections = c.connections as f64;
             (c.bytes as f64 / connections, c.calls as f64 / connections)
         };
@@ -186,13 +191,19 @@ impl Rung {
     }
 
     /// Returns the median over the slices, in the metric's unit.
-    pub fn median(&self, metric: Metric) -> Option<f64> {
+    pub fn median(&self, metric: LadderMetric) -> Option<f64> {
         match (metric, self.in_turns) {
-            (Metric::P50, Some(all)) => all.p50_us,
-            (Metric::P99, Some(all)) => all.p99_us,
-            (Metric::ConnectionBytes, _) => self.bytes(Part::Connections).map(|(new, _)| new),
-            (Metric::ResumedBytes, _) => self.bytes(Part::Resumed).map(|(new, _)| new),
-            (Metric::CallBytes, _) => self.bytes(Part::Connections).map(|(_, call)| call),
+            (LadderMetric::P50, Some(all)) => all.p50_us,
+            (LadderMetric::P99, Some(all)) => all.p99_us,
+            (LadderMetric::ConnectionBytes, _) => self
+                .bytes(ExtraMeasurement::Connections)
+                .map(|(new, _)| new),
+            (LadderMetric::ResumedBytes, _) => {
+                self.bytes(ExtraMeasurement::Resumed).map(|(new, _)| new)
+            }
+            (LadderMetric::CallBytes, _) => self
+                .bytes(ExtraMeasurement::Connections)
+                .map(|(_, call)| call),
             _ => {
                 let slices = self.slices_of(metric).iter();
                 median_of(slices.filter_map(|s| s.value(metric)).collect())
@@ -203,7 +214,7 @@ impl Rung {
 
 /// A rung that was not measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Skipped {
+pub struct SkippedRung {
     /// The rung's name.
     pub name: String,
     /// The reason, a sentence.
@@ -212,11 +223,11 @@ pub struct Skipped {
 
 /// The cost that one rung adds to another.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Added {
+pub enum AddedCost {
     /// A significant difference with its interval, in the metric's unit.
-    Clear(Paired),
+    Clear(PairedDifference),
     /// The interval contains zero.
-    NoneSeen(Paired),
+    NoneSeen(PairedDifference),
     /// A counted value without uncertainty.
     Counted(f64),
     /// Too few rounds in which both were measured.
@@ -236,7 +247,7 @@ pub struct LadderRecord {
     pub started_at: Timestamp,
     /// Conditions that all slices share; `None`: an older version did not record them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conditions: Option<Conditions>,
+    pub conditions: Option<CommonConditions>,
     /// Length of a slice, or of a group of batches, in seconds.
     pub slice_s: f64,
     /// The seed of the order of slices.
@@ -246,12 +257,12 @@ pub struct LadderRecord {
     pub client_tls: Option<String>,
     /// Cost of the client's cryptographic operations, where rungs differ in them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub primitives: Option<Primitives>,
+    pub primitives: Option<PrimitiveCosts>,
     /// The lowest rung first, to which differences refer.
     pub rungs: Vec<Rung>,
     /// Rungs that can't be measured on this machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedRung>,
     /// Whether a signal ended the ladder before all rounds were measured.
     pub interrupted: bool,
     /// Why rungs were measured in slices; left out where they were measured in batches.
@@ -259,11 +270,11 @@ pub struct LadderRecord {
     pub sliced_because: Option<String>,
     /// Cryptographic speeds of the machine, with which results are compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limits: Option<Limits>,
+    pub limits: Option<CryptoSpeeds>,
     /// The batches, where all rungs were up together; each rung then has one slice for each replicate or group of
     /// batches.
     #[serde(default, alias = "turns", skip_serializing_if = "Option::is_none")]
-    pub turns: Option<TurnsRecord>,
+    pub batches: Option<BatchesRecord>,
     /// Limits of what rungs may cost more than the first one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<Gate>,
@@ -281,7 +292,7 @@ impl LadderRecord {
     /// Returns whether most slices were generator-limited, so that the figures may be the generator's. In batches,
     /// lateness affects all rungs alike and is in no difference.
     pub fn is_generator_limited(&self) -> bool {
-        if self.turns.is_some() {
+        if self.batches.is_some() {
             return false;
         }
         let slices = || self.rungs.iter().flat_map(|r| &r.slices);
@@ -290,49 +301,49 @@ impl LadderRecord {
 
     /// Returns the worst verdict of all slices with objectives and of all gates. An undecided gate is inconclusive,
     /// and so is a resolution that was not reached.
-    pub fn conclusion(&self) -> Option<Conclusion> {
+    pub fn conclusion(&self) -> Option<RunVerdict> {
         let slices = self.rungs.iter().flat_map(|r| &r.slices);
-        let mut found: Vec<Conclusion> = slices.filter_map(|s| s.conclusion).collect();
+        let mut found: Vec<RunVerdict> = slices.filter_map(|s| s.conclusion).collect();
         found.extend(self.gated().iter().map(|gated| match gated.passage {
-            Passage::Within => Conclusion::Pass,
-            Passage::Beyond => Conclusion::Fail,
-            Passage::Undecided => Conclusion::Invalid,
+            GateOutcome::Within => RunVerdict::Pass,
+            GateOutcome::Beyond => RunVerdict::Fail,
+            GateOutcome::Undecided => RunVerdict::Invalid,
         }));
-        let resolved = self.turns.as_ref().is_none_or(TurnsRecord::is_resolved);
-        found.extend((!resolved).then_some(Conclusion::Invalid));
-        [Conclusion::Fail, Conclusion::Invalid, Conclusion::Pass]
+        let resolved = self.batches.as_ref().is_none_or(BatchesRecord::is_resolved);
+        found.extend((!resolved).then_some(RunVerdict::Invalid));
+        [RunVerdict::Fail, RunVerdict::Invalid, RunVerdict::Pass]
             .into_iter()
             .find(|conclusion| found.contains(conclusion))
     }
 
     /// Returns the number of reported differences.
     fn stated(&self) -> usize {
-        let measured = Metric::ALL
+        let measured = LadderMetric::ALL
             .iter()
             // Memory of proxies is shown but never compared.
-            .filter(|m| !m.is_exact() && **m != Metric::ProxyMemory)
+            .filter(|m| !m.is_exact() && **m != LadderMetric::ProxyMemory)
             .filter(|m| self.rungs.iter().any(|r| r.median(**m).is_some()))
             .count();
         Self::pairs(self.rungs.len()).count() * measured.max(1)
     }
 
     /// Returns the cost that rung `of` adds to rung `to`, compared round by round.
-    pub fn added(&self, of: usize, to: usize, metric: Metric) -> Added {
-        let added = |found: Option<Paired>| match found {
-            Some(d) if d.is_clear() => Added::Clear(d),
-            Some(d) => Added::NoneSeen(d),
-            None => Added::TooFew,
+    pub fn added(&self, of: usize, to: usize, metric: LadderMetric) -> AddedCost {
+        let added = |found: Option<PairedDifference>| match found {
+            Some(d) if d.is_clear() => AddedCost::Clear(d),
+            Some(d) => AddedCost::NoneSeen(d),
+            None => AddedCost::TooFew,
         };
         let (Some(upper), Some(lower)) = (self.rungs.get(of), self.rungs.get(to)) else {
-            return Added::TooFew;
+            return AddedCost::TooFew;
         };
         if metric.is_exact() {
             return match (upper.median(metric), lower.median(metric)) {
-                (Some(upper), Some(lower)) => Added::Counted(upper - lower),
-                _ => Added::TooFew,
+                (Some(upper), Some(lower)) => AddedCost::Counted(upper - lower),
+                _ => AddedCost::TooFew,
             };
         }
-        if let Some(turns) = &self.turns
+        if let Some(turns) = &self.batches
             && metric.part().is_none()
         {
             return added(turns.difference(of, to, metric));
@@ -370,11 +381,11 @@ impl LadderRecord {
 
 /// Returns the rounds that a ladder of slices needs to report a difference of every metric.
 pub fn fewest_rounds(rungs: usize) -> usize {
-    rounds_for(rungs, IN_SLICES)
+    rounds_for(rungs, SLICE_METRIC_COUNT)
 }
 
 /// Number of metrics whose differences a ladder of slices reports.
-const IN_SLICES: usize = 6;
+const SLICE_METRIC_COUNT: usize = 6;
 
 /// Returns the rounds that are needed to report a difference of each of `metrics` metrics.
 pub fn rounds_for(rungs: usize, metrics: usize) -> usize {

@@ -42,10 +42,10 @@ mod times;
 pub mod units;
 
 pub use fingerprint::Fingerprint;
-pub use measure::{Count, Measures, TimeMeasure};
-pub use outcome::{Blame, Outcome};
+pub use measure::{Count, StageMeasures, TimeMeasure};
+pub use outcome::{FailureSource, Outcome};
 pub use plan::Plan;
-pub use record::{Interval, StageRecord};
+pub use record::{RecordedInterval, StageRecord};
 pub use recorder::Recorder;
-pub use sample::{ConnectPhases, Sample};
+pub use sample::{CallSample, ConnectPhases};
 pub use time::Time;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// Cryptographic speeds of one core with the TLS library of this program, in CPU time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct CryptoSpeeds {
     /// Bytes decrypted a second in full-size records, by cipher suite (RFC 8446 B.4).
     pub open_bytes_per_s: BTreeMap<String, f64>,
     /// The client's CPU time for one key exchange, µs, by key-exchange group.
@@ -22,7 +22,7 @@ pub struct Limits {
 
 /// The cryptographic work of one fetch.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Work<'a> {
+pub struct CryptoWork<'a> {
     /// The cipher suite's name in the IANA registry.
     pub suite: &'a str,
     /// The key-exchange group; `None`: no key exchange.
@@ -37,28 +37,28 @@ pub struct Work<'a> {
     pub bytes: f64,
 }
 
-impl Limits {
+impl CryptoSpeeds {
     /// Returns a lower bound of the client's CPU time for a fetch, µs: key exchange, signatures and decryption.
     /// Hashing, key schedule, system calls and TCP are not included. `None`: not measured for this suite or group.
-    pub fn client_floor_us(&self, work: &Work<'_>) -> Option<f64> {
+    pub fn client_floor_us(&self, work: &CryptoWork<'_>) -> Option<f64> {
         let exchange = exchange(&self.client_exchange_us, work)?;
         Some(exchange + work.full * work.verified * self.verify_us + self.bulk_us(work)?)
     }
 
     /// Returns the same bound for the server: key exchange, one signature, and encryption, which takes as long as
     /// decryption.
-    pub fn server_floor_us(&self, work: &Work<'_>) -> Option<f64> {
+    pub fn server_floor_us(&self, work: &CryptoWork<'_>) -> Option<f64> {
         let exchange = exchange(&self.server_exchange_us, work)?;
         Some(exchange + work.full * self.sign_us + self.bulk_us(work)?)
     }
 
-    fn bulk_us(&self, work: &Work<'_>) -> Option<f64> {
+    fn bulk_us(&self, work: &CryptoWork<'_>) -> Option<f64> {
         let speed = self.open_bytes_per_s.get(work.suite)?;
         Some(work.bytes / speed * 1e6)
     }
 }
 
-fn exchange(measured: &BTreeMap<String, f64>, work: &Work<'_>) -> Option<f64> {
+fn exchange(measured: &BTreeMap<String, f64>, work: &CryptoWork<'_>) -> Option<f64> {
     work.group.map_or(Some(0.0), |group| {
         Some(work.connections * measured.get(group)?)
     })
@@ -66,7 +66,7 @@ fn exchange(measured: &BTreeMap<String, f64>, work: &Work<'_>) -> Option<f64> {
 
 /// CPU time of cryptographic operations of handshakes on one core, µs each.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Primitives {
+pub struct PrimitiveCosts {
     /// The client's part of one key exchange, key generation included, by key-exchange group.
     pub client_exchange_us: BTreeMap<String, f64>,
     /// The server's part of one key exchange, by key-exchange group.
@@ -79,7 +79,7 @@ pub struct Primitives {
 
 /// The cryptographic operations of a new TLS 1.3 connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Handshake {
+pub struct HandshakeWork {
     /// The key-exchange group's name in the IANA registry.
     pub group: String,
     /// The type of both ends' certificates.
@@ -90,28 +90,28 @@ pub struct Handshake {
     pub resumed: bool,
 }
 
-impl Handshake {
+impl HandshakeWork {
     /// Signatures that an end verifies for a peer whose certificate was signed directly by the CA: the CA's, and the
     /// peer's CertificateVerify.
     const SIGNATURES_CHECKED: f64 = 2.0;
 }
 
-impl Primitives {
+impl PrimitiveCosts {
     /// Returns the client's CPU time for a connection, µs. `None`: not measured for these parameters.
-    pub fn of_client(&self, handshake: &Handshake) -> Option<f64> {
+    pub fn of_client(&self, handshake: &HandshakeWork) -> Option<f64> {
         let exchange = self.client_exchange_us.get(&handshake.group)?;
         let signs = handshake.mutual;
         Some(exchange + self.signatures(handshake, signs, true)?)
     }
 
     /// Returns the server's CPU time for a connection, µs. `None`: not measured for these parameters.
-    pub fn of_server(&self, handshake: &Handshake) -> Option<f64> {
+    pub fn of_server(&self, handshake: &HandshakeWork) -> Option<f64> {
         let exchange = self.server_exchange_us.get(&handshake.group)?;
         let checks = handshake.mutual;
         Some(exchange + self.signatures(handshake, true, checks)?)
     }
 
-    fn signatures(&self, handshake: &Handshake, signs: bool, checks: bool) -> Option<f64> {
+    fn signatures(&self, handshake: &HandshakeWork, signs: bool, checks: bool) -> Option<f64> {
         if handshake.resumed {
             return Some(0.0);
         }
@@ -119,7 +119,7 @@ impl Primitives {
         let verify = self.verify_us.get(&handshake.certificate)?;
         let signing = if signs { *sign } else { 0.0 };
         let checking = if checks {
-            Handshake::SIGNATURES_CHECKED * verify
+            HandshakeWork::SIGNATURES_CHECKED * verify
         } else {
             0.0
         };
@@ -133,14 +133,14 @@ mod tests {
 
     #[test]
     fn cpu_floor_sums_known_costs() {
-        let limits = Limits {
+        let limits = CryptoSpeeds {
             open_bytes_per_s: BTreeMap::from([("A".to_owned(), 1e9)]),
             client_exchange_us: BTreeMap::from([("X".to_owned(), 50.0)]),
             server_exchange_us: BTreeMap::from([("X".to_owned(), 40.0)]),
             sign_us: 15.0,
             verify_us: 55.0,
         };
-        let work = Work {
+        let work = CryptoWork {
             suite: "A",
             group: Some("X"),
             connections: 1.0,
@@ -150,16 +150,16 @@ mod tests {
         };
         assert_eq!(limits.client_floor_us(&work), Some(50.0 + 110.0 + 1000.0));
         assert_eq!(limits.server_floor_us(&work), Some(40.0 + 15.0 + 1000.0));
-        let resumed = Work { full: 0.0, ..work };
+        let resumed = CryptoWork { full: 0.0, ..work };
         assert_eq!(limits.client_floor_us(&resumed), Some(1050.0));
-        let kept = Work {
+        let kept = CryptoWork {
             connections: 0.5,
             ..resumed
         };
         assert_eq!(limits.client_floor_us(&kept), Some(1025.0));
-        let unknown = Work { suite: "B", ..work };
+        let unknown = CryptoWork { suite: "B", ..work };
         assert_eq!(limits.client_floor_us(&unknown), None);
-        let unknown = Work {
+        let unknown = CryptoWork {
             group: Some("Y"),
             ..work
         };
@@ -169,13 +169,13 @@ mod tests {
     #[test]
     fn handshake_cost_is_split_between_ends() {
         let one = |name: &str, us: f64| BTreeMap::from([(name.to_owned(), us)]);
-        let primitives = Primitives {
+        let primitives = PrimitiveCosts {
             client_exchange_us: one("X", 50.0),
             server_exchange_us: one("X", 40.0),
             sign_us: one("K", 7.0),
             verify_us: one("K", 3.0),
         };
-        let handshake = |mutual, resumed| Handshake {
+        let handshake = |mutual, resumed| HandshakeWork {
             group: "X".to_owned(),
             certificate: "K".to_owned(),
             mutual,
@@ -190,7 +190,7 @@ mod tests {
             assert_eq!(primitives.of_client(&handshake), Some(client));
             assert_eq!(primitives.of_server(&handshake), Some(server));
         }
-        let other = Handshake {
+        let other = HandshakeWork {
             certificate: "L".to_owned(),
             ..handshake(false, false)
         };

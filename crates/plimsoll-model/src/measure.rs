@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::codes::codes;
-use crate::times::Times;
+use crate::times::TimeHistogram;
 
 codes! {
     /// What is counted.
@@ -171,21 +171,21 @@ impl From<ByName> for CallMeasures {
 
 /// Counters and times of one stage. Times of phases that did not happen are left out.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Measures {
+pub struct StageMeasures {
     counts: [u64; Count::COUNT],
-    times: [Times; TimeMeasure::COUNT],
+    times: [TimeHistogram; TimeMeasure::COUNT],
 }
 
-impl Default for Measures {
-    fn default() -> Measures {
-        Measures {
+impl Default for StageMeasures {
+    fn default() -> StageMeasures {
+        StageMeasures {
             counts: [0; Count::COUNT],
-            times: std::array::from_fn(|_| Times::default()),
+            times: std::array::from_fn(|_| TimeHistogram::default()),
         }
     }
 }
 
-impl Measures {
+impl StageMeasures {
     /// Adds `n` to a counter.
     #[inline]
     pub fn add(&mut self, count: Count, n: u64) {
@@ -204,17 +204,17 @@ impl Measures {
     }
 
     /// Returns the histogram of a time, in nanoseconds.
-    pub fn times(&self, measure: TimeMeasure) -> &Times {
+    pub fn times(&self, measure: TimeMeasure) -> &TimeHistogram {
         &self.times[measure.index()]
     }
 
-    pub(crate) fn times_mut(&mut self, measure: TimeMeasure) -> &mut Times {
+    pub(crate) fn times_mut(&mut self, measure: TimeMeasure) -> &mut TimeHistogram {
         &mut self.times[measure.index()]
     }
 
     /// Returns whether nothing was counted and no time was recorded.
     pub fn is_empty(&self) -> bool {
-        self.counts.iter().all(|n| *n == 0) && self.times.iter().all(Times::is_empty)
+        self.counts.iter().all(|n| *n == 0) && self.times.iter().all(TimeHistogram::is_empty)
     }
 
     /// Calls `f` with the key of each counter and histogram and its count.
@@ -235,7 +235,7 @@ impl Measures {
     }
 
     /// Adds what another worker, interval or shard measured.
-    pub fn merge(&mut self, other: &Measures) {
+    pub fn merge(&mut self, other: &StageMeasures) {
         for (ours, theirs) in self.counts.iter_mut().zip(other.counts) {
             *ours += theirs;
         }
@@ -247,7 +247,7 @@ impl Measures {
     /// Resets all values and keeps the allocated memory.
     pub fn clear(&mut self) {
         self.counts.fill(0);
-        self.times.iter_mut().for_each(Times::clear);
+        self.times.iter_mut().for_each(TimeHistogram::clear);
     }
 }
 
@@ -263,7 +263,7 @@ mod tests {
         for measure in TimeMeasure::all() {
             assert_eq!(TimeMeasure::from_key(measure.key()), Some(measure));
         }
-        let mut one = Measures::default();
+        let mut one = StageMeasures::default();
         one.add(Count::TokensReceived, 3);
         one.record(TimeMeasure::TokenGap, 50);
         let mut both = one.clone();

@@ -13,28 +13,28 @@ mod table;
 use serde::{Deserialize, Serialize};
 
 use crate::measure::Count;
-use crate::plan::{End, Metric, Objective, Statistic, Timed};
-use crate::record::{StageRecord, Times};
+use crate::plan::{LinkEnd, Metric, Objective, Statistic, TimeMetric};
+use crate::record::{StageRecord, TimeHistogram};
 use crate::run::health::ProblemKind;
 use crate::run::memory::MemoryGrowth;
-use crate::run::{DeliverySummary, MemorySummary, Run, StageSummary, State};
+use crate::run::{DeliverySummary, MemorySummary, Run, RunState, StageSummary};
 use crate::spec;
 use crate::statistics::quantile::quantile;
 use crate::units::Rate;
 
-pub use blame::Circumstances;
-use blame::{Evidence, Failed, times};
-pub use lost::{Expected, OBJECTIVE_LOST, lost};
-pub use so_far::{SoFar, plotted, value};
-pub use table::{Conclusion, Found, Validity, Verdict, verdict};
+pub use blame::RunCircumstances;
+use blame::{FailureCounts, TimeEvidence, times};
+pub use lost::{ExpectedCalls, OBJECTIVE_LOST, lost};
+pub use so_far::{LiveObjectiveInputs, plotted, value};
+pub use table::{LimitCheck, ObjectiveVerdict, RunValidity, RunVerdict, verdict};
 
 /// An objective with its verdict and measured value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Judged {
+pub struct ObjectiveResult {
     /// The objective as text, starting with the metric's name, however it was typed.
     pub objective: String,
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: ObjectiveVerdict,
     /// The measured value and, where the verdict is inconclusive, the reason.
     pub measured: String,
     /// The [instrument interval](crate::instrument) by which a time was judged, µs; `None` where failed calls decide
@@ -45,7 +45,7 @@ pub struct Judged {
 
 /// The calls of a run, or of one of its stages, by which objectives are judged.
 #[derive(Clone, Debug, Default)]
-pub struct Part {
+pub struct MeasuredCalls {
     /// The merged records of these calls.
     pub record: StageRecord,
     /// Calls that ended a second; `None`: not known.
@@ -58,25 +58,25 @@ pub struct Part {
 
 /// Input of the judgement: all calls that are not warm-up, and those of each stage.
 #[derive(Clone, Debug, Default)]
-pub struct Measured {
+pub struct ObjectiveInputs {
     /// All calls that are not warm-up.
-    pub all: Part,
+    pub all: MeasuredCalls,
     /// The stages that are not warm-up, by name.
-    pub stages: Vec<(String, Part)>,
+    pub stages: Vec<(String, MeasuredCalls)>,
     /// Conditions of the whole run that affect the judgement.
-    pub circumstances: Circumstances,
+    pub circumstances: RunCircumstances,
 }
 
-impl Measured {
+impl ObjectiveInputs {
     /// Collects the input from `run`. `deadline`: the time that the plan allows a call.
-    pub fn of(run: &Run, deadline: Option<std::time::Duration>) -> Measured {
-        let part = |record: StageRecord, summary: &StageSummary| Part {
+    pub fn of(run: &Run, deadline: Option<std::time::Duration>) -> ObjectiveInputs {
+        let part = |record: StageRecord, summary: &StageSummary| MeasuredCalls {
             record,
             achieved_per_s: summary.achieved_per_s,
             memory: run.summary.memory,
             delivery: summary.delivery,
         };
-        Measured {
+        ObjectiveInputs {
             all: part(run.measured(), &run.summary.total),
             stages: run
                 .stages()
@@ -86,7 +86,7 @@ impl Measured {
                     (stage.name.clone(), part(record, stage))
                 })
                 .collect(),
-            circumstances: Circumstances {
+            circumstances: RunCircumstances {
                 deadline,
                 short: [
                     ProblemKind::NoDescriptors,
@@ -108,7 +108,7 @@ impl Measured {
     }
 
     /// Returns the calls of `stage`; `None`: nothing was measured of it.
-    fn part(&self, stage: Option<&str>) -> Option<&Part> {
+    fn part(&self, stage: Option<&str>) -> Option<&MeasuredCalls> {
         match stage {
             None => Some(&self.all),
             Some(name) => self
@@ -125,20 +125,24 @@ fn has(run: &Run, kind: ProblemKind) -> bool {
 }
 
 /// Judges `objectives` by what was `measured` in a run of this validity.
-pub fn judge(objectives: &[Objective], measured: &Measured, validity: Validity) -> Vec<Judged> {
+pub fn judge(
+    objectives: &[Objective],
+    measured: &ObjectiveInputs,
+    validity: RunValidity,
+) -> Vec<ObjectiveResult> {
     objectives
         .iter()
         .map(|objective| {
             let evidence = match measured.part(objective.stage.as_deref()) {
                 Some(part) => find(objective, part, &measured.circumstances),
                 None => Evaluation {
-                    found: Found::TooFew,
+                    found: LimitCheck::TooFew,
                     text: "no calls in this stage".to_owned(),
                     interval: None,
                 },
             };
             let finite = |(low, high): (f64, f64)| high.is_finite().then_some([low, high]);
-            Judged {
+            ObjectiveResult {
                 objective: objective.text.clone(),
                 verdict: verdict(of_validity(objective, validity), evidence.found),
                 measured: evidence.text,
@@ -149,34 +153,34 @@ pub fn judge(objectives: &[Objective], measured: &Measured, validity: Validity) 
 }
 
 /// Returns the validity of the run for this objective: one about the load itself holds whatever load was sent.
-fn of_validity(objective: &Objective, validity: Validity) -> Validity {
-    if objective.metric == Metric::Fidelity && validity == Validity::OtherLoad {
-        Validity::Sound
+fn of_validity(objective: &Objective, validity: RunValidity) -> RunValidity {
+    if objective.metric == Metric::Fidelity && validity == RunValidity::OtherLoad {
+        RunValidity::Sound
     } else {
         validity
     }
 }
 
 /// Returns whether objectives can be judged by `run`.
-pub fn validity(run: &Run) -> Validity {
+pub fn validity(run: &Run) -> RunValidity {
     let lost = run
         .reason
         .as_deref()
         .is_some_and(|r| r.ends_with(OBJECTIVE_LOST));
     match run.state {
-        _ if run.summary.total.ok == 0 => Validity::Unproven,
-        _ if has(run, ProblemKind::CountsDiffer) => Validity::Unproven,
-        State::Running | State::Partial => Validity::Unproven,
-        State::Aborted if !lost => Validity::Unproven,
-        _ if !run.summary.health.valid => Validity::OtherLoad,
-        State::Aborted => Validity::Lost,
-        State::Complete | State::Invalid => Validity::Sound,
+        _ if run.summary.total.ok == 0 => RunValidity::Unproven,
+        _ if has(run, ProblemKind::CountsDiffer) => RunValidity::Unproven,
+        RunState::Running | RunState::Partial => RunValidity::Unproven,
+        RunState::Aborted if !lost => RunValidity::Unproven,
+        _ if !run.summary.health.valid => RunValidity::OtherLoad,
+        RunState::Aborted => RunValidity::Lost,
+        RunState::Complete | RunState::Invalid => RunValidity::Sound,
     }
 }
 
 /// Judges the objectives in `run`'s plan by what the run measured. Empty where the plan has none or can't be parsed
 /// (imported runs).
-pub fn judge_run(run: &Run) -> Vec<Judged> {
+pub fn judge_run(run: &Run) -> Vec<ObjectiveResult> {
     let Ok(spec) = spec::read(&run.plan) else {
         return Vec::new();
     };
@@ -186,7 +190,7 @@ pub fn judge_run(run: &Run) -> Vec<Judged> {
     }
     judge(
         &objectives,
-        &Measured::of(run, spec.deadline()),
+        &ObjectiveInputs::of(run, spec.deadline()),
         validity(run),
     )
 }
@@ -195,15 +199,15 @@ pub fn judge_run(run: &Run) -> Vec<Judged> {
 pub(crate) fn only_not_resumed(run: &Run) -> bool {
     let problems = &run.summary.health.problems;
     let mut invalidating = problems.iter().filter(|p| p.invalidates);
-    run.state == State::Invalid && invalidating.all(|p| p.kind == ProblemKind::NotResumed)
+    run.state == RunState::Invalid && invalidating.all(|p| p.kind == ProblemKind::NotResumed)
 }
 
 /// Returns the larger memory use of a connection at the start and at the end of holding, with its text.
-fn memory_of(end: End, memory: Option<&MemorySummary>) -> (Option<f64>, String) {
+fn memory_of(end: LinkEnd, memory: Option<&MemorySummary>) -> (Option<f64>, String) {
     let each = memory.and_then(|memory| {
         let of = |growth: &MemoryGrowth| match end {
-            End::Client => growth.client,
-            End::Server => growth.server,
+            LinkEnd::Client => growth.client,
+            LinkEnd::Server => growth.server,
         };
         let held = of(&memory.per_connection)?.rss_bytes;
         Some(held.max(of(&memory.per_connection_last)?.rss_bytes))
@@ -216,7 +220,7 @@ fn memory_of(end: End, memory: Option<&MemorySummary>) -> (Option<f64>, String) 
 
 /// The evaluation of one objective.
 struct Evaluation {
-    found: Found,
+    found: LimitCheck,
     /// The measured value as text, with the reason where the limit lies within the interval.
     text: String,
     /// The instrument interval of a time, in nanoseconds.
@@ -229,7 +233,11 @@ fn in_micros(ns: [f64; 2]) -> [f64; 2] {
 }
 
 /// Evaluates an objective independently of the state of the run.
-fn find(objective: &Objective, part: &Part, circumstances: &Circumstances) -> Evaluation {
+fn find(
+    objective: &Objective,
+    part: &MeasuredCalls,
+    circumstances: &RunCircumstances,
+) -> Evaluation {
     if let (Metric::Fidelity, Some(delivery)) = (objective.metric, &part.delivery) {
         return fidelity::find(objective, delivery);
     }
@@ -237,7 +245,7 @@ fn find(objective: &Objective, part: &Part, circumstances: &Circumstances) -> Ev
     let (value, text) = measure(objective, part);
     let Some(value) = value else {
         return Evaluation {
-            found: Found::TooFew,
+            found: LimitCheck::TooFew,
             text,
             interval: None,
         };
@@ -253,12 +261,12 @@ fn find(objective: &Objective, part: &Part, circumstances: &Circumstances) -> Ev
     };
     let is_sure = match objective.metric {
         Metric::Errors => {
-            let all = record.ok() + Failed::of(record).all();
-            let sure = Failed::of(record).surely(record, circumstances);
+            let all = record.ok() + FailureCounts::of(record).all();
+            let sure = FailureCounts::of(record).certain_count(record, circumstances);
             sure as f64 > objective.limit * all as f64
         }
         Metric::Rate => {
-            let held_back = 1.0 + blame::held_back(record);
+            let held_back = 1.0 + blame::max_rate_loss(record);
             !circumstances.short
                 && !circumstances.busy
                 && !circumstances.not_resumed
@@ -272,11 +280,11 @@ fn find(objective: &Objective, part: &Part, circumstances: &Circumstances) -> Ev
         _ => text,
     };
     let (found, text) = match (is_met, is_sure) {
-        (true, _) => (Found::Met, text),
-        (false, true) => (Found::Missed, text),
+        (true, _) => (LimitCheck::Met, text),
+        (false, true) => (LimitCheck::Missed, text),
         (false, false) => {
             let why = reason(objective, record, circumstances);
-            (Found::Within, format!("{text}; {why}"))
+            (LimitCheck::Within, format!("{text}; {why}"))
         }
     };
     Evaluation {
@@ -292,12 +300,12 @@ fn interval(
     objective: &Objective,
     value: f64,
     record: &StageRecord,
-    circumstances: &Circumstances,
+    circumstances: &RunCircumstances,
 ) -> Option<(f64, f64)> {
     let Metric::Time(timed, statistic) = objective.metric else {
         return None;
     };
-    let evidence = Evidence::of(timed, record, circumstances);
+    let evidence = TimeEvidence::of(timed, record, circumstances);
     let low = match statistic {
         Statistic::Percentile(p) => evidence.low_end(p),
         Statistic::Mean => evidence.low_mean(value, circumstances),
@@ -321,7 +329,7 @@ fn two_figures(ns: f64) -> String {
 }
 
 /// Returns why the generator may have caused the result.
-fn reason(objective: &Objective, record: &StageRecord, circumstances: &Circumstances) -> String {
+fn reason(objective: &Objective, record: &StageRecord, circumstances: &RunCircumstances) -> String {
     if circumstances.short {
         return "this machine ran out of descriptors or ports, which may be the cause".to_owned();
     }
@@ -348,10 +356,10 @@ fn reason(objective: &Objective, record: &StageRecord, circumstances: &Circumsta
     if circumstances.busy {
         seen.push("a worker used a whole core".to_owned());
     }
-    if Failed::of(record).ours > 0 {
+    if FailureCounts::of(record).ours > 0 {
         seen.push(format!(
             "{} failures are the generator's own",
-            Failed::of(record).ours
+            FailureCounts::of(record).ours
         ));
     }
     let seen = if seen.is_empty() {
@@ -363,14 +371,14 @@ fn reason(objective: &Objective, record: &StageRecord, circumstances: &Circumsta
 }
 
 /// Returns the calls that took longer than `limit` although their time was not recorded.
-fn not_in_time(timed: Timed, limit: u64, record: &StageRecord) -> u64 {
+fn not_in_time(timed: TimeMetric, limit: u64, record: &StageRecord) -> u64 {
     if !timed.counts_failures() {
         return 0;
     }
-    Failed::of(record).all() + record.cut_off.longer_than(limit)
+    FailureCounts::of(record).all() + record.cut_off.longer_than(limit)
 }
 
-fn measure(objective: &Objective, part: &Part) -> (Option<f64>, String) {
+fn measure(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, String) {
     let record = &part.record;
     match objective.metric {
         Metric::Time(timed, statistic) => {
@@ -388,14 +396,14 @@ fn measure(objective: &Objective, part: &Part) -> (Option<f64>, String) {
                 Some(ns) => (value, readable(ns)),
                 None => {
                     let n = times(timed, record)
-                        .and_then(Times::histogram)
+                        .and_then(TimeHistogram::histogram)
                         .map_or(0, |h| h.len() + failed);
                     (None, format!("not enough calls ({n})"))
                 }
             }
         }
         Metric::Errors => {
-            let failed = Failed::of(record).all();
+            let failed = FailureCounts::of(record).all();
             let all = record.ok() + failed;
             let share = (all > 0).then(|| failed as f64 / all as f64);
             let text = share.map_or("no calls".to_owned(), |s| format!("{:.4}%", s * 100.0));
@@ -438,7 +446,7 @@ fn measure(objective: &Objective, part: &Part) -> (Option<f64>, String) {
 }
 
 /// Returns a statistic of `times` and `failed` more calls, which count as slower than any limit.
-fn of_times(times: &Times, statistic: Statistic, failed: u64) -> Option<f64> {
+fn of_times(times: &TimeHistogram, statistic: Statistic, failed: u64) -> Option<f64> {
     let Some(h) = times.histogram() else {
         return (failed > 0).then_some(f64::INFINITY);
     };

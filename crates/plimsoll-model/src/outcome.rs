@@ -8,7 +8,7 @@ use crate::named::named;
 named! {
     /// The source of a failure.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-    pub enum Blame by name {
+    pub enum FailureSource by name {
         /// Plimsoll or the machine it runs on.
         Client "client",
         /// The connection between them: name resolution, TCP, TLS, framing.
@@ -27,7 +27,7 @@ macro_rules! outcomes {
             $($name $code $text;)*
         }
 
-        const BLAMES: &[Option<Blame>] = &[None, $(Some(Blame::$blame),)*];
+        const BLAMES: &[Option<FailureSource>] = &[None, $(Some(FailureSource::$blame),)*];
     };
 }
 
@@ -168,7 +168,7 @@ outcomes! {
 
 impl Outcome {
     /// Returns the source of the failure; `None` for [`Outcome::Ok`].
-    pub fn blame(self) -> Option<Blame> {
+    pub fn blame(self) -> Option<FailureSource> {
         BLAMES[self.index()]
     }
 

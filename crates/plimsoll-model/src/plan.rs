@@ -22,10 +22,13 @@ use crate::named::named;
 use crate::recording::Recording;
 use crate::template::VaryingMetadata;
 
-pub use arrivals::{Arrivals, InFlightLimit, Spacing, WhenFull};
-pub use call::{Call, CallPlan, Same};
-pub use proxy::{Credentials, Proxy, ProxyKind};
-pub use tls::{ChainCheck, Group, Identity, RecordLayer, Suite, TlsPlan, TlsVersion, Trust};
+pub use arrivals::{ArrivalModel, ArrivalSpacing, InFlightLimit, WhenFull};
+pub use call::{Call, CallPlan, DynEq};
+pub use proxy::{ForwardProxy, ProxyCredentials, ProxyKind};
+pub use tls::{
+    ChainCheck, ClientIdentity, KeyExchangeGroup, RecordLayer, ServerTrust, TlsPlan, TlsSuite,
+    TlsVersion,
+};
 pub use tokens::TokenCounter;
 
 /// A resolved, immutable load test.
@@ -40,11 +43,11 @@ pub struct Plan {
     /// What a call is.
     pub call: CallPlan,
     /// How calls arrive, and over which connections.
-    pub load: Load,
+    pub load: LoadPlan,
     /// The objectives in the order of the plan's keys.
     pub objectives: Vec<Objective>,
     /// Which server process is watched.
-    pub watch: Watch,
+    pub watch: WatchedProcess,
     /// The seed of everything random.
     pub seed: u64,
     /// Log every call in the run directory.
@@ -66,7 +69,7 @@ pub struct Target {
     /// `localhost`.
     pub socket: Option<UnixSocket>,
     /// The proxy that connections go through; `None`: they are direct.
-    pub proxy: Option<Proxy>,
+    pub proxy: Option<ForwardProxy>,
 }
 
 impl Target {
@@ -174,7 +177,7 @@ impl RequestFields {
 /// The bounds that a successful query must meet to count as good. Times are from
 /// when the query was due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Goodput {
+pub struct GoodputBounds {
     /// The time to its first token; `None`, as the next two: no bound.
     pub first_token: Option<Duration>,
     /// The mean time from one token to the next.
@@ -183,7 +186,7 @@ pub struct Goodput {
     pub query: Option<Duration>,
 }
 
-impl Goodput {
+impl GoodputBounds {
     /// Returns whether the query stays within every bound.
     pub fn is_met(&self, first_token: Duration, time_per_token: Duration, query: Duration) -> bool {
         let within = |bound: Option<Duration>, time| bound.is_none_or(|bound| time <= bound);
@@ -195,19 +198,19 @@ impl Goodput {
 
 /// How the load arrives.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Load {
+pub struct LoadPlan {
     /// Open or closed loop.
-    pub arrivals: Arrivals,
+    pub arrivals: ArrivalModel,
     /// The arrivals of [`Spacing::Recorded`].
     pub recording: Option<Recording>,
     /// Whether the recording starts again when it ends.
     pub repeats: bool,
     /// The stages in order, warm-up stages first; at least one.
-    pub stages: Vec<Stage>,
+    pub stages: Vec<LoadStage>,
     /// Connections that are kept open (`Reuse::Always`), over all workers.
     pub connections: u32,
     /// Whether calls share connections.
-    pub reuse: Reuse,
+    pub reuse: ConnectionReuse,
     /// How many calls may be in flight at once; `None`: as many as are due. Open loop.
     pub in_flight_limit: Option<InFlightLimit>,
     /// Stop after this many calls, not counting the warm-up's.
@@ -247,14 +250,14 @@ pub struct Load {
     /// Local addresses to connect from, in turn; empty: the system's choice.
     pub source_addresses: Vec<IpAddr>,
     /// Which of the arrivals belong to this load, where several loads share one schedule; `None`: all of them.
-    pub turns: Option<Turns>,
+    pub turns: Option<BatchSchedule>,
     /// Whether the bytes that TCP carried are read for each connection when it is closed.
     pub count_bytes: bool,
     /// Whether a load of one worker is pinned to the machine's last core, because its servers use the others.
     pub last_core: bool,
 }
 
-impl Load {
+impl LoadPlan {
     /// Returns the total length of the warm-up stages.
     pub fn warmup(&self) -> Duration {
         let stages = self.stages.iter().filter(|stage| stage.warmup);
@@ -263,15 +266,15 @@ impl Load {
 }
 
 /// The load of a plan that sets nothing.
-impl Default for Load {
-    fn default() -> Load {
-        Load {
-            arrivals: Arrivals::Open(Spacing::Constant),
+impl Default for LoadPlan {
+    fn default() -> LoadPlan {
+        LoadPlan {
+            arrivals: ArrivalModel::Open(ArrivalSpacing::Constant),
             recording: None,
             repeats: false,
             stages: Vec::new(),
             connections: 1,
-            reuse: Reuse::Always,
+            reuse: ConnectionReuse::Always,
             in_flight_limit: None,
             calls: None,
             precision: None,
@@ -303,7 +306,7 @@ impl Default for Load {
 ///
 /// A disturbance of the machine that lasts longer than a round then affects all loads alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turns {
+pub struct BatchSchedule {
     /// Batches in a round, of all loads that share the schedule. At least one.
     pub of: u32,
     /// The number of this load's first batch before the shuffle, from 0.
@@ -322,7 +325,7 @@ pub struct Turns {
 }
 
 /// Returns the part of a closed loop's time slot in which new calls start; calls in flight have the rest of it to end.
-pub fn begins(slot: Duration) -> Duration {
+pub fn batch_start_window(slot: Duration) -> Duration {
     slot * 10 / 11
 }
 
@@ -358,7 +361,7 @@ impl Shard {
 
 /// A part of the load with a constant rate, or a rate that changes linearly.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stage {
+pub struct LoadStage {
     /// The stage's name, unique in the plan.
     pub name: String,
     /// Whether the stage is warm-up: it runs like the others and is left out of the totals.
@@ -371,10 +374,10 @@ pub struct Stage {
     pub rate_to: f64,
 }
 
-impl Stage {
+impl LoadStage {
     /// Returns a stage with a constant rate that is not warm-up.
-    pub fn measured(name: &str, duration: Duration, rate: f64) -> Stage {
-        Stage {
+    pub fn measured(name: &str, duration: Duration, rate: f64) -> LoadStage {
+        LoadStage {
             name: name.to_owned(),
             warmup: false,
             duration: Some(duration),
@@ -387,7 +390,7 @@ impl Stage {
 named! {
     /// Whether calls share connections.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Reuse by name {
+    pub enum ConnectionReuse by name {
         /// Calls share the plan's connections.
         Always "always",
         /// A new connection for every call.
@@ -414,7 +417,7 @@ pub struct Objective {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Metric {
     /// A statistic of one kind of time.
-    Time(Timed, Statistic),
+    Time(TimeMetric, Statistic),
     /// Share of calls that did not end ok.
     Errors,
     /// Achieved calls a second.
@@ -424,7 +427,7 @@ pub enum Metric {
     /// Share of TLS handshakes that were resumed from a ticket.
     Resumed,
     /// Resident bytes a connection.
-    Memory(End),
+    Memory(LinkEnd),
     /// Share of a model's answers that ended for this reason, one of [`Count::FINISH_REASONS`], among those that state
     /// a reason.
     Finish(Count),
@@ -432,7 +435,7 @@ pub enum Metric {
 
 /// A kind of time that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Timed {
+pub enum TimeMetric {
     /// Time from when a call was due to its end.
     Response,
     /// Time from a call's actual send to its end.
@@ -448,13 +451,16 @@ pub enum Timed {
     Measure(TimeMeasure),
 }
 
-impl Timed {
+impl TimeMetric {
     /// Returns whether failed calls count as slower than any limit, so that failing fast does not improve a
     /// percentile.
     pub fn counts_failures(self) -> bool {
         matches!(
             self,
-            Timed::Response | Timed::Service | Timed::FirstByte | Timed::FirstToken
+            TimeMetric::Response
+                | TimeMetric::Service
+                | TimeMetric::FirstByte
+                | TimeMetric::FirstToken
         )
     }
 }
@@ -470,7 +476,7 @@ pub enum Statistic {
 
 /// One end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum LinkEnd {
     /// The end that makes calls.
     Client,
     /// The end that answers them.
@@ -479,7 +485,7 @@ pub enum End {
 
 /// The server process whose CPU, memory and descriptors are read every interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Watch {
+pub enum WatchedProcess {
     /// The process that listens on the target's port, if it is on this machine.
     #[default]
     TargetPort,

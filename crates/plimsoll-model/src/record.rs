@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::measure::{CallMeasures, Measures, TimeMeasure};
-use crate::{ConnectPhases, Outcome, Sample};
+use crate::measure::{CallMeasures, StageMeasures, TimeMeasure};
+use crate::{CallSample, ConnectPhases, Outcome};
 
 mod addresses;
 mod counts;
@@ -18,14 +18,14 @@ mod slowest;
 mod tokens;
 mod turns;
 
-pub use crate::times::{LONGEST_NS, SIGNIFICANT_DIGITS, Times};
+pub use crate::times::{MAX_TIME_NS, SIGNIFICANT_DIGITS, TimeHistogram};
 pub use addresses::{AddressCounts, AddressTally};
-pub use counts::Counts;
-pub use details::{DETAILS_PER_OUTCOME, Detail};
+pub use counts::OutcomeCounts;
+pub use details::{DETAILS_PER_OUTCOME, FailureDetail};
 pub(crate) use details::{add_detail, merge_details};
 pub use messages::MessageCounts;
-pub use slowest::{MAX_SLOWEST_CALLS, SlowCall, Slowest};
-pub use turns::{Done, TurnBegan};
+pub use slowest::{MAX_SLOWEST_CALLS, SlowCall, SlowestCalls};
+pub use turns::{BatchStart, BatchTotals};
 
 /// The record of one stage.
 ///
@@ -52,7 +52,7 @@ pub struct StageRecord {
     /// Answers that arrived after the call's deadline; these calls are among the `DEADLINE_EXCEEDED` ones.
     pub late: u64,
     /// Calls that ended, by outcome.
-    pub outcomes: Counts,
+    pub outcomes: OutcomeCounts,
     /// Connections made with a full handshake (or without TLS).
     pub connections_full: u64,
     /// Connections made with a resumed TLS session.
@@ -74,14 +74,14 @@ pub struct StageRecord {
     #[serde(default, skip_serializing_if = "is_zero")]
     pub connections_unused: u64,
     /// Failed attempts to connect; they are not calls.
-    pub connect_failures: Counts,
+    pub connect_failures: OutcomeCounts,
     /// Counts by address, where the target has a name or several addresses; a worker's own counts are in
     /// [`Interval::addresses`] until they are merged.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub addresses: BTreeMap<String, AddressCounts>,
     /// The slowest calls, where requests carry trace ids.
-    #[serde(default, skip_serializing_if = "Slowest::is_empty")]
-    pub slowest: Slowest,
+    #[serde(default, skip_serializing_if = "SlowestCalls::is_empty")]
+    pub slowest: SlowestCalls,
     /// Payload bytes of requests.
     pub bytes_sent: u64,
     /// Payload bytes of answers.
@@ -91,48 +91,48 @@ pub struct StageRecord {
     pub messages: Option<MessageCounts>,
     /// Time from the arrival to the end; calls that ended ok.
     #[serde(skip)]
-    pub response: Times,
+    pub response: TimeHistogram,
     /// Lower bound of `response`, had the generator sent the call when it was due and read its answer when it arrived;
     /// calls that ended ok, in loads whose workers know when bytes reached this host.
     #[serde(skip)]
-    pub response_low: Times,
+    pub response_low: TimeHistogram,
     /// Time from the actual send to the end; calls that ended ok.
     #[serde(skip)]
-    pub service: Times,
+    pub service: TimeHistogram,
     /// Time from the actual send to the first byte of the answer; calls that ended ok.
     #[serde(skip)]
-    pub first_byte: Times,
+    pub first_byte: TimeHistogram,
     /// Time from the arrival to the end; calls that did not end ok.
     #[serde(skip)]
-    pub failed: Times,
+    pub failed: TimeHistogram,
     /// Time from the arrival to the actual send (calls with a connection of their own: to the start of connecting);
     /// all calls.
     #[serde(skip)]
-    pub lag: Times,
+    pub lag: TimeHistogram,
     /// Time from the arrival until the generator noticed it: its own share of the lag.
     #[serde(skip)]
-    pub pacing: Times,
+    pub pacing: TimeHistogram,
     /// Upper bounds of the delay that a pause of the generator, or the backlog that the pause left, can have added to
     /// each call that was in flight or due.
     #[serde(skip)]
-    pub delayed: Times,
+    pub delayed: TimeHistogram,
     /// Times of calls that the end of the run cut off, in flight or unsent: from the arrival to the end of the run.
     #[serde(skip)]
-    pub cut_off: Times,
+    pub cut_off: TimeHistogram,
     /// Times of connections, messages of streams, and measures that only some protocols have.
     #[serde(skip)]
-    pub measures: Measures,
+    pub measures: StageMeasures,
     /// Times of calls whose response time, service time and time to first byte are equal, in a closed loop nearly all:
     /// recorded once, and merged into all three histograms.
     #[serde(skip)]
-    pub one_times: Times,
+    pub one_times: TimeHistogram,
 }
 
-type Of = fn(&StageRecord) -> &Times;
-type OfMut = fn(&mut StageRecord) -> &mut Times;
+type TimesSelector = fn(&StageRecord) -> &TimeHistogram;
+type TimesSelectorMut = fn(&mut StageRecord) -> &mut TimeHistogram;
 
 /// The histograms of calls, by their keys in a line.
-pub(crate) const TIMES_BY_KEY: [(&str, Of, OfMut); 9] = [
+pub(crate) const TIMES_BY_KEY: [(&str, TimesSelector, TimesSelectorMut); 9] = [
     ("response_ns", |r| &r.response, |r| &mut r.response),
     (
         "response_low_ns",
@@ -155,7 +155,7 @@ pub(crate) fn is_zero(n: &u64) -> bool {
 
 impl StageRecord {
     #[inline]
-    pub(crate) fn call(&mut self, s: &Sample) {
+    pub(crate) fn call(&mut self, s: &CallSample) {
         self.count(s);
         self.lag.record(s.lag_ns());
         self.times_of(s);
@@ -163,20 +163,20 @@ impl StageRecord {
 
     /// Counts a call that [has one time](Sample::has_one_time).
     #[inline]
-    pub(crate) fn call_of_one_time(&mut self, s: &Sample) {
+    pub(crate) fn call_of_one_time(&mut self, s: &CallSample) {
         self.count(s);
         self.one_times.record(s.response_ns());
     }
 
     #[inline]
-    fn count(&mut self, s: &Sample) {
+    fn count(&mut self, s: &CallSample) {
         self.outcomes.add(s.outcome, 1);
         self.bytes_sent += u64::from(s.bytes_sent);
         self.bytes_received += u64::from(s.bytes_received);
     }
 
     #[inline]
-    fn times_of(&mut self, s: &Sample) {
+    fn times_of(&mut self, s: &CallSample) {
         if s.outcome.is_ok() {
             self.response.record(s.response_ns());
             self.service.record(s.service_ns());
@@ -190,7 +190,7 @@ impl StageRecord {
     }
 
     /// Counts a call with a connection of its own. The connection is counted if it was established.
-    pub(crate) fn cold_call(&mut self, s: &Sample, p: &ConnectPhases) {
+    pub(crate) fn cold_call(&mut self, s: &CallSample, p: &ConnectPhases) {
         self.count(s);
         // The connection's setup is measured by its phases and is not lag.
         self.lag.record(s.lag_ns().saturating_sub(p.total_ns()));
@@ -340,7 +340,7 @@ impl StageRecord {
 pub struct RequestRecord {
     /// When the call was due, sent and ended, and its outcome.
     #[serde(flatten)]
-    pub sample: Sample,
+    pub sample: CallSample,
     /// The phases of the call's own connection; `None` where connections are shared.
     #[serde(flatten)]
     pub phases: Option<ConnectPhases>,
@@ -372,11 +372,11 @@ impl RequestRecord {
 
 /// What one worker, or several merged, recorded in an interval.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Interval {
+pub struct RecordedInterval {
     /// Records by the number of the plan's stage; `None` where nothing was recorded.
     pub stages: Vec<Option<Box<StageRecord>>>,
     /// Texts of failures: the first few distinct ones of each outcome.
-    pub details: Vec<Detail>,
+    pub details: Vec<FailureDetail>,
     /// One record a call, where calls are recorded.
     pub requests: Vec<RequestRecord>,
     /// A worker's own counts, indexed by the number of the address.
@@ -384,7 +384,7 @@ pub struct Interval {
     /// A worker's answers whose tokens are still to be counted, with their stages.
     pub texts: Vec<(u8, String)>,
     /// One entry for each batch, where the load runs in batches and CPU clocks are read.
-    pub turns: Vec<TurnBegan>,
+    pub turns: Vec<BatchStart>,
 }
 
 /// A separate function, so that looking a record up is inlined into the recording of a call.
@@ -393,7 +393,7 @@ fn made() -> Box<StageRecord> {
     Box::default()
 }
 
-impl Interval {
+impl RecordedInterval {
     /// Returns the record of `stage`, creating it if needed.
     #[inline]
     pub fn stage_mut(&mut self, stage: u8) -> &mut StageRecord {
@@ -412,7 +412,7 @@ impl Interval {
     }
 
     /// Adds the records of `other`.
-    pub fn merge(&mut self, other: &Interval) {
+    pub fn merge(&mut self, other: &RecordedInterval) {
         for (stage, theirs) in other.recorded() {
             self.stage_mut(stage).merge(theirs);
         }
@@ -460,12 +460,14 @@ mod tests {
 
     #[test]
     fn times_are_clamped_to_one_hour() {
-        let mut times = Times::default();
+        let mut times = TimeHistogram::default();
         times.record(u64::MAX);
         times.record(0);
         let histogram = times.histogram().unwrap();
         assert_eq!(histogram.len(), 2);
-        assert!(histogram.max() >= LONGEST_NS && histogram.max() < LONGEST_NS + LONGEST_NS / 500);
+        assert!(
+            histogram.max() >= MAX_TIME_NS && histogram.max() < MAX_TIME_NS + MAX_TIME_NS / 500
+        );
         assert_eq!(histogram.min(), 0);
     }
 }

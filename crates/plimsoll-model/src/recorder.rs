@@ -6,15 +6,15 @@
 
 use crate::measure::{CallMeasures, Count, TimeMeasure};
 use crate::record::{
-    AddressCounts, AddressTally, DETAILS_PER_OUTCOME, Detail, Interval, RequestRecord, SlowCall,
-    StageRecord, TurnBegan, add_detail,
+    AddressCounts, AddressTally, BatchStart, DETAILS_PER_OUTCOME, FailureDetail, RecordedInterval,
+    RequestRecord, SlowCall, StageRecord, add_detail,
 };
 use crate::template::TraceIds;
-use crate::{ConnectPhases, Outcome, Sample, Time};
+use crate::{CallSample, ConnectPhases, Outcome, Time};
 
 /// The connection and trace number of a call's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Carried {
+pub struct RequestCarrier {
     /// The connection's number within its worker; `None`: it no longer exists.
     pub connection: Option<u32>,
     /// The number from which the request's trace ids are generated.
@@ -23,7 +23,7 @@ pub struct Carried {
 
 /// Settings of calls whose requests have trace ids.
 #[derive(Clone, Copy, Debug)]
-struct Traces {
+struct CallTracing {
     ids: TraceIds,
     worker: u32,
     /// The start of the run.
@@ -33,15 +33,15 @@ struct Traces {
 /// Records calls and connections of one worker.
 #[derive(Debug)]
 pub struct Recorder {
-    current: Interval,
+    current: RecordedInterval,
     stages: usize,
     /// Whether individual calls are examined: each one is recorded, or the slowest are kept.
     looks_at_calls: bool,
     keep_requests: bool,
     /// Set if the slowest calls are kept.
-    traces: Option<Traces>,
+    traces: Option<CallTracing>,
     /// Texts handed over before, so that each leaves the worker only once in a run.
-    known_details: Vec<Detail>,
+    known_details: Vec<FailureDetail>,
     /// Totals handed over before: calls that ended ok, and bytes received.
     taken: (u64, u64),
 }
@@ -49,7 +49,7 @@ pub struct Recorder {
 impl Recorder {
     /// Creates a recorder for a plan with this many stages.
     pub fn new(stages: usize) -> Recorder {
-        let mut current = Interval::default();
+        let mut current = RecordedInterval::default();
         current.stages.resize(stages, None);
         Recorder {
             current,
@@ -64,7 +64,7 @@ impl Recorder {
 
     /// Sets whether one record a call is kept as well.
     #[must_use]
-    pub fn keeping_requests(mut self, keep: bool) -> Recorder {
+    pub fn with_request_log(mut self, keep: bool) -> Recorder {
         self.keep_requests = keep;
         self.looks_at_calls |= keep;
         self
@@ -72,18 +72,18 @@ impl Recorder {
 
     /// Keeps the slowest calls as well, with these trace ids, of `worker`, in a run that started at `start`.
     pub fn keep_slowest(&mut self, ids: TraceIds, worker: u32, start: Time) {
-        self.traces = Some(Traces { ids, worker, start });
+        self.traces = Some(CallTracing { ids, worker, start });
         self.looks_at_calls = true;
     }
 
     /// Records the end of a call that was not sent.
-    pub fn call(&mut self, s: &Sample) {
+    pub fn call(&mut self, s: &CallSample) {
         self.sent_call(s, None);
     }
 
     /// Records the end of a call on a connection that outlives it.
     #[inline]
-    pub fn sent_call(&mut self, s: &Sample, carried: Option<Carried>) {
+    pub fn sent_call(&mut self, s: &CallSample, carried: Option<RequestCarrier>) {
         let record = self.current.stage_mut(s.stage);
         if s.has_one_time() {
             record.call_of_one_time(s);
@@ -100,10 +100,10 @@ impl Recorder {
     /// added to the stage's totals.
     pub fn measured_call(
         &mut self,
-        s: &Sample,
+        s: &CallSample,
         counts: &[(Count, u64)],
         times: &[(TimeMeasure, u64)],
-        carried: Option<Carried>,
+        carried: Option<RequestCarrier>,
     ) {
         self.current.stage_mut(s.stage).call(s);
         if self.looks_at_calls {
@@ -113,7 +113,7 @@ impl Recorder {
     }
 
     /// Keeps the call if it is one of the slowest.
-    fn look(&mut self, s: &Sample, carried: Option<Carried>) {
+    fn look(&mut self, s: &CallSample, carried: Option<RequestCarrier>) {
         let (Some(traces), Some(carried)) = (self.traces, carried) else {
             return;
         };
@@ -133,7 +133,7 @@ impl Recorder {
 
     fn keep(
         &mut self,
-        sample: &Sample,
+        sample: &CallSample,
         phases: Option<ConnectPhases>,
         measures: impl FnOnce() -> Option<Box<CallMeasures>>,
     ) {
@@ -149,7 +149,12 @@ impl Recorder {
     /// Records the end of a call with a connection of its own: counts the call and, if it was established, the
     /// connection. The call's `sent` is the end of the connection's phases. `carried`: `None` where the call was not
     /// sent.
-    pub fn cold_call(&mut self, s: &Sample, p: &ConnectPhases, carried: Option<Carried>) {
+    pub fn cold_call(
+        &mut self,
+        s: &CallSample,
+        p: &ConnectPhases,
+        carried: Option<RequestCarrier>,
+    ) {
         self.current.stage_mut(s.stage).cold_call(s, p);
         if self.looks_at_calls {
             self.look(s, carried);
@@ -158,7 +163,7 @@ impl Recorder {
     }
 
     /// Returns the calls that ended ok and the bytes received, in the whole run.
-    pub fn so_far(&self) -> (u64, u64) {
+    pub fn running_totals(&self) -> (u64, u64) {
         let recorded = self.current.recorded();
         recorded.fold(self.taken, |(ok, bytes), (_, stage)| {
             (ok + stage.ok(), bytes + stage.bytes_received)
@@ -166,7 +171,7 @@ impl Recorder {
     }
 
     /// Records the start of a batch.
-    pub fn turn_began(&mut self, turn: TurnBegan) {
+    pub fn turn_began(&mut self, turn: BatchStart) {
         self.current.turns.push(turn);
     }
 
@@ -285,7 +290,7 @@ impl Recorder {
 
     /// Records the text of a failure. The first few distinct texts of each outcome are kept.
     pub fn detail(&mut self, outcome: Outcome, text: &str) {
-        let enough = |detail: &&Detail| detail.code == outcome;
+        let enough = |detail: &&FailureDetail| detail.code == outcome;
         if self.known_details.iter().filter(enough).count() < DETAILS_PER_OUTCOME
             && add_detail(&mut self.known_details, outcome, text)
         {
@@ -296,10 +301,10 @@ impl Recorder {
     /// Returns what was recorded since the last take. It has to be merged into another interval: until then, times
     /// that are equal for several histograms are stored once. `spare` is an emptied interval (see [`Interval::clear`])
     /// whose memory is reused.
-    pub fn take(&mut self, spare: Option<Interval>) -> Interval {
+    pub fn take(&mut self, spare: Option<RecordedInterval>) -> RecordedInterval {
         let mut next = spare.unwrap_or_default();
         debug_assert!(next.is_empty(), "a spare interval must be cleared");
-        self.taken = self.so_far();
+        self.taken = self.running_totals();
         if next.stages.len() < self.current.stages.len() {
             next.stages.resize(self.current.stages.len(), None);
         }

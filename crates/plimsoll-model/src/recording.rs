@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-pub use options::{Filter, Window};
+pub use options::{ColumnFilter, TimeWindow};
 use spool::Spool;
 
 use crate::named::named;
@@ -56,9 +56,9 @@ pub struct RecordingRequest {
     /// The factor by which the replay is faster than the recording.
     pub speed: f64,
     /// The part of the recorded time that is replayed; `None`: all of it.
-    pub window: Option<Window>,
+    pub window: Option<TimeWindow>,
     /// Conditions that lines must meet.
-    pub filters: Vec<Filter>,
+    pub filters: Vec<ColumnFilter>,
     /// The share of clients, or of lines if no column names a client, that is replayed; `None`: all.
     pub sample: Option<f64>,
     /// The seed of the sample.
@@ -68,10 +68,10 @@ pub struct RecordingRequest {
 /// Recorded arrivals. Cheap to clone.
 #[derive(Clone)]
 pub struct Recording {
-    inner: Arc<Inner>,
+    inner: Arc<RecordingInner>,
 }
 
-struct Inner {
+struct RecordingInner {
     file: String,
     format: RecordingFormat,
     count: u64,
@@ -212,8 +212,8 @@ impl Recording {
     }
 
     /// Returns a cursor at the first arrival.
-    pub(crate) fn cursor(&self) -> Cursor {
-        Cursor {
+    pub(crate) fn cursor(&self) -> RecordingCursor {
+        RecordingCursor {
             recording: self.clone(),
             first: 0,
             times: Vec::new(),
@@ -223,14 +223,14 @@ impl Recording {
 
 /// A position among recorded times, with a buffer of the following ones.
 #[derive(Clone, Debug)]
-pub(crate) struct Cursor {
+pub(crate) struct RecordingCursor {
     recording: Recording,
     /// The number of the first time in `times`.
     first: u64,
     times: Vec<u64>,
 }
 
-impl Cursor {
+impl RecordingCursor {
     /// Returns when arrival `number` is due, in nanoseconds since the load's start; `None` after the last.
     #[inline]
     pub(crate) fn time(&mut self, number: u64) -> Option<u64> {
@@ -290,7 +290,7 @@ impl fmt::Debug for RecordedRows {
 
 /// The block of rows that a thread read last.
 #[derive(Default)]
-struct Block {
+struct CachedBlock {
     /// The [`RecordedRows::id`] (never 0) and the number of the block.
     of: (u64, u64),
     bytes: Vec<u8>,
@@ -299,7 +299,7 @@ struct Block {
 }
 
 thread_local! {
-    static BLOCK: RefCell<Block> = RefCell::default();
+    static BLOCK: RefCell<CachedBlock> = RefCell::default();
 }
 
 impl RecordedRows {
@@ -339,7 +339,7 @@ impl RecordedRows {
             let number = row / ROWS_PER_BLOCK;
             if block.of != (self.id, number) && self.read(number, block).is_err() {
                 self.is_lost.store(true, Ordering::Relaxed);
-                *block = Block::default();
+                *block = CachedBlock::default();
             }
             let place = (row % ROWS_PER_BLOCK) as usize * self.names.len() + column;
             let value = block.places.get(place).and_then(|(start, end)| {
@@ -351,7 +351,7 @@ impl RecordedRows {
     }
 
     #[cold]
-    fn read(&self, number: u64, block: &mut Block) -> io::Result<()> {
+    fn read(&self, number: u64, block: &mut CachedBlock) -> io::Result<()> {
         let number_at = usize::try_from(number).unwrap_or(usize::MAX);
         let (Some(start), Some(end)) = (
             self.blocks.get(number_at),

@@ -31,19 +31,19 @@ pub use checked::CountSum;
 pub use count_check::CountCheck;
 pub use delivery::DeliverySummary;
 pub use directory::{Run, read_plan};
-pub use ending::{Ending, Unsaved};
-pub use header::{Conditions, Machine, RunHeader, Source};
+pub use ending::{RunEnding, UnsavedRun};
+pub use header::{CommonConditions, MachineFacts, RunHeader, RunOrigin};
 pub use health::{HealthProblem, health};
-pub use interval::{IntervalRecord, Resources};
+pub use interval::{IntervalRecord, ResourceUsage};
 pub use machine::{MachineUse, OtherProcess};
-pub use memory::{KernelMemory, MemoryReading, MemorySummary, Moment, ProcessMemory};
-pub use negotiated::{CertificateTaken, Handshakes, NegotiatedTls, version_name};
+pub use memory::{KernelMemory, MemoryPhase, MemoryReading, MemorySummary, ProcessMemory};
+pub use negotiated::{CertificateTaken, NegotiatedHandshakes, NegotiatedTls, version_name};
 pub use overview::{ClientOverview, RunOverview, TimesOverview, TotalOverview};
 pub use rotation::{RotationPart, RotationSummary};
 pub use sampling::SamplingSummary;
 pub use shard_totals::ShardTotals;
 pub use shards::{ShardFigures, ShardState};
-pub use summary::{StageSummary, Summary, Totals};
+pub use summary::{RunSummary, RunTotals, StageSummary};
 pub use times::{InstrumentSummary, TimesSummary};
 pub use writer::{MANY_CONNECTIONS, RunWriter};
 
@@ -59,7 +59,7 @@ named! {
     /// The state of a run.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
-    pub enum State by name {
+    pub enum RunState by name {
         /// The run is still going on, or was killed.
         Running "running",
         /// The run reached its end.

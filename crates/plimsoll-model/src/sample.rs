@@ -6,7 +6,7 @@ use crate::{Outcome, Time};
 
 /// One call, from the moment at which it was due to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sample {
+pub struct CallSample {
     /// The call's number in the run's global schedule (closed loop: in its worker's order).
     pub number: u64,
     /// Index into the plan's stages.
@@ -33,7 +33,7 @@ pub struct Sample {
     pub bytes_received: u32,
 }
 
-impl Sample {
+impl CallSample {
     /// Returns the nanoseconds from the arrival to the end.
     #[inline]
     pub fn response_ns(&self) -> u64 {

@@ -17,15 +17,15 @@ use std::sync::Arc;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
-use crate::plan::{self, Load, Spacing, Turns};
+use crate::plan::{self, ArrivalSpacing, BatchSchedule, LoadPlan};
 
 mod gaps;
 mod recorded;
 pub mod turns;
 
-use gaps::Gaps;
-use recorded::{Replay, Replayed};
-use turns::Deal;
+use gaps::RenewalGaps;
+use recorded::{ReplayArrivals, ReplaySchedule};
+use turns::BlockAssignment;
 
 /// One call and when it is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,28 +52,28 @@ pub struct StageBounds {
 /// All arrivals of a run. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    inner: Arc<Inner>,
+    inner: Arc<ScheduleInner>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct ScheduleInner {
     /// `None`: closed loop, no arrivals.
-    spacing: Option<Spacing>,
+    spacing: Option<ArrivalSpacing>,
     seed: u64,
     calls: Option<u64>,
     /// This load's share of the batches. The numbers below count the arrivals of all loads that share the schedule.
-    turns: Option<Turns>,
+    turns: Option<BatchSchedule>,
     bounds: Vec<StageBounds>,
-    pieces: Vec<Piece>,
+    pieces: Vec<RateSegment>,
     /// Evenly spaced arrivals only: one more than the last number.
     end_number: u64,
     /// Recorded arrivals only.
-    replay: Option<Replay>,
+    replay: Option<ReplaySchedule>,
 }
 
 /// A stage's arrivals as a linear rate function. Times are nanoseconds since the schedule's start.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
+struct RateSegment {
     start: u64,
     /// The last nanosecond that belongs to the stage.
     last: u64,
@@ -89,7 +89,7 @@ struct Piece {
     warmup: bool,
 }
 
-impl Piece {
+impl RateSegment {
     /// Returns when the integral of the rate reaches `arrivals`. Nanoseconds since the schedule's start.
     #[inline]
     fn at(&self, arrivals: f64) -> u64 {
@@ -114,10 +114,10 @@ impl Schedule {
     /// Creates the schedule of `load`. Only random arrivals use `seed`.
     ///
     /// Rates that are not above zero give no arrivals.
-    pub fn new(load: &Load, seed: u64) -> Schedule {
+    pub fn new(load: &LoadPlan, seed: u64) -> Schedule {
         let spacing = match load.arrivals {
-            plan::Arrivals::Open(spacing) => Some(spacing),
-            plan::Arrivals::Closed { .. } => None,
+            plan::ArrivalModel::Open(spacing) => Some(spacing),
+            plan::ArrivalModel::Closed { .. } => None,
         };
         let mut start = 0u64;
         let mut number = 0u64;
@@ -137,7 +137,7 @@ impl Schedule {
                 Some(slot) => (1.0 / slot.as_secs_f64(), 1.0 / slot.as_secs_f64()),
                 None => (stage.rate_from, stage.rate_to),
             };
-            let (from, to) = (sane(from), sane(to));
+            let (from, to) = (finite_rate(from), finite_rate(to));
             let (slope, total) = match stage.duration {
                 Some(d) if !d.is_zero() => {
                     let seconds = d.as_secs_f64();
@@ -153,7 +153,7 @@ impl Schedule {
             if stage.warmup {
                 warmup_calls = warmup_calls.saturating_add(count);
             }
-            pieces.push(Piece {
+            pieces.push(RateSegment {
                 start,
                 last: end.unwrap_or(u64::MAX).saturating_sub(1).max(start),
                 from,
@@ -171,7 +171,7 @@ impl Schedule {
             None => number,
         };
         Schedule {
-            inner: Arc::new(Inner {
+            inner: Arc::new(ScheduleInner {
                 spacing,
                 seed,
                 calls: load.calls,
@@ -179,29 +179,29 @@ impl Schedule {
                 bounds,
                 pieces,
                 end_number,
-                replay: Replay::of(load),
+                replay: ReplaySchedule::of(load),
             }),
         }
     }
 
     /// Returns the arrivals whose number modulo `of` is `index`, in order, up to the end of the last stage or the
     /// plan's last call. Closed loop: empty, or the starts of its batches.
-    pub fn share(&self, index: u32, of: u32) -> Arrivals {
+    pub fn share(&self, index: u32, of: u32) -> ArrivalIter {
         let of = of.max(1);
         let piece = self.inner.pieces.first().copied();
         let usable = index < of && piece.is_some();
-        let deal = self.inner.turns.map(Deal::new);
+        let deal = self.inner.turns.map(BlockAssignment::new);
         let number = u64::from(index);
         let pace = match (self.inner.spacing, deal) {
-            _ if !usable => Pace::Ended,
-            (Some(Spacing::Recorded), _) => match &self.inner.replay {
-                Some(replay) => Pace::Recorded(Box::new(replay.from(number))),
-                None => Pace::Ended,
+            _ if !usable => ArrivalSource::Ended,
+            (Some(ArrivalSpacing::Recorded), _) => match &self.inner.replay {
+                Some(replay) => ArrivalSource::Recorded(Box::new(replay.from(number))),
+                None => ArrivalSource::Ended,
             },
-            (Some(spacing @ (Spacing::Poisson | Spacing::Gamma(_))), deal) => {
-                Pace::Random(Box::new(Random {
+            (Some(spacing @ (ArrivalSpacing::Poisson | ArrivalSpacing::Gamma(_))), deal) => {
+                ArrivalSource::Random(Box::new(RandomArrivals {
                     rng: ChaCha8Rng::seed_from_u64(self.inner.seed),
-                    gaps: Gaps::of(spacing),
+                    gaps: RenewalGaps::of(spacing),
                     deal,
                     number: 0,
                     until_mine: index,
@@ -210,11 +210,11 @@ impl Schedule {
                     measured_left: self.inner.calls.unwrap_or(u64::MAX),
                 }))
             }
-            (_, Some(deal)) => Pace::Dealt(Box::new(Dealt { deal, number })),
-            (Some(Spacing::Constant), None) => Pace::Even { number },
-            (None, None) => Pace::Ended,
+            (_, Some(deal)) => ArrivalSource::Dealt(Box::new(BlockArrivals { deal, number })),
+            (Some(ArrivalSpacing::Constant), None) => ArrivalSource::Even { number },
+            (None, None) => ArrivalSource::Ended,
         };
-        Arrivals {
+        ArrivalIter {
             inner: Arc::clone(&self.inner),
             pace,
             step: u64::from(of),
@@ -246,7 +246,7 @@ impl Schedule {
         if let Some(replay) = &inner.replay {
             return Some(replay.end());
         }
-        if inner.spacing == Some(Spacing::Constant) {
+        if inner.spacing == Some(ArrivalSpacing::Constant) {
             let cut = inner
                 .pieces
                 .iter()
@@ -260,11 +260,11 @@ impl Schedule {
 }
 
 /// Replaces rates that are negative, infinite or NaN by zero.
-fn sane(rate: f64) -> f64 {
+fn finite_rate(rate: f64) -> f64 {
     if rate.is_finite() { rate.max(0.0) } else { 0.0 }
 }
 
-const EMPTY_PIECE: Piece = Piece {
+const EMPTY_PIECE: RateSegment = RateSegment {
     start: 0,
     last: 0,
     from: 0.0,
@@ -277,38 +277,38 @@ const EMPTY_PIECE: Piece = Piece {
 
 /// Iterator over one share of a schedule, in order. `nth` of evenly spaced arrivals takes constant time.
 #[derive(Clone, Debug)]
-pub struct Arrivals {
-    inner: Arc<Inner>,
-    pace: Pace,
+pub struct ArrivalIter {
+    inner: Arc<ScheduleInner>,
+    pace: ArrivalSource,
     step: u64,
     stage: usize,
     /// A copy of the current stage's rate function.
-    piece: Piece,
+    piece: RateSegment,
 }
 
 #[derive(Clone, Debug)]
-enum Pace {
+enum ArrivalSource {
     Even { number: u64 },
-    Dealt(Box<Dealt>),
-    Random(Box<Random>),
-    Recorded(Box<Replayed>),
+    Dealt(Box<BlockArrivals>),
+    Random(Box<RandomArrivals>),
+    Recorded(Box<ReplayArrivals>),
     Ended,
 }
 
 /// Evenly spaced arrivals of a schedule that several loads share in batches.
 #[derive(Clone, Debug)]
-struct Dealt {
-    deal: Deal,
+struct BlockArrivals {
+    deal: BlockAssignment,
     /// The number of this share's next arrival among the load's own arrivals.
     number: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Random {
+struct RandomArrivals {
     rng: ChaCha8Rng,
-    gaps: Gaps,
+    gaps: RenewalGaps,
     /// The load's share of the batches, where several loads share the schedule.
-    deal: Option<Deal>,
+    deal: Option<BlockAssignment>,
     /// The number of the next arrival of any share.
     number: u64,
     /// Arrivals of other shares before the next one of this share.
@@ -319,7 +319,7 @@ struct Random {
     measured_left: u64,
 }
 
-impl Arrivals {
+impl ArrivalIter {
     /// Moves on to the next stage; returns false if there is none.
     #[cold]
     fn next_stage(&mut self) -> bool {
@@ -330,7 +330,7 @@ impl Arrivals {
                 true
             }
             None => {
-                self.pace = Pace::Ended;
+                self.pace = ArrivalSource::Ended;
                 false
             }
         }
@@ -338,14 +338,14 @@ impl Arrivals {
 
     #[inline]
     fn next_even(&mut self, number: u64) -> Option<Arrival> {
-        self.pace = Pace::Even {
+        self.pace = ArrivalSource::Even {
             number: number.saturating_add(self.step),
         };
         self.numbered(number, number)
     }
 
     fn next_dealt(&mut self) -> Option<Arrival> {
-        let Pace::Dealt(dealt) = &mut self.pace else {
+        let ArrivalSource::Dealt(dealt) = &mut self.pace else {
             return None;
         };
         let number = dealt.number;
@@ -358,7 +358,7 @@ impl Arrivals {
     #[inline]
     fn numbered(&mut self, number: u64, shared: u64) -> Option<Arrival> {
         if shared >= self.inner.end_number {
-            self.pace = Pace::Ended;
+            self.pace = ArrivalSource::Ended;
             return None;
         }
         while shared >= self.piece.next {
@@ -375,7 +375,7 @@ impl Arrivals {
 
     fn next_random(&mut self) -> Option<Arrival> {
         loop {
-            let Pace::Random(random) = &mut self.pace else {
+            let ArrivalSource::Random(random) = &mut self.pace else {
                 return None;
             };
             let mut passed = random.passed + random.gaps.next(&mut random.rng);
@@ -386,13 +386,13 @@ impl Arrivals {
                     return None;
                 }
             }
-            let Pace::Random(random) = &mut self.pace else {
+            let ArrivalSource::Random(random) = &mut self.pace else {
                 return None;
             };
             random.passed = passed;
             if !self.piece.warmup {
                 if random.measured_left == 0 {
-                    self.pace = Pace::Ended;
+                    self.pace = ArrivalSource::Ended;
                     return None;
                 }
                 random.measured_left -= 1;
@@ -419,13 +419,13 @@ impl Arrivals {
     }
 }
 
-impl Arrivals {
+impl ArrivalIter {
     fn next_recorded(&mut self) -> Option<Arrival> {
-        let Pace::Recorded(replayed) = &mut self.pace else {
+        let ArrivalSource::Recorded(replayed) = &mut self.pace else {
             return None;
         };
         let Some((number, at)) = replayed.next(self.step) else {
-            self.pace = Pace::Ended;
+            self.pace = ArrivalSource::Ended;
             return None;
         };
         let ends = &self.inner.bounds[self.stage..];
@@ -441,22 +441,22 @@ impl Arrivals {
     }
 }
 
-impl Iterator for Arrivals {
+impl Iterator for ArrivalIter {
     type Item = Arrival;
 
     #[inline]
     fn next(&mut self) -> Option<Arrival> {
         match self.pace {
-            Pace::Even { number } => self.next_even(number),
-            Pace::Dealt(_) => self.next_dealt(),
-            Pace::Random(_) => self.next_random(),
-            Pace::Recorded(_) => self.next_recorded(),
-            Pace::Ended => None,
+            ArrivalSource::Even { number } => self.next_even(number),
+            ArrivalSource::Dealt(_) => self.next_dealt(),
+            ArrivalSource::Random(_) => self.next_random(),
+            ArrivalSource::Recorded(_) => self.next_recorded(),
+            ArrivalSource::Ended => None,
         }
     }
 
     fn nth(&mut self, n: usize) -> Option<Arrival> {
-        if let Pace::Even { number } = self.pace {
+        if let ArrivalSource::Even { number } = self.pace {
             return self.next_even(number.saturating_add(self.step.saturating_mul(n as u64)));
         }
         for _ in 0..n {

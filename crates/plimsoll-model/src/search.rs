@@ -23,18 +23,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::named::named;
 
-use bounds::{bounds, is_generators, is_lost};
-use estimate::{Estimate, OVERLOAD_RATIO};
-pub use finding::{Finding, Knee, Limit, finding};
-pub use goal::{Goal, GoalError};
-pub use growth::{GROWTH_ERROR, Growth};
+use bounds::{bounds, is_beyond_generator, is_rejected};
+use estimate::{LoadLineEstimate, OVERLOAD_RATIO};
+pub use finding::{Knee, LimitingFactor, SearchResult, finding};
+pub use goal::{GoalError, SearchGoal};
+pub use growth::{BacklogGrowth, GROWTH_ERROR};
 pub use record::{FILE_NAME, SearchRecord};
 
 named! {
     /// The purpose of a trial.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
-    pub enum Purpose by name {
+    pub enum TrialPurpose by name {
         /// Add a point to the curve of latency against rate. It says nothing about the bounds.
         Curve "curve",
         /// Find the neighbourhood of the line by large steps up and down.
@@ -50,7 +50,7 @@ named! {
 /// The verdict of a trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
-pub enum Verdict {
+pub enum TrialVerdict {
     /// Every objective was met.
     #[default]
     Met,
@@ -76,7 +76,7 @@ pub enum Verdict {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// The purpose of the trial.
-    pub purpose: Purpose,
+    pub purpose: TrialPurpose,
     /// Arrivals a second.
     pub rate_per_s: f64,
     /// The length of the measured load, in seconds.
@@ -85,7 +85,7 @@ pub struct Trial {
     pub took_s: f64,
     /// The verdict.
     #[serde(flatten)]
-    pub verdict: Verdict,
+    pub verdict: TrialVerdict,
     /// Calls a second that ended; `None`: not known.
     pub achieved_per_s: Option<f64>,
     /// The median response time; `None`, as in the next two fields: too few calls.
@@ -104,25 +104,25 @@ pub struct Trial {
     pub errors_share: Option<f64>,
     /// The growth of the backlog of calls in flight; `None`: the trial is too short to tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub growth: Option<Growth>,
+    pub growth: Option<BacklogGrowth>,
     /// The run directory, relative to the search's.
     pub run: Option<String>,
 }
 
 /// The next action of a search.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum SearchStep {
     /// Make this trial.
     Try {
         /// The purpose of the trial.
-        purpose: Purpose,
+        purpose: TrialPurpose,
         /// Arrivals a second.
         rate_per_s: f64,
         /// The length of the measured load.
         length: Duration,
     },
     /// The search has ended: nothing more can be learned, or the budget is spent.
-    Done(Box<Finding>),
+    Done(Box<SearchResult>),
 }
 
 /// Width of the interval, in multiples of the precision, from which on the longer narrowing trials are made.
@@ -134,10 +134,10 @@ const MIN_CONFIDENCE: f64 = 0.9;
 /// A capacity is measured while the queue grows: at this many standard errors of the trial above the highest plausible
 /// capacity, which is the next constant's quantile.
 const LIFT_STANDARD_ERRORS: f64 = 2.0;
-const AT_MOST: f64 = 0.9;
+const CAPACITY_UPPER_QUANTILE: f64 = 0.9;
 /// Minimum distance above the throughput of an overloaded target at which its capacity is measured, relative to that
 /// throughput.
-const ABOVE_HINT: f64 = 0.03;
+const MIN_HINT_LIFT: f64 = 0.03;
 /// Minimum probability that the confirmation meets the objectives.
 const MIN_PASS_CHANCE: f64 = 0.9;
 /// The same minimum for a rate at which a narrowing trial has already met them.
@@ -148,7 +148,7 @@ const STANDARD_ERRORS: f64 = 3.0;
 /// Maximum number of narrowing trials, in multiples of the trials allowed at one rate.
 const MAX_NARROWING_RATIO: u32 = 8;
 /// Assumed time of a trial besides its length, until one has been made. Seconds.
-const ASIDE_S: f64 = 1.5;
+const DEFAULT_TRIAL_OVERHEAD_S: f64 = 1.5;
 /// Minimum share of its planned length that a confirmation must have.
 const MIN_CONFIRMATION_SHARE: f64 = 0.6;
 /// Maximum length of a narrowing trial, in multiples of the confirmation's length.
@@ -165,27 +165,27 @@ const CURVE_POINTS: [f64; 7] = [0.1, 0.25, 0.5, 0.7, 0.85, 0.95, 1.1];
 const CURVE_DISTANCE: f64 = 0.04;
 
 /// Returns the next step of the search for `goal`, after `trials`.
-pub fn next(goal: &Goal, trials: &[Trial]) -> Step {
-    let budget = Budget { goal, trials };
-    let estimate = Estimate::of(goal, trials);
+pub fn next(goal: &SearchGoal, trials: &[Trial]) -> SearchStep {
+    let budget = SearchBudget { goal, trials };
+    let estimate = LoadLineEstimate::of(goal, trials);
     let mut found = finding::found(goal, trials, estimate.as_ref());
-    if let Some((purpose, rate)) = wanted(goal, trials, estimate.as_ref(), &found) {
+    if let Some((purpose, rate)) = most_informative_trial(goal, trials, estimate.as_ref(), &found) {
         // Confirming the current best rate comes before refining it.
-        let winner = winner(goal, trials, estimate.as_ref());
+        let winner = rate_to_confirm(goal, trials, estimate.as_ref());
         let confirmed = found.confirmed;
         let reserve_s = match winner {
-            Some(winner) if purpose != Purpose::Confirm && !confirmed => {
-                budget.confirmation_takes(winner) + DRAIN_S
+            Some(winner) if purpose != TrialPurpose::Confirm && !confirmed => {
+                budget.min_confirmation_time_s(winner) + DRAIN_S
             }
             _ => 0.0,
         };
         let room_s = budget.left_s() - reserve_s;
         if budget.takes(purpose, rate) <= room_s {
-            if let (Some(estimate), Purpose::Narrow) = (&estimate, purpose) {
-                let length_s = budget.stretched(estimate, rate, room_s);
+            if let (Some(estimate), TrialPurpose::Narrow) = (&estimate, purpose) {
+                let length_s = budget.narrowing_length_s(estimate, rate, room_s);
                 return attempt(
                     purpose,
-                    lifted(goal, trials, estimate, rate, length_s),
+                    lifted_rate(goal, trials, estimate, rate, length_s),
                     length_s,
                 );
             }
@@ -194,10 +194,10 @@ pub fn next(goal: &Goal, trials: &[Trial]) -> Step {
         if let Some(rate) = winner.filter(|_| !confirmed)
             && let Some(length_s) = budget.confirmation_s(rate)
         {
-            return attempt(Purpose::Confirm, rate, length_s);
+            return attempt(TrialPurpose::Confirm, rate, length_s);
         }
         found.budget_spent = true;
-        return Step::Done(Box::new(found));
+        return SearchStep::Done(Box::new(found));
     }
     if let (true, Some(line)) = (goal.curve, found.line_per_s) {
         let near = |rate: f64| {
@@ -216,16 +216,20 @@ pub fn next(goal: &Goal, trials: &[Trial]) -> Step {
                         .is_none_or(|limit| *rate < limit)
             });
         if let Some(rate) = missing
-            && budget.takes(Purpose::Curve, rate) <= budget.left_s()
+            && budget.takes(TrialPurpose::Curve, rate) <= budget.left_s()
         {
-            return attempt(Purpose::Curve, rate, goal.length_s(Purpose::Curve, rate));
+            return attempt(
+                TrialPurpose::Curve,
+                rate,
+                goal.length_s(TrialPurpose::Curve, rate),
+            );
         }
     }
-    Step::Done(Box::new(found))
+    SearchStep::Done(Box::new(found))
 }
 
-fn attempt(purpose: Purpose, rate_per_s: f64, length_s: f64) -> Step {
-    Step::Try {
+fn attempt(purpose: TrialPurpose, rate_per_s: f64, length_s: f64) -> SearchStep {
+    SearchStep::Try {
         purpose,
         rate_per_s,
         length: Duration::from_secs_f64(length_s),
@@ -233,38 +237,38 @@ fn attempt(purpose: Purpose, rate_per_s: f64, length_s: f64) -> Step {
 }
 
 /// The remaining budget, and the time that trials need.
-struct Budget<'a> {
-    goal: &'a Goal,
+struct SearchBudget<'a> {
+    goal: &'a SearchGoal,
     trials: &'a [Trial],
 }
 
-impl Budget<'_> {
+impl SearchBudget<'_> {
     fn left_s(&self) -> f64 {
         self.goal.budget_s - self.trials.iter().map(|t| t.took_s).sum::<f64>()
     }
 
     /// Returns the time that a trial at `rate` takes besides its length.
-    fn aside_s(&self, purpose: Purpose, rate: f64) -> f64 {
+    fn trial_overhead_s(&self, purpose: TrialPurpose, rate: f64) -> f64 {
         let alike = match purpose {
-            Purpose::Confirm => 1.0,
+            TrialPurpose::Confirm => 1.0,
             _ => SIMILAR_RATE_RATIO,
         };
         let alike = self.trials.iter().filter(|t| t.rate_per_s <= alike * rate);
         alike
             .map(|t| t.took_s - t.length_s)
             .max_by(f64::total_cmp)
-            .unwrap_or(ASIDE_S)
+            .unwrap_or(DEFAULT_TRIAL_OVERHEAD_S)
     }
 
-    fn takes(&self, purpose: Purpose, rate: f64) -> f64 {
-        self.goal.length_s(purpose, rate) + self.aside_s(purpose, rate)
+    fn takes(&self, purpose: TrialPurpose, rate: f64) -> f64 {
+        self.goal.length_s(purpose, rate) + self.trial_overhead_s(purpose, rate)
     }
 
     /// Returns the length of a confirmation that the remaining budget allows; a slightly shortened one is better than
     /// none.
     fn confirmation_s(&self, rate: f64) -> Option<f64> {
-        let length_s = self.goal.length_s(Purpose::Confirm, rate);
-        let room_s = self.left_s() - self.aside_s(Purpose::Confirm, rate);
+        let length_s = self.goal.length_s(TrialPurpose::Confirm, rate);
+        let room_s = self.left_s() - self.trial_overhead_s(TrialPurpose::Confirm, rate);
         // Whole milliseconds, so that rounding can't exceed the budget.
         let room_s = (room_s * 1e3).floor() / 1e3;
         (room_s >= self.shortest_s(rate)).then(|| length_s.min(room_s))
@@ -272,46 +276,52 @@ impl Budget<'_> {
 
     fn shortest_s(&self, rate: f64) -> f64 {
         let calls_s = self.goal.least_calls as f64 / rate;
-        (self.goal.length_s(Purpose::Confirm, rate) * MIN_CONFIRMATION_SHARE).max(calls_s)
+        (self.goal.length_s(TrialPurpose::Confirm, rate) * MIN_CONFIRMATION_SHARE).max(calls_s)
     }
 
     /// Returns the time that the shortest confirmation takes.
-    fn confirmation_takes(&self, rate: f64) -> f64 {
-        self.shortest_s(rate) + self.aside_s(Purpose::Confirm, rate)
+    fn min_confirmation_time_s(&self, rate: f64) -> f64 {
+        self.shortest_s(rate) + self.trial_overhead_s(TrialPurpose::Confirm, rate)
     }
 
     /// Returns the length of a narrowing trial: longer where the server's own variance requires it, so that the
     /// remaining budget goes into a few long trials.
-    fn stretched(&self, estimate: &Estimate, rate: f64, room_s: f64) -> f64 {
-        let length_s = self.goal.length_s(Purpose::Narrow, rate);
+    fn narrowing_length_s(&self, estimate: &LoadLineEstimate, rate: f64, room_s: f64) -> f64 {
+        let length_s = self.goal.length_s(TrialPurpose::Narrow, rate);
         // The first trial shows at which rate a long one is worthwhile.
-        let first = !self.trials.iter().any(|t| t.purpose >= Purpose::Narrow);
+        let first = !self
+            .trials
+            .iter()
+            .any(|t| t.purpose >= TrialPurpose::Narrow);
         if first || estimate.within(rate * length_s) <= self.goal.precision * NARROWED_WIDTH {
             return length_s;
         }
         let asides = self.trials.iter().map(|t| t.took_s - t.length_s);
-        let aside_s = asides.min_by(f64::total_cmp).unwrap_or(ASIDE_S) + DRAIN_S;
+        let aside_s = asides
+            .min_by(f64::total_cmp)
+            .unwrap_or(DEFAULT_TRIAL_OVERHEAD_S)
+            + DRAIN_S;
         let longest_s = (MAX_TRIAL_RATIO * self.goal.confirm_s).max(length_s);
         let trials = (room_s / (longest_s + aside_s)).round().max(1.0);
         // A trial above the capacity needs additional time to drain the excess.
         let longer = 1.0
-            + (estimate.quantile(AT_MOST) / estimate.quantile(0.5) - 1.0)
+            + (estimate.quantile(CAPACITY_UPPER_QUANTILE) / estimate.quantile(0.5) - 1.0)
             + LIFT_STANDARD_ERRORS * estimate.within(rate * longest_s);
         ((room_s / trials - aside_s) / longer).clamp(length_s, longest_s)
     }
 }
 
 /// Returns the most informative trial; `None`: the line is known and confirmed, or can't be found.
-fn wanted(
-    goal: &Goal,
+fn most_informative_trial(
+    goal: &SearchGoal,
     trials: &[Trial],
-    estimate: Option<&Estimate>,
-    found: &Finding,
-) -> Option<(Purpose, f64)> {
+    estimate: Option<&LoadLineEstimate>,
+    found: &SearchResult,
+) -> Option<(TrialPurpose, f64)> {
     // A trial that was limited by the generator is repeated once.
     if let Some(last) = trials.last()
         && last.verdict.is_limited()
-        && !is_generators(trials, last.rate_per_s)
+        && !is_beyond_generator(trials, last.rate_per_s)
     {
         return Some((last.purpose, last.rate_per_s));
     }
@@ -326,21 +336,21 @@ fn wanted(
             .then_some((purpose, rate))
     };
     match (seen.lower, seen.upper) {
-        (None, None) => Some((Purpose::Probe, goal.start_per_s)),
-        (Some(lower), None) if lower >= goal.most_per_s => at_end(lower, Purpose::Confirm),
-        (Some(lower), None) => Some((Purpose::Probe, higher(goal, lower))),
-        (None, Some(upper)) if upper <= goal.least_per_s => at_end(upper, Purpose::Narrow),
+        (None, None) => Some((TrialPurpose::Probe, goal.start_per_s)),
+        (Some(lower), None) if lower >= goal.most_per_s => at_end(lower, TrialPurpose::Confirm),
+        (Some(lower), None) => Some((TrialPurpose::Probe, higher(goal, lower))),
+        (None, Some(upper)) if upper <= goal.least_per_s => at_end(upper, TrialPurpose::Narrow),
         (None, Some(upper)) => {
             let lower = hint(trials, upper).map_or(upper, |(carried, _)| carried) / 2.0;
             let rate = rounded(goal, lower).max(goal.least_per_s);
-            Some((Purpose::Probe, rate))
+            Some((TrialPurpose::Probe, rate))
         }
         (Some(lower), Some(upper)) => between(goal, trials, estimate?, found, (lower, upper)),
     }
 }
 
 /// Returns the next higher rate while all trials pass.
-fn higher(goal: &Goal, lower: f64) -> f64 {
+fn higher(goal: &SearchGoal, lower: f64) -> f64 {
     (lower * RISE_FACTOR).min(goal.most_per_s)
 }
 
@@ -358,31 +368,31 @@ fn hint(trials: &[Trial], upper: f64) -> Option<(f64, f64)> {
 
 /// Returns the most informative trial for a line between two rates.
 fn between(
-    goal: &Goal,
+    goal: &SearchGoal,
     trials: &[Trial],
-    estimate: &Estimate,
-    found: &Finding,
+    estimate: &LoadLineEstimate,
+    found: &SearchResult,
     (lower, upper): (f64, f64),
-) -> Option<(Purpose, f64)> {
+) -> Option<(TrialPurpose, f64)> {
     let inside = |rate: f64| rounded(goal, rate).clamp(goal.least_per_s, goal.most_per_s);
     // The capacity lies just above the throughput of an overloaded target.
     let narrowed = trials
         .iter()
-        .filter(|t| t.purpose >= Purpose::Narrow)
+        .filter(|t| t.purpose >= TrialPurpose::Narrow)
         .count();
     if narrowed == 0
         && let Some((carried, calls)) = hint(trials, upper)
         && lower * 0.9 < carried
     {
-        let lift = goal.precision.max(ABOVE_HINT) + LIFT_STANDARD_ERRORS / calls.sqrt();
-        return Some((Purpose::Narrow, inside(carried * (1.0 + lift))));
+        let lift = goal.precision.max(MIN_HINT_LIFT) + LIFT_STANDARD_ERRORS / calls.sqrt();
+        return Some((TrialPurpose::Narrow, inside(carried * (1.0 + lift))));
     }
     let width = estimate.width(MIN_CONFIDENCE);
     if width > goal.precision * MAX_NARROWING_WIDTH
         && estimate.is_capacity() < MIN_CONFIDENCE
         && upper > lower * (1.0 + goal.precision * MAX_NARROWING_WIDTH)
     {
-        return Some((Purpose::Probe, inside(estimate.quantile(0.5))));
+        return Some((TrialPurpose::Probe, inside(estimate.quantile(0.5))));
     }
     let spent = narrowed as u32 >= MAX_NARROWING_RATIO * goal.trials;
     let precise = |line: f64| upper > line && self::width(line, upper) <= goal.precision;
@@ -390,9 +400,9 @@ fn between(
     if let Some(line) = confirmed
         && spent
         && !precise(line)
-        && let Some(better) = seen(trials, estimate, &|rate| *rate > line)
+        && let Some(better) = highest_passed_rate(trials, estimate, &|rate| *rate > line)
     {
-        return Some((Purpose::Confirm, better));
+        return Some((TrialPurpose::Confirm, better));
     }
     if let Some(line) = confirmed
         && (spent
@@ -402,9 +412,9 @@ fn between(
         return None;
     }
     if width <= goal.precision * NARROWED_WIDTH || spent {
-        let winner = winner(goal, trials, Some(estimate))?;
+        let winner = rate_to_confirm(goal, trials, Some(estimate))?;
         if Some(winner) != found.line_per_s || !found.confirmed {
-            return Some((Purpose::Confirm, winner));
+            return Some((TrialPurpose::Confirm, winner));
         }
         return None;
     }
@@ -412,30 +422,41 @@ fn between(
     let rate = inside(middle);
     let repeated = trials
         .iter()
-        .filter(|t| t.rate_per_s == rate && t.purpose >= Purpose::Narrow);
+        .filter(|t| t.rate_per_s == rate && t.purpose >= TrialPurpose::Narrow);
     if repeated.count() as u32 >= goal.trials {
-        let winner = winner(goal, trials, Some(estimate))?;
+        let winner = rate_to_confirm(goal, trials, Some(estimate))?;
         return (Some(winner) != found.line_per_s || !found.confirmed)
-            .then_some((Purpose::Confirm, winner));
+            .then_some((TrialPurpose::Confirm, winner));
     }
-    Some((Purpose::Narrow, rate))
+    Some((TrialPurpose::Narrow, rate))
 }
 
 /// Returns the rate at which a trial of this length is most informative for a line near `rate`: a capacity is measured
 /// while the queue grows.
-fn lifted(goal: &Goal, trials: &[Trial], estimate: &Estimate, rate: f64, length_s: f64) -> f64 {
-    let measured = trials.iter().any(|t| t.purpose >= Purpose::Narrow);
+fn lifted_rate(
+    goal: &SearchGoal,
+    trials: &[Trial],
+    estimate: &LoadLineEstimate,
+    rate: f64,
+    length_s: f64,
+) -> f64 {
+    let measured = trials.iter().any(|t| t.purpose >= TrialPurpose::Narrow);
     if !measured || estimate.is_capacity() <= MIN_CONFIDENCE {
         return rate;
     }
     let lift = estimate.within(rate * length_s) * LIFT_STANDARD_ERRORS;
-    let lifted = (estimate.quantile(AT_MOST) * (1.0 + lift)).min(rate * OVERLOAD_RATIO);
+    let lifted =
+        (estimate.quantile(CAPACITY_UPPER_QUANTILE) * (1.0 + lift)).min(rate * OVERLOAD_RATIO);
     rounded(goal, lifted.max(rate)).clamp(goal.least_per_s, goal.most_per_s)
 }
 
 /// Returns the rate to confirm if nothing more could be learned. If the capacity is measured: the rate near it that
 /// most probably is confirmed. Otherwise: the highest rate below the median estimate that probably passes.
-fn winner(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) -> Option<f64> {
+fn rate_to_confirm(
+    goal: &SearchGoal,
+    trials: &[Trial],
+    estimate: Option<&LoadLineEstimate>,
+) -> Option<f64> {
     let Some(estimate) = estimate else {
         return bounds(trials).lower;
     };
@@ -443,13 +464,13 @@ fn winner(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) -> Option<
     let near = goal
         .precision
         .max(STANDARD_ERRORS * estimate.within(middle * goal.budget_s));
-    let length_s = goal.length_s(Purpose::Confirm, middle);
+    let length_s = goal.length_s(TrialPurpose::Confirm, middle);
     let step = goal.precision / 5.0;
     let candidates: Vec<f64> = (-20_i32..60)
         .map(|i| f64::from(i) * (1.0 + f64::from(i.max(0)) / 20.0))
         .map(|steps| rounded(goal, middle * (1.0 - step * steps).max(0.0)))
         .filter(|rate| (goal.least_per_s..=goal.most_per_s).contains(rate))
-        .filter(|rate| !is_lost(trials, *rate))
+        .filter(|rate| !is_rejected(trials, *rate))
         .collect();
     let confirmations = estimate.trials(middle, length_s);
     // A measured capacity determines the line.
@@ -469,7 +490,7 @@ fn winner(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) -> Option<
         .filter(|rate| *rate <= middle)
         .find(|rate| passes(rate) >= MIN_PASS_CHANCE);
     // Otherwise a rate that has passed once may pass again.
-    let seen = seen(trials, estimate, &|rate| passes(rate) >= MIN_REPEAT_CHANCE);
+    let seen = highest_passed_rate(trials, estimate, &|rate| passes(rate) >= MIN_REPEAT_CHANCE);
     likely
         .into_iter()
         .chain(seen)
@@ -480,13 +501,17 @@ fn winner(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) -> Option<
 
 /// Returns the highest rate below the median estimate that passes `will_do`, at which a narrowing trial met the
 /// objectives and no longer trial missed them.
-fn seen(trials: &[Trial], estimate: &Estimate, will_do: &dyn Fn(&f64) -> bool) -> Option<f64> {
+fn highest_passed_rate(
+    trials: &[Trial],
+    estimate: &LoadLineEstimate,
+    will_do: &dyn Fn(&f64) -> bool,
+) -> Option<f64> {
     let middle = estimate.quantile(0.5);
     trials
         .iter()
-        .filter(|t| t.purpose >= Purpose::Narrow && t.verdict == Verdict::Met)
+        .filter(|t| t.purpose >= TrialPurpose::Narrow && t.verdict == TrialVerdict::Met)
         .map(|t| t.rate_per_s)
-        .filter(|rate| *rate <= middle && !is_lost(trials, *rate) && will_do(rate))
+        .filter(|rate| *rate <= middle && !is_rejected(trials, *rate) && will_do(rate))
         .max_by(f64::total_cmp)
 }
 
@@ -496,7 +521,7 @@ fn width(lower: f64, upper: f64) -> f64 {
 }
 
 /// Rounds a rate to a tenth of the precision, for readable figures.
-fn rounded(goal: &Goal, rate: f64) -> f64 {
+fn rounded(goal: &SearchGoal, rate: f64) -> f64 {
     let step = 10_f64.powf((rate * goal.precision / 5.0).log10().floor());
     let steps = (rate / step).round();
     // Dividing by the inverse avoids 12.300000000000001.

@@ -49,7 +49,7 @@ use clap::Args;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::units::{self, Period, Rate, Size};
+use crate::units::{self, ByteSize, Period, Rate};
 
 pub use crate::suggest::suggest;
 pub use apply::{apply_typed, apply_typed_to_optional};
@@ -61,26 +61,26 @@ pub use given::give_addresses;
 pub use goodput::GoodputSpec;
 pub use keys::keys_of;
 pub use ladder::{
-    LadderSpec, Library, Network, OwnProxy, RungSpec, RungTable, Secured, UpstreamTls, Via,
-    register_proxies, renamed_keys,
+    LadderSpec, OwnProxy, RungNetwork, RungRoute, RungSecurity, RungSpec, RungTable, TlsLibrary,
+    UpstreamTls, register_proxies, renamed_keys,
 };
 pub use lane_table::LaneTable;
 pub use lanes::LaneSpec;
-pub use limit::Limit;
-pub use metadata::{Given, Metadata, Names, SharedValue};
+pub use limit::OptionalPeriod;
+pub use metadata::{CallMetadata, FieldNameRules, PlanRows, SharedValue};
 pub use problem::{Problem, Problems};
-pub use protocol::{OwnArrivals, Protocol, Schemes, Section, register, sections};
+pub use protocol::{CallProtocol, CallSection, OwnArrivals, UrlSchemes, register, sections};
 pub use proxy::proxy;
 pub use read::{locate, read};
 pub use resolve::{DEFAULT_DEADLINE, is_printable, is_visible, resolve, target_of};
 pub use saved::secrets;
 pub use spacing::{ArrivalsSpec, ArrivalsTable};
-pub use surroundings::Surroundings;
+pub use surroundings::ResolveContext;
 pub use target::{
     alias_of, is_bare_socket, is_socket, parse_target, path_of, scheme_of, schemes_like, section_of,
 };
 pub use tls::{TlsSpec, group_named, suite_named, tls_version_named, trust};
-pub use wire::Wire;
+pub use wire::WireFormat;
 
 /// A plan as typed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -148,7 +148,7 @@ impl Spec {
         applies.then_some(resolve::DEFAULT_DEADLINE)
     }
 
-    fn given_deadline(&self) -> Option<Limit> {
+    fn given_deadline(&self) -> Option<OptionalPeriod> {
         let (_, of_call) = self.call.deadline();
         let mut load = self.load.clone();
         for (protocol, section) in self.call.protocols() {
@@ -301,7 +301,7 @@ pub struct LoadSpec {
     ///
     /// The section of the call may have it in place of this one.
     #[arg(long, value_name = "TIME")]
-    pub deadline: Option<Limit>,
+    pub deadline: Option<OptionalPeriod>,
     /// For TCP, TLS and the first frames together [default: 10s].
     #[arg(long, value_name = "TIME")]
     pub connect_timeout: Option<Period>,
@@ -373,7 +373,7 @@ pub struct LoadSpec {
     pub tick: Option<Period>,
     /// How much to read from a socket at a time [default: 128KiB; to fetch files 256KiB].
     #[arg(long, value_name = "SIZE", help_heading = "Run")]
-    pub read_buffer: Option<Size>,
+    pub read_buffer: Option<ByteSize>,
     /// Local addresses to connect from, in turn: `"127.0.0.2"` or `"127.0.0.2-127.0.0.9"`.
     #[arg(
         help = "Local address to connect from, or a range 127.0.0.2-127.0.0.9; repeatable",
@@ -416,8 +416,8 @@ impl std::str::FromStr for RateSpec {
 
 impl<'de> Deserialize<'de> for RateSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RateSpec, D::Error> {
-        struct Value;
-        impl<'de> Visitor<'de> for Value {
+        struct RateVisitor;
+        impl<'de> Visitor<'de> for RateVisitor {
             type Value = RateSpec;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a rate, such as \"1000/s\", or { from = …, to = …, over = … }")
@@ -436,7 +436,7 @@ impl<'de> Deserialize<'de> for RateSpec {
                     .map(RateSpec::Ramp)
             }
         }
-        deserializer.deserialize_any(Value)
+        deserializer.deserialize_any(RateVisitor)
     }
 }
 

@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 use crate::suggest::suggest;
 pub use live::{LiveValue, MAX_LIVE};
-pub use moment::{Moment, Variation};
-pub use rows::{Column, Order, Rows};
+pub use moment::{RenderContext, Variation};
+pub use rows::{RowColumn, RowOrder, Rows};
 pub use traces::{TraceId, TraceIds};
-pub use varying::{MetadataField, Render, Varying, VaryingMetadata, trace_ids};
+pub use varying::{MetadataField, Render, VaryingMessages, VaryingMetadata, trace_ids};
 use written::{hyphenated, write_number};
 
 /// The names of fields.
@@ -31,7 +31,7 @@ const MAX_DIGITS: usize = 9;
 
 /// The source of a field's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum FieldSource {
     /// The call's number in the run, from 0.
     Seq,
     /// The number of one of the plan's clients, from 0; calls are assigned to them in turn.
@@ -41,11 +41,11 @@ pub enum Source {
     /// A random UUID (RFC 9562, version 4).
     Uuid,
     /// The time at which the call is made.
-    Now(Unit),
+    Now(TimeFormat),
     /// A random number for each call.
-    Random(Random),
+    Random(RandomRange),
     /// A column of the call's row, or the whole row as JSON.
-    Row(Arc<Column>),
+    Row(Arc<RowColumn>),
     /// The last output of a command; can't be written in braces.
     Live(Arc<LiveValue>),
     /// The call's trace ids as the value of `traceparent`; can't be written in braces.
@@ -54,7 +54,7 @@ pub enum Source {
 
 /// The format of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum TimeFormat {
     /// Whole units since 1970; the length of a unit in nanoseconds.
     Every(u64),
     /// `2026-11-21T09:30:00.123456789Z`
@@ -63,7 +63,7 @@ pub enum Unit {
 
 /// A uniform choice from `low` to `high`, both included, in steps of one in the last of `digits` decimals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Random {
+pub struct RandomRange {
     /// The lowest number in steps: 0.25 with two decimals is 25.
     pub low: i64,
     /// The highest number in steps.
@@ -74,28 +74,28 @@ pub struct Random {
 
 /// A [`Source`] at its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Field {
+pub struct TemplateField {
     /// The source of the value.
-    pub source: Source,
+    pub source: FieldSource,
     /// The position among the fields of the data, so that two random fields differ.
     slot: u32,
 }
 
 /// A part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum TemplatePart {
     /// Text that is the same in every call.
     Text(String),
     /// A field with a value for each call.
-    Field(Field),
+    Field(TemplateField),
 }
 
-impl Part {
+impl TemplatePart {
     /// Returns the field; `None`: the part is text.
-    pub fn field(&self) -> Option<&Field> {
+    pub fn field(&self) -> Option<&TemplateField> {
         match self {
-            Part::Text(_) => None,
-            Part::Field(field) => Some(field),
+            TemplatePart::Text(_) => None,
+            TemplatePart::Field(field) => Some(field),
         }
     }
 }
@@ -103,7 +103,7 @@ impl Part {
 /// A text that contains fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
-    parts: Vec<Part>,
+    parts: Vec<TemplatePart>,
 }
 
 /// Returns whether a text may contain fields.
@@ -162,12 +162,12 @@ pub fn quote_bare(json: &str) -> String {
 impl Template {
     /// Returns a template of a command's output only.
     pub fn live(value: LiveValue) -> Template {
-        Template::only(Source::Live(Arc::new(value)))
+        Template::only(FieldSource::Live(Arc::new(value)))
     }
 
-    fn only(source: Source) -> Template {
+    fn only(source: FieldSource) -> Template {
         Template {
-            parts: vec![Part::Field(Field { source, slot: 0 })],
+            parts: vec![TemplatePart::Field(TemplateField { source, slot: 0 })],
         }
     }
 
@@ -194,9 +194,9 @@ impl Template {
                 ));
             };
             if !plain.is_empty() {
-                parts.push(Part::Text(std::mem::take(&mut plain)));
+                parts.push(TemplatePart::Text(std::mem::take(&mut plain)));
             }
-            parts.push(Part::Field(Field {
+            parts.push(TemplatePart::Field(TemplateField {
                 source: source(after[..end].trim(), rows)?,
                 slot: *slots,
             }));
@@ -205,20 +205,20 @@ impl Template {
         }
         plain.push_str(rest);
         if !plain.is_empty() {
-            parts.push(Part::Text(plain));
+            parts.push(TemplatePart::Text(plain));
         }
         Ok(Template { parts })
     }
 
     /// Returns the parts in order; text parts are not empty.
-    pub fn parts(&self) -> &[Part] {
+    pub fn parts(&self) -> &[TemplatePart] {
         &self.parts
     }
 
     /// Returns the field if it is the only part.
-    pub fn alone(&self) -> Option<&Field> {
+    pub fn alone(&self) -> Option<&TemplateField> {
         match self.parts.as_slice() {
-            [Part::Field(field)] => Some(field),
+            [TemplatePart::Field(field)] => Some(field),
             _ => None,
         }
     }
@@ -227,18 +227,18 @@ impl Template {
     pub fn constant(&self) -> Option<&str> {
         match self.parts.as_slice() {
             [] => Some(""),
-            [Part::Text(text)] => Some(text),
+            [TemplatePart::Text(text)] => Some(text),
             _ => None,
         }
     }
 
     /// Appends the text for one message.
     #[inline]
-    pub fn write(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
+    pub fn write(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         for part in &self.parts {
             match part {
-                Part::Text(text) => out.extend_from_slice(text.as_bytes()),
-                Part::Field(field) => field.write(moment, out),
+                TemplatePart::Text(text) => out.extend_from_slice(text.as_bytes()),
+                TemplatePart::Field(field) => field.write(moment, out),
             }
         }
     }
@@ -247,22 +247,24 @@ impl Template {
     pub fn bounds(&self) -> (usize, usize) {
         self.parts.iter().fold((0, 0), |(least, most), part| {
             let (low, high) = match part {
-                Part::Text(text) => (text.len(), text.len()),
-                Part::Field(field) => field.bounds(),
+                TemplatePart::Text(text) => (text.len(), text.len()),
+                TemplatePart::Field(field) => field.bounds(),
             };
             (least + low, most + high)
         })
     }
 }
 
-fn source(inside: &str, rows: Option<&Rows>) -> Result<Source, String> {
+fn source(inside: &str, rows: Option<&Rows>) -> Result<FieldSource, String> {
     let mut words = inside.split_whitespace();
     let name = words.next().unwrap_or_default();
     let arguments: Vec<&str> = words.collect();
     let wrong = |problem: &str| format!("`{{{{{inside}}}}}`: {problem}");
     let no_rows = || format!("`{{{{{inside}}}}}` needs rows: name their file (rows.file, --rows)");
     if name == "row" && arguments.is_empty() {
-        return Ok(Source::Row(Arc::clone(rows.ok_or_else(no_rows)?.whole())));
+        return Ok(FieldSource::Row(Arc::clone(
+            rows.ok_or_else(no_rows)?.whole(),
+        )));
     }
     if let Some(column) = name.strip_prefix("row.") {
         // A column's name may contain blanks.
@@ -276,25 +278,25 @@ fn source(inside: &str, rows: Option<&Rows>) -> Result<Source, String> {
             let help = rows.help(column);
             format!("{key}: {file} has no such column: {help}")
         })?;
-        return Ok(Source::Row(Arc::clone(found)));
+        return Ok(FieldSource::Row(Arc::clone(found)));
     }
     let plain = match name {
-        "seq" => Some(Source::Seq),
-        "uuid" => Some(Source::Uuid),
-        "client" => Some(Source::Client),
-        "message" => Some(Source::Message),
+        "seq" => Some(FieldSource::Seq),
+        "uuid" => Some(FieldSource::Uuid),
+        "client" => Some(FieldSource::Client),
+        "message" => Some(FieldSource::Message),
         _ => None,
     };
     match (plain, name, arguments.as_slice()) {
         (Some(source), _, []) => Ok(source),
         (Some(_), ..) => Err(wrong("takes no arguments")),
-        (None, "now", []) => Ok(Source::Now(Unit::Every(1_000_000))),
-        (None, "now", [unit]) => Ok(Source::Now(match *unit {
-            "s" => Unit::Every(1_000_000_000),
-            "ms" => Unit::Every(1_000_000),
-            "us" => Unit::Every(1_000),
-            "ns" => Unit::Every(1),
-            "rfc3339" => Unit::Rfc3339,
+        (None, "now", []) => Ok(FieldSource::Now(TimeFormat::Every(1_000_000))),
+        (None, "now", [unit]) => Ok(FieldSource::Now(match *unit {
+            "s" => TimeFormat::Every(1_000_000_000),
+            "ms" => TimeFormat::Every(1_000_000),
+            "us" => TimeFormat::Every(1_000),
+            "ns" => TimeFormat::Every(1),
+            "rfc3339" => TimeFormat::Rfc3339,
             _ => return Err(wrong("the time is written in s, ms, us, ns or rfc3339")),
         })),
         (None, "now", _) => Err(wrong("takes one unit: s, ms, us, ns or rfc3339")),
@@ -311,7 +313,7 @@ fn source(inside: &str, rows: Option<&Rows>) -> Result<Source, String> {
 }
 
 /// Parses `1 100`, or with decimals `0.00 1.00`.
-fn random(low: &str, high: &str) -> Result<Source, String> {
+fn random(low: &str, high: &str) -> Result<FieldSource, String> {
     let digits_of = |text: &str| text.split_once('.').map_or(0, |(_, digits)| digits.len());
     let digits = digits_of(low).max(digits_of(high));
     if digits > MAX_DIGITS {
@@ -338,63 +340,69 @@ fn random(low: &str, high: &str) -> Result<Source, String> {
     if low > high {
         return Err("the first number is above the second".to_owned());
     }
-    Ok(Source::Random(Random {
+    Ok(FieldSource::Random(RandomRange {
         low,
         high,
         digits: digits as u8,
     }))
 }
 
-impl Field {
+impl TemplateField {
     /// Returns whether the value is a number, of [`Field::digits`] decimals.
     pub fn is_number(&self) -> bool {
         match self.source {
-            Source::Seq | Source::Client | Source::Message | Source::Random(_) => true,
-            Source::Now(unit) => unit != Unit::Rfc3339,
-            Source::Uuid | Source::Row(_) | Source::Live(_) | Source::Traceparent => false,
+            FieldSource::Seq
+            | FieldSource::Client
+            | FieldSource::Message
+            | FieldSource::Random(_) => true,
+            FieldSource::Now(unit) => unit != TimeFormat::Rfc3339,
+            FieldSource::Uuid
+            | FieldSource::Row(_)
+            | FieldSource::Live(_)
+            | FieldSource::Traceparent => false,
         }
     }
 
     /// Returns the decimals of a number; 0 for any other value.
     pub fn digits(&self) -> u8 {
         match self.source {
-            Source::Random(random) => random.digits,
+            FieldSource::Random(random) => random.digits,
             _ => 0,
         }
     }
 
     /// Returns the number without its decimal point; 0 for any other value.
     #[inline]
-    pub fn number(&self, moment: &Moment<'_>) -> i64 {
+    pub fn number(&self, moment: &RenderContext<'_>) -> i64 {
         match &self.source {
-            Source::Seq => moment.number as i64,
-            Source::Client => moment.client() as i64,
-            Source::Message => i64::from(moment.message),
-            Source::Now(Unit::Every(nanos)) => (moment.unix_ns / nanos) as i64,
-            Source::Random(random) => moment.between(self.slot, random.low, random.high),
-            Source::Now(Unit::Rfc3339)
-            | Source::Uuid
-            | Source::Row(_)
-            | Source::Live(_)
-            | Source::Traceparent => 0,
+            FieldSource::Seq => moment.number as i64,
+            FieldSource::Client => moment.client() as i64,
+            FieldSource::Message => i64::from(moment.message),
+            FieldSource::Now(TimeFormat::Every(nanos)) => (moment.unix_ns / nanos) as i64,
+            FieldSource::Random(random) => moment.between(self.slot, random.low, random.high),
+            FieldSource::Now(TimeFormat::Rfc3339)
+            | FieldSource::Uuid
+            | FieldSource::Row(_)
+            | FieldSource::Live(_)
+            | FieldSource::Traceparent => 0,
         }
     }
 
     /// Returns a random UUID, whatever the source.
     #[inline]
-    pub fn uuid(&self, moment: &Moment<'_>) -> [u8; 16] {
+    pub fn uuid(&self, moment: &RenderContext<'_>) -> [u8; 16] {
         moment.uuid(self.slot)
     }
 
     /// Appends the value as text.
     #[inline]
-    pub fn write(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
+    pub fn write(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         match &self.source {
-            Source::Row(column) => column.write(moment.row(), out),
-            Source::Live(value) => value.write(out),
-            Source::Uuid => out.extend_from_slice(&hyphenated(self.uuid(moment))),
-            Source::Traceparent => out.extend_from_slice(&moment.traceparent()),
-            Source::Now(Unit::Rfc3339) => {
+            FieldSource::Row(column) => column.write(moment.row(), out),
+            FieldSource::Live(value) => value.write(out),
+            FieldSource::Uuid => out.extend_from_slice(&hyphenated(self.uuid(moment))),
+            FieldSource::Traceparent => out.extend_from_slice(&moment.traceparent()),
+            FieldSource::Now(TimeFormat::Rfc3339) => {
                 out.extend_from_slice(moment.rfc3339().as_bytes());
             }
             _ => write_number(self.number(moment), self.digits(), out),
@@ -404,12 +412,14 @@ impl Field {
     /// Returns the minimum and the maximum length of the text, in bytes.
     pub fn bounds(&self) -> (usize, usize) {
         match &self.source {
-            Source::Row(column) => column.bounds(),
-            Source::Live(_) => (1, MAX_LIVE),
-            Source::Uuid => (36, 36),
-            Source::Traceparent => (TraceIds::TRACEPARENT_LENGTH, TraceIds::TRACEPARENT_LENGTH),
-            Source::Now(Unit::Rfc3339) => (20, 30),
-            Source::Random(random) => {
+            FieldSource::Row(column) => column.bounds(),
+            FieldSource::Live(_) => (1, MAX_LIVE),
+            FieldSource::Uuid => (36, 36),
+            FieldSource::Traceparent => {
+                (TraceIds::TRACEPARENT_LENGTH, TraceIds::TRACEPARENT_LENGTH)
+            }
+            FieldSource::Now(TimeFormat::Rfc3339) => (20, 30),
+            FieldSource::Random(random) => {
                 let length = |n| {
                     let mut text = Vec::new();
                     write_number(n, random.digits, &mut text);

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use hdrhistogram::Histogram;
 
 /// The longest time that a histogram resolves: one hour. Longer times count as one hour.
-pub const LONGEST_NS: u64 = 3_600_000_000_000;
+pub const MAX_TIME_NS: u64 = 3_600_000_000_000;
 
 /// Significant decimal digits of times.
 pub const SIGNIFICANT_DIGITS: u8 = 3;
@@ -18,19 +18,19 @@ const MAX_PACKED: usize = 1024;
 /// first recorded time. Times that were read from a file stay packed, with memory for their distinct values, until
 /// their histogram is needed.
 #[derive(Clone, Default)]
-pub struct Times(Storage);
+pub struct TimeHistogram(HistogramStorage);
 
 #[derive(Clone, Default)]
-enum Storage {
+enum HistogramStorage {
     #[default]
     None,
     Histogram(Histogram<u64>),
-    Packed(Box<Packed>),
+    Packed(Box<PackedHistogram>),
 }
 
 /// Times in the sparse form of a file.
 #[derive(Clone, Default)]
-struct Packed {
+struct PackedHistogram {
     /// A value of each non-empty bucket, ascending, with its count.
     buckets: Vec<(u64, u64)>,
     len: u64,
@@ -38,7 +38,7 @@ struct Packed {
     histogram: OnceLock<Histogram<u64>>,
 }
 
-impl Packed {
+impl PackedHistogram {
     fn histogram(&self) -> &Histogram<u64> {
         self.histogram.get_or_init(|| {
             let mut histogram = new_histogram();
@@ -54,7 +54,7 @@ impl Packed {
     }
 
     /// Returns the sum of both.
-    fn with(&self, other: &Packed) -> Packed {
+    fn with(&self, other: &PackedHistogram) -> PackedHistogram {
         let mut buckets = Vec::with_capacity(self.buckets.len() + other.buckets.len());
         let (mut ours, mut theirs) = (&self.buckets[..], &other.buckets[..]);
         while let ([(a, n), rest_a @ ..], [(b, m), rest_b @ ..]) = (ours, theirs) {
@@ -71,7 +71,7 @@ impl Packed {
         }
         buckets.extend_from_slice(ours);
         buckets.extend_from_slice(theirs);
-        Packed {
+        PackedHistogram {
             buckets,
             len: self.len + other.len,
             histogram: OnceLock::new(),
@@ -79,47 +79,47 @@ impl Packed {
     }
 }
 
-impl Times {
+impl TimeHistogram {
     /// Counts one time. Above an hour it counts as an hour.
     #[inline]
     pub fn record(&mut self, ns: u64) {
-        self.histogram_mut().saturating_record(ns.min(LONGEST_NS));
+        self.histogram_mut().saturating_record(ns.min(MAX_TIME_NS));
     }
 
     /// Counts one time `n` times.
     pub(crate) fn record_n(&mut self, ns: u64, n: u64) {
         self.histogram_mut()
-            .saturating_record_n(ns.min(LONGEST_NS), n);
+            .saturating_record_n(ns.min(MAX_TIME_NS), n);
     }
 
     #[inline]
     fn histogram_mut(&mut self) -> &mut Histogram<u64> {
-        if !matches!(self.0, Storage::Histogram(_)) {
+        if !matches!(self.0, HistogramStorage::Histogram(_)) {
             self.unpack();
         }
         match &mut self.0 {
-            Storage::Histogram(histogram) => histogram,
-            Storage::None | Storage::Packed(_) => unreachable!("it was unpacked"),
+            HistogramStorage::Histogram(histogram) => histogram,
+            HistogramStorage::None | HistogramStorage::Packed(_) => unreachable!("it was unpacked"),
         }
     }
 
     #[cold]
     fn unpack(&mut self) {
         let mut histogram = new_histogram();
-        if let Storage::Packed(packed) = &self.0 {
+        if let HistogramStorage::Packed(packed) = &self.0 {
             packed.add_to(&mut histogram);
         }
-        self.0 = Storage::Histogram(histogram);
+        self.0 = HistogramStorage::Histogram(histogram);
     }
 
     /// Calls `visit` with a time of each bucket, ascending, and the count of the bucket.
     pub(crate) fn each_bucket(&self, mut visit: impl FnMut(u64, u64)) {
         match &self.0 {
-            Storage::None => {}
-            Storage::Histogram(histogram) => histogram
+            HistogramStorage::None => {}
+            HistogramStorage::Histogram(histogram) => histogram
                 .iter_recorded()
                 .for_each(|bucket| visit(bucket.value_iterated_to(), bucket.count_at_value())),
-            Storage::Packed(packed) => {
+            HistogramStorage::Packed(packed) => {
                 // The stored value of a bucket is the greatest one that a histogram reports.
                 static LAYOUT: OnceLock<Histogram<u64>> = OnceLock::new();
                 let layout = LAYOUT.get_or_init(new_histogram);
@@ -132,18 +132,18 @@ impl Times {
     /// Returns the histogram, if anything was recorded.
     pub fn histogram(&self) -> Option<&Histogram<u64>> {
         match &self.0 {
-            Storage::None => None,
-            Storage::Histogram(histogram) => Some(histogram).filter(|h| !h.is_empty()),
-            Storage::Packed(packed) => Some(packed.histogram()),
+            HistogramStorage::None => None,
+            HistogramStorage::Histogram(histogram) => Some(histogram).filter(|h| !h.is_empty()),
+            HistogramStorage::Packed(packed) => Some(packed.histogram()),
         }
     }
 
     /// Returns the number of times.
     pub fn len(&self) -> u64 {
         match &self.0 {
-            Storage::None => 0,
-            Storage::Histogram(histogram) => histogram.len(),
-            Storage::Packed(packed) => packed.len,
+            HistogramStorage::None => 0,
+            HistogramStorage::Histogram(histogram) => histogram.len(),
+            HistogramStorage::Packed(packed) => packed.len,
         }
     }
 
@@ -155,23 +155,23 @@ impl Times {
     /// Returns how many times are longer than `ns`, within the histogram's resolution.
     pub fn longer_than(&self, ns: u64) -> u64 {
         self.histogram().map_or(0, |h| {
-            h.len() - h.count_between(0, ns.min(LONGEST_NS)).min(h.len())
+            h.len() - h.count_between(0, ns.min(MAX_TIME_NS)).min(h.len())
         })
     }
 
     /// Adds the counts of `other`.
-    pub fn merge(&mut self, other: &Times) {
+    pub fn merge(&mut self, other: &TimeHistogram) {
         match (&mut self.0, &other.0) {
-            (_, Storage::None) => {}
-            (Storage::None, Storage::Packed(_)) => *self = other.clone(),
-            (Storage::Packed(ours), Storage::Packed(theirs))
+            (_, HistogramStorage::None) => {}
+            (HistogramStorage::None, HistogramStorage::Packed(_)) => *self = other.clone(),
+            (HistogramStorage::Packed(ours), HistogramStorage::Packed(theirs))
                 if ours.buckets.len() + theirs.buckets.len() <= MAX_PACKED =>
             {
                 **ours = ours.with(theirs);
             }
-            (_, Storage::Packed(theirs)) => theirs.add_to(self.histogram_mut()),
-            (_, Storage::Histogram(theirs)) if theirs.is_empty() => {}
-            (_, Storage::Histogram(theirs)) => self
+            (_, HistogramStorage::Packed(theirs)) => theirs.add_to(self.histogram_mut()),
+            (_, HistogramStorage::Histogram(theirs)) if theirs.is_empty() => {}
+            (_, HistogramStorage::Histogram(theirs)) => self
                 .histogram_mut()
                 .add(theirs)
                 .expect("every histogram of times has the same bounds"),
@@ -181,19 +181,19 @@ impl Times {
     /// Removes all times and keeps the memory.
     pub fn clear(&mut self) {
         match &mut self.0 {
-            Storage::Histogram(histogram) if !histogram.is_empty() => histogram.reset(),
-            Storage::Histogram(_) | Storage::None => {}
-            Storage::Packed(_) => self.0 = Storage::None,
+            HistogramStorage::Histogram(histogram) if !histogram.is_empty() => histogram.reset(),
+            HistogramStorage::Histogram(_) | HistogramStorage::None => {}
+            HistogramStorage::Packed(_) => self.0 = HistogramStorage::None,
         }
     }
 }
 
-impl FromIterator<(u64, u64)> for Times {
+impl FromIterator<(u64, u64)> for TimeHistogram {
     /// Collects values in nanoseconds, ascending, each with its count. The sum of the counts must fit into a `u64`.
-    fn from_iter<I: IntoIterator<Item = (u64, u64)>>(counts: I) -> Times {
-        let mut packed = Packed::default();
+    fn from_iter<I: IntoIterator<Item = (u64, u64)>>(counts: I) -> TimeHistogram {
+        let mut packed = PackedHistogram::default();
         for (ns, n) in counts.into_iter().filter(|(_, n)| *n > 0) {
-            let ns = lowest_of_bucket(ns.min(LONGEST_NS));
+            let ns = lowest_of_bucket(ns.min(MAX_TIME_NS));
             packed.len += n;
             match packed.buckets.last_mut() {
                 Some((last, count)) if *last == ns => *count += n,
@@ -201,8 +201,8 @@ impl FromIterator<(u64, u64)> for Times {
             }
         }
         match packed.len {
-            0 => Times::default(),
-            _ => Times(Storage::Packed(Box::new(packed))),
+            0 => TimeHistogram::default(),
+            _ => TimeHistogram(HistogramStorage::Packed(Box::new(packed))),
         }
     }
 }
@@ -217,13 +217,13 @@ fn lowest_of_bucket(ns: u64) -> u64 {
     ns >> shift << shift
 }
 
-impl PartialEq for Times {
-    fn eq(&self, other: &Times) -> bool {
+impl PartialEq for TimeHistogram {
+    fn eq(&self, other: &TimeHistogram) -> bool {
         self.histogram() == other.histogram()
     }
 }
 
-impl fmt::Debug for Times {
+impl fmt::Debug for TimeHistogram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.histogram() {
             None => f.write_str("Times(empty)"),
@@ -234,7 +234,7 @@ impl fmt::Debug for Times {
 
 #[cold]
 fn new_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS)
+    Histogram::new_with_bounds(1, MAX_TIME_NS, SIGNIFICANT_DIGITS)
         .expect("the bounds are constants that the histogram accepts")
 }
 
@@ -249,11 +249,11 @@ mod tests {
             ns += ns / 3 + 1;
             Some((ns, ns % 5))
         });
-        grow.take_while(|(ns, _)| *ns < 2 * LONGEST_NS).collect()
+        grow.take_while(|(ns, _)| *ns < 2 * MAX_TIME_NS).collect()
     }
 
-    fn recorded(values: &[(u64, u64)]) -> Times {
-        let mut times = Times::default();
+    fn recorded(values: &[(u64, u64)]) -> TimeHistogram {
+        let mut times = TimeHistogram::default();
         for (ns, n) in values.iter().filter(|(_, n)| *n > 0) {
             times.record_n(*ns, *n);
         }
@@ -264,7 +264,7 @@ mod tests {
     fn bucket_lower_bound_matches_histogram() {
         let histogram = new_histogram();
         for (ns, _) in values(0).into_iter().chain(values(2_040)) {
-            let ns = ns.min(LONGEST_NS);
+            let ns = ns.min(MAX_TIME_NS);
             assert_eq!(
                 lowest_of_bucket(ns),
                 histogram.lowest_equivalent(ns),
@@ -276,17 +276,18 @@ mod tests {
     #[test]
     fn packed_times_merge_like_recorded_times() {
         let parts = [values(0), values(17), values(1_000_000), Vec::new()];
-        let mut all = Times::default();
-        let packed: Vec<Times> = parts.iter().map(|p| p.iter().copied().collect()).collect();
+        let mut all = TimeHistogram::default();
+        let packed: Vec<TimeHistogram> =
+            parts.iter().map(|p| p.iter().copied().collect()).collect();
         for (part, packed) in parts.iter().zip(&packed) {
             assert_eq!(*packed, recorded(part));
             assert_eq!(packed.len(), recorded(part).len());
             all.merge(&recorded(part));
         }
-        let mut merged = Times::default();
+        let mut merged = TimeHistogram::default();
         packed.iter().for_each(|p| merged.merge(p));
         assert_eq!(merged, all);
-        assert!(matches!(merged.0, Storage::Packed(_)));
+        assert!(matches!(merged.0, HistogramStorage::Packed(_)));
         let mut mixed = recorded(&parts[2]);
         packed[..2].iter().for_each(|p| mixed.merge(p));
         assert_eq!(mixed, all);
@@ -300,10 +301,10 @@ mod tests {
 
     #[test]
     fn many_packed_buckets_convert_to_histogram() {
-        let part = |from: u64| -> Times { (from..from + 900).map(|ns| (ns, 1)).collect() };
+        let part = |from: u64| -> TimeHistogram { (from..from + 900).map(|ns| (ns, 1)).collect() };
         let mut merged = part(0);
         merged.merge(&part(450));
-        assert!(matches!(merged.0, Storage::Histogram(_)));
+        assert!(matches!(merged.0, HistogramStorage::Histogram(_)));
         assert_eq!(merged.len(), 1_800);
     }
 }

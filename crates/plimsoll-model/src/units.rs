@@ -17,7 +17,7 @@ pub struct Rate(pub f64);
 
 /// A number of bytes: `"4MiB"`, `"512B"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Size(pub u64);
+pub struct ByteSize(pub u64);
 
 const TIME_UNITS: &[(&str, f64)] = &[
     ("ns", 1.0),
@@ -64,7 +64,7 @@ fn number(text: &str) -> Option<(f64, &str)> {
 }
 
 /// The syntax of one kind of quantity, and the words of its errors.
-struct Kind {
+struct QuantityKind {
     /// The name, singular and plural: `a rate`, `rates`.
     what: [&'static str; 2],
     example: &'static str,
@@ -75,7 +75,7 @@ struct Kind {
     most: (f64, &'static str),
 }
 
-impl Kind {
+impl QuantityKind {
     /// Trims blanks and rejects negative values.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl Kind {
     }
 }
 
-const PERIOD: Kind = Kind {
+const PERIOD: QuantityKind = QuantityKind {
     what: ["a duration", "time"],
     example: "\"30s\" or \"500ms\"",
     units: TIME_UNITS,
@@ -140,7 +140,7 @@ const PERIOD: Kind = Kind {
     most: (MAX_PERIOD_NS, "ten years"),
 };
 
-const RATE: Kind = Kind {
+const RATE: QuantityKind = QuantityKind {
     what: ["a rate", "rates"],
     example: "\"1000/s\" or \"60/m\"",
     units: RATE_UNITS,
@@ -148,7 +148,7 @@ const RATE: Kind = Kind {
     most: (f64::next_up(1e9), "1000000000/s"),
 };
 
-const SIZE: Kind = Kind {
+const SIZE: QuantityKind = QuantityKind {
     what: ["a size", "sizes"],
     example: "\"4MiB\" or \"512B\"",
     units: SIZE_UNITS,
@@ -232,19 +232,19 @@ fn with_default_unit(text: &str, unit: &str) -> String {
     }
 }
 
-impl FromStr for Size {
+impl FromStr for ByteSize {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Size, String> {
+    fn from_str(text: &str) -> Result<ByteSize, String> {
         let text = SIZE.trimmed(text)?;
         let right = format!("\"{text}B\" or \"{text}KiB\"");
         let (value, scale, _) = SIZE.next((text, text), |_| false, &right)?;
         SIZE.check(value * scale, text)?;
-        Ok(Size((value * scale).round() as u64))
+        Ok(ByteSize((value * scale).round() as u64))
     }
 }
 
-impl fmt::Display for Size {
+impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             0 => f.write_str("0B"),
@@ -300,7 +300,7 @@ typed_with_unit!(
     "a duration with its unit, such as \"30s\" or \"500ms\""
 );
 typed_with_unit!(Rate, "a rate with its unit, such as \"1000/s\"");
-typed_with_unit!(Size, "a size with its unit, such as \"4MiB\"");
+typed_with_unit!(ByteSize, "a size with its unit, such as \"4MiB\"");
 
 pub(crate) use typed_with_unit;
 
@@ -384,11 +384,11 @@ mod tests {
 
     #[test]
     fn sizes_are_read() {
-        assert_eq!("4MiB".parse(), Ok(Size(4 << 20)));
-        assert_eq!("1.5KiB".parse(), Ok(Size(1536)));
-        assert_eq!("10 kB".parse(), Ok(Size(10_000)));
+        assert_eq!("4MiB".parse(), Ok(ByteSize(4 << 20)));
+        assert_eq!("1.5KiB".parse(), Ok(ByteSize(1536)));
+        assert_eq!("10 kB".parse(), Ok(ByteSize(10_000)));
         for wrong in ["10", "10 k B", "/s"] {
-            assert!(wrong.parse::<Size>().is_err(), "{wrong}");
+            assert!(wrong.parse::<ByteSize>().is_err(), "{wrong}");
         }
     }
 
@@ -401,14 +401,14 @@ mod tests {
                 prop_assert_eq!(Period(rounded).to_string().parse(), Ok(Period(rounded)));
             }
             prop_assert_eq!(Rate(rate).to_string().parse(), Ok(Rate(rate)));
-            prop_assert_eq!(Size(bytes).to_string().parse(), Ok(Size(bytes)));
+            prop_assert_eq!(ByteSize(bytes).to_string().parse(), Ok(ByteSize(bytes)));
         }
 
         #[test]
         fn no_text_panics(text in ".{0,24}") {
             let _ = text.parse::<Period>();
             let _ = text.parse::<Rate>();
-            let _ = text.parse::<Size>();
+            let _ = text.parse::<ByteSize>();
         }
     }
 }

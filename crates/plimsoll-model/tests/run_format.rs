@@ -10,15 +10,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll_model::measure::{CallMeasures, Count, TimeMeasure};
-use plimsoll_model::record::{Interval, RequestRecord, StageRecord};
-use plimsoll_model::run::header::{Loop, PlannedStage, Security};
+use plimsoll_model::record::{RecordedInterval, RequestRecord, StageRecord};
+use plimsoll_model::run::header::{LinkSecurity, LoopKind, PlannedStage};
 use plimsoll_model::run::health::ProblemKind;
 use plimsoll_model::run::{
-    CertificateTaken, Ending, Handshakes, IntervalRecord, KernelMemory, Machine, MachineUse,
-    MemoryReading, Moment, NegotiatedTls, OtherProcess, ProcessMemory, Resources, Run, RunHeader,
-    RunWriter, SCHEMA_VERSION, ShardTotals, Source, State, Summary, Totals,
+    CertificateTaken, IntervalRecord, KernelMemory, MachineFacts, MachineUse, MemoryPhase,
+    MemoryReading, NegotiatedHandshakes, NegotiatedTls, OtherProcess, ProcessMemory, ResourceUsage,
+    Run, RunEnding, RunHeader, RunOrigin, RunState, RunSummary, RunTotals, RunWriter,
+    SCHEMA_VERSION, ShardTotals,
 };
-use plimsoll_model::{ConnectPhases, Outcome, Recorder, Sample, Time};
+use plimsoll_model::{CallSample, ConnectPhases, Outcome, Recorder, Time};
 use serde_json::Value;
 
 const MS: u64 = 1_000_000;
@@ -33,19 +34,19 @@ fn header() -> RunHeader {
     };
     RunHeader {
         schema_version: SCHEMA_VERSION,
-        source: Source::Measured,
+        source: RunOrigin::Measured,
         name: "score, steady".to_owned(),
         target: Some("grpcs://localhost:50051".to_owned()),
         protocol: Some("grpc".to_owned()),
         call: Some("score.ScoreService/GetScore".to_owned()),
-        security: Some(Security::MutualTls),
+        security: Some(LinkSecurity::MutualTls),
         tls: Some(NegotiatedTls {
             version: "TLSv1_3".to_owned(),
             suite: "TLS_AES_256_GCM_SHA384".to_owned(),
             group: Some("X25519".to_owned()),
             certificate: vec![CertificateTaken::CommonName],
             renewed: 2,
-            handshakes: vec![Handshakes {
+            handshakes: vec![NegotiatedHandshakes {
                 count: 3,
                 version: "TLSv1_3".to_owned(),
                 suite: "TLS_AES_256_GCM_SHA384".to_owned(),
@@ -61,7 +62,7 @@ fn header() -> RunHeader {
             }],
         }),
         version: Some("2".into()),
-        load_loop: Some(Loop::Open),
+        load_loop: Some(LoopKind::Open),
         arrivals: Some("constant".to_owned()),
         schedule_share: Some(0.5),
         connections: Some(1),
@@ -76,7 +77,7 @@ fn header() -> RunHeader {
         plan_hash: Some("fnv1a64:0".to_owned()),
         tool_version: "0.1.0".to_owned(),
         started_at: "2026-01-02T03:04:05Z".parse().unwrap(),
-        machine: Some(Machine::default()),
+        machine: Some(MachineFacts::default()),
         processes: Some(2),
         notes: vec!["two processes: one has too few descriptors".to_owned()],
         heap_bytes_per_connection: Some(1_812.5),
@@ -90,7 +91,7 @@ fn header() -> RunHeader {
 /// Second `index` of the run: 1,000 calls, every hundredth of which failed.
 fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
     let stage = if index < 2 { 0 } else { 1 };
-    let mut recorder = Recorder::new(2).keeping_requests(true);
+    let mut recorder = Recorder::new(2).with_request_log(true);
     recorder.keep_slowest(plimsoll_model::template::TraceIds::new(1, 2), 0, Time::ZERO);
     let phases = ConnectPhases {
         resolve_ns: 10_000,
@@ -103,7 +104,7 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
     };
     for i in 0..1_000 {
         let arrival = index * 1_000 * MS + i * MS;
-        let sample = Sample {
+        let sample = CallSample {
             number: index * 1_000 + i,
             arrival: Time(arrival),
             sent: Time(arrival + 20_000),
@@ -132,7 +133,7 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         recorder.call_at(address, stage, Outcome::Ok);
         recorder.connection_at(address, stage);
         recorder.connect_failure_at(address, stage);
-        let carried = plimsoll_model::recorder::Carried {
+        let carried = plimsoll_model::recorder::RequestCarrier {
             connection: Some(1),
             traced_as: i,
         };
@@ -153,14 +154,14 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         recorder.time(stage, measure, MS);
     }
     // A worker's records, as the conductor merges them.
-    let mut taken = Interval::default();
+    let mut taken = RecordedInterval::default();
     taken.merge(&recorder.take(None));
     // One call has measures that only its protocol has.
     taken.requests[0].measures = Some(Box::new(CallMeasures::new(
         &[(Count::TokensReceived, 3)],
         &[(TimeMeasure::FirstToken, MS)],
     )));
-    let used = Resources {
+    let used = ResourceUsage {
         cpu_user_us: 20_000,
         cpu_system_us: Some(10_000),
         rss_bytes: 10 << 20,
@@ -173,7 +174,7 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         ..ProcessMemory::default()
     };
     let memory = MemoryReading {
-        moment: [Moment::Held, Moment::Before][usize::from(index == 0)],
+        moment: [MemoryPhase::Held, MemoryPhase::Before][usize::from(index == 0)],
         connections: index,
         client: Some(process),
         server: Some(process),
@@ -200,7 +201,7 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
             }),
         }),
         details: taken.details,
-        turns: serde_json::from_str(r#"[{"batch":3,"client_ns":5,"server_ns":7,"done":{"ok":1,"bytes_received":2,"began_ns":3,"ended_ns":4}}]"#).unwrap(),
+        batches: serde_json::from_str(r#"[{"batch":3,"client_ns":5,"server_ns":7,"done":{"ok":1,"bytes_received":2,"began_ns":3,"ended_ns":4}}]"#).unwrap(),
         ..IntervalRecord::default()
     };
     (interval, taken.requests)
@@ -211,7 +212,7 @@ fn write(parent: &Path, seconds: u64) -> (RunWriter, PathBuf) {
     let mut header = header();
     header.planned_stages[1].duration_us = Some((seconds.max(4) - 2) * 1_000_000);
     let writer = RunWriter::create(&dir, header, "name = 'x'\n").unwrap();
-    let mut writer = writer.keeping_requests(true).unwrap();
+    let mut writer = writer.with_request_log(true).unwrap();
     for index in 0..seconds {
         let (interval, requests) = second(index);
         writer.interval(&interval, &requests).unwrap();
@@ -223,13 +224,13 @@ fn write(parent: &Path, seconds: u64) -> (RunWriter, PathBuf) {
 fn finished_run_round_trips() {
     let parent = tempfile::tempdir().unwrap();
     let (writer, dir) = write(parent.path(), 4);
-    let written = writer.finish(Ending::complete()).unwrap();
+    let written = writer.finish(RunEnding::complete()).unwrap();
     let run = Run::load(&dir).unwrap();
     assert_eq!(run.summary, written.summary);
     assert_eq!(run.header, header());
     assert_eq!(run.plan, "name = 'x'\n");
     // Ports ran out, which makes the run invalid.
-    assert_eq!(run.state, State::Invalid);
+    assert_eq!(run.state, RunState::Invalid);
     assert!(run.reason.unwrap().starts_with("generator-limited: "));
     let total = &run.summary.total;
     assert_eq!((total.due, total.ok), (2_002, 1_980));
@@ -272,7 +273,7 @@ fn killed_run_keeps_written_intervals() {
     let text = fs::read_to_string(&intervals).unwrap();
     fs::write(&intervals, &text[..text.len() - 30]).unwrap();
     let run = Run::load(&dir).unwrap();
-    assert_eq!(run.state, State::Partial);
+    assert_eq!(run.state, RunState::Partial);
     assert!(run.reason.as_deref().unwrap().contains("killed"));
     assert_eq!(run.summary.stages[0].due, 2_002);
     assert_eq!(run.summary.stages.len(), 1, "the cut line is left out");
@@ -294,7 +295,7 @@ fn unreadable_run_files_are_named() {
     let (writer, dir) = write(parent.path(), 2);
     let again = RunWriter::create(&dir, header(), "").err().unwrap();
     assert!(again.to_string().contains("not empty"));
-    writer.finish(Ending::complete()).unwrap();
+    writer.finish(RunEnding::complete()).unwrap();
 
     let intervals = dir.join("intervals.jsonl");
     let text = fs::read_to_string(&intervals).unwrap();
@@ -364,7 +365,7 @@ fn documented_keys_match_written_keys() {
     figures.limits = vec!["late".to_owned()];
     (figures.clock_offset_us, figures.clock_uncertainty_us) = (Some(-3), Some(5));
     writer.shards(vec![figures]);
-    writer.finish(Ending::complete()).unwrap();
+    writer.finish(RunEnding::complete()).unwrap();
     let page_path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/run-format.md");
     let page = fs::read_to_string(page_path).unwrap();
 
@@ -388,14 +389,14 @@ fn documented_keys_match_written_keys() {
 #[test]
 fn idle_cpu_counts_toward_next_call() {
     let header = header();
-    let mut totals = Totals::default();
+    let mut totals = RunTotals::default();
     let quiet = IntervalRecord {
         stages: Vec::new(),
         ..second(0).0
     };
     totals.add(&header, &quiet);
     totals.add(&header, &second(1).0);
-    let stages = Summary::of(&header, &totals).stages;
+    let stages = RunSummary::of(&header, &totals).stages;
     let user: f64 = stages
         .iter()
         .filter_map(|stage| Some(stage.client?.cpu_user_us))
@@ -418,7 +419,7 @@ fn replaced_connections_are_not_missing() {
             ..StageRecord::default()
         };
         record.connect_failures.add(Outcome::ConnectRefused, 1);
-        let mut totals = Totals::default();
+        let mut totals = RunTotals::default();
         totals.add(
             &header,
             &IntervalRecord {
@@ -429,7 +430,7 @@ fn replaced_connections_are_not_missing() {
                 ..IntervalRecord::default()
             },
         );
-        let problems = Summary::of(&header, &totals).health.problems;
+        let problems = RunSummary::of(&header, &totals).health.problems;
         problems
             .iter()
             .any(|p| p.kind == ProblemKind::ConnectionsMissing)
@@ -456,7 +457,7 @@ fn unreused_connections_are_reported() {
             ..StageRecord::default()
         };
         record.outcomes.add(Outcome::Ok, calls);
-        let mut totals = Totals::default();
+        let mut totals = RunTotals::default();
         totals.add(
             &header,
             &IntervalRecord {
@@ -467,7 +468,7 @@ fn unreused_connections_are_reported() {
                 ..IntervalRecord::default()
             },
         );
-        let problems = Summary::of(&header, &totals).health.problems;
+        let problems = RunSummary::of(&header, &totals).health.problems;
         let problem = problems
             .into_iter()
             .find(|p| p.kind == ProblemKind::NotReused);
@@ -504,8 +505,8 @@ fn generator_limited_shard_invalidates_run() {
     assert!(fine.limits.is_empty(), "{:?}", fine.limits);
     assert_eq!(limited.limits.len(), 1);
     writer.shards(vec![fine, limited]);
-    let run = writer.finish(Ending::complete()).unwrap();
-    assert_eq!(run.state, State::Invalid);
+    let run = writer.finish(RunEnding::complete()).unwrap();
+    assert_eq!(run.state, RunState::Invalid);
     let reason = run.reason.unwrap();
     assert!(
         reason.starts_with(

@@ -4,35 +4,37 @@
 
 mod path;
 
-use plimsoll_model::search::{Finding, Goal, Limit, Purpose, Step, Trial, Verdict, next};
+use plimsoll_model::search::{
+    LimitingFactor, SearchGoal, SearchResult, SearchStep, Trial, TrialPurpose, TrialVerdict, next,
+};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use snapbox::{assert_data_eq, file};
 
 /// Returns the verdict of a trial at a rate (calls a second) and of a length (seconds).
-type Server<'a> = dyn FnMut(f64, f64) -> Verdict + 'a;
+type Server<'a> = dyn FnMut(f64, f64) -> TrialVerdict + 'a;
 
 const ASIDE_S: f64 = 0.7;
 
-fn missed() -> Verdict {
-    Verdict::Missed {
+fn missed() -> TrialVerdict {
+    TrialVerdict::Missed {
         objectives: vec!["p99 < 10ms".into()],
         errors: false,
     }
 }
 
-fn met_if(met: bool) -> Verdict {
-    if met { Verdict::Met } else { missed() }
+fn met_if(met: bool) -> TrialVerdict {
+    if met { TrialVerdict::Met } else { missed() }
 }
 
-fn search(goal: &Goal, server: &mut Server<'_>) -> (Finding, Vec<Trial>) {
+fn search(goal: &SearchGoal, server: &mut Server<'_>) -> (SearchResult, Vec<Trial>) {
     goal.check().unwrap();
     let mut trials = Vec::new();
     loop {
         assert!(trials.len() < 500, "the search does not end");
         match next(goal, &trials) {
-            Step::Done(finding) => return (*finding, trials),
-            Step::Try {
+            SearchStep::Done(finding) => return (*finding, trials),
+            SearchStep::Try {
                 purpose,
                 rate_per_s,
                 length,
@@ -58,10 +60,10 @@ fn search(goal: &Goal, server: &mut Server<'_>) -> (Finding, Vec<Trial>) {
     }
 }
 
-fn goal() -> Goal {
-    Goal {
+fn goal() -> SearchGoal {
+    SearchGoal {
         budget_s: 1_000.0,
-        ..Goal::default()
+        ..SearchGoal::default()
     }
 }
 
@@ -86,17 +88,17 @@ fn verdict_search_paths_match_snapshot() {
         (0.05, 0.02, 120.0, 0),
     ] {
         let mut random = ChaCha8Rng::seed_from_u64(7);
-        let goal = Goal {
+        let goal = SearchGoal {
             precision,
             budget_s,
             curve: hiccups == 0,
-            ..Goal::default()
+            ..SearchGoal::default()
         };
         let mut made = 0;
         let went = search(&goal, &mut |rate, length_s| {
             made += 1;
             if hiccups > 0 && made % hiccups == 0 {
-                return Verdict::GeneratorLimited {
+                return TrialVerdict::GeneratorLimited {
                     reason: "late".into(),
                 };
             }
@@ -116,7 +118,7 @@ fn sharp_capacity_found_from_any_start() {
     for capacity in [3.7, 99.0, 100.0, 101.3, 1_987.0, 47_111.0, 1_234_567.0] {
         for start_per_s in [1.0, 100.0, 5_000.0] {
             for precision in [0.001, 0.01, 0.05] {
-                let goal = Goal {
+                let goal = SearchGoal {
                     start_per_s,
                     precision,
                     ..goal()
@@ -130,7 +132,7 @@ fn sharp_capacity_found_from_any_start() {
                 assert!(found.high_per_s.unwrap() > capacity);
                 assert!(found.confirmed && !found.budget_spent, "{found:?}");
                 assert!(found.width.unwrap() <= precision);
-                assert!(matches!(found.limit, Limit::Objective { .. }));
+                assert!(matches!(found.limit, LimitingFactor::Objective { .. }));
                 assert!(trials.len() < 80, "{} trials", trials.len());
             }
         }
@@ -145,7 +147,7 @@ fn noisy_capacity_is_found_within_precision() {
             .filter(|seed| {
                 let mut random = ChaCha8Rng::seed_from_u64(u64::from(*seed));
                 let capacity = 1_000.0 + 13.7 * f64::from(*seed);
-                let goal = Goal {
+                let goal = SearchGoal {
                     precision,
                     trials: 5,
                     curve: false,
@@ -178,7 +180,7 @@ fn stated_bounds_contain_noisy_capacity() {
             .filter(|seed| {
                 let mut random = ChaCha8Rng::seed_from_u64(1_000 + u64::from(*seed));
                 let capacity = 800.0 + 31.0 * f64::from(*seed);
-                let goal = Goal {
+                let goal = SearchGoal {
                     trials: 5,
                     curve: false,
                     ..goal()
@@ -211,7 +213,7 @@ fn slowly_filling_queue_is_not_capacity() {
     assert!(
         trials
             .iter()
-            .any(|t| t.purpose == Purpose::Confirm && t.verdict != Verdict::Met)
+            .any(|t| t.purpose == TrialPurpose::Confirm && t.verdict != TrialVerdict::Met)
     );
 }
 
@@ -220,7 +222,7 @@ fn generator_limit_is_not_target_limit() {
     for generator in [300.0, 990.0, 1_000.0, 5_000.0] {
         let (found, _) = search(&goal(), &mut |rate, _| {
             if rate > generator {
-                Verdict::GeneratorLimited {
+                TrialVerdict::GeneratorLimited {
                     reason: "a worker used 99 % of a core".into(),
                 }
             } else {
@@ -229,12 +231,15 @@ fn generator_limit_is_not_target_limit() {
         });
         let line = found.line_per_s.unwrap();
         if generator < 1_500.0 {
-            assert!(matches!(found.limit, Limit::Generator { .. }), "{found:?}");
+            assert!(
+                matches!(found.limit, LimitingFactor::Generator { .. }),
+                "{found:?}"
+            );
             assert!(found.generator_limit_per_s.unwrap() > generator);
             assert_eq!((found.high_per_s, found.width), (None, None));
             assert!(line <= generator && line >= generator * 0.98);
         } else {
-            assert!(matches!(found.limit, Limit::Objective { .. }));
+            assert!(matches!(found.limit, LimitingFactor::Objective { .. }));
             assert_eq!(found.generator_limit_per_s, None);
             assert!((1_484.0..=1_500.0).contains(&line));
         }
@@ -247,7 +252,7 @@ fn single_generator_hiccup_is_ignored() {
     let (found, _) = search(&goal(), &mut |rate, _| {
         trial += 1;
         if trial % 6 == 0 {
-            return Verdict::GeneratorLimited {
+            return TrialVerdict::GeneratorLimited {
                 reason: "the generator noticed arrivals late".into(),
             };
         }
@@ -255,47 +260,53 @@ fn single_generator_hiccup_is_ignored() {
     });
     let line = found.line_per_s.unwrap();
     assert!((0.99 * 700.0..=700.0).contains(&line), "{line}");
-    assert!(matches!(found.limit, Limit::Objective { .. }), "{found:?}");
+    assert!(
+        matches!(found.limit, LimitingFactor::Objective { .. }),
+        "{found:?}"
+    );
 }
 
 #[test]
 fn error_limit_differs_from_latency_limit() {
     let (found, _) = search(&goal(), &mut |rate, _| {
         if rate <= 640.0 {
-            Verdict::Met
+            TrialVerdict::Met
         } else {
-            Verdict::Missed {
+            TrialVerdict::Missed {
                 objectives: vec!["errors < 0.1%".into()],
                 errors: true,
             }
         }
     });
-    assert_eq!(found.limit, Limit::ServerErrors);
+    assert_eq!(found.limit, LimitingFactor::ServerErrors);
 }
 
 #[test]
 fn search_reports_reached_range_limit() {
-    let goal = Goal {
+    let goal = SearchGoal {
         least_per_s: 10.0,
         most_per_s: 3_000.0,
         ..goal()
     };
-    let (found, _) = search(&goal, &mut |_, _| Verdict::Met);
+    let (found, _) = search(&goal, &mut |_, _| TrialVerdict::Met);
     assert_eq!(
         (found.line_per_s, found.limit),
-        (Some(3_000.0), Limit::MostRate)
+        (Some(3_000.0), LimitingFactor::MostRate)
     );
     assert!(found.confirmed);
     assert_eq!(found.high_per_s, None);
     let (found, _) = search(&goal, &mut |_, _| missed());
-    assert_eq!((found.line_per_s, found.limit), (None, Limit::LeastRate));
+    assert_eq!(
+        (found.line_per_s, found.limit),
+        (None, LimitingFactor::LeastRate)
+    );
     assert!(!found.confirmed);
 }
 
 #[test]
 fn search_confirms_result_within_budget() {
     for budget_s in [3.0, 8.0, 20.0, 31.0, 45.0, 60.0, 90.0, 120.0, 200.0] {
-        let goal = Goal { budget_s, ..goal() };
+        let goal = SearchGoal { budget_s, ..goal() };
         let (found, trials) = search(&goal, &mut |rate, _| met_if(rate <= 1_987.0));
         let took: f64 = trials.iter().map(|t| t.took_s).sum();
         assert!(took <= budget_s, "{took} of {budget_s}");
@@ -314,7 +325,7 @@ fn search_confirms_result_within_budget() {
 #[test]
 fn curve_spans_idle_to_overload_with_knee() {
     let (found, trials) = search(
-        &Goal {
+        &SearchGoal {
             start_per_s: 2_000.0,
             ..goal()
         },
@@ -329,7 +340,7 @@ fn curve_spans_idle_to_overload_with_knee() {
 
 #[test]
 fn invalid_goal_errors_suggest_fix() {
-    let wrong = |change: fn(&mut Goal)| {
+    let wrong = |change: fn(&mut SearchGoal)| {
         let mut goal = goal();
         change(&mut goal);
         goal.check().unwrap_err().to_string()
@@ -349,63 +360,73 @@ fn no_result_contradicts_its_trials() {
         let mut uniform = || f64::from(random.next_u32()) / 4_294_967_296.0;
         let capacity = 10_f64.powf(uniform() * 4.0);
         let noise = 0.2 * uniform() * uniform();
-        let goal = Goal {
+        let goal = SearchGoal {
             budget_s: 5.0 + 200.0 * uniform() * uniform(),
             precision: 0.02,
             least_per_s: 2.0,
             most_per_s: 50_000.0,
             curve: seed % 3 == 0,
-            ..Goal::default()
+            ..SearchGoal::default()
         };
         let hiccups = 0.1 * uniform();
         let limit = 10_f64.powf(uniform() * 6.0);
         let (found, trials) = search(&goal, &mut |rate, length_s| {
             let spread = noise * (goal.trial_s / length_s).sqrt();
             if rate > limit || f64::from(random.next_u32()) / 4_294_967_296.0 < hiccups {
-                return Verdict::GeneratorLimited {
+                return TrialVerdict::GeneratorLimited {
                     reason: "late".into(),
                 };
             }
             match rate <= capacity * (1.0 + spread * normal(&mut random)) {
-                true => Verdict::Met,
-                false if seed % 2 == 0 => Verdict::Growing,
+                true => TrialVerdict::Met,
+                false if seed % 2 == 0 => TrialVerdict::Growing,
                 false => missed(),
             }
         });
         let context = format!("seed {seed}: {found:?}\n{trials:#?}");
-        let met_at = |rate: f64, purpose: Purpose| {
+        let met_at = |rate: f64, purpose: TrialPurpose| {
             let is = |t: &&Trial| t.rate_per_s == rate && t.purpose >= purpose;
-            trials.iter().filter(is).any(|t| t.verdict == Verdict::Met)
+            trials
+                .iter()
+                .filter(is)
+                .any(|t| t.verdict == TrialVerdict::Met)
         };
         let line = found.line_per_s;
         if let Some(line) = line {
             assert!(
-                met_at(line, Purpose::Curve),
+                met_at(line, TrialPurpose::Curve),
                 "the line met nothing: {context}"
             );
-            assert_eq!(found.confirmed, met_at(line, Purpose::Confirm), "{context}");
+            assert_eq!(
+                found.confirmed,
+                met_at(line, TrialPurpose::Confirm),
+                "{context}"
+            );
             assert!(found.low_per_s.unwrap() <= line, "{context}");
             assert!(found.high_per_s.is_none_or(|high| high > line), "{context}");
         } else {
             assert!(!found.confirmed, "{context}");
             assert_eq!((found.low_per_s, found.width), (None, None), "{context}");
         }
-        let above = |of: fn(&Verdict) -> bool| {
+        let above = |of: fn(&TrialVerdict) -> bool| {
             let higher = |t: &&Trial| line.is_none_or(|line| t.rate_per_s > line);
             trials.iter().filter(higher).any(|t| of(&t.verdict))
         };
         match &found.limit {
-            Limit::Objective { .. } => {
-                assert!(above(|v| matches!(v, Verdict::Missed { .. })), "{context}")
+            LimitingFactor::Objective { .. } => {
+                assert!(
+                    above(|v| matches!(v, TrialVerdict::Missed { .. })),
+                    "{context}"
+                )
             }
-            Limit::Queue => assert!(above(|v| *v == Verdict::Growing), "{context}"),
-            Limit::Generator { .. } => {
-                let is = |v: &Verdict| matches!(v, Verdict::GeneratorLimited { .. });
+            LimitingFactor::Queue => assert!(above(|v| *v == TrialVerdict::Growing), "{context}"),
+            LimitingFactor::Generator { .. } => {
+                let is = |v: &TrialVerdict| matches!(v, TrialVerdict::GeneratorLimited { .. });
                 assert!(above(is) && found.high_per_s.is_none(), "{context}");
             }
-            Limit::MostRate => assert_eq!(line, Some(goal.most_per_s), "{context}"),
-            Limit::LeastRate => assert!(line.is_none(), "{context}"),
-            Limit::NotReached | Limit::ServerErrors => {}
+            LimitingFactor::MostRate => assert_eq!(line, Some(goal.most_per_s), "{context}"),
+            LimitingFactor::LeastRate => assert!(line.is_none(), "{context}"),
+            LimitingFactor::NotReached | LimitingFactor::ServerErrors => {}
         }
         kinds.insert(format!(
             "{:?} {}",

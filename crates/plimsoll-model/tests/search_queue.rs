@@ -7,7 +7,7 @@
 mod path;
 mod queue;
 
-use plimsoll_model::search::{Trial, Verdict};
+use plimsoll_model::search::{Trial, TrialVerdict};
 use queue::{Row, score, search_for, seed};
 use snapbox::{assert_data_eq, file};
 use statrs::distribution::{Binomial, DiscreteCDF};
@@ -75,7 +75,7 @@ fn misleading_probes_do_not_widen_bounds() {
             assert!((1.0..=1.03).contains(&high), "{context}");
             assert!((0.99..=1.0025).contains(&line), "{context}");
             let hidden = |t: &&Trial| {
-                t.verdict == Verdict::Met
+                t.verdict == TrialVerdict::Met
                     && t.length_s > 4.0
                     && t.rate_per_s > 1.02 * capacity_per_s
             };

@@ -7,12 +7,12 @@
 use std::time::Duration;
 
 use crate::abi::{self, kind as kinds, result};
-use crate::frame::{Decoded, Frame, Kind, Match};
+use crate::frame::{DecodeResult, Frame, FrameKind, Match};
 
 /// Why the connection whose bytes were decoded cannot continue.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum CodecFault {
     // Faults of the peer.
     #[error("the bytes are not a frame")]
     Malformed,
@@ -21,7 +21,7 @@ pub enum Fault {
         length: u64,
         limit: usize,
         /// The known properties of the frame, if there are any.
-        head: Option<Head>,
+        head: Option<PartialFrame>,
     },
 
     // Faults of the plugin.
@@ -61,29 +61,29 @@ pub enum Fault {
 
 /// What the plugin returned about an incomplete frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct PartialFrame {
     /// The frame's id; not 0.
     pub id: u64,
     /// A value of the plugin's own, which is passed back to it.
     pub note: u64,
     /// The kind of the frame.
-    pub kind: Kind,
+    pub kind: FrameKind,
 }
 
-impl Fault {
+impl CodecFault {
     /// Returns whether the plugin caused the fault, and not the peer.
-    pub fn is_the_plugins(self) -> bool {
-        !matches!(self, Fault::Malformed | Fault::TooLong { .. })
+    pub fn is_plugin_fault(self) -> bool {
+        !matches!(self, CodecFault::Malformed | CodecFault::TooLong { .. })
     }
 }
 
 /// Returns the fault for a result code other than success.
 #[cold]
-fn fault(function: &'static str, result: i32) -> Fault {
+fn fault(function: &'static str, result: i32) -> CodecFault {
     match result {
-        result::MALFORMED => Fault::Malformed,
-        result::FAILED => Fault::Failed,
-        result => Fault::Result { function, result },
+        result::MALFORMED => CodecFault::Malformed,
+        result::FAILED => CodecFault::Failed,
+        result => CodecFault::Result { function, result },
     }
 }
 
@@ -91,7 +91,7 @@ fn fault(function: &'static str, result: i32) -> Fault {
 ///
 /// # Errors
 /// If the code is not allowed for `match`.
-pub fn matched(result: i32) -> Result<Match, Fault> {
+pub fn matched(result: i32) -> Result<Match, CodecFault> {
     match result {
         result::OK => Ok(Match::Yes),
         result::MORE => Ok(Match::More),
@@ -110,36 +110,36 @@ pub fn decoded(
     frame: &abi::Frame,
     given: usize,
     limit: usize,
-) -> Result<Decoded, Fault> {
+) -> Result<DecodeResult, CodecFault> {
     match result {
-        result::OK => whole(frame, given, limit).map(Decoded::Frame),
+        result::OK => whole(frame, given, limit).map(DecodeResult::Frame),
         result::MORE => more(frame, given, limit),
         result => Err(fault("decode", result)),
     }
 }
 
-fn more(frame: &abi::Frame, given: usize, limit: usize) -> Result<Decoded, Fault> {
+fn more(frame: &abi::Frame, given: usize, limit: usize) -> Result<DecodeResult, CodecFault> {
     let needed = frame.length;
     if needed > limit as u64 || given >= limit {
         return Err(too_long(frame, given, limit));
     }
     if needed == 0 {
-        return Ok(Decoded::More(None));
+        return Ok(DecodeResult::More(None));
     }
     if needed <= given as u64 {
-        return Err(Fault::MoreAgain { needed, given });
+        return Err(CodecFault::MoreAgain { needed, given });
     }
     // The cast is lossless: the value is at most the limit, a usize.
-    Ok(Decoded::More(Some(needed as usize)))
+    Ok(DecodeResult::More(Some(needed as usize)))
 }
 
 #[inline]
-fn whole(frame: &abi::Frame, given: usize, limit: usize) -> Result<Frame, Fault> {
+fn whole(frame: &abi::Frame, given: usize, limit: usize) -> Result<Frame, CodecFault> {
     if frame.length == 0 {
-        return Err(Fault::Empty);
+        return Err(CodecFault::Empty);
     }
     if frame.length > given as u64 {
-        return Err(Fault::Beyond {
+        return Err(CodecFault::Beyond {
             length: frame.length,
             given,
         });
@@ -149,7 +149,7 @@ fn whole(frame: &abi::Frame, given: usize, limit: usize) -> Result<Frame, Fault>
     }
     let payload_end = frame.payload_at.checked_add(frame.payload_length);
     if payload_end.is_none_or(|end| end > frame.length) {
-        return Err(Fault::Payload {
+        return Err(CodecFault::Payload {
             at: frame.payload_at,
             length: frame.payload_length,
             frame: frame.length,
@@ -167,14 +167,17 @@ fn whole(frame: &abi::Frame, given: usize, limit: usize) -> Result<Frame, Fault>
 }
 
 /// Returns the fault for a frame over the limit. The call can be answered if both its id and its length are known.
-fn too_long(frame: &abi::Frame, given: usize, limit: usize) -> Fault {
+fn too_long(frame: &abi::Frame, given: usize, limit: usize) -> CodecFault {
     let is_known = frame.id != 0 && frame.length >= given.min(limit) as u64;
-    let head = kind(frame).ok().filter(|_| is_known).map(|kind| Head {
-        id: frame.id,
-        note: frame.note,
-        kind,
-    });
-    Fault::TooLong {
+    let head = kind(frame)
+        .ok()
+        .filter(|_| is_known)
+        .map(|kind| PartialFrame {
+            id: frame.id,
+            note: frame.note,
+            kind,
+        });
+    CodecFault::TooLong {
         length: frame.length.max(given as u64),
         limit,
         head,
@@ -182,30 +185,30 @@ fn too_long(frame: &abi::Frame, given: usize, limit: usize) -> Fault {
 }
 
 #[inline]
-fn kind(frame: &abi::Frame) -> Result<Kind, Fault> {
+fn kind(frame: &abi::Frame) -> Result<FrameKind, CodecFault> {
     let heartbeat = match frame.heartbeat {
         0 => false,
         1 => true,
-        other => return Err(Fault::Heartbeat(other)),
+        other => return Err(CodecFault::Heartbeat(other)),
     };
     Ok(match (frame.kind, heartbeat) {
-        (kinds::REQUEST | kinds::ONEWAY, true) => Kind::Heartbeat,
-        (kinds::RESPONSE, true) => Kind::HeartbeatAck,
-        (kinds::REQUEST, false) => Kind::Request {
+        (kinds::REQUEST | kinds::ONEWAY, true) => FrameKind::Heartbeat,
+        (kinds::RESPONSE, true) => FrameKind::HeartbeatAck,
+        (kinds::REQUEST, false) => FrameKind::Request {
             timeout: (frame.timeout_ms > 0).then(|| Duration::from_millis(frame.timeout_ms.into())),
         },
-        (kinds::ONEWAY, false) => Kind::Oneway,
-        (kinds::RESPONSE, false) => Kind::Response {
+        (kinds::ONEWAY, false) => FrameKind::Oneway,
+        (kinds::RESPONSE, false) => FrameKind::Response {
             status: frame.status,
         },
-        (kinds::GOAWAY, _) => Kind::GoAway,
-        (other, _) => return Err(Fault::Kind(other)),
+        (kinds::GOAWAY, _) => FrameKind::GoAway,
+        (other, _) => return Err(CodecFault::Kind(other)),
     })
 }
 
 /// The result of writing a frame into a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteResult {
     /// The length of the frame: at least 1 and at most the buffer's size.
     Bytes(usize),
     /// The buffer was too small; the required size.
@@ -226,22 +229,22 @@ pub fn written(
     length: u64,
     room: usize,
     most: usize,
-) -> Result<Written, Fault> {
+) -> Result<WriteResult, CodecFault> {
     match result {
-        result::OK if length == 0 => Err(Fault::Empty),
-        result::OK if length > room as u64 => Err(Fault::Written {
+        result::OK if length == 0 => Err(CodecFault::Empty),
+        result::OK if length > room as u64 => Err(CodecFault::Written {
             function,
             length,
             room,
         }),
-        result::OK => Ok(Written::Bytes(length as usize)),
-        result::ROOM if length <= room as u64 || length > most as u64 => Err(Fault::Room {
+        result::OK => Ok(WriteResult::Bytes(length as usize)),
+        result::ROOM if length <= room as u64 || length > most as u64 => Err(CodecFault::Room {
             function,
             needed: length,
             room: most,
         }),
-        result::ROOM => Ok(Written::Again(length as usize)),
-        result::NONE if function == "make" => Ok(Written::Nothing),
+        result::ROOM => Ok(WriteResult::Again(length as usize)),
+        result::NONE if function == "make" => Ok(WriteResult::Nothing),
         result => Err(fault(function, result)),
     }
 }
@@ -279,17 +282,17 @@ mod tests {
                 status: 0,
             };
             match decoded(result, &frame, given, limit) {
-                Ok(Decoded::Frame(seen)) => {
+                Ok(DecodeResult::Frame(seen)) => {
                     prop_assert!(seen.length > 0 && seen.length <= given && seen.length <= limit);
                     prop_assert!(seen.payload.start <= seen.payload.end);
                     prop_assert!(seen.payload.end <= seen.length);
                     prop_assert_eq!((seen.id, seen.note), (id, note));
                 }
-                Ok(Decoded::More(Some(needed))) => {
+                Ok(DecodeResult::More(Some(needed))) => {
                     prop_assert!(needed > given && needed <= limit);
                 }
                 // Without a known length the caller's buffer must stay bounded.
-                Ok(Decoded::More(None)) => prop_assert!(given < limit),
+                Ok(DecodeResult::More(None)) => prop_assert!(given < limit),
                 Err(fault) => prop_assert!(!fault.to_string().is_empty()),
             }
         }
@@ -300,11 +303,11 @@ mod tests {
             length in number(), room in 0usize..300, more in 0usize..300,
         ) {
             match written("make", result, length, room, room + more) {
-                Ok(Written::Bytes(bytes)) => prop_assert!(bytes > 0 && bytes <= room),
-                Ok(Written::Again(needed)) => {
+                Ok(WriteResult::Bytes(bytes)) => prop_assert!(bytes > 0 && bytes <= room),
+                Ok(WriteResult::Again(needed)) => {
                     prop_assert!(needed > room && needed <= room + more);
                 }
-                Ok(Written::Nothing) => prop_assert_eq!(result, 4),
+                Ok(WriteResult::Nothing) => prop_assert_eq!(result, 4),
                 Err(_) => {}
             }
         }
@@ -312,13 +315,13 @@ mod tests {
 
     #[test]
     fn faults_distinguish_plugin_and_peer() {
-        assert!(!Fault::Malformed.is_the_plugins());
+        assert!(!CodecFault::Malformed.is_plugin_fault());
         let frame = abi::Frame {
             length: 90,
             ..abi::Frame::default()
         };
         let fault = decoded(0, &frame, 80, 1000).unwrap_err();
-        assert!(fault.is_the_plugins());
+        assert!(fault.is_plugin_fault());
         assert_eq!(
             fault.to_string(),
             "the plugin claims a frame of 90 bytes, but only 80 are available"
@@ -330,7 +333,7 @@ mod tests {
         let fault = decoded(1, &frame, 80, 85).unwrap_err();
         assert_eq!(
             fault,
-            Fault::TooLong {
+            CodecFault::TooLong {
                 length: 90,
                 limit: 85,
                 head: None,
@@ -338,7 +341,7 @@ mod tests {
         );
         // The call can be answered by its id.
         let known = abi::Frame { id: 7, ..frame };
-        let Err(Fault::TooLong { head, .. }) = decoded(1, &known, 80, 85) else {
+        let Err(CodecFault::TooLong { head, .. }) = decoded(1, &known, 80, 85) else {
             panic!("{fault}");
         };
         assert_eq!(head.map(|head| head.id), Some(7));
@@ -346,7 +349,7 @@ mod tests {
         let endless = abi::Frame { length: 0, ..known };
         let fault = decoded(1, &endless, 90, 85).unwrap_err();
         assert!(
-            matches!(fault, Fault::TooLong { head: None, .. }),
+            matches!(fault, CodecFault::TooLong { head: None, .. }),
             "{fault}"
         );
     }

@@ -5,23 +5,23 @@ use std::sync::Arc;
 
 use crate::abi;
 use crate::boundary::guest::{self, Plugin};
-use crate::boundary::host::{Functions, LoadError};
-use crate::check::{self, Fault, Written};
-use crate::frame::{Decoded, Make, Match, Sender};
+use crate::boundary::host::{LoadError, PluginFunctions};
+use crate::check::{self, CodecFault, WriteResult};
+use crate::frame::{DecodeResult, MakeKind, Match, SenderRole};
 
 /// The default maximum length of a frame: 16 MiB.
 pub const MAX_FRAME: usize = 16 << 20;
 
 /// Maximum number of bytes by which a written frame may exceed its input.
-const MAX_ADDED: usize = 64 << 10;
+const MAX_OVERHEAD_BYTES: usize = 64 << 10;
 
 /// Number of bytes by which most written frames exceed their input at most.
-const USUALLY_ADDED: usize = 64;
+const TYPICAL_OVERHEAD_BYTES: usize = 64;
 
 /// A loaded plugin. Cloning is cheap; it can be called from any thread.
 #[derive(Clone, Debug)]
 pub struct Codec {
-    functions: Arc<Functions>,
+    functions: Arc<PluginFunctions>,
 }
 
 impl Codec {
@@ -30,7 +30,7 @@ impl Codec {
     /// # Errors
     /// If it cannot be loaded, or is not a codec plugin of this version.
     pub fn load(path: &Path) -> Result<Codec, LoadError> {
-        Functions::load(path).map(Codec::with)
+        PluginFunctions::load(path).map(Codec::with)
     }
 
     /// Makes a codec of a plugin that is part of this program.
@@ -38,10 +38,10 @@ impl Codec {
     /// # Errors
     /// If its name is invalid.
     pub fn built_in<P: Plugin>() -> Result<Codec, LoadError> {
-        Functions::of(guest::table::<P>()).map(Codec::with)
+        PluginFunctions::of(guest::table::<P>()).map(Codec::with)
     }
 
-    fn with(functions: Functions) -> Codec {
+    fn with(functions: PluginFunctions) -> Codec {
         Codec {
             functions: Arc::new(functions),
         }
@@ -56,7 +56,7 @@ impl Codec {
     ///
     /// # Errors
     /// If the plugin fails.
-    pub fn matches(&self, bytes: &[u8], sender: Sender) -> Result<Match, Fault> {
+    pub fn matches(&self, bytes: &[u8], sender: SenderRole) -> Result<Match, CodecFault> {
         check::matched(self.functions.matches(bytes, sender as u32))
     }
 
@@ -65,9 +65,14 @@ impl Codec {
     /// # Errors
     /// If the bytes are not a frame, or the plugin fails.
     #[inline]
-    pub fn decode(&self, bytes: &[u8], sender: Sender, limit: usize) -> Result<Decoded, Fault> {
+    pub fn decode(
+        &self,
+        bytes: &[u8],
+        sender: SenderRole,
+        limit: usize,
+    ) -> Result<DecodeResult, CodecFault> {
         if bytes.is_empty() {
-            return Ok(Decoded::More(None));
+            return Ok(DecodeResult::More(None));
         }
         let mut frame = abi::Frame::default();
         let result = self.functions.decode(bytes, sender as u32, &mut frame);
@@ -80,7 +85,13 @@ impl Codec {
     /// # Errors
     /// If the plugin fails; nothing is then appended.
     #[inline]
-    pub fn encode(&self, frame: &[u8], note: u64, id: u64, out: &mut Vec<u8>) -> Result<(), Fault> {
+    pub fn encode(
+        &self,
+        frame: &[u8],
+        note: u64,
+        id: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<(), CodecFault> {
         let written = append("encode", frame.len(), out, |room| {
             self.functions.encode(frame, note, id, room)
         });
@@ -95,12 +106,12 @@ impl Codec {
     /// If the plugin fails; nothing is then appended.
     pub fn make(
         &self,
-        what: Make,
+        what: MakeKind,
         id: u64,
         note: u64,
         payload: &[u8],
         out: &mut Vec<u8>,
-    ) -> Result<bool, Fault> {
+    ) -> Result<bool, CodecFault> {
         append("make", payload.len(), out, |room| {
             self.functions.make(what as u32, id, note, payload, room)
         })
@@ -114,31 +125,31 @@ fn append(
     from: usize,
     out: &mut Vec<u8>,
     write: impl Fn(&mut [u8]) -> (i32, u64),
-) -> Result<bool, Fault> {
+) -> Result<bool, CodecFault> {
     let start = out.len();
-    let most = from + MAX_ADDED;
+    let most = from + MAX_OVERHEAD_BYTES;
     let mut try_with = |room: usize| {
         out.resize(start + room, 0);
         let (result, length) = write(&mut out[start..]);
         check::written(function, result, length, room, most)
     };
-    let mut written = try_with(from + USUALLY_ADDED);
-    if let Ok(Written::Again(needed)) = written {
+    let mut written = try_with(from + TYPICAL_OVERHEAD_BYTES);
+    if let Ok(WriteResult::Again(needed)) = written {
         written = try_with(needed);
     }
     let length = match written {
-        Ok(Written::Bytes(length)) => length,
+        Ok(WriteResult::Bytes(length)) => length,
         _ => 0,
     };
     out.truncate(start + length);
     match written? {
         // The plugin must not request space twice.
-        Written::Again(needed) => Err(Fault::Room {
+        WriteResult::Again(needed) => Err(CodecFault::Room {
             function,
             needed: needed as u64,
             room: most,
         }),
-        Written::Bytes(_) => Ok(true),
-        Written::Nothing => Ok(false),
+        WriteResult::Bytes(_) => Ok(true),
+        WriteResult::Nothing => Ok(false),
     }
 }

@@ -10,7 +10,7 @@ pub use crate::boundary::guest::Matches as Match;
 /// The sender of the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Sender {
+pub enum SenderRole {
     /// The client, which connected and sends requests.
     Client = abi::sender::CLIENT,
     /// The server, which accepted the connection and answers.
@@ -19,7 +19,7 @@ pub enum Sender {
 
 /// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FrameKind {
     /// A request that expects an answer.
     Request {
         /// The client's timeout, if the frame contains it.
@@ -32,7 +32,7 @@ pub enum Kind {
         /// 0 for success, otherwise the protocol's status code.
         status: u32,
     },
-    /// A heartbeat, which must be answered with a [`Kind::HeartbeatAck`].
+    /// A heartbeat, which must be answered with a [`FrameKind::HeartbeatAck`].
     Heartbeat,
     /// The answer to a heartbeat.
     HeartbeatAck,
@@ -50,14 +50,14 @@ pub struct Frame {
     /// A value of the plugin's own, which is passed back to it.
     pub note: u64,
     /// The kind of the frame.
-    pub kind: Kind,
+    pub kind: FrameKind,
     /// The range of the payload within the frame.
     pub payload: Range<usize>,
 }
 
 /// The result of decoding the beginning of the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decoded {
+pub enum DecodeResult {
     /// A complete frame.
     Frame(Frame),
     /// The frame is incomplete. The total number of bytes needed, if it is known: more than are available,
@@ -68,7 +68,7 @@ pub enum Decoded {
 /// The kinds of frames that a plugin can make.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Make {
+pub enum MakeKind {
     /// A request with a payload.
     Request = abi::make::REQUEST,
     /// A successful answer with a payload.

@@ -2,7 +2,7 @@
 //!
 //! The interface is C, with `include/plimsoll_codec.h` as its contract; [`abi`] is the same in Rust.
 //! [`Codec`] is a loaded plugin behind functions that validate everything it returns ([`check`]): any result
-//! becomes a frame within the available bytes, or a [`Fault`], for which one connection is closed. [`guest`]
+//! becomes a frame within the available bytes, or a [`CodecFault`], for which one connection is closed. [`guest`]
 //! is for plugins written in Rust. The sidecar, the driver and the reference server call [`Codec`] and do not
 //! depend on C.
 //!
@@ -24,8 +24,8 @@ pub use boundary::guest;
 #[cfg(feature = "host")]
 pub use boundary::host::{LoadError, without_debug_messages};
 #[cfg(feature = "host")]
-pub use check::{Fault, Head};
+pub use check::{CodecFault, PartialFrame};
 #[cfg(feature = "host")]
 pub use codec::{Codec, MAX_FRAME};
 #[cfg(feature = "host")]
-pub use frame::{Decoded, Frame, Kind, Make, Match, Sender};
+pub use frame::{DecodeResult, Frame, FrameKind, MakeKind, Match, SenderRole};

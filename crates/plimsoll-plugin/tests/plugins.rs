@@ -10,22 +10,25 @@ use std::path::Path;
 use std::process::Command;
 
 use plimsoll_plugin::guest::{self, Matches, Out, Plugin};
-use plimsoll_plugin::{Codec, Decoded, Fault, Frame, Head, Kind, MAX_FRAME, Make, Match, Sender};
+use plimsoll_plugin::{
+    Codec, CodecFault, DecodeResult, Frame, FrameKind, MAX_FRAME, MakeKind, Match, PartialFrame,
+    SenderRole,
+};
 use proptest::prelude::*;
 
 fn load(path: &Path) -> Codec {
     Codec::load(path).unwrap_or_else(|e| panic!("{e}"))
 }
 
-fn made(codec: &Codec, what: Make, id: u64, payload: &[u8]) -> Vec<u8> {
+fn made(codec: &Codec, what: MakeKind, id: u64, payload: &[u8]) -> Vec<u8> {
     let mut wire = Vec::new();
     assert_eq!(codec.make(what, id, 0, payload, &mut wire), Ok(true));
     wire
 }
 
-fn frame(codec: &Codec, wire: &[u8], sender: Sender) -> Frame {
+fn frame(codec: &Codec, wire: &[u8], sender: SenderRole) -> Frame {
     match codec.decode(wire, sender, MAX_FRAME) {
-        Ok(Decoded::Frame(frame)) => frame,
+        Ok(DecodeResult::Frame(frame)) => frame,
         other => panic!("{other:?} for {}", wire.escape_ascii()),
     }
 }
@@ -39,47 +42,47 @@ fn speaks_x_example(codec: &Codec) {
         (b"x\x01\0", Match::Yes),
         (b"GET /", Match::No),
     ] {
-        assert_eq!(codec.matches(bytes, Sender::Client), Ok(matches));
+        assert_eq!(codec.matches(bytes, SenderRole::Client), Ok(matches));
     }
 
     let hello = b"x\x01\0\0\0\0\x07\0\0\0\x0bHello World";
-    assert_eq!(made(codec, Make::Request, 7, b"Hello World"), hello);
-    let seen = frame(codec, hello, Sender::Client);
+    assert_eq!(made(codec, MakeKind::Request, 7, b"Hello World"), hello);
+    let seen = frame(codec, hello, SenderRole::Client);
     assert_eq!((seen.length, seen.id), (hello.len(), 7));
-    assert_eq!(seen.kind, Kind::Request { timeout: None });
+    assert_eq!(seen.kind, FrameKind::Request { timeout: None });
     assert_eq!(&hello[seen.payload], b"Hello World");
 
     // In pieces: no frame before it is complete, and the number of missing bytes is known.
     for end in 0..hello.len() {
-        let more = codec.decode(&hello[..end], Sender::Client, MAX_FRAME);
+        let more = codec.decode(&hello[..end], SenderRole::Client, MAX_FRAME);
         let needed = match end {
             0..3 => None,
             3..11 => Some(11),
             _ => Some(hello.len()),
         };
-        assert_eq!(more, Ok(Decoded::More(needed)), "{end} bytes");
+        assert_eq!(more, Ok(DecodeResult::More(needed)), "{end} bytes");
     }
 
     // Several frames at once: each is found after the previous one.
-    let mut wire = made(codec, Make::Response, 1, b"");
-    wire.extend(made(codec, Make::Response, u32::MAX.into(), b"second"));
-    wire.extend(made(codec, Make::HeartbeatAck, 3, b""));
+    let mut wire = made(codec, MakeKind::Response, 1, b"");
+    wire.extend(made(codec, MakeKind::Response, u32::MAX.into(), b"second"));
+    wire.extend(made(codec, MakeKind::HeartbeatAck, 3, b""));
     let (mut at, mut seen) = (0, Vec::new());
     while at < wire.len() {
-        let next = frame(codec, &wire[at..], Sender::Server);
+        let next = frame(codec, &wire[at..], SenderRole::Server);
         seen.push((next.id, next.kind, wire[at..][next.payload].to_vec()));
         at += next.length;
     }
     assert_eq!(
         seen,
         [
-            (1, Kind::Response { status: 0 }, vec![]),
+            (1, FrameKind::Response { status: 0 }, vec![]),
             (
                 u32::MAX.into(),
-                Kind::Response { status: 0 },
+                FrameKind::Response { status: 0 },
                 b"second".to_vec()
             ),
-            (3, Kind::HeartbeatAck, vec![]),
+            (3, FrameKind::HeartbeatAck, vec![]),
         ]
     );
 
@@ -92,26 +95,29 @@ fn speaks_x_example(codec: &Codec) {
         renumbered,
         b"beforex\x01\0\x01\x02\x03\x04\0\0\0\x0bHello World"
     );
-    let answer = made(codec, Make::Response, 5, &vec![b'a'; 100_000]);
+    let answer = made(codec, MakeKind::Response, 5, &vec![b'a'; 100_000]);
     let mut renumbered = Vec::new();
     codec.encode(&answer, 0, 9, &mut renumbered).unwrap();
-    assert_eq!(frame(codec, &renumbered, Sender::Server).id, 9);
+    assert_eq!(frame(codec, &renumbered, SenderRole::Server).id, 9);
     assert_eq!(renumbered[7..], answer[7..]);
 
-    let beat = made(codec, Make::Heartbeat, 11, b"");
-    let seen = frame(codec, &beat, Sender::Client);
-    assert_eq!((seen.id, seen.kind), (11, Kind::Heartbeat));
+    let beat = made(codec, MakeKind::Heartbeat, 11, b"");
+    let seen = frame(codec, &beat, SenderRole::Client);
+    assert_eq!((seen.id, seen.kind), (11, FrameKind::Heartbeat));
     let goaway = b"x\x02\0\0\0\0\x01\0\0\0\0";
-    assert_eq!(frame(codec, goaway, Sender::Server).kind, Kind::GoAway);
+    assert_eq!(
+        frame(codec, goaway, SenderRole::Server).kind,
+        FrameKind::GoAway
+    );
     for (what, status) in [
-        (Make::Busy, 2),
-        (Make::Unreachable, 3),
-        (Make::Timeout, 4),
-        (Make::Closed, 5),
+        (MakeKind::Busy, 2),
+        (MakeKind::Unreachable, 3),
+        (MakeKind::Timeout, 4),
+        (MakeKind::Closed, 5),
     ] {
         let refused = made(codec, what, 12, b"");
-        let seen = frame(codec, &refused, Sender::Server);
-        assert_eq!((seen.id, seen.kind), (12, Kind::Response { status }));
+        let seen = frame(codec, &refused, SenderRole::Server);
+        assert_eq!((seen.id, seen.kind), (12, FrameKind::Response { status }));
     }
 
     for wrong in [
@@ -120,19 +126,19 @@ fn speaks_x_example(codec: &Codec) {
         b"x\x01\x02\0\0\0\x07\0\0\0\0",
         b"x\x01\x01\0\0\0\x07\0\0\0\0\0\0",
     ] {
-        let seen = codec.decode(wrong, Sender::Client, MAX_FRAME);
-        assert_eq!(seen, Err(Fault::Malformed), "{}", wrong.escape_ascii());
+        let seen = codec.decode(wrong, SenderRole::Client, MAX_FRAME);
+        assert_eq!(seen, Err(CodecFault::Malformed), "{}", wrong.escape_ascii());
     }
     let huge = b"x\x01\0\0\0\0\x07\xff\xff\xff\xff";
-    let seen = codec.decode(huge, Sender::Client, MAX_FRAME);
+    let seen = codec.decode(huge, SenderRole::Client, MAX_FRAME);
     let length = u64::from(u32::MAX) + 11;
     let limit = MAX_FRAME;
-    let head = Some(Head {
+    let head = Some(PartialFrame {
         id: 7,
         note: 0,
-        kind: Kind::Request { timeout: None },
+        kind: FrameKind::Request { timeout: None },
     });
-    let too_long = Fault::TooLong {
+    let too_long = CodecFault::TooLong {
         length,
         limit,
         head,
@@ -141,7 +147,7 @@ fn speaks_x_example(codec: &Codec) {
     // The id does not fit into the protocol's field.
     let mut out = Vec::new();
     let wide = codec.encode(hello, 0, 1 << 32, &mut out);
-    assert_eq!((wide, out.len()), (Err(Fault::Malformed), 0));
+    assert_eq!((wide, out.len()), (Err(CodecFault::Malformed), 0));
 }
 
 #[test]
@@ -167,27 +173,27 @@ fn documented_plugin_compiles_and_works() {
     let made_of = built::c_source(&path, folder.path(), "ten_minutes.so", &[]);
     let codec = load(&made_of);
     assert_eq!(codec.name(), "ten_minutes");
-    let request = made(&codec, Make::Request, 3, b"hello");
+    let request = made(&codec, MakeKind::Request, 3, b"hello");
     assert_eq!(request, b"\0\0\0\0\x03\0\0\0\x05hello");
     for end in 0..request.len() {
-        let more = codec.decode(&request[..end], Sender::Client, MAX_FRAME);
+        let more = codec.decode(&request[..end], SenderRole::Client, MAX_FRAME);
         assert!(
-            matches!(more, Ok(Decoded::More(_))),
+            matches!(more, Ok(DecodeResult::More(_))),
             "{end} bytes: {more:?}"
         );
     }
     let mut wire = Vec::new();
     codec.encode(&request, 0, 70_000, &mut wire).unwrap();
-    wire.extend(made(&codec, Make::HeartbeatAck, 4, b""));
-    let first = frame(&codec, &wire, Sender::Client);
+    wire.extend(made(&codec, MakeKind::HeartbeatAck, 4, b""));
+    let first = frame(&codec, &wire, SenderRole::Client);
     assert_eq!(
         (first.id, first.kind),
-        (70_000, Kind::Request { timeout: None })
+        (70_000, FrameKind::Request { timeout: None })
     );
-    let second = frame(&codec, &wire[first.length..], Sender::Server);
-    assert_eq!((second.id, second.kind), (4, Kind::HeartbeatAck));
-    assert_eq!(codec.make(Make::Busy, 1, 0, b"", &mut wire), Ok(false));
-    assert_eq!(codec.matches(b"GET /", Sender::Client), Ok(Match::No));
+    let second = frame(&codec, &wire[first.length..], SenderRole::Server);
+    assert_eq!((second.id, second.kind), (4, FrameKind::HeartbeatAck));
+    assert_eq!(codec.make(MakeKind::Busy, 1, 0, b"", &mut wire), Ok(false));
+    assert_eq!(codec.matches(b"GET /", SenderRole::Client), Ok(Match::No));
 }
 
 #[test]
@@ -276,15 +282,21 @@ impl Plugin for Panics {
 fn plugin_panic_becomes_fault() {
     let codec = Codec::built_in::<Panics>().unwrap();
     let mut out = b"before".to_vec();
-    assert_eq!(codec.matches(b"x", Sender::Client), Err(Fault::Failed));
-    assert_eq!(codec.decode(b"x", Sender::Client, 100), Err(Fault::Failed));
-    assert_eq!(codec.encode(b"x", 0, 1, &mut out), Err(Fault::Failed));
     assert_eq!(
-        codec.make(Make::Busy, 1, 0, b"", &mut out),
-        Err(Fault::Failed)
+        codec.matches(b"x", SenderRole::Client),
+        Err(CodecFault::Failed)
+    );
+    assert_eq!(
+        codec.decode(b"x", SenderRole::Client, 100),
+        Err(CodecFault::Failed)
+    );
+    assert_eq!(codec.encode(b"x", 0, 1, &mut out), Err(CodecFault::Failed));
+    assert_eq!(
+        codec.make(MakeKind::Busy, 1, 0, b"", &mut out),
+        Err(CodecFault::Failed)
     );
     assert_eq!(out, b"before");
-    assert!(Fault::Failed.is_the_plugins());
+    assert!(CodecFault::Failed.is_plugin_fault());
 }
 
 #[test]
@@ -313,13 +325,13 @@ fn nonsensical_plugin_results_are_rejected() {
         wire.extend(numbers.iter().flat_map(|n| n.to_ne_bytes()));
         wire.extend(small.iter().flat_map(|n| n.to_ne_bytes()));
         wire.resize(wire.len() + more, 0);
-        let _ = codec.matches(&wire[..4], Sender::Server);
-        match codec.decode(&wire, Sender::Server, MAX_FRAME) {
-            Ok(Decoded::Frame(frame)) => {
+        let _ = codec.matches(&wire[..4], SenderRole::Server);
+        match codec.decode(&wire, SenderRole::Server, MAX_FRAME) {
+            Ok(DecodeResult::Frame(frame)) => {
                 prop_assert!(frame.length > 0 && frame.length <= wire.len());
                 prop_assert!(wire[..frame.length].get(frame.payload).is_some());
             }
-            Ok(Decoded::More(needed)) => {
+            Ok(DecodeResult::More(needed)) => {
                 prop_assert!(needed.is_none_or(|n| n > wire.len() && n <= MAX_FRAME));
             }
             Err(_) => {}
@@ -331,7 +343,7 @@ fn nonsensical_plugin_results_are_rejected() {
             Err(_) => prop_assert_eq!(out.len(), 6),
         }
         let had = out.len();
-        match codec.make(Make::Busy, 1, 0, &wire, &mut out) {
+        match codec.make(MakeKind::Busy, 1, 0, &wire, &mut out) {
             Ok(true) => prop_assert_eq!(out.len(), had + claimed),
             Ok(false) | Err(_) => prop_assert_eq!(out.len(), had),
         }

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use plimsoll_engine::driver::{CallId, Driver, Event, Protocol};
 use plimsoll_model::Time;
-use plimsoll_model::template::{Order, Variation, Varying};
-use plimsoll_protocols::grpc::canned::{Canned, CannedConnection, CannedOptions};
+use plimsoll_model::template::{RowOrder, Variation, VaryingMessages};
+use plimsoll_protocols::grpc::canned::{CannedConnection, CannedOptions, CannedServer};
 use plimsoll_protocols::grpc::schema::Schema;
 use plimsoll_protocols::grpc::{GrpcCall, GrpcDriver, GrpcProtocol, GrpcRequest};
 
@@ -36,7 +36,7 @@ fn measure(protocol: &GrpcProtocol, connections: usize, calls: u32) -> (f64, f64
         check_requests: false,
         ..CannedOptions::default()
     };
-    let canned = Canned::new(options);
+    let canned = CannedServer::new(options);
     let mut pairs: Vec<Pair> = (0..connections)
         .map(|_| {
             let mut pair = Pair {
@@ -104,8 +104,8 @@ fn protocol(json: &str) -> GrpcProtocol {
     let call = GrpcCall {
         method: method.path(),
         message: requests.messages[0].clone(),
-        varying: (!requests.varying.is_empty()).then(|| Varying {
-            variation: Variation::new(1, 100, 0, Order::RoundRobin),
+        varying: (!requests.varying.is_empty()).then(|| VaryingMessages {
+            variation: Variation::new(1, 100, 0, RowOrder::RoundRobin),
             messages: requests.varying,
         }),
         max_message: 1 << 22,

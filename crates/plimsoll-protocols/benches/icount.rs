@@ -12,16 +12,18 @@ use std::time::Duration;
 
 use plimsoll_engine::address::Address;
 use plimsoll_engine::driver::Protocol;
-use plimsoll_engine::network::{Found, Lookup, Network, Ready, Resolved, Token, Wake};
-use plimsoll_engine::worker::{Control, Share, StopLevel, Worker, WorkerInterval};
+use plimsoll_engine::network::{
+    LookupScope, Network, ResolveResult, ResolvedAddresses, SocketReady, SocketToken, WakeTime,
+};
+use plimsoll_engine::worker::{StopLevel, Worker, WorkerControl, WorkerInterval, WorkerShare};
 use plimsoll_model::Time;
-use plimsoll_model::plan::{Arrivals, Load, Shard, Spacing, Stage};
-use plimsoll_model::record::Interval;
+use plimsoll_model::plan::{ArrivalModel, ArrivalSpacing, LoadPlan, LoadStage, Shard};
+use plimsoll_model::record::RecordedInterval;
 use plimsoll_protocols::bolt::frame::MAX_CONTENT;
-use plimsoll_protocols::bolt::{BoltCall, BoltProtocol, Frame, Status};
-use plimsoll_protocols::grpc::canned::{Canned, CannedConnection, CannedOptions};
+use plimsoll_protocols::bolt::{BoltCall, BoltFrame, BoltProtocol, Status};
+use plimsoll_protocols::grpc::canned::{CannedConnection, CannedOptions, CannedServer};
 use plimsoll_protocols::grpc::{GrpcCall, GrpcProtocol, GrpcRequest};
-use plimsoll_protocols::http::{Http2Protocol, HttpCall, HttpRequest, Scheme};
+use plimsoll_protocols::http::{Http2Protocol, HttpCall, HttpRequest, HttpScheme};
 
 const START: Time = Time(1_000_000_000);
 const AT_ONCE: u32 = 100;
@@ -42,9 +44,9 @@ fn serve(server: &mut Server, requests: &mut Vec<u8>, answers: &mut Vec<u8>) -> 
         Server::Bolt => {
             let mut at = 0;
             while let Some((frame, length)) =
-                Frame::parse(&requests[at..], MAX_CONTENT).map_err(io::Error::other)?
+                BoltFrame::parse(&requests[at..], MAX_CONTENT).map_err(io::Error::other)?
             {
-                Frame::bare_response(frame.form, frame.id, frame.codec, Status::Success)
+                BoltFrame::bare_response(frame.form, frame.id, frame.codec, Status::Success)
                     .write(answers);
                 at += length;
             }
@@ -58,12 +60,12 @@ fn serve(server: &mut Server, requests: &mut Vec<u8>, answers: &mut Vec<u8>) -> 
 struct Memory {
     server: Server,
     now: Time,
-    token: Token,
+    token: SocketToken,
     is_connecting: bool,
     requests: Vec<u8>,
     answers: Vec<u8>,
     read: usize,
-    names: VecDeque<Token>,
+    names: VecDeque<SocketToken>,
 }
 
 impl Network for Memory {
@@ -73,7 +75,7 @@ impl Network for Memory {
         self.now
     }
 
-    fn connect(&mut self, _target: usize, _to: &Address, token: Token) -> io::Result<()> {
+    fn connect(&mut self, _target: usize, _to: &Address, token: SocketToken) -> io::Result<()> {
         (self.token, self.is_connecting) = (token, true);
         if let Server::Http2(connection) = &mut self.server {
             connection.open(&mut self.answers);
@@ -85,7 +87,7 @@ impl Network for Memory {
         Ok(())
     }
 
-    fn rename(&mut self, (): &(), token: Token) -> io::Result<()> {
+    fn change_token(&mut self, (): &(), token: SocketToken) -> io::Result<()> {
         self.token = token;
         Ok(())
     }
@@ -109,7 +111,7 @@ impl Network for Memory {
 
     fn close(&mut self, (): ()) {}
 
-    fn wait(&mut self, wake: Option<Wake>, ready: &mut Vec<Ready>) -> io::Result<()> {
+    fn wait(&mut self, wake: Option<WakeTime>, ready: &mut Vec<SocketReady>) -> io::Result<()> {
         self.now = self.now.plus_nanos(20_000);
         ready.clear();
         if self.read == self.answers.len() && !self.requests.is_empty() {
@@ -120,7 +122,7 @@ impl Network for Memory {
         let readable = self.read < self.answers.len();
         if readable || self.is_connecting {
             self.is_connecting = false;
-            ready.push(Ready {
+            ready.push(SocketReady {
                 token: self.token,
                 readable,
                 writable: true,
@@ -133,12 +135,12 @@ impl Network for Memory {
         Ok(())
     }
 
-    fn resolve(&mut self, _target: usize, token: Token, _lookup: Lookup) {
+    fn resolve(&mut self, _target: usize, token: SocketToken, _lookup: LookupScope) {
         self.names.push_back(token);
     }
 
-    fn resolved(&mut self) -> Option<(Token, Resolved)> {
-        let found = Found {
+    fn resolved(&mut self) -> Option<(SocketToken, ResolveResult)> {
+        let found = ResolvedAddresses {
             addresses: Arc::new([Address::Tcp(([127, 0, 0, 1], 1).into())]),
             may_change: false,
         };
@@ -150,10 +152,10 @@ impl Network for Memory {
 #[derive(Default)]
 struct Alone {
     start: Option<Time>,
-    total: Interval,
+    total: RecordedInterval,
 }
 
-impl Control for Alone {
+impl WorkerControl for Alone {
     fn stop_level(&self) -> StopLevel {
         StopLevel::Run
     }
@@ -161,7 +163,7 @@ impl Control for Alone {
         self.start
     }
     fn connections(&self, _change: i64) {}
-    fn interval(&mut self, interval: WorkerInterval) -> Option<Interval> {
+    fn interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval> {
         self.total.merge(&interval.recorded);
         None
     }
@@ -169,30 +171,34 @@ impl Control for Alone {
 
 /// How many of `calls` calls succeeded.
 fn run<P: Protocol>(
-    arrivals: Arrivals,
+    arrivals: ArrivalModel,
     calls: u64,
     protocol: P,
     server: Server,
 ) -> io::Result<u64> {
-    let load = Load {
+    let load = LoadPlan {
         arrivals,
-        stages: vec![Stage::measured("steady", Duration::from_secs(3600), 1e6)],
+        stages: vec![LoadStage::measured(
+            "steady",
+            Duration::from_secs(3600),
+            1e6,
+        )],
         calls: Some(calls),
         deadline: Some(Duration::from_secs(10)),
         spin: Duration::ZERO,
-        ..Load::default()
+        ..LoadPlan::default()
     };
     let network = Memory {
         server,
         now: START,
-        token: Token(0),
+        token: SocketToken(0),
         is_connecting: false,
         requests: Vec::new(),
         answers: Vec::new(),
         read: 0,
         names: VecDeque::new(),
     };
-    let share = Share::at(Shard::WHOLE_RUN, Arc::new(load), 1);
+    let share = WorkerShare::at(Shard::WHOLE_RUN, Arc::new(load), 1);
     let mut worker = Worker::new(share, network, Arc::new(protocol), None);
     let mut alone = Alone::default();
     worker.establish(&mut alone)?;
@@ -231,7 +237,7 @@ fn http2() -> Http2Protocol {
         authority: "localhost:8080",
         closes: false,
     };
-    Http2Protocol::new(&request, Scheme::Http)
+    Http2Protocol::new(&request, HttpScheme::Http)
 }
 
 fn bolt() -> io::Result<BoltProtocol> {
@@ -245,7 +251,7 @@ fn bolt() -> io::Result<BoltProtocol> {
 
 /// How many of `calls` calls of a case succeeded; `None`: there is no such case.
 fn case(name: &str, calls: u64) -> Option<io::Result<u64>> {
-    let closed = Arrivals::Closed {
+    let closed = ArrivalModel::Closed {
         clients: AT_ONCE,
         think: Duration::ZERO,
     };
@@ -254,13 +260,18 @@ fn case(name: &str, calls: u64) -> Option<io::Result<u64>> {
             check_requests: false,
             ..CannedOptions::default()
         };
-        Server::Http2(Box::new(Canned::new(options).connection()))
+        Server::Http2(Box::new(CannedServer::new(options).connection()))
     };
     Some(match name {
         "grpc" => grpc().and_then(|grpc| run(closed, calls, grpc, canned())),
-        "grpc-open" => {
-            grpc().and_then(|grpc| run(Arrivals::Open(Spacing::Constant), calls, grpc, canned()))
-        }
+        "grpc-open" => grpc().and_then(|grpc| {
+            run(
+                ArrivalModel::Open(ArrivalSpacing::Constant),
+                calls,
+                grpc,
+                canned(),
+            )
+        }),
         "http2" => run(closed, calls, http2(), canned()),
         "bolt" => bolt().and_then(|bolt| run(closed, calls, bolt, Server::Bolt)),
         _ => return None,

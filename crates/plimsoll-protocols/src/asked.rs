@@ -2,14 +2,14 @@
 //! [`crate::registry`] lists them and the binary runs them.
 
 use clap::{ArgMatches, Command};
-use plimsoll_model::spec::{Problem, Surroundings};
+use plimsoll_model::spec::{Problem, ResolveContext};
 use serde_json::Value;
 
-use crate::unmade::{Unmade, Usage};
+use crate::prepare_error::{PrepareError, UsageError};
 
 /// The flags of a query's command.
 #[cfg(all(feature = "schema", feature = "targets"))]
-pub(crate) trait Question: clap::Args {
+pub(crate) trait ServerQuery: clap::Args {
     /// The command's name.
     const COMMAND_NAME: &str;
 
@@ -17,21 +17,21 @@ pub(crate) trait Question: clap::Args {
     ///
     /// # Errors
     /// Returns an error if a flag's value is invalid by itself, or if the server does not answer.
-    fn ask(self, asking: Asking<'_>) -> Result<Answer, Unanswered>;
+    fn ask(self, asking: QueryContext<'_>) -> Result<QueryOutput, QueryError>;
 }
 
 /// The environment of a query.
 #[derive(Clone, Copy)]
-pub struct Asking<'a> {
+pub struct QueryContext<'a> {
     /// Access to the files and variables that flags refer to.
-    pub surroundings: &'a dyn Surroundings,
+    pub surroundings: &'a dyn ResolveContext,
     /// Prints a line to the user.
     pub notice: &'a dyn Fn(&str),
 }
 
 /// The result of a query.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub struct QueryOutput {
     /// The text to print, including line ends.
     pub text: String,
     /// The same as JSON, if the command has a JSON form.
@@ -42,46 +42,46 @@ pub struct Answer {
 
 /// Why a query has no result.
 #[derive(Debug)]
-pub enum Unanswered {
+pub enum QueryError {
     /// A flag's value is invalid by itself.
-    Usage(Usage),
+    Usage(UsageError),
     /// Flags that a plan does not accept, by the plan keys that they stand for.
     Flags(Vec<Problem>),
     /// The server can't be reached.
-    NoWay(Unmade),
+    Unreachable(PrepareError),
     /// The server, or a file, did not give the result: the reason, and advice.
     Refused(String, Option<&'static str>),
 }
 
-impl From<Usage> for Unanswered {
-    fn from(wrong: Usage) -> Unanswered {
-        Unanswered::Usage(wrong)
+impl From<UsageError> for QueryError {
+    fn from(wrong: UsageError) -> QueryError {
+        QueryError::Usage(wrong)
     }
 }
 
-impl From<Unmade> for Unanswered {
-    fn from(why: Unmade) -> Unanswered {
-        Unanswered::NoWay(why)
+impl From<PrepareError> for QueryError {
+    fn from(why: PrepareError) -> QueryError {
+        QueryError::Unreachable(why)
     }
 }
 
 /// The type-erased command of a query.
 #[derive(Debug)]
-pub struct Ask {
+pub struct QueryCommand {
     /// The command's name.
     pub name: &'static str,
     flags: fn(Command) -> Command,
-    ask: fn(&ArgMatches, Asking<'_>) -> Result<Answer, Unanswered>,
+    ask: fn(&ArgMatches, QueryContext<'_>) -> Result<QueryOutput, QueryError>,
 }
 
-impl Ask {
+impl QueryCommand {
     #[cfg(all(feature = "schema", feature = "targets"))]
-    pub(crate) const fn of<Q: Question>() -> Ask {
-        Ask {
+    pub(crate) const fn of<Q: ServerQuery>() -> QueryCommand {
+        QueryCommand {
             name: Q::COMMAND_NAME,
             flags: Q::augment_args,
             ask: |typed, asking| {
-                let question = Q::from_arg_matches(typed).map_err(Usage::from)?;
+                let question = Q::from_arg_matches(typed).map_err(UsageError::from)?;
                 question.ask(asking)
             },
         }
@@ -96,7 +96,11 @@ impl Ask {
     ///
     /// # Errors
     /// Returns an error if a flag's value is invalid by itself, or if the server does not answer.
-    pub fn ask(&self, typed: &ArgMatches, asking: Asking<'_>) -> Result<Answer, Unanswered> {
+    pub fn ask(
+        &self,
+        typed: &ArgMatches,
+        asking: QueryContext<'_>,
+    ) -> Result<QueryOutput, QueryError> {
         (self.ask)(typed, asking)
     }
 }

@@ -8,7 +8,7 @@
 use plimsoll_engine::driver::CallId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum CallSlotState {
     Free,
     Open,
     /// The call's deadline has passed; a response that still arrives is late.
@@ -16,21 +16,21 @@ enum State {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct CallSlot {
     id: u32,
     call: CallId,
-    state: State,
+    state: CallSlotState,
 }
 
-const FREE_SLOT: Slot = Slot {
+const FREE_SLOT: CallSlot = CallSlot {
     id: 0,
     call: CallId(0),
-    state: State::Free,
+    state: CallSlotState::Free,
 };
 
 /// The result of looking up an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum CallLookup {
     Open(CallId),
     Late,
     Unknown,
@@ -39,7 +39,7 @@ pub(crate) enum Found {
 #[derive(Debug)]
 pub(crate) struct Calls {
     /// Its length is 0 or a power of two.
-    ring: Box<[Slot]>,
+    ring: Box<[CallSlot]>,
     open: u32,
     next_id: u32,
 }
@@ -73,7 +73,7 @@ impl Calls {
             let id = self.next_id;
             self.next_id = self.next_id.wrapping_add(1);
             match self.ring.get(self.place(id)) {
-                Some(slot) if slot.state == State::Open => {}
+                Some(slot) if slot.state == CallSlotState::Open => {}
                 _ => return id,
             }
         }
@@ -87,10 +87,10 @@ impl Calls {
         }
         let id = self.new_id();
         let place = self.place(id);
-        self.ring[place] = Slot {
+        self.ring[place] = CallSlot {
             id,
             call,
-            state: State::Open,
+            state: CallSlotState::Open,
         };
         self.open += 1;
         id
@@ -103,7 +103,7 @@ impl Calls {
         for slot in old {
             // Slots that did not collide before can't collide in a ring of twice the length.
             let place = self.place(slot.id);
-            if slot.state != State::Free {
+            if slot.state != CallSlotState::Free {
                 self.ring[place] = slot;
             }
         }
@@ -111,18 +111,18 @@ impl Calls {
 
     /// Removes the call with this id and returns it.
     #[inline]
-    pub(crate) fn take(&mut self, id: u32) -> Found {
+    pub(crate) fn take(&mut self, id: u32) -> CallLookup {
         let place = self.place(id);
         let Some(slot) = self.ring.get_mut(place).filter(|slot| slot.id == id) else {
-            return Found::Unknown;
+            return CallLookup::Unknown;
         };
-        match std::mem::replace(&mut slot.state, State::Free) {
-            State::Open => {
+        match std::mem::replace(&mut slot.state, CallSlotState::Free) {
+            CallSlotState::Open => {
                 self.open -= 1;
-                Found::Open(slot.call)
+                CallLookup::Open(slot.call)
             }
-            State::Cancelled => Found::Late,
-            State::Free => Found::Unknown,
+            CallSlotState::Cancelled => CallLookup::Late,
+            CallSlotState::Free => CallLookup::Unknown,
         }
     }
 
@@ -131,9 +131,9 @@ impl Calls {
         let found = self
             .ring
             .iter_mut()
-            .find(|slot| slot.state == State::Open && slot.call == call);
+            .find(|slot| slot.state == CallSlotState::Open && slot.call == call);
         if let Some(slot) = found {
-            slot.state = State::Cancelled;
+            slot.state = CallSlotState::Cancelled;
             self.open -= 1;
         }
     }
@@ -143,7 +143,7 @@ impl Calls {
         self.open = 0;
         std::mem::take(&mut self.ring)
             .into_iter()
-            .filter(|slot| slot.state == State::Open)
+            .filter(|slot| slot.state == CallSlotState::Open)
             .map(|slot| slot.call)
     }
 }
@@ -171,17 +171,17 @@ mod tests {
                         number += 1;
                     }
                     _ if open.is_empty() => {
-                        prop_assert_eq!(calls.take(7), Found::Unknown);
+                        prop_assert_eq!(calls.take(7), CallLookup::Unknown);
                     }
                     step => {
                         let (&id, &call) = open.iter().nth(which.index(open.len())).unwrap();
                         open.remove(&id);
                         if step == 2 {
-                            prop_assert_eq!(calls.take(id), Found::Open(CallId(call)));
-                            prop_assert_eq!(calls.take(id), Found::Unknown);
+                            prop_assert_eq!(calls.take(id), CallLookup::Open(CallId(call)));
+                            prop_assert_eq!(calls.take(id), CallLookup::Unknown);
                         } else {
                             calls.cancel(CallId(call));
-                            prop_assert_eq!(calls.take(id), Found::Late);
+                            prop_assert_eq!(calls.take(id), CallLookup::Late);
                         }
                     }
                 }

@@ -7,19 +7,19 @@ const MAX_TEXTS_PER_OUTCOME: u64 = 3;
 
 /// The number of texts that a connection has reported, in two bits for each outcome.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Details([u64; Outcome::COUNT.div_ceil(32)]);
+pub(crate) struct DetailBudget([u64; Outcome::COUNT.div_ceil(32)]);
 
-impl Details {
+impl DetailBudget {
     /// Returns whether a text of this outcome would be reported.
-    pub(crate) fn wants(&self, outcome: Outcome) -> bool {
+    pub(crate) fn has_room(&self, outcome: Outcome) -> bool {
         let (word, shift) = place_of(outcome);
         self.0[word] >> shift & 3 < MAX_TEXTS_PER_OUTCOME
     }
 
     /// Counts a text; returns false if it must not be reported.
     #[cold]
-    pub(crate) fn count(&mut self, outcome: Outcome) -> bool {
-        let wanted = self.wants(outcome);
+    pub(crate) fn take_one(&mut self, outcome: Outcome) -> bool {
+        let wanted = self.has_room(outcome);
         let (word, shift) = place_of(outcome);
         self.0[word] += u64::from(wanted) << shift;
         wanted

@@ -9,7 +9,7 @@ use plimsoll_model::spec::{GoodputSpec, MetadataSpec};
 use plimsoll_model::units::Period;
 use serde::Serialize;
 
-use crate::owned::Usage;
+use crate::protocol_module::UsageError;
 
 /// Flags of every command whose calls have header fields or metadata.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
@@ -36,7 +36,7 @@ pub struct CredentialFlags {
 impl CredentialFlags {
     /// # Errors
     /// When a value has no colon.
-    pub fn add_to(&self, fields: &mut BTreeMap<String, MetadataSpec>) -> Result<(), Usage> {
+    pub fn add_to(&self, fields: &mut BTreeMap<String, MetadataSpec>) -> Result<(), UsageError> {
         for typed in &self.header_from_command {
             let example = "authorization: printf \"Bearer %s\" \"$(cat token)\"";
             let (name, command) = named("--header-from-command", typed, example)?;
@@ -89,7 +89,7 @@ pub struct TlsFlags {
 ///
 /// # Errors
 /// The same as those of [`named`].
-pub fn fields(flag: &str, typed: &[String]) -> Result<BTreeMap<String, MetadataSpec>, Usage> {
+pub fn fields(flag: &str, typed: &[String]) -> Result<BTreeMap<String, MetadataSpec>, UsageError> {
     let mut fields = BTreeMap::new();
     for typed in typed {
         let (name, value) = entry(flag, typed)?;
@@ -102,12 +102,15 @@ pub fn fields(flag: &str, typed: &[String]) -> Result<BTreeMap<String, MetadataS
 ///
 /// # Errors
 /// The same as those of [`named`], and when a name is given twice.
-pub fn map_entries(flag: &str, typed: &[String]) -> Result<BTreeMap<String, MetadataSpec>, Usage> {
+pub fn map_entries(
+    flag: &str,
+    typed: &[String],
+) -> Result<BTreeMap<String, MetadataSpec>, UsageError> {
     let mut entries = BTreeMap::new();
     for typed in typed {
         let (name, value) = entry(flag, typed)?;
         if entries.insert(name.to_owned(), value).is_some() {
-            return Err(Usage::new(
+            return Err(UsageError::new(
                 format_args!("{flag}: `{name}` is set twice, but has only one value"),
                 "remove one of the two",
             ));
@@ -116,7 +119,7 @@ pub fn map_entries(flag: &str, typed: &[String]) -> Result<BTreeMap<String, Meta
     Ok(entries)
 }
 
-fn entry<'a>(flag: &str, typed: &'a str) -> Result<(&'a str, MetadataSpec), Usage> {
+fn entry<'a>(flag: &str, typed: &'a str) -> Result<(&'a str, MetadataSpec), UsageError> {
     let (name, value) = named(flag, typed, "x-tenant: 7")?;
     let value = match value.strip_prefix('$') {
         Some(variable) => MetadataSpec::Env(variable.into()),
@@ -140,9 +143,13 @@ fn push_field(fields: &mut BTreeMap<String, MetadataSpec>, name: &str, value: Me
 ///
 /// # Errors
 /// When there is no colon. The message does not repeat the value, which may be secret.
-pub fn named<'a>(flag: &str, typed: &'a str, example: &str) -> Result<(&'a str, &'a str), Usage> {
+pub fn named<'a>(
+    flag: &str,
+    typed: &'a str,
+    example: &str,
+) -> Result<(&'a str, &'a str), UsageError> {
     let (name, value) = typed.split_once(':').ok_or_else(|| {
-        Usage::new(
+        UsageError::new(
             format_args!("{flag}: no colon in the value"),
             &format!("write, for example, {flag} '{example}'"),
         )
@@ -152,19 +159,19 @@ pub fn named<'a>(flag: &str, typed: &'a str, example: &str) -> Result<(&'a str, 
 
 /// One bound of goodput as typed: `KEY=TIME`.
 #[derive(Clone, Copy, Debug)]
-pub struct Bound(Place, Period);
+pub struct GoodputBound(GoodputField, Period);
 
 /// Returns the field of a plan that a bound is written to.
-type Place = fn(&mut GoodputSpec) -> &mut Option<Period>;
+type GoodputField = fn(&mut GoodputSpec) -> &mut Option<Period>;
 
-impl FromStr for Bound {
+impl FromStr for GoodputBound {
     type Err = String;
 
-    fn from_str(typed: &str) -> Result<Bound, String> {
+    fn from_str(typed: &str) -> Result<GoodputBound, String> {
         let (key, time) = typed
             .split_once('=')
             .ok_or("write KEY=TIME, such as first_token=500ms")?;
-        let place: Place = match key {
+        let place: GoodputField = match key {
             "first_token" | "ttft" => |spec| &mut spec.first_token,
             "time_per_token" | "tpot" => |spec| &mut spec.time_per_token,
             "query" | "e2e" => |spec| &mut spec.query,
@@ -175,17 +182,17 @@ impl FromStr for Bound {
             }
         };
         let time = time.parse::<Period>().map_err(|e| e.to_string())?;
-        Ok(Bound(place, time))
+        Ok(GoodputBound(place, time))
     }
 }
 
 /// Combines all bounds; `None` if there are none.
-pub fn goodput(bounds: &[Bound]) -> Option<GoodputSpec> {
+pub fn goodput(bounds: &[GoodputBound]) -> Option<GoodputSpec> {
     if bounds.is_empty() {
         return None;
     }
     let mut spec = GoodputSpec::default();
-    for Bound(place, time) in bounds {
+    for GoodputBound(place, time) in bounds {
         *place(&mut spec) = Some(*time);
     }
     Some(spec)

@@ -1,40 +1,44 @@
 //! Support for users of other tools: the variables of older load scripts, and the flags of other tools' command
-//! lines. Each protocol lists its own ([`crate::registry::Entry`]); the binary translates them.
+//! lines. Each protocol lists its own ([`crate::registry::CommandEntry`]); the binary translates them.
 
 pub mod lines;
 
 /// A variable of older scripts, and the variable of our flag that it stands for.
 #[derive(Clone, Copy, Debug)]
-pub struct Alias {
+pub struct VariableAlias {
     /// The name in the other tool.
     pub name: &'static str,
     /// Our variable of the same meaning.
     pub variable: &'static str,
     /// How its value is converted.
-    pub form: Form,
+    pub form: AliasConversion,
     /// The commands that understand it; empty: all of them.
     pub commands: &'static [&'static str],
 }
 
 /// The conversion of the value of an alias.
 #[derive(Clone, Copy, Debug)]
-pub enum Form {
+pub enum AliasConversion {
     /// The value is used as it is.
     Plain {
         /// The unit of a number without one.
         unit: &'static str,
     },
     /// A URL, whose scheme and port may be missing.
-    Url([Web; 2]),
+    Url([SchemeMapping; 2]),
 }
 
 /// A scheme of the web, our scheme in its place, and its default port.
-pub type Web = (&'static str, &'static str, u16);
+pub type SchemeMapping = (&'static str, &'static str, u16);
 
-impl Alias {
+impl VariableAlias {
     /// Makes an alias for every command; `unit` is appended to the value.
-    pub const fn new(name: &'static str, variable: &'static str, unit: &'static str) -> Alias {
-        Alias::of(&[], name, variable, Form::Plain { unit })
+    pub const fn new(
+        name: &'static str,
+        variable: &'static str,
+        unit: &'static str,
+    ) -> VariableAlias {
+        VariableAlias::of(&[], name, variable, AliasConversion::Plain { unit })
     }
 
     /// Makes an alias for these commands only.
@@ -42,9 +46,9 @@ impl Alias {
         commands: &'static [&'static str],
         name: &'static str,
         variable: &'static str,
-        form: Form,
-    ) -> Alias {
-        Alias {
+        form: AliasConversion,
+    ) -> VariableAlias {
+        VariableAlias {
             name,
             variable,
             form,
@@ -55,7 +59,7 @@ impl Alias {
 
 /// Another load tool whose flags a command understands.
 #[derive(Debug)]
-pub struct Tool {
+pub struct ForeignTool {
     /// The tool's name.
     pub name: &'static str,
     /// The tool's name of the protocol, as in `-p PROTOCOL` and `PROTOCOL://HOST`.

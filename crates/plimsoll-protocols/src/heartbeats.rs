@@ -23,7 +23,7 @@ pub(crate) struct Heartbeats {
 
 /// What the connection has to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Due {
+pub(crate) enum HeartbeatAction {
     Nothing,
     /// Send a heartbeat.
     Beat,
@@ -77,22 +77,22 @@ impl Heartbeats {
         }
     }
 
-    pub(crate) fn expire(&mut self, now: Time) -> Due {
+    pub(crate) fn expire(&mut self, now: Time) -> HeartbeatAction {
         match self.beat {
-            Some((_, due)) if now < due => Due::Nothing,
+            Some((_, due)) if now < due => HeartbeatAction::Nothing,
             Some(_) => {
                 self.beat = None;
                 self.missed += 1;
                 if self.missed >= MAX_MISSED {
-                    Due::GiveUp
+                    HeartbeatAction::GiveUp
                 } else {
-                    Due::Beat
+                    HeartbeatAction::Beat
                 }
             }
             None if self.every == 0 || now < self.last_active.plus_nanos(self.every) => {
-                Due::Nothing
+                HeartbeatAction::Nothing
             }
-            None => Due::Beat,
+            None => HeartbeatAction::Beat,
         }
     }
 }

@@ -23,8 +23,9 @@ pub mod hostile;
 pub mod http;
 mod http2;
 mod numbered;
-mod owned;
 pub mod plugin;
+mod prepare_error;
+mod protocol_module;
 pub mod registry;
 pub mod relayed;
 #[cfg(feature = "targets")]
@@ -32,6 +33,5 @@ pub mod serving;
 pub mod session;
 mod traced;
 mod unix_zero;
-mod unmade;
 mod unpacking;
 mod xorshift;

@@ -1,5 +1,5 @@
 //! The client side of a connection whose frames carry request ids: matches responses to calls, sends heartbeats, and
-//! reports failures. A [`Format`] implements what differs between such protocols.
+//! reports failures. A [`FrameFormat`] implements what differs between such protocols.
 //!
 //! Invariants: every call that was started and not cancelled is in `calls` or in `over`, and leaves it with exactly
 //! one [`Event::Done`]; an id is not reused while its call is in flight; a connection buffers nothing but a partial
@@ -8,15 +8,15 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use plimsoll_engine::driver::{CallId, Done, Driver, Event, ProtocolError};
+use plimsoll_engine::driver::{CallId, CompletedCall, Driver, Event, ProtocolError};
 use plimsoll_model::{Count, Outcome, Time};
 
-use crate::calls::{Calls, Found};
-use crate::heartbeats::{Due, Heartbeats, MAX_MISSED};
+use crate::calls::{CallLookup, Calls};
+use crate::heartbeats::{HeartbeatAction, Heartbeats, MAX_MISSED};
 
 mod settings;
 
-pub(crate) use settings::{Settings, check};
+pub(crate) use settings::{FramedSettings, check};
 
 /// The most failure texts that one connection reports.
 const MAX_DETAILS: u8 = 5;
@@ -24,11 +24,11 @@ const MAX_DETAILS: u8 = 5;
 const DETAIL_LENGTH: usize = 300;
 
 /// An empty buffer for partial frames is freed if its capacity exceeds this. Bytes.
-const KEPT_PARTIAL: usize = 64;
+const MAX_KEPT_PARTIAL_BYTES: usize = 64;
 
 /// The state of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
+enum FramedState {
     Closed,
     Ready,
     /// Takes no more calls: the server goes away, or does not answer heartbeats.
@@ -37,7 +37,7 @@ enum Stage {
 }
 
 /// A protocol whose frames carry request ids. Each connection has its own instance.
-pub trait Format: Debug {
+pub trait FrameFormat: Debug {
     /// A complete frame from the server.
     type Frame<'a>;
 
@@ -49,7 +49,7 @@ pub trait Format: Debug {
 
     /// Switches to a request that has changed, and returns its length in bytes; `None` if it has not.
     #[inline]
-    fn renew(&mut self) -> Option<u32> {
+    fn take_changed_request(&mut self) -> Option<u32> {
         None
     }
 
@@ -69,11 +69,11 @@ pub trait Format: Debug {
     ) -> Result<Option<(Self::Frame<'a>, usize)>, ProtocolError>;
 
     /// Returns the length up to which the frame that begins with `partial` has to be read before
-    /// [`Format::read`] can get further, more than `partial` has; `None` if it is not known.
+    /// [`FrameFormat::read`] can get further, more than `partial` has; `None` if it is not known.
     fn needed(&self, partial: &[u8]) -> Option<usize>;
 
     /// Returns the purpose of a frame.
-    fn purpose(frame: &Self::Frame<'_>) -> Purpose;
+    fn purpose(frame: &Self::Frame<'_>) -> FramePurpose;
 
     /// Returns the outcome of the call that a response answers.
     fn outcome(&self, answer: &Self::Frame<'_>) -> Outcome;
@@ -86,7 +86,7 @@ pub trait Format: Debug {
     }
 
     /// Returns the text of a call's failure.
-    fn why(&self, answer: &Self::Frame<'_>) -> Option<String>;
+    fn failure_detail(&self, answer: &Self::Frame<'_>) -> Option<String>;
 
     /// Appends the response to a frame that requires one.
     ///
@@ -103,7 +103,7 @@ pub trait Format: Debug {
 
 /// The purpose of a frame from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub enum FramePurpose {
     /// The frame answers the request of this id.
     Answer(u32),
     /// The frame answers the heartbeat of this id.
@@ -118,7 +118,7 @@ pub enum Purpose {
 
 /// The client side of one connection.
 #[derive(Debug)]
-pub struct Numbered<F> {
+pub struct FramedDriver<F> {
     format: F,
     calls: Calls,
     /// Calls that have ended and are not yet reported: one-way calls that were sent, and calls that could not be
@@ -126,20 +126,20 @@ pub struct Numbered<F> {
     over: Vec<(CallId, Outcome)>,
     heartbeats: Heartbeats,
     request_bytes: u32,
-    /// The [`Format::content_bytes`] of ended calls that are not yet reported.
+    /// The [`FrameFormat::content_bytes`] of ended calls that are not yet reported.
     content_bytes: u64,
     in_flight: u32,
     details_given: u8,
-    stage: Stage,
+    stage: FramedState,
     /// The beginning of an incomplete frame, between two calls of `receive`.
     partial: Vec<u8>,
     /// When the incomplete frame began to arrive.
     partial_began: Time,
 }
 
-impl<F: Format> Numbered<F> {
-    pub(crate) fn new(format: F, settings: Settings) -> Numbered<F> {
-        Numbered {
+impl<F: FrameFormat> FramedDriver<F> {
+    pub(crate) fn new(format: F, settings: FramedSettings) -> FramedDriver<F> {
+        FramedDriver {
             format,
             calls: Calls::default(),
             over: Vec::new(),
@@ -148,7 +148,7 @@ impl<F: Format> Numbered<F> {
             content_bytes: 0,
             in_flight: settings.in_flight,
             details_given: 0,
-            stage: Stage::Closed,
+            stage: FramedState::Closed,
             partial: Vec::new(),
             partial_began: Time::ZERO,
         }
@@ -156,12 +156,12 @@ impl<F: Format> Numbered<F> {
 
     /// Stops taking calls.
     fn drain(&mut self) {
-        self.stage = self.stage.max(Stage::Draining);
+        self.stage = self.stage.max(FramedState::Draining);
     }
 
     #[inline]
     fn begin(&mut self, call: CallId, waited: Option<Duration>, now: Time, out: &mut Vec<u8>) {
-        if let Some(bytes) = self.format.renew() {
+        if let Some(bytes) = self.format.take_changed_request() {
             self.request_bytes = bytes;
         }
         self.heartbeats.active(now);
@@ -222,7 +222,7 @@ impl<F: Format> Numbered<F> {
                 }
                 input = rest;
             }
-            if partial.capacity() <= KEPT_PARTIAL {
+            if partial.capacity() <= MAX_KEPT_PARTIAL_BYTES {
                 partial.clear();
                 self.partial = partial;
             }
@@ -248,25 +248,25 @@ impl<F: Format> Numbered<F> {
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), ProtocolError> {
-        let Purpose::Answer(id) = F::purpose(frame) else {
-            return self.rare(frame, out);
+        let FramePurpose::Answer(id) = F::purpose(frame) else {
+            return self.control_frame(frame, out);
         };
         let call = match self.calls.take(id) {
-            Found::Open(call) => call,
-            Found::Late => {
+            CallLookup::Open(call) => call,
+            CallLookup::Late => {
                 events.push(Event::Late);
                 return Ok(());
             }
             // A response to no call, or a second one to the same call.
-            Found::Unknown => return Ok(()),
+            CallLookup::Unknown => return Ok(()),
         };
         self.content_bytes += self.format.content_bytes(Some(frame));
         let outcome = self.format.outcome(frame);
         if !outcome.is_ok() {
-            let why = || self.format.why(frame);
+            let why = || self.format.failure_detail(frame);
             detail(&mut self.details_given, outcome, why, events);
         }
-        events.push(Event::Done(Done {
+        events.push(Event::Done(CompletedCall {
             call,
             outcome,
             first_byte: began,
@@ -278,12 +278,16 @@ impl<F: Format> Numbered<F> {
 
     /// Handles heartbeats and other frames that answer no call.
     #[cold]
-    fn rare(&mut self, frame: &F::Frame<'_>, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
+    fn control_frame(
+        &mut self,
+        frame: &F::Frame<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ProtocolError> {
         match F::purpose(frame) {
-            Purpose::HeartbeatAck(id) => self.heartbeats.answered(id),
-            Purpose::GoAway => self.drain(),
-            Purpose::Ask => return self.format.respond(frame, out),
-            Purpose::Answer(_) | Purpose::Other => {}
+            FramePurpose::HeartbeatAck(id) => self.heartbeats.answered(id),
+            FramePurpose::GoAway => self.drain(),
+            FramePurpose::Ask => return self.format.respond(frame, out),
+            FramePurpose::Answer(_) | FramePurpose::Other => {}
         }
         Ok(())
     }
@@ -321,19 +325,19 @@ impl<F: Format> Numbered<F> {
     }
 }
 
-impl<F: Format> Driver for Numbered<F> {
+impl<F: FrameFormat> Driver for FramedDriver<F> {
     fn open(&mut self, now: Time, _out: &mut Vec<u8>) {
-        self.stage = Stage::Ready;
+        self.stage = FramedState::Ready;
         self.heartbeats.active(now);
     }
 
     fn is_ready(&self) -> bool {
-        self.stage >= Stage::Ready
+        self.stage >= FramedState::Ready
     }
 
     #[inline]
     fn capacity(&self) -> usize {
-        if self.stage != Stage::Ready {
+        if self.stage != FramedState::Ready {
             return 0;
         }
         let taken = self.calls.open() as usize + self.over.len();
@@ -341,7 +345,7 @@ impl<F: Format> Driver for Numbered<F> {
     }
 
     fn is_draining(&self) -> bool {
-        self.stage >= Stage::Draining
+        self.stage >= FramedState::Draining
     }
 
     #[inline]
@@ -349,7 +353,7 @@ impl<F: Format> Driver for Numbered<F> {
         self.begin(call, None, now, out);
     }
 
-    fn start_waited(
+    fn start_delayed(
         &mut self,
         call: CallId,
         _number: u64,
@@ -374,7 +378,7 @@ impl<F: Format> Driver for Numbered<F> {
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), ProtocolError> {
-        if self.stage == Stage::Failed {
+        if self.stage == FramedState::Failed {
             return Err(ProtocolError {
                 outcome: Outcome::ProtocolError,
                 detail: "the connection has failed already".to_owned(),
@@ -384,7 +388,7 @@ impl<F: Format> Driver for Numbered<F> {
         let first = events.len();
         let received = self.receive_frames(bytes, now, out, events);
         self.report_contents(first, events);
-        received.inspect_err(|_| self.stage = Stage::Failed)
+        received.inspect_err(|_| self.stage = FramedState::Failed)
     }
 
     fn receive_end(&mut self, _now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
@@ -405,7 +409,7 @@ impl<F: Format> Driver for Numbered<F> {
         if !self.over.is_empty() {
             return Some(self.heartbeats.last_active());
         }
-        self.heartbeats.deadline(self.stage == Stage::Ready)
+        self.heartbeats.deadline(self.stage == FramedState::Ready)
     }
 
     fn expire(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
@@ -415,7 +419,7 @@ impl<F: Format> Driver for Numbered<F> {
         }
         self.report_over(events);
         match self.heartbeats.expire(now) {
-            Due::Beat if self.stage == Stage::Ready => {
+            HeartbeatAction::Beat if self.stage == FramedState::Ready => {
                 let id = self.calls.new_id();
                 match self.format.heartbeat(id, out) {
                     Ok(()) => self.heartbeats.sent(id, now),
@@ -426,8 +430,8 @@ impl<F: Format> Driver for Numbered<F> {
                     }
                 }
             }
-            Due::Nothing | Due::Beat => {}
-            Due::GiveUp => {
+            HeartbeatAction::Nothing | HeartbeatAction::Beat => {}
+            HeartbeatAction::GiveUp => {
                 self.drain();
                 let why = || {
                     Some(format!(
@@ -440,7 +444,7 @@ impl<F: Format> Driver for Numbered<F> {
     }
 
     fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
-        self.stage = Stage::Failed;
+        self.stage = FramedState::Failed;
         self.report_over(events);
         let (bytes_sent, first) = (self.request_bytes, events.len());
         let open = self.calls.drain();
@@ -470,7 +474,7 @@ fn detail(
 }
 
 fn unanswered(call: CallId, outcome: Outcome, bytes_sent: u32) -> Event {
-    Event::Done(Done {
+    Event::Done(CompletedCall {
         call,
         outcome,
         first_byte: Time::NEVER,

@@ -5,12 +5,12 @@ use std::any::Any;
 use std::ffi::OsString;
 use std::ops::Deref;
 
-use plimsoll_model::plan::Proxy;
+use plimsoll_model::plan::ForwardProxy;
 use plimsoll_model::run::Run;
-use plimsoll_model::spec::{self, CallSpec, Schemes, Spec};
+use plimsoll_model::spec::{self, CallSpec, Spec, UrlSchemes};
 use plimsoll_model::{Outcome, Plan};
 
-pub use crate::asked::{Answer, Ask, Asking, Unanswered};
+pub use crate::asked::{QueryCommand, QueryContext, QueryError, QueryOutput};
 use crate::bolt::{self, BoltFlags, BoltOptions};
 pub use crate::fetch::sweeping;
 use crate::fetch::{self, FetchFlags, FetchOptions};
@@ -19,40 +19,44 @@ pub use crate::grpc::GrpcSpec as DefaultFlags;
 use crate::grpc::{self, GrpcCommand, GrpcSpec};
 use crate::hold::{HoldFlags, HoldOptions};
 use crate::http::{HttpFlags, HttpSpec, LlmFlags, WsFlags};
-use crate::owned::Kind;
-pub use crate::owned::{
-    Asked, Entry, Export, Files, Folder, Load, Lost, Owned, Quick, RequestError, Unmade, Unread,
-    Usage, Variables, Written, driven, flags_of,
-};
 use crate::plugin::{self, PluginFlags, PluginOptions};
-use crate::relayed::{Broken, Carriage, CodecOptions, FrameCodec, Manner, Relayed, Seen, Sender};
+use crate::protocol_module::ProtocolVtable;
+pub use crate::protocol_module::{
+    CommandEntry, EnvLookup, ExportSummary, ExportTarget, ForeignFormat, ForeignFormatError,
+    LocalFolder, PrepareError, PrepareRequest, PreparedLoad, ProtocolCommand, ProtocolModule,
+    RequestError, ServerUnreachable, UsageError, flags_of, load_with_driver,
+};
+use crate::relayed::{
+    CodecOptions, FrameCodec, FrameError, FrameFlavor, FrameInfo, FrameSender, RelayMode,
+    RelayProtocol,
+};
 #[cfg(feature = "targets")]
 use crate::serving::reference::Server;
 pub use crate::session::QueryFlags;
 use crate::session::{SessionFlags, SessionSection};
 
 /// All protocols, in the order in which messages list them.
-static PROTOCOL_KINDS: [Kind; 7] = [
-    Kind::of::<GrpcSpec>(),
-    Kind::of::<HttpSpec>(),
-    Kind::of::<SessionSection>(),
-    Kind::of::<BoltOptions>(),
-    Kind::of::<HoldOptions>(),
-    Kind::of::<PluginOptions>(),
-    Kind::of::<FetchOptions>(),
+static PROTOCOL_VTABLES: [ProtocolVtable; 7] = [
+    ProtocolVtable::of::<GrpcSpec>(),
+    ProtocolVtable::of::<HttpSpec>(),
+    ProtocolVtable::of::<SessionSection>(),
+    ProtocolVtable::of::<BoltOptions>(),
+    ProtocolVtable::of::<HoldOptions>(),
+    ProtocolVtable::of::<PluginOptions>(),
+    ProtocolVtable::of::<FetchOptions>(),
 ];
 
 /// The load commands, in the order in which the help lists them.
-pub static COMMAND_ENTRIES: [Entry; 9] = [
-    Entry::of::<GrpcCommand>(),
-    Entry::of::<BoltFlags>(),
-    Entry::of::<HoldFlags>(),
-    Entry::of::<PluginFlags>(),
-    Entry::of::<FetchFlags>(),
-    Entry::of::<HttpFlags>(),
-    Entry::of::<LlmFlags>(),
-    Entry::of::<WsFlags>(),
-    Entry::of::<SessionFlags>(),
+pub static COMMAND_ENTRIES: [CommandEntry; 9] = [
+    CommandEntry::of::<GrpcCommand>(),
+    CommandEntry::of::<BoltFlags>(),
+    CommandEntry::of::<HoldFlags>(),
+    CommandEntry::of::<PluginFlags>(),
+    CommandEntry::of::<FetchFlags>(),
+    CommandEntry::of::<HttpFlags>(),
+    CommandEntry::of::<LlmFlags>(),
+    CommandEntry::of::<WsFlags>(),
+    CommandEntry::of::<SessionFlags>(),
 ];
 
 /// The reference servers, in the order in which the help lists their commands.
@@ -72,42 +76,42 @@ pub static REFERENCE_SERVERS: [Server; 10] = [
 
 /// Commands of `plimsoll check` that test a link by making calls of every kind.
 #[cfg(all(feature = "schema", feature = "targets"))]
-pub static LINK_CHECKS: [Ask; 1] = [Ask::of::<grpc::questions::EchoFlags>()];
+pub static LINK_CHECKS: [QueryCommand; 1] = [QueryCommand::of::<grpc::questions::EchoFlags>()];
 
 /// The protocols that relays carry, in the order in which messages list them.
-pub static RELAYED_PROTOCOLS: [Relayed<Codec>; 4] = [
-    Relayed {
+pub static RELAYED_PROTOCOLS: [RelayProtocol<Codec>; 4] = [
+    RelayProtocol {
         name: "bolt",
-        carriage: Carriage::Frames {
+        mode: RelayMode::Frames {
             open: |options| Ok(Codec::Bolt(FrameCodec::open(options)?)),
             has_file: false,
         },
     },
-    Relayed {
+    RelayProtocol {
         name: "grpc",
-        carriage: Carriage::Streams { title: "gRPC" },
+        mode: RelayMode::Streams { title: "gRPC" },
     },
-    Relayed {
+    RelayProtocol {
         name: "plugin",
-        carriage: Carriage::Frames {
+        mode: RelayMode::Frames {
             open: |options| Ok(Codec::Plugin(FrameCodec::open(options)?)),
             has_file: true,
         },
     },
-    Relayed {
+    RelayProtocol {
         name: "tcp",
-        carriage: Carriage::Bytes,
+        mode: RelayMode::Bytes,
     },
 ];
 
 /// Registers the protocols of this crate with the plan parser. Must be called before the first plan is read.
 pub fn register() {
-    spec::register(PROTOCOL_KINDS.iter().map(|kind| kind.protocol));
+    spec::register(PROTOCOL_VTABLES.iter().map(|kind| kind.protocol));
 }
 
 /// Returns plan keys with the flags that set them, such as `call.http.body` and `--data`.
 pub fn flags() -> impl Iterator<Item = (String, String)> {
-    COMMAND_ENTRIES.iter().flat_map(Entry::flags)
+    COMMAND_ENTRIES.iter().flat_map(CommandEntry::flags)
 }
 
 /// Translates a command line of another tool to arguments of this program, without the program's name.
@@ -115,7 +119,7 @@ pub fn flags() -> impl Iterator<Item = (String, String)> {
 ///
 /// # Errors
 /// Returns an error if an argument has no counterpart.
-pub fn foreign(words: &[OsString]) -> Option<Result<Vec<String>, Usage>> {
+pub fn translate_foreign_command(words: &[OsString]) -> Option<Result<Vec<String>, UsageError>> {
     fetch::openssl::ours(words)
 }
 
@@ -135,13 +139,13 @@ impl ForeignLine<'_> {
     ///
     /// # Errors
     /// Returns an error for a flag that the tool does not have.
-    pub fn translate(&self, input: Option<String>) -> Result<Translated, Usage> {
+    pub fn translate(&self, input: Option<String>) -> Result<Translated, UsageError> {
         let translated = self.tool.translate(self.command, self.words, input);
         translated.map_err(|wrong| wrong.usage(self.tool, self.command))
     }
 }
 
-fn line_tools() -> impl Iterator<Item = (&'static Entry, &'static LineTool)> {
+fn line_tools() -> impl Iterator<Item = (&'static CommandEntry, &'static LineTool)> {
     let entries = COMMAND_ENTRIES.iter();
     entries.flat_map(|entry| entry.line_tools.iter().map(move |tool| (entry, *tool)))
 }
@@ -170,14 +174,14 @@ pub fn command_for(url: &str) -> Option<&'static str> {
 }
 
 /// Returns the file formats of other tools that runs can be exported to or imported from.
-pub fn files() -> impl Iterator<Item = &'static Files> {
-    PROTOCOL_KINDS.iter().filter_map(|kind| kind.files)
+pub fn foreign_formats() -> impl Iterator<Item = &'static ForeignFormat> {
+    PROTOCOL_VTABLES.iter().filter_map(|kind| kind.files)
 }
 
 /// Returns the text that the protocol of `run` prints below its tables.
 pub fn below_tables(run: &Run) -> String {
     let name = run.header.protocol.as_deref();
-    let kind = PROTOCOL_KINDS
+    let kind = PROTOCOL_VTABLES
         .iter()
         .find(|kind| Some(kind.protocol.schemes.section) == name);
     kind.map_or_else(String::new, |kind| (kind.below_tables)(run))
@@ -188,51 +192,55 @@ pub fn below_tables(run: &Run) -> String {
 /// # Errors
 /// Returns an error if the protocol can't make the calls that the plan asks for, or if the target can't be
 /// reached.
-pub fn load(asked: Asked<'_>) -> Option<Result<Load<'_>, Unmade>> {
-    PROTOCOL_KINDS.iter().find_map(|kind| (kind.load)(asked))
+pub fn load(asked: PrepareRequest<'_>) -> Option<Result<PreparedLoad<'_>, PrepareError>> {
+    PROTOCOL_VTABLES.iter().find_map(|kind| (kind.load)(asked))
 }
 
 /// Answers a protocol's query by asking the server of `spec`; returns an error if the server can't be
 /// reached.
-pub fn ask(question: &mut dyn Any, spec: &Spec, proxy: Option<&Proxy>) -> Option<Lost> {
-    PROTOCOL_KINDS
+pub fn ask(
+    question: &mut dyn Any,
+    spec: &Spec,
+    proxy: Option<&ForwardProxy>,
+) -> Option<ServerUnreachable> {
+    PROTOCOL_VTABLES
         .iter()
         .find_map(|kind| (kind.ask)(question, spec, proxy))
 }
 
-/// Returns the protocol's advice for when no connection of `plan` could be established ([`Owned::advice`]).
+/// Returns the protocol's advice for when no connection of `plan` could be established ([`ProtocolModule::advice`]).
 pub fn advice(plan: &Plan, outcome: Outcome) -> Option<&'static str> {
-    PROTOCOL_KINDS
+    PROTOCOL_VTABLES
         .iter()
         .find_map(|kind| (kind.advice)(plan, outcome))
 }
 
 /// Returns the same advice for a server that was only queried. All queries are of one protocol.
-pub fn advice_of_asked(outcome: Outcome) -> Option<&'static str> {
+pub fn query_advice(outcome: Outcome) -> Option<&'static str> {
     grpc::advice(outcome)
 }
 
 /// Returns a local folder that the calls of a plan need.
-pub fn folder(call: &CallSpec) -> Option<Folder> {
-    PROTOCOL_KINDS.iter().find_map(|kind| (kind.folder)(call))
+pub fn folder(call: &CallSpec) -> Option<LocalFolder> {
+    PROTOCOL_VTABLES.iter().find_map(|kind| (kind.folder)(call))
 }
 
 /// Returns the URL schemes that apply to a target given as host and port only.
-pub fn default_schemes() -> &'static Schemes {
-    PROTOCOL_KINDS[0].protocol.schemes
+pub fn default_schemes() -> &'static UrlSchemes {
+    PROTOCOL_VTABLES[0].protocol.schemes
 }
 
 /// The header fields of the protocol whose calls relays carry as HTTP/2 streams.
-pub type Streams = grpc::relayed::Fields;
+pub type RelayedFields = grpc::relayed::GrpcRelayFields;
 
 /// The codec of a protocol whose frames relays carry. Methods that are called for each frame are dispatched
 /// by `match`, the others through [`FrameCodec`].
 #[derive(Clone, Debug)]
 pub enum Codec {
     /// SOFABolt.
-    Bolt(bolt::relayed::Codec),
+    Bolt(bolt::relayed::BoltRelayCodec),
     /// A codec plugin's protocol.
-    Plugin(plugin::relayed::Codec),
+    Plugin(plugin::relayed::PluginRelayCodec),
 }
 
 macro_rules! each {
@@ -247,13 +255,13 @@ macro_rules! each {
 impl Codec {
     /// Calls [`FrameCodec::layout`].
     #[inline]
-    pub fn layout(&self, manner: Manner) -> usize {
+    pub fn layout(&self, manner: FrameFlavor) -> usize {
         each!(self, codec => codec.layout(manner))
     }
 
     /// Calls [`FrameCodec::read`].
     #[inline]
-    pub fn read(&self, from: Sender, bytes: &[u8]) -> Result<Option<Seen>, Broken> {
+    pub fn read(&self, from: FrameSender, bytes: &[u8]) -> Result<Option<FrameInfo>, FrameError> {
         each!(self, codec => codec.read(from, bytes))
     }
 
@@ -262,10 +270,10 @@ impl Codec {
     pub fn renumber(
         &self,
         frame: &[u8],
-        manner: Manner,
+        manner: FrameFlavor,
         id: u64,
         out: &mut Vec<u8>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), FrameError> {
         each!(self, codec => codec.renumber(frame, manner, id, out))
     }
 

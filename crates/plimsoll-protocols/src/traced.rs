@@ -3,18 +3,18 @@
 use std::fmt::Display;
 
 /// The state of both directions, indexed by [`Direction`](plimsoll_engine::driver::Direction).
-pub(crate) type Halves = [Half; 2];
+pub(crate) type DirectionTraces = [DirectionTrace; 2];
 
 /// The state of one direction.
 #[derive(Debug, Default)]
-pub(crate) struct Half {
+pub(crate) struct DirectionTrace {
     /// The beginning of a frame that has not arrived completely.
     pending: Vec<u8>,
     /// Bytes of another protocol have arrived: no more is read.
     lost: bool,
 }
 
-impl Half {
+impl DirectionTrace {
     /// Appends the lines of the frames that end in `bytes`. `next` returns the length of the frame at the beginning
     /// of its argument and its line, or `None` if the frame is incomplete. `unreadable` turns its error into a line,
     /// once.
@@ -49,6 +49,6 @@ impl Half {
 }
 
 /// Returns a function that makes the line for bytes of another protocol.
-pub(crate) fn not<E: Display>(protocol: &str) -> impl FnOnce(E) -> String {
+pub(crate) fn not_this_protocol<E: Display>(protocol: &str) -> impl FnOnce(E) -> String {
     move |error| format!("not {protocol} ({error}); no more is read")
 }

@@ -1,7 +1,7 @@
 //! Decodes compressed bodies (content codings, RFC 9110 §8.4) as they arrive, without ever buffering a whole body.
 //! Supports the codings that curl supports.
 //!
-//! Invariant: at most [`MAX_PIECE`] bytes of decoded data are in memory, and one body decodes to no more
+//! Invariant: at most [`MAX_CHUNK_BYTES`] bytes of decoded data are in memory, and one body decodes to no more
 //! than a limit: a decompression bomb ends its call, not the client.
 //!
 //! Long because each of the four libraries takes bytes, and reports its end, in another way.
@@ -21,7 +21,7 @@ pub(crate) const ACCEPT_ENCODING: &str = "gzip, deflate, br, zstd";
 const INPUT_CHUNK: usize = 1024;
 
 /// The most decoded bytes of one input chunk; more is an attack.
-const MAX_PIECE: usize = 16 << 20;
+const MAX_CHUNK_BYTES: usize = 16 << 20;
 
 /// The capacity of the output buffer that is kept for the next chunk. Bytes.
 const MAX_KEPT_BYTES: usize = 64 << 10;
@@ -31,7 +31,7 @@ const MAX_ZSTD_WINDOW: u32 = 23;
 
 /// A content coding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Coding {
+pub(crate) enum ContentCoding {
     /// The body is not encoded.
     #[default]
     Identity,
@@ -49,21 +49,24 @@ const MAX_CODINGS: usize = 5;
 
 /// The content codings of a body, in the order in which they were applied, filled up with `Identity`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Codings([Coding; MAX_CODINGS]);
+pub(crate) struct ContentCodings([ContentCoding; MAX_CODINGS]);
 
-impl Codings {
+impl ContentCodings {
     /// The body is not encoded.
-    pub(crate) const IDENTITY: Codings = Codings([Coding::Identity; MAX_CODINGS]);
+    pub(crate) const IDENTITY: ContentCodings =
+        ContentCodings([ContentCoding::Identity; MAX_CODINGS]);
 
     /// Parses the values of `content-encoding`, each of which may list several codings.
-    pub(crate) fn of<'a>(values: impl Iterator<Item = &'a [u8]>) -> Codings {
-        let mut codings = Codings::IDENTITY;
+    pub(crate) fn of<'a>(values: impl Iterator<Item = &'a [u8]>) -> ContentCodings {
+        let mut codings = ContentCodings::IDENTITY;
         let names = values.flat_map(|value| value.split(|b| *b == b','));
-        let applied = names.map(Coding::of).filter(|c| *c != Coding::Identity);
+        let applied = names
+            .map(ContentCoding::of)
+            .filter(|c| *c != ContentCoding::Identity);
         for (nth, coding) in applied.enumerate() {
             match codings.0.get_mut(nth) {
                 Some(place) => *place = coding,
-                None => return Codings::from(Coding::Unknown),
+                None => return ContentCodings::from(ContentCoding::Unknown),
             }
         }
         codings
@@ -71,28 +74,28 @@ impl Codings {
 
     /// Returns whether all of them can be decoded.
     pub(crate) fn are_known(self) -> bool {
-        !self.0.contains(&Coding::Unknown)
+        !self.0.contains(&ContentCoding::Unknown)
     }
 }
 
-impl From<Coding> for Codings {
-    fn from(coding: Coding) -> Codings {
-        let mut codings = Codings::IDENTITY;
+impl From<ContentCoding> for ContentCodings {
+    fn from(coding: ContentCoding) -> ContentCodings {
+        let mut codings = ContentCodings::IDENTITY;
         codings.0[0] = coding;
         codings
     }
 }
 
-impl Coding {
+impl ContentCoding {
     /// Returns the coding of a name in `content-encoding`.
-    fn of(name: &[u8]) -> Coding {
+    fn of(name: &[u8]) -> ContentCoding {
         match name.trim_ascii().to_ascii_lowercase().as_slice() {
-            b"" | b"identity" | b"none" => Coding::Identity,
-            b"gzip" | b"x-gzip" => Coding::Gzip,
-            b"deflate" => Coding::Deflate,
-            b"br" => Coding::Brotli,
-            b"zstd" => Coding::Zstd,
-            _ => Coding::Unknown,
+            b"" | b"identity" | b"none" => ContentCoding::Identity,
+            b"gzip" | b"x-gzip" => ContentCoding::Gzip,
+            b"deflate" => ContentCoding::Deflate,
+            b"br" => ContentCoding::Brotli,
+            b"zstd" => ContentCoding::Zstd,
+            _ => ContentCoding::Unknown,
         }
     }
 }
@@ -108,14 +111,14 @@ pub(crate) enum UnpackError {
 
 /// The output of one chunk.
 #[derive(Default)]
-struct Piece {
+struct DecodedChunk {
     bytes: Vec<u8>,
     is_full: bool,
 }
 
-impl Write for Piece {
+impl Write for DecodedChunk {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.bytes.len() + bytes.len() > MAX_PIECE {
+        if self.bytes.len() + bytes.len() > MAX_CHUNK_BYTES {
             self.is_full = true;
             return Err(io::ErrorKind::OutOfMemory.into());
         }
@@ -132,15 +135,15 @@ impl Write for Piece {
 /// writer does not notice a missing end.
 struct Inflater {
     stream: Decompress,
-    piece: Piece,
+    piece: DecodedChunk,
     is_over: bool,
-    start: Start,
+    start: ZlibDetection,
 }
 
 /// What the first two bytes tell about the format.
-enum Start {
-    Nothing,
-    First(u8),
+enum ZlibDetection {
+    Undecided,
+    FirstByte(u8),
     Decided,
 }
 
@@ -150,35 +153,35 @@ fn is_zlib(first: u8, second: u8) -> bool {
 }
 
 impl Inflater {
-    fn new(piece: Piece) -> Inflater {
+    fn new(piece: DecodedChunk) -> Inflater {
         Inflater {
             stream: Decompress::new(true),
             piece,
             is_over: false,
-            start: Start::Nothing,
+            start: ZlibDetection::Undecided,
         }
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         match (&self.start, bytes) {
             (_, []) => Ok(()),
-            (Start::Nothing, [first]) => {
-                self.start = Start::First(*first);
+            (ZlibDetection::Undecided, [first]) => {
+                self.start = ZlibDetection::FirstByte(*first);
                 Ok(())
             }
-            (Start::Nothing, [first, second, ..]) => {
+            (ZlibDetection::Undecided, [first, second, ..]) => {
                 self.stream = Decompress::new(is_zlib(*first, *second));
-                self.start = Start::Decided;
+                self.start = ZlibDetection::Decided;
                 self.inflate(bytes)
             }
-            (Start::First(first), [second, ..]) => {
+            (ZlibDetection::FirstByte(first), [second, ..]) => {
                 let first = *first;
                 self.stream = Decompress::new(is_zlib(first, *second));
-                self.start = Start::Decided;
+                self.start = ZlibDetection::Decided;
                 self.inflate(&[first])?;
                 self.inflate(bytes)
             }
-            (Start::Decided, bytes) => self.inflate(bytes),
+            (ZlibDetection::Decided, bytes) => self.inflate(bytes),
         }
     }
 
@@ -207,66 +210,68 @@ impl Inflater {
     }
 }
 
-/// The decoders, which take bytes and write their output to a [`Piece`].
-enum Library {
-    Gzip(MultiGzDecoder<Piece>),
+/// The decoders, which take bytes and write their output to a [`DecodedChunk`].
+enum DecoderBackend {
+    Gzip(MultiGzDecoder<DecodedChunk>),
     Deflate(Inflater),
-    Brotli(Box<DecompressorWriter<Piece>>),
-    Zstd(Writer<Piece, Decoder<'static>>),
+    Brotli(Box<DecompressorWriter<DecodedChunk>>),
+    Zstd(Writer<DecodedChunk, Decoder<'static>>),
 }
 
-impl Library {
+impl DecoderBackend {
     /// Makes a decoder; `None` if the coding needs none, or is unknown.
-    fn new(coding: Coding) -> Option<Library> {
-        let piece = Piece::default();
+    fn new(coding: ContentCoding) -> Option<DecoderBackend> {
+        let piece = DecodedChunk::default();
         Some(match coding {
-            Coding::Identity | Coding::Unknown => return None,
-            Coding::Gzip => Library::Gzip(MultiGzDecoder::new(piece)),
-            Coding::Deflate => Library::Deflate(Inflater::new(piece)),
-            Coding::Brotli => Library::Brotli(Box::new(DecompressorWriter::new(piece, 4096))),
-            Coding::Zstd => {
+            ContentCoding::Identity | ContentCoding::Unknown => return None,
+            ContentCoding::Gzip => DecoderBackend::Gzip(MultiGzDecoder::new(piece)),
+            ContentCoding::Deflate => DecoderBackend::Deflate(Inflater::new(piece)),
+            ContentCoding::Brotli => {
+                DecoderBackend::Brotli(Box::new(DecompressorWriter::new(piece, 4096)))
+            }
+            ContentCoding::Zstd => {
                 let mut decoder = Decoder::new().ok()?;
                 let window = DParameter::WindowLogMax(MAX_ZSTD_WINDOW);
                 decoder.set_parameter(window).ok()?;
-                Library::Zstd(Writer::new(piece, decoder))
+                DecoderBackend::Zstd(Writer::new(piece, decoder))
             }
         })
     }
 
-    fn piece(&mut self) -> &mut Piece {
+    fn piece(&mut self) -> &mut DecodedChunk {
         match self {
-            Library::Gzip(library) => library.get_mut(),
-            Library::Deflate(library) => &mut library.piece,
-            Library::Brotli(library) => library.get_mut(),
-            Library::Zstd(library) => library.writer_mut(),
+            DecoderBackend::Gzip(library) => library.get_mut(),
+            DecoderBackend::Deflate(library) => &mut library.piece,
+            DecoderBackend::Brotli(library) => library.get_mut(),
+            DecoderBackend::Zstd(library) => library.writer_mut(),
         }
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
-            Library::Gzip(library) => library.write_all(bytes),
-            Library::Deflate(library) => library.write(bytes),
-            Library::Brotli(library) => library.write_all(bytes),
-            Library::Zstd(library) => library.write_all(bytes),
+            DecoderBackend::Gzip(library) => library.write_all(bytes),
+            DecoderBackend::Deflate(library) => library.write(bytes),
+            DecoderBackend::Brotli(library) => library.write_all(bytes),
+            DecoderBackend::Zstd(library) => library.write_all(bytes),
         }
     }
 
     /// Writes out buffered data, because an event in it would otherwise wait for the next one.
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Library::Gzip(library) => library.flush(),
-            Library::Zstd(library) => library.flush(),
-            Library::Deflate(_) | Library::Brotli(_) => Ok(()),
+            DecoderBackend::Gzip(library) => library.flush(),
+            DecoderBackend::Zstd(library) => library.flush(),
+            DecoderBackend::Deflate(_) | DecoderBackend::Brotli(_) => Ok(()),
         }
     }
 
     fn finish(&mut self) -> io::Result<()> {
         match self {
-            Library::Gzip(library) => library.try_finish(),
-            Library::Deflate(library) if library.is_over => Ok(()),
-            Library::Deflate(_) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Library::Brotli(library) => library.close(),
-            Library::Zstd(library) => library.finish(),
+            DecoderBackend::Gzip(library) => library.try_finish(),
+            DecoderBackend::Deflate(library) if library.is_over => Ok(()),
+            DecoderBackend::Deflate(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+            DecoderBackend::Brotli(library) => library.close(),
+            DecoderBackend::Zstd(library) => library.finish(),
         }
     }
 }
@@ -275,7 +280,7 @@ impl Library {
 pub(crate) struct Unpacker {
     /// The decoder of the coding that was applied after this one.
     outer: Option<Box<Unpacker>>,
-    library: Library,
+    library: DecoderBackend,
     /// Bytes decoded so far.
     unpacked: u64,
     limit: u64,
@@ -291,14 +296,14 @@ impl std::fmt::Debug for Unpacker {
 
 impl Unpacker {
     /// Makes a decoder of at most `limit` decoded bytes; `None` if the body is not encoded, or a coding is unknown.
-    pub(crate) fn new(codings: impl Into<Codings>, limit: u64) -> Option<Box<Unpacker>> {
-        let Codings(codings) = codings.into();
+    pub(crate) fn new(codings: impl Into<ContentCodings>, limit: u64) -> Option<Box<Unpacker>> {
+        let ContentCodings(codings) = codings.into();
         let applied = codings.into_iter().rev();
         let mut unpacker = None;
-        for coding in applied.filter(|coding| *coding != Coding::Identity) {
+        for coding in applied.filter(|coding| *coding != ContentCoding::Identity) {
             unpacker = Some(Box::new(Unpacker {
                 outer: unpacker,
-                library: Library::new(coding)?,
+                library: DecoderBackend::new(coding)?,
                 unpacked: 0,
                 limit,
                 begun: false,
@@ -422,9 +427,9 @@ mod tests {
 
     #[test]
     fn content_codings_decode_in_reverse() {
-        let of = |values: &[&str]| Codings::of(values.iter().map(|value| value.as_bytes()));
-        assert_eq!(of(&["identity", ""]), Codings::IDENTITY);
-        assert_eq!(of(&["gzip"]), Codings::from(Coding::Gzip));
+        let of = |values: &[&str]| ContentCodings::of(values.iter().map(|value| value.as_bytes()));
+        assert_eq!(of(&["identity", ""]), ContentCodings::IDENTITY);
+        assert_eq!(of(&["gzip"]), ContentCodings::from(ContentCoding::Gzip));
         assert!(!of(&["gzip, compress"]).are_known());
         assert!(!of(&["gzip,gzip,gzip", "gzip,gzip,gzip"]).are_known());
         let packed = brotli(&gzip(&deflate(TEXT)));
@@ -456,23 +461,31 @@ mod tests {
             .read_to_end(&mut packed)
             .unwrap();
         for step in [1, 2, packed.len()] {
-            assert_eq!(unpack(Coding::Deflate, &packed, step, 1_000).unwrap(), TEXT);
+            assert_eq!(
+                unpack(ContentCoding::Deflate, &packed, step, 1_000).unwrap(),
+                TEXT
+            );
         }
-        let cut = unpack(Coding::Deflate, &packed[..packed.len() - 1], 9, 1_000);
+        let cut = unpack(
+            ContentCoding::Deflate,
+            &packed[..packed.len() - 1],
+            9,
+            1_000,
+        );
         assert!(matches!(cut, Err(UnpackError::Corrupt(_))), "{cut:?}");
     }
 
-    fn all() -> [(Coding, Vec<u8>); 4] {
+    fn all() -> [(ContentCoding, Vec<u8>); 4] {
         [
-            (Coding::Gzip, gzip(TEXT)),
-            (Coding::Deflate, deflate(TEXT)),
-            (Coding::Brotli, brotli(TEXT)),
-            (Coding::Zstd, zstd(TEXT)),
+            (ContentCoding::Gzip, gzip(TEXT)),
+            (ContentCoding::Deflate, deflate(TEXT)),
+            (ContentCoding::Brotli, brotli(TEXT)),
+            (ContentCoding::Zstd, zstd(TEXT)),
         ]
     }
 
     fn unpack(
-        coding: Coding,
+        coding: ContentCoding,
         packed: &[u8],
         step: usize,
         limit: u64,
@@ -525,30 +538,33 @@ mod tests {
     #[test]
     fn decompression_bomb_stops_at_limit() {
         let zeros = vec![0; 64 << 20];
-        for (coding, packed) in [(Coding::Gzip, gzip(&zeros)), (Coding::Zstd, zstd(&zeros))] {
+        for (coding, packed) in [
+            (ContentCoding::Gzip, gzip(&zeros)),
+            (ContentCoding::Zstd, zstd(&zeros)),
+        ] {
             assert!(packed.len() < zeros.len() / 900, "{coding:?}");
             let mut unpacker = Unpacker::new(coding, 20 << 20).unwrap();
             let mut most = 0;
             let ended = unpacker.take(&packed, &mut |data| most = most.max(data.len()));
             assert!(matches!(ended, Err(UnpackError::TooLarge(_))), "{coding:?}");
-            assert!(most <= MAX_PIECE);
+            assert!(most <= MAX_CHUNK_BYTES);
         }
     }
 
     #[test]
     fn content_codings_parse_from_names() {
         for (name, coding) in [
-            ("", Coding::Identity),
-            ("identity", Coding::Identity),
-            ("GZip", Coding::Gzip),
-            ("x-gzip", Coding::Gzip),
-            ("deflate", Coding::Deflate),
-            ("br", Coding::Brotli),
-            ("zstd", Coding::Zstd),
-            ("gzip, br", Coding::Unknown),
-            ("compress", Coding::Unknown),
+            ("", ContentCoding::Identity),
+            ("identity", ContentCoding::Identity),
+            ("GZip", ContentCoding::Gzip),
+            ("x-gzip", ContentCoding::Gzip),
+            ("deflate", ContentCoding::Deflate),
+            ("br", ContentCoding::Brotli),
+            ("zstd", ContentCoding::Zstd),
+            ("gzip, br", ContentCoding::Unknown),
+            ("compress", ContentCoding::Unknown),
         ] {
-            assert_eq!(Coding::of(name.as_bytes()), coding, "{name}");
+            assert_eq!(ContentCoding::of(name.as_bytes()), coding, "{name}");
         }
     }
 }

@@ -11,7 +11,7 @@ impl Xorshift {
         Xorshift(seed)
     }
 
-    pub(crate) fn draw(&mut self) -> u64 {
+    pub(crate) fn next_u64(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -20,6 +20,6 @@ impl Xorshift {
 
     /// Returns the mask of a WebSocket frame.
     pub(crate) fn mask(&mut self) -> [u8; 4] {
-        (self.draw() as u32).to_ne_bytes()
+        (self.next_u64() as u32).to_ne_bytes()
     }
 }

@@ -9,30 +9,34 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use plimsoll_protocols::bolt::frame::MAX_CONTENT;
-use plimsoll_protocols::bolt::hessian::Value;
+use plimsoll_protocols::bolt::hessian::HessianValue;
 use plimsoll_protocols::bolt::sofa::{self, SofaCall};
-use plimsoll_protocols::bolt::target::{BoltOptions, Share};
-use plimsoll_protocols::bolt::{Command, Form, Frame, Kind, Status, header};
-use plimsoll_protocols::serving::reference::{Counted, Place, Reference, untyped};
-use plimsoll_protocols::serving::{Delay, Listen, runtime};
+use plimsoll_protocols::bolt::target::{BoltOptions, FailureShare};
+use plimsoll_protocols::bolt::{
+    BoltCommand, BoltFrame, BoltFrameKind, FrameLayout, Status, header,
+};
+use plimsoll_protocols::serving::reference::{
+    ReferenceServer, ServeContext, ServerCounts, default_flags,
+};
+use plimsoll_protocols::serving::{ListenOptions, ResponseDelay, runtime};
 use tokio::sync::oneshot;
 
 struct Server {
     address: SocketAddr,
     stop: oneshot::Sender<()>,
-    thread: JoinHandle<Counted>,
+    thread: JoinHandle<ServerCounts>,
 }
 
 impl Server {
     fn start(options: BoltOptions) -> Server {
-        let listen = Listen {
+        let listen = ListenOptions {
             address: ([127, 0, 0, 1], 0).into(),
-            ..Listen::default()
+            ..ListenOptions::default()
         };
         let bound = listen.bind().unwrap();
         let address = bound.address().tcp().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
-        let place = Place {
+        let place = ServeContext {
             bound,
             workers: None,
             stopped: Box::pin(async {
@@ -61,14 +65,14 @@ impl Server {
         }
     }
 
-    fn stop(self) -> Counted {
+    fn stop(self) -> ServerCounts {
         self.stop.send(()).unwrap();
         self.thread.join().unwrap()
     }
 }
 
 /// Returns the server's counter of this name.
-fn count(counted: &Counted, name: &str) -> u64 {
+fn count(counted: &ServerCounts, name: &str) -> u64 {
     let found = counted.counts.iter().find(|(known, _)| *known == name);
     found
         .unwrap_or_else(|| panic!("no count of {name}: {counted:?}"))
@@ -83,16 +87,16 @@ struct Client {
 /// A response with owned bytes.
 #[derive(Debug)]
 struct Answer {
-    form: Form,
+    form: FrameLayout,
     id: u32,
     status: u16,
-    command: Command,
+    command: BoltCommand,
     header: Vec<u8>,
     content: Vec<u8>,
 }
 
 impl Client {
-    fn send(&mut self, frame: Frame<'_>) {
+    fn send(&mut self, frame: BoltFrame<'_>) {
         let mut wire = Vec::new();
         frame.write(&mut wire);
         self.stream.write_all(&wire).unwrap();
@@ -100,8 +104,8 @@ impl Client {
 
     fn answer(&mut self) -> Answer {
         loop {
-            if let Some((frame, length)) = Frame::parse(&self.bytes, MAX_CONTENT).unwrap() {
-                let Kind::Response { status } = frame.kind else {
+            if let Some((frame, length)) = BoltFrame::parse(&self.bytes, MAX_CONTENT).unwrap() {
+                let BoltFrameKind::Response { status } = frame.kind else {
                     panic!("{frame:?}");
                 };
                 let answer = Answer {
@@ -127,13 +131,13 @@ impl Client {
     }
 }
 
-fn string(form: Form, id: u32, content: &[u8]) -> Frame<'_> {
-    Frame {
+fn string(form: FrameLayout, id: u32, content: &[u8]) -> BoltFrame<'_> {
+    BoltFrame {
         form,
-        command: Command::RpcRequest,
+        command: BoltCommand::RpcRequest,
         class: b"java.lang.String",
         content,
-        ..Frame::heartbeat(form, id)
+        ..BoltFrame::heartbeat(form, id)
     }
 }
 
@@ -142,26 +146,29 @@ fn sofa(service: &str, method: &str) -> (Vec<u8>, Vec<u8>) {
         service: service.to_owned(),
         method: method.to_owned(),
         signature: vec!["java.lang.String".to_owned()],
-        arguments: vec![Value::from("world")],
+        arguments: vec![HessianValue::from("world")],
     };
     (call.header(), call.content())
 }
 
-fn sofa_frame<'a>(id: u32, header: &'a [u8], content: &'a [u8]) -> Frame<'a> {
-    Frame {
+fn sofa_frame<'a>(id: u32, header: &'a [u8], content: &'a [u8]) -> BoltFrame<'a> {
+    BoltFrame {
         class: sofa::REQUEST_CLASS.as_bytes(),
         header,
-        ..string(Form::V1, id, content)
+        ..string(FrameLayout::V1, id, content)
     }
 }
 
 #[test]
 fn strings_are_echoed_in_request_layout() {
-    let server = Server::start(untyped());
+    let server = Server::start(default_flags());
     let mut client = server.connect();
-    for (id, form) in [Form::V1, Form::V2, Form::V2_CRC].into_iter().enumerate() {
+    for (id, form) in [FrameLayout::V1, FrameLayout::V2, FrameLayout::V2_CRC]
+        .into_iter()
+        .enumerate()
+    {
         // One connection may mix layouts.
-        client.send(Frame {
+        client.send(BoltFrame {
             form,
             ..string(form, id as u32, b"\x05hello")
         });
@@ -171,9 +178,9 @@ fn strings_are_echoed_in_request_layout() {
             (form, id as u32, 0)
         );
         assert_eq!(answer.content, b"\x05hello");
-        client.send(Frame::heartbeat(form, 99));
+        client.send(BoltFrame::heartbeat(form, 99));
         let ack = client.answer();
-        assert_eq!((ack.command, ack.id), (Command::Heartbeat, 99));
+        assert_eq!((ack.command, ack.id), (BoltCommand::Heartbeat, 99));
     }
     drop(client);
     let stats = server.stop();
@@ -189,7 +196,7 @@ fn strings_are_echoed_in_request_layout() {
 
 #[test]
 fn services_answer_and_report_sofarpc_errors() {
-    let server = Server::start(untyped());
+    let server = Server::start(default_flags());
     let mut client = server.connect();
     let (header, content) = sofa("peer.HelloService:1.0", "sayHello");
     client.send(sofa_frame(1, &header, &content));
@@ -217,16 +224,16 @@ fn services_answer_and_report_sofarpc_errors() {
         client.answer().status,
         Status::ServerDeserialException.number()
     );
-    client.send(Frame {
+    client.send(BoltFrame {
         class: b"no.such.Class",
-        ..string(Form::V2_CRC, 5, b"")
+        ..string(FrameLayout::V2_CRC, 5, b"")
     });
     let answer = client.answer();
     assert_eq!(answer.status, Status::ServerException.number());
     assert!(!answer.form.has_crc());
-    client.send(Frame {
+    client.send(BoltFrame {
         codec: 9,
-        ..string(Form::V1, 6, b"")
+        ..string(FrameLayout::V1, 6, b"")
     });
     assert_eq!(
         client.answer().status,
@@ -241,15 +248,15 @@ fn services_answer_and_report_sofarpc_errors() {
 fn full_pool_and_queue_answer_busy() {
     let server = Server::start(BoltOptions {
         // The delay is long enough for all requests to arrive before the first response.
-        delay: Delay::Constant(Duration::from_millis(500)),
+        delay: ResponseDelay::Constant(Duration::from_millis(500)),
         pool: 1,
         queue: 2,
-        ..untyped()
+        ..default_flags()
     });
     let mut client = server.connect();
     let mut wire = Vec::new();
     for id in 0..6 {
-        string(Form::V1, id, b"\x01x").write(&mut wire);
+        string(FrameLayout::V1, id, b"\x01x").write(&mut wire);
     }
     // One write, so that the requests are read together.
     client.stream.write_all(&wire).unwrap();
@@ -271,21 +278,21 @@ fn full_pool_and_queue_answer_busy() {
 fn failure_shares_match_configuration() {
     let server = Server::start(BoltOptions {
         fail: vec![
-            Share {
+            FailureShare {
                 status: Some(Status::Timeout),
                 share: 0.25,
             },
-            Share {
+            FailureShare {
                 status: None,
                 share: 0.25,
             },
         ],
-        ..untyped()
+        ..default_flags()
     });
     let mut client = server.connect();
     let (mut timeouts, mut failures) = (0, 0);
     for id in 0..400 {
-        client.send(string(Form::V1, id, b"\x01x"));
+        client.send(string(FrameLayout::V1, id, b"\x01x"));
         let answer = client.answer();
         timeouts += u32::from(answer.status == Status::Timeout.number());
         failures += u32::from(!answer.header.is_empty());
@@ -302,10 +309,10 @@ fn failure_shares_match_configuration() {
 
 #[test]
 fn non_bolt_bytes_close_only_their_connection() {
-    let server = Server::start(untyped());
+    let server = Server::start(default_flags());
     let mut good = server.connect();
     let mut crc = Vec::new();
-    string(Form::V2_CRC, 1, b"\x01x").write(&mut crc);
+    string(FrameLayout::V2_CRC, 1, b"\x01x").write(&mut crc);
     *crc.last_mut().unwrap() ^= 1;
     let huge =
         b"\x01\x01\0\x01\x01\0\0\0\x01\x01\0\0\x0b\xb8\0\x10\0\0\x7f\xff\xff\xffjava.lang.String";
@@ -326,19 +333,19 @@ fn non_bolt_bytes_close_only_their_connection() {
     }
     // The server must not close a connection whose bytes arrive slowly.
     let mut wire = Vec::new();
-    string(Form::V1, 8, b"\x01x").write(&mut wire);
+    string(FrameLayout::V1, 8, b"\x01x").write(&mut wire);
     for byte in &wire {
         good.stream.write_all(&[*byte]).unwrap();
         std::thread::sleep(Duration::from_micros(200));
     }
     assert_eq!(good.answer().content, b"\x01x");
     // Neither an unexpected acknowledgement nor a one-way request gets a response.
-    good.send(Frame::heartbeat_ack(Form::V1, 5));
-    good.send(Frame {
-        kind: Kind::Oneway { timeout: -1 },
-        ..string(Form::V1, 9, b"\x01y")
+    good.send(BoltFrame::heartbeat_ack(FrameLayout::V1, 5));
+    good.send(BoltFrame {
+        kind: BoltFrameKind::Oneway { timeout: -1 },
+        ..string(FrameLayout::V1, 9, b"\x01y")
     });
-    good.send(string(Form::V1, 10, b"\x01z"));
+    good.send(string(FrameLayout::V1, 10, b"\x01z"));
     assert_eq!(good.answer().content, b"\x01z");
     drop(good);
     let stats = server.stop();

@@ -8,9 +8,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use plimsoll_protocols::bolt::frame::MAX_CONTENT;
-use plimsoll_protocols::bolt::hessian::{Decoder, Encoder, Value};
+use plimsoll_protocols::bolt::hessian::{HessianDecoder, HessianEncoder, HessianValue};
 use plimsoll_protocols::bolt::sofa::{self, SofaCall};
-use plimsoll_protocols::bolt::{Command, Form, Frame, FrameError, Kind, Status, header};
+use plimsoll_protocols::bolt::{
+    BoltCommand, BoltFrame, BoltFrameError, BoltFrameKind, FrameLayout, Status, header,
+};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors/bolt")
@@ -20,15 +22,15 @@ fn vector(name: &str) -> Vec<u8> {
     fs::read(folder().join(format!("{name}.bin"))).unwrap()
 }
 
-fn frame(bytes: &[u8]) -> Frame<'_> {
-    let (frame, length) = Frame::parse(bytes, MAX_CONTENT).unwrap().unwrap();
+fn frame(bytes: &[u8]) -> BoltFrame<'_> {
+    let (frame, length) = BoltFrame::parse(bytes, MAX_CONTENT).unwrap().unwrap();
     assert_eq!(length, bytes.len());
     frame
 }
 
 /// Decodes a content and encodes it again.
 fn content_again(content: &[u8]) -> Vec<u8> {
-    let (mut decoder, mut encoder) = (Decoder::new(content), Encoder::default());
+    let (mut decoder, mut encoder) = (HessianDecoder::new(content), HessianEncoder::default());
     while decoder.left() > 0 {
         encoder.value(&decoder.value().unwrap());
     }
@@ -64,7 +66,7 @@ fn every_vector_round_trips() {
         assert_eq!(again, bytes, "{name}");
         for cut in 0..bytes.len() {
             assert_eq!(
-                Frame::parse(&bytes[..cut], MAX_CONTENT),
+                BoltFrame::parse(&bytes[..cut], MAX_CONTENT),
                 Ok(None),
                 "{name} cut at {cut}"
             );
@@ -76,10 +78,10 @@ fn every_vector_round_trips() {
 #[test]
 fn layouts_are_recognised_from_frame_bytes() {
     for (name, form, crc) in [
-        ("v1-request-string-hello", Form::V1, false),
+        ("v1-request-string-hello", FrameLayout::V1, false),
         (
             "v2ver2-request-string-hello-crc",
-            Form::V2 {
+            FrameLayout::V2 {
                 revision: 2,
                 switches: 1,
             },
@@ -87,7 +89,7 @@ fn layouts_are_recognised_from_frame_bytes() {
         ),
         (
             "v2ver2-request-string-hello-switch0",
-            Form::V2 {
+            FrameLayout::V2 {
                 revision: 2,
                 switches: 0,
             },
@@ -95,7 +97,7 @@ fn layouts_are_recognised_from_frame_bytes() {
         ),
         (
             "v2ver1-request-string-hello-switch1-nocrc",
-            Form::V2 {
+            FrameLayout::V2 {
                 revision: 1,
                 switches: 1,
             },
@@ -105,7 +107,7 @@ fn layouts_are_recognised_from_frame_bytes() {
         let bytes = vector(name);
         let frame = frame(&bytes);
         assert_eq!((frame.form, frame.form.has_crc()), (form, crc), "{name}");
-        assert_eq!(frame.kind, Kind::Request { timeout: 3000 });
+        assert_eq!(frame.kind, BoltFrameKind::Request { timeout: 3000 });
         assert_eq!(frame.class, b"java.lang.String");
         assert_eq!(content_again(frame.content), b"\x05hello");
     }
@@ -116,24 +118,28 @@ fn wrong_checksum_is_rejected() {
     let mut bytes = vector("v2ver2-response-string-hello-crc");
     *bytes.last_mut().unwrap() ^= 1;
     assert!(matches!(
-        Frame::parse(&bytes, MAX_CONTENT),
-        Err(FrameError::Crc { .. })
+        BoltFrame::parse(&bytes, MAX_CONTENT),
+        Err(BoltFrameError::Crc { .. })
     ));
 }
 
 #[test]
 fn heartbeats_and_acks_match_java_bytes() {
     for (request, ack, form) in [
-        ("v1-heartbeat-request-id2", "v1-heartbeat-ack-id2", Form::V1),
+        (
+            "v1-heartbeat-request-id2",
+            "v1-heartbeat-ack-id2",
+            FrameLayout::V1,
+        ),
         (
             "v2ver2-heartbeat-request-id2-switch0",
             "v2ver2-heartbeat-ack-id2-switch0",
-            Form::V2_CRC,
+            FrameLayout::V2_CRC,
         ),
     ] {
         let (mut ours, mut acked) = (Vec::new(), Vec::new());
-        Frame::heartbeat(form, 2).write(&mut ours);
-        Frame::heartbeat_ack(form, 2).write(&mut acked);
+        BoltFrame::heartbeat(form, 2).write(&mut ours);
+        BoltFrame::heartbeat_ack(form, 2).write(&mut acked);
         assert_eq!(ours, vector(request));
         assert_eq!(acked, vector(ack));
     }
@@ -150,9 +156,9 @@ fn bare_responses_match_java_and_mosn() {
     ] {
         let bytes = vector(name);
         let seen = frame(&bytes);
-        assert_eq!(seen.command, Command::RpcResponse);
+        assert_eq!(seen.command, BoltCommand::RpcResponse);
         let mut ours = Vec::new();
-        Frame::bare_response(Form::V1, seen.id, seen.codec, status).write(&mut ours);
+        BoltFrame::bare_response(FrameLayout::V1, seen.id, seen.codec, status).write(&mut ours);
         assert_eq!(ours, bytes, "{name}");
     }
 }
@@ -206,7 +212,7 @@ fn sofarpc_requests_parse_and_match_ours() {
 fn sofarpc_responses_match_java_bytes() {
     let bytes = vector("v1-sofarpc-response-hello-world");
     assert_eq!(
-        sofa::answer(Value::from("hello world")),
+        sofa::answer(HessianValue::from("hello world")),
         frame(&bytes).content
     );
 }

@@ -38,13 +38,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use plimsoll_engine::driver::{CallId, Done, Driver, Event, Protocol};
+use plimsoll_engine::driver::{CallId, CompletedCall, Driver, Event, Protocol};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::grpc::{
-    Compression, GrpcCall, GrpcProtocol, GrpcRequest, MethodKind, Pace, StreamPlan, schema::Schema,
+    GrpcCall, GrpcProtocol, GrpcRequest, MessageCompression, MethodKind, StreamPace, StreamPlan,
+    schema::Schema,
 };
 use plimsoll_wire::hpack::Decoder;
-use plimsoll_wire::http2::{self, Frame, HeaderBlock, kind};
+use plimsoll_wire::http2::{self, HeaderBlock, Http2Frame, kind};
 use ports::free_port;
 use serde_json::{Value, json};
 
@@ -124,18 +125,18 @@ struct Case {
     method: &'static str,
     /// One message, or those of a stream.
     messages: Vec<Value>,
-    pace: Pace,
+    pace: StreamPace,
     cancel_after: Option<u32>,
     deadline: Option<Duration>,
     metadata: Vec<(String, String)>,
-    compression: Option<Compression>,
+    compression: Option<MessageCompression>,
 }
 
 fn case(method: &'static str, messages: Vec<Value>) -> Case {
     Case {
         method,
         messages,
-        pace: Pace::None,
+        pace: StreamPace::None,
         cancel_after: None,
         deadline: None,
         metadata: Vec::new(),
@@ -146,7 +147,7 @@ fn case(method: &'static str, messages: Vec<Value>) -> Case {
 /// The result of a call.
 #[derive(Default)]
 struct Answer {
-    done: Option<Done>,
+    done: Option<CompletedCall>,
     details: Vec<String>,
     messages_counted: usize,
     messages_sent: u32,
@@ -192,10 +193,10 @@ impl Witness {
         self.pending.extend_from_slice(bytes);
         let pending = std::mem::take(&mut self.pending);
         let mut input = &pending[..];
-        while let Some((head, payload)) = http2::split(&mut input, 1 << 14).unwrap() {
-            match Frame::parse(head, payload).unwrap() {
-                Frame::Data { data, .. } => answer.body.extend_from_slice(data),
-                Frame::Headers {
+        while let Some((head, payload)) = http2::split_frame(&mut input, 1 << 14).unwrap() {
+            match Http2Frame::parse(head, payload).unwrap() {
+                Http2Frame::Data { data, .. } => answer.body.extend_from_slice(data),
+                Http2Frame::Headers {
                     fragment,
                     end_headers,
                     ..
@@ -204,7 +205,7 @@ impl Witness {
                     self.block = Some(block);
                     self.finish(end_headers, answer);
                 }
-                Frame::Continuation {
+                Http2Frame::Continuation {
                     fragment,
                     end_headers,
                 } => {
@@ -331,7 +332,7 @@ impl Interop {
             {
                 // The engine does the same when a call's deadline passes.
                 driver.cancel(CallId(number), now(), &mut out);
-                answer.done = Some(Done {
+                answer.done = Some(CompletedCall {
                     call: CallId(number),
                     outcome: Outcome::DeadlineExceeded,
                     first_byte: Time::NEVER,
@@ -382,7 +383,7 @@ impl Interop {
 
 fn has_reset(out: &[u8]) -> bool {
     let mut input = out.strip_prefix(http2::PREFACE).unwrap_or(out);
-    while let Some((head, _)) = http2::split(&mut input, 1 << 14).unwrap() {
+    while let Some((head, _)) = http2::split_frame(&mut input, 1 << 14).unwrap() {
         if head.kind() == kind::RST_STREAM {
             return true;
         }
@@ -483,7 +484,7 @@ fn ping_pong_and_empty_stream_of(interop: &Interop) {
         json!({ "responseParameters": [{ "size": response }], "payload": payload(*request) })
     });
     let mut ping_pong = case(DUPLEX, messages.collect());
-    ping_pong.pace = Pace::Answers;
+    ping_pong.pace = StreamPace::Answers;
     let answer = interop.call(ping_pong);
     assert_eq!(answer.outcome(), Outcome::Ok);
     assert_eq!((answer.messages_sent, answer.messages_counted), (4, 4));
@@ -584,7 +585,7 @@ fn cancellation_of(interop: &Interop) {
     let messages = REQUESTS.map(|n| json!({ "payload": payload(n) })).to_vec();
     let mut begin = case("grpc.testing.TestService/StreamingInputCall", messages);
     begin.cancel_after = Some(0);
-    begin.pace = Pace::Every(Duration::from_secs(60));
+    begin.pace = StreamPace::Every(Duration::from_secs(60));
     let answer = interop.call(begin);
     assert_eq!(answer.outcome(), Outcome::Ok, "cancelled as planned");
     assert!(answer.reset_sent);
@@ -594,7 +595,7 @@ fn cancellation_of(interop: &Interop) {
     let request = json!({ "responseParameters": [{ "size": 31_415 }], "payload": payload(27_182) });
     let mut first = case(DUPLEX, vec![request.clone(), request]);
     first.cancel_after = Some(1);
-    first.pace = Pace::Every(Duration::from_secs(60));
+    first.pace = StreamPace::Every(Duration::from_secs(60));
     let answer = interop.call(first);
     assert_eq!(answer.outcome(), Outcome::Ok, "cancelled as planned");
     assert!(answer.reset_sent);
@@ -625,7 +626,7 @@ fn compressed_unary_and_streaming_requests() {
 fn compressed_unary_and_streaming_requests_of(interop: &Interop) {
     let request = json!({ "responseSize": 314_159, "payload": payload(271_828) });
     let mut unary = case(UNARY, vec![request]);
-    unary.compression = Some(Compression::Gzip);
+    unary.compression = Some(MessageCompression::Gzip);
     let answer = interop.call(unary);
     if interop.language == Language::Go {
         // The status of a server without decompression (gRPC, "Compression").
@@ -635,7 +636,7 @@ fn compressed_unary_and_streaming_requests_of(interop: &Interop) {
 
     let messages = REQUESTS.map(|n| json!({ "payload": payload(n) })).to_vec();
     let mut stream = case("grpc.testing.TestService/StreamingInputCall", messages);
-    stream.compression = Some(Compression::Gzip);
+    stream.compression = Some(MessageCompression::Gzip);
     let answer = interop.call(stream);
     assert_eq!((answer.outcome(), answer.messages_sent), (Outcome::Ok, 4));
 }
@@ -656,7 +657,7 @@ fn compressed_unary_and_streaming_responses_of(interop: &Interop) {
             "payload": payload(271_828),
         });
         let mut unary = case(UNARY, vec![request]);
-        unary.compression = Some(Compression::Gzip);
+        unary.compression = Some(MessageCompression::Gzip);
         let answer = interop.call(unary);
         assert_eq!(answer.outcome(), Outcome::Ok, "{:?}", answer.details);
         assert_eq!(
@@ -674,7 +675,7 @@ fn compressed_unary_and_streaming_responses_of(interop: &Interop) {
         "grpc.testing.TestService/StreamingOutputCall",
         vec![request],
     );
-    stream.compression = Some(Compression::Gzip);
+    stream.compression = Some(MessageCompression::Gzip);
     let answer = interop.call(stream);
     assert_eq!(answer.outcome(), Outcome::Ok, "{:?}", answer.details);
     // grpc-java's server never compresses the messages of a stream.

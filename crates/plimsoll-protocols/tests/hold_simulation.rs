@@ -9,15 +9,17 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use plimsoll_engine::network::simulated::{Action, Peer, Server, SimulatedNetwork, Weather};
+use plimsoll_engine::network::simulated::{
+    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeer, SimulatedServer,
+};
 use plimsoll_engine::tls::{ServerSession, ServerSessions, TlsClient};
-use plimsoll_engine::worker::{Share, Worker};
+use plimsoll_engine::worker::{Worker, WorkerShare};
 use plimsoll_model::Time;
 use plimsoll_model::plan::{Plan, Shard};
-use plimsoll_model::record::{Interval, StageRecord};
+use plimsoll_model::record::{RecordedInterval, StageRecord};
 use plimsoll_model::spec;
 use plimsoll_protocols::hold::{HoldCall, HoldProtocol};
-use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
+use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_certificates};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -26,16 +28,22 @@ use alone::Alone;
 /// An echo server that buffers no more than necessary.
 struct Echo {
     sessions: ServerSessions,
-    connections: BTreeMap<Peer, ServerSession>,
+    connections: BTreeMap<SimulatedPeer, ServerSession>,
 }
 
-impl Server for Echo {
-    fn opened(&mut self, peer: Peer, _now: Time, _actions: &mut Vec<Action>) {
+impl SimulatedServer for Echo {
+    fn opened(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
         let session = self.sessions.session().unwrap();
         self.connections.insert(peer, session);
     }
 
-    fn receive(&mut self, peer: Peer, bytes: &[u8], _now: Time, actions: &mut Vec<Action>) {
+    fn receive(
+        &mut self,
+        peer: SimulatedPeer,
+        bytes: &[u8],
+        _now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         let session = self.connections.get_mut(&peer).unwrap();
         let mut echo = Vec::new();
         session
@@ -49,7 +57,7 @@ impl Server for Echo {
         let mut out = Vec::new();
         session.flush(&mut out).unwrap();
         if !out.is_empty() {
-            actions.push(Action::Send(out));
+            actions.push(ServerAction::Send(out));
         }
         session.rest();
     }
@@ -58,7 +66,7 @@ impl Server for Echo {
 /// An environment without files and variables.
 struct Nothing;
 
-impl spec::Surroundings for Nothing {
+impl spec::ResolveContext for Nothing {
     fn variable(&self, _: &str) -> Option<String> {
         None
     }
@@ -110,17 +118,17 @@ fn hold(certificates: &CertificateSet, keepalive: &str, seed: u64) -> StageRecor
         sessions: ServerSessions::new(&config),
         connections: BTreeMap::new(),
     };
-    let weather = Weather {
+    let weather = NetworkConditions {
         latency_us: 10..=3_000,
         piece: 1..=90,
-        ..Weather::calm(seed)
+        ..NetworkConditions::calm(seed)
     };
-    let share = Share::at(Shard::WHOLE_RUN, Arc::new(plan.load), plan.seed);
+    let share = WorkerShare::at(Shard::WHOLE_RUN, Arc::new(plan.load), plan.seed);
     let network = SimulatedNetwork::new(&mut server, weather);
     let mut worker = Worker::new(share, network, Arc::new(protocol), Some(tls));
     let mut control = Alone {
         start: None,
-        total: Interval::default(),
+        total: RecordedInterval::default(),
     };
     let established = worker.establish(&mut control).unwrap();
     assert_eq!((established.open, established.failed), (30, 0));
@@ -138,7 +146,7 @@ fn hold(certificates: &CertificateSet, keepalive: &str, seed: u64) -> StageRecor
 #[test]
 fn connections_survive_one_hour() {
     let dir = tempfile::tempdir().unwrap();
-    let certificates = make_certificates(dir.path(), &Options::default()).unwrap();
+    let certificates = make_certificates(dir.path(), &CertificateOptions::default()).unwrap();
     for (keepalive, seed, messages) in [("none", 1, 30), ("10m", 2, 6 * 30)] {
         let record = hold(&certificates, keepalive, seed);
         assert_eq!(

@@ -11,8 +11,8 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_engine::Address;
-use plimsoll_protocols::grpc::client::{Connection, Server};
-use plimsoll_protocols::grpc::reflection::{Inquiry, ReflectionError, schema, schema_within};
+use plimsoll_protocols::grpc::client::{GrpcConnection, ServerEndpoint};
+use plimsoll_protocols::grpc::reflection::{ReflectionError, SchemaQuery, schema, schema_within};
 use plimsoll_protocols::grpc::schema::Schema;
 use prost_reflect::prost::Message as _;
 use prost_reflect::prost_types::{
@@ -119,8 +119,8 @@ async fn answer(
     Ok(answered.unwrap_or_else(|never| match never {}))
 }
 
-async fn connect(address: SocketAddr) -> Connection {
-    let server = Server {
+async fn connect(address: SocketAddr) -> GrpcConnection {
+    let server = ServerEndpoint {
         addresses: [Address::Tcp(address)].into(),
         tunnel: None,
         tls: None,
@@ -128,12 +128,12 @@ async fn connect(address: SocketAddr) -> Connection {
         metadata: Vec::new(),
         connect_timeout: Duration::from_secs(300),
     };
-    Connection::open(&server).await.expect("a server")
+    GrpcConnection::open(&server).await.expect("a server")
 }
 
 async fn ask(
     address: SocketAddr,
-    inquiry: Inquiry<'_>,
+    inquiry: SchemaQuery<'_>,
     types: &[&str],
 ) -> Result<Schema, ReflectionError> {
     let connection = connect(address).await;
@@ -157,7 +157,7 @@ async fn any_v1_failure_falls_back_to_v1alpha() {
         Newer::Reset,
     ] {
         let address = serve(newer, true, "a.S").await;
-        let found = ask(address, Inquiry::Services, &[]).await;
+        let found = ask(address, SchemaQuery::Services, &[]).await;
         let found = found.unwrap_or_else(|e| panic!("{newer:?}: {e}"));
         assert_eq!(found.list(), LINE, "{newer:?}");
     }
@@ -178,7 +178,7 @@ async fn error_reports_v1_reflection_failure() {
         (Newer::Page(404), "the server has no reflection"),
     ] {
         let address = serve(newer, false, "a.S").await;
-        let error = ask(address, Inquiry::Services, &[])
+        let error = ask(address, SchemaQuery::Services, &[])
             .await
             .expect_err("none");
         let said = error.to_string();
@@ -189,14 +189,14 @@ async fn error_reports_v1_reflection_failure() {
 #[tokio::test]
 async fn unlisted_symbols_can_be_described() {
     let address = serve(Newer::Reflection, true, "b.None").await;
-    let found = ask(address, Inquiry::Symbol("a.S"), &[]).await;
+    let found = ask(address, SchemaQuery::Symbol("a.S"), &[]).await;
     assert_eq!(found.expect("a schema").list(), LINE);
-    let found = ask(address, Inquiry::Symbol("b.Y"), &[]).await;
+    let found = ask(address, SchemaQuery::Symbol("b.Y"), &[]).await;
     let described = found.expect("a schema").describe("b.Y").expect("a type");
     assert!(described.contains("string sku = 1;"), "{described}");
     // Listed services can be suggested.
     let address = serve(Newer::Reflection, true, "a.S").await;
-    let found = ask(address, Inquiry::Symbol("a.s"), &[]).await;
+    let found = ask(address, SchemaQuery::Symbol("a.s"), &[]).await;
     assert_eq!(found.expect("a schema").list(), LINE);
 }
 
@@ -204,13 +204,13 @@ async fn unlisted_symbols_can_be_described() {
 async fn any_payload_types_are_fetched() {
     let json = r#"{"payload": {"@type": "type.googleapis.com/b.Y", "sku": "x"}}"#;
     let address = serve(Newer::Reflection, true, "a.S").await;
-    let bare = ask(address, Inquiry::Symbol("a.S"), &[])
+    let bare = ask(address, SchemaQuery::Symbol("a.S"), &[])
         .await
         .expect("a schema");
     let method = bare.method("a.S/Do").expect("a method");
     assert!(bare.encode(&method, json).is_err());
     let types = ["b.Y", "no.Such"];
-    let whole = ask(address, Inquiry::Symbol("a.S"), &types)
+    let whole = ask(address, SchemaQuery::Symbol("a.S"), &types)
         .await
         .expect("a schema");
     let method = whole.method("a.S/Do").expect("a method");
@@ -274,7 +274,7 @@ async fn serve_large(set: &[u8]) -> (SocketAddr, Arc<AtomicUsize>) {
 async fn thousands_of_services_are_listed() {
     for (files, services) in [(1, 6_000), (3_000, 2)] {
         let (address, asked) = serve_large(&large_set(files, services)).await;
-        let found = ask(address, Inquiry::Services, &[]).await;
+        let found = ask(address, SchemaQuery::Services, &[]).await;
         let found = found.unwrap_or_else(|e| panic!("{files} files: {e}"));
         assert_eq!(found.list().lines().count(), 6_000, "{files} files");
         let questions = asked.load(Ordering::Relaxed);
@@ -298,7 +298,7 @@ async fn slow_reflection_server_times_out() {
     });
     let connection = connect(address).await;
     let limit = Duration::from_millis(200);
-    let asked = schema_within(limit, &connection, Inquiry::Services, &[]).await;
+    let asked = schema_within(limit, &connection, SchemaQuery::Services, &[]).await;
     let error = asked.expect_err("a server that is too slow");
     assert_eq!(
         error.to_string(),

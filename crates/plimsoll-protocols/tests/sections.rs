@@ -14,8 +14,8 @@ use std::time::Duration;
 use std::{fs, io};
 
 use plimsoll_model::Plan;
-use plimsoll_model::spec::{self, CallSpec, Library, Surroundings};
-use plimsoll_protocols::bolt::{BoltCall, Form};
+use plimsoll_model::spec::{self, CallSpec, ResolveContext, TlsLibrary};
+use plimsoll_protocols::bolt::{BoltCall, FrameLayout};
 use plimsoll_protocols::hold::HoldOptions;
 use plimsoll_protocols::http::HttpCall;
 use plimsoll_protocols::plugin::{PluginCall, PluginOptions};
@@ -24,7 +24,7 @@ use plimsoll_protocols::registry::register;
 /// An environment with files only.
 struct World;
 
-impl Surroundings for World {
+impl ResolveContext for World {
     fn variable(&self, _: &str) -> Option<String> {
         None
     }
@@ -230,7 +230,7 @@ fn bolt_call_has_documented_defaults() {
     assert_eq!(plan.name, "c, steady");
     let call: &BoltCall = plan.call.of_type().expect("a Bolt call");
     assert_eq!(call.method, "a.B:1.0/c");
-    assert_eq!(call.form, Form::V1);
+    assert_eq!(call.form, FrameLayout::V1);
     assert_eq!(call.timeout, Some(Duration::from_secs(10)));
     assert_eq!(call.heartbeat, Some(Duration::from_secs(15)));
     assert_eq!((call.oneway, call.in_flight, call.codec), (false, None, 1));
@@ -426,7 +426,7 @@ fn openssl_requires_files_on_new_connections() {
     };
     let all = "serve = [\"files\"]\nsize = [\"1KiB\"]\ntls = [\"server\"]\nconnection = [\"new\"]";
     let found = of("fetch]", all).unwrap();
-    assert_eq!(found[1].library, Library::OpenSsl);
+    assert_eq!(found[1].library, TlsLibrary::OpenSsl);
     assert!(
         found[1].name.contains("library openssl"),
         "{}",

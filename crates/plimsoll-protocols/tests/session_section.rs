@@ -4,14 +4,14 @@ use std::io;
 use std::path::Path;
 
 use plimsoll_model::Plan;
-use plimsoll_model::spec::{Spec, Surroundings, read, resolve};
+use plimsoll_model::spec::{ResolveContext, Spec, read, resolve};
 use plimsoll_protocols::registry::register;
 use plimsoll_protocols::session::{QueryText, SessionCall, SessionSection};
 
 /// An environment with a file of rows.
 struct World;
 
-impl Surroundings for World {
+impl ResolveContext for World {
     fn variable(&self, _: &str) -> Option<String> {
         None
     }
@@ -75,7 +75,7 @@ fn query_text_is_json_escaped() {
         let moment = varying.variation.moment(number, in_session, 0);
         let mut body = Vec::new();
         varying.messages[0].render(&moment, &mut body);
-        assert!(body.len() <= varying.messages[0].most());
+        assert!(body.len() <= varying.messages[0].max_bytes());
         asked(&QueryText {
             body,
             ..QueryText::constant("")

@@ -5,9 +5,9 @@
 use std::fs;
 use std::path::Path;
 
-use plimsoll_engine::driver::{CallId, Done, Driver, Event, Protocol, Usage};
+use plimsoll_engine::driver::{CallId, CompletedCall, Driver, Event, Protocol, TokenUsage};
 use plimsoll_model::measure::Count;
-use plimsoll_model::plan::Goodput;
+use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
     EventFormat, EventStream, Http1Driver, Http1Protocol, HttpCall, HttpRequest,
@@ -34,7 +34,7 @@ fn driver() -> Http1Driver {
             format: EventFormat::Sse,
             until: None,
             error: None,
-            tokens: Some(Goodput::default()),
+            tokens: Some(GoodputBounds::default()),
         }),
         max_body: u32::MAX,
         ..HttpCall::default()
@@ -67,11 +67,11 @@ fn findings(body: &[u8], media_type: &str, step: usize) -> Findings {
     let mut found = Findings::default();
     for event in events {
         match event {
-            Event::Done(Done { outcome, .. }) => found.outcome = Some(outcome),
+            Event::Done(CompletedCall { outcome, .. }) => found.outcome = Some(outcome),
             Event::Token { .. } => found.pieces += 1,
             Event::Usage {
                 usage:
-                    Usage {
+                    TokenUsage {
                         prompt,
                         answer,
                         streamed,

@@ -6,44 +6,44 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use plimsoll_protocols::serving::{Peer, Proxies};
+use plimsoll_protocols::serving::{PeerAddress, TrustedProxies};
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Asker {
-    Peer(Peer),
+pub(crate) enum ClientAddress {
+    Peer(PeerAddress),
     /// The client address that trusted proxies report in `X-Forwarded-For`.
-    For(IpAddr),
+    Forwarded(IpAddr),
 }
 
-impl fmt::Display for Asker {
+impl fmt::Display for ClientAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Asker::Peer(peer) => peer.fmt(f),
-            Asker::For(address) => address.fmt(f),
+            ClientAddress::Peer(peer) => peer.fmt(f),
+            ClientAddress::Forwarded(address) => address.fmt(f),
         }
     }
 }
 
-impl Asker {
+impl ClientAddress {
     /// Returns the address to log: the peer, or the client that it forwards for if the peer is a
     /// trusted proxy. Each proxy appends to `forwarded`, the values of `X-Forwarded-For`, so an
     /// entry left of an untrusted address may be forged.
     pub(crate) fn of<'a>(
-        peer: Peer,
+        peer: PeerAddress,
         forwarded: impl Iterator<Item = &'a str>,
-        trusted: &Proxies,
-    ) -> Asker {
+        trusted: &TrustedProxies,
+    ) -> ClientAddress {
         if !trusted.has(peer) {
-            return Asker::Peer(peer);
+            return ClientAddress::Peer(peer);
         }
         let named = forwarded.flat_map(|value| value.split(',')).map(str::trim);
         let named: Vec<&str> = named.collect();
-        let mut asker = Asker::Peer(peer);
+        let mut asker = ClientAddress::Peer(peer);
         for name in named.into_iter().rev() {
             let Ok(address) = name.parse::<IpAddr>() else {
                 break;
             };
-            asker = Asker::For(address);
+            asker = ClientAddress::Forwarded(address);
             if !trusted.contains(address) {
                 break;
             }
@@ -60,7 +60,7 @@ mod tests {
     fn client_address_comes_from_trusted_proxies() {
         // An IPv4 address in IPv6-mapped form, as a dual-stack socket reports it.
         let trusted: [IpAddr; 2] = ["::ffff:127.0.0.1".parse().unwrap(), [10, 0, 0, 9].into()];
-        let trusted = Proxies::new(&trusted);
+        let trusted = TrustedProxies::new(&trusted);
         let (proxy, other) = ([127, 0, 0, 1], [192, 0, 2, 1]);
         let cases: [(_, &[&str], _); 7] = [
             (proxy, &[], "127.0.0.1:5"),
@@ -72,8 +72,8 @@ mod tests {
             (proxy, &["unknown"], "127.0.0.1:5"),
         ];
         for (from, forwarded, expected) in cases {
-            let peer = Peer(Some((from, 5).into()));
-            let asker = Asker::of(peer, forwarded.iter().copied(), &trusted);
+            let peer = PeerAddress(Some((from, 5).into()));
+            let asker = ClientAddress::of(peer, forwarded.iter().copied(), &trusted);
             assert_eq!(asker.to_string(), expected, "{forwarded:?}");
         }
     }

@@ -31,7 +31,7 @@ pub(crate) fn registry(of: &str) -> Registry {
     registry.register(
         "panics",
         "Internal errors of this process",
-        Computed::counter(defect::seen),
+        ComputedMetric::counter(defect::panic_count),
     );
     registry
 }
@@ -75,34 +75,34 @@ macro_rules! counters {
 pub(crate) use counters;
 
 /// A metric whose value is read when the text is encoded.
-pub(crate) struct Computed {
+pub(crate) struct ComputedMetric {
     kind: MetricType,
     read: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 
-impl Computed {
-    pub(crate) fn counter(read: impl Fn() -> u64 + Send + Sync + 'static) -> Computed {
-        Computed {
+impl ComputedMetric {
+    pub(crate) fn counter(read: impl Fn() -> u64 + Send + Sync + 'static) -> ComputedMetric {
+        ComputedMetric {
             kind: MetricType::Counter,
             read: Box::new(read),
         }
     }
 
-    pub(crate) fn gauge(read: impl Fn() -> u64 + Send + Sync + 'static) -> Computed {
-        Computed {
+    pub(crate) fn gauge(read: impl Fn() -> u64 + Send + Sync + 'static) -> ComputedMetric {
+        ComputedMetric {
             kind: MetricType::Gauge,
             read: Box::new(read),
         }
     }
 }
 
-impl fmt::Debug for Computed {
+impl fmt::Debug for ComputedMetric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Computed").finish_non_exhaustive()
     }
 }
 
-impl EncodeMetric for Computed {
+impl EncodeMetric for ComputedMetric {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
         let value = (self.read)();
         match self.kind {
@@ -124,15 +124,15 @@ const BUCKET_BOUNDS_US: [u64; 20] = [
 
 /// A histogram of durations, exported in seconds. Clones share their counts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Latencies(Arc<Buckets>);
+pub(crate) struct LatencyHistogram(Arc<BucketCounts>);
 
 #[derive(Debug, Default)]
-struct Buckets {
+struct BucketCounts {
     counts: [AtomicU64; BUCKET_BOUNDS_US.len() + 1],
     nanos: AtomicU64,
 }
 
-impl Latencies {
+impl LatencyHistogram {
     pub(crate) fn observe(&self, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let place = BUCKET_BOUNDS_US.partition_point(|bound| bound * 1_000 < nanos);
@@ -141,11 +141,11 @@ impl Latencies {
     }
 }
 
-impl TypedMetric for Latencies {
+impl TypedMetric for LatencyHistogram {
     const TYPE: MetricType = MetricType::Histogram;
 }
 
-impl EncodeMetric for Latencies {
+impl EncodeMetric for LatencyHistogram {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
         let bounds = BUCKET_BOUNDS_US.iter().map(|bound| *bound as f64 / 1e6);
         let counts = self.0.counts.iter();
@@ -170,13 +170,13 @@ mod tests {
     #[test]
     fn durations_land_in_correct_bucket() {
         let mut registry = registry("test");
-        let family = Family::<Labels, Latencies>::default();
+        let family = Family::<Labels, LatencyHistogram>::default();
         registry.register_with_unit("took", "How long", Unit::Seconds, family.clone());
         let times = family.get_or_create_owned(&labels([("of", "a\"b\\c\nd")]));
         for micros in [25, 26, 60_000_000, 90_000_000] {
             times.observe(Duration::from_micros(micros));
         }
-        registry.register("open", "How many", Computed::gauge(|| 7));
+        registry.register("open", "How many", ComputedMetric::gauge(|| 7));
         let text = text(&registry);
         let of = "of=\"a\\\"b\\\\c\\nd\"";
         for line in [

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use tokio::time::{MissedTickBehavior, interval};
 
-const REPORT_EVERY: Duration = Duration::from_secs(5);
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Refusals that were not logged yet, by class. A class without refusals between two reports is
 /// logged anew.
 #[derive(Default)]
-pub(crate) struct Refusals(Mutex<BTreeMap<&'static str, u64>>);
+pub(crate) struct RefusalLog(Mutex<BTreeMap<&'static str, u64>>);
 
-impl Refusals {
+impl RefusalLog {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -54,7 +54,7 @@ impl Refusals {
 
     /// Reports at regular intervals for as long as it is polled.
     pub(crate) async fn report_regularly(&self) {
-        let mut ticks = interval(REPORT_EVERY);
+        let mut ticks = interval(REPORT_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn first_logged_and_rest_counted() {
-        let refusals = Refusals::default();
+        let refusals = RefusalLog::default();
         let firsts = (0..100).filter(|_| refusals.is_first("expired")).count();
         assert_eq!((firsts, refusals.is_first("path")), (1, true));
         assert_eq!(refusals.take(), [("expired", 99)]);

@@ -13,16 +13,16 @@ use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
 /// The least length of a secret in bytes: that of the hash (RFC 7518 §3.2).
-pub const SHORTEST_SECRET: usize = 32;
+pub const MIN_SECRET_BYTES: usize = 32;
 
 /// A secret that is too short for HS256; the value is its length in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a secret of {0} bytes: HS256 needs at least {SHORTEST_SECRET}")]
+#[error("a secret of {0} bytes: HS256 needs at least {MIN_SECRET_BYTES}")]
 pub struct SecretTooShort(pub usize);
 
 /// The claims of a token whose signature was verified.
 #[derive(Deserialize)]
-struct Checked {
+struct SessionClaims {
     session_id: String,
     /// A NumericDate (RFC 7519 §2), possibly with a fraction. It is not checked, because clocks
     /// differ.
@@ -41,7 +41,7 @@ fn numeric_date<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64
 /// Why a token is refused. The messages contain nothing of the token.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum TokenError {
     #[error("not a token signed with HS256 and a known secret")]
     NotGenuine,
     #[error("an expired token")]
@@ -54,24 +54,24 @@ pub enum Refusal {
 
 /// The secrets in use. Replacing them affects every clone.
 #[derive(Clone)]
-pub struct Keys(Arc<RwLock<Arc<InUse>>>);
+pub struct TokenKeys(Arc<RwLock<Arc<ActiveKeys>>>);
 
-impl fmt::Debug for Keys {
+impl fmt::Debug for TokenKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Keys({} secrets)", self.in_use().checking.len())
     }
 }
 
-struct InUse {
+struct ActiveKeys {
     signing: EncodingKey,
     checking: Vec<DecodingKey>,
     validation: Validation,
 }
 
-impl InUse {
-    fn new(secrets: &[Vec<u8>]) -> Result<Arc<InUse>, SecretTooShort> {
+impl ActiveKeys {
+    fn new(secrets: &[Vec<u8>]) -> Result<Arc<ActiveKeys>, SecretTooShort> {
         let first = secrets.first().ok_or(SecretTooShort(0))?;
-        if let Some(short) = secrets.iter().find(|s| s.len() < SHORTEST_SECRET) {
+        if let Some(short) = secrets.iter().find(|s| s.len() < MIN_SECRET_BYTES) {
             return Err(SecretTooShort(short.len()));
         }
         let mut validation = Validation::new(Algorithm::HS256);
@@ -82,7 +82,7 @@ impl InUse {
         validation.validate_aud = false;
         validation.leeway = 0;
         let checking = secrets.iter().map(|s| DecodingKey::from_secret(s));
-        Ok(Arc::new(InUse {
+        Ok(Arc::new(ActiveKeys {
             signing: EncodingKey::from_secret(first),
             checking: checking.collect(),
             validation,
@@ -90,14 +90,14 @@ impl InUse {
     }
 }
 
-impl Keys {
+impl TokenKeys {
     /// Creates keys that sign with the first secret and accept tokens signed with any: during a
     /// rotation the old secret stays valid.
     ///
     /// # Errors
     /// For secrets of fewer than 32 bytes, or none.
-    pub fn new(secrets: &[Vec<u8>]) -> Result<Keys, SecretTooShort> {
-        Ok(Keys(Arc::new(RwLock::new(InUse::new(secrets)?))))
+    pub fn new(secrets: &[Vec<u8>]) -> Result<TokenKeys, SecretTooShort> {
+        Ok(TokenKeys(Arc::new(RwLock::new(ActiveKeys::new(secrets)?))))
     }
 
     /// Replaces the secrets, for every clone.
@@ -105,12 +105,12 @@ impl Keys {
     /// # Errors
     /// As those of [`Keys::new`]; the old secrets then stay in use.
     pub fn replace(&self, secrets: &[Vec<u8>]) -> Result<(), SecretTooShort> {
-        let replaced = InUse::new(secrets)?;
+        let replaced = ActiveKeys::new(secrets)?;
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = replaced;
         Ok(())
     }
 
-    fn in_use(&self) -> Arc<InUse> {
+    fn in_use(&self) -> Arc<ActiveKeys> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -128,29 +128,29 @@ impl Keys {
     ///
     /// # Errors
     /// The reason for which the token is refused.
-    pub fn check(&self, token: &str, session: &str) -> Result<(), Refusal> {
+    pub fn check(&self, token: &str, session: &str) -> Result<(), TokenError> {
         use jsonwebtoken::errors::ErrorKind;
         // The header is unreadable or names an algorithm that the library does not have (`none`).
         if jsonwebtoken::decode_header(token).is_err() {
-            return Err(Refusal::NotGenuine);
+            return Err(TokenError::NotGenuine);
         }
-        let mut refusal = Refusal::NotGenuine;
+        let mut refusal = TokenError::NotGenuine;
         let in_use = self.in_use();
         let now = Timestamp::now().as_millisecond() as f64 / 1000.0;
         for key in &in_use.checking {
-            match decode::<Checked>(token, key, &in_use.validation) {
+            match decode::<SessionClaims>(token, key, &in_use.validation) {
                 // A token is expired from `exp` on (RFC 7519 §4.1.4).
                 Ok(checked) if checked.claims.exp.is_some_and(|exp| exp <= now) => {
-                    return Err(Refusal::Expired);
+                    return Err(TokenError::Expired);
                 }
                 Ok(checked) if checked.claims.session_id == session => return Ok(()),
-                Ok(_) => return Err(Refusal::WrongSession),
+                Ok(_) => return Err(TokenError::WrongSession),
                 Err(e) => match e.kind() {
-                    ErrorKind::ExpiredSignature => refusal = Refusal::Expired,
+                    ErrorKind::ExpiredSignature => refusal = TokenError::Expired,
                     ErrorKind::Json(_)
                     | ErrorKind::MissingRequiredClaim(_)
                     | ErrorKind::InvalidClaimFormat(_)
-                    | ErrorKind::ImmatureSignature => refusal = Refusal::Claims,
+                    | ErrorKind::ImmatureSignature => refusal = TokenError::Claims,
                     _ => {}
                 },
             }
@@ -167,9 +167,9 @@ mod tests {
     const ONE: &[u8] = b"0123456789abcdef0123456789abcdef";
     const TWO: &[u8] = b"another secret of enough bytes, really";
 
-    fn keys(secrets: &[&[u8]]) -> Keys {
+    fn keys(secrets: &[&[u8]]) -> TokenKeys {
         let secrets: Vec<Vec<u8>> = secrets.iter().map(|s| s.to_vec()).collect();
-        Keys::new(&secrets).unwrap()
+        TokenKeys::new(&secrets).unwrap()
     }
 
     fn token(algorithm: Algorithm, secret: &[u8], claims: &Value) -> String {
@@ -182,7 +182,7 @@ mod tests {
         let token = keys(&[ONE]).sign("s1").unwrap();
         let keys = keys(&[ONE]);
         assert_eq!(keys.check(&token, "s1"), Ok(()));
-        assert_eq!(keys.check(&token, "s2"), Err(Refusal::WrongSession));
+        assert_eq!(keys.check(&token, "s2"), Err(TokenError::WrongSession));
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
         let rotating = keys(&[TWO, ONE]);
         assert_eq!(rotating.check(&old, "s"), Ok(()));
         assert_eq!(rotating.check(&new, "s"), Ok(()));
-        assert_eq!(keys(&[TWO]).check(&old, "s"), Err(Refusal::NotGenuine));
+        assert_eq!(keys(&[TWO]).check(&old, "s"), Err(TokenError::NotGenuine));
     }
 
     #[test]
@@ -221,52 +221,52 @@ mod tests {
         for (name, token, expected) in [
             ("good", good.clone(), Ok(())),
             ("not expired", token(Algorithm::HS256, ONE, &future), Ok(())),
-            ("alg none", unsigned, Err(Refusal::NotGenuine)),
+            ("alg none", unsigned, Err(TokenError::NotGenuine)),
             (
                 "alg HS512",
                 token(Algorithm::HS512, ONE, &claims),
-                Err(Refusal::NotGenuine),
+                Err(TokenError::NotGenuine),
             ),
             (
                 "expired",
                 token(Algorithm::HS256, ONE, &past),
-                Err(Refusal::Expired),
+                Err(TokenError::Expired),
             ),
             (
                 "exp now",
                 token(Algorithm::HS256, ONE, &this_second),
-                Err(Refusal::Expired),
+                Err(TokenError::Expired),
             ),
             (
                 "exp a moment ago",
                 token(Algorithm::HS256, ONE, &moment),
-                Err(Refusal::Expired),
+                Err(TokenError::Expired),
             ),
             ("exp soon", token(Algorithm::HS256, ONE, &soon), Ok(())),
             (
                 "exp null",
                 token(Algorithm::HS256, ONE, &nothing),
-                Err(Refusal::Claims),
+                Err(TokenError::Claims),
             ),
             (
                 "exp no number",
                 token(Algorithm::HS256, ONE, &strange),
-                Err(Refusal::Claims),
+                Err(TokenError::Claims),
             ),
             (
                 "no iat",
                 token(Algorithm::HS256, ONE, &undated),
-                Err(Refusal::Claims),
+                Err(TokenError::Claims),
             ),
             (
                 "iat no number",
                 token(Algorithm::HS256, ONE, &worded),
-                Err(Refusal::Claims),
+                Err(TokenError::Claims),
             ),
             (
                 "iat null",
                 token(Algorithm::HS256, ONE, &null),
-                Err(Refusal::Claims),
+                Err(TokenError::Claims),
             ),
             (
                 "iat with a fraction",
@@ -276,20 +276,24 @@ mod tests {
             (
                 "session no text",
                 token(Algorithm::HS256, ONE, &numbered),
-                Err(Refusal::Claims),
+                Err(TokenError::Claims),
             ),
             (
                 "no session",
                 token(Algorithm::HS256, ONE, &json!({ "iat": 1 })),
-                Err(Refusal::Claims),
+                Err(TokenError::Claims),
             ),
-            ("cut", head_and_claims.to_owned(), Err(Refusal::NotGenuine)),
+            (
+                "cut",
+                head_and_claims.to_owned(),
+                Err(TokenError::NotGenuine),
+            ),
             (
                 "signature only",
                 signature.to_owned(),
-                Err(Refusal::NotGenuine),
+                Err(TokenError::NotGenuine),
             ),
-            ("empty", String::new(), Err(Refusal::NotGenuine)),
+            ("empty", String::new(), Err(TokenError::NotGenuine)),
         ] {
             assert_eq!(keys.check(&token, "s"), expected, "{name}");
         }
@@ -312,7 +316,7 @@ mod tests {
 
     #[test]
     fn short_secrets_are_refused() {
-        let refused = |secrets: &[Vec<u8>]| Keys::new(secrets).unwrap_err();
+        let refused = |secrets: &[Vec<u8>]| TokenKeys::new(secrets).unwrap_err();
         assert_eq!(refused(&[ONE[..31].to_vec()]), SecretTooShort(31));
         assert_eq!(refused(&[ONE.to_vec(), vec![1; 3]]), SecretTooShort(3));
     }

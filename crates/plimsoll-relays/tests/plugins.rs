@@ -13,8 +13,8 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_plugin::{Codec, Decoded, Kind, MAX_FRAME, Make, Sender};
-use plimsoll_relays::sidecar::{Config, Sidecar};
+use plimsoll_plugin::{Codec, DecodeResult, FrameKind, MAX_FRAME, MakeKind, SenderRole};
+use plimsoll_relays::sidecar::{Sidecar, SidecarConfig};
 
 use support::{certificates, eventually, files, route, sidecar};
 
@@ -48,22 +48,22 @@ impl Peer {
         Peer::new(codec, TcpStream::connect(address).unwrap())
     }
 
-    fn made(&self, what: Make, id: u64, payload: &[u8]) -> Vec<u8> {
+    fn made(&self, what: MakeKind, id: u64, payload: &[u8]) -> Vec<u8> {
         let mut wire = Vec::new();
         assert!(self.codec.make(what, id, 0, payload, &mut wire).unwrap());
         wire
     }
 
-    fn send(&mut self, what: Make, id: u64, payload: &[u8]) {
+    fn send(&mut self, what: MakeKind, id: u64, payload: &[u8]) {
         let wire = self.made(what, id, payload);
         self.stream.write_all(&wire).unwrap();
     }
 
     /// Returns the next frame as kind, id and payload; `None` if the peer has closed.
-    fn next(&mut self, from: Sender) -> Option<(Kind, u64, Vec<u8>)> {
+    fn next(&mut self, from: SenderRole) -> Option<(FrameKind, u64, Vec<u8>)> {
         loop {
             let decoded = self.codec.decode(&self.bytes, from, MAX_FRAME).unwrap();
-            if let Decoded::Frame(frame) = decoded {
+            if let DecodeResult::Frame(frame) = decoded {
                 let payload = self.bytes[frame.payload].to_vec();
                 self.bytes.drain(..frame.length);
                 return Some((frame.kind, frame.id, payload));
@@ -80,8 +80,8 @@ impl Peer {
     /// Returns status, id and payload of the next answer.
     #[track_caller]
     fn answer(&mut self) -> (u32, u64, Vec<u8>) {
-        match self.next(Sender::Server) {
-            Some((Kind::Response { status }, id, payload)) => (status, id, payload),
+        match self.next(SenderRole::Server) {
+            Some((FrameKind::Response { status }, id, payload)) => (status, id, payload),
             other => panic!("{other:?}"),
         }
     }
@@ -110,17 +110,17 @@ fn echo_server(codec: &Codec) -> SocketAddr {
             let mut peer = Peer::new(&codec, stream.unwrap());
             peer.stream.set_read_timeout(None).unwrap();
             thread::spawn(move || {
-                while let Some((kind, id, payload)) = peer.next(Sender::Client) {
+                while let Some((kind, id, payload)) = peer.next(SenderRole::Client) {
                     match (kind, &payload[..]) {
-                        (Kind::Heartbeat, _) => peer.send(Make::HeartbeatAck, id, b""),
+                        (FrameKind::Heartbeat, _) => peer.send(MakeKind::HeartbeatAck, id, b""),
                         (_, b"hold") => {}
                         (_, b"drip") => {
-                            for byte in peer.made(Make::Response, id, &payload) {
+                            for byte in peer.made(MakeKind::Response, id, &payload) {
                                 peer.stream.write_all(&[byte]).unwrap();
                                 thread::sleep(Duration::from_millis(1));
                             }
                         }
-                        _ => peer.send(Make::Response, id, &payload),
+                        _ => peer.send(MakeKind::Response, id, &payload),
                     }
                 }
             });
@@ -155,14 +155,14 @@ fn c_and_rust_sidecars_share_connection() {
             thread::spawn(move || {
                 // All requests leave in one write, and every client uses the same ids.
                 let texts: Vec<_> = (0..50).map(|i| format!("{n:02}-{i:02}")).collect();
-                let mut wire = peer.made(Make::Heartbeat, 777, b"");
+                let mut wire = peer.made(MakeKind::Heartbeat, 777, b"");
                 for (i, text) in texts.iter().enumerate() {
-                    wire.extend(peer.made(Make::Request, i as u64, text.as_bytes()));
+                    wire.extend(peer.made(MakeKind::Request, i as u64, text.as_bytes()));
                 }
                 peer.stream.write_all(&wire).unwrap();
                 assert_eq!(
-                    peer.next(Sender::Server),
-                    Some((Kind::HeartbeatAck, 777, vec![]))
+                    peer.next(SenderRole::Server),
+                    Some((FrameKind::HeartbeatAck, 777, vec![]))
                 );
                 let mut seen = vec![false; texts.len()];
                 for _ in &texts {
@@ -194,7 +194,7 @@ fn frames_pass_in_any_pieces() {
         let codec = Codec::load(&plugin).unwrap();
         let (relay, outside) = sidecar(&route("plugin", echo_server(&codec), &with(&plugin, "")));
         let mut peer = Peer::connect(&codec, outside);
-        let wire = peer.made(Make::Request, 5, b"drip");
+        let wire = peer.made(MakeKind::Request, 5, b"drip");
         for at in 1..wire.len() {
             let (first, rest) = wire.split_at(at);
             peer.stream.write_all(first).unwrap();
@@ -204,7 +204,7 @@ fn frames_pass_in_any_pieces() {
             assert_eq!(peer.answer(), (0, 5, b"drip".to_vec()), "split at {at}");
         }
         let large = vec![b'l'; 3_000_000];
-        peer.send(Make::Request, 6, &large);
+        peer.send(MakeKind::Request, 6, &large);
         assert_eq!(peer.answer(), (0, 6, large));
         relay.stop();
     }
@@ -224,25 +224,25 @@ fn upstream_failures_use_plugin_statuses() {
     ));
     let mut client = Peer::connect(&codec, outside);
     for id in 1..=3 {
-        client.send(Make::Request, id, b"x");
+        client.send(MakeKind::Request, id, b"x");
     }
     assert_eq!(client.answer(), (BUSY, 3, vec![]));
     let mut held = Peer::new(&codec, upstream.accept().unwrap().0);
-    let (_, first, _) = held.next(Sender::Client).unwrap();
-    let (_, second, _) = held.next(Sender::Client).unwrap();
-    held.send(Make::Response, second, b"two");
+    let (_, first, _) = held.next(SenderRole::Client).unwrap();
+    let (_, second, _) = held.next(SenderRole::Client).unwrap();
+    held.send(MakeKind::Response, second, b"two");
     assert_eq!(client.answer(), (0, 2, b"two".to_vec()));
     assert_eq!(client.answer(), (TIMEOUT, 1, vec![]));
-    held.send(Make::Response, first, b"late");
+    held.send(MakeKind::Response, first, b"late");
     eventually("late answers are counted", || {
         relay.counter("r", "stray_answers_total") == Some(1)
     });
-    client.send(Make::Request, 4, b"x");
-    held.next(Sender::Client).unwrap();
+    client.send(MakeKind::Request, 4, b"x");
+    held.next(SenderRole::Client).unwrap();
     drop(held);
     assert_eq!(client.answer(), (CLOSED, 4, vec![]));
     drop(upstream);
-    client.send(Make::Request, 5, b"x");
+    client.send(MakeKind::Request, 5, b"x");
     assert_eq!(client.answer(), (UNREACHABLE, 5, vec![]));
     relay.stop();
 }
@@ -259,22 +259,22 @@ fn idle_connections_exchange_heartbeats() {
         &with(&plugin, "heartbeat = \"100ms\""),
     ));
     let mut client = Peer::connect(&codec, outside);
-    client.send(Make::Request, 1, b"x");
+    client.send(MakeKind::Request, 1, b"x");
     let mut held = Peer::new(&codec, upstream.accept().unwrap().0);
-    let (_, call, _) = held.next(Sender::Client).unwrap();
-    held.send(Make::Heartbeat, 9, b"");
+    let (_, call, _) = held.next(SenderRole::Client).unwrap();
+    held.send(MakeKind::Heartbeat, 9, b"");
     let (mut beats, mut acks) = (0, 0);
     while beats < 3 || acks < 1 {
-        match held.next(Sender::Client).unwrap() {
-            (Kind::Heartbeat, id, _) => {
+        match held.next(SenderRole::Client).unwrap() {
+            (FrameKind::Heartbeat, id, _) => {
                 beats += 1;
-                held.send(Make::HeartbeatAck, id, b"");
+                held.send(MakeKind::HeartbeatAck, id, b"");
             }
-            (Kind::HeartbeatAck, 9, _) => acks += 1,
+            (FrameKind::HeartbeatAck, 9, _) => acks += 1,
             other => panic!("{other:?}"),
         }
     }
-    held.send(Make::Response, call, b"after all");
+    held.send(MakeKind::Response, call, b"after all");
     assert_eq!(client.answer(), (0, 1, b"after all".to_vec()));
     relay.stop();
 }
@@ -301,7 +301,7 @@ fn malformed_input_closes_only_own_connection() {
     let wire = b"x\x01\0\0\0\0\x07\xff\xff\xff\xffand more";
     long.stream.write_all(wire).unwrap();
     assert_eq!(long.answer(), (UNREACHABLE, 7, Vec::new()));
-    good.send(Make::Request, 1, b"still here");
+    good.send(MakeKind::Request, 1, b"still here");
     assert_eq!(good.answer().2, b"still here");
     assert_eq!(relay.counter("r", "malformed_total"), Some(3));
     assert_eq!(relay.counter("r", "frames_too_long_total"), Some(1));
@@ -387,7 +387,7 @@ fn unusable_plugin_prevents_startup() {
     let upstream = SocketAddr::from(([127, 0, 0, 1], 1));
     let start = |path: &Path| {
         let text = route("plugin", upstream, &with(path, ""));
-        Sidecar::start(&Config::read(&text).unwrap(), |_| ())
+        Sidecar::start(&SidecarConfig::read(&text).unwrap(), |_| ())
             .err()
             .unwrap()
             .to_string()

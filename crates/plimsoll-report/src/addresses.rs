@@ -3,10 +3,10 @@
 use plimsoll_model::run::Run;
 
 use crate::quantity::count;
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// Returns a row for each address; none where there is only one.
-pub(crate) fn table(run: &Run) -> Table {
+pub(crate) fn table(run: &Run) -> TextTable {
     let head = [
         "address",
         "calls",
@@ -23,5 +23,5 @@ pub(crate) fn table(run: &Run) -> Table {
             count(a.counts.connect_failures),
         ]
     });
-    Table::new(head, &[0], rows)
+    TextTable::new(head, &[0], rows)
 }

@@ -7,7 +7,7 @@
 use std::io::Write;
 
 use plimsoll_model::measure::{Count, TimeMeasure};
-use plimsoll_model::record::Times;
+use plimsoll_model::record::TimeHistogram;
 use plimsoll_model::run::Run;
 use plimsoll_model::statistics::quantile::quantile;
 use serde_json::{Map, Value, json};
@@ -102,7 +102,7 @@ fn summary(run: &Run) -> Result<Map<String, Value>, ExportError> {
 }
 
 /// Returns statistics in milliseconds; percentiles only if the sample is large enough.
-fn times_block(times: &Times) -> Option<Value> {
+fn times_block(times: &TimeHistogram) -> Option<Value> {
     let h = times.histogram().filter(|h| !h.is_empty())?;
     let ms = |ns: f64| ns / 1e6;
     let mut block = json!({

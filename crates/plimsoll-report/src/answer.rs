@@ -1,6 +1,6 @@
 //! A run's response times with their instrument intervals as a sentence: the first one of each report.
 
-use plimsoll_model::instrument::Lateness;
+use plimsoll_model::instrument::LatenessBounds;
 use plimsoll_model::run::health::ConnectionsNeeded;
 use plimsoll_model::run::{InstrumentSummary, Run, TimesSummary};
 
@@ -43,13 +43,13 @@ pub(crate) fn answer(run: &Run) -> Option<String> {
     Some(format!("{text}."))
 }
 
-struct Figures {
+struct LatencyFigures {
     sure: Vec<String>,
     unsure: Vec<String>,
 }
 
-fn figures(times: &TimesSummary) -> Figures {
-    let mut told = Figures {
+fn figures(times: &TimesSummary) -> LatencyFigures {
+    let mut told = LatencyFigures {
         sure: Vec::new(),
         unsure: Vec::new(),
     };
@@ -86,7 +86,7 @@ fn figures(times: &TimesSummary) -> Figures {
 
 /// Returns why times are uncertain.
 fn cause(run: &Run) -> String {
-    let greatest = Lateness::of(&run.measured()).greatest_ns();
+    let greatest = LatenessBounds::of(&run.measured()).greatest_ns();
     let tick = run.header.tick();
     if u128::from(greatest) <= tick.as_nanos() {
         format!(", because calls left together every {}", planned(tick))

@@ -7,7 +7,7 @@ use plimsoll_model::run::Run;
 use plimsoll_model::search::SearchRecord;
 
 use crate::answer::answer;
-use crate::terminal::{Options, titles, verdict, wrap};
+use crate::terminal::{TerminalOptions, titles, verdict, wrap};
 use crate::{ladder, search};
 
 /// Maximum number of a ladder's sentences that are repeated; more would fill the screen themselves.
@@ -15,7 +15,7 @@ const MAX_SENTENCES: usize = 4;
 
 /// Returns the end of `report`, which is printed before it, with a line feed at its end. It is empty if the report is
 /// not printed on a terminal or fits on it.
-pub fn closing(report: &str, lines: Vec<String>, options: &Options) -> String {
+pub fn closing(report: &str, lines: Vec<String>, options: &TerminalOptions) -> String {
     let scrolls = |rows| report.lines().count() + lines.len() + 1 >= rows;
     if lines.is_empty() || !options.height.is_some_and(scrolls) {
         return String::new();
@@ -25,7 +25,7 @@ pub fn closing(report: &str, lines: Vec<String>, options: &Options) -> String {
 }
 
 /// Returns the verdict and first sentence of a run.
-pub fn of_run(run: &Run, options: &Options) -> Vec<String> {
+pub fn of_run(run: &Run, options: &TerminalOptions) -> Vec<String> {
     let titles = titles(run).into_iter().map(|title| options.loud(title));
     let answer = answer(run).map(|answer| bold(&answer, options));
     let answer = answer.into_iter().flatten();
@@ -33,7 +33,7 @@ pub fn of_run(run: &Run, options: &Options) -> Vec<String> {
 }
 
 /// Returns the same for each lane, after its name.
-pub fn of_lanes(record: &LanesRecord, runs: &[Run], options: &Options) -> Vec<String> {
+pub fn of_lanes(record: &LanesRecord, runs: &[Run], options: &TerminalOptions) -> Vec<String> {
     let lanes = record.lanes.iter().zip(runs);
     lanes
         .flat_map(|(lane, run)| {
@@ -47,7 +47,7 @@ pub fn of_lanes(record: &LanesRecord, runs: &[Run], options: &Options) -> Vec<St
 }
 
 /// Returns the load line of a search, or why there is none.
-pub fn of_search(record: &SearchRecord, options: &Options) -> Vec<String> {
+pub fn of_search(record: &SearchRecord, options: &TerminalOptions) -> Vec<String> {
     let mut lines = bold(&search::headline(record), options);
     if let Some(finding) = &record.finding
         && finding.line_per_s.is_some()
@@ -62,7 +62,7 @@ pub fn of_search(record: &SearchRecord, options: &Options) -> Vec<String> {
 }
 
 /// Returns the costs that the rungs of a ladder add, and the verdict on its objectives and gates.
-pub fn of_ladder(record: &LadderRecord, options: &Options) -> Vec<String> {
+pub fn of_ladder(record: &LadderRecord, options: &TerminalOptions) -> Vec<String> {
     let mut lines = Vec::new();
     if record.is_generator_limited() {
         lines.push(options.loud(ladder::INVALID_NOTE));
@@ -83,7 +83,7 @@ pub fn of_ladder(record: &LadderRecord, options: &Options) -> Vec<String> {
     lines
 }
 
-fn bold(text: &str, options: &Options) -> Vec<String> {
+fn bold(text: &str, options: &TerminalOptions) -> Vec<String> {
     let lines = wrap(text, options.width);
     lines.iter().map(|line| options.bold(line)).collect()
 }
@@ -96,9 +96,9 @@ mod tests {
     fn closing_is_shown_only_if_report_scrolls() {
         let report = "a line\n".repeat(30);
         let of = |height| {
-            let options = Options {
+            let options = TerminalOptions {
                 height,
-                ..Options::default()
+                ..TerminalOptions::default()
             };
             closing(&report, vec!["the answer".to_owned()], &options)
         };
@@ -107,9 +107,9 @@ mod tests {
         assert_eq!(of(Some(33)), "");
         // A file does not scroll.
         assert_eq!(of(None), "");
-        let options = Options {
+        let options = TerminalOptions {
             height: Some(1),
-            ..Options::default()
+            ..TerminalOptions::default()
         };
         assert_eq!(closing(&report, Vec::new(), &options), "");
     }

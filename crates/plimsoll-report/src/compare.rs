@@ -5,15 +5,15 @@
 //! comparisons of equal groups has any row that differs.
 
 use plimsoll_model::plan_text::{PlanDifference, differences};
-use plimsoll_model::run::{Run, Source, StageSummary, State, TimesSummary};
-use plimsoll_model::statistics::rank::{self, Difference};
+use plimsoll_model::run::{Run, RunOrigin, RunState, StageSummary, TimesSummary};
+use plimsoll_model::statistics::rank::{self, GroupDifference};
 
 use crate::quantity::{or_dash, plural, rate, signed, time};
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// The unit in which a metric is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum ComparisonUnit {
     /// Microseconds.
     Time,
     /// Calls a second.
@@ -24,20 +24,20 @@ pub enum Unit {
 
 /// One metric of both groups.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct ComparisonRow {
     /// The name in reports.
     pub metric: &'static str,
     /// The unit of both values.
-    pub unit: Unit,
+    pub unit: ComparisonUnit,
     /// The median of the first group's values; of a single run, its own value.
     pub a: f64,
     /// The same of the second group.
     pub b: f64,
     /// The difference; `None`: too few runs to tell.
-    pub difference: Option<Difference>,
+    pub difference: Option<GroupDifference>,
 }
 
-impl Row {
+impl ComparisonRow {
     /// Returns b − a: of the medians, or estimated from all pairs if there are enough runs.
     pub fn shift(&self) -> f64 {
         self.difference.map_or(self.b - self.a, |d| d.shift)
@@ -74,9 +74,9 @@ impl Row {
 
     /// Returns whether b is significantly better (true) or worse (false); `None`: not known.
     pub fn better(&self) -> Option<bool> {
-        let d = self.difference.filter(Difference::is_clear)?;
+        let d = self.difference.filter(GroupDifference::is_clear)?;
         // Lower is better for times, higher for rates and success shares.
-        (d.shift != 0.0).then_some((d.shift < 0.0) == (self.unit == Unit::Time))
+        (d.shift != 0.0).then_some((d.shift < 0.0) == (self.unit == ComparisonUnit::Time))
     }
 }
 
@@ -89,11 +89,11 @@ fn percent(part: f64) -> String {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     /// The group that is compared with (baseline).
-    pub a: Side,
+    pub a: RunGroup,
     /// The group that is compared with `a`.
-    pub b: Side,
+    pub b: RunGroup,
     /// The metrics that all runs of both groups have.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ComparisonRow>,
     /// The number of rows that are judged: those whose values differ at all.
     pub judged: usize,
     /// Reasons why the figures may not be comparable, as sentences.
@@ -104,7 +104,7 @@ pub struct Comparison {
 
 /// One group of runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Side {
+pub struct RunGroup {
     /// The first run's name and directory.
     pub name: String,
     /// The first run's directory.
@@ -113,7 +113,7 @@ pub struct Side {
     pub runs: usize,
 }
 
-impl Side {
+impl RunGroup {
     /// Returns the name, the first directory, and the number of further runs.
     pub fn words(&self) -> String {
         let more = match self.runs {
@@ -124,13 +124,13 @@ impl Side {
     }
 }
 
-impl Unit {
+impl ComparisonUnit {
     /// Formats a value with its unit.
     pub fn show(self, value: f64) -> String {
         match self {
-            Unit::Time => time(value),
-            Unit::PerSecond => rate(value),
-            Unit::Share => format!("{:.3} %", value * 100.0),
+            ComparisonUnit::Time => time(value),
+            ComparisonUnit::PerSecond => rate(value),
+            ComparisonUnit::Share => format!("{:.3} %", value * 100.0),
         }
     }
 }
@@ -160,7 +160,7 @@ impl Comparison {
     }
 
     /// Returns a row for each metric.
-    pub(crate) fn table(&self) -> Table {
+    pub(crate) fn table(&self) -> TextTable {
         let head = ["", "A", "B", "B − A", "%", "95 % interval", "p", "B is"];
         let rows = self.rows.iter().map(|row| {
             let show = |value| row.unit.show(value);
@@ -175,7 +175,7 @@ impl Comparison {
                 row.word().to_owned(),
             ]
         });
-        Table::new(head, &[0, 7], rows)
+        TextTable::new(head, &[0, 7], rows)
     }
 
     /// Returns whether both groups have enough runs for the judged rows.
@@ -184,7 +184,7 @@ impl Comparison {
     }
 }
 
-type Metric = (&'static str, Unit, Of);
+type ComparedMetric = (&'static str, ComparisonUnit, SummaryFigure);
 
 fn connection(s: &StageSummary) -> Option<TimesSummary> {
     s.phases?.connection
@@ -194,13 +194,13 @@ fn cold_total(s: &StageSummary) -> Option<TimesSummary> {
     s.phases?.cold_total
 }
 
-type Of = fn(&StageSummary) -> Option<f64>;
+type SummaryFigure = fn(&StageSummary) -> Option<f64>;
 
-const fn cost(name: &'static str, of: Of) -> Metric {
-    (name, Unit::Time, of)
+const fn cost(name: &'static str, of: SummaryFigure) -> ComparedMetric {
+    (name, ComparisonUnit::Time, of)
 }
 
-const STEADY_METRICS: &[Metric] = &[
+const STEADY_METRICS: &[ComparedMetric] = &[
     cost("response mean", |s| Some(s.response?.mean_us)),
     cost("response p50", |s| s.response?.p50_us),
     cost("response p90", |s| s.response?.p90_us),
@@ -208,7 +208,7 @@ const STEADY_METRICS: &[Metric] = &[
     cost("response p99.9", |s| s.response?.p99_9_us),
 ];
 
-const COLD_METRICS: &[Metric] = &[
+const COLD_METRICS: &[ComparedMetric] = &[
     cost("t_connect mean", |s| Some(connection(s)?.mean_us)),
     cost("t_connect p50", |s| connection(s)?.p50_us),
     cost("t_first_rpc mean", |s| Some(s.service?.mean_us)),
@@ -218,15 +218,17 @@ const COLD_METRICS: &[Metric] = &[
     cost("t_total p99", |s| cold_total(s)?.p99_us),
 ];
 
-const COMMON_METRICS: &[Metric] = &[
+const COMMON_METRICS: &[ComparedMetric] = &[
     cost("client CPU a call", |s| s.client?.cpu_us_per_call),
     cost("server CPU a call", |s| s.server?.cpu_us_per_call),
-    ("rate achieved", Unit::PerSecond, |s| s.achieved_per_s),
-    ("success", Unit::Share, |s| s.success_share),
+    ("rate achieved", ComparisonUnit::PerSecond, |s| {
+        s.achieved_per_s
+    }),
+    ("success", ComparisonUnit::Share, |s| s.success_share),
 ];
 
 /// The metric that is used where one group only knows the user CPU time.
-const USER_CPU: Metric = cost("client user CPU a call", |s| {
+const USER_CPU: ComparedMetric = cost("client user CPU a call", |s| {
     let ended = s.ok + s.errors + s.cut_off;
     Some(s.client.filter(|_| ended > 0)?.cpu_user_us / ended as f64)
 });
@@ -243,8 +245,8 @@ pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
         let client = run.summary.total.client;
         client.is_some_and(|used| used.cpu_system_us.is_none())
     });
-    let mut rows: Vec<Row> = Vec::new();
-    let measured: Vec<(&Metric, Vec<f64>, Vec<f64>)> = metrics
+    let mut rows: Vec<ComparisonRow> = Vec::new();
+    let measured: Vec<(&ComparedMetric, Vec<f64>, Vec<f64>)> = metrics
         .iter()
         .chain(only_user.then_some(&USER_CPU))
         .chain(COMMON_METRICS)
@@ -267,7 +269,7 @@ pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
         .filter(|(_, a, b)| a.iter().chain(b).any(|v| *v != a[0]))
         .count();
     for ((metric, unit, _), a, b) in measured {
-        rows.push(Row {
+        rows.push(ComparisonRow {
             metric,
             unit: *unit,
             a: rank::median(&a),
@@ -276,10 +278,10 @@ pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
         });
     }
     let plan_differences = match (first_a.header.source, first_b.header.source) {
-        (Source::Measured, Source::Measured) => differences(&first_a.plan, &first_b.plan),
+        (RunOrigin::Measured, RunOrigin::Measured) => differences(&first_a.plan, &first_b.plan),
         _ => Vec::new(),
     };
-    let side = |runs: &[Run]| Side {
+    let side = |runs: &[Run]| RunGroup {
         name: runs[0].header.name.clone(),
         directory: runs[0].dir.display().to_string(),
         runs: runs.len(),
@@ -323,7 +325,7 @@ fn warnings(a: &[Run], b: &[Run], plan_differences: &[PlanDifference]) -> Vec<St
     }
     if [first_a, first_b]
         .iter()
-        .any(|r| r.header.source == Source::Imported)
+        .any(|r| r.header.source == RunOrigin::Imported)
     {
         warnings.push(
             "an imported run has no plan: the two may have measured different things".to_owned(),
@@ -353,7 +355,7 @@ fn warnings(a: &[Run], b: &[Run], plan_differences: &[PlanDifference]) -> Vec<St
 
 fn warn_of_states(warnings: &mut Vec<String>, name: &str, runs: &[Run]) {
     for run in runs {
-        if run.state != State::Complete {
+        if run.state != RunState::Complete {
             let reason = run.reason.as_deref().unwrap_or("no reason is given");
             warnings.push(format!(
                 "{name} holds a run that is {}: {}: {reason}",

@@ -10,17 +10,17 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
-use plimsoll_model::record::{StageRecord, Times};
+use plimsoll_model::record::{StageRecord, TimeHistogram};
 use plimsoll_model::run::interval::histograms;
 use plimsoll_model::run::{IntervalRecord, Run};
 use plimsoll_model::statistics::quantile::quantile;
-use plimsoll_model::{ConnectPhases, Sample};
+use plimsoll_model::{CallSample, ConnectPhases};
 
 use crate::ExportError;
 
 /// The file format of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum TableFormat {
     /// RFC 4180.
     Csv,
     /// Apache Parquet, compressed with Snappy.
@@ -29,7 +29,7 @@ pub enum Format {
 }
 
 /// A function that returns the value of a column; every figure may be missing.
-enum Of<R> {
+enum ColumnValue<R> {
     Int(fn(&R) -> Option<u64>),
     Float(fn(&R) -> Option<f64>),
     Bool(fn(&R) -> Option<bool>),
@@ -37,7 +37,7 @@ enum Of<R> {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Cell {
+enum CellValue {
     Int(Option<u64>),
     Float(Option<f64>),
     Bool(Option<bool>),
@@ -45,38 +45,38 @@ enum Cell {
 }
 
 /// A column of a table whose rows are made from `R`: its name and value.
-struct Column<R>(&'static str, Of<R>);
+struct TableColumn<R>(&'static str, ColumnValue<R>);
 
-impl<R> Column<R> {
-    fn cell(&self, row: &R) -> Cell {
+impl<R> TableColumn<R> {
+    fn cell(&self, row: &R) -> CellValue {
         match self.1 {
-            Of::Int(of) => Cell::Int(of(row)),
-            Of::Float(of) => Cell::Float(of(row)),
-            Of::Bool(of) => Cell::Bool(of(row)),
-            Of::Text(of) => Cell::Text(of(row)),
+            ColumnValue::Int(of) => CellValue::Int(of(row)),
+            ColumnValue::Float(of) => CellValue::Float(of(row)),
+            ColumnValue::Bool(of) => CellValue::Bool(of(row)),
+            ColumnValue::Text(of) => CellValue::Text(of(row)),
         }
     }
 }
 
-const fn int<R>(name: &'static str, of: fn(&R) -> Option<u64>) -> Column<R> {
-    Column(name, Of::Int(of))
+const fn int<R>(name: &'static str, of: fn(&R) -> Option<u64>) -> TableColumn<R> {
+    TableColumn(name, ColumnValue::Int(of))
 }
 
-const fn float<R>(name: &'static str, of: fn(&R) -> Option<f64>) -> Column<R> {
-    Column(name, Of::Float(of))
+const fn float<R>(name: &'static str, of: fn(&R) -> Option<f64>) -> TableColumn<R> {
+    TableColumn(name, ColumnValue::Float(of))
 }
 
-const fn boolean<R>(name: &'static str, of: fn(&R) -> Option<bool>) -> Column<R> {
-    Column(name, Of::Bool(of))
+const fn boolean<R>(name: &'static str, of: fn(&R) -> Option<bool>) -> TableColumn<R> {
+    TableColumn(name, ColumnValue::Bool(of))
 }
 
-const fn text<R>(name: &'static str, of: fn(&R) -> String) -> Column<R> {
-    Column(name, Of::Text(of))
+const fn text<R>(name: &'static str, of: fn(&R) -> String) -> TableColumn<R> {
+    TableColumn(name, ColumnValue::Text(of))
 }
 
 /// A writer of the rows of one table.
-trait Sink {
-    fn row(&mut self, cells: Vec<Cell>) -> io::Result<()>;
+trait RowSink {
+    fn row(&mut self, cells: Vec<CellValue>) -> io::Result<()>;
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
@@ -85,13 +85,17 @@ trait Sink {
 ///
 /// # Errors
 /// When the run can't be read, or a file can't be written.
-pub fn export(run: &Run, format: Format, folder: &Path) -> Result<Vec<(String, u64)>, ExportError> {
+pub fn export(
+    run: &Run,
+    format: TableFormat,
+    folder: &Path,
+) -> Result<Vec<(String, u64)>, ExportError> {
     let intervals = table(format, folder, "intervals", INTERVAL_COLUMNS, |add| {
         let mut failed = None;
         run.each_interval(|interval| {
             let interval = Rc::new(interval);
             for (at, (stage, _)) in interval.stages.iter().enumerate() {
-                let row = Stretch {
+                let row = StageInterval {
                     interval: Rc::clone(&interval),
                     at,
                     stage: name_of(run, *stage),
@@ -126,7 +130,7 @@ pub fn export(run: &Run, format: Format, folder: &Path) -> Result<Vec<(String, u
     if run.has_requests {
         written.push(table(format, folder, "requests", REQUEST_COLUMNS, |add| {
             run.try_each_request(|request| {
-                add(&Call {
+                add(&CallRow {
                     sample: request.sample,
                     phases: request.phases,
                     stage: name_of(run, request.sample.stage),
@@ -144,27 +148,27 @@ fn name_of(run: &Run, stage: u8) -> String {
 }
 
 /// Adds a row.
-type Add<'a, R> = &'a mut dyn FnMut(&R) -> Result<(), ExportError>;
+type AddRow<'a, R> = &'a mut dyn FnMut(&R) -> Result<(), ExportError>;
 
 fn table<R>(
-    format: Format,
+    format: TableFormat,
     folder: &Path,
     name: &str,
-    columns: &[Column<R>],
-    fill: impl FnOnce(Add<'_, R>) -> Result<(), ExportError>,
+    columns: &[TableColumn<R>],
+    fill: impl FnOnce(AddRow<'_, R>) -> Result<(), ExportError>,
 ) -> Result<(String, u64), ExportError> {
     let file = match format {
-        Format::Csv => format!("{name}.csv"),
+        TableFormat::Csv => format!("{name}.csv"),
         #[cfg(feature = "parquet")]
-        Format::Parquet => format!("{name}.parquet"),
+        TableFormat::Parquet => format!("{name}.parquet"),
     };
     let wrong = ExportError::write(&file);
     let path = folder.join(&file);
-    let mut sink: Box<dyn Sink> = match format {
-        Format::Csv => Box::new(csv::Csv::create(&path, columns).map_err(&wrong)?),
+    let mut sink: Box<dyn RowSink> = match format {
+        TableFormat::Csv => Box::new(csv::CsvSink::create(&path, columns).map_err(&wrong)?),
         #[cfg(feature = "parquet")]
-        Format::Parquet => {
-            Box::new(parquet::Parquet::create(&path, name, columns).map_err(&wrong)?)
+        TableFormat::Parquet => {
+            Box::new(parquet::ParquetSink::create(&path, name, columns).map_err(&wrong)?)
         }
     };
     let mut rows = 0;
@@ -179,7 +183,7 @@ fn table<R>(
 }
 
 /// The record of one stage in one interval.
-struct Stretch {
+struct StageInterval {
     interval: Rc<IntervalRecord>,
     /// The position of the stage in the interval.
     at: usize,
@@ -187,7 +191,7 @@ struct Stretch {
     warmup: bool,
 }
 
-impl Stretch {
+impl StageInterval {
     fn record(&self) -> &StageRecord {
         &self.interval.stages[self.at].1
     }
@@ -201,19 +205,19 @@ fn seconds(time: Duration) -> Option<f64> {
     Some(time.as_secs_f64())
 }
 
-fn mean(times: &Times) -> Option<f64> {
+fn mean(times: &TimeHistogram) -> Option<f64> {
     Some(times.histogram()?.mean() / 1e3)
 }
 
-fn at(times: &Times, p: f64) -> Option<f64> {
+fn at(times: &TimeHistogram, p: f64) -> Option<f64> {
     us(quantile(times.histogram()?, p)?)
 }
 
-fn longest(times: &Times) -> Option<f64> {
+fn longest(times: &TimeHistogram) -> Option<f64> {
     us(times.histogram()?.max())
 }
 
-const INTERVAL_COLUMNS: &[Column<Stretch>] = &[
+const INTERVAL_COLUMNS: &[TableColumn<StageInterval>] = &[
     int("index", |s| Some(s.interval.index)),
     float("start_s", |s| seconds(s.interval.start_offset)),
     float("length_s", |s| seconds(s.interval.length)),
@@ -249,9 +253,9 @@ const INTERVAL_COLUMNS: &[Column<Stretch>] = &[
 ];
 
 /// One percentile: the name of the time, the percentile, its value in nanoseconds, and the number of values.
-type Percentile = (String, f64, u64, u64);
+type PercentileRow = (String, f64, u64, u64);
 
-const PERCENTILE_COLUMNS: &[Column<Percentile>] = &[
+const PERCENTILE_COLUMNS: &[TableColumn<PercentileRow>] = &[
     text("kind", |(kind, ..)| kind.clone()),
     float("percentile", |(_, percent, ..)| Some(*percent)),
     float("value_us", |(_, _, ns, _)| us(*ns)),
@@ -267,14 +271,14 @@ fn percents() -> impl Iterator<Item = f64> {
 }
 
 /// A row of one call.
-struct Call {
-    sample: Sample,
+struct CallRow {
+    sample: CallSample,
     phases: Option<ConnectPhases>,
     stage: String,
     warmup: bool,
 }
 
-const REQUEST_COLUMNS: &[Column<Call>] = &[
+const REQUEST_COLUMNS: &[TableColumn<CallRow>] = &[
     int("number", |c| Some(c.sample.number)),
     text("stage", |c| c.stage.clone()),
     boolean("warmup", |c| Some(c.warmup)),

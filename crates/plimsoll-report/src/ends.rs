@@ -4,10 +4,10 @@ use plimsoll_model::run::summary::ResourcesSummary;
 use plimsoll_model::run::{Run, StageSummary};
 
 use crate::quantity::{bytes, count, known, or_dash, plural, time};
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// Returns a row for each end whose resources are known.
-pub(crate) fn table(run: &Run) -> Table {
+pub(crate) fn table(run: &Run) -> TextTable {
     let head = [
         "process",
         "CPU a call",
@@ -28,7 +28,7 @@ pub(crate) fn table(run: &Run) -> Table {
             known(used.threads_max, count),
         ]
     });
-    Table::new(head, &[], rows)
+    TextTable::new(head, &[], rows)
 }
 
 /// Returns the ends whose resources are known.

@@ -4,22 +4,22 @@ use plimsoll_model::run::Run;
 use plimsoll_model::run::summary::ErrorSummary;
 
 use crate::quantity::{count, share};
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// Returns the errors of calls.
-pub(crate) fn calls(run: &Run) -> Table {
+pub(crate) fn calls(run: &Run) -> TextTable {
     let total = &run.summary.total;
     table("error", &total.errors_by_code, total.ok + total.errors)
 }
 
 /// Returns the calls that the end of the run cut off.
-pub(crate) fn cut_off(run: &Run) -> Table {
+pub(crate) fn cut_off(run: &Run) -> TextTable {
     let total = &run.summary.total;
     table("cut off", &total.cut_off_by_code, total.due)
 }
 
 /// Returns the abandoned calls, which say nothing about the target: cut off or never sent.
-pub(crate) fn given_up(run: &Run) -> Table {
+pub(crate) fn given_up(run: &Run) -> TextTable {
     let total = &run.summary.total;
     let mut given_up = table("given up", &total.cut_off_by_code, total.due);
     if total.not_started > 0 {
@@ -35,7 +35,7 @@ pub(crate) fn given_up(run: &Run) -> Table {
 }
 
 /// Returns failed attempts to connect, which are not calls.
-pub(crate) fn connections(run: &Run) -> Table {
+pub(crate) fn connections(run: &Run) -> TextTable {
     // Attempts at shared connections happen in any stage, and before the first call.
     let mut failures: Vec<ErrorSummary> = Vec::new();
     let mut attempts = 0;
@@ -53,7 +53,7 @@ pub(crate) fn connections(run: &Run) -> Table {
 }
 
 /// Returns a row for each code, with `what` happened as heading; `whole`: the total of calls or attempts.
-fn table(what: &str, errors: &[ErrorSummary], whole: u64) -> Table {
+fn table(what: &str, errors: &[ErrorSummary], whole: u64) -> TextTable {
     let head = [what, "count", "share", "whose", "what happened"];
     let rows = errors.iter().map(|e| {
         [
@@ -64,11 +64,11 @@ fn table(what: &str, errors: &[ErrorSummary], whole: u64) -> Table {
             e.explanation.clone(),
         ]
     });
-    Table::new(head, &[0, 3, 4], rows)
+    TextTable::new(head, &[0, 3, 4], rows)
 }
 
 /// Returns the texts of servers, system and libraries for the codes in `errors`.
-pub(crate) fn details(run: &Run, errors: &Table) -> Vec<String> {
+pub(crate) fn details(run: &Run, errors: &TextTable) -> Vec<String> {
     let details = run.summary.details.iter();
     let told = details.filter(|detail| errors.rows.iter().any(|row| row[0] == detail.code.code()));
     told.map(|detail| format!("{}: {}", detail.code.code(), printable(&detail.text)))

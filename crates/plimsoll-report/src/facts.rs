@@ -1,7 +1,7 @@
 //! Describes how a run was made, in words that all reports share.
 
-use plimsoll_model::run::header::{Loop, RunHeader, Security};
-use plimsoll_model::run::{Machine, Run, Source, State, Timestamp};
+use plimsoll_model::run::header::{LinkSecurity, LoopKind, RunHeader};
+use plimsoll_model::run::{MachineFacts, Run, RunOrigin, RunState, Timestamp};
 
 use crate::quantity::{bytes, count, plural, time};
 
@@ -27,7 +27,7 @@ pub(crate) fn how(h: &RunHeader) -> Vec<String> {
         let us = warmup.as_micros() as f64;
         parts.push(format!("after {} of warm-up", time(us)));
     }
-    if h.source == Source::Imported {
+    if h.source == RunOrigin::Imported {
         parts.push("imported: what the file doesn't contain is unknown".to_owned());
     }
     parts
@@ -45,7 +45,7 @@ pub(crate) fn what(h: &RunHeader) -> Option<String> {
 
 /// Returns the notes on how the run was made.
 pub(crate) fn notes(h: &RunHeader) -> impl Iterator<Item = &str> {
-    let closed = (h.load_loop == Some(Loop::Closed))
+    let closed = (h.load_loop == Some(LoopKind::Closed))
         .then_some("closed loop: a slow target gets less load, so response times are understated");
     h.notes.iter().map(String::as_str).chain(closed)
 }
@@ -55,8 +55,8 @@ pub(crate) fn ending(run: &Run) -> Option<String> {
     let reason = run.reason.as_deref();
     match run.state {
         // The reason is among the run's problems.
-        State::Invalid => None,
-        State::Complete => reason.map(str::to_owned),
+        RunState::Invalid => None,
+        RunState::Complete => reason.map(str::to_owned),
         state => Some(match reason {
             Some(reason) => format!("{}: {reason}", state.name()),
             None => state.name().to_owned(),
@@ -66,24 +66,24 @@ pub(crate) fn ending(run: &Run) -> Option<String> {
 
 /// Describes the arrival model.
 pub(crate) fn issuing(
-    load_loop: Option<Loop>,
+    load_loop: Option<LoopKind>,
     arrivals: Option<&str>,
     clients: Option<u32>,
 ) -> Option<String> {
     Some(match load_loop? {
-        Loop::Open => format!("open loop, {} arrivals", arrivals.unwrap_or("")),
-        Loop::Closed => {
+        LoopKind::Open => format!("open loop, {} arrivals", arrivals.unwrap_or("")),
+        LoopKind::Closed => {
             let clients = plural(u64::from(clients.unwrap_or(0)), "client");
             format!("closed loop, {clients}")
         }
     })
 }
 
-fn link(h: &RunHeader, security: Security) -> String {
+fn link(h: &RunHeader, security: LinkSecurity) -> String {
     let name = match security {
-        Security::Plaintext => "plaintext",
-        Security::Tls => "TLS",
-        Security::MutualTls => "mutual TLS",
+        LinkSecurity::Plaintext => "plaintext",
+        LinkSecurity::Tls => "TLS",
+        LinkSecurity::MutualTls => "mutual TLS",
     };
     let name = if h.insecure {
         format!("INSECURE {name}")
@@ -101,7 +101,7 @@ fn link(h: &RunHeader, security: Security) -> String {
 }
 
 /// Describes the machine that made the load.
-pub(crate) fn machine(m: &Machine) -> String {
+pub(crate) fn machine(m: &MachineFacts) -> String {
     let parts = [
         m.cpu_model.clone(),
         m.cores.map(|n| plural(u64::from(n), "core")),

@@ -55,8 +55,8 @@ fn histograms(
     run: &Run,
     interval: &IntervalRecord,
 ) -> Vec<(&'static str, hdrhistogram::Histogram<u64>)> {
-    let mut response = plimsoll_model::record::Times::default();
-    let mut service = plimsoll_model::record::Times::default();
+    let mut response = plimsoll_model::record::TimeHistogram::default();
+    let mut service = plimsoll_model::record::TimeHistogram::default();
     for (stage, record) in &interval.stages {
         if !run.header.is_warmup(*stage) {
             response.merge(&record.response);

@@ -26,11 +26,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use maud::{Markup, html};
-use plimsoll_model::ladder::{Added, LadderRecord, Metric};
+use plimsoll_model::ladder::{AddedCost, LadderMetric, LadderRecord};
 use plimsoll_model::lanes::LanesRecord;
-use plimsoll_model::objective::{self, Conclusion, Judged, Verdict};
-use plimsoll_model::run::{Run, RunError, State};
-use plimsoll_model::search::{Limit, SearchRecord};
+use plimsoll_model::objective::{self, ObjectiveResult, ObjectiveVerdict, RunVerdict};
+use plimsoll_model::run::{Run, RunError, RunState};
+use plimsoll_model::search::{LimitingFactor, SearchRecord};
 
 use crate::answer::{answer, figure};
 use crate::facts;
@@ -41,30 +41,30 @@ use crate::search as words;
 use crate::settled::settled;
 
 pub use comparison::comparison;
-pub use folder::{Item, Kind, folder, message, within};
-use page::{Card, Facts, Tone, page};
-use timeline::Timeline;
+pub use folder::{FolderItem, FolderItemKind, folder, message, within};
+use page::{FigureCard, PageFacts, VerdictTone, page};
+use timeline::RunTimeline;
 
 /// A run prepared for drawing.
 #[derive(Clone, Debug)]
-pub struct View {
+pub struct RunView {
     run: Run,
-    timeline: Timeline,
-    judged: Vec<Judged>,
+    timeline: RunTimeline,
+    judged: Vec<ObjectiveResult>,
     /// Whether other runs are on the same page.
     is_one_of_several: bool,
     overhead_over: Option<Duration>,
 }
 
-impl View {
+impl RunView {
     /// Reads the intervals of `run`.
     ///
     /// # Errors
     /// When the run's intervals can't be read.
-    pub fn of(run: Run) -> Result<View, RunError> {
-        let mut timeline = Timeline::default();
+    pub fn of(run: Run) -> Result<RunView, RunError> {
+        let mut timeline = RunTimeline::default();
         run.each_interval(|interval| timeline.add(&interval))?;
-        Ok(View {
+        Ok(RunView {
             timeline,
             judged: objective::judge_run(&run),
             is_one_of_several: false,
@@ -74,8 +74,8 @@ impl View {
     }
 
     /// Sets the server's own `delay`, if known, so that the added overhead is shown.
-    pub fn over(self, delay: Option<Duration>) -> View {
-        View {
+    pub fn over(self, delay: Option<Duration>) -> RunView {
+        RunView {
             overhead_over: delay,
             ..self
         }
@@ -92,7 +92,7 @@ impl View {
 }
 
 /// Returns the report of one run, or of several overlaid.
-pub fn runs(views: &[View]) -> String {
+pub fn runs(views: &[RunView]) -> String {
     let title = match views {
         [one] => one.run.header.name.clone(),
         several => format!("{} runs", several.len()),
@@ -101,7 +101,7 @@ pub fn runs(views: &[View]) -> String {
 }
 
 /// Returns the report of a run of several lanes; `views` are theirs, in order.
-pub fn lanes(record: &LanesRecord, views: &[View]) -> String {
+pub fn lanes(record: &LanesRecord, views: &[RunView]) -> String {
     let runs: Vec<Run> = views.iter().map(|view| view.run.clone()).collect();
     let table = lane_words::table(record, &runs);
     let body = html! {
@@ -112,7 +112,7 @@ pub fn lanes(record: &LanesRecord, views: &[View]) -> String {
 }
 
 /// Returns the sections of each run.
-fn each(views: &[View]) -> Markup {
+fn each(views: &[RunView]) -> Markup {
     let views = told_apart(views);
     let views = &views[..];
     html! {
@@ -139,7 +139,7 @@ fn each(views: &[View]) -> Markup {
 }
 
 /// Adds directories to the names of runs with the same name.
-fn told_apart(views: &[View]) -> Cow<'_, [View]> {
+fn told_apart(views: &[RunView]) -> Cow<'_, [RunView]> {
     if let [_] = views {
         return Cow::Borrowed(views);
     }
@@ -150,7 +150,7 @@ fn told_apart(views: &[View]) -> Cow<'_, [View]> {
         view.is_one_of_several = true;
         let (name, dir) = (&view.run.header.name, view.run.dir.file_name());
         if alike(name) > 1 {
-            let same_dir = |v: &&View| v.run.dir.file_name() == dir;
+            let same_dir = |v: &&RunView| v.run.dir.file_name() == dir;
             view.run.header.name = match dir {
                 Some(dir) if views.iter().filter(same_dir).count() == 1 => {
                     format!("{name} ({})", dir.to_string_lossy())
@@ -167,28 +167,28 @@ fn told_apart(views: &[View]) -> Cow<'_, [View]> {
 pub fn search(record: &SearchRecord, plan: &str, dir: &Path) -> String {
     let finding = record.finding.as_ref();
     let (tone, label) = match finding.map(|f| (&f.limit, f.confirmed)) {
-        None => (Tone::Unsure, "not ended"),
-        Some((Limit::Generator { .. }, _)) => (Tone::Unsure, "generator-limited"),
-        Some((Limit::LeastRate, _)) => (Tone::Bad, "no rate meets the objectives"),
-        Some((_, true)) => (Tone::Good, "confirmed"),
-        Some((_, false)) => (Tone::Unsure, "not confirmed"),
+        None => (VerdictTone::Unsure, "not ended"),
+        Some((LimitingFactor::Generator { .. }, _)) => (VerdictTone::Unsure, "generator-limited"),
+        Some((LimitingFactor::LeastRate, _)) => (VerdictTone::Bad, "no rate meets the objectives"),
+        Some((_, true)) => (VerdictTone::Good, "confirmed"),
+        Some((_, false)) => (VerdictTone::Unsure, "not confirmed"),
     };
     let mut cards = Vec::new();
     if let Some(f) = finding {
         if let Some(line) = f.line_per_s {
-            cards.push(Card::new("load line", exact_rate(line)));
+            cards.push(FigureCard::new("load line", exact_rate(line)));
         }
         if let (Some(low), Some(high)) = (f.low_per_s, f.high_per_s) {
             let (low, high) = rates_around(low, high);
-            cards.push(Card::new("bounds", format!("{low} – {high}")));
+            cards.push(FigureCard::new("bounds", format!("{low} – {high}")));
         }
         if let Some(knee) = f.knee {
-            cards.push(Card::new("knee", exact_rate(knee.rate_per_s)));
+            cards.push(FigureCard::new("knee", exact_rate(knee.rate_per_s)));
         }
     }
-    cards.push(Card::new("trials", count(record.trials.len() as u64)));
+    cards.push(FigureCard::new("trials", count(record.trials.len() as u64)));
     let sentences = finding.map_or_else(Vec::new, |f| words::explanation(record, f));
-    let facts = Facts::of_record(
+    let facts = PageFacts::of_record(
         Some(&record.target),
         record.started_at,
         record.conditions.as_ref(),
@@ -209,7 +209,7 @@ pub fn ladder(record: &LadderRecord, plan: &str, dir: &Path) -> String {
         return sweep::page(record, plan, dir);
     }
     let last = record.rungs.len().saturating_sub(1);
-    let added = record.added(last, 0, Metric::P50);
+    let added = record.added(last, 0, LadderMetric::P50);
     let sentences = [
         ladder_words::bill(record),
         ladder_words::objectives(record),
@@ -217,29 +217,31 @@ pub fn ladder(record: &LadderRecord, plan: &str, dir: &Path) -> String {
     ]
     .concat();
     let (tone, label) = match added {
-        _ if record.conclusion() == Some(Conclusion::Fail) => (Tone::Bad, "objective missed"),
-        _ if record.interrupted => (Tone::Unsure, "interrupted"),
-        _ if record.is_generator_limited() => (Tone::Unsure, "invalid: generator-limited"),
-        Added::Clear(_) => (Tone::Good, "differences seen"),
-        Added::NoneSeen(_) => (Tone::Plain, "no difference seen"),
-        Added::Counted(_) | Added::TooFew => (Tone::Unsure, "not enough data"),
+        _ if record.conclusion() == Some(RunVerdict::Fail) => {
+            (VerdictTone::Bad, "objective missed")
+        }
+        _ if record.interrupted => (VerdictTone::Unsure, "interrupted"),
+        _ if record.is_generator_limited() => (VerdictTone::Unsure, "invalid: generator-limited"),
+        AddedCost::Clear(_) => (VerdictTone::Good, "differences seen"),
+        AddedCost::NoneSeen(_) => (VerdictTone::Plain, "no difference seen"),
+        AddedCost::Counted(_) | AddedCost::TooFew => (VerdictTone::Unsure, "not enough data"),
     };
     let mut cards = vec![
-        Card::new("rungs", count(record.rungs.len() as u64)),
-        Card::new("rounds", count(ladder_words::rounds(record))),
+        FigureCard::new("rungs", count(record.rungs.len() as u64)),
+        FigureCard::new("rounds", count(ladder_words::rounds(record))),
     ];
     for rung in [record.rungs.first(), record.rungs.last()]
         .into_iter()
         .flatten()
     {
-        if let Some(us) = rung.median(Metric::P50) {
-            let mut card = Card::new("p50", time(us));
+        if let Some(us) = rung.median(LadderMetric::P50) {
+            let mut card = FigureCard::new("p50", time(us));
             card.note = Some(rung.name.clone());
             cards.push(card);
         }
     }
     let heading = match (added, record.rungs.first(), record.rungs.last()) {
-        (Added::Clear(d), Some(first), Some(last)) if tone == Tone::Good => format!(
+        (AddedCost::Clear(d), Some(first), Some(last)) if tone == VerdictTone::Good => format!(
             "{} adds {} to {} at the p50",
             last.name,
             signed_time(d.shift).trim_start_matches('+'),
@@ -247,8 +249,8 @@ pub fn ladder(record: &LadderRecord, plan: &str, dir: &Path) -> String {
         ),
         _ => record.name.clone(),
     };
-    let facts = Facts::of_ladder(Some(&record.name), record);
-    let how = match record.turns {
+    let facts = PageFacts::of_ladder(Some(&record.name), record);
+    let how = match record.batches {
         Some(_) => {
             "All rungs were up together and had batches of tens of calls, each once a round, in random order, so that disturbances of the machine affect all equally. Differences are taken within rounds."
         }
@@ -265,30 +267,33 @@ pub fn ladder(record: &LadderRecord, plan: &str, dir: &Path) -> String {
     page(&format!("{}: the ladder", record.name), &body)
 }
 
-fn verdict(view: &View) -> Markup {
+fn verdict(view: &RunView) -> Markup {
     let run = &view.run;
     let total = &run.summary.total;
     let invalid = run.summary.health.problems.iter().find(|p| p.invalidates);
-    let unjudged = view.judged.iter().any(|j| j.verdict != Verdict::Met);
+    let unjudged = view
+        .judged
+        .iter()
+        .any(|j| j.verdict != ObjectiveVerdict::Met);
     let (tone, label) = match (run.state, invalid) {
         // A miss counts even in an invalid run, whose problems can't be the cause.
-        _ if Conclusion::of(&view.judged) == Some(Conclusion::Fail) => {
-            (Tone::Bad, "objective missed")
+        _ if RunVerdict::of(&view.judged) == Some(RunVerdict::Fail) => {
+            (VerdictTone::Bad, "objective missed")
         }
         (_, Some(p)) if p.kind.is_generator_limit() => {
-            (Tone::Unsure, "invalid: load not delivered")
+            (VerdictTone::Unsure, "invalid: load not delivered")
         }
-        (_, Some(_)) => (Tone::Unsure, "invalid"),
-        (State::Aborted, _) => (Tone::Unsure, "stopped before its end"),
-        (State::Partial | State::Running, _) => (Tone::Unsure, "partial"),
-        _ if total.ok == 0 => (Tone::Bad, "not one call succeeded"),
-        _ if unjudged => (Tone::Unsure, "inconclusive"),
-        _ if view.judged.is_empty() => (Tone::Plain, "no objective"),
-        _ => (Tone::Good, "objectives met"),
+        (_, Some(_)) => (VerdictTone::Unsure, "invalid"),
+        (RunState::Aborted, _) => (VerdictTone::Unsure, "stopped before its end"),
+        (RunState::Partial | RunState::Running, _) => (VerdictTone::Unsure, "partial"),
+        _ if total.ok == 0 => (VerdictTone::Bad, "not one call succeeded"),
+        _ if unjudged => (VerdictTone::Unsure, "inconclusive"),
+        _ if view.judged.is_empty() => (VerdictTone::Plain, "no objective"),
+        _ => (VerdictTone::Good, "objectives met"),
     };
-    let mut cards = vec![Card::new("calls ok", share(total.ok, settled(total)))];
+    let mut cards = vec![FigureCard::new("calls ok", share(total.ok, settled(total)))];
     if let Some(achieved) = total.achieved_per_s {
-        let mut card = Card::new("achieved", rate(achieved));
+        let mut card = FigureCard::new("achieved", rate(achieved));
         card.note = total
             .offered_per_s
             .map(|due| format!("of {} due", rate(due)));
@@ -300,17 +305,17 @@ fn verdict(view: &View) -> Markup {
         let told = all.filter(|(_, (name, _))| ["p50", "p99", "p99.9"].contains(name));
         cards.extend(told.filter_map(|(i, (name, us))| {
             let interval = intervals.and_then(|all| all[i].1);
-            Some(Card::new(name, figure(us?, interval)))
+            Some(FigureCard::new(name, figure(us?, interval)))
         }));
     }
     if let Some(received) = total.messages.and_then(|m| m.received_per_s) {
-        cards.push(Card::new("messages received", rate(received)));
+        cards.push(FigureCard::new("messages received", rate(received)));
     }
     if let Some(cpu) = total.client.and_then(|c| c.cpu_us_per_call) {
-        cards.push(Card::new("client CPU a call", time(cpu)));
+        cards.push(FigureCard::new("client CPU a call", time(cpu)));
     }
     if let Some(cpu) = total.server.and_then(|c| c.cpu_us_per_call) {
-        cards.push(Card::new("server CPU a call", time(cpu)));
+        cards.push(FigureCard::new("server CPU a call", time(cpu)));
     }
     let objectives = view.judged.iter().map(|j| {
         let word = j.verdict.words();
@@ -325,5 +330,12 @@ fn verdict(view: &View) -> Markup {
     } else {
         run.header.call.clone().unwrap_or_default()
     };
-    page::verdict(tone, label, &heading, &Facts::of(run), &cards, &sentences)
+    page::verdict(
+        tone,
+        label,
+        &heading,
+        &PageFacts::of(run),
+        &cards,
+        &sentences,
+    )
 }

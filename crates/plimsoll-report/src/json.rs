@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::lanes::LanesRecord;
-use plimsoll_model::objective::{Conclusion, judge_run};
+use plimsoll_model::objective::{RunVerdict, judge_run};
 use plimsoll_model::run::Run;
 use plimsoll_model::search::SearchRecord;
 use serde_json::{Value, json};
@@ -78,7 +78,7 @@ fn document(run: &Run, overhead_over: Option<Duration>) -> Value {
     let mut document = run.to_json();
     document["directory"] = json!(run.dir);
     let judged = judge_run(run);
-    document["verdict"] = json!(Conclusion::of(&judged));
+    document["verdict"] = json!(RunVerdict::of(&judged));
     document["objectives"] = json!(judged);
     if let Some(delay) = overhead_over {
         document["overhead"] = json!(overhead(run, delay));

@@ -5,46 +5,46 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use plimsoll_model::ladder::{LadderRecord, Passage, Rung, Slice};
-use plimsoll_model::objective::{Conclusion, Judged, Verdict, judge_run};
-use plimsoll_model::run::{Run, State, Timestamp};
-use plimsoll_model::search::{Limit, SearchRecord};
+use plimsoll_model::ladder::{GateOutcome, LadderRecord, Rung, SliceResult};
+use plimsoll_model::objective::{ObjectiveResult, ObjectiveVerdict, RunVerdict, judge_run};
+use plimsoll_model::run::{Run, RunState, Timestamp};
+use plimsoll_model::search::{LimitingFactor, SearchRecord};
 
 use crate::ladder as rungs;
 use crate::search as words;
 
 /// Returns the document of runs.
 pub fn render(runs: &[Run]) -> String {
-    document(runs.iter().map(Suite::of).collect())
+    document(runs.iter().map(TestSuite::of).collect())
 }
 
 /// Returns the document of a ladder: a suite for each rung, and one for gates and resolution.
 pub fn ladder(record: &LadderRecord) -> String {
-    let rungs = record.rungs.iter().map(|r| Suite::rung(record, r));
-    document(rungs.chain(Suite::between_rungs(record)).collect())
+    let rungs = record.rungs.iter().map(|r| TestSuite::rung(record, r));
+    document(rungs.chain(TestSuite::between_rungs(record)).collect())
 }
 
 /// Returns the document of a search.
 pub fn search(record: &SearchRecord) -> String {
     let headline = || words::headline(record);
-    let is_found = Case {
+    let is_found = TestCase {
         name: format!("a rate meets {}", record.objectives.join(", ")),
         problem: match record.finding.as_ref().map(|f| (f.line_per_s, &f.limit)) {
             Some((Some(_), _)) => None,
-            Some((None, Limit::LeastRate)) => Some(("failure", headline())),
+            Some((None, LimitingFactor::LeastRate)) => Some(("failure", headline())),
             _ => Some(("error", headline())),
         },
     };
-    let is_sure = Case {
+    let is_sure = TestCase {
         name: "the load line is confirmed".to_owned(),
         problem: match record.finding.as_ref() {
             _ if record.interrupted => Some(("error", "the search was interrupted".to_owned())),
-            Some(f) if f.confirmed && !matches!(f.limit, Limit::Generator { .. }) => None,
+            Some(f) if f.confirmed && !matches!(f.limit, LimitingFactor::Generator { .. }) => None,
             Some(f) => Some(("error", words::explanation(record, f).join("; "))),
             None => Some(("error", headline())),
         },
     };
-    document(vec![Suite {
+    document(vec![TestSuite {
         name: record.name.clone(),
         timestamp: stamp(record.started_at),
         seconds: record.trials.iter().map(|t| t.took_s).sum(),
@@ -74,12 +74,12 @@ fn number_equal_names<'a>(names: impl Iterator<Item = &'a mut String>) {
     }
 }
 
-fn document(mut suites: Vec<Suite>) -> String {
+fn document(mut suites: Vec<TestSuite>) -> String {
     number_equal_names(suites.iter_mut().map(|suite| &mut suite.name));
     for suite in &mut suites {
         number_equal_names(suite.cases.iter_mut().map(|case| &mut case.name));
     }
-    let sum = |of: fn(&Suite) -> usize| suites.iter().map(of).sum::<usize>();
+    let sum = |of: fn(&TestSuite) -> usize| suites.iter().map(of).sum::<usize>();
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     let _ = writeln!(
         xml,
@@ -95,27 +95,27 @@ fn document(mut suites: Vec<Suite>) -> String {
     xml
 }
 
-struct Case {
+struct TestCase {
     name: String,
     /// The element `failure` or `error`, and its message; `None`: passed.
     problem: Option<(&'static str, String)>,
 }
 
-struct Suite {
+struct TestSuite {
     name: String,
     timestamp: String,
     seconds: f64,
     /// Whether the server's certificate was not verified.
     insecure: bool,
-    cases: Vec<Case>,
+    cases: Vec<TestCase>,
 }
 
-impl Suite {
-    fn of(run: &Run) -> Suite {
+impl TestSuite {
+    fn of(run: &Run) -> TestSuite {
         let judged = judge_run(run);
         let mut cases = vec![validity(run, &judged)];
         cases.extend(judged.into_iter().map(objective));
-        Suite {
+        TestSuite {
             name: run.header.name.clone(),
             timestamp: stamp(run.header.started_at),
             seconds: run.summary.elapsed_us.unwrap_or(0) as f64 / 1e6,
@@ -125,19 +125,19 @@ impl Suite {
     }
 
     /// Returns the suite of a rung; an objective is missed if it is missed in a slice.
-    fn rung(record: &LadderRecord, rung: &Rung) -> Suite {
+    fn rung(record: &LadderRecord, rung: &Rung) -> TestSuite {
         let unsure = rung
             .slices
             .iter()
             .filter(|s| s.is_generator_limited())
             // In batches, lateness affects all rungs alike and is in no difference; without objectives nothing else is
             // judged.
-            .filter(|s| record.turns.is_none() || !s.objectives.is_empty())
+            .filter(|s| record.batches.is_none() || !s.objectives.is_empty())
             .count();
         let missed = rung
             .slices
             .iter()
-            .any(|s| s.conclusion == Some(Conclusion::Fail));
+            .any(|s| s.conclusion == Some(RunVerdict::Fail));
         let problem = match rung.slices.len() {
             0 => Some("no slice was measured".to_owned()),
             all if unsure > 0 && !missed => Some(format!(
@@ -145,11 +145,11 @@ impl Suite {
             )),
             _ => None,
         };
-        let mut cases = vec![Case {
+        let mut cases = vec![TestCase {
             name: "the rung is valid".to_owned(),
             problem: problem.map(|why| ("error", why)),
         }];
-        let of = |name: &str, verdicts: &[Verdict]| {
+        let of = |name: &str, verdicts: &[ObjectiveVerdict]| {
             let all = rung.slices.iter().flat_map(|s| &s.objectives);
             let one = all.filter(|j| j.objective == name && verdicts.contains(&j.verdict));
             let measured: Vec<&str> = one.map(|j| j.measured.as_str()).collect();
@@ -160,26 +160,30 @@ impl Suite {
         let names = rung
             .slices
             .first()
-            .map_or(&[] as &[Judged], |s| &s.objectives);
+            .map_or(&[] as &[ObjectiveResult], |s| &s.objectives);
         cases.extend(names.iter().map(|judged| {
             let name = &judged.objective;
-            let unjudged = [Verdict::CannotBeJudged, Verdict::NotSupported];
-            let problem = match (of(name, &[Verdict::Missed]), of(name, &unjudged)) {
+            let unjudged = [
+                ObjectiveVerdict::CannotBeJudged,
+                ObjectiveVerdict::NotSupported,
+            ];
+            let problem = match (of(name, &[ObjectiveVerdict::Missed]), of(name, &unjudged)) {
                 (Some(missed), _) => Some(("failure", format!("missed {missed}"))),
                 (None, Some(share)) => Some(("error", format!("inconclusive {share}"))),
                 (None, None) => None,
             };
-            Case {
+            TestCase {
                 name: name.clone(),
                 problem,
             }
         }));
-        Suite {
+        TestSuite {
             name: format!("{}: {}", record.name, rung.name),
             timestamp: stamp(record.started_at),
             seconds: {
                 // The slices of a sweep may be divided.
-                let length = |s: &Slice| s.volume.as_ref().map_or(record.slice_s, |v| v.elapsed_s);
+                let length =
+                    |s: &SliceResult| s.volume.as_ref().map_or(record.slice_s, |v| v.elapsed_s);
                 rung.slices.iter().map(length).sum()
             },
             insecure: false,
@@ -188,21 +192,21 @@ impl Suite {
     }
 
     /// Returns the suite of gates and resolution: `None` if neither was asked for and the ladder was completed.
-    fn between_rungs(record: &LadderRecord) -> Option<Suite> {
-        let mut cases: Vec<Case> = record
+    fn between_rungs(record: &LadderRecord) -> Option<TestSuite> {
+        let mut cases: Vec<TestCase> = record
             .gated()
             .iter()
-            .map(|gated| Case {
+            .map(|gated| TestCase {
                 name: format!("{}: {}", record.rungs[gated.rung].name, gated.gate),
                 problem: match gated.passage {
-                    Passage::Within => None,
-                    Passage::Beyond => Some(("failure", rungs::passage(record, gated))),
-                    Passage::Undecided => Some(("error", rungs::passage(record, gated))),
+                    GateOutcome::Within => None,
+                    GateOutcome::Beyond => Some(("failure", rungs::passage(record, gated))),
+                    GateOutcome::Undecided => Some(("error", rungs::passage(record, gated))),
                 },
             })
             .collect();
-        let wanted = record.turns.as_ref().filter(|t| t.wanted_us.is_some());
-        cases.extend(wanted.map(|turns| Case {
+        let wanted = record.batches.as_ref().filter(|t| t.wanted_us.is_some());
+        cases.extend(wanted.map(|turns| TestCase {
             name: "differences are resolved".to_owned(),
             problem: if turns.is_resolved() {
                 None
@@ -214,12 +218,12 @@ impl Suite {
             },
         }));
         if record.interrupted {
-            cases.push(Case {
+            cases.push(TestCase {
                 name: "the ladder came to its end".to_owned(),
                 problem: Some(("error", "it was interrupted".to_owned())),
             });
         }
-        (!cases.is_empty()).then(|| Suite {
+        (!cases.is_empty()).then(|| TestSuite {
             name: format!("{}: differences", record.name),
             timestamp: stamp(record.started_at),
             seconds: 0.0,
@@ -229,7 +233,7 @@ impl Suite {
     }
 
     fn count(&self, kind: &str) -> usize {
-        let is = |c: &&Case| c.problem.as_ref().is_some_and(|p| p.0 == kind);
+        let is = |c: &&TestCase| c.problem.as_ref().is_some_and(|p| p.0 == kind);
         self.cases.iter().filter(is).count()
     }
 
@@ -270,34 +274,36 @@ impl Suite {
 }
 
 /// Returns the test case of validity: complete, with figures of the target, and not only failures.
-fn validity(run: &Run, judged: &[Judged]) -> Case {
+fn validity(run: &Run, judged: &[ObjectiveResult]) -> TestCase {
     let problem = match run.state {
         // Lost, or missed whatever the generator did: the failure is proven.
-        _ if Conclusion::of(judged) == Some(Conclusion::Fail) => None,
-        State::Complete if run.summary.total.ok == 0 => Some("not one call succeeded".to_owned()),
-        State::Complete => None,
+        _ if RunVerdict::of(judged) == Some(RunVerdict::Fail) => None,
+        RunState::Complete if run.summary.total.ok == 0 => {
+            Some("not one call succeeded".to_owned())
+        }
+        RunState::Complete => None,
         _ => Some(
             run.reason
                 .clone()
                 .unwrap_or_else(|| run.state.name().to_owned()),
         ),
     };
-    Case {
+    TestCase {
         name: "the run is valid".to_owned(),
         problem: problem.map(|why| ("error", why)),
     }
 }
 
-fn objective(judged: Judged) -> Case {
+fn objective(judged: ObjectiveResult) -> TestCase {
     let problem = match judged.verdict {
-        Verdict::Met => None,
-        Verdict::Missed => Some(("failure", format!("measured {}", judged.measured))),
-        Verdict::CannotBeJudged | Verdict::NotSupported => {
+        ObjectiveVerdict::Met => None,
+        ObjectiveVerdict::Missed => Some(("failure", format!("measured {}", judged.measured))),
+        ObjectiveVerdict::CannotBeJudged | ObjectiveVerdict::NotSupported => {
             let why = format!("{}: {}", judged.verdict.words(), judged.measured);
             Some(("error", why))
         }
     };
-    Case {
+    TestCase {
         name: judged.objective,
         problem,
     }

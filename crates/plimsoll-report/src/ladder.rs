@@ -5,37 +5,40 @@ mod notes;
 
 use std::fmt::Write as _;
 
-use plimsoll_model::ladder::{Added, Gated, LadderRecord, Metric, Part, Passage, Rung, Unit};
-use plimsoll_model::limits::Handshake;
-use plimsoll_model::objective::Verdict;
+use plimsoll_model::ladder::{
+    AddedCost, ExtraMeasurement, GateOutcome, GateResult, LadderMetric, LadderRecord, LadderUnit,
+    Rung,
+};
+use plimsoll_model::limits::HandshakeWork;
+use plimsoll_model::objective::ObjectiveVerdict;
 
 use crate::quantity::{bytes, or_dash, plural, signed, time};
-use crate::table::Table;
-use crate::terminal::Options;
+use crate::table::TextTable;
+use crate::terminal::TerminalOptions;
 pub use bill::bill;
 use notes::lasted;
 pub use notes::notes;
 pub(crate) use notes::{libraries, limits, resolution};
 
 /// Formats a value of `metric` with its unit.
-pub fn show(metric: Metric, value: f64) -> String {
+pub fn show(metric: LadderMetric, value: f64) -> String {
     match metric.unit() {
-        Unit::Micros => time(value),
-        Unit::Bytes => bytes(value.round().max(0.0) as u64),
+        LadderUnit::Micros => time(value),
+        LadderUnit::Bytes => bytes(value.round().max(0.0) as u64),
     }
 }
 
 /// Describes a difference: `+120 µs (100 µs … 140 µs)`, or that it is not significant.
-pub fn added(metric: Metric, added: Added) -> String {
+pub fn added(metric: LadderMetric, added: AddedCost) -> String {
     let signed = |value| signed(value, |v| show(metric, v));
     match added {
-        Added::Clear(d) => format!(
+        AddedCost::Clear(d) => format!(
             "{} ({} … {})",
             signed(d.shift),
             signed(d.low),
             signed(d.high)
         ),
-        Added::NoneSeen(d) => {
+        AddedCost::NoneSeen(d) => {
             format!(
                 "no difference seen ({} … {})",
                 signed(d.low),
@@ -43,14 +46,14 @@ pub fn added(metric: Metric, added: Added) -> String {
             )
         }
         // The bytes of a call vary by hundredths: acknowledgements of settings, pings.
-        Added::Counted(more) => signed(more.round()),
-        Added::TooFew => "not enough data".to_owned(),
+        AddedCost::Counted(more) => signed(more.round()),
+        AddedCost::TooFew => "not enough data".to_owned(),
     }
 }
 
 /// Returns the costs of new connections: a row for each kind of connection of each rung. `None` where rungs have the
 /// same certificates.
-pub(crate) fn prices(ladder: &LadderRecord) -> Option<Table> {
+pub(crate) fn prices(ladder: &LadderRecord) -> Option<TextTable> {
     const HEAD: [&str; 10] = [
         "a new connection with a call",
         "connection p50",
@@ -72,7 +75,7 @@ pub(crate) fn prices(ladder: &LadderRecord) -> Option<Table> {
         };
         let several = prices.len() > 1;
         for price in prices {
-            let handshake = Handshake {
+            let handshake = HandshakeWork {
                 resumed: price.resumed,
                 ..handshake.clone()
             };
@@ -106,7 +109,7 @@ pub(crate) fn prices(ladder: &LadderRecord) -> Option<Table> {
             rows.push(row);
         }
     }
-    Some(Table::new(HEAD, &[0], rows))
+    Some(TextTable::new(HEAD, &[0], rows))
 }
 
 /// Returns the objectives that slices missed, and the verdict on all of them; empty where the plan has none.
@@ -133,7 +136,7 @@ pub(crate) fn answers(ladder: &LadderRecord) -> Vec<String> {
     pairs
         .filter(|(of, to)| *of == to + 1)
         .map(|(of, to)| {
-            let added = added(Metric::P50, ladder.added(of, to, Metric::P50));
+            let added = added(LadderMetric::P50, ladder.added(of, to, LadderMetric::P50));
             let (upper, lower) = (&ladder.rungs[of].name, &ladder.rungs[to].name);
             format!("{upper} adds to {lower}: p50 {added}.")
         })
@@ -141,12 +144,12 @@ pub(crate) fn answers(ladder: &LadderRecord) -> Vec<String> {
 }
 
 /// Describes the result of a rung at a gate.
-pub(crate) fn passage(ladder: &LadderRecord, gated: &Gated) -> String {
+pub(crate) fn passage(ladder: &LadderRecord, gated: &GateResult) -> String {
     let metric = gated.gate.metric;
     let word = match gated.passage {
-        Passage::Within => "within",
-        Passage::Beyond => "BEYOND",
-        Passage::Undecided => "not decided",
+        GateOutcome::Within => "within",
+        GateOutcome::Beyond => "BEYOND",
+        GateOutcome::Undecided => "not decided",
     };
     let allowed = gated.allowed.map_or_else(String::new, |allowed| {
         format!(" of {} allowed", show(metric, allowed))
@@ -161,14 +164,14 @@ pub(crate) fn passage(ladder: &LadderRecord, gated: &Gated) -> String {
 
 fn unmet(rung: &Rung) -> Vec<String> {
     let all = || rung.slices.iter().flat_map(|s| &s.objectives);
-    let mut seen: Vec<(&str, Verdict)> = Vec::new();
-    for judged in all().filter(|j| j.verdict != Verdict::Met) {
+    let mut seen: Vec<(&str, ObjectiveVerdict)> = Vec::new();
+    for judged in all().filter(|j| j.verdict != ObjectiveVerdict::Met) {
         let one = (judged.objective.as_str(), judged.verdict);
         if !seen.contains(&one) {
             seen.push(one);
         }
     }
-    let sentence = |(objective, verdict): (&str, Verdict)| {
+    let sentence = |(objective, verdict): (&str, ObjectiveVerdict)| {
         let measured: Vec<&str> = all()
             .filter(|j| (j.objective.as_str(), j.verdict) == (objective, verdict))
             .map(|j| j.measured.as_str())
@@ -187,37 +190,37 @@ fn unmet(rung: &Rung) -> Vec<String> {
 
 /// Returns whether differences of the metric are shown: CPU time and memory of proxies are single figures without an
 /// interval where rungs are measured in batches.
-fn is_compared(ladder: &LadderRecord, metric: Metric) -> bool {
+fn is_compared(ladder: &LadderRecord, metric: LadderMetric) -> bool {
     match metric {
-        Metric::ProxyMemory => false,
-        Metric::SidecarCpu => ladder.turns.is_none(),
+        LadderMetric::ProxyMemory => false,
+        LadderMetric::SidecarCpu => ladder.batches.is_none(),
         _ => true,
     }
 }
 
 /// Returns the metrics that were measured.
-pub fn metrics(ladder: &LadderRecord) -> Vec<Metric> {
-    Metric::ALL
+pub fn metrics(ladder: &LadderRecord) -> Vec<LadderMetric> {
+    LadderMetric::ALL
         .into_iter()
         .filter(|m| ladder.rungs.iter().any(|r| r.median(*m).is_some()))
         .collect()
 }
 
 /// Metrics that share a table.
-pub struct Group {
+pub struct MetricGroup {
     /// The heading of the first column, which has the rungs' names.
     pub heading: &'static str,
     /// The metrics, each with the heading of its column.
-    pub columns: Vec<(Metric, &'static str)>,
+    pub columns: Vec<(LadderMetric, &'static str)>,
 }
 
-impl Group {
-    fn metrics(&self) -> impl Iterator<Item = Metric> + '_ {
+impl MetricGroup {
+    fn metrics(&self) -> impl Iterator<Item = LadderMetric> + '_ {
         self.columns.iter().map(|(metric, _)| *metric)
     }
 
     /// Returns a row for each rung.
-    pub(crate) fn table(&self, ladder: &LadderRecord) -> Table {
+    pub(crate) fn table(&self, ladder: &LadderRecord) -> TextTable {
         let head = [self.heading].into_iter();
         let head = head.chain(self.columns.iter().map(|(_, name)| *name));
         let rows = ladder.rungs.iter().map(|rung| {
@@ -225,33 +228,33 @@ impl Group {
             let figures = figures.map(|m| or_dash(rung.median(m), |v| show(m, v)));
             Vec::from_iter([rung.name.clone()].into_iter().chain(figures))
         });
-        Table::new(head, &[0], rows)
+        TextTable::new(head, &[0], rows)
     }
 }
 
 /// Returns the tables of the rungs' figures.
-pub fn groups(ladder: &LadderRecord) -> Vec<Group> {
-    let in_slices = ladder.turns.is_none();
-    let column = |m: Metric| match m {
-        Metric::ClientMemory | Metric::ServerMemory if in_slices => m.name(),
-        Metric::ConnectionTime | Metric::ResumedTime => "time (p50)",
-        Metric::ConnectionClientCpu | Metric::ResumedClientCpu => "client CPU",
-        Metric::ConnectionServerCpu | Metric::ResumedServerCpu => "server CPU",
-        Metric::ConnectionBytes | Metric::ResumedBytes => "bytes",
-        Metric::ClientMemory => "client memory",
-        Metric::ServerMemory => "server memory",
-        Metric::BusyClientCpu => Metric::ClientCpu.name(),
-        Metric::BusyServerCpu => Metric::ServerCpu.name(),
+pub fn groups(ladder: &LadderRecord) -> Vec<MetricGroup> {
+    let in_slices = ladder.batches.is_none();
+    let column = |m: LadderMetric| match m {
+        LadderMetric::ClientMemory | LadderMetric::ServerMemory if in_slices => m.name(),
+        LadderMetric::ConnectionTime | LadderMetric::ResumedTime => "time (p50)",
+        LadderMetric::ConnectionClientCpu | LadderMetric::ResumedClientCpu => "client CPU",
+        LadderMetric::ConnectionServerCpu | LadderMetric::ResumedServerCpu => "server CPU",
+        LadderMetric::ConnectionBytes | LadderMetric::ResumedBytes => "bytes",
+        LadderMetric::ClientMemory => "client memory",
+        LadderMetric::ServerMemory => "server memory",
+        LadderMetric::BusyClientCpu => LadderMetric::ClientCpu.name(),
+        LadderMetric::BusyServerCpu => LadderMetric::ServerCpu.name(),
         _ => m.name(),
     };
-    let group = |m: Metric| match m.part() {
+    let group = |m: LadderMetric| match m.part() {
         _ if in_slices => 0,
-        None if m == Metric::ConnectionBytes => 2,
-        None if m == Metric::ResumedBytes => 3,
+        None if m == LadderMetric::ConnectionBytes => 2,
+        None if m == LadderMetric::ResumedBytes => 3,
         None => 0,
-        Some(Part::Saturated) => 1,
-        Some(Part::Connections | Part::Memory) => 2,
-        Some(Part::Resumed) => 3,
+        Some(ExtraMeasurement::Saturated) => 1,
+        Some(ExtraMeasurement::Connections | ExtraMeasurement::Memory) => 2,
+        Some(ExtraMeasurement::Resumed) => 3,
     };
     let all = metrics(ladder);
     [
@@ -262,7 +265,7 @@ pub fn groups(ladder: &LadderRecord) -> Vec<Group> {
     ]
     .into_iter()
     .enumerate()
-    .map(|(n, heading)| Group {
+    .map(|(n, heading)| MetricGroup {
         heading,
         columns: all
             .iter()
@@ -277,13 +280,13 @@ pub fn groups(ladder: &LadderRecord) -> Vec<Group> {
 /// Describes how the rungs were measured.
 pub(crate) fn how(ladder: &LadderRecord) -> String {
     let rungs = plural(ladder.rungs.len() as u64, "rung");
-    let rounds = match &ladder.turns {
+    let rounds = match &ladder.batches {
         Some(turns) => format!(
             "{} of batches of {} calls in random order, in {} s{}",
             plural(rounds(ladder), "round"),
             turns.calls,
             lasted(ladder),
-            match turns.sittings {
+            match turns.replicates {
                 1 => String::new(),
                 n => format!(" and {n} replicates"),
             }
@@ -302,7 +305,7 @@ pub(crate) const INVALID_NOTE: &str =
 pub(crate) const INTERVALS_NOTE: &str = "95 % simultaneous confidence intervals: of 100 ladders of equal rungs, at least 95 claim no difference.";
 
 /// The costs that one rung adds to another.
-pub(crate) struct Addition {
+pub(crate) struct RungAddition {
     pub(crate) upper: String,
     pub(crate) lower: String,
     /// The metrics, each with its difference.
@@ -310,12 +313,12 @@ pub(crate) struct Addition {
 }
 
 /// Returns the additions of all pairs that are compared.
-pub(crate) fn additions(ladder: &LadderRecord) -> Vec<Addition> {
+pub(crate) fn additions(ladder: &LadderRecord) -> Vec<RungAddition> {
     let groups = groups(ladder);
-    let metrics = groups.iter().flat_map(Group::metrics);
-    let metrics: Vec<Metric> = metrics.filter(|m| is_compared(ladder, *m)).collect();
+    let metrics = groups.iter().flat_map(MetricGroup::metrics);
+    let metrics: Vec<LadderMetric> = metrics.filter(|m| is_compared(ladder, *m)).collect();
     let pairs = LadderRecord::pairs(ladder.rungs.len());
-    let of_pair = |(of, to): (usize, usize)| Addition {
+    let of_pair = |(of, to): (usize, usize)| RungAddition {
         upper: ladder.rungs[of].name.clone(),
         lower: ladder.rungs[to].name.clone(),
         rows: metrics
@@ -331,7 +334,7 @@ pub(crate) fn additions(ladder: &LadderRecord) -> Vec<Addition> {
 
 /// Returns the number of measured rounds, in each of which every rung was measured once.
 pub fn rounds(ladder: &LadderRecord) -> u64 {
-    let rounds = match &ladder.turns {
+    let rounds = match &ladder.batches {
         Some(turns) => turns.rounds,
         None => {
             let slices = ladder.rungs.iter().map(|r| r.slices.len());
@@ -343,14 +346,14 @@ pub fn rounds(ladder: &LadderRecord) -> u64 {
 
 /// Returns the heading of the figures of rungs.
 fn heading(ladder: &LadderRecord) -> &'static str {
-    match ladder.turns {
+    match ladder.batches {
         Some(_) => "rung (service times)",
         None => "rung (medians of its slices)",
     }
 }
 
 /// Renders the ladder, with a line feed at its end.
-pub fn render(ladder: &LadderRecord, options: &Options) -> String {
+pub fn render(ladder: &LadderRecord, options: &TerminalOptions) -> String {
     let mut out = format!("{}\n{}\n\n", options.bold(&ladder.name), how(ladder));
     if ladder.is_generator_limited() {
         let _ = writeln!(out, "{}\n", options.loud(INVALID_NOTE));

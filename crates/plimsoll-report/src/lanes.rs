@@ -3,16 +3,16 @@
 use std::fmt::Write as _;
 
 use plimsoll_model::lanes::LanesRecord;
-use plimsoll_model::objective::{self, Conclusion};
+use plimsoll_model::objective::{self, RunVerdict};
 use plimsoll_model::run::Run;
 
 use crate::quantity::{count, exact_rate, or_dash};
-use crate::table::Table;
-use crate::terminal::Options;
+use crate::table::TextTable;
+use crate::terminal::TerminalOptions;
 use crate::totals;
 
 /// Renders the lanes for the terminal, with a line feed at its end; `runs` are theirs, in order.
-pub fn render(record: &LanesRecord, runs: &[Run], options: &Options) -> String {
+pub fn render(record: &LanesRecord, runs: &[Run], options: &TerminalOptions) -> String {
     let mut out = format!("{}\n\n", options.bold(&record.name));
     let _ = writeln!(out, "{}", table(record, runs).unbroken(options.width));
     let _ = writeln!(out, "{}", note(runs));
@@ -29,7 +29,7 @@ pub(crate) fn note(runs: &[Run]) -> String {
 }
 
 /// Returns a row for each lane, and their sum.
-pub(crate) fn table(record: &LanesRecord, runs: &[Run]) -> Table {
+pub(crate) fn table(record: &LanesRecord, runs: &[Run]) -> TextTable {
     let head = [
         "lane",
         "weight",
@@ -47,7 +47,7 @@ pub(crate) fn table(record: &LanesRecord, runs: &[Run]) -> Table {
         (ok, errors) = (ok + total.ok, errors + total.errors);
         rate += total.offered_per_s.unwrap_or(0.0);
         let at = |n| totals::percentile(run, n);
-        let conclusion = Conclusion::of(&objective::judge_run(run));
+        let conclusion = RunVerdict::of(&objective::judge_run(run));
         rows.push(vec![
             lane.name.clone(),
             lane.weight.to_string(),
@@ -69,5 +69,5 @@ pub(crate) fn table(record: &LanesRecord, runs: &[Run]) -> Table {
     ];
     sum.resize(head.len(), String::new());
     rows.push(sum);
-    Table::new(head, &[0, head.len() - 1], rows)
+    TextTable::new(head, &[0, head.len() - 1], rows)
 }

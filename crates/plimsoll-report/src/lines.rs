@@ -60,7 +60,7 @@ pub fn export(run: &Run, out: &mut impl Write) -> Result<u64, ExportError> {
 /// One line of any of the three forms.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct ResultLine {
     ok: bool,
     code: Option<String>,
     latency_ms: Option<f64>,
@@ -79,7 +79,7 @@ fn nanoseconds(key: &str, ms: Option<f64>) -> Result<u64, String> {
 }
 
 fn add(record: &mut StageRecord, cold: bool, text: &str) -> Result<(), String> {
-    let line: Line = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    let line: ResultLine = serde_json::from_str(text).map_err(|e| e.to_string())?;
     record.due += 1;
     if !line.ok {
         let code = line.code.ok_or("code is missing: a failed call needs it")?;

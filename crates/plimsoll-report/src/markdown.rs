@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::lanes::LanesRecord;
-use plimsoll_model::objective::{Conclusion, Verdict, judge_run};
-use plimsoll_model::run::{Run, State};
+use plimsoll_model::objective::{ObjectiveVerdict, RunVerdict, judge_run};
+use plimsoll_model::run::{Run, RunState};
 use plimsoll_model::search::SearchRecord;
 
 use crate::answer::answer;
 use crate::compare::Comparison;
 use crate::ladder as rungs;
 use crate::search as found;
-use crate::table::Table;
+use crate::table::TextTable;
 use crate::{
     addresses, ends, errors, facts, lanes, measures, memory, shards, slowest, sweep, times, totals,
 };
@@ -23,16 +23,16 @@ use crate::{
 pub fn render(runs: &[Run], overhead_over: Option<Duration>) -> String {
     let mut out = String::new();
     let rows = runs.iter().map(|run| {
-        let verdict = match (Conclusion::of(&judge_run(run)), run.state) {
+        let verdict = match (RunVerdict::of(&judge_run(run)), run.state) {
             (Some(conclusion), _) => conclusion.name(),
-            (None, State::Complete) => "valid",
+            (None, RunState::Complete) => "valid",
             (None, state) => state.name(),
         };
         let name = vec![run.header.name.clone()];
         [name, totals::in_short(run).into(), vec![verdict.to_owned()]].concat()
     });
-    let head = [&["run"], &totals::IN_SHORT[..], &["verdict"]].concat();
-    table(&mut out, &Table::new(head, &[0, 6], rows));
+    let head = [&["run"], &totals::SUMMARY_FACTS[..], &["verdict"]].concat();
+    table(&mut out, &TextTable::new(head, &[0, 6], rows));
     for run in runs {
         let _ = writeln!(out, "\n**{}**\n", cell(&run.header.name));
         verdicts(&mut out, run);
@@ -58,9 +58,9 @@ fn verdicts(out: &mut String, run: &Run) {
     sentences(out, facts::what(&run.header).into_iter().chain(how));
     for j in judge_run(run) {
         let word = match j.verdict {
-            Verdict::Met => "✅ met",
-            Verdict::Missed => "❌ missed",
-            Verdict::CannotBeJudged | Verdict::NotSupported => "⚠️ inconclusive",
+            ObjectiveVerdict::Met => "✅ met",
+            ObjectiveVerdict::Missed => "❌ missed",
+            ObjectiveVerdict::CannotBeJudged | ObjectiveVerdict::NotSupported => "⚠️ inconclusive",
         };
         let _ = writeln!(
             out,
@@ -90,7 +90,7 @@ fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
         let mark = if fact.is_loud { "⚠️ " } else { "" };
         [fact.name.to_owned(), format!("{mark}{}", fact.text)]
     });
-    part(out, &Table::new([""; 2], &[0, 1], rows), None);
+    part(out, &TextTable::new([""; 2], &[0, 1], rows), None);
     let of_calls = times::of_calls(run);
     let calls = of_calls.first().map(|(_, first)| first.count);
     let streams = summary
@@ -128,7 +128,7 @@ fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
 }
 
 /// Writes a table and its notes; nothing if it has no rows.
-fn part(out: &mut String, rows: &Table, notes: impl IntoIterator<Item = String>) {
+fn part(out: &mut String, rows: &TextTable, notes: impl IntoIterator<Item = String>) {
     if rows.rows.is_empty() {
         return;
     }
@@ -173,10 +173,10 @@ pub fn ladder(record: &LadderRecord) -> String {
         let _ = writeln!(out, "⚠️ {}\n", cell(rungs::INVALID_NOTE));
     }
     let groups = rungs::groups(record).into_iter();
-    let mut tables: Vec<Table> = groups.map(|group| group.table(record)).collect();
+    let mut tables: Vec<TextTable> = groups.map(|group| group.table(record)).collect();
     if tables.is_empty() {
         let names = record.rungs.iter().map(|rung| [rung.name.clone()]);
-        tables.push(Table::new(["rung"], &[0], names));
+        tables.push(TextTable::new(["rung"], &[0], names));
     }
     for (n, rows) in tables.into_iter().chain(rungs::prices(record)).enumerate() {
         if n > 0 {
@@ -190,7 +190,7 @@ pub fn ladder(record: &LadderRecord) -> String {
             String::new(),
         ];
         let rows = pair.rows.into_iter().map(<[String; 2]>::from);
-        part(&mut out, &Table::new(head, &[0, 1], rows), None);
+        part(&mut out, &TextTable::new(head, &[0, 1], rows), None);
     }
     let notes = [
         rungs::bill(record),
@@ -223,7 +223,7 @@ fn sentences<S: AsRef<str>>(out: &mut String, all: impl IntoIterator<Item = S>) 
     }
 }
 
-fn table(out: &mut String, table: &Table) {
+fn table(out: &mut String, table: &TextTable) {
     let side = |i| if table.is_text(i) { "---" } else { "---:" };
     let sides: Vec<&str> = (0..table.head.len()).map(side).collect();
     let heads = table.head.iter().map(|name| match name.as_str() {

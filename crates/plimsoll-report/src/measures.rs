@@ -11,33 +11,33 @@ use plimsoll_model::statistics::distribution::percentiles;
 
 use crate::answer::wide;
 use crate::quantity::{bytes, count, or_dash, rate, time};
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// A note on how to read the times of a run with streams.
 pub(crate) const STREAMS_NOTE: &str =
     "a call is a whole stream: response and service time end with its status";
 
 /// The counters of callers that make several calls each, and the name of their calls.
-pub(crate) struct Callers {
+pub(crate) struct CallerCounts {
     ok: Count,
     failed: Count,
     pub(crate) calls: &'static str,
 }
 
 /// Callers whose calls are queries for tokens.
-const QUERY_CALLERS: Callers = Callers {
+const QUERY_CALLERS: CallerCounts = CallerCounts {
     ok: Count::keyed("sessions_ok"),
     failed: Count::keyed("sessions_failed"),
     calls: "queries",
 };
-const SCRIPT_USERS: Callers = Callers {
+const SCRIPT_USERS: CallerCounts = CallerCounts {
     ok: Count::UsersOk,
     failed: Count::UsersFailed,
     calls: "calls",
 };
 const CALLERS_RECONNECTED: Count = Count::keyed("sessions_reconnected");
 
-impl Callers {
+impl CallerCounts {
     /// Returns the name of these callers.
     pub(crate) fn name(&self) -> &'static str {
         let key = self.ok.key();
@@ -48,15 +48,15 @@ impl Callers {
         (of(self.ok), of(self.failed))
     }
 
-    fn fact(&self, of: impl Fn(Count) -> u64) -> Fact {
+    fn fact(&self, of: impl Fn(Count) -> u64) -> CountFact {
         let (ok, failed) = self.ended(of);
         let text = format!("{} ok, {} failed", count(ok), count(failed));
-        Fact::new(self.name(), text)
+        CountFact::new(self.name(), text)
     }
 }
 
 /// Returns the callers that arrived in `run`; `None`: single calls arrived.
-pub(crate) fn arriving(run: &Run) -> Option<Callers> {
+pub(crate) fn arriving(run: &Run) -> Option<CallerCounts> {
     let counts = &run.summary.total.measures.as_ref()?.counts;
     let of = |count: Count| counts.get(count.key()).copied().unwrap_or(0);
     [QUERY_CALLERS, SCRIPT_USERS]
@@ -80,42 +80,42 @@ pub(crate) const ENDED_WITH_LOAD_LABEL: &str = "ended";
 pub(crate) const SET_ASIDE_LABEL: &str = "set aside";
 
 /// The label of messages that the server sent unexpectedly.
-pub(crate) const UNASKED_LABEL: &str = "unasked";
+pub(crate) const UNSOLICITED_LABEL: &str = "unasked";
 
 /// The label of how payload bytes are divided.
 const TRAFFIC_LABEL: &str = "traffic";
 
 /// The label of the bytes of all connections, as counted by the kernel.
-pub(crate) const ON_THE_LINK: &str = "link bytes";
+pub(crate) const LINK_BYTES_LABEL: &str = "link bytes";
 
 /// A count described in words.
 #[derive(Clone)]
-pub(crate) struct Fact {
+pub(crate) struct CountFact {
     pub(crate) name: &'static str,
     pub(crate) text: String,
     /// Whether it reports a loss or an error.
     pub(crate) is_loud: bool,
 }
 
-impl Fact {
-    pub(crate) fn new(name: &'static str, text: String) -> Fact {
-        Fact {
+impl CountFact {
+    pub(crate) fn new(name: &'static str, text: String) -> CountFact {
+        CountFact {
             name,
             text,
             is_loud: false,
         }
     }
 
-    pub(crate) fn loud(name: &'static str, text: String) -> Fact {
-        Fact {
+    pub(crate) fn loud(name: &'static str, text: String) -> CountFact {
+        CountFact {
             is_loud: true,
-            ..Fact::new(name, text)
+            ..CountFact::new(name, text)
         }
     }
 }
 
 /// Describes the messages of a run's streams; `None` where its calls are no streams.
-pub(crate) fn messages(run: &Run) -> Option<Fact> {
+pub(crate) fn messages(run: &Run) -> Option<CountFact> {
     let total = &run.summary.total;
     let messages = total.messages?;
     let mut text = format!(
@@ -128,11 +128,11 @@ pub(crate) fn messages(run: &Run) -> Option<Fact> {
     if let Some(received) = messages.received_per_s {
         let _ = write!(text, " at {}", rate(received));
     }
-    Some(Fact::new("messages", text))
+    Some(CountFact::new("messages", text))
 }
 
 /// Describes for how much of the run the limit of calls in flight was reached, and the calls beyond it.
-fn limit(run: &Run, of: impl Fn(Count) -> u64) -> Option<Fact> {
+fn limit(run: &Run, of: impl Fn(Count) -> u64) -> Option<CountFact> {
     let (waits, reached_ns) = (of(Count::LimitWaits), of(Count::LimitReached));
     let outcomes = &run.summary.total.errors_by_code;
     let shed = outcomes
@@ -156,11 +156,11 @@ fn limit(run: &Run, of: impl Fn(Count) -> u64) -> Option<Fact> {
             Outcome::NotSent.code()
         );
     }
-    Some(Fact::new(LIMIT_LABEL, text))
+    Some(CountFact::new(LIMIT_LABEL, text))
 }
 
 /// Describes the counters that only some protocols have; empty where there are none.
-pub(crate) fn facts(run: &Run) -> Vec<Fact> {
+pub(crate) fn facts(run: &Run) -> Vec<CountFact> {
     let total = &run.summary.total;
     let Some(measures) = &total.measures else {
         return Vec::new();
@@ -170,13 +170,13 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
     let mut besides = Vec::new();
     if taken + again > 0 {
         let text = format!("{} taken, {} sent again", count(taken), count(again));
-        besides.push(Fact::new(EARLY_DATA_LABEL, text));
+        besides.push(CountFact::new(EARLY_DATA_LABEL, text));
     }
     besides.extend(limit(run, of));
     let retried = of(Count::CallsRetried);
     if retried > 0 {
         let text = format!("{} calls that the server had not processed", count(retried));
-        besides.push(Fact::loud(RETRIED_LABEL, text));
+        besides.push(CountFact::loud(RETRIED_LABEL, text));
     }
     let ended = of(Count::StreamsEndedWithLoad);
     if ended > 0 {
@@ -184,7 +184,7 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
             "{} streams with the load: none had ended by itself, so their times are how long they were held open",
             count(ended)
         );
-        besides.push(Fact::loud(ENDED_WITH_LOAD_LABEL, text));
+        besides.push(CountFact::loud(ENDED_WITH_LOAD_LABEL, text));
     }
     let aside = of(Count::ConnectionsSetAside);
     if aside > 0 {
@@ -192,28 +192,28 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
             "{} connections, replaced while reading the rest of bodies of finished calls",
             count(aside)
         );
-        besides.push(Fact::new(SET_ASIDE_LABEL, text));
+        besides.push(CountFact::new(SET_ASIDE_LABEL, text));
     }
     let unasked = of(Count::MessagesUnasked);
     if unasked > 0 {
         let text = format!("{} messages that answered no call", count(unasked));
-        besides.push(Fact::new(UNASKED_LABEL, text));
+        besides.push(CountFact::new(UNSOLICITED_LABEL, text));
     }
     let (sent, received) = (of(Count::LinkBytesSent), of(Count::LinkBytesReceived));
     if sent + received > 0 {
         let text = format!("{} sent, {} received", bytes(sent), bytes(received));
-        besides.push(Fact::new(ON_THE_LINK, text));
+        besides.push(CountFact::new(LINK_BYTES_LABEL, text));
     }
     let data = of(Count::ContentBytes);
     if data > 0 {
         let headers = (total.bytes_sent + total.bytes_received).saturating_sub(data);
         let text = format!("{} headers, {} data", bytes(headers), bytes(data));
-        besides.push(Fact::new(TRAFFIC_LABEL, text));
+        besides.push(CountFact::new(TRAFFIC_LABEL, text));
     }
     let (packed, unpacked) = (of(Count::BytesPacked), of(Count::BytesUnpacked));
     if packed + unpacked > 0 {
         let text = format!("{} received, {} unpacked", bytes(packed), bytes(unpacked));
-        besides.push(Fact::new("packed", text));
+        besides.push(CountFact::new("packed", text));
     }
     if SCRIPT_USERS.ended(of) != (0, 0) {
         besides.push(SCRIPT_USERS.fact(of));
@@ -241,13 +241,13 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
             count(of(Count::ReconnectsFailed)),
             count(of(Count::HistoryGone)),
         );
-        facts.push(Fact::new("reconnects", text));
+        facts.push(CountFact::new("reconnects", text));
     }
     facts
 }
 
 /// Describes the tokens of streamed answers: the service's own count, or else the number of pieces.
-fn answers(run: &Run, measures: &MeasuresSummary, of: impl Fn(Count) -> u64) -> Vec<Fact> {
+fn answers(run: &Run, measures: &MeasuresSummary, of: impl Fn(Count) -> u64) -> Vec<CountFact> {
     let (prompt, counted) = (of(Count::TokensPrompt), of(Count::TokensAnswer));
     let missing = of(Count::UsageMissing);
     // Runs of earlier versions only have the pieces of all answers.
@@ -278,9 +278,9 @@ fn answers(run: &Run, measures: &MeasuresSummary, of: impl Fn(Count) -> u64) -> 
     if missing > 0 {
         let _ = write!(text, ", {} answers without usage", count(missing));
     }
-    let tokens = Fact {
+    let tokens = CountFact {
         is_loud: missing > 0 && counted > 0 || unknown > 0,
-        ..Fact::new("tokens", text)
+        ..CountFact::new("tokens", text)
     };
     let mut facts = vec![tokens];
     facts.extend(finish_reasons(&of));
@@ -289,7 +289,7 @@ fn answers(run: &Run, measures: &MeasuresSummary, of: impl Fn(Count) -> u64) -> 
 }
 
 /// Describes why answers ended, if services report it.
-fn finish_reasons(of: &impl Fn(Count) -> u64) -> Option<Fact> {
+fn finish_reasons(of: &impl Fn(Count) -> u64) -> Option<CountFact> {
     let reasons = Count::FINISH_REASONS.map(|reason| (reason, of(reason)));
     let given: Vec<String> = reasons
         .iter()
@@ -301,9 +301,9 @@ fn finish_reasons(of: &impl Fn(Count) -> u64) -> Option<Fact> {
         Count::FinishError,
         Count::FinishAbort,
     ];
-    (!given.is_empty()).then(|| Fact {
+    (!given.is_empty()).then(|| CountFact {
         is_loud: failures.into_iter().any(|reason| of(reason) > 0),
-        ..Fact::new("finish", given.join(", "))
+        ..CountFact::new("finish", given.join(", "))
     })
 }
 
@@ -323,7 +323,7 @@ fn per_second(run: &Run, n: u64) -> String {
     }
 }
 
-fn tokens(run: &Run, of: impl Fn(Count) -> u64) -> Fact {
+fn tokens(run: &Run, of: impl Fn(Count) -> u64) -> CountFact {
     let received = of(Count::TokensReceived);
     let mut text = format!("{} received once", count(received));
     text.push_str(&per_second(run, received));
@@ -336,14 +336,14 @@ fn tokens(run: &Run, of: impl Fn(Count) -> u64) -> Fact {
     for (c, name) in astray {
         let _ = write!(text, ", {} {name}", count(of(c)));
     }
-    Fact {
+    CountFact {
         is_loud: astray.into_iter().any(|(c, _)| of(c) > 0),
-        ..Fact::new("tokens", text)
+        ..CountFact::new("tokens", text)
     }
 }
 
 /// Describes queries that met every bound, if the plan has bounds.
-fn goodput(run: &Run, good: u64) -> Option<Fact> {
+fn goodput(run: &Run, good: u64) -> Option<CountFact> {
     let bounds: GoodputSpec = run.call_value("goodput")?;
     let total = &run.summary.total;
     let mut text = format!(
@@ -361,7 +361,7 @@ fn goodput(run: &Run, good: u64) -> Option<Fact> {
     .filter_map(|(name, bound)| Some(format!("{name} {}", bound?)))
     .collect();
     let _ = write!(text, " within {}", bounds.join(", "));
-    Some(Fact::new("goodput", text))
+    Some(CountFact::new("goodput", text))
 }
 
 /// Returns the name of the callers whose times are shown.
@@ -380,7 +380,7 @@ pub(crate) fn times(measures: &MeasuresSummary) -> Vec<(String, TimesSummary)> {
 }
 
 /// Describes the distribution of response times in runs whose protocol has times of its own.
-pub(crate) fn spread(run: &Run) -> Option<Fact> {
+pub(crate) fn spread(run: &Run) -> Option<CountFact> {
     let measures = run.summary.total.measures.as_ref()?;
     let record = run.measured();
     let h = record.response.histogram().filter(|h| !h.is_empty())?;
@@ -390,11 +390,14 @@ pub(crate) fn spread(run: &Run) -> Option<Fact> {
     });
     let known: Vec<String> = known.collect();
     let is_any = !measures.times.is_empty() && !known.is_empty();
-    is_any.then(|| Fact::new("response", known.join(", ")))
+    is_any.then(|| CountFact::new("response", known.join(", ")))
 }
 
 /// Returns a table of times, with `what` is counted as heading.
-pub(crate) fn table(what: &str, rows: impl IntoIterator<Item = (String, TimesSummary)>) -> Table {
+pub(crate) fn table(
+    what: &str,
+    rows: impl IntoIterator<Item = (String, TimesSummary)>,
+) -> TextTable {
     let head = [
         what, "mean", "sd", "min", "p50", "p75", "p90", "p95", "p99", "p99.9", "p99.99", "max",
         "count",
@@ -408,7 +411,7 @@ pub(crate) fn table(what: &str, rows: impl IntoIterator<Item = (String, TimesSum
         cells.extend([time(t.max_us), count(t.count)]);
         [Some(cells), low].into_iter().flatten()
     });
-    Table::new(head, &[0], rows)
+    TextTable::new(head, &[0], rows)
 }
 
 /// Returns the row of lower bounds, had the generator been on time.

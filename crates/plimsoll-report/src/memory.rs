@@ -3,21 +3,21 @@
 use plimsoll_model::run::memory::{KernelGrowth, MemoryGrowth, MemoryReading, ProcessGrowth};
 use plimsoll_model::run::{KernelMemory, MemorySummary, ProcessMemory};
 
-use crate::measures::Fact;
+use crate::measures::CountFact;
 use crate::quantity::{bytes, count, or_dash, plural, signed};
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// An explanation of the memory figures.
 pub(crate) const MEMORY_NOTE: &str = "resident: pages in memory; proportional: shared pages in parts; private: pages of this process alone. Kernel memory belongs to no process: socket buffers of this network namespace, and slabs (sockets, among all else) of the whole machine, for all ends that are on it";
 
 /// Returns how many connections were open when memory was read.
-pub(crate) fn held(memory: &MemorySummary) -> Fact {
+pub(crate) fn held(memory: &MemorySummary) -> CountFact {
     let text = format!(
         "{} at rest at the first reading of memory, {} at the last",
         plural(memory.held.connections, "connection"),
         count(memory.last.connections)
     );
-    Fact::new("held", text)
+    CountFact::new("held", text)
 }
 
 /// Formats the bytes of one connection exactly, because they are few.
@@ -26,7 +26,7 @@ fn each(value: f64) -> String {
 }
 
 /// Returns a row for each kind of memory: its name, before, at rest, and twice the part of a connection.
-pub(crate) fn table(memory: &MemorySummary) -> Table {
+pub(crate) fn table(memory: &MemorySummary) -> TextTable {
     let head = [
         "memory",
         "before",
@@ -34,11 +34,11 @@ pub(crate) fn table(memory: &MemorySummary) -> Table {
         "a connection",
         "a connection, at the end",
     ];
-    let ends: [(&str, OfReading, OfGrowth); 2] = [
+    let ends: [(&str, ReadingSelector, GrowthSelector); 2] = [
         ("client", |r| r.client, |g| g.client),
         ("server", |r| r.server, |g| g.server),
     ];
-    let kinds: [Kind<ProcessMemory, ProcessGrowth>; 3] = [
+    let kinds: [MemoryKind<ProcessMemory, ProcessGrowth>; 3] = [
         ("resident", |m| m.rss_bytes, |g| g.rss_bytes),
         ("proportional", |m| m.pss_bytes, |g| g.pss_bytes),
         ("private", |m| m.private_bytes, |g| g.private_bytes),
@@ -48,7 +48,7 @@ pub(crate) fn table(memory: &MemorySummary) -> Table {
         let both = of(&memory.before).zip(of(&memory.held));
         rows.extend(kinds_of(memory, &format!("{end}, "), both, growth, &kinds));
     }
-    let kinds: [Kind<KernelMemory, KernelGrowth>; 2] = [
+    let kinds: [MemoryKind<KernelMemory, KernelGrowth>; 2] = [
         (
             "kernel, socket buffers",
             |m| m.tcp_buffer_bytes,
@@ -58,7 +58,7 @@ pub(crate) fn table(memory: &MemorySummary) -> Table {
     ];
     let both = memory.before.kernel.zip(memory.held.kernel);
     rows.extend(kinds_of(memory, "", both, |g| g.kernel, &kinds));
-    Table::new(head, &[0], rows)
+    TextTable::new(head, &[0], rows)
 }
 
 /// Returns the rows of the readings before and at rest; none where they are not known.
@@ -67,9 +67,9 @@ fn kinds_of<M, G>(
     whose: &str,
     both: Option<(M, M)>,
     growth: fn(&MemoryGrowth) -> Option<G>,
-    kinds: &[Kind<M, G>],
+    kinds: &[MemoryKind<M, G>],
 ) -> Vec<[String; 5]> {
-    let row = |(before, held): &(M, M), (kind, amount, grown): &Kind<M, G>| {
+    let row = |(before, held): &(M, M), (kind, amount, grown): &MemoryKind<M, G>| {
         let part = |g| or_dash(growth(g), |growth| each(grown(&growth)));
         [
             format!("{whose}{kind}"),
@@ -85,6 +85,6 @@ fn kinds_of<M, G>(
 }
 
 /// The name of a kind of memory, its value, and its growth.
-type Kind<M, G> = (&'static str, fn(&M) -> u64, fn(&G) -> f64);
-type OfReading = fn(&MemoryReading) -> Option<ProcessMemory>;
-type OfGrowth = fn(&MemoryGrowth) -> Option<ProcessGrowth>;
+type MemoryKind<M, G> = (&'static str, fn(&M) -> u64, fn(&G) -> f64);
+type ReadingSelector = fn(&MemoryReading) -> Option<ProcessMemory>;
+type GrowthSelector = fn(&MemoryGrowth) -> Option<ProcessGrowth>;

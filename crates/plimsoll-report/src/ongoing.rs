@@ -7,8 +7,8 @@ use std::fmt;
 
 use hdrhistogram::Histogram;
 use plimsoll_model::measure::{Count, TimeMeasure};
-use plimsoll_model::record::{StageRecord, Times};
-use plimsoll_model::run::{IntervalRecord, Resources};
+use plimsoll_model::record::{StageRecord, TimeHistogram};
+use plimsoll_model::run::{IntervalRecord, ResourceUsage};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -16,7 +16,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 /// The running totals of a run.
 #[derive(Clone, Debug, Default)]
-pub struct Ongoing {
+pub struct RunningTotals {
     name: String,
     target: String,
     /// The start, nanoseconds since 1970.
@@ -29,14 +29,14 @@ pub struct Ongoing {
     server_cpu_us: u64,
 }
 
-impl Ongoing {
+impl RunningTotals {
     /// Creates the totals before the first interval.
-    pub fn new(name: &str, target: &str, began_unix_ns: u64) -> Ongoing {
-        Ongoing {
+    pub fn new(name: &str, target: &str, began_unix_ns: u64) -> RunningTotals {
+        RunningTotals {
             name: name.to_owned(),
             target: target.to_owned(),
             began_unix_ns,
-            ..Ongoing::default()
+            ..RunningTotals::default()
         }
     }
 
@@ -53,16 +53,16 @@ impl Ongoing {
         self.in_flight = interval.in_flight;
         self.backlog = interval.backlog;
         self.connections = interval.connections_open;
-        let cpu = |r: &Option<Resources>| r.as_ref().and_then(|r| r.cpu_us()).unwrap_or(0);
+        let cpu = |r: &Option<ResourceUsage>| r.as_ref().and_then(|r| r.cpu_us()).unwrap_or(0);
         self.client_cpu_us += cpu(&interval.client);
         self.server_cpu_us += cpu(&interval.server);
     }
 }
 
 /// A figure of a run: its name, description and value.
-type Figure = (&'static str, &'static str, fn(&Ongoing) -> u64);
+type TotalsFigure = (&'static str, &'static str, fn(&RunningTotals) -> u64);
 
-const COUNTERS: [Figure; 4] = [
+const COUNTERS: [TotalsFigure; 4] = [
     ("due", "Calls that were due", |o| o.calls.due),
     ("not_started", "Calls dropped before they were sent", |o| {
         o.calls.not_started
@@ -75,16 +75,20 @@ const COUNTERS: [Figure; 4] = [
     }),
 ];
 
-const GAUGES: [Figure; 3] = [
+const GAUGES: [TotalsFigure; 3] = [
     ("in_flight", "Calls sent and not ended", |o| o.in_flight),
     ("backlog", "Calls due and not sent", |o| o.backlog),
     ("connections", "Connections open", |o| o.connections),
 ];
 
 /// A kind of time of a run's calls: its name, description and histogram.
-type Time = (&'static str, &'static str, fn(&Ongoing) -> &Times);
+type TotalsTime = (
+    &'static str,
+    &'static str,
+    fn(&RunningTotals) -> &TimeHistogram,
+);
 
-const CALL_TIMES: [Time; 3] = [
+const CALL_TIMES: [TotalsTime; 3] = [
     (
         "response",
         "From when a call was due to its end; calls that ended ok",
@@ -101,13 +105,15 @@ const CALL_TIMES: [Time; 3] = [
 ];
 
 /// Returns the counters that the runs' protocols have in addition to calls, such as tokens.
-fn counts<'a>(runs: impl Iterator<Item = &'a Ongoing> + Clone) -> impl Iterator<Item = Count> {
+fn counts<'a>(
+    runs: impl Iterator<Item = &'a RunningTotals> + Clone,
+) -> impl Iterator<Item = Count> {
     Count::all().filter(move |count| runs.clone().any(|o| o.calls.measures.of(*count) > 0))
 }
 
 /// Returns the times that the runs have in addition to calls, such as first tokens and connections.
 fn durations<'a>(
-    runs: impl Iterator<Item = &'a Ongoing> + Clone,
+    runs: impl Iterator<Item = &'a RunningTotals> + Clone,
 ) -> impl Iterator<Item = TimeMeasure> {
     TimeMeasure::all().filter(move |measure| {
         runs.clone()
@@ -116,7 +122,7 @@ fn durations<'a>(
 }
 
 /// Returns the CPU time of each end, in seconds.
-fn cpu(o: &Ongoing) -> [(&'static str, f64); 2] {
+fn cpu(o: &RunningTotals) -> [(&'static str, f64); 2] {
     [
         ("client", o.client_cpu_us as f64 / 1e6),
         ("server", o.server_cpu_us as f64 / 1e6),
@@ -147,27 +153,27 @@ pub(crate) type Labels = Vec<(&'static str, String)>;
 
 /// The values of a metric family, by labels.
 #[derive(Debug)]
-pub(crate) enum Family {
+pub(crate) enum MetricFamily {
     Counters(Vec<(Labels, f64)>),
     Gauges(Vec<(Labels, f64)>),
-    Histograms(Vec<(Labels, Times)>),
+    Histograms(Vec<(Labels, TimeHistogram)>),
 }
 
-impl EncodeMetric for Family {
+impl EncodeMetric for MetricFamily {
     fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
         match self {
-            Family::Counters(values) => {
+            MetricFamily::Counters(values) => {
                 for (labels, value) in values {
                     let mut one = encoder.encode_family(labels)?;
                     one.encode_counter::<NoLabelSet, f64, f64>(value, None)?;
                 }
             }
-            Family::Gauges(values) => {
+            MetricFamily::Gauges(values) => {
                 for (labels, value) in values {
                     encoder.encode_family(labels)?.encode_gauge(value)?;
                 }
             }
-            Family::Histograms(values) => {
+            MetricFamily::Histograms(values) => {
                 for (labels, times) in values {
                     let (sum, count, buckets) = buckets(times);
                     let mut one = encoder.encode_family(labels)?;
@@ -180,15 +186,15 @@ impl EncodeMetric for Family {
 
     fn metric_type(&self) -> MetricType {
         match self {
-            Family::Counters(_) => MetricType::Counter,
-            Family::Gauges(_) => MetricType::Gauge,
-            Family::Histograms(_) => MetricType::Histogram,
+            MetricFamily::Counters(_) => MetricType::Counter,
+            MetricFamily::Gauges(_) => MetricType::Gauge,
+            MetricFamily::Histograms(_) => MetricType::Histogram,
         }
     }
 }
 
 /// Returns the sum in seconds, the count, and the calls in each bucket by its upper bound in seconds.
-fn buckets(times: &Times) -> (f64, u64, Vec<(f64, u64)>) {
+fn buckets(times: &TimeHistogram) -> (f64, u64, Vec<(f64, u64)>) {
     let mut counts = [0; BOUNDS_US.len() + 1];
     for (ns, n) in recorded(times.histogram()) {
         counts[BOUNDS_US.partition_point(|bound| bound * 1_000 < ns)] += n;
@@ -200,26 +206,26 @@ fn buckets(times: &Times) -> (f64, u64, Vec<(f64, u64)>) {
 }
 
 /// Returns the answer to a scrape: OpenMetrics text of the runs, by their names.
-pub fn openmetrics<'a>(runs: impl Iterator<Item = &'a Ongoing> + Clone) -> String {
+pub fn openmetrics<'a>(runs: impl Iterator<Item = &'a RunningTotals> + Clone) -> String {
     let mut registry = Registry::with_prefix("plimsoll_live");
-    let of_run = |o: &Ongoing| vec![("run", o.name.clone())];
-    let values = |of: fn(&Ongoing) -> u64| {
+    let of_run = |o: &RunningTotals| vec![("run", o.name.clone())];
+    let values = |of: fn(&RunningTotals) -> u64| {
         let values = runs.clone().map(|o| (of_run(o), of(o) as f64));
         values.collect()
     };
     for (name, help, of) in COUNTERS {
-        registry.register(name, help, Family::Counters(values(of)));
+        registry.register(name, help, MetricFamily::Counters(values(of)));
     }
     for count in counts(runs.clone()) {
         let values = runs.clone();
         let values = values.map(|o| (of_run(o), o.calls.measures.of(count) as f64));
-        let family = Family::Counters(values.collect());
+        let family = MetricFamily::Counters(values.collect());
         registry.register(count.key(), count.explanation(), family);
     }
     for (name, help, of) in GAUGES {
-        registry.register(name, help, Family::Gauges(values(of)));
+        registry.register(name, help, MetricFamily::Gauges(values(of)));
     }
-    let with = |o: &Ongoing, name: &'static str, value: &str| {
+    let with = |o: &RunningTotals, name: &'static str, value: &str| {
         let mut labels = of_run(o);
         labels.push((name, value.to_owned()));
         labels
@@ -233,7 +239,7 @@ pub fn openmetrics<'a>(runs: impl Iterator<Item = &'a Ongoing> + Clone) -> Strin
     registry.register(
         "calls",
         "Calls that ended, by outcome",
-        Family::Counters(calls.collect()),
+        MetricFamily::Counters(calls.collect()),
     );
     let used = runs
         .clone()
@@ -242,16 +248,16 @@ pub fn openmetrics<'a>(runs: impl Iterator<Item = &'a Ongoing> + Clone) -> Strin
         "cpu",
         "CPU time, by end",
         Unit::Seconds,
-        Family::Counters(used.collect()),
+        MetricFamily::Counters(used.collect()),
     );
     for (name, help, of) in CALL_TIMES {
         let times = runs.clone().map(|o| (of_run(o), of(o).clone())).collect();
-        registry.register_with_unit(name, help, Unit::Seconds, Family::Histograms(times));
+        registry.register_with_unit(name, help, Unit::Seconds, MetricFamily::Histograms(times));
     }
     for measure in durations(runs.clone()) {
         let times = runs.clone();
         let times = times.map(|o| (of_run(o), o.calls.measures.times(measure).clone()));
-        let family = Family::Histograms(times.collect());
+        let family = MetricFamily::Histograms(times.collect());
         registry.register_with_unit(measure.key(), measure.explanation(), Unit::Seconds, family);
     }
     let mut out = String::new();

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 /// The overhead of the connection and the tool over a server's stated delay.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Overhead {
+pub(crate) struct AddedOverhead {
     pub(crate) over_us: f64,
     pub(crate) mean_us: Option<f64>,
     pub(crate) p50_us: Option<f64>,
@@ -15,7 +15,7 @@ pub(crate) struct Overhead {
 }
 
 /// Computes response time minus `delay`. With a connection for each call: the first call's own time minus `delay`.
-pub(crate) fn overhead(run: &Run, delay: Duration) -> Overhead {
+pub(crate) fn overhead(run: &Run, delay: Duration) -> AddedOverhead {
     let total = &run.summary.total;
     let times = if run.header.cold {
         total.service
@@ -24,7 +24,7 @@ pub(crate) fn overhead(run: &Run, delay: Duration) -> Overhead {
     };
     let over_us = delay.as_nanos() as f64 / 1e3;
     let above = |us: f64| ((us - over_us) * 1e3).round() / 1e3;
-    Overhead {
+    AddedOverhead {
         over_us,
         mean_us: times.map(|t| above(t.mean_us)),
         p50_us: times.and_then(|t| t.p50_us).map(above),

@@ -5,7 +5,7 @@ use plimsoll_model::run::{Run, TimesSummary};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
-use crate::ongoing::{Family, Labels};
+use crate::ongoing::{Labels, MetricFamily};
 
 /// Returns the metrics of runs, labelled by the run's name.
 pub fn render(runs: &[Run]) -> String {
@@ -20,7 +20,7 @@ pub fn render(runs: &[Run]) -> String {
             })
         };
         let values = runs.iter().flat_map(of_run);
-        registry.register(name, help, Family::Gauges(values.collect()));
+        registry.register(name, help, MetricFamily::Gauges(values.collect()));
     };
     gauge("calls", "Calls that ended, by outcome", calls);
     let help = "Arrivals due, and calls achieved";

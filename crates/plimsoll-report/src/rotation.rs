@@ -4,7 +4,7 @@ use plimsoll_model::run::{RotationPart, RotationSummary};
 
 use crate::quantity::{count, time};
 
-type Figure = fn(&RotationPart) -> Option<f64>;
+type RotationFigure = fn(&RotationPart) -> Option<f64>;
 
 /// Compares the seconds around rotations with the others.
 pub(crate) fn sentence(rotation: &RotationSummary) -> String {
@@ -17,7 +17,7 @@ pub(crate) fn sentence(rotation: &RotationSummary) -> String {
         1 => "one interval".to_owned(),
         n => format!("{} intervals", count(*n)),
     };
-    let figures: [(&str, Figure); 3] = [
+    let figures: [(&str, RotationFigure); 3] = [
         ("handshake p50", |part| {
             part.handshake.and_then(|times| times.p50_us)
         }),

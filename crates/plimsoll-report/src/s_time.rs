@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use plimsoll_model::Outcome;
 use plimsoll_model::record::StageRecord;
-use plimsoll_model::run::header::{Loop, Security};
+use plimsoll_model::run::header::{LinkSecurity, LoopKind};
 use plimsoll_model::run::{
-    IntervalRecord, Resources, Run, RunError, RunHeader, RunWriter, Timestamp,
+    IntervalRecord, ResourceUsage, Run, RunError, RunHeader, RunWriter, Timestamp,
 };
 
 /// The heading of the second section.
@@ -46,7 +46,7 @@ pub enum TextError {
 
 /// One section: connections of one kind.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Section {
+pub struct STimeSection {
     /// Whether it is the section with session reuse.
     pub resumed: bool,
     /// Connections that ended.
@@ -62,7 +62,7 @@ pub struct Section {
 }
 
 /// Returns whether `text` looks like output of s_time, so that errors in it can be reported.
-pub fn is_it(text: &str) -> bool {
+pub fn is_s_time_output(text: &str) -> bool {
     [
         USER_LINE_MARK,
         REAL_LINE_MARK,
@@ -75,7 +75,7 @@ pub fn is_it(text: &str) -> bool {
 
 /// The lines of an incomplete section.
 #[derive(Default)]
-struct Open {
+struct PartialSection {
     marks: u64,
     resumed_marks: u64,
     /// Connections, user time and bytes of the first of the two lines.
@@ -86,16 +86,16 @@ struct Open {
 ///
 /// # Errors
 /// The first line that s_time would not write, or that contradicts another.
-pub fn read(text: &str) -> Result<Vec<Section>, TextError> {
+pub fn read(text: &str) -> Result<Vec<STimeSection>, TextError> {
     let mut sections = Vec::new();
     let mut resumed = false;
-    let mut open = Open::default();
+    let mut open = PartialSection::default();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
         let wrong = |problem| TextError::Line(number, problem);
         if line == RESUMED_HEADING {
             resumed = true;
-            open = Open::default();
+            open = PartialSection::default();
         } else if !line.is_empty() && line.bytes().all(|b| b"*rt32".contains(&b)) {
             open.marks += line.len() as u64;
             open.resumed_marks += line.bytes().filter(|b| *b == b'r').count() as u64;
@@ -120,9 +120,9 @@ pub fn read(text: &str) -> Result<Vec<Section>, TextError> {
     Ok(sections)
 }
 
-impl Open {
+impl PartialSection {
     /// Returns the section that ends with the line of real time.
-    fn close(self, resumed: bool, line: &str) -> Result<Section, String> {
+    fn close(self, resumed: bool, line: &str) -> Result<STimeSection, String> {
         let (connections, real, each) = real_line(line)?;
         let (counted, user, bytes) = match self.first {
             Some(first) => first,
@@ -151,7 +151,7 @@ impl Open {
                 self.marks
             ));
         }
-        Ok(Section {
+        Ok(STimeSection {
             resumed,
             connections,
             resumed_connections: (self.marks > 0).then_some(self.resumed_marks),
@@ -252,12 +252,17 @@ pub fn import(
     Ok(runs)
 }
 
-fn header(section: &Section, name: &str, tool_version: &str, imported_at: Timestamp) -> RunHeader {
+fn header(
+    section: &STimeSection,
+    name: &str,
+    tool_version: &str,
+    imported_at: Timestamp,
+) -> RunHeader {
     let mut header = RunHeader::imported(name, tool_version, imported_at);
     header.planned_stages[0].duration_us = u64::try_from(section.real.as_micros()).ok();
     RunHeader {
-        security: Some(Security::Tls),
-        load_loop: Some(Loop::Closed),
+        security: Some(LinkSecurity::Tls),
+        load_loop: Some(LoopKind::Closed),
         clients: Some(1),
         cold: true,
         resume: section.resumed,
@@ -265,7 +270,7 @@ fn header(section: &Section, name: &str, tool_version: &str, imported_at: Timest
     }
 }
 
-fn interval(section: &Section) -> IntervalRecord {
+fn interval(section: &STimeSection) -> IntervalRecord {
     let mut record = StageRecord {
         due: section.connections,
         bytes_received: section.bytes,
@@ -279,10 +284,10 @@ fn interval(section: &Section) -> IntervalRecord {
     IntervalRecord {
         length: section.real,
         stages: vec![(0, record)],
-        client: Some(Resources {
+        client: Some(ResourceUsage {
             cpu_user_us: u64::try_from(section.user.as_micros()).unwrap_or(u64::MAX),
             cpu_system_us: None,
-            ..Resources::default()
+            ..ResourceUsage::default()
         }),
         ..IntervalRecord::default()
     }
@@ -313,7 +318,7 @@ mod tests {
     #[test]
     fn both_sections_parse_with_marks() {
         let sections = read(BOTH).unwrap();
-        let new = Section {
+        let new = STimeSection {
             resumed: false,
             connections: 3,
             resumed_connections: Some(0),
@@ -321,7 +326,7 @@ mod tests {
             user: Duration::from_millis(10),
             real: Duration::from_secs(3),
         };
-        let resumed = Section {
+        let resumed = STimeSection {
             resumed: true,
             connections: 4,
             resumed_connections: Some(3),
@@ -330,7 +335,7 @@ mod tests {
             real: Duration::from_secs(3),
         };
         assert_eq!(sections, [new, resumed]);
-        assert!(is_it(BOTH) && !is_it("#TEST=01_steady"));
+        assert!(is_s_time_output(BOTH) && !is_s_time_output("#TEST=01_steady"));
     }
 
     #[test]

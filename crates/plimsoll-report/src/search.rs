@@ -1,19 +1,21 @@
 //! Renders a search for the terminal: the load line with its bounds, the curve, and why it stopped.
 
-use plimsoll_model::search::{Finding, Limit, Purpose, SearchRecord, Trial, Verdict};
+use plimsoll_model::search::{
+    LimitingFactor, SearchRecord, SearchResult, Trial, TrialPurpose, TrialVerdict,
+};
 
 use crate::quantity::{exact_rate, or_dash, plural, rate, rates_around, time};
-use crate::table::Table;
-use crate::terminal::{Options, sentences};
+use crate::table::TextTable;
+use crate::terminal::{TerminalOptions, sentences};
 
 /// Describes the verdict of a trial in a few words.
-pub fn verdict(verdict: &Verdict) -> String {
+pub fn verdict(verdict: &TrialVerdict) -> String {
     match verdict {
-        Verdict::Met => "met".to_owned(),
-        Verdict::Missed { errors: true, .. } => "errors".to_owned(),
-        Verdict::Missed { objectives, .. } => format!("missed {}", objectives.join(", ")),
-        Verdict::Growing => "calls pile up".to_owned(),
-        Verdict::GeneratorLimited { .. } => "unsure".to_owned(),
+        TrialVerdict::Met => "met".to_owned(),
+        TrialVerdict::Missed { errors: true, .. } => "errors".to_owned(),
+        TrialVerdict::Missed { objectives, .. } => format!("missed {}", objectives.join(", ")),
+        TrialVerdict::Growing => "calls pile up".to_owned(),
+        TrialVerdict::GeneratorLimited { .. } => "unsure".to_owned(),
     }
 }
 
@@ -24,7 +26,7 @@ pub fn headline(record: &SearchRecord) -> String {
     };
     let held = record.objectives.join(", ");
     match (finding.line_per_s, &finding.limit) {
-        (Some(line), Limit::Generator { .. }) => match fails_from(record, line) {
+        (Some(line), LimitingFactor::Generator { .. }) => match fails_from(record, line) {
             Some(rate) => format!(
                 "Meets {held} up to {}, and fails at {}; between them the generator was too late to tell.",
                 exact_rate(line),
@@ -35,7 +37,7 @@ pub fn headline(record: &SearchRecord) -> String {
                 exact_rate(line)
             ),
         },
-        (Some(line), Limit::MostRate | Limit::NotReached) => {
+        (Some(line), LimitingFactor::MostRate | LimitingFactor::NotReached) => {
             let is_highest = record.trials.iter().all(|t| t.rate_per_s <= line);
             let highest = if is_highest {
                 ", the highest rate tried"
@@ -46,10 +48,10 @@ pub fn headline(record: &SearchRecord) -> String {
         }
         (Some(line), _) => format!("{} is the load line ({held}).", exact_rate(line)),
         (None, _) if record.trials.is_empty() => "No trial was made.".to_owned(),
-        (None, _) if record.trials.iter().any(|t| t.verdict == Verdict::Met) => format!(
+        (None, _) if record.trials.iter().any(|t| t.verdict == TrialVerdict::Met) => format!(
             "No rate was shown to meet {held}: where some trials met it, longer or more trials missed it."
         ),
-        (None, Limit::Generator { .. }) => {
+        (None, LimitingFactor::Generator { .. }) => {
             "No rate was shown: the generator was too late to tell from the start.".to_owned()
         }
         (None, _) if !record.trials.iter().any(|t| t.verdict.is_failure()) => {
@@ -61,7 +63,10 @@ pub fn headline(record: &SearchRecord) -> String {
 
 /// Returns the lowest rate above `line` at which the target failed, if no trial there or above met the objectives.
 fn fails_from(record: &SearchRecord, line: f64) -> Option<f64> {
-    let met = record.trials.iter().filter(|t| t.verdict == Verdict::Met);
+    let met = record
+        .trials
+        .iter()
+        .filter(|t| t.verdict == TrialVerdict::Met);
     let highest_met = met.map(|t| t.rate_per_s).fold(line, f64::max);
     let failed = record.trials.iter().filter(|t| t.verdict.is_failure());
     let rates = failed.map(|t| t.rate_per_s);
@@ -71,7 +76,7 @@ fn fails_from(record: &SearchRecord, line: f64) -> Option<f64> {
 }
 
 /// Explains where the line lies, its uncertainty, and what limits the load above it.
-pub fn explanation(record: &SearchRecord, finding: &Finding) -> Vec<String> {
+pub fn explanation(record: &SearchRecord, finding: &SearchResult) -> Vec<String> {
     let mut text = Vec::new();
     if let (Some(low), Some(high)) = (finding.low_per_s, finding.high_per_s) {
         let width = (high - low) / high * 100.0;
@@ -136,32 +141,34 @@ pub fn explanation(record: &SearchRecord, finding: &Finding) -> Vec<String> {
 }
 
 /// Explains why there is no higher line, or no line at all.
-fn above(record: &SearchRecord, finding: &Finding) -> Option<String> {
+fn above(record: &SearchRecord, finding: &SearchResult) -> Option<String> {
     let what = match &finding.limit {
-        Limit::Objective { objectives } => format!("the target misses {}", objectives.join(", ")),
-        Limit::Queue => "calls pile up for as long as the load lasts".to_owned(),
-        Limit::ServerErrors => "the target answers with errors".to_owned(),
-        Limit::Generator { reason } => {
+        LimitingFactor::Objective { objectives } => {
+            format!("the target misses {}", objectives.join(", "))
+        }
+        LimitingFactor::Queue => "calls pile up for as long as the load lasts".to_owned(),
+        LimitingFactor::ServerErrors => "the target answers with errors".to_owned(),
+        LimitingFactor::Generator { reason } => {
             return finding
                 .generator_limit_per_s
                 .map(|rate| format!("most trials at {} were unsure: {reason}", exact_rate(rate)));
         }
-        Limit::MostRate => {
+        LimitingFactor::MostRate => {
             return Some(format!(
                 "{} is the highest rate that was allowed, and it meets every objective",
                 exact_rate(record.goal.most_per_s)
             ));
         }
-        Limit::LeastRate => {
+        LimitingFactor::LeastRate => {
             return Some(format!(
                 "{} is the lowest rate that was allowed",
                 exact_rate(record.goal.least_per_s)
             ));
         }
-        Limit::NotReached => return not_reached(record, finding),
+        LimitingFactor::NotReached => return not_reached(record, finding),
     };
     let carries_no_more = match finding.limit {
-        Limit::Queue => ": the target carries no more",
+        LimitingFactor::Queue => ": the target carries no more",
         _ => "",
     };
     if finding.line_per_s.is_some() {
@@ -169,14 +176,14 @@ fn above(record: &SearchRecord, finding: &Finding) -> Option<String> {
     }
     let is_so = |t: &&Trial| match (&finding.limit, &t.verdict) {
         (
-            Limit::Objective { objectives },
-            Verdict::Missed {
+            LimitingFactor::Objective { objectives },
+            TrialVerdict::Missed {
                 objectives: o,
                 errors,
             },
         ) => !errors && o == objectives,
-        (Limit::ServerErrors, Verdict::Missed { errors, .. }) => *errors,
-        (Limit::Queue, Verdict::Growing) => true,
+        (LimitingFactor::ServerErrors, TrialVerdict::Missed { errors, .. }) => *errors,
+        (LimitingFactor::Queue, TrialVerdict::Growing) => true,
         _ => false,
     };
     let lowest = record
@@ -188,7 +195,7 @@ fn above(record: &SearchRecord, finding: &Finding) -> Option<String> {
 }
 
 /// Explains that no rate above the line was shown to be too high.
-fn not_reached(record: &SearchRecord, finding: &Finding) -> Option<String> {
+fn not_reached(record: &SearchRecord, finding: &SearchResult) -> Option<String> {
     let higher = |t: &&Trial| finding.line_per_s.is_none_or(|line| t.rate_per_s > line);
     let failed = record.trials.iter().filter(higher);
     let failed = failed.filter(|t| t.verdict.is_failure()).count() as u64;
@@ -207,18 +214,18 @@ fn confirmation(record: &SearchRecord, line: f64) -> Option<&Trial> {
     record
         .trials
         .iter()
-        .filter(|t| t.rate_per_s == line && t.purpose == Purpose::Confirm)
-        .filter(|t| t.verdict == Verdict::Met)
+        .filter(|t| t.rate_per_s == line && t.purpose == TrialPurpose::Confirm)
+        .filter(|t| t.verdict == TrialVerdict::Met)
         .max_by(|a, b| a.length_s.total_cmp(&b.length_s))
 }
 
 /// Describes the trials whose verdict contradicts the side of the line on which their rate lies.
-fn exceptions(record: &SearchRecord, finding: &Finding) -> Option<String> {
+fn exceptions(record: &SearchRecord, finding: &SearchResult) -> Option<String> {
     let line = finding.line_per_s?;
     let higher: Vec<&Trial> = record
         .trials
         .iter()
-        .filter(|t| t.rate_per_s > line && t.verdict == Verdict::Met)
+        .filter(|t| t.rate_per_s > line && t.verdict == TrialVerdict::Met)
         .collect();
     let lower = record
         .trials
@@ -270,7 +277,7 @@ pub fn by_rate(record: &SearchRecord) -> Vec<&Trial> {
 }
 
 /// Renders the search, with a line feed at its end.
-pub fn render(record: &SearchRecord, options: &Options) -> String {
+pub fn render(record: &SearchRecord, options: &TerminalOptions) -> String {
     let mut out = format!(
         "{} at {}\n\n{}\n",
         record.name,
@@ -289,7 +296,7 @@ pub fn render(record: &SearchRecord, options: &Options) -> String {
 }
 
 /// Returns a row for each trial.
-pub(crate) fn table(record: &SearchRecord) -> Table {
+pub(crate) fn table(record: &SearchRecord) -> TextTable {
     let head = [
         "rate", "achieved", "p50", "p99", "p99.9", "errors", "s", "trial", "verdict",
     ];
@@ -306,5 +313,5 @@ pub(crate) fn table(record: &SearchRecord) -> Table {
             verdict(&trial.verdict),
         ]
     });
-    Table::new(head, &[7, 8], rows)
+    TextTable::new(head, &[7, 8], rows)
 }

@@ -5,13 +5,13 @@ use std::cmp::Reverse;
 use plimsoll_model::run::{Run, ShardFigures, ShardState};
 
 use crate::quantity::{count, or_dash};
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// Maximum number of rows; of more shards the most notable are shown.
 const MAX_ROWS: usize = 32;
 
 /// Returns the table, without rows where there were no shards.
-pub(crate) fn table(run: &Run) -> Table {
+pub(crate) fn table(run: &Run) -> TextTable {
     let head = [
         "shard", "calls", "errors", "rate", "p99", "lag p99", "CPU", "clock", "health",
     ];
@@ -24,7 +24,7 @@ pub(crate) fn table(run: &Run) -> Table {
         });
         shards.truncate(MAX_ROWS);
     }
-    Table::new(head, &[8], shards.into_iter().map(row))
+    TextTable::new(head, &[8], shards.into_iter().map(row))
 }
 
 /// Describes what the rows do not show.

@@ -3,10 +3,10 @@
 use plimsoll_model::run::Run;
 
 use crate::quantity::time;
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// Returns a row for each call, the slowest first; none where requests carried no trace ids.
-pub(crate) fn table(run: &Run) -> Table {
+pub(crate) fn table(run: &Run) -> TextTable {
     let rows = run.summary.slowest.iter().map(|call| {
         [
             time(call.response_us),
@@ -23,7 +23,7 @@ pub(crate) fn table(run: &Run) -> Table {
     of(rows)
 }
 
-pub(crate) fn of(rows: impl IntoIterator<Item = [String; 6]>) -> Table {
+pub(crate) fn of(rows: impl IntoIterator<Item = [String; 6]>) -> TextTable {
     let head = [
         "slowest calls",
         "service time",
@@ -32,5 +32,5 @@ pub(crate) fn of(rows: impl IntoIterator<Item = [String; 6]>) -> Table {
         "connection",
         "trace id",
     ];
-    Table::new(head, &[3, 4, 5], rows)
+    TextTable::new(head, &[3, 4, 5], rows)
 }

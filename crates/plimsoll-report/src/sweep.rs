@@ -7,20 +7,20 @@ mod metrics;
 use std::fmt::Write as _;
 
 use plimsoll_model::ladder::LadderRecord;
-use plimsoll_model::ladder::pieces::Figure;
-use plimsoll_model::limits::Limits;
+use plimsoll_model::ladder::pieces::IntervalEstimate;
+use plimsoll_model::limits::CryptoSpeeds;
 use serde_json::{Value, json};
 
 use crate::ladder;
 use crate::quantity::{count, or_dash, rate, share, time};
-use crate::table::Table;
-use crate::terminal::{Options, lines, sentences};
+use crate::table::TextTable;
+use crate::terminal::{TerminalOptions, lines, sentences};
 
-use links::{Link, Mode};
-pub use metrics::{Metric, csv, metrics};
+use links::{ConnectionMode, SweepLink};
+pub use metrics::{SweepMetric, csv, metrics};
 
 /// Renders the sweep, with a line feed at its end.
-pub fn render(record: &LadderRecord, options: &Options) -> String {
+pub fn render(record: &LadderRecord, options: &TerminalOptions) -> String {
     let links = links::links(record);
     let mut out = format!("{}\n\n", options.bold(&record.name));
     out += &table(&links)
@@ -38,7 +38,7 @@ pub fn render(record: &LadderRecord, options: &Options) -> String {
             let value = metrics::number(m.value);
             [m.scenario, m.name.to_owned(), m.unit.to_owned(), value]
         });
-        out += &Table::new(head, &[0, 1, 2], rows).unbroken(options.width);
+        out += &TextTable::new(head, &[0, 1, 2], rows).unbroken(options.width);
     }
     let notes = notes(record, &links);
     if !notes.is_empty() {
@@ -70,7 +70,7 @@ pub fn document(record: &LadderRecord) -> Value {
     })
 }
 
-fn link(link: &Link) -> Value {
+fn link(link: &SweepLink) -> Value {
     json!({
         "name": link.name,
         "suite": link.suite,
@@ -98,7 +98,7 @@ fn link(link: &Link) -> Value {
 }
 
 /// Formats a figure, followed by its interval if there is one.
-pub(crate) fn spread(figure: Figure, show: impl Fn(f64) -> String) -> String {
+pub(crate) fn spread(figure: IntervalEstimate, show: impl Fn(f64) -> String) -> String {
     let spread = figure.spread().map(|s| format!(" ±{:.1} %", s * 100.0));
     show(figure.value) + &spread.unwrap_or_default()
 }
@@ -107,7 +107,7 @@ pub(crate) fn spread(figure: Figure, show: impl Fn(f64) -> String) -> String {
 pub(crate) const NARROW_COLUMNS: [usize; 7] = [0, 1, 2, 4, 5, 6, 9];
 
 /// Returns a row for each configuration.
-pub(crate) fn table(links: &[Link]) -> Table {
+pub(crate) fn table(links: &[SweepLink]) -> TextTable {
     let head = [
         "link",
         "size",
@@ -125,7 +125,8 @@ pub(crate) fn table(links: &[Link]) -> Table {
         small if small < 0.1 => format!("{small:.4}"),
         gb => format!("{gb:.2}"),
     };
-    let known = |of: Option<Figure>, show: fn(f64) -> String| or_dash(of, |of| spread(of, show));
+    let known =
+        |of: Option<IntervalEstimate>, show: fn(f64) -> String| or_dash(of, |of| spread(of, show));
     let rows = links.iter().map(|link| {
         [
             link.title(),
@@ -141,7 +142,7 @@ pub(crate) fn table(links: &[Link]) -> Table {
             known(link.server_share, percent),
         ]
     });
-    Table::new(head, &[0], rows)
+    TextTable::new(head, &[0], rows)
 }
 
 /// Formats bytes a second.
@@ -168,7 +169,7 @@ pub(crate) fn percent(share: f64) -> String {
 }
 
 /// Describes the limit.
-pub(crate) fn wall(limits: &Limits) -> String {
+pub(crate) fn wall(limits: &CryptoSpeeds) -> String {
     let speeds: Vec<String> = limits
         .open_bytes_per_s
         .iter()
@@ -191,10 +192,10 @@ pub(crate) fn wall(limits: &Limits) -> String {
     )
 }
 
-pub(crate) fn notes(record: &LadderRecord, links: &[Link]) -> Vec<String> {
+pub(crate) fn notes(record: &LadderRecord, links: &[SweepLink]) -> Vec<String> {
     let mut notes = ladder::objectives(record);
     for link in links {
-        if link.mode == Mode::Resumed && link.full > 0 {
+        if link.mode == ConnectionMode::Resumed && link.full > 0 {
             notes.push(format!(
                 "{}: {} of the handshakes were full ones, although resumption was requested: its figures are not those of resumption, and are omitted from the metrics",
                 link.name,
@@ -230,7 +231,7 @@ pub(crate) fn notes(record: &LadderRecord, links: &[Link]) -> Vec<String> {
             link.name, link.overran, link.turns
         ));
     }
-    let has_interval = |link: &&Link| link.files.is_some_and(|f| f.interval.is_some());
+    let has_interval = |link: &&SweepLink| link.files.is_some_and(|f| f.interval.is_some());
     let without: Vec<&str> = links
         .iter()
         .filter(|link| !has_interval(link))

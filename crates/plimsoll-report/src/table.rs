@@ -2,21 +2,21 @@
 
 /// A header, and rows with as many cells.
 #[derive(Clone, Debug)]
-pub(crate) struct Table {
+pub(crate) struct TextTable {
     pub(crate) head: Vec<String>,
     /// Columns of text; the others contain figures.
     texts: Vec<usize>,
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl TextTable {
     /// Creates a table; the columns at `texts` contain text.
     pub(crate) fn new<S: Into<String>, R: Into<Vec<String>>>(
         head: impl IntoIterator<Item = S>,
         texts: &[usize],
         rows: impl IntoIterator<Item = R>,
-    ) -> Table {
-        Table {
+    ) -> TextTable {
+        TextTable {
             head: head.into_iter().map(Into::into).collect(),
             texts: texts.to_vec(),
             rows: rows.into_iter().map(Into::into).collect(),
@@ -28,9 +28,9 @@ impl Table {
     }
 
     /// Returns these columns, in this order.
-    pub(crate) fn columns(&self, chosen: &[usize]) -> Table {
+    pub(crate) fn columns(&self, chosen: &[usize]) -> TextTable {
         let of = |cells: &Vec<String>| chosen.iter().map(|i| cells[*i].clone()).collect();
-        Table {
+        TextTable {
             head: of(&self.head),
             texts: (0..chosen.len())
                 .filter(|place| self.is_text(chosen[*place]))
@@ -40,12 +40,12 @@ impl Table {
     }
 
     /// Transposes the table: rows become columns, each below its first cell.
-    pub(crate) fn sideways(&self) -> Table {
+    pub(crate) fn sideways(&self) -> TextTable {
         let cells = |i: usize| {
             let cells = self.rows.iter().map(move |row| row[i].clone());
             std::iter::once(self.head[i].clone()).chain(cells)
         };
         let rows = (1..self.head.len()).map(|i| cells(i).collect::<Vec<_>>());
-        Table::new(cells(0), &[0], rows)
+        TextTable::new(cells(0), &[0], rows)
     }
 }

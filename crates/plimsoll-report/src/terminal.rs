@@ -14,12 +14,12 @@ mod times;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use plimsoll_model::objective::{Conclusion, judge_run};
-use plimsoll_model::run::{Run, State, TimesSummary};
+use plimsoll_model::objective::{RunVerdict, judge_run};
+use plimsoll_model::run::{Run, RunState, TimesSummary};
 
 use crate::answer::answer;
-use crate::measures::{Fact, table as times_of};
-use crate::table::Table;
+use crate::measures::{CountFact, table as times_of};
+use crate::table::TextTable;
 use crate::times::of_phases;
 use crate::{addresses, ends, errors, facts, shards, totals};
 
@@ -29,7 +29,7 @@ pub use table::wrap;
 
 /// The options of printing.
 #[derive(Clone, Copy, Debug)]
-pub struct Options {
+pub struct TerminalOptions {
     /// Columns of the terminal.
     pub width: usize,
     /// Rows of the terminal; `None`: the output is not a terminal, so it does not scroll out of sight.
@@ -40,9 +40,9 @@ pub struct Options {
     pub overhead_over: Option<Duration>,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for TerminalOptions {
+    fn default() -> TerminalOptions {
+        TerminalOptions {
             width: 100,
             height: None,
             colour: false,
@@ -51,7 +51,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl TerminalOptions {
     pub(crate) fn loud(&self, text: &str) -> String {
         self.painted("1;31", text)
     }
@@ -70,7 +70,7 @@ impl Options {
 }
 
 /// Renders the report of one run, with a line feed at its end.
-pub fn render(run: &Run, options: &Options) -> String {
+pub fn render(run: &Run, options: &TerminalOptions) -> String {
     let mut out = String::new();
     whole(&mut out, run, options);
     if let Some(answer) = answer(run) {
@@ -102,7 +102,7 @@ pub fn render(run: &Run, options: &Options) -> String {
 }
 
 /// Writes text, wrapped.
-pub(crate) fn lines(out: &mut String, text: &str, options: &Options) {
+pub(crate) fn lines(out: &mut String, text: &str, options: &TerminalOptions) {
     for line in wrap(text, options.width) {
         let _ = writeln!(out, "{line}");
     }
@@ -112,7 +112,7 @@ pub(crate) fn lines(out: &mut String, text: &str, options: &Options) {
 pub(crate) fn sentences<S: AsRef<str>>(
     out: &mut String,
     all: impl IntoIterator<Item = S>,
-    options: &Options,
+    options: &TerminalOptions,
 ) {
     for sentence in all {
         let parts = wrap(sentence.as_ref(), options.width.saturating_sub(4));
@@ -126,9 +126,9 @@ pub(crate) fn sentences<S: AsRef<str>>(
 /// Writes a table and its notes; nothing if it has no rows.
 fn shown(
     out: &mut String,
-    table: &Table,
+    table: &TextTable,
     notes: impl IntoIterator<Item = String>,
-    options: &Options,
+    options: &TerminalOptions,
 ) {
     if !table.rows.is_empty() {
         *out += &table.on_terminal(options.width);
@@ -138,7 +138,7 @@ fn shown(
 }
 
 /// Warns before the figures that the load differs from the plan, or ended early.
-fn whole(out: &mut String, run: &Run, options: &Options) {
+fn whole(out: &mut String, run: &Run, options: &TerminalOptions) {
     if let Some(title) = invalid(run) {
         let problems = run.summary.health.problems.iter();
         let invalid = problems.filter(|p| p.invalidates).map(|p| p.text.as_str());
@@ -169,7 +169,7 @@ fn invalid(run: &Run) -> Option<&'static str> {
         return None;
     }
     let limited = invalid.iter().any(|p| p.kind.is_generator_limit());
-    let failed = Conclusion::of(&judge_run(run)) == Some(Conclusion::Fail);
+    let failed = RunVerdict::of(&judge_run(run)) == Some(RunVerdict::Fail);
     Some(match (limited, failed) {
         (true, true) => "THE LOAD WAS NOT DELIVERED. Failures still count.",
         (true, false) => "INVALID: the load was not delivered.",
@@ -181,13 +181,13 @@ fn invalid(run: &Run) -> Option<&'static str> {
 /// Returns that the load ended early; `None`: it did not.
 fn early_end(run: &Run) -> Option<&'static str> {
     match run.state {
-        State::Partial | State::Running => Some("PARTIAL"),
-        State::Aborted => Some("ABORTED"),
-        State::Complete | State::Invalid => None,
+        RunState::Partial | RunState::Running => Some("PARTIAL"),
+        RunState::Aborted => Some("ABORTED"),
+        RunState::Complete | RunState::Invalid => None,
     }
 }
 
-fn headline(out: &mut String, run: &Run, options: &Options) {
+fn headline(out: &mut String, run: &Run, options: &TerminalOptions) {
     let h = &run.header;
     let _ = writeln!(out, "{}", options.bold(&h.name));
     if let Some(what) = facts::what(h) {
@@ -201,7 +201,7 @@ fn headline(out: &mut String, run: &Run, options: &Options) {
 }
 
 /// Writes the counts and their check.
-fn counted(out: &mut String, run: &Run, options: &Options) {
+fn counted(out: &mut String, run: &Run, options: &TerminalOptions) {
     let counted = [totals::facts(run), totals::handshakes(run)].concat();
     told(out, counted, options);
     told(out, [totals::check(run)], options);
@@ -209,7 +209,7 @@ fn counted(out: &mut String, run: &Run, options: &Options) {
 }
 
 /// Writes a row for each fact; those that report an error in red.
-fn told(out: &mut String, facts: impl IntoIterator<Item = Fact>, options: &Options) {
+fn told(out: &mut String, facts: impl IntoIterator<Item = CountFact>, options: &TerminalOptions) {
     for fact in facts {
         let text = if fact.is_loud {
             options.loud(&fact.text)
@@ -221,7 +221,7 @@ fn told(out: &mut String, facts: impl IntoIterator<Item = Fact>, options: &Optio
 }
 
 /// Writes a name and its text, wrapped and indented.
-fn row(out: &mut String, name: &str, text: &str, options: &Options) {
+fn row(out: &mut String, name: &str, text: &str, options: &TerminalOptions) {
     const INDENT: usize = 11;
     debug_assert!(name.chars().count() < INDENT, "`{name}` runs into its text");
     for (i, line) in wrap(text, options.width.saturating_sub(INDENT))
@@ -234,12 +234,17 @@ fn row(out: &mut String, name: &str, text: &str, options: &Options) {
 }
 
 /// Writes a table of times, with `what` is counted as heading. Nothing where there are none.
-fn times_table(out: &mut String, what: &str, rows: Vec<(String, TimesSummary)>, options: &Options) {
+fn times_table(
+    out: &mut String,
+    what: &str,
+    rows: Vec<(String, TimesSummary)>,
+    options: &TerminalOptions,
+) {
     let times = times_of(what, rows).columns(&[0, 12, 1, 4, 6, 8, 11]);
     shown(out, &times, [], options);
 }
 
-fn resources(out: &mut String, run: &Run, options: &Options) {
+fn resources(out: &mut String, run: &Run, options: &TerminalOptions) {
     let ends = ends::table(run);
     if ends.rows.is_empty() {
         return;
@@ -252,7 +257,7 @@ fn resources(out: &mut String, run: &Run, options: &Options) {
 }
 
 /// Writes notes for the reader, and what to do next.
-fn notes(out: &mut String, run: &Run, options: &Options) {
+fn notes(out: &mut String, run: &Run, options: &TerminalOptions) {
     let problems = run.summary.health.problems.iter();
     let texts: Vec<&str> = problems
         .filter(|p| !p.invalidates)

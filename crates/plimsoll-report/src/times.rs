@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plimsoll_model::run::header::Loop;
+use plimsoll_model::run::header::LoopKind;
 use plimsoll_model::run::summary::PhasesSummary;
 use plimsoll_model::run::{Run, TimesSummary};
 use plimsoll_model::statistics::quantile::is_supported;
@@ -10,15 +10,15 @@ use plimsoll_model::statistics::quantile::is_supported;
 use crate::answer::figure;
 use crate::overhead::overhead;
 use crate::quantity::{count, or_dash, rate, signed_time, time};
-use crate::table::Table;
+use crate::table::TextTable;
 
-type Named = (&'static str, Option<TimesSummary>);
+type NamedTimes = (&'static str, Option<TimesSummary>);
 
 /// Returns the times of measured calls, the most important first.
 pub(crate) fn of_calls(run: &Run) -> Vec<(String, TimesSummary)> {
     let t = &run.summary.total;
     let phases = t.phases.as_ref();
-    let of_calls: Vec<Named> = if run.header.cold {
+    let of_calls: Vec<NamedTimes> = if run.header.cold {
         vec![
             ("t_connect", phases.and_then(|p| p.connection)),
             ("t_first_rpc", t.service),
@@ -28,7 +28,7 @@ pub(crate) fn of_calls(run: &Run) -> Vec<(String, TimesSummary)> {
             ("lag", t.lag),
             ("pacing", t.pacing),
         ]
-    } else if run.header.load_loop == Some(Loop::Closed) {
+    } else if run.header.load_loop == Some(LoopKind::Closed) {
         // Without a schedule, response and service time are equal.
         vec![("response", t.response), ("first byte", t.first_byte)]
     } else {
@@ -62,7 +62,7 @@ pub(crate) fn of_phases(run: &Run) -> Vec<(String, TimesSummary)> {
     run.summary.phases().map(of).unwrap_or_default()
 }
 
-fn known(times: impl IntoIterator<Item = Named>) -> Vec<(String, TimesSummary)> {
+fn known(times: impl IntoIterator<Item = NamedTimes>) -> Vec<(String, TimesSummary)> {
     let known = times.into_iter();
     known
         .filter_map(|(name, times)| Some((name.to_owned(), times?)))
@@ -70,13 +70,13 @@ fn known(times: impl IntoIterator<Item = Named>) -> Vec<(String, TimesSummary)> 
 }
 
 /// Returns the sampling intervals of a run's times.
-pub(crate) fn sampling(run: &Run) -> Table {
+pub(crate) fn sampling(run: &Run) -> TextTable {
     let total = &run.summary.total;
     let all = [("response", total.response), ("service", total.service)];
     // The service time of a closed loop's call is its response time.
     let all = all
         .into_iter()
-        .filter(|(name, _)| run.header.load_loop == Some(Loop::Open) || *name == "response");
+        .filter(|(name, _)| run.header.load_loop == Some(LoopKind::Open) || *name == "response");
     let rows = all.filter_map(|(name, times)| {
         let times = times?;
         let sampling = times.sampling?;
@@ -101,7 +101,7 @@ pub(crate) fn sampling(run: &Run) -> Table {
         "p99.9",
         "p99.99",
     ];
-    Table::new(head, &[0], rows)
+    TextTable::new(head, &[0], rows)
 }
 
 /// Explains the table of [`sampling`], with the interval of the rate; `None` without such intervals.

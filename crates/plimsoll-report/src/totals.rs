@@ -6,13 +6,13 @@ use plimsoll_model::run::Run;
 
 use crate::answer::figure;
 use crate::facts::counts;
-use crate::measures::{Fact, arriving, messages};
+use crate::measures::{CountFact, arriving, messages};
 use crate::quantity::{bytes, count, or_dash, plural, rate, share, time};
 use crate::rotation::sentence;
 use crate::settled::settled;
 
 /// The header of [`in_short`].
-pub(crate) const IN_SHORT: [&str; 5] = ["calls ok", "achieved", "p50", "p99", "p99.9"];
+pub(crate) const SUMMARY_FACTS: [&str; 5] = ["calls ok", "achieved", "p50", "p99", "p99.9"];
 
 /// Returns the row of a run in a table of runs.
 pub(crate) fn in_short(run: &Run) -> [String; 5] {
@@ -37,7 +37,7 @@ pub(crate) fn percentile(run: &Run, n: usize) -> String {
 }
 
 /// Describes calls with their rate and bytes, and their connections.
-pub(crate) fn facts(run: &Run) -> Vec<Fact> {
+pub(crate) fn facts(run: &Run) -> Vec<CountFact> {
     let all = [
         Some(calls(run)),
         rates(run),
@@ -49,29 +49,29 @@ pub(crate) fn facts(run: &Run) -> Vec<Fact> {
 }
 
 /// Describes what TLS handshakes negotiated, a fact for each group, and the cost of certificate rotation.
-pub(crate) fn handshakes(run: &Run) -> Vec<Fact> {
+pub(crate) fn handshakes(run: &Run) -> Vec<CountFact> {
     let handshakes = run.header.tls.iter().flat_map(|tls| &tls.handshakes);
     let alike = handshakes.enumerate().map(|(i, alike)| {
         let name = if i == 0 { "handshakes" } else { "" };
         let text = format!("{}: {}", count(alike.count), alike.sentence());
-        Fact::new(name, text)
+        CountFact::new(name, text)
     });
     let rotation = run.summary.rotation.as_ref();
-    let rotation = rotation.map(|rotation| Fact::new("rotation", sentence(rotation)));
+    let rotation = rotation.map(|rotation| CountFact::new("rotation", sentence(rotation)));
     alike.chain(rotation).collect()
 }
 
 /// Describes the check that every call that was due is in exactly one count.
-pub(crate) fn check(run: &Run) -> Fact {
+pub(crate) fn check(run: &Run) -> CountFact {
     let sum = counts(run);
     if run.summary.count_check.matches {
-        Fact::new("check", sum)
+        CountFact::new("check", sum)
     } else {
-        Fact::loud("check", format!("{sum}: THE COUNTS DIFFER"))
+        CountFact::loud("check", format!("{sum}: THE COUNTS DIFFER"))
     }
 }
 
-fn calls(run: &Run) -> Fact {
+fn calls(run: &Run) -> CountFact {
     let t = &run.summary.total;
     let mut calls = vec![
         format!("{} due", count(t.due)),
@@ -96,7 +96,7 @@ fn calls(run: &Run) -> Fact {
     if settled(t) > 0 {
         calls.push(format!("{} successful", share(t.ok, settled(t))));
     }
-    Fact::new("calls", calls.join(", "))
+    CountFact::new("calls", calls.join(", "))
 }
 
 /// Returns the planned rate of the measured stages.
@@ -134,7 +134,7 @@ fn pauses(run: &Run) -> String {
     }
 }
 
-fn rates(run: &Run) -> Option<Fact> {
+fn rates(run: &Run) -> Option<CountFact> {
     let t = &run.summary.total;
     let achieved = t.achieved_per_s?;
     let mut text = String::new();
@@ -150,11 +150,11 @@ fn rates(run: &Run) -> Option<Fact> {
     if let Some(elapsed) = t.elapsed_us {
         let _ = write!(text, " over {}", time(elapsed as f64));
     }
-    Some(Fact::new("rate", text))
+    Some(CountFact::new("rate", text))
 }
 
 /// Describes how much of an open loop's load was sent, how late, and its distance from the plan.
-fn delivered(run: &Run) -> Option<Fact> {
+fn delivered(run: &Run) -> Option<CountFact> {
     let delivery = run.summary.total.delivery.as_ref()?;
     let mut text = format!("{} sent", share(delivery.sent, delivery.asked));
     let latest = time(delivery.lateness_max_us);
@@ -171,7 +171,7 @@ fn delivered(run: &Run) -> Option<Fact> {
         text,
         "; {unsent} of the calls due but not sent at the same time"
     );
-    Some(Fact::new("delivered", text))
+    Some(CountFact::new("delivered", text))
 }
 
 /// Formats an interval of a share in per cent, rounded outward.
@@ -188,16 +188,16 @@ fn between([low, high]: [f64; 2]) -> String {
     }
 }
 
-fn carried(run: &Run) -> Option<Fact> {
+fn carried(run: &Run) -> Option<CountFact> {
     let t = &run.summary.total;
     let plain = || {
         let (sent, received) = (bytes(t.bytes_sent), bytes(t.bytes_received));
-        Fact::new("messages", format!("{sent} sent, {received} received"))
+        CountFact::new("messages", format!("{sent} sent, {received} received"))
     };
     messages(run).or_else(|| (t.bytes_sent + t.bytes_received > 0).then(plain))
 }
 
-fn links(run: &Run) -> Option<Fact> {
+fn links(run: &Run) -> Option<CountFact> {
     // Shared connections are made before the first call, mostly in the warm-up: all stages are counted.
     let stages = &run.summary.stages;
     let full: u64 = stages.iter().map(|s| s.connections_full).sum();
@@ -221,7 +221,7 @@ fn links(run: &Run) -> Option<Fact> {
     let lost: u64 = stages.iter().map(|s| s.connections_lost).sum();
     if lost > 0 {
         let _ = write!(text, ", {} lost while open", count(lost));
-        return Some(Fact::loud("links", text));
+        return Some(CountFact::loud("links", text));
     }
-    Some(Fact::new("links", text))
+    Some(CountFact::new("links", text))
 }

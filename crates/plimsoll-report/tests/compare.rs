@@ -13,7 +13,7 @@ mod runs;
 
 use std::hash::{BuildHasher as _, RandomState};
 
-use plimsoll_model::run::{Ending, Run};
+use plimsoll_model::run::{Run, RunEnding};
 use plimsoll_report::compare::compare;
 use runs::{Fixture, finished};
 
@@ -45,7 +45,12 @@ impl Random {
 
 fn group(name: &str, runs: usize) -> Vec<Run> {
     (0..runs)
-        .map(|i| finished(Fixture::steady(&format!("{name}{i}")), Ending::complete()))
+        .map(|i| {
+            finished(
+                Fixture::steady(&format!("{name}{i}")),
+                RunEnding::complete(),
+            )
+        })
         .collect()
 }
 

@@ -6,9 +6,9 @@ mod runs;
 use std::collections::HashMap;
 use std::path::Path;
 
-use plimsoll_model::run::Ending;
+use plimsoll_model::run::RunEnding;
 use plimsoll_report::bencher;
-use plimsoll_report::data::{self, Format};
+use plimsoll_report::data::{self, TableFormat};
 use runs::{Fixture, finished_in};
 
 type Row = HashMap<String, String>;
@@ -35,9 +35,9 @@ fn csv_tables_match_run_summary() {
     let run = finished_in(
         &dir.path().join("run"),
         Fixture::errors("errors"),
-        Ending::complete(),
+        RunEnding::complete(),
     );
-    let written = data::export(&run, Format::Csv, dir.path()).expect("written");
+    let written = data::export(&run, TableFormat::Csv, dir.path()).expect("written");
     let names: Vec<&str> = written.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["intervals.csv", "percentiles.csv", "requests.csv"]);
     let total = &run.summary.total;
@@ -70,9 +70,9 @@ fn unsupported_percentiles_are_omitted() {
     let run = finished_in(
         &dir.path().join("run"),
         Fixture::tiny("tiny"),
-        Ending::complete(),
+        RunEnding::complete(),
     );
-    data::export(&run, Format::Csv, dir.path()).expect("written");
+    data::export(&run, TableFormat::Csv, dir.path()).expect("written");
     let percentiles = rows(&dir.path().join("percentiles.csv"));
     let has = |p: &str| {
         percentiles
@@ -98,7 +98,7 @@ fn bencher_lists_one_benchmark_per_run() {
         finished_in(
             &dir.path().join(name),
             Fixture::steady(name),
-            Ending::complete(),
+            RunEnding::complete(),
         )
     };
     let document = bencher::document(&[run("one"), run("two")]);
@@ -125,10 +125,10 @@ fn pandas_reads_parquet_like_csv() {
     let run = finished_in(
         &dir.path().join("run"),
         Fixture::errors("errors"),
-        Ending::complete(),
+        RunEnding::complete(),
     );
-    data::export(&run, Format::Csv, dir.path()).expect("written");
-    data::export(&run, Format::Parquet, dir.path()).expect("written");
+    data::export(&run, TableFormat::Csv, dir.path()).expect("written");
+    data::export(&run, TableFormat::Parquet, dir.path()).expect("written");
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.peers/venv/bin/python");
     let script = "
 import sys

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::Command;
 
 use plimsoll_model::Outcome;
-use plimsoll_model::objective::Conclusion;
-use plimsoll_report::html::{self, View};
+use plimsoll_model::objective::RunVerdict;
+use plimsoll_report::html::{self, RunView};
 use plimsoll_report::{hdr_log, junit, markdown, prometheus, terminal};
 
 #[test]
@@ -140,7 +140,7 @@ fn junit_conforms_to_its_schema() {
     let (_two, mut without) = made::run("without objectives");
     without.plan = String::new();
     let (_three, mut aborted) = made::run("aborted");
-    aborted.state = plimsoll_model::run::State::Aborted;
+    aborted.state = plimsoll_model::run::RunState::Aborted;
     aborted.reason = Some("interrupted \"by\" a\u{7} signal".to_owned());
     let xml = junit::render(&[met, without, aborted]);
     assert_eq!(against_schema(&xml), Ok(()), "{xml}");
@@ -170,7 +170,7 @@ fn ladder_junit_includes_gates_and_resolution() {
     };
     // The second rung adds 7.2 to 14.4 µs at the p50, the third -0.2 to 3.4 µs.
     let beyond = gates(&["p50 +5us"]);
-    assert_eq!(beyond.conclusion(), Some(Conclusion::Fail));
+    assert_eq!(beyond.conclusion(), Some(RunVerdict::Fail));
     let xml = junit::ladder(&beyond);
     assert_eq!(against_schema(&xml), Ok(()), "{xml}");
     assert!(
@@ -180,17 +180,17 @@ fn ladder_junit_includes_gates_and_resolution() {
     assert_eq!(xml.matches("<failure ").count(), 1, "{xml}");
     // An undecided gate is an error, like a resolution that was not reached.
     let undecided = gates(&["p99 +100us"]);
-    assert_eq!(undecided.conclusion(), Some(Conclusion::Invalid));
+    assert_eq!(undecided.conclusion(), Some(RunVerdict::Invalid));
     let xml = junit::ladder(&undecided);
     assert_eq!(xml.matches("<failure ").count(), 0, "{xml}");
     assert!(xml.contains("p99 +100us not decided"), "{xml}");
     assert!(xml.contains("name=\"tls server: p99 +100us\""), "{xml}");
     let mut unresolved = gates(&[]);
     assert!(!junit::ladder(&unresolved).contains("differences"));
-    if let Some(turns) = &mut unresolved.turns {
+    if let Some(turns) = &mut unresolved.batches {
         turns.wanted_us = Some(0.01);
     }
-    assert_eq!(unresolved.conclusion(), Some(Conclusion::Invalid));
+    assert_eq!(unresolved.conclusion(), Some(RunVerdict::Invalid));
     let xml = junit::ladder(&unresolved);
     assert_eq!(against_schema(&xml), Ok(()), "{xml}");
     assert!(
@@ -232,7 +232,7 @@ fn abandoned_calls_are_never_errors() {
         assert_eq!((total.ok, total.errors, total.cut_off), (1497, 0, 3));
         assert_eq!(total.success_share, Some(success.0));
         assert!(run.summary.count_check.matches);
-        let shown = terminal::render(&run, &terminal::Options::default());
+        let shown = terminal::render(&run, &terminal::TerminalOptions::default());
         let shown: Vec<&str> = shown.split_whitespace().collect();
         let shown = shown.join(" ");
         let calls = format!(
@@ -240,7 +240,7 @@ fn abandoned_calls_are_never_errors() {
             success.1
         );
         assert!(shown.contains(&calls), "{shown}");
-        let html = html::runs(&[View::of(run.clone()).expect("a view")]);
+        let html = html::runs(&[RunView::of(run.clone()).expect("a view")]);
         assert!(!html.contains(" errors at "), "the timeline");
         assert!(!html.contains("<h2>Errors"), "the table of errors");
         assert!(html.contains("Given up") && html.contains(outcome.code()));

@@ -7,17 +7,17 @@ mod runs;
 
 use std::path::Path;
 
-use plimsoll_model::limits::Limits;
-use plimsoll_model::run::{Ending, Run};
-use plimsoll_model::search::{Purpose, Trial};
+use plimsoll_model::limits::CryptoSpeeds;
+use plimsoll_model::run::{Run, RunEnding};
+use plimsoll_model::search::{Trial, TrialPurpose};
 use plimsoll_report::compare::compare;
-use plimsoll_report::html::{self, View};
+use plimsoll_report::html::{self, RunView};
 use plimsoll_report::markdown;
 use runs::{Fixture, finished_in};
 
-fn view(name: &str) -> View {
+fn view(name: &str) -> RunView {
     let (_dir, run) = made::run(name);
-    View::of(run).expect("a view")
+    RunView::of(run).expect("a view")
 }
 
 /// Checks what every report must fulfil.
@@ -80,10 +80,10 @@ fn page_shows_verdict_plots_and_tables() {
 fn streams_and_sessions_show_own_measures() {
     let dir = tempfile::tempdir().expect("a directory");
     let view = |fixture: Fixture, name: &str| {
-        View::of(finished_in(
+        RunView::of(finished_in(
             &dir.path().join(name),
             fixture,
-            Ending::complete(),
+            RunEnding::complete(),
         ))
         .expect("a view")
     };
@@ -136,9 +136,9 @@ fn same_named_runs_are_distinguished() {
         let run = finished_in(
             &dir.path().join(name),
             Fixture::steady("steady"),
-            Ending::complete(),
+            RunEnding::complete(),
         );
-        View::of(run).expect("a view")
+        RunView::of(run).expect("a view")
     };
     let page = html::runs(&[view("monday"), view("tuesday")]);
     check(&page);
@@ -158,10 +158,10 @@ fn page_shows_setup_and_rerun_command() {
     let run = finished_in(
         &dir.path().join("a run"),
         Fixture::steady("steady"),
-        Ending::complete(),
+        RunEnding::complete(),
     );
     let again = format!("plimsoll run '{}/plan.toml'", run.dir.display());
-    let page = html::runs(&[View::of(run).expect("a view")]);
+    let page = html::runs(&[RunView::of(run).expect("a view")]);
     check(&page);
     for words in [
         "<dt>began</dt>",
@@ -184,7 +184,7 @@ fn page_shows_setup_and_rerun_command() {
 #[test]
 fn sweep_page_has_own_sections() {
     let mut record = records::sweep();
-    record.limits = Some(Limits::default());
+    record.limits = Some(CryptoSpeeds::default());
     let page = html::ladder(&record, "[load]\n", Path::new("runs/sweep"));
     check(&page);
     for words in [
@@ -228,7 +228,7 @@ fn search_shows_load_line_and_trials() {
         "the verdict"
     );
     let rows = page.matches(">narrow</td>").count();
-    let narrow = |t: &&Trial| t.purpose == Purpose::Narrow;
+    let narrow = |t: &&Trial| t.purpose == TrialPurpose::Narrow;
     assert_eq!(rows, record.trials.iter().filter(narrow).count());
 }
 
@@ -256,7 +256,7 @@ fn comparison_shows_differences_in_plans() {
     assert!(text.contains("| response p99 | "), "{text}");
     assert!(text.contains("- load.rate: (not set) → \"5/s\""), "{text}");
     assert!(text.contains("&lt;i>before"), "{text}");
-    let views = |runs: [_; 1]| runs.map(|run| View::of(run).expect("a view"));
+    let views = |runs: [_; 1]| runs.map(|run| RunView::of(run).expect("a view"));
     let page = html::comparison(&comparison, &views(a), &views(b));
     check(&page);
     assert!(!page.contains("<i>before"), "names are text");
@@ -277,11 +277,11 @@ fn long_runs_show_sampling_intervals() {
     let shown = |seconds| {
         let fixture = Fixture::steady("steady").lasting(seconds);
         let dir = tempfile::tempdir().expect("a directory");
-        let run = finished_in(&dir.path().join("run"), fixture, Ending::complete());
+        let run = finished_in(&dir.path().join("run"), fixture, RunEnding::complete());
         let read = Run::load(&run.dir).expect("a run");
         assert_eq!(read.summary, run.summary, "read back as written");
         let summary = markdown::render(std::slice::from_ref(&run), None);
-        let page = html::runs(&[View::of(run.clone()).expect("a view")]);
+        let page = html::runs(&[RunView::of(run.clone()).expect("a view")]);
         (run, summary, page)
     };
     let (run, summary, page) = shown(12);

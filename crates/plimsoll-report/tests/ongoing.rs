@@ -5,11 +5,11 @@ use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::run::IntervalRecord;
 use plimsoll_report::ongoing::otlp::{MetricsRequest, partial_refusal};
-use plimsoll_report::ongoing::{Ongoing, openmetrics};
+use plimsoll_report::ongoing::{RunningTotals, openmetrics};
 use serde_json::Value;
 
 /// Two intervals of calls of 1 to 1,000 ms.
-fn run() -> Ongoing {
+fn run() -> RunningTotals {
     let mut record = StageRecord {
         due: 1_000,
         ..StageRecord::default()
@@ -21,7 +21,7 @@ fn run() -> Ongoing {
     record.outcomes.add(Outcome::Reset, 10);
     record.measures.add(Count::TokensAnswer, 700);
     record.measures.record(TimeMeasure::FirstToken, 90_000_000);
-    let mut run = Ongoing::new("a \"run\"", "grpc://h:1", 1_700_000_000_000_000_000);
+    let mut run = RunningTotals::new("a \"run\"", "grpc://h:1", 1_700_000_000_000_000_000);
     for _ in 0..2 {
         run.add(&IntervalRecord {
             stages: vec![(0, record.clone())],

@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 
 use browser::{Browser, Look};
 use plimsoll_model::ladder::LadderRecord;
-use plimsoll_model::limits::Limits;
-use plimsoll_model::run::Ending;
+use plimsoll_model::limits::CryptoSpeeds;
+use plimsoll_model::run::RunEnding;
 use plimsoll_report::compare::compare;
-use plimsoll_report::html::{self, View};
+use plimsoll_report::html::{self, RunView};
 use runs::{Fixture, finished_in};
 
 const PHONE: Look = Look {
@@ -50,14 +50,14 @@ const LOOKS: [Look; 4] = [
 
 fn sweep() -> LadderRecord {
     let mut record = records::sweep();
-    record.limits = Some(Limits::default());
+    record.limits = Some(CryptoSpeeds::default());
     record
 }
 
 fn pages(dir: &Path) -> Vec<(&'static str, String)> {
     let run =
-        |fixture: Fixture, name: &str| finished_in(&dir.join(name), fixture, Ending::complete());
-    let view = |fixture, name: &str| View::of(run(fixture, name)).unwrap();
+        |fixture: Fixture, name: &str| finished_in(&dir.join(name), fixture, RunEnding::complete());
+    let view = |fixture, name: &str| RunView::of(run(fixture, name)).unwrap();
     let side = |name: &str, slower: f64| -> Vec<_> {
         (0..4)
             .map(|i| {
@@ -70,8 +70,9 @@ fn pages(dir: &Path) -> Vec<(&'static str, String)> {
     };
     let (a, b) = (side("a", 1.0), side("b", 0.85));
     let comparison = compare(&a, &b).unwrap();
-    let views =
-        |runs: Vec<_>| -> Vec<View> { runs.into_iter().map(|r| View::of(r).unwrap()).collect() };
+    let views = |runs: Vec<_>| -> Vec<RunView> {
+        runs.into_iter().map(|r| RunView::of(r).unwrap()).collect()
+    };
     vec![
         (
             "run",

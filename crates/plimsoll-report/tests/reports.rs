@@ -9,35 +9,35 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use plimsoll_model::limits::Limits;
-use plimsoll_model::run::{Ending, Run, TimesSummary, Timestamp};
-use plimsoll_report::html::{self, View};
-use plimsoll_report::terminal::{Options, render, render_comparison};
+use plimsoll_model::limits::CryptoSpeeds;
+use plimsoll_model::run::{Run, RunEnding, TimesSummary, Timestamp};
+use plimsoll_report::html::{self, RunView};
+use plimsoll_report::terminal::{TerminalOptions, render, render_comparison};
 use plimsoll_report::{closing, compare, json, ladder, lines, markdown, search, sweep};
 use runs::{Fixture, finished, finished_in};
 use snapbox::{assert_data_eq, file};
 
 fn shown(run: &Run) -> String {
-    render(run, &Options::default())
+    render(run, &TerminalOptions::default())
 }
 
 #[test]
 fn steady() {
-    let run = finished(Fixture::steady("steady"), Ending::complete());
-    let options = Options {
+    let run = finished(Fixture::steady("steady"), RunEnding::complete());
+    let options = TerminalOptions {
         overhead_over: Some(Duration::from_millis(5)),
-        ..Options::default()
+        ..TerminalOptions::default()
     };
     assert_data_eq!(render(&run, &options), file!["golden/steady.txt"]);
 }
 
 #[test]
 fn narrow_and_in_colour() {
-    let run = finished(Fixture::errors("errors"), Ending::complete());
-    let options = Options {
+    let run = finished(Fixture::errors("errors"), RunEnding::complete());
+    let options = TerminalOptions {
         width: 60,
         colour: true,
-        ..Options::default()
+        ..TerminalOptions::default()
     };
     let text = render(&run, &options);
     let widest = text.lines().map(|l| l.chars().count()).max().unwrap();
@@ -49,9 +49,9 @@ fn narrow_and_in_colour() {
 #[test]
 fn narrow_sweep_never_breaks_metric_names() {
     let record = records::sweep();
-    let narrow = Options {
+    let narrow = TerminalOptions {
         width: 60,
-        ..Options::default()
+        ..TerminalOptions::default()
     };
     let text = sweep::render(&record, &narrow);
     assert_data_eq!(&text, file!["golden/sweep_narrow.txt"]);
@@ -67,13 +67,13 @@ fn narrow_sweep_never_breaks_metric_names() {
 
 #[test]
 fn ladder_in_batches() {
-    let text = ladder::render(&records::turns(), &Options::default());
+    let text = ladder::render(&records::turns(), &TerminalOptions::default());
     assert_data_eq!(text, file!["golden/turns.txt"]);
 }
 
 #[test]
 fn ladder_reports_missed_slice_objectives() {
-    let text = ladder::render(&records::sweep(), &Options::default());
+    let text = ladder::render(&records::sweep(), &TerminalOptions::default());
     assert!(
         text.contains(
             "  - verdict on the objectives: fail\n  \
@@ -89,31 +89,31 @@ fn ladder_reports_missed_slice_objectives() {
 
 #[test]
 fn cold() {
-    let run = finished(Fixture::cold("cold"), Ending::complete());
+    let run = finished(Fixture::cold("cold"), RunEnding::complete());
     assert_data_eq!(shown(&run), file!["golden/cold.txt"]);
 }
 
 #[test]
 fn fleet() {
-    let run = finished(Fixture::fleet("fleet"), Ending::complete());
+    let run = finished(Fixture::fleet("fleet"), RunEnding::complete());
     assert_data_eq!(shown(&run), file!["golden/fleet.txt"]);
 }
 
 #[test]
 fn errors() {
-    let run = finished(Fixture::errors("errors"), Ending::complete());
+    let run = finished(Fixture::errors("errors"), RunEnding::complete());
     assert_data_eq!(shown(&run), file!["golden/errors.txt"]);
 }
 
 #[test]
 fn invalid() {
-    let run = finished(Fixture::invalid("invalid"), Ending::complete());
+    let run = finished(Fixture::invalid("invalid"), RunEnding::complete());
     assert_data_eq!(shown(&run), file!["golden/invalid.txt"]);
 }
 
 #[test]
 fn late() {
-    let run = finished(Fixture::late("late"), Ending::complete());
+    let run = finished(Fixture::late("late"), RunEnding::complete());
     assert_data_eq!(shown(&run), file!["golden/late.txt"]);
 }
 
@@ -121,14 +121,14 @@ fn late() {
 fn partial() {
     let run = finished(
         Fixture::interrupted("partial"),
-        Ending::partial("run.json: writing to it failed: No space left on device (os error 28)"),
+        RunEnding::partial("run.json: writing to it failed: No space left on device (os error 28)"),
     );
     assert_data_eq!(shown(&run), file!["golden/partial.txt"]);
 }
 
 #[test]
 fn tiny() {
-    let run = finished(Fixture::tiny("tiny"), Ending::complete());
+    let run = finished(Fixture::tiny("tiny"), RunEnding::complete());
     assert_data_eq!(shown(&run), file!["golden/tiny.txt"]);
 }
 
@@ -148,12 +148,12 @@ fn of_all_kinds(dir: &Path) -> Vec<Run> {
     ]
     .into_iter()
     .enumerate()
-    .map(|(i, fixture)| kept(fixture, &i.to_string(), Ending::complete()))
+    .map(|(i, fixture)| kept(fixture, &i.to_string(), RunEnding::complete()))
     .collect();
-    let ending = Ending::aborted("interrupted");
+    let ending = RunEnding::aborted("interrupted");
     runs.push(kept(Fixture::empty("empty"), "empty", ending));
     // Problems that invalidate a run don't hide why it ended.
-    let ending = Ending::partial("disk full");
+    let ending = RunEnding::partial("disk full");
     let mut stopped = kept(Fixture::invalid("stopped"), "stopped", ending);
     let total = &mut stopped.summary.total;
     (total.late, total.expired_unsent, total.not_started) = (3, 4, 5);
@@ -230,9 +230,9 @@ fn unsaid(report: &str, shown: &str) -> Vec<String> {
 
 #[test]
 fn page_and_markdown_match_terminal() {
-    let wide = Options {
+    let wide = TerminalOptions {
         width: 4_000,
-        ..Options::default()
+        ..TerminalOptions::default()
     };
     let dir = tempfile::tempdir().unwrap();
     let mut missing = Vec::new();
@@ -245,7 +245,7 @@ fn page_and_markdown_match_terminal() {
         assert_eq!(handshakes.len(), of_tls.count());
         let report: Vec<&str> = report.lines().filter(|line| !is_handshake(line)).collect();
         let report = report.join("\n");
-        let page = html::runs(&[View::of(run.clone()).unwrap()]);
+        let page = html::runs(&[RunView::of(run.clone()).unwrap()]);
         let summary = markdown::render(std::slice::from_ref(&run), None);
         for sentence in handshakes {
             let sentence = sentence["handshakes ".len()..].to_lowercase();
@@ -262,9 +262,9 @@ fn page_and_markdown_match_terminal() {
 
 #[test]
 fn multi_run_markdown_matches_terminal() {
-    let wide = Options {
+    let wide = TerminalOptions {
         width: 4_000,
-        ..Options::default()
+        ..TerminalOptions::default()
     };
     let ladders = [records::turns(), records::ladder()];
     let mut reports: Vec<(String, String)> = ladders
@@ -298,14 +298,14 @@ fn markdown_special_characters_are_escaped() {
 
 #[test]
 fn long_report_repeats_headline_last() {
-    let of = |run: &Run| closing::of_run(run, &Options::default()).join("\n");
-    let steady = finished(Fixture::steady("steady"), Ending::complete());
+    let of = |run: &Run| closing::of_run(run, &TerminalOptions::default()).join("\n");
+    let steady = finished(Fixture::steady("steady"), RunEnding::complete());
     assert_eq!(of(&steady), shown(&steady).lines().next().unwrap());
-    let invalid = of(&finished(Fixture::invalid("i"), Ending::complete()));
+    let invalid = of(&finished(Fixture::invalid("i"), RunEnding::complete()));
     assert!(invalid.starts_with("INVALID"), "{invalid}");
-    let search = closing::of_search(&records::search(), &Options::default());
+    let search = closing::of_search(&records::search(), &TerminalOptions::default());
     assert_eq!(search, [search::headline(&records::search())]);
-    let ladder = closing::of_ladder(&records::turns(), &Options::default());
+    let ladder = closing::of_ladder(&records::turns(), &TerminalOptions::default());
     assert!(
         ladder[0].starts_with("tls server, over tls off, adds "),
         "{ladder:?}"
@@ -314,31 +314,31 @@ fn long_report_repeats_headline_last() {
 
 #[test]
 fn report_of_empty_run() {
-    let run = finished(Fixture::empty("empty"), Ending::aborted("interrupted"));
+    let run = finished(Fixture::empty("empty"), RunEnding::aborted("interrupted"));
     assert_data_eq!(shown(&run), file!["golden/empty.txt"]);
 }
 
 #[test]
 fn streams() {
-    let run = finished(Fixture::streams("streams"), Ending::complete());
+    let run = finished(Fixture::streams("streams"), RunEnding::complete());
     assert_data_eq!(shown(&run), file!["golden/streams.txt"]);
 }
 
 #[test]
 fn sessions() {
-    let run = finished(Fixture::sessions("sessions"), Ending::complete());
+    let run = finished(Fixture::sessions("sessions"), RunEnding::complete());
     assert_data_eq!(shown(&run), file!["golden/sessions.txt"]);
 }
 
 #[test]
 fn compare_one_with_one() {
-    let a = finished(Fixture::steady("a"), Ending::complete());
-    let mut b = finished(Fixture::steady("b").slower(1.15), Ending::complete());
+    let a = finished(Fixture::steady("a"), RunEnding::complete());
+    let mut b = finished(Fixture::steady("b").slower(1.15), RunEnding::complete());
     b.plan = b.plan.replace("1000/s", "2000/s");
     let compared = compare::compare(&[a], &[b]).unwrap();
     assert_eq!(compared.rows[0].better(), None);
     assert_data_eq!(
-        render_comparison(&compared, &Options::default()),
+        render_comparison(&compared, &TerminalOptions::default()),
         file!["golden/compare_single.txt"]
     );
 }
@@ -351,7 +351,7 @@ fn compare_replicates() {
                 let luck = 1.0 + 0.004 * f64::from(i * 7 % 6);
                 finished(
                     Fixture::steady(&format!("{name}{i}")).slower(by * luck),
-                    Ending::complete(),
+                    RunEnding::complete(),
                 )
             })
             .collect()
@@ -361,7 +361,7 @@ fn compare_replicates() {
     assert!(compared.enough_runs());
     assert_eq!(compared.rows[0].better(), Some(true));
     assert_data_eq!(
-        render_comparison(&compared, &Options::default()),
+        render_comparison(&compared, &TerminalOptions::default()),
         file!["golden/compare_replicates.txt"]
     );
     let same = compare::compare(&a, &a).unwrap();
@@ -370,7 +370,7 @@ fn compare_replicates() {
 
 #[test]
 fn json_document_extends_run_json() {
-    let run = finished(Fixture::steady("steady"), Ending::complete());
+    let run = finished(Fixture::steady("steady"), RunEnding::complete());
     let shown = json::runs([&run, &run], Some(Duration::from_millis(5)));
     assert_eq!(shown["version"], 1);
     let document = &shown["runs"][0];
@@ -389,7 +389,7 @@ fn json_document_extends_run_json() {
 #[test]
 fn ladder_and_sweep_json_match_runs() {
     let mut sweep = records::sweep();
-    sweep.limits = Some(Limits::default());
+    sweep.limits = Some(CryptoSpeeds::default());
     for (record, kind, part) in [
         (records::turns(), "ladder", "gated"),
         (sweep, "sweep", "metrics"),
@@ -411,7 +411,7 @@ fn reimported_export_keeps_response_times() {
         (Fixture::cold("exported"), "#TEST=02_coldconn"),
     ] {
         let dir = parent.path().join(&first[6..]);
-        let run = fixture.write(&dir, Ending::complete());
+        let run = fixture.write(&dir, RunEnding::complete());
         let mut bytes = Vec::new();
         let written = lines::export(&run, &mut bytes).unwrap();
         let total = &run.summary.total;

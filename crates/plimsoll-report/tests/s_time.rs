@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll_model::run::Timestamp;
-use plimsoll_report::s_time::{self, Section, TextError};
+use plimsoll_report::s_time::{self, STimeSection, TextError};
 
 fn captured(name: &str) -> String {
     fs::read_to_string(folder().join(format!("{name}.txt"))).unwrap()
@@ -80,11 +80,11 @@ const NOTHING: [&str; 3] = ["interrupted", "refused", "server-died"];
 fn every_openssl_version_parses() {
     for (name, rows) in FIGURES {
         let text = captured(name);
-        assert!(s_time::is_it(&text), "{name}");
-        let expected: Vec<Section> = rows
+        assert!(s_time::is_s_time_output(&text), "{name}");
+        let expected: Vec<STimeSection> = rows
             .iter()
             .map(
-                |&(resumed, connections, of_them, bytes, user, real)| Section {
+                |&(resumed, connections, of_them, bytes, user, real)| STimeSection {
                     resumed,
                     connections,
                     resumed_connections: (connections > 0).then_some(of_them),
@@ -112,7 +112,7 @@ fn captures_without_figures_are_rejected() {
         assert_ne!(has_figures, NOTHING.contains(&kind), "{name}");
         if !has_figures {
             let text = captured(name);
-            assert!(s_time::is_it(&text), "{name}");
+            assert!(s_time::is_s_time_output(&text), "{name}");
             assert_eq!(s_time::read(&text), Err(TextError::NoFigures), "{name}");
         }
         seen += 1;

@@ -10,11 +10,12 @@
 mod records;
 
 use plimsoll_model::search::{
-    Finding, Goal, Growth, Purpose, SearchRecord, Step, Trial, Verdict, finding, next,
+    BacklogGrowth, SearchGoal, SearchRecord, SearchResult, SearchStep, Trial, TrialPurpose,
+    TrialVerdict, finding, next,
 };
 use plimsoll_report::quantity::{exact_rate as rate, time};
 use plimsoll_report::search::{explanation, headline, render};
-use plimsoll_report::terminal::Options;
+use plimsoll_report::terminal::TerminalOptions;
 use proptest::prelude::*;
 
 // Some of them are equal when rounded.
@@ -23,26 +24,26 @@ const RATES: [f64; 8] = [
 ];
 const LENGTHS: [f64; 4] = [2.0, 5.0, 10.0, 15.0];
 
-fn verdict() -> impl Strategy<Value = Verdict> {
-    let missed = |errors| Verdict::Missed {
+fn verdict() -> impl Strategy<Value = TrialVerdict> {
+    let missed = |errors| TrialVerdict::Missed {
         objectives: vec!["p99 < 10ms".into()],
         errors,
     };
     prop_oneof![
-        5 => Just(Verdict::Met),
+        5 => Just(TrialVerdict::Met),
         2 => Just(missed(false)),
         1 => Just(missed(true)),
-        2 => Just(Verdict::Growing),
-        2 => Just(Verdict::GeneratorLimited { reason: "a late worker".into() }),
+        2 => Just(TrialVerdict::Growing),
+        2 => Just(TrialVerdict::GeneratorLimited { reason: "a late worker".into() }),
     ]
 }
 
 fn trial() -> impl Strategy<Value = Trial> {
     let purpose = prop_oneof![
-        1 => Just(Purpose::Curve),
-        3 => Just(Purpose::Probe),
-        3 => Just(Purpose::Narrow),
-        2 => Just(Purpose::Confirm),
+        1 => Just(TrialPurpose::Curve),
+        3 => Just(TrialPurpose::Probe),
+        3 => Just(TrialPurpose::Narrow),
+        2 => Just(TrialPurpose::Confirm),
     ];
     (0..RATES.len(), 0..LENGTHS.len(), purpose, verdict()).prop_map(
         |(rate, length, purpose, verdict)| Trial {
@@ -61,19 +62,19 @@ fn record() -> impl Strategy<Value = SearchRecord> {
     let trials = proptest::collection::vec(trial(), 0..14);
     (trials, 0..3_usize, any::<(bool, bool)>(), 0..3_usize).prop_map(
         |(trials, ends, (spent, interrupted), precision)| {
-            let goal = Goal {
+            let goal = SearchGoal {
                 least_per_s: [1.0, 100.0, 900.0][ends],
                 most_per_s: [10e6, 4_000.0, 1_010.0][ends],
                 start_per_s: 1_000.0,
                 precision: [0.005, 0.01, 0.2][precision],
-                ..Goal::default()
+                ..SearchGoal::default()
             };
             let trials: Vec<Trial> = trials
                 .into_iter()
                 .filter(|t| (goal.least_per_s..=goal.most_per_s).contains(&t.rate_per_s))
                 .collect();
             SearchRecord {
-                finding: Some(Finding {
+                finding: Some(SearchResult {
                     budget_spent: spent,
                     ..finding(&goal, &trials)
                 }),
@@ -96,12 +97,12 @@ fn searched(
     kind: usize,
     ended_after: usize,
 ) -> SearchRecord {
-    let goal = Goal {
+    let goal = SearchGoal {
         budget_s,
         precision: 0.02,
         least_per_s: 2.0,
         most_per_s: 50_000.0,
-        ..Goal::default()
+        ..SearchGoal::default()
     };
     let mut random = seed;
     // Steele, Lea and Flood 2014: SplitMix64.
@@ -117,19 +118,19 @@ fn searched(
     };
     loop {
         let (purpose, rate_per_s, length_s) = match next(&record.goal, &record.trials) {
-            Step::Done(finding) => {
+            SearchStep::Done(finding) => {
                 record.finding = Some(*finding);
                 return record;
             }
-            Step::Try { .. } if record.trials.len() >= ended_after => {
-                record.finding = Some(Finding {
+            SearchStep::Try { .. } if record.trials.len() >= ended_after => {
+                record.finding = Some(SearchResult {
                     budget_spent: true,
                     ..finding(&record.goal, &record.trials)
                 });
                 record.interrupted = true;
                 return record;
             }
-            Step::Try {
+            SearchStep::Try {
                 purpose,
                 rate_per_s,
                 length,
@@ -139,17 +140,17 @@ fn searched(
         let carries = capacity * (1.0 + 2.0 * blur);
         let objectives = vec!["p99 < 10ms".into()];
         let verdict = match (uniform() < hiccups, rate_per_s <= carries, kind) {
-            (true, ..) => Verdict::GeneratorLimited {
+            (true, ..) => TrialVerdict::GeneratorLimited {
                 reason: "a late worker".into(),
             },
-            (_, true, _) => Verdict::Met,
-            (_, _, 0) => Verdict::Growing,
-            (.., kind) => Verdict::Missed {
+            (_, true, _) => TrialVerdict::Met,
+            (_, _, 0) => TrialVerdict::Growing,
+            (.., kind) => TrialVerdict::Missed {
                 objectives,
                 errors: kind == 1,
             },
         };
-        let growth = Growth {
+        let growth = BacklogGrowth {
             per_s: (rate_per_s - carries).max(0.0),
             error_per_s: 1.0,
             increments: length_s as u32,
@@ -236,7 +237,7 @@ impl Reader<'_> {
     }
 
     fn met(&self, at: f64) -> Result<(), Wrong> {
-        let met = |t: &Trial| t.rate_per_s == at && t.verdict == Verdict::Met;
+        let met = |t: &Trial| t.rate_per_s == at && t.verdict == TrialVerdict::Met;
         self.any(met, "no trial there met the objectives")
     }
 
@@ -246,20 +247,20 @@ impl Reader<'_> {
         // Considers the longest trials of the target at a rate.
         let outnumbered = |rate: f64| {
             let here = |t: &Trial| {
-                let limited = matches!(t.verdict, Verdict::GeneratorLimited { .. });
-                t.rate_per_s == rate && t.purpose != Purpose::Curve && !limited
+                let limited = matches!(t.verdict, TrialVerdict::GeneratorLimited { .. });
+                t.rate_per_s == rate && t.purpose != TrialPurpose::Curve && !limited
             };
             let lengths = self.trials().iter().filter(|t| here(t));
             let longest = lengths.map(|t| t.length_s).fold(0.0, f64::max);
             let long = |t: &Trial| here(t) && t.length_s * 1.5 >= longest;
-            self.count(|t| long(t) && t.verdict == Verdict::Met)
+            self.count(|t| long(t) && t.verdict == TrialVerdict::Met)
                 >= self.count(|t| long(t) && t.verdict.is_failure())
         };
         self.none(
             |t| {
                 self.is_above(t)
                     && t.rate_per_s <= below
-                    && t.purpose != Purpose::Curve
+                    && t.purpose != TrialPurpose::Curve
                     && t.verdict.is_failure()
                     && !outnumbered(t.rate_per_s)
             },
@@ -287,7 +288,7 @@ impl Reader<'_> {
                     "no trial there failed",
                 )?;
                 return self.none(
-                    |t| t.rate_per_s >= failed && t.verdict == Verdict::Met,
+                    |t| t.rate_per_s >= failed && t.verdict == TrialVerdict::Met,
                     "trials there or higher met the objectives",
                 );
             }
@@ -312,7 +313,7 @@ impl Reader<'_> {
                 "the target failed at no higher rate",
             );
         }
-        let met = |t: &Trial| t.verdict == Verdict::Met;
+        let met = |t: &Trial| t.verdict == TrialVerdict::Met;
         let objectives = self.record.objectives.join(", ");
         match text {
             "No rate was shown: the generator was too late to tell from the start." => {
@@ -321,7 +322,7 @@ impl Reader<'_> {
             }
             "No trial was made." => self.none(|_| true, "trials"),
             "No rate was shown: the generator was late in every trial." => self.none(
-                |t| !matches!(t.verdict, Verdict::GeneratorLimited { .. }),
+                |t| !matches!(t.verdict, TrialVerdict::GeneratorLimited { .. }),
                 "other trials",
             ),
             _ if text == format!("No rate that was tried meets {objectives}.") => {
@@ -342,7 +343,7 @@ impl Reader<'_> {
     /// Returns the lowest rate above the line at which most trials were generator-limited: at least two, since one may
     /// be a hiccup.
     fn generators_limit(&self) -> Option<f64> {
-        let limited = |t: &Trial| matches!(t.verdict, Verdict::GeneratorLimited { .. });
+        let limited = |t: &Trial| matches!(t.verdict, TrialVerdict::GeneratorLimited { .. });
         let rates = self.trials().iter().filter(|t| self.is_above(t));
         rates
             .map(|t| t.rate_per_s)
@@ -382,9 +383,9 @@ impl Reader<'_> {
             return self.any(
                 |t| {
                     Some(t.rate_per_s) == line
-                        && t.purpose == Purpose::Confirm
+                        && t.purpose == TrialPurpose::Confirm
                         && (t.length_s - length).abs() <= 0.051
-                        && t.verdict == Verdict::Met
+                        && t.verdict == TrialVerdict::Met
                         && t.growth.is_some() == queue_known
                 },
                 "no such trial",
@@ -465,7 +466,7 @@ impl Reader<'_> {
             }
             return Ok(());
         }
-        let missed = |errors: bool| move |t: &Trial| matches!(t.verdict, Verdict::Missed { errors: e, .. } if e == errors);
+        let missed = |errors: bool| move |t: &Trial| matches!(t.verdict, TrialVerdict::Missed { errors: e, .. } if e == errors);
         if let Some((n, rest)) = text.split_once(" above the line failed, too few") {
             assert_eq!(rest, " to say that the line ends there");
             let (n, _) = n.split_once(' ').ok_or("no count")?;
@@ -489,7 +490,7 @@ impl Reader<'_> {
                     self.any(|t| here(t) && missed(false)(t), "no such trial")
                 }
                 "calls pile up for as long as the load lasts" => self.any(
-                    |t| here(t) && t.verdict == Verdict::Growing,
+                    |t| here(t) && t.verdict == TrialVerdict::Growing,
                     "no such trial",
                 ),
                 "the target answers with errors" => {
@@ -505,15 +506,15 @@ impl Reader<'_> {
             "NOT CONFIRMED: no confirmation at the line met every objective" => self.none(
                 |t| {
                     Some(t.rate_per_s) == line
-                        && t.purpose == Purpose::Confirm
-                        && t.verdict == Verdict::Met
+                        && t.purpose == TrialPurpose::Confirm
+                        && t.verdict == TrialVerdict::Met
                 },
                 "one did",
             ),
             "NOT CONFIRMED: a confirmation at the line met every objective, but as many trials there or more did not" =>
             {
-                let met = |t: &Trial| Some(t.rate_per_s) == line && t.verdict == Verdict::Met;
-                self.any(|t| met(t) && t.purpose == Purpose::Confirm, "none did")?;
+                let met = |t: &Trial| Some(t.rate_per_s) == line && t.verdict == TrialVerdict::Met;
+                self.any(|t| met(t) && t.purpose == TrialPurpose::Confirm, "none did")?;
                 let failed = |t: &Trial| Some(t.rate_per_s) == line && t.verdict.is_failure();
                 let longest = self
                     .trials()
@@ -531,7 +532,7 @@ impl Reader<'_> {
                 above(&missed(false), "no higher rate missed it")
             }
             "above it calls pile up for as long as the load lasts: the target carries no more" => {
-                above(&|t| t.verdict == Verdict::Growing, "they don't")
+                above(&|t| t.verdict == TrialVerdict::Growing, "they don't")
             }
             "above it the target answers with errors" => above(&missed(true), "it doesn't"),
             "no higher rate was found that misses an objective" => self.none(
@@ -546,7 +547,7 @@ impl Reader<'_> {
     /// Checks `2 trials above the line met every objective (…); 1 trial at the line or below it did not`.
     fn exceptions(&self, text: &str) -> Result<(), Wrong> {
         let line = self.line.ok_or("there is no line")?;
-        let higher = |t: &Trial| t.rate_per_s > line && t.verdict == Verdict::Met;
+        let higher = |t: &Trial| t.rate_per_s > line && t.verdict == TrialVerdict::Met;
         let lower = |t: &Trial| t.rate_per_s <= line && t.verdict.is_failure();
         let count = |part: &str| -> Result<usize, Wrong> {
             let (n, _) = part.split_once(" trial").ok_or("no count")?;
@@ -627,7 +628,7 @@ fn read(record: &SearchRecord) -> Result<(), TestCaseError> {
     let finding = record.finding.as_ref().unwrap();
     let first = headline(record);
     let sentences = explanation(record, finding);
-    let table = render(record, &Options::default());
+    let table = render(record, &TerminalOptions::default());
     let said = format!("{first}\n  - {}\n{table}", sentences.join("\n  - "));
     let wrong = reader.headline(&first);
     prop_assert!(wrong.is_ok(), "{first} – {wrong:?}\n\n{said}");
@@ -641,7 +642,7 @@ fn read(record: &SearchRecord) -> Result<(), TestCaseError> {
     let odd = |t: &Trial| {
         line.is_some_and(|line| {
             if t.rate_per_s > line {
-                t.verdict == Verdict::Met
+                t.verdict == TrialVerdict::Met
             } else {
                 t.verdict.is_failure()
             }

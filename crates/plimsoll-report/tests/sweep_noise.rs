@@ -15,7 +15,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use plimsoll_model::ladder::pieces::pieces;
-use plimsoll_model::ladder::{self, LadderRecord, Slice};
+use plimsoll_model::ladder::{self, LadderRecord, SliceResult};
 use plimsoll_report::sweep;
 use serde_json::Value;
 
@@ -50,7 +50,7 @@ fn measured(slices: usize, burst: &Burst, seed: u64) -> LadderRecord {
         volume.elapsed_s = length;
         volume.ok = (burst.done(at, length) * 10_000.0) as u64;
         volume.bytes_received = volume.ok << 10;
-        record.rungs[rung].slices.push(Slice {
+        record.rungs[rung].slices.push(SliceResult {
             volume: Some(volume),
             ..whole.clone()
         });

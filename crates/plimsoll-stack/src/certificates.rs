@@ -20,32 +20,32 @@ mod signing;
 
 /// Options of a certificate set.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct CertificateOptions {
     /// DNS names (a leading `*.` is allowed) and IP addresses that the server certificate covers, besides
     /// `localhost`, `127.0.0.1` and `::1`.
     pub names: Vec<String>,
     /// The number of additional generated DNS names, which make the server's certificate large.
     pub more_names: u32,
     /// The algorithm of all keys, except where `client_algorithm` differs.
-    pub algorithm: Algorithm,
+    pub algorithm: KeyAlgorithm,
     /// The algorithm of the client's key; `None` uses `algorithm`.
-    pub client_algorithm: Option<Algorithm>,
+    pub client_algorithm: Option<KeyAlgorithm>,
     /// The number of intermediate CAs, whose certificates both ends send.
     pub intermediates: u32,
     /// The revoked certificates; `None` makes no CRL.
-    pub revoked: Option<Vec<Leaf>>,
+    pub revoked: Option<Vec<LeafCertificate>>,
     /// The validity of the server's and the client's certificate; the CA's is at least as long.
     pub validity: Validity,
     /// Overwrite existing files.
     pub force: bool,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for CertificateOptions {
+    fn default() -> CertificateOptions {
+        CertificateOptions {
             names: Vec::new(),
             more_names: 0,
-            algorithm: Algorithm::EcdsaP256,
+            algorithm: KeyAlgorithm::EcdsaP256,
             client_algorithm: None,
             intermediates: 0,
             revoked: None,
@@ -57,20 +57,20 @@ impl Default for Options {
 
 /// An end-entity certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leaf {
+pub enum LeafCertificate {
     /// `server.crt`.
     Server,
     /// `client.crt`.
     Client,
 }
 
-impl FromStr for Leaf {
+impl FromStr for LeafCertificate {
     type Err = CertificateError;
 
-    fn from_str(text: &str) -> Result<Leaf, CertificateError> {
+    fn from_str(text: &str) -> Result<LeafCertificate, CertificateError> {
         match text {
-            "server" => Ok(Leaf::Server),
-            "client" => Ok(Leaf::Client),
+            "server" => Ok(LeafCertificate::Server),
+            "client" => Ok(LeafCertificate::Client),
             _ => Err(CertificateError::Revoked {
                 text: text.to_owned(),
             }),
@@ -96,7 +96,7 @@ pub enum Validity {
 
 /// The algorithm of a certificate's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Algorithm {
+pub enum KeyAlgorithm {
     /// RFC 8410.
     Ed25519,
     /// Signs with SHA-256.
@@ -117,32 +117,32 @@ pub enum Algorithm {
     MlDsa87,
 }
 
-impl Algorithm {
+impl KeyAlgorithm {
     /// Every algorithm, in the order in which messages list them.
-    pub const ALL: [Algorithm; 9] = [
-        Algorithm::Ed25519,
-        Algorithm::EcdsaP256,
-        Algorithm::EcdsaP384,
-        Algorithm::Rsa2048,
-        Algorithm::Rsa3072,
-        Algorithm::Rsa4096,
-        Algorithm::MlDsa44,
-        Algorithm::MlDsa65,
-        Algorithm::MlDsa87,
+    pub const ALL: [KeyAlgorithm; 9] = [
+        KeyAlgorithm::Ed25519,
+        KeyAlgorithm::EcdsaP256,
+        KeyAlgorithm::EcdsaP384,
+        KeyAlgorithm::Rsa2048,
+        KeyAlgorithm::Rsa3072,
+        KeyAlgorithm::Rsa4096,
+        KeyAlgorithm::MlDsa44,
+        KeyAlgorithm::MlDsa65,
+        KeyAlgorithm::MlDsa87,
     ];
 
     /// Returns the name on the command line: `ecdsa-p256`, `rsa-2048`, …
     pub fn name(self) -> &'static str {
         match self {
-            Algorithm::Ed25519 => "ed25519",
-            Algorithm::EcdsaP256 => "ecdsa-p256",
-            Algorithm::EcdsaP384 => "ecdsa-p384",
-            Algorithm::Rsa2048 => "rsa-2048",
-            Algorithm::Rsa3072 => "rsa-3072",
-            Algorithm::Rsa4096 => "rsa-4096",
-            Algorithm::MlDsa44 => "ml-dsa-44",
-            Algorithm::MlDsa65 => "ml-dsa-65",
-            Algorithm::MlDsa87 => "ml-dsa-87",
+            KeyAlgorithm::Ed25519 => "ed25519",
+            KeyAlgorithm::EcdsaP256 => "ecdsa-p256",
+            KeyAlgorithm::EcdsaP384 => "ecdsa-p384",
+            KeyAlgorithm::Rsa2048 => "rsa-2048",
+            KeyAlgorithm::Rsa3072 => "rsa-3072",
+            KeyAlgorithm::Rsa4096 => "rsa-4096",
+            KeyAlgorithm::MlDsa44 => "ml-dsa-44",
+            KeyAlgorithm::MlDsa65 => "ml-dsa-65",
+            KeyAlgorithm::MlDsa87 => "ml-dsa-87",
         }
     }
 
@@ -153,15 +153,15 @@ impl Algorithm {
     fn key(self) -> Result<KeyPair, rcgen::Error> {
         let rsa = |size| KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, size);
         match self {
-            Algorithm::Ed25519 => ed25519(),
-            Algorithm::EcdsaP256 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256),
-            Algorithm::EcdsaP384 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384),
-            Algorithm::Rsa2048 => rsa(RsaKeySize::_2048),
-            Algorithm::Rsa3072 => rsa(RsaKeySize::_3072),
-            Algorithm::Rsa4096 => rsa(RsaKeySize::_4096),
-            Algorithm::MlDsa44 => KeyPair::generate_for(&rcgen::PKCS_ML_DSA_44),
-            Algorithm::MlDsa65 => KeyPair::generate_for(&rcgen::PKCS_ML_DSA_65),
-            Algorithm::MlDsa87 => KeyPair::generate_for(&rcgen::PKCS_ML_DSA_87),
+            KeyAlgorithm::Ed25519 => ed25519(),
+            KeyAlgorithm::EcdsaP256 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256),
+            KeyAlgorithm::EcdsaP384 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384),
+            KeyAlgorithm::Rsa2048 => rsa(RsaKeySize::_2048),
+            KeyAlgorithm::Rsa3072 => rsa(RsaKeySize::_3072),
+            KeyAlgorithm::Rsa4096 => rsa(RsaKeySize::_4096),
+            KeyAlgorithm::MlDsa44 => KeyPair::generate_for(&rcgen::PKCS_ML_DSA_44),
+            KeyAlgorithm::MlDsa65 => KeyPair::generate_for(&rcgen::PKCS_ML_DSA_65),
+            KeyAlgorithm::MlDsa87 => KeyPair::generate_for(&rcgen::PKCS_ML_DSA_87),
         }
     }
 }
@@ -184,23 +184,23 @@ fn ed25519() -> Result<KeyPair, rcgen::Error> {
     }
 }
 
-impl fmt::Display for Algorithm {
+impl fmt::Display for KeyAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Algorithm {
+impl FromStr for KeyAlgorithm {
     type Err = CertificateError;
 
-    fn from_str(text: &str) -> Result<Algorithm, CertificateError> {
+    fn from_str(text: &str) -> Result<KeyAlgorithm, CertificateError> {
         // Accepts `p256`, `rsa2048` and `ML-DSA-65`, too.
         let bare = |name: &str| {
             name.replace('-', "")
                 .replace("ecdsa", "")
                 .to_ascii_lowercase()
         };
-        Algorithm::ALL
+        KeyAlgorithm::ALL
             .into_iter()
             .find(|algorithm| bare(algorithm.name()) == bare(text))
             .ok_or_else(|| CertificateError::Algorithm {
@@ -255,7 +255,7 @@ impl CertificateSet {
     }
 
     /// Returns the files of a set that is made with `options`.
-    pub fn files(&self, options: &Options) -> Vec<&Path> {
+    pub fn files(&self, options: &CertificateOptions) -> Vec<&Path> {
         let crl = options.revoked.is_some().then_some(self.crl.as_path());
         self.paths().into_iter().chain(crl).collect()
     }
@@ -271,7 +271,7 @@ pub enum CertificateError {
     NotAFile { path: PathBuf },
     #[error("name {name:?} is neither a DNS name nor an IP address")]
     Name { name: String },
-    #[error("algorithm {text:?} is unknown; use one of {}", Algorithm::ALL.map(Algorithm::name).join(", "))]
+    #[error("algorithm {text:?} is unknown; use one of {}", KeyAlgorithm::ALL.map(KeyAlgorithm::name).join(", "))]
     Algorithm { text: String },
     #[error("{text:?} can't be revoked; use server or client")]
     Revoked { text: String },
@@ -311,11 +311,11 @@ fn names(files: &[PathBuf]) -> String {
 /// which is created if it is missing, and `ca.crl` if requested.
 ///
 /// # Errors
-/// When files exist already and [`Options::force`] is not set, when an option is not valid, or when the
+/// When files exist already and [`CertificateOptions::force`] is not set, when an option is not valid, or when the
 /// directory can't be written.
 pub fn make_certificates(
     dir: &Path,
-    options: &Options,
+    options: &CertificateOptions,
 ) -> Result<CertificateSet, CertificateError> {
     let set = CertificateSet::in_dir(dir);
     refuse_to_overwrite(&set.files(options), options.force)?;

@@ -23,7 +23,7 @@ pub enum NamespaceError {
 
 /// A network namespace. Removed when dropped.
 #[derive(Debug)]
-pub struct Namespace {
+pub struct NetworkNamespace {
     name: String,
     /// The device on the host's side.
     near: String,
@@ -36,12 +36,12 @@ const BENCHMARK_NETWORK: u32 = 0xc612_0000;
 const SUBNET_COUNT: u32 = 1 << 15;
 const NAME_PREFIX: &str = "plimsoll-";
 
-impl Namespace {
+impl NetworkNamespace {
     /// Creates a namespace, and the link to it.
     ///
     /// # Errors
     /// When `ip` is missing, or this process may not administer the network.
-    pub fn make() -> Result<Namespace, NamespaceError> {
+    pub fn make() -> Result<NetworkNamespace, NamespaceError> {
         remove_abandoned();
         let number = std::process::id();
         let name = format!("{NAME_PREFIX}{number}");
@@ -51,7 +51,7 @@ impl Namespace {
         let (near, far) = (format!("pl{number}a"), format!("pl{number}b"));
         ip(["netns", "add", &name])?;
         // From here on, dropping the value cleans up after an error.
-        let made = Namespace { name, near, inner };
+        let made = NetworkNamespace { name, near, inner };
         let (name, near) = (made.name.as_str(), made.near.as_str());
         ip([
             "link", "add", near, "type", "veth", "peer", "name", &far, "netns", name,
@@ -85,7 +85,7 @@ impl Namespace {
     }
 }
 
-impl Drop for Namespace {
+impl Drop for NetworkNamespace {
     fn drop(&mut self) {
         // A failure can't be handled here; the next namespace that is created tries again. The device would disappear
         // with the namespace, but only some time later.

@@ -17,21 +17,21 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-pub use balancer::Balancer;
-pub use limits::Limits;
+pub use balancer::BalancerConfig;
+pub use limits::StackLimits;
 use plimsoll_model::input;
 use plimsoll_wire::http1::{FieldSpace, ResponseHead, put_request};
-pub use process::{Process, ProcessError};
+pub use process::{ProcessError, StackProcess};
 use serde::{Deserialize, Serialize};
 
 const STATE_FILE: &str = "stack.json";
 const HEALTH_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// The time limit for each process to become healthy.
-const UP_LIMIT: Duration = Duration::from_secs(30);
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The topology of a stack.
 #[derive(Clone, Debug)]
-pub struct Topology {
+pub struct StackTopology {
     /// The number of `serve llm` processes.
     pub backends: u16,
     /// The number of `relay gateway` processes.
@@ -59,9 +59,9 @@ pub struct Topology {
     pub embedded: bool,
 }
 
-impl Default for Topology {
-    fn default() -> Topology {
-        Topology {
+impl Default for StackTopology {
+    fn default() -> StackTopology {
+        StackTopology {
             backends: 2,
             gateways: 3,
             balancers: 1,
@@ -78,7 +78,7 @@ impl Default for Topology {
     }
 }
 
-impl Topology {
+impl StackTopology {
     /// Returns the addresses that the stack listens on, with names for messages.
     fn ports(&self) -> Vec<(&'static str, SocketAddr)> {
         let mut ports = vec![("the API", self.api), ("the sockets", self.sockets)];
@@ -124,7 +124,7 @@ pub enum StackError {
         log: PathBuf,
         logged: String,
     },
-    #[error("{name} was not healthy within {UP_LIMIT:?}; see {}", log.display())]
+    #[error("{name} was not healthy within {STARTUP_TIMEOUT:?}; see {}", log.display())]
     NotHealthy { name: String, log: PathBuf },
     #[error(transparent)]
     Process(#[from] ProcessError),
@@ -147,7 +147,7 @@ pub struct Stack {
     /// The address of the balancer's statistics; `None` if there is no balancer.
     pub stats: Option<SocketAddr>,
     /// The processes in the order in which they were started.
-    pub processes: Vec<Process>,
+    pub processes: Vec<StackProcess>,
 }
 
 fn local(port: u16) -> SocketAddr {
@@ -160,14 +160,14 @@ impl Stack {
     ///
     /// # Errors
     /// Any of [`StackError`].
-    pub fn up(dir: &Path, plimsoll: &Path, topology: &Topology) -> Result<Stack, StackError> {
+    pub fn up(dir: &Path, plimsoll: &Path, topology: &StackTopology) -> Result<Stack, StackError> {
         let servers = if topology.embedded {
             None
         } else {
             Some((installed("redis-server")?, installed("haproxy")?))
         };
         if let Ok(old) = Stack::load(dir)
-            && old.processes.iter().any(Process::is_alive)
+            && old.processes.iter().any(StackProcess::is_alive)
         {
             return Err(StackError::Already(dir.to_owned()));
         }
@@ -178,7 +178,7 @@ impl Stack {
             stats: servers.is_some().then(|| local(topology.stats)),
             processes: Vec::new(),
         };
-        if let Some((name, address)) = limits::taken(topology.ports()) {
+        if let Some((name, address)) = limits::find_taken_address(topology.ports()) {
             let name = name.to_owned();
             return Err(StackError::Taken { name, address });
         }
@@ -198,7 +198,7 @@ impl Stack {
         &mut self,
         dir: &Path,
         plimsoll: &Path,
-        topology: &Topology,
+        topology: &StackTopology,
         secret: &Path,
         (redis, haproxy): &(PathBuf, PathBuf),
     ) -> Result<(), StackError> {
@@ -250,7 +250,7 @@ impl Stack {
 
         let config = dir.join("haproxy.cfg");
         let at = |ports: &[u16]| ports.iter().map(|port| local(*port).to_string()).collect();
-        let balancer = Balancer {
+        let balancer = BalancerConfig {
             connections: balancer::connections(topology.sessions, topology.balancers),
             api: self.api.to_string(),
             sockets: self.sockets.to_string(),
@@ -290,7 +290,7 @@ impl Stack {
         &mut self,
         dir: &Path,
         plimsoll: &Path,
-        topology: &Topology,
+        topology: &StackTopology,
         secret: &Path,
     ) -> Result<(), StackError> {
         let mut command = Command::new(plimsoll);
@@ -314,7 +314,7 @@ impl Stack {
         command: &mut Command,
     ) -> Result<(), StackError> {
         let log = dir.join(format!("{name}.log"));
-        let process = Process::start(name, address, &log, command)?;
+        let process = StackProcess::start(name, address, &log, command)?;
         self.processes.push(process);
         let state = dir.join(STATE_FILE);
         let text = serde_json::to_string_pretty(&self).map_err(io::Error::other);
@@ -337,7 +337,7 @@ impl Stack {
                     logged: logged.into_iter().rev().collect::<Vec<_>>().join(" | "),
                 });
             }
-            if waited > UP_LIMIT {
+            if waited > STARTUP_TIMEOUT {
                 let name = name.to_owned();
                 return Err(StackError::NotHealthy { name, log });
             }
@@ -370,7 +370,7 @@ impl Stack {
     }
 
     fn end_all(&mut self) -> usize {
-        let living: Vec<&mut Process> = self
+        let living: Vec<&mut StackProcess> = self
             .processes
             .iter_mut()
             .rev()

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use plimsoll_stack::certificates::{
-    Algorithm, CertificateError, CertificateSet, Leaf, Options, Validity, make_certificates,
+    CertificateError, CertificateOptions, CertificateSet, KeyAlgorithm, LeafCertificate, Validity,
+    make_certificates,
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -100,13 +101,13 @@ fn text(path: &Path) -> &str {
 
 #[test]
 fn rustls_and_openssl_accept_all_algorithms() {
-    for algorithm in Algorithm::ALL {
+    for algorithm in KeyAlgorithm::ALL {
         // Making its keys takes seconds, and it differs from the others only in their length.
-        if algorithm == Algorithm::Rsa4096 {
+        if algorithm == KeyAlgorithm::Rsa4096 {
             continue;
         }
         let dir = tempfile::tempdir().unwrap();
-        let options = Options {
+        let options = CertificateOptions {
             names: vec![
                 "api.example.test".into(),
                 "*.mesh.test".into(),
@@ -114,7 +115,7 @@ fn rustls_and_openssl_accept_all_algorithms() {
                 "localhost".into(),
             ],
             algorithm,
-            ..Options::default()
+            ..CertificateOptions::default()
         };
         let set = make_certificates(dir.path(), &options).unwrap();
         for name in [
@@ -167,7 +168,7 @@ fn rustls_and_openssl_accept_all_algorithms() {
 fn files_are_owner_only() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("new").join("certs");
-    let set = make_certificates(&dir, &Options::default()).unwrap();
+    let set = make_certificates(&dir, &CertificateOptions::default()).unwrap();
     for path in set.paths() {
         assert_eq!(
             fs::metadata(path).unwrap().permissions().mode() & 0o777,
@@ -185,7 +186,7 @@ fn existing_files_kept_unless_forced() {
     let kept = dir.path().join("server.key");
     fs::write(&kept, "precious").unwrap();
     symlink("nowhere", dir.path().join("client.crt")).unwrap();
-    let error = make_certificates(dir.path(), &Options::default()).unwrap_err();
+    let error = make_certificates(dir.path(), &CertificateOptions::default()).unwrap_err();
     let said = error.to_string();
     assert!(
         matches!(error, CertificateError::Exists { ref files } if files.len() == 2),
@@ -199,9 +200,9 @@ fn existing_files_kept_unless_forced() {
     assert_eq!(fs::read_to_string(&kept).unwrap(), "precious");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
 
-    let forced = Options {
+    let forced = CertificateOptions {
         force: true,
-        ..Options::default()
+        ..CertificateOptions::default()
     };
     let first = make_certificates(dir.path(), &forced).unwrap();
     let old_ca = fs::read(&first.ca_cert).unwrap();
@@ -218,9 +219,9 @@ fn existing_files_kept_unless_forced() {
 fn failed_generation_leaves_no_files() {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("client.key")).unwrap();
-    let forced = Options {
+    let forced = CertificateOptions {
         force: true,
-        ..Options::default()
+        ..CertificateOptions::default()
     };
     let error = make_certificates(dir.path(), &forced).unwrap_err();
     assert!(error.to_string().contains("client.key"), "{error}");
@@ -228,16 +229,16 @@ fn failed_generation_leaves_no_files() {
 
     let file = dir.path().join("file");
     fs::write(&file, "").unwrap();
-    let error = make_certificates(&file, &Options::default()).unwrap_err();
+    let error = make_certificates(&file, &CertificateOptions::default()).unwrap_err();
     assert!(error.to_string().contains("file"), "{error}");
 }
 
 #[test]
 fn separate_sets_distrust_each_other() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let one = make_certificates(one.path(), &Options::default()).unwrap();
+    let one = make_certificates(one.path(), &CertificateOptions::default()).unwrap();
     let two_dir = two;
-    let two = make_certificates(two_dir.path(), &Options::default()).unwrap();
+    let two = make_certificates(two_dir.path(), &CertificateOptions::default()).unwrap();
     let error = handshake(&one, &two, "localhost").unwrap_err();
     assert_eq!(
         error,
@@ -258,12 +259,12 @@ fn expired_certificates_are_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let now = Timestamp::now();
     let day = SignedDuration::from_hours(24);
-    let options = Options {
+    let options = CertificateOptions {
         validity: Validity::Between {
             not_before: now - day * 30,
             not_after: now - day,
         },
-        ..Options::default()
+        ..CertificateOptions::default()
     };
     let expired = make_certificates(dir.path(), &options).unwrap();
     let error = handshake(&expired, &expired, "localhost").unwrap_err();
@@ -305,9 +306,9 @@ fn invalid_options_are_named() {
         "münchen.test",
         "a.*.test",
     ] {
-        let options = Options {
+        let options = CertificateOptions {
             names: vec![name.into()],
-            ..Options::default()
+            ..CertificateOptions::default()
         };
         let error = make_certificates(dir.path(), &options).unwrap_err();
         assert!(error.to_string().contains(&format!("{name:?}")), "{error}");
@@ -325,27 +326,30 @@ fn invalid_options_are_named() {
             not_after: now,
         },
     ] {
-        let options = Options {
+        let options = CertificateOptions {
             validity,
-            ..Options::default()
+            ..CertificateOptions::default()
         };
         let error = make_certificates(dir.path(), &options).unwrap_err();
         assert!(error.to_string().starts_with("validity: "), "{error}");
     }
-    let error = "rsa-1024".parse::<Algorithm>().unwrap_err();
+    let error = "rsa-1024".parse::<KeyAlgorithm>().unwrap_err();
     assert!(error.to_string().contains("rsa-2048"), "{error}");
-    assert_eq!("rsa-2048".parse::<Algorithm>().unwrap(), Algorithm::Rsa2048);
+    assert_eq!(
+        "rsa-2048".parse::<KeyAlgorithm>().unwrap(),
+        KeyAlgorithm::Rsa2048
+    );
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
 #[test]
 fn chains_and_keys_match_options() {
     let dir = tempfile::tempdir().unwrap();
-    let options = Options {
+    let options = CertificateOptions {
         intermediates: 3,
         more_names: 1000,
-        client_algorithm: Some(Algorithm::MlDsa44),
-        ..Options::default()
+        client_algorithm: Some(KeyAlgorithm::MlDsa44),
+        ..CertificateOptions::default()
     };
     let set = make_certificates(dir.path(), &options).unwrap();
     handshake(&set, &set, "localhost").unwrap();
@@ -375,13 +379,13 @@ fn chains_and_keys_match_options() {
     assert!(!ok, "{said}");
 
     for options in [
-        Options {
+        CertificateOptions {
             more_names: 2_001,
-            ..Options::default()
+            ..CertificateOptions::default()
         },
-        Options {
+        CertificateOptions {
             intermediates: 21,
-            ..Options::default()
+            ..CertificateOptions::default()
         },
     ] {
         let error = make_certificates(dir.path(), &options).unwrap_err();
@@ -397,10 +401,10 @@ fn chains_and_keys_match_options() {
 fn revoked_certificates_are_in_crl() {
     for intermediates in [0, 2] {
         let dir = tempfile::tempdir().unwrap();
-        let options = Options {
+        let options = CertificateOptions {
             intermediates,
-            revoked: Some(vec![Leaf::Client]),
-            ..Options::default()
+            revoked: Some(vec![LeafCertificate::Client]),
+            ..CertificateOptions::default()
         };
         let set = make_certificates(dir.path(), &options).unwrap();
         for (cert, good) in [(&set.server_cert, true), (&set.client_cert, false)] {
@@ -426,9 +430,9 @@ fn revoked_certificates_are_in_crl() {
 #[test]
 fn validity_in_seconds_sets_expiry() {
     let dir = tempfile::tempdir().unwrap();
-    let options = |time| Options {
+    let options = |time| CertificateOptions {
         validity: Validity::For(time),
-        ..Options::default()
+        ..CertificateOptions::default()
     };
     let error = make_certificates(dir.path(), &options(Duration::from_millis(999))).unwrap_err();
     assert!(error.to_string().contains("less than a second"), "{error}");

@@ -12,7 +12,7 @@ use ppp::{PartialResult, v1};
 /// The beginning of a version 1 header.
 const TEXT_PREFIX: &[u8] = b"PROXY ";
 /// Maximum length of a version 1 header with CR LF (§2.1). Bytes.
-const LONGEST_TEXT: usize = 107;
+const MAX_TEXT_HEADER: usize = 107;
 /// Bytes before the addresses of a version 2 header (§2.2).
 const FIXED_HEADER_LEN: usize = 16;
 /// Maximum length of a header, with the extensions of version 2. Bytes.
@@ -32,7 +32,7 @@ pub enum ProxyError {
 
 /// A parsed header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct ProxyHeader {
     /// The client's address; `None` if the connection is the proxy's own, such as a health check, or its
     /// client is unknown.
     pub client: Option<SocketAddr>,
@@ -51,7 +51,7 @@ pub fn begins(bytes: &[u8]) -> bool {
 ///
 /// # Errors
 /// If there is no header, or it is invalid.
-pub fn parse(bytes: &[u8]) -> Result<Option<Header>, ProxyError> {
+pub fn parse(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
     let shorter = |whole: &[u8]| whole.starts_with(&bytes[..bytes.len().min(whole.len())]);
     if shorter(v2::PROTOCOL_PREFIX) {
         binary(bytes)
@@ -62,14 +62,14 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Header>, ProxyError> {
     }
 }
 
-fn text(bytes: &[u8]) -> Result<Option<Header>, ProxyError> {
-    let first = &bytes[..bytes.len().min(LONGEST_TEXT)];
+fn text(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
+    let first = &bytes[..bytes.len().min(MAX_TEXT_HEADER)];
     // The library may reject a number that is incomplete.
     let Some(end) = first.windows(2).position(|pair| pair == b"\r\n") else {
-        return if bytes.len() < LONGEST_TEXT {
+        return if bytes.len() < MAX_TEXT_HEADER {
             Ok(None)
         } else {
-            Err(ProxyError::TooLong(LONGEST_TEXT))
+            Err(ProxyError::TooLong(MAX_TEXT_HEADER))
         };
     };
     let size = end + 2;
@@ -79,10 +79,10 @@ fn text(bytes: &[u8]) -> Result<Option<Header>, ProxyError> {
         v1::Addresses::Tcp6(at) => Some((at.source_address, at.source_port).into()),
         v1::Addresses::Unknown => None,
     };
-    Ok(Some(Header { client, size }))
+    Ok(Some(ProxyHeader { client, size }))
 }
 
-fn binary(bytes: &[u8]) -> Result<Option<Header>, ProxyError> {
+fn binary(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
     if let Some(fixed) = bytes.first_chunk::<FIXED_HEADER_LEN>() {
         let rest = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
         let size = FIXED_HEADER_LEN + rest;
@@ -91,7 +91,7 @@ fn binary(bytes: &[u8]) -> Result<Option<Header>, ProxyError> {
         }
         // The rest of the header of a proxy's own connection is skipped, including its address family (§2.2).
         if fixed[12] == Version::Two | Command::Local {
-            let header = Header { client: None, size };
+            let header = ProxyHeader { client: None, size };
             return Ok((bytes.len() >= size).then_some(header));
         }
     }
@@ -105,7 +105,7 @@ fn binary(bytes: &[u8]) -> Result<Option<Header>, ProxyError> {
         v2::Addresses::IPv6(at) => Some((at.source_address, at.source_port).into()),
         _ => None,
     };
-    Ok(Some(Header {
+    Ok(Some(ProxyHeader {
         client,
         size: header.header.len(),
     }))
@@ -185,8 +185,8 @@ mod tests {
             assert_eq!(parse(other), Err(ProxyError::Missing));
             assert!(!begins(other));
         }
-        let endless = [TEXT_PREFIX, &[b'a'; LONGEST_TEXT]].concat();
-        assert_eq!(parse(&endless), Err(ProxyError::TooLong(LONGEST_TEXT)));
+        let endless = [TEXT_PREFIX, &[b'a'; MAX_TEXT_HEADER]].concat();
+        assert_eq!(parse(&endless), Err(ProxyError::TooLong(MAX_TEXT_HEADER)));
         let long = version_2(1, 0x11, &[0; MAX_HEADER]);
         assert_eq!(
             parse(&long[..FIXED_HEADER_LEN]),

@@ -3,27 +3,27 @@
 use std::time::Duration;
 
 use plimsoll_model::Plan;
-use plimsoll_model::objective::{self, OBJECTIVE_LOST, SoFar};
+use plimsoll_model::objective::{self, LiveObjectiveInputs, OBJECTIVE_LOST};
 use plimsoll_model::run::IntervalRecord;
 
 use crate::reporter::Reporter;
 
 /// Watches a run's intervals for an objective that can no longer be met.
-pub(crate) struct Abort<'a> {
+pub(crate) struct AbortMonitor<'a> {
     plan: &'a Plan,
     after: Duration,
-    so_far: SoFar,
+    so_far: LiveObjectiveInputs,
     /// Why it ended the run; `None` while it has not.
     pub(crate) lost: Option<String>,
 }
 
-impl<'a> Abort<'a> {
+impl<'a> AbortMonitor<'a> {
     /// Creates a monitor that ends the run no sooner than `after` its start.
-    pub(crate) fn new(plan: &'a Plan, after: Duration) -> Abort<'a> {
-        Abort {
+    pub(crate) fn new(plan: &'a Plan, after: Duration) -> AbortMonitor<'a> {
+        AbortMonitor {
             plan,
             after,
-            so_far: SoFar::begun(plan),
+            so_far: LiveObjectiveInputs::of_plan(plan),
             lost: None,
         }
     }
@@ -45,7 +45,7 @@ impl<'a> Abort<'a> {
     }
 }
 
-impl Reporter for Abort<'_> {
+impl Reporter for AbortMonitor<'_> {
     fn interval(&mut self, interval: &IntervalRecord) -> Option<String> {
         if self.lost.is_some() {
             return None;

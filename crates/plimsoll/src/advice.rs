@@ -89,7 +89,7 @@ mod tests {
     use crate::commands;
     use crate::environment::Environment;
     use crate::planning;
-    use crate::problems::Source;
+    use crate::problems::PlanSource;
 
     /// Returns a plan with this target and call.
     fn plan(target: &str, call: &str) -> Plan {
@@ -99,7 +99,7 @@ mod tests {
         planning::plan(
             &spec.expect("a plan"),
             &Environment::default(),
-            &Source::Flags,
+            &PlanSource::Flags,
         )
         .expect("resolved")
     }

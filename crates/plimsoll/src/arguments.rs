@@ -15,7 +15,7 @@ use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use crate::flag_names;
 use crate::help;
-use crate::origins::{Origins, Strength};
+use crate::origins::{FlagOrigins, Precedence};
 use crate::synonyms;
 use crate::variables;
 use crate::words;
@@ -30,13 +30,13 @@ const RENAMED_FLAGS: [(&str, &str); 1] = [("--turn", "--batch")];
 pub(crate) fn parse(
     typed: impl IntoIterator<Item = OsString>,
     environment: &Environment,
-) -> Result<(Cli, Origins), Exit> {
+) -> Result<(Cli, FlagOrigins), Exit> {
     let reported = |failure: Failure| {
         console::failure(&failure);
         failure.exit()
     };
-    let typed = words::ours(typed.into_iter().collect()).map_err(reported)?;
-    let checked = |(cli, origins, needed): Parsed| match needed {
+    let typed = words::translate(typed.into_iter().collect()).map_err(reported)?;
+    let checked = |(cli, origins, needed): ParsedArguments| match needed {
         Some(failure) => Err(reported(failure)),
         None => Ok((cli, origins)),
     };
@@ -79,7 +79,7 @@ fn note_renamed_flags(typed: &[OsString]) {
 }
 
 /// The parsed command, its values' origins, and the failure of a flag whose value in an env file was rejected.
-type Parsed = (Cli, Origins, Option<Failure>);
+type ParsedArguments = (Cli, FlagOrigins, Option<Failure>);
 
 /// Prints help or a usage error. Either may show values of flags and variables, so secrets in URLs are masked.
 fn print(error: &clap::Error) {
@@ -97,9 +97,9 @@ fn read(
     command: Command,
     typed: &[OsString],
     environment: &Environment,
-) -> Result<Parsed, (clap::Error, StandIns)> {
+) -> Result<ParsedArguments, (clap::Error, Fallbacks)> {
     let mut stand_ins = BTreeMap::new();
-    let mut command = with_stand_ins(command, "", environment, &mut stand_ins);
+    let mut command = with_fallbacks(command, "", environment, &mut stand_ins);
     let own = |word: &&OsString| *word != "--";
     if typed.iter().take_while(own).any(|word| word == "-h") {
         command = help::short(command);
@@ -140,15 +140,15 @@ fn check_places(matches: &ArgMatches) -> Result<(), clap::Error> {
 }
 
 /// Fallback values in use: precedence and variable, by argument id.
-type StandIns = BTreeMap<String, (Strength, String)>;
+type Fallbacks = BTreeMap<String, (Precedence, String)>;
 
 /// Sets an alias's value or a line of `.env` as an argument's default, unless its variable is set. (clap ranks
 /// defaults below the variable.) `path` is the command's words after the program's name.
-fn with_stand_ins(
+fn with_fallbacks(
     command: Command,
     path: &str,
     environment: &Environment,
-    found: &mut StandIns,
+    found: &mut Fallbacks,
 ) -> Command {
     let command = command.mut_args(|arg| {
         // A variable holds several values of a repeatable flag as one per line.
@@ -159,13 +159,13 @@ fn with_stand_ins(
             arg
         };
         let variable = arg.get_env().and_then(|v| v.to_str()).map(str::to_owned);
-        let Some(stand_in) = variable.and_then(|v| environment.stand_in(&v, path)) else {
+        let Some(stand_in) = variable.and_then(|v| environment.fallback(&v, path)) else {
             return arg;
         };
         let strength = if stand_in.from_file {
-            Strength::File
+            Precedence::File
         } else {
-            Strength::Alias
+            Precedence::Alias
         };
         found.insert(arg.get_id().to_string(), (strength, stand_in.variable));
         let is_secret = arg.is_hide_env_values_set();
@@ -174,7 +174,7 @@ fn with_stand_ins(
     });
     command.mut_subcommands(|sub| {
         let path = format!("{path} {}", sub.get_name());
-        with_stand_ins(sub, path.trim_start(), environment, found)
+        with_fallbacks(sub, path.trim_start(), environment, found)
     })
 }
 
@@ -199,22 +199,25 @@ fn needed_but_refused(
 }
 
 /// Returns where the flag values of the innermost command came from.
-fn origins(command: &Command, matches: &ArgMatches, stand_ins: &StandIns) -> Origins {
+fn origins(command: &Command, matches: &ArgMatches, stand_ins: &Fallbacks) -> FlagOrigins {
     if let Some((name, inner)) = matches.subcommand()
         && let Some(command) = command.find_subcommand(name)
     {
         return origins(command, inner, stand_ins);
     }
-    flag_names::are_of(command);
+    flag_names::set_command(command);
     let mut origins = BTreeMap::new();
     for arg in command.get_arguments() {
         let id = arg.get_id().as_str();
         let origin = match matches.value_source(id) {
             None => continue,
-            Some(ValueSource::CommandLine) => (Strength::CommandLine, String::new()),
+            Some(ValueSource::CommandLine) => (Precedence::CommandLine, String::new()),
             Some(ValueSource::EnvVariable) => {
                 let variable = arg.get_env().unwrap_or_default();
-                (Strength::Variable, variable.to_string_lossy().into_owned())
+                (
+                    Precedence::Variable,
+                    variable.to_string_lossy().into_owned(),
+                )
             }
             _ => match stand_ins.get(id) {
                 Some(stand_in) => stand_in.clone(),
@@ -223,14 +226,14 @@ fn origins(command: &Command, matches: &ArgMatches, stand_ins: &StandIns) -> Ori
         };
         origins.insert(id.to_owned(), origin);
     }
-    Origins(origins)
+    FlagOrigins(origins)
 }
 
 /// Returns the variable that set an invalid value, if it was not typed.
 fn blamed_variable(
     error: &clap::Error,
     typed: &[OsString],
-    stand_ins: &StandIns,
+    stand_ins: &Fallbacks,
     environment: &Environment,
 ) -> Option<String> {
     let ContextValue::String(argument) = error.get(ContextKind::InvalidArg)? else {

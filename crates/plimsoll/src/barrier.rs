@@ -3,12 +3,12 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use plimsoll_engine::worker::{Established, StopLevel};
-use plimsoll_engine::{Clock, EngineError, Finished, Observation, Place, Stop};
+use plimsoll_engine::worker::{ConnectSummary, StopLevel};
+use plimsoll_engine::{Clock, EngineError, Observation, RunCompletion, RunRole, StopFlag};
 use plimsoll_model::Time;
 use plimsoll_model::plan::{Plan, Shard};
 
-use crate::protocols::{Load, connections_beforehand};
+use crate::protocols::{PreparedLoad, connections_beforehand};
 
 /// How often a waiting load checks for a stop request.
 pub(crate) const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -17,25 +17,25 @@ pub(crate) const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
 const START_LEAD_TIME: Duration = Duration::from_millis(200);
 
 /// The barrier at which loads wait for each other.
-pub(crate) struct Barrier {
+pub(crate) struct StartBarrier {
     /// The clock of all loads.
     clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<BarrierState>,
     changed: Condvar,
 }
 
 /// State of the barrier, guarded by its mutex.
-struct State {
+struct BarrierState {
     missing: usize,
     given_up: bool,
     start: Option<Time>,
 }
 
-impl Barrier {
-    pub(crate) fn new(loads: usize) -> Barrier {
-        Barrier {
+impl StartBarrier {
+    pub(crate) fn new(loads: usize) -> StartBarrier {
+        StartBarrier {
             clock: Clock::new(),
-            state: Mutex::new(State {
+            state: Mutex::new(BarrierState {
                 missing: loads,
                 given_up: false,
                 start: None,
@@ -44,7 +44,7 @@ impl Barrier {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BarrierState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -61,13 +61,13 @@ impl Barrier {
     pub(crate) fn load(
         &self,
         plan: &Plan,
-        load: Load<'_>,
-        stop: &Stop,
+        load: PreparedLoad<'_>,
+        stop: &StopFlag,
         observe: &mut dyn FnMut(Observation<'_>),
-    ) -> Result<Finished, EngineError> {
+    ) -> Result<RunCompletion, EngineError> {
         let wanted = connections_beforehand(plan);
         let mut problem = None;
-        let mut start = |established: &Established, _workers| match established
+        let mut start = |established: &ConnectSummary, _workers| match established
             .check(&plan.target.url, wanted)
         {
             Ok(()) => self.arrive(stop),
@@ -76,7 +76,7 @@ impl Barrier {
                 None
             }
         };
-        let place = Place::Shard {
+        let place = RunRole::Shard {
             shard: Shard::WHOLE_RUN,
             clock: self.clock,
             start: &mut start,
@@ -88,7 +88,7 @@ impl Barrier {
         }
     }
 
-    fn arrive(&self, stop: &Stop) -> Option<Time> {
+    fn arrive(&self, stop: &StopFlag) -> Option<Time> {
         let mut state = self.state();
         state.missing = state.missing.saturating_sub(1);
         if state.missing == 0 {

@@ -15,13 +15,13 @@ use crate::stopping;
 const REAP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A child process whose output lines are read by a thread; dropping it kills the process.
-pub(crate) struct Child {
+pub(crate) struct PipedChild {
     child: std::process::Child,
     /// The child's standard input; `None` once it is closed.
     pub(crate) stdin: Option<ChildStdin>,
 }
 
-impl Child {
+impl PipedChild {
     /// Starts the process. On a separate thread, `heard` is called with each line it prints, until that returns
     /// false, and finally with `None`.
     ///
@@ -30,12 +30,12 @@ impl Child {
     pub(crate) fn start(
         command: &mut Command,
         mut heard: impl FnMut(Option<io::Result<String>>) -> bool + Send + 'static,
-    ) -> io::Result<Child> {
+    ) -> io::Result<PipedChild> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         // Keep Ctrl-C from reaching the child: this process passes the request on.
         let mut child = command.process_group(0).spawn()?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        let child = Child { child, stdin };
+        let child = PipedChild { child, stdin };
         let body = move || {
             let lines = stdout.map(BufReader::new).into_iter();
             let mut lines = lines.flat_map(BufRead::lines);
@@ -69,7 +69,7 @@ impl Child {
     }
 }
 
-impl Drop for Child {
+impl Drop for PipedChild {
     fn drop(&mut self) {
         self.kill();
         let _ = self.reap();
@@ -77,9 +77,9 @@ impl Drop for Child {
 }
 
 /// A server process, killed when it is dropped.
-pub(crate) struct Served(pub(crate) std::process::Child);
+pub(crate) struct ServerProcess(pub(crate) std::process::Child);
 
-impl Served {
+impl ServerProcess {
     /// Has `spawn` start a server of this program; returns it with its first output line, which is empty if it exited
     /// before.
     ///
@@ -88,9 +88,9 @@ impl Served {
     pub(crate) fn start(
         command: &mut Command,
         spawn: impl FnOnce(&mut Command) -> io::Result<std::process::Child>,
-    ) -> io::Result<(Served, String)> {
-        let command = stopping::end_with_us(command).stdout(Stdio::piped());
-        let mut served = Served(spawn(command)?);
+    ) -> io::Result<(ServerProcess, String)> {
+        let command = stopping::stop_with_parent(command).stdout(Stdio::piped());
+        let mut served = ServerProcess(spawn(command)?);
         let mut line = String::new();
         if let Some(stdout) = served.0.stdout.take() {
             BufReader::new(stdout).read_line(&mut line)?;
@@ -105,7 +105,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         self.end();
     }

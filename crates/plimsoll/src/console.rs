@@ -51,7 +51,7 @@ fn lines() -> MutexGuard<'static, Option<Vec<String>>> {
 static IN_JSON: AtomicBool = AtomicBool::new(false);
 
 /// Prints each line as a JSON object from here on.
-pub(crate) fn in_json() {
+pub(crate) fn set_json() {
     IN_JSON.store(true, Ordering::Relaxed);
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn in_json() {
 static QUIET: AtomicBool = AtomicBool::new(false);
 
 /// Suppresses confirmations from here on.
-pub(crate) fn keep_quiet() {
+pub(crate) fn set_quiet() {
     QUIET.store(true, Ordering::Relaxed);
 }
 
@@ -109,12 +109,12 @@ pub(crate) fn line(text: String) {
 }
 
 /// Holds lines back from here on, because the live view owns the terminal.
-pub(crate) fn keep_lines() {
+pub(crate) fn hold_lines() {
     lines().get_or_insert_default();
 }
 
 /// Returns the lines held back so far.
-pub(crate) fn held() -> Vec<String> {
+pub(crate) fn held_lines() -> Vec<String> {
     lines().clone().unwrap_or_default()
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use plimsoll_engine::defect::{self, Cause};
+use plimsoll_engine::defect::{self, PanicCause};
 
 use crate::console;
 use crate::failure::Exit;
@@ -22,22 +22,22 @@ pub(crate) fn end_with_runtime() {
 /// Reports every panic of any thread from here on.
 pub(crate) fn watch() {
     defect::watch(|cause, what| match cause {
-        Cause::Defect => console::notice(format_args!(
+        PanicCause::Defect => console::notice(format_args!(
             "an error in plimsoll, not in what it talks to: {what}\n\
              please report it: this message, the command or plan, the output of \
              `plimsoll --version`, and the run directory where there is one"
         )),
-        Cause::Refusal | Cause::FatalRefusal => {
+        PanicCause::Refusal | PanicCause::FatalRefusal => {
             console::notice(format_args!(
                 "Error: this machine refused a thread or memory: {what}\n\
                  help: raise `ulimit -u` and the limit of memory, or ask for fewer workers"
             ));
-            if cause == Cause::FatalRefusal {
+            if cause == PanicCause::FatalRefusal {
                 // Exit cleanly instead of aborting; the run directory holds all measurements up to now.
                 std::process::exit(i32::from(Exit::Error.code()));
             }
         }
-        Cause::RuntimeFailure => {
+        PanicCause::RuntimeFailure => {
             console::notice(format_args!(
                 "Error: waiting for sockets (epoll_wait): {what}"
             ));
@@ -50,8 +50,8 @@ pub(crate) fn watch() {
 
 /// Returns `exit`, overridden by [`Exit::Defect`] after a panic, and at least [`Exit::Error`] if a thread or memory
 /// was refused, because the load was then incomplete.
-pub(crate) fn or(exit: Exit) -> Exit {
-    match (defect::seen(), defect::refusals()) {
+pub(crate) fn final_exit(exit: Exit) -> Exit {
+    match (defect::panic_count(), defect::refusal_count()) {
         (0, 0) => exit,
         (0, _) => exit.max(Exit::Error),
         _ => Exit::Defect,

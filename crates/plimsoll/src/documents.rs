@@ -18,7 +18,7 @@ use plimsoll_model::lanes::LanesRecord;
 use plimsoll_model::output;
 use plimsoll_model::run::{self, Run, RunError};
 use plimsoll_model::search::SearchRecord;
-use plimsoll_report::html::{self, View};
+use plimsoll_report::html::{self, RunView};
 use plimsoll_report::{json, junit, markdown};
 use serde::Serialize;
 use serde_json::Value;
@@ -52,13 +52,13 @@ pub(crate) struct DocumentFlags {
 
 /// `--json`, for the commands that a program may read.
 #[derive(Debug, Args)]
-pub(crate) struct Json {
+pub(crate) struct JsonFlag {
     /// Print the result as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-impl Json {
+impl JsonFlag {
     /// Prints `document` with `--json`, otherwise `text`.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl Json {
 
 /// What is printed to stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Screen {
+pub(crate) enum StdoutContent {
     /// Tables for the user.
     Tables,
     /// A document for programs, printed when the command ends.
@@ -84,9 +84,9 @@ pub(crate) enum Screen {
 /// Directories that a command has created: of runs, lanes, searches and ladders, but not of the runs within a search
 /// or ladder.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Made(Arc<Mutex<Vec<PathBuf>>>);
+pub(crate) struct OutputDirs(Arc<Mutex<Vec<PathBuf>>>);
 
-impl Made {
+impl OutputDirs {
     /// Adds a directory. One in `runs/` becomes the latest there.
     pub(crate) fn add(&self, dir: &Path) {
         note_latest(dir);
@@ -145,11 +145,11 @@ pub(crate) fn named(typed: &Path) -> PathBuf {
 }
 
 impl DocumentFlags {
-    pub(crate) fn screen(&self) -> Screen {
+    pub(crate) fn screen(&self) -> StdoutContent {
         if self.json || self.files().any(|(_, file)| is_stdout(file)) {
-            Screen::Document
+            StdoutContent::Document
         } else {
-            Screen::Tables
+            StdoutContent::Tables
         }
     }
 
@@ -212,7 +212,7 @@ impl DocumentFlags {
     /// When a directory can't be read, or a file can't be written.
     pub(crate) fn write(
         &self,
-        contents: &Contents,
+        contents: &ReportContents,
         dirs: &[PathBuf],
         overhead_over: Option<Duration>,
     ) -> Result<bool, Failure> {
@@ -232,7 +232,11 @@ impl DocumentFlags {
     ///
     /// # Errors
     /// Those of [`DocumentFlags::write`].
-    pub(crate) fn deliver(&self, made: &Made, environment: &Environment) -> Result<(), Failure> {
+    pub(crate) fn deliver(
+        &self,
+        made: &OutputDirs,
+        environment: &Environment,
+    ) -> Result<(), Failure> {
         let dirs = made.dirs();
         let summary = environment.value(JOB_SUMMARY);
         let summary = summary.filter(|file| self.markdown.as_deref() != Some(Path::new(file)));
@@ -240,7 +244,7 @@ impl DocumentFlags {
         if dirs.is_empty() || summary.is_none() && !asked {
             return Ok(());
         }
-        let contents = Contents::of(&dirs)?;
+        let contents = ReportContents::of(&dirs)?;
         if self.json {
             contents.print_json(None)?;
         }
@@ -268,7 +272,7 @@ pub(crate) fn is_stdout(file: &Path) -> bool {
 }
 
 /// The loaded contents of run directories.
-pub(crate) enum Contents {
+pub(crate) enum ReportContents {
     Runs(Vec<Run>),
     /// The lanes of a plan, each with its run.
     Lanes(LanesRecord, Vec<Run>),
@@ -277,21 +281,27 @@ pub(crate) enum Contents {
     Ladder(PathBuf, LadderRecord),
 }
 
-impl Contents {
+impl ReportContents {
     /// Loads `dirs`.
     ///
     /// # Errors
     /// When one can't be read, or a search or ladder is given with others.
-    pub(crate) fn of(dirs: &[PathBuf]) -> Result<Contents, Failure> {
+    pub(crate) fn of(dirs: &[PathBuf]) -> Result<ReportContents, Failure> {
         let dirs: Vec<PathBuf> = dirs.iter().map(|dir| named(dir)).collect();
         let is_alone = dirs.len() == 1;
         for dir in &dirs {
             match () {
                 () if SearchRecord::is_in(dir) && is_alone => {
-                    return Ok(Contents::Search(dir.clone(), SearchRecord::load(dir)?));
+                    return Ok(ReportContents::Search(
+                        dir.clone(),
+                        SearchRecord::load(dir)?,
+                    ));
                 }
                 () if LadderRecord::is_in(dir) && is_alone => {
-                    return Ok(Contents::Ladder(dir.clone(), LadderRecord::load(dir)?));
+                    return Ok(ReportContents::Ladder(
+                        dir.clone(),
+                        LadderRecord::load(dir)?,
+                    ));
                 }
                 () if SearchRecord::is_in(dir) || LadderRecord::is_in(dir) => {
                     return Err(Failure::usage(
@@ -313,34 +323,34 @@ impl Contents {
                 runs.push(load(&lane)?);
             }
             if is_alone {
-                return Ok(Contents::Lanes(record, runs));
+                return Ok(ReportContents::Lanes(record, runs));
             }
         }
-        Ok(Contents::Runs(runs))
+        Ok(ReportContents::Runs(runs))
     }
 
     /// Returns the runs; `None` for a search or a ladder.
     pub(crate) fn runs(&self) -> Option<&[Run]> {
         match self {
-            Contents::Runs(runs) | Contents::Lanes(_, runs) => Some(runs),
-            Contents::Search(..) | Contents::Ladder(..) => None,
+            ReportContents::Runs(runs) | ReportContents::Lanes(_, runs) => Some(runs),
+            ReportContents::Search(..) | ReportContents::Ladder(..) => None,
         }
     }
 
     fn junit(&self) -> String {
         match self {
-            Contents::Runs(runs) | Contents::Lanes(_, runs) => junit::render(runs),
-            Contents::Search(_, record) => junit::search(record),
-            Contents::Ladder(_, record) => junit::ladder(record),
+            ReportContents::Runs(runs) | ReportContents::Lanes(_, runs) => junit::render(runs),
+            ReportContents::Search(_, record) => junit::search(record),
+            ReportContents::Ladder(_, record) => junit::ladder(record),
         }
     }
 
     fn markdown(&self, overhead_over: Option<Duration>) -> String {
         match self {
-            Contents::Runs(runs) => markdown::render(runs, overhead_over),
-            Contents::Lanes(record, runs) => markdown::lanes(record, runs, overhead_over),
-            Contents::Search(_, record) => markdown::search(record),
-            Contents::Ladder(_, record) => markdown::ladder(record),
+            ReportContents::Runs(runs) => markdown::render(runs, overhead_over),
+            ReportContents::Lanes(record, runs) => markdown::lanes(record, runs, overhead_over),
+            ReportContents::Search(_, record) => markdown::search(record),
+            ReportContents::Ladder(_, record) => markdown::ladder(record),
         }
     }
 
@@ -350,10 +360,10 @@ impl Contents {
     /// When stdout can't be written.
     pub(crate) fn print_json(&self, overhead_over: Option<Duration>) -> Result<(), Failure> {
         let document = match self {
-            Contents::Search(dir, record) => json::search(record, dir),
-            Contents::Ladder(dir, record) => json::ladder(record, dir),
-            Contents::Runs(runs) => Ok(json::runs(runs, overhead_over)),
-            Contents::Lanes(record, runs) => json::lanes(record, runs, overhead_over),
+            ReportContents::Search(dir, record) => json::search(record, dir),
+            ReportContents::Ladder(dir, record) => json::ladder(record, dir),
+            ReportContents::Runs(runs) => Ok(json::runs(runs, overhead_over)),
+            ReportContents::Lanes(record, runs) => json::lanes(record, runs, overhead_over),
         };
         print_json(&document.map_err(Failure::error)?)
     }
@@ -393,15 +403,15 @@ pub(crate) fn page(dirs: &[PathBuf], overhead_over: Option<Duration>) -> Result<
         }
         read => read,
     };
-    let over = |runs| -> Result<Vec<View>, Failure> {
+    let over = |runs| -> Result<Vec<RunView>, Failure> {
         let views = views(runs)?.into_iter();
         Ok(views.map(|view| view.over(overhead_over)).collect())
     };
-    Ok(match Contents::of(dirs)? {
-        Contents::Search(dir, record) => html::search(&record, &plan(&dir)?, &dir),
-        Contents::Ladder(dir, record) => html::ladder(&record, &plan(&dir)?, &dir),
-        Contents::Runs(runs) => html::runs(&over(runs)?),
-        Contents::Lanes(record, runs) => html::lanes(&record, &over(runs)?),
+    Ok(match ReportContents::of(dirs)? {
+        ReportContents::Search(dir, record) => html::search(&record, &plan(&dir)?, &dir),
+        ReportContents::Ladder(dir, record) => html::ladder(&record, &plan(&dir)?, &dir),
+        ReportContents::Runs(runs) => html::runs(&over(runs)?),
+        ReportContents::Lanes(record, runs) => html::lanes(&record, &over(runs)?),
     })
 }
 
@@ -409,8 +419,8 @@ pub(crate) fn page(dirs: &[PathBuf], overhead_over: Option<Duration>) -> Result<
 ///
 /// # Errors
 /// When one can't be read.
-pub(crate) fn views(runs: Vec<Run>) -> Result<Vec<View>, Failure> {
-    let views = runs.into_iter().map(View::of);
+pub(crate) fn views(runs: Vec<Run>) -> Result<Vec<RunView>, Failure> {
+    let views = runs.into_iter().map(RunView::of);
     Ok(views.collect::<Result<_, RunError>>()?)
 }
 

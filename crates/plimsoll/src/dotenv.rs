@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 
 /// The contents of an env file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Variables {
+pub(crate) struct DotenvContents {
     pub(crate) values: BTreeMap<String, String>,
-    pub(crate) unreadable: Vec<Unreadable>,
+    pub(crate) unreadable: Vec<UnreadableLine>,
 }
 
 /// A line that can't be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Unreadable {
+pub(crate) struct UnreadableLine {
     /// The line's number, counted from 1.
     pub(crate) line: usize,
     /// The variable that it would set, if known.
@@ -23,15 +23,15 @@ pub(crate) struct Unreadable {
 }
 
 /// Why a line can't be parsed.
-type Problem = &'static str;
+type LineProblem = &'static str;
 
-const NO_NAME: Problem = "expected NAME=value: a name has letters, digits, `_`, `.` and `-`";
-const OPEN_QUOTE: Problem = "a quote is not closed";
-const BEHIND_QUOTE: Problem =
+const NO_NAME: LineProblem = "expected NAME=value: a name has letters, digits, `_`, `.` and `-`";
+const OPEN_QUOTE: LineProblem = "a quote is not closed";
+const BEHIND_QUOTE: LineProblem =
     "something follows the closing quote: a comment begins with a blank and #";
-const OPEN_BRACE: Problem =
+const OPEN_BRACE: LineProblem =
     "${ is not closed, or holds no name: write ${NAME} or ${NAME:-default}, and $$ for a $";
-const NOT_SET: Problem = "it requires a variable that is not set (${NAME:?…})";
+const NOT_SET: LineProblem = "it requires a variable that is not set (${NAME:?…})";
 
 /// Maximum nesting of defaults within defaults.
 const MAX_DEPTH: u32 = 16;
@@ -39,12 +39,12 @@ const MAX_DEPTH: u32 = 16;
 const MAX_VALUE: usize = 1 << 20;
 /// Maximum total length of a file's values, bytes.
 const MAX_HELD: usize = 4 << 20;
-const TOO_LONG: Problem =
+const TOO_LONG: LineProblem =
     "too long: the limits are 1 MiB a value, 4 MiB for all, and a few levels of nested defaults";
 
 /// Parses a file's text. `process` looks up the process's variables, which take precedence in `$NAME`.
-pub(crate) fn read(text: &str, process: impl Fn(&str) -> Option<String>) -> Variables {
-    let mut variables = Variables::default();
+pub(crate) fn read(text: &str, process: impl Fn(&str) -> Option<String>) -> DotenvContents {
+    let mut variables = DotenvContents::default();
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut rest = text;
     let mut held = 0;
@@ -81,7 +81,7 @@ pub(crate) fn read(text: &str, process: impl Fn(&str) -> Option<String>) -> Vari
                 name.iter()
                     .for_each(|name| drop(variables.values.remove(name)));
                 let line = 1 + text[..start].matches('\n').count();
-                variables.unreadable.push(Unreadable {
+                variables.unreadable.push(UnreadableLine {
                     line,
                     name,
                     problem,
@@ -98,7 +98,7 @@ fn split_line(text: &str) -> (&str, &str) {
 }
 
 /// A value as written in the file.
-enum Raw<'a> {
+enum RawValue<'a> {
     Plain(&'a str),
     /// The text within double quotes, before unescaping.
     Double(&'a str),
@@ -112,7 +112,7 @@ fn assignment<'a>(
     line: &'a str,
     rest: &'a str,
     name: &mut Option<String>,
-) -> Result<Option<(Raw<'a>, &'a str)>, Problem> {
+) -> Result<Option<(RawValue<'a>, &'a str)>, LineProblem> {
     let statement = line.trim_start();
     let exported = statement
         .strip_prefix("export")
@@ -144,16 +144,19 @@ fn assignment<'a>(
             }
             let content = &content[..end];
             let raw = match quote {
-                '"' => Raw::Double(content),
-                _ => Raw::Literal(content),
+                '"' => RawValue::Double(content),
+                _ => RawValue::Literal(content),
             };
             Ok(Some((raw, after)))
         }
-        Some('#') => Ok(Some((Raw::Plain(""), split_line(rest).1))),
+        Some('#') => Ok(Some((RawValue::Plain(""), split_line(rest).1))),
         _ => {
             let comment = value.find(" #").or_else(|| value.find("\t#"));
             let value = &value[..comment.unwrap_or(value.len())];
-            Ok(Some((Raw::Plain(value.trim_end()), split_line(rest).1)))
+            Ok(Some((
+                RawValue::Plain(value.trim_end()),
+                split_line(rest).1,
+            )))
         }
     }
 }
@@ -170,12 +173,12 @@ fn closing(content: &str, quote: char) -> Option<usize> {
     None
 }
 
-impl Raw<'_> {
-    fn filled_in(&self, known: &dyn Fn(&str) -> Option<String>) -> Result<String, Problem> {
+impl RawValue<'_> {
+    fn filled_in(&self, known: &dyn Fn(&str) -> Option<String>) -> Result<String, LineProblem> {
         match self {
-            Raw::Plain(text) => filled_in(text, known, 0),
-            Raw::Double(text) => filled_in(&unescaped(text), known, 0),
-            Raw::Literal(text) => Ok(text.replace("\\'", "'")),
+            RawValue::Plain(text) => filled_in(text, known, 0),
+            RawValue::Double(text) => filled_in(&unescaped(text), known, 0),
+            RawValue::Literal(text) => Ok(text.replace("\\'", "'")),
         }
     }
 }
@@ -207,7 +210,7 @@ fn filled_in(
     text: &str,
     known: &dyn Fn(&str) -> Option<String>,
     depth: u32,
-) -> Result<String, Problem> {
+) -> Result<String, LineProblem> {
     if depth > MAX_DEPTH {
         return Err(TOO_LONG);
     }
@@ -270,7 +273,7 @@ fn of_braces(
     text: &str,
     known: &dyn Fn(&str) -> Option<String>,
     depth: u32,
-) -> Result<String, Problem> {
+) -> Result<String, LineProblem> {
     let (name, rest) = text.split_at(name_length(text));
     if name.is_empty() {
         return Err(OPEN_BRACE);
@@ -356,7 +359,7 @@ mod tests {
         ] {
             let text = format!("BEFORE=1\nA=old\n{line}\nAFTER=2\n");
             let read = read(&text, of_process);
-            let unreadable = Unreadable {
+            let unreadable = UnreadableLine {
                 line: 3,
                 name: name.map(str::to_owned),
                 problem,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use plimsoll_model::input;
-use plimsoll_protocols::foreign::{Alias, Form, Web};
+use plimsoll_protocols::foreign::{AliasConversion, SchemeMapping, VariableAlias};
 use plimsoll_protocols::registry::{self, COMMAND_ENTRIES};
 
 use crate::credentials::PlanCode;
@@ -47,42 +47,42 @@ Exit codes: 0 done, 1 error or not one call succeeded, 2 invalid usage or plan, 
 (with objectives), 99 an objective was missed, 130 interrupted.";
 
 /// Aliases that several commands have; those of protocols are in the registry.
-const COMMON_ALIASES: [Alias; 19] = [
-    Alias::new("N_RPS", "PLIMSOLL_RATE", "/s"),
-    Alias::new("T_DURATION_SEC", "PLIMSOLL_DURATION", "s"),
-    Alias::new("T_WARMUP_SEC", "PLIMSOLL_WARMUP", "s"),
-    Alias::new("TLS_CA", "PLIMSOLL_CA", ""),
-    Alias::new("TLS_CERT", "PLIMSOLL_CERT", ""),
-    Alias::new("TLS_KEY", "PLIMSOLL_KEY", ""),
-    Alias::new("TLS_CA", "PLIMSOLL_TLS_CLIENT_CA", ""),
-    Alias::new("TLS_CERT", "PLIMSOLL_TLS_CERT", ""),
-    Alias::new("TLS_KEY", "PLIMSOLL_TLS_KEY", ""),
-    Alias::new("SSLKEYLOGFILE", "PLIMSOLL_KEY_LOG", ""),
-    Alias::new("DELAY_MS", "PLIMSOLL_DELAY", "ms"),
-    Alias::new("TOKEN_DELAY_MS", "PLIMSOLL_TOKEN_DELAY", "ms"),
-    Alias::new("LLM_RESPONSE_TEXT", "PLIMSOLL_TEXT", ""),
-    Alias::new("SESSION_TTL_SECONDS", "PLIMSOLL_SESSION_TTL", "s"),
-    Alias::new("PUBSUB_POOL_SIZE", "PLIMSOLL_SUBSCRIBERS", ""),
-    Alias::new("WS_PING_INTERVAL_SECS", "PLIMSOLL_PING_INTERVAL", "s"),
-    Alias::new("WS_PING_TIMEOUT_SECS", "PLIMSOLL_PING_TIMEOUT", "s"),
-    Alias::new("REDIS_URL", "PLIMSOLL_REDIS", ""),
-    Alias::of(
+const COMMON_ALIASES: [VariableAlias; 19] = [
+    VariableAlias::new("N_RPS", "PLIMSOLL_RATE", "/s"),
+    VariableAlias::new("T_DURATION_SEC", "PLIMSOLL_DURATION", "s"),
+    VariableAlias::new("T_WARMUP_SEC", "PLIMSOLL_WARMUP", "s"),
+    VariableAlias::new("TLS_CA", "PLIMSOLL_CA", ""),
+    VariableAlias::new("TLS_CERT", "PLIMSOLL_CERT", ""),
+    VariableAlias::new("TLS_KEY", "PLIMSOLL_KEY", ""),
+    VariableAlias::new("TLS_CA", "PLIMSOLL_TLS_CLIENT_CA", ""),
+    VariableAlias::new("TLS_CERT", "PLIMSOLL_TLS_CERT", ""),
+    VariableAlias::new("TLS_KEY", "PLIMSOLL_TLS_KEY", ""),
+    VariableAlias::new("SSLKEYLOGFILE", "PLIMSOLL_KEY_LOG", ""),
+    VariableAlias::new("DELAY_MS", "PLIMSOLL_DELAY", "ms"),
+    VariableAlias::new("TOKEN_DELAY_MS", "PLIMSOLL_TOKEN_DELAY", "ms"),
+    VariableAlias::new("LLM_RESPONSE_TEXT", "PLIMSOLL_TEXT", ""),
+    VariableAlias::new("SESSION_TTL_SECONDS", "PLIMSOLL_SESSION_TTL", "s"),
+    VariableAlias::new("PUBSUB_POOL_SIZE", "PLIMSOLL_SUBSCRIBERS", ""),
+    VariableAlias::new("WS_PING_INTERVAL_SECS", "PLIMSOLL_PING_INTERVAL", "s"),
+    VariableAlias::new("WS_PING_TIMEOUT_SECS", "PLIMSOLL_PING_TIMEOUT", "s"),
+    VariableAlias::new("REDIS_URL", "PLIMSOLL_REDIS", ""),
+    VariableAlias::of(
         &["serve llm"],
         "FASTAPI_WORKERS",
         "PLIMSOLL_WORKERS",
-        Form::Plain { unit: "" },
+        AliasConversion::Plain { unit: "" },
     ),
 ];
 
 /// Aliases for rate and warm-up that apply to steady runs only.
-pub(crate) const OF_STEADY_RUNS: [&str; 2] = ["N_RPS", "T_WARMUP_SEC"];
+pub(crate) const STEADY_RUN_ALIASES: [&str; 2] = ["N_RPS", "T_WARMUP_SEC"];
 
 /// Commands whose loads are never steady runs.
-const NOT_STEADY: [&str; 3] = ["find", "ladder", "sweep"];
+const NON_STEADY_COMMANDS: [&str; 3] = ["find", "ladder", "sweep"];
 
 /// A value and the variable that set it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct VariableValue {
     pub(crate) value: String,
     pub(crate) variable: String,
     /// Whether an env file set it, not the process's environment.
@@ -97,7 +97,7 @@ const MAX_FILE: u64 = 1 << 20;
 
 /// Variables of flags that run code or write secrets to a file. Env files can't set them, because whoever put a file
 /// into the current directory need not be the one who runs the command.
-const NEVER_OF_FILES: [(&str, &str); 5] = [
+const FORBIDDEN_IN_FILES: [(&str, &str); 5] = [
     ("PLIMSOLL_HEADER_FROM_COMMAND", "it runs a command"),
     ("PLIMSOLL_CODEC", "it loads code"),
     ("PLIMSOLL_PROGRAM", "it names a program"),
@@ -113,7 +113,7 @@ const NEVER_OF_FILES: [(&str, &str); 5] = [
 
 /// A variable of an env file that was rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Refusal {
+struct RejectedVariable {
     /// The file, and the line if it is malformed.
     place: String,
     name: Option<String>,
@@ -125,7 +125,7 @@ struct Refusal {
 pub(crate) struct Environment {
     process: BTreeMap<String, String>,
     file: BTreeMap<String, String>,
-    refused: Vec<Refusal>,
+    refused: Vec<RejectedVariable>,
     /// Whether commands that plans name are run.
     pub(crate) plan_code: PlanCode,
 }
@@ -164,7 +164,7 @@ impl Environment {
             self.refuse(place, line.name, line.problem.to_owned());
         }
         for (name, value) in read.values {
-            let never = NEVER_OF_FILES.iter().find(|(never, _)| *never == name);
+            let never = FORBIDDEN_IN_FILES.iter().find(|(never, _)| *never == name);
             match never {
                 Some((_, why)) => {
                     let problem = format!(
@@ -182,7 +182,7 @@ impl Environment {
     }
 
     fn refuse(&mut self, place: String, name: Option<String>, problem: String) {
-        self.refused.push(Refusal {
+        self.refused.push(RejectedVariable {
             place,
             name,
             problem,
@@ -199,12 +199,12 @@ impl Environment {
     /// rejected and nothing else sets it.
     pub(crate) fn needed_but_refused(&self, variable: &str, command: &str) -> Option<Failure> {
         let is_set = self.process.contains_key(variable);
-        if self.refused.is_empty() || is_set || self.stand_in(variable, command).is_some() {
+        if self.refused.is_empty() || is_set || self.fallback(variable, command).is_some() {
             return None;
         }
         let mut names = self.names_for(variable, command).into_iter();
         let refusal = names.find_map(|wanted| {
-            let is_it = |refusal: &&Refusal| refusal.name.as_deref() == Some(wanted);
+            let is_it = |refusal: &&RejectedVariable| refusal.name.as_deref() == Some(wanted);
             let refusal = self.refused.iter().find(is_it);
             refusal.filter(|_| !self.process.contains_key(wanted))
         })?;
@@ -256,10 +256,10 @@ impl Environment {
     }
 
     /// Returns a variable's value and origin; empty counts as not set.
-    pub(crate) fn get(&self, name: &str) -> Option<Found> {
+    pub(crate) fn get(&self, name: &str) -> Option<VariableValue> {
         let found = |from: &BTreeMap<String, String>, from_file| {
             let value = from.get(name).filter(|value| !value.is_empty())?;
-            Some(Found {
+            Some(VariableValue {
                 value: value.clone(),
                 variable: name.to_owned(),
                 from_file,
@@ -270,7 +270,7 @@ impl Environment {
 
     /// Returns the fallback value of `variable` (`PLIMSOLL_…`) for `command`; `None` if the process sets the variable
     /// itself.
-    pub(crate) fn stand_in(&self, variable: &str, command: &str) -> Option<Found> {
+    pub(crate) fn fallback(&self, variable: &str, command: &str) -> Option<VariableValue> {
         let own = self.get(variable);
         if own.as_ref().is_some_and(|found| !found.from_file) {
             return None;
@@ -283,10 +283,10 @@ impl Environment {
         }
     }
 
-    fn alias(&self, variable: &str, command: &str) -> Option<Found> {
+    fn alias(&self, variable: &str, command: &str) -> Option<VariableValue> {
         let named = known_aliases(variable, command).find_map(|alias| match alias.form {
-            Form::Plain { unit } => self.plain(alias.name, unit),
-            Form::Url(schemes) => self.url(alias.name, schemes),
+            AliasConversion::Plain { unit } => self.plain(alias.name, unit),
+            AliasConversion::Url(schemes) => self.url(alias.name, schemes),
         });
         named.or_else(|| match (variable, command) {
             ("PLIMSOLL_TARGET", _) => self.address(true),
@@ -304,7 +304,7 @@ impl Environment {
         })
     }
 
-    fn plain(&self, name: &str, unit: &str) -> Option<Found> {
+    fn plain(&self, name: &str, unit: &str) -> Option<VariableValue> {
         let mut found = self.get(name)?;
         let bare = found.value.trim().ends_with(|c: char| c.is_ascii_digit());
         if bare && !unit.is_empty() {
@@ -314,7 +314,7 @@ impl Environment {
     }
 
     /// Combines `DF_HOST` and `DF_PORT`. As a target, it uses TLS if a CA is set.
-    fn address(&self, target: bool) -> Option<Found> {
+    fn address(&self, target: bool) -> Option<VariableValue> {
         let mut found = self.listening("DF_HOST", "DF_PORT", ["localhost", "50051"])?;
         let secured = self
             .get("PLIMSOLL_CA")
@@ -329,7 +329,7 @@ impl Environment {
     }
 
     /// Returns the URL in a variable with the web's scheme replaced by Plimsoll's and an explicit port.
-    fn url(&self, name: &str, schemes: [Web; 2]) -> Option<Found> {
+    fn url(&self, name: &str, schemes: [SchemeMapping; 2]) -> Option<VariableValue> {
         let mut found = self.get(name)?;
         let typed = found.value.trim().trim_end_matches('/');
         let known = schemes.into_iter().find_map(|(web, ours, port)| {
@@ -354,7 +354,7 @@ impl Environment {
     }
 
     /// Combines the host and port of two variables, with defaults for a missing one.
-    fn listening(&self, host_name: &str, port_name: &str, or: [&str; 2]) -> Option<Found> {
+    fn listening(&self, host_name: &str, port_name: &str, or: [&str; 2]) -> Option<VariableValue> {
         let host = self.get(host_name);
         let port = self.get(port_name);
         if host.is_none() && port.is_none() {
@@ -371,7 +371,7 @@ impl Environment {
             host
         };
         let port = port.map_or(or[1].into(), |found| found.value);
-        Some(Found {
+        Some(VariableValue {
             value: format!("{host}:{port}"),
             variable: format!("{host_name} and {port_name}"),
             from_file,
@@ -379,7 +379,7 @@ impl Environment {
     }
 }
 
-impl Refusal {
+impl RejectedVariable {
     fn text(&self) -> String {
         match &self.name {
             Some(name) => format!("{}: {name}: {}", self.place, self.problem),
@@ -389,16 +389,19 @@ impl Refusal {
 }
 
 /// Returns the aliases of a variable for this command.
-fn known_aliases<'a>(variable: &'a str, command: &'a str) -> impl Iterator<Item = &'static Alias> {
+fn known_aliases<'a>(
+    variable: &'a str,
+    command: &'a str,
+) -> impl Iterator<Item = &'static VariableAlias> {
     let of_protocols = COMMAND_ENTRIES.iter().flat_map(|entry| entry.aliases);
-    let is_steady = !NOT_STEADY.contains(&command);
+    let is_steady = !NON_STEADY_COMMANDS.contains(&command);
     COMMON_ALIASES
         .iter()
         .chain(of_protocols)
         .filter(move |alias| {
             alias.variable == variable
                 && (alias.commands.is_empty() || alias.commands.contains(&command))
-                && (is_steady || !OF_STEADY_RUNS.contains(&alias.name))
+                && (is_steady || !STEADY_RUN_ALIASES.contains(&alias.name))
         })
 }
 

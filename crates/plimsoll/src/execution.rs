@@ -9,33 +9,33 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use plimsoll_engine::worker::StopLevel;
-use plimsoll_engine::{EngineError, Finished, Observation, Place, Stop, defect};
-use plimsoll_model::objective::{self, Conclusion, Judged};
-use plimsoll_model::plan::{Shard, TlsPlan, Trust};
-use plimsoll_model::run::{self, Ending, Run, State};
+use plimsoll_engine::{EngineError, Observation, RunCompletion, RunRole, StopFlag, defect};
+use plimsoll_model::objective::{self, ObjectiveResult, RunVerdict};
+use plimsoll_model::plan::{ServerTrust, Shard, TlsPlan};
+use plimsoll_model::run::{self, Run, RunEnding, RunState};
 use plimsoll_model::spec::Spec;
 use plimsoll_model::{Outcome, Plan, output as files};
 use plimsoll_report::{closing, json, terminal};
 
-use crate::abort::Abort;
-use crate::barrier::Barrier;
+use crate::abort::AbortMonitor;
+use crate::barrier::StartBarrier;
 use crate::console;
-use crate::documents::{self, Made, Screen};
+use crate::documents::{self, OutputDirs, StdoutContent};
 use crate::failure::{Exit, Failure};
+use crate::multiprocess::{self, MultiprocessLoad, ProcessLayout};
 use crate::precision::PrecisionMonitor;
 use crate::presentation;
-use crate::process::Process;
+use crate::process::ProcessContext;
 use crate::progress::Progress;
 use crate::reporter::{self, Reporter};
-use crate::spread::{self, Spread, SpreadLoad};
 use crate::telemetry;
 pub(crate) use output::OutputFlags;
 pub(crate) use recording::cannot_keep;
-use recording::{OTHER_DISK, Recording, never_began};
+use recording::{OUT_DIR_HELP, RunRecorder, never_began};
 
 /// Makes a load on the target and passes every observation to the second argument.
-pub(crate) type Carry<'a> =
-    dyn FnMut(&Stop, &mut dyn FnMut(Observation<'_>)) -> Result<Finished, EngineError> + 'a;
+pub(crate) type RunLoad<'a> = dyn FnMut(&StopFlag, &mut dyn FnMut(Observation<'_>)) -> Result<RunCompletion, EngineError>
+    + 'a;
 
 /// Runs `plan`, which was resolved from `spec`. `then` is called with the finished run.
 ///
@@ -45,8 +45,8 @@ pub(crate) fn execute(
     spec: &Spec,
     plan: &Plan,
     output: &OutputFlags,
-    process: &Process,
-    by: By<'_>,
+    process: &ProcessContext,
+    by: LoadRunner<'_>,
     then: impl FnOnce(&Run) -> Result<(), Failure>,
 ) -> Result<Exit, Failure> {
     output.save(spec)?;
@@ -58,14 +58,14 @@ pub(crate) fn execute(
     }
     let dir = directory(output.out.as_deref(), &plan.name);
     let progress = Progress::new(plan, process.progress, output.progress_every);
-    let job = Job {
+    let job = PlannedRun {
         spec,
         plan,
         dir: &dir,
         progress,
         abort_after: spec.load.abort_after.map(|p| p.0),
     };
-    let run = match carry_out(job, process, by) {
+    let run = match measure(job, process, by) {
         Ok(run) => run,
         Err(ExecutionError { failure, unsaved }) => {
             match unsaved {
@@ -93,23 +93,23 @@ pub(crate) fn execute(
 pub(crate) fn conclude(
     run: &Run,
     dir: &Path,
-    screen: Screen,
-    made: &Made,
+    screen: StdoutContent,
+    made: &OutputDirs,
 ) -> Result<Exit, Failure> {
     show(run, dir, screen, made)?;
-    let conclusion = Conclusion::of(&objective::judge_run(run));
+    let conclusion = RunVerdict::of(&objective::judge_run(run));
     Ok(exit_of(
         false,
         run.summary.total.ok,
-        run.state != State::Partial,
+        run.state != RunState::Partial,
         conclusion,
     ))
 }
 
 /// Shows a run, and writes its page.
-fn show(run: &Run, dir: &Path, screen: Screen, made: &Made) -> Result<(), Failure> {
+fn show(run: &Run, dir: &Path, screen: StdoutContent, made: &OutputDirs) -> Result<(), Failure> {
     let options = presentation::options();
-    let tables = (screen == Screen::Tables).then(|| presentation::tables(run, &options));
+    let tables = (screen == StdoutContent::Tables).then(|| presentation::tables(run, &options));
     if let Some(tables) = &tables {
         console::result(tables)?;
     }
@@ -136,7 +136,7 @@ pub(crate) fn make_directory(dir: &Path, what: &str, plan_toml: String) -> Resul
         .and_then(|()| files::write(&dir.join(run::file::PLAN), plan_toml))
         .map_err(|e| {
             let text = format!("can't keep the {what} in {}: {e}", dir.display());
-            Failure::error_with_help(text, OTHER_DISK)
+            Failure::error_with_help(text, OUT_DIR_HELP)
         })
 }
 
@@ -147,21 +147,21 @@ pub(crate) fn make_directory(dir: &Path, what: &str, plan_toml: String) -> Resul
 /// When something can't be written.
 pub(crate) fn show_all(
     dir: &Path,
-    screen: Screen,
-    made: &Made,
-    tables: impl FnOnce(&terminal::Options) -> String,
-    answer: impl FnOnce(&terminal::Options) -> Vec<String>,
+    screen: StdoutContent,
+    made: &OutputDirs,
+    tables: impl FnOnce(&terminal::TerminalOptions) -> String,
+    answer: impl FnOnce(&terminal::TerminalOptions) -> Vec<String>,
 ) -> Result<(), Failure> {
     let page = write_page(dir, made)?;
     match screen {
-        Screen::Tables => {
+        StdoutContent::Tables => {
             let options = presentation::options();
             let text = tables(&options);
             let end = closing::closing(&text, answer(&options), &options);
             let page = page.display();
             console::result(format_args!("{text}\nThe report is {page}\n{end}"))
         }
-        Screen::Document => Ok(()),
+        StdoutContent::Document => Ok(()),
     }
 }
 
@@ -170,7 +170,7 @@ pub(crate) fn show_all(
 ///
 /// # Errors
 /// When the directory can't be read, or the page can't be written.
-pub(crate) fn write_page(dir: &Path, made: &Made) -> Result<PathBuf, Failure> {
+pub(crate) fn write_page(dir: &Path, made: &OutputDirs) -> Result<PathBuf, Failure> {
     made.add(dir);
     let page = dir.join(run::file::REPORT);
     files::write(&page, documents::page(&[dir.to_owned()], None)?)
@@ -199,7 +199,7 @@ impl From<ExecutionError> for Failure {
 }
 
 /// A plan to be measured, and where and how.
-pub(crate) struct Job<'a> {
+pub(crate) struct PlannedRun<'a> {
     /// The specification that the plan was resolved from.
     pub(crate) spec: &'a Spec,
     pub(crate) plan: &'a Plan,
@@ -211,13 +211,13 @@ pub(crate) struct Job<'a> {
 }
 
 /// The place where a load is made.
-pub(crate) enum By<'a> {
+pub(crate) enum LoadRunner<'a> {
     /// This process, or several processes of this machine.
-    Machine,
+    Local,
     /// This process, started together with other loads.
-    Beside(&'a Barrier),
+    Synchronised(&'a StartBarrier),
     /// A given function, which for example coordinates shards.
-    Other(&'a mut Carry<'a>),
+    External(&'a mut RunLoad<'a>),
 }
 
 /// Measures a plan into its run directory.
@@ -225,36 +225,38 @@ pub(crate) enum By<'a> {
 /// # Errors
 /// When the load could not start, its results can't be saved, or it needs several processes but has to start together
 /// with others.
-pub(crate) fn carry_out(
-    job: Job<'_>,
-    process: &Process,
-    by: By<'_>,
+pub(crate) fn measure(
+    job: PlannedRun<'_>,
+    process: &ProcessContext,
+    by: LoadRunner<'_>,
 ) -> Result<Run, ExecutionError> {
     let plan_toml = job.spec.filled_in(job.plan).to_toml();
     let plan_toml = &plan_toml.map_err(Failure::error)?;
-    let unchecked = |tls: &TlsPlan| tls.trust == Trust::Unchecked;
+    let unchecked = |tls: &TlsPlan| tls.trust == ServerTrust::Unchecked;
     if job.plan.tls.as_ref().is_some_and(unchecked) {
         // Warn once for all runs of a search or ladder.
         static WARNED: Once = Once::new();
         WARNED.call_once(|| console::notice("INSECURE: the server's certificate is not checked"));
     }
     let barrier = match by {
-        By::Machine => None,
-        By::Beside(barrier) => Some(barrier),
-        By::Other(carry) => return record(job, plan_toml, &Spread::elsewhere(), process, carry),
+        LoadRunner::Local => None,
+        LoadRunner::Synchronised(barrier) => Some(barrier),
+        LoadRunner::External(carry) => {
+            return measure_recorded(job, plan_toml, &ProcessLayout::external(), process, carry);
+        }
     };
-    let spread = Spread::of(job.plan, Shard::WHOLE_RUN)?;
-    let plan = &spread.laid_over(job.plan);
-    let job = Job { plan, ..job };
+    let spread = ProcessLayout::of(job.plan, Shard::WHOLE_RUN)?;
+    let plan = &spread.apply_to(job.plan);
+    let job = PlannedRun { plan, ..job };
     let load = process.prepare(plan)?;
     if spread.processes == 1 {
-        return record(
+        return measure_recorded(
             job,
             plan_toml,
             &spread,
             process,
             |stop, observe| match barrier {
-                None => load(Place::Alone, stop, observe),
+                None => load(RunRole::Standalone, stop, observe),
                 Some(barrier) => barrier.load(plan, load, stop, observe),
             },
         );
@@ -272,18 +274,18 @@ pub(crate) fn carry_out(
     // Each process prepares its own part; here preparing only checks the plan.
     drop(load);
     let plan_file = job.dir.join(run::file::PLAN);
-    record(job, plan_toml, &spread, process, |stop, observe| {
-        let load = SpreadLoad {
+    measure_recorded(job, plan_toml, &spread, process, |stop, observe| {
+        let load = MultiprocessLoad {
             plan,
             spread: &spread,
             plan_file: &plan_file,
         };
-        spread::run(load, Place::Alone, process, stop, observe)
+        multiprocess::run(load, RunRole::Standalone, process, stop, observe)
     })
 }
 
 /// Returns the exit code of a run.
-pub(crate) fn exit(run: &Run, judged: &[Judged], process: &Process) -> Exit {
+pub(crate) fn exit(run: &Run, judged: &[ObjectiveResult], process: &ProcessContext) -> Exit {
     let interrupted = process.stop.level() != StopLevel::Run;
     let ok = run.summary.total.ok;
     if ok == 0 && !interrupted {
@@ -296,8 +298,8 @@ pub(crate) fn exit(run: &Run, judged: &[Judged], process: &Process) -> Exit {
             run.summary.total.due
         ));
     }
-    let is_whole = cut_off == 0 && run.state != State::Partial;
-    exit_of(interrupted, ok, is_whole, Conclusion::of(judged))
+    let is_whole = cut_off == 0 && run.state != RunState::Partial;
+    exit_of(interrupted, ok, is_whole, RunVerdict::of(judged))
 }
 
 /// Returns how many calls were cut off at the end of a closed loop with a fixed number of calls.
@@ -312,31 +314,31 @@ fn cut_off_of_fixed_number(run: &Run) -> u64 {
 
 /// Returns the exit code of a run with `ok` successful calls. `is_whole` says that it did all that the plan asked
 /// for.
-fn exit_of(interrupted: bool, ok: u64, is_whole: bool, conclusion: Option<Conclusion>) -> Exit {
+fn exit_of(interrupted: bool, ok: u64, is_whole: bool, conclusion: Option<RunVerdict>) -> Exit {
     match conclusion {
         _ if interrupted => Exit::Interrupted,
         _ if ok == 0 => Exit::Error,
         // The report says why.
-        None | Some(Conclusion::Pass) if !is_whole => Exit::Error,
+        None | Some(RunVerdict::Pass) if !is_whole => Exit::Error,
         conclusion => Exit::of(conclusion),
     }
 }
 
 /// Runs the plan with `carry`, passing every observation to the reporters.
-fn record(
-    job: Job<'_>,
+fn measure_recorded(
+    job: PlannedRun<'_>,
     plan_toml: &str,
-    spread: &Spread,
-    process: &Process,
-    carry: impl FnOnce(&Stop, &mut dyn FnMut(Observation<'_>)) -> Result<Finished, EngineError>,
+    spread: &ProcessLayout,
+    process: &ProcessContext,
+    carry: impl FnOnce(&StopFlag, &mut dyn FnMut(Observation<'_>)) -> Result<RunCompletion, EngineError>,
 ) -> Result<Run, ExecutionError> {
     let plan = job.plan;
-    let mut recording = Recording::begin(plan, plan_toml, job.dir, spread)?;
-    let stop = process.stop.for_one();
-    let mut telemetry = telemetry::OneRun::begin(plan);
+    let mut recording = RunRecorder::begin(plan, plan_toml, job.dir, spread)?;
+    let stop = process.stop.child();
+    let mut telemetry = telemetry::RunTelemetry::begin(plan);
     let mut progress = job.progress;
     let mut precision = PrecisionMonitor::new(plan);
-    let mut abort = job.abort_after.map(|after| Abort::new(plan, after));
+    let mut abort = job.abort_after.map(|after| AbortMonitor::new(plan, after));
     let mut reporters: [&mut dyn Reporter; 5] = [
         &mut telemetry,
         &mut recording,
@@ -354,7 +356,7 @@ fn record(
             tracing::debug!(workers, connections, "the load begins");
         }
     };
-    let carried = defect::caught(|| carry(&stop, &mut observe));
+    let carried = defect::catch_panic(|| carry(&stop, &mut observe));
     if let Some(cpu) = progress.finish() {
         recording.live_view(cpu);
     }
@@ -366,17 +368,19 @@ fn record(
     let arrivals = plan.load.recording.as_ref();
     let lost = arrivals
         .and_then(|arrivals| arrivals.lost())
-        .map(Ending::partial);
+        .map(RunEnding::partial);
     let ending = match abort.and_then(|abort| abort.lost) {
-        _ if process.stop.level() != StopLevel::Run => Ending::aborted("interrupted by a signal"),
-        Some(reason) => Ending::aborted(reason),
+        _ if process.stop.level() != StopLevel::Run => {
+            RunEnding::aborted("interrupted by a signal")
+        }
+        Some(reason) => RunEnding::aborted(reason),
         None => {
             match precision.map(|precision| precision.conclusion()) {
                 Some(Ok(reached)) => recording.log(&reached),
                 Some(Err(missed)) => recording.log_and_show(&missed),
                 None => {}
             }
-            lost.unwrap_or_else(Ending::complete)
+            lost.unwrap_or_else(RunEnding::complete)
         }
     };
     recording.finish(ending)
@@ -419,7 +423,7 @@ mod tests {
 
     #[test]
     fn exit_code_follows_outcome_and_verdict() {
-        use Conclusion::{Fail, Invalid, Pass};
+        use RunVerdict::{Fail, Invalid, Pass};
         for (interrupted, ok, is_whole, conclusion, code) in [
             (false, 1, true, None, 0),
             (false, 1, true, Some(Pass), 0),

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use miette::Report;
 use plimsoll_model::input;
-use plimsoll_model::objective::Conclusion;
+use plimsoll_model::objective::RunVerdict;
 use plimsoll_model::redaction;
 use plimsoll_model::run::RunError;
-use plimsoll_protocols::registry::Usage;
+use plimsoll_protocols::registry::UsageError;
 use plimsoll_protocols::serving::ServeError;
 
 /// The exit codes of all commands. If several apply, the one declared last wins.
@@ -31,11 +31,11 @@ pub(crate) enum Exit {
 
 impl Exit {
     /// Returns the exit code of a verdict on objectives; `None` means that there were none.
-    pub(crate) fn of(conclusion: Option<Conclusion>) -> Exit {
+    pub(crate) fn of(conclusion: Option<RunVerdict>) -> Exit {
         match conclusion {
-            None | Some(Conclusion::Pass) => Exit::Done,
-            Some(Conclusion::Fail) => Exit::ObjectiveMissed,
-            Some(Conclusion::Invalid) => Exit::Invalid,
+            None | Some(RunVerdict::Pass) => Exit::Done,
+            Some(RunVerdict::Fail) => Exit::ObjectiveMissed,
+            Some(RunVerdict::Invalid) => Exit::Invalid,
         }
     }
 
@@ -60,8 +60,8 @@ impl Exit {
     }
 }
 
-impl From<Usage> for Failure {
-    fn from(wrong: Usage) -> Failure {
+impl From<UsageError> for Failure {
+    fn from(wrong: UsageError) -> Failure {
         Failure::usage(wrong.message, &wrong.help)
     }
 }

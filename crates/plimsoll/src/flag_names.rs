@@ -12,22 +12,22 @@ use plimsoll_protocols::flags::TlsFlags;
 use plimsoll_protocols::registry::{self, flags_of};
 
 /// The flags of the current command, with their dashes.
-static AT_HAND: OnceLock<BTreeSet<String>> = OnceLock::new();
+static COMMAND_FLAGS: OnceLock<BTreeSet<String>> = OnceLock::new();
 
 /// Sets the current command; to be called once, with the innermost subcommand.
-pub(crate) fn are_of(command: &Command) {
+pub(crate) fn set_command(command: &Command) {
     let longs = command.get_arguments().filter_map(clap::Arg::get_long);
-    let _ = AT_HAND.set(longs.map(|long| format!("--{long}")).collect());
+    let _ = COMMAND_FLAGS.set(longs.map(|long| format!("--{long}")).collect());
 }
 
 /// Returns whether the current command has `flag`; true for every flag before it is set.
-fn is_at_hand(flag: &str) -> bool {
-    AT_HAND.get().is_none_or(|flags| flags.contains(flag))
+fn command_has(flag: &str) -> bool {
+    COMMAND_FLAGS.get().is_none_or(|flags| flags.contains(flag))
 }
 
 /// Returns whether the current command has all flags that `words` mentions.
-pub(crate) fn are_at_hand(words: &str) -> bool {
-    named_in(words).all(is_at_hand)
+pub(crate) fn command_has_all(words: &str) -> bool {
+    named_in(words).all(command_has)
 }
 
 /// Returns the flags that a text mentions, with their dashes.
@@ -42,7 +42,7 @@ pub(crate) fn named_in(text: &str) -> impl Iterator<Item = &str> {
 
 /// Replaces `{tls.ca}` by `--ca (tls.ca)`, or by `tls.ca` if the current command has no such flag.
 pub(crate) fn filled_in(text: &str) -> String {
-    filled_in_with(text, is_at_hand)
+    filled_in_with(text, command_has)
 }
 
 /// Like [`filled_in`], with `has` telling which flags the command has.
@@ -71,8 +71,8 @@ fn plans() -> impl Iterator<Item = (String, String)> {
     let load = LoadSpec::augment_args(Command::new("load"));
     let tls = TlsFlags::augment_args(TlsSpec::augment_args(Command::new("tls")));
     let sections = [
-        flags_of("load", keys_of::<LoadSpec>(), &OF_LOAD, load),
-        flags_of("tls", keys_of::<TlsSpec>(), &OF_TLS, tls),
+        flags_of("load", keys_of::<LoadSpec>(), &LOAD_FLAG_NAMES, load),
+        flags_of("tls", keys_of::<TlsSpec>(), &TLS_FLAG_NAMES, tls),
     ];
     let others = OTHER_FLAGS.map(|(key, flag)| (key.to_owned(), flag.to_owned()));
     let alike = SAME_NAMED_FLAGS.map(|key| (key.to_owned(), format!("--{key}")));
@@ -80,12 +80,12 @@ fn plans() -> impl Iterator<Item = (String, String)> {
 }
 
 /// Keys of the sections `[load]` and `[tls]` whose flags have other names.
-const OF_LOAD: [(&str, &str); 3] = [
+const LOAD_FLAG_NAMES: [(&str, &str); 3] = [
     ("source_addresses", "--source"),
     ("precision", "--rate-precision"),
     ("reuse", "--cold"),
 ];
-const OF_TLS: [(&str, &str); 4] = [
+const TLS_FLAG_NAMES: [(&str, &str); 4] = [
     ("versions", "--tls-version"),
     ("compressed", "--compressed-certificates"),
     ("suites", "--suite"),

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use plimsoll_model::Plan;
 use plimsoll_model::lanes::{LaneRecord, LanesRecord};
 use plimsoll_model::objective;
-use plimsoll_model::plan::Turns;
+use plimsoll_model::plan::BatchSchedule;
 use plimsoll_model::run::{Run, SCHEMA_VERSION};
 use plimsoll_model::spec::{LaneSpec, Spec};
 use plimsoll_report::lanes as shown;
@@ -16,17 +16,17 @@ use crate::execution::{self, OutputFlags};
 use crate::failure::{Exit, Failure};
 use crate::planning;
 use crate::presentation;
-use crate::problems::{self, Source};
-use crate::process::Process;
-use crate::together::{self, Part};
+use crate::problems::{self, PlanSource};
+use crate::process::ProcessContext;
+use crate::together::{self, ParallelLoad};
 
 /// The resolved lanes of a plan.
-pub(crate) struct Lanes {
+pub(crate) struct LaneSet {
     name: String,
     lanes: Vec<(LaneSpec, Plan)>,
 }
 
-impl Lanes {
+impl LaneSet {
     /// Resolves the lanes of `spec`; `None` if it has none.
     ///
     /// # Errors
@@ -34,8 +34,8 @@ impl Lanes {
     pub(crate) fn of(
         spec: &Spec,
         environment: &Environment,
-        source: &Source<'_>,
-    ) -> Result<Option<Lanes>, Failure> {
+        source: &PlanSource<'_>,
+    ) -> Result<Option<LaneSet>, Failure> {
         let wrong = |problem| problems::failure(vec![problem], source);
         let specs = spec.lane_specs().map_err(wrong)?;
         if specs.is_empty() {
@@ -46,7 +46,7 @@ impl Lanes {
         let mut lanes = Vec::new();
         for lane in specs {
             let mut plan = planning::plan(&lane.spec, environment, source)?;
-            plan.load.turns = Some(Turns {
+            plan.load.turns = Some(BatchSchedule {
                 of,
                 index,
                 share: lane.weight,
@@ -59,14 +59,18 @@ impl Lanes {
             lanes.push((lane, plan));
         }
         let name = spec.name.clone().unwrap_or_else(|| "lanes".to_owned());
-        Ok(Some(Lanes { name, lanes }))
+        Ok(Some(LaneSet { name, lanes }))
     }
 
     /// Measures all lanes together and shows the results.
     ///
     /// # Errors
     /// When a lane can't start, or results can't be saved.
-    pub(crate) fn execute(&self, output: &OutputFlags, process: &Process) -> Result<Exit, Failure> {
+    pub(crate) fn execute(
+        &self,
+        output: &OutputFlags,
+        process: &ProcessContext,
+    ) -> Result<Exit, Failure> {
         let dir = execution::directory(output.out.as_deref(), &self.name);
         let directory = |lane: &LaneSpec| format!("lane-{}", lane.name);
         let record = LanesRecord {
@@ -84,10 +88,10 @@ impl Lanes {
                 })
                 .collect(),
         };
-        let parts: Vec<Part<'_>> = self
+        let parts: Vec<ParallelLoad<'_>> = self
             .lanes
             .iter()
-            .map(|(lane, plan)| Part {
+            .map(|(lane, plan)| ParallelLoad {
                 name: &lane.name,
                 plan,
                 spec: &lane.spec,
@@ -98,13 +102,14 @@ impl Lanes {
         record
             .write(&dir)
             .map_err(|e| execution::cannot_keep(&e, &dir))?;
-        let tables = |options: &terminal::Options| {
+        let tables = |options: &terminal::TerminalOptions| {
             let each = runs
                 .iter()
                 .map(|run| "\n".to_owned() + &presentation::tables(run, options));
             shown::render(&record, &runs, options) + &each.collect::<String>()
         };
-        let answer = |options: &terminal::Options| closing::of_lanes(&record, &runs, options);
+        let answer =
+            |options: &terminal::TerminalOptions| closing::of_lanes(&record, &runs, options);
         execution::show_all(&dir, output.screen(), &process.made, tables, answer)?;
         let exits = runs.iter().map(|run: &Run| {
             let judged = objective::judge_run(run);

@@ -14,12 +14,12 @@ use crate::execution::slug;
 use crate::failure::Failure;
 use crate::planning;
 
-pub(crate) use apply::{Job, LAST_LINES};
-pub(crate) use kubernetes::{Meeting, Objects, PodFlags};
+pub(crate) use apply::{KubernetesJob, LAST_LINES};
+pub(crate) use kubernetes::{KubernetesManifests, PodFlags, PodRendezvous};
 pub(crate) use slurm::ScriptFlags;
 
 /// A plan that shards can run.
-pub(crate) struct Load {
+pub(crate) struct LaunchPlan {
     pub(crate) path: PathBuf,
     pub(crate) spec: Spec,
     pub(crate) text: String,
@@ -27,10 +27,10 @@ pub(crate) struct Load {
     pub(crate) name: String,
 }
 
-impl Load {
+impl LaunchPlan {
     /// # Errors
     /// When the plan can't be read, or has lanes.
-    pub(crate) fn read(path: &Path) -> Result<Load, Failure> {
+    pub(crate) fn read(path: &Path) -> Result<LaunchPlan, Failure> {
         let (spec, text) = planning::read(path)?;
         if !spec.lanes.is_empty() {
             return Err(Failure::usage(
@@ -44,7 +44,7 @@ impl Load {
             empty if empty.is_empty() => "run".to_owned(),
             name => name,
         };
-        Ok(Load {
+        Ok(LaunchPlan {
             path: path.to_owned(),
             spec,
             text,

@@ -28,7 +28,7 @@ use ratatui::crossterm::terminal::{
 use rustix::process::{Signal, getpid, kill_process, setpriority_process};
 
 use crate::console;
-use board::{Board, Phase};
+use board::{Dashboard, RunPhase};
 
 /// How often keys, resizes and the end of the run are polled.
 const EVENT_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -39,42 +39,42 @@ const DRAW_NICENESS: i32 = 10;
 static TERMINAL_OWNED: AtomicBool = AtomicBool::new(false);
 
 /// Owns the terminal during a run; dropping it restores the terminal.
-pub(crate) struct Live {
-    shared: Arc<Shared>,
+pub(crate) struct LiveView {
+    shared: Arc<LiveViewState>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// State shared with the drawing thread.
-struct Shared {
-    board: Mutex<Board>,
+struct LiveViewState {
+    board: Mutex<Dashboard>,
     changed: AtomicBool,
     over: AtomicBool,
     /// CPU time of the drawing thread, ns.
     cpu_ns: AtomicU64,
 }
 
-impl Shared {
-    fn board(&self) -> MutexGuard<'_, Board> {
+impl LiveViewState {
+    fn board(&self) -> MutexGuard<'_, Dashboard> {
         // After a panic of another thread the figures are still valid to show.
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, how: impl FnOnce(&mut Board)) {
+    fn change(&self, how: impl FnOnce(&mut Dashboard)) {
         how(&mut self.board());
         self.changed.store(true, Ordering::Relaxed);
     }
 }
 
-impl Live {
+impl LiveView {
     /// Takes over the terminal for a run of `plan`. `context` says where a search or ladder stands.
     ///
     /// # Errors
     /// When the terminal can't be switched.
-    pub(crate) fn start(plan: &Plan, context: Vec<String>) -> io::Result<Live> {
+    pub(crate) fn start(plan: &Plan, context: Vec<String>) -> io::Result<LiveView> {
         restore_on_panic();
         enable_raw_mode()?;
         TERMINAL_OWNED.store(true, Ordering::SeqCst);
-        console::keep_lines();
+        console::hold_lines();
         let opened = execute!(io::stderr(), EnterAlternateScreen, Hide).and_then(|()| {
             // Buffer a frame into one write, because stderr is unbuffered.
             let out = BufWriter::with_capacity(32 * 1024, io::stderr());
@@ -87,8 +87,8 @@ impl Live {
                 return Err(e);
             }
         };
-        let shared = Arc::new(Shared {
-            board: Mutex::new(Board::of(plan, context, Duration::ZERO)),
+        let shared = Arc::new(LiveViewState {
+            board: Mutex::new(Dashboard::of(plan, context, Duration::ZERO)),
             changed: AtomicBool::new(true),
             over: AtomicBool::new(false),
             cpu_ns: AtomicU64::new(0),
@@ -98,7 +98,7 @@ impl Live {
             .name("live view".into())
             .spawn(move || show(terminal, &seen))
             .inspect_err(|_| restore())?;
-        Ok(Live {
+        Ok(LiveView {
             shared,
             thread: Some(thread),
         })
@@ -108,12 +108,12 @@ impl Live {
     pub(crate) fn next(&self, plan: &Plan, context: Vec<String>) {
         let cpu = self.cpu();
         self.shared
-            .change(|board| *board = Board::of(plan, context, cpu));
+            .change(|board| *board = Dashboard::of(plan, context, cpu));
     }
 
     pub(crate) fn connecting(&self, open: u64, wanted: u64) {
         self.shared
-            .change(|board| board.phase = Phase::Connecting { open, wanted });
+            .change(|board| board.phase = RunPhase::Connecting { open, wanted });
     }
 
     pub(crate) fn interval(&self, interval: &IntervalRecord) {
@@ -127,7 +127,7 @@ impl Live {
     }
 }
 
-impl Drop for Live {
+impl Drop for LiveView {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -162,13 +162,13 @@ fn restore_on_panic() {
 }
 
 /// Body of the drawing thread: draws changes and handles keys.
-fn show(mut terminal: Terminal<CrosstermBackend<BufWriter<Stderr>>>, shared: &Shared) {
+fn show(mut terminal: Terminal<CrosstermBackend<BufWriter<Stderr>>>, shared: &LiveViewState) {
     // On Linux this is the calling thread's own priority, not the process's (setpriority(2)).
     let _ = setpriority_process(None, DRAW_NICENESS);
     let mut asked = false;
     let mut shown = 0;
     while !shared.over.load(Ordering::Relaxed) && TERMINAL_OWNED.load(Ordering::SeqCst) {
-        let lines = console::held();
+        let lines = console::held_lines();
         if shared.changed.swap(false, Ordering::Relaxed) || lines.len() != shown {
             fault::point("live");
             shown = lines.len();

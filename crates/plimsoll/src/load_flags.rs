@@ -12,9 +12,9 @@ use plimsoll_model::spec::{
 use plimsoll_model::units::Rate;
 use plimsoll_protocols::flags::TlsFlags;
 
-use crate::environment::OF_STEADY_RUNS;
+use crate::environment::STEADY_RUN_ALIASES;
 use crate::failure::Failure;
-use crate::origins::Origins;
+use crate::origins::FlagOrigins;
 use crate::problems;
 
 /// Flags of every command that puts load on a target. The first heading is that of the load; among its flags these are
@@ -99,7 +99,7 @@ impl LoadFlags {
     ///
     /// # Errors
     /// When a flag's value is invalid.
-    pub(crate) fn apply(&self, spec: &mut Spec, origins: &Origins) -> Result<(), Failure> {
+    pub(crate) fn apply(&self, spec: &mut Spec, origins: &FlagOrigins) -> Result<(), Failure> {
         self.apply_load(spec, origins)?;
         self.apply_tls(spec, origins)?;
         spec.name = self.name.clone().or(spec.name.take());
@@ -140,13 +140,13 @@ impl LoadFlags {
         Ok(())
     }
 
-    fn apply_load(&self, spec: &mut Spec, origins: &Origins) -> Result<(), Failure> {
+    fn apply_load(&self, spec: &mut Spec, origins: &FlagOrigins) -> Result<(), Failure> {
         let mut typed = self.keys.clone();
         typed.clients = self.fleet.or(typed.clients);
         if !self.is_steady(&typed, &spec.load) {
             let of_steady_runs = |id| {
                 let variable = origins.variable(id);
-                variable.is_some_and(|variable| OF_STEADY_RUNS.contains(&variable))
+                variable.is_some_and(|variable| STEADY_RUN_ALIASES.contains(&variable))
             };
             typed.rate = typed.rate.filter(|_| !of_steady_runs("rate"));
             typed.warmup = typed.warmup.filter(|_| !of_steady_runs("warmup"));
@@ -205,7 +205,7 @@ impl LoadFlags {
         !self.cold && !varies(typed) && !varies(plan)
     }
 
-    fn apply_tls(&self, spec: &mut Spec, origins: &Origins) -> Result<(), Failure> {
+    fn apply_tls(&self, spec: &mut Spec, origins: &FlagOrigins) -> Result<(), Failure> {
         let mut typed = self.tls.clone();
         apply_typed("tls", &self.identity, &mut typed).map_err(problems::of_flag)?;
         // CA, pin and `--insecure` exclude each other: the origin with precedence wins.

@@ -8,7 +8,6 @@ mod advice;
 mod arguments;
 mod barrier;
 mod child;
-mod climbing;
 mod commands;
 mod console;
 mod credentials;
@@ -22,12 +21,14 @@ mod failure;
 mod flag_names;
 mod foreign_lines;
 mod help;
+mod ladder_run;
 mod lanes;
 mod launching;
 mod listening;
 mod live;
 mod load_flags;
 mod logging;
+mod multiprocess;
 mod origins;
 mod planning;
 mod precision;
@@ -41,7 +42,6 @@ mod proxies;
 mod remaining;
 mod reporter;
 mod shards;
-mod spread;
 mod stopping;
 mod synonyms;
 mod telemetry;
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     plimsoll_protocols::registry::register();
     proxies::register();
     let settled = |exit| console::settle().map(|()| exit);
-    let exit = match defect::caught(|| run().and_then(settled)) {
+    let exit = match defect::catch_panic(|| run().and_then(settled)) {
         Ok(Ok(exit)) => exit,
         Ok(Err(failure)) => {
             console::failure(&failure);
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
         Err(_) => Exit::Error,
     };
     logging::conclude();
-    defects::or(exit).into()
+    defects::final_exit(exit).into()
 }
 
 fn run() -> Result<Exit, Failure> {
@@ -83,7 +83,7 @@ fn run() -> Result<Exit, Failure> {
         Err(exit) => return Ok(exit),
     };
     if cli.messages.quiet {
-        console::keep_quiet();
+        console::set_quiet();
     }
     environment.plan_code = cli.command.plan_code();
     environment.refusals().for_each(console::confirmation);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// Precedence of an origin, the highest last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Strength {
+pub(crate) enum Precedence {
     File,
     Alias,
     Variable,
@@ -13,10 +13,10 @@ pub(crate) enum Strength {
 
 /// Origins of the current command's values, by argument id.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Origins(pub(crate) BTreeMap<String, (Strength, String)>);
+pub(crate) struct FlagOrigins(pub(crate) BTreeMap<String, (Precedence, String)>);
 
-impl Origins {
-    pub(crate) fn strength(&self, id: &str) -> Option<Strength> {
+impl FlagOrigins {
+    pub(crate) fn strength(&self, id: &str) -> Option<Precedence> {
         self.0.get(id).map(|(strength, _)| *strength)
     }
 
@@ -29,7 +29,7 @@ impl Origins {
     pub(crate) fn variables(&self) -> impl Iterator<Item = &str> {
         self.0
             .values()
-            .filter(|(strength, _)| *strength != Strength::CommandLine)
+            .filter(|(strength, _)| *strength != Precedence::CommandLine)
             .map(|(_, variable)| variable.as_str())
     }
 }

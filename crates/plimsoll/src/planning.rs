@@ -6,20 +6,20 @@ use std::io::{self, BufReader};
 use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use plimsoll_engine::resources::Watched;
+use plimsoll_engine::resources::WatchedProcesses;
 use plimsoll_model::Plan;
 use plimsoll_model::input;
-use plimsoll_model::plan::Watch;
+use plimsoll_model::plan::WatchedProcess;
 use plimsoll_model::recording::{Recording, RecordingRequest};
-use plimsoll_model::spec::{self, Problem, Spec, Surroundings};
+use plimsoll_model::spec::{self, Problem, ResolveContext, Spec};
 use plimsoll_protocols::registry;
 
 use crate::console;
 use crate::credentials::PlanCode;
 use crate::environment::Environment;
 use crate::failure::Failure;
-use crate::problems::{self, Source};
-use crate::protocols::asked_in_vain;
+use crate::problems::{self, PlanSource};
+use crate::protocols::server_unreachable;
 
 /// Reads a plan file (`-` is stdin); also returns its text.
 ///
@@ -58,7 +58,7 @@ pub(crate) fn read(path: &Path) -> Result<(Spec, String), Failure> {
         }
         Err(found) => Err(problems::failure(
             found,
-            &Source::File { name, text: &text },
+            &PlanSource::File { name, text: &text },
         )),
     }
 }
@@ -70,16 +70,16 @@ pub(crate) fn read(path: &Path) -> Result<(Spec, String), Failure> {
 pub(crate) fn plan(
     spec: &Spec,
     environment: &Environment,
-    source: &Source<'_>,
+    source: &PlanSource<'_>,
 ) -> Result<Plan, Failure> {
-    let world = World::new(environment, spec);
+    let world = SystemContext::new(environment, spec);
     let resolved = spec::resolve(spec, &world).and_then(watchable);
     resolved.map_err(|mut found| {
         // Without the server's answer the other problems may be wrong.
         if let Some(lost) = world.lost.take() {
             return lost;
         }
-        if let Source::File { text, .. } = source {
+        if let PlanSource::File { text, .. } = source {
             spec::locate(text, &mut found);
         }
         problems::failure(found, source)
@@ -89,7 +89,7 @@ pub(crate) fn plan(
 /// Returns `plan` if the process that it watches exists.
 fn watchable(plan: Plan) -> Result<Plan, Vec<Problem>> {
     match plan.watch {
-        Watch::Pid(pid) if Watched::pid(pid).usage().is_none() => {
+        WatchedProcess::Pid(pid) if WatchedProcesses::pid(pid).usage().is_none() => {
             let problem = format!("there is no process {pid}, or this user may not inspect it");
             let problem = Problem::new("watch.pid", problem);
             Err(vec![problem.help(
@@ -103,13 +103,13 @@ fn watchable(plan: Plan) -> Result<Plan, Vec<Problem>> {
 /// Calls `work` with the context that resolves values of flags.
 pub(crate) fn with_surroundings<T>(
     environment: &Environment,
-    work: impl FnOnce(&dyn Surroundings) -> T,
+    work: impl FnOnce(&dyn ResolveContext) -> T,
 ) -> T {
-    work(&World::new(environment, &Spec::default()))
+    work(&SystemContext::new(environment, &Spec::default()))
 }
 
 /// Resolves plans with the variables, files and servers of the system.
-struct World<'a> {
+struct SystemContext<'a> {
     environment: &'a Environment,
     /// The plan, used to query its servers.
     spec: &'a Spec,
@@ -117,9 +117,9 @@ struct World<'a> {
     lost: RefCell<Option<Failure>>,
 }
 
-impl<'a> World<'a> {
-    fn new(environment: &'a Environment, spec: &'a Spec) -> World<'a> {
-        World {
+impl<'a> SystemContext<'a> {
+    fn new(environment: &'a Environment, spec: &'a Spec) -> SystemContext<'a> {
+        SystemContext {
             environment,
             spec,
             lost: RefCell::new(None),
@@ -127,7 +127,7 @@ impl<'a> World<'a> {
     }
 }
 
-impl Surroundings for World<'_> {
+impl ResolveContext for SystemContext<'_> {
     fn variable(&self, name: &str) -> Option<String> {
         self.environment.value(name)
     }
@@ -175,7 +175,7 @@ impl Surroundings for World<'_> {
         let typed = self.spec.load.proxy.as_deref();
         let proxy = typed.and_then(|typed| spec::proxy(typed, self).ok());
         if let Some(lost) = registry::ask(question, self.spec, proxy.as_ref()) {
-            let failure = asked_in_vain(lost.why);
+            let failure = server_unreachable(lost.why);
             *self.lost.borrow_mut() = Some(match lost.help {
                 None => failure,
                 Some(help) => failure.with_help(&help),

@@ -8,22 +8,22 @@ use plimsoll_protocols::registry;
 use plimsoll_report::terminal;
 
 use crate::console;
-use crate::documents::{DocumentFlags, Screen, print_json};
+use crate::documents::{DocumentFlags, StdoutContent, print_json};
 use crate::failure::Failure;
 
 /// Prints the tables of `run`, unless stdout is for a document.
 ///
 /// # Errors
 /// When stdout can't be written.
-pub(crate) fn show(run: &Run, screen: Screen) -> Result<(), Failure> {
+pub(crate) fn show(run: &Run, screen: StdoutContent) -> Result<(), Failure> {
     match screen {
-        Screen::Tables => console::result(tables(run, &options())),
-        Screen::Document => Ok(()),
+        StdoutContent::Tables => console::result(tables(run, &options())),
+        StdoutContent::Document => Ok(()),
     }
 }
 
 /// Returns the tables of `run`.
-pub(crate) fn tables(run: &Run, options: &terminal::Options) -> String {
+pub(crate) fn tables(run: &Run, options: &terminal::TerminalOptions) -> String {
     terminal::render(run, options) + &registry::below_tables(run)
 }
 
@@ -45,15 +45,15 @@ pub(crate) fn show_plan(
 }
 
 /// Returns options for the width and height of the terminal, with colour only on one.
-pub(crate) fn options() -> terminal::Options {
+pub(crate) fn options() -> terminal::TerminalOptions {
     let out = io::stdout();
     let size = rustix::termios::tcgetwinsize(&out).ok();
     let given = |cells: u16| Some(usize::from(cells)).filter(|&cells| cells > 0);
     let width = size.and_then(|size| given(size.ws_col));
-    terminal::Options {
-        width: width.unwrap_or_else(|| terminal::Options::default().width),
+    terminal::TerminalOptions {
+        width: width.unwrap_or_else(|| terminal::TerminalOptions::default().width),
         height: size.and_then(|size| given(size.ws_row)),
         colour: out.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty()),
-        ..terminal::Options::default()
+        ..terminal::TerminalOptions::default()
     }
 }

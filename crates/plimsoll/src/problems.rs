@@ -16,7 +16,7 @@ use crate::flag_names;
 /// One problem as a miette diagnostic.
 #[derive(Debug, thiserror::Error, Diagnostic)]
 #[error("{message}")]
-struct Shown {
+struct ProblemReport {
     message: String,
     #[help]
     help: Option<String>,
@@ -29,14 +29,14 @@ struct Shown {
 /// Several problems under one title.
 #[derive(Debug, thiserror::Error, Diagnostic)]
 #[error("{title}")]
-struct All {
+struct ProblemList {
     title: String,
     #[related]
-    problems: Vec<Shown>,
+    problems: Vec<ProblemReport>,
 }
 
 /// The origin of a plan, shown in errors.
-pub(crate) enum Source<'a> {
+pub(crate) enum PlanSource<'a> {
     /// A plan file: its name and its text.
     File {
         name: String,
@@ -45,25 +45,25 @@ pub(crate) enum Source<'a> {
     Flags,
 }
 
-impl<'a> Source<'a> {
+impl<'a> PlanSource<'a> {
     /// Returns the plan file at `path` as a source.
-    pub(crate) fn of(path: &Path, text: &'a str) -> Source<'a> {
+    pub(crate) fn of(path: &Path, text: &'a str) -> PlanSource<'a> {
         let name = path.display().to_string();
-        Source::File { name, text }
+        PlanSource::File { name, text }
     }
 }
 
 /// Returns the failure of a problem of a single flag.
 pub(crate) fn of_flag(problem: Problem) -> Failure {
-    failure(vec![problem], &Source::Flags)
+    failure(vec![problem], &PlanSource::Flags)
 }
 
 /// Returns a failure that shows `problems`.
-pub(crate) fn failure(problems: Vec<Problem>, source: &Source<'_>) -> Failure {
+pub(crate) fn failure(problems: Vec<Problem>, source: &PlanSource<'_>) -> Failure {
     let n = problems.len();
     let kinds = kinds(problems);
     let left_out = kinds.len().saturating_sub(MAX_SHOWN);
-    let mut shown: Vec<Shown> = kinds
+    let mut shown: Vec<ProblemReport> = kinds
         .into_iter()
         .take(MAX_SHOWN)
         .map(|(problem, alike)| show(problem, alike, source))
@@ -76,11 +76,11 @@ pub(crate) fn failure(problems: Vec<Problem>, source: &Source<'_>) -> Failure {
         return Failure::new(Exit::Usage, Report::new(shown.remove(0)));
     }
     let title = match source {
-        Source::File { name, .. } => format!("{name} can't be run: {n} problems{more}"),
-        Source::Flags => format!("the command line has {n} problems{more}"),
+        PlanSource::File { name, .. } => format!("{name} can't be run: {n} problems{more}"),
+        PlanSource::Flags => format!("the command line has {n} problems{more}"),
     };
     let problems = shown;
-    Failure::new(Exit::Usage, Report::new(All { title, problems }))
+    Failure::new(Exit::Usage, Report::new(ProblemList { title, problems }))
 }
 
 /// Maximum number of kinds of problems shown. With more, the plan was generated and one fix applies to many.
@@ -108,7 +108,7 @@ fn kinds(problems: Vec<Problem>) -> Vec<(Problem, usize)> {
 }
 
 /// Shows a problem; `alike` is the number of others of its kind.
-fn show(problem: Problem, alike: usize, source: &Source<'_>) -> Shown {
+fn show(problem: Problem, alike: usize, source: &PlanSource<'_>) -> ProblemReport {
     let mut shown = show_one(problem, source);
     if alike > 0 {
         shown.message += &format!(" (and {alike} more like it)");
@@ -116,9 +116,9 @@ fn show(problem: Problem, alike: usize, source: &Source<'_>) -> Shown {
     shown
 }
 
-fn show_one(problem: Problem, source: &Source<'_>) -> Shown {
+fn show_one(problem: Problem, source: &PlanSource<'_>) -> ProblemReport {
     match source {
-        Source::File { name, text } => {
+        PlanSource::File { name, text } => {
             // Masking keeps lengths, so spans stay valid.
             let text = redaction::masked_plan(text);
             // A span shows file, line and column; without one, name the file.
@@ -126,7 +126,7 @@ fn show_one(problem: Problem, source: &Source<'_>) -> Shown {
                 Some(_) => problem.to_string(),
                 None => format!("{name}: {problem}"),
             };
-            Shown {
+            ProblemReport {
                 message: redaction::masked(&message).into_owned(),
                 help: problem
                     .help
@@ -135,7 +135,7 @@ fn show_one(problem: Problem, source: &Source<'_>) -> Shown {
                 text: Some(NamedSource::new(name, text.into_owned()).with_language("TOML")),
             }
         }
-        Source::Flags => Shown {
+        PlanSource::Flags => ProblemReport {
             message: as_flags(&redaction::masked(&problem.to_string())),
             help: (problem.help.as_deref()).map(|help| as_flags(&redaction::masked(help))),
             span: None,
@@ -159,7 +159,7 @@ fn shortened(span: Range<usize>, text: &str) -> Range<usize> {
 fn flags() -> &'static [(String, String)] {
     static ALL: LazyLock<Vec<(String, String)>> = LazyLock::new(|| {
         let all = flag_names::all().iter();
-        all.filter(|(_, flags)| flag_names::are_at_hand(flags))
+        all.filter(|(_, flags)| flag_names::command_has_all(flags))
             .cloned()
             .collect()
     });
@@ -220,14 +220,14 @@ mod tests {
     #[test]
     fn similar_problems_are_collapsed() {
         let step = |n: usize| Problem::new(format!("load.steps.{n}.rate"), "`-1/s` is negative");
-        let failure = failure((0..20_000).map(step).collect(), &Source::Flags);
+        let failure = failure((0..20_000).map(step).collect(), &PlanSource::Flags);
         let said = failure.to_string();
         assert!(
             said.ends_with("`-1/s` is negative (and 19999 more like it)"),
             "{said}"
         );
         let other = |n: usize| Problem::new("name", "x".repeat(n + 1));
-        let failure = super::failure((0..50).map(other).collect(), &Source::Flags);
+        let failure = super::failure((0..50).map(other).collect(), &PlanSource::Flags);
         assert_eq!(
             failure.to_string(),
             "the command line has 50 problems; the first 20 kinds are shown, 30 more are not"

@@ -1,29 +1,29 @@
 //! Settings of the whole process.
 
-use plimsoll_engine::Stop;
+use plimsoll_engine::StopFlag;
 use plimsoll_model::Plan;
 
 use crate::descriptors;
-use crate::documents::Made;
+use crate::documents::OutputDirs;
 use crate::environment::Environment;
 use crate::failure::Failure;
-use crate::origins::Origins;
-use crate::progress::Style;
+use crate::origins::FlagOrigins;
+use crate::progress::ProgressStyle;
 use crate::protocols;
 use crate::stopping;
 
 /// Settings and state that all commands of the process share.
-pub(crate) struct Process {
+pub(crate) struct ProcessContext {
     /// How progress is shown.
-    pub(crate) progress: Style,
+    pub(crate) progress: ProgressStyle,
     pub(crate) verbose: bool,
     pub(crate) trace: bool,
     /// The stop request that signals make.
-    pub(crate) stop: Stop,
+    pub(crate) stop: StopFlag,
     /// Directories whose documents are written when the command ends.
-    pub(crate) made: Made,
+    pub(crate) made: OutputDirs,
     /// The origin of each flag's value.
-    pub(crate) origins: Origins,
+    pub(crate) origins: FlagOrigins,
     pub(crate) environment: Environment,
 }
 
@@ -31,9 +31,9 @@ pub(crate) struct Process {
 ///
 /// # Errors
 /// When signal handlers can't be installed.
-pub(crate) fn stopped_by_signals(loads: bool) -> Result<Stop, Failure> {
+pub(crate) fn stopped_by_signals(loads: bool) -> Result<StopFlag, Failure> {
     descriptors::raise_limit()?;
-    let stop = Stop::new();
+    let stop = StopFlag::new();
     let pulled = stop.clone();
     match loads {
         true => stopping::on_signal(move |_| pulled.request())?,
@@ -43,13 +43,16 @@ pub(crate) fn stopped_by_signals(loads: bool) -> Result<Stop, Failure> {
     Ok(stop)
 }
 
-impl Process {
+impl ProcessContext {
     /// Returns a load of `plan` that is ready to run.
     ///
     /// # Errors
     /// Those of [`protocols::prepare`].
-    pub(crate) fn prepare<'a>(&self, plan: &'a Plan) -> Result<protocols::Load<'a>, Failure> {
+    pub(crate) fn prepare<'a>(
+        &self,
+        plan: &'a Plan,
+    ) -> Result<protocols::PreparedLoad<'a>, Failure> {
         let trace = self.trace;
-        protocols::prepare(protocols::Asked { plan, trace })
+        protocols::prepare(protocols::PrepareRequest { plan, trace })
     }
 }

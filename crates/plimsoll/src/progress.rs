@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use plimsoll_engine::Observation;
 use plimsoll_model::Plan;
-use plimsoll_model::record::{StageRecord, Times};
+use plimsoll_model::record::{StageRecord, TimeHistogram};
 use plimsoll_model::run::health::WHOLE_INTERVAL;
 use plimsoll_model::run::{IntervalRecord, RunHeader};
 use plimsoll_model::statistics::quantile::{is_supported, quantile};
@@ -19,12 +19,12 @@ use rustix::termios::tcgetpgrp;
 
 use crate::console;
 use crate::failure::Failure;
-use crate::live::Live;
+use crate::live::LiveView;
 use crate::reporter::Reporter;
 
 /// `--progress`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Wish {
+pub(crate) enum ProgressMode {
     /// The live view on a terminal, lines elsewhere.
     #[default]
     Auto,
@@ -38,25 +38,25 @@ pub(crate) enum Wish {
 
 /// How progress is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Style {
+pub(crate) enum ProgressStyle {
     Live,
     Lines,
     None,
 }
 
-impl Wish {
+impl ProgressMode {
     /// Returns the style for this mode. `logging` says that log lines go to stderr, too.
     ///
     /// # Errors
     /// When the live view is requested and not possible.
-    pub(crate) fn style(self, logging: bool) -> Result<Style, Failure> {
+    pub(crate) fn style(self, logging: bool) -> Result<ProgressStyle, Failure> {
         match self {
-            Wish::None => Ok(Style::None),
-            Wish::Lines => Ok(Style::Lines),
-            Wish::Auto if logging || no_live_view().is_some() => Ok(Style::Lines),
-            Wish::Auto => Ok(Style::Live),
-            Wish::Live => match no_live_view() {
-                None => Ok(Style::Live),
+            ProgressMode::None => Ok(ProgressStyle::None),
+            ProgressMode::Lines => Ok(ProgressStyle::Lines),
+            ProgressMode::Auto if logging || no_live_view().is_some() => Ok(ProgressStyle::Lines),
+            ProgressMode::Auto => Ok(ProgressStyle::Live),
+            ProgressMode::Live => match no_live_view() {
+                None => Ok(ProgressStyle::Live),
                 Some(why) => Err(Failure::usage(
                     format_args!("--progress live: {why}"),
                     "use --progress lines, or leave it out: the live view is the default where it can be shown",
@@ -83,14 +83,14 @@ fn no_live_view() -> Option<&'static str> {
 }
 
 /// Progress of a series of runs of one command.
-pub(crate) struct Series {
-    style: Style,
-    live: Mutex<Option<Arc<Live>>>,
+pub(crate) struct ProgressSeries {
+    style: ProgressStyle,
+    live: Mutex<Option<Arc<LiveView>>>,
 }
 
-impl Series {
-    pub(crate) fn new(style: Style) -> Series {
-        Series {
+impl ProgressSeries {
+    pub(crate) fn new(style: ProgressStyle) -> ProgressSeries {
+        ProgressSeries {
             style,
             live: Mutex::new(None),
         }
@@ -101,26 +101,26 @@ impl Series {
     pub(crate) fn one(&self, plan: &Plan, context: Vec<String>) -> Progress {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         let shown = match (self.style, live.as_ref()) {
-            (Style::Live, None) => match Live::start(plan, context) {
+            (ProgressStyle::Live, None) => match LiveView::start(plan, context) {
                 Ok(started) => {
                     let started = Arc::new(started);
                     *live = Some(Arc::clone(&started));
-                    Shown::Live(started)
+                    ProgressDisplay::Live(started)
                 }
-                Err(_) => Shown::No,
+                Err(_) => ProgressDisplay::Hidden,
             },
-            (Style::Live, Some(live)) => {
+            (ProgressStyle::Live, Some(live)) => {
                 live.next(plan, context);
-                Shown::Live(Arc::clone(live))
+                ProgressDisplay::Live(Arc::clone(live))
             }
-            _ => Shown::No,
+            _ => ProgressDisplay::Hidden,
         };
         Progress::showing(shown, Some(plan), None)
     }
 
     /// Prints a line about the series.
     pub(crate) fn notice(&self, text: impl std::fmt::Display) {
-        if self.style != Style::None {
+        if self.style != ProgressStyle::None {
             console::notice(text);
         }
     }
@@ -128,12 +128,12 @@ impl Series {
 
 /// Running totals of one of several concurrent loads, without warm-up.
 #[derive(Default)]
-pub(crate) struct SoFar {
-    response: Mutex<Times>,
+pub(crate) struct LoadTotals {
+    response: Mutex<TimeHistogram>,
     errors: AtomicU64,
 }
 
-impl SoFar {
+impl LoadTotals {
     fn add(&self, record: &StageRecord) {
         let mut response = self.response.lock().unwrap_or_else(PoisonError::into_inner);
         response.merge(&record.response);
@@ -153,19 +153,19 @@ impl SoFar {
 }
 
 /// How the progress of one run is shown.
-enum Shown {
-    No,
+enum ProgressDisplay {
+    Hidden,
     /// Shown together with other loads, by the caller that runs them.
-    Together(Arc<SoFar>),
+    Shared(Arc<LoadTotals>),
     Lines,
     /// The live view, started at the first observation: a run that can't start leaves the terminal untouched.
-    Soon,
-    Live(Arc<Live>),
+    Pending,
+    Live(Arc<LiveView>),
 }
 
 /// The progress of one run.
 pub(crate) struct Progress {
-    shown: Shown,
+    shown: ProgressDisplay,
     /// `None` if another process coordinates the run.
     plan: Option<Plan>,
     /// Prints a line every this many measured calls.
@@ -180,25 +180,33 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    pub(crate) fn new(plan: &Plan, style: Style, every: Option<u64>) -> Progress {
+    pub(crate) fn new(plan: &Plan, style: ProgressStyle, every: Option<u64>) -> Progress {
         let shown = match style {
-            Style::None => Shown::No,
-            Style::Lines => Shown::Lines,
-            Style::Live => Shown::Soon,
+            ProgressStyle::None => ProgressDisplay::Hidden,
+            ProgressStyle::Lines => ProgressDisplay::Lines,
+            ProgressStyle::Live => ProgressDisplay::Pending,
         };
-        Progress::showing(shown, Some(plan), every.filter(|_| style != Style::None))
+        Progress::showing(
+            shown,
+            Some(plan),
+            every.filter(|_| style != ProgressStyle::None),
+        )
     }
 
     /// Returns the progress of one of several concurrent loads.
-    pub(crate) fn together(plan: &Plan, so_far: &Arc<SoFar>) -> Progress {
-        Progress::showing(Shown::Together(Arc::clone(so_far)), Some(plan), None)
+    pub(crate) fn together(plan: &Plan, so_far: &Arc<LoadTotals>) -> Progress {
+        Progress::showing(
+            ProgressDisplay::Shared(Arc::clone(so_far)),
+            Some(plan),
+            None,
+        )
     }
 
     /// Returns the progress of a run that other processes make: a line per interval.
-    pub(crate) fn of_run(header: &RunHeader, style: Style) -> Progress {
+    pub(crate) fn of_run(header: &RunHeader, style: ProgressStyle) -> Progress {
         let shown = match style {
-            Style::None => Shown::No,
-            Style::Lines | Style::Live => Shown::Lines,
+            ProgressStyle::None => ProgressDisplay::Hidden,
+            ProgressStyle::Lines | ProgressStyle::Live => ProgressDisplay::Lines,
         };
         Progress {
             warmup: header.planned_stages.iter().map(|s| s.warmup).collect(),
@@ -206,10 +214,10 @@ impl Progress {
         }
     }
 
-    fn showing(shown: Shown, plan: Option<&Plan>, every: Option<u64>) -> Progress {
+    fn showing(shown: ProgressDisplay, plan: Option<&Plan>, every: Option<u64>) -> Progress {
         Progress {
             used_before: match &shown {
-                Shown::Live(live) => live.cpu(),
+                ProgressDisplay::Live(live) => live.cpu(),
                 _ => Duration::ZERO,
             },
             shown,
@@ -226,18 +234,18 @@ impl Progress {
     }
 
     fn take_terminal(&mut self) {
-        if !matches!(self.shown, Shown::Soon) {
+        if !matches!(self.shown, ProgressDisplay::Pending) {
             return;
         }
         let Some(plan) = &self.plan else {
-            self.shown = Shown::Lines;
+            self.shown = ProgressDisplay::Lines;
             return;
         };
-        self.shown = match Live::start(plan, Vec::new()) {
-            Ok(live) => Shown::Live(Arc::new(live)),
+        self.shown = match LiveView::start(plan, Vec::new()) {
+            Ok(live) => ProgressDisplay::Live(Arc::new(live)),
             Err(e) => {
                 console::notice(format_args!("the live view can't be shown: {e}"));
-                Shown::Lines
+                ProgressDisplay::Lines
             }
         };
     }
@@ -245,11 +253,14 @@ impl Progress {
     fn connecting(&mut self, open: u64, wanted: u64) {
         self.take_terminal();
         match &self.shown {
-            Shown::Live(live) => live.connecting(open, wanted),
-            Shown::Lines if wanted > 0 => {
+            ProgressDisplay::Live(live) => live.connecting(open, wanted),
+            ProgressDisplay::Lines if wanted > 0 => {
                 console::notice(format_args!("connecting: {open} of {wanted}"));
             }
-            Shown::Lines | Shown::No | Shown::Soon | Shown::Together(_) => {}
+            ProgressDisplay::Lines
+            | ProgressDisplay::Hidden
+            | ProgressDisplay::Pending
+            | ProgressDisplay::Shared(_) => {}
         }
     }
 
@@ -266,7 +277,7 @@ impl Progress {
                 warming = false;
                 self.calls += record.ended();
                 self.errors += record.errors();
-                if let Shown::Together(so_far) = &self.shown {
+                if let ProgressDisplay::Shared(so_far) = &self.shown {
                     so_far.add(record);
                 }
                 self.counting_since.get_or_insert(interval.start_offset);
@@ -276,18 +287,21 @@ impl Progress {
             console::notice(line);
         }
         match &self.shown {
-            Shown::Live(live) => live.interval(interval),
+            ProgressDisplay::Live(live) => live.interval(interval),
             // Lines per number of calls replace lines per interval.
-            Shown::Lines if self.every.is_none() => {
+            ProgressDisplay::Lines if self.every.is_none() => {
                 console::notice(self.line(interval, warming, ended, errors));
             }
-            Shown::Lines | Shown::No | Shown::Soon | Shown::Together(_) => {}
+            ProgressDisplay::Lines
+            | ProgressDisplay::Hidden
+            | ProgressDisplay::Pending
+            | ProgressDisplay::Shared(_) => {}
         }
     }
 
     /// Returns the line of an interval in which `ended` calls ended, `errors` of them with errors.
     fn line(&self, interval: &IntervalRecord, warming: bool, ended: u64, errors: u64) -> String {
-        let mut response = Times::default();
+        let mut response = TimeHistogram::default();
         for (_, record) in &interval.stages {
             response.merge(&record.response);
         }
@@ -348,8 +362,11 @@ impl Progress {
     /// Ends the progress of the run; returns the CPU time that the live view used during it.
     pub(crate) fn finish(self) -> Option<Duration> {
         match self.shown {
-            Shown::Live(live) => Some(live.cpu().saturating_sub(self.used_before)),
-            Shown::Lines | Shown::No | Shown::Soon | Shown::Together(_) => None,
+            ProgressDisplay::Live(live) => Some(live.cpu().saturating_sub(self.used_before)),
+            ProgressDisplay::Lines
+            | ProgressDisplay::Hidden
+            | ProgressDisplay::Pending
+            | ProgressDisplay::Shared(_) => None,
         }
     }
 }
@@ -367,7 +384,10 @@ impl Reporter for Progress {
 
     /// Prints the reason, except for a run among several.
     fn ending(&mut self, reason: &str) {
-        if !matches!(self.shown, Shown::No | Shown::Together(_)) {
+        if !matches!(
+            self.shown,
+            ProgressDisplay::Hidden | ProgressDisplay::Shared(_)
+        ) {
             console::notice(reason);
         }
     }
@@ -392,7 +412,7 @@ mod tests {
 
     /// Returns the lines of intervals with these end times, ms, and numbers of calls.
     fn lines(intervals: &[(u64, u64)]) -> Vec<String> {
-        let progress = Progress::showing(Shown::No, None, None);
+        let progress = Progress::showing(ProgressDisplay::Hidden, None, None);
         let mut began = Duration::ZERO;
         let lines = intervals.iter().map(|&(end_ms, calls)| {
             let end = Duration::from_millis(end_ms);
@@ -412,7 +432,7 @@ mod tests {
 
     #[test]
     fn each_call_milestone_prints_one_line() {
-        let mut progress = Progress::showing(Shown::No, None, Some(1_000));
+        let mut progress = Progress::showing(ProgressDisplay::Hidden, None, Some(1_000));
         progress.counting_since = Some(Duration::ZERO);
         let interval = IntervalRecord {
             length: Duration::from_secs(2),

@@ -1,12 +1,12 @@
 //! Prepares loads: selects the protocol of a plan's call section.
 
 use plimsoll_engine::EngineError;
-use plimsoll_engine::address::Lack;
-use plimsoll_model::plan::{Reuse, Shard};
+use plimsoll_engine::address::LocalResourceError;
+use plimsoll_model::plan::{ConnectionReuse, Shard};
 use plimsoll_model::{Outcome, Plan};
-use plimsoll_protocols::registry::{self, Unmade};
+use plimsoll_protocols::registry::{self, PrepareError};
 
-pub(crate) use plimsoll_protocols::registry::{Asked, Load};
+pub(crate) use plimsoll_protocols::registry::{PrepareRequest, PreparedLoad};
 
 use crate::advice;
 use crate::credentials;
@@ -16,70 +16,74 @@ use crate::failure::{Exit, Failure};
 ///
 /// # Errors
 /// When the protocol can't make the calls of the plan.
-pub(crate) fn prepare(asked: Asked<'_>) -> Result<Load<'_>, Failure> {
+pub(crate) fn prepare(asked: PrepareRequest<'_>) -> Result<PreparedLoad<'_>, Failure> {
     let plan = asked.plan;
     credentials::keep_fresh(plan);
-    let unknown = || Err(Unmade::Call("this program has no such protocol".to_owned()));
+    let unknown = || {
+        Err(PrepareError::Call(
+            "this program has no such protocol".to_owned(),
+        ))
+    };
     let load = registry::load(asked).unwrap_or_else(unknown);
     load.map_err(|unmade| failed(unmade, &|outcome| registry::advice(plan, outcome)))
 }
 
 /// Returns the failure to query a server, with help.
-pub(crate) fn asked_in_vain(unmade: Unmade) -> Failure {
-    failed(unmade, &registry::advice_of_asked)
+pub(crate) fn server_unreachable(unmade: PrepareError) -> Failure {
+    failed(unmade, &registry::query_advice)
 }
 
 /// Returns the failure to prepare a load, with advice of its protocol.
-fn failed(unmade: Unmade, advice: &dyn Fn(Outcome) -> Option<&'static str>) -> Failure {
+fn failed(unmade: PrepareError, advice: &dyn Fn(Outcome) -> Option<&'static str>) -> Failure {
     match unmade {
-        Unmade::Engine(error) => not_begun(error, advice),
-        Unmade::Call(why) => Failure::error(why),
+        PrepareError::Engine(error) => not_begun(error, advice),
+        PrepareError::Call(why) => Failure::error(why),
     }
 }
 
 /// What a load requires of the machine that makes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Needs {
+pub(crate) struct LoadRequirements {
     /// Maximum number of concurrent connections, as far as it is known beforehand.
     pub(crate) connections: u64,
     /// Maximum number of parts that it can be divided into, each with connections and clients of its own.
-    pub(crate) parts: u32,
+    pub(crate) max_parts: u32,
 }
 
 /// Returns the number of connections opened before the load: none if each call opens its own.
 pub(crate) fn connections_beforehand(plan: &Plan) -> u64 {
     match plan.load.reuse {
-        Reuse::Always => u64::from(plan.load.connections),
-        Reuse::Never => 0,
+        ConnectionReuse::Always => u64::from(plan.load.connections),
+        ConnectionReuse::Never => 0,
     }
 }
 
-impl Needs {
-    pub(crate) fn of(plan: &Plan) -> Needs {
+impl LoadRequirements {
+    pub(crate) fn of(plan: &Plan) -> LoadRequirements {
         let clients = plan.load.arrivals.clients().unwrap_or(u32::MAX);
         if plan.call.calls_in_a_row().is_some() {
-            return Needs {
+            return LoadRequirements {
                 connections: plimsoll_engine::connections_of_scripts(plan),
-                parts: clients,
+                max_parts: clients,
             };
         }
         let connections = match plan.load.reuse {
-            Reuse::Always => plan.load.connections,
-            Reuse::Never => u32::MAX,
+            ConnectionReuse::Always => plan.load.connections,
+            ConnectionReuse::Never => u32::MAX,
         };
         let limit = plan.load.in_flight_limit;
         let limit = limit.map_or(u32::MAX, |limit| limit.calls);
-        Needs {
+        LoadRequirements {
             connections: plimsoll_engine::connections_at_once(plan),
-            parts: clients.min(connections).min(limit),
+            max_parts: clients.min(connections).min(limit),
         }
     }
 
     /// Returns the requirements of `shard`'s part.
-    pub(crate) fn of_shard(self, shard: Shard) -> Needs {
-        Needs {
+    pub(crate) fn of_shard(self, shard: Shard) -> LoadRequirements {
+        LoadRequirements {
             connections: shard.part(self.connections),
-            parts: self.parts / shard.of.max(1),
+            max_parts: self.max_parts / shard.of.max(1),
         }
     }
 }
@@ -101,7 +105,7 @@ fn not_begun(error: EngineError, of_protocol: &dyn Fn(Outcome) -> Option<&'stati
             url,
             of_protocol(*outcome),
         )),
-        EngineError::Resolve { source, .. } if Lack::of(source).is_none() => {
+        EngineError::Resolve { source, .. } if LocalResourceError::of(source).is_none() => {
             Some("check the host name of the target".to_owned())
         }
         _ => None,

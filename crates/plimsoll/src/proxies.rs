@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use plimsoll_model::spec::{Wire, register_proxies};
+use plimsoll_model::spec::{WireFormat, register_proxies};
 
 /// All proxies, in the order of messages.
 pub(crate) static PROXIES: [&Proxy; 6] = [
@@ -45,19 +45,19 @@ pub(crate) struct Proxy {
     /// How to install it.
     pub(crate) install: &'static str,
     /// Protocols it can carry; [`Wire::Bytes`] means any TCP.
-    pub(crate) carries: &'static [Wire],
+    pub(crate) carries: &'static [WireFormat],
     /// How it treats traffic differently from the other proxies; empty if it does not.
     pub(crate) remark: &'static str,
     /// Finds the program; `None` if it is not installed.
     find: fn() -> Option<PathBuf>,
     /// Runs the program to get its version.
-    version: fn(&Path) -> Option<Version>,
+    version: fn(&Path) -> Option<ProxyVersion>,
     /// Returns why this installation can't serve a route that the proxy supports in general.
-    lacks: fn(&Installed, &Route) -> Option<String>,
+    lacks: fn(&InstalledProxy, &ProxyRoute) -> Option<String>,
     /// Name of its configuration file.
     file: &'static str,
     /// Returns the configuration.
-    configure: fn(&Installed, &Route) -> String,
+    configure: fn(&InstalledProxy, &ProxyRoute) -> String,
     /// Adds the arguments that run the program in the foreground with that file.
     arguments: fn(&mut Command, &Path),
     /// Whether certificate and key have to be in one file.
@@ -66,7 +66,7 @@ pub(crate) struct Proxy {
 
 /// The version that a program prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Version {
+pub(crate) struct ProxyVersion {
     /// Version number.
     pub(crate) number: String,
     /// TLS library; `None` if the program does not print it.
@@ -77,17 +77,17 @@ pub(crate) struct Version {
 
 /// A proxy installed on this machine.
 #[derive(Clone, Debug)]
-pub(crate) struct Installed {
+pub(crate) struct InstalledProxy {
     pub(crate) proxy: &'static Proxy,
     /// The program.
     pub(crate) program: PathBuf,
-    pub(crate) version: Version,
+    pub(crate) version: ProxyVersion,
 }
 
 /// What a proxy does for a rung.
 #[derive(Clone, Debug)]
-pub(crate) struct Route {
-    pub(crate) wire: Wire,
+pub(crate) struct ProxyRoute {
+    pub(crate) wire: WireFormat,
     /// The address that the load connects to.
     pub(crate) listen: SocketAddr,
     /// The server's address.
@@ -102,7 +102,7 @@ pub(crate) struct Route {
 
 /// A certificate and its key, as files.
 #[derive(Clone, Debug)]
-pub(crate) struct Identity {
+pub(crate) struct IdentityFiles {
     pub(crate) cert: PathBuf,
     pub(crate) key: PathBuf,
     /// Path of a file with both.
@@ -112,7 +112,7 @@ pub(crate) struct Identity {
 /// TLS towards the load.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenTls {
-    pub(crate) identity: Identity,
+    pub(crate) identity: IdentityFiles,
     /// CA of client certificates, which are then required.
     pub(crate) client_ca: Option<PathBuf>,
 }
@@ -123,7 +123,7 @@ pub(crate) struct UpstreamTls {
     /// CA of server certificates; `None` disables verification.
     pub(crate) ca: Option<PathBuf>,
     /// Client certificate for the server.
-    pub(crate) identity: Option<Identity>,
+    pub(crate) identity: Option<IdentityFiles>,
     /// Expected name in the server's certificate.
     pub(crate) server_name: String,
 }
@@ -133,7 +133,7 @@ impl Proxy {
     ///
     /// # Errors
     /// When it is not installed or does not print its version; a sentence that says how to install it.
-    pub(crate) fn installed(&'static self) -> Result<Installed, String> {
+    pub(crate) fn installed(&'static self) -> Result<InstalledProxy, String> {
         let Proxy { title, install, .. } = self;
         let program = (self.find)()
             .ok_or_else(|| format!("{title} is not on PATH or in /usr/sbin: {install}"))?;
@@ -143,7 +143,7 @@ impl Proxy {
                 program.display()
             )
         })?;
-        Ok(Installed {
+        Ok(InstalledProxy {
             proxy: self,
             program,
             version,
@@ -157,9 +157,9 @@ impl Proxy {
     }
 }
 
-impl Installed {
+impl InstalledProxy {
     /// Returns why it can't serve a route; `None` if it can.
-    pub(crate) fn obstacle(&self, route: &Route) -> Option<String> {
+    pub(crate) fn obstacle(&self, route: &ProxyRoute) -> Option<String> {
         let proxy = self.proxy;
         if !proxy.carries.contains(&route.wire) {
             return Some(format!(
@@ -172,12 +172,12 @@ impl Installed {
         (proxy.lacks)(self, route)
     }
 
-    pub(crate) fn configuration(&self, route: &Route) -> String {
+    pub(crate) fn configuration(&self, route: &ProxyRoute) -> String {
         (self.proxy.configure)(self, route)
     }
 
     /// Returns the path of its configuration in the route's folder.
-    pub(crate) fn configuration_file(&self, route: &Route) -> PathBuf {
+    pub(crate) fn configuration_file(&self, route: &ProxyRoute) -> PathBuf {
         route.dir.join(self.proxy.file)
     }
 
@@ -186,7 +186,7 @@ impl Installed {
     }
 
     /// Returns the command that runs it in the foreground.
-    pub(crate) fn command(&self, route: &Route) -> Command {
+    pub(crate) fn command(&self, route: &ProxyRoute) -> Command {
         let mut command = Command::new(&self.program);
         (self.proxy.arguments)(&mut command, &self.configuration_file(route));
         command

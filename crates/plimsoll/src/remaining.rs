@@ -8,7 +8,7 @@ use plimsoll_engine::Clock;
 const MAX_ESTIMATE_S: f64 = 86_400.0;
 
 /// Formats seconds: `7 s`, `3:05`, `2:03:05`.
-pub(crate) fn clock(seconds: f64) -> String {
+pub(crate) fn format_clock(seconds: f64) -> String {
     let s = seconds.max(0.0).round() as u64;
     match s {
         0..60 => format!("{s} s"),
@@ -18,24 +18,24 @@ pub(crate) fn clock(seconds: f64) -> String {
 }
 
 /// Formats an estimate of remaining seconds in words.
-pub(crate) fn left(seconds: f64) -> String {
+pub(crate) fn estimate(seconds: f64) -> String {
     if seconds.is_finite() && seconds <= MAX_ESTIMATE_S {
-        format!("about {} left", clock(seconds))
+        format!("about {} left", format_clock(seconds))
     } else {
         "too far to estimate".to_owned()
     }
 }
 
 /// Estimates the remaining time of rounds that take about equally long.
-pub(crate) struct Remaining {
+pub(crate) struct RemainingTime {
     clock: Clock,
     all: u32,
 }
 
-impl Remaining {
+impl RemainingTime {
     /// Starts the clock for `all` rounds.
-    pub(crate) fn of(all: u32) -> Remaining {
-        Remaining {
+    pub(crate) fn of(all: u32) -> RemainingTime {
+        RemainingTime {
             clock: Clock::new(),
             all,
         }
@@ -44,7 +44,8 @@ impl Remaining {
     /// Returns the estimate after `done` rounds with a leading comma; empty if it is unknown or none is left.
     pub(crate) fn after(&self, done: u32) -> String {
         let elapsed = Duration::from_nanos(self.clock.now().0);
-        seconds_left(elapsed, done, self.all).map_or_else(String::new, |s| format!(", {}", left(s)))
+        seconds_left(elapsed, done, self.all)
+            .map_or_else(String::new, |s| format!(", {}", estimate(s)))
     }
 }
 
@@ -61,16 +62,16 @@ mod tests {
     #[test]
     fn seconds_are_formatted_as_clock() {
         assert_eq!(
-            [0.4, 59.0, 60.0, 3_599.4, 7_385.0].map(clock),
+            [0.4, 59.0, 60.0, 3_599.4, 7_385.0].map(format_clock),
             ["0 s", "59 s", "1:00", "59:59", "2:03:05"]
         );
     }
 
     #[test]
     fn absurd_estimates_are_not_shown() {
-        assert_eq!(left(65.2), "about 1:05 left");
+        assert_eq!(estimate(65.2), "about 1:05 left");
         for seconds in [86_401.0, 22_774_290_755.0, f64::INFINITY, f64::NAN] {
-            assert_eq!(left(seconds), "too far to estimate", "{seconds}");
+            assert_eq!(estimate(seconds), "too far to estimate", "{seconds}");
         }
     }
 
@@ -81,7 +82,7 @@ mod tests {
         assert_eq!(seconds_left(elapsed, 0, 10), None);
         assert_eq!(seconds_left(elapsed, 10, 10), None);
         assert_eq!(seconds_left(elapsed, 11, 10), None);
-        assert_eq!(Remaining::of(4).after(0), "");
-        assert!(Remaining::of(4).after(2).ends_with(" left"));
+        assert_eq!(RemainingTime::of(4).after(0), "");
+        assert!(RemainingTime::of(4).after(2).ends_with(" left"));
     }
 }

@@ -1,7 +1,7 @@
 //! A run produces one stream of observations. Everything that is shown, written or sent of it is produced by
 //! [`Reporter`]s, which read that stream; `execution` lists those of a run.
 
-use plimsoll_engine::{Observation, Stop};
+use plimsoll_engine::{Observation, StopFlag};
 use plimsoll_model::run::IntervalRecord;
 
 /// Consumes the observations of one run.
@@ -30,7 +30,11 @@ impl<R: Reporter> Reporter for Option<R> {
 }
 
 /// Passes an observation to all reporters in order, and requests a stop for each that ends the run.
-pub(crate) fn report(event: &Observation<'_>, reporters: &mut [&mut dyn Reporter], stop: &Stop) {
+pub(crate) fn report(
+    event: &Observation<'_>,
+    reporters: &mut [&mut dyn Reporter],
+    stop: &StopFlag,
+) {
     let observed = reporters.iter_mut().filter_map(|r| r.observe(event));
     let reasons: Vec<String> = observed.collect();
     for reason in reasons {

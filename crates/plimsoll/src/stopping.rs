@@ -22,9 +22,9 @@ use crate::threads;
 
 /// How a process is asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
-    Gracefully,
-    AtOnce,
+pub(crate) enum ShutdownMode {
+    Graceful,
+    Immediate,
 }
 
 /// Variable of a process whose standard input is a pipe from its parent.
@@ -32,7 +32,7 @@ pub(crate) const END_WITH_INPUT: &str = "PLIMSOLL_END_WITH_INPUT";
 
 /// Makes a child stop when this process ends, even by SIGKILL, because that closes the child's standard input. The
 /// input has to stay open until then.
-pub(crate) fn end_with_us(child: &mut Command) -> &mut Command {
+pub(crate) fn stop_with_parent(child: &mut Command) -> &mut Command {
     child.env(END_WITH_INPUT, "true").stdin(Stdio::piped())
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn on_hangup(mut renew: impl FnMut() + Send + 'static) -> Result<(), 
     threads::start("hangups", move || signals.forever().for_each(|_| renew())).map(drop)
 }
 
-fn make(wished: &Mutex<impl FnMut(Wish)>, wish: Wish) {
+fn deliver(wished: &Mutex<impl FnMut(ShutdownMode)>, wish: ShutdownMode) {
     let mut wished = wished.lock().unwrap_or_else(PoisonError::into_inner);
     wished(wish);
 }
@@ -65,16 +65,16 @@ fn make(wished: &Mutex<impl FnMut(Wish)>, wish: Wish) {
 ///
 /// # Errors
 /// When the system refuses the handlers.
-pub(crate) fn on_signal(wished: impl FnMut(Wish) + Send + 'static) -> Result<(), Failure> {
-    on_signal_reported(CALLS_MAY_END, wished)
+pub(crate) fn on_signal(wished: impl FnMut(ShutdownMode) + Send + 'static) -> Result<(), Failure> {
+    on_signal_reported(STOPPING_NOTICE, wished)
 }
 
 /// Message printed at the first signal.
-pub(crate) const CALLS_MAY_END: &str =
+pub(crate) const STOPPING_NOTICE: &str =
     "stopping: waiting for calls in flight (once more: stop at once)";
 
 /// Future that completes when a server is to stop.
-pub(crate) type Stopped = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(crate) type StopFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Runs `serve` on `workers` threads until a signal, at which `report` is printed; a second signal ends the process.
 ///
@@ -83,13 +83,13 @@ pub(crate) type Stopped = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(crate) fn until_stopped<T>(
     workers: Option<usize>,
     report: &'static str,
-    serve: impl AsyncFnOnce(Stopped) -> Result<T, Failure>,
+    serve: impl AsyncFnOnce(StopFuture) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let mut sender = Some(sender);
     on_signal_reported(report, move |wish| {
         let stopped = sender.take().is_some_and(|sender| sender.send(()).is_ok());
-        if wish == Wish::AtOnce || !stopped {
+        if wish == ShutdownMode::Immediate || !stopped {
             std::process::exit(i32::from(Exit::Interrupted.code()));
         }
     })?;
@@ -110,13 +110,13 @@ pub(crate) fn until_stopped<T>(
 /// Those of [`on_signal`].
 pub(crate) fn on_signal_reported(
     report: &'static str,
-    mut wished: impl FnMut(Wish) + Send + 'static,
+    mut wished: impl FnMut(ShutdownMode) + Send + 'static,
 ) -> Result<(), Failure> {
     let failed = |e| Failure::error(format_args!("can't listen for signals: {e}"));
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
     let mut asked = false;
     let wished = Arc::new(Mutex::new(move |wish| {
-        if wish == Wish::AtOnce || !std::mem::replace(&mut asked, true) {
+        if wish == ShutdownMode::Immediate || !std::mem::replace(&mut asked, true) {
             wished(wish);
         }
     }));
@@ -125,7 +125,7 @@ pub(crate) fn on_signal_reported(
         threads::start("input", move || {
             // A read error counts as the end of the input.
             let _ = io::copy(&mut io::stdin(), &mut io::sink());
-            make(&wished, Wish::Gracefully);
+            deliver(&wished, ShutdownMode::Graceful);
         })?;
     }
     threads::start("signals", move || {
@@ -135,9 +135,9 @@ pub(crate) fn on_signal_reported(
                     if !report.is_empty() {
                         console::notice(report);
                     }
-                    make(&wished, Wish::Gracefully);
+                    deliver(&wished, ShutdownMode::Graceful);
                 }
-                1 => make(&wished, Wish::AtOnce),
+                1 => deliver(&wished, ShutdownMode::Immediate),
                 _ => {
                     live::restore();
                     std::process::exit(i32::from(Exit::Interrupted.code()));

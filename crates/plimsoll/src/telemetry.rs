@@ -15,9 +15,9 @@ use jiff::Timestamp;
 use plimsoll_model::Plan;
 use plimsoll_model::run::IntervalRecord;
 use plimsoll_protocols::serving::pages::{self, Request, Response, StatusCode, header};
-use plimsoll_protocols::serving::{Bound, runtime};
+use plimsoll_protocols::serving::{BoundServer, runtime};
 use plimsoll_report::ongoing::otlp::MetricsRequest;
-use plimsoll_report::ongoing::{self, Ongoing};
+use plimsoll_report::ongoing::{self, RunningTotals};
 use rustix::process::setpriority_process;
 use tokio::sync::watch;
 
@@ -27,22 +27,22 @@ use crate::failure::{Failure, chain};
 use crate::listening::tcp_address;
 use crate::reporter::Reporter;
 use crate::threads;
-use collector::Collector;
+use collector::OtlpCollector;
 
 /// Niceness of the export thread, see nice(2).
 const EXPORT_NICENESS: i32 = 10;
 /// How long the end of a command waits for the post in flight and the final one together.
-const END_LIMIT: Duration = Duration::from_secs(3);
+const FINAL_POST_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of exported runs: the latest of a long search or ladder.
 const MAX_RUNS: usize = 64;
 
 /// Metrics of runs by name, with the run's number within the command.
-type Runs = Arc<Mutex<BTreeMap<String, (u64, Ongoing)>>>;
+type ReportedRuns = Arc<Mutex<BTreeMap<String, (u64, RunningTotals)>>>;
 
 /// The telemetry of one command.
 #[derive(Debug)]
 struct Telemetry {
-    runs: Runs,
+    runs: ReportedRuns,
     /// Counts intervals; closing it ends the thread.
     news: Option<watch::Sender<u64>>,
     thread: Option<JoinHandle<()>>,
@@ -65,23 +65,23 @@ pub(crate) fn start(
     headers: &[String],
     environment: &Environment,
 ) -> Result<(), Failure> {
-    let telemetry = Telemetry::start(Wanted::of(wanted, headers, environment)?)?;
+    let telemetry = Telemetry::start(TelemetrySink::of(wanted, headers, environment)?)?;
     *current() = Some(telemetry);
     Ok(())
 }
 
 /// Exports the metrics of one run, if telemetry was requested.
-pub(crate) struct OneRun<'a>(&'a Plan);
+pub(crate) struct RunTelemetry<'a>(&'a Plan);
 
-impl OneRun<'_> {
+impl RunTelemetry<'_> {
     /// Registers a run of `plan`.
-    pub(crate) fn begin(plan: &Plan) -> OneRun<'_> {
+    pub(crate) fn begin(plan: &Plan) -> RunTelemetry<'_> {
         current().iter().for_each(|t| t.begin(plan));
-        OneRun(plan)
+        RunTelemetry(plan)
     }
 }
 
-impl Reporter for OneRun<'_> {
+impl Reporter for RunTelemetry<'_> {
     fn interval(&mut self, interval: &IntervalRecord) -> Option<String> {
         current().iter().for_each(|t| t.interval(self.0, interval));
         None
@@ -95,19 +95,19 @@ pub(crate) fn end() {
 }
 
 /// How metrics are exported.
-enum Wanted {
-    Scrapes(Bound),
-    Posts(Collector),
+enum TelemetrySink {
+    Scrapes(BoundServer),
+    Posts(OtlpCollector),
 }
 
 impl Telemetry {
     /// # Errors
     /// When the thread can't be started.
-    fn start(wanted: Wanted) -> Result<Telemetry, Failure> {
-        let runs = Runs::default();
+    fn start(wanted: TelemetrySink) -> Result<Telemetry, Failure> {
+        let runs = ReportedRuns::default();
         let (news, seen) = watch::channel(0);
         let told = Arc::clone(&runs);
-        let thread = threads::start("telemetry", move || tell(wanted, &told, seen))?;
+        let thread = threads::start("telemetry", move || export(wanted, &told, seen))?;
         Ok(Telemetry {
             runs,
             news: Some(news),
@@ -120,7 +120,7 @@ impl Telemetry {
         let now = unix_ns();
         let mut runs = lock(&self.runs);
         let number = 1 + runs.values().map(|(number, _)| *number).max().unwrap_or(0);
-        let run = Ongoing::new(&plan.name, &plan.target.url, now);
+        let run = RunningTotals::new(&plan.name, &plan.target.url, now);
         runs.insert(plan.name.clone(), (number, run));
         while runs.len() > MAX_RUNS {
             let oldest = runs.iter().min_by_key(|(_, (number, _))| *number);
@@ -151,7 +151,7 @@ impl Drop for Telemetry {
     }
 }
 
-fn lock(runs: &Runs) -> MutexGuard<'_, BTreeMap<String, (u64, Ongoing)>> {
+fn lock(runs: &ReportedRuns) -> MutexGuard<'_, BTreeMap<String, (u64, RunningTotals)>> {
     runs.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -159,10 +159,14 @@ fn unix_ns() -> u64 {
     u64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(0)
 }
 
-impl Wanted {
-    fn of(typed: &str, headers: &[String], environment: &Environment) -> Result<Wanted, Failure> {
+impl TelemetrySink {
+    fn of(
+        typed: &str,
+        headers: &[String],
+        environment: &Environment,
+    ) -> Result<TelemetrySink, Failure> {
         if typed.contains("://") {
-            return Collector::new(typed, headers, environment).map(Wanted::Posts);
+            return OtlpCollector::new(typed, headers, environment).map(TelemetrySink::Posts);
         }
         if !headers.is_empty() {
             return Err(Failure::usage(
@@ -179,19 +183,19 @@ impl Wanted {
             )
         })?;
         console::notice(format_args!("metrics are at {}/metrics", bound.address()));
-        Ok(Wanted::Scrapes(bound))
+        Ok(TelemetrySink::Scrapes(bound))
     }
 }
 
 /// Body of the export thread.
-fn tell(wanted: Wanted, runs: &Runs, news: watch::Receiver<u64>) {
+fn export(wanted: TelemetrySink, runs: &ReportedRuns, news: watch::Receiver<u64>) {
     // On Linux this is the calling thread's own priority, not the process's (setpriority(2)).
     let _ = setpriority_process(None, EXPORT_NICENESS);
     let told = runtime(Some(1)).map_err(|e| chain(&e)).and_then(|runtime| {
         runtime.block_on(async {
             match wanted {
-                Wanted::Scrapes(listener) => answer(listener, runs, news).await,
-                Wanted::Posts(collector) => post(&collector, runs, news).await,
+                TelemetrySink::Scrapes(listener) => answer(listener, runs, news).await,
+                TelemetrySink::Posts(collector) => post(&collector, runs, news).await,
             }
         })
     });
@@ -200,7 +204,11 @@ fn tell(wanted: Wanted, runs: &Runs, news: watch::Receiver<u64>) {
     }
 }
 
-async fn answer(bound: Bound, runs: &Runs, mut news: watch::Receiver<u64>) -> Result<(), String> {
+async fn answer(
+    bound: BoundServer,
+    runs: &ReportedRuns,
+    mut news: watch::Receiver<u64>,
+) -> Result<(), String> {
     let runs = Arc::clone(runs);
     let answer = move |request: Request<()>| std::future::ready(page(&runs, request.uri().path()));
     let ended = async move { while news.changed().await.is_ok() {} };
@@ -208,7 +216,7 @@ async fn answer(bound: Bound, runs: &Runs, mut news: watch::Receiver<u64>) -> Re
     served.map(drop).map_err(|e| chain(&e))
 }
 
-fn page(runs: &Runs, path: &str) -> Response<String> {
+fn page(runs: &ReportedRuns, path: &str) -> Response<String> {
     let (status, kind, text) = if path == "/metrics" {
         let text = ongoing::openmetrics(lock(runs).values().map(|(_, run)| run));
         let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -226,28 +234,28 @@ fn page(runs: &Runs, path: &str) -> Response<String> {
 
 /// Posts metrics after every interval until the command ends, and then once more, within the final timeout.
 async fn post(
-    collector: &Collector,
-    runs: &Runs,
+    collector: &OtlpCollector,
+    runs: &ReportedRuns,
     news: watch::Receiver<u64>,
 ) -> Result<(), String> {
     let mut end = news.clone();
     let too_late = async move {
         while end.changed().await.is_ok() {}
-        tokio::time::sleep(END_LIMIT).await;
+        tokio::time::sleep(FINAL_POST_TIMEOUT).await;
     };
     tokio::select! {
         biased;
         posted = post_all(collector, runs, news) => posted,
         () = too_late => Err(format!(
             "the collector did not accept the last metrics within {} s of the end",
-            END_LIMIT.as_secs()
+            FINAL_POST_TIMEOUT.as_secs()
         )),
     }
 }
 
 async fn post_all(
-    collector: &Collector,
-    runs: &Runs,
+    collector: &OtlpCollector,
+    runs: &ReportedRuns,
     mut news: watch::Receiver<u64>,
 ) -> Result<(), String> {
     let client = collector.client()?;

@@ -12,18 +12,18 @@ use plimsoll_model::run::Run;
 use plimsoll_model::spec::Spec;
 use plimsoll_report::quantity;
 
-use crate::barrier::{Barrier, STOP_POLL_INTERVAL};
-use crate::execution::{self, By};
+use crate::barrier::{STOP_POLL_INTERVAL, StartBarrier};
+use crate::execution::{self, LoadRunner};
 use crate::failure::{Exit, Failure};
-use crate::process::Process;
-use crate::progress::{Progress, Series, SoFar};
+use crate::process::ProcessContext;
+use crate::progress::{LoadTotals, Progress, ProgressSeries};
 use crate::remaining;
 
 /// How often progress is reported.
 pub(crate) const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// One of the concurrent loads.
-pub(crate) struct Part<'a> {
+pub(crate) struct ParallelLoad<'a> {
     /// The load's name in progress reports.
     pub(crate) name: &'a str,
     pub(crate) plan: &'a Plan,
@@ -33,37 +33,37 @@ pub(crate) struct Part<'a> {
     pub(crate) dir: PathBuf,
 }
 
-impl Part<'_> {
-    fn carry_out(
+impl ParallelLoad<'_> {
+    fn measure(
         &self,
-        process: &Process,
-        barrier: &Barrier,
-        so_far: &Arc<SoFar>,
+        process: &ProcessContext,
+        barrier: &StartBarrier,
+        so_far: &Arc<LoadTotals>,
     ) -> Result<Run, Failure> {
-        let mut guard = GivesUp {
+        let mut guard = AbandonGuard {
             barrier,
             begun: false,
         };
-        let job = execution::Job {
+        let job = execution::PlannedRun {
             spec: self.spec,
             plan: self.plan,
             dir: &self.dir,
             progress: Progress::together(self.plan, so_far),
             abort_after: None,
         };
-        let run = execution::carry_out(job, process, By::Beside(barrier))?;
+        let run = execution::measure(job, process, LoadRunner::Synchronised(barrier))?;
         guard.begun = true;
         Ok(run)
     }
 }
 
 /// Aborts the other loads when the thread of one fails, by an error or a panic.
-struct GivesUp<'a> {
-    barrier: &'a Barrier,
+struct AbandonGuard<'a> {
+    barrier: &'a StartBarrier,
     begun: bool,
 }
 
-impl Drop for GivesUp<'_> {
+impl Drop for AbandonGuard<'_> {
     fn drop(&mut self) {
         if !self.begun {
             self.barrier.give_up();
@@ -72,7 +72,7 @@ impl Drop for GivesUp<'_> {
 }
 
 /// Returns the figures so far as a suffix for progress lines; for many loads only the errors.
-fn figures(parts: &[Part<'_>], so_far: &[Arc<SoFar>]) -> String {
+fn figures(parts: &[ParallelLoad<'_>], so_far: &[Arc<LoadTotals>]) -> String {
     const MAX_SHOWN_PARTS: usize = 6;
     let mut text = String::new();
     let first = so_far.first().and_then(|first| first.p50_us());
@@ -100,17 +100,21 @@ fn figures(parts: &[Part<'_>], so_far: &[Arc<SoFar>]) -> String {
 ///
 /// # Errors
 /// When a load could not start, or its run can't be saved.
-pub(crate) fn run(parts: &[Part<'_>], what: &str, process: &Process) -> Result<Vec<Run>, Failure> {
-    let barrier = &Barrier::new(parts.len());
-    let series = Series::new(process.progress);
+pub(crate) fn run(
+    parts: &[ParallelLoad<'_>],
+    what: &str,
+    process: &ProcessContext,
+) -> Result<Vec<Run>, Failure> {
+    let barrier = &StartBarrier::new(parts.len());
+    let series = ProgressSeries::new(process.progress);
     let stages = parts.iter().flat_map(|part| &part.plan.load.stages);
     let all: Duration = stages.filter_map(|stage| stage.duration).sum();
     let lasts = all / u32::try_from(parts.len()).unwrap_or(1).max(1);
-    let so_far: Vec<Arc<SoFar>> = parts.iter().map(|_| Arc::default()).collect();
+    let so_far: Vec<Arc<LoadTotals>> = parts.iter().map(|_| Arc::default()).collect();
     let outcomes: Vec<Result<Run, Failure>> = thread::scope(|scope| {
         let loads = parts.iter().zip(&so_far);
         let threads: Vec<_> = loads
-            .map(|(part, so_far)| scope.spawn(move || part.carry_out(process, barrier, so_far)))
+            .map(|(part, so_far)| scope.spawn(move || part.measure(process, barrier, so_far)))
             .collect();
         let (clock, mut due) = (Clock::new(), PROGRESS_INTERVAL);
         while threads.iter().any(|thread| !thread.is_finished()) {
@@ -120,7 +124,7 @@ pub(crate) fn run(parts: &[Part<'_>], what: &str, process: &Process) -> Result<V
                     "{} s of {} s, {}: {what}{}",
                     due.as_secs(),
                     lasts.as_secs(),
-                    remaining::left((lasts - due).as_secs_f64()),
+                    remaining::estimate((lasts - due).as_secs_f64()),
                     figures(parts, &so_far),
                 ));
                 due += PROGRESS_INTERVAL;

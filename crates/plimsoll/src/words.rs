@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::Path;
 
-use plimsoll_model::spec::Schemes;
-use plimsoll_protocols::foreign::Tool;
+use plimsoll_model::spec::UrlSchemes;
+use plimsoll_protocols::foreign::ForeignTool;
 use plimsoll_protocols::registry::{self, COMMAND_ENTRIES};
 
 use crate::console;
@@ -19,7 +19,7 @@ use crate::foreign_lines;
 ///
 /// # Errors
 /// When a word of another tool's line has no counterpart, or a value is negative.
-pub(crate) fn ours(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
+pub(crate) fn translate(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
     let (Some(program), Some(command)) = (words.first(), words.get(1).and_then(|w| w.to_str()))
     else {
         return Ok(words);
@@ -27,7 +27,7 @@ pub(crate) fn ours(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
     let program = program.clone();
     // The tool may come after a launcher: `openssl s_time`, `python3 summarize.py`.
     let theirs = &words[if LAUNCHERS.contains(&command) { 2 } else { 1 }..];
-    let line = match (registry::foreign(theirs), script(theirs)?) {
+    let line = match (registry::translate_foreign_command(theirs), script(theirs)?) {
         (Some(line), _) => Some(line?.into_iter().map(OsString::from).collect()),
         (None, Some(line)) => Some(line),
         (None, None) => match without_command(&words[1..])? {
@@ -37,7 +37,7 @@ pub(crate) fn ours(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
     };
     if let Some(line) = line {
         console::notice(format_args!("as: plimsoll {}", foreign_lines::shown(&line)));
-        return ours(std::iter::once(program).chain(line).collect());
+        return translate(std::iter::once(program).chain(line).collect());
     }
     if let [program, command, word] = &words[..]
         && word == "help"
@@ -48,7 +48,7 @@ pub(crate) fn ours(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
     }
     check_signs(&words)?;
     let Some(entry) = COMMAND_ENTRIES.iter().find(|entry| entry.name == command) else {
-        return Ok(numbered(live(words), None));
+        return Ok(translate_numbers(translate_live_compare(words), None));
     };
     let synonym = |word: OsString| match entry.synonyms.iter().find(|(theirs, _)| word == *theirs) {
         Some((_, ours)) => (*ours).into(),
@@ -56,7 +56,7 @@ pub(crate) fn ours(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> {
     };
     let words = words.into_iter().map(synonym).collect();
     let tool = entry.tool.map(|tool| (tool, entry.schemes().plain));
-    Ok(numbered(words, tool))
+    Ok(translate_numbers(words, tool))
 }
 
 /// Programs that start a tool named by their first argument.
@@ -123,7 +123,7 @@ fn without_command(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure>
     } else if has(FLEET_FLAG.trim_start_matches('-'))
         && texts.iter().all(|text| !text.contains("://"))
     {
-        let Schemes { section, plain, .. } = registry::default_schemes();
+        let UrlSchemes { section, plain, .. } = registry::default_schemes();
         return Err(Failure::usage(
             format_args!("{FLEET_FLAG}: the command is missing, and the service"),
             &format!(
@@ -138,7 +138,7 @@ fn without_command(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure>
 }
 
 /// Translates `compare --live` into `ladder`, which takes the same arguments.
-fn live(mut words: Vec<OsString>) -> Vec<OsString> {
+fn translate_live_compare(mut words: Vec<OsString>) -> Vec<OsString> {
     let is_live = |word: &OsString| word == "--live";
     if words.get(1).is_some_and(|word| word == "compare") && words.iter().any(is_live) {
         words.retain(|word| !is_live(word));
@@ -184,7 +184,7 @@ const FLEET_FLAG: &str = "--no-of-clients";
 
 /// Translates flags with bare numbers. `tool` is the other tool whose flags the command understands, with Plimsoll's
 /// scheme for its URLs.
-fn numbered(words: Vec<OsString>, tool: Option<(&Tool, &str)>) -> Vec<OsString> {
+fn translate_numbers(words: Vec<OsString>, tool: Option<(&ForeignTool, &str)>) -> Vec<OsString> {
     let mut left = VecDeque::from(words);
     let mut ours: Vec<OsString> = Vec::new();
     let (mut is_fleet, mut has_progress) = (false, false);
@@ -287,7 +287,7 @@ mod tests {
 
     fn become_ours(line: &str) -> Result<String, String> {
         let words = std::iter::once("plimsoll").chain(line.split_whitespace());
-        match ours(words.map(OsString::from).collect()) {
+        match translate(words.map(OsString::from).collect()) {
             Ok(words) => {
                 let words = words.iter().skip(1).map(|w| w.to_string_lossy());
                 Ok(words.collect::<Vec<_>>().join(" "))

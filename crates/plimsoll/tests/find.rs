@@ -5,7 +5,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use plimsoll_model::search::{Limit, SearchRecord};
+use plimsoll_model::search::{LimitingFactor, SearchRecord};
 
 const PLIMSOLL: &str = env!("CARGO_BIN_EXE_plimsoll");
 
@@ -96,7 +96,7 @@ fn max_rate_matches_littles_law() {
     let found = record.finding.as_ref().unwrap();
     let line = found.line_per_s.unwrap();
     assert!(line <= 105.0, "{line}/s\n{stdout}\n{stderr}");
-    if matches!(found.limit, Limit::Generator { .. }) {
+    if matches!(found.limit, LimitingFactor::Generator { .. }) {
         // A machine too busy to send in time must report that and not blame the server.
         assert_eq!(output.status.code(), Some(90), "{stdout}\n{stderr}");
         assert!(
@@ -110,7 +110,10 @@ fn max_rate_matches_littles_law() {
         // Either objective may end the search: at 102/s the queue grows by 2 per second, and in a
         // trial of 2 s no call waits longer than the 100 ms that the objective allows; at 110/s
         // they do.
-        let ends = matches!(found.limit, Limit::Objective { .. } | Limit::Queue);
+        let ends = matches!(
+            found.limit,
+            LimitingFactor::Objective { .. } | LimitingFactor::Queue
+        );
         assert!(ends, "{stdout}");
         let confirmed = if found.confirmed { 0 } else { 90 };
         assert_eq!(output.status.code(), Some(confirmed), "{stdout}");
@@ -191,7 +194,7 @@ curve = false
     assert!(line <= 38.0, "{line}/s\n{stdout}\n{stderr}");
     let sentence = match found.limit {
         // A machine too busy to send in time reports that instead.
-        Limit::Generator { .. } => "Meets ttft.p90 < 500ms up to",
+        LimitingFactor::Generator { .. } => "Meets ttft.p90 < 500ms up to",
         _ => "(ttft.p90 < 500ms)",
     };
     assert!(stdout.contains(sentence), "{stdout}");

@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_protocols::bolt::{Form, Frame};
+use plimsoll_protocols::bolt::{BoltFrame, FrameLayout};
 use plimsoll_wire::http2::{self, kind, write};
 use plimsoll_wire::websocket::{self, Opcode};
 use support::{LONGEST, Place, SCORE, Server, wait};
@@ -67,8 +67,8 @@ fn http2(from_client: bool) -> [Flood; 2] {
 
 fn heartbeats() -> Flood {
     let (mut unit, mut answer) = (Vec::new(), Vec::new());
-    Frame::heartbeat(Form::V1, 7).write(&mut unit);
-    Frame::heartbeat_ack(Form::V1, 7).write(&mut answer);
+    BoltFrame::heartbeat(FrameLayout::V1, 7).write(&mut unit);
+    BoltFrame::heartbeat_ack(FrameLayout::V1, 7).write(&mut answer);
     Flood {
         name: "heartbeats",
         greeting: Vec::new(),

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use plimsoll_model::Outcome;
-use plimsoll_protocols::hostile::{Behaviour, Wire, behaviours};
+use plimsoll_protocols::hostile::{Behaviour, HostileProtocol, behaviours};
 use serde_json::Value;
 use support::{CLIENT_TLS, LONGEST, Place, SCORE, SERVER_TLS, output_watched, stderr_of};
 
@@ -30,7 +30,7 @@ const CALLS: u64 = 2;
 /// The server, and the address of each behaviour.
 struct Server {
     child: Child,
-    served: Vec<(Wire, &'static Behaviour, String)>,
+    served: Vec<(HostileProtocol, &'static Behaviour, String)>,
 }
 
 impl Server {
@@ -57,7 +57,7 @@ impl Server {
         server
     }
 
-    fn of(&self, name: &str) -> &(Wire, &'static Behaviour, String) {
+    fn of(&self, name: &str) -> &(HostileProtocol, &'static Behaviour, String) {
         let found = self.served.iter().find(|(_, b, _)| b.name == name);
         found.unwrap_or_else(|| panic!("no behaviour {name}"))
     }
@@ -83,14 +83,14 @@ const TOLD: [(&str, &str); 4] = [
 ];
 
 /// The behaviour that leaves a client of this protocol waiting.
-fn idle(wire: Wire) -> &'static str {
+fn idle(wire: HostileProtocol) -> &'static str {
     match wire {
-        Wire::Http2 => "h2-no-answer",
-        Wire::Http1 => "http-silent",
-        Wire::Events => "sse-stall-at-once",
-        Wire::WebSocket => "ws-stall",
-        Wire::Bolt => "bolt-silent",
-        Wire::Tls => "tls-silent-after-handshake",
+        HostileProtocol::Http2 => "h2-no-answer",
+        HostileProtocol::Http1 => "http-silent",
+        HostileProtocol::Events => "sse-stall-at-once",
+        HostileProtocol::WebSocket => "ws-stall",
+        HostileProtocol::Bolt => "bolt-silent",
+        HostileProtocol::Tls => "tls-silent-after-handshake",
     }
 }
 
@@ -134,14 +134,14 @@ enum Client {
 
 /// One load and its expected report.
 struct Case {
-    wire: Wire,
+    wire: HostileProtocol,
     name: String,
     load: Vec<String>,
     outcome: Outcome,
 }
 
 impl Case {
-    fn new(wire: Wire, behaviour: &Behaviour, url: &str, client: Client) -> Case {
+    fn new(wire: HostileProtocol, behaviour: &Behaviour, url: &str, client: Client) -> Case {
         let (name, outcome) = match client {
             Client::Own => (behaviour.name.to_owned(), behaviour.outcome),
             Client::PlainHttp => (
@@ -160,7 +160,13 @@ impl Case {
 
 /// Runs a load of two calls on separate connections. The timeout is short if the behaviour is about
 /// waiting, and very long if not, so that a busy machine does not cause a timeout.
-fn load(wire: Wire, name: &str, expected: Outcome, url: &str, client: Client) -> Vec<String> {
+fn load(
+    wire: HostileProtocol,
+    name: &str,
+    expected: Outcome,
+    url: &str,
+    client: Client,
+) -> Vec<String> {
     let time = |outcome: Outcome| match expected == outcome {
         true => "1s",
         // Long enough to detect the behaviour on a busy machine.
@@ -169,21 +175,23 @@ fn load(wire: Wire, name: &str, expected: Outcome, url: &str, client: Client) ->
     };
     let plain = url.replace("grpc://", "http://");
     let mut flags: Vec<&str> = match wire {
-        Wire::Http2 if client == Client::PlainHttp => vec!["http", &plain, "--http-version", "2"],
-        Wire::Events => vec!["llm", url, "--model", "m"],
-        Wire::Http2 => [&["grpc", url][..], &SCORE].concat(),
-        Wire::Http1 => vec!["fetch", url],
-        Wire::Tls => [&["fetch", url][..], &CLIENT_TLS].concat(),
-        Wire::Bolt => [
+        HostileProtocol::Http2 if client == Client::PlainHttp => {
+            vec!["http", &plain, "--http-version", "2"]
+        }
+        HostileProtocol::Events => vec!["llm", url, "--model", "m"],
+        HostileProtocol::Http2 => [&["grpc", url][..], &SCORE].concat(),
+        HostileProtocol::Http1 => vec!["fetch", url],
+        HostileProtocol::Tls => [&["fetch", url][..], &CLIENT_TLS].concat(),
+        HostileProtocol::Bolt => [
             &["bolt", url, "--class", "java.lang.String"][..],
             &["--content", "\"hello\""],
         ]
         .concat(),
-        Wire::WebSocket => vec!["session", url],
+        HostileProtocol::WebSocket => vec!["session", url],
     };
     let socket = url.replace("session://", "ws://");
     flags.extend(match wire {
-        Wire::WebSocket => [
+        HostileProtocol::WebSocket => [
             &["--socket", &socket, "--reconnects", "0"][..],
             &["--clients", "2", "--queries", "1"],
         ]
@@ -279,7 +287,7 @@ fn find_problems(place: &Place, case: &Case, output: &Output) -> String {
 fn every_behaviour_ends_with_its_error_code() {
     let place = Place::new();
     let server = Server::start(&place);
-    let idle: BTreeMap<Wire, u64> = Wire::ALL
+    let idle: BTreeMap<HostileProtocol, u64> = HostileProtocol::ALL
         .into_iter()
         .map(|wire| {
             let (_, behaviour, url) = server.of(idle(wire));
@@ -298,7 +306,7 @@ fn every_behaviour_ends_with_its_error_code() {
         .filter(|(_, behaviour, _)| behaviour.name.starts_with(&only))
         .flat_map(|(wire, behaviour, url)| {
             // The plain HTTP client already covers files.
-            let is_http2 = matches!(wire, Wire::Http2);
+            let is_http2 = matches!(wire, HostileProtocol::Http2);
             let clients = [Client::Own]
                 .into_iter()
                 .chain(is_http2.then_some(Client::PlainHttp));

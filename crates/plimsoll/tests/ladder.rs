@@ -11,9 +11,9 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plimsoll_model::ladder::{Added, LadderRecord, Metric};
+use plimsoll_model::ladder::{AddedCost, LadderMetric, LadderRecord};
 use plimsoll_model::run::Run;
-use plimsoll_stack::namespace::Namespace;
+use plimsoll_stack::namespace::NetworkNamespace;
 use rustix::process::{Pid, Signal, kill_process};
 
 fn run_ladder(dir: &Path, ladder: &str) -> (Output, LadderRecord) {
@@ -70,7 +70,7 @@ fn plaintext_tls_and_mtls_are_three_rungs() {
     for rung in &record.rungs {
         assert_eq!(rung.slices.len(), 10);
         assert!(rung.slices.iter().all(|s| s.errors == 0), "{rung:?}");
-        assert!(rung.median(Metric::P50).unwrap() >= 2_000.0);
+        assert!(rung.median(LadderMetric::P50).unwrap() >= 2_000.0);
     }
     let stdout = String::from_utf8(output.stdout).unwrap();
     for words in [
@@ -89,8 +89,8 @@ fn equal_rungs_show_no_clear_difference() {
     let dir = tempfile::tempdir().unwrap();
     let (_, record) = run_ladder(dir.path(), "\"load.deadline\" = [\"5s\", \"6s\"]");
     assert_eq!(record.rungs.len(), 2);
-    for metric in Metric::ALL {
-        if let Added::Clear(d) = record.added(1, 0, metric) {
+    for metric in LadderMetric::ALL {
+        if let AddedCost::Clear(d) = record.added(1, 0, metric) {
             // By chance alone, one ladder in forty claims a difference.
             let first = record.rungs[0].median(metric).unwrap();
             assert!(d.shift.abs() < 0.25 * first, "{metric:?} {d:?}");
@@ -104,7 +104,7 @@ const HOPS: &str = "rungs = [{ network = \"localhost\" }, { network = \"namespac
 
 /// Returns whether network namespaces can be created here; prints a note if not.
 fn can_create_namespaces() -> bool {
-    match Namespace::make() {
+    match NetworkNamespace::make() {
         Ok(_) => true,
         Err(error) => {
             let printed = format!("what a namespace adds is not tried out here: {error}");
@@ -166,9 +166,9 @@ fn namespaces_isolate_rungs_and_are_removed() {
     assert!(hosts[2].starts_with("grpcs://198.1"), "{hosts:?}");
     for rung in &record.rungs {
         assert!(rung.slices.iter().all(|s| s.errors == 0), "{rung:?}");
-        assert!(rung.median(Metric::P50).unwrap() >= 2_000.0);
+        assert!(rung.median(LadderMetric::P50).unwrap() >= 2_000.0);
         // The server's CPU is measured in a namespace, too.
-        assert!(rung.median(Metric::ServerCpu).is_some(), "{rung:?}");
+        assert!(rung.median(LadderMetric::ServerCpu).is_some(), "{rung:?}");
     }
     assert_eq!(leftover_namespaces(pid), Vec::<String>::new());
 }

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plimsoll_protocols::grpc::canned::{Canned, CannedConnection, CannedOptions};
+use plimsoll_protocols::grpc::canned::{CannedConnection, CannedOptions, CannedServer};
 use serde_json::Value;
 use support::{Place, SCORE, print_uncaptured, signal};
 
@@ -252,7 +252,7 @@ impl Exact {
                 let options = options.clone();
                 let (due, ready) = mpsc::channel();
                 let answering = Answering {
-                    connection: Canned::new(options).connection(),
+                    connection: CannedServer::new(options).connection(),
                     stream: stream.try_clone().expect("a descriptor"),
                     out: Vec::new(),
                 };

@@ -8,28 +8,28 @@ use std::thread;
 use std::time::Duration;
 
 use plimsoll_model::plan::{Plan, Shard, TokenCounter};
-use plimsoll_model::record::Interval;
+use plimsoll_model::record::RecordedInterval;
 use plimsoll_model::run::merge::IntervalMerger;
-use plimsoll_model::run::{IntervalRecord, NegotiatedTls, Resources};
+use plimsoll_model::run::{IntervalRecord, NegotiatedTls, ResourceUsage};
 
-use super::hands::{Message, Shared};
-use super::holding::Holding;
-use super::{Finished, Observation, Place, end_at_once};
+use super::hands::{SharedRunState, WorkerMessage};
+use super::holding::IdleMemorySampler;
+use super::{Observation, RunCompletion, RunRole, end_at_once};
 use crate::clock::Clock;
 use crate::error::EngineError;
-use crate::event_loop::{Established, StopLevel, WorkerInterval};
+use crate::event_loop::{ConnectSummary, StopLevel, WorkerInterval};
 use crate::machine::MachineMeter;
-use crate::resources::Meter;
+use crate::resources::ResourceMeter;
 
 pub(super) struct Conductor<'a, 'o> {
-    pub(super) shared: Arc<Shared>,
-    pub(super) messages: Receiver<Message>,
-    pub(super) spares: Vec<Sender<Interval>>,
+    pub(super) shared: Arc<SharedRunState>,
+    pub(super) messages: Receiver<WorkerMessage>,
+    pub(super) spares: Vec<Sender<RecordedInterval>>,
     pub(super) clock: Clock,
-    pub(super) client: Meter,
-    pub(super) server: Option<Meter>,
+    pub(super) client: ResourceMeter,
+    pub(super) server: Option<ResourceMeter>,
     pub(super) machine: MachineMeter,
-    pub(super) holding: Option<Holding>,
+    pub(super) holding: Option<IdleMemorySampler>,
     pub(super) shard: Shard,
     /// Other loads run in this process, so the process's CPU time is not this load's.
     pub(super) among_others: bool,
@@ -52,23 +52,23 @@ impl Conductor<'_, '_> {
     pub(super) fn conduct(
         &mut self,
         plan: &Plan,
-        place: Place<'_>,
+        place: RunRole<'_>,
         workers: u32,
         wanted: u64,
-    ) -> Result<Finished, EngineError> {
+    ) -> Result<RunCompletion, EngineError> {
         let established = self.await_connections(workers, wanted)?;
         if let Some(holding) = &self.holding {
             holding.settle();
             self.read_memory();
         }
         let start = match place {
-            Place::Alone => {
+            RunRole::Standalone => {
                 let url = &plan.target.url;
                 established.check(url, wanted)?;
                 // Far enough in the future that every worker sees it in time.
                 self.clock.now() + Duration::from_millis(100)
             }
-            Place::Shard { start, .. } => {
+            RunRole::Shard { start, .. } => {
                 start(&established, workers).ok_or(EngineError::Interrupted)?
             }
         };
@@ -87,22 +87,22 @@ impl Conductor<'_, '_> {
         let mut failure = None;
         loop {
             match self.messages.recv() {
-                Ok(Message::Interval(interval, used_ns)) => {
+                Ok(WorkerMessage::Interval(interval, used_ns)) => {
                     self.take(*interval, used_ns);
                     self.emit();
                 }
-                Ok(Message::Failed(e)) => {
+                Ok(WorkerMessage::Failed(e)) => {
                     self.shared.stop.request();
                     failure.get_or_insert(EngineError::Loop(e));
                 }
-                Ok(Message::Defect(worker, defect)) => {
+                Ok(WorkerMessage::Defect(worker, defect)) => {
                     // The other workers still finish and record their calls in flight.
                     self.shared.stop.request();
                     self.intervals.ended(self.source(worker));
                     self.emit();
                     failure.get_or_insert(EngineError::Defect(defect));
                 }
-                Ok(Message::Established(_)) => {}
+                Ok(WorkerMessage::Established(_)) => {}
                 // Every worker has ended.
                 Err(_) => break,
             }
@@ -112,7 +112,7 @@ impl Conductor<'_, '_> {
         if let Some(failure) = failure {
             return Err(failure);
         }
-        Ok(Finished {
+        Ok(RunCompletion {
             interrupted: self.shared.stop.level() != StopLevel::Run,
             workers,
             established,
@@ -124,18 +124,22 @@ impl Conductor<'_, '_> {
         })
     }
 
-    fn await_connections(&mut self, workers: u32, wanted: u64) -> Result<Established, EngineError> {
-        let mut total = Established::default();
+    fn await_connections(
+        &mut self,
+        workers: u32,
+        wanted: u64,
+    ) -> Result<ConnectSummary, EngineError> {
+        let mut total = ConnectSummary::default();
         let mut missing = workers;
         while missing > 0 {
             match self.messages.recv_timeout(Duration::from_millis(250)) {
-                Ok(Message::Established(one)) => {
+                Ok(WorkerMessage::Established(one)) => {
                     missing -= 1;
                     total.add(one);
                 }
-                Ok(Message::Failed(e)) => return Err(EngineError::Loop(e)),
-                Ok(Message::Defect(_, defect)) => return Err(EngineError::Defect(defect)),
-                Ok(Message::Interval(..)) => {}
+                Ok(WorkerMessage::Failed(e)) => return Err(EngineError::Loop(e)),
+                Ok(WorkerMessage::Defect(_, defect)) => return Err(EngineError::Defect(defect)),
+                Ok(WorkerMessage::Interval(..)) => {}
                 Err(RecvTimeoutError::Timeout) => {
                     let open = self.shared.connections.load(Ordering::Relaxed);
                     (self.observe)(Observation::Connecting {
@@ -181,10 +185,10 @@ impl Conductor<'_, '_> {
             backlog: from.backlog,
             connections_open: u64::from(from.connections),
             busiest_worker_ratio: from.busy_ns as f64 / from.length_ns.max(1) as f64,
-            client: Some(Resources {
+            client: Some(ResourceUsage {
                 cpu_user_us: used_ns / 1000,
                 cpu_system_us: Some(0),
-                ..Resources::default()
+                ..ResourceUsage::default()
             }),
             ..recorded
         };
@@ -213,10 +217,14 @@ impl Conductor<'_, '_> {
                 client = client.of_cpu(workers.unwrap_or(0));
             }
             record.client = Some(client);
-            record.server = self.server.as_mut().and_then(Meter::read);
-            let pids = self.server.as_ref().map_or(&[][..], Meter::pids);
+            record.server = self.server.as_mut().and_then(ResourceMeter::read);
+            let pids = self.server.as_ref().map_or(&[][..], ResourceMeter::pids);
             record.machine = Some(self.machine.read(pids));
-            record.memory = self.holding.as_mut().map(Holding::take).unwrap_or_default();
+            record.memory = self
+                .holding
+                .as_mut()
+                .map(IdleMemorySampler::take)
+                .unwrap_or_default();
             (self.observe)(Observation::Interval(&record, &requests));
         }
     }

@@ -7,23 +7,23 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use plimsoll_model::Time;
-use plimsoll_model::record::Interval;
+use plimsoll_model::record::RecordedInterval;
 
 use crate::defect::Defect;
-use crate::event_loop::{Control, Established, StopLevel, WorkerInterval};
-use crate::resources::{TurnMeter, thread_cpu};
-use crate::stop::Stop;
+use crate::event_loop::{ConnectSummary, StopLevel, WorkerControl, WorkerInterval};
+use crate::resources::{BatchMeter, thread_cpu};
+use crate::stop::StopFlag;
 
 /// State shared by all threads of a run.
-pub(super) struct Shared {
-    pub(super) stop: Stop,
+pub(super) struct SharedRunState {
+    pub(super) stop: StopFlag,
     /// Start of the load in nanoseconds on the run's clock; 0 while unknown.
     pub(super) start: AtomicU64,
     pub(super) connections: AtomicI64,
 }
 
-pub(super) enum Message {
-    Established(Established),
+pub(super) enum WorkerMessage {
+    Established(ConnectSummary),
     /// An interval, with the CPU time that the worker's thread used in it, in nanoseconds.
     Interval(Box<WorkerInterval>, u64),
     Failed(io::Error),
@@ -32,23 +32,23 @@ pub(super) enum Message {
 }
 
 /// A worker's end of the channel to its conductor.
-pub(super) struct Hands {
-    pub(super) shared: Arc<Shared>,
-    pub(super) sender: Sender<Message>,
-    pub(super) spares: Receiver<Interval>,
+pub(super) struct WorkerHandle {
+    pub(super) shared: Arc<SharedRunState>,
+    pub(super) sender: Sender<WorkerMessage>,
+    pub(super) spares: Receiver<RecordedInterval>,
     /// CPU time of the thread at the end of its last interval.
     pub(super) used: Duration,
-    pub(super) turn_meter: Option<TurnMeter>,
+    pub(super) turn_meter: Option<BatchMeter>,
 }
 
-impl Hands {
+impl WorkerHandle {
     /// Excludes the CPU time used before the load.
     pub(super) fn begin(&mut self) {
         self.used = thread_cpu();
     }
 }
 
-impl Control for Hands {
+impl WorkerControl for WorkerHandle {
     #[inline]
     fn stop_level(&self) -> StopLevel {
         self.shared.stop.level()
@@ -65,14 +65,14 @@ impl Control for Hands {
         self.shared.connections.fetch_add(change, Ordering::Relaxed);
     }
 
-    fn interval(&mut self, interval: WorkerInterval) -> Option<Interval> {
+    fn interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval> {
         // A send fails only if the run was abandoned.
         let used = thread_cpu();
         let used_in_it = used.saturating_sub(std::mem::replace(&mut self.used, used));
         let used_ns = used_in_it.as_nanos() as u64;
         let _ = self
             .sender
-            .send(Message::Interval(Box::new(interval), used_ns));
+            .send(WorkerMessage::Interval(Box::new(interval), used_ns));
         self.spares.try_recv().ok()
     }
 }

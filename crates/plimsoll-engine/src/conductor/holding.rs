@@ -5,30 +5,33 @@
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_model::run::{MemoryReading, Moment};
+use plimsoll_model::run::{MemoryPhase, MemoryReading};
 
 use crate::memory;
-use crate::resources::Watched;
+use crate::resources::WatchedProcesses;
 
 /// Delay before the memory of idle connections is read: the server may still be setting up the last of them.
 const SETTLING_TIME: Duration = Duration::from_millis(500);
 
-pub(super) struct Holding {
-    client: Watched,
-    server: Option<Watched>,
+pub(super) struct IdleMemorySampler {
+    client: WatchedProcesses,
+    server: Option<WatchedProcesses>,
     /// Readings for the next interval's record.
     readings: Vec<MemoryReading>,
 }
 
-impl Holding {
+impl IdleMemorySampler {
     /// Makes a sampler and reads the memory without any connection.
-    pub(super) fn before(client: &Watched, server: Option<&Watched>) -> Holding {
-        let mut holding = Holding {
+    pub(super) fn before(
+        client: &WatchedProcesses,
+        server: Option<&WatchedProcesses>,
+    ) -> IdleMemorySampler {
+        let mut holding = IdleMemorySampler {
             client: client.clone(),
             server: server.cloned(),
             readings: Vec::new(),
         };
-        let before = holding.reading(Moment::Before, 0);
+        let before = holding.reading(MemoryPhase::Before, 0);
         holding.readings.push(before);
         holding
     }
@@ -40,7 +43,7 @@ impl Holding {
     /// Reads the memory with open connections. The reading is dropped if their number changed meanwhile.
     pub(super) fn read(&mut self, open: impl Fn() -> u64) {
         let connections = open();
-        let reading = self.reading(Moment::Held, connections);
+        let reading = self.reading(MemoryPhase::Held, connections);
         if connections > 0 && open() == connections {
             self.readings.push(reading);
         }
@@ -50,7 +53,7 @@ impl Holding {
         std::mem::take(&mut self.readings)
     }
 
-    fn reading(&self, moment: Moment, connections: u64) -> MemoryReading {
+    fn reading(&self, moment: MemoryPhase, connections: u64) -> MemoryReading {
         MemoryReading {
             moment,
             connections,

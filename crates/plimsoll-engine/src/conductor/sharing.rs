@@ -4,19 +4,19 @@
 use std::sync::Arc;
 use std::thread;
 
-use plimsoll_model::plan::{Plan, Reuse, Shard};
+use plimsoll_model::plan::{ConnectionReuse, Plan, Shard};
 
 use crate::address::Address;
 use crate::descriptors::descriptor_limit;
 use crate::error::EngineError;
-use crate::event_loop::Share;
+use crate::event_loop::WorkerShare;
 use crate::script::MAX_LINKS;
 
 /// Returns how many connections the calls of `plan` have open at once, as far as that is known beforehand.
 pub fn connections_at_once(plan: &Plan) -> u64 {
     match plan.load.reuse {
-        Reuse::Always => u64::from(plan.load.connections),
-        Reuse::Never => plan.load.arrivals.clients().map_or(0, u64::from),
+        ConnectionReuse::Always => u64::from(plan.load.connections),
+        ConnectionReuse::Never => plan.load.arrivals.clients().map_or(0, u64::from),
     }
 }
 
@@ -27,7 +27,7 @@ pub fn connections_of_scripts(plan: &Plan) -> u64 {
 }
 
 /// Properties of a run that its plan does not contain.
-pub(super) struct Whole {
+pub(super) struct RunShape {
     /// Maximum number of workers; further ones would have nothing to do.
     pub(super) most_workers: u32,
     /// Number of calls that a script makes; they are started together and counted one by one.
@@ -67,45 +67,50 @@ pub(super) fn worker_count(plan: &Plan, most: u32, shard: Shard, target: &[Addre
         cores
     };
     match plan.load.reuse {
-        Reuse::Always => plan.load.connections.clamp(1, usable.min(most)),
-        Reuse::Never => 1,
+        ConnectionReuse::Always => plan.load.connections.clamp(1, usable.min(most)),
+        ConnectionReuse::Never => 1,
     }
 }
 
 /// Divides a shard of a plan among its workers without losing a connection, a client or a call.
-pub(super) fn shares(plan: &Plan, whole: &Whole, shard: Shard, workers: u32) -> Vec<Share> {
+pub(super) fn shares(
+    plan: &Plan,
+    whole: &RunShape,
+    shard: Shard,
+    workers: u32,
+) -> Vec<WorkerShare> {
     let load = Arc::new(plan.load.clone());
     let together = whole.calls_together;
     (0..workers)
         .map(|worker| {
             let place = shard.inner(worker, workers);
-            Share {
+            WorkerShare {
                 calls: plan
                     .load
                     .calls
                     .map(|calls| place.part(calls.div_ceil(together)) * together),
                 keep_requests: plan.keep_requests,
                 trace: whole.trace,
-                ..Share::at(place, Arc::clone(&load), plan.seed)
+                ..WorkerShare::at(place, Arc::clone(&load), plan.seed)
             }
         })
         .collect()
 }
 
 /// Descriptors that a process needs in addition to its connections.
-const DESCRIPTORS_BESIDES: u64 = 64;
+const RESERVED_PROCESS_DESCRIPTORS: u64 = 64;
 
 /// Returns how many connections this process may have under its limit of open descriptors.
-pub fn most_connections() -> u64 {
-    descriptor_limit().saturating_sub(DESCRIPTORS_BESIDES)
+pub fn max_connections() -> u64 {
+    descriptor_limit().saturating_sub(RESERVED_PROCESS_DESCRIPTORS)
 }
 
 pub(super) fn check_descriptors(needed: u64) -> Result<(), EngineError> {
-    let most = most_connections();
+    let most = max_connections();
     if needed > most {
         return Err(EngineError::Descriptors {
             needed,
-            needed_descriptors: needed + DESCRIPTORS_BESIDES,
+            needed_descriptors: needed + RESERVED_PROCESS_DESCRIPTORS,
             limit: descriptor_limit(),
             most,
         });

@@ -8,18 +8,18 @@ use plimsoll_model::schedule::Arrival;
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 
-use super::control::Control;
-use super::share::Share;
-use crate::loss::Loss;
-use crate::network::{Ready, Resolved, Token};
+use super::control::WorkerControl;
+use super::share::WorkerShare;
+use crate::loss::ConnectionLoss;
+use crate::network::{ResolveResult, SocketReady, SocketToken};
 use crate::tls::TlsClient;
 
 /// The state that a client keeps, and its fixed properties.
-pub trait Client {
+pub trait LoopClient {
     /// State that the client stores with each connection.
-    type Own;
+    type ConnectionData;
     /// Identifies the purpose of a requested connection.
-    type Wish: Copy;
+    type ConnectRequest: Copy;
     /// Whether warm-up calls count towards the plan's number of calls.
     const WARMUP_COUNTS: bool;
     /// Whether the loop runs one more iteration when everything has ended, to count late answers.
@@ -46,63 +46,79 @@ pub trait Client {
 
     /// Returns whether the plan's drain time bounds calls that are in flight at the load's end; otherwise
     /// they end by themselves.
-    fn is_given_up(&self, share: &Share) -> bool;
+    fn is_bounded_by_drain(&self, share: &WorkerShare) -> bool;
 }
 
 /// Whether a requested connection can be started.
-pub enum Grant {
+pub enum ConnectDecision {
     /// Start it now.
-    Now,
+    Start,
     /// Keep it, and all requests behind it, in the queue.
-    Later,
+    Defer,
     /// Drop the request: the connection is no longer needed.
-    Never,
+    Drop,
 }
 
 /// The parts of a loop iteration that each client implements. `W` is its connection request.
-pub trait Steps<W> {
+pub trait LoopHandler<W> {
     /// Prefetches what the connection at `index` points to; the connection itself is already being prefetched.
     #[inline]
     fn prefetch(&self, _index: u32) {}
 
     /// Serves a ready socket whose TCP connection is established.
-    fn serve(&mut self, control: &mut impl Control, index: u32, ready: Ready);
+    fn serve(&mut self, control: &mut impl WorkerControl, index: u32, ready: SocketReady);
 
     /// Called when a TCP connection is established; the TLS handshake, if any, has begun.
-    fn transport_is_up(&mut self, control: &mut impl Control, index: u32, now: Time);
+    fn on_transport_up(&mut self, control: &mut impl WorkerControl, index: u32, now: Time);
 
     /// Called when a connection was lost or could not be established.
-    fn lost(&mut self, control: &mut impl Control, index: u32, loss: &Loss, now: Time);
+    fn on_disconnect(
+        &mut self,
+        control: &mut impl WorkerControl,
+        index: u32,
+        loss: &ConnectionLoss,
+        now: Time,
+    );
 
     /// Returns why a connected peer has not become ready before the connect timeout; used in the error message.
-    fn still_waits_for(&self, _index: u32) -> Option<&'static str> {
+    fn pending_reason(&self, _index: u32) -> Option<&'static str> {
         None
     }
 
     /// Called with the result of a name lookup.
-    fn resolved(&mut self, control: &mut impl Control, token: Token, found: Resolved);
+    fn resolved(
+        &mut self,
+        control: &mut impl WorkerControl,
+        token: SocketToken,
+        found: ResolveResult,
+    );
 
     /// Decides whether the connection requested by `wish` can be started now.
-    fn grant(&mut self, control: &mut impl Control, wish: W, now: Time) -> Grant;
+    fn decide_connect(
+        &mut self,
+        control: &mut impl WorkerControl,
+        wish: W,
+        now: Time,
+    ) -> ConnectDecision;
 
     /// Starts the connection requested by `wish`.
-    fn begin_connection(&mut self, control: &mut impl Control, wish: W, now: Time);
+    fn begin_connection(&mut self, control: &mut impl WorkerControl, wish: W, now: Time);
 
     /// Returns when the client's next timer expires.
     fn next_timer(&self) -> Time;
 
     /// Handles expired timers, including those of the loop's connections and connection races.
-    fn expire(&mut self, control: &mut impl Control, now: Time);
+    fn expire(&mut self, control: &mut impl WorkerControl, now: Time);
 
     /// Called when the load's time was up at `end`: nothing new is started, and calls without an end of their
     /// own are ended.
-    fn load_ended(&mut self, _control: &mut impl Control, _end: Time, _now: Time) {}
+    fn load_ended(&mut self, _control: &mut impl WorkerControl, _end: Time, _now: Time) {}
 
     /// Open loop: starts a call that is due, or puts it into the backlog.
-    fn arrived(&mut self, control: &mut impl Control, arrival: Arrival, now: Time);
+    fn arrived(&mut self, control: &mut impl WorkerControl, arrival: Arrival, now: Time);
 
     /// Open loop: counts a call whose deadline had passed before the loop noticed that it was due.
-    fn came_too_late(&mut self, stage: u8);
+    fn on_missed_deadline(&mut self, stage: u8);
 
     /// Open loop: starts calls from the backlog as far as connections have capacity.
     fn start_backlog(&mut self, _now: Time) {}
@@ -111,14 +127,14 @@ pub trait Steps<W> {
     fn issue_on_lanes(&mut self, _now: Time) {}
 
     /// Closed loop: starts the call `number` of a client without a persistent connection.
-    fn begin(&mut self, control: &mut impl Control, number: u64, now: Time);
+    fn begin(&mut self, control: &mut impl WorkerControl, number: u64, now: Time);
 
     /// Called when all due calls have been started: flushes pending connects and writes.
-    fn flush(&mut self, control: &mut impl Control);
+    fn flush(&mut self, control: &mut impl WorkerControl);
 
     /// Returns whether nothing is in flight.
     fn is_idle(&self) -> bool;
 
     /// Ends the run: counts unfinished calls with `outcome` and closes all connections.
-    fn end_everything(&mut self, control: &mut impl Control, outcome: Outcome, now: Time);
+    fn end_everything(&mut self, control: &mut impl WorkerControl, outcome: Outcome, now: Time);
 }

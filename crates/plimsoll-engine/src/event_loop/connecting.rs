@@ -5,21 +5,21 @@ use plimsoll_model::measure::Count;
 use plimsoll_model::{Outcome, Time};
 
 use super::EventLoop;
-use super::client::{Client, Grant, Steps};
-use super::connection::{Connection, State};
-use super::control::Control;
-use crate::loss::Loss;
-use crate::network::{Network, Ready, Token};
+use super::client::{ConnectDecision, LoopClient, LoopHandler};
+use super::connection::{Connection, ConnectionState};
+use super::control::WorkerControl;
+use crate::loss::ConnectionLoss;
+use crate::network::{Network, SocketReady, SocketToken};
 use crate::prefetch::prefetch;
 use crate::tls::Agreement;
 
-impl<C: Client, N: Network> EventLoop<C, N>
+impl<C: LoopClient, N: Network> EventLoop<C, N>
 where
-    Self: Steps<C::Wish>,
+    Self: LoopHandler<C::ConnectRequest>,
 {
     /// Returns the index of the connection with this token; `None` if it no longer exists.
     #[inline]
-    pub(crate) fn live(&self, token: Token) -> Option<u32> {
+    pub(crate) fn find_live(&self, token: SocketToken) -> Option<u32> {
         let (index, generation) = (token.0 as u32, (token.0 >> 32) as u32);
         match self.connections.get(index as usize) {
             Some(Some(connection)) if connection.generation == generation => Some(index),
@@ -32,23 +32,23 @@ where
         self.connections.len() - self.free.len()
     }
 
-    pub(crate) fn token_of(&self, index: u32) -> Token {
+    pub(crate) fn token_of(&self, index: u32) -> SocketToken {
         let connection = self.connections[index as usize].as_ref();
-        connection.map_or(Token(u64::MAX >> 1), |c| c.token(index))
+        connection.map_or(SocketToken(u64::MAX >> 1), |c| c.token(index))
     }
 
     /// Starts requested connections, at the plan's connect rate.
-    pub(crate) fn begin_connections(&mut self, control: &mut impl Control, now: Time) {
-        while self.connecting < self.share.most_connecting() && now >= self.next_connect {
+    pub(crate) fn begin_connections(&mut self, control: &mut impl WorkerControl, now: Time) {
+        while self.connecting < self.share.max_connecting() && now >= self.next_connect {
             let Some(wish) = self.to_connect.front().copied() else {
                 return;
             };
-            let grant = self.grant(control, wish, now);
-            if let Grant::Later = grant {
+            let grant = self.decide_connect(control, wish, now);
+            if let ConnectDecision::Defer = grant {
                 return;
             }
             self.to_connect.pop_front();
-            if let Grant::Never = grant {
+            if let ConnectDecision::Drop = grant {
                 continue;
             }
             if let Some(rate) = self.share.load.connect_rate {
@@ -60,7 +60,7 @@ where
     }
 
     /// Adds a connection to a target, with its connect deadline, and returns its index.
-    pub(crate) fn new_connection(&mut self, own: C::Own, target: u8, now: Time) -> u32 {
+    pub(crate) fn new_connection(&mut self, own: C::ConnectionData, target: u8, now: Time) -> u32 {
         let generation = self.next_generation;
         self.next_generation = self.next_generation.wrapping_add(1) & 0x7fff_ffff;
         let connection = Connection::new(generation, target, own, now);
@@ -77,7 +77,7 @@ where
     }
 
     /// Processes completed name lookups.
-    pub(crate) fn take_addresses(&mut self, control: &mut impl Control) {
+    pub(crate) fn take_addresses(&mut self, control: &mut impl WorkerControl) {
         while let Some((token, found)) = self.network.resolved() {
             self.resolved(control, token, found);
         }
@@ -87,7 +87,7 @@ where
     /// all workers and processes.
     pub(crate) fn connect(
         &mut self,
-        control: &mut impl Control,
+        control: &mut impl WorkerControl,
         index: u32,
         number: u64,
         now: Time,
@@ -102,26 +102,26 @@ where
             let route = addresses.route(number, now);
             return self.begin_race(control, token, target, route, now);
         };
-        connection.place = place;
+        connection.address_index = place;
         match addresses.connect(place, token, &mut self.network) {
             Ok(socket) => connection.socket = Some(socket),
             Err(e) => {
                 let loss = addresses.loss(place, &e);
-                self.lost(control, index, &loss, now);
+                self.on_disconnect(control, index, &loss, now);
             }
         }
     }
 
     /// Prefetches connections that are served soon, so that they are cached by then.
     #[inline]
-    pub(super) fn prefetch_ready(&self, soon: &[Ready]) {
+    pub(super) fn prefetch_ready(&self, soon: &[SocketReady]) {
         /// How many sockets in advance a connection is prefetched.
         const PREFETCH_DISTANCE: usize = 4;
         if let Some(next) = soon.get(PREFETCH_DISTANCE) {
             self.prefetch_connection(next.token.0 as u32);
         }
         if let Some(next) = soon.get(PREFETCH_DISTANCE / 2)
-            && let Some(index) = self.live(next.token)
+            && let Some(index) = self.find_live(next.token)
         {
             self.prefetch(index);
         }
@@ -136,14 +136,14 @@ where
 
     /// Serves a ready socket.
     #[inline]
-    pub(crate) fn serve_socket(&mut self, control: &mut impl Control, ready: Ready) {
-        let Some(index) = self.live(ready.token) else {
+    pub(crate) fn serve_socket(&mut self, control: &mut impl WorkerControl, ready: SocketReady) {
+        let Some(index) = self.find_live(ready.token) else {
             return self.serve_attempt(control, ready);
         };
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
-        if connection.state == State::Connecting {
+        if connection.state == ConnectionState::Connecting {
             if !ready.writable {
                 return;
             }
@@ -151,14 +151,14 @@ where
             // A server that speaks first or closes at once may already have done so, and sockets report that
             // only once.
             let spoke = ready.readable || ready.hangup;
-            if !spoke || self.live(ready.token).is_none() {
+            if !spoke || self.find_live(ready.token).is_none() {
                 return;
             }
         }
         self.serve(control, index, ready);
     }
 
-    fn socket_is_connected(&mut self, control: &mut impl Control, index: u32) {
+    fn socket_is_connected(&mut self, control: &mut impl WorkerControl, index: u32) {
         let now = self.network.now();
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
@@ -167,17 +167,17 @@ where
             return;
         };
         match self.network.connected(socket) {
-            Ok(()) => self.tcp_is_up(control, index, now),
+            Ok(()) => self.on_tcp_connected(control, index, now),
             Err(e) => {
-                let place = connection.place;
-                self.not_connected(control, index, place, &e, now);
+                let place = connection.address_index;
+                self.on_connect_failed(control, index, place, &e, now);
             }
         }
     }
 
-    pub(super) fn not_connected(
+    pub(super) fn on_connect_failed(
         &mut self,
-        control: &mut impl Control,
+        control: &mut impl WorkerControl,
         index: u32,
         place: u32,
         e: &std::io::Error,
@@ -186,11 +186,16 @@ where
         if let Some(connection) = self.connections[index as usize].as_ref() {
             let addresses = &self.addresses[usize::from(connection.target)];
             let loss = addresses.loss(place, e);
-            self.lost(control, index, &loss, now);
+            self.on_disconnect(control, index, &loss, now);
         }
     }
 
-    pub(super) fn tcp_is_up(&mut self, control: &mut impl Control, index: u32, now: Time) {
+    pub(super) fn on_tcp_connected(
+        &mut self,
+        control: &mut impl WorkerControl,
+        index: u32,
+        now: Time,
+    ) {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
@@ -198,11 +203,11 @@ where
         match client.map(|tls| tls.session()).transpose() {
             Ok(session) => {
                 connection.connected(session, now);
-                self.transport_is_up(control, index, now);
+                self.on_transport_up(control, index, now);
             }
             Err(e) => {
-                let loss = Loss::new(Outcome::TlsFailed, format!("tls: {e}"));
-                self.lost(control, index, &loss, now);
+                let loss = ConnectionLoss::new(Outcome::TlsFailed, format!("tls: {e}"));
+                self.on_disconnect(control, index, &loss, now);
             }
         }
     }
@@ -217,7 +222,7 @@ where
         }
         if let Some(connection) = self.connections[index as usize].as_ref() {
             let addresses = &mut self.addresses[usize::from(connection.target)];
-            addresses.came_up(connection.place, stage, &mut self.recorder);
+            addresses.came_up(connection.address_index, stage, &mut self.recorder);
         }
     }
 
@@ -226,30 +231,39 @@ where
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
         };
-        let (token, target, place) = (connection.token(index), connection.target, connection.place);
+        let (token, target, place) = (
+            connection.token(index),
+            connection.target,
+            connection.address_index,
+        );
         let addresses = &mut self.addresses[usize::from(target)];
         addresses.failed(place, why, stage, now, &mut self.recorder);
         // Attempts that were still running count as timed out.
-        self.time_race_out(token, now);
+        self.time_out_race(token, now);
     }
 
     /// Ends connections that were not established within the connect timeout.
-    pub(crate) fn expire_connects(&mut self, control: &mut impl Control, now: Time) {
-        let is_due = |(deadline, _): &mut (Time, Token)| *deadline <= now;
+    pub(crate) fn expire_connects(&mut self, control: &mut impl WorkerControl, now: Time) {
+        let is_due = |(deadline, _): &mut (Time, SocketToken)| *deadline <= now;
         while let Some((_, token)) = self.connect_deadlines.pop_front_if(is_due) {
             self.connect_timed_out(control, token, now);
         }
     }
 
-    fn connect_timed_out(&mut self, control: &mut impl Control, token: Token, now: Time) {
-        let Some(index) = self.live(token) else {
+    fn connect_timed_out(
+        &mut self,
+        control: &mut impl WorkerControl,
+        token: SocketToken,
+        now: Time,
+    ) {
+        let Some(index) = self.find_live(token) else {
             return;
         };
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
         };
         let waits_for = match connection.state {
-            State::Open | State::Draining => self.still_waits_for(index),
+            ConnectionState::Open | ConnectionState::Draining => self.pending_reason(index),
             state => Some(state.waiting_for()),
         };
         let Some(waiting_for) = waits_for else {
@@ -258,27 +272,30 @@ where
         let timeout = self.share.load.connect_timeout;
         let asked = connection.socket.as_ref();
         let asked = asked.and_then(|socket| self.network.proxy_asked(socket));
-        let waiting_for = match asked.filter(|_| connection.state == State::Connecting) {
+        let waiting_for = match asked.filter(|_| connection.state == ConnectionState::Connecting) {
             Some(proxy) => format!("an answer of the proxy {proxy}, which accepted the connection"),
             None => waiting_for.to_owned(),
         };
         let detail = format!("waited {timeout:?} (load.connect_timeout) for {waiting_for}");
-        let loss = Loss::new(Outcome::ConnectTimeout, detail);
-        self.lost(control, index, &loss, now);
+        let loss = ConnectionLoss::new(Outcome::ConnectTimeout, detail);
+        self.on_disconnect(control, index, &loss, now);
     }
 
     /// Removes a connection from the table.
-    pub(crate) fn remove(&mut self, index: u32) -> Option<Connection<C::Own, N::Socket>> {
+    pub(crate) fn remove(
+        &mut self,
+        index: u32,
+    ) -> Option<Connection<C::ConnectionData, N::Socket>> {
         let connection = self.connections[index as usize].take()?;
         self.free.push(index);
         Some(connection)
     }
 
     /// Closes the socket of a connection, and counts its bytes if the load asks for that.
-    pub(crate) fn part_with(&mut self, socket: Option<N::Socket>) {
+    pub(crate) fn close_socket(&mut self, socket: Option<N::Socket>) {
         let Some(socket) = socket else { return };
         if self.share.load.count_bytes
-            && let Some(carried) = self.network.carried(&socket)
+            && let Some(carried) = self.network.byte_counts(&socket)
         {
             let mut count = |count, n| self.recorder.count(self.stage, count, n);
             count(Count::LinkConnections, 1);

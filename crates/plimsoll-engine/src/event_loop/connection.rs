@@ -1,7 +1,7 @@
 //! One connection of a worker: its socket, its TLS session and its state. Both clients of the event loop use it.
 //!
 //! Buffers belong to the worker; a connection stores only unsent bytes, and none when it is idle. Replies to
-//! a peer that does not read are bounded: beyond [`MAX_OWED`] bytes the socket is not read until they have
+//! a peer that does not read are bounded: beyond [`MAX_REPLY_BYTES`] bytes the socket is not read until they have
 //! been sent.
 
 use std::io::{self, IoSlice};
@@ -9,20 +9,20 @@ use std::time::Duration;
 
 use plimsoll_model::{ConnectPhases, Outcome, Time};
 
-use crate::address::Lack;
+use crate::address::LocalResourceError;
 use crate::addresses::NO_ADDRESS;
 use crate::driver::{Direction, Tracer};
-use crate::loss::Loss;
-use crate::network::{Network, SocketWriter, Token};
+use crate::loss::ConnectionLoss;
+use crate::network::{Network, SocketToken, SocketWriter};
 use crate::tls::{SessionError, TlsClient, TlsSession};
 
 /// Maximum bytes of unsent replies (acknowledgements of PING and SETTINGS, answers to heartbeats) before
 /// reading is paused. One more read may exceed it.
-pub(crate) const MAX_OWED: u32 = 64 << 10;
+pub(crate) const MAX_REPLY_BYTES: u32 = 64 << 10;
 
 /// The state of a connection, in the order in which it advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum ConnectionState {
     Resolving,
     Connecting,
     Handshaking,
@@ -33,24 +33,24 @@ pub(crate) enum State {
     Draining,
 }
 
-impl State {
+impl ConnectionState {
     /// Returns what a call waiting for this connection is waiting for, for error messages.
     pub(crate) fn waiting_for(self) -> &'static str {
         match self {
-            State::Resolving => "the host name to resolve",
-            State::Connecting => "the TCP connection",
-            State::Handshaking => "the TLS handshake",
-            State::Greeting => {
+            ConnectionState::Resolving => "the host name to resolve",
+            ConnectionState::Connecting => "the TCP connection",
+            ConnectionState::Handshaking => "the TLS handshake",
+            ConnectionState::Greeting => {
                 "the server's greeting (it accepted the connection and sent nothing)"
             }
-            State::Open | State::Draining => "the server to allow a call",
+            ConnectionState::Open | ConnectionState::Draining => "the server to allow a call",
         }
     }
 }
 
 /// Whether a request is sent as TLS early data (0-RTT, RFC 8446 §2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Early {
+pub(crate) enum EarlyDataState {
     No,
     /// Early data is used; the number of bytes of the outbox that have been sealed as such.
     Sent(u32),
@@ -65,23 +65,23 @@ pub(crate) enum Early {
 pub(crate) struct Connection<O, S> {
     pub(crate) generation: u32,
     /// Index of its address among those of its target; [`NO_ADDRESS`] before one is chosen.
-    pub(crate) place: u32,
+    pub(crate) address_index: u32,
     pub(crate) socket: Option<S>,
     /// Upper bound of the unsent bytes that are replies to what the peer sent.
-    owed: u32,
+    reply_bytes: u32,
     /// `None` over plain TCP.
     pub(crate) tls: Option<Box<TlsSession>>,
     /// Bytes of the protocol that have not been written (or sealed) yet.
     pub(crate) out: Vec<u8>,
     written: usize,
-    traced: Option<Box<Traced>>,
-    pub(crate) early: Early,
-    pub(crate) state: State,
+    traced: Option<Box<ConnectionTrace>>,
+    pub(crate) early: EarlyDataState,
+    pub(crate) state: ConnectionState,
     /// The target's number in the network.
     pub(crate) target: u8,
     pub(crate) write_failed: bool,
     /// Reading is paused because too many reply bytes are unsent.
-    choked: bool,
+    read_paused: bool,
     /// The errno of the failed write; 0 if none failed or it had no number. The kernel reports it once, and
     /// end-of-stream to later reads.
     write_errno: u16,
@@ -92,7 +92,7 @@ pub(crate) struct Connection<O, S> {
 }
 
 /// State for tracing a connection's bytes.
-struct Traced {
+struct ConnectionTrace {
     tracer: Box<dyn Tracer>,
     /// Bytes of the outbox that have been traced.
     sent: usize,
@@ -103,27 +103,27 @@ impl<O, S> Connection<O, S> {
         Connection {
             own,
             generation,
-            state: State::Resolving,
+            state: ConnectionState::Resolving,
             target,
-            place: NO_ADDRESS,
+            address_index: NO_ADDRESS,
             socket: None,
             tls: None,
             out: Vec::new(),
             written: 0,
             traced: None,
             write_failed: false,
-            choked: false,
+            read_paused: false,
             write_errno: 0,
-            owed: 0,
-            early: Early::No,
+            reply_bytes: 0,
+            early: EarlyDataState::No,
             phase_began: now,
             phases: ConnectPhases::default(),
         }
     }
 
     #[inline]
-    pub(crate) fn token(&self, index: u32) -> Token {
-        Token(u64::from(self.generation) << 32 | u64::from(index))
+    pub(crate) fn token(&self, index: u32) -> SocketToken {
+        SocketToken(u64::from(self.generation) << 32 | u64::from(index))
     }
 
     /// Ends the current phase, begins the next, and returns the length of the ended one in nanoseconds.
@@ -135,7 +135,7 @@ impl<O, S> Connection<O, S> {
 
     pub(crate) fn resolved(&mut self, now: Time) {
         self.phases.resolve_ns = self.lap(now);
-        self.state = State::Connecting;
+        self.state = ConnectionState::Connecting;
     }
 
     /// Records that TCP is established and begins the TLS handshake, if there is one.
@@ -143,7 +143,7 @@ impl<O, S> Connection<O, S> {
         self.phases.connect_ns = self.lap(now);
         if let Some(session) = tls {
             self.tls = Some(Box::new(session));
-            self.state = State::Handshaking;
+            self.state = ConnectionState::Handshaking;
         }
     }
 
@@ -161,21 +161,23 @@ impl<O, S> Connection<O, S> {
 
     /// Returns true once when reading may resume after a pause: unread bytes may be pending that no event
     /// will report again.
-    pub(crate) fn is_relieved(&mut self) -> bool {
-        self.choked && self.owed <= MAX_OWED / 2 && std::mem::take(&mut self.choked)
+    pub(crate) fn take_resumed(&mut self) -> bool {
+        self.read_paused
+            && self.reply_bytes <= MAX_REPLY_BYTES / 2
+            && std::mem::take(&mut self.read_paused)
     }
 
     /// Counts `bytes` more of the outbox as replies.
     #[inline]
-    pub(crate) fn owe(&mut self, bytes: usize) {
-        self.owed = self.owed.saturating_add(bytes as u32);
+    pub(crate) fn add_reply_bytes(&mut self, bytes: usize) {
+        self.reply_bytes = self.reply_bytes.saturating_add(bytes as u32);
     }
 
     /// Counts everything unsent as replies; after a write error nothing is counted.
-    pub(crate) fn owe_all(&mut self) {
-        self.owed = 0;
+    pub(crate) fn count_all_as_replies(&mut self) {
+        self.reply_bytes = 0;
         if !self.write_failed {
-            self.owe(self.unsent());
+            self.add_reply_bytes(self.unsent());
         }
     }
 
@@ -186,8 +188,8 @@ impl<O, S> Connection<O, S> {
         network: &mut N,
         buffer: &mut [u8],
     ) -> Option<io::Result<usize>> {
-        if self.owed > MAX_OWED {
-            self.choked = true;
+        if self.reply_bytes > MAX_REPLY_BYTES {
+            self.read_paused = true;
             return None;
         }
         let socket = self.socket.as_mut()?;
@@ -204,10 +206,10 @@ impl<O, S> Connection<O, S> {
         }
         if self.write_failed {
             // Unsendable replies no longer pause reading: the peer's last bytes may say why.
-            self.owed = 0;
-        } else if self.owed > 0 {
-            self.owed = self
-                .owed
+            self.reply_bytes = 0;
+        } else if self.reply_bytes > 0 {
+            self.reply_bytes = self
+                .reply_bytes
                 .min(u32::try_from(self.unsent()).unwrap_or(u32::MAX));
         }
     }
@@ -236,20 +238,25 @@ impl<O, S> Connection<O, S> {
             }
             Some(session) => {
                 // Early data stays in the outbox until the server has accepted it.
-                if let (State::Handshaking, Early::Sent(sealed)) = (self.state, self.early) {
+                if let (ConnectionState::Handshaking, EarlyDataState::Sent(sealed)) =
+                    (self.state, self.early)
+                {
                     let more = session.seal_early(&self.out[sealed as usize..]);
                     // Bounded by the ticket's max_early_data_size, a u32 (RFC 8446 §4.6.1).
-                    self.early = Early::Sent(sealed + more as u32);
+                    self.early = EarlyDataState::Sent(sealed + more as u32);
                 }
                 // Sealing more while the socket is full would only move the unsent bytes.
-                let ready = self.state != State::Handshaking && session.has_room();
+                let ready = self.state != ConnectionState::Handshaking && session.has_room();
                 if ready && !self.out.is_empty() {
                     session.seal(&self.out);
                     self.out.clear();
                 }
                 let mut writer = SocketWriter { network, socket };
                 let mut flushed = session.flush(&mut writer);
-                if flushed.is_ok() && self.state != State::Handshaking && !self.out.is_empty() {
+                if flushed.is_ok()
+                    && self.state != ConnectionState::Handshaking
+                    && !self.out.is_empty()
+                {
                     session.seal(&self.out);
                     self.out.clear();
                     flushed = session.flush(&mut writer);
@@ -260,7 +267,7 @@ impl<O, S> Connection<O, S> {
         match flushed {
             Ok(()) => {
                 // During a TLS handshake the outbox waits for the keys.
-                if self.state != State::Handshaking {
+                if self.state != ConnectionState::Handshaking {
                     self.out.clear();
                     self.written = 0;
                 }
@@ -284,16 +291,16 @@ impl<O, S> Connection<O, S> {
     }
 
     /// Returns the loss of a connection that cannot be written to and whose received bytes give no reason.
-    pub(crate) fn write_loss(&self) -> Loss {
+    pub(crate) fn write_loss(&self) -> ConnectionLoss {
         let Some(error) = self.write_error() else {
-            return Loss::new(Outcome::Reset, "the connection was reset while writing");
+            return ConnectionLoss::new(Outcome::Reset, "the connection was reset while writing");
         };
-        match Lack::of_write(&error) {
-            Some(lack) => Loss::new(
+        match LocalResourceError::of_write(&error) {
+            Some(lack) => ConnectionLoss::new(
                 lack.outcome(),
                 format!("the connection was lost while writing: {lack}"),
             ),
-            None => Loss::of_error(" while writing", &error),
+            None => ConnectionLoss::of_error(" while writing", &error),
         }
     }
 
@@ -308,10 +315,12 @@ impl<O, S> Connection<O, S> {
 
     /// Sends the pending bytes and, over TLS, close_notify (RFC 8446 §6.1), as far as the socket accepts them
     /// without blocking.
-    pub(crate) fn farewell<N: Network<Socket = S>>(&mut self, network: &mut N) {
+    pub(crate) fn close_gracefully<N: Network<Socket = S>>(&mut self, network: &mut N) {
         self.flush(network);
-        if let (State::Greeting | State::Open | State::Draining, Some(session)) =
-            (self.state, &mut self.tls)
+        if let (
+            ConnectionState::Greeting | ConnectionState::Open | ConnectionState::Draining,
+            Some(session),
+        ) = (self.state, &mut self.tls)
         {
             session.close_notify();
             self.flush(network);
@@ -328,7 +337,7 @@ impl<O, S> Connection<O, S> {
 
     /// Traces all further bytes with `tracer`.
     pub(crate) fn trace(&mut self, tracer: Box<dyn Tracer>) {
-        self.traced = Some(Box::new(Traced { tracer, sent: 0 }));
+        self.traced = Some(Box::new(ConnectionTrace { tracer, sent: 0 }));
     }
 
     /// Traces what the driver has added to the outbox since the last call, and writes.
@@ -352,7 +361,7 @@ impl<O, S> Connection<O, S> {
     }
 }
 
-impl Traced {
+impl ConnectionTrace {
     #[cold]
     fn explain(&mut self, direction: Direction, bytes: &[u8], connection: u32) {
         let mut lines = Vec::new();
@@ -368,9 +377,9 @@ impl Traced {
 }
 
 /// Returns the loss of a connection whose TLS session failed with `fault`.
-pub(crate) fn explained(tls: Option<&TlsClient>, fault: &SessionError) -> Loss {
+pub(crate) fn explained(tls: Option<&TlsClient>, fault: &SessionError) -> ConnectionLoss {
     let known = tls.map(|tls| tls.explained(fault).into());
-    known.unwrap_or_else(|| Loss::new(Outcome::TlsFailed, fault.to_string()))
+    known.unwrap_or_else(|| ConnectionLoss::new(Outcome::TlsFailed, fault.to_string()))
 }
 
 #[cfg(test)]

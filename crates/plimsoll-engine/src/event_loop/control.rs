@@ -1,7 +1,7 @@
 //! The messages and the interface between a worker and the conductor.
 
 use plimsoll_model::Time;
-use plimsoll_model::record::Interval;
+use plimsoll_model::record::RecordedInterval;
 use plimsoll_model::run::NegotiatedTls;
 
 /// How urgently a run must end.
@@ -31,7 +31,7 @@ pub struct WorkerInterval {
     /// Length in nanoseconds, from the end of this worker's previous interval.
     pub length_ns: u64,
     /// The results of the worker's calls in this interval.
-    pub recorded: Interval,
+    pub recorded: RecordedInterval,
     /// Calls in flight at the end of the interval.
     pub in_flight: u64,
     /// Calls that are due and not started.
@@ -44,7 +44,7 @@ pub struct WorkerInterval {
 }
 
 /// What a worker needs from its conductor.
-pub trait Control {
+pub trait WorkerControl {
     /// Returns how urgently the run must end; called once per loop iteration.
     fn stop_level(&self) -> StopLevel;
     /// Returns when the load begins; `None` until that is known.
@@ -52,5 +52,5 @@ pub trait Control {
     /// Reports that the number of established connections has changed.
     fn connections(&self, change: i64);
     /// Hands over an interval, and returns an emptied one for reuse if there is one.
-    fn interval(&mut self, interval: WorkerInterval) -> Option<Interval>;
+    fn interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval>;
 }

@@ -6,7 +6,7 @@ use crate::error::EngineError;
 
 /// Counts of connections made before the load, and the first failure.
 #[derive(Clone, Debug, Default)]
-pub struct Established {
+pub struct ConnectSummary {
     /// Connections that were established.
     pub open: u32,
     /// Connections whose first attempt failed.
@@ -17,9 +17,9 @@ pub struct Established {
     pub heap_bytes: Option<u64>,
 }
 
-impl Established {
+impl ConnectSummary {
     /// Adds the result of another worker or shard.
-    pub fn add(&mut self, other: Established) {
+    pub fn add(&mut self, other: ConnectSummary) {
         // Saturating: another shard's numbers are not trusted.
         self.open = self.open.saturating_add(other.open);
         self.failed = self.failed.saturating_add(other.failed);

@@ -1,7 +1,7 @@
 //! When a run's intervals end, and how much of each the loop spent waiting.
 
 use plimsoll_model::Time;
-use plimsoll_model::record::Interval;
+use plimsoll_model::record::RecordedInterval;
 
 use super::control::WorkerInterval;
 
@@ -9,7 +9,7 @@ use super::control::WorkerInterval;
 pub const INTERVAL_NS: u64 = 1_000_000_000;
 
 /// A worker's position in the run's intervals.
-pub(crate) struct Intervals {
+pub(crate) struct IntervalClock {
     start: Time,
     index: u32,
     end: Time,
@@ -19,10 +19,10 @@ pub(crate) struct Intervals {
     unsettled: i64,
 }
 
-impl Intervals {
+impl IntervalClock {
     /// Begins the first interval at `start`, which may be [`Time::NEVER`].
-    pub(crate) fn beginning(start: Time) -> Intervals {
-        Intervals {
+    pub(crate) fn beginning(start: Time) -> IntervalClock {
+        IntervalClock {
             start,
             index: 0,
             end: start.plus_nanos(INTERVAL_NS),
@@ -36,8 +36,8 @@ impl Intervals {
     #[inline]
     pub(crate) fn waited(&mut self, ns: u64, found: usize) {
         /// A real sleep takes longer than this. Sockets found sooner were ready already, so the poll counts as work.
-        const AT_ONCE_NS: u64 = 4_000;
-        if found == 0 || ns > AT_ONCE_NS {
+        const MIN_SLEEP_NS: u64 = 4_000;
+        if found == 0 || ns > MIN_SLEEP_NS {
             self.waited_ns += ns;
         }
     }
@@ -49,7 +49,12 @@ impl Intervals {
 
     /// Ends the interval of `worker` with the data `recorded` in it, and begins the next. Calls in flight are
     /// derived from the records alone, so that they are right even after a panic.
-    pub(crate) fn next(&mut self, worker: u32, recorded: Interval, now: Time) -> WorkerInterval {
+    pub(crate) fn next(
+        &mut self,
+        worker: u32,
+        recorded: RecordedInterval,
+        now: Time,
+    ) -> WorkerInterval {
         for (_, record) in recorded.recorded() {
             self.unsettled += record.due as i64;
             self.unsettled -= (record.ended() + record.not_started) as i64;

@@ -8,23 +8,23 @@
 use std::time::Duration;
 
 use plimsoll_model::Time;
-use plimsoll_model::plan::Arrivals as ArrivalsPlan;
-use plimsoll_model::schedule::{Arrival, Arrivals};
+use plimsoll_model::plan::ArrivalModel as ArrivalsPlan;
+use plimsoll_model::schedule::{Arrival, ArrivalIter};
 
 use super::EventLoop;
-use super::client::{Client, Steps};
-use super::control::{Control, StopLevel};
-use super::share::Share;
-use super::timers::Timers;
-use super::turns::ClosedTurns;
+use super::client::{LoopClient, LoopHandler};
+use super::control::{StopLevel, WorkerControl};
+use super::share::WorkerShare;
+use super::timers::TimerQueue;
+use super::turns::ClosedLoopBatches;
 use crate::network::Network;
-use crate::resources::TurnMeter;
+use crate::resources::BatchMeter;
 
 /// How long calls in flight may continue after an interrupt.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum LoadPhase {
     /// Connections are being established; there is no load yet.
     Connecting,
     Loading,
@@ -35,14 +35,14 @@ pub(crate) enum Phase {
 
 /// Where calls come from: the schedule (open loop) or clients (closed loop).
 #[expect(clippy::large_enum_variant, reason = "there is one a worker")]
-pub(crate) enum Issue {
-    Open(Open),
-    Closed(Closed),
+pub(crate) enum CallSource {
+    Open(OpenLoop),
+    Closed(ClosedLoop),
 }
 
 /// The open loop: arrivals follow the schedule.
-pub(crate) struct Open {
-    arrivals: Arrivals,
+pub(crate) struct OpenLoop {
+    arrivals: ArrivalIter,
     /// `None` before the load, and after its last arrival.
     next: Option<Arrival>,
     /// Calls that were due and could not start.
@@ -54,29 +54,29 @@ pub(crate) struct Open {
     /// From this time on calls are released without waiting for a tick.
     ticks_end: Time,
     /// The CPU meter, where several loads alternate in batches and CPU is read for each.
-    pub(crate) turn_meter: Option<TurnMeter>,
+    pub(crate) turn_meter: Option<BatchMeter>,
 }
 
 /// The closed loop: each client starts its next call when the previous one has ended.
-pub(crate) struct Closed {
+pub(crate) struct ClosedLoop {
     left: Option<u64>,
     issued: u64,
     /// Clients without a persistent connection that are ready to start a call.
     pub(crate) idle: u32,
     /// When further such clients become ready.
-    pausing: Timers<()>,
+    pausing: TimerQueue<()>,
     stage_end: Time,
     /// Clients with persistent connections are to start, at the beginning of the load or of a batch.
-    pub(crate) begin: bool,
+    pub(crate) lanes_begin: bool,
     /// Another load's batch is running, so no call is started.
-    waits: bool,
-    pub(crate) turns: Option<Box<ClosedTurns>>,
+    is_paused: bool,
+    pub(crate) turns: Option<Box<ClosedLoopBatches>>,
 }
 
-impl Issue {
-    pub(crate) fn of(share: &Share) -> Issue {
+impl CallSource {
+    pub(crate) fn of(share: &WorkerShare) -> CallSource {
         match share.load.arrivals {
-            ArrivalsPlan::Open(_) => Issue::Open(Open {
+            ArrivalsPlan::Open(_) => CallSource::Open(OpenLoop {
                 arrivals: share.schedule.share(share.index, share.of),
                 next: None,
                 backlog: None,
@@ -85,15 +85,15 @@ impl Issue {
                 ticks_end: Time::NEVER,
                 turn_meter: None,
             }),
-            ArrivalsPlan::Closed { .. } => Issue::Closed(Closed {
+            ArrivalsPlan::Closed { .. } => CallSource::Closed(ClosedLoop {
                 left: share.calls,
                 issued: 0,
                 idle: 0,
-                pausing: Timers::new(),
+                pausing: TimerQueue::new(),
                 stage_end: Time::NEVER,
-                begin: false,
-                waits: share.load.turns.is_some(),
-                turns: ClosedTurns::of(share),
+                lanes_begin: false,
+                is_paused: share.load.turns.is_some(),
+                turns: ClosedLoopBatches::of(share),
             }),
         }
     }
@@ -102,40 +102,40 @@ impl Issue {
     #[inline]
     pub(crate) fn is_due(&self, start: Time, now: Time) -> bool {
         match self {
-            Issue::Open(open) => open.next.is_some_and(|next| start.0 + next.at <= now.0),
-            Issue::Closed(_) => false,
+            CallSource::Open(open) => open.next.is_some_and(|next| start.0 + next.at <= now.0),
+            CallSource::Closed(_) => false,
         }
     }
 
     #[inline]
     pub(crate) fn backlog(&self) -> Option<&Backlog> {
         match self {
-            Issue::Open(open) => open.backlog.as_ref(),
-            Issue::Closed(_) => None,
+            CallSource::Open(open) => open.backlog.as_ref(),
+            CallSource::Closed(_) => None,
         }
     }
 
     /// Records that a connection became free `ns` nanoseconds after the target's answer arrived: queued calls
     /// waited that much longer because of the generator.
     #[inline]
-    pub(crate) fn freed_late(&mut self, ns: u64) {
-        if let Issue::Open(open) = self
+    pub(crate) fn add_lateness(&mut self, ns: u64) {
+        if let CallSource::Open(open) = self
             && let Some(backlog) = &mut open.backlog
         {
             backlog.late_ns = backlog.late_ns.saturating_add(ns);
         }
     }
 
-    /// Takes the backlog out to be changed; [`Issue::put_back`] must follow.
+    /// Takes the backlog out to be changed; [`CallSource::put_back`] must follow.
     pub(crate) fn take_backlog(&mut self) -> Option<Backlog> {
         match self {
-            Issue::Open(open) => open.backlog.take(),
-            Issue::Closed(_) => None,
+            CallSource::Open(open) => open.backlog.take(),
+            CallSource::Closed(_) => None,
         }
     }
 
     pub(crate) fn put_back(&mut self, backlog: Backlog) {
-        if let Issue::Open(open) = self
+        if let CallSource::Open(open) = self
             && !backlog.is_empty()
         {
             open.backlog = Some(backlog);
@@ -149,20 +149,20 @@ impl Issue {
 
     /// Closed loop: returns whether calls may be started now.
     pub(crate) fn has_calls_left(&self) -> bool {
-        matches!(self, Issue::Closed(closed) if closed.left != Some(0) && !closed.waits)
+        matches!(self, CallSource::Closed(closed) if closed.left != Some(0) && !closed.is_paused)
     }
 
     /// Closed loop: returns true once per load, or per batch, when clients with persistent connections must start.
-    pub(crate) fn clients_begin(&mut self) -> bool {
+    pub(crate) fn take_lanes_begin(&mut self) -> bool {
         match self {
-            Issue::Closed(closed) => std::mem::take(&mut closed.begin),
-            Issue::Open(_) => false,
+            CallSource::Closed(closed) => std::mem::take(&mut closed.lanes_begin),
+            CallSource::Open(_) => false,
         }
     }
 
     /// Makes a client without a persistent connection ready again after `pause`.
     pub(crate) fn client_free(&mut self, pause: Duration, now: Time) {
-        if let Issue::Closed(closed) = self {
+        if let CallSource::Closed(closed) = self {
             if pause.is_zero() {
                 closed.idle += 1
             } else {
@@ -172,7 +172,7 @@ impl Issue {
     }
 }
 
-impl Open {
+impl OpenLoop {
     /// Returns the time up to which due calls are released at `now`: the last tick, where calls are released together.
     fn last_tick(&self, start: Time, now: Time) -> Time {
         match self.tick_ns {
@@ -225,7 +225,7 @@ impl Open {
 pub(crate) struct Backlog {
     pub(crate) head: Arrival,
     second: Option<Arrival>,
-    rest: Arrivals,
+    rest: ArrivalIter,
     length: u64,
     /// Upper bound of the delay that the generator itself added to one of these calls. Nanoseconds.
     late_ns: u64,
@@ -256,21 +256,21 @@ impl Backlog {
     }
 }
 
-impl<C: Client, N: Network> EventLoop<C, N>
+impl<C: LoopClient, N: Network> EventLoop<C, N>
 where
-    Self: Steps<C::Wish>,
+    Self: LoopHandler<C::ConnectRequest>,
 {
     pub(super) fn begin_issue(&mut self) {
         match &mut self.issue {
-            Issue::Open(open) => {
+            CallSource::Open(open) => {
                 open.next = open.arrivals.next();
                 let length = self.share.schedule.end();
                 open.end = self.start.plus_nanos(length.unwrap_or(0));
                 open.ticks_end = length.map_or(Time::NEVER, |_| open.end);
             }
-            Issue::Closed(_) => self.enter_stage(self.start),
+            CallSource::Closed(_) => self.enter_stage(self.start),
         }
-        self.phase = Phase::Loading;
+        self.phase = LoadPhase::Loading;
         let length = self.share.schedule.end();
         let lasts = length.filter(|_| self.share.load.calls.is_none());
         self.load_end = lasts.map_or(Time::NEVER, |length| self.start.plus_nanos(length));
@@ -280,7 +280,7 @@ where
     fn enter_stage(&mut self, now: Time) {
         let stage = self.share.schedule.stage_at(now.since(self.start));
         let bounds = self.share.schedule.stage_bounds();
-        if let Issue::Closed(closed) = &mut self.issue {
+        if let CallSource::Closed(closed) = &mut self.issue {
             let end = stage.and_then(|stage| bounds[stage as usize].end);
             closed.stage_end = end.map_or(Time::NEVER, |end| self.start.plus_nanos(end));
         }
@@ -292,13 +292,13 @@ where
 
     /// Starts the calls that are due.
     #[inline]
-    pub(super) fn issue_due(&mut self, control: &mut impl Control, now: Time) {
-        if self.phase == Phase::Connecting || now < self.start {
+    pub(super) fn issue_due(&mut self, control: &mut impl WorkerControl, now: Time) {
+        if self.phase == LoadPhase::Connecting || now < self.start {
             return;
         }
         match &self.issue {
-            Issue::Open(_) => self.issue_open(control, now),
-            Issue::Closed(closed) => {
+            CallSource::Open(_) => self.issue_open(control, now),
+            CallSource::Closed(closed) => {
                 let takes_turns = closed.turns.is_some();
                 if now >= closed.stage_end {
                     self.enter_stage(now);
@@ -311,17 +311,17 @@ where
         }
     }
 
-    fn issue_open(&mut self, control: &mut impl Control, now: Time) {
+    fn issue_open(&mut self, control: &mut impl WorkerControl, now: Time) {
         self.start_backlog(now);
         let leaving = match &self.issue {
-            Issue::Open(open) => open.last_tick(self.start, now),
-            Issue::Closed(_) => return,
+            CallSource::Open(open) => open.last_tick(self.start, now),
+            CallSource::Closed(_) => return,
         };
-        while let Issue::Open(open) = &mut self.issue
+        while let CallSource::Open(open) = &mut self.issue
             && let Some(arrival) = open.next
         {
             let due = self.start.plus_nanos(arrival.at);
-            if due > leaving || self.phase != Phase::Loading {
+            if due > leaving || self.phase != LoadPhase::Loading {
                 break;
             }
             self.stage = arrival.stage;
@@ -336,7 +336,7 @@ where
                 .record(now.since(due));
             open.next = open.arrivals.next();
             if now.since(due) >= self.deadline_ns {
-                self.came_too_late(arrival.stage)
+                self.on_missed_deadline(arrival.stage)
             } else {
                 self.arrived(control, arrival, now)
             }
@@ -345,25 +345,25 @@ where
 
     /// Closed loop with alternating batches: ends the current batch, or begins the next.
     fn take_turn(&mut self, now: Time) {
-        let (is_idle, is_loading) = (self.is_idle(), self.phase == Phase::Loading);
-        let Issue::Closed(closed) = &mut self.issue else {
+        let (is_idle, is_loading) = (self.is_idle(), self.phase == LoadPhase::Loading);
+        let CallSource::Closed(closed) = &mut self.issue else {
             return;
         };
         let Some(turns) = &mut closed.turns else {
             return;
         };
-        closed.waits |= now >= turns.until;
-        if closed.waits && is_idle {
+        closed.is_paused |= now >= turns.until;
+        if closed.is_paused && is_idle {
             turns.has_ended(now);
         }
-        if closed.waits && is_loading && turns.begin_next(self.start, now, &mut self.recorder) {
-            (closed.waits, closed.begin) = (false, true);
+        if closed.is_paused && is_loading && turns.begin_next(self.start, now, &mut self.recorder) {
+            (closed.is_paused, closed.lanes_begin) = (false, true);
         }
     }
 
-    fn issue_closed(&mut self, control: &mut impl Control, now: Time) {
+    fn issue_closed(&mut self, control: &mut impl WorkerControl, now: Time) {
         self.issue_on_lanes(now);
-        let Issue::Closed(closed) = &mut self.issue else {
+        let CallSource::Closed(closed) = &mut self.issue else {
             return;
         };
         while closed.pausing.due(now).is_some() {
@@ -374,7 +374,7 @@ where
             let Some(number) = self.take_call() else {
                 break;
             };
-            if let Issue::Closed(closed) = &mut self.issue {
+            if let CallSource::Closed(closed) = &mut self.issue {
                 closed.idle -= 1;
             }
             self.begin(control, number, now);
@@ -385,13 +385,13 @@ where
     /// the run, or `None` if no call may start now.
     #[inline]
     pub(crate) fn take_call(&mut self) -> Option<u64> {
-        if self.phase != Phase::Loading {
+        if self.phase != LoadPhase::Loading {
             return None;
         }
-        let Issue::Closed(closed) = &mut self.issue else {
+        let CallSource::Closed(closed) = &mut self.issue else {
             return None;
         };
-        if closed.waits {
+        if closed.is_paused {
             return None;
         }
         let counts = C::WARMUP_COUNTS || !self.share.load.stages[self.stage as usize].warmup;
@@ -408,7 +408,7 @@ where
     /// Returns when the next arrival is released.
     pub(super) fn next_arrival(&self) -> Time {
         match &self.issue {
-            Issue::Open(open) if self.phase == Phase::Loading => {
+            CallSource::Open(open) if self.phase == LoadPhase::Loading => {
                 (open.next).map_or(Time::NEVER, |next| open.leaves_at(self.start, next.at))
             }
             _ => Time::NEVER,
@@ -417,12 +417,12 @@ where
 
     /// Returns when something other than an arrival must be issued without any further event.
     pub(super) fn next_issue(&self) -> Time {
-        let is_loading = self.phase == Phase::Loading;
+        let is_loading = self.phase == LoadPhase::Loading;
         match &self.issue {
-            Issue::Open(open) if is_loading && open.next.is_none() => open.end,
-            Issue::Open(_) => Time::NEVER,
-            Issue::Closed(closed) => {
-                let begins = closed.begin || closed.idle > 0 && self.issue.has_calls_left();
+            CallSource::Open(open) if is_loading && open.next.is_none() => open.end,
+            CallSource::Open(_) => Time::NEVER,
+            CallSource::Closed(closed) => {
+                let begins = closed.lanes_begin || closed.idle > 0 && self.issue.has_calls_left();
                 let begin = if is_loading && begins {
                     self.start
                 } else {
@@ -430,7 +430,7 @@ where
                 };
                 let back = closed.pausing.next();
                 let turn = match &closed.turns {
-                    Some(turns) if is_loading && closed.waits => turns.next_begins(self.start),
+                    Some(turns) if is_loading && closed.is_paused => turns.next_begins(self.start),
                     Some(turns) if is_loading => turns.until,
                     _ => Time::NEVER,
                 };
@@ -440,8 +440,8 @@ where
     }
 
     pub(super) fn stop_issuing(&mut self, now: Time) {
-        if self.phase == Phase::Loading {
-            self.phase = Phase::Draining;
+        if self.phase == LoadPhase::Loading {
+            self.phase = LoadPhase::Draining;
             self.stopped_at = now;
         }
     }
@@ -449,8 +449,8 @@ where
     /// Returns whether no further call will be issued.
     pub(super) fn is_exhausted(&self, now: Time) -> bool {
         match &self.issue {
-            Issue::Open(open) => open.next.is_none() && now >= open.end,
-            Issue::Closed(closed) => {
+            CallSource::Open(open) => open.next.is_none() && now >= open.end,
+            CallSource::Closed(closed) => {
                 let stages = &self.share.load.stages;
                 let is_counted = !stages[self.stage as usize].warmup
                     && stages.last().is_some_and(|last| !last.warmup);
@@ -462,7 +462,7 @@ where
     /// Returns when calls in flight are abandoned.
     pub(super) fn drain_end(&self) -> Time {
         match self.phase {
-            Phase::Draining if self.client.is_given_up(&self.share) => {
+            LoadPhase::Draining if self.client.is_bounded_by_drain(&self.share) => {
                 let drain = self.share.load.drain;
                 drain.map_or(Time::NEVER, |drain| self.stopped_at + drain)
             }
@@ -471,23 +471,23 @@ where
     }
 
     /// Advances the load's phase: stops issuing, and ends the run once everything has drained.
-    pub(super) fn progress(&mut self, control: &mut impl Control, now: Time) {
+    pub(super) fn progress(&mut self, control: &mut impl WorkerControl, now: Time) {
         let level = control.stop_level();
         self.interrupted = level != StopLevel::Run;
-        let was_draining = self.phase == Phase::Draining;
-        if self.phase == Phase::Loading && (self.interrupted || self.is_exhausted(now)) {
+        let was_draining = self.phase == LoadPhase::Draining;
+        if self.phase == LoadPhase::Loading && (self.interrupted || self.is_exhausted(now)) {
             self.stop_issuing(now);
         }
-        if self.phase == Phase::Draining {
+        if self.phase == LoadPhase::Draining {
             let grace_over = self.interrupted && now >= self.stopped_at + INTERRUPT_GRACE;
             let is_over = self.is_idle() || now >= self.drain_end() || grace_over;
             if level == StopLevel::Now || is_over && (was_draining || !C::AWAITS_LATE_ANSWERS) {
-                if let Issue::Closed(closed) = &self.issue
+                if let CallSource::Closed(closed) = &self.issue
                     && let Some(turns) = &closed.turns
                 {
                     turns.end(now, &mut self.recorder);
                 }
-                self.phase = Phase::Ended;
+                self.phase = LoadPhase::Ended;
             }
         }
     }

@@ -11,10 +11,10 @@ use std::time::Duration;
 use plimsoll_model::{Outcome, Time};
 
 use super::EventLoop;
-use super::client::{Client, Steps};
-use super::control::Control;
+use super::client::{LoopClient, LoopHandler};
+use super::control::WorkerControl;
 use crate::addresses::classify_connect;
-use crate::network::{Network, Ready, Token};
+use crate::network::{Network, SocketReady, SocketToken};
 
 /// RFC 8305 §8: the recommended Connection Attempt Delay.
 const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
@@ -23,33 +23,33 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 const ATTEMPT_BIT: u64 = 1 << 63;
 
 /// All races of a worker.
-pub(crate) struct Races<S> {
+pub(crate) struct ConnectRaces<S> {
     /// Races by the token of the connection that they are for.
-    races: HashMap<Token, Race<S>>,
+    races: HashMap<SocketToken, ConnectRace<S>>,
     /// The connection's token by that of its attempt.
-    attempts: HashMap<Token, Token>,
+    attempts: HashMap<SocketToken, SocketToken>,
     /// When the next attempt of each connection starts; sorted, because the delay is constant.
-    timers: VecDeque<(Time, Token)>,
+    timers: VecDeque<(Time, SocketToken)>,
     next_attempt: u64,
 }
 
-struct Race<S> {
+struct ConnectRace<S> {
     target: u8,
-    left: VecDeque<u32>,
-    running: Vec<Runner<S>>,
+    untried: VecDeque<u32>,
+    running: Vec<RaceAttempt<S>>,
     /// When the next attempt starts; timers for other times are obsolete.
-    next_at: Time,
+    next_attempt_at: Time,
 }
 
-struct Runner<S> {
-    token: Token,
+struct RaceAttempt<S> {
+    token: SocketToken,
     socket: S,
     place: u32,
 }
 
-impl<S> Default for Races<S> {
-    fn default() -> Races<S> {
-        Races {
+impl<S> Default for ConnectRaces<S> {
+    fn default() -> ConnectRaces<S> {
+        ConnectRaces {
             races: HashMap::new(),
             attempts: HashMap::new(),
             timers: VecDeque::new(),
@@ -58,17 +58,17 @@ impl<S> Default for Races<S> {
     }
 }
 
-impl<S> Races<S> {
+impl<S> ConnectRaces<S> {
     /// Returns when the next attempt starts.
     pub(super) fn next_timer(&self) -> Time {
         self.timers.front().map_or(Time::NEVER, |(at, _)| *at)
     }
 
     /// Returns a connection whose next attempt is due.
-    fn due(&mut self, now: Time) -> Option<Token> {
+    fn due(&mut self, now: Time) -> Option<SocketToken> {
         while let Some((at, connection)) = self.timers.pop_front_if(|(at, _)| *at <= now) {
             let race = self.races.get(&connection);
-            if race.is_some_and(|race| race.next_at == at) {
+            if race.is_some_and(|race| race.next_attempt_at == at) {
                 return Some(connection);
             }
         }
@@ -76,7 +76,11 @@ impl<S> Races<S> {
     }
 
     /// Closes all attempts for a connection.
-    pub(crate) fn abandon<N: Network<Socket = S>>(&mut self, connection: Token, network: &mut N) {
+    pub(crate) fn abandon<N: Network<Socket = S>>(
+        &mut self,
+        connection: SocketToken,
+        network: &mut N,
+    ) {
         let Some(race) = self.races.remove(&connection) else {
             return;
         };
@@ -96,42 +100,42 @@ impl<S> Races<S> {
     }
 }
 
-impl<C: Client, N: Network> EventLoop<C, N>
+impl<C: LoopClient, N: Network> EventLoop<C, N>
 where
-    Self: Steps<C::Wish>,
+    Self: LoopHandler<C::ConnectRequest>,
 {
     /// Starts a race for `connection` to the addresses whose indices are in `route`.
     pub(super) fn begin_race(
         &mut self,
-        control: &mut impl Control,
-        connection: Token,
+        control: &mut impl WorkerControl,
+        connection: SocketToken,
         target: u8,
         route: Vec<u32>,
         now: Time,
     ) {
-        let race = Race {
+        let race = ConnectRace {
             target,
-            left: route.into(),
+            untried: route.into(),
             running: Vec::new(),
-            next_at: Time::NEVER,
+            next_attempt_at: Time::NEVER,
         };
         self.races.races.insert(connection, race);
-        self.begin_runner(control, connection, None, now);
+        self.start_next_attempt(control, connection, None, now);
     }
 
     /// Starts the attempts that are due.
-    pub(crate) fn race_on(&mut self, control: &mut impl Control, now: Time) {
+    pub(crate) fn start_due_attempts(&mut self, control: &mut impl WorkerControl, now: Time) {
         while let Some(connection) = self.races.due(now) {
-            self.begin_runner(control, connection, None, now);
+            self.start_next_attempt(control, connection, None, now);
         }
     }
 
     /// Starts an attempt to the next address. If none is left and none is running, the connection fails with
     /// `last`, the address and error of the last attempt.
-    fn begin_runner(
+    fn start_next_attempt(
         &mut self,
-        control: &mut impl Control,
-        connection: Token,
+        control: &mut impl WorkerControl,
+        connection: SocketToken,
         mut last: Option<(u32, io::Error)>,
         now: Time,
     ) {
@@ -139,23 +143,23 @@ where
         let Some(race) = races.races.get_mut(&connection) else {
             return;
         };
-        race.next_at = Time::NEVER;
+        race.next_attempt_at = Time::NEVER;
         let addresses = &mut self.addresses[usize::from(race.target)];
-        while let Some(place) = race.left.pop_front() {
-            let token = Token(ATTEMPT_BIT | races.next_attempt);
+        while let Some(place) = race.untried.pop_front() {
+            let token = SocketToken(ATTEMPT_BIT | races.next_attempt);
             match addresses.connect(place, token, &mut self.network) {
                 Ok(socket) => {
                     // Tokens are not reused: an event of an earlier attempt may still be pending.
                     races.next_attempt = (races.next_attempt + 1) & (ATTEMPT_BIT - 1) >> 1;
                     races.attempts.insert(token, connection);
-                    race.running.push(Runner {
+                    race.running.push(RaceAttempt {
                         token,
                         socket,
                         place,
                     });
-                    if !race.left.is_empty() {
-                        race.next_at = now + ATTEMPT_DELAY;
-                        races.timers.push_back((race.next_at, connection));
+                    if !race.untried.is_empty() {
+                        race.next_attempt_at = now + ATTEMPT_DELAY;
+                        races.timers.push_back((race.next_attempt_at, connection));
                     }
                     return;
                 }
@@ -170,15 +174,15 @@ where
             && race.running.is_empty()
         {
             races.races.remove(&connection);
-            if let Some(index) = self.live(connection) {
-                self.not_connected(control, index, place, &e, now);
+            if let Some(index) = self.find_live(connection) {
+                self.on_connect_failed(control, index, place, &e, now);
             }
         }
     }
 
     /// Serves a socket that belongs to a race attempt, or ignores one whose connection is gone.
     #[cold]
-    pub(super) fn serve_attempt(&mut self, control: &mut impl Control, ready: Ready) {
+    pub(super) fn serve_attempt(&mut self, control: &mut impl WorkerControl, ready: SocketReady) {
         if !ready.writable {
             return;
         }
@@ -189,18 +193,18 @@ where
         let Some(race) = self.races.races.get_mut(&connection) else {
             return;
         };
-        let is_it = |runner: &Runner<_>| runner.token == ready.token;
+        let is_it = |runner: &RaceAttempt<_>| runner.token == ready.token;
         let Some(at) = race.running.iter().position(is_it) else {
             return;
         };
         let mut runner = race.running.remove(at);
         let addresses = &mut self.addresses[usize::from(race.target)];
         let up = self.network.connected(&mut runner.socket);
-        if let Err(e) = up.and_then(|()| self.network.rename(&runner.socket, connection)) {
+        if let Err(e) = up.and_then(|()| self.network.change_token(&runner.socket, connection)) {
             let why = classify_connect(&e);
             addresses.failed(runner.place, why, self.stage, now, &mut self.recorder);
             self.network.close(runner.socket);
-            return self.begin_runner(control, connection, Some((runner.place, e)), now);
+            return self.start_next_attempt(control, connection, Some((runner.place, e)), now);
         }
         // Attempts that started earlier and are not up count as timed out.
         for slow in &race.running[..at] {
@@ -208,18 +212,18 @@ where
             addresses.failed(slow.place, why, self.stage, now, &mut self.recorder);
         }
         self.races.abandon(connection, &mut self.network);
-        let Some(index) = self.live(connection) else {
+        let Some(index) = self.find_live(connection) else {
             return self.network.close(runner.socket);
         };
         if let Some(connection) = self.connections[index as usize].as_mut() {
             connection.socket = Some(runner.socket);
-            connection.place = runner.place;
+            connection.address_index = runner.place;
         }
-        self.tcp_is_up(control, index, now);
+        self.on_tcp_connected(control, index, now);
     }
 
     /// Ends a race that timed out, and counts a failure for every address that was being tried.
-    pub(super) fn time_race_out(&mut self, connection: Token, now: Time) {
+    pub(super) fn time_out_race(&mut self, connection: SocketToken, now: Time) {
         if let Some(race) = self.races.races.get(&connection) {
             let addresses = &mut self.addresses[usize::from(race.target)];
             for runner in &race.running {

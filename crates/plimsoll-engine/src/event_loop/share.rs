@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_model::plan::{Arrivals, Load, Reuse, Shard};
+use plimsoll_model::plan::{ArrivalModel, ConnectionReuse, LoadPlan, Shard};
 use plimsoll_model::schedule::Schedule;
 
 /// Connections that may be establishing at once, over all workers of a run: fewer than any listen backlog,
@@ -10,11 +10,11 @@ use plimsoll_model::schedule::Schedule;
 const MAX_CONNECTING: usize = 256;
 
 /// The least of them that a single worker may use.
-const FEWEST_CONNECTING: usize = 8;
+const MIN_CONNECTING: usize = 8;
 
 /// One worker's part of a run.
 #[derive(Clone, Debug)]
-pub struct Share {
+pub struct WorkerShare {
     /// This worker's index among all workers of all shards.
     pub index: u32,
     /// Number of workers of all shards together.
@@ -28,8 +28,8 @@ pub struct Share {
     /// Closed loop: calls of this worker without warm-up; `None` if their number is not limited.
     pub calls: Option<u64>,
     /// The plan's load, of which this is a part.
-    pub load: Arc<Load>,
-    /// All arrivals; this worker takes every [`Share::of`]th.
+    pub load: Arc<LoadPlan>,
+    /// All arrivals; this worker takes every [`WorkerShare::of`]th.
     pub schedule: Schedule,
     /// Whether calls are also recorded one by one.
     pub keep_requests: bool,
@@ -37,10 +37,10 @@ pub struct Share {
     pub trace: bool,
 }
 
-impl Share {
+impl WorkerShare {
     /// Returns the part of `load` that belongs to the worker at `place`.
-    pub fn at(place: Shard, load: Arc<Load>, seed: u64) -> Share {
-        Share {
+    pub fn at(place: Shard, load: Arc<LoadPlan>, seed: u64) -> WorkerShare {
+        WorkerShare {
             index: place.index,
             of: place.of,
             connections: place.part(u64::from(load.connections)) as u32,
@@ -57,11 +57,12 @@ impl Share {
 
     /// Returns whether the generator's own delay can be told apart: calls have due times and connections are kept.
     pub(crate) fn measures_lateness(&self) -> bool {
-        matches!(self.load.arrivals, Arrivals::Open(_)) && self.load.reuse != Reuse::Never
+        matches!(self.load.arrivals, ArrivalModel::Open(_))
+            && self.load.reuse != ConnectionReuse::Never
     }
 
     /// Returns how many connections of this worker may be establishing at once.
-    pub(crate) fn most_connecting(&self) -> usize {
-        (MAX_CONNECTING / self.of.max(1) as usize).max(FEWEST_CONNECTING)
+    pub(crate) fn max_connecting(&self) -> usize {
+        (MAX_CONNECTING / self.of.max(1) as usize).max(MIN_CONNECTING)
     }
 }

@@ -7,11 +7,11 @@ use std::collections::binary_heap::PeekMut;
 use plimsoll_model::Time;
 
 /// Timers in the order of their times, each with a payload.
-pub(crate) struct Timers<T>(BinaryHeap<Reverse<(Time, T)>>);
+pub(crate) struct TimerQueue<T>(BinaryHeap<Reverse<(Time, T)>>);
 
-impl<T: Ord> Timers<T> {
-    pub(crate) fn new() -> Timers<T> {
-        Timers(BinaryHeap::new())
+impl<T: Ord> TimerQueue<T> {
+    pub(crate) fn new() -> TimerQueue<T> {
+        TimerQueue(BinaryHeap::new())
     }
 
     #[inline]

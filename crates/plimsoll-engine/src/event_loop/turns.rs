@@ -4,17 +4,17 @@
 use std::time::Duration;
 
 use plimsoll_model::Time;
-use plimsoll_model::plan::begins;
-use plimsoll_model::record::Done;
+use plimsoll_model::plan::batch_start_window;
+use plimsoll_model::record::BatchTotals;
 use plimsoll_model::recorder::Recorder;
-use plimsoll_model::schedule::{Arrival, Arrivals};
+use plimsoll_model::schedule::{Arrival, ArrivalIter};
 
-use super::share::Share;
-use crate::resources::TurnMeter;
+use super::share::WorkerShare;
+use crate::resources::BatchMeter;
 
 /// The batches of a closed loop: between them no call is started.
-pub(crate) struct ClosedTurns {
-    beginnings: Arrivals,
+pub(crate) struct ClosedLoopBatches {
+    beginnings: ArrivalIter,
     /// The next batch; `None` after the last.
     next: Option<Arrival>,
     slot: Duration,
@@ -24,26 +24,26 @@ pub(crate) struct ClosedTurns {
     ended: Option<Time>,
     /// The number of the last batch.
     number: u64,
-    meter: TurnMeter,
+    meter: BatchMeter,
 }
 
-impl ClosedTurns {
-    pub(super) fn of(share: &Share) -> Option<Box<ClosedTurns>> {
+impl ClosedLoopBatches {
+    pub(super) fn of(share: &WorkerShare) -> Option<Box<ClosedLoopBatches>> {
         let slot = share.load.turns?.slot?;
         // All workers run every batch together.
         let mut beginnings = share.schedule.share(0, 1);
-        Some(Box::new(ClosedTurns {
+        Some(Box::new(ClosedLoopBatches {
             next: beginnings.next(),
             beginnings,
             slot,
             until: Time::ZERO,
             ended: Some(Time::ZERO),
             number: 0,
-            meter: TurnMeter::default(),
+            meter: BatchMeter::default(),
         }))
     }
 
-    pub(crate) fn measure(&mut self, meter: TurnMeter) {
+    pub(crate) fn measure(&mut self, meter: BatchMeter) {
         self.meter = meter;
     }
 
@@ -64,7 +64,7 @@ impl ClosedTurns {
             && at <= now
         {
             self.next = self.beginnings.next();
-            self.until = at + begins(self.slot);
+            self.until = at + batch_start_window(self.slot);
             if now < self.until {
                 self.record(next.number, now, recorder);
                 (self.number, self.ended) = (next.number, None);
@@ -80,8 +80,8 @@ impl ClosedTurns {
     }
 
     fn record(&self, number: u64, now: Time, recorder: &mut Recorder) {
-        let (ok, bytes_received) = recorder.so_far();
-        let done = Done {
+        let (ok, bytes_received) = recorder.running_totals();
+        let done = BatchTotals {
             ok,
             bytes_received,
             began_ns: now.0,

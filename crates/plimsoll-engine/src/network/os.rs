@@ -16,12 +16,15 @@ use plimsoll_model::plan::Target;
 use rustix::net::{self, RecvFlags, SendFlags};
 
 use super::resolver::Resolver;
-use super::stamps::{self, Stamps};
-use super::tunnels::Tunnels;
-use super::{Carried, Lookup, Network, Ready, Resolved, Token, Wake, low_water, tcp_info};
-use crate::address::{Address, Lack};
+use super::stamps::{self, ReceiveTimestamps};
+use super::tunnels::PendingTunnels;
+use super::{
+    ByteCounts, LookupScope, Network, ResolveResult, SocketReady, SocketToken, WakeTime, low_water,
+    tcp_info,
+};
+use crate::address::{Address, LocalResourceError};
 use crate::clock::Clock;
-use crate::poller::{Events, Interest, Poller, Waker};
+use crate::poller::{Interest, PollEvents, Poller, Waker};
 use crate::tunnel::Tunnel;
 
 /// Options of sockets and waits.
@@ -31,7 +34,7 @@ pub struct SocketOptions {
     pub sources: Vec<IpAddr>,
     /// Maximum busy wait before an arrival.
     pub spin: Duration,
-    /// Whether to request the kernel's receive times, for [`Network::arrived`].
+    /// Whether to request the kernel's receive times, for [`Network::last_arrival`].
     pub stamps: bool,
 }
 
@@ -39,15 +42,15 @@ pub struct SocketOptions {
 pub struct OsNetwork {
     clock: Clock,
     poller: Poller,
-    events: Events,
+    events: PollEvents,
     options: SocketOptions,
     next_source: usize,
     window: SpinWindow,
     resolvers: Vec<Resolver>,
     /// The tunnel to each target, by its number; `None` where no proxy is used.
-    ways: Vec<Option<Arc<Tunnel>>>,
-    tunnels: Tunnels,
-    stamps: Option<Stamps>,
+    tunnel_routes: Vec<Option<Arc<Tunnel>>>,
+    tunnels: PendingTunnels,
+    stamps: Option<ReceiveTimestamps>,
 }
 
 impl OsNetwork {
@@ -67,17 +70,17 @@ impl OsNetwork {
         let resolver = |target: &&Target| Resolver::new(target, &options.sources, waker.clone());
         let resolvers = targets.iter().map(resolver).collect();
         let window = SpinWindow::new(options.spin);
-        let stamps = options.stamps.then(Stamps::new);
+        let stamps = options.stamps.then(ReceiveTimestamps::new);
         Ok(OsNetwork {
             clock,
             poller,
-            events: Events::default(),
+            events: PollEvents::default(),
             options,
             next_source: first_source,
             window,
             resolvers,
-            ways: targets.iter().map(|target| Tunnel::to(target)).collect(),
-            tunnels: Tunnels::default(),
+            tunnel_routes: targets.iter().map(|target| Tunnel::to(target)).collect(),
+            tunnels: PendingTunnels::default(),
             stamps,
         })
     }
@@ -96,9 +99,9 @@ impl OsNetwork {
     ///
     /// # Errors
     /// If the kernel cannot watch more sockets.
-    pub fn adopt(&mut self, socket: &TcpStream, token: Token) -> io::Result<()> {
+    pub fn adopt(&mut self, socket: &TcpStream, token: SocketToken) -> io::Result<()> {
         if self.stamps.is_some() {
-            stamps::ask_for(socket);
+            stamps::enable(socket);
         }
         self.poller.add(socket, token, Interest::Changes)
     }
@@ -116,7 +119,11 @@ impl OsNetwork {
     }
 
     /// Polls once; returns true if there is something to do: ready sockets, a wake-up, or a signal.
-    fn poll(&mut self, timeout: Option<Duration>, ready: &mut Vec<Ready>) -> io::Result<bool> {
+    fn poll(
+        &mut self,
+        timeout: Option<Duration>,
+        ready: &mut Vec<SocketReady>,
+    ) -> io::Result<bool> {
         let has_work = self.poller.wait(timeout, &mut self.events)?;
         for event in self.events.sockets() {
             if self.tunnels.is_empty() {
@@ -137,11 +144,17 @@ impl Network for OsNetwork {
         self.clock.now()
     }
 
-    fn connect(&mut self, target: usize, to: &Address, token: Token) -> io::Result<TcpStream> {
+    fn connect(
+        &mut self,
+        target: usize,
+        to: &Address,
+        token: SocketToken,
+    ) -> io::Result<TcpStream> {
         let source = to.tcp().and_then(|to| self.source(to));
         let socket = to.begin(source)?;
-        self.adopt(&socket, token).map_err(Lack::named_of_socket)?;
-        if let Some(Some(way)) = self.ways.get(target) {
+        self.adopt(&socket, token)
+            .map_err(LocalResourceError::refine_socket_error)?;
+        if let Some(Some(way)) = self.tunnel_routes.get(target) {
             self.tunnels.begin(&socket, token, way)?;
         }
         Ok(socket)
@@ -153,7 +166,10 @@ impl Network for OsNetwork {
         {
             return Err(e);
         }
-        match socket.take_error().map_err(Lack::named_of_socket)? {
+        match socket
+            .take_error()
+            .map_err(LocalResourceError::refine_socket_error)?
+        {
             Some(e) => Err(e),
             None => Ok(()),
         }
@@ -163,7 +179,7 @@ impl Network for OsNetwork {
         self.tunnels.proxy_asked(socket)
     }
 
-    fn rename(&mut self, socket: &TcpStream, token: Token) -> io::Result<()> {
+    fn change_token(&mut self, socket: &TcpStream, token: SocketToken) -> io::Result<()> {
         self.tunnels.rename(socket, token);
         self.poller.change(socket, token, Interest::Changes)
     }
@@ -178,12 +194,12 @@ impl Network for OsNetwork {
         Ok(received)
     }
 
-    fn stamps(&self) -> bool {
+    fn has_receive_times(&self) -> bool {
         self.stamps.is_some()
     }
 
     #[inline]
-    fn arrived(&self) -> Option<Time> {
+    fn last_arrival(&self) -> Option<Time> {
         self.stamps.as_ref()?.arrived
     }
 
@@ -200,7 +216,7 @@ impl Network for OsNetwork {
         }
     }
 
-    fn carried(&mut self, socket: &TcpStream) -> Option<Carried> {
+    fn byte_counts(&mut self, socket: &TcpStream) -> Option<ByteCounts> {
         tcp_info::carried(socket)
     }
 
@@ -212,7 +228,7 @@ impl Network for OsNetwork {
         drop(socket);
     }
 
-    fn wait(&mut self, wake: Option<Wake>, ready: &mut Vec<Ready>) -> io::Result<()> {
+    fn wait(&mut self, wake: Option<WakeTime>, ready: &mut Vec<SocketReady>) -> io::Result<()> {
         ready.clear();
         if self.resolvers.iter().any(Resolver::has_answer) {
             self.poll(Some(Duration::ZERO), ready)?;
@@ -254,11 +270,11 @@ impl Network for OsNetwork {
         }
     }
 
-    fn resolve(&mut self, target: usize, token: Token, lookup: Lookup) {
+    fn resolve(&mut self, target: usize, token: SocketToken, lookup: LookupScope) {
         self.resolvers[target].ask(token, lookup);
     }
 
-    fn resolved(&mut self) -> Option<(Token, Resolved)> {
+    fn resolved(&mut self) -> Option<(SocketToken, ResolveResult)> {
         self.resolvers.iter_mut().find_map(Resolver::answer)
     }
 }
@@ -334,7 +350,7 @@ mod tests {
         let mut ready = Vec::new();
         let at = clock.now() + Duration::from_millis(3);
         network
-            .wait(Some(Wake { at, precise: true }), &mut ready)
+            .wait(Some(WakeTime { at, precise: true }), &mut ready)
             .unwrap();
         assert!(clock.now() >= at);
 
@@ -355,14 +371,14 @@ mod tests {
             let target = Target::at(host, host, 1);
             let mut network = OsNetwork::new(clock, &[&target], options, 0).unwrap();
             let at = clock.now() + Duration::from_secs(60);
-            network.resolve(0, Token(7), Lookup::Own);
+            network.resolve(0, SocketToken(7), LookupScope::Own);
             network
-                .wait(Some(Wake { at, precise: true }), &mut Vec::new())
+                .wait(Some(WakeTime { at, precise: true }), &mut Vec::new())
                 .unwrap();
             assert!(clock.now() < at, "{host}");
             assert_eq!(
                 network.resolved().map(|(token, _)| token),
-                Some(Token(7)),
+                Some(SocketToken(7)),
                 "{host}"
             );
         }

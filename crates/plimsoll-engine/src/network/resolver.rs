@@ -11,37 +11,37 @@ use std::sync::mpsc;
 
 use plimsoll_model::plan::Target;
 
-use super::{Found, Lookup, Resolved, Token};
-use crate::address::{Address, Lack, look_up};
+use super::{LookupScope, ResolveResult, ResolvedAddresses, SocketToken};
+use crate::address::{Address, LocalResourceError, look_up};
 use crate::poller::Waker;
 
 pub(crate) struct Resolver {
-    name: Name,
+    name: LookupName,
     waker: Waker,
-    fixed: Option<Found>,
+    fixed: Option<ResolvedAddresses>,
     /// Results that needed no thread.
-    at_once: Vec<(Token, Resolved)>,
-    thread: Option<Thread>,
+    at_once: Vec<(SocketToken, ResolveResult)>,
+    thread: Option<ResolverThread>,
 }
 
 /// The name to resolve, and the source addresses that limit the result.
 #[derive(Clone)]
-struct Name {
+struct LookupName {
     host: String,
     port: u16,
     /// One source address per family that connections use; empty if the system chooses.
     sources: Vec<IpAddr>,
 }
 
-struct Thread {
-    questions: mpsc::Sender<(Token, Lookup)>,
-    answers: mpsc::Receiver<(Token, Resolved)>,
+struct ResolverThread {
+    questions: mpsc::Sender<(SocketToken, LookupScope)>,
+    answers: mpsc::Receiver<(SocketToken, ResolveResult)>,
 }
 
 impl Resolver {
     pub(crate) fn new(target: &Target, sources: &[IpAddr], waker: Waker) -> Resolver {
         let target = &target.reached();
-        let name = Name {
+        let name = LookupName {
             host: target.host.clone(),
             port: target.port,
             // Only the address families matter here.
@@ -50,7 +50,7 @@ impl Resolver {
                 .filter_map(|is_of| sources.iter().copied().find(is_of))
                 .collect(),
         };
-        let fixed = known(target).map(|addresses| Found {
+        let fixed = known(target).map(|addresses| ResolvedAddresses {
             addresses: reachable(addresses, &name.sources).into(),
             may_change: false,
         });
@@ -63,7 +63,7 @@ impl Resolver {
         }
     }
 
-    pub(crate) fn ask(&mut self, token: Token, lookup: Lookup) {
+    pub(crate) fn ask(&mut self, token: SocketToken, lookup: LookupScope) {
         if let Some(fixed) = &self.fixed {
             self.at_once.push((token, Ok(fixed.clone())));
             return;
@@ -81,7 +81,7 @@ impl Resolver {
             // The next request tries again to start the thread.
             Err(e) => self
                 .at_once
-                .push((token, Err(Arc::new(Lack::of_thread(&e))))),
+                .push((token, Err(Arc::new(LocalResourceError::of_thread(&e))))),
         }
     }
 
@@ -90,7 +90,7 @@ impl Resolver {
         !self.at_once.is_empty()
     }
 
-    pub(crate) fn answer(&mut self) -> Option<(Token, Resolved)> {
+    pub(crate) fn answer(&mut self) -> Option<(SocketToken, ResolveResult)> {
         if let Some(answer) = self.at_once.pop() {
             return Some(answer);
         }
@@ -98,16 +98,16 @@ impl Resolver {
     }
 }
 
-fn spawn(name: Name, waker: Waker) -> io::Result<Thread> {
-    let (questions, asked) = mpsc::channel::<(Token, Lookup)>();
+fn spawn(name: LookupName, waker: Waker) -> io::Result<ResolverThread> {
+    let (questions, asked) = mpsc::channel::<(SocketToken, LookupScope)>();
     let (answer, answers) = mpsc::channel();
     let body = move || {
         while let Ok(first) = asked.recv() {
             let mut shared = None;
             for (token, lookup) in std::iter::once(first).chain(asked.try_iter()) {
                 let found = match lookup {
-                    Lookup::Own => find(&name),
-                    Lookup::Shared => shared.get_or_insert_with(|| find(&name)).clone(),
+                    LookupScope::Own => find(&name),
+                    LookupScope::Shared => shared.get_or_insert_with(|| find(&name)).clone(),
                 };
                 if answer.send((token, found)).is_err() {
                     return;
@@ -119,12 +119,12 @@ fn spawn(name: Name, waker: Waker) -> io::Result<Thread> {
     std::thread::Builder::new()
         .name("names".to_owned())
         .spawn(body)?;
-    Ok(Thread { questions, answers })
+    Ok(ResolverThread { questions, answers })
 }
 
-fn find(name: &Name) -> Resolved {
+fn find(name: &LookupName) -> ResolveResult {
     let addresses = by_name(&name.host, name.port)?;
-    Ok(Found {
+    Ok(ResolvedAddresses {
         addresses: reachable(addresses, &name.sources).into(),
         may_change: true,
     })

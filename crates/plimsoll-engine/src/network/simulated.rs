@@ -1,8 +1,8 @@
 //! A simulated network with a clock of its own: the same seed gives the same run, byte for byte. The
 //! simulation tests use it.
 //!
-//! Time advances only in [`Network::wait`]. Bytes between the worker and a [`Server`] arrive in order, with
-//! the latency and in the pieces that its [`Weather`] prescribes, and are subject to its faults: refused and
+//! Time advances only in [`Network::wait`]. Bytes between the worker and a [`SimulatedServer`] arrive in order, with
+//! the latency and in the pieces that its [`NetworkConditions`] prescribes, and are subject to its faults: refused and
 //! unanswered connects, resets, stalls, full buffers. Low-water marks are enforced exactly.
 //!
 //! The file is long because the network, its clock and the events of its connections are one state machine.
@@ -20,22 +20,24 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use crate::address::Address;
 
-use super::{Found, Lookup, Network, Ready, Resolved, Token, Wake};
+use super::{
+    LookupScope, Network, ResolveResult, ResolvedAddresses, SocketReady, SocketToken, WakeTime,
+};
 
 mod weather;
 
-pub use weather::Weather;
+pub use weather::NetworkConditions;
 
 /// Identifies a connection to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Peer(pub u64);
+pub struct SimulatedPeer(pub u64);
 
 /// An action that a server requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum ServerAction {
     /// Send bytes to the client.
     Send(Vec<u8>),
-    /// Call [`Server::timer`] with `tag` after a while.
+    /// Call [`SimulatedServer::timer`] with `tag` after a while.
     Timer {
         /// Delay until the call.
         after: Duration,
@@ -53,34 +55,53 @@ pub enum Action {
 }
 
 /// The server side of the simulated network.
-pub trait Server {
+pub trait SimulatedServer {
     /// Called when a client has connected.
-    fn opened(&mut self, peer: Peer, now: Time, actions: &mut Vec<Action>);
+    fn opened(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>);
     /// Called when bytes of a client have arrived.
-    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>);
+    fn receive(
+        &mut self,
+        peer: SimulatedPeer,
+        bytes: &[u8],
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    );
     /// Called when a timer expires that the server requested with this tag.
-    fn timer(&mut self, _peer: Peer, _tag: u64, _now: Time, _actions: &mut Vec<Action>) {}
+    fn timer(
+        &mut self,
+        _peer: SimulatedPeer,
+        _tag: u64,
+        _now: Time,
+        _actions: &mut Vec<ServerAction>,
+    ) {
+    }
     /// Called when the client has read `bytes` of what was sent to it.
-    fn taken(&mut self, _peer: Peer, _bytes: usize) {}
+    fn taken(&mut self, _peer: SimulatedPeer, _bytes: usize) {}
     /// Called when the client has closed the connection.
-    fn closed(&mut self, _peer: Peer, _now: Time) {}
+    fn closed(&mut self, _peer: SimulatedPeer, _now: Time) {}
 }
 
 /// Lets a test keep ownership of the server that a network uses.
-impl<T: Server> Server for &mut T {
-    fn opened(&mut self, peer: Peer, now: Time, actions: &mut Vec<Action>) {
+impl<T: SimulatedServer> SimulatedServer for &mut T {
+    fn opened(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
         (**self).opened(peer, now, actions);
     }
-    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+    fn receive(
+        &mut self,
+        peer: SimulatedPeer,
+        bytes: &[u8],
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         (**self).receive(peer, bytes, now, actions);
     }
-    fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+    fn timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
         (**self).timer(peer, tag, now, actions);
     }
-    fn taken(&mut self, peer: Peer, bytes: usize) {
+    fn taken(&mut self, peer: SimulatedPeer, bytes: usize) {
         (**self).taken(peer, bytes);
     }
-    fn closed(&mut self, peer: Peer, now: Time) {
+    fn closed(&mut self, peer: SimulatedPeer, now: Time) {
         (**self).closed(peer, now);
     }
 }
@@ -90,7 +111,7 @@ impl<T: Server> Server for &mut T {
 pub struct SimulatedSocket(u64);
 
 #[derive(Debug, Default)]
-struct Connection {
+struct SimulatedConnection {
     token: u64,
     inbox: VecDeque<u8>,
     /// Arrival times of the inbox's bytes, with their numbers, oldest first.
@@ -111,7 +132,7 @@ struct Connection {
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Happening {
+enum NetworkEvent {
     Connected,
     Refused,
     Up(Vec<u8>),
@@ -127,14 +148,14 @@ enum Happening {
 /// A network of one worker and one server.
 pub struct SimulatedNetwork<S> {
     server: S,
-    weather: Weather,
+    weather: NetworkConditions,
     random: ChaCha8Rng,
     now: Time,
-    connections: BTreeMap<u64, Connection>,
+    connections: BTreeMap<u64, SimulatedConnection>,
     next_link: u64,
-    agenda: BinaryHeap<Reverse<(Time, u64, u64, Happening)>>,
+    agenda: BinaryHeap<Reverse<(Time, u64, u64, NetworkEvent)>>,
     sequence: u64,
-    resolving: VecDeque<Token>,
+    resolving: VecDeque<SocketToken>,
     /// Arrival time of the last bytes that were read.
     arrived: Option<Time>,
     /// Consecutive iterations without any event, sent bytes or wait.
@@ -145,9 +166,9 @@ pub struct SimulatedNetwork<S> {
 /// no bytes also take many iterations until its unsent bytes reach their limit.
 const MAX_IDLE_TURNS: u32 = 20_000;
 
-impl<S: Server> SimulatedNetwork<S> {
+impl<S: SimulatedServer> SimulatedNetwork<S> {
     /// Makes a network whose only host is `server`.
-    pub fn new(server: S, mut weather: Weather) -> SimulatedNetwork<S> {
+    pub fn new(server: S, mut weather: NetworkConditions) -> SimulatedNetwork<S> {
         // Latest first, so that the earliest is popped first.
         weather.pauses.sort_by_key(|(at, _)| Reverse(*at));
         SimulatedNetwork {
@@ -165,7 +186,7 @@ impl<S: Server> SimulatedNetwork<S> {
         }
     }
 
-    fn stop_the_worker(&mut self, ready: &mut Vec<Ready>) {
+    fn stop_the_worker(&mut self, ready: &mut Vec<SocketReady>) {
         while let Some((_, length)) = self.weather.pauses.pop_if(|(at, _)| *at <= self.now) {
             let end = self.now + length;
             while self
@@ -175,7 +196,7 @@ impl<S: Server> SimulatedNetwork<S> {
                 && let Some(Reverse((at, _, connection, what))) = self.agenda.pop()
             {
                 self.now = self.now.max(at);
-                self.happen(connection, what, ready);
+                self.apply_event(connection, what, ready);
             }
             self.now = end;
         }
@@ -186,7 +207,7 @@ impl<S: Server> SimulatedNetwork<S> {
         range.start() + self.random.next_u64() % span
     }
 
-    fn happens(&mut self, chance: u32) -> bool {
+    fn draw_chance(&mut self, chance: u32) -> bool {
         chance > 0 && self.random.next_u32() % 1_000_000 < chance
     }
 
@@ -195,7 +216,7 @@ impl<S: Server> SimulatedNetwork<S> {
         self.pick(&range) * 1_000
     }
 
-    fn schedule(&mut self, at: Time, connection: u64, what: Happening) {
+    fn schedule(&mut self, at: Time, connection: u64, what: NetworkEvent) {
         self.sequence += 1;
         self.agenda
             .push(Reverse((at, self.sequence, connection, what)));
@@ -210,11 +231,11 @@ impl<S: Server> SimulatedNetwork<S> {
             let (piece, after) = rest.split_at(size);
             rest = after;
             let mut at = self.now.plus_nanos(self.latency());
-            if self.happens(self.weather.stall) {
+            if self.draw_chance(self.weather.stall) {
                 let range = self.weather.stall_ms.clone();
                 at = at.plus_nanos(self.pick(&range) * 1_000_000);
             }
-            let reset = self.happens(self.weather.reset);
+            let reset = self.draw_chance(self.weather.reset);
             let Some(state) = self.connections.get_mut(&connection) else {
                 return;
             };
@@ -226,9 +247,9 @@ impl<S: Server> SimulatedNetwork<S> {
             at = at.max(*last);
             *last = at;
             let what = match (reset, up) {
-                (true, _) => Happening::Reset,
-                (false, true) => Happening::Up(piece.to_vec()),
-                (false, false) => Happening::Down(piece.to_vec()),
+                (true, _) => NetworkEvent::Reset,
+                (false, true) => NetworkEvent::Up(piece.to_vec()),
+                (false, false) => NetworkEvent::Down(piece.to_vec()),
             };
             self.schedule(at, connection, what);
             if reset {
@@ -237,36 +258,36 @@ impl<S: Server> SimulatedNetwork<S> {
         }
     }
 
-    fn act(&mut self, connection: u64, actions: Vec<Action>) {
+    fn act(&mut self, connection: u64, actions: Vec<ServerAction>) {
         for action in actions {
             match action {
-                Action::Send(bytes) => self.transmit(connection, &bytes, false),
-                Action::Timer { after, tag } => {
+                ServerAction::Send(bytes) => self.transmit(connection, &bytes, false),
+                ServerAction::Timer { after, tag } => {
                     let at = self.now + after;
-                    self.schedule(at, connection, Happening::Timer(tag));
+                    self.schedule(at, connection, NetworkEvent::Timer(tag));
                 }
-                Action::StopReading => {
+                ServerAction::StopReading => {
                     if let Some(state) = self.connections.get_mut(&connection) {
                         state.unread.get_or_insert_default();
                     }
                 }
-                Action::Read => {
+                ServerAction::Read => {
                     let Some(state) = self.connections.get_mut(&connection) else {
                         continue;
                     };
                     for piece in state.unread.take().unwrap_or_default() {
-                        self.schedule(self.now, connection, Happening::Up(piece));
+                        self.schedule(self.now, connection, NetworkEvent::Up(piece));
                     }
                 }
-                Action::Close | Action::Reset => {
+                ServerAction::Close | ServerAction::Reset => {
                     let Some(state) = self.connections.get(&connection) else {
                         continue;
                     };
                     let last = state.last_down;
                     let at = self.now.plus_nanos(self.latency()).max(last);
                     let what = match action {
-                        Action::Close => Happening::DownEnd,
-                        _ => Happening::Reset,
+                        ServerAction::Close => NetworkEvent::DownEnd,
+                        _ => NetworkEvent::Reset,
                     };
                     self.schedule(at, connection, what);
                 }
@@ -274,70 +295,71 @@ impl<S: Server> SimulatedNetwork<S> {
         }
     }
 
-    fn happen(&mut self, connection: u64, what: Happening, ready: &mut Vec<Ready>) {
+    fn apply_event(&mut self, connection: u64, what: NetworkEvent, ready: &mut Vec<SocketReady>) {
         let Some(state) = self.connections.get_mut(&connection) else {
             return;
         };
         if state.reset {
             return;
         }
-        let mut signal = Ready {
-            token: Token(state.token),
+        let mut signal = SocketReady {
+            token: SocketToken(state.token),
             readable: false,
             writable: false,
             hangup: false,
         };
         let mut actions = Vec::new();
         match what {
-            Happening::Connected => {
+            NetworkEvent::Connected => {
                 signal.writable = true;
-                self.server.opened(Peer(connection), self.now, &mut actions);
+                self.server
+                    .opened(SimulatedPeer(connection), self.now, &mut actions);
             }
-            Happening::Refused => {
+            NetworkEvent::Refused => {
                 state.refused = true;
                 signal.writable = true;
             }
-            Happening::Up(bytes) if state.unread.is_some() => {
+            NetworkEvent::Up(bytes) if state.unread.is_some() => {
                 state.unread.get_or_insert_default().push(bytes);
             }
-            Happening::Up(bytes) => {
+            NetworkEvent::Up(bytes) => {
                 state.outbound -= bytes.len().min(state.outbound);
                 signal.writable = std::mem::take(&mut state.wants_room);
                 self.server
-                    .receive(Peer(connection), &bytes, self.now, &mut actions);
+                    .receive(SimulatedPeer(connection), &bytes, self.now, &mut actions);
             }
-            Happening::UpEnd => {
-                self.server.closed(Peer(connection), self.now);
+            NetworkEvent::UpEnd => {
+                self.server.closed(SimulatedPeer(connection), self.now);
                 self.connections.remove(&connection);
             }
-            Happening::Down(bytes) => {
+            NetworkEvent::Down(bytes) => {
                 state.arrivals.push_back((self.now, bytes.len()));
                 state.inbox.extend(bytes);
                 signal.readable = state.inbox.len() >= state.low_water;
             }
-            Happening::Marked => {
+            NetworkEvent::Marked => {
                 let waiting = state.inbox.len();
                 signal.readable = waiting > 0 && waiting >= state.low_water;
             }
-            Happening::DownEnd => {
+            NetworkEvent::DownEnd => {
                 state.ended = true;
                 signal.readable = true;
                 signal.hangup = true;
             }
-            Happening::Reset => {
+            NetworkEvent::Reset => {
                 state.reset = true;
                 state.inbox.clear();
-                signal = Ready {
+                signal = SocketReady {
                     readable: true,
                     writable: true,
                     hangup: true,
                     ..signal
                 };
-                self.server.closed(Peer(connection), self.now);
+                self.server.closed(SimulatedPeer(connection), self.now);
             }
-            Happening::Timer(tag) => {
+            NetworkEvent::Timer(tag) => {
                 self.server
-                    .timer(Peer(connection), tag, self.now, &mut actions)
+                    .timer(SimulatedPeer(connection), tag, self.now, &mut actions)
             }
         }
         self.act(connection, actions);
@@ -356,21 +378,26 @@ impl<S: Server> SimulatedNetwork<S> {
     }
 }
 
-impl<S: Server> Network for SimulatedNetwork<S> {
+impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
     type Socket = SimulatedSocket;
 
     fn now(&mut self) -> Time {
         self.now
     }
 
-    fn connect(&mut self, _: usize, to: &Address, token: Token) -> io::Result<SimulatedSocket> {
+    fn connect(
+        &mut self,
+        _: usize,
+        to: &Address,
+        token: SocketToken,
+    ) -> io::Result<SimulatedSocket> {
         let id = self.next_link;
         self.next_link += 1;
         self.connections.insert(
             id,
-            Connection {
+            SimulatedConnection {
                 token: token.0,
-                ..Connection::default()
+                ..SimulatedConnection::default()
             },
         );
         let is_among = |those: &[SocketAddr]| those.iter().any(|a| Address::Tcp(*a) == *to);
@@ -378,13 +405,13 @@ impl<S: Server> Network for SimulatedNetwork<S> {
             is_among(&self.weather.silent),
             is_among(&self.weather.refusing),
         );
-        if !self.happens(self.weather.ignore) && !silent {
-            let refused = self.happens(self.weather.refuse) || refusing;
+        if !self.draw_chance(self.weather.ignore) && !silent {
+            let refused = self.draw_chance(self.weather.refuse) || refusing;
             let at = self.now.plus_nanos(2 * self.latency());
             let what = if refused {
-                Happening::Refused
+                NetworkEvent::Refused
             } else {
-                Happening::Connected
+                NetworkEvent::Connected
             };
             self.schedule(at, id, what);
         }
@@ -399,10 +426,10 @@ impl<S: Server> Network for SimulatedNetwork<S> {
         }
     }
 
-    fn rename(&mut self, socket: &SimulatedSocket, token: Token) -> io::Result<()> {
+    fn change_token(&mut self, socket: &SimulatedSocket, token: SocketToken) -> io::Result<()> {
         if let Some(connection) = self.connections.get_mut(&socket.0) {
             connection.token = token.0;
-            self.schedule(self.now, socket.0, Happening::Marked);
+            self.schedule(self.now, socket.0, NetworkEvent::Marked);
         }
         Ok(())
     }
@@ -436,15 +463,15 @@ impl<S: Server> Network for SimulatedNetwork<S> {
                 connection.arrivals.pop_front();
             }
         }
-        self.server.taken(Peer(socket.0), size);
+        self.server.taken(SimulatedPeer(socket.0), size);
         Ok(size)
     }
 
-    fn stamps(&self) -> bool {
+    fn has_receive_times(&self) -> bool {
         true
     }
 
-    fn arrived(&self) -> Option<Time> {
+    fn last_arrival(&self) -> Option<Time> {
         self.arrived
     }
 
@@ -452,7 +479,7 @@ impl<S: Server> Network for SimulatedNetwork<S> {
         if let Some(connection) = self.connections.get_mut(&socket.0) {
             connection.low_water = bytes;
             // Linux re-evaluates readiness at once.
-            self.schedule(self.now, socket.0, Happening::Marked);
+            self.schedule(self.now, socket.0, NetworkEvent::Marked);
         }
     }
 
@@ -491,10 +518,10 @@ impl<S: Server> Network for SimulatedNetwork<S> {
                 return;
             }
         };
-        self.schedule(at, socket.0, Happening::UpEnd);
+        self.schedule(at, socket.0, NetworkEvent::UpEnd);
     }
 
-    fn wait(&mut self, wake: Option<Wake>, ready: &mut Vec<Ready>) -> io::Result<()> {
+    fn wait(&mut self, wake: Option<WakeTime>, ready: &mut Vec<SocketReady>) -> io::Result<()> {
         ready.clear();
         // An iteration of the loop takes some time too; time that never advances would hang it.
         self.now = self.now.plus_nanos(100);
@@ -508,7 +535,7 @@ impl<S: Server> Network for SimulatedNetwork<S> {
             }
             if let Some(Reverse((at, _, connection, what))) = self.agenda.pop() {
                 self.now = self.now.max(at);
-                self.happen(connection, what, ready);
+                self.apply_event(connection, what, ready);
             }
         }
         if ready.is_empty() {
@@ -529,16 +556,16 @@ impl<S: Server> Network for SimulatedNetwork<S> {
         Ok(())
     }
 
-    fn resolve(&mut self, _target: usize, token: Token, _lookup: Lookup) {
+    fn resolve(&mut self, _target: usize, token: SocketToken, _lookup: LookupScope) {
         self.resolving.push_back(token);
     }
 
-    fn resolved(&mut self) -> Option<(Token, Resolved)> {
+    fn resolved(&mut self) -> Option<(SocketToken, ResolveResult)> {
         let token = self.resolving.pop_front()?;
         if self.now >= self.weather.nameless_from {
             return Some((token, Err(io::Error::other("no server answers").into())));
         }
-        let found = Found {
+        let found = ResolvedAddresses {
             addresses: self
                 .weather
                 .addresses

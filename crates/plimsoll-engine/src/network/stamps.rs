@@ -15,7 +15,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::clock::Clock;
 
 /// Reads bytes together with their receive timestamps.
-pub(super) struct Stamps {
+pub(super) struct ReceiveTimestamps {
     /// When the last bytes of the last read reached this host; `None` if the kernel gave no timestamp.
     pub(super) arrived: Option<Time>,
     /// Buffer for the control message with the timestamp.
@@ -23,13 +23,13 @@ pub(super) struct Stamps {
 }
 
 /// Enables timestamps for a socket. Where that fails, bytes have none.
-pub(super) fn ask_for(socket: &TcpStream) {
+pub(super) fn enable(socket: &TcpStream) {
     let _ = setsockopt(socket, ReceiveTimestampns, &true);
 }
 
-impl Stamps {
-    pub(super) fn new() -> Stamps {
-        Stamps {
+impl ReceiveTimestamps {
+    pub(super) fn new() -> ReceiveTimestamps {
+        ReceiveTimestamps {
             arrived: None,
             control: nix::cmsg_space!(libc::timespec),
         }
@@ -84,8 +84,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();
-        ask_for(&near);
-        let (clock, mut stamps) = (Clock::new(), Stamps::new());
+        enable(&near);
+        let (clock, mut stamps) = (Clock::new(), ReceiveTimestamps::new());
         let mut buffer = [0; 64];
         // Timestamps begin a moment after they were enabled, and a busy machine delivers late.
         let given_up = clock.now() + Duration::from_secs(60);

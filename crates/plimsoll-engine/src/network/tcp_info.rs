@@ -8,7 +8,7 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use super::Carried;
+use super::ByteCounts;
 
 /// Offsets of the counters in `struct tcp_info` (linux/tcp.h), since Linux 4.19. The structure only grows at its end.
 const BYTES_RECEIVED: usize = 128;
@@ -17,7 +17,7 @@ const BYTES_SENT_AGAIN: usize = 208;
 const TCP_INFO_LENGTH: usize = 216;
 
 /// Returns the byte counts of a socket; `None` if it is not TCP, or the kernel is older.
-pub(super) fn carried(socket: &impl AsFd) -> Option<Carried> {
+pub(super) fn carried(socket: &impl AsFd) -> Option<ByteCounts> {
     let mut info = [0_u8; TCP_INFO_LENGTH];
     let mut length = TCP_INFO_LENGTH as libc::socklen_t;
     // SAFETY: the descriptor is borrowed, and so open, for the whole call; the pointer is to an
@@ -38,7 +38,7 @@ pub(super) fn carried(socket: &impl AsFd) -> Option<Carried> {
         let bytes = info[offset..].first_chunk()?;
         Some(u64::from_ne_bytes(*bytes))
     };
-    Some(Carried {
+    Some(ByteCounts {
         sent: at(BYTES_SENT)?.saturating_sub(at(BYTES_SENT_AGAIN)?),
         received: at(BYTES_RECEIVED)?,
     })

@@ -10,28 +10,28 @@ use std::sync::Arc;
 
 use rustix::net::{self, RecvFlags};
 
-use super::{Ready, Token};
-use crate::tunnel::{MAX_ANSWER, Opening, Tunnel, named};
+use super::{SocketReady, SocketToken};
+use crate::tunnel::{MAX_ANSWER, ProxyHandshake, Tunnel, proxy_error};
 
 /// The pending tunnels of one worker.
 #[derive(Default)]
-pub(super) struct Tunnels(Vec<Underway>);
+pub(super) struct PendingTunnels(Vec<PendingTunnel>);
 
-struct Underway {
+struct PendingTunnel {
     /// The worker's own descriptor.
     socket: RawFd,
-    token: Token,
-    state: State,
+    token: SocketToken,
+    state: TunnelState,
 }
 
-enum State {
+enum TunnelState {
     /// TCP is connecting; holds a duplicate descriptor of the socket.
     Connecting(TcpStream, Arc<Tunnel>),
-    Asking(TcpStream, Opening),
+    Asking(TcpStream, ProxyHandshake),
     Failed(io::Error),
 }
 
-impl Tunnels {
+impl PendingTunnels {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -43,19 +43,19 @@ impl Tunnels {
     pub(super) fn begin(
         &mut self,
         socket: &TcpStream,
-        token: Token,
+        token: SocketToken,
         tunnel: &Arc<Tunnel>,
     ) -> io::Result<()> {
-        self.0.push(Underway {
+        self.0.push(PendingTunnel {
             socket: socket.as_raw_fd(),
             token,
-            state: State::Connecting(socket.try_clone()?, Arc::clone(tunnel)),
+            state: TunnelState::Connecting(socket.try_clone()?, Arc::clone(tunnel)),
         });
         Ok(())
     }
 
     /// Changes the token of a pending socket's events.
-    pub(super) fn rename(&mut self, socket: &TcpStream, token: Token) {
+    pub(super) fn rename(&mut self, socket: &TcpStream, token: SocketToken) {
         let socket = socket.as_raw_fd();
         let mut all = self.0.iter_mut();
         if let Some(found) = all.find(|underway| underway.socket == socket) {
@@ -71,7 +71,7 @@ impl Tunnels {
             .iter()
             .position(|underway| underway.socket == socket)?;
         match self.0.swap_remove(place).state {
-            State::Failed(e) => Some(e),
+            TunnelState::Failed(e) => Some(e),
             _ => None,
         }
     }
@@ -81,13 +81,13 @@ impl Tunnels {
         let socket = socket.as_raw_fd();
         let mut all = self.0.iter();
         match &all.find(|underway| underway.socket == socket)?.state {
-            State::Asking(_, opening) => Some(opening.proxy()),
-            State::Connecting(..) | State::Failed(_) => None,
+            TunnelState::Asking(_, opening) => Some(opening.proxy()),
+            TunnelState::Connecting(..) | TunnelState::Failed(_) => None,
         }
     }
 
     /// Processes an event; returns the event that the worker must see, or `None` while the handshake continues.
-    pub(super) fn ready(&mut self, ready: Ready) -> Option<Ready> {
+    pub(super) fn ready(&mut self, ready: SocketReady) -> Option<SocketReady> {
         let place = self
             .0
             .iter()
@@ -95,32 +95,32 @@ impl Tunnels {
         let Some(place) = place else {
             return Some(ready);
         };
-        let up = Ready {
+        let up = SocketReady {
             readable: true,
             writable: true,
             ..ready
         };
-        if matches!(self.0[place].state, State::Failed(_)) {
+        if matches!(self.0[place].state, TunnelState::Failed(_)) {
             return Some(up);
         }
-        match self.0[place].state.go_on(ready) {
+        match self.0[place].state.advance(ready) {
             Ok(false) => None,
             Ok(true) => {
                 self.0.swap_remove(place);
                 Some(up)
             }
             Err(e) => {
-                self.0[place].state = State::Failed(e);
+                self.0[place].state = TunnelState::Failed(e);
                 Some(up)
             }
         }
     }
 }
 
-impl State {
+impl TunnelState {
     /// Advances the handshake; returns whether the connection belongs to the target now.
-    fn go_on(&mut self, ready: Ready) -> io::Result<bool> {
-        if let State::Connecting(socket, tunnel) = self {
+    fn advance(&mut self, ready: SocketReady) -> io::Result<bool> {
+        if let TunnelState::Connecting(socket, tunnel) = self {
             if !ready.writable {
                 return Ok(false);
             }
@@ -128,12 +128,12 @@ impl State {
                 return Err(e);
             }
             let mut asked = Vec::new();
-            let opening = Opening::begin(Arc::clone(tunnel), &mut asked);
+            let opening = ProxyHandshake::begin(Arc::clone(tunnel), &mut asked);
             // Cannot block: a new socket accepts some kilobytes at once.
             socket.write_all(&asked)?;
-            *self = State::Asking(socket.try_clone()?, opening);
+            *self = TunnelState::Asking(socket.try_clone()?, opening);
         }
-        let State::Asking(socket, opening) = self else {
+        let TunnelState::Asking(socket, opening) = self else {
             return Ok(true);
         };
         let mut seen = [0; MAX_ANSWER];
@@ -141,14 +141,14 @@ impl State {
             let (_, length) = match net::recv(&*socket, &mut seen[..], RecvFlags::PEEK) {
                 Ok(received) => received,
                 Err(e) if e == rustix::io::Errno::AGAIN => return Ok(false),
-                Err(e) => return Err(named(&e.into())),
+                Err(e) => return Err(proxy_error(&e.into())),
             };
             if length == 0 {
                 let e = io::Error::new(io::ErrorKind::ConnectionReset, "it closed the connection");
-                return Err(named(&e));
+                return Err(proxy_error(&e));
             }
             let mut answer = Vec::new();
-            let (taken, is_open) = opening.look(&seen[..length], &mut answer)?;
+            let (taken, is_open) = opening.advance(&seen[..length], &mut answer)?;
             if taken > 0 {
                 // Cannot block: the bytes were peeked at above.
                 net::recv(&*socket, &mut seen[..taken], RecvFlags::empty())?;

@@ -2,9 +2,9 @@
 
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::Target;
-use plimsoll_model::recorder::Carried;
+use plimsoll_model::recorder::RequestCarrier;
 use plimsoll_model::template::TraceIds;
-use plimsoll_model::{Outcome, Recorder, Sample, Time};
+use plimsoll_model::{CallSample, Outcome, Recorder, Time};
 
 use crate::tls::TlsClient;
 
@@ -13,11 +13,11 @@ pub const MAX_LINKS: usize = 2;
 
 /// The number of one of a script's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Link(pub u8);
+pub struct LinkId(pub u8);
 
 /// The position of a script in its run.
 #[derive(Clone, Copy, Debug)]
-pub struct Origin {
+pub struct ScriptOrigin {
     /// The script's position in the run's schedule, from which everything that varies is derived.
     pub number: u64,
     /// How late the script was started, in nanoseconds; 0 in a closed loop.
@@ -27,37 +27,44 @@ pub struct Origin {
 /// The state machine of one simulated user.
 pub trait Script: Send {
     /// Starts the user; called once.
-    fn begin(&mut self, now: Time, turn: &mut Turn<'_>);
+    fn begin(&mut self, now: Time, turn: &mut ScriptContext<'_>);
 
-    /// A connection requested with [`Turn::connect`] is established; making it took `took_ns`.
-    fn connected(&mut self, link: Link, took_ns: u64, now: Time, turn: &mut Turn<'_>);
+    /// A connection requested with [`ScriptContext::connect`] is established; making it took `took_ns`.
+    fn connected(&mut self, link: LinkId, took_ns: u64, now: Time, turn: &mut ScriptContext<'_>);
 
     /// Processes bytes from the peer, in any split.
-    fn receive(&mut self, link: Link, bytes: &[u8], now: Time, turn: &mut Turn<'_>);
+    fn receive(&mut self, link: LinkId, bytes: &[u8], now: Time, turn: &mut ScriptContext<'_>);
 
     /// A connection was lost or could not be established. It is already closed.
-    fn lost(&mut self, link: Link, outcome: Outcome, detail: &str, now: Time, turn: &mut Turn<'_>);
+    fn lost(
+        &mut self,
+        link: LinkId,
+        outcome: Outcome,
+        detail: &str,
+        now: Time,
+        turn: &mut ScriptContext<'_>,
+    );
 
-    /// The time set with [`Turn::wake_at`] has been reached.
-    fn expire(&mut self, now: Time, turn: &mut Turn<'_>);
+    /// The time set with [`ScriptContext::wake_at`] has been reached.
+    fn expire(&mut self, now: Time, turn: &mut ScriptContext<'_>);
 
     /// Ends a call in flight with `outcome` at the end of the run; nothing is called afterwards.
-    fn abort(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>);
+    fn abort(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>);
 }
 
 /// Makes the scripts of a run, and holds everything that they share.
-pub trait Scripts: Send + Sync + 'static {
+pub trait ScriptFactory: Send + Sync + 'static {
     /// The script of one user.
     type Script: Script;
 
     /// Makes a script for the user that starts now.
-    fn script(&self, origin: Origin) -> Self::Script;
+    fn script(&self, origin: ScriptOrigin) -> Self::Script;
 
     /// Returns the target that each link leads to.
     fn targets(&self) -> [&Target; MAX_LINKS];
 
     /// Returns the TLS settings of a link, always the same ones; `None` for plaintext.
-    fn tls(&self, _link: Link) -> Option<&TlsClient> {
+    fn tls(&self, _link: LinkId) -> Option<&TlsClient> {
         None
     }
 
@@ -71,16 +78,16 @@ pub trait Scripts: Send + Sync + 'static {
 
     /// Sets the wall-clock time at [`Time::ZERO`], in nanoseconds since 1970. Called before the first script,
     /// and never where time is simulated.
-    fn clock_began(&self, _unix_ns: u64) {}
+    fn set_clock_origin(&self, _unix_ns: u64) {}
 }
 
-pub(crate) enum Action {
-    Connect(Link),
-    Close(Link),
+pub(crate) enum ScriptAction {
+    Connect(LinkId),
+    Close(LinkId),
 }
 
 /// The context in which a script is called: its means to send, connect and record.
-pub struct Turn<'a> {
+pub struct ScriptContext<'a> {
     pub(crate) recorder: &'a mut Recorder,
     pub(crate) stage: u8,
     pub(crate) stopping: bool,
@@ -91,26 +98,26 @@ pub struct Turn<'a> {
     pub(crate) connections: [Option<u32>; MAX_LINKS],
     pub(crate) in_flight: &'a mut u64,
     pub(crate) calls_begun: &'a mut u64,
-    pub(crate) actions: &'a mut Vec<Action>,
+    pub(crate) actions: &'a mut Vec<ScriptAction>,
     pub(crate) outs: &'a mut [Vec<u8>; MAX_LINKS],
     pub(crate) wake: Option<Time>,
     pub(crate) ended: Option<bool>,
 }
 
-impl Turn<'_> {
+impl ScriptContext<'_> {
     /// Requests a connection; [`Script::connected`] or [`Script::lost`] follows.
-    pub fn connect(&mut self, link: Link) {
-        self.actions.push(Action::Connect(link));
+    pub fn connect(&mut self, link: LinkId) {
+        self.actions.push(ScriptAction::Connect(link));
     }
 
-    /// Closes a connection after sending what was appended to [`Turn::out`], as far as that does not block.
+    /// Closes a connection after sending what was appended to [`ScriptContext::out`], as far as that does not block.
     /// No more events of it follow.
-    pub fn close(&mut self, link: Link) {
-        self.actions.push(Action::Close(link));
+    pub fn close(&mut self, link: LinkId) {
+        self.actions.push(ScriptAction::Close(link));
     }
 
     /// Returns the link's outgoing bytes, which are only appended to.
-    pub fn out(&mut self, link: Link) -> &mut Vec<u8> {
+    pub fn out(&mut self, link: LinkId) -> &mut Vec<u8> {
         &mut self.outs[usize::from(link.0)]
     }
 
@@ -129,7 +136,7 @@ impl Turn<'_> {
         self.interrupted
     }
 
-    /// Counts a call as due; exactly one [`Turn::call`] must follow.
+    /// Counts a call as due; exactly one [`ScriptContext::call`] must follow.
     pub fn due(&mut self) {
         *self.in_flight += 1;
         *self.calls_begun += 1;
@@ -141,8 +148,8 @@ impl Turn<'_> {
     /// the number from which the trace ids of its request were derived; `None` if it was not sent.
     pub fn call(
         &mut self,
-        link: Link,
-        sample: Sample,
+        link: LinkId,
+        sample: CallSample,
         counts: &[(Count, u64)],
         times: &[(TimeMeasure, u64)],
         traced_as: Option<u64>,
@@ -150,12 +157,12 @@ impl Turn<'_> {
         *self.in_flight -= 1;
         let address = self.addresses[usize::from(link.0)];
         self.recorder.call_at(address, self.stage, sample.outcome);
-        let sample = Sample {
+        let sample = CallSample {
             stage: self.stage,
             ..sample
         };
         let connection = self.connections[usize::from(link.0)];
-        let carried = traced_as.map(|traced_as| Carried {
+        let carried = traced_as.map(|traced_as| RequestCarrier {
             connection,
             traced_as,
         });

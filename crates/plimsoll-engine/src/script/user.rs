@@ -1,6 +1,6 @@
 //! Users: scripts that make one call after another over a single connection of a driver, with pauses in between.
 //!
-//! A [`Course`] defines a user's calls; everything that is specific to a protocol's connection is its driver,
+//! A [`Scenario`] defines a user's calls; everything that is specific to a protocol's connection is its driver,
 //! which is the same as for independent calls. The first call is due when its user is, and each further one a
 //! pause after the previous one's end. The time to make a connection counts towards the call that needed it.
 //! A call that fails ends its user, because the following calls would have depended on it.
@@ -14,22 +14,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_model::measure::Count;
-use plimsoll_model::plan::{Goodput, Load, Target};
+use plimsoll_model::plan::{GoodputBounds, LoadPlan, Target};
 use plimsoll_model::template::TraceIds;
-use plimsoll_model::{Outcome, Sample, Time};
+use plimsoll_model::{CallSample, Outcome, Time};
 
-use super::{Link, MAX_LINKS, Origin, Script, Scripts, Turn};
-use crate::driver::{CallId, Done, Driver, Event, Protocol};
+use super::{LinkId, MAX_LINKS, Script, ScriptContext, ScriptFactory, ScriptOrigin};
+use crate::driver::{CallId, CompletedCall, Driver, Event, Protocol};
 use crate::tls::TlsClient;
-use crate::worker::Answer;
+use crate::worker::ResponseTokens;
 
 /// The only link: users have one connection.
-const ONLY_LINK: Link = Link(0);
+const ONLY_LINK: LinkId = LinkId(0);
 /// The only call id: users make one call at a time.
 const ONLY_CALL: CallId = CallId(0);
 
 /// Defines the sequence of a user's calls.
-pub trait Course: Send + Sync + 'static {
+pub trait Scenario: Send + Sync + 'static {
     /// The protocol of the calls.
     type Protocol: Protocol;
     /// State that a user keeps from call to call.
@@ -51,19 +51,19 @@ pub trait Course: Send + Sync + 'static {
     /// Prepares the driver for the user's `call`.
     fn prepare(
         &self,
-        call: Step,
+        call: UserCall,
         now: Time,
         memory: &mut Self::Memory,
         driver: &mut <Self::Protocol as Protocol>::Driver,
     );
 
     /// Called with the text of the answer to the user's last call, if the driver reports it.
-    fn heard(&self, text: String, memory: &mut Self::Memory);
+    fn on_response_text(&self, text: String, memory: &mut Self::Memory);
 }
 
 /// One of a user's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct UserCall {
     /// The call's index among the user's calls, from 0.
     pub call: u32,
     /// The call's number in the run.
@@ -73,29 +73,34 @@ pub struct Step {
 }
 
 /// All users of a run.
-pub struct Users<C> {
-    shared: Arc<Shared<C>>,
+pub struct UserScripts<C> {
+    shared: Arc<UserSettings<C>>,
 }
 
-struct Shared<C> {
-    course: C,
+struct UserSettings<C> {
+    scenario: C,
     target: Target,
     tls: Option<TlsClient>,
     deadline: Option<Duration>,
     /// Whether calls that the server did not process are retried once.
     retries: bool,
-    goodput: Goodput,
+    goodput: GoodputBounds,
 }
 
-impl<C: Course> Users<C> {
+impl<C: Scenario> UserScripts<C> {
     /// Makes the users' factory; without `tls` they use plaintext. `load` gives the deadline of each call
     /// from when it is due, and whether unprocessed calls are retried.
-    pub fn new(course: C, target: &Target, tls: Option<TlsClient>, load: &Load) -> Users<C> {
+    pub fn new(
+        course: C,
+        target: &Target,
+        tls: Option<TlsClient>,
+        load: &LoadPlan,
+    ) -> UserScripts<C> {
         let (deadline, retries) = (load.deadline.or(load.stall_timeout), load.retry);
         let goodput = course.protocol().goodput();
-        Users {
-            shared: Arc::new(Shared {
-                course,
+        UserScripts {
+            shared: Arc::new(UserSettings {
+                scenario: course,
                 target: target.clone(),
                 tls,
                 deadline,
@@ -106,13 +111,13 @@ impl<C: Course> Users<C> {
     }
 }
 
-impl<C: Course> Scripts for Users<C>
+impl<C: Scenario> ScriptFactory for UserScripts<C>
 where
     <C::Protocol as Protocol>::Driver: Send,
 {
     type Script = User<C>;
 
-    fn script(&self, origin: Origin) -> User<C> {
+    fn script(&self, origin: ScriptOrigin) -> User<C> {
         User {
             shared: Arc::clone(&self.shared),
             origin,
@@ -132,26 +137,26 @@ where
         [&self.shared.target; MAX_LINKS]
     }
 
-    fn tls(&self, _link: Link) -> Option<&TlsClient> {
+    fn tls(&self, _link: LinkId) -> Option<&TlsClient> {
         self.shared.tls.as_ref()
     }
 
     fn calls(&self) -> u32 {
-        self.shared.course.calls()
+        self.shared.scenario.calls()
     }
 
     fn trace_ids(&self) -> Option<TraceIds> {
-        self.shared.course.protocol().trace_ids()
+        self.shared.scenario.protocol().trace_ids()
     }
 
-    fn clock_began(&self, unix_ns: u64) {
-        self.shared.course.protocol().clock_began(unix_ns);
+    fn set_clock_origin(&self, unix_ns: u64) {
+        self.shared.scenario.protocol().set_clock_origin(unix_ns);
     }
 }
 
 /// A user's current call, which waits or is in flight.
 #[derive(Clone, Debug)]
-struct Current {
+struct CurrentCall {
     due: Time,
     /// When it was first sent; [`Time::NEVER`] before that.
     sent: Time,
@@ -159,35 +164,35 @@ struct Current {
     waits: bool,
     is_retry: bool,
     deadline: Time,
-    answer: Answer,
+    answer: ResponseTokens,
     last_message: Time,
 }
 
-impl Current {
-    fn waiting(due: Time) -> Current {
-        Current {
+impl CurrentCall {
+    fn waiting(due: Time) -> CurrentCall {
+        CurrentCall {
             due,
             sent: Time::NEVER,
             waits: true,
             is_retry: false,
             deadline: Time::NEVER,
-            answer: Answer::NONE,
+            answer: ResponseTokens::NONE,
             last_message: Time::NEVER,
         }
     }
 }
 
 /// The script of one user; the module documentation describes its behaviour.
-pub struct User<C: Course> {
-    shared: Arc<Shared<C>>,
-    origin: Origin,
+pub struct User<C: Scenario> {
+    shared: Arc<UserSettings<C>>,
+    origin: ScriptOrigin,
     /// The driver of the established connection.
     driver: Option<<C::Protocol as Protocol>::Driver>,
     is_connecting: bool,
     memory: C::Memory,
     /// Number of calls that have been due.
     begun: u32,
-    call: Option<Current>,
+    call: Option<CurrentCall>,
     /// When the next call is due.
     next_at: Time,
     /// The next call would be due, but the connection, and so the user, is still reading the remainder of the
@@ -197,38 +202,38 @@ pub struct User<C: Course> {
     events: Vec<Event>,
 }
 
-impl<C: Course> User<C> {
+impl<C: Scenario> User<C> {
     /// Starts a call that was due at `due`.
-    fn ask(&mut self, due: Time, now: Time, turn: &mut Turn<'_>) {
+    fn start_call(&mut self, due: Time, now: Time, turn: &mut ScriptContext<'_>) {
         turn.due();
         self.begun += 1;
         self.next_at = Time::NEVER;
-        self.call = Some(Current {
+        self.call = Some(CurrentCall {
             deadline: self.shared.deadline.map_or(Time::NEVER, |d| due + d),
-            ..Current::waiting(due)
+            ..CurrentCall::waiting(due)
         });
-        self.go_on(now, turn);
+        self.advance(now, turn);
     }
 
     /// Returns whether the connection has no capacity because it reads the remainder of the last answer.
     fn is_reading(&self) -> bool {
         let driver = self.driver.as_ref();
-        driver.is_some_and(|driver| driver.reads_rest() && driver.capacity() == 0)
+        driver.is_some_and(|driver| driver.is_reading_remainder() && driver.capacity() == 0)
     }
 
     fn number(&self) -> u64 {
         let in_user = u64::from(self.begun.saturating_sub(1));
-        self.origin.number * u64::from(self.shared.course.calls()) + in_user
+        self.origin.number * u64::from(self.shared.scenario.calls()) + in_user
     }
 
     /// Sends the waiting call, or requests the connection that it needs.
-    fn go_on(&mut self, now: Time, turn: &mut Turn<'_>) {
+    fn advance(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
         if self.reads_rest && !self.is_reading() {
             self.reads_rest = false;
             return if turn.is_stopping() {
-                self.over(turn)
+                self.finish(turn)
             } else {
-                self.ask(now, now, turn)
+                self.start_call(now, now, turn)
             };
         }
         let number = self.number();
@@ -240,12 +245,12 @@ impl<C: Course> User<C> {
                     turn.close(ONLY_LINK);
                 }
                 Some(driver) if driver.capacity() > 0 => {
-                    let step = Step {
+                    let step = UserCall {
                         call: self.begun - 1,
                         number,
                         is_retry: call.is_retry,
                     };
-                    let course = &self.shared.course;
+                    let course = &self.shared.scenario;
                     course.prepare(step, now, &mut self.memory, driver);
                     driver.start(ONLY_CALL, number, now, turn.out(ONLY_LINK));
                     (call.sent, call.waits) = (call.sent.min(now), false);
@@ -261,7 +266,7 @@ impl<C: Course> User<C> {
     }
 
     /// Sets the wake-up time to the earliest timer.
-    fn arm(&self, turn: &mut Turn<'_>) {
+    fn arm(&self, turn: &mut ScriptContext<'_>) {
         let deadline = self.call.as_ref().map_or(Time::NEVER, |call| call.deadline);
         let driver = self.driver.as_ref().and_then(Driver::deadline);
         let at = deadline.min(self.next_at);
@@ -269,7 +274,7 @@ impl<C: Course> User<C> {
     }
 
     /// Processes the events that the driver has reported.
-    fn take_events(&mut self, now: Time, turn: &mut Turn<'_>) {
+    fn take_events(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
         let mut events = std::mem::take(&mut self.events);
         for event in events.drain(..) {
             let stage = turn.stage;
@@ -277,7 +282,7 @@ impl<C: Course> User<C> {
                 (Event::Done(done) | Event::EndedWithLoad(done), Some(_)) => {
                     self.ended(&done, now, turn);
                 }
-                (Event::NotTaken(done), Some(_)) => self.not_taken(&done, now, turn),
+                (Event::Unprocessed(done), Some(_)) => self.not_taken(&done, now, turn),
                 (Event::Token { bytes, .. }, Some(call)) => {
                     call.answer.token(stage, bytes, now, turn.recorder);
                 }
@@ -293,19 +298,21 @@ impl<C: Course> User<C> {
                 (Event::Usage { usage, .. }, Some(call)) => call.answer.usage(usage),
                 (Event::Finished(_), Some(call)) => call.answer.finished(now),
                 (Event::Answer { text, .. }, _) => {
-                    self.shared.course.heard(text, &mut self.memory);
+                    self.shared
+                        .scenario
+                        .on_response_text(text, &mut self.memory);
                 }
                 (Event::Text { text, .. }, _) => turn.recorder.text(stage, text),
                 (Event::Count { count, n, .. }, _) => turn.count(count, n),
                 (Event::Sent { messages, .. }, _) => {
                     turn.recorder.messages_sent(stage, u64::from(messages));
                 }
-                (Event::Unasked, _) => turn.count(Count::MessagesUnasked, 1),
+                (Event::Unsolicited, _) => turn.count(Count::MessagesUnasked, 1),
                 (Event::Late, _) => turn.recorder.stage(stage).late += 1,
                 (Event::Detail { outcome, text }, _) => turn.detail(outcome, &text),
                 (
                     Event::Done(_)
-                    | Event::NotTaken(_)
+                    | Event::Unprocessed(_)
                     | Event::EndedWithLoad(_)
                     | Event::Token { .. }
                     | Event::Message(_)
@@ -320,9 +327,9 @@ impl<C: Course> User<C> {
 
     /// Schedules the retry of a call that the server did not process, over the same connection or its replacement.
     #[cold]
-    fn not_taken(&mut self, done: &Done, now: Time, turn: &mut Turn<'_>) {
+    fn not_taken(&mut self, done: &CompletedCall, now: Time, turn: &mut ScriptContext<'_>) {
         let may_retry = self.shared.retries
-            && self.shared.course.replaces_connections()
+            && self.shared.scenario.replaces_connections()
             && !turn.is_interrupted();
         let again =
             (self.call.as_mut()).filter(|call| may_retry && !call.is_retry && now < call.deadline);
@@ -330,23 +337,23 @@ impl<C: Course> User<C> {
             return self.ended(done, now, turn);
         };
         (call.waits, call.is_retry) = (true, true);
-        (call.answer, call.last_message) = (Answer::NONE, Time::NEVER);
+        (call.answer, call.last_message) = (ResponseTokens::NONE, Time::NEVER);
         turn.count(Count::CallsRetried, 1);
     }
 
-    fn ended(&mut self, done: &Done, now: Time, turn: &mut Turn<'_>) {
+    fn ended(&mut self, done: &CompletedCall, now: Time, turn: &mut ScriptContext<'_>) {
         self.record(done, now, turn);
         if !done.outcome.is_ok() {
-            return self.break_off(now, turn);
+            return self.abort_remaining(now, turn);
         }
-        if self.begun >= self.shared.course.calls() || turn.is_stopping() {
-            return self.over(turn);
+        if self.begun >= self.shared.scenario.calls() || turn.is_stopping() {
+            return self.finish(turn);
         }
-        self.next_at = now + self.shared.course.pause_before(self.begun);
+        self.next_at = now + self.shared.scenario.pause_before(self.begun);
     }
 
     /// Records the current call.
-    fn record(&mut self, done: &Done, now: Time, turn: &mut Turn<'_>) {
+    fn record(&mut self, done: &CompletedCall, now: Time, turn: &mut ScriptContext<'_>) {
         let Some(call) = self.call.take() else { return };
         // A call that was never sent waited until now.
         let sent = call.sent.min(now);
@@ -359,7 +366,7 @@ impl<C: Course> User<C> {
         if let Some(measured) = &measured {
             call.answer.record(measured, turn.stage, turn.recorder);
         }
-        let sample = Sample {
+        let sample = CallSample {
             number: self.number(),
             arrival: call.due,
             sent,
@@ -374,18 +381,18 @@ impl<C: Course> User<C> {
             .as_ref()
             .map_or((&[][..], &[][..]), |m| (&m.counts, &m.times));
         let driver = (self.driver.as_ref()).filter(|_| call.sent != Time::NEVER);
-        let traced_as = driver.map(|driver| driver.traced_as(sample.number));
+        let traced_as = driver.map(|driver| driver.trace_number(sample.number));
         turn.call(ONLY_LINK, sample, counts, times, traced_as);
         self.has_failed |= !done.outcome.is_ok();
     }
 
     /// Ends the current call without the driver.
-    fn fail(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
+    fn fail(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {
         let exchanged = match (&self.driver, &self.call) {
             (Some(driver), Some(call)) if !call.waits => driver.exchanged(ONLY_CALL),
             _ => Default::default(),
         };
-        let done = Done {
+        let done = CompletedCall {
             call: ONLY_CALL,
             outcome,
             first_byte: Time::NEVER,
@@ -396,18 +403,18 @@ impl<C: Course> User<C> {
     }
 
     /// Records the remaining calls as broken off after a failure, and ends the user.
-    fn break_off(&mut self, now: Time, turn: &mut Turn<'_>) {
-        while self.begun < self.shared.course.calls() && !turn.is_stopping() {
+    fn abort_remaining(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
+        while self.begun < self.shared.scenario.calls() && !turn.is_stopping() {
             turn.due();
             self.begun += 1;
-            self.call = Some(Current::waiting(now));
+            self.call = Some(CurrentCall::waiting(now));
             self.fail(Outcome::BrokenOff, now, turn);
         }
         self.has_failed = true;
-        self.over(turn);
+        self.finish(turn);
     }
 
-    fn over(&mut self, turn: &mut Turn<'_>) {
+    fn finish(&mut self, turn: &mut ScriptContext<'_>) {
         let count = if self.has_failed {
             Count::UsersFailed
         } else {
@@ -422,44 +429,44 @@ impl<C: Course> User<C> {
     }
 
     /// Handles a lost connection after the driver has reported the outcome of its call.
-    fn without_connection(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
+    fn on_connection_gone(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {
         self.driver = None;
         self.is_connecting = false;
         if turn.ended.is_some() {
             return;
         }
         // A waiting call was not sent over it, and between calls there is none.
-        if self.shared.course.replaces_connections() {
-            return self.go_on(now, turn);
+        if self.shared.scenario.replaces_connections() {
+            return self.advance(now, turn);
         }
-        if self.call.is_none() && self.begun < self.shared.course.calls() {
+        if self.call.is_none() && self.begun < self.shared.scenario.calls() {
             turn.due();
             self.begun += 1;
-            self.call = Some(Current::waiting(now));
+            self.call = Some(CurrentCall::waiting(now));
         }
         self.fail(outcome, now, turn);
-        self.break_off(now, turn);
+        self.abort_remaining(now, turn);
     }
 }
 
-impl<C: Course> Script for User<C>
+impl<C: Scenario> Script for User<C>
 where
     <C::Protocol as Protocol>::Driver: Send,
 {
-    fn begin(&mut self, now: Time, turn: &mut Turn<'_>) {
+    fn begin(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
         let due = Time(now.0.saturating_sub(self.origin.late_ns));
-        self.ask(due, now, turn);
+        self.start_call(due, now, turn);
     }
 
-    fn connected(&mut self, _link: Link, _took_ns: u64, now: Time, turn: &mut Turn<'_>) {
+    fn connected(&mut self, _link: LinkId, _took_ns: u64, now: Time, turn: &mut ScriptContext<'_>) {
         self.is_connecting = false;
-        let mut driver = self.shared.course.protocol().driver();
+        let mut driver = self.shared.scenario.protocol().driver();
         driver.open(now, turn.out(ONLY_LINK));
         self.driver = Some(driver);
-        self.go_on(now, turn);
+        self.advance(now, turn);
     }
 
-    fn receive(&mut self, _link: Link, bytes: &[u8], now: Time, turn: &mut Turn<'_>) {
+    fn receive(&mut self, _link: LinkId, bytes: &[u8], now: Time, turn: &mut ScriptContext<'_>) {
         let Some(driver) = &mut self.driver else {
             return;
         };
@@ -474,23 +481,23 @@ where
         }
         if let Err(e) = received {
             turn.close(ONLY_LINK);
-            return self.without_connection(e.outcome, now, turn);
+            return self.on_connection_gone(e.outcome, now, turn);
         }
         let is_draining = self.driver.as_ref().is_some_and(Driver::is_draining);
-        if is_draining && !self.shared.course.replaces_connections() {
+        if is_draining && !self.shared.scenario.replaces_connections() {
             turn.close(ONLY_LINK);
-            return self.without_connection(Outcome::SocketClosed, now, turn);
+            return self.on_connection_gone(Outcome::SocketClosed, now, turn);
         }
-        self.go_on(now, turn);
+        self.advance(now, turn);
     }
 
     fn lost(
         &mut self,
-        _link: Link,
+        _link: LinkId,
         outcome: Outcome,
         detail: &str,
         now: Time,
-        turn: &mut Turn<'_>,
+        turn: &mut ScriptContext<'_>,
     ) {
         // Only connections that were ready are replaced: a server that accepts connections without greeting
         // would otherwise be retried endlessly.
@@ -510,16 +517,16 @@ where
         // A server may close an idle connection; if that happened before the waiting call was sent, another
         // connection is made.
         if was_up {
-            return self.without_connection(outcome, now, turn);
+            return self.on_connection_gone(outcome, now, turn);
         }
         turn.detail(outcome, detail);
         self.driver = None;
         self.is_connecting = false;
         self.fail(outcome, now, turn);
-        self.break_off(now, turn);
+        self.abort_remaining(now, turn);
     }
 
-    fn expire(&mut self, now: Time, turn: &mut Turn<'_>) {
+    fn expire(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
         if let Some(driver) = &mut self.driver
             && driver.deadline().is_some_and(|at| at <= now)
         {
@@ -534,9 +541,9 @@ where
         }
         if self.next_at <= now {
             return if turn.is_stopping() {
-                self.over(turn)
+                self.finish(turn)
             } else {
-                self.ask(self.next_at, now, turn)
+                self.start_call(self.next_at, now, turn)
             };
         }
         if self.call.as_ref().is_some_and(|call| call.deadline <= now) {
@@ -544,12 +551,12 @@ where
             if let Some(driver) = &mut self.driver {
                 driver.cancel(ONLY_CALL, now, turn.out(ONLY_LINK));
             }
-            return self.break_off(now, turn);
+            return self.abort_remaining(now, turn);
         }
-        self.go_on(now, turn);
+        self.advance(now, turn);
     }
 
-    fn abort(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
+    fn abort(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {
         let failed = self.has_failed || self.call.is_some() && outcome.is_error();
         self.fail(outcome, now, turn);
         if failed {

@@ -8,26 +8,28 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_model::plan::Arrivals as ArrivalsPlan;
+use plimsoll_model::plan::ArrivalModel as ArrivalsPlan;
 use plimsoll_model::schedule::Arrival;
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 
-use super::turn::{Action, Link, MAX_LINKS, Origin, Script, Scripts, Turn};
+use super::turn::{
+    LinkId, MAX_LINKS, Script, ScriptAction, ScriptContext, ScriptFactory, ScriptOrigin,
+};
 use crate::addresses::NO_ADDRESS;
-use crate::event_loop::client::{Client, Grant, Steps};
-use crate::event_loop::issue::{Issue, Phase};
-use crate::event_loop::timers::Timers;
-use crate::event_loop::{Control, EventLoop, Share};
+use crate::event_loop::client::{ConnectDecision, LoopClient, LoopHandler};
+use crate::event_loop::issue::{CallSource, LoadPhase};
+use crate::event_loop::timers::TimerQueue;
+use crate::event_loop::{EventLoop, WorkerControl, WorkerShare};
 use crate::fault;
-use crate::keyed::Keyed;
-use crate::loss::Loss;
-use crate::network::{Lookup, Network, Ready, Resolved, Token};
+use crate::keyed::GenerationalSlab;
+use crate::loss::ConnectionLoss;
+use crate::network::{LookupScope, Network, ResolveResult, SocketReady, SocketToken};
 use crate::tls::TlsClient;
 
 mod links;
 
-use links::OnLink;
+use links::LinkOwner;
 
 /// Size of the read buffer. Small, because a peer may fill it with thousands of tiny messages, which delays
 /// all other users.
@@ -37,9 +39,9 @@ const READ_BUFFER: usize = 16 << 10;
 const FAILURE_PAUSE: Duration = Duration::from_millis(100);
 
 /// The event loop of users.
-pub type ScriptWorker<C, N> = EventLoop<ScriptUsers<C>, N>;
+pub type ScriptWorker<C, N> = EventLoop<ScriptClient<C>, N>;
 
-struct Slot<C> {
+struct ScriptSlot<C> {
     /// The script's number over all workers and processes.
     number: u64,
     script: C,
@@ -52,50 +54,50 @@ struct Slot<C> {
 }
 
 /// The client state of an event loop of scripts.
-pub struct ScriptUsers<C: Scripts> {
+pub struct ScriptClient<C: ScriptFactory> {
     scripts: Arc<C>,
-    slots: Keyed<Slot<C::Script>>,
+    slots: GenerationalSlab<ScriptSlot<C::Script>>,
     /// Timers of the scripts, with the keys of their slots.
-    timers: Timers<u64>,
+    timers: TimerQueue<u64>,
     /// Decrypted contents of the loop's read buffer.
     plain: Vec<u8>,
-    actions: Vec<Action>,
-    outs: [Vec<u8>; MAX_LINKS],
+    actions: Vec<ScriptAction>,
+    outboxes: [Vec<u8>; MAX_LINKS],
     in_flight: u64,
 }
 
 /// Requests a connection for a link of a script.
 #[derive(Clone, Copy)]
-pub struct Wanted {
+pub struct LinkRequest {
     slot: u64,
-    link: Link,
+    link: LinkId,
 }
 
-impl<C: Scripts, N: Network> ScriptWorker<C, N> {
+impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
     /// Makes a worker whose users follow `scripts`. It makes no connection before they do.
-    pub fn new(mut share: Share, network: N, scripts: Arc<C>) -> Self {
+    pub fn new(mut share: WorkerShare, network: N, scripts: Arc<C>) -> Self {
         let calls = u64::from(scripts.calls().max(1));
         share.calls = share.calls.map(|n| n.div_ceil(calls));
         let clients = share.clients;
-        let users = ScriptUsers {
+        let users = ScriptClient {
             scripts,
-            slots: Keyed::default(),
-            timers: Timers::new(),
+            slots: GenerationalSlab::default(),
+            timers: TimerQueue::new(),
             plain: Vec::new(),
             actions: Vec::new(),
-            outs: Default::default(),
+            outboxes: Default::default(),
             in_flight: 0,
         };
         let mut worker = EventLoop::of(users, share, network, MAX_LINKS, READ_BUFFER);
-        if let Issue::Closed(closed) = &mut worker.issue {
+        if let CallSource::Closed(closed) = &mut worker.issue {
             closed.idle = clients;
         }
         worker
     }
 
-    fn begin_script(&mut self, control: &mut impl Control, origin: Origin, now: Time) {
+    fn begin_script(&mut self, control: &mut impl WorkerControl, origin: ScriptOrigin, now: Time) {
         let users = &mut self.client;
-        let index = users.slots.insert(Slot {
+        let index = users.slots.insert(ScriptSlot {
             number: origin.number,
             script: users.scripts.script(origin),
             links: [None; MAX_LINKS],
@@ -103,18 +105,18 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             timer: Time::NEVER,
             stage: self.stage,
         });
-        self.happen(control, index, now, &mut |script, turn| {
+        self.dispatch(control, index, now, &mut |script, turn| {
             script.begin(now, turn);
         });
     }
 
     /// Passes an event to a script with `tell`, and carries out the actions that it requests.
-    fn happen(
+    fn dispatch(
         &mut self,
-        control: &mut impl Control,
+        control: &mut impl WorkerControl,
         index: u64,
         now: Time,
-        tell: &mut dyn FnMut(&mut C::Script, &mut Turn<'_>),
+        tell: &mut dyn FnMut(&mut C::Script, &mut ScriptContext<'_>),
     ) {
         let users = &mut self.client;
         let Some(slot) = users.slots.get_mut(index) else {
@@ -123,23 +125,23 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
         fault::point("script");
         let number = |link: usize| {
             let there = slot.links[link].and_then(|at| self.connections[at as usize].as_ref());
-            let place = there.map_or(slot.places[link], |connection| connection.place);
+            let place = there.map_or(slot.places[link], |connection| connection.address_index);
             self.addresses[link].number(place)
         };
-        let is_closed = matches!(self.issue, Issue::Closed(_));
-        let mut turn = Turn {
+        let is_closed = matches!(self.issue, CallSource::Closed(_));
+        let mut turn = ScriptContext {
             recorder: &mut self.recorder,
             stage: slot.stage,
             interrupted: self.interrupted,
             // In an open loop, sessions that arrived are completed; closed-loop clients stop.
             stopping: self.interrupted
-                || self.phase != Phase::Loading && is_closed && self.share.calls.is_none(),
+                || self.phase != LoadPhase::Loading && is_closed && self.share.calls.is_none(),
             in_flight: &mut users.in_flight,
             calls_begun: &mut self.due,
             addresses: std::array::from_fn(number),
             connections: slot.links,
             actions: &mut users.actions,
-            outs: &mut users.outs,
+            outs: &mut users.outboxes,
             wake: None,
             ended: None,
         };
@@ -154,14 +156,16 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
             }
         }
         for link in 0..MAX_LINKS {
-            if !self.client.outs[link].is_empty() {
+            if !self.client.outboxes[link].is_empty() {
                 self.send(index, link);
             }
         }
         for action in std::mem::take(&mut self.client.actions) {
             match action {
-                Action::Connect(link) => self.to_connect.push_back(Wanted { slot: index, link }),
-                Action::Close(link) => self.close(control, index, link),
+                ScriptAction::Connect(link) => {
+                    self.to_connect.push_back(LinkRequest { slot: index, link })
+                }
+                ScriptAction::Close(link) => self.close(control, index, link),
             }
         }
         if let Some(ok) = ended {
@@ -173,21 +177,21 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
     /// Closes a script's lost connection and notifies the script.
     fn lose_link(
         &mut self,
-        control: &mut impl Control,
+        control: &mut impl WorkerControl,
         slot: u64,
-        link: Link,
-        loss: &Loss,
+        link: LinkId,
+        loss: &ConnectionLoss,
         now: Time,
     ) {
         self.close(control, slot, link);
-        self.happen(control, slot, now, &mut |script, turn| {
+        self.dispatch(control, slot, now, &mut |script, turn| {
             script.lost(link, loss.outcome, &loss.detail, now, turn);
         });
     }
 
-    fn end_script(&mut self, control: &mut impl Control, index: u64) {
+    fn end_script(&mut self, control: &mut impl WorkerControl, index: u64) {
         for link in 0..MAX_LINKS as u8 {
-            self.close(control, index, Link(link));
+            self.close(control, index, LinkId(link));
         }
         self.client.slots.remove(index);
     }
@@ -201,14 +205,14 @@ impl<C: Scripts, N: Network> ScriptWorker<C, N> {
     }
 }
 
-impl<C: Scripts> Client for ScriptUsers<C> {
-    type Own = OnLink;
-    type Wish = Wanted;
+impl<C: ScriptFactory> LoopClient for ScriptClient<C> {
+    type ConnectionData = LinkOwner;
+    type ConnectRequest = LinkRequest;
     const WARMUP_COUNTS: bool = true;
     const AWAITS_LATE_ANSWERS: bool = false;
 
     fn tls(&self, target: usize) -> Option<&TlsClient> {
-        self.scripts.tls(Link(target as u8))
+        self.scripts.tls(LinkId(target as u8))
     }
 
     fn trace_ids(&self) -> Option<TraceIds> {
@@ -220,31 +224,43 @@ impl<C: Scripts> Client for ScriptUsers<C> {
     }
 
     /// Scripts end by themselves if each call has a deadline. Otherwise the drain time is the bound.
-    fn is_given_up(&self, share: &Share) -> bool {
+    fn is_bounded_by_drain(&self, share: &WorkerShare) -> bool {
         let is_closed = matches!(share.load.arrivals, ArrivalsPlan::Closed { .. });
         is_closed && share.calls.is_none() || share.load.deadline.is_none()
     }
 }
 
-impl<C: Scripts, N: Network> Steps<Wanted> for ScriptWorker<C, N> {
-    fn serve(&mut self, control: &mut impl Control, index: u32, ready: Ready) {
+impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, N> {
+    fn serve(&mut self, control: &mut impl WorkerControl, index: u32, ready: SocketReady) {
         self.serve_link(control, index, ready);
     }
 
-    fn transport_is_up(&mut self, control: &mut impl Control, index: u32, now: Time) {
+    fn on_transport_up(&mut self, control: &mut impl WorkerControl, index: u32, now: Time) {
         self.greet(control, index, now);
     }
 
-    fn lost(&mut self, control: &mut impl Control, index: u32, loss: &Loss, now: Time) {
+    fn on_disconnect(
+        &mut self,
+        control: &mut impl WorkerControl,
+        index: u32,
+        loss: &ConnectionLoss,
+        now: Time,
+    ) {
         self.lose(control, index, loss, now);
     }
 
-    fn resolved(&mut self, control: &mut impl Control, token: Token, found: Resolved) {
+    fn resolved(
+        &mut self,
+        control: &mut impl WorkerControl,
+        token: SocketToken,
+        found: ResolveResult,
+    ) {
         let now = self.network.now();
         let until = now + self.share.load.resolve_interval;
-        let link = Link(token.0 as u8);
+        let link = LinkId(token.0 as u8);
         let addresses = &mut self.addresses[usize::from(link.0)];
-        let Err(loss) = addresses.take(found, Lookup::Shared, until, &mut self.recorder) else {
+        let Err(loss) = addresses.take(found, LookupScope::Shared, until, &mut self.recorder)
+        else {
             return;
         };
         let waiting = std::mem::take(&mut self.to_connect);
@@ -259,28 +275,38 @@ impl<C: Scripts, N: Network> Steps<Wanted> for ScriptWorker<C, N> {
     }
 
     /// Starts a lookup of the link's name if necessary. Older addresses are used while it is in progress.
-    fn grant(&mut self, control: &mut impl Control, wanted: Wanted, now: Time) -> Grant {
+    fn decide_connect(
+        &mut self,
+        control: &mut impl WorkerControl,
+        wanted: LinkRequest,
+        now: Time,
+    ) -> ConnectDecision {
         if self.client.slots.get(wanted.slot).is_none() {
-            return Grant::Never;
+            return ConnectDecision::Drop;
         }
         let target = usize::from(wanted.link.0);
         let addresses = &mut self.addresses[target];
-        if !addresses.are_known(now) && !addresses.are_asked_for() {
-            addresses.ask_for_all(Token(target as u64), &mut self.network);
+        if !addresses.is_fresh(now) && !addresses.is_resolving() {
+            addresses.start_lookup(SocketToken(target as u64), &mut self.network);
             // Names without a lookup are resolved at once.
             self.take_addresses(control);
         }
-        if self.addresses[target].are_there() {
-            Grant::Now
+        if self.addresses[target].has_any() {
+            ConnectDecision::Start
         } else {
-            Grant::Later
+            ConnectDecision::Defer
         }
     }
 
-    fn begin_connection(&mut self, control: &mut impl Control, wanted: Wanted, now: Time) {
-        let Wanted { slot, link } = wanted;
+    fn begin_connection(
+        &mut self,
+        control: &mut impl WorkerControl,
+        wanted: LinkRequest,
+        now: Time,
+    ) {
+        let LinkRequest { slot, link } = wanted;
         self.close(control, slot, link);
-        let index = self.new_connection(OnLink { slot, link }, link.0, now);
+        let index = self.new_connection(LinkOwner { slot, link }, link.0, now);
         if let Some(slot) = self.client.slots.get_mut(slot) {
             slot.links[usize::from(link.0)] = Some(index);
             let number = slot.number;
@@ -292,40 +318,40 @@ impl<C: Scripts, N: Network> Steps<Wanted> for ScriptWorker<C, N> {
         self.client.timers.next()
     }
 
-    fn expire(&mut self, control: &mut impl Control, now: Time) {
+    fn expire(&mut self, control: &mut impl WorkerControl, now: Time) {
         self.expire_connects(control, now);
-        self.race_on(control, now);
+        self.start_due_attempts(control, now);
         while let Some((when, index)) = self.client.timers.due(now) {
             if let Some(slot) = self.client.slots.get_mut(index)
                 && slot.timer == when
             {
                 slot.timer = Time::NEVER;
-                self.happen(control, index, now, &mut |script, turn| {
+                self.dispatch(control, index, now, &mut |script, turn| {
                     script.expire(now, turn);
                 });
             }
         }
     }
 
-    fn arrived(&mut self, control: &mut impl Control, arrival: Arrival, now: Time) {
-        let origin = Origin {
+    fn arrived(&mut self, control: &mut impl WorkerControl, arrival: Arrival, now: Time) {
+        let origin = ScriptOrigin {
             number: arrival.number,
             late_ns: now.since(self.start.plus_nanos(arrival.at)),
         };
         self.begin_script(control, origin, now);
     }
 
-    fn came_too_late(&mut self, stage: u8) {
+    fn on_missed_deadline(&mut self, stage: u8) {
         let calls = u64::from(self.client.scripts.calls());
         self.recorder.stage(stage).due += calls;
         self.recorder.stage(stage).not_started += calls;
     }
 
-    fn begin(&mut self, control: &mut impl Control, number: u64, now: Time) {
-        self.begin_script(control, Origin { number, late_ns: 0 }, now);
+    fn begin(&mut self, control: &mut impl WorkerControl, number: u64, now: Time) {
+        self.begin_script(control, ScriptOrigin { number, late_ns: 0 }, now);
     }
 
-    fn flush(&mut self, control: &mut impl Control) {
+    fn flush(&mut self, control: &mut impl WorkerControl) {
         // Scripts write immediately; newly started ones may have requested connections.
         let now = self.network.now();
         self.begin_connections(control, now);
@@ -335,9 +361,9 @@ impl<C: Scripts, N: Network> Steps<Wanted> for ScriptWorker<C, N> {
         self.client.slots.is_empty()
     }
 
-    fn end_everything(&mut self, control: &mut impl Control, outcome: Outcome, now: Time) {
+    fn end_everything(&mut self, control: &mut impl WorkerControl, outcome: Outcome, now: Time) {
         for index in self.client.slots.keys() {
-            self.happen(control, index, now, &mut |script, turn| {
+            self.dispatch(control, index, now, &mut |script, turn| {
                 script.abort(outcome, now, turn);
             });
             self.end_script(control, index);

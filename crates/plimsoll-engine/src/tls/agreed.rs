@@ -1,14 +1,14 @@
 //! What handshakes negotiated, counted over all connections.
 //!
-//! A worker keeps a [`Tally`], a short list, since a run has only a few kinds of handshakes, and converts it
+//! A worker keeps a [`HandshakeTally`], a short list, since a run has only a few kinds of handshakes, and converts it
 //! to text once, at the end. The library does not report the peer's signature scheme: the certificate
 //! verifiers note it in a thread-local, and the code that passed bytes to the library takes the note.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use plimsoll_model::plan::Group;
-use plimsoll_model::run::{CertificateTaken, Handshakes, NegotiatedTls};
+use plimsoll_model::plan::KeyExchangeGroup;
+use plimsoll_model::run::{CertificateTaken, NegotiatedHandshakes, NegotiatedTls};
 use rustls::pki_types::CertificateDer;
 use rustls::{
     CipherSuite, CommonState, HandshakeKind, NamedGroup, ProtocolVersion, SignatureScheme,
@@ -42,7 +42,7 @@ pub struct Agreement {
     /// The scheme by which the peer proved that it holds its certificate's key.
     pub signature: Option<SignatureScheme>,
     /// The certificate chain that the peer presented in this handshake.
-    pub chain: Option<Chain>,
+    pub chain: Option<ChainSummary>,
     /// The session was resumed from a ticket, without certificates (RFC 8446 §2.2).
     pub resumed: bool,
     /// There was a HelloRetryRequest (§4.1.4).
@@ -69,7 +69,7 @@ impl Agreement {
             chain: common
                 .peer_certificates()
                 .filter(|_| !resumed)
-                .and_then(Chain::of),
+                .and_then(ChainSummary::of),
             resumed,
             retried: kind == Some(HandshakeKind::FullWithHelloRetryRequest),
             early_data: false,
@@ -80,7 +80,7 @@ impl Agreement {
 
 /// Properties of a certificate chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chain {
+pub struct ChainSummary {
     /// The kind of the first certificate's key.
     pub key: KeyKind,
     /// How many certificates there are.
@@ -89,11 +89,11 @@ pub struct Chain {
     pub bytes: u32,
 }
 
-impl Chain {
+impl ChainSummary {
     /// Returns the properties; `None` without certificates.
-    pub fn of(certificates: &[CertificateDer<'_>]) -> Option<Chain> {
+    pub fn of(certificates: &[CertificateDer<'_>]) -> Option<ChainSummary> {
         let bytes: usize = certificates.iter().map(|c| c.len()).sum();
-        Some(Chain {
+        Some(ChainSummary {
             key: KeyKind::of(certificates.first()?),
             certificates: u32::try_from(certificates.len()).unwrap_or(u32::MAX),
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
@@ -160,9 +160,9 @@ impl KeyKind {
 
 /// Counts of handshakes by what they negotiated.
 #[derive(Clone, Debug, Default)]
-pub struct Tally(Vec<(Agreement, u64)>);
+pub struct HandshakeTally(Vec<(Agreement, u64)>);
 
-impl Tally {
+impl HandshakeTally {
     /// Counts a handshake; returns whether it is the first of its kind.
     pub fn add(&mut self, agreement: Agreement) -> bool {
         match self.0.iter_mut().find(|(known, _)| *known == agreement) {
@@ -196,11 +196,11 @@ impl Tally {
     }
 }
 
-/// A [`Tally`] shared by the threads of a server.
+/// A [`HandshakeTally`] shared by the threads of a server.
 #[derive(Clone, Debug, Default)]
-pub struct SharedTally(Arc<Mutex<Tally>>);
+pub struct SharedHandshakeTally(Arc<Mutex<HandshakeTally>>);
 
-impl SharedTally {
+impl SharedHandshakeTally {
     /// Counts a handshake.
     pub fn add(&self, agreement: Agreement) {
         let mut tally = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -208,7 +208,7 @@ impl SharedTally {
     }
 
     /// Returns what was negotiated so far, the most frequent first, and restarts.
-    pub fn take(&self) -> Vec<Handshakes> {
+    pub fn take(&self) -> Vec<NegotiatedHandshakes> {
         let mut tally = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = tally.take(Vec::new());
         taken.map_or_else(Vec::new, |negotiated| negotiated.handshakes)
@@ -220,9 +220,9 @@ pub(super) fn suite_name(suite: CipherSuite) -> String {
     format!("{suite:?}").replace("TLS13_", "TLS_")
 }
 
-fn handshakes(agreed: &Agreement, count: u64) -> Handshakes {
+fn handshakes(agreed: &Agreement, count: u64) -> NegotiatedHandshakes {
     let unknown = || "unknown".to_owned();
-    Handshakes {
+    NegotiatedHandshakes {
         count,
         version: agreed.version.map_or_else(unknown, |v| format!("{v:?}")),
         suite: agreed.suite.map_or_else(unknown, suite_name),
@@ -253,7 +253,9 @@ fn handshakes(agreed: &Agreement, count: u64) -> Handshakes {
 /// Returns the group's name in the TLS registry, or the library's name for unknown ones.
 fn group_name(group: NamedGroup) -> String {
     let code = u16::from(group);
-    let known = Group::ALL.iter().find(|known| known.code() == code);
+    let known = KeyExchangeGroup::ALL
+        .iter()
+        .find(|known| known.code() == code);
     known.map_or_else(|| format!("{group:?}"), |known| known.name().to_owned())
 }
 
@@ -296,7 +298,7 @@ mod tests {
             group: Some(NamedGroup::from(0x11ed)),
             ..Agreement::default()
         };
-        let mut tally = Tally::default();
+        let mut tally = HandshakeTally::default();
         tally.add(one);
         for _ in 0..2 {
             tally.add(Agreement {

@@ -16,7 +16,7 @@ const MAX_VERDICT_AGE_S: u64 = 60;
 
 /// A verified chain, and when it was verified.
 #[derive(Debug)]
-struct Checked {
+struct ChainVerdict {
     chain: Vec<CertificateDer<'static>>,
     name: ServerName<'static>,
     at: u64,
@@ -26,9 +26,9 @@ struct Checked {
 
 /// Caches the last verified chain.
 #[derive(Debug, Default)]
-pub(super) struct CheckedOnce(Mutex<Option<Checked>>);
+pub(super) struct ChainCache(Mutex<Option<ChainVerdict>>);
 
-impl CheckedOnce {
+impl ChainCache {
     /// Returns the cached result for a chain, or verifies it with `check`.
     pub(super) fn check(
         &self,
@@ -41,7 +41,7 @@ impl CheckedOnce {
         // The cache is consistent between any two statements.
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let seconds = now.as_secs();
-        let is_it = |known: &Checked| known.is(end_entity, intermediates, name, seconds);
+        let is_it = |known: &ChainVerdict| known.is(end_entity, intermediates, name, seconds);
         if last.as_ref().is_some_and(is_it) {
             return Ok(());
         }
@@ -49,7 +49,7 @@ impl CheckedOnce {
         let chain = std::iter::once(end_entity).chain(intermediates);
         let ends = chain.clone().filter_map(|c| not_after(c)).min();
         let until = ends.map_or(seconds, |last| (last + 1).min(seconds + MAX_VERDICT_AGE_S));
-        *last = Some(Checked {
+        *last = Some(ChainVerdict {
             chain: chain.map(|c| c.clone().into_owned()).collect(),
             name: name.to_owned(),
             at: seconds,
@@ -59,7 +59,7 @@ impl CheckedOnce {
     }
 }
 
-impl Checked {
+impl ChainVerdict {
     fn is(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -87,7 +87,7 @@ mod tests {
     fn cached_chain_verdict_matches_and_expires() {
         let der = |byte: u8| CertificateDer::from(vec![byte; 3]);
         let name = |text: &'static str| ServerName::try_from(text).unwrap();
-        let known = Checked {
+        let known = ChainVerdict {
             chain: vec![der(1), der(2)],
             name: name("a.test"),
             at: 1000,

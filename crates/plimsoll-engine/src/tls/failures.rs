@@ -6,30 +6,30 @@ use rustls::{
 };
 
 use super::record::RecordError;
-use super::trust::Learned;
+use super::trust::CertificateObservations;
 use super::validity::failure;
 
 /// Whether this end presented a client certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shown {
+pub(super) enum PresentedIdentity {
     Certificate,
     Nothing,
 }
 
-impl Shown {
-    pub(super) fn of(has_identity: bool) -> Shown {
+impl PresentedIdentity {
+    pub(super) fn of(has_identity: bool) -> PresentedIdentity {
         if has_identity {
-            Shown::Certificate
+            PresentedIdentity::Certificate
         } else {
-            Shown::Nothing
+            PresentedIdentity::Nothing
         }
     }
 }
 
 /// Classifies a record error like the same failure in the library.
-pub(super) fn classify_record(error: &RecordError, shown: Shown) -> (Outcome, String) {
+pub(super) fn classify_record(error: &RecordError, shown: PresentedIdentity) -> (Outcome, String) {
     match error {
-        RecordError::Alerted(alert) => classify(
+        RecordError::AlertReceived(alert) => classify(
             &rustls::Error::AlertReceived(AlertDescription::from(*alert)),
             shown,
         ),
@@ -40,8 +40,8 @@ pub(super) fn classify_record(error: &RecordError, shown: Shown) -> (Outcome, St
 /// As [`classify`], with a further explanation if one is known.
 pub(super) fn explained(
     error: &rustls::Error,
-    shown: Shown,
-    learned: &Learned,
+    shown: PresentedIdentity,
+    learned: &CertificateObservations,
 ) -> (Outcome, String) {
     let (outcome, text) = classify(error, shown);
     match learned.why(error) {
@@ -55,7 +55,7 @@ pub(super) fn explained(
 /// A TLS 1.3 client completes the handshake before the server has verified its certificate (RFC 8446 §4.4.2),
 /// so a rejection can arrive as an alert on an open connection: its meaning depends on whether a certificate
 /// was presented.
-pub(super) fn classify(error: &rustls::Error, shown: Shown) -> (Outcome, String) {
+pub(super) fn classify(error: &rustls::Error, shown: PresentedIdentity) -> (Outcome, String) {
     use AlertDescription as Alert;
     let outcome = match error {
         rustls::Error::InvalidCertificate(problem) => match problem {
@@ -83,7 +83,7 @@ pub(super) fn classify(error: &rustls::Error, shown: Shown) -> (Outcome, String)
             | Alert::DecryptError
             | Alert::UnknownCA
             | Alert::AccessDenied
-                if shown == Shown::Certificate =>
+                if shown == PresentedIdentity::Certificate =>
             {
                 Outcome::TlsClientCertificateRejected
             }

@@ -28,9 +28,9 @@ pub struct FileError(String);
 
 /// A file with a description for messages: `("client key", path)`.
 #[derive(Clone, Copy, Debug)]
-pub struct Named<'a>(pub &'static str, pub &'a Path);
+pub struct NamedFile<'a>(pub &'static str, pub &'a Path);
 
-impl Named<'_> {
+impl NamedFile<'_> {
     fn read(self) -> Result<Vec<u8>, FileError> {
         let content = input::read(self.1).map_err(|e| self.bad(e))?;
         Ok(input::without_byte_order_mark(content))
@@ -38,7 +38,7 @@ impl Named<'_> {
 
     /// Returns an error with `problem` for this file.
     pub fn bad(self, problem: impl Display) -> FileError {
-        let Named(what, path) = self;
+        let NamedFile(what, path) = self;
         FileError(format!("{what} {}: {problem}", path.display()))
     }
 
@@ -51,7 +51,7 @@ impl Named<'_> {
         }))
     }
 
-    /// Returns an `openssl` command, formatted by [`Named::command`].
+    /// Returns an `openssl` command, formatted by [`NamedFile::command`].
     fn openssl(self, command: &str, extension: &str) -> String {
         self.command(&format!("openssl {command}"), extension)
     }
@@ -77,7 +77,7 @@ impl Named<'_> {
 ///
 /// # Errors
 /// If the file cannot be read or contains none.
-pub fn certificates(file: Named<'_>) -> Result<Vec<CertificateDer<'static>>, FileError> {
+pub fn certificates(file: NamedFile<'_>) -> Result<Vec<CertificateDer<'static>>, FileError> {
     let content = file.read()?;
     if !is_der(&content) {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&content)
@@ -117,7 +117,7 @@ pub fn certificates(file: Named<'_>) -> Result<Vec<CertificateDer<'static>>, Fil
 /// # Errors
 /// If the file cannot be read or contains none.
 pub fn revocation_lists(
-    file: Named<'_>,
+    file: NamedFile<'_>,
 ) -> Result<Vec<CertificateRevocationListDer<'static>>, FileError> {
     let content = file.read()?;
     if is_der(&content) {
@@ -141,7 +141,7 @@ pub fn revocation_lists(
 ///
 /// # Errors
 /// If the file cannot be read or contains no unencrypted key.
-pub fn private_key(file: Named<'_>) -> Result<PrivateKeyDer<'static>, FileError> {
+pub fn private_key(file: NamedFile<'_>) -> Result<PrivateKeyDer<'static>, FileError> {
     const SEALED_HINT: &str = "encrypted with a passphrase; remove that";
     let content = file.read()?;
     if is_der(&content) {
@@ -189,8 +189,8 @@ pub fn private_key(file: Named<'_>) -> Result<PrivateKeyDer<'static>, FileError>
 /// # Errors
 /// If one of the files cannot be used, or they do not belong together.
 pub fn identity(
-    cert: Named<'_>,
-    key: Named<'_>,
+    cert: NamedFile<'_>,
+    key: NamedFile<'_>,
     provider: &CryptoProvider,
 ) -> Result<Arc<CertifiedKey>, FileError> {
     let chain = certificates(cert)?;
@@ -202,7 +202,7 @@ pub fn identity(
         CertifiedKey::from_der(chain, private, provider)
     };
     certified.map(Arc::new).map_err(|e| {
-        let Named(what, path) = cert;
+        let NamedFile(what, path) = cert;
         let files = format!("{what} {} and key {}", path.display(), key.1.display());
         FileError(match e {
             rustls::Error::InconsistentKeys(_) => {
@@ -280,14 +280,14 @@ mod tests {
         }
 
         fn key(&self, name: &str) -> Result<PrivateKeyDer<'static>, FileError> {
-            private_key(Named("client key", &self.path(name)))
+            private_key(NamedFile("client key", &self.path(name)))
         }
 
         fn identity(&self, cert: &str, key: &str) -> Result<Arc<CertifiedKey>, FileError> {
             let (cert, key) = (self.path(cert), self.path(key));
             identity(
-                Named("client certificate", &cert),
-                Named("client key", &key),
+                NamedFile("client certificate", &cert),
+                NamedFile("client key", &key),
                 &rustls::crypto::aws_lc_rs::default_provider(),
             )
         }
@@ -381,7 +381,7 @@ mod tests {
             assert!(made.identity("a.crt", opened).is_ok(), "{name}");
         }
         let store = made.path("store.p12");
-        let error = certificates(Named("CA file", &store)).unwrap_err();
+        let error = certificates(NamedFile("CA file", &store)).unwrap_err();
         assert!(error.to_string().contains("PKCS #12"), "{error}");
         follow(&made, &error);
         assert!(made.identity("store.crt", "a.key").is_ok());
@@ -394,7 +394,7 @@ mod tests {
         made.openssl("crl2pkcs7 -nocrl -certfile a.crt -out a.p7b");
         made.openssl("x509 -in a.crt -trustout -addtrust serverAuth -out trusted.pem");
         fs::write(made.path("half.der"), [SEQUENCE, 2, 5, 0]).unwrap();
-        let cert = |name: &str| certificates(Named("CA file", &made.path(name))).unwrap_err();
+        let cert = |name: &str| certificates(NamedFile("CA file", &made.path(name))).unwrap_err();
         let said = made.key("a.der").unwrap_err().to_string();
         assert!(
             said.ends_with("a certificate in DER, not a private key"),
@@ -413,7 +413,7 @@ mod tests {
             let said = error.to_string();
             made.shell(said.split('`').nth(1).expect("a command"));
             assert!(
-                certificates(Named("CA file", &made.path(opened))).is_ok(),
+                certificates(NamedFile("CA file", &made.path(opened))).is_ok(),
                 "{said}"
             );
         }
@@ -434,7 +434,7 @@ mod tests {
             fs::write(made.path(name), text).unwrap();
             let path = made.path(name);
             let error = made.key(name).unwrap_err();
-            let as_certificate = certificates(Named("CA file", &path)).unwrap_err();
+            let as_certificate = certificates(NamedFile("CA file", &path)).unwrap_err();
             for said in [error.to_string(), as_certificate.to_string()] {
                 assert!(said.contains("PEM without its newlines"), "{said}");
                 assert!(!said.contains(&lines[1][..20]), "{said}");
@@ -490,7 +490,7 @@ mod tests {
                 fs::write(made.path("cut"), &whole[..length]).unwrap();
                 assert!(made.key("cut").is_err(), "{name} {length}");
                 assert!(
-                    certificates(Named("CA file", &made.path("cut"))).is_err(),
+                    certificates(NamedFile("CA file", &made.path("cut"))).is_err(),
                     "{name} {length}"
                 );
             }

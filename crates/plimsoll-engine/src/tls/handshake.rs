@@ -16,7 +16,7 @@ use rustls::{
 };
 
 use super::agreed::{Agreement, noted_signature};
-use super::record::{Cipher, HEADER_LENGTH, Key, RecordError};
+use super::record::{Cipher, HEADER_LENGTH, RecordError, TrafficKey};
 
 /// Maximum bytes buffered for an incomplete message. The library accepts messages of up to 64 KiB; small
 /// records add overhead.
@@ -24,11 +24,11 @@ pub(super) const MAX_HANDSHAKE: usize = 256 * 1024;
 const FIRST_OUTPUT: usize = 1024;
 
 /// One end's unbuffered connection of the library, either client or server.
-pub trait End: Sized + Deref<Target: Deref<Target = CommonState>> {
+pub trait TlsEnd: Sized + Deref<Target: Deref<Target = CommonState>> {
     /// The library's data of this end.
     type Data;
     /// The same end's buffered connection.
-    type Whole: DerefMut<Target = ConnectionCommon<Self::Data>>;
+    type Buffered: DerefMut<Target = ConnectionCommon<Self::Data>>;
 
     /// Lets the library process records.
     fn process<'c, 'i>(&'c mut self, bytes: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
@@ -50,12 +50,12 @@ pub trait End: Sized + Deref<Target: Deref<Target = CommonState>> {
     ) -> Result<(), rustls::Error>;
 
     /// Returns whether the server accepted the early data.
-    fn early_data(whole: &Self::Whole) -> bool;
+    fn early_data(whole: &Self::Buffered) -> bool;
 }
 
-impl End for UnbufferedClientConnection {
+impl TlsEnd for UnbufferedClientConnection {
     type Data = ClientConnectionData;
-    type Whole = ClientConnection;
+    type Buffered = ClientConnection;
 
     fn process<'c, 'i>(&'c mut self, bytes: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
         self.process_tls_records(bytes)
@@ -79,9 +79,9 @@ impl End for UnbufferedClientConnection {
     }
 }
 
-impl End for UnbufferedServerConnection {
+impl TlsEnd for UnbufferedServerConnection {
     type Data = ServerConnectionData;
-    type Whole = ServerConnection;
+    type Buffered = ServerConnection;
 
     fn process<'c, 'i>(&'c mut self, bytes: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
         self.process_tls_records(bytes)
@@ -104,14 +104,14 @@ impl End for UnbufferedServerConnection {
 
 /// What a handshake negotiated.
 #[derive(Clone, Debug)]
-pub(super) struct Agreed {
+pub(super) struct HandshakeResult {
     pub(super) on: Agreement,
     pub(super) alpn: Option<Box<[u8]>>,
 }
 
 /// The results of a completed handshake.
-pub(super) struct Over<E: End> {
-    pub(super) agreed: Agreed,
+pub(super) struct HandshakeOutput<E: TlsEnd> {
+    pub(super) agreed: HandshakeResult,
     pub(super) secrets: ExtractedSecrets,
     pub(super) kernel: KernelConnection<E::Data>,
     /// Bytes received after its end.
@@ -134,7 +134,7 @@ pub(super) struct Handshake<E> {
     written: usize,
 }
 
-impl<E: End> Handshake<E> {
+impl<E: TlsEnd> Handshake<E> {
     pub(super) fn new(connection: E) -> Handshake<E> {
         Handshake {
             connection,
@@ -168,16 +168,16 @@ impl<E: End> Handshake<E> {
 
     /// Ends a handshake whose records stay with the library. Returns its connection, what was negotiated, the
     /// bytes received after the end, and the bytes to send first.
-    pub(super) fn finish_in_library(self) -> (E, Agreed, Vec<u8>, Vec<u8>) {
+    pub(super) fn finish_in_library(self) -> (E, HandshakeResult, Vec<u8>, Vec<u8>) {
         let agreed = self.agreed();
         let mut unsent = self.output;
         unsent.drain(..self.written);
         (self.connection, agreed, self.input, unsent)
     }
 
-    fn agreed(&self) -> Agreed {
+    fn agreed(&self) -> HandshakeResult {
         let common: &CommonState = &self.connection;
-        Agreed {
+        HandshakeResult {
             on: Agreement {
                 retried: self.retried,
                 signature: self.signature,
@@ -191,12 +191,12 @@ impl<E: End> Handshake<E> {
     ///
     /// # Errors
     /// If the handshake is not complete, or the library does not release its secrets.
-    pub(super) fn finish(self) -> Result<Over<E>, rustls::Error> {
+    pub(super) fn finish(self) -> Result<HandshakeOutput<E>, rustls::Error> {
         let agreed = self.agreed();
         let (secrets, kernel) = self.connection.into_kernel()?;
         let mut unsent = self.output;
         unsent.drain(..self.written);
-        Ok(Over {
+        Ok(HandshakeOutput {
             agreed,
             secrets,
             kernel,
@@ -336,11 +336,14 @@ pub(super) fn encode(
 ///
 /// # Errors
 /// If the cipher is not supported.
-pub(super) fn key(secrets: &ConnectionTrafficSecrets, sequence: u64) -> Result<Key, RecordError> {
+pub(super) fn key(
+    secrets: &ConnectionTrafficSecrets,
+    sequence: u64,
+) -> Result<TrafficKey, RecordError> {
     let (cipher, key, iv) = parts(secrets)?;
     <[u8; 12]>::try_from(iv)
         .ok()
-        .and_then(|iv| Key::new(cipher, key, iv, sequence))
+        .and_then(|iv| TrafficKey::new(cipher, key, iv, sequence))
         .ok_or_else(|| RecordError::Library("a key that does not fit its cipher".to_owned()))
 }
 

@@ -3,7 +3,7 @@
 //! A key share is the classical one followed by ML-KEM's, and likewise the shared secret
 //! (draft-ietf-tls-ecdhe-mlkem §4). [`super::provider`] offers it if a plan asks for it.
 
-use plimsoll_model::plan::Group;
+use plimsoll_model::plan::KeyExchangeGroup;
 use rustls::crypto::aws_lc_rs::kx_group::{MLKEM1024, SECP384R1};
 use rustls::crypto::{ActiveKeyExchange, CompletedKeyExchange, SharedSecret, SupportedKxGroup};
 use rustls::ffdhe_groups::FfdheGroup;
@@ -21,7 +21,7 @@ pub(super) static SECP384R1MLKEM1024: &dyn SupportedKxGroup = &Secp384r1Mlkem102
 struct Secp384r1Mlkem1024;
 
 /// A client's key exchange in progress: both component exchanges and the combined key share.
-struct Started {
+struct HybridExchange {
     classical: Box<dyn ActiveKeyExchange>,
     post_quantum: Box<dyn ActiveKeyExchange>,
     share: Vec<u8>,
@@ -39,7 +39,7 @@ impl SupportedKxGroup for Secp384r1Mlkem1024 {
     fn start(&self) -> Result<Box<dyn ActiveKeyExchange>, Error> {
         let (classical, post_quantum) = (SECP384R1.start()?, MLKEM1024.start()?);
         let share = [classical.pub_key(), post_quantum.pub_key()].concat();
-        Ok(Box::new(Started {
+        Ok(Box::new(HybridExchange {
             classical,
             post_quantum,
             share,
@@ -62,7 +62,7 @@ impl SupportedKxGroup for Secp384r1Mlkem1024 {
     }
 
     fn name(&self) -> NamedGroup {
-        NamedGroup::from(Group::Secp384r1Mlkem1024.code())
+        NamedGroup::from(KeyExchangeGroup::Secp384r1Mlkem1024.code())
     }
 
     fn usable_for_version(&self, version: ProtocolVersion) -> bool {
@@ -76,7 +76,7 @@ fn joined(classical: &SharedSecret, post_quantum: &SharedSecret) -> SharedSecret
         .into()
 }
 
-impl ActiveKeyExchange for Started {
+impl ActiveKeyExchange for HybridExchange {
     fn complete(self: Box<Self>, share: &[u8]) -> Result<SharedSecret, Error> {
         let (classical, post_quantum) = split(share, CIPHERTEXT_LENGTH)?;
         let classical = self.classical.complete(classical)?;

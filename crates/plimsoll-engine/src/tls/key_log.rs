@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustls::KeyLog;
 
-use super::files::{FileError, Named};
+use super::files::{FileError, NamedFile};
 
 /// The key log file. Each line is written at once, so that several processes can share a file.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct KeyLogFile(Mutex<File>);
 impl KeyLogFile {
     /// # Errors
     /// If the file cannot be opened for writing.
-    pub(super) fn open(file: Named<'_>) -> Result<KeyLogFile, FileError> {
+    pub(super) fn open(file: NamedFile<'_>) -> Result<KeyLogFile, FileError> {
         let opened = OpenOptions::new()
             .append(true)
             .create(true)

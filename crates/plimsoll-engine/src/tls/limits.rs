@@ -11,12 +11,12 @@ use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1, ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair,
     UnparsedPublicKey,
 };
-use plimsoll_model::limits::{Limits, Primitives};
-use plimsoll_model::plan::{Group, Identity, Suite};
+use plimsoll_model::limits::{CryptoSpeeds, PrimitiveCosts};
+use plimsoll_model::plan::{ClientIdentity, KeyExchangeGroup, TlsSuite};
 use rustls::crypto::{CryptoProvider, SupportedKxGroup};
 use rustls::sign::CertifiedKey;
 
-use super::files::{self, Named};
+use super::files::{self, NamedFile};
 use super::version_1::parse;
 use super::{TlsSetupError, provider};
 use crate::clock::Clock;
@@ -58,11 +58,14 @@ fn cost_ns<E>(mut work: impl FnMut() -> Result<(), E>) -> Result<f64, E> {
 ///
 /// # Errors
 /// If the TLS library rejects its own keys, which no input can cause.
-pub fn measure(suites: &[Suite], groups: &[Group]) -> Result<Limits, TlsSetupError> {
+pub fn measure(
+    suites: &[TlsSuite],
+    groups: &[KeyExchangeGroup],
+) -> Result<CryptoSpeeds, TlsSetupError> {
     let refused = |_: Unspecified| {
         TlsSetupError::Library(rustls::Error::General("the library's own test".to_owned()))
     };
-    let mut limits = Limits::default();
+    let mut limits = CryptoSpeeds::default();
     for suite in suites {
         let cost = open_ns(*suite).map_err(refused)?;
         let speed = super::record::MAX_PLAINTEXT as f64 / cost * 1e9;
@@ -86,15 +89,15 @@ fn us(ns: f64) -> f64 {
 /// # Errors
 /// If a file cannot be used, or the library rejects its own keys.
 pub fn primitives(
-    groups: &[Group],
-    certificates: &[(String, Identity)],
-) -> Result<Primitives, TlsSetupError> {
-    let mut found = Primitives::default();
+    groups: &[KeyExchangeGroup],
+    certificates: &[(String, ClientIdentity)],
+) -> Result<PrimitiveCosts, TlsSetupError> {
+    let mut found = PrimitiveCosts::default();
     (found.client_exchange_us, found.server_exchange_us) = exchanges_us(groups)?;
     let provider = provider(&[], groups);
     for (kind, identity) in certificates {
-        let cert = Named("certificate", &identity.cert);
-        let identity = files::identity(cert, Named("key", &identity.key), &provider)?;
+        let cert = NamedFile("certificate", &identity.cert);
+        let identity = files::identity(cert, NamedFile("key", &identity.key), &provider)?;
         let (sign, verify) = signature_with_ns(&identity, &provider)?;
         found.sign_us.insert(kind.clone(), us(sign));
         found.verify_us.insert(kind.clone(), us(verify));
@@ -129,17 +132,17 @@ fn signature_with_ns(
 }
 
 /// Returns the nanoseconds for decrypting a full-size record in place.
-fn open_ns(suite: Suite) -> Result<f64, Unspecified> {
+fn open_ns(suite: TlsSuite) -> Result<f64, Unspecified> {
     let algorithm = match suite {
-        Suite::Aes128GcmSha256
-        | Suite::EcdheEcdsaAes128GcmSha256
-        | Suite::EcdheRsaAes128GcmSha256 => &aead::AES_128_GCM,
-        Suite::Aes256GcmSha384
-        | Suite::EcdheEcdsaAes256GcmSha384
-        | Suite::EcdheRsaAes256GcmSha384 => &aead::AES_256_GCM,
-        Suite::Chacha20Poly1305Sha256
-        | Suite::EcdheEcdsaChacha20Poly1305Sha256
-        | Suite::EcdheRsaChacha20Poly1305Sha256 => &aead::CHACHA20_POLY1305,
+        TlsSuite::Aes128GcmSha256
+        | TlsSuite::EcdheEcdsaAes128GcmSha256
+        | TlsSuite::EcdheRsaAes128GcmSha256 => &aead::AES_128_GCM,
+        TlsSuite::Aes256GcmSha384
+        | TlsSuite::EcdheEcdsaAes256GcmSha384
+        | TlsSuite::EcdheRsaAes256GcmSha384 => &aead::AES_256_GCM,
+        TlsSuite::Chacha20Poly1305Sha256
+        | TlsSuite::EcdheEcdsaChacha20Poly1305Sha256
+        | TlsSuite::EcdheRsaChacha20Poly1305Sha256 => &aead::CHACHA20_POLY1305,
     };
     let key = LessSafeKey::new(UnboundKey::new(algorithm, &[7; 32][..algorithm.key_len()])?);
     let nonce = || Nonce::assume_unique_for_key([0; 12]);
@@ -165,7 +168,7 @@ fn open_ns(suite: Suite) -> Result<f64, Unspecified> {
 type Costs = BTreeMap<String, f64>;
 
 /// Returns [`exchange_ns`] by group name, in microseconds.
-fn exchanges_us(groups: &[Group]) -> Result<(Costs, Costs), rustls::Error> {
+fn exchanges_us(groups: &[KeyExchangeGroup]) -> Result<(Costs, Costs), rustls::Error> {
     let of_library = provider(&[], groups).kx_groups;
     let both = groups.iter().zip(of_library).map(|(group, exchange)| {
         let (client, server) = exchange_ns(exchange)?;
@@ -235,13 +238,14 @@ mod tests {
             rcgen::KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, rcgen::RsaKeySize::_2048);
         let key = key.unwrap();
         let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-        let identity = Identity {
+        let identity = ClientIdentity {
             cert: folder.path().join("server.crt"),
             key: folder.path().join("server.key"),
         };
         std::fs::write(&identity.cert, params.self_signed(&key).unwrap().pem()).unwrap();
         std::fs::write(&identity.key, key.serialize_pem()).unwrap();
-        let found = primitives(&[Group::X25519], &[("rsa".to_owned(), identity)]).unwrap();
+        let found =
+            primitives(&[KeyExchangeGroup::X25519], &[("rsa".to_owned(), identity)]).unwrap();
         let (sign, verify) = (found.sign_us["rsa"], found.verify_us["rsa"]);
         // About thirty times, in CPU time, which other load hardly affects.
         assert!(
@@ -255,11 +259,15 @@ mod tests {
     #[test]
     fn every_suite_and_group_has_speed() {
         let suites = [
-            Suite::Aes128GcmSha256,
-            Suite::Aes256GcmSha384,
-            Suite::Chacha20Poly1305Sha256,
+            TlsSuite::Aes128GcmSha256,
+            TlsSuite::Aes256GcmSha384,
+            TlsSuite::Chacha20Poly1305Sha256,
         ];
-        let limits = measure(&suites, &[Group::X25519, Group::X25519Mlkem768]).unwrap();
+        let limits = measure(
+            &suites,
+            &[KeyExchangeGroup::X25519, KeyExchangeGroup::X25519Mlkem768],
+        )
+        .unwrap();
         assert_eq!(limits.open_bytes_per_s.len(), 3);
         for (suite, speed) in &limits.open_bytes_per_s {
             assert!((1e5..1e13).contains(speed), "{suite}: {speed}");

@@ -18,59 +18,60 @@ use rustls::kernel::KernelConnection;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ConnectionTrafficSecrets};
 
-use super::handshake::{Agreed, End, Handshake, Over, key};
+use super::handshake::{Handshake, HandshakeOutput, HandshakeResult, TlsEnd, key};
 use super::record::{
-    AtRest, Failure, Key, KeySchedule, MAX_PLAINTEXT, MAX_RECORD, RecordError, Records,
+    KeySchedule, MAX_PLAINTEXT, MAX_RECORD, ReceiveError, RecordError, RestingRecords, TlsRecords,
+    TrafficKey,
 };
-use super::secrets::{First, Heard, Ours, TrafficSecrets};
-use super::tickets::Tickets;
-use super::version_1_2::OldRecords;
+use super::secrets::{InitialSecrets, KeyLogSecrets, LocalEnd, TrafficSecrets};
+use super::tickets::TicketStore;
+use super::version_1_2::Tls12Records;
 use super::whole::SessionError;
 
 /// Where keys after the handshake come from, as configured.
-pub(super) enum Source {
+pub(super) enum KeySource {
     /// The library's connection, which also takes tickets. `None`: sessions are not resumed, so tickets are
     /// dropped to save their key derivation.
-    Library(Option<Arc<Tickets>>),
+    Library(Option<Arc<TicketStore>>),
     /// Secrets that the connection's key log records.
-    Heard(Arc<Heard>, Ours),
+    Heard(Arc<KeyLogSecrets>, LocalEnd),
 }
 
 /// The source of an open connection's keys.
-enum Keys<E: End> {
-    Library(Box<Kept<E>>),
+enum SessionKeys<E: TlsEnd> {
+    Library(Box<RetainedConnection<E>>),
     Secrets(TrafficSecrets),
 }
 
 /// The library's connection, retained after the handshake.
-struct Kept<E: End> {
+struct RetainedConnection<E: TlsEnd> {
     library: KernelConnection<E::Data>,
-    tickets: Option<Arc<Tickets>>,
+    tickets: Option<Arc<TicketStore>>,
     /// Whether this connection has stored a ticket.
     has_ticket: bool,
 }
 
-impl<E: End> KeySchedule for Keys<E> {
-    fn next_sending(&mut self) -> Result<Key, RecordError> {
+impl<E: TlsEnd> KeySchedule for SessionKeys<E> {
+    fn next_sending(&mut self) -> Result<TrafficKey, RecordError> {
         match self {
-            Keys::Secrets(secrets) => secrets.next_sending(),
-            Keys::Library(kept) => updated(kept.library.update_tx_secret()),
+            SessionKeys::Secrets(secrets) => secrets.next_sending(),
+            SessionKeys::Library(kept) => updated(kept.library.update_tx_secret()),
         }
     }
 
-    fn next_receiving(&mut self) -> Result<Key, RecordError> {
+    fn next_receiving(&mut self) -> Result<TrafficKey, RecordError> {
         match self {
-            Keys::Secrets(secrets) => secrets.next_receiving(),
-            Keys::Library(kept) => updated(kept.library.update_rx_secret()),
+            SessionKeys::Secrets(secrets) => secrets.next_receiving(),
+            SessionKeys::Library(kept) => updated(kept.library.update_rx_secret()),
         }
     }
 
     fn ticket(&mut self, payload: &[u8]) -> Result<(), RecordError> {
         let kept = match self {
-            Keys::Secrets(secrets) => return secrets.ticket(payload),
-            Keys::Library(kept) => kept,
+            SessionKeys::Secrets(secrets) => return secrets.ticket(payload),
+            SessionKeys::Library(kept) => kept,
         };
-        let is_wanted = |tickets: &Tickets| !kept.has_ticket || !tickets.are_plenty();
+        let is_wanted = |tickets: &TicketStore| !kept.has_ticket || !tickets.are_plenty();
         if !kept.tickets.as_deref().is_some_and(is_wanted) {
             return Ok(());
         }
@@ -82,7 +83,7 @@ impl<E: End> KeySchedule for Keys<E> {
 /// Converts the library's updated secret to a key.
 fn updated(
     secret: Result<(u64, ConnectionTrafficSecrets), rustls::Error>,
-) -> Result<Key, RecordError> {
+) -> Result<TrafficKey, RecordError> {
     let (sequence, secrets) = secret.map_err(|e| library(&e))?;
     key(&secrets, sequence)
 }
@@ -91,40 +92,40 @@ fn library(e: &rustls::Error) -> RecordError {
     RecordError::Library(e.to_string())
 }
 
-struct Handshaking<E> {
+struct PendingHandshake<E> {
     handshake: Handshake<E>,
-    source: Source,
-    first: Option<First>,
+    source: KeySource,
+    first: Option<InitialSecrets>,
 }
 
-struct Open<E: End> {
-    records: Records<Keys<E>>,
+struct OpenSession<E: TlsEnd> {
+    records: TlsRecords<SessionKeys<E>>,
     /// Bytes received after the end of the handshake that have not been opened.
     early: Vec<u8>,
     /// What was negotiated; `None` after the session has rested.
-    agreed: Option<Agreed>,
+    agreed: Option<HandshakeResult>,
 }
 
-impl<E: End> Open<E> {
+impl<E: TlsEnd> OpenSession<E> {
     /// Returns whether the session can rest when nothing is in progress.
     fn rests(&self) -> bool {
-        matches!(self.records.schedule(), Keys::Secrets(_))
+        matches!(self.records.schedule(), SessionKeys::Secrets(_))
     }
 }
 
-enum Stage<E: End> {
-    Handshake(Box<Handshaking<E>>),
-    Open(Box<Open<E>>),
-    Resting(Box<AtRest<TrafficSecrets>>),
+enum SessionStage<E: TlsEnd> {
+    Handshake(Box<PendingHandshake<E>>),
+    Open(Box<OpenSession<E>>),
+    Resting(Box<RestingRecords<TrafficSecrets>>),
     /// Open, with TLS 1.2 records.
-    Old(Box<OldRecords<E>>),
+    Old(Box<Tls12Records<E>>),
     /// Failed; a failed handshake is kept until its alert has been sent.
-    Failed(Option<Box<Handshaking<E>>>),
+    Failed(Option<Box<PendingHandshake<E>>>),
 }
 
 /// One end of a connection. Every stage is boxed to keep resting sessions small.
-pub(super) struct OwnSession<E: End> {
-    stage: Stage<E>,
+pub(super) struct OwnSession<E: TlsEnd> {
+    stage: SessionStage<E>,
 }
 
 impl OwnSession<UnbufferedClientConnection> {
@@ -132,7 +133,7 @@ impl OwnSession<UnbufferedClientConnection> {
     pub(super) fn client(
         config: Arc<ClientConfig>,
         server: ServerName<'static>,
-        source: Source,
+        source: KeySource,
     ) -> Result<Self, rustls::Error> {
         let connection = UnbufferedClientConnection::new(config, server)?;
         let mut session = OwnSession::new(connection, source);
@@ -144,10 +145,10 @@ impl OwnSession<UnbufferedClientConnection> {
     }
 }
 
-impl<E: End> OwnSession<E> {
-    pub(super) fn new(connection: E, source: Source) -> OwnSession<E> {
+impl<E: TlsEnd> OwnSession<E> {
+    pub(super) fn new(connection: E, source: KeySource) -> OwnSession<E> {
         OwnSession {
-            stage: Stage::Handshake(Box::new(Handshaking {
+            stage: SessionStage::Handshake(Box::new(PendingHandshake {
                 handshake: Handshake::new(connection),
                 source,
                 first: None,
@@ -158,27 +159,27 @@ impl<E: End> OwnSession<E> {
     pub(super) fn is_handshaking(&self) -> bool {
         !matches!(
             self.stage,
-            Stage::Open(_) | Stage::Resting(_) | Stage::Old(_)
+            SessionStage::Open(_) | SessionStage::Resting(_) | SessionStage::Old(_)
         )
     }
 
     /// Returns what was negotiated; `None` until the handshake is complete, and after the session has rested.
-    pub(super) fn agreed(&self) -> Option<&Agreed> {
+    pub(super) fn agreed(&self) -> Option<&HandshakeResult> {
         match &self.stage {
-            Stage::Open(open) => open.agreed.as_ref(),
-            Stage::Old(old) => Some(&old.agreed),
+            SessionStage::Open(open) => open.agreed.as_ref(),
+            SessionStage::Old(old) => Some(&old.agreed),
             _ => None,
         }
     }
 
     /// Continues the handshake. Bytes behind its end are opened by the next [`OwnSession::receive`].
     pub(super) fn handshake(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
-        let Stage::Handshake(state) = &mut self.stage else {
+        let SessionStage::Handshake(state) = &mut self.stage else {
             return Ok(());
         };
         let taken = state.handshake.take(bytes);
         // A thread processes one handshake at a time, so the logged secrets belong to this one.
-        if let Source::Heard(heard, _) = &state.source
+        if let KeySource::Heard(heard, _) = &state.source
             && let Some(first) = heard.take()
         {
             state.first = Some(first);
@@ -186,26 +187,26 @@ impl<E: End> OwnSession<E> {
         if let Ok(false) = taken {
             return Ok(());
         }
-        let nothing = Stage::Failed(None);
-        let Stage::Handshake(state) = std::mem::replace(&mut self.stage, nothing) else {
+        let nothing = SessionStage::Failed(None);
+        let SessionStage::Handshake(state) = std::mem::replace(&mut self.stage, nothing) else {
             return Ok(());
         };
         if let Err(e) = taken {
-            self.stage = Stage::Failed(Some(state));
+            self.stage = SessionStage::Failed(Some(state));
             return Err(SessionError::Handshake(e));
         }
         self.open(*state)
     }
 
     /// Takes the secrets after the handshake and opens the record layer.
-    fn open(&mut self, state: Handshaking<E>) -> Result<(), SessionError> {
+    fn open(&mut self, state: PendingHandshake<E>) -> Result<(), SessionError> {
         if state.handshake.is_of_version_1_2() {
             let (connection, agreed, early, unsent) = state.handshake.finish_in_library();
-            let records = OldRecords::new(connection, agreed, early, unsent);
-            self.stage = Stage::Old(Box::new(records));
+            let records = Tls12Records::new(connection, agreed, early, unsent);
+            self.stage = SessionStage::Old(Box::new(records));
             return Ok(());
         }
-        let Over {
+        let HandshakeOutput {
             agreed,
             secrets,
             kernel,
@@ -213,22 +214,22 @@ impl<E: End> OwnSession<E> {
             unsent,
         } = state.handshake.finish().map_err(SessionError::Handshake)?;
         let keys = match state.source {
-            Source::Library(tickets) => Keys::Library(Box::new(Kept {
+            KeySource::Library(tickets) => SessionKeys::Library(Box::new(RetainedConnection {
                 library: kernel,
                 tickets,
                 has_ticket: false,
             })),
-            Source::Heard(_, ours) => {
+            KeySource::Heard(_, ours) => {
                 let first = state.first.unwrap_or_default();
-                Keys::Secrets(TrafficSecrets::new(ours, first, &secrets)?)
+                SessionKeys::Secrets(TrafficSecrets::new(ours, first, &secrets)?)
             }
         };
         let receiving = key(&secrets.rx.1, secrets.rx.0)?;
         let sending = key(&secrets.tx.1, secrets.tx.0)?;
-        let mut records = Records::new(keys, receiving, sending);
+        let mut records = TlsRecords::new(keys, receiving, sending);
         // The end of the handshake must be sent first.
         records.queue(&unsent);
-        self.stage = Stage::Open(Box::new(Open {
+        self.stage = SessionStage::Open(Box::new(OpenSession {
             records,
             early,
             agreed: Some(agreed),
@@ -237,12 +238,12 @@ impl<E: End> OwnSession<E> {
     }
 
     /// Returns the open connection, waking it if it rests; `None` in other stages.
-    fn awake(&mut self) -> Result<Option<&mut Open<E>>, RecordError> {
-        if matches!(self.stage, Stage::Resting(_)) {
-            let nothing = Stage::Failed(None);
-            if let Stage::Resting(at_rest) = std::mem::replace(&mut self.stage, nothing) {
-                let records = at_rest.wake(Keys::Secrets)?;
-                self.stage = Stage::Open(Box::new(Open {
+    fn awake(&mut self) -> Result<Option<&mut OpenSession<E>>, RecordError> {
+        if matches!(self.stage, SessionStage::Resting(_)) {
+            let nothing = SessionStage::Failed(None);
+            if let SessionStage::Resting(at_rest) = std::mem::replace(&mut self.stage, nothing) {
+                let records = at_rest.wake(SessionKeys::Secrets)?;
+                self.stage = SessionStage::Open(Box::new(OpenSession {
                     records,
                     early: Vec::new(),
                     agreed: None,
@@ -250,7 +251,7 @@ impl<E: End> OwnSession<E> {
             }
         }
         Ok(match &mut self.stage {
-            Stage::Open(open) => Some(open),
+            SessionStage::Open(open) => Some(open),
             _ => None,
         })
     }
@@ -260,8 +261,8 @@ impl<E: End> OwnSession<E> {
         &mut self,
         bytes: &mut [u8],
         take: &mut impl FnMut(&[u8]) -> Result<(), T>,
-    ) -> Result<bool, Failure<T>> {
-        if let Stage::Old(old) = &mut self.stage {
+    ) -> Result<bool, ReceiveError<T>> {
+        if let SessionStage::Old(old) = &mut self.stage {
             return old.receive(bytes, take);
         }
         let Some(open) = self.awake()? else {
@@ -278,7 +279,7 @@ impl<E: End> OwnSession<E> {
 
     pub(super) fn seal(&mut self, plaintext: &[u8]) {
         let sealed = match &mut self.stage {
-            Stage::Old(old) => old.seal(plaintext),
+            SessionStage::Old(old) => old.seal(plaintext),
             _ => self.awake().and_then(|open| match open {
                 Some(open) => open.records.seal(plaintext),
                 None => Ok(()),
@@ -291,7 +292,7 @@ impl<E: End> OwnSession<E> {
     }
 
     pub(super) fn close_notify(&mut self) {
-        if let Stage::Old(old) = &mut self.stage {
+        if let SessionStage::Old(old) = &mut self.stage {
             let _ = old.close_notify();
         } else if let Ok(Some(open)) = self.awake() {
             let _ = open.records.close_notify();
@@ -300,29 +301,30 @@ impl<E: End> OwnSession<E> {
 
     /// Releases everything that can be rebuilt, if nothing is in progress.
     pub(super) fn rest(&mut self) {
-        let can_rest =
-            |open: &Open<E>| open.rests() && open.early.is_empty() && open.records.can_rest();
-        if !matches!(&self.stage, Stage::Open(open) if can_rest(open)) {
+        let can_rest = |open: &OpenSession<E>| {
+            open.rests() && open.early.is_empty() && open.records.can_rest()
+        };
+        if !matches!(&self.stage, SessionStage::Open(open) if can_rest(open)) {
             return;
         }
-        let nothing = Stage::Failed(None);
+        let nothing = SessionStage::Failed(None);
         let secrets = |keys| match keys {
-            Keys::Secrets(secrets) => Some(secrets),
-            Keys::Library(_) => None,
+            SessionKeys::Secrets(secrets) => Some(secrets),
+            SessionKeys::Library(_) => None,
         };
-        if let Stage::Open(open) = std::mem::replace(&mut self.stage, nothing)
+        if let SessionStage::Open(open) = std::mem::replace(&mut self.stage, nothing)
             && let Some(at_rest) = open.records.rest(secrets)
         {
-            self.stage = Stage::Resting(Box::new(at_rest));
+            self.stage = SessionStage::Resting(Box::new(at_rest));
         }
     }
 
-    /// Returns as [`Records::fewest_to_come`]; 0 where no low-water mark must be set.
+    /// Returns as [`TlsRecords::fewest_to_come`]; 0 where no low-water mark must be set.
     pub(super) fn fewest_to_come(&self, plaintext: u64) -> u64 {
         match &self.stage {
-            Stage::Open(open) if !open.rests() => open.records.fewest_to_come(plaintext),
+            SessionStage::Open(open) if !open.rests() => open.records.fewest_to_come(plaintext),
             // Part of a record may have arrived already.
-            Stage::Old(_) => plaintext.saturating_sub(MAX_RECORD as u64),
+            SessionStage::Old(_) => plaintext.saturating_sub(MAX_RECORD as u64),
             // Sessions that rest are mostly idle, so a low-water mark gains nothing.
             _ => 0,
         }
@@ -332,27 +334,33 @@ impl<E: End> OwnSession<E> {
     /// first request thus leave in one write.
     pub(super) fn has_room(&self) -> bool {
         match &self.stage {
-            Stage::Open(open) if !open.rests() => open.records.outgoing().len() < MAX_PLAINTEXT,
-            Stage::Old(old) => old.outgoing().len() < MAX_PLAINTEXT,
+            SessionStage::Open(open) if !open.rests() => {
+                open.records.outgoing().len() < MAX_PLAINTEXT
+            }
+            SessionStage::Old(old) => old.outgoing().len() < MAX_PLAINTEXT,
             _ => self.outgoing().is_empty(),
         }
     }
 
     pub(super) fn outgoing(&self) -> &[u8] {
         match &self.stage {
-            Stage::Handshake(state) | Stage::Failed(Some(state)) => state.handshake.outgoing(),
-            Stage::Open(open) => open.records.outgoing(),
-            Stage::Old(old) => old.outgoing(),
-            Stage::Resting(_) | Stage::Failed(None) => &[],
+            SessionStage::Handshake(state) | SessionStage::Failed(Some(state)) => {
+                state.handshake.outgoing()
+            }
+            SessionStage::Open(open) => open.records.outgoing(),
+            SessionStage::Old(old) => old.outgoing(),
+            SessionStage::Resting(_) | SessionStage::Failed(None) => &[],
         }
     }
 
     pub(super) fn sent(&mut self, bytes: usize) {
         match &mut self.stage {
-            Stage::Handshake(state) | Stage::Failed(Some(state)) => state.handshake.sent(bytes),
-            Stage::Open(open) => open.records.sent(bytes),
-            Stage::Old(old) => old.sent(bytes),
-            Stage::Resting(_) | Stage::Failed(None) => {}
+            SessionStage::Handshake(state) | SessionStage::Failed(Some(state)) => {
+                state.handshake.sent(bytes)
+            }
+            SessionStage::Open(open) => open.records.sent(bytes),
+            SessionStage::Old(old) => old.sent(bytes),
+            SessionStage::Resting(_) | SessionStage::Failed(None) => {}
         }
     }
 }

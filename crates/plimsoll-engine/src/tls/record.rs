@@ -12,8 +12,8 @@ mod rest;
 
 use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 
-pub use error::{Failure, RecordError};
-pub use rest::{AtRest, Rekey};
+pub use error::{ReceiveError, RecordError};
+pub use rest::{Rekey, RestingRecords};
 
 /// Bytes of a record's header: type, version, length (RFC 8446 §5.1).
 pub(super) const HEADER_LENGTH: usize = 5;
@@ -53,12 +53,12 @@ pub trait KeySchedule {
     ///
     /// # Errors
     /// If the key cannot be derived.
-    fn next_sending(&mut self) -> Result<Key, RecordError>;
+    fn next_sending(&mut self) -> Result<TrafficKey, RecordError>;
     /// Returns the next key for receiving.
     ///
     /// # Errors
     /// If the key cannot be derived.
-    fn next_receiving(&mut self) -> Result<Key, RecordError>;
+    fn next_receiving(&mut self) -> Result<TrafficKey, RecordError>;
     /// Processes a `NewSessionTicket` (§4.6.1), without the message's header.
     ///
     /// # Errors
@@ -88,28 +88,28 @@ impl Cipher {
 }
 
 /// A traffic key with its IV and the number of the next record (§5.3).
-pub struct Key {
+pub struct TrafficKey {
     aead: LessSafeKey,
     iv: [u8; 12],
     sequence: u64,
     most: u64,
 }
 
-impl std::fmt::Debug for Key {
+impl std::fmt::Debug for TrafficKey {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "key at record {}", self.sequence)
     }
 }
 
-impl Key {
+impl TrafficKey {
     /// Makes a key; `None` if its length does not fit the cipher.
-    pub fn new(cipher: Cipher, key: &[u8], iv: [u8; 12], sequence: u64) -> Option<Key> {
+    pub fn new(cipher: Cipher, key: &[u8], iv: [u8; 12], sequence: u64) -> Option<TrafficKey> {
         let (algorithm, most) = match cipher {
             Cipher::Aes128Gcm => (&aead::AES_128_GCM, MAX_AES_RECORDS),
             Cipher::Aes256Gcm => (&aead::AES_256_GCM, MAX_AES_RECORDS),
             Cipher::Chacha20Poly1305 => (&aead::CHACHA20_POLY1305, u64::MAX),
         };
-        Some(Key {
+        Some(TrafficKey {
             aead: LessSafeKey::new(UnboundKey::new(algorithm, key).ok()?),
             iv,
             sequence,
@@ -173,7 +173,7 @@ impl Key {
 
 /// Counts of received records that carry no data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Idle {
+struct IdleCounters {
     /// Consecutive records without content.
     empty: u8,
     /// Key updates since the last data.
@@ -182,10 +182,10 @@ struct Idle {
 
 /// The records of one connection in both directions.
 #[derive(Debug)]
-pub struct Records<K> {
+pub struct TlsRecords<K> {
     schedule: K,
-    receiving: Key,
-    sending: Key,
+    receiving: TrafficKey,
+    sending: TrafficKey,
     /// An incomplete record.
     partial: Vec<u8>,
     /// An incomplete handshake message, which continues in a later record.
@@ -194,16 +194,16 @@ pub struct Records<K> {
     written: usize,
     /// Whether the peer has requested a key update of our side.
     update_asked: bool,
-    idle: Idle,
+    idle: IdleCounters,
     warnings: u8,
     closed: bool,
     failed: Option<RecordError>,
 }
 
-impl<K: KeySchedule> Records<K> {
+impl<K: KeySchedule> TlsRecords<K> {
     /// Makes a record layer; both keys are at their next record.
-    pub fn new(schedule: K, receiving: Key, sending: Key) -> Records<K> {
-        Records {
+    pub fn new(schedule: K, receiving: TrafficKey, sending: TrafficKey) -> TlsRecords<K> {
+        TlsRecords {
             schedule,
             receiving,
             sending,
@@ -212,7 +212,7 @@ impl<K: KeySchedule> Records<K> {
             out: Vec::new(),
             written: 0,
             update_asked: false,
-            idle: Idle::default(),
+            idle: IdleCounters::default(),
             warnings: 0,
             closed: false,
             failed: None,
@@ -228,17 +228,17 @@ impl<K: KeySchedule> Records<K> {
     /// that the peer has closed its side; bytes behind that are ignored (§6.1).
     ///
     /// # Errors
-    /// The first error is permanent. An alert for the peer is then in [`Records::outgoing`].
+    /// The first error is permanent. An alert for the peer is then in [`TlsRecords::outgoing`].
     pub fn receive<E>(
         &mut self,
         bytes: &mut [u8],
         take: &mut impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<bool, Failure<E>> {
+    ) -> Result<bool, ReceiveError<E>> {
         if let Some(e) = &self.failed {
-            return Err(Failure::Record(e.clone()));
+            return Err(ReceiveError::Record(e.clone()));
         }
         let result = self.receive_all(bytes, take);
-        if let Err(Failure::Record(e)) = &result {
+        if let Err(ReceiveError::Record(e)) = &result {
             self.failed = Some(e.clone());
             self.partial = Vec::new();
             self.handshake = Vec::new();
@@ -254,7 +254,7 @@ impl<K: KeySchedule> Records<K> {
         &mut self,
         bytes: &mut [u8],
         take: &mut impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<bool, Failure<E>> {
+    ) -> Result<bool, ReceiveError<E>> {
         let mut at = 0;
         while at < bytes.len() && !self.closed {
             let rest = &mut bytes[at..];
@@ -290,7 +290,7 @@ impl<K: KeySchedule> Records<K> {
         &mut self,
         record: &mut [u8],
         take: &mut impl FnMut(&[u8]) -> Result<(), E>,
-    ) -> Result<(), Failure<E>> {
+    ) -> Result<(), ReceiveError<E>> {
         if record[0] != APPLICATION_DATA {
             return Err(RecordError::Unprotected(record[0]).into());
         }
@@ -314,7 +314,7 @@ impl<K: KeySchedule> Records<K> {
                     return Ok(self.empty()?);
                 }
                 self.idle.empty = 0;
-                take(content).map_err(Failure::Taker)
+                take(content).map_err(ReceiveError::Taker)
             }
             HANDSHAKE => Ok(self.handshake_messages(content)?),
             ALERT => Ok(self.alert(content)?),
@@ -348,7 +348,7 @@ impl<K: KeySchedule> Records<K> {
                 self.warnings += 1;
                 Ok(())
             }
-            [_, alert] => Err(RecordError::Alerted(alert)),
+            [_, alert] => Err(RecordError::AlertReceived(alert)),
             _ => Err(RecordError::Alert),
         }
     }
@@ -473,7 +473,7 @@ impl<K: KeySchedule> Records<K> {
         &self.out[self.written..]
     }
 
-    /// Removes `bytes` of [`Records::outgoing`] that were written.
+    /// Removes `bytes` of [`TlsRecords::outgoing`] that were written.
     pub fn sent(&mut self, bytes: usize) {
         self.written += bytes;
         if self.written == self.out.len() {

@@ -21,43 +21,45 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-use super::files::{self, FileError, Named};
-use super::trust::{Anchors, ClientCheck, Learned};
+use super::files::{self, FileError, NamedFile};
+use super::trust::{CertificateObservations, ClientCheck, TrustAnchors};
 use super::validity::{not_after, now};
 use super::version_1::parse;
 
 /// Identifies a version of a file: inode, length and modification time.
-type Stamp = Option<(u64, u64, i64, i64)>;
+type FileStamp = Option<(u64, u64, i64, i64)>;
 
 /// Two files, and what was last loaded from them.
 #[derive(Debug)]
-struct Kept<T> {
+struct WatchedFiles<T> {
     /// Description and path of each file. Messages name the first.
     files: [(&'static str, PathBuf); 2],
     /// The second of the last check.
     looked: AtomicU64,
-    seen: Mutex<[Stamp; 2]>,
+    seen: Mutex<[FileStamp; 2]>,
     held: RwLock<T>,
 }
 
-impl<T: Clone> Kept<T> {
+impl<T: Clone> WatchedFiles<T> {
     /// Loads the files' contents with `read`.
     fn read(
-        files: [Named<'_>; 2],
+        files: [NamedFile<'_>; 2],
         read: impl FnOnce() -> Result<T, FileError>,
-    ) -> Result<Kept<T>, FileError> {
+    ) -> Result<WatchedFiles<T>, FileError> {
         // Taken before reading: a change while reading then shows as a later change.
         let seen = files.map(stamp);
-        Ok(Kept {
+        Ok(WatchedFiles {
             looked: AtomicU64::new(now()),
             seen: Mutex::new(seen),
-            files: files.map(|Named(what, path)| (what, path.to_owned())),
+            files: files.map(|NamedFile(what, path)| (what, path.to_owned())),
             held: RwLock::new(read()?),
         })
     }
 
-    fn files(&self) -> [Named<'_>; 2] {
-        self.files.each_ref().map(|(what, path)| Named(what, path))
+    fn files(&self) -> [NamedFile<'_>; 2] {
+        self.files
+            .each_ref()
+            .map(|(what, path)| NamedFile(what, path))
     }
 
     fn replace(&self, read: T) {
@@ -99,10 +101,10 @@ impl<T: Clone> Kept<T> {
 
 /// A certificate with its key that follows changes of its files.
 #[derive(Debug)]
-pub struct Rotating {
+pub struct RotatingIdentity {
     provider: Arc<CryptoProvider>,
     /// The loaded certificate and key.
-    shown: Kept<Arc<CertifiedKey>>,
+    shown: WatchedFiles<Arc<CertifiedKey>>,
     renewed: AtomicU64,
     /// Whether a server has asked a client for it.
     doubted: AtomicBool,
@@ -110,16 +112,16 @@ pub struct Rotating {
     accepted: AtomicBool,
 }
 
-impl Rotating {
+impl RotatingIdentity {
     /// # Errors
     /// If one of the files cannot be used, or they do not belong together.
     pub fn read(
-        cert: Named<'_>,
-        key: Named<'_>,
+        cert: NamedFile<'_>,
+        key: NamedFile<'_>,
         provider: Arc<CryptoProvider>,
-    ) -> Result<Rotating, FileError> {
-        Ok(Rotating {
-            shown: Kept::read([cert, key], || files::identity(cert, key, &provider))?,
+    ) -> Result<RotatingIdentity, FileError> {
+        Ok(RotatingIdentity {
+            shown: WatchedFiles::read([cert, key], || files::identity(cert, key, &provider))?,
             provider,
             renewed: AtomicU64::new(0),
             doubted: AtomicBool::new(false),
@@ -167,7 +169,7 @@ impl Rotating {
 
     /// Returns its file, subject and issuer, for messages.
     pub(super) fn description(&self) -> String {
-        let [Named(what, path), _] = self.shown.files();
+        let [NamedFile(what, path), _] = self.shown.files();
         let shown = self.shown.last();
         let parsed = shown.cert.first().and_then(|first| parse(first).ok());
         match parsed {
@@ -186,18 +188,18 @@ impl Rotating {
     }
 }
 
-fn stamp(file: Named<'_>) -> Stamp {
+fn stamp(file: NamedFile<'_>) -> FileStamp {
     let found = fs::metadata(file.1).ok()?;
     Some((found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
 }
 
-impl ResolvesServerCert for Rotating {
+impl ResolvesServerCert for RotatingIdentity {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.current())
     }
 }
 
-impl ResolvesClientCert for Rotating {
+impl ResolvesClientCert for RotatingIdentity {
     fn resolve(
         &self,
         _issuers: &[&[u8]],
@@ -213,37 +215,37 @@ impl ResolvesClientCert for Rotating {
 }
 
 /// A digest of a CA file's certificates and of revocation lists.
-pub type Mark = [u8; 8];
+pub type TrustDigest = [u8; 8];
 
 /// Verifies clients' certificates with a CA file and revocation lists that may be replaced.
 #[derive(Debug)]
 pub struct RotatingCheck {
     provider: Arc<CryptoProvider>,
-    learned: Arc<Learned>,
+    learned: Arc<CertificateObservations>,
     /// Loaded from the CA file and the lists; without lists, from the CA file given twice.
-    held: Kept<Held>,
+    held: WatchedFiles<LoadedClientCheck>,
     has_lists: bool,
 }
 
 /// What was loaded from the files.
 #[derive(Clone, Debug)]
-struct Held {
+struct LoadedClientCheck {
     check: Arc<ClientCheck>,
-    mark: Mark,
+    mark: TrustDigest,
     /// Names of the CAs. They are leaked on purpose: the verifier lends them for its lifetime, which is the
     /// server's, and CA files rarely change.
     names: &'static [DistinguishedName],
 }
 
-impl Held {
+impl LoadedClientCheck {
     /// Loads the files; `before` holds the names that are already leaked, which are reused if equal.
     fn read(
-        (file, lists): (Named<'_>, Option<Named<'_>>),
+        (file, lists): (NamedFile<'_>, Option<NamedFile<'_>>),
         provider: &Arc<CryptoProvider>,
-        learned: &Arc<Learned>,
+        learned: &Arc<CertificateObservations>,
         before: &'static [DistinguishedName],
-    ) -> Result<Held, FileError> {
-        let mut anchors = Anchors::read(file)?;
+    ) -> Result<LoadedClientCheck, FileError> {
+        let mut anchors = TrustAnchors::read(file)?;
         if let Some(lists) = lists {
             anchors = anchors.with_lists(lists)?;
         }
@@ -254,14 +256,14 @@ impl Held {
         for list in &anchors.lists {
             digest.update(list);
         }
-        let mut mark = Mark::default();
-        mark.copy_from_slice(&digest.finish().as_ref()[..size_of::<Mark>()]);
+        let mut mark = TrustDigest::default();
+        mark.copy_from_slice(&digest.finish().as_ref()[..size_of::<TrustDigest>()]);
         let check = ClientCheck::new(anchors, provider, Arc::clone(learned));
         let check = check.map_err(|e| file.bad(e))?;
         let names = check.root_hint_subjects();
         let bytes = AsRef::<[u8]>::as_ref;
         let are_known = names.iter().map(bytes).eq(before.iter().map(bytes));
-        Ok(Held {
+        Ok(LoadedClientCheck {
             names: if are_known {
                 before
             } else {
@@ -277,15 +279,15 @@ impl RotatingCheck {
     /// # Errors
     /// If one of the files cannot be used.
     pub fn read(
-        file: Named<'_>,
-        lists: Option<Named<'_>>,
+        file: NamedFile<'_>,
+        lists: Option<NamedFile<'_>>,
         provider: Arc<CryptoProvider>,
-        learned: Arc<Learned>,
+        learned: Arc<CertificateObservations>,
     ) -> Result<RotatingCheck, FileError> {
         let files = [file, lists.unwrap_or(file)];
-        let read = || Held::read((file, lists), &provider, &learned, &[]);
+        let read = || LoadedClientCheck::read((file, lists), &provider, &learned, &[]);
         Ok(RotatingCheck {
-            held: Kept::read(files, read)?,
+            held: WatchedFiles::read(files, read)?,
             has_lists: lists.is_some(),
             provider,
             learned,
@@ -300,23 +302,23 @@ impl RotatingCheck {
         let [file, lists] = self.held.files();
         let lists = self.has_lists.then_some(lists);
         let before = self.held.last().names;
-        let read = Held::read((file, lists), &self.provider, &self.learned, before)?;
+        let read = LoadedClientCheck::read((file, lists), &self.provider, &self.learned, before)?;
         self.held.replace(read);
         Ok(())
     }
 
     /// Returns the observations about clients' certificates.
-    pub fn learned(&self) -> &Arc<Learned> {
+    pub fn learned(&self) -> &Arc<CertificateObservations> {
         &self.learned
     }
 
     /// Returns the digest of the current files. A session made under another digest must not be resumed,
     /// since resumption verifies no certificate.
-    pub fn mark(&self) -> Mark {
+    pub fn mark(&self) -> TrustDigest {
         self.current().mark
     }
 
-    fn current(&self) -> Held {
+    fn current(&self) -> LoadedClientCheck {
         self.held.current(|| self.renew())
     }
 }

@@ -1,7 +1,7 @@
 //! The traffic secrets of a connection, from which all its keys after the handshake are derived (RFC 8446
 //! §7.2, §7.3): about a hundred bytes that replace the library's connection.
 //!
-//! The library passes these secrets only to a key log, which [`Heard`] implements. Invariant: secrets are
+//! The library passes these secrets only to a key log, which [`KeyLogSecrets`] implements. Invariant: secrets are
 //! used only if the keys derived from them equal those that the library gave the connection. [`super::own`]
 //! calls this.
 
@@ -12,11 +12,11 @@ use aws_lc_rs::hkdf::{self, HKDF_SHA256, HKDF_SHA384, KeyType, Prk};
 use rustls::{ConnectionTrafficSecrets, ExtractedSecrets, KeyLog};
 
 use super::handshake::parts;
-use super::record::{Cipher, Key, KeySchedule, RecordError, Rekey};
+use super::record::{Cipher, KeySchedule, RecordError, Rekey, TrafficKey};
 
 /// Labels of the key log (RFC 9850).
-const OF_CLIENT: &str = "CLIENT_TRAFFIC_SECRET_0";
-const OF_SERVER: &str = "SERVER_TRAFFIC_SECRET_0";
+const CLIENT_LABEL: &str = "CLIENT_TRAFFIC_SECRET_0";
+const SERVER_LABEL: &str = "SERVER_TRAFFIC_SECRET_0";
 
 /// Length of the longest hash of a TLS 1.3 suite (SHA-384). Bytes.
 const MAX_SECRET: usize = 48;
@@ -26,31 +26,31 @@ type Secret = [u8; MAX_SECRET];
 
 /// Which end of the connection this process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ours {
+pub(super) enum LocalEnd {
     Client,
     Server,
 }
 
 /// The first application traffic secrets of both directions.
 #[derive(Default)]
-pub(super) struct First {
+pub(super) struct InitialSecrets {
     client: Option<Secret>,
     server: Option<Secret>,
 }
 
 /// A key log that captures the secrets of the handshake in progress, for one thread's connections.
 #[derive(Default)]
-pub(super) struct Heard(Mutex<First>);
+pub(super) struct KeyLogSecrets(Mutex<InitialSecrets>);
 
-impl Heard {
+impl KeyLogSecrets {
     /// Takes the secrets logged since the last call, if both directions were logged.
-    pub(super) fn take(&self) -> Option<First> {
+    pub(super) fn take(&self) -> Option<InitialSecrets> {
         let first = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         (first.client.is_some() && first.server.is_some()).then_some(first)
     }
 }
 
-impl KeyLog for Heard {
+impl KeyLog for KeyLogSecrets {
     fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
         let mut padded = [0; MAX_SECRET];
         let Some(room) = padded.get_mut(..secret.len()) else {
@@ -59,18 +59,18 @@ impl KeyLog for Heard {
         room.copy_from_slice(secret);
         let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match label {
-            OF_CLIENT => first.client = Some(padded),
-            OF_SERVER => first.server = Some(padded),
+            CLIENT_LABEL => first.client = Some(padded),
+            SERVER_LABEL => first.server = Some(padded),
             _ => {}
         }
     }
 
     fn will_log(&self, label: &str) -> bool {
-        matches!(label, OF_CLIENT | OF_SERVER)
+        matches!(label, CLIENT_LABEL | SERVER_LABEL)
     }
 }
 
-impl fmt::Debug for Heard {
+impl fmt::Debug for KeyLogSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Heard")
     }
@@ -79,7 +79,7 @@ impl fmt::Debug for Heard {
 /// The current traffic secrets of both directions, with their cipher.
 pub(super) struct TrafficSecrets {
     cipher: Cipher,
-    ours: Ours,
+    ours: LocalEnd,
     sending: Secret,
     receiving: Secret,
 }
@@ -90,14 +90,14 @@ impl TrafficSecrets {
     /// # Errors
     /// If they are not.
     pub(super) fn new(
-        ours: Ours,
-        first: First,
+        ours: LocalEnd,
+        first: InitialSecrets,
         extracted: &ExtractedSecrets,
     ) -> Result<TrafficSecrets, RecordError> {
         let strangers = || RecordError::Library("it logged other secrets than it uses".to_owned());
         let (sending, receiving) = match ours {
-            Ours::Client => (first.client, first.server),
-            Ours::Server => (first.server, first.client),
+            LocalEnd::Client => (first.client, first.server),
+            LocalEnd::Server => (first.server, first.client),
         };
         let (sending, receiving) = sending.zip(receiving).ok_or_else(strangers)?;
         let (cipher, ..) = parts(&extracted.tx.1)?;
@@ -119,7 +119,7 @@ impl TrafficSecrets {
         padded[..secret.len()].copy_from_slice(secret);
         TrafficSecrets {
             cipher,
-            ours: Ours::Client,
+            ours: LocalEnd::Client,
             sending: padded,
             receiving: padded,
         }
@@ -167,10 +167,10 @@ impl TrafficSecrets {
     }
 
     /// Derives the key for records from number `sequence` on (RFC 8446 §7.3).
-    fn key(&self, secret: &Secret, sequence: u64) -> Result<Key, RecordError> {
+    fn key(&self, secret: &Secret, sequence: u64) -> Result<TrafficKey, RecordError> {
         let mut room = [0; MAX_KEY];
         let key = self.derive_key(secret, &mut room)?;
-        Key::new(self.cipher, key, self.derive_iv(secret)?, sequence)
+        TrafficKey::new(self.cipher, key, self.derive_iv(secret)?, sequence)
             .ok_or_else(|| RecordError::Library("a key that does not fit its cipher".to_owned()))
     }
 
@@ -190,12 +190,12 @@ impl fmt::Debug for TrafficSecrets {
 }
 
 impl KeySchedule for TrafficSecrets {
-    fn next_sending(&mut self) -> Result<Key, RecordError> {
+    fn next_sending(&mut self) -> Result<TrafficKey, RecordError> {
         self.sending = self.next(&self.sending)?;
         self.sending(0)
     }
 
-    fn next_receiving(&mut self) -> Result<Key, RecordError> {
+    fn next_receiving(&mut self) -> Result<TrafficKey, RecordError> {
         self.receiving = self.next(&self.receiving)?;
         self.receiving(0)
     }
@@ -203,26 +203,26 @@ impl KeySchedule for TrafficSecrets {
     fn ticket(&mut self, _payload: &[u8]) -> Result<(), RecordError> {
         match self.ours {
             // Ignored: resting clients do not resume sessions.
-            Ours::Client => Ok(()),
-            Ours::Server => Err(RecordError::Unexpected(super::record::NEW_SESSION_TICKET)),
+            LocalEnd::Client => Ok(()),
+            LocalEnd::Server => Err(RecordError::Unexpected(super::record::NEW_SESSION_TICKET)),
         }
     }
 }
 
 impl Rekey for TrafficSecrets {
-    fn sending(&self, sequence: u64) -> Result<Key, RecordError> {
+    fn sending(&self, sequence: u64) -> Result<TrafficKey, RecordError> {
         self.key(&self.sending, sequence)
     }
 
-    fn receiving(&self, sequence: u64) -> Result<Key, RecordError> {
+    fn receiving(&self, sequence: u64) -> Result<TrafficKey, RecordError> {
         self.key(&self.receiving, sequence)
     }
 }
 
 /// Number of bytes to derive.
-struct Length(usize);
+struct HkdfLength(usize);
 
-impl KeyType for Length {
+impl KeyType for HkdfLength {
     fn len(&self) -> usize {
         self.0
     }
@@ -235,7 +235,7 @@ fn expand_label(hash: hkdf::Algorithm, secret: &[u8], label: &[u8], into: &mut [
     let label_length = [u8::try_from(LABEL_PREFIX.len() + label.len()).ok()?];
     let info: [&[u8]; 5] = [&length, &label_length, LABEL_PREFIX, label, &[0]];
     Prk::new_less_safe(hash, secret)
-        .expand(&info, Length(into.len()))
+        .expand(&info, HkdfLength(into.len()))
         .ok()?
         .fill(into)
         .ok()
@@ -317,16 +317,16 @@ mod tests {
 
     #[test]
     fn only_complete_secret_pairs_are_captured() {
-        let heard = Heard::default();
-        assert!(heard.will_log(OF_CLIENT) && !heard.will_log("EXPORTER_SECRET"));
+        let heard = KeyLogSecrets::default();
+        assert!(heard.will_log(CLIENT_LABEL) && !heard.will_log("EXPORTER_SECRET"));
         heard.log("CLIENT_HANDSHAKE_TRAFFIC_SECRET", &[], &[1; 32]);
-        heard.log(OF_CLIENT, &[], &[2; 32]);
+        heard.log(CLIENT_LABEL, &[], &[2; 32]);
         assert!(heard.take().is_none());
-        heard.log(OF_CLIENT, &[], &[3; 49]);
-        heard.log(OF_SERVER, &[], &[4; 48]);
+        heard.log(CLIENT_LABEL, &[], &[3; 49]);
+        heard.log(SERVER_LABEL, &[], &[4; 48]);
         assert!(heard.take().is_none(), "one of them is too long");
-        heard.log(OF_CLIENT, &[], &[5; 32]);
-        heard.log(OF_SERVER, &[], &[6; 32]);
+        heard.log(CLIENT_LABEL, &[], &[5; 32]);
+        heard.log(SERVER_LABEL, &[], &[6; 32]);
         let first = heard.take().expect("both");
         assert_eq!(first.client.unwrap()[..33], [&[5; 32][..], &[0]].concat());
         assert_eq!(format!("{heard:?}"), "Heard");

@@ -11,41 +11,41 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::{ServerConfig, ServerConnection};
 
 use super::agreed::Agreement;
-use super::handshake::End;
-use super::own::{OwnSession, Source};
-use super::record::{Failure, MAX_RECORD};
-use super::secrets::{Heard, Ours};
-use super::whole::{SessionError, WholeSession};
+use super::handshake::TlsEnd;
+use super::own::{KeySource, OwnSession};
+use super::record::{MAX_RECORD, ReceiveError};
+use super::secrets::{KeyLogSecrets, LocalEnd};
+use super::whole::{BufferedSession, SessionError};
 
 /// One end of one TLS connection. Owns no socket.
-pub struct Session<E: End>(pub(super) Layer<E>);
+pub struct TlsConnection<E: TlsEnd>(pub(super) SessionLayer<E>);
 
 /// The client end of a connection that the engine makes.
-pub(crate) type TlsSession = Session<UnbufferedClientConnection>;
+pub(crate) type TlsSession = TlsConnection<UnbufferedClientConnection>;
 
 /// The server end of a connection.
-pub type ServerSession = Session<UnbufferedServerConnection>;
+pub type ServerSession = TlsConnection<UnbufferedServerConnection>;
 
 /// The implementation of the record layer ([`super::RecordLayer`]).
-pub(super) enum Layer<E: End> {
-    Library(Box<WholeSession<E>>),
+pub(super) enum SessionLayer<E: TlsEnd> {
+    Library(Box<BufferedSession<E>>),
     Own(OwnSession<E>),
 }
 
-impl<E: End> Session<E> {
+impl<E: TlsEnd> TlsConnection<E> {
     /// Returns whether the handshake is in progress, so that nothing can be sealed.
     pub fn is_handshaking(&self) -> bool {
         match &self.0 {
-            Layer::Library(session) => session.is_handshaking(),
-            Layer::Own(session) => session.is_handshaking(),
+            SessionLayer::Library(session) => session.is_handshaking(),
+            SessionLayer::Own(session) => session.is_handshaking(),
         }
     }
 
     /// Returns what the handshake negotiated; `None` until it is complete, and after the session has rested.
     pub fn agreement(&self) -> Option<Agreement> {
         match &self.0 {
-            Layer::Library(session) => session.agreement(),
-            Layer::Own(session) => session.agreed().map(|agreed| agreed.on),
+            SessionLayer::Library(session) => session.agreement(),
+            SessionLayer::Own(session) => session.agreed().map(|agreed| agreed.on),
         }
     }
 
@@ -73,18 +73,18 @@ impl<E: End> Session<E> {
         bytes: &'b mut [u8],
     ) -> Result<&'b mut [u8], SessionError> {
         let taken = match &mut self.0 {
-            Layer::Library(session) => session.handshake(bytes)?,
-            Layer::Own(session) if session.is_handshaking() => {
+            SessionLayer::Library(session) => session.handshake(bytes)?,
+            SessionLayer::Own(session) if session.is_handshaking() => {
                 session.handshake(bytes)?;
                 bytes.len()
             }
-            Layer::Own(_) => 0,
+            SessionLayer::Own(_) => 0,
         };
         Ok(&mut bytes[taken..])
     }
 
     /// Opens records (in place, with our own layer) and passes their content to `take`. Returns as
-    /// [`Session::receive`].
+    /// [`TlsConnection::receive`].
     ///
     /// # Errors
     /// The error of `take`, or that of a record, converted by `fault`.
@@ -96,10 +96,10 @@ impl<E: End> Session<E> {
         fault: impl Fn(SessionError) -> T,
     ) -> Result<bool, T> {
         match &mut self.0 {
-            Layer::Library(session) => session.open(bytes, take, fault),
-            Layer::Own(session) => session.receive(bytes, take).map_err(|e| match e {
-                Failure::Taker(e) => e,
-                Failure::Record(e) => fault(SessionError::Record(e)),
+            SessionLayer::Library(session) => session.open(bytes, take, fault),
+            SessionLayer::Own(session) => session.receive(bytes, take).map_err(|e| match e {
+                ReceiveError::Taker(e) => e,
+                ReceiveError::Record(e) => fault(SessionError::Record(e)),
             }),
         }
     }
@@ -107,23 +107,23 @@ impl<E: End> Session<E> {
     /// Encrypts plaintext into records, which wait in the session until they are sent.
     pub fn seal(&mut self, plaintext: &[u8]) {
         match &mut self.0 {
-            Layer::Library(session) => session.seal(plaintext),
-            Layer::Own(session) => session.seal(plaintext),
+            SessionLayer::Library(session) => session.seal(plaintext),
+            SessionLayer::Own(session) => session.seal(plaintext),
         }
     }
 
     /// Sends close_notify (RFC 8446 §6.1).
     pub fn close_notify(&mut self) {
         match &mut self.0 {
-            Layer::Library(session) => session.connection.send_close_notify(),
-            Layer::Own(session) => session.close_notify(),
+            SessionLayer::Library(session) => session.connection.send_close_notify(),
+            SessionLayer::Own(session) => session.close_notify(),
         }
     }
 
     pub(crate) fn wants_write(&self) -> bool {
         match &self.0 {
-            Layer::Library(session) => session.connection.wants_write(),
-            Layer::Own(session) => !session.outgoing().is_empty(),
+            SessionLayer::Library(session) => session.connection.wants_write(),
+            SessionLayer::Own(session) => !session.outgoing().is_empty(),
         }
     }
 
@@ -134,8 +134,8 @@ impl<E: End> Session<E> {
     pub fn flush(&mut self, socket: &mut impl Write) -> io::Result<()> {
         while self.wants_write() {
             let wrote = match &mut self.0 {
-                Layer::Library(session) => session.connection.write_tls(socket)?,
-                Layer::Own(session) => {
+                SessionLayer::Library(session) => session.connection.write_tls(socket)?,
+                SessionLayer::Own(session) => {
                     let wrote = socket.write(session.outgoing())?;
                     session.sent(wrote);
                     wrote
@@ -151,8 +151,8 @@ impl<E: End> Session<E> {
     /// Releases everything that can be rebuilt, if nothing is in progress.
     pub fn rest(&mut self) {
         match &mut self.0 {
-            Layer::Library(_) => {}
-            Layer::Own(session) => session.rest(),
+            SessionLayer::Library(_) => {}
+            SessionLayer::Own(session) => session.rest(),
         }
     }
 }
@@ -162,30 +162,30 @@ impl TlsSession {
     /// does not allow any.
     pub(crate) fn early_room(&mut self) -> usize {
         match &mut self.0 {
-            Layer::Library(session) => {
+            SessionLayer::Library(session) => {
                 let early = session.connection.early_data();
                 early.map_or(0, |early| early.bytes_left())
             }
-            Layer::Own(_) => 0,
+            SessionLayer::Own(_) => 0,
         }
     }
 
     /// Encrypts plaintext as early data as far as allowed; returns how much.
     pub(crate) fn seal_early(&mut self, plaintext: &[u8]) -> usize {
         match &mut self.0 {
-            Layer::Library(session) => {
+            SessionLayer::Library(session) => {
                 let early = session.connection.early_data();
                 early.map_or(0, |mut early| early.write(plaintext).unwrap_or(0))
             }
-            Layer::Own(_) => 0,
+            SessionLayer::Own(_) => 0,
         }
     }
 
     /// Returns the protocol that the server chose by ALPN.
     pub(crate) fn alpn(&self) -> Option<&[u8]> {
         match &self.0 {
-            Layer::Library(session) => session.connection.alpn_protocol(),
-            Layer::Own(session) => session.agreed()?.alpn.as_deref(),
+            SessionLayer::Library(session) => session.connection.alpn_protocol(),
+            SessionLayer::Own(session) => session.agreed()?.alpn.as_deref(),
         }
     }
 
@@ -193,24 +193,24 @@ impl TlsSession {
     pub(crate) fn fewest_to_come(&self, plaintext: u64) -> u64 {
         match &self.0 {
             // The library doesn't report how much of a record it holds: at most all of one.
-            Layer::Library(_) => plaintext.saturating_sub(MAX_RECORD as u64),
-            Layer::Own(session) => session.fewest_to_come(plaintext),
+            SessionLayer::Library(_) => plaintext.saturating_sub(MAX_RECORD as u64),
+            SessionLayer::Own(session) => session.fewest_to_come(plaintext),
         }
     }
 
     /// Returns whether more may be sealed before pending records are written.
     pub(crate) fn has_room(&self) -> bool {
         match &self.0 {
-            Layer::Library(session) => !session.connection.wants_write(),
-            Layer::Own(session) => session.has_room(),
+            SessionLayer::Library(session) => !session.connection.wants_write(),
+            SessionLayer::Own(session) => session.has_room(),
         }
     }
 
     /// Returns the bytes of pending records, with our own record layer.
     pub(crate) fn unsent(&self) -> usize {
         match &self.0 {
-            Layer::Library(_) => 0,
-            Layer::Own(session) => session.outgoing().len(),
+            SessionLayer::Library(_) => 0,
+            SessionLayer::Own(session) => session.outgoing().len(),
         }
     }
 }
@@ -220,14 +220,14 @@ impl TlsSession {
 pub struct ServerSessions {
     config: Arc<ServerConfig>,
     /// The key log for our own record layer; `None` with the library's.
-    heard: Option<Arc<Heard>>,
+    heard: Option<Arc<KeyLogSecrets>>,
 }
 
 impl ServerSessions {
     /// Makes sessions with `config` whose TLS 1.3 secrets the library hands over to our own record layer.
     /// Each thread needs its own.
     pub fn new(config: &ServerConfig) -> ServerSessions {
-        let heard = Arc::new(Heard::default());
+        let heard = Arc::new(KeyLogSecrets::default());
         let mut sessions = ServerSessions::of_library(config);
         let config = Arc::make_mut(&mut sessions.config);
         config.enable_secret_extraction = true;
@@ -257,14 +257,14 @@ impl ServerSessions {
             Some(heard) => {
                 let connection = UnbufferedServerConnection::new(config);
                 let connection = connection.map_err(SessionError::Handshake)?;
-                let source = Source::Heard(Arc::clone(heard), Ours::Server);
-                Layer::Own(OwnSession::new(connection, source))
+                let source = KeySource::Heard(Arc::clone(heard), LocalEnd::Server);
+                SessionLayer::Own(OwnSession::new(connection, source))
             }
             None => {
                 let connection = ServerConnection::new(config).map_err(SessionError::Handshake)?;
-                Layer::Library(Box::new(WholeSession::new(connection)))
+                SessionLayer::Library(Box::new(BufferedSession::new(connection)))
             }
         };
-        Ok(Session(layer))
+        Ok(TlsConnection(layer))
     }
 }

@@ -14,21 +14,21 @@ use rustls::NamedGroup;
 use rustls::client::{ClientSessionStore, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::pki_types::ServerName;
 
-use super::trust::Learned;
+use super::trust::CertificateObservations;
 use super::validity::now;
 
 /// Maximum number of tickets; a server may send several per connection, so the oldest are dropped.
 const MAX_TICKETS: usize = 32_768;
 
 /// Tickets for one server, since all connections of a run use the same target.
-pub(crate) struct Tickets {
-    kept: Mutex<Kept>,
-    learned: Arc<Learned>,
+pub(crate) struct TicketStore {
+    kept: Mutex<StoredTickets>,
+    learned: Arc<CertificateObservations>,
 }
 
 #[derive(Default)]
-struct Kept {
-    tickets: VecDeque<Dated>,
+struct StoredTickets {
+    tickets: VecDeque<DatedTicket>,
     /// The TLS 1.2 session, which may be resumed repeatedly (RFC 5077).
     lasting: Option<(Tls12ClientSessionValue, u64)>,
     /// Number of full handshakes still to be made, where the plan asks for a share of them.
@@ -38,17 +38,17 @@ struct Kept {
 }
 
 /// A ticket, and the last second since 1970 in which it may be used.
-type Dated = (Tls13ClientSessionValue, u64);
+type DatedTicket = (Tls13ClientSessionValue, u64);
 
-impl Tickets {
+impl TicketStore {
     /// Above this number of tickets a connection stores only one, since it used one: each stored ticket costs
     /// a key derivation.
     const HIGH_WATER: usize = 256;
 
     /// Makes an empty store; `learned` tells until when the sessions' certificates are valid.
-    pub(crate) fn new(learned: Arc<Learned>) -> Tickets {
+    pub(crate) fn new(learned: Arc<CertificateObservations>) -> TicketStore {
         let kept = Mutex::default();
-        Tickets { kept, learned }
+        TicketStore { kept, learned }
     }
 
     /// Called before a connection is started, where `share` of them must make a full handshake: those get no
@@ -65,16 +65,16 @@ impl Tickets {
     }
 
     pub(crate) fn are_plenty(&self) -> bool {
-        self.kept().tickets.len() >= Tickets::HIGH_WATER
+        self.kept().tickets.len() >= TicketStore::HIGH_WATER
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, StoredTickets> {
         // The state is consistent between any two statements.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl ClientSessionStore for Tickets {
+impl ClientSessionStore for TicketStore {
     fn set_kx_hint(&self, _server: ServerName<'static>, _group: NamedGroup) {}
 
     fn kx_hint(&self, _server: &ServerName<'_>) -> Option<NamedGroup> {
@@ -118,7 +118,7 @@ impl ClientSessionStore for Tickets {
     }
 }
 
-impl fmt::Debug for Tickets {
+impl fmt::Debug for TicketStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Tickets are secrets and must not be printed.
         write!(f, "{} tickets", self.kept().tickets.len())

@@ -5,7 +5,7 @@
 //! they are checked against: a certificate that is in the CA file itself, byte for byte; one of version 1
 //! that a certificate of the CA file signed; one whose only name is the common name; one with a known
 //! fingerprint; on request any. Expired ones are accepted only in the last case. Acceptances of these kinds
-//! are recorded in [`Learned`], for the report.
+//! are recorded in [`CertificateObservations`], for the report.
 //!
 //! The file is long because all ways of accepting a certificate are in it, so that no other file accepts one.
 
@@ -28,12 +28,12 @@ use rustls::{
 use x509_parser::prelude::X509Certificate;
 
 use super::agreed::note_signature;
-use super::chain::CheckedOnce;
-use super::files::{self, FileError, Named};
+use super::chain::ChainCache;
+use super::files::{self, FileError, NamedFile};
 use super::validity::{not_after, now};
 use super::version_1::{
-    Matters, check_held, check_in_time, check_signed, common_name, constrains_names, is_version_1,
-    parse,
+    CertificateFields, check_held, check_in_time, check_signed, common_name, constrains_names,
+    is_version_1, parse,
 };
 
 mod client;
@@ -43,7 +43,7 @@ pub use client::ClientCheck;
 
 /// Reasons for rejecting a certificate that the TLS library has no error for.
 #[derive(Debug, thiserror::Error)]
-enum Refused {
+enum CertificateRejection {
     #[error(
         "it is of X.509 version 1, which is accepted only where a certificate of the CA file signed it directly"
     )]
@@ -60,15 +60,15 @@ enum Refused {
     Unsupported(String),
 }
 
-impl From<Refused> for Error {
-    fn from(why: Refused) -> Error {
+impl From<CertificateRejection> for Error {
+    fn from(why: CertificateRejection) -> Error {
         CertificateError::Other(OtherError(Arc::new(why))).into()
     }
 }
 
 /// Trusted CA certificates: those of a file, or the system's.
 #[derive(Debug)]
-pub struct Anchors {
+pub struct TrustAnchors {
     roots: Arc<RootCertStore>,
     /// Certificates of the CA file. Empty for the system's store, whose certificates are not accepted as
     /// peers' own and cannot vouch for version 1 certificates.
@@ -93,12 +93,12 @@ fn servers(
         .build()
 }
 
-impl Anchors {
+impl TrustAnchors {
     /// Reads the certificates of a file.
     ///
     /// # Errors
     /// If it cannot be read, or holds something else.
-    pub fn read(file: Named<'_>) -> Result<Anchors, FileError> {
+    pub fn read(file: NamedFile<'_>) -> Result<TrustAnchors, FileError> {
         let given = files::certificates(file)?;
         let mut roots = RootCertStore::empty();
         for certificate in &given {
@@ -106,16 +106,16 @@ impl Anchors {
                 .add(certificate.clone())
                 .map_err(|e| file.bad(format!("not a usable CA certificate: {e}")))?;
         }
-        Anchors::of(roots, given).map_err(|e| file.bad(e))
+        TrustAnchors::of(roots, given).map_err(|e| file.bad(e))
     }
 
     /// Makes trust anchors of `roots`, without revocation lists.
     fn of(
         roots: RootCertStore,
         given: Vec<CertificateDer<'static>>,
-    ) -> Result<Anchors, VerifierBuilderError> {
+    ) -> Result<TrustAnchors, VerifierBuilderError> {
         let roots = Arc::new(roots);
-        Ok(Anchors {
+        Ok(TrustAnchors {
             servers: servers(&roots, &[])?,
             roots,
             given,
@@ -127,11 +127,11 @@ impl Anchors {
     ///
     /// # Errors
     /// If it cannot be read, or holds no list.
-    pub fn with_lists(self, file: Named<'_>) -> Result<Anchors, FileError> {
+    pub fn with_lists(self, file: NamedFile<'_>) -> Result<TrustAnchors, FileError> {
         let lists = files::revocation_lists(file)?;
         let servers = servers(&self.roots, &lists)
             .map_err(|e| file.bad(format!("not a usable list: {e}")))?;
-        Ok(Anchors {
+        Ok(TrustAnchors {
             lists,
             servers,
             ..self
@@ -139,10 +139,10 @@ impl Anchors {
     }
 
     /// Returns the system's trust store; `None` if it is empty.
-    pub(super) fn of_system() -> Option<Anchors> {
+    pub(super) fn of_system() -> Option<TrustAnchors> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        Anchors::of(roots, Vec::new()).ok()
+        TrustAnchors::of(roots, Vec::new()).ok()
     }
 
     /// Verifies certificates that are accepted because of the CA file alone; `None` if that does not apply
@@ -152,24 +152,24 @@ impl Anchors {
         end_entity: &'a CertificateDer<'_>,
         now: UnixTime,
         algorithms: &WebPkiSupportedAlgorithms,
-    ) -> Result<Option<Given<'a>>, Error> {
+    ) -> Result<Option<DirectTrust<'a>>, Error> {
         if self.holds(end_entity) {
             check_in_time(&parse(end_entity)?, now)?;
-            return Ok(Some(Given::Itself));
+            return Ok(Some(DirectTrust::Itself));
         }
         if !is_version_1(end_entity) {
             return Ok(None);
         }
         if self.given.is_empty() {
-            return Err(Refused::Version1.into());
+            return Err(CertificateRejection::Version1.into());
         }
         if !self.lists.is_empty() {
-            return Err(Refused::Version1Listed.into());
+            return Err(CertificateRejection::Version1Listed.into());
         }
         let certificate = parse(end_entity)?;
         check_signed(&certificate, &self.given, algorithms)?;
         check_in_time(&certificate, now)?;
-        Ok(Some(Given::Version1(Box::new(certificate))))
+        Ok(Some(DirectTrust::Version1(Box::new(certificate))))
     }
 
     fn holds(&self, certificate: &CertificateDer<'_>) -> bool {
@@ -220,11 +220,13 @@ impl Anchors {
         };
         let error = match flagged.filter(|seen| seen.is_ca()) {
             Some(seen) if is_self_signed(&seen) => CertificateError::UnknownIssuer.into(),
-            Some(_) => Refused::Ca.into(),
+            Some(_) => CertificateRejection::Ca.into(),
             None => {
                 let above: Vec<_> = intermediates.iter().chain(&self.given).collect();
                 let sentence = sentences::of_chain(&error, end_entity, &above);
-                sentence.map_or(error, |sentence| Refused::Unsupported(sentence).into())
+                sentence.map_or(error, |sentence| {
+                    CertificateRejection::Unsupported(sentence).into()
+                })
             }
         };
         let unknown = error == Error::InvalidCertificate(CertificateError::UnknownIssuer);
@@ -242,7 +244,7 @@ impl Anchors {
         let leaf = parse(end_entity).ok()?;
         let issued = |c: &X509Certificate<'_>| c.subject().as_raw() == leaf.issuer().as_raw();
         if is_version_1(end_entity) && sent.iter().any(issued) {
-            return Some(format!("{}", Refused::Version1));
+            return Some(format!("{}", CertificateRejection::Version1));
         }
         let trusted = self.roots.subjects();
         let mut last = &leaf;
@@ -281,7 +283,7 @@ impl Anchors {
 }
 
 /// A certificate accepted because it is in the CA file, or was signed by one there.
-enum Given<'a> {
+enum DirectTrust<'a> {
     Itself,
     Version1(Box<X509Certificate<'a>>),
 }
@@ -303,7 +305,7 @@ fn is_named(presented: &str, wanted: &str) -> bool {
 
 /// What was observed about peers and their certificates during verification.
 #[derive(Debug)]
-pub struct Learned {
+pub struct CertificateObservations {
     /// Whether the server asked for a client certificate.
     asked: AtomicBool,
     /// Exceptional acceptances, a bit for each of [`CertificateTaken::ALL`].
@@ -312,25 +314,25 @@ pub struct Learned {
     why: Mutex<Option<String>>,
     /// Last second since 1970 in which all accepted certificates are valid.
     until: AtomicU64,
-    seen: Mutex<Seen>,
+    seen: Mutex<SeenCertificates>,
     /// Replaced certificates that no connection has counted yet.
     replaced: AtomicU64,
 }
 
 /// Server certificates seen so far, and how often the client's was reloaded.
 #[derive(Debug, Default)]
-struct Seen {
+struct SeenCertificates {
     last: Vec<u8>,
     known: Vec<Fingerprint>,
     renewed: u64,
 }
 
 /// Maximum number of distinct server certificates; beyond it none counts as a replacement.
-const MAX_SEEN: usize = 1024;
+const MAX_SEEN_CERTIFICATES: usize = 1024;
 
-impl Default for Learned {
-    fn default() -> Learned {
-        Learned {
+impl Default for CertificateObservations {
+    fn default() -> CertificateObservations {
+        CertificateObservations {
             asked: AtomicBool::new(false),
             taken: AtomicU8::new(0),
             why: Mutex::new(None),
@@ -341,7 +343,7 @@ impl Default for Learned {
     }
 }
 
-impl Learned {
+impl CertificateObservations {
     pub(super) fn was_asked(&self) {
         self.asked.store(true, Ordering::Relaxed);
     }
@@ -398,7 +400,7 @@ impl Learned {
         }
         seen.last = certificate.to_vec();
         let found = fingerprint(certificate);
-        if seen.known.contains(&found) || seen.known.len() == MAX_SEEN {
+        if seen.known.contains(&found) || seen.known.len() == MAX_SEEN_CERTIFICATES {
             return;
         }
         seen.known.push(found);
@@ -434,7 +436,7 @@ impl Learned {
     fn judged(
         &self,
         verdict: Result<(), Error>,
-        anchors: &Anchors,
+        anchors: &TrustAnchors,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
     ) -> Result<(), Error> {
@@ -460,24 +462,26 @@ impl Learned {
 
 /// How servers' certificates are verified.
 #[derive(Debug)]
-pub enum Trust {
+pub enum TrustPolicy {
     /// A chain must lead to one of these.
-    Anchors(Anchors),
+    Anchors(TrustAnchors),
     /// Only certificates with these fingerprints are accepted, whoever issued them.
     Pinned(Vec<Fingerprint>),
     /// Every certificate is accepted.
     Unchecked,
 }
 
-impl Trust {
+impl TrustPolicy {
     /// Adds revocation lists; only possible with trust anchors.
     ///
     /// # Errors
     /// If the file cannot be read or holds no list, or there are no trust anchors.
-    pub(super) fn with_lists(self, file: Named<'_>) -> Result<Trust, FileError> {
+    pub(super) fn with_lists(self, file: NamedFile<'_>) -> Result<TrustPolicy, FileError> {
         match self {
-            Trust::Anchors(anchors) => Ok(Trust::Anchors(anchors.with_lists(file)?)),
-            Trust::Pinned(_) | Trust::Unchecked => Err(file.bad("there is no CA to check it with")),
+            TrustPolicy::Anchors(anchors) => Ok(TrustPolicy::Anchors(anchors.with_lists(file)?)),
+            TrustPolicy::Pinned(_) | TrustPolicy::Unchecked => {
+                Err(file.bad("there is no CA to check it with"))
+            }
         }
     }
 }
@@ -485,16 +489,20 @@ impl Trust {
 /// Verifies servers' certificates.
 #[derive(Debug)]
 pub struct ServerCheck {
-    trust: Trust,
+    trust: TrustPolicy,
     algorithms: WebPkiSupportedAlgorithms,
-    learned: Arc<Learned>,
+    learned: Arc<CertificateObservations>,
     /// The cache of verified chains; `None` if each chain is verified.
-    once: Option<CheckedOnce>,
+    once: Option<ChainCache>,
 }
 
 impl ServerCheck {
     /// Makes a verifier that records its observations in `learned`.
-    pub fn new(trust: Trust, provider: &CryptoProvider, learned: Arc<Learned>) -> ServerCheck {
+    pub fn new(
+        trust: TrustPolicy,
+        provider: &CryptoProvider,
+        learned: Arc<CertificateObservations>,
+    ) -> ServerCheck {
         ServerCheck {
             trust,
             algorithms: provider.signature_verification_algorithms,
@@ -506,21 +514,21 @@ impl ServerCheck {
     /// Enables the cache, so that a verified chain is not verified again for a while.
     #[must_use]
     pub(super) fn once(mut self) -> ServerCheck {
-        self.once = Some(CheckedOnce::default());
+        self.once = Some(ChainCache::default());
         self
     }
 
     fn judge(
         &self,
-        anchors: &Anchors,
+        anchors: &TrustAnchors,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         name: &ServerName<'_>,
         now: UnixTime,
     ) -> Result<(), Error> {
         match anchors.taken(end_entity, now, &self.algorithms)? {
-            Some(Given::Itself) => self.learned.take(CertificateTaken::InCaFile),
-            Some(Given::Version1(certificate)) => {
+            Some(DirectTrust::Itself) => self.learned.take(CertificateTaken::InCaFile),
+            Some(DirectTrust::Version1(certificate)) => {
                 anchors.check_common_name(&certificate, &[], name)?;
                 self.learned.take(CertificateTaken::Version1);
                 self.learned.take(CertificateTaken::CommonName);
@@ -559,17 +567,17 @@ impl ServerCheck {
         now: UnixTime,
     ) -> Result<(), Error> {
         match &self.trust {
-            Trust::Unchecked => self.learned.take(CertificateTaken::Unchecked),
-            Trust::Pinned(known) => {
+            TrustPolicy::Unchecked => self.learned.take(CertificateTaken::Unchecked),
+            TrustPolicy::Pinned(known) => {
                 let found = fingerprint(end_entity);
                 if !known.contains(&found) {
-                    return Err(Refused::NotPinned(found).into());
+                    return Err(CertificateRejection::NotPinned(found).into());
                 }
                 check_in_time(&parse(end_entity)?, now)?;
                 self.learned.take(CertificateTaken::Pinned);
                 self.learned.holds_until(std::iter::once(end_entity));
             }
-            Trust::Anchors(anchors) => {
+            TrustPolicy::Anchors(anchors) => {
                 let verdict = self.judge(anchors, end_entity, intermediates, name, now);
                 (self.learned).judged(verdict, anchors, end_entity, intermediates)?;
             }
@@ -614,8 +622,8 @@ impl ServerCertVerifier for ServerCheck {
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         let matters = match &self.trust {
-            Trust::Anchors(anchors) => Matters::of(anchors.holds(certificate)),
-            Trust::Pinned(_) | Trust::Unchecked => Matters::Key,
+            TrustPolicy::Anchors(anchors) => CertificateFields::of(anchors.holds(certificate)),
+            TrustPolicy::Pinned(_) | TrustPolicy::Unchecked => CertificateFields::Key,
         };
         note_signature(signature.scheme);
         let verdict = check_held(message, certificate, signature, &self.algorithms, matters);
@@ -630,7 +638,7 @@ impl ServerCertVerifier for ServerCheck {
 /// Replaces the error of a handshake signature if the key is too short for any signature.
 fn of_short_key(error: Error, certificate: &CertificateDer<'_>) -> Error {
     match sentences::of_key(certificate) {
-        Some(sentence) => Refused::Unsupported(sentence).into(),
+        Some(sentence) => CertificateRejection::Unsupported(sentence).into(),
         None => error,
     }
 }

@@ -124,16 +124,20 @@ pub(super) fn check_in_time(certificate: &X509Certificate<'_>, now: UnixTime) ->
 
 /// Which fields of a certificate are relevant.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Matters {
+pub(super) enum CertificateFields {
     /// Its key alone, so the TLS library need not be able to parse it.
     Key,
     All,
 }
 
-impl Matters {
+impl CertificateFields {
     /// Returns the relevant fields of a certificate that is in the CA file (`is_given`), or that must be verified.
-    pub(super) fn of(is_given: bool) -> Matters {
-        if is_given { Matters::Key } else { Matters::All }
+    pub(super) fn of(is_given: bool) -> CertificateFields {
+        if is_given {
+            CertificateFields::Key
+        } else {
+            CertificateFields::All
+        }
     }
 }
 
@@ -146,9 +150,9 @@ pub(super) fn check_held(
     certificate: &CertificateDer<'_>,
     signature: &DigitallySignedStruct,
     algorithms: &WebPkiSupportedAlgorithms,
-    matters: Matters,
+    matters: CertificateFields,
 ) -> Result<HandshakeSignatureValid, Error> {
-    if matters == Matters::All && !is_version_1(certificate) {
+    if matters == CertificateFields::All && !is_version_1(certificate) {
         return verify_tls13_signature(message, certificate, signature, algorithms);
     }
     let key = SubjectPublicKeyInfoDer::from(parse(certificate)?.tbs_certificate.subject_pki.raw);

@@ -7,23 +7,28 @@
 
 use rustls::unbuffered::{ConnectionState, EncryptError, InsufficientSizeError, UnbufferedStatus};
 
-use super::handshake::{Agreed, End, encode};
-use super::record::{Failure, RecordError};
+use super::handshake::{HandshakeResult, TlsEnd, encode};
+use super::record::{ReceiveError, RecordError};
 
 /// An open TLS 1.2 connection.
-pub(super) struct OldRecords<E> {
+pub(super) struct Tls12Records<E> {
     connection: E,
-    pub(super) agreed: Agreed,
+    pub(super) agreed: HandshakeResult,
     /// Received bytes that are not processed: an incomplete record, or bytes behind the handshake's end.
     input: Vec<u8>,
     output: Vec<u8>,
     written: usize,
 }
 
-impl<E: End> OldRecords<E> {
+impl<E: TlsEnd> Tls12Records<E> {
     /// Continues after a handshake: `input` was received behind its end, and `output` must be sent first.
-    pub(super) fn new(connection: E, agreed: Agreed, input: Vec<u8>, output: Vec<u8>) -> Self {
-        OldRecords {
+    pub(super) fn new(
+        connection: E,
+        agreed: HandshakeResult,
+        input: Vec<u8>,
+        output: Vec<u8>,
+    ) -> Self {
+        Tls12Records {
             connection,
             agreed,
             input,
@@ -37,7 +42,7 @@ impl<E: End> OldRecords<E> {
         &mut self,
         bytes: &mut [u8],
         take: &mut impl FnMut(&[u8]) -> Result<(), T>,
-    ) -> Result<bool, Failure<T>> {
+    ) -> Result<bool, ReceiveError<T>> {
         if self.input.is_empty() {
             let (taken, ended) = self.open(bytes, take);
             self.input.extend_from_slice(&bytes[taken..]);
@@ -56,7 +61,7 @@ impl<E: End> OldRecords<E> {
         &mut self,
         bytes: &mut [u8],
         take: &mut impl FnMut(&[u8]) -> Result<(), T>,
-    ) -> (usize, Result<bool, Failure<T>>) {
+    ) -> (usize, Result<bool, ReceiveError<T>>) {
         let mut taken = 0;
         loop {
             let UnbufferedStatus { discard, state, .. } =
@@ -70,7 +75,7 @@ impl<E: End> OldRecords<E> {
                         Some(Ok(record)) => {
                             opened += record.discard;
                             if let Err(e) = take(record.payload) {
-                                break Err(Failure::Taker(e));
+                                break Err(ReceiveError::Taker(e));
                             }
                         }
                     }
@@ -117,7 +122,8 @@ impl<E: End> OldRecords<E> {
             match state {
                 Ok(ConnectionState::WriteTraffic(mut traffic)) => {
                     let start = self.output.len();
-                    self.output.resize(start + expected + FIRST_ROOM, 0);
+                    self.output
+                        .resize(start + expected + MAX_RECORD_OVERHEAD, 0);
                     let wrote = match write(&mut traffic, &mut self.output[start..]) {
                         Err(EncryptError::InsufficientSize(InsufficientSizeError {
                             required_size,
@@ -157,14 +163,14 @@ impl<E: End> OldRecords<E> {
     }
 }
 
-type Traffic<'c, E> = rustls::unbuffered::WriteTraffic<'c, <E as End>::Data>;
+type Traffic<'c, E> = rustls::unbuffered::WriteTraffic<'c, <E as TlsEnd>::Data>;
 
 /// Upper bound of the bytes that header, nonce and tag of a record add, or that an alert takes.
-const FIRST_ROOM: usize = 128;
+const MAX_RECORD_OVERHEAD: usize = 128;
 
-fn library<T>(e: &rustls::Error) -> Failure<T> {
+fn library<T>(e: &rustls::Error) -> ReceiveError<T> {
     match e {
-        rustls::Error::AlertReceived(alert) => RecordError::Alerted((*alert).into()).into(),
+        rustls::Error::AlertReceived(alert) => RecordError::AlertReceived((*alert).into()).into(),
         e => RecordError::Library(e.to_string()).into(),
     }
 }

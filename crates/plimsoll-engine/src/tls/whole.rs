@@ -6,7 +6,7 @@ use std::io::{BufRead, Write};
 use rustls::SignatureScheme;
 
 use super::agreed::{Agreement, noted_signature};
-use super::handshake::{End, is_retried};
+use super::handshake::{TlsEnd, is_retried};
 use super::record::RecordError;
 
 /// The errors of a TLS session.
@@ -26,19 +26,19 @@ pub enum SessionError {
     Record(#[from] RecordError),
 }
 
-pub(super) struct WholeSession<E: End> {
-    pub(super) connection: E::Whole,
+pub(super) struct BufferedSession<E: TlsEnd> {
+    pub(super) connection: E::Buffered,
     /// Whether there was a HelloRetryRequest.
     retried: bool,
     /// The signature scheme by which the peer proved its identity.
     signature: Option<SignatureScheme>,
 }
 
-impl<E: End> WholeSession<E> {
-    pub(super) fn new(mut connection: E::Whole) -> WholeSession<E> {
+impl<E: TlsEnd> BufferedSession<E> {
+    pub(super) fn new(mut connection: E::Buffered) -> BufferedSession<E> {
         // No limit, so that a batch of frames is accepted at once and becomes one record.
         connection.set_buffer_limit(None);
-        WholeSession {
+        BufferedSession {
             connection,
             retried: false,
             signature: None,

@@ -15,7 +15,7 @@ pub(crate) const NO_CONNECTION: u32 = u32::MAX;
 
 /// A call that has been started and has not ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Call {
+pub(crate) struct InFlightCall {
     pub(crate) number: u64,
     /// When the call was due: start of the response time and the deadline.
     pub(crate) arrival: Time,
@@ -33,9 +33,15 @@ pub(crate) struct Call {
     next: u32,
 }
 
-impl Call {
-    pub(crate) fn new(number: u64, arrival: Time, sent: Time, connection: u32, stage: u8) -> Call {
-        Call {
+impl InFlightCall {
+    pub(crate) fn new(
+        number: u64,
+        arrival: Time,
+        sent: Time,
+        connection: u32,
+        stage: u8,
+    ) -> InFlightCall {
+        InFlightCall {
             late: 0,
             number,
             arrival,
@@ -50,16 +56,16 @@ impl Call {
     }
 }
 
-/// Unit of `Call.late` in nanoseconds: delays of up to an hour fit into 32 bits.
+/// Unit of `InFlightCall.late` in nanoseconds: delays of up to an hour fit into 32 bits.
 const LATE_UNIT_NS: u64 = 1 << 10;
 
-impl Call {
+impl InFlightCall {
     /// Returns the call with the generator's own delay set to at most `ns` nanoseconds.
     #[inline]
     #[must_use]
-    pub(crate) fn sent_late(self, ns: u64) -> Call {
+    pub(crate) fn sent_late(self, ns: u64) -> InFlightCall {
         let late = u32::try_from(ns.div_ceil(LATE_UNIT_NS)).unwrap_or(u32::MAX);
-        Call { late, ..self }
+        InFlightCall { late, ..self }
     }
 
     /// Returns an upper bound of the generator's own delay in sending it, in nanoseconds.
@@ -73,16 +79,16 @@ impl Call {
 }
 
 #[derive(Debug)]
-pub(crate) struct Calls {
-    slots: Vec<Call>,
+pub(crate) struct CallTable {
+    slots: Vec<InFlightCall>,
     free: Vec<u32>,
     oldest: u32,
     newest: u32,
 }
 
-impl Calls {
-    pub(crate) fn new() -> Calls {
-        Calls {
+impl CallTable {
+    pub(crate) fn new() -> CallTable {
+        CallTable {
             slots: Vec::new(),
             free: Vec::new(),
             oldest: NO_SLOT,
@@ -97,13 +103,13 @@ impl Calls {
     /// Adds a call. The slot is written in place: constructing the call elsewhere and copying it would cost
     /// more than everything else here.
     #[inline(always)]
-    pub(crate) fn insert(&mut self, call: Call) -> CallId {
+    pub(crate) fn insert(&mut self, call: InFlightCall) -> CallId {
         let newest = self.newest;
         let id = match self.free.pop() {
             Some(id) => id,
             None => self.grow(),
         };
-        self.slots[id as usize] = Call {
+        self.slots[id as usize] = InFlightCall {
             previous: newest,
             next: NO_SLOT,
             ..call
@@ -125,7 +131,8 @@ impl Calls {
     #[cold]
     #[inline(never)]
     fn grow(&mut self) -> u32 {
-        self.slots.push(Call::new(0, Time(0), Time(0), 0, 0));
+        self.slots
+            .push(InFlightCall::new(0, Time(0), Time(0), 0, 0));
         (self.slots.len() - 1) as u32
     }
 
@@ -153,7 +160,7 @@ impl Calls {
     }
 
     #[inline(always)]
-    fn unlink(&mut self, call: &Call) {
+    fn unlink(&mut self, call: &InFlightCall) {
         match call.previous {
             NO_SLOT => self.oldest = call.next,
             previous => self.slots[previous as usize].next = call.next,
@@ -165,7 +172,7 @@ impl Calls {
     }
 
     #[inline]
-    pub(crate) fn remove(&mut self, id: CallId) -> Call {
+    pub(crate) fn remove(&mut self, id: CallId) -> InFlightCall {
         let call = self.slots[id.0 as usize];
         self.unlink(&call);
         self.free.push(id.0);
@@ -193,13 +200,13 @@ impl Calls {
     }
 
     /// Returns a call in flight.
-    pub(crate) fn get(&self, id: CallId) -> &Call {
+    pub(crate) fn get(&self, id: CallId) -> &InFlightCall {
         &self.slots[id.0 as usize]
     }
 
     /// Returns the call that was due first.
     #[inline]
-    pub(crate) fn oldest(&self) -> Option<(CallId, &Call)> {
+    pub(crate) fn oldest(&self) -> Option<(CallId, &InFlightCall)> {
         match self.oldest {
             NO_SLOT => None,
             id => Some((CallId(id), &self.slots[id as usize])),
@@ -211,13 +218,13 @@ impl Calls {
 mod tests {
     use super::*;
 
-    fn call(number: u64) -> Call {
-        Call::new(number, Time(number), Time(number), 0, 0)
+    fn call(number: u64) -> InFlightCall {
+        InFlightCall::new(number, Time(number), Time(number), 0, 0)
     }
 
     #[test]
     fn reordered_calls_expire_by_due_time() {
-        let mut calls = Calls::new();
+        let mut calls = CallTable::new();
         for number in [5, 2, 9, 7, 1, 8] {
             calls.insert(call(number));
         }
@@ -232,7 +239,7 @@ mod tests {
 
     #[test]
     fn oldest_call_stays_at_head() {
-        let mut calls = Calls::new();
+        let mut calls = CallTable::new();
         let ids: Vec<_> = (0..4).map(|n| calls.insert(call(n))).collect();
         calls.remove(ids[1]);
         assert_eq!(calls.oldest().unwrap().1.number, 0);

@@ -7,25 +7,25 @@ use std::time::Duration;
 use plimsoll_model::{Outcome, Time};
 
 use crate::driver::{Driver, Event, MAX_UNSENT};
-use crate::event_loop::connection::{self, Early, State, explained};
-use crate::loss::Loss;
-use crate::network::{Network, Ready};
+use crate::event_loop::connection::{self, ConnectionState, EarlyDataState, explained};
+use crate::loss::ConnectionLoss;
+use crate::network::{Network, SocketReady};
 use crate::tls::{CLIENT_CERT_MISSING, CLOSED_IN_HANDSHAKE, TlsClient, TlsSession};
 
-pub(super) type Connection<D, S> = connection::Connection<Driven<D>, S>;
+pub(super) type DriverConnection<D, S> = connection::Connection<DriverState<D>, S>;
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Role {
+pub(super) enum ConnectionRole {
     /// One of the plan's persistent connections, replaced when lost; the number of its lane.
     Lane(u32),
     /// Made for a single call, which is in `attempts` at the connection's index.
-    Attempt,
+    SingleCall,
 }
 
 /// A call that has a connection of its own, and when it was begun.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Attempt {
+pub(super) struct PendingCall {
     pub(super) number: u64,
     pub(super) arrival: Time,
     pub(super) begun: Time,
@@ -36,7 +36,7 @@ pub(super) struct Attempt {
 
 /// Result of reading a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Received {
+pub(super) enum ReadProgress {
     /// Everything available has been read.
     Drained,
     /// More may be available; it is read after the other connections were served.
@@ -45,19 +45,19 @@ pub(super) enum Received {
 
 /// Number of bytes read, and the time after the last read.
 #[derive(Default)]
-struct Reads {
+struct ReadStats {
     bytes: usize,
     at: Time,
 }
 
 /// A connection's driver with the worker's state of its calls. Fields that every call needs come first.
 #[repr(C)]
-pub struct Driven<D> {
-    pub(super) role: Role,
+pub struct DriverState<D> {
+    pub(super) role: ConnectionRole,
     /// Calls that may still start; [`u64::MAX`] where the plan sets no limit.
     pub(super) calls_left: u64,
     /// When the connection is replaced because its lifetime has ended.
-    pub(super) until: Time,
+    pub(super) expires_at: Time,
     pub(super) in_flight: u32,
     /// The socket's low-water mark: it becomes readable at this many bytes; at most the read buffer's size.
     low_water: u32,
@@ -78,17 +78,17 @@ pub struct Driven<D> {
     /// The time of the driver's timer in the worker's timer queue.
     pub(super) timer: Time,
     /// Until then no low-water mark is set, because the last one was not reached in time.
-    unmarked_until: Time,
+    no_low_water_until: Time,
 }
 
-impl<D> Driven<D> {
-    pub(super) fn new(role: Role, driver: D) -> Driven<D> {
-        Driven {
+impl<D> DriverState<D> {
+    pub(super) fn new(role: ConnectionRole, driver: D) -> DriverState<D> {
+        DriverState {
             driver,
             role,
             in_flight: 0,
             calls_left: u64::MAX,
-            until: Time::NEVER,
+            expires_at: Time::NEVER,
             has_carried: false,
             attempt_started: false,
             queued: false,
@@ -98,44 +98,44 @@ impl<D> Driven<D> {
             watched: false,
             fresh: false,
             reads_rest: false,
-            unmarked_until: Time::ZERO,
+            no_low_water_until: Time::ZERO,
         }
     }
 }
 
 /// When to stop reading a socket.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Until {
+pub(super) enum ReadUntil {
     /// At a read that does not fill the buffer, which means that the socket is empty.
     Short,
     /// At `WouldBlock` or end of stream: the peer may have closed behind the data.
     End,
 }
 
-impl Until {
-    pub(super) fn of(ready: Ready) -> Until {
+impl ReadUntil {
+    pub(super) fn of(ready: SocketReady) -> ReadUntil {
         if ready.hangup {
-            Until::End
+            ReadUntil::End
         } else {
-            Until::Short
+            ReadUntil::Short
         }
     }
 }
 
 /// What receiving needs in addition to the connection.
-pub(super) struct Reading<'a> {
+pub(super) struct ReadContext<'a> {
     pub(super) buffer: &'a mut [u8],
     pub(super) alpn: Option<&'a [u8]>,
     pub(super) tls: Option<&'a TlsClient>,
-    pub(super) until: Until,
+    pub(super) until: ReadUntil,
     pub(super) events: &'a mut Vec<Event>,
 }
 
-impl<D: Driver, S> Connection<D, S> {
+impl<D: Driver, S> DriverConnection<D, S> {
     /// Sends the protocol's greeting now that the transport is established.
     pub(super) fn greet(&mut self, now: Time) {
-        self.state = State::Greeting;
-        if self.early == Early::No {
+        self.state = ConnectionState::Greeting;
+        if self.early == EarlyDataState::No {
             self.own.driver.open(now, &mut self.out);
         }
     }
@@ -147,36 +147,36 @@ impl<D: Driver, S> Connection<D, S> {
         if room == 0 {
             return false;
         }
-        self.early = Early::Sent(0);
+        self.early = EarlyDataState::Sent(0);
         self.own.driver.open(now, &mut self.out);
         self.own.driver.is_ready() && self.own.driver.capacity() > 0
     }
 
-    fn handshaken(
+    fn on_handshake_done(
         &mut self,
         session: &TlsSession,
         alpn: Option<&[u8]>,
         tls: Option<&TlsClient>,
         now: Time,
-    ) -> Result<(), Loss> {
+    ) -> Result<(), ConnectionLoss> {
         if alpn.is_some() && session.alpn() != alpn {
             let wanted = String::from_utf8_lossy(alpn.unwrap_or_default());
             let detail = format!("tls: the server did not agree to protocol {wanted:?} by ALPN");
-            return Err(Loss::new(Outcome::TlsAlpn, detail));
+            return Err(ConnectionLoss::new(Outcome::TlsAlpn, detail));
         }
-        self.own.driver.agreed(session.alpn());
+        self.own.driver.on_alpn(session.alpn());
         let agreement = session.agreement().unwrap_or_default();
         (self.phases.resumed, self.phases.retried) = (agreement.resumed, agreement.retried);
         self.phases.replaced = tls.is_some_and(TlsClient::took_replacement);
         let handshake_ns = self.lap(now);
         match self.early {
-            Early::Sent(sealed) => {
+            EarlyDataState::Sent(sealed) => {
                 // The call was sent during the handshake, which is therefore no phase before it.
                 if agreement.early_data {
                     self.forget_sealed(sealed as usize);
-                    self.early = Early::Accepted;
+                    self.early = EarlyDataState::Accepted;
                 } else {
-                    self.early = Early::Rejected;
+                    self.early = EarlyDataState::Rejected;
                 }
             }
             _ => self.phases.handshake_ns = handshake_ns,
@@ -186,12 +186,12 @@ impl<D: Driver, S> Connection<D, S> {
     }
 
     /// Opens the connection if its greeting has been answered; returns true once, when calls may start.
-    pub(super) fn became_open(&mut self, now: Time) -> bool {
-        if self.state != State::Greeting || !self.own.driver.is_ready() {
+    pub(super) fn try_open(&mut self, now: Time) -> bool {
+        if self.state != ConnectionState::Greeting || !self.own.driver.is_ready() {
             return false;
         }
         self.phases.ready_ns = self.lap(now);
-        self.state = State::Open;
+        self.state = ConnectionState::Open;
         true
     }
 
@@ -208,7 +208,7 @@ impl<D: Driver, S> Connection<D, S> {
     /// Returns how many calls may start now; 0 while more than [`MAX_UNSENT`] bytes are unsent.
     #[inline]
     pub(super) fn capacity(&self) -> usize {
-        if self.state != State::Open || self.out.len() > MAX_UNSENT || self.write_failed {
+        if self.state != ConnectionState::Open || self.out.len() > MAX_UNSENT || self.write_failed {
             return 0;
         }
         self.own
@@ -219,7 +219,7 @@ impl<D: Driver, S> Connection<D, S> {
 
     /// Returns whether the connection has reached the plan's limit of calls or its lifetime.
     pub(super) fn is_spent(&self, now: Time) -> bool {
-        self.own.calls_left == 0 || now >= self.own.until
+        self.own.calls_left == 0 || now >= self.own.expires_at
     }
 
     /// Reads the available bytes, up to a limit for fairness, and hands them to the driver. Also returns the
@@ -228,14 +228,14 @@ impl<D: Driver, S> Connection<D, S> {
     pub(super) fn receive<N: Network<Socket = S>>(
         &mut self,
         network: &mut N,
-        reading: &mut Reading<'_>,
-    ) -> (Result<Received, Loss>, Time) {
+        reading: &mut ReadContext<'_>,
+    ) -> (Result<ReadProgress, ConnectionLoss>, Time) {
         /// A cheap driver processes this many bytes faster than the clock would show, so it is not read again.
         const CHEAP_READ_BYTES: usize = 8 * 1024;
-        let was_open = self.state == State::Open;
-        let mut read = Reads::default();
+        let was_open = self.state == ConnectionState::Open;
+        let mut read = ReadStats::default();
         let received = self.receive_all(network, reading, &mut read);
-        let light = was_open && self.own.driver.receives_lightly();
+        let light = was_open && self.own.driver.is_cheap_to_receive();
         match read.bytes {
             1..=CHEAP_READ_BYTES if light => (received, read.at),
             _ => (received, network.now()),
@@ -246,24 +246,24 @@ impl<D: Driver, S> Connection<D, S> {
     fn receive_all<N: Network<Socket = S>>(
         &mut self,
         network: &mut N,
-        reading: &mut Reading<'_>,
-        read: &mut Reads,
-    ) -> Result<Received, Loss> {
+        reading: &mut ReadContext<'_>,
+        read: &mut ReadStats,
+    ) -> Result<ReadProgress, ConnectionLoss> {
         const MAX_READS: usize = 8;
         for _ in 0..MAX_READS {
             let Some(got) = self.read(network, reading.buffer) else {
-                return Ok(Received::Drained);
+                return Ok(ReadProgress::Drained);
             };
             let got = match got {
                 Ok(got) => got,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     self.adjust_low_water(network, reading.buffer.len(), read.at);
-                    return Ok(Received::Drained);
+                    return Ok(ReadProgress::Drained);
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => {
                     let loss = self.read_failed(&e);
-                    return Err(self.unless_refused(reading.tls, loss));
+                    return Err(self.map_client_cert_loss(reading.tls, loss));
                 }
             };
             let now = network.now();
@@ -278,25 +278,25 @@ impl<D: Driver, S> Connection<D, S> {
                 } else {
                     self.ended(now, reading.events)
                 };
-                return Err(self.unless_refused(reading.tls, loss));
+                return Err(self.map_client_cert_loss(reading.tls, loss));
             }
-            let before = (self.unsent(), self.own.driver.carried());
+            let before = (self.unsent(), self.own.driver.payload_bytes());
             self.take(got, reading, now)?;
-            let carried = (self.own.driver.carried() - before.1) as usize;
+            let carried = (self.own.driver.payload_bytes() - before.1) as usize;
             let answers = self.unsent().saturating_sub(before.0 + carried);
-            self.owe(answers);
+            self.add_reply_bytes(answers);
             // A short read has emptied the socket; the next bytes make a new event.
-            if got < reading.buffer.len() && reading.until == Until::Short {
+            if got < reading.buffer.len() && reading.until == ReadUntil::Short {
                 self.adjust_low_water(network, reading.buffer.len(), read.at);
-                return Ok(Received::Drained);
+                return Ok(ReadProgress::Drained);
             }
         }
-        Ok(Received::More)
+        Ok(ReadProgress::More)
     }
 
     /// Sets a low-water mark in the middle of a long answer, so that the worker is woken only for a full
     /// buffer or the answer's last bytes. The kernel reports end of stream regardless of the mark; a shorter
-    /// TLS record, such as an alert, is found by [`Connection::mark_missed`].
+    /// TLS record, such as an alert, is found by [`DriverConnection::low_water_missed`].
     fn adjust_low_water<N: Network<Socket = S>>(
         &mut self,
         network: &mut N,
@@ -313,7 +313,7 @@ impl<D: Driver, S> Connection<D, S> {
             Some(session) => session.fewest_to_come(promised),
             None => promised,
         };
-        let wanted = if sure < MIN_LOW_WATER || now < self.own.unmarked_until {
+        let wanted = if sure < MIN_LOW_WATER || now < self.own.no_low_water_until {
             1
         } else {
             sure.min(most as u64) as u32
@@ -336,18 +336,23 @@ impl<D: Driver, S> Connection<D, S> {
 
     /// Returns whether no bytes were read since the last check although a mark is set. Then no mark is set
     /// for a while: bytes arrive slowly, so reading each piece is cheap.
-    pub(super) fn mark_missed(&mut self, now: Time) -> bool {
+    pub(super) fn low_water_missed(&mut self, now: Time) -> bool {
         /// How long no mark is set after a missed one.
         const LOW_WATER_PAUSE: Duration = Duration::from_millis(200);
         if self.own.low_water == 1 || std::mem::take(&mut self.own.fresh) {
             return false;
         }
-        self.own.unmarked_until = now + LOW_WATER_PAUSE;
+        self.own.no_low_water_until = now + LOW_WATER_PAUSE;
         true
     }
 
     #[inline]
-    fn take(&mut self, got: usize, reading: &mut Reading<'_>, now: Time) -> Result<(), Loss> {
+    fn take(
+        &mut self,
+        got: usize,
+        reading: &mut ReadContext<'_>,
+        now: Time,
+    ) -> Result<(), ConnectionLoss> {
         if self.tls.is_some() {
             return self.take_records(got, reading, now);
         }
@@ -361,9 +366,9 @@ impl<D: Driver, S> Connection<D, S> {
     fn take_records(
         &mut self,
         got: usize,
-        reading: &mut Reading<'_>,
+        reading: &mut ReadContext<'_>,
         now: Time,
-    ) -> Result<(), Loss> {
+    ) -> Result<(), ConnectionLoss> {
         let Some(mut session) = self.tls.take() else {
             return Ok(());
         };
@@ -371,7 +376,7 @@ impl<D: Driver, S> Connection<D, S> {
         self.tls = Some(session);
         if opened? {
             let loss = self.ended(now, reading.events);
-            return Err(self.unless_refused(reading.tls, loss));
+            return Err(self.map_client_cert_loss(reading.tls, loss));
         }
         Ok(())
     }
@@ -382,15 +387,15 @@ impl<D: Driver, S> Connection<D, S> {
         &mut self,
         session: &mut TlsSession,
         got: usize,
-        reading: &mut Reading<'_>,
+        reading: &mut ReadContext<'_>,
         now: Time,
-    ) -> Result<bool, Loss> {
+    ) -> Result<bool, ConnectionLoss> {
         let tls = reading.tls;
         let mut bytes = &mut reading.buffer[..got];
-        if self.state == State::Handshaking {
+        if self.state == ConnectionState::Handshaking {
             bytes = (session.handshake(bytes)).map_err(|fault| explained(tls, &fault))?;
             if !session.is_handshaking() {
-                self.handshaken(session, reading.alpn, tls, now)?;
+                self.on_handshake_done(session, reading.alpn, tls, now)?;
             }
         }
         let mut take = |plain: &[u8]| {
@@ -402,15 +407,17 @@ impl<D: Driver, S> Connection<D, S> {
     }
 
     /// Returns the loss after an orderly end of stream.
-    fn ended(&mut self, now: Time, events: &mut Vec<Event>) -> Loss {
+    fn ended(&mut self, now: Time, events: &mut Vec<Event>) -> ConnectionLoss {
         match self.state {
-            State::Resolving | State::Connecting | State::Handshaking => {
-                Loss::new(Outcome::TlsFailed, CLOSED_IN_HANDSHAKE)
+            ConnectionState::Resolving
+            | ConnectionState::Connecting
+            | ConnectionState::Handshaking => {
+                ConnectionLoss::new(Outcome::TlsFailed, CLOSED_IN_HANDSHAKE)
             }
-            State::Greeting | State::Open | State::Draining => {
+            ConnectionState::Greeting | ConnectionState::Open | ConnectionState::Draining => {
                 match self.own.driver.receive_end(now, events) {
                     Err(e) => e.into(),
-                    Ok(()) => Loss::closed(),
+                    Ok(()) => ConnectionLoss::closed(),
                 }
             }
         }
@@ -418,12 +425,16 @@ impl<D: Driver, S> Connection<D, S> {
 
     /// Replaces the loss where a client certificate is the likely cause. A server that requires one, or
     /// rejects ours, may close without the alert that says so (RFC 8446 §4.4.2.4); gRPC's C core does.
-    fn unless_refused(&self, tls: Option<&TlsClient>, loss: Loss) -> Loss {
-        let Some(tls) = tls.filter(|_| self.state == State::Greeting) else {
+    fn map_client_cert_loss(
+        &self,
+        tls: Option<&TlsClient>,
+        loss: ConnectionLoss,
+    ) -> ConnectionLoss {
+        let Some(tls) = tls.filter(|_| self.state == ConnectionState::Greeting) else {
             return loss;
         };
         if tls.lacks_certificate() {
-            return Loss::new(Outcome::TlsClientCertificateRequired, CLIENT_CERT_MISSING);
+            return ConnectionLoss::new(Outcome::TlsClientCertificateRequired, CLIENT_CERT_MISSING);
         }
         let without_a_word = [
             Outcome::ConnectionClosed,
@@ -432,24 +443,24 @@ impl<D: Driver, S> Connection<D, S> {
         ];
         match tls.refusal_suspected() {
             Some(suspected) if without_a_word.contains(&loss.outcome) => {
-                Loss::new(Outcome::TlsClientCertificateRejected, suspected)
+                ConnectionLoss::new(Outcome::TlsClientCertificateRejected, suspected)
             }
             _ => loss,
         }
     }
 
-    fn read_failed(&self, e: &io::Error) -> Loss {
+    fn read_failed(&self, e: &io::Error) -> ConnectionLoss {
         let during = match self.state {
-            State::Handshaking => " during the TLS handshake",
-            State::Greeting => " before the protocol's greeting",
+            ConnectionState::Handshaking => " during the TLS handshake",
+            ConnectionState::Greeting => " before the protocol's greeting",
             _ => "",
         };
-        Loss::of_error(during, e)
+        ConnectionLoss::of_error(during, e)
     }
 
     /// Releases the TLS session's buffers and keys when nothing is in flight.
     pub(super) fn rest(&mut self) {
-        if self.state == State::Open
+        if self.state == ConnectionState::Open
             && self.own.in_flight == 0
             && self.out.is_empty()
             && let Some(session) = &mut self.tls
@@ -459,19 +470,22 @@ impl<D: Driver, S> Connection<D, S> {
     }
 
     /// Sends the protocol's closing message and TLS close_notify, as far as the socket accepts them without blocking.
-    pub(super) fn say_goodbye<N: Network<Socket = S>>(&mut self, network: &mut N) {
-        if matches!(self.state, State::Greeting | State::Open | State::Draining) {
+    pub(super) fn finish_and_close<N: Network<Socket = S>>(&mut self, network: &mut N) {
+        if matches!(
+            self.state,
+            ConnectionState::Greeting | ConnectionState::Open | ConnectionState::Draining
+        ) {
             self.own.driver.finish(&mut self.out);
         }
-        self.farewell(network);
+        self.close_gracefully(network);
     }
 }
 
 /// The loss for a missing close_notify (RFC 8446 §6.1): without it the client cannot tell whether the data is
 /// complete.
-fn truncated() -> Loss {
+fn truncated() -> ConnectionLoss {
     let detail = "tls: the server closed the connection without close_notify";
-    Loss::new(Outcome::Truncated, detail)
+    ConnectionLoss::new(Outcome::Truncated, detail)
 }
 
 #[cfg(test)]
@@ -482,8 +496,10 @@ mod tests {
 
     #[test]
     fn connection_fits_size_and_layout_limits() {
-        type Bare = Connection<(), TcpStream>;
+        type Bare = DriverConnection<(), TcpStream>;
         assert!(size_of::<Option<Bare>>() <= 184);
-        assert!(std::mem::offset_of!(Bare, own) + std::mem::offset_of!(Driven<()>, driver) <= 120);
+        assert!(
+            std::mem::offset_of!(Bare, own) + std::mem::offset_of!(DriverState<()>, driver) <= 120
+        );
     }
 }

@@ -6,9 +6,9 @@ use plimsoll_model::{Count, Outcome, Time};
 
 use super::Worker;
 use super::calls::NO_CONNECTION;
-use super::connection::Role;
-use crate::driver::{CallId, Done, Driver, Protocol};
-use crate::event_loop::Control;
+use super::connection::ConnectionRole;
+use crate::driver::{CallId, CompletedCall, Driver, Protocol};
+use crate::event_loop::WorkerControl;
 use crate::network::Network;
 
 impl<P: Protocol, N: Network> Worker<P, N> {
@@ -46,7 +46,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             state.idle -= 1;
             self.count_due(self.stage);
             self.expired_unsent(number, since, now, self.stage);
-            self.client_free(Role::Lane(lane), Outcome::DeadlineExceeded, now);
+            self.client_free(ConnectionRole::Lane(lane), Outcome::DeadlineExceeded, now);
         }
         self.note_waiting(lane, now);
     }
@@ -60,7 +60,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     #[inline]
     pub(super) fn expire_calls(
         &mut self,
-        control: &mut impl Control,
+        control: &mut impl WorkerControl,
         deadline: Duration,
         until: Time,
         now: Time,
@@ -73,7 +73,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Ends a call whose deadline has passed, and cancels it on the wire.
-    pub(super) fn deadline_passed(&mut self, control: &mut impl Control, id: CallId, now: Time) {
+    pub(super) fn deadline_passed(
+        &mut self,
+        control: &mut impl WorkerControl,
+        id: CallId,
+        now: Time,
+    ) {
         let Some((_, call)) = self.client.calls.oldest() else {
             return;
         };
@@ -92,7 +97,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         connection.own.has_carried |= connection.own.driver.is_draining();
         let role = connection.own.role;
         self.flush_later(index);
-        let done = Done {
+        let done = CompletedCall {
             call: id,
             outcome: Outcome::DeadlineExceeded,
             first_byte: Time::NEVER,
@@ -117,7 +122,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// Fails the calls that have waited for the plan's stall timeout as if it were their deadline, because
     /// the target has stopped answering.
     #[cold]
-    pub(super) fn fail_stalled(&mut self, control: &mut impl Control, now: Time) {
+    pub(super) fn fail_stalled(&mut self, control: &mut impl WorkerControl, now: Time) {
         let Some(timeout) = self.share.load.stall_timeout else {
             return;
         };
@@ -130,7 +135,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// Ends calls that never end by themselves when the load's time was up at `end`, except for those whose
     /// deadlines were earlier.
-    pub(super) fn end_endless(&mut self, control: &mut impl Control, end: Time, now: Time) {
+    pub(super) fn end_unbounded_calls(
+        &mut self,
+        control: &mut impl WorkerControl,
+        end: Time,
+        now: Time,
+    ) {
         if let Some(deadline) = self.share.load.deadline {
             self.expire_calls(control, deadline, Time(end.0.saturating_sub(1)), now);
         }
@@ -151,7 +161,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// Records a stream that ended with the load. A deadline that has passed since then does not count.
     #[cold]
-    pub(super) fn ended_with_load(&mut self, done: &Done, role: Role, now: Time) {
+    pub(super) fn ended_with_load(
+        &mut self,
+        done: &CompletedCall,
+        role: ConnectionRole,
+        now: Time,
+    ) {
         let stage = self.client.calls.get(done.call).stage;
         self.recorder.count(stage, Count::StreamsEndedWithLoad, 1);
         self.end_call(done, role, now, u64::MAX);

@@ -3,15 +3,15 @@
 use plimsoll_model::{Count, Outcome, Time};
 
 use super::Worker;
-use super::calls::Call;
-use super::connection::Role;
+use super::calls::InFlightCall;
+use super::connection::ConnectionRole;
 use crate::driver::{Event, Protocol};
 use crate::network::Network;
 
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// Processes the events that a driver has reported.
     #[inline]
-    pub(super) fn take_events(&mut self, role: Role, now: Time) {
+    pub(super) fn take_events(&mut self, role: ConnectionRole, now: Time) {
         if self.client.events.is_empty() {
             return;
         }
@@ -22,7 +22,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         for event in events.drain(..) {
             match event {
                 Event::Done(done) => self.call_ended(&done, role, now),
-                Event::NotTaken(done) => self.not_taken(&done, role, now),
+                Event::Unprocessed(done) => self.on_unprocessed(&done, role, now),
                 Event::EndedWithLoad(done) => self.ended_with_load(&done, role, now),
                 Event::Message(call) => match self.client.calls.message(call, now) {
                     (stage, Time::NEVER, sent) => {
@@ -49,7 +49,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 }
                 // Only scripts request the text of answers.
                 Event::Answer { .. } => {}
-                Event::Unasked => self.recorder.count(self.stage, Count::MessagesUnasked, 1),
+                Event::Unsolicited => self.recorder.count(self.stage, Count::MessagesUnasked, 1),
                 Event::Late => self.recorder.stage(self.stage).late += 1,
                 Event::Detail { outcome, text } => self.recorder.detail(outcome, &text),
             }
@@ -63,14 +63,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let mut ends = events.iter().filter_map(Event::ended);
         // The receive time is that of the last bytes: of several answers in one read, the others arrived earlier.
         let is_one = ends.next().is_some() && ends.next().is_none();
-        let stamp = self.network.arrived().filter(|_| is_one);
-        self.client.arrived = stamp.map_or(self.looked, |stamp| stamp.max(self.looked));
+        let stamp = self.network.last_arrival().filter(|_| is_one);
+        self.client.arrived = stamp.map_or(self.last_poll, |stamp| stamp.max(self.last_poll));
     }
 
     /// Records a lower bound of the response time: as if the call had been sent when due and its answer read
     /// on arrival. Also adds the read delay to calls that were queued behind it.
     #[inline]
-    pub(super) fn record_low_end(&mut self, call: &Call, outcome: Outcome, now: Time) {
+    pub(super) fn record_low_end(&mut self, call: &InFlightCall, outcome: Outcome, now: Time) {
         let read_late = now.since(self.client.arrived.max(call.sent));
         if outcome.is_ok() {
             let late = call.late_ns().saturating_add(read_late);
@@ -79,6 +79,6 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             self.recorder.response_low(call.stage, low);
         }
         let others = u64::from(self.open_connections.max(1));
-        self.issue.freed_late(read_late / others);
+        self.issue.add_lateness(read_late / others);
     }
 }

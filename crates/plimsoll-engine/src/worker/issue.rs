@@ -6,32 +6,32 @@
 
 use std::time::Duration;
 
-use plimsoll_model::plan::{Arrivals as ArrivalsPlan, Reuse};
-use plimsoll_model::recorder::Carried;
+use plimsoll_model::plan::{ArrivalModel as ArrivalsPlan, ConnectionReuse};
+use plimsoll_model::recorder::RequestCarrier;
 use plimsoll_model::schedule::Arrival;
-use plimsoll_model::{ConnectPhases, Count, Outcome, Sample, Time};
+use plimsoll_model::{CallSample, ConnectPhases, Count, Outcome, Time};
 
 use super::Worker;
-use super::calls::{Call, NO_CONNECTION};
-use super::connection::{Attempt, Role};
-use crate::driver::{CallId, Done, Driver, Protocol};
-use crate::event_loop::Control;
-use crate::event_loop::client::Steps;
-use crate::event_loop::connection::Early;
-use crate::event_loop::issue::{Issue, Phase};
+use super::calls::{InFlightCall, NO_CONNECTION};
+use super::connection::{ConnectionRole, PendingCall};
+use crate::driver::{CallId, CompletedCall, Driver, Protocol};
+use crate::event_loop::WorkerControl;
+use crate::event_loop::client::LoopHandler;
+use crate::event_loop::connection::EarlyDataState;
+use crate::event_loop::issue::{CallSource, LoadPhase};
 use crate::fault;
-use crate::loss::Loss;
-use crate::network::{Network, Token};
+use crate::loss::ConnectionLoss;
+use crate::network::{Network, SocketToken};
 
 /// Minimum pause of a closed-loop client whose connection failed, so that an unreachable target does not
 /// cause a busy loop.
 const FAILURE_PAUSE: Duration = Duration::from_millis(10);
 
 /// Up to this many connections stay in the processor's cache, so prefetching them gains nothing.
-const FEW_CONNECTIONS: usize = 256;
+const MAX_CACHED_CONNECTIONS: usize = 256;
 
 /// Waits below this do not change the timeout that is sent with a call. Nanoseconds.
-const WAITED_NS: u64 = 1_000_000;
+const MIN_WAIT_NS: u64 = 1_000_000;
 
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// Queues a call that cannot be sent yet.
@@ -42,7 +42,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             0 => self.recorder.stage(arrival.stage).waited_for_connection += 1,
             _ => self.recorder.stage(arrival.stage).waited_for_stream += 1,
         }
-        if let Issue::Open(open) = &mut self.issue {
+        if let CallSource::Open(open) = &mut self.issue {
             open.wait(arrival, late_ns);
         }
     }
@@ -51,12 +51,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// the remainder of an answer, so do they, and their next calls are not due.
     #[cold]
     pub(super) fn note_waiting(&mut self, lane: u32, now: Time) {
-        if self.phase != Phase::Loading || !self.issue.has_calls_left() {
+        if self.phase != LoadPhase::Loading || !self.issue.has_calls_left() {
             return;
         }
         let connection = self.client.lanes[lane as usize].connection;
         let connection = connection.and_then(|index| self.connections[index as usize].as_ref());
-        if connection.is_some_and(|connection| connection.own.driver.reads_rest()) {
+        if connection.is_some_and(|connection| connection.own.driver.is_reading_remainder()) {
             return;
         }
         let state = &mut self.client.lanes[lane as usize];
@@ -71,7 +71,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    pub(super) fn work_backlog_off(&mut self, now: Time) {
+    pub(super) fn drain_backlog(&mut self, now: Time) {
         let Some(mut backlog) = self.issue.take_backlog() else {
             return;
         };
@@ -82,7 +82,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Counts the calls that are still in the backlog at the end of the run.
-    pub(super) fn give_backlog_up(&mut self, now: Time) {
+    pub(super) fn abandon_backlog(&mut self, now: Time) {
         let Some(mut backlog) = self.issue.take_backlog() else {
             return;
         };
@@ -108,8 +108,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return false;
         }
         let due = self.start.plus_nanos(arrival.at);
-        if self.share.load.reuse == Reuse::Never {
-            self.begin_attempt(Attempt {
+        if self.share.load.reuse == ConnectionReuse::Never {
+            self.begin_attempt(PendingCall {
                 number: arrival.number,
                 arrival: due,
                 begun: now,
@@ -129,12 +129,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 connection.own.queued = false;
             }
             if capacity > 0 {
-                if self.connections.len() > FEW_CONNECTIONS
+                if self.connections.len() > MAX_CACHED_CONNECTIONS
                     && let Some(next) = self.client.open.front()
                 {
                     self.prefetch_connection(*next);
                 }
-                let call = Call::new(arrival.number, due, now, index, arrival.stage);
+                let call = InFlightCall::new(arrival.number, due, now, index, arrival.stage);
                 self.start_call(index, call.sent_late(late_ns));
                 return true;
             }
@@ -151,7 +151,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// Hands a call to a connection's driver.
     #[inline]
-    pub(super) fn start_call(&mut self, index: u32, call: Call) {
+    pub(super) fn start_call(&mut self, index: u32, call: InFlightCall) {
         let (number, due, now) = (call.number, call.arrival, call.sent);
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
@@ -159,8 +159,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let id = self.client.calls.insert(call);
         connection.borrow_outbox(&mut self.client.spare_outboxes);
         let (driver, out) = (&mut connection.own.driver, &mut connection.out);
-        if now.since(due) > WAITED_NS {
-            driver.start_waited(id, number, now.duration_since(due), now, out);
+        if now.since(due) > MIN_WAIT_NS {
+            driver.start_delayed(id, number, now.duration_since(due), now, out);
         } else {
             driver.start(id, number, now, out);
         }
@@ -173,7 +173,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Hands a call that is already in the table to a connection's driver again.
-    pub(super) fn begin_on(&mut self, index: u32, id: CallId, now: Time) {
+    pub(super) fn restart_call_on(&mut self, index: u32, id: CallId, now: Time) {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
@@ -181,7 +181,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let waited = now.duration_since(call.arrival);
         connection.borrow_outbox(&mut self.client.spare_outboxes);
         let (driver, out) = (&mut connection.own.driver, &mut connection.out);
-        driver.start_waited(id, call.number, waited, now, out);
+        driver.start_delayed(id, call.number, waited, now, out);
         connection.own.in_flight += 1;
         connection.own.calls_left -= 1;
         self.flush_later(index);
@@ -189,8 +189,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// Closed loop with persistent connections: starts calls for the lane's idle clients.
     #[inline]
-    pub(super) fn top_up(&mut self, lane: u32, now: Time) {
-        if self.phase != Phase::Loading || now < self.start {
+    pub(super) fn start_idle_clients(&mut self, lane: u32, now: Time) {
+        if self.phase != LoadPhase::Loading || now < self.start {
             return;
         }
         while self.client.lanes[lane as usize].idle > 0 {
@@ -210,7 +210,10 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             state.idle -= 1;
             let due = state.waiting.pop_front().unwrap_or(now);
             self.count_due(self.stage);
-            self.start_call(index, Call::new(number, due, now, index, self.stage));
+            self.start_call(
+                index,
+                InFlightCall::new(number, due, now, index, self.stage),
+            );
         }
     }
 
@@ -224,25 +227,33 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// Makes a client whose call has ended idle, or starts its think time.
     // Forced inlining saves 16 instructions per call: the function has several callers.
     #[inline(always)]
-    pub(super) fn client_free(&mut self, role: Role, outcome: Outcome, now: Time) {
+    pub(super) fn client_free(&mut self, role: ConnectionRole, outcome: Outcome, now: Time) {
         let ArrivalsPlan::Closed { think, .. } = self.share.load.arrivals else {
             return;
         };
         match role {
-            Role::Lane(lane) if think.is_zero() => self.client.lanes[lane as usize].idle += 1,
-            Role::Lane(lane) => self.client.thinking.push(now + think, lane),
-            Role::Attempt if outcome.is_ok() => self.issue.client_free(think, now),
-            Role::Attempt => self.issue.client_free(think.max(FAILURE_PAUSE), now),
+            ConnectionRole::Lane(lane) if think.is_zero() => {
+                self.client.lanes[lane as usize].idle += 1
+            }
+            ConnectionRole::Lane(lane) => self.client.thinking.push(now + think, lane),
+            ConnectionRole::SingleCall if outcome.is_ok() => self.issue.client_free(think, now),
+            ConnectionRole::SingleCall => self.issue.client_free(think.max(FAILURE_PAUSE), now),
         }
     }
 
     #[inline]
-    pub(super) fn call_ended(&mut self, done: &Done, role: Role, now: Time) {
+    pub(super) fn call_ended(&mut self, done: &CompletedCall, role: ConnectionRole, now: Time) {
         self.end_call(done, role, now, self.deadline_ns);
     }
 
     #[inline(always)]
-    pub(super) fn end_call(&mut self, done: &Done, role: Role, now: Time, deadline_ns: u64) {
+    pub(super) fn end_call(
+        &mut self,
+        done: &CompletedCall,
+        role: ConnectionRole,
+        now: Time,
+        deadline_ns: u64,
+    ) {
         let call = self.client.calls.remove(done.call);
         // Fault point: the call has left `calls` but is not yet recorded, the worst moment to panic.
         fault::point("call");
@@ -258,23 +269,27 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         } else {
             done.outcome
         };
-        let mut carried = Carried {
+        let mut carried = RequestCarrier {
             connection: Some(call.connection).filter(|index| *index != NO_CONNECTION),
             traced_as: call.number,
         };
         let connection = self.connections.get_mut(call.connection as usize);
         if let Some(connection) = connection.and_then(Option::as_mut) {
-            carried.traced_as = connection.own.driver.traced_as(call.number);
+            carried.traced_as = connection.own.driver.trace_number(call.number);
             connection.own.in_flight -= 1;
             connection.own.has_carried |= outcome.is_ok() | (done.first_byte != Time::NEVER);
-            (self.recorder).call_at(connection.place, call.stage, outcome);
+            (self.recorder).call_at(connection.address_index, call.stage, outcome);
             match connection.early {
-                Early::No | Early::Sent(_) => {}
-                Early::Accepted => self.recorder.count(call.stage, Count::EarlyAccepted, 1),
-                Early::Rejected => self.recorder.count(call.stage, Count::EarlyRejected, 1),
+                EarlyDataState::No | EarlyDataState::Sent(_) => {}
+                EarlyDataState::Accepted => {
+                    self.recorder.count(call.stage, Count::EarlyAccepted, 1)
+                }
+                EarlyDataState::Rejected => {
+                    self.recorder.count(call.stage, Count::EarlyRejected, 1)
+                }
             }
         }
-        let sample = Sample {
+        let sample = CallSample {
             number: call.number,
             arrival: call.arrival,
             sent: call.sent,
@@ -296,14 +311,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             self.record_low_end(&call, outcome, now);
         }
         match role {
-            Role::Lane(_) => match measured {
+            ConnectionRole::Lane(_) => match measured {
                 None => self.recorder.sent_call(&sample, carried),
                 Some(measured) => {
                     let (counts, times) = (&measured.counts, &measured.times);
                     (self.recorder).measured_call(&sample, counts, times, carried);
                 }
             },
-            Role::Attempt => {
+            ConnectionRole::SingleCall => {
                 let connection = self.connections[call.connection as usize].as_ref();
                 let phases = connection.map(|c| c.phases).unwrap_or_default();
                 self.client.attempting -= 1;
@@ -339,7 +354,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// Closed loop: fails the calls of a lane's idle clients because its connection could not be made.
     pub(super) fn fail_idle_clients(&mut self, lane: u32, outcome: Outcome, now: Time) {
-        if self.phase != Phase::Loading || now < self.start {
+        if self.phase != LoadPhase::Loading || now < self.start {
             return;
         }
         for _ in 0..self.client.lanes[lane as usize].idle {
@@ -355,12 +370,17 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Fails a call whose deadline passed while it waited for a connection of its own.
-    pub(super) fn attempt_expired(&mut self, control: &mut impl Control, token: Token, now: Time) {
-        let Some(index) = self.live(token) else {
+    pub(super) fn attempt_expired(
+        &mut self,
+        control: &mut impl WorkerControl,
+        token: SocketToken,
+        now: Time,
+    ) {
+        let Some(index) = self.find_live(token) else {
             return;
         };
         let waits = self.connections[index as usize].as_ref().and_then(|c| {
-            let waits = matches!(c.own.role, Role::Attempt) && !c.own.attempt_started;
+            let waits = matches!(c.own.role, ConnectionRole::SingleCall) && !c.own.attempt_started;
             waits.then_some(c.state)
         });
         let Some(state) = waits else {
@@ -371,8 +391,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             .expired_unsent += 1;
         let what = state.waiting_for();
         let detail = format!("the call's deadline passed while it waited for {what}");
-        let loss = Loss::new(Outcome::DeadlineExceeded, detail);
-        self.lost(control, index, &loss, now);
+        let loss = ConnectionLoss::new(Outcome::DeadlineExceeded, detail);
+        self.on_disconnect(control, index, &loss, now);
     }
 
     /// Records a call whose own connection was lost before the call could start.
@@ -385,19 +405,19 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     ) {
         self.client.attempting -= 1;
         let attempt = self.client.attempts[index as usize];
-        let sample = Sample {
+        let sample = CallSample {
             // The call was never sent: connection time is in the phases and must not count as send delay.
             sent: attempt.begun.plus_nanos(phases.total_ns()),
             ..unsent(attempt.number, attempt.arrival, now, attempt.stage, outcome)
         };
         self.recorder.cold_call(&sample, &phases, None);
-        self.client_free(Role::Attempt, outcome, now);
+        self.client_free(ConnectionRole::SingleCall, outcome, now);
     }
 }
 
 /// Returns the sample of a call that failed before it could be sent.
-fn unsent(number: u64, due: Time, now: Time, stage: u8, outcome: Outcome) -> Sample {
-    Sample {
+fn unsent(number: u64, due: Time, now: Time, stage: u8, outcome: Outcome) -> CallSample {
+    CallSample {
         number,
         arrival: due,
         sent: now,

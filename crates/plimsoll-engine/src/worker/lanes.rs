@@ -8,18 +8,18 @@ use std::time::Duration;
 use plimsoll_model::{Outcome, Time};
 
 use super::Worker;
-use super::connection::Role;
+use super::connection::ConnectionRole;
 use crate::driver::{Driver, Protocol};
-use crate::event_loop::connection::State;
-use crate::event_loop::{Control, Established};
-use crate::loss::Loss;
+use crate::event_loop::connection::ConnectionState;
+use crate::event_loop::{ConnectSummary, WorkerControl};
+use crate::loss::ConnectionLoss;
 use crate::network::Network;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(10);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(10);
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
 /// What is known of a connection that was lost.
-pub(super) struct Gone {
+pub(super) struct LostConnection {
     /// It carried a call, or lasted long enough.
     pub(super) served: bool,
     /// It had no call in flight, so no client has seen a failure.
@@ -49,23 +49,25 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             connection.own.calls_left = ((f64::from(calls) * part) as u64).max(1);
         }
         if let Some(lifetime) = lifetime {
-            connection.own.until = now + lifetime.mul_f64(part);
+            connection.own.expires_at = now + lifetime.mul_f64(part);
             // An idle connection has no other event at that time.
-            self.client.driver_timers.push(connection.own.until, token);
+            self.client
+                .driver_timers
+                .push(connection.own.expires_at, token);
         }
     }
 
     /// Drains the lane's connection: it finishes its calls while another replaces it.
     pub(super) fn drain_lane(
         &mut self,
-        control: &mut impl Control,
+        control: &mut impl WorkerControl,
         index: u32,
         lane: u32,
         now: Time,
     ) {
         let mut served = true;
         if let Some(connection) = self.connections[index as usize].as_mut() {
-            connection.state = State::Draining;
+            connection.state = ConnectionState::Draining;
             tracing::debug!(connection = connection.generation, "connection draining");
             // Calls in flight may still succeed.
             served = connection.own.in_flight > 0 || self.has_served(index, now);
@@ -75,7 +77,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.open_connections -= 1;
         control.connections(-1);
         let idle = true;
-        self.replace(lane, Gone { served, idle }, &Loss::went_away(), now);
+        self.replace(
+            lane,
+            LostConnection { served, idle },
+            &ConnectionLoss::went_away(),
+            now,
+        );
     }
 
     /// Returns whether a lane's connection that is about to end was useful: it carried a call, or lasted. One
@@ -85,9 +92,10 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return true;
         };
         // Connections of mostly idle protocols count as used while they exist.
-        let is_to_carry = matches!(connection.own.role, Role::Lane(_)) && !self.client.rests;
+        let is_to_carry =
+            matches!(connection.own.role, ConnectionRole::Lane(_)) && !self.client.is_mostly_idle;
         let carried = std::mem::replace(&mut connection.own.has_carried, true);
-        let lasted = connection.age(now) >= LONGEST_PAUSE;
+        let lasted = connection.age(now) >= MAX_RECONNECT_DELAY;
         // A server may close idle connections, which are those that were not needed recently.
         let was_idle = lasted && connection.own.driver.is_exclusive();
         if is_to_carry && !carried && !was_idle {
@@ -97,7 +105,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Replaces a lane's lost connection: at once if it was useful, otherwise after a pause.
-    pub(super) fn replace(&mut self, lane: u32, gone: Gone, loss: &Loss, now: Time) {
+    pub(super) fn replace(
+        &mut self,
+        lane: u32,
+        gone: LostConnection,
+        loss: &ConnectionLoss,
+        now: Time,
+    ) {
         let entry = &mut self.client.lanes[lane as usize];
         if gone.served {
             entry.failures = 0;
@@ -105,13 +119,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if gone.served || entry.failures == 0 {
             entry.failures += u32::from(!gone.served);
             self.to_connect.push_back(lane);
-            return self.top_up(lane, now);
+            return self.start_idle_clients(lane, now);
         }
         self.pause(lane, loss.outcome, now);
         if gone.idle {
             self.fail_idle_clients(lane, loss.outcome, now);
         } else {
-            self.top_up(lane, now);
+            self.start_idle_clients(lane, now);
         }
     }
 
@@ -124,7 +138,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
         let doublings = entry.failures.min(7);
         entry.failures += 1;
-        let pause = (FIRST_PAUSE * 2u32.pow(doublings)).min(LONGEST_PAUSE);
+        let pause = (MIN_RECONNECT_DELAY * 2u32.pow(doublings)).min(MAX_RECONNECT_DELAY);
         let mixed = (lane ^ entry.failures << 20).wrapping_mul(0x9e37_79b9);
         let spread = 0.75 + f64::from(mixed >> 16) / 131_072.0;
         self.client
@@ -133,11 +147,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Records that a lane's connection could not be established.
-    pub(super) fn lane_failed(&mut self, lane: u32, loss: &Loss, now: Time) {
+    pub(super) fn lane_failed(&mut self, lane: u32, loss: &ConnectionLoss, now: Time) {
         let entry = &mut self.client.lanes[lane as usize];
         if !entry.settled {
             entry.settled = true;
-            let Established {
+            let ConnectSummary {
                 failed, failure, ..
             } = &mut self.client.established;
             *failed += 1;

@@ -1,35 +1,36 @@
-//! The life of a driver's connection: made, served, flushed and lost. The event loop calls this through [`Steps`].
+//! The life of a driver's connection: made, served, flushed and lost. The event loop calls this through
+//! [`LoopHandler`].
 
 use std::time::Duration;
 
 use plimsoll_model::{Outcome, Time};
 
 use super::Worker;
-use super::calls::Call;
-use super::connection::{Attempt, Driven, Received, Role, Until};
-use super::lanes::Gone;
+use super::calls::InFlightCall;
+use super::connection::{ConnectionRole, DriverState, PendingCall, ReadProgress, ReadUntil};
+use super::lanes::LostConnection;
 use crate::driver::{Driver, Protocol};
-use crate::event_loop::Control;
-use crate::event_loop::client::Steps;
-use crate::event_loop::connection::State;
-use crate::loss::Loss;
-use crate::network::{Lookup, Network, Ready, Token};
+use crate::event_loop::WorkerControl;
+use crate::event_loop::client::LoopHandler;
+use crate::event_loop::connection::ConnectionState;
+use crate::loss::ConnectionLoss;
+use crate::network::{LookupScope, Network, SocketReady, SocketToken};
 use crate::tls::Agreement;
 
 /// Delay of the check for bytes below a socket's low-water mark; they are read after one to two delays. A
 /// bulk transfer reaches the mark a hundred times in that, so the check costs it nothing.
-const MARK_TIME: Duration = Duration::from_millis(10);
+const LOW_WATER_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_SPARE_OUTBOXES: usize = 64;
 /// Larger outboxes are kept only while there are few of them. Bytes.
 const LARGE_OUTBOX: usize = 256 << 10;
-const FEW_SPARE_OUTBOXES: usize = 4;
+const MAX_LARGE_SPARE_OUTBOXES: usize = 4;
 
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// Makes a connection for one call. Immediate failures are handled in the same iteration.
-    pub(super) fn begin_attempt(&mut self, attempt: Attempt) {
+    pub(super) fn begin_attempt(&mut self, attempt: PendingCall) {
         self.client.attempting += 1;
         let now = attempt.begun;
-        let index = self.new_driver(Role::Attempt, now);
+        let index = self.new_driver(ConnectionRole::SingleCall, now);
         let attempts = &mut self.client.attempts;
         attempts.resize(attempts.len().max(index as usize + 1), attempt);
         attempts[index as usize] = attempt;
@@ -45,12 +46,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             queue.insert(place, (deadline, token));
         }
         // The name is resolved for every such connection: that is part of a new client's cost.
-        self.network.resolve(0, self.token_of(index), Lookup::Own);
+        self.network
+            .resolve(0, self.token_of(index), LookupScope::Own);
     }
 
-    pub(super) fn new_driver(&mut self, role: Role, now: Time) -> u32 {
+    pub(super) fn new_driver(&mut self, role: ConnectionRole, now: Time) -> u32 {
         let driver = self.client.protocol.driver();
-        let index = self.new_connection(Driven::new(role, driver), 0, now);
+        let index = self.new_connection(DriverState::new(role, driver), 0, now);
         if self.share.trace
             && let Some(connection) = self.connections[index as usize].as_mut()
             && let Some(tracer) = self.client.protocol.tracer()
@@ -64,9 +66,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     #[inline]
     pub(super) fn serve_connection(
         &mut self,
-        control: &mut impl Control,
+        control: &mut impl WorkerControl,
         index: u32,
-        ready: Ready,
+        ready: SocketReady,
     ) {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
@@ -74,7 +76,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if ready.readable || ready.hangup {
             // Received data may cause replies (PING, WINDOW_UPDATE) and new calls.
             connection.borrow_outbox(&mut self.client.spare_outboxes);
-            let mut reading = self.client.reading(&mut self.buffer, Until::of(ready));
+            let mut reading = self.client.reading(&mut self.buffer, ReadUntil::of(ready));
             let (received, now) = connection.receive(&mut self.network, &mut reading);
             self.received(control, index, received, now);
         } else {
@@ -85,9 +87,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     fn received(
         &mut self,
-        control: &mut impl Control,
+        control: &mut impl WorkerControl,
         index: u32,
-        received: Result<Received, Loss>,
+        received: Result<ReadProgress, ConnectionLoss>,
         now: Time,
     ) {
         let Some(connection) = self.connections[index as usize].as_ref() else {
@@ -96,15 +98,15 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let role = connection.own.role;
         self.take_events(role, now);
         match received {
-            Ok(Received::Drained) => {
+            Ok(ReadProgress::Drained) => {
                 self.watch(index, now);
                 self.after_service(control, index, now);
             }
-            Ok(Received::More) => {
+            Ok(ReadProgress::More) => {
                 self.unfinished.push(self.token_of(index));
                 self.after_service(control, index, now);
             }
-            Err(loss) => self.lost(control, index, &loss, now),
+            Err(loss) => self.on_disconnect(control, index, &loss, now),
         }
     }
 
@@ -117,25 +119,32 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         {
             connection.own.watched = true;
             let token = connection.token(index);
-            self.client.marks.push_back((now + MARK_TIME, token));
+            self.client
+                .low_water_checks
+                .push_back((now + LOW_WATER_CHECK_INTERVAL, token));
         }
     }
 
     /// Checks a connection that has not reached its low-water mark: a shorter record may have arrived, such
     /// as an alert, a closing message or a corrupted record.
-    pub(super) fn mark_due(&mut self, control: &mut impl Control, token: Token, now: Time) {
-        let Some(index) = self.live(token) else {
+    pub(super) fn check_low_water(
+        &mut self,
+        control: &mut impl WorkerControl,
+        token: SocketToken,
+        now: Time,
+    ) {
+        let Some(index) = self.find_live(token) else {
             return;
         };
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
         connection.own.watched = false;
-        if !connection.mark_missed(now) {
+        if !connection.low_water_missed(now) {
             self.watch(index, now);
             return;
         }
-        let ready = Ready {
+        let ready = SocketReady {
             token,
             readable: true,
             writable: false,
@@ -145,14 +154,15 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Sends the greeting on a connection whose TCP is established, or early data during the handshake.
-    pub(super) fn greet(&mut self, control: &mut impl Control, index: u32, now: Time) {
+    pub(super) fn greet(&mut self, control: &mut impl WorkerControl, index: u32, now: Time) {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
-        if connection.state != State::Handshaking {
+        if connection.state != ConnectionState::Handshaking {
             connection.greet(now);
         }
-        if let (Role::Attempt, State::Handshaking) = (connection.own.role, connection.state)
+        if let (ConnectionRole::SingleCall, ConnectionState::Handshaking) =
+            (connection.own.role, connection.state)
             && connection.begin_early(now)
         {
             self.start_attempt(index, now);
@@ -163,18 +173,23 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// Updates a connection after it was served: opens it, starts calls on it, schedules its flush, and
     /// retires or drains it.
     #[inline]
-    pub(super) fn after_service(&mut self, control: &mut impl Control, index: u32, now: Time) {
+    pub(super) fn after_service(
+        &mut self,
+        control: &mut impl WorkerControl,
+        index: u32,
+        now: Time,
+    ) {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
-        if connection.state == State::Greeting && connection.became_open(now) {
+        if connection.state == ConnectionState::Greeting && connection.try_open(now) {
             self.is_open(control, index);
         }
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
         match connection.own.role {
-            Role::Lane(lane) if connection.state == State::Open => {
+            ConnectionRole::Lane(lane) if connection.state == ConnectionState::Open => {
                 let spent = connection.is_spent(now);
                 if spent || connection.own.driver.is_draining() {
                     // We closed it because its lifetime ended, so do not report it as an unused connection.
@@ -183,7 +198,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 } else {
                     let wants_queue = !connection.own.queued && connection.capacity() > 0;
                     let had_rest = wants_queue && std::mem::take(&mut connection.own.reads_rest);
-                    let has_rest = connection.own.driver.reads_rest() && !connection.own.reads_rest;
+                    let has_rest =
+                        connection.own.driver.is_reading_remainder() && !connection.own.reads_rest;
                     if wants_queue {
                         connection.own.queued = true;
                         // Exclusive connections are reused last in, first out: a server that closes idle
@@ -195,27 +211,29 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                         }
                     }
                     if had_rest {
-                        self.rest_is_over(index);
+                        self.on_remainder_read(index);
                     } else if has_rest {
-                        self.rest_began(index, now);
+                        self.on_remainder_begun(index, now);
                     }
-                    self.top_up(lane, now);
+                    self.start_idle_clients(lane, now);
                 }
             }
-            Role::Attempt if connection.state == State::Open => {
+            ConnectionRole::SingleCall if connection.state == ConnectionState::Open => {
                 if connection.own.attempt_started {
                     if connection.own.in_flight == 0 {
                         self.retire(index);
                         return;
                     }
                 } else if connection.own.driver.is_draining() {
-                    return self.lost(control, index, &Loss::went_away(), now);
+                    return self.on_disconnect(control, index, &ConnectionLoss::went_away(), now);
                 } else if connection.capacity() > 0 {
                     self.start_attempt(index, now);
                 }
             }
             // Clients whose calls end here continue on the replacement.
-            Role::Lane(lane) if connection.state == State::Draining => self.top_up(lane, now),
+            ConnectionRole::Lane(lane) if connection.state == ConnectionState::Draining => {
+                self.start_idle_clients(lane, now)
+            }
             _ => {}
         }
         self.flush_later(index);
@@ -228,7 +246,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
         let attempt = self.client.attempts[index as usize];
         let (number, due, stage) = (attempt.number, attempt.arrival, attempt.stage);
-        self.start_call(index, Call::new(number, due, now, index, stage));
+        self.start_call(index, InFlightCall::new(number, due, now, index, stage));
     }
 
     /// Marks a connection to be flushed after all ready connections were served: writing together wakes the
@@ -245,14 +263,17 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// Writes pending bytes, returns the outbox to the spare ones, and updates the driver's timer.
     #[inline]
-    fn flush_connection(&mut self, control: &mut impl Control, index: u32, now: Time) {
+    fn flush_connection(&mut self, control: &mut impl WorkerControl, index: u32, now: Time) {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
         connection.flush(&mut self.network);
         connection.own.dirty = false;
         if connection.own.driver.is_held_back() && connection.out.is_empty() {
-            connection.own.driver.go_on(now, &mut connection.out);
+            connection
+                .own
+                .driver
+                .resume_sending(now, &mut connection.out);
             connection.flush(&mut self.network);
             if connection.own.driver.is_held_back() && connection.out.is_empty() {
                 // Serve the other connections first.
@@ -260,12 +281,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 self.client.dirty.push(index);
             }
         }
-        if connection.is_relieved() {
+        if connection.take_resumed() {
             self.unfinished.push(connection.token(index));
         }
         let most_spare = match connection.out.capacity() {
             0..=LARGE_OUTBOX => MAX_SPARE_OUTBOXES,
-            _ => FEW_SPARE_OUTBOXES,
+            _ => MAX_LARGE_SPARE_OUTBOXES,
         };
         if connection.out.is_empty()
             && connection.out.capacity() > 0
@@ -286,25 +307,26 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
         if connection.write_failed {
             // The peer has closed: read what it sent before that, which may say why.
-            let mut reading = self.client.reading(&mut self.buffer, Until::End);
-            let (mut received, mut now) = (Ok(Received::More), now);
-            while let Ok(Received::More) = received {
+            let mut reading = self.client.reading(&mut self.buffer, ReadUntil::End);
+            let (mut received, mut now) = (Ok(ReadProgress::More), now);
+            while let Ok(ReadProgress::More) = received {
                 (received, now) = connection.receive(&mut self.network, &mut reading);
             }
             let loss = received.err().unwrap_or_else(|| connection.write_loss());
             self.received(control, index, Err(loss), now);
             return;
         }
-        if self.client.rests {
+        if self.client.is_mostly_idle {
             connection.rest();
         }
-        let finished = connection.state == State::Draining && connection.own.in_flight == 0;
-        if finished && !connection.own.driver.reads_rest() {
+        let finished =
+            connection.state == ConnectionState::Draining && connection.own.in_flight == 0;
+        if finished && !connection.own.driver.is_reading_remainder() {
             self.retire(index);
         }
     }
 
-    pub(super) fn flush_dirty(&mut self, control: &mut impl Control) {
+    pub(super) fn flush_dirty(&mut self, control: &mut impl WorkerControl) {
         if self.client.dirty.is_empty() {
             return;
         }
@@ -324,7 +346,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Records that a connection is open: the protocol's greeting was answered and calls may start.
-    fn is_open(&mut self, control: &mut impl Control, index: u32) {
+    fn is_open(&mut self, control: &mut impl WorkerControl, index: u32) {
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
         };
@@ -337,7 +359,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             tls.was_accepted();
         }
         self.came_up(index, agreement, self.stage_of(index, role));
-        let Role::Lane(lane) = role else {
+        let ConnectionRole::Lane(lane) = role else {
             return;
         };
         self.begin_life(index, lane);
@@ -371,15 +393,22 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(mut connection) = self.remove(index) else {
             return;
         };
-        if let (Role::Lane(_), false) = (connection.own.role, connection.own.has_carried) {
+        if let (ConnectionRole::Lane(_), false) = (connection.own.role, connection.own.has_carried)
+        {
             self.recorder.stage(self.stage).connections_unused += 1;
         }
-        connection.say_goodbye(&mut self.network);
-        self.part_with(connection.socket);
+        connection.finish_and_close(&mut self.network);
+        self.close_socket(connection.socket);
     }
 
     /// Handles the loss of a connection, or the failure to establish it.
-    pub(super) fn lose(&mut self, control: &mut impl Control, index: u32, loss: &Loss, now: Time) {
+    pub(super) fn on_connection_lost(
+        &mut self,
+        control: &mut impl WorkerControl,
+        index: u32,
+        loss: &ConnectionLoss,
+        now: Time,
+    ) {
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
         };
@@ -391,7 +420,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             detail = loss.detail,
             "connection lost"
         );
-        let was_up = matches!(state, State::Open | State::Draining);
+        let was_up = matches!(state, ConnectionState::Open | ConnectionState::Draining);
         if !was_up {
             let stage = self.stage_of(index, role);
             self.never_came_up(index, loss.outcome, stage, now);
@@ -404,20 +433,20 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if let Some(mut connection) = self.remove(index) {
             // Send the GOAWAY or TLS alert that says why we close.
             connection.flush(&mut self.network);
-            self.part_with(connection.socket);
+            self.close_socket(connection.socket);
         }
-        let Role::Lane(lane) = role else {
+        let ConnectionRole::Lane(lane) = role else {
             return;
         };
         match state {
             // A draining connection has been replaced already.
-            State::Draining => {}
-            State::Open => {
+            ConnectionState::Draining => {}
+            ConnectionState::Open => {
                 self.client.lanes[lane as usize].connection = None;
                 self.open_connections -= 1;
                 control.connections(-1);
                 self.recorder.stage(self.stage).connections_lost += 1;
-                self.replace(lane, Gone { served, idle }, loss, now);
+                self.replace(lane, LostConnection { served, idle }, loss, now);
             }
             _ => self.lane_failed(lane, loss, now),
         }
@@ -436,7 +465,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             self.take_events(role, now);
             return false;
         }
-        if let Role::Attempt = role
+        if let ConnectionRole::SingleCall = role
             && !connection.own.attempt_started
         {
             self.attempt_failed(index, phases, outcome, now);
@@ -444,8 +473,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         true
     }
 
-    pub(super) fn driver_expired(&mut self, control: &mut impl Control, token: Token, now: Time) {
-        let Some(index) = self.live(token) else {
+    pub(super) fn driver_expired(
+        &mut self,
+        control: &mut impl WorkerControl,
+        token: SocketToken,
+        now: Time,
+    ) {
+        let Some(index) = self.find_live(token) else {
             return;
         };
         let Some(connection) = self.connections[index as usize].as_mut() else {
@@ -465,8 +499,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     pub(super) fn end_connection(&mut self, index: u32, outcome: Outcome, now: Time) {
         self.end_calls(index, outcome, now);
         if let Some(mut connection) = self.remove(index) {
-            connection.say_goodbye(&mut self.network);
-            self.part_with(connection.socket);
+            connection.finish_and_close(&mut self.network);
+            self.close_socket(connection.socket);
         }
     }
 }

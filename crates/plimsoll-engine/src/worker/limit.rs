@@ -2,18 +2,18 @@
 //!
 //! The time at the limit is measured once per loop iteration, since no call begins or ends between iterations.
 
-use plimsoll_model::plan::{Reuse, WhenFull};
+use plimsoll_model::plan::{ConnectionReuse, WhenFull};
 use plimsoll_model::schedule::Arrival;
 use plimsoll_model::{Count, Outcome, Time};
 
 use super::Worker;
 use crate::driver::Protocol;
-use crate::event_loop::Share;
-use crate::event_loop::issue::{Issue, Phase};
+use crate::event_loop::WorkerShare;
+use crate::event_loop::issue::{CallSource, LoadPhase};
 use crate::network::Network;
 
 /// A worker's part of the limit, and the time spent at it.
-pub(super) struct ReachedLimit {
+pub(super) struct InFlightLimiter {
     /// Calls of this worker that may be in flight.
     calls: usize,
     /// The limit over all workers; this worker's time at the limit is weighted by its part of it.
@@ -25,11 +25,11 @@ pub(super) struct ReachedLimit {
     counted_to: Time,
 }
 
-impl ReachedLimit {
+impl InFlightLimiter {
     /// Returns the limit of `share`; `None` if the plan has none.
-    pub(super) fn of(share: &Share) -> Option<ReachedLimit> {
+    pub(super) fn of(share: &WorkerShare) -> Option<InFlightLimiter> {
         let limit = share.load.in_flight_limit?;
-        Some(ReachedLimit {
+        Some(InFlightLimiter {
             calls: share.in_flight as usize,
             of: u64::from(limit.calls.max(1)),
             sheds: limit.when_full == WhenFull::Shed,
@@ -51,9 +51,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     fn calls_under_way(&self) -> usize {
         match self.share.load.reuse {
-            Reuse::Always => self.client.calls.len(),
+            ConnectionReuse::Always => self.client.calls.len(),
             // Every call has a connection of its own for as long as it lasts.
-            Reuse::Never => self.client.attempting,
+            ConnectionReuse::Never => self.client.attempting,
         }
     }
 
@@ -71,7 +71,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// Counts the time during which the limit was reached.
     #[inline]
-    pub(super) fn look_at_limit(&mut self, now: Time) {
+    pub(super) fn update_limit(&mut self, now: Time) {
         if self.client.limit.is_some() {
             self.count_limit(now);
         }
@@ -81,10 +81,10 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     fn count_limit(&mut self, now: Time) {
         let under_way = self.calls_under_way();
         let until = match &self.issue {
-            Issue::Open(open) => now.min(open.end()),
-            Issue::Closed(_) => now,
+            CallSource::Open(open) => now.min(open.end()),
+            CallSource::Closed(_) => now,
         };
-        let is_loading = self.phase == Phase::Loading;
+        let is_loading = self.phase == LoadPhase::Loading;
         let Some(limit) = &mut self.client.limit else {
             return;
         };

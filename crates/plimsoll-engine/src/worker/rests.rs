@@ -9,27 +9,27 @@ use std::time::Duration;
 use plimsoll_model::{Count, Time};
 
 use super::Worker;
-use super::connection::Role;
+use super::connection::ConnectionRole;
 use crate::driver::{Driver, Protocol};
-use crate::event_loop::Control;
-use crate::event_loop::connection::State;
-use crate::event_loop::issue::{Issue, Phase};
+use crate::event_loop::WorkerControl;
+use crate::event_loop::connection::ConnectionState;
+use crate::event_loop::issue::{CallSource, LoadPhase};
 use crate::network::Network;
 
 /// How long a call waits for a connection that reads a remainder before a new one is made: about the time
 /// that making one takes.
-const MAX_REST_WAIT: Duration = Duration::from_millis(5);
+const MAX_REMAINDER_WAIT: Duration = Duration::from_millis(5);
 
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// Records that a connection has begun to read a remainder.
     #[cold]
-    pub(super) fn rest_began(&mut self, index: u32, now: Time) {
-        if !matches!(self.issue, Issue::Open(_)) {
+    pub(super) fn on_remainder_begun(&mut self, index: u32, now: Time) {
+        if !matches!(self.issue, CallSource::Open(_)) {
             // In a closed loop the client itself reads the remainder, and its next call is not due.
             return;
         }
         while let Some((_, token)) = self.client.reading_rests.front()
-            && self.live(*token).is_none()
+            && self.find_live(*token).is_none()
         {
             self.client.reading_rests.pop_front();
         }
@@ -42,7 +42,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// Records that a connection has read the remainder and has capacity again.
     #[cold]
-    pub(super) fn rest_is_over(&mut self, index: u32) {
+    pub(super) fn on_remainder_read(&mut self, index: u32) {
         let over = self.token_of(index);
         self.client
             .reading_rests
@@ -57,8 +57,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return Time::NEVER;
         };
         let coming = (self.to_connect.len() + self.connecting) as u64;
-        if self.phase == Phase::Loading && self.issue.waiting() > coming {
-            *since + MAX_REST_WAIT
+        if self.phase == LoadPhase::Loading && self.issue.waiting() > coming {
+            *since + MAX_REMAINDER_WAIT
         } else {
             Time::NEVER
         }
@@ -66,18 +66,18 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// Sets aside as many connections as there are waiting calls.
     #[cold]
-    pub(super) fn set_rests_aside(&mut self, control: &mut impl Control, now: Time) {
+    pub(super) fn set_aside_readers(&mut self, control: &mut impl WorkerControl, now: Time) {
         while self.next_set_aside() <= now
             && let Some((_, token)) = self.client.reading_rests.pop_front()
         {
-            let Some(index) = self.live(token) else {
+            let Some(index) = self.find_live(token) else {
                 continue;
             };
             let Some(connection) = self.connections[index as usize].as_ref() else {
                 continue;
             };
-            let reads_rest = connection.own.driver.reads_rest();
-            if let (Role::Lane(lane), State::Open, true) =
+            let reads_rest = connection.own.driver.is_reading_remainder();
+            if let (ConnectionRole::Lane(lane), ConnectionState::Open, true) =
                 (connection.own.role, connection.state, reads_rest)
             {
                 self.recorder

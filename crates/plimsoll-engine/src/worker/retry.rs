@@ -9,14 +9,14 @@ use plimsoll_model::{Count, Outcome, Time};
 
 use super::Worker;
 use super::calls::NO_CONNECTION;
-use super::connection::{Attempt, Role};
-use crate::driver::{CallId, Done, Protocol};
-use crate::event_loop::issue::Issue;
+use super::connection::{ConnectionRole, PendingCall};
+use crate::driver::{CallId, CompletedCall, Protocol};
+use crate::event_loop::issue::CallSource;
 use crate::network::Network;
 
 /// A call that waits for a connection on which it is sent again.
 #[derive(Clone, Copy)]
-pub(super) struct Retry {
+pub(super) struct PendingRetry {
     call: CallId,
     /// The lane whose connection carried it first.
     lane: u32,
@@ -27,13 +27,13 @@ pub(super) struct Retry {
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// Schedules the retry of a call that the server did not process, or records its failure.
     #[cold]
-    pub(super) fn not_taken(&mut self, done: &Done, role: Role, now: Time) {
+    pub(super) fn on_unprocessed(&mut self, done: &CompletedCall, role: ConnectionRole, now: Time) {
         let call = *self.client.calls.get(done.call);
         let overdue = now.since(call.arrival) >= self.deadline_ns;
         let attempts = &self.client.attempts;
         let is_retry = match role {
-            Role::Lane(_) => call.retried,
-            Role::Attempt => attempts[call.connection as usize].is_retry,
+            ConnectionRole::Lane(_) => call.retried,
+            ConnectionRole::SingleCall => attempts[call.connection as usize].is_retry,
         };
         if !self.share.load.retry || is_retry || overdue || self.interrupted {
             return self.call_ended(done, role, now);
@@ -42,11 +42,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             connection.own.in_flight -= 1;
         }
         self.recorder.count(call.stage, Count::CallsRetried, 1);
-        let Role::Lane(lane) = role else {
+        let ConnectionRole::Lane(lane) = role else {
             // The retry gets a new connection of its own.
             self.client.calls.remove(done.call);
             self.client.attempting -= 1;
-            return self.begin_attempt(Attempt {
+            return self.begin_attempt(PendingCall {
                 number: call.number,
                 arrival: call.arrival,
                 begun: now,
@@ -55,7 +55,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             });
         };
         self.client.calls.put_aside(done.call);
-        self.client.retries.push_back(Retry {
+        self.client.retries.push_back(PendingRetry {
             call: done.call,
             lane,
             outcome: done.outcome,
@@ -72,20 +72,20 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Starts a retry; returns `false` if it must wait.
-    fn start_again(&mut self, retry: Retry, now: Time) -> bool {
+    fn start_again(&mut self, retry: PendingRetry, now: Time) -> bool {
         let lane = &self.client.lanes[retry.lane as usize];
         let is_down = lane.connection.is_none() && lane.down.is_some();
         // In a closed loop the call belongs to a client of this lane, so no other lane may carry it.
-        let is_lost = is_down && matches!(self.issue, Issue::Closed(_));
+        let is_lost = is_down && matches!(self.issue, CallSource::Closed(_));
         if is_lost || self.client.lanes_down == self.client.lanes.len() {
-            self.give_retry_up(retry, retry.outcome, now);
+            self.abandon_retry(retry, retry.outcome, now);
             return true;
         }
         let Some(index) = self.connection_for(retry.lane, is_down) else {
             return false;
         };
         self.client.calls.assign(retry.call, index);
-        self.begin_on(index, retry.call, now);
+        self.restart_call_on(index, retry.call, now);
         true
     }
 
@@ -109,19 +109,19 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let retries = &mut self.client.retries;
         let place = retries.iter().position(|retry| retry.call == id);
         if let Some(retry) = place.and_then(|place| retries.remove(place)) {
-            self.give_retry_up(retry, Outcome::DeadlineExceeded, now);
+            self.abandon_retry(retry, Outcome::DeadlineExceeded, now);
         }
     }
 
     /// Ends all waiting retries with `outcome` at the end of the run.
     pub(super) fn end_retries(&mut self, outcome: Outcome, now: Time) {
         for retry in std::mem::take(&mut self.client.retries) {
-            self.give_retry_up(retry, outcome, now);
+            self.abandon_retry(retry, outcome, now);
         }
     }
 
-    fn give_retry_up(&mut self, retry: Retry, outcome: Outcome, now: Time) {
-        let done = Done {
+    fn abandon_retry(&mut self, retry: PendingRetry, outcome: Outcome, now: Time) {
+        let done = CompletedCall {
             call: retry.call,
             outcome,
             first_byte: Time::NEVER,
@@ -129,6 +129,6 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             bytes_received: 0,
         };
         debug_assert_eq!(self.client.calls.get(retry.call).connection, NO_CONNECTION);
-        self.call_ended(&done, Role::Lane(retry.lane), now);
+        self.call_ended(&done, ConnectionRole::Lane(retry.lane), now);
     }
 }

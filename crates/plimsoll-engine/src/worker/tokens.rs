@@ -5,18 +5,18 @@
 use std::time::Duration;
 
 use plimsoll_model::measure::{Count, TimeMeasure};
-use plimsoll_model::plan::Goodput;
+use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::{Outcome, Recorder, Time};
 
-use super::calls::Call;
-use crate::driver::{CallId, Usage};
+use super::calls::InFlightCall;
+use crate::driver::{CallId, TokenUsage};
 
 /// Maximum gaps between an answer's pieces that are kept until it has ended; further ones are dropped.
 const MAX_GAPS: usize = 1 << 16;
 
 /// The tokens of one answer received so far. Times are recorded once the call has succeeded.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ResponseTokens {
     first: Time,
     last: Time,
     /// Number of stream events that held tokens.
@@ -27,15 +27,15 @@ pub(crate) struct Answer {
     /// Tokens of the first piece, if the service reports counts while streaming.
     first_tokens: Option<u64>,
     /// The token counts that the service reported.
-    usage: Option<Usage>,
+    usage: Option<TokenUsage>,
     /// When an answer without text ended; [`Time::NEVER`] otherwise.
     finished: Time,
     /// Gaps between pieces in nanoseconds; `f32` is more precise than the histograms.
     gaps: Vec<f32>,
 }
 
-impl Answer {
-    pub(crate) const NONE: Answer = Answer {
+impl ResponseTokens {
+    pub(crate) const NONE: ResponseTokens = ResponseTokens {
         first: Time::NEVER,
         last: Time::NEVER,
         received: 0,
@@ -51,9 +51,9 @@ impl Answer {
     fn restart(&mut self) {
         let mut gaps = std::mem::take(&mut self.gaps);
         gaps.clear();
-        *self = Answer {
+        *self = ResponseTokens {
             gaps,
-            ..Answer::NONE
+            ..ResponseTokens::NONE
         };
     }
 
@@ -72,7 +72,7 @@ impl Answer {
     }
 
     /// Stores the token counts that the service reported.
-    pub(crate) fn usage(&mut self, usage: Usage) {
+    pub(crate) fn usage(&mut self, usage: TokenUsage) {
         if self.received == 1 && self.first_tokens.is_none() {
             self.first_tokens = Some(usage.streamed).filter(|tokens| *tokens > 0);
         }
@@ -102,9 +102,9 @@ impl Answer {
     pub(crate) fn measured(
         &self,
         (arrival, sent): (Time, Time),
-        goodput: &Goodput,
+        goodput: &GoodputBounds,
         now: Time,
-    ) -> Option<Measured> {
+    ) -> Option<TokenMeasures> {
         let usage = self.usage.unwrap_or_default();
         // A token without text arrives with the answer's end.
         let (first, last) = match (self.received, usage.answer) {
@@ -118,7 +118,7 @@ impl Answer {
             Duration::from_nanos(per_token),
             now.duration_since(arrival),
         );
-        Some(Measured {
+        Some(TokenMeasures {
             counts: [
                 (Count::TokensReceived, self.received),
                 (Count::TokensPrompt, usage.prompt),
@@ -135,7 +135,7 @@ impl Answer {
     }
 
     /// Adds a successful answer to the records of its stage, without the counts that were added while it was streamed.
-    pub(crate) fn record(&self, measured: &Measured, stage: u8, recorder: &mut Recorder) {
+    pub(crate) fn record(&self, measured: &TokenMeasures, stage: u8, recorder: &mut Recorder) {
         let pieces = (Count::PiecesAnswer, self.received);
         for (count, n) in measured.counts[1..].iter().copied().chain([pieces]) {
             if n > 0 {
@@ -155,31 +155,31 @@ impl Answer {
 
 /// The token timings of all calls in flight.
 #[derive(Debug)]
-pub(super) struct Tokens {
+pub(super) struct TokenTracker {
     /// Indexed by [`CallId`]; grows up to the highest id whose answer had tokens.
-    answers: Vec<Answer>,
-    goodput: Goodput,
+    answers: Vec<ResponseTokens>,
+    goodput: GoodputBounds,
 }
 
 /// The counts and times of an answer that succeeded.
 #[derive(Debug)]
-pub(crate) struct Measured {
+pub(crate) struct TokenMeasures {
     pub(crate) counts: [(Count, u64); 5],
     pub(crate) times: [(TimeMeasure, u64); 3],
 }
 
-impl Tokens {
-    pub(super) fn new(goodput: Goodput) -> Tokens {
-        Tokens {
+impl TokenTracker {
+    pub(super) fn new(goodput: GoodputBounds) -> TokenTracker {
+        TokenTracker {
             answers: Vec::new(),
             goodput,
         }
     }
 
-    fn answer(&mut self, id: CallId) -> &mut Answer {
+    fn answer(&mut self, id: CallId) -> &mut ResponseTokens {
         let index = id.0 as usize;
         if index >= self.answers.len() {
-            self.answers.resize(index + 1, Answer::NONE);
+            self.answers.resize(index + 1, ResponseTokens::NONE);
         }
         &mut self.answers[index]
     }
@@ -189,14 +189,14 @@ impl Tokens {
         &mut self,
         id: CallId,
         bytes: u32,
-        (call, now): (&Call, Time),
+        (call, now): (&InFlightCall, Time),
         recorder: &mut Recorder,
     ) {
         self.answer(id).token(call.stage, bytes, now, recorder);
     }
 
     /// Stores the token counts that the service reported for a call.
-    pub(super) fn usage(&mut self, id: CallId, usage: Usage) {
+    pub(super) fn usage(&mut self, id: CallId, usage: TokenUsage) {
         self.answer(id).usage(usage);
     }
 
@@ -212,9 +212,9 @@ impl Tokens {
         &mut self,
         id: CallId,
         outcome: Outcome,
-        (call, now): (&Call, Time),
+        (call, now): (&InFlightCall, Time),
         recorder: &mut Recorder,
-    ) -> Option<Measured> {
+    ) -> Option<TokenMeasures> {
         let answer = self.answers.get_mut(id.0 as usize)?;
         let measured = if outcome.is_ok() {
             answer.measured((call.arrival, call.sent), &self.goodput, now)
@@ -236,8 +236,8 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     /// Makes an answer of pieces, each with its arrival in milliseconds and its length in bytes.
-    fn answer(pieces: &[(u64, u32)], usage: Option<Usage>) -> Answer {
-        let (mut answer, mut recorder) = (Answer::NONE, Recorder::new(1));
+    fn answer(pieces: &[(u64, u32)], usage: Option<TokenUsage>) -> ResponseTokens {
+        let (mut answer, mut recorder) = (ResponseTokens::NONE, Recorder::new(1));
         for (ms, bytes) in pieces {
             answer.token(0, *bytes, Time(ms * MS), &mut recorder);
         }
@@ -247,8 +247,8 @@ mod tests {
         answer
     }
 
-    fn usage(answer: u64, streamed: u64) -> Option<Usage> {
-        Some(Usage {
+    fn usage(answer: u64, streamed: u64) -> Option<TokenUsage> {
+        Some(TokenUsage {
             prompt: 1,
             answer,
             streamed,
@@ -256,10 +256,12 @@ mod tests {
     }
 
     /// Returns the milliseconds per token.
-    fn per_token(answer: &Answer) -> f64 {
+    fn per_token(answer: &ResponseTokens) -> f64 {
         let times = (Time::ZERO, Time::ZERO);
         let now = Time(1_000 * MS);
-        let measured = answer.measured(times, &Goodput::default(), now).unwrap();
+        let measured = answer
+            .measured(times, &GoodputBounds::default(), now)
+            .unwrap();
         let (measure, ns) = measured.times[2];
         assert_eq!(measure, TimeMeasure::TokenMean);
         ns as f64 / MS as f64
@@ -295,9 +297,9 @@ mod tests {
 
     #[test]
     fn failed_answers_have_no_times() {
-        let mut tokens = Tokens::new(Goodput::default());
+        let mut tokens = TokenTracker::new(GoodputBounds::default());
         let mut recorder = Recorder::new(1);
-        let call = Call::new(0, Time::ZERO, Time::ZERO, 0, 0);
+        let call = InFlightCall::new(0, Time::ZERO, Time::ZERO, 0, 0);
         for outcome in [Outcome::Ok, Outcome::EventError] {
             for ms in [10, 30, 50] {
                 let at = (&call, Time(ms * MS));
@@ -326,16 +328,16 @@ mod tests {
         answer.finished(Time(70 * MS));
         answer.finished(Time(80 * MS));
         let times = (Time::ZERO, Time(10 * MS));
-        let measured = answer.measured(times, &Goodput::default(), Time(90 * MS));
+        let measured = answer.measured(times, &GoodputBounds::default(), Time(90 * MS));
         let [first, from_sent, _] = measured.unwrap().times;
         assert_eq!((first.1, from_sent.1), (70 * MS, 60 * MS));
-        let silent = Answer::NONE.measured(times, &Goodput::default(), Time(90 * MS));
+        let silent = ResponseTokens::NONE.measured(times, &GoodputBounds::default(), Time(90 * MS));
         assert!(silent.is_none());
     }
 
     #[test]
     fn kept_gaps_are_bounded() {
-        let (mut answer, mut recorder) = (Answer::NONE, Recorder::new(1));
+        let (mut answer, mut recorder) = (ResponseTokens::NONE, Recorder::new(1));
         for ns in 0..2 * MAX_GAPS as u64 {
             answer.token(0, 1, Time(ns), &mut recorder);
         }

@@ -5,8 +5,8 @@ use super::*;
 #[test]
 fn open_loop_is_exact_without_faults() {
     let record = simulate(
-        load(Arrivals::Open(Spacing::Constant), 1000.0, 1),
-        Weather::calm(1),
+        load(ArrivalModel::Open(ArrivalSpacing::Constant), 1000.0, 1),
+        NetworkConditions::calm(1),
         echo(5),
     );
     accounted(&record);
@@ -21,12 +21,12 @@ fn open_loop_is_exact_without_faults() {
 
 #[test]
 fn driver_wakes_at_requested_time() {
-    let load = load(Arrivals::Open(Spacing::Constant), 1000.0, 10);
+    let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 1000.0, 10);
     let protocol = Ids {
         held_for: Duration::from_millis(3),
         ..Ids::default()
     };
-    let network = SimulatedNetwork::new(echo(2), Weather::calm(1));
+    let network = SimulatedNetwork::new(echo(2), NetworkConditions::calm(1));
     let (record, _) = run_alone(worker(load, network, 1, protocol), None);
     accounted(&record);
     assert_eq!((record.due, record.ok()), (2_000, 2_000));
@@ -46,9 +46,9 @@ fn stall_shows_only_in_response_time() {
         freeze,
         held: Vec::new(),
     };
-    let mut load = load(Arrivals::Open(Spacing::Constant), 1000.0, 1);
+    let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 1000.0, 1);
     load.deadline = None;
-    let record = simulate(load, Weather::calm(1), server);
+    let record = simulate(load, NetworkConditions::calm(1), server);
     accounted(&record);
     let (response, service) = (micros(&record.response, 0.9), micros(&record.service, 0.9));
     // 2,000 calls: the slowest tenth are 200 of the 400 (and the few after) in the freeze.
@@ -66,9 +66,9 @@ fn stall_shows_only_in_response_time() {
 /// five (1,995 to 1,999 ms) are sent at the load's end, which precedes the next tick.
 #[test]
 fn calls_within_tick_are_sent_together() {
-    let mut load = load(Arrivals::Open(Spacing::Constant), 1000.0, 1);
+    let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 1000.0, 1);
     load.tick = Duration::from_millis(7);
-    let record = simulate(load, Weather::calm(1), echo(1));
+    let record = simulate(load, NetworkConditions::calm(1), echo(1));
     accounted(&record);
     assert_eq!((record.ok(), record.errors()), (2000, 0));
     let mut waits = [0_u64; 8];
@@ -90,7 +90,7 @@ fn calls_within_tick_are_sent_together() {
 #[test]
 fn closed_loop_runs_exactly_requested_calls() {
     let mut load = load(
-        Arrivals::Closed {
+        ArrivalModel::Closed {
             clients: 20,
             think: Duration::ZERO,
         },
@@ -98,14 +98,14 @@ fn closed_loop_runs_exactly_requested_calls() {
         4,
     );
     load.calls = Some(500);
-    let record = simulate(load, Weather::calm(1), echo(2));
+    let record = simulate(load, NetworkConditions::calm(1), echo(2));
     accounted(&record);
     assert_eq!((record.due, record.ok()), (500, 500));
 }
 
 #[test]
 fn closed_loop_numbers_calls_across_workers() {
-    let clients = Arrivals::Closed {
+    let clients = ArrivalModel::Closed {
         clients: 1,
         think: Duration::ZERO,
     };
@@ -113,7 +113,7 @@ fn closed_loop_numbers_calls_across_workers() {
     load.calls = Some(10);
     let protocol = Ids::default();
     let seen = Arc::clone(&protocol.numbers);
-    let network = SimulatedNetwork::new(echo(1), Weather::calm(1));
+    let network = SimulatedNetwork::new(echo(1), NetworkConditions::calm(1));
     // The odd numbers belong to the second worker.
     run_alone(worker(load, network, 2, protocol), None);
     assert_eq!(*seen.lock().unwrap(), [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]);
@@ -121,7 +121,7 @@ fn closed_loop_numbers_calls_across_workers() {
 
 #[test]
 fn call_limit_excludes_warmup() {
-    let clients = Arrivals::Closed {
+    let clients = ArrivalModel::Closed {
         clients: 2,
         think: Duration::ZERO,
     };
@@ -132,7 +132,7 @@ fn call_limit_excludes_warmup() {
     load.stages[0].duration = Some(Duration::from_secs(1));
     load.stages.push(steady);
     load.calls = Some(50);
-    let network = SimulatedNetwork::new(echo(10), Weather::calm(1));
+    let network = SimulatedNetwork::new(echo(10), NetworkConditions::calm(1));
     let mut control = alone(None);
     let mut worker = worker(load, network, 1, Ids::default());
     worker.establish(&mut control).unwrap();
@@ -147,14 +147,14 @@ fn call_limit_excludes_warmup() {
 #[test]
 fn think_time_limits_closed_loop_rate() {
     let load = load(
-        Arrivals::Closed {
+        ArrivalModel::Closed {
             clients: 10,
             think: Duration::from_millis(10),
         },
         0.0,
         2,
     );
-    let record = simulate(load, Weather::calm(1), echo(10));
+    let record = simulate(load, NetworkConditions::calm(1), echo(10));
     accounted(&record);
     // A cycle takes 10 ms of delay, 10 ms of think time and 0.1 ms of latency: 2 s / 20.1 ms × 10.
     assert!((980..=1000).contains(&record.ok()), "{}", record.ok());
@@ -163,8 +163,8 @@ fn think_time_limits_closed_loop_rate() {
 #[test]
 fn expired_calls_count_late_responses() {
     let record = simulate(
-        load(Arrivals::Open(Spacing::Constant), 20.0, 4),
-        Weather::calm(1),
+        load(ArrivalModel::Open(ArrivalSpacing::Constant), 20.0, 4),
+        NetworkConditions::calm(1),
         echo(700),
     );
     accounted(&record);
@@ -174,10 +174,10 @@ fn expired_calls_count_late_responses() {
 
 #[test]
 fn expired_call_is_cancelled_without_traffic() {
-    let mut load = load(Arrivals::Open(Spacing::Constant), 1.0, 1);
+    let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 1.0, 1);
     load.drain = Some(Duration::from_secs(2));
     let mut server = Silent::default();
-    let record = simulate(load, Weather::calm(1), &mut server);
+    let record = simulate(load, NetworkConditions::calm(1), &mut server);
     accounted(&record);
     assert_eq!(record.outcomes.of(Outcome::DeadlineExceeded), 2);
     // Due at 0 s and at 1 s of the load, which begins at 5 s.
@@ -190,8 +190,8 @@ fn expired_call_is_cancelled_without_traffic() {
 
 /// One connection with a capacity of eight calls, and a server that answers after 100 ms: 80 of the 200 calls
 /// due per second.
-fn overloaded(deadline_ms: u64) -> Load {
-    let mut load = load(Arrivals::Open(Spacing::Constant), 200.0, 1);
+fn overloaded(deadline_ms: u64) -> LoadPlan {
+    let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 200.0, 1);
     load.deadline = Some(Duration::from_millis(deadline_ms));
     load.drain = Some(Duration::from_millis(deadline_ms));
     load
@@ -199,7 +199,7 @@ fn overloaded(deadline_ms: u64) -> Load {
 
 #[test]
 fn deadline_counts_from_due_time() {
-    let record = simulate(overloaded(200), Weather::calm(1), echo(100));
+    let record = simulate(overloaded(200), NetworkConditions::calm(1), echo(100));
     accounted(&record);
     assert_eq!(record.due, 400);
     let slowest = record.response.histogram().unwrap().max();
@@ -221,7 +221,7 @@ fn delayed_call_receives_wait_time() {
     for (delay_ms, waits) in [(100, true), (1, false)] {
         let protocol = Ids::default();
         let seen = Arc::clone(&protocol.waited);
-        let network = SimulatedNetwork::new(echo(delay_ms), Weather::calm(1));
+        let network = SimulatedNetwork::new(echo(delay_ms), NetworkConditions::calm(1));
         let (record, _) = run_alone(worker(load.clone(), network, 1, protocol), None);
         assert_eq!(record.ok(), 400);
         let lag = record.lag.histogram().unwrap();
@@ -239,7 +239,7 @@ fn delayed_call_receives_wait_time() {
 fn intervals_report_queued_and_active_calls() {
     let mut load = overloaded(200);
     (load.deadline, load.drain) = (None, Some(Duration::from_secs(60)));
-    let network = SimulatedNetwork::new(echo(100), Weather::calm(1));
+    let network = SimulatedNetwork::new(echo(100), NetworkConditions::calm(1));
     let mut control = alone(None);
     let mut worker = worker(load, network, 1, Ids::default());
     worker.establish(&mut control).unwrap();
@@ -259,13 +259,13 @@ fn intervals_report_queued_and_active_calls() {
 
 #[test]
 fn closed_loop_deadline_includes_stream_wait() {
-    let clients = Arrivals::Closed {
+    let clients = ArrivalModel::Closed {
         clients: 24,
         think: Duration::ZERO,
     };
     let mut load = load(clients, 0.0, 1);
     load.deadline = Some(Duration::from_millis(250));
-    let record = simulate(load, Weather::calm(1), echo(100));
+    let record = simulate(load, NetworkConditions::calm(1), echo(100));
     accounted(&record);
     // Eight at a time: a client of the third group waits for 200 ms and is answered after 300.
     let slowest = record.response.histogram().unwrap().max();
@@ -280,7 +280,7 @@ fn closed_loop_deadline_includes_stream_wait() {
 
 /// Fifty clients with one call each, and a server that answers ten calls a second and at most `answers` in total.
 fn fixed_number(answers: usize) -> (StageRecord, Duration) {
-    let clients = Arrivals::Closed {
+    let clients = ArrivalModel::Closed {
         clients: 50,
         think: Duration::ZERO,
     };
@@ -295,7 +295,7 @@ fn fixed_number(answers: usize) -> (StageRecord, Duration) {
         held: Vec::new(),
         busy_until: Time::ZERO,
     };
-    carry_out(load, Weather::calm(1), server, Vec::new(), None)
+    carry_out(load, NetworkConditions::calm(1), server, Vec::new(), None)
 }
 
 #[test]
@@ -319,10 +319,10 @@ fn fixed_call_count_fails_without_responses() {
 
 #[test]
 fn late_connection_sends_no_expired_call() {
-    let mut weather = Weather::calm(1);
+    let mut weather = NetworkConditions::calm(1);
     weather.ignore = 500_000;
-    let mut load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
-    load.reuse = Reuse::Never;
+    let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 100.0, 1);
+    load.reuse = ConnectionReuse::Never;
     load.deadline = Some(Duration::from_millis(300));
     let record = simulate(load, weather, echo(1));
     accounted(&record);
@@ -334,10 +334,10 @@ fn late_connection_sends_no_expired_call() {
 
 #[test]
 fn generator_delay_fails_no_calls() {
-    let mut load = load(Arrivals::Open(Spacing::Constant), 1_000.0, 4);
+    let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 1_000.0, 4);
     load.deadline = Some(Duration::from_millis(200));
     let pause = (Time(6_000_000_000), Duration::from_millis(500));
-    let record = simulate_stopped(load, Weather::calm(1), echo(5), vec![pause]);
+    let record = simulate_stopped(load, NetworkConditions::calm(1), echo(5), vec![pause]);
     accounted(&record);
     // Calls that were due in the last 200 ms of the pause found eight streams per connection.
     assert!(
@@ -353,11 +353,19 @@ fn generator_delay_fails_no_calls() {
 /// Calls in flight at an interrupt may take two more seconds, and waiting calls are abandoned.
 #[test]
 fn interrupt_lets_calls_in_flight_finish() {
-    let mut load = load(Arrivals::Open(Spacing::Constant), 20.0, 1);
+    let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 20.0, 1);
     load.stages[0].duration = Some(Duration::from_secs(60));
     load.deadline = None;
     load.drain = Some(Duration::from_secs(30));
-    let stopped = |server| carry_out(load.clone(), Weather::calm(1), server, Vec::new(), Some(1));
+    let stopped = |server| {
+        carry_out(
+            load.clone(),
+            NetworkConditions::calm(1),
+            server,
+            Vec::new(),
+            Some(1),
+        )
+    };
     // Eight at a time, each for 1.5 s: those in flight at the interrupt, at 2 s, end by 3.5 s.
     let (record, lasted) = stopped(Slow(echo(1_500)));
     accounted(&record);
@@ -376,15 +384,27 @@ fn interrupt_lets_calls_in_flight_finish() {
 /// The drain time only applies to calls in flight: without any the run ends.
 #[test]
 fn run_ends_with_last_call() {
-    let mut load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
+    let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 100.0, 1);
     load.drain = Some(Duration::from_secs(30));
-    let (record, lasted) = carry_out(load.clone(), Weather::calm(1), echo(20), Vec::new(), None);
+    let (record, lasted) = carry_out(
+        load.clone(),
+        NetworkConditions::calm(1),
+        echo(20),
+        Vec::new(),
+        None,
+    );
     accounted(&record);
     assert_eq!(record.ok(), 200);
     assert!(lasted < Duration::from_millis(2_150), "{lasted:?}");
     // With calls that never end, the run waits for the drain time and then cuts them off.
     (load.deadline, load.drain) = (None, Some(Duration::from_secs(3)));
-    let (record, lasted) = carry_out(load, Weather::calm(1), Slow(echo(60_000)), Vec::new(), None);
+    let (record, lasted) = carry_out(
+        load,
+        NetworkConditions::calm(1),
+        Slow(echo(60_000)),
+        Vec::new(),
+        None,
+    );
     accounted(&record);
     assert_eq!(record.outcomes.of(Outcome::CutOff), 8, "{record:?}");
     assert_eq!(record.cut_off.len(), 200);
@@ -393,12 +413,16 @@ fn run_ends_with_last_call() {
 
 #[test]
 fn nothing_is_counted_before_load_starts() {
-    let clients = Arrivals::Closed {
+    let clients = ArrivalModel::Closed {
         clients: 1,
         think: Duration::ZERO,
     };
     // The failed connections and their replacement precede the load's start at 5 s.
-    let record = simulate(load(clients, 0.0, 1), Weather::calm(1), reluctant(3));
+    let record = simulate(
+        load(clients, 0.0, 1),
+        NetworkConditions::calm(1),
+        reluctant(3),
+    );
     accounted(&record);
     assert_eq!(record.connect_failures.of(Outcome::Reset), 3);
     assert_eq!(record.errors(), 0, "{record:?}");
@@ -407,29 +431,29 @@ fn nothing_is_counted_before_load_starts() {
 }
 
 /// Returns the verdict on "p99.9 < 20ms" for the calls of `record`.
-fn p99_9_below_20_ms(record: &StageRecord) -> Verdict {
+fn p99_9_below_20_ms(record: &StageRecord) -> ObjectiveVerdict {
     let objective = Objective {
-        metric: Metric::Time(Timed::Response, Statistic::Percentile(99.9)),
+        metric: Metric::Time(TimeMetric::Response, Statistic::Percentile(99.9)),
         stage: None,
         below: true,
         limit: 20e6,
         text: "p99.9 < 20ms".to_owned(),
     };
-    let measured = Measured {
-        all: Part {
+    let measured = ObjectiveInputs {
+        all: MeasuredCalls {
             record: record.clone(),
-            ..Part::default()
+            ..MeasuredCalls::default()
         },
-        ..Measured::default()
+        ..ObjectiveInputs::default()
     };
-    judge(&[objective], &measured, Validity::Sound)[0].verdict
+    judge(&[objective], &measured, RunValidity::Sound)[0].verdict
 }
 
 #[test]
 fn generator_pause_differs_from_target_stall() {
-    let open = load(Arrivals::Open(Spacing::Constant), 2_000.0, 8);
+    let open = load(ArrivalModel::Open(ArrivalSpacing::Constant), 2_000.0, 8);
     let closed = load(
-        Arrivals::Closed {
+        ArrivalModel::Closed {
             clients: 20,
             think: Duration::ZERO,
         },
@@ -437,10 +461,12 @@ fn generator_pause_differs_from_target_stall() {
         8,
     );
     for (load, name) in [(open, "open"), (closed, "closed")] {
-        let run = |server, pauses| simulate_stopped(load.clone(), Weather::calm(1), server, pauses);
+        let run = |server, pauses| {
+            simulate_stopped(load.clone(), NetworkConditions::calm(1), server, pauses)
+        };
         let calm = run(echo(7), Vec::new());
         assert!(calm.delayed.is_empty(), "{name}: {:?}", calm.delayed);
-        assert_eq!(p99_9_below_20_ms(&calm), Verdict::Met, "{name}");
+        assert_eq!(p99_9_below_20_ms(&calm), ObjectiveVerdict::Met, "{name}");
 
         let pause = (Time(6_000_000_000), Duration::from_millis(80));
         let stopped = run(echo(7), vec![pause]);
@@ -448,7 +474,7 @@ fn generator_pause_differs_from_target_stall() {
         assert!(micros(&stopped.response, 0.999) > 60_000.0, "{name}");
         assert_eq!(
             p99_9_below_20_ms(&stopped),
-            Verdict::CannotBeJudged,
+            ObjectiveVerdict::CannotBeJudged,
             "{name}: {stopped:?}"
         );
         // Calls in flight, and calls due within the pause or for its length after it.
@@ -467,11 +493,11 @@ fn generator_pause_differs_from_target_stall() {
         };
         assert_eq!(
             p99_9_below_20_ms(&run(frozen(), Vec::new())),
-            Verdict::Missed
+            ObjectiveVerdict::Missed
         );
         assert_eq!(
             p99_9_below_20_ms(&run(frozen(), vec![pause])),
-            Verdict::Missed
+            ObjectiveVerdict::Missed
         );
     }
 }

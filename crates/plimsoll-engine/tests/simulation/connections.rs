@@ -7,21 +7,21 @@ fn three() -> [SocketAddr; 3] {
     [1, 2, 3].map(|last| ([10, 0, 0, last], 1).into())
 }
 
-fn at_three(seed: u64) -> Weather {
-    Weather {
+fn at_three(seed: u64) -> NetworkConditions {
+    NetworkConditions {
         addresses: three().to_vec(),
-        ..Weather::calm(seed)
+        ..NetworkConditions::calm(seed)
     }
 }
 
-fn all_silent() -> Weather {
-    Weather {
+fn all_silent() -> NetworkConditions {
+    NetworkConditions {
         silent: three().to_vec(),
         ..at_three(1)
     }
 }
 
-fn simulate_at_three(load: Load, weather: Weather) -> StageRecord {
+fn simulate_at_three(load: LoadPlan, weather: NetworkConditions) -> StageRecord {
     simulate(load, weather, echo(1))
 }
 
@@ -32,7 +32,7 @@ fn counts(record: &StageRecord, address: usize) -> AddressCounts {
 
 #[test]
 fn connections_and_calls_spread_over_addresses() {
-    let load = load(Arrivals::Open(Spacing::Constant), 600.0, 6);
+    let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 600.0, 6);
     let record = simulate_at_three(load, at_three(1));
     accounted(&record);
     for address in 0..3 {
@@ -44,10 +44,10 @@ fn connections_and_calls_spread_over_addresses() {
 
 #[test]
 fn refusing_address_fails_no_calls() {
-    let load = load(Arrivals::Open(Spacing::Constant), 600.0, 6);
+    let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 600.0, 6);
     let record = simulate_at_three(
         load,
-        Weather {
+        NetworkConditions {
             refusing: vec![three()[1]],
             ..at_three(1)
         },
@@ -70,10 +70,10 @@ fn refusing_address_fails_no_calls() {
 
 #[test]
 fn silent_address_is_raced_after_250_ms() {
-    let load = load(Arrivals::Open(Spacing::Constant), 600.0, 3);
+    let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 600.0, 3);
     let record = simulate_at_three(
         load,
-        Weather {
+        NetworkConditions {
             silent: vec![three()[0]],
             ..at_three(1)
         },
@@ -98,8 +98,8 @@ fn silent_address_is_raced_after_250_ms() {
 
 #[test]
 fn cold_calls_rotate_over_reachable_addresses() {
-    let mut load = load(Arrivals::Open(Spacing::Constant), 300.0, 0);
-    load.reuse = Reuse::Never;
+    let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 300.0, 0);
+    load.reuse = ConnectionReuse::Never;
     let record = simulate_at_three(load.clone(), at_three(1));
     accounted(&record);
     for address in 0..3 {
@@ -108,7 +108,7 @@ fn cold_calls_rotate_over_reachable_addresses() {
     }
     let record = simulate_at_three(
         load,
-        Weather {
+        NetworkConditions {
             silent: vec![three()[2]],
             ..at_three(1)
         },
@@ -123,7 +123,7 @@ fn cold_calls_rotate_over_reachable_addresses() {
 
 #[test]
 fn connections_end_staggered_after_call_limit() {
-    let clients = Arrivals::Closed {
+    let clients = ArrivalModel::Closed {
         clients: 2,
         think: Duration::ZERO,
     };
@@ -132,7 +132,7 @@ fn connections_end_staggered_after_call_limit() {
     load.calls = Some(1_000);
     load.stages[0].duration = None;
     let mut server = counting();
-    let record = simulate(load, Weather::calm(1), &mut server);
+    let record = simulate(load, NetworkConditions::calm(1), &mut server);
     accounted(&record);
     assert_eq!(record.ok(), 1_000);
     let (first, rest) = server.calls.split_at(3);
@@ -147,11 +147,11 @@ fn connections_end_staggered_after_call_limit() {
 
 #[test]
 fn connections_end_staggered_after_time_limit() {
-    let mut load = load(Arrivals::Open(Spacing::Constant), 1_000.0, 4);
+    let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 1_000.0, 4);
     load.stages[0].duration = Some(Duration::from_secs(4));
     load.connection_lifetime = Some(Duration::from_secs(1));
     let mut server = counting();
-    let record = simulate(load, Weather::calm(1), &mut server);
+    let record = simulate(load, NetworkConditions::calm(1), &mut server);
     accounted(&record);
     assert_eq!(record.errors(), 0, "{record:?}");
     // Four a second from the load's start at 5 s, never two at the same time.
@@ -170,10 +170,10 @@ fn connections_end_staggered_after_time_limit() {
 /// which every call of a cold load is.
 #[test]
 fn unresolvable_name_keeps_its_addresses() {
-    let mut load = load(Arrivals::Open(Spacing::Constant), 100.0, 2);
+    let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 100.0, 2);
     load.connection_lifetime = Some(Duration::from_millis(200));
     load.resolve_interval = Duration::from_millis(300);
-    let weather = || Weather {
+    let weather = || NetworkConditions {
         nameless_from: Time(6_000_000_000),
         ..at_three(5)
     };
@@ -182,7 +182,7 @@ fn unresolvable_name_keeps_its_addresses() {
     assert_eq!((record.due, record.ok()), (200, 200), "{record:?}");
     let made: u64 = (0..3).map(|at| counts(&record, at).connections).sum();
     assert!(made > 10, "{made}");
-    load.reuse = Reuse::Never;
+    load.reuse = ConnectionReuse::Never;
     load.connection_lifetime = None;
     let record = simulate_at_three(load, weather());
     accounted(&record);
@@ -192,7 +192,7 @@ fn unresolvable_name_keeps_its_addresses() {
 
 #[test]
 fn connect_to_silent_addresses_times_out() {
-    let load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
+    let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 100.0, 1);
     let record = simulate_at_three(load, all_silent());
     accounted(&record);
     assert_eq!(record.ok(), 0);
@@ -207,9 +207,9 @@ fn connect_to_silent_addresses_times_out() {
 
 #[test]
 fn connection_per_call_records_phases() {
-    let mut load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
-    load.reuse = Reuse::Never;
-    let record = simulate(load, Weather::calm(1), echo(1));
+    let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 100.0, 1);
+    load.reuse = ConnectionReuse::Never;
+    let record = simulate(load, NetworkConditions::calm(1), echo(1));
     accounted(&record);
     assert_eq!(record.ok(), 200);
     let phase = |measure| micros(record.measures.times(measure), 0.5);
@@ -221,10 +221,10 @@ fn connection_per_call_records_phases() {
 
 #[test]
 fn refused_connections_fail_calls_and_retry() {
-    let mut weather = Weather::calm(1);
+    let mut weather = NetworkConditions::calm(1);
     weather.refuse = 1_000_000;
     let record = simulate(
-        load(Arrivals::Open(Spacing::Constant), 1000.0, 2),
+        load(ArrivalModel::Open(ArrivalSpacing::Constant), 1000.0, 2),
         weather,
         echo(1),
     );
@@ -238,9 +238,9 @@ fn refused_connections_fail_calls_and_retry() {
 fn repeated_refusals_fail_calls_immediately() {
     let mut refused = 0;
     for seed in 1..=10 {
-        let mut weather = Weather::calm(seed);
+        let mut weather = NetworkConditions::calm(seed);
         (weather.reset, weather.refuse) = (5_000, 600_000);
-        let load = load(Arrivals::Open(Spacing::Constant), 1000.0, 1);
+        let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 1000.0, 1);
         let record = simulate(load, weather, echo(1));
         accounted(&record);
         refused += record.outcomes.of(Outcome::ConnectRefused);
@@ -258,8 +258,8 @@ fn repeated_refusals_fail_calls_immediately() {
 
 #[test]
 fn closing_connection_is_replaced_once() {
-    let open = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
-    let clients = Arrivals::Closed {
+    let open = load(ArrivalModel::Open(ArrivalSpacing::Constant), 100.0, 1);
+    let clients = ArrivalModel::Closed {
         clients: 1,
         think: Duration::from_millis(10),
     };
@@ -269,7 +269,7 @@ fn closing_connection_is_replaced_once() {
             first: None,
             then: echo(1),
         };
-        let record = simulate(load, Weather::calm(1), &mut server);
+        let record = simulate(load, NetworkConditions::calm(1), &mut server);
         accounted(&record);
         assert_eq!(server.opened, 2, "{record:?}");
         // Only the call that it had accepted.
@@ -282,12 +282,17 @@ fn closing_connection_is_replaced_once() {
 
 #[test]
 fn clients_without_reconnection_record_failed_calls() {
-    let clients = Arrivals::Closed {
+    let clients = ArrivalModel::Closed {
         clients: 6,
         think: Duration::ZERO,
     };
     let load = load(clients, 0.0, 2);
-    let record = simulate_stopped(load, Weather::calm(1), Mortal(echo(10)), Vec::new());
+    let record = simulate_stopped(
+        load,
+        NetworkConditions::calm(1),
+        Mortal(echo(10)),
+        Vec::new(),
+    );
     accounted(&record);
     // Calls in flight fail, and again one per client for each failed connection: for a second, with pauses
     // that grow from 10 ms to a second, some eight times per client.
@@ -298,10 +303,10 @@ fn clients_without_reconnection_record_failed_calls() {
 
 #[test]
 fn connections_follow_connect_rate() {
-    let mut load = load(Arrivals::Open(Spacing::Constant), 10.0, 5);
+    let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 10.0, 5);
     load.connect_rate = Some(20.0);
     let mut server = reluctant(0);
-    let network = SimulatedNetwork::new(&mut server, Weather::calm(1));
+    let network = SimulatedNetwork::new(&mut server, NetworkConditions::calm(1));
     // This worker's share is ten connections a second.
     let established = worker(load.clone(), network, 2, Ids::default())
         .establish(&mut alone(None))
@@ -313,7 +318,7 @@ fn connections_follow_connect_rate() {
         assert_eq!(apart, Duration::from_millis(100));
     }
     let mut server = reluctant(3);
-    let network = SimulatedNetwork::new(&mut server, Weather::calm(1));
+    let network = SimulatedNetwork::new(&mut server, NetworkConditions::calm(1));
     let established = worker(load, network, 2, Ids::default())
         .establish(&mut alone(None))
         .unwrap();
@@ -323,10 +328,10 @@ fn connections_follow_connect_rate() {
 
 #[test]
 fn failed_connections_retry_with_backoff() {
-    let mut load = load(Arrivals::Open(Spacing::Constant), 10.0, 1);
+    let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 10.0, 1);
     load.stages[0].duration = Some(Duration::from_secs(10));
     let mut server = reluctant(usize::MAX);
-    let record = simulate(load, Weather::calm(1), &mut server);
+    let record = simulate(load, NetworkConditions::calm(1), &mut server);
     accounted(&record);
     let pauses: Vec<f64> = server
         .opened
@@ -353,9 +358,9 @@ fn failed_call_counts_as_connection_use() {
         how: Ending::WithTheFirstCall,
         opened: 0,
     };
-    let mut load = load(Arrivals::Open(Spacing::Constant), 100.0, 0);
-    load.reuse = Reuse::Never;
-    let record = simulate(load, Weather::calm(1), &mut server);
+    let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 100.0, 0);
+    load.reuse = ConnectionReuse::Never;
+    let record = simulate(load, NetworkConditions::calm(1), &mut server);
     accounted(&record);
     assert_eq!((record.due, record.ok(), server.opened), (200, 0, 200));
     assert_eq!(record.connections_unused, 0);
@@ -374,12 +379,12 @@ fn reads_pause_while_replies_are_unread() {
             pongs: 0,
             rest: Vec::new(),
         };
-        let mut load = load(Arrivals::Open(Spacing::Constant), 10.0, 1);
+        let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 10.0, 1);
         load.stages[0].duration = Some(Duration::from_secs(10));
         load.drain = Some(Duration::from_secs(20));
-        let weather = Weather {
+        let weather = NetworkConditions {
             send_buffer,
-            ..Weather::calm(1)
+            ..NetworkConditions::calm(1)
         };
         let record = simulate(load, weather, &mut server);
         accounted(&record);
@@ -403,8 +408,8 @@ fn reads_pause_while_replies_are_unread() {
 
 #[test]
 fn unused_connections_reconnect_with_backoff() {
-    let open = Arrivals::Open(Spacing::Constant);
-    let closed = Arrivals::Closed {
+    let open = ArrivalModel::Open(ArrivalSpacing::Constant);
+    let closed = ArrivalModel::Closed {
         clients: 1,
         think: Duration::from_millis(100),
     };
@@ -418,7 +423,7 @@ fn unused_connections_reconnect_with_backoff() {
             let mut server = Ends { how, opened: 0 };
             let mut load = load(arrivals, 10.0, 1);
             load.stages[0].duration = Some(Duration::from_secs(10));
-            let record = simulate(load, Weather::calm(1), &mut server);
+            let record = simulate(load, NetworkConditions::calm(1), &mut server);
             accounted(&record);
             let what = format!("{how:?}, {arrivals:?}: {} connections", server.opened);
             // Pauses of 20 to 640 ms and then of one second: 6 and about 12 connections, in addition to those
@@ -440,8 +445,8 @@ fn used_connection_is_replaced_immediately() {
         how: Ending::AfterTheFirstAnswer,
         opened: 0,
     };
-    let load = load(Arrivals::Open(Spacing::Constant), 100.0, 1);
-    let record = simulate(load, Weather::calm(1), &mut server);
+    let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 100.0, 1);
+    let record = simulate(load, NetworkConditions::calm(1), &mut server);
     accounted(&record);
     assert_eq!((record.due, record.ok()), (200, 200));
     assert_eq!(record.connections_unused, 0);
@@ -450,8 +455,8 @@ fn used_connection_is_replaced_immediately() {
 
 #[test]
 fn calls_still_connecting_are_cut_off() {
-    let mut load = load(Arrivals::Open(Spacing::Constant), 10.0, 1);
-    load.reuse = Reuse::Never;
+    let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 10.0, 1);
+    load.reuse = ConnectionReuse::Never;
     (load.deadline, load.connect_timeout) = (None, Duration::from_secs(60));
     let record = simulate_at_three(load, all_silent());
     accounted(&record);
@@ -465,10 +470,10 @@ fn call_without_connection_waits_for_one() {
         opened: 0,
     };
     // A call every 50 ms, while replacing a connection takes longer.
-    let load = load(Arrivals::Open(Spacing::Constant), 20.0, 1);
-    let far = Weather {
+    let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 20.0, 1);
+    let far = NetworkConditions {
         latency_us: 15_000..=15_000,
-        ..Weather::calm(1)
+        ..NetworkConditions::calm(1)
     };
     let record = simulate(load, far, server);
     accounted(&record);

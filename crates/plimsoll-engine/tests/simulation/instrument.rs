@@ -2,8 +2,8 @@
 //! undisturbed generator, and from one that sends late, reads late and pauses.
 
 use super::*;
-use plimsoll_model::instrument::{Lateness, LowEnds};
-use plimsoll_model::objective::{Circumstances, Judged};
+use plimsoll_model::instrument::{LatenessBounds, LowEnds};
+use plimsoll_model::objective::{ObjectiveResult, RunCircumstances};
 
 /// When the load begins.
 const START: Time = Time(5_000_000_000);
@@ -18,13 +18,19 @@ struct Queue {
     answers: Vec<Vec<u8>>,
 }
 
-impl Server for Queue {
-    fn opened(&mut self, _peer: Peer, _now: Time, _actions: &mut Vec<Action>) {}
-    fn receive(&mut self, _peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+impl SimulatedServer for Queue {
+    fn opened(&mut self, _peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {}
+    fn receive(
+        &mut self,
+        _peer: SimulatedPeer,
+        bytes: &[u8],
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         let (words, _) = bytes.as_chunks::<4>();
         for word in words {
             if !std::mem::replace(&mut self.greeted, true) {
-                actions.push(Action::Send(word.to_vec()));
+                actions.push(ServerAction::Send(word.to_vec()));
                 continue;
             }
             let mut begins = now.max(self.free);
@@ -37,16 +43,22 @@ impl Server for Queue {
             let share = (self.random.below(1_000_000) + 1) as f64 / 1e6;
             let took = (self.mean_ns as f64 * -share.ln()) as u64;
             self.free = begins.plus_nanos(took);
-            actions.push(Action::Timer {
+            actions.push(ServerAction::Timer {
                 after: self.free.duration_since(now),
                 tag: self.answers.len() as u64,
             });
             self.answers.push(word.to_vec());
         }
     }
-    fn timer(&mut self, _peer: Peer, tag: u64, _now: Time, actions: &mut Vec<Action>) {
+    fn timer(
+        &mut self,
+        _peer: SimulatedPeer,
+        tag: u64,
+        _now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         let answer = std::mem::take(&mut self.answers[tag as usize]);
-        actions.push(Action::Send(answer));
+        actions.push(ServerAction::Send(answer));
     }
 }
 
@@ -67,7 +79,7 @@ impl Random {
 /// A random load with its server, derived from a seed.
 struct Scene {
     seed: u64,
-    load: Load,
+    load: LoadPlan,
     mean_ns: u64,
     freeze: Option<(Time, Time)>,
 }
@@ -75,8 +87,8 @@ struct Scene {
 impl Scene {
     fn of(seed: u64, random: &mut Random) -> Scene {
         let spacing = match random.below(2) {
-            0 => Spacing::Constant,
-            _ => Spacing::Poisson,
+            0 => ArrivalSpacing::Constant,
+            _ => ArrivalSpacing::Poisson,
         };
         let rate = 200 + random.below(800);
         let freeze = (random.below(3) == 0).then(|| {
@@ -85,10 +97,10 @@ impl Scene {
         });
         Scene {
             seed,
-            load: Load {
+            load: LoadPlan {
                 deadline: None,
                 drain: Some(Duration::from_secs(20)),
-                ..load(Arrivals::Open(spacing), rate as f64, 1)
+                ..load(ArrivalModel::Open(spacing), rate as f64, 1)
             },
             // The server is busy for at most three quarters of the time.
             mean_ns: 1_000_000_000 / rate * (10 + random.below(65)) / 100,
@@ -106,7 +118,12 @@ impl Scene {
             greeted: false,
             answers: Vec::new(),
         };
-        let record = simulate_stopped(self.load.clone(), Weather::calm(self.seed), server, pauses);
+        let record = simulate_stopped(
+            self.load.clone(),
+            NetworkConditions::calm(self.seed),
+            server,
+            pauses,
+        );
         assert_eq!(record.ok(), record.due, "seed {}: {record:?}", self.seed);
         record
     }
@@ -138,24 +155,24 @@ fn quantile(record: &StageRecord, p: f64) -> u64 {
 }
 
 /// Returns the verdict on `p < limit` for `record`.
-fn judged(record: &StageRecord, p: f64, limit_ns: u64) -> Judged {
+fn judged(record: &StageRecord, p: f64, limit_ns: u64) -> ObjectiveResult {
     let objective = Objective {
-        metric: Metric::Time(Timed::Response, Statistic::Percentile(p * 100.0)),
+        metric: Metric::Time(TimeMetric::Response, Statistic::Percentile(p * 100.0)),
         stage: None,
         below: true,
         limit: limit_ns as f64,
         text: String::new(),
     };
-    let part = Part {
+    let part = MeasuredCalls {
         record: record.clone(),
-        ..Part::default()
+        ..MeasuredCalls::default()
     };
-    let measured = Measured {
+    let measured = ObjectiveInputs {
         all: part,
         stages: Vec::new(),
-        circumstances: Circumstances::default(),
+        circumstances: RunCircumstances::default(),
     };
-    judge(&[objective], &measured, Validity::Sound).remove(0)
+    judge(&[objective], &measured, RunValidity::Sound).remove(0)
 }
 
 /// Tolerance for the loop's own processing time, which recorded times include. Nanoseconds.
@@ -193,7 +210,7 @@ impl Counts {
         (truth, late): (&StageRecord, &StageRecord),
         random: &mut Random,
     ) {
-        let lateness = Lateness::of(late);
+        let lateness = LatenessBounds::of(late);
         let low_ends = LowEnds::of_responses(late, &lateness);
         for (i, p) in [0.5, 0.9, 0.99].into_iter().enumerate() {
             let (own, low, high) = (quantile(truth, p), low_ends.quantile(p), quantile(late, p));
@@ -211,18 +228,18 @@ impl Counts {
         }
     }
 
-    fn judge(&mut self, seed: u64, own: u64, limit: u64, judged: &Judged) {
+    fn judge(&mut self, seed: u64, own: u64, limit: u64, judged: &ObjectiveResult) {
         let near = own / 250 + TURN_NS;
         let is_right = match judged.verdict {
-            Verdict::Met => {
+            ObjectiveVerdict::Met => {
                 self.met += 1;
                 own <= limit + near
             }
-            Verdict::Missed => {
+            ObjectiveVerdict::Missed => {
                 self.missed += 1;
                 own + near > limit
             }
-            Verdict::CannotBeJudged | Verdict::NotSupported => {
+            ObjectiveVerdict::CannotBeJudged | ObjectiveVerdict::NotSupported => {
                 self.open += 1;
                 true
             }
@@ -271,8 +288,8 @@ fn intervals_and_verdicts_match_true_times() {
 #[test]
 fn start_pause_counts_as_delay() {
     let delayed = |unknown_for: u32| {
-        let network = SimulatedNetwork::new(echo(20), Weather::calm(1));
-        let load = load(Arrivals::Open(Spacing::Constant), 300.0, 1);
+        let network = SimulatedNetwork::new(echo(20), NetworkConditions::calm(1));
+        let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 300.0, 1);
         let mut worker = worker(load, network, 1, Ids::default());
         let mut control = alone(None);
         worker.establish(&mut control).unwrap();

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_model::record::{RequestRecord, Times};
+use plimsoll_model::record::{RequestRecord, TimeHistogram};
 use snapbox::{assert_data_eq, file};
 
 use super::*;
@@ -37,7 +37,7 @@ impl Digest {
 
 /// Records what a server receives, and forwards it.
 struct Seen {
-    then: Box<dyn Server>,
+    then: Box<dyn SimulatedServer>,
     opened: u64,
     closed: u64,
     reads: u64,
@@ -45,27 +45,33 @@ struct Seen {
     digest: Digest,
 }
 
-impl Server for Seen {
-    fn opened(&mut self, peer: Peer, now: Time, actions: &mut Vec<Action>) {
+impl SimulatedServer for Seen {
+    fn opened(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
         self.opened += 1;
         self.digest.all([1, peer.0, now.0]);
         self.then.opened(peer, now, actions);
     }
-    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+    fn receive(
+        &mut self,
+        peer: SimulatedPeer,
+        bytes: &[u8],
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         self.reads += 1;
         self.bytes += bytes.len();
         self.digest.all([2, peer.0, now.0]);
         self.digest.add(bytes);
         self.then.receive(peer, bytes, now, actions);
     }
-    fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+    fn timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
         self.then.timer(peer, tag, now, actions);
     }
-    fn taken(&mut self, peer: Peer, bytes: usize) {
+    fn taken(&mut self, peer: SimulatedPeer, bytes: usize) {
         self.digest.all([3, peer.0, bytes as u64]);
         self.then.taken(peer, bytes);
     }
-    fn closed(&mut self, peer: Peer, now: Time) {
+    fn closed(&mut self, peer: SimulatedPeer, now: Time) {
         self.closed += 1;
         self.digest.all([4, peer.0, now.0]);
         self.then.closed(peer, now);
@@ -78,11 +84,11 @@ struct Book {
     stop_after: Option<(u32, StopLevel)>,
     level: StopLevel,
     connections: std::cell::Cell<i64>,
-    total: Interval,
+    total: RecordedInterval,
     intervals: String,
 }
 
-impl Control for Book {
+impl WorkerControl for Book {
     fn stop_level(&self) -> StopLevel {
         self.level
     }
@@ -92,7 +98,7 @@ impl Control for Book {
     fn connections(&self, change: i64) {
         self.connections.set(self.connections.get() + change);
     }
-    fn interval(&mut self, interval: WorkerInterval) -> Option<Interval> {
+    fn interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval> {
         self.total.merge(&interval.recorded);
         let ended: u64 = interval.recorded.recorded().map(|(_, s)| s.ended()).sum();
         write!(
@@ -116,14 +122,14 @@ impl Control for Book {
     }
 }
 
-fn times(digest: &mut Digest, times: &Times) {
+fn times(digest: &mut Digest, times: &TimeHistogram) {
     let Some(h) = times.histogram() else { return };
     for bucket in h.iter_recorded() {
         digest.all([bucket.value_iterated_to(), bucket.count_at_value()]);
     }
 }
 
-fn counted(counts: &plimsoll_model::record::Counts) -> String {
+fn counted(counts: &plimsoll_model::record::OutcomeCounts) -> String {
     let texts = counts
         .iter()
         .map(|(outcome, n)| format!(" {}={n}", outcome.code()));
@@ -223,7 +229,7 @@ fn written(run: Run) -> String {
         stop_after: run.stop_after,
         level: StopLevel::Run,
         connections: std::cell::Cell::new(0),
-        total: Interval::default(),
+        total: RecordedInterval::default(),
         intervals: String::new(),
     };
     let established = worker.establish(&mut book).unwrap();

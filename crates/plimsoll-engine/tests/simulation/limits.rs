@@ -8,14 +8,14 @@ use super::*;
 
 /// Returns a load of one call per millisecond for two seconds, each answered after 5.1 ms, with at most four
 /// in flight.
-fn limited(when_full: WhenFull) -> Load {
-    Load {
+fn limited(when_full: WhenFull) -> LoadPlan {
+    LoadPlan {
         deadline: None,
         in_flight_limit: Some(InFlightLimit {
             calls: 4,
             when_full,
         }),
-        ..load(Arrivals::Open(Spacing::Constant), 1000.0, 4)
+        ..load(ArrivalModel::Open(ArrivalSpacing::Constant), 1000.0, 4)
     }
 }
 
@@ -27,7 +27,7 @@ fn reached_ms(record: &StageRecord) -> f64 {
 /// six calls. In each 6 ms four are in flight for 2.1 ms, and three times for 0.1 ms.
 #[test]
 fn calls_beyond_limit_are_shed() {
-    let record = simulate(limited(WhenFull::Shed), Weather::calm(1), echo(5));
+    let record = simulate(limited(WhenFull::Shed), NetworkConditions::calm(1), echo(5));
     accounted(&record);
     assert_eq!(record.due, 2_000);
     assert_eq!(
@@ -43,7 +43,7 @@ fn calls_beyond_limit_are_shed() {
 /// Four calls per 5.1 ms: the last one is due at 1,999 ms and sent after 1,996 others in groups of four.
 #[test]
 fn calls_beyond_limit_wait_in_order() {
-    let record = simulate(limited(WhenFull::Wait), Weather::calm(1), echo(5));
+    let record = simulate(limited(WhenFull::Wait), NetworkConditions::calm(1), echo(5));
     accounted(&record);
     assert_eq!((record.due, record.ok()), (2_000, 2_000));
     assert_eq!(record.measures.of(Count::LimitWaits), 1_996);
@@ -64,11 +64,11 @@ fn calls_beyond_limit_wait_in_order() {
 
 #[test]
 fn limit_counts_connections_made_for_calls() {
-    let load = Load {
-        reuse: Reuse::Never,
+    let load = LoadPlan {
+        reuse: ConnectionReuse::Never,
         ..limited(WhenFull::Shed)
     };
-    let record = simulate(load, Weather::calm(1), echo(5));
+    let record = simulate(load, NetworkConditions::calm(1), echo(5));
     accounted(&record);
     let shed = record.outcomes.of(Outcome::NotSent);
     assert_eq!(record.ok() + shed, 2_000);
@@ -83,7 +83,7 @@ fn unreached_limit_has_no_effect() {
         calls: 7,
         when_full: WhenFull::Shed,
     });
-    let record = simulate(high, Weather::calm(1), echo(5));
+    let record = simulate(high, NetworkConditions::calm(1), echo(5));
     assert_eq!((record.ok(), record.due), (2_000, 2_000));
     assert_eq!(reached_ms(&record), 0.0);
 }
@@ -103,14 +103,14 @@ fn recorded_calls_leave_at_their_times() {
         seed: 1,
     };
     let recording = Recording::read(&request, Box::new(times.as_bytes())).unwrap();
-    let mut load = load(Arrivals::Open(Spacing::Recorded), 0.0, 4);
-    load.stages = vec![Stage::measured(
+    let mut load = load(ArrivalModel::Open(ArrivalSpacing::Recorded), 0.0, 4);
+    load.stages = vec![LoadStage::measured(
         "replay",
         Duration::from_nanos(2 * recording.end()),
         0.0,
     )];
     (load.recording, load.repeats) = (Some(recording), true);
-    let record = simulate(load, Weather::calm(1), echo(5));
+    let record = simulate(load, NetworkConditions::calm(1), echo(5));
     accounted(&record);
     assert_eq!((record.due, record.ok()), (200, 200));
     assert!(micros(&record.lag, 1.0) < 1.0);

@@ -11,14 +11,19 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use plimsoll_engine::network::simulated::{Action, Peer, Server, SimulatedNetwork, Weather};
-use plimsoll_engine::worker::{Control, Share, StopLevel, Worker, WorkerInterval};
-use plimsoll_engine::{CallId, Done, Driver, Event, Protocol, ProtocolError};
-use plimsoll_model::objective::{Measured, Part, Validity, Verdict, judge};
-use plimsoll_model::plan::{
-    Arrivals, Load, Metric, Objective, Reuse, Shard, Spacing, Stage, Statistic, Timed,
+use plimsoll_engine::network::simulated::{
+    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeer, SimulatedServer,
 };
-use plimsoll_model::record::{AddressCounts, Interval, StageRecord};
+use plimsoll_engine::worker::{StopLevel, Worker, WorkerControl, WorkerInterval, WorkerShare};
+use plimsoll_engine::{CallId, CompletedCall, Driver, Event, Protocol, ProtocolError};
+use plimsoll_model::objective::{
+    MeasuredCalls, ObjectiveInputs, ObjectiveVerdict, RunValidity, judge,
+};
+use plimsoll_model::plan::{
+    ArrivalModel, ArrivalSpacing, ConnectionReuse, LoadPlan, LoadStage, Metric, Objective, Shard,
+    Statistic, TimeMetric,
+};
+use plimsoll_model::record::{AddressCounts, RecordedInterval, StageRecord};
 use plimsoll_model::{Outcome, Time, TimeMeasure};
 use proptest::prelude::*;
 
@@ -39,7 +44,7 @@ struct Alone {
     start: Option<Time>,
     /// How many more times `start` returns `None`.
     unknown_for: Cell<u32>,
-    total: Interval,
+    total: RecordedInterval,
     lasts: usize,
     /// The interval at whose end the run is stopped gracefully.
     stop_after: Option<u32>,
@@ -50,7 +55,7 @@ struct Alone {
     under_way: Vec<(u64, u64)>,
 }
 
-impl Control for Alone {
+impl WorkerControl for Alone {
     fn stop_level(&self) -> StopLevel {
         self.level
     }
@@ -64,7 +69,7 @@ impl Control for Alone {
         }
     }
     fn connections(&self, _change: i64) {}
-    fn interval(&mut self, interval: WorkerInterval) -> Option<Interval> {
+    fn interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval> {
         self.total.merge(&interval.recorded);
         self.lasts += usize::from(interval.last);
         self.ended_ns = interval.end_ns;
@@ -81,28 +86,32 @@ impl Control for Alone {
     }
 }
 
-fn load(arrivals: Arrivals, rate: f64, connections: u32) -> Load {
-    Load {
+fn load(arrivals: ArrivalModel, rate: f64, connections: u32) -> LoadPlan {
+    LoadPlan {
         arrivals,
-        stages: vec![Stage::measured("steady", Duration::from_secs(2), rate)],
+        stages: vec![LoadStage::measured("steady", Duration::from_secs(2), rate)],
         connections,
         deadline: Some(Duration::from_millis(500)),
         connect_timeout: Duration::from_secs(1),
         drain: Some(Duration::from_secs(1)),
         spin: Duration::ZERO,
-        ..Load::default()
+        ..LoadPlan::default()
     }
 }
 
-fn simulate(load: Load, weather: Weather, server: impl Server) -> StageRecord {
+fn simulate(
+    load: LoadPlan,
+    weather: NetworkConditions,
+    server: impl SimulatedServer,
+) -> StageRecord {
     simulate_stopped(load, weather, server, Vec::new())
 }
 
 /// Simulates a run in which the worker is paused at the given times.
 fn simulate_stopped(
-    load: Load,
-    weather: Weather,
-    server: impl Server,
+    load: LoadPlan,
+    weather: NetworkConditions,
+    server: impl SimulatedServer,
     pauses: Vec<(Time, Duration)>,
 ) -> StageRecord {
     carry_out(load, weather, server, pauses, None).0
@@ -110,26 +119,26 @@ fn simulate_stopped(
 
 /// Simulates a run; returns its record and its length. `stop_after` is the interval after which it is interrupted.
 fn carry_out(
-    load: Load,
-    weather: Weather,
-    server: impl Server,
+    load: LoadPlan,
+    weather: NetworkConditions,
+    server: impl SimulatedServer,
     pauses: Vec<(Time, Duration)>,
     stop_after: Option<u32>,
 ) -> (StageRecord, Duration) {
-    let network = SimulatedNetwork::new(server, Weather { pauses, ..weather });
+    let network = SimulatedNetwork::new(server, NetworkConditions { pauses, ..weather });
     carry_out_on(load, network, stop_after)
 }
 
 fn carry_out_on(
-    load: Load,
-    network: SimulatedNetwork<impl Server>,
+    load: LoadPlan,
+    network: SimulatedNetwork<impl SimulatedServer>,
     stop_after: Option<u32>,
 ) -> (StageRecord, Duration) {
     run_alone(worker(load, network, 1, Ids::default()), stop_after)
 }
 
 fn run_alone(
-    mut worker: Worker<Ids, SimulatedNetwork<impl Server>>,
+    mut worker: Worker<Ids, SimulatedNetwork<impl SimulatedServer>>,
     stop_after: Option<u32>,
 ) -> (StageRecord, Duration) {
     let mut control = alone(stop_after);
@@ -143,8 +152,8 @@ fn run_alone(
 }
 
 /// Makes the first of `of` workers.
-fn worker<S: Server>(
-    load: Load,
+fn worker<S: SimulatedServer>(
+    load: LoadPlan,
     network: SimulatedNetwork<S>,
     of: u32,
     protocol: Ids,
@@ -152,16 +161,16 @@ fn worker<S: Server>(
     worker_that(load, network, of, protocol, |_| {})
 }
 
-fn worker_that<S: Server>(
-    load: Load,
+fn worker_that<S: SimulatedServer>(
+    load: LoadPlan,
     network: SimulatedNetwork<S>,
     of: u32,
     protocol: Ids,
-    change: impl FnOnce(&mut Share),
+    change: impl FnOnce(&mut WorkerShare),
 ) -> Worker<Ids, SimulatedNetwork<S>> {
-    let mut share = Share {
+    let mut share = WorkerShare {
         of,
-        ..Share::at(Shard::WHOLE_RUN, Arc::new(load), 1)
+        ..WorkerShare::at(Shard::WHOLE_RUN, Arc::new(load), 1)
     };
     change(&mut share);
     Worker::new(share, network, Arc::new(protocol), None)
@@ -171,7 +180,7 @@ fn alone(stop_after: Option<u32>) -> Alone {
     Alone {
         start: None,
         unknown_for: Cell::new(0),
-        total: Interval::default(),
+        total: RecordedInterval::default(),
         lasts: 0,
         stop_after,
         level: StopLevel::Run,
@@ -188,7 +197,7 @@ fn accounted(record: &StageRecord) {
     );
 }
 
-fn micros(times: &plimsoll_model::record::Times, quantile: f64) -> f64 {
+fn micros(times: &plimsoll_model::record::TimeHistogram, quantile: f64) -> f64 {
     times.histogram().unwrap().value_at_quantile(quantile) as f64 / 1e3
 }
 
@@ -211,19 +220,19 @@ proptest! {
         send_buffer in 1usize..200,
     ) {
         let arrivals = match mode {
-            0 => Arrivals::Open(Spacing::Constant),
-            1 => Arrivals::Open(Spacing::Poisson),
-            2 => Arrivals::Closed { clients: 7, think: Duration::from_millis(3) },
-            _ => Arrivals::Closed { clients: 9, think: Duration::ZERO },
+            0 => ArrivalModel::Open(ArrivalSpacing::Constant),
+            1 => ArrivalModel::Open(ArrivalSpacing::Poisson),
+            2 => ArrivalModel::Closed { clients: 7, think: Duration::from_millis(3) },
+            _ => ArrivalModel::Closed { clients: 9, think: Duration::ZERO },
         };
         let mut load = load(arrivals, 300.0, connections);
         if seed % 3 == 0 {
-            load.reuse = Reuse::Never;
+            load.reuse = ConnectionReuse::Never;
         }
         if seed % 5 == 0 {
             load.calls = Some(200);
         }
-        let weather = Weather {
+        let weather = NetworkConditions {
             seed,
             latency_us: latency / 2..=latency,
             piece: 1..=piece,
@@ -233,7 +242,7 @@ proptest! {
             refuse,
             ignore,
             send_buffer,
-            ..Weather::calm(seed)
+            ..NetworkConditions::calm(seed)
         };
         let first = simulate(load.clone(), weather.clone(), echo(delay));
         accounted(&first);

@@ -15,7 +15,7 @@ pub(crate) struct Ids {
 /// The numbers of started calls, in order.
 pub(crate) type Numbers = Arc<Mutex<Vec<u64>>>;
 
-/// The waiting times that were passed to `start_waited`, in order.
+/// The waiting times that were passed to `start_delayed`, in order.
 pub(crate) type Waited = Arc<Mutex<Vec<Duration>>>;
 
 pub(crate) struct IdsDriver {
@@ -105,7 +105,7 @@ impl Driver for IdsDriver {
             out.extend_from_slice(&call.0.to_be_bytes());
         }
     }
-    fn start_waited(
+    fn start_delayed(
         &mut self,
         call: CallId,
         number: u64,
@@ -157,7 +157,7 @@ impl Driver for IdsDriver {
                 self.abort(Outcome::Goaway, now, events);
                 for event in &mut events[before..] {
                     if let Event::Done(done) = event {
-                        *event = Event::NotTaken(*done);
+                        *event = Event::Unprocessed(*done);
                     }
                 }
                 continue;
@@ -172,7 +172,7 @@ impl Driver for IdsDriver {
             };
             match self.in_flight.remove(at) {
                 (_, false) => events.push(Event::Late),
-                (_, true) => events.push(Event::Done(Done {
+                (_, true) => events.push(Event::Done(CompletedCall {
                     call,
                     outcome: Outcome::Ok,
                     first_byte: now,
@@ -189,7 +189,7 @@ impl Driver for IdsDriver {
     fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
         for (call, live) in self.in_flight.drain(..) {
             if live {
-                events.push(Event::Done(Done {
+                events.push(Event::Done(CompletedCall {
                     call,
                     outcome,
                     first_byte: Time::NEVER,

@@ -9,7 +9,7 @@ use super::*;
 /// Answers `limit` calls per connection, then rejects those in flight and all further ones.
 struct Drops {
     limit: u64,
-    taken: BTreeMap<Peer, u64>,
+    taken: BTreeMap<SimulatedPeer, u64>,
     /// Received calls, including rejected ones.
     received: u64,
     then: Echo,
@@ -24,11 +24,17 @@ fn drops(limit: u64) -> Drops {
     }
 }
 
-impl Server for Drops {
-    fn opened(&mut self, _peer: Peer, _now: Time, actions: &mut Vec<Action>) {
-        actions.push(Action::Send(GREETING.to_vec()));
+impl SimulatedServer for Drops {
+    fn opened(&mut self, _peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
+        actions.push(ServerAction::Send(GREETING.to_vec()));
     }
-    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+    fn receive(
+        &mut self,
+        peer: SimulatedPeer,
+        bytes: &[u8],
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         for word in bytes.as_chunks::<4>().0 {
             if [GREETING, CANCEL].contains(word) {
                 continue;
@@ -36,26 +42,26 @@ impl Server for Drops {
             self.received += 1;
             let taken = self.taken.entry(peer).or_default();
             if *taken == self.limit {
-                actions.push(Action::Send(NOT_TAKEN.to_vec()))
+                actions.push(ServerAction::Send(NOT_TAKEN.to_vec()))
             } else {
                 *taken += 1;
                 self.then.receive(peer, word, now, actions);
             }
         }
     }
-    fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+    fn timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
         self.then.timer(peer, tag, now, actions);
     }
 }
 
-fn loops() -> [Arrivals; 3] {
+fn loops() -> [ArrivalModel; 3] {
     [
-        Arrivals::Open(Spacing::Constant),
-        Arrivals::Closed {
+        ArrivalModel::Open(ArrivalSpacing::Constant),
+        ArrivalModel::Closed {
             clients: 6,
             think: Duration::from_millis(10),
         },
-        Arrivals::Closed {
+        ArrivalModel::Closed {
             clients: 6,
             think: Duration::ZERO,
         },
@@ -66,7 +72,11 @@ fn loops() -> [Arrivals; 3] {
 fn unprocessed_calls_are_retried_once() {
     for arrivals in loops() {
         let mut server = drops(20);
-        let record = simulate(load(arrivals, 600.0, 3), Weather::calm(1), &mut server);
+        let record = simulate(
+            load(arrivals, 600.0, 3),
+            NetworkConditions::calm(1),
+            &mut server,
+        );
         accounted(&record);
         let retried = record.measures.of(Count::CallsRetried);
         assert!(retried > 20, "{arrivals:?}: {retried}");
@@ -76,7 +86,7 @@ fn unprocessed_calls_are_retried_once() {
         let mut once = load(arrivals, 600.0, 3);
         once.retry = false;
         let mut server = drops(20);
-        let record = simulate(once, Weather::calm(1), &mut server);
+        let record = simulate(once, NetworkConditions::calm(1), &mut server);
         accounted(&record);
         assert_eq!(record.measures.of(Count::CallsRetried), 0);
         assert!(record.errors() > 20, "{arrivals:?}: {record:?}");
@@ -88,7 +98,11 @@ fn unprocessed_calls_are_retried_once() {
 fn call_is_sent_at_most_twice() {
     for arrivals in loops() {
         let mut server = drops(0);
-        let record = simulate(load(arrivals, 100.0, 2), Weather::calm(1), &mut server);
+        let record = simulate(
+            load(arrivals, 100.0, 2),
+            NetworkConditions::calm(1),
+            &mut server,
+        );
         accounted(&record);
         let retried = record.measures.of(Count::CallsRetried);
         assert_eq!(record.ok(), 0, "{arrivals:?}");
@@ -103,17 +117,23 @@ fn call_is_sent_at_most_twice() {
 
 /// Rejects all calls on every third connection.
 struct DropsOnThird {
-    opened: Vec<Peer>,
+    opened: Vec<SimulatedPeer>,
     received: u64,
     then: Echo,
 }
 
-impl Server for DropsOnThird {
-    fn opened(&mut self, peer: Peer, _now: Time, actions: &mut Vec<Action>) {
+impl SimulatedServer for DropsOnThird {
+    fn opened(&mut self, peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
         self.opened.push(peer);
-        actions.push(Action::Send(GREETING.to_vec()));
+        actions.push(ServerAction::Send(GREETING.to_vec()));
     }
-    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+    fn receive(
+        &mut self,
+        peer: SimulatedPeer,
+        bytes: &[u8],
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         for word in bytes.as_chunks::<4>().0 {
             if [GREETING, CANCEL].contains(word) {
                 continue;
@@ -121,36 +141,36 @@ impl Server for DropsOnThird {
             self.received += 1;
             let nth = self.opened.iter().position(|opened| *opened == peer);
             if nth.is_some_and(|nth| nth % 3 == 2) {
-                actions.push(Action::Send(NOT_TAKEN.to_vec()))
+                actions.push(ServerAction::Send(NOT_TAKEN.to_vec()))
             } else {
                 self.then.receive(peer, word, now, actions)
             }
         }
     }
-    fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+    fn timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
         self.then.timer(peer, tag, now, actions);
     }
 }
 
 #[test]
 fn unprocessed_cold_calls_get_new_connection() {
-    let one_by_one = Arrivals::Closed {
+    let one_by_one = ArrivalModel::Closed {
         clients: 1,
         think: Duration::ZERO,
     };
     for (arrivals, retry) in [
         (one_by_one, true),
-        (Arrivals::Open(Spacing::Constant), true),
+        (ArrivalModel::Open(ArrivalSpacing::Constant), true),
         (one_by_one, false),
     ] {
         let mut load = load(arrivals, 20.0, 1);
-        (load.reuse, load.retry) = (Reuse::Never, retry);
+        (load.reuse, load.retry) = (ConnectionReuse::Never, retry);
         let mut server = DropsOnThird {
             opened: Vec::new(),
             received: 0,
             then: echo(5),
         };
-        let record = simulate(load, Weather::calm(1), &mut server);
+        let record = simulate(load, NetworkConditions::calm(1), &mut server);
         accounted(&record);
         let retried = record.measures.of(Count::CallsRetried);
         assert_eq!(server.received, record.due + retried, "{arrivals:?}");
@@ -173,8 +193,8 @@ fn exclusive_connections_are_reused_lifo() {
             exclusive,
             ..Ids::default()
         };
-        let network = SimulatedNetwork::new(&mut server, Weather::calm(1));
-        let load = load(Arrivals::Open(Spacing::Constant), 20.0, 5);
+        let network = SimulatedNetwork::new(&mut server, NetworkConditions::calm(1));
+        let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 20.0, 5);
         let (record, _) = run_alone(worker(load, network, 1, protocol), None);
         accounted(&record);
         assert_eq!(record.ok(), record.due);
@@ -195,16 +215,16 @@ proptest! {
         (reset, stall, refuse) in (0u32..20_000, 0u32..20_000, 0u32..400_000),
         (stop, is_cold) in any::<(bool, bool)>(),
     ) {
-        let weather = Weather {
+        let weather = NetworkConditions {
             reset,
             stall,
             stall_ms: 1..=800,
             refuse,
-            ..Weather::calm(seed)
+            ..NetworkConditions::calm(seed)
         };
         let mut load = load(loops()[mode], 300.0, connections);
         if is_cold {
-            load.reuse = Reuse::Never;
+            load.reuse = ConnectionReuse::Never;
         }
         let (record, _) = carry_out(load, weather, drops(limit), Vec::new(), stop.then_some(0));
         accounted(&record);

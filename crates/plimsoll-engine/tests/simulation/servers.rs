@@ -9,9 +9,15 @@ pub(crate) struct Echo {
     pub(crate) held: Vec<Vec<u8>>,
 }
 
-impl Server for Echo {
-    fn opened(&mut self, _peer: Peer, _now: Time, _actions: &mut Vec<Action>) {}
-    fn receive(&mut self, _peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+impl SimulatedServer for Echo {
+    fn opened(&mut self, _peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {}
+    fn receive(
+        &mut self,
+        _peer: SimulatedPeer,
+        bytes: &[u8],
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         let mut after = self.delay;
         if let Some((from, to)) = self.freeze {
             let answer = now + after;
@@ -19,14 +25,22 @@ impl Server for Echo {
                 after += to.duration_since(answer);
             }
         }
-        actions.push(Action::Timer {
+        actions.push(ServerAction::Timer {
             after,
             tag: self.held.len() as u64,
         });
         self.held.push(bytes.to_vec());
     }
-    fn timer(&mut self, _peer: Peer, tag: u64, _now: Time, actions: &mut Vec<Action>) {
-        actions.push(Action::Send(std::mem::take(&mut self.held[tag as usize])));
+    fn timer(
+        &mut self,
+        _peer: SimulatedPeer,
+        tag: u64,
+        _now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
+        actions.push(ServerAction::Send(std::mem::take(
+            &mut self.held[tag as usize],
+        )));
     }
 }
 
@@ -38,27 +52,41 @@ pub(crate) struct Queue {
     pub(crate) busy_until: Time,
 }
 
-impl Server for Queue {
-    fn opened(&mut self, _peer: Peer, _now: Time, _actions: &mut Vec<Action>) {}
-    fn receive(&mut self, _peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+impl SimulatedServer for Queue {
+    fn opened(&mut self, _peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {}
+    fn receive(
+        &mut self,
+        _peer: SimulatedPeer,
+        bytes: &[u8],
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         for call in bytes.chunks(4) {
             if call == GREETING {
-                actions.push(Action::Send(call.to_vec()));
+                actions.push(ServerAction::Send(call.to_vec()));
                 continue;
             }
             if self.held.len() >= self.answers {
                 return;
             }
             self.busy_until = self.busy_until.max(now) + self.service;
-            actions.push(Action::Timer {
+            actions.push(ServerAction::Timer {
                 after: self.busy_until.duration_since(now),
                 tag: self.held.len() as u64,
             });
             self.held.push(call.to_vec());
         }
     }
-    fn timer(&mut self, _peer: Peer, tag: u64, _now: Time, actions: &mut Vec<Action>) {
-        actions.push(Action::Send(std::mem::take(&mut self.held[tag as usize])));
+    fn timer(
+        &mut self,
+        _peer: SimulatedPeer,
+        tag: u64,
+        _now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
+        actions.push(ServerAction::Send(std::mem::take(
+            &mut self.held[tag as usize],
+        )));
     }
 }
 
@@ -74,17 +102,23 @@ pub(crate) struct Flood {
     pub(crate) rest: Vec<u8>,
 }
 
-impl Server for Flood {
-    fn opened(&mut self, _peer: Peer, _now: Time, actions: &mut Vec<Action>) {
+impl SimulatedServer for Flood {
+    fn opened(&mut self, _peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
         let mut bytes = GREETING.to_vec();
         bytes.extend(PING.repeat(self.pings));
-        actions.push(Action::StopReading);
-        actions.push(Action::Send(bytes));
+        actions.push(ServerAction::StopReading);
+        actions.push(ServerAction::Send(bytes));
         if let Some(after) = self.reads_after {
-            actions.push(Action::Timer { after, tag: 0 });
+            actions.push(ServerAction::Timer { after, tag: 0 });
         }
     }
-    fn receive(&mut self, _peer: Peer, bytes: &[u8], _now: Time, actions: &mut Vec<Action>) {
+    fn receive(
+        &mut self,
+        _peer: SimulatedPeer,
+        bytes: &[u8],
+        _now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         self.rest.extend_from_slice(bytes);
         let gathered = std::mem::take(&mut self.rest);
         let (words, rest) = gathered.as_chunks::<4>();
@@ -93,15 +127,21 @@ impl Server for Flood {
             match *word {
                 PONG => self.pongs += 1,
                 GREETING => {}
-                call => actions.push(Action::Send(call.to_vec())),
+                call => actions.push(ServerAction::Send(call.to_vec())),
             }
         }
     }
-    fn timer(&mut self, _peer: Peer, _tag: u64, _now: Time, actions: &mut Vec<Action>) {
+    fn timer(
+        &mut self,
+        _peer: SimulatedPeer,
+        _tag: u64,
+        _now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         self.reads = true;
-        actions.push(Action::Read);
+        actions.push(ServerAction::Read);
     }
-    fn taken(&mut self, _peer: Peer, bytes: usize) {
+    fn taken(&mut self, _peer: SimulatedPeer, bytes: usize) {
         self.taken += bytes;
         if !self.reads {
             self.taken_unread = self.taken;
@@ -126,37 +166,49 @@ pub(crate) struct Ends {
     pub(crate) opened: u64,
 }
 
-impl Server for Ends {
-    fn opened(&mut self, _peer: Peer, _now: Time, actions: &mut Vec<Action>) {
+impl SimulatedServer for Ends {
+    fn opened(&mut self, _peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
         self.opened += 1;
-        actions.push(Action::Send(GREETING.to_vec()));
+        actions.push(ServerAction::Send(GREETING.to_vec()));
         match self.how {
-            Ending::AtOnce => actions.push(Action::Close),
-            Ending::GoingAway => actions.push(Action::Send(AWAY.to_vec())),
+            Ending::AtOnce => actions.push(ServerAction::Close),
+            Ending::GoingAway => actions.push(ServerAction::Send(AWAY.to_vec())),
             // After the connection is established.
-            Ending::AnsweringNothing => actions.push(Action::Timer {
+            Ending::AnsweringNothing => actions.push(ServerAction::Timer {
                 after: Duration::from_millis(1),
                 tag: 0,
             }),
             Ending::WithTheFirstCall | Ending::AfterTheFirstAnswer => {}
         }
     }
-    fn receive(&mut self, _peer: Peer, bytes: &[u8], _now: Time, actions: &mut Vec<Action>) {
+    fn receive(
+        &mut self,
+        _peer: SimulatedPeer,
+        bytes: &[u8],
+        _now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         let call = bytes.strip_prefix(&GREETING).unwrap_or(bytes);
         if call.is_empty() {
             return;
         }
         match self.how {
-            Ending::WithTheFirstCall => actions.push(Action::Close),
+            Ending::WithTheFirstCall => actions.push(ServerAction::Close),
             Ending::AfterTheFirstAnswer => {
-                actions.push(Action::Send(call.to_vec()));
-                actions.push(Action::Close);
+                actions.push(ServerAction::Send(call.to_vec()));
+                actions.push(ServerAction::Close);
             }
             Ending::AtOnce | Ending::GoingAway | Ending::AnsweringNothing => {}
         }
     }
-    fn timer(&mut self, _peer: Peer, _tag: u64, _now: Time, actions: &mut Vec<Action>) {
-        actions.push(Action::Send(vec![0, 0, 9, 9]));
+    fn timer(
+        &mut self,
+        _peer: SimulatedPeer,
+        _tag: u64,
+        _now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
+        actions.push(ServerAction::Send(vec![0, 0, 9, 9]));
     }
 }
 
@@ -170,7 +222,7 @@ pub(crate) fn echo(delay_ms: u64) -> Echo {
 
 /// Counts the calls of each connection, in the order in which they were opened.
 pub(crate) struct Counting {
-    pub(crate) opened: Vec<(Peer, Time)>,
+    pub(crate) opened: Vec<(SimulatedPeer, Time)>,
     pub(crate) calls: Vec<u64>,
     pub(crate) then: Echo,
 }
@@ -183,18 +235,24 @@ pub(crate) fn counting() -> Counting {
     }
 }
 
-impl Server for Counting {
-    fn opened(&mut self, peer: Peer, now: Time, _actions: &mut Vec<Action>) {
+impl SimulatedServer for Counting {
+    fn opened(&mut self, peer: SimulatedPeer, now: Time, _actions: &mut Vec<ServerAction>) {
         self.opened.push((peer, now));
         self.calls.push(0);
     }
-    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+    fn receive(
+        &mut self,
+        peer: SimulatedPeer,
+        bytes: &[u8],
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         let at = self.opened.iter().position(|(known, _)| *known == peer);
         let words = bytes.as_chunks::<4>().0;
         self.calls[at.unwrap()] += words.iter().filter(|word| **word != GREETING).count() as u64;
         self.then.receive(peer, bytes, now, actions);
     }
-    fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+    fn timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
         self.then.timer(peer, tag, now, actions);
     }
 }
@@ -205,11 +263,17 @@ pub(crate) struct Silent {
     pub(crate) cancelled: Vec<Time>,
 }
 
-impl Server for Silent {
-    fn opened(&mut self, _peer: Peer, _now: Time, actions: &mut Vec<Action>) {
-        actions.push(Action::Send(GREETING.to_vec()));
+impl SimulatedServer for Silent {
+    fn opened(&mut self, _peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
+        actions.push(ServerAction::Send(GREETING.to_vec()));
     }
-    fn receive(&mut self, _peer: Peer, bytes: &[u8], now: Time, _actions: &mut Vec<Action>) {
+    fn receive(
+        &mut self,
+        _peer: SimulatedPeer,
+        bytes: &[u8],
+        now: Time,
+        _actions: &mut Vec<ServerAction>,
+    ) {
         let (words, _) = bytes.as_chunks::<4>();
         let cancelled = words.iter().filter(|word| **word == CANCEL);
         self.cancelled.extend(cancelled.map(|_| now));
@@ -219,31 +283,37 @@ impl Server for Silent {
 /// Announces the end of the first connection with its first call and resets it later; echoes on others.
 pub(crate) struct Leaves {
     pub(crate) opened: usize,
-    pub(crate) first: Option<Peer>,
+    pub(crate) first: Option<SimulatedPeer>,
     pub(crate) then: Echo,
 }
 
-impl Server for Leaves {
-    fn opened(&mut self, peer: Peer, _now: Time, _actions: &mut Vec<Action>) {
+impl SimulatedServer for Leaves {
+    fn opened(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
         self.opened += 1;
         self.first.get_or_insert(peer);
     }
-    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+    fn receive(
+        &mut self,
+        peer: SimulatedPeer,
+        bytes: &[u8],
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         if self.first != Some(peer) {
             return self.then.receive(peer, bytes, now, actions);
         }
         if bytes.starts_with(&GREETING) {
-            actions.push(Action::Send(GREETING.to_vec()));
+            actions.push(ServerAction::Send(GREETING.to_vec()));
         }
         if bytes != GREETING {
-            actions.push(Action::Send(AWAY.to_vec()));
+            actions.push(ServerAction::Send(AWAY.to_vec()));
             let (after, tag) = (Duration::from_millis(50), u64::MAX);
-            actions.push(Action::Timer { after, tag });
+            actions.push(ServerAction::Timer { after, tag });
         }
     }
-    fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+    fn timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
         match tag {
-            u64::MAX => actions.push(Action::Reset),
+            u64::MAX => actions.push(ServerAction::Reset),
             tag => self.then.timer(peer, tag, now, actions),
         }
     }
@@ -252,16 +322,22 @@ impl Server for Leaves {
 /// Greets at once, and answers calls after a delay.
 pub(crate) struct Slow(pub(crate) Echo);
 
-impl Server for Slow {
-    fn opened(&mut self, _peer: Peer, _now: Time, _actions: &mut Vec<Action>) {}
-    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+impl SimulatedServer for Slow {
+    fn opened(&mut self, _peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {}
+    fn receive(
+        &mut self,
+        peer: SimulatedPeer,
+        bytes: &[u8],
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         if bytes == GREETING {
-            actions.push(Action::Send(bytes.to_vec()))
+            actions.push(ServerAction::Send(bytes.to_vec()))
         } else {
             self.0.receive(peer, bytes, now, actions)
         }
     }
-    fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+    fn timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
         self.0.timer(peer, tag, now, actions);
     }
 }
@@ -269,22 +345,28 @@ impl Server for Slow {
 /// Is reachable when the load begins, and resets all connections from a second later on.
 pub(crate) struct Mortal(pub(crate) Echo);
 
-impl Server for Mortal {
-    fn opened(&mut self, peer: Peer, now: Time, actions: &mut Vec<Action>) {
+impl SimulatedServer for Mortal {
+    fn opened(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
         if now >= Time(6_000_000_000) {
-            return actions.push(Action::Reset);
+            return actions.push(ServerAction::Reset);
         }
         let after = Time(6_000_000_000).duration_since(now);
         let tag = u64::MAX;
-        actions.push(Action::Timer { after, tag });
+        actions.push(ServerAction::Timer { after, tag });
         self.0.opened(peer, now, actions);
     }
-    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+    fn receive(
+        &mut self,
+        peer: SimulatedPeer,
+        bytes: &[u8],
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         self.0.receive(peer, bytes, now, actions);
     }
-    fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+    fn timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
         match tag {
-            u64::MAX => actions.push(Action::Reset),
+            u64::MAX => actions.push(ServerAction::Reset),
             tag => self.0.timer(peer, tag, now, actions),
         }
     }
@@ -305,17 +387,23 @@ pub(crate) fn reluctant(resets: usize) -> Reluctant {
     }
 }
 
-impl Server for Reluctant {
-    fn opened(&mut self, _peer: Peer, now: Time, actions: &mut Vec<Action>) {
+impl SimulatedServer for Reluctant {
+    fn opened(&mut self, _peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
         self.opened.push(now);
         if self.opened.len() <= self.resets {
-            actions.push(Action::Reset);
+            actions.push(ServerAction::Reset);
         }
     }
-    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+    fn receive(
+        &mut self,
+        peer: SimulatedPeer,
+        bytes: &[u8],
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         self.then.receive(peer, bytes, now, actions);
     }
-    fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+    fn timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
         self.then.timer(peer, tag, now, actions);
     }
 }

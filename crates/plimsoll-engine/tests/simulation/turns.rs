@@ -1,7 +1,7 @@
 //! Tests of closed loops that alternate in batches.
 
-use plimsoll_engine::resources::TurnMeter;
-use plimsoll_model::plan::{Turns, begins};
+use plimsoll_engine::resources::BatchMeter;
+use plimsoll_model::plan::{BatchSchedule, batch_start_window};
 use plimsoll_model::schedule::turns::order;
 
 use super::*;
@@ -11,14 +11,14 @@ const START: Time = Time(5_000_000_000);
 /// Number of rounds; the first is the warm-up.
 const ROUNDS: u32 = 9;
 
-fn in_turns(reuse: Reuse, index: u32) -> Load {
-    let clients = Arrivals::Closed {
+fn in_turns(reuse: ConnectionReuse, index: u32) -> LoadPlan {
+    let clients = ArrivalModel::Closed {
         clients: 4,
         think: Duration::ZERO,
     };
     let mut load = load(clients, 0.0, 2);
     load.reuse = reuse;
-    load.turns = Some(Turns {
+    load.turns = Some(BatchSchedule {
         of: 2,
         index,
         share: 1,
@@ -36,19 +36,19 @@ fn in_turns(reuse: Reuse, index: u32) -> Load {
 }
 
 /// Runs one of two alternating loads; returns its record and the number of calls that its server received.
-fn taken(load: Load, pauses: Vec<(Time, Duration)>) -> (Interval, u64) {
+fn taken(load: LoadPlan, pauses: Vec<(Time, Duration)>) -> (RecordedInterval, u64) {
     let mut server = counting();
     let mut control = alone(None);
     {
-        let weather = Weather {
+        let weather = NetworkConditions {
             pauses,
-            ..Weather::calm(1)
+            ..NetworkConditions::calm(1)
         };
         let network = SimulatedNetwork::new(&mut server, weather);
         let mut worker = worker_that(load, network, 1, Ids::default(), |share| {
             share.keep_requests = true;
         });
-        worker.measure_turns(Some(TurnMeter::default()));
+        worker.measure_turns(Some(BatchMeter::default()));
         worker.establish(&mut control).unwrap();
         control.start = Some(START);
         worker.run(START, &mut control).unwrap();
@@ -58,10 +58,10 @@ fn taken(load: Load, pauses: Vec<(Time, Duration)>) -> (Interval, u64) {
 
 #[test]
 fn closed_loop_calls_stay_within_batches() {
-    for reuse in [Reuse::Always, Reuse::Never] {
+    for reuse in [ConnectionReuse::Always, ConnectionReuse::Never] {
         for index in 0..2 {
             let (total, seen) = taken(in_turns(reuse, index), Vec::new());
-            let numbers: Vec<u64> = total.turns.iter().map(|turn| turn.turn).collect();
+            let numbers: Vec<u64> = total.turns.iter().map(|turn| turn.batch).collect();
             // The last entry holds the result of the batch before it.
             assert_eq!(numbers, Vec::from_iter(0..=u64::from(ROUNDS)));
             let done: Vec<_> = total.turns.iter().map(|turn| turn.done.unwrap()).collect();
@@ -73,7 +73,7 @@ fn closed_loop_calls_stay_within_batches() {
                 assert!(two[1].ended_ns < (begun + SLOT).0, "round {round}: {two:?}");
                 let is_its = |request: &&plimsoll_model::record::RequestRecord| {
                     let arrival = request.sample.arrival;
-                    arrival >= begun && arrival <= begun + begins(SLOT)
+                    arrival >= begun && arrival <= begun + batch_start_window(SLOT)
                 };
                 let of_turn: Vec<_> = total.requests.iter().filter(is_its).collect();
                 let ended = of_turn.iter().map(|request| request.sample.done.0).max();
@@ -99,8 +99,8 @@ fn closed_loop_calls_stay_within_batches() {
 fn missed_batch_loses_no_calls() {
     // Longer than a batch, so that at least one batch is missed entirely.
     let pauses = vec![(START + SLOT * 4, SLOT * 3)];
-    let (total, seen) = taken(in_turns(Reuse::Always, 0), pauses);
-    let numbers: Vec<u64> = total.turns.iter().map(|turn| turn.turn).collect();
+    let (total, seen) = taken(in_turns(ConnectionReuse::Always, 0), pauses);
+    let numbers: Vec<u64> = total.turns.iter().map(|turn| turn.batch).collect();
     assert!(numbers.len() < ROUNDS as usize + 1, "{numbers:?}");
     assert!(numbers.is_sorted() && numbers.last() == Some(&u64::from(ROUNDS)));
     assert_eq!(total.turns.last().unwrap().done.unwrap().ok, seen);

@@ -8,7 +8,7 @@ named! {
     /// A statistic of a rung.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
-    pub enum Metric by key and name {
+    pub enum LadderMetric by key and name {
         /// Median time of a call, µs: response time in slices, service time in batches.
         P50 "p50" "p50",
         /// 99th percentile of the same time, µs.
@@ -54,7 +54,7 @@ named! {
     /// Additional measurements of rungs that are measured in batches: short slices of their own, in rounds.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
-    pub enum Part by name and words {
+    pub enum ExtraMeasurement by name and words {
         /// A closed loop at full load.
         Saturated "saturated" "a call at full load",
         /// A new connection for each call, one after the other.
@@ -66,57 +66,61 @@ named! {
     }
 }
 
-impl Part {
+impl ExtraMeasurement {
     /// Returns the measurement of this name in plans.
-    pub fn from_name(name: &str) -> Option<Part> {
-        Part::ALL.into_iter().find(|part| part.name() == name)
+    pub fn from_name(name: &str) -> Option<ExtraMeasurement> {
+        ExtraMeasurement::ALL
+            .into_iter()
+            .find(|part| part.name() == name)
     }
 
     /// Returns its metrics that have an interval.
-    pub fn metrics(self) -> &'static [Metric] {
+    pub fn metrics(self) -> &'static [LadderMetric] {
         match self {
-            Part::Saturated => &[Metric::BusyClientCpu, Metric::BusyServerCpu],
-            Part::Connections => &[
-                Metric::ConnectionTime,
-                Metric::ConnectionClientCpu,
-                Metric::ConnectionServerCpu,
+            ExtraMeasurement::Saturated => {
+                &[LadderMetric::BusyClientCpu, LadderMetric::BusyServerCpu]
+            }
+            ExtraMeasurement::Connections => &[
+                LadderMetric::ConnectionTime,
+                LadderMetric::ConnectionClientCpu,
+                LadderMetric::ConnectionServerCpu,
             ],
-            Part::Resumed => &[
-                Metric::ResumedTime,
-                Metric::ResumedClientCpu,
-                Metric::ResumedServerCpu,
+            ExtraMeasurement::Resumed => &[
+                LadderMetric::ResumedTime,
+                LadderMetric::ResumedClientCpu,
+                LadderMetric::ResumedServerCpu,
             ],
-            Part::Memory => &[Metric::ClientMemory, Metric::ServerMemory],
+            ExtraMeasurement::Memory => &[LadderMetric::ClientMemory, LadderMetric::ServerMemory],
         }
     }
 }
 
 /// The unit of a metric's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum LadderUnit {
     /// Microseconds.
     Micros,
     /// Bytes.
     Bytes,
 }
 
-impl Metric {
+impl LadderMetric {
     /// Returns the unit of its values and differences.
-    pub fn unit(self) -> Unit {
+    pub fn unit(self) -> LadderUnit {
         match self {
-            Metric::ProxyMemory
-            | Metric::ClientMemory
-            | Metric::ServerMemory
-            | Metric::ConnectionBytes
-            | Metric::ResumedBytes
-            | Metric::CallBytes => Unit::Bytes,
-            _ => Unit::Micros,
+            LadderMetric::ProxyMemory
+            | LadderMetric::ClientMemory
+            | LadderMetric::ServerMemory
+            | LadderMetric::ConnectionBytes
+            | LadderMetric::ResumedBytes
+            | LadderMetric::CallBytes => LadderUnit::Bytes,
+            _ => LadderUnit::Micros,
         }
     }
 
     /// Returns the additional measurement that it belongs to; `None`: it is measured in the batches.
-    pub fn part(self) -> Option<Part> {
-        Part::ALL
+    pub fn part(self) -> Option<ExtraMeasurement> {
+        ExtraMeasurement::ALL
             .into_iter()
             .find(|part| part.metrics().contains(&self))
     }
@@ -125,7 +129,7 @@ impl Metric {
     pub fn is_exact(self) -> bool {
         matches!(
             self,
-            Metric::ConnectionBytes | Metric::ResumedBytes | Metric::CallBytes
+            LadderMetric::ConnectionBytes | LadderMetric::ResumedBytes | LadderMetric::CallBytes
         )
     }
 }

@@ -1,8 +1,8 @@
 //! Checks that the numbers of a ladder's document are consistent: it may come from an untrusted source, and sums that
 //! overflow or contradict their parts would silently give wrong figures.
 
-use super::pieces::Piece;
-use super::{Carried, LadderRecord, Rung, Slice, Volume};
+use super::pieces::ThroughputSample;
+use super::{LadderRecord, Rung, SliceResult, SliceThroughput, TcpTraffic};
 
 /// Maximum sum of all counts of a ladder.
 const MAX_TOTAL: u64 = 1 << 60;
@@ -28,7 +28,7 @@ pub(super) fn check(record: &LadderRecord) -> Result<(), String> {
     for rung in &record.rungs {
         check_rung(rung, &mut sum).map_err(|why| format!("rung `{}`: {why}", rung.name))?;
     }
-    let turns = record.turns.iter().flat_map(|turns| &turns.differences);
+    let turns = record.batches.iter().flat_map(|turns| &turns.differences);
     for difference in turns {
         let (of, to, rungs) = (difference.of, difference.to, record.rungs.len());
         if of >= rungs || to >= of {
@@ -48,10 +48,10 @@ fn check_rung(rung: &Rung, sum: &mut CountSum) -> Result<(), String> {
     Ok(())
 }
 
-fn check_slice(slice: &Slice, sum: &mut CountSum) -> Result<(), String> {
+fn check_slice(slice: &SliceResult, sum: &mut CountSum) -> Result<(), String> {
     sum.add("errors", slice.errors)?;
     if let Some(carried) = &slice.carried {
-        let Carried {
+        let TcpTraffic {
             bytes,
             calls,
             connections,
@@ -70,7 +70,7 @@ fn check_slice(slice: &Slice, sum: &mut CountSum) -> Result<(), String> {
     }
 }
 
-fn check_volume(volume: &Volume, sum: &mut CountSum) -> Result<(), String> {
+fn check_volume(volume: &SliceThroughput, sum: &mut CountSum) -> Result<(), String> {
     let counts = [
         ("ok", volume.ok),
         ("bytes_received", volume.bytes_received),
@@ -87,7 +87,7 @@ fn check_volume(volume: &Volume, sum: &mut CountSum) -> Result<(), String> {
     if volume.turns.is_empty() {
         return Ok(());
     }
-    let of_turns = |of: fn(&Piece) -> u64| volume.turns.iter().map(of).sum::<u64>();
+    let of_turns = |of: fn(&ThroughputSample) -> u64| volume.turns.iter().map(of).sum::<u64>();
     for (name, whole, parts) in [
         ("ok", volume.ok, of_turns(|turn| turn.ok)),
         (
@@ -109,8 +109,8 @@ fn check_volume(volume: &Volume, sum: &mut CountSum) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    fn piece(ok: u64) -> Piece {
-        Piece {
+    fn piece(ok: u64) -> ThroughputSample {
+        ThroughputSample {
             elapsed_s: 0.1,
             ok,
             bytes_received: 10 * ok,
@@ -121,8 +121,8 @@ mod tests {
     }
 
     /// A ladder of one rung with one slice, whose batches had 3 and 4 calls.
-    fn ladder(change: impl Fn(&mut Slice, &mut Volume)) -> LadderRecord {
-        let mut volume = Volume {
+    fn ladder(change: impl Fn(&mut SliceResult, &mut SliceThroughput)) -> LadderRecord {
+        let mut volume = SliceThroughput {
             elapsed_s: 0.0,
             ok: 0,
             connections_full: 1,
@@ -136,14 +136,14 @@ mod tests {
             server_floor_us: None,
             turns: Vec::new(),
         };
-        volume.take_turns(vec![piece(3), piece(4)]);
-        let mut slice = Slice {
-            carried: Some(Carried {
+        volume.set_batches(vec![piece(3), piece(4)]);
+        let mut slice = SliceResult {
+            carried: Some(TcpTraffic {
                 bytes: 1_000,
                 calls: 7,
                 connections: 1,
             }),
-            ..Slice::default()
+            ..SliceResult::default()
         };
         change(&mut slice, &mut volume);
         slice.volume = Some(volume);
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn contradictory_ladder_counts_are_named() {
-        type Change = fn(&mut Slice, &mut Volume);
+        type Change = fn(&mut SliceResult, &mut SliceThroughput);
         let cases: [(Change, &str); 5] = [
             (|_, volume| volume.ok = 8, "`ok` is 8"),
             (

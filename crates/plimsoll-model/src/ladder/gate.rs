@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Added, LadderRecord};
+use super::{AddedCost, LadderRecord};
 use crate::gate::Gate;
 
 /// The position of a difference's interval relative to what a gate allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Passage {
+pub enum GateOutcome {
     /// The whole interval is within what is allowed.
     Within,
     /// The whole interval is beyond.
@@ -19,39 +19,39 @@ pub enum Passage {
 
 /// The result of one gate for one rung.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Gated {
+pub struct GateResult {
     /// The gate as the plan has it.
     pub gate: Gate,
     /// The rung's position in the ladder, from 0.
     pub rung: usize,
     /// The position of the rung's difference to the first rung.
-    pub passage: Passage,
+    pub passage: GateOutcome,
     /// The allowed value, in the metric's unit; `None`: the first rung's value is not known.
     pub allowed: Option<f64>,
 }
 
 impl LadderRecord {
     /// Evaluates every gate for every rung but the first.
-    pub fn gated(&self) -> Vec<Gated> {
+    pub fn gated(&self) -> Vec<GateResult> {
         let rungs = 1..self.rungs.len();
         rungs
             .flat_map(|rung| self.gates.iter().map(move |gate| self.at(*gate, rung)))
             .collect()
     }
 
-    fn at(&self, gate: Gate, rung: usize) -> Gated {
+    fn at(&self, gate: Gate, rung: usize) -> GateResult {
         let allowed = gate.allowed(self.rungs[0].median(gate.metric));
         let (low, high) = match self.added(rung, 0, gate.metric) {
-            Added::Clear(d) | Added::NoneSeen(d) => (d.low, d.high),
-            Added::Counted(more) => (more, more),
-            Added::TooFew => (f64::NEG_INFINITY, f64::INFINITY),
+            AddedCost::Clear(d) | AddedCost::NoneSeen(d) => (d.low, d.high),
+            AddedCost::Counted(more) => (more, more),
+            AddedCost::TooFew => (f64::NEG_INFINITY, f64::INFINITY),
         };
         let passage = match allowed {
-            Some(allowed) if high <= allowed => Passage::Within,
-            Some(allowed) if low > allowed => Passage::Beyond,
-            _ => Passage::Undecided,
+            Some(allowed) if high <= allowed => GateOutcome::Within,
+            Some(allowed) if low > allowed => GateOutcome::Beyond,
+            _ => GateOutcome::Undecided,
         };
-        Gated {
+        GateResult {
             gate,
             rung,
             passage,

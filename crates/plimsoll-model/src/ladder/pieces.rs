@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ALPHA, Volume};
+use super::{ALPHA, SliceThroughput};
 use crate::statistics::paired::{fewest_pairs, paired};
 
 /// Rounds beyond the minimum for an interval, so that the extreme values are not its bounds.
-pub const MORE_ROUNDS: usize = 4;
+pub const EXTRA_ROUNDS: usize = 4;
 
 /// Figures of a configuration that have an interval: throughput, and cryptography's share of CPU at both ends.
 const FIGURES_PER_LINK: usize = 3;
@@ -33,8 +33,8 @@ fn shortest(in_flight: u64, handshakes: u32) -> Duration {
     MIN_PIECE_LENGTH.max(Duration::from_millis((files * 1e3) as u64))
 }
 
-fn wanted(links: usize) -> usize {
-    fewest_pairs(alpha(links)) + MORE_ROUNDS
+fn min_rounds(links: usize) -> usize {
+    fewest_pairs(alpha(links)) + EXTRA_ROUNDS
 }
 
 /// Plans the batches of `links` configurations that are up together, for `length` in all, with at most `in_flight`
@@ -48,14 +48,14 @@ pub fn turns(
 ) -> Option<(Duration, u32)> {
     let slot = shortest(in_flight, handshakes) * 11 / 10;
     let rounds = length.as_nanos() / (slot.as_nanos() * links.max(1) as u128);
-    (rounds >= wanted(links) as u128).then_some((slot, rounds as u32))
+    (rounds >= min_rounds(links) as u128).then_some((slot, rounds as u32))
 }
 
 /// Returns the parts that each of the `rounds` slices of a configuration is divided into, so that `links` of them have
 /// intervals. `in_flight`: bytes of the files that it fetches at the same time.
 pub fn pieces(slice: Duration, rounds: usize, links: usize, in_flight: u64) -> usize {
     let most = slice.as_millis() / shortest(in_flight, 0).as_millis();
-    let wanted = wanted(links).div_ceil(rounds.max(1));
+    let wanted = min_rounds(links).div_ceil(rounds.max(1));
     wanted.min(most as usize).max(1)
 }
 
@@ -67,7 +67,7 @@ pub fn takes_part(round: usize, own: usize, rounds: usize) -> bool {
 
 /// Throughput and CPU cost of a slice or batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Piece {
+pub struct ThroughputSample {
     /// Time to the last call's end, seconds.
     pub elapsed_s: f64,
     /// Calls that ended ok.
@@ -83,10 +83,10 @@ pub struct Piece {
     pub overran: bool,
 }
 
-impl Volume {
+impl SliceThroughput {
     /// Sets the batches and the totals over them: the run itself also spans the batches of other configurations.
-    pub fn take_turns(&mut self, turns: Vec<Piece>) {
-        let cpu = |of: fn(&Piece) -> Option<f64>| turns.iter().map(of).sum();
+    pub fn set_batches(&mut self, turns: Vec<ThroughputSample>) {
+        let cpu = |of: fn(&ThroughputSample) -> Option<f64>| turns.iter().map(of).sum();
         self.elapsed_s = turns.iter().map(|turn| turn.elapsed_s).sum();
         self.ok = turns.iter().map(|turn| turn.ok).sum();
         self.bytes_received = turns.iter().map(|turn| turn.bytes_received).sum();
@@ -96,9 +96,9 @@ impl Volume {
     }
 
     /// Returns the batches, or the whole slice as the only part.
-    pub fn pieces(&self) -> Vec<Piece> {
+    pub fn pieces(&self) -> Vec<ThroughputSample> {
         match self.turns.as_slice() {
-            [] => vec![Piece {
+            [] => vec![ThroughputSample {
                 elapsed_s: self.elapsed_s,
                 ok: self.ok,
                 bytes_received: self.bytes_received,
@@ -114,27 +114,27 @@ impl Volume {
 /// A value with its confidence interval, where there are enough parts; the intervals of all configurations are
 /// simultaneous.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Figure {
+pub struct IntervalEstimate {
     /// The value in the figure's own unit.
     pub value: f64,
     /// The bounds of the interval; `None`: too few parts.
     pub interval: Option<[f64; 2]>,
 }
 
-impl Figure {
+impl IntervalEstimate {
     /// Estimates the value. `total`: the value over all parts, used where these are too few. `links`: the
     /// configurations of the sweep.
     pub fn of(
         total: Option<f64>,
         pieces: impl Iterator<Item = f64>,
         links: usize,
-    ) -> Option<Figure> {
+    ) -> Option<IntervalEstimate> {
         match paired(&pieces.collect::<Vec<f64>>(), alpha(links)) {
-            Some(found) => Some(Figure {
+            Some(found) => Some(IntervalEstimate {
                 value: found.shift,
                 interval: Some([found.low, found.high]),
             }),
-            None => total.map(|value| Figure {
+            None => total.map(|value| IntervalEstimate {
                 value,
                 interval: None,
             }),
@@ -156,9 +156,9 @@ fn alpha(links: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ladder::turns::Measured;
-    use crate::plan::Turns;
-    use crate::record::{Done, TurnBegan};
+    use crate::ladder::turns::RungMeasurement;
+    use crate::plan::BatchSchedule;
+    use crate::record::{BatchStart, BatchTotals};
     use crate::run::IntervalRecord;
 
     #[test]
@@ -204,11 +204,11 @@ mod tests {
     /// A closed loop with two workers, whose readings are in separate intervals.
     #[test]
     fn batch_totals_are_differences_across_workers() {
-        let reading = |turn, client_ns, ok, began_ns, ended_ns| TurnBegan {
-            turn,
+        let reading = |turn, client_ns, ok, began_ns, ended_ns| BatchStart {
+            batch: turn,
             client_ns,
             server_ns: Some(turn * 40_000),
-            done: Some(Done {
+            done: Some(BatchTotals {
                 ok,
                 bytes_received: ok * 1_000,
                 began_ns,
@@ -229,7 +229,7 @@ mod tests {
             reading(2, 30_000, 25, 411 * ms, 311 * ms),
             reading(4, 40_000, 26, 819 * ms, 520 * ms),
         ];
-        let turns = Turns {
+        let turns = BatchSchedule {
             of: 2,
             index: 0,
             share: 1,
@@ -238,15 +238,15 @@ mod tests {
             read_cpu: true,
             slot: Some(Duration::from_millis(110)),
         };
-        let mut all = vec![Measured::new(turns, 0, vec![true, false])];
+        let mut all = vec![RungMeasurement::new(turns, 0, vec![true, false])];
         for readings in [first, second] {
             all[0].interval(&IntervalRecord {
-                turns: readings.to_vec(),
+                batches: readings.to_vec(),
                 ..IntervalRecord::default()
             });
         }
-        Measured::end(&mut all, &[&[7]]);
-        let piece = |elapsed_s, ok, client_us, server_us, overran| Piece {
+        RungMeasurement::end(&mut all, &[&[7]]);
+        let piece = |elapsed_s, ok, client_us, server_us, overran| ThroughputSample {
             elapsed_s,
             ok,
             bytes_received: ok * 1_000,

@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Part, Rung, Slice};
-use crate::record::Times;
+use super::{ExtraMeasurement, Rung, SliceResult};
+use crate::record::TimeHistogram;
 use crate::statistics::quantile;
 use crate::statistics::rank::median_of;
 
 /// A percentile with its 95 % confidence interval, µs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Percentile {
+pub struct PercentileEstimate {
     /// The percentile.
     pub us: f64,
     /// The interval's lower end.
@@ -20,13 +20,13 @@ pub struct Percentile {
     pub count: u64,
 }
 
-impl Percentile {
+impl PercentileEstimate {
     /// Estimates the p99 of `times`; `None`: too few for a p99.
-    pub fn p99(times: &Times) -> Option<Percentile> {
+    pub fn p99(times: &TimeHistogram) -> Option<PercentileEstimate> {
         let histogram = times.histogram()?;
         let ns = quantile::quantile(histogram, 0.99)?;
         let (low, high) = quantile::confidence_interval(histogram, 0.99)?;
-        Some(Percentile {
+        Some(PercentileEstimate {
             us: ns as f64 / 1e3,
             low_us: low as f64 / 1e3,
             high_us: high as f64 / 1e3,
@@ -37,13 +37,13 @@ impl Percentile {
 
 /// The cost of a new connection of a rung: medians over its slices.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Price {
+pub struct ConnectionCost {
     /// Whether the connection resumes a session from a ticket.
     pub resumed: bool,
     /// Time until the connection could carry a call, µs.
     pub p50_us: Option<f64>,
     /// The 99th percentile of that time, over all slices together.
-    pub p99: Option<Percentile>,
+    pub p99: Option<PercentileEstimate>,
     /// The client's CPU time, including that of one call, µs.
     pub client_cpu_us: Option<f64>,
     /// The server's CPU time, including that of one call, µs.
@@ -55,21 +55,21 @@ pub struct Price {
 impl Rung {
     /// Returns the cost of new connections, and of resumed ones where those were measured. Empty where calls share
     /// connections and no others were made.
-    pub fn prices(&self) -> Vec<Price> {
+    pub fn prices(&self) -> Vec<ConnectionCost> {
         let Some(handshake) = &self.handshake else {
             return Vec::new();
         };
-        let price = |resumed: bool, slices: &[Slice]| {
+        let price = |resumed: bool, slices: &[SliceResult]| {
             let part = if resumed {
-                Part::Resumed
+                ExtraMeasurement::Resumed
             } else {
-                Part::Connections
+                ExtraMeasurement::Connections
             };
-            let of = |value: fn(&Slice) -> Option<f64>| {
+            let of = |value: fn(&SliceResult) -> Option<f64>| {
                 let slices = slices.iter().filter(|slice| !slice.not_resumed);
                 median_of(slices.filter_map(value).collect())
             };
-            Price {
+            ConnectionCost {
                 resumed,
                 p50_us: of(|slice| slice.connection_p50_us),
                 p99: self.connection_p99.get(&part).copied(),
@@ -78,10 +78,13 @@ impl Rung {
                 bytes: self.bytes(part).map(|(connection, _)| connection),
             }
         };
-        let apart: Vec<Price> = [(false, Part::Connections), (true, Part::Resumed)]
-            .into_iter()
-            .filter_map(|(resumed, part)| Some(price(resumed, self.parts.get(&part)?)))
-            .collect();
+        let apart: Vec<ConnectionCost> = [
+            (false, ExtraMeasurement::Connections),
+            (true, ExtraMeasurement::Resumed),
+        ]
+        .into_iter()
+        .filter_map(|(resumed, part)| Some(price(resumed, self.parts.get(&part)?)))
+        .collect();
         if apart.is_empty() {
             vec![price(handshake.resumed, &self.slices)]
         } else {
@@ -93,21 +96,21 @@ impl Rung {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ladder::Carried;
-    use crate::limits::Handshake;
+    use crate::ladder::TcpTraffic;
+    use crate::limits::HandshakeWork;
 
-    fn slice(us: f64) -> Slice {
-        Slice {
+    fn slice(us: f64) -> SliceResult {
+        SliceResult {
             connection_p50_us: Some(us),
             client_cpu_us_per_call: Some(us / 2.0),
-            ..Slice::default()
+            ..SliceResult::default()
         }
     }
 
     #[test]
     fn rung_prices_use_parts_or_slices() {
         let mut rung = Rung {
-            handshake: Some(Handshake {
+            handshake: Some(HandshakeWork {
                 group: "X25519".to_owned(),
                 certificate: "ecdsa-p256".to_owned(),
                 mutual: false,
@@ -125,7 +128,7 @@ mod tests {
         );
 
         let carried = |bytes, calls| {
-            Some(Carried {
+            Some(TcpTraffic {
                 bytes,
                 calls,
                 connections: 1,
@@ -135,11 +138,11 @@ mod tests {
         let mut new = vec![slice(300.0), slice(500.0), slice(400.0)];
         new.iter_mut()
             .for_each(|slice| slice.carried = carried(2_099, 1));
-        rung.parts.insert(Part::Connections, new);
+        rung.parts.insert(ExtraMeasurement::Connections, new);
         // A slice in which the server did not resume says nothing about resumed connections.
         let mut resumed = vec![slice(200.0), slice(900.0)];
         resumed[1].not_resumed = true;
-        rung.parts.insert(Part::Resumed, resumed);
+        rung.parts.insert(ExtraMeasurement::Resumed, resumed);
         let [new, resumed] = &rung.prices()[..] else {
             panic!("two kinds of connections, two prices");
         };
@@ -154,11 +157,11 @@ mod tests {
 
     #[test]
     fn p99_interval_needs_enough_values() {
-        let mut times = Times::default();
+        let mut times = TimeHistogram::default();
         (1..=300).for_each(|us| times.record(us * 1_000));
-        assert_eq!(Percentile::p99(&times), None);
+        assert_eq!(PercentileEstimate::p99(&times), None);
         (301..=1_000).for_each(|us| times.record(us * 1_000));
-        let p99 = Percentile::p99(&times).expect("a thousand are enough");
+        let p99 = PercentileEstimate::p99(&times).expect("a thousand are enough");
         assert!(p99.low_us < p99.us && p99.us < p99.high_us, "{p99:?}");
         assert!((p99.us - 990.0).abs() < 2.0, "{p99:?}");
     }

@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Metric, Part, Volume};
+use super::{ExtraMeasurement, LadderMetric, SliceThroughput};
 use crate::measure::Count;
-use crate::objective::{self, Conclusion, Judged};
+use crate::objective::{self, ObjectiveResult, RunVerdict};
 use crate::run::Run;
 
 /// One slice of a rung: a run of its own. Times in µs; `None`: not known, or too few calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Slice {
+pub struct SliceResult {
     /// Response time of calls that ended ok.
     pub p50_us: Option<f64>,
     /// Response time at the 99th percentile.
@@ -36,7 +36,7 @@ pub struct Slice {
     pub connection_p50_us: Option<f64>,
     /// The TCP traffic; left out where it was not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub carried: Option<Carried>,
+    pub carried: Option<TcpTraffic>,
     /// Calls that ended with an error.
     pub errors: u64,
     /// Whether the run's figures describe the target.
@@ -46,20 +46,20 @@ pub struct Slice {
     pub not_resumed: bool,
     /// The verdict on the plan's objectives; left out where it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conclusion: Option<Conclusion>,
+    pub conclusion: Option<RunVerdict>,
     /// The plan's objectives with their measured values; left out where there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub objectives: Vec<Judged>,
+    pub objectives: Vec<ObjectiveResult>,
     /// The run directory, relative to the ladder's.
     pub run: String,
     /// The throughput, where it is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub volume: Option<Volume>,
+    pub volume: Option<SliceThroughput>,
 }
 
 /// Bytes that TCP carried both ways, with the calls and connections that they belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Carried {
+pub struct TcpTraffic {
     /// Bytes of both directions.
     pub bytes: u64,
     /// Calls that were sent, including the warm-up's.
@@ -68,14 +68,14 @@ pub struct Carried {
     pub connections: u64,
 }
 
-impl Carried {
+impl TcpTraffic {
     /// Returns the traffic of `run`; `None`: it was not counted.
-    fn of(run: &Run) -> Option<Carried> {
+    fn of(run: &Run) -> Option<TcpTraffic> {
         let record = run.measured();
         let measures = &record.measures;
         let check = &run.summary.count_check;
         let connections = measures.of(Count::LinkConnections);
-        (connections > 0).then(|| Carried {
+        (connections > 0).then(|| TcpTraffic {
             bytes: measures.of(Count::LinkBytesSent) + measures.of(Count::LinkBytesReceived),
             calls: check.ok + check.errors + check.cut_off,
             connections,
@@ -83,8 +83,8 @@ impl Carried {
     }
 
     /// Returns the sum of all traffic.
-    pub(super) fn sum(all: impl Iterator<Item = Carried>) -> Option<Carried> {
-        all.reduce(|a, b| Carried {
+    pub(super) fn sum(all: impl Iterator<Item = TcpTraffic>) -> Option<TcpTraffic> {
+        all.reduce(|a, b| TcpTraffic {
             bytes: a.bytes + b.bytes,
             calls: a.calls + b.calls,
             connections: a.connections + b.connections,
@@ -92,12 +92,12 @@ impl Carried {
     }
 }
 
-impl Slice {
+impl SliceResult {
     /// Summarises `run`, which is stored in `directory`.
-    pub fn of(run: &Run, directory: String) -> Slice {
+    pub fn of(run: &Run, directory: String) -> SliceResult {
         let total = &run.summary.total;
         let objectives = objective::judge_run(run);
-        Slice {
+        SliceResult {
             p50_us: total.response.and_then(|r| r.p50_us),
             p99_us: total.response.and_then(|r| r.p99_us),
             client_cpu_us_per_call: total.client.and_then(|c| c.cpu_us_per_call),
@@ -110,12 +110,12 @@ impl Slice {
                 .summary
                 .phases()
                 .and_then(|phases| phases.connection?.p50_us),
-            carried: Carried::of(run),
+            carried: TcpTraffic::of(run),
             errors: total.errors,
             // A difference of times that are known only as intervals may be due to the generator.
             valid: run.summary.health.valid && !run.summary.health.is_late(),
             not_resumed: objective::only_not_resumed(run),
-            conclusion: Conclusion::of(&objectives),
+            conclusion: RunVerdict::of(&objectives),
             objectives,
             run: directory,
             volume: None,
@@ -127,26 +127,28 @@ impl Slice {
         !self.valid && !self.not_resumed
     }
 
-    pub(super) fn value(&self, metric: Metric) -> Option<f64> {
+    pub(super) fn value(&self, metric: LadderMetric) -> Option<f64> {
         match metric {
             // If the server did not resume sessions, the values are those of new connections.
-            _ if self.not_resumed && metric.part() == Some(Part::Resumed) => None,
-            Metric::P50 => self.p50_us,
-            Metric::P99 => self.p99_us,
-            Metric::ClientCpu
-            | Metric::BusyClientCpu
-            | Metric::ConnectionClientCpu
-            | Metric::ResumedClientCpu => self.client_cpu_us_per_call,
-            Metric::ServerCpu
-            | Metric::BusyServerCpu
-            | Metric::ConnectionServerCpu
-            | Metric::ResumedServerCpu => self.server_cpu_us_per_call,
-            Metric::SidecarCpu => self.sidecar_cpu_us_per_call,
-            Metric::ProxyMemory => self.proxy_rss_bytes_max.map(|bytes| bytes as f64),
-            Metric::ClientMemory => self.client_bytes_per_connection,
-            Metric::ServerMemory => self.server_bytes_per_connection,
-            Metric::ConnectionTime | Metric::ResumedTime => self.connection_p50_us,
-            Metric::ConnectionBytes | Metric::ResumedBytes | Metric::CallBytes => None,
+            _ if self.not_resumed && metric.part() == Some(ExtraMeasurement::Resumed) => None,
+            LadderMetric::P50 => self.p50_us,
+            LadderMetric::P99 => self.p99_us,
+            LadderMetric::ClientCpu
+            | LadderMetric::BusyClientCpu
+            | LadderMetric::ConnectionClientCpu
+            | LadderMetric::ResumedClientCpu => self.client_cpu_us_per_call,
+            LadderMetric::ServerCpu
+            | LadderMetric::BusyServerCpu
+            | LadderMetric::ConnectionServerCpu
+            | LadderMetric::ResumedServerCpu => self.server_cpu_us_per_call,
+            LadderMetric::SidecarCpu => self.sidecar_cpu_us_per_call,
+            LadderMetric::ProxyMemory => self.proxy_rss_bytes_max.map(|bytes| bytes as f64),
+            LadderMetric::ClientMemory => self.client_bytes_per_connection,
+            LadderMetric::ServerMemory => self.server_bytes_per_connection,
+            LadderMetric::ConnectionTime | LadderMetric::ResumedTime => self.connection_p50_us,
+            LadderMetric::ConnectionBytes
+            | LadderMetric::ResumedBytes
+            | LadderMetric::CallBytes => None,
         }
     }
 }

@@ -28,13 +28,13 @@ fn simulated(adds: &[f64], rounds: usize, seed: u64) -> LadderRecord {
                 let slow = if uniform() < 0.05 { 1.5 } else { 1.0 };
                 Some(level * drift * slow * (1.0 + spread * normal))
             };
-            slices[rung] = Some(Slice {
+            slices[rung] = Some(SliceResult {
                 p50_us: noisy(0.02),
                 p99_us: noisy(0.15),
                 client_cpu_us_per_call: noisy(0.03),
                 server_cpu_us_per_call: noisy(0.03),
                 valid: true,
-                ..Slice::default()
+                ..SliceResult::default()
             });
         }
         for (rung, slice) in rungs.iter_mut().zip(slices) {
@@ -55,8 +55,8 @@ fn simulated(adds: &[f64], rounds: usize, seed: u64) -> LadderRecord {
 fn claims(ladder: &LadderRecord) -> usize {
     (1..ladder.rungs.len())
         .flat_map(|of| [(of, of - 1), (of, 0)])
-        .flat_map(|(of, to)| Metric::ALL.map(|m| ladder.added(of, to, m)))
-        .filter(|a| matches!(a, Added::Clear(_)))
+        .flat_map(|(of, to)| LadderMetric::ALL.map(|m| ladder.added(of, to, m)))
+        .filter(|a| matches!(a, AddedCost::Clear(_)))
         .count()
 }
 
@@ -74,13 +74,13 @@ fn added_cost_is_found_within_interval() {
     let mut held = 0;
     for seed in 0..100 {
         let ladder = simulated(&[0.0, 40.0, 60.0], 20, seed);
-        match ladder.added(1, 0, Metric::P50) {
-            Added::Clear(d) => {
+        match ladder.added(1, 0, LadderMetric::P50) {
+            AddedCost::Clear(d) => {
                 found += 1;
                 // Drift scales the added costs by up to a quarter.
                 held += usize::from(d.low <= 52.0 && d.high >= 38.0);
             }
-            other => assert!(!matches!(other, Added::TooFew)),
+            other => assert!(!matches!(other, AddedCost::TooFew)),
         }
     }
     // A slow moment of the first rung can hide a difference; more rounds would reveal it.
@@ -91,7 +91,7 @@ fn added_cost_is_found_within_interval() {
 #[test]
 fn too_few_rounds_claim_nothing() {
     let ladder = simulated(&[0.0, 500.0], 3, 1);
-    assert_eq!(ladder.added(1, 0, Metric::P50), Added::TooFew);
+    assert_eq!(ladder.added(1, 0, LadderMetric::P50), AddedCost::TooFew);
     assert_eq!(fewest_rounds(2), 9);
     assert_eq!(fewest_rounds(3), 11);
 }

@@ -10,7 +10,7 @@
 //! ([`crate::statistics::autocorrelation`]).
 //!
 //! Where servers are restarted several times, intervals are widened by the variance between their processes too
-//! ([`sittings`]).
+//! ([`replicates`]).
 
 use std::time::Duration;
 
@@ -18,52 +18,52 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use serde::{Deserialize, Serialize};
 
-use super::pieces::Piece;
-use super::{LadderRecord, Metric};
-use crate::plan::Turns;
-use crate::record::TurnBegan;
+use super::pieces::ThroughputSample;
+use super::{LadderMetric, LadderRecord};
+use crate::plan::BatchSchedule;
+use crate::record::BatchStart;
 use crate::run::IntervalRecord;
-use crate::sample::Sample;
-use crate::statistics::paired::Paired;
+use crate::sample::CallSample;
+use crate::statistics::paired::PairedDifference;
 use crate::statistics::quantile::is_supported;
 use crate::statistics::rank::median_of;
 
 mod differences;
-mod sittings;
+mod replicates;
 
 use differences::{cpu, p50, p99};
-pub use sittings::FEWEST_SITTINGS;
-use sittings::mean;
+pub use replicates::MIN_REPLICATES;
+use replicates::mean;
 
 /// Default calls in a batch. A server that is called a third as often sleeps more deeply, so batches of single calls
 /// cost more; from about twenty calls on the cost is stable.
-pub const DEFAULT_TURN_CALLS: u32 = 20;
+pub const DEFAULT_BATCH_CALLS: u32 = 20;
 
 /// Calls at the start of a batch that do not count: the server may be asleep and caches cold.
-pub const LEFT_OUT: u32 = 2;
+pub const DEFAULT_DISCARDED_CALLS: u32 = 2;
 
 /// The metrics that batches are compared by.
-pub const COMPARED_METRICS: [Metric; 4] = [
-    Metric::P50,
-    Metric::P99,
-    Metric::ClientCpu,
-    Metric::ServerCpu,
+pub const COMPARED_METRICS: [LadderMetric; 4] = [
+    LadderMetric::P50,
+    LadderMetric::P99,
+    LadderMetric::ClientCpu,
+    LadderMetric::ServerCpu,
 ];
 
 /// How a ladder was measured in batches, and the differences between its rungs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TurnsRecord {
+pub struct BatchesRecord {
     /// Calls in a batch.
     pub calls: u32,
     /// Calls at the start of each batch that do not count.
     #[serde(alias = "left_out")]
-    pub left_out: u32,
+    pub warmup_calls: u32,
     /// Rounds in which every rung had its batch, and most of its calls ended ok.
     pub rounds: usize,
     /// Replicates, each with restarted servers; 1: differences are those of the particular processes that were
     /// measured.
     #[serde(default = "one", alias = "sittings")]
-    pub sittings: usize,
+    pub replicates: usize,
     /// Whether the machine's cores were kept awake between calls.
     #[serde(default)]
     pub kept_awake: bool,
@@ -71,7 +71,7 @@ pub struct TurnsRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted_us: Option<f64>,
     /// The differences of every rung to the one below it and to the first.
-    pub differences: Vec<Difference>,
+    pub differences: Vec<RungDifference>,
 }
 
 fn one() -> usize {
@@ -80,21 +80,21 @@ fn one() -> usize {
 
 /// The difference of two rungs, in the metric's unit. The intervals of a ladder are simultaneous.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Difference {
+pub struct RungDifference {
     /// The index of the upper rung, from 0.
     pub of: usize,
     /// The index of the lower rung.
     pub to: usize,
     /// One of [`COMPARED_METRICS`].
-    pub metric: Metric,
+    pub metric: LadderMetric,
     /// The upper rung's value minus the lower one's.
     #[serde(flatten)]
-    pub paired: Paired,
+    pub paired: PairedDifference,
 }
 
 /// The measurements of one rung.
 #[derive(Clone, Debug)]
-pub struct Measured {
+pub struct RungMeasurement {
     calls: u32,
     left_out: u32,
     /// Whether each of the plan's stages is warm-up.
@@ -104,24 +104,24 @@ pub struct Measured {
     /// The first round of each replicate.
     sittings: Vec<usize>,
     /// CPU clock readings of the current group of batches, in order.
-    began: Vec<TurnBegan>,
+    began: Vec<BatchStart>,
     /// CPU time by round.
-    used: Vec<Option<Used>>,
+    used: Vec<Option<BatchCpu>>,
 }
 
 /// CPU time of one batch, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Used {
+struct BatchCpu {
     client_ns: u64,
     server_ns: Option<u64>,
     /// Closed loop: the calls that ended ok, the bytes received, and the length of the batch.
     done: Option<(u64, u64, u64)>,
 }
 
-impl Measured {
+impl RungMeasurement {
     /// Creates an empty measurement. `warmup`: which of the plan's stages are warm-up.
-    pub fn new(turns: Turns, left_out: u32, warmup: Vec<bool>) -> Measured {
-        Measured {
+    pub fn new(turns: BatchSchedule, left_out: u32, warmup: Vec<bool>) -> RungMeasurement {
+        RungMeasurement {
             calls: turns.calls.max(1),
             left_out,
             warmup,
@@ -133,7 +133,7 @@ impl Measured {
     }
 
     /// Appends the measurements of another group of batches, rung by rung.
-    pub fn extend(all: &mut [Measured], more: Vec<Measured>) {
+    pub fn extend(all: &mut [RungMeasurement], more: Vec<RungMeasurement>) {
         let rounds = longest(all);
         for (before, after) in all.iter_mut().zip(more) {
             // Rounds must have the same number in every rung.
@@ -145,18 +145,18 @@ impl Measured {
     }
 
     /// Appends the measurements of another replicate, with restarted servers.
-    pub fn extend_afresh(all: &mut [Measured], more: Vec<Measured>) {
+    pub fn extend_with_replicate(all: &mut [RungMeasurement], more: Vec<RungMeasurement>) {
         let first = longest(all);
         for measured in &mut *all {
             measured.sittings.push(first);
         }
-        Measured::extend(all, more);
+        RungMeasurement::extend(all, more);
     }
 
     /// Ends a group of batches: the CPU time of each is the difference of the clocks until the next batch of the same
     /// worker, and of any rung with the same server. `servers`: process ids of each rung's server, left empty where
     /// other work of the server may be included.
-    pub fn end(all: &mut [Measured], servers: &[&[i32]]) {
+    pub fn end(all: &mut [RungMeasurement], servers: &[&[i32]]) {
         let clock = |rung: usize| servers.get(rung).copied().unwrap_or_default();
         let own = |rung: usize| {
             let is_in = |pid: &i32| clock(rung).contains(pid);
@@ -176,9 +176,9 @@ impl Measured {
         for (rung, next_ns) in all.iter_mut().zip(next) {
             for two in rung.began.windows(2) {
                 let (began, next) = (two[0], two[1]);
-                let round = began.turn as usize;
+                let round = began.batch as usize;
                 // The next reading closes a batch of fixed time, even if a batch in between was slept through.
-                if next.turn != began.turn + 1 && began.done.is_none() {
+                if next.batch != began.batch + 1 && began.done.is_none() {
                     continue;
                 }
                 if round >= rung.used.len() {
@@ -188,7 +188,7 @@ impl Measured {
                     let next = next_ns.partition_point(|ns| *ns <= at);
                     Some(next_ns.get(next)? - at)
                 });
-                rung.used[round] = Some(Used {
+                rung.used[round] = Some(BatchCpu {
                     client_ns: next.client_ns.saturating_sub(began.client_ns),
                     server_ns,
                     done: began.done.zip(next.done).map(|(began, next)| {
@@ -206,7 +206,8 @@ impl Measured {
 
     /// Returns the mean CPU time of the server for a call, over the measured batches, in µs.
     pub fn server_cpu_us_per_call(&self) -> Option<f64> {
-        let turns = (0..self.used.len()).filter_map(|n| self.cpu_us_per_call(Metric::ServerCpu, n));
+        let turns =
+            (0..self.used.len()).filter_map(|n| self.cpu_us_per_call(LadderMetric::ServerCpu, n));
         let turns: Vec<f64> = turns.collect();
         (!turns.is_empty()).then(|| mean(&turns))
     }
@@ -216,7 +217,7 @@ impl Measured {
     }
 
     /// Adds one call of the rung's run.
-    pub fn call(&mut self, sample: &Sample) {
+    pub fn call(&mut self, sample: &CallSample) {
         let calls = u64::from(self.calls);
         let round = usize::try_from(sample.number / calls).unwrap_or(usize::MAX);
         if self.warms_up(sample.stage)
@@ -233,8 +234,8 @@ impl Measured {
 
     /// Adds one interval of the rung's run.
     pub fn interval(&mut self, interval: &IntervalRecord) {
-        for turn in &interval.turns {
-            match self.began.binary_search_by_key(&turn.turn, |t| t.turn) {
+        for turn in &interval.batches {
+            match self.began.binary_search_by_key(&turn.batch, |t| t.batch) {
                 Ok(at) => self.began[at].beside(turn),
                 Err(at) => self.began.insert(at, *turn),
             }
@@ -243,11 +244,11 @@ impl Measured {
 
     /// Returns the batches of a closed loop without the first `warmup` ones. `slot`: time between the starts of two
     /// batches.
-    pub fn carried(&self, warmup: usize, slot: Duration) -> Vec<Piece> {
+    pub fn carried(&self, warmup: usize, slot: Duration) -> Vec<ThroughputSample> {
         let measured = self.used.iter().skip(warmup).flatten();
-        let of = |used: &Used| {
+        let of = |used: &BatchCpu| {
             let (ok, bytes_received, length_ns) = used.done?;
-            Some(Piece {
+            Some(ThroughputSample {
                 elapsed_s: length_ns as f64 / 1e9,
                 ok,
                 bytes_received,
@@ -284,12 +285,12 @@ impl Measured {
     }
 
     /// Returns the CPU time a call of a batch in which every call counts or was discarded, in µs.
-    fn cpu_us_per_call(&self, metric: Metric, round: usize) -> Option<f64> {
+    fn cpu_us_per_call(&self, metric: LadderMetric, round: usize) -> Option<f64> {
         let counting = self.calls.saturating_sub(self.left_out) as usize;
         let used = self.used.get(round).copied().flatten()?;
         let ns = match metric {
-            Metric::ClientCpu => used.client_ns,
-            Metric::ServerCpu => used.server_ns?,
+            LadderMetric::ClientCpu => used.client_ns,
+            LadderMetric::ServerCpu => used.server_ns?,
             _ => return None,
         };
         let whole = self.rounds.get(round).map_or(0, Vec::len) == counting;
@@ -297,13 +298,13 @@ impl Measured {
     }
 }
 
-fn longest(rungs: &[Measured]) -> usize {
+fn longest(rungs: &[RungMeasurement]) -> usize {
     rungs.iter().map(|m| m.rounds.len()).max().unwrap_or(0)
 }
 
 /// Returns the rounds that every rung has, by replicate. A replicate that was ended before half its length is left
 /// out.
-fn rounds_by_sitting(rungs: &[Measured]) -> Vec<Vec<usize>> {
+fn rounds_by_replicate(rungs: &[RungMeasurement]) -> Vec<Vec<usize>> {
     let starts: &[usize] = rungs.first().map_or(&[], |rung| &rung.sittings);
     let ends = starts.iter().skip(1).copied().chain([longest(rungs)]);
     let has = |round: &usize| rungs.iter().all(|rung| rung.has(*round));
@@ -317,14 +318,14 @@ fn rounds_by_sitting(rungs: &[Measured]) -> Vec<Vec<usize>> {
     all
 }
 
-impl TurnsRecord {
+impl BatchesRecord {
     /// Computes the differences of every rung to the one below it and to the first.
     ///
     /// `alpha`: error probability of all intervals together, including the `besides` ones of metrics that are not
     /// measured in batches. `seed`: of the bootstrap.
-    pub fn of(rungs: &[Measured], alpha: f64, besides: usize, seed: u64) -> TurnsRecord {
+    pub fn of(rungs: &[RungMeasurement], alpha: f64, besides: usize, seed: u64) -> BatchesRecord {
         let (calls, left_out) = rungs.first().map_or((0, 0), |r| (r.calls, r.left_out));
-        let rounds = rounds_by_sitting(rungs);
+        let rounds = rounds_by_replicate(rungs);
         let pairs: Vec<(usize, usize)> = LadderRecord::pairs(rungs.len()).collect();
         // `alpha` is half of the ladder's total error probability. Half of it is shared equally by all metrics; the
         // other half goes to the main ones: half of that to the p50, half to the CPU time of both ends.
@@ -336,11 +337,11 @@ impl TurnsRecord {
             let (upper, lower) = (&rungs[of], &rungs[to]);
             for metric in COMPARED_METRICS {
                 let found = match metric {
-                    Metric::P50 => p50(upper, lower, &rounds, each + of_pair / 2.0),
-                    Metric::P99 => p99(upper, lower, &rounds, each, &mut random),
+                    LadderMetric::P50 => p50(upper, lower, &rounds, each + of_pair / 2.0),
+                    LadderMetric::P99 => p99(upper, lower, &rounds, each, &mut random),
                     _ => cpu(upper, lower, metric, &rounds, each + of_pair / 4.0),
                 };
-                differences.extend(found.map(|paired| Difference {
+                differences.extend(found.map(|paired| RungDifference {
                     of,
                     to,
                     metric,
@@ -348,11 +349,11 @@ impl TurnsRecord {
                 }));
             }
         }
-        TurnsRecord {
+        BatchesRecord {
             calls,
-            left_out,
+            warmup_calls: left_out,
             rounds: rounds.iter().map(Vec::len).sum(),
-            sittings: rounds.len().max(1),
+            replicates: rounds.len().max(1),
             kept_awake: false,
             wanted_us: None,
             differences,
@@ -366,7 +367,12 @@ impl TurnsRecord {
     }
 
     /// Returns the difference of `of` to `to`, where it is known.
-    pub fn difference(&self, of: usize, to: usize, metric: Metric) -> Option<Paired> {
+    pub fn difference(
+        &self,
+        of: usize,
+        to: usize,
+        metric: LadderMetric,
+    ) -> Option<PairedDifference> {
         let mut all = self.differences.iter();
         let found = all.find(|d| (d.of, d.to, d.metric) == (of, to, metric));
         found.map(|d| d.paired)
@@ -378,7 +384,7 @@ impl TurnsRecord {
         let neighbours = self
             .differences
             .iter()
-            .filter(|d| d.metric == Metric::P50 && d.of == d.to + 1);
+            .filter(|d| d.metric == LadderMetric::P50 && d.of == d.to + 1);
         neighbours
             .map(|d| (d.paired.high - d.paired.low) / 2.0)
             .max_by(f64::total_cmp)

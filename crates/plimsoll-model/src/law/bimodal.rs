@@ -2,23 +2,23 @@
 
 use serde::Deserialize;
 
-use super::draws::Draws;
-use super::{Law, LawError, Request, Settings, Within, nanos, number};
+use super::draws::RequestRng;
+use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, nanos, number};
 use crate::units::Period;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Bimodal {
+pub(super) struct BimodalSettings {
     fast: Period,
     slow: Period,
     slow_share: f64,
 }
 
-impl Settings for Bimodal {
+impl LawSettings for BimodalSettings {
     const NAME: &'static str = "bimodal";
     const KEYS: &'static [&'static str] = &["fast", "slow", "slow_share"];
 
-    fn law(self, _: &Within) -> Result<Box<dyn Law>, LawError> {
-        Ok(Box::new(Modes {
+    fn law(self, _: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
+        Ok(Box::new(BimodalLaw {
             fast: nanos("fast", self.fast)?,
             slow: nanos("slow", self.slow)?,
             slow_share: number("slow_share", self.slow_share, 0.0, 1.0)?,
@@ -28,14 +28,14 @@ impl Settings for Bimodal {
 
 /// Times in nanoseconds.
 #[derive(Debug)]
-struct Modes {
+struct BimodalLaw {
     fast: f64,
     slow: f64,
     slow_share: f64,
 }
 
-impl Law for Modes {
-    fn leaves(&mut self, request: Request, draws: &mut Draws) -> u64 {
+impl DelayLaw for BimodalLaw {
+    fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
         let is_slow = draws.fraction() < self.slow_share;
         request.after(if is_slow { self.slow } else { self.fast })
     }

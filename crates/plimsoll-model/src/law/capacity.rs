@@ -6,23 +6,23 @@ use std::collections::BinaryHeap;
 use serde::Deserialize;
 use toml::Table;
 
-use super::draws::Draws;
-use super::{Law, LawError, Request, Settings, Within};
+use super::draws::RequestRng;
+use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings};
 
 /// Maximum concurrency.
 const MAX_PLACES: u32 = 100_000;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Capacity {
+pub(super) struct CapacitySettings {
     places: u32,
     service: Table,
 }
 
-impl Settings for Capacity {
+impl LawSettings for CapacitySettings {
     const NAME: &'static str = "capacity";
     const KEYS: &'static [&'static str] = &["places", "service"];
 
-    fn law(self, within: &Within) -> Result<Box<dyn Law>, LawError> {
+    fn law(self, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
         if !(1..=MAX_PLACES).contains(&self.places) {
             let problem = format!(
                 "places: {} is out of range: use 1 to {MAX_PLACES}",
@@ -30,7 +30,7 @@ impl Settings for Capacity {
             );
             return Err(LawError::new(problem));
         }
-        Ok(Box::new(Queue {
+        Ok(Box::new(CapacityLaw {
             places: self.places as usize,
             service: within.law("service", self.service)?,
             free: BinaryHeap::new(),
@@ -39,22 +39,22 @@ impl Settings for Capacity {
 }
 
 #[derive(Debug)]
-struct Queue {
+struct CapacityLaw {
     places: usize,
-    service: Box<dyn Law>,
+    service: Box<dyn DelayLaw>,
     /// When each busy slot becomes free, the earliest first.
     free: BinaryHeap<Reverse<u64>>,
 }
 
-impl Law for Queue {
-    fn leaves(&mut self, request: Request, draws: &mut Draws) -> u64 {
+impl DelayLaw for CapacityLaw {
+    fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
         let mut begins = request.at;
         if self.free.len() == self.places
             && let Some(Reverse(free)) = self.free.pop()
         {
             begins = begins.max(free);
         }
-        let leaves = self.service.leaves(Request { at: begins }, draws);
+        let leaves = self.service.leaves(LawRequest { at: begins }, draws);
         self.free.push(Reverse(leaves));
         leaves
     }

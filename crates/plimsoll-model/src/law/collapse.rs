@@ -6,22 +6,22 @@ use std::collections::BinaryHeap;
 use serde::Deserialize;
 use toml::Table;
 
-use super::draws::Draws;
-use super::{Law, LawError, Request, Settings, Within, number};
+use super::draws::RequestRng;
+use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, number};
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Collapse {
+pub(super) struct CollapseSettings {
     of: Table,
     limit: u32,
     factor: f64,
 }
 
-impl Settings for Collapse {
+impl LawSettings for CollapseSettings {
     const NAME: &'static str = "collapse";
     const KEYS: &'static [&'static str] = &["of", "limit", "factor"];
 
-    fn law(self, within: &Within) -> Result<Box<dyn Law>, LawError> {
-        Ok(Box::new(Thrashing {
+    fn law(self, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
+        Ok(Box::new(CollapseLaw {
             of: within.law("of", self.of)?,
             limit: self.limit as usize,
             factor: number("factor", self.factor, 1.0, 1000.0)?,
@@ -31,8 +31,8 @@ impl Settings for Collapse {
 }
 
 #[derive(Debug)]
-struct Thrashing {
-    of: Box<dyn Law>,
+struct CollapseLaw {
+    of: Box<dyn DelayLaw>,
     /// Requests in progress above which further ones take `factor` times as long.
     limit: usize,
     factor: f64,
@@ -40,8 +40,8 @@ struct Thrashing {
     in_progress: BinaryHeap<Reverse<u64>>,
 }
 
-impl Law for Thrashing {
-    fn leaves(&mut self, request: Request, draws: &mut Draws) -> u64 {
+impl DelayLaw for CollapseLaw {
+    fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
         while let Some(Reverse(leaves)) = self.in_progress.peek()
             && *leaves <= request.at
         {

@@ -2,31 +2,31 @@
 
 use serde::Deserialize;
 
-use super::draws::Draws;
-use super::{Law, LawError, Request, Settings, Within, nanos};
+use super::draws::RequestRng;
+use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, nanos};
 use crate::units::Period;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Constant {
+pub(super) struct ConstantSettings {
     delay: Period,
 }
 
-impl Settings for Constant {
+impl LawSettings for ConstantSettings {
     const NAME: &'static str = "constant";
     const KEYS: &'static [&'static str] = &["delay"];
 
-    fn law(self, _: &Within) -> Result<Box<dyn Law>, LawError> {
+    fn law(self, _: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
         let delay = nanos("delay", self.delay)?;
-        Ok(Box::new(Delay(delay)))
+        Ok(Box::new(ConstantLaw(delay)))
     }
 }
 
 /// The delay in nanoseconds.
 #[derive(Debug)]
-struct Delay(f64);
+struct ConstantLaw(f64);
 
-impl Law for Delay {
-    fn leaves(&mut self, request: Request, _: &mut Draws) -> u64 {
+impl DelayLaw for ConstantLaw {
+    fn leaves(&mut self, request: LawRequest, _: &mut RequestRng) -> u64 {
         request.after(self.0)
     }
 }

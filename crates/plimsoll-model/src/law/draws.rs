@@ -8,19 +8,19 @@ const SHARED_STREAM: u64 = u64::MAX;
 
 /// The random numbers of one request.
 #[derive(Debug)]
-pub(super) struct Draws(ChaCha8Rng);
+pub(super) struct RequestRng(ChaCha8Rng);
 
-impl Draws {
+impl RequestRng {
     /// Returns the random numbers of request `number`.
-    pub(super) fn of_request(seed: u64, number: u64) -> Draws {
+    pub(super) fn of_request(seed: u64, number: u64) -> RequestRng {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(number);
-        Draws(random)
+        RequestRng(random)
     }
 
     /// Returns the random numbers of events that affect the whole server.
-    pub(super) fn of_server(seed: u64) -> Draws {
-        Draws::of_request(seed, SHARED_STREAM)
+    pub(super) fn of_server(seed: u64) -> RequestRng {
+        RequestRng::of_request(seed, SHARED_STREAM)
     }
 
     /// Draws uniformly from [0, 1).

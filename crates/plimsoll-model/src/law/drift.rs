@@ -3,26 +3,26 @@
 use serde::Deserialize;
 use toml::Table;
 
-use super::draws::Draws;
-use super::{FIRST_NS, Law, LawError, Request, Settings, Within, number};
+use super::draws::RequestRng;
+use super::{DelayLaw, FIRST_NS, LawContext, LawError, LawRequest, LawSettings, number};
 use crate::units::Period;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Drift {
+pub(super) struct DriftSettings {
     of: Table,
     to: f64,
     over: Period,
 }
 
-impl Settings for Drift {
+impl LawSettings for DriftSettings {
     const NAME: &'static str = "drift";
     const KEYS: &'static [&'static str] = &["of", "to", "over"];
 
-    fn law(self, within: &Within) -> Result<Box<dyn Law>, LawError> {
+    fn law(self, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
         if self.over.0.is_zero() {
             return Err(LawError::new("over: must be above zero"));
         }
-        Ok(Box::new(Slope {
+        Ok(Box::new(DriftLaw {
             of: within.law("of", self.of)?,
             to: number("to", self.to, 0.001, 1000.0)?,
             over: self.over.0.as_nanos() as f64,
@@ -31,16 +31,16 @@ impl Settings for Drift {
 }
 
 #[derive(Debug)]
-struct Slope {
-    of: Box<dyn Law>,
+struct DriftLaw {
+    of: Box<dyn DelayLaw>,
     /// The factor of times at the end.
     to: f64,
     /// The time until the end is reached, nanoseconds.
     over: f64,
 }
 
-impl Law for Slope {
-    fn leaves(&mut self, request: Request, draws: &mut Draws) -> u64 {
+impl DelayLaw for DriftLaw {
+    fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
         let time = self.of.leaves(request, draws).saturating_sub(request.at);
         let since_first = request.at.saturating_sub(FIRST_NS);
         let way = (since_first as f64 / self.over).min(1.0);

@@ -2,31 +2,31 @@
 
 use serde::Deserialize;
 
-use super::draws::Draws;
-use super::{Law, LawError, Request, Settings, Within, nanos};
+use super::draws::RequestRng;
+use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, nanos};
 use crate::units::Period;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Exponential {
+pub(super) struct ExponentialSettings {
     mean: Period,
 }
 
-impl Settings for Exponential {
+impl LawSettings for ExponentialSettings {
     const NAME: &'static str = "exponential";
     const KEYS: &'static [&'static str] = &["mean"];
 
-    fn law(self, _: &Within) -> Result<Box<dyn Law>, LawError> {
+    fn law(self, _: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
         let mean = nanos("mean", self.mean)?;
-        Ok(Box::new(Mean(mean)))
+        Ok(Box::new(ExponentialLaw(mean)))
     }
 }
 
 /// The mean in nanoseconds.
 #[derive(Debug)]
-struct Mean(f64);
+struct ExponentialLaw(f64);
 
-impl Law for Mean {
-    fn leaves(&mut self, request: Request, draws: &mut Draws) -> u64 {
+impl DelayLaw for ExponentialLaw {
+    fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
         request.after(self.0 * draws.exponential())
     }
 }

@@ -2,22 +2,22 @@
 
 use serde::Deserialize;
 
-use super::draws::Draws;
-use super::{Law, LawError, Request, Settings, Within, nanos, number};
+use super::draws::RequestRng;
+use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, nanos, number};
 use crate::units::Period;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Lognormal {
+pub(super) struct LognormalSettings {
     median: Period,
     sigma: f64,
 }
 
-impl Settings for Lognormal {
+impl LawSettings for LognormalSettings {
     const NAME: &'static str = "lognormal";
     const KEYS: &'static [&'static str] = &["median", "sigma"];
 
-    fn law(self, _: &Within) -> Result<Box<dyn Law>, LawError> {
-        Ok(Box::new(Shape {
+    fn law(self, _: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
+        Ok(Box::new(LognormalLaw {
             median: nanos("median", self.median)?,
             sigma: number("sigma", self.sigma, 0.0, 5.0)?,
         }))
@@ -26,13 +26,13 @@ impl Settings for Lognormal {
 
 /// The median in nanoseconds, and the standard deviation of the logarithm.
 #[derive(Debug)]
-struct Shape {
+struct LognormalLaw {
     median: f64,
     sigma: f64,
 }
 
-impl Law for Shape {
-    fn leaves(&mut self, request: Request, draws: &mut Draws) -> u64 {
+impl DelayLaw for LognormalLaw {
+    fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
         request.after(self.median * (self.sigma * draws.normal()).exp())
     }
 }

@@ -3,29 +3,29 @@
 use serde::Deserialize;
 use toml::Table;
 
-use super::draws::Draws;
-use super::{Law, LawError, Request, Settings, Within, number};
+use super::draws::RequestRng;
+use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, number};
 
 /// Maximum number of laws in a mixture.
 const MAX_PARTS: usize = 100;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Mixture {
-    parts: Vec<Part>,
+pub(super) struct MixtureSettings {
+    parts: Vec<MixtureComponent>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Part {
+struct MixtureComponent {
     share: f64,
     of: Table,
 }
 
-impl Settings for Mixture {
+impl LawSettings for MixtureSettings {
     const NAME: &'static str = "mixture";
     const KEYS: &'static [&'static str] = &["parts"];
 
-    fn law(self, within: &Within) -> Result<Box<dyn Law>, LawError> {
+    fn law(self, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
         if !(1..=MAX_PARTS).contains(&self.parts.len()) {
             let problem = format!(
                 "parts: {} laws, expected 1 to {MAX_PARTS}",
@@ -46,16 +46,16 @@ impl Settings for Mixture {
                 "parts: shares sum to {sum}, not to 1"
             )));
         }
-        Ok(Box::new(Parts(parts)))
+        Ok(Box::new(MixtureLaw(parts)))
     }
 }
 
 /// Laws with their cumulative shares.
 #[derive(Debug)]
-struct Parts(Vec<(f64, Box<dyn Law>)>);
+struct MixtureLaw(Vec<(f64, Box<dyn DelayLaw>)>);
 
-impl Law for Parts {
-    fn leaves(&mut self, request: Request, draws: &mut Draws) -> u64 {
+impl DelayLaw for MixtureLaw {
+    fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
         let drawn = draws.fraction();
         let last = self.0.len() - 1;
         let place = self.0.partition_point(|(sum, _)| *sum <= drawn).min(last);

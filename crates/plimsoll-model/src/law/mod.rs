@@ -30,7 +30,7 @@ use toml::Table;
 use crate::suggest::suggest;
 use crate::units::Period;
 
-use draws::Draws;
+use draws::RequestRng;
 
 /// The longest time that a law may contain, and the longest delay: the range of the histograms.
 pub const MAX_DELAY: Duration = Duration::from_secs(3600);
@@ -42,17 +42,17 @@ const FIRST_NS: u64 = 1 << 42;
 const MAX_DEPTH: u32 = 8;
 
 /// All laws, in the order in which messages list them.
-static LAWS: [Entry; 10] = [
-    Entry::of::<constant::Constant>(),
-    Entry::of::<exponential::Exponential>(),
-    Entry::of::<bimodal::Bimodal>(),
-    Entry::of::<lognormal::Lognormal>(),
-    Entry::of::<pareto::Pareto>(),
-    Entry::of::<stalls::Stalls>(),
-    Entry::of::<capacity::Capacity>(),
-    Entry::of::<drift::Drift>(),
-    Entry::of::<collapse::Collapse>(),
-    Entry::of::<mixture::Mixture>(),
+static LAWS: [LawEntry; 10] = [
+    LawEntry::of::<constant::ConstantSettings>(),
+    LawEntry::of::<exponential::ExponentialSettings>(),
+    LawEntry::of::<bimodal::BimodalSettings>(),
+    LawEntry::of::<lognormal::LognormalSettings>(),
+    LawEntry::of::<pareto::ParetoSettings>(),
+    LawEntry::of::<stalls::StallsSettings>(),
+    LawEntry::of::<capacity::CapacitySettings>(),
+    LawEntry::of::<drift::DriftSettings>(),
+    LawEntry::of::<collapse::CollapseSettings>(),
+    LawEntry::of::<mixture::MixtureSettings>(),
 ];
 
 /// Why a law's text is invalid.
@@ -73,12 +73,12 @@ impl LawError {
 
 /// A request as seen by a law.
 #[derive(Clone, Copy, Debug)]
-struct Request {
+struct LawRequest {
     /// When it arrived, or when its service begins, nanoseconds: [`FIRST_NS`] if with the first request.
     at: u64,
 }
 
-impl Request {
+impl LawRequest {
     /// Returns the time `ns` later; no answer takes longer than [`MAX_DELAY`].
     fn after(self, ns: f64) -> u64 {
         let longest = MAX_DELAY.as_nanos() as f64;
@@ -88,14 +88,14 @@ impl Request {
 }
 
 /// Determines when answers leave.
-trait Law: Debug + Send {
+trait DelayLaw: Debug + Send {
     /// Returns when the answer to `request` leaves, on the same clock as [`Request::at`]. Requests come in the order in
     /// which they were read.
-    fn leaves(&mut self, request: Request, draws: &mut Draws) -> u64;
+    fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64;
 }
 
 /// The settings of a law.
-trait Settings: DeserializeOwned {
+trait LawSettings: DeserializeOwned {
     /// The law's name.
     const NAME: &'static str;
     /// Names of its keys, for messages.
@@ -105,20 +105,20 @@ trait Settings: DeserializeOwned {
     ///
     /// # Errors
     /// The key whose value is invalid, and what would be right.
-    fn law(self, within: &Within) -> Result<Box<dyn Law>, LawError>;
+    fn law(self, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawError>;
 }
 
 /// The context in which a law is created.
 #[derive(Clone, Copy, Debug)]
-struct Within {
+struct LawContext {
     seed: u64,
     depth: u32,
 }
 
-impl Within {
+impl LawContext {
     /// Creates the law that the key `key` of another one contains.
-    fn law(&self, key: &str, table: Table) -> Result<Box<dyn Law>, LawError> {
-        let within = Within {
+    fn law(&self, key: &str, table: Table) -> Result<Box<dyn DelayLaw>, LawError> {
+        let within = LawContext {
             depth: self.depth + 1,
             ..*self
         };
@@ -131,17 +131,17 @@ impl Within {
 }
 
 /// Parses a law's settings from its table.
-type ReadLaw = fn(Table, &Within) -> Result<Box<dyn Law>, LawError>;
+type ReadLaw = fn(Table, &LawContext) -> Result<Box<dyn DelayLaw>, LawError>;
 
 /// A law with its type erased.
-struct Entry {
+struct LawEntry {
     name: &'static str,
     read: ReadLaw,
 }
 
-impl Entry {
-    const fn of<S: Settings>() -> Entry {
-        Entry {
+impl LawEntry {
+    const fn of<S: LawSettings>() -> LawEntry {
+        LawEntry {
             name: S::NAME,
             read: |table, within| {
                 if let Some(key) = table.keys().find(|key| !S::KEYS.contains(&&***key)) {
@@ -160,7 +160,7 @@ impl Entry {
     }
 }
 
-fn read(mut table: Table, within: &Within) -> Result<Box<dyn Law>, LawError> {
+fn read(mut table: Table, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
     let names = || LAWS.iter().map(|law| law.name).collect::<Vec<_>>();
     let name = match table.remove("law") {
         Some(toml::Value::String(name)) => name,
@@ -188,8 +188,8 @@ fn read(mut table: Table, within: &Within) -> Result<Box<dyn Law>, LawError> {
 
 /// The delays of one server, from its first request on.
 #[derive(Debug)]
-pub struct Delays {
-    law: Box<dyn Law>,
+pub struct ServerDelays {
+    law: Box<dyn DelayLaw>,
     seed: u64,
     /// The first request's arrival, from which laws count time.
     first: Option<u64>,
@@ -197,12 +197,12 @@ pub struct Delays {
     count: u64,
 }
 
-impl Delays {
+impl ServerDelays {
     /// Parses the text (TOML) of a law whose random numbers come from `seed`.
     ///
     /// # Errors
     /// What is wrong with the text, by key.
-    pub fn new(text: &str, seed: u64) -> Result<Delays, LawError> {
+    pub fn new(text: &str, seed: u64) -> Result<ServerDelays, LawError> {
         if text.len() > MAX_LAW_BYTES {
             return Err(LawError::new(format!(
                 "{} bytes are too many for a law: at most {MAX_LAW_BYTES}",
@@ -212,8 +212,8 @@ impl Delays {
         let table: Table = text
             .parse()
             .map_err(|e: toml::de::Error| LawError::new(e.to_string().trim_end()))?;
-        let law = read(table, &Within { seed, depth: 0 })?;
-        Ok(Delays {
+        let law = read(table, &LawContext { seed, depth: 0 })?;
+        Ok(ServerDelays {
             law,
             seed,
             first: None,
@@ -224,8 +224,8 @@ impl Delays {
     /// Counts time from `first`, nanoseconds on any clock, whenever the first request arrives: stalls are where they
     /// were for requests that arrived at other times.
     #[must_use]
-    pub fn counting_from(self, first: u64) -> Delays {
-        Delays {
+    pub fn counting_from(self, first: u64) -> ServerDelays {
+        ServerDelays {
             first: Some(first),
             ..self
         }
@@ -235,10 +235,10 @@ impl Delays {
     /// request that arrived before the first one counts as if it had arrived together with it.
     pub fn next(&mut self, arrived: u64) -> u64 {
         let first = *self.first.get_or_insert(arrived);
-        let mut draws = Draws::of_request(self.seed, self.count);
+        let mut draws = RequestRng::of_request(self.seed, self.count);
         self.count += 1;
         let at = FIRST_NS.saturating_add(arrived).saturating_sub(first);
-        let leaves = self.law.leaves(Request { at }, &mut draws).max(at);
+        let leaves = self.law.leaves(LawRequest { at }, &mut draws).max(at);
         let longest = u64::try_from(MAX_DELAY.as_nanos()).unwrap_or(u64::MAX);
         arrived.saturating_add((leaves - at).min(longest))
     }

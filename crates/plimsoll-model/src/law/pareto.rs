@@ -2,42 +2,42 @@
 
 use serde::Deserialize;
 
-use super::draws::Draws;
-use super::{Law, LawError, Request, Settings, Within, nanos, number};
+use super::draws::RequestRng;
+use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, nanos, number};
 use crate::units::Period;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Pareto {
+pub(super) struct ParetoSettings {
     min: Period,
     alpha: f64,
     max: Period,
 }
 
-impl Settings for Pareto {
+impl LawSettings for ParetoSettings {
     const NAME: &'static str = "pareto";
     const KEYS: &'static [&'static str] = &["min", "alpha", "max"];
 
-    fn law(self, _: &Within) -> Result<Box<dyn Law>, LawError> {
+    fn law(self, _: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
         let (min, max) = (nanos("min", self.min)?, nanos("max", self.max)?);
         if min > max {
             let problem = format!("min: {} is above max, which is {}", self.min, self.max);
             return Err(LawError::new(problem));
         }
         let alpha = number("alpha", self.alpha, 0.1, 100.0)?;
-        Ok(Box::new(Tail { min, alpha, max }))
+        Ok(Box::new(ParetoLaw { min, alpha, max }))
     }
 }
 
 /// Times in nanoseconds.
 #[derive(Debug)]
-struct Tail {
+struct ParetoLaw {
     min: f64,
     alpha: f64,
     max: f64,
 }
 
-impl Law for Tail {
-    fn leaves(&mut self, request: Request, draws: &mut Draws) -> u64 {
+impl DelayLaw for ParetoLaw {
+    fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
         let time = self.min * (draws.exponential() / self.alpha).exp();
         request.after(time.min(self.max))
     }

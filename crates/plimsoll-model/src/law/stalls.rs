@@ -3,52 +3,52 @@
 use serde::Deserialize;
 use toml::Table;
 
-use super::draws::Draws;
-use super::{FIRST_NS, Law, LawError, Request, Settings, Within, nanos};
+use super::draws::RequestRng;
+use super::{DelayLaw, FIRST_NS, LawContext, LawError, LawRequest, LawSettings, nanos};
 use crate::units::Period;
 
 /// Minimum mean time between two stalls, nanoseconds: all of them are kept in memory.
 const MIN_EVERY_NS: f64 = 1e6;
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Stalls {
+pub(super) struct StallsSettings {
     of: Table,
     every: Period,
     length: Period,
 }
 
-impl Settings for Stalls {
+impl LawSettings for StallsSettings {
     const NAME: &'static str = "stalls";
     const KEYS: &'static [&'static str] = &["of", "every", "length"];
 
-    fn law(self, within: &Within) -> Result<Box<dyn Law>, LawError> {
+    fn law(self, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
         let every = nanos("every", self.every)?;
         if every < MIN_EVERY_NS {
             let problem = format!("every: {} is too short: at least 1ms", self.every);
             return Err(LawError::new(problem));
         }
-        Ok(Box::new(Standstills {
+        Ok(Box::new(StallsLaw {
             of: within.law("of", self.of)?,
             every,
             length: nanos("length", self.length)?,
-            draws: Draws::of_server(within.seed),
+            draws: RequestRng::of_server(within.seed),
             known: Vec::new(),
         }))
     }
 }
 
 #[derive(Debug)]
-struct Standstills {
-    of: Box<dyn Law>,
+struct StallsLaw {
+    of: Box<dyn DelayLaw>,
     /// Mean time from the end of a stall to the start of the next, nanoseconds.
     every: f64,
     length: f64,
-    draws: Draws,
+    draws: RequestRng,
     /// Start and end of the stalls drawn so far, in order.
     known: Vec<(u64, u64)>,
 }
 
-impl Standstills {
+impl StallsLaw {
     /// Draws stalls until one starts after `at`.
     fn draw_until(&mut self, at: u64) {
         while self.known.last().is_none_or(|(begins, _)| *begins <= at) {
@@ -65,8 +65,8 @@ impl Standstills {
     }
 }
 
-impl Law for Standstills {
-    fn leaves(&mut self, request: Request, draws: &mut Draws) -> u64 {
+impl DelayLaw for StallsLaw {
+    fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
         let due = self.of.leaves(request, draws);
         self.draw_until(due);
         let before = self.known.partition_point(|(begins, _)| *begins <= due);

@@ -4,13 +4,13 @@ const SEED: u64 = 7;
 
 /// Returns the delays, in microseconds, of requests that arrive at these times (ms).
 fn times_us(law: &str, arrivals_ms: impl IntoIterator<Item = u64>) -> Vec<u64> {
-    let mut delays = Delays::new(law, SEED).unwrap();
+    let mut delays = ServerDelays::new(law, SEED).unwrap();
     let arrivals = arrivals_ms.into_iter().map(|ms| (ms + 5_000) * 1_000_000);
     arrivals.map(|at| (delays.next(at) - at) / 1000).collect()
 }
 
 fn error(law: &str) -> String {
-    Delays::new(law, SEED).unwrap_err().to_string()
+    ServerDelays::new(law, SEED).unwrap_err().to_string()
 }
 
 /// Returns mean, median and maximum of 20,000 delays, in milliseconds.
@@ -31,7 +31,7 @@ fn draws_depend_on_seed_and_number_alone() {
     let law = "law = 'exponential'\nmean = '5ms'";
     assert_eq!(times_us(law, [0, 1, 2, 3]), FIRST_EXPONENTIAL_US);
     assert_eq!(times_us(law, [0, 90, 91, 4000]), FIRST_EXPONENTIAL_US);
-    let mut other = Delays::new(law, SEED + 1).unwrap();
+    let mut other = ServerDelays::new(law, SEED + 1).unwrap();
     assert_ne!(other.next(0) / 1000, FIRST_EXPONENTIAL_US[0]);
 }
 
@@ -130,12 +130,12 @@ fn stalls_stay_where_first_arrival_put_them() {
     // The first of them came 8 ms late, and two others that were due before it did not.
     let came = [508, 508, 509].into_iter().chain(510..1500).map(ms);
     let due = [500, 504, 509].into_iter().chain(510..1500).map(ms);
-    let leave = |delays: Delays, arrivals: &mut dyn Iterator<Item = u64>| {
+    let leave = |delays: ServerDelays, arrivals: &mut dyn Iterator<Item = u64>| {
         let mut delays = delays;
         arrivals.map(|at| delays.next(at)).collect::<Vec<_>>()
     };
-    let as_came = leave(Delays::new(law, SEED).unwrap(), &mut came.into_iter());
-    let delays = Delays::new(law, SEED).unwrap().counting_from(ms(508));
+    let as_came = leave(ServerDelays::new(law, SEED).unwrap(), &mut came.into_iter());
+    let delays = ServerDelays::new(law, SEED).unwrap().counting_from(ms(508));
     let on_time = leave(delays, &mut due.into_iter());
     assert_eq!(as_came[2..], on_time[2..]);
     assert_eq!(on_time[..2], [ms(501), ms(505)]);
@@ -145,7 +145,7 @@ fn stalls_stay_where_first_arrival_put_them() {
 
 #[test]
 fn answers_never_leave_before_their_requests() {
-    let mut delays = Delays::new("law = 'constant'\ndelay = '1ms'", SEED).unwrap();
+    let mut delays = ServerDelays::new("law = 'constant'\ndelay = '1ms'", SEED).unwrap();
     assert_eq!(delays.next(5_000_000), 6_000_000);
     // A request that arrived earlier may be read later.
     assert_eq!(delays.next(4_000_000), 5_000_000);

@@ -8,14 +8,14 @@
 
 use std::time::Duration;
 
-use crate::instrument::{Lateness, Tail, UNRECORDED_NS, beyond, known_least};
+use crate::instrument::{LatenessBounds, TailCounts, UNRECORDED_NS, beyond, known_least};
 use crate::measure::TimeMeasure;
-use crate::plan::Timed;
-use crate::record::{LONGEST_NS, StageRecord, Times};
+use crate::plan::TimeMetric;
+use crate::record::{MAX_TIME_NS, StageRecord, TimeHistogram};
 
 /// Conditions of the judged run that its records do not contain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Circumstances {
+pub struct RunCircumstances {
     /// The time after which a call fails.
     pub deadline: Option<Duration>,
     /// Whether descriptors or ports ran out, so that calls waited for the generator's own resources.
@@ -30,7 +30,7 @@ pub struct Circumstances {
 
 /// Failed calls by cause. Abandoned calls are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Failed {
+pub(super) struct FailureCounts {
     /// Failures of the target or of the connection.
     pub(super) sure: u64,
     /// Timeouts: a late generator may have caused them.
@@ -39,17 +39,19 @@ pub(super) struct Failed {
     pub(super) ours: u64,
 }
 
-impl Failed {
-    pub(super) fn of(record: &StageRecord) -> Failed {
-        use crate::outcome::Blame;
-        let mut failed = Failed::default();
+impl FailureCounts {
+    pub(super) fn of(record: &StageRecord) -> FailureCounts {
+        use crate::outcome::FailureSource;
+        let mut failed = FailureCounts::default();
         for (outcome, n) in record.outcomes.iter() {
             match outcome.blame() {
                 None => {}
                 _ if outcome.is_given_up() => {}
-                Some(Blame::Client) => failed.ours += n,
-                Some(Blame::Link | Blame::Target) if outcome.is_timeout() => failed.timeouts += n,
-                Some(Blame::Link | Blame::Target) => failed.sure += n,
+                Some(FailureSource::Client) => failed.ours += n,
+                Some(FailureSource::Link | FailureSource::Target) if outcome.is_timeout() => {
+                    failed.timeouts += n
+                }
+                Some(FailureSource::Link | FailureSource::Target) => failed.sure += n,
             }
         }
         failed
@@ -60,16 +62,20 @@ impl Failed {
     }
 
     /// Returns the failures that neither a late generator nor this process itself can have caused.
-    pub(super) fn surely(self, record: &StageRecord, circumstances: &Circumstances) -> u64 {
+    pub(super) fn certain_count(
+        self,
+        record: &StageRecord,
+        circumstances: &RunCircumstances,
+    ) -> u64 {
         if circumstances.too_few_connections {
             // A call may have spent its time waiting for a connection.
             return self.sure;
         }
         let deadline = circumstances.deadline.unwrap_or(FALLBACK_DEADLINE);
         self.sure
-            + self
-                .timeouts
-                .saturating_sub(Lateness::of(record).longer_than(little(deadline)))
+            + self.timeouts.saturating_sub(
+                LatenessBounds::of(record).longer_than(deadline_tolerance_ns(deadline)),
+            )
     }
 }
 
@@ -81,19 +87,19 @@ fn nanos(time: Duration) -> u64 {
 }
 
 /// Returns the tolerance within which a time counts as having reached the deadline: a hundredth of it.
-fn little(deadline: Duration) -> u64 {
+fn deadline_tolerance_ns(deadline: Duration) -> u64 {
     nanos(deadline / 100)
 }
 
 /// Returns the recorded times that an objective limits; `None` where there are none.
-pub(super) fn times(timed: Timed, record: &StageRecord) -> Option<&Times> {
+pub(super) fn times(timed: TimeMetric, record: &StageRecord) -> Option<&TimeHistogram> {
     let of = |measure| record.measures.times(measure);
     Some(match timed {
-        Timed::Response => &record.response,
-        Timed::Service => &record.service,
-        Timed::FirstByte => &record.first_byte,
-        Timed::Lag => &record.lag,
-        Timed::FirstToken => {
+        TimeMetric::Response => &record.response,
+        TimeMetric::Service => &record.service,
+        TimeMetric::FirstByte => &record.first_byte,
+        TimeMetric::Lag => &record.lag,
+        TimeMetric::FirstToken => {
             // Prefers the time from when the call was due, where it is measured; first messages are a fallback for
             // streams.
             let mut known = [TimeMeasure::TimeToFirstToken, TimeMeasure::FirstToken]
@@ -102,68 +108,74 @@ pub(super) fn times(timed: Timed, record: &StageRecord) -> Option<&Times> {
             let message = || record.messages.map(|_| of(TimeMeasure::FirstMessage));
             known.find(|times| !times.is_empty()).or_else(message)?
         }
-        Timed::Measure(measure) => of(measure),
+        TimeMetric::Measure(measure) => of(measure),
     })
 }
 
 /// The recorded distribution of one kind of time, with bounds of the generator's influence on it.
-pub(super) struct Evidence<'a> {
+pub(super) struct TimeEvidence<'a> {
     record: &'a StageRecord,
-    times: Tail,
+    times: TailCounts,
     /// Lower bounds of the individual times, where they are known.
-    least: Option<Tail>,
+    least: Option<TailCounts>,
     least_mean_ns: f64,
     /// The mean of `times`, where these differ from the times of the objective.
     own_mean_ns: Option<f64>,
     /// Times of calls that were cut off; empty where this kind of time does not count failures.
-    cut_off: Tail,
-    failed: Failed,
-    lateness: Lateness,
+    cut_off: TailCounts,
+    failed: FailureCounts,
+    lateness: LatenessBounds,
     deadline: Duration,
     counts_failures: bool,
     is_of_client: bool,
 }
 
-impl<'a> Evidence<'a> {
+impl<'a> TimeEvidence<'a> {
     pub(super) fn of(
-        timed: Timed,
+        timed: TimeMetric,
         record: &'a StageRecord,
-        circumstances: &Circumstances,
-    ) -> Evidence<'a> {
+        circumstances: &RunCircumstances,
+    ) -> TimeEvidence<'a> {
         let counts_failures = timed.counts_failures();
-        let is_queued = circumstances.too_few_connections && timed == Timed::Response;
+        let is_queued = circumstances.too_few_connections && timed == TimeMetric::Response;
         let (failed, cut_off) = if counts_failures && circumstances.too_few_connections {
             // How long these calls waited for a connection is not known.
-            let failed = Failed::of(record);
+            let failed = FailureCounts::of(record);
             let ours = failed.ours + failed.timeouts;
             (
-                Failed {
+                FailureCounts {
                     ours,
                     timeouts: 0,
                     ..failed
                 },
-                Tail::default(),
+                TailCounts::default(),
             )
         } else if counts_failures {
-            (Failed::of(record), Tail::of(&record.cut_off))
+            (FailureCounts::of(record), TailCounts::of(&record.cut_off))
         } else {
-            (Failed::default(), Tail::default())
+            (FailureCounts::default(), TailCounts::default())
         };
         // If a response time includes a wait for a connection, only its service time is certainly the target's.
-        let own = if is_queued { Timed::Service } else { timed };
+        let own = if is_queued {
+            TimeMetric::Service
+        } else {
+            timed
+        };
         let least = match own {
-            Timed::Response => known_least(record),
+            TimeMetric::Response => known_least(record),
             _ => None,
         };
-        Evidence {
+        TimeEvidence {
             record,
-            times: times(own, record).map(Tail::of).unwrap_or_default(),
-            least: least.map(Tail::of),
-            least_mean_ns: least.and_then(Times::histogram).map_or(0.0, |h| h.mean()),
+            times: times(own, record).map(TailCounts::of).unwrap_or_default(),
+            least: least.map(TailCounts::of),
+            least_mean_ns: least
+                .and_then(TimeHistogram::histogram)
+                .map_or(0.0, |h| h.mean()),
             own_mean_ns: is_queued.then(|| record.service.histogram().map_or(0.0, |h| h.mean())),
             cut_off,
             failed,
-            lateness: Lateness::of(record),
+            lateness: LatenessBounds::of(record),
             deadline: circumstances.deadline.unwrap_or(FALLBACK_DEADLINE),
             counts_failures,
             is_of_client: is_of_client(timed, record, circumstances),
@@ -179,14 +191,14 @@ impl<'a> Evidence<'a> {
         // A call that hit its deadline took at least that long; how much longer is not known.
         let reach = nanos(self.deadline)
             .saturating_sub(limit)
-            .max(little(self.deadline));
+            .max(deadline_tolerance_ns(self.deadline));
         // Counts the calls over the limit, minus those that were lengthened by more than their excess.
         let unrecorded = if self.least.is_some() {
             UNRECORDED_NS
         } else {
             0
         };
-        let over = |times: Option<&Tail>| {
+        let over = |times: Option<&TailCounts>| {
             self.lateness
                 .steps()
                 .map(|(length, lengthened)| {
@@ -215,7 +227,7 @@ impl<'a> Evidence<'a> {
     /// have taken longer than `limit`.
     fn population(&self, limit: u64) -> u64 {
         let failed = if self.counts_failures {
-            Failed::of(self.record).all()
+            FailureCounts::of(self.record).all()
         } else {
             0
         };
@@ -229,10 +241,10 @@ impl<'a> Evidence<'a> {
 
     /// Returns the lower end of a percentile's instrument interval, in nanoseconds; infinite where failures decide.
     pub(super) fn low_end(&self, percentile: f64) -> f64 {
-        if self.surely_exceeds(percentile, LONGEST_NS) {
+        if self.surely_exceeds(percentile, MAX_TIME_NS) {
             return f64::INFINITY;
         }
-        let (mut low, mut high) = (0, LONGEST_NS);
+        let (mut low, mut high) = (0, MAX_TIME_NS);
         while low < high {
             let middle = low + (high - low) / 2;
             if self.surely_exceeds(percentile, middle) {
@@ -245,8 +257,8 @@ impl<'a> Evidence<'a> {
     }
 
     /// Returns the lower end of the instrument interval of a mean that was measured as `mean_ns`.
-    pub(super) fn low_mean(&self, mean_ns: f64, circumstances: &Circumstances) -> f64 {
-        if self.counts_failures && self.failed.surely(self.record, circumstances) > 0 {
+    pub(super) fn low_mean(&self, mean_ns: f64, circumstances: &RunCircumstances) -> f64 {
+        if self.counts_failures && self.failed.certain_count(self.record, circumstances) > 0 {
             return f64::INFINITY;
         }
         if circumstances.short || circumstances.not_resumed || !mean_ns.is_finite() {
@@ -267,29 +279,29 @@ impl<'a> Evidence<'a> {
 }
 
 /// Returns whether these times may be long because of the client's machine, or are not the times that were asked for.
-fn is_of_client(timed: Timed, record: &StageRecord, circumstances: &Circumstances) -> bool {
+fn is_of_client(timed: TimeMetric, record: &StageRecord, circumstances: &RunCircumstances) -> bool {
     let from_due = record.measures.times(TimeMeasure::TimeToFirstToken);
     let waits_for_connection = match timed {
-        Timed::Response | Timed::Lag => true,
-        Timed::Measure(measure) => measure != TimeMeasure::InterMessage,
-        Timed::FirstToken => !from_due.is_empty(),
-        Timed::Service | Timed::FirstByte => false,
+        TimeMetric::Response | TimeMetric::Lag => true,
+        TimeMetric::Measure(measure) => measure != TimeMeasure::InterMessage,
+        TimeMetric::FirstToken => !from_due.is_empty(),
+        TimeMetric::Service | TimeMetric::FirstByte => false,
     };
     let is_unserved =
-        circumstances.short || circumstances.too_few_connections && timed != Timed::Response;
+        circumstances.short || circumstances.too_few_connections && timed != TimeMetric::Response;
     is_unserved && waits_for_connection || circumstances.not_resumed
 }
 
 /// Returns the share of all calls by which a paused generator may have lowered a rate.
-pub(super) fn held_back(record: &StageRecord) -> f64 {
+pub(super) fn max_rate_loss(record: &StageRecord) -> f64 {
     /// Shorter pauses are not recorded as such, and the generator makes up for them.
     const SHORT_NS: u64 = 1_000_000;
-    Lateness::of(record).longer_than(SHORT_NS) as f64 / record.ended().max(1) as f64
+    LatenessBounds::of(record).longer_than(SHORT_NS) as f64 / record.ended().max(1) as f64
 }
 
 /// Returns the most nanoseconds of a mean that the generator may have added.
-pub(super) fn of_mean(record: &StageRecord) -> f64 {
-    Lateness::of(record).sum_ns() / record.ok().max(1) as f64
+pub(super) fn max_mean_error_ns(record: &StageRecord) -> f64 {
+    LatenessBounds::of(record).sum_ns() / record.ok().max(1) as f64
 }
 
 #[cfg(test)]
@@ -300,11 +312,11 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     fn over(record: &StageRecord, limit_ms: u64) -> u64 {
-        let circumstances = Circumstances {
+        let circumstances = RunCircumstances {
             deadline: Some(Duration::from_secs(1)),
-            ..Circumstances::default()
+            ..RunCircumstances::default()
         };
-        Evidence::of(Timed::Response, record, &circumstances).surely_over(limit_ms * MS)
+        TimeEvidence::of(TimeMetric::Response, record, &circumstances).surely_over(limit_ms * MS)
     }
 
     fn record(calls: &[(u64, u64)]) -> StageRecord {
@@ -375,20 +387,20 @@ mod tests {
         queued.service.record_n(5 * MS, 1_000);
         queued.outcomes.add(Outcome::DeadlineExceeded, 40);
         let evidence = |too_few_connections, timed| {
-            let circumstances = Circumstances {
+            let circumstances = RunCircumstances {
                 deadline: Some(Duration::from_secs(1)),
                 too_few_connections,
-                ..Circumstances::default()
+                ..RunCircumstances::default()
             };
-            let evidence = Evidence::of(timed, &queued, &circumstances);
+            let evidence = TimeEvidence::of(timed, &queued, &circumstances);
             (evidence.surely_over(20 * MS), evidence.surely_over(3 * MS))
         };
-        assert_eq!(evidence(false, Timed::Response), (1_040, 1_040));
+        assert_eq!(evidence(false, TimeMetric::Response), (1_040, 1_040));
         // The part of their time that the target took is still known.
-        assert_eq!(evidence(true, Timed::Response), (0, 1_000));
-        assert_eq!(evidence(true, Timed::Lag), (0, 0));
-        assert_eq!(evidence(false, Timed::Service), (40, 1_040));
-        assert_eq!(evidence(true, Timed::Service), (0, 1_000));
+        assert_eq!(evidence(true, TimeMetric::Response), (0, 1_000));
+        assert_eq!(evidence(true, TimeMetric::Lag), (0, 0));
+        assert_eq!(evidence(false, TimeMetric::Service), (40, 1_040));
+        assert_eq!(evidence(true, TimeMetric::Service), (0, 1_000));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Evaluates the fidelity of a load as an objective. It says nothing about the target.
 
-use super::{Evaluation, Found};
+use super::{Evaluation, LimitCheck};
 use crate::plan::Objective;
 use crate::run::DeliverySummary;
 
@@ -14,12 +14,12 @@ pub(super) fn find(objective: &Objective, delivery: &DeliverySummary) -> Evaluat
     };
     let text = text(delivery);
     let (found, text) = if is_met {
-        (Found::Met, text)
+        (LimitCheck::Met, text)
     } else if is_missed {
-        (Found::Missed, text)
+        (LimitCheck::Missed, text)
     } else {
         let why = "the send times are not known precisely enough";
-        (Found::Within, format!("{text}; {why}"))
+        (LimitCheck::Within, format!("{text}; {why}"))
     };
     Evaluation {
         found,
@@ -44,7 +44,7 @@ pub(super) fn text(delivery: &DeliverySummary) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{judged_delivery, objectives};
-    use super::super::{Validity, Verdict};
+    use super::super::{ObjectiveVerdict, RunValidity};
 
     fn delivery(distance: [f64; 2]) -> crate::run::DeliverySummary {
         crate::run::DeliverySummary {
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn fidelity_is_judged_whatever_the_load() {
-        use Verdict::{CannotBeJudged, Met, Missed, NotSupported};
+        use ObjectiveVerdict::{CannotBeJudged, Met, Missed, NotSupported};
         let objectives = objectives(&[("fidelity", "> 99%")]);
         for (distance, verdict, measured) in [
             ([0.0, 0.002], Met, "99.80% to 100.00%"),
@@ -72,7 +72,7 @@ mod tests {
                 "95.00% to 99.90%; the send times are not known precisely enough",
             ),
         ] {
-            for validity in [Validity::Sound, Validity::OtherLoad] {
+            for validity in [RunValidity::Sound, RunValidity::OtherLoad] {
                 let judged = judged_delivery(&objectives, Some(delivery(distance)), validity);
                 assert_eq!(
                     (judged.verdict, judged.measured.as_str()),
@@ -80,7 +80,7 @@ mod tests {
                 );
             }
         }
-        let unknown = judged_delivery(&objectives, None, Validity::Sound);
+        let unknown = judged_delivery(&objectives, None, RunValidity::Sound);
         assert_eq!(unknown.verdict, NotSupported);
     }
 }

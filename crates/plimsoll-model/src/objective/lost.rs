@@ -1,24 +1,24 @@
 //! Detects objectives that can no longer be met while a run goes on.
 
-use super::Measured;
-use super::blame::{self, Circumstances, Evidence, Failed, times};
+use super::ObjectiveInputs;
+use super::blame::{self, FailureCounts, RunCircumstances, TimeEvidence, times};
 use crate::instrument::beyond;
-use crate::plan::{Metric, Objective, Statistic, Timed};
-use crate::record::{StageRecord, Times};
+use crate::plan::{Metric, Objective, Statistic, TimeMetric};
+use crate::record::{StageRecord, TimeHistogram};
 
 /// End of the reason of a run that was stopped because an objective was lost.
 pub const OBJECTIVE_LOST: &str = "can no longer be met";
 
 /// Returns the number of calls that a run, or one stage of it, will have in all, where that is known in advance.
-pub type Expected<'a> = &'a dyn Fn(Option<&str>) -> Option<u64>;
+pub type ExpectedCalls<'a> = &'a dyn Fn(Option<&str>) -> Option<u64>;
 
 /// Returns the first of `objectives` that can no longer be met, given what was `measured` so far: so many of the
 /// `expected` calls have failed or taken too long, for reasons other than the generator, that the rest can't change
 /// it.
 pub fn lost<'a>(
     objectives: &'a [Objective],
-    measured: &Measured,
-    expected: Expected<'_>,
+    measured: &ObjectiveInputs,
+    expected: ExpectedCalls<'_>,
 ) -> Option<&'a Objective> {
     objectives.iter().filter(|o| o.below).find(|o| {
         let stage = o.stage.as_deref();
@@ -33,12 +33,12 @@ fn is_lost(
     objective: &Objective,
     record: &StageRecord,
     expected: u64,
-    circumstances: &Circumstances,
+    circumstances: &RunCircumstances,
 ) -> bool {
     let most = expected.max(record.ended());
     let all = most as f64;
-    let failed = Failed::of(record).surely(record, circumstances);
-    let evidence = |timed| Evidence::of(timed, record, circumstances);
+    let failed = FailureCounts::of(record).certain_count(record, circumstances);
+    let evidence = |timed| TimeEvidence::of(timed, record, circumstances);
     let (timed, statistic) = match objective.metric {
         Metric::Errors => return failed as f64 > objective.limit * all,
         // The number of handshakes is not known in advance.
@@ -46,7 +46,7 @@ fn is_lost(
         // Fidelity is the generator's own and no reason to stop loading the target.
         Metric::Fidelity => return false,
         // The number of these times is not known in advance.
-        Metric::Time(Timed::Measure(_), _) => return false,
+        Metric::Time(TimeMetric::Measure(_), _) => return false,
         Metric::Time(timed, statistic) => (timed, statistic),
     };
     match statistic {
@@ -55,9 +55,9 @@ fn is_lost(
             slow > beyond(p / 100.0, most)
         }
         Statistic::Mean => {
-            let histogram = times(timed, record).and_then(Times::histogram);
+            let histogram = times(timed, record).and_then(TimeHistogram::histogram);
             let sum = histogram.map_or(0.0, |h| h.mean() * h.len() as f64);
-            let own = sum - blame::of_mean(record) * record.ok() as f64;
+            let own = sum - blame::max_mean_error_ns(record) * record.ok() as f64;
             timed.counts_failures() && failed > 0 || own > objective.limit * all
         }
     }

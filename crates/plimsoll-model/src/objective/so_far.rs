@@ -1,34 +1,34 @@
 //! Running totals for judging objectives while a run goes on, and the value of one objective.
 
-use super::{Circumstances, Measured, Part, measure};
-use crate::plan::{Metric, Objective, Plan, Stage};
+use super::{MeasuredCalls, ObjectiveInputs, RunCircumstances, measure};
+use crate::plan::{LoadStage, Metric, Objective, Plan};
 use crate::run::IntervalRecord;
 
 /// What a run that is going on has measured so far.
 #[derive(Clone, Debug, Default)]
-pub struct SoFar {
+pub struct LiveObjectiveInputs {
     /// The totals of the intervals added so far.
-    pub measured: Measured,
+    pub measured: ObjectiveInputs,
     /// The names of the plan's stages by number; `None`: warm-up.
     stages: Vec<Option<String>>,
 }
 
-impl SoFar {
+impl LiveObjectiveInputs {
     /// Creates the totals before the first interval of a run of `plan`.
-    pub fn begun(plan: &Plan) -> SoFar {
-        let name = |s: &Stage| (!s.warmup).then(|| s.name.clone());
+    pub fn of_plan(plan: &Plan) -> LiveObjectiveInputs {
+        let name = |s: &LoadStage| (!s.warmup).then(|| s.name.clone());
         let stages: Vec<Option<String>> = plan.load.stages.iter().map(name).collect();
-        SoFar {
-            measured: Measured {
-                all: Part::default(),
+        LiveObjectiveInputs {
+            measured: ObjectiveInputs {
+                all: MeasuredCalls::default(),
                 stages: stages
                     .iter()
                     .flatten()
-                    .map(|name| (name.clone(), Part::default()))
+                    .map(|name| (name.clone(), MeasuredCalls::default()))
                     .collect(),
-                circumstances: Circumstances {
+                circumstances: RunCircumstances {
                     deadline: plan.load.deadline,
-                    ..Circumstances::default()
+                    ..RunCircumstances::default()
                 },
             },
             stages,
@@ -52,7 +52,7 @@ impl SoFar {
 
 /// Returns the value that `objective` limits, as far as it was measured: times in ns, infinite where failed calls
 /// decide; shares from 0 to 1.
-pub fn value(objective: &Objective, measured: &Measured) -> Option<f64> {
+pub fn value(objective: &Objective, measured: &ObjectiveInputs) -> Option<f64> {
     let part = measured.part(objective.stage.as_deref())?;
     measure(objective, part).0
 }

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::named::named;
 
-use super::Judged;
+use super::ObjectiveResult;
 
 /// The comparison of an objective's measured interval with its limit, independent of the run's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum LimitCheck {
     /// Both ends of the interval are within the limit.
     Met,
     /// Both ends violate the limit: it would be missed even if the generator had never been late.
@@ -22,15 +22,20 @@ pub enum Found {
     TooFew,
 }
 
-impl Found {
+impl LimitCheck {
     /// Every value, in the order of the table.
-    pub const ALL: [Found; 4] = [Found::Met, Found::Missed, Found::Within, Found::TooFew];
+    pub const ALL: [LimitCheck; 4] = [
+        LimitCheck::Met,
+        LimitCheck::Missed,
+        LimitCheck::Within,
+        LimitCheck::TooFew,
+    ];
 }
 
 named! {
     /// Whether a run can be judged.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Validity by name {
+    pub enum RunValidity by name {
         /// The run is complete and its figures describe the target.
         Sound "sound",
         /// The run ended early because an objective could no longer be met.
@@ -47,7 +52,7 @@ named! {
     /// The verdict on one objective, and its words in a sentence: "p99 < 10ms: missed".
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
-    pub enum Verdict by words {
+    pub enum ObjectiveVerdict by words {
         /// The limit was kept.
         Met "met",
         /// The limit was not kept, and the generator can't be the cause.
@@ -60,16 +65,16 @@ named! {
 }
 
 /// Returns the verdict on an objective with the comparison `found` in a run of this validity.
-pub fn verdict(validity: Validity, found: Found) -> Verdict {
+pub fn verdict(validity: RunValidity, found: LimitCheck) -> ObjectiveVerdict {
     match (validity, found) {
-        (Validity::Unproven, _) => Verdict::CannotBeJudged,
-        (_, Found::TooFew) => Verdict::NotSupported,
-        (_, Found::Within) => Verdict::CannotBeJudged,
+        (RunValidity::Unproven, _) => ObjectiveVerdict::CannotBeJudged,
+        (_, LimitCheck::TooFew) => ObjectiveVerdict::NotSupported,
+        (_, LimitCheck::Within) => ObjectiveVerdict::CannotBeJudged,
         // A miss counts whatever the load was, and whatever the rest of the run would have shown.
-        (_, Found::Missed) => Verdict::Missed,
+        (_, LimitCheck::Missed) => ObjectiveVerdict::Missed,
         // A lighter or burstier load than planned proves nothing.
-        (Validity::OtherLoad, Found::Met) => Verdict::CannotBeJudged,
-        (Validity::Sound | Validity::Lost, Found::Met) => Verdict::Met,
+        (RunValidity::OtherLoad, LimitCheck::Met) => ObjectiveVerdict::CannotBeJudged,
+        (RunValidity::Sound | RunValidity::Lost, LimitCheck::Met) => ObjectiveVerdict::Met,
     }
 }
 
@@ -77,7 +82,7 @@ named! {
     /// The verdict on a run with objectives.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
-    pub enum Conclusion by name {
+    pub enum RunVerdict by name {
         /// Every objective was met.
         Pass "pass",
         /// At least one objective was missed, and the generator is not the cause.
@@ -87,18 +92,18 @@ named! {
     }
 }
 
-impl Conclusion {
+impl RunVerdict {
     /// Returns the verdict on all objectives together; `None` where there are none.
-    pub fn of(judged: &[Judged]) -> Option<Conclusion> {
+    pub fn of(judged: &[ObjectiveResult]) -> Option<RunVerdict> {
         let any = |verdict| judged.iter().any(|j| j.verdict == verdict);
         if judged.is_empty() {
             None
-        } else if any(Verdict::Missed) {
-            Some(Conclusion::Fail)
-        } else if judged.iter().all(|j| j.verdict == Verdict::Met) {
-            Some(Conclusion::Pass)
+        } else if any(ObjectiveVerdict::Missed) {
+            Some(RunVerdict::Fail)
+        } else if judged.iter().all(|j| j.verdict == ObjectiveVerdict::Met) {
+            Some(RunVerdict::Pass)
         } else {
-            Some(Conclusion::Invalid)
+            Some(RunVerdict::Invalid)
         }
     }
 }
@@ -122,10 +127,10 @@ mod tests {
     fn verdict_table_matches_documentation() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/objectives.md");
         let page = std::fs::read_to_string(path).unwrap();
-        let expected: Vec<Vec<String>> = Validity::ALL
+        let expected: Vec<Vec<String>> = RunValidity::ALL
             .into_iter()
             .map(|validity| {
-                let verdicts = Found::ALL.map(|found| verdict(validity, found).words());
+                let verdicts = LimitCheck::ALL.map(|found| verdict(validity, found).words());
                 let mut row = vec![validity.name().to_owned()];
                 row.extend(verdicts.map(str::to_owned));
                 row
@@ -136,24 +141,24 @@ mod tests {
 
     #[test]
     fn missed_objective_fails_and_unjudged_blocks_pass() {
-        use Verdict::{CannotBeJudged, Met, Missed, NotSupported};
+        use ObjectiveVerdict::{CannotBeJudged, Met, Missed, NotSupported};
         for (verdicts, conclusion) in [
-            (&[] as &[Verdict], None),
-            (&[Met, Met], Some(Conclusion::Pass)),
-            (&[Met, CannotBeJudged], Some(Conclusion::Invalid)),
-            (&[NotSupported, Met], Some(Conclusion::Invalid)),
-            (&[CannotBeJudged, Missed, Met], Some(Conclusion::Fail)),
+            (&[] as &[ObjectiveVerdict], None),
+            (&[Met, Met], Some(RunVerdict::Pass)),
+            (&[Met, CannotBeJudged], Some(RunVerdict::Invalid)),
+            (&[NotSupported, Met], Some(RunVerdict::Invalid)),
+            (&[CannotBeJudged, Missed, Met], Some(RunVerdict::Fail)),
         ] {
-            let judged: Vec<Judged> = verdicts
+            let judged: Vec<ObjectiveResult> = verdicts
                 .iter()
-                .map(|verdict| Judged {
+                .map(|verdict| ObjectiveResult {
                     objective: String::new(),
                     verdict: *verdict,
                     measured: String::new(),
                     instrument_us: None,
                 })
                 .collect();
-            assert_eq!(Conclusion::of(&judged), conclusion, "{verdicts:?}");
+            assert_eq!(RunVerdict::of(&judged), conclusion, "{verdicts:?}");
         }
     }
 }

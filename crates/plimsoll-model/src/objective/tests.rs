@@ -28,17 +28,17 @@ fn record(fast: u64, slow: u64, failed: u64) -> StageRecord {
     record
 }
 
-fn measured(record: StageRecord) -> Measured {
-    let part = Part {
+fn measured(record: StageRecord) -> ObjectiveInputs {
+    let part = MeasuredCalls {
         record,
         achieved_per_s: Some(100.0),
         memory: None,
         delivery: None,
     };
-    Measured {
+    ObjectiveInputs {
         stages: vec![("peak".to_owned(), part.clone())],
         all: part,
-        circumstances: Circumstances::default(),
+        circumstances: RunCircumstances::default(),
     }
 }
 
@@ -46,8 +46,8 @@ fn measured(record: StageRecord) -> Measured {
 pub(super) fn judged_delivery(
     objectives: &[Objective],
     delivery: Option<crate::run::DeliverySummary>,
-    validity: Validity,
-) -> Judged {
+    validity: RunValidity,
+) -> ObjectiveResult {
     let mut measured = measured(record(900, 0, 0));
     measured.all.delivery = delivery;
     judge(objectives, &measured, validity).remove(0)
@@ -63,9 +63,9 @@ fn abandoned_calls_are_not_errors() {
         r.cut_off.record(3_000_000);
     }
     let typed = [("errors", "< 1%"), ("p50", "< 10ms"), ("p99", "< 10ms")];
-    use Verdict::{Met, Missed};
+    use ObjectiveVerdict::{Met, Missed};
     assert_eq!(verdicts(&typed, r.clone()), [Met, Met, Missed]);
-    let errors = judge(&objectives(&typed[..1]), &measured(r), Validity::Lost);
+    let errors = judge(&objectives(&typed[..1]), &measured(r), RunValidity::Lost);
     assert_eq!(errors[0].measured, "0.0000%");
 }
 
@@ -83,10 +83,14 @@ fn generator_pause_neither_fails_nor_masks_objectives() {
         r
     };
     let typed = [("p50", "< 20ms"), ("p99.9", "< 20ms")];
-    use Verdict::{CannotBeJudged, Met, Missed};
+    use ObjectiveVerdict::{CannotBeJudged, Met, Missed};
     assert_eq!(verdicts(&typed, paused(0)), [Met, CannotBeJudged]);
     assert_eq!(verdicts(&typed, paused(200)), [Met, Missed]);
-    let judged = judge(&objectives(&typed), &measured(paused(0)), Validity::Sound);
+    let judged = judge(
+        &objectives(&typed),
+        &measured(paused(0)),
+        RunValidity::Sound,
+    );
     assert_eq!(
         judged[1].measured,
         "5.00ms to 50.00ms; the generator may be the cause (pacing p99.9 80.02ms, it stalled for up to 80.02ms)"
@@ -107,32 +111,47 @@ fn errors_count_even_under_wrong_load() {
     for _ in 0..1_000 {
         r.pacing.record(30_000_000);
     }
-    let judged = judge(&usual(), &measured(r), Validity::OtherLoad);
-    let verdicts: Vec<Verdict> = judged.into_iter().map(|j| j.verdict).collect();
-    assert_eq!(verdicts, [Verdict::Missed, Verdict::Missed]);
+    let judged = judge(&usual(), &measured(r), RunValidity::OtherLoad);
+    let verdicts: Vec<ObjectiveVerdict> = judged.into_iter().map(|j| j.verdict).collect();
+    assert_eq!(
+        verdicts,
+        [ObjectiveVerdict::Missed, ObjectiveVerdict::Missed]
+    );
     // An objective that is met under the wrong load proves nothing.
-    let judged = judge(&usual(), &measured(record(900, 0, 0)), Validity::OtherLoad);
-    assert!(judged.iter().all(|j| j.verdict == Verdict::CannotBeJudged));
+    let judged = judge(
+        &usual(),
+        &measured(record(900, 0, 0)),
+        RunValidity::OtherLoad,
+    );
+    assert!(
+        judged
+            .iter()
+            .all(|j| j.verdict == ObjectiveVerdict::CannotBeJudged)
+    );
 }
 
 #[test]
 fn local_failures_make_objectives_inconclusive() {
     let mut r = record(900, 0, 0);
     r.outcomes.add(Outcome::NoPorts, 100);
-    let circumstances = Circumstances {
+    let circumstances = RunCircumstances {
         short: true,
-        ..Circumstances::default()
+        ..RunCircumstances::default()
     };
-    let measured = Measured {
+    let measured = ObjectiveInputs {
         circumstances,
         ..measured(r)
     };
-    let judged = judge(&usual(), &measured, Validity::Sound);
-    assert!(judged.iter().all(|j| j.verdict == Verdict::CannotBeJudged));
+    let judged = judge(&usual(), &measured, RunValidity::Sound);
+    assert!(
+        judged
+            .iter()
+            .all(|j| j.verdict == ObjectiveVerdict::CannotBeJudged)
+    );
 }
 
-fn verdicts(typed: &[(&str, &str)], record: StageRecord) -> Vec<Verdict> {
-    let judged = judge(&objectives(typed), &measured(record), Validity::Sound);
+fn verdicts(typed: &[(&str, &str)], record: StageRecord) -> Vec<ObjectiveVerdict> {
+    let judged = judge(&objectives(typed), &measured(record), RunValidity::Sound);
     judged.into_iter().map(|j| j.verdict).collect()
 }
 
@@ -175,9 +194,9 @@ fn measured_times_are_readable() {
 
 #[test]
 fn lost_objective_counts_as_missed() {
-    let judged = judge(&usual(), &measured(record(600, 11, 0)), Validity::Lost);
-    let verdicts: Vec<Verdict> = judged.into_iter().map(|j| j.verdict).collect();
-    assert_eq!(verdicts, [Verdict::Met, Verdict::Missed]);
+    let judged = judge(&usual(), &measured(record(600, 11, 0)), RunValidity::Lost);
+    let verdicts: Vec<ObjectiveVerdict> = judged.into_iter().map(|j| j.verdict).collect();
+    assert_eq!(verdicts, [ObjectiveVerdict::Met, ObjectiveVerdict::Missed]);
 }
 
 #[test]
@@ -186,21 +205,24 @@ fn resumed_share_requires_handshakes() {
         let mut r = record(10, 0, 0);
         (r.connections_full, r.connections_resumed) = (full, resumed);
         let objectives = objectives(&[("resumed", ">= 99%")]);
-        let judged = judge(&objectives, &measured(r), Validity::OtherLoad);
+        let judged = judge(&objectives, &measured(r), RunValidity::OtherLoad);
         (judged[0].verdict, judged[0].measured.clone())
     };
     let expected = |verdict, text: &str| (verdict, text.to_owned());
     assert_eq!(
         judged(1, 99),
-        expected(Verdict::CannotBeJudged, "99.0000% of 100 handshakes")
+        expected(
+            ObjectiveVerdict::CannotBeJudged,
+            "99.0000% of 100 handshakes"
+        )
     );
     assert_eq!(
         judged(2, 98),
-        expected(Verdict::Missed, "98.0000% of 100 handshakes")
+        expected(ObjectiveVerdict::Missed, "98.0000% of 100 handshakes")
     );
     assert_eq!(
         judged(0, 0),
-        expected(Verdict::NotSupported, "no handshake was made")
+        expected(ObjectiveVerdict::NotSupported, "no handshake was made")
     );
 }
 
@@ -212,7 +234,7 @@ fn all_time_metrics_are_judged() {
         r.measures.record(TimeMeasure::FirstToken, 40_000_000);
         r.measures.record(TimeMeasure::TokenGap, 2_000_000);
     }
-    use Verdict::{Met, Missed, NotSupported};
+    use ObjectiveVerdict::{Met, Missed, NotSupported};
     for (objective, limit, verdict) in [
         ("mean", "< 6ms", Met),
         ("mean", "< 4ms", Missed),

@@ -7,9 +7,9 @@ use crate::named::named;
 
 /// What starts a call: the schedule (open loop), or the end of a client's previous call (closed loop).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Arrivals {
+pub enum ArrivalModel {
     /// Open loop: the schedule starts calls whatever the target does.
-    Open(Spacing),
+    Open(ArrivalSpacing),
     /// Closed loop: each client starts a call when its previous call has ended and its think time is over.
     Closed {
         /// The number of clients.
@@ -19,19 +19,19 @@ pub enum Arrivals {
     },
 }
 
-impl Arrivals {
+impl ArrivalModel {
     /// Returns the number of clients; `None`: an open loop, in which no call waits for another.
     pub const fn clients(self) -> Option<u32> {
         match self {
-            Arrivals::Open(_) => None,
-            Arrivals::Closed { clients, .. } => Some(clients),
+            ArrivalModel::Open(_) => None,
+            ArrivalModel::Closed { clients, .. } => Some(clients),
         }
     }
 }
 
 /// How open-loop arrivals are spaced.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Spacing {
+pub enum ArrivalSpacing {
     /// Equal gaps.
     Constant,
     /// Exponential gaps (a Poisson process), from the plan's seed.
@@ -43,17 +43,17 @@ pub enum Spacing {
     Gamma(f64),
 }
 
-impl Spacing {
+impl ArrivalSpacing {
     /// The smallest and the largest accepted shape of a gamma distribution.
     pub const GAMMA_SHAPES: RangeInclusive<f64> = 0.01..=100.0;
 
     /// Returns the name in plans and reports.
     pub const fn name(self) -> &'static str {
         match self {
-            Spacing::Constant => "constant",
-            Spacing::Poisson => "poisson",
-            Spacing::Gamma(_) => "gamma",
-            Spacing::Recorded => "recorded",
+            ArrivalSpacing::Constant => "constant",
+            ArrivalSpacing::Poisson => "poisson",
+            ArrivalSpacing::Gamma(_) => "gamma",
+            ArrivalSpacing::Recorded => "recorded",
         }
     }
 }

@@ -7,10 +7,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use super::{Target, TlsPlan, TokenCounter};
-use crate::template::{LiveValue, MetadataField, Source, TraceIds, Variation};
+use crate::template::{FieldSource, LiveValue, MetadataField, TraceIds, Variation};
 
 /// One kind of call. Everything that only its protocol needs to know is in the implementation.
-pub trait Call: Same + fmt::Debug + Send + Sync {
+pub trait Call: DynEq + fmt::Debug + Send + Sync {
     /// Returns the protocol's name, and the name of what is called: a method, a path.
     fn names(&self) -> (&'static str, Cow<'_, str>);
 
@@ -93,12 +93,12 @@ fn last_part(name: &str) -> &str {
 }
 
 /// Equality of trait objects, as `dyn Trait` can't require `PartialEq`.
-pub trait Same: Any {
+pub trait DynEq: Any {
     /// Returns whether `other` has the same type and is equal.
     fn is_same(&self, other: &dyn Any) -> bool;
 }
 
-impl<T: Any + PartialEq> Same for T {
+impl<T: Any + PartialEq> DynEq for T {
     fn is_same(&self, other: &dyn Any) -> bool {
         other.downcast_ref() == Some(self)
     }
@@ -120,7 +120,7 @@ impl CallPlan {
         let sources = varying.iter();
         let sources = sources.filter_map(|field| Some(&field.template.alone()?.source));
         let live = sources.filter_map(|source| match source {
-            Source::Live(value) => Some(Arc::clone(value)),
+            FieldSource::Live(value) => Some(Arc::clone(value)),
             _ => None,
         });
         live.collect()

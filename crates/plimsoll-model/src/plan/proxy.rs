@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 
 /// A proxy that tunnels connections to the target and sees only bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Proxy {
+pub struct ForwardProxy {
     /// The protocol that it speaks.
     pub kind: ProxyKind,
     /// A name or an address, without brackets.
@@ -15,7 +15,7 @@ pub struct Proxy {
     /// Never 0.
     pub port: u16,
     /// The credentials; `None`: the proxy requires none.
-    pub credentials: Option<Credentials>,
+    pub credentials: Option<ProxyCredentials>,
 }
 
 /// The protocol by which the proxy is asked to connect.
@@ -29,14 +29,14 @@ pub enum ProxyKind {
 
 /// User name and password of a proxy. Secret: never shown.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
+pub struct ProxyCredentials {
     /// The user's name, at most 255 bytes, without a colon.
     pub user: String,
     /// The password, at most 255 bytes.
     pub password: String,
 }
 
-impl Credentials {
+impl ProxyCredentials {
     /// Returns the value of `Proxy-Authorization` (RFC 7617 §2).
     pub fn basic(&self) -> String {
         let both = format!("{}:{}", self.user, self.password);
@@ -44,7 +44,7 @@ impl Credentials {
     }
 }
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for ProxyCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Credentials")
     }

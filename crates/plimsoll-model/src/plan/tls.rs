@@ -10,19 +10,19 @@ use crate::named::named;
 #[derive(Clone, Debug, PartialEq)]
 pub struct TlsPlan {
     /// How the server's certificate is checked.
-    pub trust: Trust,
+    pub trust: ServerTrust,
     /// The file of certificate revocation lists (CRL): one list of every issuer in the server's chain.
     pub crl: Option<PathBuf>,
     /// The client's certificate chain and key (PEM); present for mutual TLS.
-    pub identity: Option<Identity>,
+    pub identity: Option<ClientIdentity>,
     /// The name that the certificate is checked against; `None`: the target's host, which a Unix socket does not have.
     pub server_name: Option<String>,
     /// The versions that are offered; the handshake takes the highest that the server supports.
     pub versions: Vec<TlsVersion>,
     /// The cipher suites that are offered, of all versions above.
-    pub suites: Vec<Suite>,
+    pub suites: Vec<TlsSuite>,
     /// The key-exchange groups that are offered, the preferred one first.
-    pub groups: Vec<Group>,
+    pub groups: Vec<KeyExchangeGroup>,
     /// Accept compressed certificates, and compress the client's (RFC 8879).
     pub compressed: bool,
     /// The file that TLS secrets are written to (NSS key log format), for decrypting packet captures.
@@ -43,14 +43,14 @@ impl TlsPlan {
     /// Returns whether no name is known to check the certificate of this target against: a Unix socket has no host
     /// name.
     pub fn lacks_name(&self, target: &Target) -> bool {
-        let is_checked = matches!(self.trust, Trust::System | Trust::Ca(_));
+        let is_checked = matches!(self.trust, ServerTrust::System | ServerTrust::Ca(_));
         is_checked && target.socket.is_some() && self.server_name.is_none()
     }
 }
 
 /// How the server's certificate is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trust {
+pub enum ServerTrust {
     /// The system's trust store.
     System,
     /// The certificates of a file: one of them must have signed the server's certificate, or be it.
@@ -85,7 +85,7 @@ named! {
 
 /// The client's certificate files, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct ClientIdentity {
     /// The chain, the client's own certificate first.
     pub cert: PathBuf,
     /// The private key.
@@ -107,7 +107,7 @@ named! {
     /// Cipher suites of TLS 1.3 (RFC 8446 B.4), and those of TLS 1.2 with forward secrecy and authenticated encryption
     /// (RFC 5289, RFC 7905).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Suite by name {
+    pub enum TlsSuite by name {
         /// TLS 1.3, AES-128-GCM.
         Aes128GcmSha256 "TLS_AES_128_GCM_SHA256",
         /// TLS 1.3, AES-256-GCM.
@@ -129,13 +129,13 @@ named! {
     }
 }
 
-impl Suite {
+impl TlsSuite {
     /// Returns the only TLS version that has this suite.
     pub const fn version(self) -> TlsVersion {
         match self {
-            Suite::Aes128GcmSha256 | Suite::Aes256GcmSha384 | Suite::Chacha20Poly1305Sha256 => {
-                TlsVersion::V1_3
-            }
+            TlsSuite::Aes128GcmSha256
+            | TlsSuite::Aes256GcmSha384
+            | TlsSuite::Chacha20Poly1305Sha256 => TlsVersion::V1_3,
             _ => TlsVersion::V1_2,
         }
     }
@@ -145,7 +145,7 @@ named! {
     /// Key-exchange groups (RFC 8446 §4.2.7; hybrids: draft-ietf-tls-ecdhe-mlkem; ML-KEM alone:
     /// draft-ietf-tls-mlkem).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub enum Group by name {
+    pub enum KeyExchangeGroup by name {
         /// Hybrid of ML-KEM-768 and X25519.
         X25519Mlkem768 "X25519MLKEM768",
         /// Hybrid of ML-KEM-768 and P-256.
@@ -165,32 +165,35 @@ named! {
     }
 }
 
-impl Group {
+impl KeyExchangeGroup {
     /// The groups that are offered by default, like browsers, OpenSSL 3.5 and Go 1.24: the hybrid first, and a
     /// separate key share of its classical part.
-    pub const DEFAULT_OFFER: [Group; 4] = [
-        Group::X25519Mlkem768,
-        Group::X25519,
-        Group::Secp256r1,
-        Group::Secp384r1,
+    pub const DEFAULT_OFFER: [KeyExchangeGroup; 4] = [
+        KeyExchangeGroup::X25519Mlkem768,
+        KeyExchangeGroup::X25519,
+        KeyExchangeGroup::Secp256r1,
+        KeyExchangeGroup::Secp384r1,
     ];
 
     /// Returns whether the group contains ML-KEM, alone or as a hybrid. Only TLS 1.3 has these groups.
     pub const fn is_post_quantum(self) -> bool {
-        !matches!(self, Group::X25519 | Group::Secp256r1 | Group::Secp384r1)
+        !matches!(
+            self,
+            KeyExchangeGroup::X25519 | KeyExchangeGroup::Secp256r1 | KeyExchangeGroup::Secp384r1
+        )
     }
 
     /// Returns the group's number in the IANA registry.
     pub const fn code(self) -> u16 {
         match self {
-            Group::X25519Mlkem768 => 0x11ec,
-            Group::Secp256r1Mlkem768 => 0x11eb,
-            Group::Secp384r1Mlkem1024 => 0x11ed,
-            Group::Mlkem768 => 0x0201,
-            Group::Mlkem1024 => 0x0202,
-            Group::X25519 => 0x001d,
-            Group::Secp256r1 => 0x0017,
-            Group::Secp384r1 => 0x0018,
+            KeyExchangeGroup::X25519Mlkem768 => 0x11ec,
+            KeyExchangeGroup::Secp256r1Mlkem768 => 0x11eb,
+            KeyExchangeGroup::Secp384r1Mlkem1024 => 0x11ed,
+            KeyExchangeGroup::Mlkem768 => 0x0201,
+            KeyExchangeGroup::Mlkem1024 => 0x0202,
+            KeyExchangeGroup::X25519 => 0x001d,
+            KeyExchangeGroup::Secp256r1 => 0x0017,
+            KeyExchangeGroup::Secp384r1 => 0x0018,
         }
     }
 }

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Returns the number of tokens of a text; `None`: it can't be tokenized.
-type Count = dyn Fn(&str) -> Option<u64> + Send + Sync;
+type CountFn = dyn Fn(&str) -> Option<u64> + Send + Sync;
 
 /// A loaded tokenizer file. The protocols whose calls have tokens load it; the model itself reads no tokenizer.
 #[derive(Clone)]
 pub struct TokenCounter {
     path: PathBuf,
-    count: Arc<Count>,
+    count: Arc<CountFn>,
 }
 
 impl TokenCounter {

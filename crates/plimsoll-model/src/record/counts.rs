@@ -9,24 +9,24 @@ use crate::Outcome;
 /// A count for every outcome. Serialised, it contains the outcomes that occurred, by their codes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "BTreeMap<String, u64>", from = "BTreeMap<Outcome, u64>")]
-pub struct Counts([u64; Outcome::COUNT]);
+pub struct OutcomeCounts([u64; Outcome::COUNT]);
 
-impl Default for Counts {
-    fn default() -> Counts {
-        Counts([0; Outcome::COUNT])
+impl Default for OutcomeCounts {
+    fn default() -> OutcomeCounts {
+        OutcomeCounts([0; Outcome::COUNT])
     }
 }
 
-impl From<Counts> for BTreeMap<String, u64> {
-    fn from(counts: Counts) -> BTreeMap<String, u64> {
+impl From<OutcomeCounts> for BTreeMap<String, u64> {
+    fn from(counts: OutcomeCounts) -> BTreeMap<String, u64> {
         let by_code = counts.iter().map(|(o, n)| (o.code().to_owned(), n));
         by_code.collect()
     }
 }
 
-impl From<BTreeMap<Outcome, u64>> for Counts {
-    fn from(by_outcome: BTreeMap<Outcome, u64>) -> Counts {
-        let mut counts = Counts::default();
+impl From<BTreeMap<Outcome, u64>> for OutcomeCounts {
+    fn from(by_outcome: BTreeMap<Outcome, u64>) -> OutcomeCounts {
+        let mut counts = OutcomeCounts::default();
         for (outcome, n) in by_outcome {
             counts.add(outcome, n);
         }
@@ -34,7 +34,7 @@ impl From<BTreeMap<Outcome, u64>> for Counts {
     }
 }
 
-impl Counts {
+impl OutcomeCounts {
     /// Adds `n` to the count of an outcome.
     #[inline]
     pub fn add(&mut self, outcome: Outcome, n: u64) {
@@ -57,7 +57,7 @@ impl Counts {
     }
 
     /// Adds the counts of another worker, interval or shard.
-    pub fn merge(&mut self, other: &Counts) {
+    pub fn merge(&mut self, other: &OutcomeCounts) {
         for (ours, theirs) in self.0.iter_mut().zip(other.0) {
             *ours += theirs;
         }

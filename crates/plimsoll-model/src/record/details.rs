@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Counts;
+use super::OutcomeCounts;
 use crate::Outcome;
 
 /// Distinct texts that are kept for each outcome.
@@ -10,7 +10,7 @@ pub const DETAILS_PER_OUTCOME: usize = 3;
 
 /// The detail of a failure besides its code.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Detail {
+pub struct FailureDetail {
     /// The outcome of the failed calls or connections.
     pub code: Outcome,
     /// The text from the server, the system or a library.
@@ -18,7 +18,7 @@ pub struct Detail {
 }
 
 /// Adds `text` for `outcome` unless it is known or there are enough. Returns whether it was added.
-pub(crate) fn add_detail(details: &mut Vec<Detail>, code: Outcome, text: &str) -> bool {
+pub(crate) fn add_detail(details: &mut Vec<FailureDetail>, code: Outcome, text: &str) -> bool {
     const LONGEST_TEXT: usize = 400;
     let text = match text.char_indices().nth(LONGEST_TEXT) {
         Some((end, _)) => &text[..end],
@@ -29,16 +29,16 @@ pub(crate) fn add_detail(details: &mut Vec<Detail>, code: Outcome, text: &str) -
         return false;
     }
     let text = text.to_owned();
-    details.push(Detail { code, text });
+    details.push(FailureDetail { code, text });
     true
 }
 
 /// Adds the details of another part of the same interval. The result does not depend on the order of parts.
-pub(crate) fn merge_details(ours: &mut Vec<Detail>, theirs: &[Detail]) {
+pub(crate) fn merge_details(ours: &mut Vec<FailureDetail>, theirs: &[FailureDetail]) {
     ours.extend_from_slice(theirs);
     ours.sort();
     ours.dedup();
-    let mut kept = Counts::default();
+    let mut kept = OutcomeCounts::default();
     ours.retain(|detail| {
         kept.add(detail.code, 1);
         kept.of(detail.code) <= DETAILS_PER_OUTCOME as u64

@@ -43,9 +43,9 @@ impl SlowCall {
 /// The slowest calls, the slowest first; at most [`MAX_SLOWEST_CALLS`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Slowest(Vec<SlowCall>);
+pub struct SlowestCalls(Vec<SlowCall>);
 
-impl Slowest {
+impl SlowestCalls {
     /// Returns whether a call of this response time may be one of them.
     #[inline]
     pub(crate) fn admits(&self, response_ns: u64) -> bool {
@@ -62,7 +62,7 @@ impl Slowest {
         }
     }
 
-    pub(super) fn merge(&mut self, other: &Slowest) {
+    pub(super) fn merge(&mut self, other: &SlowestCalls) {
         other.0.iter().for_each(|call| self.add(*call));
     }
 
@@ -95,8 +95,8 @@ mod tests {
         }
     }
 
-    fn slowest(calls: &[SlowCall]) -> Slowest {
-        let mut slowest = Slowest::default();
+    fn slowest(calls: &[SlowCall]) -> SlowestCalls {
+        let mut slowest = SlowestCalls::default();
         for call in calls {
             if slowest.admits(call.response_ns) {
                 slowest.add(*call);
@@ -113,14 +113,14 @@ mod tests {
         ) {
             let numbered = times.iter().zip(0..);
             let calls: Vec<SlowCall> = numbered.map(|(time, number)| call(*time, number)).collect();
-            let mut parts: Vec<Slowest> = (0..workers)
+            let mut parts: Vec<SlowestCalls> = (0..workers)
                 .map(|worker| {
                     let own = calls.iter().skip(worker).step_by(workers);
                     slowest(&own.copied().collect::<Vec<_>>())
                 })
                 .collect();
             parts.rotate_left(turned % workers);
-            let mut merged = Slowest::default();
+            let mut merged = SlowestCalls::default();
             parts.iter().for_each(|part| merged.merge(part));
             let mut sorted = calls.clone();
             sorted.sort_by_key(SlowCall::rank);
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn calls_faster_than_kept_are_skipped() {
-        let mut slowest = Slowest::default();
+        let mut slowest = SlowestCalls::default();
         for number in 0..MAX_SLOWEST_CALLS as u64 {
             assert!(slowest.admits(0));
             slowest.add(call(100 + number, number));
@@ -141,7 +141,7 @@ mod tests {
         slowest.add(call(500, 77));
         assert!(!slowest.admits(100) && slowest.admits(101));
         assert_eq!(slowest.calls().len(), MAX_SLOWEST_CALLS);
-        slowest = Slowest::default();
+        slowest = SlowestCalls::default();
         assert!(slowest.is_empty() && slowest.admits(0));
     }
 }

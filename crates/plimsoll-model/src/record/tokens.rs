@@ -1,10 +1,10 @@
 //! Counts the tokens of answers with a tokenizer file, after an interval has been handed over.
 
-use super::Interval;
+use super::RecordedInterval;
 use crate::measure::Count;
 use crate::plan::TokenCounter;
 
-impl Interval {
+impl RecordedInterval {
     /// Counts the tokens of the stored answers. This is slow, so workers leave it to other threads.
     pub fn count_tokens(&mut self, counter: &TokenCounter) {
         for (stage, text) in std::mem::take(&mut self.texts) {
@@ -27,7 +27,7 @@ mod tests {
             "" => None,
             text => Some(text.split(' ').count() as u64),
         });
-        let mut interval = Interval::default();
+        let mut interval = RecordedInterval::default();
         for (stage, text) in [(0, "a b"), (1, "a b c"), (1, ""), (1, "d")] {
             interval.texts.push((stage, text.to_owned()));
         }

@@ -4,22 +4,22 @@ use serde::{Deserialize, Serialize};
 
 /// CPU time that both ends had used when a batch began, in nanoseconds since a time before the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TurnBegan {
+pub struct BatchStart {
     /// The batch's number among the load's own, from 0.
     #[serde(alias = "turn")]
-    pub turn: u64,
+    pub batch: u64,
     /// CPU time of the worker's thread.
     pub client_ns: u64,
     /// CPU time of the watched server's processes; `None`: not known.
     pub server_ns: Option<u64>,
     /// The totals of a closed loop's previous batches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub done: Option<Done>,
+    pub done: Option<BatchTotals>,
 }
 
-impl TurnBegan {
+impl BatchStart {
     /// Adds the reading of another worker at the start of the same batch, with the same server.
-    pub(crate) fn beside(&mut self, other: &TurnBegan) {
+    pub(crate) fn beside(&mut self, other: &BatchStart) {
         self.client_ns += other.client_ns;
         if let (Some(ours), Some(theirs)) = (&mut self.done, other.done) {
             ours.ok += theirs.ok;
@@ -32,7 +32,7 @@ impl TurnBegan {
 
 /// Totals of a closed loop's batches at the start of the next one, warm-up included. Nanoseconds on the run's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Done {
+pub struct BatchTotals {
     /// Calls that ended ok.
     pub ok: u64,
     /// Bytes received by all calls, as counted by drivers.

@@ -1,8 +1,8 @@
 use super::*;
 use crate::Time;
 
-fn sample(number: u64, outcome: Outcome) -> Sample {
-    Sample {
+fn sample(number: u64, outcome: Outcome) -> CallSample {
+    CallSample {
         number,
         arrival: Time(1_000),
         sent: Time(3_000),
@@ -31,7 +31,7 @@ fn protocol_counts_and_messages_are_recorded() {
 
 #[test]
 fn response_times_exclude_failed_calls() {
-    let mut recorder = Recorder::new(2).keeping_requests(true);
+    let mut recorder = Recorder::new(2).with_request_log(true);
     recorder.stage(1).due += 3;
     recorder.call(&sample(0, Outcome::Ok));
     recorder.call(&sample(1, Outcome::Reset));
@@ -48,37 +48,37 @@ fn response_times_exclude_failed_calls() {
     assert_eq!(record.first_byte.histogram().unwrap().max(), 5_003);
     assert_eq!((record.bytes_sent, record.bytes_received), (20, 40));
     assert_eq!(interval.requests.len(), 2);
-    assert!(recorder.take(Some(Interval::default())).is_empty());
+    assert!(recorder.take(Some(RecordedInterval::default())).is_empty());
 }
 
 #[test]
 fn single_time_call_is_recorded_normally() {
-    let at_once = Sample {
+    let at_once = CallSample {
         arrival: Time(3_000),
         first_byte: Time(9_000),
         ..sample(0, Outcome::Ok)
     };
     let others = [
         sample(1, Outcome::Ok),
-        Sample {
+        CallSample {
             first_byte: Time(8_000),
             ..at_once
         },
-        Sample {
+        CallSample {
             outcome: Outcome::Reset,
             ..at_once
         },
     ];
     assert!(at_once.has_one_time() && others.iter().all(|other| !other.has_one_time()));
-    let mut recorder = Recorder::new(2).keeping_requests(true);
-    let mut expected = Interval::default();
+    let mut recorder = Recorder::new(2).with_request_log(true);
+    let mut expected = RecordedInterval::default();
     for call in [at_once, at_once].iter().chain(&others) {
         recorder.call(call);
         expected.stage_mut(1).call(call);
     }
     let mut recorded = recorder.take(None);
     assert_eq!(recorded.requests.len(), 5);
-    let mut merged = Interval::default();
+    let mut merged = RecordedInterval::default();
     merged.merge(&recorded);
     assert_eq!(merged.stages[1], expected.stages[1]);
     recorded.clear();
@@ -96,7 +96,7 @@ fn stream_messages_merge_and_clear() {
     recorder.messages_sent(0, 0);
     recorder.messages_sent(0, 4);
     let mut interval = recorder.take(None);
-    let mut total = Interval::default();
+    let mut total = RecordedInterval::default();
     total.merge(&interval);
     total.merge(&interval);
     let record = total.stages[0].as_deref().unwrap();
@@ -110,14 +110,14 @@ fn stream_messages_merge_and_clear() {
     assert!(interval.is_empty());
 }
 
-type Counts = fn(&mut Recorder);
+type RecordOnce = fn(&mut Recorder);
 
 #[test]
 fn counters_and_times_reach_their_stage() {
     let mut recorder = Recorder::new(2);
     // Each count differs.
     for n in 0..16 {
-        let calls: [(u64, Counts); 13] = [
+        let calls: [(u64, RecordOnce); 13] = [
             (2, |r| r.stage(1).connections_first += 1),
             (3, |r| r.stage(1).connections_lost += 1),
             (4, |r| r.stage(1).connections_unused += 1),
@@ -138,7 +138,7 @@ fn counters_and_times_reach_their_stage() {
             }
         }
     }
-    let mut total = Interval::default();
+    let mut total = RecordedInterval::default();
     let mut taken = recorder.take(None);
     total.merge(&taken);
     total.merge(&taken);
@@ -208,7 +208,7 @@ fn calls_and_connections_counted_per_address() {
     let mut other = Recorder::new(2);
     let same = other.address("b");
     other.call_at(same, 1, Outcome::Ok);
-    let mut total = Interval::default();
+    let mut total = RecordedInterval::default();
     let mut taken = recorder.take(None);
     for interval in [&taken, &other.take(None)] {
         total.merge(interval);
@@ -225,18 +225,18 @@ fn calls_and_connections_counted_per_address() {
     let third = recorder.address("c");
     recorder.take(Some(taken));
     recorder.call_at(third, 1, Outcome::Ok);
-    let mut total = Interval::default();
+    let mut total = RecordedInterval::default();
     total.merge(&recorder.take(None));
     assert_eq!(total.stages[1].as_deref().unwrap().addresses["c"].calls, 1);
 }
 
 #[test]
 fn a_cleared_interval_is_reused() {
-    let mut recorder = Recorder::new(2).keeping_requests(true);
+    let mut recorder = Recorder::new(2).with_request_log(true);
     recorder.call(&sample(0, Outcome::Ok));
     recorder.detail(Outcome::Reset, "peer");
     let mut first = recorder.take(None);
-    let mut total = Interval::default();
+    let mut total = RecordedInterval::default();
     total.merge(&first);
     first.clear();
     assert!(first.is_empty());
@@ -246,7 +246,7 @@ fn a_cleared_interval_is_reused() {
     total.merge(&second);
     assert_eq!(total.stages[1].as_ref().unwrap().response.len(), 2);
     let (code, text) = (Outcome::Reset, "peer".to_owned());
-    assert_eq!(total.details, [Detail { code, text }]);
+    assert_eq!(total.details, [FailureDetail { code, text }]);
     recorder.call(&sample(2, Outcome::Ok));
     let third = recorder.take(None);
     assert!(third.details.is_empty(), "each text leaves the worker once");
@@ -257,7 +257,7 @@ fn a_cleared_interval_is_reused() {
 fn slowest_sent_calls_keep_trace_ids() {
     let (ids, start) = (TraceIds::new(7, 8), Time(1_000));
     let mut recorder = Recorder::new(2);
-    let call = |number: u64, outcome| Sample {
+    let call = |number: u64, outcome| CallSample {
         arrival: Time(start.0 + 100),
         sent: Time(start.0 + 150),
         done: Time(start.0 + 200 + number),
@@ -265,7 +265,7 @@ fn slowest_sent_calls_keep_trace_ids() {
         ..sample(number, outcome)
     };
     let carried = |number| {
-        Some(Carried {
+        Some(RequestCarrier {
             connection: Some(3),
             traced_as: number / 2,
         })
@@ -285,7 +285,7 @@ fn slowest_sent_calls_keep_trace_ids() {
         recorder.cold_call(&call(700, Outcome::ConnectRefused), &phases, None);
         recorder.take(None)
     };
-    let kept = |interval: &Interval| interval.stages[1].as_ref().unwrap().slowest.clone();
+    let kept = |interval: &RecordedInterval| interval.stages[1].as_ref().unwrap().slowest.clone();
     assert!(kept(&record(&mut recorder)).calls().is_empty());
     recorder.keep_slowest(ids, 4, start);
     let interval = record(&mut recorder);

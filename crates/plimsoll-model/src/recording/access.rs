@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::stamps::{Stamp, clf, date};
+use super::stamps::{LineTimestamp, clf, date};
 
 /// The result of parsing a line: its time and the values of its columns, or why it is invalid.
-pub(super) type Row = Result<(Stamp, Vec<String>), &'static str>;
+pub(super) type RowResult = Result<(LineTimestamp, Vec<String>), &'static str>;
 
 /// The columns of access logs.
 pub(super) const COLUMNS: [&str; 8] = [
@@ -47,7 +47,7 @@ pub(super) fn origin(target: &str) -> (&str, &str) {
 
 /// Parses a line of an access log: a time in brackets, or an RFC 3339 time among the first words, and a request line
 /// in quotes. This is the format of nginx, Apache, HAProxy, Envoy and AWS load balancers.
-pub(super) fn access(line: &str) -> Row {
+pub(super) fn access(line: &str) -> RowResult {
     const NO_TIME: &str = "it has no time";
     let mut bracketed = line
         .match_indices('[')

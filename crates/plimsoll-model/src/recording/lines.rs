@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, Read};
 
 use super::RecordingFormat;
-use super::access::{self, Row, UNSENDABLE_PATH, access, is_path, origin, request_line};
+use super::access::{self, RowResult, UNSENDABLE_PATH, access, is_path, origin, request_line};
 use super::stamps::stamp;
 use crate::input::{LineEnd, read_line};
 use crate::json_line::json_entries;
@@ -52,8 +52,8 @@ const SYNONYMS: [(&str, &[&str]); 5] = [
 ];
 
 /// A reader of a file's lines.
-pub(super) struct Lines<'a> {
-    source: Source<'a>,
+pub(super) struct RecordingLines<'a> {
+    source: LineSource<'a>,
     /// Names of the columns; for JSON lines those of the first valid line.
     names: Vec<String>,
     time_column: Option<String>,
@@ -63,32 +63,32 @@ pub(super) struct Lines<'a> {
     buffer: Vec<u8>,
 }
 
-enum Source<'a> {
+enum LineSource<'a> {
     Csv(csv::Reader<Box<dyn BufRead + 'a>>, csv::StringRecord, usize),
     Text(Box<dyn BufRead + 'a>, RecordingFormat),
 }
 
-impl<'a> Lines<'a> {
+impl<'a> RecordingLines<'a> {
     /// # Errors
     /// When the file can't be read, or has no column of times.
     pub(super) fn new(
         mut from: Box<dyn BufRead + 'a>,
         format: Option<RecordingFormat>,
         time_column: Option<&str>,
-    ) -> Result<Lines<'a>, String> {
+    ) -> Result<RecordingLines<'a>, String> {
         let head = from.fill_buf().map_err(|e| e.to_string())?;
         if head.starts_with(b"\x1f\x8b") {
             let unpacked = flate2::bufread::MultiGzDecoder::new(from);
             // Decompressors return less than a line at a time.
-            let unpacked = io::BufReader::with_capacity(1 << 18, Filled(unpacked));
-            return Lines::new(Box::new(unpacked), format, time_column);
+            let unpacked = io::BufReader::with_capacity(1 << 18, FillingReader(unpacked));
+            return RecordingLines::new(Box::new(unpacked), format, time_column);
         }
         let format = match format {
             Some(format) => format,
             None => recognised(head)?,
         };
-        let mut lines = Lines {
-            source: Source::Text(Box::new(io::empty()), format),
+        let mut lines = RecordingLines {
+            source: LineSource::Text(Box::new(io::empty()), format),
             names: Vec::new(),
             time_column: time_column.map(str::to_owned),
             lacking: Vec::new(),
@@ -101,14 +101,14 @@ impl<'a> Lines<'a> {
                 let headers = reader.headers().map_err(|e| e.to_string())?;
                 lines.names = headers.iter().map(|name| name.trim().to_owned()).collect();
                 let place = lines.time_place()?;
-                lines.source = Source::Csv(reader, csv::StringRecord::new(), place);
+                lines.source = LineSource::Csv(reader, csv::StringRecord::new(), place);
             }
             RecordingFormat::Access => {
                 lines.names = access::COLUMNS.map(str::to_owned).to_vec();
-                lines.source = Source::Text(from, format);
+                lines.source = LineSource::Text(from, format);
             }
             RecordingFormat::JsonLines | RecordingFormat::Times => {
-                lines.source = Source::Text(from, format);
+                lines.source = LineSource::Text(from, format);
             }
         }
         Ok(lines)
@@ -116,8 +116,8 @@ impl<'a> Lines<'a> {
 
     pub(super) fn format(&self) -> RecordingFormat {
         match &self.source {
-            Source::Csv(..) => RecordingFormat::Csv,
-            Source::Text(_, format) => *format,
+            LineSource::Csv(..) => RecordingFormat::Csv,
+            LineSource::Text(_, format) => *format,
         }
     }
 
@@ -135,9 +135,9 @@ impl<'a> Lines<'a> {
     ///
     /// # Errors
     /// When the file can't be read any further.
-    pub(super) fn next(&mut self) -> Result<Option<(u64, Row)>, String> {
+    pub(super) fn next(&mut self) -> Result<Option<(u64, RowResult)>, String> {
         match &mut self.source {
-            Source::Csv(reader, record, place) => {
+            LineSource::Csv(reader, record, place) => {
                 match reader.read_record(record) {
                     Ok(false) => return Ok(None),
                     Ok(true) => {}
@@ -159,7 +159,7 @@ impl<'a> Lines<'a> {
                 let values = || record.iter().map(str::to_owned).collect();
                 Ok(Some((line, row.map(|stamp| (stamp, values())))))
             }
-            Source::Text(from, format) => {
+            LineSource::Text(from, format) => {
                 let format = *format;
                 loop {
                     let end = read_line(from, &mut self.buffer, MAX_LINE)
@@ -184,7 +184,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    fn row(&mut self, format: RecordingFormat, text: &str) -> Row {
+    fn row(&mut self, format: RecordingFormat, text: &str) -> RowResult {
         match format {
             RecordingFormat::Times | RecordingFormat::Csv => {
                 let stamp = stamp(text, SECOND_NS).ok_or("it is not a time")?;
@@ -195,7 +195,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    fn json(&mut self, text: &str) -> Row {
+    fn json(&mut self, text: &str) -> RowResult {
         let mut entries = json_entries(text).map_err(|_| "it is not a JSON object")?;
         let nested = entries
             .iter()
@@ -283,9 +283,9 @@ impl<'a> Lines<'a> {
 }
 
 /// Fills the buffer at each read, so that format detection sees whole lines.
-struct Filled<R>(R);
+struct FillingReader<R>(R);
 
-impl<R: Read> Read for Filled<R> {
+impl<R: Read> Read for FillingReader<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let mut filled = 0;
         while filled < out.len() {
@@ -369,8 +369,8 @@ fn add_request_parts(entries: &mut Vec<(String, String)>) {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> (Vec<String>, Vec<(u64, Row)>) {
-        let mut lines = Lines::new(Box::new(text.as_bytes()), None, None).unwrap();
+    fn read(text: &str) -> (Vec<String>, Vec<(u64, RowResult)>) {
+        let mut lines = RecordingLines::new(Box::new(text.as_bytes()), None, None).unwrap();
         let mut rows = Vec::new();
         while let Some(row) = lines.next().unwrap() {
             rows.push(row);
@@ -484,7 +484,7 @@ mod tests {
             .map(|(line, row)| (*line, row.is_ok()))
             .collect();
         assert_eq!(found, [(2, true), (3, false), (4, false)]);
-        assert!(Lines::new(Box::new(&b"what is this\n"[..]), None, None).is_err());
+        assert!(RecordingLines::new(Box::new(&b"what is this\n"[..]), None, None).is_err());
     }
 
     #[test]
@@ -492,7 +492,7 @@ mod tests {
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         std::io::Write::write_all(&mut packed, b"0.5\n1.5\n").unwrap();
         let packed = packed.finish().unwrap();
-        let mut lines = Lines::new(Box::new(&packed[..]), None, None).unwrap();
+        let mut lines = RecordingLines::new(Box::new(&packed[..]), None, None).unwrap();
         let (line, row) = lines.next().unwrap().unwrap();
         assert_eq!((line, row.unwrap().0.ns), (1, 500_000_000));
     }

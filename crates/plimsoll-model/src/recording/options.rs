@@ -13,14 +13,14 @@ const DAY_NS: i64 = 86_400_000_000_000;
 /// A part of the recorded time: `14:00..14:10`, `10m..20m` from the start, or between two dates. One bound may be
 /// omitted.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Window {
+pub struct TimeWindow {
     text: String,
-    from: Option<End>,
-    to: Option<End>,
+    from: Option<WindowBound>,
+    to: Option<WindowBound>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum End {
+enum WindowBound {
     /// A time of day by the clock of the file, in nanoseconds since midnight.
     OfDay(i64),
     /// Nanoseconds since 1970.
@@ -29,10 +29,10 @@ enum End {
     After(i64),
 }
 
-impl FromStr for Window {
+impl FromStr for TimeWindow {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Window, String> {
+    fn from_str(text: &str) -> Result<TimeWindow, String> {
         let bad = || {
             format!(
                 "`{text}` is not a window: write 14:00..14:10, 10m..20m (from the beginning) or two dates with .. between them"
@@ -47,7 +47,7 @@ impl FromStr for Window {
         if from.is_none() && to.is_none() {
             return Err(bad());
         }
-        Ok(Window {
+        Ok(TimeWindow {
             text: text.to_owned(),
             from,
             to,
@@ -55,12 +55,14 @@ impl FromStr for Window {
     }
 }
 
-fn end(text: &str) -> Option<End> {
+fn end(text: &str) -> Option<WindowBound> {
     if let Ok(period) = text.parse::<Period>() {
-        return i64::try_from(period.0.as_nanos()).ok().map(End::After);
+        return i64::try_from(period.0.as_nanos())
+            .ok()
+            .map(WindowBound::After);
     }
     if let Some(stamp) = date(text) {
-        return Some(End::At(stamp.ns));
+        return Some(WindowBound::At(stamp.ns));
     }
     // jiff requires all digits.
     let padded = match text.find(':') {
@@ -70,16 +72,16 @@ fn end(text: &str) -> Option<End> {
     let time = padded.parse::<Time>().ok().filter(|_| text.contains(':'))?;
     let midnight = Time::midnight();
     let since = time.duration_since(midnight);
-    i64::try_from(since.as_nanos()).ok().map(End::OfDay)
+    i64::try_from(since.as_nanos()).ok().map(WindowBound::OfDay)
 }
 
-impl fmt::Display for Window {
+impl fmt::Display for TimeWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl Window {
+impl TimeWindow {
     /// Returns the bounds in nanoseconds on the file's own clock. `first`: the time of its first line, whose clock was
     /// ahead of UTC by `ahead_s` seconds; `None`: the file's times are offsets.
     ///
@@ -90,8 +92,8 @@ impl Window {
         first: i64,
         ahead_s: Option<i32>,
     ) -> Result<(Option<i64>, Option<i64>), String> {
-        let place = |end: End, earliest: i64| match (end, ahead_s) {
-            (End::After(ns), _) => Ok(if ahead_s.is_some() {
+        let place = |end: WindowBound, earliest: i64| match (end, ahead_s) {
+            (WindowBound::After(ns), _) => Ok(if ahead_s.is_some() {
                 first.saturating_add(ns)
             } else {
                 ns
@@ -99,8 +101,8 @@ impl Window {
             (_, None) => Err(format!(
                 "`{self}`: the file's times are seconds from its beginning: write 10m..20m or the like"
             )),
-            (End::At(ns), _) => Ok(ns),
-            (End::OfDay(ns), Some(ahead_s)) => {
+            (WindowBound::At(ns), _) => Ok(ns),
+            (WindowBound::OfDay(ns), Some(ahead_s)) => {
                 let ahead = i64::from(ahead_s) * 1_000_000_000;
                 let midnight = (earliest + ahead).div_euclid(DAY_NS) * DAY_NS - ahead;
                 let at = midnight + ns;
@@ -122,7 +124,9 @@ impl Window {
             .transpose()?;
         match (from, to) {
             // In a log that starts at night, the morning is that of the next day.
-            (Some(from), Some(to)) if to <= first && matches!(self.from, Some(End::OfDay(_))) => {
+            (Some(from), Some(to))
+                if to <= first && matches!(self.from, Some(WindowBound::OfDay(_))) =>
+            {
                 Ok((Some(from + DAY_NS), Some(to + DAY_NS)))
             }
             (Some(from), Some(to)) if to <= from => Err(format!("`{self}` ends before it begins")),
@@ -133,16 +137,16 @@ impl Window {
 
 /// A condition on a column: `method=GET`, `path=/api/*`, `status!=5*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Filter {
+pub struct ColumnFilter {
     pub(super) column: String,
     pattern: String,
     is_wanted: bool,
 }
 
-impl FromStr for Filter {
+impl FromStr for ColumnFilter {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Filter, String> {
+    fn from_str(text: &str) -> Result<ColumnFilter, String> {
         let parts = match text.split_once("!=") {
             Some((column, pattern)) => Some((column, pattern, false)),
             None => text
@@ -150,7 +154,7 @@ impl FromStr for Filter {
                 .map(|(column, pattern)| (column, pattern, true)),
         };
         match parts {
-            Some((column, pattern, is_wanted)) if !column.trim().is_empty() => Ok(Filter {
+            Some((column, pattern, is_wanted)) if !column.trim().is_empty() => Ok(ColumnFilter {
                 column: column.trim().to_owned(),
                 pattern: pattern.trim().to_owned(),
                 is_wanted,
@@ -162,7 +166,7 @@ impl FromStr for Filter {
     }
 }
 
-impl Filter {
+impl ColumnFilter {
     /// Returns whether a line with this value is replayed.
     pub(super) fn takes(&self, value: &str) -> bool {
         matches(&self.pattern, value) == self.is_wanted
@@ -208,16 +212,20 @@ mod tests {
         ] {
             assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
         }
-        let unless: Filter = "status!=5*".parse().unwrap();
+        let unless: ColumnFilter = "status!=5*".parse().unwrap();
         assert!(unless.takes("200") && !unless.takes("503"));
-        assert!("=x".parse::<Filter>().is_err() && "x".parse::<Filter>().is_err());
+        assert!("=x".parse::<ColumnFilter>().is_err() && "x".parse::<ColumnFilter>().is_err());
     }
 
     #[test]
     fn window_is_placed_on_day_of_file() {
         // 2000-10-10T13:55:36-07:00
         let first = 971_211_336_000_000_000;
-        let bounds = |text: &str| text.parse::<Window>().unwrap().bounds(first, Some(-25_200));
+        let bounds = |text: &str| {
+            text.parse::<TimeWindow>()
+                .unwrap()
+                .bounds(first, Some(-25_200))
+        };
         let minutes = |n: i64| n * 60_000_000_000;
         let two = first + minutes(4) + 24_000_000_000;
         assert_eq!(
@@ -241,9 +249,9 @@ mod tests {
         );
         assert!(bounds("20m..10m").is_err());
         for wrong in ["", "..", "14:00", "a..b", "14..15", "25:00..26:00"] {
-            assert!(wrong.parse::<Window>().is_err(), "{wrong}");
+            assert!(wrong.parse::<TimeWindow>().is_err(), "{wrong}");
         }
-        let offsets: Window = "14:00..14:10".parse().unwrap();
+        let offsets: TimeWindow = "14:00..14:10".parse().unwrap();
         assert!(offsets.bounds(0, None).is_err());
     }
 }

@@ -8,11 +8,12 @@ use std::sync::atomic::AtomicBool;
 
 use flate2::Crc;
 
-use super::lines::Lines;
+use super::lines::RecordingLines;
 use super::spool::SpoolWriter;
-use super::stamps::Stamp;
+use super::stamps::LineTimestamp;
 use super::{
-    Inner, LeftOut, ROWS_PER_BLOCK, RecordedRows, Recording, RecordingFormat, RecordingRequest,
+    LeftOut, ROWS_PER_BLOCK, RecordedRows, Recording, RecordingFormat, RecordingInner,
+    RecordingRequest,
 };
 use crate::mixing::mix_text;
 
@@ -25,34 +26,34 @@ const MAX_NAMED_LINES: usize = 5;
 const SECOND_NS: i64 = 1_000_000_000;
 
 /// A line in the sorting buffer.
-struct Waiting {
-    stamp: Stamp,
+struct PendingLine {
+    stamp: LineTimestamp,
     line: u64,
     values: Vec<String>,
 }
 
-impl Waiting {
+impl PendingLine {
     fn key(&self) -> (i64, u64) {
         (self.stamp.ns, self.line)
     }
 }
 
-impl PartialEq for Waiting {
-    fn eq(&self, other: &Waiting) -> bool {
+impl PartialEq for PendingLine {
+    fn eq(&self, other: &PendingLine) -> bool {
         self.key() == other.key()
     }
 }
 
-impl Eq for Waiting {}
+impl Eq for PendingLine {}
 
-impl PartialOrd for Waiting {
-    fn partial_cmp(&self, other: &Waiting) -> Option<Ordering> {
+impl PartialOrd for PendingLine {
+    fn partial_cmp(&self, other: &PendingLine) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Waiting {
-    fn cmp(&self, other: &Waiting) -> Ordering {
+impl Ord for PendingLine {
+    fn cmp(&self, other: &PendingLine) -> Ordering {
         self.key().cmp(&other.key())
     }
 }
@@ -68,21 +69,21 @@ impl Recording {
     ) -> Result<Recording, String> {
         let file = request.file.display().to_string();
         let bad = |problem: String| format!("{file}: {problem}");
-        let lines =
-            Lines::new(from, request.format, request.time_column.as_deref()).map_err(bad)?;
+        let lines = RecordingLines::new(from, request.format, request.time_column.as_deref())
+            .map_err(bad)?;
         let format = lines.format();
-        let mut reading = Reading::new(request, lines);
+        let mut reading = RecordingReader::new(request, lines);
         reading.read_all().map_err(bad)?;
         reading.finish(file.clone(), format).map_err(bad)
     }
 }
 
-struct Reading<'a> {
+struct RecordingReader<'a> {
     request: &'a RecordingRequest,
-    lines: Lines<'a>,
-    waiting: BinaryHeap<Reverse<Waiting>>,
+    lines: RecordingLines<'a>,
+    waiting: BinaryHeap<Reverse<PendingLine>>,
     newest: i64,
-    first: Option<Stamp>,
+    first: Option<LineTimestamp>,
     /// The positions of the columns that filters check.
     filtered: Vec<usize>,
     client: Option<usize>,
@@ -94,13 +95,13 @@ struct Reading<'a> {
     start: Option<i64>,
     /// The current whole second and its arrivals, which are spread over it.
     second: Option<(i64, u64)>,
-    out: Writer,
+    out: RecordingWriter,
     left_out: LeftOut,
 }
 
 /// The data that is kept.
 #[derive(Default)]
-struct Writer {
+struct RecordingWriter {
     times: SpoolWriter,
     values: SpoolWriter,
     blocks: Vec<u64>,
@@ -112,9 +113,9 @@ struct Writer {
     checksum: Crc,
 }
 
-impl<'a> Reading<'a> {
-    fn new(request: &'a RecordingRequest, lines: Lines<'a>) -> Reading<'a> {
-        Reading {
+impl<'a> RecordingReader<'a> {
+    fn new(request: &'a RecordingRequest, lines: RecordingLines<'a>) -> RecordingReader<'a> {
+        RecordingReader {
             request,
             lines,
             waiting: BinaryHeap::new(),
@@ -126,7 +127,7 @@ impl<'a> Reading<'a> {
             last: None,
             start: None,
             second: None,
-            out: Writer::default(),
+            out: RecordingWriter::default(),
             left_out: LeftOut::default(),
         }
     }
@@ -150,7 +151,7 @@ impl<'a> Reading<'a> {
             }
             self.left_out.sorted += u64::from(stamp.ns < self.newest);
             self.newest = self.newest.max(stamp.ns);
-            self.waiting.push(Reverse(Waiting {
+            self.waiting.push(Reverse(PendingLine {
                 stamp,
                 line,
                 values,
@@ -177,7 +178,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Starts at the first line: resolves columns and the window.
-    fn begin(&mut self, stamp: Stamp) -> Result<(), String> {
+    fn begin(&mut self, stamp: LineTimestamp) -> Result<(), String> {
         let names = self.lines.names();
         let place = |wanted: &str| names.iter().position(|name| name == wanted);
         for filter in &self.request.filters {
@@ -239,7 +240,7 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    fn is_wanted(&self, line: &Waiting) -> bool {
+    fn is_wanted(&self, line: &PendingLine) -> bool {
         let value = |place: usize| line.values.get(place).map_or("", String::as_str);
         let mut filters = self.request.filters.iter().zip(&self.filtered);
         if !filters.all(|(filter, place)| filter.takes(value(*place))) {
@@ -329,7 +330,7 @@ impl<'a> Reading<'a> {
             names,
         };
         Ok(Recording {
-            inner: Arc::new(Inner {
+            inner: Arc::new(RecordingInner {
                 file,
                 format,
                 count: out.count,
@@ -366,7 +367,7 @@ fn cannot_spool(error: &std::io::Error) -> String {
     format!("its arrivals can't be stored in the temporary folder (TMPDIR): {error}")
 }
 
-impl Writer {
+impl RecordingWriter {
     fn time(&mut self, at: u64) -> Result<(), String> {
         if self.count == 0 {
             self.first_at = at;

@@ -9,7 +9,7 @@ const MIN_UNIX_SECONDS: u64 = 100_000_000;
 
 /// The time of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
+pub(super) struct LineTimestamp {
     /// Nanoseconds since 1970, or since the start.
     pub(super) ns: i64,
     /// Whether it is a point in time, rather than an offset from the start.
@@ -22,14 +22,14 @@ pub(super) struct Stamp {
 
 /// Parses a number or a date. Plain numbers below 100,000,000 are offsets in units of `offset_unit_ns` nanoseconds;
 /// larger ones are seconds, milliseconds, microseconds or nanoseconds since 1970, depending on their size.
-pub(super) fn stamp(text: &str, offset_unit_ns: i64) -> Option<Stamp> {
+pub(super) fn stamp(text: &str, offset_unit_ns: i64) -> Option<LineTimestamp> {
     let text = text.trim();
     number(text, offset_unit_ns)
         .or_else(|| date(text))
         .or_else(|| clf(text))
 }
 
-fn number(text: &str, offset_unit_ns: i64) -> Option<Stamp> {
+fn number(text: &str, offset_unit_ns: i64) -> Option<LineTimestamp> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
     if whole.is_empty() || !digits(whole) || !digits(fraction) {
@@ -50,7 +50,7 @@ fn number(text: &str, offset_unit_ns: i64) -> Option<Stamp> {
         scale /= 10;
         rest += i64::from(digit - b'0') * scale;
     }
-    Some(Stamp {
+    Some(LineTimestamp {
         ns: i64::try_from(whole)
             .ok()?
             .checked_mul(unit_ns)?
@@ -62,7 +62,7 @@ fn number(text: &str, offset_unit_ns: i64) -> Option<Stamp> {
 }
 
 /// Parses RFC 3339, or the same without a zone, which is then UTC.
-pub(super) fn date(text: &str) -> Option<Stamp> {
+pub(super) fn date(text: &str) -> Option<LineTimestamp> {
     if !text.starts_with(|c: char| c.is_ascii_digit()) || text.as_bytes().get(4) != Some(&b'-') {
         return None;
     }
@@ -75,7 +75,7 @@ pub(super) fn date(text: &str) -> Option<Stamp> {
             (moment.as_nanosecond(), 0)
         }
     };
-    Some(Stamp {
+    Some(LineTimestamp {
         ns: i64::try_from(ns).ok()?,
         is_clock: true,
         is_whole_second: !time.contains('.') && !time.contains(','),
@@ -99,7 +99,7 @@ fn ahead(text: &str) -> Option<i32> {
 }
 
 /// Parses `10/Oct/2000:13:55:36 -0700` of the Common Log Format, or `06/Feb/2009:12:14:14.655` of HAProxy.
-pub(super) fn clf(text: &str) -> Option<Stamp> {
+pub(super) fn clf(text: &str) -> Option<LineTimestamp> {
     const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
     let (moment, zone) = match text.split_once(' ') {
         Some((moment, zone)) => (moment, Some(zone)),
@@ -137,7 +137,7 @@ pub(super) fn clf(text: &str) -> Option<Stamp> {
     };
     let offset = Offset::from_seconds(ahead_s).ok()?;
     let moment = offset.to_timestamp(civil.ok()?).ok()?;
-    Some(Stamp {
+    Some(LineTimestamp {
         ns: i64::try_from(moment.as_nanosecond()).ok()?,
         is_clock: true,
         is_whole_second: fraction.is_none(),

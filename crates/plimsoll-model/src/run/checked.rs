@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::encoded_times::MAX_COUNT;
-use super::interval::{IntervalRecord, Resources};
+use super::interval::{IntervalRecord, ResourceUsage};
 use crate::record::{AddressCounts, MessageCounts, StageRecord, TIMES_BY_KEY};
 
 /// Maximum of a gauge at an interval's end, which is added up over shards.
@@ -61,7 +61,7 @@ fn levels(interval: &IntervalRecord) -> Result<(), String> {
     level("backlog", interval.backlog)?;
     level("connections_open", interval.connections_open)?;
     for used in interval.client.iter().chain(&interval.server) {
-        let Resources {
+        let ResourceUsage {
             cpu_user_us: _,
             cpu_system_us: _,
             rss_bytes,

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::instrument::Tail;
-use crate::record::{StageRecord, Times};
+use crate::instrument::TailCounts;
+use crate::record::{StageRecord, TimeHistogram};
 use crate::statistics::quantile::quantile;
 
 use super::header::RunHeader;
@@ -87,7 +87,7 @@ impl AskedArrivals {
         // The first arrival of a stage may follow the previous stage's last one without a gap.
         let begun = self.stages as f64;
         if self.is_poisson {
-            most_of_poisson(expected, EXCESS_CHANCE / all.max(1) as f64) + begun
+            poisson_upper_bound(expected, EXCESS_CHANCE / all.max(1) as f64) + begun
         } else {
             (expected * (1.0 + 1e-12)).floor() + begun
         }
@@ -95,7 +95,7 @@ impl AskedArrivals {
 }
 
 /// Returns a number that a Poisson variable of this mean exceeds with at most this probability (Chernoff's bound).
-fn most_of_poisson(mean: f64, chance: f64) -> f64 {
+fn poisson_upper_bound(mean: f64, chance: f64) -> f64 {
     if mean <= 0.0 {
         return 0.0;
     }
@@ -117,7 +117,7 @@ fn most_of_poisson(mean: f64, chance: f64) -> f64 {
 
 /// Returns a lower bound of how many calls were unnoticed at the same time in an interval with these pacing times:
 /// their mean.
-pub(super) fn mean_unnoticed(pacing: &Times, length: Duration) -> f64 {
+pub(super) fn mean_unnoticed(pacing: &TimeHistogram, length: Duration) -> f64 {
     let (mut sum_ns, mut latest_ns) = (0.0, 0);
     pacing.each_bucket(|ns, n| {
         sum_ns += ns as f64 * n as f64;
@@ -129,7 +129,7 @@ pub(super) fn mean_unnoticed(pacing: &Times, length: Duration) -> f64 {
 
 /// Returns an upper bound of how many calls were due and not sent at the same time, given how late calls were and that
 /// `unsent` were never sent.
-fn most_at_once(late: &Tail, unsent: u64, arrivals: &AskedArrivals, due: u64) -> f64 {
+fn max_unsent_at_once(late: &TailCounts, unsent: u64, arrivals: &AskedArrivals, due: u64) -> f64 {
     let mut least = late.len() as f64;
     let mut tried = 0.0;
     for (ns, later) in late.longer_by_length() {
@@ -173,7 +173,7 @@ impl DeliverySummary {
         let unsent = (record.not_started + record.expired_unsent).min(due);
         let late = given_up_late(record);
         let own_low = unnoticed.max(late as f64);
-        let own_high = most_at_once(&Tail::of(&record.pacing), late, arrivals, due);
+        let own_high = max_unsent_at_once(&TailCounts::of(&record.pacing), late, arrivals, due);
         let lag = record.lag.histogram();
         let sum_ns = lag.map_or(0.0, |h| h.mean() * h.len() as f64) * (1.0 - RECORDED_PRECISION);
         let mean_unsent = if lasted.is_zero() {
@@ -182,7 +182,7 @@ impl DeliverySummary {
             sum_ns / lasted.as_nanos() as f64
         };
         let low = own_low.max(unsent as f64).max(mean_unsent);
-        let high = most_at_once(&Tail::of(&record.lag), unsent, arrivals, due);
+        let high = max_unsent_at_once(&TailCounts::of(&record.lag), unsent, arrivals, due);
         let micros = |ns: u64| ns as f64 / 1e3;
         Some(DeliverySummary {
             asked: due,
@@ -276,11 +276,11 @@ mod tests {
     #[test]
     fn chernoff_bound_exceeds_poisson_quantile() {
         // 1 − F(20) of a mean of 5 is 8.1e-8, and 1 − F(29) of a mean of 10 is 3.5e-7.
-        assert!(most_of_poisson(5.0, 8.1e-8) >= 20.0);
-        assert!(most_of_poisson(10.0, 3.5e-7) >= 29.0);
-        assert!(most_of_poisson(10.0, 3.5e-7) <= 35.0);
-        assert_eq!(most_of_poisson(0.0, 1e-9), 0.0);
-        let large = most_of_poisson(1e6, 1e-12);
+        assert!(poisson_upper_bound(5.0, 8.1e-8) >= 20.0);
+        assert!(poisson_upper_bound(10.0, 3.5e-7) >= 29.0);
+        assert!(poisson_upper_bound(10.0, 3.5e-7) <= 35.0);
+        assert_eq!(poisson_upper_bound(0.0, 1e-9), 0.0);
+        let large = poisson_upper_bound(1e6, 1e-12);
         assert!((1.006e6..1.009e6).contains(&large), "{large}");
     }
 

@@ -10,9 +10,10 @@ use crate::document;
 use crate::input::{self, LineEnd};
 use crate::record::{RequestRecord, StageRecord};
 
-use super::json::{Document, Head};
+use super::json::{RunDocument, StoredRunHead};
 use super::{
-    CountSum, IntervalRecord, RunError, RunHeader, StageSummary, State, Summary, Totals, file,
+    CountSum, IntervalRecord, RunError, RunHeader, RunState, RunSummary, RunTotals, StageSummary,
+    file,
 };
 
 /// Maximum bytes of a line of `intervals.jsonl`. Even a second of many stages, addresses and batches has less than a
@@ -31,7 +32,7 @@ pub struct Run {
     /// The directory that it was read from, or written to.
     pub dir: PathBuf,
     /// The state in which it ended.
-    pub state: State,
+    pub state: RunState,
     /// Why the run is not complete, a sentence.
     pub reason: Option<String>,
     /// The text of `plan.toml`.
@@ -39,10 +40,10 @@ pub struct Run {
     /// What was known before the first call.
     pub header: RunHeader,
     /// The figures of the run.
-    pub summary: Summary,
+    pub summary: RunSummary,
     /// Whether `requests.jsonl.zst` exists.
     pub has_requests: bool,
-    pub(super) totals: Totals,
+    pub(super) totals: RunTotals,
 }
 
 impl Run {
@@ -64,7 +65,7 @@ impl Run {
             }
             Err(e) => return Err(RunError::io(&path, "reading it")(e)),
         };
-        let Head {
+        let StoredRunHead {
             mut state,
             mut reason,
             header,
@@ -76,16 +77,16 @@ impl Run {
                 problem: format!("{stages} planned stages, and a plan has at most {MAX_STAGES}"),
             });
         }
-        let mut totals = Totals::default();
+        let mut totals = RunTotals::default();
         let whole = each_interval(dir, |interval| totals.add(&header, &interval))?;
-        if state == State::Running {
-            state = State::Partial;
+        if state == RunState::Running {
+            state = RunState::Partial;
             reason = Some(
                 "the run has not ended, or was killed: only what was written until then is shown"
                     .to_owned(),
             );
-        } else if !whole && state != State::Partial {
-            state = State::Partial;
+        } else if !whole && state != RunState::Partial {
+            state = RunState::Partial;
             reason = Some(format!("the last line of {} is cut off", file::INTERVALS));
         }
         Ok(Run {
@@ -93,7 +94,7 @@ impl Run {
             state,
             reason,
             plan: read_plan(dir)?,
-            summary: Summary::of(&header, &totals),
+            summary: RunSummary::of(&header, &totals),
             header,
             has_requests: input::is_entry(&dir.join(file::REQUESTS)),
             totals,
@@ -102,7 +103,7 @@ impl Run {
 
     /// Returns the content of `run.json`, with the state that was determined when reading.
     pub fn to_json(&self) -> serde_json::Value {
-        serde_json::to_value(Document {
+        serde_json::to_value(RunDocument {
             state: self.state,
             reason: self.reason.as_deref(),
             header: &self.header,
@@ -162,7 +163,7 @@ impl Run {
             zstd::Decoder::new(opened).map_err(RunError::io(&path, "starting to decompress"))?;
         let mut reader = BufReader::new(decoder);
         let mut line = Vec::new();
-        let cut_off_is_the_end = self.state == State::Partial;
+        let cut_off_is_the_end = self.state == RunState::Partial;
         // The last records of a killed run may be of calls that no interval counts.
         let check = &self.summary.count_check;
         let counted = if cut_off_is_the_end {

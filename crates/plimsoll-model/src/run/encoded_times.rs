@@ -7,7 +7,7 @@ use flate2::{Decompress, FlushDecompress, Status};
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer as _, V2DeflateSerializer};
 
-use crate::record::Times;
+use crate::record::TimeHistogram;
 
 /// The largest count in a line. Every JSON reader represents it exactly.
 pub(super) const MAX_COUNT: u64 = 1 << 53;
@@ -50,7 +50,7 @@ impl TimesReader {
     }
 
     /// Decodes the times in `text`, whatever the bounds of their histogram.
-    pub(super) fn decode(&mut self, text: &str) -> Result<Times, String> {
+    pub(super) fn decode(&mut self, text: &str) -> Result<TimeHistogram, String> {
         let bytes = BASE64
             .decode(text)
             .map_err(|e| format!("not base64: {e}"))?;
@@ -112,17 +112,17 @@ fn too_large() -> String {
 }
 
 /// The bucket layout of a histogram.
-struct Layout {
+struct BucketLayout {
     /// Low-order bits below the histogram's unit.
     unit_bits: u32,
     /// Half of the number of buckets of equal width.
     half: u64,
 }
 
-impl Layout {
-    fn of(digits: u32, lowest: u64) -> Option<Layout> {
+impl BucketLayout {
+    fn of(digits: u32, lowest: u64) -> Option<BucketLayout> {
         let exact = 10_u64.checked_pow(digits).filter(|_| digits <= 5)? * 2;
-        Some(Layout {
+        Some(BucketLayout {
             unit_bits: lowest.checked_ilog2()?,
             half: exact.next_power_of_two() / 2,
         })
@@ -146,7 +146,7 @@ impl Layout {
 }
 
 /// Reads the counts of an uncompressed histogram.
-fn counts(bytes: &[u8]) -> Result<Times, String> {
+fn counts(bytes: &[u8]) -> Result<TimeHistogram, String> {
     let head: &[u8; HEADER_LENGTH] = bytes.first_chunk().ok_or("cut off")?;
     let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| head[at + i]));
     let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
@@ -157,7 +157,7 @@ fn counts(bytes: &[u8]) -> Result<Times, String> {
     if offset != 0 || f64::from_bits(long(32)) != 1.0 {
         return Err("it is shifted or scaled".to_owned());
     }
-    let layout = Layout::of(digits, lowest)
+    let layout = BucketLayout::of(digits, lowest)
         .ok_or_else(|| format!("{digits} digits from {lowest} on are not valid bounds"))?;
     let mut rest = usize::try_from(length)
         .ok()
@@ -212,7 +212,7 @@ mod tests {
 
     use super::*;
 
-    fn decode(text: &str) -> Result<Times, String> {
+    fn decode(text: &str) -> Result<TimeHistogram, String> {
         TimesReader::new().decode(text)
     }
 
@@ -239,7 +239,7 @@ mod tests {
             (3, 1 << 40, 4),
         ] {
             let histogram = histogram(lowest, highest, digits);
-            let mut expected = Times::default();
+            let mut expected = TimeHistogram::default();
             for bucket in histogram.iter_recorded() {
                 expected.record_n(bucket.value_iterated_to(), bucket.count_at_value());
             }

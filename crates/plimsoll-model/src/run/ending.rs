@@ -1,37 +1,37 @@
 //! How a run ended.
 
-use super::{Run, RunError, State};
+use super::{Run, RunError, RunState};
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ending {
+pub struct RunEnding {
     /// The state to write.
-    pub state: State,
+    pub state: RunState,
     /// The reason, if the state is not [`State::Complete`].
     pub reason: Option<String>,
 }
 
-impl Ending {
+impl RunEnding {
     /// Describes a run that reached its planned end.
-    pub fn complete() -> Ending {
-        Ending {
-            state: State::Complete,
+    pub fn complete() -> RunEnding {
+        RunEnding {
+            state: RunState::Complete,
             reason: None,
         }
     }
 
     /// Describes a run that was stopped early, with everything written.
-    pub fn aborted(reason: impl Into<String>) -> Ending {
-        Ending {
-            state: State::Aborted,
+    pub fn aborted(reason: impl Into<String>) -> RunEnding {
+        RunEnding {
+            state: RunState::Aborted,
             reason: Some(reason.into()),
         }
     }
 
     /// Describes a run of which some data is missing.
-    pub fn partial(reason: impl Into<String>) -> Ending {
-        Ending {
-            state: State::Partial,
+    pub fn partial(reason: impl Into<String>) -> RunEnding {
+        RunEnding {
+            state: RunState::Partial,
             reason: Some(reason.into()),
         }
     }
@@ -39,7 +39,7 @@ impl Ending {
 
 /// A run that has ended but whose `run.json` could not be written.
 #[derive(Debug)]
-pub struct Unsaved {
+pub struct UnsavedRun {
     /// The run, with complete figures.
     pub run: Box<Run>,
     /// Why `run.json` could not be written.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Arrivals, Plan, Reuse, Trust};
+use crate::plan::{ArrivalModel, ConnectionReuse, Plan, ServerTrust};
 
 use super::SCHEMA_VERSION;
 use super::negotiated::NegotiatedTls;
@@ -19,7 +19,7 @@ use super::shards::ShardFigures;
 /// The origin of a run's figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
+pub enum RunOrigin {
     /// Measured by this tool.
     #[default]
     Measured,
@@ -30,7 +30,7 @@ pub enum Source {
 /// The security of the connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Security {
+pub enum LinkSecurity {
     /// No TLS.
     Plaintext,
     /// TLS with a server certificate.
@@ -42,7 +42,7 @@ pub enum Security {
 /// The arrival model, as reports name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Loop {
+pub enum LoopKind {
     /// The schedule starts calls, whatever the target does.
     Open,
     /// Each client starts a call when its previous one ended.
@@ -55,7 +55,7 @@ pub struct RunHeader {
     /// The version of the run format.
     pub schema_version: u32,
     /// The origin of the figures.
-    pub source: Source,
+    pub source: RunOrigin,
     /// The plan's name.
     pub name: String,
     /// The URL as typed.
@@ -72,7 +72,7 @@ pub struct RunHeader {
     )]
     pub version: Option<String>,
     /// The planned security of connections.
-    pub security: Option<Security>,
+    pub security: Option<LinkSecurity>,
     /// The parameters that TLS handshakes negotiated.
     pub tls: Option<NegotiatedTls>,
     /// Whether any server certificate was accepted; left out where certificates were verified.
@@ -80,7 +80,7 @@ pub struct RunHeader {
     pub insecure: bool,
     /// The arrival model.
     #[serde(rename = "loop")]
-    pub load_loop: Option<Loop>,
+    pub load_loop: Option<LoopKind>,
     /// `constant` or `poisson`; open loop only.
     pub arrivals: Option<String>,
     /// The share of the schedule's arrivals that belong to this load, where several loads share it (0–1).
@@ -122,7 +122,7 @@ pub struct RunHeader {
     /// Measured runs: the time of the first arrival. Imported runs: the time of the import.
     pub started_at: Timestamp,
     /// The machine that made the load.
-    pub machine: Option<Machine>,
+    pub machine: Option<MachineFacts>,
     /// Processes that shared the load; left out for a single one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<u32>,
@@ -170,7 +170,7 @@ impl PlannedStage {
 
 /// Facts about the machine that made the load. Its host name is left out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct MachineFacts {
     /// The kernel's release, as uname(1) has it.
     pub kernel: Option<String>,
     /// The CPU's name in /proc/cpuinfo.
@@ -185,9 +185,9 @@ pub struct Machine {
     pub tcp_congestion_control: Option<String>,
 }
 
-impl Machine {
+impl MachineFacts {
     /// Reads the facts about this machine; those that can't be read are `None`.
-    pub fn read() -> Machine {
+    pub fn read() -> MachineFacts {
         let line = |path: &str| {
             let text = fs::read_to_string(path).ok()?;
             Some(text.trim().to_owned()).filter(|t| !t.is_empty())
@@ -197,7 +197,7 @@ impl Machine {
             let line = text.lines().find(|l| l.starts_with(key))?;
             Some(line.split_once(':')?.1.trim().to_owned())
         };
-        Machine {
+        MachineFacts {
             kernel: line("/proc/sys/kernel/osrelease"),
             cpu_model: value("/proc/cpuinfo", "model name"),
             cores: thread::available_parallelism()
@@ -215,21 +215,21 @@ impl Machine {
 
 /// Conditions that all runs of a ladder or search have in common.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Conditions {
+pub struct CommonConditions {
     /// The arrival model; `None`: the runs differ in it.
     #[serde(rename = "loop")]
-    pub load_loop: Option<Loop>,
+    pub load_loop: Option<LoopKind>,
     /// `constant` or `poisson`; open loop only.
     pub arrivals: Option<String>,
     /// The number of clients; closed loop only.
     pub clients: Option<u32>,
     /// The machine that made the load.
-    pub machine: Machine,
+    pub machine: MachineFacts,
 }
 
-impl Conditions {
+impl CommonConditions {
     /// Returns the conditions of runs of these plans on this machine.
-    pub fn of(plans: &[Plan]) -> Conditions {
+    pub fn of(plans: &[Plan]) -> CommonConditions {
         let mut issuing = plans.iter().map(|plan| issuing(plan.load.arrivals));
         let first = issuing.next();
         let (load_loop, arrivals, clients) = first
@@ -237,26 +237,26 @@ impl Conditions {
             .map_or((None, None, None), |(kind, arrivals, clients)| {
                 (Some(kind), arrivals, clients)
             });
-        Conditions {
+        CommonConditions {
             load_loop,
             arrivals: arrivals.map(str::to_owned),
             clients,
-            machine: Machine::read(),
+            machine: MachineFacts::read(),
         }
     }
 }
 
 /// Returns the arrival model, the spacing of an open loop, and the clients of a closed loop.
-fn issuing(arrivals: Arrivals) -> (Loop, Option<&'static str>, Option<u32>) {
+fn issuing(arrivals: ArrivalModel) -> (LoopKind, Option<&'static str>, Option<u32>) {
     match arrivals {
-        Arrivals::Open(spacing) => (Loop::Open, Some(spacing.name()), None),
-        Arrivals::Closed { clients, .. } => (Loop::Closed, None, Some(clients)),
+        ArrivalModel::Open(spacing) => (LoopKind::Open, Some(spacing.name()), None),
+        ArrivalModel::Closed { clients, .. } => (LoopKind::Closed, None, Some(clients)),
     }
 }
 
 impl RunHeader {
     /// Creates the header of a run of which nothing else is known.
-    pub fn new(source: Source, name: &str, tool_version: &str, started_at: Timestamp) -> Self {
+    pub fn new(source: RunOrigin, name: &str, tool_version: &str, started_at: Timestamp) -> Self {
         RunHeader {
             schema_version: SCHEMA_VERSION,
             source,
@@ -274,7 +274,7 @@ impl RunHeader {
                 name: "imported".to_owned(),
                 ..PlannedStage::default()
             }],
-            ..RunHeader::new(Source::Imported, name, tool_version, started_at)
+            ..RunHeader::new(RunOrigin::Imported, name, tool_version, started_at)
         }
     }
 
@@ -282,19 +282,19 @@ impl RunHeader {
     pub fn of(plan: &Plan, plan_toml: &str, tool_version: &str, started_at: Timestamp) -> Self {
         let (protocol, call) = plan.call.names();
         let security = match &plan.tls {
-            None => Security::Plaintext,
-            Some(tls) if tls.identity.is_some() => Security::MutualTls,
-            Some(_) => Security::Tls,
+            None => LinkSecurity::Plaintext,
+            Some(tls) if tls.identity.is_some() => LinkSecurity::MutualTls,
+            Some(_) => LinkSecurity::Tls,
         };
         let (load_loop, arrivals, clients) = issuing(plan.load.arrivals);
         // Where several loads share a schedule, some of its arrivals belong to others.
         let own = plan.load.turns.map_or(1.0, |turns| {
             f64::from(turns.share) / f64::from(turns.of.max(1))
         });
-        let rate = |r: f64| (load_loop == Loop::Open).then_some(r * own);
-        let cold = plan.load.reuse == Reuse::Never;
+        let rate = |r: f64| (load_loop == LoopKind::Open).then_some(r * own);
+        let cold = plan.load.reuse == ConnectionReuse::Never;
         let in_a_row = plan.call.calls_in_a_row();
-        let arriving = load_loop == Loop::Open && in_a_row.is_some();
+        let arriving = load_loop == LoopKind::Open && in_a_row.is_some();
         RunHeader {
             target: Some(plan.target.url.clone()),
             protocol: Some(protocol.to_owned()),
@@ -304,10 +304,10 @@ impl RunHeader {
             insecure: plan
                 .tls
                 .as_ref()
-                .is_some_and(|tls| tls.trust == Trust::Unchecked),
+                .is_some_and(|tls| tls.trust == ServerTrust::Unchecked),
             load_loop: Some(load_loop),
             arrivals: arrivals.map(str::to_owned),
-            schedule_share: (own < 1.0 && load_loop == Loop::Open).then_some(own),
+            schedule_share: (own < 1.0 && load_loop == LoopKind::Open).then_some(own),
             clients,
             // Each arriving user brings its own connection.
             connections: (!cold && !arriving).then_some(plan.load.connections),
@@ -325,7 +325,7 @@ impl RunHeader {
             calls: plan.load.calls,
             seed: Some(plan.seed),
             plan_hash: Some(plan_hash(plan_toml)),
-            machine: Some(Machine::read()),
+            machine: Some(MachineFacts::read()),
             planned_stages: plan
                 .load
                 .stages
@@ -338,7 +338,7 @@ impl RunHeader {
                     rate_to_per_s: rate(s.rate_to),
                 })
                 .collect(),
-            ..RunHeader::new(Source::Measured, &plan.name, tool_version, started_at)
+            ..RunHeader::new(RunOrigin::Measured, &plan.name, tool_version, started_at)
         }
     }
 
@@ -355,7 +355,7 @@ impl RunHeader {
 
     /// Returns whether the load is an open loop.
     pub fn is_open(&self) -> bool {
-        self.load_loop == Some(Loop::Open)
+        self.load_loop == Some(LoopKind::Open)
     }
 
     /// Returns when the stage begins and, where planned, ends, from the start of the run.

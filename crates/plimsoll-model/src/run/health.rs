@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::Outcome;
 use crate::quantity::planned as planned_length;
-use crate::record::{Counts, StageRecord, Times};
+use crate::record::{OutcomeCounts, StageRecord, TimeHistogram};
 use crate::statistics::quantile::quantile;
 
 use super::delivery::{DeliverySummary, given_up_late};
@@ -19,7 +19,7 @@ use super::shards::ShardFigures;
 mod observed;
 mod waits;
 
-pub use observed::Observed;
+pub use observed::GeneratorStats;
 pub use waits::ConnectionsNeeded;
 
 /// The nominal length of an interval.
@@ -184,7 +184,11 @@ impl HealthProblem {
 
     /// Describes connections that are missing: of the `wanted` ones at most `open` were up at a time. `reasons`: the
     /// failures, with their counts.
-    pub(super) fn connections_missing(wanted: u64, open: u64, reasons: &Counts) -> HealthProblem {
+    pub(super) fn connections_missing(
+        wanted: u64,
+        open: u64,
+        reasons: &OutcomeCounts,
+    ) -> HealthProblem {
         let why: Vec<String> = reasons
             .iter()
             .map(|(outcome, n)| format!("{} ({n} times)", outcome.explanation()))
@@ -230,7 +234,7 @@ impl HealthProblem {
 
 /// Returns the highest percentile up to p99 that the sample supports, with its name and share; of very few values the
 /// largest. One hiccup in twenty calls must not condemn their median.
-fn high(times: &Times) -> Option<(&'static str, f64, u64)> {
+fn high(times: &TimeHistogram) -> Option<(&'static str, f64, u64)> {
     let h = times.histogram()?;
     let supported = [("p99", 0.99), ("p90", 0.9), ("p50", 0.5)]
         .into_iter()
@@ -239,9 +243,9 @@ fn high(times: &Times) -> Option<(&'static str, f64, u64)> {
 }
 
 /// Displays nanoseconds in a readable unit.
-struct Ns(u64);
+struct ReadableDuration(u64);
 
-impl fmt::Display for Ns {
+impl fmt::Display for ReadableDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ns = self.0 as f64;
         match self.0 {
@@ -257,7 +261,7 @@ impl fmt::Display for Ns {
 pub fn health(
     record: &StageRecord,
     header: &RunHeader,
-    observed: &Observed,
+    observed: &GeneratorStats,
     delivery: Option<&DeliverySummary>,
 ) -> Vec<HealthProblem> {
     let response = record.response.histogram();
@@ -288,7 +292,7 @@ const MAX_LATE_SHARE: f64 = 0.1;
 fn late(
     record: &StageRecord,
     header: &RunHeader,
-    (observed, delivery): (&Observed, Option<&DeliverySummary>),
+    (observed, delivery): (&GeneratorStats, Option<&DeliverySummary>),
     response_p50: Option<u64>,
 ) -> Vec<HealthProblem> {
     let mut problems = Vec::new();
@@ -309,15 +313,15 @@ fn late(
         {
             problems.push(ProblemKind::PacingLate.noted(format!(
                 "the generator sent requests late ({name} {}), more than a tenth of the response time's p50 ({}){cause}: each true time is between a known minimum and the measured time; to narrow this, {LATE_GENERATOR_ADVICE}",
-                Ns(pacing),
-                Ns(response),
+                ReadableDuration(pacing),
+                ReadableDuration(response),
             )));
         }
     }
     if bundled > 0 && !record.pacing.is_empty() {
         problems.push(ProblemKind::Bundled.noted(format!(
                 "calls that were due within {} left together (load.tick): response times include the wait, service times don't",
-                Ns(bundled)
+                ReadableDuration(bundled)
             ),
         ));
     }
@@ -343,7 +347,7 @@ const LATE_GENERATOR_ADVICE: &str = "give it an idle core, more workers or a low
 fn undelivered(
     record: &StageRecord,
     header: &RunHeader,
-    observed: &Observed,
+    observed: &GeneratorStats,
     (name, late): (&str, u64),
 ) -> Option<String> {
     let unsent = given_up_late(record);
@@ -362,7 +366,7 @@ fn undelivered(
     (!length.is_zero() && share > MAX_LATE_SHARE).then(|| {
         format!(
             "calls were sent up to {} late ({name}), {:.0} % of the load's length of {}",
-            Ns(late),
+            ReadableDuration(late),
             share * 100.0,
             planned_length(length)
         )
@@ -371,7 +375,7 @@ fn undelivered(
 
 /// Describes a generator at its limit. In a closed loop that lowers the rate, which then isn't the target's; in an
 /// open loop calls are late, which is known for each call.
-fn busy(header: &RunHeader, observed: &Observed) -> Option<HealthProblem> {
+fn busy(header: &RunHeader, observed: &GeneratorStats) -> Option<HealthProblem> {
     let busy_intervals = observed.busy_intervals();
     if busy_intervals == 0 {
         return None;
@@ -418,7 +422,7 @@ fn exhausted(record: &StageRecord) -> impl Iterator<Item = HealthProblem> {
     })
 }
 
-fn stalled(observed: &Observed) -> Option<HealthProblem> {
+fn stalled(observed: &GeneratorStats) -> Option<HealthProblem> {
     let text = format!(
         "the machine stalled: {} of {} intervals were longer than requested, the longest {:.2} s instead of 1 s",
         observed.stalled_intervals,
@@ -428,7 +432,7 @@ fn stalled(observed: &Observed) -> Option<HealthProblem> {
     (observed.stalled_intervals > 0).then(|| ProblemKind::MachineStalled.noted(text))
 }
 
-fn gone(observed: &Observed) -> Option<HealthProblem> {
+fn gone(observed: &GeneratorStats) -> Option<HealthProblem> {
     let text = format!(
         "the target was down in {} of {} intervals: no call succeeded in them, and connections failed; the load generator's delay is judged by the others",
         observed.gone_intervals, observed.intervals
@@ -462,8 +466,8 @@ fn slow_failures(record: &StageRecord) -> Option<HealthProblem> {
     let with_failed = all.histogram().map_or(0, |h| h.value_at_quantile(p));
     let text = format!(
         "response times are of calls that ended ok; the failed ones took longer: with them the {name} is {}, not {}",
-        Ns(with_failed),
-        Ns(ok)
+        ReadableDuration(with_failed),
+        ReadableDuration(ok)
     );
     (with_failed > ok + ok / 10).then(|| ProblemKind::SlowFailures.noted(text))
 }

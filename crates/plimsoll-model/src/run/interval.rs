@@ -8,7 +8,7 @@ use hdrhistogram::serialization::V2DeflateSerializer;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::measure::{Count, TimeMeasure};
-use crate::record::{Detail, StageRecord, TIMES_BY_KEY, Times, TurnBegan};
+use crate::record::{BatchStart, FailureDetail, StageRecord, TIMES_BY_KEY, TimeHistogram};
 
 use super::encoded_times::{TimesReader, encode};
 use super::machine::MachineUse;
@@ -17,7 +17,7 @@ use super::memory::MemoryReading;
 /// The CPU time that a process used in an interval, and its resources at the interval's end; in a run's first
 /// interval, the larger of the values at its two ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resources {
+pub struct ResourceUsage {
     /// User CPU time without busy waiting.
     pub cpu_user_us: u64,
     /// System CPU time; `None`: another tool measured, and reports user time only.
@@ -33,15 +33,15 @@ pub struct Resources {
     pub threads: u64,
 }
 
-impl Resources {
+impl ResourceUsage {
     /// Returns the resources with `cpu_us` of CPU time, divided into user and system time in the same ratio.
     #[must_use]
-    pub fn of_cpu(self, cpu_us: u64) -> Resources {
+    pub fn of_cpu(self, cpu_us: u64) -> ResourceUsage {
         let system_us = self.cpu_system_us.map(|system| {
             let all = (self.cpu_user_us + system).max(1);
             (cpu_us as f64 * system as f64 / all as f64).round() as u64
         });
-        Resources {
+        ResourceUsage {
             cpu_user_us: cpu_us - system_us.unwrap_or(0).min(cpu_us),
             cpu_system_us: system_us,
             ..self
@@ -75,9 +75,9 @@ pub struct IntervalRecord {
     #[serde(serialize_with = "share")]
     pub busiest_worker_ratio: f64,
     /// Resources of the client; `None`: not known.
-    pub client: Option<Resources>,
+    pub client: Option<ResourceUsage>,
     /// Resources of the server process, where it is watched.
-    pub server: Option<Resources>,
+    pub server: Option<ResourceUsage>,
     /// How the machine's time was used; `None`: not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineUse>,
@@ -88,10 +88,10 @@ pub struct IntervalRecord {
     #[serde(with = "stages")]
     pub stages: Vec<(u8, StageRecord)>,
     /// Texts of failures in this interval.
-    pub details: Vec<Detail>,
+    pub details: Vec<FailureDetail>,
     /// The batches that began in this interval, where CPU clocks are read for them.
     #[serde(default, alias = "turns", skip_serializing_if = "Vec::is_empty")]
-    pub turns: Vec<TurnBegan>,
+    pub batches: Vec<BatchStart>,
 }
 
 /// Serialises a duration as whole microseconds.
@@ -193,7 +193,7 @@ impl<'a> StageLine<'a> {
 }
 
 /// Returns the histograms of a stage by their keys in the line, which end with the unit: nanoseconds.
-pub fn histograms(record: &StageRecord) -> impl Iterator<Item = (String, &Times)> {
+pub fn histograms(record: &StageRecord) -> impl Iterator<Item = (String, &TimeHistogram)> {
     let of_calls = TIMES_BY_KEY
         .into_iter()
         .map(|(key, of, _)| (key.to_owned(), of(record)));
@@ -206,7 +206,7 @@ fn measured_counts(record: &StageRecord) -> BTreeMap<String, u64> {
     all.filter(|(_, n)| *n > 0).collect()
 }
 
-fn histogram_mut<'a>(record: &'a mut StageRecord, key: &str) -> Option<&'a mut Times> {
+fn histogram_mut<'a>(record: &'a mut StageRecord, key: &str) -> Option<&'a mut TimeHistogram> {
     if let Some((.., of_mut)) = TIMES_BY_KEY.into_iter().find(|(known, ..)| *known == key) {
         return Some(of_mut(record));
     }
@@ -234,15 +234,15 @@ impl IntervalRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Interval, TurnBegan};
-    use crate::{ConnectPhases, Outcome, Recorder, Sample, Time};
+    use crate::record::{BatchStart, RecordedInterval};
+    use crate::{CallSample, ConnectPhases, Outcome, Recorder, Time};
 
     pub(crate) fn interval() -> IntervalRecord {
         let mut recorder = Recorder::new(2);
         for i in 0..100 {
             recorder.stage(1).due += 1;
             recorder.stage(1).pacing.record(50 + i);
-            recorder.call(&Sample {
+            recorder.call(&CallSample {
                 number: i,
                 arrival: Time(0),
                 sent: Time(1_000 * i),
@@ -273,15 +273,15 @@ mod tests {
                 ..ConnectPhases::default()
             },
         );
-        recorder.turn_began(TurnBegan {
-            turn: 7,
+        recorder.turn_began(BatchStart {
+            batch: 7,
             client_ns: 1_234_567_890,
             server_ns: None,
             done: None,
         });
         recorder.stage(1).connect_failures.add(Outcome::NoPorts, 1);
         recorder.detail(Outcome::Reset, "peer \"said\"\nso");
-        let mut taken = Interval::default();
+        let mut taken = RecordedInterval::default();
         taken.merge(&recorder.take(None));
         IntervalRecord {
             index: 3,
@@ -292,7 +292,7 @@ mod tests {
             backlog: 1,
             connections_open: 1,
             busiest_worker_ratio: 0.25,
-            client: Some(Resources {
+            client: Some(ResourceUsage {
                 cpu_user_us: 1,
                 cpu_system_us: Some(2),
                 rss_bytes: 3,
@@ -304,7 +304,7 @@ mod tests {
             machine: None,
             memory: Vec::new(),
             details: taken.details,
-            turns: taken.turns,
+            batches: taken.turns,
         }
     }
 

@@ -67,7 +67,7 @@ const MIN_SHARE: f64 = 0.01;
 
 /// Why a load was late, starting with the cause that can be influenced least.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum LatenessCause {
     /// The hypervisor; per cent of the machine's time.
     Host(u64),
     /// Other processes; per cent of a core that the load's threads waited, and the busiest of these processes.
@@ -78,10 +78,10 @@ pub enum Cause {
     Timers,
 }
 
-impl Cause {
+impl LatenessCause {
     /// Determines the cause. `seconds`: the time with data. `busiest`: the share of a core that the busiest worker
     /// used (0–1).
-    pub fn of(machine: &MachineUse, seconds: f64, busiest: f64) -> Cause {
+    pub fn of(machine: &MachineUse, seconds: f64, busiest: f64) -> LatenessCause {
         let us = (seconds * 1e6).max(1.0);
         let percent = |part: f64| (part * 100.0).round() as u64;
         let stolen = machine.stolen_us as f64 / us / f64::from(machine.cores.max(1));
@@ -90,28 +90,28 @@ impl Cause {
         let least_us = MIN_SHARE * us.max(machine.waited_us as f64);
         let is_worth_naming = |p: &&OtherProcess| p.cpu_us as f64 >= least_us;
         if stolen >= 0.02 && stolen >= waited {
-            Cause::Host(percent(stolen))
+            LatenessCause::Host(percent(stolen))
         } else if waited >= 0.02 {
-            Cause::Others(
+            LatenessCause::Others(
                 percent(waited),
                 machine.busiest.as_ref().filter(is_worth_naming).cloned(),
             )
         } else if busiest >= 0.8 {
-            Cause::OwnWork(percent(busiest))
+            LatenessCause::OwnWork(percent(busiest))
         } else {
-            Cause::Timers
+            LatenessCause::Timers
         }
     }
 }
 
-impl fmt::Display for Cause {
+impl fmt::Display for LatenessCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::Host(percent) => write!(
+            LatenessCause::Host(percent) => write!(
                 f,
                 "the host took {percent} % of this machine's time for others (steal)"
             ),
-            Cause::Others(percent, busiest) => {
+            LatenessCause::Others(percent, busiest) => {
                 write!(f, "its threads waited for CPU {percent} % of the time")?;
                 match busiest {
                     Some(p) => write!(
@@ -124,8 +124,8 @@ impl fmt::Display for Cause {
                     None => Ok(()),
                 }
             }
-            Cause::OwnWork(percent) => write!(f, "a worker's own work took {percent} % of a core"),
-            Cause::Timers => f.write_str(
+            LatenessCause::OwnWork(percent) => write!(f, "a worker's own work took {percent} % of a core"),
+            LatenessCause::Timers => f.write_str(
                 "timers were late, or cores slow to wake: the host, other processes and its own work are not the cause",
             ),
         }
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn lateness_names_its_largest_cause() {
-        let cause = |machine, busiest| Cause::of(&machine, 1.0, busiest).to_string();
+        let cause = |machine, busiest| LatenessCause::of(&machine, 1.0, busiest).to_string();
         assert!(cause(seen(400, 0), 0.1).contains("20 % of this machine's time"));
         let others = cause(seen(0, 300), 0.99);
         assert!(others.contains("waited 30 %"), "{others}");

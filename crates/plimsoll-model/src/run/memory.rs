@@ -53,7 +53,7 @@ pub struct KernelMemory {
 /// The phase in which a reading was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Moment {
+pub enum MemoryPhase {
     /// Everything was ready, and no connection had been made.
     Before,
     /// The connections were up and idle.
@@ -64,7 +64,7 @@ pub enum Moment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryReading {
     /// The phase of the reading: before connections, or with them.
-    pub moment: Moment,
+    pub moment: MemoryPhase,
     /// Open connections.
     pub connections: u64,
     /// Memory of the client; `None`: not known.
@@ -138,13 +138,13 @@ pub struct MemorySummary {
 impl MemorySummary {
     /// Summarises the readings; `None` where one of the phases is missing or no connection was open.
     pub fn of(readings: &[MemoryReading]) -> Option<MemorySummary> {
-        let of = |moment: Moment| move |reading: &&MemoryReading| reading.moment == moment;
-        let before = *readings.iter().find(of(Moment::Before))?;
-        let held = *readings.iter().find(of(Moment::Held))?;
+        let of = |moment: MemoryPhase| move |reading: &&MemoryReading| reading.moment == moment;
+        let before = *readings.iter().find(of(MemoryPhase::Before))?;
+        let held = *readings.iter().find(of(MemoryPhase::Held))?;
         // A reading after connections were lost and not replaced covers fewer of them.
         let whole = |reading: &&MemoryReading| reading.connections >= held.connections;
         let mut of_all = readings.iter().filter(whole);
-        let last = of_all.rfind(of(Moment::Held)).copied().unwrap_or(held);
+        let last = of_all.rfind(of(MemoryPhase::Held)).copied().unwrap_or(held);
         Some(MemorySummary {
             before,
             held,
@@ -174,7 +174,7 @@ impl MemoryReading {
     fn merge(&mut self, other: &MemoryReading) {
         self.connections += other.connections;
         self.client = self.client.zip(other.client).map(|(a, b)| a.plus(b));
-        let most = self.moment == Moment::Held;
+        let most = self.moment == MemoryPhase::Held;
         self.server = of_both(self.server, other.server, most);
         self.kernel = of_both(self.kernel, other.kernel, most);
     }
@@ -190,7 +190,7 @@ fn of_both<T: Ord>(a: Option<T>, b: Option<T>, larger: bool) -> Option<T> {
 mod tests {
     use super::*;
 
-    fn reading(moment: Moment, connections: u64, bytes: u64) -> MemoryReading {
+    fn reading(moment: MemoryPhase, connections: u64, bytes: u64) -> MemoryReading {
         let process = ProcessMemory {
             rss_bytes: bytes,
             pss_bytes: bytes / 2,
@@ -212,9 +212,9 @@ mod tests {
     #[test]
     fn connection_memory_is_average_growth() {
         let readings = [
-            reading(Moment::Before, 0, 10_000_000),
-            reading(Moment::Held, 1_000, 12_000_000),
-            reading(Moment::Held, 1_000, 11_000_000),
+            reading(MemoryPhase::Before, 0, 10_000_000),
+            reading(MemoryPhase::Held, 1_000, 12_000_000),
+            reading(MemoryPhase::Held, 1_000, 11_000_000),
         ];
         let summary = MemorySummary::of(&readings).unwrap();
         let client = summary.per_connection.client.unwrap();
@@ -229,9 +229,9 @@ mod tests {
             1_000.0
         );
         assert_eq!(MemorySummary::of(&readings[..1]), None);
-        let fewer = [readings[0], readings[1], reading(Moment::Held, 900, 1)];
+        let fewer = [readings[0], readings[1], reading(MemoryPhase::Held, 900, 1)];
         assert_eq!(MemorySummary::of(&fewer).unwrap().last, readings[1]);
-        let nobody = [readings[0], reading(Moment::Held, 0, 1)];
+        let nobody = [readings[0], reading(MemoryPhase::Held, 0, 1)];
         assert_eq!(MemorySummary::of(&nobody), None);
     }
 
@@ -244,7 +244,7 @@ mod tests {
             }),
             ..reading(moment, connections, bytes)
         };
-        let (before, held) = (Moment::Before, Moment::Held);
+        let (before, held) = (MemoryPhase::Before, MemoryPhase::Held);
         let mut ours = vec![
             with_server(before, 0, 100, 500),
             with_server(held, 10, 300, 700),

@@ -7,16 +7,16 @@
 use std::ops::Add;
 use std::time::Duration;
 
-use crate::record::{Interval, RequestRecord, merge_details};
+use crate::record::{RecordedInterval, RequestRecord, merge_details};
 
-use super::interval::{IntervalRecord, Resources};
+use super::interval::{IntervalRecord, ResourceUsage};
 use super::memory::merge_readings;
 
 /// Merges the intervals of several sources. An interval is complete once every source has moved past it; a caller that
 /// can't wait for a late source takes the interval as it is.
 #[derive(Debug)]
 pub struct IntervalMerger {
-    sources: Vec<Source>,
+    sources: Vec<MergeSource>,
     /// The merged parts of each interval and their calls, in ascending order.
     pending: Vec<(IntervalRecord, Vec<RequestRecord>)>,
     /// The first interval that has not been passed on.
@@ -25,26 +25,26 @@ pub struct IntervalMerger {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Source {
+struct MergeSource {
     /// The last interval that the source has reported.
     last: Option<u64>,
     /// The values at the end of that interval.
-    open: Open,
+    open: SourceGauges,
     ended: bool,
 }
 
 /// Gauges of a source at the end of an interval. The later interval's values replace the earlier ones'.
 #[derive(Clone, Copy, Debug, Default)]
-struct Open {
+struct SourceGauges {
     in_flight: u64,
     backlog: u64,
     connections: u64,
-    client: Resources,
+    client: ResourceUsage,
 }
 
-impl Open {
-    fn of(interval: &IntervalRecord) -> Open {
-        Open {
+impl SourceGauges {
+    fn of(interval: &IntervalRecord) -> SourceGauges {
+        SourceGauges {
             in_flight: interval.in_flight,
             backlog: interval.backlog,
             connections: interval.connections_open,
@@ -69,7 +69,7 @@ impl IntervalMerger {
     /// Creates a merger of this many sources, numbered from 0.
     pub fn new(sources: usize) -> IntervalMerger {
         IntervalMerger {
-            sources: vec![Source::default(); sources],
+            sources: vec![MergeSource::default(); sources],
             pending: Vec::new(),
             next: 0,
             last_end: Duration::ZERO,
@@ -82,7 +82,7 @@ impl IntervalMerger {
         let from = &mut self.sources[source];
         part.index = part.index.max(self.next);
         let (last, open) = (from.last.replace(part.index), from.open);
-        from.open = Open::of(&part);
+        from.open = SourceGauges::of(&part);
         let place = self
             .pending
             .binary_search_by_key(&part.index, |(i, _)| i.index);
@@ -113,7 +113,7 @@ impl IntervalMerger {
     /// Returns the next interval that every source has moved past; it starts at the end of the previous one. If `late`
     /// is given, intervals up to that one are also returned, with the parts that exist.
     pub fn next(&mut self, late: Option<u64>) -> Option<(IntervalRecord, Vec<RequestRecord>)> {
-        let reached = |s: &Source| if s.ended { Some(u64::MAX) } else { s.last };
+        let reached = |s: &MergeSource| if s.ended { Some(u64::MAX) } else { s.last };
         let whole = self.sources.iter().map(reached).min().flatten();
         let first = self.pending.first()?.0.index;
         if whole.max(late) < Some(first) {
@@ -126,7 +126,7 @@ impl IntervalMerger {
         merged.length = end - self.last_end;
         self.last_end = end;
         // The calls of a source that has ended or is late stay in flight or in the backlog.
-        let missing = |s: &&Source| s.last.is_some_and(|last| last < first);
+        let missing = |s: &&MergeSource| s.last.is_some_and(|last| last < first);
         for source in self.sources.iter().filter(missing) {
             merged.in_flight += source.open.in_flight;
             merged.backlog += source.open.backlog;
@@ -135,11 +135,11 @@ impl IntervalMerger {
     }
 }
 
-impl Resources {
+impl ResourceUsage {
     /// Returns the sum of the resources of two processes.
     #[must_use]
-    pub fn plus(self, other: Resources) -> Resources {
-        Resources {
+    pub fn plus(self, other: ResourceUsage) -> ResourceUsage {
+        ResourceUsage {
             cpu_user_us: self.cpu_user_us + other.cpu_user_us,
             cpu_system_us: self
                 .cpu_system_us
@@ -159,9 +159,9 @@ impl Resources {
 
 impl IntervalRecord {
     /// Converts a worker's record of an interval, and its calls; the remaining fields are empty.
-    pub fn recorded(by_worker: &Interval) -> (IntervalRecord, Vec<RequestRecord>) {
+    pub fn recorded(by_worker: &RecordedInterval) -> (IntervalRecord, Vec<RequestRecord>) {
         // A worker records some times only once, though they stand for several histograms.
-        let mut all = Interval::default();
+        let mut all = RecordedInterval::default();
         all.merge(by_worker);
         let record = IntervalRecord {
             stages: (0u8..)
@@ -170,7 +170,7 @@ impl IntervalRecord {
                 .filter(|(_, record)| !record.is_empty())
                 .collect(),
             details: all.details,
-            turns: all.turns,
+            batches: all.turns,
             ..IntervalRecord::default()
         };
         (record, all.requests)
@@ -196,8 +196,8 @@ impl IntervalRecord {
         self.backlog += other.backlog;
         self.connections_open += other.connections_open;
         self.busiest_worker_ratio = self.busiest_worker_ratio.max(other.busiest_worker_ratio);
-        let both = |ours: Option<Resources>, theirs| {
-            ours.into_iter().chain(theirs).reduce(Resources::plus)
+        let both = |ours: Option<ResourceUsage>, theirs| {
+            ours.into_iter().chain(theirs).reduce(ResourceUsage::plus)
         };
         self.client = both(self.client, other.client);
         self.server = both(self.server, other.server);
@@ -207,7 +207,7 @@ impl IntervalRecord {
         }
         merge_readings(&mut self.memory, &other.memory);
         merge_details(&mut self.details, &other.details);
-        self.turns.extend_from_slice(&other.turns);
+        self.batches.extend_from_slice(&other.batches);
     }
 }
 
@@ -216,11 +216,11 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::record::{Detail, MAX_SLOWEST_CALLS};
-    use crate::recorder::Carried;
-    use crate::run::{MachineUse, MemoryReading, Moment, OtherProcess, ProcessMemory};
+    use crate::record::{FailureDetail, MAX_SLOWEST_CALLS};
+    use crate::recorder::RequestCarrier;
+    use crate::run::{MachineUse, MemoryPhase, MemoryReading, OtherProcess, ProcessMemory};
     use crate::template::TraceIds;
-    use crate::{Outcome, Recorder, Sample, Time};
+    use crate::{CallSample, Outcome, Recorder, Time};
 
     #[test]
     fn interval_waits_for_every_source() {
@@ -297,7 +297,7 @@ mod tests {
                     0 => Outcome::Reset,
                     _ => Outcome::Ok,
                 };
-                let sample = Sample {
+                let sample = CallSample {
                     number,
                     arrival: Time(number * 1_000),
                     sent: Time(number * 1_000 + number % 7),
@@ -308,7 +308,7 @@ mod tests {
                     bytes_sent: 3,
                     bytes_received: number as u32,
                 };
-                let carried = Carried {
+                let carried = RequestCarrier {
                     connection: (number % 5 != 0).then_some(number as u32 % 5),
                     traced_as: number,
                 };
@@ -364,7 +364,7 @@ mod tests {
                 ..MachineUse::default()
             }),
             memory: vec![MemoryReading {
-                moment: Moment::Held,
+                moment: MemoryPhase::Held,
                 connections: 1,
                 client: None,
                 server: Some(ProcessMemory {
@@ -375,7 +375,7 @@ mod tests {
                 kernel: None,
             }],
             details: (0..4)
-                .map(|text| Detail {
+                .map(|text| FailureDetail {
                     code: Outcome::Reset,
                     text: format!("{}", (text * 7 + shard) % 9),
                 })
@@ -401,9 +401,9 @@ mod tests {
             backlog: 3,
             connections_open: 5,
             busiest_worker_ratio: ratio,
-            client: Some(Resources {
+            client: Some(ResourceUsage {
                 rss_bytes: 10,
-                ..Resources::default()
+                ..ResourceUsage::default()
             }),
             ..IntervalRecord::default()
         };

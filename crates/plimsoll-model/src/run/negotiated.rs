@@ -24,7 +24,7 @@ pub struct NegotiatedTls {
     /// All connections, including the warm-up's, grouped by negotiated parameters; the most frequent first. Left out
     /// where not known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub handshakes: Vec<Handshakes>,
+    pub handshakes: Vec<NegotiatedHandshakes>,
 }
 
 impl NegotiatedTls {
@@ -60,7 +60,7 @@ impl NegotiatedTls {
 
 /// The handshakes with the same negotiated parameters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Handshakes {
+pub struct NegotiatedHandshakes {
     /// The number of handshakes.
     pub count: u64,
     /// The version of TLS.
@@ -102,9 +102,9 @@ pub fn version_name(recorded: &str) -> String {
     recorded.replace("TLSv", "TLS ").replace('_', ".")
 }
 
-impl Handshakes {
-    fn is_like(&self, other: &Handshakes) -> bool {
-        let same = |h: &Handshakes| Handshakes {
+impl NegotiatedHandshakes {
+    fn is_like(&self, other: &NegotiatedHandshakes) -> bool {
+        let same = |h: &NegotiatedHandshakes| NegotiatedHandshakes {
             count: 0,
             ..h.clone()
         };

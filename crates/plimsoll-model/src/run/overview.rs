@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use toml::{Table, Value};
 
 use super::directory::read_plan;
-use super::{RunError, State, file};
+use super::{RunError, RunState, file};
 use crate::document;
 
 /// Maximum sum of a run's calls.
@@ -18,7 +18,7 @@ const MAX_TOTAL: u64 = 1 << 60;
 #[derive(Clone, Debug, Deserialize)]
 pub struct RunOverview {
     /// The state in which the run ended.
-    pub state: State,
+    pub state: RunState,
     /// The plan's name.
     pub name: String,
     /// The time at which the first connection was made.
@@ -70,18 +70,18 @@ impl RunOverview {
     /// When the document can't be read, or its counts are impossible.
     pub fn load(dir: &Path) -> Result<Option<RunOverview>, RunError> {
         #[derive(Deserialize)]
-        struct Begun {
-            state: State,
+        struct StoredRunState {
+            state: RunState,
             total: Option<IgnoredAny>,
         }
         let path = dir.join(file::RUN);
-        let begun: Begun = document::read(&path)?;
+        let begun: StoredRunState = document::read(&path)?;
         let has_objectives = || -> Result<bool, RunError> {
             let plan: Table = read_plan(dir)?.parse().unwrap_or_default();
             let objectives = plan.get("objective").and_then(Value::as_table);
             Ok(objectives.is_some_and(|objectives| !objectives.is_empty()))
         };
-        let has_ended = begun.state != State::Running && begun.total.is_some();
+        let has_ended = begun.state != RunState::Running && begun.total.is_some();
         if !has_ended || has_objectives()? {
             return Ok(None);
         }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::interval::IntervalRecord;
 use super::times::TimesSummary;
 use crate::TimeMeasure;
-use crate::record::Times;
+use crate::record::TimeHistogram;
 
 /// Figures of the intervals around certificate rotations and of all others, without warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -46,27 +46,27 @@ pub struct RotationPart {
 
 /// The sums of a group of intervals.
 #[derive(Clone, Debug, Default)]
-struct Part {
+struct IntervalSums {
     length: Duration,
     calls: u64,
     errors: u64,
     connect_failures: u64,
     connections: u64,
-    handshake: Times,
+    handshake: TimeHistogram,
     /// CPU time of client and server, µs; `None`: not known for one of the intervals.
     cpu: [Option<u64>; 2],
 }
 
-impl Part {
+impl IntervalSums {
     /// Converts an interval; `None`: it is of the warm-up, or nothing happened in it.
-    fn of(warms_up: impl Fn(u8) -> bool, interval: &IntervalRecord) -> Option<Part> {
+    fn of(warms_up: impl Fn(u8) -> bool, interval: &IntervalRecord) -> Option<IntervalSums> {
         if interval.stages.is_empty() || interval.stages.iter().any(|(s, _)| warms_up(*s)) {
             return None;
         }
-        let mut part = Part {
+        let mut part = IntervalSums {
             length: interval.length,
             cpu: [interval.client, interval.server].map(|used| used?.cpu_us()),
-            ..Part::default()
+            ..IntervalSums::default()
         };
         for (_, record) in &interval.stages {
             part.calls += record.ok() + record.errors();
@@ -79,7 +79,7 @@ impl Part {
         Some(part)
     }
 
-    fn merge(&mut self, other: &Part) {
+    fn merge(&mut self, other: &IntervalSums) {
         self.length += other.length;
         self.calls += other.calls;
         self.errors += other.errors;
@@ -109,7 +109,7 @@ impl Part {
     }
 }
 
-fn add(to: &mut Option<Part>, more: &Part) {
+fn add(to: &mut Option<IntervalSums>, more: &IntervalSums) {
     match to {
         Some(part) => part.merge(more),
         None => *to = Some(more.clone()),
@@ -118,20 +118,20 @@ fn add(to: &mut Option<Part>, more: &Part) {
 
 /// A run's intervals, grouped by whether certificates were replaced.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Rotations {
+pub(super) struct RotationTotals {
     intervals: u64,
-    around: Option<Part>,
-    rest: Option<Part>,
+    around: Option<IntervalSums>,
+    rest: Option<IntervalSums>,
     /// The last interval, whose group depends on the next one.
-    last: Option<Part>,
+    last: Option<IntervalSums>,
     /// Whether a certificate was replaced in the last interval.
     follows: bool,
 }
 
-impl Rotations {
+impl RotationTotals {
     /// Adds an interval. `warms_up`: whether a stage, by its number, is warm-up.
     pub(super) fn add(&mut self, warms_up: impl Fn(u8) -> bool, interval: &IntervalRecord) {
-        let Some(part) = Part::of(warms_up, interval) else {
+        let Some(part) = IntervalSums::of(warms_up, interval) else {
             return;
         };
         let mut stages = interval.stages.iter();
@@ -166,8 +166,8 @@ impl Rotations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::Resources;
-    use crate::{ConnectPhases, Interval, Outcome, Recorder, Sample, Time};
+    use crate::run::ResourceUsage;
+    use crate::{CallSample, ConnectPhases, Outcome, RecordedInterval, Recorder, Time};
 
     /// Second `index`: this many calls on new connections, each with a handshake of `handshake_us`.
     fn second(index: u64, calls: u64, handshake_us: u64, replaced: bool) -> IntervalRecord {
@@ -179,7 +179,7 @@ mod tests {
                 ..ConnectPhases::default()
             };
             let at = Time(index * 1_000_000_000 + i);
-            let sample = Sample {
+            let sample = CallSample {
                 number: i,
                 arrival: at,
                 sent: at,
@@ -196,12 +196,12 @@ mod tests {
             };
             recorder.cold_call(&sample, &phases, None);
         }
-        let mut taken = Interval::default();
+        let mut taken = RecordedInterval::default();
         taken.merge(&recorder.take(None));
-        let used = |cpu_user_us| Resources {
+        let used = |cpu_user_us| ResourceUsage {
             cpu_user_us,
             cpu_system_us: Some(0),
-            ..Resources::default()
+            ..ResourceUsage::default()
         };
         IntervalRecord {
             index,
@@ -217,12 +217,12 @@ mod tests {
             machine: None,
             memory: Vec::new(),
             details: Vec::new(),
-            turns: Vec::new(),
+            batches: Vec::new(),
         }
     }
 
     fn summary(seconds: &[(u64, bool)]) -> Option<RotationSummary> {
-        let mut rotations = Rotations::default();
+        let mut rotations = RotationTotals::default();
         for (index, (handshake_us, replaced)) in (0..).zip(seconds) {
             rotations.add(|_| false, &second(index, 10, *handshake_us, *replaced));
         }

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::record::{StageRecord, Times};
-use crate::statistics::bootstrap::{Counted, MAX_BLOCKS, Resamples, TimesBySecond, merged};
+use crate::record::{StageRecord, TimeHistogram};
+use crate::statistics::bootstrap::{
+    BootstrapResamples, MAX_BLOCKS, TimesBySecond, ValueCounts, merged,
+};
 
 /// Sampling intervals of the statistics of some times, µs: how much they would vary in another run like this one, with
 /// a confidence of 95 %.
@@ -32,7 +34,7 @@ pub struct SamplingSummary {
 }
 
 impl SamplingSummary {
-    fn of(seconds: &[&Counted], resamples: &Resamples) -> Option<SamplingSummary> {
+    fn of(seconds: &[&ValueCounts], resamples: &BootstrapResamples) -> Option<SamplingSummary> {
         let times = TimesBySecond::of(seconds);
         let us = |interval: [f64; 2]| interval.map(|ns| rounded(ns / 1e3));
         let at = |p: f64| times.quantile(p, resamples).map(us);
@@ -70,22 +72,22 @@ fn rounded(value: f64) -> f64 {
 
 /// The records of one second or of several.
 #[derive(Clone, Debug, Default)]
-struct Block {
+struct SecondsBlock {
     /// Calls that ended in complete intervals of the stage; the next: the total length of these intervals.
     ended: u64,
     length: Duration,
-    response: Counted,
-    service: Counted,
+    response: ValueCounts,
+    service: ValueCounts,
 }
 
-impl Block {
-    fn of(record: &StageRecord, whole: Option<Duration>) -> Block {
-        let counted = |times: &Times| {
-            let mut all = Counted::new();
+impl SecondsBlock {
+    fn of(record: &StageRecord, whole: Option<Duration>) -> SecondsBlock {
+        let counted = |times: &TimeHistogram| {
+            let mut all = ValueCounts::new();
             times.each_bucket(|ns, n| all.push((ns, n)));
             all
         };
-        Block {
+        SecondsBlock {
             ended: whole.map_or(0, |_| record.ended()),
             length: whole.unwrap_or_default(),
             response: counted(&record.response),
@@ -93,7 +95,7 @@ impl Block {
         }
     }
 
-    fn add(&mut self, other: &Block) {
+    fn add(&mut self, other: &SecondsBlock) {
         self.ended += other.ended;
         self.length += other.length;
         self.response = merged(&self.response, &other.response);
@@ -103,15 +105,15 @@ impl Block {
 
 /// The seconds of one stage, grouped into blocks so that their number stays small.
 #[derive(Clone, Debug)]
-pub(super) struct Seconds {
-    blocks: Vec<Block>,
+pub(super) struct StageSeconds {
+    blocks: Vec<SecondsBlock>,
     per_block: usize,
     in_last: usize,
 }
 
-impl Default for Seconds {
-    fn default() -> Seconds {
-        Seconds {
+impl Default for StageSeconds {
+    fn default() -> StageSeconds {
+        StageSeconds {
             blocks: Vec::new(),
             per_block: 1,
             in_last: 0,
@@ -119,13 +121,13 @@ impl Default for Seconds {
     }
 }
 
-impl Seconds {
+impl StageSeconds {
     /// Adds the next interval. `whole`: its length if it lies completely within the stage, so that it has a rate.
     pub(super) fn add(&mut self, record: &StageRecord, whole: Option<Duration>) {
         if record.ended() == 0 {
             return;
         }
-        let block = Block::of(record, whole);
+        let block = SecondsBlock::of(record, whole);
         match self.blocks.last_mut() {
             Some(last) if self.in_last < self.per_block => {
                 last.add(&block);
@@ -164,17 +166,17 @@ pub(super) struct RunSampling {
 
 impl RunSampling {
     /// Computes the intervals of a run of these stages.
-    pub(super) fn of<'a>(stages: impl Iterator<Item = &'a Seconds>) -> RunSampling {
+    pub(super) fn of<'a>(stages: impl Iterator<Item = &'a StageSeconds>) -> RunSampling {
         let (mut blocks, mut lengths) = (Vec::new(), Vec::new());
         for stage in stages.filter(|stage| !stage.blocks.is_empty()) {
             blocks.extend(&stage.blocks);
             lengths.push(stage.blocks.len());
         }
-        let Some(resamples) = Resamples::of(&lengths) else {
+        let Some(resamples) = BootstrapResamples::of(&lengths) else {
             return RunSampling::default();
         };
-        let of = |times: fn(&Block) -> &Counted| {
-            let seconds: Vec<&Counted> = blocks.iter().map(|block| times(block)).collect();
+        let of = |times: fn(&SecondsBlock) -> &ValueCounts| {
+            let seconds: Vec<&ValueCounts> = blocks.iter().map(|block| times(block)).collect();
             SamplingSummary::of(&seconds, &resamples)
         };
         let ended: Vec<f64> = blocks.iter().map(|block| block.ended as f64).collect();
@@ -202,7 +204,7 @@ mod tests {
 
     #[test]
     fn long_runs_keep_few_blocks_of_all_calls() {
-        let mut seconds = Seconds::default();
+        let mut seconds = StageSeconds::default();
         for i in 0..1_001 {
             seconds.add(&second(5 + i % 3), Some(Duration::from_secs(1)));
         }

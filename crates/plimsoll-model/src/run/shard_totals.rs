@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::record::{StageRecord, Times};
+use crate::record::{StageRecord, TimeHistogram};
 use crate::statistics::quantile::quantile;
 
 use super::count_check::CountCheck;
 use super::header::RunHeader;
-use super::health::{Observed, health};
+use super::health::{GeneratorStats, health};
 use super::interval::IntervalRecord;
 use super::shards::{ShardFigures, ShardState};
 
@@ -16,7 +16,7 @@ use super::shards::{ShardFigures, ShardState};
 pub struct ShardTotals {
     /// The record of the stages that are not warm-up, with only the times that the figures need.
     record: StageRecord,
-    observed: Observed,
+    observed: GeneratorStats,
     lasted: Duration,
     cpu_us: u64,
     cpu_known: bool,
@@ -70,7 +70,7 @@ impl ShardTotals {
     pub fn figures(&self, header: &RunHeader, shard: u32) -> ShardFigures {
         let seconds = self.lasted.as_secs_f64();
         let per_second = |n: f64| (seconds > 0.0).then(|| (n / seconds * 1e3).round() / 1e3);
-        let p99 = |times: &Times| Some(quantile(times.histogram()?, 0.99)? as f64 / 1e3);
+        let p99 = |times: &TimeHistogram| Some(quantile(times.histogram()?, 0.99)? as f64 / 1e3);
         let limits = health(&self.record, header, &self.observed, None)
             .into_iter()
             .filter(|p| p.invalidates && p.kind.is_generator_limit());

@@ -13,9 +13,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::Outcome;
-use crate::instrument::Lateness;
-use crate::measure::{Count, Measures, TimeMeasure};
-use crate::record::{AddressCounts, Counts, Detail, StageRecord, is_zero};
+use crate::instrument::LatenessBounds;
+use crate::measure::{Count, StageMeasures, TimeMeasure};
+use crate::record::{AddressCounts, FailureDetail, OutcomeCounts, StageRecord, is_zero};
 
 use super::count_check::CountCheck;
 use super::delivery::{AskedArrivals, DeliverySummary};
@@ -24,12 +24,12 @@ use super::memory::MemorySummary;
 use super::rotation::RotationSummary;
 use super::sampling::RunSampling;
 use super::times::{TimesSummary, rounded};
-use super::{RunHeader, Source};
+use super::{RunHeader, RunOrigin};
 use problems::problems;
 use totals::StageTotals;
 
 pub use slow_calls::SlowCallSummary;
-pub use totals::Totals;
+pub use totals::RunTotals;
 
 /// The phases of the connections that were made. `None`: the phase did not happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -49,7 +49,7 @@ pub struct PhasesSummary {
 }
 
 impl PhasesSummary {
-    fn of(measures: &Measures, lateness: Option<&Lateness>) -> Option<PhasesSummary> {
+    fn of(measures: &StageMeasures, lateness: Option<&LatenessBounds>) -> Option<PhasesSummary> {
         let of = |measure| TimesSummary::within(measures.times(measure), lateness);
         let phases = PhasesSummary {
             resolve: of(TimeMeasure::Resolve),
@@ -83,7 +83,7 @@ impl MessagesSummary {
     fn of(
         record: &StageRecord,
         lasted: Duration,
-        lateness: Option<&Lateness>,
+        lateness: Option<&LatenessBounds>,
     ) -> Option<MessagesSummary> {
         let messages = record.messages?;
         let of = |measure| TimesSummary::within(record.measures.times(measure), lateness);
@@ -108,7 +108,7 @@ pub struct MeasuresSummary {
 }
 
 impl MeasuresSummary {
-    fn of(measures: &Measures, lateness: Option<&Lateness>) -> Option<MeasuresSummary> {
+    fn of(measures: &StageMeasures, lateness: Option<&LatenessBounds>) -> Option<MeasuresSummary> {
         let counts = Count::all().map(|c| (c.key(), measures.of(c)));
         let times = TimeMeasure::all()
             .filter(|m| m.is_besides())
@@ -137,7 +137,7 @@ pub struct ErrorSummary {
 
 impl ErrorSummary {
     /// Returns those among `counts` that are `wanted`, the most frequent first.
-    fn of(counts: &Counts, wanted: fn(Outcome) -> bool) -> Vec<ErrorSummary> {
+    fn of(counts: &OutcomeCounts, wanted: fn(Outcome) -> bool) -> Vec<ErrorSummary> {
         let mut errors: Vec<(Outcome, u64)> = counts.iter().filter(|(o, _)| wanted(*o)).collect();
         errors.sort_by_key(|(o, n)| (std::cmp::Reverse(*n), o.index()));
         errors
@@ -312,7 +312,7 @@ impl StageSummary {
         asked: Option<AskedArrivals>,
     ) -> StageSummary {
         let r = &totals.record;
-        let lateness = is_lateness_known.then(|| Lateness::of(r));
+        let lateness = is_lateness_known.then(|| LatenessBounds::of(r));
         let lateness = lateness.as_ref();
         let per_second = |n: u64| {
             let seconds = totals.window.as_secs_f64();
@@ -382,14 +382,14 @@ impl StageSummary {
 
 /// Whether the figures describe the target.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Health {
+pub struct RunHealth {
     /// Whether no problem invalidates them.
     pub valid: bool,
     /// Problems that a reader should know, with whether they invalidate the run.
     pub problems: Vec<HealthProblem>,
 }
 
-impl Health {
+impl RunHealth {
     /// Returns whether the generator was late enough to affect the times.
     pub fn is_late(&self) -> bool {
         let late = [ProblemKind::PacingLate, ProblemKind::LoadNotDelivered];
@@ -399,7 +399,7 @@ impl Health {
 
 /// All figures of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Summary {
+pub struct RunSummary {
     /// Time from the first arrival to the end of the last interval; `None`: not known.
     pub elapsed_us: Option<u64>,
     /// All stages together that are not warm-up.
@@ -407,7 +407,7 @@ pub struct Summary {
     /// The stages in the plan's order, warm-up included.
     pub stages: Vec<StageSummary>,
     /// The first few distinct details of each outcome.
-    pub details: Vec<Detail>,
+    pub details: Vec<FailureDetail>,
     /// The slowest calls, the slowest first, without warm-up; left out where requests carried no trace ids.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slowest: Vec<SlowCallSummary>,
@@ -420,10 +420,10 @@ pub struct Summary {
     /// The count check over all stages, warm-up included.
     pub count_check: CountCheck,
     /// Whether the figures can be relied on.
-    pub health: Health,
+    pub health: RunHealth,
 }
 
-impl Summary {
+impl RunSummary {
     /// Returns the phases of the connections that were made while measuring; where calls share connections, these are
     /// made before the first call, often in the warm-up.
     pub fn phases(&self) -> Option<&PhasesSummary> {
@@ -432,10 +432,10 @@ impl Summary {
     }
 
     /// Computes the figures of the run that `header` describes, whose intervals add up to `totals`.
-    pub fn of(header: &RunHeader, totals: &Totals) -> Summary {
+    pub fn of(header: &RunHeader, totals: &RunTotals) -> RunSummary {
         let mut measured = StageTotals::default();
         let mut stages = Vec::new();
-        let is_measured = header.source == Source::Measured;
+        let is_measured = header.source == RunOrigin::Measured;
         let mut check = CountCheck {
             in_flight: totals.in_flight,
             backlog: totals.backlog,
@@ -472,7 +472,7 @@ impl Summary {
         if !check.matches {
             problems.push(HealthProblem::counts_differ(check.due, check.accounted()));
         }
-        Summary {
+        RunSummary {
             elapsed_us: whole_us(totals.end),
             total,
             stages,
@@ -481,7 +481,7 @@ impl Summary {
             memory: MemorySummary::of(&totals.memory),
             rotation: totals.rotations.summary(),
             count_check: check,
-            health: Health {
+            health: RunHealth {
                 valid: !problems.iter().any(|p| p.invalidates),
                 problems,
             },

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::instrument::{Lateness, LowEnds};
-use crate::record::{StageRecord, Times};
+use crate::instrument::{LatenessBounds, LowEnds};
+use crate::record::{StageRecord, TimeHistogram};
 use crate::statistics::quantile::quantile;
 
 use super::sampling::SamplingSummary;
@@ -114,7 +114,7 @@ pub(super) fn rounded(value: f64) -> f64 {
 
 impl TimesSummary {
     /// Summarises `times`; `None` where nothing was recorded.
-    pub fn of(times: &Times) -> Option<TimesSummary> {
+    pub fn of(times: &TimeHistogram) -> Option<TimesSummary> {
         let h = times.histogram()?;
         let at = |p: f64| quantile(h, p).map(micros);
         Some(TimesSummary {
@@ -136,13 +136,19 @@ impl TimesSummary {
     }
 
     /// Summarises `times` with instrument intervals, where lateness is known. `None` where nothing was recorded.
-    pub fn within(times: &Times, lateness: Option<&Lateness>) -> Option<TimesSummary> {
+    pub fn within(
+        times: &TimeHistogram,
+        lateness: Option<&LatenessBounds>,
+    ) -> Option<TimesSummary> {
         let low_ends = lateness.map(|late| LowEnds::of(times, late));
         TimesSummary::of(times).map(|summary| summary.with(low_ends))
     }
 
     /// Summarizes response times as [`TimesSummary::within`] does.
-    pub fn of_responses(record: &StageRecord, lateness: Option<&Lateness>) -> Option<TimesSummary> {
+    pub fn of_responses(
+        record: &StageRecord,
+        lateness: Option<&LatenessBounds>,
+    ) -> Option<TimesSummary> {
         let low_ends = lateness.map(|late| LowEnds::of_responses(record, late));
         TimesSummary::of(&record.response).map(|summary| summary.with(low_ends))
     }

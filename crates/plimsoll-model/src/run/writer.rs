@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use crate::record::RequestRecord;
 use crate::{document, output};
 
-use super::json::Document;
+use super::json::RunDocument;
 use super::{
-    CertificateTaken, Ending, IntervalRecord, NegotiatedTls, Run, RunError, RunHeader,
-    ShardFigures, State, Summary, Totals, Unsaved, file,
+    CertificateTaken, IntervalRecord, NegotiatedTls, Run, RunEnding, RunError, RunHeader, RunState,
+    RunSummary, RunTotals, ShardFigures, UnsavedRun, file,
 };
 
 /// Minimum number of connections for a memory figure: with fewer, single pages and one-time allocations of the process
@@ -22,21 +22,21 @@ use super::{
 pub const MANY_CONNECTIONS: u32 = 100;
 
 /// A file to which complete lines are appended, and which is given up at the first error.
-struct Growing {
+struct AppendOnlyFile {
     path: PathBuf,
     file: File,
     /// Bytes of complete lines.
     whole: u64,
 }
 
-impl Growing {
-    fn create(path: PathBuf) -> Result<Growing, RunError> {
+impl AppendOnlyFile {
+    fn create(path: PathBuf) -> Result<AppendOnlyFile, RunError> {
         let file = OpenOptions::new()
             .write(true)
             .create_new(true)
             .open(&path)
             .map_err(RunError::io(&path, "creating it"))?;
-        Ok(Growing {
+        Ok(AppendOnlyFile {
             path,
             file,
             whole: 0,
@@ -68,17 +68,17 @@ pub struct RunWriter {
     dir: PathBuf,
     header: RunHeader,
     plan: String,
-    totals: Totals,
+    totals: RunTotals,
     /// The file of intervals; `None` once writing has failed.
-    intervals: Option<Growing>,
-    requests: Option<zstd::Encoder<'static, Growing>>,
+    intervals: Option<AppendOnlyFile>,
+    requests: Option<zstd::Encoder<'static, AppendOnlyFile>>,
     keep_requests: bool,
-    log: Option<Growing>,
+    log: Option<AppendOnlyFile>,
     /// The first error, which is the reason for a partial run.
     failure: Option<String>,
 }
 
-impl Write for Growing {
+impl Write for AppendOnlyFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.file.write(bytes)
     }
@@ -101,13 +101,13 @@ impl RunWriter {
         }
         let plan_path = dir.join(file::PLAN);
         output::write(&plan_path, plan_toml).map_err(RunError::io(&plan_path, "writing it"))?;
-        let log = Growing::create(dir.join(file::LOG))?;
-        let intervals = Growing::create(dir.join(file::INTERVALS))?;
+        let log = AppendOnlyFile::create(dir.join(file::LOG))?;
+        let intervals = AppendOnlyFile::create(dir.join(file::INTERVALS))?;
         let writer = RunWriter {
             dir: dir.to_owned(),
             header,
             plan: plan_toml.to_owned(),
-            totals: Totals::default(),
+            totals: RunTotals::default(),
             intervals: Some(intervals),
             requests: None,
             keep_requests: false,
@@ -115,7 +115,7 @@ impl RunWriter {
             failure: None,
         };
         let summary = writer.summary();
-        write_document(dir, State::Running, None, &writer.header, &summary)?;
+        write_document(dir, RunState::Running, None, &writer.header, &summary)?;
         Ok(writer)
     }
 
@@ -130,7 +130,7 @@ impl RunWriter {
     ) -> Result<Run, RunError> {
         let mut writer = RunWriter::create(dir, header, "")?;
         writer.interval(interval, &[])?;
-        let finished = writer.finish(Ending::complete());
+        let finished = writer.finish(RunEnding::complete());
         finished.map_err(|unsaved| unsaved.error)
     }
 
@@ -138,9 +138,9 @@ impl RunWriter {
     ///
     /// # Errors
     /// When the file of the records can't be created.
-    pub fn keeping_requests(mut self, keep: bool) -> Result<RunWriter, RunError> {
+    pub fn with_request_log(mut self, keep: bool) -> Result<RunWriter, RunError> {
         if keep {
-            let growing = Growing::create(self.dir.join(file::REQUESTS))?;
+            let growing = AppendOnlyFile::create(self.dir.join(file::REQUESTS))?;
             let path = growing.path.clone();
             let level = 1; // a worker's second of calls must not cost a core
             let encoder = zstd::Encoder::new(growing, level);
@@ -212,8 +212,8 @@ impl RunWriter {
     }
 
     /// Returns the figures so far.
-    pub fn summary(&self) -> Summary {
-        Summary::of(&self.header, &self.totals)
+    pub fn summary(&self) -> RunSummary {
+        RunSummary::of(&self.header, &self.totals)
     }
 
     /// Adds an interval, and the records of the calls that ended in it where these are written. An error is returned
@@ -264,16 +264,16 @@ impl RunWriter {
     ///
     /// # Errors
     /// When `run.json` can't be written; the error contains the figures.
-    pub fn finish(mut self, ending: Ending) -> Result<Run, Unsaved> {
+    pub fn finish(mut self, ending: RunEnding) -> Result<Run, UnsavedRun> {
         let requests = self.requests.take().map(|encoder| {
             let path = self.dir.join(file::REQUESTS);
             encoder
                 .finish()
                 .map_err(RunError::io(&path, "writing to it"))
-                .and_then(Growing::close)
+                .and_then(AppendOnlyFile::close)
         });
         let others = [self.intervals.take(), self.log.take()];
-        let others = others.into_iter().flatten().map(Growing::close);
+        let others = others.into_iter().flatten().map(AppendOnlyFile::close);
         for error in requests.into_iter().chain(others).filter_map(Result::err) {
             self.failure.get_or_insert_with(|| describe(&error));
         }
@@ -281,7 +281,7 @@ impl RunWriter {
         let (mut state, mut reason) = verdict(ending, self.failure, &summary);
         let written = write_document(&self.dir, state, reason.as_deref(), &self.header, &summary);
         if let Err(error) = &written {
-            state = State::Partial;
+            state = RunState::Partial;
             reason = Some(describe(error));
         }
         let run = Run {
@@ -296,7 +296,7 @@ impl RunWriter {
         };
         match written {
             Ok(()) => Ok(run),
-            Err(error) => Err(Unsaved {
+            Err(error) => Err(UnsavedRun {
                 run: Box::new(run),
                 error,
             }),
@@ -312,27 +312,31 @@ fn describe(error: &RunError) -> String {
 }
 
 /// Returns the final state and its reason.
-fn verdict(ending: Ending, failure: Option<String>, summary: &Summary) -> (State, Option<String>) {
-    if ending.state != State::Complete {
+fn verdict(
+    ending: RunEnding,
+    failure: Option<String>,
+    summary: &RunSummary,
+) -> (RunState, Option<String>) {
+    if ending.state != RunState::Complete {
         return (ending.state, ending.reason);
     }
     if let Some(failure) = failure {
-        return (State::Partial, Some(failure));
+        return (RunState::Partial, Some(failure));
     }
     let problems = &summary.health.problems;
     match problems.iter().find(|p| p.invalidates) {
-        None => (State::Complete, ending.reason),
+        None => (RunState::Complete, ending.reason),
         Some(p) if p.kind.is_generator_limit() => (
-            State::Invalid,
+            RunState::Invalid,
             Some(format!("generator-limited: {}", p.text)),
         ),
-        Some(p) => (State::Invalid, Some(p.text.clone())),
+        Some(p) => (RunState::Invalid, Some(p.text.clone())),
     }
 }
 
 /// Writes one line a call and flushes the compressed block, so that the calls of a killed run can be read.
 fn write_requests(
-    encoder: &mut zstd::Encoder<'static, Growing>,
+    encoder: &mut zstd::Encoder<'static, AppendOnlyFile>,
     requests: &[RequestRecord],
 ) -> io::Result<()> {
     let mut lines = Vec::with_capacity(requests.len() * 160);
@@ -347,12 +351,12 @@ fn write_requests(
 /// Writes `run.json` atomically.
 fn write_document(
     dir: &Path,
-    state: State,
+    state: RunState,
     reason: Option<&str>,
     header: &RunHeader,
-    summary: &Summary,
+    summary: &RunSummary,
 ) -> Result<(), RunError> {
-    let run = Document {
+    let run = RunDocument {
         state,
         reason,
         header,

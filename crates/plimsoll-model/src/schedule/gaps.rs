@@ -4,11 +4,11 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::RngCore;
 use rand_distr::{Distribution, Gamma};
 
-use crate::plan::Spacing;
+use crate::plan::ArrivalSpacing;
 
 /// The gap distribution of a renewal process with a mean gap of 1.
 #[derive(Clone, Debug)]
-pub(super) enum Gaps {
+pub(super) enum RenewalGaps {
     /// Exponential gaps.
     Exponential,
     /// Gaps of a gamma distribution; the second distribution is that of the gap in which the run starts, `None` once
@@ -16,16 +16,16 @@ pub(super) enum Gaps {
     Gamma(Gamma<f64>, Option<Gamma<f64>>),
 }
 
-impl Gaps {
+impl RenewalGaps {
     /// Shapes that are invalid for a gamma distribution give exponential gaps.
-    pub(super) fn of(spacing: Spacing) -> Gaps {
-        let Spacing::Gamma(shape) = spacing else {
-            return Gaps::Exponential;
+    pub(super) fn of(spacing: ArrivalSpacing) -> RenewalGaps {
+        let ArrivalSpacing::Gamma(shape) = spacing else {
+            return RenewalGaps::Exponential;
         };
         let scale = 1.0 / shape;
         match (Gamma::new(shape, scale), Gamma::new(shape + 1.0, scale)) {
-            (Ok(gaps), Ok(first)) => Gaps::Gamma(gaps, Some(first)),
-            _ => Gaps::Exponential,
+            (Ok(gaps), Ok(first)) => RenewalGaps::Gamma(gaps, Some(first)),
+            _ => RenewalGaps::Exponential,
         }
     }
 
@@ -33,8 +33,8 @@ impl Gaps {
     #[inline]
     pub(super) fn next(&mut self, rng: &mut ChaCha8Rng) -> f64 {
         match self {
-            Gaps::Exponential => -(1.0 - uniform(rng)).ln(),
-            Gaps::Gamma(gaps, first) => match first.take() {
+            RenewalGaps::Exponential => -(1.0 - uniform(rng)).ln(),
+            RenewalGaps::Gamma(gaps, first) => match first.take() {
                 // A run starts at an arbitrary moment of the process, which is more likely to lie in a long gap: gaps
                 // weighted by their length follow a gamma distribution whose shape is higher by one. Otherwise a
                 // bursty run would have more arrivals than its rate.

@@ -1,11 +1,11 @@
 //! Arrivals at recorded times.
 
-use crate::plan::Load;
-use crate::recording::{Cursor, Recording};
+use crate::plan::LoadPlan;
+use crate::recording::{Recording, RecordingCursor};
 
 /// The arrivals of a load that replays a recording.
 #[derive(Debug)]
-pub(super) struct Replay {
+pub(super) struct ReplaySchedule {
     recording: Recording,
     /// One more than the last arrival's number.
     end_number: u64,
@@ -15,17 +15,17 @@ pub(super) struct Replay {
 
 /// Iterator over one share of the arrivals, in order.
 #[derive(Clone, Debug)]
-pub(super) struct Replayed {
-    cursor: Cursor,
+pub(super) struct ReplayArrivals {
+    cursor: RecordingCursor,
     count: u64,
     period: u64,
     number: u64,
     end_number: u64,
 }
 
-impl Replay {
+impl ReplaySchedule {
     /// Returns the arrivals of `load`; `None`: it has no recording.
-    pub(super) fn of(load: &Load) -> Option<Replay> {
+    pub(super) fn of(load: &LoadPlan) -> Option<ReplaySchedule> {
         let recording = load.recording.clone()?;
         let length = |warmup: bool| {
             let stages = load.stages.iter().filter(|stage| stage.warmup || !warmup);
@@ -49,7 +49,7 @@ impl Replay {
                     .min(end);
             }
         }
-        Some(Replay {
+        Some(ReplaySchedule {
             recording,
             end_number,
             end,
@@ -62,8 +62,8 @@ impl Replay {
     }
 
     /// Returns the arrivals from `number` on.
-    pub(super) fn from(&self, number: u64) -> Replayed {
-        Replayed {
+    pub(super) fn from(&self, number: u64) -> ReplayArrivals {
+        ReplayArrivals {
             cursor: self.recording.cursor(),
             count: self.recording.count(),
             period: self.recording.end(),
@@ -73,7 +73,7 @@ impl Replay {
     }
 }
 
-impl Replayed {
+impl ReplayArrivals {
     /// Returns number and time of the next arrival, and moves on by `step` arrivals.
     #[inline]
     pub(super) fn next(&mut self, step: u64) -> Option<(u64, u64)> {
@@ -90,7 +90,12 @@ impl Replayed {
 
 /// Returns when arrival `number` is due, in nanoseconds since the load's start. `repeats`: the recording restarts at
 /// its end.
-fn time(recording: &Recording, cursor: &mut Cursor, number: u64, repeats: bool) -> Option<u64> {
+fn time(
+    recording: &Recording,
+    cursor: &mut RecordingCursor,
+    number: u64,
+    repeats: bool,
+) -> Option<u64> {
     let (round, place) = (number / recording.count(), number % recording.count());
     if round > 0 && !repeats {
         return None;
@@ -101,7 +106,7 @@ fn time(recording: &Recording, cursor: &mut Cursor, number: u64, repeats: bool) 
 
 /// Returns the number of the first arrival at or after `at`, in nanoseconds since the load's start; the number of all
 /// arrivals if there is none.
-fn first_at(recording: &Recording, cursor: &mut Cursor, at: u64, repeats: bool) -> u64 {
+fn first_at(recording: &Recording, cursor: &mut RecordingCursor, at: u64, repeats: bool) -> u64 {
     let round = if repeats { at / recording.end() } else { 0 };
     let within = at - round * recording.end();
     let (mut low, mut high) = (0, recording.count());

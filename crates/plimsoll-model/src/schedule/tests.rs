@@ -3,19 +3,19 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::plan::{Stage, Turns};
+use crate::plan::{BatchSchedule, LoadStage};
 
-fn load(spacing: Spacing, stages: Vec<Stage>, calls: Option<u64>) -> Load {
-    Load {
-        arrivals: plan::Arrivals::Open(spacing),
+fn load(spacing: ArrivalSpacing, stages: Vec<LoadStage>, calls: Option<u64>) -> LoadPlan {
+    LoadPlan {
+        arrivals: plan::ArrivalModel::Open(spacing),
         stages,
         calls,
-        ..Load::default()
+        ..LoadPlan::default()
     }
 }
 
-fn stage(warmup: bool, millis: u64, from: f64, to: f64) -> Stage {
-    Stage {
+fn stage(warmup: bool, millis: u64, from: f64, to: f64) -> LoadStage {
+    LoadStage {
         name: "stage".into(),
         warmup,
         duration: Some(Duration::from_millis(millis)),
@@ -32,7 +32,7 @@ fn all(schedule: &Schedule) -> Vec<Arrival> {
 fn constant_arrivals_are_evenly_spaced() {
     let schedule = Schedule::new(
         &load(
-            Spacing::Constant,
+            ArrivalSpacing::Constant,
             vec![
                 stage(true, 1_000, 3.0, 3.0),
                 stage(false, 2_000, 1000.0, 1000.0),
@@ -59,7 +59,7 @@ fn constant_arrivals_are_evenly_spaced() {
 fn low_rate_yields_exact_call_count() {
     let schedule = Schedule::new(
         &load(
-            Spacing::Constant,
+            ArrivalSpacing::Constant,
             vec![stage(false, 10_000, 0.1, 0.1)],
             None,
         ),
@@ -68,7 +68,7 @@ fn low_rate_yields_exact_call_count() {
     assert_eq!(all(&schedule).len(), 1);
     let schedule = Schedule::new(
         &load(
-            Spacing::Constant,
+            ArrivalSpacing::Constant,
             vec![stage(false, 10_000, 0.0, 0.0)],
             None,
         ),
@@ -79,7 +79,7 @@ fn low_rate_yields_exact_call_count() {
 
 #[test]
 fn call_limit_excludes_warmup() {
-    for spacing in [Spacing::Constant, Spacing::Poisson] {
+    for spacing in [ArrivalSpacing::Constant, ArrivalSpacing::Poisson] {
         let schedule = Schedule::new(
             &load(
                 spacing,
@@ -96,7 +96,7 @@ fn call_limit_excludes_warmup() {
     }
     let schedule = Schedule::new(
         &load(
-            Spacing::Constant,
+            ArrivalSpacing::Constant,
             vec![
                 stage(true, 1_000, 100.0, 100.0),
                 stage(false, 10_000, 100.0, 100.0),
@@ -114,7 +114,7 @@ fn long_schedules_do_not_drift() {
     for rate in [50_000.0, 30_000.0, 49_999.0] {
         let schedule = Schedule::new(
             &load(
-                Spacing::Constant,
+                ArrivalSpacing::Constant,
                 vec![stage(false, hours, rate, rate)],
                 None,
             ),
@@ -131,7 +131,7 @@ fn long_schedules_do_not_drift() {
     }
     let schedule = Schedule::new(
         &load(
-            Spacing::Constant,
+            ArrivalSpacing::Constant,
             vec![stage(false, hours * 2, 50_000.0, 50_000.0)],
             None,
         ),
@@ -149,7 +149,7 @@ fn a_ramp_follows_its_integral() {
     for (from, to) in [(0.0, 1000.0), (1000.0, 0.0), (200.0, 900.0)] {
         let schedule = Schedule::new(
             &load(
-                Spacing::Constant,
+                ArrivalSpacing::Constant,
                 vec![stage(false, 10_000, from, to)],
                 None,
             ),
@@ -176,7 +176,7 @@ fn a_ramp_follows_its_integral() {
 fn poisson_gaps_are_exponential() {
     let schedule = Schedule::new(
         &load(
-            Spacing::Poisson,
+            ArrivalSpacing::Poisson,
             vec![stage(false, 200_000, 1000.0, 1000.0)],
             None,
         ),
@@ -201,7 +201,7 @@ fn gamma_gaps_have_mean_and_variance_of_their_shape() {
     for shape in [0.25, 1.0, 4.0] {
         let stages = vec![stage(false, 100_000, 1000.0, 1000.0)];
         let arrivals = all(&Schedule::new(
-            &load(Spacing::Gamma(shape), stages, None),
+            &load(ArrivalSpacing::Gamma(shape), stages, None),
             42,
         ));
         // A count's variance is that of the gaps: 1 / shape for each.
@@ -228,7 +228,7 @@ fn gamma_gaps_have_mean_and_variance_of_their_shape() {
 fn short_gamma_runs_have_arrivals_of_their_rate() {
     const RUNS: u64 = 4_000;
     let short = load(
-        Spacing::Gamma(0.25),
+        ArrivalSpacing::Gamma(0.25),
         vec![stage(false, 5_000, 1.0, 1.0)],
         None,
     );
@@ -243,7 +243,7 @@ fn short_gamma_runs_have_arrivals_of_their_rate() {
 
 #[test]
 fn measured_call_count_excludes_warmup() {
-    let endless = Stage {
+    let endless = LoadStage {
         duration: None,
         ..stage(false, 0, 10.0, 10.0)
     };
@@ -251,16 +251,20 @@ fn measured_call_count_excludes_warmup() {
         stage(true, 1_000, 50.0, 50.0),
         stage(false, 3_000, 10.0, 31.0),
     ];
-    let measured = |load: &Load| {
+    let measured = |load: &LoadPlan| {
         let schedule = Schedule::new(load, 1);
         let warms_up = |a: &Arrival| schedule.stage_bounds()[usize::from(a.stage)].warmup;
         let arrivals = schedule.share(0, 1).take(10_000);
         arrivals.filter(|a| !warms_up(a)).count()
     };
     // Their mean rate is 20.5 a second.
-    let of_all = measured(&load(Spacing::Constant, timed.clone(), None));
+    let of_all = measured(&load(ArrivalSpacing::Constant, timed.clone(), None));
     assert!((61..=62).contains(&of_all), "{of_all}");
-    for spacing in [Spacing::Constant, Spacing::Poisson, Spacing::Gamma(0.3)] {
+    for spacing in [
+        ArrivalSpacing::Constant,
+        ArrivalSpacing::Poisson,
+        ArrivalSpacing::Gamma(0.3),
+    ] {
         assert_eq!(measured(&load(spacing, timed.clone(), Some(7))), 7);
         let endless = vec![endless.clone()];
         assert_eq!(measured(&load(spacing, endless.clone(), None)), 10_000);
@@ -268,11 +272,11 @@ fn measured_call_count_excludes_warmup() {
     }
     // Two batches of five calls.
     let mut in_turns = load(
-        Spacing::Constant,
+        ArrivalSpacing::Constant,
         vec![stage(false, 10_000, 20.0, 20.0)],
         None,
     );
-    in_turns.turns = Some(Turns {
+    in_turns.turns = Some(BatchSchedule {
         of: 5,
         index: 1,
         share: 2,
@@ -286,7 +290,7 @@ fn measured_call_count_excludes_warmup() {
 
 #[test]
 fn seed_determines_random_sequence() {
-    for spacing in [Spacing::Poisson, Spacing::Gamma(0.25)] {
+    for spacing in [ArrivalSpacing::Poisson, ArrivalSpacing::Gamma(0.25)] {
         let load = load(spacing, vec![stage(false, 1_000, 1000.0, 1000.0)], None);
         let drawn = |seed| all(&Schedule::new(&load, seed));
         assert_eq!(drawn(5), drawn(5));
@@ -298,7 +302,7 @@ fn seed_determines_random_sequence() {
 fn poisson_arrivals_follow_a_ramp() {
     let schedule = Schedule::new(
         &load(
-            Spacing::Poisson,
+            ArrivalSpacing::Poisson,
             vec![stage(false, 100_000, 0.0, 2000.0)],
             None,
         ),
@@ -320,15 +324,15 @@ fn poisson_arrivals_follow_a_ramp() {
 #[test]
 fn closed_loop_has_stages_but_no_arrivals() {
     let mut load = load(
-        Spacing::Constant,
+        ArrivalSpacing::Constant,
         vec![stage(true, 1_000, 0.0, 0.0)],
         Some(10),
     );
-    load.stages.push(Stage {
+    load.stages.push(LoadStage {
         duration: None,
         ..stage(false, 0, 0.0, 0.0)
     });
-    load.arrivals = plan::Arrivals::Closed {
+    load.arrivals = plan::ArrivalModel::Closed {
         clients: 4,
         think: Duration::ZERO,
     };
@@ -350,10 +354,10 @@ proptest! {
         calls in prop::option::of(1u64..2_000),
         stages in prop::collection::vec((any::<bool>(), 1u64..1_500, 0.0f64..3_000.0, 0.0f64..3_000.0), 1..5),
     ) {
-        let mut stages: Vec<Stage> =
+        let mut stages: Vec<LoadStage> =
             stages.into_iter().map(|(w, ms, from, to)| stage(w, ms, from, to)).collect();
         stages.sort_by_key(|s| !s.warmup);
-        let spacing = if poisson { Spacing::Poisson } else { Spacing::Constant };
+        let spacing = if poisson { ArrivalSpacing::Poisson } else { ArrivalSpacing::Constant };
         let schedule = Schedule::new(&load(spacing, stages, calls), seed);
         let whole = all(&schedule);
         let mut merged: Vec<Arrival> = (0..of).flat_map(|i| schedule.share(i, of)).collect();
@@ -378,15 +382,15 @@ proptest! {
         total in prop::option::of(1u64..2_000),
         stages in prop::collection::vec((any::<bool>(), 1u64..1_500, 0.0f64..3_000.0, 0.0f64..3_000.0), 1..4),
     ) {
-        let mut stages: Vec<Stage> =
+        let mut stages: Vec<LoadStage> =
             stages.into_iter().map(|(w, ms, from, to)| stage(w, ms, from, to)).collect();
         stages.sort_by_key(|s| !s.warmup);
-        let spacing = if poisson { Spacing::Poisson } else { Spacing::Constant };
+        let spacing = if poisson { ArrivalSpacing::Poisson } else { ArrivalSpacing::Constant };
         let mut load = load(spacing, stages, total);
         let whole = all(&Schedule::new(&load, seed));
         let mut dealt = Vec::new();
         for index in 0..of {
-            load.turns = Some(Turns { of, index, share: 1, calls, seed, read_cpu: false, slot: None });
+            load.turns = Some(BatchSchedule { of, index, share: 1, calls, seed, read_cpu: false, slot: None });
             let schedule = Schedule::new(&load, seed);
             let mut own: Vec<Arrival> =
                 (0..workers).flat_map(|w| schedule.share(w, workers)).collect();
@@ -421,11 +425,11 @@ proptest! {
     ) {
         let of: u32 = shares.iter().sum();
         let whole_rounds = u64::from(of * calls) * rounds;
-        let mut load = load(Spacing::Constant, vec![stage(false, 60_000, 1_000.0, 1_000.0)], Some(whole_rounds));
+        let mut load = load(ArrivalSpacing::Constant, vec![stage(false, 60_000, 1_000.0, 1_000.0)], Some(whole_rounds));
         let mut dealt = Vec::new();
         let mut index = 0;
         for share in shares {
-            load.turns = Some(Turns { of, index, share, calls, seed, read_cpu: false, slot: None });
+            load.turns = Some(BatchSchedule { of, index, share, calls, seed, read_cpu: false, slot: None });
             let schedule = Schedule::new(&load, seed);
             let own: Vec<u64> = (0..workers)
                 .flat_map(|w| schedule.share(w, workers))
@@ -443,7 +447,7 @@ proptest! {
 
     #[test]
     fn even_spacing_has_equal_gaps(rate in 0.5f64..200_000.0, ms in 1u64..2_000) {
-        let schedule = Schedule::new(&load(Spacing::Constant, vec![stage(false, ms, rate, rate)], None), 1);
+        let schedule = Schedule::new(&load(ArrivalSpacing::Constant, vec![stage(false, ms, rate, rate)], None), 1);
         let gap = 1e9 / rate;
         for pair in schedule.share(0, 1).take(5_000).collect::<Vec<_>>().windows(2) {
             prop_assert!(((pair[1].at - pair[0].at) as f64 - gap).abs() <= 1.0);

@@ -3,7 +3,7 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-use crate::plan::Turns;
+use crate::plan::BatchSchedule;
 
 /// Returns the batch numbers 0 to `of` - 1 in the order of one round, shuffled (Fisher and Yates) from the seed and
 /// the round alone.
@@ -20,17 +20,17 @@ pub fn order(of: u32, round: u64, seed: u64) -> Vec<u32> {
 
 /// Maps the numbers of one load's own arrivals, from 0, to those of the schedule that it shares, and back.
 #[derive(Clone, Debug)]
-pub(super) struct Deal {
-    turns: Turns,
+pub(super) struct BlockAssignment {
+    turns: BatchSchedule,
     round: u64,
     /// The positions of the load's own batches within that round, ascending.
     places: Vec<u64>,
 }
 
-impl Deal {
-    pub(super) fn new(turns: Turns) -> Deal {
-        let mut deal = Deal {
-            turns: Turns {
+impl BlockAssignment {
+    pub(super) fn new(turns: BatchSchedule) -> BlockAssignment {
+        let mut deal = BlockAssignment {
+            turns: BatchSchedule {
                 of: turns.of.max(1),
                 share: turns.share.max(1),
                 calls: turns.calls.max(1),
@@ -44,7 +44,7 @@ impl Deal {
     }
 
     fn draw(&mut self) {
-        let Turns {
+        let BatchSchedule {
             of,
             index,
             share,

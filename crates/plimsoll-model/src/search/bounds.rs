@@ -4,26 +4,26 @@
 //! generator-limited trial says nothing about the target; a rate at which such trials outnumber the others is the
 //! upper end of the search, and marked as the generator's limit.
 
-use super::{Purpose, Trial, Verdict};
+use super::{Trial, TrialPurpose, TrialVerdict};
 
 /// Trials that must agree on the generator's limit: a single one may be a hiccup.
 const GENERATOR_TRIALS: usize = 2;
 /// Factor by which a trial must be longer to overrule another.
 const MIN_LENGTH_RATIO: f64 = 1.5;
 
-impl Verdict {
+impl TrialVerdict {
     /// Returns whether the target did not sustain the rate.
     pub fn is_failure(&self) -> bool {
-        matches!(self, Verdict::Missed { .. } | Verdict::Growing)
+        matches!(self, TrialVerdict::Missed { .. } | TrialVerdict::Growing)
     }
 
     pub(super) fn is_limited(&self) -> bool {
-        matches!(self, Verdict::GeneratorLimited { .. })
+        matches!(self, TrialVerdict::GeneratorLimited { .. })
     }
 }
 
 /// Returns whether `rate` is beyond the generator.
-pub(super) fn is_generators(trials: &[Trial], rate: f64) -> bool {
+pub(super) fn is_beyond_generator(trials: &[Trial], rate: f64) -> bool {
     let at = |limited: bool| {
         trials
             .iter()
@@ -44,24 +44,24 @@ pub(super) fn is_outlasted(trials: &[Trial], trial: &Trial) -> bool {
 
 /// The rates between which the line probably lies.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Bounds {
+pub(super) struct RateBounds {
     /// The highest rate that met the objectives in a trial that counts.
     pub(super) lower: Option<f64>,
     /// The lowest rate that did not, or that the generator can't make.
     pub(super) upper: Option<f64>,
 }
 
-pub(super) fn bounds(trials: &[Trial]) -> Bounds {
-    let counting = || trials.iter().filter(|t| t.purpose != Purpose::Curve);
-    Bounds {
+pub(super) fn bounds(trials: &[Trial]) -> RateBounds {
+    let counting = || trials.iter().filter(|t| t.purpose != TrialPurpose::Curve);
+    RateBounds {
         lower: counting()
-            .filter(|t| t.verdict == Verdict::Met && !is_outlasted(trials, t))
+            .filter(|t| t.verdict == TrialVerdict::Met && !is_outlasted(trials, t))
             .map(|t| t.rate_per_s)
             .max_by(f64::total_cmp),
         upper: counting()
             .filter(|t| {
                 t.verdict.is_failure()
-                    || t.verdict.is_limited() && is_generators(trials, t.rate_per_s)
+                    || t.verdict.is_limited() && is_beyond_generator(trials, t.rate_per_s)
             })
             .map(|t| t.rate_per_s)
             .min_by(f64::total_cmp),
@@ -69,29 +69,29 @@ pub(super) fn bounds(trials: &[Trial]) -> Bounds {
 }
 
 /// Returns whether a rate is to be given up: most of the longest trials at it failed.
-pub(super) fn is_lost(trials: &[Trial], rate: f64) -> bool {
+pub(super) fn is_rejected(trials: &[Trial], rate: f64) -> bool {
     // A generator-limited trial does not overrule one of the target.
     let here = || {
         trials.iter().filter(|t| {
-            t.rate_per_s == rate && t.purpose != Purpose::Curve && !t.verdict.is_limited()
+            t.rate_per_s == rate && t.purpose != TrialPurpose::Curve && !t.verdict.is_limited()
         })
     };
     let longest = here().map(|t| t.length_s).fold(0.0, f64::max);
-    let count = |of: fn(&Verdict) -> bool| {
+    let count = |of: fn(&TrialVerdict) -> bool| {
         here()
             .filter(|t| t.length_s * MIN_LENGTH_RATIO >= longest && of(&t.verdict))
             .count()
     };
-    count(Verdict::is_failure) > count(|v| *v == Verdict::Met)
+    count(TrialVerdict::is_failure) > count(|v| *v == TrialVerdict::Met)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn trial(rate_per_s: f64, length_s: f64, verdict: Verdict) -> Trial {
+    fn trial(rate_per_s: f64, length_s: f64, verdict: TrialVerdict) -> Trial {
         Trial {
-            purpose: Purpose::Narrow,
+            purpose: TrialPurpose::Narrow,
             rate_per_s,
             length_s,
             took_s: length_s,
@@ -102,8 +102,8 @@ mod tests {
 
     #[test]
     fn only_much_longer_failed_trial_outlasts() {
-        let met = trial(100.0, 2.0, Verdict::Met);
-        let failed = |rate, length| trial(rate, length, Verdict::Growing);
+        let met = trial(100.0, 2.0, TrialVerdict::Met);
+        let failed = |rate, length| trial(rate, length, TrialVerdict::Growing);
         let outlasted = |other| is_outlasted(&[met.clone(), other], &met);
         assert!(outlasted(failed(100.0, 3.1)) && outlasted(failed(90.0, 5.0)));
         assert!(
@@ -111,6 +111,6 @@ mod tests {
             "no longer than half as long again"
         );
         assert!(!outlasted(failed(101.0, 5.0)), "at a higher rate");
-        assert!(!outlasted(trial(100.0, 5.0, Verdict::Met)));
+        assert!(!outlasted(trial(100.0, 5.0, TrialVerdict::Met)));
     }
 }

@@ -11,19 +11,19 @@
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
-use super::bounds::{is_generators, is_outlasted};
+use super::bounds::{is_beyond_generator, is_outlasted};
 use super::growth::{MAX_TOLERATED_GROWTH, critical};
-use super::{Goal, Purpose, Trial, Verdict};
+use super::{SearchGoal, Trial, TrialPurpose, TrialVerdict};
 
 /// Number of rate ranges that are weighed at once; the next: how often they are refined where the weight is.
 const CELL_COUNT: usize = 128;
 const MAX_PASSES: usize = 5;
 /// Shares of the cells placed where the line may be, and (second constant) where the capacity may be; the others cover
 /// all rates.
-const TO_LINE: f64 = 0.5;
+const LINE_CELL_SHARE: f64 = 0.5;
 /// Cells are narrow enough when none has more of the total weight than this.
 const MAX_CELL_WEIGHT: f64 = 0.03;
-const TO_CAPACITY: f64 = 0.25;
+const CAPACITY_CELL_SHARE: f64 = 0.25;
 /// Assumed standard deviations of the target between trials, in multiples of the precision, each with its prior
 /// probability where throughput is measured. Otherwise all are equally probable.
 const SPREAD_PRIORS: [(f64, f64); 4] = [(0.05, 0.45), (0.3, 0.4), (1.5, 0.12), (7.0, 0.03)];
@@ -43,10 +43,10 @@ pub(super) const OVERLOAD_RATIO: f64 = 1.25;
 /// How far the throughput may be below the capacity where objectives are still met, relative to it.
 const OVERLOADED_DOUBT: f64 = 0.04;
 /// Growth below this many standard errors does not show a queue.
-const NO_GROWTH: f64 = 1.0;
+const MIN_GROWTH_STANDARD_ERRORS: f64 = 1.0;
 
 /// The information of one trial.
-struct Evidence {
+struct TrialEvidence {
     rate: f64,
     /// The side of the line; `None`: a longer trial contradicts the verdict.
     met: Option<bool>,
@@ -64,7 +64,7 @@ struct Evidence {
 
 /// A range of rates (as logarithms), with weights of the hypotheses about it.
 #[derive(Clone, Copy)]
-struct Cell {
+struct RateCell {
     from: f64,
     to: f64,
     /// The weight of the line being the capacity in this range; the next: of a line below the capacity.
@@ -74,7 +74,7 @@ struct Cell {
     carried: f64,
 }
 
-impl Cell {
+impl RateCell {
     fn middle(&self) -> f64 {
         f64::midpoint(self.from, self.to)
     }
@@ -89,9 +89,9 @@ impl Cell {
 }
 
 /// The probability of each rate to be the load line.
-pub(super) struct Estimate {
+pub(super) struct LoadLineEstimate {
     /// The cells in ascending order of rate; their weights add up to 1.
-    cells: Vec<Cell>,
+    cells: Vec<RateCell>,
     /// The target's standard deviation between trials, relative to the rate.
     spread: f64,
     dispersion: f64,
@@ -100,18 +100,18 @@ pub(super) struct Estimate {
     trial_s: f64,
 }
 
-impl Estimate {
+impl LoadLineEstimate {
     /// Estimates the line from `trials`; `None`: only one side of it has been seen.
-    pub(super) fn of(goal: &Goal, trials: &[Trial]) -> Option<Estimate> {
-        Estimate::made(goal, trials, false)
+    pub(super) fn of(goal: &SearchGoal, trials: &[Trial]) -> Option<LoadLineEstimate> {
+        LoadLineEstimate::made(goal, trials, false)
     }
 
     /// Estimates like [`Estimate::of`], but also counts trials that longer ones contradict.
-    pub(super) fn with_outlasted(goal: &Goal, trials: &[Trial]) -> Option<Estimate> {
-        Estimate::made(goal, trials, true)
+    pub(super) fn with_outlasted(goal: &SearchGoal, trials: &[Trial]) -> Option<LoadLineEstimate> {
+        LoadLineEstimate::made(goal, trials, true)
     }
 
-    fn made(goal: &Goal, trials: &[Trial], outlasted: bool) -> Option<Estimate> {
+    fn made(goal: &SearchGoal, trials: &[Trial], outlasted: bool) -> Option<LoadLineEstimate> {
         let dispersion = dispersion(trials);
         let evidence = evidence(goal, trials, dispersion, outlasted);
         let sides = |met| {
@@ -131,8 +131,8 @@ impl Estimate {
         let mut edges: Vec<f64> = (0..=CELL_COUNT).map(edge).collect();
         let (mut cells, mut spread) = weigh(goal, &evidence, &edges);
         for pass in 1..MAX_PASSES {
-            let heaviest = cells.iter().map(Cell::line).fold(0.0, f64::max);
-            let fine = heaviest < MAX_CELL_WEIGHT * cells.iter().map(Cell::line).sum::<f64>();
+            let heaviest = cells.iter().map(RateCell::line).fold(0.0, f64::max);
+            let fine = heaviest < MAX_CELL_WEIGHT * cells.iter().map(RateCell::line).sum::<f64>();
             // The first, coarse passes may have missed a peak.
             if fine && pass > 2 {
                 break;
@@ -140,12 +140,12 @@ impl Estimate {
             edges = closer(&cells);
             (cells, spread) = weigh(goal, &evidence, &edges);
         }
-        let all: f64 = cells.iter().map(Cell::line).sum();
+        let all: f64 = cells.iter().map(RateCell::line).sum();
         for cell in &mut cells {
             cell.capacity /= all;
             cell.below /= all;
         }
-        (all > 0.0).then_some(Estimate {
+        (all > 0.0).then_some(LoadLineEstimate {
             cells,
             spread,
             dispersion,
@@ -185,11 +185,11 @@ impl Estimate {
     }
 
     /// Predicts trials of this length at rates near `middle`.
-    pub(super) fn trials(&self, middle: f64, length_s: f64) -> Trials<'_> {
+    pub(super) fn trials(&self, middle: f64, length_s: f64) -> PlannedTrials<'_> {
         let mood = self.spread * (self.trial_s / length_s).sqrt();
         let within = self.within(middle * length_s);
         let blur = within.hypot(mood).max(1e-9);
-        Trials {
+        PlannedTrials {
             lines: self
                 .cells
                 .iter()
@@ -203,8 +203,8 @@ impl Estimate {
 }
 
 /// Predicted results of trials.
-pub(super) struct Trials<'a> {
-    lines: Vec<&'a Cell>,
+pub(super) struct PlannedTrials<'a> {
+    lines: Vec<&'a RateCell>,
     /// The standard deviation of the throughput, relative to the rate.
     blur: f64,
     /// The growth that is not significant, in standard deviations.
@@ -213,7 +213,7 @@ pub(super) struct Trials<'a> {
     measured: bool,
 }
 
-impl Trials<'_> {
+impl PlannedTrials<'_> {
     /// Returns the probability that a trial at `rate` meets the objectives, and the probability that it does and the
     /// line is within `near` of the rate, relative to the line.
     pub(super) fn chances(&self, rate: f64, near: f64) -> (f64, f64) {
@@ -253,7 +253,7 @@ fn dispersion(trials: &[Trial]) -> f64 {
         let n = f64::from(growth.increments);
         let carried = (trial.rate_per_s - growth.per_s).max(1.0);
         let own = growth.error_per_s.powi(2) * n / carried * (n - 1.0);
-        if growth.per_s > growth.error_per_s * NO_GROWTH {
+        if growth.per_s > growth.error_per_s * MIN_GROWTH_STANDARD_ERRORS {
             squares += own;
             degrees += n - 1.0;
         }
@@ -261,25 +261,34 @@ fn dispersion(trials: &[Trial]) -> f64 {
     squares / degrees
 }
 
-fn evidence(goal: &Goal, trials: &[Trial], dispersion: f64, outlasted: bool) -> Vec<Evidence> {
-    let mut all: Vec<Evidence> = Vec::new();
-    for trial in trials.iter().filter(|t| t.purpose != Purpose::Curve) {
+fn evidence(
+    goal: &SearchGoal,
+    trials: &[Trial],
+    dispersion: f64,
+    outlasted: bool,
+) -> Vec<TrialEvidence> {
+    let mut all: Vec<TrialEvidence> = Vec::new();
+    for trial in trials.iter().filter(|t| t.purpose != TrialPurpose::Curve) {
         let met = match &trial.verdict {
-            Verdict::Met => true,
-            Verdict::Missed { .. } | Verdict::Growing => false,
-            Verdict::GeneratorLimited { .. } if is_generators(trials, trial.rate_per_s) => false,
-            Verdict::GeneratorLimited { .. } => continue,
+            TrialVerdict::Met => true,
+            TrialVerdict::Missed { .. } | TrialVerdict::Growing => false,
+            TrialVerdict::GeneratorLimited { .. }
+                if is_beyond_generator(trials, trial.rate_per_s) =>
+            {
+                false
+            }
+            TrialVerdict::GeneratorLimited { .. } => continue,
         };
-        let limited = matches!(trial.verdict, Verdict::GeneratorLimited { .. });
+        let limited = matches!(trial.verdict, TrialVerdict::GeneratorLimited { .. });
         let growth = trial.growth.filter(|_| !limited);
         let clear = growth.is_some_and(|g| g.is_clear(trial.rate_per_s, goal.precision));
         let carried = growth.map_or(trial.rate_per_s, |g| trial.rate_per_s - g.per_s);
         let overloaded = trial.rate_per_s > OVERLOAD_RATIO * carried;
-        let only_grew = trial.verdict == Verdict::Growing;
+        let only_grew = trial.verdict == TrialVerdict::Growing;
         let measures = growth.filter(|_| carried > 0.0 && (only_grew || !overloaded));
         let calls = measures.map(|g| carried * f64::from(g.increments));
         let doubt = if overloaded { OVERLOADED_DOUBT } else { 0.0 };
-        all.push(Evidence {
+        all.push(TrialEvidence {
             rate: trial.rate_per_s,
             met: (!met || outlasted || !is_outlasted(trials, trial)).then_some(met),
             grew: clear,
@@ -296,14 +305,18 @@ fn evidence(goal: &Goal, trials: &[Trial], dispersion: f64, outlasted: bool) -> 
 }
 
 /// Returns the edges of as many cells, narrower where there is more weight.
-fn closer(cells: &[Cell]) -> Vec<f64> {
-    let sum = |of: fn(&Cell) -> f64| cells.iter().map(of).sum::<f64>();
-    let (line, carried, width) = (sum(Cell::line), sum(|c| c.carried), sum(Cell::width));
+fn closer(cells: &[RateCell]) -> Vec<f64> {
+    let sum = |of: fn(&RateCell) -> f64| cells.iter().map(of).sum::<f64>();
+    let (line, carried, width) = (
+        sum(RateCell::line),
+        sum(|c| c.carried),
+        sum(RateCell::width),
+    );
     let part = |weight: f64, of: f64| if of > 0.0 { weight / of } else { 0.0 };
-    let wanted = |cell: &Cell| {
-        TO_LINE * part(cell.line(), line)
-            + TO_CAPACITY * part(cell.carried, carried)
-            + (1.0 - TO_LINE - TO_CAPACITY) * part(cell.width(), width)
+    let wanted = |cell: &RateCell| {
+        LINE_CELL_SHARE * part(cell.line(), line)
+            + CAPACITY_CELL_SHARE * part(cell.carried, carried)
+            + (1.0 - LINE_CELL_SHARE - CAPACITY_CELL_SHARE) * part(cell.width(), width)
     };
     let step = cells.iter().map(wanted).sum::<f64>() / CELL_COUNT as f64;
     let mut edges: Vec<f64> = cells.iter().take(1).map(|c| c.from).collect();
@@ -321,12 +334,12 @@ fn closer(cells: &[Cell]) -> Vec<f64> {
 }
 
 /// Returns the cells between `edges` with their weights, and the mean standard deviation between trials.
-fn weigh(goal: &Goal, evidence: &[Evidence], edges: &[f64]) -> (Vec<Cell>, f64) {
+fn weigh(goal: &SearchGoal, evidence: &[TrialEvidence], edges: &[f64]) -> (Vec<RateCell>, f64) {
     let normal = Normal::standard();
     let sure = |p: f64| HICCUP_PROBABILITY + (1.0 - HICCUP_PROBABILITY) * p;
-    let mut cells: Vec<Cell> = edges
+    let mut cells: Vec<RateCell> = edges
         .windows(2)
-        .map(|edge| Cell {
+        .map(|edge| RateCell {
             from: edge[0],
             to: edge[1],
             capacity: 0.0,
@@ -334,7 +347,7 @@ fn weigh(goal: &Goal, evidence: &[Evidence], edges: &[f64]) -> (Vec<Cell>, f64) 
             carried: 0.0,
         })
         .collect();
-    let grid: Vec<f64> = cells.iter().map(Cell::middle).collect();
+    let grid: Vec<f64> = cells.iter().map(RateCell::middle).collect();
     let (mut spreads, mut total) = (0.0, 0.0);
     let measured = evidence
         .iter()

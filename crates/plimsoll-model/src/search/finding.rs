@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::bounds::{bounds, is_generators, is_lost, is_outlasted};
-use super::estimate::Estimate;
-use super::{Goal, Purpose, Trial, Verdict, width};
+use super::bounds::{bounds, is_beyond_generator, is_outlasted, is_rejected};
+use super::estimate::LoadLineEstimate;
+use super::{SearchGoal, Trial, TrialPurpose, TrialVerdict, width};
 
 /// The probability that the line lies in the reported interval: three standard deviations. The estimate ignores that
 /// rates are chosen by earlier results; with this value, 95 of 100 simulated searches cover their line.
@@ -15,7 +15,7 @@ const INTERVAL_MARGIN: f64 = 0.3;
 /// What limits the load above the load line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Limit {
+pub enum LimitingFactor {
     /// The target misses objectives above the line.
     Objective {
         /// The objectives that are missed first, as typed.
@@ -49,7 +49,7 @@ pub struct Knee {
 
 /// The result of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Finding {
+pub struct SearchResult {
     /// The load line: the highest rate that was shown to meet the objectives. `None`: no rate did.
     pub line_per_s: Option<f64>,
     /// Lower end of the line's confidence interval (95 %), from the variance and length of the trials; the interval
@@ -62,7 +62,7 @@ pub struct Finding {
     /// Whether a longer trial at the line met the objectives too, without a growing queue.
     pub confirmed: bool,
     /// What limits the load above the line.
-    pub limit: Limit,
+    pub limit: LimitingFactor,
     /// The lowest rate at which the generator was the limit.
     pub generator_limit_per_s: Option<f64>,
     /// Whether the budget ended before the precision was reached or the line confirmed.
@@ -73,12 +73,16 @@ pub struct Finding {
 
 /// Returns the result of `trials` as though the search had ended; a caller who stops early sets
 /// [`Finding::budget_spent`].
-pub fn finding(goal: &Goal, trials: &[Trial]) -> Finding {
-    found(goal, trials, Estimate::of(goal, trials).as_ref())
+pub fn finding(goal: &SearchGoal, trials: &[Trial]) -> SearchResult {
+    found(goal, trials, LoadLineEstimate::of(goal, trials).as_ref())
 }
 
 /// Returns the result like [`finding`], given the estimate of these trials.
-pub(super) fn found(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) -> Finding {
+pub(super) fn found(
+    goal: &SearchGoal,
+    trials: &[Trial],
+    estimate: Option<&LoadLineEstimate>,
+) -> SearchResult {
     let (line_per_s, confirmed) = line(trials, estimate);
     let lowest = |ends: &dyn Fn(&Trial) -> bool| {
         let above = |t: &&Trial| line_per_s.is_none_or(|line| t.rate_per_s > line);
@@ -86,8 +90,8 @@ pub(super) fn found(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) 
         ending.map(|t| t.rate_per_s).min_by(f64::total_cmp)
     };
     let generator_limit_per_s =
-        lowest(&|t| t.verdict.is_limited() && is_generators(trials, t.rate_per_s));
-    let failed_per_s = lowest(&|t| t.verdict.is_failure() && is_lost(trials, t.rate_per_s));
+        lowest(&|t| t.verdict.is_limited() && is_beyond_generator(trials, t.rate_per_s));
+    let failed_per_s = lowest(&|t| t.verdict.is_failure() && is_rejected(trials, t.rate_per_s));
     // Only one of the two limits ends the line.
     let generator_limit_per_s =
         generator_limit_per_s.filter(|limit| failed_per_s.is_none_or(|failed| *limit < failed));
@@ -98,12 +102,12 @@ pub(super) fn found(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) 
     // Trials that longer ones contradict may have been right all the same.
     let outlasted = trials
         .iter()
-        .any(|t| t.verdict == Verdict::Met && is_outlasted(trials, t));
+        .any(|t| t.verdict == TrialVerdict::Met && is_outlasted(trials, t));
     let highest = outlasted
-        .then(|| Estimate::with_outlasted(goal, trials))
+        .then(|| LoadLineEstimate::with_outlasted(goal, trials))
         .flatten()
         .map_or(0.0, |e| e.quantile(1.0 - tail));
-    Finding {
+    SearchResult {
         line_per_s,
         low_per_s: line_per_s.map(|line| quantile(tail).map_or(line, |low| low.min(line))),
         high_per_s: failed_per_s.map(|failed| {
@@ -126,36 +130,36 @@ pub(super) fn found(goal: &Goal, trials: &[Trial], estimate: Option<&Estimate>) 
 
 /// Returns the rate that is called the line, and whether it is confirmed: the highest that a confirmation met, or else
 /// the highest that met the objectives and is probably below the line.
-fn line(trials: &[Trial], estimate: Option<&Estimate>) -> (Option<f64>, bool) {
-    let met = |purpose: Purpose| {
+fn line(trials: &[Trial], estimate: Option<&LoadLineEstimate>) -> (Option<f64>, bool) {
+    let met = |purpose: TrialPurpose| {
         trials
             .iter()
-            .filter(move |t| t.purpose >= purpose && t.verdict == Verdict::Met)
+            .filter(move |t| t.purpose >= purpose && t.verdict == TrialVerdict::Met)
             .map(|t| t.rate_per_s)
-            .filter(|rate| !is_lost(trials, *rate))
+            .filter(|rate| !is_rejected(trials, *rate))
             .max_by(f64::total_cmp)
     };
-    if let Some(rate) = met(Purpose::Confirm) {
+    if let Some(rate) = met(TrialPurpose::Confirm) {
         return (Some(rate), true);
     }
     let known = bounds(trials).lower;
     let likely = estimate.map(|e| e.quantile(0.75));
     let below = trials
         .iter()
-        .filter(|t| t.purpose != Purpose::Curve && t.verdict == Verdict::Met)
+        .filter(|t| t.purpose != TrialPurpose::Curve && t.verdict == TrialVerdict::Met)
         .map(|t| t.rate_per_s)
-        .filter(|rate| likely.is_none_or(|likely| *rate <= likely) && !is_lost(trials, *rate))
+        .filter(|rate| likely.is_none_or(|likely| *rate <= likely) && !is_rejected(trials, *rate))
         .max_by(f64::total_cmp);
     (below.or(known), false)
 }
 
 fn limit(
-    goal: &Goal,
+    goal: &SearchGoal,
     trials: &[Trial],
     line: Option<f64>,
     failed: Option<f64>,
     generator: Option<f64>,
-) -> Limit {
+) -> LimitingFactor {
     let at = |rate: Option<f64>| {
         trials
             .iter()
@@ -164,44 +168,44 @@ fn limit(
     };
     if generator.is_some() {
         let reason = at(generator).find_map(|t| match &t.verdict {
-            Verdict::GeneratorLimited { reason } => Some(reason.clone()),
+            TrialVerdict::GeneratorLimited { reason } => Some(reason.clone()),
             _ => None,
         });
-        return Limit::Generator {
+        return LimitingFactor::Generator {
             reason: reason.unwrap_or_default(),
         };
     }
     if line.is_none() && failed.is_some_and(|rate| rate <= goal.least_per_s) {
-        return Limit::LeastRate;
+        return LimitingFactor::LeastRate;
     }
     let failure = at(failed).map(|t| &t.verdict).find(|v| v.is_failure());
     match failure {
-        Some(Verdict::Missed { errors: true, .. }) => Limit::ServerErrors,
-        Some(Verdict::Missed { objectives, .. }) => Limit::Objective {
+        Some(TrialVerdict::Missed { errors: true, .. }) => LimitingFactor::ServerErrors,
+        Some(TrialVerdict::Missed { objectives, .. }) => LimitingFactor::Objective {
             objectives: objectives.clone(),
         },
-        Some(_) => Limit::Queue,
-        None if line.is_some_and(|line| line >= goal.most_per_s) => Limit::MostRate,
-        None => Limit::NotReached,
+        Some(_) => LimitingFactor::Queue,
+        None if line.is_some_and(|line| line >= goal.most_per_s) => LimitingFactor::MostRate,
+        None => LimitingFactor::NotReached,
     }
 }
 
 /// Returns the rate farthest below the chord of the curve of p99 against rate, both scaled to 0–1 (Satopää et al.
 /// 2011). `None`: too few points, or no bend.
 fn knee(trials: &[Trial]) -> Option<Knee> {
-    const FEWEST_POINTS: usize = 5;
-    const LEAST_BEND: f64 = 0.2;
+    const MIN_KNEE_POINTS: usize = 5;
+    const MIN_BEND: f64 = 0.2;
     let mut points: Vec<(f64, f64)> = trials
         .iter()
-        .filter(|t| !matches!(t.verdict, Verdict::GeneratorLimited { .. }))
-        .filter(|t| t.purpose != Purpose::Confirm)
+        .filter(|t| !matches!(t.verdict, TrialVerdict::GeneratorLimited { .. }))
+        .filter(|t| t.purpose != TrialPurpose::Confirm)
         .filter_map(|t| Some((t.rate_per_s, t.p99_us?)))
         .collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (first, last) = (*points.first()?, *points.last()?);
     let lowest = points.iter().map(|p| p.1).fold(f64::INFINITY, f64::min);
     let highest = points.iter().map(|p| p.1).fold(0.0, f64::max);
-    if points.len() < FEWEST_POINTS || last.0 <= first.0 || highest <= lowest {
+    if points.len() < MIN_KNEE_POINTS || last.0 <= first.0 || highest <= lowest {
         return None;
     }
     let below_chord =
@@ -209,7 +213,7 @@ fn knee(trials: &[Trial]) -> Option<Knee> {
     let bend = points
         .iter()
         .max_by(|a, b| below_chord(a).total_cmp(&below_chord(b)))?;
-    (below_chord(bend) >= LEAST_BEND).then_some(Knee {
+    (below_chord(bend) >= MIN_BEND).then_some(Knee {
         rate_per_s: bend.0,
         p99_us: bend.1,
     })

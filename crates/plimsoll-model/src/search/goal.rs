@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Purpose;
+use super::TrialPurpose;
 
 /// What is searched for, and how carefully (RFC 9971 §4.6: search goal).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Goal {
+pub struct SearchGoal {
     /// The first rate to try, calls a second.
     pub start_per_s: f64,
     /// The lowest rate that is tried, calls a second.
@@ -31,9 +31,9 @@ pub struct Goal {
     pub curve: bool,
 }
 
-impl Default for Goal {
-    fn default() -> Goal {
-        Goal {
+impl Default for SearchGoal {
+    fn default() -> SearchGoal {
+        SearchGoal {
             start_per_s: 100.0,
             least_per_s: 1.0,
             most_per_s: 10e6,
@@ -59,7 +59,7 @@ pub struct GoalError {
     pub problem: String,
 }
 
-impl Goal {
+impl SearchGoal {
     /// Checks the goal.
     ///
     /// # Errors
@@ -119,11 +119,11 @@ impl Goal {
     }
 
     /// Returns the length of a trial at `rate_per_s`, seconds. A short budget shortens trials.
-    pub(super) fn length_s(&self, purpose: Purpose, rate_per_s: f64) -> f64 {
+    pub(super) fn length_s(&self, purpose: TrialPurpose, rate_per_s: f64) -> f64 {
         let (length_s, of_budget) = match purpose {
-            Purpose::Probe | Purpose::Curve => (self.probe_s, 1.0 / 30.0),
-            Purpose::Narrow => (self.trial_s, 1.0 / 12.0),
-            Purpose::Confirm => (self.confirm_s, 1.0 / 6.0),
+            TrialPurpose::Probe | TrialPurpose::Curve => (self.probe_s, 1.0 / 30.0),
+            TrialPurpose::Narrow => (self.trial_s, 1.0 / 12.0),
+            TrialPurpose::Confirm => (self.confirm_s, 1.0 / 6.0),
         };
         length_s
             .min(self.budget_s * of_budget)

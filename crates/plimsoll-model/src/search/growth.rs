@@ -15,11 +15,11 @@ use crate::run::IntervalRecord;
 /// Probability of mistaking a rate that the target just sustains for one above its capacity.
 pub const GROWTH_ERROR: f64 = 0.005;
 /// The same for trials of two or three seconds, which could show nothing otherwise.
-const ERROR_OF_FEW: f64 = 0.02;
+const SHORT_TRIAL_GROWTH_ERROR: f64 = 0.02;
 /// Growth up to this share of the precision is tolerated and does not fail a trial.
 pub(super) const MAX_TOLERATED_GROWTH: f64 = 0.25;
 /// Minimum growth in calls; less may be an artefact of when the readings were taken.
-const FEWEST_CALLS: f64 = 3.0;
+const MIN_GROWN_CALLS: f64 = 3.0;
 /// With at most this many increments, their variance can't be estimated: they are assumed to vary like those of a
 /// server with exponential service times, and growth is significant beyond the next constant's number of standard
 /// deviations.
@@ -30,7 +30,7 @@ const ROUNDING_ERROR: f64 = 0.5;
 
 /// The growth of the backlog over a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Growth {
+pub struct BacklogGrowth {
     /// Calls a second.
     pub per_s: f64,
     /// Its standard error, calls a second.
@@ -42,13 +42,17 @@ pub struct Growth {
     pub first: f64,
 }
 
-impl Growth {
+impl BacklogGrowth {
     /// Estimates the growth from the calls in flight and due at the ends of a run's `intervals`, between the end of
     /// its warm-up and the end of its load (both from the start of the run). `None`: fewer than three readings.
-    pub fn of(intervals: &[IntervalRecord], warmup: Duration, end: Duration) -> Option<Growth> {
+    pub fn of(
+        intervals: &[IntervalRecord],
+        warmup: Duration,
+        end: Duration,
+    ) -> Option<BacklogGrowth> {
         /// Tolerance of a reading's time; the next: minimum distance between readings.
         const READING_TOLERANCE: Duration = Duration::from_millis(50);
-        const APART_S: f64 = 0.5;
+        const MIN_READING_DISTANCE_S: f64 = 0.5;
         let readings: Vec<(f64, f64)> = intervals
             .iter()
             .map(|i| (i.end_offset(), i.in_flight + i.backlog))
@@ -57,14 +61,14 @@ impl Growth {
             .collect();
         let increments: Vec<f64> = readings
             .windows(2)
-            .filter(|w| w[1].0 - w[0].0 >= APART_S)
+            .filter(|w| w[1].0 - w[0].0 >= MIN_READING_DISTANCE_S)
             .map(|w| (w[1].1 - w[0].1) / (w[1].0 - w[0].0))
             .collect();
         let (_, first) = readings.first()?;
-        Growth::of_increments(*first, &increments)
+        BacklogGrowth::of_increments(*first, &increments)
     }
 
-    fn of_increments(first: f64, increments: &[f64]) -> Option<Growth> {
+    fn of_increments(first: f64, increments: &[f64]) -> Option<BacklogGrowth> {
         let n = increments.len() as f64;
         if increments.len() < 2 {
             return None;
@@ -72,7 +76,7 @@ impl Growth {
         let per_s = increments.iter().sum::<f64>() / n;
         let squares: f64 = increments.iter().map(|i| (i - per_s).powi(2)).sum();
         let error_per_s = (squares / (n - 1.0) / n).sqrt();
-        Some(Growth {
+        Some(BacklogGrowth {
             per_s,
             error_per_s: error_per_s.max(ROUNDING_ERROR / n),
             increments: increments.len() as u32,
@@ -85,7 +89,7 @@ impl Growth {
     pub fn is_clear(&self, rate_per_s: f64, precision: f64) -> bool {
         let n = f64::from(self.increments);
         let more_per_s = self.per_s - MAX_TOLERATED_GROWTH * precision * rate_per_s;
-        if self.per_s * n < FEWEST_CALLS {
+        if self.per_s * n < MIN_GROWN_CALLS {
             return false;
         }
         if self.increments <= FEW_INCREMENTS
@@ -101,7 +105,7 @@ impl Growth {
 /// falls below zero, so it rises past a bound twice as often as an unrestricted walk (the reflection principle).
 pub(super) fn critical(n: f64) -> f64 {
     let error = if n <= f64::from(FEW_INCREMENTS) {
-        ERROR_OF_FEW
+        SHORT_TRIAL_GROWTH_ERROR
     } else {
         GROWTH_ERROR
     };
@@ -112,7 +116,7 @@ pub(super) fn critical(n: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn growth(calls: &[u64]) -> Option<Growth> {
+    fn growth(calls: &[u64]) -> Option<BacklogGrowth> {
         let intervals: Vec<IntervalRecord> = (0..)
             .zip(calls)
             .map(|(i, calls)| IntervalRecord {
@@ -125,7 +129,7 @@ mod tests {
             })
             .collect();
         let end = Duration::from_secs(calls.len() as u64);
-        Growth::of(&intervals, Duration::from_secs(1), end)
+        BacklogGrowth::of(&intervals, Duration::from_secs(1), end)
     }
 
     #[test]
@@ -165,11 +169,11 @@ mod tests {
         // Increments 1, 2, 3, 4, 5: mean 3, s = 1.5811, standard error 0.7071; critical at 0.25 %
         // with four degrees of freedom: 5.598 (Student's table). A quarter of 1 % of 100/s is
         // within the precision.
-        let growth = Growth::of_increments(0.0, &[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        let growth = BacklogGrowth::of_increments(0.0, &[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
         assert!((growth.per_s - 3.0).abs() < 1e-12);
         assert!((growth.error_per_s - 0.5_f64.sqrt()).abs() < 1e-12);
         assert!(!growth.is_clear(100.0, 0.01));
-        let near = |error_per_s| Growth {
+        let near = |error_per_s| BacklogGrowth {
             error_per_s,
             ..growth
         };

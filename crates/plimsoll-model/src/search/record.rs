@@ -5,10 +5,10 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Finding, Goal, Trial, Verdict};
+use super::{SearchGoal, SearchResult, Trial, TrialVerdict};
 use crate::document;
 use crate::input;
-use crate::run::{Conditions, RunError};
+use crate::run::{CommonConditions, RunError};
 
 /// The name of the file.
 pub const FILE_NAME: &str = "search.json";
@@ -28,17 +28,17 @@ pub struct SearchRecord {
     pub started_at: Timestamp,
     /// Conditions that all trials share; older versions do not record them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conditions: Option<Conditions>,
+    pub conditions: Option<CommonConditions>,
     /// The objectives of every trial, as typed.
     pub objectives: Vec<String>,
     /// The maximum share of failed calls where no objective sets one.
     pub implied_errors_share: Option<f64>,
     /// The goal of the search.
-    pub goal: Goal,
+    pub goal: SearchGoal,
     /// The trials in the order in which they were made.
     pub trials: Vec<Trial>,
     /// The result; `None`: the search has not ended, or was killed.
-    pub finding: Option<Finding>,
+    pub finding: Option<SearchResult>,
     /// Whether the search was stopped by a signal.
     pub interrupted: bool,
 }
@@ -72,7 +72,7 @@ impl SearchRecord {
 ///
 /// # Errors
 /// The first invalid trial, and what is wrong with it.
-fn check(trials: &[Trial], finding: Option<&Finding>) -> Result<(), String> {
+fn check(trials: &[Trial], finding: Option<&SearchResult>) -> Result<(), String> {
     for (nth, trial) in trials.iter().enumerate() {
         check_trial(trial).map_err(|why| format!("trial {}: {why}", nth + 1))?;
     }
@@ -80,7 +80,7 @@ fn check(trials: &[Trial], finding: Option<&Finding>) -> Result<(), String> {
         return Ok(());
     };
     if let Some(line) = finding.line_per_s {
-        let shows = |trial: &Trial| trial.rate_per_s == line && trial.verdict == Verdict::Met;
+        let shows = |trial: &Trial| trial.rate_per_s == line && trial.verdict == TrialVerdict::Met;
         if !trials.iter().any(shows) {
             return Err(format!(
                 "the load line is {line}, and no trial at that rate met the objectives"
@@ -123,17 +123,17 @@ mod tests {
 
     use super::*;
     use crate::run::SCHEMA_VERSION;
-    use crate::search::{Purpose, Step, next};
+    use crate::search::{SearchStep, TrialPurpose, next};
 
     #[test]
     fn search_record_round_trips_and_is_validated() {
-        let goal = Goal::default();
+        let goal = SearchGoal::default();
         let trials = vec![Trial {
-            purpose: Purpose::Probe,
+            purpose: TrialPurpose::Probe,
             rate_per_s: 100.0,
             length_s: 2.0,
             took_s: 2.5,
-            verdict: Verdict::Missed {
+            verdict: TrialVerdict::Missed {
                 objectives: vec!["p99 < 10ms".into()],
                 errors: false,
             },
@@ -143,11 +143,11 @@ mod tests {
             run: Some("001".into()),
             ..Trial::default()
         }];
-        let short = Goal {
+        let short = SearchGoal {
             budget_s: 3.0,
             ..goal.clone()
         };
-        let Step::Done(finding) = next(&short, &trials) else {
+        let SearchStep::Done(finding) = next(&short, &trials) else {
             panic!("the budget is spent");
         };
         let record = SearchRecord {

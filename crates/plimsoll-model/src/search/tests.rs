@@ -2,9 +2,9 @@ use super::*;
 
 #[test]
 fn invalid_goal_error_names_key() {
-    let goal = Goal::default();
+    let goal = SearchGoal::default();
     assert_eq!(goal.check(), Ok(()));
-    let equal = Goal {
+    let equal = SearchGoal {
         least_per_s: 7.0,
         start_per_s: 7.0,
         most_per_s: 7.0,
@@ -15,8 +15,8 @@ fn invalid_goal_error_names_key() {
         ..goal.clone()
     };
     assert_eq!(equal.check(), Ok(()), "bounds may be equal");
-    let with = |change: fn(&mut Goal)| {
-        let mut goal = Goal::default();
+    let with = |change: fn(&mut SearchGoal)| {
+        let mut goal = SearchGoal::default();
         change(&mut goal);
         goal.check().map_err(|error| error.key)
     };

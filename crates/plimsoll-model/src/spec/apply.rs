@@ -10,7 +10,7 @@ use toml::Table;
 use super::Problem;
 
 /// Advice for a path that a plan can't contain.
-pub(super) const NOT_TEXT: &str = "not valid UTF-8, which a plan needs: use another name";
+pub(super) const NON_UTF8_HELP: &str = "not valid UTF-8, which a plan needs: use another name";
 
 /// Applies typed flags to the section `name` of a plan, by the names of its keys. Flags that were not typed are absent
 /// or `false`.
@@ -62,9 +62,9 @@ fn keys(name: &str, section: &impl Serialize) -> Result<Map<String, Value>, Prob
     match serde_path_to_error::serialize(section, serde_json::value::Serializer) {
         Ok(Value::Object(keys)) => Ok(keys),
         Ok(_) => Ok(Map::new()),
-        Err(e) => {
-            Err(Problem::new(format!("{name}.{}", e.path()), e.inner().to_string()).help(NOT_TEXT))
-        }
+        Err(e) => Err(
+            Problem::new(format!("{name}.{}", e.path()), e.inner().to_string()).help(NON_UTF8_HELP),
+        ),
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
         };
         let wrong = apply_typed("tls", &tls, &mut TlsSpec::default()).unwrap_err();
         assert_eq!(wrong.key, "tls.ca");
-        assert_eq!(wrong.help.as_deref(), Some(NOT_TEXT));
+        assert_eq!(wrong.help.as_deref(), Some(NON_UTF8_HELP));
         let wrong = apply_typed("tls", &TlsSpec::default(), &mut tls.clone()).unwrap_err();
         assert_eq!(wrong.key, "tls.ca");
         let load = LoadSpec {

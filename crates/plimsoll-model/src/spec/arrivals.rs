@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use super::{ArrivalsSpec, LoadSpec, Problem, Problems, RampSpec, RateSpec, Spec, StepSpec};
-use crate::plan::{Arrivals, Spacing, Stage};
+use crate::plan::{ArrivalModel, ArrivalSpacing, LoadStage};
 use crate::recording::Recording;
 use crate::units::Period;
 
 /// Advice for an invalid table of arrivals.
-pub(super) const ONE_KIND: &str = "write one of { gamma = 0.25 } and { file = \"times.txt\" }";
+pub(super) const ARRIVALS_TABLE_HELP: &str =
+    "write one of { gamma = 0.25 } and { file = \"times.txt\" }";
 
 impl Problems {
     /// Resolves the arrival model, and the stages with the warm-up first.
@@ -16,12 +17,12 @@ impl Problems {
         &mut self,
         spec: &Spec,
         recording: Option<&Recording>,
-    ) -> (Option<Arrivals>, Vec<Stage>) {
+    ) -> (Option<ArrivalModel>, Vec<LoadStage>) {
         let load = &spec.load;
         let is_recorded = load.recording_key().is_some();
         let users = spec.call.calls_in_a_row().is_some();
         let spacing = if is_recorded {
-            Spacing::Recorded
+            ArrivalSpacing::Recorded
         } else {
             self.spacing(load)
         };
@@ -62,7 +63,10 @@ impl Problems {
         }
         if is_recorded {
             let stages = recording.map(|recording| self.replay_stages(load, recording, warmup));
-            return (Some(Arrivals::Open(spacing)), stages.unwrap_or_default());
+            return (
+                Some(ArrivalModel::Open(spacing)),
+                stages.unwrap_or_default(),
+            );
         }
         match (load.clients, &load.rate, &load.steps) {
             (Some(clients), ..) => self.closed(load, clients, duration, warmup),
@@ -89,7 +93,7 @@ impl Problems {
                     let rate = rates.find(|rate| *rate > 0.0).unwrap_or(0.0);
                     stages.insert(0, warm_up(length, rate));
                 }
-                (Some(Arrivals::Open(spacing)), stages)
+                (Some(ArrivalModel::Open(spacing)), stages)
             }
         }
     }
@@ -101,7 +105,7 @@ impl Problems {
         clients: u32,
         duration: Option<Duration>,
         warmup: Option<Duration>,
-    ) -> (Option<Arrivals>, Vec<Stage>) {
+    ) -> (Option<ArrivalModel>, Vec<LoadStage>) {
         self.add_all([
             (
                 clients == 0,
@@ -117,13 +121,13 @@ impl Problems {
         if load.calls.is_none() && load.duration.is_none() {
             self.missing_end();
         }
-        let own = Stage {
+        let own = LoadStage {
             duration,
-            ..Stage::measured("clients", Duration::ZERO, 0.0)
+            ..LoadStage::measured("clients", Duration::ZERO, 0.0)
         };
         let stages = warmup.map(|length| warm_up(length, 0.0)).into_iter();
         let think = load.think.map_or(Duration::ZERO, |p| p.0);
-        let arrivals = Arrivals::Closed { clients, think };
+        let arrivals = ArrivalModel::Closed { clients, think };
         (Some(arrivals), stages.chain([own]).collect())
     }
 
@@ -132,8 +136,8 @@ impl Problems {
         load: &LoadSpec,
         rate: f64,
         duration: Option<Duration>,
-        spacing: Spacing,
-    ) -> Option<Stage> {
+        spacing: ArrivalSpacing,
+    ) -> Option<LoadStage> {
         if rate <= 0.0 {
             self.add(
                 "load.rate",
@@ -146,10 +150,10 @@ impl Problems {
         if length.is_none() && load.duration.is_none() {
             self.missing_end();
         }
-        Some(Stage::measured("steady", length?, rate))
+        Some(LoadStage::measured("steady", length?, rate))
     }
 
-    fn ramp(&mut self, ramp: &RampSpec, duration: Option<Duration>, stages: &mut Vec<Stage>) {
+    fn ramp(&mut self, ramp: &RampSpec, duration: Option<Duration>, stages: &mut Vec<LoadStage>) {
         let over = ramp.over.0;
         self.add_all([
             (
@@ -163,9 +167,9 @@ impl Problems {
                 "a ramp from 0 to 0 sends nothing: use \"1000/s\" or the like",
             ),
         ]);
-        stages.push(Stage {
+        stages.push(LoadStage {
             rate_to: ramp.to.0,
-            ..Stage::measured("ramp", over, ramp.from.0)
+            ..LoadStage::measured("ramp", over, ramp.from.0)
         });
         match duration {
             Some(length) if length < over => {
@@ -177,35 +181,35 @@ impl Problems {
                 self.add("load.duration", problem);
             }
             Some(length) if length > over => {
-                stages.push(Stage::measured("hold", length - over, ramp.to.0));
+                stages.push(LoadStage::measured("hold", length - over, ramp.to.0));
             }
             _ => {}
         }
     }
 
     /// Resolves the spacing of open-loop arrivals.
-    pub fn spacing(&mut self, load: &LoadSpec) -> Spacing {
+    pub fn spacing(&mut self, load: &LoadSpec) -> ArrivalSpacing {
         const KEY: &str = "load.arrivals";
         match &load.arrivals {
-            None => Spacing::Constant,
+            None => ArrivalSpacing::Constant,
             Some(ArrivalsSpec::Named(name)) => {
-                let named = [Spacing::Constant, Spacing::Poisson];
-                self.choice(KEY, Some(name.as_str()), &named, Spacing::name)
+                let named = [ArrivalSpacing::Constant, ArrivalSpacing::Poisson];
+                self.choice(KEY, Some(name.as_str()), &named, ArrivalSpacing::name)
             }
             Some(ArrivalsSpec::Table(table)) => match (table.gamma, &table.file) {
                 (Some(shape), None) => {
-                    if !Spacing::GAMMA_SHAPES.contains(&shape) {
+                    if !ArrivalSpacing::GAMMA_SHAPES.contains(&shape) {
                         let problem = format!(
                             "{shape} is not a useful shape of a gamma distribution: use 0.01 to 100, such as 0.25"
                         );
                         self.add(KEY, problem);
                     }
-                    Spacing::Gamma(shape)
+                    ArrivalSpacing::Gamma(shape)
                 }
-                (None, Some(_)) => Spacing::Recorded,
+                (None, Some(_)) => ArrivalSpacing::Recorded,
                 _ => {
-                    self.add(KEY, ONE_KIND);
-                    Spacing::Constant
+                    self.add(KEY, ARRIVALS_TABLE_HELP);
+                    ArrivalSpacing::Constant
                 }
             },
         }
@@ -218,7 +222,7 @@ impl Problems {
         );
     }
 
-    fn steps(&mut self, load: &LoadSpec, steps: &[StepSpec], stages: &mut Vec<Stage>) {
+    fn steps(&mut self, load: &LoadSpec, steps: &[StepSpec], stages: &mut Vec<LoadStage>) {
         if load.duration.is_some() {
             self.add(
                 "load.duration",
@@ -263,9 +267,9 @@ impl Problems {
                     format!("`{name}` is empty or already used: give every step a unique name"),
                 );
             }
-            stages.push(Stage {
+            stages.push(LoadStage {
                 rate_to: to,
-                ..Stage::measured(&name, length.0, from)
+                ..LoadStage::measured(&name, length.0, from)
             });
         }
         if !steps.is_empty() && stages.len() == steps.len() && highest <= 0.0 {
@@ -277,20 +281,20 @@ impl Problems {
     }
 }
 
-fn warm_up(length: Duration, rate: f64) -> Stage {
-    Stage {
+fn warm_up(length: Duration, rate: f64) -> LoadStage {
+    LoadStage {
         warmup: true,
-        ..Stage::measured("warmup", length, rate)
+        ..LoadStage::measured("warmup", length, rate)
     }
 }
 
 /// Returns how long an open loop takes to issue `calls` arrivals.
-fn length_of(calls: u64, rate: f64, spacing: Spacing) -> Duration {
+fn length_of(calls: u64, rate: f64, spacing: ArrivalSpacing) -> Duration {
     let arrivals = match spacing {
-        Spacing::Constant | Spacing::Recorded => calls as f64,
+        ArrivalSpacing::Constant | ArrivalSpacing::Recorded => calls as f64,
         // Long enough that the count is missed only once in a billion runs; the load ends when it is reached.
-        Spacing::Poisson => calls as f64 + 6.0 * (calls as f64).sqrt() + 20.0,
-        Spacing::Gamma(shape) => longest_gaps(calls as f64, shape),
+        ArrivalSpacing::Poisson => calls as f64 + 6.0 * (calls as f64).sqrt() + 20.0,
+        ArrivalSpacing::Gamma(shape) => longest_gaps(calls as f64, shape),
     };
     Duration::from_nanos((arrivals / rate * 1e9).ceil() as u64)
 }
@@ -299,9 +303,9 @@ fn length_of(calls: u64, rate: f64, spacing: Spacing) -> Duration {
 /// times.
 fn longest_gaps(gaps: f64, shape: f64) -> f64 {
     // The negative natural logarithm of that probability, rounded up.
-    const RARITY: f64 = 21.0;
+    const NEG_LN_MISS_PROBABILITY: f64 = 21.0;
     // The gap in which the run starts has at most the next higher shape, so the sum has at most this shape. The bound
     // is Chernoff's for a gamma distribution.
     let whole = gaps * shape + 1.0;
-    (whole + (2.0 * whole * RARITY).sqrt() + RARITY) / shape
+    (whole + (2.0 * whole * NEG_LN_MISS_PROBABILITY).sqrt() + NEG_LN_MISS_PROBABILITY) / shape
 }

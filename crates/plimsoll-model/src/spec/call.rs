@@ -7,9 +7,9 @@ use serde::Serialize;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use toml::Table;
 
-use super::protocol::{self, Protocol, Section};
-use super::wire::Wire;
-use super::{Limit, Problem, Spec, target};
+use super::protocol::{self, CallProtocol, CallSection};
+use super::wire::WireFormat;
+use super::{OptionalPeriod, Problem, Spec, target};
 
 /// One call as typed: a section named after its protocol ([`super::register`]).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -21,8 +21,8 @@ pub struct CallSpec {
 
 impl<'de> Deserialize<'de> for CallSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<CallSpec, D::Error> {
-        struct Sections;
-        impl<'de> Visitor<'de> for Sections {
+        struct SectionsVisitor;
+        impl<'de> Visitor<'de> for SectionsVisitor {
             type Value = CallSpec;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "sections, such as [call.{}]", protocol::first().section)
@@ -38,7 +38,7 @@ impl<'de> Deserialize<'de> for CallSpec {
                 Ok(call)
             }
         }
-        deserializer.deserialize_map(Sections)
+        deserializer.deserialize_map(SectionsVisitor)
     }
 }
 
@@ -47,7 +47,7 @@ impl CallSpec {
     ///
     /// # Errors
     /// Where a plan can't contain it, such as a path that is not UTF-8.
-    pub fn of<S: Section>(section: &S) -> Result<CallSpec, Problem> {
+    pub fn of<S: CallSection>(section: &S) -> Result<CallSpec, Problem> {
         let sections = [(S::SCHEMES.section, protocol::table_of(section)?)];
         Ok(CallSpec {
             sections: sections.into(),
@@ -55,7 +55,7 @@ impl CallSpec {
     }
 
     /// Returns the section of this type, if present.
-    pub fn get<S: Section>(&self) -> Option<S> {
+    pub fn get<S: CallSection>(&self) -> Option<S> {
         protocol::typed(self.sections.get(S::SCHEMES.section)?).ok()
     }
 
@@ -71,7 +71,7 @@ impl CallSpec {
     }
 
     /// Returns the sections that are present, each with its protocol.
-    pub(crate) fn protocols(&self) -> impl Iterator<Item = (&'static Protocol, &Table)> {
+    pub(crate) fn protocols(&self) -> impl Iterator<Item = (&'static CallProtocol, &Table)> {
         let sections = self.sections.iter();
         sections.filter_map(|(name, section)| Some((protocol::named(name)?, section)))
     }
@@ -79,7 +79,7 @@ impl CallSpec {
     /// Applies `change` to every section.
     pub(crate) fn change<E>(
         &mut self,
-        change: impl Fn(&'static Protocol, &Table) -> Result<Table, E>,
+        change: impl Fn(&'static CallProtocol, &Table) -> Result<Table, E>,
     ) -> Result<(), E> {
         for (name, section) in &mut self.sections {
             if let Some(protocol) = protocol::named(name) {
@@ -113,7 +113,7 @@ impl CallSpec {
     }
 
     /// Returns the section's name, and the deadline that it sets itself.
-    pub fn deadline(&self) -> (&'static str, Option<Limit>) {
+    pub fn deadline(&self) -> (&'static str, Option<OptionalPeriod>) {
         let name = self.section();
         let typed = self.sections.get(name).and_then(|s| s.get("deadline"));
         let own = typed.and_then(|typed| typed.clone().try_into().ok());
@@ -121,10 +121,10 @@ impl CallSpec {
     }
 
     /// Returns the wire format of the connections of `spec`, to which this call belongs.
-    pub fn wire(&self, spec: &Spec) -> Wire {
+    pub fn wire(&self, spec: &Spec) -> WireFormat {
         let mut given = self.protocols();
         let first = given.next();
-        first.map_or_else(Wire::default, |(protocol, section)| {
+        first.map_or_else(WireFormat::default, |(protocol, section)| {
             (protocol.wire)(section, spec)
         })
     }

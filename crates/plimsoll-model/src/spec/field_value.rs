@@ -77,8 +77,8 @@ struct MetadataSource {
 
 impl<'de> Deserialize<'de> for MetadataSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<MetadataSpec, D::Error> {
-        struct Value;
-        impl<'de> Visitor<'de> for Value {
+        struct MetadataVisitor;
+        impl<'de> Visitor<'de> for MetadataVisitor {
             type Value = MetadataSpec;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(
@@ -119,6 +119,6 @@ impl<'de> Deserialize<'de> for MetadataSpec {
                 }
             }
         }
-        deserializer.deserialize_any(Value)
+        deserializer.deserialize_any(MetadataVisitor)
     }
 }

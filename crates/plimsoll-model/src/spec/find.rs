@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Problem, Spec};
 use crate::plan::{Metric, Plan, Statistic};
-use crate::search::Goal;
+use crate::search::SearchGoal;
 use crate::statistics::quantile::{first, is_supported};
 use crate::units::{Period, Rate};
 
@@ -52,9 +52,9 @@ impl Spec {
     ///
     /// # Errors
     /// The key of `[find]` with an invalid value, and what would be right.
-    pub fn goal(&self, plan: &Plan, start_per_s: f64) -> Result<Goal, Problem> {
+    pub fn goal(&self, plan: &Plan, start_per_s: f64) -> Result<SearchGoal, Problem> {
         let find = self.find.clone().unwrap_or_default();
-        let defaults = Goal::default();
+        let defaults = SearchGoal::default();
         let seconds =
             |period: Option<Period>, default: f64| period.map_or(default, |p| p.0.as_secs_f64());
         let precision = match &find.precision {
@@ -73,7 +73,7 @@ impl Spec {
         };
         // Where they are not set, the lengths of the other trials follow that of the main ones.
         let trial_s = seconds(find.trial, defaults.trial_s);
-        let goal = Goal {
+        let goal = SearchGoal {
             start_per_s,
             least_per_s: find
                 .least

@@ -6,19 +6,19 @@ use std::net::IpAddr;
 use crate::plan::Target;
 
 /// An entry of `load.resolve`.
-struct Given<'a> {
+struct ResolveEntry<'a> {
     host: &'a str,
     port: u16,
     addresses: Vec<IpAddr>,
 }
 
-impl Given<'_> {
+impl ResolveEntry<'_> {
     fn is_for(&self, target: &Target) -> bool {
         self.port == target.port && self.host.eq_ignore_ascii_case(&target.host)
     }
 }
 
-fn read(text: &str) -> Result<Given<'_>, String> {
+fn read(text: &str) -> Result<ResolveEntry<'_>, String> {
     let wrong = |what: String| {
         format!(
             "`{text}` {what}: write NAME:PORT:ADDRESS, or several addresses with commas between them, such as \"api.test:443:127.0.0.1,[::1]\""
@@ -51,7 +51,7 @@ fn read(text: &str) -> Result<Given<'_>, String> {
             found.push(address);
         }
     }
-    Ok(Given {
+    Ok(ResolveEntry {
         host,
         port,
         addresses: found,

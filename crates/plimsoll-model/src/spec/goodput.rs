@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::problem::Problems;
-use crate::plan::Goodput;
+use crate::plan::GoodputBounds;
 use crate::units::Period;
 
 /// Bounds of a query's times, from when it was due. Default: none.
@@ -20,7 +20,7 @@ pub struct GoodputSpec {
 
 impl Problems {
     /// Resolves the bounds at `key`, each of which must be attainable.
-    pub fn goodput(&mut self, key: &str, spec: Option<&GoodputSpec>) -> Goodput {
+    pub fn goodput(&mut self, key: &str, spec: Option<&GoodputSpec>) -> GoodputBounds {
         let spec = spec.cloned().unwrap_or_default();
         for (name, bound) in [
             ("first_token", spec.first_token),
@@ -34,7 +34,7 @@ impl Problems {
                 );
             }
         }
-        Goodput {
+        GoodputBounds {
             first_token: spec.first_token.map(|p| p.0),
             time_per_token: spec.time_per_token.map(|p| p.0),
             query: spec.query.map(|p| p.0),

@@ -4,8 +4,8 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 
 /// Returns the keys of a struct, as its derived `Deserialize` lists them.
 pub fn keys_of<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
-    struct Listener<'a>(&'a mut &'static [&'static str]);
-    impl<'de> Deserializer<'de> for Listener<'_> {
+    struct KeyCollector<'a>(&'a mut &'static [&'static str]);
+    impl<'de> Deserializer<'de> for KeyCollector<'_> {
         type Error = de::value::Error;
         fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
             Err(de::Error::custom("only asked for its keys"))
@@ -25,7 +25,7 @@ pub fn keys_of<T: for<'de> Deserialize<'de>>() -> &'static [&'static str] {
         }
     }
     let mut keys: &'static [&'static str] = &[];
-    let refused = T::deserialize(Listener(&mut keys)).is_err();
+    let refused = T::deserialize(KeyCollector(&mut keys)).is_err();
     debug_assert!(refused);
     keys
 }

@@ -16,7 +16,7 @@ use crate::gate::Gate;
 use crate::named::named;
 use crate::units::Period;
 
-pub use via::{OwnProxy, UpstreamTls, Via, register_proxies};
+pub use via::{OwnProxy, RungRoute, UpstreamTls, register_proxies};
 
 /// The variants of a plan. Every key besides those named here is an axis: a list of values.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -124,7 +124,7 @@ pub struct RungTable {
 named! {
     /// The security of a rung's connections.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-    pub enum Secured by name {
+    pub enum RungSecurity by name {
         /// Plaintext.
         Off "off",
         /// TLS with a server certificate.
@@ -134,13 +134,13 @@ named! {
     }
 }
 
-impl Secured {
-    fn of(spec: &Spec) -> Secured {
+impl RungSecurity {
+    fn of(spec: &Spec) -> RungSecurity {
         match (&spec.tls, spec.target.as_deref()) {
-            (Some(tls), _) if tls.cert.is_some() => Secured::Mutual,
-            (Some(_), _) => Secured::Server,
-            (None, Some(url)) if is_secured(url) => Secured::Server,
-            _ => Secured::Off,
+            (Some(tls), _) if tls.cert.is_some() => RungSecurity::Mutual,
+            (Some(_), _) => RungSecurity::Server,
+            (None, Some(url)) if is_secured(url) => RungSecurity::Server,
+            _ => RungSecurity::Off,
         }
     }
 }
@@ -148,7 +148,7 @@ impl Secured {
 named! {
     /// The network between the load and a server of this program.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-    pub enum Network by name {
+    pub enum RungNetwork by name {
         /// The loopback device.
         Localhost "localhost",
         /// A network namespace for the server, connected by a pair of virtual Ethernet devices.
@@ -159,7 +159,7 @@ named! {
 named! {
     /// The TLS implementation of a rung's server, where the ladder starts it.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-    pub enum Library by name {
+    pub enum TlsLibrary by name {
         /// The one of this program's own server.
         #[default]
         Rustls "rustls",
@@ -176,18 +176,18 @@ pub struct RungSpec {
     /// Axis and value, as typed.
     pub settings: BTreeMap<String, String>,
     /// The security, from its target and TLS settings.
-    pub secured: Secured,
+    pub secured: RungSecurity,
     /// The network of the server that the ladder starts.
-    pub network: Network,
+    pub network: RungNetwork,
     /// The sidecars or proxy between load and server.
-    pub via: Via,
+    pub via: RungRoute,
     /// The security of the proxy's connections to the server; `None`: the same as the load's.
     pub upstream_tls: Option<UpstreamTls>,
     /// The type of both ends' certificates where the ladder creates them, by its name in `certs --algorithm`. `None`:
     /// the default.
     pub certificate: Option<String>,
     /// The TLS implementation of the server that the ladder starts.
-    pub library: Library,
+    pub library: TlsLibrary,
     /// The words after `plimsoll serve`, where they differ from the ladder's.
     pub serve: Option<Vec<String>>,
     /// The plan with the rung's changes.
@@ -221,12 +221,12 @@ impl Spec {
         let bare = RungSpec {
             name: String::new(),
             settings: BTreeMap::new(),
-            secured: Secured::of(self),
-            network: Network::Localhost,
-            via: Via::Direct,
+            secured: RungSecurity::of(self),
+            network: RungNetwork::Localhost,
+            via: RungRoute::Direct,
             upstream_tls: None,
             certificate: None,
-            library: Library::default(),
+            library: TlsLibrary::default(),
             serve: None,
             spec: plain,
         };
@@ -279,10 +279,10 @@ impl Spec {
             .help("write serve = [\"score\"] or the like in [ladder], for the rungs without `serve`"));
         }
         if let Some(rung) = rungs.iter().find(|r| {
-            r.certificate.is_some() && (ladder.serve.is_none() || r.secured == Secured::Off)
+            r.certificate.is_some() && (ladder.serve.is_none() || r.secured == RungSecurity::Off)
         }) {
             let problem = match rung.secured {
-                Secured::Off => Problem::new(
+                RungSecurity::Off => Problem::new(
                     "ladder.certificate",
                     format!(
                         "rung \"{}\" is plaintext and uses no certificate",
@@ -297,13 +297,13 @@ impl Spec {
             };
             return Err(problem);
         }
-        if ladder.serve.is_none() && rungs.iter().any(|r| r.network == Network::Namespaces) {
+        if ladder.serve.is_none() && rungs.iter().any(|r| r.network == RungNetwork::Namespaces) {
             return Err(Problem::new(
                 "ladder.network",
                 "a namespace is for a server that the ladder starts: write serve = [\"score\"] or the like",
             ));
         }
-        if let Some(rung) = rungs.iter().find(|r| r.library != Library::Rustls) {
+        if let Some(rung) = rungs.iter().find(|r| r.library != TlsLibrary::Rustls) {
             rung.check_library(&ladder)
                 .map_err(|problem| Problem::new("ladder.library", problem))?;
         }
@@ -325,7 +325,7 @@ impl RungSpec {
                 "openssl replaces Plimsoll's own file server: write serve = [\"files\"]".to_owned(),
             );
         }
-        if self.secured == Secured::Off {
+        if self.secured == RungSecurity::Off {
             return Err(format!(
                 "rung \"{}\" is plaintext: write tls = \"server\" or \"mutual\"",
                 self.name
@@ -355,7 +355,7 @@ impl RungSpec {
             if !rung.spec.target.as_deref().is_some_and(is_secured) {
                 rung.spec.tls = None;
             }
-            rung.secured = Secured::of(&rung.spec);
+            rung.secured = RungSecurity::of(&rung.spec);
         }
         for (axis, value) in &table.settings {
             rung = match (axis.as_str(), value) {
@@ -383,7 +383,7 @@ impl RungSpec {
             rung.spec = set(&rung.spec, &format!("tls.{key}"), value)
                 .map_err(|message| Problem::new(format!("ladder.rungs.tls.{key}"), message))?;
         }
-        rung.secured = Secured::of(&rung.spec).max(Secured::Server);
+        rung.secured = RungSecurity::of(&rung.spec).max(RungSecurity::Server);
         Ok(rung)
     }
 
@@ -399,19 +399,20 @@ impl RungSpec {
         let spec = &mut rung.spec;
         match axis {
             "tls" => {
-                rung.secured = one_of(&text, &Secured::ALL, Secured::name).map_err(wrong)?;
+                rung.secured =
+                    one_of(&text, &RungSecurity::ALL, RungSecurity::name).map_err(wrong)?;
                 match rung.secured {
-                    Secured::Off => spec.tls = None,
-                    Secured::Server => {
+                    RungSecurity::Off => spec.tls = None,
+                    RungSecurity::Server => {
                         let tls = spec.tls.get_or_insert_default();
                         (tls.cert, tls.key) = (None, None);
                     }
-                    Secured::Mutual => {
+                    RungSecurity::Mutual => {
                         spec.tls.get_or_insert_default();
                     }
                 }
                 if let Some(target) = &mut spec.target {
-                    *target = with_security(target, rung.secured != Secured::Off);
+                    *target = with_security(target, rung.secured != RungSecurity::Off);
                 }
             }
             "connection" => {
@@ -421,7 +422,7 @@ impl RungSpec {
                     "reused" => load.reuse = Some("always".into()),
                     asked => {
                         (load.reuse, load.connections) = (Some("never".into()), None);
-                        if rung.secured != Secured::Off || asked == "resumed" {
+                        if rung.secured != RungSecurity::Off || asked == "resumed" {
                             spec.tls.get_or_insert_default().resume = Some(asked == "resumed");
                         }
                     }
@@ -434,14 +435,15 @@ impl RungSpec {
                 rung.upstream_tls = Some(found);
             }
             "network" => {
-                rung.network = one_of(&text, &Network::ALL, Network::name).map_err(wrong)?;
+                rung.network =
+                    one_of(&text, &RungNetwork::ALL, RungNetwork::name).map_err(wrong)?;
             }
             "version" => spec.tls.get_or_insert_default().versions = Some(vec![text.clone()]),
             "suite" => spec.tls.get_or_insert_default().suites = Some(vec![text.clone()]),
             "group" => spec.tls.get_or_insert_default().groups = Some(vec![text.clone()]),
             "certificate" => rung.certificate = Some(text.clone()),
             "library" => {
-                rung.library = one_of(&text, &Library::ALL, Library::name).map_err(wrong)?;
+                rung.library = one_of(&text, &TlsLibrary::ALL, TlsLibrary::name).map_err(wrong)?;
             }
             "size" => spec.set_file_size(&text).map_err(|message| {
                 Problem::new(key.clone(), message).help("for example: size = [\"1KiB\", \"1MiB\"]")

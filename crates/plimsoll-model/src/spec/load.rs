@@ -3,33 +3,37 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use super::{Limit, LoadSpec, Problems, Spec, Surroundings, objective};
-use crate::plan::{Arrivals, InFlightLimit, Load, Reuse, Stage, WhenFull};
+use super::{LoadSpec, OptionalPeriod, Problems, ResolveContext, Spec, objective};
+use crate::plan::{ArrivalModel, ConnectionReuse, InFlightLimit, LoadPlan, LoadStage, WhenFull};
 use crate::recording::Recording;
 
 /// Minimum lifetime of a connection, which takes about a millisecond to be made.
-const LEAST_LIFETIME: Duration = Duration::from_millis(10);
+const MIN_CONNECTION_LIFETIME: Duration = Duration::from_millis(10);
 /// Minimum size of a worker's read buffer, bytes.
-const READ_BUFFER_LEAST: u64 = 1 << 10;
-const READ_BUFFER_MOST: u64 = 16 << 20;
+const MIN_READ_BUFFER_BYTES: u64 = 1 << 10;
+const MAX_READ_BUFFER_BYTES: u64 = 16 << 20;
 /// Maximum tick; a longer one would change the load.
-const LONGEST_TICK: Duration = Duration::from_millis(100);
+const MAX_TICK: Duration = Duration::from_millis(100);
 /// Maximum number of processes; more would only compete for cores.
 const MAX_PROCESSES: u16 = 256;
 const MAX_SOURCE_ADDRESSES: u32 = 65_536;
 
 impl Problems {
-    pub(super) fn load(&mut self, spec: &Spec, surroundings: &dyn Surroundings) -> Option<Load> {
+    pub(super) fn load(
+        &mut self,
+        spec: &Spec,
+        surroundings: &dyn ResolveContext,
+    ) -> Option<LoadPlan> {
         let load = &spec.load;
-        let unasked = Load::default();
+        let unasked = LoadPlan::default();
         let before = self.0.len();
         let recording = self.recording(spec, surroundings);
         let (arrivals, stages) = self.issuing(spec, recording.as_ref());
         let reuse = self.choice(
             "load.reuse",
             load.reuse.as_deref(),
-            &Reuse::ALL,
-            Reuse::name,
+            &ConnectionReuse::ALL,
+            ConnectionReuse::name,
         );
         // Each user has as many connections as it needs.
         let connections = load.connections.unwrap_or(unasked.connections);
@@ -71,7 +75,7 @@ impl Problems {
                 "longer than 100ms: a spin only covers the inaccuracy of the timer, about \"50us\"",
             ),
             (
-                !(READ_BUFFER_LEAST..=READ_BUFFER_MOST).contains(&read_buffer),
+                !(MIN_READ_BUFFER_BYTES..=MAX_READ_BUFFER_BYTES).contains(&read_buffer),
                 "load.read_buffer",
                 "out of range: use 1KiB to 16MiB",
             ),
@@ -82,7 +86,7 @@ impl Problems {
         if self.0.len() > before {
             return None;
         }
-        Some(Load {
+        Some(LoadPlan {
             arrivals: arrivals?,
             recording,
             repeats: load.repeat == Some(true),
@@ -118,17 +122,17 @@ impl Problems {
     }
 
     /// Checks that connections, processes and workers are neither too few nor too many.
-    fn carriers(&mut self, spec: &Spec, reuse: Reuse, connections: u32) {
+    fn carriers(&mut self, spec: &Spec, reuse: ConnectionReuse, connections: u32) {
         let load = &spec.load;
         let early = spec.tls.as_ref().and_then(|tls| tls.early_data);
         self.add_all([
             (
-                reuse == Reuse::Never && load.connections.is_some(),
+                reuse == ConnectionReuse::Never && load.connections.is_some(),
                 "load.connections",
                 "not used with reuse = \"never\", where every call makes its own: remove one of the two",
             ),
             (
-                reuse == Reuse::Always && early == Some(true),
+                reuse == ConnectionReuse::Always && early == Some(true),
                 "tls.early_data",
                 "0-RTT is for connections made for one call: ask for new ones with load.reuse",
             ),
@@ -157,7 +161,7 @@ impl Problems {
         }
         if let Some(workers) = load.workers
             && u32::from(workers) > connections
-            && reuse == Reuse::Always
+            && reuse == ConnectionReuse::Always
             && spec.call.calls_in_a_row().is_none()
         {
             self.add(
@@ -180,7 +184,11 @@ impl Problems {
                 format!("can't be combined with {call_key}: use one of the two"),
             );
         }
-        if load.deadline.or(call_deadline).is_some_and(Limit::is_zero) {
+        if load
+            .deadline
+            .or(call_deadline)
+            .is_some_and(OptionalPeriod::is_zero)
+        {
             let of_load = load.deadline.map(|_| "load.deadline");
             self.add(
                 of_load.unwrap_or(&call_key),
@@ -200,7 +208,7 @@ impl Problems {
                 "load.tick",
                 "for calls of an open loop (load.rate): clients, sessions and held connections have no calls that could leave together",
             );
-        } else if tick.0.is_zero() || tick.0 > LONGEST_TICK {
+        } else if tick.0.is_zero() || tick.0 > MAX_TICK {
             self.add(
                 "load.tick",
                 "out of range: use a time up to \"100ms\", such as \"1ms\", or leave it out",
@@ -214,7 +222,7 @@ impl Problems {
         &mut self,
         spec: &Spec,
         recording: Option<&Recording>,
-    ) -> (Option<Arrivals>, Vec<Stage>) {
+    ) -> (Option<ArrivalModel>, Vec<LoadStage>) {
         let load = &spec.load;
         let own = spec.call.protocols().find(|(own, _)| own.schedules_itself);
         if let (Some(_), Some(key)) = (own, load.recording_key()) {
@@ -273,7 +281,7 @@ impl Problems {
     }
 
     /// Checks the limits of a connection's lifetime.
-    fn lives(&mut self, spec: &Spec, reuse: Reuse) {
+    fn lives(&mut self, spec: &Spec, reuse: ConnectionReuse) {
         let load = &spec.load;
         let asked = [
             (
@@ -286,7 +294,7 @@ impl Problems {
             ),
         ];
         for (key, _) in asked.into_iter().filter(|(_, asked)| *asked) {
-            if reuse == Reuse::Never {
+            if reuse == ConnectionReuse::Never {
                 self.add(key, "with load.reuse = \"never\" each call has a connection of its own: remove one of the two");
             } else if spec.call.calls_in_a_row().is_some() {
                 self.add(key, "a user's connections are its own: leave it out");
@@ -294,7 +302,7 @@ impl Problems {
         }
         if load
             .connection_lifetime
-            .is_some_and(|p| p.0 < LEAST_LIFETIME)
+            .is_some_and(|p| p.0 < MIN_CONNECTION_LIFETIME)
         {
             self.add(
                 "load.connection_lifetime",

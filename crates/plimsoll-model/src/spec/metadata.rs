@@ -7,11 +7,11 @@ use std::time::Duration;
 use base64::Engine as _;
 
 use super::protocol;
-use super::{MetadataSpec, Problems, Spec, Surroundings, is_printable};
+use super::{MetadataSpec, Problems, ResolveContext, Spec, is_printable};
 use crate::plan::RequestFields;
 use crate::template::{
-    self, Column, LiveValue, MetadataField, Part, Rows, Source, Template, Variation,
-    VaryingMetadata,
+    self, FieldSource, LiveValue, MetadataField, RowColumn, Rows, Template, TemplatePart,
+    Variation, VaryingMetadata,
 };
 
 /// Minimum refresh interval; more frequent changes need another mechanism.
@@ -22,7 +22,7 @@ const FIRST_SLOT: u32 = 1 << 24;
 
 /// The rules for the names of a table of fields.
 #[derive(Clone, Copy, Debug)]
-pub struct Names {
+pub struct FieldNameRules {
     /// The key of the table.
     pub key: &'static str,
     /// Whether names that end in `-bin` have binary values, typed in base64.
@@ -31,7 +31,7 @@ pub struct Names {
     pub check: fn(&str) -> Result<(), &'static str>,
 }
 
-impl Names {
+impl FieldNameRules {
     fn are_binary(&self, name: &str) -> bool {
         self.binary && name.ends_with("-bin")
     }
@@ -47,7 +47,7 @@ impl Names {
 
 /// The rows that a plan refers to.
 #[derive(Clone, Copy, Debug)]
-pub enum Given<'a> {
+pub enum PlanRows<'a> {
     /// The plan has no rows.
     Nothing,
     /// The rows have a problem, which has been reported.
@@ -56,20 +56,20 @@ pub enum Given<'a> {
     Rows(&'a Rows),
 }
 
-impl<'a> Given<'a> {
+impl<'a> PlanRows<'a> {
     /// Wraps the `rows` of `spec`, if they could be read.
-    pub fn of(rows: Option<&'a Rows>, spec: &Spec) -> Given<'a> {
+    pub fn of(rows: Option<&'a Rows>, spec: &Spec) -> PlanRows<'a> {
         match rows {
-            Some(rows) => Given::Rows(rows),
-            None if spec.rows.is_some() => Given::Lost,
-            None => Given::Nothing,
+            Some(rows) => PlanRows::Rows(rows),
+            None if spec.rows.is_some() => PlanRows::Lost,
+            None => PlanRows::Nothing,
         }
     }
 }
 
 /// The resolved metadata of a call.
 #[derive(Clone, Debug, Default)]
-pub struct Metadata {
+pub struct CallMetadata {
     /// Entries that are the same for every call.
     pub constant: Vec<(String, String)>,
     /// Entries that differ from call to call.
@@ -78,7 +78,7 @@ pub struct Metadata {
     pub uses_rows: bool,
 }
 
-impl Metadata {
+impl CallMetadata {
     /// Converts to the header fields of requests.
     pub fn in_requests(self, variation: &Variation) -> RequestFields {
         RequestFields {
@@ -115,7 +115,7 @@ impl Problems {
         &mut self,
         key: &str,
         spec: &MetadataSpec,
-        surroundings: &dyn Surroundings,
+        surroundings: &dyn ResolveContext,
     ) -> Option<SharedValue> {
         self.keep(key, value(spec, surroundings))
     }
@@ -123,12 +123,12 @@ impl Problems {
     /// Resolves the header fields or metadata of a section; invalid ones are reported and left out.
     pub fn metadata(
         &mut self,
-        names: &Names,
+        names: &FieldNameRules,
         entries: &BTreeMap<String, MetadataSpec>,
-        rows: Given<'_>,
-        surroundings: &dyn Surroundings,
-    ) -> Metadata {
-        let mut metadata = Metadata::default();
+        rows: PlanRows<'_>,
+        surroundings: &dyn ResolveContext,
+    ) -> CallMetadata {
+        let mut metadata = CallMetadata::default();
         let mut slots = FIRST_SLOT;
         for (name, spec) in entries {
             let mut fields = Vec::new();
@@ -153,10 +153,10 @@ impl Problems {
     /// Resolves one entry whose value is not a list.
     fn field(
         &mut self,
-        names: &Names,
+        names: &FieldNameRules,
         (name, spec): (&str, &MetadataSpec),
-        rows: Given<'_>,
-        surroundings: &dyn Surroundings,
+        rows: PlanRows<'_>,
+        surroundings: &dyn ResolveContext,
         slots: &mut u32,
     ) -> ParsedField {
         let mut parsed = ParsedField::default();
@@ -209,7 +209,12 @@ impl Problems {
     }
 
     /// Adds a `traceparent` for each call if `spec` asks for it.
-    pub fn traceparent(&mut self, names: &Names, spec: &Spec, metadata: &mut Metadata) {
+    pub fn traceparent(
+        &mut self,
+        names: &FieldNameRules,
+        spec: &Spec,
+        metadata: &mut CallMetadata,
+    ) {
         if spec.traceparent != Some(true) {
             return;
         }
@@ -227,7 +232,7 @@ impl Problems {
     }
 }
 
-fn value(spec: &MetadataSpec, surroundings: &dyn Surroundings) -> Result<SharedValue, String> {
+fn value(spec: &MetadataSpec, surroundings: &dyn ResolveContext) -> Result<SharedValue, String> {
     let text = match spec {
         MetadataSpec::Text(text) => text.clone(),
         MetadataSpec::Several(_) => return Err("a list, but only one value is allowed here".to_owned()),
@@ -270,12 +275,12 @@ fn template(
     text: &str,
     is_typed: bool,
     slots: &mut u32,
-    rows: Given<'_>,
+    rows: PlanRows<'_>,
 ) -> Result<Option<Template>, String> {
     let rows = match rows {
-        Given::Rows(rows) => Some(rows),
-        Given::Lost if template::uses_rows(text) => return Ok(None),
-        Given::Lost | Given::Nothing => None,
+        PlanRows::Rows(rows) => Some(rows),
+        PlanRows::Lost if template::uses_rows(text) => return Ok(None),
+        PlanRows::Lost | PlanRows::Nothing => None,
     };
     match Template::parse(text, slots, rows) {
         Ok(template) => Ok(Some(template)),
@@ -292,24 +297,29 @@ const NO_BASE64: &str =
     "not base64: the value of a name that ends in -bin is binary, typed in base64";
 
 /// Checks that `template` gives a valid value for every call. Values may be secret and are not shown.
-fn check(names: &Names, name: &str, template: &Template, rows: Given<'_>) -> Result<(), String> {
+fn check(
+    names: &FieldNameRules,
+    name: &str,
+    template: &Template,
+    rows: PlanRows<'_>,
+) -> Result<(), String> {
     let is_binary = names.are_binary(name);
     let in_words = |problem: &'static str| match problem {
         UNPRINTABLE_METADATA if !names.binary => UNPRINTABLE_FIELD,
         problem => problem,
     };
-    let fields = || template.parts().iter().filter_map(Part::field);
-    if fields().any(|field| matches!(field.source, Source::Message)) {
+    let fields = || template.parts().iter().filter_map(TemplatePart::field);
+    if fields().any(|field| matches!(field.source, FieldSource::Message)) {
         return Err(
             "{{message}} has no value here: metadata are sent before the first message".to_owned(),
         );
     }
     let columns = fields().filter_map(|field| match &field.source {
-        Source::Row(column) => Some(&**column),
+        FieldSource::Row(column) => Some(&**column),
         _ => None,
     });
-    let columns: Vec<&Column> = columns.collect();
-    let Given::Rows(rows) = rows else {
+    let columns: Vec<&RowColumn> = columns.collect();
+    let PlanRows::Rows(rows) = rows else {
         return check_one(is_binary, template, &[], 0)
             .map_err(|(problem, _)| in_words(problem).to_owned());
     };
@@ -334,10 +344,10 @@ fn check(names: &Names, name: &str, template: &Template, rows: Given<'_>) -> Res
 fn check_one<'a>(
     is_binary: bool,
     template: &Template,
-    columns: &[&'a Column],
+    columns: &[&'a RowColumn],
     row: usize,
 ) -> Result<(), (&'static str, Option<&'a str>)> {
-    let bad = |problem, column: Option<&&'a Column>| {
+    let bad = |problem, column: Option<&&'a RowColumn>| {
         Err((problem, column.map(|column| column.name.as_str())))
     };
     if is_binary {
@@ -350,9 +360,9 @@ fn check_one<'a>(
             };
         }
         return match (source, columns) {
-            (Some(Source::Uuid), _) => Ok(()),
-            (Some(Source::Row(_)), [column]) if is_base64(&column.value(row)) => Ok(()),
-            (Some(Source::Row(_)), _) => bad(NO_BASE64, columns.first()),
+            (Some(FieldSource::Uuid), _) => Ok(()),
+            (Some(FieldSource::Row(_)), [column]) if is_base64(&column.value(row)) => Ok(()),
+            (Some(FieldSource::Row(_)), _) => bad(NO_BASE64, columns.first()),
             _ => bad(
                 "the value of a name that ends in -bin is one field alone: {{row.NAME}}, a column in base64, or {{uuid}}, its sixteen bytes",
                 None,
@@ -367,9 +377,9 @@ fn check_one<'a>(
     let mut whole = String::new();
     for part in template.parts() {
         match part {
-            Part::Text(text) => whole.push_str(text),
-            Part::Field(field) => match &field.source {
-                Source::Row(column) => whole.push_str(&column.value(row)),
+            TemplatePart::Text(text) => whole.push_str(text),
+            TemplatePart::Field(field) => match &field.source {
+                FieldSource::Row(column) => whole.push_str(&column.value(row)),
                 _ => whole.push('0'),
             },
         }
@@ -377,7 +387,7 @@ fn check_one<'a>(
     if is_printable(&whole) {
         Ok(())
     } else {
-        let has_blank = |c: &&&'a Column| {
+        let has_blank = |c: &&&'a RowColumn| {
             let value = c.value(row);
             value.trim() != value
         };

@@ -2,23 +2,26 @@
 
 use super::{Problems, Spec};
 use crate::measure::{Count, TimeMeasure};
-use crate::plan::{Arrivals, End, Load, Metric, Objective, Statistic, Timed};
+use crate::plan::{ArrivalModel, LinkEnd, LoadPlan, Metric, Objective, Statistic, TimeMetric};
 use crate::suggest::suggest;
-use crate::units::{Period, Rate, Size};
+use crate::units::{ByteSize, Period, Rate};
 
 const METRIC_NAMES: &str = "p50 … p99.99, mean, errors, rate, fidelity, resumed, finish.length or another reason why models end answers, or a percentile or mean of another time, such as lag.p99 or ttft.mean; of connections that are held client.memory and server.memory";
 
 /// Times by their names in an objective, besides those of [`TimeMeasure`].
-const TIMES_BY_NAME: [(&str, Timed); 9] = [
-    ("response", Timed::Response),
-    ("service", Timed::Service),
-    ("first_byte", Timed::FirstByte),
-    ("lag", Timed::Lag),
-    ("connection", Timed::Measure(TimeMeasure::Connection)),
-    ("ttft", Timed::FirstToken),
-    ("message_gap", Timed::Measure(TimeMeasure::InterMessage)),
-    ("tpot", Timed::Measure(TimeMeasure::TokenMean)),
-    ("itl", Timed::Measure(TimeMeasure::TokenGap)),
+const TIMES_BY_NAME: [(&str, TimeMetric); 9] = [
+    ("response", TimeMetric::Response),
+    ("service", TimeMetric::Service),
+    ("first_byte", TimeMetric::FirstByte),
+    ("lag", TimeMetric::Lag),
+    ("connection", TimeMetric::Measure(TimeMeasure::Connection)),
+    ("ttft", TimeMetric::FirstToken),
+    (
+        "message_gap",
+        TimeMetric::Measure(TimeMeasure::InterMessage),
+    ),
+    ("tpot", TimeMetric::Measure(TimeMeasure::TokenMean)),
+    ("itl", TimeMetric::Measure(TimeMeasure::TokenGap)),
 ];
 
 /// Parses one entry of `[objective]`, whose key is like `p99`, `lag.p99`, `ttft.p99 at step 2`.
@@ -40,8 +43,8 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
         "rate" => Metric::Rate,
         "fidelity" => Metric::Fidelity,
         "resumed" => Metric::Resumed,
-        "client.memory" | "client memory" => Metric::Memory(End::Client),
-        "server.memory" | "server memory" => Metric::Memory(End::Server),
+        "client.memory" | "client memory" => Metric::Memory(LinkEnd::Client),
+        "server.memory" | "server memory" => Metric::Memory(LinkEnd::Server),
         _ => {
             // A blank in place of the dot is accepted.
             let words = match metric.split_once(' ') {
@@ -51,7 +54,7 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
                 words => words,
             };
             match words {
-                None => Metric::Time(Timed::Response, statistic(metric, metric)?),
+                None => Metric::Time(TimeMetric::Response, statistic(metric, metric)?),
                 Some(("finish", reason)) => Metric::Finish(finish_reason(reason.trim())?),
                 Some((name, figure)) => {
                     let timed = timed(name, figure)?;
@@ -81,7 +84,7 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
         Metric::Resumed => share(value, "handshakes: write \">= 100%\"")?,
         Metric::Finish(_) => share(value, "answers: write \"< 5%\"")?,
         Metric::Rate => value.parse::<Rate>()?.0,
-        Metric::Memory(_) => value.parse::<Size>()?.0 as f64,
+        Metric::Memory(_) => value.parse::<ByteSize>()?.0 as f64,
         _ => value.parse::<Period>()?.0.as_nanos() as f64,
     };
     Ok(Objective {
@@ -104,14 +107,14 @@ fn is_percentile(text: &str) -> bool {
         .is_some_and(|digits| digits.parse::<f64>().is_ok())
 }
 
-fn timed(name: &str, statistic: &str) -> Result<Timed, String> {
+fn timed(name: &str, statistic: &str) -> Result<TimeMetric, String> {
     let known = TIMES_BY_NAME
         .iter()
         .find(|(known, _)| *known == name)
         .map(|(_, timed)| *timed);
     let mut measured = TimeMeasure::all().filter(|measure| measure.is_besides());
     known
-        .or_else(|| measured.find(|m| m.key() == name).map(Timed::Measure))
+        .or_else(|| measured.find(|m| m.key() == name).map(TimeMetric::Measure))
         .ok_or_else(|| {
             let names: Vec<&str> = TIMES_BY_NAME
                 .iter()
@@ -176,7 +179,7 @@ fn share(text: &str, of: &str) -> Result<f64, String> {
 
 impl Problems {
     /// Resolves the objectives. `load`: the resolved load with its stages, if it is valid.
-    pub(super) fn objectives(&mut self, spec: &Spec, load: Option<&Load>) -> Vec<Objective> {
+    pub(super) fn objectives(&mut self, spec: &Spec, load: Option<&LoadPlan>) -> Vec<Objective> {
         let mut objectives = Vec::new();
         for (metric, limit) in &spec.objective {
             let key = format!("objective.{metric}");
@@ -202,7 +205,7 @@ impl Problems {
                 continue;
             }
             let is_closed =
-                load.is_some_and(|load| matches!(load.arrivals, Arrivals::Closed { .. }));
+                load.is_some_and(|load| matches!(load.arrivals, ArrivalModel::Closed { .. }));
             if objective.metric == Metric::Fidelity && is_closed {
                 self.add(
                     key,
@@ -232,7 +235,7 @@ mod tests {
         assert_eq!(
             parse("p99", "< 10ms"),
             Ok(Objective {
-                metric: Metric::Time(Timed::Response, Statistic::Percentile(99.0)),
+                metric: Metric::Time(TimeMetric::Response, Statistic::Percentile(99.0)),
                 stage: None,
                 below: true,
                 limit: 10e6,
@@ -269,38 +272,46 @@ mod tests {
             let memory = parse(typed, "< 2.1kB").expect("right");
             assert_eq!(
                 (memory.metric, memory.limit),
-                (Metric::Memory(End::Client), 2_100.0)
+                (Metric::Memory(LinkEnd::Client), 2_100.0)
             );
             assert_eq!(memory.text, "client.memory < 2.1kB");
         }
         assert_eq!(
             parse("lag  p99.9", "< 100us").expect("right").metric,
-            Metric::Time(Timed::Lag, Statistic::Percentile(99.9))
+            Metric::Time(TimeMetric::Lag, Statistic::Percentile(99.9))
         );
     }
 
     #[test]
     fn objectives_accept_times_and_stages() {
         for (text, timed, statistic) in [
-            ("p99.9", Timed::Response, Statistic::Percentile(99.9)),
-            ("mean", Timed::Response, Statistic::Mean),
-            ("service.p50", Timed::Service, Statistic::Percentile(50.0)),
-            ("ttft.p99", Timed::FirstToken, Statistic::Percentile(99.0)),
-            ("lag.p99.9", Timed::Lag, Statistic::Percentile(99.9)),
-            ("lag.mean", Timed::Lag, Statistic::Mean),
+            ("p99.9", TimeMetric::Response, Statistic::Percentile(99.9)),
+            ("mean", TimeMetric::Response, Statistic::Mean),
+            (
+                "service.p50",
+                TimeMetric::Service,
+                Statistic::Percentile(50.0),
+            ),
+            (
+                "ttft.p99",
+                TimeMetric::FirstToken,
+                Statistic::Percentile(99.0),
+            ),
+            ("lag.p99.9", TimeMetric::Lag, Statistic::Percentile(99.9)),
+            ("lag.mean", TimeMetric::Lag, Statistic::Mean),
             (
                 "token_gap.p99",
-                Timed::Measure(TimeMeasure::TokenGap),
+                TimeMetric::Measure(TimeMeasure::TokenGap),
                 Statistic::Percentile(99.0),
             ),
             (
                 "itl.p99",
-                Timed::Measure(TimeMeasure::TokenGap),
+                TimeMetric::Measure(TimeMeasure::TokenGap),
                 Statistic::Percentile(99.0),
             ),
             (
                 "tpot.mean",
-                Timed::Measure(TimeMeasure::TokenMean),
+                TimeMetric::Measure(TimeMeasure::TokenMean),
                 Statistic::Mean,
             ),
         ] {

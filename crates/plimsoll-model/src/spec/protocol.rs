@@ -12,17 +12,17 @@ use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
 use toml::{Table, Value};
 
-use super::apply::NOT_TEXT;
+use super::apply::NON_UTF8_HELP;
 use super::keys::keys_of;
 use super::problem::{Problem, Problems};
-use super::surroundings::Surroundings;
-use super::wire::Wire;
+use super::surroundings::ResolveContext;
+use super::wire::WireFormat;
 use super::{LoadSpec, MetadataSpec, Spec};
-use crate::plan::{Arrivals, Call, CallPlan, Stage};
+use crate::plan::{ArrivalModel, Call, CallPlan, LoadStage};
 
 /// The URL schemes of a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Schemes {
+pub struct UrlSchemes {
     /// The section of a plan that defines the call: `call.SECTION`. It names the protocol.
     pub section: &'static str,
     /// The scheme of plaintext targets.
@@ -42,12 +42,12 @@ pub struct Schemes {
 }
 
 /// Arrivals that a protocol schedules itself; `None`: there was a problem.
-pub type OwnArrivals = (Option<Arrivals>, Vec<Stage>);
+pub type OwnArrivals = (Option<ArrivalModel>, Vec<LoadStage>);
 
 /// A section of a plan, `[call.NAME]`, and its meaning.
-pub trait Section: Clone + Default + Serialize + DeserializeOwned + 'static {
+pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static {
     /// The section's name, and the URL schemes of its targets.
-    const SCHEMES: Schemes;
+    const SCHEMES: UrlSchemes;
     /// Whether the protocol schedules calls itself ([`Section::arrivals`]), so that rate and clients don't apply.
     const SCHEDULES_ITSELF: bool = false;
     /// Whether each call may use a row of its own.
@@ -93,9 +93,9 @@ pub trait Section: Clone + Default + Serialize + DeserializeOwned + 'static {
     }
 
     /// Returns the wire format of its connections.
-    fn wire(&self, spec: &Spec) -> Wire {
+    fn wire(&self, spec: &Spec) -> WireFormat {
         let _ = spec;
-        Wire::Bytes
+        WireFormat::Bytes
     }
 
     /// Schedules the arrivals; called only if the protocol schedules itself.
@@ -108,7 +108,7 @@ pub trait Section: Clone + Default + Serialize + DeserializeOwned + 'static {
         &self,
         spec: &Spec,
         problems: &mut Problems,
-        surroundings: &dyn Surroundings,
+        surroundings: &dyn ResolveContext,
     ) -> Option<Self::Call>;
 
     /// Returns the section with every default of `call` written out.
@@ -122,9 +122,9 @@ pub(super) type ChangeField<'a> = dyn Fn(&str, &mut MetadataSpec) + 'a;
 /// A protocol as seen by plans: a [`Section`] with its type erased. A section that can't be parsed counts as absent,
 /// except in `check` and `resolve`, which report its problem.
 #[derive(Debug)]
-pub struct Protocol {
+pub struct CallProtocol {
     /// [`Section::SCHEMES`].
-    pub schemes: &'static Schemes,
+    pub schemes: &'static UrlSchemes,
     /// The keys of the section.
     pub keys: fn() -> &'static [&'static str],
     /// [`Section::keys_within`].
@@ -148,7 +148,7 @@ pub struct Protocol {
     /// [`Section::is_secured`].
     pub(super) is_secured: fn(&Table, &Spec) -> bool,
     /// [`Section::wire`].
-    pub(super) wire: fn(&Table, &Spec) -> Wire,
+    pub(super) wire: fn(&Table, &Spec) -> WireFormat,
     /// [`Section::files`].
     pub(super) files: fn(&Table) -> Vec<(&'static str, PathBuf)>,
     /// [`Section::apply_defaults`].
@@ -156,15 +156,15 @@ pub struct Protocol {
     /// [`Section::arrivals`].
     pub(super) arrivals: fn(&Table, &LoadSpec, &mut Problems) -> OwnArrivals,
     /// [`Section::resolve`].
-    pub(super) resolve: fn(&Table, &Spec, &mut Problems, &dyn Surroundings) -> Option<CallPlan>,
+    pub(super) resolve: fn(&Table, &Spec, &mut Problems, &dyn ResolveContext) -> Option<CallPlan>,
     /// [`Section::filled_in`].
     pub(super) filled_in: fn(&Table, &CallPlan) -> Table,
 }
 
-impl Protocol {
+impl CallProtocol {
     /// Returns the protocol of a section.
-    pub const fn of<S: Section>() -> Protocol {
-        Protocol {
+    pub const fn of<S: CallSection>() -> CallProtocol {
+        CallProtocol {
             schemes: const { &S::SCHEMES },
             keys: keys_of::<S>,
             keys_within: S::keys_within,
@@ -186,7 +186,7 @@ impl Protocol {
             calls_in_a_row: |section| typed::<S>(section).ok()?.calls_in_a_row(),
             is_secured: |section, spec| typed::<S>(section).is_ok_and(|own| own.is_secured(spec)),
             wire: |section, spec| {
-                typed::<S>(section).map_or_else(|_| Wire::default(), |own| own.wire(spec))
+                typed::<S>(section).map_or_else(|_| WireFormat::default(), |own| own.wire(spec))
             },
             files: |section| typed::<S>(section).map_or_else(|_| Vec::new(), |own| own.files()),
             apply_defaults: |section, load| {
@@ -218,7 +218,7 @@ impl Protocol {
 ///
 /// # Errors
 /// As [`Protocol::check`].
-pub(super) fn typed<S: Section>(section: &Table) -> Result<S, Problem> {
+pub(super) fn typed<S: CallSection>(section: &Table) -> Result<S, Problem> {
     let read = serde_path_to_error::deserialize(Value::Table(section.clone()));
     read.map_err(|e| {
         let mut key = format!("call.{}", S::SCHEMES.section);
@@ -237,20 +237,20 @@ pub(super) fn typed<S: Section>(section: &Table) -> Result<S, Problem> {
 ///
 /// # Errors
 /// Where a plan can't contain it, such as a path that is not UTF-8.
-pub(super) fn table_of<S: Section>(section: &S) -> Result<Table, Problem> {
+pub(super) fn table_of<S: CallSection>(section: &S) -> Result<Table, Problem> {
     let key = || format!("call.{}", S::SCHEMES.section);
-    Table::try_from(section).map_err(|e| Problem::new(key(), e.to_string()).help(NOT_TEXT))
+    Table::try_from(section).map_err(|e| Problem::new(key(), e.to_string()).help(NON_UTF8_HELP))
 }
 
-static REGISTERED_PROTOCOLS: OnceLock<Vec<&'static Protocol>> = OnceLock::new();
+static REGISTERED_PROTOCOLS: OnceLock<Vec<&'static CallProtocol>> = OnceLock::new();
 
 /// Registers the protocols that plans may use. Takes effect once in a process; later calls are ignored.
-pub fn register(protocols: impl IntoIterator<Item = &'static Protocol>) {
+pub fn register(protocols: impl IntoIterator<Item = &'static CallProtocol>) {
     REGISTERED_PROTOCOLS.get_or_init(|| protocols.into_iter().collect());
 }
 
 /// Returns all registered protocols.
-pub(super) fn all() -> impl Iterator<Item = &'static Protocol> {
+pub(super) fn all() -> impl Iterator<Item = &'static CallProtocol> {
     #[cfg(test)]
     register(tests::ALL);
     REGISTERED_PROTOCOLS.get().into_iter().flatten().copied()
@@ -262,8 +262,8 @@ pub fn sections() -> impl Iterator<Item = (&'static str, &'static [&'static str]
 }
 
 /// Returns the schemes of the default protocol.
-pub(super) fn first() -> &'static Schemes {
-    const PLACEHOLDER_SCHEMES: Schemes = Schemes {
+pub(super) fn first() -> &'static UrlSchemes {
+    const PLACEHOLDER_SCHEMES: UrlSchemes = UrlSchemes {
         section: "PROTOCOL",
         plain: "SCHEME",
         secured: None,
@@ -279,7 +279,7 @@ pub(super) fn first() -> &'static Schemes {
 }
 
 /// Returns the protocol whose section has this name.
-pub(super) fn named(section: &str) -> Option<&'static Protocol> {
+pub(super) fn named(section: &str) -> Option<&'static CallProtocol> {
     all().find(|protocol| protocol.schemes.section == section)
 }
 

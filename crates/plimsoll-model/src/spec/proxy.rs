@@ -1,7 +1,7 @@
 //! Resolves `load.proxy`.
 
-use super::{Problems, Spec, Surroundings};
-use crate::plan::{Credentials, Proxy, ProxyKind, Target};
+use super::{Problems, ResolveContext, Spec};
+use crate::plan::{ForwardProxy, ProxyCredentials, ProxyKind, Target};
 
 const PROXY_KEY: &str = "load.proxy";
 
@@ -11,7 +11,7 @@ impl Problems {
         &mut self,
         spec: &Spec,
         targets: &mut [&mut Target],
-        surroundings: &dyn Surroundings,
+        surroundings: &dyn ResolveContext,
     ) {
         let Some(typed) = &spec.load.proxy else {
             return;
@@ -36,7 +36,7 @@ impl Problems {
 ///
 /// # Errors
 /// What is wrong with it, and what would be right.
-pub fn proxy(typed: &str, surroundings: &dyn Surroundings) -> Result<Proxy, String> {
+pub fn proxy(typed: &str, surroundings: &dyn ResolveContext) -> Result<ForwardProxy, String> {
     let right = "write http://HOST:PORT or socks5://HOST:PORT";
     let (scheme, rest) = typed.split_once("://").unwrap_or(("", typed));
     let kind = match scheme {
@@ -68,7 +68,7 @@ pub fn proxy(typed: &str, surroundings: &dyn Surroundings) -> Result<Proxy, Stri
                 .split_once(':')
                 .filter(|(user, password)| user.len() < 256 && password.len() < 256)
                 .ok_or_else(|| format!("{name} is not USER:PASSWORD, each of at most 255 bytes"))?;
-            let credentials = Credentials {
+            let credentials = ProxyCredentials {
                 user: user.to_owned(),
                 password: password.to_owned(),
             };
@@ -84,7 +84,7 @@ pub fn proxy(typed: &str, surroundings: &dyn Surroundings) -> Result<Proxy, Stri
     if host.is_empty() || !host.bytes().all(is_name) {
         return Err(format!("`{host}` is not a host: {right}"));
     }
-    Ok(Proxy {
+    Ok(ForwardProxy {
         kind,
         host: host.to_owned(),
         port,

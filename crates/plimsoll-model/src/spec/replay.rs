@@ -3,10 +3,10 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::arrivals::ONE_KIND;
+use super::arrivals::ARRIVALS_TABLE_HELP;
 use super::resolve::DEFAULT_SEED;
-use super::{ArrivalsSpec, LoadSpec, Problems, Spec, Surroundings, objective};
-use crate::plan::Stage;
+use super::{ArrivalsSpec, LoadSpec, Problems, ResolveContext, Spec, objective};
+use crate::plan::LoadStage;
 use crate::recording::{Recording, RecordingFormat, RecordingRequest};
 use crate::template::Rows;
 use crate::units::Period;
@@ -31,7 +31,7 @@ impl Problems {
     pub(super) fn recording(
         &mut self,
         spec: &Spec,
-        surroundings: &dyn Surroundings,
+        surroundings: &dyn ResolveContext,
     ) -> Option<Recording> {
         let load = &spec.load;
         let Some(key) = load.recording_key() else {
@@ -88,7 +88,7 @@ impl Problems {
         if let Some(ArrivalsSpec::Table(table)) = &load.arrivals
             && table.gamma.is_some()
         {
-            self.add("load.arrivals", ONE_KIND);
+            self.add("load.arrivals", ARRIVALS_TABLE_HELP);
         }
         let file = load.replay.as_ref().or(times)?.clone();
         let named = load.replay_format.as_deref();
@@ -151,7 +151,7 @@ impl Problems {
     pub(super) fn recorded_rows(
         &self,
         spec: &Spec,
-        surroundings: &dyn Surroundings,
+        surroundings: &dyn ResolveContext,
     ) -> Option<Rows> {
         // Its problems are reported when the load is resolved.
         let request = Problems::default().recording_request(spec)?;
@@ -165,7 +165,7 @@ impl Problems {
         load: &LoadSpec,
         recording: &Recording,
         warmup: Option<Duration>,
-    ) -> Vec<Stage> {
+    ) -> Vec<LoadStage> {
         let warmup = warmup.unwrap_or_default();
         let repeats = load.repeat == Some(true);
         let all = Duration::from_nanos(recording.end());
@@ -216,9 +216,9 @@ impl Problems {
         }
         // The mean rate of all stages, with which reports compare.
         let rate = recording.count() as f64 / all.as_secs_f64();
-        let stage = |warmup, name: &str, length| Stage {
+        let stage = |warmup, name: &str, length| LoadStage {
             warmup,
-            ..Stage::measured(name, length, rate)
+            ..LoadStage::measured(name, length, rate)
         };
         let warm_up = (!warmup.is_zero()).then(|| stage(true, "warmup", warmup));
         warm_up

@@ -4,13 +4,15 @@ use std::iter;
 use std::time::Duration;
 
 use super::problem::{Problem, Problems};
-use super::surroundings::Surroundings;
+use super::surroundings::ResolveContext;
 use super::target::{
     goes_with, how_to_write, is_bare_socket, parse_target_for, path_of, scheme_of, schemes_for,
     section_of, takes_path,
 };
 use super::{Spec, give_addresses, protocol};
-use crate::plan::{Arrivals, CallPlan, Load, Plan, Reuse, Target, TlsPlan, Watch};
+use crate::plan::{
+    ArrivalModel, CallPlan, ConnectionReuse, LoadPlan, Plan, Target, TlsPlan, WatchedProcess,
+};
 use crate::redaction;
 
 #[cfg(test)]
@@ -24,7 +26,7 @@ pub(super) const DEFAULT_SEED: u64 = 1;
 ///
 /// # Errors
 /// All problems, each with its key; [`super::locate`] adds places.
-pub fn resolve(spec: &Spec, surroundings: &dyn Surroundings) -> Result<Plan, Vec<Problem>> {
+pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, Vec<Problem>> {
     let mut problems = Problems::default();
     let mut spec = spec.clone();
     for (protocol, section) in spec.call.protocols() {
@@ -128,13 +130,13 @@ impl Problems {
 }
 
 /// Returns a default name such as `GetScore, steady`.
-fn name_for(call: &CallPlan, load: &Load) -> String {
+fn name_for(call: &CallPlan, load: &LoadPlan) -> String {
     if let Some(name) = call.run_name() {
         return name.to_owned();
     }
     let kind = match (load.reuse, load.arrivals) {
-        (Reuse::Never, _) => "cold",
-        (_, Arrivals::Closed { .. }) => "fleet",
+        (ConnectionReuse::Never, _) => "cold",
+        (_, ArrivalModel::Closed { .. }) => "fleet",
         _ if load.stages.iter().filter(|s| !s.warmup).count() > 1 => "steps",
         _ => "steady",
     };
@@ -198,7 +200,7 @@ impl Problems {
         }
     }
 
-    fn call(&mut self, spec: &Spec, surroundings: &dyn Surroundings) -> Option<CallPlan> {
+    fn call(&mut self, spec: &Spec, surroundings: &dyn ResolveContext) -> Option<CallPlan> {
         let given = spec.call.given();
         let wanted = spec.target.as_deref().and_then(section_of);
         match given.as_slice() {
@@ -260,29 +262,29 @@ impl Problems {
         (protocol.resolve)(section, spec, self, surroundings)
     }
 
-    fn watch(&mut self, spec: &Spec) -> Watch {
+    fn watch(&mut self, spec: &Spec) -> WatchedProcess {
         let Some(watch) = &spec.watch else {
-            return Watch::default();
+            return WatchedProcess::default();
         };
         match (watch.pid, watch.port, watch.off.unwrap_or(false)) {
-            (None, None, false) => Watch::default(),
+            (None, None, false) => WatchedProcess::default(),
             (Some(0), None, false) => {
                 self.add("watch.pid", "0 is not a process: use its id, or off = true");
-                Watch::Nothing
+                WatchedProcess::Nothing
             }
-            (Some(pid), None, false) => Watch::Pid(pid),
-            (None, Some(port), false) => Watch::Port(port),
-            (None, None, true) => Watch::Nothing,
+            (Some(pid), None, false) => WatchedProcess::Pid(pid),
+            (None, Some(port), false) => WatchedProcess::Port(port),
+            (None, None, true) => WatchedProcess::Nothing,
             _ => {
                 self.add("watch", "more than one of `pid`, `port` and `off`: use one");
-                Watch::Nothing
+                WatchedProcess::Nothing
             }
         }
     }
 }
 
 /// Lists the sections of the protocols that are `wanted`: `[call.a], [call.b] and [call.c]`.
-fn sections(wanted: impl Fn(&protocol::Protocol) -> bool) -> String {
+fn sections(wanted: impl Fn(&protocol::CallProtocol) -> bool) -> String {
     let all = protocol::all().filter(|protocol| wanted(protocol));
     let names: Vec<String> = all
         .map(|protocol| format!("[call.{}]", protocol.schemes.section))

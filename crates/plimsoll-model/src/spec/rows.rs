@@ -1,14 +1,14 @@
 //! Reads the file of `[rows]`, and checks that there are enough rows.
 
 use super::resolve::DEFAULT_SEED;
-use super::{Problems, Spec, Surroundings};
-use crate::plan::{Arrivals, CallPlan, Load};
+use super::{Problems, ResolveContext, Spec};
+use crate::plan::{ArrivalModel, CallPlan, LoadPlan};
 use crate::schedule::Schedule;
-use crate::template::{Order, Rows, Variation};
+use crate::template::{RowOrder, Rows, Variation};
 
 impl Problems {
     /// Returns the rows of the plan; `None`: there are none, or they can't be read.
-    pub fn rows(&mut self, spec: &Spec, surroundings: &dyn Surroundings) -> Option<Rows> {
+    pub fn rows(&mut self, spec: &Spec, surroundings: &dyn ResolveContext) -> Option<Rows> {
         let Some(rows) = spec.rows.as_ref() else {
             spec.load.recording_key()?;
             return self.recorded_rows(spec, surroundings);
@@ -28,7 +28,7 @@ impl Problems {
     /// Returns the settings by which values of calls are chosen.
     pub fn variation(&mut self, spec: &Spec, rows: Option<&Rows>) -> Variation {
         let typed = spec.rows.as_ref().and_then(|rows| rows.order.as_deref());
-        let order = self.choice("rows.order", typed, &Order::ALL, Order::name);
+        let order = self.choice("rows.order", typed, &RowOrder::ALL, RowOrder::name);
         let load = &spec.load;
         let clients = load.clients.or(load.connections).unwrap_or(1);
         let variation = Variation::new(
@@ -45,24 +45,24 @@ impl Problems {
     }
 
     /// Checks that rows that are used once are as many as the calls, including the warm-up's.
-    pub(super) fn enough_rows(&mut self, call: &CallPlan, load: &Load, seed: u64) {
+    pub(super) fn enough_rows(&mut self, call: &CallPlan, load: &LoadPlan, seed: u64) {
         // An arrival may be a user that makes several calls.
         let each = u64::from(call.calls_in_a_row().unwrap_or(1));
         let Some(variation) = call.variation() else {
             return;
         };
-        if variation.order() != Order::Unique {
+        if variation.order() != RowOrder::Unique {
             return;
         }
         let rows = variation.rows();
         let key = "rows.order";
         let enough = match load.arrivals {
-            Arrivals::Open(_) => {
+            ArrivalModel::Open(_) => {
                 let arrivals = Schedule::new(load, seed).share(0, 1);
                 let most = usize::try_from(rows).unwrap_or(usize::MAX);
                 (arrivals.take(most.saturating_add(1)).count() as u64).saturating_mul(each) <= rows
             }
-            Arrivals::Closed { .. } => {
+            ArrivalModel::Closed { .. } => {
                 let warms_up = load.stages.iter().any(|stage| stage.warmup);
                 match load.calls {
                     Some(calls) if !warms_up => calls <= rows,

@@ -4,14 +4,15 @@ use std::convert::Infallible;
 
 use toml::{Table, Value};
 
-use super::protocol::Protocol;
+use super::protocol::CallProtocol;
 use super::{ArrivalsSpec, MetadataSpec, Spec, TlsSpec, WatchSpec};
 use crate::plan::{
-    Arrivals, Group, Plan, Reuse, Spacing, Suite, TlsPlan, TlsVersion, Trust, Watch,
+    ArrivalModel, ArrivalSpacing, ConnectionReuse, KeyExchangeGroup, Plan, ServerTrust, TlsPlan,
+    TlsSuite, TlsVersion, WatchedProcess,
 };
 use crate::recording::Recording;
 use crate::redaction::{self, is_secret_name};
-use crate::units::{Period, Size};
+use crate::units::{ByteSize, Period};
 
 /// Returns the values that must not be written to the run directory, by the variables in which the plan there expects
 /// them.
@@ -70,7 +71,7 @@ impl Spec {
 
     fn fill_in_call(&mut self, plan: &Plan) {
         let call = &plan.call;
-        let filled_in = |protocol: &Protocol, section: &Table| -> Result<_, Infallible> {
+        let filled_in = |protocol: &CallProtocol, section: &Table| -> Result<_, Infallible> {
             Ok((protocol.filled_in)(section, call))
         };
         let Ok(()) = self.call.change(filled_in);
@@ -82,32 +83,32 @@ impl Spec {
     fn fill_in_load(&mut self, plan: &Plan) {
         let load = &mut self.load;
         match plan.load.arrivals {
-            Arrivals::Open(spacing) => {
+            ArrivalModel::Open(spacing) => {
                 load.arrivals = match spacing {
-                    Spacing::Gamma(shape) => Some(ArrivalsSpec::gamma(shape)),
+                    ArrivalSpacing::Gamma(shape) => Some(ArrivalsSpec::gamma(shape)),
                     // The file is named as it was typed.
-                    Spacing::Recorded => load.arrivals.take(),
+                    ArrivalSpacing::Recorded => load.arrivals.take(),
                     named => Some(ArrivalsSpec::Named(named.name().to_owned())),
                 };
                 load.checksum = plan.load.recording.as_ref().map(Recording::checksum);
                 // Arriving users pause as well; the plan has that with their calls.
                 load.think = load.think.filter(|think| !think.0.is_zero());
             }
-            Arrivals::Closed { clients, think } => {
+            ArrivalModel::Closed { clients, think } => {
                 load.clients = Some(clients);
                 load.think = Some(Period(think));
             }
         }
         match plan.load.reuse {
             // Each user has as many connections as it needs.
-            Reuse::Always if plan.call.calls_in_a_row().is_some() => {
+            ConnectionReuse::Always if plan.call.calls_in_a_row().is_some() => {
                 load.calls = plan.load.calls;
             }
-            Reuse::Always => {
+            ConnectionReuse::Always => {
                 load.reuse = Some("always".into());
                 load.connections = Some(plan.load.connections);
             }
-            Reuse::Never => load.reuse = Some("never".into()),
+            ConnectionReuse::Never => load.reuse = Some("never".into()),
         }
         load.warmup = Some(Period(plan.load.warmup()));
         // A stall timeout replaces a deadline that is not set.
@@ -119,7 +120,7 @@ impl Spec {
         load.no_retry = (!plan.load.retry).then_some(true);
         load.drain = plan.load.drain.map(Period);
         load.spin = Some(Period(plan.load.spin));
-        load.read_buffer = Some(Size(plan.load.read_buffer as u64));
+        load.read_buffer = Some(ByteSize(plan.load.read_buffer as u64));
     }
 
     /// Returns this spec with secrets replaced by environment variables.
@@ -141,7 +142,7 @@ impl Spec {
                 MetadataSpec::Env(_) | MetadataSpec::File(_) | MetadataSpec::Command { .. } => {}
             }
         };
-        let hidden = |protocol: &Protocol, section: &Table| -> Result<_, Infallible> {
+        let hidden = |protocol: &CallProtocol, section: &Table| -> Result<_, Infallible> {
             Ok((protocol.with_fields)(section, &hide))
         };
         let Ok(()) = spec.call.change(hidden);
@@ -154,7 +155,7 @@ impl Spec {
         if let Some(target) = &mut self.target {
             *target = redaction::with_variables(target);
         }
-        let hidden = |_: &Protocol, section: &Table| -> Result<_, Infallible> {
+        let hidden = |_: &CallProtocol, section: &Table| -> Result<_, Infallible> {
             let mut section = section.clone();
             if let Some(Value::String(path)) = section.get_mut("path") {
                 *path = redaction::with_variables(path);
@@ -177,14 +178,14 @@ impl Spec {
 fn tls_of(typed: Option<&TlsSpec>, plan: &TlsPlan) -> TlsSpec {
     TlsSpec {
         pin: match &plan.trust {
-            Trust::Pinned(known) => Some(known.iter().map(ToString::to_string).collect()),
+            ServerTrust::Pinned(known) => Some(known.iter().map(ToString::to_string).collect()),
             _ => None,
         },
-        insecure: (plan.trust == Trust::Unchecked).then_some(true),
+        insecure: (plan.trust == ServerTrust::Unchecked).then_some(true),
         versions: Some(names(&plan.versions, TlsVersion::name)),
         compressed: Some(plan.compressed),
-        suites: Some(names(&plan.suites, Suite::name)),
-        groups: Some(names(&plan.groups, Group::name)),
+        suites: Some(names(&plan.suites, TlsSuite::name)),
+        groups: Some(names(&plan.groups, KeyExchangeGroup::name)),
         resume: Some(plan.resume),
         full: plan.full.map(|share| format!("{}%", share * 100.0)),
         early_data: Some(plan.early_data),
@@ -197,12 +198,16 @@ fn tls_of(typed: Option<&TlsSpec>, plan: &TlsPlan) -> TlsSpec {
 fn watch_of(plan: &Plan) -> WatchSpec {
     let (port, pid, off) = match plan.watch {
         // The process is found by the socket again.
-        Watch::TargetPort | Watch::Started if plan.target.socket.is_some() => (None, None, None),
+        WatchedProcess::TargetPort | WatchedProcess::Started if plan.target.socket.is_some() => {
+            (None, None, None)
+        }
         // A repeated run has not started the process itself.
-        Watch::TargetPort | Watch::Started => (Some(plan.target.port), None, None),
-        Watch::Port(port) => (Some(port), None, None),
-        Watch::Pid(pid) => (None, Some(pid), None),
-        Watch::Nothing => (None, None, Some(true)),
+        WatchedProcess::TargetPort | WatchedProcess::Started => {
+            (Some(plan.target.port), None, None)
+        }
+        WatchedProcess::Port(port) => (Some(port), None, None),
+        WatchedProcess::Pid(pid) => (None, Some(pid), None),
+        WatchedProcess::Nothing => (None, None, Some(true)),
     };
     WatchSpec { pid, port, off }
 }

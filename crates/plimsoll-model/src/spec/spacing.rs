@@ -72,8 +72,8 @@ impl FromStr for ArrivalsSpec {
 
 impl<'de> Deserialize<'de> for ArrivalsSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ArrivalsSpec, D::Error> {
-        struct Value;
-        impl<'de> Visitor<'de> for Value {
+        struct ArrivalsVisitor;
+        impl<'de> Visitor<'de> for ArrivalsVisitor {
             type Value = ArrivalsSpec;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("constant, poisson, { gamma = 0.25 } or { file = \"times.txt\" }")
@@ -86,6 +86,6 @@ impl<'de> Deserialize<'de> for ArrivalsSpec {
                     .map(ArrivalsSpec::Table)
             }
         }
-        deserializer.deserialize_any(Value)
+        deserializer.deserialize_any(ArrivalsVisitor)
     }
 }

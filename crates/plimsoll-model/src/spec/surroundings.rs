@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::recording::{Recording, RecordingRequest};
 
 /// Files, variables and commands that resolution needs, behind a trait so that resolution itself is pure.
-pub trait Surroundings {
+pub trait ResolveContext {
     /// Returns an environment variable.
     fn variable(&self, name: &str) -> Option<String>;
     /// Reads a file as text.

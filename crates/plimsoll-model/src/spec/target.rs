@@ -1,9 +1,9 @@
 //! Target URLs, whose scheme determines the protocol and whether TLS is used.
 
-use super::protocol::{self, Schemes};
+use super::protocol::{self, UrlSchemes};
 use crate::plan::{Target, UnixSocket};
 
-impl Schemes {
+impl UrlSchemes {
     /// Returns whether `scheme` is one with TLS; `None`: it is not one of these schemes.
     fn secures(&self, scheme: &str) -> Option<bool> {
         let is_it = |name: &str| scheme.eq_ignore_ascii_case(name);
@@ -42,12 +42,12 @@ impl Target {
     }
 }
 
-fn all() -> impl Iterator<Item = &'static Schemes> {
+fn all() -> impl Iterator<Item = &'static UrlSchemes> {
     protocol::all().map(|protocol| protocol.schemes)
 }
 
 /// Returns all schemes; of protocols with the same ones, only the first.
-fn distinct() -> impl Iterator<Item = &'static Schemes> {
+fn distinct() -> impl Iterator<Item = &'static UrlSchemes> {
     all().filter(|schemes| {
         let first = all().find(|other| other.plain == schemes.plain);
         first.is_some_and(|first| first.section == schemes.section)
@@ -69,7 +69,7 @@ pub(super) fn how_to_write() -> String {
             first.plain
         )
     });
-    for Schemes {
+    for UrlSchemes {
         plain,
         secured,
         purpose,
@@ -86,7 +86,7 @@ pub(super) fn how_to_write() -> String {
     text
 }
 
-fn schemes_of(scheme: &str) -> Option<(&'static Schemes, bool)> {
+fn schemes_of(scheme: &str) -> Option<(&'static UrlSchemes, bool)> {
     all().find_map(|schemes| Some((schemes, schemes.secures(scheme)?)))
 }
 
@@ -167,7 +167,7 @@ pub fn alias_of(url: &str) -> Option<&str> {
 }
 
 /// Returns the schemes for `section`.
-pub(super) fn schemes_for(section: &str) -> &'static Schemes {
+pub(super) fn schemes_for(section: &str) -> &'static UrlSchemes {
     let known = all().find(|schemes| schemes.section == section);
     known.unwrap_or(protocol::first())
 }
@@ -307,7 +307,7 @@ fn without_userinfo(rest: &str) -> &str {
 }
 
 /// Returns the message for a URL with a user name or password, which is not repeated.
-fn no_userinfo(schemes: &Schemes) -> String {
+fn no_userinfo(schemes: &UrlSchemes) -> String {
     let keys = protocol::named(schemes.section).map_or(&[][..], |protocol| (protocol.keys)());
     let fields = keys
         .iter()

@@ -8,7 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::target::secured_schemes;
 use super::{Problem, Problems, objective};
 use crate::fingerprint::Fingerprint;
-use crate::plan::{ChainCheck, Group, Identity, RecordLayer, Suite, TlsPlan, TlsVersion, Trust};
+use crate::plan::{
+    ChainCheck, ClientIdentity, KeyExchangeGroup, RecordLayer, ServerTrust, TlsPlan, TlsSuite,
+    TlsVersion,
+};
 use crate::suggest::suggest;
 
 /// How the link is secured.
@@ -117,8 +120,8 @@ pub struct TlsSpec {
 /// Returns the default versions to offer: those of the suites, or 1.3 alone if something is set that 1.2 does not
 /// have.
 fn default_versions(
-    suites: Option<&[Suite]>,
-    groups: Option<&[Group]>,
+    suites: Option<&[TlsSuite]>,
+    groups: Option<&[KeyExchangeGroup]>,
     early_data: bool,
 ) -> Vec<TlsVersion> {
     let needs_new = early_data
@@ -139,8 +142,8 @@ fn default_versions(
 ///
 /// # Errors
 /// The valid names.
-pub fn suite_named(name: &str) -> Result<Suite, String> {
-    named(name, &Suite::ALL, Suite::name)
+pub fn suite_named(name: &str) -> Result<TlsSuite, String> {
+    named(name, &TlsSuite::ALL, TlsSuite::name)
 }
 
 /// Returns a version of TLS by its number.
@@ -155,15 +158,15 @@ pub fn tls_version_named(name: &str) -> Result<TlsVersion, String> {
 ///
 /// # Errors
 /// The valid names.
-pub fn group_named(name: &str) -> Result<Group, String> {
-    named(name, &Group::ALL, Group::name)
+pub fn group_named(name: &str) -> Result<KeyExchangeGroup, String> {
+    named(name, &KeyExchangeGroup::ALL, KeyExchangeGroup::name)
 }
 
 /// Resolves how the server's certificate is verified.
 ///
 /// # Errors
 /// More than one setting, or an invalid fingerprint.
-pub fn trust(spec: &TlsSpec) -> Result<Trust, Vec<Problem>> {
+pub fn trust(spec: &TlsSpec) -> Result<ServerTrust, Vec<Problem>> {
     let insecure = spec.insecure == Some(true);
     let mut problems = Vec::new();
     if insecure && (spec.ca.is_some() || spec.pin.is_some()) {
@@ -204,10 +207,10 @@ pub fn trust(spec: &TlsSpec) -> Result<Trust, Vec<Problem>> {
         return Err(problems);
     }
     Ok(match &spec.ca {
-        _ if insecure => Trust::Unchecked,
-        Some(ca) => Trust::Ca(ca.clone()),
-        None if pinned.is_empty() => Trust::System,
-        None => Trust::Pinned(pinned),
+        _ if insecure => ServerTrust::Unchecked,
+        Some(ca) => ServerTrust::Ca(ca.clone()),
+        None if pinned.is_empty() => ServerTrust::System,
+        None => ServerTrust::Pinned(pinned),
     })
 }
 
@@ -228,7 +231,7 @@ impl Problems {
         let spec = spec.cloned().unwrap_or_default();
         let trust = trust(&spec).unwrap_or_else(|problems| {
             self.0.extend(problems);
-            Trust::System
+            ServerTrust::System
         });
         self.add_all([
             (
@@ -304,17 +307,17 @@ impl Problems {
             identity: spec
                 .cert
                 .zip(spec.key)
-                .map(|(cert, key)| Identity { cert, key }),
+                .map(|(cert, key)| ClientIdentity { cert, key }),
             server_name: spec.server_name,
             suites: suites.unwrap_or_else(|| {
-                let all = Suite::ALL.into_iter();
+                let all = TlsSuite::ALL.into_iter();
                 all.filter(|suite| versions.contains(&suite.version()))
                     .collect()
             }),
             versions,
             compressed: spec.compressed.unwrap_or(false),
             key_log: spec.key_log,
-            groups: groups.unwrap_or_else(|| Group::DEFAULT_OFFER.to_vec()),
+            groups: groups.unwrap_or_else(|| KeyExchangeGroup::DEFAULT_OFFER.to_vec()),
             resume,
             full,
             early_data,
@@ -350,7 +353,7 @@ impl Problems {
     }
 
     /// Checks that suites and versions match.
-    fn suites(&mut self, versions: &[TlsVersion], suites: &[Suite]) {
+    fn suites(&mut self, versions: &[TlsVersion], suites: &[TlsSuite]) {
         for suite in suites
             .iter()
             .filter(|suite| !versions.contains(&suite.version()))

@@ -5,7 +5,7 @@ use crate::named::named;
 named! {
     /// The wire format of a connection, as far as it matters to a proxy.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-    pub enum Wire by name {
+    pub enum WireFormat by name {
         /// A protocol that proxies don't know: each connection is relayed as bytes.
         #[default]
         Bytes "TCP",

@@ -32,11 +32,11 @@ const REPLICATES: usize = 400;
 const CONFIDENCE: f64 = 0.95;
 
 /// The times of calls of some seconds, ascending, each with its count.
-pub type Counted = Vec<(u64, u64)>;
+pub type ValueCounts = Vec<(u64, u64)>;
 
 /// Merges both lists.
-pub fn merged(a: &[(u64, u64)], b: &[(u64, u64)]) -> Counted {
-    let mut all: Counted = [a, b].concat();
+pub fn merged(a: &[(u64, u64)], b: &[(u64, u64)]) -> ValueCounts {
+    let mut all: ValueCounts = [a, b].concat();
     all.sort_unstable_by_key(|(value, _)| *value);
     all.dedup_by(|next, kept| {
         let is_same = next.0 == kept.0;
@@ -49,16 +49,16 @@ pub fn merged(a: &[(u64, u64)], b: &[(u64, u64)]) -> Counted {
 }
 
 /// The seconds that each resampled run consists of.
-pub struct Resamples {
+pub struct BootstrapResamples {
     /// How often each second occurs in each resampled run.
     weights: Vec<Vec<u32>>,
     widening: f64,
 }
 
-impl Resamples {
+impl BootstrapResamples {
     /// Resamples seconds of stages with these numbers of seconds, which are numbered consecutively. `None`: too few
     /// seconds.
-    pub fn of(stages: &[usize]) -> Option<Resamples> {
+    pub fn of(stages: &[usize]) -> Option<BootstrapResamples> {
         let seconds: usize = stages.iter().sum();
         if seconds < MIN_BLOCKS {
             return None;
@@ -76,7 +76,7 @@ impl Resamples {
             begin..end
         });
         let strata: Vec<Range<usize>> = strata.collect();
-        let mut random = Random(0);
+        let mut random = BootstrapRng(0);
         let draw = |_| {
             let mut weights = vec![0; seconds];
             for stratum in &strata {
@@ -84,7 +84,7 @@ impl Resamples {
             }
             weights
         };
-        Some(Resamples {
+        Some(BootstrapResamples {
             weights: (0..REPLICATES).map(draw).collect(),
             widening: widening(&strata),
         })
@@ -144,9 +144,9 @@ fn block_length(seconds: usize) -> usize {
 }
 
 /// Generates whole numbers from a seed (SplitMix64).
-struct Random(u64);
+struct BootstrapRng(u64);
 
-impl Random {
+impl BootstrapRng {
     fn below(&mut self, below: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -182,7 +182,7 @@ pub struct TimesBySecond {
 
 impl TimesBySecond {
     /// Collects the times of `seconds`.
-    pub fn of(seconds: &[&Counted]) -> TimesBySecond {
+    pub fn of(seconds: &[&ValueCounts]) -> TimesBySecond {
         let mut values: Vec<u64> = seconds
             .iter()
             .flat_map(|s| s.iter().map(|(v, _)| *v))
@@ -221,12 +221,12 @@ impl TimesBySecond {
     }
 
     /// Returns the sampling interval of the mean.
-    pub fn mean(&self, resamples: &Resamples) -> Option<[f64; 2]> {
+    pub fn mean(&self, resamples: &BootstrapResamples) -> Option<[f64; 2]> {
         resamples.ratio(&self.sums, &self.counts)
     }
 
     /// Returns the sampling interval of quantile `p` (0–1); `None` where there are too few calls.
-    pub fn quantile(&self, p: f64, resamples: &Resamples) -> Option<[f64; 2]> {
+    pub fn quantile(&self, p: f64, resamples: &BootstrapResamples) -> Option<[f64; 2]> {
         if !is_supported(self.all, p) {
             return None;
         }
@@ -266,22 +266,22 @@ impl TimesBySecond {
 mod tests {
     use super::*;
 
-    fn uniform(random: &mut Random) -> f64 {
+    fn uniform(random: &mut BootstrapRng) -> f64 {
         (random.below(1 << 40) as f64 + 0.5) / (1_u64 << 40) as f64
     }
 
-    fn normal(random: &mut Random) -> f64 {
+    fn normal(random: &mut BootstrapRng) -> f64 {
         let (u, v) = (uniform(random), uniform(random));
         (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
     }
 
     /// Seconds of 50 calls each around 10,000, whose level is autocorrelated by `memory`.
-    fn seconds(n: usize, memory: f64, random: &mut Random) -> Vec<Counted> {
+    fn seconds(n: usize, memory: f64, random: &mut BootstrapRng) -> Vec<ValueCounts> {
         let mut level = 0.0;
         let second = |_| {
             level = memory * level + 200.0 * normal(random);
             let calls = (0..50).map(|_| (10_000.0 + level + 500.0 * normal(random)) as u64);
-            calls.fold(Counted::new(), |all, time| merged(&all, &[(time, 1)]))
+            calls.fold(ValueCounts::new(), |all, time| merged(&all, &[(time, 1)]))
         };
         (0..n).map(second).collect()
     }
@@ -290,7 +290,7 @@ mod tests {
     fn equal_seconds_leave_no_sampling_interval() {
         let second = vec![(5, 10), (7, 10)];
         let times = TimesBySecond::of(&[&second; 20]);
-        let resamples = Resamples::of(&[20]).unwrap();
+        let resamples = BootstrapResamples::of(&[20]).unwrap();
         assert_eq!(times.mean(&resamples), Some([6.0, 6.0]));
         assert_eq!(resamples.ratio(&[30.0; 20], &[1.0; 20]), Some([30.0, 30.0]));
         // For independent calls the median could be either of the two values, and independence can't be excluded.
@@ -302,15 +302,15 @@ mod tests {
 
     #[test]
     fn few_seconds_have_no_sampling_interval() {
-        assert!(Resamples::of(&[9]).is_none());
-        assert!(Resamples::of(&[]).is_none());
+        assert!(BootstrapResamples::of(&[9]).is_none());
+        assert!(BootstrapResamples::of(&[]).is_none());
         // Short stages are resampled together.
-        assert!(Resamples::of(&[5, 5]).is_some());
+        assert!(BootstrapResamples::of(&[5, 5]).is_some());
     }
 
     #[test]
     fn resample_has_as_many_seconds_as_measured() {
-        let resamples = Resamples::of(&[17, 13]).unwrap();
+        let resamples = BootstrapResamples::of(&[17, 13]).unwrap();
         for weights in &resamples.weights {
             assert_eq!(weights[..17].iter().sum::<u32>(), 17);
             assert_eq!(weights[17..].iter().sum::<u32>(), 13);
@@ -326,11 +326,11 @@ mod tests {
             (0..30).map(|i| 1_000 + i).collect(),
         ]
         .concat();
-        let seconds: Vec<Counted> = ends.iter().map(|end| vec![(*end, 50)]).collect();
-        let seconds: Vec<&Counted> = seconds.iter().collect();
+        let seconds: Vec<ValueCounts> = ends.iter().map(|end| vec![(*end, 50)]).collect();
+        let seconds: Vec<&ValueCounts> = seconds.iter().collect();
         let times = TimesBySecond::of(&seconds);
         let width = |stages: &[usize]| {
-            let resamples = Resamples::of(stages).unwrap();
+            let resamples = BootstrapResamples::of(stages).unwrap();
             let [low, high] = times.mean(&resamples).unwrap();
             high - low
         };
@@ -339,14 +339,14 @@ mod tests {
 
     #[test]
     fn sampling_intervals_hold_truth_as_promised() {
-        let mut random = Random(11);
+        let mut random = BootstrapRng(11);
         for (memory, at_least) in [(0.0, 90), (0.5, 84)] {
             let mut held = [0; 3];
             for _ in 0..100 {
                 let all = seconds(40, memory, &mut random);
-                let all: Vec<&Counted> = all.iter().collect();
+                let all: Vec<&ValueCounts> = all.iter().collect();
                 let times = TimesBySecond::of(&all);
-                let resamples = Resamples::of(&[40]).unwrap();
+                let resamples = BootstrapResamples::of(&[40]).unwrap();
                 // The standard deviation is 500 within a second, and 200/√(1 − memory²) between seconds.
                 let sd = (250_000.0 + 40_000.0 / (1.0 - memory * memory)).sqrt();
                 let found = [

@@ -12,7 +12,7 @@ const EXACT_PAIRS: usize = 60;
 
 /// A difference with its interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Paired {
+pub struct PairedDifference {
     /// The median of the Walsh averages.
     pub shift: f64,
     /// The interval's lower end.
@@ -21,7 +21,7 @@ pub struct Paired {
     pub high: f64,
 }
 
-impl Paired {
+impl PairedDifference {
     /// Returns whether the interval excludes zero.
     pub fn is_clear(&self) -> bool {
         self.low > 0.0 || self.high < 0.0
@@ -30,7 +30,7 @@ impl Paired {
 
 /// Estimates the location of the differences of pairs, with an interval that misses the truth in at most `alpha` of
 /// cases. `None`: too few pairs for that, or a value is NaN.
-pub fn paired(differences: &[f64], alpha: f64) -> Option<Paired> {
+pub fn paired(differences: &[f64], alpha: f64) -> Option<PairedDifference> {
     if differences.iter().any(|d| !d.is_finite()) {
         return None;
     }
@@ -41,7 +41,7 @@ pub fn paired(differences: &[f64], alpha: f64) -> Option<Paired> {
     }
     let n = averages.len();
     let mut nth = |n: usize| *averages.select_nth_unstable_by(n, f64::total_cmp).1;
-    Some(Paired {
+    Some(PairedDifference {
         shift: f64::midpoint(nth((n - 1) / 2), nth(n / 2)),
         low: nth(beyond),
         high: nth(n - 1 - beyond),
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn interval_touching_zero_is_not_clear() {
         let clear = |low, high| {
-            Paired {
+            PairedDifference {
                 shift: 0.0,
                 low,
                 high,

@@ -20,7 +20,7 @@ pub const EXACT_RUNS: usize = 60;
 
 /// The difference of two groups of runs in one statistic.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Difference {
+pub struct GroupDifference {
     /// The Hodges–Lehmann estimate of b − a: the median of all pairwise differences.
     pub shift: f64,
     /// Lower end of the confidence interval of the shift: 95 % for all statistics that are compared together.
@@ -32,7 +32,7 @@ pub struct Difference {
     pub p_value: f64,
 }
 
-impl Difference {
+impl GroupDifference {
     /// Returns whether chance makes any of the statistics differ this much in at most 5 % of cases.
     pub fn is_clear(&self) -> bool {
         self.p_value <= ALPHA
@@ -54,7 +54,7 @@ pub fn fewest_runs(together: usize) -> usize {
 
 /// Compares `b` with `a` in one of `together` statistics of the same runs. `None`: too few runs ([`enough_values`]),
 /// or a value is NaN.
-pub fn compare(a: &[f64], b: &[f64], together: usize) -> Option<Difference> {
+pub fn compare(a: &[f64], b: &[f64], together: usize) -> Option<GroupDifference> {
     if !enough_values(a.len(), b.len(), together) {
         return None;
     }
@@ -72,7 +72,7 @@ pub fn compare(a: &[f64], b: &[f64], together: usize) -> Option<Difference> {
     // are improbable enough: k ≥ 1 where there are enough values at all.
     let beyond =
         lower_tail(a.len(), b.len(), ALPHA / together / 2.0).clamp(1, pairs.div_ceil(2)) - 1;
-    Some(Difference {
+    Some(GroupDifference {
         shift: median(&differences),
         low: differences[beyond],
         high: differences[pairs - 1 - beyond],
@@ -305,12 +305,12 @@ mod tests {
         assert_eq!((nine.low, nine.high), (6.0, 14.0));
         assert!(nine.is_clear());
         assert_eq!(compare(&a[..5], &b[..5], 9), None);
-        let half = Difference {
+        let half = GroupDifference {
             p_value: ALPHA,
             ..nine
         };
         assert!(half.is_clear());
-        let more = Difference {
+        let more = GroupDifference {
             p_value: 0.050_001,
             ..nine
         };

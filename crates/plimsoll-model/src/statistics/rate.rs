@@ -7,13 +7,13 @@
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// Minimum number of batches for estimating their variance.
-pub const FEWEST_BATCHES: usize = 10;
+pub const MIN_BATCHES: usize = 10;
 
 /// Returns half the width of the 95 % confidence interval of the batches' mean, relative to the mean. `None`: too few
 /// batches, or a mean that is not a positive rate.
 pub fn relative_half_width(batches: &[f64]) -> Option<f64> {
     let n = batches.len() as f64;
-    if batches.len() < FEWEST_BATCHES {
+    if batches.len() < MIN_BATCHES {
         return None;
     }
     let mean = batches.iter().sum::<f64>() / n;

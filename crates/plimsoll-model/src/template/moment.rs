@@ -2,7 +2,7 @@
 //!
 //! No generator state is advanced: the values of a call are the same in any order and on any shard.
 
-use super::Order;
+use super::RowOrder;
 use super::traces::TraceIds;
 use crate::mixing::{GOLDEN_GAMMA, mix};
 
@@ -18,7 +18,7 @@ pub struct Variation {
     /// Consecutive calls of a client.
     in_a_row: u64,
     rows: u64,
-    order: Order,
+    order: RowOrder,
     /// Rows belong to arrivals, each of which may make several calls.
     is_of_arrivals: bool,
     traces: TraceIds,
@@ -26,7 +26,7 @@ pub struct Variation {
 
 /// One message of one call, for which values are computed.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment<'a> {
+pub struct RenderContext<'a> {
     variation: &'a Variation,
     /// The call's number, from 0.
     pub number: u64,
@@ -38,7 +38,7 @@ pub struct Moment<'a> {
 
 impl Variation {
     /// `clients` are assigned their calls in turn; `rows` is the number of rows.
-    pub fn new(seed: u64, clients: u32, rows: usize, order: Order) -> Variation {
+    pub fn new(seed: u64, clients: u32, rows: usize, order: RowOrder) -> Variation {
         Variation {
             seed: mix(seed.wrapping_add(GOLDEN_GAMMA)),
             clients: u64::from(clients.max(1)),
@@ -78,7 +78,7 @@ impl Variation {
     }
 
     /// Returns the order of the rows.
-    pub fn order(&self) -> Order {
+    pub fn order(&self) -> RowOrder {
         self.order
     }
 
@@ -89,8 +89,8 @@ impl Variation {
 
     /// Returns the context of one message; for the arguments see [`Moment`].
     #[inline]
-    pub fn moment(&self, number: u64, message: u32, unix_ns: u64) -> Moment<'_> {
-        Moment {
+    pub fn moment(&self, number: u64, message: u32, unix_ns: u64) -> RenderContext<'_> {
+        RenderContext {
             variation: self,
             number,
             message,
@@ -99,7 +99,7 @@ impl Variation {
     }
 }
 
-impl Moment<'_> {
+impl RenderContext<'_> {
     #[inline]
     fn bits(&self, slot: u32, half: u64) -> u64 {
         let call = mix(self
@@ -150,12 +150,12 @@ impl Moment<'_> {
         let rows = self.variation.rows;
         let row = match self.variation.order {
             // Resolution has checked that there are enough rows to use each once.
-            Order::RoundRobin | Order::Unique if self.variation.is_of_arrivals => {
+            RowOrder::RoundRobin | RowOrder::Unique if self.variation.is_of_arrivals => {
                 self.number / self.variation.in_a_row % rows
             }
-            Order::RoundRobin | Order::Unique => self.number % rows,
-            Order::Random => {
-                let first = Moment {
+            RowOrder::RoundRobin | RowOrder::Unique => self.number % rows,
+            RowOrder::Random => {
+                let first = RenderContext {
                     message: 0,
                     ..*self
                 };

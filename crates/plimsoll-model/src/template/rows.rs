@@ -15,7 +15,7 @@ use crate::suggest::suggest;
 named! {
     /// The order in which calls use rows.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub enum Order by name {
+    pub enum RowOrder by name {
         /// Call k uses row k, starting again after the last row.
         #[default]
         RoundRobin "round-robin",
@@ -28,14 +28,14 @@ named! {
 
 /// The values of one column, as text.
 #[derive(PartialEq, Eq)]
-pub struct Column {
+pub struct RowColumn {
     /// The name in the file; `row` for whole rows.
     pub name: String,
-    values: Values,
+    values: ColumnValues,
 }
 
 /// The storage of a column's values.
-enum Values {
+enum ColumnValues {
     /// Values in memory.
     Held(Box<[Box<str>]>),
     /// A column of a recording.
@@ -44,30 +44,32 @@ enum Values {
     RecordedWhole(Arc<RecordedRows>),
 }
 
-impl PartialEq for Values {
-    fn eq(&self, other: &Values) -> bool {
+impl PartialEq for ColumnValues {
+    fn eq(&self, other: &ColumnValues) -> bool {
         match (self, other) {
-            (Values::Held(a), Values::Held(b)) => a == b,
-            (Values::Recorded(a, i), Values::Recorded(b, j)) => Arc::ptr_eq(a, b) && i == j,
-            (Values::RecordedWhole(a), Values::RecordedWhole(b)) => Arc::ptr_eq(a, b),
+            (ColumnValues::Held(a), ColumnValues::Held(b)) => a == b,
+            (ColumnValues::Recorded(a, i), ColumnValues::Recorded(b, j)) => {
+                Arc::ptr_eq(a, b) && i == j
+            }
+            (ColumnValues::RecordedWhole(a), ColumnValues::RecordedWhole(b)) => Arc::ptr_eq(a, b),
             _ => false,
         }
     }
 }
 
-impl Eq for Values {}
+impl Eq for ColumnValues {}
 
-impl fmt::Debug for Column {
+impl fmt::Debug for RowColumn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Column({:?}, {} values)", self.name, self.length())
     }
 }
 
-impl Column {
+impl RowColumn {
     fn length(&self) -> usize {
         match &self.values {
-            Values::Held(values) => values.len(),
-            Values::Recorded(rows, _) | Values::RecordedWhole(rows) => {
+            ColumnValues::Held(values) => values.len(),
+            ColumnValues::Recorded(rows, _) | ColumnValues::RecordedWhole(rows) => {
                 usize::try_from(rows.count()).unwrap_or(usize::MAX)
             }
         }
@@ -77,11 +79,11 @@ impl Column {
     #[inline]
     pub fn value(&self, row: usize) -> Cow<'_, str> {
         match &self.values {
-            Values::Held(values) => Cow::Borrowed(&values[row]),
-            Values::Recorded(rows, column) => {
+            ColumnValues::Held(values) => Cow::Borrowed(&values[row]),
+            ColumnValues::Recorded(rows, column) => {
                 Cow::Owned(rows.with(row as u64, *column, str::to_owned))
             }
-            Values::RecordedWhole(rows) => Cow::Owned(whole_recorded(rows, row)),
+            ColumnValues::RecordedWhole(rows) => Cow::Owned(whole_recorded(rows, row)),
         }
     }
 
@@ -89,11 +91,11 @@ impl Column {
     #[inline]
     pub(super) fn write(&self, row: usize, out: &mut Vec<u8>) {
         match &self.values {
-            Values::Held(values) => out.extend_from_slice(values[row].as_bytes()),
-            Values::Recorded(rows, column) => rows.with(row as u64, *column, |value| {
+            ColumnValues::Held(values) => out.extend_from_slice(values[row].as_bytes()),
+            ColumnValues::Recorded(rows, column) => rows.with(row as u64, *column, |value| {
                 out.extend_from_slice(value.as_bytes());
             }),
-            Values::RecordedWhole(rows) => {
+            ColumnValues::RecordedWhole(rows) => {
                 out.extend_from_slice(whole_recorded(rows, row).as_bytes());
             }
         }
@@ -107,12 +109,12 @@ impl Column {
     /// Returns the minimum and the maximum length of a value, in bytes.
     pub fn bounds(&self) -> (usize, usize) {
         match &self.values {
-            Values::Held(values) => {
+            ColumnValues::Held(values) => {
                 let lengths = || values.iter().map(|value| value.len());
                 (lengths().min().unwrap_or(0), lengths().max().unwrap_or(0))
             }
-            Values::Recorded(rows, column) => rows.bounds(*column),
-            Values::RecordedWhole(rows) => {
+            ColumnValues::Recorded(rows, column) => rows.bounds(*column),
+            ColumnValues::RecordedWhole(rows) => {
                 // A byte is escaped by at most six (RFC 8259 §7).
                 let most =
                     |(column, name): (usize, &String)| 6 * (name.len() + rows.bounds(column).1) + 6;
@@ -138,11 +140,11 @@ fn whole_recorded(rows: &RecordedRows, row: usize) -> String {
 #[derive(Debug)]
 pub struct Rows {
     file: String,
-    columns: Vec<Arc<Column>>,
+    columns: Vec<Arc<RowColumn>>,
     /// For each column, the first line that does not have exactly one value for it.
-    defects: Vec<Option<Defect>>,
+    defects: Vec<Option<ColumnDefect>>,
     /// Each row as JSON.
-    whole: OnceLock<Arc<Column>>,
+    whole: OnceLock<Arc<RowColumn>>,
     length: usize,
 }
 
@@ -174,24 +176,24 @@ impl Rows {
     /// Wraps the rows of a recording.
     pub fn recorded(rows: &Arc<RecordedRows>) -> Rows {
         let column = |(place, name): (usize, &String)| {
-            Arc::new(Column {
+            Arc::new(RowColumn {
                 name: name.clone(),
-                values: Values::Recorded(Arc::clone(rows), place),
+                values: ColumnValues::Recorded(Arc::clone(rows), place),
             })
         };
-        let columns: Vec<Arc<Column>> = rows.names().iter().enumerate().map(column).collect();
+        let columns: Vec<Arc<RowColumn>> = rows.names().iter().enumerate().map(column).collect();
         let defect = |place| {
             let line = usize::try_from(rows.lacking(place)?).unwrap_or(usize::MAX);
             let problem = "is missing";
-            Some(Defect { line, problem })
+            Some(ColumnDefect { line, problem })
         };
         Rows {
             file: rows.file().to_owned(),
             defects: (0..columns.len()).map(defect).collect(),
             columns,
-            whole: OnceLock::from(Arc::new(Column {
+            whole: OnceLock::from(Arc::new(RowColumn {
                 name: "row".to_owned(),
-                values: Values::RecordedWhole(Arc::clone(rows)),
+                values: ColumnValues::RecordedWhole(Arc::clone(rows)),
             })),
             length: usize::try_from(rows.count()).unwrap_or(usize::MAX),
         }
@@ -208,31 +210,31 @@ impl Rows {
     }
 
     /// Returns the column of this name.
-    pub fn column(&self, name: &str) -> Option<&Arc<Column>> {
+    pub fn column(&self, name: &str) -> Option<&Arc<RowColumn>> {
         self.columns.iter().find(|column| column.name == name)
     }
 
     /// Returns why calls can't use the column of this name, if so.
     pub(super) fn defect(&self, name: &str) -> Option<String> {
         let place = self.columns.iter().position(|column| column.name == name)?;
-        let Defect { line, problem } = self.defects[place]?;
+        let ColumnDefect { line, problem } = self.defects[place]?;
         Some(format!("{}, line {line}: `{name}` {problem}", self.file))
     }
 
     /// Returns whole rows as JSON objects: a JSON line as in the file, a CSV row's values as strings in the order of
     /// its columns.
-    pub fn whole(&self) -> &Arc<Column> {
+    pub fn whole(&self) -> &Arc<RowColumn> {
         self.whole.get_or_init(|| {
             let row = |row: usize| {
-                let entry = |c: &Arc<Column>| {
+                let entry = |c: &Arc<RowColumn>| {
                     format!("{}:{}", Value::from(&*c.name), Value::from(&*c.value(row)))
                 };
                 let entries: Vec<String> = self.columns.iter().map(entry).collect();
                 format!("{{{}}}", entries.join(",")).into()
             };
-            Arc::new(Column {
+            Arc::new(RowColumn {
                 name: "row".to_owned(),
-                values: Values::Held((0..self.length).map(row).collect()),
+                values: ColumnValues::Held((0..self.length).map(row).collect()),
             })
         })
     }
@@ -256,9 +258,9 @@ impl Rows {
                 .into_iter()
                 .zip(values)
                 .map(|(name, values)| {
-                    Arc::new(Column {
+                    Arc::new(RowColumn {
                         name,
-                        values: Values::Held(values.into()),
+                        values: ColumnValues::Held(values.into()),
                     })
                 })
                 .collect(),
@@ -268,7 +270,7 @@ impl Rows {
 
 /// Why a column can't be used.
 #[derive(Clone, Copy, Debug)]
-struct Defect {
+struct ColumnDefect {
     line: usize,
     problem: &'static str,
 }
@@ -345,7 +347,7 @@ fn check_names(names: &[String]) -> Result<(), String> {
 fn json_lines(file: &str, text: &str) -> Result<Rows, String> {
     let mut names: Vec<String> = Vec::new();
     let mut values: Vec<Vec<Box<str>>> = Vec::new();
-    let mut defects: Vec<Option<Defect>> = Vec::new();
+    let mut defects: Vec<Option<ColumnDefect>> = Vec::new();
     let mut first_line = None;
     let mut whole: Vec<Box<str>> = Vec::new();
     // Positions of columns, by name.
@@ -363,14 +365,14 @@ fn json_lines(file: &str, text: &str) -> Result<Rows, String> {
             let place = *places.entry(name).or_insert_with_key(|name| {
                 names.push(name.clone());
                 values.push(vec!["".into(); whole.len()]);
-                defects.push(first_line.map(|line| Defect {
+                defects.push(first_line.map(|line| ColumnDefect {
                     line,
                     problem: "is missing",
                 }));
                 names.len() - 1
             });
             if values[place].len() > whole.len() {
-                defects[place].get_or_insert(Defect {
+                defects[place].get_or_insert(ColumnDefect {
                     line: i + 1,
                     problem: "occurs twice: a column has one value a line",
                 });
@@ -381,7 +383,7 @@ fn json_lines(file: &str, text: &str) -> Result<Rows, String> {
         for (column, defect) in values.iter_mut().zip(&mut defects) {
             if column.len() == whole.len() {
                 column.push("".into());
-                defect.get_or_insert(Defect {
+                defect.get_or_insert(ColumnDefect {
                     line: i + 1,
                     problem: "is missing",
                 });
@@ -392,9 +394,9 @@ fn json_lines(file: &str, text: &str) -> Result<Rows, String> {
     }
     let mut rows = Rows::new(file, names, values);
     rows.defects = defects;
-    rows.whole = OnceLock::from(Arc::new(Column {
+    rows.whole = OnceLock::from(Arc::new(RowColumn {
         name: "row".to_owned(),
-        values: Values::Held(whole.into()),
+        values: ColumnValues::Held(whole.into()),
     }));
     Ok(rows)
 }

@@ -16,7 +16,7 @@ fn error_of(text: &str) -> String {
     parse(text).unwrap_err().to_string()
 }
 
-fn text(template: &Template, moment: &Moment<'_>) -> String {
+fn text(template: &Template, moment: &RenderContext<'_>) -> String {
     let mut out = Vec::new();
     template.write(moment, &mut out);
     let (least, most) = template.bounds();
@@ -28,7 +28,7 @@ fn text(template: &Template, moment: &Moment<'_>) -> String {
 }
 
 fn at(text_: &str, number: u64) -> String {
-    let variation = Variation::new(1, 3, 3, Order::RoundRobin);
+    let variation = Variation::new(1, 3, 3, RowOrder::RoundRobin);
     // 2026-11-21T09:30:00.25Z
     let moment = variation.moment(number, 5, 1_795_253_400_250_000_000);
     text(&parse(text_).unwrap(), &moment)
@@ -85,7 +85,7 @@ fn malformed_templates_are_reported() {
 fn values_depend_on_seed_and_number() {
     let template = parse("{{uuid}} {{uuid}} {{random 1 1000000}}").unwrap();
     let one = |seed, number, message| {
-        let variation = Variation::new(seed, 1, 1, Order::RoundRobin);
+        let variation = Variation::new(seed, 1, 1, RowOrder::RoundRobin);
         text(&template, &variation.moment(number, message, 0))
     };
     let first = one(1, 0, 0);
@@ -103,7 +103,7 @@ fn values_depend_on_seed_and_number() {
 fn random_numbers_cover_range_uniformly() {
     let field = parse("{{random -2 2}}").unwrap();
     let field = field.alone().unwrap().clone();
-    let variation = Variation::new(9, 1, 1, Order::RoundRobin);
+    let variation = Variation::new(9, 1, 1, RowOrder::RoundRobin);
     let mut counts = [0u32; 5];
     for number in 0..50_000 {
         counts[(field.number(&variation.moment(number, 0, 0)) + 2) as usize] += 1;
@@ -124,18 +124,18 @@ fn rows_are_chosen_by_number() {
         let variation = Variation::new(1, 1, 10, order);
         variation.moment(number, 0, 0).row()
     };
-    assert_eq!(row(Order::RoundRobin, 23), 3);
-    assert_eq!(row(Order::Unique, 7), 7);
+    assert_eq!(row(RowOrder::RoundRobin, 23), 3);
+    assert_eq!(row(RowOrder::Unique, 7), 7);
     let mut counts = [0u32; 10];
     for number in 0..50_000 {
-        counts[row(Order::Random, number)] += 1;
+        counts[row(RowOrder::Random, number)] += 1;
     }
     assert!(
         counts.iter().all(|n| (4_600..5_400).contains(n)),
         "{counts:?}"
     );
     // All messages of a call use the same row.
-    let variation = Variation::new(1, 1, 1_000, Order::Random);
+    let variation = Variation::new(1, 1, 1_000, RowOrder::Random);
     assert_eq!(
         variation.moment(5, 0, 0).row(),
         variation.moment(5, 9, 1).row()
@@ -248,7 +248,9 @@ fn rows_need_only_referenced_columns() {
     ];
     assert_eq!(whole, expected);
     let template = parse("{{ row }}").unwrap();
-    assert!(matches!(&template.alone().unwrap().source, Source::Row(c) if c.value(0) == whole[0]));
+    assert!(
+        matches!(&template.alone().unwrap().source, FieldSource::Row(c) if c.value(0) == whole[0])
+    );
 
     let csv = Rows::parse("a", "n,s\n5,x\n").unwrap();
     assert_eq!(csv.whole().value(0), r#"{"n":"5","s":"x"}"#);

@@ -6,20 +6,20 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 
-use super::{Moment, Source, Template, TraceIds, Variation};
+use super::{FieldSource, RenderContext, Template, TraceIds, Variation};
 
 /// A message that is encoded anew for every call.
 pub trait Render: fmt::Debug + Send + Sync {
     /// Appends the encoded message for `moment`.
-    fn render(&self, moment: &Moment<'_>, out: &mut Vec<u8>);
+    fn render(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>);
 
     /// Returns the maximum number of bytes that are appended.
-    fn most(&self) -> usize;
+    fn max_bytes(&self) -> usize;
 }
 
 /// The messages of a call that vary.
 #[derive(Clone, Debug)]
-pub struct Varying {
+pub struct VaryingMessages {
     /// The settings by which values are chosen.
     pub variation: Variation,
     /// One message, or the several messages of a stream in order. At least one.
@@ -69,7 +69,7 @@ pub fn trace_ids<'a>(
     fields: impl IntoIterator<Item = &'a MetadataField>,
 ) -> Option<TraceIds> {
     let mut fields = fields.into_iter();
-    let has_them = fields.any(|field| field.source() == Some(&Source::Traceparent));
+    let has_them = fields.any(|field| field.source() == Some(&FieldSource::Traceparent));
     has_them.then(|| variation.traces())
 }
 
@@ -79,7 +79,7 @@ impl MetadataField {
         MetadataField {
             name: MetadataField::TRACEPARENT.to_owned(),
             typed: String::new(),
-            template: Template::only(Source::Traceparent),
+            template: Template::only(FieldSource::Traceparent),
         }
     }
 
@@ -87,18 +87,18 @@ impl MetadataField {
     pub const TRACEPARENT: &str = "traceparent";
 
     /// Returns the source of the whole value; `None`: it consists of several parts.
-    fn source(&self) -> Option<&Source> {
+    fn source(&self) -> Option<&FieldSource> {
         self.template.alone().map(|field| &field.source)
     }
 
     /// Returns whether the value is the sixteen bytes of a UUID.
     pub fn is_binary_uuid(&self) -> bool {
-        self.name.ends_with("-bin") && self.source() == Some(&Source::Uuid)
+        self.name.ends_with("-bin") && self.source() == Some(&FieldSource::Uuid)
     }
 
     /// Appends the value for `moment`.
     #[inline]
-    pub fn write(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
+    pub fn write(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         match self.template.alone() {
             Some(field) if self.is_binary_uuid() => {
                 let mut base64 = [0; 24];
@@ -111,7 +111,7 @@ impl MetadataField {
     }
 
     /// Returns the maximum length of the value, in bytes.
-    pub fn most(&self) -> usize {
+    pub fn max_bytes(&self) -> usize {
         if self.is_binary_uuid() {
             22
         } else {
@@ -120,9 +120,9 @@ impl MetadataField {
     }
 }
 
-impl PartialEq for Varying {
+impl PartialEq for VaryingMessages {
     /// Compares by identity: rendering code can't be compared.
-    fn eq(&self, other: &Varying) -> bool {
+    fn eq(&self, other: &VaryingMessages) -> bool {
         let same = |(a, b): (&Arc<dyn Render>, &Arc<dyn Render>)| Arc::ptr_eq(a, b);
         self.variation == other.variation
             && self.messages.len() == other.messages.len()
@@ -130,4 +130,4 @@ impl PartialEq for Varying {
     }
 }
 
-impl Eq for Varying {}
+impl Eq for VaryingMessages {}

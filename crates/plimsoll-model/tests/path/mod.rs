@@ -2,17 +2,17 @@
 
 use std::fmt::Write as _;
 
-use plimsoll_model::search::{Finding, Trial, Verdict};
+use plimsoll_model::search::{SearchResult, Trial, TrialVerdict};
 
 /// Formats one line for each trial, and one for the result.
-pub(crate) fn path(name: &str, (found, trials): &(Finding, Vec<Trial>)) -> String {
+pub(crate) fn path(name: &str, (found, trials): &(SearchResult, Vec<Trial>)) -> String {
     let mut text = format!("{name}\n");
     for trial in trials {
         let verdict = match &trial.verdict {
-            Verdict::Met => "met",
-            Verdict::Missed { .. } => "missed",
-            Verdict::Growing => "growing",
-            Verdict::GeneratorLimited { .. } => "generator-limited",
+            TrialVerdict::Met => "met",
+            TrialVerdict::Missed { .. } => "missed",
+            TrialVerdict::Growing => "growing",
+            TrialVerdict::GeneratorLimited { .. } => "generator-limited",
         };
         let _ = writeln!(
             text,

@@ -23,7 +23,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use plimsoll_model::run::IntervalRecord;
-use plimsoll_model::search::{Finding, Goal, Growth, Step, Trial, Verdict, next};
+use plimsoll_model::search::{
+    BacklogGrowth, SearchGoal, SearchResult, SearchStep, Trial, TrialVerdict, next,
+};
 use statrs::distribution::{Continuous, ContinuousCDF, Normal};
 
 const BUDGET_S: f64 = 60.0;
@@ -291,7 +293,7 @@ impl Arrivals {
 
 impl Server<'_> {
     /// Simulates a trial: returns whether it met the objective, how the queue grew, and how long it took.
-    fn carry(&mut self, rate: f64, length_s: f64) -> (bool, Option<Growth>, f64) {
+    fn carry(&mut self, rate: f64, length_s: f64) -> (bool, Option<BacklogGrowth>, f64) {
         let mood = 1.0 + self.row.mood * self.random.normal() * (5.0 / length_s).sqrt();
         let unit_s = 1.0 / (self.row.capacity_per_s * mood);
         let end_s = WARMUP_S + length_s;
@@ -345,7 +347,7 @@ impl Server<'_> {
             slow += u64::from(due_s >= WARMUP_S && free_s - due_s > limit_s);
             arrivals.advance(&mut self.random);
         }
-        let growth = Growth::of(
+        let growth = BacklogGrowth::of(
             &intervals,
             Duration::from_secs_f64(WARMUP_S),
             Duration::from_secs_f64(end_s),
@@ -356,26 +358,26 @@ impl Server<'_> {
 }
 
 /// Runs a complete search.
-pub(crate) fn search_for(row: &Row, budget_s: f64) -> (Finding, Vec<Trial>) {
+pub(crate) fn search_for(row: &Row, budget_s: f64) -> (SearchResult, Vec<Trial>) {
     let random = Random(1);
     search(&mut Server { row, random }, budget_s)
 }
 
-fn search(server: &mut Server<'_>, budget_s: f64) -> (Finding, Vec<Trial>) {
-    let goal = Goal {
+fn search(server: &mut Server<'_>, budget_s: f64) -> (SearchResult, Vec<Trial>) {
+    let goal = SearchGoal {
         budget_s,
         precision: PRECISION,
         curve: false,
         // The minimum for a p99.
         least_calls: if server.row.p99_s.is_some() { 388 } else { 0 },
-        ..Goal::default()
+        ..SearchGoal::default()
     };
     let mut trials: Vec<Trial> = Vec::new();
     loop {
         assert!(trials.len() < 500, "the search does not end");
         let (purpose, rate_per_s, length) = match next(&goal, &trials) {
-            Step::Done(finding) => return (*finding, trials),
-            Step::Try {
+            SearchStep::Done(finding) => return (*finding, trials),
+            SearchStep::Try {
                 purpose,
                 rate_per_s,
                 length,
@@ -385,9 +387,9 @@ fn search(server: &mut Server<'_>, budget_s: f64) -> (Finding, Vec<Trial>) {
         let (met, growth, took_s) = server.carry(rate_per_s, length_s);
         let grew = growth.is_some_and(|g| g.is_clear(rate_per_s, goal.precision));
         let verdict = match (met, grew) {
-            (true, false) => Verdict::Met,
-            (true, true) => Verdict::Growing,
-            (false, _) => Verdict::Missed {
+            (true, false) => TrialVerdict::Met,
+            (true, true) => TrialVerdict::Growing,
+            (false, _) => TrialVerdict::Missed {
                 objectives: vec!["p99".into()],
                 errors: false,
             },

@@ -14,21 +14,21 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
 use crate::abi::{self, Buffer, EntryFn, Host, Table};
 
 /// Maximum length of a plugin's name in bytes.
-const LONGEST_NAME: usize = 63;
+const MAX_NAME_BYTES: usize = 63;
 
 /// Maximum length of a logged message in bytes; longer ones are cut.
-const LONGEST_MESSAGE: u64 = 1024;
+const MAX_LOG_MESSAGE_BYTES: u64 = 1024;
 
 /// Why a plugin cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("plugin {}: {problem}", path.display())]
 pub struct LoadError {
     path: PathBuf,
-    problem: Problem,
+    problem: LoadProblem,
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Problem {
+enum LoadProblem {
     #[error("can't be read: {0}")]
     Read(std::io::Error),
     #[error("can't be loaded: {0}")]
@@ -59,7 +59,7 @@ enum Problem {
 
 /// A plugin's functions, and its name.
 #[derive(Clone, Debug)]
-pub(crate) struct Functions {
+pub(crate) struct PluginFunctions {
     pub(crate) name: String,
     matches: abi::MatchFn,
     decode: abi::DecodeFn,
@@ -74,30 +74,33 @@ static HOST_TABLE: Host = Host {
     log,
 };
 
-impl Functions {
+impl PluginFunctions {
     /// Loads a shared object for the lifetime of the process.
-    pub(crate) fn load(path: &Path) -> Result<Functions, LoadError> {
-        Functions::open(path).map_err(|problem| LoadError {
+    pub(crate) fn load(path: &Path) -> Result<PluginFunctions, LoadError> {
+        PluginFunctions::open(path).map_err(|problem| LoadError {
             path: path.to_owned(),
             problem,
         })
     }
 
     /// Reads the functions of a plugin that is part of this program.
-    pub(crate) fn of(table: &'static Table) -> Result<Functions, LoadError> {
+    pub(crate) fn of(table: &'static Table) -> Result<PluginFunctions, LoadError> {
         // SAFETY: a reference is a table, and this one stays.
-        let read = unsafe { Functions::read(table) };
+        let read = unsafe { PluginFunctions::read(table) };
         read.map_err(|problem| LoadError {
             path: "(built in)".into(),
             problem,
         })
     }
 
-    fn open(path: &Path) -> Result<Functions, Problem> {
+    fn open(path: &Path) -> Result<PluginFunctions, LoadProblem> {
         // Checked separately, as the loader's errors for missing files are unclear.
-        if !std::fs::metadata(path).map_err(Problem::Read)?.is_file() {
+        if !std::fs::metadata(path)
+            .map_err(LoadProblem::Read)?
+            .is_file()
+        {
             let problem = "not a file: name the shared object (.so)";
-            return Err(Problem::Load(problem.to_owned()));
+            return Err(LoadProblem::Load(problem.to_owned()));
         }
         // The loader would search a bare name in the system's library directories.
         let place = if path.is_absolute() {
@@ -108,48 +111,50 @@ impl Functions {
         // SAFETY: runs the library's initialisers: whoever names a plugin trusts its code
         // with this process. All its symbols are resolved now, not at a call.
         let library = unsafe { Library::open(Some(&place), RTLD_NOW | RTLD_LOCAL) };
-        let library = library.map_err(|e| Problem::Load(reason(&e, &place)))?;
+        let library = library.map_err(|e| LoadProblem::Load(reason(&e, &place)))?;
         // SAFETY: the header declares the symbol with this type, and calls it the plugin's
         // promise.
         let entry = unsafe { library.get::<EntryFn>(abi::ENTRY_SYMBOL.as_bytes()) };
-        let entry: Symbol<EntryFn> = entry.map_err(|_| Problem::Symbol)?;
+        let entry: Symbol<EntryFn> = entry.map_err(|_| LoadProblem::Symbol)?;
         // SAFETY: the library is loaded, and `HOST_TABLE` is static.
         let table = unsafe { entry(&raw const HOST_TABLE) };
         mem::forget(library);
         // SAFETY: the plugin's promise: null, or a table that stays for the process's life.
-        unsafe { Functions::read(table) }
+        unsafe { PluginFunctions::read(table) }
     }
 
     /// # Safety
     /// `table` is null, or points to a table with the first two fields of every version
     /// and, where they say this version and size, with all fields of it.
-    unsafe fn read(table: *const Table) -> Result<Functions, Problem> {
+    unsafe fn read(table: *const Table) -> Result<PluginFunctions, LoadProblem> {
         if table.is_null() || !table.is_aligned() {
-            return Err(Problem::Refused);
+            return Err(LoadProblem::Refused);
         }
         // SAFETY: not null, aligned, and these fields are there in every version.
         let (version, theirs) = unsafe { ((*table).abi, (*table).size) };
         if version != abi::VERSION {
-            return Err(Problem::Version { theirs: version });
+            return Err(LoadProblem::Version { theirs: version });
         }
         let ours = size_of::<Table>() as u32;
         if theirs != ours {
-            return Err(Problem::Size { theirs, ours });
+            return Err(LoadProblem::Size { theirs, ours });
         }
         // SAFETY: of this version and size, so every field is there; null functions are
         // `None`.
         let table = unsafe { &*table };
         if table.name.is_null() {
-            return Err(Problem::Name("is missing"));
+            return Err(LoadProblem::Name("is missing"));
         }
         // SAFETY: not null, and the plugin's promise: text with a zero byte at its end.
         let name = unsafe { CStr::from_ptr(table.name) };
-        let name = name.to_str().map_err(|_| Problem::Name("is not UTF-8"))?;
-        if name.is_empty() || name.len() > LONGEST_NAME {
-            return Err(Problem::Name("is empty or too long"));
+        let name = name
+            .to_str()
+            .map_err(|_| LoadProblem::Name("is not UTF-8"))?;
+        if name.is_empty() || name.len() > MAX_NAME_BYTES {
+            return Err(LoadProblem::Name("is empty or too long"));
         }
-        let lacks = Problem::Function;
-        Ok(Functions {
+        let lacks = LoadProblem::Function;
+        Ok(PluginFunctions {
             name: name.to_owned(),
             matches: table.matches.ok_or(lacks("match"))?,
             decode: table.decode.ok_or(lacks("decode"))?,
@@ -229,13 +234,13 @@ thread_local! {
 /// additional time, so that the log contains each step of a call once.
 pub fn without_debug_messages<T>(f: impl FnOnce() -> T) -> T {
     /// Restores the previous setting, even if `f` panics.
-    struct Before(bool);
-    impl Drop for Before {
+    struct RestoreQuiet(bool);
+    impl Drop for RestoreQuiet {
         fn drop(&mut self) {
             IS_QUIET.set(self.0);
         }
     }
-    let _before = Before(IS_QUIET.replace(true));
+    let _before = RestoreQuiet(IS_QUIET.replace(true));
     f()
 }
 
@@ -255,7 +260,7 @@ unsafe extern "C" fn log(level: u32, text: *const c_char, length: u64) {
     if text.is_null() {
         return;
     }
-    let length = length.min(LONGEST_MESSAGE) as usize;
+    let length = length.min(MAX_LOG_MESSAGE_BYTES) as usize;
     // SAFETY: not null, and the plugin's promise: so many bytes are there.
     let bytes = unsafe { slice::from_raw_parts(text.cast::<u8>(), length) };
     // A panic must not unwind into C.

@@ -1,4 +1,4 @@
-//! SOFABolt as the engine drives it ([`Numbered`]).
+//! SOFABolt as the engine drives it ([`FramedDriver`]).
 //!
 //! In the steady state a call costs one copy of the prepared request with its id filled in, and one look at
 //! the response's fixed header. Nothing is allocated.
@@ -9,26 +9,26 @@ use std::time::Duration;
 use plimsoll_engine::driver::{Protocol, ProtocolError, Tracer};
 use plimsoll_model::Outcome;
 
-use super::frame::{Command, Frame, FrameError, Kind};
-use super::request::{BoltCall, Prepared, Renewing};
+use super::frame::{BoltCommand, BoltFrame, BoltFrameError, BoltFrameKind};
+use super::request::{BoltCall, LiveRequest, PreparedBoltRequest};
 use super::status::SOFA_ERROR;
-use super::trace::FrameTracer;
+use super::trace::BoltFrameTracer;
 use super::{Status, header, sofa};
-use crate::numbered::{Format, Numbered, Purpose};
-use crate::unmade::RequestError;
+use crate::numbered::{FrameFormat, FramePurpose, FramedDriver};
+use crate::prepare_error::RequestError;
 
 /// SOFABolt with a prepared call.
 #[derive(Clone, Debug)]
 pub struct BoltProtocol {
-    prepared: Arc<Prepared>,
+    prepared: Arc<PreparedBoltRequest>,
     /// The request, if its header map has values that change during a run.
-    renewing: Option<Arc<Renewing>>,
+    live_request: Option<Arc<LiveRequest>>,
     /// The generation of the values that `prepared` contains.
     generation: u64,
 }
 
 /// The client side of one connection.
-pub type BoltDriver = Numbered<BoltProtocol>;
+pub type BoltDriver = FramedDriver<BoltProtocol>;
 
 impl BoltProtocol {
     /// Checks and encodes the call.
@@ -36,13 +36,13 @@ impl BoltProtocol {
     /// # Errors
     /// Returns what part of the call can't be sent.
     pub fn new(call: &BoltCall) -> Result<BoltProtocol, RequestError> {
-        let renewing = Renewing::of(call)?.map(Arc::new);
+        let renewing = LiveRequest::of(call)?.map(Arc::new);
         Ok(BoltProtocol {
             prepared: match &renewing {
                 Some(renewing) => renewing.current().1,
-                None => Arc::new(Prepared::new(call)?),
+                None => Arc::new(PreparedBoltRequest::new(call)?),
             },
-            renewing,
+            live_request: renewing,
             generation: 0,
         })
     }
@@ -56,16 +56,16 @@ impl Protocol for BoltProtocol {
     }
 
     fn driver(&self) -> BoltDriver {
-        Numbered::new(self.clone(), self.prepared.settings)
+        FramedDriver::new(self.clone(), self.prepared.settings)
     }
 
     fn tracer(&self) -> Option<Box<dyn Tracer>> {
-        Some(Box::new(FrameTracer::default()))
+        Some(Box::new(BoltFrameTracer::default()))
     }
 }
 
-impl Format for BoltProtocol {
-    type Frame<'a> = Frame<'a>;
+impl FrameFormat for BoltProtocol {
+    type Frame<'a> = BoltFrame<'a>;
 
     fn name(&self) -> &str {
         "Bolt"
@@ -77,8 +77,8 @@ impl Format for BoltProtocol {
     }
 
     #[inline]
-    fn renew(&mut self) -> Option<u32> {
-        let renewing = self.renewing.as_ref()?;
+    fn take_changed_request(&mut self) -> Option<u32> {
+        let renewing = self.live_request.as_ref()?;
         if renewing.generation() == self.generation {
             return None;
         }
@@ -90,39 +90,43 @@ impl Format for BoltProtocol {
     fn request(&self, id: u32, waited: Option<Duration>, out: &mut Vec<u8>) -> Result<(), Outcome> {
         match waited {
             None => self.prepared.write(id, out),
-            Some(waited) => self.prepared.write_waited(id, waited, out),
+            Some(waited) => self.prepared.write_with_time_left(id, waited, out),
         }
         Ok(())
     }
 
     #[inline]
-    fn read<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<(Frame<'a>, usize)>, ProtocolError> {
-        Frame::parse(bytes, self.prepared.max_content).map_err(broken)
+    fn read<'a>(
+        &mut self,
+        bytes: &'a [u8],
+    ) -> Result<Option<(BoltFrame<'a>, usize)>, ProtocolError> {
+        BoltFrame::parse(bytes, self.prepared.max_content).map_err(broken)
     }
 
     /// The length of the fixed header depends on its contents, so a partial header asks for one more byte at
     /// a time.
     fn needed(&self, partial: &[u8]) -> Option<usize> {
-        let length = Frame::length(partial, self.prepared.max_content);
+        let length = BoltFrame::length(partial, self.prepared.max_content);
         length.ok()?.or(Some(partial.len() + 1))
     }
 
     #[inline]
-    fn purpose(frame: &Frame<'_>) -> Purpose {
+    fn purpose(frame: &BoltFrame<'_>) -> FramePurpose {
         match (frame.kind, frame.command) {
-            (Kind::Response { .. }, Command::RpcResponse | Command::RpcRequest) => {
-                Purpose::Answer(frame.id)
-            }
-            (Kind::Response { .. }, _) => Purpose::HeartbeatAck(frame.id),
-            (_, Command::GoAway) => Purpose::GoAway,
-            (Kind::Request { .. }, _) => Purpose::Ask,
-            (Kind::Oneway { .. }, _) => Purpose::Other,
+            (
+                BoltFrameKind::Response { .. },
+                BoltCommand::RpcResponse | BoltCommand::RpcRequest,
+            ) => FramePurpose::Answer(frame.id),
+            (BoltFrameKind::Response { .. }, _) => FramePurpose::HeartbeatAck(frame.id),
+            (_, BoltCommand::GoAway) => FramePurpose::GoAway,
+            (BoltFrameKind::Request { .. }, _) => FramePurpose::Ask,
+            (BoltFrameKind::Oneway { .. }, _) => FramePurpose::Other,
         }
     }
 
     #[inline]
-    fn outcome(&self, answer: &Frame<'_>) -> Outcome {
-        if answer.kind == (Kind::Response { status: 0 }) && answer.header.is_empty() {
+    fn outcome(&self, answer: &BoltFrame<'_>) -> Outcome {
+        if answer.kind == (BoltFrameKind::Response { status: 0 }) && answer.header.is_empty() {
             Outcome::Ok
         } else {
             verdict(answer).0
@@ -130,35 +134,35 @@ impl Format for BoltProtocol {
     }
 
     #[inline]
-    fn content_bytes(&self, answer: Option<&Frame<'_>>) -> u64 {
+    fn content_bytes(&self, answer: Option<&BoltFrame<'_>>) -> u64 {
         let received = answer.map_or(0, |answer| answer.content.len());
         self.prepared.content_bytes + received as u64
     }
 
-    fn why(&self, answer: &Frame<'_>) -> Option<String> {
+    fn failure_detail(&self, answer: &BoltFrame<'_>) -> Option<String> {
         verdict(answer).1.or_else(|| failure_text(answer))
     }
 
-    fn respond(&self, asking: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
+    fn respond(&self, asking: &BoltFrame<'_>, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
         let form = asking.form.without_switches();
         match asking.command {
-            Command::Heartbeat => Frame::heartbeat_ack(form, asking.id),
-            _ => Frame::bare_response(form, asking.id, asking.codec, Status::NoProcessor),
+            BoltCommand::Heartbeat => BoltFrame::heartbeat_ack(form, asking.id),
+            _ => BoltFrame::bare_response(form, asking.id, asking.codec, Status::NoProcessor),
         }
         .write(out);
         Ok(())
     }
 
     fn heartbeat(&self, id: u32, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
-        Frame::heartbeat(self.prepared.form, id).write(out);
+        BoltFrame::heartbeat(self.prepared.form, id).write(out);
         Ok(())
     }
 }
 
 /// Returns the outcome of a response that is not a plain success, and its reason.
 #[inline(never)]
-fn verdict(answer: &Frame<'_>) -> (Outcome, Option<String>) {
-    let Kind::Response { status } = answer.kind else {
+fn verdict(answer: &BoltFrame<'_>) -> (Outcome, Option<String>) {
+    let BoltFrameKind::Response { status } = answer.kind else {
         return (Outcome::ProtocolError, None);
     };
     match Status::from_number(status) {
@@ -176,14 +180,14 @@ fn verdict(answer: &Frame<'_>) -> (Outcome, Option<String>) {
 }
 
 #[cold]
-fn broken(error: FrameError) -> ProtocolError {
+fn broken(error: BoltFrameError) -> ProtocolError {
     let outcome = match error {
-        FrameError::ContentTooLong { .. } => Outcome::MessageTooLarge,
+        BoltFrameError::ContentTooLong { .. } => Outcome::MessageTooLarge,
         _ => Outcome::ProtocolError,
     };
     let hint = match error {
-        FrameError::Protocol(0x15) => " (a TLS alert: is the target sofas://?)",
-        FrameError::Protocol(b'H') => " (an HTTP server?)",
+        BoltFrameError::Protocol(0x15) => " (a TLS alert: is the target sofas://?)",
+        BoltFrameError::Protocol(b'H') => " (an HTTP server?)",
         _ => "",
     };
     ProtocolError {
@@ -193,7 +197,7 @@ fn broken(error: FrameError) -> ProtocolError {
 }
 
 /// Returns the text of a failed response.
-fn failure_text(frame: &Frame<'_>) -> Option<String> {
+fn failure_text(frame: &BoltFrame<'_>) -> Option<String> {
     if frame.codec == super::frame::codec::HESSIAN2 {
         return sofa::failure_text(frame.content);
     }

@@ -16,7 +16,7 @@ pub mod codec {
 
 /// The layout of a frame: the protocol version, and in version 2 whether the frame ends with a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Form {
+pub enum FrameLayout {
     /// Protocol version 1.
     V1,
     /// Protocol version 2. Only in revision 2 does bit 0 of `switches` add a CRC-32.
@@ -28,14 +28,14 @@ pub enum Form {
     },
 }
 
-impl Form {
+impl FrameLayout {
     /// Version 2 with a checksum.
-    pub const V2_CRC: Form = Form::V2 {
+    pub const V2_CRC: FrameLayout = FrameLayout::V2 {
         revision: 2,
         switches: 1,
     };
     /// Version 2 without a checksum.
-    pub const V2: Form = Form::V2 {
+    pub const V2: FrameLayout = FrameLayout::V2 {
         revision: 1,
         switches: 0,
     };
@@ -43,16 +43,16 @@ impl Form {
     /// Returns true if a CRC-32 follows the content.
     #[inline]
     pub fn has_crc(self) -> bool {
-        matches!(self, Form::V2 { revision: 2, switches } if switches & 1 == 1)
+        matches!(self, FrameLayout::V2 { revision: 2, switches } if switches & 1 == 1)
     }
 
     /// Returns the same layout without a checksum, for frames that no peer adds one to: heartbeats and
     /// failure responses.
     #[must_use]
-    pub fn without_switches(self) -> Form {
+    pub fn without_switches(self) -> FrameLayout {
         match self {
-            Form::V1 => Form::V1,
-            Form::V2 { revision, .. } => Form::V2 {
+            FrameLayout::V1 => FrameLayout::V1,
+            FrameLayout::V2 { revision, .. } => FrameLayout::V2 {
                 revision,
                 switches: 0,
             },
@@ -63,23 +63,23 @@ impl Form {
     #[inline]
     pub fn id_at(self) -> usize {
         match self {
-            Form::V1 => 5,
-            Form::V2 { .. } => 6,
+            FrameLayout::V1 => 5,
+            FrameLayout::V2 { .. } => 6,
         }
     }
 
     /// Returns the offset of a request's timeout in a frame: after id, codec and switches.
     pub(super) fn timeout_at(self) -> usize {
         match self {
-            Form::V1 => 10,
-            Form::V2 { .. } => 12,
+            FrameLayout::V1 => 10,
+            FrameLayout::V2 { .. } => 12,
         }
     }
 }
 
 /// The type of a frame, with the field that only this type has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum BoltFrameKind {
     /// A request that expects a response.
     Request {
         /// The timeout in milliseconds; negative: none.
@@ -99,7 +99,7 @@ pub enum Kind {
 
 /// The purpose of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
+pub enum BoltCommand {
     /// Keeps the connection alive; the receiver acknowledges it.
     Heartbeat = 0,
     /// A call.
@@ -110,13 +110,13 @@ pub enum Command {
     GoAway = 100,
 }
 
-impl Command {
-    fn from_number(number: u16) -> Option<Command> {
+impl BoltCommand {
+    fn from_number(number: u16) -> Option<BoltCommand> {
         Some(match number {
-            0 => Command::Heartbeat,
-            1 => Command::RpcRequest,
-            2 => Command::RpcResponse,
-            100 => Command::GoAway,
+            0 => BoltCommand::Heartbeat,
+            1 => BoltCommand::RpcRequest,
+            2 => BoltCommand::RpcResponse,
+            100 => BoltCommand::GoAway,
             _ => return None,
         })
     }
@@ -124,13 +124,13 @@ impl Command {
 
 /// A complete frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame<'a> {
+pub struct BoltFrame<'a> {
     /// The layout, which determines the fields of the fixed header.
-    pub form: Form,
+    pub form: FrameLayout,
     /// The frame's type.
-    pub kind: Kind,
+    pub kind: BoltFrameKind,
     /// The command code.
-    pub command: Command,
+    pub command: BoltCommand,
     /// The command's version: 1 in all frames seen so far. It is preserved.
     pub command_version: u8,
     /// The request's id, which its response repeats.
@@ -147,13 +147,13 @@ pub struct Frame<'a> {
 
 /// A frame's fixed header, without what follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct BoltFrameHead {
     /// The layout, which determines the fields of the fixed header.
-    pub form: Form,
+    pub form: FrameLayout,
     /// The frame's type.
-    pub kind: Kind,
+    pub kind: BoltFrameKind,
     /// The command code.
-    pub command: Command,
+    pub command: BoltCommand,
     /// The request's id, which its response repeats.
     pub id: u32,
     /// The encoding of the content: see [`codec`].
@@ -170,7 +170,7 @@ pub struct Head {
 
 /// The bytes are not a frame. The next frame can't be located after this error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FrameError {
+pub enum BoltFrameError {
     /// The first byte names another protocol.
     #[error("protocol byte {0:#04x}, expected 0x01 or 0x02")]
     Protocol(u8),
@@ -217,21 +217,21 @@ fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-impl<'a> Frame<'a> {
+impl<'a> BoltFrame<'a> {
     /// Returns the length of the frame that `bytes` begin with, as soon as its fixed header is complete.
     /// `limit` applies to the content, in bytes.
     ///
     /// # Errors
     /// Returns an error as soon as the bytes can't become a frame.
     #[inline]
-    pub fn length(bytes: &[u8], limit: usize) -> Result<Option<usize>, FrameError> {
-        Ok(Head::parse(bytes, limit)?.map(|head| head.length))
+    pub fn length(bytes: &[u8], limit: usize) -> Result<Option<usize>, BoltFrameError> {
+        Ok(BoltFrameHead::parse(bytes, limit)?.map(|head| head.length))
     }
 
     /// Returns the fixed header of a frame whose content may have any length; `None`: it is incomplete, or
     /// the bytes are not a frame.
-    pub fn head(bytes: &[u8]) -> Option<Head> {
-        Head::parse(bytes, usize::MAX).ok()?
+    pub fn head(bytes: &[u8]) -> Option<BoltFrameHead> {
+        BoltFrameHead::parse(bytes, usize::MAX).ok()?
     }
 
     /// Returns the frame at the start of `bytes` and its length; `None`: it is incomplete. `limit` applies to
@@ -240,8 +240,11 @@ impl<'a> Frame<'a> {
     /// # Errors
     /// Returns an error as soon as the bytes can't become a frame.
     #[inline]
-    pub fn parse(bytes: &'a [u8], limit: usize) -> Result<Option<(Frame<'a>, usize)>, FrameError> {
-        let Some(head) = Head::parse(bytes, limit)? else {
+    pub fn parse(
+        bytes: &'a [u8],
+        limit: usize,
+    ) -> Result<Option<(BoltFrame<'a>, usize)>, BoltFrameError> {
+        let Some(head) = BoltFrameHead::parse(bytes, limit)? else {
             return Ok(None);
         };
         let Some(bytes) = bytes.get(..head.length) else {
@@ -251,12 +254,12 @@ impl<'a> Frame<'a> {
         if head.form.has_crc() {
             let (seen, expected) = (be32(bytes, body_end), crc32fast::hash(&bytes[..body_end]));
             if seen != expected {
-                return Err(FrameError::Crc { seen, expected });
+                return Err(BoltFrameError::Crc { seen, expected });
             }
         }
         let (class, rest) = bytes[head.start..body_end].split_at(head.class);
         let (header, content) = rest.split_at(head.header);
-        let frame = Frame {
+        let frame = BoltFrame {
             form: head.form,
             kind: head.kind,
             command: head.command,
@@ -271,30 +274,30 @@ impl<'a> Frame<'a> {
     }
 
     /// Appends the frame. A class or header over 65,535 bytes or a content over 2,147,483,647 bytes can't be
-    /// written: check with [`Frame::is_writable`] first.
+    /// written: check with [`BoltFrame::is_writable`] first.
     pub fn write(&self, out: &mut Vec<u8>) {
         debug_assert!(self.is_writable());
         let start = out.len();
         let kind = match self.kind {
-            Kind::Response { .. } => 0,
-            Kind::Request { .. } => 1,
-            Kind::Oneway { .. } => 2,
+            BoltFrameKind::Response { .. } => 0,
+            BoltFrameKind::Request { .. } => 1,
+            BoltFrameKind::Oneway { .. } => 2,
         };
         match self.form {
-            Form::V1 => out.push(1),
-            Form::V2 { revision, .. } => out.extend_from_slice(&[2, revision]),
+            FrameLayout::V1 => out.push(1),
+            FrameLayout::V2 { revision, .. } => out.extend_from_slice(&[2, revision]),
         }
         out.push(kind);
         out.extend_from_slice(&(self.command as u16).to_be_bytes());
         out.push(self.command_version);
         out.extend_from_slice(&self.id.to_be_bytes());
         out.push(self.codec);
-        if let Form::V2 { switches, .. } = self.form {
+        if let FrameLayout::V2 { switches, .. } = self.form {
             out.push(switches);
         }
         match self.kind {
-            Kind::Response { status } => out.extend_from_slice(&status.to_be_bytes()),
-            Kind::Request { timeout } | Kind::Oneway { timeout } => {
+            BoltFrameKind::Response { status } => out.extend_from_slice(&status.to_be_bytes()),
+            BoltFrameKind::Request { timeout } | BoltFrameKind::Oneway { timeout } => {
                 out.extend_from_slice(&timeout.to_be_bytes());
             }
         }
@@ -319,11 +322,11 @@ impl<'a> Frame<'a> {
     }
 
     /// Returns a heartbeat in the given layout.
-    pub fn heartbeat(form: Form, id: u32) -> Frame<'static> {
-        Frame {
+    pub fn heartbeat(form: FrameLayout, id: u32) -> BoltFrame<'static> {
+        BoltFrame {
             form: form.without_switches(),
-            kind: Kind::Request { timeout: -1 },
-            command: Command::Heartbeat,
+            kind: BoltFrameKind::Request { timeout: -1 },
+            command: BoltCommand::Heartbeat,
             command_version: 1,
             id,
             codec: codec::HESSIAN2,
@@ -334,29 +337,34 @@ impl<'a> Frame<'a> {
     }
 
     /// Returns the acknowledgement of a heartbeat.
-    pub fn heartbeat_ack(form: Form, id: u32) -> Frame<'static> {
-        Frame {
-            kind: Kind::Response { status: 0 },
-            ..Frame::heartbeat(form, id)
+    pub fn heartbeat_ack(form: FrameLayout, id: u32) -> BoltFrame<'static> {
+        BoltFrame {
+            kind: BoltFrameKind::Response { status: 0 },
+            ..BoltFrame::heartbeat(form, id)
         }
     }
 
     /// Returns a response that has a status only.
-    pub fn bare_response(form: Form, id: u32, codec: u8, status: super::Status) -> Frame<'static> {
-        Frame {
-            kind: Kind::Response {
+    pub fn bare_response(
+        form: FrameLayout,
+        id: u32,
+        codec: u8,
+        status: super::Status,
+    ) -> BoltFrame<'static> {
+        BoltFrame {
+            kind: BoltFrameKind::Response {
                 status: status.number(),
             },
-            command: Command::RpcResponse,
+            command: BoltCommand::RpcResponse,
             codec,
-            ..Frame::heartbeat(form, id)
+            ..BoltFrame::heartbeat(form, id)
         }
     }
 }
 
-impl Head {
+impl BoltFrameHead {
     #[inline]
-    fn parse(bytes: &[u8], limit: usize) -> Result<Option<Head>, FrameError> {
+    fn parse(bytes: &[u8], limit: usize) -> Result<Option<BoltFrameHead>, BoltFrameError> {
         // Compared with version 1, version 2 shifts everything after the protocol byte by one, and the
         // lengths by one more, for the switches.
         let Some(&protocol) = bytes.first() else {
@@ -365,31 +373,31 @@ impl Head {
         let (at, switched) = match protocol {
             1 => (1, 0),
             2 => (2, 1),
-            other => return Err(FrameError::Protocol(other)),
+            other => return Err(BoltFrameError::Protocol(other)),
         };
         if bytes.len() < 20 {
             return check_start(bytes, at).map(|()| None);
         }
         let form = match protocol {
-            1 => Form::V1,
+            1 => FrameLayout::V1,
             _ => {
                 let (revision, switches) = (bytes[1], bytes[11]);
                 if !matches!(revision, 1 | 2) {
-                    return Err(FrameError::Revision(revision));
+                    return Err(BoltFrameError::Revision(revision));
                 }
                 if switches >= 0x80 {
-                    return Err(FrameError::Switches(switches));
+                    return Err(BoltFrameError::Switches(switches));
                 }
-                Form::V2 { revision, switches }
+                FrameLayout::V2 { revision, switches }
             }
         };
         let number = be16(bytes, at + 1);
-        let command = Command::from_number(number).ok_or(FrameError::Command(number))?;
+        let command = BoltCommand::from_number(number).ok_or(BoltFrameError::Command(number))?;
         let (id, codec) = (be32(bytes, at + 4), bytes[at + 8]);
         let varying = at + 9 + switched;
         let (kind, lengths) = match bytes[at] {
             0 => (
-                Kind::Response {
+                BoltFrameKind::Response {
                     status: be16(bytes, varying),
                 },
                 varying + 2,
@@ -400,12 +408,12 @@ impl Head {
                 }
                 let timeout = be32(bytes, varying).cast_signed();
                 if kind == 1 {
-                    (Kind::Request { timeout }, varying + 4)
+                    (BoltFrameKind::Request { timeout }, varying + 4)
                 } else {
-                    (Kind::Oneway { timeout }, varying + 4)
+                    (BoltFrameKind::Oneway { timeout }, varying + 4)
                 }
             }
-            other => return Err(FrameError::Type(other)),
+            other => return Err(BoltFrameError::Type(other)),
         };
         let start = lengths + 8;
         if bytes.len() < start {
@@ -414,9 +422,10 @@ impl Head {
         let class = usize::from(be16(bytes, lengths));
         let header = usize::from(be16(bytes, lengths + 2));
         let content = be32(bytes, lengths + 4).cast_signed();
-        let content = usize::try_from(content).map_err(|_| FrameError::NegativeContent(content))?;
+        let content =
+            usize::try_from(content).map_err(|_| BoltFrameError::NegativeContent(content))?;
         if content > limit {
-            return Err(FrameError::ContentTooLong {
+            return Err(BoltFrameError::ContentTooLong {
                 length: content,
                 limit,
             });
@@ -424,7 +433,7 @@ impl Head {
         // At most 2 × 64 KiB above the limit, so this can't overflow.
         let body_end = start + class + header + content;
         let length = body_end + if form.has_crc() { 4 } else { 0 };
-        Ok(Some(Head {
+        Ok(Some(BoltFrameHead {
             form,
             kind,
             command,
@@ -441,17 +450,17 @@ impl Head {
 }
 
 /// Returns the error that bytes too short for a fixed header already show.
-fn check_start(bytes: &[u8], at: usize) -> Result<(), FrameError> {
+fn check_start(bytes: &[u8], at: usize) -> Result<(), BoltFrameError> {
     if at == 2
         && let Some(&revision) = bytes.get(1)
         && !matches!(revision, 1 | 2)
     {
-        return Err(FrameError::Revision(revision));
+        return Err(BoltFrameError::Revision(revision));
     }
     if let Some(&kind) = bytes.get(at)
         && kind > 2
     {
-        return Err(FrameError::Type(kind));
+        return Err(BoltFrameError::Type(kind));
     }
     Ok(())
 }

@@ -23,11 +23,11 @@ pub struct HeaderError {
 }
 
 /// An entry: key and value; `None` is a null.
-pub type Pair<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
+pub type HeaderPair<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
 
 /// Returns the pairs of a header map in order, without copying. An error is the last item.
 #[inline]
-pub fn pairs(header: &[u8]) -> impl Iterator<Item = Result<Pair<'_>, HeaderError>> {
+pub fn pairs(header: &[u8]) -> impl Iterator<Item = Result<HeaderPair<'_>, HeaderError>> {
     let mut at = 0;
     std::iter::from_fn(move || {
         if at >= header.len() {

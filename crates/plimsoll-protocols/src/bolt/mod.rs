@@ -17,8 +17,10 @@ mod trace;
 pub mod typed;
 
 pub use driver::{BoltDriver, BoltProtocol};
-pub use frame::{Command, Form, Frame, FrameError, Head, Kind};
+pub use frame::{
+    BoltCommand, BoltFrame, BoltFrameError, BoltFrameHead, BoltFrameKind, FrameLayout,
+};
 pub use options::{BoltFlags, BoltOptions};
 pub use request::BoltCall;
 pub use status::Status;
-pub use trace::FrameTracer;
+pub use trace::BoltFrameTracer;

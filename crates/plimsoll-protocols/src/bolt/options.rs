@@ -7,21 +7,25 @@ use std::time::Duration;
 use clap::Args;
 use plimsoll_model::run::Run;
 use plimsoll_model::spec::{
-    Limit, MetadataSpec, Problem, Problems, Schemes, Section, SharedValue, Spec, Surroundings,
+    CallSection, MetadataSpec, OptionalPeriod, Problem, Problems, ResolveContext, SharedValue,
+    Spec, UrlSchemes,
 };
 use plimsoll_model::template::{MetadataField, Template};
-use plimsoll_model::units::Size;
+use plimsoll_model::units::ByteSize;
 use plimsoll_model::{input, template};
 use serde::{Deserialize, Serialize};
 
 use super::frame::{MAX_CONTENT, codec};
 use super::typed;
-use super::{BoltCall, BoltProtocol, Form, report};
+use super::{BoltCall, BoltProtocol, FrameLayout, report};
 use crate::alternatives::collide;
 use crate::flags::{CredentialFlags, map_entries};
-use crate::foreign::Tool;
+use crate::foreign::ForeignTool;
 use crate::numbered;
-use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables, driven, text_or_file};
+use crate::protocol_module::{
+    EnvLookup, PrepareError, PrepareRequest, PreparedLoad, ProtocolCommand, ProtocolModule,
+    UsageError, load_with_driver, text_or_file,
+};
 
 /// The interval of SOFABolt's own clients.
 const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(15);
@@ -32,8 +36,11 @@ const DEFAULT_SERVICE: &str = "com.alipay.test.TestService:1.0";
 const DEFAULT_METHOD: &str = "echoStr";
 const DEFAULT_ECHO_CHARS: usize = 1098;
 
-const VERSION_NAMES: [(&str, Form); 3] =
-    [("v1", Form::V1), ("v2", Form::V2), ("v2-crc", Form::V2_CRC)];
+const VERSION_NAMES: [(&str, FrameLayout); 3] = [
+    ("v1", FrameLayout::V1),
+    ("v2", FrameLayout::V2),
+    ("v2-crc", FrameLayout::V2_CRC),
+];
 
 /// One kind of call over Bolt: a method of a service, or raw class and content.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -98,7 +105,7 @@ pub struct BoltOptions {
 
     /// The call's timeout that is sent to the server, or "none" [default: the deadline].
     #[arg(long, value_name = "TIME")]
-    pub timeout: Option<Limit>,
+    pub timeout: Option<OptionalPeriod>,
 
     /// Expect no answer: a call ends when it is sent.
     #[arg(long)]
@@ -110,15 +117,15 @@ pub struct BoltOptions {
 
     /// Idle time after which a heartbeat is sent, or "none" [default: 15s].
     #[arg(long, value_name = "TIME")]
-    pub heartbeat: Option<Limit>,
+    pub heartbeat: Option<OptionalPeriod>,
 
     /// Larger answers fail with MESSAGE_TOO_LARGE [default: 16MiB].
     #[arg(long, value_name = "SIZE")]
-    pub max_content: Option<Size>,
+    pub max_content: Option<ByteSize>,
 
     /// The call's deadline, or "none". Default 10s.
     #[arg(skip)]
-    pub deadline: Option<Limit>,
+    pub deadline: Option<OptionalPeriod>,
 }
 
 /// Load-test a SOFARPC service, or any SOFABolt server.
@@ -140,8 +147,8 @@ pub struct BoltFlags {
     credentials: CredentialFlags,
 }
 
-impl Section for BoltOptions {
-    const SCHEMES: Schemes = Schemes {
+impl CallSection for BoltOptions {
+    const SCHEMES: UrlSchemes = UrlSchemes {
         section: "bolt",
         plain: "sofa",
         secured: Some("sofas"),
@@ -170,11 +177,11 @@ impl Section for BoltOptions {
         &self,
         spec: &Spec,
         problems: &mut Problems,
-        surroundings: &dyn Surroundings,
+        surroundings: &dyn ResolveContext,
     ) -> Option<BoltCall> {
         let before = problems.0.len();
         let form = match self.version.as_deref() {
-            None => Form::V1,
+            None => FrameLayout::V1,
             Some(typed) => {
                 let known = VERSION_NAMES.iter().find(|(name, _)| *name == typed);
                 if known.is_none() {
@@ -183,13 +190,13 @@ impl Section for BoltOptions {
                         format!("`{typed}` is unknown: use \"v1\", \"v2\" or \"v2-crc\""),
                     );
                 }
-                known.map_or(Form::V1, |(_, version)| *version)
+                known.map_or(FrameLayout::V1, |(_, version)| *version)
             }
         };
         let max_content = self.max_content.map_or(MAX_CONTENT as u64, |most| most.0);
         let most = ("max_content", max_content);
         numbered::check(problems, "bolt", self.in_flight, self.heartbeat, most);
-        if self.timeout.is_some_and(Limit::is_zero) {
+        if self.timeout.is_some_and(OptionalPeriod::is_zero) {
             problems.add(
                 "call.bolt.timeout",
                 "a timeout of 0 disables the timeout on some servers and expires at once on \
@@ -209,12 +216,14 @@ impl Section for BoltOptions {
             codec: self.codec.unwrap_or(codec::HESSIAN2),
             constant,
             live,
-            timeout: self.timeout.map_or_else(|| spec.deadline(), Limit::length),
+            timeout: self
+                .timeout
+                .map_or_else(|| spec.deadline(), OptionalPeriod::length),
             oneway: self.oneway,
             in_flight: self.in_flight,
             heartbeat: self
                 .heartbeat
-                .map_or(Some(DEFAULT_HEARTBEAT), Limit::length),
+                .map_or(Some(DEFAULT_HEARTBEAT), OptionalPeriod::length),
             max_content: max_content as usize,
             ..typed
         })
@@ -226,7 +235,7 @@ impl Section for BoltOptions {
             version: version.map(|(name, _)| (*name).to_owned()),
             timeout: Some(call.timeout.into()),
             heartbeat: Some(call.heartbeat.into()),
-            max_content: Some(Size(call.max_content as u64)),
+            max_content: Some(ByteSize(call.max_content as u64)),
             deadline: None,
             ..self
         }
@@ -244,7 +253,7 @@ impl BoltOptions {
     fn entries(
         &self,
         problems: &mut Problems,
-        surroundings: &dyn Surroundings,
+        surroundings: &dyn ResolveContext,
     ) -> (Vec<(String, String)>, Vec<MetadataField>) {
         let (mut constant, mut live) = (Vec::new(), Vec::new());
         for (name, value) in &self.header {
@@ -266,7 +275,7 @@ impl BoltOptions {
     fn encoded(
         &self,
         header: &[(String, String)],
-        surroundings: &dyn Surroundings,
+        surroundings: &dyn ResolveContext,
     ) -> Result<BoltCall, Problem> {
         let wrong = |key: &str| {
             let key = format!("call.bolt.{key}");
@@ -372,22 +381,22 @@ impl BoltOptions {
     }
 }
 
-impl Quick for BoltFlags {
+impl ProtocolCommand for BoltFlags {
     const TARGET_HELP: &str =
         "sofa://HOST:PORT (plaintext), sofas://HOST:PORT (TLS), or unix:/PATH";
     type Section = BoltOptions;
-    const FOREIGN_TOOL: Option<&Tool> = Some(&Tool {
+    const FOREIGN_TOOL: Option<&ForeignTool> = Some(&ForeignTool {
         name: "sofaload",
         protocol: "sofarpc",
         numbered: &[("-D", "--duration", "s")],
         threads: "-t",
     });
 
-    fn section(self, _: &mut Spec, _: Variables<'_>) -> Result<BoltOptions, Usage> {
+    fn section(self, _: &mut Spec, _: EnvLookup<'_>) -> Result<BoltOptions, UsageError> {
         let mut call = self.options;
         (call.content, call.content_file) = text_or_file(call.content.as_deref())?;
         call.arguments = match text_or_file(call.arguments.as_deref())? {
-            (_, Some(path)) => Some(input::read_to_string(&path).map_err(|e| Usage {
+            (_, Some(path)) => Some(input::read_to_string(&path).map_err(|e| UsageError {
                 message: format!("--data: can't read {}: {e}", path.display()),
                 help: "give the file that holds the JSON array, or the array itself".to_owned(),
             })?),
@@ -412,9 +421,12 @@ impl Quick for BoltFlags {
     }
 }
 
-impl Owned for BoltOptions {
-    fn load<'a>(asked: Asked<'a>, call: &BoltCall) -> Result<Load<'a>, Unmade> {
-        Ok(driven(asked, BoltProtocol::new(call)?))
+impl ProtocolModule for BoltOptions {
+    fn load<'a>(
+        asked: PrepareRequest<'a>,
+        call: &BoltCall,
+    ) -> Result<PreparedLoad<'a>, PrepareError> {
+        Ok(load_with_driver(asked, BoltProtocol::new(call)?))
     }
 
     fn below_tables(run: &Run) -> String {

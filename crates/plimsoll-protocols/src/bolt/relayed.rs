@@ -4,13 +4,16 @@
 use std::time::Duration;
 
 use super::frame::codec;
-use super::hessian::{self, Value};
-use super::{Command, Form, Frame, FrameError, Kind, Status, header};
-use crate::relayed::{self, Broken, CodecOptions, FrameCodec, Manner, Seen, Sender, Unusable, Why};
+use super::hessian::{self, HessianValue};
+use super::{BoltCommand, BoltFrame, BoltFrameError, BoltFrameKind, FrameLayout, Status, header};
+use crate::relayed::{
+    self, CodecError, CodecOptions, FrameCodec, FrameError, FrameFlavor, FrameInfo, FrameSender,
+    RejectReason,
+};
 
 /// The codec of a route, with the limit of a frame's content. Bytes.
 #[derive(Clone, Debug)]
-pub struct Codec(usize);
+pub struct BoltRelayCodec(usize);
 
 /// The number of frame layouts. A Java server answers all requests of a connection in the layout of the
 /// first, so each layout needs connections of its own.
@@ -19,33 +22,33 @@ const FRAME_LAYOUTS: usize = 3;
 /// Packs the layout into one number: the revision of version 2 (0 for version 1), the switches, and the
 /// codec.
 #[inline]
-fn manner(form: Form, codec: u8) -> Manner {
+fn manner(form: FrameLayout, codec: u8) -> FrameFlavor {
     let (revision, switches) = match form {
-        Form::V1 => (0, 0),
-        Form::V2 { revision, switches } => (revision, switches),
+        FrameLayout::V1 => (0, 0),
+        FrameLayout::V2 { revision, switches } => (revision, switches),
     };
-    Manner(u64::from_le_bytes([
+    FrameFlavor(u64::from_le_bytes([
         revision, switches, codec, 0, 0, 0, 0, 0,
     ]))
 }
 
 #[inline]
-fn form(manner: Manner) -> Form {
+fn form(manner: FrameFlavor) -> FrameLayout {
     match manner.0.to_le_bytes() {
-        [0, ..] => Form::V1,
-        [revision, switches, ..] => Form::V2 { revision, switches },
+        [0, ..] => FrameLayout::V1,
+        [revision, switches, ..] => FrameLayout::V2 { revision, switches },
     }
 }
 
-impl Codec {
-    pub(crate) fn of_worker(&self, options: &CodecOptions<'_>) -> Codec {
-        Codec(options.max_frame)
+impl BoltRelayCodec {
+    pub(crate) fn of_worker(&self, options: &CodecOptions<'_>) -> BoltRelayCodec {
+        BoltRelayCodec(options.max_frame)
     }
 }
 
-impl FrameCodec for Codec {
-    fn open(options: &CodecOptions<'_>) -> Result<Codec, Unusable> {
-        Ok(Codec(options.max_frame))
+impl FrameCodec for BoltRelayCodec {
+    fn open(options: &CodecOptions<'_>) -> Result<BoltRelayCodec, CodecError> {
+        Ok(BoltRelayCodec(options.max_frame))
     }
 
     fn layouts(&self) -> usize {
@@ -53,28 +56,28 @@ impl FrameCodec for Codec {
     }
 
     #[inline]
-    fn layout(&self, manner: Manner) -> usize {
+    fn layout(&self, manner: FrameFlavor) -> usize {
         usize::from(manner.0 as u8)
     }
 
     #[inline]
-    fn read(&self, from: Sender, bytes: &[u8]) -> Result<Option<Seen>, Broken> {
-        let parsed = Frame::parse(bytes, self.0).map_err(|e| broken(e, bytes))?;
+    fn read(&self, from: FrameSender, bytes: &[u8]) -> Result<Option<FrameInfo>, FrameError> {
+        let parsed = BoltFrame::parse(bytes, self.0).map_err(|e| broken(e, bytes))?;
         let Some((frame, length)) = parsed else {
             return Ok(None);
         };
-        let seen = Seen {
+        let seen = FrameInfo {
             length,
             id: frame.id.into(),
             kind: kind(frame.kind, frame.command),
-            manner: manner(frame.form, frame.codec),
+            flavor: manner(frame.form, frame.codec),
         };
         if let Err(why) = check(&frame) {
             return Err(match from {
-                Sender::Client => Broken::new(why),
-                Sender::Server => Broken {
-                    call: Some((seen, Why::BadAnswer)),
-                    ..Broken::new(why)
+                FrameSender::Client => FrameError::new(why),
+                FrameSender::Server => FrameError {
+                    call: Some((seen, RejectReason::MalformedResponse)),
+                    ..FrameError::new(why)
                 },
             });
         }
@@ -85,10 +88,10 @@ impl FrameCodec for Codec {
     fn renumber(
         &self,
         frame: &[u8],
-        manner: Manner,
+        manner: FrameFlavor,
         id: u64,
         out: &mut Vec<u8>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), FrameError> {
         let (form, start) = (form(manner), out.len());
         out.extend_from_slice(frame);
         let frame = &mut out[start..];
@@ -102,40 +105,55 @@ impl FrameCodec for Codec {
         Ok(())
     }
 
-    fn heartbeat(&self, layout: usize, id: u64, out: &mut Vec<u8>) -> Result<bool, Broken> {
-        Frame::heartbeat(form(Manner(layout as u64)), narrow(id)).write(out);
+    fn heartbeat(&self, layout: usize, id: u64, out: &mut Vec<u8>) -> Result<bool, FrameError> {
+        BoltFrame::heartbeat(form(FrameFlavor(layout as u64)), narrow(id)).write(out);
         Ok(true)
     }
 
-    fn heartbeat_ack(&self, id: u64, manner: Manner, out: &mut Vec<u8>) -> Result<(), Broken> {
-        Frame::heartbeat_ack(form(manner), narrow(id)).write(out);
+    fn heartbeat_ack(
+        &self,
+        id: u64,
+        manner: FrameFlavor,
+        out: &mut Vec<u8>,
+    ) -> Result<(), FrameError> {
+        BoltFrame::heartbeat_ack(form(manner), narrow(id)).write(out);
         Ok(())
     }
 
-    fn refuse(&self, id: u64, manner: Manner, why: Why, out: &mut Vec<u8>) -> Result<(), Broken> {
+    fn refuse(
+        &self,
+        id: u64,
+        manner: FrameFlavor,
+        why: RejectReason,
+        out: &mut Vec<u8>,
+    ) -> Result<(), FrameError> {
         let status = match why {
-            Why::Busy | Why::Lack(_) => Status::ServerThreadpoolBusy,
-            Why::NoUpstream => Status::NoProcessor,
-            Why::Timeout => Status::Timeout,
-            Why::Cut => Status::ConnectionClosed,
-            Why::Fault => Status::ServerException,
-            Why::TooLong | Why::BadAnswer => Status::CodecException,
+            RejectReason::Busy | RejectReason::LocalResource(_) => Status::ServerThreadpoolBusy,
+            RejectReason::NoUpstream => Status::NoProcessor,
+            RejectReason::Timeout => Status::Timeout,
+            RejectReason::UpstreamClosed => Status::ConnectionClosed,
+            RejectReason::InjectedFault => Status::ServerException,
+            RejectReason::FrameTooLarge | RejectReason::MalformedResponse => Status::CodecException,
         };
         let (form, codec) = (form(manner).without_switches(), manner.0.to_le_bytes()[2]);
-        let mut answer = Frame::bare_response(form, narrow(id), codec, status);
+        let mut answer = BoltFrame::bare_response(form, narrow(id), codec, status);
         // Reasons without a status of their own are explained by a text.
         let text = match why {
-            Why::TooLong => {
+            RejectReason::FrameTooLarge => {
                 let limit = self.0;
                 format!("the content is over the sidecar's limit of {limit} bytes (max_frame)")
             }
-            Why::BadAnswer => "the upstream's answer is malformed (class or header map)".to_owned(),
-            Why::Lack(lack) => format!("the sidecar can't connect to the upstream: {lack}"),
+            RejectReason::MalformedResponse => {
+                "the upstream's answer is malformed (class or header map)".to_owned()
+            }
+            RejectReason::LocalResource(lack) => {
+                format!("the sidecar can't connect to the upstream: {lack}")
+            }
             _ => String::new(),
         };
         let content;
         if !text.is_empty() {
-            content = hessian::encode(&Value::String(text));
+            content = hessian::encode(&HessianValue::String(text));
             answer.codec = codec::HESSIAN2;
             answer.class = b"java.lang.String";
             answer.content = &content;
@@ -145,8 +163,8 @@ impl FrameCodec for Codec {
     }
 
     fn status(&self, frame: &[u8]) -> Option<String> {
-        let (frame, _) = Frame::parse(frame, usize::MAX).ok()??;
-        let Kind::Response { status } = frame.kind else {
+        let (frame, _) = BoltFrame::parse(frame, usize::MAX).ok()??;
+        let BoltFrameKind::Response { status } = frame.kind else {
             return None;
         };
         Some(self.status_name(status.into()))
@@ -163,7 +181,7 @@ impl FrameCodec for Codec {
 /// Rejects frames for which a peer might close its connection, and so fail other calls. Such a frame is not
 /// relayed.
 #[inline]
-fn check(frame: &Frame<'_>) -> Result<(), String> {
+fn check(frame: &BoltFrame<'_>) -> Result<(), String> {
     let most = i16::MAX as usize;
     if frame.class.len() > most || frame.header.len() > most {
         let (class, header) = (frame.class.len(), frame.header.len());
@@ -178,42 +196,48 @@ fn check(frame: &Frame<'_>) -> Result<(), String> {
 }
 
 #[cold]
-fn broken(error: FrameError, bytes: &[u8]) -> Broken {
-    let FrameError::ContentTooLong { .. } = error else {
-        return Broken::new(error.to_string());
+fn broken(error: BoltFrameError, bytes: &[u8]) -> FrameError {
+    let BoltFrameError::ContentTooLong { .. } = error else {
+        return FrameError::new(error.to_string());
     };
-    let call = Frame::head(bytes).map(|head| {
-        let seen = Seen {
+    let call = BoltFrame::head(bytes).map(|head| {
+        let seen = FrameInfo {
             length: head.length,
             id: head.id.into(),
             kind: kind(head.kind, head.command),
-            manner: manner(head.form, head.codec),
+            flavor: manner(head.form, head.codec),
         };
-        (seen, Why::TooLong)
+        (seen, RejectReason::FrameTooLarge)
     });
-    Broken {
+    FrameError {
         call,
-        ..Broken::new(format!("{error} (max_frame)"))
+        ..FrameError::new(format!("{error} (max_frame)"))
     }
 }
 
 #[inline]
-fn kind(kind: Kind, command: Command) -> relayed::Kind {
+fn kind(kind: BoltFrameKind, command: BoltCommand) -> relayed::RelayFrameKind {
     match (kind, command) {
-        (Kind::Response { .. }, Command::Heartbeat) => relayed::Kind::HeartbeatAck,
-        (Kind::Response { status }, _) => relayed::Kind::Response {
+        (BoltFrameKind::Response { .. }, BoltCommand::Heartbeat) => {
+            relayed::RelayFrameKind::HeartbeatAck
+        }
+        (BoltFrameKind::Response { status }, _) => relayed::RelayFrameKind::Response {
             status: status.into(),
         },
-        (_, Command::GoAway) => relayed::Kind::GoAway,
-        (Kind::Request { .. }, Command::Heartbeat) => relayed::Kind::Heartbeat,
-        (Kind::Request { timeout }, Command::RpcRequest) => relayed::Kind::Request {
-            timeout: u64::try_from(timeout)
-                .ok()
-                .filter(|millis| *millis > 0)
-                .map(Duration::from_millis),
-        },
-        (Kind::Oneway { .. }, Command::RpcRequest) => relayed::Kind::Oneway,
-        _ => relayed::Kind::Other,
+        (_, BoltCommand::GoAway) => relayed::RelayFrameKind::GoAway,
+        (BoltFrameKind::Request { .. }, BoltCommand::Heartbeat) => {
+            relayed::RelayFrameKind::Heartbeat
+        }
+        (BoltFrameKind::Request { timeout }, BoltCommand::RpcRequest) => {
+            relayed::RelayFrameKind::Request {
+                timeout: u64::try_from(timeout)
+                    .ok()
+                    .filter(|millis| *millis > 0)
+                    .map(Duration::from_millis),
+            }
+        }
+        (BoltFrameKind::Oneway { .. }, BoltCommand::RpcRequest) => relayed::RelayFrameKind::Oneway,
+        _ => relayed::RelayFrameKind::Other,
     }
 }
 

@@ -6,10 +6,10 @@
 use std::fmt::Write as _;
 
 use plimsoll_model::quantity::{bytes, time};
-use plimsoll_model::record::{StageRecord, Times};
+use plimsoll_model::record::{StageRecord, TimeHistogram};
 use plimsoll_model::run::Run;
 use plimsoll_model::statistics::quantile::quantile;
-use plimsoll_model::{Blame, Count, Outcome, TimeMeasure};
+use plimsoll_model::{Count, FailureSource, Outcome, TimeMeasure};
 
 use super::Status;
 use super::status::SOFA_ERROR;
@@ -78,7 +78,7 @@ fn headers_and_data(record: &StageRecord, traffic: u64) -> String {
 /// calls abandoned at the end of the run.
 fn requests(out: &mut String, record: &StageRecord) {
     let timeout = record.outcomes.of(Outcome::DeadlineExceeded);
-    let blamed = |blame: &[Blame]| -> u64 {
+    let blamed = |blame: &[FailureSource]| -> u64 {
         record
             .outcomes
             .iter()
@@ -88,8 +88,8 @@ fn requests(out: &mut String, record: &StageRecord) {
             .sum()
     };
     let (failed, errored) = (
-        blamed(&[Blame::Target]),
-        blamed(&[Blame::Client, Blame::Link]),
+        blamed(&[FailureSource::Target]),
+        blamed(&[FailureSource::Client, FailureSource::Link]),
     );
     let _ = writeln!(
         out,
@@ -129,7 +129,7 @@ fn spread(out: &mut String, name: &str, figures: Option<([f64; 4], f64)>, show: 
     );
 }
 
-fn spread_of(times: &Times) -> Option<([f64; 4], f64)> {
+fn spread_of(times: &TimeHistogram) -> Option<([f64; 4], f64)> {
     let h = times.histogram().filter(|h| !h.is_empty())?;
     let (mean, sd) = (h.mean(), h.stdev());
     let near = h
@@ -168,7 +168,7 @@ fn rates(run: &Run) -> Option<([f64; 4], f64)> {
     (n > 0.0).then_some(([min, max, mean, sd], near * 100.0 / n))
 }
 
-fn distribution(out: &mut String, times: &Times) {
+fn distribution(out: &mut String, times: &TimeHistogram) {
     let Some(h) = times.histogram().filter(|h| !h.is_empty()) else {
         return;
     };

@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use plimsoll_model::plan::Call;
-use plimsoll_model::template::{LiveValue, MetadataField, Source};
+use plimsoll_model::template::{FieldSource, LiveValue, MetadataField};
 
-use super::frame::{Command, Form, Frame, Kind, codec};
+use super::frame::{BoltCommand, BoltFrame, BoltFrameKind, FrameLayout, codec};
 use super::header;
-use crate::numbered::Settings;
-use crate::unmade::RequestError;
+use crate::numbered::FramedSettings;
+use crate::prepare_error::RequestError;
 
 /// The maximum length of a class or header map, whose lengths are signed 16-bit numbers in Java. Bytes.
 const MAX_HEADER: usize = i16::MAX as usize;
@@ -28,7 +28,7 @@ pub struct BoltCall {
     /// `service/method`, or the class of a raw call.
     pub method: String,
     /// The layout of frames.
-    pub form: Form,
+    pub form: FrameLayout,
     /// The codec byte of the content.
     pub codec: u8,
     /// The encoded class name.
@@ -58,7 +58,7 @@ impl Default for BoltCall {
     fn default() -> BoltCall {
         BoltCall {
             method: String::new(),
-            form: Form::V1,
+            form: FrameLayout::V1,
             codec: codec::HESSIAN2,
             class: Vec::new(),
             header: Vec::new(),
@@ -87,31 +87,31 @@ impl Call for BoltCall {
 /// A request whose header map has values that change during a run. It is encoded once for each change,
 /// whatever the number of connections and calls.
 #[derive(Debug)]
-pub(super) struct Renewing {
+pub(super) struct LiveRequest {
     /// The request without the live entries.
-    bare: Prepared,
+    bare: PreparedBoltRequest,
     live: Vec<(String, Arc<LiveValue>)>,
-    /// The request with its latest values, and their [`Renewing::generation`], which was read before the
+    /// The request with its latest values, and their [`LiveRequest::generation`], which was read before the
     /// values.
-    current: Mutex<(u64, Arc<Prepared>)>,
+    current: Mutex<(u64, Arc<PreparedBoltRequest>)>,
 }
 
-impl Renewing {
+impl LiveRequest {
     /// Returns `None` if the request has no live entries.
-    pub(super) fn of(call: &BoltCall) -> Result<Option<Renewing>, RequestError> {
+    pub(super) fn of(call: &BoltCall) -> Result<Option<LiveRequest>, RequestError> {
         let values = call.live.iter();
         let values = values.filter_map(|field| match &field.template.alone()?.source {
-            Source::Live(value) => Some((field.name.clone(), Arc::clone(value))),
+            FieldSource::Live(value) => Some((field.name.clone(), Arc::clone(value))),
             _ => None,
         });
         let live: Vec<(String, Arc<LiveValue>)> = values.collect();
         if live.is_empty() {
             return Ok(None);
         }
-        let bare = Prepared::new(call)?;
+        let bare = PreparedBoltRequest::new(call)?;
         let generation = generation(&live);
-        let first = Arc::new(bare.with(&live)?);
-        Ok(Some(Renewing {
+        let first = Arc::new(bare.with_entries(&live)?);
+        Ok(Some(LiveRequest {
             bare,
             live,
             current: Mutex::new((generation, first)),
@@ -126,11 +126,11 @@ impl Renewing {
 
     /// Returns the request with the current values, and their generation. If the values have become too long
     /// for a frame, the previous request is kept.
-    pub(super) fn current(&self) -> (u64, Arc<Prepared>) {
+    pub(super) fn current(&self) -> (u64, Arc<PreparedBoltRequest>) {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let generation = self.generation();
         if current.0 != generation {
-            match self.bare.with(&self.live) {
+            match self.bare.with_entries(&self.live) {
                 Ok(prepared) => *current = (generation, Arc::new(prepared)),
                 Err(problem) => {
                     tracing::warn!("keeping the previous header map: {problem}");
@@ -154,24 +154,24 @@ fn too_long(what: &str, length: usize, most: usize) -> RequestError {
 
 /// A request's bytes and the settings of its connections.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct PreparedBoltRequest {
     /// The frame, with id 0.
     frame: Vec<u8>,
     id_at: usize,
     /// For each byte of the id and each of its values, the change of the checksum.
     crc: Option<Box<[[u32; 256]; 4]>>,
-    pub(super) form: Form,
+    pub(super) form: FrameLayout,
     pub(super) oneway: bool,
     timeout: Option<Duration>,
     /// The settings that all connections share.
-    pub(super) settings: Settings,
+    pub(super) settings: FramedSettings,
     pub(super) max_content: usize,
     /// The length of the content within the frame. Bytes.
     pub(super) content_bytes: u64,
 }
 
-impl Prepared {
-    pub(super) fn new(call: &BoltCall) -> Result<Prepared, RequestError> {
+impl PreparedBoltRequest {
+    pub(super) fn new(call: &BoltCall) -> Result<PreparedBoltRequest, RequestError> {
         if call.class.len() > MAX_HEADER {
             return Err(too_long("class", call.class.len(), MAX_HEADER));
         }
@@ -186,14 +186,14 @@ impl Prepared {
         }
         let timeout = call.timeout.map_or(-1, millis);
         let mut frame = Vec::new();
-        Frame {
+        BoltFrame {
             form: call.form,
             kind: if call.oneway {
-                Kind::Oneway { timeout }
+                BoltFrameKind::Oneway { timeout }
             } else {
-                Kind::Request { timeout }
+                BoltFrameKind::Request { timeout }
             },
-            command: Command::RpcRequest,
+            command: BoltCommand::RpcRequest,
             command_version: 1,
             id: 0,
             codec: call.codec,
@@ -202,9 +202,9 @@ impl Prepared {
             content: &call.content,
         }
         .write(&mut frame);
-        Ok(Prepared {
+        Ok(PreparedBoltRequest {
             crc: crc_of(call.form, &frame),
-            settings: Settings::new(call.in_flight, call.heartbeat, &frame),
+            settings: FramedSettings::new(call.in_flight, call.heartbeat, &frame),
             frame,
             id_at: call.form.id_at(),
             form: call.form,
@@ -216,8 +216,11 @@ impl Prepared {
     }
 
     /// Returns the request with the live entries appended to its header map.
-    fn with(&self, live: &[(String, Arc<LiveValue>)]) -> Result<Prepared, RequestError> {
-        let parsed = Frame::parse(&self.frame, usize::MAX);
+    fn with_entries(
+        &self,
+        live: &[(String, Arc<LiveValue>)],
+    ) -> Result<PreparedBoltRequest, RequestError> {
+        let parsed = BoltFrame::parse(&self.frame, usize::MAX);
         let Some((bare, _)) = parsed.ok().flatten() else {
             return Err(too_long("content", self.frame.len(), MAX_CONTENT));
         };
@@ -231,14 +234,14 @@ impl Prepared {
             return Err(too_long("header map", map.len(), MAX_HEADER));
         }
         let mut frame = Vec::new();
-        let whole = Frame {
+        let whole = BoltFrame {
             header: &map,
             ..bare
         };
         whole.write(&mut frame);
-        Ok(Prepared {
+        Ok(PreparedBoltRequest {
             crc: crc_of(self.form, &frame),
-            settings: Settings {
+            settings: FramedSettings {
                 request_bytes: u32::try_from(frame.len()).unwrap_or(u32::MAX),
                 ..self.settings
             },
@@ -248,7 +251,7 @@ impl Prepared {
     }
 
     /// Appends the request with `id` of a call that was due `waited` ago; its timeout is the remaining time.
-    pub(super) fn write_waited(&self, id: u32, waited: Duration, out: &mut Vec<u8>) {
+    pub(super) fn write_with_time_left(&self, id: u32, waited: Duration, out: &mut Vec<u8>) {
         let start = out.len();
         self.write(id, out);
         let Some(timeout) = self.timeout else {
@@ -290,7 +293,7 @@ fn millis(timeout: Duration) -> i32 {
 }
 
 /// Returns the checksum tables of `frame`, if its layout has a checksum.
-fn crc_of(form: Form, frame: &[u8]) -> Option<Box<[[u32; 256]; 4]>> {
+fn crc_of(form: FrameLayout, frame: &[u8]) -> Option<Box<[[u32; 256]; 4]>> {
     (form.has_crc()).then(|| crc_of_ids(frame.len() - 4, form.id_at()))
 }
 
@@ -325,19 +328,19 @@ mod tests {
         fn written_id_has_valid_checksum(
             id in any::<u32>(), content in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
-            for form in [Form::V1, Form::V2, Form::V2_CRC] {
+            for form in [FrameLayout::V1, FrameLayout::V2, FrameLayout::V2_CRC] {
                 let request = BoltCall { form, content: content.clone(), ..BoltCall::default() };
-                let prepared = Prepared::new(&request).unwrap();
+                let prepared = PreparedBoltRequest::new(&request).unwrap();
                 let timeout = Some(Duration::from_millis(3_000));
-                let late = Prepared::new(&BoltCall { timeout, ..request.clone() }).unwrap();
+                let late = PreparedBoltRequest::new(&BoltCall { timeout, ..request.clone() }).unwrap();
                 let mut wire = b"before".to_vec();
-                late.write_waited(id, Duration::from_millis(1_200), &mut wire);
-                let (frame, _) = Frame::parse(&wire[6..], 1000).unwrap().unwrap();
-                let left = Kind::Request { timeout: 1_800 };
+                late.write_with_time_left(id, Duration::from_millis(1_200), &mut wire);
+                let (frame, _) = BoltFrame::parse(&wire[6..], 1000).unwrap().unwrap();
+                let left = BoltFrameKind::Request { timeout: 1_800 };
                 prop_assert_eq!((frame.id, frame.kind, frame.content), (id, left, &content[..]));
                 let mut wire = b"before".to_vec();
                 prepared.write(id, &mut wire);
-                let (frame, length) = Frame::parse(&wire[6..], 1000).unwrap().unwrap();
+                let (frame, length) = BoltFrame::parse(&wire[6..], 1000).unwrap().unwrap();
                 prop_assert_eq!((frame.id, frame.content), (id, &content[..]));
                 prop_assert_eq!(length, prepared.settings.request_bytes as usize);
             }
@@ -352,12 +355,12 @@ mod tests {
             typed: String::new(),
             template: Template::live(live),
         }];
-        let Source::Live(value) = &fields[0].template.alone().unwrap().source else {
+        let FieldSource::Live(value) = &fields[0].template.alone().unwrap().source else {
             panic!("no live value");
         };
         let mut constant = Vec::new();
         header::write(&mut constant, Some(b"app"), Some(b"shop"));
-        for form in [Form::V1, Form::V2, Form::V2_CRC] {
+        for form in [FrameLayout::V1, FrameLayout::V2, FrameLayout::V2_CRC] {
             value.set("first").unwrap();
             let request = BoltCall {
                 form,
@@ -366,7 +369,7 @@ mod tests {
                 content: b"content".to_vec(),
                 ..BoltCall::default()
             };
-            let renewing = Renewing::of(&request).unwrap().unwrap();
+            let renewing = LiveRequest::of(&request).unwrap().unwrap();
             let (generation, first) = renewing.current();
             assert!(Arc::ptr_eq(&first, &renewing.current().1));
             for token in ["first", "Bearer second, which is longer"] {
@@ -374,7 +377,7 @@ mod tests {
                 let mut wire = Vec::new();
                 let (_, prepared) = renewing.current();
                 prepared.write(7_000_000, &mut wire);
-                let (frame, length) = Frame::parse(&wire, 1000).unwrap().unwrap();
+                let (frame, length) = BoltFrame::parse(&wire, 1000).unwrap().unwrap();
                 assert_eq!(length, prepared.settings.request_bytes as usize);
                 assert_eq!((frame.id, frame.content), (7_000_000, &b"content"[..]));
                 let found = |key: &[u8]| header::find(frame.header, key).unwrap();
@@ -383,7 +386,7 @@ mod tests {
             }
             assert_ne!(renewing.generation(), generation);
         }
-        assert!(Renewing::of(&BoltCall::default()).unwrap().is_none());
+        assert!(LiveRequest::of(&BoltCall::default()).unwrap().is_none());
         // A value that no longer fits is not sent.
         let most = vec![b'a'; MAX_HEADER - 100];
         let request = BoltCall {
@@ -391,17 +394,18 @@ mod tests {
             live: fields.to_vec(),
             ..BoltCall::default()
         };
-        let renewing = Renewing::of(&request).unwrap().unwrap();
+        let renewing = LiveRequest::of(&request).unwrap().unwrap();
         let (_, before) = renewing.current();
         value.set(&"x".repeat(500)).unwrap();
         assert!(Arc::ptr_eq(&before, &renewing.current().1));
-        assert!(Renewing::of(&request).is_err());
+        assert!(LiveRequest::of(&request).is_err());
     }
 
     #[test]
     fn oversized_requests_are_rejected() {
         let long = vec![b'a'; 40_000];
-        let refuse = |request: BoltCall| Prepared::new(&request).unwrap_err().to_string();
+        let refuse =
+            |request: BoltCall| PreparedBoltRequest::new(&request).unwrap_err().to_string();
         assert!(
             refuse(BoltCall {
                 class: long.clone(),

@@ -4,7 +4,7 @@
 use std::sync::{Arc, LazyLock};
 
 use super::header;
-use super::hessian::{self, Class, Decoder, Encoder, Value};
+use super::hessian::{self, HessianClass, HessianDecoder, HessianEncoder, HessianValue};
 
 /// The class of a request.
 pub const REQUEST_CLASS: &str = "com.alipay.sofa.rpc.core.request.SofaRequest";
@@ -12,14 +12,14 @@ pub const REQUEST_CLASS: &str = "com.alipay.sofa.rpc.core.request.SofaRequest";
 pub const RESPONSE_CLASS: &str = "com.alipay.sofa.rpc.core.response.SofaResponse";
 
 /// Returns the definition of a class. `fields` are in the order in which the Java library writes them.
-pub(super) fn described(name: &str, fields: &[&str]) -> Arc<Class> {
-    Arc::new(Class {
+pub(super) fn described(name: &str, fields: &[&str]) -> Arc<HessianClass> {
+    Arc::new(HessianClass {
         name: name.to_owned(),
         fields: fields.iter().map(|field| (*field).to_owned()).collect(),
     })
 }
 
-static REQUEST_DEFINITION: LazyLock<Arc<Class>> = LazyLock::new(|| {
+static REQUEST_DEFINITION: LazyLock<Arc<HessianClass>> = LazyLock::new(|| {
     described(
         REQUEST_CLASS,
         &[
@@ -32,7 +32,7 @@ static REQUEST_DEFINITION: LazyLock<Arc<Class>> = LazyLock::new(|| {
     )
 });
 
-static RESPONSE_DEFINITION: LazyLock<Arc<Class>> = LazyLock::new(|| {
+static RESPONSE_DEFINITION: LazyLock<Arc<HessianClass>> = LazyLock::new(|| {
     described(
         RESPONSE_CLASS,
         &["isError", "errorMsg", "appResponse", "responseProps"],
@@ -49,7 +49,7 @@ pub struct SofaCall {
     /// The Java type of each parameter.
     pub signature: Vec<String>,
     /// The arguments, one for each parameter.
-    pub arguments: Vec<Value>,
+    pub arguments: Vec<HessianValue>,
 }
 
 impl SofaCall {
@@ -68,18 +68,18 @@ impl SofaCall {
 
     /// Encodes the content: a `SofaRequest`, followed by the arguments.
     pub fn content(&self) -> Vec<u8> {
-        let mut encoder = Encoder::default();
-        encoder.value(&Value::Object {
+        let mut encoder = HessianEncoder::default();
+        encoder.value(&HessianValue::Object {
             class: Arc::clone(&REQUEST_DEFINITION),
             fields: vec![
-                Value::Null,
+                HessianValue::Null,
                 self.method.as_str().into(),
                 self.service.as_str().into(),
-                Value::Map {
+                HessianValue::Map {
                     class: None,
                     entries: vec![("protocol".into(), "bolt".into())],
                 },
-                Value::List {
+                HessianValue::List {
                     class: Some("[string".to_owned()),
                     items: self
                         .signature
@@ -100,9 +100,9 @@ impl SofaCall {
     /// # Errors
     /// Returns an error if it is not a `SofaRequest` with its arguments.
     pub fn read(content: &[u8]) -> Result<SofaCall, String> {
-        let mut decoder = Decoder::new(content);
+        let mut decoder = HessianDecoder::new(content);
         let request = decoder.value().map_err(|e| e.to_string())?;
-        if !matches!(&request, Value::Object { class, .. } if class.name == REQUEST_CLASS) {
+        if !matches!(&request, HessianValue::Object { class, .. } if class.name == REQUEST_CLASS) {
             let seen = request.class_name();
             return Err(format!(
                 "an object of class {seen}, expected {REQUEST_CLASS}"
@@ -111,17 +111,17 @@ impl SofaCall {
         let text = |field: &'static str| {
             request
                 .field(field)
-                .and_then(Value::as_str)
+                .and_then(HessianValue::as_str)
                 .map(str::to_owned)
                 .ok_or_else(|| missing(field))
         };
         let signature = match request.field("methodArgSigs") {
-            Some(Value::List { items, .. }) => items
+            Some(HessianValue::List { items, .. }) => items
                 .iter()
                 .map(|item| item.as_str().map(str::to_owned))
                 .collect::<Option<Vec<_>>>()
                 .ok_or_else(|| missing("methodArgSigs"))?,
-            Some(Value::Null) | None => Vec::new(),
+            Some(HessianValue::Null) | None => Vec::new(),
             Some(_) => return Err(missing("methodArgSigs")),
         };
         let mut arguments = Vec::new();
@@ -142,20 +142,25 @@ fn missing(field: &str) -> String {
 }
 
 /// Encodes a successful response.
-pub fn answer(value: Value) -> Vec<u8> {
-    response(false, Value::Null, value)
+pub fn answer(value: HessianValue) -> Vec<u8> {
+    response(false, HessianValue::Null, value)
 }
 
 /// Encodes the response for a service that could not be called. The frame also needs the header entry
 /// [`header::RESPONSE_ERROR`].
 pub fn failure(message: &str) -> Vec<u8> {
-    response(true, message.into(), Value::Null)
+    response(true, message.into(), HessianValue::Null)
 }
 
-fn response(is_error: bool, message: Value, value: Value) -> Vec<u8> {
-    hessian::encode(&Value::Object {
+fn response(is_error: bool, message: HessianValue, value: HessianValue) -> Vec<u8> {
+    hessian::encode(&HessianValue::Object {
         class: Arc::clone(&RESPONSE_DEFINITION),
-        fields: vec![Value::Bool(is_error), message, value, Value::Null],
+        fields: vec![
+            HessianValue::Bool(is_error),
+            message,
+            value,
+            HessianValue::Null,
+        ],
     })
 }
 
@@ -163,7 +168,7 @@ fn response(is_error: bool, message: Value, value: Value) -> Vec<u8> {
 /// contains, or of an exception by itself.
 pub fn failure_text(content: &[u8]) -> Option<String> {
     let value = hessian::decode(content).ok()?;
-    let message = |value: &Value| {
+    let message = |value: &HessianValue| {
         ["errorMsg", "detailMessage"]
             .iter()
             .find_map(|name| value.field(name)?.as_str().map(str::to_owned))

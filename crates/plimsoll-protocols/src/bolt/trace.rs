@@ -2,39 +2,41 @@
 
 use plimsoll_engine::driver::{Direction, Tracer};
 
-use super::frame::{Command, Form, Frame, FrameError, Kind, MAX_CONTENT};
+use super::frame::{
+    BoltCommand, BoltFrame, BoltFrameError, BoltFrameKind, FrameLayout, MAX_CONTENT,
+};
 use super::{Status, header};
-use crate::traced::{Halves, not};
+use crate::traced::{DirectionTraces, not_this_protocol};
 
 /// A tracer that reads a copy of both directions of a connection and never disturbs it.
 #[derive(Debug, Default)]
-pub struct FrameTracer(Halves);
+pub struct BoltFrameTracer(DirectionTraces);
 
-impl Tracer for FrameTracer {
+impl Tracer for BoltFrameTracer {
     fn bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>) {
-        self.0[direction as usize].read(bytes, lines, not("a Bolt frame"), |bytes| {
-            let parsed = Frame::parse(bytes, MAX_CONTENT)?;
+        self.0[direction as usize].read(bytes, lines, not_this_protocol("a Bolt frame"), |bytes| {
+            let parsed = BoltFrame::parse(bytes, MAX_CONTENT)?;
             let line = |(frame, length)| (length, Some(line(&frame, length)));
-            Ok::<_, FrameError>(parsed.map(line))
+            Ok::<_, BoltFrameError>(parsed.map(line))
         });
     }
 }
 
 /// Describes a frame: `id 7 v1 request, timeout 3000 ms, SofaRequest, service=peer.HelloService:1.0, 297
 /// bytes`.
-fn line(frame: &Frame<'_>, length: usize) -> String {
+fn line(frame: &BoltFrame<'_>, length: usize) -> String {
     let form = match frame.form {
-        Form::V1 => "v1",
+        FrameLayout::V1 => "v1",
         form if form.has_crc() => "v2 with CRC",
-        Form::V2 { .. } => "v2",
+        FrameLayout::V2 { .. } => "v2",
     };
     let what = match (frame.command, frame.kind) {
-        (Command::Heartbeat, Kind::Response { .. }) => "heartbeat ack".to_owned(),
-        (Command::Heartbeat, _) => "heartbeat".to_owned(),
-        (Command::GoAway, _) => "goaway".to_owned(),
-        (_, Kind::Request { timeout }) => format!("request, timeout {timeout} ms"),
-        (_, Kind::Oneway { .. }) => "oneway".to_owned(),
-        (_, Kind::Response { status }) => match Status::from_number(status) {
+        (BoltCommand::Heartbeat, BoltFrameKind::Response { .. }) => "heartbeat ack".to_owned(),
+        (BoltCommand::Heartbeat, _) => "heartbeat".to_owned(),
+        (BoltCommand::GoAway, _) => "goaway".to_owned(),
+        (_, BoltFrameKind::Request { timeout }) => format!("request, timeout {timeout} ms"),
+        (_, BoltFrameKind::Oneway { .. }) => "oneway".to_owned(),
+        (_, BoltFrameKind::Response { status }) => match Status::from_number(status) {
             Some(status) => format!("response {}", status.name()),
             None => format!("response with status {status:#06x}"),
         },
@@ -59,9 +61,11 @@ mod tests {
 
     #[test]
     fn trace_lists_frames_and_reports_garbage_once() {
-        let (mut tracer, mut lines, mut wire) = (FrameTracer::default(), Vec::new(), Vec::new());
-        Frame::heartbeat(Form::V2_CRC, 7).write(&mut wire);
-        Frame::bare_response(Form::V1, 8, 1, Status::ServerThreadpoolBusy).write(&mut wire);
+        let (mut tracer, mut lines, mut wire) =
+            (BoltFrameTracer::default(), Vec::new(), Vec::new());
+        BoltFrame::heartbeat(FrameLayout::V2_CRC, 7).write(&mut wire);
+        BoltFrame::bare_response(FrameLayout::V1, 8, 1, Status::ServerThreadpoolBusy)
+            .write(&mut wire);
         for byte in &wire {
             tracer.bytes(Direction::Received, &[*byte], &mut lines);
         }

@@ -2,7 +2,7 @@
 
 use super::BoltCall;
 use super::header;
-use super::hessian::{self, Value, from_json};
+use super::hessian::{self, HessianValue, from_json};
 use super::sofa::{self, SofaCall};
 
 /// Encodes the call of a service's method; `arguments` is a JSON array. Without a signature, the parameter
@@ -28,7 +28,7 @@ pub fn service<'a>(
     let arguments = items
         .iter()
         .map(from_json)
-        .collect::<Result<Vec<Value>, _>>()
+        .collect::<Result<Vec<HessianValue>, _>>()
         .map_err(wrong)?;
     let signature = match signature {
         None => arguments

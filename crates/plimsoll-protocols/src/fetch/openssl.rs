@@ -4,14 +4,14 @@
 use std::ffi::OsString;
 use std::slice::Iter;
 
-use crate::owned::Usage;
+use crate::protocol_module::UsageError;
 
 /// Translates a command line, without our program's name; `None` if it is another tool's. `words` begin with the
 /// tool's name.
 ///
 /// # Errors
 /// When a word has no counterpart.
-pub(crate) fn ours(words: &[OsString]) -> Option<Result<Vec<String>, Usage>> {
+pub(crate) fn ours(words: &[OsString]) -> Option<Result<Vec<String>, UsageError>> {
     let (tool, words) = words.split_first()?;
     match tool.to_str()? {
         "s_time" => Some(s_time(words)),
@@ -22,16 +22,16 @@ pub(crate) fn ours(words: &[OsString]) -> Option<Result<Vec<String>, Usage>> {
 }
 
 /// The arguments of a tool that writes flags with one dash, each with its value if it has one.
-struct Line<'a> {
+struct ToolArguments<'a> {
     tool: &'static str,
     words: Iter<'a, OsString>,
     /// The arguments translated so far.
     ours: Vec<String>,
 }
 
-impl<'a> Line<'a> {
-    fn new(tool: &'static str, words: &'a [OsString]) -> Line<'a> {
-        Line {
+impl<'a> ToolArguments<'a> {
+    fn new(tool: &'static str, words: &'a [OsString]) -> ToolArguments<'a> {
+        ToolArguments {
             tool,
             words: words.iter(),
             ours: Vec::new(),
@@ -39,7 +39,7 @@ impl<'a> Line<'a> {
     }
 
     /// Returns the next flag without its dashes. Flags that the tools share are translated on the way.
-    fn flag(&mut self) -> Result<Option<&'a str>, Usage> {
+    fn flag(&mut self) -> Result<Option<&'a str>, UsageError> {
         while let Some(word) = self.words.next() {
             let text = word.to_str().unwrap_or_default();
             let Some(flag) = text.strip_prefix('-') else {
@@ -64,27 +64,27 @@ impl<'a> Line<'a> {
         self.ours.extend([flag.to_owned(), value.to_owned()]);
     }
 
-    fn value(&mut self, flag: &str) -> Result<&'a str, Usage> {
+    fn value(&mut self, flag: &str) -> Result<&'a str, UsageError> {
         let value = self.words.next().and_then(|word| word.to_str());
         value.ok_or_else(|| {
-            Usage::new(
+            UsageError::new(
                 format_args!("{} -{flag}: the value is missing", self.tool),
                 "write it after the flag",
             )
         })
     }
 
-    fn number(&mut self, flag: &str) -> Result<&'a str, Usage> {
+    fn number(&mut self, flag: &str) -> Result<&'a str, UsageError> {
         let value = self.value(flag)?;
         value.parse::<u64>().map(|_| value).map_err(|_| {
-            Usage::new(
+            UsageError::new(
                 format_args!("{} -{flag}: `{value}` is not a number", self.tool),
                 "give a whole number",
             )
         })
     }
 
-    fn unknown(&self, word: &str) -> Usage {
+    fn unknown(&self, word: &str) -> UsageError {
         let (known, ours) = match self.tool {
             "s_time" => (
                 "-connect -www -time -new -reuse -ciphersuites -tls1_3 -tls1_2 -CAfile -cert -key",
@@ -95,22 +95,22 @@ impl<'a> Line<'a> {
                 "plimsoll serve files --help",
             ),
         };
-        Usage::new(
+        UsageError::new(
             format_args!("{}: `{word}` is not supported", self.tool),
             &format!("use {known}; `{ours}` lists Plimsoll's own flags"),
         )
     }
 
     /// Returns the command `begin` with the translated arguments behind it.
-    fn behind(self, begin: &[&str]) -> Vec<String> {
+    fn into_command(self, begin: &[&str]) -> Vec<String> {
         let begin = begin.iter().map(|word| (*word).to_owned());
         begin.chain(self.ours).collect()
     }
 }
 
 /// Translates `s_time`, a load of one connection at a time.
-fn s_time(words: &[OsString]) -> Result<Vec<String>, Usage> {
-    let mut line = Line::new("s_time", words);
+fn s_time(words: &[OsString]) -> Result<Vec<String>, UsageError> {
+    let mut line = ToolArguments::new("s_time", words);
     let (mut connect, mut path, mut modes) = (None, None, Vec::new());
     let (mut duration, mut trusted) = ("30", false);
     while let Some(flag) = line.flag()? {
@@ -132,7 +132,7 @@ fn s_time(words: &[OsString]) -> Result<Vec<String>, Usage> {
         }
     }
     let Some(connect) = connect else {
-        return Err(Usage::new(
+        return Err(UsageError::new(
             "s_time: -connect is needed: the server whose connections are measured",
             "for example: plimsoll s_time -connect localhost:4433 -www /test_1k.html -time 30 -new",
         ));
@@ -148,7 +148,7 @@ fn s_time(words: &[OsString]) -> Result<Vec<String>, Usage> {
         .filter(|pair| pair[0] == "--tls-version");
     let only_1_2 = versions.map(|pair| &pair[1]).eq(["1.2"]);
     if path.is_none() && mode != "new" && !only_1_2 {
-        return Err(Usage::new(
+        return Err(UsageError::new(
             "s_time without -www: TLS 1.3 servers send session tickets after the handshake, when \
              such connections are already closed",
             "add -www /PATH to measure resumed connections, -new to measure new ones alone, or -tls1_2",
@@ -169,12 +169,12 @@ fn s_time(words: &[OsString]) -> Result<Vec<String>, Usage> {
         // s_time does not verify the server's certificate, either.
         begin.push("--insecure");
     }
-    Ok(line.behind(&begin))
+    Ok(line.into_command(&begin))
 }
 
 /// Translates a command of `s_server` that serves files.
-fn s_server(words: &[OsString]) -> Result<Vec<String>, Usage> {
-    let mut line = Line::new("s_server", words);
+fn s_server(words: &[OsString]) -> Result<Vec<String>, UsageError> {
+    let mut line = ToolArguments::new("s_server", words);
     let (mut accept, mut ca) = ("4433", None);
     let (mut serves_files, mut verifies) = (false, false);
     while let Some(flag) = line.flag()? {
@@ -195,7 +195,7 @@ fn s_server(words: &[OsString]) -> Result<Vec<String>, Usage> {
         }
     }
     if !serves_files {
-        return Err(Usage::new(
+        return Err(UsageError::new(
             "s_server without -WWW: only files can be served",
             "add -WWW, or type: plimsoll serve files DIR --listen HOST:PORT --tls-cert FILE --tls-key FILE",
         ));
@@ -203,7 +203,7 @@ fn s_server(words: &[OsString]) -> Result<Vec<String>, Usage> {
     match (ca, verifies) {
         (Some(ca), true) => line.add("--tls-client-ca", ca),
         (None, true) => {
-            return Err(Usage::new(
+            return Err(UsageError::new(
                 "s_server -Verify: needs -CAfile, the CA of accepted client certificates",
                 "add -CAfile FILE",
             ));
@@ -215,18 +215,18 @@ fn s_server(words: &[OsString]) -> Result<Vec<String>, Usage> {
     } else {
         format!("0.0.0.0:{accept}")
     };
-    Ok(line.behind(&["serve", "files", ".", "--listen", &listen]))
+    Ok(line.into_command(&["serve", "files", ".", "--listen", &listen]))
 }
 
 /// Translates `generate_html.sh FILE KB`.
-fn generate_html(words: &[OsString]) -> Result<Vec<String>, Usage> {
+fn generate_html(words: &[OsString]) -> Result<Vec<String>, UsageError> {
     let texts: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
     match texts[..] {
         [file, kilobytes] if kilobytes.parse::<u64>().is_ok() => {
             let size = format!("{kilobytes}KiB");
             Ok(["payload", &size, file].map(str::to_owned).to_vec())
         }
-        _ => Err(Usage::new(
+        _ => Err(UsageError::new(
             "generate_html.sh takes a file and its size in KiB",
             "for example: plimsoll generate_html.sh test_1k.html 1, or: plimsoll payload 1KiB test_1k.html",
         )),

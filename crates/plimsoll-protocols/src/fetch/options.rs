@@ -6,20 +6,23 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 use plimsoll_model::spec::{
-    LadderSpec, Limit, LoadSpec, Problems, Schemes, Section, Spec, Surroundings, Wire,
-    made_by_server, scheme_of,
+    CallSection, LadderSpec, LoadSpec, OptionalPeriod, Problems, ResolveContext, Spec, UrlSchemes,
+    WireFormat, made_by_server, scheme_of,
 };
 use plimsoll_model::template::MetadataField;
-use plimsoll_model::units::{Period, Size};
+use plimsoll_model::units::{ByteSize, Period};
 use serde::{Deserialize, Serialize};
 
 use crate::http::{self, HttpCall, HttpSpec, VaryingHttp};
-use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables};
+use crate::protocol_module::{
+    EnvLookup, PrepareError, PrepareRequest, PreparedLoad, ProtocolCommand, ProtocolModule,
+    UsageError,
+};
 
 /// The largest body: body lengths are counted in 32 bits for each call.
 const MAX_BYTES: u32 = u32::MAX;
 /// The read buffer for bulk transfers: larger reads mean fewer wake-ups.
-const READ_BUFFER: Size = Size(256 << 10);
+const READ_BUFFER: ByteSize = ByteSize(256 << 10);
 /// Clients of a closed loop, if the plan sets no rate: enough to keep a core of the server busy.
 const DEFAULT_CLIENTS: u32 = 16;
 /// The warm-up of a run that resumes sessions, because its first connections have no tickets yet.
@@ -38,7 +41,7 @@ pub struct FetchOptions {
 
     /// The body's exact size; another one fails with BODY_LENGTH [default: that of /bytes/SIZE].
     #[arg(long, value_name = "SIZE")]
-    pub size: Option<Size>,
+    pub size: Option<ByteSize>,
 
     /// The Host to send [default: host:port of the target].
     #[arg(long, value_name = "HOST")]
@@ -54,7 +57,7 @@ pub struct FetchOptions {
 
     /// The call's deadline, or "none". Default 10s.
     #[arg(skip)]
-    pub deadline: Option<Limit>,
+    pub deadline: Option<OptionalPeriod>,
 }
 
 /// Fetch a file again and again over HTTP/1.1: handshakes, resumption and bulk of a TLS link.
@@ -73,22 +76,22 @@ pub struct FetchFlags {
     /// ticket), both (new and resumed in turn, in slices of 2s), or reused (kept open)
     /// [default: reused].
     #[arg(long, value_name = "MODE", help_heading = "Call")]
-    mode: Option<Mode>,
+    mode: Option<FetchMode>,
 
     #[command(flatten)]
     options: FetchOptions,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Mode {
+enum FetchMode {
     New,
     Resumed,
     Both,
     Reused,
 }
 
-impl Section for FetchOptions {
-    const SCHEMES: Schemes = Schemes {
+impl CallSection for FetchOptions {
+    const SCHEMES: UrlSchemes = UrlSchemes {
         section: "fetch",
         plain: "http",
         secured: Some("https"),
@@ -102,8 +105,8 @@ impl Section for FetchOptions {
     const SUPPORTS_TRACEPARENT: bool = true;
     type Call = HttpCall;
 
-    fn wire(&self, _: &Spec) -> Wire {
-        Wire::Http1
+    fn wire(&self, _: &Spec) -> WireFormat {
+        WireFormat::Http1
     }
 
     fn apply_defaults(&self, load: &mut LoadSpec) {
@@ -124,7 +127,7 @@ impl Section for FetchOptions {
         &self,
         spec: &Spec,
         problems: &mut Problems,
-        surroundings: &dyn Surroundings,
+        surroundings: &dyn ResolveContext,
     ) -> Option<HttpCall> {
         let before = problems.0.len();
         let section = Self::SCHEMES.section;
@@ -182,7 +185,7 @@ impl Section for FetchOptions {
     fn filled_in(self, call: &HttpCall) -> FetchOptions {
         FetchOptions {
             path: Some(call.path.clone()),
-            size: call.expect_size.map(Size),
+            size: call.expect_size.map(ByteSize),
             // `load.calls_per_connection` holds it.
             per_connection: None,
             deadline: None,
@@ -191,31 +194,34 @@ impl Section for FetchOptions {
     }
 }
 
-impl Quick for FetchFlags {
+impl ProtocolCommand for FetchFlags {
     const TARGET_HELP: &str =
         "http://HOST:PORT/PATH (plaintext), https://HOST:PORT/PATH (TLS), or unix:/SOCKET:/PATH";
     type Section = FetchOptions;
 
-    fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<FetchOptions, Usage> {
-        if self.mode == Some(Mode::Reused) && self.options.handshake_only == Some(true) {
-            return Err(Usage::new(
+    fn section(self, spec: &mut Spec, _: EnvLookup<'_>) -> Result<FetchOptions, UsageError> {
+        if self.mode == Some(FetchMode::Reused) && self.options.handshake_only == Some(true) {
+            return Err(UsageError::new(
                 "--mode reused keeps connections, and --handshake-only makes a new one for every call",
                 "leave --mode out, or write --mode new",
             ));
         }
-        if let Some(mode) = self.mode.filter(|mode| *mode != Mode::Reused) {
+        if let Some(mode) = self.mode.filter(|mode| *mode != FetchMode::Reused) {
             check_mode(mode, &self.options, spec)?;
         }
         apply_mode(self.mode, spec);
-        if self.mode == Some(Mode::Both) {
+        if self.mode == Some(FetchMode::Both) {
             spec.ladder = Some(both(spec)?);
         }
         Ok(self.options)
     }
 }
 
-impl Owned for FetchOptions {
-    fn load<'a>(asked: Asked<'a>, call: &HttpCall) -> Result<Load<'a>, Unmade> {
+impl ProtocolModule for FetchOptions {
+    fn load<'a>(
+        asked: PrepareRequest<'a>,
+        call: &HttpCall,
+    ) -> Result<PreparedLoad<'a>, PrepareError> {
         HttpSpec::load(asked, call)
     }
 }
@@ -259,11 +265,11 @@ impl FetchOptions {
 }
 
 /// Reports settings that a mode with new connections can't have.
-fn check_mode(mode: Mode, options: &FetchOptions, spec: &Spec) -> Result<(), Usage> {
+fn check_mode(mode: FetchMode, options: &FetchOptions, spec: &Spec) -> Result<(), UsageError> {
     let name = mode.to_possible_value().map(|v| v.get_name().to_owned());
     let name = name.unwrap_or_default();
     if options.per_connection.is_some() {
-        return Err(Usage {
+        return Err(UsageError {
             message: format!(
                 "--per-connection needs connections that are kept, but --mode {name} makes one for every file"
             ),
@@ -273,8 +279,8 @@ fn check_mode(mode: Mode, options: &FetchOptions, spec: &Spec) -> Result<(), Usa
     }
     let scheme = spec.target.as_deref().and_then(scheme_of);
     let is_plaintext = scheme.is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("http"));
-    if is_plaintext && mode != Mode::New {
-        return Err(Usage {
+    if is_plaintext && mode != FetchMode::New {
+        return Err(UsageError {
             message: format!("--mode {name} resumes TLS sessions, but an http:// target has none"),
             help: "use https://HOST:PORT/PATH, or --mode new or reused".to_owned(),
         });
@@ -282,24 +288,24 @@ fn check_mode(mode: Mode, options: &FetchOptions, spec: &Spec) -> Result<(), Usa
     Ok(())
 }
 
-fn apply_mode(mode: Option<Mode>, spec: &mut Spec) {
+fn apply_mode(mode: Option<FetchMode>, spec: &mut Spec) {
     let load = &mut spec.load;
-    if let Some(Mode::New | Mode::Resumed | Mode::Both) = mode {
+    if let Some(FetchMode::New | FetchMode::Resumed | FetchMode::Both) = mode {
         load.reuse = Some("never".into());
     }
     if load.rate.is_none() && load.steps.is_none() && load.clients.is_none() {
         load.clients = Some(DEFAULT_CLIENTS);
     }
-    if mode == Some(Mode::Resumed) {
+    if mode == Some(FetchMode::Resumed) {
         load.warmup = load.warmup.or(Some(RESUMED_WARMUP));
         spec.tls.get_or_insert_default().resume = Some(true);
     }
 }
 
 /// Makes a ladder of new and resumed connections, with one axis and as many slices as fill the duration exactly.
-fn both(spec: &Spec) -> Result<LadderSpec, Usage> {
+fn both(spec: &Spec) -> Result<LadderSpec, UsageError> {
     let Some(duration) = spec.load.duration.filter(|_| spec.load.clients.is_some()) else {
-        return Err(Usage {
+        return Err(UsageError {
             message: "--mode both alternates between two kinds of connections, as many as \
                 possible for a set time"
                 .to_owned(),

@@ -2,7 +2,7 @@
 
 use plimsoll_model::spec::Spec;
 
-use crate::owned::Usage;
+use crate::protocol_module::UsageError;
 
 /// The help of the flag that names the user's own server.
 pub const TARGET_HELP: &str = "A server of your own, instead of the one that the plan \
@@ -10,10 +10,10 @@ pub const TARGET_HELP: &str = "A server of your own, instead of the one that the
 
 /// # Errors
 /// When the calls of `spec` fetch no files. `kind` names what measures them, for the message.
-pub fn check(spec: &Spec, kind: &str) -> Result<(), Usage> {
+pub fn check(spec: &Spec, kind: &str) -> Result<(), UsageError> {
     match spec.file() {
         Some(_) => Ok(()),
-        None => Err(Usage::new(
+        None => Err(UsageError::new(
             format_args!("a {kind} fetches files over TLS, but the plan has no [call.fetch]"),
             "write [call.fetch] and a target such as https://HOST:PORT; `plimsoll ladder` measures variants of other calls",
         )),
@@ -21,8 +21,8 @@ pub fn check(spec: &Spec, kind: &str) -> Result<(), Usage> {
 }
 
 /// Makes the error of a plaintext target.
-pub fn not_secured() -> Usage {
-    Usage::new(
+pub fn not_secured() -> UsageError {
+    UsageError::new(
         "a sweep measures TLS connections, but the target is plaintext",
         "write the target with https://; `plimsoll ladder` compares with plaintext",
     )

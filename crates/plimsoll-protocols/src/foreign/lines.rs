@@ -6,7 +6,7 @@
 //!
 //! Called by [`crate::registry`], which knows the tools of each command.
 
-use crate::owned::Usage;
+use crate::protocol_module::UsageError;
 
 /// Another load tool whose whole lines are understood.
 #[derive(Debug)]
@@ -451,15 +451,15 @@ fn with_unit_if_any(value: &str, unit: &str) -> String {
 
 impl NotRead {
     /// Returns the mistake in a line of `tool`.
-    pub(crate) fn usage(&self, tool: &LineTool, ours: &str) -> Usage {
+    pub(crate) fn usage(&self, tool: &LineTool, ours: &str) -> UsageError {
         let name = tool.name();
         let help = format!("`plimsoll {ours} --help` lists our own flags");
         match self {
-            NotRead::Unknown(flag) => Usage::new(
+            NotRead::Unknown(flag) => UsageError::new(
                 format_args!("{name}: `{flag}` is not a flag of {name} that is known here"),
                 &help,
             ),
-            NotRead::Value(flag) => Usage::new(
+            NotRead::Value(flag) => UsageError::new(
                 format_args!("{name}: the value of `{flag}` is missing, or not of its form"),
                 &help,
             ),

@@ -6,31 +6,31 @@ use plimsoll_engine::EngineError;
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_engine::tunnel::Tunnel;
 use plimsoll_model::plan::{
-    ChainCheck, Identity, Proxy, RecordLayer, Target, TlsPlan, TlsVersion, Trust,
+    ChainCheck, ClientIdentity, ForwardProxy, RecordLayer, ServerTrust, Target, TlsPlan, TlsVersion,
 };
 use plimsoll_model::spec::{
     self, Spec, TlsSpec, give_addresses, is_bare_socket, parse_target, scheme_of, section_of,
     tls_version_named,
 };
 
-use super::client::{ConnectError, Connection, Server};
-use super::encoding::{Reflect, Reflected};
-use super::reflection::{self, Inquiry};
+use super::client::{ConnectError, GrpcConnection, ServerEndpoint};
+use super::encoding::{ReflectionQuery, ReflectionResult};
+use super::reflection::{self, SchemaQuery};
 use super::schema::Schema;
 use super::section::GrpcSpec;
-use crate::owned::{Lost, Unmade};
+use crate::protocol_module::{PrepareError, ServerUnreachable};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Converts a failed connection to the error that a load would report.
-pub(super) fn no_way(url: &str, error: ConnectError) -> Unmade {
+pub(super) fn no_way(url: &str, error: ConnectError) -> PrepareError {
     match error {
-        ConnectError::Link { outcome, detail } => Unmade::Engine(EngineError::NoConnection {
+        ConnectError::Link { outcome, detail } => PrepareError::Engine(EngineError::NoConnection {
             url: url.to_owned(),
             outcome,
             detail,
         }),
-        other => Unmade::Call(other.to_string()),
+        other => PrepareError::Call(other.to_string()),
     }
 }
 
@@ -57,17 +57,17 @@ pub(super) fn server(
     target: &Target,
     tls: Option<TlsSpec>,
     authority: Option<String>,
-) -> Result<Server, Unmade> {
+) -> Result<ServerEndpoint, PrepareError> {
     let tls = match tls {
         None => None,
         Some(tls) => {
             // Invalid settings are reported when the plan is resolved.
-            let trust = spec::trust(&tls).unwrap_or(Trust::System);
+            let trust = spec::trust(&tls).unwrap_or(ServerTrust::System);
             let identity = tls.cert.zip(tls.key);
             let plan = TlsPlan {
                 trust,
                 crl: tls.crl,
-                identity: identity.map(|(cert, key)| Identity { cert, key }),
+                identity: identity.map(|(cert, key)| ClientIdentity { cert, key }),
                 server_name: tls.server_name,
                 suites: known(tls.suites.as_deref(), spec::suite_named),
                 groups: known(tls.groups.as_deref(), spec::group_named),
@@ -84,7 +84,7 @@ pub(super) fn server(
             Some(TlsClient::new(&plan, target, &[b"h2"])?)
         }
     };
-    Ok(Server {
+    Ok(ServerEndpoint {
         authority: authority.unwrap_or_else(|| target.authority()),
         addresses: plimsoll_engine::resolve(target)?,
         tunnel: Tunnel::to(target),
@@ -113,31 +113,36 @@ fn tls_versions(named: Option<&[String]>) -> Vec<TlsVersion> {
 }
 
 /// Answers the query by asking the server of `spec`. Returns an error if the server can't be reached.
-pub(super) fn answer(question: &mut Reflect, spec: &Spec, proxy: Option<&Proxy>) -> Option<Lost> {
+pub(super) fn answer(
+    question: &mut ReflectionQuery,
+    spec: &Spec,
+    proxy: Option<&ForwardProxy>,
+) -> Option<ServerUnreachable> {
     let why = match reflected(spec, question, proxy) {
         Ok(answer) => {
-            question.answer = answer.map_or_else(Reflected::NoAnswer, Reflected::Schema);
+            question.answer =
+                answer.map_or_else(ReflectionResult::NoAnswer, ReflectionResult::Schema);
             return None;
         }
         Err(why) => why,
     };
-    question.answer = Reflected::NoWay;
+    question.answer = ReflectionResult::Unreachable;
     let help = format!(
         "Plimsoll asks the server for the description of {}; with --proto or --descriptor-set it does not need to",
         question.method
     );
-    Some(Lost {
+    Some(ServerUnreachable {
         why,
-        help: (!question.insisted).then_some(help),
+        help: (!question.is_required).then_some(help),
     })
 }
 
 /// Queries the server. The outer `Err` means that it can't be reached, the inner one that it gave no schema.
 fn reflected(
     spec: &Spec,
-    question: &Reflect,
-    proxy: Option<&Proxy>,
-) -> Result<Result<Schema, String>, Unmade> {
+    question: &ReflectionQuery,
+    proxy: Option<&ForwardProxy>,
+) -> Result<Result<Schema, String>, PrepareError> {
     let given = spec.load.resolve.as_deref().unwrap_or_default();
     let named = spec.target.as_deref().ok_or("no target is set");
     let named = named.map_err(str::to_owned).and_then(|url| {
@@ -164,11 +169,11 @@ fn reflected(
         Err(e) => return Ok(Err(e.to_string())),
     };
     runtime.block_on(async {
-        let opened = Connection::open(&server).await;
+        let opened = GrpcConnection::open(&server).await;
         let connection = opened.map_err(|e| no_way(url, e))?;
         let inquiry = match question.service.as_str() {
-            "" => Inquiry::Services,
-            service => Inquiry::Symbol(service),
+            "" => SchemaQuery::Services,
+            service => SchemaQuery::Symbol(service),
         };
         let asked = reflection::schema(&connection, inquiry, &question.types).await;
         Ok(asked.map_err(|e| match e.advice() {

@@ -65,8 +65,8 @@ impl Serialize for BinarySource {
 
 impl<'de> Deserialize<'de> for BinarySource {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BinarySource, D::Error> {
-        struct One;
-        impl<'de> Visitor<'de> for One {
+        struct OneSourceVisitor;
+        impl<'de> Visitor<'de> for OneSourceVisitor {
             type Value = BinarySource;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(EXPECTED_SOURCE)
@@ -91,14 +91,14 @@ impl<'de> Deserialize<'de> for BinarySource {
                 }
             }
         }
-        deserializer.deserialize_any(One)
+        deserializer.deserialize_any(OneSourceVisitor)
     }
 }
 
 impl<'de> Deserialize<'de> for BinarySpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BinarySpec, D::Error> {
-        struct Sources;
-        impl<'de> Visitor<'de> for Sources {
+        struct SourcesVisitor;
+        impl<'de> Visitor<'de> for SourcesVisitor {
             type Value = BinarySpec;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(EXPECTED_SOURCE)
@@ -115,6 +115,6 @@ impl<'de> Deserialize<'de> for BinarySpec {
                 Vec::deserialize(seq).map(BinarySpec)
             }
         }
-        deserializer.deserialize_any(Sources)
+        deserializer.deserialize_any(SourcesVisitor)
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use plimsoll_model::plan::Call;
 use plimsoll_model::template::{
-    MetadataField, Render, TraceIds, Variation, Varying, VaryingMetadata,
+    MetadataField, Render, TraceIds, Variation, VaryingMessages, VaryingMetadata,
 };
 
 /// A message in the protobuf encoding.
@@ -30,12 +30,12 @@ pub(super) struct EncodedCall {
     /// The renderers of varying messages; empty: every call sends the same.
     pub varying: Vec<Arc<dyn Render>>,
     /// The layout that responses must have; `None`: not checked.
-    pub answer: Option<Arc<Shapes>>,
+    pub answer: Option<Arc<MessageShapes>>,
 }
 
 /// The messages as the plan gives them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum GivenMessages {
+pub enum PlanMessages {
     /// Every call sends the empty message.
     #[default]
     Nothing,
@@ -54,9 +54,9 @@ pub struct GrpcCall {
     /// `stream`. If messages vary: that of the first call.
     pub message: Vec<u8>,
     /// The varying messages; `None`: every call sends the same.
-    pub varying: Option<Varying>,
+    pub varying: Option<VaryingMessages>,
     /// The messages as the plan gives them, for the run directory.
-    pub given: GivenMessages,
+    pub given: PlanMessages,
     /// ASCII metadata in order; `-bin` values already in base64. Values may be secret: the run directory
     /// keeps only the names.
     pub metadata: Vec<(String, String)>,
@@ -67,7 +67,7 @@ pub struct GrpcCall {
     /// The value of `user-agent`; `None`: this program and its version.
     pub user_agent: Option<String>,
     /// The compression of requests, also offered for responses.
-    pub compression: Option<Compression>,
+    pub compression: Option<MessageCompression>,
     /// Responses with a larger message, measured uncompressed, fail with `MESSAGE_TOO_LARGE`. Bytes.
     pub max_message: usize,
     /// Responses with larger metadata fail with `HEAD_TOO_LARGE`. At least 64 KiB. Bytes.
@@ -75,7 +75,7 @@ pub struct GrpcCall {
     /// The plan of a streaming call; `None`: the call is unary.
     pub stream: Option<StreamPlan>,
     /// The layout that response messages must have; `None`: not checked.
-    pub answer: Option<Arc<Shapes>>,
+    pub answer: Option<Arc<MessageShapes>>,
 }
 
 impl Call for GrpcCall {
@@ -103,33 +103,33 @@ impl Call for GrpcCall {
 
 /// The layout of messages, as far as it decides whether bytes are a valid message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shapes {
+pub struct MessageShapes {
     /// The full name of the top-level message type.
     pub name: String,
     /// The top-level message type, followed by those it refers to.
-    pub shapes: Vec<Shape>,
+    pub shapes: Vec<MessageShape>,
 }
 
 /// The layout of one message type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shape {
+pub struct MessageShape {
     /// Fields in the order of their numbers. Fields that accept any bytes are left out.
-    pub parts: Vec<(u32, Part)>,
+    pub parts: Vec<(u32, FieldShape)>,
 }
 
-/// The content of a field of a [`Shape`].
+/// The content of a field of a [`MessageShape`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum FieldShape {
     /// A string that must be UTF-8.
     Text,
-    /// A message, by its index in [`Shapes::shapes`].
+    /// A message, by its index in [`MessageShapes::shapes`].
     Message(usize),
 }
 
-impl Shapes {
+impl MessageShapes {
     /// Returns the content of a field; `None`: any bytes are valid.
     #[inline]
-    pub fn part(&self, shape: usize, field: u32) -> Option<Part> {
+    pub fn part(&self, shape: usize, field: u32) -> Option<FieldShape> {
         let parts = &self.shapes.get(shape)?.parts;
         let place = parts.binary_search_by_key(&field, |(number, _)| *number);
         place.ok().map(|place| parts[place].1)
@@ -138,7 +138,7 @@ impl Shapes {
 
 /// The compression of messages (gRPC over HTTP/2, "Message-Encoding").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compression {
+pub enum MessageCompression {
     /// gzip (RFC 1952).
     Gzip,
 }
@@ -195,7 +195,7 @@ pub struct StreamPlan {
     /// The number of messages that the client sends on a call. It half-closes with the last.
     pub count: u32,
     /// When the messages after the first are sent.
-    pub pace: Pace,
+    pub pace: StreamPace,
     /// The number of messages that the server must send on a call; `None`: any number.
     pub expect: Option<u32>,
     /// The client cancels the call after this many messages from the server (0: at once), which counts as a
@@ -207,7 +207,7 @@ pub struct StreamPlan {
 
 /// When a stream's messages are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
+pub enum StreamPace {
     /// All at once, as the flow-control windows allow.
     None,
     /// Message k is due k gaps after the stream's start.

@@ -7,9 +7,9 @@
 //! [`CannedConnection::receive`] produces is appended to one buffer.
 //!
 //! ```
-//! use plimsoll_protocols::grpc::canned::{Canned, CannedOptions};
+//! use plimsoll_protocols::grpc::canned::{CannedServer, CannedOptions};
 //!
-//! let canned = Canned::new(CannedOptions::default());
+//! let canned = CannedServer::new(CannedOptions::default());
 //! let mut connection = canned.connection();
 //! let (mut out, mut held) = (Vec::new(), Vec::new());
 //! connection.open(&mut out); // SETTINGS, at once
@@ -26,7 +26,7 @@ use thiserror::Error;
 
 pub use self::connection::CannedConnection;
 use plimsoll_wire::hpack::Encoder;
-use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, End, ErrorCode, MAX_WINDOW, Violation, write};
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, EndStream, ErrorCode, MAX_WINDOW, Violation, write};
 
 use crate::http2::stream_id_places;
 
@@ -63,8 +63,8 @@ pub struct CannedOptions {
     /// already in transit.
     pub ignore_resets: bool,
     /// The limit of response bytes that one [`CannedConnection::receive`] produces, exceeded by at most one
-    /// response. The rest waits for [`CannedConnection::go_on`].
-    pub most_out: usize,
+    /// response. The rest waits for [`CannedConnection::resume_sending`].
+    pub max_unsent_bytes: usize,
     /// Whether requests are decoded and violations by the client are errors. If not, only what is needed to
     /// answer is read, and nothing is checked.
     pub check_requests: bool,
@@ -87,7 +87,7 @@ impl Default for CannedOptions {
             reset_every: None,
             answered_by_caller: false,
             ignore_resets: false,
-            most_out: usize::MAX,
+            max_unsent_bytes: usize::MAX,
             check_requests: true,
         }
     }
@@ -106,14 +106,14 @@ impl From<Violation> for CannedError {
 
 /// A server's prepared response, shared by its connections.
 #[derive(Clone, Debug)]
-pub struct Canned(Arc<Prepared>);
+pub struct CannedServer(Arc<PreparedAnswer>);
 
 #[derive(Debug)]
-struct Prepared {
+struct PreparedAnswer {
     options: CannedOptions,
-    head: Blocks,
+    head: AnswerBlocks,
     /// `None` if the response consists of one header block ("Trailers-Only").
-    trailers: Option<Blocks>,
+    trailers: Option<AnswerBlocks>,
     /// The messages with their prefixes; empty in a Trailers-Only response.
     body: Vec<u8>,
     table_needed: usize,
@@ -124,14 +124,14 @@ struct Prepared {
 
 /// The header blocks of a field list: see [`plimsoll_wire::hpack::Encoder`].
 #[derive(Debug)]
-struct Blocks {
+struct AnswerBlocks {
     first: Vec<u8>,
     plain: Vec<u8>,
 }
 
-impl Canned {
+impl CannedServer {
     /// Prepares the response, once for all connections.
-    pub fn new(options: CannedOptions) -> Canned {
+    pub fn new(options: CannedOptions) -> CannedServer {
         let status = options.status.to_string();
         let mut last = vec![("grpc-status", &status[..])];
         if !options.status_message.is_empty() {
@@ -143,7 +143,7 @@ impl Canned {
             head.append(&mut last);
         }
         let mut encoder = Encoder::default();
-        let mut blocks = |fields: &[(&str, &str)]| Blocks {
+        let mut blocks = |fields: &[(&str, &str)]| AnswerBlocks {
             first: encoder.encode(fields.iter().copied()),
             plain: Encoder::encode_plain(fields.iter().copied()),
         };
@@ -154,7 +154,7 @@ impl Canned {
         let mut body = Vec::new();
         let mut steady = Vec::new();
         let steady_head = encoder.encode(head.iter().copied());
-        write::header_block(&mut steady, 0, &steady_head, End(trailers_only));
+        write::header_block(&mut steady, 0, &steady_head, EndStream(trailers_only));
         if !trailers_only {
             for _ in 0..options.messages.max(1) {
                 body.push(0);
@@ -162,14 +162,14 @@ impl Canned {
                 body.extend_from_slice(&options.message);
             }
             for chunk in body.chunks(DEFAULT_MAX_FRAME as usize) {
-                write::data(&mut steady, 0, chunk, End(false));
+                write::data(&mut steady, 0, chunk, EndStream(false));
             }
             let steady_trailers = encoder.encode(last.iter().copied());
-            write::header_block(&mut steady, 0, &steady_trailers, End(true));
+            write::header_block(&mut steady, 0, &steady_trailers, EndStream(true));
         }
         let ids = stream_id_places(&steady);
         let head = head_blocks;
-        Canned(Arc::new(Prepared {
+        CannedServer(Arc::new(PreparedAnswer {
             options,
             head,
             trailers,

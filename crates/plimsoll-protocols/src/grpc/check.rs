@@ -12,7 +12,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use super::client::{Connection, outcome_of};
+use super::client::{GrpcConnection, outcome_of};
 use super::target::generated::echo::{EchoRequest, EchoResponse};
 
 /// The options of the check.
@@ -58,7 +58,7 @@ pub const CHECK_CASES: [&str; 4] = [
 ];
 
 /// Makes the call `case`, one of [`CHECK_CASES`], and checks its result.
-pub async fn run(connection: &Connection, case: &'static str, check: &EchoCheck) -> CaseResult {
+pub async fn run(connection: &GrpcConnection, case: &'static str, check: &EchoCheck) -> CaseResult {
     let (sent, expected) = match case {
         "UnaryEcho" => (1, 1),
         "ServerStreamingEcho" => (1, check.messages),
@@ -122,7 +122,7 @@ fn judge(result: &mut CaseResult, expected: usize, message: &str) {
 /// Makes one call as a stream. All kinds of calls are streams on the wire, and only a stream gives access to
 /// all trailers.
 async fn ask(
-    grpc: &mut Grpc<Connection>,
+    grpc: &mut Grpc<GrpcConnection>,
     case: &str,
     sent: usize,
     check: &EchoCheck,

@@ -18,7 +18,7 @@ use plimsoll_engine::tunnel::Tunnel;
 use plimsoll_engine::worker::classify_connect;
 use plimsoll_engine::{Address, ProtocolError};
 use plimsoll_model::Outcome;
-use plimsoll_wire::http2::FrameHead;
+use plimsoll_wire::http2::FrameHeader;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, join, split};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -28,7 +28,7 @@ use tonic::codegen::Service;
 use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri};
 use tonic::{Code, Status};
 
-use super::dial::{dial, pass};
+use super::dial::{dial, open_tunnel};
 use crate::http2::{closed, not_http2};
 
 /// Why a server can't be queried.
@@ -61,7 +61,7 @@ impl From<ProtocolError> for ConnectError {
 
 /// The address of a server, and the TLS settings of the link.
 #[derive(Clone, Debug)]
-pub struct Server {
+pub struct ServerEndpoint {
     /// The addresses of the server, or of the proxy in front of it, in the order in which they are tried.
     pub addresses: Arc<[Address]>,
     /// The tunnel through a proxy; `None`: a direct connection.
@@ -78,18 +78,18 @@ pub struct Server {
 
 /// An open connection for calls.
 #[derive(Clone, Debug)]
-pub struct Connection {
+pub struct GrpcConnection {
     sender: SendRequest<Body>,
     origin: Uri,
     metadata: HeaderMap,
 }
 
-impl Connection {
+impl GrpcConnection {
     /// Connects. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// Returns the reason if the connection can't be established.
-    pub async fn open(server: &Server) -> Result<Connection, ConnectError> {
+    pub async fn open(server: &ServerEndpoint) -> Result<GrpcConnection, ConnectError> {
         let until = Instant::now() + server.connect_timeout;
         let origin = origin(server)?;
         let metadata = metadata(server)?;
@@ -97,10 +97,10 @@ impl Connection {
         let tcp = within(server, until, "the TCP connection", tcp).await?;
         let mut tcp = tcp.map_err(|(address, e)| ConnectError::Link {
             outcome: classify_connect(&e),
-            detail: address.unreached(&e),
+            detail: address.describe_failure(&e),
         })?;
         if let Some(tunnel) = &server.tunnel {
-            let opened = pass(&mut tcp, tunnel);
+            let opened = open_tunnel(&mut tcp, tunnel);
             let opened = within(server, until, "the proxy", opened).await?;
             opened.map_err(|e| ConnectError::Link {
                 outcome: classify_connect(&e),
@@ -128,7 +128,7 @@ impl Connection {
                 within(server, until, "the server's greeting", greeted).await??
             }
         };
-        Ok(Connection {
+        Ok(GrpcConnection {
             sender,
             origin,
             metadata,
@@ -136,7 +136,7 @@ impl Connection {
     }
 
     /// Returns a client for calls of any service.
-    pub fn grpc(&self) -> Grpc<Connection> {
+    pub fn grpc(&self) -> Grpc<GrpcConnection> {
         Grpc::with_origin(self.clone(), self.origin.clone())
     }
 }
@@ -146,7 +146,7 @@ pub(super) fn outcome_of(code: Code) -> Outcome {
     Outcome::of_status(code as u32)
 }
 
-fn origin(server: &Server) -> Result<Uri, ConnectError> {
+fn origin(server: &ServerEndpoint) -> Result<Uri, ConnectError> {
     let secured = server.tls.is_some();
     let origin = Uri::builder()
         .scheme(if secured { "https" } else { "http" })
@@ -157,7 +157,7 @@ fn origin(server: &Server) -> Result<Uri, ConnectError> {
         .map_err(|_| ConnectError::Authority(server.authority.clone()))
 }
 
-fn metadata(server: &Server) -> Result<HeaderMap, ConnectError> {
+fn metadata(server: &ServerEndpoint) -> Result<HeaderMap, ConnectError> {
     let mut fields = HeaderMap::new();
     for (name, value) in &server.metadata {
         let field = HeaderName::try_from(name)
@@ -171,7 +171,7 @@ fn metadata(server: &Server) -> Result<HeaderMap, ConnectError> {
 
 /// Waits for `work` until the connect timeout; `what` names it in the error.
 async fn within<T>(
-    server: &Server,
+    server: &ServerEndpoint,
     until: Instant,
     what: &str,
     work: impl Future<Output = T>,
@@ -200,7 +200,7 @@ where
 {
     let (sender, start) = oneshot::channel();
     let (reader, writer) = split(stream);
-    let reader = Overheard {
+    let reader = FirstBytesReader {
         reader,
         start: Vec::new(),
         sender: Some(sender),
@@ -214,7 +214,7 @@ where
     });
     let gone = || Err(io::ErrorKind::ConnectionReset.into());
     match (start.await.unwrap_or_else(|_| gone()), sender) {
-        (Ok(start), Some(sender)) if start.len() >= FrameHead::LEN => {
+        (Ok(start), Some(sender)) if start.len() >= FrameHeader::LEN => {
             not_http2(&start).map_or(Ok(sender), |other| Err(other.into()))
         }
         (Ok(start), _) => Err(match (not_http2(&start), tls) {
@@ -237,13 +237,13 @@ where
 
 /// A reader that also reports its first bytes, up to the length of a frame header, or an earlier end of the
 /// stream.
-struct Overheard<R> {
+struct FirstBytesReader<R> {
     reader: R,
     start: Vec<u8>,
     sender: Option<oneshot::Sender<io::Result<Vec<u8>>>>,
 }
 
-impl<R> Drop for Overheard<R> {
+impl<R> Drop for FirstBytesReader<R> {
     /// Reports the bytes received so far if a write failed first: they may contain a TLS alert.
     fn drop(&mut self) {
         if let Some(sender) = self.sender.take().filter(|_| !self.start.is_empty()) {
@@ -252,7 +252,7 @@ impl<R> Drop for Overheard<R> {
     }
 }
 
-impl<R: AsyncRead + Unpin> AsyncRead for Overheard<R> {
+impl<R: AsyncRead + Unpin> AsyncRead for FirstBytesReader<R> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -277,7 +277,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for Overheard<R> {
         }
         let new = &buffer.filled()[before..];
         this.start.extend_from_slice(new);
-        if new.is_empty() || this.start.len() >= FrameHead::LEN {
+        if new.is_empty() || this.start.len() >= FrameHeader::LEN {
             let _ = sender.send(Ok(std::mem::take(&mut this.start)));
         } else {
             this.sender = Some(sender);
@@ -286,7 +286,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for Overheard<R> {
     }
 }
 
-impl Service<Request<Body>> for Connection {
+impl Service<Request<Body>> for GrpcConnection {
     type Response = Response<Body>;
     type Error = hyper::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, hyper::Error>> + Send>>;

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use plimsoll_model::spec::{Problems, Surroundings};
+use plimsoll_model::spec::{Problems, ResolveContext};
 
 use super::binary::{BinarySource, BinarySpec};
 use super::call::BinaryMessage;
@@ -14,7 +14,7 @@ const BINARY_KEY: &str = "call.grpc.message_binary";
 pub(super) fn binary(
     problems: &mut Problems,
     spec: &BinarySpec,
-    surroundings: &dyn Surroundings,
+    surroundings: &dyn ResolveContext,
 ) -> Option<Vec<BinaryMessage>> {
     let mut messages = Vec::new();
     let mut all_good = true;
@@ -42,7 +42,7 @@ pub(super) fn binary(
 fn bytes(
     source: &BinarySource,
     place: usize,
-    surroundings: &dyn Surroundings,
+    surroundings: &dyn ResolveContext,
 ) -> Result<(String, Vec<u8>), String> {
     match source {
         BinarySource::File(path) | BinarySource::Delimited(path) => {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::Address;
-use plimsoll_engine::address::Lack;
-use plimsoll_engine::tunnel::{Opening, Tunnel, named};
+use plimsoll_engine::address::LocalResourceError;
+use plimsoll_engine::tunnel::{ProxyHandshake, Tunnel, proxy_error};
 use plimsoll_model::plan::UnixSocket;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
@@ -54,16 +54,16 @@ pub(super) async fn dial(addresses: &[Address]) -> Result<TcpStream, (Address, i
 ///
 /// # Errors
 /// Returns an error if the proxy refuses, could not connect, or is not a proxy.
-pub(super) async fn pass(proxy: &mut TcpStream, tunnel: &Arc<Tunnel>) -> io::Result<()> {
+pub(super) async fn open_tunnel(proxy: &mut TcpStream, tunnel: &Arc<Tunnel>) -> io::Result<()> {
     let mut asked = Vec::new();
-    let mut opening = Opening::begin(Arc::clone(tunnel), &mut asked);
+    let mut opening = ProxyHandshake::begin(Arc::clone(tunnel), &mut asked);
     let mut answer = Vec::new();
     loop {
-        proxy.write_all(&asked).await.map_err(|e| named(&e))?;
+        proxy.write_all(&asked).await.map_err(|e| proxy_error(&e))?;
         asked.clear();
         // Reads byte by byte, so that nothing the target sends is consumed.
-        answer.push(proxy.read_u8().await.map_err(|e| named(&e))?);
-        let (taken, is_open) = opening.look(&answer, &mut asked)?;
+        answer.push(proxy.read_u8().await.map_err(|e| proxy_error(&e))?);
+        let (taken, is_open) = opening.advance(&answer, &mut asked)?;
         answer.drain(..taken);
         if is_open {
             return Ok(());
@@ -75,7 +75,7 @@ async fn connect(address: &Address) -> io::Result<TcpStream> {
     match address {
         Address::Tcp(address) => {
             let connected = TcpStream::connect(address).await;
-            connected.map_err(|e| Lack::named(e, *address))
+            connected.map_err(|e| LocalResourceError::refine_connect_error(e, *address))
         }
         Address::Unix(socket) => {
             let stream = match socket {

@@ -14,25 +14,27 @@ mod whole;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_engine::driver::{Done, Event, Exchanged, Protocol, Tracer};
+use plimsoll_engine::driver::{CallProgress, CompletedCall, Event, Protocol, Tracer};
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
-use plimsoll_wire::http2::{ErrorCode, Piece, Violation};
+use plimsoll_wire::http2::{ErrorCode, StreamPayload, Violation};
 
-use super::decodable::Decodable;
-use super::exchange::Exchanges;
+use super::exchange::StreamExchanges;
 use super::head::HeadReader;
-use super::packing::Unpackers;
-use super::rendered::Renderer;
-use super::request::{GrpcRequest, Prepared};
-use super::unary::Answer;
-use crate::http2::{self, Calls, Connection, Effects, FrameTracer, NO_SLOT, Request};
-use crate::unmade::RequestError;
+use super::packing::StreamUnpackers;
+use super::rendered::MessageRenderer;
+use super::request::{GrpcRequest, PreparedGrpcCall};
+use super::unary::GrpcResponseState;
+use super::wire_validator::AnswerValidator;
+use crate::http2::{
+    self, Connection, DriverEffects, Http2FrameTracer, NO_SLOT, RequestTemplate, StreamCalls,
+};
+use crate::prepare_error::RequestError;
 
 /// gRPC with a prepared call.
 #[derive(Clone, Debug)]
 pub struct GrpcProtocol {
-    prepared: Arc<Prepared>,
+    prepared: Arc<PreparedGrpcCall>,
 }
 
 impl GrpcProtocol {
@@ -42,7 +44,7 @@ impl GrpcProtocol {
     /// Returns what part of the call can't be sent, by name.
     pub fn new(request: &GrpcRequest<'_>) -> Result<GrpcProtocol, RequestError> {
         Ok(GrpcProtocol {
-            prepared: Arc::new(Prepared::new(request)?),
+            prepared: Arc::new(PreparedGrpcCall::new(request)?),
         })
     }
 }
@@ -59,12 +61,12 @@ impl Protocol for GrpcProtocol {
             prepared: Arc::clone(&self.prepared),
             exchanges: None,
             heads: HeadReader::new(self.prepared.max_head),
-            decodable: Decodable::default(),
+            decodable: AnswerValidator::default(),
             unpackers: None,
         })
     }
 
-    fn clock_began(&self, unix_ns: u64) {
+    fn set_clock_origin(&self, unix_ns: u64) {
         self.prepared.request.unix_zero.set(unix_ns);
     }
 
@@ -73,7 +75,7 @@ impl Protocol for GrpcProtocol {
     }
 
     fn tracer(&self) -> Option<Box<dyn Tracer>> {
-        Some(Box::new(FrameTracer::default()))
+        Some(Box::new(Http2FrameTracer::default()))
     }
 }
 
@@ -84,33 +86,33 @@ pub type GrpcDriver = Connection<GrpcCalls>;
 #[derive(Debug)]
 #[repr(C)]
 pub struct GrpcCalls {
-    prepared: Arc<Prepared>,
+    prepared: Arc<PreparedGrpcCall>,
     /// The state of streaming calls; `None` until the first.
-    exchanges: Option<Box<Exchanges>>,
+    exchanges: Option<Box<StreamExchanges>>,
     /// The state of compressed responses; `None` until the first.
-    unpackers: Option<Box<Unpackers>>,
-    decodable: Decodable,
+    unpackers: Option<Box<StreamUnpackers>>,
+    decodable: AnswerValidator,
     heads: HeadReader,
 }
 
-type Stream = http2::Stream<Answer>;
+type GrpcStream = http2::CallStream<GrpcResponseState>;
 
-impl Calls for GrpcCalls {
-    type Answer = Answer;
+impl StreamCalls for GrpcCalls {
+    type Answer = GrpcResponseState;
 
     #[inline]
-    fn request(&self) -> &Request {
+    fn request(&self) -> &RequestTemplate {
         &self.prepared.request
     }
 
-    fn block_after(&self, waited: Duration) -> Option<Vec<u8>> {
-        self.prepared.block_after(waited)
+    fn block_with_time_left(&self, waited: Duration) -> Option<Vec<u8>> {
+        self.prepared.block_with_time_left(waited)
     }
 
     #[inline]
     fn write_body(&self, number: u64, now: Time, out: &mut Vec<u8>) {
         if let Some(varying) = &self.prepared.varying {
-            let renderer = Renderer {
+            let renderer = MessageRenderer {
                 varying,
                 compression: self.prepared.compression,
                 unix_ns: self.prepared.request.unix_zero.at(now),
@@ -137,7 +139,7 @@ impl Calls for GrpcCalls {
     fn whole_answers<'a>(
         connection: &mut GrpcDriver,
         input: &'a [u8],
-        to: &mut Effects<'_>,
+        to: &mut DriverEffects<'_>,
     ) -> &'a [u8] {
         connection.take_whole(input, to)
     }
@@ -145,8 +147,8 @@ impl Calls for GrpcCalls {
     #[inline(always)]
     fn data(
         connection: &mut GrpcDriver,
-        data: Piece<'_>,
-        to: &mut Effects<'_>,
+        data: StreamPayload<'_>,
+        to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
         connection.take_data(data, to)
     }
@@ -154,14 +156,14 @@ impl Calls for GrpcCalls {
     #[inline(always)]
     fn header_block(
         connection: &mut GrpcDriver,
-        block: Piece<'_>,
-        to: &mut Effects<'_>,
+        block: StreamPayload<'_>,
+        to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
         connection.take_block(block, to)
     }
 
     #[inline]
-    fn done(&mut self, stream: &Stream, outcome: Outcome, events: &mut Vec<Event>) {
+    fn done(&mut self, stream: &GrpcStream, outcome: Outcome, events: &mut Vec<Event>) {
         match &self.exchanges {
             None => events.push(Event::Done(done(stream, outcome))),
             Some(_) => self.end_exchange(stream, outcome, events),
@@ -169,7 +171,7 @@ impl Calls for GrpcCalls {
     }
 
     #[inline]
-    fn forget(&mut self, stream: &mut Stream) {
+    fn forget(&mut self, stream: &mut GrpcStream) {
         if let Some(exchanges) = &mut self.exchanges {
             exchanges.close(std::mem::replace(&mut stream.slot, NO_SLOT));
         }
@@ -181,13 +183,13 @@ impl Calls for GrpcCalls {
 
     fn forget_all(&mut self) {
         self.exchanges = None;
-        self.decodable = Decodable::default();
+        self.decodable = AnswerValidator::default();
         self.unpackers = None;
     }
 
-    fn exchanged(&self, stream: &Stream) -> Exchanged {
+    fn exchanged(&self, stream: &GrpcStream) -> CallProgress {
         let alone = done(stream, Outcome::Ok);
-        let mut exchanged = Exchanged {
+        let mut exchanged = CallProgress {
             messages_sent: 0,
             bytes_sent: alone.bytes_sent,
             bytes_received: alone.bytes_received,
@@ -196,7 +198,7 @@ impl Calls for GrpcCalls {
         if let (Some(script), Some(exchange)) = (&self.prepared.script, exchange) {
             exchanged.messages_sent = exchange.messages_sent(script);
             exchanged.bytes_sent = exchange.bytes_sent();
-            if exchange.received_much {
+            if exchange.received_overflowed {
                 exchanged.bytes_received = u32::MAX;
             }
         }
@@ -240,7 +242,7 @@ impl Calls for GrpcCalls {
         self.exchanges.as_ref()?.next_timer()
     }
 
-    fn expire(connection: &mut GrpcDriver, to: &mut Effects<'_>) {
+    fn expire(connection: &mut GrpcDriver, to: &mut DriverEffects<'_>) {
         connection.streams_due(to);
     }
 
@@ -254,8 +256,8 @@ impl Calls for GrpcCalls {
 }
 
 #[inline]
-fn done(stream: &Stream, outcome: Outcome) -> Done {
-    Done {
+fn done(stream: &GrpcStream, outcome: Outcome) -> CompletedCall {
+    CompletedCall {
         call: stream.call,
         outcome,
         first_byte: stream.answer.first_byte,

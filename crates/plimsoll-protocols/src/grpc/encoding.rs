@@ -2,39 +2,39 @@
 
 use std::sync::Arc;
 
-use plimsoll_model::spec::{Problem, Surroundings};
+use plimsoll_model::spec::{Problem, ResolveContext};
 use plimsoll_model::template::Rows;
 
-use super::call::{EncodedCall, GivenMessages};
+use super::call::{EncodedCall, PlanMessages};
 use super::schema::{Schema, SchemaError};
 use super::section::GrpcSpec;
 
 /// The result of a reflection query.
 #[derive(Debug)]
-pub enum Reflected {
+pub enum ReflectionResult {
     /// The server's schema.
     Schema(Schema),
     /// The server can't be reached.
-    NoWay,
+    Unreachable,
     /// The server gave no schema, or can't be queried: the reason.
     NoAnswer(String),
 }
 
 /// A query for the server's description of a service ([`Surroundings::ask`]).
 #[derive(Debug)]
-pub struct Reflect {
+pub struct ReflectionQuery {
     /// The service with its package.
     pub service: String,
     /// The method that the plan calls.
     pub method: String,
     /// Whether the plan demands reflection.
-    pub insisted: bool,
+    pub is_required: bool,
     /// The call's metadata, which the query carries, too.
     pub metadata: Vec<(String, String)>,
     /// Types that the messages refer to and that the service's descriptors may lack.
     pub types: Vec<String>,
     /// The result.
-    pub answer: Reflected,
+    pub answer: ReflectionResult,
 }
 
 /// Looks up `method` and encodes or checks its messages, which may have fields of rows. If the server must be
@@ -45,8 +45,8 @@ pub struct Reflect {
 pub(super) fn encode(
     call: &GrpcSpec,
     method: &str,
-    (given, rows, metadata): (&GivenMessages, Option<&Rows>, &[(String, String)]),
-    surroundings: &dyn Surroundings,
+    (given, rows, metadata): (&PlanMessages, Option<&Rows>, &[(String, String)]),
+    surroundings: &dyn ResolveContext,
 ) -> Result<EncodedCall, Problem> {
     let described = match (&call.proto, &call.descriptor_set) {
         (Some(files), _) => {
@@ -80,14 +80,14 @@ pub(super) fn encode(
         }
     })?;
     let requests = match given {
-        GivenMessages::Nothing => schema.encode_all(&method, "{}", rows),
-        GivenMessages::Json(json) => schema.encode_all(&method, json, rows),
-        GivenMessages::Binary(messages) => schema.take_all(&method, messages),
+        PlanMessages::Nothing => schema.encode_all(&method, "{}", rows),
+        PlanMessages::Json(json) => schema.encode_all(&method, json, rows),
+        PlanMessages::Binary(messages) => schema.take_all(&method, messages),
     };
     let requests = requests.map_err(|e| {
         let key = match (&e, given) {
             (SchemaError::Row(_), _) => return Problem::new("rows.file", e.to_string()),
-            (_, GivenMessages::Binary(_)) => "message_binary",
+            (_, PlanMessages::Binary(_)) => "message_binary",
             _ if call.message_file.is_some() => "message_file",
             _ => "message",
         };
@@ -112,8 +112,8 @@ const MAX_TYPES: usize = 64;
 
 /// Returns the types that messages refer to without the service's descriptors doing so: those in an `Any`, by
 /// its `@type`, and extensions, by their names in brackets.
-fn types_named_in(given: &GivenMessages) -> Vec<String> {
-    let GivenMessages::Json(json) = given else {
+fn types_named_in(given: &PlanMessages) -> Vec<String> {
+    let PlanMessages::Json(json) = given else {
         return Vec::new();
     };
     let mut names: Vec<String> = Vec::new();
@@ -153,7 +153,7 @@ fn undescribed(
     method: &str,
     (metadata, types): (&[(String, String)], Vec<String>),
     files: Option<&Schema>,
-    surroundings: &dyn Surroundings,
+    surroundings: &dyn ResolveContext,
 ) -> Result<Schema, Problem> {
     let bare = method.strip_prefix('/').unwrap_or(method);
     let service = bare
@@ -169,24 +169,26 @@ fn undescribed(
         let unknown = builtin.method(method).err().map(|e| e.to_string());
         Problem::new("call.grpc.method", unknown.unwrap_or_default())
     };
-    let mut question = Reflect {
+    let mut question = ReflectionQuery {
         service: service.to_owned(),
         method: method.to_owned(),
-        insisted: asked_for,
+        is_required: asked_for,
         metadata: metadata.to_vec(),
         types,
-        answer: Reflected::NoAnswer("there is no way to ask it".to_owned()),
+        answer: ReflectionResult::NoAnswer("there is no way to ask it".to_owned()),
     };
     surroundings.ask(&mut question);
     match question.answer {
-        Reflected::Schema(schema) => match files {
+        ReflectionResult::Schema(schema) => match files {
             #[cfg(feature = "targets")]
             Some(files) => schema.supplemented(files).map_err(wrong("proto")),
             _ => Ok(schema),
         },
-        Reflected::NoWay => Err(unknown()),
-        Reflected::NoAnswer(why) if asked_for => Err(Problem::new("call.grpc.reflection", why)),
-        Reflected::NoAnswer(why) => Err(unknown().help(format!(
+        ReflectionResult::Unreachable => Err(unknown()),
+        ReflectionResult::NoAnswer(why) if asked_for => {
+            Err(Problem::new("call.grpc.reflection", why))
+        }
+        ReflectionResult::NoAnswer(why) => Err(unknown().help(format!(
             "for a service of your own give its .proto files (call.grpc.proto) or a descriptor set \
              (call.grpc.descriptor_set); asking the server failed: {why}"
         ))),
@@ -199,7 +201,7 @@ mod tests {
 
     #[test]
     fn type_names_are_collected_from_messages() {
-        let of = |json: &str| types_named_in(&GivenMessages::Json(json.to_owned()));
+        let of = |json: &str| types_named_in(&PlanMessages::Json(json.to_owned()));
         let nested = r#"[{"a": {"@type" : "type.googleapis.com/b.Y", "[p.ext]": 1, "x": "@type"}},
             {"@type": "x/b.Y", "y": {"@type": "https://h/c.Z"}, "[1]": "[no ext]"}]"#;
         assert_eq!(of(nested), ["b.Y", "p.ext", "c.Z"]);

@@ -1,7 +1,7 @@
 //! Streaming calls: server, client and bidirectional streaming.
 //!
 //! The messages of a stream are encoded once, as one sequence of bytes with known message ends; each stream
-//! is a position in it. If messages vary, each stream renders its own ([`super::rendered`]). [`Exchanges`]
+//! is a position in it. If messages vary, each stream renders its own ([`super::rendered`]). [`StreamExchanges`]
 //! holds the state of a connection's streams in slots that the streams point to. Invariant: a slot is taken
 //! when a stream opens and released when its call ends. The driver calls this; a connection of unary calls
 //! has none of it.
@@ -14,9 +14,9 @@ use plimsoll_engine::driver::CallId;
 use plimsoll_model::Time;
 use plimsoll_wire::http2::DEFAULT_MAX_FRAME;
 
-use super::call::{Compression, MethodKind, Pace, StreamPlan};
+use super::call::{MessageCompression, MethodKind, StreamPace, StreamPlan};
 use super::message::write_message;
-use super::rendered::{Rendered, Renderer};
+use super::rendered::{MessageRenderer, RenderedMessages};
 
 /// The minimum length of the encoded messages: shorter sequences are repeated, so that frames can be filled.
 /// Bytes.
@@ -24,14 +24,14 @@ const MIN_SCRIPT_BYTES: usize = DEFAULT_MAX_FRAME as usize;
 
 /// The prepared messages of streams, and their rules.
 #[derive(Debug)]
-pub(super) struct Script {
+pub(super) struct StreamScript {
     /// The encoded messages with their prefixes, sent cyclically. Empty if each stream renders its own.
     bytes: Box<[u8]>,
     /// The offset in `bytes` at which each message ends.
     ends: Box<[u32]>,
     /// The number of messages to send.
     pub(super) count: u32,
-    pub(super) pace: Pace,
+    pub(super) pace: StreamPace,
     /// The number of messages that the server must send.
     pub(super) expect: Option<u32>,
     pub(super) cancel_after: Option<u32>,
@@ -39,9 +39,12 @@ pub(super) struct Script {
     pub(super) duration: Option<Duration>,
 }
 
-impl Script {
+impl StreamScript {
     /// Encodes the messages. Returns `None` if they exceed four gigabytes.
-    pub(super) fn new(plan: &StreamPlan, compression: Option<Compression>) -> Option<Script> {
+    pub(super) fn new(
+        plan: &StreamPlan,
+        compression: Option<MessageCompression>,
+    ) -> Option<StreamScript> {
         let mut bytes = Vec::new();
         let mut ends = Vec::new();
         let mut made = 0;
@@ -60,17 +63,17 @@ impl Script {
                 break;
             }
         }
-        Some(Script {
+        Some(StreamScript {
             bytes: bytes.into(),
             ends: ends.into(),
-            ..Script::varying(plan)
+            ..StreamScript::varying(plan)
         })
     }
 
     /// Returns the script of streams that render their own messages.
-    pub(super) fn varying(plan: &StreamPlan) -> Script {
+    pub(super) fn varying(plan: &StreamPlan) -> StreamScript {
         let answers_once = plan.kind == MethodKind::ClientStreaming;
-        Script {
+        StreamScript {
             bytes: Box::default(),
             ends: Box::default(),
             count: plan.count,
@@ -106,10 +109,10 @@ impl Script {
 
 /// The state of one stream.
 #[derive(Debug)]
-pub(super) struct Exchange {
+pub(super) struct StreamExchange {
     pub(super) call: CallId,
     /// The stream's own messages, if they vary.
-    own: Option<Box<Rendered>>,
+    own: Option<Box<RenderedMessages>>,
     began: Time,
     /// The number of messages that are due.
     released: u32,
@@ -119,7 +122,7 @@ pub(super) struct Exchange {
     /// The number of complete messages received.
     pub(super) received: u32,
     /// Whether more than four gigabytes were received.
-    pub(super) received_much: bool,
+    pub(super) received_overflowed: bool,
     /// Whether END_STREAM was sent.
     half_closed: bool,
     /// Whether the stream is in the driver's list of blocked streams.
@@ -128,14 +131,14 @@ pub(super) struct Exchange {
 
 /// The payload of one DATA frame to send.
 #[derive(Debug)]
-pub(super) struct Piece<'a> {
+pub(super) struct OutgoingPiece<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) end_stream: bool,
 }
 
-impl Exchange {
+impl StreamExchange {
     /// Returns the number of messages sent completely.
-    pub(super) fn messages_sent(&self, script: &Script) -> u32 {
+    pub(super) fn messages_sent(&self, script: &StreamScript) -> u32 {
         match &self.own {
             None => script.messages_in(self.sent_bytes),
             Some(own) => own.messages_sent(),
@@ -159,7 +162,7 @@ impl Exchange {
         }
     }
 
-    fn release(&mut self, messages: u32, script: &Script) {
+    fn release(&mut self, messages: u32, script: &StreamScript) {
         let messages = messages.min(script.count);
         if messages > self.released {
             self.released = messages;
@@ -168,8 +171,8 @@ impl Exchange {
     }
 
     /// Makes the next message due after a response, if the pace demands it.
-    pub(super) fn answered(&mut self, script: &Script) {
-        if script.pace == Pace::Answers {
+    pub(super) fn answered(&mut self, script: &StreamScript) {
+        if script.pace == StreamPace::Answers {
             self.release(self.received.saturating_add(1), script);
         }
     }
@@ -177,10 +180,10 @@ impl Exchange {
     /// Returns the next piece that fits in `window` bytes; `None`: there is nothing to send now.
     pub(super) fn next_piece<'a>(
         &'a mut self,
-        script: &'a Script,
-        renderer: Option<&Renderer<'_>>,
+        script: &'a StreamScript,
+        renderer: Option<&MessageRenderer<'_>>,
         window: u32,
-    ) -> Option<Piece<'a>> {
+    ) -> Option<OutgoingPiece<'a>> {
         if self.half_closed {
             return None;
         }
@@ -188,7 +191,7 @@ impl Exchange {
         if !self.is_blocked() {
             // A stream without messages, or whose end was delayed, ends with an empty frame.
             self.half_closed = all;
-            return all.then_some(Piece {
+            return all.then_some(OutgoingPiece {
                 bytes: &[],
                 end_stream: true,
             });
@@ -201,7 +204,7 @@ impl Exchange {
             self.sent_bytes += bytes.len() as u64;
             let bytes = own.piece(bytes);
             self.half_closed = all && own.messages_sent() == script.count;
-            return Some(Piece {
+            return Some(OutgoingPiece {
                 bytes,
                 end_stream: self.half_closed,
             });
@@ -218,7 +221,7 @@ impl Exchange {
         }
         self.sent_bytes += length as u64;
         self.half_closed = all && self.sent_bytes == self.released_bytes;
-        Some(Piece {
+        Some(OutgoingPiece {
             bytes: &rest[..length],
             end_stream: self.half_closed,
         })
@@ -227,8 +230,8 @@ impl Exchange {
 
 /// The streaming calls of one connection.
 #[derive(Debug, Default)]
-pub(super) struct Exchanges {
-    slots: Vec<Exchange>,
+pub(super) struct StreamExchanges {
+    slots: Vec<StreamExchange>,
     free: Vec<u32>,
     /// The timers of streams, by stream id.
     timers: BinaryHeap<Reverse<(Time, u32)>>,
@@ -236,7 +239,7 @@ pub(super) struct Exchanges {
     pub(super) now: Time,
 }
 
-impl Exchanges {
+impl StreamExchanges {
     /// Opens a stream and returns its slot. `number` is the call's number, if its messages vary.
     pub(super) fn open(
         &mut self,
@@ -244,24 +247,24 @@ impl Exchanges {
         call: CallId,
         number: Option<u64>,
         now: Time,
-        script: &Script,
+        script: &StreamScript,
     ) -> u32 {
-        let mut exchange = Exchange {
+        let mut exchange = StreamExchange {
             call,
-            own: number.map(|number| Box::new(Rendered::new(number))),
+            own: number.map(|number| Box::new(RenderedMessages::new(number))),
             began: now,
             released: 0,
             released_bytes: 0,
             sent_bytes: 0,
             received: 0,
-            received_much: false,
+            received_overflowed: false,
             half_closed: false,
             queued: false,
         };
         match script.pace {
-            Pace::None => exchange.release(script.count, script),
-            Pace::Answers => exchange.release(1, script),
-            Pace::Every(gap) => {
+            StreamPace::None => exchange.release(script.count, script),
+            StreamPace::Answers => exchange.release(1, script),
+            StreamPace::Every(gap) => {
                 exchange.release(1, script);
                 if exchange.released < script.count {
                     self.timers.push(Reverse((now + gap, id)));
@@ -294,12 +297,12 @@ impl Exchanges {
     }
 
     #[inline]
-    pub(super) fn get(&self, slot: u32) -> Option<&Exchange> {
+    pub(super) fn get(&self, slot: u32) -> Option<&StreamExchange> {
         self.slots.get(slot as usize)
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut Exchange> {
+    pub(super) fn get_mut(&mut self, slot: u32) -> Option<&mut StreamExchange> {
         self.slots.get_mut(slot as usize)
     }
 
@@ -320,8 +323,9 @@ impl Exchanges {
 
     /// Makes messages due on a paced stream: message k is due k gaps after the stream's start, however late
     /// the ones before were.
-    pub(super) fn release_due(&mut self, slot: u32, id: u32, now: Time, script: &Script) {
-        let (Pace::Every(gap), Some(exchange)) = (script.pace, self.slots.get_mut(slot as usize))
+    pub(super) fn release_due(&mut self, slot: u32, id: u32, now: Time, script: &StreamScript) {
+        let (StreamPace::Every(gap), Some(exchange)) =
+            (script.pace, self.slots.get_mut(slot as usize))
         else {
             return;
         };
@@ -335,14 +339,14 @@ impl Exchanges {
     }
 
     /// Returns true if the stream has reached its planned duration.
-    pub(super) fn is_over(&self, slot: u32, now: Time, script: &Script) -> bool {
+    pub(super) fn is_over(&self, slot: u32, now: Time, script: &StreamScript) -> bool {
         let lasts = self.get(slot).zip(script.duration);
         lasts.is_some_and(|(exchange, duration)| exchange.began + duration <= now)
     }
 
     /// Returns the bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<Exchange>()
+        self.slots.capacity() * size_of::<StreamExchange>()
             + self.free.capacity() * size_of::<u32>()
             + self.timers.capacity() * size_of::<(Time, u32)>()
     }
@@ -352,8 +356,8 @@ impl Exchanges {
 mod tests {
     use super::*;
 
-    fn script(messages: &[&[u8]], count: u32, pace: Pace) -> Script {
-        Script::new(
+    fn script(messages: &[&[u8]], count: u32, pace: StreamPace) -> StreamScript {
+        StreamScript::new(
             &StreamPlan {
                 kind: MethodKind::Bidirectional,
                 messages: messages.iter().map(|m| m.to_vec()).collect(),
@@ -369,7 +373,11 @@ mod tests {
     }
 
     /// Returns everything that can be sent in windows of `window` bytes, and the number of pieces.
-    fn drain(exchange: &mut Exchange, script: &Script, window: u32) -> (Vec<u8>, usize) {
+    fn drain(
+        exchange: &mut StreamExchange,
+        script: &StreamScript,
+        window: u32,
+    ) -> (Vec<u8>, usize) {
         let (mut bytes, mut ends) = (Vec::new(), 0);
         while let Some(piece) = exchange.next_piece(script, None, window) {
             bytes.extend_from_slice(piece.bytes);
@@ -392,9 +400,9 @@ mod tests {
     fn stream_messages_cycle_in_any_window() {
         let messages: [&[u8]; 3] = [b"one", b"", b"three"];
         for count in [0, 1, 2, 3, 4, 7, 5_000] {
-            let script = script(&messages, count, Pace::None);
+            let script = script(&messages, count, StreamPace::None);
             for window in [1, 3, 100, 1 << 20] {
-                let mut exchanges = Exchanges::default();
+                let mut exchanges = StreamExchanges::default();
                 let slot = exchanges.open(1, CallId(0), None, Time(0), &script);
                 let exchange = exchanges.get_mut(slot).unwrap();
                 let (bytes, ends) = drain(exchange, &script, window);
@@ -408,10 +416,10 @@ mod tests {
 
     #[test]
     fn paced_messages_keep_schedule_after_delay() {
-        let script = script(&[b"x"], 5, Pace::Every(Duration::from_nanos(100)));
-        let mut exchanges = Exchanges::default();
+        let script = script(&[b"x"], 5, StreamPace::Every(Duration::from_nanos(100)));
+        let mut exchanges = StreamExchanges::default();
         let slot = exchanges.open(7, CallId(0), None, Time(1_000), &script);
-        let sent = |exchanges: &mut Exchanges| {
+        let sent = |exchanges: &mut StreamExchanges| {
             let exchange = exchanges.get_mut(slot).unwrap();
             drain(exchange, &script, 1 << 20);
             exchange.messages_sent(&script)
@@ -433,8 +441,8 @@ mod tests {
 
     #[test]
     fn message_waits_for_previous_response() {
-        let script = script(&[b"ping"], 2, Pace::Answers);
-        let mut exchanges = Exchanges::default();
+        let script = script(&[b"ping"], 2, StreamPace::Answers);
+        let mut exchanges = StreamExchanges::default();
         let slot = exchanges.open(1, CallId(0), None, Time(0), &script);
         let exchange = exchanges.get_mut(slot).unwrap();
         assert_eq!(drain(exchange, &script, 99).1, 0);
@@ -447,8 +455,8 @@ mod tests {
 
     #[test]
     fn closed_slots_are_reused() {
-        let script = script(&[b"x"], 1, Pace::None);
-        let mut exchanges = Exchanges::default();
+        let script = script(&[b"x"], 1, StreamPace::None);
+        let mut exchanges = StreamExchanges::default();
         for round in 0..1_000 {
             let slot = exchanges.open(round * 2 + 1, CallId(0), None, Time(0), &script);
             exchanges.close(slot);

@@ -11,17 +11,17 @@ use super::lines;
 use super::questions::{DescribeFlags, ListFlags};
 use super::section::{GrpcSpec, MessageSpec};
 #[cfg(all(feature = "schema", feature = "targets"))]
-use crate::asked::Ask;
+use crate::asked::QueryCommand;
 use crate::flags::fields;
 use crate::foreign::lines::LineTool;
-use crate::owned::{Quick, Usage, Variables, text_or_file};
+use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, text_or_file};
 
 impl GrpcSpec {
     /// Converts the typed flags to a plan section.
     ///
     /// # Errors
     /// Returns an error if a flag is invalid, or if stdin can't be read.
-    pub fn typed(&self) -> Result<GrpcSpec, Usage> {
+    pub fn typed(&self) -> Result<GrpcSpec, UsageError> {
         let typed = self.clone();
         let message = typed.message.as_ref().map(|message| message.0.as_str());
         let (message, message_file) = text_or_file(message)?;
@@ -65,16 +65,19 @@ pub struct GrpcCommand {
     rows: RowsSpec,
 }
 
-impl Quick for GrpcCommand {
+impl ProtocolCommand for GrpcCommand {
     type Section = GrpcSpec;
     const TARGET_HELP: &str =
         "grpc://HOST:PORT (plaintext), grpcs://HOST:PORT (TLS), or unix:/PATH";
     #[cfg(all(feature = "schema", feature = "targets"))]
-    const SERVER_QUESTIONS: &[Ask] = &[Ask::of::<ListFlags>(), Ask::of::<DescribeFlags>()];
+    const SERVER_QUERIES: &[QueryCommand] = &[
+        QueryCommand::of::<ListFlags>(),
+        QueryCommand::of::<DescribeFlags>(),
+    ];
     const LINE_TOOLS: &'static [&'static LineTool] = &lines::TOOLS;
     const KEY_FLAGS: &[(&str, &str)] = &[("message_binary", "--data-binary or --data-delimited")];
 
-    fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<GrpcSpec, Usage> {
+    fn section(self, spec: &mut Spec, _: EnvLookup<'_>) -> Result<GrpcSpec, UsageError> {
         apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;
         self.call.typed()
     }
@@ -84,7 +87,7 @@ impl Quick for GrpcCommand {
 ///
 /// # Errors
 /// Returns an error if a value is not `@FILE`, or if stdin can't be read or does not hold such messages.
-fn binary(messages: &[String], delimited: &[String]) -> Result<Vec<BinarySource>, Usage> {
+fn binary(messages: &[String], delimited: &[String]) -> Result<Vec<BinarySource>, UsageError> {
     let mut sources = Vec::new();
     let messages = messages.iter().map(|typed| ("--data-binary", typed));
     let delimited = delimited.iter().map(|typed| ("--data-delimited", typed));
@@ -93,7 +96,7 @@ fn binary(messages: &[String], delimited: &[String]) -> Result<Vec<BinarySource>
         match typed.strip_prefix('@') {
             Some("-") => {
                 let bytes = input::stdin().map_err(|e| {
-                    Usage::new(
+                    UsageError::new(
                         format_args!("{flag} @-: can't read stdin: {e}"),
                         &format!(
                             "pipe the messages into this command, or name a file: {flag} @FILE"
@@ -105,7 +108,7 @@ fn binary(messages: &[String], delimited: &[String]) -> Result<Vec<BinarySource>
                 } else {
                     let found = delimited::delimited("stdin", &bytes);
                     let found = found.map_err(|problem| {
-                        Usage::new(
+                        UsageError::new(
                             format_args!("{flag}: {problem}"),
                             "--data-binary @- reads stdin as one message",
                         )
@@ -119,7 +122,7 @@ fn binary(messages: &[String], delimited: &[String]) -> Result<Vec<BinarySource>
                 BinarySource::Delimited(path.into())
             }),
             _ => {
-                return Err(Usage::new(
+                return Err(UsageError::new(
                     format_args!("{flag}: `{typed}` is not a file name after @"),
                     &format!("write {flag} @FILE, or {flag} @- for stdin"),
                 ));

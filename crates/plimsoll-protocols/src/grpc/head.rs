@@ -1,10 +1,12 @@
 //! The fields of a response's header blocks that decide the outcome of a call.
 
-use plimsoll_wire::hpack::{DEFAULT_TABLE_SIZE, Decoder, Field, HpackError};
+use plimsoll_wire::hpack::{DEFAULT_TABLE_SIZE, Decoder, HeaderField, HpackError};
 use plimsoll_wire::http2::MAX_HEADER_LIST;
 
 use crate::hex::unescaped;
-use crate::http2::{AnswerRules, HEAD_TOO_LARGE, Memo, content_length, lines, number, printable};
+use crate::http2::{
+    AnswerRules, BlockMemo, HEAD_TOO_LARGE, content_length, lines, number, printable,
+};
 
 /// The format of a response, by its `content-type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +21,7 @@ pub enum ContentType {
 
 /// The encoding of a response's compressed messages, by its `grpc-encoding`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
+pub enum MessageEncoding {
     /// Not compressed.
     Identity,
     /// gzip (RFC 1952).
@@ -30,7 +32,7 @@ pub enum Encoding {
 
 /// The fields of one header block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct GrpcHeaders {
     /// `:status`; 0 if there is none, as in trailers.
     pub http_status: u16,
     /// `grpc-status`; one that is not a number from 0 to 254 is 255.
@@ -38,20 +40,20 @@ pub struct Head {
     /// The format named by `content-type`.
     pub content_type: ContentType,
     /// The encoding named by `grpc-encoding`.
-    pub encoding: Encoding,
+    pub encoding: MessageEncoding,
     /// `content-length`, in bytes; `None`: not given.
     pub content_length: Option<u32>,
     /// The rule of RFC 9113, 8.2 and 8.3, that the block violates.
     pub malformed: Option<&'static str>,
 }
 
-impl Head {
+impl GrpcHeaders {
     /// A block without any of these fields.
-    const NONE: Head = Head {
+    const NONE: GrpcHeaders = GrpcHeaders {
         http_status: 0,
         grpc_status: None,
         content_type: ContentType::Absent,
-        encoding: Encoding::Identity,
+        encoding: MessageEncoding::Identity,
         content_length: None,
         malformed: None,
     };
@@ -59,27 +61,27 @@ impl Head {
 
 /// The header blocks of common responses: those of successful calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Usual {
+pub enum CommonBlock {
     /// The header of a response whose message follows, with neither encoding nor length announced.
     Opening,
     /// The trailers of a successful call.
     Success,
 }
 
-impl Usual {
-    fn of(head: &Head) -> Option<Usual> {
-        let opening = Head {
+impl CommonBlock {
+    fn of(head: &GrpcHeaders) -> Option<CommonBlock> {
+        let opening = GrpcHeaders {
             http_status: 200,
             content_type: ContentType::Grpc,
-            ..Head::NONE
+            ..GrpcHeaders::NONE
         };
-        let success = Head {
+        let success = GrpcHeaders {
             grpc_status: Some(0),
-            ..Head::NONE
+            ..GrpcHeaders::NONE
         };
         match *head {
-            head if head == opening => Some(Usual::Opening),
-            head if head == success => Some(Usual::Success),
+            head if head == opening => Some(CommonBlock::Opening),
+            head if head == success => Some(CommonBlock::Success),
             _ => None,
         }
     }
@@ -88,7 +90,7 @@ impl Usual {
 /// A server's texts about a failure, safe to print: control characters are replaced, except for tabs and line
 /// ends in the message, and each text is cut at 1 KiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Texts {
+pub struct FailureTexts {
     /// `grpc-message`, percent-decoded.
     pub message: Option<String>,
     /// A `content-type` other than gRPC's.
@@ -105,7 +107,7 @@ const MEMO_BLOCK_LEN: usize = 39;
 #[repr(C)]
 pub struct HeadReader {
     /// The first field, since most responses need nothing else.
-    memo: Memo<(Head, Option<Usual>), MEMO_BLOCK_LEN>,
+    memo: BlockMemo<(GrpcHeaders, Option<CommonBlock>), MEMO_BLOCK_LEN>,
     decoder: Decoder,
 }
 
@@ -120,7 +122,7 @@ impl HeadReader {
     pub fn new(max_head: u32) -> HeadReader {
         HeadReader {
             decoder: Decoder::new(DEFAULT_TABLE_SIZE, max_head),
-            memo: Memo::default(),
+            memo: BlockMemo::default(),
         }
     }
 
@@ -135,7 +137,10 @@ impl HeadReader {
     /// # Errors
     /// Returns the errors of [`Decoder::decode`].
     #[inline]
-    pub fn read(&mut self, block: &[u8]) -> Result<(Head, Option<Box<Texts>>), HpackError> {
+    pub fn read(
+        &mut self,
+        block: &[u8],
+    ) -> Result<(GrpcHeaders, Option<Box<FailureTexts>>), HpackError> {
         match self.memo.get(block) {
             Some((head, _)) => Ok((*head, None)),
             None => self.read_anew(block),
@@ -144,19 +149,22 @@ impl HeadReader {
 
     /// Returns the meaning of `block`, if it is cached and common.
     #[inline(always)]
-    pub fn recognise(&self, block: &[u8]) -> Option<Usual> {
+    pub fn recognise(&self, block: &[u8]) -> Option<CommonBlock> {
         self.memo.get(block)?.1
     }
 
     #[inline(never)]
-    fn read_anew(&mut self, block: &[u8]) -> Result<(Head, Option<Box<Texts>>), HpackError> {
-        let mut reading = Reading {
-            head: Head::NONE,
+    fn read_anew(
+        &mut self,
+        block: &[u8],
+    ) -> Result<(GrpcHeaders, Option<Box<FailureTexts>>), HpackError> {
+        let mut reading = HeaderParser {
+            head: GrpcHeaders::NONE,
             texts: None,
             rules: AnswerRules::default(),
         };
         let decoded = (self.decoder).decode(block, |field| reading.field(field))?;
-        let Reading {
+        let HeaderParser {
             mut head,
             texts,
             rules,
@@ -169,7 +177,7 @@ impl HeadReader {
             self.memo.clear();
         }
         if decoded.is_steady && texts.is_none() {
-            self.memo.put(block, (head, Usual::of(&head)));
+            self.memo.put(block, (head, CommonBlock::of(&head)));
         }
         Ok((head, texts))
     }
@@ -180,15 +188,15 @@ impl HeadReader {
     }
 }
 
-struct Reading {
-    head: Head,
-    texts: Option<Box<Texts>>,
+struct HeaderParser {
+    head: GrpcHeaders,
+    texts: Option<Box<FailureTexts>>,
     rules: AnswerRules,
 }
 
-impl Reading {
-    fn field(&mut self, field: Field<'_>) {
-        let Field { name, value, .. } = field;
+impl HeaderParser {
+    fn field(&mut self, field: HeaderField<'_>) {
+        let HeaderField { name, value, .. } = field;
         if let Err(why) = self.rules.check(name, value) {
             self.head.malformed = self.head.malformed.or(Some(why));
             return;
@@ -207,9 +215,9 @@ impl Reading {
                 self.head.content_type = ContentType::Other;
                 self.texts.get_or_insert_default().content_type = Some(printable(value));
             }
-            b"grpc-encoding" if value == b"gzip" => self.head.encoding = Encoding::Gzip,
+            b"grpc-encoding" if value == b"gzip" => self.head.encoding = MessageEncoding::Gzip,
             b"grpc-encoding" if value != b"identity" => {
-                self.head.encoding = Encoding::Other;
+                self.head.encoding = MessageEncoding::Other;
                 self.texts.get_or_insert_default().encoding = Some(printable(value));
             }
             b"content-length" => match content_length(value) {
@@ -233,10 +241,13 @@ mod tests {
     use super::*;
     use plimsoll_wire::hpack::Encoder;
 
-    fn read(fields: &[(&str, &str)]) -> (Head, Texts) {
+    fn read(fields: &[(&str, &str)]) -> (GrpcHeaders, FailureTexts) {
         let block = Encoder::encode_plain(fields.iter().copied());
         let (head, texts) = HeadReader::default().read(&block).unwrap();
-        (head, texts.map_or_else(Texts::default, |texts| *texts))
+        (
+            head,
+            texts.map_or_else(FailureTexts::default, |texts| *texts),
+        )
     }
 
     #[test]

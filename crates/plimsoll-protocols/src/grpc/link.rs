@@ -6,12 +6,12 @@ use plimsoll_model::units::Period;
 use serde::Serialize;
 
 use super::asking::{self, no_way};
-use super::client::{Connection, Server};
+use super::client::{GrpcConnection, ServerEndpoint};
 use super::resolve::metadata;
 use super::section::GrpcSpec;
-use crate::asked::{Asking, Unanswered};
+use crate::asked::{QueryContext, QueryError};
 use crate::flags::{TlsFlags, fields};
-use crate::owned::{Unmade, Usage};
+use crate::protocol_module::{PrepareError, UsageError};
 use crate::serving::runtime;
 
 #[derive(Debug, Args)]
@@ -87,19 +87,19 @@ struct VersionFlags {
 
 impl LinkFlags {
     /// Returns the server that the flags describe.
-    fn server(&self, asking: Asking<'_>) -> Result<Server, Unanswered> {
+    fn server(&self, asking: QueryContext<'_>) -> Result<ServerEndpoint, QueryError> {
         let help = "write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS";
         let typed = asking::target(&self.target);
-        let (mut target, secured) = typed.map_err(|problem| Usage::new(problem, help))?;
+        let (mut target, secured) = typed.map_err(|problem| UsageError::new(problem, help))?;
         give_addresses(&self.resolve, &mut [&mut target]).map_err(|(_, problem)| {
-            Usage::new(
+            UsageError::new(
                 format_args!("--resolve: {problem}"),
                 "give addresses of the target's own name and port",
             )
         })?;
         let mut tls = TlsSpec::default();
-        apply_typed("tls", &self.tls, &mut tls).map_err(Usage::from)?;
-        apply_typed("tls", &self.versions, &mut tls).map_err(Usage::from)?;
+        apply_typed("tls", &self.tls, &mut tls).map_err(UsageError::from)?;
+        apply_typed("tls", &self.versions, &mut tls).map_err(UsageError::from)?;
         check_named(
             "--tls-version",
             tls.versions.as_deref(),
@@ -109,10 +109,10 @@ impl LinkFlags {
         check_named("--group", tls.groups.as_deref(), spec::group_named)?;
         if let Some(typed) = &self.proxy {
             let proxy = spec::proxy(typed, asking.surroundings).map_err(|problem| {
-                Usage::new(format_args!("--proxy: {problem}"), "give a proxy's URL")
+                UsageError::new(format_args!("--proxy: {problem}"), "give a proxy's URL")
             })?;
             if target.socket.is_some() {
-                return Err(Unanswered::Usage(Usage::new(
+                return Err(QueryError::Usage(UsageError::new(
                     "--proxy: a Unix socket can't be reached through a proxy",
                     "leave it out",
                 )));
@@ -122,7 +122,7 @@ impl LinkFlags {
         let any = tls != TlsSpec::default();
         let secured = secured || any && is_bare_socket(&self.target);
         if any && !secured {
-            return Err(Unanswered::Usage(Usage::new(
+            return Err(QueryError::Usage(UsageError::new(
                 "TLS flags for a plaintext target",
                 "write the target with grpcs://, or remove the TLS flags",
             )));
@@ -131,16 +131,16 @@ impl LinkFlags {
             metadata: fields("--metadata", &self.metadata)?,
             ..GrpcSpec::default()
         };
-        let metadata = metadata(&call, asking.surroundings).map_err(Unanswered::Flags)?;
+        let metadata = metadata(&call, asking.surroundings).map_err(QueryError::Flags)?;
         let insecure = tls.insecure == Some(true);
         let tls = secured.then_some(tls);
         if let Some(Err(found)) = tls.as_ref().map(spec::trust) {
-            return Err(Unanswered::Flags(found));
+            return Err(QueryError::Flags(found));
         }
         if insecure {
             (asking.notice)("INSECURE: the server's certificate is not checked");
         }
-        Ok(Server {
+        Ok(ServerEndpoint {
             metadata,
             connect_timeout: self.connect_timeout.0,
             ..asking::server(&target, tls, self.authority.clone())?
@@ -153,13 +153,13 @@ impl LinkFlags {
     /// Returns an error if the server can't be reached.
     pub(super) fn with_connection<T>(
         &self,
-        asking: Asking<'_>,
-        work: impl AsyncFnOnce(Connection) -> T,
-    ) -> Result<T, Unanswered> {
+        asking: QueryContext<'_>,
+        work: impl AsyncFnOnce(GrpcConnection) -> T,
+    ) -> Result<T, QueryError> {
         let server = self.server(asking)?;
-        let runtime = runtime(Some(1)).map_err(|e| Unmade::Call(e.to_string()))?;
+        let runtime = runtime(Some(1)).map_err(|e| PrepareError::Call(e.to_string()))?;
         runtime.block_on(async {
-            let opened = Connection::open(&server).await;
+            let opened = GrpcConnection::open(&server).await;
             Ok(work(opened.map_err(|e| no_way(&self.target, e))?).await)
         })
     }
@@ -173,11 +173,11 @@ fn check_named<T>(
     flag: &str,
     typed: Option<&[String]>,
     named: impl Fn(&str) -> Result<T, String>,
-) -> Result<(), Usage> {
+) -> Result<(), UsageError> {
     for name in typed.unwrap_or_default() {
         named(name).map_err(|problem| {
             let help = "give one of those, or leave the flag out";
-            Usage::new(
+            UsageError::new(
                 format_args!("{flag}: `{name}` is not a valid value: {problem}"),
                 help,
             )

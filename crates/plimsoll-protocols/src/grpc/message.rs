@@ -6,7 +6,7 @@ use std::io::Write as _;
 use flate2::write::GzEncoder;
 use thiserror::Error;
 
-use super::call::Compression;
+use super::call::MessageCompression;
 
 /// The length of the prefix of each message. Bytes.
 pub const PREFIX_LEN: usize = 5;
@@ -46,7 +46,7 @@ pub enum MessageError {
 #[inline]
 pub(super) fn write_message(
     out: &mut Vec<u8>,
-    compression: Option<Compression>,
+    compression: Option<MessageCompression>,
     write: impl FnOnce(&mut Vec<u8>),
 ) {
     let start = out.len();
@@ -73,7 +73,7 @@ fn pack(out: &mut Vec<u8>, from: usize) {
 
 /// The receiver of messages that a [`MessageReader`] reads. By default it ignores their contents and rejects
 /// compressed messages.
-pub(super) trait Sink {
+pub(super) trait MessageSink {
     /// Handles the start of a compressed message.
     fn begin_packed(&mut self) -> Result<(), MessageError> {
         Err(MessageError::Compressed)
@@ -91,9 +91,9 @@ pub(super) trait Sink {
 }
 
 /// A sink that ignores messages, which the reader counts.
-struct Counted;
+struct CountingSink;
 
-impl Sink for Counted {}
+impl MessageSink for CountingSink {}
 
 /// Reads one stream's messages from DATA frames, in any split.
 #[derive(Clone, Copy, Debug)]
@@ -136,13 +136,13 @@ impl MessageReader {
 
     #[inline(never)]
     fn read_counted(&mut self, bytes: &[u8], limit: u32) -> Result<(), MessageError> {
-        self.read_into(&mut Counted, bytes, limit)
+        self.read_into(&mut CountingSink, bytes, limit)
     }
 
     /// Reads like [`MessageReader::read`], and passes the messages to `sink`.
     pub(super) fn read_into(
         &mut self,
-        sink: &mut impl Sink,
+        sink: &mut impl MessageSink,
         mut bytes: &[u8],
         limit: u32,
     ) -> Result<(), MessageError> {

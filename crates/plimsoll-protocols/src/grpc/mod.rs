@@ -10,7 +10,6 @@ pub mod canned;
 pub mod check;
 #[cfg(feature = "targets")]
 pub mod client;
-mod decodable;
 mod delimited;
 #[cfg(feature = "targets")]
 mod dial;
@@ -42,17 +41,18 @@ mod section;
 pub mod target;
 mod timeout;
 mod unary;
+mod wire_validator;
 
-pub use crate::http2::FrameTracer;
+pub use crate::http2::Http2FrameTracer;
 pub use binary::{BinarySource, BinarySpec};
 pub use call::{
-    BinaryMessage, Compression, GivenMessages, GrpcCall, MethodKind, Pace, Part, Shape, Shapes,
-    StreamPlan,
+    BinaryMessage, FieldShape, GrpcCall, MessageCompression, MessageShape, MessageShapes,
+    MethodKind, PlanMessages, StreamPace, StreamPlan,
 };
 pub use delimited::delimited;
 pub use driver::{GrpcDriver, GrpcProtocol};
 pub use flags::GrpcCommand;
-pub use head::{ContentType, Encoding, Head, HeadReader, Texts};
+pub use head::{ContentType, FailureTexts, GrpcHeaders, HeadReader, MessageEncoding};
 pub use message::{MessageError, MessageReader, PREFIX_LEN};
 pub use request::GrpcRequest;
 pub(crate) use resolve::advice;

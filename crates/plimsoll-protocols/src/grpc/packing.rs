@@ -7,28 +7,28 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::call::Shapes;
-use super::decodable::{Walk, Walking};
-use super::message::{MessageError, Sink};
-use crate::unpacking::{Coding, UnpackError, Unpacker};
+use super::call::MessageShapes;
+use super::message::{MessageError, MessageSink};
+use super::wire_validator::{ValidatingSink, WireValidator};
+use crate::unpacking::{ContentCoding, UnpackError, Unpacker};
 
 /// The state of one stream's messages, compressed or not.
 #[derive(Debug)]
-pub(super) struct Unpacking {
+pub(super) struct StreamUnpacker {
     /// The decompressor of the current message; `None`: the current message is not compressed.
     unpacker: Option<Box<Unpacker>>,
     limit: u32,
-    shapes: Option<Arc<Shapes>>,
-    walk: Walk,
+    shapes: Option<Arc<MessageShapes>>,
+    walk: WireValidator,
 }
 
-impl Unpacking {
-    pub(super) fn new(limit: u32, shapes: Option<Arc<Shapes>>) -> Unpacking {
-        Unpacking {
+impl StreamUnpacker {
+    pub(super) fn new(limit: u32, shapes: Option<Arc<MessageShapes>>) -> StreamUnpacker {
+        StreamUnpacker {
             unpacker: None,
             limit,
             shapes,
-            walk: Walk::default(),
+            walk: WireValidator::default(),
         }
     }
 
@@ -40,13 +40,13 @@ impl Unpacking {
     /// Runs the next step of the validation, if responses are validated.
     fn walking(
         &mut self,
-        step: impl FnOnce(&mut Walking<'_>) -> Result<(), MessageError>,
+        step: impl FnOnce(&mut ValidatingSink<'_>) -> Result<(), MessageError>,
     ) -> Result<(), MessageError> {
         let Some(shapes) = &self.shapes else {
             return Ok(());
         };
         let walk = &mut self.walk;
-        step(&mut Walking { walk, shapes })
+        step(&mut ValidatingSink { walk, shapes })
     }
 
     fn why(&self, error: UnpackError) -> MessageError {
@@ -57,9 +57,9 @@ impl Unpacking {
     }
 }
 
-impl Sink for Unpacking {
+impl MessageSink for StreamUnpacker {
     fn begin_packed(&mut self) -> Result<(), MessageError> {
-        self.unpacker = Unpacker::new(Coding::Gzip, self.limit.into());
+        self.unpacker = Unpacker::new(ContentCoding::Gzip, self.limit.into());
         Ok(())
     }
 
@@ -89,26 +89,26 @@ impl Sink for Unpacking {
 
 /// The partly received messages of one connection's responses, by stream.
 #[derive(Debug, Default)]
-pub(super) struct Unpackers {
-    begun: BTreeMap<u32, Unpacking>,
+pub(super) struct StreamUnpackers {
+    begun: BTreeMap<u32, StreamUnpacker>,
     /// The last encoding that a response declared although it was not offered.
     pub(super) unknown: Option<Box<str>>,
 }
 
-impl Unpackers {
-    /// Removes and returns the state of a stream; it is put back with [`Unpackers::keep`].
+impl StreamUnpackers {
+    /// Removes and returns the state of a stream; it is put back with [`StreamUnpackers::keep`].
     pub(super) fn take(
         &mut self,
         stream: u32,
         limit: u32,
-        shapes: &Option<Arc<Shapes>>,
-    ) -> Unpacking {
+        shapes: &Option<Arc<MessageShapes>>,
+    ) -> StreamUnpacker {
         self.begun
             .remove(&stream)
-            .unwrap_or_else(|| Unpacking::new(limit, shapes.clone()))
+            .unwrap_or_else(|| StreamUnpacker::new(limit, shapes.clone()))
     }
 
-    pub(super) fn keep(&mut self, stream: u32, unpacking: Unpacking) {
+    pub(super) fn keep(&mut self, stream: u32, unpacking: StreamUnpacker) {
         if !unpacking.is_idle() {
             self.begun.insert(stream, unpacking);
         }
@@ -127,14 +127,14 @@ mod tests {
 
     fn packed(message: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        let gzip = Some(crate::grpc::Compression::Gzip);
+        let gzip = Some(crate::grpc::MessageCompression::Gzip);
         write_message(&mut out, gzip, |out| out.extend_from_slice(message));
         out
     }
 
     fn read(bytes: &[u8], chunk: usize, limit: u32) -> Result<u16, MessageError> {
         let mut reader = MessageReader::NEW;
-        let mut unpacking = Unpacking::new(limit, None);
+        let mut unpacking = StreamUnpacker::new(limit, None);
         for chunk in bytes.chunks(chunk) {
             reader.read_into(&mut unpacking, chunk, limit)?;
         }

@@ -5,27 +5,27 @@
 //! The result equals encoding the whole message with the call's values: a field without presence is left out
 //! if it has its type's default. The schema builds these messages and the driver renders them.
 
-use plimsoll_model::template::{Field, Moment, Render, Template};
+use plimsoll_model::template::{Render, RenderContext, Template, TemplateField};
 
 /// An encoded field tag (Protocol Buffers, "Encoding").
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Tag {
+pub(super) struct FieldTag {
     bytes: [u8; 5],
     length: u8,
 }
 
-impl Tag {
+impl FieldTag {
     /// No tag, for elements of a packed list.
-    pub(super) const NONE: Tag = Tag {
+    pub(super) const NONE: FieldTag = FieldTag {
         bytes: [0; 5],
         length: 0,
     };
 
-    pub(super) fn new(number: u32, wire_type: u32) -> Tag {
+    pub(super) fn new(number: u32, wire_type: u32) -> FieldTag {
         let (buffer, length) = varint(u64::from(number << 3 | wire_type));
         let mut bytes = [0; 5];
         bytes.copy_from_slice(&buffer[..5]);
-        Tag {
+        FieldTag {
             bytes,
             length: length as u8,
         }
@@ -39,7 +39,7 @@ impl Tag {
 
 /// The encoding of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum NumberEncoding {
     /// `int32`, `int64`, `uint32`, `uint64`, `bool` and enums.
     Varint,
     /// `sint32` and `sint64`.
@@ -54,42 +54,42 @@ pub(super) enum Form {
 
 /// Whether a field that holds its default is encoded (Protocol Buffers, "Field Presence").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Presence {
+pub(super) enum FieldPresence {
     Explicit,
     /// The field is left out.
     Implicit,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Node {
+pub(super) enum PatchNode {
     Bytes(Box<[u8]>),
     Number {
-        tag: Tag,
-        form: Form,
-        field: Field,
+        tag: FieldTag,
+        form: NumberEncoding,
+        field: TemplateField,
         /// Bits of the value that are kept: counters wrap around at the type's maximum.
         mask: i64,
-        presence: Presence,
+        presence: FieldPresence,
     },
     Text {
-        tag: Tag,
+        tag: FieldTag,
         template: Template,
         /// The usual number of bytes of its length prefix.
         width: u8,
-        presence: Presence,
+        presence: FieldPresence,
     },
     /// A `bytes` field with the sixteen bytes of a UUID.
     Uuid {
-        tag: Tag,
-        field: Field,
+        tag: FieldTag,
+        field: TemplateField,
     },
     /// A `google.protobuf.Timestamp`.
     Timestamp {
-        tag: Tag,
+        tag: FieldTag,
     },
     /// The content of a `google.protobuf.Duration`; the field is its seconds.
     Span {
-        field: Field,
+        field: TemplateField,
     },
     /// A field that is encoded for every row beforehand, including its tag.
     Rows {
@@ -98,43 +98,43 @@ pub(super) enum Node {
     },
     /// A message, a packed list, or an entry of a map.
     Nested {
-        tag: Tag,
+        tag: FieldTag,
         width: u8,
-        nodes: Box<[Node]>,
+        nodes: Box<[PatchNode]>,
     },
 }
 
 /// A message with its varying fields.
 #[derive(Debug)]
-pub(super) struct Patched {
-    nodes: Box<[Node]>,
+pub(super) struct PatchedMessage {
+    nodes: Box<[PatchNode]>,
     most: usize,
 }
 
-impl Patched {
-    pub(super) fn new(nodes: Vec<Node>) -> Patched {
+impl PatchedMessage {
+    pub(super) fn new(nodes: Vec<PatchNode>) -> PatchedMessage {
         let nodes = joined(nodes);
-        Patched {
+        PatchedMessage {
             most: bounds(&nodes).1,
             nodes,
         }
     }
 }
 
-impl Render for Patched {
-    fn render(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
+impl Render for PatchedMessage {
+    fn render(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         out.reserve(self.most.min(1 << 16));
         write_all(&self.nodes, moment, out);
     }
 
-    fn most(&self) -> usize {
+    fn max_bytes(&self) -> usize {
         self.most
     }
 }
 
-impl Node {
-    pub(super) fn text(tag: Tag, template: Template, presence: Presence) -> Node {
-        Node::Text {
+impl PatchNode {
+    pub(super) fn text(tag: FieldTag, template: Template, presence: FieldPresence) -> PatchNode {
+        PatchNode::Text {
             tag,
             width: usual_width(template.bounds()),
             template,
@@ -142,19 +142,19 @@ impl Node {
         }
     }
 
-    pub(super) fn nested(tag: Tag, nodes: Vec<Node>) -> Node {
+    pub(super) fn nested(tag: FieldTag, nodes: Vec<PatchNode>) -> PatchNode {
         let nodes = joined(nodes);
-        Node::Nested {
+        PatchNode::Nested {
             tag,
             width: usual_width(bounds(&nodes)),
             nodes,
         }
     }
 
-    fn write(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
+    fn write(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         match self {
-            Node::Bytes(bytes) => out.extend_from_slice(bytes),
-            Node::Number {
+            PatchNode::Bytes(bytes) => out.extend_from_slice(bytes),
+            PatchNode::Number {
                 tag,
                 form,
                 field,
@@ -162,13 +162,13 @@ impl Node {
                 presence,
             } => {
                 let number = field.number(moment) & mask;
-                if number == 0 && *presence == Presence::Implicit {
+                if number == 0 && *presence == FieldPresence::Implicit {
                     return;
                 }
                 out.extend_from_slice(tag.bytes());
                 write_number(*form, number, field.digits(), out);
             }
-            Node::Text {
+            PatchNode::Text {
                 tag,
                 template,
                 width,
@@ -176,20 +176,20 @@ impl Node {
             } => {
                 let start = out.len();
                 out.extend_from_slice(tag.bytes());
-                let length = framed(*width, out, |out| template.write(moment, out));
-                if length == 0 && *presence == Presence::Implicit {
+                let length = write_length_prefixed(*width, out, |out| template.write(moment, out));
+                if length == 0 && *presence == FieldPresence::Implicit {
                     out.truncate(start);
                 }
             }
-            Node::Uuid { tag, field } => {
+            PatchNode::Uuid { tag, field } => {
                 out.extend_from_slice(tag.bytes());
                 out.push(16);
                 out.extend_from_slice(&field.uuid(moment));
             }
-            Node::Timestamp { tag } => {
+            PatchNode::Timestamp { tag } => {
                 const NANOS_PER_SECOND: u64 = 1_000_000_000;
                 out.extend_from_slice(tag.bytes());
-                framed(1, out, |out| {
+                write_length_prefixed(1, out, |out| {
                     for (tag, value) in [
                         (1 << 3, moment.unix_ns / NANOS_PER_SECOND),
                         (2 << 3, moment.unix_ns % NANOS_PER_SECOND),
@@ -201,7 +201,7 @@ impl Node {
                     }
                 });
             }
-            Node::Span { field } => {
+            PatchNode::Span { field } => {
                 let (number, digits) = (field.number(moment), u32::from(field.digits()));
                 let scale = 10i64.pow(digits);
                 // There are at most nine digits, so nanoseconds are whole numbers.
@@ -213,14 +213,14 @@ impl Node {
                     }
                 }
             }
-            Node::Rows { encoded, ends } => {
+            PatchNode::Rows { encoded, ends } => {
                 let row = moment.row();
                 let start = row.checked_sub(1).map_or(0, |before| ends[before]);
                 out.extend_from_slice(&encoded[start as usize..ends[row] as usize]);
             }
-            Node::Nested { tag, width, nodes } => {
+            PatchNode::Nested { tag, width, nodes } => {
                 out.extend_from_slice(tag.bytes());
-                framed(*width, out, |out| write_all(nodes, moment, out));
+                write_length_prefixed(*width, out, |out| write_all(nodes, moment, out));
             }
         }
     }
@@ -228,23 +228,23 @@ impl Node {
     /// Returns the minimum and the maximum size. Bytes.
     fn bounds(&self) -> (usize, usize) {
         match self {
-            Node::Bytes(bytes) => (bytes.len(), bytes.len()),
-            Node::Number { tag, form, .. } => {
+            PatchNode::Bytes(bytes) => (bytes.len(), bytes.len()),
+            PatchNode::Number { tag, form, .. } => {
                 let most = match form {
-                    Form::Varint | Form::Zigzag => 10,
-                    Form::Fixed32 | Form::Float => 4,
-                    Form::Fixed64 | Form::Double => 8,
+                    NumberEncoding::Varint | NumberEncoding::Zigzag => 10,
+                    NumberEncoding::Fixed32 | NumberEncoding::Float => 4,
+                    NumberEncoding::Fixed64 | NumberEncoding::Double => 8,
                 };
                 (0, tag.bytes().len() + most)
             }
-            Node::Text { tag, template, .. } => {
+            PatchNode::Text { tag, template, .. } => {
                 let (least, most) = template.bounds();
                 (least, tag.bytes().len() + varint(most as u64).1 + most)
             }
-            Node::Uuid { tag, .. } => (17, tag.bytes().len() + 17),
-            Node::Span { .. } => (0, 22),
-            Node::Timestamp { tag } => (1, tag.bytes().len() + 1 + 12),
-            Node::Rows { ends, .. } => {
+            PatchNode::Uuid { tag, .. } => (17, tag.bytes().len() + 17),
+            PatchNode::Span { .. } => (0, 22),
+            PatchNode::Timestamp { tag } => (1, tag.bytes().len() + 1 + 12),
+            PatchNode::Rows { ends, .. } => {
                 let starts = std::iter::once(&0).chain(ends.iter());
                 let lengths = || {
                     ends.iter()
@@ -254,7 +254,7 @@ impl Node {
                 let (least, most) = (lengths().min(), lengths().max());
                 (least.unwrap_or(0) as usize, most.unwrap_or(0) as usize)
             }
-            Node::Nested { tag, nodes, .. } => {
+            PatchNode::Nested { tag, nodes, .. } => {
                 let (least, most) = bounds(nodes);
                 let around = |inner: usize| tag.bytes().len() + varint(inner as u64).1 + inner;
                 (around(least), around(most))
@@ -263,24 +263,27 @@ impl Node {
     }
 }
 
-fn write_all(nodes: &[Node], moment: &Moment<'_>, out: &mut Vec<u8>) {
+fn write_all(nodes: &[PatchNode], moment: &RenderContext<'_>, out: &mut Vec<u8>) {
     for node in nodes {
         node.write(moment, out);
     }
 }
 
-fn bounds(nodes: &[Node]) -> (usize, usize) {
-    nodes.iter().map(Node::bounds).fold((0, 0), |sum, next| {
-        (sum.0.saturating_add(next.0), sum.1.saturating_add(next.1))
-    })
+fn bounds(nodes: &[PatchNode]) -> (usize, usize) {
+    nodes
+        .iter()
+        .map(PatchNode::bounds)
+        .fold((0, 0), |sum, next| {
+            (sum.0.saturating_add(next.0), sum.1.saturating_add(next.1))
+        })
 }
 
 /// Joins adjacent constant bytes into one node.
-fn joined(nodes: Vec<Node>) -> Box<[Node]> {
-    let mut joined: Vec<Node> = Vec::with_capacity(nodes.len());
+fn joined(nodes: Vec<PatchNode>) -> Box<[PatchNode]> {
+    let mut joined: Vec<PatchNode> = Vec::with_capacity(nodes.len());
     for node in nodes {
         match (joined.last_mut(), node) {
-            (Some(Node::Bytes(before)), Node::Bytes(bytes)) => {
+            (Some(PatchNode::Bytes(before)), PatchNode::Bytes(bytes)) => {
                 *before = [&before[..], &bytes[..]].concat().into();
             }
             (_, node) => joined.push(node),
@@ -297,7 +300,7 @@ fn usual_width((least, most): (usize, usize)) -> u8 {
 /// Writes a length prefix and the content that `write` appends; returns the content's length. `width` is the
 /// expected number of bytes of the prefix; if it is wrong, the content is moved.
 #[inline]
-fn framed(width: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> usize {
+fn write_length_prefixed(width: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) -> usize {
     let width = usize::from(width);
     let start = out.len();
     out.extend_from_slice(&[0; 10][..width]);
@@ -322,20 +325,20 @@ fn move_behind(out: &mut Vec<u8>, start: usize, width: usize, needed: usize) {
 }
 
 #[inline]
-fn write_number(form: Form, number: i64, digits: u8, out: &mut Vec<u8>) {
+fn write_number(form: NumberEncoding, number: i64, digits: u8, out: &mut Vec<u8>) {
     // If both numbers are exact, the quotient equals the result of parsing the decimal text.
     let real = || number as f64 / 10f64.powi(i32::from(digits));
     match form {
-        Form::Varint => write_varint(number as u64, out),
-        Form::Zigzag => write_varint(((number << 1) ^ (number >> 63)) as u64, out),
-        Form::Fixed32 => out.extend_from_slice(&(number as u32).to_le_bytes()),
-        Form::Fixed64 => out.extend_from_slice(&number.to_le_bytes()),
-        Form::Float if number.unsigned_abs() < 1 << 24 => {
+        NumberEncoding::Varint => write_varint(number as u64, out),
+        NumberEncoding::Zigzag => write_varint(((number << 1) ^ (number >> 63)) as u64, out),
+        NumberEncoding::Fixed32 => out.extend_from_slice(&(number as u32).to_le_bytes()),
+        NumberEncoding::Fixed64 => out.extend_from_slice(&number.to_le_bytes()),
+        NumberEncoding::Float if number.unsigned_abs() < 1 << 24 => {
             let real = number as f32 / 10f32.powi(i32::from(digits));
             out.extend_from_slice(&real.to_le_bytes());
         }
-        Form::Float => out.extend_from_slice(&(real() as f32).to_le_bytes()),
-        Form::Double => out.extend_from_slice(&real().to_le_bytes()),
+        NumberEncoding::Float => out.extend_from_slice(&(real() as f32).to_le_bytes()),
+        NumberEncoding::Double => out.extend_from_slice(&real().to_le_bytes()),
     }
 }
 

@@ -9,9 +9,9 @@ use plimsoll_model::units::Period;
 
 use super::check::{CHECK_CASES, CaseResult, EchoCheck, run};
 use super::link::LinkFlags;
-use super::reflection::{self, Inquiry};
+use super::reflection::{self, SchemaQuery};
 use super::schema::Schema;
-use crate::asked::{Answer, Asking, Question, Unanswered};
+use crate::asked::{QueryContext, QueryError, QueryOutput, ServerQuery};
 
 /// The services and methods of a server, a line each (server reflection).
 #[derive(Debug, Args)]
@@ -47,14 +47,14 @@ struct FileFlags {
 
 impl FileFlags {
     /// Returns the schema of the files; `None`: no file is given.
-    fn schema(&self) -> Result<Option<Schema>, Unanswered> {
+    fn schema(&self) -> Result<Option<Schema>, QueryError> {
         let read = match (&self.proto[..], &self.descriptor_set) {
             ([], None) => return Ok(None),
             ([], Some(path)) => Schema::from_descriptor_set(path),
             (files, _) => Schema::from_protos(files, &self.import_path),
         };
         read.map(Some)
-            .map_err(|e| Unanswered::Refused(e.to_string(), None))
+            .map_err(|e| QueryError::Refused(e.to_string(), None))
     }
 }
 
@@ -100,31 +100,31 @@ pub(crate) struct EchoFlags {
     deadline: Period,
 }
 
-impl Question for ListFlags {
+impl ServerQuery for ListFlags {
     const COMMAND_NAME: &str = "list";
 
-    fn ask(self, asking: Asking<'_>) -> Result<Answer, Unanswered> {
-        let schema = described(&self.link, &self.files, Inquiry::Services, asking)?;
-        Ok(Answer {
+    fn ask(self, asking: QueryContext<'_>) -> Result<QueryOutput, QueryError> {
+        let schema = described(&self.link, &self.files, SchemaQuery::Services, asking)?;
+        Ok(QueryOutput {
             text: schema.list(),
-            ..Answer::default()
+            ..QueryOutput::default()
         })
     }
 }
 
-impl Question for DescribeFlags {
+impl ServerQuery for DescribeFlags {
     const COMMAND_NAME: &str = "describe";
 
-    fn ask(self, asking: Asking<'_>) -> Result<Answer, Unanswered> {
+    fn ask(self, asking: QueryContext<'_>) -> Result<QueryOutput, QueryError> {
         let symbol = symbol_of(&self.what);
-        let schema = described(&self.link, &self.files, Inquiry::Symbol(symbol), asking)?;
+        let schema = described(&self.link, &self.files, SchemaQuery::Symbol(symbol), asking)?;
         let described = schema.describe(&self.what).map_err(|e| {
             let help = "`plimsoll grpc list` prints the services and their methods";
-            Unanswered::Refused(e.to_string(), Some(help))
+            QueryError::Refused(e.to_string(), Some(help))
         })?;
-        Ok(Answer {
+        Ok(QueryOutput {
             text: described,
-            ..Answer::default()
+            ..QueryOutput::default()
         })
     }
 }
@@ -139,9 +139,9 @@ fn symbol_of(what: &str) -> &str {
 fn described(
     link: &LinkFlags,
     files: &FileFlags,
-    inquiry: Inquiry<'_>,
-    asking: Asking<'_>,
-) -> Result<Schema, Unanswered> {
+    inquiry: SchemaQuery<'_>,
+    asking: QueryContext<'_>,
+) -> Result<Schema, QueryError> {
     let given = files.schema()?;
     if let Some(schema) = given.as_ref().filter(|_| !files.reflection) {
         return Ok(schema.clone());
@@ -149,10 +149,10 @@ fn described(
     let schema = link.with_connection(asking, async |connection| {
         reflection::schema(&connection, inquiry, &[]).await
     })?;
-    let mut schema = schema.map_err(|e| Unanswered::Refused(e.to_string(), e.advice()))?;
+    let mut schema = schema.map_err(|e| QueryError::Refused(e.to_string(), e.advice()))?;
     if let Some(given) = &given {
         let supplemented = schema.supplemented(given);
-        schema = supplemented.map_err(|e| Unanswered::Refused(e.to_string(), None))?;
+        schema = supplemented.map_err(|e| QueryError::Refused(e.to_string(), None))?;
     }
     for broken in schema.broken_services() {
         (asking.notice)(&format!("warning: {broken}"));
@@ -160,10 +160,10 @@ fn described(
     Ok(schema)
 }
 
-impl Question for EchoFlags {
+impl ServerQuery for EchoFlags {
     const COMMAND_NAME: &str = "echo";
 
-    fn ask(self, asking: Asking<'_>) -> Result<Answer, Unanswered> {
+    fn ask(self, asking: QueryContext<'_>) -> Result<QueryOutput, QueryError> {
         let check = EchoCheck {
             message: self.message,
             messages: self.messages,
@@ -178,7 +178,7 @@ impl Question for EchoFlags {
             results
         })?;
         let failed = results.iter().filter(|r| !r.problems.is_empty()).count();
-        Ok(Answer {
+        Ok(QueryOutput {
             text: shown(&results),
             json: serde_json::json!({ "passed": failed == 0, "cases": results }),
             failed: (failed > 0).then(|| format!("{failed} of {} cases failed", results.len())),

@@ -13,12 +13,12 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::codegen::tokio_stream;
 use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
-use tonic_reflection::pb::v1::server_reflection_request::MessageRequest as Wanted;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest as Query;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use tonic_reflection::pb::v1::{ErrorResponse, ServerReflectionRequest, ServerReflectionResponse};
 
-use super::client::{Connection, outcome_of};
-use super::schema::{Descriptor, Schema, assemble};
+use super::client::{GrpcConnection, outcome_of};
+use super::schema::{ProtoFile, Schema, assemble};
 
 #[cfg(test)]
 mod tests;
@@ -26,11 +26,11 @@ mod tests;
 /// The limit of files that describe a server's services.
 const MAX_FILES: usize = 5_000;
 /// The limit of their total size. Bytes.
-const MAX_BYTES: usize = 64 << 20;
+const MAX_DESCRIPTOR_BYTES: usize = 64 << 20;
 /// The timeout of one query.
-const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The timeout of all queries together.
-const TOTAL_LIMIT: Duration = Duration::from_secs(60);
+const TOTAL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The limit of concurrent queries.
 const MAX_QUESTIONS: usize = 8;
 
@@ -41,7 +41,7 @@ pub enum ReflectionError {
     #[error(
         "the server has no reflection (neither grpc.reflection.v1 nor v1alpha): describe the service with .proto files or a descriptor set"
     )]
-    Off,
+    NotSupported,
     /// The server answers with an error status.
     #[error("asking the server for {what}: status {}: {}", outcome_of(status.code()).code(), status.message())]
     Refused {
@@ -59,11 +59,11 @@ pub enum ReflectionError {
         problem: String,
     },
     /// The description exceeds the limits.
-    #[error("the server's services are described in more than {MAX_FILES} files, or {} MiB of them", MAX_BYTES >> 20)]
+    #[error("the server's services are described in more than {MAX_FILES} files, or {} MiB of them", MAX_DESCRIPTOR_BYTES >> 20)]
     TooMany,
     /// The server answers, but not all queries within the timeout.
     #[error("the server has sent {files} files within {} s, and others are missing: it describes its services too slowly", limit.as_secs_f64())]
-    Slow {
+    TooSlow {
         /// The number of files received.
         files: usize,
         /// The timeout.
@@ -81,7 +81,7 @@ impl ReflectionError {
                 ),
                 _ => None,
             },
-            ReflectionError::Slow { .. } => {
+            ReflectionError::TooSlow { .. } => {
                 Some("ask for one service: plimsoll grpc describe URL package.Service")
             }
             _ => None,
@@ -92,10 +92,10 @@ impl ReflectionError {
 const SAME_ANSWER_HINT: &str = "does it send the same answer for every method?";
 
 /// Describes the subject of a query for an error message.
-fn what(wanted: &Wanted) -> String {
+fn subject_of(wanted: &Query) -> String {
     match wanted {
-        Wanted::FileByFilename(name) => format!("file {name:?}"),
-        Wanted::FileContainingSymbol(name) => format!("{name:?}"),
+        Query::FileByFilename(name) => format!("file {name:?}"),
+        Query::FileContainingSymbol(name) => format!("{name:?}"),
         _ => "its services".to_owned(),
     }
 }
@@ -105,15 +105,15 @@ const REFLECTION_VERSIONS: [&str; 2] = ["v1", "v1alpha"];
 
 /// A reflection client of one server in one version.
 #[derive(Clone)]
-struct Mirror {
-    connection: Connection,
+struct ReflectionClient {
+    connection: GrpcConnection,
     version: &'static str,
 }
 
-impl Mirror {
-    async fn call(&self, wanted: Wanted) -> Result<Option<ServerReflectionResponse>, Status> {
+impl ReflectionClient {
+    async fn call(&self, wanted: Query) -> Result<Option<ServerReflectionResponse>, Status> {
         let grpc = self.connection.grpc();
-        let mut grpc = grpc.max_decoding_message_size(MAX_BYTES);
+        let mut grpc = grpc.max_decoding_message_size(MAX_DESCRIPTOR_BYTES);
         let unavailable = |e| Status::unavailable(format!("{e}"));
         grpc.ready().await.map_err(unavailable)?;
         let path = format!(
@@ -132,12 +132,12 @@ impl Mirror {
     }
 
     /// Sends a query and returns the answer, which may be an error response.
-    async fn ask(&self, wanted: Wanted) -> Result<MessageResponse, ReflectionError> {
-        let what = what(&wanted);
-        let called = tokio::time::timeout(ANSWER_LIMIT, self.call(wanted));
+    async fn ask(&self, wanted: Query) -> Result<MessageResponse, ReflectionError> {
+        let what = subject_of(&wanted);
+        let called = tokio::time::timeout(ANSWER_TIMEOUT, self.call(wanted));
         let called = called.await.map_err(|_| ReflectionError::Answer {
             what: what.clone(),
-            problem: format!("no answer within {} s", ANSWER_LIMIT.as_secs()),
+            problem: format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()),
         })?;
         let reply = match called {
             Ok(reply) => reply,
@@ -161,20 +161,20 @@ impl Mirror {
     /// Sends the first query in each version until one is answered. Other failures (a status, an error page
     /// of a proxy, no response) are reported only if no version works.
     async fn first_answer(
-        connection: &Connection,
-        wanted: &Wanted,
-    ) -> Result<(Mirror, MessageResponse), ReflectionError> {
-        let mut failure = ReflectionError::Off;
+        connection: &GrpcConnection,
+        wanted: &Query,
+    ) -> Result<(ReflectionClient, MessageResponse), ReflectionError> {
+        let mut failure = ReflectionError::NotSupported;
         for version in REFLECTION_VERSIONS {
-            let mirror = Mirror {
+            let mirror = ReflectionClient {
                 connection: connection.clone(),
                 version,
             };
             let answered = mirror.ask(wanted.clone()).await;
-            match answered.and_then(|answer| fitting(wanted, answer)) {
+            match answered.and_then(|answer| check_kind(wanted, answer)) {
                 Ok(answer) => return Ok((mirror, answer)),
                 // The failure of the newest version is the most informative.
-                Err(e) if matches!(failure, ReflectionError::Off) => failure = e,
+                Err(e) if matches!(failure, ReflectionError::NotSupported) => failure = e,
                 Err(_) => {}
             }
         }
@@ -182,11 +182,11 @@ impl Mirror {
     }
 
     async fn services(&self) -> Result<Vec<String>, ReflectionError> {
-        services_in(self.ask(Wanted::ListServices(String::new())).await?)
+        services_in(self.ask(Query::ListServices(String::new())).await?)
     }
 
-    async fn files(&self, wanted: Wanted) -> Result<Vec<Descriptor>, ReflectionError> {
-        let what = what(&wanted);
+    async fn files(&self, wanted: Query) -> Result<Vec<ProtoFile>, ReflectionError> {
+        let what = subject_of(&wanted);
         files_in(self.ask(wanted).await?, what)
     }
 
@@ -194,8 +194,8 @@ impl Mirror {
     async fn files_of(
         &self,
         names: Vec<String>,
-        wanted: fn(String) -> Wanted,
-    ) -> Vec<(String, Result<Vec<Descriptor>, ReflectionError>)> {
+        wanted: fn(String) -> Query,
+    ) -> Vec<(String, Result<Vec<ProtoFile>, ReflectionError>)> {
         let mut questions = JoinSet::new();
         for name in names {
             let mirror = self.clone();
@@ -213,7 +213,7 @@ impl Mirror {
 /// Converts the status that a query about `what` ended with.
 fn failure_of(what: String, status: Status) -> ReflectionError {
     match status.code() {
-        Code::Unimplemented => ReflectionError::Off,
+        Code::Unimplemented => ReflectionError::NotSupported,
         // tonic could not decode the answer: it is another message.
         Code::Internal if status.message().starts_with("failed to decode") => {
             let problem = format!("{} ({SAME_ANSWER_HINT})", status.message());
@@ -228,20 +228,20 @@ fn failure_of(what: String, status: Status) -> ReflectionError {
 
 /// Returns `answer` if its kind fits the query. A symbol may be answered with an error response, the list of
 /// services may not.
-fn fitting(wanted: &Wanted, answer: MessageResponse) -> Result<MessageResponse, ReflectionError> {
+fn check_kind(wanted: &Query, answer: MessageResponse) -> Result<MessageResponse, ReflectionError> {
     match (wanted, answer) {
-        (Wanted::ListServices(_), answer @ MessageResponse::ListServicesResponse(_))
+        (Query::ListServices(_), answer @ MessageResponse::ListServicesResponse(_))
         | (
-            Wanted::FileContainingSymbol(_),
+            Query::FileContainingSymbol(_),
             answer @ (MessageResponse::FileDescriptorResponse(_)
             | MessageResponse::ErrorResponse(_)),
         ) => Ok(answer),
-        (wanted, answer) => Err(mismatch(answer, what(wanted))),
+        (wanted, answer) => Err(mismatch(answer, subject_of(wanted))),
     }
 }
 
 fn services_in(answer: MessageResponse) -> Result<Vec<String>, ReflectionError> {
-    let what = what(&Wanted::ListServices(String::new()));
+    let what = subject_of(&Query::ListServices(String::new()));
     match answer {
         MessageResponse::ListServicesResponse(found) => {
             Ok(found.service.into_iter().map(|s| s.name).collect())
@@ -250,12 +250,12 @@ fn services_in(answer: MessageResponse) -> Result<Vec<String>, ReflectionError> 
     }
 }
 
-fn files_in(answer: MessageResponse, what: String) -> Result<Vec<Descriptor>, ReflectionError> {
+fn files_in(answer: MessageResponse, what: String) -> Result<Vec<ProtoFile>, ReflectionError> {
     let found = match answer {
         MessageResponse::FileDescriptorResponse(found) => found.file_descriptor_proto,
         other => return Err(mismatch(other, what)),
     };
-    let decoded = found.iter().map(|file| Descriptor::decode(file));
+    let decoded = found.iter().map(|file| ProtoFile::decode(file));
     decoded
         .collect::<Result<_, _>>()
         .map_err(|e| ReflectionError::Answer {
@@ -277,7 +277,7 @@ fn mismatch(answer: MessageResponse, what: String) -> ReflectionError {
 
 /// What a server is asked to describe.
 #[derive(Clone, Copy, Debug)]
-pub enum Inquiry<'a> {
+pub enum SchemaQuery<'a> {
     /// All services that the server lists.
     Services,
     /// A service, method or type by its full name. If the server does not know it: all services, so that
@@ -291,11 +291,11 @@ pub enum Inquiry<'a> {
 /// # Errors
 /// Returns an error if the server has no reflection, gives invalid answers, or takes too long.
 pub async fn schema(
-    connection: &Connection,
-    inquiry: Inquiry<'_>,
+    connection: &GrpcConnection,
+    inquiry: SchemaQuery<'_>,
     types: &[String],
 ) -> Result<Schema, ReflectionError> {
-    schema_within(TOTAL_LIMIT, connection, inquiry, types).await
+    schema_within(TOTAL_TIMEOUT, connection, inquiry, types).await
 }
 
 /// Does the same with another timeout for all queries.
@@ -304,17 +304,17 @@ pub async fn schema(
 /// Returns the errors of [`schema`].
 pub async fn schema_within(
     limit: Duration,
-    connection: &Connection,
-    inquiry: Inquiry<'_>,
+    connection: &GrpcConnection,
+    inquiry: SchemaQuery<'_>,
     types: &[String],
 ) -> Result<Schema, ReflectionError> {
-    let mut gathered = Gathered::default();
+    let mut gathered = FileCollector::default();
     let asked = tokio::time::timeout(limit, gathered.ask(connection, inquiry, types));
     let wanted = match asked.await {
         Ok(wanted) => wanted?,
         Err(_) => {
             let files = gathered.files.len();
-            return Err(ReflectionError::Slow { files, limit });
+            return Err(ReflectionError::TooSlow { files, limit });
         }
     };
     Ok(gathered.assembled(&wanted))
@@ -322,8 +322,8 @@ pub async fn schema_within(
 
 /// Separates a problem of one answer from failures after which the server need not be asked again.
 fn described(
-    files: Result<Vec<Descriptor>, ReflectionError>,
-) -> Result<Result<Vec<Descriptor>, String>, ReflectionError> {
+    files: Result<Vec<ProtoFile>, ReflectionError>,
+) -> Result<Result<Vec<ProtoFile>, String>, ReflectionError> {
     match files {
         Ok(files) => Ok(Ok(files)),
         Err(ReflectionError::Answer { problem, .. }) => Ok(Err(problem)),
@@ -333,8 +333,8 @@ fn described(
 
 /// The files received from a server.
 #[derive(Default)]
-struct Gathered {
-    files: BTreeMap<String, Descriptor>,
+struct FileCollector {
+    files: BTreeMap<String, ProtoFile>,
     bytes: usize,
     /// Files that the server does not have, and why.
     absent: BTreeMap<String, String>,
@@ -342,25 +342,25 @@ struct Gathered {
     broken: BTreeMap<String, String>,
 }
 
-impl Gathered {
+impl FileCollector {
     /// Sends all queries; returns the requested services.
     async fn ask(
         &mut self,
-        connection: &Connection,
-        inquiry: Inquiry<'_>,
+        connection: &GrpcConnection,
+        inquiry: SchemaQuery<'_>,
         types: &[String],
     ) -> Result<Vec<String>, ReflectionError> {
-        let list = Wanted::ListServices(String::new());
+        let list = Query::ListServices(String::new());
         let first = match inquiry {
-            Inquiry::Services => list,
-            Inquiry::Symbol(name) => Wanted::FileContainingSymbol(name.to_owned()),
+            SchemaQuery::Services => list,
+            SchemaQuery::Symbol(name) => Query::FileContainingSymbol(name.to_owned()),
         };
-        let (mirror, answer) = Mirror::first_answer(connection, &first).await?;
+        let (mirror, answer) = ReflectionClient::first_answer(connection, &first).await?;
         let services = match inquiry {
-            Inquiry::Services => services_in(answer)?,
-            Inquiry::Symbol(_) => match described(files_in(answer, what(&first)))? {
+            SchemaQuery::Services => services_in(answer)?,
+            SchemaQuery::Symbol(_) => match described(files_in(answer, subject_of(&first)))? {
                 Ok(files) => {
-                    let services = files.iter().flat_map(Descriptor::services).collect();
+                    let services = files.iter().flat_map(ProtoFile::services).collect();
                     self.take(files)?;
                     services
                 }
@@ -382,7 +382,7 @@ impl Gathered {
     /// server does not describe, and why.
     async fn describe(
         &mut self,
-        mirror: &Mirror,
+        mirror: &ReflectionClient,
         symbols: &[String],
     ) -> Result<Vec<(String, String)>, ReflectionError> {
         let mut refused = Vec::new();
@@ -394,7 +394,7 @@ impl Gathered {
             if batch.is_empty() {
                 return Ok(refused);
             }
-            let answers = mirror.files_of(batch, Wanted::FileContainingSymbol).await;
+            let answers = mirror.files_of(batch, Query::FileContainingSymbol).await;
             for (symbol, files) in answers {
                 match described(files)? {
                     Ok(files) => {
@@ -407,7 +407,7 @@ impl Gathered {
         }
     }
 
-    fn take(&mut self, files: Vec<Descriptor>) -> Result<(), ReflectionError> {
+    fn take(&mut self, files: Vec<ProtoFile>) -> Result<(), ReflectionError> {
         for file in files {
             // Some servers send a file's imports with every file.
             if let Some(known) = self.files.get(file.name()) {
@@ -416,7 +416,7 @@ impl Gathered {
             self.bytes += file.size();
             self.files.insert(file.name().to_owned(), file);
         }
-        if self.files.len() > MAX_FILES || self.bytes > MAX_BYTES {
+        if self.files.len() > MAX_FILES || self.bytes > MAX_DESCRIPTOR_BYTES {
             return Err(ReflectionError::TooMany);
         }
         Ok(())
@@ -424,7 +424,7 @@ impl Gathered {
 
     /// Queries missing imports. Some servers send a file with its imports, others have to be asked for each,
     /// and some lack those that come with protobuf.
-    async fn with_imports(&mut self, mirror: &Mirror) -> Result<(), ReflectionError> {
+    async fn with_imports(&mut self, mirror: &ReflectionClient) -> Result<(), ReflectionError> {
         let known = DescriptorPool::global();
         let mut asked = BTreeSet::new();
         let mut missing: VecDeque<String> = imports(self.files.values()).collect();
@@ -446,7 +446,7 @@ impl Gathered {
             if asked.len() + self.files.len() > MAX_FILES {
                 return Err(ReflectionError::TooMany);
             }
-            for (name, files) in mirror.files_of(batch, Wanted::FileByFilename).await {
+            for (name, files) in mirror.files_of(batch, Query::FileByFilename).await {
                 match described(files)? {
                     Ok(found) => {
                         missing.extend(imports(found.iter()));
@@ -460,7 +460,7 @@ impl Gathered {
 
     /// Assembles the files to a schema. `wanted` lists the services that they should define.
     fn assembled(self, wanted: &[String]) -> Schema {
-        let Gathered {
+        let FileCollector {
             files,
             absent,
             mut broken,
@@ -490,10 +490,10 @@ impl Gathered {
     }
 }
 
-fn symbols_of(file: &Descriptor) -> Vec<String> {
+fn symbols_of(file: &ProtoFile) -> Vec<String> {
     file.services().chain(file.types()).collect()
 }
 
-fn imports<'a>(files: impl Iterator<Item = &'a Descriptor>) -> impl Iterator<Item = String> {
+fn imports<'a>(files: impl Iterator<Item = &'a ProtoFile>) -> impl Iterator<Item = String> {
     files.flat_map(|file| file.imports().to_vec())
 }

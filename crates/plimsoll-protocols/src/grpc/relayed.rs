@@ -11,19 +11,19 @@ const CONTENT_TYPE: &[u8] = b"application/grpc";
 
 /// The gRPC fields of a header list.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Fields {
+pub struct GrpcRelayFields {
     /// Whether `content-type` is gRPC's.
     is_grpc: bool,
     timeout: Option<Duration>,
     status: Option<u8>,
 }
 
-impl StreamFields for Fields {
-    const CHANGING: &'static [&'static [u8]] =
+impl StreamFields for GrpcRelayFields {
+    const VARYING_FIELDS: &'static [&'static [u8]] =
         &[b"grpc-message", b"grpc-status-details-bin", b"grpc-timeout"];
 
     #[inline]
-    fn note(&mut self, name: &[u8], value: &[u8]) {
+    fn read_field(&mut self, name: &[u8], value: &[u8]) {
         match name {
             b"content-type" => self.is_grpc = value.starts_with(CONTENT_TYPE),
             b"grpc-timeout" => self.timeout = timeout_from_value(value),
@@ -35,7 +35,7 @@ impl StreamFields for Fields {
         }
     }
 
-    fn are_of_protocol(&self) -> bool {
+    fn is_protocol_call(&self) -> bool {
         self.is_grpc
     }
 
@@ -72,9 +72,9 @@ mod tests {
     #[test]
     fn relevant_header_fields_are_parsed() {
         let noted = |list: &[(&str, &str)]| {
-            let mut fields = Fields::default();
+            let mut fields = GrpcRelayFields::default();
             for (name, value) in list {
-                fields.note(name.as_bytes(), value.as_bytes());
+                fields.read_field(name.as_bytes(), value.as_bytes());
             }
             fields
         };
@@ -83,10 +83,10 @@ mod tests {
             ("content-type", "application/grpc+proto"),
             ("grpc-timeout", "250m"),
         ]);
-        assert!(request.are_of_protocol());
+        assert!(request.is_protocol_call());
         assert_eq!(request.timeout(), Some(Duration::from_millis(250)));
         assert_eq!(noted(&[("grpc-status", "14")]).status(), Some(14));
-        assert_eq!(Fields::status_name(14), "UNAVAILABLE");
-        assert_eq!(Fields::status_name(17), "17");
+        assert_eq!(GrpcRelayFields::status_name(14), "UNAVAILABLE");
+        assert_eq!(GrpcRelayFields::status_name(17), "17");
     }
 }

@@ -2,22 +2,22 @@
 
 use std::ops::Range;
 
-use plimsoll_model::template::Varying;
+use plimsoll_model::template::VaryingMessages;
 use plimsoll_wire::http2::DEFAULT_MAX_FRAME;
 
-use super::call::Compression;
+use super::call::MessageCompression;
 use super::message::write_message;
 
 /// The renderer of messages at a point in time.
 #[derive(Debug)]
-pub(super) struct Renderer<'a> {
-    pub(super) varying: &'a Varying,
-    pub(super) compression: Option<Compression>,
+pub(super) struct MessageRenderer<'a> {
+    pub(super) varying: &'a VaryingMessages,
+    pub(super) compression: Option<MessageCompression>,
     /// The time in nanoseconds since 1970.
     pub(super) unix_ns: u64,
 }
 
-impl Renderer<'_> {
+impl MessageRenderer<'_> {
     /// Appends message `message` of call `number` with its prefix.
     #[inline]
     pub(super) fn write(&self, number: u64, message: u32, out: &mut Vec<u8>) {
@@ -30,7 +30,7 @@ impl Renderer<'_> {
 
 /// The rendered messages of one stream.
 #[derive(Debug)]
-pub(super) struct Rendered {
+pub(super) struct RenderedMessages {
     number: u64,
     /// The number of messages rendered. The last ones are in `buffer`.
     made: u32,
@@ -41,9 +41,9 @@ pub(super) struct Rendered {
     sent: usize,
 }
 
-impl Rendered {
-    pub(super) fn new(number: u64) -> Rendered {
-        Rendered {
+impl RenderedMessages {
+    pub(super) fn new(number: u64) -> RenderedMessages {
+        RenderedMessages {
             number,
             made: 0,
             buffer: Vec::new(),
@@ -62,7 +62,7 @@ impl Rendered {
     /// messages.
     pub(super) fn advance(
         &mut self,
-        renderer: &Renderer<'_>,
+        renderer: &MessageRenderer<'_>,
         released: u32,
         most: u32,
     ) -> Range<usize> {

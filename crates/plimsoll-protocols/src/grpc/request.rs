@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_model::template::Varying;
+use plimsoll_model::template::VaryingMessages;
 use plimsoll_wire::hpack::Encoder;
 
-use super::call::{Compression, GrpcCall, Shapes};
-use super::exchange::Script;
+use super::call::{GrpcCall, MessageCompression, MessageShapes};
+use super::exchange::StreamScript;
 use super::message::{PREFIX_LEN, write_message};
 use super::timeout::timeout_value;
-use crate::http2::{Bodies, Request, VaryingFields};
-use crate::unmade::RequestError;
+use crate::http2::{BodyKind, RequestTemplate, VaryingFields};
+use crate::prepare_error::RequestError;
 
 /// The input from which calls are prepared.
 #[derive(Clone, Copy, Debug)]
@@ -28,8 +28,8 @@ pub struct GrpcRequest<'a> {
 
 /// A prepared call.
 #[derive(Debug)]
-pub(super) struct Prepared {
-    pub(super) request: Request,
+pub(super) struct PreparedGrpcCall {
+    pub(super) request: RequestTemplate,
     /// The plain header block without `grpc-timeout`, and the deadline; `None`: the call has no deadline.
     pub(super) without_timeout: Option<(Box<[u8]>, Duration)>,
     /// The limit of a response's message. Bytes.
@@ -37,16 +37,16 @@ pub(super) struct Prepared {
     /// The limit of a response's metadata. Bytes.
     pub(super) max_head: u32,
     /// The layout that response messages must have; `None`: not checked.
-    pub(super) answer: Option<Arc<Shapes>>,
+    pub(super) answer: Option<Arc<MessageShapes>>,
     /// The varying messages; `None`: every call sends the same.
-    pub(super) varying: Option<Varying>,
-    pub(super) compression: Option<Compression>,
+    pub(super) varying: Option<VaryingMessages>,
+    pub(super) compression: Option<MessageCompression>,
     /// The prepared messages of streams; `None`: the call is unary.
-    pub(super) script: Option<Script>,
+    pub(super) script: Option<StreamScript>,
 }
 
-impl Prepared {
-    pub(super) fn new(request: &GrpcRequest<'_>) -> Result<Prepared, RequestError> {
+impl PreparedGrpcCall {
+    pub(super) fn new(request: &GrpcRequest<'_>) -> Result<PreparedGrpcCall, RequestError> {
         let call = request.call;
         check_method(&call.method)?;
         let authority = call.authority.as_deref().unwrap_or(request.authority);
@@ -72,7 +72,7 @@ impl Prepared {
         fields.push(("user-agent", user_agent));
         match call.compression {
             None => {}
-            Some(Compression::Gzip) => fields.extend([
+            Some(MessageCompression::Gzip) => fields.extend([
                 ("grpc-encoding", "gzip"),
                 ("grpc-accept-encoding", "identity,gzip"),
             ]),
@@ -94,7 +94,9 @@ impl Prepared {
             .iter()
             .map(|(name, value)| name.len() + value.len() + 32)
             .sum::<usize>()
-            + varying_fields.as_ref().map_or(0, VaryingFields::most);
+            + varying_fields
+                .as_ref()
+                .map_or(0, VaryingFields::max_list_bytes);
         if size > plimsoll_wire::http2::MAX_HEADER_BLOCK {
             return Err(RequestError::new(format_args!(
                 "request metadata of {size} bytes is over the limit of 65536"
@@ -110,7 +112,7 @@ impl Prepared {
         let most = match &varying {
             None => call.message.len(),
             Some(varying) => {
-                let sizes = varying.messages.iter().map(|message| message.most());
+                let sizes = varying.messages.iter().map(|message| message.max_bytes());
                 sizes.max().unwrap_or(0)
             }
         };
@@ -125,17 +127,19 @@ impl Prepared {
         });
 
         let script = call.stream.as_ref().map(|stream| match varying {
-            Some(_) => Ok(Script::varying(stream)),
-            None => Script::new(stream, call.compression).ok_or_else(|| too_large(usize::MAX)),
+            Some(_) => Ok(StreamScript::varying(stream)),
+            None => {
+                StreamScript::new(stream, call.compression).ok_or_else(|| too_large(usize::MAX))
+            }
         });
         let script = script.transpose()?;
         let bodies = match (&script, &varying) {
-            (Some(_), _) => Bodies::Streamed,
-            (None, Some(_)) => Bodies::Own,
-            (None, None) => Bodies::Same,
+            (Some(_), _) => BodyKind::Streamed,
+            (None, Some(_)) => BodyKind::PerCall,
+            (None, None) => BodyKind::Same,
         };
-        Ok(Prepared {
-            request: Request::new(&fields, varying_fields, body, bodies),
+        Ok(PreparedGrpcCall {
+            request: RequestTemplate::new(&fields, varying_fields, body, bodies),
             script,
             varying,
             compression: call.compression,
@@ -148,7 +152,7 @@ impl Prepared {
 
     /// Returns the header block of a call that was due `waited` ago, with its remaining time as
     /// `grpc-timeout`; `None`: the call has no deadline.
-    pub(super) fn block_after(&self, waited: Duration) -> Option<Vec<u8>> {
+    pub(super) fn block_with_time_left(&self, waited: Duration) -> Option<Vec<u8>> {
         let (block, deadline) = self.without_timeout.as_ref()?;
         let left = deadline.saturating_sub(waited).max(Duration::from_nanos(1));
         let left = timeout_value(left);
@@ -231,9 +235,9 @@ mod tests {
         }
     }
 
-    fn prepare(call: &GrpcCall) -> Result<Prepared, RequestError> {
+    fn prepare(call: &GrpcCall) -> Result<PreparedGrpcCall, RequestError> {
         let authority = "localhost:50051";
-        Prepared::new(&GrpcRequest {
+        PreparedGrpcCall::new(&GrpcRequest {
             call,
             authority,
             secure: false,

@@ -7,19 +7,20 @@ use std::path::PathBuf;
 
 use plimsoll_model::Outcome;
 #[cfg(all(feature = "schema", feature = "targets"))]
-use plimsoll_model::plan::Proxy;
+use plimsoll_model::plan::ForwardProxy;
 use plimsoll_model::spec::{
-    DEFAULT_DEADLINE, Given, Limit, LoadSpec, MetadataSpec, Names, Problem, Problems, Schemes,
-    Section, Spec, Surroundings, Wire, is_printable, is_visible,
+    CallSection, DEFAULT_DEADLINE, FieldNameRules, LoadSpec, MetadataSpec, OptionalPeriod,
+    PlanRows, Problem, Problems, ResolveContext, Spec, UrlSchemes, WireFormat, is_printable,
+    is_visible,
 };
-use plimsoll_model::template::{self, Varying};
+use plimsoll_model::template::{self, VaryingMessages};
 #[cfg(all(feature = "schema", feature = "targets"))]
-use plimsoll_model::template::{Order, Variation};
-use plimsoll_model::units::{Period, Size};
+use plimsoll_model::template::{RowOrder, Variation};
+use plimsoll_model::units::{ByteSize, Period};
 
 use super::binary::{BinarySource, BinarySpec};
 use super::call::{
-    Compression, EncodedCall, GivenMessages, GrpcCall, MethodKind, Pace, StreamPlan,
+    EncodedCall, GrpcCall, MessageCompression, MethodKind, PlanMessages, StreamPace, StreamPlan,
 };
 use super::delimited::binary;
 use super::driver::GrpcProtocol;
@@ -28,16 +29,22 @@ use super::encoding::encode;
 use super::request::GrpcRequest;
 use super::section::{GrpcSpec, MessageSpec};
 use crate::alternatives::collide;
-use crate::http2::{NOT_SPOKEN, max_head};
+use crate::http2::{NOT_HTTP2, max_head};
 #[cfg(all(feature = "schema", feature = "targets"))]
-use crate::owned::Lost;
-use crate::owned::{Asked, Folder, Load, Owned, Unmade, drawn_trace_ids, driven};
+use crate::protocol_module::ServerUnreachable;
+use crate::protocol_module::{
+    LocalFolder, PrepareError, PrepareRequest, PreparedLoad, ProtocolModule, load_with_driver,
+    random_trace_ids,
+};
 
 /// The default limit of gRPC clients.
-const MAX_MESSAGE: Size = Size(4 << 20);
+const MAX_MESSAGE: ByteSize = ByteSize(4 << 20);
 
-impl Owned for GrpcSpec {
-    fn load<'a>(asked: Asked<'a>, call: &GrpcCall) -> Result<Load<'a>, Unmade> {
+impl ProtocolModule for GrpcSpec {
+    fn load<'a>(
+        asked: PrepareRequest<'a>,
+        call: &GrpcCall,
+    ) -> Result<PreparedLoad<'a>, PrepareError> {
         let plan = asked.plan;
         let protocol = GrpcProtocol::new(&GrpcRequest {
             call,
@@ -45,11 +52,15 @@ impl Owned for GrpcSpec {
             secure: plan.tls.is_some(),
             deadline: plan.load.deadline,
         });
-        Ok(driven(asked, protocol?))
+        Ok(load_with_driver(asked, protocol?))
     }
 
     #[cfg(all(feature = "schema", feature = "targets"))]
-    fn ask(question: &mut dyn Any, spec: &Spec, proxy: Option<&Proxy>) -> Option<Lost> {
+    fn ask(
+        question: &mut dyn Any,
+        spec: &Spec,
+        proxy: Option<&ForwardProxy>,
+    ) -> Option<ServerUnreachable> {
         super::asking::answer(question.downcast_mut()?, spec, proxy)
     }
 
@@ -57,8 +68,8 @@ impl Owned for GrpcSpec {
         advice(outcome)
     }
 
-    fn folder(&self) -> Option<Folder> {
-        self.import_path.as_ref().map(|_| Folder {
+    fn folder(&self) -> Option<LocalFolder> {
+        self.import_path.as_ref().map(|_| LocalFolder {
             key: "call.grpc.import_path",
             help: "compile the files to a descriptor set: protoc --include_imports --descriptor_set_out=calls.pb; \
                    then write descriptor_set = \"calls.pb\"",
@@ -72,15 +83,13 @@ pub(crate) fn advice(outcome: Outcome) -> Option<&'static str> {
         Outcome::TlsAlpn => Some(
             "the server must offer HTTP/2 (h2) by ALPN: are host and port those of the right server?",
         ),
-        NOT_SPOKEN => {
-            Some("is it a gRPC server? If it speaks TLS, write the target with {secured}")
-        }
+        NOT_HTTP2 => Some("is it a gRPC server? If it speaks TLS, write the target with {secured}"),
         _ => None,
     }
 }
 
 /// The rules for the names of metadata.
-const METADATA_NAMES: Names = Names {
+const METADATA_NAMES: FieldNameRules = FieldNameRules {
     key: "call.grpc.metadata",
     binary: true,
     check: check_name,
@@ -120,25 +129,25 @@ fn check_name(name: &str) -> Result<(), &'static str> {
 #[cfg(all(feature = "schema", feature = "targets"))]
 pub(super) fn metadata(
     call: &GrpcSpec,
-    surroundings: &dyn Surroundings,
+    surroundings: &dyn ResolveContext,
 ) -> Result<Vec<(String, String)>, Vec<Problem>> {
     let mut problems = Problems::default();
     let metadata = problems.metadata(
         &METADATA_NAMES,
         &call.metadata,
-        Given::Nothing,
+        PlanRows::Nothing,
         surroundings,
     );
     if problems.0.is_empty() {
-        let fields = metadata.in_requests(&Variation::new(1, 1, 0, Order::default()));
+        let fields = metadata.in_requests(&Variation::new(1, 1, 0, RowOrder::default()));
         Ok(fields.of(0, 0))
     } else {
         Err(problems.0)
     }
 }
 
-impl Section for GrpcSpec {
-    const SCHEMES: Schemes = Schemes {
+impl CallSection for GrpcSpec {
+    const SCHEMES: UrlSchemes = UrlSchemes {
         section: "grpc",
         purpose: "for gRPC",
         plain: "grpc",
@@ -165,8 +174,8 @@ impl Section for GrpcSpec {
         Some(&mut self.metadata)
     }
 
-    fn wire(&self, _: &Spec) -> Wire {
-        Wire::Http2Trailers
+    fn wire(&self, _: &Spec) -> WireFormat {
+        WireFormat::Http2Trailers
     }
 
     fn files(&self) -> Vec<(&'static str, PathBuf)> {
@@ -191,7 +200,7 @@ impl Section for GrpcSpec {
     /// A stream with a planned duration gets the default deadline in addition to it.
     fn apply_defaults(&self, load: &mut LoadSpec) {
         if let (Some(lasts), None) = (self.stream_duration, self.deadline) {
-            let deadline = Limit::After(Period(lasts.0 + DEFAULT_DEADLINE));
+            let deadline = OptionalPeriod::After(Period(lasts.0 + DEFAULT_DEADLINE));
             load.deadline.get_or_insert(deadline);
         }
     }
@@ -200,7 +209,7 @@ impl Section for GrpcSpec {
         &self,
         spec: &Spec,
         problems: &mut Problems,
-        surroundings: &dyn Surroundings,
+        surroundings: &dyn ResolveContext,
     ) -> Option<GrpcCall> {
         let lasts = self.stream_duration.map(|period| period.0);
         if let (Some(lasts), Some(deadline)) = (lasts, spec.deadline())
@@ -223,9 +232,9 @@ impl Section for GrpcSpec {
         // The messages themselves are recorded, so that the plan stays the same when a file changes.
         (self.message, self.message_file, self.message_binary) = (None, None, None);
         match &call.given {
-            GivenMessages::Nothing => {}
-            GivenMessages::Json(text) => self.message = Some(MessageSpec(text.clone())),
-            GivenMessages::Binary(messages) => {
+            PlanMessages::Nothing => {}
+            PlanMessages::Json(text) => self.message = Some(MessageSpec(text.clone())),
+            PlanMessages::Binary(messages) => {
                 let each = messages.iter().map(|m| BinarySource::of(&m.bytes));
                 self.message_binary = Some(BinarySpec(each.collect()));
             }
@@ -236,10 +245,10 @@ impl Section for GrpcSpec {
         }
         self.compression = Some(match call.compression {
             None => "none".to_owned(),
-            Some(Compression::Gzip) => "gzip".to_owned(),
+            Some(MessageCompression::Gzip) => "gzip".to_owned(),
         });
-        self.max_message = Some(Size(call.max_message as u64));
-        self.max_head = Some(Size(call.max_head.into()));
+        self.max_message = Some(ByteSize(call.max_message as u64));
+        self.max_head = Some(ByteSize(call.max_head.into()));
         self.deadline = None;
         self
     }
@@ -261,11 +270,11 @@ fn grpc_call(
     problems: &mut Problems,
     spec: &Spec,
     call: &GrpcSpec,
-    surroundings: &dyn Surroundings,
+    surroundings: &dyn ResolveContext,
 ) -> Option<GrpcCall> {
     one_description(problems, call);
     let rows = problems.rows(spec, surroundings);
-    let given = Given::of(rows.as_ref(), spec);
+    let given = PlanRows::of(rows.as_ref(), spec);
     let mut metadata = problems.metadata(&METADATA_NAMES, &call.metadata, given, surroundings);
     problems.traceparent(&METADATA_NAMES, spec, &mut metadata);
     let max_message = call.max_message.unwrap_or(MAX_MESSAGE).0;
@@ -296,7 +305,7 @@ fn grpc_call(
     }
     let compression = match call.compression.as_deref() {
         None | Some("none") => None,
-        Some("gzip") => Some(Compression::Gzip),
+        Some("gzip") => Some(MessageCompression::Gzip),
         Some(other) => {
             problems.add(
                 "call.grpc.compression",
@@ -313,7 +322,7 @@ fn grpc_call(
     if spec.rows.is_some() && rows.is_none() {
         return None;
     }
-    let uses_rows = matches!(&given, GivenMessages::Json(text) if template::uses_rows(text));
+    let uses_rows = matches!(&given, PlanMessages::Json(text) if template::uses_rows(text));
     if spec.rows.is_some() && !uses_rows && !metadata.uses_rows {
         problems.add(
             "rows",
@@ -321,7 +330,7 @@ fn grpc_call(
         );
     }
     let variation = problems.variation(spec, rows.as_ref());
-    let of_question = variation.clone().traced(drawn_trace_ids());
+    let of_question = variation.clone().traced(random_trace_ids());
     let first = metadata.clone().in_requests(&of_question).of(0, 0);
     let fields = metadata.in_requests(&variation);
     let asked = (&given, rows.as_ref(), first.as_slice());
@@ -335,7 +344,7 @@ fn grpc_call(
             _ => Vec::new(),
         },
         stream,
-        varying: (!encoded.varying.is_empty()).then(|| Varying {
+        varying: (!encoded.varying.is_empty()).then(|| VaryingMessages {
             variation,
             messages: encoded.varying,
         }),
@@ -375,7 +384,7 @@ fn stream(problems: &mut Problems, call: &GrpcSpec, encoded: &EncodedCall) -> Op
         return None;
     }
     let pace = match call.pace {
-        Some(Pace::Answers) if kind != MethodKind::Bidirectional => {
+        Some(StreamPace::Answers) if kind != MethodKind::Bidirectional => {
             problems.add(
                 "call.grpc.pace",
                 format!(
@@ -383,10 +392,10 @@ fn stream(problems: &mut Problems, call: &GrpcSpec, encoded: &EncodedCall) -> Op
                     encoded.method
                 ),
             );
-            Pace::None
+            StreamPace::None
         }
-        Some(Pace::Every(gap)) if gap.is_zero() => Pace::None,
-        pace => pace.unwrap_or(Pace::None),
+        Some(StreamPace::Every(gap)) if gap.is_zero() => StreamPace::None,
+        pace => pace.unwrap_or(StreamPace::None),
     };
     let count = if kind.client_streams() {
         call.messages.unwrap_or(encoded.messages.len() as u32)
@@ -414,8 +423,8 @@ fn stream(problems: &mut Problems, call: &GrpcSpec, encoded: &EncodedCall) -> Op
 fn message(
     problems: &mut Problems,
     call: &GrpcSpec,
-    surroundings: &dyn Surroundings,
-) -> Option<GivenMessages> {
+    surroundings: &dyn ResolveContext,
+) -> Option<PlanMessages> {
     let given = [
         ("message", call.message.is_some()),
         ("message_file", call.message_file.is_some()),
@@ -425,18 +434,18 @@ fn message(
         return None;
     }
     if let Some(message) = &call.message {
-        return Some(GivenMessages::Json(message.0.clone()));
+        return Some(PlanMessages::Json(message.0.clone()));
     }
     if let Some(path) = &call.message_file {
         let text = surroundings
             .read(path)
             .map_err(|e| format!("can't read {}: {e}", path.display()));
         let text = problems.keep("call.grpc.message_file", text)?;
-        return Some(GivenMessages::Json(text));
+        return Some(PlanMessages::Json(text));
     }
     match &call.message_binary {
-        Some(spec) => binary(problems, spec, surroundings).map(GivenMessages::Binary),
-        None => Some(GivenMessages::Nothing),
+        Some(spec) => binary(problems, spec, surroundings).map(PlanMessages::Binary),
+        None => Some(PlanMessages::Nothing),
     }
 }
 
@@ -448,8 +457,8 @@ fn message(
 fn encode(
     _: &GrpcSpec,
     method: &str,
-    _: (&GivenMessages, Option<&template::Rows>, &[(String, String)]),
-    _: &dyn Surroundings,
+    _: (&PlanMessages, Option<&template::Rows>, &[(String, String)]),
+    _: &dyn ResolveContext,
 ) -> Result<EncodedCall, Problem> {
     let problem = format!("{method} can't be looked up here");
     Err(Problem::new("call.grpc.method", problem))

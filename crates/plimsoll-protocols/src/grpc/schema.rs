@@ -9,9 +9,9 @@ mod descriptors;
 mod editions;
 mod error;
 mod message;
-mod right;
 mod shapes;
 mod source;
+mod type_hint;
 mod varying;
 
 use std::cell::RefCell;
@@ -26,11 +26,11 @@ use protox::Compiler;
 use protox::file::{File, FileResolver};
 
 use super::call::MethodKind;
-pub(super) use descriptors::{Descriptor, assemble};
-use editions::Apart;
+pub(super) use descriptors::{ProtoFile, assemble};
+use editions::UnsupportedFeatures;
 pub use error::SchemaError;
 use error::nearest;
-pub use varying::Requests;
+pub use varying::EncodedRequests;
 
 /// The reference servers' own protos.
 const BUILTIN_PROTOS: [(&str, &str); 3] = [
@@ -49,14 +49,14 @@ pub struct Schema {
     pool: DescriptorPool,
     /// The origin of the descriptors, for errors.
     source: String,
-    apart: Arc<Apart>,
+    unsupported: Arc<UnsupportedFeatures>,
     /// Services whose descriptors can't be used, and why.
     broken: Arc<BTreeMap<String, String>>,
 }
 
 /// A method of a [`Schema`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Method {
+pub struct GrpcMethod {
     descriptor: MethodDescriptor,
 }
 
@@ -97,7 +97,7 @@ impl Schema {
             }
         }
         includes.dedup();
-        let apart = Rc::new(RefCell::new(Apart::default()));
+        let apart = Rc::new(RefCell::new(UnsupportedFeatures::default()));
         let mut compiler = Compiler::with_file_resolver(source::resolver(&includes, &apart));
         compiler.open_files(files).map_err(|e| proto_error(&e))?;
         let apart = apart.take();
@@ -114,7 +114,7 @@ impl Schema {
             SchemaError::new(format_args!("descriptor set {path}: {problem}"))
         };
         let bytes = input::read(path).map_err(|e| bad(e.to_string()))?;
-        let files = Descriptor::decode_set(&bytes).map_err(|e| bad(e.to_string()))?;
+        let files = ProtoFile::decode_set(&bytes).map_err(|e| bad(e.to_string()))?;
         if files.is_empty() {
             return Err(bad("holds no file descriptors".to_owned()));
         }
@@ -130,7 +130,7 @@ impl Schema {
             None => Ok(Schema::new(
                 assembled.pool,
                 path.display().to_string(),
-                assembled.apart,
+                assembled.unsupported,
             )),
         }
     }
@@ -162,20 +162,22 @@ impl Schema {
                     SchemaError::new(format_args!("{name} contradicts {of}: {e:?}"))
                 })?;
         }
-        let mut apart = Apart::clone(&self.apart);
-        apart.closed.extend(more.apart.closed.iter().cloned());
-        apart.any_bytes.extend(more.apart.any_bytes.iter().cloned());
+        let mut apart = UnsupportedFeatures::clone(&self.unsupported);
+        apart.closed.extend(more.unsupported.closed.iter().cloned());
+        apart
+            .any_bytes
+            .extend(more.unsupported.any_bytes.iter().cloned());
         let broken = more
             .broken
             .iter()
             .map(|(name, why)| (name.clone(), why.clone()));
         Arc::make_mut(&mut self.broken).extend(broken);
         self.source = format!("{} and {}", self.source, more.source);
-        self.apart = Arc::new(apart);
+        self.unsupported = Arc::new(apart);
         Ok(self)
     }
 
-    fn new(pool: DescriptorPool, source: String, mut apart: Apart) -> Schema {
+    fn new(pool: DescriptorPool, source: String, mut apart: UnsupportedFeatures) -> Schema {
         let of_proto2 = |found: &EnumDescriptor| found.parent_file().syntax() == Syntax::Proto2;
         let enums = pool.all_enums().filter(of_proto2);
         apart
@@ -184,7 +186,7 @@ impl Schema {
         Schema {
             pool,
             source,
-            apart: Arc::new(apart),
+            unsupported: Arc::new(apart),
             broken: Arc::default(),
         }
     }
@@ -193,13 +195,13 @@ impl Schema {
     /// services that can't be used, and why.
     #[cfg(feature = "targets")]
     pub(super) fn of(
-        assembled: descriptors::Assembled,
+        assembled: descriptors::AssembledPool,
         source: String,
         broken: BTreeMap<String, String>,
     ) -> Schema {
         Schema {
             broken: Arc::new(broken),
-            ..Schema::new(assembled.pool, source, assembled.apart)
+            ..Schema::new(assembled.pool, source, assembled.unsupported)
         }
     }
 
@@ -208,14 +210,14 @@ impl Schema {
     /// # Errors
     /// Never in practice: the protos are part of this program.
     pub fn builtin() -> Result<Schema, SchemaError> {
-        let mut compiler = Compiler::with_file_resolver(Embedded);
+        let mut compiler = Compiler::with_file_resolver(BuiltinProtoResolver);
         for (name, _) in BUILTIN_PROTOS {
             compiler.open_file(name).map_err(|e| proto_error(&e))?;
         }
         Ok(Schema::new(
             compiler.descriptor_pool(),
             "the built-in protos".to_owned(),
-            Apart::default(),
+            UnsupportedFeatures::default(),
         ))
     }
 
@@ -223,7 +225,7 @@ impl Schema {
     ///
     /// # Errors
     /// Returns an error that suggests similar names if there is no such method.
-    pub fn method(&self, name: &str) -> Result<Method, SchemaError> {
+    pub fn method(&self, name: &str) -> Result<GrpcMethod, SchemaError> {
         let bare = name.strip_prefix('/').unwrap_or(name);
         let split = bare.rsplit_once('/').or_else(|| bare.rsplit_once('.'));
         let found = split.and_then(|(service, method)| {
@@ -233,7 +235,7 @@ impl Schema {
                 .find(|candidate| candidate.name() == method)
         });
         if let Some(descriptor) = found {
-            return Ok(Method { descriptor });
+            return Ok(GrpcMethod { descriptor });
         }
         if let Some((service, _)) = split {
             self.check_service(service)?;
@@ -275,17 +277,17 @@ impl Schema {
     }
 
     /// Returns all methods of all services, including imported ones.
-    pub fn methods(&self) -> impl Iterator<Item = Method> + '_ {
+    pub fn methods(&self) -> impl Iterator<Item = GrpcMethod> + '_ {
         self.pool.services().flat_map(|service| {
             service
                 .methods()
-                .map(|descriptor| Method { descriptor })
+                .map(|descriptor| GrpcMethod { descriptor })
                 .collect::<Vec<_>>()
         })
     }
 }
 
-impl Method {
+impl GrpcMethod {
     /// Returns `package.Service/Method`.
     pub fn path(&self) -> String {
         format!(
@@ -320,9 +322,9 @@ impl Method {
 }
 
 /// A resolver of the built-in protos by name.
-struct Embedded;
+struct BuiltinProtoResolver;
 
-impl FileResolver for Embedded {
+impl FileResolver for BuiltinProtoResolver {
     fn open_file(&self, name: &str) -> Result<File, protox::Error> {
         match BUILTIN_PROTOS.iter().find(|(known, _)| *known == name) {
             Some((_, source)) => File::from_source(name, source),

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
-use plimsoll_model::spec::{Limit, MetadataSpec};
-use plimsoll_model::units::{Period, Size};
+use plimsoll_model::spec::{MetadataSpec, OptionalPeriod};
+use plimsoll_model::units::{ByteSize, Period};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::binary::BinarySpec;
-use super::call::Pace;
+use super::call::StreamPace;
 use crate::flags::CredentialFlags;
 
 /// One kind of gRPC call.
@@ -110,7 +110,7 @@ pub struct GrpcSpec {
     /// Streams: time between two messages of a call, or "answers": each after the answer to
     /// the one before [default: all at once].
     #[arg(long, value_name = "TIME", help_heading = "Call")]
-    pub pace: Option<Pace>,
+    pub pace: Option<StreamPace>,
 
     /// Streams: messages that the server must send on a call; with any other number the call fails.
     #[arg(long, value_name = "N", help_heading = "Call")]
@@ -138,15 +138,15 @@ pub struct GrpcSpec {
 
     /// Larger answers fail with MESSAGE_TOO_LARGE [default: 4MiB].
     #[arg(long, value_name = "SIZE", help_heading = "Call")]
-    pub max_message: Option<Size>,
+    pub max_message: Option<ByteSize>,
 
     /// Answers with larger metadata, before or after their messages, fail with HEAD_TOO_LARGE [default: 64KiB].
     #[arg(long, value_name = "SIZE", help_heading = "Call")]
-    pub max_head: Option<Size>,
+    pub max_head: Option<ByteSize>,
 
     /// The call's deadline, or "none". Default 10s.
     #[arg(skip)]
-    pub deadline: Option<Limit>,
+    pub deadline: Option<OptionalPeriod>,
 }
 
 /// A message as JSON text. A plan gives it as a table or as a string of JSON; for a call that sends a stream
@@ -174,29 +174,29 @@ impl<'de> Deserialize<'de> for MessageSpec {
     }
 }
 
-impl std::str::FromStr for Pace {
+impl std::str::FromStr for StreamPace {
     type Err = String;
-    fn from_str(text: &str) -> Result<Pace, Self::Err> {
+    fn from_str(text: &str) -> Result<StreamPace, Self::Err> {
         match text.trim() {
-            "none" => Ok(Pace::None),
-            "answers" => Ok(Pace::Answers),
-            text => text.parse().map(|Period(gap)| Pace::Every(gap)),
+            "none" => Ok(StreamPace::None),
+            "answers" => Ok(StreamPace::Answers),
+            text => text.parse().map(|Period(gap)| StreamPace::Every(gap)),
         }
     }
 }
 
-impl Serialize for Pace {
+impl Serialize for StreamPace {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Pace::None => serializer.serialize_str("none"),
-            Pace::Answers => serializer.serialize_str("answers"),
-            Pace::Every(gap) => Period(*gap).serialize(serializer),
+            StreamPace::None => serializer.serialize_str("none"),
+            StreamPace::Answers => serializer.serialize_str("answers"),
+            StreamPace::Every(gap) => Period(*gap).serialize(serializer),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for Pace {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Pace, D::Error> {
+impl<'de> Deserialize<'de> for StreamPace {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<StreamPace, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse()
             .map_err(|e| de::Error::custom(format!("{e}; or \"answers\", or \"none\"")))

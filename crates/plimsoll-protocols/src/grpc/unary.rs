@@ -1,15 +1,15 @@
 //! The state of a response on a stream: a header, messages, then a status (gRPC over HTTP/2, "Responses"). A
 //! unary call has one message; for streaming calls the driver counts the messages.
 //!
-//! The driver calls [`Answer::head`] and [`Answer::data`] with what arrives on an open
-//! stream, and carries out the returned [`Step`].
+//! The driver calls [`GrpcResponseState::head`] and [`GrpcResponseState::data`] with what arrives on an open
+//! stream, and carries out the returned [`ResponseAction`].
 
 use plimsoll_model::{Outcome, Time};
-use plimsoll_wire::http2::{End, Piece};
+use plimsoll_wire::http2::{EndStream, StreamPayload};
 
-use super::head::{ContentType, Head, Texts};
+use super::head::{ContentType, FailureTexts, GrpcHeaders};
 use super::message::{MessageError, MessageReader};
-use super::packing::Unpacking;
+use super::packing::StreamUnpacker;
 use crate::http2::{self, length_problem};
 
 /// The outcome of a response whose HTTP status is not 200.
@@ -17,41 +17,41 @@ const OTHER_STATUS: Outcome = Outcome::coded("HTTP_STATUS");
 
 /// What the driver does after a piece of a response.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ResponseAction {
     Continue,
     /// The call has succeeded and the stream has ended.
     Succeed,
     /// The call has failed. If the stream has not ended, it has to be cancelled.
-    Fail(Box<Failure>),
+    Fail(Box<CallFailure>),
     /// A stream error of type PROTOCOL_ERROR (RFC 9113, 8.1.1).
     Malformed(&'static str),
 }
 
 /// The failure of a call, with the server's message.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Failure {
+pub(super) struct CallFailure {
     pub(super) outcome: Outcome,
     pub(super) detail: Option<String>,
 }
 
 /// Returns the step for a header block that is malformed or over the limit.
 #[cold]
-fn malformed(why: &'static str) -> Step {
+fn malformed(why: &'static str) -> ResponseAction {
     match why {
-        http2::HEAD_TOO_LARGE => Step::Fail(Box::new(Failure {
+        http2::HEAD_TOO_LARGE => ResponseAction::Fail(Box::new(CallFailure {
             outcome: Outcome::HeadTooLarge,
             // The driver adds the text, since it knows the limit.
             detail: None,
         })),
-        why => Step::Malformed(why),
+        why => ResponseAction::Malformed(why),
     }
 }
 
-type MaybeTexts = Option<Box<Texts>>;
+type MaybeTexts = Option<Box<FailureTexts>>;
 
 /// The state of a response that is being received.
 #[derive(Clone, Copy, Debug)]
-pub struct Answer {
+pub struct GrpcResponseState {
     pub(super) first_byte: Time,
     messages: MessageReader,
     /// The received bytes of messages and their prefixes, modulo 2³².
@@ -61,12 +61,12 @@ pub struct Answer {
     head_seen: bool,
     /// Whether the call is streaming: then the driver checks the number of messages.
     streams: bool,
-    /// Whether messages may be compressed: then they are read by [`Answer::packed_data`].
+    /// Whether messages may be compressed: then they are read by [`GrpcResponseState::packed_data`].
     pub(super) packed: bool,
 }
 
-impl http2::Answer for Answer {
-    const NEW: Answer = Answer {
+impl http2::ResponseState for GrpcResponseState {
+    const NEW: GrpcResponseState = GrpcResponseState {
         first_byte: Time::NEVER,
         messages: MessageReader::NEW,
         received: 0,
@@ -82,37 +82,46 @@ impl http2::Answer for Answer {
     }
 }
 
-impl Answer {
-    pub(super) const NEW_STREAM: Answer = Answer {
+impl GrpcResponseState {
+    pub(super) const NEW_STREAM: GrpcResponseState = GrpcResponseState {
         streams: true,
-        ..<Answer as http2::Answer>::NEW
+        ..<GrpcResponseState as http2::ResponseState>::NEW
     };
 
     /// Handles a header block: the response's header or its trailers.
     #[inline]
-    pub(super) fn head(&mut self, head: &Head, texts: MaybeTexts, end: End) -> Step {
-        let End(end_stream) = end;
+    pub(super) fn head(
+        &mut self,
+        head: &GrpcHeaders,
+        texts: MaybeTexts,
+        end: EndStream,
+    ) -> ResponseAction {
+        let EndStream(end_stream) = end;
         if let Some(why) = head.malformed {
             return malformed(why);
         }
         if self.head_seen {
             if head.http_status != 0 {
-                return Step::Malformed("trailers with a pseudo-field (RFC 9113, 8.1)");
+                return ResponseAction::Malformed("trailers with a pseudo-field (RFC 9113, 8.1)");
             }
             if !end_stream {
-                return Step::Malformed("trailers without END_STREAM (RFC 9113, 8.1)");
+                return ResponseAction::Malformed("trailers without END_STREAM (RFC 9113, 8.1)");
             }
             return self.verdict(head, texts);
         }
         match head.http_status {
-            0 => return Step::Malformed("an answer without :status (RFC 9113, 8.3.2)"),
+            0 => return ResponseAction::Malformed("an answer without :status (RFC 9113, 8.3.2)"),
             101 => {
-                return Step::Malformed("status 101, which HTTP/2 does not have (RFC 9113, 8.6)");
+                return ResponseAction::Malformed(
+                    "status 101, which HTTP/2 does not have (RFC 9113, 8.6)",
+                );
             }
             100..200 if end_stream => {
-                return Step::Malformed("an interim answer with END_STREAM (RFC 9113, 8.1)");
+                return ResponseAction::Malformed(
+                    "an interim answer with END_STREAM (RFC 9113, 8.1)",
+                );
             }
-            100..200 => return Step::Continue,
+            100..200 => return ResponseAction::Continue,
             _ => {}
         }
         self.head_seen = true;
@@ -129,7 +138,7 @@ impl Answer {
             return self.verdict(head, texts);
         }
         match head.content_type {
-            ContentType::Grpc => Step::Continue,
+            ContentType::Grpc => ResponseAction::Continue,
             ContentType::Absent => bad_answer("an answer without content-type".to_owned()),
             ContentType::Other => bad_answer(format!(
                 "content-type `{}`, not application/grpc",
@@ -148,34 +157,38 @@ impl Answer {
 
     /// Handles DATA. `limit` applies to a message, in bytes.
     #[inline]
-    pub(super) fn data(&mut self, piece: Piece<'_>, limit: u32) -> Step {
+    pub(super) fn data(&mut self, piece: StreamPayload<'_>, limit: u32) -> ResponseAction {
         if !self.head_seen {
-            return Step::Malformed("DATA before HEADERS (RFC 9113, 8.1)");
+            return ResponseAction::Malformed("DATA before HEADERS (RFC 9113, 8.1)");
         }
         self.received = self.received.wrapping_add(piece.bytes.len() as u32);
         let read = self.messages.read(piece.bytes, limit);
         self.after_data(read, piece)
     }
 
-    /// Handles DATA like [`Answer::data`] if messages may be compressed.
+    /// Handles DATA like [`GrpcResponseState::data`] if messages may be compressed.
     pub(super) fn packed_data(
         &mut self,
-        piece: Piece<'_>,
+        piece: StreamPayload<'_>,
         limit: u32,
-        unpacking: &mut Unpacking,
-    ) -> Step {
+        unpacking: &mut StreamUnpacker,
+    ) -> ResponseAction {
         self.received = self.received.wrapping_add(piece.bytes.len() as u32);
         let read = self.messages.read_into(unpacking, piece.bytes, limit);
         self.after_data(read, piece)
     }
 
     #[inline(always)]
-    fn after_data(&self, read: Result<(), MessageError>, piece: Piece<'_>) -> Step {
+    fn after_data(
+        &self,
+        read: Result<(), MessageError>,
+        piece: StreamPayload<'_>,
+    ) -> ResponseAction {
         if let Err(error) = read {
             return bad_message(error);
         }
         if !piece.end_stream {
-            return Step::Continue;
+            return ResponseAction::Continue;
         }
         if let Some(step) = self.wrong_length() {
             return step;
@@ -185,9 +198,11 @@ impl Answer {
 
     /// Handles the end of the stream with a header block.
     #[inline]
-    fn verdict(&self, head: &Head, texts: MaybeTexts) -> Step {
+    fn verdict(&self, head: &GrpcHeaders, texts: MaybeTexts) -> ResponseAction {
         match head.grpc_status {
-            Some(0) if self.is_one_message() && self.content_length == u32::MAX => Step::Succeed,
+            Some(0) if self.is_one_message() && self.content_length == u32::MAX => {
+                ResponseAction::Succeed
+            }
             other => self.failure(other, texts),
         }
     }
@@ -204,14 +219,14 @@ impl Answer {
     }
 
     #[inline(never)]
-    fn failure(&self, status: Option<u8>, texts: MaybeTexts) -> Step {
+    fn failure(&self, status: Option<u8>, texts: MaybeTexts) -> ResponseAction {
         if let Some(step) = self.wrong_length() {
             return step;
         }
         match status {
             None => missing_status(),
-            Some(0) if self.is_one_message() => Step::Succeed,
-            Some(0) if self.streams && !self.messages.is_inside() => Step::Succeed,
+            Some(0) if self.is_one_message() => ResponseAction::Succeed,
+            Some(0) if self.streams && !self.messages.is_inside() => ResponseAction::Succeed,
             Some(0) if self.messages.is_inside() => {
                 bad_answer("status OK, but a message is cut short".to_owned())
             }
@@ -227,21 +242,21 @@ impl Answer {
     }
 
     /// Returns the violation of `content-length`, if any (RFC 9113, 8.1.1).
-    fn wrong_length(&self) -> Option<Step> {
+    fn wrong_length(&self) -> Option<ResponseAction> {
         if self.content_length == u32::MAX {
             return None;
         }
-        length_problem(self.content_length, self.received).map(Step::Malformed)
+        length_problem(self.content_length, self.received).map(ResponseAction::Malformed)
     }
 }
 
 #[cold]
-fn fail(outcome: Outcome, detail: Option<String>) -> Step {
-    Step::Fail(Box::new(Failure { outcome, detail }))
+fn fail(outcome: Outcome, detail: Option<String>) -> ResponseAction {
+    ResponseAction::Fail(Box::new(CallFailure { outcome, detail }))
 }
 
 #[cold]
-pub(super) fn bad_message(error: MessageError) -> Step {
+pub(super) fn bad_message(error: MessageError) -> ResponseAction {
     let outcome = match error {
         MessageError::TooLarge { .. } | MessageError::UnpacksTooLarge { .. } => {
             Outcome::MessageTooLarge
@@ -255,7 +270,7 @@ pub(super) fn bad_message(error: MessageError) -> Step {
 }
 
 #[cold]
-fn http_failure(status: u16, texts: MaybeTexts) -> Step {
+fn http_failure(status: u16, texts: MaybeTexts) -> ResponseAction {
     let text = match texts.and_then(|texts| texts.content_type) {
         Some(content_type) => format!("HTTP status {status}, content-type `{content_type}`"),
         None => format!("HTTP status {status}"),
@@ -264,7 +279,7 @@ fn http_failure(status: u16, texts: MaybeTexts) -> Step {
 }
 
 #[cold]
-fn missing_status() -> Step {
+fn missing_status() -> ResponseAction {
     fail(
         Outcome::MissingStatus,
         Some("the stream ended without grpc-status".to_owned()),
@@ -272,6 +287,6 @@ fn missing_status() -> Step {
 }
 
 #[cold]
-fn bad_answer(why: String) -> Step {
+fn bad_answer(why: String) -> ResponseAction {
     fail(Outcome::BadAnswer, Some(why))
 }

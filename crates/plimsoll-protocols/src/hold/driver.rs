@@ -9,18 +9,18 @@
 
 use std::sync::Arc;
 
-use plimsoll_engine::driver::{CallId, Done, Driver, Event, Protocol, ProtocolError};
+use plimsoll_engine::driver::{CallId, CompletedCall, Driver, Event, Protocol, ProtocolError};
 use plimsoll_model::{Outcome, Time};
 
 #[derive(Debug)]
-struct Texts {
+struct EchoTexts {
     greeting: Vec<u8>,
     message: Vec<u8>,
 }
 
 /// Connections that exchange a greeting when they open, and a message now and then.
 #[derive(Clone, Debug)]
-pub struct HoldProtocol(Arc<Texts>);
+pub struct HoldProtocol(Arc<EchoTexts>);
 
 /// Returns the part of a line that must be echoed: all but the newline, or the newline if the line is otherwise
 /// empty.
@@ -40,7 +40,7 @@ impl HoldProtocol {
     /// Makes the protocol. `greeting` bytes are echoed before a connection counts as open, `message` bytes in each
     /// call; at least 1 each.
     pub fn new(greeting: usize, message: usize) -> HoldProtocol {
-        HoldProtocol(Arc::new(Texts {
+        HoldProtocol(Arc::new(EchoTexts {
             greeting: line(greeting),
             message: line(message),
         }))
@@ -66,7 +66,7 @@ impl Protocol for HoldProtocol {
         }
     }
 
-    fn rests(&self) -> bool {
+    fn is_mostly_idle(&self) -> bool {
         true
     }
 }
@@ -75,7 +75,7 @@ impl Protocol for HoldProtocol {
 /// connections.
 #[derive(Debug)]
 pub struct HoldDriver {
-    texts: Arc<Texts>,
+    texts: Arc<EchoTexts>,
     call: Option<(CallId, Time)>,
     /// Bytes received of the current echo, without its newline: that of the greeting, or of a message.
     echoed: u16,
@@ -203,7 +203,7 @@ impl Driver for HoldDriver {
                 self.late -= 1;
                 events.push(Event::Late);
             } else if let Some((call, first_byte)) = self.call.take() {
-                events.push(Event::Done(Done {
+                events.push(Event::Done(CompletedCall {
                     call,
                     outcome: Outcome::Ok,
                     first_byte,
@@ -220,7 +220,7 @@ impl Driver for HoldDriver {
 
     fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
         if let Some((call, first_byte)) = self.call.take() {
-            events.push(Event::Done(Done {
+            events.push(Event::Done(CompletedCall {
                 call,
                 outcome,
                 first_byte,
@@ -267,7 +267,7 @@ mod tests {
     }
 
     fn with_bytes(call: u32, first_byte: Time, bytes_received: u32) -> Event {
-        Event::Done(Done {
+        Event::Done(CompletedCall {
             call: CallId(call),
             outcome: Outcome::Ok,
             first_byte,

@@ -5,25 +5,28 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_model::plan::{Arrivals, Call, Stage};
+use plimsoll_model::plan::{ArrivalModel, Call, LoadStage};
 use plimsoll_model::spec::{
-    Limit, LoadSpec, OwnArrivals, Problems, Schemes, Section, Spec, Surroundings,
+    CallSection, LoadSpec, OptionalPeriod, OwnArrivals, Problems, ResolveContext, Spec, UrlSchemes,
 };
-use plimsoll_model::units::{Period, Size};
+use plimsoll_model::units::{ByteSize, Period};
 use serde::{Deserialize, Serialize};
 
 use super::HoldProtocol;
-use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables, driven};
+use crate::protocol_module::{
+    EnvLookup, PrepareError, PrepareRequest, PreparedLoad, ProtocolCommand, ProtocolModule,
+    UsageError, load_with_driver,
+};
 
 /// With fewer connections, the processes themselves outweigh the memory of a connection.
 const DEFAULT_CONNECTIONS: u32 = 1_000;
-const DEFAULT_GREETING: Size = Size(16);
+const DEFAULT_GREETING: ByteSize = ByteSize(16);
 /// Longer than an empty line, which servers that echo lines need not answer.
-const DEFAULT_MESSAGE: Size = Size(2);
+const DEFAULT_MESSAGE: ByteSize = ByteSize(2);
 /// The largest greeting or message, that of one TLS record (RFC 8446 §5.1): idle connections carry little.
 const MAX_BYTES: u64 = 1 << 14;
 /// The rate at which connections are used at the end, which is a light load for either side.
-const TRIES_PER_S: u64 = 5_000;
+const TRIAL_CALLS_PER_S: u64 = 5_000;
 
 /// Connections that are opened and held.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -33,15 +36,15 @@ pub struct HoldOptions {
     /// Send a message, and wait for its echo, this often on every connection; "none": once on each, when the time is
     /// over [default: none].
     #[arg(long, value_name = "TIME")]
-    pub keepalive: Option<Limit>,
+    pub keepalive: Option<OptionalPeriod>,
 
     /// The size of that message [default: 2B].
     #[arg(long, value_name = "SIZE")]
-    pub message: Option<Size>,
+    pub message: Option<ByteSize>,
 
     /// Bytes that are echoed before a connection counts as up [default: 16B].
     #[arg(long, value_name = "SIZE")]
-    pub greeting: Option<Size>,
+    pub greeting: Option<ByteSize>,
 }
 
 /// Open connections, hold them, and report the memory that each takes in client and server.
@@ -83,7 +86,7 @@ impl Call for HoldCall {
             || "once at the end".to_owned(),
             |every| format!("every {}", Period(every)),
         );
-        let message = Size(self.message as u64);
+        let message = ByteSize(self.message as u64);
         ("hold", format!("{message} {when}").into())
     }
 
@@ -92,8 +95,8 @@ impl Call for HoldCall {
     }
 }
 
-impl Section for HoldOptions {
-    const SCHEMES: Schemes = Schemes {
+impl CallSection for HoldOptions {
+    const SCHEMES: UrlSchemes = UrlSchemes {
         section: "hold",
         plain: "tcp",
         secured: Some("tls"),
@@ -110,15 +113,20 @@ impl Section for HoldOptions {
         load.connections.get_or_insert(DEFAULT_CONNECTIONS);
     }
 
-    fn resolve(&self, _: &Spec, problems: &mut Problems, _: &dyn Surroundings) -> Option<HoldCall> {
-        let greeting = few(
+    fn resolve(
+        &self,
+        _: &Spec,
+        problems: &mut Problems,
+        _: &dyn ResolveContext,
+    ) -> Option<HoldCall> {
+        let greeting = checked_size(
             problems,
             "greeting",
             self.greeting.unwrap_or(DEFAULT_GREETING),
         );
-        let message = few(problems, "message", self.message.unwrap_or(DEFAULT_MESSAGE));
+        let message = checked_size(problems, "message", self.message.unwrap_or(DEFAULT_MESSAGE));
         Some(HoldCall {
-            keepalive: self.keepalive.and_then(Limit::length),
+            keepalive: self.keepalive.and_then(OptionalPeriod::length),
             greeting: greeting?,
             message: message?,
         })
@@ -173,7 +181,7 @@ impl Section for HoldOptions {
         };
         let connections = u64::from(load.connections.unwrap_or(DEFAULT_CONNECTIONS));
         let stages = match self.keepalive {
-            Some(Limit::After(Period(every))) if every.is_zero() || every > held => {
+            Some(OptionalPeriod::After(Period(every))) if every.is_zero() || every > held => {
                 problems.add(
                     "call.hold.keepalive",
                     format!(
@@ -184,33 +192,33 @@ impl Section for HoldOptions {
                 );
                 Vec::new()
             }
-            Some(Limit::After(Period(every))) => {
+            Some(OptionalPeriod::After(Period(every))) => {
                 let rate = connections as f64 / every.as_secs_f64();
-                vec![Stage::measured("held", held, rate)]
+                vec![LoadStage::measured("held", held, rate)]
             }
-            None | Some(Limit::None) => {
-                let tries = Duration::from_nanos(connections * (1_000_000_000 / TRIES_PER_S));
-                let rate = TRIES_PER_S as f64;
+            None | Some(OptionalPeriod::None) => {
+                let tries = Duration::from_nanos(connections * (1_000_000_000 / TRIAL_CALLS_PER_S));
+                let rate = TRIAL_CALLS_PER_S as f64;
                 vec![
-                    Stage::measured("held", held, 0.0),
-                    Stage::measured("tried out", tries, rate),
+                    LoadStage::measured("held", held, 0.0),
+                    LoadStage::measured("tried out", tries, rate),
                 ]
             }
         };
         let fine = problems.0.len() == before;
-        (fine.then_some(Arrivals::Open(spacing)), stages)
+        (fine.then_some(ArrivalModel::Open(spacing)), stages)
     }
 
     fn filled_in(self, call: &HoldCall) -> HoldOptions {
         HoldOptions {
             keepalive: Some(call.keepalive.into()),
-            greeting: Some(Size(call.greeting as u64)),
-            message: Some(Size(call.message as u64)),
+            greeting: Some(ByteSize(call.greeting as u64)),
+            message: Some(ByteSize(call.message as u64)),
         }
     }
 }
 
-fn few(problems: &mut Problems, key: &str, size: Size) -> Option<usize> {
+fn checked_size(problems: &mut Problems, key: &str, size: ByteSize) -> Option<usize> {
     if !(1..=MAX_BYTES).contains(&size.0) {
         problems.add(
             format!("call.hold.{key}"),
@@ -221,19 +229,22 @@ fn few(problems: &mut Problems, key: &str, size: Size) -> Option<usize> {
     usize::try_from(size.0).ok()
 }
 
-impl Quick for HoldFlags {
+impl ProtocolCommand for HoldFlags {
     const TARGET_HELP: &str = "tcp://HOST:PORT (plaintext), tls://HOST:PORT (TLS; mutual with --cert and --key), or unix:/PATH";
     type Section = HoldOptions;
 
-    fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<HoldOptions, Usage> {
+    fn section(self, spec: &mut Spec, _: EnvLookup<'_>) -> Result<HoldOptions, UsageError> {
         spec.load.duration = self.held.or(spec.load.duration);
         Ok(self.options)
     }
 }
 
-impl Owned for HoldOptions {
-    fn load<'a>(asked: Asked<'a>, call: &HoldCall) -> Result<Load<'a>, Unmade> {
+impl ProtocolModule for HoldOptions {
+    fn load<'a>(
+        asked: PrepareRequest<'a>,
+        call: &HoldCall,
+    ) -> Result<PreparedLoad<'a>, PrepareError> {
         let protocol = HoldProtocol::new(call.greeting, call.message);
-        Ok(driven(asked, protocol))
+        Ok(load_with_driver(asked, protocol))
     }
 }

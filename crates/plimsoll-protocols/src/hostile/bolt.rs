@@ -4,16 +4,16 @@ use std::io;
 
 use plimsoll_model::Outcome as O;
 
-use super::peer::Peer;
-use super::script::{Behaviour, Step::*};
+use super::peer::ScriptPeer;
+use super::script::{Behaviour, HostileStep::*};
 use crate::bolt::Status;
-use crate::bolt::frame::{Command, Form, Frame, Kind, codec};
+use crate::bolt::frame::{BoltCommand, BoltFrame, BoltFrameKind, FrameLayout, codec};
 
 /// Length of the fixed part of a request of version 1. Bytes.
 const REQUEST_HEAD_LEN: usize = 22;
 
 /// Reads a request of version 1, and returns its id.
-pub(super) fn request(peer: &mut Peer) -> io::Result<u32> {
+pub(super) fn request(peer: &mut ScriptPeer) -> io::Result<u32> {
     loop {
         let head = peer.take(REQUEST_HEAD_LEN)?;
         let be16 = |at: usize| usize::from(u16::from_be_bytes([head[at], head[at + 1]]));
@@ -27,11 +27,11 @@ pub(super) fn request(peer: &mut Peer) -> io::Result<u32> {
     }
 }
 
-fn response(id: u32) -> Frame<'static> {
-    Frame {
+fn response(id: u32) -> BoltFrame<'static> {
+    BoltFrame {
         content: b"\x02ok",
         class: b"java.lang.String",
-        ..Frame::bare_response(Form::V1, id, codec::HESSIAN2, Status::Success)
+        ..BoltFrame::bare_response(FrameLayout::V1, id, codec::HESSIAN2, Status::Success)
     }
 }
 
@@ -56,8 +56,8 @@ fn patched(out: &mut Vec<u8>, id: u32, at: usize, with: &[u8]) {
 }
 
 fn wrong_checksum(out: &mut Vec<u8>, id: u32) {
-    let form = Form::V2_CRC;
-    Frame {
+    let form = FrameLayout::V2_CRC;
+    BoltFrame {
         form,
         ..response(id)
     }
@@ -68,7 +68,7 @@ fn wrong_checksum(out: &mut Vec<u8>, id: u32) {
 }
 
 fn heartbeat(out: &mut Vec<u8>, id: u32) {
-    Frame::heartbeat(Form::V1, id.wrapping_add(1)).write(out);
+    BoltFrame::heartbeat(FrameLayout::V1, id.wrapping_add(1)).write(out);
 }
 
 /// Answers with the status NUMBER and nothing else.
@@ -80,9 +80,9 @@ const fn status<const NUMBER: u16>(name: &'static str, about: &'static str) -> B
     Behaviour::new(name, outcome)
         .about(about)
         .frames(|out, id| {
-            Frame {
-                kind: Kind::Response { status: NUMBER },
-                ..Frame::bare_response(Form::V1, id, codec::HESSIAN2, Status::Success)
+            BoltFrame {
+                kind: BoltFrameKind::Response { status: NUMBER },
+                ..BoltFrame::bare_response(FrameLayout::V1, id, codec::HESSIAN2, Status::Success)
             }
             .write(out);
         })
@@ -132,10 +132,10 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // Not a frame.
     Behaviour::new("bolt-garbage", O::ProtocolError)
         .about("bytes that are not a frame")
-        .instead(&[0xa5; 4096]),
+        .answers_with(&[0xa5; 4096]),
     Behaviour::new("bolt-http", O::ProtocolError)
         .about("an HTTP/1.1 answer")
-        .instead(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+        .answers_with(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
     Behaviour::new("bolt-protocol", O::ProtocolError)
         .about("protocol 3")
         .frames(|out, id| patched(out, id, 0, &[3])),
@@ -170,9 +170,9 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("bolt-request", O::DeadlineExceeded)
         .about("a request in place of an answer")
         .frames(|out, id| {
-            let request = Frame {
-                kind: Kind::Request { timeout: 1000 },
-                command: Command::RpcRequest,
+            let request = BoltFrame {
+                kind: BoltFrameKind::Request { timeout: 1000 },
+                command: BoltCommand::RpcRequest,
                 ..response(id)
             };
             request.write(out);
@@ -182,9 +182,9 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .script(&[
             Request,
             Write(|out, id| {
-                let goaway = Frame {
-                    command: Command::GoAway,
-                    ..Frame::heartbeat(Form::V1, id.wrapping_add(1))
+                let goaway = BoltFrame {
+                    command: BoltCommand::GoAway,
+                    ..BoltFrame::heartbeat(FrameLayout::V1, id.wrapping_add(1))
                 };
                 goaway.write(out);
             }),

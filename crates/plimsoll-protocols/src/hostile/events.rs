@@ -4,30 +4,30 @@ use std::io;
 
 use plimsoll_model::Outcome as O;
 
-use super::peer::Peer;
-use super::script::{Act, Behaviour, Step, Step::*};
+use super::peer::ScriptPeer;
+use super::script::{Behaviour, BehaviourScript, HostileStep, HostileStep::*};
 
-const HEAD: Step =
+const HEAD: HostileStep =
     Send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n");
 
 /// An event with `choices[].delta.content`.
-const TOKEN: Step = Send(TOKEN_EVENT);
+const TOKEN: HostileStep = Send(TOKEN_EVENT);
 
 const TOKEN_EVENT: &[u8] =
     b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"it \"}}]}\n\n";
 
-const DONE: Step = Send(b"data: [DONE]\n\n");
+const DONE: HostileStep = Send(b"data: [DONE]\n\n");
 
 /// Sends what is written so far, before the next step.
-const SO_FAR: Step = Do(|_| Ok(()));
+const FLUSH: HostileStep = Do(|_| Ok(()));
 
-const USAGE: Step =
+const USAGE: HostileStep =
     Send(b"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}\n\n");
 
-const OTHER_USAGE: Step = Send(b"data: {\"usage\":{\"completion_tokens\":3}}\n\n");
+const OTHER_USAGE: HostileStep = Send(b"data: {\"usage\":{\"completion_tokens\":3}}\n\n");
 
 /// Reads a request whose body is a JSON object.
-pub(super) fn request(peer: &mut Peer) -> io::Result<u32> {
+pub(super) fn request(peer: &mut ScriptPeer) -> io::Result<u32> {
     let head = peer.take_until(b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&head).to_ascii_lowercase();
     let length = head
@@ -69,20 +69,28 @@ fn zstd_bomb(out: &mut Vec<u8>, _: u32) {
 }
 
 /// Reads the request, and sends the head of a response.
-const BEGIN_ANSWER: Step = Do(|p| p.play(&[Request, HEAD]));
+const BEGIN_ANSWER: HostileStep = Do(|p| p.play(&[Request, HEAD]));
 
 /// Reads the request, and sends a head and a token.
-const BEGIN_TOKENS: Step = Do(|p| p.play(&[Request, HEAD, TOKEN]));
+const BEGIN_TOKENS: HostileStep = Do(|p| p.play(&[Request, HEAD, TOKEN]));
 
 impl Behaviour {
     /// Sends a head and this event, and then nothing more.
     const fn stalls(self, event: &'static [u8]) -> Behaviour {
-        self.act(Act::Three([BEGIN_ANSWER, Send(event), Wait]))
+        self.act(BehaviourScript::ThreeSteps([
+            BEGIN_ANSWER,
+            Send(event),
+            Wait,
+        ]))
     }
 
     /// Sends a head, a token and this event, and then nothing more.
     const fn stalls_after_token(self, event: &'static [u8]) -> Behaviour {
-        self.act(Act::Three([BEGIN_TOKENS, Send(event), Wait]))
+        self.act(BehaviourScript::ThreeSteps([
+            BEGIN_TOKENS,
+            Send(event),
+            Wait,
+        ]))
     }
 }
 
@@ -90,7 +98,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // Valid, if unusual.
     Behaviour::new("sse-drip", O::Ok)
         .about("a valid answer, one byte per millisecond")
-        .script(&[Request, HEAD, SO_FAR, TOKEN, DONE, Drip]),
+        .script(&[Request, HEAD, FLUSH, TOKEN, DONE, Drip]),
     Behaviour::new("sse-line-ends", O::Ok)
         .about("a byte order mark, comments, and lines that end in CR, LF or both")
         .script(&[
@@ -183,7 +191,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .script(&[Request, HEAD, TOKEN, Wait]),
     Behaviour::new("sse-html", O::BadAnswer)
         .about("a page with status 200")
-        .instead(
+        .answers_with(
             b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 14\r\n\r\n\
               <html></html>\n",
         ),

@@ -4,27 +4,27 @@ use std::io;
 
 use plimsoll_model::Outcome as O;
 
-use super::peer::Peer;
-use super::script::{Behaviour, Step, Step::*};
+use super::peer::ScriptPeer;
+use super::script::{Behaviour, HostileStep, HostileStep::*};
 
 /// Reads a request's head.
-pub(super) fn request(peer: &mut Peer) -> io::Result<u32> {
+pub(super) fn request(peer: &mut ScriptPeer) -> io::Result<u32> {
     peer.take_until(b"\r\n\r\n").map(|_| 0)
 }
 
-const GOOD_ANSWER: Step = Send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+const GOOD_ANSWER: HostileStep = Send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
 
 /// A good head, with a shorter body than it declares.
-const HALF_ANSWER: Step = Send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe");
+const HALF_ANSWER: HostileStep = Send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe");
 
 /// The head of a chunked response.
-const CHUNKED_HEAD: Step = Send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+const CHUNKED_HEAD: HostileStep = Send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
 
 /// A chunk of 2^64 bytes.
-const OVER_2_64: Step = Send(b"10000000000000000\r\nhello\r\n");
+const OVER_2_64: HostileStep = Send(b"10000000000000000\r\nhello\r\n");
 
 /// The last chunk.
-const LAST_CHUNK: Step = Send(b"0\r\n");
+const LAST_CHUNK: HostileStep = Send(b"0\r\n");
 
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // The connection.
@@ -55,28 +55,28 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // Not an answer.
     Behaviour::new("http-garbage", O::ProtocolError)
         .about("bytes that are not HTTP")
-        .instead(&[0xa5; 4096]),
+        .answers_with(&[0xa5; 4096]),
     Behaviour::new("http-http2", O::ProtocolError)
         .about("an HTTP/2 SETTINGS frame")
-        .instead(&[0, 0, 0, 4, 0, 0, 0, 0, 0]),
+        .answers_with(&[0, 0, 0, 4, 0, 0, 0, 0, 0]),
     Behaviour::new("http-tls-alert", O::ProtocolError)
         .about("a TLS alert")
-        .instead(&[21, 3, 1, 0, 2, 2, 70]),
+        .answers_with(&[21, 3, 1, 0, 2, 2, 70]),
     Behaviour::new("http-09", O::ProtocolError)
         .about("a body without a head, as HTTP/0.9 had it")
         .script(&[Request, Send(b"<html>welcome</html>\r\n")]),
     Behaviour::new("http-version", O::ProtocolError)
         .about("HTTP/3.0 in the status line")
-        .instead(b"HTTP/3.0 200 OK\r\nContent-Length: 5\r\n\r\nhello"),
+        .answers_with(b"HTTP/3.0 200 OK\r\nContent-Length: 5\r\n\r\nhello"),
     Behaviour::new("http-status-letters", O::ProtocolError)
         .about("a status of letters")
-        .instead(b"HTTP/1.1 two OK\r\nContent-Length: 5\r\n\r\nhello"),
+        .answers_with(b"HTTP/1.1 two OK\r\nContent-Length: 5\r\n\r\nhello"),
     Behaviour::new("http-header-nul", O::ProtocolError)
         .about("a NUL in a field (RFC 9110 §5.5)")
-        .instead(b"HTTP/1.1 200 OK\r\nX: a\0b\r\nContent-Length: 5\r\n\r\nhello"),
+        .answers_with(b"HTTP/1.1 200 OK\r\nX: a\0b\r\nContent-Length: 5\r\n\r\nhello"),
     Behaviour::new("http-header-space", O::ProtocolError)
         .about("a space before a colon (RFC 9112 §5.1)")
-        .instead(b"HTTP/1.1 200 OK\r\nContent-Length : 5\r\n\r\nhello"),
+        .answers_with(b"HTTP/1.1 200 OK\r\nContent-Length : 5\r\n\r\nhello"),
     // Heads without end.
     Behaviour::new("http-head-flood", O::HeadTooLarge)
         .about("header fields without end")
@@ -97,10 +97,10 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         ]),
     Behaviour::new("http-101", O::ProtocolError)
         .about("101 Switching Protocols without an Upgrade request (RFC 9110 §15.2.2)")
-        .instead(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n"),
+        .answers_with(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n"),
     Behaviour::new("http-stall-in-head", O::DeadlineExceeded)
         .about("half a head, and then silence")
-        .instead(b"HTTP/1.1 200 OK\r\nContent-"),
+        .answers_with(b"HTTP/1.1 200 OK\r\nContent-"),
     Behaviour::new("http-close-in-head", O::ConnectionClosed)
         .about("half a head, and closes")
         .script(&[Request, Send(b"HTTP/1.1 200 OK\r\nContent-")]),
@@ -116,19 +116,19 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .script(&[Request, HALF_ANSWER, Reset]),
     Behaviour::new("http-length-letters", O::BadAnswer)
         .about("a length of letters")
-        .instead(b"HTTP/1.1 200 OK\r\nContent-Length: five\r\n\r\nhello"),
+        .answers_with(b"HTTP/1.1 200 OK\r\nContent-Length: five\r\n\r\nhello"),
     Behaviour::new("http-length-negative", O::BadAnswer)
         .about("a negative length")
-        .instead(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nhello"),
+        .answers_with(b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nhello"),
     Behaviour::new("http-length-huge", O::BadAnswer)
         .about("a length of 2^64")
-        .instead(b"HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616\r\n\r\nhello"),
+        .answers_with(b"HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616\r\n\r\nhello"),
     Behaviour::new("http-lengths-differ", O::BadAnswer)
         .about("two lengths that differ (RFC 9112 §6.3)")
-        .instead(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello"),
+        .answers_with(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello"),
     Behaviour::new("http-length-and-chunked", O::BadAnswer)
         .about("a length and chunks (RFC 9112 §6.1)")
-        .instead(
+        .answers_with(
             b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n\
               5\r\nhello\r\n0\r\n\r\n",
         ),
@@ -140,10 +140,10 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         ]),
     Behaviour::new("http-no-length-stall", O::DeadlineExceeded)
         .about("a body up to an end that never comes")
-        .instead(b"HTTP/1.1 200 OK\r\n\r\nhello"),
+        .answers_with(b"HTTP/1.1 200 OK\r\n\r\nhello"),
     Behaviour::new("http-204", O::coded("HTTP_2XX"))
         .about("204, without a length")
-        .instead(b"HTTP/1.1 204 No Content\r\n\r\n"),
+        .answers_with(b"HTTP/1.1 204 No Content\r\n\r\n"),
     Behaviour::new("http-two-answers", O::Ok)
         .about("two answers to one request")
         .script(&[Request, GOOD_ANSWER, GOOD_ANSWER, Wait]),
@@ -153,7 +153,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // Chunks.
     Behaviour::new("http-coding", O::BadAnswer)
         .about("an unknown transfer coding")
-        .instead(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: magic\r\n\r\nhello"),
+        .answers_with(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: magic\r\n\r\nhello"),
     Behaviour::new("http-chunks", O::Ok)
         .about("chunks with extensions and trailers, a byte a millisecond")
         .script(&[
@@ -197,10 +197,10 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // Statuses.
     Behaviour::new("http-404", O::coded("HTTP_404"))
         .about("404 with a page")
-        .instead(b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone"),
+        .answers_with(b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone"),
     Behaviour::new("http-301", O::coded("HTTP_301"))
         .about("a redirect")
-        .instead(
+        .answers_with(
             b"HTTP/1.1 301 Moved Permanently\r\nLocation: /there\r\nContent-Length: 0\r\n\r\n",
         ),
     Behaviour::new("http-503", O::coded("HTTP_503_RETRY_AFTER"))

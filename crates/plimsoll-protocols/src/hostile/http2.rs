@@ -9,30 +9,30 @@ use std::io;
 use plimsoll_model::Outcome as O;
 use plimsoll_wire::hpack::Encoder;
 use plimsoll_wire::http2::write::{self, reset_stream as reset};
-use plimsoll_wire::http2::{End, ErrorCode as Code, flags, kind, setting};
+use plimsoll_wire::http2::{EndStream, ErrorCode as Code, flags, kind, setting};
 
-use super::peer::Peer;
-use super::script::{Act, Behaviour, Frames, Step, Step::*};
+use super::peer::ScriptPeer;
+use super::script::{Behaviour, BehaviourScript, FrameWriter, HostileStep, HostileStep::*};
 pub(super) use fields::FIELD_BEHAVIOURS;
 
 /// `score.ScoreResponse { score: 1.0 }` with gRPC's prefix.
 const SCORE_MESSAGE: &[u8] = &[0, 0, 0, 0, 9, 9, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f];
 
 /// Reads the client's connection preface.
-const PREFACE: Step = Do(|p| p.take(24).map(drop));
+const PREFACE: HostileStep = Do(|p| p.take(24).map(drop));
 
 /// Sends SETTINGS.
-const SETTINGS: Step = Write(|out, _| write::settings(out, &[]));
+const SETTINGS: HostileStep = Write(|out, _| write::settings(out, &[]));
 
 /// Reads frames up to the end of the first request, acknowledges the client's SETTINGS, and returns the request's
 /// stream.
-pub(super) fn request(peer: &mut Peer) -> io::Result<u32> {
+pub(super) fn request(peer: &mut ScriptPeer) -> io::Result<u32> {
     peer.play(&[PREFACE, SETTINGS])?;
     whole_request(peer)
 }
 
 /// Reads frames up to one with END_STREAM, and returns its stream.
-fn whole_request(peer: &mut Peer) -> io::Result<u32> {
+fn whole_request(peer: &mut ScriptPeer) -> io::Result<u32> {
     loop {
         let head = peer.take(9)?;
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
@@ -48,7 +48,7 @@ fn whole_request(peer: &mut Peer) -> io::Result<u32> {
     }
 }
 
-fn headers(out: &mut Vec<u8>, stream: u32, fields: &[(&str, &str)], end: End) {
+fn headers(out: &mut Vec<u8>, stream: u32, fields: &[(&str, &str)], end: EndStream) {
     let block = Encoder::encode_plain(fields.iter().copied());
     write::header_block(out, stream, &block, end);
 }
@@ -57,11 +57,11 @@ const ANSWER_HEAD: [(&str, &str); 2] = [(":status", "200"), ("content-type", "ap
 const STATUS_OK: (&str, &str) = ("grpc-status", "0");
 
 fn head(out: &mut Vec<u8>, stream: u32) {
-    headers(out, stream, &ANSWER_HEAD, End(false));
+    headers(out, stream, &ANSWER_HEAD, EndStream(false));
 }
 
 fn data(out: &mut Vec<u8>, stream: u32) {
-    write::data(out, stream, SCORE_MESSAGE, End(false));
+    write::data(out, stream, SCORE_MESSAGE, EndStream(false));
 }
 
 fn trailers(out: &mut Vec<u8>, stream: u32) {
@@ -77,12 +77,12 @@ fn answer(out: &mut Vec<u8>, stream: u32) {
 /// Writes a head and half a message.
 fn half(out: &mut Vec<u8>, stream: u32) {
     head(out, stream);
-    write::data(out, stream, &SCORE_MESSAGE[..8], End(false));
+    write::data(out, stream, &SCORE_MESSAGE[..8], EndStream(false));
 }
 
 /// Writes these fields with END_STREAM.
 fn ends(out: &mut Vec<u8>, stream: u32, fields: &[(&str, &str)]) {
-    headers(out, stream, fields, End(true));
+    headers(out, stream, fields, EndStream(true));
 }
 
 /// Writes a response that consists of trailers only.
@@ -103,22 +103,27 @@ fn message(out: &mut Vec<u8>, stream: u32, bytes: &[u8]) {
 
 /// Writes such a response with more fields in its head.
 fn message_with(out: &mut Vec<u8>, stream: u32, more: &[(&str, &str)], bytes: &[u8]) {
-    headers(out, stream, &[&ANSWER_HEAD, more].concat(), End(false));
+    headers(
+        out,
+        stream,
+        &[&ANSWER_HEAD, more].concat(),
+        EndStream(false),
+    );
     for piece in bytes.chunks(16_384) {
-        write::data(out, stream, piece, End(false));
+        write::data(out, stream, piece, EndStream(false));
     }
     trailers(out, stream);
 }
 
 /// Answers every request of the connection correctly.
-fn answers(peer: &mut Peer) -> io::Result<()> {
+fn answers(peer: &mut ScriptPeer) -> io::Result<()> {
     loop {
         peer.play(&[Write(answer)])?;
         peer.number = whole_request(peer)?;
     }
 }
 
-fn pings(peer: &mut Peer) -> io::Result<()> {
+fn pings(peer: &mut ScriptPeer) -> io::Result<()> {
     for _ in 0..1000 {
         peer.write(|out| ping(out, 0, b"pingping"))?;
     }
@@ -127,7 +132,7 @@ fn pings(peer: &mut Peer) -> io::Result<()> {
 
 /// Writes a HEADERS frame with this block, unchanged.
 fn block(out: &mut Vec<u8>, stream: u32, block: &[u8]) {
-    write::header_block(out, stream, block, End(false));
+    write::header_block(out, stream, block, EndStream(false));
 }
 
 /// Writes a HEADERS frame without END_HEADERS.
@@ -145,11 +150,11 @@ fn empty_continuation(out: &mut Vec<u8>, stream: u32) {
 }
 
 fn no_data(out: &mut Vec<u8>, stream: u32) {
-    write::data(out, stream, b"", End(false));
+    write::data(out, stream, b"", EndStream(false));
 }
 
 fn interim(out: &mut Vec<u8>, stream: u32) {
-    headers(out, stream, &[(":status", "103")], End(false));
+    headers(out, stream, &[(":status", "103")], EndStream(false));
 }
 
 fn ping(out: &mut Vec<u8>, stream: u32, payload: &[u8]) {
@@ -173,8 +178,8 @@ fn frame(out: &mut Vec<u8>, kind: u8, bits: u8, stream: u32, payload: &[u8]) {
 
 impl Behaviour {
     /// After the client's preface, writes these frames in place of SETTINGS, and then nothing more.
-    const fn first(self, frames: Frames) -> Behaviour {
-        self.act(Act::Three([PREFACE, Write(frames), Wait]))
+    const fn first(self, frames: FrameWriter) -> Behaviour {
+        self.act(BehaviourScript::ThreeSteps([PREFACE, Write(frames), Wait]))
     }
 }
 
@@ -434,7 +439,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
             let mut block = vec![0x88, 0x40, 0x01, b'a', 0x7f, 0xa1, 0x1e];
             block.extend([b'b'; 4000]);
             block.extend([0xbe; 16_000]);
-            write::header_block(out, s, &block, End(false));
+            write::header_block(out, s, &block, EndStream(false));
         }),
     Behaviour::new("h2-header-upper-case", O::ProtocolError)
         .about("a field name in upper case (RFC 9113 §8.2.1)")
@@ -456,7 +461,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("the stream ends with DATA: no status")
         .frames(|out, s| {
             head(out, s);
-            write::data(out, s, SCORE_MESSAGE, End(true));
+            write::data(out, s, SCORE_MESSAGE, EndStream(true));
         }),
     Behaviour::new("grpc-head-only", O::MissingStatus)
         .about("the stream ends with its head: no status")
@@ -510,14 +515,14 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("a page with status 200")
         .frames(|out, s| {
             let page = [(":status", "200"), ("content-type", "text/html")];
-            headers(out, s, &page, End(false));
-            write::data(out, s, b"<html>welcome</html>", End(true));
+            headers(out, s, &page, EndStream(false));
+            write::data(out, s, b"<html>welcome</html>", EndStream(true));
         }),
     Behaviour::new("grpc-informational", O::Ok)
         .about("103 Early Hints before a good answer")
         .frames(|out, s| {
             let hints = [(":status", "103"), ("link", "</a>")];
-            headers(out, s, &hints, End(false));
+            headers(out, s, &hints, EndStream(false));
             answer(out, s);
         }),
     Behaviour::new("grpc-informational-flood", O::DeadlineExceeded)

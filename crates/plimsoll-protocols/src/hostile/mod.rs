@@ -19,13 +19,13 @@ mod session;
 mod tls;
 mod websocket;
 
-pub use peer::{MAX_FLOOD, MAX_WAIT, Peer};
+pub use peer::{MAX_FLOOD, MAX_WAIT, ScriptPeer};
 pub use script::Behaviour;
-pub use server::{Hostile, HostileStats, Listening, MAX_CONNECTIONS};
+pub use server::{HostileEndpoint, HostileServer, HostileStats, MAX_CONNECTIONS};
 
 /// The protocol that the client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Wire {
+pub enum HostileProtocol {
     /// gRPC over HTTP/2.
     Http2,
     /// A file over HTTP/1.1.
@@ -40,73 +40,73 @@ pub enum Wire {
     Tls,
 }
 
-impl Wire {
+impl HostileProtocol {
     /// All protocols, in the order in which they are listed.
-    pub const ALL: [Wire; 6] = [
-        Wire::Http2,
-        Wire::Http1,
-        Wire::Events,
-        Wire::WebSocket,
-        Wire::Bolt,
-        Wire::Tls,
+    pub const ALL: [HostileProtocol; 6] = [
+        HostileProtocol::Http2,
+        HostileProtocol::Http1,
+        HostileProtocol::Events,
+        HostileProtocol::WebSocket,
+        HostileProtocol::Bolt,
+        HostileProtocol::Tls,
     ];
 
     /// Returns the protocol's name in lists.
     pub fn name(self) -> &'static str {
         match self {
-            Wire::Http2 => "HTTP/2",
-            Wire::Http1 => "HTTP/1.1",
-            Wire::Events => "Server-sent events",
-            Wire::WebSocket => "WebSocket",
-            Wire::Bolt => "Bolt",
-            Wire::Tls => "TLS",
+            HostileProtocol::Http2 => "HTTP/2",
+            HostileProtocol::Http1 => "HTTP/1.1",
+            HostileProtocol::Events => "Server-sent events",
+            HostileProtocol::WebSocket => "WebSocket",
+            HostileProtocol::Bolt => "Bolt",
+            HostileProtocol::Tls => "TLS",
         }
     }
 
     /// Returns the URL scheme for loads.
     pub fn scheme(self) -> &'static str {
         match self {
-            Wire::Http2 => "grpc",
-            Wire::Http1 | Wire::Events => "http",
-            Wire::WebSocket => "session",
-            Wire::Bolt => "sofa",
-            Wire::Tls => "https",
+            HostileProtocol::Http2 => "grpc",
+            HostileProtocol::Http1 | HostileProtocol::Events => "http",
+            HostileProtocol::WebSocket => "session",
+            HostileProtocol::Bolt => "sofa",
+            HostileProtocol::Tls => "https",
         }
     }
 
     fn behaviours(self) -> impl Iterator<Item = &'static Behaviour> {
         let (some, more): (&[Behaviour], &[Behaviour]) = match self {
-            Wire::Http2 => (http2::BEHAVIOURS, http2::FIELD_BEHAVIOURS),
-            Wire::Http1 => (http1::BEHAVIOURS, &[]),
-            Wire::Events => (events::BEHAVIOURS, &[]),
-            Wire::WebSocket => (websocket::BEHAVIOURS, &[]),
-            Wire::Bolt => (bolt::BEHAVIOURS, &[]),
-            Wire::Tls => (tls::BEHAVIOURS, &[]),
+            HostileProtocol::Http2 => (http2::BEHAVIOURS, http2::FIELD_BEHAVIOURS),
+            HostileProtocol::Http1 => (http1::BEHAVIOURS, &[]),
+            HostileProtocol::Events => (events::BEHAVIOURS, &[]),
+            HostileProtocol::WebSocket => (websocket::BEHAVIOURS, &[]),
+            HostileProtocol::Bolt => (bolt::BEHAVIOURS, &[]),
+            HostileProtocol::Tls => (tls::BEHAVIOURS, &[]),
         };
         some.iter().chain(more)
     }
 
     /// Returns the function that reads a request, and returns its number if it has one.
-    fn request(self) -> fn(&mut Peer) -> io::Result<u32> {
+    fn request(self) -> fn(&mut ScriptPeer) -> io::Result<u32> {
         match self {
-            Wire::Http2 => http2::request,
-            Wire::Http1 | Wire::WebSocket => http1::request,
-            Wire::Events => events::request,
-            Wire::Bolt => bolt::request,
-            Wire::Tls => tls::request,
+            HostileProtocol::Http2 => http2::request,
+            HostileProtocol::Http1 | HostileProtocol::WebSocket => http1::request,
+            HostileProtocol::Events => events::request,
+            HostileProtocol::Bolt => bolt::request,
+            HostileProtocol::Tls => tls::request,
         }
     }
 }
 
 /// Returns all behaviours, grouped by protocol.
-pub fn behaviours() -> impl Iterator<Item = (Wire, &'static Behaviour)> {
-    Wire::ALL
+pub fn behaviours() -> impl Iterator<Item = (HostileProtocol, &'static Behaviour)> {
+    HostileProtocol::ALL
         .into_iter()
         .flat_map(|wire| wire.behaviours().map(move |b| (wire, b)))
 }
 
 /// Returns the behaviour of this name.
-pub fn find(name: &str) -> Option<(Wire, &'static Behaviour)> {
+pub fn find(name: &str) -> Option<(HostileProtocol, &'static Behaviour)> {
     behaviours().find(|(_, behaviour)| behaviour.name == name)
 }
 
@@ -127,7 +127,7 @@ mod tests {
             );
         }
         assert!(names.len() >= 120, "{}", names.len());
-        for wire in Wire::ALL {
+        for wire in HostileProtocol::ALL {
             assert!(wire.behaviours().count() >= 15, "{wire:?}");
         }
     }

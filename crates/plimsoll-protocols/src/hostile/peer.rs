@@ -22,7 +22,7 @@ const MAX_REQUEST: usize = 1 << 20;
 /// State that the connections of one behaviour share: the number of sessions made, and the sessions whose run has
 /// begun.
 #[derive(Debug, Default)]
-pub(super) struct Runs {
+pub(super) struct StartedRuns {
     made: AtomicU64,
     begun: Mutex<BTreeSet<String>>,
     changed: Condvar,
@@ -32,32 +32,32 @@ pub(super) struct Runs {
 const MAX_RUNS: usize = 1 << 16;
 
 /// A connection with a client.
-pub struct Peer {
+pub struct ScriptPeer {
     stream: TcpStream,
-    /// Set up by [`Peer::secure`].
+    /// Set up by [`ScriptPeer::secure`].
     tls: Option<Box<ServerConnection>>,
     config: Option<Arc<ServerConfig>>,
     /// Bytes that were read and not yet taken by the script.
     input: Vec<u8>,
     is_reset: bool,
-    runs: Arc<Runs>,
+    runs: Arc<StartedRuns>,
     /// Reads a complete request, and returns its number.
-    request: fn(&mut Peer) -> io::Result<u32>,
+    request: fn(&mut ScriptPeer) -> io::Result<u32>,
     /// The number of the last request, or 0.
     pub(super) number: u32,
 }
 
-impl Peer {
+impl ScriptPeer {
     pub(super) fn new(
         stream: TcpStream,
-        request: fn(&mut Peer) -> io::Result<u32>,
+        request: fn(&mut ScriptPeer) -> io::Result<u32>,
         config: Option<Arc<ServerConfig>>,
-        runs: Arc<Runs>,
-    ) -> io::Result<Peer> {
+        runs: Arc<StartedRuns>,
+    ) -> io::Result<ScriptPeer> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(MAX_WAIT))?;
         stream.set_write_timeout(Some(MAX_WAIT))?;
-        Ok(Peer {
+        Ok(ScriptPeer {
             stream,
             tls: None,
             config,

@@ -5,8 +5,8 @@ use std::mem;
 
 use plimsoll_model::Outcome;
 
-use super::peer::Peer;
-use super::session::{self, Acts};
+use super::peer::ScriptPeer;
+use super::session::{self, SessionHandlers};
 
 /// One kind of misbehaviour.
 #[derive(Clone, Copy, Debug)]
@@ -19,40 +19,40 @@ pub struct Behaviour {
     pub outcome: Outcome,
     /// Needs a certificate and key, because the handshake succeeds.
     pub needs_certificate: bool,
-    pub(super) act: Act,
+    pub(super) act: BehaviourScript,
 }
 
 /// What happens on a connection, which is closed afterwards.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Act {
-    Script(&'static [Step]),
-    Three([Step; 3]),
-    Session(Acts),
+pub(super) enum BehaviourScript {
+    Script(&'static [HostileStep]),
+    ThreeSteps([HostileStep; 3]),
+    Session(SessionHandlers),
 }
 
 /// Appends bytes in response to the request of this number.
-pub(super) type Frames = fn(&mut Vec<u8>, u32);
+pub(super) type FrameWriter = fn(&mut Vec<u8>, u32);
 
 /// One step of a script. Consecutive writes are sent together.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Step {
+pub(super) enum HostileStep {
     /// Reads a complete request of the protocol.
     Request,
     Send(&'static [u8]),
-    Write(Frames),
+    Write(FrameWriter),
     /// Sends what was written one byte at a time.
     Drip,
     /// Sends these bytes repeatedly.
     Flood(&'static [u8]),
-    FloodOf(Frames),
+    FloodOf(FrameWriter),
     /// Sends bytes unencrypted, bypassing TLS.
-    Raw(Frames),
+    Raw(FrameWriter),
     Wait,
     Ignore,
     HalfClose,
     CloseNotify,
     Reset,
-    Do(fn(&mut Peer) -> io::Result<()>),
+    Do(fn(&mut ScriptPeer) -> io::Result<()>),
 }
 
 impl Behaviour {
@@ -63,7 +63,7 @@ impl Behaviour {
             about: "",
             outcome,
             needs_certificate: false,
-            act: Act::Script(&[]),
+            act: BehaviourScript::Script(&[]),
         }
     }
 
@@ -71,52 +71,60 @@ impl Behaviour {
         Behaviour { about, ..self }
     }
 
-    pub(super) const fn act(self, act: Act) -> Behaviour {
+    pub(super) const fn act(self, act: BehaviourScript) -> Behaviour {
         Behaviour { act, ..self }
     }
 
-    pub(super) const fn script(self, script: &'static [Step]) -> Behaviour {
-        self.act(Act::Script(script))
+    pub(super) const fn script(self, script: &'static [HostileStep]) -> Behaviour {
+        self.act(BehaviourScript::Script(script))
     }
 
     /// Reads a request, sends these bytes, and then nothing more.
-    pub(super) const fn instead(self, bytes: &'static [u8]) -> Behaviour {
-        self.act(Act::Three([Step::Request, Step::Send(bytes), Step::Wait]))
+    pub(super) const fn answers_with(self, bytes: &'static [u8]) -> Behaviour {
+        self.act(BehaviourScript::ThreeSteps([
+            HostileStep::Request,
+            HostileStep::Send(bytes),
+            HostileStep::Wait,
+        ]))
     }
 
     /// Reads a request, sends `begin`, and then `endless` repeatedly.
     pub(super) const fn floods(self, begin: &'static [u8], endless: &'static [u8]) -> Behaviour {
-        self.act(Act::Three([
-            Step::Request,
-            Step::Send(begin),
-            Step::Flood(endless),
+        self.act(BehaviourScript::ThreeSteps([
+            HostileStep::Request,
+            HostileStep::Send(begin),
+            HostileStep::Flood(endless),
         ]))
     }
 
     /// Reads a request, sends these frames, and then nothing more.
-    pub(super) const fn frames(self, frames: Frames) -> Behaviour {
-        self.act(Act::Three([Step::Request, Step::Write(frames), Step::Wait]))
+    pub(super) const fn frames(self, frames: FrameWriter) -> Behaviour {
+        self.act(BehaviourScript::ThreeSteps([
+            HostileStep::Request,
+            HostileStep::Write(frames),
+            HostileStep::Wait,
+        ]))
     }
 
     /// # Errors
     /// Errors of the connection, because a client may close it within a script.
-    pub(super) fn play(&self, peer: &mut Peer) -> io::Result<()> {
+    pub(super) fn play(&self, peer: &mut ScriptPeer) -> io::Result<()> {
         match &self.act {
-            Act::Script(steps) => peer.play(steps),
-            Act::Three(steps) => peer.play(steps),
-            Act::Session(acts) => session::play(peer, acts),
+            BehaviourScript::Script(steps) => peer.play(steps),
+            BehaviourScript::ThreeSteps(steps) => peer.play(steps),
+            BehaviourScript::Session(acts) => session::play(peer, acts),
         }
     }
 }
 
-impl Peer {
-    pub(super) fn play(&mut self, script: &[Step]) -> io::Result<()> {
+impl ScriptPeer {
+    pub(super) fn play(&mut self, script: &[HostileStep]) -> io::Result<()> {
         let mut out = Vec::new();
         for step in script {
             match *step {
-                Step::Send(bytes) => out.extend_from_slice(bytes),
-                Step::Write(frames) => frames(&mut out, self.number),
-                Step::Drip => self.drip(&mem::take(&mut out))?,
+                HostileStep::Send(bytes) => out.extend_from_slice(bytes),
+                HostileStep::Write(frames) => frames(&mut out, self.number),
+                HostileStep::Drip => self.drip(&mem::take(&mut out))?,
                 step => {
                     self.send(&mem::take(&mut out))?;
                     self.step(step)?;
@@ -127,23 +135,23 @@ impl Peer {
     }
 
     /// Runs a step that does more than write.
-    fn step(&mut self, step: Step) -> io::Result<()> {
+    fn step(&mut self, step: HostileStep) -> io::Result<()> {
         match step {
-            Step::Request => self.read_request(),
-            Step::Flood(bytes) => self.flood(bytes),
-            Step::FloodOf(frames) => self.flood(&self.frames(frames)),
-            Step::Raw(frames) => self.send_raw(&self.frames(frames)),
-            Step::Wait => self.wait(),
-            Step::Ignore => self.ignore(),
-            Step::HalfClose => self.half_close(),
-            Step::CloseNotify => self.close_notify(),
-            Step::Reset => self.reset(),
-            Step::Do(act) => act(self),
-            Step::Send(_) | Step::Write(_) | Step::Drip => Ok(()),
+            HostileStep::Request => self.read_request(),
+            HostileStep::Flood(bytes) => self.flood(bytes),
+            HostileStep::FloodOf(frames) => self.flood(&self.frames(frames)),
+            HostileStep::Raw(frames) => self.send_raw(&self.frames(frames)),
+            HostileStep::Wait => self.wait(),
+            HostileStep::Ignore => self.ignore(),
+            HostileStep::HalfClose => self.half_close(),
+            HostileStep::CloseNotify => self.close_notify(),
+            HostileStep::Reset => self.reset(),
+            HostileStep::Do(act) => act(self),
+            HostileStep::Send(_) | HostileStep::Write(_) | HostileStep::Drip => Ok(()),
         }
     }
 
-    fn frames(&self, frames: Frames) -> Vec<u8> {
+    fn frames(&self, frames: FrameWriter) -> Vec<u8> {
         let mut out = Vec::new();
         frames(&mut out, self.number);
         out

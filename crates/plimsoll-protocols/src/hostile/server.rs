@@ -9,9 +9,9 @@ use std::time::Duration;
 use plimsoll_engine::Address;
 use rustls::ServerConfig;
 
-use super::peer::{Peer, Runs};
-use super::{Behaviour, Wire};
-use crate::serving::{Listen, ServeError, Tls};
+use super::peer::{ScriptPeer, StartedRuns};
+use super::{Behaviour, HostileProtocol};
+use crate::serving::{ListenOptions, ServeError, ServerTlsOptions};
 
 /// The most connections that are served at once; further ones are closed immediately.
 pub const MAX_CONNECTIONS: usize = 512;
@@ -27,54 +27,54 @@ pub struct HostileStats {
 
 /// A behaviour and its address.
 #[derive(Clone, Copy, Debug)]
-pub struct Listening {
+pub struct HostileEndpoint {
     /// The protocol spoken there.
-    pub wire: Wire,
+    pub wire: HostileProtocol,
     /// The behaviour of each connection.
     pub behaviour: &'static Behaviour,
     /// The address, with the port that the system chose.
     pub address: SocketAddr,
 }
 
-impl Listening {
+impl HostileEndpoint {
     /// Returns the URL for a load. Over TLS it has a host name, because certificates are issued for names.
     pub fn url(&self) -> String {
         let (scheme, address) = (self.wire.scheme(), self.address);
         match self.wire {
-            Wire::Tls if address.ip().is_loopback() => {
+            HostileProtocol::Tls if address.ip().is_loopback() => {
                 format!("{scheme}://localhost:{}/file", address.port())
             }
-            Wire::Tls | Wire::Http1 => format!("{scheme}://{address}/file"),
+            HostileProtocol::Tls | HostileProtocol::Http1 => format!("{scheme}://{address}/file"),
             _ => format!("{scheme}://{address}"),
         }
     }
 }
 
 /// The chosen behaviours, bound and not yet served.
-pub struct Hostile {
-    listeners: Vec<(TcpListener, Wire, &'static Behaviour)>,
-    listening: Vec<Listening>,
-    shared: Arc<Shared>,
+pub struct HostileServer {
+    listeners: Vec<(TcpListener, HostileProtocol, &'static Behaviour)>,
+    listening: Vec<HostileEndpoint>,
+    shared: Arc<HostileShared>,
 }
 
-struct Shared {
+struct HostileShared {
     config: Option<Arc<ServerConfig>>,
     open: AtomicUsize,
     accepted: AtomicU64,
     refused: AtomicU64,
 }
 
-impl Hostile {
+impl HostileServer {
     /// Binds a port for each of `behaviours`: that of `first` and those after it, or free ones if it is 0. `tls` is
     /// for behaviours that begin with a correct handshake.
     ///
     /// # Errors
     /// When the certificate can't be used, or a port can't be bound; the message names it.
     pub fn bind(
-        behaviours: &[(Wire, &'static Behaviour)],
+        behaviours: &[(HostileProtocol, &'static Behaviour)],
         first: SocketAddr,
-        tls: Option<&Tls>,
-    ) -> Result<Hostile, ServeError> {
+        tls: Option<&ServerTlsOptions>,
+    ) -> Result<HostileServer, ServeError> {
         let config = match tls {
             None => None,
             Some(tls) => {
@@ -86,10 +86,10 @@ impl Hostile {
                 Some(Arc::new(config))
             }
         };
-        let mut hostile = Hostile {
+        let mut hostile = HostileServer {
             listeners: Vec::new(),
             listening: Vec::new(),
-            shared: Arc::new(Shared {
+            shared: Arc::new(HostileShared {
                 config,
                 open: AtomicUsize::new(0),
                 accepted: AtomicU64::new(0),
@@ -112,16 +112,16 @@ impl Hostile {
                 })?;
                 address.set_port(port);
             }
-            let bound = Listen {
+            let bound = ListenOptions {
                 address: Address::Tcp(address),
-                ..Listen::default()
+                ..ListenOptions::default()
             }
             .bind()?;
             let listener = bound.listener;
             listener
                 .set_nonblocking(false)
                 .map_err(ServeError::io("handing the listening socket to its thread"))?;
-            hostile.listening.push(Listening {
+            hostile.listening.push(HostileEndpoint {
                 wire: *wire,
                 behaviour,
                 address: bound.address.tcp().unwrap_or(address),
@@ -132,7 +132,7 @@ impl Hostile {
     }
 
     /// Returns the endpoints, in the order in which they were given.
-    pub fn listening(&self) -> &[Listening] {
+    pub fn listening(&self) -> &[HostileEndpoint] {
         &self.listening
     }
 
@@ -155,8 +155,13 @@ impl Hostile {
     }
 }
 
-fn accept(listener: &TcpListener, wire: Wire, behaviour: &'static Behaviour, shared: &Arc<Shared>) {
-    let runs = Arc::new(Runs::default());
+fn accept(
+    listener: &TcpListener,
+    wire: HostileProtocol,
+    behaviour: &'static Behaviour,
+    shared: &Arc<HostileShared>,
+) {
+    let runs = Arc::new(StartedRuns::default());
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
             // The process is out of descriptors for now.
@@ -172,7 +177,7 @@ fn accept(listener: &TcpListener, wire: Wire, behaviour: &'static Behaviour, sha
         let (of_thread, runs) = (Arc::clone(shared), Arc::clone(&runs));
         let body = move || {
             let config = of_thread.config.clone();
-            if let Ok(mut peer) = Peer::new(stream, wire.request(), config, runs) {
+            if let Ok(mut peer) = ScriptPeer::new(stream, wire.request(), config, runs) {
                 // Clients may close the connection within a script.
                 let _ = behaviour.play(&mut peer);
                 peer.close();

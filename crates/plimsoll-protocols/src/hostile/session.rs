@@ -4,23 +4,23 @@
 
 use std::io;
 
-use plimsoll_wire::http1::{FieldSpace, Framing, RequestHead};
+use plimsoll_wire::http1::{BodyFraming, FieldSpace, RequestHead};
 use plimsoll_wire::websocket::{Opcode, accept_key, put_frame};
 
-use super::peer::Peer;
+use super::peer::ScriptPeer;
 
 /// What a connection does at each step of a session.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Acts {
-    pub create: fn(&mut Peer) -> io::Result<()>,
-    pub run: fn(&mut Peer) -> io::Result<()>,
+pub(super) struct SessionHandlers {
+    pub create: fn(&mut ScriptPeer) -> io::Result<()>,
+    pub run: fn(&mut ScriptPeer) -> io::Result<()>,
     /// Answers the upgrade; the argument is the correct accept key.
-    pub upgrade: fn(&mut Peer, &str) -> io::Result<()>,
+    pub upgrade: fn(&mut ScriptPeer, &str) -> io::Result<()>,
     /// Writes to the open socket once a run has begun.
-    pub stream: fn(&mut Peer) -> io::Result<()>,
+    pub stream: fn(&mut ScriptPeer) -> io::Result<()>,
 }
 
-pub(super) const GOOD: Acts = Acts {
+pub(super) const WELL_BEHAVED: SessionHandlers = SessionHandlers {
     create: |p| {
         let id = p.session();
         json(p, &format!(r#"{{"session_id":"{id}","token":"token"}}"#))
@@ -34,14 +34,14 @@ pub(super) const GOOD: Acts = Acts {
 };
 
 /// Answers requests until the connection becomes a WebSocket, or ends.
-pub(super) fn play(peer: &mut Peer, acts: &Acts) -> io::Result<()> {
+pub(super) fn play(peer: &mut ScriptPeer, acts: &SessionHandlers) -> io::Result<()> {
     loop {
         let head = peer.take_until(b"\r\n\r\n")?;
         let mut space = FieldSpace::new();
         let head = RequestHead::parse(&head, head.len(), &mut space);
         let head = head.map_err(io::Error::other)?;
         let head = head.ok_or(io::ErrorKind::InvalidData)?;
-        if let Framing::Length(length) = head.body {
+        if let BodyFraming::Length(length) = head.body {
             peer.take(length as usize)?;
         }
         let path = head.target;
@@ -62,11 +62,11 @@ pub(super) fn play(peer: &mut Peer, acts: &Acts) -> io::Result<()> {
     }
 }
 
-pub(super) fn json(peer: &mut Peer, body: &str) -> io::Result<()> {
+pub(super) fn json(peer: &mut ScriptPeer, body: &str) -> io::Result<()> {
     http(peer, "200 OK", body)
 }
 
-pub(super) fn http(peer: &mut Peer, status: &str, body: &str) -> io::Result<()> {
+pub(super) fn http(peer: &mut ScriptPeer, status: &str, body: &str) -> io::Result<()> {
     let length = body.len();
     let answer = format!(
         "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
@@ -81,16 +81,16 @@ pub(super) fn switching(accept: &str) -> String {
     )
 }
 
-pub(super) fn frame(peer: &mut Peer, opcode: Opcode, payload: &[u8]) -> io::Result<()> {
+pub(super) fn frame(peer: &mut ScriptPeer, opcode: Opcode, payload: &[u8]) -> io::Result<()> {
     peer.write(|out| put_frame(out, opcode, payload))
 }
 
-pub(super) fn text(peer: &mut Peer, text: &str) -> io::Result<()> {
+pub(super) fn text(peer: &mut ScriptPeer, text: &str) -> io::Result<()> {
     frame(peer, Opcode::Text, text.as_bytes())
 }
 
 /// Sends tokens with these numbers.
-pub(super) fn tokens(peer: &mut Peer, numbers: &[u64]) -> io::Result<()> {
+pub(super) fn tokens(peer: &mut ScriptPeer, numbers: &[u64]) -> io::Result<()> {
     for seq in numbers {
         text(
             peer,
@@ -100,7 +100,7 @@ pub(super) fn tokens(peer: &mut Peer, numbers: &[u64]) -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn done(peer: &mut Peer, seq: u64) -> io::Result<()> {
+pub(super) fn done(peer: &mut ScriptPeer, seq: u64) -> io::Result<()> {
     text(
         peer,
         &format!(

@@ -5,15 +5,15 @@ use std::io;
 use plimsoll_model::Outcome as O;
 
 use super::http1;
-use super::peer::Peer;
-use super::script::{Behaviour, Step, Step::*};
+use super::peer::ScriptPeer;
+use super::script::{Behaviour, HostileStep, HostileStep::*};
 
 /// Reads the client's first record, the ClientHello.
-pub(super) fn request(peer: &mut Peer) -> io::Result<u32> {
+pub(super) fn request(peer: &mut ScriptPeer) -> io::Result<u32> {
     hello(peer).map(|_| 0)
 }
 
-fn hello(peer: &mut Peer) -> io::Result<Vec<u8>> {
+fn hello(peer: &mut ScriptPeer) -> io::Result<Vec<u8>> {
     let head = peer.take(5)?;
     peer.take(usize::from(u16::from_be_bytes([head[3], head[4]])))
 }
@@ -53,13 +53,13 @@ fn server_hello(client: &[u8], suite: u16, extensions: &[u8]) -> Vec<u8> {
 }
 
 /// Answers a ClientHello with a ServerHello.
-fn replies(peer: &mut Peer, suite: u16, extensions: &[u8]) -> io::Result<()> {
+fn replies(peer: &mut ScriptPeer, suite: u16, extensions: &[u8]) -> io::Result<()> {
     let client = hello(peer)?;
     peer.write(|out| record(out, 22, &server_hello(&client, suite, extensions)))
 }
 
 /// Answers a ClientHello with a ServerHello of TLS 1.1.
-fn replies_in_1_1(peer: &mut Peer) -> io::Result<()> {
+fn replies_in_1_1(peer: &mut ScriptPeer) -> io::Result<()> {
     let client = hello(peer)?;
     let mut message = server_hello(&client, 0xc013, &[]);
     // The version follows the message's head.
@@ -69,7 +69,7 @@ fn replies_in_1_1(peer: &mut Peer) -> io::Result<()> {
 
 /// Answers a ClientHello with ServerHellos of these extensions, whose random value marks each as a HelloRetryRequest
 /// (§4.1.3).
-fn retries(peer: &mut Peer, extensions: &[&[u8]]) -> io::Result<()> {
+fn retries(peer: &mut ScriptPeer, extensions: &[&[u8]]) -> io::Result<()> {
     let client = hello(peer)?;
     for extensions in extensions {
         let mut message = server_hello(&client, 0x1301, extensions);
@@ -83,7 +83,7 @@ fn retries(peer: &mut Peer, extensions: &[&[u8]]) -> io::Result<()> {
     Ok(())
 }
 
-const HALF_HELLO: Step = Do(|p| {
+const HALF_HELLO: HostileStep = Do(|p| {
     let client = hello(p)?;
     let message = server_hello(&client, 0x1301, &SUPPORTED_VERSIONS);
     p.write(|out| record(out, 22, &message[..message.len() / 2]))
@@ -96,13 +96,13 @@ const SUPPORTED_VERSIONS: [u8; 6] = [0, 43, 0, 2, 3, 4];
 const VERSIONS_AND_COOKIE: [u8; 16] = [0, 43, 0, 2, 3, 4, 0, 44, 0, 6, 0, 4, 1, 2, 3, 4];
 
 /// Completes a correct handshake, and reads the request.
-const REQUEST: Step = Do(|p| {
+const REQUEST: HostileStep = Do(|p| {
     p.secure()?;
     http1::request(p).map(drop)
 });
 
 /// The same, followed by the head of a response and a shorter body than it declares.
-const HALF_ANSWER: Step = Do(|p| {
+const HALF_ANSWER: HostileStep = Do(|p| {
     p.play(&[REQUEST])?;
     p.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nhalf")
 });
@@ -139,16 +139,16 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .script(&[Wait]),
     Behaviour::new("tls-http", O::TlsNotTls)
         .about("an HTTP/1.1 answer")
-        .instead(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"),
+        .answers_with(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"),
     Behaviour::new("tls-http2", O::TlsNotTls)
         .about("an HTTP/2 SETTINGS frame")
-        .instead(&[0, 0, 0, 4, 0, 0, 0, 0, 0]),
+        .answers_with(&[0, 0, 0, 4, 0, 0, 0, 0, 0]),
     Behaviour::new("tls-ssh", O::TlsNotTls)
         .about("an SSH banner")
-        .instead(b"SSH-2.0-OpenSSH_9.2\r\n"),
+        .answers_with(b"SSH-2.0-OpenSSH_9.2\r\n"),
     Behaviour::new("tls-garbage", O::TlsNotTls)
         .about("bytes that are not a record")
-        .instead(&[0xa5; 4096]),
+        .answers_with(&[0xa5; 4096]),
     Behaviour::new("tls-record-long", O::TlsFailed)
         .about("a record over 2^14 + 256 bytes (§5.2)")
         .frames(|out, _| record(out, 22, &[0; 20_000])),

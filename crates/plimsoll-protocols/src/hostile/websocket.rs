@@ -5,42 +5,56 @@ use std::io;
 use plimsoll_model::Outcome as O;
 use plimsoll_wire::websocket::{Opcode, put_frame, put_masked};
 
-use super::peer::Peer;
-use super::script::{Act, Behaviour, Step::*};
-use super::session::{Acts, GOOD, done, frame, http, json, switching, text, tokens};
+use super::peer::ScriptPeer;
+use super::script::{Behaviour, BehaviourScript, HostileStep::*};
+use super::session::{
+    SessionHandlers, WELL_BEHAVED, done, frame, http, json, switching, text, tokens,
+};
 
 impl Behaviour {
     /// Replaces the response that creates a session.
-    const fn create(self, create: fn(&mut Peer) -> io::Result<()>) -> Behaviour {
-        self.act(Act::Session(Acts { create, ..GOOD }))
+    const fn create(self, create: fn(&mut ScriptPeer) -> io::Result<()>) -> Behaviour {
+        self.act(BehaviourScript::Session(SessionHandlers {
+            create,
+            ..WELL_BEHAVED
+        }))
     }
 
     /// Replaces the response that starts a run.
-    const fn run(self, run: fn(&mut Peer) -> io::Result<()>) -> Behaviour {
-        self.act(Act::Session(Acts { run, ..GOOD }))
+    const fn run(self, run: fn(&mut ScriptPeer) -> io::Result<()>) -> Behaviour {
+        self.act(BehaviourScript::Session(SessionHandlers {
+            run,
+            ..WELL_BEHAVED
+        }))
     }
 
     /// Replaces the response to the upgrade.
-    const fn upgrade(self, upgrade: fn(&mut Peer, &str) -> io::Result<()>) -> Behaviour {
-        self.act(Act::Session(Acts { upgrade, ..GOOD }))
+    const fn upgrade(self, upgrade: fn(&mut ScriptPeer, &str) -> io::Result<()>) -> Behaviour {
+        self.act(BehaviourScript::Session(SessionHandlers {
+            upgrade,
+            ..WELL_BEHAVED
+        }))
     }
 
     /// Replaces what is sent on the open socket once a run has begun.
-    const fn stream(self, stream: fn(&mut Peer) -> io::Result<()>) -> Behaviour {
-        self.act(Act::Session(Acts { stream, ..GOOD }))
+    const fn stream(self, stream: fn(&mut ScriptPeer) -> io::Result<()>) -> Behaviour {
+        self.act(BehaviourScript::Session(SessionHandlers {
+            stream,
+            ..WELL_BEHAVED
+        }))
     }
 }
 
 const EARLY_HINTS: &[u8] = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
 
 /// Answers a run with this Transfer-Encoding, which may be followed by further fields.
-fn run_answer(peer: &mut Peer, coding: &str, body: &str) -> io::Result<()> {
+fn run_answer(peer: &mut ScriptPeer, coding: &str, body: &str) -> io::Result<()> {
     let answer = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: {coding}\r\n\r\n{body}");
     peer.send(answer.as_bytes())
 }
 
 /// Sends a status line, and then header fields without end.
-fn floods_fields(peer: &mut Peer, status: &[u8]) -> io::Result<()> {
+fn floods_fields(peer: &mut ScriptPeer, status: &[u8]) -> io::Result<()> {
     peer.send(status)?;
     peer.flood(b"X-More: and more\r\n")
 }
@@ -51,26 +65,26 @@ fn ends() -> io::Result<()> {
 }
 
 /// Sends tokens with these numbers, and the end of the run.
-fn streams(peer: &mut Peer, numbers: &[u64], end: u64) -> io::Result<()> {
+fn streams(peer: &mut ScriptPeer, numbers: &[u64], end: u64) -> io::Result<()> {
     tokens(peer, numbers)?;
     done(peer, end)
 }
 
 /// Sends a token, and then these bytes in place of a frame.
-fn raw(peer: &mut Peer, bytes: &[u8]) -> io::Result<()> {
+fn raw(peer: &mut ScriptPeer, bytes: &[u8]) -> io::Result<()> {
     tokens(peer, &[1])?;
     peer.send(bytes)?;
     peer.wait()
 }
 
-fn masked(peer: &mut Peer) -> io::Result<()> {
+fn masked(peer: &mut ScriptPeer) -> io::Result<()> {
     let mut out = Vec::new();
     put_masked(&mut out, Opcode::Text, [1, 2, 3, 4], b"{}");
     raw(peer, &out)
 }
 
 /// Sends correct frames, one byte at a time.
-fn drips(peer: &mut Peer) -> io::Result<()> {
+fn drips(peer: &mut ScriptPeer) -> io::Result<()> {
     let mut out = Vec::new();
     for token in [
         br#"{"type":"token","content":"a","seq":1,"run":1}"#,
@@ -87,7 +101,7 @@ const FAILED_RUN: &str =
     r#"{"type":"done","content":"","seq":1,"run":1,"tokens":0,"finish":"error"}"#;
 
 /// Sends a token, and a close frame with this payload.
-fn closes(peer: &mut Peer, payload: &[u8]) -> io::Result<()> {
+fn closes(peer: &mut ScriptPeer, payload: &[u8]) -> io::Result<()> {
     tokens(peer, &[1])?;
     frame(peer, Opcode::Close, payload)?;
     peer.wait()
@@ -132,7 +146,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("103 Early Hints before a good answer (RFC 9110 §15.2)")
         .create(|p| {
             p.send(EARLY_HINTS)?;
-            (GOOD.create)(p)
+            (WELL_BEHAVED.create)(p)
         }),
     Behaviour::new("api-create-interim-flood", O::BadAnswer)
         .about("103 without end")
@@ -210,7 +224,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .about("103 Early Hints before a good answer (RFC 9110 §15.2)")
         .upgrade(|p, accept| {
             p.send(EARLY_HINTS)?;
-            (GOOD.upgrade)(p, accept)
+            (WELL_BEHAVED.upgrade)(p, accept)
         }),
     Behaviour::new("ws-upgrade-interim-flood", O::SocketRefused)
         .about("103 without end")

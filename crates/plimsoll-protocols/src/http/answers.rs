@@ -1,9 +1,9 @@
 //! Resolves how `[call.http]` reads answers: as events, as tokens, or as messages of a WebSocket.
 
-use plimsoll_model::plan::{Goodput, TokenCounter};
-use plimsoll_model::spec::{MetadataSpec, Problems, SharedValue, Surroundings};
+use plimsoll_model::plan::{GoodputBounds, TokenCounter};
+use plimsoll_model::spec::{MetadataSpec, Problems, ResolveContext, SharedValue};
 
-use super::call::{EventFormat, EventMatch, EventStream, HttpVersion, SocketCall, Welcome};
+use super::call::{EventFormat, EventMatch, EventStream, HttpVersion, SocketCall, WelcomeMessage};
 use super::envelopes;
 use super::payload::Payload;
 use super::section::{HttpSpec, WebSocketSpec};
@@ -65,8 +65,8 @@ fn refuse_ends(problems: &mut Problems, call: &HttpSpec, why: &str) {
 pub(super) fn http_tokenizer(
     problems: &mut Problems,
     call: &HttpSpec,
-    tokens: Option<Goodput>,
-    surroundings: &dyn Surroundings,
+    tokens: Option<GoodputBounds>,
+    surroundings: &dyn ResolveContext,
 ) -> Option<TokenCounter> {
     let path = call.tokenizer.as_ref()?;
     if tokens.is_none() {
@@ -129,7 +129,7 @@ pub(super) fn http_socket(
     problems: &mut Problems,
     call: &HttpSpec,
     payload: Option<&Payload>,
-    surroundings: &dyn Surroundings,
+    surroundings: &dyn ResolveContext,
 ) -> Option<Box<SocketCall>> {
     let socket = call.websocket.as_ref()?;
     let given = [
@@ -194,11 +194,11 @@ pub(super) fn http_socket(
     let subprotocols = subprotocols(problems, socket, surroundings);
     let welcome = match socket.welcome.as_deref() {
         None => None,
-        Some("any") => Some(Welcome::Any),
+        Some("any") => Some(WelcomeMessage::Any),
         Some(_) => {
             let key = "call.http.websocket.welcome";
             let meant = event_match(problems, key, socket.welcome.as_ref(), EventFormat::NdJson);
-            meant.map(Welcome::Message)
+            meant.map(WelcomeMessage::Message)
         }
     };
     let (until, error) = ends(problems, call, EventFormat::NdJson);
@@ -217,7 +217,7 @@ pub(super) fn http_socket(
 fn subprotocols(
     problems: &mut Problems,
     socket: &WebSocketSpec,
-    surroundings: &dyn Surroundings,
+    surroundings: &dyn ResolveContext,
 ) -> Vec<String> {
     const SUBPROTOCOL_KEY: &str = "call.http.websocket.subprotocol";
     let mut names = Vec::new();

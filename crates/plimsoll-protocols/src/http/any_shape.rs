@@ -110,13 +110,13 @@ pub(super) fn skip<'de, A: MapAccess<'de>>(object: &mut A) -> Result<(), A::Erro
 
 /// The key of an entry, borrowed unless it has escapes.
 #[derive(serde::Deserialize)]
-pub(super) struct Key<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+pub(super) struct ObjectKey<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
 /// A string; empty if the value is of another type.
 #[derive(Default)]
-pub(super) struct Word<'a>(pub(super) Cow<'a, str>);
+pub(super) struct LenientString<'a>(pub(super) Cow<'a, str>);
 
-impl<'de> FromAnyShape<'de> for Word<'de> {
+impl<'de> FromAnyShape<'de> for LenientString<'de> {
     fn take_text(&mut self, text: Cow<'de, str>) {
         self.0 = text;
     }
@@ -124,9 +124,9 @@ impl<'de> FromAnyShape<'de> for Word<'de> {
 
 /// A count, also if it is written as a string or with a decimal point; `None` for other values.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Quantity(pub(super) Option<u64>);
+pub(super) struct LenientCount(pub(super) Option<u64>);
 
-impl<'de> FromAnyShape<'de> for Quantity {
+impl<'de> FromAnyShape<'de> for LenientCount {
     fn take_text(&mut self, text: Cow<'de, str>) {
         if let Ok(number) = text.trim().parse() {
             self.take_number(number);
@@ -142,9 +142,9 @@ impl<'de> FromAnyShape<'de> for Quantity {
 
 /// Whether a value is set: not null, false, 0, or an empty string, list or object.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Given(pub(super) bool);
+pub(super) struct TruthyValue(pub(super) bool);
 
-impl<'de> FromAnyShape<'de> for Given {
+impl<'de> FromAnyShape<'de> for TruthyValue {
     fn take_text(&mut self, text: Cow<'de, str>) {
         self.0 = !text.trim().is_empty();
     }
@@ -174,7 +174,7 @@ impl<'de> FromAnyShape<'de> for Given {
 
 /// Repairs the invalid JSON that common libraries write: bytes that are not UTF-8, unpaired surrogates, control
 /// characters within strings, `NaN` and `Infinity`. Returns `None` if there is nothing to repair.
-pub(super) fn mended(data: &[u8]) -> Option<String> {
+pub(super) fn repair_json(data: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(data);
     let mut is_mended = matches!(text, Cow::Owned(_));
     let mut out = String::with_capacity(text.len());
@@ -250,17 +250,17 @@ mod tests {
             ("{\"n\":7}", None),
             ("true", None),
         ] {
-            assert_eq!(read::<Quantity>(json).0, number, "{json}");
+            assert_eq!(read::<LenientCount>(json).0, number, "{json}");
         }
     }
 
     #[test]
     fn empty_values_count_as_unset() {
         for json in ["1", "-1", "0.5", "\"x\"", "true", "[0]", "{\"a\":null}"] {
-            assert!(read::<Given>(json).0, "{json}");
+            assert!(read::<TruthyValue>(json).0, "{json}");
         }
         for json in ["0", "0.0", "\"\"", "\" \"", "false", "null", "[]", "{}"] {
-            assert!(!read::<Given>(json).0, "{json}");
+            assert!(!read::<TruthyValue>(json).0, "{json}");
         }
     }
 
@@ -279,7 +279,7 @@ mod tests {
             (b"[\"\\ude00\\ud83d\\ude00\"]", r#"["\ufffd\ud83d\ude00"]"#),
             (b"[\"a\tb\"]", "[\"a b\"]"),
         ] {
-            assert_eq!(mended(data).as_deref(), Some(text));
+            assert_eq!(repair_json(data).as_deref(), Some(text));
             assert!(serde_json::from_str::<IgnoredAny>(text).is_ok(), "{text}");
         }
         for data in [
@@ -289,7 +289,7 @@ mod tests {
             "{",
             "\"\\",
         ] {
-            assert_eq!(mended(data.as_bytes()), None, "{data}");
+            assert_eq!(repair_json(data.as_bytes()), None, "{data}");
         }
     }
 }

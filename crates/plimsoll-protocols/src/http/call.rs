@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use plimsoll_model::plan::{Call, Goodput, TlsPlan, TokenCounter};
+use plimsoll_model::plan::{Call, GoodputBounds, TlsPlan, TokenCounter};
 use plimsoll_model::redaction;
 use plimsoll_model::template::{MetadataField, Template, TraceIds, Variation, trace_ids};
 
@@ -81,7 +81,7 @@ pub struct HttpCall {
     /// Counts the tokens of streamed answers, besides the service's own count.
     pub tokenizer: Option<TokenCounter>,
     /// Makes each user send several such calls, with the messages so far.
-    pub conversation: Option<Box<Conversation>>,
+    pub conversation: Option<Box<ConversationPlan>>,
     /// The largest body; a larger one fails with `MESSAGE_TOO_LARGE`. Bytes.
     pub max_body: u32,
     /// The largest head; a larger one fails with `HEAD_TOO_LARGE`. Bytes.
@@ -193,7 +193,7 @@ pub struct SocketCall {
     /// Subprotocols to offer, in order of preference; the server must take one of them. They may be secret.
     pub subprotocols: Vec<String>,
     /// The message from the server that is awaited before the first call.
-    pub welcome: Option<Welcome>,
+    pub welcome: Option<WelcomeMessage>,
     /// Sends binary frames.
     pub binary: bool,
     /// The frame sent once on each socket, before its first call: the constant bytes, and the template if it varies.
@@ -209,7 +209,7 @@ pub struct SocketCall {
 
 /// A message that the server sends by itself after a socket has opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Welcome {
+pub enum WelcomeMessage {
     /// Any message.
     Any,
     /// This message; others before it are skipped.
@@ -226,7 +226,7 @@ impl SocketCall {
 /// A conversation with a model: the request of each turn repeats the messages of the turn before, its answer, and
 /// adds one message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Conversation {
+pub struct ConversationPlan {
     /// Turns of each user.
     pub turns: u32,
     /// The pause between an answer and the next turn.
@@ -301,7 +301,7 @@ pub struct EventStream {
     /// The event that reports an error; `None` recognises common forms.
     pub error: Option<EventMatch>,
     /// If events carry tokens, in the format of OpenAI's API: the bounds that a call must meet to count as good.
-    pub tokens: Option<Goodput>,
+    pub tokens: Option<GoodputBounds>,
 }
 
 /// The format of a stream.

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use plimsoll_model::Outcome;
-use plimsoll_model::plan::Goodput;
+use plimsoll_model::plan::GoodputBounds;
 
 use super::call::{EventStream, HttpCall};
-use super::endless::Endless;
+use super::endless::EndlessStreams;
 use super::envelopes;
 use super::missing::MissingPage;
 use super::needle::Needle;
 use super::status::outcome_of;
-use crate::unpacking::Codings;
+use crate::unpacking::ContentCodings;
 
 /// A required header field is missing, or has another value.
 const HEADER_MISMATCH: Outcome = Outcome::coded("HTTP_HEADER");
@@ -46,8 +46,8 @@ const MIN_MAX_HEAD: u32 = 64 << 10;
 
 /// How to read the body of an answer, as its head tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Reading {
-    pub(super) codings: Codings,
+pub(super) struct BodyMetadata {
+    pub(super) codings: ContentCodings,
     /// The head reports that the call succeeded, and no message follows.
     pub(super) ended: bool,
     /// The media type, if the body should be a stream: one of [`MEDIA_TYPES`], or a phrase for others.
@@ -56,10 +56,10 @@ pub(super) struct Reading {
     pub(super) may_be_page: bool,
 }
 
-impl Reading {
+impl BodyMetadata {
     /// A body that is read as it is.
-    pub(super) const PLAIN: Reading = Reading {
-        codings: Codings::IDENTITY,
+    pub(super) const PLAIN: BodyMetadata = BodyMetadata {
+        codings: ContentCodings::IDENTITY,
         ended: false,
         media_type: "",
         may_be_page: false,
@@ -68,7 +68,7 @@ impl Reading {
 
 /// The checks of all answers, made once for all connections.
 #[derive(Debug)]
-pub(super) struct Checks {
+pub(super) struct ResponseChecks {
     /// The call's name in failure texts: `GET /path`.
     what: String,
     statuses: Vec<(u16, u16)>,
@@ -81,7 +81,7 @@ pub(super) struct Checks {
     /// The time after which a stream is ended, from its head.
     pub(super) stream_duration: Option<Duration>,
     /// Whether streams end with the load.
-    pub(super) endless: Endless,
+    pub(super) endless: EndlessStreams,
     /// Messages have a length prefix, also in requests.
     pub(super) has_prefix: bool,
     /// Keeps the text of an answer for the next turn of a conversation.
@@ -99,9 +99,9 @@ pub(super) struct Checks {
     pub(super) bodiless: bool,
 }
 
-impl Checks {
-    pub(super) fn new(call: &HttpCall) -> Checks {
-        Checks {
+impl ResponseChecks {
+    pub(super) fn new(call: &HttpCall) -> ResponseChecks {
+        ResponseChecks {
             what: format!("{} {}", call.method, call.path),
             statuses: call.expect.clone(),
             headers: call.expect_headers.clone(),
@@ -110,7 +110,7 @@ impl Checks {
             missing: call.is_file.then(|| MissingPage::of(&call.path)),
             stream: call.stream.clone(),
             stream_duration: call.stream_duration,
-            endless: Endless::new(call.ends_with_load),
+            endless: EndlessStreams::new(call.ends_with_load),
             has_prefix: envelopes::has_prefix(call),
             keeps_text: call.conversation.is_some(),
             counts_text: call.tokenizer.is_some(),
@@ -159,7 +159,7 @@ impl Checks {
     }
 
     /// Returns the bounds that a call must meet to count as good.
-    pub(super) fn goodput(&self) -> Goodput {
+    pub(super) fn goodput(&self) -> GoodputBounds {
         let stream = self.stream.as_ref();
         stream.and_then(|stream| stream.tokens).unwrap_or_default()
     }
@@ -169,10 +169,10 @@ impl Checks {
         &self,
         status: u16,
         fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
-    ) -> (Outcome, Reading) {
+    ) -> (Outcome, BodyMetadata) {
         let packed = |(name, _): &(&[u8], &[u8])| name.eq_ignore_ascii_case(b"content-encoding");
         let packings = fields.clone().filter(packed).map(|(_, value)| value);
-        let codings = Codings::of(packings);
+        let codings = ContentCodings::of(packings);
         let ended = self.ended(fields.clone());
         let outcome = if self.is_expected(status) {
             match ended.filter(|ended| !ended.is_ok()) {
@@ -183,7 +183,7 @@ impl Checks {
             outcome_of(status, field(fields.clone(), b"retry-after"))
         };
         let ended = ended == Some(Outcome::Ok);
-        let reading = Reading {
+        let reading = BodyMetadata {
             codings,
             ended,
             media_type: self.media_type(fields.clone()),
@@ -193,9 +193,9 @@ impl Checks {
             // A failure's text shows the beginning of the body, so only successful bodies may go undecoded.
             Outcome::Ok if self.receive_lightly() => (
                 Outcome::Ok,
-                Reading {
+                BodyMetadata {
                     may_be_page: reading.may_be_page,
-                    ..Reading::PLAIN
+                    ..BodyMetadata::PLAIN
                 },
             ),
             Outcome::Ok if !codings.are_known() => (Outcome::CompressionUnsupported, reading),

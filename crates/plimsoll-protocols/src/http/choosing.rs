@@ -6,14 +6,14 @@
 use std::time::Duration;
 
 use plimsoll_engine::driver::{
-    CallId, Direction, Driver, Event, Exchanged, Protocol, ProtocolError, Tracer,
+    CallId, CallProgress, Direction, Driver, Event, Protocol, ProtocolError, Tracer,
 };
-use plimsoll_model::plan::Goodput;
+use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 
 use super::driver::{Http1Driver, Http1Protocol};
-use super::multiplexed::{Http2Driver, Http2Protocol, Scheme};
+use super::multiplexed::{Http2Driver, Http2Protocol, HttpScheme};
 use super::request::HttpRequest;
 
 const ALPN_H2: &[u8] = b"h2";
@@ -30,7 +30,7 @@ impl HttpProtocol {
     pub fn new(request: &HttpRequest<'_>) -> HttpProtocol {
         HttpProtocol {
             one: Http1Protocol::new(request),
-            two: Http2Protocol::new(request, Scheme::Https),
+            two: Http2Protocol::new(request, HttpScheme::Https),
         }
     }
 }
@@ -42,7 +42,7 @@ impl Protocol for HttpProtocol {
         None
     }
 
-    fn choice(&self) -> &'static [&'static [u8]] {
+    fn alpn_choices(&self) -> &'static [&'static [u8]] {
         &[ALPN_H2, b"http/1.1"]
     }
 
@@ -50,9 +50,9 @@ impl Protocol for HttpProtocol {
         Some(if alpn == Some(ALPN_H2) { "2" } else { "1.1" })
     }
 
-    fn clock_began(&self, unix_ns: u64) {
-        self.one.clock_began(unix_ns);
-        self.two.clock_began(unix_ns);
+    fn set_clock_origin(&self, unix_ns: u64) {
+        self.one.set_clock_origin(unix_ns);
+        self.two.set_clock_origin(unix_ns);
     }
 
     fn driver(&self) -> HttpDriver {
@@ -62,7 +62,7 @@ impl Protocol for HttpProtocol {
         }
     }
 
-    fn goodput(&self) -> Goodput {
+    fn goodput(&self) -> GoodputBounds {
         self.one.goodput()
     }
 
@@ -102,7 +102,7 @@ macro_rules! either {
 }
 
 impl Driver for HttpDriver {
-    fn agreed(&mut self, alpn: Option<&[u8]>) {
+    fn on_alpn(&mut self, alpn: Option<&[u8]>) {
         if alpn != Some(ALPN_H2) {
             self.two = None;
         }
@@ -112,8 +112,8 @@ impl Driver for HttpDriver {
         either!(mut self.open(now, out));
     }
 
-    fn receives_lightly(&self) -> bool {
-        either!(self.receives_lightly())
+    fn is_cheap_to_receive(&self) -> bool {
+        either!(self.is_cheap_to_receive())
     }
 
     fn is_ready(&self) -> bool {
@@ -125,8 +125,8 @@ impl Driver for HttpDriver {
         either!(self.capacity())
     }
 
-    fn reads_rest(&self) -> bool {
-        either!(self.reads_rest())
+    fn is_reading_remainder(&self) -> bool {
+        either!(self.is_reading_remainder())
     }
 
     fn is_exclusive(&self) -> bool {
@@ -142,7 +142,7 @@ impl Driver for HttpDriver {
         either!(mut self.start(call, number, now, out));
     }
 
-    fn start_waited(
+    fn start_delayed(
         &mut self,
         call: CallId,
         number: u64,
@@ -150,14 +150,14 @@ impl Driver for HttpDriver {
         now: Time,
         out: &mut Vec<u8>,
     ) {
-        either!(mut self.start_waited(call, number, waited, now, out));
+        either!(mut self.start_delayed(call, number, waited, now, out));
     }
 
     fn cancel(&mut self, call: CallId, now: Time, out: &mut Vec<u8>) {
         either!(mut self.cancel(call, now, out));
     }
 
-    fn exchanged(&self, call: CallId) -> Exchanged {
+    fn exchanged(&self, call: CallId) -> CallProgress {
         either!(self.exchanged(call))
     }
 
@@ -184,16 +184,16 @@ impl Driver for HttpDriver {
         either!(self.deadline())
     }
 
-    fn carried(&self) -> u64 {
-        either!(self.carried())
+    fn payload_bytes(&self) -> u64 {
+        either!(self.payload_bytes())
     }
 
     fn is_held_back(&self) -> bool {
         either!(self.is_held_back())
     }
 
-    fn go_on(&mut self, now: Time, out: &mut Vec<u8>) {
-        either!(mut self.go_on(now, out));
+    fn resume_sending(&mut self, now: Time, out: &mut Vec<u8>) {
+        either!(mut self.resume_sending(now, out));
     }
 
     fn expire(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {

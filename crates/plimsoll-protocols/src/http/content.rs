@@ -8,11 +8,11 @@ use plimsoll_model::measure::Count;
 
 use super::any_shape;
 use super::call::{EventFormat, EventStream};
-use super::checks::{BODY_MISMATCH, Checks, EVENT_STREAM, Reading, printable};
+use super::checks::{BODY_MISMATCH, BodyMetadata, EVENT_STREAM, ResponseChecks, printable};
 use super::envelopes;
-use super::events::{EventReader, EventsError, Kind, StreamEvent, begins_with_error};
+use super::events::{EventReader, EventsError, StreamEvent, StreamEventKind, begins_with_error};
 use super::missing::MAX_COMPARED;
-use super::tokens::Chunk;
+use super::tokens::CompletionChunk;
 use crate::unpacking::{UnpackError, Unpacker};
 
 /// The answer is the page of a missing file.
@@ -25,7 +25,7 @@ const MAX_EXCERPT: usize = MAX_COMPARED;
 
 /// Inspects one body at a time, see the module's documentation.
 #[derive(Debug, Default)]
-pub(super) struct Content {
+pub(super) struct BodyInspector {
     unpacker: Option<Box<Unpacker>>,
     /// Encoded bytes of a compressed body.
     packed: u64,
@@ -48,7 +48,7 @@ pub(super) struct Content {
     excerpt_is_over: bool,
     /// The media type of the body.
     media_type: &'static str,
-    /// [`Reading::may_be_page`].
+    /// [`BodyMetadata::may_be_page`].
     may_be_page: bool,
 }
 
@@ -78,8 +78,8 @@ impl TokenState {
     }
 }
 
-impl Content {
-    pub(super) fn restart(&mut self, checks: &Checks, reading: Reading) {
+impl BodyInspector {
+    pub(super) fn restart(&mut self, checks: &ResponseChecks, reading: BodyMetadata) {
         self.unpacker = Unpacker::new(reading.codings, checks.max_unpacked);
         self.packed = 0;
         self.events.restart();
@@ -99,7 +99,7 @@ impl Content {
     /// Takes a part of the body of an answer to `call` that is good so far.
     pub(super) fn take(
         &mut self,
-        checks: &Checks,
+        checks: &ResponseChecks,
         data: &[u8],
         call: CallId,
         events: &mut Vec<Event>,
@@ -108,10 +108,10 @@ impl Content {
             return;
         }
         let Some(mut unpacker) = self.unpacker.take() else {
-            return self.look(checks, data, call, events);
+            return self.inspect(checks, data, call, events);
         };
         self.packed += data.len() as u64;
-        let taken = unpacker.take(data, &mut |piece| self.look(checks, piece, call, events));
+        let taken = unpacker.take(data, &mut |piece| self.inspect(checks, piece, call, events));
         self.unpacker = Some(unpacker);
         self.note_unpacked(taken);
     }
@@ -128,7 +128,13 @@ impl Content {
     }
 
     /// Inspects a decoded part of the body.
-    fn look(&mut self, checks: &Checks, data: &[u8], call: CallId, events: &mut Vec<Event>) {
+    fn inspect(
+        &mut self,
+        checks: &ResponseChecks,
+        data: &[u8],
+        call: CallId,
+        events: &mut Vec<Event>,
+    ) {
         if self.settled.is_some() {
             return;
         }
@@ -140,7 +146,7 @@ impl Content {
             if self.events_found == 0 {
                 add_to_excerpt(&mut self.excerpt, data);
             }
-            let (reader, mut notes) = self.noting(checks, stream, call, events);
+            let (reader, mut notes) = self.event_handler(checks, stream, call, events);
             match reader.take(stream, data, |event| notes.event(&event)) {
                 Ok(taken) => read = taken,
                 Err(error) => return self.refuse(error),
@@ -153,14 +159,14 @@ impl Content {
     }
 
     /// Returns the reader of events, and the handler that they are passed to.
-    fn noting<'a>(
+    fn event_handler<'a>(
         &'a mut self,
-        checks: &Checks,
+        checks: &ResponseChecks,
         stream: &'a EventStream,
         call: CallId,
         events: &'a mut Vec<Event>,
-    ) -> (&'a mut EventReader, Notes<'a>) {
-        let notes = Notes {
+    ) -> (&'a mut EventReader, StreamEventHandler<'a>) {
+        let notes = StreamEventHandler {
             stream,
             call,
             found: &mut self.events_found,
@@ -190,7 +196,7 @@ impl Content {
     }
 
     /// Takes a part of the body of an answer that failed by its head.
-    pub(super) fn keep(&mut self, data: &[u8]) {
+    pub(super) fn keep_excerpt(&mut self, data: &[u8]) {
         let excerpt = &mut self.excerpt;
         let mut add = |data: &[u8]| add_to_excerpt(excerpt, data);
         match &mut self.unpacker {
@@ -218,7 +224,7 @@ impl Content {
     }
 
     /// Returns whether this is a stream that has brought events, is not over, and lacks nothing that is expected.
-    pub(super) fn is_endless(&self, checks: &Checks) -> bool {
+    pub(super) fn is_endless(&self, checks: &ResponseChecks) -> bool {
         let lacks_text = checks.body.is_some() && !self.found;
         self.settled.is_none() && self.events_found > 0 && !lacks_text
     }
@@ -231,7 +237,7 @@ impl Content {
     /// Ends the answer, and returns the outcome of its call and the failure text.
     pub(super) fn end(
         &mut self,
-        checks: &Checks,
+        checks: &ResponseChecks,
         call: CallId,
         events: &mut Vec<Event>,
     ) -> (Outcome, Option<String>) {
@@ -239,7 +245,7 @@ impl Content {
         if let Some(mut unpacker) = self.unpacker.take() {
             // A stream may have ended before its body.
             if self.settled.is_none() {
-                let ended = unpacker.end(&mut |piece| self.look(checks, piece, call, events));
+                let ended = unpacker.end(&mut |piece| self.inspect(checks, piece, call, events));
                 self.note_unpacked(ended);
             }
             for (count, n) in [
@@ -250,7 +256,7 @@ impl Content {
             }
         }
         if let (Some(stream), None) = (&checks.stream, &self.settled) {
-            let (reader, mut notes) = self.noting(checks, stream, call, events);
+            let (reader, mut notes) = self.event_handler(checks, stream, call, events);
             let read = reader.end(stream, |event| notes.event(&event));
             if let Err(error) = read {
                 self.refuse(error);
@@ -298,7 +304,7 @@ impl Content {
     }
 
     /// Returns the outcome of a complete body, and the failure text.
-    fn judged(&mut self, checks: &Checks) -> (Outcome, Option<String>) {
+    fn judged(&mut self, checks: &ResponseChecks) -> (Outcome, Option<String>) {
         let held = checks.body.is_none() || self.found;
         let stream = checks.stream.as_ref();
         let counts_tokens = stream.is_some_and(|stream| stream.tokens.is_some());
@@ -340,7 +346,7 @@ fn add_to_excerpt(excerpt: &mut Vec<u8>, data: &[u8]) {
 }
 
 /// Handles the events of a stream: counts them, and settles the call.
-struct Notes<'a> {
+struct StreamEventHandler<'a> {
     stream: &'a EventStream,
     call: CallId,
     found: &'a mut u32,
@@ -351,21 +357,21 @@ struct Notes<'a> {
     events: &'a mut Vec<Event>,
 }
 
-impl Notes<'_> {
+impl StreamEventHandler<'_> {
     /// Handles an event. Returns whether more events are wanted.
     fn event(&mut self, event: &StreamEvent<'_>) -> bool {
         *self.found = self.found.saturating_add(1);
         let counts_tokens = self.stream.tokens.is_some();
-        let is_end =
-            event.kind != Kind::Usual && envelopes::last_flag(self.stream.format).is_some();
+        let is_end = event.kind != StreamEventKind::Usual
+            && envelopes::last_flag(self.stream.format).is_some();
         if !counts_tokens && !is_end {
             self.events.push(Event::Message(self.call));
         }
         match event.kind {
-            Kind::Usual if counts_tokens => return self.tokens(event),
-            Kind::Usual => return true,
-            Kind::Last => *self.settled = Some((Outcome::Ok, None)),
-            Kind::Error => self.error(event.data),
+            StreamEventKind::Usual if counts_tokens => return self.tokens(event),
+            StreamEventKind::Usual => return true,
+            StreamEventKind::Last => *self.settled = Some((Outcome::Ok, None)),
+            StreamEventKind::Error => self.error(event.data),
         }
         false
     }
@@ -383,12 +389,12 @@ impl Notes<'_> {
         if data.is_empty() {
             return true;
         }
-        let error = match Chunk::read(data) {
+        let error = match CompletionChunk::read(data) {
             Ok(chunk) => return self.chunk(chunk, data),
             Err(error) => error,
         };
-        if let Some(mended) = any_shape::mended(data)
-            && let Ok(chunk) = Chunk::read(mended.as_bytes())
+        if let Some(mended) = any_shape::repair_json(data)
+            && let Ok(chunk) = CompletionChunk::read(mended.as_bytes())
         {
             return self.chunk(chunk, data);
         }
@@ -406,7 +412,7 @@ impl Notes<'_> {
         false
     }
 
-    fn chunk(&mut self, chunk: Chunk<'_>, data: &[u8]) -> bool {
+    fn chunk(&mut self, chunk: CompletionChunk<'_>, data: &[u8]) -> bool {
         if chunk.is_error() {
             self.error(data);
             return false;

@@ -7,38 +7,38 @@
 use std::time::Duration;
 
 use plimsoll_engine::driver::{Driver, Protocol};
-use plimsoll_engine::script::user::{Course, Step};
+use plimsoll_engine::script::user::{Scenario, UserCall};
 use plimsoll_model::Time;
 use plimsoll_model::template::Variation;
 use serde_json::{Map, Value, json};
 
-use super::call::{Conversation, HttpCall, VaryingBody};
+use super::call::{ConversationPlan, HttpCall, VaryingBody};
 use super::request::write_body;
 
 /// A driver that can be given the body of its next call.
-pub trait GivesBodies: Driver {
+pub trait AcceptsBodies: Driver {
     /// Returns the time of day, which templates may use. Nanoseconds since 1970.
     fn unix_ns(&self, now: Time) -> u64;
 
     /// Sets the body of the next call.
-    fn give(&mut self, body: Vec<u8>);
+    fn set_next_body(&mut self, body: Vec<u8>);
 }
 
 /// The conversations of all users of a run, over either version of HTTP.
-pub struct Conversations<P> {
+pub struct ConversationScenario<P> {
     protocol: P,
-    talk: Conversation,
+    talk: ConversationPlan,
     variation: Variation,
     body: VaryingBody,
 }
 
-impl<P> Conversations<P> {
+impl<P> ConversationScenario<P> {
     /// Makes the conversations of `call`; `None` if it has none.
-    pub fn new(call: &HttpCall, protocol: P) -> Option<Conversations<P>> {
+    pub fn new(call: &HttpCall, protocol: P) -> Option<ConversationScenario<P>> {
         let varying = call.varying.as_ref()?;
-        Some(Conversations {
+        Some(ConversationScenario {
             protocol,
-            talk: Conversation::clone(call.conversation.as_ref()?),
+            talk: ConversationPlan::clone(call.conversation.as_ref()?),
             variation: varying.variation.clone(),
             body: varying.body.clone()?,
         })
@@ -69,14 +69,14 @@ impl<P> Conversations<P> {
 
 /// The conversation of one user so far, encoded.
 #[derive(Debug, Default)]
-pub struct History {
+pub struct ConversationHistory {
     /// The beginning of the request, `{…,"messages":[`, as the first turn has it.
     before: Vec<u8>,
     /// The messages, separated by commas.
     messages: Vec<u8>,
 }
 
-impl History {
+impl ConversationHistory {
     fn begin(&mut self, rest: Map<String, Value>) {
         self.before = Value::Object(rest).to_string().into_bytes();
         self.before.pop();
@@ -99,12 +99,12 @@ impl History {
     }
 }
 
-impl<P: Protocol> Course for Conversations<P>
+impl<P: Protocol> Scenario for ConversationScenario<P>
 where
-    P::Driver: GivesBodies,
+    P::Driver: AcceptsBodies,
 {
     type Protocol = P;
-    type Memory = History;
+    type Memory = ConversationHistory;
 
     fn protocol(&self) -> &P {
         &self.protocol
@@ -122,10 +122,16 @@ where
         true
     }
 
-    fn prepare(&self, step: Step, now: Time, history: &mut History, driver: &mut P::Driver) {
-        let Step { call, number, .. } = step;
+    fn prepare(
+        &self,
+        step: UserCall,
+        now: Time,
+        history: &mut ConversationHistory,
+        driver: &mut P::Driver,
+    ) {
+        let UserCall { call, number, .. } = step;
         if step.is_retry {
-            return driver.give(history.request());
+            return driver.set_next_body(history.request());
         }
         let unix_ns = driver.unix_ns(now);
         let follow_up = match (call as usize, self.talk.follow_ups.len()) {
@@ -152,10 +158,10 @@ where
                     .for_each(|message| history.add(message));
             }
         }
-        driver.give(history.request());
+        driver.set_next_body(history.request());
     }
 
-    fn heard(&self, text: String, history: &mut History) {
+    fn on_response_text(&self, text: String, history: &mut ConversationHistory) {
         history.add(&json!({ "role": "assistant", "content": text }));
     }
 }

@@ -13,21 +13,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::driver::{
-    CallId, Done, Driver, Event, Exchanged, Protocol, ProtocolError, Tracer,
+    CallId, CallProgress, CompletedCall, Driver, Event, Protocol, ProtocolError, Tracer,
 };
-use plimsoll_model::plan::Goodput;
+use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
-use plimsoll_wire::http1::{Body, FieldSpace, Framing, Heads, Http1Error, ResponseHead};
+use plimsoll_wire::http1::{
+    BodyFraming, BodyReader, FieldSpace, Http1Error, ResponseHead, ResponseHeadReader,
+};
 
-use super::checks::{Checks, Reading};
-use super::content::Content;
-use super::conversation::GivesBodies;
+use super::checks::{BodyMetadata, ResponseChecks};
+use super::content::BodyInspector;
+use super::conversation::AcceptsBodies;
 use super::endless::mark_ended_with_load;
 use super::errors::broken;
-use super::request::{HttpRequest, Prepared};
+use super::request::{EncodedRequest, HttpRequest};
 use super::trace::HeadTracer;
-use crate::details::Details;
+use crate::details::DetailBudget;
 
 /// The longest head that is remembered. Bytes.
 const MAX_REMEMBERED_HEAD: usize = 4096;
@@ -36,9 +38,9 @@ const MAX_REMEMBERED_HEAD: usize = 4096;
 pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
-struct Shared {
-    request: Prepared,
-    checks: Checks,
+struct Http1Shared {
+    request: EncodedRequest,
+    checks: ResponseChecks,
     closes: bool,
     /// The request may be retried if nothing of its answer has arrived (RFC 9110 §9.2.2).
     is_idempotent: bool,
@@ -46,14 +48,14 @@ struct Shared {
 
 /// HTTP/1.1 with a prepared request.
 #[derive(Clone, Debug)]
-pub struct Http1Protocol(Arc<Shared>);
+pub struct Http1Protocol(Arc<Http1Shared>);
 
 impl Http1Protocol {
     /// Prepares the request.
     pub fn new(request: &HttpRequest<'_>) -> Http1Protocol {
-        Http1Protocol(Arc::new(Shared {
-            request: Prepared::new(request),
-            checks: Checks::new(request.call),
+        Http1Protocol(Arc::new(Http1Shared {
+            request: EncodedRequest::new(request),
+            checks: ResponseChecks::new(request.call),
             closes: request.closes,
             is_idempotent: request.call.is_idempotent(),
         }))
@@ -68,7 +70,7 @@ impl Protocol for Http1Protocol {
         None
     }
 
-    fn clock_began(&self, unix_ns: u64) {
+    fn set_clock_origin(&self, unix_ns: u64) {
         self.0.request.unix_zero.set(unix_ns);
     }
 
@@ -80,20 +82,20 @@ impl Protocol for Http1Protocol {
             idle_since: Time::NEVER,
             call: None,
             head: None,
-            body: Body::over().with_max_trailers(self.0.checks.max_head as usize),
-            content: Content::default(),
-            heads: Heads::up_to(self.0.checks.max_head as usize),
+            body: BodyReader::over().with_max_trailers(self.0.checks.max_head as usize),
+            content: BodyInspector::default(),
+            heads: ResponseHeadReader::up_to(self.0.checks.max_head as usize),
             memo: Vec::new(),
-            memo_meaning: HeadMeaning::NOTHING,
+            memo_meaning: HeadMeaning::EMPTY_ANSWER,
             scratch: Vec::new(),
             given: None,
-            rest_until: None,
+            drain_deadline: None,
             stream_until: None,
-            details: Details::default(),
+            details: DetailBudget::default(),
         }
     }
 
-    fn goodput(&self) -> Goodput {
+    fn goodput(&self) -> GoodputBounds {
         self.0.checks.goodput()
     }
 
@@ -115,8 +117,8 @@ struct InFlight {
 }
 
 impl InFlight {
-    fn done(&self, outcome: Outcome, bytes_received: u32) -> Done {
-        Done {
+    fn done(&self, outcome: Outcome, bytes_received: u32) -> CompletedCall {
+        CompletedCall {
             call: self.call,
             outcome,
             first_byte: self.first_byte,
@@ -130,29 +132,29 @@ impl InFlight {
 #[derive(Clone, Copy, Debug)]
 struct HeadMeaning {
     outcome: Outcome,
-    reading: Reading,
-    framing: Framing,
+    reading: BodyMetadata,
+    framing: BodyFraming,
     closes: bool,
 }
 
 impl HeadMeaning {
-    const NOTHING: HeadMeaning = HeadMeaning {
+    const EMPTY_ANSWER: HeadMeaning = HeadMeaning {
         outcome: Outcome::Ok,
-        reading: Reading::PLAIN,
-        framing: Framing::Length(0),
+        reading: BodyMetadata::PLAIN,
+        framing: BodyFraming::Length(0),
         closes: false,
     };
 
     /// Returns whether more than the length of a successful body matters.
-    fn looks(&self, checks: &Checks) -> bool {
-        checks.look_into_bodies() || self.reading != Reading::PLAIN
+    fn looks(&self, checks: &ResponseChecks) -> bool {
+        checks.look_into_bodies() || self.reading != BodyMetadata::PLAIN
     }
 }
 
 /// The driver of one connection, see the module's documentation.
 #[derive(Debug)]
 pub struct Http1Driver {
-    shared: Arc<Shared>,
+    shared: Arc<Http1Shared>,
     open: bool,
     draining: bool,
     /// When the last answer ended; [`Time::NEVER`] before the first one.
@@ -160,9 +162,9 @@ pub struct Http1Driver {
     call: Option<InFlight>,
     /// The meaning of the current answer's head, until its body is over.
     head: Option<HeadMeaning>,
-    body: Body,
-    content: Content,
-    heads: Heads,
+    body: BodyReader,
+    content: BodyInspector,
+    heads: ResponseHeadReader,
     /// The last head, unless it is too long, and its meaning below.
     memo: Vec<u8>,
     memo_meaning: HeadMeaning,
@@ -170,10 +172,10 @@ pub struct Http1Driver {
     /// The body of the next call, if it was set.
     given: Option<Vec<u8>>,
     /// The deadline for the rest of a body whose call has ended.
-    rest_until: Option<Time>,
+    drain_deadline: Option<Time>,
     /// When the stream is ended, as a success.
     stream_until: Option<Time>,
-    details: Details,
+    details: DetailBudget,
 }
 
 impl Http1Driver {
@@ -207,13 +209,13 @@ impl Http1Driver {
                 outcome,
                 reading,
                 framing: if checks.bodiless {
-                    Framing::Length(0)
+                    BodyFraming::Length(0)
                 } else {
                     head.body
                 },
                 closes: match (checks.bodiless, head.body) {
                     // Without a length the body would end with the connection, but there is no body.
-                    (true, Framing::UntilClose) => head.fields.lists("connection", "close"),
+                    (true, BodyFraming::UntilClose) => head.fields.lists("connection", "close"),
                     _ => head.closes,
                 },
             }
@@ -255,7 +257,7 @@ impl Http1Driver {
                 (Outcome::Ok, Some(call)) => content.take(checks, data, call.call, events),
                 // The call has ended: the rest of the body is only read.
                 (Outcome::Ok, None) => {}
-                _ => content.keep(data),
+                _ => content.keep_excerpt(data),
             })
     }
 
@@ -275,7 +277,7 @@ impl Http1Driver {
     fn judge(&mut self, head: HeadMeaning, call: CallId, events: &mut Vec<Event>) -> Outcome {
         let (checks, outcome) = (&self.shared.checks, head.outcome);
         if outcome != Outcome::Ok {
-            if self.details.count(outcome) {
+            if self.details.take_one(outcome) {
                 let text = self.text_of_head(outcome);
                 events.push(Event::Detail { outcome, text });
             }
@@ -286,7 +288,7 @@ impl Http1Driver {
             .then(|| self.content.end(checks, call, events));
         let (outcome, text) = checks.judge(ended, self.body.seen());
         if let Some(text) = text
-            && self.details.count(outcome)
+            && self.details.take_one(outcome)
         {
             events.push(Event::Detail { outcome, text });
         }
@@ -301,7 +303,7 @@ impl Http1Driver {
                 let fields = head.fields.iter();
                 let fields = fields.map(|(name, value)| (name.as_bytes(), value));
                 let text = checks.text_of_head(outcome, head.status, head.reason, fields);
-                Checks::with_excerpt(text, outcome, self.content.excerpt())
+                ResponseChecks::with_excerpt(text, outcome, self.content.excerpt())
             }
             _ => checks.text_of_body(outcome.explanation()),
         }
@@ -328,7 +330,7 @@ impl Http1Driver {
 
     /// Returns whether the server closed an idle connection while the request was on its way: nothing was answered,
     /// and the connection had been idle for longer than the request then took to fail.
-    fn lost_to_idleness(&self, call: &InFlight, now: Time) -> bool {
+    fn was_closed_while_idle(&self, call: &InFlight, now: Time) -> bool {
         let has_rested = self.idle_since != Time::NEVER && call.first_byte == Time::NEVER;
         has_rested && call.started.since(self.idle_since) > now.since(call.started)
     }
@@ -339,17 +341,17 @@ impl Http1Driver {
         self.answered(head, events);
         self.draining |= head.closes || self.shared.closes;
         self.head = None;
-        self.rest_until = None;
+        self.drain_deadline = None;
         self.stream_until = None;
     }
 }
 
-impl GivesBodies for Http1Driver {
+impl AcceptsBodies for Http1Driver {
     fn unix_ns(&self, now: Time) -> u64 {
         self.shared.request.unix_zero.at(now)
     }
 
-    fn give(&mut self, body: Vec<u8>) {
+    fn set_next_body(&mut self, body: Vec<u8>) {
         self.given = Some(body);
     }
 }
@@ -360,7 +362,7 @@ impl Driver for Http1Driver {
         self.open = true;
     }
 
-    fn receives_lightly(&self) -> bool {
+    fn is_cheap_to_receive(&self) -> bool {
         self.shared.checks.receive_lightly()
     }
 
@@ -373,8 +375,8 @@ impl Driver for Http1Driver {
         usize::from(self.open && !self.draining && self.call.is_none() && self.head.is_none())
     }
 
-    fn reads_rest(&self) -> bool {
-        self.rest_until.is_some() && !self.draining
+    fn is_reading_remainder(&self) -> bool {
+        self.drain_deadline.is_some() && !self.draining
     }
 
     fn is_exclusive(&self) -> bool {
@@ -404,8 +406,8 @@ impl Driver for Http1Driver {
         self.draining = true;
     }
 
-    fn exchanged(&self, _call: CallId) -> Exchanged {
-        Exchanged {
+    fn exchanged(&self, _call: CallId) -> CallProgress {
+        CallProgress {
             messages_sent: 0,
             bytes_sent: self.call.map_or(0, |call| call.sent),
             bytes_received: self.received(),
@@ -455,7 +457,7 @@ impl Driver for Http1Driver {
             // An error in the rest of a body does not affect a call that has ended.
             if self.call.is_some() && self.content.is_settled() {
                 self.answered(head, events);
-                self.rest_until = Some(now + DRAIN_TIMEOUT);
+                self.drain_deadline = Some(now + DRAIN_TIMEOUT);
             }
             bytes = &bytes[taken.map_err(|e| broken(&e))?..];
             if self.body.is_over() {
@@ -484,12 +486,12 @@ impl Driver for Http1Driver {
     }
 
     fn deadline(&self) -> Option<Time> {
-        self.rest_until.or(self.stream_until)
+        self.drain_deadline.or(self.stream_until)
     }
 
     fn expire(&mut self, now: Time, _out: &mut Vec<u8>, events: &mut Vec<Event>) {
-        if self.rest_until.is_some_and(|until| until <= now) {
-            self.rest_until = None;
+        if self.drain_deadline.is_some_and(|until| until <= now) {
+            self.drain_deadline = None;
             self.draining = true;
         }
         if self.stream_until.is_some_and(|until| until <= now) {
@@ -509,17 +511,17 @@ impl Driver for Http1Driver {
 
     fn abort(&mut self, outcome: Outcome, now: Time, events: &mut Vec<Event>) {
         self.draining = true;
-        self.rest_until = None;
+        self.drain_deadline = None;
         let Some(call) = self.call.take() else { return };
         let is_loss = matches!(
             outcome,
             Outcome::Reset | Outcome::ConnectionClosed | Outcome::Truncated
         );
-        if !is_loss || !self.lost_to_idleness(&call, now) {
+        if !is_loss || !self.was_closed_while_idle(&call, now) {
             return events.push(Event::Done(call.done(outcome, self.received())));
         }
         let done = call.done(Outcome::IdleClosed, 0);
-        if self.details.count(Outcome::IdleClosed) {
+        if self.details.take_one(Outcome::IdleClosed) {
             let idle = call.started.duration_since(self.idle_since);
             events.push(Event::Detail {
                 outcome: Outcome::IdleClosed,
@@ -527,7 +529,7 @@ impl Driver for Http1Driver {
             });
         }
         events.push(if self.shared.is_idempotent {
-            Event::NotTaken(done)
+            Event::Unprocessed(done)
         } else {
             Event::Done(done)
         });

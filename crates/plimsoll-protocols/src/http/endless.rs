@@ -9,16 +9,16 @@ use plimsoll_engine::driver::Event;
 
 /// Decides whether the streams of a run end with the load.
 #[derive(Debug)]
-pub(super) struct Endless {
+pub(super) struct EndlessStreams {
     /// The plan does not define the end of a stream, and has no objective on its duration.
     allowed: bool,
     /// A stream has ended by itself.
     one_ended: AtomicBool,
 }
 
-impl Endless {
-    pub(super) fn new(allowed: bool) -> Endless {
-        Endless {
+impl EndlessStreams {
+    pub(super) fn new(allowed: bool) -> EndlessStreams {
+        EndlessStreams {
             allowed,
             one_ended: AtomicBool::new(false),
         }

@@ -92,14 +92,14 @@ pub(super) fn ended(format: EventFormat, last: &[u8]) -> Option<Outcome> {
         }
         EventFormat::Connect => {
             #[derive(Deserialize)]
-            struct Last {
-                error: Option<Error>,
+            struct EndStreamResponse {
+                error: Option<ConnectErrorBody>,
             }
             #[derive(Deserialize)]
-            struct Error {
+            struct ConnectErrorBody {
                 code: String,
             }
-            let last: Last = serde_json::from_slice(last).ok()?;
+            let last: EndStreamResponse = serde_json::from_slice(last).ok()?;
             let Some(error) = last.error else {
                 return Some(Outcome::Ok);
             };

@@ -5,7 +5,7 @@ use plimsoll_model::Outcome;
 use plimsoll_wire::http1::Http1Error;
 
 /// Advice for a head that is too large.
-pub(super) const RAISED_BY: &str = "--max-head (call.http.max_head) raises the limit";
+pub(super) const MAX_HEAD_HINT: &str = "--max-head (call.http.max_head) raises the limit";
 
 /// Converts a message error to the error of its connection.
 pub(crate) fn broken(e: &Http1Error) -> ProtocolError {
@@ -19,7 +19,7 @@ pub(crate) fn broken(e: &Http1Error) -> ProtocolError {
     };
     let detail = match e {
         Http1Error::HeadTooLong(_) | Http1Error::TrailersTooLong(_) => {
-            format!("http: {e}: {RAISED_BY}")
+            format!("http: {e}: {MAX_HEAD_HINT}")
         }
         _ => format!("http: {e}"),
     };

@@ -13,11 +13,11 @@ use super::envelopes::{self, PREFIX_LEN};
 pub const MAX_EVENT: usize = 1 << 20;
 
 /// The data of the event that ends a stream of tokens, if the plan names no other.
-const LAST_OF_TOKENS: &[u8] = b"[DONE]";
+const TOKEN_STREAM_END: &[u8] = b"[DONE]";
 
 /// The role of an event in its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum StreamEventKind {
     /// The stream goes on.
     Usual,
     /// The event ends the stream successfully.
@@ -30,7 +30,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub struct StreamEvent<'a> {
     /// The role of the event.
-    pub kind: Kind,
+    pub kind: StreamEventKind,
     /// The event's name; empty if it has none.
     pub name: &'a [u8],
     /// The event's data.
@@ -143,9 +143,11 @@ impl EventReader {
             let mut gathered = std::mem::take(&mut self.line);
             let message = &gathered[PREFIX_LEN..];
             let kind = match gathered[0] & last != 0 {
-                false => Kind::Usual,
-                true if envelopes::ended(stream.format, message) == Some(Outcome::Ok) => Kind::Last,
-                true => Kind::Error,
+                false => StreamEventKind::Usual,
+                true if envelopes::ended(stream.format, message) == Some(Outcome::Ok) => {
+                    StreamEventKind::Last
+                }
+                true => StreamEventKind::Error,
             };
             let goes_on = sink(StreamEvent {
                 kind,
@@ -180,7 +182,7 @@ impl EventReader {
         if let Some(data) = self.data.strip_suffix(b"\n") {
             let event = event(stream, &self.name, data);
             let is_whole = stream.tokens.is_some() && data.trim_ascii_end().ends_with(b"}");
-            if event.kind != Kind::Usual || is_whole {
+            if event.kind != StreamEventKind::Usual || is_whole {
                 sink(event);
             }
         }
@@ -266,12 +268,12 @@ fn event<'a>(stream: &EventStream, name: &'a [u8], data: &'a [u8]) -> StreamEven
     };
     let is_last = match &stream.until {
         Some(meant) => is_meant(meant, name, data),
-        None => has_tokens && data.trim_ascii() == LAST_OF_TOKENS,
+        None => has_tokens && data.trim_ascii() == TOKEN_STREAM_END,
     };
     let kind = match (is_error, is_last) {
-        (true, _) => Kind::Error,
-        (false, true) => Kind::Last,
-        (false, false) => Kind::Usual,
+        (true, _) => StreamEventKind::Error,
+        (false, true) => StreamEventKind::Last,
+        (false, false) => StreamEventKind::Usual,
     };
     StreamEvent { kind, name, data }
 }
@@ -304,7 +306,7 @@ pub(super) fn begins_with_error(data: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::plan::Goodput;
+    use plimsoll_model::plan::GoodputBounds;
 
     use super::*;
 
@@ -322,7 +324,7 @@ mod tests {
         stream: &EventStream,
         body: &[u8],
         step: usize,
-    ) -> Result<Vec<(Kind, String)>, EventsError> {
+    ) -> Result<Vec<(StreamEventKind, String)>, EventsError> {
         let mut reader = EventReader::default();
         let mut found = Vec::new();
         let text = |data: &[u8]| String::from_utf8_lossy(data).into_owned();
@@ -345,14 +347,17 @@ mod tests {
         let body = b"\0\0\0\0\x03one\0\0\0\0\0\x80\0\0\0\x10grpc-status: 0\r\n\0\0\0\0\x01x";
         for step in 1..=body.len() {
             let found = read(&web, body, step).unwrap();
-            let end = (Kind::Last, "grpc-status: 0\r\n".to_owned());
-            let empty = (Kind::Usual, String::new());
-            assert_eq!(found[..3], [(Kind::Usual, "one".to_owned()), empty, end]);
+            let end = (StreamEventKind::Last, "grpc-status: 0\r\n".to_owned());
+            let empty = (StreamEventKind::Usual, String::new());
+            assert_eq!(
+                found[..3],
+                [(StreamEventKind::Usual, "one".to_owned()), empty, end]
+            );
         }
         let connect = stream(EventFormat::Connect, None);
         let failed = b"\x02\0\0\0\x20{\"error\":{\"code\":\"unavailable\"}}";
         let found = read(&connect, failed, 1).unwrap();
-        assert_eq!(found[0].0, Kind::Error);
+        assert_eq!(found[0].0, StreamEventKind::Error);
         let long = b"\0\0\x20\0\0x";
         assert_eq!(read(&connect, long, 2), Err(EventsError::TooLarge));
     }
@@ -366,12 +371,12 @@ mod tests {
         for step in 1..=body.len() {
             let found = read(&sse, body, step).unwrap();
             let expected = [
-                (Kind::Usual, "one"),
-                (Kind::Usual, "two\n and more"),
-                (Kind::Usual, ""),
-                (Kind::Error, "x"),
-                (Kind::Error, "{\"error\": 1}"),
-                (Kind::Last, "[DONE]"),
+                (StreamEventKind::Usual, "one"),
+                (StreamEventKind::Usual, "two\n and more"),
+                (StreamEventKind::Usual, ""),
+                (StreamEventKind::Error, "x"),
+                (StreamEventKind::Error, "{\"error\": 1}"),
+                (StreamEventKind::Last, "[DONE]"),
             ];
             let found: Vec<_> = found.iter().map(|(kind, text)| (*kind, &**text)).collect();
             assert_eq!(found, expected, "in pieces of {step}");
@@ -382,22 +387,22 @@ mod tests {
     fn last_event_needs_no_blank_line() {
         let sse = stream(EventFormat::Sse, Some(EventMatch::Data("[DONE]".into())));
         let tokens = EventStream {
-            tokens: Some(Goodput::default()),
+            tokens: Some(GoodputBounds::default()),
             ..stream(EventFormat::Sse, None)
         };
         for (stream, body, expected) in [
-            (&sse, "data: [DONE]", Some(Kind::Last)),
-            (&sse, "data: [DONE]\r", Some(Kind::Last)),
-            (&sse, "event: error\ndata: x", Some(Kind::Error)),
+            (&sse, "data: [DONE]", Some(StreamEventKind::Last)),
+            (&sse, "data: [DONE]\r", Some(StreamEventKind::Last)),
+            (&sse, "event: error\ndata: x", Some(StreamEventKind::Error)),
             (&sse, "data: {\"n\":1}", None),
-            (&tokens, "data: [DONE]", Some(Kind::Last)),
-            (&tokens, "data: {\"n\":1}\n", Some(Kind::Usual)),
+            (&tokens, "data: [DONE]", Some(StreamEventKind::Last)),
+            (&tokens, "data: {\"n\":1}\n", Some(StreamEventKind::Usual)),
             (&tokens, "data: {\"n\":", None),
             (&tokens, "data: ", None),
         ] {
             for step in 1..=body.len() {
                 let found = read(stream, body.as_bytes(), step).unwrap();
-                let kinds: Vec<Kind> = found.iter().map(|(kind, _)| *kind).collect();
+                let kinds: Vec<StreamEventKind> = found.iter().map(|(kind, _)| *kind).collect();
                 assert_eq!(kinds, Vec::from_iter(expected), "{body} by {step}");
             }
         }
@@ -432,11 +437,17 @@ mod tests {
         let body = b"{\"a\":1}\r\n\n [2]\n{ \"error\":\"x\"}\n{\"done\":true,\"n\":3}\n\"last\"";
         for step in 1..=body.len() {
             let found = read(&lines, body, step).unwrap();
-            let kinds: Vec<Kind> = found.iter().map(|(kind, _)| *kind).collect();
-            let usual = Kind::Usual;
+            let kinds: Vec<StreamEventKind> = found.iter().map(|(kind, _)| *kind).collect();
+            let usual = StreamEventKind::Usual;
             assert_eq!(
                 kinds,
-                [usual, usual, Kind::Error, Kind::Last, usual],
+                [
+                    usual,
+                    usual,
+                    StreamEventKind::Error,
+                    StreamEventKind::Last,
+                    usual
+                ],
                 "{step}"
             );
             assert_eq!(found[4].1, "\"last\"");
@@ -473,6 +484,6 @@ mod tests {
             false
         };
         reader.take(&sse, b"data: b\n\ndata: c\n\n", take).unwrap();
-        assert_eq!(found, [(Kind::Usual, b"b".to_vec())]);
+        assert_eq!(found, [(StreamEventKind::Usual, b"b".to_vec())]);
     }
 }

@@ -10,7 +10,7 @@ use super::lines;
 use super::section::{ExpectedValues, HttpSpec};
 use crate::flags::{CredentialFlags, fields, named};
 use crate::foreign::lines::LineTool;
-use crate::owned::{Quick, Usage, Variables, text_or_file};
+use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, text_or_file};
 
 /// Load-test an HTTP service: requests of any method, and answers that stream.
 #[derive(Debug, Args)]
@@ -39,7 +39,7 @@ pub struct HttpFlags {
     rows: RowsSpec,
 }
 
-impl Quick for HttpFlags {
+impl ProtocolCommand for HttpFlags {
     type Section = HttpSpec;
     /// Flags by which curl and others choose the version.
     const FLAG_SYNONYMS: &[(&str, &str)] = &[
@@ -51,7 +51,7 @@ impl Quick for HttpFlags {
     const TARGET_HELP: &str =
         "http://HOST:PORT/PATH (plaintext), https://HOST:PORT/PATH (TLS), or unix:/SOCKET:/PATH";
 
-    fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<HttpSpec, Usage> {
+    fn section(self, spec: &mut Spec, _: EnvLookup<'_>) -> Result<HttpSpec, UsageError> {
         apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;
         let typed = self.section;
         let (body, body_file) = text_or_file(typed.body.as_deref())?;

@@ -3,7 +3,7 @@
 //! Invariant: a call ends as soon as the event loop checks the driver's timer, which is immediately. Its connection
 //! was made before it begins, so connecting and the handshake are phases of the call.
 
-use plimsoll_engine::driver::{CallId, Done, Driver, Event, Protocol, ProtocolError};
+use plimsoll_engine::driver::{CallId, CompletedCall, Driver, Event, Protocol, ProtocolError};
 use plimsoll_model::{Outcome, Time};
 
 /// A protocol without messages.
@@ -33,7 +33,7 @@ pub(super) struct HandshakeDriver {
 impl HandshakeDriver {
     fn end(&mut self, outcome: Outcome, events: &mut Vec<Event>) {
         if let Some((call, _)) = self.call.take() {
-            events.push(Event::Done(Done {
+            events.push(Event::Done(CompletedCall {
                 call,
                 outcome,
                 first_byte: Time::NEVER,

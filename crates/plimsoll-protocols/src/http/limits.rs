@@ -1,13 +1,13 @@
 //! Resolves what `[call.http]` expects of answers, and the limits that it sets for them.
 
-use plimsoll_model::plan::{Metric, Objective, Timed};
+use plimsoll_model::plan::{Metric, Objective, TimeMetric};
 use plimsoll_model::spec::{Problems, Spec, alias_of, is_printable, is_visible};
-use plimsoll_model::units::Size;
+use plimsoll_model::units::ByteSize;
 
 use super::section::HttpSpec;
 
 /// The largest body limit: body lengths are counted in 32 bits for each call.
-const MAX_BODY: Size = Size(u32::MAX as u64);
+const MAX_BODY: ByteSize = ByteSize(u32::MAX as u64);
 
 /// Resolves the largest body that an answer may have.
 pub(super) fn max_body(problems: &mut Problems, call: &HttpSpec) -> u32 {
@@ -18,7 +18,10 @@ pub(super) fn max_body(problems: &mut Problems, call: &HttpSpec) -> u32 {
     if call.expect_size.is_some_and(|size| size.0 > max_body) {
         problems.add(
             "call.http.expect_size",
-            format!("larger than the largest body: at most {}", Size(max_body)),
+            format!(
+                "larger than the largest body: at most {}",
+                ByteSize(max_body)
+            ),
         );
     }
     max_body as u32
@@ -75,7 +78,7 @@ pub(super) fn ends_with_load(spec: &Spec, call: &HttpSpec) -> bool {
     let is_about_length = |objective: Objective| {
         matches!(
             objective.metric,
-            Metric::Time(Timed::Response | Timed::Service, _)
+            Metric::Time(TimeMetric::Response | TimeMetric::Service, _)
         )
     };
     is_raw && !has_end && !spec.objectives().into_iter().any(is_about_length)

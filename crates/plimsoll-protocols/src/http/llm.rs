@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use plimsoll_model::spec::{Limit, MetadataSpec, RowsSpec, Section, Spec, apply_typed_to_optional};
+use plimsoll_model::spec::{
+    CallSection, MetadataSpec, OptionalPeriod, RowsSpec, Spec, apply_typed_to_optional,
+};
 use plimsoll_model::units::Period;
 use serde_json::{Map, Value, json};
 
@@ -14,9 +16,9 @@ use super::call::HttpVersion;
 use super::flags::queues;
 use super::lines;
 use super::section::{ConversationSpec, HttpSpec};
-use crate::flags::{Bound, CredentialFlags, fields, goodput};
+use crate::flags::{CredentialFlags, GoodputBound, fields, goodput};
 use crate::foreign::lines::LineTool;
-use crate::owned::{Quick, Usage, Variables, text_or_file};
+use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, text_or_file};
 
 /// Connections of an open loop over HTTP/1.1, which limits how many answers may stream at once.
 const DEFAULT_CONNECTIONS: u32 = 100;
@@ -53,7 +55,7 @@ pub struct LlmFlags {
         hide_possible_values = true,
         value_name = "chat|completions"
     )]
-    api: Option<Api>,
+    api: Option<LlmApi>,
 
     /// The prompt, or @FILE or @- (stdin) that holds it, with fields such as {{seq}} or {{row.NAME}} where it varies.
     #[arg(long = "prompt", value_name = "TEXT", conflicts_with = "prompt_tokens")]
@@ -123,7 +125,7 @@ pub struct LlmFlags {
     /// An answer counts as good when it succeeds within this, from when its request was due: KEY is
     /// first_token (ttft), time_per_token (tpot) or query (e2e). May be given for each of them.
     #[arg(long, value_name = "KEY=TIME", value_delimiter = ',')]
-    goodput: Vec<Bound>,
+    goodput: Vec<GoodputBound>,
 
     #[command(flatten)]
     credentials: CredentialFlags,
@@ -133,29 +135,29 @@ pub struct LlmFlags {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Api {
+enum LlmApi {
     #[default]
     Chat,
     Completions,
 }
 
-impl Api {
+impl LlmApi {
     /// Returns the path of the API below `/v1`.
     fn path(self) -> &'static str {
         match self {
-            Api::Chat => "/chat/completions",
-            Api::Completions => "/completions",
+            LlmApi::Chat => "/chat/completions",
+            LlmApi::Completions => "/completions",
         }
     }
 }
 
-impl Quick for LlmFlags {
+impl ProtocolCommand for LlmFlags {
     type Section = HttpSpec;
     const COMMAND_NAME: &str = "llm";
     const LINE_TOOLS: &'static [&'static LineTool] = &lines::LLM_TOOLS;
     const TARGET_HELP: &str = "http://HOST:PORT, https://HOST:PORT over TLS, or unix:/SOCKET:/PATH; /v1/chat/completions or /v1/completions is added unless the URL has a path, and the part after /v1 where it ends there";
 
-    fn section(self, spec: &mut Spec, variables: Variables<'_>) -> Result<HttpSpec, Usage> {
+    fn section(self, spec: &mut Spec, variables: EnvLookup<'_>) -> Result<HttpSpec, UsageError> {
         let api = self.api.unwrap_or_default();
         spec.target = spec.target.as_deref().map(|url| whole_url(url, api));
         apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;
@@ -183,7 +185,7 @@ impl Quick for LlmFlags {
         let load = &mut spec.load;
         load.deadline = load
             .deadline
-            .or(Some(Limit::After(Period(DEFAULT_DEADLINE))));
+            .or(Some(OptionalPeriod::After(Period(DEFAULT_DEADLINE))));
         let is_open = load.clients.is_none() && section.calls_in_a_row().is_none();
         if is_open && queues(load, self.http_version) {
             load.connections = Some(DEFAULT_CONNECTIONS);
@@ -193,7 +195,7 @@ impl Quick for LlmFlags {
 }
 
 /// Adds the API's path to `url`, unless it has a path of its own.
-fn whole_url(url: &str, api: Api) -> String {
+fn whole_url(url: &str, api: LlmApi) -> String {
     let path = api.path();
     let bare = url.trim_end_matches('/');
     let has_path = match (bare.strip_prefix("unix:"), bare.split_once("://")) {
@@ -210,7 +212,7 @@ fn whole_url(url: &str, api: Api) -> String {
 }
 
 impl LlmFlags {
-    fn add_key(&self, headers: &mut BTreeMap<String, MetadataSpec>, variables: Variables<'_>) {
+    fn add_key(&self, headers: &mut BTreeMap<String, MetadataSpec>, variables: EnvLookup<'_>) {
         let given = |name: &String| name.eq_ignore_ascii_case("authorization");
         let key = variables(&self.api_key_env);
         if let Some(key) = key.filter(|_| !headers.keys().any(given)) {
@@ -222,10 +224,10 @@ impl LlmFlags {
     }
 
     /// Makes the body of the request, a template.
-    fn body(&self, api: Api) -> Result<String, Usage> {
+    fn body(&self, api: LlmApi) -> Result<String, UsageError> {
         let prompt = match (&self.body, self.prompt_tokens) {
             (Some(prompt), _) => text_of("--prompt", prompt)?,
-            (None, Some(tokens)) => made(tokens),
+            (None, Some(tokens)) => filler_prompt(tokens),
             (None, None) => DEFAULT_PROMPT.to_owned(),
         };
         let system = self.system.as_deref();
@@ -234,7 +236,7 @@ impl LlmFlags {
         let mut body = Map::new();
         body.insert("model".to_owned(), json!(self.model));
         match (api, &system) {
-            (Api::Chat, system) => {
+            (LlmApi::Chat, system) => {
                 let system = system.iter().map(|text| ("system", text));
                 let messages = system.chain([("user", &prompt)]);
                 let messages: Vec<Value> = messages
@@ -242,17 +244,17 @@ impl LlmFlags {
                     .collect();
                 body.insert("messages".to_owned(), Value::Array(messages));
             }
-            (Api::Completions, None) if self.turns.is_some() => {
-                return Err(Usage::new(
+            (LlmApi::Completions, None) if self.turns.is_some() => {
+                return Err(UsageError::new(
                     "--turns: the completions API has no messages to continue",
                     "leave it out, or write --api chat",
                 ));
             }
-            (Api::Completions, None) => {
+            (LlmApi::Completions, None) => {
                 body.insert("prompt".to_owned(), json!(prompt));
             }
-            (Api::Completions, Some(_)) => {
-                return Err(Usage::new(
+            (LlmApi::Completions, Some(_)) => {
+                return Err(UsageError::new(
                     "--system: the completions API has no system message",
                     "leave it out, or write --api chat",
                 ));
@@ -274,7 +276,7 @@ impl LlmFlags {
 }
 
 /// Returns the text typed behind `flag`, or that of the file named by `@FILE`; `@-` means stdin.
-fn text_of(flag: &str, typed: &str) -> Result<String, Usage> {
+fn text_of(flag: &str, typed: &str) -> Result<String, UsageError> {
     if !typed.starts_with('@') {
         return Ok(typed.to_owned());
     }
@@ -283,7 +285,7 @@ fn text_of(flag: &str, typed: &str) -> Result<String, Usage> {
         return Ok(text.unwrap_or_default());
     };
     let text = std::fs::read_to_string(&path).map_err(|e| {
-        Usage::new(
+        UsageError::new(
             format_args!("{flag}: can't read {}: {e}", path.display()),
             "name a text file after the @",
         )
@@ -293,9 +295,9 @@ fn text_of(flag: &str, typed: &str) -> Result<String, Usage> {
 
 /// Merges the keys of `extra`, kept as typed, into the request; they replace keys of `body` with the same names.
 /// Template fields may stand in place of values.
-fn with_extra(mut body: Map<String, Value>, extra: &str) -> Result<String, Usage> {
+fn with_extra(mut body: Map<String, Value>, extra: &str) -> Result<String, UsageError> {
     let problem = |problem: &dyn std::fmt::Display| {
-        Usage::new(
+        UsageError::new(
             format_args!("--extra: {problem}"),
             "write, for example, --extra '{\"temperature\": 0}'",
         )
@@ -354,7 +356,7 @@ const FILLER_WORDS: [&str; 32] = [
 ];
 
 /// Makes a prompt of about this many tokens. Its beginning differs between calls and between runs.
-fn made(tokens: u32) -> String {
+fn filler_prompt(tokens: u32) -> String {
     let mut text = "{{now}} {{seq}}:".to_owned();
     let mut state = 1u32;
     for _ in 1..tokens {
@@ -383,9 +385,9 @@ mod tests {
             ("unix:/tmp/s:/v1", "unix:/tmp/s:/v1/chat/completions"),
             ("unix:/tmp/s:/x", "unix:/tmp/s:/x"),
         ] {
-            assert_eq!(whole_url(typed, Api::Chat), whole);
+            assert_eq!(whole_url(typed, LlmApi::Chat), whole);
         }
-        let url = whole_url("http://h:1", Api::Completions);
+        let url = whole_url("http://h:1", LlmApi::Completions);
         assert_eq!(url, "http://h:1/v1/completions");
     }
 
@@ -434,7 +436,7 @@ mod tests {
     #[test]
     fn generated_prompt_words_match_tokens() {
         for tokens in [1, 2, 500] {
-            let text = made(tokens);
+            let text = filler_prompt(tokens);
             let (_, words) = text.split_once(':').unwrap();
             assert_eq!(words.split_whitespace().count() as u32 + 1, tokens);
         }

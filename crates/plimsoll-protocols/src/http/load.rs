@@ -1,32 +1,34 @@
 //! Registers HTTP calls as a load of the engine: connections shared by calls, or users who make several calls each.
 
 use plimsoll_engine::Protocol;
-use plimsoll_engine::script::user::{Course, Users};
+use plimsoll_engine::script::user::{Scenario, UserScripts};
 use plimsoll_engine::tls::TlsClient;
-use plimsoll_model::plan::Reuse;
+use plimsoll_model::plan::ConnectionReuse;
 use plimsoll_model::{Outcome, Plan};
 
 use super::call::{HttpCall, HttpVersion};
 use super::choosing::HttpProtocol;
-use super::conversation::{Conversations, GivesBodies};
+use super::conversation::{AcceptsBodies, ConversationScenario};
 use super::driver::Http1Protocol;
 use super::handshake::HandshakeProtocol;
-use super::multiplexed::{Http2Protocol, Scheme};
+use super::multiplexed::{Http2Protocol, HttpScheme};
 use super::request::HttpRequest;
 use super::script::FrameScripts;
 use super::section::HttpSpec;
 use super::socket::SocketProtocol;
-use crate::http2::NOT_SPOKEN;
-use crate::owned::{Asked, Load, Owned, Unmade, driven};
+use crate::http2::NOT_HTTP2;
+use crate::protocol_module::{
+    PrepareError, PrepareRequest, PreparedLoad, ProtocolModule, load_with_driver,
+};
 
 /// Advice for loads that only speak HTTP/1.1.
 pub(crate) const ONLY_HTTP1: &str =
     "the server must offer HTTP/1.1 by ALPN, the only version that such a load speaks";
 
-impl Owned for HttpSpec {
+impl ProtocolModule for HttpSpec {
     fn advice(call: &HttpCall, outcome: Outcome) -> Option<&'static str> {
         match (outcome, &call.socket) {
-            (Outcome::TlsAlpn | NOT_SPOKEN, None) => Some(
+            (Outcome::TlsAlpn | NOT_HTTP2, None) => Some(
                 "the server does not support the requested protocol version: choose another with \
                  {call.http.version}, such as 1.1",
             ),
@@ -39,28 +41,31 @@ impl Owned for HttpSpec {
         }
     }
 
-    fn load<'a>(asked: Asked<'a>, call: &HttpCall) -> Result<Load<'a>, Unmade> {
+    fn load<'a>(
+        asked: PrepareRequest<'a>,
+        call: &HttpCall,
+    ) -> Result<PreparedLoad<'a>, PrepareError> {
         let plan = asked.plan;
         if call.handshake_only {
-            return Ok(driven(asked, HandshakeProtocol));
+            return Ok(load_with_driver(asked, HandshakeProtocol));
         }
         let authority = plan.target.authority();
         let request = HttpRequest {
             call,
             authority: &authority,
-            closes: plan.load.reuse == Reuse::Never,
+            closes: plan.load.reuse == ConnectionReuse::Never,
         };
         if let Some(socket) = &call.socket {
             let protocol = SocketProtocol::new(&request, socket);
             return if socket.script.is_empty() {
-                Ok(driven(asked, protocol))
+                Ok(load_with_driver(asked, protocol))
             } else {
-                used(plan, FrameScripts::new(protocol, socket))
+                user_load(plan, FrameScripts::new(protocol, socket))
             };
         }
         let scheme = match plan.tls {
-            Some(_) => Scheme::Https,
-            None => Scheme::Http,
+            Some(_) => HttpScheme::Https,
+            None => HttpScheme::Http,
         };
         let version = call.version_over(plan.tls.as_ref());
         if call.conversation.is_some() {
@@ -70,28 +75,35 @@ impl Owned for HttpSpec {
             };
         }
         Ok(match version {
-            HttpVersion::V1 => driven(asked, Http1Protocol::new(&request)),
-            HttpVersion::V2 => driven(asked, Http2Protocol::new(&request, scheme)),
-            HttpVersion::Auto => driven(asked, HttpProtocol::new(&request)),
+            HttpVersion::V1 => load_with_driver(asked, Http1Protocol::new(&request)),
+            HttpVersion::V2 => load_with_driver(asked, Http2Protocol::new(&request, scheme)),
+            HttpVersion::Auto => load_with_driver(asked, HttpProtocol::new(&request)),
         })
     }
 }
 
 /// Makes the load of users who talk to a model.
-fn conversations<'a, P>(plan: &'a Plan, call: &HttpCall, protocol: P) -> Result<Load<'a>, Unmade>
+fn conversations<'a, P>(
+    plan: &'a Plan,
+    call: &HttpCall,
+    protocol: P,
+) -> Result<PreparedLoad<'a>, PrepareError>
 where
     P: Protocol + 'a,
-    P::Driver: GivesBodies + Send,
+    P::Driver: AcceptsBodies + Send,
 {
-    let nothing = || Unmade::Call("a conversation without messages".to_owned());
-    used(
+    let nothing = || PrepareError::Call("a conversation without messages".to_owned());
+    user_load(
         plan,
-        Conversations::new(call, protocol).ok_or_else(nothing)?,
+        ConversationScenario::new(call, protocol).ok_or_else(nothing)?,
     )
 }
 
 /// Makes the load of users, who have a connection each.
-fn used<'a, C: Course + 'a>(plan: &'a Plan, course: C) -> Result<Load<'a>, Unmade>
+fn user_load<'a, C: Scenario + 'a>(
+    plan: &'a Plan,
+    course: C,
+) -> Result<PreparedLoad<'a>, PrepareError>
 where
     <C::Protocol as Protocol>::Driver: Send,
 {
@@ -102,7 +114,7 @@ where
     };
     // Resolves the name now, so that an unknown one is reported before the load begins.
     plimsoll_engine::resolve(&plan.target)?;
-    let users = Users::new(course, &plan.target, tls, &plan.load);
+    let users = UserScripts::new(course, &plan.target, tls, &plan.load);
     Ok(Box::new(move |place, stop, observe| {
         plimsoll_engine::run_scripts(plan, users, place, stop, observe)
     }))

@@ -47,16 +47,16 @@ mod users;
 mod ws;
 
 pub use call::{
-    Conversation, EventFormat, EventMatch, EventStream, FrameAnswer, FrameCall, HttpCall,
-    HttpVersion, SocketCall, VaryingBody, VaryingHttp, Welcome,
+    ConversationPlan, EventFormat, EventMatch, EventStream, FrameAnswer, FrameCall, HttpCall,
+    HttpVersion, SocketCall, VaryingBody, VaryingHttp, WelcomeMessage,
 };
 pub use choosing::HttpProtocol;
-pub use conversation::{Conversations, GivesBodies};
+pub use conversation::{AcceptsBodies, ConversationScenario};
 pub use driver::{Http1Driver, Http1Protocol};
 pub use flags::HttpFlags;
 pub use llm::LlmFlags;
 pub(crate) use load::ONLY_HTTP1;
-pub use multiplexed::{Http2Driver, Http2Protocol, Scheme};
+pub use multiplexed::{Http2Driver, Http2Protocol, HttpScheme};
 pub(crate) use names::check_name;
 pub(crate) use paths::{fits_a_path, not_a_path};
 pub use request::HttpRequest;

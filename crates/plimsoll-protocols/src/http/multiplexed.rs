@@ -8,48 +8,50 @@
 //!
 //! In the steady state the head of an answer is recognised by its bytes, and nothing is allocated.
 //!
-//! Long because every frame of an answer is handled here, beside the glue of [`Calls`].
+//! Long because every frame of an answer is handled here, beside the glue of [`StreamCalls`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use plimsoll_engine::driver::{Done, Event, Exchanged, Protocol, ProtocolError, Tracer};
-use plimsoll_model::plan::Goodput;
+use plimsoll_engine::driver::{
+    CallProgress, CompletedCall, Event, Protocol, ProtocolError, Tracer,
+};
+use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::hpack::{
     DEFAULT_TABLE_SIZE, Decoder, HpackError, begin_literal, prefix_with_length,
 };
 use plimsoll_wire::http1::Http1Error;
-use plimsoll_wire::http2::{ErrorCode, Piece, Violation, write};
+use plimsoll_wire::http2::{ErrorCode, StreamPayload, Violation, write};
 
 use super::call::{HttpCall, VaryingBody, VaryingHttp};
-use super::checks::{Checks, Reading};
-use super::content::Content;
-use super::conversation::GivesBodies;
+use super::checks::{BodyMetadata, ResponseChecks};
+use super::content::BodyInspector;
+use super::conversation::AcceptsBodies;
 use super::driver::DRAIN_TIMEOUT;
 use super::endless::mark_ended_with_load;
 use super::envelopes;
-use super::errors::{RAISED_BY, broken};
+use super::errors::{MAX_HEAD_HINT, broken};
 use super::fields::FieldList;
 use super::request::{HttpRequest, constant_fields, decimal, write_body};
 use crate::http2::{
-    self, AnswerRules, Bodies, Calls, Connection, Effects, FrameTracer, HEAD_TOO_LARGE, Memo,
-    NO_CALL, NO_SLOT, Request, State, VaryingFields, WINDOW_STEP, content_length, length_problem,
-    lost_compression,
+    self, AnswerRules, BlockMemo, BodyKind, CallStreamState, Connection, DriverEffects,
+    HEAD_TOO_LARGE, Http2FrameTracer, NO_CALL, NO_SLOT, RequestTemplate, StreamCalls,
+    VaryingFields, WINDOW_STEP, content_length, length_problem, lost_compression,
 };
 
 /// The longest header block that is remembered. Bytes.
 const MEMO_BLOCK_LEN: usize = 255;
 
 #[derive(Debug)]
-struct Shared {
-    request: Request,
-    checks: Checks,
+struct Http2Shared {
+    request: RequestTemplate,
+    checks: ResponseChecks,
     varying: Option<VaryingHttp>,
 }
 
-impl Shared {
+impl Http2Shared {
     fn varying_body(&self) -> Option<(&VaryingHttp, &VaryingBody)> {
         let varying = self.varying.as_ref()?;
         Some((varying, varying.body.as_ref()?))
@@ -58,7 +60,7 @@ impl Shared {
 
 /// The scheme of the request's URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheme {
+pub enum HttpScheme {
     /// Plaintext, by prior knowledge (RFC 9113, 3.3).
     Http,
     /// Over TLS.
@@ -67,21 +69,21 @@ pub enum Scheme {
 
 /// HTTP/2 with a prepared request.
 #[derive(Clone, Debug)]
-pub struct Http2Protocol(Arc<Shared>);
+pub struct Http2Protocol(Arc<Http2Shared>);
 
 impl Http2Protocol {
     /// Prepares the request.
-    pub fn new(request: &HttpRequest<'_>, scheme: Scheme) -> Http2Protocol {
+    pub fn new(request: &HttpRequest<'_>, scheme: HttpScheme) -> Http2Protocol {
         let call = request.call;
-        Http2Protocol(Arc::new(Shared {
+        Http2Protocol(Arc::new(Http2Shared {
             request: prepare(request, scheme),
-            checks: Checks::new(call),
+            checks: ResponseChecks::new(call),
             varying: call.varying.clone(),
         }))
     }
 }
 
-fn prepare(request: &HttpRequest<'_>, scheme: Scheme) -> Request {
+fn prepare(request: &HttpRequest<'_>, scheme: HttpScheme) -> RequestTemplate {
     let HttpCall {
         method,
         path,
@@ -91,8 +93,8 @@ fn prepare(request: &HttpRequest<'_>, scheme: Scheme) -> Request {
     let body = envelopes::body(request.call);
     let length = body.len().to_string();
     let scheme = match scheme {
-        Scheme::Http => "http",
-        Scheme::Https => "https",
+        HttpScheme::Http => "http",
+        HttpScheme::Https => "https",
     };
     let mut fields = vec![
         (":method", method.as_str()),
@@ -109,10 +111,10 @@ fn prepare(request: &HttpRequest<'_>, scheme: Scheme) -> Request {
     }
     constant_fields(request.call, &length, &mut fields);
     let bodies = match varying.as_ref().and_then(|all| all.body.as_ref()) {
-        Some(_) => Bodies::Own,
-        None => Bodies::Same,
+        Some(_) => BodyKind::PerCall,
+        None => BodyKind::Same,
     };
-    Request::new(&fields, varying_fields, body.into_owned(), bodies)
+    RequestTemplate::new(&fields, varying_fields, body.into_owned(), bodies)
 }
 
 impl Protocol for Http2Protocol {
@@ -122,7 +124,7 @@ impl Protocol for Http2Protocol {
         Some(b"h2")
     }
 
-    fn clock_began(&self, unix_ns: u64) {
+    fn set_clock_origin(&self, unix_ns: u64) {
         self.0.request.unix_zero.set(unix_ns);
     }
 
@@ -130,18 +132,18 @@ impl Protocol for Http2Protocol {
         Connection::new(HttpCalls {
             shared: Arc::clone(&self.0),
             decoder: Decoder::new(DEFAULT_TABLE_SIZE, self.0.checks.max_head),
-            memo: Memo::default(),
+            memo: BlockMemo::default(),
             fields: FieldList::default(),
             kept: Vec::new(),
             free: Vec::new(),
             scratch: Vec::new(),
             is_given: false,
-            rests: VecDeque::new(),
-            ends: VecDeque::new(),
+            draining_streams: VecDeque::new(),
+            stream_deadlines: VecDeque::new(),
         })
     }
 
-    fn goodput(&self) -> Goodput {
+    fn goodput(&self) -> GoodputBounds {
         self.0.checks.goodput()
     }
 
@@ -150,7 +152,7 @@ impl Protocol for Http2Protocol {
     }
 
     fn tracer(&self) -> Option<Box<dyn Tracer>> {
-        Some(Box::new(FrameTracer::default()))
+        Some(Box::new(Http2FrameTracer::default()))
     }
 }
 
@@ -160,33 +162,33 @@ pub type Http2Driver = Connection<HttpCalls>;
 /// The calls of one connection.
 #[derive(Debug)]
 pub struct HttpCalls {
-    shared: Arc<Shared>,
+    shared: Arc<Http2Shared>,
     decoder: Decoder,
-    memo: Memo<HeadMeaning, MEMO_BLOCK_LEN>,
+    memo: BlockMemo<HeadMeaning, MEMO_BLOCK_LEN>,
     /// The fields of the block that was decoded last.
     fields: FieldList,
     /// State of answers whose body is inspected, or whose head shows a failure; streams hold an index into it.
-    kept: Vec<Kept>,
+    kept: Vec<InspectedResponse>,
     free: Vec<u32>,
     /// The body of the call that is being started, if each has its own.
     scratch: Vec<u8>,
     /// `scratch` was set by the caller, and is not rendered.
     is_given: bool,
     /// Streams whose call has ended, and when they are reset.
-    rests: VecDeque<(Time, u32)>,
+    draining_streams: VecDeque<(Time, u32)>,
     /// Streams that the plan ends, and when, in order.
-    ends: VecDeque<(Time, u32)>,
+    stream_deadlines: VecDeque<(Time, u32)>,
 }
 
 /// State of an answer whose body is inspected.
 #[derive(Debug, Default)]
-struct Kept {
-    content: Content,
+struct InspectedResponse {
+    content: BodyInspector,
     /// The failure text made from its head.
     text: Option<String>,
 }
 
-type Stream = http2::Stream<Answer>;
+type HttpStream = http2::CallStream<Http2Response>;
 
 /// The meaning of a header block, which is the same for the same bytes.
 #[derive(Clone, Copy, Debug)]
@@ -194,14 +196,14 @@ struct HeadMeaning {
     /// The status; 0 if there is none, as in trailers.
     status: u16,
     outcome: Outcome,
-    reading: Reading,
+    reading: BodyMetadata,
     length: Option<u64>,
     malformed: Option<&'static str>,
 }
 
 /// The state of an answer.
 #[derive(Clone, Copy, Debug)]
-pub struct Answer {
+pub struct Http2Response {
     first_byte: Time,
     /// Body bytes received.
     received: u32,
@@ -212,8 +214,8 @@ pub struct Answer {
     length: Option<u32>,
 }
 
-impl http2::Answer for Answer {
-    const NEW: Answer = Answer {
+impl http2::ResponseState for Http2Response {
+    const NEW: Http2Response = Http2Response {
         first_byte: Time::NEVER,
         received: 0,
         outcome: Outcome::Ok,
@@ -263,7 +265,7 @@ impl HttpCalls {
         }
         let checks = &self.shared.checks;
         let (outcome, reading) = match rules.status {
-            ..200 => (Outcome::Ok, Reading::PLAIN),
+            ..200 => (Outcome::Ok, BodyMetadata::PLAIN),
             status => checks.head(status, self.fields.iter()),
         };
         let head = HeadMeaning {
@@ -284,9 +286,9 @@ impl HttpCalls {
     }
 
     /// Allocates the state for inspecting a stream's answer.
-    fn keep(&mut self, stream: &mut Stream, reading: Reading, text: Option<String>) {
+    fn keep(&mut self, stream: &mut HttpStream, reading: BodyMetadata, text: Option<String>) {
         stream.slot = self.free.pop().unwrap_or_else(|| {
-            self.kept.push(Kept::default());
+            self.kept.push(InspectedResponse::default());
             self.kept.len() as u32 - 1
         });
         let kept = &mut self.kept[stream.slot as usize];
@@ -298,7 +300,7 @@ impl HttpCalls {
 impl Http2Driver {
     #[inline(never)]
     fn keep_answer(&mut self, id: u32, head: &HeadMeaning) {
-        let wanted = !head.outcome.is_ok() && self.details.wants(head.outcome);
+        let wanted = !head.outcome.is_ok() && self.details.has_room(head.outcome);
         let (checks, fields) = (&self.calls.shared.checks, self.calls.fields.iter());
         let text = wanted.then(|| checks.text_of_head(head.outcome, head.status, "", fields));
         if let Some(stream) = self.streams.find(id) {
@@ -308,29 +310,31 @@ impl Http2Driver {
 
     /// Ends the call of a stream whose last event has arrived; the stream itself is not over.
     #[inline(never)]
-    fn settle(&mut self, id: u32, to: &mut Effects<'_>) {
+    fn settle(&mut self, id: u32, to: &mut DriverEffects<'_>) {
         let (outcome, text) = self.judge(id, to.events);
         if !outcome.is_ok() {
-            self.end(id, outcome, text, State::Abandoned, to.events);
-            return self.reset(id, ErrorCode::CANCEL, State::Abandoned, to.out);
+            self.end(id, outcome, text, CallStreamState::Abandoned, to.events);
+            return self.reset(id, ErrorCode::CANCEL, CallStreamState::Abandoned, to.out);
         }
         if let Some(stream) = self.streams.find(id) {
             self.calls.done(stream, outcome, to.events);
             self.calls.forget(stream);
             stream.call = NO_CALL;
-            self.calls.rests.push_back((to.now + DRAIN_TIMEOUT, id));
+            self.calls
+                .draining_streams
+                .push_back((to.now + DRAIN_TIMEOUT, id));
         }
     }
 
     /// Handles the end of a stream.
     #[inline]
-    fn answered(&mut self, id: u32, to: &mut Effects<'_>) -> Result<(), Violation> {
+    fn answered(&mut self, id: u32, to: &mut DriverEffects<'_>) -> Result<(), Violation> {
         let Some(stream) = self.streams.find(id) else {
             return Ok(());
         };
         let answer = &stream.answer;
         if stream.call == NO_CALL {
-            self.rested(id);
+            self.on_drained(id);
             return Ok(());
         }
         let length = answer.length;
@@ -342,7 +346,7 @@ impl Http2Driver {
             NO_SLOT if fits => (answer.outcome, None),
             _ => self.judge(id, to.events),
         };
-        let unsent = self.end(id, outcome, text, State::Ended, to.events);
+        let unsent = self.end(id, outcome, text, CallStreamState::Ended, to.events);
         self.stop_sending(id, unsent, to.out);
         Ok(())
     }
@@ -354,7 +358,7 @@ impl Http2Driver {
             return (Outcome::Ok, None);
         };
         let checks = &self.calls.shared.checks;
-        let Answer {
+        let Http2Response {
             outcome, received, ..
         } = stream.answer;
         let Some(kept) = self.calls.kept.get_mut(stream.slot as usize) else {
@@ -365,7 +369,7 @@ impl Http2Driver {
             let text = kept.text.take();
             return (
                 outcome,
-                text.map(|text| Checks::with_excerpt(text, outcome, excerpt)),
+                text.map(|text| ResponseChecks::with_excerpt(text, outcome, excerpt)),
             );
         }
         let ended = kept.content.end(checks, stream.call, events);
@@ -374,33 +378,33 @@ impl Http2Driver {
 
     /// Handles the end of a stream whose call had ended before.
     #[cold]
-    fn rested(&mut self, id: u32) {
-        self.streams.close(id, State::Ended);
-        let rests = &mut self.calls.rests;
+    fn on_drained(&mut self, id: u32) {
+        self.streams.close(id, CallStreamState::Ended);
+        let rests = &mut self.calls.draining_streams;
         while let Some((_, id)) = rests.front()
             && self
                 .streams
                 .get(*id)
-                .is_none_or(|stream| stream.state != State::Open)
+                .is_none_or(|stream| stream.state != CallStreamState::Open)
         {
             rests.pop_front();
         }
     }
 
     #[cold]
-    fn too_large(&mut self, last: Piece<'_>, to: &mut Effects<'_>) {
+    fn too_large(&mut self, last: StreamPayload<'_>, to: &mut DriverEffects<'_>) {
         let limit = self.calls.shared.checks.max_body;
         let ProtocolError { outcome, detail } = broken(&Http1Error::BodyTooLong(limit));
-        self.give_up(last, outcome, Some(detail), to);
+        self.fail_stream(last, outcome, Some(detail), to);
     }
 }
 
 impl Http2Driver {
     /// Ends the streams that have lasted as long as the plan allows.
-    fn end_streams(&mut self, to: &mut Effects<'_>) {
+    fn end_streams(&mut self, to: &mut DriverEffects<'_>) {
         let now = to.now;
         let is_due = |end: &mut (Time, u32)| end.0 <= now;
-        while let Some((_, id)) = self.calls.ends.pop_front_if(is_due) {
+        while let Some((_, id)) = self.calls.stream_deadlines.pop_front_if(is_due) {
             self.end_stream(id, |_, _| true, to);
         }
     }
@@ -409,8 +413,8 @@ impl Http2Driver {
     fn end_stream(
         &mut self,
         id: u32,
-        wanted: impl FnOnce(&Content, &Checks) -> bool,
-        to: &mut Effects<'_>,
+        wanted: impl FnOnce(&BodyInspector, &ResponseChecks) -> bool,
+        to: &mut DriverEffects<'_>,
     ) {
         let Some(stream) = self.streams.find_open(id) else {
             return;
@@ -425,33 +429,33 @@ impl Http2Driver {
         }
         kept.content.settle();
         let (outcome, text) = self.judge(id, to.events);
-        self.end(id, outcome, text, State::Abandoned, to.events);
-        self.reset(id, ErrorCode::CANCEL, State::Abandoned, to.out);
+        self.end(id, outcome, text, CallStreamState::Abandoned, to.events);
+        self.reset(id, ErrorCode::CANCEL, CallStreamState::Abandoned, to.out);
     }
 
     #[cold]
-    fn head_too_large(&mut self, head: Piece<'_>, to: &mut Effects<'_>) {
+    fn head_too_large(&mut self, head: StreamPayload<'_>, to: &mut DriverEffects<'_>) {
         let limit = self.calls.shared.checks.max_head;
-        let text = format!("{HEAD_TOO_LARGE} of {limit} bytes: {RAISED_BY}");
-        self.give_up(head, Outcome::HeadTooLarge, Some(text), to);
+        let text = format!("{HEAD_TOO_LARGE} of {limit} bytes: {MAX_HEAD_HINT}");
+        self.fail_stream(head, Outcome::HeadTooLarge, Some(text), to);
     }
 }
 
-impl GivesBodies for Http2Driver {
+impl AcceptsBodies for Http2Driver {
     fn unix_ns(&self, now: Time) -> u64 {
         self.calls.shared.request.unix_zero.at(now)
     }
 
-    fn give(&mut self, body: Vec<u8>) {
+    fn set_next_body(&mut self, body: Vec<u8>) {
         (self.calls.scratch, self.calls.is_given) = (body, true);
     }
 }
 
-impl Calls for HttpCalls {
-    type Answer = Answer;
+impl StreamCalls for HttpCalls {
+    type Answer = Http2Response;
 
     #[inline]
-    fn request(&self) -> &Request {
+    fn request(&self) -> &RequestTemplate {
         &self.shared.request
     }
 
@@ -486,8 +490,8 @@ impl Calls for HttpCalls {
     #[inline(always)]
     fn data(
         connection: &mut Http2Driver,
-        piece: Piece<'_>,
-        to: &mut Effects<'_>,
+        piece: StreamPayload<'_>,
+        to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
         let (id, data) = (piece.stream, piece.bytes);
         let Some(stream) = connection.streams.find_open(id) else {
@@ -514,7 +518,7 @@ impl Calls for HttpCalls {
         if let Some(kept) = connection.calls.kept.get_mut(stream.slot as usize) {
             match answer.outcome {
                 Outcome::Ok => kept.content.take(checks, data, stream.call, to.events),
-                _ => kept.content.keep(data),
+                _ => kept.content.keep_excerpt(data),
             }
             is_settled = kept.content.is_settled();
         }
@@ -533,8 +537,8 @@ impl Calls for HttpCalls {
     #[inline(always)]
     fn header_block(
         connection: &mut Http2Driver,
-        piece: Piece<'_>,
-        to: &mut Effects<'_>,
+        piece: StreamPayload<'_>,
+        to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
         let head = connection
             .calls
@@ -584,12 +588,12 @@ impl Calls for HttpCalls {
             }
             answer.length = Some(length as u32);
         }
-        let looks = checks.look_into_bodies() || head.reading != Reading::PLAIN;
+        let looks = checks.look_into_bodies() || head.reading != BodyMetadata::PLAIN;
         if head.outcome != Outcome::Ok || looks {
             connection.keep_answer(id, &head);
             let calls = &mut connection.calls;
             if let Some(lasts) = calls.shared.checks.stream_duration {
-                calls.ends.push_back((to.now + lasts, id));
+                calls.stream_deadlines.push_back((to.now + lasts, id));
             }
         }
         if end_stream {
@@ -600,9 +604,9 @@ impl Calls for HttpCalls {
     }
 
     #[inline]
-    fn done(&mut self, stream: &Stream, outcome: Outcome, events: &mut Vec<Event>) {
+    fn done(&mut self, stream: &HttpStream, outcome: Outcome, events: &mut Vec<Event>) {
         if stream.call != NO_CALL {
-            events.push(Event::Done(Done {
+            events.push(Event::Done(CompletedCall {
                 call: stream.call,
                 outcome,
                 first_byte: stream.answer.first_byte,
@@ -613,7 +617,7 @@ impl Calls for HttpCalls {
     }
 
     #[inline]
-    fn forget(&mut self, stream: &mut Stream) {
+    fn forget(&mut self, stream: &mut HttpStream) {
         if stream.slot != NO_SLOT {
             self.free.push(std::mem::replace(&mut stream.slot, NO_SLOT));
         }
@@ -622,12 +626,12 @@ impl Calls for HttpCalls {
     fn forget_all(&mut self) {
         self.kept = Vec::new();
         self.free = Vec::new();
-        self.rests = VecDeque::new();
-        self.ends = VecDeque::new();
+        self.draining_streams = VecDeque::new();
+        self.stream_deadlines = VecDeque::new();
     }
 
-    fn exchanged(&self, stream: &Stream) -> Exchanged {
-        Exchanged {
+    fn exchanged(&self, stream: &HttpStream) -> CallProgress {
+        CallProgress {
             messages_sent: 0,
             bytes_sent: stream.size.saturating_sub(stream.unsent),
             bytes_received: stream.answer.received,
@@ -650,35 +654,37 @@ impl Calls for HttpCalls {
     }
 
     fn deadline(&self) -> Option<Time> {
-        let rest = self.rests.front().map(|(when, _)| *when);
-        let end = self.ends.front().map(|(when, _)| *when);
+        let rest = self.draining_streams.front().map(|(when, _)| *when);
+        let end = self.stream_deadlines.front().map(|(when, _)| *when);
         rest.into_iter().chain(end).min()
     }
 
-    fn expire(connection: &mut Http2Driver, to: &mut Effects<'_>) {
+    fn expire(connection: &mut Http2Driver, to: &mut DriverEffects<'_>) {
         connection.end_streams(to);
         while let Some(&(_, id)) = connection
             .calls
-            .rests
+            .draining_streams
             .front()
             .filter(|(when, _)| *when <= to.now)
         {
-            connection.calls.rests.pop_front();
-            let rests = |stream: &Stream| stream.state == State::Open && stream.call == NO_CALL;
+            connection.calls.draining_streams.pop_front();
+            let rests = |stream: &HttpStream| {
+                stream.state == CallStreamState::Open && stream.call == NO_CALL
+            };
             if connection.streams.get(id).is_some_and(rests) {
-                connection.reset(id, ErrorCode::CANCEL, State::Abandoned, to.out);
+                connection.reset(id, ErrorCode::CANCEL, CallStreamState::Abandoned, to.out);
             }
         }
     }
 
-    fn end_with_load(connection: &mut Http2Driver, to: &mut Effects<'_>) {
+    fn end_with_load(connection: &mut Http2Driver, to: &mut DriverEffects<'_>) {
         if !connection.calls.shared.checks.endless.end_with_load() {
             return;
         }
         let open: Vec<u32> = connection.streams.iter_open().map(|s| s.id).collect();
         let before = to.events.len();
         for id in open {
-            connection.end_stream(id, Content::is_endless, to);
+            connection.end_stream(id, BodyInspector::is_endless, to);
         }
         mark_ended_with_load(&mut to.events[before..]);
     }
@@ -688,11 +694,12 @@ impl Calls for HttpCalls {
         self.decoder.heap_bytes()
             + self.memo.heap_bytes()
             + self.fields.heap_bytes()
-            + self.kept.capacity() * size_of::<Kept>()
+            + self.kept.capacity() * size_of::<InspectedResponse>()
             + contents.sum::<usize>()
             + self.free.capacity() * size_of::<u32>()
             + self.scratch.capacity()
-            + (self.rests.capacity() + self.ends.capacity()) * size_of::<(Time, u32)>()
+            + (self.draining_streams.capacity() + self.stream_deadlines.capacity())
+                * size_of::<(Time, u32)>()
     }
 }
 

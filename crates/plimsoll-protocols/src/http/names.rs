@@ -1,9 +1,9 @@
 //! Checks the names of header fields in plans.
 
-use plimsoll_model::spec::Names;
+use plimsoll_model::spec::FieldNameRules;
 
 /// The names that `[call.http.headers]` allows.
-pub(super) const HEADER_NAMES: Names = Names {
+pub(super) const HEADER_NAMES: FieldNameRules = FieldNameRules {
     key: "call.http.headers",
     binary: false,
     check: |name| match name {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use plimsoll_model::redaction;
 use plimsoll_model::spec::is_visible;
-use plimsoll_model::template::{Part, Rows, Source, Template};
+use plimsoll_model::template::{FieldSource, Rows, Template, TemplatePart};
 
 use super::payload::has_message;
 
@@ -36,15 +36,15 @@ pub(super) fn check_path(template: &Template, rows: Option<&Rows>) -> Result<(),
     }
     for (nth, part) in template.parts().iter().enumerate() {
         match part {
-            Part::Text(text) => {
+            TemplatePart::Text(text) => {
                 let begins = nth > 0 || text.starts_with('/');
                 if !begins || !fits_a_path(text) {
                     return Err(not_a_path(text));
                 }
             }
-            Part::Field(field) => {
+            TemplatePart::Field(field) => {
                 let column = match &field.source {
-                    Source::Row(column) => column,
+                    FieldSource::Row(column) => column,
                     _ if nth == 0 => return Err(not_a_path("{{…}}")),
                     _ => continue,
                 };

@@ -2,20 +2,20 @@
 
 use std::path::PathBuf;
 
-use plimsoll_model::spec::{Problems, Surroundings};
-use plimsoll_model::template::{self, Part, Rows, Source, Template};
+use plimsoll_model::spec::{Problems, ResolveContext};
+use plimsoll_model::template::{self, FieldSource, Rows, Template, TemplatePart};
 
 use crate::alternatives::collide;
 
 use super::call::VaryingBody;
 
 /// Context for parsing the templates of a call.
-pub(super) struct Texts<'a> {
+pub(super) struct TemplateContext<'a> {
     pub(super) slots: &'a mut u32,
     pub(super) rows: Option<&'a Rows>,
     /// Some template uses a column of the rows.
     pub(super) uses_rows: bool,
-    pub(super) surroundings: &'a dyn Surroundings,
+    pub(super) surroundings: &'a dyn ResolveContext,
 }
 
 /// The payload of a request or a frame.
@@ -39,7 +39,7 @@ pub(super) struct BodySource<'a> {
 pub(super) fn payload(
     problems: &mut Problems,
     source: BodySource<'_>,
-    texts: &mut Texts<'_>,
+    texts: &mut TemplateContext<'_>,
 ) -> Option<Payload> {
     let given = [
         ("body", source.text.is_some()),
@@ -69,7 +69,7 @@ pub(super) fn text_payload(
     problems: &mut Problems,
     key: &str,
     bytes: Vec<u8>,
-    texts: &mut Texts<'_>,
+    texts: &mut TemplateContext<'_>,
 ) -> Option<Payload> {
     let plain = |bytes: Vec<u8>| Payload {
         is_json: serde_json::from_slice::<serde_json::Value>(&bytes).is_ok(),
@@ -109,7 +109,10 @@ impl Payload {
     ///
     /// # Errors
     /// When the body is not UTF-8.
-    pub(super) fn make_varying(&mut self, texts: &mut Texts<'_>) -> Result<Vec<u8>, String> {
+    pub(super) fn make_varying(
+        &mut self,
+        texts: &mut TemplateContext<'_>,
+    ) -> Result<Vec<u8>, String> {
         if let Some(varying) = &self.varying {
             return Ok(standing_in(&varying.template).into_bytes());
         }
@@ -132,8 +135,8 @@ pub(super) fn escaped(text: &str) -> String {
 }
 
 pub(super) fn has_message(template: &Template) -> bool {
-    let mut fields = template.parts().iter().filter_map(Part::field);
-    fields.any(|field| matches!(field.source, Source::Message))
+    let mut fields = template.parts().iter().filter_map(TemplatePart::field);
+    fields.any(|field| matches!(field.source, FieldSource::Message))
 }
 
 /// Replaces template fields with a text that is valid JSON both within a string and outside of one.
@@ -141,8 +144,8 @@ fn standing_in(template: &Template) -> String {
     let parts = template.parts().iter();
     parts
         .map(|part| match part {
-            Part::Text(text) => text.as_str(),
-            Part::Field(_) => "0",
+            TemplatePart::Text(text) => text.as_str(),
+            TemplatePart::Field(_) => "0",
         })
         .collect()
 }
@@ -153,7 +156,7 @@ fn quoted(template: &Template, is_json: bool) -> Vec<bool> {
     let mut quoted = Vec::new();
     for part in template.parts() {
         quoted.push(is_json && inside);
-        if let Part::Text(text) = part {
+        if let TemplatePart::Text(text) = part {
             let mut escaped = false;
             for b in text.bytes() {
                 match b {

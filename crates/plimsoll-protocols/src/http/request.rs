@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use plimsoll_model::Time;
-use plimsoll_model::template::{Moment, Part, Source, TraceIds, Variation};
+use plimsoll_model::template::{FieldSource, RenderContext, TemplatePart, TraceIds, Variation};
 use plimsoll_wire::http1::put_request;
 
 use super::call::{HttpCall, VaryingBody, VaryingHttp};
@@ -72,26 +72,26 @@ fn varying_as_typed(call: &HttpCall) -> Option<VaryingHttp> {
 
 /// The head of an HTTP/1.1 request up to its blank line, encoded as far as it is constant.
 #[derive(Debug)]
-struct Head {
+struct EncodedHead {
     bytes: Vec<u8>,
     /// The range of the path in `bytes`.
     path: Range<usize>,
 }
 
-impl Head {
-    fn new(method: &str, path: &str, fields: &[(&str, &str)]) -> Head {
+impl EncodedHead {
+    fn new(method: &str, path: &str, fields: &[(&str, &str)]) -> EncodedHead {
         let mut bytes = Vec::new();
         put_request(&mut bytes, method, path, fields);
         bytes.truncate(bytes.len() - 2);
         let start = method.len() + 1;
-        Head {
+        EncodedHead {
             bytes,
             path: start..start + path.len(),
         }
     }
 
     /// Appends the head with the path and the fields that vary.
-    fn write(&self, varying: &VaryingHttp, moment: &Moment<'_>, out: &mut Vec<u8>) {
+    fn write(&self, varying: &VaryingHttp, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         match &varying.path {
             None => out.extend_from_slice(&self.bytes),
             Some(path) => {
@@ -111,9 +111,9 @@ impl Head {
 
 /// An HTTP/1.1 request, encoded as far as it is constant.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct EncodedRequest {
     /// The head, or the whole request if nothing varies.
-    head: Head,
+    head: EncodedHead,
     body: Vec<u8>,
     /// Bodies have a length prefix, also those that vary.
     has_prefix: bool,
@@ -122,8 +122,8 @@ pub(super) struct Prepared {
     pub(super) unix_zero: UnixZero,
 }
 
-impl Prepared {
-    pub(super) fn new(request: &HttpRequest<'_>) -> Prepared {
+impl EncodedRequest {
+    pub(super) fn new(request: &HttpRequest<'_>) -> EncodedRequest {
         let call = request.call;
         let body = envelopes::body(call);
         let length = body.len().to_string();
@@ -135,12 +135,12 @@ impl Prepared {
         for (name, _) in &mut fields {
             *name = call.typed_name(name);
         }
-        let mut head = Head::new(&call.method, &call.path, &fields);
+        let mut head = EncodedHead::new(&call.method, &call.path, &fields);
         if call.varying.is_none() {
             head.bytes.extend_from_slice(b"\r\n");
             head.bytes.extend_from_slice(&body);
         }
-        Prepared {
+        EncodedRequest {
             head,
             body: body.into_owned(),
             has_prefix: envelopes::has_prefix(call),
@@ -196,13 +196,13 @@ impl Prepared {
 
 /// The request that opens a WebSocket, encoded as far as it is constant.
 #[derive(Debug)]
-pub(super) struct Upgrade {
-    head: Head,
+pub(super) struct EncodedUpgrade {
+    head: EncodedHead,
     varying: Option<VaryingHttp>,
 }
 
-impl Upgrade {
-    pub(super) fn new(request: &HttpRequest<'_>) -> Upgrade {
+impl EncodedUpgrade {
+    pub(super) fn new(request: &HttpRequest<'_>) -> EncodedUpgrade {
         let call = request.call;
         let mut fields = vec![("host", request.host())];
         let own = concat!("plimsoll/", env!("CARGO_PKG_VERSION"));
@@ -215,8 +215,8 @@ impl Upgrade {
         for (name, _) in &mut fields {
             *name = call.typed_name(name);
         }
-        Upgrade {
-            head: Head::new("GET", &call.path, &fields),
+        EncodedUpgrade {
+            head: EncodedHead::new("GET", &call.path, &fields),
             varying: varying_as_typed(call),
         }
     }
@@ -285,14 +285,14 @@ impl FrameText {
 }
 
 /// Appends the body rendered at `moment`. Values of columns are escaped within JSON strings.
-pub(super) fn write_body(body: &VaryingBody, moment: &Moment<'_>, out: &mut Vec<u8>) {
+pub(super) fn write_body(body: &VaryingBody, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
     for (part, quoted) in body.template.parts().iter().zip(&body.quoted) {
         match part {
-            Part::Text(text) => out.extend_from_slice(text.as_bytes()),
-            Part::Field(field) => {
+            TemplatePart::Text(text) => out.extend_from_slice(text.as_bytes()),
+            TemplatePart::Field(field) => {
                 let start = out.len();
                 field.write(moment, out);
-                if *quoted && matches!(field.source, Source::Row(_)) {
+                if *quoted && matches!(field.source, FieldSource::Row(_)) {
                     escape(out, start);
                 }
             }

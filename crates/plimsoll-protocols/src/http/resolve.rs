@@ -8,15 +8,16 @@ use std::time::Duration;
 use plimsoll_model::plan::TokenCounter;
 use plimsoll_model::redaction;
 use plimsoll_model::spec::{
-    DEFAULT_DEADLINE, Given, GoodputSpec, Limit, LoadSpec, Metadata, MetadataSpec, Problems,
-    Schemes, Section, Spec, Surroundings, Wire, is_visible, keys_of, path_of,
+    CallMetadata, CallSection, DEFAULT_DEADLINE, GoodputSpec, LoadSpec, MetadataSpec,
+    OptionalPeriod, PlanRows, Problems, ResolveContext, Spec, UrlSchemes, WireFormat, is_visible,
+    keys_of, path_of,
 };
 use plimsoll_model::template::{self, Template};
-use plimsoll_model::units::{Period, Size};
+use plimsoll_model::units::{ByteSize, Period};
 
 use super::answers::{http_socket, http_stream, http_tokenizer};
 use super::call::{
-    Conversation, EventStream, HttpCall, HttpVersion, SocketCall, VaryingBody, VaryingHttp,
+    ConversationPlan, EventStream, HttpCall, HttpVersion, SocketCall, VaryingBody, VaryingHttp,
 };
 use super::envelopes;
 use super::flags::queues;
@@ -26,14 +27,14 @@ use super::limits::{
 };
 use super::names::HEADER_NAMES;
 use super::paths::check_path;
-use super::payload::{BodySource, Payload, Texts, escaped, payload, text_payload};
+use super::payload::{BodySource, Payload, TemplateContext, escaped, payload, text_payload};
 use super::replayed;
 use super::section::{ConversationSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec};
 use super::users::{conversation, script};
 use crate::http2::max_head;
 
-impl Section for HttpSpec {
-    const SCHEMES: Schemes = Schemes {
+impl CallSection for HttpSpec {
+    const SCHEMES: UrlSchemes = UrlSchemes {
         section: "http",
         purpose: "for HTTP",
         plain: "http",
@@ -68,7 +69,7 @@ impl Section for HttpSpec {
         }
         // A stream with a set duration gets the default deadline in addition to it.
         if let (Some(lasts), None) = (self.stream_duration, self.deadline) {
-            let deadline = Limit::After(Period(lasts.0 + DEFAULT_DEADLINE));
+            let deadline = OptionalPeriod::After(Period(lasts.0 + DEFAULT_DEADLINE));
             load.deadline.get_or_insert(deadline);
         }
         // Over HTTP/1.1 a stream can only be ended early by closing its connection.
@@ -93,7 +94,7 @@ impl Section for HttpSpec {
             .collect()
     }
 
-    fn wire(&self, spec: &Spec) -> Wire {
+    fn wire(&self, spec: &Spec) -> WireFormat {
         self.wire_of(spec)
     }
 
@@ -110,7 +111,7 @@ impl Section for HttpSpec {
         &self,
         spec: &Spec,
         problems: &mut Problems,
-        surroundings: &dyn Surroundings,
+        surroundings: &dyn ResolveContext,
     ) -> Option<HttpCall> {
         check_scheme(problems, spec, self);
         http_call(problems, spec, self, surroundings)
@@ -151,8 +152,8 @@ fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
         let body = (&mut frame.body, &mut frame.body_file);
         fill_in_body(body, &resolved.payload, resolved.varying.as_ref());
     }
-    spec.max_body = Some(Size(call.max_body.into()));
-    spec.max_head = Some(Size(call.max_head.into()));
+    spec.max_body = Some(ByteSize(call.max_body.into()));
+    spec.max_head = Some(ByteSize(call.max_head.into()));
     spec.deadline = None;
 }
 
@@ -175,11 +176,11 @@ fn http_call(
     problems: &mut Problems,
     spec: &Spec,
     call: &HttpSpec,
-    surroundings: &dyn Surroundings,
+    surroundings: &dyn ResolveContext,
 ) -> Option<HttpCall> {
     let before = problems.0.len();
     let rows = problems.rows(spec, surroundings);
-    let given = Given::of(rows.as_ref(), spec);
+    let given = PlanRows::of(rows.as_ref(), spec);
     let mut metadata = problems.metadata(&HEADER_NAMES, &call.headers, given, surroundings);
     problems.traceparent(&HEADER_NAMES, spec, &mut metadata);
     let mut slots = 0;
@@ -197,7 +198,7 @@ fn http_call(
         problems.keep("call.http.path", checked)?;
         Some(template)
     });
-    let mut texts = Texts {
+    let mut texts = TemplateContext {
         slots: &mut slots,
         rows: rows.as_ref(),
         uses_rows: false,
@@ -270,14 +271,14 @@ fn http_call(
 }
 
 /// How answers are read, what counts their tokens, and whether users hold conversations.
-struct Answers {
+struct ResponseSettings {
     socket: Option<Box<SocketCall>>,
     stream: Option<EventStream>,
     tokenizer: Option<TokenCounter>,
-    conversation: Option<Box<Conversation>>,
+    conversation: Option<Box<ConversationPlan>>,
 }
 
-impl Answers {
+impl ResponseSettings {
     fn has_varying_greeting(&self) -> bool {
         let socket = self.socket.as_ref();
         socket.is_some_and(|socket| socket.greeting_varies())
@@ -289,8 +290,8 @@ fn answers(
     spec: &Spec,
     call: &HttpSpec,
     payload: Option<&mut Payload>,
-    texts: &mut Texts<'_>,
-) -> Answers {
+    texts: &mut TemplateContext<'_>,
+) -> ResponseSettings {
     let think = spec.load.think.map_or(Duration::ZERO, |think| think.0);
     let mut socket = http_socket(problems, call, payload.as_deref(), texts.surroundings);
     let greeting = call
@@ -325,7 +326,7 @@ fn answers(
         }
         None => None,
     };
-    Answers {
+    ResponseSettings {
         socket,
         stream,
         tokenizer,
@@ -339,7 +340,7 @@ pub(crate) fn path_of_call(
     section: &str,
     spec: &Spec,
     path: Option<&str>,
-    surroundings: &dyn Surroundings,
+    surroundings: &dyn ResolveContext,
 ) -> Option<String> {
     let in_url = spec.target.as_deref().and_then(path_of).map(requested);
     match (path, in_url.as_deref()) {
@@ -422,7 +423,7 @@ fn typed_names(call: &HttpSpec) -> Vec<String> {
 }
 
 /// Returns the constant fields, with a default content type if there is a body.
-fn headers(metadata: &Metadata, call: &HttpSpec, payload: &Payload) -> Vec<(String, String)> {
+fn headers(metadata: &CallMetadata, call: &HttpSpec, payload: &Payload) -> Vec<(String, String)> {
     let mut headers = metadata.constant.clone();
     let has_body = payload.varying.is_some() || !payload.bytes.is_empty() || sends_a_message(call);
     let typed = call

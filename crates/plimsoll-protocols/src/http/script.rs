@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use plimsoll_engine::script::user::{Course, Step};
+use plimsoll_engine::script::user::{Scenario, UserCall};
 use plimsoll_model::Time;
 
 use super::call::SocketCall;
@@ -12,11 +12,11 @@ use super::socket::{SocketDriver, SocketProtocol};
 /// The scripts of a run's users.
 pub struct FrameScripts {
     protocol: SocketProtocol,
-    calls: Vec<Call>,
+    calls: Vec<ScriptedCall>,
 }
 
 /// One call of a user.
-struct Call {
+struct ScriptedCall {
     /// The frames that it sends; only the last one is answered.
     frames: Range<usize>,
     pace: Duration,
@@ -29,7 +29,7 @@ impl FrameScripts {
         let mut start = 0;
         for (nth, frame) in socket.script.iter().enumerate() {
             if frame.answer.is_some() {
-                calls.push(Call {
+                calls.push(ScriptedCall {
                     frames: start..nth + 1,
                     pace: socket.script[start].pace,
                 });
@@ -40,7 +40,7 @@ impl FrameScripts {
     }
 }
 
-impl Course for FrameScripts {
+impl Scenario for FrameScripts {
     type Protocol = SocketProtocol;
     type Memory = ();
 
@@ -61,9 +61,9 @@ impl Course for FrameScripts {
         false
     }
 
-    fn prepare(&self, step: Step, _now: Time, (): &mut (), driver: &mut SocketDriver) {
+    fn prepare(&self, step: UserCall, _now: Time, (): &mut (), driver: &mut SocketDriver) {
         driver.send_next(self.calls[step.call as usize].frames.clone());
     }
 
-    fn heard(&self, _text: String, (): &mut ()) {}
+    fn on_response_text(&self, _text: String, (): &mut ()) {}
 }

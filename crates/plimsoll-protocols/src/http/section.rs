@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{ArgAction, Args};
-use plimsoll_model::spec::{GoodputSpec, Limit, MetadataSpec, Spec, Wire};
-use plimsoll_model::units::{Period, Size};
+use plimsoll_model::spec::{GoodputSpec, MetadataSpec, OptionalPeriod, Spec, WireFormat};
+use plimsoll_model::units::{ByteSize, Period};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::call::HttpVersion;
@@ -97,7 +97,7 @@ pub struct HttpSpec {
 
     /// The exact size of an answer's body, as it is received; another one fails with BODY_LENGTH.
     #[arg(long, value_name = "SIZE")]
-    pub expect_size: Option<Size>,
+    pub expect_size: Option<ByteSize>,
 
     /// The answer comes in events: sse (server-sent events), ndjson (a JSON document a line), openai
     /// (server-sent events that hold tokens, as `plimsoll llm` reads them); or in messages: grpc-web or connect,
@@ -131,15 +131,15 @@ pub struct HttpSpec {
 
     /// Larger answers fail with MESSAGE_TOO_LARGE [default: no limit below 4GiB].
     #[arg(long, value_name = "SIZE")]
-    pub max_body: Option<Size>,
+    pub max_body: Option<ByteSize>,
 
     /// Answers with a larger head (status line and fields) fail with HEAD_TOO_LARGE [default: 64KiB].
     #[arg(long, value_name = "SIZE")]
-    pub max_head: Option<Size>,
+    pub max_head: Option<ByteSize>,
 
     /// The call's deadline, or "none". Default 10s.
     #[arg(skip)]
-    pub deadline: Option<Limit>,
+    pub deadline: Option<OptionalPeriod>,
 
     /// A tokenizer file (tokenizer.json) that also counts the tokens of answers; needs a build with the feature
     /// `tokenizers`.
@@ -161,14 +161,14 @@ pub struct HttpSpec {
 
 impl HttpSpec {
     /// Returns what a proxy must understand to forward the connections of `spec`, whose call this is.
-    pub(super) fn wire_of(&self, spec: &Spec) -> Wire {
+    pub(super) fn wire_of(&self, spec: &Spec) -> WireFormat {
         if self.websocket.is_some() {
-            return Wire::Socket;
+            return WireFormat::Socket;
         }
         match self.version.unwrap_or_default() {
-            HttpVersion::V2 => Wire::Http2,
-            HttpVersion::Auto if spec.tls.is_some() => Wire::Http2,
-            HttpVersion::V1 | HttpVersion::Auto => Wire::Http1,
+            HttpVersion::V2 => WireFormat::Http2,
+            HttpVersion::Auto if spec.tls.is_some() => WireFormat::Http2,
+            HttpVersion::V1 | HttpVersion::Auto => WireFormat::Http1,
         }
     }
 
@@ -259,10 +259,10 @@ impl FrameSpec {
     pub fn script(text: &str) -> Result<Vec<FrameSpec>, String> {
         #[derive(Deserialize)]
         #[serde(deny_unknown_fields)]
-        struct Script {
+        struct ScriptFile {
             frames: Vec<FrameSpec>,
         }
-        let script: Script = toml::from_str(text).map_err(|e| e.message().to_owned())?;
+        let script: ScriptFile = toml::from_str(text).map_err(|e| e.message().to_owned())?;
         if script.frames.is_empty() {
             Err("no frames".to_owned())
         } else {
@@ -298,8 +298,8 @@ where
     D: Deserializer<'de>,
     T: FromStr<Err = String>,
 {
-    struct Typed<T>(&'static str, PhantomData<T>);
-    impl<T: FromStr<Err = String>> de::Visitor<'_> for Typed<T> {
+    struct FromStrVisitor<T>(&'static str, PhantomData<T>);
+    impl<T: FromStr<Err = String>> de::Visitor<'_> for FromStrVisitor<T> {
         type Value = T;
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str(self.0)
@@ -317,7 +317,7 @@ where
             text.parse().map_err(E::custom)
         }
     }
-    deserializer.deserialize_any(Typed(expected, PhantomData))
+    deserializer.deserialize_any(FromStrVisitor(expected, PhantomData))
 }
 
 /// A status, or a class of them: `204`, `2xx`.

@@ -12,19 +12,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use plimsoll_engine::driver::{CallId, Done, Driver, Event, Exchanged, Protocol, ProtocolError};
+use plimsoll_engine::driver::{
+    CallId, CallProgress, CompletedCall, Driver, Event, Protocol, ProtocolError,
+};
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::websocket::{
-    Deflate, Message, Offer, Opcode, Reader, Role, UpgradeAnswer, Violation, client_key,
-    close_payload, code, put_masked,
+    Deflate, Opcode, ReaderRole, UpgradeOffer, UpgradeResponse, Violation, WebSocketMessage,
+    WebSocketReader, client_key, close_payload, code, put_masked,
 };
 
-use super::call::{EventMatch, HttpCall, SocketCall, Welcome};
-use super::checks::{BODY_MISMATCH, Checks, printable};
+use super::call::{EventMatch, HttpCall, SocketCall, WelcomeMessage};
+use super::checks::{BODY_MISMATCH, ResponseChecks, printable};
 use super::events::is_meant;
 use super::needle::Needle;
-use super::request::{FrameText, HttpRequest, Upgrade};
+use super::request::{EncodedUpgrade, FrameText, HttpRequest};
 use crate::unix_zero::UnixZero;
 use crate::xorshift::Xorshift;
 
@@ -37,13 +39,13 @@ const WELCOME_TIME: Duration = Duration::from_secs(1);
 /// The most failure texts reported on one connection.
 const MAX_DETAILS: usize = 3;
 
-struct Shared {
-    upgrade: Upgrade,
+struct SocketShared {
+    upgrade: EncodedUpgrade,
     /// The frames of the script, or the only one.
-    frames: Vec<Frame>,
+    frames: Vec<FrameExchange>,
     greeting: Option<FrameText>,
     socket: SocketCall,
-    checks: Checks,
+    checks: ResponseChecks,
     compression: bool,
     max_message: usize,
     /// The number of sockets opened so far; varying paths and headers use it.
@@ -57,15 +59,15 @@ struct Shared {
 }
 
 /// The frame of a call, and the answer that it expects.
-struct Frame {
+struct FrameExchange {
     text: FrameText,
     opcode: Opcode,
     until: Option<EventMatch>,
     expect: Option<Needle>,
 }
 
-impl Frame {
-    fn all(call: &HttpCall, socket: &SocketCall) -> Vec<Frame> {
+impl FrameExchange {
+    fn all(call: &HttpCall, socket: &SocketCall) -> Vec<FrameExchange> {
         let opcode = |is_binary: bool| {
             if is_binary {
                 Opcode::Binary
@@ -75,7 +77,7 @@ impl Frame {
         };
         if socket.script.is_empty() {
             let varying = call.varying.as_ref().and_then(|all| all.body.as_ref());
-            return vec![Frame {
+            return vec![FrameExchange {
                 text: FrameText::new(call, &call.body, varying),
                 opcode: opcode(socket.binary),
                 until: socket.until.clone(),
@@ -84,7 +86,7 @@ impl Frame {
         }
         let scripted = socket.script.iter().map(|frame| {
             let answer = frame.answer.clone().unwrap_or_default();
-            Frame {
+            FrameExchange {
                 text: FrameText::new(call, &frame.payload, frame.varying.as_ref()),
                 opcode: opcode(frame.binary),
                 until: answer.until,
@@ -97,19 +99,19 @@ impl Frame {
 
 /// WebSockets with prepared upgrade and frames.
 #[derive(Clone)]
-pub struct SocketProtocol(Arc<Shared>);
+pub struct SocketProtocol(Arc<SocketShared>);
 
 impl SocketProtocol {
     /// Prepares the upgrade and the frames of `socket`.
     pub fn new(request: &HttpRequest<'_>, socket: &SocketCall) -> SocketProtocol {
         let call: &HttpCall = request.call;
-        SocketProtocol(Arc::new(Shared {
-            upgrade: Upgrade::new(request),
-            frames: Frame::all(call, socket),
+        SocketProtocol(Arc::new(SocketShared {
+            upgrade: EncodedUpgrade::new(request),
+            frames: FrameExchange::all(call, socket),
             greeting: (socket.greeting.as_ref())
                 .map(|(constant, varying)| FrameText::new(call, constant, varying.as_ref())),
             socket: socket.clone(),
-            checks: Checks::new(call),
+            checks: ResponseChecks::new(call),
             compression: call.compressed,
             max_message: match call.max_body {
                 u32::MAX => MAX_MESSAGE,
@@ -131,7 +133,7 @@ impl Protocol for SocketProtocol {
         None
     }
 
-    fn clock_began(&self, unix_ns: u64) {
+    fn set_clock_origin(&self, unix_ns: u64) {
         self.0.unix_zero.set(unix_ns);
     }
 
@@ -143,10 +145,10 @@ impl Protocol for SocketProtocol {
         SocketDriver {
             shared: Arc::clone(&self.0),
             number: 0,
-            state: State::Upgrading(Vec::new()),
+            state: WebSocketState::Upgrading(Vec::new()),
             key: String::new(),
             random: Xorshift::new(1),
-            reader: Reader::new(Role::Client, self.0.max_message),
+            reader: WebSocketReader::new(ReaderRole::Client, self.0.max_message),
             call: None,
             next: 0..1,
             draining: false,
@@ -156,7 +158,7 @@ impl Protocol for SocketProtocol {
     }
 }
 
-enum State {
+enum WebSocketState {
     /// Waiting for the response to the upgrade; holds what has arrived of it.
     Upgrading(Vec<u8>),
     /// Waiting for the server's welcome message, until this time if it is uncertain.
@@ -182,13 +184,13 @@ struct InFlight {
 
 /// The driver of one socket, see the module's documentation.
 pub struct SocketDriver {
-    shared: Arc<Shared>,
+    shared: Arc<SocketShared>,
     /// The number of the socket among those opened.
     number: u64,
-    state: State,
+    state: WebSocketState,
     key: String,
     random: Xorshift,
-    reader: Reader,
+    reader: WebSocketReader,
     call: Option<InFlight>,
     /// The frames that the next call sends.
     next: Range<usize>,
@@ -206,17 +208,17 @@ impl SocketDriver {
         now: Time,
         out: &mut Vec<u8>,
     ) -> Result<&'a [u8], ProtocolError> {
-        let State::Upgrading(gathered) = &mut self.state else {
+        let WebSocketState::Upgrading(gathered) = &mut self.state else {
             return Ok(bytes);
         };
         let before = gathered.len();
         gathered.extend_from_slice(bytes);
         let shared = &self.shared;
-        let offer = Offer {
+        let offer = UpgradeOffer {
             compression: shared.compression,
             protocols: &shared.socket.subprotocols,
         };
-        let parsed = UpgradeAnswer::parse(gathered, &self.key, offer);
+        let parsed = UpgradeResponse::parse(gathered, &self.key, offer);
         let refused = |outcome, detail| ProtocolError { outcome, detail };
         let answer =
             parsed.map_err(|e| refused(Outcome::SocketRefused, format!("websocket: {e}")))?;
@@ -232,14 +234,15 @@ impl SocketDriver {
         }
         let rest = &bytes[answer.size.saturating_sub(before).min(bytes.len())..];
         if let Some(agreed) = answer.deflate {
-            self.reader = Reader::new(Role::Client, shared.max_message).with_agreement(agreed);
+            self.reader =
+                WebSocketReader::new(ReaderRole::Client, shared.max_message).with_agreement(agreed);
         }
         self.state = match &shared.socket.welcome {
-            Some(_) => State::Welcoming(None),
+            Some(_) => WebSocketState::Welcoming(None),
             None if shared.server_speaks_first.load(Ordering::Relaxed) => {
-                State::Welcoming(Some(now + WELCOME_TIME))
+                WebSocketState::Welcoming(Some(now + WELCOME_TIME))
             }
-            None => State::Open,
+            None => WebSocketState::Open,
         };
         let shared = Arc::clone(&self.shared);
         if let Some(greeting) = &shared.greeting {
@@ -264,7 +267,7 @@ impl SocketDriver {
             let text = self.shared.checks.text_of_body(&text);
             events.push(Event::Detail { outcome, text });
         }
-        events.push(Event::Done(Done {
+        events.push(Event::Done(CompletedCall {
             call: call.call,
             outcome,
             first_byte: call.first_byte,
@@ -275,11 +278,11 @@ impl SocketDriver {
 
     /// Handles a complete message.
     fn message(&mut self, data: &[u8], now: Time, events: &mut Vec<Event>) {
-        if let State::Welcoming(_) = self.state {
+        if let WebSocketState::Welcoming(_) = self.state {
             if self.is_welcome(data) {
-                self.state = State::Open;
+                self.state = WebSocketState::Open;
             } else {
-                events.push(Event::Unasked);
+                events.push(Event::Unsolicited);
             }
             return;
         }
@@ -289,7 +292,7 @@ impl SocketDriver {
                     .server_speaks_first
                     .store(true, Ordering::Relaxed);
             }
-            return events.push(Event::Unasked);
+            return events.push(Event::Unsolicited);
         };
         let frame = &self.shared.frames[call.frame];
         if call.first_byte == Time::NEVER {
@@ -327,8 +330,8 @@ impl SocketDriver {
 
     fn is_welcome(&self, data: &[u8]) -> bool {
         match &self.shared.socket.welcome {
-            Some(Welcome::Message(meant)) => is_meant(meant, b"", data),
-            Some(Welcome::Any) | None => true,
+            Some(WelcomeMessage::Message(meant)) => is_meant(meant, b"", data),
+            Some(WelcomeMessage::Any) | None => true,
         }
     }
 
@@ -342,7 +345,7 @@ impl SocketDriver {
         let mask = self.random.mask();
         let payload = close_payload(violation.code, violation.reason);
         put_masked(out, Opcode::Close, mask, &payload);
-        self.state = State::Closed;
+        self.state = WebSocketState::Closed;
         self.draining = true;
     }
 }
@@ -355,7 +358,7 @@ impl Driver for SocketDriver {
         self.random = Xorshift::new(mix.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut nonce = [0; 16];
         for half in nonce.chunks_mut(8) {
-            half.copy_from_slice(&self.random.draw().to_ne_bytes());
+            half.copy_from_slice(&self.random.next_u64().to_ne_bytes());
         }
         // The nonce protects against caching intermediaries, not against attackers, so it may repeat in another run.
         self.key = client_key(&nonce);
@@ -376,16 +379,19 @@ impl Driver for SocketDriver {
         shared.upgrade.write(self.number, unix_ns, &fields, out);
     }
 
-    fn traced_as(&self, _number: u64) -> u64 {
+    fn trace_number(&self, _number: u64) -> u64 {
         self.number
     }
 
     fn is_ready(&self) -> bool {
-        !matches!(self.state, State::Upgrading(_) | State::Welcoming(_))
+        !matches!(
+            self.state,
+            WebSocketState::Upgrading(_) | WebSocketState::Welcoming(_)
+        )
     }
 
     fn capacity(&self) -> usize {
-        let is_open = matches!(self.state, State::Open);
+        let is_open = matches!(self.state, WebSocketState::Open);
         usize::from(is_open && !self.draining && self.call.is_none())
     }
 
@@ -421,8 +427,8 @@ impl Driver for SocketDriver {
         self.draining = true;
     }
 
-    fn exchanged(&self, _call: CallId) -> Exchanged {
-        Exchanged {
+    fn exchanged(&self, _call: CallId) -> CallProgress {
+        CallProgress {
             messages_sent: 0,
             bytes_sent: self.call.map_or(0, |call| call.sent),
             bytes_received: self.call.map_or(0, |call| call.received),
@@ -437,22 +443,22 @@ impl Driver for SocketDriver {
         events: &mut Vec<Event>,
     ) -> Result<(), ProtocolError> {
         let bytes = self.upgraded(bytes, now, out)?;
-        if bytes.is_empty() || matches!(self.state, State::Closed) {
+        if bytes.is_empty() || matches!(self.state, WebSocketState::Closed) {
             return Ok(());
         }
-        let nothing = Reader::new(Role::Client, 0);
+        let nothing = WebSocketReader::new(ReaderRole::Client, 0);
         let mut reader = std::mem::replace(&mut self.reader, nothing);
         let mut closed = None;
         let read = reader.read(bytes, |message| {
             match message {
-                Message::Text(text) => self.message(text.as_bytes(), now, events),
-                Message::Binary(data) => self.message(data, now, events),
-                Message::Ping(payload) => {
+                WebSocketMessage::Text(text) => self.message(text.as_bytes(), now, events),
+                WebSocketMessage::Binary(data) => self.message(data, now, events),
+                WebSocketMessage::Ping(payload) => {
                     let mask = self.random.mask();
                     put_masked(out, Opcode::Pong, mask, payload);
                 }
-                Message::Pong(_) => {}
-                Message::Close { code, reason } => {
+                WebSocketMessage::Pong(_) => {}
+                WebSocketMessage::Close { code, reason } => {
                     closed = Some(format!("the socket was closed with {code} {reason}"));
                     return ControlFlow::Break(());
                 }
@@ -484,7 +490,7 @@ impl Driver for SocketDriver {
     fn receive_end(&mut self, _now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
         self.draining = true;
         match self.state {
-            State::Upgrading(_) => Err(ProtocolError {
+            WebSocketState::Upgrading(_) => Err(ProtocolError {
                 outcome: Outcome::SocketRefused,
                 detail: "websocket: closed before the upgrade was answered".to_owned(),
             }),
@@ -498,7 +504,7 @@ impl Driver for SocketDriver {
 
     fn deadline(&self) -> Option<Time> {
         match self.state {
-            State::Welcoming(until) => until,
+            WebSocketState::Welcoming(until) => until,
             _ => self.call?.until,
         }
     }
@@ -507,8 +513,8 @@ impl Driver for SocketDriver {
         if self.deadline().is_none_or(|until| until > now) {
             return;
         }
-        if let State::Welcoming(_) = self.state {
-            self.state = State::Open;
+        if let WebSocketState::Welcoming(_) = self.state {
+            self.state = WebSocketState::Open;
         } else if let Some(call) = self.call {
             let expects = self.shared.frames[call.frame].expect.is_some();
             if call.found || !expects {
@@ -526,7 +532,10 @@ impl Driver for SocketDriver {
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) {
-        if matches!(self.state, State::Open | State::Welcoming(_)) {
+        if matches!(
+            self.state,
+            WebSocketState::Open | WebSocketState::Welcoming(_)
+        ) {
             let normal = Violation {
                 code: code::NORMAL_CLOSURE,
                 reason: "",

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use plimsoll_model::plan::TokenCounter;
-use plimsoll_model::spec::Surroundings;
+use plimsoll_model::spec::ResolveContext;
 
 /// Makes the counter of the file at `path`. It counts the tokens of a text without special tokens for its beginning
 /// and end, and neither truncates nor pads.
@@ -16,7 +16,7 @@ use plimsoll_model::spec::Surroundings;
 #[cfg(feature = "tokenizers")]
 pub(super) fn counter(
     path: &Path,
-    surroundings: &dyn Surroundings,
+    surroundings: &dyn ResolveContext,
 ) -> Result<TokenCounter, String> {
     let bytes = surroundings.read_bytes(path);
     let bytes = bytes.map_err(|e| format!("can't read {}: {e}", path.display()))?;
@@ -38,7 +38,7 @@ pub(super) fn counter(
 /// # Errors
 /// Always: this build has no tokenizers.
 #[cfg(not(feature = "tokenizers"))]
-pub(super) fn counter(path: &Path, _: &dyn Surroundings) -> Result<TokenCounter, String> {
+pub(super) fn counter(path: &Path, _: &dyn ResolveContext) -> Result<TokenCounter, String> {
     Err(refusal(path))
 }
 
@@ -76,7 +76,7 @@ mod tests {
     /// An environment that reads files from disk.
     struct Files;
 
-    impl Surroundings for Files {
+    impl ResolveContext for Files {
         fn variable(&self, _: &str) -> Option<String> {
             None
         }

@@ -6,11 +6,13 @@
 
 use std::borrow::Cow;
 
-use plimsoll_engine::driver::Usage;
+use plimsoll_engine::driver::TokenUsage;
 use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess};
 use serde::{Deserialize, Deserializer};
 
-use super::any_shape::{AnyShape, FromAnyShape, Given, Key, Quantity, Word, skip, value};
+use super::any_shape::{
+    AnyShape, FromAnyShape, LenientCount, LenientString, ObjectKey, TruthyValue, skip, value,
+};
 use super::finish::FinishReason;
 
 /// The most choices that one request may ask for.
@@ -18,21 +20,21 @@ pub(super) const MAX_CHOICES: u64 = 128;
 
 /// The parts of an event that matter. Texts without escapes are not copied.
 #[derive(Default)]
-pub(super) struct Chunk<'a> {
+pub(super) struct CompletionChunk<'a> {
     /// `None` if the event has no such key.
     choices: Option<Vec<Choice<'a>>>,
     usage: Option<TokenCounts>,
     error: bool,
 }
 
-impl<'a> Chunk<'a> {
+impl<'a> CompletionChunk<'a> {
     /// Parses an event.
     ///
     /// # Errors
     /// When it is not JSON, or its choices are not a list; the message says where.
-    pub(super) fn read(data: &'a [u8]) -> Result<Chunk<'a>, serde_json::Error> {
+    pub(super) fn read(data: &'a [u8]) -> Result<CompletionChunk<'a>, serde_json::Error> {
         let mut deserializer = serde_json::Deserializer::from_slice(data);
-        let chunk = AnyShape::<Event<'a>>::deserialize(&mut deserializer)?;
+        let chunk = AnyShape::<RawChunk<'a>>::deserialize(&mut deserializer)?;
         deserializer.end()?;
         Ok(chunk.0.into_chunk())
     }
@@ -99,7 +101,7 @@ impl<'a> Chunk<'a> {
 
 /// The keys of an event. Some forms of errors can only be told by several keys.
 #[derive(Default)]
-struct Event<'a> {
+struct RawChunk<'a> {
     choices: Option<Vec<Choice<'a>>>,
     usage: TokenCounts,
     /// The count in Groq's own key.
@@ -112,10 +114,10 @@ struct Event<'a> {
     code: bool,
 }
 
-impl<'a> Event<'a> {
-    fn into_chunk(self) -> Chunk<'a> {
+impl<'a> RawChunk<'a> {
+    fn into_chunk(self) -> CompletionChunk<'a> {
         let is_coded = self.choices.is_none() && self.message && self.code;
-        Chunk {
+        CompletionChunk {
             error: self.error || self.is_named_error || is_coded,
             usage: self.usage.given().or(self.nested_usage.given()),
             choices: self.choices,
@@ -123,21 +125,21 @@ impl<'a> Event<'a> {
     }
 }
 
-impl<'de> FromAnyShape<'de> for Event<'de> {
+impl<'de> FromAnyShape<'de> for RawChunk<'de> {
     fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
-        while let Some(Key(key)) = object.next_key()? {
+        while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
-                "choices" => self.choices = object.next_value::<Choices<'_>>()?.0,
+                "choices" => self.choices = object.next_value::<ChoicesField<'_>>()?.0,
                 "usage" => self.usage = value(&mut object)?,
-                "x_groq" => self.nested_usage = value::<Nested, _>(&mut object)?.0,
+                "x_groq" => self.nested_usage = value::<NestedUsage, _>(&mut object)?.0,
                 // FastChat's is a number beside a message.
                 "error" | "error_code" | "error_message" | "error_msg" => {
-                    self.error |= value::<Given, _>(&mut object)?.0;
+                    self.error |= value::<TruthyValue, _>(&mut object)?.0;
                 }
                 "object" | "type" => {
-                    self.is_named_error |= value::<Word<'_>, _>(&mut object)?.0 == "error";
+                    self.is_named_error |= value::<LenientString<'_>, _>(&mut object)?.0 == "error";
                 }
-                "message" | "detail" => self.message |= value::<Given, _>(&mut object)?.0,
+                "message" | "detail" => self.message |= value::<TruthyValue, _>(&mut object)?.0,
                 "code" => self.code |= value::<ErrorCode, _>(&mut object)?.0,
                 _ => skip(&mut object)?,
             }
@@ -161,14 +163,14 @@ impl<'de> FromAnyShape<'de> for ErrorCode {
 }
 
 /// A list of choices, which accepts no other type; `None` for null.
-struct Choices<'a>(Option<Vec<Choice<'a>>>);
+struct ChoicesField<'a>(Option<Vec<Choice<'a>>>);
 
-impl<'de> Deserialize<'de> for Choices<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Choices<'de>, D::Error> {
+impl<'de> Deserialize<'de> for ChoicesField<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<ChoicesField<'de>, D::Error> {
         let found = AnyShape::<ChoiceList<'de>>::deserialize(deserializer)?.0;
         match found {
             ChoiceList { is_other: true, .. } => Err(D::Error::custom("`choices` is not a list")),
-            found => Ok(Choices(found.list)),
+            found => Ok(ChoicesField(found.list)),
         }
     }
 }
@@ -218,14 +220,14 @@ impl TokenCounts {
     }
 
     /// Converts to the engine's type. Reasoning that is counted but not streamed took no time between tokens.
-    pub(super) fn usage(self, streams_thoughts: bool) -> Usage {
+    pub(super) fn usage(self, streams_thoughts: bool) -> TokenUsage {
         let answer = self.answer.unwrap_or(0);
         let hidden = if streams_thoughts {
             0
         } else {
             self.reasoning.unwrap_or(0)
         };
-        Usage {
+        TokenUsage {
             prompt: self.prompt.unwrap_or(0),
             answer,
             streamed: answer.saturating_sub(hidden),
@@ -235,7 +237,7 @@ impl TokenCounts {
 
 impl<'de> FromAnyShape<'de> for TokenCounts {
     fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
-        while let Some(Key(key)) = object.next_key()? {
+        while let Some(ObjectKey(key)) = object.next_key()? {
             let place = match &*key {
                 "prompt_tokens" | "input_tokens" => &mut self.prompt,
                 "completion_tokens" | "output_tokens" => &mut self.answer,
@@ -250,7 +252,7 @@ impl<'de> FromAnyShape<'de> for TokenCounts {
                     continue;
                 }
             };
-            *place = value::<Quantity, _>(&mut object)?.0.or(*place);
+            *place = value::<LenientCount, _>(&mut object)?.0.or(*place);
         }
         Ok(())
     }
@@ -258,11 +260,11 @@ impl<'de> FromAnyShape<'de> for TokenCounts {
 
 /// The `usage` within another object.
 #[derive(Default)]
-struct Nested(TokenCounts);
+struct NestedUsage(TokenCounts);
 
-impl<'de> FromAnyShape<'de> for Nested {
+impl<'de> FromAnyShape<'de> for NestedUsage {
     fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
-        while let Some(Key(key)) = object.next_key()? {
+        while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
                 "usage" => self.0 = value(&mut object)?,
                 _ => skip(&mut object)?,
@@ -296,18 +298,18 @@ impl<'a> Choice<'a> {
 
 impl<'de> FromAnyShape<'de> for Choice<'de> {
     fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
-        while let Some(Key(key)) = object.next_key()? {
+        while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
-                "index" => self.index = value::<Quantity, _>(&mut object)?.0.unwrap_or(0),
+                "index" => self.index = value::<LenientCount, _>(&mut object)?.0.unwrap_or(0),
                 "delta" => self.delta = Some(value(&mut object)?),
                 "message" => self.message = Some(value(&mut object)?),
-                "text" => self.text = value::<Text<'_>, _>(&mut object)?.said,
+                "text" => self.text = value::<ContentParts<'_>, _>(&mut object)?.said,
                 "finish_reason" => {
-                    let word = value::<Word<'_>, _>(&mut object)?.0;
+                    let word = value::<LenientString<'_>, _>(&mut object)?.0;
                     self.finish_reason = FinishReason::of(&word);
                 }
                 "usage" => self.usage = value::<TokenCounts, _>(&mut object)?.given(),
-                "error" => self.error |= value::<Given, _>(&mut object)?.0,
+                "error" => self.error |= value::<TruthyValue, _>(&mut object)?.0,
                 _ => skip(&mut object)?,
             }
         }
@@ -318,7 +320,7 @@ impl<'de> FromAnyShape<'de> for Choice<'de> {
 
 #[derive(Default)]
 struct Delta<'a> {
-    content: Text<'a>,
+    content: ContentParts<'a>,
     refusal: Cow<'a, str>,
     /// The first non-empty one of several keys with reasoning, because others repeat it.
     thought: Cow<'a, str>,
@@ -341,16 +343,16 @@ impl Delta<'_> {
 
 impl<'de> FromAnyShape<'de> for Delta<'de> {
     fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
-        while let Some(Key(key)) = object.next_key()? {
+        while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
                 "content" => self.content = value(&mut object)?,
-                "refusal" => self.refusal = value::<Text<'_>, _>(&mut object)?.said,
+                "refusal" => self.refusal = value::<ContentParts<'_>, _>(&mut object)?.said,
                 "tool_calls" | "function_call" => {
                     self.call_bytes += value::<CallBytes, _>(&mut object)?.0;
                 }
-                "error" => self.error |= value::<Given, _>(&mut object)?.0,
+                "error" => self.error |= value::<TruthyValue, _>(&mut object)?.0,
                 key if self.thought.is_empty() && is_reasoning(key) => {
-                    self.thought = value::<Text<'_>, _>(&mut object)?.all();
+                    self.thought = value::<ContentParts<'_>, _>(&mut object)?.all();
                 }
                 _ => skip(&mut object)?,
             }
@@ -375,12 +377,12 @@ fn is_reasoning(key: &str) -> bool {
 
 /// A text, or a list of parts with content and reasoning.
 #[derive(Default)]
-struct Text<'a> {
+struct ContentParts<'a> {
     said: Cow<'a, str>,
     thought: Cow<'a, str>,
 }
 
-impl<'a> Text<'a> {
+impl<'a> ContentParts<'a> {
     fn all(mut self) -> Cow<'a, str> {
         append(&mut self.thought, self.said);
         self.thought
@@ -395,13 +397,13 @@ fn append<'a>(text: &mut Cow<'a, str>, more: Cow<'a, str>) {
     }
 }
 
-impl<'de> FromAnyShape<'de> for Text<'de> {
+impl<'de> FromAnyShape<'de> for ContentParts<'de> {
     fn take_text(&mut self, text: Cow<'de, str>) {
         append(&mut self.said, text);
     }
 
     fn take_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
-        while let Some(AnyShape(part)) = list.next_element::<AnyShape<Text<'de>>>()? {
+        while let Some(AnyShape(part)) = list.next_element::<AnyShape<ContentParts<'de>>>()? {
             append(&mut self.said, part.said);
             append(&mut self.thought, part.thought);
         }
@@ -410,16 +412,19 @@ impl<'de> FromAnyShape<'de> for Text<'de> {
 
     fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
         let mut is_thought = false;
-        while let Some(Key(key)) = object.next_key()? {
+        while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
-                "type" => is_thought = is_reasoning(&value::<Word<'_>, _>(&mut object)?.0),
+                "type" => is_thought = is_reasoning(&value::<LenientString<'_>, _>(&mut object)?.0),
                 "text" | "content" | "summary" => {
-                    let part: Text<'_> = value(&mut object)?;
+                    let part: ContentParts<'_> = value(&mut object)?;
                     append(&mut self.said, part.said);
                     append(&mut self.thought, part.thought);
                 }
                 key if is_reasoning(key) => {
-                    append(&mut self.thought, value::<Text<'_>, _>(&mut object)?.all());
+                    append(
+                        &mut self.thought,
+                        value::<ContentParts<'_>, _>(&mut object)?.all(),
+                    );
                 }
                 _ => skip(&mut object)?,
             }
@@ -449,7 +454,7 @@ impl<'de> FromAnyShape<'de> for CallBytes {
     }
 
     fn take_object<A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
-        while let Some(Key(key)) = object.next_key()? {
+        while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
                 "function" | "name" | "arguments" | "input" => {
                     self.0 += value::<CallBytes, _>(&mut object)?.0;

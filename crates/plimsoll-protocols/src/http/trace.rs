@@ -1,9 +1,11 @@
 //! `--trace` for HTTP/1.1: writes a line for each head, and one for each body.
 
 use plimsoll_engine::driver::{Direction, Tracer};
-use plimsoll_wire::http1::{Body, FieldSpace, Framing, Http1Error, RequestHead, ResponseHead};
+use plimsoll_wire::http1::{
+    BodyFraming, BodyReader, FieldSpace, Http1Error, RequestHead, ResponseHead,
+};
 
-use crate::traced::{Half, not};
+use crate::traced::{DirectionTrace, not_this_protocol};
 
 /// The most bytes of an incomplete head that are kept.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
@@ -11,10 +13,10 @@ const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// Traces both directions of one connection, without affecting it.
 #[derive(Debug, Default)]
 pub(super) struct HeadTracer {
-    sent: Half,
-    received: Half,
+    sent: DirectionTrace,
+    received: DirectionTrace,
     /// The bodies that are being sent and received.
-    bodies: [Option<Body>; 2],
+    bodies: [Option<BodyReader>; 2],
     bodiless: bool,
 }
 
@@ -35,7 +37,7 @@ impl Tracer for HeadTracer {
             Direction::Sent => (&mut self.sent, &mut self.bodies[0]),
             Direction::Received => (&mut self.received, &mut self.bodies[1]),
         };
-        half.read(bytes, lines, not("HTTP/1.1"), |rest| {
+        half.read(bytes, lines, not_this_protocol("HTTP/1.1"), |rest| {
             if let Some(open) = body {
                 let taken = open.take(rest, &mut |_| ())?;
                 let line = open
@@ -61,7 +63,7 @@ impl Tracer for HeadTracer {
                     Some(head) => {
                         let first = format!("{} {}", head.status, head.reason);
                         let body = if bodiless {
-                            Framing::Length(0)
+                            BodyFraming::Length(0)
                         } else {
                             head.body
                         };
@@ -69,7 +71,7 @@ impl Tracer for HeadTracer {
                     }
                 },
             };
-            *body = Some(Body::new(framing, u64::MAX)?).filter(|body| !body.is_over());
+            *body = Some(BodyReader::new(framing, u64::MAX)?).filter(|body| !body.is_over());
             Ok(Some((size, Some(line))))
         });
     }

@@ -6,8 +6,8 @@ use plimsoll_model::spec::Problems;
 use plimsoll_model::template::{self, Template};
 
 use super::answers::event_match;
-use super::call::{Conversation, EventFormat, FrameAnswer, FrameCall, VaryingBody};
-use super::payload::{BodySource, Payload, Texts, has_message, payload};
+use super::call::{ConversationPlan, EventFormat, FrameAnswer, FrameCall, VaryingBody};
+use super::payload::{BodySource, Payload, TemplateContext, has_message, payload};
 use super::section::{ConversationSpec, FrameSpec, HttpSpec};
 
 const MAX_CALLS: u32 = 1_000_000;
@@ -17,8 +17,8 @@ pub(super) fn conversation(
     think: Duration,
     talk: &ConversationSpec,
     payload: Option<&mut Payload>,
-    texts: &mut Texts<'_>,
-) -> Option<Box<Conversation>> {
+    texts: &mut TemplateContext<'_>,
+) -> Option<Box<ConversationPlan>> {
     const CONVERSATION_KEY: &str = "call.http.conversation";
     let turns = match talk.turns {
         Some(turns @ 1..=MAX_CALLS) => turns,
@@ -53,7 +53,7 @@ pub(super) fn conversation(
             );
         }
     }
-    Some(Box::new(Conversation {
+    Some(Box::new(ConversationPlan {
         turns,
         think,
         follow_ups,
@@ -66,7 +66,7 @@ pub(super) fn script(
     think: Duration,
     call: &HttpSpec,
     frames: &[FrameSpec],
-    texts: &mut Texts<'_>,
+    texts: &mut TemplateContext<'_>,
 ) -> Vec<FrameCall> {
     const SCRIPT_KEY: &str = "call.http.websocket.script";
     let mut script: Vec<FrameCall> = Vec::new();

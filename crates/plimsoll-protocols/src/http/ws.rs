@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use plimsoll_model::spec::{MetadataSpec, RowsSpec, Spec, apply_typed_to_optional};
-use plimsoll_model::units::{Period, Size};
+use plimsoll_model::units::{ByteSize, Period};
 
 use super::section::{FrameSpec, HttpSpec, WebSocketSpec};
 use crate::flags::{CredentialFlags, fields};
-use crate::owned::{Quick, Usage, Variables, text_or_file};
+use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, text_or_file};
 
 /// Load-test a WebSocket service: frames that are sent, and the time to the messages that answer them.
 #[derive(Debug, Args)]
@@ -93,7 +93,7 @@ pub struct WsFlags {
 
     /// Larger messages fail with MESSAGE_TOO_LARGE [default: 16MiB].
     #[arg(long = "max-message", value_name = "SIZE")]
-    max_body: Option<Size>,
+    max_body: Option<ByteSize>,
 
     #[command(flatten)]
     credentials: CredentialFlags,
@@ -102,13 +102,13 @@ pub struct WsFlags {
     rows: RowsSpec,
 }
 
-impl Quick for WsFlags {
+impl ProtocolCommand for WsFlags {
     type Section = HttpSpec;
     const COMMAND_NAME: &str = "ws";
     const TARGET_HELP: &str =
         "ws://HOST:PORT/PATH (plaintext), wss://HOST:PORT/PATH (TLS), or unix:/SOCKET:/PATH";
 
-    fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<HttpSpec, Usage> {
+    fn section(self, spec: &mut Spec, _: EnvLookup<'_>) -> Result<HttpSpec, UsageError> {
         apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;
         let (body, body_file) = text_or_file(self.body.as_deref())?;
         let mut headers = fields("--header", &self.headers)?;
@@ -150,11 +150,11 @@ fn offered(typed: &[String]) -> Option<MetadataSpec> {
 }
 
 /// Reads the frames of a file.
-fn script(path: &Path) -> Result<Vec<FrameSpec>, Usage> {
+fn script(path: &Path) -> Result<Vec<FrameSpec>, UsageError> {
     let read = std::fs::read_to_string(path).map_err(|e| e.to_string());
     read.and_then(|text| FrameSpec::script(&text))
         .map_err(|why| {
-            Usage::new(
+            UsageError::new(
                 format_args!("--script: {}: {why}", path.display()),
                 "write a table [[frames]] for each, such as body = '{\"get\": {{seq}}}'",
             )

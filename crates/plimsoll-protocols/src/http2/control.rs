@@ -3,44 +3,44 @@
 
 use plimsoll_engine::driver::{Event, ProtocolError};
 use plimsoll_model::Outcome;
-use plimsoll_wire::http2::{Control, ErrorCode, FrameHead, Violation, setting};
+use plimsoll_wire::http2::{ControlEvent, ErrorCode, FrameHeader, Violation, setting};
 
-use super::streams::State;
+use super::streams::CallStreamState;
 use super::text::printable;
-use super::{Calls, Connection, Effects};
+use super::{Connection, DriverEffects, StreamCalls};
 
 /// The server speaks another protocol, or another version of HTTP.
-pub(crate) const NOT_SPOKEN: Outcome = Outcome::coded("NOT_HTTP2");
+pub(crate) const NOT_HTTP2: Outcome = Outcome::coded("NOT_HTTP2");
 
 /// How much of the first line of a peer that does not speak HTTP/2 is shown. Bytes.
-const NAMED_START: usize = 80;
+const MAX_SHOWN_BYTES: usize = 80;
 
-impl<C: Calls> Connection<C> {
+impl<C: StreamCalls> Connection<C> {
     #[inline(never)]
     pub(super) fn control(
         &mut self,
-        head: FrameHead,
+        head: FrameHeader,
         payload: &[u8],
-        to: &mut Effects<'_>,
+        to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
         match (self.http2).control(head, payload, &mut self.streams, to.out)? {
-            Control::Block(block) => {
+            ControlEvent::Block(block) => {
                 return C::header_block(self, block.piece(), to);
             }
-            Control::Settings(settings) => {
+            ControlEvent::Settings(settings) => {
                 for size in settings.values(setting::HEADER_TABLE_SIZE) {
                     self.peer_table.allow(size);
                 }
                 self.windows_opened = true;
             }
-            Control::Room => self.windows_opened = true,
-            Control::Reset { stream, code } => self.reset_by_peer(stream, code, to.events),
-            Control::GoAway {
+            ControlEvent::Room => self.windows_opened = true,
+            ControlEvent::Reset { stream, code } => self.reset_by_peer(stream, code, to.events),
+            ControlEvent::GoAway {
                 last_stream,
                 code,
                 debug,
             } => self.goaway(last_stream, code, debug, to.events),
-            Control::Acknowledged | Control::Pong(_) | Control::Nothing => {}
+            ControlEvent::Acknowledged | ControlEvent::Pong(_) | ControlEvent::Nothing => {}
         }
         Ok(())
     }
@@ -50,14 +50,24 @@ impl<C: Calls> Connection<C> {
             return;
         };
         match stream.state {
-            State::Open => {}
-            State::Cancelled => return self.streams.close(id, State::ResetByPeer),
-            State::Abandoned | State::ResetByPeer | State::Ended => return,
+            CallStreamState::Open => {}
+            CallStreamState::Cancelled => {
+                return self.streams.close(id, CallStreamState::ResetByPeer);
+            }
+            CallStreamState::Abandoned | CallStreamState::ResetByPeer | CallStreamState::Ended => {
+                return;
+            }
         }
         let detail = format!("RST_STREAM with {code}");
         let outcome = C::outcome_of_reset(code);
         let before = events.len();
-        self.end(id, outcome, Some(detail), State::ResetByPeer, events);
+        self.end(
+            id,
+            outcome,
+            Some(detail),
+            CallStreamState::ResetByPeer,
+            events,
+        );
         if code == ErrorCode::REFUSED_STREAM {
             mark_not_taken(&mut events[before..]);
         }
@@ -73,7 +83,13 @@ impl<C: Calls> Connection<C> {
             .collect();
         let before = events.len();
         for id in &dropped {
-            self.end(*id, Outcome::Goaway, None, State::Abandoned, events);
+            self.end(
+                *id,
+                Outcome::Goaway,
+                None,
+                CallStreamState::Abandoned,
+                events,
+            );
         }
         mark_not_taken(&mut events[before..]);
         if code != ErrorCode::NO_ERROR || !dropped.is_empty() {
@@ -95,18 +111,26 @@ impl<C: Calls> Connection<C> {
     pub(super) fn contain(
         &mut self,
         violation: Violation,
-        to: &mut Effects<'_>,
+        to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
         let violation = self.http2.contain(violation)?;
         let id = violation.stream;
         match self.streams.get(id).map(|stream| stream.state) {
-            Some(State::Open) => {
+            Some(CallStreamState::Open) => {
                 let detail = violation.to_string();
                 let outcome = Outcome::ProtocolError;
-                self.end(id, outcome, Some(detail), State::Abandoned, to.events);
-                self.reset(id, violation.code, State::Abandoned, to.out);
+                self.end(
+                    id,
+                    outcome,
+                    Some(detail),
+                    CallStreamState::Abandoned,
+                    to.events,
+                );
+                self.reset(id, violation.code, CallStreamState::Abandoned, to.out);
             }
-            Some(State::ResetByPeer) => self.reset(id, violation.code, State::Abandoned, to.out),
+            Some(CallStreamState::ResetByPeer) => {
+                self.reset(id, violation.code, CallStreamState::Abandoned, to.out)
+            }
             _ => {}
         }
         Ok(())
@@ -117,9 +141,9 @@ impl<C: Calls> Connection<C> {
     #[cold]
     pub(super) fn check_greeting(&mut self, input: &[u8]) -> Result<(), ProtocolError> {
         let mut start = self.http2.partial().to_vec();
-        start.extend_from_slice(&input[..input.len().min(NAMED_START)]);
+        start.extend_from_slice(&input[..input.len().min(MAX_SHOWN_BYTES)]);
         // A line of text may continue and is shown completely. A TLS alert is complete as it is.
-        let is_whole = start.len() >= FrameHead::LEN
+        let is_whole = start.len() >= FrameHeader::LEN
             || start.contains(&b'\n')
             || !start.first().is_some_and(|b| (b' '..=b'~').contains(b));
         match not_http2(&start) {
@@ -151,7 +175,7 @@ impl<C: Calls> Connection<C> {
 fn mark_not_taken(events: &mut [Event]) {
     for event in events {
         if let Event::Done(done) = event {
-            *event = Event::NotTaken(*done);
+            *event = Event::Unprocessed(*done);
         }
     }
 }
@@ -172,7 +196,7 @@ pub(crate) fn not_http2(start: &[u8]) -> Option<ProtocolError> {
             .split(|b| matches!(b, b'\r' | b'\n'))
             .next()
             .unwrap_or_default();
-        printable(&line[..line.len().min(NAMED_START)])
+        printable(&line[..line.len().min(MAX_SHOWN_BYTES)])
     };
     let detail = match start {
         [b'H', b'T', b'T', b'P', b'/', ..] => {
@@ -187,7 +211,7 @@ pub(crate) fn not_http2(start: &[u8]) -> Option<ProtocolError> {
         _ => return None,
     };
     Some(ProtocolError {
-        outcome: NOT_SPOKEN,
+        outcome: NOT_HTTP2,
         detail,
     })
 }

@@ -6,31 +6,31 @@ use plimsoll_wire::hpack::{ENTRY_OVERHEAD, begin_literal, prefix_with_length};
 
 /// A header block that is the same for every call.
 #[derive(Debug)]
-pub(crate) struct Block {
+pub(crate) struct RequestBlock {
     bytes: Box<[u8]>,
     /// The offset in `bytes` at which the pseudo-header fields end.
     pseudo: usize,
 }
 
-impl Block {
+impl RequestBlock {
     /// Encodes a block. `fields` must start with the pseudo-header fields.
     pub(crate) fn of<'a>(
         fields: &[(&'a str, &'a str)],
         mut encode: impl FnMut(&[(&'a str, &'a str)]) -> Vec<u8>,
-    ) -> Block {
+    ) -> RequestBlock {
         let count = fields.partition_point(|(name, _)| name.starts_with(':'));
         let mut bytes = encode(&fields[..count]);
         let pseudo = bytes.len();
         bytes.append(&mut encode(&fields[count..]));
-        Block {
+        RequestBlock {
             bytes: bytes.into(),
             pseudo,
         }
     }
 
     /// Creates a block that is written completely before the varying fields.
-    pub(crate) fn whole(bytes: Vec<u8>) -> Block {
-        Block {
+    pub(crate) fn whole(bytes: Vec<u8>) -> RequestBlock {
+        RequestBlock {
             pseudo: bytes.len(),
             bytes: bytes.into(),
         }
@@ -82,7 +82,13 @@ impl VaryingFields {
     /// Appends the header block of call `number`: the constant fields and the varying ones. `unix_ns` is the
     /// time in nanoseconds since 1970.
     #[inline]
-    pub(crate) fn write(&self, constant: &Block, number: u64, unix_ns: u64, block: &mut Vec<u8>) {
+    pub(crate) fn write(
+        &self,
+        constant: &RequestBlock,
+        number: u64,
+        unix_ns: u64,
+        block: &mut Vec<u8>,
+    ) {
         let moment = self.variation.moment(number, 0, unix_ns);
         let (pseudo, rest) = constant.parts();
         block.extend_from_slice(pseudo);
@@ -103,10 +109,10 @@ impl VaryingFields {
     }
 
     /// Returns the maximum size of the fields in a header list, as RFC 9113, 6.5.2 counts it. Bytes.
-    pub(crate) fn most(&self) -> usize {
+    pub(crate) fn max_list_bytes(&self) -> usize {
         let size = |name: &str, most: usize| name.len() + most + ENTRY_OVERHEAD;
         let fields = self.fields.iter();
-        let sizes = fields.map(|(_, field)| size(&field.name, field.most()));
+        let sizes = fields.map(|(_, field)| size(&field.name, field.max_bytes()));
         let path = self.path.as_ref();
         sizes.sum::<usize>() + path.map_or(0, |(_, path)| size(":path", path.bounds().1))
     }
@@ -122,7 +128,7 @@ impl VaryingFields {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::template::Order;
+    use plimsoll_model::template::RowOrder;
 
     use super::*;
     use plimsoll_wire::hpack::{Decoder, Encoder};
@@ -139,7 +145,7 @@ mod tests {
                 template: parse(typed),
             })
             .collect();
-        let variation = Variation::new(1, 1, 0, Order::RoundRobin);
+        let variation = Variation::new(1, 1, 0, RowOrder::RoundRobin);
         VaryingFields::new(&variation, Some(&path), &fields).unwrap()
     }
 
@@ -149,7 +155,7 @@ mod tests {
             let text = "x".repeat(length);
             let fields = fields(&[("x-a", &format!("{text}{{{{seq}}}}")), ("b", "{{client}}")]);
             let mut block = Vec::new();
-            let constant = Block::of(&[(":method", "GET"), ("te", "trailers")], |fields| {
+            let constant = RequestBlock::of(&[(":method", "GET"), ("te", "trailers")], |fields| {
                 Encoder::encode_plain(fields.iter().copied())
             });
             fields.write(&constant, 7, 0, &mut block);
@@ -169,7 +175,7 @@ mod tests {
                 (b"b".to_vec(), b"0".to_vec()),
             ];
             assert_eq!(decoded, expected);
-            assert!(fields.most() >= length + 4 + 64);
+            assert!(fields.max_list_bytes() >= length + 4 + 64);
         }
     }
 
@@ -177,7 +183,7 @@ mod tests {
     fn binary_uuid_is_unpadded_base64() {
         let fields = fields(&[("id-bin", "{{uuid}}")]);
         let mut block = Vec::new();
-        fields.write(&Block::of(&[], |_| Vec::new()), 0, 0, &mut block);
+        fields.write(&RequestBlock::of(&[], |_| Vec::new()), 0, 0, &mut block);
         let value = &block[block.len() - 22..];
         assert!(
             value

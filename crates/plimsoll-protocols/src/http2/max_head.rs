@@ -1,15 +1,15 @@
 //! The limit of a response's header list, as plans set it for HTTP and for protocols on top of it.
 
 use plimsoll_model::spec::Problems;
-use plimsoll_model::units::Size;
+use plimsoll_model::units::ByteSize;
 use plimsoll_wire::http2::MAX_HEADER_LIST;
 
 /// The largest limit that a plan may set. A connection buffers a whole header block.
-const MAX_HEAD: Size = Size(16 << 20);
+const MAX_HEAD: ByteSize = ByteSize(16 << 20);
 
 /// Returns the limit that the key `max_head` of a section sets, in bytes. It applies to trailers, too. A
 /// value out of range is added to `problems`.
-pub(crate) fn max_head(problems: &mut Problems, section: &str, given: Option<Size>) -> u32 {
+pub(crate) fn max_head(problems: &mut Problems, section: &str, given: Option<ByteSize>) -> u32 {
     let default = u64::from(MAX_HEADER_LIST);
     let max_head = given.map_or(default, |size| size.0);
     if !(default..=MAX_HEAD.0).contains(&max_head) {

@@ -10,33 +10,33 @@ use plimsoll_engine::prefetch::prefetch;
 const REMEMBERED_BLOCKS: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
-struct Remembered<T, const LEN: usize> {
-    says: T,
+struct MemoEntry<T, const LEN: usize> {
+    meaning: T,
     length: u8,
     block: [u8; LEN],
 }
 
 #[derive(Debug)]
-struct Blocks<T, const LEN: usize> {
+struct MemoRing<T, const LEN: usize> {
     /// How many blocks were stored. The next one goes to this index modulo the ring's length.
     count: usize,
-    blocks: [Remembered<T, LEN>; REMEMBERED_BLOCKS],
+    blocks: [MemoEntry<T, LEN>; REMEMBERED_BLOCKS],
 }
 
 /// A cache of the last few blocks of at most `LEN` bytes. It is allocated when the first block is stored.
 #[derive(Debug)]
-pub(crate) struct Memo<T, const LEN: usize>(Option<Box<Blocks<T, LEN>>>);
+pub(crate) struct BlockMemo<T, const LEN: usize>(Option<Box<MemoRing<T, LEN>>>);
 
-impl<T, const LEN: usize> Default for Memo<T, LEN> {
-    fn default() -> Memo<T, LEN> {
-        Memo(None)
+impl<T, const LEN: usize> Default for BlockMemo<T, LEN> {
+    fn default() -> BlockMemo<T, LEN> {
+        BlockMemo(None)
     }
 }
 
 /// Compares two slices. Those compared here are mostly a few bytes long, for which a call of `memcmp` would
 /// cost more than the comparison.
 #[inline(always)]
-pub(crate) fn are_same(a: &[u8], b: &[u8]) -> bool {
+pub(crate) fn bytes_equal(a: &[u8], b: &[u8]) -> bool {
     #[inline(always)]
     fn ends<const N: usize>(a: &[u8], b: &[u8]) -> bool {
         a.first_chunk::<N>() == b.first_chunk() && a.last_chunk::<N>() == b.last_chunk()
@@ -52,16 +52,16 @@ pub(crate) fn are_same(a: &[u8], b: &[u8]) -> bool {
     }
 }
 
-impl<T: Copy, const LEN: usize> Memo<T, LEN> {
+impl<T: Copy, const LEN: usize> BlockMemo<T, LEN> {
     #[inline(always)]
     pub(crate) fn get(&self, block: &[u8]) -> Option<&T> {
         let memo = self.0.as_deref()?;
-        let is_it = |it: &&Remembered<T, LEN>| {
+        let is_it = |it: &&MemoEntry<T, LEN>| {
             let known = it.block.get(..it.length as usize).unwrap_or_default();
-            are_same(known, block)
+            bytes_equal(known, block)
         };
         let found = memo.blocks.iter().take(memo.count).find(is_it)?;
-        Some(&found.says)
+        Some(&found.meaning)
     }
 
     /// Prefetches the cached blocks.
@@ -78,14 +78,14 @@ impl<T: Copy, const LEN: usize> Memo<T, LEN> {
         if block.len() > LEN {
             return;
         }
-        let mut remembered = Remembered {
-            says,
+        let mut remembered = MemoEntry {
+            meaning: says,
             length: block.len() as u8,
             block: [0; LEN],
         };
         remembered.block[..block.len()].copy_from_slice(block);
         let memo = self.0.get_or_insert_with(|| {
-            Box::new(Blocks {
+            Box::new(MemoRing {
                 count: 0,
                 blocks: [remembered; REMEMBERED_BLOCKS],
             })
@@ -101,7 +101,7 @@ impl<T: Copy, const LEN: usize> Memo<T, LEN> {
 
     /// Bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.0.as_ref().map_or(0, |_| size_of::<Blocks<T, LEN>>())
+        self.0.as_ref().map_or(0, |_| size_of::<MemoRing<T, LEN>>())
     }
 }
 
@@ -113,12 +113,12 @@ mod tests {
     fn comparison_detects_any_byte_difference() {
         for length in 0..40 {
             let bytes: Vec<u8> = (0..length).collect();
-            assert!(are_same(&bytes, &bytes.clone()));
+            assert!(bytes_equal(&bytes, &bytes.clone()));
             for place in 0..bytes.len() {
                 let mut other = bytes.clone();
                 other[place] ^= 0x80;
-                assert!(!are_same(&bytes, &other), "{place} of {length}");
-                assert!(!are_same(&bytes, &bytes[..place]), "{place} of {length}");
+                assert!(!bytes_equal(&bytes, &other), "{place} of {length}");
+                assert!(!bytes_equal(&bytes, &bytes[..place]), "{place} of {length}");
             }
         }
     }

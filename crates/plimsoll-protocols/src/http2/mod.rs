@@ -1,4 +1,4 @@
-//! The client side of an HTTP/2 connection (RFC 9113) whose streams carry calls of any protocol ([`Calls`]).
+//! The client side of an HTTP/2 connection (RFC 9113) whose streams carry calls of any protocol ([`StreamCalls`]).
 //!
 //! Invariants: every call that was started and not cancelled ends in exactly one [`Event::Done`]; nothing is
 //! sent beyond the server's windows, its frame size and its stream limit; a connection buffers nothing but a
@@ -26,22 +26,24 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use plimsoll_engine::driver::{CallId, Driver, Event, Exchanged, ProtocolError};
+use plimsoll_engine::driver::{CallId, CallProgress, Driver, Event, ProtocolError};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::hpack::PeerTable;
-use plimsoll_wire::http2::{self, Client, ErrorCode, MAX_WINDOW, Piece, Stage, Violation, setting};
+use plimsoll_wire::http2::{
+    self, ClientRole, ConnectionStage, ErrorCode, MAX_WINDOW, StreamPayload, Violation, setting,
+};
 
-pub(crate) use self::control::{NOT_SPOKEN, closed, not_http2};
+pub(crate) use self::control::{NOT_HTTP2, closed, not_http2};
 pub(crate) use self::fields::VaryingFields;
 pub(crate) use self::max_head::max_head;
-pub(crate) use self::memo::{Memo, are_same};
+pub(crate) use self::memo::{BlockMemo, bytes_equal};
 pub(crate) use self::receiving::lost_compression;
-pub(crate) use self::request::{Bodies, Request, stream_id_places};
+pub(crate) use self::request::{BodyKind, RequestTemplate, stream_id_places};
 pub(crate) use self::rules::{AnswerRules, content_length, length_problem, number};
-pub(crate) use self::streams::{NO_CALL, NO_SLOT, State, Stream, Streams};
+pub(crate) use self::streams::{CallStream, CallStreamState, CallStreams, NO_CALL, NO_SLOT};
 pub(crate) use self::text::{lines, printable};
-pub use self::trace::FrameTracer;
-use crate::details::Details;
+pub use self::trace::Http2FrameTracer;
+use crate::details::DetailBudget;
 
 /// The error text for a header block that is well-formed but over our own limit.
 pub(crate) const HEAD_TOO_LARGE: &str = "a field list (RFC 9113, 6.5.2) over the limit";
@@ -51,14 +53,14 @@ pub(crate) const WINDOW_STEP: u32 = 1 << 29;
 
 /// The effects of received frames: bytes to send and events to report, with the current time.
 #[derive(Debug)]
-pub struct Effects<'a> {
+pub struct DriverEffects<'a> {
     pub now: Time,
     pub out: &'a mut Vec<u8>,
     pub events: &'a mut Vec<Event>,
 }
 
 /// The state of a response that is being received.
-pub trait Answer: Copy + Debug {
+pub trait ResponseState: Copy + Debug {
     const NEW: Self;
 
     /// Returns true if nothing of the response has arrived.
@@ -69,15 +71,15 @@ pub trait Answer: Copy + Debug {
 ///
 /// Functions that act on the whole connection take it as an argument and find their own state in
 /// [`Connection::calls`].
-pub trait Calls: Debug + Sized {
-    type Answer: Answer;
+pub trait StreamCalls: Debug + Sized {
+    type Answer: ResponseState;
 
     /// Returns the request that calls send.
-    fn request(&self) -> &Request;
+    fn request(&self) -> &RequestTemplate;
 
     /// Returns the header block of a call that was due `waited` ago, if the protocol sends the remaining
     /// time.
-    fn block_after(&self, _waited: Duration) -> Option<Vec<u8>> {
+    fn block_with_time_left(&self, _waited: Duration) -> Option<Vec<u8>> {
         None
     }
 
@@ -110,7 +112,7 @@ pub trait Calls: Debug + Sized {
     fn whole_answers<'a>(
         _connection: &mut Connection<Self>,
         input: &'a [u8],
-        _to: &mut Effects<'_>,
+        _to: &mut DriverEffects<'_>,
     ) -> &'a [u8] {
         input
     }
@@ -121,30 +123,35 @@ pub trait Calls: Debug + Sized {
     /// Returns the rule of RFC 9113 that the frame violates.
     fn data(
         connection: &mut Connection<Self>,
-        data: Piece<'_>,
-        to: &mut Effects<'_>,
+        data: StreamPayload<'_>,
+        to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation>;
 
     /// Handles a complete header block on any stream.
     ///
     /// # Errors
-    /// As [`Calls::data`].
+    /// As [`StreamCalls::data`].
     fn header_block(
         connection: &mut Connection<Self>,
-        block: Piece<'_>,
-        to: &mut Effects<'_>,
+        block: StreamPayload<'_>,
+        to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation>;
 
     /// Reports the end of a stream's call.
-    fn done(&mut self, stream: &Stream<Self::Answer>, outcome: Outcome, events: &mut Vec<Event>);
+    fn done(
+        &mut self,
+        stream: &CallStream<Self::Answer>,
+        outcome: Outcome,
+        events: &mut Vec<Event>,
+    );
 
     /// Releases the state of a stream whose call has ended.
-    fn forget(&mut self, stream: &mut Stream<Self::Answer>);
+    fn forget(&mut self, stream: &mut CallStream<Self::Answer>);
 
     /// Releases the state of all streams.
     fn forget_all(&mut self);
 
-    fn exchanged(&self, stream: &Stream<Self::Answer>) -> Exchanged;
+    fn exchanged(&self, stream: &CallStream<Self::Answer>) -> CallProgress;
 
     /// Returns the outcome of a call that the server reset with this code.
     fn outcome_of_reset(code: ErrorCode) -> Outcome;
@@ -170,10 +177,10 @@ pub trait Calls: Debug + Sized {
     }
 
     /// See [`Driver::expire`].
-    fn expire(_connection: &mut Connection<Self>, _to: &mut Effects<'_>) {}
+    fn expire(_connection: &mut Connection<Self>, _to: &mut DriverEffects<'_>) {}
 
     /// See [`Driver::end_with_load`].
-    fn end_with_load(_connection: &mut Connection<Self>, _to: &mut Effects<'_>) {}
+    fn end_with_load(_connection: &mut Connection<Self>, _to: &mut DriverEffects<'_>) {}
 
     /// Returns the bytes on the heap.
     fn heap_bytes(&self) -> usize;
@@ -182,12 +189,12 @@ pub trait Calls: Debug + Sized {
 /// The client side of one connection. Fields that every call needs come first, to share cache lines.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Connection<C: Calls> {
-    pub(crate) http2: http2::Connection<Client>,
-    pub(crate) streams: Streams<C::Answer>,
+pub struct Connection<C: StreamCalls> {
+    pub(crate) http2: http2::Http2Connection<ClientRole>,
+    pub(crate) streams: CallStreams<C::Answer>,
     peer_table: PeerTable,
     /// Payload bytes that were sent apart from a prepared request, such as those that waited for a window.
-    pub(crate) carried: u64,
+    pub(crate) payload_bytes: u64,
     /// Whether some blocked streams wait for room in the output buffer.
     pub(crate) held_back: bool,
     /// Whether a window was opened: blocked streams are retried once the received bytes are handled.
@@ -198,23 +205,23 @@ pub struct Connection<C: Calls> {
     /// The unsent bodies of blocked streams, if bodies vary.
     bodies: BTreeMap<u32, Box<[u8]>>,
     /// How many failure texts were reported, by outcome.
-    pub(crate) details: Details,
+    pub(crate) details: DetailBudget,
     /// How long after its due time the current call is started.
     waited: Duration,
 }
 
-impl<C: Calls> Connection<C> {
+impl<C: StreamCalls> Connection<C> {
     pub(crate) fn new(calls: C) -> Connection<C> {
         Connection {
             calls,
-            http2: http2::Connection::new(Client, MAX_WINDOW),
-            streams: Streams::default(),
+            http2: http2::Http2Connection::new(ClientRole, MAX_WINDOW),
+            streams: CallStreams::default(),
             blocked: Vec::new(),
             held_back: false,
-            carried: 0,
+            payload_bytes: 0,
             bodies: BTreeMap::new(),
             peer_table: PeerTable::default(),
-            details: Details::default(),
+            details: DetailBudget::default(),
             waited: Duration::ZERO,
             windows_opened: false,
         }
@@ -229,13 +236,19 @@ impl<C: Calls> Connection<C> {
             + self.bodies.values().map(|body| body.len()).sum::<usize>()
     }
 
-    pub(crate) fn reset(&mut self, id: u32, code: ErrorCode, state: State, out: &mut Vec<u8>) {
+    pub(crate) fn reset(
+        &mut self,
+        id: u32,
+        code: ErrorCode,
+        state: CallStreamState,
+        out: &mut Vec<u8>,
+    ) {
         self.http2.reset(id, code, out);
         self.streams.close(id, state);
     }
 }
 
-impl<C: Calls> Driver for Connection<C> {
+impl<C: StreamCalls> Driver for Connection<C> {
     fn open(&mut self, _now: Time, out: &mut Vec<u8>) {
         let max_head = self.calls.max_head();
         self.http2.allow_blocks(max_head);
@@ -253,17 +266,17 @@ impl<C: Calls> Driver for Connection<C> {
         self.calls.prefetch();
     }
 
-    fn receives_lightly(&self) -> bool {
+    fn is_cheap_to_receive(&self) -> bool {
         self.calls.receives_lightly()
     }
 
     fn is_ready(&self) -> bool {
-        self.http2.stage() > Stage::Greeting
+        self.http2.stage() > ConnectionStage::Greeting
     }
 
     #[inline]
     fn capacity(&self) -> usize {
-        if self.http2.stage() != Stage::Open || self.http2.send_window() == 0 {
+        if self.http2.stage() != ConnectionStage::Open || self.http2.send_window() == 0 {
             return 0;
         }
         let left = (self.http2.max_streams()).saturating_sub(self.streams.open());
@@ -271,7 +284,7 @@ impl<C: Calls> Driver for Connection<C> {
     }
 
     fn is_draining(&self) -> bool {
-        self.http2.stage() >= Stage::Leaving || self.http2.ids_left() == 0
+        self.http2.stage() >= ConnectionStage::Draining || self.http2.ids_left() == 0
     }
 
     #[inline]
@@ -283,7 +296,7 @@ impl<C: Calls> Driver for Connection<C> {
         let stream_window = self.http2.initial_window() as i32;
         let window = self.http2.send_window().min(stream_window as u32);
         if request.window_needed > window || !self.peer_table.is_steady() {
-            return self.start_apart(call, number, now, out);
+            return self.start_slow_path(call, number, now, out);
         }
         let id = self.http2.begin();
         self.http2.sent(body);
@@ -297,7 +310,7 @@ impl<C: Calls> Driver for Connection<C> {
         }
     }
 
-    fn start_waited(
+    fn start_delayed(
         &mut self,
         call: CallId,
         number: u64,
@@ -306,7 +319,7 @@ impl<C: Calls> Driver for Connection<C> {
         out: &mut Vec<u8>,
     ) {
         self.waited = waited;
-        self.start_apart(call, number, now, out);
+        self.start_slow_path(call, number, now, out);
         self.waited = Duration::ZERO;
     }
 
@@ -315,26 +328,26 @@ impl<C: Calls> Driver for Connection<C> {
             if let Some(stream) = self.streams.find(id) {
                 self.calls.forget(stream);
             }
-            self.reset(id, ErrorCode::CANCEL, State::Cancelled, out);
+            self.reset(id, ErrorCode::CANCEL, CallStreamState::Cancelled, out);
         }
     }
 
-    fn exchanged(&self, call: CallId) -> Exchanged {
+    fn exchanged(&self, call: CallId) -> CallProgress {
         let id = self.streams.find_call(call, self.http2.next_id());
         id.and_then(|id| self.streams.get(id))
             .map(|stream| self.calls.exchanged(stream))
             .unwrap_or_default()
     }
 
-    fn carried(&self) -> u64 {
-        self.carried
+    fn payload_bytes(&self) -> u64 {
+        self.payload_bytes
     }
 
     fn is_held_back(&self) -> bool {
         self.held_back
     }
 
-    fn go_on(&mut self, now: Time, out: &mut Vec<u8>) {
+    fn resume_sending(&mut self, now: Time, out: &mut Vec<u8>) {
         self.held_back = false;
         self.calls.note_time(now);
         self.send_blocked(out);
@@ -346,11 +359,11 @@ impl<C: Calls> Driver for Connection<C> {
 
     fn expire(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
         self.calls.note_time(now);
-        C::expire(self, &mut Effects { now, out, events });
+        C::expire(self, &mut DriverEffects { now, out, events });
     }
 
     fn end_with_load(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
-        C::end_with_load(self, &mut Effects { now, out, events });
+        C::end_with_load(self, &mut DriverEffects { now, out, events });
     }
 
     fn receive(
@@ -360,17 +373,17 @@ impl<C: Calls> Driver for Connection<C> {
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), ProtocolError> {
-        if self.http2.stage() == Stage::Failed {
+        if self.http2.stage() == ConnectionStage::Failed {
             return Err(ProtocolError {
                 outcome: Outcome::ProtocolError,
                 detail: "the connection has failed already".to_owned(),
             });
         }
-        if self.http2.stage() == Stage::Greeting {
+        if self.http2.stage() == ConnectionStage::Greeting {
             self.check_greeting(bytes)?;
         }
         self.calls.note_time(now);
-        let received = self.receive_frames(bytes, &mut Effects { now, out, events });
+        let received = self.receive_frames(bytes, &mut DriverEffects { now, out, events });
         if let Err(violation) = received {
             return Err(self.fail(&violation, out));
         }
@@ -388,7 +401,7 @@ impl<C: Calls> Driver for Connection<C> {
         let other = not_http2(self.http2.partial());
         let is_whole = self.http2.is_between_frames();
         let stage = self.http2.close();
-        if stage == Stage::Greeting {
+        if stage == ConnectionStage::Greeting {
             return Err(other.unwrap_or_else(|| closed("before the server's SETTINGS")));
         }
         if !is_whole {
@@ -396,10 +409,12 @@ impl<C: Calls> Driver for Connection<C> {
         }
         let streams = self.streams.iter_open();
         match streams.filter(|stream| stream.call != NO_CALL).count() {
-            0 if stage == Stage::Leaving && self.http2.next_id() == 1 => Err(ProtocolError {
-                outcome: Outcome::Goaway,
-                detail: "the server went away before the connection's first call".to_owned(),
-            }),
+            0 if stage == ConnectionStage::Draining && self.http2.next_id() == 1 => {
+                Err(ProtocolError {
+                    outcome: Outcome::Goaway,
+                    detail: "the server went away before the connection's first call".to_owned(),
+                })
+            }
             0 => Ok(()),
             open => Err(closed(&format!("with {open} calls in flight"))),
         }
@@ -411,14 +426,14 @@ impl<C: Calls> Driver for Connection<C> {
             self.calls.done(stream, outcome, events);
         }
         self.calls.forget_all();
-        self.streams = Streams::default();
+        self.streams = CallStreams::default();
         self.blocked = Vec::new();
         self.held_back = false;
         self.bodies = BTreeMap::new();
     }
 
     fn finish(&mut self, out: &mut Vec<u8>) {
-        if self.http2.stage() != Stage::Failed {
+        if self.http2.stage() != ConnectionStage::Failed {
             self.http2.goaway(ErrorCode::NO_ERROR, b"", out);
         }
     }
@@ -428,7 +443,7 @@ impl<C: Calls> Driver for Connection<C> {
 mod tests {
     use crate::grpc::GrpcCall;
     use plimsoll_engine::driver::Protocol;
-    use plimsoll_wire::http2::{End, write};
+    use plimsoll_wire::http2::{EndStream, write};
 
     use super::*;
     use crate::grpc::{GrpcProtocol, GrpcRequest};
@@ -476,9 +491,9 @@ mod tests {
                 ("content-type", "application/grpc"),
             ]);
             let trailers = plimsoll_wire::hpack::Encoder::encode_plain([("grpc-status", "0")]);
-            write::header_block(&mut bytes, id, &head, End(false));
-            write::data(&mut bytes, id, &[0, 0, 0, 0, 0], End(false));
-            write::header_block(&mut bytes, id, &trailers, End(true));
+            write::header_block(&mut bytes, id, &head, EndStream(false));
+            write::data(&mut bytes, id, &[0, 0, 0, 0, 0], EndStream(false));
+            write::header_block(&mut bytes, id, &trailers, EndStream(true));
         }
         driver
             .receive(&bytes, Time(2), &mut out, &mut events)

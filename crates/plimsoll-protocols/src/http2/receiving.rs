@@ -4,28 +4,29 @@ use plimsoll_engine::driver::Event;
 use plimsoll_model::Outcome;
 use plimsoll_wire::hpack::HpackError;
 use plimsoll_wire::http2::{
-    self, Closed, DEFAULT_MAX_FRAME, ErrorCode, FrameHead, Piece, Violation, flags, kind,
+    self, DEFAULT_MAX_FRAME, ErrorCode, FrameHeader, StreamClosure, StreamPayload, Violation,
+    flags, kind,
 };
 
-use super::streams::{NO_CALL, State};
-use super::{Calls, Connection, Effects};
+use super::streams::{CallStreamState, NO_CALL};
+use super::{Connection, DriverEffects, StreamCalls};
 
-impl<C: Calls> Connection<C> {
+impl<C: StreamCalls> Connection<C> {
     #[inline]
     pub(super) fn receive_frames(
         &mut self,
         mut input: &[u8],
-        to: &mut Effects<'_>,
+        to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
-        let mended = self.http2.mended(&mut input)?;
+        let mended = self.http2.reassembled(&mut input)?;
         if let Some(frame) = &mended {
-            http2::each(frame, DEFAULT_MAX_FRAME, |head, payload| {
-                self.mended_frame(head, payload, to)
+            http2::for_each_frame(frame, DEFAULT_MAX_FRAME, |head, payload| {
+                self.reassembled_frame(head, payload, to)
             })?;
         }
         loop {
             input = C::whole_answers(self, input, to);
-            let Some((head, payload)) = http2::split(&mut input, DEFAULT_MAX_FRAME)? else {
+            let Some((head, payload)) = http2::split_frame(&mut input, DEFAULT_MAX_FRAME)? else {
                 break;
             };
             self.frame(head, payload, to)?;
@@ -37,11 +38,11 @@ impl<C: Calls> Connection<C> {
     /// Handles a frame that arrived in several pieces. It is a separate function so that
     /// [`Connection::frame`] is inlined into the loop over complete frames.
     #[inline(never)]
-    fn mended_frame(
+    fn reassembled_frame(
         &mut self,
-        head: FrameHead,
+        head: FrameHeader,
         payload: &[u8],
-        to: &mut Effects<'_>,
+        to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
         self.frame(head, payload, to)
     }
@@ -49,9 +50,9 @@ impl<C: Calls> Connection<C> {
     #[inline(always)]
     fn frame(
         &mut self,
-        head: FrameHead,
+        head: FrameHeader,
         payload: &[u8],
-        to: &mut Effects<'_>,
+        to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
         match self.act(head, payload, to) {
             Ok(()) => Ok(()),
@@ -62,9 +63,9 @@ impl<C: Calls> Connection<C> {
     #[inline(always)]
     fn act(
         &mut self,
-        head: FrameHead,
+        head: FrameHeader,
         payload: &[u8],
-        to: &mut Effects<'_>,
+        to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
         match head.kind() {
             kind::DATA => {
@@ -83,26 +84,26 @@ impl<C: Calls> Connection<C> {
     #[inline]
     pub(crate) fn stop_sending(&mut self, id: u32, unsent: u32, out: &mut Vec<u8>) {
         if unsent > 0 {
-            self.reset(id, ErrorCode::NO_ERROR, State::Ended, out);
+            self.reset(id, ErrorCode::NO_ERROR, CallStreamState::Ended, out);
         }
     }
 
     /// Ends the call of a stream early; `last` is the last frame that counts. Resets the stream unless the
     /// server has ended it.
-    pub(crate) fn give_up(
+    pub(crate) fn fail_stream(
         &mut self,
-        last: Piece<'_>,
+        last: StreamPayload<'_>,
         outcome: Outcome,
         detail: Option<String>,
-        to: &mut Effects<'_>,
+        to: &mut DriverEffects<'_>,
     ) {
         let id = last.stream;
         if last.end_stream {
-            let unsent = self.end(id, outcome, detail, State::Ended, to.events);
+            let unsent = self.end(id, outcome, detail, CallStreamState::Ended, to.events);
             self.stop_sending(id, unsent, to.out);
         } else {
-            self.end(id, outcome, detail, State::Abandoned, to.events);
-            self.reset(id, ErrorCode::CANCEL, State::Abandoned, to.out);
+            self.end(id, outcome, detail, CallStreamState::Abandoned, to.events);
+            self.reset(id, ErrorCode::CANCEL, CallStreamState::Abandoned, to.out);
         }
     }
 
@@ -113,7 +114,7 @@ impl<C: Calls> Connection<C> {
         id: u32,
         outcome: Outcome,
         detail: Option<String>,
-        state: State,
+        state: CallStreamState,
         events: &mut Vec<Event>,
     ) -> u32 {
         let Some(stream) = self.streams.find(id) else {
@@ -132,7 +133,7 @@ impl<C: Calls> Connection<C> {
     /// Reports a failure's text, for the first few failures of each outcome.
     #[cold]
     pub(crate) fn detail(&mut self, outcome: Outcome, text: String, events: &mut Vec<Event>) {
-        if self.details.count(outcome) {
+        if self.details.take_one(outcome) {
             events.push(Event::Detail { outcome, text });
         }
     }
@@ -141,22 +142,22 @@ impl<C: Calls> Connection<C> {
     #[cold]
     pub(crate) fn on_closed(
         &mut self,
-        piece: Piece<'_>,
+        piece: StreamPayload<'_>,
         what: &str,
         events: &mut Vec<Event>,
     ) -> Result<(), Violation> {
         let closed = match self.streams.get(piece.stream).map(|stream| stream.state) {
-            Some(State::Cancelled) => {
+            Some(CallStreamState::Cancelled) => {
                 if piece.end_stream {
-                    self.streams.close(piece.stream, State::Ended);
+                    self.streams.close(piece.stream, CallStreamState::Ended);
                     events.push(Event::Late);
                 }
                 return Ok(());
             }
-            Some(State::Open | State::Abandoned) => Closed::Reset,
-            Some(State::ResetByPeer) => Closed::ResetByPeer,
-            Some(State::Ended) => Closed::Ended,
-            None => Closed::Forgotten,
+            Some(CallStreamState::Open | CallStreamState::Abandoned) => StreamClosure::Reset,
+            Some(CallStreamState::ResetByPeer) => StreamClosure::ResetByPeer,
+            Some(CallStreamState::Ended) => StreamClosure::Ended,
+            None => StreamClosure::Forgotten,
         };
         self.http2.check_closed(piece.stream, what, closed)
     }

@@ -2,39 +2,39 @@
 
 use plimsoll_model::template::TraceIds;
 use plimsoll_wire::hpack::Encoder;
-use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, End, FrameHead, kind, write};
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, EndStream, FrameHeader, kind, write};
 
-use super::fields::{Block, VaryingFields};
+use super::fields::{RequestBlock, VaryingFields};
 use crate::unix_zero::UnixZero;
 
 /// How the body of a call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bodies {
+pub(crate) enum BodyKind {
     /// All calls send the same body.
     Same,
     /// Each call has its own body.
-    Own,
+    PerCall,
     /// The protocol sends the bodies itself, message by message.
     Streamed,
 }
 
 /// The part of requests that all calls have in common, encoded.
 #[derive(Debug)]
-pub struct Request {
+pub struct RequestTemplate {
     /// A complete request except for its stream ids: HEADERS that consist of table indices, and DATA. If
     /// bodies vary: HEADERS only.
     pub(crate) steady: Box<[u8]>,
     /// The offsets in `steady` of the stream ids.
     pub(crate) ids: Box<[u32]>,
-    pub(crate) first_block: Block,
-    pub(crate) steady_block: Block,
-    pub(crate) plain_block: Block,
+    pub(crate) first_block: RequestBlock,
+    pub(crate) steady_block: RequestBlock,
+    pub(crate) plain_block: RequestBlock,
     /// Bytes that the first block's entries take in the peer's dynamic table (RFC 7541, 4.1).
     pub(crate) table_needed: usize,
     pub(crate) body: Box<[u8]>,
     /// Header fields that differ from call to call; `None`: all fields are constant.
     pub(crate) varying_fields: Option<VaryingFields>,
-    pub(crate) bodies: Bodies,
+    pub(crate) bodies: BodyKind,
     /// Whether requests have no body and end with their HEADERS.
     pub(crate) is_bodiless: bool,
     /// The window that sending `steady` needs; `u32::MAX` if `steady` is not a complete request. Bytes.
@@ -42,31 +42,32 @@ pub struct Request {
     pub(crate) unix_zero: UnixZero,
 }
 
-impl Request {
+impl RequestTemplate {
     pub(crate) fn new(
         fields: &[(&str, &str)],
         varying_fields: Option<VaryingFields>,
         body: Vec<u8>,
-        bodies: Bodies,
-    ) -> Request {
+        bodies: BodyKind,
+    ) -> RequestTemplate {
         let mut encoder = Encoder::default();
-        let first_block = Block::of(fields, |part| encoder.encode(part.iter().copied()));
+        let first_block = RequestBlock::of(fields, |part| encoder.encode(part.iter().copied()));
         let table_needed = encoder.table_used();
-        let steady_block = Block::of(fields, |part| encoder.encode(part.iter().copied()));
-        let plain_block = Block::of(fields, |part| Encoder::encode_plain(part.iter().copied()));
-        let is_bodiless = bodies == Bodies::Same && body.is_empty();
+        let steady_block = RequestBlock::of(fields, |part| encoder.encode(part.iter().copied()));
+        let plain_block =
+            RequestBlock::of(fields, |part| Encoder::encode_plain(part.iter().copied()));
+        let is_bodiless = bodies == BodyKind::Same && body.is_empty();
 
         let mut steady = Vec::with_capacity(steady_block.bytes().len() + body.len() + 32);
-        write::header_block(&mut steady, 0, steady_block.bytes(), End(is_bodiless));
-        if bodies == Bodies::Same {
+        write::header_block(&mut steady, 0, steady_block.bytes(), EndStream(is_bodiless));
+        if bodies == BodyKind::Same {
             let mut chunks = body.chunks(DEFAULT_MAX_FRAME as usize).peekable();
             while let Some(chunk) = chunks.next() {
-                write::data(&mut steady, 0, chunk, End(chunks.peek().is_none()));
+                write::data(&mut steady, 0, chunk, EndStream(chunks.peek().is_none()));
             }
         }
-        Request {
+        RequestTemplate {
             window_needed: match (bodies, &varying_fields) {
-                (Bodies::Same, None) => body.len() as u32,
+                (BodyKind::Same, None) => body.len() as u32,
                 _ => u32::MAX,
             },
             ids: stream_id_places(&steady),
@@ -86,7 +87,8 @@ impl Request {
     /// Returns true if each call's request is encoded when it is sent.
     #[inline]
     pub(crate) fn varies(&self) -> bool {
-        self.bodies == Bodies::Own || (self.varying_fields.is_some() && self.bodies == Bodies::Same)
+        self.bodies == BodyKind::PerCall
+            || (self.varying_fields.is_some() && self.bodies == BodyKind::Same)
     }
 
     pub(crate) fn trace_ids(&self) -> Option<TraceIds> {
@@ -98,14 +100,14 @@ impl Request {
 pub(crate) fn stream_id_places(frames: &[u8]) -> Box<[u32]> {
     let mut places = Vec::new();
     let mut at = 0;
-    while let Some(head) = frames[at..].first_chunk::<{ FrameHead::LEN }>() {
-        let head = FrameHead::parse(head);
+    while let Some(head) = frames[at..].first_chunk::<{ FrameHeader::LEN }>() {
+        let head = FrameHeader::parse(head);
         debug_assert!(matches!(
             head.kind(),
             kind::DATA | kind::HEADERS | kind::CONTINUATION
         ));
         places.push(at as u32 + 5);
-        at += FrameHead::LEN + head.length() as usize;
+        at += FrameHeader::LEN + head.length() as usize;
     }
     places.into()
 }

@@ -7,19 +7,27 @@
 use plimsoll_engine::driver::{CallId, MAX_UNSENT};
 use plimsoll_model::Time;
 use plimsoll_wire::hpack::BlockChoice;
-use plimsoll_wire::http2::{self, Client, DEFAULT_MAX_FRAME, End, FrameHead, flags, kind, write};
+use plimsoll_wire::http2::{
+    self, ClientRole, DEFAULT_MAX_FRAME, EndStream, FrameHeader, flags, kind, write,
+};
 
-use super::fields::Block;
-use super::request::Bodies;
-use super::streams::Stream;
-use super::{Calls, Connection};
+use super::fields::RequestBlock;
+use super::request::BodyKind;
+use super::streams::CallStream;
+use super::{Connection, StreamCalls};
 
-impl<C: Calls> Connection<C> {
+impl<C: StreamCalls> Connection<C> {
     /// Starts a call whose request can't be a copy of the prepared bytes: the connection's first call, one
     /// that does not fit the windows or the server's smaller table, or one that was delayed and has less time
     /// left.
     #[inline(never)]
-    pub(super) fn start_apart(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
+    pub(super) fn start_slow_path(
+        &mut self,
+        call: CallId,
+        number: u64,
+        now: Time,
+        out: &mut Vec<u8>,
+    ) {
         let id = self.http2.begin();
         let request = self.calls.request();
         if request.varies() {
@@ -30,12 +38,12 @@ impl<C: Calls> Connection<C> {
         let stream_window = self.http2.initial_window() as i32;
         self.streams.insert(id, call, stream_window, body, body);
         self.write_head(id, number, now, out);
-        if self.calls.request().bodies == Bodies::Streamed {
+        if self.calls.request().bodies == BodyKind::Streamed {
             return C::begin_stream(self, id, number, now, out);
         }
         if let Some(stream) = self.streams.find(id) {
             let body = &self.calls.request().body;
-            self.carried += send_body(body, stream, &mut self.http2, out);
+            self.payload_bytes += send_body(body, stream, &mut self.http2, out);
             if stream.unsent > 0 {
                 self.blocked.push(id);
                 self.held_back |= out.len() >= MAX_UNSENT;
@@ -50,7 +58,9 @@ impl<C: Calls> Connection<C> {
         let with_time_left = if self.waited.is_zero() {
             None
         } else {
-            self.calls.block_after(self.waited).map(Block::whole)
+            self.calls
+                .block_with_time_left(self.waited)
+                .map(RequestBlock::whole)
         };
         let constant = match &with_time_left {
             Some(constant) => {
@@ -64,7 +74,7 @@ impl<C: Calls> Connection<C> {
             },
         };
         write_block(&self.calls, constant, number, now, &mut block);
-        write::header_block(out, id, &block, End(request.is_bodiless));
+        write::header_block(out, id, &block, EndStream(request.is_bodiless));
     }
 
     #[inline(never)]
@@ -81,12 +91,12 @@ impl<C: Calls> Connection<C> {
             return self.streams.insert(id, call, stream_window, 0, 0);
         }
         let start = out.len();
-        out.extend_from_slice(&[0; FrameHead::LEN]);
+        out.extend_from_slice(&[0; FrameHeader::LEN]);
         match self.calls.request() {
-            request if request.bodies == Bodies::Same => out.extend_from_slice(&request.body),
+            request if request.bodies == BodyKind::Same => out.extend_from_slice(&request.body),
             _ => self.calls.write_body(number, now, out),
         }
-        let size = (out.len() - start - FrameHead::LEN) as u32;
+        let size = (out.len() - start - FrameHeader::LEN) as u32;
         let window = self.http2.send_window().min(stream_window as u32);
         if size <= window.min(DEFAULT_MAX_FRAME) {
             put_head(&mut out[start..], size, kind::DATA, flags::END_STREAM, id);
@@ -95,11 +105,11 @@ impl<C: Calls> Connection<C> {
                 .insert(id, call, stream_window - size as i32, size, 0);
             return;
         }
-        let body = out.split_off(start + FrameHead::LEN).into_boxed_slice();
+        let body = out.split_off(start + FrameHeader::LEN).into_boxed_slice();
         out.truncate(start);
         self.streams.insert(id, call, stream_window, size, size);
         if let Some(stream) = self.streams.find(id) {
-            self.carried += send_body(&body, stream, &mut self.http2, out);
+            self.payload_bytes += send_body(&body, stream, &mut self.http2, out);
             if stream.unsent > 0 {
                 self.held_back |= out.len() >= MAX_UNSENT;
                 self.blocked.push(id);
@@ -112,14 +122,14 @@ impl<C: Calls> Connection<C> {
     #[inline(never)]
     pub(super) fn send_blocked(&mut self, out: &mut Vec<u8>) {
         let request = self.calls.request();
-        if request.bodies == Bodies::Streamed {
+        if request.bodies == BodyKind::Streamed {
             return C::send_blocked_streams(self, out);
         }
         let body = &request.body;
         let bodies = &mut self.bodies;
         let streams = &mut self.streams;
         let http2 = &mut self.http2;
-        let carried = &mut self.carried;
+        let carried = &mut self.payload_bytes;
         self.blocked.retain(|id| {
             let waits = match streams.find(*id) {
                 Some(stream) if stream.unsent > 0 => {
@@ -143,19 +153,25 @@ impl<C: Calls> Connection<C> {
 
 /// Appends a header block: `constant`, and the varying fields of call `number`.
 #[inline]
-fn write_block<C: Calls>(calls: &C, constant: &Block, number: u64, now: Time, block: &mut Vec<u8>) {
+fn write_block<C: StreamCalls>(
+    calls: &C,
+    constant: &RequestBlock,
+    number: u64,
+    now: Time,
+    block: &mut Vec<u8>,
+) {
     let request = calls.request();
     match &request.varying_fields {
         None => block.extend_from_slice(constant.bytes()),
         Some(fields) => fields.write(constant, number, request.unix_zero.at(now), block),
     }
-    if C::OWN_FIELDS && request.bodies == Bodies::Own {
+    if C::OWN_FIELDS && request.bodies == BodyKind::PerCall {
         calls.write_own_fields(block);
     }
 }
 
 /// Writes the HEADERS of a request when the peer's table already has all entries.
-fn steady_head<C: Calls>(calls: &C, id: u32, number: u64, now: Time, out: &mut Vec<u8>) {
+fn steady_head<C: StreamCalls>(calls: &C, id: u32, number: u64, now: Time, out: &mut Vec<u8>) {
     let start = out.len();
     let request = calls.request();
     if request.varying_fields.is_none() && !C::OWN_FIELDS {
@@ -165,13 +181,13 @@ fn steady_head<C: Calls>(calls: &C, id: u32, number: u64, now: Time, out: &mut V
         }
         return;
     }
-    out.extend_from_slice(&[0; FrameHead::LEN]);
+    out.extend_from_slice(&[0; FrameHeader::LEN]);
     write_block(calls, &request.steady_block, number, now, out);
-    let size = (out.len() - start - FrameHead::LEN) as u32;
+    let size = (out.len() - start - FrameHeader::LEN) as u32;
     if size > DEFAULT_MAX_FRAME {
-        let block = out.split_off(start + FrameHead::LEN);
+        let block = out.split_off(start + FrameHeader::LEN);
         out.truncate(start);
-        return write::header_block(out, id, &block, End(request.is_bodiless));
+        return write::header_block(out, id, &block, EndStream(request.is_bodiless));
     }
     let flags = if request.is_bodiless {
         flags::END_HEADERS | flags::END_STREAM
@@ -185,15 +201,15 @@ fn steady_head<C: Calls>(calls: &C, id: u32, number: u64, now: Time, out: &mut V
 fn put_head(frame: &mut [u8], size: u32, kind: u8, flags: u8, id: u32) {
     let [_, a, b, c] = size.to_be_bytes();
     let [d, e, f, g] = id.to_be_bytes();
-    frame[..FrameHead::LEN].copy_from_slice(&[a, b, c, kind, flags, d, e, f, g]);
+    frame[..FrameHeader::LEN].copy_from_slice(&[a, b, c, kind, flags, d, e, f, g]);
 }
 
 /// Sends as much of a request's body as the windows and the output buffer allow; returns the number of bytes
 /// appended.
 fn send_body<A>(
     body: &[u8],
-    stream: &mut Stream<A>,
-    http2: &mut http2::Connection<Client>,
+    stream: &mut CallStream<A>,
+    http2: &mut http2::Http2Connection<ClientRole>,
     out: &mut Vec<u8>,
 ) -> u64 {
     let before = out.len();
@@ -215,7 +231,7 @@ fn send_body<A>(
             out,
             stream.id,
             &rest[..length as usize],
-            End(stream.unsent == 0),
+            EndStream(stream.unsent == 0),
         );
     }
     (out.len() - before) as u64

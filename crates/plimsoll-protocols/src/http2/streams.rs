@@ -9,12 +9,12 @@ use plimsoll_engine::driver::CallId;
 use plimsoll_engine::prefetch::prefetch;
 use plimsoll_wire::http2;
 
-use super::Answer;
+use super::ResponseState;
 
-/// [`Stream::call`] of a stream whose call ended before the stream.
+/// [`CallStream::call`] of a stream whose call ended before the stream.
 pub(crate) const NO_CALL: CallId = CallId(u32::MAX);
 
-/// [`Stream::slot`] of a stream without further state.
+/// [`CallStream::slot`] of a stream without further state.
 pub(crate) const NO_SLOT: u32 = u32::MAX;
 
 /// Cancelled streams that are kept in the overflow list, so that their late responses are counted.
@@ -22,7 +22,7 @@ const MAX_CANCELLED_ASIDE: usize = 64;
 
 /// What may still arrive on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum CallStreamState {
     /// Its call is in flight, or ended before the stream ([`NO_CALL`]).
     Open,
     /// Reset at its call's deadline; a response that still arrives is late.
@@ -36,7 +36,7 @@ pub(crate) enum State {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Stream<A> {
+pub struct CallStream<A> {
     /// 0 in an empty slot.
     pub(crate) id: u32,
     pub(crate) call: CallId,
@@ -49,11 +49,11 @@ pub struct Stream<A> {
     /// reused stream need not be reset.
     pub(crate) slot: u32,
     pub(crate) answer: A,
-    pub(crate) state: State,
+    pub(crate) state: CallStreamState,
 }
 
-impl<A: Answer> Stream<A> {
-    const EMPTY: Stream<A> = Stream {
+impl<A: ResponseState> CallStream<A> {
+    const EMPTY: CallStream<A> = CallStream {
         id: 0,
         call: CallId(0),
         send_window: 0,
@@ -61,7 +61,7 @@ impl<A: Answer> Stream<A> {
         unsent: 0,
         slot: NO_SLOT,
         answer: A::NEW,
-        state: State::Ended,
+        state: CallStreamState::Ended,
     };
 
     #[inline(always)]
@@ -72,26 +72,29 @@ impl<A: Answer> Stream<A> {
         self.size = size;
         self.unsent = unsent;
         self.answer = A::NEW;
-        self.state = State::Open;
+        self.state = CallStreamState::Open;
     }
 
     /// Returns true if the stream's slot in the ring may be reused.
     fn is_over(&self) -> bool {
-        !matches!(self.state, State::Open | State::Cancelled)
+        !matches!(
+            self.state,
+            CallStreamState::Open | CallStreamState::Cancelled
+        )
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct Streams<A> {
+pub(crate) struct CallStreams<A> {
     /// Its length is 0 or a power of two.
-    ring: Box<[Stream<A>]>,
-    aside: Vec<Stream<A>>,
+    ring: Box<[CallStream<A>]>,
+    aside: Vec<CallStream<A>>,
     open: u32,
 }
 
-impl<A> Default for Streams<A> {
-    fn default() -> Streams<A> {
-        Streams {
+impl<A> Default for CallStreams<A> {
+    fn default() -> CallStreams<A> {
+        CallStreams {
             ring: Box::default(),
             aside: Vec::new(),
             open: 0,
@@ -99,7 +102,7 @@ impl<A> Default for Streams<A> {
     }
 }
 
-impl<A: Answer> Streams<A> {
+impl<A: ResponseState> CallStreams<A> {
     /// Returns the number of streams whose call is in flight.
     #[inline]
     pub(crate) fn open(&self) -> u32 {
@@ -108,7 +111,7 @@ impl<A: Answer> Streams<A> {
 
     /// Returns the stream, if it is still known.
     #[inline]
-    pub(crate) fn find(&mut self, id: u32) -> Option<&mut Stream<A>> {
+    pub(crate) fn find(&mut self, id: u32) -> Option<&mut CallStream<A>> {
         let place = self.place(id);
         match self.ring.get(place) {
             Some(stream) if stream.id == id => Some(&mut self.ring[place]),
@@ -129,19 +132,20 @@ impl<A: Answer> Streams<A> {
 
     /// Returns the stream, if its call is in flight.
     #[inline]
-    pub(crate) fn find_open(&mut self, id: u32) -> Option<&mut Stream<A>> {
-        self.find(id).filter(|stream| stream.state == State::Open)
+    pub(crate) fn find_open(&mut self, id: u32) -> Option<&mut CallStream<A>> {
+        self.find(id)
+            .filter(|stream| stream.state == CallStreamState::Open)
     }
 
     /// Returns the stream for reading, if it is still known.
-    pub(crate) fn get(&self, id: u32) -> Option<&Stream<A>> {
+    pub(crate) fn get(&self, id: u32) -> Option<&CallStream<A>> {
         let mut all = self.ring.get(self.place(id)).into_iter().chain(&self.aside);
         all.find(|stream| stream.id == id)
     }
 
     /// Adds a stream whose call begins. Its id must be greater than all before it.
     ///
-    /// `send_window`, `size` and `unsent` are as in [`Stream`]. The slot is written field by field, because
+    /// `send_window`, `size` and `unsent` are as in [`CallStream`]. The slot is written field by field, because
     /// copying a stream that was built elsewhere costs more than everything else here.
     #[inline]
     pub(crate) fn insert(
@@ -164,13 +168,13 @@ impl<A: Answer> Streams<A> {
 
     /// Ends the stream's call; `state` says what may still arrive on the stream.
     #[inline]
-    pub(crate) fn close(&mut self, id: u32, state: State) {
-        debug_assert!(state != State::Open);
+    pub(crate) fn close(&mut self, id: u32, state: CallStreamState) {
+        debug_assert!(state != CallStreamState::Open);
         let place = self.place(id);
         if let Some(stream) = self.ring.get_mut(place)
             && stream.id == id
         {
-            self.open -= u32::from(stream.state == State::Open);
+            self.open -= u32::from(stream.state == CallStreamState::Open);
             stream.state = state;
             stream.unsent = 0;
         } else {
@@ -181,28 +185,33 @@ impl<A: Answer> Streams<A> {
     /// Ends the stream of a call whose request was sent completely and whose response has not begun. Returns
     /// `None`, and changes nothing, for any other stream.
     #[inline(always)]
-    pub(crate) fn end_unanswered(&mut self, id: u32) -> Option<&Stream<A>> {
+    pub(crate) fn end_unanswered(&mut self, id: u32) -> Option<&CallStream<A>> {
         let place = self.place(id);
         let stream = self.ring.get_mut(place)?;
         let unanswered = stream.answer.is_new() && stream.slot == NO_SLOT;
-        if stream.id != id || stream.state != State::Open || stream.unsent > 0 || !unanswered {
+        if stream.id != id
+            || stream.state != CallStreamState::Open
+            || stream.unsent > 0
+            || !unanswered
+        {
             return None;
         }
         self.open -= 1;
-        stream.state = State::Ended;
+        stream.state = CallStreamState::Ended;
         Some(stream)
     }
 
     /// Returns the streams whose calls are in flight, in no particular order.
-    pub(crate) fn iter_open(&mut self) -> impl Iterator<Item = &mut Stream<A>> {
+    pub(crate) fn iter_open(&mut self) -> impl Iterator<Item = &mut CallStream<A>> {
         let all = self.aside.iter_mut().chain(self.ring.iter_mut());
-        all.filter(|stream| stream.state == State::Open)
+        all.filter(|stream| stream.state == CallStreamState::Open)
     }
 
     /// Returns the id of the stream that carries `call`. Searches from the oldest stream on, since calls are
     /// mostly looked up oldest first.
     pub(crate) fn find_call(&self, call: CallId, next_id: u32) -> Option<u32> {
-        let is_it = |stream: &&Stream<A>| stream.state == State::Open && stream.call == call;
+        let is_it =
+            |stream: &&CallStream<A>| stream.state == CallStreamState::Open && stream.call == call;
         let (newest, oldest) = self.ring.split_at(self.place(next_id).min(self.ring.len()));
         let mut all = self.aside.iter().chain(oldest).chain(newest);
         all.find(is_it).map(|stream| stream.id)
@@ -210,7 +219,7 @@ impl<A: Answer> Streams<A> {
 
     /// Returns the bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
-        (self.ring.len() + self.aside.capacity()) * size_of::<Stream<A>>()
+        (self.ring.len() + self.aside.capacity()) * size_of::<CallStream<A>>()
     }
 
     /// Returns the index of a stream's slot; past the end if the ring is empty.
@@ -221,9 +230,9 @@ impl<A: Answer> Streams<A> {
 
     /// Returns a slot for a new stream whose own slot is in use.
     #[inline(never)]
-    fn make_room(&mut self, id: u32) -> &mut Stream<A> {
+    fn make_room(&mut self, id: u32) -> &mut CallStream<A> {
         // With few streams in a large ring, the stream in the way is old and slow: growing would not help.
-        let sparse = |streams: &Streams<A>| (streams.open as usize) * 4 < streams.ring.len();
+        let sparse = |streams: &CallStreams<A>| (streams.open as usize) * 4 < streams.ring.len();
         while self
             .ring
             .get(self.place(id))
@@ -243,7 +252,7 @@ impl<A: Answer> Streams<A> {
 
     fn grow(&mut self) {
         let length = (self.ring.len() * 2).max(4);
-        let grown = vec![Stream::EMPTY; length].into_boxed_slice();
+        let grown = vec![CallStream::EMPTY; length].into_boxed_slice();
         let old = std::mem::replace(&mut self.ring, grown);
         // Streams that did not collide before can't collide in a ring of twice the length.
         for stream in old.into_iter().filter(|stream| stream.id != 0) {
@@ -252,18 +261,18 @@ impl<A: Answer> Streams<A> {
         }
     }
 
-    fn put_aside(&mut self, old: Stream<A>) {
+    fn put_aside(&mut self, old: CallStream<A>) {
         self.aside.push(old);
         self.forget_cancelled();
     }
 
     #[cold]
-    fn close_aside(&mut self, id: u32, state: State) {
+    fn close_aside(&mut self, id: u32, state: CallStreamState) {
         let Some(place) = self.aside.iter().position(|stream| stream.id == id) else {
             return;
         };
         let stream = &mut self.aside[place];
-        self.open -= u32::from(stream.state == State::Open);
+        self.open -= u32::from(stream.state == CallStreamState::Open);
         stream.state = state;
         stream.unsent = 0;
         if stream.is_over() {
@@ -275,7 +284,7 @@ impl<A: Answer> Streams<A> {
 
     /// Bounds the number of cancelled streams in the overflow list, for servers that never respond to them.
     fn forget_cancelled(&mut self) {
-        let is_cancelled = |stream: &Stream<A>| stream.state == State::Cancelled;
+        let is_cancelled = |stream: &CallStream<A>| stream.state == CallStreamState::Cancelled;
         let count = self
             .aside
             .iter()
@@ -289,7 +298,7 @@ impl<A: Answer> Streams<A> {
     }
 }
 
-impl<A: Answer> http2::Streams for Streams<A> {
+impl<A: ResponseState> http2::StreamWindows for CallStreams<A> {
     fn send_window(&mut self, id: u32) -> Option<&mut i32> {
         self.find_open(id).map(|stream| &mut stream.send_window)
     }
@@ -303,33 +312,36 @@ impl<A: Answer> http2::Streams for Streams<A> {
 mod tests {
     use super::*;
 
-    impl Answer for () {
+    impl ResponseState for () {
         const NEW: () = ();
         fn is_new(&self) -> bool {
             true
         }
     }
 
-    fn insert(streams: &mut Streams<()>, id: u32) {
+    fn insert(streams: &mut CallStreams<()>, id: u32) {
         streams.insert(id, CallId(id), 0, 0, 0);
     }
 
     #[test]
     fn sequential_streams_keep_ring_small() {
-        let mut streams = Streams::<()>::default();
+        let mut streams = CallStreams::<()>::default();
         for id in (1..10_000).step_by(2) {
             insert(&mut streams, id);
             assert_eq!(streams.open(), 1);
-            streams.close(id, State::Ended);
+            streams.close(id, CallStreamState::Ended);
         }
         assert_eq!(streams.ring.len(), 4);
-        assert_eq!(streams.find(9_999).map(|s| s.state), Some(State::Ended));
+        assert_eq!(
+            streams.find(9_999).map(|s| s.state),
+            Some(CallStreamState::Ended)
+        );
         assert!(streams.find(1).is_none());
     }
 
     #[test]
     fn many_streams_in_flight_grow_ring() {
-        let mut streams = Streams::<()>::default();
+        let mut streams = CallStreams::<()>::default();
         for id in (1..=2_000).step_by(2) {
             insert(&mut streams, id);
         }
@@ -345,30 +357,33 @@ mod tests {
 
     #[test]
     fn slow_stream_does_not_grow_ring() {
-        let mut streams = Streams::<()>::default();
+        let mut streams = CallStreams::<()>::default();
         insert(&mut streams, 1);
         for id in (3..1_000_000).step_by(2) {
             insert(&mut streams, id);
-            streams.close(id, State::Ended);
+            streams.close(id, CallStreamState::Ended);
         }
         assert!(streams.ring.len() <= 16, "{}", streams.ring.len());
-        assert_eq!(streams.find(1).map(|s| s.state), Some(State::Open));
+        assert_eq!(
+            streams.find(1).map(|s| s.state),
+            Some(CallStreamState::Open)
+        );
         assert_eq!(streams.find_call(CallId(1), 1_000_001), Some(1));
-        streams.close(1, State::Ended);
+        streams.close(1, CallStreamState::Ended);
         assert_eq!((streams.open(), streams.aside.len()), (0, 0));
     }
 
     #[test]
     fn cancelled_slow_streams_do_not_accumulate() {
-        let mut streams = Streams::<()>::default();
+        let mut streams = CallStreams::<()>::default();
         for round in 0..1_000 {
             let slow = round * 200 + 1;
             insert(&mut streams, slow);
             for id in (slow + 2..slow + 200).step_by(2) {
                 insert(&mut streams, id);
-                streams.close(id, State::Ended);
+                streams.close(id, CallStreamState::Ended);
             }
-            streams.close(slow, State::Cancelled);
+            streams.close(slow, CallStreamState::Cancelled);
         }
         assert_eq!(streams.open(), 0);
         assert!(
@@ -380,14 +395,17 @@ mod tests {
 
     #[test]
     fn cancelled_stream_memory_is_bounded() {
-        let mut streams = Streams::<()>::default();
+        let mut streams = CallStreams::<()>::default();
         for id in (1..10_000).step_by(2) {
             insert(&mut streams, id);
-            streams.close(id, State::Cancelled);
+            streams.close(id, CallStreamState::Cancelled);
         }
         assert_eq!(streams.open(), 0);
         assert!(streams.aside.len() <= MAX_CANCELLED_ASIDE);
         assert!(streams.ring.len() <= 16, "{}", streams.ring.len());
-        assert_eq!(streams.find(9_901).map(|s| s.state), Some(State::Cancelled));
+        assert_eq!(
+            streams.find(9_901).map(|s| s.state),
+            Some(CallStreamState::Cancelled)
+        );
     }
 }

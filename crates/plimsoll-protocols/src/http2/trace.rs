@@ -8,11 +8,11 @@ use std::fmt::Write as _;
 use plimsoll_engine::driver::{Direction, Tracer};
 use plimsoll_wire::hpack::Decoder;
 use plimsoll_wire::http2::{
-    self, Frame, FrameHead, HeaderBlock, PREFACE, Violation, flags, kind, setting,
+    self, FrameHeader, HeaderBlock, Http2Frame, PREFACE, Violation, flags, kind, setting,
 };
 
 use super::text::printable;
-use crate::traced::Halves;
+use crate::traced::DirectionTraces;
 
 /// The largest frame that the format allows (RFC 9113, 4.2). Enforcing the negotiated limit is up to the
 /// driver.
@@ -23,13 +23,13 @@ const MAX_BLOCK: usize = 1 << 20;
 
 /// A tracer of one connection's HTTP/2 frames.
 #[derive(Debug, Default)]
-pub struct FrameTracer {
-    halves: Halves,
-    fields: [Fields; 2],
+pub struct Http2FrameTracer {
+    halves: DirectionTraces,
+    fields: [FieldTracer; 2],
     began: bool,
 }
 
-impl Tracer for FrameTracer {
+impl Tracer for Http2FrameTracer {
     fn bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>) {
         let (arrow, is_begun) = match direction {
             Direction::Sent => ('>', &mut self.began),
@@ -46,7 +46,7 @@ impl Tracer for FrameTracer {
                 return Ok(Some((PREFACE.len(), Some(line))));
             }
             let mut rest = bytes;
-            let frame = http2::split(&mut rest, MAX_FRAME)?;
+            let frame = http2::split_frame(&mut rest, MAX_FRAME)?;
             Ok::<_, Violation>(frame.map(|(head, payload)| {
                 let line = fields.line(arrow, head, payload);
                 (bytes.len() - rest.len(), Some(line))
@@ -57,14 +57,14 @@ impl Tracer for FrameTracer {
 
 /// The header blocks of one direction of a connection, and their decoder.
 #[derive(Debug)]
-struct Fields {
+struct FieldTracer {
     decoder: Decoder,
     block: Option<HeaderBlock>,
 }
 
-impl Default for Fields {
-    fn default() -> Fields {
-        Fields {
+impl Default for FieldTracer {
+    fn default() -> FieldTracer {
+        FieldTracer {
             // Accepts table sizes up to the largest that SETTINGS are likely to allow.
             decoder: Decoder::new(1 << 16, 1 << 20),
             block: None,
@@ -72,8 +72,8 @@ impl Default for Fields {
     }
 }
 
-impl Fields {
-    fn line(&mut self, arrow: char, head: FrameHead, payload: &[u8]) -> String {
+impl FieldTracer {
+    fn line(&mut self, arrow: char, head: FrameHeader, payload: &[u8]) -> String {
         let name = kind::name(head.kind())
             .map_or_else(|| format!("type {:#04x}", head.kind()), str::to_owned);
         let mut line = format!(
@@ -85,7 +85,7 @@ impl Fields {
             line.push(' ');
             line.push_str(flag);
         }
-        let frame = match Frame::parse(head, payload) {
+        let frame = match Http2Frame::parse(head, payload) {
             Ok(frame) => frame,
             Err(violation) => {
                 line.push_str(&format!(" ({violation})"));
@@ -93,7 +93,7 @@ impl Fields {
             }
         };
         match frame {
-            Frame::Settings(settings) => {
+            Http2Frame::Settings(settings) => {
                 for (id, value) in settings.iter() {
                     let _ = match setting::name(id) {
                         Some(name) => write!(line, " {name}={value}"),
@@ -101,8 +101,8 @@ impl Fields {
                     };
                 }
             }
-            Frame::ResetStream { code } => line.push_str(&format!(" {code}")),
-            Frame::GoAway {
+            Http2Frame::ResetStream { code } => line.push_str(&format!(" {code}")),
+            Http2Frame::GoAway {
                 last_stream,
                 code,
                 debug,
@@ -112,15 +112,15 @@ impl Fields {
                     printable(debug)
                 ));
             }
-            Frame::WindowUpdate { increment } => line.push_str(&format!(" +{increment}")),
-            Frame::Headers { fragment, .. } => self.begin_fields(head, fragment, &mut line),
-            Frame::PushPromise {
+            Http2Frame::WindowUpdate { increment } => line.push_str(&format!(" +{increment}")),
+            Http2Frame::Headers { fragment, .. } => self.begin_fields(head, fragment, &mut line),
+            Http2Frame::PushPromise {
                 promised, fragment, ..
             } => {
                 line.push_str(&format!(" promised={promised}"));
                 self.begin_fields(head, fragment, &mut line);
             }
-            Frame::Continuation {
+            Http2Frame::Continuation {
                 fragment,
                 end_headers,
             } => {
@@ -137,7 +137,7 @@ impl Fields {
         line
     }
 
-    fn begin_fields(&mut self, head: FrameHead, fragment: &[u8], line: &mut String) {
+    fn begin_fields(&mut self, head: FrameHeader, fragment: &[u8], line: &mut String) {
         if head.has(flags::END_HEADERS) {
             self.fields(fragment, line)
         } else {
@@ -161,7 +161,7 @@ impl Fields {
     }
 }
 
-fn flag_names(head: FrameHead) -> impl Iterator<Item = &'static str> {
+fn flag_names(head: FrameHeader) -> impl Iterator<Item = &'static str> {
     let known: &[(u8, &str)] = match head.kind() {
         kind::DATA => &[(flags::END_STREAM, "END_STREAM"), (flags::PADDED, "PADDED")],
         kind::HEADERS => &[
@@ -201,7 +201,7 @@ fn is_secret(name: &str) -> bool {
 mod tests {
     use super::*;
     use plimsoll_wire::hpack::Encoder;
-    use plimsoll_wire::http2::{End, ErrorCode, write};
+    use plimsoll_wire::http2::{EndStream, ErrorCode, write};
 
     #[test]
     fn frames_are_traced_individually_without_secrets() {
@@ -217,8 +217,8 @@ mod tests {
             ("x-api-key", "hunter2"),
             ("x-plain", "shown"),
         ]);
-        write::header_block(&mut bytes, 1, &block, End(false));
-        write::data(&mut bytes, 1, b"hunter2", End(true));
+        write::header_block(&mut bytes, 1, &block, EndStream(false));
+        write::data(&mut bytes, 1, b"hunter2", EndStream(true));
         write::reset_stream(&mut bytes, 1, ErrorCode::CANCEL);
         write::goaway(&mut bytes, 0, ErrorCode::NO_ERROR, b"so\x1blong");
         let expected = [
@@ -234,7 +234,7 @@ mod tests {
             "> GOAWAY stream=0 length=15 last-stream=0 NO_ERROR so\u{fffd}long".to_owned(),
         ];
         for step in 1..bytes.len() {
-            let mut tracer = FrameTracer::default();
+            let mut tracer = Http2FrameTracer::default();
             let mut lines = Vec::new();
             for chunk in bytes.chunks(step) {
                 tracer.bytes(Direction::Sent, chunk, &mut lines);
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn tracing_garbage_does_not_panic() {
-        let mut tracer = FrameTracer::default();
+        let mut tracer = Http2FrameTracer::default();
         let mut lines = Vec::new();
         tracer.bytes(Direction::Received, &[0xff; 100_000], &mut lines);
         tracer.bytes(

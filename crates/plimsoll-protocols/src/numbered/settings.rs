@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use plimsoll_model::Time;
-use plimsoll_model::spec::{Limit, Problems};
+use plimsoll_model::spec::{OptionalPeriod, Problems};
 
 /// Settings that all connections of a run share.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct FramedSettings {
     /// The most calls in flight on a connection.
     pub(crate) in_flight: u32,
     /// Silence after which a heartbeat is due. Nanoseconds; 0 means never.
@@ -16,15 +16,15 @@ pub(crate) struct Settings {
     pub(crate) request_bytes: u32,
 }
 
-impl Settings {
+impl FramedSettings {
     /// Makes settings for requests as long as `frame`. `in_flight`: `None` means no limit. `heartbeat`: `None` means
     /// never.
     pub(crate) fn new(
         in_flight: Option<u32>,
         heartbeat: Option<Duration>,
         frame: &[u8],
-    ) -> Settings {
-        Settings {
+    ) -> FramedSettings {
+        FramedSettings {
             in_flight: in_flight.unwrap_or(u32::MAX),
             heartbeat: heartbeat.map_or(0, |every| (Time::ZERO + every).0),
             request_bytes: u32::try_from(frame.len()).unwrap_or(u32::MAX),
@@ -38,10 +38,10 @@ pub(crate) fn check(
     problems: &mut Problems,
     section: &str,
     in_flight: Option<u32>,
-    heartbeat: Option<Limit>,
+    heartbeat: Option<OptionalPeriod>,
     (key, most): (&str, u64),
 ) {
-    let is_none = heartbeat.is_some_and(Limit::is_zero);
+    let is_none = heartbeat.is_some_and(OptionalPeriod::is_zero);
     for (key, wrong, why) in [
         (
             "in_flight",

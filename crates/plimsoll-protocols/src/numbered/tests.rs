@@ -7,7 +7,7 @@ struct Reluctant {
     wants: usize,
 }
 
-impl Format for Reluctant {
+impl FrameFormat for Reluctant {
     type Frame<'a> = u8;
 
     fn name(&self) -> &str {
@@ -36,15 +36,15 @@ impl Format for Reluctant {
         (self.wants > partial.len()).then_some(self.wants)
     }
 
-    fn purpose(id: &u8) -> Purpose {
-        Purpose::Answer(u32::from(*id))
+    fn purpose(id: &u8) -> FramePurpose {
+        FramePurpose::Answer(u32::from(*id))
     }
 
     fn outcome(&self, _: &u8) -> Outcome {
         Outcome::Ok
     }
 
-    fn why(&self, _: &u8) -> Option<String> {
+    fn failure_detail(&self, _: &u8) -> Option<String> {
         None
     }
 
@@ -62,7 +62,8 @@ impl Format for Reluctant {
 fn short_frames_lose_no_bytes() {
     for wants in 0..=11 {
         for pieces in 1..=11 {
-            let mut driver = Numbered::new(Reluctant { wants }, Settings::new(None, None, b"r"));
+            let mut driver =
+                FramedDriver::new(Reluctant { wants }, FramedSettings::new(None, None, b"r"));
             let (mut requests, mut events) = (Vec::new(), Vec::new());
             driver.open(Time::ZERO, &mut requests);
             for call in 0..3 {

@@ -1,4 +1,4 @@
-//! The protocol of a codec plugin as the engine drives it ([`Numbered`]).
+//! The protocol of a codec plugin as the engine drives it ([`FramedDriver`]).
 //!
 //! Invariant: whatever the plugin returns ends at most one connection. In the steady state a call costs two
 //! calls of the plugin: one to write the request, one to read the response.
@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use plimsoll_engine::driver::{Protocol, ProtocolError, Tracer};
 use plimsoll_model::Outcome;
-use plimsoll_plugin::{Codec, Decoded, Fault, Frame, Kind, Make, Match, Sender};
+use plimsoll_plugin::{
+    Codec, CodecFault, DecodeResult, Frame, FrameKind, MakeKind, Match, SenderRole,
+};
 
-use super::request::{PluginCall, Prepared};
-use super::trace::FrameTracer;
-use crate::numbered::{Format, Numbered, Purpose};
-use crate::unmade::RequestError;
+use super::request::{PluginCall, PreparedPluginRequest};
+use super::trace::PluginFrameTracer;
+use crate::numbered::{FrameFormat, FramePurpose, FramedDriver};
+use crate::prepare_error::RequestError;
 
 /// The plugin failed, or returned an invalid result.
 const PLUGIN_FAILED: Outcome = Outcome::coded("PLUGIN_FAILED");
@@ -21,7 +23,7 @@ const PLUGIN_FAILED: Outcome = Outcome::coded("PLUGIN_FAILED");
 /// A plugin's protocol with a prepared call.
 #[derive(Clone, Debug)]
 pub struct PluginProtocol {
-    prepared: Arc<Prepared>,
+    prepared: Arc<PreparedPluginRequest>,
     /// The bytes that the plugin needs to decode the partial frame it saw last.
     wanted: Option<usize>,
     /// Whether the server's first bytes were recognised as the plugin's protocol.
@@ -29,7 +31,7 @@ pub struct PluginProtocol {
 }
 
 /// The client side of one connection.
-pub type PluginDriver = Numbered<PluginProtocol>;
+pub type PluginDriver = FramedDriver<PluginProtocol>;
 
 impl PluginProtocol {
     /// Checks the call, and that the plugin supports what calls need.
@@ -38,7 +40,7 @@ impl PluginProtocol {
     /// Returns what part of the call can't be sent.
     pub fn new(codec: &Codec, call: &PluginCall) -> Result<PluginProtocol, RequestError> {
         Ok(PluginProtocol {
-            prepared: Arc::new(Prepared::new(codec, call)?),
+            prepared: Arc::new(PreparedPluginRequest::new(codec, call)?),
             wanted: None,
             recognised: false,
         })
@@ -47,7 +49,7 @@ impl PluginProtocol {
     /// Returns true once the connection's first bytes are recognised, and false if there are too few.
     fn recognise(&mut self, bytes: &[u8]) -> Result<bool, ProtocolError> {
         let codec = &self.prepared.codec;
-        match codec.matches(bytes, Sender::Server) {
+        match codec.matches(bytes, SenderRole::Server) {
             Ok(Match::Yes) => {
                 self.recognised = true;
                 Ok(true)
@@ -66,10 +68,10 @@ impl PluginProtocol {
     }
 
     #[cold]
-    fn broken(&self, fault: Fault) -> ProtocolError {
+    fn broken(&self, fault: CodecFault) -> ProtocolError {
         let outcome = match fault {
-            Fault::TooLong { .. } => Outcome::MessageTooLarge,
-            Fault::Malformed => Outcome::ProtocolError,
+            CodecFault::TooLong { .. } => Outcome::MessageTooLarge,
+            CodecFault::Malformed => Outcome::ProtocolError,
             _ => PLUGIN_FAILED,
         };
         ProtocolError {
@@ -87,15 +89,17 @@ impl Protocol for PluginProtocol {
     }
 
     fn driver(&self) -> PluginDriver {
-        Numbered::new(self.clone(), self.prepared.settings)
+        FramedDriver::new(self.clone(), self.prepared.settings)
     }
 
     fn tracer(&self) -> Option<Box<dyn Tracer>> {
-        Some(Box::new(FrameTracer::new(self.prepared.codec.clone())))
+        Some(Box::new(PluginFrameTracer::new(
+            self.prepared.codec.clone(),
+        )))
     }
 }
 
-impl Format for PluginProtocol {
+impl FrameFormat for PluginProtocol {
     type Frame<'a> = Frame;
 
     fn name(&self) -> &str {
@@ -118,13 +122,13 @@ impl Format for PluginProtocol {
             return Ok(None);
         }
         let limit = self.prepared.max_frame;
-        match self.prepared.codec.decode(bytes, Sender::Server, limit) {
-            Ok(Decoded::Frame(frame)) => {
+        match self.prepared.codec.decode(bytes, SenderRole::Server, limit) {
+            Ok(DecodeResult::Frame(frame)) => {
                 self.wanted = None;
                 let length = frame.length;
                 Ok(Some((frame, length)))
             }
-            Ok(Decoded::More(needed)) => {
+            Ok(DecodeResult::More(needed)) => {
                 self.wanted = needed;
                 Ok(None)
             }
@@ -138,26 +142,26 @@ impl Format for PluginProtocol {
 
     /// Classifies a frame. Ids over 32 bits belong to no call, since this driver assigns smaller ones.
     #[inline]
-    fn purpose(frame: &Frame) -> Purpose {
+    fn purpose(frame: &Frame) -> FramePurpose {
         match (frame.kind, u32::try_from(frame.id)) {
-            (Kind::Response { .. }, Ok(id)) => Purpose::Answer(id),
-            (Kind::HeartbeatAck, Ok(id)) => Purpose::HeartbeatAck(id),
-            (Kind::GoAway, _) => Purpose::GoAway,
-            (Kind::Heartbeat | Kind::Request { .. }, _) => Purpose::Ask,
-            _ => Purpose::Other,
+            (FrameKind::Response { .. }, Ok(id)) => FramePurpose::Answer(id),
+            (FrameKind::HeartbeatAck, Ok(id)) => FramePurpose::HeartbeatAck(id),
+            (FrameKind::GoAway, _) => FramePurpose::GoAway,
+            (FrameKind::Heartbeat | FrameKind::Request { .. }, _) => FramePurpose::Ask,
+            _ => FramePurpose::Other,
         }
     }
 
     #[inline]
     fn outcome(&self, answer: &Frame) -> Outcome {
         match answer.kind {
-            Kind::Response { status: 0 } => Outcome::Ok,
+            FrameKind::Response { status: 0 } => Outcome::Ok,
             _ => Outcome::AnswerStatus,
         }
     }
 
-    fn why(&self, answer: &Frame) -> Option<String> {
-        let Kind::Response { status } = answer.kind else {
+    fn failure_detail(&self, answer: &Frame) -> Option<String> {
+        let FrameKind::Response { status } = answer.kind else {
             return None;
         };
         Some(format!("status {status} of {}", self.name()))
@@ -165,8 +169,8 @@ impl Format for PluginProtocol {
 
     fn respond(&self, asking: &Frame, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
         let what = match asking.kind {
-            Kind::Heartbeat => Make::HeartbeatAck,
-            _ => Make::Unreachable,
+            FrameKind::Heartbeat => MakeKind::HeartbeatAck,
+            _ => MakeKind::Unreachable,
         };
         let codec = &self.prepared.codec;
         let made = codec.make(what, asking.id, asking.note, &[], out);
@@ -175,7 +179,7 @@ impl Format for PluginProtocol {
 
     fn heartbeat(&self, id: u32, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
         let codec = &self.prepared.codec;
-        let made = codec.make(Make::Heartbeat, id.into(), 0, &[], out);
+        let made = codec.make(MakeKind::Heartbeat, id.into(), 0, &[], out);
         made.map(drop).map_err(|fault| ProtocolError {
             outcome: PLUGIN_FAILED,
             detail: format!("{}: no heartbeat: {fault}", codec.name()),

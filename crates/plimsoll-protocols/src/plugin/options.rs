@@ -5,18 +5,23 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_model::spec::{Limit, Problem, Problems, Schemes, Section, Spec, Surroundings};
-use plimsoll_model::units::Size;
+use plimsoll_model::spec::{
+    CallSection, OptionalPeriod, Problem, Problems, ResolveContext, Spec, UrlSchemes,
+};
+use plimsoll_model::units::ByteSize;
 use plimsoll_plugin::Codec;
 use serde::{Deserialize, Serialize};
 
-use super::{Content, PluginCall, PluginProtocol, frame_of};
+use super::{PluginCall, PluginProtocol, RequestContent, frame_of};
 use crate::alternatives::collide;
 use crate::numbered;
-use crate::owned::{Asked, Load, Owned, Quick, Unmade, Usage, Variables, driven, text_or_file};
+use crate::protocol_module::{
+    EnvLookup, PrepareError, PrepareRequest, PreparedLoad, ProtocolCommand, ProtocolModule,
+    UsageError, load_with_driver, text_or_file,
+};
 
 const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(15);
-const MAX_FRAME: Size = Size(16 << 20);
+const MAX_FRAME: ByteSize = ByteSize(16 << 20);
 
 /// One kind of call: a frame, or a payload that the plugin makes a frame around.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -59,15 +64,15 @@ pub struct PluginOptions {
 
     /// Idle time after which a heartbeat is sent, or "none" [default: 15s, where the protocol has them].
     #[arg(long, value_name = "TIME")]
-    pub heartbeat: Option<Limit>,
+    pub heartbeat: Option<OptionalPeriod>,
 
     /// Larger frames fail with MESSAGE_TOO_LARGE [default: 16MiB].
     #[arg(long, value_name = "SIZE")]
-    pub max_frame: Option<Size>,
+    pub max_frame: Option<ByteSize>,
 
     /// The call's deadline, or "none". Default 10s.
     #[arg(skip)]
-    pub deadline: Option<Limit>,
+    pub deadline: Option<OptionalPeriod>,
 }
 
 /// Load-test a service whose protocol comes with a codec plugin.
@@ -85,8 +90,8 @@ pub struct PluginFlags {
     options: PluginOptions,
 }
 
-impl Section for PluginOptions {
-    const SCHEMES: Schemes = Schemes {
+impl CallSection for PluginOptions {
+    const SCHEMES: UrlSchemes = UrlSchemes {
         section: "plugin",
         plain: "plugin",
         secured: Some("plugins"),
@@ -114,7 +119,7 @@ impl Section for PluginOptions {
         &self,
         _: &Spec,
         problems: &mut Problems,
-        surroundings: &dyn Surroundings,
+        surroundings: &dyn ResolveContext,
     ) -> Option<PluginCall> {
         let before = problems.0.len();
         let codec = match &self.codec {
@@ -155,7 +160,7 @@ impl Section for PluginOptions {
             in_flight: self.in_flight,
             heartbeat: self
                 .heartbeat
-                .map_or(Some(DEFAULT_HEARTBEAT), Limit::length),
+                .map_or(Some(DEFAULT_HEARTBEAT), OptionalPeriod::length),
             max_frame: max_frame as usize,
         })
     }
@@ -163,7 +168,7 @@ impl Section for PluginOptions {
     fn filled_in(self, call: &PluginCall) -> PluginOptions {
         PluginOptions {
             heartbeat: Some(call.heartbeat.into()),
-            max_frame: Some(Size(call.max_frame as u64)),
+            max_frame: Some(ByteSize(call.max_frame as u64)),
             deadline: None,
             ..self
         }
@@ -175,7 +180,7 @@ impl PluginOptions {
     fn request(
         &self,
         codec: &Path,
-        surroundings: &dyn Surroundings,
+        surroundings: &dyn ResolveContext,
     ) -> Result<(String, Vec<u8>), Problem> {
         let wrong =
             |key: &str, problem: String| Problem::new(format!("call.plugin.{key}"), problem);
@@ -188,28 +193,28 @@ impl PluginOptions {
         };
         let bytes;
         let (key, content) = if let Some(digits) = &self.frame {
-            ("frame", Content::Hex(digits))
+            ("frame", RequestContent::Hex(digits))
         } else if let Some(path) = &self.frame_file {
             bytes = read("frame_file", path)?;
-            ("frame_file", Content::Frame(&bytes))
+            ("frame_file", RequestContent::Frame(&bytes))
         } else if let Some(path) = &self.payload_file {
             bytes = read("payload_file", path)?;
-            ("payload_file", Content::Payload(&bytes))
+            ("payload_file", RequestContent::Payload(&bytes))
         } else {
             let text = self.payload.as_deref().unwrap_or_default();
-            ("payload", Content::Payload(text.as_bytes()))
+            ("payload", RequestContent::Payload(text.as_bytes()))
         };
         let frame = frame_of(&codec, content).map_err(|e| wrong(key, e.to_string()))?;
         Ok((codec.name().to_owned(), frame))
     }
 }
 
-impl Quick for PluginFlags {
+impl ProtocolCommand for PluginFlags {
     const TARGET_HELP: &str =
         "plugin://HOST:PORT (plaintext), plugins://HOST:PORT (TLS), or unix:/PATH";
     type Section = PluginOptions;
 
-    fn section(self, _: &mut Spec, _: Variables<'_>) -> Result<PluginOptions, Usage> {
+    fn section(self, _: &mut Spec, _: EnvLookup<'_>) -> Result<PluginOptions, UsageError> {
         let mut options = self.options;
         (options.payload, options.payload_file) = text_or_file(options.payload.as_deref())?;
         (options.frame, options.frame_file) = text_or_file(options.frame.as_deref())?;
@@ -217,9 +222,12 @@ impl Quick for PluginFlags {
     }
 }
 
-impl Owned for PluginOptions {
-    fn load<'a>(asked: Asked<'a>, call: &PluginCall) -> Result<Load<'a>, Unmade> {
+impl ProtocolModule for PluginOptions {
+    fn load<'a>(
+        asked: PrepareRequest<'a>,
+        call: &PluginCall,
+    ) -> Result<PreparedLoad<'a>, PrepareError> {
         let codec = Codec::load(&call.codec).map_err(|e| e.to_string())?;
-        Ok(driven(asked, PluginProtocol::new(&codec, call)?))
+        Ok(load_with_driver(asked, PluginProtocol::new(&codec, call)?))
     }
 }

@@ -3,115 +3,138 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use plimsoll_plugin::{self as plugin, Decoded, Fault, Make, Match};
+use plimsoll_plugin::{self as plugin, CodecFault, DecodeResult, MakeKind, Match};
 
 use crate::relayed::{
-    Blame, Broken, CodecOptions, FrameCodec, Function, Kind, Manner, Seen, Sender, Unusable, Watch,
-    Why,
+    CallWatch, CodecError, CodecFunction, CodecOptions, FaultOrigin, FrameCodec, FrameError,
+    FrameFlavor, FrameInfo, FrameSender, RejectReason, RelayFrameKind,
 };
 
 /// A plugin as the thread of one worker uses it.
 #[derive(Clone, Debug)]
-pub struct Codec(Arc<Inner>);
+pub struct PluginRelayCodec(Arc<SharedCodec>);
 
 #[derive(Debug)]
-struct Inner {
+struct SharedCodec {
     codec: plugin::Codec,
-    watch: Arc<Watch>,
+    watch: Arc<CallWatch>,
     /// The maximum length of a frame. Bytes.
     limit: usize,
 }
 
 /// The bytes within which a plugin must recognise its protocol.
-const MAX_TO_RECOGNISE: usize = 4096;
+const MAX_RECOGNITION_BYTES: usize = 4096;
 
-impl Codec {
-    fn new(codec: plugin::Codec, options: &CodecOptions<'_>) -> Codec {
-        Codec(Arc::new(Inner {
+impl PluginRelayCodec {
+    fn new(codec: plugin::Codec, options: &CodecOptions<'_>) -> PluginRelayCodec {
+        PluginRelayCodec(Arc::new(SharedCodec {
             codec,
             watch: options.watchdog.watch(options),
             limit: options.max_frame,
         }))
     }
 
-    pub(crate) fn of_worker(&self, options: &CodecOptions<'_>) -> Codec {
-        Codec::new(self.0.codec.clone(), options)
+    pub(crate) fn of_worker(&self, options: &CodecOptions<'_>) -> PluginRelayCodec {
+        PluginRelayCodec::new(self.0.codec.clone(), options)
     }
 
     #[inline]
-    fn call<T>(&self, function: Function, call: impl FnOnce(&plugin::Codec) -> T) -> T {
-        self.0.watch.within(function, || call(&self.0.codec))
+    fn call<T>(&self, function: CodecFunction, call: impl FnOnce(&plugin::Codec) -> T) -> T {
+        self.0.watch.run_watched(function, || call(&self.0.codec))
     }
 
-    fn decode(&self, from: Sender, bytes: &[u8], limit: usize) -> Result<Decoded, Fault> {
-        self.call(Function::Decode, |codec| {
+    fn decode(
+        &self,
+        from: FrameSender,
+        bytes: &[u8],
+        limit: usize,
+    ) -> Result<DecodeResult, CodecFault> {
+        self.call(CodecFunction::Decode, |codec| {
             codec.decode(bytes, sender(from), limit)
         })
     }
 
     /// Appends a frame that the plugin builds. Returns false if the protocol has no such frame. Errors are
     /// the codec's, since no peer's bytes are involved.
-    fn make(&self, what: Make, id: u64, manner: Manner, out: &mut Vec<u8>) -> Result<bool, Broken> {
+    fn make(
+        &self,
+        what: MakeKind,
+        id: u64,
+        manner: FrameFlavor,
+        out: &mut Vec<u8>,
+    ) -> Result<bool, FrameError> {
         let make = |codec: &plugin::Codec| codec.make(what, id, manner.0, &[], out);
-        self.call(Function::Make, make).map_err(|fault| Broken {
-            by: Blame::Codec,
-            ..self.broken(fault)
-        })
+        self.call(CodecFunction::Make, make)
+            .map_err(|fault| FrameError {
+                origin: FaultOrigin::Codec,
+                ..self.broken(fault)
+            })
     }
 
     /// Appends a response that a caller waits for. If the protocol has no such response, returns an error,
     /// which closes the connection instead.
-    fn answer(&self, what: Make, id: u64, manner: Manner, out: &mut Vec<u8>) -> Result<(), Broken> {
+    fn answer(
+        &self,
+        what: MakeKind,
+        id: u64,
+        manner: FrameFlavor,
+        out: &mut Vec<u8>,
+    ) -> Result<(), FrameError> {
         if self.make(what, id, manner, out)? {
             return Ok(());
         }
         let name = self.0.codec.name();
-        Err(Broken {
-            by: Blame::Protocol,
-            ..Broken::new(format!(
+        Err(FrameError {
+            origin: FaultOrigin::Protocol,
+            ..FrameError::new(format!(
                 "{name}: the protocol has no such response: {what:?}"
             ))
         })
     }
 
-    fn broken(&self, fault: Fault) -> Broken {
-        let by = if fault.is_the_plugins() {
-            Blame::Codec
+    fn broken(&self, fault: CodecFault) -> FrameError {
+        let by = if fault.is_plugin_fault() {
+            FaultOrigin::Codec
         } else {
-            Blame::Peer
+            FaultOrigin::Peer
         };
         let (key, call) = match fault {
-            Fault::TooLong { length, head, .. } => {
+            CodecFault::TooLong { length, head, .. } => {
                 let length = usize::try_from(length).ok();
-                let seen = head.zip(length).map(|(head, length)| Seen {
+                let seen = head.zip(length).map(|(head, length)| FrameInfo {
                     length,
                     id: head.id,
                     kind: kind(head.kind),
-                    manner: Manner(head.note),
+                    flavor: FrameFlavor(head.note),
                 });
-                (" (max_frame)", seen.map(|seen| (seen, Why::TooLong)))
+                (
+                    " (max_frame)",
+                    seen.map(|seen| (seen, RejectReason::FrameTooLarge)),
+                )
             }
             _ => ("", None),
         };
-        Broken {
+        FrameError {
             why: format!("{}: {fault}{key}", self.0.codec.name()),
-            by,
+            origin: by,
             call,
         }
     }
 }
 
-impl FrameCodec for Codec {
-    fn open(options: &CodecOptions<'_>) -> Result<Codec, Unusable> {
+impl FrameCodec for PluginRelayCodec {
+    fn open(options: &CodecOptions<'_>) -> Result<PluginRelayCodec, CodecError> {
         let path = options.file.unwrap_or(Path::new(""));
-        Ok(Codec::new(plugin::Codec::load(path)?, options))
+        Ok(PluginRelayCodec::new(plugin::Codec::load(path)?, options))
     }
 
-    fn recognise(&self, from: Sender, bytes: &[u8]) -> Result<bool, Broken> {
-        match self.call(Function::Match, |codec| codec.matches(bytes, sender(from))) {
+    fn recognise(&self, from: FrameSender, bytes: &[u8]) -> Result<bool, FrameError> {
+        match self.call(CodecFunction::Match, |codec| {
+            codec.matches(bytes, sender(from))
+        }) {
             Ok(Match::Yes) => Ok(true),
-            Ok(Match::More) if bytes.len() < MAX_TO_RECOGNISE => Ok(false),
-            Ok(Match::More | Match::No) => Err(Broken::new(format!(
+            Ok(Match::More) if bytes.len() < MAX_RECOGNITION_BYTES => Ok(false),
+            Ok(Match::More | Match::No) => Err(FrameError::new(format!(
                 "the first bytes are not {}",
                 self.0.codec.name()
             ))),
@@ -119,15 +142,15 @@ impl FrameCodec for Codec {
         }
     }
 
-    fn read(&self, from: Sender, bytes: &[u8]) -> Result<Option<Seen>, Broken> {
+    fn read(&self, from: FrameSender, bytes: &[u8]) -> Result<Option<FrameInfo>, FrameError> {
         match self.decode(from, bytes, self.0.limit) {
-            Ok(Decoded::Frame(frame)) => Ok(Some(Seen {
+            Ok(DecodeResult::Frame(frame)) => Ok(Some(FrameInfo {
                 length: frame.length,
                 id: frame.id,
                 kind: kind(frame.kind),
-                manner: Manner(frame.note),
+                flavor: FrameFlavor(frame.note),
             })),
-            Ok(Decoded::More(_)) => Ok(None),
+            Ok(DecodeResult::More(_)) => Ok(None),
             Err(fault) => Err(self.broken(fault)),
         }
     }
@@ -135,62 +158,75 @@ impl FrameCodec for Codec {
     fn renumber(
         &self,
         frame: &[u8],
-        manner: Manner,
+        manner: FrameFlavor,
         id: u64,
         out: &mut Vec<u8>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), FrameError> {
         let encode = |codec: &plugin::Codec| codec.encode(frame, manner.0, id, out);
-        self.call(Function::Encode, encode)
+        self.call(CodecFunction::Encode, encode)
             .map_err(|fault| self.broken(fault))
     }
 
-    fn heartbeat(&self, _layout: usize, id: u64, out: &mut Vec<u8>) -> Result<bool, Broken> {
-        self.make(Make::Heartbeat, id, Manner::default(), out)
+    fn heartbeat(&self, _layout: usize, id: u64, out: &mut Vec<u8>) -> Result<bool, FrameError> {
+        self.make(MakeKind::Heartbeat, id, FrameFlavor::default(), out)
     }
 
-    fn heartbeat_ack(&self, id: u64, manner: Manner, out: &mut Vec<u8>) -> Result<(), Broken> {
-        self.answer(Make::HeartbeatAck, id, manner, out)
+    fn heartbeat_ack(
+        &self,
+        id: u64,
+        manner: FrameFlavor,
+        out: &mut Vec<u8>,
+    ) -> Result<(), FrameError> {
+        self.answer(MakeKind::HeartbeatAck, id, manner, out)
     }
 
-    fn refuse(&self, id: u64, manner: Manner, why: Why, out: &mut Vec<u8>) -> Result<(), Broken> {
+    fn refuse(
+        &self,
+        id: u64,
+        manner: FrameFlavor,
+        why: RejectReason,
+        out: &mut Vec<u8>,
+    ) -> Result<(), FrameError> {
         let what = match why {
-            Why::Busy => Make::Busy,
-            Why::Timeout => Make::Timeout,
-            Why::Cut => Make::Closed,
+            RejectReason::Busy => MakeKind::Busy,
+            RejectReason::Timeout => MakeKind::Timeout,
+            RejectReason::UpstreamClosed => MakeKind::Closed,
             // Plugins have no response for these reasons.
-            Why::NoUpstream | Why::Lack(_) | Why::Fault | Why::TooLong | Why::BadAnswer => {
-                Make::Unreachable
-            }
+            RejectReason::NoUpstream
+            | RejectReason::LocalResource(_)
+            | RejectReason::InjectedFault
+            | RejectReason::FrameTooLarge
+            | RejectReason::MalformedResponse => MakeKind::Unreachable,
         };
         self.answer(what, id, manner, out)
     }
 
     /// Returns the status code of the protocol.
     fn status(&self, frame: &[u8]) -> Option<String> {
-        match self.decode(Sender::Server, frame, usize::MAX) {
-            Ok(Decoded::Frame(frame)) => match frame.kind {
-                plugin::Kind::Response { status } => Some(status.to_string()),
+        match self.decode(FrameSender::Server, frame, usize::MAX) {
+            Ok(DecodeResult::Frame(frame)) => match frame.kind {
+                plugin::FrameKind::Response { status } => Some(status.to_string()),
                 _ => None,
             },
-            Ok(Decoded::More(_)) | Err(_) => None,
+            Ok(DecodeResult::More(_)) | Err(_) => None,
         }
     }
 }
 
-fn sender(from: Sender) -> plugin::Sender {
+fn sender(from: FrameSender) -> plugin::SenderRole {
     match from {
-        Sender::Client => plugin::Sender::Client,
-        Sender::Server => plugin::Sender::Server,
+        FrameSender::Client => plugin::SenderRole::Client,
+        FrameSender::Server => plugin::SenderRole::Server,
     }
 }
 
-fn kind(kind: plugin::Kind) -> Kind {
+fn kind(kind: plugin::FrameKind) -> RelayFrameKind {
     match kind {
-        plugin::Kind::Request { timeout } => Kind::Request { timeout },
-        plugin::Kind::Oneway => Kind::Oneway,
-        plugin::Kind::Response { status } => Kind::Response { status },
-        plugin::Kind::Heartbeat => Kind::Heartbeat,
-        plugin::Kind::HeartbeatAck => Kind::HeartbeatAck,
-        plugin::Kind::GoAway => Kind::GoAway,
+        plugin::FrameKind::Request { timeout } => RelayFrameKind::Request { timeout },
+        plugin::FrameKind::Oneway => RelayFrameKind::Oneway,
+        plugin::FrameKind::Response { status } => RelayFrameKind::Response { status },
+        plugin::FrameKind::Heartbeat => RelayFrameKind::Heartbeat,
+        plugin::FrameKind::HeartbeatAck => RelayFrameKind::HeartbeatAck,
+        plugin::FrameKind::GoAway => RelayFrameKind::GoAway,
     }
 }

@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use plimsoll_model::plan::Call;
-use plimsoll_plugin::{Codec, Decoded, Fault, Kind, Make, Sender, without_debug_messages};
+use plimsoll_plugin::{
+    Codec, CodecFault, DecodeResult, FrameKind, MakeKind, SenderRole, without_debug_messages,
+};
 
 use crate::hex;
-use crate::numbered::Settings;
-use crate::unmade::RequestError;
+use crate::numbered::FramedSettings;
+use crate::prepare_error::RequestError;
 
 /// A call in a protocol that a codec plugin implements.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +38,7 @@ impl Call for PluginCall {
 
 /// The input that a request is built from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content<'a> {
+pub enum RequestContent<'a> {
     /// A payload, which the plugin wraps in a frame.
     Payload(&'a [u8]),
     /// A complete frame.
@@ -45,7 +47,7 @@ pub enum Content<'a> {
     Hex(&'a str),
 }
 
-fn not_a_request(codec: &Codec, fault: &Fault) -> RequestError {
+fn not_a_request(codec: &Codec, fault: &CodecFault) -> RequestError {
     RequestError::new(format_args!("not a request of {}: {fault}", codec.name()))
 }
 
@@ -53,22 +55,22 @@ fn not_a_request(codec: &Codec, fault: &Fault) -> RequestError {
 ///
 /// # Errors
 /// Returns an error if it is not a request of the plugin's protocol.
-pub fn frame_of(codec: &Codec, content: Content<'_>) -> Result<Vec<u8>, RequestError> {
+pub fn frame_of(codec: &Codec, content: RequestContent<'_>) -> Result<Vec<u8>, RequestError> {
     without_debug_messages(|| checked_frame(codec, content))
 }
 
-fn checked_frame(codec: &Codec, content: Content<'_>) -> Result<Vec<u8>, RequestError> {
+fn checked_frame(codec: &Codec, content: RequestContent<'_>) -> Result<Vec<u8>, RequestError> {
     let frame = match content {
-        Content::Frame(frame) => frame.to_vec(),
-        Content::Hex(text) => {
+        RequestContent::Frame(frame) => frame.to_vec(),
+        RequestContent::Hex(text) => {
             let digits: String = text.split_whitespace().collect();
             hex::decode(&digits).ok_or_else(|| {
                 RequestError::new("not hexadecimal: write two digits a byte, such as 7801")
             })?
         }
-        Content::Payload(payload) => {
+        RequestContent::Payload(payload) => {
             let mut frame = Vec::new();
-            match codec.make(Make::Request, 1, 0, payload, &mut frame) {
+            match codec.make(MakeKind::Request, 1, 0, payload, &mut frame) {
                 Ok(true) => frame,
                 Ok(false) => {
                     return Err(RequestError::new(format_args!(
@@ -80,18 +82,18 @@ fn checked_frame(codec: &Codec, content: Content<'_>) -> Result<Vec<u8>, Request
             }
         }
     };
-    look_at(codec, &frame)?;
+    check_single_request(codec, &frame)?;
     Ok(frame)
 }
 
 /// Checks that `frame` is exactly one request. Returns the plugin's note of it, and whether it expects a
 /// response.
-fn look_at(codec: &Codec, frame: &[u8]) -> Result<(u64, bool), RequestError> {
+fn check_single_request(codec: &Codec, frame: &[u8]) -> Result<(u64, bool), RequestError> {
     let name = codec.name();
     let limit = frame.len().max(plimsoll_plugin::MAX_FRAME);
-    let seen = match codec.decode(frame, Sender::Client, limit) {
-        Ok(Decoded::Frame(seen)) => seen,
-        Ok(Decoded::More(needed)) => {
+    let seen = match codec.decode(frame, SenderRole::Client, limit) {
+        Ok(DecodeResult::Frame(seen)) => seen,
+        Ok(DecodeResult::More(needed)) => {
             let (length, more) = (frame.len(), "more".to_owned());
             let needed = needed.map_or(more, |n| n.to_string());
             return Err(RequestError::new(format_args!(
@@ -107,12 +109,12 @@ fn look_at(codec: &Codec, frame: &[u8]) -> Result<(u64, bool), RequestError> {
         )));
     }
     let kind = match seen.kind {
-        Kind::Request { .. } => return Ok((seen.note, true)),
-        Kind::Oneway => return Ok((seen.note, false)),
-        Kind::Response { .. } => "response",
-        Kind::Heartbeat => "heartbeat",
-        Kind::HeartbeatAck => "heartbeat's answer",
-        Kind::GoAway => "goaway",
+        FrameKind::Request { .. } => return Ok((seen.note, true)),
+        FrameKind::Oneway => return Ok((seen.note, false)),
+        FrameKind::Response { .. } => "response",
+        FrameKind::Heartbeat => "heartbeat",
+        FrameKind::HeartbeatAck => "heartbeat's answer",
+        FrameKind::GoAway => "goaway",
     };
     Err(RequestError::new(format_args!(
         "a {kind} of {name}, not a request"
@@ -121,40 +123,46 @@ fn look_at(codec: &Codec, frame: &[u8]) -> Result<(u64, bool), RequestError> {
 
 /// A request's bytes and the settings of its connections.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct PreparedPluginRequest {
     pub(super) codec: Codec,
     frame: Vec<u8>,
     note: u64,
     pub(super) oneway: bool,
     /// The settings that all connections share.
-    pub(super) settings: Settings,
+    pub(super) settings: FramedSettings,
     pub(super) max_frame: usize,
 }
 
-impl Prepared {
-    pub(super) fn new(codec: &Codec, call: &PluginCall) -> Result<Prepared, RequestError> {
+impl PreparedPluginRequest {
+    pub(super) fn new(
+        codec: &Codec,
+        call: &PluginCall,
+    ) -> Result<PreparedPluginRequest, RequestError> {
         // No call is made yet, so the plugin's debug messages would mislead.
-        without_debug_messages(|| Prepared::try_out(codec, call))
+        without_debug_messages(|| PreparedPluginRequest::new_quietly(codec, call))
     }
 
-    fn try_out(codec: &Codec, call: &PluginCall) -> Result<Prepared, RequestError> {
+    fn new_quietly(
+        codec: &Codec,
+        call: &PluginCall,
+    ) -> Result<PreparedPluginRequest, RequestError> {
         if call.in_flight == Some(0) {
             return Err(RequestError::in_flight());
         }
-        let (note, wants_answer) = look_at(codec, &call.frame)?;
+        let (note, wants_answer) = check_single_request(codec, &call.frame)?;
         let fault = |fault| not_a_request(codec, &fault);
         let mut renumbered = Vec::new();
         codec
             .encode(&call.frame, note, 1, &mut renumbered)
             .map_err(fault)?;
-        match codec.decode(&renumbered, Sender::Client, renumbered.len().max(1)) {
-            Ok(Decoded::Frame(seen)) if seen.id == 1 && seen.length == renumbered.len() => {}
+        match codec.decode(&renumbered, SenderRole::Client, renumbered.len().max(1)) {
+            Ok(DecodeResult::Frame(seen)) if seen.id == 1 && seen.length == renumbered.len() => {}
             other => {
                 let got = match other {
-                    Ok(Decoded::Frame(seen)) => {
+                    Ok(DecodeResult::Frame(seen)) => {
                         format!("a frame of {} bytes with id {}", seen.length, seen.id)
                     }
-                    Ok(Decoded::More(_)) => "a part of a frame".to_owned(),
+                    Ok(DecodeResult::More(_)) => "a part of a frame".to_owned(),
                     Err(fault) => format!("bytes that it rejects: {fault}"),
                 };
                 return Err(RequestError::new(format_args!(
@@ -166,14 +174,14 @@ impl Prepared {
         // If the protocol has no heartbeats, the driver sends none.
         let mut beat = Vec::new();
         let has_heartbeats = codec
-            .make(Make::Heartbeat, 1, 0, &[], &mut beat)
+            .make(MakeKind::Heartbeat, 1, 0, &[], &mut beat)
             .map_err(fault)?;
         let heartbeat = call.heartbeat.filter(|_| has_heartbeats);
-        Ok(Prepared {
+        Ok(PreparedPluginRequest {
             frame: call.frame.clone(),
             note,
             oneway: !wants_answer,
-            settings: Settings::new(call.in_flight, heartbeat, &call.frame),
+            settings: FramedSettings::new(call.in_flight, heartbeat, &call.frame),
             max_frame: call.max_frame,
             codec: codec.clone(),
         })
@@ -184,7 +192,7 @@ impl Prepared {
     /// # Errors
     /// Returns an error if the plugin fails; nothing is appended then.
     #[inline]
-    pub(super) fn write(&self, id: u32, out: &mut Vec<u8>) -> Result<(), Fault> {
+    pub(super) fn write(&self, id: u32, out: &mut Vec<u8>) -> Result<(), CodecFault> {
         self.codec.encode(&self.frame, self.note, id.into(), out)
     }
 }

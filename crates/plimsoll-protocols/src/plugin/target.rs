@@ -9,16 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
-use plimsoll_plugin::{Codec, Decoded, Fault, Frame, Kind, MAX_FRAME, Make, Match, Sender};
+use plimsoll_plugin::{
+    Codec, CodecFault, DecodeResult, Frame, FrameKind, MAX_FRAME, MakeKind, Match, SenderRole,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 
 use crate::serving::ServeError;
-use crate::serving::accepting::{self, Serve};
-use crate::serving::early::Link;
-use crate::serving::reference::{Counted, Place, Reference, Serving};
+use crate::serving::accepting::{self, ConnectionHandler};
+use crate::serving::early::ServerStream;
+use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
 
-const READ_AT_ONCE: usize = 64 << 10;
+const READ_CHUNK_BYTES: usize = 64 << 10;
 /// Empty buffers are shrunk to this capacity. Bytes.
 const MAX_KEPT_BYTES: usize = 256 << 10;
 
@@ -33,7 +35,7 @@ pub struct PluginOptions {
 }
 
 #[derive(Default)]
-struct Counters {
+struct PluginCounters {
     /// Requests answered with their own payload.
     answered: AtomicU64,
     oneway: AtomicU64,
@@ -45,23 +47,23 @@ struct Counters {
 }
 
 /// The state that all connections share.
-struct Server {
+struct PluginServer {
     codec: Codec,
-    counters: Counters,
+    counters: PluginCounters,
 }
 
-impl Reference for PluginOptions {
+impl ReferenceServer for PluginOptions {
     const COMMAND_NAME: &str = "plugin";
 
-    fn serving(self, place: Place) -> Result<Serving, ServeError> {
+    fn serving(self, place: ServeContext) -> Result<ServerFuture, ServeError> {
         let codec = Codec::load(&self.codec).map_err(|e| ServeError::Codec {
             problem: e.to_string(),
             help: "docs/plugin.md explains how to build a plugin",
         })?;
         check(&codec)?;
-        let server = Arc::new(Server {
+        let server = Arc::new(PluginServer {
             codec,
-            counters: Counters::default(),
+            counters: PluginCounters::default(),
         });
         Ok(Box::pin(async move {
             let accepted = accepting::accept(place.bound, Arc::clone(&server), place.stopped);
@@ -74,7 +76,7 @@ impl Reference for PluginOptions {
                 ("malformed", &counters.malformed),
                 ("plugin faults", &counters.plugin_faults),
             ];
-            Ok(Counted::of(connections, counted))
+            Ok(ServerCounts::of(connections, counted))
         }))
     }
 }
@@ -86,7 +88,7 @@ impl Reference for PluginOptions {
 fn check(codec: &Codec) -> Result<(), ServeError> {
     let wrong =
         |problem: String| ServeError::option("codec", format!("{}: {problem}", codec.name()));
-    match codec.make(Make::Response, 1, 0, b"echo", &mut Vec::new()) {
+    match codec.make(MakeKind::Response, 1, 0, b"echo", &mut Vec::new()) {
         Ok(true) => Ok(()),
         Ok(false) => Err(wrong(
             "the plugin can't build responses (PLIMSOLL_MAKE_RESPONSE), so it can't be served"
@@ -96,8 +98,8 @@ fn check(codec: &Codec) -> Result<(), ServeError> {
     }
 }
 
-impl Serve for Arc<Server> {
-    async fn serve<S: Link>(
+impl ConnectionHandler for Arc<PluginServer> {
+    async fn serve<S: ServerStream>(
         self,
         mut stream: S,
         mut stopped: watch::Receiver<()>,
@@ -105,7 +107,7 @@ impl Serve for Arc<Server> {
         let (mut input, mut out) = (Vec::new(), Vec::new());
         let mut recognised = false;
         loop {
-            input.reserve(READ_AT_ONCE);
+            input.reserve(READ_CHUNK_BYTES);
             tokio::select! {
                 biased;
                 read = stream.read_buf(&mut input) => {
@@ -139,49 +141,60 @@ impl Serve for Arc<Server> {
     }
 }
 
-impl Server {
+impl PluginServer {
     /// Handles the complete frames at the front of `input` and appends the responses. Returns the number of
     /// bytes handled.
-    fn take(&self, input: &[u8], recognised: &mut bool, out: &mut Vec<u8>) -> Result<usize, Fault> {
+    fn take(
+        &self,
+        input: &[u8],
+        recognised: &mut bool,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, CodecFault> {
         if !*recognised {
-            match self.codec.matches(input, Sender::Client)? {
+            match self.codec.matches(input, SenderRole::Client)? {
                 Match::Yes => *recognised = true,
                 Match::More if input.len() < MAX_FRAME => return Ok(0),
-                Match::More | Match::No => return Err(Fault::Malformed),
+                Match::More | Match::No => return Err(CodecFault::Malformed),
             }
         }
         let mut taken = 0;
         loop {
             let rest = &input[taken..];
-            match self.codec.decode(rest, Sender::Client, MAX_FRAME)? {
-                Decoded::Frame(frame) => {
+            match self.codec.decode(rest, SenderRole::Client, MAX_FRAME)? {
+                DecodeResult::Frame(frame) => {
                     self.answer(&frame, &rest[frame.payload.clone()], out)?;
                     taken += frame.length;
                 }
-                Decoded::More(_) => return Ok(taken),
+                DecodeResult::More(_) => return Ok(taken),
             }
         }
     }
 
-    fn answer(&self, frame: &Frame, payload: &[u8], out: &mut Vec<u8>) -> Result<(), Fault> {
+    fn answer(&self, frame: &Frame, payload: &[u8], out: &mut Vec<u8>) -> Result<(), CodecFault> {
         let (counter, what) = match frame.kind {
-            Kind::Request { .. } => (&self.counters.answered, Some(Make::Response)),
-            Kind::Heartbeat => (&self.counters.heartbeats, Some(Make::HeartbeatAck)),
-            Kind::Oneway => (&self.counters.oneway, None),
+            FrameKind::Request { .. } => (&self.counters.answered, Some(MakeKind::Response)),
+            FrameKind::Heartbeat => (&self.counters.heartbeats, Some(MakeKind::HeartbeatAck)),
+            FrameKind::Oneway => (&self.counters.oneway, None),
             // These frames need no response.
-            Kind::Response { .. } | Kind::HeartbeatAck | Kind::GoAway => return Ok(()),
+            FrameKind::Response { .. } | FrameKind::HeartbeatAck | FrameKind::GoAway => {
+                return Ok(());
+            }
         };
         if let Some(what) = what {
-            let payload = if what == Make::Response { payload } else { &[] };
+            let payload = if what == MakeKind::Response {
+                payload
+            } else {
+                &[]
+            };
             self.codec.make(what, frame.id, frame.note, payload, out)?;
         }
         counter.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    fn fault(&self, fault: Fault) {
+    fn fault(&self, fault: CodecFault) {
         let name = self.codec.name();
-        let counter = if fault.is_the_plugins() {
+        let counter = if fault.is_plugin_fault() {
             tracing::warn!("closing a connection: {name}: {fault}");
             &self.counters.plugin_faults
         } else {

@@ -12,28 +12,28 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
-use plimsoll_engine::address::Lack;
+use plimsoll_engine::address::LocalResourceError;
 use plimsoll_model::Outcome;
 
 pub use watchdog::Watchdog;
-pub(crate) use watchdog::{Function, Watch};
+pub(crate) use watchdog::{CallWatch, CodecFunction};
 
 /// A protocol that relays carry.
 #[derive(Debug)]
-pub struct Relayed<C> {
+pub struct RelayProtocol<C> {
     /// The protocol's name in a relay's configuration.
     pub name: &'static str,
     /// How its connections are relayed.
-    pub carriage: Carriage<C>,
+    pub mode: RelayMode<C>,
 }
 
 /// How the connections of a protocol are relayed.
 #[derive(Debug)]
-pub enum Carriage<C> {
+pub enum RelayMode<C> {
     /// Calls share connections, as frames with ids.
     Frames {
         /// Makes the codec of a route.
-        open: fn(&CodecOptions<'_>) -> Result<C, Unusable>,
+        open: fn(&CodecOptions<'_>) -> Result<C, CodecError>,
         /// The codec is a shared object, whose path is given by a configuration key with the protocol's name.
         has_file: bool,
     },
@@ -47,7 +47,7 @@ pub enum Carriage<C> {
 }
 
 /// The error of opening a codec.
-pub type Unusable = Box<dyn Error + Send + Sync>;
+pub type CodecError = Box<dyn Error + Send + Sync>;
 
 /// The options of a codec, from the configuration of its route.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +66,7 @@ pub struct CodecOptions<'a> {
 
 /// The sender of received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sender {
+pub enum FrameSender {
     /// The end that makes calls.
     Client,
     /// The end that answers.
@@ -75,7 +75,7 @@ pub enum Sender {
 
 /// The purpose of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RelayFrameKind {
     /// A request that expects a response.
     Request {
         /// The timeout that the frame specifies; `None`: it specifies none.
@@ -100,59 +100,59 @@ pub enum Kind {
 
 /// A complete frame at the beginning of the received bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Seen {
+pub struct FrameInfo {
     /// The frame's length. Bytes.
     pub length: usize,
     /// The id that associates a response with its request.
     pub id: u64,
     /// The frame's purpose.
-    pub kind: Kind,
+    pub kind: RelayFrameKind,
     /// The codec's notes about the frame's layout.
-    pub manner: Manner,
+    pub flavor: FrameFlavor,
 }
 
 /// Codec-specific details of a frame, such as its layout, from which the codec can write a response in the
 /// same format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Manner(pub(crate) u64);
+pub struct FrameFlavor(pub(crate) u64);
 
 /// Why the relay answers a call itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum RejectReason {
     /// The limit of requests in flight is reached.
     Busy,
     /// There is no connection to an upstream server.
     NoUpstream,
     /// The relay lacks a local resource for a connection to a server.
-    Lack(Lack),
+    LocalResource(LocalResourceError),
     /// The server did not respond in time.
     Timeout,
     /// The upstream connection closed while the call was in flight.
-    Cut,
+    UpstreamClosed,
     /// The route's configuration injects this fault.
-    Fault,
+    InjectedFault,
     /// The request or its response is longer than the route's `max_frame`.
-    TooLong,
+    FrameTooLarge,
     /// The server's response is malformed. It is not relayed, since the client might close its connection
     /// because of it.
-    BadAnswer,
+    MalformedResponse,
 }
 
 /// Received bytes that are invalid, or a frame that could not be written: the connection is closed.
 #[derive(Debug)]
-pub struct Broken {
+pub struct FrameError {
     /// The problem, in words.
     pub why: String,
     /// Who caused it.
-    pub by: Blame,
+    pub origin: FaultOrigin,
     /// The frame, if its end and its call are known, with the reason: then only that call fails and the
     /// connection stays open.
-    pub call: Option<(Seen, Why)>,
+    pub call: Option<(FrameInfo, RejectReason)>,
 }
 
 /// Who caused an invalid frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Blame {
+pub enum FaultOrigin {
     /// The sender of the bytes.
     Peer,
     /// The codec itself, such as a plugin.
@@ -161,12 +161,12 @@ pub enum Blame {
     Protocol,
 }
 
-impl Broken {
+impl FrameError {
     /// Creates an error that the peer caused.
-    pub(crate) fn new(why: impl Into<String>) -> Broken {
-        Broken {
+    pub(crate) fn new(why: impl Into<String>) -> FrameError {
+        FrameError {
             why: why.into(),
-            by: Blame::Peer,
+            origin: FaultOrigin::Peer,
             call: None,
         }
     }
@@ -178,7 +178,7 @@ pub trait FrameCodec {
     ///
     /// # Errors
     /// Returns an error if the plugin can't be loaded.
-    fn open(options: &CodecOptions<'_>) -> Result<Self, Unusable>
+    fn open(options: &CodecOptions<'_>) -> Result<Self, CodecError>
     where
         Self: Sized;
 
@@ -188,36 +188,47 @@ pub trait FrameCodec {
     }
 
     /// Returns the layout's index, which is less than [`FrameCodec::layouts`].
-    fn layout(&self, _manner: Manner) -> usize {
+    fn layout(&self, _manner: FrameFlavor) -> usize {
         0
     }
 
     /// Returns true if the first bytes of a connection belong to this protocol, and false if there are too
     /// few to tell. The default is for protocols whose first frame is checked anyway.
-    fn recognise(&self, _from: Sender, _bytes: &[u8]) -> Result<bool, Broken> {
+    fn recognise(&self, _from: FrameSender, _bytes: &[u8]) -> Result<bool, FrameError> {
         Ok(true)
     }
 
     /// Returns the frame that `bytes` begin with; `None`: it is not complete yet.
-    fn read(&self, from: Sender, bytes: &[u8]) -> Result<Option<Seen>, Broken>;
+    fn read(&self, from: FrameSender, bytes: &[u8]) -> Result<Option<FrameInfo>, FrameError>;
 
     /// Appends `frame` with another id. `manner` is what reading the frame returned.
     fn renumber(
         &self,
         frame: &[u8],
-        manner: Manner,
+        manner: FrameFlavor,
         id: u64,
         out: &mut Vec<u8>,
-    ) -> Result<(), Broken>;
+    ) -> Result<(), FrameError>;
 
     /// Appends a heartbeat. Returns false if the protocol has none.
-    fn heartbeat(&self, layout: usize, id: u64, out: &mut Vec<u8>) -> Result<bool, Broken>;
+    fn heartbeat(&self, layout: usize, id: u64, out: &mut Vec<u8>) -> Result<bool, FrameError>;
 
     /// Appends the acknowledgement of a heartbeat.
-    fn heartbeat_ack(&self, id: u64, manner: Manner, out: &mut Vec<u8>) -> Result<(), Broken>;
+    fn heartbeat_ack(
+        &self,
+        id: u64,
+        manner: FrameFlavor,
+        out: &mut Vec<u8>,
+    ) -> Result<(), FrameError>;
 
     /// Appends a response that rejects the call for the given reason.
-    fn refuse(&self, id: u64, manner: Manner, why: Why, out: &mut Vec<u8>) -> Result<(), Broken>;
+    fn refuse(
+        &self,
+        id: u64,
+        manner: FrameFlavor,
+        why: RejectReason,
+        out: &mut Vec<u8>,
+    ) -> Result<(), FrameError>;
 
     /// Returns the status of a response, in a word.
     fn status(&self, frame: &[u8]) -> Option<String>;
@@ -232,13 +243,13 @@ pub trait FrameCodec {
 /// carry other calls; of their fields it reports nothing.
 pub trait StreamFields: Default {
     /// Names of fields whose values differ from call to call.
-    const CHANGING: &'static [&'static [u8]];
+    const VARYING_FIELDS: &'static [&'static [u8]];
 
     /// Reads one field of the list.
-    fn note(&mut self, name: &[u8], value: &[u8]);
+    fn read_field(&mut self, name: &[u8], value: &[u8]);
 
     /// Returns true if the list begins a call of the protocol, or the response to one.
-    fn are_of_protocol(&self) -> bool;
+    fn is_protocol_call(&self) -> bool;
 
     /// Returns the timeout that the request specifies.
     fn timeout(&self) -> Option<Duration>;

@@ -18,19 +18,19 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A function of a codec plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Function {
+pub(crate) enum CodecFunction {
     Match,
     Decode,
     Encode,
     Make,
 }
 
-/// The functions' names, in the order of [`Function`].
+/// The functions' names, in the order of [`CodecFunction`].
 const FUNCTION_NAMES: [&str; 4] = ["match", "decode", "encode", "make"];
 
 /// One worker's record of its calls into one route's codec.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct CallWatch {
     route: String,
     file: PathBuf,
     limit: Duration,
@@ -39,9 +39,9 @@ pub(crate) struct Watch {
     function: AtomicU8,
 }
 
-impl Watch {
-    fn new(options: &CodecOptions<'_>) -> Watch {
-        Watch {
+impl CallWatch {
+    fn new(options: &CodecOptions<'_>) -> CallWatch {
+        CallWatch {
             route: options.route.to_owned(),
             file: options.file.map(Path::to_owned).unwrap_or_default(),
             limit: options.timeout,
@@ -52,7 +52,7 @@ impl Watch {
 
     /// Runs `call`, which calls the plugin, and records it. Must be called by one thread only.
     #[inline]
-    pub(crate) fn within<T>(&self, function: Function, call: impl FnOnce() -> T) -> T {
+    pub(crate) fn run_watched<T>(&self, function: CodecFunction, call: impl FnOnce() -> T) -> T {
         let steps = self.steps.load(Ordering::Relaxed);
         self.function.store(function as u8, Ordering::Relaxed);
         self.steps.store(steps + 1, Ordering::Release);
@@ -61,7 +61,7 @@ impl Watch {
         result
     }
 
-    fn stuck(&self) -> String {
+    fn stuck_message(&self) -> String {
         let function = self.function.load(Ordering::Relaxed);
         let name = FUNCTION_NAMES.get(usize::from(function)).unwrap_or(&"?");
         format!(
@@ -77,12 +77,12 @@ impl Watch {
 /// The records of all workers.
 #[derive(Debug, Default)]
 pub struct Watchdog {
-    watches: Mutex<Vec<Weak<Watch>>>,
+    watches: Mutex<Vec<Weak<CallWatch>>>,
 }
 
 impl Watchdog {
-    pub(crate) fn watch(&self, options: &CodecOptions<'_>) -> Arc<Watch> {
-        let watch = Arc::new(Watch::new(options));
+    pub(crate) fn watch(&self, options: &CodecOptions<'_>) -> Arc<CallWatch> {
+        let watch = Arc::new(CallWatch::new(options));
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         watches.retain(|watch| watch.strong_count() > 0);
         watches.push(Arc::downgrade(&watch));
@@ -101,7 +101,7 @@ impl Watchdog {
     ) -> io::Result<()> {
         let body = move || {
             // How long each worker has been in its current call.
-            let mut seen: Vec<(Weak<Watch>, u64, Duration)> = Vec::new();
+            let mut seen: Vec<(Weak<CallWatch>, u64, Duration)> = Vec::new();
             while !stop.load(Ordering::Relaxed) {
                 thread::sleep(POLL_INTERVAL);
                 let watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
@@ -121,7 +121,7 @@ impl Watchdog {
                         _ => Duration::ZERO,
                     };
                     if stays >= alive.limit {
-                        return report(alive.stuck());
+                        return report(alive.stuck_message());
                     }
                     next.push((Weak::clone(watch), steps, stays));
                 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::fault;
-use plimsoll_engine::tls::{Agreement, SharedTally};
+use plimsoll_engine::tls::{Agreement, SharedHandshakeTally};
 use rustls::ServerConnection;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -19,10 +19,10 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
-use super::admission::{Admission, Unproven};
-use super::early::{EarlyStream, Link};
-use super::proxied::OpeningError;
-use super::{Bound, ConnectionStats, Peer, Proxies, ServeError};
+use super::admission::{UnprovenConnections, UnprovenGuard};
+use super::early::{EarlyStream, ServerStream};
+use super::proxied::ProxyHeaderError;
+use super::{BoundServer, ConnectionStats, PeerAddress, ServeError, TrustedProxies};
 
 /// The time limit from accept to the end of the TLS handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
@@ -30,9 +30,9 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Handles one connection. Cloned for each of them.
-pub trait Serve: Clone + Send + 'static {
+pub trait ConnectionHandler: Clone + Send + 'static {
     /// Serves until the client closes, or until `stopped` fires and nothing is in flight.
-    fn serve<S: Link>(
+    fn serve<S: ServerStream>(
         self,
         stream: S,
         stopped: watch::Receiver<()>,
@@ -40,20 +40,20 @@ pub trait Serve: Clone + Send + 'static {
 
     /// Sets the address of the client whose connection is served next.
     #[must_use]
-    fn of(self, _client: Peer) -> Self {
+    fn for_client(self, _client: PeerAddress) -> Self {
         self
     }
 
     /// Called when a connection is refused because its PROXY header is missing, malformed or not trusted. Logs it by
     /// default.
-    fn refused(&self, peer: Peer, why: &OpeningError) {
+    fn refused(&self, peer: PeerAddress, why: &ProxyHeaderError) {
         tracing::warn!("{peer}: {why}");
     }
 
-    /// Passes the guard that marks the connection as unproven, where [`super::Listen::max_unproven`] limits
+    /// Passes the guard that marks the connection as unproven, where [`super::ListenOptions::max_unproven`] limits
     /// those. Drop it once the peer has proven itself, and no earlier.
     #[must_use]
-    fn holding(self, _mark: Unproven) -> Self {
+    fn with_unproven_guard(self, _mark: UnprovenGuard) -> Self {
         self
     }
 
@@ -62,21 +62,21 @@ pub trait Serve: Clone + Send + 'static {
 }
 
 /// Accepts and serves connections until `shutdown` completes; calls in flight then have at most
-/// [`super::Listen::drain`] to finish.
+/// [`super::ListenOptions::drain`] to finish.
 ///
 /// # Errors
 /// When the listening socket itself fails.
 pub async fn accept(
-    bound: Bound,
-    server: impl Serve,
+    bound: BoundServer,
+    server: impl ConnectionHandler,
     shutdown: impl Future<Output = ()>,
 ) -> Result<ConnectionStats, ServeError> {
     let (stop, stopped) = watch::channel(());
-    let connecting = Connecting {
+    let connecting = AcceptContext {
         proxies: bound.proxies.clone(),
         acceptor: bound.tls.clone().map(TlsAcceptor::from),
         handshakes: bound.handshakes.clone(),
-        admission: bound.max_unproven.map(Admission::new),
+        admission: bound.max_unproven.map(UnprovenConnections::new),
         server,
         stopped,
     };
@@ -119,40 +119,40 @@ pub async fn accept(
 }
 
 /// How one connection ended.
-enum Ended {
-    Well,
+enum ConnectionEnd {
+    Completed,
     HandshakeFailed,
     Broken,
 }
 
-fn tally(stats: &mut ConnectionStats, ended: Result<Ended, JoinError>) {
+fn tally(stats: &mut ConnectionStats, ended: Result<ConnectionEnd, JoinError>) {
     match ended {
-        Ok(Ended::Well) => {}
-        Ok(Ended::HandshakeFailed) => stats.handshakes_failed += 1,
-        Ok(Ended::Broken) | Err(_) => stats.broken += 1,
+        Ok(ConnectionEnd::Completed) => {}
+        Ok(ConnectionEnd::HandshakeFailed) => stats.handshakes_failed += 1,
+        Ok(ConnectionEnd::Broken) | Err(_) => stats.broken += 1,
     }
 }
 
 /// The state that every accepted connection gets a copy of.
 #[derive(Clone)]
-struct Connecting<S> {
-    proxies: Proxies,
+struct AcceptContext<S> {
+    proxies: TrustedProxies,
     /// `None` means plaintext.
     acceptor: Option<TlsAcceptor>,
-    handshakes: SharedTally,
+    handshakes: SharedHandshakeTally,
     /// `None` means that unproven connections are not limited.
-    admission: Option<Arc<Admission>>,
+    admission: Option<Arc<UnprovenConnections>>,
     server: S,
     stopped: watch::Receiver<()>,
 }
 
-impl<S: Serve> Connecting<S> {
-    async fn open(mut self, stream: TcpStream, peer: Peer) -> Ended {
+impl<S: ConnectionHandler> AcceptContext<S> {
+    async fn open(mut self, stream: TcpStream, peer: PeerAddress) -> ConnectionEnd {
         let Some(admission) = self.admission.take() else {
             return self.identify(stream, peer).await;
         };
         let (mark, evicted) = admission.enter();
-        self.server = self.server.holding(mark);
+        self.server = self.server.with_unproven_guard(mark);
         let evicted = async {
             // An error means that the peer has proven itself.
             if evicted.await.is_err() {
@@ -164,35 +164,35 @@ impl<S: Serve> Connecting<S> {
             ended = Box::pin(self.identify(stream, peer)) => ended,
             () = evicted => {
                 tracing::debug!("{peer}: closed to make room for newer connections");
-                Ended::Broken
+                ConnectionEnd::Broken
             }
         }
     }
 
-    /// Reads the PROXY header where proxies are trusted, then goes on with [`Connecting::secure`].
-    async fn identify(mut self, stream: TcpStream, peer: Peer) -> Ended {
-        if self.proxies == Proxies::default() {
+    /// Reads the PROXY header where proxies are trusted, then goes on with [`AcceptContext::secure`].
+    async fn identify(mut self, stream: TcpStream, peer: PeerAddress) -> ConnectionEnd {
+        if self.proxies == TrustedProxies::default() {
             return self.secure(stream, peer).await;
         }
         let opening = Box::pin(self.proxies.client(&stream, peer));
         let known = tokio::select! {
             biased;
             known = opening => known,
-            _ = self.stopped.changed() => return Ended::Well,
+            _ = self.stopped.changed() => return ConnectionEnd::Completed,
         };
         match known {
             Ok(client) => self.secure(stream, client).await,
-            Err(OpeningError::Socket(_)) => Ended::Well,
+            Err(ProxyHeaderError::Socket(_)) => ConnectionEnd::Completed,
             Err(why) => {
                 self.server.refused(peer, &why);
                 let _ = tokio::time::timeout(LINGER_TIMEOUT, linger(stream)).await;
-                Ended::HandshakeFailed
+                ConnectionEnd::HandshakeFailed
             }
         }
     }
 
-    async fn secure(mut self, stream: TcpStream, peer: Peer) -> Ended {
-        self.server = self.server.of(peer);
+    async fn secure(mut self, stream: TcpStream, peer: PeerAddress) -> ConnectionEnd {
+        self.server = self.server.for_client(peer);
         // Answers are small: Nagle's algorithm would hold them back until the peer acknowledges.
         let _ = stream.set_nodelay(true);
         fault::point("connection");
@@ -205,7 +205,7 @@ impl<S: Serve> Connecting<S> {
         let handshake = acceptor.accept(stream).into_fallible();
         let handshake = tokio::select! {
             result = tokio::time::timeout(HANDSHAKE_LIMIT, handshake) => result,
-            _ = self.stopped.changed() => return Ended::Well,
+            _ = self.stopped.changed() => return ConnectionEnd::Completed,
         };
         match handshake {
             Ok(Ok(stream)) => {
@@ -219,29 +219,34 @@ impl<S: Serve> Connecting<S> {
             Ok(Err((e, stream))) => {
                 tracing::debug!("{peer}: tls handshake failed: {e}");
                 let _ = tokio::time::timeout(LINGER_TIMEOUT, linger(stream)).await;
-                Ended::HandshakeFailed
+                ConnectionEnd::HandshakeFailed
             }
             Err(_) => {
                 tracing::debug!("{peer}: no tls handshake within {HANDSHAKE_LIMIT:?}");
-                Ended::HandshakeFailed
+                ConnectionEnd::HandshakeFailed
             }
         }
     }
 
     /// Serves a connection whose client may send early data (0-RTT), before its handshake is complete.
-    async fn early(mut self, stream: TcpStream, peer: Peer, acceptor: &TlsAcceptor) -> Ended {
+    async fn early(
+        mut self,
+        stream: TcpStream,
+        peer: PeerAddress,
+        acceptor: &TlsAcceptor,
+    ) -> ConnectionEnd {
         let Ok(mut stream) = EarlyStream::new(stream, acceptor.config().clone(), HANDSHAKE_LIMIT)
         else {
-            return Ended::HandshakeFailed;
+            return ConnectionEnd::HandshakeFailed;
         };
         let ready = tokio::select! {
             ready = stream.ready() => ready,
-            _ = self.stopped.changed() => return Ended::Well,
+            _ = self.stopped.changed() => return ConnectionEnd::Completed,
         };
         if let Err(e) = ready {
             tracing::debug!("{peer}: tls handshake failed: {e}");
             let _ = tokio::time::timeout(LINGER_TIMEOUT, linger(stream.into_tcp())).await;
-            return Ended::HandshakeFailed;
+            return ConnectionEnd::HandshakeFailed;
         }
         self.secured(stream.session());
         ended(peer, self.server.serve(stream, self.stopped).await)
@@ -253,14 +258,14 @@ impl<S: Serve> Connecting<S> {
     }
 }
 
-fn ended(peer: Peer, served: io::Result<()>) -> Ended {
+fn ended(peer: PeerAddress, served: io::Result<()>) -> ConnectionEnd {
     match served {
-        Ok(()) => Ended::Well,
+        Ok(()) => ConnectionEnd::Completed,
         // A client that hangs up without close_notify while nothing is in flight.
-        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ended::Well,
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => ConnectionEnd::Completed,
         Err(e) => {
             tracing::debug!("{peer}: connection broken: {e}");
-            Ended::Broken
+            ConnectionEnd::Broken
         }
     }
 }

@@ -10,13 +10,13 @@ use tokio::sync::oneshot;
 
 /// Counts the unproven connections of one server.
 #[derive(Debug)]
-pub(super) struct Admission {
+pub(super) struct UnprovenConnections {
     max: usize,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<EvictionQueue>,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct EvictionQueue {
     next: u64,
     /// Eviction signals of the unproven connections, by age, oldest first.
     evictions: BTreeMap<u64, oneshot::Sender<()>>,
@@ -24,15 +24,15 @@ struct Waiting {
 
 /// Marks a connection as unproven until it is dropped.
 #[derive(Debug)]
-pub struct Unproven {
+pub struct UnprovenGuard {
     number: u64,
-    admission: Arc<Admission>,
+    admission: Arc<UnprovenConnections>,
 }
 
-impl Admission {
+impl UnprovenConnections {
     /// Makes the limit; `max` is at least 1.
-    pub(super) fn new(max: usize) -> Arc<Admission> {
-        Arc::new(Admission {
+    pub(super) fn new(max: usize) -> Arc<UnprovenConnections> {
+        Arc::new(UnprovenConnections {
             max: max.max(1),
             waiting: Mutex::default(),
         })
@@ -40,7 +40,7 @@ impl Admission {
 
     /// Registers a connection. The receiver completes with a value when the connection must give way to a newer
     /// one, and with an error once the mark was dropped.
-    pub(super) fn enter(self: &Arc<Admission>) -> (Unproven, oneshot::Receiver<()>) {
+    pub(super) fn enter(self: &Arc<UnprovenConnections>) -> (UnprovenGuard, oneshot::Receiver<()>) {
         let (evict, evicted) = oneshot::channel();
         let mut waiting = self.lock();
         let number = waiting.next;
@@ -53,19 +53,19 @@ impl Admission {
             let _ = oldest.send(());
         }
         drop(waiting);
-        let mark = Unproven {
+        let mark = UnprovenGuard {
             number,
             admission: Arc::clone(self),
         };
         (mark, evicted)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, EvictionQueue> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Unproven {
+impl Drop for UnprovenGuard {
     fn drop(&mut self) {
         self.admission.lock().evictions.remove(&self.number);
     }
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn oldest_unproven_connection_is_evicted() {
-        let admission = Admission::new(2);
+        let admission = UnprovenConnections::new(2);
         let (first, mut first_evicted) = admission.enter();
         let (_second, mut second_evicted) = admission.enter();
         assert!(first_evicted.try_recv().is_err());

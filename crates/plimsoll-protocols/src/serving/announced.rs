@@ -4,11 +4,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Name-value pairs that a server prints when it starts, besides its addresses. Clones share the list.
 #[derive(Clone, Debug, Default)]
-pub struct Announced(Arc<Mutex<Vec<(&'static str, String)>>>);
+pub struct StartupFacts(Arc<Mutex<Vec<(&'static str, String)>>>);
 
-impl Announced {
+impl StartupFacts {
     /// Adds a fact.
-    pub(crate) fn say(&self, name: &'static str, value: impl Into<String>) {
+    pub(crate) fn add(&self, name: &'static str, value: impl Into<String>) {
         let mut facts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         facts.push((name, value.into()));
     }

@@ -11,16 +11,16 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use tokio::time::Instant;
 
 use super::ServeError;
-use super::delay::Alarms;
+use super::delay::PreciseTimer;
 
 /// The longest delay or stall that is accepted; anything longer is a mistake.
 pub(crate) const MAX_DELAY: Duration = Duration::from_secs(24 * 3600);
 /// The longest busy-wait before each response that is accepted.
-const LONGEST_SPIN: Duration = Duration::from_millis(100);
+const MAX_SPIN: Duration = Duration::from_millis(100);
 
 /// The time from reading a request to sending its response.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Delay {
+pub enum ResponseDelay {
     /// A fixed delay.
     Constant(Duration),
     /// A delay drawn uniformly from the range.
@@ -37,34 +37,34 @@ pub enum Delay {
     },
 }
 
-impl Delay {
+impl ResponseDelay {
     /// Returns the longest delay, or the mean of a distribution without an upper bound; used to reject typing
     /// mistakes.
     fn typical(self) -> Duration {
         match self {
-            Delay::Constant(delay) => delay,
-            Delay::Uniform { from, to } => from.max(to),
-            Delay::Exponential { mean } => mean,
+            ResponseDelay::Constant(delay) => delay,
+            ResponseDelay::Uniform { from, to } => from.max(to),
+            ResponseDelay::Exponential { mean } => mean,
         }
     }
 }
 
-impl FromStr for Delay {
+impl FromStr for ResponseDelay {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Delay, String> {
+    fn from_str(text: &str) -> Result<ResponseDelay, String> {
         let period = |text: &str| text.parse::<Period>().map(|p| p.0);
         Ok(if let Some(mean) = text.strip_prefix("exp:") {
-            Delay::Exponential {
+            ResponseDelay::Exponential {
                 mean: period(mean)?,
             }
         } else if let Some((from, to)) = text.split_once("..") {
-            Delay::Uniform {
+            ResponseDelay::Uniform {
                 from: period(from)?,
                 to: period(to)?,
             }
         } else {
-            Delay::Constant(period(text)?)
+            ResponseDelay::Constant(period(text)?)
         })
     }
 }
@@ -74,17 +74,17 @@ impl FromStr for Delay {
 /// Clients see the same when a process is stopped for a while. Its effect on every percentile can be calculated, so a
 /// load generator can be checked against it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stall {
+pub struct ServerStall {
     /// Time from the first request to the start of the stall.
     pub after: Duration,
     /// Length of the stall.
     pub duration: Duration,
 }
 
-impl FromStr for Stall {
+impl FromStr for ServerStall {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Stall, String> {
+    fn from_str(text: &str) -> Result<ServerStall, String> {
         let (length, after) = text.split_once('@').ok_or_else(|| {
             format!(
                 "`{text}` lacks an @: write \"500ms@5s\" for 500 ms, 5 s after the first request"
@@ -94,7 +94,7 @@ impl FromStr for Stall {
             Ok(period) => Ok(period.0),
             Err(e) => Err(e.to_string()),
         };
-        Ok(Stall {
+        Ok(ServerStall {
             after: period(after)?,
             duration: period(length)?,
         })
@@ -103,10 +103,10 @@ impl FromStr for Stall {
 
 /// How a server answers, besides its delay.
 #[derive(Args, Clone, Copy, Debug)]
-pub struct Answers {
+pub struct ResponseTiming {
     /// Freeze all answers for FOR, once, AFTER the first request: "500ms@5s".
     #[arg(long, value_name = "FOR@AFTER")]
-    pub stall: Option<Stall>,
+    pub stall: Option<ServerStall>,
 
     /// Busy-wait this long before an answer is due, for precision; "0s" saves CPU.
     #[arg(long, value_name = "TIME", default_value = "50us")]
@@ -118,28 +118,28 @@ pub struct Answers {
 }
 
 /// Decides when each response leaves, and delays it until then.
-pub(crate) struct Answering {
-    delay: Delay,
-    stall: Option<Stall>,
-    alarms: Alarms,
+pub(crate) struct ResponseScheduler {
+    delay: ResponseDelay,
+    stall: Option<ServerStall>,
+    alarms: PreciseTimer,
     first: OnceLock<Instant>,
     random: Mutex<ChaCha8Rng>,
 }
 
-impl Answering {
+impl ResponseScheduler {
     /// Makes a scheduler. Must be called inside the tokio runtime.
     ///
     /// # Errors
     /// When a time is too long, the delay's range is empty, or the kernel refuses a timer.
     pub(crate) fn new(
-        delay: Delay,
-        Answers { stall, spin, seed }: Answers,
-    ) -> Result<Answering, ServeError> {
+        delay: ResponseDelay,
+        ResponseTiming { stall, spin, seed }: ResponseTiming,
+    ) -> Result<ResponseScheduler, ServeError> {
         let stall_end = stall.map_or(Duration::ZERO, |s| s.after.saturating_add(s.duration));
         for (option, time, limit) in [
             ("delay", delay.typical(), MAX_DELAY),
             ("stall", stall_end, MAX_DELAY),
-            ("spin", spin.0, LONGEST_SPIN),
+            ("spin", spin.0, MAX_SPIN),
         ] {
             if time > limit {
                 return Err(ServeError::option(
@@ -148,7 +148,7 @@ impl Answering {
                 ));
             }
         }
-        if let Delay::Uniform { from, to } = delay
+        if let ResponseDelay::Uniform { from, to } = delay
             && from > to
         {
             return Err(ServeError::option(
@@ -156,8 +156,8 @@ impl Answering {
                 format!("the range {from:?} to {to:?} is reversed: write the smaller value first"),
             ));
         }
-        let alarms = Alarms::new(spin.0).map_err(ServeError::io("making a timer"))?;
-        Ok(Answering {
+        let alarms = PreciseTimer::new(spin.0).map_err(ServeError::io("making a timer"))?;
+        Ok(ResponseScheduler {
             delay,
             stall,
             alarms,
@@ -170,15 +170,15 @@ impl Answering {
     pub(crate) async fn wait(&self) {
         let now = Instant::now();
         let first = *self.first.get_or_init(|| now);
-        let due = leaves(now + self.draw(), first, self.stall);
+        let due = departure_time(now + self.draw(), first, self.stall);
         if due > now {
-            self.alarms.until(due).await;
+            self.alarms.sleep_until(due).await;
         }
     }
 
     /// Sleeps for `time`, exact to tens of microseconds.
     pub(crate) async fn pause(&self, time: Duration) {
-        self.alarms.until(Instant::now() + time).await;
+        self.alarms.sleep_until(Instant::now() + time).await;
     }
 
     /// Returns a random number, uniformly distributed in [0, 1).
@@ -194,14 +194,14 @@ impl Answering {
 
     fn draw(&self) -> Duration {
         match self.delay {
-            Delay::Constant(delay) => delay,
-            Delay::Uniform { from, to } => from + (to - from).mul_f64(self.fraction()),
-            Delay::Exponential { mean } => mean.mul_f64(-(1.0 - self.fraction()).ln()),
+            ResponseDelay::Constant(delay) => delay,
+            ResponseDelay::Uniform { from, to } => from + (to - from).mul_f64(self.fraction()),
+            ResponseDelay::Exponential { mean } => mean.mul_f64(-(1.0 - self.fraction()).ln()),
         }
     }
 }
 
-fn leaves(due: Instant, first: Instant, stall: Option<Stall>) -> Instant {
+fn departure_time(due: Instant, first: Instant, stall: Option<ServerStall>) -> Instant {
     let Some(stall) = stall else { return due };
     let start = first + stall.after;
     let end = start + stall.duration;
@@ -216,25 +216,29 @@ mod tests {
     async fn responses_wait_for_stall_end() {
         let first = Instant::now();
         let ms = |n| first + Duration::from_millis(n);
-        let stall = Some(Stall {
+        let stall = Some(ServerStall {
             after: Duration::from_millis(100),
             duration: Duration::from_millis(50),
         });
         for (due, expected) in [(99, 99), (100, 150), (149, 150), (150, 150), (151, 151)] {
-            assert_eq!(leaves(ms(due), first, stall), ms(expected), "due at {due}");
-            assert_eq!(leaves(ms(due), first, None), ms(due));
+            assert_eq!(
+                departure_time(ms(due), first, stall),
+                ms(expected),
+                "due at {due}"
+            );
+            assert_eq!(departure_time(ms(due), first, None), ms(due));
         }
     }
 
     #[tokio::test]
     async fn delays_follow_their_distribution() {
-        let answers = |stall, spin| Answers {
+        let answers = |stall, spin| ResponseTiming {
             stall,
             spin: Period(spin),
             seed: 7,
         };
         let draw = |delay| {
-            let answering = Answering::new(delay, answers(None, Duration::ZERO)).unwrap();
+            let answering = ResponseScheduler::new(delay, answers(None, Duration::ZERO)).unwrap();
             let mut all: Vec<f64> = (0..20_000)
                 .map(|_| answering.draw().as_secs_f64() * 1e3)
                 .collect();
@@ -242,13 +246,13 @@ mod tests {
             all
         };
         let ms = Duration::from_millis;
-        let uniform = draw(Delay::Uniform {
+        let uniform = draw(ResponseDelay::Uniform {
             from: ms(2),
             to: ms(6),
         });
         assert!(uniform[0] >= 2.0 && uniform[19_999] <= 6.0);
         assert!((uniform[10_000] - 4.0).abs() < 0.1, "{}", uniform[10_000]);
-        let exponential = draw(Delay::Exponential { mean: ms(5) });
+        let exponential = draw(ResponseDelay::Exponential { mean: ms(5) });
         // The median of an exponential distribution is its mean times ln 2.
         assert!(
             (exponential[10_000] - 5.0 * 2f64.ln()).abs() < 0.15,
@@ -257,23 +261,25 @@ mod tests {
         );
         let century = Duration::from_secs(100 * 365 * 24 * 3600);
         for (delay, stall, spin) in [
-            (Delay::Constant(century), None, Duration::ZERO),
+            (ResponseDelay::Constant(century), None, Duration::ZERO),
             (
-                Delay::Constant(ms(1)),
-                Some(Stall {
+                ResponseDelay::Constant(ms(1)),
+                Some(ServerStall {
                     after: Duration::MAX,
                     duration: ms(1),
                 }),
                 Duration::ZERO,
             ),
-            (Delay::Constant(ms(1)), None, century),
+            (ResponseDelay::Constant(ms(1)), None, century),
         ] {
-            let error = Answering::new(delay, answers(stall, spin)).err().unwrap();
+            let error = ResponseScheduler::new(delay, answers(stall, spin))
+                .err()
+                .unwrap();
             assert!(error.to_string().contains("too long"), "{error}");
         }
         assert!(
-            Answering::new(
-                Delay::Uniform {
+            ResponseScheduler::new(
+                ResponseDelay::Uniform {
                     from: ms(6),
                     to: ms(2)
                 },

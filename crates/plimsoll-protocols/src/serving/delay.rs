@@ -23,36 +23,36 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 /// The deadlines of one server. Dropping it ends the task that watches them.
-pub(crate) struct Alarms {
-    shared: Arc<Shared>,
+pub(crate) struct PreciseTimer {
+    shared: Arc<TimerShared>,
     watcher: AbortHandle,
 }
 
-struct Shared {
+struct TimerShared {
     timer: AsyncFd<OwnedFd>,
     /// Wakes the watcher when the kernel timer could not be set, so that it falls back to the runtime's timer.
     not_set: Notify,
     /// How long before a deadline polling takes over; zero relies on the kernel's wake-up alone.
     lead: Duration,
-    queue: Mutex<Queue>,
+    queue: Mutex<DeadlineQueue>,
 }
 
 #[derive(Default)]
-struct Queue {
+struct DeadlineQueue {
     /// Wakers by deadline; the number keeps those of one deadline in the order of their registration.
     waiting: BTreeMap<(Instant, u64), oneshot::Sender<()>>,
     /// The number of the last registration.
-    came: u64,
+    last_number: u64,
     /// When the kernel timer fires next.
     armed: Option<Instant>,
 }
 
-impl Alarms {
+impl PreciseTimer {
     /// Makes the timer and starts its task. Must be called inside the tokio runtime.
     ///
     /// # Errors
     /// When the kernel refuses the timer (no descriptors left).
-    pub(crate) fn new(lead: Duration) -> io::Result<Alarms> {
+    pub(crate) fn new(lead: Duration) -> io::Result<PreciseTimer> {
         let timer = timerfd_create(
             TimerfdClockId::Monotonic,
             TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
@@ -62,26 +62,26 @@ impl Alarms {
             reason = "its replacement is unsafe, for types whose descriptor may change; an OwnedFd's never does"
         )]
         let timer = AsyncFd::with_interest(timer, Interest::READABLE)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(TimerShared {
             timer,
             not_set: Notify::new(),
             lead,
             queue: Mutex::default(),
         });
         let watcher = tokio::spawn(watch(Arc::clone(&shared))).abort_handle();
-        Ok(Alarms { shared, watcher })
+        Ok(PreciseTimer { shared, watcher })
     }
 
     /// Sleeps until `at`; returns immediately if that has passed.
-    pub(crate) async fn until(&self, at: Instant) {
+    pub(crate) async fn sleep_until(&self, at: Instant) {
         if at <= Instant::now() {
             return;
         }
         let (wake, woken) = oneshot::channel();
         {
             let mut queue = self.shared.queue();
-            queue.came += 1;
-            let number = queue.came;
+            queue.last_number += 1;
+            let number = queue.last_number;
             queue.waiting.insert((at, number), wake);
             let due = at - self.shared.lead;
             if queue.armed.is_none_or(|armed| due < armed) {
@@ -93,21 +93,21 @@ impl Alarms {
     }
 }
 
-impl Drop for Alarms {
+impl Drop for PreciseTimer {
     fn drop(&mut self) {
         self.watcher.abort();
     }
 }
 
-impl Shared {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+impl TimerShared {
+    fn queue(&self) -> MutexGuard<'_, DeadlineQueue> {
         // A panic elsewhere leaves the queue consistent: every change is a single insertion or removal.
         self.queue
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn arm(&self, queue: &mut Queue, at: Instant) {
+    fn arm(&self, queue: &mut DeadlineQueue, at: Instant) {
         // An all-zero value would disarm the timer.
         let left = at
             .saturating_duration_since(Instant::now())
@@ -136,7 +136,7 @@ impl Shared {
     }
 }
 
-async fn watch(shared: Arc<Shared>) {
+async fn watch(shared: Arc<TimerShared>) {
     let mut due = Vec::new();
     loop {
         let next = {
@@ -197,11 +197,11 @@ mod tests {
     fn lateness(lead: Duration) -> (Duration, Duration) {
         let runtime = crate::serving::runtime(Some(2)).unwrap();
         runtime.block_on(async {
-            let alarms = Alarms::new(lead).unwrap();
+            let alarms = PreciseTimer::new(lead).unwrap();
             let (mut late, mut theirs) = (Vec::new(), Vec::new());
             for i in 0..200u64 {
                 let at = Instant::now() + Duration::from_micros(300 + 37 * (i % 50));
-                alarms.until(at).await;
+                alarms.sleep_until(at).await;
                 let now = Instant::now();
                 assert!(now >= at, "{:?} early", at - now);
                 late.push(now - at);
@@ -227,7 +227,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn all_deadlines_complete_on_time() {
-        let alarms = Arc::new(Alarms::new(Duration::from_micros(50)).unwrap());
+        let alarms = Arc::new(PreciseTimer::new(Duration::from_micros(50)).unwrap());
         let start = Instant::now();
         let mut tasks = tokio::task::JoinSet::new();
         // Sets later deadlines first, so that each one has to move the kernel timer.
@@ -235,7 +235,7 @@ mod tests {
             let alarms = Arc::clone(&alarms);
             tasks.spawn(async move {
                 let at = start + Duration::from_micros(2000 + i * 20);
-                alarms.until(at).await;
+                alarms.sleep_until(at).await;
                 (i, Instant::now() >= at)
             });
         }
@@ -246,14 +246,14 @@ mod tests {
 
     #[tokio::test]
     async fn cancelled_deadline_does_not_block_next() {
-        let alarms = Alarms::new(Duration::ZERO).unwrap();
+        let alarms = PreciseTimer::new(Duration::ZERO).unwrap();
         let soon = Instant::now() + Duration::from_millis(2);
         let given_up = tokio::time::timeout(
             Duration::from_millis(1),
-            alarms.until(Instant::now() + Duration::from_secs(60)),
+            alarms.sleep_until(Instant::now() + Duration::from_secs(60)),
         );
         assert!(given_up.await.is_err());
-        alarms.until(soon).await;
+        alarms.sleep_until(soon).await;
         // Long before the cancelled deadline.
         assert!(soon.elapsed() < Duration::from_secs(30));
     }

@@ -1,7 +1,7 @@
 //! The server's side of a TLS connection whose client may send its first request before the handshake is complete
 //! (0-RTT, RFC 8446 §2.3), and may get its response before that, too.
 //!
-//! Such a request may be a replay (RFC 8446 §8): whoever answers must check [`Link::came_early`] and answer
+//! Such a request may be a replay (RFC 8446 §8): whoever answers must check [`ServerStream::came_early`] and answer
 //! only requests that are safe to repeat. The session store gives out every ticket once, so a replayed
 //! ticket is never accepted as early data here.
 
@@ -18,15 +18,15 @@ use tokio::time::Sleep;
 use tokio_rustls::server::TlsStream;
 
 /// A byte stream that a server reads requests from and writes responses to.
-pub trait Link: AsyncRead + AsyncWrite + Unpin + Send + 'static {
+pub trait ServerStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// Returns whether the bytes read last arrived before the handshake was complete, and may be a replay.
     fn came_early(&self) -> bool {
         false
     }
 }
 
-impl Link for TcpStream {}
-impl Link for TlsStream<TcpStream> {}
+impl ServerStream for TcpStream {}
+impl ServerStream for TlsStream<TcpStream> {}
 
 /// A server-side TLS stream that delivers early data before the handshake is complete.
 pub(crate) struct EarlyStream {
@@ -91,7 +91,7 @@ impl EarlyStream {
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.tcp.poll_read_ready(cx))?;
-            match self.tls.read_tls(&mut Direct(&self.tcp)) {
+            match self.tls.read_tls(&mut NonblockingSocket(&self.tcp)) {
                 Ok(0) if self.tls.is_handshaking() => {
                     return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
                 }
@@ -114,7 +114,7 @@ impl EarlyStream {
     /// Writes pending TLS records to the socket.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.tls.wants_write() {
-            match self.tls.write_tls(&mut Direct(&self.tcp)) {
+            match self.tls.write_tls(&mut NonblockingSocket(&self.tcp)) {
                 Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
@@ -127,7 +127,7 @@ impl EarlyStream {
     }
 }
 
-impl Link for EarlyStream {
+impl ServerStream for EarlyStream {
     fn came_early(&self) -> bool {
         self.came_early
     }
@@ -211,15 +211,15 @@ impl AsyncWrite for EarlyStream {
 }
 
 /// The socket as the TLS library reads and writes it, without blocking.
-struct Direct<'a>(&'a TcpStream);
+struct NonblockingSocket<'a>(&'a TcpStream);
 
-impl Read for Direct<'_> {
+impl Read for NonblockingSocket<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.try_read(buffer)
     }
 }
 
-impl Write for Direct<'_> {
+impl Write for NonblockingSocket<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.try_write(bytes)
     }

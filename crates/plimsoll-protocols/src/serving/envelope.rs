@@ -10,7 +10,7 @@ mod writing;
 use serde::{Deserialize, Serialize};
 
 pub use self::reading::{Envelope, EnvelopeError};
-pub(crate) use self::writing::{Log, Writer};
+pub(crate) use self::writing::{EnvelopeLog, EnvelopeWriter};
 use crate::hex;
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -23,16 +23,16 @@ const MAX_LINE_BYTES: usize = 1 << 20;
 /// One line of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-enum Line {
-    Sealed(Sealed),
+enum EnvelopeLine {
+    Sealed(EnvelopeCommitment),
     Request(ServedRequest),
-    Opened(Opened),
+    Opened(CommitmentOpening),
 }
 
 /// The first line, written before any request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Sealed {
+struct EnvelopeCommitment {
     envelope: u32,
     commitment: String,
 }
@@ -59,7 +59,7 @@ pub struct ServedRequest {
 /// The last line, which opens the commitment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Opened {
+pub struct CommitmentOpening {
     /// The seed of all random numbers.
     pub seed: u64,
     /// A random text that keeps the seed from being guessed from the commitment.

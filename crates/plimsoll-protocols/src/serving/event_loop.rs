@@ -23,16 +23,16 @@ use std::thread;
 use std::time::Duration;
 
 use plimsoll_engine::network::os::OsNetwork;
-use plimsoll_engine::network::{Network, Ready, Token, Wake};
+use plimsoll_engine::network::{Network, SocketReady, SocketToken, WakeTime};
 use plimsoll_engine::poller::Waker;
-use plimsoll_engine::tls::{ServerSessions, SharedTally};
+use plimsoll_engine::tls::{ServerSessions, SharedHandshakeTally};
 use plimsoll_engine::{Clock, defect, fault};
 use plimsoll_model::Time;
 use tokio::sync::Notify;
 
-use self::connection::{Buffers, Connection, Transport, Turn};
-pub(crate) use self::service::{Afterwards, Arrived, Held, Service};
-use super::{Bound, ConnectionStats, Listener, ServeError, joined};
+use self::connection::{LoopBuffers, LoopConnection, LoopTransport, ServeOutcome};
+pub(crate) use self::service::{ArrivalTimes, ConnectionDisposition, DelayedResponse, LoopService};
+use super::{AsyncListener, BoundServer, ConnectionStats, ServeError, joined};
 
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// How long a client may take to close its side after it was sent an alert.
@@ -42,12 +42,12 @@ const SWEEP_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Counters that all threads share.
 #[derive(Debug, Default)]
-struct Counters {
+struct LoopCounters {
     open: AtomicU64,
     most_at_once: AtomicU64,
     handshakes_failed: AtomicU64,
     broken: AtomicU64,
-    handshakes: SharedTally,
+    handshakes: SharedHandshakeTally,
 }
 
 /// Serves until `shutdown` completes. Nothing is drained: connections are closed with a close_notify.
@@ -55,8 +55,8 @@ struct Counters {
 /// # Errors
 /// When `workers` is 0, or when a thread or the socket fails. A thread that fails ends the server, because some of
 /// its clients would otherwise get no response.
-pub(crate) async fn serve<S: Service>(
-    bound: Bound,
+pub(crate) async fn serve<S: LoopService>(
+    bound: BoundServer,
     workers: usize,
     service: S,
     shutdown: impl Future<Output = ()>,
@@ -64,9 +64,9 @@ pub(crate) async fn serve<S: Service>(
     if workers == 0 {
         return Err(ServeError::option("workers", "must be at least 1"));
     }
-    let counters = Arc::new(Counters {
+    let counters = Arc::new(LoopCounters {
         handshakes: bound.handshakes.clone(),
-        ..Counters::default()
+        ..LoopCounters::default()
     });
     // TLS 1.2 uses the library's record layer: an idle connection keeps its whole session.
     let sessions = if bound.offers_1_2 {
@@ -84,8 +84,8 @@ pub(crate) async fn serve<S: Service>(
         let work = move || {
             let _end = end;
             let (streams, mail) = mpsc::channel();
-            let worker = Worker::new(mail, service, sessions, counters)?;
-            let mailbox = Mailbox {
+            let worker = LoopWorker::new(mail, service, sessions, counters)?;
+            let mailbox = WorkerMailbox {
                 streams: Some(streams),
                 waker: worker.network.waker(),
             };
@@ -101,7 +101,7 @@ pub(crate) async fn serve<S: Service>(
         threads.push(thread);
     }
     drop(started);
-    let mailboxes: Vec<Mailbox> = mailboxes.iter().collect();
+    let mailboxes: Vec<WorkerMailbox> = mailboxes.iter().collect();
     let listener = bound.into_listener()?;
     // A worker that ends before it is told to has failed; the error is reported when it is joined.
     let shutdown = async {
@@ -112,7 +112,7 @@ pub(crate) async fn serve<S: Service>(
         }
     };
     let accepted = if mailboxes.len() == workers {
-        deal(&listener, &mailboxes, shutdown).await?
+        accept_and_distribute(&listener, &mailboxes, shutdown).await?
     } else {
         0
     };
@@ -135,9 +135,9 @@ pub(crate) async fn serve<S: Service>(
 ///
 /// # Errors
 /// When the listening socket itself fails.
-async fn deal(
-    listener: &Listener,
-    mailboxes: &[Mailbox],
+async fn accept_and_distribute(
+    listener: &AsyncListener,
+    mailboxes: &[WorkerMailbox],
     shutdown: impl Future<Output = ()>,
 ) -> Result<u64, ServeError> {
     let mut shutdown = pin!(shutdown);
@@ -160,13 +160,13 @@ async fn deal(
 }
 
 /// Hands connections to a worker. Dropping it ends the worker.
-struct Mailbox {
+struct WorkerMailbox {
     /// `Some` until dropped.
     streams: Option<mpsc::Sender<TcpStream>>,
     waker: Waker,
 }
 
-impl Mailbox {
+impl WorkerMailbox {
     fn give(&self, stream: TcpStream) {
         if let Some(streams) = &self.streams {
             // A worker that has failed reports the error when it is joined.
@@ -176,7 +176,7 @@ impl Mailbox {
     }
 }
 
-impl Drop for Mailbox {
+impl Drop for WorkerMailbox {
     fn drop(&mut self) {
         self.streams = None;
         self.waker.wake();
@@ -192,34 +192,34 @@ impl Drop for EndNotice {
     }
 }
 
-struct Worker<S: Service> {
+struct LoopWorker<S: LoopService> {
     network: OsNetwork,
     clock: Clock,
     mail: mpsc::Receiver<TcpStream>,
     service: S,
     sessions: Option<ServerSessions>,
-    counters: Arc<Counters>,
-    connections: Vec<Option<Connection<S>>>,
+    counters: Arc<LoopCounters>,
+    connections: Vec<Option<LoopConnection<S>>>,
     free: Vec<u32>,
     next_generation: u32,
     /// Connections that have to complete their handshake, or to close, before a deadline.
-    deadlines: VecDeque<(Time, Token)>,
+    deadlines: VecDeque<(Time, SocketToken)>,
     /// Delayed responses with their connections, the earliest on top.
-    held: BinaryHeap<Reverse<(Held, Token)>>,
+    held: BinaryHeap<Reverse<(DelayedResponse, SocketToken)>>,
     /// When the last two waits began: an event that the first did not report happened after it began.
     waits_began: [Time; 2],
-    buffers: Buffers,
+    buffers: LoopBuffers,
 }
 
-impl<S: Service> Worker<S> {
+impl<S: LoopService> LoopWorker<S> {
     fn new(
         mail: mpsc::Receiver<TcpStream>,
         service: S,
         sessions: Option<ServerSessions>,
-        counters: Arc<Counters>,
-    ) -> io::Result<Worker<S>> {
+        counters: Arc<LoopCounters>,
+    ) -> io::Result<LoopWorker<S>> {
         let clock = service.clock();
-        Ok(Worker {
+        Ok(LoopWorker {
             // This network never connects, so it has no names to resolve.
             network: OsNetwork::new(clock, &[], service.sockets(), 0)?,
             clock,
@@ -233,7 +233,7 @@ impl<S: Service> Worker<S> {
             deadlines: VecDeque::new(),
             held: BinaryHeap::new(),
             waits_began: [clock.now(); 2],
-            buffers: Buffers::new(),
+            buffers: LoopBuffers::new(),
         })
     }
 
@@ -245,11 +245,11 @@ impl<S: Service> Worker<S> {
         if !self.service.sockets().spin.is_zero() {
             OsNetwork::sharpen_timers();
         }
-        defect::persist(&mut self, Worker::serve, Worker::begin_anew)
+        defect::restart_on_panic(&mut self, LoopWorker::serve, LoopWorker::reset_after_panic)
     }
 
     /// After a panic neither connections nor buffers can be trusted: closes and replaces them.
-    fn begin_anew(&mut self) {
+    fn reset_after_panic(&mut self) {
         for index in 0..self.connections.len() as u32 {
             if self.close(index) {
                 count(&self.counters.broken);
@@ -257,7 +257,7 @@ impl<S: Service> Worker<S> {
         }
         self.deadlines.clear();
         self.held.clear();
-        self.buffers = Buffers::new();
+        self.buffers = LoopBuffers::new();
     }
 
     fn serve(&mut self) -> io::Result<()> {
@@ -266,7 +266,7 @@ impl<S: Service> Worker<S> {
         // The time until which the worker polls instead of sleeping.
         let mut awake_until = None;
         // After a panic, connections that arrived earlier may still wait in the mailbox without a wake-up.
-        while self.take_mail() {
+        while self.take_new_connections() {
             let wake = self.next_wake(awake_until);
             self.waits_began = [self.waits_began[1], self.clock.now()];
             self.network.wait(wake, &mut ready)?;
@@ -281,7 +281,7 @@ impl<S: Service> Worker<S> {
             self.expire();
         }
         for connection in self.connections.iter_mut().flatten() {
-            connection.part(&mut self.network, &self.service, &mut self.buffers.out);
+            connection.shut_down(&mut self.network, &self.service, &mut self.buffers.out);
         }
         for index in 0..self.connections.len() as u32 {
             self.close(index);
@@ -289,18 +289,18 @@ impl<S: Service> Worker<S> {
         Ok(())
     }
 
-    fn next_wake(&self, awake_until: Option<Time>) -> Option<Wake> {
-        let wake = self.next_look(awake_until);
+    fn next_wake(&self, awake_until: Option<Time>) -> Option<WakeTime> {
+        let wake = self.next_sweep(awake_until);
         match self.held.peek() {
-            Some(Reverse((first, _))) if wake.is_none_or(|at| first.due <= at) => Some(Wake {
+            Some(Reverse((first, _))) if wake.is_none_or(|at| first.due <= at) => Some(WakeTime {
                 at: first.due,
                 precise: true,
             }),
-            _ => wake.map(|at| Wake { at, precise: false }),
+            _ => wake.map(|at| WakeTime { at, precise: false }),
         }
     }
 
-    fn next_look(&self, awake_until: Option<Time>) -> Option<Time> {
+    fn next_sweep(&self, awake_until: Option<Time>) -> Option<Time> {
         let now = || self.clock.now();
         if let Some(until) = awake_until {
             let now = now();
@@ -335,8 +335,8 @@ impl<S: Service> Worker<S> {
                     if is_all {
                         (self.service).released(&mut connection.served, [began, ended]);
                     }
-                    if afterwards == Afterwards::Closing {
-                        connection.say_goodbye(&mut self.network);
+                    if afterwards == ConnectionDisposition::Closing {
+                        connection.send_close_notify(&mut self.network);
                         let _ = connection.socket.shutdown(Shutdown::Write);
                     }
                 }
@@ -350,11 +350,11 @@ impl<S: Service> Worker<S> {
     }
 
     /// Adds the connections that were handed over. Returns false when no more can come.
-    fn take_mail(&mut self) -> bool {
+    fn take_new_connections(&mut self) -> bool {
         loop {
             match self.mail.try_recv() {
                 Ok(socket) => {
-                    if let Err(e) = self.welcome(socket) {
+                    if let Err(e) = self.add_connection(socket) {
                         tracing::warn!("taking a connection: {e}");
                         count(&self.counters.broken);
                     }
@@ -365,12 +365,12 @@ impl<S: Service> Worker<S> {
         }
     }
 
-    fn welcome(&mut self, socket: TcpStream) -> io::Result<()> {
+    fn add_connection(&mut self, socket: TcpStream) -> io::Result<()> {
         // Fails on Unix sockets, which have no such option and delay nothing.
         let _ = socket.set_nodelay(true);
         let transport = match &self.sessions {
-            None => Transport::Plain(None),
-            Some(sessions) => Transport::Tls(sessions.session().map_err(io::Error::other)?),
+            None => LoopTransport::Plain(None),
+            Some(sessions) => LoopTransport::Tls(sessions.session().map_err(io::Error::other)?),
         };
         let generation = self.next_generation;
         self.next_generation = self.next_generation.wrapping_add(1) & 0x7fff_ffff;
@@ -381,18 +381,18 @@ impl<S: Service> Worker<S> {
                 (self.connections.len() - 1) as u32
             }
         };
-        let token = Token(u64::from(generation) << 32 | u64::from(index));
+        let token = SocketToken(u64::from(generation) << 32 | u64::from(index));
         if let Err(e) = self.network.adopt(&socket, token) {
             self.free.push(index);
             return Err(e);
         }
-        let mut connection = Connection {
+        let mut connection = LoopConnection {
             socket,
             generation,
             transport,
             served: self.service.connection(),
         };
-        if matches!(connection.transport, Transport::Plain(_)) {
+        if matches!(connection.transport, LoopTransport::Plain(_)) {
             let out = &mut self.buffers.out;
             out.clear();
             self.service.open(&mut connection.served, out);
@@ -410,28 +410,28 @@ impl<S: Service> Worker<S> {
         Ok(())
     }
 
-    fn turn(&mut self, event: Ready) {
+    fn turn(&mut self, event: SocketReady) {
         let Some(connection) = live(&mut self.connections, event.token) else {
             return;
         };
         fault::point(S::SERVICE_NAME);
         let to = (&mut self.network, &mut self.buffers);
         let empty_at = self.waits_began[0];
-        let ended = connection.turn(to, &self.service, &self.counters.handshakes, empty_at);
+        let ended = connection.serve_ready(to, &self.service, &self.counters.handshakes, empty_at);
         while let Some(held) = self.service.held(&mut connection.served) {
             self.held.push(Reverse((held, event.token)));
         }
         match ended {
-            Turn::Waiting => return,
-            Turn::Refused => {
+            ServeOutcome::Waiting => return,
+            ServeOutcome::Refused => {
                 count(&self.counters.handshakes_failed);
                 let deadline = self.clock.now() + LINGER_TIMEOUT;
                 self.deadlines.push_back((deadline, event.token));
                 return;
             }
-            Turn::Abandoned => count(&self.counters.handshakes_failed),
-            Turn::Closed => {}
-            Turn::Broken(why) => {
+            ServeOutcome::Abandoned => count(&self.counters.handshakes_failed),
+            ServeOutcome::Closed => {}
+            ServeOutcome::Broken(why) => {
                 tracing::debug!("{why}");
                 count(&self.counters.broken);
             }
@@ -454,12 +454,12 @@ impl<S: Service> Worker<S> {
     fn expire(&mut self) {
         // Connections whose handshake completed long ago stay in the queue behind one that has not.
         while let Some((deadline, token)) = self.deadlines.front().copied() {
-            let awaited = live(&mut self.connections, token).filter(|c| c.is_awaited());
+            let awaited = live(&mut self.connections, token).filter(|c| c.has_deadline());
             if awaited.is_some() && deadline > self.clock.now() {
                 break;
             }
             if let Some(connection) = awaited {
-                if matches!(connection.transport, Transport::Tls(_)) {
+                if matches!(connection.transport, LoopTransport::Tls(_)) {
                     tracing::debug!("no tls handshake within {HANDSHAKE_LIMIT:?}");
                     count(&self.counters.handshakes_failed);
                 }
@@ -471,10 +471,10 @@ impl<S: Service> Worker<S> {
 }
 
 /// Returns the connection that a token names; `None` if it was closed earlier in the same batch of events.
-fn live<S: Service>(
-    connections: &mut [Option<Connection<S>>],
-    token: Token,
-) -> Option<&mut Connection<S>> {
+fn live<S: LoopService>(
+    connections: &mut [Option<LoopConnection<S>>],
+    token: SocketToken,
+) -> Option<&mut LoopConnection<S>> {
     let (index, generation) = (token.0 as u32, (token.0 >> 32) as u32);
     let connection = connections.get_mut(index as usize)?.as_mut()?;
     (connection.generation == generation).then_some(connection)

@@ -16,20 +16,20 @@ use tokio::sync::watch;
 use tonic::codegen::Service;
 use tonic::codegen::http::{Request, Response};
 
-use super::accepting::{self, Serve};
-use super::early::Link;
-use super::{Bound, ConnectionStats, ServeError};
+use super::accepting::{self, ConnectionHandler};
+use super::early::ServerStream;
+use super::{BoundServer, ConnectionStats, ServeError};
 
 /// The flow-control window of a connection: bytes that clients may send on all streams before they are read.
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
 /// Serves `service` (a tonic server type) on every connection until `shutdown`
-/// completes, then lets calls in flight finish for at most [`super::Listen::drain`].
+/// completes, then lets calls in flight finish for at most [`super::ListenOptions::drain`].
 ///
 /// # Errors
 /// When the listening socket itself fails.
 pub(crate) async fn serve<S>(
-    bound: Bound,
+    bound: BoundServer,
     service: S,
     shutdown: impl Future<Output = ()>,
 ) -> Result<ConnectionStats, ServeError>
@@ -40,7 +40,7 @@ where
         + 'static,
     S::Future: Send + 'static,
 {
-    let mut http = Builder::new(AtOnce);
+    let mut http = Builder::new(InlineExecutor);
     http.max_concurrent_streams(bound.max_concurrent_streams)
         // The overhead of small frames that wait to be read may reach half of this window. With the default window,
         // clients that send one message a frame are cut off as a flood.
@@ -50,20 +50,20 @@ where
         // A flood of cancelled calls is load here, not an attack.
         .max_pending_accept_reset_streams(Some(1 << 16))
         .max_local_error_reset_streams(None);
-    let server = Http2 {
+    let server = Http2Handler {
         http,
-        service: Calls(service),
+        service: TowerAdapter(service),
     };
     accepting::accept(bound, server, shutdown).await
 }
 
 #[derive(Clone)]
-struct Http2<S> {
-    http: Builder<AtOnce>,
-    service: Calls<S>,
+struct Http2Handler<S> {
+    http: Builder<InlineExecutor>,
+    service: TowerAdapter<S>,
 }
 
-impl<S> Serve for Http2<S>
+impl<S> ConnectionHandler for Http2Handler<S>
 where
     S: Service<Request<Incoming>, Response = Response<tonic::body::Body>, Error = Infallible>
         + Clone
@@ -71,7 +71,11 @@ where
         + 'static,
     S::Future: Send + 'static,
 {
-    async fn serve<I: Link>(self, stream: I, mut stopped: watch::Receiver<()>) -> io::Result<()> {
+    async fn serve<I: ServerStream>(
+        self,
+        stream: I,
+        mut stopped: watch::Receiver<()>,
+    ) -> io::Result<()> {
         let serving = self
             .http
             .serve_connection(TokioIo::new(stream), self.service);
@@ -89,9 +93,9 @@ where
 
 /// Adapts a tower service to hyper's service trait. The services here are always ready.
 #[derive(Clone)]
-struct Calls<S>(S);
+struct TowerAdapter<S>(S);
 
-impl<S> hyper::service::Service<Request<Incoming>> for Calls<S>
+impl<S> hyper::service::Service<Request<Incoming>> for TowerAdapter<S>
 where
     S: Service<Request<Incoming>> + Clone,
 {
@@ -107,9 +111,9 @@ where
 /// Polls a call once where its request was read, and spawns a task only if it is pending: most calls of a fast target
 /// complete at once, and a task costs about as much as the response.
 #[derive(Clone, Copy)]
-struct AtOnce;
+struct InlineExecutor;
 
-impl<F> hyper::rt::Executor<F> for AtOnce
+impl<F> hyper::rt::Executor<F> for InlineExecutor
 where
     F: Future<Output: Send> + Send + 'static,
 {

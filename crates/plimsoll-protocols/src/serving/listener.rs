@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use plimsoll_engine::tls::SharedTally;
+use plimsoll_engine::tls::SharedHandshakeTally;
 use plimsoll_engine::tls::rotation::RotatingCheck;
 use plimsoll_engine::{Address, Clock};
 use plimsoll_model::Time;
@@ -16,10 +16,10 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
 
-use super::announced::Announced;
-use super::peer::Peer;
+use super::announced::StartupFacts;
+use super::peer::PeerAddress;
 use super::unix::{self, SocketFile};
-use super::{Proxies, Renewal, ServeError, TicketSeed, Tls};
+use super::{CertificateRenewal, ServeError, ServerTlsOptions, TicketSeed, TrustedProxies};
 
 /// How long a closing listener goes on accepting: connections already in the backlog are available at once, and later
 /// ones are refused.
@@ -27,18 +27,18 @@ const BACKLOG_DRAIN: Duration = Duration::from_millis(10);
 /// The pause after a failed accept, such as when the process is out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// The interval at which failed accepts are reported.
-const REPORT_EVERY: Duration = Duration::from_secs(5);
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Failed accepts, which are logged at most once per interval: a process out of descriptors fails many times a
 /// second.
 #[derive(Debug, Default)]
-pub struct NotAccepted {
+pub struct AcceptFailures {
     /// Failed attempts since the last report.
     unreported: u64,
     quiet_until: Time,
 }
 
-impl NotAccepted {
+impl AcceptFailures {
     /// Counts a failed attempt, and logs the count when the interval is over.
     pub fn report(&mut self, error: &io::Error, now: Time) {
         self.unreported += 1;
@@ -55,9 +55,9 @@ impl NotAccepted {
             "accepting a connection: {error} (failed attempts: {}){advice}",
             self.unreported
         );
-        *self = NotAccepted {
+        *self = AcceptFailures {
             unreported: 0,
-            quiet_until: now + REPORT_EVERY,
+            quiet_until: now + REPORT_INTERVAL,
         };
     }
 }
@@ -73,8 +73,8 @@ fn is_fatal(error: &io::Error) -> bool {
 
 /// The settings with which a reference server listens.
 #[derive(Clone, Debug)]
-pub struct Listen {
-    /// Port 0 picks any free port; [`Bound::address`] returns it.
+pub struct ListenOptions {
+    /// Port 0 picks any free port; [`BoundServer::address`] returns it.
     pub address: Address,
     /// `SO_REUSEPORT`: several processes (or listeners) share the port, and the kernel distributes connections over
     /// them.
@@ -82,14 +82,14 @@ pub struct Listen {
     /// The length of the accept queue. The kernel caps it at `net.core.somaxconn`.
     pub backlog: u16,
     /// `None` means plaintext.
-    pub tls: Option<Tls>,
+    pub tls: Option<ServerTlsOptions>,
     /// The seed from which processes that share the port derive their ticket keys, so that each accepts the tickets
     /// of the others. `None`: a server accepts its own tickets only.
     pub tickets: Option<TicketSeed>,
     /// The most HTTP/2 streams that a connection may have open (RFC 9113 §6.5.2); `None` means no limit.
     pub max_concurrent_streams: Option<u32>,
     /// Trusted proxies, whose connections begin with a PROXY header.
-    pub proxies: Proxies,
+    pub proxies: TrustedProxies,
     /// How long calls in flight may take after the server was told to stop.
     pub drain: Duration,
     /// The most connections at once whose peers have not proven themselves; the oldest is closed for the next one.
@@ -97,28 +97,28 @@ pub struct Listen {
     pub max_unproven: Option<usize>,
 }
 
-impl Default for Listen {
-    fn default() -> Listen {
-        Listen {
+impl Default for ListenOptions {
+    fn default() -> ListenOptions {
+        ListenOptions {
             address: (Ipv4Addr::LOCALHOST, 50051).into(),
             reuse_port: false,
             backlog: 16384,
             tls: None,
             tickets: None,
             max_concurrent_streams: Some(1000),
-            proxies: Proxies::default(),
+            proxies: TrustedProxies::default(),
             drain: Duration::from_secs(10),
             max_unproven: None,
         }
     }
 }
 
-impl Listen {
+impl ListenOptions {
     /// Reads the TLS files and opens the port.
     ///
     /// # Errors
     /// When a file can't be used or the address can't be listened on.
-    pub fn bind(&self) -> Result<Bound, ServeError> {
+    pub fn bind(&self) -> Result<BoundServer, ServeError> {
         let (tls, clients, renewal) = match &self.tls {
             None => (None, None, None),
             Some(tls) => {
@@ -127,10 +127,10 @@ impl Listen {
             }
         };
         if self.reuse_port && self.address.tcp().is_none() {
-            return Err(unshared());
+            return Err(port_sharing_error());
         }
         let (listener, address, file) = self.open().map_err(|e| self.unusable(e))?;
-        Ok(Bound {
+        Ok(BoundServer {
             file,
             listener,
             address,
@@ -139,8 +139,8 @@ impl Listen {
                 .is_some_and(|tls| tls.versions.contains(&TlsVersion::V1_2)),
             clients,
             renewal,
-            handshakes: SharedTally::default(),
-            announced: Announced::default(),
+            handshakes: SharedHandshakeTally::default(),
+            announced: StartupFacts::default(),
             max_concurrent_streams: self.max_concurrent_streams,
             proxies: self.proxies.clone(),
             drain: self.drain,
@@ -173,13 +173,13 @@ impl Listen {
     ///
     /// # Errors
     /// When the address can't be reserved.
-    pub fn reserve(&self) -> Result<Reserved, ServeError> {
+    pub fn reserve(&self) -> Result<ReservedAddress, ServeError> {
         let Address::Tcp(wanted) = self.address else {
-            return Err(unshared());
+            return Err(port_sharing_error());
         };
         let reserved = open(wanted, true).and_then(|socket| {
             let address = socket.local_addr()?.as_socket();
-            Ok(Reserved {
+            Ok(ReservedAddress {
                 address: address.unwrap_or(wanted),
                 _socket: socket,
             })
@@ -215,7 +215,7 @@ fn open(address: SocketAddr, reuse_port: bool) -> io::Result<Socket> {
     Ok(socket)
 }
 
-fn unshared() -> ServeError {
+fn port_sharing_error() -> ServeError {
     ServeError::option(
         "listen",
         "a Unix socket has no port that several processes could share; use one process, or listen on HOST:PORT",
@@ -240,12 +240,12 @@ fn explain(error: &io::Error) -> String {
 
 /// An address reserved for processes that share its port, until this is dropped.
 #[derive(Debug)]
-pub struct Reserved {
+pub struct ReservedAddress {
     address: SocketAddr,
     _socket: Socket,
 }
 
-impl Reserved {
+impl ReservedAddress {
     /// Returns the address, with the port that the system chose.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -254,7 +254,7 @@ impl Reserved {
 
 /// An open port, ready to be served.
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundServer {
     /// The file of a Unix socket. Dropped before the socket itself, so that it is removed first: once the socket is
     /// closed, another process may take the file over.
     pub(crate) file: Option<SocketFile>,
@@ -266,20 +266,20 @@ pub struct Bound {
     /// Verifies client certificates; `None` if none are requested.
     pub(crate) clients: Option<Arc<RotatingCheck>>,
     /// Reloads the server's certificate; `None` means plaintext.
-    pub renewal: Option<Renewal>,
+    pub renewal: Option<CertificateRenewal>,
     /// Counts of what handshakes negotiated, updated while the server runs.
-    pub handshakes: SharedTally,
+    pub handshakes: SharedHandshakeTally,
     /// Further facts that the server prints when it starts.
-    pub announced: Announced,
+    pub announced: StartupFacts,
     pub(crate) max_concurrent_streams: Option<u32>,
     /// Trusted proxies, whose connections begin with a PROXY header.
-    pub proxies: Proxies,
+    pub proxies: TrustedProxies,
     /// How long work in flight may take after the server was told to stop.
     pub drain: Duration,
     pub(crate) max_unproven: Option<usize>,
 }
 
-impl Bound {
+impl BoundServer {
     /// Returns the address, with the port that the system chose.
     pub fn address(&self) -> &Address {
         &self.address
@@ -295,7 +295,7 @@ impl Bound {
 
     /// Offers these application protocols over TLS, in order of preference.
     #[must_use]
-    pub fn speaking_one_of(mut self, protocols: &[&[u8]]) -> Bound {
+    pub fn speaking_one_of(mut self, protocols: &[&[u8]]) -> BoundServer {
         self.tls = self.tls_for(protocols);
         self
     }
@@ -304,13 +304,13 @@ impl Bound {
     ///
     /// # Errors
     /// When the runtime does not accept the socket.
-    pub fn into_listener(self) -> Result<Listener, ServeError> {
+    pub fn into_listener(self) -> Result<AsyncListener, ServeError> {
         #[expect(
             deprecated,
             reason = "its replacement is unsafe, for types whose descriptor may change; a listener's never does"
         )]
         let socket = AsyncFd::with_interest(self.listener, Interest::READABLE);
-        Ok(Listener {
+        Ok(AsyncListener {
             _file: self.file,
             socket: socket.map_err(ServeError::io(
                 "handing the listening socket to the runtime",
@@ -323,16 +323,16 @@ impl Bound {
 
 /// A listening socket of any address family, registered with the runtime.
 #[derive(Debug)]
-pub struct Listener {
+pub struct AsyncListener {
     /// Dropped, and the file removed, before the socket is closed.
     _file: Option<SocketFile>,
     socket: AsyncFd<TcpListener>,
     clock: Clock,
-    not_accepted: Mutex<NotAccepted>,
+    not_accepted: Mutex<AcceptFailures>,
 }
 
-impl Listener {
-    async fn accept(&self) -> io::Result<(TcpStream, Peer)> {
+impl AsyncListener {
+    async fn accept(&self) -> io::Result<(TcpStream, PeerAddress)> {
         let accepted = self.socket.async_io(Interest::READABLE, unix::accept).await;
         let (stream, peer) = accepted?;
         Ok((TcpStream::from_std(stream)?, peer))
@@ -342,7 +342,7 @@ impl Listener {
     ///
     /// # Errors
     /// When the listening socket itself fails.
-    pub async fn next(&self) -> Result<(TcpStream, Peer), ServeError> {
+    pub async fn next(&self) -> Result<(TcpStream, PeerAddress), ServeError> {
         loop {
             match self.accept().await {
                 Ok(accepted) => return Ok(accepted),
@@ -358,7 +358,7 @@ impl Listener {
     }
 
     /// Stops listening. Calls `take` with the connections in the backlog, which would otherwise be reset.
-    pub async fn close(self, mut take: impl FnMut(TcpStream, Peer)) {
+    pub async fn close(self, mut take: impl FnMut(TcpStream, PeerAddress)) {
         let end = tokio::time::Instant::now() + BACKLOG_DRAIN;
         while let Ok(Ok((stream, peer))) = tokio::time::timeout_at(end, self.accept()).await {
             take(stream, peer);

@@ -33,16 +33,16 @@ use std::thread::JoinHandle;
 use plimsoll_engine::Address;
 use plimsoll_engine::tls::files::FileError;
 
-pub use admission::Unproven;
-pub use announced::Announced;
-pub use answering::{Answers, Delay, Stall};
-pub use early::Link;
-pub use listener::{Bound, Listen, Listener, NotAccepted, Reserved};
-pub use peer::Peer;
-pub use proxied::Proxies;
-pub use renewal::Renewal;
+pub use admission::UnprovenGuard;
+pub use announced::StartupFacts;
+pub use answering::{ResponseDelay, ResponseTiming, ServerStall};
+pub use early::ServerStream;
+pub use listener::{AcceptFailures, AsyncListener, BoundServer, ListenOptions, ReservedAddress};
+pub use peer::PeerAddress;
+pub use proxied::TrustedProxies;
+pub use renewal::CertificateRenewal;
 pub use tickets::TicketSeed;
-pub use tls::Tls;
+pub use tls::ServerTlsOptions;
 
 /// Why a reference server can't be started or go on.
 #[derive(Debug, thiserror::Error)]

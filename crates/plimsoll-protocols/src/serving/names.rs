@@ -8,8 +8,8 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use plimsoll_engine::tls::files::Named;
-use plimsoll_engine::tls::rotation::Rotating;
+use plimsoll_engine::tls::files::NamedFile;
+use plimsoll_engine::tls::rotation::RotatingIdentity;
 use rustls::crypto::CryptoProvider;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
@@ -19,7 +19,7 @@ use super::ServeError;
 /// The certificates of a folder, and the resolver for all other names.
 #[derive(Debug)]
 pub(super) struct ByName {
-    known: HashMap<String, Rotating>,
+    known: HashMap<String, RotatingIdentity>,
     others: Arc<dyn ResolvesServerCert>,
 }
 
@@ -34,7 +34,7 @@ impl ByName {
         provider: &Arc<CryptoProvider>,
     ) -> Result<ByName, ServeError> {
         let bad = |path: &Path, problem: String| {
-            ServeError::File(Named("certificate folder", path).bad(problem))
+            ServeError::File(NamedFile("certificate folder", path).bad(problem))
         };
         let mut known = HashMap::new();
         let entries = fs::read_dir(folder).map_err(|e| bad(folder, e.to_string()))?;
@@ -49,8 +49,8 @@ impl ByName {
                 .ok_or_else(|| bad(&path, "its name is not UTF-8".to_owned()))?
                 .to_ascii_lowercase();
             let key = path.with_extension("key");
-            let file = |path| Named("certificate folder", path);
-            let certified = Rotating::read(file(&path), file(&key), Arc::clone(provider))?;
+            let file = |path| NamedFile("certificate folder", path);
+            let certified = RotatingIdentity::read(file(&path), file(&key), Arc::clone(provider))?;
             known.insert(name, certified);
         }
         if known.is_empty() {

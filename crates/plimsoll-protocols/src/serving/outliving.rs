@@ -7,14 +7,14 @@
 
 use std::sync::Arc;
 
-use plimsoll_engine::tls::rotation::{Mark, RotatingCheck};
-use plimsoll_engine::tls::trust::Learned;
+use plimsoll_engine::tls::rotation::{RotatingCheck, TrustDigest};
+use plimsoll_engine::tls::trust::CertificateObservations;
 use plimsoll_engine::tls::validity::now;
 use rustls::server::{ProducesTickets, StoresServerSessions};
 
 /// A ticketer or session store whose sessions carry the stamp.
 #[derive(Debug)]
-struct Until<T: ?Sized> {
+struct ExpiringStore<T: ?Sized> {
     kept: Arc<T>,
     clients: Arc<RotatingCheck>,
 }
@@ -25,7 +25,7 @@ pub(super) fn tickets(
     clients: Option<&Arc<RotatingCheck>>,
 ) -> Arc<dyn ProducesTickets> {
     match clients.cloned() {
-        Some(clients) => Arc::new(Until { kept, clients }),
+        Some(clients) => Arc::new(ExpiringStore { kept, clients }),
         None => kept,
     }
 }
@@ -36,30 +36,34 @@ pub(super) fn sessions(
     clients: Option<&Arc<RotatingCheck>>,
 ) -> Arc<dyn StoresServerSessions> {
     match clients.cloned() {
-        Some(clients) => Arc::new(Until { kept, clients }),
+        Some(clients) => Arc::new(ExpiringStore { kept, clients }),
         None => kept,
     }
 }
 
-impl<T: ?Sized> Until<T> {
-    fn dated(&self, session: &[u8]) -> Vec<u8> {
-        dated(session, self.clients.learned(), self.clients.mark())
+impl<T: ?Sized> ExpiringStore<T> {
+    fn stamped(&self, session: &[u8]) -> Vec<u8> {
+        stamped(session, self.clients.learned(), self.clients.mark())
     }
 
-    fn undated(&self, dated: &[u8]) -> Option<Vec<u8>> {
-        undated(dated, self.clients.learned(), self.clients.mark())
+    fn unstamped_if_valid(&self, dated: &[u8]) -> Option<Vec<u8>> {
+        unstamped_if_valid(dated, self.clients.learned(), self.clients.mark())
     }
 }
 
-fn dated(session: &[u8], learned: &Learned, mark: Mark) -> Vec<u8> {
+fn stamped(session: &[u8], learned: &CertificateObservations, mark: TrustDigest) -> Vec<u8> {
     [&learned.until().to_be_bytes()[..], &mark, session].concat()
 }
 
 /// Returns the session if its stamp is still valid. Sessions that follow from it inherit its expiry, in whichever
 /// process it began.
-fn undated(dated: &[u8], learned: &Learned, mark: Mark) -> Option<Vec<u8>> {
+fn unstamped_if_valid(
+    dated: &[u8],
+    learned: &CertificateObservations,
+    mark: TrustDigest,
+) -> Option<Vec<u8>> {
     let (until, session) = dated.split_first_chunk()?;
-    let (known, session) = session.split_first_chunk::<{ size_of::<Mark>() }>()?;
+    let (known, session) = session.split_first_chunk::<{ size_of::<TrustDigest>() }>()?;
     let until = u64::from_be_bytes(*until);
     if until < now() || *known != mark {
         return None;
@@ -68,7 +72,7 @@ fn undated(dated: &[u8], learned: &Learned, mark: Mark) -> Option<Vec<u8>> {
     Some(session.to_vec())
 }
 
-impl ProducesTickets for Until<dyn ProducesTickets> {
+impl ProducesTickets for ExpiringStore<dyn ProducesTickets> {
     fn enabled(&self) -> bool {
         self.kept.enabled()
     }
@@ -78,26 +82,26 @@ impl ProducesTickets for Until<dyn ProducesTickets> {
     }
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
-        self.kept.encrypt(&self.dated(plain))
+        self.kept.encrypt(&self.stamped(plain))
     }
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
-        self.undated(&self.kept.decrypt(ticket)?)
+        self.unstamped_if_valid(&self.kept.decrypt(ticket)?)
     }
 }
 
-impl StoresServerSessions for Until<dyn StoresServerSessions> {
+impl StoresServerSessions for ExpiringStore<dyn StoresServerSessions> {
     fn put(&self, key: Vec<u8>, session: Vec<u8>) -> bool {
-        let session = self.dated(&session);
+        let session = self.stamped(&session);
         self.kept.put(key, session)
     }
 
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.undated(&self.kept.get(key)?)
+        self.unstamped_if_valid(&self.kept.get(key)?)
     }
 
     fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.undated(&self.kept.take(key)?)
+        self.unstamped_if_valid(&self.kept.take(key)?)
     }
 
     fn can_cache(&self) -> bool {
@@ -111,18 +115,21 @@ mod tests {
 
     #[test]
     fn session_resumes_until_expiry_under_same_ca() {
-        let mark = Mark::from([7; 8]);
+        let mark = TrustDigest::from([7; 8]);
         let until = now() + 60;
-        let begun = Learned::default();
+        let begun = CertificateObservations::default();
         begun.rests_until(until);
-        let session = dated(b"session", &begun, mark);
-        let learned = Learned::default();
-        assert_eq!(undated(&session, &learned, Mark::default()), None);
-        let back = undated(&session, &learned, mark);
+        let session = stamped(b"session", &begun, mark);
+        let learned = CertificateObservations::default();
+        assert_eq!(
+            unstamped_if_valid(&session, &learned, TrustDigest::default()),
+            None
+        );
+        let back = unstamped_if_valid(&session, &learned, mark);
         assert_eq!(back, Some(b"session".to_vec()));
         assert_eq!(learned.until(), until);
         let over = [&(now() - 1).to_be_bytes()[..], &mark, b"session"].concat();
-        assert_eq!(undated(&over, &learned, mark), None);
-        assert_eq!(undated(&session[..15], &learned, mark), None);
+        assert_eq!(unstamped_if_valid(&over, &learned, mark), None);
+        assert_eq!(unstamped_if_valid(&session[..15], &learned, mark), None);
     }
 }

@@ -19,9 +19,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::accepting::{Serve, accept};
-use super::admission::Unproven;
-use super::{Bound, ConnectionStats, Link, Listen, ServeError};
+use super::accepting::{ConnectionHandler, accept};
+use super::admission::UnprovenGuard;
+use super::{BoundServer, ConnectionStats, ListenOptions, ServeError, ServerStream};
 
 /// The time limit from accept to the end of the request's head.
 const HEAD_LIMIT: Duration = Duration::from_secs(5);
@@ -38,12 +38,12 @@ pub const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// When the address can't be listened on.
-pub fn bind(address: SocketAddr) -> io::Result<Bound> {
-    let listen = Listen {
+pub fn bind(address: SocketAddr) -> io::Result<BoundServer> {
+    let listen = ListenOptions {
         address: address.into(),
         drain: SHUTDOWN_GRACE,
         max_unproven: Some(MAX_CONNECTIONS),
-        ..Listen::default()
+        ..ListenOptions::default()
     };
     listen.bind().map_err(|e| match e {
         ServeError::Address { source, .. } => source,
@@ -56,7 +56,7 @@ pub fn bind(address: SocketAddr) -> io::Result<Bound> {
 /// # Errors
 /// When the listening socket itself fails.
 pub async fn serve<F, A>(
-    bound: Bound,
+    bound: BoundServer,
     answer: A,
     shutdown: impl Future<Output = ()>,
 ) -> Result<ConnectionStats, ServeError>
@@ -69,7 +69,7 @@ where
         .header_read_timeout(HEAD_LIMIT)
         .max_buf_size(MAX_HEAD)
         .keep_alive(false);
-    let pages = Pages {
+    let pages = PageHandler {
         http,
         answer,
         place: None,
@@ -78,27 +78,27 @@ where
 }
 
 #[derive(Clone)]
-struct Pages<A> {
+struct PageHandler<A> {
     http: Builder,
     answer: A,
     /// The connection counts as unproven until it ends.
-    place: Option<Arc<Unproven>>,
+    place: Option<Arc<UnprovenGuard>>,
 }
 
-impl<F, A> Serve for Pages<A>
+impl<F, A> ConnectionHandler for PageHandler<A>
 where
     A: Fn(Request<()>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<String>> + Send + 'static,
 {
-    fn holding(self, place: Unproven) -> Pages<A> {
-        Pages {
+    fn with_unproven_guard(self, place: UnprovenGuard) -> PageHandler<A> {
+        PageHandler {
             place: Some(Arc::new(place)),
             ..self
         }
     }
 
-    async fn serve<S: Link>(self, stream: S, _: watch::Receiver<()>) -> io::Result<()> {
-        let Pages {
+    async fn serve<S: ServerStream>(self, stream: S, _: watch::Receiver<()>) -> io::Result<()> {
+        let PageHandler {
             http,
             answer,
             place: _place,

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 
 /// The address of a connection's peer, for the log; `None` on a Unix socket.
 #[derive(Clone, Copy, Debug)]
-pub struct Peer(pub Option<SocketAddr>);
+pub struct PeerAddress(pub Option<SocketAddr>);
 
-impl fmt::Display for Peer {
+impl fmt::Display for PeerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(address) => address.fmt(f),

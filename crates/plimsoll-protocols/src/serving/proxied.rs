@@ -15,19 +15,19 @@ use rustix::net::{RecvFlags, recv};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::peer::Peer;
+use super::peer::PeerAddress;
 
 /// The time limit from accept to the end of the header.
 pub const HEADER_LIMIT: Duration = Duration::from_secs(5);
 
 /// The addresses of trusted proxies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Proxies(Arc<[IpAddr]>);
+pub struct TrustedProxies(Arc<[IpAddr]>);
 
-impl Proxies {
+impl TrustedProxies {
     /// Makes the list. With no addresses no proxy is trusted, and no connection begins with a header.
-    pub fn new(addresses: &[IpAddr]) -> Proxies {
-        Proxies(addresses.iter().map(IpAddr::to_canonical).collect())
+    pub fn new(addresses: &[IpAddr]) -> TrustedProxies {
+        TrustedProxies(addresses.iter().map(IpAddr::to_canonical).collect())
     }
 
     /// Returns whether the address is trusted; `::ffff:127.0.0.1` is the same as 127.0.0.1.
@@ -37,7 +37,7 @@ impl Proxies {
 
     /// Returns whether the peer is trusted. Clients of a Unix socket are trusted if any proxy is: the file's
     /// permissions admitted them.
-    pub fn has(&self, peer: Peer) -> bool {
+    pub fn has(&self, peer: PeerAddress) -> bool {
         match peer.0 {
             Some(address) => self.contains(address.ip()),
             None => !self.0.is_empty(),
@@ -45,8 +45,8 @@ impl Proxies {
     }
 
     /// Returns the reader that has to run before anything else is read from `peer`; `None` if no proxy is trusted.
-    pub fn opening(&self, peer: Peer) -> Option<Opening> {
-        (!self.0.is_empty()).then(|| Opening {
+    pub fn opening(&self, peer: PeerAddress) -> Option<ProxyHeaderReader> {
+        (!self.0.is_empty()).then(|| ProxyHeaderReader {
             peer,
             is_trusted: self.has(peer),
             header: Vec::new(),
@@ -57,7 +57,11 @@ impl Proxies {
     ///
     /// # Errors
     /// When the header is missing or malformed, or `peer` sends one without being trusted.
-    pub async fn client(&self, stream: &TcpStream, peer: Peer) -> Result<Peer, OpeningError> {
+    pub async fn client(
+        &self,
+        stream: &TcpStream,
+        peer: PeerAddress,
+    ) -> Result<PeerAddress, ProxyHeaderError> {
         let Some(mut opening) = self.opening(peer) else {
             return Ok(peer);
         };
@@ -65,7 +69,7 @@ impl Proxies {
             loop {
                 stream.readable().await?;
                 let read = stream.try_io(Interest::READABLE, || match opening.read(stream) {
-                    Err(OpeningError::Socket(e)) => Err(e),
+                    Err(ProxyHeaderError::Socket(e)) => Err(e),
                     other => Ok(other),
                 });
                 match read {
@@ -76,13 +80,13 @@ impl Proxies {
             }
         };
         let read = tokio::time::timeout(HEADER_LIMIT, reading).await;
-        read.unwrap_or(Err(OpeningError::Late))
+        read.unwrap_or(Err(ProxyHeaderError::Late))
     }
 }
 
 /// Why a connection is refused.
 #[derive(Debug, thiserror::Error)]
-pub enum OpeningError {
+pub enum ProxyHeaderError {
     /// A header from an address that is not trusted.
     #[error("a PROXY header from an address that is not trusted")]
     Untrusted,
@@ -97,29 +101,29 @@ pub enum OpeningError {
     Socket(#[from] io::Error),
 }
 
-impl OpeningError {
+impl ProxyHeaderError {
     /// Returns the error's class for logs and metrics; `None` if the connection ended by itself.
     pub fn reason(&self) -> Option<&'static str> {
         match self {
-            OpeningError::Untrusted => Some("proxy_not_trusted"),
-            OpeningError::Late => Some("proxy_header_late"),
-            OpeningError::Header(ProxyError::Missing) => Some("proxy_header_missing"),
-            OpeningError::Header(_) => Some("proxy_header"),
-            OpeningError::Socket(_) => None,
+            ProxyHeaderError::Untrusted => Some("proxy_not_trusted"),
+            ProxyHeaderError::Late => Some("proxy_header_late"),
+            ProxyHeaderError::Header(ProxyError::Missing) => Some("proxy_header_missing"),
+            ProxyHeaderError::Header(_) => Some("proxy_header"),
+            ProxyHeaderError::Socket(_) => None,
         }
     }
 }
 
 /// Reads the PROXY header of one connection.
 #[derive(Debug)]
-pub struct Opening {
-    peer: Peer,
+pub struct ProxyHeaderReader {
+    peer: PeerAddress,
     is_trusted: bool,
     /// The part of the header that has arrived.
     header: Vec<u8>,
 }
 
-impl Opening {
+impl ProxyHeaderReader {
     /// Returns whether the header must arrive before anything else is done. For untrusted peers the first bytes
     /// already show that they send none.
     pub fn is_awaited(&self) -> bool {
@@ -130,7 +134,7 @@ impl Opening {
     ///
     /// # Errors
     /// `WouldBlock` if more bytes are needed; after any other error the connection must not be served.
-    pub fn read(&mut self, socket: impl AsFd) -> Result<Peer, OpeningError> {
+    pub fn read(&mut self, socket: impl AsFd) -> Result<PeerAddress, ProxyHeaderError> {
         let mut buffer = [0; MAX_HEADER];
         loop {
             let room = &mut buffer[..MAX_HEADER.saturating_sub(self.header.len())];
@@ -142,7 +146,7 @@ impl Opening {
             if !self.is_trusted {
                 // A partial signature is not waited for: the header would not be believed anyway.
                 return if proxy::begins(came) {
-                    Err(OpeningError::Untrusted)
+                    Err(ProxyHeaderError::Untrusted)
                 } else {
                     Ok(self.peer)
                 };
@@ -154,7 +158,7 @@ impl Opening {
             recv(&socket, &mut room[..end - known], RecvFlags::empty()).map_err(io::Error::from)?;
             if let Some(header) = header {
                 return Ok(match header.client {
-                    Some(client) => Peer(Some(client)),
+                    Some(client) => PeerAddress(Some(client)),
                     None => self.peer,
                 });
             }
@@ -177,10 +181,13 @@ mod tests {
     }
 
     /// Reads until the header is complete.
-    fn read(opening: &mut Opening, server: &TcpStream) -> Result<Peer, OpeningError> {
+    fn read(
+        opening: &mut ProxyHeaderReader,
+        server: &TcpStream,
+    ) -> Result<PeerAddress, ProxyHeaderError> {
         loop {
             match opening.read(server) {
-                Err(OpeningError::Socket(e)) if e.kind() == io::ErrorKind::WouldBlock => {
+                Err(ProxyHeaderError::Socket(e)) if e.kind() == io::ErrorKind::WouldBlock => {
                     std::thread::yield_now();
                 }
                 read => return read,
@@ -191,14 +198,17 @@ mod tests {
     #[test]
     fn proxy_header_read_leaves_payload() {
         let (mut client, mut server) = pair();
-        let peer = Peer(client.local_addr().ok());
-        let proxies = Proxies::new(&[[127, 0, 0, 1].into()]);
+        let peer = PeerAddress(client.local_addr().ok());
+        let proxies = TrustedProxies::new(&[[127, 0, 0, 1].into()]);
         let mut opening = proxies.opening(peer).unwrap();
         let wire = b"PROXY TCP4 203.0.113.7 10.0.0.1 5555 80\r\n";
         for byte in &wire[..wire.len() - 1] {
             client.write_all(&[*byte]).unwrap();
             let waits = opening.read(&server);
-            assert!(matches!(waits, Err(OpeningError::Socket(_))), "{waits:?}");
+            assert!(
+                matches!(waits, Err(ProxyHeaderError::Socket(_))),
+                "{waits:?}"
+            );
         }
         client.write_all(b"\nPROXY, and what follows").unwrap();
         let known = read(&mut opening, &server).unwrap();
@@ -212,16 +222,20 @@ mod tests {
 
     #[test]
     fn untrusted_proxy_header_is_rejected() {
-        let proxies = Proxies::new(&[[192, 0, 2, 1].into()]);
+        let proxies = TrustedProxies::new(&[[192, 0, 2, 1].into()]);
         for (sent, refused) in [("PROXY TCP4 ", true), ("GET / HTTP/1.1\r\n", false)] {
             let (mut client, server) = pair();
-            let peer = Peer(client.local_addr().ok());
+            let peer = PeerAddress(client.local_addr().ok());
             let mut opening = proxies.opening(peer).unwrap();
             assert!(!opening.is_awaited());
             client.write_all(sent.as_bytes()).unwrap();
             let read = read(&mut opening, &server);
-            assert_eq!(matches!(read, Err(OpeningError::Untrusted)), refused);
+            assert_eq!(matches!(read, Err(ProxyHeaderError::Untrusted)), refused);
         }
-        assert!(Proxies::default().opening(Peer(None)).is_none());
+        assert!(
+            TrustedProxies::default()
+                .opening(PeerAddress(None))
+                .is_none()
+        );
     }
 }

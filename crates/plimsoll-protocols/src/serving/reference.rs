@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::{ArgMatches, Args, Command};
 
-use super::{Bound, ConnectionStats, ServeError};
+use super::{BoundServer, ConnectionStats, ServeError};
 
 /// A server to try a protocol on. The type holds its flags, besides those of the address.
-pub trait Reference: Args {
+pub trait ReferenceServer: Args {
     /// The name of its command, which its first line of output has, too.
     const COMMAND_NAME: &str;
 
@@ -21,16 +21,16 @@ pub trait Reference: Args {
     ///
     /// # Errors
     /// When a flag's value is not valid, or a file can't be used.
-    fn serving(self, place: Place) -> Result<Serving, ServeError>;
+    fn serving(self, place: ServeContext) -> Result<ServerFuture, ServeError>;
 }
 
 /// A server that runs to its end, and returns its counts.
-pub type Serving = Pin<Box<dyn Future<Output = Result<Counted, ServeError>> + Send>>;
+pub type ServerFuture = Pin<Box<dyn Future<Output = Result<ServerCounts, ServeError>> + Send>>;
 
-/// Everything that a [`Reference`] gets from its caller.
-pub struct Place {
+/// Everything that a [`ReferenceServer`] gets from its caller.
+pub struct ServeContext {
     /// The open port.
-    pub bound: Bound,
+    pub bound: BoundServer,
     /// The number of threads, if one was given.
     pub workers: Option<usize>,
     /// Completes when the server is to stop.
@@ -39,21 +39,21 @@ pub struct Place {
 
 /// The counts of a server; `counts` are in the order in which they are printed.
 #[derive(Clone, Debug)]
-pub struct Counted {
+pub struct ServerCounts {
     /// Counts of connections, which every server has.
     pub connections: ConnectionStats,
     /// Named counts that only this server has.
     pub counts: Vec<(&'static str, u64)>,
 }
 
-impl Counted {
+impl ServerCounts {
     /// Reads the counters.
     pub(crate) fn of<const N: usize>(
         connections: ConnectionStats,
         counters: [(&'static str, &AtomicU64); N],
-    ) -> Counted {
+    ) -> ServerCounts {
         let read = |(name, counter): (_, &AtomicU64)| (name, counter.load(Ordering::Relaxed));
-        Counted {
+        ServerCounts {
             connections,
             counts: counters.map(read).to_vec(),
         }
@@ -62,7 +62,7 @@ impl Counted {
 
 /// As whom a server speaks TLS, and what it lets clients keep.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
+pub struct ServerIdentity {
     /// A folder of NAME.crt and NAME.key (PEM): a client that asks for NAME (SNI) gets that certificate.
     #[arg(long, value_name = "DIR", help_heading = "TLS")]
     pub tls_certs: Option<PathBuf>,
@@ -73,13 +73,13 @@ pub struct Identity {
 }
 
 /// Returns the flags with their default values.
-pub fn untyped<F: Args>() -> F {
+pub fn default_flags<F: Args>() -> F {
     let command = F::augment_args(Command::new("").no_binary_name(true));
     let typed = command.get_matches_from([""; 0]);
     F::from_arg_matches(&typed).unwrap_or_else(|e| e.exit())
 }
 
-/// A [`Reference`] with its type erased.
+/// A [`ReferenceServer`] with its type erased.
 #[derive(Debug)]
 pub struct Server {
     /// The command's name.
@@ -87,11 +87,11 @@ pub struct Server {
     /// Why several processes can't serve it together; `None`: they can.
     pub single_process: Option<&'static str>,
     flags: fn(Command) -> Command,
-    serving: fn(&ArgMatches, Place) -> Result<Serving, ServeError>,
+    serving: fn(&ArgMatches, ServeContext) -> Result<ServerFuture, ServeError>,
 }
 
 impl Server {
-    pub(crate) const fn of<S: Reference>() -> Server {
+    pub(crate) const fn of<S: ReferenceServer>() -> Server {
         Server {
             name: S::COMMAND_NAME,
             single_process: S::SINGLE_PROCESS,
@@ -105,11 +105,15 @@ impl Server {
         (self.flags)(command)
     }
 
-    /// Starts the server with the parsed flags, as [`Reference::serving`] does.
+    /// Starts the server with the parsed flags, as [`ReferenceServer::serving`] does.
     ///
     /// # Errors
-    /// The same as those of [`Reference::serving`].
-    pub fn serving(&self, typed: &ArgMatches, place: Place) -> Result<Serving, ServeError> {
+    /// The same as those of [`ReferenceServer::serving`].
+    pub fn serving(
+        &self,
+        typed: &ArgMatches,
+        place: ServeContext,
+    ) -> Result<ServerFuture, ServeError> {
         (self.serving)(typed, place)
     }
 }

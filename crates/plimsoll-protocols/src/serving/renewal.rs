@@ -6,8 +6,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use plimsoll_engine::tls::files::Named;
-use plimsoll_engine::tls::rotation::{Rotating, RotatingCheck};
+use plimsoll_engine::tls::files::NamedFile;
+use plimsoll_engine::tls::rotation::{RotatingCheck, RotatingIdentity};
 use rustls::crypto::CryptoProvider;
 use rustls::server::ResolvesServerCert;
 
@@ -15,21 +15,21 @@ use super::ServeError;
 
 /// A server's certificate and key, and the verifier of its clients' certificates.
 #[derive(Clone, Debug)]
-pub struct Renewal {
-    shown: Arc<Rotating>,
+pub struct CertificateRenewal {
+    shown: Arc<RotatingIdentity>,
     clients: Option<Arc<RotatingCheck>>,
 }
 
-impl Renewal {
+impl CertificateRenewal {
     pub(crate) fn read(
         cert: &Path,
         key: &Path,
         provider: Arc<CryptoProvider>,
         clients: Option<Arc<RotatingCheck>>,
-    ) -> Result<Renewal, ServeError> {
-        let cert = Named("server certificate", cert);
-        let shown = Rotating::read(cert, Named("server key", key), provider)?;
-        Ok(Renewal {
+    ) -> Result<CertificateRenewal, ServeError> {
+        let cert = NamedFile("server certificate", cert);
+        let shown = RotatingIdentity::read(cert, NamedFile("server key", key), provider)?;
+        Ok(CertificateRenewal {
             shown: Arc::new(shown),
             clients,
         })

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache};
 
-use super::listener::Bound;
+use super::listener::BoundServer;
 use super::names::ByName;
-use super::reference::Identity;
+use super::reference::ServerIdentity;
 use super::{ServeError, outliving};
 
 /// The most sessions that are stored for clients that may send early data; the oldest are dropped beyond it. A
 /// session takes some hundred bytes, a kilobyte with a client's certificate.
 const MAX_CACHED_SESSIONS: usize = 1 << 16;
 
-impl Bound {
+impl BoundServer {
     /// Configures TLS with session resumption and with certificates by name. `protocols` are offered by ALPN. Tickets
     /// hold the session themselves, so the server stores nothing for them. With `early_data`, the most bytes that may
     /// arrive before the handshake is complete, it does store sessions, so that each is used once (RFC 8446 §8.1).
@@ -22,12 +22,12 @@ impl Bound {
     /// # Errors
     /// When a certificate in the folder can't be used, which is named, and when early data is asked for without TLS,
     /// without tickets, or in one of several processes.
-    pub(crate) fn presenting(
+    pub(crate) fn with_resumption(
         mut self,
         protocols: &[&[u8]],
-        identity: &Identity,
+        identity: &ServerIdentity,
         early_data: Option<u32>,
-    ) -> Result<Bound, ServeError> {
+    ) -> Result<BoundServer, ServeError> {
         let early_data = early_data.unwrap_or(0);
         let needs = |what: &str| Err(ServeError::option("early data", format!("needs {what}")));
         if early_data > 0 && identity.no_tickets {

@@ -19,7 +19,7 @@ use super::ServeError;
 /// How long a key seals tickets; it opens them for as long again. Seconds.
 const KEY_ROTATION_SECONDS: u64 = 6 * 60 * 60;
 /// Length of the number of the rotation period, which every ticket begins with. Bytes.
-const TURN_LEN: usize = size_of::<u64>();
+const PERIOD_LEN: usize = size_of::<u64>();
 const KEY_LEN: usize = 32;
 
 /// The secret that processes share to accept each other's tickets. Whoever knows it can decrypt resumed sessions, so
@@ -62,14 +62,14 @@ impl fmt::Debug for TicketSeed {
 pub(super) struct SharedTickets {
     seed: Prk,
     /// The keys of the current rotation period and of the previous one.
-    keys: RwLock<Option<Keys>>,
+    keys: RwLock<Option<TicketKeys>>,
     now: fn() -> u64,
 }
 
-struct Keys {
-    turn: u64,
+struct TicketKeys {
+    period: u64,
     current: RandomizedNonceKey,
-    before: RandomizedNonceKey,
+    previous: RandomizedNonceKey,
 }
 
 impl SharedTickets {
@@ -82,30 +82,30 @@ impl SharedTickets {
     }
 
     fn key(&self, turn: u64) -> Result<RandomizedNonceKey, Unspecified> {
-        struct Length;
-        impl KeyType for Length {
+        struct KeyLength;
+        impl KeyType for KeyLength {
             fn len(&self) -> usize {
                 KEY_LEN
             }
         }
         let mut key = [0; KEY_LEN];
         let info = turn.to_be_bytes();
-        self.seed.expand(&[&info], Length)?.fill(&mut key)?;
+        self.seed.expand(&[&info], KeyLength)?.fill(&mut key)?;
         RandomizedNonceKey::new(&AES_256_GCM, &key)
     }
 
     /// Calls `work` with the current keys, and derives them first if a new period has begun.
-    fn with_keys<T>(&self, work: impl FnOnce(&Keys) -> Option<T>) -> Option<T> {
+    fn with_keys<T>(&self, work: impl FnOnce(&TicketKeys) -> Option<T>) -> Option<T> {
         let turn = (self.now)() / KEY_ROTATION_SECONDS;
         let known = self.keys.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(keys) = known.as_ref().filter(|keys| keys.turn == turn) {
+        if let Some(keys) = known.as_ref().filter(|keys| keys.period == turn) {
             return work(keys);
         }
         drop(known);
-        let made = Keys {
-            turn,
+        let made = TicketKeys {
+            period: turn,
             current: self.key(turn).ok()?,
-            before: self.key(turn.wrapping_sub(1)).ok()?,
+            previous: self.key(turn.wrapping_sub(1)).ok()?,
         };
         let mut known = self.keys.write().unwrap_or_else(PoisonError::into_inner);
         work(known.insert(made))
@@ -125,7 +125,7 @@ impl ProducesTickets for SharedTickets {
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
         self.with_keys(|keys| {
-            let turn = keys.turn.to_be_bytes();
+            let turn = keys.period.to_be_bytes();
             let mut sealed = plain.to_vec();
             let nonce = keys
                 .current
@@ -136,12 +136,12 @@ impl ProducesTickets for SharedTickets {
     }
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
-        let (turn, rest) = ticket.split_first_chunk::<TURN_LEN>()?;
+        let (turn, rest) = ticket.split_first_chunk::<PERIOD_LEN>()?;
         let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
         self.with_keys(|keys| {
-            let key = match keys.turn.checked_sub(u64::from_be_bytes(*turn))? {
+            let key = match keys.period.checked_sub(u64::from_be_bytes(*turn))? {
                 0 => &keys.current,
-                1 => &keys.before,
+                1 => &keys.previous,
                 _ => return None,
             };
             let mut plain = sealed.to_vec();

@@ -5,28 +5,28 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use plimsoll_engine::tls::files::Named;
+use plimsoll_engine::tls::files::NamedFile;
 use plimsoll_engine::tls::rotation::RotatingCheck;
-use plimsoll_model::plan::{Group, Suite, TlsVersion};
+use plimsoll_model::plan::{KeyExchangeGroup, TlsSuite, TlsVersion};
 use rustls::ServerConfig;
 use rustls::server::NoServerSessionStorage;
 
 use super::outliving;
-use super::renewal::Renewal;
+use super::renewal::CertificateRenewal;
 use super::tickets::SharedTickets;
 use super::{ServeError, TicketSeed};
 
 /// The server side of TLS, loaded from its files.
-pub(crate) struct Made {
+pub(crate) struct LoadedTls {
     pub(crate) config: Arc<ServerConfig>,
     /// Verifies client certificates; `None` if none are requested.
     pub(crate) clients: Option<Arc<RotatingCheck>>,
-    pub(crate) renewal: Renewal,
+    pub(crate) renewal: CertificateRenewal,
 }
 
 /// How a server secures its connections. Holds paths, not contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tls {
+pub struct ServerTlsOptions {
     /// The server's certificate chain (PEM or DER), leaf first.
     pub cert: PathBuf,
     /// Its private key (PEM or DER).
@@ -41,14 +41,17 @@ pub struct Tls {
     /// Compress certificates for clients that support it, and accept compressed ones (RFC 8879).
     pub compressed: bool,
     /// Cipher suites to offer; empty offers the library's defaults.
-    pub suites: Vec<Suite>,
+    pub suites: Vec<TlsSuite>,
     /// Key-exchange groups to offer; empty offers the library's defaults.
-    pub groups: Vec<Group>,
+    pub groups: Vec<KeyExchangeGroup>,
 }
 
-impl Tls {
+impl ServerTlsOptions {
     /// Loads the files, and offers only `h2` by ALPN (RFC 9113 §3.2).
-    pub(crate) fn server_config(&self, tickets: Option<&TicketSeed>) -> Result<Made, ServeError> {
+    pub(crate) fn server_config(
+        &self,
+        tickets: Option<&TicketSeed>,
+    ) -> Result<LoadedTls, ServeError> {
         let provider = Arc::new(plimsoll_engine::tls::provider(&self.suites, &self.groups));
         // Initialising the library's random generator takes tens of milliseconds, which the first client would
         // otherwise notice.
@@ -60,9 +63,9 @@ impl Tls {
         let clients = match &self.client_ca {
             None => None,
             Some(path) => {
-                let file = Named("client CA", path);
+                let file = NamedFile("client CA", path);
                 let lists = self.client_crl.as_deref();
-                let lists = lists.map(|path| Named("list of revoked certificates", path));
+                let lists = lists.map(|path| NamedFile("list of revoked certificates", path));
                 let check =
                     RotatingCheck::read(file, lists, Arc::clone(&provider), Arc::default())?;
                 Some(Arc::new(check))
@@ -72,7 +75,7 @@ impl Tls {
             None => builder.with_no_client_auth(),
             Some(check) => builder.with_client_cert_verifier(Arc::clone(check) as _),
         };
-        let renewal = Renewal::read(&self.cert, &self.key, provider, clients.clone())?;
+        let renewal = CertificateRenewal::read(&self.cert, &self.key, provider, clients.clone())?;
         let mut config = builder.with_cert_resolver(renewal.resolver());
         config.alpn_protocols = vec![b"h2".to_vec()];
         if !self.compressed {
@@ -85,7 +88,7 @@ impl Tls {
         }
         config.ticketer = outliving::tickets(config.ticketer, clients.as_ref());
         config.session_storage = outliving::sessions(config.session_storage, clients.as_ref());
-        Ok(Made {
+        Ok(LoadedTls {
             config: Arc::new(config),
             clients,
             renewal,

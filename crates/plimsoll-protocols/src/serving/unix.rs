@@ -11,7 +11,7 @@ use plimsoll_model::plan::UnixSocket;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, Socket, Type};
 
-use super::peer::Peer;
+use super::peer::PeerAddress;
 
 /// A socket's file. Removed when dropped, unless another process has replaced it.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub fn listen(at: &UnixSocket, backlog: u16) -> io::Result<(TcpListener, Option<
     let address = socket_address(at)?;
     match (socket.bind(&address), at) {
         (Err(e), UnixSocket::Path(path)) if e.kind() == io::ErrorKind::AddrInUse => {
-            take_over(at, path)?;
+            remove_stale_socket(at, path)?;
             socket.bind(&address)?;
         }
         (bound, _) => bound?,
@@ -63,7 +63,7 @@ pub fn listen(at: &UnixSocket, backlog: u16) -> io::Result<(TcpListener, Option<
 }
 
 /// Removes the file of a socket that nobody listens on, because its server was killed.
-fn take_over(at: &UnixSocket, path: &Path) -> io::Result<()> {
+fn remove_stale_socket(at: &UnixSocket, path: &Path) -> io::Result<()> {
     if !fs::symlink_metadata(path)?.file_type().is_socket() {
         return Err(io::ErrorKind::AlreadyExists.into());
     }
@@ -111,11 +111,11 @@ pub fn explain(at: &UnixSocket, error: &io::Error) -> String {
 ///
 /// # Errors
 /// Those of accept(2); `WouldBlock` if no connection is waiting.
-pub fn accept(listener: &TcpListener) -> io::Result<(TcpStream, Peer)> {
+pub fn accept(listener: &TcpListener) -> io::Result<(TcpStream, PeerAddress)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (accepted, peer) = acceptfrom_with(listener, flags)?;
     let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-    Ok((accepted.into(), Peer(peer)))
+    Ok((accepted.into(), PeerAddress(peer)))
 }
 
 #[cfg(test)]

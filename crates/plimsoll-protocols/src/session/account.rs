@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 /// A frame from the server, as far as the client reads it. Unknown keys are ignored.
 #[derive(Debug, Deserialize)]
-pub(super) struct Frame<'a> {
+pub(super) struct SessionFrame<'a> {
     #[serde(rename = "type", borrow)]
     pub(super) kind: Cow<'a, str>,
     #[serde(default, borrow)]
@@ -35,7 +35,7 @@ const MAX_GAPS: usize = 1_024;
 
 /// Tokens that a session has received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Account {
+pub(super) struct TokenAccount {
     /// The highest number received in the session.
     pub(super) last: u64,
     /// Ranges of lower numbers that have not been received.
@@ -56,14 +56,14 @@ pub(super) struct QueryAccount {
 
 /// How a frame's number relates to those received before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Arrived {
+pub(super) enum TokenArrival {
     New,
     /// New, but received after a frame with a higher number.
     Late,
-    Again,
+    Duplicate,
 }
 
-impl Account {
+impl TokenAccount {
     /// Starts the account of the next query.
     pub(super) fn begin(&mut self) {
         self.query = QueryAccount::default();
@@ -77,23 +77,23 @@ impl Account {
     }
 
     /// Records the arrival of a frame, with its number if it has one.
-    pub(super) fn arrive(&mut self, seq: Option<u64>) -> Arrived {
+    pub(super) fn arrive(&mut self, seq: Option<u64>) -> TokenArrival {
         let Some(seq) = seq else {
-            return Arrived::New;
+            return TokenArrival::New;
         };
         if seq > self.last {
             if seq > self.last + 1 {
                 self.remember_gap(self.last + 1, seq - 1);
             }
             self.last = seq;
-            return Arrived::New;
+            return TokenArrival::New;
         }
         let Some(at) = self
             .missing
             .iter()
             .position(|(from, to)| (*from..=*to).contains(&seq))
         else {
-            return Arrived::Again;
+            return TokenArrival::Duplicate;
         };
         let (from, to) = self.missing.remove(at);
         if from < seq {
@@ -102,7 +102,7 @@ impl Account {
         if seq < to {
             self.remember_gap(seq + 1, to);
         }
-        Arrived::Late
+        TokenArrival::Late
     }
 
     fn remember_gap(&mut self, from: u64, to: u64) {
@@ -113,15 +113,15 @@ impl Account {
     }
 
     /// Records a token of the current query.
-    pub(super) fn token(&mut self, seq: Option<u64>) -> Arrived {
+    pub(super) fn token(&mut self, seq: Option<u64>) -> TokenArrival {
         let arrived = self.arrive(seq);
         match arrived {
-            Arrived::New => self.query.received += 1,
-            Arrived::Late => {
+            TokenArrival::New => self.query.received += 1,
+            TokenArrival::Late => {
                 self.query.received += 1;
                 self.query.out_of_order += 1;
             }
-            Arrived::Again => self.query.duplicated += 1,
+            TokenArrival::Duplicate => self.query.duplicated += 1,
         }
         arrived
     }
@@ -133,18 +133,18 @@ mod tests {
 
     #[test]
     fn late_and_duplicate_tokens_are_distinguished() {
-        let mut account = Account::default();
+        let mut account = TokenAccount::default();
         account.begin();
         for (seq, arrived) in [
-            (1, Arrived::New),
-            (5, Arrived::New),
-            (3, Arrived::Late),
-            (3, Arrived::Again),
-            (2, Arrived::Late),
-            (4, Arrived::Late),
-            (4, Arrived::Again),
-            (6, Arrived::New),
-            (1, Arrived::Again),
+            (1, TokenArrival::New),
+            (5, TokenArrival::New),
+            (3, TokenArrival::Late),
+            (3, TokenArrival::Duplicate),
+            (2, TokenArrival::Late),
+            (4, TokenArrival::Late),
+            (4, TokenArrival::Duplicate),
+            (6, TokenArrival::New),
+            (1, TokenArrival::Duplicate),
         ] {
             assert_eq!(account.token(Some(seq)), arrived, "{seq}");
         }
@@ -159,20 +159,20 @@ mod tests {
 
     #[test]
     fn sequence_gap_tracking_is_bounded() {
-        let mut account = Account::default();
+        let mut account = TokenAccount::default();
         account.begin();
         for seq in (1..=100_001).step_by(2) {
-            assert_eq!(account.token(Some(seq)), Arrived::New);
+            assert_eq!(account.token(Some(seq)), TokenArrival::New);
         }
         assert_eq!(account.missing.len(), MAX_GAPS);
-        assert_eq!(account.token(Some(100_000)), Arrived::Late);
-        assert_eq!(account.token(Some(2)), Arrived::Again);
+        assert_eq!(account.token(Some(100_000)), TokenArrival::Late);
+        assert_eq!(account.token(Some(2)), TokenArrival::Duplicate);
         assert_eq!(account.query.received, 50_002);
     }
 
     #[test]
     fn frames_from_any_backend_parse() {
-        let read = |text: &str| serde_json::from_str::<Frame<'_>>(text).is_ok();
+        let read = |text: &str| serde_json::from_str::<SessionFrame<'_>>(text).is_ok();
         assert!(read(
             r#"{"type":"token","content":"a\u0301\"","seq":1,"run":1,"epoch":3,"ts":1.5}"#
         ));
@@ -187,7 +187,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn token_counts_are_order_independent(order in proptest::collection::vec(1u64..40, 0..120)) {
-            let mut account = Account::default();
+            let mut account = TokenAccount::default();
             account.begin();
             for seq in &order {
                 account.token(Some(*seq));

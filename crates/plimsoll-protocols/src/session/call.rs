@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use plimsoll_model::plan::{Call, Goodput, RequestFields, Target};
-use plimsoll_model::template::{MetadataField, TraceIds, Variation, Varying};
+use plimsoll_model::plan::{Call, GoodputBounds, RequestFields, Target};
+use plimsoll_model::template::{MetadataField, TraceIds, Variation, VaryingMessages};
 
 /// A scripted session: created over an HTTP API, its tokens read from a WebSocket. Each of its queries is a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct SessionCall {
     /// Header fields of API requests and of upgrades.
     pub headers: RequestFields,
     /// The bounds that a query must meet to count as good.
-    pub goodput: Goodput,
+    pub goodput: GoodputBounds,
 }
 
 impl Call for SessionCall {
@@ -85,7 +85,7 @@ pub struct QueryText {
     /// The request's body, `{"query": …}`; where it varies, that of the first query.
     pub body: Vec<u8>,
     /// `None` if every query sends the same body.
-    pub varying: Option<Varying>,
+    pub varying: Option<VaryingMessages>,
 }
 
 impl QueryText {

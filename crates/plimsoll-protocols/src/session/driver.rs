@@ -13,16 +13,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_engine::script::{Link, MAX_LINKS, Origin, Script, Scripts, Turn};
+use plimsoll_engine::script::{
+    LinkId, MAX_LINKS, Script, ScriptContext, ScriptFactory, ScriptOrigin,
+};
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::plan::Target;
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
-use plimsoll_wire::websocket::{Opcode, Reader, Role, close_payload, code, put_masked};
+use plimsoll_wire::websocket::{
+    Opcode, ReaderRole, WebSocketReader, close_payload, code, put_masked,
+};
 
 use super::SessionCall;
-use super::account::Account;
-use super::http::AnswerReader;
+use super::account::TokenAccount;
+use super::http::ApiResponseReader;
 use super::measures;
 use crate::unix_zero::UnixZero;
 use crate::xorshift::Xorshift;
@@ -31,8 +35,8 @@ mod api;
 mod queries;
 mod socket;
 
-const API_LINK: Link = Link(0);
-const SOCKET_LINK: Link = Link(1);
+const API_LINK: LinkId = LinkId(0);
+const SOCKET_LINK: LinkId = LinkId(1);
 const MAX_FRAME: usize = 1 << 20;
 
 /// Settings that all sessions of a run share.
@@ -57,56 +61,56 @@ pub struct SessionOptions {
 }
 
 /// Makes the sessions of a run.
-pub struct Sessions {
+pub struct SessionScripts {
     options: Arc<SessionOptions>,
     /// Nanoseconds since 1970 at [`Time::ZERO`].
     unix_zero: UnixZero,
 }
 
-impl Sessions {
+impl SessionScripts {
     /// Makes the scripts of a run with these options.
-    pub fn new(options: SessionOptions) -> Sessions {
-        Sessions {
+    pub fn new(options: SessionOptions) -> SessionScripts {
+        SessionScripts {
             options: Arc::new(options),
             unix_zero: UnixZero::default(),
         }
     }
 }
 
-impl Scripts for Sessions {
+impl ScriptFactory for SessionScripts {
     type Script = Session;
 
-    fn script(&self, origin: Origin) -> Session {
+    fn script(&self, origin: ScriptOrigin) -> Session {
         let mix = origin.number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.options.seed;
         Session {
             options: Arc::clone(&self.options),
             origin,
             unix_zero: self.unix_zero.at(Time::ZERO),
             random: Xorshift::new(mix | 1),
-            api: Api::Down,
+            api: ApiState::Down,
             api_kept: false,
-            answer: AnswerReader::default(),
+            answer: ApiResponseReader::default(),
             request: None,
             requested: Time::ZERO,
-            socket: Socket::Closed,
-            reader: Reader::new(Role::Client, MAX_FRAME),
+            socket: SessionSocketState::Closed,
+            reader: WebSocketReader::new(ReaderRole::Client, MAX_FRAME),
             upgrade: Vec::new(),
             nonce: [0; 16],
             session: String::new(),
             token: String::new(),
-            account: Account::default(),
+            account: TokenAccount::default(),
             epoch: None,
             run: None,
             began: Time::ZERO,
             created_ns: 0,
             opened_ns: 0,
             attempts: 0,
-            trouble: None,
+            socket_failure: None,
             lost_at: Time::NEVER,
             query: None,
             gaps: Vec::new(),
-            promised: None,
-            asked: 0,
+            expected_tokens: None,
+            queries_begun: 0,
             due: Time::NEVER,
             next_at: Time::NEVER,
             deadline: Time::NEVER,
@@ -119,7 +123,7 @@ impl Scripts for Sessions {
         [&self.options.api, &self.options.call.socket]
     }
 
-    fn tls(&self, link: Link) -> Option<&TlsClient> {
+    fn tls(&self, link: LinkId) -> Option<&TlsClient> {
         match link {
             API_LINK => self.options.api_tls.as_ref(),
             _ => self.options.socket_tls.as_ref(),
@@ -134,27 +138,27 @@ impl Scripts for Sessions {
         self.options.call.headers.varying.as_ref()?.trace_ids()
     }
 
-    fn clock_began(&self, unix_ns: u64) {
+    fn set_clock_origin(&self, unix_ns: u64) {
         self.unix_zero.set(unix_ns);
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Api {
+enum ApiState {
     Down,
     Connecting,
     Up,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Request {
+enum ApiRequest {
     Create,
     Run,
     Close,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Socket {
+enum SessionSocketState {
     Closed,
     /// Reopened at this time.
     Pausing(Time),
@@ -165,7 +169,7 @@ enum Socket {
 
 /// The current query.
 #[derive(Clone, Copy, Debug)]
-struct Query {
+struct ActiveQuery {
     sent: Time,
     first_token: Time,
     last_token: Time,
@@ -174,20 +178,20 @@ struct Query {
     reconnects: u32,
     reconnects_failed: u32,
     /// Its `done` frame, until the API has confirmed that the run has begun.
-    end: Option<End>,
+    end: Option<QueryEnd>,
 }
 
 /// The content of a `done` frame.
 #[derive(Clone, Copy, Debug)]
-struct End {
+struct QueryEnd {
     at: Time,
     /// The number of tokens sent, if the frame says it.
     tokens: Option<u64>,
-    finish: Finish,
+    finish: QueryFinish,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Finish {
+enum QueryFinish {
     Stop,
     Cancelled,
     Error,
@@ -196,25 +200,25 @@ enum Finish {
 /// One session, see the module's documentation.
 pub struct Session {
     options: Arc<SessionOptions>,
-    origin: Origin,
+    origin: ScriptOrigin,
     unix_zero: u64,
     random: Xorshift,
-    api: Api,
+    api: ApiState,
     /// The connection to the API has carried a response already.
     api_kept: bool,
-    answer: AnswerReader,
+    answer: ApiResponseReader,
     /// Sent or about to be sent, and not answered yet.
-    request: Option<Request>,
+    request: Option<ApiRequest>,
     requested: Time,
-    socket: Socket,
-    reader: Reader,
+    socket: SessionSocketState,
+    reader: WebSocketReader,
     /// The part of the upgrade's response that has arrived.
     upgrade: Vec<u8>,
     /// The nonce of the current handshake.
     nonce: [u8; 16],
     session: String,
     token: String,
-    account: Account,
+    account: TokenAccount,
     epoch: Option<u64>,
     /// The number of the current run, or of the last one.
     run: Option<u64>,
@@ -226,16 +230,16 @@ pub struct Session {
     /// Attempts in a row to open the socket without receiving a frame.
     attempts: u32,
     /// Why the socket failed, until a frame arrives.
-    trouble: Option<Outcome>,
+    socket_failure: Option<Outcome>,
     lost_at: Time,
-    query: Option<Query>,
+    query: Option<ActiveQuery>,
     /// Gaps between the tokens of the current query, recorded once it has succeeded. Nanoseconds, more exact than
     /// histograms keep.
     gaps: Vec<f32>,
     /// The number of tokens that the current query should bring, if it is known before its `done`.
-    promised: Option<u64>,
+    expected_tokens: Option<u64>,
     /// Queries begun.
-    asked: u32,
+    queries_begun: u32,
     /// When the last query was due.
     due: Time,
     /// When the next query begins.
@@ -247,51 +251,58 @@ pub struct Session {
 }
 
 impl Script for Session {
-    fn begin(&mut self, now: Time, turn: &mut Turn<'_>) {
+    fn begin(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
         // The first query is due with its session: if the session can't be created, the query fails.
         turn.due();
-        self.asked = 1;
+        self.queries_begun = 1;
         self.due = now;
         // A session that begins late has less time left.
         let due = Time(now.0.saturating_sub(self.origin.late_ns));
         self.deadline = self.options.deadline.map_or(Time::NEVER, |d| due + d);
-        self.ask_api(Request::Create, now, turn);
+        self.ask_api(ApiRequest::Create, now, turn);
         self.arm(turn);
     }
 
-    fn connected(&mut self, link: Link, _took_ns: u64, now: Time, turn: &mut Turn<'_>) {
+    fn connected(&mut self, link: LinkId, _took_ns: u64, now: Time, turn: &mut ScriptContext<'_>) {
         if link == API_LINK {
-            self.api = Api::Up;
+            self.api = ApiState::Up;
             self.send_request(now, turn);
         } else {
-            self.socket = Socket::Upgrading;
-            self.reader = Reader::new(Role::Client, MAX_FRAME);
+            self.socket = SessionSocketState::Upgrading;
+            self.reader = WebSocketReader::new(ReaderRole::Client, MAX_FRAME);
             self.upgrade = Vec::new();
             self.put_upgrade(now, turn.out(SOCKET_LINK));
         }
     }
 
-    fn receive(&mut self, link: Link, bytes: &[u8], now: Time, turn: &mut Turn<'_>) {
+    fn receive(&mut self, link: LinkId, bytes: &[u8], now: Time, turn: &mut ScriptContext<'_>) {
         if link == API_LINK {
             match self.answer.read(bytes) {
                 Ok(None) => {}
                 Ok(Some(answer)) => self.answered(&answer, now, turn),
                 Err(e) => self.api_failed(Outcome::BadAnswer, &e.to_string(), now, turn),
             }
-        } else if self.socket == Socket::Upgrading {
+        } else if self.socket == SessionSocketState::Upgrading {
             self.upgraded(bytes, now, turn);
-        } else if self.socket == Socket::Open {
+        } else if self.socket == SessionSocketState::Open {
             self.frames(bytes, now, turn);
         }
     }
 
-    fn lost(&mut self, link: Link, outcome: Outcome, detail: &str, now: Time, turn: &mut Turn<'_>) {
+    fn lost(
+        &mut self,
+        link: LinkId,
+        outcome: Outcome,
+        detail: &str,
+        now: Time,
+        turn: &mut ScriptContext<'_>,
+    ) {
         if link == SOCKET_LINK {
             turn.detail(outcome, detail);
             return self.socket_lost(outcome, now, turn);
         }
-        let closed = self.api == Api::Up && outcome == Outcome::ConnectionClosed;
-        self.api = Api::Down;
+        let closed = self.api == ApiState::Up && outcome == Outcome::ConnectionClosed;
+        self.api = ApiState::Down;
         let begun = self.answer.has_begun();
         let ended = self.answer.end();
         self.answer.clear();
@@ -306,15 +317,15 @@ impl Script for Session {
         // a reset this is not known, and a run must not be started twice.
         let kept = std::mem::take(&mut self.api_kept);
         if closed && !begun && now.since(self.requested) < 1_000_000_000 && kept {
-            self.api = Api::Connecting;
+            self.api = ApiState::Connecting;
             turn.connect(API_LINK);
             return;
         }
         self.api_failed(outcome, detail, now, turn);
     }
 
-    fn expire(&mut self, now: Time, turn: &mut Turn<'_>) {
-        if let Socket::Pausing(at) = self.socket
+    fn expire(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
+        if let SessionSocketState::Pausing(at) = self.socket
             && at <= now
         {
             self.open_socket(now, turn);
@@ -322,26 +333,26 @@ impl Script for Session {
         if self.next_at <= now {
             self.next_at = Time::NEVER;
             turn.due();
-            self.asked += 1;
+            self.queries_begun += 1;
             self.ask(now, turn);
         }
         if self.deadline <= now {
             let text = match &self.query {
-                Some(Query { end: Some(_), .. }) => {
+                Some(ActiveQuery { end: Some(_), .. }) => {
                     "POST /session/ID/run was not answered within the query's deadline"
                 }
                 Some(_) => "a query's tokens did not all arrive within its deadline",
                 None => "the session was not ready within a query's deadline",
             };
-            let outcome = self.trouble.unwrap_or(Outcome::DeadlineExceeded);
+            let outcome = self.socket_failure.unwrap_or(Outcome::DeadlineExceeded);
             turn.detail(outcome, text);
             return self.break_off(outcome, now, turn);
         }
         self.arm(turn);
     }
 
-    fn abort(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
-        if self.request == Some(Request::Close) || self.next_at != Time::NEVER {
+    fn abort(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {
+        if self.request == Some(ApiRequest::Close) || self.next_at != Time::NEVER {
             // The session is between queries: nothing is in flight.
             return;
         }
@@ -356,22 +367,22 @@ impl Script for Session {
 
 impl Session {
     /// Requests a wake-up at the earliest deadline.
-    fn arm(&self, turn: &mut Turn<'_>) {
+    fn arm(&self, turn: &mut ScriptContext<'_>) {
         let mut at = self.deadline.min(self.next_at);
-        if let Socket::Pausing(again) = self.socket {
+        if let SessionSocketState::Pausing(again) = self.socket {
             at = at.min(again);
         }
         turn.wake_at(at);
     }
 
-    fn over(&mut self, turn: &mut Turn<'_>) {
+    fn finish_session(&mut self, turn: &mut ScriptContext<'_>) {
         let count = if self.has_failed {
             measures::SESSIONS_FAILED
         } else {
             measures::SESSIONS_OK
         };
         turn.count(count, 1);
-        if self.socket == Socket::Open {
+        if self.socket == SessionSocketState::Open {
             let mask = self.random.mask();
             let payload = close_payload(code::NORMAL_CLOSURE, "");
             put_masked(turn.out(SOCKET_LINK), Opcode::Close, mask, &payload);

@@ -7,15 +7,15 @@ use clap::Args;
 use plimsoll_model::spec::{CallSpec, RowsSpec, Spec, apply_typed_to_optional};
 
 use super::SessionSection;
-use crate::flags::{Bound, CredentialFlags, fields, goodput};
-use crate::foreign::{Alias, Form};
-use crate::owned::{Export, Quick, Usage, Variables};
+use crate::flags::{CredentialFlags, GoodputBound, fields, goodput};
+use crate::foreign::{AliasConversion, VariableAlias};
+use crate::protocol_module::{EnvLookup, ExportTarget, ProtocolCommand, UsageError};
 
 /// The commands that run sessions against a stack.
 const STACK_COMMANDS: &[&str] = &["session", "stack run"];
 
 /// Variables of older load scripts. Their names are too common to be understood by other commands.
-const LEGACY_VARIABLES: [Alias; 8] = [
+const LEGACY_VARIABLES: [VariableAlias; 8] = [
     alias("CLIENTS", "PLIMSOLL_CLIENTS", ""),
     alias("QUERIES_PER_CLIENT", "PLIMSOLL_QUERIES", ""),
     alias("OUTPUT_DIR", "PLIMSOLL_OUTPUT_DIR", ""),
@@ -30,25 +30,30 @@ const LEGACY_VARIABLES: [Alias; 8] = [
         "PLIMSOLL_RECONNECT_PAUSE_MOST",
         "s",
     ),
-    Alias::of(
+    VariableAlias::of(
         &["session"],
         "FASTAPI_URL",
         "PLIMSOLL_TARGET",
-        Form::Url([
+        AliasConversion::Url([
             ("http://", "session://", 80),
             ("https://", "sessions://", 443),
         ]),
     ),
-    Alias::of(
+    VariableAlias::of(
         &["session"],
         "WSPROXY_URL",
         "PLIMSOLL_SOCKET",
-        Form::Url([("http://", "ws://", 80), ("https://", "wss://", 443)]),
+        AliasConversion::Url([("http://", "ws://", 80), ("https://", "wss://", 443)]),
     ),
 ];
 
-const fn alias(name: &'static str, variable: &'static str, unit: &'static str) -> Alias {
-    Alias::of(STACK_COMMANDS, name, variable, Form::Plain { unit })
+const fn alias(name: &'static str, variable: &'static str, unit: &'static str) -> VariableAlias {
+    VariableAlias::of(
+        STACK_COMMANDS,
+        name,
+        variable,
+        AliasConversion::Plain { unit },
+    )
 }
 
 /// What the sessions ask, how they come back, and where their results go besides.
@@ -75,7 +80,7 @@ impl QueryFlags {
         spec: &mut Spec,
         api: SocketAddr,
         sockets: SocketAddr,
-    ) -> Result<(), Usage> {
+    ) -> Result<(), UsageError> {
         spec.target = Some(QueryFlags::url(api));
         spec.call = CallSpec::of(&SessionSection {
             socket: Some(format!("ws://{sockets}")),
@@ -93,7 +98,7 @@ impl QueryFlags {
     ///
     /// # Errors
     /// When a plan can't hold what was typed.
-    fn section(&self, spec: &mut Spec) -> Result<SessionSection, Usage> {
+    fn section(&self, spec: &mut Spec) -> Result<SessionSection, UsageError> {
         apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;
         if self.output_dir.is_some() {
             // The rows are made from the log of requests.
@@ -107,7 +112,7 @@ impl QueryFlags {
     }
 
     /// Returns the additional format that the run is exported to.
-    pub fn export(&self) -> Option<Export> {
+    pub fn export(&self) -> Option<ExportTarget> {
         Some(("sessions", self.output_dir.clone()?))
     }
 }
@@ -147,7 +152,7 @@ pub struct SessionFlags {
         value_delimiter = ',',
         help_heading = "Session"
     )]
-    goodput: Vec<Bound>,
+    goodput: Vec<GoodputBound>,
 
     /// A header field of the API's requests and of the sockets' upgrades, 'name: value'; a value $NAME is taken from
     /// the environment; repeatable. An authorization is not sent with upgrades: they have the session's
@@ -164,13 +169,13 @@ pub struct SessionFlags {
     credentials: CredentialFlags,
 }
 
-impl Quick for SessionFlags {
+impl ProtocolCommand for SessionFlags {
     const TARGET_HELP: &str =
         "The HTTP API: session://HOST:PORT, sessions://HOST:PORT over TLS, or unix:/PATH";
     type Section = SessionSection;
-    const VARIABLE_ALIASES: &[Alias] = &LEGACY_VARIABLES;
+    const VARIABLE_ALIASES: &[VariableAlias] = &LEGACY_VARIABLES;
 
-    fn section(self, spec: &mut Spec, _: Variables<'_>) -> Result<SessionSection, Usage> {
+    fn section(self, spec: &mut Spec, _: EnvLookup<'_>) -> Result<SessionSection, UsageError> {
         let mut headers = fields("--header", &self.headers)?;
         self.credentials.add_to(&mut headers)?;
         Ok(SessionSection {
@@ -182,7 +187,7 @@ impl Quick for SessionFlags {
         })
     }
 
-    fn export(&self) -> Option<Export> {
+    fn export(&self) -> Option<ExportTarget> {
         self.queries.export()
     }
 }

@@ -1,13 +1,13 @@
 //! Requests to a session's API and its responses: one request at a time, whole responses, a kept connection.
 
-use plimsoll_wire::http1::{Http1Error, Response, Responses, put_request};
+use plimsoll_wire::http1::{Http1Error, HttpResponse, ResponseReader, put_request};
 
 /// The largest body of a response. Bytes.
 const MAX_BODY: u64 = 1 << 20;
 
 /// A complete response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct ApiResponse {
     /// The status code.
     pub status: u16,
     /// The whole body.
@@ -35,26 +35,26 @@ pub fn put_post(out: &mut Vec<u8>, host: &str, path: &str, own: &[(String, Strin
 
 /// Reads one response at a time, and keeps nothing between responses.
 #[derive(Debug)]
-pub struct AnswerReader {
-    responses: Responses,
+pub struct ApiResponseReader {
+    responses: ResponseReader,
     body: Vec<u8>,
 }
 
-impl Default for AnswerReader {
-    fn default() -> AnswerReader {
-        AnswerReader {
-            responses: Responses::new(MAX_BODY),
+impl Default for ApiResponseReader {
+    fn default() -> ApiResponseReader {
+        ApiResponseReader {
+            responses: ResponseReader::new(MAX_BODY),
             body: Vec::new(),
         }
     }
 }
 
-impl AnswerReader {
+impl ApiResponseReader {
     /// Takes bytes; returns the response once it is complete. Bytes behind it are dropped.
     ///
     /// # Errors
     /// When the bytes are no HTTP/1.1 response, or its body is larger than 1 MiB.
-    pub fn read(&mut self, bytes: &[u8]) -> Result<Option<Answer>, Http1Error> {
+    pub fn read(&mut self, bytes: &[u8]) -> Result<Option<ApiResponse>, Http1Error> {
         let body = &mut self.body;
         let read = self
             .responses
@@ -66,13 +66,13 @@ impl AnswerReader {
     ///
     /// # Errors
     /// When the connection ends within a response.
-    pub fn end(&mut self) -> Result<Option<Answer>, Http1Error> {
+    pub fn end(&mut self) -> Result<Option<ApiResponse>, Http1Error> {
         let ended = self.responses.end()?;
         Ok(ended.map(|response| self.answer(&response)))
     }
 
-    fn answer(&mut self, response: &Response) -> Answer {
-        Answer {
+    fn answer(&mut self, response: &HttpResponse) -> ApiResponse {
+        ApiResponse {
             status: response.status,
             body: std::mem::take(&mut self.body),
             closes: response.closes,
@@ -86,7 +86,7 @@ impl AnswerReader {
 
     /// Resets the reader for the next response.
     pub fn clear(&mut self) {
-        *self = AnswerReader::default();
+        *self = ApiResponseReader::default();
     }
 }
 
@@ -94,8 +94,8 @@ impl AnswerReader {
 mod tests {
     use super::*;
 
-    fn read(bytes: &[u8], piece: usize) -> Result<Option<Answer>, Http1Error> {
-        let mut reader = AnswerReader::default();
+    fn read(bytes: &[u8], piece: usize) -> Result<Option<ApiResponse>, Http1Error> {
+        let mut reader = ApiResponseReader::default();
         let mut answer = None;
         for part in bytes.chunks(piece) {
             assert!(answer.is_none(), "the answer came before its end");

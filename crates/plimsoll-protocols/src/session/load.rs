@@ -5,20 +5,25 @@ use plimsoll_model::plan::Target;
 use plimsoll_model::{Outcome, Plan};
 
 use super::loadtest::LOADTEST_FILES;
-use super::{SessionCall, SessionOptions, SessionSection, Sessions};
+use super::{SessionCall, SessionOptions, SessionScripts, SessionSection};
 use crate::http::ONLY_HTTP1;
-use crate::owned::{Asked, Files, Load, Owned, Unmade};
+use crate::protocol_module::{
+    ForeignFormat, PrepareError, PrepareRequest, PreparedLoad, ProtocolModule,
+};
 
-impl Owned for SessionSection {
-    const FOREIGN_FILES: Option<&'static Files> = Some(&LOADTEST_FILES);
+impl ProtocolModule for SessionSection {
+    const FOREIGN_FORMAT: Option<&'static ForeignFormat> = Some(&LOADTEST_FILES);
 
     fn advice(_: &SessionCall, outcome: Outcome) -> Option<&'static str> {
         (outcome == Outcome::TlsAlpn).then_some(ONLY_HTTP1)
     }
 
-    fn load<'a>(asked: Asked<'a>, call: &SessionCall) -> Result<Load<'a>, Unmade> {
+    fn load<'a>(
+        asked: PrepareRequest<'a>,
+        call: &SessionCall,
+    ) -> Result<PreparedLoad<'a>, PrepareError> {
         let plan = asked.plan;
-        let sessions = Sessions::new(sessions(plan, call)?);
+        let sessions = SessionScripts::new(sessions(plan, call)?);
         Ok(Box::new(move |place, stop, observe| {
             plimsoll_engine::run_scripts(plan, sessions, place, stop, observe)
         }))
@@ -26,7 +31,7 @@ impl Owned for SessionSection {
 }
 
 /// Makes the settings that all sessions of a plan share.
-fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, Unmade> {
+fn sessions(plan: &Plan, call: &SessionCall) -> Result<SessionOptions, PrepareError> {
     // Resolves the name now, so that an unknown one is reported before the load begins.
     plimsoll_engine::resolve(&call.socket)?;
     let tls = |secured: bool, target: &Target| match plan.tls.as_ref().filter(|_| secured) {

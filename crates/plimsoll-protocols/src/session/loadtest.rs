@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use plimsoll_model::measure::{Count, Measures, TimeMeasure};
-use plimsoll_model::record::{Detail, StageRecord};
+use plimsoll_model::measure::{Count, StageMeasures, TimeMeasure};
+use plimsoll_model::record::{FailureDetail, StageRecord};
 use plimsoll_model::run::{IntervalRecord, Run, RunHeader, RunWriter, Timestamp};
 use plimsoll_model::{Outcome, input};
 use serde_json::{Map, Value};
 
 use super::measures::{SESSION_CREATE, SESSIONS_FAILED, SESSIONS_OK, SESSIONS_RECONNECTED};
-use crate::owned::{Files, Unread};
+use crate::protocol_module::{ForeignFormat, ForeignFormatError};
 
 mod bounded;
 mod export;
@@ -29,11 +29,11 @@ const SUMMARY_SUFFIX: &str = "_summary.json";
 const MAX_DETAILS: usize = 100;
 
 /// Reads and writes the files of session load tests.
-pub(super) const LOADTEST_FILES: Files = Files {
+pub(super) const LOADTEST_FILES: ForeignFormat = ForeignFormat {
     about: "CSV and JSON summary of a run of sessions",
     name: "sessions",
     export: export::export,
-    is_it,
+    recognises: is_it,
     import,
 };
 
@@ -46,17 +46,17 @@ fn is_it(path: &Path, beginning: &str) -> bool {
 
 /// What the rows say about one session.
 #[derive(Default)]
-struct Session {
+struct ImportedSession {
     failed: bool,
     reconnected: bool,
 }
 
 #[derive(Default)]
-struct Read {
+struct LoadtestImport {
     record: StageRecord,
-    measures: Measures,
-    sessions: BTreeMap<String, Session>,
-    details: Vec<Detail>,
+    measures: StageMeasures,
+    sessions: BTreeMap<String, ImportedSession>,
+    details: Vec<FailureDetail>,
 }
 
 /// Imports the file `path` and the one beside it into the run directory `dir`.
@@ -68,7 +68,7 @@ fn import(
     dir: &Path,
     tool_version: &str,
     imported_at: Timestamp,
-) -> Result<Run, Unread> {
+) -> Result<Run, ForeignFormatError> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let (stem, is_summary) = match name.strip_suffix(SUMMARY_SUFFIX) {
         Some(stem) => (stem, true),
@@ -84,7 +84,7 @@ fn import(
     };
     let mut header = RunHeader::imported(&name, tool_version, started(stem).unwrap_or(imported_at));
     header.protocol = Some("session".to_owned());
-    let mut read = Read::default();
+    let mut read = LoadtestImport::default();
     let summary = if is_summary || summary.is_file() {
         Some(read_summary(&summary)?)
     } else {
@@ -120,11 +120,11 @@ fn started(stem: &str) -> Option<Timestamp> {
     Timestamp::strptime("%Y%m%d_%H%M%S%z", format!("{moment}+0000")).ok()
 }
 
-fn open(path: &Path) -> Result<String, Unread> {
+fn open(path: &Path) -> Result<String, ForeignFormatError> {
     input::read_to_string(path).map_err(|e| format!("can't read {}: {e}", path.display()).into())
 }
 
-fn read_summary(path: &Path) -> Result<Map<String, Value>, Unread> {
+fn read_summary(path: &Path) -> Result<Map<String, Value>, ForeignFormatError> {
     serde_json::from_str(&open(path)?)
         .map_err(|e| format!("{}: not a JSON object: {e}", path.display()).into())
 }
@@ -137,14 +137,14 @@ fn whole(summary: &Map<String, Value>, key: &str) -> Option<u64> {
     summary.get(key)?.as_u64()
 }
 
-impl Read {
-    fn rows(&mut self, path: &Path) -> Result<(), Unread> {
+impl LoadtestImport {
+    fn rows(&mut self, path: &Path) -> Result<(), ForeignFormatError> {
         let file =
             input::open_file(path).map_err(|e| format!("can't read {}: {e}", path.display()))?;
         let budget = RowBudget::new();
         let mut reader = csv::ReaderBuilder::new().from_reader(budget.bound(file));
         let wrong = |line: u64, problem: String| {
-            Unread::from(format!("{}, line {line}: {problem}", path.display()))
+            ForeignFormatError::from(format!("{}, line {line}: {problem}", path.display()))
         };
         let head = reader
             .headers()
@@ -200,7 +200,7 @@ impl Read {
         }
         let is_new = || !self.details.iter().any(|known| known.text == error);
         if !outcome.is_ok() && self.details.len() < MAX_DETAILS && is_new() {
-            self.details.push(Detail {
+            self.details.push(FailureDetail {
                 code: outcome,
                 text: error.to_owned(),
             });
@@ -231,7 +231,7 @@ impl Read {
     }
 
     fn count_sessions(&mut self) {
-        let of = |which: fn(&Session) -> bool| {
+        let of = |which: fn(&ImportedSession) -> bool| {
             self.sessions
                 .values()
                 .filter(|session| which(session))
@@ -379,7 +379,7 @@ mod tests {
             assert_eq!(measures.times(TimeMeasure::SocketOpen).len(), 1);
             let text = plimsoll_report::terminal::render(
                 &run,
-                &plimsoll_report::terminal::Options::default(),
+                &plimsoll_report::terminal::TerminalOptions::default(),
             );
             for part in [
                 "1 ok, 1 failed",

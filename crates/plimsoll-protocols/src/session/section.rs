@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
-use plimsoll_model::plan::{Goodput, RequestFields, Target};
+use plimsoll_model::plan::{GoodputBounds, RequestFields, Target};
 use plimsoll_model::redaction;
 use plimsoll_model::spec::{
-    Given, GoodputSpec, Limit, LoadSpec, MetadataSpec, Names, Problems, Schemes, Section, Spec,
-    Surroundings, is_bare_socket, keys_of, target_of,
+    CallSection, FieldNameRules, GoodputSpec, LoadSpec, MetadataSpec, OptionalPeriod, PlanRows,
+    Problems, ResolveContext, Spec, UrlSchemes, is_bare_socket, keys_of, target_of,
 };
-use plimsoll_model::template::{self, Moment, Render, Template, Variation, Varying};
+use plimsoll_model::template::{self, Render, RenderContext, Template, Variation, VaryingMessages};
 use plimsoll_model::units::Period;
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,7 @@ const DEFAULT_QUERY: &str = "What does the load line show?";
 const MAX_QUERIES: u32 = 1_000_000;
 
 /// Header fields that a plan may set on the requests of a session.
-const HEADER_NAMES: Names = Names {
+const HEADER_NAMES: FieldNameRules = FieldNameRules {
     key: "call.session.headers",
     binary: false,
     check: |name| match name {
@@ -100,8 +100,8 @@ pub struct SessionSection {
     pub goodput: Option<GoodputSpec>,
 }
 
-impl Section for SessionSection {
-    const SCHEMES: Schemes = Schemes {
+impl CallSection for SessionSection {
+    const SCHEMES: UrlSchemes = UrlSchemes {
         section: "session",
         purpose: "for sessions",
         plain: "session",
@@ -140,7 +140,7 @@ impl Section for SessionSection {
         }
         load.deadline = load
             .deadline
-            .or(Some(Limit::After(Period(DEFAULT_DEADLINE))));
+            .or(Some(OptionalPeriod::After(Period(DEFAULT_DEADLINE))));
     }
 
     fn calls_in_a_row(&self) -> Option<u32> {
@@ -160,7 +160,7 @@ impl Section for SessionSection {
         &self,
         spec: &Spec,
         problems: &mut Problems,
-        surroundings: &dyn Surroundings,
+        surroundings: &dyn ResolveContext,
     ) -> Option<SessionCall> {
         let before = problems.0.len();
         let target = spec.target.as_deref().unwrap_or_default();
@@ -257,7 +257,7 @@ impl Section for SessionSection {
             compression: call.compression.then_some(true),
             // Keeps header fields as typed: their values may be secret.
             headers: self.headers,
-            goodput: (call.goodput != Goodput::default()).then(|| GoodputSpec {
+            goodput: (call.goodput != GoodputBounds::default()).then(|| GoodputSpec {
                 first_token: call.goodput.first_token.map(Period),
                 time_per_token: call.goodput.time_per_token.map(Period),
                 query: call.goodput.query.map(Period),
@@ -308,14 +308,14 @@ impl SessionSection {
         &self,
         spec: &Spec,
         problems: &mut Problems,
-        surroundings: &dyn Surroundings,
+        surroundings: &dyn ResolveContext,
     ) -> (Option<QueryText>, RequestFields) {
         let text = self.query.as_deref().unwrap_or(DEFAULT_QUERY);
         let rows = problems.rows(spec, surroundings);
-        let given = Given::of(rows.as_ref(), spec);
+        let given = PlanRows::of(rows.as_ref(), spec);
         let mut headers = problems.metadata(&HEADER_NAMES, &self.headers, given, surroundings);
         problems.traceparent(&HEADER_NAMES, spec, &mut headers);
-        if matches!(given, Given::Lost) {
+        if matches!(given, PlanRows::Lost) {
             return (None, RequestFields::default());
         }
         if spec.rows.is_some() && !template::uses_rows(text) && !headers.uses_rows {
@@ -349,7 +349,7 @@ fn query(text: &str, template: Template, variation: Variation) -> QueryText {
     QueryText {
         text: text.to_owned(),
         body,
-        varying: Some(Varying {
+        varying: Some(VaryingMessages {
             variation,
             messages: vec![Arc::new(rendered)],
         }),
@@ -361,7 +361,7 @@ fn query(text: &str, template: Template, variation: Variation) -> QueryText {
 struct RunBody(Template);
 
 impl Render for RunBody {
-    fn render(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
+    fn render(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         let mut text = Vec::new();
         self.0.write(moment, &mut text);
         let text = String::from_utf8_lossy(&text);
@@ -369,7 +369,7 @@ impl Render for RunBody {
         out.extend_from_slice(body.as_bytes());
     }
 
-    fn most(&self) -> usize {
+    fn max_bytes(&self) -> usize {
         // An escaped character takes at most six bytes.
         self.0.bounds().1 * 6 + r#"{"query":""}"#.len()
     }

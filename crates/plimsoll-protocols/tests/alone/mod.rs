@@ -1,15 +1,15 @@
 //! The control of a single worker, which starts at a given time and merges its intervals.
 
-use plimsoll_engine::worker::{Control, StopLevel, WorkerInterval};
+use plimsoll_engine::worker::{StopLevel, WorkerControl, WorkerInterval};
 use plimsoll_model::Time;
-use plimsoll_model::record::Interval;
+use plimsoll_model::record::RecordedInterval;
 
 pub(crate) struct Alone {
     pub(crate) start: Option<Time>,
-    pub(crate) total: Interval,
+    pub(crate) total: RecordedInterval,
 }
 
-impl Control for Alone {
+impl WorkerControl for Alone {
     fn stop_level(&self) -> StopLevel {
         StopLevel::Run
     }
@@ -17,7 +17,7 @@ impl Control for Alone {
         self.start
     }
     fn connections(&self, _change: i64) {}
-    fn interval(&mut self, interval: WorkerInterval) -> Option<Interval> {
+    fn interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval> {
         self.total.merge(&interval.recorded);
         let mut spare = interval.recorded;
         spare.clear();

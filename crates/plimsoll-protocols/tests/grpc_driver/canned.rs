@@ -1,6 +1,6 @@
 //! Tests of the canned server with clients that violate RFC 9113, and with clients that use what it allows.
 
-use plimsoll_protocols::grpc::canned::{Canned, CannedConnection, CannedOptions};
+use plimsoll_protocols::grpc::canned::{CannedConnection, CannedOptions, CannedServer};
 use plimsoll_wire::http2::kind;
 
 use super::*;
@@ -25,7 +25,7 @@ impl Peer {
     }
 
     fn silent(options: CannedOptions) -> Peer {
-        let mut server = Canned::new(options).connection();
+        let mut server = CannedServer::new(options).connection();
         let mut out = Vec::new();
         server.open(&mut out);
         Peer {
@@ -43,7 +43,7 @@ impl Peer {
     fn sent(&mut self) -> Vec<Sent> {
         let out = std::mem::take(&mut self.out);
         let (mut input, mut frames) = (&out[..], Vec::new());
-        while let Some((head, payload)) = http2::split(&mut input, 16_384).unwrap() {
+        while let Some((head, payload)) = http2::split_frame(&mut input, 16_384).unwrap() {
             frames.push((head, payload.to_vec()));
         }
         frames

@@ -45,7 +45,7 @@ fn is_bounded(mut client: Client, calls: usize, each: usize) {
         }
         // Frames that arrive meanwhile change nothing.
         client.receive(&frame(kind::PING, 0, 0, &[7; 8])).unwrap();
-        client.driver.go_on(Time(3), &mut client.out);
+        client.driver.resume_sending(Time(3), &mut client.out);
         turns += 1;
     }
     assert_eq!((bytes, ended), (calls * each, calls));
@@ -62,11 +62,14 @@ fn messages_wait_while_outbox_is_full() {
 fn ping_replies_are_not_payload() {
     let mut client = Client::with_calls(5_000, &[(setting::INITIAL_WINDOW_SIZE, 0)], 3);
     client.sent();
-    let carried = client.driver.carried();
+    let carried = client.driver.payload_bytes();
     client.receive(&frame(kind::PING, 0, 0, &[7; 8])).unwrap();
-    assert_eq!((client.out.len(), client.driver.carried()), (17, carried));
+    assert_eq!(
+        (client.out.len(), client.driver.payload_bytes()),
+        (17, carried)
+    );
     client.receive(&open_windows()).unwrap();
-    let asked = (client.driver.carried() - carried) as usize;
+    let asked = (client.driver.payload_bytes() - carried) as usize;
     // The output also contains a SETTINGS acknowledgement.
     assert_eq!(client.out.len(), 17 + 9 + asked);
     assert!(asked > 15_000);

@@ -18,7 +18,7 @@ use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::grpc::{GrpcCall, GrpcDriver, GrpcProtocol, GrpcRequest};
 use plimsoll_wire::hpack::Encoder;
-use plimsoll_wire::http2::{self, ErrorCode, Frame, FrameHead, write};
+use plimsoll_wire::http2::{self, ErrorCode, FrameHeader, Http2Frame, write};
 
 /// Returns a protocol whose request message has `size` bytes.
 fn protocol(size: usize) -> GrpcProtocol {
@@ -43,7 +43,7 @@ fn prepared(call: &GrpcCall) -> GrpcProtocol {
 }
 
 /// A sent frame with its payload.
-type Sent = (FrameHead, Vec<u8>);
+type Sent = (FrameHeader, Vec<u8>);
 
 /// The client side of a connection, and what it has sent and reported.
 struct Client {
@@ -105,8 +105,8 @@ impl Client {
         let out = std::mem::take(&mut self.out);
         let mut input = out.strip_prefix(http2::PREFACE).unwrap_or(&out);
         let mut frames = Vec::new();
-        while let Some((head, payload)) = http2::split(&mut input, 16_384).unwrap() {
-            Frame::parse(head, payload).unwrap();
+        while let Some((head, payload)) = http2::split_frame(&mut input, 16_384).unwrap() {
+            Http2Frame::parse(head, payload).unwrap();
             frames.push((head, payload.to_vec()));
         }
         assert_eq!(input, b"", "only whole frames are sent");
@@ -116,7 +116,7 @@ impl Client {
     /// Returns the ended calls with their outcomes.
     fn ended(&self) -> Vec<(u32, Outcome)> {
         let done = |event: &Event| match event {
-            Event::Done(done) | Event::NotTaken(done) => Some((done.call.0, done.outcome)),
+            Event::Done(done) | Event::Unprocessed(done) => Some((done.call.0, done.outcome)),
             _ => None,
         };
         self.events.iter().filter_map(done).collect()
@@ -150,13 +150,13 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 fn headers(stream: u32, fields: &[(&str, &str)], end_stream: bool) -> Vec<u8> {
     let mut out = Vec::new();
     let block = Encoder::encode_plain(fields.iter().copied());
-    write::header_block(&mut out, stream, &block, write::End(end_stream));
+    write::header_block(&mut out, stream, &block, write::EndStream(end_stream));
     out
 }
 
 fn data(stream: u32, bytes: &[u8], end_stream: bool) -> Vec<u8> {
     let mut out = Vec::new();
-    write::data(&mut out, stream, bytes, write::End(end_stream));
+    write::data(&mut out, stream, bytes, write::EndStream(end_stream));
     out
 }
 
@@ -188,16 +188,16 @@ fn good_answer(stream: u32) -> Vec<u8> {
 fn goaway_code(frames: &[Sent]) -> Option<ErrorCode> {
     frames
         .iter()
-        .find_map(|(head, payload)| match Frame::parse(*head, payload) {
-            Ok(Frame::GoAway { code, .. }) => Some(code),
+        .find_map(|(head, payload)| match Http2Frame::parse(*head, payload) {
+            Ok(Http2Frame::GoAway { code, .. }) => Some(code),
             _ => None,
         })
 }
 
 /// Returns stream and code of each RST_STREAM among `frames`.
 fn resets(frames: &[Sent]) -> Vec<(u32, ErrorCode)> {
-    let reset = |(head, payload): &Sent| match Frame::parse(*head, payload) {
-        Ok(Frame::ResetStream { code }) => Some((head.stream(), code)),
+    let reset = |(head, payload): &Sent| match Http2Frame::parse(*head, payload) {
+        Ok(Http2Frame::ResetStream { code }) => Some((head.stream(), code)),
         _ => None,
     };
     frames.iter().filter_map(reset).collect()

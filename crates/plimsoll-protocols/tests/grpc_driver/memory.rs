@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use plimsoll_protocols::grpc::canned::{Canned, CannedOptions};
+use plimsoll_protocols::grpc::canned::{CannedOptions, CannedServer};
 
 use super::*;
 
@@ -39,7 +39,7 @@ static ALLOCATOR: Counting = Counting;
 #[test]
 fn busy_connection_memory_stays_small() {
     let protocol = protocol(128);
-    let canned = Canned::new(CannedOptions {
+    let canned = CannedServer::new(CannedOptions {
         answered_by_caller: true,
         ..CannedOptions::default()
     });
@@ -88,7 +88,7 @@ fn busy_connection_memory_stays_small() {
 #[test]
 fn steady_state_allocates_nothing() {
     let protocol = protocol(128);
-    let mut server = Canned::new(CannedOptions::default()).connection();
+    let mut server = CannedServer::new(CannedOptions::default()).connection();
     let mut driver = protocol.driver();
     let (mut out, mut to_client) = (Vec::new(), Vec::new());
     let (mut events, mut held) = (Vec::new(), Vec::new());

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use flate2::write::{GzDecoder, GzEncoder};
-use plimsoll_protocols::grpc::Compression;
+use plimsoll_protocols::grpc::MessageCompression;
 use plimsoll_wire::http2::kind;
 
 use super::*;
@@ -22,7 +22,7 @@ fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
 }
 
 /// Creates a client with one call in flight.
-fn client(compression: Option<Compression>) -> Client {
+fn client(compression: Option<MessageCompression>) -> Client {
     let mut client = Client::of(&prepared(&GrpcCall {
         method: "a.S/M".to_owned(),
         message: vec![5; 500],
@@ -46,7 +46,7 @@ fn packed_head(stream: u32, encoding: &str) -> Vec<u8> {
 
 /// Returns how a call ends whose response has these bytes, in frames of `chunk` bytes.
 fn outcome(
-    compression: Option<Compression>,
+    compression: Option<MessageCompression>,
     encoding: &str,
     body: &[u8],
     chunk: usize,
@@ -65,7 +65,7 @@ fn outcome(
 
 #[test]
 fn compressed_request_declares_its_encoding() {
-    let mut client = client(Some(Compression::Gzip));
+    let mut client = client(Some(MessageCompression::Gzip));
     let frames = client.sent();
     let (_, block) = frames
         .iter()
@@ -96,7 +96,7 @@ fn compressed_request_declares_its_encoding() {
 
 #[test]
 fn responses_decompress_up_to_limit() {
-    let some = Some(Compression::Gzip);
+    let some = Some(MessageCompression::Gzip);
     for chunk in [1, 3, 50, 4096] {
         let good = framed(1, &gzip(&[9; 1000]));
         assert_eq!(
@@ -127,7 +127,7 @@ fn error_names_unoffered_encoding() {
     for (compression, encoding) in [
         (None, "gzip"),
         (None, "snappy"),
-        (Some(Compression::Gzip), "zstd"),
+        (Some(MessageCompression::Gzip), "zstd"),
     ] {
         let (code, said) = outcome(compression, encoding, &packed, 100);
         assert_eq!(code, Outcome::CompressionUnsupported);
@@ -139,7 +139,7 @@ fn error_names_unoffered_encoding() {
         assert_eq!(outcome(compression, encoding, MESSAGE, 100).0, Outcome::Ok);
     }
     // A compressed message in a response without `grpc-encoding`.
-    for compression in [None, Some(Compression::Gzip)] {
+    for compression in [None, Some(MessageCompression::Gzip)] {
         let (code, _) = outcome(compression, "identity", &packed, 100);
         assert_eq!(code, Outcome::CompressionUnsupported);
     }
@@ -147,7 +147,7 @@ fn error_names_unoffered_encoding() {
 
 #[test]
 fn interleaved_compressed_calls_survive_cancel() {
-    let mut client = client(Some(Compression::Gzip));
+    let mut client = client(Some(MessageCompression::Gzip));
     client.start();
     client.start();
     let body = framed(1, &gzip(&[9; 900]));

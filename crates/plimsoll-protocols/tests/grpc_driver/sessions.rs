@@ -2,7 +2,7 @@
 //!
 //! Long because each way in which a conversation can go has a test of its own.
 
-use plimsoll_protocols::grpc::canned::{Canned, CannedOptions};
+use plimsoll_protocols::grpc::canned::{CannedOptions, CannedServer};
 use plimsoll_wire::http2::{flags, kind, setting};
 
 use super::*;
@@ -31,13 +31,14 @@ fn client_preface_announces_our_settings() {
     assert!(!client.driver.is_ready());
     assert_eq!(client.driver.capacity(), 0);
     let sent = client.sent();
-    let Ok(Frame::Settings(settings)) = Frame::parse(sent[0].0, &sent[0].1) else {
+    let Ok(Http2Frame::Settings(settings)) = Http2Frame::parse(sent[0].0, &sent[0].1) else {
         panic!("no SETTINGS first");
     };
     let settings: Vec<_> = settings.iter().collect();
     assert!(settings.contains(&(setting::ENABLE_PUSH, 0)));
     assert!(settings.contains(&(setting::INITIAL_WINDOW_SIZE, 0x7fff_ffff)));
-    let Ok(Frame::WindowUpdate { increment }) = Frame::parse(sent[1].0, &sent[1].1) else {
+    let Ok(Http2Frame::WindowUpdate { increment }) = Http2Frame::parse(sent[1].0, &sent[1].1)
+    else {
         panic!("no WINDOW_UPDATE second");
     };
     assert_eq!(increment, 0x7fff_ffff - 65_535);
@@ -49,7 +50,7 @@ fn client_preface_announces_our_settings() {
 
 #[test]
 fn calls_succeed_sequentially_and_concurrently() {
-    let canned = Canned::new(CannedOptions::default());
+    let canned = CannedServer::new(CannedOptions::default());
     let mut server = canned.connection();
     let mut client = Client::new(100);
     let mut to_client = Vec::new();
@@ -95,7 +96,7 @@ fn requests_respect_server_table_size() {
             header_table_size: size,
             ..CannedOptions::default()
         };
-        let mut server = Canned::new(options).connection();
+        let mut server = CannedServer::new(options).connection();
         let mut client = Client::new(4);
         let mut to_client = Vec::new();
         server.open(&mut to_client);
@@ -115,7 +116,7 @@ fn header_table_resizes_between_calls() {
     let mut paths = |client: &mut Client| {
         let mut paths = 0;
         for (head, payload) in client.sent() {
-            if let Ok(Frame::Headers { fragment, .. }) = Frame::parse(head, &payload) {
+            if let Ok(Http2Frame::Headers { fragment, .. }) = Http2Frame::parse(head, &payload) {
                 let decoded = decoder.decode(fragment, |field| {
                     paths += usize::from(
                         field.name == b":path" && field.value == b"/score.ScoreService/GetScore",
@@ -172,15 +173,15 @@ fn delayed_call_sends_remaining_deadline() {
                 0 => client.driver.start(id, 0, Time(1), &mut client.out),
                 _ => {
                     let out = &mut client.out;
-                    client.driver.start_waited(id, 0, waited, Time(1), out);
+                    client.driver.start_delayed(id, 0, waited, Time(1), out);
                 }
             }
         }
         client.calls += waited_ms.len() as u32;
         let (mut timeouts, mut paths, mut bodies) = (Vec::new(), 0, 0);
         for (head, payload) in client.sent() {
-            match Frame::parse(head, &payload) {
-                Ok(Frame::Headers { fragment, .. }) => {
+            match Http2Frame::parse(head, &payload) {
+                Ok(Http2Frame::Headers { fragment, .. }) => {
                     let decoded = decoder.decode(fragment, |field| {
                         paths += usize::from(field.name == b":path");
                         if field.name == b"grpc-timeout" {
@@ -276,7 +277,7 @@ fn responses_parse_in_any_split() {
         .0
         .iter()
         .filter_map(|event| match event {
-            Event::Done(done) | Event::NotTaken(done) => Some((done.call.0, done.outcome)),
+            Event::Done(done) | Event::Unprocessed(done) => Some((done.call.0, done.outcome)),
             _ => None,
         })
         .collect();
@@ -751,8 +752,8 @@ fn receive_window_updates_are_batched() {
     let sent = client.sent();
     assert_eq!(sent.len(), 1);
     assert!(matches!(
-        Frame::parse(sent[0].0, &sent[0].1),
-        Ok(Frame::WindowUpdate {
+        Http2Frame::parse(sent[0].0, &sent[0].1),
+        Ok(Http2Frame::WindowUpdate {
             increment: 0x2000_0000
         })
     ));

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_model::template::{
-    MetadataField, Moment, Order, Render, Template, Variation, Varying, VaryingMetadata,
+    MetadataField, Render, RenderContext, RowOrder, Template, Variation, VaryingMessages,
+    VaryingMetadata,
 };
-use plimsoll_protocols::grpc::{MethodKind, Pace, StreamPlan};
+use plimsoll_protocols::grpc::{MethodKind, StreamPace, StreamPlan};
 use plimsoll_wire::hpack::Decoder;
 use plimsoll_wire::http2::{kind, setting};
 
@@ -19,12 +20,12 @@ struct Numbers {
 }
 
 impl Render for Numbers {
-    fn render(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
+    fn render(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         let text = format!("{}/{}@{};", moment.number, moment.message, moment.unix_ns);
         out.extend_from_slice(text.as_bytes());
         out.resize(out.len() + self.filling + moment.number as usize, 7);
     }
-    fn most(&self) -> usize {
+    fn max_bytes(&self) -> usize {
         100 + self.filling
     }
 }
@@ -33,8 +34,8 @@ fn call(filling: usize) -> GrpcCall {
     GrpcCall {
         method: "a.S/M".to_owned(),
         message: vec![1],
-        varying: Some(Varying {
-            variation: Variation::new(1, 1, 1, Order::RoundRobin),
+        varying: Some(VaryingMessages {
+            variation: Variation::new(1, 1, 1, RowOrder::RoundRobin),
             messages: vec![Arc::new(Numbers { filling })],
         }),
         max_message: 1000,
@@ -67,7 +68,7 @@ fn received(frames: &[Sent], stream: u32) -> (Vec<u8>, usize) {
 fn each_call_has_own_message() {
     for filling in [0, 100, 40_000] {
         let protocol = prepared(&call(filling));
-        protocol.clock_began(500);
+        protocol.set_clock_origin(500);
         let mut client = Client::of(&protocol);
         client.greet(&[(setting::INITIAL_WINDOW_SIZE, 1 << 20)]);
         let mut opened = Vec::new();
@@ -128,7 +129,7 @@ fn window_blocked_messages_stay_unchanged() {
 fn own_metadata(size: usize) -> Option<VaryingMetadata> {
     let typed = format!("{}{{{{seq}}}}", "m".repeat(size));
     Some(VaryingMetadata {
-        variation: Variation::new(1, 1, 1, Order::RoundRobin),
+        variation: Variation::new(1, 1, 1, RowOrder::RoundRobin),
         fields: vec![MetadataField {
             name: "x-own".to_owned(),
             template: Template::parse(&typed, &mut 0, None).unwrap(),
@@ -146,7 +147,7 @@ fn field_of(decoder: &mut Decoder, frames: &[Sent], name: &str) -> Vec<(u32, Str
         }
         block.extend_from_slice(payload);
         if head.has(http2::flags::END_HEADERS) {
-            let mut visit = |field: plimsoll_wire::hpack::Field<'_>| {
+            let mut visit = |field: plimsoll_wire::hpack::HeaderField<'_>| {
                 if field.name == name.as_bytes() {
                     let value = String::from_utf8(field.value.to_vec()).unwrap();
                     found.push((head.stream(), value));
@@ -167,10 +168,10 @@ fn each_call_has_own_metadata() {
     };
     let stream = || GrpcCall {
         varying: None,
-        ..streaming(1, Pace::None)
+        ..streaming(1, StreamPace::None)
     };
     for (size, table) in [(3, 4_096), (3, 0), (300, 4_096), (40_000, 4_096)] {
-        for call in [same(), call(10), stream(), streaming(1, Pace::None)] {
+        for call in [same(), call(10), stream(), streaming(1, StreamPace::None)] {
             let metadata = vec![("x-team".to_owned(), "red".to_owned())];
             let call = GrpcCall {
                 metadata,
@@ -207,7 +208,7 @@ fn each_call_has_own_metadata() {
     }
 }
 
-fn streaming(count: u32, pace: Pace) -> GrpcCall {
+fn streaming(count: u32, pace: StreamPace) -> GrpcCall {
     GrpcCall {
         message: Vec::new(),
         stream: Some(StreamPlan {
@@ -232,7 +233,7 @@ fn each_stream_message_is_distinct() {
         (2_000, 1 << 20),
         (2_000, 3_000),
     ] {
-        let mut client = Client::of(&prepared(&streaming(count, Pace::None)));
+        let mut client = Client::of(&prepared(&streaming(count, StreamPace::None)));
         client.greet(&[(setting::INITIAL_WINDOW_SIZE, window)]);
         let mut opened = Vec::new();
         write::window_update(&mut opened, 0, 1 << 24);
@@ -261,7 +262,7 @@ fn each_stream_message_is_distinct() {
 /// A subscription does not end by itself: that the client ends it counts as a success.
 #[test]
 fn stream_succeeds_after_its_duration() {
-    let mut call = streaming(2, Pace::Every(Duration::from_nanos(300)));
+    let mut call = streaming(2, StreamPace::Every(Duration::from_nanos(300)));
     call.stream.as_mut().unwrap().duration = Some(Duration::from_nanos(500));
     let mut client = Client::of(&prepared(&call));
     client.greet(&[]);
@@ -281,7 +282,7 @@ fn stream_succeeds_after_its_duration() {
 
 #[test]
 fn paced_messages_carry_send_time() {
-    let pace = Pace::Every(Duration::from_nanos(100));
+    let pace = StreamPace::Every(Duration::from_nanos(100));
     let mut client = Client::of(&prepared(&streaming(3, pace)));
     client.greet(&[]);
     client.start();

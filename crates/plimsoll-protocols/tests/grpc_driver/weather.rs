@@ -1,6 +1,6 @@
 //! Property tests with random conforming servers, random splits, and random bytes.
 
-use plimsoll_protocols::grpc::canned::{Canned, CannedOptions};
+use plimsoll_protocols::grpc::canned::{CannedOptions, CannedServer};
 use plimsoll_wire::http2::setting;
 use proptest::prelude::*;
 
@@ -119,7 +119,9 @@ impl Pair {
             }
             // The worker does the same once all output is sent.
             if self.client.out.is_empty() && self.client.driver.is_held_back() {
-                self.client.driver.go_on(Time(3), &mut self.client.out);
+                self.client
+                    .driver
+                    .resume_sending(Time(3), &mut self.client.out);
             }
             if self.client.out.is_empty() && self.to_client.is_empty() {
                 return;
@@ -141,7 +143,7 @@ proptest! {
         deeds in prop::collection::vec(deed(), 1..150),
         goaway in any::<bool>(),
     ) {
-        let server = Canned::new(options.clone()).connection();
+        let server = CannedServer::new(options.clone()).connection();
         let mut pair = Pair {
             client: Client::new(request_size),
             server,

@@ -17,14 +17,14 @@ fn answered_by(mut client: Client, calls: u32) -> (Client, Vec<u8>) {
     let mut answer = |out: &mut Vec<u8>, stream: u32| {
         let head = encoder.encode([(":status", "200"), ("content-type", "application/grpc")]);
         let trailers = encoder.encode([("grpc-status", "0")]);
-        write::header_block(out, stream, &head, write::End(false));
+        write::header_block(out, stream, &head, write::EndStream(false));
         write::data(
             out,
             stream,
             &[0, 0, 0, 0, 3, b'a', b'b', b'c'],
-            write::End(false),
+            write::EndStream(false),
         );
-        write::header_block(out, stream, &trailers, write::End(true));
+        write::header_block(out, stream, &trailers, write::EndStream(true));
     };
     let mut warm = Vec::new();
     (0..3).for_each(|call| answer(&mut warm, call * 2 + 1));
@@ -109,7 +109,7 @@ fn oversized_messages_and_frames_fail() {
         let mut bytes = answers[..head_end].to_vec();
         let mut message = vec![0, 0, 0, (size >> 8) as u8, size as u8];
         message.resize(size + 5, 7);
-        write::data(&mut bytes, 7, &message, write::End(false));
+        write::data(&mut bytes, 7, &message, write::EndStream(false));
         bytes.extend_from_slice(&answers[trailers..]);
         client.receive(&bytes).unwrap();
         assert_eq!(client.ended(), [(3, outcome)], "{size}");
@@ -133,6 +133,6 @@ fn oversized_messages_and_frames_fail() {
 
 /// Returns the end of the first response's header, and the start of the last response's trailers.
 fn bounds(answers: &[u8]) -> (usize, usize) {
-    let head_end = FrameHead::LEN + usize::from(answers[2]);
-    (head_end, answers.len() - FrameHead::LEN - 1)
+    let head_end = FrameHeader::LEN + usize::from(answers[2]);
+    (head_end, answers.len() - FrameHeader::LEN - 1)
 }

@@ -7,8 +7,8 @@ use plimsoll_protocols::grpc::target::generated::score::score_service_client::Sc
 use plimsoll_protocols::grpc::target::generated::score::{JsonVector, ScoreResponse};
 use plimsoll_protocols::grpc::target::orders::OrdersOptions;
 use plimsoll_protocols::grpc::target::score::ScoreOptions;
-use plimsoll_protocols::serving::reference::{Place, Reference, untyped};
-use plimsoll_protocols::serving::{Answers, Delay, Listen, Stall};
+use plimsoll_protocols::serving::reference::{ReferenceServer, ServeContext, default_flags};
+use plimsoll_protocols::serving::{ListenOptions, ResponseDelay, ResponseTiming, ServerStall};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 use tonic::transport::Channel;
@@ -24,8 +24,8 @@ fn vector(json: &str) -> JsonVector {
 
 fn instant() -> ScoreOptions {
     ScoreOptions {
-        delay: Delay::Constant(Duration::ZERO),
-        ..untyped()
+        delay: ResponseDelay::Constant(Duration::ZERO),
+        ..default_flags()
     }
 }
 
@@ -107,7 +107,7 @@ async fn unknown_method_returns_unimplemented() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn response_waits_for_delay() {
-    let server = serve(&listen(), untyped::<ScoreOptions>());
+    let server = serve(&listen(), default_flags::<ScoreOptions>());
     let mut client = scores(server.address, plaintext()).await;
     let mut took = Vec::new();
     for _ in 0..200 {
@@ -127,14 +127,14 @@ async fn response_waits_for_delay() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stall_delays_only_responses_within() {
-    let stall = Stall {
+    let stall = ServerStall {
         after: 200 * MS,
         duration: 300 * MS,
     };
-    let usual = untyped::<ScoreOptions>();
+    let usual = default_flags::<ScoreOptions>();
     let options = ScoreOptions {
-        delay: Delay::Constant(5 * MS),
-        answers: Answers {
+        delay: ResponseDelay::Constant(5 * MS),
+        answers: ResponseTiming {
             stall: Some(stall),
             ..usual.answers
         },
@@ -181,8 +181,8 @@ async fn stall_delays_only_responses_within() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_finishes_calls_in_flight() {
     let options = ScoreOptions {
-        delay: Delay::Constant(400 * MS),
-        ..untyped()
+        delay: ResponseDelay::Constant(400 * MS),
+        ..default_flags()
     };
     let server = serve(&listen(), options);
     let address = server.address;
@@ -210,13 +210,13 @@ async fn shutdown_finishes_calls_in_flight() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn drain_timeout_bounds_shutdown() {
-    let listen = Listen {
+    let listen = ListenOptions {
         drain: 200 * MS,
         ..listen()
     };
     let options = ScoreOptions {
-        delay: Delay::Constant(5 * LONGEST),
-        ..untyped()
+        delay: ResponseDelay::Constant(5 * LONGEST),
+        ..default_flags()
     };
     let server = serve(&listen, options);
     let mut client = scores(server.address, plaintext()).await;
@@ -237,8 +237,8 @@ async fn drain_timeout_bounds_shutdown() {
 async fn pool_bounds_orders_in_progress() {
     let options = OrdersOptions {
         pool: 3,
-        processing: Delay::Constant(250 * MS),
-        ..untyped()
+        processing: ResponseDelay::Constant(250 * MS),
+        ..default_flags()
     };
     let server = serve(&listen(), options);
     let begin = Instant::now();
@@ -277,8 +277,8 @@ async fn full_queue_rejects_until_order_cancelled() {
     let options = OrdersOptions {
         pool: 1,
         queue: 2,
-        processing: Delay::Constant(1000 * MS),
-        ..untyped()
+        processing: ResponseDelay::Constant(1000 * MS),
+        ..default_flags()
     };
     let server = serve(&listen(), options);
     let client = orders_client(server.address, plaintext()).await;
@@ -320,13 +320,13 @@ async fn full_queue_rejects_until_order_cancelled() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stream_limit_is_announced() {
-    let listen = Listen {
+    let listen = ListenOptions {
         max_concurrent_streams: Some(2),
         ..listen()
     };
     let options = ScoreOptions {
-        delay: Delay::Constant(50 * MS),
-        ..untyped()
+        delay: ResponseDelay::Constant(50 * MS),
+        ..default_flags()
     };
     let server = serve(&listen, options);
     let mut client = scores(server.address, plaintext()).await;
@@ -346,7 +346,7 @@ async fn stream_limit_is_announced() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn server_handles_500_concurrent_connections() {
-    let server = serve(&listen(), untyped::<OrdersOptions>());
+    let server = serve(&listen(), default_flags::<OrdersOptions>());
     let begin = SystemTime::now();
     let mut clients = Vec::new();
     for _ in 0..500 {
@@ -370,9 +370,9 @@ async fn server_handles_500_concurrent_connections() {
 async fn invalid_options_are_named() {
     let none = OrdersOptions {
         pool: 0,
-        ..untyped()
+        ..default_flags()
     };
-    let place = Place {
+    let place = ServeContext {
         bound: listen().bind().unwrap(),
         workers: None,
         stopped: Box::pin(async {}),

@@ -5,8 +5,8 @@ use std::time::Duration;
 use plimsoll_model::units::Period;
 use plimsoll_protocols::grpc::target::fast::FastOptions;
 use plimsoll_protocols::grpc::target::generated::score::JsonVector;
-use plimsoll_protocols::serving::reference::untyped;
-use plimsoll_stack::certificates::Options;
+use plimsoll_protocols::serving::reference::default_flags;
+use plimsoll_stack::certificates::CertificateOptions;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -22,13 +22,13 @@ fn options(workers: usize) -> FastOptions {
         message: [&[9][..], &0.25f64.to_le_bytes()].concat(),
         // One worker sleeps at once, several poll first: both modes are tested.
         busy_poll: Period(Duration::from_millis(workers as u64 - 1)),
-        ..untyped()
+        ..default_flags()
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_succeed_over_every_link() {
-    let (_dir, set) = certificates(&Options::default());
+    let (_dir, set) = certificates(&CertificateOptions::default());
     for (listen, client) in [
         (listen(), plaintext()),
         (tls(&set), secure(&set.ca_cert, None)),
@@ -57,7 +57,7 @@ async fn calls_succeed_over_every_link() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rejected_clients_are_counted() {
-    let (_dir, set) = certificates(&Options::default());
+    let (_dir, set) = certificates(&CertificateOptions::default());
     let server = serve_on(1, &mutual(&set), options(1));
     let anonymous = secure(&set.ca_cert, None);
     let mut stream = anonymous.connect_tls(server.address).await.unwrap();
@@ -97,7 +97,7 @@ async fn non_reading_client_is_not_read() {
         &listen(),
         FastOptions {
             message: vec![0; 4096],
-            ..untyped()
+            ..default_flags()
         },
     );
     let mut greedy = TcpStream::connect(server.address).await.unwrap();

@@ -8,15 +8,15 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use plimsoll_model::plan::{Group, Suite, TlsVersion};
+use plimsoll_model::plan::{KeyExchangeGroup, TlsSuite, TlsVersion};
 use plimsoll_protocols::grpc::target::generated::orders::Order;
 use plimsoll_protocols::grpc::target::generated::score::JsonVector;
 use plimsoll_protocols::grpc::target::generated::score::score_service_client::ScoreServiceClient;
 use plimsoll_protocols::grpc::target::orders::OrdersOptions;
 use plimsoll_protocols::grpc::target::score::ScoreOptions;
-use plimsoll_protocols::serving::reference::untyped;
-use plimsoll_protocols::serving::{Delay, Listen, Tls};
-use plimsoll_stack::certificates::{Algorithm, CertificateSet, Options, Validity};
+use plimsoll_protocols::serving::reference::default_flags;
+use plimsoll_protocols::serving::{ListenOptions, ResponseDelay, ServerTlsOptions};
+use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, KeyAlgorithm, Validity};
 use rustls::{CipherSuite, NamedGroup};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -25,9 +25,9 @@ use crate::peer::{
     Secure, certificates, channel, count, listen, orders_client, plaintext, scores, secure, serve,
 };
 
-pub(crate) fn tls(set: &CertificateSet) -> Listen {
-    Listen {
-        tls: Some(Tls {
+pub(crate) fn tls(set: &CertificateSet) -> ListenOptions {
+    ListenOptions {
+        tls: Some(ServerTlsOptions {
             cert: set.server_cert.clone(),
             key: set.server_key.clone(),
             client_ca: None,
@@ -41,7 +41,7 @@ pub(crate) fn tls(set: &CertificateSet) -> Listen {
     }
 }
 
-pub(crate) fn mutual(set: &CertificateSet) -> Listen {
+pub(crate) fn mutual(set: &CertificateSet) -> ListenOptions {
     let mut listen = tls(set);
     listen.tls.as_mut().unwrap().client_ca = Some(set.ca_cert.clone());
     listen
@@ -55,8 +55,8 @@ fn vector() -> JsonVector {
 
 fn instant() -> ScoreOptions {
     ScoreOptions {
-        delay: Delay::Constant(Duration::ZERO),
-        ..untyped()
+        delay: ResponseDelay::Constant(Duration::ZERO),
+        ..default_flags()
     }
 }
 
@@ -90,10 +90,10 @@ async fn refusal(address: SocketAddr, secure: Secure) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn targets_serve_plaintext_tls_and_mtls() {
-    for algorithm in [Algorithm::EcdsaP256, Algorithm::Rsa2048] {
-        let (_dir, set) = certificates(&Options {
+    for algorithm in [KeyAlgorithm::EcdsaP256, KeyAlgorithm::Rsa2048] {
+        let (_dir, set) = certificates(&CertificateOptions {
             algorithm,
-            ..Options::default()
+            ..CertificateOptions::default()
         });
         let anonymous = secure(&set.ca_cert, None);
         let known = secure(&set.ca_cert, Some(&set));
@@ -113,7 +113,7 @@ async fn targets_serve_plaintext_tls_and_mtls() {
                 (1, 0)
             );
 
-            let server = serve(&listen, untyped::<OrdersOptions>());
+            let server = serve(&listen, default_flags::<OrdersOptions>());
             let mut client_ = orders_client(server.address, client).await;
             let reply = client_.submit(Order::default()).await.unwrap();
             assert!(reply.into_inner().received);
@@ -125,15 +125,15 @@ async fn targets_serve_plaintext_tls_and_mtls() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn untrusted_peers_are_rejected() {
-    let (_dir, set) = certificates(&Options::default());
-    let (_other_dir, other) = certificates(&Options::default());
+    let (_dir, set) = certificates(&CertificateOptions::default());
+    let (_other_dir, other) = certificates(&CertificateOptions::default());
     let day = SignedDuration::from_hours(24);
-    let (_old_dir, old) = certificates(&Options {
+    let (_old_dir, old) = certificates(&CertificateOptions {
         validity: Validity::Between {
             not_before: Timestamp::now() - day * 30,
             not_after: Timestamp::now() - day,
         },
-        ..Options::default()
+        ..CertificateOptions::default()
     });
     let server = serve(&mutual(&set), instant());
     for (client, said) in [
@@ -184,7 +184,7 @@ async fn untrusted_peers_are_rejected() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tls_client_rejects_plaintext_server() {
-    let (_dir, set) = certificates(&Options::default());
+    let (_dir, set) = certificates(&CertificateOptions::default());
     let server = serve(&listen(), instant());
     let text = refusal(server.address, secure(&set.ca_cert, None)).await;
     assert!(!text.is_empty());
@@ -198,24 +198,24 @@ async fn tls_client_rejects_plaintext_server() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn suites_and_groups_are_pinned() {
-    let (_dir, set) = certificates(&Options::default());
+    let (_dir, set) = certificates(&CertificateOptions::default());
     let client = secure(&set.ca_cert, None);
     for (suite, group, wanted_suite, wanted_group) in [
         (
-            Suite::Aes128GcmSha256,
-            Group::X25519,
+            TlsSuite::Aes128GcmSha256,
+            KeyExchangeGroup::X25519,
             CipherSuite::TLS13_AES_128_GCM_SHA256,
             NamedGroup::X25519,
         ),
         (
-            Suite::Chacha20Poly1305Sha256,
-            Group::Secp256r1,
+            TlsSuite::Chacha20Poly1305Sha256,
+            KeyExchangeGroup::Secp256r1,
             CipherSuite::TLS13_CHACHA20_POLY1305_SHA256,
             NamedGroup::secp256r1,
         ),
         (
-            Suite::Aes256GcmSha384,
-            Group::X25519Mlkem768,
+            TlsSuite::Aes256GcmSha384,
+            KeyExchangeGroup::X25519Mlkem768,
             CipherSuite::TLS13_AES_256_GCM_SHA384,
             NamedGroup::X25519MLKEM768,
         ),
@@ -243,7 +243,7 @@ async fn suites_and_groups_are_pinned() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tls_1_2_is_rejected() {
-    let (_dir, set) = certificates(&Options::default());
+    let (_dir, set) = certificates(&CertificateOptions::default());
     let server = serve(&tls(&set), instant());
     let address = server.address.to_string();
     let run = |version: &'static str| {
@@ -270,7 +270,7 @@ async fn tls_1_2_is_rejected() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stalled_handshake_blocks_neither_clients_nor_shutdown() {
-    let (_dir, set) = certificates(&Options::default());
+    let (_dir, set) = certificates(&CertificateOptions::default());
     let server = serve(&tls(&set), instant());
     let mut mute = TcpStream::connect(server.address).await.unwrap();
     mute.write_all(&[0x16, 3, 1]).await.unwrap();
@@ -285,8 +285,8 @@ async fn stalled_handshake_blocks_neither_clients_nor_shutdown() {
 
 #[test]
 fn tls_file_errors_name_file() {
-    let (dir, set) = certificates(&Options::default());
-    let (_other_dir, other) = certificates(&Options::default());
+    let (dir, set) = certificates(&CertificateOptions::default());
+    let (_other_dir, other) = certificates(&CertificateOptions::default());
     let file = |name: &str, content: &str| {
         let path = dir.path().join(name);
         fs::write(&path, content).unwrap();
@@ -299,12 +299,12 @@ fn tls_file_errors_name_file() {
     );
     let missing = dir.path().join("missing.pem");
     let good = tls(&set).tls.unwrap();
-    let with = |change: &dyn Fn(&mut Tls)| {
+    let with = |change: &dyn Fn(&mut ServerTlsOptions)| {
         let mut tls = good.clone();
         change(&mut tls);
         tls
     };
-    let mut cases: Vec<(Tls, PathBuf, &str)> = vec![
+    let mut cases: Vec<(ServerTlsOptions, PathBuf, &str)> = vec![
         (
             with(&|t| t.cert = missing.clone()),
             missing.clone(),
@@ -368,7 +368,7 @@ fn tls_file_errors_name_file() {
         ));
     }
     for (tls, path, problem) in cases {
-        let listen = Listen {
+        let listen = ListenOptions {
             tls: Some(tls),
             ..listen()
         };
@@ -384,7 +384,7 @@ fn tls_file_errors_name_file() {
 #[test]
 fn bind_errors_name_address() {
     let taken = listen().bind().unwrap();
-    let again = Listen {
+    let again = ListenOptions {
         address: taken.address().clone(),
         ..listen()
     };
@@ -394,7 +394,7 @@ fn bind_errors_name_address() {
         "{error}"
     );
 
-    let elsewhere = Listen {
+    let elsewhere = ListenOptions {
         address: "192.0.2.1:0".parse().unwrap(),
         ..listen()
     };
@@ -404,12 +404,12 @@ fn bind_errors_name_address() {
         "{error}"
     );
 
-    let shared = Listen {
+    let shared = ListenOptions {
         reuse_port: true,
         ..listen()
     };
     let first = shared.bind().unwrap();
-    let second = Listen {
+    let second = ListenOptions {
         address: first.address().clone(),
         ..shared
     };

@@ -8,9 +8,9 @@ use std::time::Duration;
 use hyper_util::rt::TokioIo;
 use plimsoll_protocols::grpc::target::generated::orders::order_service_client::OrderServiceClient;
 use plimsoll_protocols::grpc::target::generated::score::score_service_client::ScoreServiceClient;
-use plimsoll_protocols::serving::reference::{Counted, Place, Reference};
-use plimsoll_protocols::serving::{Listen, ServeError};
-use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
+use plimsoll_protocols::serving::reference::{ReferenceServer, ServeContext, ServerCounts};
+use plimsoll_protocols::serving::{ListenOptions, ServeError};
+use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_certificates};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -26,11 +26,11 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(120);
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     stop: oneshot::Sender<()>,
-    task: JoinHandle<Result<Counted, ServeError>>,
+    task: JoinHandle<Result<ServerCounts, ServeError>>,
 }
 
 impl Running {
-    pub(crate) async fn stop(self) -> Counted {
+    pub(crate) async fn stop(self) -> ServerCounts {
         tokio::time::timeout(Duration::from_secs(20), self.stop_later())
             .await
             .expect("the server stops in time")
@@ -39,29 +39,33 @@ impl Running {
     }
 
     /// Stops the server; the returned task waits for its end.
-    pub(crate) fn stop_later(self) -> JoinHandle<Result<Counted, ServeError>> {
+    pub(crate) fn stop_later(self) -> JoinHandle<Result<ServerCounts, ServeError>> {
         self.stop.send(()).unwrap();
         self.task
     }
 }
 
-pub(crate) fn listen() -> Listen {
-    Listen {
+pub(crate) fn listen() -> ListenOptions {
+    ListenOptions {
         address: "127.0.0.1:0".parse().unwrap(),
-        ..Listen::default()
+        ..ListenOptions::default()
     }
 }
 
-pub(crate) fn serve(listen: &Listen, options: impl Reference) -> Running {
+pub(crate) fn serve(listen: &ListenOptions, options: impl ReferenceServer) -> Running {
     serve_on(1, listen, options)
 }
 
-pub(crate) fn serve_on(workers: usize, listen: &Listen, options: impl Reference) -> Running {
+pub(crate) fn serve_on(
+    workers: usize,
+    listen: &ListenOptions,
+    options: impl ReferenceServer,
+) -> Running {
     let bound = listen.bind().unwrap();
     let address = bound.address().tcp().unwrap();
     assert_ne!(address.port(), 0);
     let (stop, stopped) = oneshot::channel::<()>();
-    let place = Place {
+    let place = ServeContext {
         bound,
         workers: Some(workers),
         stopped: Box::pin(async {
@@ -76,7 +80,7 @@ pub(crate) fn serve_on(workers: usize, listen: &Listen, options: impl Reference)
 }
 
 /// Returns the server's counter of this name.
-pub(crate) fn count(counted: &Counted, name: &str) -> u64 {
+pub(crate) fn count(counted: &ServerCounts, name: &str) -> u64 {
     let found = counted.counts.iter().find(|(known, _)| *known == name);
     found
         .unwrap_or_else(|| panic!("no count of {name}: {counted:?}"))
@@ -173,7 +177,7 @@ pub(crate) async fn orders_client(
 }
 
 /// Creates a set of certificates, which exists as long as its directory.
-pub(crate) fn certificates(options: &Options) -> (tempfile::TempDir, CertificateSet) {
+pub(crate) fn certificates(options: &CertificateOptions) -> (tempfile::TempDir, CertificateSet) {
     let dir = tempfile::tempdir().unwrap();
     let set = make_certificates(dir.path(), options).unwrap();
     (dir, set)

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::cell::RefCell;
 
-use plimsoll_protocols::grpc::encoding::Reflect;
+use plimsoll_protocols::grpc::encoding::ReflectionQuery;
 
 use super::*;
 
@@ -66,7 +66,7 @@ fn traceparent_is_supported_or_rejected() {
 #[derive(Default)]
 struct Asked(RefCell<Vec<Vec<(String, String)>>>);
 
-impl Surroundings for Asked {
+impl ResolveContext for Asked {
     fn variable(&self, name: &str) -> Option<String> {
         World.variable(name)
     }
@@ -77,7 +77,9 @@ impl Surroundings for Asked {
         World.read_bytes(path)
     }
     fn ask(&self, question: &mut dyn Any) {
-        let question = question.downcast_ref::<Reflect>().expect("a question");
+        let question = question
+            .downcast_ref::<ReflectionQuery>()
+            .expect("a question");
         self.0.borrow_mut().push(question.metadata.clone());
     }
 }

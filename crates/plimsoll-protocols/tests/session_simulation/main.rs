@@ -11,16 +11,22 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_engine::network::simulated::{Action, Peer, Server, SimulatedNetwork, Weather};
+use plimsoll_engine::network::simulated::{
+    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeer, SimulatedServer,
+};
 use plimsoll_engine::script::worker::ScriptWorker;
-use plimsoll_engine::worker::Share;
+use plimsoll_engine::worker::WorkerShare;
 use plimsoll_model::measure::{Count, TimeMeasure};
-use plimsoll_model::plan::{Arrivals, Goodput, Load, RequestFields, Shard, Spacing, Stage};
-use plimsoll_model::record::{Interval, StageRecord};
+use plimsoll_model::plan::{
+    ArrivalModel, ArrivalSpacing, GoodputBounds, LoadPlan, LoadStage, RequestFields, Shard,
+};
+use plimsoll_model::record::{RecordedInterval, StageRecord};
 use plimsoll_model::spec::parse_target;
 use plimsoll_model::{Outcome, Time};
-use plimsoll_protocols::session::{QueryText, SessionCall, SessionOptions, Sessions};
-use plimsoll_wire::websocket::{Message, Opcode, Reader, Role, accept_key, put_frame};
+use plimsoll_protocols::session::{QueryText, SessionCall, SessionOptions, SessionScripts};
+use plimsoll_wire::websocket::{
+    Opcode, ReaderRole, WebSocketMessage, WebSocketReader, accept_key, put_frame,
+};
 
 #[path = "../alone/mod.rs"]
 mod alone;
@@ -58,13 +64,13 @@ fn simulate_load(
     seed: u64,
     stormy: bool,
     fault: Fault,
-    adjust: impl FnOnce(&mut Load, &mut Stack),
+    adjust: impl FnOnce(&mut LoadPlan, &mut Stack),
 ) -> Outcomes {
     let number = |name, from, to| choose(seed, name, from, to);
     let sessions = number(1, 1, 5);
     let queries = number(2, 1, 4);
     let open = number(3, 0, 1) == 1;
-    let weather = Weather {
+    let weather = NetworkConditions {
         latency_us: 20..=number(4, 20, 3_000),
         piece: 1..=usize::try_from(number(5, 1, 300)).unwrap(),
         stall: number(6, 0, 20_000) as u32,
@@ -75,18 +81,18 @@ fn simulate_load(
             0
         },
         refuse: if stormy { 50_000 } else { 0 },
-        ..Weather::calm(seed)
+        ..NetworkConditions::calm(seed)
     };
     let weather = match fault {
         Fault::Nothing => weather,
         // The connection's end arrives in the same poll as its establishment.
-        Fault::Leaves => Weather {
+        Fault::Leaves => NetworkConditions {
             latency_us: 0..=0,
-            ..Weather::calm(seed)
+            ..NetworkConditions::calm(seed)
         },
-        _ => Weather {
+        _ => NetworkConditions {
             send_buffer: 1 << 16,
-            ..Weather::calm(seed)
+            ..NetworkConditions::calm(seed)
         },
     };
     let mut stack = Stack {
@@ -106,16 +112,16 @@ fn simulate_load(
         decided: 0,
         kills: 0,
     };
-    let mut load = Load {
+    let mut load = LoadPlan {
         arrivals: if open {
-            Arrivals::Open(Spacing::Constant)
+            ArrivalModel::Open(ArrivalSpacing::Constant)
         } else {
-            Arrivals::Closed {
+            ArrivalModel::Closed {
                 clients: sessions as u32,
                 think: Duration::from_millis(number(13, 0, 30)),
             }
         },
-        stages: vec![Stage {
+        stages: vec![LoadStage {
             name: "steady".to_owned(),
             warmup: false,
             duration: open.then_some(Duration::from_secs(1)),
@@ -128,7 +134,7 @@ fn simulate_load(
         connect_timeout: Duration::from_secs(5),
         workers: Some(1),
         spin: Duration::ZERO,
-        ..Load::default()
+        ..LoadPlan::default()
     };
     adjust(&mut load, &mut stack);
     plimsoll_protocols::registry::register();
@@ -152,18 +158,18 @@ fn simulate_load(
             reconnect_pause_most: Duration::from_secs(1),
             compression: false,
             headers: RequestFields::default(),
-            goodput: Goodput::default(),
+            goodput: GoodputBounds::default(),
         },
         deadline: load.deadline,
         seed,
     };
-    let share = Share::at(Shard::WHOLE_RUN, Arc::new(load), seed);
+    let share = WorkerShare::at(Shard::WHOLE_RUN, Arc::new(load), seed);
     let mut control = Alone {
         start: Some(Time(1_100_000_000)),
-        total: Interval::default(),
+        total: RecordedInterval::default(),
     };
     let network = SimulatedNetwork::new(&mut stack, weather);
-    let mut worker = ScriptWorker::new(share, network, Arc::new(Sessions::new(options)));
+    let mut worker = ScriptWorker::new(share, network, Arc::new(SessionScripts::new(options)));
     worker.run(Time(1_100_000_000), &mut control).unwrap();
     drop(worker);
     let mut record = StageRecord::default();
@@ -341,8 +347,8 @@ fn session_survives_ping_flood() {
 }
 
 /// Changes the load to one session at its start, whose last token arrives 9.5 s later or more.
-fn one_slow_session(load: &mut Load, stack: &mut Stack) {
-    load.arrivals = Arrivals::Open(Spacing::Constant);
+fn one_slow_session(load: &mut LoadPlan, stack: &mut Stack) {
+    load.arrivals = ArrivalModel::Open(ArrivalSpacing::Constant);
     load.stages[0].duration = Some(Duration::from_secs(10));
     (load.stages[0].rate_from, load.stages[0].rate_to) = (0.1, 0.1);
     (load.calls, load.deadline) = (None, None);
@@ -374,7 +380,7 @@ fn drain_cuts_off_endless_sessions() {
         // Clients start one session after another, so deadlines do not bound the run.
         let seen = simulate_load(seed, false, Fault::Nothing, |load, stack| {
             one_slow_session(load, stack);
-            load.arrivals = Arrivals::Closed {
+            load.arrivals = ArrivalModel::Closed {
                 clients: 1,
                 think: Duration::ZERO,
             };
@@ -402,11 +408,11 @@ fn sessions_respect_schedule_and_think_time() {
         let seen = simulate_load(seed, false, Fault::Nothing, |load, stack| {
             stack.kill = 0;
             match &mut load.arrivals {
-                Arrivals::Open(_) => {
+                ArrivalModel::Open(_) => {
                     load.stages[0].duration = Some(Duration::from_secs(5));
                     (load.stages[0].rate_from, load.stages[0].rate_to) = (1.0, 1.0);
                 }
-                Arrivals::Closed { clients, think } => {
+                ArrivalModel::Closed { clients, think } => {
                     queries = load.calls.unwrap() / u64::from(*clients);
                     *clients = 1;
                     *think = Duration::from_secs(2);
@@ -443,7 +449,7 @@ fn users_run_sessions_back_to_back() {
     for seed in 0..10 {
         let seen = simulate_load(seed, false, Fault::Nothing, |load, stack| {
             stack.kill = 0;
-            load.arrivals = Arrivals::Closed {
+            load.arrivals = ArrivalModel::Closed {
                 clients: 2,
                 think: Duration::ZERO,
             };

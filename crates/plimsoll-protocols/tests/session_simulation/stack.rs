@@ -43,7 +43,7 @@ pub(crate) enum Kind {
     Socket {
         session: String,
         last: u64,
-        reader: Reader,
+        reader: WebSocketReader,
     },
 }
 
@@ -74,14 +74,14 @@ pub(crate) struct Stack {
     pub(crate) fault: Fault,
     /// Bytes that clients read from sockets while the server read nothing from them.
     pub(crate) taken_unread: usize,
-    pub(crate) unread: BTreeSet<Peer>,
+    pub(crate) unread: BTreeSet<SimulatedPeer>,
     pub(crate) pongs: usize,
     pub(crate) seed: u64,
     pub(crate) pace: Duration,
     /// The probability of killing the socket before a frame, in millionths.
     pub(crate) kill: u64,
     pub(crate) sessions: BTreeMap<String, Log>,
-    pub(crate) connections: BTreeMap<Peer, Kind>,
+    pub(crate) connections: BTreeMap<SimulatedPeer, Kind>,
     pub(crate) decided: u64,
     pub(crate) kills: u64,
 }
@@ -119,7 +119,7 @@ impl Stack {
     }
 
     /// Sends the due frames to a socket, and kills it at random.
-    fn push(&mut self, peer: Peer, now: Time, actions: &mut Vec<Action>) {
+    fn push(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
         let mut out = Vec::new();
         loop {
             let Some(Kind::Socket { session, last, .. }) = self.connections.get_mut(&peer) else {
@@ -145,31 +145,37 @@ impl Stack {
                         put_frame(&mut out, Opcode::Close, &payload);
                     }
                 }
-                actions.push(Action::Send(out));
+                actions.push(ServerAction::Send(out));
                 actions.push(if self.decided.is_multiple_of(2) {
-                    Action::Close
+                    ServerAction::Close
                 } else {
-                    Action::Reset
+                    ServerAction::Reset
                 });
                 self.connections.remove(&peer);
                 return;
             }
         }
         if !out.is_empty() {
-            actions.push(Action::Send(out));
+            actions.push(ServerAction::Send(out));
         }
     }
 }
 
-impl Server for Stack {
-    fn opened(&mut self, peer: Peer, _now: Time, actions: &mut Vec<Action>) {
+impl SimulatedServer for Stack {
+    fn opened(&mut self, peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
         self.connections.insert(peer, Kind::Unknown(Vec::new()));
         if self.fault == Fault::Leaves {
-            actions.push(Action::Close);
+            actions.push(ServerAction::Close);
         }
     }
 
-    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+    fn receive(
+        &mut self,
+        peer: SimulatedPeer,
+        bytes: &[u8],
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         let input = match self.connections.get_mut(&peer) {
             None => return,
             Some(Kind::Unknown(input)) => {
@@ -179,8 +185,11 @@ impl Server for Stack {
             Some(Kind::Socket { reader, .. }) => {
                 let pongs = &mut self.pongs;
                 let read = reader.read(bytes, |message| {
-                    assert!(!matches!(message, Message::Text(_) | Message::Binary(_)));
-                    *pongs += usize::from(matches!(message, Message::Pong(_)));
+                    assert!(!matches!(
+                        message,
+                        WebSocketMessage::Text(_) | WebSocketMessage::Binary(_)
+                    ));
+                    *pongs += usize::from(matches!(message, WebSocketMessage::Pong(_)));
                     ControlFlow::Continue(())
                 });
                 assert_eq!(read, Ok(()), "the client breaks the protocol");
@@ -199,15 +208,15 @@ impl Server for Stack {
         input.clear();
         if text.starts_with("POST") {
             let answer = self.answer(&text, now);
-            actions.push(Action::Send(answer.into_bytes()));
+            actions.push(ServerAction::Send(answer.into_bytes()));
             if self.fault == Fault::Unframed {
-                actions.push(Action::Close);
+                actions.push(ServerAction::Close);
             }
             return;
         }
         if self.fault == Fault::Refused {
             let answer = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
-            return actions.push(Action::Send(answer.to_vec()));
+            return actions.push(ServerAction::Send(answer.to_vec()));
         }
         let path = text.split(' ').nth(1).unwrap();
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
@@ -242,17 +251,17 @@ impl Server for Stack {
                     put_frame(&mut out, Opcode::Ping, b"");
                 }
                 self.unread.insert(peer);
-                actions.push(Action::StopReading);
+                actions.push(ServerAction::StopReading);
             }
         }
-        actions.push(Action::Send(out));
+        actions.push(ServerAction::Send(out));
         if self.fault == Fault::Restarts {
-            actions.push(Action::Close);
+            actions.push(ServerAction::Close);
         }
         let kind = Kind::Socket {
             session,
             last,
-            reader: Reader::new(Role::Server, 1 << 16),
+            reader: WebSocketReader::new(ReaderRole::Server, 1 << 16),
         };
         self.connections.insert(peer, kind);
         // Due frames are polled periodically, since a run may start at any time.
@@ -262,27 +271,27 @@ impl Server for Stack {
             // Nothing more is sent.
             _ => return,
         };
-        actions.push(Action::Timer { after, tag: 0 });
+        actions.push(ServerAction::Timer { after, tag: 0 });
     }
 
-    fn taken(&mut self, peer: Peer, bytes: usize) {
+    fn taken(&mut self, peer: SimulatedPeer, bytes: usize) {
         if self.unread.contains(&peer) {
             self.taken_unread += bytes;
         }
     }
 
-    fn timer(&mut self, peer: Peer, tag: u64, now: Time, actions: &mut Vec<Action>) {
+    fn timer(&mut self, peer: SimulatedPeer, tag: u64, now: Time, actions: &mut Vec<ServerAction>) {
         if self.unread.remove(&peer) {
-            actions.push(Action::Read);
+            actions.push(ServerAction::Read);
         }
         self.push(peer, now, actions);
         if self.connections.contains_key(&peer) {
             let after = LOOK_EVERY;
-            actions.push(Action::Timer { after, tag });
+            actions.push(ServerAction::Timer { after, tag });
         }
     }
 
-    fn closed(&mut self, peer: Peer, _now: Time) {
+    fn closed(&mut self, peer: SimulatedPeer, _now: Time) {
         self.connections.remove(&peer);
     }
 }

@@ -4,12 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use plimsoll_engine::network::simulated::{Action, Peer, Server};
-use plimsoll_model::plan::Arrivals;
-use plimsoll_model::record::Interval;
+use plimsoll_engine::network::simulated::{ServerAction, SimulatedPeer, SimulatedServer};
+use plimsoll_model::plan::ArrivalModel;
+use plimsoll_model::record::RecordedInterval;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::bolt::frame::MAX_CONTENT;
-use plimsoll_protocols::bolt::{BoltCall, BoltProtocol, Command, Form, Frame, Kind, Status};
+use plimsoll_protocols::bolt::{
+    BoltCall, BoltCommand, BoltFrame, BoltFrameKind, BoltProtocol, FrameLayout, Status,
+};
 
 use super::{START, choose, every_seed, load, run};
 
@@ -28,8 +30,8 @@ struct Connection {
 /// A service that misbehaves at random.
 struct Moody {
     seed: u64,
-    connections: BTreeMap<Peer, Connection>,
-    form: Form,
+    connections: BTreeMap<SimulatedPeer, Connection>,
+    form: FrameLayout,
     content: Vec<u8>,
     delay: Duration,
     /// The interval in which no response is sent.
@@ -56,33 +58,33 @@ impl Moody {
     /// Handles a frame; returns a complaint if the client must not send it.
     fn take(
         &mut self,
-        peer: Peer,
-        frame: &Frame<'_>,
+        peer: SimulatedPeer,
+        frame: &BoltFrame<'_>,
         now: Time,
-        actions: &mut Vec<Action>,
+        actions: &mut Vec<ServerAction>,
     ) -> Result<(), String> {
         let Some(connection) = self.connections.get_mut(&peer) else {
             return Ok(());
         };
         // Heartbeats have no checksum, like those of SOFABolt.
         let expected = match frame.command {
-            Command::Heartbeat => self.form.without_switches(),
+            BoltCommand::Heartbeat => self.form.without_switches(),
             _ => self.form,
         };
         if frame.form != expected {
             return Err(format!("a frame of layout {:?}", frame.form));
         }
         let wants_answer = match (frame.kind, frame.command) {
-            (Kind::Request { .. }, Command::Heartbeat) => {
+            (BoltFrameKind::Request { .. }, BoltCommand::Heartbeat) => {
                 if self.answers_heartbeats {
                     let mut out = Vec::new();
-                    Frame::heartbeat_ack(frame.form, frame.id).write(&mut out);
-                    actions.push(Action::Send(out));
+                    BoltFrame::heartbeat_ack(frame.form, frame.id).write(&mut out);
+                    actions.push(ServerAction::Send(out));
                 }
                 return Ok(());
             }
-            (Kind::Request { .. }, Command::RpcRequest) => true,
-            (Kind::Oneway { .. }, Command::RpcRequest) => false,
+            (BoltFrameKind::Request { .. }, BoltCommand::RpcRequest) => true,
+            (BoltFrameKind::Oneway { .. }, BoltCommand::RpcRequest) => false,
             _ => {
                 return Err(format!(
                     "{:?} {:?} from a client",
@@ -96,7 +98,7 @@ impl Moody {
         connection.taken += 1;
         let number = connection.taken;
         if self.closes_after == Some(number) {
-            actions.push(Action::Close);
+            actions.push(ServerAction::Close);
             return Ok(());
         }
         if !wants_answer || is_nth(self.never, number) {
@@ -116,7 +118,7 @@ impl Moody {
         let times = if is_nth(self.twice, number) { 2 } else { 1 };
         for _ in 0..times {
             // The tag carries the request's number modulo 256, on which its outcome depends.
-            actions.push(Action::Timer {
+            actions.push(ServerAction::Timer {
                 after,
                 tag: (number & 0xff) << 32 | u64::from(frame.id),
             });
@@ -125,20 +127,26 @@ impl Moody {
     }
 }
 
-impl Server for Moody {
-    fn opened(&mut self, peer: Peer, now: Time, actions: &mut Vec<Action>) {
+impl SimulatedServer for Moody {
+    fn opened(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
         self.connections.insert(peer, Connection::default());
         if let Some(at) = self.goaway_at
             && at > now
         {
-            actions.push(Action::Timer {
+            actions.push(ServerAction::Timer {
                 after: at.duration_since(now),
                 tag: GOAWAY,
             });
         }
     }
 
-    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+    fn receive(
+        &mut self,
+        peer: SimulatedPeer,
+        bytes: &[u8],
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         let Some(connection) = self.connections.get_mut(&peer) else {
             return;
         };
@@ -146,18 +154,18 @@ impl Server for Moody {
         input.extend_from_slice(bytes);
         let mut at = 0;
         loop {
-            match Frame::parse(&input[at..], MAX_CONTENT) {
+            match BoltFrame::parse(&input[at..], MAX_CONTENT) {
                 Ok(Some((frame, length))) => {
                     if let Err(what) = self.take(peer, &frame, now, actions) {
                         self.broken.push(what);
-                        actions.push(Action::Close);
+                        actions.push(ServerAction::Close);
                     }
                     at += length;
                 }
                 Ok(None) => break,
                 Err(error) => {
                     self.broken.push(error.to_string());
-                    actions.push(Action::Close);
+                    actions.push(ServerAction::Close);
                     return;
                 }
             }
@@ -167,44 +175,50 @@ impl Server for Moody {
         }
     }
 
-    fn timer(&mut self, peer: Peer, tag: u64, _now: Time, actions: &mut Vec<Action>) {
+    fn timer(
+        &mut self,
+        peer: SimulatedPeer,
+        tag: u64,
+        _now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         let Some(connection) = self.connections.get_mut(&peer) else {
             return;
         };
         let mut out = Vec::new();
         if tag == GOAWAY {
-            Frame {
-                command: Command::GoAway,
-                kind: Kind::Oneway { timeout: -1 },
-                ..Frame::heartbeat(self.form, 0)
+            BoltFrame {
+                command: BoltCommand::GoAway,
+                kind: BoltFrameKind::Oneway { timeout: -1 },
+                ..BoltFrame::heartbeat(self.form, 0)
             }
             .write(&mut out);
-            actions.push(Action::Send(out));
+            actions.push(ServerAction::Send(out));
             return;
         }
         let (id, number) = (tag as u32, tag >> 32);
         connection.in_progress.remove(&id);
         if is_nth(self.stray, number) {
-            let stray = Frame::bare_response(self.form, id ^ 0x8000_0000, 1, Status::Success);
+            let stray = BoltFrame::bare_response(self.form, id ^ 0x8000_0000, 1, Status::Success);
             stray.write(&mut out);
         }
         let status = match self.fails {
             Some((every, status)) if number.is_multiple_of(every) => status,
             _ => Status::Success,
         };
-        Frame::bare_response(self.form, id, 1, status).write(&mut out);
-        actions.push(Action::Send(out));
+        BoltFrame::bare_response(self.form, id, 1, status).write(&mut out);
+        actions.push(ServerAction::Send(out));
     }
 
-    fn closed(&mut self, peer: Peer, _now: Time) {
+    fn closed(&mut self, peer: SimulatedPeer, _now: Time) {
         self.connections.remove(&peer);
     }
 }
 
-fn simulate(seed: u64) -> (Interval, Vec<String>) {
+fn simulate(seed: u64) -> (RecordedInterval, Vec<String>) {
     let pick = |name, from, to| choose(seed, name, from, to);
     let chance = |name, one_in: u64| pick(name, 1, one_in) == 1;
-    let form = [Form::V1, Form::V2, Form::V2_CRC][pick(101, 0, 2) as usize];
+    let form = [FrameLayout::V1, FrameLayout::V2, FrameLayout::V2_CRC][pick(101, 0, 2) as usize];
     let content = vec![7; pick(102, 0, 700) as usize];
     let mut server = Moody {
         seed,
@@ -235,7 +249,7 @@ fn simulate(seed: u64) -> (Interval, Vec<String>) {
         content,
         timeout: load.deadline,
         // In a closed loop, calls that end when they are sent would never wait.
-        oneway: chance(121, 8) && matches!(load.arrivals, Arrivals::Open(_)),
+        oneway: chance(121, 8) && matches!(load.arrivals, ArrivalModel::Open(_)),
         in_flight: chance(122, 3).then(|| pick(123, 1, 8) as u32),
         heartbeat: chance(124, 2).then(|| Duration::from_millis(pick(125, 1, 200))),
         ..BoltCall::default()

@@ -5,15 +5,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError};
-use plimsoll_engine::network::simulated::{Action, Peer, Server, Weather};
+use plimsoll_engine::network::simulated::{
+    NetworkConditions, ServerAction, SimulatedPeer, SimulatedServer,
+};
 use plimsoll_engine::tls::{ServerSession, ServerSessions, TlsClient};
 use plimsoll_model::plan::{
-    Arrivals, ChainCheck, Load, RecordLayer, Reuse, Target, TlsPlan, Trust,
+    ArrivalModel, ChainCheck, ConnectionReuse, LoadPlan, RecordLayer, ServerTrust, Target, TlsPlan,
 };
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{Http1Driver, Http1Protocol, HttpCall, HttpRequest};
-use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
+use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_certificates};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -29,7 +31,7 @@ struct Moody {
     /// The number of requests on all connections.
     asked: u64,
     sessions: Option<ServerSessions>,
-    connections: BTreeMap<Peer, (Vec<u8>, Option<ServerSession>)>,
+    connections: BTreeMap<SimulatedPeer, (Vec<u8>, Option<ServerSession>)>,
 }
 
 impl Moody {
@@ -76,13 +78,19 @@ impl Moody {
     }
 }
 
-impl Server for Moody {
-    fn opened(&mut self, peer: Peer, _now: Time, _actions: &mut Vec<Action>) {
+impl SimulatedServer for Moody {
+    fn opened(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
         let session = self.sessions.as_ref().map(|s| s.session().unwrap());
         self.connections.insert(peer, (Vec::new(), session));
     }
 
-    fn receive(&mut self, peer: Peer, bytes: &[u8], _now: Time, actions: &mut Vec<Action>) {
+    fn receive(
+        &mut self,
+        peer: SimulatedPeer,
+        bytes: &[u8],
+        _now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         let Some((mut request, mut session)) = self.connections.remove(&peer) else {
             return;
         };
@@ -118,15 +126,15 @@ impl Server for Moody {
             }
         };
         if !out.is_empty() {
-            actions.push(Action::Send(out));
+            actions.push(ServerAction::Send(out));
         }
         if ends {
-            actions.push(Action::Close);
+            actions.push(ServerAction::Close);
         }
         self.connections.insert(peer, (request, session));
     }
 
-    fn closed(&mut self, peer: Peer, _now: Time) {
+    fn closed(&mut self, peer: SimulatedPeer, _now: Time) {
         self.connections.remove(&peer);
     }
 }
@@ -139,25 +147,25 @@ fn fetch<P: Protocol>(
 ) -> StageRecord {
     let pick = |name, from, to| choose(seed, name, from, to);
     let clients = pick(50, 1, 4) as u32;
-    let mut load = Load {
-        arrivals: Arrivals::Closed {
+    let mut load = LoadPlan {
+        arrivals: ArrivalModel::Closed {
             clients,
             think: Duration::ZERO,
         },
         connections: clients,
-        reuse: Reuse::Always,
+        reuse: ConnectionReuse::Always,
         calls: Some(CALLS),
         deadline: Some(DEADLINE),
         drain: Some(2 * DEADLINE),
         ..load(seed)
     };
     load.stages[0].duration = Some(Duration::from_secs(3_600));
-    let weather = Weather {
+    let weather = NetworkConditions {
         latency_us: 10..=pick(51, 10, 3_000),
         piece: 1..=pick(52, 500, 40_000) as usize,
         stall: pick(53, 0, 50_000) as u32,
         stall_ms: 1..=200,
-        ..Weather::calm(seed)
+        ..NetworkConditions::calm(seed)
     };
     let (tls, sessions) = tls.unzip();
     let mut server = Moody::new(seed, sessions);
@@ -202,7 +210,7 @@ fn driver_never_waits_past_response_end() {
 #[test]
 fn tls_driver_never_waits_past_response_end() {
     let dir = tempfile::tempdir().unwrap();
-    let certificates = make_certificates(dir.path(), &Options::default()).unwrap();
+    let certificates = make_certificates(dir.path(), &CertificateOptions::default()).unwrap();
     for records in [RecordLayer::Own, RecordLayer::Library] {
         let cut: u64 = (0..60)
             .map(|seed| {
@@ -240,19 +248,25 @@ struct Fickle {
     pause: Duration,
     aside: Aside,
     sessions: ServerSessions,
-    connections: BTreeMap<Peer, (Vec<u8>, ServerSession)>,
+    connections: BTreeMap<SimulatedPeer, (Vec<u8>, ServerSession)>,
 }
 
 const PROMISED: usize = 2 << 20;
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-impl Server for Fickle {
-    fn opened(&mut self, peer: Peer, _now: Time, _actions: &mut Vec<Action>) {
+impl SimulatedServer for Fickle {
+    fn opened(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
         let session = self.sessions.session().unwrap();
         self.connections.insert(peer, (Vec::new(), session));
     }
 
-    fn receive(&mut self, peer: Peer, bytes: &[u8], _now: Time, actions: &mut Vec<Action>) {
+    fn receive(
+        &mut self,
+        peer: SimulatedPeer,
+        bytes: &[u8],
+        _now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         let Some((request, session)) = self.connections.get_mut(&peer) else {
             return;
         };
@@ -267,7 +281,7 @@ impl Server for Fickle {
             session
                 .seal(format!("HTTP/1.1 200 OK\r\nContent-Length: {PROMISED}\r\n\r\n").as_bytes());
             session.seal(&vec![b'x'; PROMISED / 2]);
-            actions.push(Action::Timer {
+            actions.push(ServerAction::Timer {
                 after: self.pause,
                 tag: 0,
             });
@@ -275,7 +289,13 @@ impl Server for Fickle {
         send(session, actions);
     }
 
-    fn timer(&mut self, peer: Peer, _tag: u64, _now: Time, actions: &mut Vec<Action>) {
+    fn timer(
+        &mut self,
+        peer: SimulatedPeer,
+        _tag: u64,
+        _now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         let Some((_, session)) = self.connections.get_mut(&peer) else {
             return;
         };
@@ -291,13 +311,13 @@ impl Server for Fickle {
                 session.seal(b"xxxx");
                 let mut out = sealed(session);
                 *out.last_mut().unwrap() ^= 1;
-                actions.push(Action::Send(out));
+                actions.push(ServerAction::Send(out));
             }
         }
         send(session, actions);
     }
 
-    fn closed(&mut self, peer: Peer, _now: Time) {
+    fn closed(&mut self, peer: SimulatedPeer, _now: Time) {
         self.connections.remove(&peer);
     }
 }
@@ -308,17 +328,17 @@ fn sealed(session: &mut ServerSession) -> Vec<u8> {
     out
 }
 
-fn send(session: &mut ServerSession, actions: &mut Vec<Action>) {
+fn send(session: &mut ServerSession, actions: &mut Vec<ServerAction>) {
     let out = sealed(session);
     if !out.is_empty() {
-        actions.push(Action::Send(out));
+        actions.push(ServerAction::Send(out));
     }
 }
 
 #[test]
 fn mid_body_tls_alert_fails_call_immediately() {
     let dir = tempfile::tempdir().unwrap();
-    let certificates = make_certificates(dir.path(), &Options::default()).unwrap();
+    let certificates = make_certificates(dir.path(), &CertificateOptions::default()).unwrap();
     for records in [RecordLayer::Own, RecordLayer::Library] {
         for (aside, outcome) in [
             (Aside::Goodbye, Outcome::BodyLength),
@@ -334,23 +354,23 @@ fn mid_body_tls_alert_fails_call_immediately() {
                     sessions,
                     connections: BTreeMap::new(),
                 };
-                let mut load = Load {
-                    arrivals: Arrivals::Closed {
+                let mut load = LoadPlan {
+                    arrivals: ArrivalModel::Closed {
                         clients: 1,
                         think: Duration::ZERO,
                     },
                     connections: 1,
-                    reuse: Reuse::Always,
+                    reuse: ConnectionReuse::Always,
                     calls: Some(3),
                     deadline: Some(DEADLINE),
                     drain: Some(2 * DEADLINE),
                     ..load(seed)
                 };
                 load.stages[0].duration = Some(Duration::from_secs(3_600));
-                let weather = Weather {
+                let weather = NetworkConditions {
                     piece: 1..=choose(seed, 52, 500, 400_000) as usize,
                     latency_us: 10..=choose(seed, 51, 10, 3_000),
-                    ..Weather::calm(seed)
+                    ..NetworkConditions::calm(seed)
                 };
                 let mut total = run_in(weather, load, &mut server, protocol(), Some(client));
                 let record = total.stage_mut(0);
@@ -373,7 +393,7 @@ fn mid_body_tls_alert_fails_call_immediately() {
 fn both_ends(certificates: &CertificateSet, records: RecordLayer) -> (TlsClient, ServerSessions) {
     let [ca, _, cert, key, ..] = certificates.paths();
     let plan = TlsPlan {
-        trust: Trust::Ca(ca.to_owned()),
+        trust: ServerTrust::Ca(ca.to_owned()),
         crl: None,
         identity: None,
         server_name: None,

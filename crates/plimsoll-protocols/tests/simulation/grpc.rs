@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_engine::network::simulated::{Action, Peer, Server};
-use plimsoll_model::record::Interval;
-use plimsoll_model::template::{Moment, Order, Render, Variation, Varying};
+use plimsoll_engine::network::simulated::{ServerAction, SimulatedPeer, SimulatedServer};
+use plimsoll_model::record::RecordedInterval;
+use plimsoll_model::template::{Render, RenderContext, RowOrder, Variation, VaryingMessages};
 use plimsoll_model::{Outcome, Time};
-use plimsoll_protocols::grpc::canned::{Canned, CannedConnection, CannedOptions};
+use plimsoll_protocols::grpc::canned::{CannedConnection, CannedOptions, CannedServer};
 use plimsoll_protocols::grpc::{
-    Compression, GrpcCall, GrpcProtocol, GrpcRequest, MethodKind, Pace, StreamPlan,
+    GrpcCall, GrpcProtocol, GrpcRequest, MessageCompression, MethodKind, StreamPace, StreamPlan,
 };
 use plimsoll_wire::http2::ErrorCode;
 
@@ -18,8 +18,8 @@ use super::{START, choose, every_seed, load, run};
 
 /// The canned server with delays, pauses and random misbehaviour.
 pub(super) struct Moody {
-    pub(super) canned: Canned,
-    pub(super) connections: BTreeMap<Peer, CannedConnection>,
+    pub(super) canned: CannedServer,
+    pub(super) connections: BTreeMap<SimulatedPeer, CannedConnection>,
     pub(super) delay: Duration,
     /// The interval in which no response is sent.
     pub(super) stall: Option<(Time, Time)>,
@@ -29,15 +29,15 @@ pub(super) struct Moody {
 }
 
 impl Moody {
-    fn send(peer_out: Vec<u8>, actions: &mut Vec<Action>) {
+    fn send(peer_out: Vec<u8>, actions: &mut Vec<ServerAction>) {
         if !peer_out.is_empty() {
-            actions.push(Action::Send(peer_out));
+            actions.push(ServerAction::Send(peer_out));
         }
     }
 }
 
-impl Server for Moody {
-    fn opened(&mut self, peer: Peer, now: Time, actions: &mut Vec<Action>) {
+impl SimulatedServer for Moody {
+    fn opened(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
         let mut connection = self.canned.connection();
         let mut out = Vec::new();
         connection.open(&mut out);
@@ -46,21 +46,27 @@ impl Server for Moody {
         if let Some(at) = self.goaway_at
             && at > now
         {
-            actions.push(Action::Timer {
+            actions.push(ServerAction::Timer {
                 after: at.duration_since(now),
                 tag: 0,
             });
         }
     }
 
-    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+    fn receive(
+        &mut self,
+        peer: SimulatedPeer,
+        bytes: &[u8],
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         let Some(connection) = self.connections.get_mut(&peer) else {
             return;
         };
         let (mut out, mut held) = (Vec::new(), Vec::new());
         if let Err(e) = connection.receive(bytes, &mut out, &mut held) {
             self.broken.push(e.to_string());
-            actions.push(Action::Close);
+            actions.push(ServerAction::Close);
         }
         let mut after = self.delay;
         if let Some((from, to)) = self.stall
@@ -70,7 +76,7 @@ impl Server for Moody {
             after = to.duration_since(now);
         }
         for stream in held {
-            actions.push(Action::Timer {
+            actions.push(ServerAction::Timer {
                 after,
                 tag: u64::from(stream),
             });
@@ -78,7 +84,13 @@ impl Server for Moody {
         Self::send(out, actions);
     }
 
-    fn timer(&mut self, peer: Peer, tag: u64, _now: Time, actions: &mut Vec<Action>) {
+    fn timer(
+        &mut self,
+        peer: SimulatedPeer,
+        tag: u64,
+        _now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         let Some(connection) = self.connections.get_mut(&peer) else {
             return;
         };
@@ -93,11 +105,11 @@ impl Server for Moody {
         }
         Self::send(out, actions);
         if connection.is_finished() {
-            actions.push(Action::Close);
+            actions.push(ServerAction::Close);
         }
     }
 
-    fn closed(&mut self, peer: Peer, _now: Time) {
+    fn closed(&mut self, peer: SimulatedPeer, _now: Time) {
         self.connections.remove(&peer);
     }
 }
@@ -107,11 +119,11 @@ impl Server for Moody {
 struct Numbers;
 
 impl Render for Numbers {
-    fn render(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
+    fn render(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         let text = format!("{}/{}", moment.number, moment.message);
         out.extend_from_slice(text.as_bytes());
     }
-    fn most(&self) -> usize {
+    fn max_bytes(&self) -> usize {
         50
     }
 }
@@ -123,8 +135,8 @@ fn any_call(seed: u64, answers: u32) -> GrpcCall {
     let chance = |name, one_in: u64| pick(name, 1, one_in) == 1;
     let kind = kind_of(seed);
     let message = |name| vec![7; pick(name, 0, 200) as usize];
-    let varying = chance(43, 3).then(|| Varying {
-        variation: Variation::new(seed, 1, 1, Order::RoundRobin),
+    let varying = chance(43, 3).then(|| VaryingMessages {
+        variation: Variation::new(seed, 1, 1, RowOrder::RoundRobin),
         messages: vec![Arc::new(Numbers)],
     });
     let stream = (kind != MethodKind::Unary).then(|| StreamPlan {
@@ -136,9 +148,9 @@ fn any_call(seed: u64, answers: u32) -> GrpcCall {
             false => 1,
         },
         pace: match pick(46, 0, 3) {
-            0 if kind == MethodKind::Bidirectional => Pace::Answers,
-            1 => Pace::Every(Duration::from_micros(pick(47, 1, 20_000))),
-            _ => Pace::None,
+            0 if kind == MethodKind::Bidirectional => StreamPace::Answers,
+            1 => StreamPace::Every(Duration::from_micros(pick(47, 1, 20_000))),
+            _ => StreamPace::None,
         },
         expect: (kind.server_streams() && chance(48, 2))
             .then(|| answers + pick(49, 0, 2) as u32 - 1),
@@ -149,7 +161,7 @@ fn any_call(seed: u64, answers: u32) -> GrpcCall {
         message: message(36),
         stream,
         varying,
-        compression: chance(52, 3).then_some(Compression::Gzip),
+        compression: chance(52, 3).then_some(MessageCompression::Gzip),
         ..unary(seed)
     }
 }
@@ -174,7 +186,7 @@ pub(super) fn unary(seed: u64) -> GrpcCall {
 }
 
 /// Simulates calls of every kind, and checks that their message counts are consistent.
-fn simulate_any(seed: u64) -> (Interval, Vec<String>) {
+fn simulate_any(seed: u64) -> (RecordedInterval, Vec<String>) {
     let answers = if kind_of(seed).server_streams() {
         choose(seed, 42, 1, 6) as u32
     } else {
@@ -208,11 +220,15 @@ fn simulate_any(seed: u64) -> (Interval, Vec<String>) {
     (total, broken)
 }
 
-fn simulate(seed: u64) -> (Interval, Vec<String>) {
+fn simulate(seed: u64) -> (RecordedInterval, Vec<String>) {
     simulate_call(seed, &unary(seed), CannedOptions::default())
 }
 
-fn simulate_call(seed: u64, call: &GrpcCall, answer: CannedOptions) -> (Interval, Vec<String>) {
+fn simulate_call(
+    seed: u64,
+    call: &GrpcCall,
+    answer: CannedOptions,
+) -> (RecordedInterval, Vec<String>) {
     let pick = |name, from, to| choose(seed, name, from, to);
     let chance = |name, one_in: u64| pick(name, 1, one_in) == 1;
     let goaway_after = chance(5, 4).then(|| pick(6, 1, 60));
@@ -232,7 +248,7 @@ fn simulate_call(seed: u64, call: &GrpcCall, answer: CannedOptions) -> (Interval
         ..answer
     };
     let mut server = Moody {
-        canned: Canned::new(options),
+        canned: CannedServer::new(options),
         connections: BTreeMap::new(),
         delay: Duration::from_micros(pick(12, 0, 30_000)),
         stall: chance(13, 3).then(|| {

@@ -10,11 +10,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
-use plimsoll_engine::network::simulated::Weather;
+use plimsoll_engine::network::simulated::NetworkConditions;
 use plimsoll_model::Outcome;
-use plimsoll_model::plan::{Arrivals, Load, Reuse, Spacing, Stage};
-use plimsoll_model::record::{StageRecord, Times};
-use plimsoll_protocols::grpc::canned::{Canned, CannedOptions};
+use plimsoll_model::plan::{ArrivalModel, ArrivalSpacing, ConnectionReuse, LoadPlan, LoadStage};
+use plimsoll_model::record::{StageRecord, TimeHistogram};
+use plimsoll_protocols::grpc::canned::{CannedOptions, CannedServer};
 use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
 
 use super::grpc::{Moody, unary};
@@ -22,7 +22,7 @@ use super::{START, load, run_in};
 
 const MS: u64 = 1_000_000;
 
-/// The round trip of the simulated network ([`Weather::calm`]): 50 µs each way. Nanoseconds.
+/// The round trip of the simulated network ([`NetworkConditions::calm`]): 50 µs each way. Nanoseconds.
 const ROUND_TRIP: u64 = 100_000;
 
 /// The tolerance of a call: some iterations of the event loop (100 ns each in simulated time) for all calls
@@ -89,7 +89,7 @@ impl Frozen {
     fn run(&self) -> StageRecord {
         let freeze = START.plus_nanos(self.freeze_after);
         let mut server = Moody {
-            canned: Canned::new(CannedOptions {
+            canned: CannedServer::new(CannedOptions {
                 answered_by_caller: true,
                 max_concurrent_streams: self.streams,
                 ..CannedOptions::default()
@@ -101,15 +101,15 @@ impl Frozen {
             broken: Vec::new(),
         };
         let rate = self.rate as f64;
-        let load = Load {
-            arrivals: Arrivals::Open(Spacing::Constant),
-            stages: vec![Stage::measured(
+        let load = LoadPlan {
+            arrivals: ArrivalModel::Open(ArrivalSpacing::Constant),
+            stages: vec![LoadStage::measured(
                 "steady",
                 Duration::from_secs(self.seconds),
                 rate,
             )],
             connections: 1,
-            reuse: Reuse::Always,
+            reuse: ConnectionReuse::Always,
             calls: None,
             deadline: None,
             drain: Some(Duration::from_secs(10)),
@@ -123,7 +123,13 @@ impl Frozen {
             deadline: load.deadline,
         })
         .unwrap();
-        let mut total = run_in(Weather::calm(1), load, &mut server, protocol, None);
+        let mut total = run_in(
+            NetworkConditions::calm(1),
+            load,
+            &mut server,
+            protocol,
+            None,
+        );
         assert_eq!(server.broken, [""; 0]);
         let record = total.stage_mut(0).clone();
         assert_eq!(record.due, self.calls());
@@ -138,7 +144,7 @@ fn percentile(sorted: &[u64], p: f64) -> u64 {
     sorted[rank.clamp(1, sorted.len()) - 1]
 }
 
-fn recorded(times: &Times, p: f64) -> u64 {
+fn recorded(times: &TimeHistogram, p: f64) -> u64 {
     times
         .histogram()
         .expect("calls were recorded")
@@ -148,7 +154,7 @@ fn recorded(times: &Times, p: f64) -> u64 {
 /// Checks that each percentile of `times` equals that of `expected`, to the histogram's three digits and one
 /// call.
 #[track_caller]
-fn check(what: &str, times: &Times, expected: &[u64], percentiles: &[f64]) {
+fn check(what: &str, times: &TimeHistogram, expected: &[u64], percentiles: &[f64]) {
     for p in percentiles {
         let (seen, expected) = (recorded(times, *p), percentile(expected, *p));
         // One call more or less changes the time by at most a thousandth of the freeze.

@@ -4,10 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use plimsoll_engine::network::simulated::{Action, Peer, Server, Weather};
+use plimsoll_engine::network::simulated::{
+    NetworkConditions, ServerAction, SimulatedPeer, SimulatedServer,
+};
 use plimsoll_model::measure::{Count, TimeMeasure};
-use plimsoll_model::plan::{Arrivals, Goodput, Load, Reuse, Spacing};
-use plimsoll_model::record::{StageRecord, Times};
+use plimsoll_model::plan::{
+    ArrivalModel, ArrivalSpacing, ConnectionReuse, GoodputBounds, LoadPlan,
+};
+use plimsoll_model::record::{StageRecord, TimeHistogram};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
     EventFormat, EventMatch, EventStream, Http1Protocol, HttpCall, HttpRequest,
@@ -24,13 +28,13 @@ const CALLS: u64 = 200;
 #[derive(Default)]
 struct OneAtATime {
     free_at: Time,
-    heads: BTreeMap<Peer, Vec<u8>>,
+    heads: BTreeMap<SimulatedPeer, Vec<u8>>,
     /// Whether responses are token streams.
     has_tokens: bool,
     /// The time from the last event to the end of the body; `None`: the body ends with the event.
     rest_after: Option<Duration>,
     /// Connections whose response's body is unfinished, and the number of those closed meanwhile.
-    open_bodies: BTreeSet<Peer>,
+    open_bodies: BTreeSet<SimulatedPeer>,
     cut_off: u32,
 }
 
@@ -44,12 +48,18 @@ const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
     12\r\ndata: 1\n\ndata: 2\n\n\r\ne\r\ndata: [DONE]\n\n\r\n0\r\n\r\n";
 
-impl Server for OneAtATime {
-    fn opened(&mut self, peer: Peer, _now: Time, _actions: &mut Vec<Action>) {
+impl SimulatedServer for OneAtATime {
+    fn opened(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
         self.heads.insert(peer, Vec::new());
     }
 
-    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+    fn receive(
+        &mut self,
+        peer: SimulatedPeer,
+        bytes: &[u8],
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         let Some(head) = self.heads.get_mut(&peer) else {
             return;
         };
@@ -57,32 +67,38 @@ impl Server for OneAtATime {
         if head.ends_with(b"\r\n\r\n") {
             head.clear();
             self.free_at = self.free_at.max(now) + TAKES;
-            actions.push(Action::Timer {
+            actions.push(ServerAction::Timer {
                 after: self.free_at.duration_since(now),
                 tag: ANSWERS,
             });
         }
     }
 
-    fn timer(&mut self, peer: Peer, tag: u64, _now: Time, actions: &mut Vec<Action>) {
+    fn timer(
+        &mut self,
+        peer: SimulatedPeer,
+        tag: u64,
+        _now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         if tag == ENDS_BODY {
             self.open_bodies.remove(&peer);
-            return actions.push(Action::Send(LAST_CHUNK.to_vec()));
+            return actions.push(ServerAction::Send(LAST_CHUNK.to_vec()));
         }
         let answer = if self.has_tokens { TOKENS } else { ANSWER };
         let Some(after) = self.rest_after else {
-            return actions.push(Action::Send(answer.to_vec()));
+            return actions.push(ServerAction::Send(answer.to_vec()));
         };
         let open = answer.strip_suffix(LAST_CHUNK).unwrap();
         self.open_bodies.insert(peer);
-        actions.push(Action::Send(open.to_vec()));
-        actions.push(Action::Timer {
+        actions.push(ServerAction::Send(open.to_vec()));
+        actions.push(ServerAction::Timer {
             after,
             tag: ENDS_BODY,
         });
     }
 
-    fn closed(&mut self, peer: Peer, _now: Time) {
+    fn closed(&mut self, peer: SimulatedPeer, _now: Time) {
         self.heads.remove(&peer);
         self.cut_off += u32::from(self.open_bodies.remove(&peer));
     }
@@ -97,7 +113,7 @@ fn protocol(streams: bool) -> Http1Protocol {
 }
 
 /// Returns the protocol; `None`: responses are not streams. Streams may hold tokens.
-fn of_stream(stream: Option<Option<Goodput>>) -> Http1Protocol {
+fn of_stream(stream: Option<Option<GoodputBounds>>) -> Http1Protocol {
     let call = HttpCall {
         method: "GET".into(),
         path: "/".into(),
@@ -123,10 +139,10 @@ fn measured(connections: u32, streams: bool) -> StageRecord {
 }
 
 fn measured_of(connections: u32, mut server: OneAtATime, protocol: Http1Protocol) -> StageRecord {
-    let mut load = Load {
-        arrivals: Arrivals::Open(Spacing::Constant),
+    let mut load = LoadPlan {
+        arrivals: ArrivalModel::Open(ArrivalSpacing::Constant),
         connections,
-        reuse: Reuse::Always,
+        reuse: ConnectionReuse::Always,
         calls: Some(CALLS),
         deadline: None,
         drain: Some(Duration::from_secs(60)),
@@ -134,12 +150,12 @@ fn measured_of(connections: u32, mut server: OneAtATime, protocol: Http1Protocol
     };
     load.stages[0].duration = Some(Duration::from_secs(10));
     (load.stages[0].rate_from, load.stages[0].rate_to) = (1_000.0 / GAP_MS, 1_000.0 / GAP_MS);
-    let weather = Weather::calm(1);
+    let weather = NetworkConditions::calm(1);
     let mut total = run_in(weather, load, &mut server, protocol, None);
     total.stage_mut(0).clone()
 }
 
-fn mean_ms(times: &Times) -> f64 {
+fn mean_ms(times: &TimeHistogram) -> f64 {
     times.histogram().unwrap().mean() / 1e6
 }
 
@@ -177,10 +193,10 @@ fn response_time_starts_at_schedule() {
 fn first_token_time_starts_at_schedule() {
     // As above, call k waits 50 k ms before it is sent, or at the server.
     let expected = 100.0 + (CALLS - 1) as f64 * GAP_MS / 2.0;
-    let goodput = Goodput {
+    let goodput = GoodputBounds {
         // Only the first 58 calls meet it: 100 + 50 k is at most 2,990.
         first_token: Some(Duration::from_millis(2_990)),
-        ..Goodput::default()
+        ..GoodputBounds::default()
     };
     for connections in [1, 300] {
         let server = OneAtATime {
@@ -214,20 +230,26 @@ fn first_token_time_excludes_previous_body() {
         rest_after: Some(Duration::from_millis(400)),
         ..OneAtATime::default()
     };
-    let mut load = Load {
-        arrivals: Arrivals::Closed {
+    let mut load = LoadPlan {
+        arrivals: ArrivalModel::Closed {
             clients: 1,
             think: Duration::ZERO,
         },
-        reuse: Reuse::Always,
+        reuse: ConnectionReuse::Always,
         calls: Some(20),
         deadline: None,
         drain: Some(Duration::from_secs(60)),
         ..load(1)
     };
     load.stages[0].duration = None;
-    let protocol = of_stream(Some(Some(Goodput::default())));
-    let mut total = run_in(Weather::calm(1), load, &mut server, protocol, None);
+    let protocol = of_stream(Some(Some(GoodputBounds::default())));
+    let mut total = run_in(
+        NetworkConditions::calm(1),
+        load,
+        &mut server,
+        protocol,
+        None,
+    );
     let record = total.stage_mut(0).clone();
     assert_eq!((record.due, record.ok()), (20, 20));
     for measure in [TimeMeasure::TimeToFirstToken, TimeMeasure::FirstToken] {
@@ -246,10 +268,10 @@ fn open_body_does_not_delay_next_call() {
             rest_after: Some(Duration::from_millis(rest_ms)),
             ..OneAtATime::default()
         };
-        let mut load = Load {
-            arrivals: Arrivals::Open(Spacing::Constant),
+        let mut load = LoadPlan {
+            arrivals: ArrivalModel::Open(ArrivalSpacing::Constant),
             connections: 1,
-            reuse: Reuse::Always,
+            reuse: ConnectionReuse::Always,
             calls: Some(20),
             deadline: None,
             drain: Some(Duration::from_secs(60)),
@@ -257,8 +279,14 @@ fn open_body_does_not_delay_next_call() {
         };
         load.stages[0].duration = Some(Duration::from_secs(5));
         (load.stages[0].rate_from, load.stages[0].rate_to) = (4.0, 4.0);
-        let protocol = of_stream(Some(Some(Goodput::default())));
-        let mut total = run_in(Weather::calm(1), load, &mut server, protocol, None);
+        let protocol = of_stream(Some(Some(GoodputBounds::default())));
+        let mut total = run_in(
+            NetworkConditions::calm(1),
+            load,
+            &mut server,
+            protocol,
+            None,
+        );
         let record = total.stage_mut(0).clone();
         assert_eq!((record.due, record.ok()), (20, 20));
         let first = mean_ms(record.measures.times(TimeMeasure::TimeToFirstToken));
@@ -274,7 +302,7 @@ fn open_body_does_not_delay_next_call() {
 fn calls_counted_once_despite_faults() {
     for seed in 0..500 {
         let mut server = OneAtATime::default();
-        let load = Load {
+        let load = LoadPlan {
             deadline: Some(Duration::from_millis(300)),
             ..load(seed)
         };

@@ -22,11 +22,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::driver::Protocol;
-use plimsoll_engine::network::simulated::{Server, SimulatedNetwork, Weather};
+use plimsoll_engine::network::simulated::{NetworkConditions, SimulatedNetwork, SimulatedServer};
 use plimsoll_engine::tls::TlsClient;
-use plimsoll_engine::worker::{Share, Worker};
-use plimsoll_model::plan::{Arrivals, Load, Reuse, Shard, Spacing, Stage};
-use plimsoll_model::record::{Interval, StageRecord};
+use plimsoll_engine::worker::{Worker, WorkerShare};
+use plimsoll_model::plan::{
+    ArrivalModel, ArrivalSpacing, ConnectionReuse, LoadPlan, LoadStage, Shard,
+};
+use plimsoll_model::record::{RecordedInterval, StageRecord};
 use plimsoll_model::{Outcome, Time};
 
 use alone::Alone;
@@ -46,11 +48,11 @@ fn choose(seed: u64, name: u64, from: u64, to: u64) -> u64 {
     from + (z ^ (z >> 31)) % (to - from + 1)
 }
 
-fn weather(seed: u64) -> Weather {
+fn weather(seed: u64) -> NetworkConditions {
     let pick = |name, from, to| choose(seed, name, from, to);
     let rough = pick(18, 1, 2) == 1;
     let chance = |name, to| if rough { pick(name, 0, to) as u32 } else { 0 };
-    Weather {
+    NetworkConditions {
         seed,
         latency_us: 10..=pick(19, 10, 5_000),
         // Small pieces split frames at every byte.
@@ -61,30 +63,30 @@ fn weather(seed: u64) -> Weather {
         refuse: chance(23, 300_000),
         ignore: chance(24, 50_000),
         send_buffer: pick(25, 1, 4_000) as usize,
-        ..Weather::calm(seed)
+        ..NetworkConditions::calm(seed)
     }
 }
 
-fn load(seed: u64) -> Load {
+fn load(seed: u64) -> LoadPlan {
     let pick = |name, from, to| choose(seed, name, from, to);
     let chance = |name, one_in: u64| pick(name, 1, one_in) == 1;
     let arrivals = match pick(26, 0, 3) {
-        0 | 1 => Arrivals::Open(Spacing::Constant),
-        2 => Arrivals::Open(Spacing::Poisson),
-        _ => Arrivals::Closed {
+        0 | 1 => ArrivalModel::Open(ArrivalSpacing::Constant),
+        2 => ArrivalModel::Open(ArrivalSpacing::Poisson),
+        _ => ArrivalModel::Closed {
             clients: pick(27, 1, 20) as u32,
             think: Duration::from_millis(pick(28, 0, 4)),
         },
     };
     let rate = pick(29, 20, 400) as f64;
-    Load {
+    LoadPlan {
         arrivals,
-        stages: vec![Stage::measured("steady", Duration::from_secs(1), rate)],
+        stages: vec![LoadStage::measured("steady", Duration::from_secs(1), rate)],
         connections: pick(30, 1, 4) as u32,
         reuse: if chance(31, 4) {
-            Reuse::Never
+            ConnectionReuse::Never
         } else {
-            Reuse::Always
+            ConnectionReuse::Always
         },
         calls: chance(32, 3).then(|| pick(33, 1, 300)),
         deadline: chance(34, 2).then(|| Duration::from_millis(pick(35, 5, 300))),
@@ -96,29 +98,34 @@ fn load(seed: u64) -> Load {
         } else {
             Duration::ZERO
         },
-        ..Load::default()
+        ..LoadPlan::default()
     }
 }
 
 /// Runs `load` against `server` under the network conditions of the seed, and returns the worker's record.
-fn run<P: Protocol, S: Server>(seed: u64, load: Load, server: &mut S, protocol: P) -> Interval {
+fn run<P: Protocol, S: SimulatedServer>(
+    seed: u64,
+    load: LoadPlan,
+    server: &mut S,
+    protocol: P,
+) -> RecordedInterval {
     run_in(weather(seed), load, server, protocol, None)
 }
 
 /// Does the same under the given network conditions, with or without TLS.
-fn run_in<P: Protocol, S: Server>(
-    weather: Weather,
-    load: Load,
+fn run_in<P: Protocol, S: SimulatedServer>(
+    weather: NetworkConditions,
+    load: LoadPlan,
     server: &mut S,
     protocol: P,
     tls: Option<TlsClient>,
-) -> Interval {
-    let share = Share::at(Shard::WHOLE_RUN, Arc::new(load), weather.seed);
+) -> RecordedInterval {
+    let share = WorkerShare::at(Shard::WHOLE_RUN, Arc::new(load), weather.seed);
     let network = SimulatedNetwork::new(server, weather);
     let mut worker = Worker::new(share, network, Arc::new(protocol), tls);
     let mut control = Alone {
         start: None,
-        total: Interval::default(),
+        total: RecordedInterval::default(),
     };
     worker.establish(&mut control).unwrap();
     control.start = Some(START);
@@ -128,7 +135,7 @@ fn run_in<P: Protocol, S: Server>(
 }
 
 /// Checks what must hold for every seed; `broken` lists the violations that the server found.
-fn check(seed: u64, mut total: Interval, broken: &[String]) -> Result<StageRecord, String> {
+fn check(seed: u64, mut total: RecordedInterval, broken: &[String]) -> Result<StageRecord, String> {
     let record = total.stage_mut(0).clone();
     if let Some(what) = broken.first() {
         return Err(format!("seed {seed}: {what}"));
@@ -160,7 +167,7 @@ fn check(seed: u64, mut total: Interval, broken: &[String]) -> Result<StageRecor
 }
 
 /// Runs all seeds, or the one from the environment; together they must produce the outcomes `expected`.
-fn every_seed(simulate: impl Fn(u64) -> (Interval, Vec<String>), expected: &[Outcome]) {
+fn every_seed(simulate: impl Fn(u64) -> (RecordedInterval, Vec<String>), expected: &[Outcome]) {
     let Some((late, not_started)) = all_seeds(simulate, expected) else {
         return;
     };
@@ -173,7 +180,7 @@ fn every_seed(simulate: impl Fn(u64) -> (Interval, Vec<String>), expected: &[Out
 /// Does the same; returns how many calls were answered late, and how many were not started. `None`: only one
 /// seed was run.
 fn all_seeds(
-    simulate: impl Fn(u64) -> (Interval, Vec<String>),
+    simulate: impl Fn(u64) -> (RecordedInterval, Vec<String>),
     expected: &[Outcome],
 ) -> Option<(u64, u64)> {
     let check = |seed| {

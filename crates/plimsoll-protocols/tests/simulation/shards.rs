@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_engine::network::simulated::{Action, Peer, Server, SimulatedNetwork, Weather};
-use plimsoll_engine::worker::{Control, Share, StopLevel, Worker, WorkerInterval};
-use plimsoll_model::plan::{Arrivals, Load, Reuse, Shard, Spacing};
-use plimsoll_model::record::{Interval, StageRecord};
+use plimsoll_engine::network::simulated::{
+    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeer, SimulatedServer,
+};
+use plimsoll_engine::worker::{StopLevel, Worker, WorkerControl, WorkerInterval, WorkerShare};
+use plimsoll_model::plan::{ArrivalModel, ArrivalSpacing, ConnectionReuse, LoadPlan, Shard};
+use plimsoll_model::record::{RecordedInterval, StageRecord};
 use plimsoll_model::run::IntervalRecord;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{Http1Protocol, HttpCall, HttpRequest};
@@ -20,15 +22,21 @@ const SEEDS: u64 = 24;
 /// A server whose delay depends only on the millisecond of the request.
 struct Varied {
     seed: u64,
-    heads: BTreeMap<Peer, Vec<u8>>,
+    heads: BTreeMap<SimulatedPeer, Vec<u8>>,
 }
 
-impl Server for Varied {
-    fn opened(&mut self, peer: Peer, _now: Time, _actions: &mut Vec<Action>) {
+impl SimulatedServer for Varied {
+    fn opened(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
         self.heads.insert(peer, Vec::new());
     }
 
-    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+    fn receive(
+        &mut self,
+        peer: SimulatedPeer,
+        bytes: &[u8],
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         let Some(head) = self.heads.get_mut(&peer) else {
             return;
         };
@@ -37,16 +45,22 @@ impl Server for Varied {
             head.clear();
             let millisecond = now.since(START) / 1_000_000;
             let after = Duration::from_micros(choose(self.seed, millisecond, 100, 1_900));
-            actions.push(Action::Timer { after, tag: 0 });
+            actions.push(ServerAction::Timer { after, tag: 0 });
         }
     }
 
-    fn timer(&mut self, _peer: Peer, _tag: u64, _now: Time, actions: &mut Vec<Action>) {
+    fn timer(
+        &mut self,
+        _peer: SimulatedPeer,
+        _tag: u64,
+        _now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-        actions.push(Action::Send(answer.to_vec()));
+        actions.push(ServerAction::Send(answer.to_vec()));
     }
 
-    fn closed(&mut self, peer: Peer, _now: Time) {
+    fn closed(&mut self, peer: SimulatedPeer, _now: Time) {
         self.heads.remove(&peer);
     }
 }
@@ -57,7 +71,7 @@ struct Seconds {
     records: BTreeMap<u64, StageRecord>,
 }
 
-impl Control for Seconds {
+impl WorkerControl for Seconds {
     fn stop_level(&self) -> StopLevel {
         StopLevel::Run
     }
@@ -65,7 +79,7 @@ impl Control for Seconds {
         self.start
     }
     fn connections(&self, _change: i64) {}
-    fn interval(&mut self, interval: WorkerInterval) -> Option<Interval> {
+    fn interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval> {
         let mut recorded = interval.recorded;
         let second = self.records.entry(u64::from(interval.index)).or_default();
         second.merge(recorded.stage_mut(0));
@@ -75,8 +89,13 @@ impl Control for Seconds {
 }
 
 /// Returns the records of the worker at `place` for its part of the load.
-fn measured(seed: u64, weather: Weather, load: &Load, place: Shard) -> Vec<IntervalRecord> {
-    let share = Share::at(place, Arc::new(load.clone()), seed);
+fn measured(
+    seed: u64,
+    weather: NetworkConditions,
+    load: &LoadPlan,
+    place: Shard,
+) -> Vec<IntervalRecord> {
+    let share = WorkerShare::at(place, Arc::new(load.clone()), seed);
     let call = HttpCall {
         method: "GET".into(),
         path: "/".into(),
@@ -116,8 +135,8 @@ fn measured(seed: u64, weather: Weather, load: &Load, place: Shard) -> Vec<Inter
 /// Merges the written records of `shards` with this many workers each: second by second, and in total.
 fn merged(
     seed: u64,
-    weather: &Weather,
-    load: &Load,
+    weather: &NetworkConditions,
+    load: &LoadPlan,
     shards: u32,
     workers: u32,
 ) -> (Vec<StageRecord>, StageRecord) {
@@ -125,7 +144,7 @@ fn merged(
     for index in 0..shards {
         for worker in 0..workers {
             let place = Shard { index, of: shards }.inner(worker, workers);
-            let weather = Weather {
+            let weather = NetworkConditions {
                 // Every worker has different network conditions, and the same place always has the same.
                 seed: weather.seed + 1_000_003 * u64::from(place.index),
                 ..weather.clone()
@@ -172,7 +191,7 @@ fn four_workers_match_across_shards() {
         let mut load = load(seed);
         load.connections = choose(seed, 70, 4, 9) as u32;
         load.stages[0].duration = Some(Duration::from_secs(2));
-        if let Arrivals::Closed { clients, .. } = &mut load.arrivals {
+        if let ArrivalModel::Closed { clients, .. } = &mut load.arrivals {
             *clients += 3;
         }
         let weather = weather(seed);
@@ -196,10 +215,10 @@ fn four_workers_match_across_shards() {
 #[test]
 fn shards_match_one_worker_without_queueing() {
     for seed in 0..SEEDS {
-        let mut load = Load {
-            arrivals: Arrivals::Open(Spacing::Constant),
+        let mut load = LoadPlan {
+            arrivals: ArrivalModel::Open(ArrivalSpacing::Constant),
             connections: 12,
-            reuse: Reuse::Always,
+            reuse: ConnectionReuse::Always,
             calls: None,
             deadline: None,
             ..load(seed)
@@ -209,10 +228,10 @@ fn shards_match_one_worker_without_queueing() {
         let rate = [100.0, 200.0, 400.0][seed as usize % 3];
         (load.stages[0].rate_from, load.stages[0].rate_to) = (rate, rate);
         load.stages[0].duration = Some(Duration::from_secs(3));
-        let (_, one) = merged(seed, &Weather::calm(seed), &load, 1, 1);
+        let (_, one) = merged(seed, &NetworkConditions::calm(seed), &load, 1, 1);
         assert_eq!((one.due, one.ok()), (3 * rate as u64, 3 * rate as u64));
         for shards in [2, 3, 4, 12] {
-            let (_, several) = merged(seed, &Weather::calm(seed), &load, shards, 1);
+            let (_, several) = merged(seed, &NetworkConditions::calm(seed), &load, shards, 1);
             same(seed, &one, &several);
         }
     }

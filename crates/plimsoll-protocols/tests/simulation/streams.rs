@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use plimsoll_engine::network::simulated::{Action, Peer, Server, Weather};
+use plimsoll_engine::network::simulated::{
+    NetworkConditions, ServerAction, SimulatedPeer, SimulatedServer,
+};
 use plimsoll_model::measure::Count;
-use plimsoll_model::plan::{Arrivals, Load, Reuse, Spacing};
+use plimsoll_model::plan::{ArrivalModel, ArrivalSpacing, ConnectionReuse, LoadPlan};
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
-    EventFormat, EventStream, Http1Protocol, Http2Protocol, HttpCall, HttpRequest, Scheme,
+    EventFormat, EventStream, Http1Protocol, Http2Protocol, HttpCall, HttpRequest, HttpScheme,
 };
-use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, Frame, PREFACE, split, write};
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, Http2Frame, PREFACE, split_frame, write};
 
 use super::{load, run_in};
 
@@ -28,45 +30,51 @@ struct Ticks {
     first_ends_after: Option<u32>,
     /// Whether streams start but have no events.
     silent: bool,
-    received: BTreeMap<Peer, Vec<u8>>,
+    received: BTreeMap<SimulatedPeer, Vec<u8>>,
     /// The number of events sent on each open stream, by its id; 0 for HTTP/1.1.
-    open: BTreeMap<(Peer, u32), u32>,
+    open: BTreeMap<(SimulatedPeer, u32), u32>,
     streams: u32,
-    first: Option<(Peer, u32)>,
+    first: Option<(SimulatedPeer, u32)>,
 }
 
 impl Ticks {
-    fn begin(&mut self, peer: Peer, stream: u32, actions: &mut Vec<Action>) {
+    fn begin(&mut self, peer: SimulatedPeer, stream: u32, actions: &mut Vec<ServerAction>) {
         self.streams += 1;
         self.first.get_or_insert((peer, stream));
         self.open.insert((peer, stream), 0);
         let head = if self.multiplexes {
             let mut out = Vec::new();
             // `:status: 200` of the static table (RFC 7541 appendix A).
-            write::header_block(&mut out, stream, &[0x88], write::End(false));
+            write::header_block(&mut out, stream, &[0x88], write::EndStream(false));
             out
         } else {
             b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".to_vec()
         };
-        actions.push(Action::Send(head));
-        actions.push(Action::Timer {
+        actions.push(ServerAction::Send(head));
+        actions.push(ServerAction::Timer {
             after: EVENT_INTERVAL,
             tag: u64::from(stream),
         });
     }
 }
 
-impl Server for Ticks {
-    fn opened(&mut self, peer: Peer, _now: Time, actions: &mut Vec<Action>) {
+impl SimulatedServer for Ticks {
+    fn opened(&mut self, peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
         self.received.insert(peer, Vec::new());
         if self.multiplexes {
             let mut out = Vec::new();
             write::settings(&mut out, &[]);
-            actions.push(Action::Send(out));
+            actions.push(ServerAction::Send(out));
         }
     }
 
-    fn receive(&mut self, peer: Peer, bytes: &[u8], _now: Time, actions: &mut Vec<Action>) {
+    fn receive(
+        &mut self,
+        peer: SimulatedPeer,
+        bytes: &[u8],
+        _now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         let mut received = self.received.remove(&peer).unwrap_or_default();
         received.extend_from_slice(bytes);
         if !self.multiplexes {
@@ -79,10 +87,12 @@ impl Server for Ticks {
         }
         let is_part = received.len() < PREFACE.len() && PREFACE.starts_with(&received);
         let mut rest = received.strip_prefix(&PREFACE[..]).unwrap_or(&received);
-        while !is_part && let Some((head, payload)) = split(&mut rest, DEFAULT_MAX_FRAME).unwrap() {
-            match Frame::parse(head, payload).unwrap() {
-                Frame::Headers { .. } => self.begin(peer, head.stream(), actions),
-                Frame::ResetStream { .. } => {
+        while !is_part
+            && let Some((head, payload)) = split_frame(&mut rest, DEFAULT_MAX_FRAME).unwrap()
+        {
+            match Http2Frame::parse(head, payload).unwrap() {
+                Http2Frame::Headers { .. } => self.begin(peer, head.stream(), actions),
+                Http2Frame::ResetStream { .. } => {
                     self.open.remove(&(peer, head.stream()));
                 }
                 _ => {}
@@ -92,7 +102,13 @@ impl Server for Ticks {
         self.received.insert(peer, rest);
     }
 
-    fn timer(&mut self, peer: Peer, tag: u64, _now: Time, actions: &mut Vec<Action>) {
+    fn timer(
+        &mut self,
+        peer: SimulatedPeer,
+        tag: u64,
+        _now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         let stream = tag as u32;
         let Some(events) = self.open.get_mut(&(peer, stream)) else {
             return;
@@ -110,34 +126,34 @@ impl Server for Ticks {
         }
         let mut out = Vec::new();
         if self.multiplexes {
-            write::data(&mut out, stream, EVENT, write::End(is_over));
+            write::data(&mut out, stream, EVENT, write::EndStream(is_over));
         } else {
             out.extend_from_slice(format!("{:x}\r\n", EVENT.len()).as_bytes());
             out.extend_from_slice(EVENT);
             out.extend_from_slice(if is_over { b"\r\n0\r\n\r\n" } else { b"\r\n" });
         }
-        actions.push(Action::Send(out));
-        actions.push(Action::Timer {
+        actions.push(ServerAction::Send(out));
+        actions.push(ServerAction::Timer {
             after: EVENT_INTERVAL,
             tag,
         });
     }
 
-    fn closed(&mut self, peer: Peer, _now: Time) {
+    fn closed(&mut self, peer: SimulatedPeer, _now: Time) {
         self.received.remove(&peer);
         self.open.retain(|(of, _), _| *of != peer);
     }
 }
 
 /// Returns a load of clients that hold streams for three seconds.
-fn clients(deadline: Duration) -> Load {
-    let mut load = Load {
-        arrivals: Arrivals::Closed {
+fn clients(deadline: Duration) -> LoadPlan {
+    let mut load = LoadPlan {
+        arrivals: ArrivalModel::Closed {
             clients: CLIENTS,
             think: Duration::ZERO,
         },
         connections: CLIENTS,
-        reuse: Reuse::Always,
+        reuse: ConnectionReuse::Always,
         calls: None,
         deadline: Some(deadline),
         drain: Some(Duration::from_secs(60)),
@@ -147,7 +163,7 @@ fn clients(deadline: Duration) -> Load {
     load
 }
 
-fn measured(load: &Load, expect_body: Option<&str>, server: &mut Ticks) -> StageRecord {
+fn measured(load: &LoadPlan, expect_body: Option<&str>, server: &mut Ticks) -> StageRecord {
     let call = HttpCall {
         method: "GET".into(),
         path: "/".into(),
@@ -168,9 +184,9 @@ fn measured(load: &Load, expect_body: Option<&str>, server: &mut Ticks) -> Stage
         authority: "h:1",
         closes: false,
     };
-    let (weather, load) = (Weather::calm(1), load.clone());
+    let (weather, load) = (NetworkConditions::calm(1), load.clone());
     let mut total = if server.multiplexes {
-        let protocol = Http2Protocol::new(&request, Scheme::Http);
+        let protocol = Http2Protocol::new(&request, HttpScheme::Http);
         run_in(weather, load, server, protocol, None)
     } else {
         run_in(weather, load, server, Http1Protocol::new(&request), None)
@@ -194,15 +210,15 @@ fn endless_streams_end_with_load() {
     for multiplexes in [false, true] {
         for arrivals in [
             clients(Duration::from_secs(3)).arrivals,
-            Arrivals::Open(Spacing::Constant),
+            ArrivalModel::Open(ArrivalSpacing::Constant),
         ] {
             let mut server = Ticks {
                 multiplexes,
                 ..Ticks::default()
             };
-            let is_open = matches!(arrivals, Arrivals::Open(_));
+            let is_open = matches!(arrivals, ArrivalModel::Open(_));
             // These deadlines expire exactly at the load's end, for streams that started with it.
-            let mut load = Load {
+            let mut load = LoadPlan {
                 arrivals,
                 ..clients(Duration::from_secs(3))
             };

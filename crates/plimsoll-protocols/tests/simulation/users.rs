@@ -6,20 +6,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::driver::Protocol;
-use plimsoll_engine::network::simulated::{Action, Peer, Server, SimulatedNetwork, Weather};
-use plimsoll_engine::script::user::Users;
+use plimsoll_engine::network::simulated::{
+    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeer, SimulatedServer,
+};
+use plimsoll_engine::script::user::UserScripts;
 use plimsoll_engine::script::worker::ScriptWorker;
-use plimsoll_engine::worker::Share;
+use plimsoll_engine::worker::WorkerShare;
 use plimsoll_model::measure::{Count, TimeMeasure};
-use plimsoll_model::plan::{Arrivals, Goodput, Load, Reuse, Shard, Target};
-use plimsoll_model::record::Interval;
-use plimsoll_model::template::{Order, Template, Variation};
+use plimsoll_model::plan::{ArrivalModel, ConnectionReuse, GoodputBounds, LoadPlan, Shard, Target};
+use plimsoll_model::record::RecordedInterval;
+use plimsoll_model::template::{RowOrder, Template, Variation};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
-    Conversation, Conversations, EventFormat, EventMatch, EventStream, GivesBodies, Http1Protocol,
-    Http2Protocol, HttpCall, HttpRequest, Scheme, VaryingBody, VaryingHttp,
+    AcceptsBodies, ConversationPlan, ConversationScenario, EventFormat, EventMatch, EventStream,
+    Http1Protocol, Http2Protocol, HttpCall, HttpRequest, HttpScheme, VaryingBody, VaryingHttp,
 };
-use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, ErrorCode, Frame, PREFACE, split, write};
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, ErrorCode, Http2Frame, PREFACE, split_frame, write};
 use serde_json::Value;
 
 use super::{Alone, START, all_seeds, load, weather};
@@ -42,14 +44,14 @@ struct Model {
     /// HTTP/2: refuses every request once.
     refuses: bool,
     /// The requests of each connection, and the refused ones.
-    requests_of: BTreeMap<Peer, usize>,
+    requests_of: BTreeMap<SimulatedPeer, usize>,
     not_taken: u64,
     /// Received bytes that are not yet a complete request or frame.
-    received: BTreeMap<Peer, Vec<u8>>,
+    received: BTreeMap<SimulatedPeer, Vec<u8>>,
     /// Incomplete request bodies, by stream.
-    bodies: BTreeMap<(Peer, u32), Vec<u8>>,
+    bodies: BTreeMap<(SimulatedPeer, u32), Vec<u8>>,
     /// Responses by stream; 0 for HTTP/1.1.
-    answers: BTreeMap<(Peer, u32), Vec<u8>>,
+    answers: BTreeMap<(SimulatedPeer, u32), Vec<u8>>,
     broken: Vec<String>,
 }
 
@@ -64,7 +66,7 @@ fn body_of(request: &[u8]) -> Option<Vec<u8>> {
 
 impl Model {
     /// Returns the bodies of the requests that `peer` has completed, by stream, and bytes to send at once.
-    fn requests(&mut self, peer: Peer) -> (Vec<(u32, Vec<u8>)>, Vec<u8>) {
+    fn requests(&mut self, peer: SimulatedPeer) -> (Vec<(u32, Vec<u8>)>, Vec<u8>) {
         let received = self.received.remove(&peer).unwrap_or_default();
         let (mut whole, mut out) = (Vec::new(), Vec::new());
         let left = match self.multiplexes {
@@ -78,18 +80,19 @@ impl Model {
             true if received.len() < PREFACE.len() && PREFACE.starts_with(&received) => received,
             true => {
                 let mut rest = received.strip_prefix(&PREFACE[..]).unwrap_or(&received);
-                while let Some((head, payload)) = split(&mut rest, DEFAULT_MAX_FRAME).unwrap() {
+                while let Some((head, payload)) = split_frame(&mut rest, DEFAULT_MAX_FRAME).unwrap()
+                {
                     let stream = head.stream();
-                    match Frame::parse(head, payload).unwrap() {
-                        Frame::Settings(_) => write::settings_ack(&mut out),
-                        Frame::Data { data, end_stream } => {
+                    match Http2Frame::parse(head, payload).unwrap() {
+                        Http2Frame::Settings(_) => write::settings_ack(&mut out),
+                        Http2Frame::Data { data, end_stream } => {
                             let body = self.bodies.entry((peer, stream)).or_default();
                             body.extend_from_slice(data);
                             if end_stream {
                                 whole.push((stream, std::mem::take(body)));
                             }
                         }
-                        Frame::ResetStream { .. } => {
+                        Http2Frame::ResetStream { .. } => {
                             self.bodies.remove(&(peer, stream));
                             self.answers.remove(&(peer, stream));
                         }
@@ -104,7 +107,7 @@ impl Model {
     }
 
     /// Returns the bytes that refuse a request, if it is to be refused.
-    fn refusal(&mut self, peer: Peer, stream: u32) -> Option<Vec<u8>> {
+    fn refusal(&mut self, peer: SimulatedPeer, stream: u32) -> Option<Vec<u8>> {
         if !self.multiplexes {
             return None;
         }
@@ -161,8 +164,8 @@ impl Model {
         body.push_str("data: [DONE]\n\n");
         if self.multiplexes {
             let mut out = Vec::new();
-            write::header_block(&mut out, stream, &STATUS_200, write::End(false));
-            write::data(&mut out, stream, body.as_bytes(), write::End(true));
+            write::header_block(&mut out, stream, &STATUS_200, write::EndStream(false));
+            write::data(&mut out, stream, body.as_bytes(), write::EndStream(true));
             return out;
         }
         let length = body.len();
@@ -170,45 +173,57 @@ impl Model {
     }
 }
 
-impl Server for Model {
-    fn opened(&mut self, peer: Peer, _now: Time, actions: &mut Vec<Action>) {
+impl SimulatedServer for Model {
+    fn opened(&mut self, peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
         self.received.insert(peer, Vec::new());
         if self.multiplexes {
             let mut out = Vec::new();
             write::settings(&mut out, &[]);
-            actions.push(Action::Send(out));
+            actions.push(ServerAction::Send(out));
         }
     }
 
-    fn receive(&mut self, peer: Peer, bytes: &[u8], now: Time, actions: &mut Vec<Action>) {
+    fn receive(
+        &mut self,
+        peer: SimulatedPeer,
+        bytes: &[u8],
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         let received = self.received.entry(peer).or_default();
         received.extend_from_slice(bytes);
         let (whole, out) = self.requests(peer);
         if !out.is_empty() {
-            actions.push(Action::Send(out));
+            actions.push(ServerAction::Send(out));
         }
         for (stream, body) in whole {
             if let Some(refusal) = self.refusal(peer, stream) {
-                actions.push(Action::Send(refusal));
+                actions.push(ServerAction::Send(refusal));
                 continue;
             }
             let answer = self.answer(&body, stream);
             self.answers.insert((peer, stream), answer);
             self.free_at = self.free_at.max(now) + self.takes;
-            actions.push(Action::Timer {
+            actions.push(ServerAction::Timer {
                 after: self.free_at.duration_since(now),
                 tag: u64::from(stream),
             });
         }
     }
 
-    fn timer(&mut self, peer: Peer, tag: u64, _now: Time, actions: &mut Vec<Action>) {
+    fn timer(
+        &mut self,
+        peer: SimulatedPeer,
+        tag: u64,
+        _now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
         if let Some(answer) = self.answers.remove(&(peer, tag as u32)) {
-            actions.push(Action::Send(answer));
+            actions.push(ServerAction::Send(answer));
         }
     }
 
-    fn closed(&mut self, peer: Peer, _now: Time) {
+    fn closed(&mut self, peer: SimulatedPeer, _now: Time) {
         self.received.remove(&peer);
         self.bodies.retain(|(of, _), _| *of != peer);
         self.answers.retain(|(of, _), _| *of != peer);
@@ -224,14 +239,19 @@ fn varying(typed: &str) -> VaryingBody {
     }
 }
 
-fn run(weather: Weather, think: Duration, load: Load, model: &mut Model) -> Interval {
+fn run(
+    weather: NetworkConditions,
+    think: Duration,
+    load: LoadPlan,
+    model: &mut Model,
+) -> RecordedInterval {
     let body = r#"{"messages":[{"role":"system","content":"Count."},{"role":"user","content":"call {{seq}}"}],"model":"m"}"#;
     let call = HttpCall {
         method: "POST".into(),
         path: "/v1/chat/completions".into(),
         expect: vec![(200, 200)],
         varying: Some(VaryingHttp {
-            variation: Variation::new(1, 1, 0, Order::default()).in_a_row(TURNS),
+            variation: Variation::new(1, 1, 0, RowOrder::default()).in_a_row(TURNS),
             path: None,
             headers: Vec::new(),
             body: Some(varying(body)),
@@ -240,9 +260,9 @@ fn run(weather: Weather, think: Duration, load: Load, model: &mut Model) -> Inte
             format: EventFormat::Sse,
             until: Some(EventMatch::Data("[DONE]".into())),
             error: None,
-            tokens: Some(Goodput::default()),
+            tokens: Some(GoodputBounds::default()),
         }),
-        conversation: Some(Box::new(Conversation {
+        conversation: Some(Box::new(ConversationPlan {
             turns: TURNS,
             think,
             follow_ups: Vec::new(),
@@ -259,7 +279,7 @@ fn run(weather: Weather, think: Duration, load: Load, model: &mut Model) -> Inte
         talk(
             weather,
             &call,
-            Http2Protocol::new(&request, Scheme::Http),
+            Http2Protocol::new(&request, HttpScheme::Http),
             load,
             model,
         )
@@ -269,23 +289,23 @@ fn run(weather: Weather, think: Duration, load: Load, model: &mut Model) -> Inte
 }
 
 fn talk<P>(
-    weather: Weather,
+    weather: NetworkConditions,
     call: &HttpCall,
     protocol: P,
-    load: Load,
+    load: LoadPlan,
     model: &mut Model,
-) -> Interval
+) -> RecordedInterval
 where
     P: Protocol,
-    P::Driver: GivesBodies + Send,
+    P::Driver: AcceptsBodies + Send,
 {
-    let course = Conversations::new(call, protocol).unwrap();
+    let course = ConversationScenario::new(call, protocol).unwrap();
     let target = Target::at("http://127.0.0.1:1", "127.0.0.1", 1);
-    let users = Users::new(course, &target, None, &load);
-    let share = Share::at(Shard::WHOLE_RUN, Arc::new(load), weather.seed);
+    let users = UserScripts::new(course, &target, None, &load);
+    let share = WorkerShare::at(Shard::WHOLE_RUN, Arc::new(load), weather.seed);
     let mut control = Alone {
         start: Some(START),
-        total: Interval::default(),
+        total: RecordedInterval::default(),
     };
     let network = SimulatedNetwork::new(model, weather);
     let mut worker = ScriptWorker::new(share, network, Arc::new(users));
@@ -310,7 +330,7 @@ fn first_tokens_count_from_when_users_had_thought(multiplexes: bool) {
         ..Model::default()
     };
     let think = Duration::from_millis(300);
-    let mut total = run(Weather::calm(1), think, all_users(), &mut model);
+    let mut total = run(NetworkConditions::calm(1), think, all_users(), &mut model);
     assert_eq!(model.broken, [] as [String; 0]);
     let record = total.stage_mut(0).clone();
     let all = u64::from(USERS * TURNS);
@@ -329,13 +349,13 @@ fn first_tokens_count_from_when_users_had_thought(multiplexes: bool) {
 }
 
 /// Returns a load of [`USERS`] that all start at once.
-fn all_users() -> Load {
-    let mut load = Load {
-        arrivals: Arrivals::Closed {
+fn all_users() -> LoadPlan {
+    let mut load = LoadPlan {
+        arrivals: ArrivalModel::Closed {
             clients: USERS,
             think: Duration::ZERO,
         },
-        reuse: Reuse::Always,
+        reuse: ConnectionReuse::Always,
         calls: Some(u64::from(USERS * TURNS)),
         deadline: None,
         drain: Some(Duration::from_secs(60)),
@@ -357,11 +377,11 @@ fn unprocessed_turns_are_retried_once() {
                 takes: Duration::from_millis(10),
                 ..Model::default()
             };
-            let load = Load {
+            let load = LoadPlan {
                 retry,
                 ..all_users()
             };
-            let mut total = run(Weather::calm(1), Duration::ZERO, load, &mut model);
+            let mut total = run(NetworkConditions::calm(1), Duration::ZERO, load, &mut model);
             assert_eq!(model.broken, [] as [String; 0]);
             let record = total.stage_mut(0).clone();
             let retried = record.measures.of(Count::CallsRetried);
@@ -392,7 +412,12 @@ fn turns_refused_twice_fail() {
         goes_away_after: Some(0),
         ..Model::default()
     };
-    let mut total = run(Weather::calm(1), Duration::ZERO, all_users(), &mut model);
+    let mut total = run(
+        NetworkConditions::calm(1),
+        Duration::ZERO,
+        all_users(),
+        &mut model,
+    );
     let record = total.stage_mut(0).clone();
     let users = u64::from(USERS);
     assert_eq!(record.outcomes.of(Outcome::Goaway), users, "{record:?}");
@@ -411,8 +436,8 @@ fn turns_counted_once_despite_faults() {
                 takes: Duration::from_millis(seed % 7),
                 ..Model::default()
             };
-            let mut load = Load {
-                reuse: Reuse::Always,
+            let mut load = LoadPlan {
+                reuse: ConnectionReuse::Always,
                 ..load(seed)
             };
             load.calls = load.calls.map(|calls| calls * u64::from(TURNS));

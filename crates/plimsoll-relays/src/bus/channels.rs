@@ -27,21 +27,21 @@ struct Channel {
 }
 
 /// Channels to subscribe (`true`) or unsubscribe (`false`) at the server.
-pub(super) type Changes = HashMap<Box<str>, bool>;
+pub(super) type SubscriptionChanges = HashMap<Box<str>, bool>;
 
 #[derive(Default)]
-struct State {
+struct ChannelTable {
     map: HashMap<Box<str>, Channel>,
     next: u64,
     /// Changes not sent to the server yet; `None` without a connection to it.
-    changes: Option<Changes>,
+    changes: Option<SubscriptionChanges>,
 }
 
 #[derive(Default)]
 pub(super) struct Channels {
     /// Channels count as subscribed at once, because a bus within one process has no server.
     at_once: bool,
-    state: Mutex<State>,
+    state: Mutex<ChannelTable>,
     /// Notified when there are changes to send.
     pub(super) changed: Notify,
 }
@@ -55,7 +55,7 @@ impl Channels {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ChannelTable> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -65,11 +65,11 @@ impl Channels {
         self: &Arc<Self>,
         name: &str,
         sink: Arc<dyn Sink>,
-    ) -> (Listening, Option<oneshot::Receiver<()>>) {
+    ) -> (Subscription, Option<oneshot::Receiver<()>>) {
         let mut state = self.lock();
-        let State { map, next, changes } = &mut *state;
+        let ChannelTable { map, next, changes } = &mut *state;
         *next += 1;
-        let listening = Listening {
+        let listening = Subscription {
             channels: Arc::downgrade(self),
             name: name.into(),
             id: *next,
@@ -92,7 +92,7 @@ impl Channels {
     }
 
     /// Notes a change to send to the server, if there is a connection.
-    fn change(&self, changes: &mut Option<Changes>, name: &str, subscribed: bool) {
+    fn change(&self, changes: &mut Option<SubscriptionChanges>, name: &str, subscribed: bool) {
         if let Some(changes) = changes {
             changes.insert(name.into(), subscribed);
             self.changed.notify_one();
@@ -102,10 +102,10 @@ impl Channels {
     /// Begins to note changes on a new connection. The caller subscribes to all
     /// [`Channels::names`], which covers earlier changes.
     pub(super) fn connected(&self) {
-        self.lock().changes = Some(Changes::new());
+        self.lock().changes = Some(SubscriptionChanges::new());
     }
 
-    pub(super) fn take_changes(&self) -> Changes {
+    pub(super) fn take_changes(&self) -> SubscriptionChanges {
         self.lock()
             .changes
             .as_mut()
@@ -132,7 +132,7 @@ impl Channels {
     /// moved to another node, so it is subscribed again.
     pub(super) fn interrupt(&self, name: &str) {
         let mut state = self.lock();
-        let State { map, changes, .. } = &mut *state;
+        let ChannelTable { map, changes, .. } = &mut *state;
         if let Some(channel) = map.get_mut(name) {
             channel.acknowledged = false;
             channel.interrupted = true;
@@ -182,7 +182,7 @@ impl Channels {
 
     fn leave(&self, name: &str, id: u64) {
         let mut state = self.lock();
-        let State { map, changes, .. } = &mut *state;
+        let ChannelTable { map, changes, .. } = &mut *state;
         let Some(channel) = map.get_mut(name) else {
             return;
         };
@@ -195,13 +195,13 @@ impl Channels {
 }
 
 /// A listener's registration at a channel, which ends when this is dropped.
-pub struct Listening {
+pub struct Subscription {
     channels: Weak<Channels>,
     name: Box<str>,
     id: u64,
 }
 
-impl Drop for Listening {
+impl Drop for Subscription {
     fn drop(&mut self) {
         if let Some(channels) = self.channels.upgrade() {
             channels.leave(&self.name, self.id);

@@ -9,54 +9,55 @@ use tokio::time::Instant;
 
 use super::channels::Channels;
 use super::{
-    BeginError, HISTORY_PAGE, Listening, Part, Reached, Sink, Stamp, Standing, Way, channel,
+    BeginError, ChannelDirection, FramePosition, FrameStamp, HISTORY_PAGE, LogPosition,
+    SessionStatus, Sink, Subscription, channel,
 };
 
 /// How long the log of a closed session is kept for readers that are behind.
-const AFTER_CLOSE: Duration = Duration::from_secs(60);
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
+const CLOSED_LOG_TTL: Duration = Duration::from_secs(60);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// See [`super::Bus::embedded`].
-pub struct Embedded {
+pub struct EmbeddedBus {
     ttl: Duration,
     channels: Arc<Channels>,
-    sessions: Mutex<Sessions>,
+    sessions: Mutex<SessionTable>,
 }
 
-struct Sessions {
-    map: HashMap<Box<str>, Session>,
+struct SessionTable {
+    map: HashMap<Box<str>, EmbeddedSession>,
     swept: Instant,
 }
 
-struct Session {
+struct EmbeddedSession {
     epoch: u64,
     open: bool,
     expires: Instant,
     running: bool,
     log: Vec<Bytes>,
-    stopped: Option<Reached>,
+    stopped: Option<LogPosition>,
 }
 
-impl Embedded {
-    pub(super) fn new(ttl: Duration) -> Embedded {
-        Embedded {
+impl EmbeddedBus {
+    pub(super) fn new(ttl: Duration) -> EmbeddedBus {
+        EmbeddedBus {
             ttl,
             channels: Arc::new(Channels::within_process()),
-            sessions: Mutex::new(Sessions {
+            sessions: Mutex::new(SessionTable {
                 map: HashMap::new(),
                 swept: Instant::now(),
             }),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Sessions> {
+    fn lock(&self) -> MutexGuard<'_, SessionTable> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn create(&self, session: &str, epoch: u64) {
         let now = Instant::now();
         let mut sessions = self.lock();
-        if now - sessions.swept > SWEEP_EVERY {
+        if now - sessions.swept > SWEEP_INTERVAL {
             sessions.swept = now;
             sessions
                 .map
@@ -64,7 +65,7 @@ impl Embedded {
         }
         sessions.map.insert(
             session.into(),
-            Session {
+            EmbeddedSession {
                 epoch,
                 open: true,
                 expires: now + self.ttl,
@@ -75,7 +76,7 @@ impl Embedded {
         );
     }
 
-    pub(super) fn begin_run(&self, session: &str) -> Result<Reached, BeginError> {
+    pub(super) fn begin_run(&self, session: &str) -> Result<LogPosition, BeginError> {
         let now = Instant::now();
         let mut sessions = self.lock();
         let session = sessions
@@ -86,38 +87,42 @@ impl Embedded {
         if std::mem::replace(&mut session.running, true) {
             return Err(BeginError::Busy);
         }
-        let last = session.log.last().and_then(|frame| Stamp::of(frame).seq);
-        Ok(Reached {
+        let last = session
+            .log
+            .last()
+            .and_then(|frame| FrameStamp::of(frame).seq);
+        Ok(LogPosition {
             epoch: session.epoch,
             last: last.unwrap_or(0),
         })
     }
 
-    pub(super) fn post(&self, session: &str, frame: &Bytes, part: Part) {
+    pub(super) fn post(&self, session: &str, frame: &Bytes, part: FramePosition) {
         if let Some(session) = self.lock().map.get_mut(session) {
             session.log.push(frame.clone());
-            if part == Part::Last {
+            if part == FramePosition::Last {
                 session.running = false;
                 if session.open {
                     session.expires = Instant::now() + self.ttl;
                 }
             }
         }
-        self.channels.deliver(&channel(session, Way::Down), frame);
+        self.channels
+            .deliver(&channel(session, ChannelDirection::Down), frame);
     }
 
     pub(super) fn close(&self, session: &str) -> bool {
         match self.lock().map.get_mut(session) {
             Some(session) if session.open => {
                 session.open = false;
-                session.expires = Instant::now() + AFTER_CLOSE;
+                session.expires = Instant::now() + CLOSED_LOG_TTL;
                 true
             }
             _ => false,
         }
     }
 
-    pub(super) fn listen(&self, name: &str, sink: Arc<dyn Sink>) -> Listening {
+    pub(super) fn listen(&self, name: &str, sink: Arc<dyn Sink>) -> Subscription {
         self.channels.add(name, sink).0
     }
 
@@ -136,24 +141,24 @@ impl Embedded {
         }
     }
 
-    pub(super) fn note_stopped(&self, session: &str, at: Reached) {
+    pub(super) fn note_stopped(&self, session: &str, at: LogPosition) {
         if let Some(session) = self.lock().map.get_mut(session) {
-            let goes_back = |old: &Reached| old.epoch == at.epoch && old.last > at.last;
+            let goes_back = |old: &LogPosition| old.epoch == at.epoch && old.last > at.last;
             session.stopped = session.stopped.filter(goes_back).or(Some(at));
         }
     }
 
-    pub(super) fn standing(&self, session: &str) -> Standing {
+    pub(super) fn session_status(&self, session: &str) -> SessionStatus {
         let sessions = self.lock();
         let Some(session) = sessions.map.get(session) else {
-            return Standing::default();
+            return SessionStatus::default();
         };
-        let newest = session.log.last().map(|frame| Stamp::of(frame));
-        Standing {
+        let newest = session.log.last().map(|frame| FrameStamp::of(frame));
+        SessionStatus {
             open: session.open && session.expires > Instant::now(),
-            gone: false,
+            log_lost: false,
             stopped: session.stopped,
-            newest: newest.unwrap_or(Stamp {
+            newest: newest.unwrap_or(FrameStamp {
                 seq: None,
                 epoch: Some(session.epoch),
             }),

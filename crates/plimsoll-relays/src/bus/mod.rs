@@ -16,43 +16,43 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use channels::{Listening, Sink};
-pub(crate) use redis::Offer;
+pub use channels::{Sink, Subscription};
+pub(crate) use redis::RunOffer;
 pub use redis::{RedisAddress, RedisOptions};
-pub use sessions::{BeginError, BusError, Part, Reached, Way};
-pub(crate) use sessions::{Run, Stamp, Standing, channel, new_epoch};
+pub use sessions::{BeginError, BusError, ChannelDirection, FramePosition, LogPosition};
+pub(crate) use sessions::{FrameStamp, RunStatus, SessionStatus, channel, new_epoch};
 
-use embedded::Embedded;
-use redis::Redis;
+use embedded::EmbeddedBus;
+use redis::RedisBus;
 
 /// Most frames returned by one read of a log.
 pub(crate) const HISTORY_PAGE: usize = 256;
 /// How often the owner of a run renews its lock, which lasts three times as long.
-pub(crate) const RENEW_EVERY: Duration = Duration::from_secs(20);
+pub(crate) const RENEW_INTERVAL: Duration = Duration::from_secs(20);
 
 /// A bus of either kind. Cloning is cheap.
 #[derive(Clone)]
 pub enum Bus {
     /// See [`Bus::embedded`].
-    Embedded(Arc<Embedded>),
+    Embedded(Arc<EmbeddedBus>),
     /// See [`Bus::redis`].
-    Redis(Arc<Redis>),
+    Redis(Arc<RedisBus>),
 }
 
 impl Bus {
     /// Creates a bus inside this process. Sessions are forgotten `ttl` after their last run.
     pub fn embedded(ttl: Duration) -> Bus {
-        Bus::Embedded(Arc::new(Embedded::new(ttl)))
+        Bus::Embedded(Arc::new(EmbeddedBus::new(ttl)))
     }
 
     /// Creates a bus over Redis. Returns at once: connections are made, and restored after a loss,
     /// in the background. Must be called inside the runtime.
     pub fn redis(address: RedisAddress, options: RedisOptions) -> Bus {
-        Bus::Redis(Redis::start(address, options))
+        Bus::Redis(RedisBus::start(address, options))
     }
 
     /// Returns the Redis bus, the only kind that other processes share.
-    pub(crate) fn shared(&self) -> Option<&Redis> {
+    pub(crate) fn shared(&self) -> Option<&RedisBus> {
         match self {
             Bus::Embedded(_) => None,
             Bus::Redis(redis) => Some(redis),
@@ -72,19 +72,19 @@ impl Bus {
 
     /// Returns whether the bus is usable now.
     pub(crate) fn is_up(&self) -> bool {
-        self.shared().is_none_or(Redis::is_up)
+        self.shared().is_none_or(RedisBus::is_up)
     }
 
     /// A counter that grows whenever posts may have been lost. The owner of a run in progress then
     /// posts all its frames again; readers drop duplicates.
     pub fn generation(&self) -> u64 {
-        self.shared().map_or(0, Redis::generation)
+        self.shared().map_or(0, RedisBus::generation)
     }
 
     /// A counter that grows whenever the bus was found to have lost its data. An instance that
     /// knows a session then restores it with [`Bus::restore`].
     pub(crate) fn losses(&self) -> u64 {
-        self.shared().map_or(0, Redis::losses)
+        self.shared().map_or(0, RedisBus::losses)
     }
 
     /// Restores a session on a bus that has lost it; its frame numbers continue after `begun.last`.
@@ -95,8 +95,8 @@ impl Bus {
     pub(crate) async fn restore(
         &self,
         session: &str,
-        begun: Reached,
-        run: Run,
+        begun: LogPosition,
+        run: RunStatus,
     ) -> Result<(), BusError> {
         match self {
             Bus::Embedded(_) => Ok(()),
@@ -123,7 +123,7 @@ impl Bus {
     ///
     /// # Errors
     /// See [`BeginError`].
-    pub async fn begin_run(&self, session: &str) -> Result<Reached, BeginError> {
+    pub async fn begin_run(&self, session: &str) -> Result<LogPosition, BeginError> {
         match self {
             Bus::Embedded(bus) => bus.begin_run(session),
             Bus::Redis(redis) => redis.begin_run(session).await,
@@ -133,7 +133,7 @@ impl Bus {
     /// Appends a frame to the session's log and then publishes it, without waiting. Posting the
     /// last frame of a run releases the run's lock before the frame is published. While the bus is
     /// down the frame is dropped: see [`Bus::generation`].
-    pub fn post(&self, session: &str, frame: &Bytes, part: Part) {
+    pub fn post(&self, session: &str, frame: &Bytes, part: FramePosition) {
         match self {
             Bus::Embedded(bus) => bus.post(session, frame, part),
             Bus::Redis(redis) => redis.post(session, frame, part),
@@ -178,9 +178,9 @@ impl Bus {
     pub async fn listen(
         &self,
         session: &str,
-        way: Way,
+        way: ChannelDirection,
         sink: Arc<dyn Sink>,
-    ) -> Result<Listening, BusError> {
+    ) -> Result<Subscription, BusError> {
         match self {
             Bus::Embedded(bus) => Ok(bus.listen(&channel(session, way), sink)),
             Bus::Redis(redis) => redis.listen(&redis.channel(session, way), sink).await,
@@ -194,12 +194,12 @@ impl Bus {
     pub(crate) async fn send_up(&self, session: &str, payload: &[u8]) -> Result<u64, BusError> {
         match self {
             Bus::Embedded(bus) => {
-                let name = channel(session, Way::Up);
+                let name = channel(session, ChannelDirection::Up);
                 Ok(bus.publish(&name, &Bytes::copy_from_slice(payload)))
             }
             Bus::Redis(redis) => {
                 redis
-                    .publish(&redis.channel(session, Way::Up), payload)
+                    .publish(&redis.channel(session, ChannelDirection::Up), payload)
                     .await
             }
         }
@@ -226,7 +226,11 @@ impl Bus {
     ///
     /// # Errors
     /// When the bus can't be reached.
-    pub(crate) async fn note_stopped(&self, session: &str, at: Reached) -> Result<(), BusError> {
+    pub(crate) async fn note_stopped(
+        &self,
+        session: &str,
+        at: LogPosition,
+    ) -> Result<(), BusError> {
         match self {
             Bus::Embedded(bus) => {
                 bus.note_stopped(session, at);
@@ -240,10 +244,10 @@ impl Bus {
     ///
     /// # Errors
     /// When the bus can't be reached.
-    pub(crate) async fn standing(&self, session: &str) -> Result<Standing, BusError> {
+    pub(crate) async fn session_status(&self, session: &str) -> Result<SessionStatus, BusError> {
         match self {
-            Bus::Embedded(bus) => Ok(bus.standing(session)),
-            Bus::Redis(redis) => redis.standing(session).await,
+            Bus::Embedded(bus) => Ok(bus.session_status(session)),
+            Bus::Redis(redis) => redis.session_status(session).await,
         }
     }
 }

@@ -12,11 +12,11 @@ pub enum BusError {
     #[error("redis at {0} is not reachable at the moment")]
     Down(String),
     #[error("redis at {address} is not reachable: {why}")]
-    Away { address: String, why: String },
+    Unreachable { address: String, why: String },
     #[error("redis at {address} answered: {message}")]
-    Refused { address: String, message: String },
+    ErrorReply { address: String, message: String },
     #[error("redis at {0} did not answer within {1:?}")]
-    Slow(String, Duration),
+    TimedOut(String, Duration),
 }
 
 /// Why a run cannot begin.
@@ -33,14 +33,14 @@ pub enum BeginError {
 
 /// A position in a session's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reached {
+pub struct LogPosition {
     /// The log that the sequence numbers belong to; 0 for a backend that names none.
     pub epoch: u64,
     /// The number of the last frame; 0 if there is none yet.
     pub last: u64,
 }
 
-impl Reached {
+impl LogPosition {
     /// Returns the number of the first frame after this position, which identifies a run that
     /// begins here.
     pub(crate) fn run(&self) -> u64 {
@@ -50,29 +50,29 @@ impl Reached {
 
 /// State of a session's run when the session is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Run {
+pub(crate) enum RunStatus {
     /// The run is in progress, so its lock is taken again.
-    GoesOn,
+    Active,
     /// The run's last frame was posted.
-    Over,
+    Finished,
 }
 
 /// State of a session on the bus.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct SessionStatus {
     /// The session was created and was neither closed nor forgotten.
     pub(crate) open: bool,
     /// The stamp of the newest frame, empty if there is none.
-    pub(crate) newest: Stamp,
+    pub(crate) newest: FrameStamp,
     /// The log was lost, including the newest frame.
-    pub(crate) gone: bool,
+    pub(crate) log_lost: bool,
     /// The last frame sent to a socket of the session; `None` if no socket has recorded one.
-    pub(crate) stopped: Option<Reached>,
+    pub(crate) stopped: Option<LogPosition>,
 }
 
 /// The position of a frame in its run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum FramePosition {
     /// The first frame, which restarts the log's lifetime.
     First,
     /// A frame between the first and the last.
@@ -83,24 +83,24 @@ pub enum Part {
 
 /// The direction of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum ChannelDirection {
     /// Carries messages to the client.
     Down,
     /// Carries messages from the client.
     Up,
 }
 
-impl Way {
+impl ChannelDirection {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Way::Down => "down",
-            Way::Up => "up",
+            ChannelDirection::Down => "down",
+            ChannelDirection::Up => "up",
         }
     }
 }
 
 /// Returns the channel's name: `session:{id}:down` or `session:{id}:up`.
-pub(crate) fn channel(session: &str, way: Way) -> String {
+pub(crate) fn channel(session: &str, way: ChannelDirection) -> String {
     format!("session:{session}:{}", way.name())
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn new_epoch() -> u64 {
 /// A frame's number and log, read from its JSON fields. Frames of backends that add no numbers have
 /// neither.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-pub(crate) struct Stamp {
+pub(crate) struct FrameStamp {
     /// The frame's number in the log, from 1.
     #[serde(default)]
     pub(crate) seq: Option<u64>,
@@ -121,9 +121,9 @@ pub(crate) struct Stamp {
     pub(crate) epoch: Option<u64>,
 }
 
-impl Stamp {
+impl FrameStamp {
     /// Reads the stamp of a JSON frame; returns an empty one if there is none.
-    pub(crate) fn of(frame: &[u8]) -> Stamp {
+    pub(crate) fn of(frame: &[u8]) -> FrameStamp {
         serde_json::from_slice(frame).unwrap_or_default()
     }
 }

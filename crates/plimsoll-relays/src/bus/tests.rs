@@ -6,9 +6,9 @@ use std::sync::Mutex;
 use super::*;
 
 #[derive(Default)]
-struct Heard(Mutex<Vec<Bytes>>);
+struct RecordingSink(Mutex<Vec<Bytes>>);
 
-impl Sink for Heard {
+impl Sink for RecordingSink {
     fn message(&self, payload: &Bytes) {
         self.0.lock().unwrap().push(payload.clone());
     }
@@ -21,27 +21,34 @@ async fn log_keeps_frames_and_listeners_receive() {
     assert!(matches!(bus.begin_run("s").await, Err(BeginError::Unknown)));
     bus.create("s", 77).await.unwrap();
     let begun = bus.begin_run("s").await.unwrap();
-    assert_eq!(begun, Reached { epoch: 77, last: 0 });
+    assert_eq!(begun, LogPosition { epoch: 77, last: 0 });
     assert!(matches!(bus.begin_run("s").await, Err(BeginError::Busy)));
 
-    let heard = Arc::new(Heard::default());
-    let listening = bus.listen("s", Way::Down, heard.clone()).await.unwrap();
+    let heard = Arc::new(RecordingSink::default());
+    let listening = bus
+        .listen("s", ChannelDirection::Down, heard.clone())
+        .await
+        .unwrap();
     let frame = |n: u64| Bytes::from(format!(r#"{{"type":"token","seq":{n},"epoch":77}}"#));
     for n in 1..=300 {
         bus.post(
             "s",
             &frame(n),
-            if n == 1 { Part::First } else { Part::Middle },
+            if n == 1 {
+                FramePosition::First
+            } else {
+                FramePosition::Middle
+            },
         );
     }
     drop(listening);
-    bus.post("s", &frame(301), Part::Last);
+    bus.post("s", &frame(301), FramePosition::Last);
     bus.confirm("s").await.unwrap();
     assert_eq!(heard.0.lock().unwrap().len(), 300);
     assert_eq!(bus.history("s", 0).await.unwrap().len(), HISTORY_PAGE);
     let rest = bus.history("s", 256).await.unwrap();
     assert_eq!((rest.len(), rest[0].clone()), (45, frame(257)));
-    assert_eq!(bus.standing("s").await.unwrap().newest.seq, Some(301));
+    assert_eq!(bus.session_status("s").await.unwrap().newest.seq, Some(301));
     assert_eq!(bus.begin_run("s").await.unwrap().last, 301);
 
     assert!(bus.close("s").await.unwrap());
@@ -57,8 +64,11 @@ async fn log_keeps_frames_and_listeners_receive() {
 async fn send_up_returns_listener_count() {
     let bus = Bus::embedded(Duration::from_secs(60));
     assert_eq!(bus.send_up("s", b"{}").await.unwrap(), 0);
-    let heard = Arc::new(Heard::default());
-    let listening = bus.listen("s", Way::Up, heard.clone()).await.unwrap();
+    let heard = Arc::new(RecordingSink::default());
+    let listening = bus
+        .listen("s", ChannelDirection::Up, heard.clone())
+        .await
+        .unwrap();
     assert_eq!(bus.send_up("s", b"{}").await.unwrap(), 1);
     drop(listening);
     assert_eq!(bus.send_up("s", b"{}").await.unwrap(), 0);
@@ -75,11 +85,14 @@ async fn sessions_expire_after_their_ttl() {
 
 #[test]
 fn stamps_parse_from_any_frame() {
-    let stamp = |frame: &str| Stamp::of(frame.as_bytes());
+    let stamp = |frame: &str| FrameStamp::of(frame.as_bytes());
     let both =
         stamp(r#"{"type":"token","content":"a \"seq\":9","seq":3,"run":1,"epoch":8,"ts":1.5}"#);
     assert_eq!((both.seq, both.epoch), (Some(3), Some(8)));
-    assert_eq!(stamp(r#"{"type":"token","content":"x"}"#), Stamp::default());
-    assert_eq!(stamp("not json"), Stamp::default());
-    assert_eq!(stamp(r#"{"seq":-1}"#), Stamp::default());
+    assert_eq!(
+        stamp(r#"{"type":"token","content":"x"}"#),
+        FrameStamp::default()
+    );
+    assert_eq!(stamp("not json"), FrameStamp::default());
+    assert_eq!(stamp(r#"{"seq":-1}"#), FrameStamp::default());
 }

@@ -6,11 +6,11 @@
 
 use bytes::Bytes;
 
-use crate::bus::Stamp;
+use crate::bus::FrameStamp;
 
 /// The action for a live frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum FrameAction {
     Send,
     Drop,
     /// Frames before this one are missing: read the log.
@@ -21,37 +21,37 @@ pub(super) enum Verdict {
 
 /// A client's position in its session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Delivery {
+pub(super) struct DeliveryPosition {
     /// The last number sent; `None` if the first frame sets it.
     pub(super) last: Option<u64>,
     pub(super) epoch: Option<u64>,
 }
 
-impl Delivery {
+impl DeliveryPosition {
     /// Decides on a live frame.
-    pub(super) fn live(&mut self, stamp: Stamp) -> Verdict {
+    pub(super) fn on_live_frame(&mut self, stamp: FrameStamp) -> FrameAction {
         // Frames without numbers are passed on as they come.
         let Some(seq) = stamp.seq else {
-            return Verdict::Send;
+            return FrameAction::Send;
         };
         match (self.epoch, stamp.epoch) {
-            (Some(ours), Some(theirs)) if ours != theirs => return Verdict::NewEpoch,
+            (Some(ours), Some(theirs)) if ours != theirs => return FrameAction::NewEpoch,
             (None, Some(theirs)) => self.epoch = Some(theirs),
             _ => {}
         }
         match self.last {
-            Some(last) if seq <= last => Verdict::Drop,
-            Some(last) if seq > last + 1 => Verdict::ReadLog,
+            Some(last) if seq <= last => FrameAction::Drop,
+            Some(last) if seq > last + 1 => FrameAction::ReadLog,
             _ => {
                 self.last = Some(seq);
-                Verdict::Send
+                FrameAction::Send
             }
         }
     }
 
     /// Records a live frame of a session without a log, which is always sent; returns how many
     /// frames before it are lost.
-    pub(super) fn unlogged(&mut self, stamp: Stamp) -> u64 {
+    pub(super) fn on_unlogged_frame(&mut self, stamp: FrameStamp) -> u64 {
         let Some(seq) = stamp.seq else {
             return 0;
         };
@@ -69,9 +69,9 @@ impl Delivery {
 
     /// Passes those frames of the log that are next to `send`; returns `true` at a frame that
     /// leaves a gap.
-    pub(super) fn logged(&mut self, frames: &[Bytes], mut send: impl FnMut(&Bytes)) -> bool {
+    pub(super) fn replay_log(&mut self, frames: &[Bytes], mut send: impl FnMut(&Bytes)) -> bool {
         for frame in frames {
-            let stamp = Stamp::of(frame);
+            let stamp = FrameStamp::of(frame);
             let Some(seq) = stamp.seq else {
                 continue;
             };
@@ -95,8 +95,8 @@ impl Delivery {
 mod tests {
     use super::*;
 
-    fn stamp(seq: u64, epoch: u64) -> Stamp {
-        Stamp {
+    fn stamp(seq: u64, epoch: u64) -> FrameStamp {
+        FrameStamp {
             seq: Some(seq),
             epoch: Some(epoch),
         }
@@ -108,52 +108,55 @@ mod tests {
 
     #[test]
     fn duplicates_drop_and_gaps_read_log() {
-        let mut delivery = Delivery {
+        let mut delivery = DeliveryPosition {
             last: Some(3),
             epoch: None,
         };
-        assert_eq!(delivery.live(stamp(4, 1)), Verdict::Send);
-        assert_eq!(delivery.live(stamp(4, 1)), Verdict::Drop);
-        assert_eq!(delivery.live(stamp(7, 1)), Verdict::ReadLog);
+        assert_eq!(delivery.on_live_frame(stamp(4, 1)), FrameAction::Send);
+        assert_eq!(delivery.on_live_frame(stamp(4, 1)), FrameAction::Drop);
+        assert_eq!(delivery.on_live_frame(stamp(7, 1)), FrameAction::ReadLog);
         let mut sent = Vec::new();
         // Some frames are posted twice, as after a lost connection.
         let log: Vec<Bytes> = [1, 2, 3, 4, 5, 4, 5, 6, 7].map(frame).to_vec();
-        assert!(!delivery.logged(&log, |f| sent.push(f.clone())));
+        assert!(!delivery.replay_log(&log, |f| sent.push(f.clone())));
         assert_eq!(sent, [5, 6, 7].map(frame));
-        assert_eq!(delivery.live(stamp(7, 1)), Verdict::Drop);
-        assert_eq!(delivery.live(stamp(8, 2)), Verdict::NewEpoch);
+        assert_eq!(delivery.on_live_frame(stamp(7, 1)), FrameAction::Drop);
+        assert_eq!(delivery.on_live_frame(stamp(8, 2)), FrameAction::NewEpoch);
         delivery.begin_epoch(Some(2));
-        assert_eq!(delivery.live(stamp(1, 2)), Verdict::Send);
+        assert_eq!(delivery.on_live_frame(stamp(1, 2)), FrameAction::Send);
     }
 
     #[test]
     fn unlogged_frame_gaps_are_counted() {
-        let mut delivery = Delivery::default();
-        let of = |seq| Stamp { seq, epoch: None };
+        let mut delivery = DeliveryPosition::default();
+        let of = |seq| FrameStamp { seq, epoch: None };
         let gone = [None, Some(3), Some(4), Some(9), Some(1), None, Some(2)];
-        let gone = gone.map(|seq| delivery.unlogged(of(seq)));
+        let gone = gone.map(|seq| delivery.on_unlogged_frame(of(seq)));
         assert_eq!(gone, [0, 2, 0, 4, 0, 0, 0]);
     }
 
     #[test]
     fn log_gap_is_reported() {
-        let mut delivery = Delivery {
+        let mut delivery = DeliveryPosition {
             last: Some(3),
             epoch: Some(1),
         };
         let mut sent = 0;
-        assert!(delivery.logged(&[4, 6, 7].map(frame), |_| sent += 1));
+        assert!(delivery.replay_log(&[4, 6, 7].map(frame), |_| sent += 1));
         assert_eq!((sent, delivery.last), (1, Some(4)));
     }
 
     #[test]
     fn first_frame_sets_unknown_position() {
-        let mut delivery = Delivery {
+        let mut delivery = DeliveryPosition {
             last: None,
             epoch: None,
         };
-        assert_eq!(delivery.live(Stamp::default()), Verdict::Send);
-        assert_eq!(delivery.live(stamp(9, 1)), Verdict::Send);
-        assert_eq!(delivery.live(stamp(11, 1)), Verdict::ReadLog);
+        assert_eq!(
+            delivery.on_live_frame(FrameStamp::default()),
+            FrameAction::Send
+        );
+        assert_eq!(delivery.on_live_frame(stamp(9, 1)), FrameAction::Send);
+        assert_eq!(delivery.on_live_frame(stamp(11, 1)), FrameAction::ReadLog);
     }
 }

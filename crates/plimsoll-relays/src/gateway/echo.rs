@@ -5,20 +5,26 @@ use std::ops::ControlFlow;
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
-use plimsoll_wire::websocket::{Message, Opcode, Reader, Role, close_payload, put_frame};
+use plimsoll_wire::websocket::{
+    Opcode, ReaderRole, WebSocketMessage, WebSocketReader, close_payload, put_frame,
+};
 
 use super::GatewayOptions;
-use super::request::Upgrade;
-use super::stream::{Stream, farewell, send};
+use super::request::WebSocketUpgrade;
+use super::stream::{ClientStream, send, shutdown_and_drain};
 
 /// Serves one connection until it ends.
-pub(super) async fn serve(options: &GatewayOptions, mut stream: Stream, upgrade: &Upgrade) {
+pub(super) async fn serve(
+    options: &GatewayOptions,
+    mut stream: ClientStream,
+    upgrade: &WebSocketUpgrade,
+) {
     let deflate = upgrade.deflate;
     let put = |out: &mut Vec<u8>, opcode, payload: &[u8]| match deflate {
         None => put_frame(out, opcode, payload),
         Some(deflate) => deflate.put(out, opcode, payload),
     };
-    let reader = Reader::new(Role::Server, options.max_message);
+    let reader = WebSocketReader::new(ReaderRole::Server, options.max_message);
     let mut reader = reader.with_deflate(deflate.is_some());
     let mut out = upgrade.encode();
     let mut input = vec![0; 64 * 1024];
@@ -39,11 +45,11 @@ pub(super) async fn serve(options: &GatewayOptions, mut stream: Stream, upgrade:
         };
         let read = reader.read(&input[..got], |message| {
             match message {
-                Message::Text(text) => put(&mut out, Opcode::Text, text.as_bytes()),
-                Message::Binary(bytes) => put(&mut out, Opcode::Binary, bytes),
-                Message::Ping(payload) => put_frame(&mut out, Opcode::Pong, payload),
-                Message::Pong(_) => {}
-                Message::Close { code, .. } => {
+                WebSocketMessage::Text(text) => put(&mut out, Opcode::Text, text.as_bytes()),
+                WebSocketMessage::Binary(bytes) => put(&mut out, Opcode::Binary, bytes),
+                WebSocketMessage::Ping(payload) => put_frame(&mut out, Opcode::Pong, payload),
+                WebSocketMessage::Pong(_) => {}
+                WebSocketMessage::Close { code, .. } => {
                     put_frame(&mut out, Opcode::Close, &close_payload(code, ""));
                     ended = true;
                 }
@@ -56,5 +62,5 @@ pub(super) async fn serve(options: &GatewayOptions, mut stream: Stream, upgrade:
             ended = true;
         }
     }
-    farewell(&mut stream, &[]).await;
+    shutdown_and_drain(&mut stream, &[]).await;
 }

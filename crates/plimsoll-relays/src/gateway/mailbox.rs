@@ -14,14 +14,14 @@ use tokio::sync::watch;
 use crate::bus::Sink;
 
 pub(super) struct Mailbox {
-    most_bytes: usize,
-    inner: Mutex<Inner>,
+    max_bytes: usize,
+    inner: Mutex<MailboxState>,
     /// The session's socket sends nothing more, and its position is recorded on the bus.
     stopped: watch::Sender<bool>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct MailboxState {
     queue: VecDeque<Bytes>,
     bytes: usize,
     behind: bool,
@@ -32,7 +32,7 @@ struct Inner {
 
 /// The contents of the mailbox.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Mail {
+pub(super) struct MailboxContents {
     pub(super) frames: VecDeque<Bytes>,
     /// Frames may have been missed: read the log after these.
     pub(super) behind: bool,
@@ -43,26 +43,26 @@ pub(super) struct Mail {
 
 /// What wakes the session's task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    Anything,
+pub(super) enum WakeCondition {
+    AnyMail,
     /// Only an order to close.
-    Close,
+    CloseOrder,
 }
 
 impl Mailbox {
     pub(super) fn new(most_bytes: usize) -> Mailbox {
         Mailbox {
-            most_bytes,
+            max_bytes: most_bytes,
             inner: Mutex::default(),
             stopped: watch::Sender::new(false),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, MailboxState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, change: impl FnOnce(&mut Inner)) {
+    fn change(&self, change: impl FnOnce(&mut MailboxState)) {
         let waker = {
             let mut inner = self.lock();
             change(&mut inner);
@@ -92,10 +92,10 @@ impl Mailbox {
     }
 
     /// Takes the contents.
-    pub(super) fn take(&self) -> Mail {
+    pub(super) fn take(&self) -> MailboxContents {
         let mut inner = self.lock();
         inner.bytes = 0;
-        Mail {
+        MailboxContents {
             frames: std::mem::take(&mut inner.queue),
             behind: std::mem::take(&mut inner.behind),
             lost: std::mem::take(&mut inner.lost),
@@ -104,10 +104,10 @@ impl Mailbox {
     }
 
     /// Returns ready when there is something to take.
-    pub(super) fn poll(&self, cx: &mut Context<'_>, wanted: Wanted) -> Poll<()> {
+    pub(super) fn poll(&self, cx: &mut Context<'_>, wanted: WakeCondition) -> Poll<()> {
         let mut inner = self.lock();
         let has_frames = inner.behind || inner.lost || !inner.queue.is_empty();
-        let has_mail = inner.close.is_some() || wanted == Wanted::Anything && has_frames;
+        let has_mail = inner.close.is_some() || wanted == WakeCondition::AnyMail && has_frames;
         if has_mail {
             return Poll::Ready(());
         }
@@ -123,7 +123,7 @@ impl Sink for Mailbox {
     fn message(&self, payload: &Bytes) {
         self.change(|inner| {
             let cost = payload.len() + size_of::<Bytes>();
-            if inner.lost || inner.bytes + cost > self.most_bytes {
+            if inner.lost || inner.bytes + cost > self.max_bytes {
                 inner.lost = true;
                 inner.behind = true;
                 return;
@@ -157,7 +157,7 @@ mod tests {
         }
         let mail = mailbox.take();
         assert_eq!((mail.frames.len(), mail.behind, mail.lost), (2, true, true));
-        assert_eq!(mailbox.take(), Mail::default());
+        assert_eq!(mailbox.take(), MailboxContents::default());
         mailbox.message(&Bytes::from_static(b"1234"));
         assert_eq!(mailbox.take().frames.len(), 1);
         for _ in 0..1000 {
@@ -186,7 +186,7 @@ mod tests {
         mailbox.close(4001);
         mailbox.close(1012);
         let mut cx = Context::from_waker(Waker::noop());
-        assert!(mailbox.poll(&mut cx, Wanted::Close).is_ready());
+        assert!(mailbox.poll(&mut cx, WakeCondition::CloseOrder).is_ready());
         assert_eq!(mailbox.take().close, Some(4001));
     }
 }

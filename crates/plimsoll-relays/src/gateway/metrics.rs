@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::bus::Bus;
-use crate::metrics::{Computed, Counter, Family, Labels, Registry, counters, labels, registry};
+use crate::metrics::{
+    ComputedMetric, Counter, Family, Labels, Registry, counters, labels, registry,
+};
 
 counters! {
     /// Counters since the start. Clones share their counts.
@@ -60,10 +62,10 @@ impl Metrics {
         let mut registry = registry("gateway");
         let (open, bus) = (Arc::clone(open), bus.clone());
         let help = "Sessions with a socket on this gateway";
-        let read = Computed::gauge(move || open.load(Ordering::Relaxed));
+        let read = ComputedMetric::gauge(move || open.load(Ordering::Relaxed));
         registry.register("sessions_open", help, read);
         let help = "Whether the bus is available";
-        let read = Computed::gauge(move || u64::from(bus.is_up()));
+        let read = ComputedMetric::gauge(move || u64::from(bus.is_up()));
         registry.register("bus_up", help, read);
         self.register_counters(&mut registry);
         let help = "Requests refused, by class";

@@ -22,25 +22,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use plimsoll_engine::fault;
-use plimsoll_protocols::serving::{Bound, Listener, Peer, Proxies, ServeError};
+use plimsoll_protocols::serving::{
+    AsyncListener, BoundServer, PeerAddress, ServeError, TrustedProxies,
+};
 use plimsoll_wire::websocket::code;
 use rustls::ServerConfig;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::asker::Asker;
+use crate::asker::ClientAddress;
 use crate::bus::Bus;
-use crate::refusals::Refusals;
-use crate::token::Keys;
+use crate::refusals::RefusalLog;
+use crate::token::TokenKeys;
 use mailbox::Mailbox;
 pub use metrics::Metrics;
-use request::{Answer, Request};
-use stream::{Stream, secure, send};
+use request::{GatewayRequest, GatewayResponse};
+use stream::{ClientStream, accept_tls, send};
 
 /// How long a client may take to answer our Close.
-const GOODBYE_LIMIT: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a new socket waits for the one it replaces to record where it stopped.
-const HAND_OVER_LIMIT: Duration = Duration::from_secs(2);
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often shutdown checks whether all sessions have ended.
 const STOP_POLL: Duration = Duration::from_millis(20);
 
@@ -64,7 +66,7 @@ pub struct GatewayOptions {
     /// Agree to compress messages (RFC 7692) with clients that offer it.
     pub compression: bool,
     /// Proxies whose `X-Forwarded-For` is believed, for the log.
-    pub trusted_proxies: Proxies,
+    pub trusted_proxies: TrustedProxies,
     /// How long the gateway keeps serving after the signal to stop while `/ready` and `/health`
     /// answer 503, so that balancers notice before clients do.
     pub lame_duck: Duration,
@@ -82,7 +84,7 @@ impl Default for GatewayOptions {
             max_queue: 64 * 1024,
             request_timeout: Duration::from_secs(10),
             compression: false,
-            trusted_proxies: Proxies::default(),
+            trusted_proxies: TrustedProxies::default(),
             lame_duck: Duration::ZERO,
             echo: false,
         }
@@ -92,12 +94,12 @@ impl Default for GatewayOptions {
 /// A gateway that is ready to serve.
 pub struct Gateway {
     bus: Bus,
-    keys: Keys,
+    keys: TokenKeys,
     options: GatewayOptions,
     metrics: Metrics,
-    shown: crate::metrics::Registry,
-    refusals: Refusals,
-    registry: Registry,
+    metrics_registry: crate::metrics::Registry,
+    refusals: RefusalLog,
+    registry: SocketRegistry,
     open: Arc<AtomicU64>,
     /// The gateway is about to stop: health checks fail, but clients are still served.
     leaving: AtomicBool,
@@ -107,16 +109,16 @@ pub struct Gateway {
 
 impl Gateway {
     /// Creates a gateway; `keys` verify the tokens that open sessions.
-    pub fn new(bus: Bus, keys: Keys, options: GatewayOptions) -> Gateway {
+    pub fn new(bus: Bus, keys: TokenKeys, options: GatewayOptions) -> Gateway {
         let (metrics, open) = (Metrics::default(), Arc::default());
         Gateway {
-            shown: metrics.registry(&open, &bus),
+            metrics_registry: metrics.registry(&open, &bus),
             bus,
             keys,
             options,
             metrics,
-            refusals: Refusals::default(),
-            registry: Registry::default(),
+            refusals: RefusalLog::default(),
+            registry: SocketRegistry::default(),
             open,
             leaving: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -131,7 +133,7 @@ impl Gateway {
     /// When the listening socket itself fails.
     pub async fn serve(
         self,
-        bound: Bound,
+        bound: BoundServer,
         shutdown: impl Future<Output = ()>,
     ) -> Result<Metrics, ServeError> {
         let (lame_duck, drain) = (self.options.lame_duck, bound.drain);
@@ -149,7 +151,7 @@ impl Gateway {
     /// When the listening socket itself fails.
     pub async fn serve_until(
         self,
-        bound: Bound,
+        bound: BoundServer,
         shutdown: impl Future<Output = ()>,
         left: impl Future<Output = Duration>,
     ) -> Result<Metrics, ServeError> {
@@ -195,20 +197,20 @@ impl Gateway {
         }
     }
 
-    fn refused(&self, status: Option<u16>, reason: &'static str, peer: Asker) {
+    fn record_refusal(&self, status: Option<u16>, reason: &'static str, peer: ClientAddress) {
         self.metrics.refused(reason);
         self.refusals.add(status, reason, peer);
     }
 
-    fn health(&self) -> Answer {
+    fn health(&self) -> GatewayResponse {
         if self.leaving.load(Ordering::Acquire) {
-            return Answer::json(503, r#"{"status":"stopping"}"#);
+            return GatewayResponse::json(503, r#"{"status":"stopping"}"#);
         }
         if !self.bus.is_up() {
-            return Answer::json(503, r#"{"status":"the bus is not reachable"}"#);
+            return GatewayResponse::json(503, r#"{"status":"the bus is not reachable"}"#);
         }
         let open = self.open.load(Ordering::Acquire);
-        Answer::json(200, format!(r#"{{"status":"healthy","sessions":{open}}}"#))
+        GatewayResponse::json(200, format!(r#"{{"status":"healthy","sessions":{open}}}"#))
     }
 }
 
@@ -216,7 +218,10 @@ impl Gateway {
 ///
 /// # Errors
 /// The failure of the listening socket.
-async fn accept<T>(listener: &Listener, take: impl Fn(TcpStream, Peer)) -> Result<T, ServeError> {
+async fn accept<T>(
+    listener: &AsyncListener,
+    take: impl Fn(TcpStream, PeerAddress),
+) -> Result<T, ServeError> {
     loop {
         let (stream, peer) = listener.next().await?;
         take(stream, peer);
@@ -226,9 +231,9 @@ async fn accept<T>(listener: &Listener, take: impl Fn(TcpStream, Peer)) -> Resul
 async fn serve_connection(
     gateway: Arc<Gateway>,
     stream: TcpStream,
-    proxies: Proxies,
+    proxies: TrustedProxies,
     tls: Option<Arc<ServerConfig>>,
-    peer: Peer,
+    peer: PeerAddress,
 ) {
     fault::point("gateway");
     let opening = async {
@@ -237,20 +242,20 @@ async fn serve_connection(
             Err(e) => {
                 tracing::debug!(%peer, "{e}");
                 if let Some(reason) = e.reason() {
-                    gateway.refused(None, reason, Asker::Peer(peer));
+                    gateway.record_refusal(None, reason, ClientAddress::Peer(peer));
                 }
                 return None;
             }
         };
-        let mut stream = match secure(stream, tls.as_ref()).await {
+        let mut stream = match accept_tls(stream, tls.as_ref()).await {
             Ok(stream) => stream,
             Err(e) => {
                 tracing::debug!(%peer, "tls handshake: {e}");
-                gateway.refused(None, "tls_handshake", Asker::Peer(peer));
+                gateway.record_refusal(None, "tls_handshake", ClientAddress::Peer(peer));
                 return None;
             }
         };
-        let request = Request::read(&mut stream).await;
+        let request = GatewayRequest::read(&mut stream).await;
         Some((stream, peer, request))
     };
     // Boxed so that the session, which may last for hours, does not keep the memory of the opening.
@@ -262,14 +267,16 @@ async fn serve_connection(
     let request = match request {
         Ok(request) => request,
         Err(Some(answer)) => {
-            return refuse(&gateway, &mut stream, Asker::Peer(peer), &answer).await;
+            return refuse(&gateway, &mut stream, ClientAddress::Peer(peer), &answer).await;
         }
         Err(None) => return,
     };
-    let peer = request.asker(peer, &gateway.options.trusted_proxies);
+    let peer = request.client_address(peer, &gateway.options.trusted_proxies);
     let answer = match (request.method.as_str(), request.path.as_str()) {
         ("GET", "/health" | "/ready") => gateway.health(),
-        ("GET", "/metrics") => Answer::metrics(crate::metrics::text(&gateway.shown)),
+        ("GET", "/metrics") => {
+            GatewayResponse::metrics(crate::metrics::text(&gateway.metrics_registry))
+        }
         _ if gateway.options.echo => match request.upgrade(gateway.options.compression) {
             Ok(upgrade) => return echo::serve(&gateway.options, stream, &upgrade).await,
             Err(answer) => answer,
@@ -285,27 +292,32 @@ async fn serve_connection(
     refuse(&gateway, &mut stream, peer, &answer).await;
 }
 
-async fn refuse(gateway: &Gateway, stream: &mut Stream, peer: Asker, answer: &Answer) {
+async fn refuse(
+    gateway: &Gateway,
+    stream: &mut ClientStream,
+    peer: ClientAddress,
+    answer: &GatewayResponse,
+) {
     if !answer.reason.is_empty() {
-        gateway.refused(Some(answer.status), answer.reason, peer);
+        gateway.record_refusal(Some(answer.status), answer.reason, peer);
     }
     let answering = async {
         send(stream, &answer.encode()).await?;
         stream.shutdown().await
     };
     // A client that does not wait for the response is not an error.
-    let _: Result<std::io::Result<()>, _> = tokio::time::timeout(GOODBYE_LIMIT, answering).await;
+    let _: Result<std::io::Result<()>, _> = tokio::time::timeout(CLOSE_TIMEOUT, answering).await;
 }
 
 /// The current socket of each session. Entries have a generation, so that closing a replaced socket
 /// does not remove its successor.
 #[derive(Default)]
-struct Registry(Mutex<Sockets>);
+struct SocketRegistry(Mutex<Sockets>);
 
 /// The generation of each session's socket, and the mailbox that its frames go to.
 type Sockets = HashMap<Box<str>, (u64, Arc<Mailbox>)>;
 
-impl Registry {
+impl SocketRegistry {
     fn lock(&self) -> MutexGuard<'_, Sockets> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

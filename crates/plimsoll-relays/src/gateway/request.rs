@@ -1,12 +1,12 @@
 //! The HTTP/1.1 request that opens a connection, and responses other than 101.
 
-use plimsoll_protocols::serving::{Peer, Proxies};
-use plimsoll_wire::http1::{FieldSpace, Framing, Http1Error, RequestHead, put_response};
+use plimsoll_protocols::serving::{PeerAddress, TrustedProxies};
+use plimsoll_wire::http1::{BodyFraming, FieldSpace, Http1Error, RequestHead, put_response};
 use plimsoll_wire::websocket::{Deflate, accept_key, is_client_key};
 use tokio::io::AsyncReadExt;
 
-use super::stream::Stream;
-use crate::asker::Asker;
+use super::stream::ClientStream;
+use crate::asker::ClientAddress;
 use crate::metrics::CONTENT_TYPE;
 
 const MAX_HEAD: usize = 16 * 1024;
@@ -14,7 +14,7 @@ const MAX_HEAD: usize = 16 * 1024;
 const BEARER_SUBPROTOCOL: &str = "bearer";
 
 /// The head of a request.
-pub(super) struct Request {
+pub(super) struct GatewayRequest {
     pub(super) method: String,
     pub(super) path: String,
     query: String,
@@ -27,7 +27,7 @@ pub(super) struct Request {
 
 /// A response that ends the connection.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct GatewayResponse {
     pub(super) status: u16,
     /// The class of the refusal for log and metrics, empty if it is none. Contains nothing that the
     /// client sent.
@@ -37,9 +37,9 @@ pub(super) struct Answer {
     body: String,
 }
 
-impl Answer {
-    pub(super) fn json(status: u16, body: impl Into<String>) -> Answer {
-        Answer {
+impl GatewayResponse {
+    pub(super) fn json(status: u16, body: impl Into<String>) -> GatewayResponse {
+        GatewayResponse {
             status,
             reason: "",
             kind: "application/json",
@@ -48,15 +48,15 @@ impl Answer {
         }
     }
 
-    pub(super) fn metrics(body: String) -> Answer {
+    pub(super) fn metrics(body: String) -> GatewayResponse {
         let kind = CONTENT_TYPE;
-        Answer {
+        GatewayResponse {
             kind,
-            ..Answer::json(200, body)
+            ..GatewayResponse::json(200, body)
         }
     }
 
-    pub(super) fn refusal(status: u16, reason: &'static str, explanation: &str) -> Answer {
+    pub(super) fn refusal(status: u16, reason: &'static str, explanation: &str) -> GatewayResponse {
         let extra: &[_] = match status {
             401 => &[("WWW-Authenticate", "Bearer")],
             426 => &[("Upgrade", "websocket"), ("Sec-WebSocket-Version", "13")],
@@ -64,16 +64,20 @@ impl Answer {
             _ => &[],
         };
         let body = serde_json::json!({ "error": explanation }).to_string();
-        Answer {
+        GatewayResponse {
             reason,
             extra,
-            ..Answer::json(status, body)
+            ..GatewayResponse::json(status, body)
         }
     }
 
     /// Returns [`Answer::refusal`] as an error, for callers with another success type.
-    pub(super) fn refuse<T>(status: u16, reason: &'static str, text: &str) -> Result<T, Answer> {
-        Err(Answer::refusal(status, reason, text))
+    pub(super) fn refuse<T>(
+        status: u16,
+        reason: &'static str,
+        text: &str,
+    ) -> Result<T, GatewayResponse> {
+        Err(GatewayResponse::refusal(status, reason, text))
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -89,13 +93,13 @@ impl Answer {
 }
 
 /// A valid WebSocket upgrade (RFC 6455 §4.2.1).
-pub(super) struct Upgrade {
+pub(super) struct WebSocketUpgrade {
     accept: String,
     bearer: bool,
     pub(super) deflate: Option<Deflate>,
 }
 
-impl Upgrade {
+impl WebSocketUpgrade {
     /// Encodes the 101 response.
     pub(super) fn encode(&self) -> Vec<u8> {
         let extension = self.deflate.as_ref().map(Deflate::answer);
@@ -116,13 +120,15 @@ impl Upgrade {
     }
 }
 
-impl Request {
+impl GatewayRequest {
     /// Reads a request head. `Err(None)` means that the client closed the connection.
-    pub(super) async fn read(stream: &mut Stream) -> Result<Request, Option<Answer>> {
+    pub(super) async fn read(
+        stream: &mut ClientStream,
+    ) -> Result<GatewayRequest, Option<GatewayResponse>> {
         let mut head = Vec::with_capacity(1024);
         let mut piece = [0; 1024];
         loop {
-            if let Some(request) = Request::parse(&head).map_err(Some)? {
+            if let Some(request) = GatewayRequest::parse(&head).map_err(Some)? {
                 return Ok(request);
             }
             match stream.read(&mut piece).await {
@@ -132,24 +138,24 @@ impl Request {
         }
     }
 
-    fn parse(bytes: &[u8]) -> Result<Option<Request>, Answer> {
+    fn parse(bytes: &[u8]) -> Result<Option<GatewayRequest>, GatewayResponse> {
         let mut space = FieldSpace::new();
         let head = RequestHead::parse(bytes, MAX_HEAD, &mut space).map_err(|e| match e {
             Http1Error::HeadTooLong(_) => {
-                Answer::refusal(431, "head_too_large", "the request's head is over 16 KiB")
+                GatewayResponse::refusal(431, "head_too_large", "the request's head is over 16 KiB")
             }
-            e => Answer::refusal(400, "malformed", &e.to_string()),
+            e => GatewayResponse::refusal(400, "malformed", &e.to_string()),
         })?;
         let Some(head) = head else {
             return Ok(None);
         };
         let (path, query) = head.target.split_once('?').unwrap_or((head.target, ""));
-        Ok(Some(Request {
+        Ok(Some(GatewayRequest {
             method: head.method.to_owned(),
             path: path.to_owned(),
             query: query.to_owned(),
             is_1_1: head.is_1_1,
-            has_body: head.body != Framing::Length(0),
+            has_body: head.body != BodyFraming::Length(0),
             early: bytes.len() > head.size,
             headers: head
                 .fields
@@ -175,8 +181,12 @@ impl Request {
     }
 
     /// Returns the client's address for the log.
-    pub(super) fn asker(&self, peer: Peer, trusted: &Proxies) -> Asker {
-        Asker::of(peer, self.list("x-forwarded-for"), trusted)
+    pub(super) fn client_address(
+        &self,
+        peer: PeerAddress,
+        trusted: &TrustedProxies,
+    ) -> ClientAddress {
+        ClientAddress::of(peer, self.list("x-forwarded-for"), trusted)
     }
 
     fn has(&self, name: &str, token: &str) -> bool {
@@ -185,7 +195,7 @@ impl Request {
     }
 
     /// Parses a number from the query.
-    pub(super) fn number(&self, name: &str) -> Result<Option<u64>, Answer> {
+    pub(super) fn number(&self, name: &str) -> Result<Option<u64>, GatewayResponse> {
         let value = self.query.split('&').find_map(|pair| {
             let (key, value) = pair.split_once('=')?;
             (key == name).then_some(value)
@@ -195,7 +205,7 @@ impl Request {
             Some(Ok(number)) => Ok(Some(number)),
             Some(Err(_)) => {
                 let text = format!("`{name}` in the query is not a number");
-                Answer::refuse(400, "bad_query", &text)
+                GatewayResponse::refuse(400, "bad_query", &text)
             }
         }
     }
@@ -221,37 +231,41 @@ impl Request {
     ///
     /// # Errors
     /// The response that refuses an invalid upgrade.
-    pub(super) fn upgrade(&self, compression: bool) -> Result<Upgrade, Answer> {
+    pub(super) fn upgrade(&self, compression: bool) -> Result<WebSocketUpgrade, GatewayResponse> {
         if self.method != "GET" {
-            return Answer::refuse(405, "method", "a WebSocket is opened with GET");
+            return GatewayResponse::refuse(405, "method", "a WebSocket is opened with GET");
         }
         if !self.is_1_1 || !self.has("connection", "upgrade") || !self.has("upgrade", "websocket") {
-            return Answer::refuse(426, "no_upgrade", "this is a WebSocket");
+            return GatewayResponse::refuse(426, "no_upgrade", "this is a WebSocket");
         }
         // RFC 9112 §3.2 forbids several; a proxy may have acted on the other one.
         if self.count("host") != 1 {
-            return Answer::refuse(400, "host", "exactly one Host is needed");
+            return GatewayResponse::refuse(400, "host", "exactly one Host is needed");
         }
         // With several, a proxy may have checked the other one.
         if self.count("authorization") > 1 {
-            return Answer::refuse(400, "authorization", "more than one Authorization");
+            return GatewayResponse::refuse(400, "authorization", "more than one Authorization");
         }
         let offered = self.list("sec-websocket-protocol");
         if offered.filter(|name| *name == BEARER_SUBPROTOCOL).count() > 1 {
-            return Answer::refuse(400, "bearer", "the subprotocol bearer more than once");
+            return GatewayResponse::refuse(400, "bearer", "the subprotocol bearer more than once");
         }
         // A proxy would read the following bytes as a body, we would read them as frames.
         if self.has_body {
-            return Answer::refuse(400, "body", "an upgrade has no body");
+            return GatewayResponse::refuse(400, "body", "an upgrade has no body");
         }
         if !self.has("sec-websocket-version", "13") {
-            return Answer::refuse(426, "version", "only WebSocket version 13 is supported");
+            return GatewayResponse::refuse(
+                426,
+                "version",
+                "only WebSocket version 13 is supported",
+            );
         }
         let mut keys = self.list("sec-websocket-key");
         let key = match (keys.next(), keys.next()) {
             (Some(key), None) if is_client_key(key.as_bytes()) => key,
             _ => {
-                return Answer::refuse(
+                return GatewayResponse::refuse(
                     400,
                     "bad_key",
                     "one Sec-WebSocket-Key of 16 bytes in base64 is needed",
@@ -259,9 +273,13 @@ impl Request {
             }
         };
         if self.early {
-            return Answer::refuse(400, "early_data", "data before the handshake was answered");
+            return GatewayResponse::refuse(
+                400,
+                "early_data",
+                "data before the handshake was answered",
+            );
         }
-        Ok(Upgrade {
+        Ok(WebSocketUpgrade {
             accept: accept_key(key.as_bytes()),
             bearer: self.has("sec-websocket-protocol", BEARER_SUBPROTOCOL),
             deflate: if compression {

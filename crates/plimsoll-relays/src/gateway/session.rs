@@ -23,17 +23,21 @@ use tokio::io::AsyncWrite;
 use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use plimsoll_wire::websocket::{
-    Deflate, Message, Opcode, Reader, Role, close_payload, code, put_frame,
+    Deflate, Opcode, ReaderRole, WebSocketMessage, WebSocketReader, close_payload, code, put_frame,
 };
 
-use super::admission::{self, Admission, Resume};
-use super::delivery::{Delivery, Verdict};
-use super::mailbox::{Mailbox, Wanted};
-use super::request::{Answer, Request};
-use super::stream::{READ_AT_ONCE, READ_BUFFER, Stream, farewell, poll_read, send};
-use super::{GOODBYE_LIMIT, Gateway, HAND_OVER_LIMIT};
-use crate::asker::Asker;
-use crate::bus::{BusError, Listening, Reached, Stamp, Standing, Way};
+use super::admission::{self, Admission, ResumePosition};
+use super::delivery::{DeliveryPosition, FrameAction};
+use super::mailbox::{Mailbox, WakeCondition};
+use super::request::{GatewayRequest, GatewayResponse};
+use super::stream::{
+    ClientStream, READ_BUFFER, READ_BUFFER_BYTES, poll_read, send, shutdown_and_drain,
+};
+use super::{CLOSE_TIMEOUT, Gateway, HANDOVER_TIMEOUT};
+use crate::asker::ClientAddress;
+use crate::bus::{
+    BusError, ChannelDirection, FrameStamp, LogPosition, SessionStatus, Subscription,
+};
 
 /// Most bytes of reply for each byte received: seven bytes of a message that is not JSON cause an
 /// error frame.
@@ -43,17 +47,17 @@ const MIN_READ: usize = 256;
 const ABNORMAL_CLOSURE: u16 = 1006;
 
 /// A session that is subscribed, so that its client may be answered 101.
-pub(super) struct Admitted {
-    socket: Socket,
+pub(super) struct AdmittedSession {
+    socket: SessionSocket,
     answer: Vec<u8>,
 }
 
 /// Checks a request and subscribes to the channel of its session.
 pub(super) async fn admit(
     gateway: &Arc<Gateway>,
-    request: &Request,
-    peer: Asker,
-) -> Result<Admitted, Answer> {
+    request: &GatewayRequest,
+    peer: ClientAddress,
+) -> Result<AdmittedSession, GatewayResponse> {
     let Admission {
         session,
         upgrade,
@@ -62,14 +66,15 @@ pub(super) async fn admit(
     let losses = gateway.bus.losses();
     // The mailbox collects published frames from here on.
     let mailbox = Arc::new(Mailbox::new(gateway.options.max_queue));
-    let away = |e: BusError| Answer::refusal(503, "bus", &e.to_string());
-    let listening = (gateway.bus).listen(session, Way::Down, Arc::clone(&mailbox) as _);
+    let away = |e: BusError| GatewayResponse::refusal(503, "bus", &e.to_string());
+    let listening =
+        (gateway.bus).listen(session, ChannelDirection::Down, Arc::clone(&mailbox) as _);
     let listening = listening.await.map_err(away)?;
     // The new socket continues where the old one stops.
     if let Some(old) = gateway.registry.retire(session) {
-        let _: Result<(), _> = timeout(HAND_OVER_LIMIT, old.stopped()).await;
+        let _: Result<(), _> = timeout(HANDOVER_TIMEOUT, old.stopped()).await;
     }
-    let standing = gateway.bus.standing(session).await.map_err(away)?;
+    let standing = gateway.bus.session_status(session).await.map_err(away)?;
 
     let generation = gateway.metrics.sessions.inc();
     gateway.open.fetch_add(1, Ordering::AcqRel);
@@ -77,19 +82,19 @@ pub(super) async fn admit(
         .registry
         .enter(session, generation, Arc::clone(&mailbox));
     tracing::debug!(session, %peer, "session open");
-    let mut socket = Socket {
+    let mut socket = SessionSocket {
         gateway: Arc::clone(gateway),
         session: session.into(),
         generation,
         mailbox,
         _listening: listening,
-        reader: Reader::new(Role::Server, gateway.options.max_message)
+        reader: WebSocketReader::new(ReaderRole::Server, gateway.options.max_message)
             .with_deflate(upgrade.deflate.is_some()),
         deflate: upgrade.deflate,
-        delivery: place_of_a_new_socket(&standing),
-        written_up_to: Delivery::default(),
-        noted: standing.stopped,
-        joins_late: standing.gone,
+        delivery: initial_position(&standing),
+        written_up_to: DeliveryPosition::default(),
+        saved_position: standing.stopped,
+        joins_late: standing.log_lost,
         fresh: resume.is_none(),
         logged: standing.open || standing.newest.seq.is_some(),
         open: standing.open,
@@ -97,11 +102,11 @@ pub(super) async fn admit(
         missed: false,
         out: upgrade.encode(),
         written: 0,
-        owed: 0,
+        reply_bytes: 0,
         blocked: false,
         sealed: false,
         needs_log: false,
-        heard: Instant::now(),
+        last_heard: Instant::now(),
         closing: None,
     };
     match resume {
@@ -109,7 +114,7 @@ pub(super) async fn admit(
         None => socket.needs_log = socket.logged && standing.newest.seq > socket.delivery.last,
     }
     socket.written_up_to = socket.delivery;
-    Ok(Admitted {
+    Ok(AdmittedSession {
         answer: std::mem::take(&mut socket.out),
         socket,
     })
@@ -118,12 +123,12 @@ pub(super) async fn admit(
 /// Returns the position of a new socket whose client names none: after the last frame sent to the
 /// session's previous socket, or the beginning of the session. Frames that the log has lost are
 /// skipped.
-fn place_of_a_new_socket(standing: &Standing) -> Delivery {
+fn initial_position(standing: &SessionStatus) -> DeliveryPosition {
     let (newest, stopped) = (standing.newest, standing.stopped);
-    let is_of_log = |at: &Reached| newest.epoch.is_none_or(|epoch| epoch == at.epoch);
+    let is_of_log = |at: &LogPosition| newest.epoch.is_none_or(|epoch| epoch == at.epoch);
     let stopped = stopped.filter(is_of_log).map_or(0, |at| at.last);
-    Delivery {
-        last: if standing.gone {
+    DeliveryPosition {
+        last: if standing.log_lost {
             newest.seq
         } else {
             Some(stopped)
@@ -132,9 +137,9 @@ fn place_of_a_new_socket(standing: &Standing) -> Delivery {
     }
 }
 
-impl Admitted {
+impl AdmittedSession {
     /// Sends the 101 response and serves until the session ends.
-    pub(super) async fn serve(mut self, mut stream: Stream) {
+    pub(super) async fn serve(mut self, mut stream: ClientStream) {
         if send(&mut stream, &self.answer).await.is_err() {
             return;
         }
@@ -145,19 +150,19 @@ impl Admitted {
     }
 }
 
-struct Socket {
+struct SessionSocket {
     gateway: Arc<Gateway>,
     session: Box<str>,
     generation: u64,
     mailbox: Arc<Mailbox>,
-    _listening: Listening,
-    reader: Reader,
+    _listening: Subscription,
+    reader: WebSocketReader,
     deflate: Option<Deflate>,
-    delivery: Delivery,
+    delivery: DeliveryPosition,
     /// The part of `delivery` whose frames were written to the socket.
-    written_up_to: Delivery,
+    written_up_to: DeliveryPosition,
     /// The last position that was recorded on the bus, if any.
-    noted: Option<Reached>,
+    saved_position: Option<LogPosition>,
     /// The log was lost: the first frame that arrives sets the position.
     joins_late: bool,
     /// The client did not name its position and was sent no frame yet.
@@ -174,19 +179,19 @@ struct Socket {
     out: Vec<u8>,
     written: usize,
     /// Upper bound of the bytes in `out` that are replies to the client's messages.
-    owed: usize,
+    reply_bytes: usize,
     /// The last write found the socket full.
     blocked: bool,
     /// TLS records of written data have not reached the socket yet.
     sealed: bool,
     needs_log: bool,
     /// The time of the client's last sign of life.
-    heard: Instant,
+    last_heard: Instant,
     /// The close code and reason, once the session is to be closed.
     closing: Option<(u16, &'static str)>,
 }
 
-impl Drop for Socket {
+impl Drop for SessionSocket {
     fn drop(&mut self) {
         self.mailbox.has_stopped();
         self.gateway.registry.leave(&self.session, self.generation);
@@ -194,7 +199,7 @@ impl Drop for Socket {
     }
 }
 
-enum Event {
+enum SocketEvent {
     Mail,
     /// Result of a read into the thread's buffer.
     Read(io::Result<usize>),
@@ -203,10 +208,10 @@ enum Event {
     Timer,
 }
 
-impl Socket {
+impl SessionSocket {
     /// Continues at the position that a returning client names, or notifies it that this is
     /// impossible.
-    fn resume(&mut self, resume: Resume, newest: Stamp) {
+    fn resume(&mut self, resume: ResumePosition, newest: FrameStamp) {
         let same_log = match (resume.epoch, newest.epoch) {
             (Some(theirs), Some(ours)) => theirs == ours,
             _ => true,
@@ -242,11 +247,11 @@ impl Socket {
     }
 
     /// Serves until the session ends; returns the close code.
-    async fn run(&mut self, stream: &mut Stream) -> u16 {
+    async fn run(&mut self, stream: &mut ClientStream) -> u16 {
         // Frames published between the subscription and the status query are both in the mailbox
         // and in the log, but the client has not got them.
         let early = self.mailbox.take();
-        if let Some(first) = early.frames.front().and_then(|f| Stamp::of(f).seq)
+        if let Some(first) = early.frames.front().and_then(|f| FrameStamp::of(f).seq)
             && let Some(last) = self.delivery.last
             && self.joins_late
             && !self.needs_log
@@ -264,7 +269,9 @@ impl Socket {
             }
             self.restore_if_lost().await;
             if let Some((close_code, reason)) = self.closing {
-                return self.goodbye(stream, close_code, reason, None).await;
+                return self
+                    .close_gracefully(stream, close_code, reason, None)
+                    .await;
             }
             if self.needs_log && self.out.is_empty() {
                 self.read_log(timer.as_mut()).await;
@@ -275,19 +282,19 @@ impl Socket {
                 }
             }
             match self.event(stream, timer.as_mut()).await {
-                Event::Mail => self.take_mail(),
-                Event::Read(got) => match self.receive(got).await {
+                SocketEvent::Mail => self.take_mail(),
+                SocketEvent::Read(got) => match self.receive(got).await {
                     Ok(()) => {}
-                    Err(Ended::ByClient(code)) => {
+                    Err(DisconnectReason::ByClient(code)) => {
                         // The remaining output is still written, but does not count as delivered.
                         let before = self.written_up_to;
-                        return self.goodbye(stream, code, "", Some(before)).await;
+                        return self.close_gracefully(stream, code, "", Some(before)).await;
                     }
-                    Err(Ended::Lost) => return self.lost().await,
+                    Err(DisconnectReason::Lost) => return self.lost().await,
                 },
-                Event::Flushed(Ok(())) => {}
-                Event::Flushed(Err(_)) => return self.lost().await,
-                Event::Timer => {
+                SocketEvent::Flushed(Ok(())) => {}
+                SocketEvent::Flushed(Err(_)) => return self.lost().await,
+                SocketEvent::Timer => {
                     self.tick(timer.as_mut());
                     // Recorded regularly, so that few frames are sent twice if this gateway is
                     // killed.
@@ -314,52 +321,64 @@ impl Socket {
             return;
         };
         let epoch = self.written_up_to.epoch.unwrap_or(0);
-        let at = Reached { epoch, last };
-        if self.noted == Some(at) {
+        let at = LogPosition { epoch, last };
+        if self.saved_position == Some(at) {
             return;
         }
         let note = self.gateway.bus.note_stopped(&self.session, at);
         // If the bus is down, the position is recorded at the next tick.
-        if matches!(timeout(GOODBYE_LIMIT, note).await, Ok(Ok(()))) {
-            self.noted = Some(at);
+        if matches!(timeout(CLOSE_TIMEOUT, note).await, Ok(Ok(()))) {
+            self.saved_position = Some(at);
         }
     }
 
-    async fn event(&mut self, stream: &mut Stream, mut timer: Pin<&mut Sleep>) -> Event {
+    async fn event(
+        &mut self,
+        stream: &mut ClientStream,
+        mut timer: Pin<&mut Sleep>,
+    ) -> SocketEvent {
         let blocked = !self.out.is_empty() || self.sealed;
         // While output is pending, frames stay in the mailbox.
         let wanted = if blocked {
-            Wanted::Close
+            WakeCondition::CloseOrder
         } else {
-            Wanted::Anything
+            WakeCondition::AnyMail
         };
         poll_fn(|cx| {
             if self.mailbox.poll(cx, wanted).is_ready() {
-                return Poll::Ready(Event::Mail);
+                return Poll::Ready(SocketEvent::Mail);
             }
             if blocked && let Poll::Ready(flushed) = self.poll_flush(cx, stream) {
-                return Poll::Ready(Event::Flushed(flushed));
+                return Poll::Ready(SocketEvent::Flushed(flushed));
             }
-            if !self.owes_too_much() {
-                let room = self.gateway.options.max_queue.saturating_sub(self.owed);
-                let most = (room / MAX_ANSWER_RATIO).clamp(MIN_READ, READ_AT_ONCE);
+            if !self.exceeds_reply_limit() {
+                let room = self
+                    .gateway
+                    .options
+                    .max_queue
+                    .saturating_sub(self.reply_bytes);
+                let most = (room / MAX_ANSWER_RATIO).clamp(MIN_READ, READ_BUFFER_BYTES);
                 if let Poll::Ready(got) = poll_read(stream, cx, most) {
-                    return Poll::Ready(Event::Read(got));
+                    return Poll::Ready(SocketEvent::Read(got));
                 }
             }
-            timer.as_mut().poll(cx).map(|()| Event::Timer)
+            timer.as_mut().poll(cx).map(|()| SocketEvent::Timer)
         })
         .await
     }
 
     /// Returns whether the client has so many unread replies that it is not read from.
-    fn owes_too_much(&self) -> bool {
-        self.owed > self.gateway.options.max_queue
+    fn exceeds_reply_limit(&self) -> bool {
+        self.reply_bytes > self.gateway.options.max_queue
     }
 
     /// Writes as much as the socket takes without waiting; returns ready when everything is
     /// written.
-    fn poll_flush(&mut self, cx: &mut Context<'_>, stream: &mut Stream) -> Poll<io::Result<()>> {
+    fn poll_flush(
+        &mut self,
+        cx: &mut Context<'_>,
+        stream: &mut ClientStream,
+    ) -> Poll<io::Result<()>> {
         while self.written < self.out.len() {
             match Pin::new(&mut *stream).poll_write(cx, &self.out[self.written..])? {
                 Poll::Ready(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -367,7 +386,7 @@ impl Socket {
                     self.written += n;
                     if std::mem::take(&mut self.blocked) {
                         // The client reads, so it is alive.
-                        self.heard = Instant::now();
+                        self.last_heard = Instant::now();
                     }
                 }
                 Poll::Pending => {
@@ -377,7 +396,7 @@ impl Socket {
                         self.out.drain(..self.written);
                         self.written = 0;
                     }
-                    self.owed = self.owed.min(self.out.len() - self.written);
+                    self.reply_bytes = self.reply_bytes.min(self.out.len() - self.written);
                     return Poll::Pending;
                 }
             }
@@ -386,7 +405,7 @@ impl Socket {
         // Frees the buffer, so that idle sessions hold none.
         self.out = Vec::new();
         self.written = 0;
-        self.owed = 0;
+        self.reply_bytes = 0;
         let flushed = Pin::new(stream).poll_flush(cx)?;
         self.sealed = flushed.is_pending();
         flushed.map(Ok)
@@ -410,7 +429,7 @@ impl Socket {
         if mail.lost {
             self.missed = true;
             self.gateway.metrics.slow.inc();
-            let unnumbered = |frame: &Bytes| Stamp::of(frame).seq.is_none();
+            let unnumbered = |frame: &Bytes| FrameStamp::of(frame).seq.is_none();
             if mail.frames.front().is_none_or(unnumbered) {
                 // Frames without numbers are in no log, so the dropped ones are lost.
                 self.closing = Some((code::TRY_AGAIN, "read too slowly"));
@@ -427,26 +446,26 @@ impl Socket {
             if self.needs_log {
                 return;
             }
-            let stamp = Stamp::of(&frame);
+            let stamp = FrameStamp::of(&frame);
             if !self.logged && stamp.epoch.is_none() {
-                let gone = self.delivery.unlogged(stamp);
+                let gone = self.delivery.on_unlogged_frame(stamp);
                 self.gateway.metrics.gone.inc_by(gone);
                 self.put(&frame);
                 continue;
             }
-            let mut verdict = self.delivery.live(stamp);
-            if verdict == Verdict::NewEpoch {
+            let mut verdict = self.delivery.on_live_frame(stamp);
+            if verdict == FrameAction::NewEpoch {
                 let after = self.delivery.last.unwrap_or(0);
                 self.delivery.begin_epoch(stamp.epoch);
                 self.notify_resumed(false, after);
-                verdict = self.delivery.live(stamp);
+                verdict = self.delivery.on_live_frame(stamp);
             }
             match verdict {
-                Verdict::Send => self.put(&frame),
-                Verdict::Drop => {
+                FrameAction::Send => self.put(&frame),
+                FrameAction::Drop => {
                     self.gateway.metrics.duplicates.inc();
                 }
-                Verdict::ReadLog | Verdict::NewEpoch => self.needs_log = true,
+                FrameAction::ReadLog | FrameAction::NewEpoch => self.needs_log = true,
             }
         }
     }
@@ -463,12 +482,12 @@ impl Socket {
     }
 
     /// Handles the bytes that were just read.
-    async fn receive(&mut self, got: io::Result<usize>) -> Result<(), Ended> {
+    async fn receive(&mut self, got: io::Result<usize>) -> Result<(), DisconnectReason> {
         let got = match got {
-            Ok(0) | Err(_) => return Err(Ended::Lost),
+            Ok(0) | Err(_) => return Err(DisconnectReason::Lost),
             Ok(got) => got,
         };
-        self.heard = Instant::now();
+        self.last_heard = Instant::now();
         let before = self.out.len();
         let mut up = Vec::new();
         let mut ended = None;
@@ -476,15 +495,15 @@ impl Socket {
         let violation = READ_BUFFER.with_borrow(|buffer| {
             self.reader.read(&buffer[..got], |message| {
                 match message {
-                    Message::Text(text) => up.push(text.to_owned()),
-                    Message::Ping(payload) => put_frame(out, Opcode::Pong, payload),
-                    Message::Pong(_) => {}
-                    Message::Binary(_) => {
-                        ended = Some(Ended::ByClient(1003));
+                    WebSocketMessage::Text(text) => up.push(text.to_owned()),
+                    WebSocketMessage::Ping(payload) => put_frame(out, Opcode::Pong, payload),
+                    WebSocketMessage::Pong(_) => {}
+                    WebSocketMessage::Binary(_) => {
+                        ended = Some(DisconnectReason::ByClient(1003));
                         return ControlFlow::Break(());
                     }
-                    Message::Close { code: closed, .. } => {
-                        ended = Some(Ended::ByClient(closed));
+                    WebSocketMessage::Close { code: closed, .. } => {
+                        ended = Some(DisconnectReason::ByClient(closed));
                         return ControlFlow::Break(());
                     }
                 }
@@ -494,7 +513,7 @@ impl Socket {
         for text in up {
             self.send_up(&text).await;
         }
-        self.owed += self.out.len() - before;
+        self.reply_bytes += self.out.len() - before;
         if let Err(violation) = violation {
             self.closing = Some((violation.code, violation.reason));
         }
@@ -533,8 +552,8 @@ impl Socket {
     fn tick(&mut self, timer: Pin<&mut Sleep>) {
         let options = &self.gateway.options;
         let now = Instant::now();
-        if now - self.heard > options.ping_timeout {
-            self.closing = Some(if self.owes_too_much() {
+        if now - self.last_heard > options.ping_timeout {
+            self.closing = Some(if self.exceeds_reply_limit() {
                 self.gateway.metrics.unread.inc();
                 (code::POLICY_VIOLATION, "does not read its answers")
             } else {
@@ -550,16 +569,16 @@ impl Socket {
 
     /// Performs the closing handshake within a time limit (RFC 6455 §7.1). `taken` is the delivered
     /// position, if it is not that of the last frame.
-    async fn goodbye(
+    async fn close_gracefully(
         &mut self,
-        stream: &mut Stream,
+        stream: &mut ClientStream,
         close_code: u16,
         reason: &str,
-        taken: Option<Delivery>,
+        taken: Option<DeliveryPosition>,
     ) -> u16 {
         // Frames that arrive from here on are not delivered.
         let rest = self.out.split_off(self.written);
-        let wrote = timeout(GOODBYE_LIMIT, send(stream, &rest)).await;
+        let wrote = timeout(CLOSE_TIMEOUT, send(stream, &rest)).await;
         let wrote = matches!(wrote, Ok(Ok(())));
         if wrote {
             self.written_up_to = taken.unwrap_or(self.delivery);
@@ -576,12 +595,12 @@ impl Socket {
             Opcode::Close,
             &close_payload(close_code, reason),
         );
-        farewell(stream, &close).await;
+        shutdown_and_drain(stream, &close).await;
         close_code
     }
 }
 
-enum Ended {
+enum DisconnectReason {
     /// The client sent Close with this code, which must be answered.
     ByClient(u16),
     Lost,

@@ -7,36 +7,36 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use plimsoll_protocols::serving::Link;
+use plimsoll_protocols::serving::ServerStream;
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::GOODBYE_LIMIT;
+use super::CLOSE_TIMEOUT;
 
-pub(super) const READ_AT_ONCE: usize = 16 * 1024;
+pub(super) const READ_BUFFER_BYTES: usize = 16 * 1024;
 
 thread_local! {
     /// A read buffer shared by all sessions of a thread; its contents are consumed before the task
     /// yields.
-    pub(super) static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_AT_ONCE]);
+    pub(super) static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BUFFER_BYTES]);
 }
 
 /// Bytes of plaintext that TLS buffers while the socket is full: one record.
 const TLS_BUFFER_LIMIT: usize = 16 * 1024;
 
-pub(super) type Stream = Box<dyn Link>;
+pub(super) type ClientStream = Box<dyn ServerStream>;
 
 /// Performs the TLS handshake, if TLS is configured.
 ///
 /// # Errors
 /// The handshake fails, or the client closes the connection.
-pub(super) async fn secure(
+pub(super) async fn accept_tls(
     tcp: TcpStream,
     config: Option<&Arc<ServerConfig>>,
-) -> io::Result<Stream> {
+) -> io::Result<ClientStream> {
     // A socket on which this fails is about to fail anyway.
     let _ = tcp.set_nodelay(true);
     let Some(config) = config else {
@@ -50,7 +50,7 @@ pub(super) async fn secure(
 /// Reads at most `most` bytes into the thread's buffer, where they stay valid until the task
 /// yields.
 pub(super) fn poll_read(
-    stream: &mut Stream,
+    stream: &mut ClientStream,
     cx: &mut Context<'_>,
     most: usize,
 ) -> Poll<io::Result<usize>> {
@@ -62,19 +62,19 @@ pub(super) fn poll_read(
 }
 
 /// Writes all bytes and flushes them to the socket.
-pub(super) async fn send(stream: &mut Stream, bytes: &[u8]) -> io::Result<()> {
+pub(super) async fn send(stream: &mut ClientStream, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(bytes).await?;
     stream.flush().await
 }
 
 /// Sends `last`, shuts down the write side and reads until the peer closes: closing a socket with
 /// unread bytes would reset the connection and might lose our Close.
-pub(super) async fn farewell(stream: &mut Stream, last: &[u8]) {
+pub(super) async fn shutdown_and_drain(stream: &mut ClientStream, last: &[u8]) {
     let farewell = async {
         send(stream, last).await?;
         stream.shutdown().await?;
-        while poll_fn(|cx| poll_read(stream, cx, READ_AT_ONCE)).await? > 0 {}
+        while poll_fn(|cx| poll_read(stream, cx, READ_BUFFER_BYTES)).await? > 0 {}
         Ok(())
     };
-    let _: Result<io::Result<()>, _> = timeout(GOODBYE_LIMIT, farewell).await;
+    let _: Result<io::Result<()>, _> = timeout(CLOSE_TIMEOUT, farewell).await;
 }

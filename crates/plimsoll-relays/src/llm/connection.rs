@@ -15,77 +15,84 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
-use plimsoll_protocols::serving::accepting::Serve;
-use plimsoll_protocols::serving::proxied::OpeningError;
-use plimsoll_protocols::serving::{Link, Peer};
+use plimsoll_protocols::serving::accepting::ConnectionHandler;
+use plimsoll_protocols::serving::proxied::ProxyHeaderError;
+use plimsoll_protocols::serving::{PeerAddress, ServerStream};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 
-use super::{Llm, Reason, metrics};
-use crate::asker::Asker;
+use super::{Llm, RefusalReason, metrics};
+use crate::asker::ClientAddress;
 
 /// Time from the end of one request to the end of the next one's head; over HTTP/2, from the last
 /// frame to a ping. Longer than balancers keep idle connections.
-const IDLE_LIMIT: Duration = Duration::from_secs(120);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a connection that was accepted just before shutdown may take to send its request.
-const LAST_REQUEST: Duration = Duration::from_secs(1);
+const LAST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// Largest head of a request in bytes.
 const MAX_HEAD: usize = 64 * 1024;
 
 /// Everything needed to serve a connection.
 #[derive(Clone)]
-pub(super) struct Connection {
+pub(super) struct ApiConnection {
     http: Builder<TokioExecutor>,
     router: axum::Router,
     llm: Arc<Llm>,
-    client: Peer,
+    client: PeerAddress,
 }
 
-impl Connection {
-    pub(super) fn new(llm: &Arc<Llm>, router: axum::Router) -> Connection {
+impl ApiConnection {
+    pub(super) fn new(llm: &Arc<Llm>, router: axum::Router) -> ApiConnection {
         let mut http = Builder::new(TokioExecutor::new());
         http.http1()
             .timer(TokioTimer::new())
-            .header_read_timeout(IDLE_LIMIT)
+            .header_read_timeout(IDLE_TIMEOUT)
             .max_buf_size(MAX_HEAD);
         http.http2()
             .timer(TokioTimer::new())
-            .keep_alive_interval(IDLE_LIMIT)
+            .keep_alive_interval(IDLE_TIMEOUT)
             .max_header_list_size(MAX_HEAD as u32)
             // Many cancelled requests are a legitimate load here, not an attack.
             .max_pending_accept_reset_streams(Some(1 << 16))
             .max_local_error_reset_streams(None);
-        Connection {
+        ApiConnection {
             http,
             router,
             llm: Arc::clone(llm),
-            client: Peer(None),
+            client: PeerAddress(None),
         }
     }
 }
 
-impl Serve for Connection {
-    fn of(self, client: Peer) -> Connection {
-        Connection { client, ..self }
+impl ConnectionHandler for ApiConnection {
+    fn for_client(self, client: PeerAddress) -> ApiConnection {
+        ApiConnection { client, ..self }
     }
 
-    fn refused(&self, peer: Peer, why: &OpeningError) {
+    fn refused(&self, peer: PeerAddress, why: &ProxyHeaderError) {
         if let Some(reason) = why.reason() {
             self.llm.refusals.add(None, reason, peer);
         }
     }
 
-    async fn serve<S: Link>(self, stream: S, mut stopped: watch::Receiver<()>) -> io::Result<()> {
+    async fn serve<S: ServerStream>(
+        self,
+        stream: S,
+        mut stopped: watch::Receiver<()>,
+    ) -> io::Result<()> {
         let (asked, leaving) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
         let (noting, noticing) = (Arc::clone(&asked), Arc::clone(&leaving));
         let llm = Arc::clone(&self.llm);
         let (router, client) = (TowerToHyperService::new(self.router), self.client);
         let service = service_fn(move |request: Request<Incoming>| {
             noting.store(true, Ordering::Relaxed);
-            let (kind, began) = (metrics::kind(request.uri().path()), Instant::now());
+            let (kind, began) = (
+                metrics::endpoint_label(request.uri().path()),
+                Instant::now(),
+            );
             let forwarded = request.headers().get_all("x-forwarded-for").iter();
             let forwarded = forwarded.filter_map(|value| value.to_str().ok());
-            let asker = Asker::of(client, forwarded, &llm.options.trusted_proxies);
+            let asker = ClientAddress::of(client, forwarded, &llm.options.trusted_proxies);
             let version = request.version();
             let (answering, llm) = (router.call(request), Arc::clone(&llm));
             let leaving = Arc::clone(&noticing);
@@ -94,7 +101,7 @@ impl Serve for Connection {
                 let status = answer.status().as_u16();
                 llm.metrics.answered(kind, status, began.elapsed());
                 let reason = match (answer.extensions().get(), status) {
-                    (Some(Reason(reason)), _) => Some(*reason),
+                    (Some(RefusalReason(reason)), _) => Some(*reason),
                     (None, 404) => Some("path"),
                     (None, 405) => Some("method"),
                     _ => None,
@@ -127,7 +134,7 @@ impl Serve for Connection {
                     if asked.load(Ordering::Relaxed) {
                         serving.as_mut().graceful_shutdown();
                     }
-                    let last = Instant::now() + LAST_REQUEST;
+                    let last = Instant::now() + LAST_REQUEST_TIMEOUT;
                     let earlier = late.deadline().min(last);
                     late.as_mut().reset(earlier);
                 }

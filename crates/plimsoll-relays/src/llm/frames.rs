@@ -5,16 +5,16 @@ use std::io::Write;
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use crate::bus::Reached;
+use crate::bus::LogPosition;
 
 /// The answer's tokens, each encoded as a JSON string.
 #[derive(Debug)]
-pub(super) struct Text(Vec<String>);
+pub(super) struct AnswerText(Vec<String>);
 
-impl Text {
+impl AnswerText {
     /// Splits the text into one token per word, with the following blank; `tokens` repeats or cuts
     /// the words.
-    pub(super) fn new(text: &str, tokens: Option<usize>) -> Text {
+    pub(super) fn new(text: &str, tokens: Option<usize>) -> AnswerText {
         let mut words: Vec<&str> = text.split_whitespace().collect();
         if words.is_empty() {
             words.push("-");
@@ -24,7 +24,7 @@ impl Text {
             let blank = if i + 1 < count { " " } else { "" };
             serde_json::Value::from(format!("{}{blank}", words[i % words.len()])).to_string()
         });
-        Text(encoded.collect())
+        AnswerText(encoded.collect())
     }
 
     pub(super) fn len(&self) -> usize {
@@ -45,26 +45,26 @@ impl Text {
 
 /// How a run ended, as its `done` frame says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Finish {
+pub(super) enum RunOutcome {
     Stop,
     Cancelled,
     Error,
 }
 
-impl Finish {
+impl RunOutcome {
     fn name(self) -> &'static str {
         match self {
-            Finish::Stop => "stop",
-            Finish::Cancelled => "cancelled",
-            Finish::Error => "error",
+            RunOutcome::Stop => "stop",
+            RunOutcome::Cancelled => "cancelled",
+            RunOutcome::Error => "error",
         }
     }
 }
 
 /// Frames of the run that begins at this position.
-impl Reached {
+impl LogPosition {
     /// Returns the frame of the run's token number `index`, counted from 0.
-    pub(super) fn token(&self, text: &Text, index: usize) -> Bytes {
+    pub(super) fn token(&self, text: &AnswerText, index: usize) -> Bytes {
         let seq = self.run() + index as u64;
         // A run that another instance began may be longer than this instance's answer.
         let content = &text.0[index % text.len()];
@@ -81,7 +81,7 @@ impl Reached {
     }
 
     /// Returns the frame that ends a run of `tokens` tokens.
-    pub(super) fn done(&self, tokens: usize, finish: Finish) -> Bytes {
+    pub(super) fn done(&self, tokens: usize, finish: RunOutcome) -> Bytes {
         let seq = self.run() + tokens as u64;
         Bytes::from(format!(
             r#"{{"type":"done","content":"","seq":{seq},"run":{},"epoch":{},"ts":{:.6},"tokens":{tokens},"finish":"{}"}}"#,
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn default_text_has_eighteen_tokens() {
-        let text = Text::new(crate::llm::RESPONSE_TEXT, None);
+        let text = AnswerText::new(crate::llm::RESPONSE_TEXT, None);
         assert_eq!(text.len(), 18);
         let joined: String = text
             .0
@@ -117,8 +117,8 @@ mod tests {
 
     #[test]
     fn any_text_yields_valid_json() {
-        let text = Text::new("a\"b \\ \u{1f6a2}", Some(5));
-        let begun = Reached { epoch: 7, last: 19 };
+        let text = AnswerText::new("a\"b \\ \u{1f6a2}", Some(5));
+        let begun = LogPosition { epoch: 7, last: 19 };
         for index in 0..5 {
             let frame: Value = serde_json::from_slice(&begun.token(&text, index)).unwrap();
             assert_eq!(frame["seq"], 20 + index as u64);
@@ -127,7 +127,7 @@ mod tests {
                 (Some(20), Some(7))
             );
         }
-        let done: Value = serde_json::from_slice(&begun.done(5, Finish::Stop)).unwrap();
+        let done: Value = serde_json::from_slice(&begun.done(5, RunOutcome::Stop)).unwrap();
         assert_eq!(
             (done["seq"].as_u64(), done["tokens"].as_u64()),
             (Some(25), Some(5))
@@ -136,6 +136,6 @@ mod tests {
             (done["finish"].as_str(), done["content"].as_str()),
             (Some("stop"), Some(""))
         );
-        assert_eq!(Text::new("", None).len(), 1);
+        assert_eq!(AnswerText::new("", None).len(), 1);
     }
 }

@@ -6,7 +6,8 @@ use tokio::sync::watch;
 
 use crate::bus::Bus;
 use crate::metrics::{
-    Computed, Counter, Family, Labels, Latencies, Registry, Unit, counters, labels, registry,
+    ComputedMetric, Counter, Family, Labels, LatencyHistogram, Registry, Unit, counters, labels,
+    registry,
 };
 
 counters! {
@@ -20,12 +21,12 @@ counters! {
     }
     and {
         requests: Family<Labels, Counter>,
-        took: Family<Labels, Latencies>,
+        took: Family<Labels, LatencyHistogram>,
     }
 }
 
 /// Returns a request's path without session ids, for use as a label.
-pub(super) fn kind(path: &str) -> &'static str {
+pub(super) fn endpoint_label(path: &str) -> &'static str {
     match path.rsplit('/').next() {
         Some("create") => "create",
         Some("run") => "run",
@@ -51,9 +52,9 @@ impl LlmStats {
     pub(super) fn registry(&self, running: &watch::Sender<usize>, bus: &Bus) -> Registry {
         let mut registry = registry("llm");
         let (running, bus) = (running.subscribe(), bus.clone());
-        let read = Computed::gauge(move || *running.borrow() as u64);
+        let read = ComputedMetric::gauge(move || *running.borrow() as u64);
         registry.register("runs_going_on", "Runs in progress on this instance", read);
-        let read = Computed::gauge(move || u64::from(bus.is_up()));
+        let read = ComputedMetric::gauge(move || u64::from(bus.is_up()));
         registry.register("bus_up", "Whether the bus is available", read);
         self.register_counters(&mut registry);
         let help = "Requests answered, by kind and status";

@@ -23,23 +23,23 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use plimsoll_protocols::serving::accepting::accept;
-use plimsoll_protocols::serving::{Bound, Proxies, ServeError};
+use plimsoll_protocols::serving::{BoundServer, ServeError, TrustedProxies};
 use serde_json::json;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::bus::{BeginError, Bus, BusError, new_epoch};
 use crate::metrics::{CONTENT_TYPE, Registry, text};
-use crate::refusals::Refusals;
-use crate::token::Keys;
-use connection::Connection;
-use frames::Text;
+use crate::refusals::RefusalLog;
+use crate::token::TokenKeys;
+use connection::ApiConnection;
+use frames::AnswerText;
 pub use metrics::LlmStats;
 
 /// Largest body of a request in bytes.
 const MAX_BODY: usize = 2 << 20;
 /// How long handing runs over may take after the drain time.
-const HAND_OVER_LIMIT: Duration = Duration::from_secs(3);
+const HANDOVER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The default answer, 18 tokens.
 pub const RESPONSE_TEXT: &str = "Load is what a link carries, and the load line shows how \
@@ -64,7 +64,7 @@ pub struct LlmOptions {
     /// body.
     pub request_timeout: Duration,
     /// Proxies whose `X-Forwarded-For` is believed, for the log.
-    pub trusted_proxies: Proxies,
+    pub trusted_proxies: TrustedProxies,
     /// How long the service keeps serving after the signal to stop while `/ready` and `/health`
     /// answer 503, so that balancers notice before clients do.
     pub lame_duck: Duration,
@@ -80,7 +80,7 @@ impl Default for LlmOptions {
             slots: None,
             has_sessions: true,
             request_timeout: Duration::from_secs(10),
-            trusted_proxies: Proxies::default(),
+            trusted_proxies: TrustedProxies::default(),
             lame_duck: Duration::ZERO,
         }
     }
@@ -89,13 +89,13 @@ impl Default for LlmOptions {
 /// A service that is ready to serve.
 pub struct Llm {
     bus: Bus,
-    keys: Keys,
-    text: Text,
+    keys: TokenKeys,
+    text: AnswerText,
     options: LlmOptions,
     slots: Option<Arc<Semaphore>>,
     metrics: LlmStats,
     shown: Registry,
-    refusals: Refusals,
+    refusals: RefusalLog,
     /// Number of runs in progress; shutdown waits for them.
     running: watch::Sender<usize>,
     /// Becomes true when runs must end at once.
@@ -106,16 +106,16 @@ pub struct Llm {
 
 impl Llm {
     /// Creates a service; `keys` sign the tokens that open sessions.
-    pub fn new(bus: Bus, keys: Keys, options: LlmOptions) -> Llm {
+    pub fn new(bus: Bus, keys: TokenKeys, options: LlmOptions) -> Llm {
         let (metrics, running) = (LlmStats::default(), watch::Sender::new(0));
         Llm {
             shown: metrics.registry(&running, &bus),
             metrics,
-            refusals: Refusals::default(),
+            refusals: RefusalLog::default(),
             running,
             bus,
             keys,
-            text: Text::new(&options.text, options.tokens),
+            text: AnswerText::new(&options.text, options.tokens),
             slots: options.slots.map(|slots| Arc::new(Semaphore::new(slots))),
             options,
             halt: watch::Sender::new(false),
@@ -135,7 +135,7 @@ impl Llm {
     /// When the listening socket itself fails.
     pub async fn serve(
         self,
-        bound: Bound,
+        bound: BoundServer,
         shutdown: impl Future<Output = ()>,
     ) -> Result<LlmStats, ServeError> {
         let drain = bound.drain;
@@ -166,7 +166,7 @@ impl Llm {
             tokio::time::sleep(llm.options.lame_duck).await;
             end = Instant::now() + drain;
         };
-        let connection = Connection::new(&llm, router);
+        let connection = ApiConnection::new(&llm, router);
         // Accepted requests are answered before runs are counted, so no run begins after that.
         let serving = accept(
             bound.speaking_one_of(&[b"h2", b"http/1.1"]),
@@ -183,7 +183,7 @@ impl Llm {
         let all_ended = |running: &usize| *running == 0;
         if timeout_at(end, running.wait_for(all_ended)).await.is_err() {
             llm.halt.send_replace(true);
-            let _ = timeout(HAND_OVER_LIMIT, running.wait_for(all_ended)).await;
+            let _ = timeout(HANDOVER_TIMEOUT, running.wait_for(all_ended)).await;
         }
         let left = *llm.running.borrow() as u64;
         llm.metrics.unfinished.inc_by(left);
@@ -220,7 +220,7 @@ async fn no_sessions() -> Response {
 }
 
 /// Reads the body of a request, within the limits of time and size.
-async fn whole_body(llm: &Llm, body: Body) -> Result<Bytes, Response> {
+async fn read_body(llm: &Llm, body: Body) -> Result<Bytes, Response> {
     match timeout(llm.options.request_timeout, to_bytes(body, MAX_BODY)).await {
         Ok(Ok(body)) => Ok(body),
         Ok(Err(e)) => {
@@ -241,7 +241,7 @@ async fn whole_body(llm: &Llm, body: Body) -> Result<Bytes, Response> {
 
 /// The parameters of a request for a run.
 #[derive(serde::Deserialize)]
-struct Asked {
+struct RunRequest {
     /// Ignored: the answer is always the same text.
     #[serde(rename = "query")]
     _query: String,
@@ -255,12 +255,12 @@ async fn start_run(
     if !is_session_id(&session) {
         return problem(StatusCode::NOT_FOUND, "unknown_session", "no such session");
     }
-    let body = match whole_body(&llm, body).await {
+    let body = match read_body(&llm, body).await {
         Ok(body) => body,
         Err(refused) => return refused,
     };
     if !body.is_empty()
-        && let Err(e) = serde_json::from_slice::<Asked>(&body)
+        && let Err(e) = serde_json::from_slice::<RunRequest>(&body)
     {
         let text = format!("the body is not {{\"query\": TEXT}}: {e}");
         return problem(StatusCode::UNPROCESSABLE_ENTITY, "body", &text);
@@ -312,16 +312,16 @@ async fn health(State(llm): State<Arc<Llm>>) -> Response {
 
 /// The class of a refusal, for the log. Contains nothing that the client sent.
 #[derive(Clone, Copy)]
-struct Reason(&'static str);
+struct RefusalReason(&'static str);
 
-impl Reason {
-    fn of(reason: &'static str) -> axum::Extension<Reason> {
-        axum::Extension(Reason(reason))
+impl RefusalReason {
+    fn of(reason: &'static str) -> axum::Extension<RefusalReason> {
+        axum::Extension(RefusalReason(reason))
     }
 }
 
 fn problem(status: StatusCode, reason: &'static str, message: &str) -> Response {
-    let reason = Reason::of(reason);
+    let reason = RefusalReason::of(reason);
     (status, reason, Json(json!({ "error": message }))).into_response()
 }
 

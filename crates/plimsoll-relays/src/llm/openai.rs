@@ -23,21 +23,21 @@ use tokio::sync::mpsc::error::SendError;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::run::{Running, jittered};
-use super::{Llm, Reason, whole_body};
+use super::run::{RunGuard, jittered};
+use super::{Llm, RefusalReason, read_body};
 
 /// The model name in the list of models.
 const MODEL_ID: &str = "plimsoll";
 /// Most tokens that a request may ask for.
 const MAX_TOKENS: u64 = 1_000_000;
 /// Most events that are queued for a slow client.
-const MAX_WAITING: usize = 64;
+const MAX_QUEUED_EVENTS: usize = 64;
 
 /// The parameters of a request; other keys are ignored.
 #[derive(Deserialize)]
-struct Asked {
+struct CompletionRequest {
     model: String,
-    messages: Option<Vec<Message>>,
+    messages: Option<Vec<ChatMessage>>,
     prompt: Option<Value>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
@@ -46,7 +46,7 @@ struct Asked {
 }
 
 #[derive(Deserialize)]
-struct Message {
+struct ChatMessage {
     content: Option<Value>,
 }
 
@@ -56,14 +56,14 @@ struct StreamOptions {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Api {
+enum CompletionApi {
     Chat,
     Completions,
 }
 
 /// Metadata of one response.
-struct Answer {
-    api: Api,
+struct CompletionResponse {
+    api: CompletionApi,
     id: String,
     created: i64,
     model: String,
@@ -82,30 +82,30 @@ pub(super) async fn models() -> Response {
 }
 
 pub(super) async fn chat(State(llm): State<Arc<Llm>>, body: Body) -> Response {
-    complete(llm, Api::Chat, body).await
+    complete(llm, CompletionApi::Chat, body).await
 }
 
 pub(super) async fn completions(State(llm): State<Arc<Llm>>, body: Body) -> Response {
-    complete(llm, Api::Completions, body).await
+    complete(llm, CompletionApi::Completions, body).await
 }
 
-async fn complete(llm: Arc<Llm>, api: Api, body: Body) -> Response {
-    let body = match whole_body(&llm, body).await {
+async fn complete(llm: Arc<Llm>, api: CompletionApi, body: Body) -> Response {
+    let body = match read_body(&llm, body).await {
         Ok(body) => body,
         Err(refused) => return refused,
     };
-    let asked: Asked = match serde_json::from_slice(&body) {
+    let asked: CompletionRequest = match serde_json::from_slice(&body) {
         Ok(asked) => asked,
         Err(e) => return refused(&format!("the body is not a request: {e}")),
     };
     let prompt_tokens = match (api, &asked.messages, &asked.prompt) {
-        (Api::Chat, Some(messages), _) if !messages.is_empty() => {
+        (CompletionApi::Chat, Some(messages), _) if !messages.is_empty() => {
             let contents = messages.iter().filter_map(|m| m.content.as_ref());
             contents.map(words).sum()
         }
-        (Api::Completions, _, Some(prompt)) => words(prompt),
-        (Api::Chat, ..) => return refused("messages: missing, or an empty list"),
-        (Api::Completions, ..) => return refused("prompt: missing"),
+        (CompletionApi::Completions, _, Some(prompt)) => words(prompt),
+        (CompletionApi::Chat, ..) => return refused("messages: missing, or an empty list"),
+        (CompletionApi::Completions, ..) => return refused("prompt: missing"),
     };
     let limit = asked.max_completion_tokens.or(asked.max_tokens);
     if limit.is_some_and(|limit| !(1..=MAX_TOKENS).contains(&limit)) {
@@ -114,11 +114,11 @@ async fn complete(llm: Arc<Llm>, api: Api, body: Body) -> Response {
     let whole = llm.text.len();
     let limit = limit.map_or(whole, |limit| limit as usize);
     let options = asked.stream_options.as_ref();
-    let answer = Answer {
+    let answer = CompletionResponse {
         api,
         id: match api {
-            Api::Chat => format!("chatcmpl-{}", uuid::Uuid::new_v4().simple()),
-            Api::Completions => format!("cmpl-{}", uuid::Uuid::new_v4().simple()),
+            CompletionApi::Chat => format!("chatcmpl-{}", uuid::Uuid::new_v4().simple()),
+            CompletionApi::Completions => format!("cmpl-{}", uuid::Uuid::new_v4().simple()),
         },
         created: Timestamp::now().as_second(),
         model: asked.model,
@@ -129,15 +129,15 @@ async fn complete(llm: Arc<Llm>, api: Api, body: Body) -> Response {
     };
     llm.metrics.runs.inc();
     if asked.stream == Some(true) {
-        let (sender, receiver) = mpsc::channel(MAX_WAITING);
+        let (sender, receiver) = mpsc::channel(MAX_QUEUED_EVENTS);
         tokio::spawn(async move { stream(&llm, &answer, sender).await });
         let kind = [
             (header::CONTENT_TYPE, "text/event-stream; charset=utf-8"),
             (header::CACHE_CONTROL, "no-cache"),
         ];
-        return (kind, Body::new(Events(receiver))).into_response();
+        return (kind, Body::new(EventBody(receiver))).into_response();
     }
-    let (mut text, mut pace) = (String::new(), Pace::of(&llm, answer.tokens));
+    let (mut text, mut pace) = (String::new(), TokenPacer::of(&llm, answer.tokens));
     while let Some(token) = pace.next().await {
         text.push_str(&token);
     }
@@ -146,7 +146,7 @@ async fn complete(llm: Arc<Llm>, api: Api, body: Body) -> Response {
     } else {
         (
             StatusCode::SERVICE_UNAVAILABLE,
-            Reason::of("stopping"),
+            RefusalReason::of("stopping"),
             Json(problem("the service is stopping", "server_error")),
         )
             .into_response()
@@ -159,14 +159,14 @@ async fn complete(llm: Arc<Llm>, api: Api, body: Body) -> Response {
 /// The client stopped reading.
 async fn stream(
     llm: &Arc<Llm>,
-    answer: &Answer,
+    answer: &CompletionResponse,
     sender: mpsc::Sender<Bytes>,
 ) -> Result<(), SendError<Bytes>> {
-    let mut pace = Pace::of(llm, answer.tokens);
+    let mut pace = TokenPacer::of(llm, answer.tokens);
     let mut first = true;
     while let Some(token) = pace.next().await {
         // The role is sent with the first token, so that clients do not mistake it for one.
-        if std::mem::take(&mut first) && answer.api == Api::Chat {
+        if std::mem::take(&mut first) && answer.api == CompletionApi::Chat {
             let role = json!({ "role": "assistant", "content": "" });
             sender.send(data(&answer.chunk(role, None))).await?;
         }
@@ -177,8 +177,8 @@ async fn stream(
         return Ok(());
     }
     let nothing = match answer.api {
-        Api::Chat => json!({}),
-        Api::Completions => json!(""),
+        CompletionApi::Chat => json!({}),
+        CompletionApi::Completions => json!(""),
     };
     let last = answer.chunk(nothing, Some(answer.finish));
     sender.send(data(&last)).await?;
@@ -189,8 +189,8 @@ async fn stream(
 }
 
 /// Yields the tokens of one answer, each when it is due.
-struct Pace {
-    running: Running,
+struct TokenPacer {
+    running: RunGuard,
     halt: watch::Receiver<bool>,
     /// The slot held from before the first token, if slots are limited.
     slot: Option<OwnedSemaphorePermit>,
@@ -199,10 +199,10 @@ struct Pace {
     tokens: usize,
 }
 
-impl Pace {
-    fn of(llm: &Arc<Llm>, tokens: usize) -> Pace {
-        Pace {
-            running: Running::new(llm),
+impl TokenPacer {
+    fn of(llm: &Arc<Llm>, tokens: usize) -> TokenPacer {
+        TokenPacer {
+            running: RunGuard::new(llm),
             halt: llm.halt.subscribe(),
             slot: None,
             begun: None,
@@ -243,7 +243,7 @@ impl Pace {
     }
 }
 
-impl Answer {
+impl CompletionResponse {
     fn event(&self, object: &str, choices: &Value) -> Value {
         json!({
             "id": self.id,
@@ -256,23 +256,23 @@ impl Answer {
 
     fn object(&self) -> &'static str {
         match self.api {
-            Api::Chat => "chat.completion.chunk",
-            Api::Completions => "text_completion",
+            CompletionApi::Chat => "chat.completion.chunk",
+            CompletionApi::Completions => "text_completion",
         }
     }
 
     /// Returns the part of an event that holds a token.
     fn piece(&self, token: &str) -> Value {
         match self.api {
-            Api::Chat => json!({ "content": token }),
-            Api::Completions => json!(token),
+            CompletionApi::Chat => json!({ "content": token }),
+            CompletionApi::Completions => json!(token),
         }
     }
 
     fn chunk(&self, piece: Value, finish: Option<&str>) -> Value {
         let key = match self.api {
-            Api::Chat => "delta",
-            Api::Completions => "text",
+            CompletionApi::Chat => "delta",
+            CompletionApi::Completions => "text",
         };
         let mut event = self.event(self.object(), &choices(finish, key, piece));
         if self.with_usage {
@@ -298,11 +298,11 @@ impl Answer {
     /// Returns the response for a request without streaming.
     fn whole(&self, text: &str) -> Value {
         let (object, key, said) = match self.api {
-            Api::Chat => {
+            CompletionApi::Chat => {
                 let message = json!({ "role": "assistant", "content": text });
                 ("chat.completion", "message", message)
             }
-            Api::Completions => ("text_completion", "text", json!(text)),
+            CompletionApi::Completions => ("text_completion", "text", json!(text)),
         };
         let mut answer = self.event(object, &choices(Some(self.finish), key, said));
         answer["usage"] = self.usage();
@@ -339,13 +339,13 @@ fn problem(message: &str, kind: &str) -> Value {
 
 fn refused(message: &str) -> Response {
     let problem = Json(problem(message, "invalid_request_error"));
-    (StatusCode::BAD_REQUEST, Reason::of("body"), problem).into_response()
+    (StatusCode::BAD_REQUEST, RefusalReason::of("body"), problem).into_response()
 }
 
 /// The body of a streamed response.
-struct Events(mpsc::Receiver<Bytes>);
+struct EventBody(mpsc::Receiver<Bytes>);
 
-impl Streamed for Events {
+impl Streamed for EventBody {
     type Data = Bytes;
     type Error = Infallible;
 

@@ -13,34 +13,37 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::Llm;
-use super::frames::Finish;
+use super::frames::RunOutcome;
 use crate::bus::{
-    BeginError, Bus, BusError, HISTORY_PAGE, Listening, Offer, Part, RENEW_EVERY, Reached, Run,
-    Sink, Stamp, Way,
+    BeginError, Bus, BusError, ChannelDirection, FramePosition, FrameStamp, HISTORY_PAGE,
+    LogPosition, RENEW_INTERVAL, RunOffer, RunStatus, Sink, Subscription,
 };
 
 /// How long delivery of a run's end is retried while the bus is down.
-const END_LIMIT: Duration = Duration::from_secs(60);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Most offers in the queue; further ones are ignored, and their instances keep the runs.
 const MAX_OFFERS: usize = 100_000;
 
 /// Begins a run, which then continues in a task of its own.
-pub(super) async fn begin(llm: &Arc<Llm>, session: String) -> Result<Reached, BeginError> {
-    let cancel = Cancelling::listen(&llm.bus, &session).await?;
+pub(super) async fn begin(llm: &Arc<Llm>, session: String) -> Result<LogPosition, BeginError> {
+    let cancel = CancelSubscription::listen(&llm.bus, &session).await?;
     let begun = llm.bus.begin_run(&session).await?;
     llm.metrics.runs.inc();
-    let (running, tokens) = (Running::new(llm), llm.text.len());
-    let posted = Posted::new(llm, session, begun, Vec::new());
+    let (running, tokens) = (RunGuard::new(llm), llm.text.len());
+    let posted = PostedFrames::new(llm, session, begun, Vec::new());
     tokio::spawn(stream(running, posted, tokens, cancel));
     Ok(begun)
 }
 
 /// Takes over runs that other instances offer, until the result is dropped. Returns `None` if there
 /// are no other instances or the bus is down.
-pub(super) async fn adopt_offered(llm: &Arc<Llm>) -> Option<Listening> {
+pub(super) async fn adopt_offered(llm: &Arc<Llm>) -> Option<Subscription> {
     let (sender, mut offers) = mpsc::channel(MAX_OFFERS);
     let shared = llm.bus.shared()?;
-    let listening = match shared.hear_offers(Arc::new(Offers(sender))).await {
+    let listening = match shared
+        .subscribe_to_offers(Arc::new(OfferSink(sender)))
+        .await
+    {
         Ok(listening) => listening,
         Err(e) => {
             tracing::warn!("runs of other instances can't be taken over: {e}");
@@ -53,7 +56,7 @@ pub(super) async fn adopt_offered(llm: &Arc<Llm>) -> Option<Listening> {
             if llm.is_leaving() {
                 return;
             }
-            let running = Running::new(&llm);
+            let running = RunGuard::new(&llm);
             tokio::spawn(async move {
                 let session = offer.session.clone();
                 if let Err(e) = adopt(running, offer).await {
@@ -66,9 +69,9 @@ pub(super) async fn adopt_offered(llm: &Arc<Llm>) -> Option<Listening> {
 }
 
 /// Continues a run that another instance has offered, unless a third one takes it.
-async fn adopt(running: Running, offer: Offer) -> Result<(), BusError> {
+async fn adopt(running: RunGuard, offer: RunOffer) -> Result<(), BusError> {
     let llm = Arc::clone(&running.0);
-    let cancel = Cancelling::listen(&llm.bus, &offer.session).await?;
+    let cancel = CancelSubscription::listen(&llm.bus, &offer.session).await?;
     match llm.bus.shared() {
         Some(shared) if shared.take(&offer).await? => {}
         _ => return Ok(()),
@@ -79,15 +82,15 @@ async fn adopt(running: Running, offer: Offer) -> Result<(), BusError> {
     );
     let (begun, tokens) = (offer.begun, offer.tokens);
     let frames = frames_of_run(&llm.bus, &offer.session, begun).await;
-    let posted = Posted::new(&llm, offer.session, begun, frames);
+    let posted = PostedFrames::new(&llm, offer.session, begun, frames);
     stream(running, posted, tokens, cancel).await;
     Ok(())
 }
 
 /// Returns the frames of a run that are in the log. This instance owns the run by now, so no other
 /// one adds to it.
-async fn frames_of_run(bus: &Bus, session: &str, begun: Reached) -> Vec<Bytes> {
-    let give_up = Instant::now() + END_LIMIT;
+async fn frames_of_run(bus: &Bus, session: &str, begun: LogPosition) -> Vec<Bytes> {
+    let give_up = Instant::now() + FINISH_TIMEOUT;
     let mut frames = Vec::new();
     let mut position = begun.last;
     loop {
@@ -100,7 +103,7 @@ async fn frames_of_run(bus: &Bus, session: &str, begun: Reached) -> Vec<Bytes> {
             Err(_) => return frames,
         };
         for frame in &page {
-            let stamp = Stamp::of(frame);
+            let stamp = FrameStamp::of(frame);
             let next = begun.run() + frames.len() as u64;
             if stamp.seq == Some(next) && stamp.epoch == Some(begun.epoch) {
                 frames.push(frame.clone());
@@ -114,9 +117,9 @@ async fn frames_of_run(bus: &Bus, session: &str, begun: Reached) -> Vec<Bytes> {
 }
 
 /// Receives the offers of other instances.
-struct Offers(mpsc::Sender<Offer>);
+struct OfferSink(mpsc::Sender<RunOffer>);
 
-impl Sink for Offers {
+impl Sink for OfferSink {
     fn message(&self, payload: &Bytes) {
         if let Ok(offer) = serde_json::from_slice(payload) {
             let _ = self.0.try_send(offer);
@@ -127,12 +130,12 @@ impl Sink for Offers {
 }
 
 /// Counts the run as in progress until dropped.
-pub(super) struct Running(Arc<Llm>);
+pub(super) struct RunGuard(Arc<Llm>);
 
-impl Running {
-    pub(super) fn new(llm: &Arc<Llm>) -> Running {
+impl RunGuard {
+    pub(super) fn new(llm: &Arc<Llm>) -> RunGuard {
         llm.running.send_modify(|running| *running += 1);
-        Running(Arc::clone(llm))
+        RunGuard(Arc::clone(llm))
     }
 
     pub(super) fn llm(&self) -> &Arc<Llm> {
@@ -140,18 +143,23 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunGuard {
     fn drop(&mut self) {
         self.0.running.send_modify(|running| *running -= 1);
     }
 }
 
-async fn stream(running: Running, mut posted: Posted, tokens: usize, mut cancel: Cancelling) {
+async fn stream(
+    running: RunGuard,
+    mut posted: PostedFrames,
+    tokens: usize,
+    mut cancel: CancelSubscription,
+) {
     let (llm, run) = (&running.0, posted.begun);
     let begun = Instant::now();
     let mut renewed = begun;
     let mut halt = llm.halt.subscribe();
-    let mut finish = Finish::Stop;
+    let mut finish = RunOutcome::Stop;
     let first = posted.frames.len();
     let mut sent = first;
     while sent < tokens {
@@ -160,30 +168,30 @@ async fn stream(running: Running, mut posted: Posted, tokens: usize, mut cancel:
         let due = jittered(due, llm.options.jitter);
         tokio::select! {
             biased;
-            _ = cancel.asked.wait_for(|asked| *asked) => finish = Finish::Cancelled,
-            _ = halt.wait_for(|halt| *halt) => finish = Finish::Error,
+            _ = cancel.asked.wait_for(|asked| *asked) => finish = RunOutcome::Cancelled,
+            _ = halt.wait_for(|halt| *halt) => finish = RunOutcome::Error,
             () = sleep_until(due) => {}
         }
-        if finish != Finish::Stop {
+        if finish != RunOutcome::Stop {
             break;
         }
         posted.add(run.token(&llm.text, sent), false);
         // If this fails it is retried with the next token.
         posted.restore_if_lost().await;
         sent += 1;
-        if renewed.elapsed() >= RENEW_EVERY {
+        if renewed.elapsed() >= RENEW_INTERVAL {
             renewed = Instant::now();
             llm.bus.renew(&posted.session);
         }
     }
     llm.metrics.tokens.inc_by((sent - first) as u64);
-    if finish == Finish::Error && posted.hand_over(tokens).await {
+    if finish == RunOutcome::Error && posted.hand_over(tokens).await {
         llm.metrics.handed_over.inc();
         return;
     }
     posted.add(run.done(sent, finish), true);
     let whole = posted.finish().await;
-    if !whole || finish == Finish::Error {
+    if !whole || finish == RunOutcome::Error {
         llm.metrics.unfinished.inc();
     }
     if !whole {
@@ -200,20 +208,20 @@ pub(super) fn jittered(due: Instant, jitter: Duration) -> Instant {
 }
 
 /// The frames of a run that were posted so far.
-struct Posted {
+struct PostedFrames {
     bus: Bus,
     session: String,
     frames: Vec<Bytes>,
-    begun: Reached,
+    begun: LogPosition,
     /// The run's last frame was posted.
     ended: bool,
     generation: u64,
     losses: u64,
 }
 
-impl Posted {
-    fn new(llm: &Llm, session: String, begun: Reached, frames: Vec<Bytes>) -> Posted {
-        Posted {
+impl PostedFrames {
+    fn new(llm: &Llm, session: String, begun: LogPosition, frames: Vec<Bytes>) -> PostedFrames {
+        PostedFrames {
             bus: llm.bus.clone(),
             session,
             frames,
@@ -249,9 +257,9 @@ impl Posted {
 
     fn post(&self, index: usize) {
         let part = match index {
-            _ if self.ended && index + 1 == self.frames.len() => Part::Last,
-            0 => Part::First,
-            _ => Part::Middle,
+            _ if self.ended && index + 1 == self.frames.len() => FramePosition::Last,
+            0 => FramePosition::First,
+            _ => FramePosition::Middle,
         };
         self.bus.post(&self.session, &self.frames[index], part);
     }
@@ -276,7 +284,11 @@ impl Posted {
         if losses == self.losses {
             return true;
         }
-        let run = if self.ended { Run::Over } else { Run::GoesOn };
+        let run = if self.ended {
+            RunStatus::Finished
+        } else {
+            RunStatus::Active
+        };
         let restoring = self.bus.restore(&self.session, self.begun, run);
         let is_restored = restoring.await.is_ok();
         if is_restored {
@@ -287,7 +299,7 @@ impl Posted {
 
     /// Waits until the whole run has reached the bus; returns whether it has.
     async fn finish(&mut self) -> bool {
-        let give_up = Instant::now() + END_LIMIT;
+        let give_up = Instant::now() + FINISH_TIMEOUT;
         let mut pause = Duration::from_millis(20);
         loop {
             let before = self.generation;
@@ -308,33 +320,34 @@ impl Posted {
 }
 
 /// A subscription to the messages of a run's client.
-struct Cancelling {
+struct CancelSubscription {
     /// Becomes true when the client cancels the run.
     asked: watch::Receiver<bool>,
-    _listening: Listening,
+    _listening: Subscription,
 }
 
-impl Cancelling {
-    async fn listen(bus: &Bus, session: &str) -> Result<Cancelling, BusError> {
+impl CancelSubscription {
+    async fn listen(bus: &Bus, session: &str) -> Result<CancelSubscription, BusError> {
         let (cancel, asked) = watch::channel(false);
-        let sink = Arc::new(Cancel(cancel));
-        Ok(Cancelling {
+        let sink = Arc::new(CancelSink(cancel));
+        Ok(CancelSubscription {
             asked,
-            _listening: bus.listen(session, Way::Up, sink).await?,
+            _listening: bus.listen(session, ChannelDirection::Up, sink).await?,
         })
     }
 }
 
-struct Cancel(watch::Sender<bool>);
+struct CancelSink(watch::Sender<bool>);
 
-impl Sink for Cancel {
+impl Sink for CancelSink {
     fn message(&self, payload: &Bytes) {
         #[derive(Deserialize)]
-        struct Up<'a> {
+        struct UpMessage<'a> {
             #[serde(rename = "type", borrow)]
             kind: std::borrow::Cow<'a, str>,
         }
-        let cancels = serde_json::from_slice::<Up<'_>>(payload).is_ok_and(|up| up.kind == "cancel");
+        let cancels =
+            serde_json::from_slice::<UpMessage<'_>>(payload).is_ok_and(|up| up.kind == "cancel");
         if cancels {
             self.0.send_replace(true);
         }

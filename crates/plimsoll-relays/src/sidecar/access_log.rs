@@ -16,18 +16,18 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::config::Config;
+use super::config::SidecarConfig;
 use super::{SidecarError, start_thread};
 
 /// Most lines in the queue.
-const MAX_WAITING: usize = 16_384;
+const MAX_QUEUED_LINES: usize = 16_384;
 
 /// How long a line may stay in the write buffer.
-const FLUSH_EVERY: Duration = Duration::from_millis(500);
+const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 
 /// One line. Fields that are unknown or have no meaning for the protocol are omitted.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Line {
+pub(super) struct AccessLogEntry {
     pub(super) time: Timestamp,
     pub(super) route: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -50,10 +50,10 @@ pub(super) struct Line {
 
 /// The workers' end of the log's queue.
 #[derive(Clone, Debug)]
-pub(super) struct AccessLog(SyncSender<Line>);
+pub(super) struct AccessLog(SyncSender<AccessLogEntry>);
 
 /// A log, and the thread that writes it; both `None` if there is no log.
-type Opened = (Option<AccessLog>, Option<JoinHandle<()>>);
+type OpenedLog = (Option<AccessLog>, Option<JoinHandle<()>>);
 
 impl AccessLog {
     /// Opens the log that the config asks for, if any, and starts the thread that writes it until
@@ -61,7 +61,7 @@ impl AccessLog {
     ///
     /// # Errors
     /// The log cannot be opened.
-    pub(super) fn of(config: &Config) -> Result<Opened, SidecarError> {
+    pub(super) fn of(config: &SidecarConfig) -> Result<OpenedLog, SidecarError> {
         let Some(path) = &config.access_log else {
             return Ok((None, None));
         };
@@ -72,7 +72,7 @@ impl AccessLog {
             let place = || format!("access_log {}", path.display());
             Box::new(opened.map_err(|e| SidecarError::at(place(), e))?)
         };
-        let (log, lines) = sync_channel(MAX_WAITING);
+        let (log, lines) = sync_channel(MAX_QUEUED_LINES);
         let path = path.to_owned();
         let writer = start_thread("access log", move || {
             write(&lines, BufWriter::new(out), &path);
@@ -81,12 +81,12 @@ impl AccessLog {
     }
 
     /// Queues a line; returns `false` if the queue is full.
-    pub(super) fn write(&self, line: Line) -> bool {
+    pub(super) fn write(&self, line: AccessLogEntry) -> bool {
         self.0.try_send(line).is_ok()
     }
 }
 
-fn write(lines: &Receiver<Line>, mut out: BufWriter<Box<dyn Write + Send>>, path: &Path) {
+fn write(lines: &Receiver<AccessLogEntry>, mut out: BufWriter<Box<dyn Write + Send>>, path: &Path) {
     let mut failed = false;
     let mut written = |result: io::Result<()>| {
         if let Err(e) = result
@@ -96,7 +96,7 @@ fn write(lines: &Receiver<Line>, mut out: BufWriter<Box<dyn Write + Send>>, path
         }
     };
     loop {
-        match lines.recv_timeout(FLUSH_EVERY) {
+        match lines.recv_timeout(FLUSH_INTERVAL) {
             Ok(line) => {
                 let text = serde_json::to_string(&line).unwrap_or_default();
                 written(writeln!(out, "{text}"));

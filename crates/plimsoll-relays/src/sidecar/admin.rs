@@ -8,24 +8,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plimsoll_engine::Address;
-use plimsoll_engine::address::Lack;
+use plimsoll_engine::address::LocalResourceError;
 use plimsoll_protocols::serving::pages::{self, Request, Response, StatusCode, header};
 use plimsoll_protocols::serving::runtime;
 use tokio::task::spawn_blocking;
 
-use super::metrics::Metrics;
-use super::names::Names;
+use super::metrics::SidecarMetrics;
+use super::names::NameResolver;
 use super::{OnFailure, SidecarError, start_serving};
 use crate::metrics::CONTENT_TYPE;
 
 /// How long connecting to an upstream may take; a request for `/ready` waits for it.
-const TRIED_FOR: Duration = Duration::from_millis(500);
+const PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Serves until the process ends; returns the address with the actual port.
 pub(super) fn start(
     address: SocketAddr,
-    metrics: Arc<Metrics>,
-    names: Arc<Names>,
+    metrics: Arc<SidecarMetrics>,
+    names: Arc<NameResolver>,
     stop: Arc<AtomicBool>,
     on_failure: &OnFailure,
 ) -> Result<SocketAddr, SidecarError> {
@@ -52,11 +52,16 @@ pub(super) fn start(
     Ok(listening)
 }
 
-fn answer(path: &str, metrics: &Metrics, names: &Names, stopping: bool) -> Response<String> {
+fn answer(
+    path: &str,
+    metrics: &SidecarMetrics,
+    names: &NameResolver,
+    stopping: bool,
+) -> Response<String> {
     match path {
         "/metrics" => response(StatusCode::OK, CONTENT_TYPE, metrics.text()),
         "/ready" if stopping => plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
-        "/ready" => match without_upstream(metrics, names) {
+        "/ready" => match find_unreachable_route(metrics, names) {
             None => plain(StatusCode::OK, "ready\n"),
             Some((route, why)) => {
                 let text = format!("route {route}: {why}\n");
@@ -81,7 +86,10 @@ fn response(status: StatusCode, kind: &'static str, text: String) -> Response<St
 
 /// Returns a route none of whose upstreams would accept a call, and the reason. An upstream counts
 /// as alive if a connection to it is open or can be made now.
-fn without_upstream(metrics: &Metrics, names: &Names) -> Option<(String, String)> {
+fn find_unreachable_route(
+    metrics: &SidecarMetrics,
+    names: &NameResolver,
+) -> Option<(String, String)> {
     names.routes().into_iter().find_map(|route| {
         let places = route.places();
         let is_open = |address: &Address| {
@@ -95,7 +103,7 @@ fn without_upstream(metrics: &Metrics, names: &Names) -> Option<(String, String)
         let mut lack = route.lack();
         let is_alive = addresses.any(|address| {
             let connected = connect(address);
-            lack = lack.or_else(|| connected.as_ref().err().and_then(Lack::of));
+            lack = lack.or_else(|| connected.as_ref().err().and_then(LocalResourceError::of));
             connected.is_ok()
         });
         let why = match lack {
@@ -109,8 +117,8 @@ fn without_upstream(metrics: &Metrics, names: &Names) -> Option<(String, String)
 fn connect(address: &Address) -> io::Result<TcpStream> {
     match address {
         Address::Tcp(address) => {
-            let connected = TcpStream::connect_timeout(address, TRIED_FOR);
-            connected.map_err(|e| Lack::named(e, *address))
+            let connected = TcpStream::connect_timeout(address, PROBE_TIMEOUT);
+            connected.map_err(|e| LocalResourceError::refine_connect_error(e, *address))
         }
         Address::Unix(_) => address.begin(None),
     }

@@ -3,18 +3,18 @@
 //! The low bits of an id are the call's index in the table, so an answer finds its call without a
 //! search, and an id is not reused for a long time.
 
-use plimsoll_engine::keyed::Keyed;
+use plimsoll_engine::keyed::GenerationalSlab;
 use plimsoll_model::Time;
-use plimsoll_protocols::relayed::Manner;
+use plimsoll_protocols::relayed::FrameFlavor;
 
 /// A call in flight and the client that gets its answer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Call {
+pub(super) struct UpstreamCall {
     /// The token of the client's connection.
     pub(super) from: u64,
     /// The id that the client gave the call.
     pub(super) id: u64,
-    pub(super) manner: Manner,
+    pub(super) manner: FrameFlavor,
     pub(super) began: Time,
     pub(super) deadline: Time,
     /// Size of the request in bytes.
@@ -22,17 +22,17 @@ pub(super) struct Call {
 }
 
 /// Ids have 32 bits. A route's `max_in_flight` keeps them below the highest id, which is reserved.
-pub(super) type Calls = Keyed<Call, 20, 12>;
+pub(super) type UpstreamCalls = GenerationalSlab<UpstreamCall, 20, 12>;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn call(id: u64, deadline: u64) -> Call {
-        Call {
+    fn call(id: u64, deadline: u64) -> UpstreamCall {
+        UpstreamCall {
             from: 0,
             id,
-            manner: Manner::default(),
+            manner: FrameFlavor::default(),
             began: Time::ZERO,
             deadline: Time(deadline),
             bytes: 0,
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn answers_find_their_calls_once() {
-        let mut calls = Calls::default();
+        let mut calls = UpstreamCalls::default();
         let (a, b) = (calls.insert(call(7, 1)), calls.insert(call(7, 2)));
         assert_ne!(a, b);
         assert_eq!(calls.remove(b).unwrap().deadline, Time(2));

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use plimsoll_engine::Address;
-use plimsoll_model::units::{Period, Size};
+use plimsoll_model::units::{ByteSize, Period};
 use plimsoll_protocols::registry::{Codec, RELAYED_PROTOCOLS};
-use plimsoll_protocols::relayed::{CodecOptions, Relayed, Watchdog};
+use plimsoll_protocols::relayed::{CodecOptions, RelayProtocol, Watchdog};
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
@@ -22,13 +22,13 @@ pub use tls::{TlsFiles, UpstreamTls, Version};
 const MAX_WORKERS: usize = 64;
 /// Default of `max_frame`, in bytes.
 const MAX_FRAME: u64 = 16 << 20;
-const LARGEST_MAX_FRAME: u64 = 1 << 30;
-const SHORTEST_LOOKUP: Duration = Duration::from_millis(100);
+const MAX_FRAME_LIMIT: u64 = 1 << 30;
+const MIN_LOOKUP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The contents of the file; see docs/sidecar.md.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Config {
+pub struct SidecarConfig {
     /// The loopback address for metrics and health checks. Default: none.
     pub admin: Option<SocketAddr>,
     /// Number of worker threads, each with its own connections. Default 1.
@@ -44,18 +44,18 @@ pub struct Config {
     pub lookup: Option<Period>,
     /// The routes, at least one.
     #[serde(default)]
-    pub route: Vec<Route>,
+    pub route: Vec<RouteConfig>,
 }
 
 /// One route: where it listens, and its upstreams.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Route {
+pub struct RouteConfig {
     /// The route's name in messages and metrics.
     pub name: String,
     /// The protocol, which decides how connections are relayed.
     #[serde(deserialize_with = "protocol")]
-    pub protocol: &'static Relayed<Codec>,
+    pub protocol: &'static RelayProtocol<Codec>,
     /// `IP:PORT`, or `unix:/PATH`.
     #[serde(deserialize_with = "listen")]
     pub listen: Address,
@@ -74,12 +74,12 @@ pub struct Route {
     /// other connections of its worker and cannot be interrupted. Default 10s.
     pub codec_timeout: Option<Period>,
     /// Faults to inject. Default: none.
-    pub fault: Option<Fault>,
+    pub fault: Option<FaultConfig>,
     /// Connections of a worker to each upstream; with Bolt, for each layout. Default 1.
     pub connections: Option<usize>,
     /// Largest frame; for Bolt, its content. A frame is buffered until it is complete. Default
     /// 16MiB, at most 1GiB.
-    pub max_frame: Option<Size>,
+    pub max_frame: Option<ByteSize>,
     /// Calls in flight on each connection. When all connections are full, a further call is
     /// answered as busy. Default 4096.
     pub max_in_flight: Option<usize>,
@@ -103,7 +103,7 @@ pub struct Route {
 /// Faults injected into calls; with TCP, into connections.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Fault {
+pub struct FaultConfig {
     /// Delay added before a call is sent to its upstream.
     pub delay: Option<Period>,
     /// Share of the calls that are delayed, from 0 to 1. Default 1 if there is a `delay`.
@@ -112,7 +112,7 @@ pub struct Fault {
     pub abort_share: Option<f64>,
 }
 
-impl Fault {
+impl FaultConfig {
     /// Returns a key that is out of range and the correction.
     fn problem(&self) -> Option<(&'static str, &'static str)> {
         let is_share = |share: Option<f64>| share.is_none_or(|share| (0.0..=1.0).contains(&share));
@@ -143,7 +143,7 @@ fn listen<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Address, D::Erro
 
 fn protocol<'de, D: Deserializer<'de>>(
     deserializer: D,
-) -> Result<&'static Relayed<Codec>, D::Error> {
+) -> Result<&'static RelayProtocol<Codec>, D::Error> {
     let text = String::deserialize(deserializer)?;
     let known = RELAYED_PROTOCOLS
         .iter()
@@ -166,17 +166,17 @@ macro_rules! times {
     };
 }
 
-impl Config {
+impl SidecarConfig {
     times! { busy_poll = 0, drain = 10, lookup = 30, }
 
     /// Parses the text of a file.
     ///
     /// # Errors
     /// The first mistake, with its line and column.
-    pub fn read(text: &str) -> Result<Config, SidecarError> {
+    pub fn read(text: &str) -> Result<SidecarConfig, SidecarError> {
         let mistake =
             |e: toml::de::Error| SidecarError::at("sidecar file", e.to_string().trim_end());
-        let config: Config = toml::from_str(text).map_err(mistake)?;
+        let config: SidecarConfig = toml::from_str(text).map_err(mistake)?;
         config.check()?;
         Ok(config)
     }
@@ -195,7 +195,7 @@ impl Config {
 
     /// Returns the names of the routes that do not verify their upstreams' certificates.
     pub fn insecure_routes(&self) -> impl Iterator<Item = &str> {
-        let insecure = |route: &&Route| {
+        let insecure = |route: &&RouteConfig| {
             let tls = route.upstream_tls.as_ref();
             tls.is_some_and(|tls| tls.insecure == Some(true))
         };
@@ -207,7 +207,7 @@ impl Config {
     }
 
     /// Returns what already listens on the route's address: an earlier route, or the admin page.
-    fn taken(&self, route: usize) -> Option<String> {
+    fn find_listen_conflict(&self, route: usize) -> Option<String> {
         let address = &self.route[route].listen;
         let mut before = self.route[..route].iter();
         let other = before.find(|other| overlap(&other.listen, address));
@@ -222,7 +222,7 @@ impl Config {
     }
 
     /// Finds a loop of routes that leads from this one back to itself, as a chain of names.
-    fn way_back(&self, from: usize) -> Option<String> {
+    fn find_loop(&self, from: usize) -> Option<String> {
         let mut ways = vec![vec![from]];
         let mut seen = vec![false; self.route.len()];
         while let Some(way) = ways.pop() {
@@ -269,7 +269,7 @@ fn overlap(one: &Address, other: &Address) -> bool {
     }
 }
 
-impl Route {
+impl RouteConfig {
     times! { timeout = 60, request_timeout = 30, heartbeat = 15, eject_for = 10, codec_timeout = 10, }
 
     pub(super) fn codec_options<'a>(&'a self, watchdog: &'a Watchdog) -> CodecOptions<'a> {
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn config_errors_suggest_fix() {
         let route = "[[route]]\nname = \"a\"\nprotocol = \"bolt\"\nlisten = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:1\"]\n";
-        assert!(Config::read(route).is_ok());
+        assert!(SidecarConfig::read(route).is_ok());
         let two = |a: &str, to: &str, b: &str, on: &str| {
             let one = |name: &str, listen: &str, upstream: &str| {
                 format!(
@@ -332,7 +332,7 @@ mod tests {
             two("127.0.0.1:7", "127.0.0.1:8", "127.0.0.2:7", "127.0.0.1:8"),
             two("127.0.0.1:7", "127.0.0.1:8", "127.0.0.1:8", "10.0.0.2:7"),
         ] {
-            assert!(Config::read(&fine).is_ok(), "{fine}");
+            assert!(SidecarConfig::read(&fine).is_ok(), "{fine}");
         }
         for (text, needle) in [
             (String::new(), "at least one [[route]]"),
@@ -471,7 +471,7 @@ mod tests {
                 "only for protocol = \"plugin\"",
             ),
         ] {
-            let error = Config::read(&text).unwrap_err().to_string();
+            let error = SidecarConfig::read(&text).unwrap_err().to_string();
             assert!(error.contains(needle), "{text}: {error}");
         }
     }

@@ -5,9 +5,11 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use plimsoll_protocols::relayed::Why;
+use plimsoll_protocols::relayed::RejectReason;
 
-use crate::metrics::{self, Counter, Family, Gauge, Labels, Latencies, Registry, Unit, labels};
+use crate::metrics::{
+    self, Counter, Family, Gauge, Labels, LatencyHistogram, Registry, Unit, labels,
+};
 
 /// Defines a struct of handles and one of the families that they belong to.
 macro_rules! counted {
@@ -89,15 +91,17 @@ counted! {
 
 impl Counters {
     /// Counts calls that the sidecar answers itself.
-    pub(super) fn refused(&self, why: Why, calls: u64) {
+    pub(super) fn refused(&self, why: RejectReason, calls: u64) {
         let counter = match why {
-            Why::NoUpstream => &self.no_upstream,
-            Why::Lack(_) => &self.lack,
-            Why::Timeout => &self.timeouts,
-            Why::Busy => &self.busy,
-            Why::Cut => &self.cut,
+            RejectReason::NoUpstream => &self.no_upstream,
+            RejectReason::LocalResource(_) => &self.lack,
+            RejectReason::Timeout => &self.timeouts,
+            RejectReason::Busy => &self.busy,
+            RejectReason::UpstreamClosed => &self.cut,
             // These are counted where they are detected.
-            Why::Fault | Why::TooLong | Why::BadAnswer => return,
+            RejectReason::InjectedFault
+            | RejectReason::FrameTooLarge
+            | RejectReason::MalformedResponse => return,
         };
         count(counter, calls);
     }
@@ -109,19 +113,19 @@ pub(super) fn count(counter: &Counter, n: u64) {
 
 /// All metrics of a sidecar.
 #[derive(Debug)]
-pub(super) struct Metrics {
+pub(super) struct SidecarMetrics {
     registry: Registry,
     routes: RouteFamilies,
     upstreams: UpstreamFamilies,
-    took: Family<Labels, Latencies>,
+    took: Family<Labels, LatencyHistogram>,
     statuses: Family<Labels, Counter>,
     /// The current routes, each with the labels of its members in families with more labels than
     /// the route's; they are removed with the route.
     members: Mutex<HashMap<String, Vec<Labels>>>,
 }
 
-impl Metrics {
-    pub(super) fn new() -> Metrics {
+impl SidecarMetrics {
+    pub(super) fn new() -> SidecarMetrics {
         let mut registry = metrics::registry("sidecar");
         let (routes, upstreams) = (RouteFamilies::default(), UpstreamFamilies::default());
         let (took, statuses) = (Family::default(), Family::default());
@@ -138,7 +142,7 @@ impl Metrics {
             "Answers of upstreams, by status",
             Family::clone(&statuses),
         );
-        Metrics {
+        SidecarMetrics {
             registry,
             routes,
             upstreams,
@@ -157,7 +161,7 @@ impl Metrics {
         self.routes.of(&labels([("route", route)]))
     }
 
-    pub(super) fn took(&self, route: &str) -> Latencies {
+    pub(super) fn took(&self, route: &str) -> LatencyHistogram {
         self.took.get_or_create_owned(&labels([("route", route)]))
     }
 
@@ -217,18 +221,18 @@ impl Metrics {
 
 /// A worker's counters of the statuses with which a route's upstreams answered.
 #[derive(Debug, Default)]
-pub(super) struct Statuses(Vec<(u32, Counter)>);
+pub(super) struct StatusCounters(Vec<(u32, Counter)>);
 
 /// Most statuses of a route with a counter of their own, because upstreams choose them.
 const MAX_STATUSES: usize = 64;
 
-impl Statuses {
+impl StatusCounters {
     /// Counts a status. `name` is called when the status occurs for the first time.
     #[inline]
     pub(super) fn count(
         &mut self,
         status: u32,
-        metrics: &Metrics,
+        metrics: &SidecarMetrics,
         route: &str,
         name: impl FnOnce() -> String,
     ) {
@@ -244,7 +248,7 @@ impl Statuses {
     fn first(
         &mut self,
         status: u32,
-        metrics: &Metrics,
+        metrics: &SidecarMetrics,
         route: &str,
         name: impl FnOnce() -> String,
     ) {
@@ -264,12 +268,12 @@ mod tests {
 
     #[test]
     fn removed_route_leaves_no_metrics() {
-        let metrics = Metrics::new();
+        let metrics = SidecarMetrics::new();
         for route in ["a", "b"] {
             metrics.route(route).requests.inc();
             metrics.took(route).observe(std::time::Duration::ZERO);
             metrics.upstream(route, "127.0.0.1:1").calls.inc();
-            let mut statuses = Statuses::default();
+            let mut statuses = StatusCounters::default();
             for status in 0..100 {
                 statuses.count(status, &metrics, route, || status.to_string());
                 statuses.count(status, &metrics, route, || unreachable!("known"));
@@ -283,7 +287,7 @@ mod tests {
         assert!(!text.contains("route=\"a\""), "{text}");
         // Workers that do not know of the removal yet.
         metrics.upstream("a", "127.0.0.1:1").calls.inc();
-        Statuses::default().count(0, &metrics, "a", || "0".to_owned());
+        StatusCounters::default().count(0, &metrics, "a", || "0".to_owned());
         let text = metrics.text();
         assert!(!text.contains("route=\"a\""), "{text}");
         assert!(text.contains("route=\"b\",status=\"63\"} 2\n"), "{text}");

@@ -32,12 +32,12 @@ use plimsoll_engine::{Address, Clock, defect};
 use plimsoll_protocols::relayed::Watchdog;
 
 use access_log::AccessLog;
-pub use config::{Config, Fault, Route, TlsFiles, UpstreamTls, Version};
-use metrics::{Metrics, count};
-use names::Names;
+pub use config::{FaultConfig, RouteConfig, SidecarConfig, TlsFiles, UpstreamTls, Version};
+use metrics::{SidecarMetrics, count};
+use names::NameResolver;
 pub use names::Upstream;
-use setup::{Running, Setup};
-use worker::{Shared, Worker};
+use setup::{ActiveRoute, WorkerSetup};
+use worker::{Worker, WorkerContext};
 
 /// Why a sidecar cannot start or continue.
 #[derive(Debug, thiserror::Error)]
@@ -83,7 +83,7 @@ fn start_serving(
     body: impl FnOnce() -> Result<(), SidecarError> + Send + 'static,
 ) -> Result<JoinHandle<()>, SidecarError> {
     let failed = Arc::clone(failed);
-    start_thread(name, move || match defect::caught(body) {
+    start_thread(name, move || match defect::catch_panic(body) {
         Ok(Ok(())) => {}
         Ok(Err(error)) => failed(error),
         // The panic was reported when it happened.
@@ -98,18 +98,18 @@ fn start_serving(
 pub struct Sidecar {
     stop: Arc<AtomicBool>,
     workers: Vec<JoinHandle<()>>,
-    mailboxes: Vec<(Sender<Setup>, Waker)>,
+    mailboxes: Vec<(Sender<WorkerSetup>, Waker)>,
     admin: Option<SocketAddr>,
-    metrics: Arc<Metrics>,
-    names: Arc<Names>,
+    metrics: Arc<SidecarMetrics>,
+    names: Arc<NameResolver>,
     watchdog: Arc<Watchdog>,
-    now: Mutex<Now>,
+    now: Mutex<CurrentConfig>,
 }
 
 /// The state of the config that was read last.
-struct Now {
-    config: Config,
-    routes: Vec<Running>,
+struct CurrentConfig {
+    config: SidecarConfig,
+    routes: Vec<ActiveRoute>,
     /// The writer threads: the last is in use, earlier ones end with the workers' last lines.
     access_logs: Vec<JoinHandle<()>>,
 }
@@ -122,19 +122,19 @@ impl Sidecar {
     /// # Errors
     /// An address cannot be listened on, or a certificate or plugin is unusable.
     pub fn start(
-        config: &Config,
+        config: &SidecarConfig,
         failed: impl Fn(SidecarError) + Send + Sync + 'static,
     ) -> Result<Sidecar, SidecarError> {
         config.check()?;
         let failed: OnFailure = Arc::new(failed);
-        let metrics = Arc::new(Metrics::new());
+        let metrics = Arc::new(SidecarMetrics::new());
         let (stop, clock) = (Arc::new(AtomicBool::new(false)), Clock::new());
         let (access_log, writer) = AccessLog::of(config)?;
         let watchdog = Arc::new(Watchdog::default());
         let (setups, routes) =
             setup::prepare(config, &[], &metrics, &watchdog, access_log.as_ref())?;
         let ready = setups.into_iter().map(|setup| {
-            let shared = Shared {
+            let shared = WorkerContext {
                 metrics: Arc::clone(&metrics),
                 stop: Arc::clone(&stop),
                 clock,
@@ -142,7 +142,7 @@ impl Sidecar {
             Worker::new(setup, shared)
         });
         let ready: Vec<Worker> = ready.collect::<Result<_, _>>()?;
-        let names = Arc::new(Names::default());
+        let names = Arc::new(NameResolver::default());
         let upstreams = routes.iter().map(|route| Arc::clone(&route.upstreams));
         names.keep(upstreams.collect(), config.lookup(), &stop)?;
         let admin = match config.admin {
@@ -172,7 +172,7 @@ impl Sidecar {
             metrics,
             names,
             watchdog,
-            now: Mutex::new(Now {
+            now: Mutex::new(CurrentConfig {
                 config: config.clone(),
                 routes,
                 access_logs: writer.into_iter().collect(),
@@ -186,7 +186,7 @@ impl Sidecar {
     /// # Errors
     /// As those of [`Sidecar::start`], and a change of a key that needs a restart; the old config
     /// then stays in use.
-    pub fn reload(&self, config: &Config) -> Result<(), SidecarError> {
+    pub fn reload(&self, config: &SidecarConfig) -> Result<(), SidecarError> {
         config.check()?;
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         for (key, is_same) in [
@@ -216,7 +216,7 @@ impl Sidecar {
             Ok(prepared) => prepared,
             Err(e) => {
                 let new = config.route.iter().map(|route| route.name.as_str());
-                self.forget_but(&now.routes, new);
+                self.forget_all_except(&now.routes, new);
                 return Err(e);
             }
         };
@@ -226,7 +226,7 @@ impl Sidecar {
             waker.wake();
         }
         let old = now.routes.iter().map(|route| route.route.name.as_str());
-        self.forget_but(&routes, old);
+        self.forget_all_except(&routes, old);
         now.access_logs.retain(|writer| !writer.is_finished());
         now.access_logs.extend(writer);
         (now.config, now.routes) = (config.clone(), routes);
@@ -234,7 +234,7 @@ impl Sidecar {
     }
 
     /// Removes the metrics of those `names` that no longer belong to a route.
-    fn forget_but<'a>(&self, routes: &[Running], names: impl Iterator<Item = &'a str>) {
+    fn forget_all_except<'a>(&self, routes: &[ActiveRoute], names: impl Iterator<Item = &'a str>) {
         for name in names {
             if !routes.iter().any(|route| route.route.name == name) {
                 self.metrics.forget(name);

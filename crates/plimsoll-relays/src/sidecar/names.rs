@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_engine::address::{Lack, look_up};
+use plimsoll_engine::address::{LocalResourceError, look_up};
 use plimsoll_engine::{Address, defect};
 use plimsoll_model::plan::UnixSocket;
 use serde::Deserialize;
@@ -125,39 +125,39 @@ impl Upstream {
 
 /// An upstream and one of its addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ResolvedUpstream {
     pub(super) host: Arc<str>,
     pub(super) address: Address,
 }
 
 /// The lookup results of one upstream.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct LookupState {
     addresses: Vec<Address>,
     /// The local resource whose lack prevented the last lookup.
-    lack: Option<Lack>,
+    lack: Option<LocalResourceError>,
 }
 
 /// The lookup results of a route's upstreams, shared by all workers.
 #[derive(Debug)]
-pub(super) struct Upstreams {
+pub(super) struct RouteUpstreams {
     route: String,
     upstreams: Vec<Upstream>,
     failures: Counter,
     /// The results for each of `upstreams`, in the same order.
-    known: Mutex<Vec<Known>>,
+    known: Mutex<Vec<LookupState>>,
     /// Incremented with every change.
     version: AtomicU64,
 }
 
-impl Upstreams {
+impl RouteUpstreams {
     /// Creates the entry without a lookup; `failures` counts lookups that failed.
-    pub(super) fn new(route: &str, upstreams: &[Upstream], failures: Counter) -> Upstreams {
-        Upstreams {
+    pub(super) fn new(route: &str, upstreams: &[Upstream], failures: Counter) -> RouteUpstreams {
+        RouteUpstreams {
             route: route.to_owned(),
             upstreams: upstreams.to_vec(),
             failures,
-            known: Mutex::new(vec![Known::default(); upstreams.len()]),
+            known: Mutex::new(vec![LookupState::default(); upstreams.len()]),
             version: AtomicU64::new(1),
         }
     }
@@ -171,13 +171,13 @@ impl Upstreams {
     }
 
     /// Returns the addresses that the route's connections may use.
-    pub(super) fn places(&self) -> Vec<Place> {
+    pub(super) fn places(&self) -> Vec<ResolvedUpstream> {
         let known = self.known();
         let upstreams = self.upstreams.iter().zip(known.iter());
         upstreams
             .flat_map(|(upstream, known)| {
                 let host: Arc<str> = upstream.host().into();
-                known.addresses.iter().map(move |address| Place {
+                known.addresses.iter().map(move |address| ResolvedUpstream {
                     host: Arc::clone(&host),
                     address: address.clone(),
                 })
@@ -186,13 +186,13 @@ impl Upstreams {
     }
 
     /// Returns the local resource whose lack prevented the lookup of an upstream without addresses.
-    pub(super) fn lack(&self) -> Option<Lack> {
+    pub(super) fn lack(&self) -> Option<LocalResourceError> {
         let known = self.known();
         let mut unknown = known.iter().filter(|known| known.addresses.is_empty());
         unknown.find_map(|known| known.lack)
     }
 
-    fn known(&self) -> MutexGuard<'_, Vec<Known>> {
+    fn known(&self) -> MutexGuard<'_, Vec<LookupState>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -209,7 +209,7 @@ impl Upstreams {
                         count(&self.failures, 1);
                         let name = &self.route;
                         tracing::warn!("route {name}: upstream {upstream}: {problem}");
-                        self.known()[place].lack = Lack::of(&problem);
+                        self.known()[place].lack = LocalResourceError::of(&problem);
                         continue;
                     }
                 },
@@ -232,15 +232,15 @@ impl Upstreams {
 
 /// The upstreams of all current routes.
 #[derive(Debug, Default)]
-pub(super) struct Names {
-    routes: Mutex<Vec<Arc<Upstreams>>>,
+pub(super) struct NameResolver {
+    routes: Mutex<Vec<Arc<RouteUpstreams>>>,
     /// Interval between lookups, in nanoseconds.
     every: AtomicU64,
     is_looking: AtomicBool,
 }
 
-impl Names {
-    pub(super) fn routes(&self) -> Vec<Arc<Upstreams>> {
+impl NameResolver {
+    pub(super) fn routes(&self) -> Vec<Arc<RouteUpstreams>> {
         let routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner);
         routes.clone()
     }
@@ -250,8 +250,8 @@ impl Names {
     /// # Errors
     /// The system starts no more threads.
     pub(super) fn keep(
-        self: &Arc<Names>,
-        routes: Vec<Arc<Upstreams>>,
+        self: &Arc<NameResolver>,
+        routes: Vec<Arc<RouteUpstreams>>,
         every: Duration,
         stop: &Arc<AtomicBool>,
     ) -> Result<(), SidecarError> {
@@ -277,7 +277,7 @@ impl Names {
                 slept = Duration::ZERO;
                 for route in self.routes() {
                     // The next lookup may succeed.
-                    let _ = defect::caught(|| route.look_up());
+                    let _ = defect::catch_panic(|| route.look_up());
                 }
             }
         }
@@ -334,7 +334,7 @@ mod tests {
             "no..name:9".parse().unwrap(),
         ];
         let failures = Counter::default();
-        let names = Upstreams::new("r", &upstreams, failures.clone());
+        let names = RouteUpstreams::new("r", &upstreams, failures.clone());
         let before = names.version();
         names.look_up();
         assert!(names.version() > before);

@@ -9,22 +9,22 @@ use std::sync::Arc;
 
 use plimsoll_engine::Address;
 use plimsoll_protocols::registry::Codec;
-use plimsoll_protocols::relayed::{Carriage, Watchdog};
+use plimsoll_protocols::relayed::{RelayMode, Watchdog};
 use plimsoll_protocols::serving::unix::{self, SocketFile};
-use plimsoll_protocols::serving::{Listen, Proxies};
+use plimsoll_protocols::serving::{ListenOptions, TrustedProxies};
 
 use super::SidecarError;
 use super::access_log::AccessLog;
-use super::config::{Config, Route};
-use super::metrics::{Counters, Metrics};
-use super::names::Upstreams;
-use super::tls::{Identity, Settings};
-use crate::metrics::Latencies;
+use super::config::{RouteConfig, SidecarConfig};
+use super::metrics::{Counters, SidecarMetrics};
+use super::names::RouteUpstreams;
+use super::tls::{TlsIdentity, TlsSide};
+use crate::metrics::LatencyHistogram;
 
 const LISTEN_BACKLOG: u16 = 4096;
 
 /// The socket on which one worker accepts a route's connections.
-pub(super) struct Listener {
+pub(super) struct WorkerListener {
     /// The file of the Unix socket, held by the first worker and shared by the others. Declared
     /// before the socket, so that it is removed first.
     _file: Option<SocketFile>,
@@ -33,24 +33,24 @@ pub(super) struct Listener {
 
 /// One route, for one worker.
 pub(super) struct RouteSetup {
-    pub(super) route: Route,
+    pub(super) route: RouteConfig,
     /// The worker already has this route, changed or not.
     pub(super) is_known: bool,
     /// `None` for HTTP/2 and for streams of bytes.
     pub(super) codec: Option<Codec>,
     /// `None` if the worker keeps the one that it has.
-    pub(super) listener: Option<Listener>,
-    pub(super) proxies: Proxies,
-    pub(super) listen_tls: Option<Identity>,
-    pub(super) upstream_tls: Option<Identity>,
-    pub(super) upstreams: Arc<Upstreams>,
+    pub(super) listener: Option<WorkerListener>,
+    pub(super) proxies: TrustedProxies,
+    pub(super) listen_tls: Option<TlsIdentity>,
+    pub(super) upstream_tls: Option<TlsIdentity>,
+    pub(super) upstreams: Arc<RouteUpstreams>,
     pub(super) counters: Counters,
     /// The histogram of call latencies.
-    pub(super) took: Latencies,
+    pub(super) took: LatencyHistogram,
 }
 
 /// All routes, for one worker.
-pub(super) struct Setup {
+pub(super) struct WorkerSetup {
     pub(super) routes: Vec<RouteSetup>,
     pub(super) access_log: Option<AccessLog>,
     pub(super) drain: std::time::Duration,
@@ -59,18 +59,18 @@ pub(super) struct Setup {
 
 /// A route that the workers have.
 #[derive(Clone)]
-pub(super) struct Running {
-    pub(super) route: Route,
+pub(super) struct ActiveRoute {
+    pub(super) route: RouteConfig,
     /// The address that it listens on, with the actual port.
     pub(super) address: Address,
-    pub(super) upstreams: Arc<Upstreams>,
+    pub(super) upstreams: Arc<RouteUpstreams>,
     pub(super) counters: Counters,
     codec: Option<Codec>,
 }
 
-impl Running {
+impl ActiveRoute {
     /// Returns whether connections of this route can continue under the new config `route`.
-    fn becomes(&self, route: &Route) -> bool {
+    fn becomes(&self, route: &RouteConfig) -> bool {
         let known = &self.route;
         let is_carried_so = known.protocol.name == route.protocol.name && known.file == route.file;
         known.name == route.name && is_carried_so
@@ -82,14 +82,14 @@ impl Running {
 /// # Errors
 /// An address cannot be listened on, or a certificate or plugin is unusable.
 pub(super) fn prepare(
-    config: &Config,
-    running: &[Running],
-    metrics: &Metrics,
+    config: &SidecarConfig,
+    running: &[ActiveRoute],
+    metrics: &SidecarMetrics,
     watchdog: &Watchdog,
     access_log: Option<&AccessLog>,
-) -> Result<(Vec<Setup>, Vec<Running>), SidecarError> {
-    let mut setups: Vec<Setup> = (0..config.workers())
-        .map(|_| Setup {
+) -> Result<(Vec<WorkerSetup>, Vec<ActiveRoute>), SidecarError> {
+    let mut setups: Vec<WorkerSetup> = (0..config.workers())
+        .map(|_| WorkerSetup {
             routes: Vec::new(),
             access_log: access_log.cloned(),
             drain: config.drain(),
@@ -104,8 +104,8 @@ pub(super) fn prepare(
             None => codec_of(route, watchdog)?,
         };
         let name = &route.name;
-        let alpn: Option<&[u8]> = match route.protocol.carriage {
-            Carriage::Streams { .. } => Some(b"h2"),
+        let alpn: Option<&[u8]> = match route.protocol.mode {
+            RelayMode::Streams { .. } => Some(b"h2"),
             _ => None,
         };
         let counters = metrics.route(name);
@@ -113,7 +113,7 @@ pub(super) fn prepare(
             Some(known) if known.route.upstream == route.upstream => Arc::clone(&known.upstreams),
             _ => {
                 let failures = counters.lookup_failures.clone();
-                let upstreams = Upstreams::new(name, &route.upstream, failures);
+                let upstreams = RouteUpstreams::new(name, &route.upstream, failures);
                 upstreams.look_up();
                 Arc::new(upstreams)
             }
@@ -128,19 +128,19 @@ pub(super) fn prepare(
                     .as_ref()
                     .map(|codec| codec.of_worker(&route.codec_options(watchdog))),
                 listener: None,
-                proxies: Proxies::new(route.proxy_protocol.as_deref().unwrap_or_default()),
+                proxies: TrustedProxies::new(route.proxy_protocol.as_deref().unwrap_or_default()),
                 listen_tls: listen_tls
-                    .map(|files| Identity::new(name, Settings::Listen(files.clone()), alpn))
+                    .map(|files| TlsIdentity::new(name, TlsSide::Listen(files.clone()), alpn))
                     .transpose()?,
                 upstream_tls: upstream_tls
-                    .map(|files| Identity::new(name, Settings::Upstream(files.clone()), alpn))
+                    .map(|files| TlsIdentity::new(name, TlsSide::Upstream(files.clone()), alpn))
                     .transpose()?,
                 upstreams: Arc::clone(&upstreams),
                 counters: counters.clone(),
                 took: metrics.took(name),
             });
         }
-        routes.push(Running {
+        routes.push(ActiveRoute {
             route: route.clone(),
             address: known.map_or(&route.listen, |known| &known.address).clone(),
             codec,
@@ -174,7 +174,7 @@ pub(super) fn prepare(
     Ok((setups, routes))
 }
 
-fn not_open(route: &Running, e: &io::Error) -> SidecarError {
+fn not_open(route: &ActiveRoute, e: &io::Error) -> SidecarError {
     let (name, address) = (&route.route.name, &route.address);
     let problem = match address {
         Address::Tcp(_) => e.to_string(),
@@ -184,8 +184,8 @@ fn not_open(route: &Running, e: &io::Error) -> SidecarError {
 }
 
 /// Opens the route's codec; returns `None` if the protocol has no frames.
-fn codec_of(route: &Route, watchdog: &Watchdog) -> Result<Option<Codec>, SidecarError> {
-    let Carriage::Frames { open, .. } = route.protocol.carriage else {
+fn codec_of(route: &RouteConfig, watchdog: &Watchdog) -> Result<Option<Codec>, SidecarError> {
+    let RelayMode::Frames { open, .. } = route.protocol.mode else {
         return Ok(None);
     };
     let opened = open(&route.codec_options(watchdog)).map(Some);
@@ -193,20 +193,20 @@ fn codec_of(route: &Route, watchdog: &Watchdog) -> Result<Option<Codec>, Sidecar
 }
 
 /// Opens a listening socket and returns its address; `first` is that of the first worker.
-fn open(wanted: &Address, first: Option<&TcpListener>) -> io::Result<(Listener, Address)> {
+fn open(wanted: &Address, first: Option<&TcpListener>) -> io::Result<(WorkerListener, Address)> {
     let (socket, address, file) = match (wanted, first) {
         (Address::Unix(_), Some(first)) => (first.try_clone()?, wanted.clone(), None),
         _ => {
-            let listen = Listen {
+            let listen = ListenOptions {
                 address: wanted.clone(),
                 reuse_port: true,
                 backlog: LISTEN_BACKLOG,
-                ..Listen::default()
+                ..ListenOptions::default()
             };
             listen.open()?
         }
     };
-    let listener = Listener {
+    let listener = WorkerListener {
         _file: file,
         socket,
     };

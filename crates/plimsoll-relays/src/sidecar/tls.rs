@@ -9,8 +9,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use plimsoll_engine::tls::files::{self, FileError, Named};
-use plimsoll_engine::tls::trust::{Anchors, ClientCheck, Learned, ServerCheck};
+use plimsoll_engine::tls::files::{self, FileError, NamedFile};
+use plimsoll_engine::tls::trust::{
+    CertificateObservations, ClientCheck, ServerCheck, TrustAnchors,
+};
 use plimsoll_engine::tls::validity;
 use plimsoll_engine::tls::{self, TlsSetupError};
 use rustls::crypto::CryptoProvider;
@@ -22,21 +24,21 @@ use super::SidecarError;
 use super::config::{TlsFiles, UpstreamTls, versions};
 
 /// Modification time and size of each file; a difference in either counts as a change.
-type Stamp = [Option<(SystemTime, u64)>; 3];
+type FileStamps = [Option<(SystemTime, u64)>; 3];
 
 /// The TLS settings of one side of a route.
 #[derive(Clone)]
-pub(super) enum Settings {
+pub(super) enum TlsSide {
     /// Towards clients, which must present a certificate of the CA.
     Listen(TlsFiles),
     Upstream(UpstreamTls),
 }
 
-impl Settings {
-    fn stamp(&self) -> Stamp {
+impl TlsSide {
+    fn stamp(&self) -> FileStamps {
         let files = match self {
-            Settings::Listen(tls) => [Some(&tls.ca), Some(&tls.cert), Some(&tls.key)],
-            Settings::Upstream(tls) => [tls.ca.as_ref(), tls.cert.as_ref(), tls.key.as_ref()],
+            TlsSide::Listen(tls) => [Some(&tls.ca), Some(&tls.cert), Some(&tls.key)],
+            TlsSide::Upstream(tls) => [tls.ca.as_ref(), tls.cert.as_ref(), tls.key.as_ref()],
         };
         files.map(|path| {
             let found = fs::metadata(path?).ok()?;
@@ -47,53 +49,53 @@ impl Settings {
     /// Returns the file of the certificate to present.
     fn cert(&self) -> Option<&Path> {
         match self {
-            Settings::Listen(tls) => Some(&tls.cert),
-            Settings::Upstream(tls) => tls.cert.as_deref(),
+            TlsSide::Listen(tls) => Some(&tls.cert),
+            TlsSide::Upstream(tls) => tls.cert.as_deref(),
         }
     }
 
-    fn make(&self, alpn: Alpn) -> Result<Made, TlsSetupError> {
+    fn make(&self, alpn: Alpn) -> Result<LoadedConfig, TlsSetupError> {
         match self {
-            Settings::Listen(tls) => server(tls, alpn),
-            Settings::Upstream(tls) => client(tls, alpn),
+            TlsSide::Listen(tls) => server(tls, alpn),
+            TlsSide::Upstream(tls) => client(tls, alpn),
         }
     }
 }
 
-struct Made {
-    config: Config,
+struct LoadedConfig {
+    config: RustlsConfig,
     /// The last second, since 1970, in which the whole presented chain is valid.
     not_after: Option<u64>,
     /// Details of the peers' certificates, for error messages.
-    learned: Arc<Learned>,
+    learned: Arc<CertificateObservations>,
 }
 
-enum Config {
+enum RustlsConfig {
     Server(Arc<ServerConfig>),
     Client(Arc<ClientConfig>),
 }
 
 /// The certificates in use on one side.
-pub(super) struct Identity {
+pub(super) struct TlsIdentity {
     route: String,
     alpn: Alpn,
-    settings: Settings,
-    stamp: Stamp,
-    made: Made,
+    settings: TlsSide,
+    stamp: FileStamps,
+    made: LoadedConfig,
     expiry_reported: bool,
 }
 
-impl Identity {
+impl TlsIdentity {
     /// # Errors
     /// A file is unusable.
     pub(super) fn new(
         route: &str,
-        settings: Settings,
+        settings: TlsSide,
         alpn: Alpn,
-    ) -> Result<Identity, SidecarError> {
+    ) -> Result<TlsIdentity, SidecarError> {
         // Taken before reading, so that a change in between is noticed at the next check.
         let stamp = settings.stamp();
-        Ok(Identity {
+        Ok(TlsIdentity {
             route: route.to_owned(),
             made: (settings.make(alpn))
                 .map_err(|e| SidecarError::at(format!("route {route}"), e))?,
@@ -162,11 +164,13 @@ impl Identity {
     /// names another.
     pub(super) fn connection(&self, name: &str) -> Result<rustls::Connection, rustls::Error> {
         match &self.made.config {
-            Config::Server(config) => ServerConnection::new(Arc::clone(config)).map(Into::into),
-            Config::Client(config) => {
+            RustlsConfig::Server(config) => {
+                ServerConnection::new(Arc::clone(config)).map(Into::into)
+            }
+            RustlsConfig::Client(config) => {
                 let given = match &self.settings {
-                    Settings::Listen(_) => None,
-                    Settings::Upstream(tls) => tls.server_name.as_deref(),
+                    TlsSide::Listen(_) => None,
+                    TlsSide::Upstream(tls) => tls.server_name.as_deref(),
                 };
                 let name = given.unwrap_or(name);
                 let name = ServerName::try_from(name.to_owned()).map_err(|_| {
@@ -184,25 +188,25 @@ impl Identity {
 pub(super) type Alpn = Option<&'static [u8]>;
 
 /// Returns the chain with its key, and the earliest expiry in the chain.
-fn shown(
+fn load_certificate_chain(
     cert: &Path,
     key: &Path,
     provider: &CryptoProvider,
 ) -> Result<(Arc<SingleCertAndKey>, Option<u64>), FileError> {
-    let cert = Named("certificate", cert);
-    let identity = files::identity(cert, Named("key", key), provider)?;
+    let cert = NamedFile("certificate", cert);
+    let identity = files::identity(cert, NamedFile("key", key), provider)?;
     let chain = identity.cert.iter();
     let not_after = chain.filter_map(|c| validity::not_after(c)).min();
     Ok((Arc::new(SingleCertAndKey::from(identity)), not_after))
 }
 
-fn server(files: &TlsFiles, alpn: Alpn) -> Result<Made, TlsSetupError> {
+fn server(files: &TlsFiles, alpn: Alpn) -> Result<LoadedConfig, TlsSetupError> {
     let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
-    let learned = Arc::<Learned>::default();
-    let ca = Named("CA", &files.ca);
-    let check = ClientCheck::new(Anchors::read(ca)?, &provider, Arc::clone(&learned))
+    let learned = Arc::<CertificateObservations>::default();
+    let ca = NamedFile("CA", &files.ca);
+    let check = ClientCheck::new(TrustAnchors::read(ca)?, &provider, Arc::clone(&learned))
         .map_err(|e| ca.bad(e))?;
-    let (shown, not_after) = shown(&files.cert, &files.key, &provider)?;
+    let (shown, not_after) = load_certificate_chain(&files.cert, &files.key, &provider)?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&tls::versions(&versions(files.versions.as_deref())))?
         .with_client_cert_verifier(Arc::new(check))
@@ -211,21 +215,21 @@ fn server(files: &TlsFiles, alpn: Alpn) -> Result<Made, TlsSetupError> {
     // Certificates are sent uncompressed: compression (RFC 8879) pays off on slow links only.
     config.cert_compressors = Vec::new();
     config.cert_decompressors = Vec::new();
-    Ok(Made {
-        config: Config::Server(Arc::new(config)),
+    Ok(LoadedConfig {
+        config: RustlsConfig::Server(Arc::new(config)),
         not_after,
         learned,
     })
 }
 
-fn client(tls: &UpstreamTls, alpn: Alpn) -> Result<Made, TlsSetupError> {
+fn client(tls: &UpstreamTls, alpn: Alpn) -> Result<LoadedConfig, TlsSetupError> {
     let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
     let shown = match (&tls.cert, &tls.key) {
-        (Some(cert), Some(key)) => Some(shown(cert, key, &provider)?),
+        (Some(cert), Some(key)) => Some(load_certificate_chain(cert, key, &provider)?),
         _ => None,
     };
-    let learned = Arc::<Learned>::default();
-    let upstream = Named("trust in", Path::new("the upstream"));
+    let learned = Arc::<CertificateObservations>::default();
+    let upstream = NamedFile("trust in", Path::new("the upstream"));
     let trust = (tls.trust()).map_err(|(_, problem)| upstream.bad(problem))?;
     let check = ServerCheck::new(tls::trust(&trust)?, &provider, Arc::clone(&learned));
     let builder = ClientConfig::builder_with_provider(provider)
@@ -241,8 +245,8 @@ fn client(tls: &UpstreamTls, alpn: Alpn) -> Result<Made, TlsSetupError> {
     // Certificates are sent uncompressed: compression (RFC 8879) pays off on slow links only.
     config.cert_compressors = Vec::new();
     config.cert_decompressors = Vec::new();
-    Ok(Made {
-        config: Config::Client(Arc::new(config)),
+    Ok(LoadedConfig {
+        config: RustlsConfig::Client(Arc::new(config)),
         not_after,
         learned,
     })

@@ -11,7 +11,7 @@ const MAX_KEPT_CAPACITY: usize = 16 << 10;
 
 /// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Got {
+pub(super) enum ReadResult {
     Bytes,
     /// The peer will send nothing more.
     End,
@@ -64,9 +64,9 @@ impl Transport {
     }
 
     /// Reads once and appends the plaintext to `input`.
-    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Got> {
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<ReadResult> {
         let got = match self.socket.read(buffer) {
-            Ok(0) => return Ok(Got::End),
+            Ok(0) => return Ok(ReadResult::End),
             Ok(got) => got,
             Err(e)
                 if matches!(
@@ -74,13 +74,13 @@ impl Transport {
                     io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
                 ) =>
             {
-                return Ok(Got::Bytes);
+                return Ok(ReadResult::Bytes);
             }
             Err(e) => return Err(e),
         };
         let Some(session) = &mut self.tls else {
             self.input.extend_from_slice(&buffer[..got]);
-            return Ok(Got::Bytes);
+            return Ok(ReadResult::Bytes);
         };
         let mut records = &buffer[..got];
         while !records.is_empty() {
@@ -102,10 +102,10 @@ impl Transport {
                 session.reader().read_exact(&mut self.input[start..])?;
             }
             if state.peer_has_closed() {
-                return Ok(Got::End);
+                return Ok(ReadResult::End);
             }
         }
-        Ok(Got::Bytes)
+        Ok(ReadResult::Bytes)
     }
 
     /// Removes `taken` bytes from the front of the input.

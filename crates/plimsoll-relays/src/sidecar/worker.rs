@@ -29,41 +29,41 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use plimsoll_engine::keyed::Keyed;
-use plimsoll_engine::poller::{Events, Interest, Poller, Waker};
+use plimsoll_engine::keyed::GenerationalSlab;
+use plimsoll_engine::poller::{Interest, PollEvents, Poller, Waker};
 use plimsoll_engine::{Clock, defect, fault};
 use plimsoll_model::Time;
-use plimsoll_protocols::relayed::{Seen, Why};
-use plimsoll_protocols::serving::NotAccepted;
-use plimsoll_protocols::serving::proxied::{HEADER_LIMIT, Opening, OpeningError};
+use plimsoll_protocols::relayed::{FrameInfo, RejectReason};
+use plimsoll_protocols::serving::AcceptFailures;
+use plimsoll_protocols::serving::proxied::{HEADER_LIMIT, ProxyHeaderError, ProxyHeaderReader};
 
 use super::access_log::AccessLog;
-use super::calls::Calls;
+use super::calls::UpstreamCalls;
 use super::http2::Exchange;
-use super::metrics::{Counters, Metrics};
-use super::setup::Setup;
+use super::metrics::{Counters, SidecarMetrics};
+use super::setup::WorkerSetup;
 use super::transport::Transport;
 use super::{SidecarError, count};
-use charges::{Account, Charges, Isolation};
-use faults::Delayed;
-use http2::Http2;
+use charges::{AbuseLedger, Account, Isolation};
+use faults::DelayQueue;
+use http2::Http2State;
 use routes::RouteState;
-use troubles::Peer;
+use troubles::ConnectionPeer;
 
 const TICK_INTERVAL: Duration = Duration::from_millis(100);
-const RELOAD_EVERY: Duration = Duration::from_secs(2);
+const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
 /// How long TCP and TLS together may take, on either side.
-const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// When the unsent bytes of a connection exceed this, its sources are no longer read; they are read
 /// again below `LOW_WATER`.
 const HIGH_WATER: usize = 1 << 20;
 const LOW_WATER: usize = 256 << 10;
-const READ_AT_ONCE: usize = 64 << 10;
+const READ_BUFFER_BYTES: usize = 64 << 10;
 /// Set in the tokens of listening sockets; the other bits are the route's index.
 const LISTENER_BIT: u64 = 1 << 63;
 
 /// The purpose of a connection.
-enum Role {
+enum RelayRole {
     /// A client's connection whose calls share upstream connections; `in_flight` of them wait for
     /// an answer.
     Down { in_flight: usize },
@@ -71,32 +71,32 @@ enum Role {
     Up {
         /// The number of the layout of its frames.
         layout: usize,
-        calls: Calls,
+        calls: UpstreamCalls,
         /// The heartbeat in flight: its id, and when it times out.
-        beat: Option<(u64, Time)>,
+        pending_heartbeat: Option<(u64, Time)>,
         /// The client connection that sent the last request without an answer, and when.
         last_oneway: Option<(u64, Time)>,
         /// The client address that the connection is reserved for, if any.
         owner: Option<Account>,
     },
     /// HTTP/2, from a client or to an upstream.
-    Http2(Box<Http2>),
+    Http2(Box<Http2State>),
     /// One end of a connection relayed as bytes.
     Pipe { peer: u64 },
 }
 
-struct Connection {
+struct RelayConnection {
     transport: Transport,
     token: u64,
     route: usize,
     /// Index of its upstream; `None` if it comes from a client.
     endpoint: Option<usize>,
-    role: Role,
+    role: RelayRole,
     began: Time,
     last_active: Time,
     /// Present while the client's address is still unknown, because a PROXY header may name
     /// another.
-    opening: Option<Box<Opening>>,
+    opening: Option<Box<ProxyHeaderReader>>,
     /// The client's address, from the socket or a proxy; kept because a closed socket no longer has
     /// it.
     client: Option<SocketAddr>,
@@ -105,7 +105,7 @@ struct Connection {
     went: u64,
     connecting: bool,
     /// The upstream has accepted it, including TLS and HTTP/2.
-    proven: bool,
+    is_established: bool,
     /// Why it could not be made, if known.
     problem: Option<String>,
     /// It is closed because it is unused, which says nothing about its upstream.
@@ -123,7 +123,7 @@ struct Connection {
     /// Upper bound of unsent bytes to an upstream that reply to its own messages (heartbeats, PING,
     /// SETTINGS). Requests do not stop it from being read: it may only read them once its answers
     /// are taken.
-    owed: usize,
+    reply_bytes: usize,
     /// Bytes still to be dropped of a frame that is too long.
     skip: usize,
     /// Bytes of a client's requests that are delayed by fault injection.
@@ -139,19 +139,19 @@ struct Connection {
 }
 
 /// The worker's connections by token.
-type Connections = Keyed<Box<Connection>>;
+type Connections = GenerationalSlab<Box<RelayConnection>>;
 
 /// A frame on a connection that calls share.
 #[derive(Clone, Copy)]
-struct Frame<'a> {
-    seen: Seen,
+struct CallFrame<'a> {
+    seen: FrameInfo,
     bytes: &'a [u8],
 }
 
 /// What was done with a request.
-enum Taken {
+enum RequestDisposition {
     /// An answer will come.
-    Waits,
+    AwaitsAnswer,
     /// It is done: it was answered here, or needs no answer.
     Over,
     /// No upstream can take it now.
@@ -159,37 +159,37 @@ enum Taken {
 }
 
 /// The upstream for the next call, or why there is none.
-enum Found {
+enum UpstreamChoice {
     Upstream(u64),
     /// Connections are being made, but none is ready.
     Connecting,
     /// Every connection has too much unsent data.
-    Choked,
+    Congested,
     /// The sidecar answers the call itself.
-    Refused(Why),
+    Refused(RejectReason),
 }
 
-impl Connection {
+impl RelayConnection {
     /// Returns whether a client has sent everything and has all its answers.
     fn is_answered(&self) -> bool {
-        let is_idle = matches!(self.role, Role::Down { in_flight: 0 });
+        let is_idle = matches!(self.role, RelayRole::Down { in_flight: 0 });
         self.ended && !self.held && is_idle
     }
 
     /// Returns whether calls or unsent bytes are in flight.
     fn is_busy(&self) -> bool {
         let has_calls = match &self.role {
-            Role::Down { in_flight } => *in_flight > 0 || self.held,
-            Role::Up { .. } => false,
-            Role::Http2(http2) => http2.is_busy(),
-            Role::Pipe { .. } => true,
+            RelayRole::Down { in_flight } => *in_flight > 0 || self.held,
+            RelayRole::Up { .. } => false,
+            RelayRole::Http2(http2) => http2.is_busy(),
+            RelayRole::Pipe { .. } => true,
         };
         has_calls || self.transport.unsent() > 0
     }
 
     /// Returns the upstream that this connection has just reached, if it was not counted yet.
     fn proves(&self) -> Option<usize> {
-        if self.proven || self.is_new() {
+        if self.is_established || self.is_new() {
             None
         } else {
             self.endpoint
@@ -198,7 +198,7 @@ impl Connection {
 
     /// Sends as much as the socket takes now.
     fn flush(&mut self) -> io::Result<()> {
-        if let Role::Http2(http2) = &mut self.role {
+        if let RelayRole::Http2(http2) = &mut self.role {
             http2.first_unsent = http2.session.http2.next_id();
         }
         self.transport.flush()
@@ -224,35 +224,35 @@ impl Connection {
 
     /// Returns whether it cannot carry a call yet.
     fn is_new(&self) -> bool {
-        let ungreeted = matches!(&self.role, Role::Http2(http2) if http2.is_ungreeted());
+        let ungreeted = matches!(&self.role, RelayRole::Http2(http2) if http2.is_ungreeted());
         self.connecting || self.is_awaited() || self.transport.is_handshaking() || ungreeted
     }
 }
 
 /// State shared by all workers.
 #[derive(Clone)]
-pub(super) struct Shared {
-    pub(super) metrics: Arc<Metrics>,
+pub(super) struct WorkerContext {
+    pub(super) metrics: Arc<SidecarMetrics>,
     pub(super) stop: Arc<AtomicBool>,
     pub(super) clock: Clock,
 }
 
 pub(super) struct Worker {
     poller: Poller,
-    shared: Shared,
+    shared: WorkerContext,
     /// New setups from another thread, which wakes the worker.
-    mailbox: (Sender<Setup>, Receiver<Setup>),
+    mailbox: (Sender<WorkerSetup>, Receiver<WorkerSetup>),
     routes: Vec<RouteState>,
     access_log: Option<AccessLog>,
     connections: Connections,
     /// Calls over HTTP/2.
-    exchanges: Keyed<Box<Exchange>>,
+    exchanges: GenerationalSlab<Box<Exchange>>,
     dirty: Vec<u64>,
     /// Connections whose client has just become known.
     opened: Vec<u64>,
     /// Whether listeners are watched; `false` for the rest of a tick in which one has failed.
     accepts: bool,
-    not_accepted: NotAccepted,
+    not_accepted: AcceptFailures,
     buffer: Vec<u8>,
     drain: Duration,
     busy_poll: Duration,
@@ -260,12 +260,12 @@ pub(super) struct Worker {
     /// Calls over HTTP/2 whose header fields have just arrived.
     fresh: Vec<u64>,
     /// Items delayed by fault injection.
-    delayed: Delayed,
-    charges: Charges,
+    delayed: DelayQueue,
+    charges: AbuseLedger,
 }
 
 impl Worker {
-    pub(super) fn new(setup: Setup, shared: Shared) -> Result<Worker, SidecarError> {
+    pub(super) fn new(setup: WorkerSetup, shared: WorkerContext) -> Result<Worker, SidecarError> {
         let failed = |e| SidecarError::at("making an epoll instance", e);
         let mut worker = Worker {
             poller: Poller::new().map_err(failed)?,
@@ -274,25 +274,25 @@ impl Worker {
             routes: Vec::new(),
             access_log: None,
             connections: Connections::default(),
-            exchanges: Keyed::default(),
+            exchanges: GenerationalSlab::default(),
             dirty: Vec::new(),
             opened: Vec::new(),
             accepts: true,
-            not_accepted: NotAccepted::default(),
-            buffer: vec![0; READ_AT_ONCE],
+            not_accepted: AcceptFailures::default(),
+            buffer: vec![0; READ_BUFFER_BYTES],
             drain: Duration::ZERO,
             busy_poll: Duration::ZERO,
             random: fastrand::Rng::new(),
             fresh: Vec::new(),
-            delayed: Delayed::default(),
-            charges: Charges::default(),
+            delayed: DelayQueue::default(),
+            charges: AbuseLedger::default(),
         };
-        worker.take_up(setup, Time::ZERO).map_err(failed)?;
+        worker.apply_setup(setup, Time::ZERO).map_err(failed)?;
         Ok(worker)
     }
 
     /// Returns the sender of setups for the running worker.
-    pub(super) fn mailbox(&self) -> Sender<Setup> {
+    pub(super) fn mailbox(&self) -> Sender<WorkerSetup> {
         self.mailbox.0.clone()
     }
 
@@ -309,19 +309,19 @@ impl Worker {
     /// # Errors
     /// The system fails to wait for sockets.
     pub(super) fn run(mut self) -> Result<(), SidecarError> {
-        defect::persist(&mut self, Worker::relay, Worker::begin_anew)
+        defect::restart_on_panic(&mut self, Worker::relay, Worker::restart_after_panic)
             .map_err(|e| SidecarError::at("waiting for sockets", e))
     }
 
     /// Restarts after a panic: drops all connections and calls, whose state cannot be trusted.
-    fn begin_anew(&mut self) {
+    fn restart_after_panic(&mut self) {
         for connection in std::mem::take(&mut self.connections).into_values() {
             let state = &self.routes[connection.route];
             let counters = self.counters(connection.route);
             match connection.endpoint {
                 Some(endpoint) => {
                     count(&counters.upstream_lost, 1);
-                    if connection.proven {
+                    if connection.is_established {
                         state.endpoints[endpoint].counters.open.dec();
                     }
                 }
@@ -329,13 +329,13 @@ impl Worker {
                     counters.open.dec();
                 }
             }
-            if let Role::Up { calls, .. } = &connection.role {
+            if let RelayRole::Up { calls, .. } = &connection.role {
                 counters.in_flight.dec_by(calls.len() as i64);
             }
         }
         for state in &mut self.routes {
             for endpoint in &mut state.endpoints {
-                endpoint.lanes.fill(None);
+                endpoint.slots.fill(None);
             }
             state.held.clear();
             state.held_apart.clear();
@@ -345,18 +345,18 @@ impl Worker {
             self.counters(exchange.route).in_flight.dec();
         }
         self.fresh.clear();
-        self.delayed = Delayed::default();
+        self.delayed = DelayQueue::default();
         self.dirty.clear();
         self.opened.clear();
-        self.buffer = vec![0; READ_AT_ONCE];
+        self.buffer = vec![0; READ_BUFFER_BYTES];
     }
 
     fn relay(&mut self) -> io::Result<()> {
-        let mut events = Events::default();
+        let mut events = PollEvents::default();
         self.read_mail(self.shared.clock.now());
         let mut next_tick = self.shared.clock.now() + TICK_INTERVAL;
         self.reload();
-        let mut next_reload = self.shared.clock.now() + RELOAD_EVERY;
+        let mut next_reload = self.shared.clock.now() + RELOAD_INTERVAL;
         let (mut drain_until, mut awake_until) = (None, Time::ZERO);
         loop {
             let now = self.shared.clock.now();
@@ -365,7 +365,7 @@ impl Worker {
                 for state in &mut self.routes {
                     state.setup.listener = None;
                 }
-                self.say_goodbyes(|_| true);
+                self.send_goaways(|_| true);
                 self.flush_dirty(now);
             }
             if let Some(until) = drain_until
@@ -400,12 +400,12 @@ impl Worker {
             if now >= next_tick {
                 next_tick = now + TICK_INTERVAL;
                 if now >= next_reload {
-                    next_reload = now + RELOAD_EVERY;
+                    next_reload = now + RELOAD_INTERVAL;
                     self.reload();
                 }
                 self.tick(now);
                 if drain_until.is_some() {
-                    self.say_goodbyes(|_| true);
+                    self.send_goaways(|_| true);
                 }
                 self.flush_dirty(now);
             }
@@ -437,17 +437,17 @@ impl Worker {
                 continue;
             };
             if connection.is_awaited() && now >= connection.began + HEADER_LIMIT {
-                self.turn_away(
+                self.reject_connection(
                     connection.route,
-                    Peer::of(connection),
-                    &OpeningError::Late,
+                    ConnectionPeer::of(connection),
+                    &ProxyHeaderError::Late,
                     now,
                 );
                 self.close(token, now);
                 continue;
             }
             let is_new = connection.is_new();
-            if is_new && now >= connection.began + CONNECT_LIMIT {
+            if is_new && now >= connection.began + CONNECT_TIMEOUT {
                 let late = match (connection.connecting, connection.transport.is_handshaking()) {
                     (true, _) => "no connection",
                     (false, true) => "no TLS",
@@ -457,15 +457,15 @@ impl Worker {
                     count(&self.counters(connection.route).handshakes_failed, 1);
                 }
                 if let Some(connection) = self.live(token) {
-                    connection.problem = Some(format!("{late} within {CONNECT_LIMIT:?}"));
+                    connection.problem = Some(format!("{late} within {CONNECT_TIMEOUT:?}"));
                 }
                 self.close(token, now);
                 continue;
             }
             let keep = match connection.role {
-                Role::Up { .. } => self.look_after(token, now),
-                Role::Http2(_) => self.look_after_http2(token, now),
-                Role::Down { .. } | Role::Pipe { .. } => true,
+                RelayRole::Up { .. } => self.check_connection(token, now),
+                RelayRole::Http2(_) => self.check_http2_connection(token, now),
+                RelayRole::Down { .. } | RelayRole::Pipe { .. } => true,
             };
             if !keep {
                 self.close(token, now);
@@ -473,7 +473,7 @@ impl Worker {
         }
         self.end_due(now);
         self.keep_connected(now);
-        self.see_off(now);
+        self.drain_removed_routes(now);
     }
 }
 

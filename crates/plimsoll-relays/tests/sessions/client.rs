@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use plimsoll_wire::websocket::{Message, Opcode, Reader, Role, put_masked};
+use plimsoll_wire::websocket::{Opcode, ReaderRole, WebSocketMessage, WebSocketReader, put_masked};
 
 /// Upper bound for every wait in these tests.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
@@ -58,7 +58,7 @@ pub(crate) enum Received {
 
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
-    reader: Reader,
+    reader: WebSocketReader,
     came: VecDeque<Received>,
     pub(crate) answer_pings: bool,
 }
@@ -106,7 +106,7 @@ impl Client {
         );
         let mut client = Client {
             stream,
-            reader: Reader::new(Role::Client, 1 << 20),
+            reader: WebSocketReader::new(ReaderRole::Client, 1 << 20),
             came: VecDeque::new(),
             answer_pings: true,
         };
@@ -128,11 +128,11 @@ impl Client {
         self.reader
             .read(bytes, |message| {
                 match message {
-                    Message::Text(text) => {
+                    WebSocketMessage::Text(text) => {
                         came.push_back(Received::Frame(serde_json::from_str(text).unwrap()));
                     }
-                    Message::Close { code, .. } => came.push_back(Received::Close(code)),
-                    Message::Ping(payload) => pongs.push(payload.to_vec()),
+                    WebSocketMessage::Close { code, .. } => came.push_back(Received::Close(code)),
+                    WebSocketMessage::Ping(payload) => pongs.push(payload.to_vec()),
                     other => panic!("unexpected {other:?}"),
                 }
                 ControlFlow::Continue(())

@@ -12,8 +12,9 @@ use std::time::Duration;
 use plimsoll_relays::bus::Bus;
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_wire::websocket::{
-    Deflate, FrameHead, Message, Offer, Opcode, Reader, Role, UpgradeAnswer, accept_key,
-    client_key, close_payload, put_frame, put_masked,
+    Deflate, Opcode, ReaderRole, UpgradeOffer, UpgradeResponse, WebSocketFrameHeader,
+    WebSocketMessage, WebSocketReader, accept_key, client_key, close_payload, put_frame,
+    put_masked,
 };
 use std::ops::ControlFlow;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -379,7 +380,7 @@ async fn check(stream: &mut TcpStream, case: &Case, piece: usize, as_client: boo
 fn frames(bytes: &[u8], from_server: bool) -> Option<Vec<(u8, Vec<u8>)>> {
     let (mut at, mut frames) = (0, Vec::new());
     while at < bytes.len() {
-        let head = FrameHead::parse(&bytes[at..]).expect("a frame in order")?;
+        let head = WebSocketFrameHeader::parse(&bytes[at..]).expect("a frame in order")?;
         assert_eq!(head.mask.is_none(), from_server, "only clients mask");
         let begin = at + head.size;
         let end = begin + head.length as usize;
@@ -407,7 +408,8 @@ async fn gateway_passes_conformance_cases() {
             while !head.ends_with(b"\r\n\r\n") {
                 assert_ne!(stream.read_buf(&mut head).await.unwrap(), 0);
             }
-            let opened = UpgradeAnswer::parse(&head, "dGhlIHNhbXBsZSBub25jZQ==", Offer::default());
+            let opened =
+                UpgradeResponse::parse(&head, "dGhlIHNhbXBsZSBub25jZQ==", UpgradeOffer::default());
             let opened = opened.unwrap().unwrap();
             assert_eq!((opened.size, opened.problem), (head.len(), None));
             check(&mut stream, case, piece, true).await;
@@ -442,7 +444,9 @@ pub(crate) async fn echo_as_client(to: SocketAddr, path: &str) -> Vec<u8> {
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut input = Vec::new();
     let (head, deflate) = loop {
-        if let Some(opened) = UpgradeAnswer::parse(&input, &key, Offer::COMPRESSION_ONLY).unwrap() {
+        if let Some(opened) =
+            UpgradeResponse::parse(&input, &key, UpgradeOffer::COMPRESSION_ONLY).unwrap()
+        {
             assert_eq!(opened.problem, None);
             break (opened.size, opened.deflate);
         }
@@ -450,8 +454,8 @@ pub(crate) async fn echo_as_client(to: SocketAddr, path: &str) -> Vec<u8> {
     };
     input.drain(..head);
     let most = MAX_MESSAGE.max(16 << 20);
-    let reader = Reader::new(
-        Role::Client,
+    let reader = WebSocketReader::new(
+        ReaderRole::Client,
         if path == "/case" { MAX_MESSAGE } else { most },
     );
     let mut reader = reader.with_deflate(deflate.is_some());
@@ -463,17 +467,19 @@ pub(crate) async fn echo_as_client(to: SocketAddr, path: &str) -> Vec<u8> {
     loop {
         let read = reader.read(&input, |message| {
             match message {
-                Message::Text(text) => {
+                WebSocketMessage::Text(text) => {
                     last = text.as_bytes().to_vec();
                     put(&mut out, Opcode::Text, text.as_bytes());
                 }
-                Message::Binary(bytes) => {
+                WebSocketMessage::Binary(bytes) => {
                     last = bytes.to_vec();
                     put(&mut out, Opcode::Binary, bytes);
                 }
-                Message::Ping(payload) => put_masked(&mut out, Opcode::Pong, MASK, payload),
-                Message::Pong(_) => {}
-                Message::Close { code, .. } => {
+                WebSocketMessage::Ping(payload) => {
+                    put_masked(&mut out, Opcode::Pong, MASK, payload)
+                }
+                WebSocketMessage::Pong(_) => {}
+                WebSocketMessage::Close { code, .. } => {
                     put_masked(&mut out, Opcode::Close, MASK, &close_payload(code, ""));
                     ended = true;
                 }

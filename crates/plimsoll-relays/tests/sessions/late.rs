@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use plimsoll_relays::bus::{Bus, Part};
+use plimsoll_relays::bus::{Bus, FramePosition};
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_relays::llm::LlmOptions;
-use plimsoll_relays::token::Keys;
+use plimsoll_relays::token::TokenKeys;
 use plimsoll_wire::websocket::Opcode;
 
 use crate::client::{Client, LIMIT, Received, http, numbers};
@@ -117,11 +117,15 @@ async fn unlogged_frames_pass_and_gaps_count() {
     let bus = Bus::embedded(Duration::from_secs(60));
     let stack = Stack::on(bus, quick(), GatewayOptions::default());
     // The backend only publishes, so the bus knows nothing of its sessions.
-    let token = Keys::new(&[SECRET.to_vec()])
+    let token = TokenKeys::new(&[SECRET.to_vec()])
         .unwrap()
         .sign("foreign")
         .unwrap();
-    let publish = |text: String| stack.bus.post("foreign", &Bytes::from(text), Part::Middle);
+    let publish = |text: String| {
+        stack
+            .bus
+            .post("foreign", &Bytes::from(text), FramePosition::Middle)
+    };
     let mut client = open(stack.gateway.address, "foreign", &token).await;
     // The numbers start anew with each query.
     for seq in [5, 6, 9, 1, 2] {

@@ -6,16 +6,17 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use plimsoll_engine::Stop;
-use plimsoll_engine::{Observation, Place};
+use plimsoll_engine::StopFlag;
+use plimsoll_engine::{Observation, RunRole};
 use plimsoll_model::Outcome;
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::{
-    Arrivals, CallPlan, Goodput, Load, Plan, RequestFields, Spacing, Stage, Target, Watch,
+    ArrivalModel, ArrivalSpacing, CallPlan, GoodputBounds, LoadPlan, LoadStage, Plan,
+    RequestFields, Target, WatchedProcess,
 };
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::spec::parse_target;
-use plimsoll_protocols::session::{QueryText, SessionCall, SessionOptions, Sessions};
+use plimsoll_protocols::session::{QueryText, SessionCall, SessionOptions, SessionScripts};
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_relays::llm::LlmOptions;
 use plimsoll_wire::websocket::{Opcode, accept_key, put_frame};
@@ -74,22 +75,22 @@ impl Loading {
             headers: RequestFields::default(),
             api_secured: false,
             socket_secured: false,
-            goodput: Goodput::default(),
+            goodput: GoodputBounds::default(),
         };
         let plan = Plan {
             name: "test".to_owned(),
             target: target(api),
             tls: None,
             call: CallPlan::new(call.clone()),
-            load: Load {
+            load: LoadPlan {
                 arrivals: match self.rate {
-                    None => Arrivals::Closed {
+                    None => ArrivalModel::Closed {
                         clients: self.clients,
                         think: Duration::ZERO,
                     },
-                    Some(_) => Arrivals::Open(Spacing::Constant),
+                    Some(_) => ArrivalModel::Open(ArrivalSpacing::Constant),
                 },
-                stages: vec![Stage {
+                stages: vec![LoadStage {
                     name: "steady".to_owned(),
                     warmup: false,
                     duration: self.rate.map(|_| Duration::from_secs(1)),
@@ -102,14 +103,14 @@ impl Loading {
                 connect_timeout: Duration::from_secs(5),
                 workers: Some(1),
                 spin: Duration::ZERO,
-                ..Load::default()
+                ..LoadPlan::default()
             },
             objectives: Vec::new(),
-            watch: Watch::Nothing,
+            watch: WatchedProcess::Nothing,
             seed: 7,
             keep_requests: false,
         };
-        let sessions = Sessions::new(SessionOptions {
+        let sessions = SessionScripts::new(SessionOptions {
             api: target(api),
             api_host: api.to_string(),
             socket_host: socket.to_string(),
@@ -124,8 +125,8 @@ impl Loading {
             let finished = plimsoll_engine::run_scripts(
                 &plan,
                 sessions,
-                Place::Alone,
-                &Stop::new(),
+                RunRole::Standalone,
+                &StopFlag::new(),
                 &mut |seen| {
                     if let Observation::Interval(interval, _) = seen {
                         for (_, stage) in &interval.stages {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use plimsoll_relays::bus::{Bus, RedisAddress, RedisOptions};
-use plimsoll_stack::certificates::{Options, make_certificates};
+use plimsoll_stack::certificates::{CertificateOptions, make_certificates};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -79,7 +79,7 @@ fn lie(mut stream: impl Read + Write, once: &[u8], again: &[u8]) -> usize {
 /// Returns a certificate for localhost and the CA that signed it.
 fn secured() -> (TempDir, Arc<ServerConfig>) {
     let folder = tempfile::tempdir().unwrap();
-    make_certificates(folder.path(), &Options::default()).unwrap();
+    make_certificates(folder.path(), &CertificateOptions::default()).unwrap();
     let file = |name: &str| folder.path().join(name);
     let chain = CertificateDer::pem_file_iter(file("server.crt")).unwrap();
     let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();

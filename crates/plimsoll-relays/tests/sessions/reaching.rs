@@ -7,7 +7,7 @@ use std::time::Duration;
 use plimsoll_relays::bus::{Bus, BusError, RedisAddress, RedisOptions};
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_relays::llm::LlmOptions;
-use plimsoll_stack::certificates::{CertificateSet, Options, make_certificates};
+use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_certificates};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::{Client, numbers};
@@ -38,7 +38,7 @@ async fn ready(address: &RedisAddress) -> Bus {
 async fn refusal(address: &RedisAddress) -> String {
     let bus = bus(address);
     match bus.ready(PATIENCE).await {
-        Err(e @ BusError::Refused { .. }) => e.to_string(),
+        Err(e @ BusError::ErrorReply { .. }) => e.to_string(),
         other => panic!("tried on and on: {other:?}"),
     }
 }
@@ -72,7 +72,7 @@ impl Secured {
     fn new() -> Secured {
         let folder = tempfile::tempdir().unwrap();
         Secured {
-            set: make_certificates(folder.path(), &Options::default()).unwrap(),
+            set: make_certificates(folder.path(), &CertificateOptions::default()).unwrap(),
             _folder: folder,
         }
     }
@@ -176,7 +176,7 @@ async fn redis_auth_error_is_immediate() {
     // A missing server is no permanent error: it may still start.
     let absent = bus(&address(&format!("redis://127.0.0.1:{}", free_port())));
     let error = absent.ready(Duration::from_millis(200)).await.unwrap_err();
-    assert!(matches!(error, BusError::Away { .. }), "{error}");
+    assert!(matches!(error, BusError::Unreachable { .. }), "{error}");
 }
 
 fn slow() -> LlmOptions {

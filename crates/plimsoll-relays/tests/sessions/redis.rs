@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use plimsoll_model::measure::Count;
-use plimsoll_relays::bus::{BeginError, Bus, Part, RedisOptions, Way};
+use plimsoll_relays::bus::{BeginError, Bus, ChannelDirection, FramePosition, RedisOptions};
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_relays::llm::LlmOptions;
 
@@ -214,12 +214,18 @@ async fn dead_backend_run_is_taken_over() {
     }
     let nothing = || std::sync::Arc::new(Nothing);
     dead.create("s", 5).await.unwrap();
-    let listening = dead.listen("s", Way::Up, nothing()).await.unwrap();
+    let listening = dead
+        .listen("s", ChannelDirection::Up, nothing())
+        .await
+        .unwrap();
     dead.begin_run("s").await.unwrap();
     let frame = bytes::Bytes::from_static(br#"{"type":"token","seq":1,"epoch":5}"#);
-    dead.post("s", &frame, Part::First);
+    dead.post("s", &frame, FramePosition::First);
     dead.confirm("s").await.unwrap();
-    let _listening = alive.listen("s", Way::Up, nothing()).await.unwrap();
+    let _listening = alive
+        .listen("s", ChannelDirection::Up, nothing())
+        .await
+        .unwrap();
     assert!(matches!(alive.begin_run("s").await, Err(BeginError::Busy)));
     drop(listening);
     drop(dead);

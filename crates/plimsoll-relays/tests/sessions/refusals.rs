@@ -1,7 +1,7 @@
 //! Invalid tokens, upgrades and frames get the right HTTP status or close code.
 
 use plimsoll_relays::gateway::GatewayOptions;
-use plimsoll_relays::token::Keys;
+use plimsoll_relays::token::TokenKeys;
 use plimsoll_wire::websocket::Opcode;
 use tokio::io::AsyncWriteExt;
 
@@ -13,8 +13,11 @@ async fn token_is_checked_before_upgrade() {
     let stack = Stack::start(quick(), GatewayOptions::default());
     let (session, token) = stack.session().await;
     let gateway = stack.gateway.address;
-    let foreign = Keys::new(&[vec![7; 40]]).unwrap().sign(&session).unwrap();
-    let other = Keys::new(&[SECRET.to_vec()])
+    let foreign = TokenKeys::new(&[vec![7; 40]])
+        .unwrap()
+        .sign(&session)
+        .unwrap();
+    let other = TokenKeys::new(&[SECRET.to_vec()])
         .unwrap()
         .sign("another")
         .unwrap();

@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use plimsoll_protocols::serving::Listen;
+use plimsoll_protocols::serving::ListenOptions;
 use plimsoll_relays::bus::Bus;
 use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
 use plimsoll_relays::llm::{Llm, LlmOptions, LlmStats};
-use plimsoll_relays::token::Keys;
+use plimsoll_relays::token::TokenKeys;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -16,11 +16,11 @@ use crate::client::{http, post};
 
 pub(crate) const SECRET: &[u8] = b"a secret for tests, of 32 bytes and more";
 
-pub(crate) fn listen() -> Listen {
-    Listen {
+pub(crate) fn listen() -> ListenOptions {
+    ListenOptions {
         address: ([127, 0, 0, 1], 0).into(),
         drain: Duration::from_millis(500),
-        ..Listen::default()
+        ..ListenOptions::default()
     }
 }
 
@@ -43,7 +43,7 @@ impl GatewayProcess {
     }
 
     fn with_secret(bus: &Bus, options: GatewayOptions, secret: &[u8]) -> GatewayProcess {
-        let keys = Keys::new(&[secret.to_vec()]).unwrap();
+        let keys = TokenKeys::new(&[secret.to_vec()]).unwrap();
         let gateway = Gateway::new(bus.clone(), keys, options);
         let bound = listen().bind().unwrap();
         let address = bound.address().tcp().unwrap();
@@ -92,7 +92,7 @@ pub(crate) struct Api {
 
 impl Api {
     pub(crate) fn start(bus: &Bus, options: LlmOptions) -> Api {
-        let keys = Keys::new(&[SECRET.to_vec()]).unwrap();
+        let keys = TokenKeys::new(&[SECRET.to_vec()]).unwrap();
         let llm = Llm::new(bus.clone(), keys, options);
         let bound = listen().bind().unwrap();
         let address = bound.address().tcp().unwrap();

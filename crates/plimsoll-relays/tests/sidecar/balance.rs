@@ -7,7 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use plimsoll_protocols::bolt::frame::MAX_CONTENT;
-use plimsoll_protocols::bolt::{Form, Frame, Kind, Status};
+use plimsoll_protocols::bolt::{BoltFrame, BoltFrameKind, FrameLayout, Status};
 
 use super::http2_peer::{Http2Peer, Received};
 use super::{Client, echo_server, eventually, request, route, sidecar};
@@ -35,11 +35,11 @@ fn bolt_service() -> BoltService {
                     bytes.extend_from_slice(&buffer[..read]);
                     let (mut at, mut answers) = (0, Vec::new());
                     while let Some((frame, length)) =
-                        Frame::parse(&bytes[at..], MAX_CONTENT).unwrap()
+                        BoltFrame::parse(&bytes[at..], MAX_CONTENT).unwrap()
                     {
                         let status = Status::Success.number();
-                        Frame {
-                            kind: Kind::Response { status },
+                        BoltFrame {
+                            kind: BoltFrameKind::Response { status },
                             ..frame
                         }
                         .write(&mut answers);
@@ -82,7 +82,7 @@ fn calls_are_balanced_across_upstreams() {
     // One client on one connection: calls are balanced, not connections.
     let mut client = Client::connect(outside);
     for id in 0..400 {
-        client.send(request(Form::V1, id, b"\x01x"));
+        client.send(request(FrameLayout::V1, id, b"\x01x"));
         assert_eq!(client.answer().2, 0);
     }
     let shares = services.map(|service| service.answered.load(Ordering::Relaxed));
@@ -103,7 +103,7 @@ fn calls_avoid_dead_upstream() {
         let (relay, outside) = sidecar(&two_upstreams("bolt", address, good.address));
         let mut client = Client::connect(outside);
         for id in 0..20 {
-            client.send(request(Form::V1, id, b"\x01x"));
+            client.send(request(FrameLayout::V1, id, b"\x01x"));
             assert_eq!(client.answer().2, 0, "call {id}");
         }
         relay.stop();
@@ -121,7 +121,7 @@ fn stalled_upstream_delays_without_failing() {
             let content = content.clone();
             thread::spawn(move || {
                 let mut client = Client::connect(outside);
-                client.send(request(Form::V1, id, &content));
+                client.send(request(FrameLayout::V1, id, &content));
                 let (_, answered, status, echoed) = client.answer();
                 (answered == id && echoed == content, status)
             })
@@ -188,7 +188,7 @@ fn half_closed_client_gets_responses() {
     let (relay, outside) = sidecar(&route("bolt", service.address, ""));
     let mut client = Client::connect(outside);
     for id in 0..3 {
-        client.send(request(Form::V1, id, b"\x01x"));
+        client.send(request(FrameLayout::V1, id, b"\x01x"));
     }
     client.stream.shutdown(Shutdown::Write).unwrap();
     eventually("the requests are passed on", || {
@@ -212,7 +212,7 @@ fn half_closed_client_closes_after_error() {
     drop(dead);
     let (relay, outside) = sidecar(&route("bolt", address, ""));
     let mut client = Client::connect(outside);
-    client.send(request(Form::V1, 1, b"\x01x"));
+    client.send(request(FrameLayout::V1, 1, b"\x01x"));
     client.stream.shutdown(Shutdown::Write).unwrap();
     // The request waits for a connection that cannot be made, and nothing else follows.
     assert_eq!(client.answer().2, Status::NoProcessor.number());
@@ -235,7 +235,7 @@ fn connection_goes_to_reachable_upstream() {
     ));
     for _ in 0..4 {
         let mut client = Client::connect(outside);
-        client.send(request(Form::V1, 1, b"\x01x"));
+        client.send(request(FrameLayout::V1, 1, b"\x01x"));
         assert_eq!(client.answer().2, 0);
     }
     assert_eq!(relay.counter("r", "answered_no_upstream_total"), Some(0));

@@ -6,10 +6,10 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use plimsoll_protocols::bolt::{Form, Status};
+use plimsoll_protocols::bolt::{FrameLayout, Status};
 use plimsoll_protocols::serving::runtime;
 use plimsoll_relays::bus::{Bus, RedisOptions};
-use plimsoll_relays::sidecar::Config;
+use plimsoll_relays::sidecar::SidecarConfig;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::by_itself::{as_it_is, is_run_by_itself};
@@ -64,7 +64,7 @@ fn descriptor_exhaustion_is_reported_local() {
     let at = |place: usize| relay.listening()[place].1.tcp().unwrap();
     // The descriptors that the servers need themselves are open before they answer.
     let mut direct = Client::connect(bolt);
-    direct.send(request(Form::V1, 1, b"\x01x"));
+    direct.send(request(FrameLayout::V1, 1, b"\x01x"));
     direct.answer();
     let mut client = Client::connect(at(0));
     let mut streams = Http2Peer::new(TcpStream::connect(at(1)).unwrap(), true, &[]);
@@ -101,7 +101,7 @@ fn descriptor_exhaustion_is_reported_local() {
     });
     allow(FEWEST);
 
-    client.send(request(Form::V1, 1, b"\x01x"));
+    client.send(request(FrameLayout::V1, 1, b"\x01x"));
     let (_, id, status, content) = client.answer();
     let text = String::from_utf8_lossy(&content);
     assert_eq!((id, status), (1, Status::ServerThreadpoolBusy as u16));
@@ -134,7 +134,7 @@ fn descriptor_exhaustion_is_reported_local() {
         assert_eq!(counted(route, "answered_no_upstream_total"), 0, "{route}");
     }
     eventually("calls are carried again", || {
-        client.send(request(Form::V1, 2, b"\x01x"));
+        client.send(request(FrameLayout::V1, 2, b"\x01x"));
         client.answer().2 == 0
     });
     relay.stop();
@@ -162,10 +162,10 @@ fn descriptor_exhaustion_is_no_lookup_failure() {
     let usual = getrlimit(Resource::Nofile).current.unwrap();
     allow(FEWEST);
     relay
-        .reload(&Config::read(&text("localhost")).unwrap())
+        .reload(&SidecarConfig::read(&text("localhost")).unwrap())
         .unwrap();
     eventually("a call is answered after the reload", || {
-        client.send(request(Form::V1, 1, b"\x01x"));
+        client.send(request(FrameLayout::V1, 1, b"\x01x"));
         let (_, _, status, content) = client.answer();
         let text = String::from_utf8_lossy(&content);
         assert_eq!(status, Status::ServerThreadpoolBusy as u16, "{text}");
@@ -175,7 +175,7 @@ fn descriptor_exhaustion_is_no_lookup_failure() {
     allow(usual);
     assert_eq!(relay.counter("r", "answered_no_upstream_total"), Some(0));
     eventually("the name is found, and calls are carried", || {
-        client.send(request(Form::V1, 2, b"\x01x"));
+        client.send(request(FrameLayout::V1, 2, b"\x01x"));
         client.answer().2 == 0
     });
     relay.stop();

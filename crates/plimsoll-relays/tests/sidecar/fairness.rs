@@ -128,7 +128,7 @@ fn rapid_reset_disconnects_only_offender() {
             (":path", "/a.B/C"),
         ]);
         for stream in (1..120).step_by(2) {
-            write::header_block(out, stream, &block, write::End(false));
+            write::header_block(out, stream, &block, write::EndStream(false));
             write::reset_stream(out, stream, ErrorCode::CANCEL);
         }
     });

@@ -4,10 +4,12 @@ use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use plimsoll_protocols::bolt::hessian::{self, Value};
+use plimsoll_protocols::bolt::hessian::{self, HessianValue};
 
 use super::http2_peer::Http2Peer;
-use super::{Client, Form, Frame, Kind, Status, echo_server, request, route, sidecar};
+use super::{
+    BoltFrame, BoltFrameKind, Client, FrameLayout, Status, echo_server, request, route, sidecar,
+};
 
 /// Asserts that `act` takes at least this long.
 #[allow(clippy::disallowed_methods, reason = "a lower bound")]
@@ -35,7 +37,7 @@ fn delay_fault_loses_no_calls() {
     let mut client = Client::connect(outside);
     takes(DELAY, || {
         for id in 1..=20 {
-            client.send(request(Form::V1, id, b"\x01x"));
+            client.send(request(FrameLayout::V1, id, b"\x01x"));
         }
         let mut ids: Vec<u32> = (0..20).map(|_| client.answer().1).collect();
         ids.sort_unstable();
@@ -60,7 +62,7 @@ fn delay_fault_loses_no_calls() {
     let (relay, outside) = sidecar(&route("tcp", echo_server(), fault));
     let mut client = Client::connect(outside);
     takes(DELAY, || {
-        client.send(request(Form::V1, 1, b"\x01x"));
+        client.send(request(FrameLayout::V1, 1, b"\x01x"));
         assert_eq!(client.answer().1, 1);
     });
     assert_eq!(relay.counter("r", "faults_delayed_total"), Some(1));
@@ -75,7 +77,7 @@ fn abort_fault_hits_configured_share() {
     let mut client = Client::connect(outside);
     let failed = (0..400)
         .filter(|id| {
-            client.send(request(Form::V1, *id, b"\x01x"));
+            client.send(request(FrameLayout::V1, *id, b"\x01x"));
             let status = client.answer().2;
             assert!(status == 0 || status == Status::ServerException.number());
             status != 0
@@ -117,7 +119,7 @@ fn frames_pass_up_to_max_frame() {
     let mut writer = client.stream.try_clone().unwrap();
     let sending = std::thread::spawn(move || {
         let mut wire = Vec::new();
-        request(Form::V1, 9, &sent).write(&mut wire);
+        request(FrameLayout::V1, 9, &sent).write(&mut wire);
         std::io::Write::write_all(&mut writer, &wire).unwrap();
         wire.len()
     });
@@ -127,14 +129,14 @@ fn frames_pass_up_to_max_frame() {
     assert!(wire.ends_with(&content));
     let id = u32::from_be_bytes([wire[5], wire[6], wire[7], wire[8]]);
     let mut answer = Vec::new();
-    Frame::bare_response(Form::V1, id, 1, Status::Success).write(&mut answer);
+    BoltFrame::bare_response(FrameLayout::V1, id, 1, Status::Success).write(&mut answer);
     std::io::Write::write_all(&mut held, &answer).unwrap();
     assert_eq!(client.answer().1, 9);
     relay.stop();
 
     let (relay, outside) = sidecar(&route("bolt", echo_server(), "max_frame = \"4KiB\""));
     let mut good = Client::connect(outside);
-    good.send(request(Form::V1, 1, &[7; 4096]));
+    good.send(request(FrameLayout::V1, 1, &[7; 4096]));
     assert_eq!(good.answer().1, 1);
     relay.stop();
 }
@@ -143,13 +145,13 @@ fn frames_pass_up_to_max_frame() {
 fn oversized_frame_fails_only_own_call() {
     let codec_exception = Status::CodecException.number();
     let (relay, outside) = sidecar(&route("bolt", echo_server(), "max_frame = \"4KiB\""));
-    for form in [Form::V1, Form::V2, Form::V2_CRC] {
+    for form in [FrameLayout::V1, FrameLayout::V2, FrameLayout::V2_CRC] {
         let mut client = Client::connect(outside);
         client.send(request(form, 1, &[7; 100]));
         // Larger than one read, and than what may be queued for a connection.
         client.send(request(form, 2, &[7; 3_000_000]));
-        client.send(Frame {
-            kind: Kind::Oneway { timeout: -1 },
+        client.send(BoltFrame {
+            kind: BoltFrameKind::Oneway { timeout: -1 },
             ..request(form, 3, &[7; 4097])
         });
         client.send(request(form, 4, &[7; 4097]));
@@ -161,7 +163,7 @@ fn oversized_frame_fails_only_own_call() {
         assert_eq!(statuses, expected);
         for refused in [&answers[1], &answers[2]] {
             let text = hessian::decode(&refused.3).unwrap();
-            let Value::String(text) = text else {
+            let HessianValue::String(text) = text else {
                 panic!("{text:?}");
             };
             assert!(text.contains("4096 bytes (max_frame)"), "{text}");
@@ -180,17 +182,17 @@ fn oversized_frame_fails_only_own_call() {
         "max_frame = \"4KiB\"",
     ));
     let mut client = Client::connect(outside);
-    client.send(request(Form::V1, 1, &[7; 10]));
-    client.send(request(Form::V1, 2, &[7; 10]));
+    client.send(request(FrameLayout::V1, 1, &[7; 10]));
+    client.send(request(FrameLayout::V1, 2, &[7; 10]));
     let mut server = Client {
         stream: upstream.accept().unwrap().0,
         bytes: Vec::new(),
     };
     let ids = [server.frame().2, server.frame().2];
     for (id, length) in ids.into_iter().zip([1_000_000, 10]) {
-        server.send(Frame {
+        server.send(BoltFrame {
             content: &vec![7; length],
-            ..Frame::bare_response(Form::V1, id, 1, Status::Success)
+            ..BoltFrame::bare_response(FrameLayout::V1, id, 1, Status::Success)
         });
     }
     let answers = [client.answer(), client.answer()];

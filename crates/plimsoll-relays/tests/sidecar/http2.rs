@@ -5,9 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use plimsoll_protocols::grpc::check::{CHECK_CASES, EchoCheck, run};
-use plimsoll_protocols::grpc::client::{Connection, Server};
+use plimsoll_protocols::grpc::client::{GrpcConnection, ServerEndpoint};
 use plimsoll_protocols::grpc::target::echo::EchoOptions;
-use plimsoll_protocols::serving::reference::untyped;
+use plimsoll_protocols::serving::reference::default_flags;
 use plimsoll_protocols::serving::runtime;
 use plimsoll_wire::http2::{ErrorCode, kind, setting, write};
 
@@ -32,7 +32,7 @@ fn upstream(listener: &TcpListener, settings: &[(u16, u32)]) -> Http2Peer {
 
 /// The service grpc.examples.echo.Echo.
 fn echo_server() -> SocketAddr {
-    served(untyped::<EchoOptions>)
+    served(default_flags::<EchoOptions>)
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn call_types_pass_one_or_two_sidecars() {
     };
     for address in [plain, pair] {
         runtime(Some(1)).unwrap().block_on(async {
-            let server = Server {
+            let server = ServerEndpoint {
                 addresses: [address.into()].into(),
                 tls: None,
                 authority: "localhost".to_owned(),
@@ -61,7 +61,7 @@ fn call_types_pass_one_or_two_sidecars() {
             };
             // Two connections share one upstream connection.
             for _ in 0..2 {
-                let connection = Connection::open(&server).await.unwrap();
+                let connection = GrpcConnection::open(&server).await.unwrap();
                 for case in CHECK_CASES {
                     for check in [check(10, 20), check(40, 60_000)] {
                         let result = run(&connection, case, &check).await;

@@ -5,7 +5,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use plimsoll_wire::hpack::{Decoder, Encoder};
-use plimsoll_wire::http2::{Frame, PREFACE, flags, kind, split, write};
+use plimsoll_wire::http2::{Http2Frame, PREFACE, flags, kind, split_frame, write};
 
 /// A received frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl Http2Peer {
 
     pub(crate) fn headers(&mut self, stream: u32, fields: &[(&str, &str)], end: bool) {
         let block = Encoder::encode_plain(fields.iter().copied());
-        self.say(|out| write::header_block(out, stream, &block, write::End(end)));
+        self.say(|out| write::header_block(out, stream, &block, write::EndStream(end)));
     }
 
     /// Sends the header fields of a gRPC call.
@@ -121,14 +121,14 @@ impl Http2Peer {
     }
 
     pub(crate) fn data(&mut self, stream: u32, data: &[u8], end: bool) {
-        self.say(|out| write::data(out, stream, data, write::End(end)));
+        self.say(|out| write::data(out, stream, data, write::EndStream(end)));
     }
 
     /// Returns the next frame of a call, or PING, which is answered.
     pub(crate) fn next(&mut self) -> Received {
         loop {
             let mut input = &self.bytes[..];
-            let Some((head, payload)) = split(&mut input, 1 << 14).unwrap() else {
+            let Some((head, payload)) = split_frame(&mut input, 1 << 14).unwrap() else {
                 let mut buffer = [0; 65_536];
                 match self.stream.read(&mut buffer) {
                     Ok(read @ 1..) => self.bytes.extend_from_slice(&buffer[..read]),
@@ -143,8 +143,8 @@ impl Http2Peer {
             let left = input.len();
             let stream = head.stream();
             let mut answer = Vec::new();
-            let came = match Frame::parse(head, payload).unwrap() {
-                Frame::Headers {
+            let came = match Http2Frame::parse(head, payload).unwrap() {
+                Http2Frame::Headers {
                     fragment,
                     end_stream,
                     end_headers,
@@ -161,31 +161,31 @@ impl Http2Peer {
                         end: end_stream,
                     })
                 }
-                Frame::Data { data, end_stream } => Some(Received::Data {
+                Http2Frame::Data { data, end_stream } => Some(Received::Data {
                     stream,
                     data: data.to_vec(),
                     end: end_stream,
                 }),
-                Frame::ResetStream { code } => Some(Received::Reset {
+                Http2Frame::ResetStream { code } => Some(Received::Reset {
                     stream,
                     code: code.0,
                 }),
-                Frame::GoAway {
+                Http2Frame::GoAway {
                     last_stream, code, ..
                 } => Some(Received::GoAway {
                     last_stream,
                     code: code.0,
                 }),
-                Frame::Settings(_) => {
+                Http2Frame::Settings(_) => {
                     write::settings_ack(&mut answer);
                     None
                 }
-                Frame::Ping { data } => {
+                Http2Frame::Ping { data } => {
                     write::head(&mut answer, 8, kind::PING, flags::ACK, 0);
                     answer.extend_from_slice(&data);
                     Some(Received::Ping)
                 }
-                Frame::PingAck { .. } => Some(Received::PingAck),
+                Http2Frame::PingAck { .. } => Some(Received::PingAck),
                 _ => None,
             };
             self.bytes.drain(..self.bytes.len() - left);

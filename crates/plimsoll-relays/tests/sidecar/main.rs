@@ -32,27 +32,27 @@ use std::time::Duration;
 
 use plimsoll_protocols::bolt::frame::MAX_CONTENT;
 use plimsoll_protocols::bolt::target::BoltOptions;
-use plimsoll_protocols::bolt::{Command, Form, Frame, Kind, Status};
-use plimsoll_protocols::serving::reference::{Place, Reference, untyped};
-use plimsoll_protocols::serving::{Listen, runtime};
+use plimsoll_protocols::bolt::{BoltCommand, BoltFrame, BoltFrameKind, FrameLayout, Status};
+use plimsoll_protocols::serving::reference::{ReferenceServer, ServeContext, default_flags};
+use plimsoll_protocols::serving::{ListenOptions, runtime};
 
 use support::{admin_page, certificates, eventually, files, route, sidecar};
 
 /// Starts an echo server for Bolt.
 fn echo_server() -> SocketAddr {
-    served(untyped::<BoltOptions>)
+    served(default_flags::<BoltOptions>)
 }
 
 /// Starts a server that lives as long as the process; returns its address.
-fn served<R: Reference + 'static>(options: fn() -> R) -> SocketAddr {
-    let listen = Listen {
+fn served<R: ReferenceServer + 'static>(options: fn() -> R) -> SocketAddr {
+    let listen = ListenOptions {
         address: ([127, 0, 0, 1], 0).into(),
-        ..Listen::default()
+        ..ListenOptions::default()
     };
     let bound = listen.bind().unwrap();
     let address = bound.address().tcp().unwrap();
     thread::spawn(move || {
-        let place = Place {
+        let place = ServeContext {
             bound,
             workers: None,
             stopped: Box::pin(std::future::pending()),
@@ -80,25 +80,25 @@ impl Client {
         }
     }
 
-    fn send(&mut self, frame: Frame<'_>) {
+    fn send(&mut self, frame: BoltFrame<'_>) {
         let mut wire = Vec::new();
         frame.write(&mut wire);
         self.stream.write_all(&wire).unwrap();
     }
 
     /// Returns layout, id, status and content of the next answer.
-    fn answer(&mut self) -> (Form, u32, u16, Vec<u8>) {
+    fn answer(&mut self) -> (FrameLayout, u32, u16, Vec<u8>) {
         let (form, kind, id, content) = self.frame();
-        let Kind::Response { status } = kind else {
+        let BoltFrameKind::Response { status } = kind else {
             panic!("{kind:?}");
         };
         (form, id, status, content)
     }
 
     /// Returns layout, kind, id and content of the next frame.
-    fn frame(&mut self) -> (Form, Kind, u32, Vec<u8>) {
+    fn frame(&mut self) -> (FrameLayout, BoltFrameKind, u32, Vec<u8>) {
         loop {
-            if let Some((frame, length)) = Frame::parse(&self.bytes, MAX_CONTENT).unwrap() {
+            if let Some((frame, length)) = BoltFrame::parse(&self.bytes, MAX_CONTENT).unwrap() {
                 let seen = (frame.form, frame.kind, frame.id, frame.content.to_vec());
                 self.bytes.drain(..length);
                 return seen;
@@ -111,13 +111,13 @@ impl Client {
     }
 }
 
-fn request(form: Form, id: u32, content: &[u8]) -> Frame<'_> {
-    Frame {
+fn request(form: FrameLayout, id: u32, content: &[u8]) -> BoltFrame<'_> {
+    BoltFrame {
         form,
-        command: Command::RpcRequest,
+        command: BoltCommand::RpcRequest,
         class: b"java.lang.String",
         content,
-        ..Frame::heartbeat(form, id)
+        ..BoltFrame::heartbeat(form, id)
     }
 }
 
@@ -130,7 +130,7 @@ fn clients_share_connections_through_mtls_sidecars() {
     let threads: Vec<_> = (0..12u32)
         .map(|n| {
             thread::spawn(move || {
-                let form = [Form::V1, Form::V2, Form::V2_CRC][n as usize % 3];
+                let form = [FrameLayout::V1, FrameLayout::V2, FrameLayout::V2_CRC][n as usize % 3];
                 let mut client = Client::connect(outside);
                 let texts: Vec<Vec<u8>> = (0..50u32)
                     .map(|i| {
@@ -140,12 +140,12 @@ fn clients_share_connections_through_mtls_sidecars() {
                     .collect();
                 // Every client uses the same ids and sends all requests at once.
                 for (i, text) in texts.iter().enumerate() {
-                    client.send(Frame {
+                    client.send(BoltFrame {
                         form,
                         ..request(form, i as u32, text)
                     });
                 }
-                client.send(Frame::heartbeat(form, 777));
+                client.send(BoltFrame::heartbeat(form, 777));
                 let mut seen = vec![false; texts.len()];
                 for _ in 0..=texts.len() {
                     let (answered, id, status, content) = client.answer();
@@ -181,10 +181,10 @@ fn malformed_requests_close_only_own_connection() {
     let long = vec![b'a'; 40_000];
     let bad = |class: &'static [u8], header: &[u8]| {
         let mut wire = Vec::new();
-        let frame = Frame {
+        let frame = BoltFrame {
             class,
             header,
-            ..request(Form::V1, 1, b"\x01x")
+            ..request(FrameLayout::V1, 1, b"\x01x")
         };
         frame.write(&mut wire);
         let mut client = Client::connect(outside);
@@ -210,7 +210,7 @@ fn malformed_requests_close_only_own_connection() {
     .enumerate()
     {
         bad(b"java.lang.String", header);
-        good.send(request(Form::V1, id as u32, b"\x01x"));
+        good.send(request(FrameLayout::V1, id as u32, b"\x01x"));
         assert_eq!(good.answer().2, 0);
     }
     bad(long.leak(), b"");
@@ -225,9 +225,9 @@ fn upstream_failures_answered_and_counted() {
     let address = upstream.local_addr().unwrap();
     let (relay, outside) = sidecar(&route("bolt", address, "max_in_flight = 2"));
     let mut client = Client::connect(outside);
-    let with_timeout = |id, timeout| Frame {
-        kind: Kind::Request { timeout },
-        ..request(Form::V1, id, b"\x01x")
+    let with_timeout = |id, timeout| BoltFrame {
+        kind: BoltFrameKind::Request { timeout },
+        ..request(FrameLayout::V1, id, b"\x01x")
     };
     // The first call times out; calls beyond two in flight are refused.
     client.send(with_timeout(1, 300));
@@ -243,9 +243,9 @@ fn upstream_failures_answered_and_counted() {
     let mut got = [0u8; 40];
     held.read_exact(&mut got).unwrap();
     let mut wire = Vec::new();
-    let late = Frame::parse(&got, MAX_CONTENT).unwrap().unwrap().0.id;
+    let late = BoltFrame::parse(&got, MAX_CONTENT).unwrap().unwrap().0.id;
     for id in [late, 12345] {
-        Frame::bare_response(Form::V1, id, 1, Status::Success).write(&mut wire);
+        BoltFrame::bare_response(FrameLayout::V1, id, 1, Status::Success).write(&mut wire);
     }
     held.write_all(&wire).unwrap();
     eventually("stray answers are counted", || {
@@ -272,7 +272,7 @@ fn malformed_frames_close_only_own_connection() {
     let mut good = Client::connect(outside);
     let negative = b"\x01\x01\0\x01\x01\0\0\0\x01\x01\0\0\x0b\xb8\0\x10\0\0\xff\xff\xff\xff";
     let mut wrong_crc = Vec::new();
-    request(Form::V2_CRC, 1, b"\x01x").write(&mut wrong_crc);
+    request(FrameLayout::V2_CRC, 1, b"\x01x").write(&mut wrong_crc);
     *wrong_crc.last_mut().unwrap() ^= 1;
     for wire in [
         &b"GET / HTTP/1.1\r\n\r\n"[..],
@@ -286,7 +286,7 @@ fn malformed_frames_close_only_own_connection() {
         bad.write_all(wire).unwrap();
         assert!(!matches!(bad.read(&mut [0; 8]), Ok(1..)), "{wire:?}");
     }
-    good.send(request(Form::V1, 1, b"\x01x"));
+    good.send(request(FrameLayout::V1, 1, b"\x01x"));
     assert_eq!(good.answer().3, b"\x01x");
     assert_eq!(relay.counter("r", "malformed_total"), Some(4));
     relay.stop();
@@ -298,15 +298,18 @@ fn slow_bytes_and_duplicate_ids_answered() {
     let mut client = Client::connect(outside);
     client.stream.set_nodelay(true).unwrap();
     let mut wire = Vec::new();
-    request(Form::V2_CRC, 7, b"\x01x").write(&mut wire);
+    request(FrameLayout::V2_CRC, 7, b"\x01x").write(&mut wire);
     for byte in &wire {
         client.stream.write_all(&[*byte]).unwrap();
         thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(client.answer(), (Form::V2_CRC, 7, 0, b"\x01x".to_vec()));
+    assert_eq!(
+        client.answer(),
+        (FrameLayout::V2_CRC, 7, 0, b"\x01x".to_vec())
+    );
     // The same id is in flight three times: each is a separate call upstream.
     for text in [b"\x01a", b"\x01b", b"\x01c"] {
-        client.send(request(Form::V1, 9, text));
+        client.send(request(FrameLayout::V1, 9, text));
     }
     let mut answers: Vec<_> = (0..3).map(|_| client.answer()).collect();
     answers.sort_by(|a, b| a.3.cmp(&b.3));
@@ -373,7 +376,7 @@ fn certificates_reload_unless_partially_written() {
         let upstream = files("upstream_tls", folder, "client");
         let (relay, outside) = sidecar(&route("bolt", middle, &upstream));
         let mut client = Client::connect(outside);
-        client.send(request(Form::V1, 1, b"\x01x"));
+        client.send(request(FrameLayout::V1, 1, b"\x01x"));
         let status = client.answer().2;
         relay.stop();
         status
@@ -424,7 +427,7 @@ fn admin_address_serves_metrics() {
     let (relay, outside) = sidecar(&text);
     let mut client = Client::connect(outside);
     for id in 1..=3 {
-        client.send(request(Form::V1, id, b"\x01x"));
+        client.send(request(FrameLayout::V1, id, b"\x01x"));
     }
     let mut held = Client {
         stream: listener.accept().unwrap().0,
@@ -433,11 +436,11 @@ fn admin_address_serves_metrics() {
     let mut wire = [0; 120];
     held.stream.read_exact(&mut wire).unwrap();
     for (number, status) in [(0, Status::Success), (1, Status::Timeout)] {
-        let (frame, _) = Frame::parse(&wire[number * 40..], MAX_CONTENT)
+        let (frame, _) = BoltFrame::parse(&wire[number * 40..], MAX_CONTENT)
             .unwrap()
             .unwrap();
         let mut wire = Vec::new();
-        Frame::bare_response(Form::V1, frame.id, 1, status).write(&mut wire);
+        BoltFrame::bare_response(FrameLayout::V1, frame.id, 1, status).write(&mut wire);
         held.stream.write_all(&wire).unwrap();
         client.answer();
     }
@@ -481,6 +484,6 @@ fn admin_address_serves_metrics() {
 /// Sends a call that no upstream can take.
 fn client_fails(outside: SocketAddr) {
     let mut client = Client::connect(outside);
-    client.send(request(Form::V1, 1, b"\x01x"));
+    client.send(request(FrameLayout::V1, 1, b"\x01x"));
     assert_ne!(client.answer().2, 0);
 }

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use plimsoll_protocols::grpc::target::echo::EchoOptions;
-use plimsoll_protocols::serving::reference::untyped;
+use plimsoll_protocols::serving::reference::default_flags;
 use plimsoll_wire::http2::{ErrorCode, write};
 
 use super::http2_peer::{Http2Peer, Received};
@@ -56,8 +56,8 @@ impl Good {
         let stream = self.stream;
         self.stream += 2;
         self.peer.say(|out| {
-            write::header_block(out, stream, &block(&list), write::End(false));
-            write::data(out, stream, MESSAGE, write::End(true));
+            write::header_block(out, stream, &block(&list), write::EndStream(false));
+            write::data(out, stream, MESSAGE, write::EndStream(true));
         });
     }
 
@@ -154,7 +154,10 @@ pub(crate) const SCORE: &str = "/score.ScoreService/GetScore";
 /// Runs `attack` against a sidecar in front of each of the upstreams.
 fn before_each_upstream(attack: impl Fn(SocketAddr, &'static str)) {
     let go = GoServer::start();
-    for (upstream, path) in [(served(untyped::<EchoOptions>), ECHO), (go.address, SCORE)] {
+    for (upstream, path) in [
+        (served(default_flags::<EchoOptions>), ECHO),
+        (go.address, SCORE),
+    ] {
         let (relay, outside) = sidecar(&route("grpc", upstream, ""));
         attack(outside, path);
         relay.stop();
@@ -220,17 +223,17 @@ type Pattern = (
 );
 
 fn begin(block: &[u8], stream: u32, out: &mut Vec<u8>) {
-    write::header_block(out, stream, block, write::End(false));
+    write::header_block(out, stream, block, write::EndStream(false));
 }
 
 fn begin_with_data(block: &[u8], stream: u32, out: &mut Vec<u8>) {
     begin(block, stream, out);
-    write::data(out, stream, MESSAGE, write::End(false));
+    write::data(out, stream, MESSAGE, write::EndStream(false));
 }
 
 pub(crate) fn make(block: &[u8], stream: u32, out: &mut Vec<u8>) {
     begin(block, stream, out);
-    write::data(out, stream, MESSAGE, write::End(true));
+    write::data(out, stream, MESSAGE, write::EndStream(true));
 }
 
 fn reset(stream: u32, out: &mut Vec<u8>) {
@@ -246,7 +249,7 @@ fn overflow(stream: u32, out: &mut Vec<u8>) {
 
 fn bad_trailers(stream: u32, out: &mut Vec<u8>) {
     let fields = block(&list(&[(":path", "/")]));
-    write::header_block(out, stream, &fields, write::End(true));
+    write::header_block(out, stream, &fields, write::EndStream(true));
 }
 
 const PATTERNS: [Pattern; 9] = [

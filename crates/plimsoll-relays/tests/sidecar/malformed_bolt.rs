@@ -6,8 +6,8 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
 use plimsoll_protocols::bolt::frame::MAX_CONTENT;
-use plimsoll_protocols::bolt::hessian::{self, Value};
-use plimsoll_protocols::bolt::{Form, Frame, Kind, Status, header};
+use plimsoll_protocols::bolt::hessian::{self, HessianValue};
+use plimsoll_protocols::bolt::{BoltFrame, BoltFrameKind, FrameLayout, Status, header};
 use plimsoll_relays::sidecar::Sidecar;
 
 use super::{Client, eventually, request, route, sidecar};
@@ -31,9 +31,9 @@ fn client_from(ip: &str, outside: SocketAddr) -> Client {
 /// Returns a request with a header map whose length contradicts its contents.
 fn malformed() -> Vec<u8> {
     let mut wire = Vec::new();
-    let frame = Frame {
+    let frame = BoltFrame {
         header: b"\0\0\0\x01a\0\0\0\x09b",
-        ..request(Form::V1, 1, b"\x01x")
+        ..request(FrameLayout::V1, 1, b"\x01x")
     };
     frame.write(&mut wire);
     wire
@@ -41,7 +41,7 @@ fn malformed() -> Vec<u8> {
 
 /// Starts an upstream that answers requests through `answer`; `None` closes the connection. A
 /// request for `b"\x04hold"` is answered together with the next one.
-fn upstream(answer: fn(Frame<'_>, &mut Vec<u8>) -> Option<()>) -> SocketAddr {
+fn upstream(answer: fn(BoltFrame<'_>, &mut Vec<u8>) -> Option<()>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -52,13 +52,13 @@ fn upstream(answer: fn(Frame<'_>, &mut Vec<u8>) -> Option<()>) -> SocketAddr {
     address
 }
 
-fn serve(mut stream: TcpStream, answer: fn(Frame<'_>, &mut Vec<u8>) -> Option<()>) {
+fn serve(mut stream: TcpStream, answer: fn(BoltFrame<'_>, &mut Vec<u8>) -> Option<()>) {
     let (mut bytes, mut buffer, mut answers) = (Vec::new(), vec![0; 65_536], Vec::new());
     while let Ok(read @ 1..) = stream.read(&mut buffer) {
         bytes.extend_from_slice(&buffer[..read]);
         let mut at = 0;
         let mut holds = false;
-        while let Some((frame, length)) = Frame::parse(&bytes[at..], MAX_CONTENT).unwrap() {
+        while let Some((frame, length)) = BoltFrame::parse(&bytes[at..], MAX_CONTENT).unwrap() {
             at += length;
             if answer(frame, &mut answers).is_none() {
                 return;
@@ -72,10 +72,10 @@ fn serve(mut stream: TcpStream, answer: fn(Frame<'_>, &mut Vec<u8>) -> Option<()
     }
 }
 
-fn echo(frame: Frame<'_>, out: &mut Vec<u8>) {
+fn echo(frame: BoltFrame<'_>, out: &mut Vec<u8>) {
     let status = Status::Success.number();
-    let kind = Kind::Response { status };
-    Frame { kind, ..frame }.write(out);
+    let kind = BoltFrameKind::Response { status };
+    BoltFrame { kind, ..frame }.write(out);
 }
 
 const HOLD: &[u8] = b"\x04hold";
@@ -91,7 +91,7 @@ fn fragile() -> SocketAddr {
 
 /// Makes a call, which must succeed.
 fn call(client: &mut Client, id: u32) {
-    client.send(request(Form::V1, id, b"\x01x"));
+    client.send(request(FrameLayout::V1, id, b"\x01x"));
     let (_, answered, status, content) = client.answer();
     assert_eq!((answered, status, &content[..]), (id, 0, &b"\x01x"[..]));
 }
@@ -164,7 +164,7 @@ fn excess_isolated_clients_share_connections() {
     poison(bad, outside, false, &relay);
     let mut clients: Vec<_> = (0..300).map(|_| client_from(bad, outside)).collect();
     for client in &mut clients {
-        client.send(request(Form::V1, 1, b"\x01x"));
+        client.send(request(FrameLayout::V1, 1, b"\x01x"));
     }
     for client in &mut clients {
         assert_eq!(client.answer().2, 0);
@@ -179,11 +179,11 @@ fn poison(ip: &str, outside: SocketAddr, oneway: bool, relay: &Sidecar) {
     let made = || counter(relay, "upstream_connects_total");
     let before = (lost(), made());
     let mut bad = client_from(ip, outside);
-    let poison = request(Form::V1, 1, POISON);
+    let poison = request(FrameLayout::V1, 1, POISON);
     if oneway {
         // The client's connection is closed before the upstream's.
-        bad.send(Frame {
-            kind: Kind::Oneway { timeout: -1 },
+        bad.send(BoltFrame {
+            kind: BoltFrameKind::Oneway { timeout: -1 },
             ..poison
         });
         bad.stream.shutdown(Shutdown::Both).unwrap();
@@ -209,12 +209,12 @@ fn poison_requests_get_own_connection() {
         for _ in 0..10 {
             // A call in flight meanwhile, and one of another client that comes later.
             let requests = counter(&relay, "requests_total");
-            good.send(request(Form::V1, next, HOLD));
+            good.send(request(FrameLayout::V1, next, HOLD));
             eventually("the call is in flight", || {
                 counter(&relay, "requests_total") > requests
             });
             poison("198.51.100.7", outside, oneway, &relay);
-            good.send(request(Form::V1, next + 1, b"\x01x"));
+            good.send(request(FrameLayout::V1, next + 1, b"\x01x"));
             for _ in 0..2 {
                 assert_eq!(good.answer().2, 0);
             }
@@ -231,12 +231,12 @@ fn first_poison_of_unknown_address_harms_nobody() {
     let mut good = client_from(GOOD, outside);
     for n in 0..5 {
         let requests = counter(&relay, "requests_total");
-        good.send(request(Form::V1, 2 * n, HOLD));
+        good.send(request(FrameLayout::V1, 2 * n, HOLD));
         eventually("the call is in flight", || {
             counter(&relay, "requests_total") > requests
         });
         poison(&format!("198.51.100.{n}"), outside, false, &relay);
-        good.send(request(Form::V1, 2 * n + 1, b"\x01x"));
+        good.send(request(FrameLayout::V1, 2 * n + 1, b"\x01x"));
         for _ in 0..2 {
             assert_eq!(good.answer().2, 0);
         }
@@ -245,9 +245,9 @@ fn first_poison_of_unknown_address_harms_nobody() {
 }
 
 /// Answers with an invalid header map, depending on the content.
-fn answer_badly(frame: Frame<'_>, out: &mut Vec<u8>) -> Option<()> {
+fn answer_badly(frame: BoltFrame<'_>, out: &mut Vec<u8>) -> Option<()> {
     let status = Status::Success.number();
-    let kind = Kind::Response { status };
+    let kind = BoltFrameKind::Response { status };
     let long = vec![0; 40_000];
     let bad = match frame.content {
         b"\x041bad" => &b"\0\0\0\x01a"[..],
@@ -260,7 +260,7 @@ fn answer_badly(frame: Frame<'_>, out: &mut Vec<u8>) -> Option<()> {
         }
     };
     let header = bad;
-    Frame {
+    BoltFrame {
         kind,
         header,
         ..frame
@@ -274,7 +274,7 @@ fn malformed_response_headers_are_not_forwarded() {
     let (relay, outside) = sidecar(&route("bolt", upstream(answer_badly), ""));
     let mut good = Client::connect(outside);
     let mut expected = 0;
-    for form in [Form::V1, Form::V2, Form::V2_CRC] {
+    for form in [FrameLayout::V1, FrameLayout::V2, FrameLayout::V2_CRC] {
         let mut client = Client::connect(outside);
         for content in [b"\x041bad", b"\x042bad", b"\x043bad", b"\x044bad"] {
             // Other calls of the same and of another client use the same upstream connection.
@@ -287,7 +287,7 @@ fn malformed_response_headers_are_not_forwarded() {
             let statuses: Vec<_> = answers.iter().map(|answer| answer.2).collect();
             assert_eq!(statuses, [0, codec_exception, 0]);
             let text = hessian::decode(&answers[1].3).unwrap();
-            let Value::String(text) = text else {
+            let HessianValue::String(text) = text else {
                 panic!("{text:?}");
             };
             assert!(text.contains("malformed"), "{text}");
@@ -306,9 +306,9 @@ fn malformed_response_headers_are_not_forwarded() {
     let mut map = Vec::new();
     header::write(&mut map, Some(b"a"), None);
     header::write(&mut map, None, Some(b"\xff"));
-    good.send(Frame {
+    good.send(BoltFrame {
         header: &map,
-        ..request(Form::V1, 9, b"\x01x")
+        ..request(FrameLayout::V1, 9, b"\x01x")
     });
     assert_eq!(good.answer().2, 0);
     relay.stop();

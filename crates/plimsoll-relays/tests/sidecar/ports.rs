@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use plimsoll_engine::Address;
-use plimsoll_protocols::bolt::{Form, Status};
+use plimsoll_protocols::bolt::{FrameLayout, Status};
 use plimsoll_protocols::serving::runtime;
 
 use super::by_itself::{is_run_by_itself, with_a_network};
@@ -59,7 +59,7 @@ fn port_exhaustion_is_reported_local() {
     );
     let mut piped = from_elsewhere("127.0.0.3", at(2));
     assert!(matches!(piped.read(&mut [0]), Ok(0) | Err(_)));
-    client.send(request(Form::V1, 1, b"\x01x"));
+    client.send(request(FrameLayout::V1, 1, b"\x01x"));
     let (_, id, status, content) = client.answer();
     let text = String::from_utf8_lossy(&content);
     assert_eq!((id, status), (1, Status::ServerThreadpoolBusy as u16));
@@ -84,7 +84,7 @@ fn port_exhaustion_is_reported_local() {
         assert_eq!(counted(route, "answered_no_upstream_total"), 0, "{route}");
     }
     eventually("calls are carried again", || {
-        client.send(request(Form::V1, 2, b"\x01x"));
+        client.send(request(FrameLayout::V1, 2, b"\x01x"));
         client.answer().2 == 0
     });
     relay.stop();

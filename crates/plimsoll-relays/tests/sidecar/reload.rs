@@ -4,11 +4,13 @@ use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use plimsoll_protocols::bolt::frame::MAX_CONTENT;
-use plimsoll_relays::sidecar::{Config, Sidecar};
+use plimsoll_relays::sidecar::{Sidecar, SidecarConfig};
 use plimsoll_wire::http2::ErrorCode;
 
 use super::http2_peer::{Http2Peer, Received};
-use super::{Client, Form, Frame, Status, admin_page, echo_server, eventually, request, sidecar};
+use super::{
+    BoltFrame, Client, FrameLayout, Status, admin_page, echo_server, eventually, request, sidecar,
+};
 
 fn one(name: &str, protocol: &str, listen: &str, upstream: SocketAddr, more: &str) -> String {
     format!(
@@ -20,7 +22,7 @@ fn one(name: &str, protocol: &str, listen: &str, upstream: SocketAddr, more: &st
 const ANY: &str = "127.0.0.1:0";
 
 fn reload(relay: &Sidecar, text: &str) -> Result<(), String> {
-    let config = Config::read(text).map_err(|e| e.to_string())?;
+    let config = SidecarConfig::read(text).map_err(|e| e.to_string())?;
     relay.reload(&config).map_err(|e| e.to_string())
 }
 
@@ -43,15 +45,20 @@ fn held(listener: &TcpListener) -> (Client, u32) {
 fn next_id(held: &mut Client) -> u32 {
     let mut wire = [0; 40];
     std::io::Read::read_exact(&mut held.stream, &mut wire).unwrap();
-    Frame::parse(&wire, MAX_CONTENT).unwrap().unwrap().0.id
+    BoltFrame::parse(&wire, MAX_CONTENT).unwrap().unwrap().0.id
 }
 
 fn answer(held: &mut Client, id: u32) {
-    held.send(Frame::bare_response(Form::V1, id, 1, Status::Success));
+    held.send(BoltFrame::bare_response(
+        FrameLayout::V1,
+        id,
+        1,
+        Status::Success,
+    ));
 }
 
 fn call(client: &mut Client, id: u32) -> u16 {
-    client.send(request(Form::V1, id, b"\x01x"));
+    client.send(request(FrameLayout::V1, id, b"\x01x"));
     client.answer().2
 }
 
@@ -65,7 +72,7 @@ fn route_changes_drop_no_calls() {
     let (relay, _) = sidecar(&format!("{admin}{kept}{goes}"));
     let (old, stays) = (at(&relay, "goes"), at(&relay, "kept"));
     let mut client = Client::connect(old);
-    client.send(request(Form::V1, 7, b"\x01x"));
+    client.send(request(FrameLayout::V1, 7, b"\x01x"));
     let (mut service, id) = held(&upstream);
     let mut other = Client::connect(stays);
     assert_eq!(call(&mut other, 1), 0);
@@ -94,7 +101,7 @@ fn route_changes_drop_no_calls() {
     // A route of the same name that is added again is a new route.
     reload(&relay, &format!("{admin}{kept}{comes}{goes}")).unwrap();
     let mut again = Client::connect(at(&relay, "goes"));
-    again.send(request(Form::V1, 8, b"\x01x"));
+    again.send(request(FrameLayout::V1, 8, b"\x01x"));
     let (mut service, id) = held(&upstream);
     answer(&mut service, id);
     assert_eq!(again.answer().1, 8);
@@ -107,7 +114,7 @@ fn changed_route_keeps_its_clients() {
     let before = one("r", "bolt", ANY, upstream.local_addr().unwrap(), "");
     let (relay, outside) = sidecar(&before);
     let mut client = Client::connect(outside);
-    client.send(request(Form::V1, 1, b"\x01x"));
+    client.send(request(FrameLayout::V1, 1, b"\x01x"));
     let (mut service, id) = held(&upstream);
     let after = one("r", "bolt", ANY, echo_server(), "connections = 3");
     reload(&relay, &after).unwrap();
@@ -120,7 +127,7 @@ fn changed_route_keeps_its_clients() {
             .stream
             .set_read_timeout(Some(std::time::Duration::from_millis(300)))
             .unwrap();
-        client.send(request(Form::V1, 2, b"\x01x"));
+        client.send(request(FrameLayout::V1, 2, b"\x01x"));
         matches!(
             std::io::Read::read(&mut client.stream, &mut [0; 64]),
             Ok(1..)

@@ -222,19 +222,21 @@ impl Shape {
     /// Returns the frames one by one.
     pub(crate) fn frames(&self, stream: u32) -> Vec<Vec<u8>> {
         let mut head = Vec::new();
-        let is_end = write::End(self.parts.is_empty());
+        let is_end = write::EndStream(self.parts.is_empty());
         write::header_block(&mut head, stream, &block(&self.list), is_end);
         let mut frames = vec![head];
         for part in &self.parts {
             let mut frame = Vec::new();
             match part {
-                Part::Data(data, end) => write::data(&mut frame, stream, data, write::End(*end)),
+                Part::Data(data, end) => {
+                    write::data(&mut frame, stream, data, write::EndStream(*end))
+                }
                 Part::Trailers(fields, end) => {
                     write::header_block(
                         &mut frame,
                         stream,
                         &block(&list(fields)),
-                        write::End(*end),
+                        write::EndStream(*end),
                     );
                 }
             }

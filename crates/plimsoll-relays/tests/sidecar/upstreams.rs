@@ -8,7 +8,7 @@ use plimsoll_relays::sidecar::Sidecar;
 use plimsoll_wire::http2::{ErrorCode, write};
 
 use super::http2_peer::{Http2Peer, Received};
-use super::{Client, Form, admin_page, echo_server, eventually, request, sidecar};
+use super::{Client, FrameLayout, admin_page, echo_server, eventually, request, sidecar};
 
 const ANSWER: [(&str, &str); 3] = [
     (":status", "200"),
@@ -86,17 +86,17 @@ fn hostname_resolves_and_failures_are_counted() {
     // If localhost is also ::1, nothing listens there, and the next address is tried.
     eventually("a call goes to the name's address", || {
         let mut client = Client::connect(outside);
-        client.send(request(Form::V1, 1, b"\x01x"));
+        client.send(request(FrameLayout::V1, 1, b"\x01x"));
         client.answer().2 == 0
     });
-    one.send(request(Form::V1, 2, b"\x01y"));
+    one.send(request(FrameLayout::V1, 2, b"\x01y"));
     assert_eq!(one.answer().3, b"\x01y");
     assert!(relay.counter("r", "upstream_lookup_failures_total") >= Some(1));
     relay.stop();
     // No upstream is left: calls are answered by the sidecar.
     let (relay, outside) = sidecar(&format!("lookup = \"100ms\"\n{}", text("\"no..name:1\"")));
     let mut client = Client::connect(outside);
-    client.send(request(Form::V1, 1, b"\x01x"));
+    client.send(request(FrameLayout::V1, 1, b"\x01x"));
     assert_ne!(client.answer().2, 0);
     eventually("the name is looked up again", || {
         relay.counter("r", "upstream_lookup_failures_total") >= Some(3)
@@ -189,7 +189,7 @@ fn access_log_records_every_call() {
     grpc.say(|out| write::reset_stream(out, 3, ErrorCode::CANCEL));
     for (place, id) in [(1, 11), (2, 12), (3, 13)] {
         let mut client = Client::connect(at[place]);
-        client.send(request(Form::V1, id, b"\x01x"));
+        client.send(request(FrameLayout::V1, id, b"\x01x"));
         client.answer();
     }
     eventually("every call has ended", || {
@@ -267,7 +267,7 @@ fn ready_while_every_route_has_upstream() {
 fn unwritable_access_log_prevents_startup() {
     let text = "access_log = \"/no/such/folder/log\"\n[[route]]\nname = \"r\"\nprotocol = \"tcp\"\n\
                 listen = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:1\"]\n";
-    let config = plimsoll_relays::sidecar::Config::read(text).unwrap();
+    let config = plimsoll_relays::sidecar::SidecarConfig::read(text).unwrap();
     let error = plimsoll_relays::sidecar::Sidecar::start(&config, |_| ())
         .err()
         .unwrap();

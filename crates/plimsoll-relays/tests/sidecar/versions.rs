@@ -1,7 +1,7 @@
 //! Versions of TLS between two sidecars.
 
 use super::{Client, certificates, echo_server, eventually, files, request, route, sidecar};
-use plimsoll_protocols::bolt::Form;
+use plimsoll_protocols::bolt::FrameLayout;
 
 /// [`files`], with versions.
 fn tls(folder: &std::path::Path, key: &str, who: &str, versions: &str) -> String {
@@ -30,7 +30,7 @@ fn sidecars_negotiate_common_tls_version() {
         let upstream = tls(folder.path(), "upstream_tls", "client", ours);
         let (client, outside) = sidecar(&route("bolt", middle, &upstream));
         let mut caller = Client::connect(outside);
-        caller.send(request(Form::V1, 1, b"\x01x"));
+        caller.send(request(FrameLayout::V1, 1, b"\x01x"));
         let status = caller.answer().2;
         assert_eq!(status == 0, is_fine, "{ours} and {theirs}: {status}");
         if !is_fine {

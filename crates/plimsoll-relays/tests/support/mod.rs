@@ -9,18 +9,18 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plimsoll_relays::sidecar::{Config, Sidecar};
-use plimsoll_stack::certificates::{Options, make_certificates};
+use plimsoll_relays::sidecar::{Sidecar, SidecarConfig};
+use plimsoll_stack::certificates::{CertificateOptions, make_certificates};
 
 pub(crate) fn certificates() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    make_certificates(folder.path(), &Options::default()).unwrap();
+    make_certificates(folder.path(), &CertificateOptions::default()).unwrap();
     folder
 }
 
 pub(crate) fn sidecar(text: &str) -> (Sidecar, SocketAddr) {
     let failed = |error| panic!("the sidecar could not go on: {error}");
-    let sidecar = Sidecar::start(&Config::read(text).unwrap(), failed).unwrap();
+    let sidecar = Sidecar::start(&SidecarConfig::read(text).unwrap(), failed).unwrap();
     let address = sidecar.listening()[0].1.tcp().unwrap();
     (sidecar, address)
 }

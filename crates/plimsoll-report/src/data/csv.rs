@@ -6,25 +6,25 @@ use std::path::Path;
 
 use plimsoll_model::output;
 
-use super::{Cell, Column, Sink};
+use super::{CellValue, RowSink, TableColumn};
 
-pub(super) struct Csv(csv::Writer<BufWriter<File>>);
+pub(super) struct CsvSink(csv::Writer<BufWriter<File>>);
 
-impl Csv {
-    pub(super) fn create<R>(path: &Path, columns: &[Column<R>]) -> io::Result<Csv> {
+impl CsvSink {
+    pub(super) fn create<R>(path: &Path, columns: &[TableColumn<R>]) -> io::Result<CsvSink> {
         let mut writer = csv::Writer::from_writer(BufWriter::new(File::create(path)?));
         writer.write_record(columns.iter().map(|column| column.0))?;
-        Ok(Csv(writer))
+        Ok(CsvSink(writer))
     }
 }
 
-impl Sink for Csv {
-    fn row(&mut self, cells: Vec<Cell>) -> io::Result<()> {
+impl RowSink for CsvSink {
+    fn row(&mut self, cells: Vec<CellValue>) -> io::Result<()> {
         let shown = cells.into_iter().map(|cell| match cell {
-            Cell::Int(value) => value.map_or_else(String::new, |v| v.to_string()),
-            Cell::Float(value) => value.map_or_else(String::new, |v| v.to_string()),
-            Cell::Bool(value) => value.map_or_else(String::new, |v| v.to_string()),
-            Cell::Text(text) => text,
+            CellValue::Int(value) => value.map_or_else(String::new, |v| v.to_string()),
+            CellValue::Float(value) => value.map_or_else(String::new, |v| v.to_string()),
+            CellValue::Bool(value) => value.map_or_else(String::new, |v| v.to_string()),
+            CellValue::Text(text) => text,
         });
         Ok(self.0.write_record(shown)?)
     }

@@ -13,44 +13,44 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 use plimsoll_model::output;
 
-use super::{Cell, Column, Of, Sink};
+use super::{CellValue, ColumnValue, RowSink, TableColumn};
 
 /// Rows in a row group.
-const GROUP_ROWS: usize = 1 << 16;
+const ROWS_PER_GROUP: usize = 1 << 16;
 
-pub(super) struct Parquet {
+pub(super) struct ParquetSink {
     writer: SerializedFileWriter<File>,
-    columns: Vec<Gathered>,
+    columns: Vec<ColumnBuffer>,
     rows: usize,
 }
 
 /// The known values of a column.
-enum Values {
+enum BufferedValues {
     Int(Vec<i64>),
     Float(Vec<f64>),
     Bool(Vec<bool>),
     Text(Vec<ByteArray>),
 }
 
-struct Gathered {
-    values: Values,
+struct ColumnBuffer {
+    values: BufferedValues,
     known: Vec<i16>,
 }
 
-impl Gathered {
-    fn new<R>(column: &Column<R>) -> Gathered {
-        Gathered {
+impl ColumnBuffer {
+    fn new<R>(column: &TableColumn<R>) -> ColumnBuffer {
+        ColumnBuffer {
             values: match column.1 {
-                Of::Int(_) => Values::Int(Vec::new()),
-                Of::Float(_) => Values::Float(Vec::new()),
-                Of::Bool(_) => Values::Bool(Vec::new()),
-                Of::Text(_) => Values::Text(Vec::new()),
+                ColumnValue::Int(_) => BufferedValues::Int(Vec::new()),
+                ColumnValue::Float(_) => BufferedValues::Float(Vec::new()),
+                ColumnValue::Bool(_) => BufferedValues::Bool(Vec::new()),
+                ColumnValue::Text(_) => BufferedValues::Text(Vec::new()),
             },
             known: Vec::new(),
         }
     }
 
-    fn add(&mut self, cell: Cell) {
+    fn add(&mut self, cell: CellValue) {
         fn put<T>(values: &mut Vec<T>, value: Option<T>) -> bool {
             let known = value.is_some();
             values.extend(value);
@@ -58,31 +58,37 @@ impl Gathered {
         }
         let known = match (&mut self.values, cell) {
             // Counts of calls are far below 2⁶³.
-            (Values::Int(v), Cell::Int(n)) => {
+            (BufferedValues::Int(v), CellValue::Int(n)) => {
                 put(v, n.map(|n| i64::try_from(n).unwrap_or(i64::MAX)))
             }
-            (Values::Float(v), Cell::Float(f)) => put(v, f),
-            (Values::Bool(v), Cell::Bool(b)) => put(v, b),
-            (Values::Text(v), Cell::Text(text)) => put(v, Some(ByteArray::from(text.into_bytes()))),
+            (BufferedValues::Float(v), CellValue::Float(f)) => put(v, f),
+            (BufferedValues::Bool(v), CellValue::Bool(b)) => put(v, b),
+            (BufferedValues::Text(v), CellValue::Text(text)) => {
+                put(v, Some(ByteArray::from(text.into_bytes())))
+            }
             _ => false,
         };
         self.known.push(i16::from(known));
     }
 }
 
-impl Parquet {
-    pub(super) fn create<R>(path: &Path, name: &str, columns: &[Column<R>]) -> io::Result<Parquet> {
-        let fields = columns.iter().map(|Column(name, of)| {
+impl ParquetSink {
+    pub(super) fn create<R>(
+        path: &Path,
+        name: &str,
+        columns: &[TableColumn<R>],
+    ) -> io::Result<ParquetSink> {
+        let fields = columns.iter().map(|TableColumn(name, of)| {
             let physical = match of {
-                Of::Int(_) => Physical::INT64,
-                Of::Float(_) => Physical::DOUBLE,
-                Of::Bool(_) => Physical::BOOLEAN,
-                Of::Text(_) => Physical::BYTE_ARRAY,
+                ColumnValue::Int(_) => Physical::INT64,
+                ColumnValue::Float(_) => Physical::DOUBLE,
+                ColumnValue::Bool(_) => Physical::BOOLEAN,
+                ColumnValue::Text(_) => Physical::BYTE_ARRAY,
             };
             let field =
                 Type::primitive_type_builder(name, physical).with_repetition(Repetition::OPTIONAL);
             let field = match of {
-                Of::Text(_) => field.with_converted_type(ConvertedType::UTF8),
+                ColumnValue::Text(_) => field.with_converted_type(ConvertedType::UTF8),
                 _ => field,
             };
             field.build().map(Arc::new)
@@ -99,9 +105,9 @@ impl Parquet {
         let file = File::create(path)?;
         let writer = SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties))
             .map_err(other)?;
-        Ok(Parquet {
+        Ok(ParquetSink {
             writer,
-            columns: columns.iter().map(Gathered::new).collect(),
+            columns: columns.iter().map(ColumnBuffer::new).collect(),
             rows: 0,
         })
     }
@@ -119,19 +125,19 @@ impl Parquet {
             let known = std::mem::take(&mut column.known);
             let levels = Some(&known[..]);
             match &mut column.values {
-                Values::Int(v) => {
+                BufferedValues::Int(v) => {
                     out.typed::<Int64Type>()
                         .write_batch(&std::mem::take(v), levels, None)?
                 }
-                Values::Float(v) => {
+                BufferedValues::Float(v) => {
                     out.typed::<DoubleType>()
                         .write_batch(&std::mem::take(v), levels, None)?
                 }
-                Values::Bool(v) => {
+                BufferedValues::Bool(v) => {
                     out.typed::<BoolType>()
                         .write_batch(&std::mem::take(v), levels, None)?
                 }
-                Values::Text(v) => {
+                BufferedValues::Text(v) => {
                     out.typed::<ByteArrayType>()
                         .write_batch(&std::mem::take(v), levels, None)?
                 }
@@ -143,13 +149,13 @@ impl Parquet {
     }
 }
 
-impl Sink for Parquet {
-    fn row(&mut self, cells: Vec<Cell>) -> io::Result<()> {
+impl RowSink for ParquetSink {
+    fn row(&mut self, cells: Vec<CellValue>) -> io::Result<()> {
         for (column, cell) in self.columns.iter_mut().zip(cells) {
             column.add(cell);
         }
         self.rows += 1;
-        if self.rows == GROUP_ROWS {
+        if self.rows == ROWS_PER_GROUP {
             self.write_group().map_err(other)?;
         }
         Ok(())

@@ -2,23 +2,23 @@
 
 use maud::{Markup, html};
 
-use super::chart::{Frame, Scale, px, x_axis, x_grid};
+use super::chart::{AxisScale, PlotArea, px, x_axis, x_grid};
 
 /// The height of a row, including its name.
 const ROW_HEIGHT: f64 = 44.0;
 
 /// A named row of bars.
-pub(super) struct Row {
+pub(super) struct BarRow {
     pub(super) name: String,
     /// A text alternative.
     pub(super) words: String,
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<BarSegment>,
     /// Lower and upper end of the interval.
     pub(super) interval: Option<[f64; 2]>,
 }
 
 /// A bar from one value to another.
-pub(super) struct Part {
+pub(super) struct BarSegment {
     pub(super) from: f64,
     pub(super) to: f64,
     pub(super) colour: usize,
@@ -28,7 +28,7 @@ pub(super) struct Part {
     pub(super) title: String,
 }
 
-pub(super) struct Bars {
+pub(super) struct BarChart {
     /// The start of the text alternative, before those of the rows.
     pub(super) lead: String,
     /// The label of the axis.
@@ -37,18 +37,18 @@ pub(super) struct Bars {
     pub(super) tick: fn(f64) -> String,
     /// Values that the axis always includes.
     pub(super) least: [f64; 2],
-    pub(super) rows: Vec<Row>,
+    pub(super) rows: Vec<BarRow>,
 }
 
-impl Bars {
+impl BarChart {
     /// Returns the chart's heights, for wide screens and for narrow ones.
     pub(super) fn heights(&self) -> [f64; 2] {
         [50.0 + ROW_HEIGHT * self.rows.len() as f64; 2]
     }
 
-    pub(super) fn draw(&self, frame: &Frame) -> Markup {
+    pub(super) fn draw(&self, frame: &PlotArea) -> Markup {
         // Names are above their bars, and values at the ends of the axis need some space.
-        let frame = Frame {
+        let frame = PlotArea {
             left: 18.0,
             right: 30.0,
             top: 4.0,
@@ -79,7 +79,7 @@ impl Bars {
     }
 
     /// Returns an axis that includes zero, with some space beyond ends that are not zero.
-    fn scale(&self, frame: &Frame) -> Scale {
+    fn scale(&self, frame: &PlotArea) -> AxisScale {
         let parts = self.rows.iter().flat_map(|row| &row.parts);
         let ends = parts.flat_map(|part| [part.from, part.to]);
         let bounds = self.rows.iter().filter_map(|row| row.interval).flatten();
@@ -87,12 +87,12 @@ impl Bars {
         let (low, high) = all.fold((0.0_f64, 0.0_f64), |(l, h), v| (l.min(v), h.max(v)));
         let room = (high - low) * 0.04;
         let left = if low < 0.0 { low - room } else { 0.0 };
-        Scale::linear(left, high + room, frame.left, frame.x_end())
+        AxisScale::linear(left, high + room, frame.left, frame.x_end())
     }
 }
 
-impl Part {
-    fn draw(&self, x: &Scale, y: f64) -> Markup {
+impl BarSegment {
+    fn draw(&self, x: &AxisScale, y: f64) -> Markup {
         let (from, to) = (x.at(self.from.min(self.to)), x.at(self.from.max(self.to)));
         html! {
             rect class={ "fill c" (self.colour % 6) } opacity=(if self.pale { "0.28" } else { "0.85" })

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 /// The plot area and its margins, in SVG units (pixels at full width).
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frame {
+pub(super) struct PlotArea {
     pub(super) width: f64,
     pub(super) height: f64,
     pub(super) left: f64,
@@ -13,10 +13,10 @@ pub(super) struct Frame {
     pub(super) bottom: f64,
 }
 
-impl Frame {
+impl PlotArea {
     /// Returns the area for wide screens (desktop).
-    pub(super) const fn wide(height: f64) -> Frame {
-        Frame {
+    pub(super) const fn wide(height: f64) -> PlotArea {
+        PlotArea {
             width: 1000.0,
             height,
             left: 64.0,
@@ -27,8 +27,8 @@ impl Frame {
     }
 
     /// Returns the area for narrow screens (phone).
-    pub(super) const fn narrow(height: f64) -> Frame {
-        Frame {
+    pub(super) const fn narrow(height: f64) -> PlotArea {
+        PlotArea {
             width: 340.0,
             height,
             left: 62.0,
@@ -66,7 +66,7 @@ impl Frame {
 
 /// A mapping from values to positions in a chart.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scale {
+pub(super) struct AxisScale {
     low: f64,
     high: f64,
     from: f64,
@@ -74,11 +74,11 @@ pub(super) struct Scale {
     log: bool,
 }
 
-impl Scale {
+impl AxisScale {
     /// Returns a linear scale with exactly these ends.
-    pub(super) fn linear(low: f64, high: f64, from: f64, to: f64) -> Scale {
+    pub(super) fn linear(low: f64, high: f64, from: f64, to: f64) -> AxisScale {
         let high = if high > low { high } else { low + 1.0 };
-        Scale {
+        AxisScale {
             low,
             high,
             from,
@@ -88,10 +88,10 @@ impl Scale {
     }
 
     /// Returns a logarithmic scale with some space at both ends. Values must be positive.
-    pub(super) fn log(low: f64, high: f64, from: f64, to: f64) -> Scale {
+    pub(super) fn log(low: f64, high: f64, from: f64, to: f64) -> AxisScale {
         let low = low.max(1e-9);
         let high = high.max(low * 1.5);
-        Scale {
+        AxisScale {
             low: low / 1.15,
             high: high * 1.15,
             from,
@@ -110,7 +110,7 @@ impl Scale {
     }
 
     /// Returns about `most` round values within the scale, formatted by `show`.
-    pub(super) fn marks(&self, most: usize, show: impl Fn(f64) -> String) -> Vec<Mark> {
+    pub(super) fn marks(&self, most: usize, show: impl Fn(f64) -> String) -> Vec<AxisMark> {
         let ticks = self.ticks(most).into_iter();
         ticks.map(|value| (self.at(value), show(value))).collect()
     }
@@ -155,12 +155,12 @@ impl Scale {
 }
 
 /// The position of a value, and its label.
-pub(super) type Mark = (f64, String);
+pub(super) type AxisMark = (f64, String);
 
 /// Draws horizontal grid lines with their values at the left.
 pub(super) fn y_axis(
-    frame: &Frame,
-    scale: &Scale,
+    frame: &PlotArea,
+    scale: &AxisScale,
     most: usize,
     show: impl Fn(f64) -> String,
 ) -> Markup {
@@ -174,14 +174,14 @@ pub(super) fn y_axis(
 }
 
 /// Draws vertical grid lines.
-pub(super) fn x_grid(frame: &Frame, marks: &[Mark]) -> Markup {
+pub(super) fn x_grid(frame: &PlotArea, marks: &[AxisMark]) -> Markup {
     html! {
         @for (at, _) in marks { path class="grid" d={ "M" (px(*at)) " " (frame.top) "V" (px(frame.y_end())) } {} }
     }
 }
 
 /// Draws the values below the chart, and the title of the axis.
-pub(super) fn x_axis(frame: &Frame, ticks: &[Mark], title: &str) -> Markup {
+pub(super) fn x_axis(frame: &PlotArea, ticks: &[AxisMark], title: &str) -> Markup {
     let y = frame.y_end();
     html! {
         path class="axis" d={ "M" (frame.left) " " (px(y)) "H" (frame.x_end()) } {}
@@ -225,7 +225,7 @@ pub(super) fn px(value: f64) -> f64 {
 
 /// The symbol of a legend's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum LegendKey {
     Line,
     Dash,
     Block,
@@ -235,19 +235,19 @@ pub(super) enum Key {
 }
 
 /// Returns the legend: label, colour (0–5) and symbol of each entry.
-pub(super) fn legend(entries: &[(String, usize, Key)]) -> Markup {
+pub(super) fn legend(entries: &[(String, usize, LegendKey)]) -> Markup {
     html! {
         ul.legend {
             @for (name, colour, key) in entries {
                 li {
                     svg width="22" height="12" aria-hidden="true" class={ "c" (colour % 6) } {
                         @match key {
-                            Key::Line => path class="line stroke" d="M1 6H21" {},
-                            Key::Dash => path class="line dash stroke" d="M1 6H21" {},
-                            Key::Block => rect class="fill" x="4" y="1" width="14" height="10" rx="2" opacity="0.6" {},
-                            Key::Dot => circle class="fill" cx="11" cy="6" r="4.5" {},
-                            Key::Cross => path class="line stroke" d="M7 2l8 8m0-8l-8 8" {},
-                            Key::Ring => circle class="stroke" cx="11" cy="6" r="4" fill="none" stroke-width="2" {},
+                            LegendKey::Line => path class="line stroke" d="M1 6H21" {},
+                            LegendKey::Dash => path class="line dash stroke" d="M1 6H21" {},
+                            LegendKey::Block => rect class="fill" x="4" y="1" width="14" height="10" rx="2" opacity="0.6" {},
+                            LegendKey::Dot => circle class="fill" cx="11" cy="6" r="4.5" {},
+                            LegendKey::Cross => path class="line stroke" d="M7 2l8 8m0-8l-8 8" {},
+                            LegendKey::Ring => circle class="stroke" cx="11" cy="6" r="4" fill="none" stroke-width="2" {},
                         }
                     }
                     (name)
@@ -263,9 +263,9 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_inside() {
-        let scale = Scale::linear(0.0, 47.0, 0.0, 100.0);
+        let scale = AxisScale::linear(0.0, 47.0, 0.0, 100.0);
         assert_eq!(scale.ticks(5), [0.0, 10.0, 20.0, 30.0, 40.0]);
-        let scale = Scale::log(2.0, 800.0, 0.0, 100.0);
+        let scale = AxisScale::log(2.0, 800.0, 0.0, 100.0);
         assert_eq!(scale.ticks(4), [10.0, 100.0]);
         assert!(scale.ticks(9).len() > 4);
         // No label may claim another value than its tick's.
@@ -281,8 +281,8 @@ mod tests {
         }
         // Nothing measured, one value, or all the same must still give a scale.
         for scale in [
-            Scale::linear(5.0, 5.0, 0.0, 1.0),
-            Scale::log(0.0, 0.0, 0.0, 1.0),
+            AxisScale::linear(5.0, 5.0, 0.0, 1.0),
+            AxisScale::log(0.0, 0.0, 0.0, 1.0),
         ] {
             assert!(scale.at(5.0).is_finite() && scale.ticks(5).len() < 30);
         }

@@ -2,20 +2,20 @@
 
 use maud::{Markup, html};
 use plimsoll_model::record::StageRecord;
-use plimsoll_model::run::State;
+use plimsoll_model::run::RunState;
 
-use super::View;
-use super::bars::{self, Bars, Part};
-use super::chart::{Key, legend, round};
-use super::page::{self, Card, Facts, Tone, figure, page, section as part};
-use super::spectrum::{self, Calls};
+use super::RunView;
+use super::bars::{self, BarChart, BarSegment};
+use super::chart::{LegendKey, legend, round};
+use super::page::{self, FigureCard, PageFacts, VerdictTone, figure, page, section as part};
+use super::spectrum::{self, SpectrumCalls};
 use super::tables;
-use crate::compare::{Comparison, Row};
-use crate::table::Table;
+use crate::compare::{Comparison, ComparisonRow};
+use crate::table::TextTable;
 use crate::totals;
 
 /// Returns the page that compares the runs `a` with the runs `b`.
-pub fn comparison(c: &Comparison, a: &[View], b: &[View]) -> String {
+pub fn comparison(c: &Comparison, a: &[RunView], b: &[RunView]) -> String {
     let body = html! {
         (verdict(c))
         (differences(c))
@@ -31,12 +31,12 @@ pub fn comparison(c: &Comparison, a: &[View], b: &[View]) -> String {
 }
 
 /// Merges the histograms of a group.
-fn together(name: &str, side: &[View]) -> Calls {
+fn together(name: &str, side: &[RunView]) -> SpectrumCalls {
     let mut record = StageRecord::default();
     for view in side {
         record.merge(&view.run.measured());
     }
-    Calls {
+    SpectrumCalls {
         name: name.to_owned(),
         record,
     }
@@ -44,19 +44,19 @@ fn together(name: &str, side: &[View]) -> Calls {
 
 fn verdict(c: &Comparison) -> Markup {
     let names = |word: &str| -> Vec<&str> {
-        let is = |row: &&Row| row.word() == word;
+        let is = |row: &&ComparisonRow| row.word() == word;
         c.rows.iter().filter(is).map(|row| row.metric).collect()
     };
     let (better, worse) = (names("better"), names("worse"));
     let (tone, label) = match () {
-        () if !c.warnings.is_empty() => (Tone::Unsure, "warning"),
-        () if !c.enough_runs() => (Tone::Plain, "not enough runs to tell"),
-        () if !worse.is_empty() && !better.is_empty() => (Tone::Unsure, "better and worse"),
-        () if !worse.is_empty() => (Tone::Bad, "B is worse"),
-        () if !better.is_empty() => (Tone::Good, "B is better"),
-        () => (Tone::Plain, "no difference seen"),
+        () if !c.warnings.is_empty() => (VerdictTone::Unsure, "warning"),
+        () if !c.enough_runs() => (VerdictTone::Plain, "not enough runs to tell"),
+        () if !worse.is_empty() && !better.is_empty() => (VerdictTone::Unsure, "better and worse"),
+        () if !worse.is_empty() => (VerdictTone::Bad, "B is worse"),
+        () if !better.is_empty() => (VerdictTone::Good, "B is better"),
+        () => (VerdictTone::Plain, "no difference seen"),
     };
-    let cards: Vec<Card> = c
+    let cards: Vec<FigureCard> = c
         .rows
         .iter()
         .filter(|row| {
@@ -71,7 +71,7 @@ fn verdict(c: &Comparison) -> Markup {
             .contains(&row.metric)
         })
         .map(|row| {
-            let mut card = Card::new(row.metric, row.unit.show(row.b));
+            let mut card = FigureCard::new(row.metric, row.unit.show(row.b));
             let percent = row
                 .percent()
                 .map_or_else(String::new, |p| format!(" ({p} %)"));
@@ -94,16 +94,16 @@ fn verdict(c: &Comparison) -> Markup {
     } else {
         format!("{} against {}", c.b.name, c.a.name)
     };
-    let facts = Facts {
+    let facts = PageFacts {
         target: Some(sides),
-        ..Facts::default()
+        ..PageFacts::default()
     };
     page::verdict(tone, label, &heading, &facts, &cards, &sentences)
 }
 
 /// Returns a bar for each metric's difference, in per cent of A, with its interval.
 fn differences(c: &Comparison) -> Markup {
-    let rows: Vec<&Row> = c
+    let rows: Vec<&ComparisonRow> = c
         .rows
         .iter()
         .filter(|row| row.relative().is_some())
@@ -112,11 +112,15 @@ fn differences(c: &Comparison) -> Markup {
         return html! {};
     }
     let entries = [
-        ("better".to_owned(), 2, Key::Block),
-        ("worse".to_owned(), 4, Key::Block),
-        ("can't be told apart from chance".to_owned(), 5, Key::Block),
+        ("better".to_owned(), 2, LegendKey::Block),
+        ("worse".to_owned(), 4, LegendKey::Block),
+        (
+            "can't be told apart from chance".to_owned(),
+            5,
+            LegendKey::Block,
+        ),
     ];
-    let bars = Bars {
+    let bars = BarChart {
         lead: "Change from A to B, in per cent of A.".to_owned(),
         axis: "per cent of A".to_owned(),
         tick: signed_percent,
@@ -133,14 +137,14 @@ fn differences(c: &Comparison) -> Markup {
     )
 }
 
-fn bar(row: &Row) -> bars::Row {
+fn bar(row: &ComparisonRow) -> bars::BarRow {
     let of_a = |value: f64| value / row.a * 100.0;
     let percent = row.percent().unwrap_or_default();
     let words = format!("{}: {percent} %, {}", row.metric, row.word());
     let (a, b) = (row.unit.show(row.a), row.unit.show(row.b));
-    bars::Row {
+    bars::BarRow {
         name: format!("{}: {a} → {b}", row.metric),
-        parts: vec![Part {
+        parts: vec![BarSegment {
             from: 0.0,
             to: of_a(row.shift()),
             colour: colour(row),
@@ -152,7 +156,7 @@ fn bar(row: &Row) -> bars::Row {
     }
 }
 
-fn colour(row: &Row) -> usize {
+fn colour(row: &ComparisonRow) -> usize {
     match row.better() {
         Some(true) => 2,
         Some(false) => 4,
@@ -189,21 +193,21 @@ fn plans(c: &Comparison) -> Markup {
         };
         [d.key.clone(), value(&d.a), value(&d.b), matters.to_owned()]
     });
-    let table = Table::new(["key", "A", "B", ""], &[1, 2, 3], rows);
+    let table = TextTable::new(["key", "A", "B", ""], &[1, 2, 3], rows);
     tables::shown("Where the plans differ", "", &table)
 }
 
-fn runs(a: &[View], b: &[View]) -> Markup {
-    let head = [&["", "directory"], &totals::IN_SHORT[..], &["state"]].concat();
+fn runs(a: &[RunView], b: &[RunView]) -> Markup {
+    let head = [&["", "directory"], &totals::SUMMARY_FACTS[..], &["state"]].concat();
     let sides = a.iter().map(|v| ("A", v)).chain(b.iter().map(|v| ("B", v)));
-    let rows = sides.clone().map(|(name, View { run, .. })| {
+    let rows = sides.clone().map(|(name, RunView { run, .. })| {
         let names = vec![name.to_owned(), run.dir.display().to_string()];
         let state = vec![run.state.name().to_owned()];
         [names, totals::in_short(run).into(), state].concat()
     });
-    let table = Table::new(head, &[1, 7], rows);
+    let table = TextTable::new(head, &[1, 7], rows);
     let is_whole: Vec<bool> = sides
-        .map(|(_, view)| view.run.state == State::Complete)
+        .map(|(_, view)| view.run.state == RunState::Complete)
         .collect();
     let class = |n: usize| (!is_whole[n]).then_some("text missed");
     let table = tables::judged("", &table, class);

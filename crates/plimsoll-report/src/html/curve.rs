@@ -3,11 +3,11 @@
 use maud::{Markup, html};
 use plimsoll_model::objective;
 use plimsoll_model::plan::Objective;
-use plimsoll_model::search::{SearchRecord, Trial, Verdict};
+use plimsoll_model::search::{SearchRecord, Trial, TrialVerdict};
 use plimsoll_model::spec;
 use plimsoll_model::statistics::rank::median_of;
 
-use super::chart::{Frame, Key, Scale, legend, path, px, short_time, x_axis, y_axis};
+use super::chart::{AxisScale, LegendKey, PlotArea, legend, path, px, short_time, x_axis, y_axis};
 use super::page::{figure, section as part};
 use crate::quantity::{exact_rate, rate, time};
 use crate::search::by_rate;
@@ -21,10 +21,10 @@ pub(super) fn section(record: &SearchRecord) -> Markup {
         return html! {};
     }
     let entries = [
-        ("objectives met".to_owned(), 2, Key::Dot),
-        ("missed, or calls piled up".to_owned(), 4, Key::Cross),
-        ("generator-limited".to_owned(), 5, Key::Ring),
-        ("load line, with its bounds".to_owned(), 0, Key::Line),
+        ("objectives met".to_owned(), 2, LegendKey::Dot),
+        ("missed, or calls piled up".to_owned(), 4, LegendKey::Cross),
+        ("generator-limited".to_owned(), 5, LegendKey::Ring),
+        ("load line, with its bounds".to_owned(), 0, LegendKey::Line),
     ];
     let picture = figure(
         [400.0, 330.0],
@@ -66,16 +66,16 @@ fn objective(record: &SearchRecord) -> Option<Objective> {
     objective::plotted(&spec.objectives()).cloned()
 }
 
-fn draw(frame: &Frame, record: &SearchRecord, points: &[(&Trial, f64)]) -> Markup {
+fn draw(frame: &PlotArea, record: &SearchRecord, points: &[(&Trial, f64)]) -> Markup {
     let finding = record.finding.as_ref();
     let limit = objective(record).map(|o| o.limit / 1e3);
     let fastest = points.iter().map(|p| p.1).fold(f64::INFINITY, f64::min);
     let slowest = points.iter().map(|p| p.1).fold(0.0, f64::max);
     let most = points.iter().map(|p| p.0.rate_per_s).fold(0.0, f64::max);
-    let x = Scale::linear(0.0, most * 1.06, frame.left, frame.x_end());
+    let x = AxisScale::linear(0.0, most * 1.06, frame.left, frame.x_end());
     let low = limit.map_or(fastest, |l| l.min(fastest));
     let high = limit.map_or(slowest, |l| l.max(slowest));
-    let y = Scale::log(low / 1.3, high * 1.3, frame.y_end(), frame.top);
+    let y = AxisScale::log(low / 1.3, high * 1.3, frame.y_end(), frame.top);
     let rates = x.marks(frame.pick(9, 4), rate);
     let label = finding.and_then(|f| f.line_per_s).map_or_else(
         || "Latency against rate. No load line was found.".to_owned(),
@@ -104,7 +104,7 @@ fn draw(frame: &Frame, record: &SearchRecord, points: &[(&Trial, f64)]) -> Marku
 }
 
 /// Draws the load line with its bounds.
-fn line(frame: &Frame, x: &Scale, finding: &plimsoll_model::search::Finding) -> Markup {
+fn line(frame: &PlotArea, x: &AxisScale, finding: &plimsoll_model::search::SearchResult) -> Markup {
     let Some(at) = finding.line_per_s else {
         return html! {};
     };
@@ -131,9 +131,9 @@ fn mark(trial: &Trial, x: f64, y: f64) -> Markup {
     );
     html! {
         @match &trial.verdict {
-            Verdict::Met => circle class="fill c2" cx=(x) cy=(y) r="5" { title { (title) } },
-            Verdict::Missed { .. } | Verdict::Growing => path class="line stroke c4" d={ "M" (x - 4.5) " " (y - 4.5) "l9 9m0-9l-9 9" } { title { (title) } },
-            Verdict::GeneratorLimited { .. } => circle class="stroke c5" cx=(x) cy=(y) r="4.5" fill="none" stroke-width="2" { title { (title) } },
+            TrialVerdict::Met => circle class="fill c2" cx=(x) cy=(y) r="5" { title { (title) } },
+            TrialVerdict::Missed { .. } | TrialVerdict::Growing => path class="line stroke c4" d={ "M" (x - 4.5) " " (y - 4.5) "l9 9m0-9l-9 9" } { title { (title) } },
+            TrialVerdict::GeneratorLimited { .. } => circle class="stroke c5" cx=(x) cy=(y) r="4.5" fill="none" stroke-width="2" { title { (title) } },
         }
     }
 }
@@ -142,7 +142,7 @@ fn mark(trial: &Trial, x: f64, y: f64) -> Markup {
 fn medians(points: &[(&Trial, f64)]) -> Vec<(f64, f64)> {
     let mut all: Vec<(f64, Vec<f64>)> = Vec::new();
     for (trial, us) in points {
-        if matches!(trial.verdict, Verdict::GeneratorLimited { .. }) {
+        if matches!(trial.verdict, TrialVerdict::GeneratorLimited { .. }) {
             continue;
         }
         match all.last_mut().filter(|(r, _)| *r == trial.rate_per_s) {

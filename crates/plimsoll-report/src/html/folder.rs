@@ -5,18 +5,20 @@
 use maud::{Markup, html};
 use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::lanes::LanesRecord;
-use plimsoll_model::objective::{self, Conclusion};
-use plimsoll_model::run::{Run, RunOverview, State, Timestamp};
+use plimsoll_model::objective::{self, RunVerdict};
+use plimsoll_model::run::{Run, RunOverview, RunState, Timestamp};
 use plimsoll_model::search::SearchRecord;
 
-use super::chart::{Frame, Key, Mark, Scale, legend, path, px, short_time, x_axis, y_axis};
+use super::chart::{
+    AxisMark, AxisScale, LegendKey, PlotArea, legend, path, px, short_time, x_axis, y_axis,
+};
 use super::page::{figure, page, section as part};
 use crate::facts;
 use crate::quantity::{count, exact_rate, or_dash, plural, rate, share, time};
 
 /// The kind of a measurement in a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FolderItemKind {
     /// A single run.
     Run,
     /// A run of several lanes.
@@ -29,25 +31,25 @@ pub enum Kind {
     Sweep,
 }
 
-impl Kind {
+impl FolderItemKind {
     fn name(self) -> &'static str {
         match self {
-            Kind::Run => "run",
-            Kind::Lanes => "lanes",
-            Kind::Search => "search",
-            Kind::Ladder => "ladder",
-            Kind::Sweep => "sweep",
+            FolderItemKind::Run => "run",
+            FolderItemKind::Lanes => "lanes",
+            FolderItemKind::Search => "search",
+            FolderItemKind::Ladder => "ladder",
+            FolderItemKind::Sweep => "sweep",
         }
     }
 }
 
 /// One measurement in the folder.
 #[derive(Clone, Debug)]
-pub struct Item {
+pub struct FolderItem {
     /// The id in the address of its page.
     pub id: String,
     /// What the directory holds.
-    pub kind: Kind,
+    pub kind: FolderItemKind,
     name: String,
     began: Timestamp,
     what: String,
@@ -60,14 +62,14 @@ pub struct Item {
     cpu_us: Option<f64>,
 }
 
-impl Item {
+impl FolderItem {
     /// Creates the entry of a run.
-    pub fn of_run(id: String, run: &Run) -> Item {
+    pub fn of_run(id: String, run: &Run) -> FolderItem {
         let (h, total) = (&run.header, &run.summary.total);
         let what = [h.call.as_deref(), h.target.as_deref()];
-        Item {
+        FolderItem {
             id,
-            kind: Kind::Run,
+            kind: FolderItemKind::Run,
             name: h.name.clone(),
             began: h.started_at,
             what: what.into_iter().flatten().collect::<Vec<_>>().join(" at "),
@@ -82,27 +84,27 @@ impl Item {
     }
 
     /// Creates the entry of a run without reading its intervals: one that has ended and has no objectives.
-    pub fn of_overview(id: String, run: &RunOverview) -> Item {
+    pub fn of_overview(id: String, run: &RunOverview) -> FolderItem {
         let (total, ended) = (&run.total, run.total.ok + run.total.errors);
         let what = [run.call.as_deref(), run.target.as_deref()];
         let what = what.into_iter().flatten().collect::<Vec<_>>().join(" at ");
-        Item {
+        FolderItem {
             verdict: without_objectives(run.state),
             rate_per_s: total.achieved_per_s,
             p50_us: total.response.and_then(|r| r.p50_us),
             p99_us: total.response.and_then(|r| r.p99_us),
             errors: (ended > 0).then(|| share(total.errors, ended)),
             cpu_us: total.client.and_then(|c| c.cpu_us_per_call),
-            ..Item::of_record(id, Kind::Run, &run.name, run.started_at, what)
+            ..FolderItem::of_record(id, FolderItemKind::Run, &run.name, run.started_at, what)
         }
     }
 
     /// Creates the entry of a run of several lanes.
-    pub fn of_lanes(id: String, record: &LanesRecord) -> Item {
+    pub fn of_lanes(id: String, record: &LanesRecord) -> FolderItem {
         let lanes: Vec<&str> = record.lanes.iter().map(|l| l.name.as_str()).collect();
-        Item::of_record(
+        FolderItem::of_record(
             id,
-            Kind::Lanes,
+            FolderItemKind::Lanes,
             &record.name,
             record.started_at,
             lanes.join(", "),
@@ -110,7 +112,7 @@ impl Item {
     }
 
     /// Creates the entry of a search, with the load line as rate.
-    pub fn of_search(id: String, record: &SearchRecord) -> Item {
+    pub fn of_search(id: String, record: &SearchRecord) -> FolderItem {
         let line = record.finding.as_ref().and_then(|f| f.line_per_s);
         let verdict = match (&record.finding, line) {
             (Some(f), Some(line)) if f.confirmed => {
@@ -120,12 +122,12 @@ impl Item {
             (Some(_), None) => ("missed", "no rate meets the objectives".to_owned()),
             (None, _) => ("limited", "not ended".to_owned()),
         };
-        Item {
+        FolderItem {
             verdict,
             rate_per_s: line,
-            ..Item::of_record(
+            ..FolderItem::of_record(
                 id,
-                Kind::Search,
+                FolderItemKind::Search,
                 &record.name,
                 record.started_at,
                 record.target.clone(),
@@ -134,10 +136,10 @@ impl Item {
     }
 
     /// Creates the entry of a ladder or sweep.
-    pub fn of_ladder(id: String, record: &LadderRecord) -> Item {
+    pub fn of_ladder(id: String, record: &LadderRecord) -> FolderItem {
         let (kind, each) = match record.limits {
-            Some(_) => (Kind::Sweep, "link"),
-            None => (Kind::Ladder, "rung"),
+            Some(_) => (FolderItemKind::Sweep, "link"),
+            None => (FolderItemKind::Ladder, "rung"),
         };
         let verdict = match record.conclusion() {
             Some(conclusion) => conclude(conclusion),
@@ -145,14 +147,20 @@ impl Item {
             None => ("", "–".to_owned()),
         };
         let what = plural(record.rungs.len() as u64, each);
-        Item {
+        FolderItem {
             verdict,
-            ..Item::of_record(id, kind, &record.name, record.started_at, what)
+            ..FolderItem::of_record(id, kind, &record.name, record.started_at, what)
         }
     }
 
-    fn of_record(id: String, kind: Kind, name: &str, began: Timestamp, what: String) -> Item {
-        Item {
+    fn of_record(
+        id: String,
+        kind: FolderItemKind,
+        name: &str,
+        began: Timestamp,
+        what: String,
+    ) -> FolderItem {
+        FolderItem {
             id,
             kind,
             name: name.to_owned(),
@@ -172,39 +180,42 @@ impl Item {
     }
 }
 
-fn conclude(conclusion: Conclusion) -> (&'static str, String) {
+fn conclude(conclusion: RunVerdict) -> (&'static str, String) {
     match conclusion {
-        Conclusion::Pass => ("met", "objectives met".to_owned()),
-        Conclusion::Fail => ("missed", "objective missed".to_owned()),
-        Conclusion::Invalid => ("limited", "inconclusive".to_owned()),
+        RunVerdict::Pass => ("met", "objectives met".to_owned()),
+        RunVerdict::Fail => ("missed", "objective missed".to_owned()),
+        RunVerdict::Invalid => ("limited", "inconclusive".to_owned()),
     }
 }
 
 fn verdict(run: &Run) -> (&'static str, String) {
-    match Conclusion::of(&objective::judge_run(run)) {
+    match RunVerdict::of(&objective::judge_run(run)) {
         Some(conclusion) => conclude(conclusion),
         None => without_objectives(run.state),
     }
 }
 
-fn without_objectives(state: State) -> (&'static str, String) {
+fn without_objectives(state: RunState) -> (&'static str, String) {
     match state {
-        State::Complete => ("", "–".to_owned()),
+        RunState::Complete => ("", "–".to_owned()),
         other => ("limited", other.name().to_owned()),
     }
 }
 
 /// Returns the page of `items` of the folder `title`; `unreadable`: directories that can't be read, with the reasons.
-pub fn folder(title: &str, mut items: Vec<Item>, unreadable: &[(String, String)]) -> String {
+pub fn folder(title: &str, mut items: Vec<FolderItem>, unreadable: &[(String, String)]) -> String {
     items.sort_by_key(|item| std::cmp::Reverse(item.began));
-    let mut plans: Vec<(Kind, String)> = Vec::new();
+    let mut plans: Vec<(FolderItemKind, String)> = Vec::new();
     for item in &items {
         let plan = (item.kind, item.name.clone());
         if !plans.contains(&plan) {
             plans.push(plan);
         }
     }
-    let comparable = items.iter().filter(|i| i.kind == Kind::Run).count();
+    let comparable = items
+        .iter()
+        .filter(|i| i.kind == FolderItemKind::Run)
+        .count();
     let body = html! {
         section.verdict.plain {
             h1 { (title) }
@@ -228,9 +239,9 @@ pub fn folder(title: &str, mut items: Vec<Item>, unreadable: &[(String, String)]
 }
 
 /// Returns all measurements of one plan, the newest first.
-fn history(kind: Kind, name: &str, items: &[&Item]) -> Markup {
+fn history(kind: FolderItemKind, name: &str, items: &[&FolderItem]) -> Markup {
     let lines = html! { div.scroll { (table(items)) } };
-    let past: Vec<&Item> = items
+    let past: Vec<&FolderItem> = items
         .iter()
         .rev()
         .copied()
@@ -242,14 +253,14 @@ fn history(kind: Kind, name: &str, items: &[&Item]) -> Markup {
     };
     let lead = items.first().map_or("", |i| i.what.as_str());
     let heading = match kind {
-        Kind::Run => name.to_owned(),
+        FolderItemKind::Run => name.to_owned(),
         other => format!("{name} ({})", other.name()),
     };
     part(&heading, lead, &content)
 }
 
-fn table(items: &[&Item]) -> Markup {
-    let runs = items.iter().any(|i| i.kind == Kind::Run);
+fn table(items: &[&FolderItem]) -> Markup {
+    let runs = items.iter().any(|i| i.kind == FolderItemKind::Run);
     html! {
         table {
             thead { tr {
@@ -273,10 +284,10 @@ fn table(items: &[&Item]) -> Markup {
 }
 
 /// Draws median and tail over time.
-fn picture(past: &[&Item]) -> Markup {
+fn picture(past: &[&FolderItem]) -> Markup {
     let entries = [
-        ("p50 of the response time".to_owned(), 0, Key::Line),
-        ("p99".to_owned(), 1, Key::Line),
+        ("p50 of the response time".to_owned(), 0, LegendKey::Line),
+        ("p99".to_owned(), 1, LegendKey::Line),
     ];
     let figures = html! {
         table { tbody { @for item in past {
@@ -289,18 +300,19 @@ fn picture(past: &[&Item]) -> Markup {
 }
 
 /// Returns a figure of a measurement, if it has it.
-type Of = fn(&Item) -> Option<f64>;
+type ItemFigure = fn(&FolderItem) -> Option<f64>;
 
-fn draw(frame: &Frame, past: &[&Item]) -> Markup {
-    let series: [(Of, &str, usize); 2] = [(|i| i.p50_us, "p50", 0), (|i| i.p99_us, "p99", 1)];
+fn draw(frame: &PlotArea, past: &[&FolderItem]) -> Markup {
+    let series: [(ItemFigure, &str, usize); 2] =
+        [(|i| i.p50_us, "p50", 0), (|i| i.p99_us, "p99", 1)];
     let known = || past.iter().flat_map(|i| [i.p50_us, i.p99_us]).flatten();
     let low = known().fold(f64::INFINITY, f64::min);
     let high = known().fold(0.0, f64::max);
-    let x = Scale::linear(-0.5, past.len() as f64 - 0.5, frame.left, frame.x_end());
-    let y = Scale::log(low, high, frame.y_end(), frame.top);
+    let x = AxisScale::linear(-0.5, past.len() as f64 - 0.5, frame.left, frame.x_end());
+    let y = AxisScale::log(low, high, frame.y_end(), frame.top);
     // The axis has as many dates as there is space for.
     let every = past.len().div_ceil(frame.pick(8, 3));
-    let dates: Vec<Mark> = past
+    let dates: Vec<AxisMark> = past
         .iter()
         .enumerate()
         .step_by(every)

@@ -4,18 +4,20 @@ use hdrhistogram::Histogram;
 use maud::{Markup, html};
 use plimsoll_model::statistics::quantile::quantile;
 
-use super::View;
-use super::chart::{Frame, Key, Scale, legend, path, px, round, short_time, x_axis, y_axis};
+use super::RunView;
+use super::chart::{
+    AxisScale, LegendKey, PlotArea, legend, path, px, round, short_time, x_axis, y_axis,
+};
 use super::page::{figure, section as part};
 use super::tables;
-use super::timeline::Column;
+use super::timeline::TimelineColumn;
 use crate::quantity::{count, or_dash, rate, time};
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// The height of the part with the rates.
 const RATES_HEIGHT: f64 = 92.0;
 
-pub(super) fn section(view: &View) -> Markup {
+pub(super) fn section(view: &RunView) -> Markup {
     let whole = view.timeline.columns(usize::MAX);
     if whole.len() < 2 {
         return html! {};
@@ -25,13 +27,13 @@ pub(super) fn section(view: &View) -> Markup {
         (
             "calls by response time (stronger: more)".to_owned(),
             0,
-            Key::Block,
+            LegendKey::Block,
         ),
-        ("due".to_owned(), 5, Key::Dash),
-        ("achieved".to_owned(), 2, Key::Line),
+        ("due".to_owned(), 5, LegendKey::Dash),
+        ("achieved".to_owned(), 2, LegendKey::Line),
     ];
     if whole.iter().any(|c| c.errors > 0) {
-        entries.push(("errors".to_owned(), 4, Key::Block));
+        entries.push(("errors".to_owned(), 4, LegendKey::Block));
     }
     // It can be widened, and then scrolls horizontally in its own box.
     let above = html! {
@@ -56,27 +58,27 @@ pub(super) fn section(view: &View) -> Markup {
     )
 }
 
-fn draw(frame: &Frame, columns: &[Column], rows: usize, warmup_s: f64) -> Markup {
+fn draw(frame: &PlotArea, columns: &[TimelineColumn], rows: usize, warmup_s: f64) -> Markup {
     let end = columns.last().map_or(1.0, |c| c.to_s);
     let warmup_s = warmup_s.min(end);
-    let x = Scale::linear(0.0, end, frame.left, frame.x_end());
+    let x = AxisScale::linear(0.0, end, frame.left, frame.x_end());
     let heat_end = frame.y_end() - RATES_HEIGHT - 14.0;
     let measured = || columns.iter().filter_map(|c| c.response.histogram());
     let low = measured()
         .map(|h| us(h.min()))
         .fold(f64::INFINITY, f64::min);
     let high = measured().map(|h| us(h.max())).fold(0.0, f64::max);
-    let y = Scale::log(low.min(high.max(1.0)), high.max(1.0), heat_end, frame.top);
+    let y = AxisScale::log(low.min(high.max(1.0)), high.max(1.0), heat_end, frame.top);
     let most_rate = columns
         .iter()
         .filter(|c| c.to_s - c.from_s > 0.3)
         .map(|c| c.per_second(c.due.max(c.ended)))
         .fold(1.0, f64::max);
-    let r = Scale::linear(0.0, most_rate * 1.12, frame.y_end(), heat_end + 14.0);
+    let r = AxisScale::linear(0.0, most_rate * 1.12, frame.y_end(), heat_end + 14.0);
     let most_errors = columns.iter().map(|c| c.errors).max().unwrap_or(0);
     let seconds = x.marks(frame.pick(10, 5), |s| s.to_string());
     // The last column may be a remainder too short for a rate.
-    let rates = |of: fn(&Column) -> u64| {
+    let rates = |of: fn(&TimelineColumn) -> u64| {
         path(
             columns
                 .iter()
@@ -122,7 +124,7 @@ fn draw(frame: &Frame, columns: &[Column], rows: usize, warmup_s: f64) -> Markup
 }
 
 /// Draws a column's hover area with its figures.
-fn hover(frame: &Frame, x: &Scale, column: &Column) -> Markup {
+fn hover(frame: &PlotArea, x: &AxisScale, column: &TimelineColumn) -> Markup {
     let from = x.at(column.from_s);
     let spread = |p: f64| Some(us(quantile(column.response.histogram()?, p)?));
     let mut text = format!(
@@ -148,7 +150,14 @@ fn hover(frame: &Frame, x: &Scale, column: &Column) -> Markup {
 }
 
 /// Draws one column of the heatmap.
-fn cells(x: &Scale, y: &Scale, column: &Column, rows: usize, top: f64, bottom: f64) -> Markup {
+fn cells(
+    x: &AxisScale,
+    y: &AxisScale,
+    column: &TimelineColumn,
+    rows: usize,
+    top: f64,
+    bottom: f64,
+) -> Markup {
     let Some(histogram) = column.response.histogram() else {
         return html! {};
     };
@@ -184,9 +193,10 @@ fn short_rate(per_s: f64) -> String {
     }
 }
 
-fn table(columns: &[Column]) -> Markup {
+fn table(columns: &[TimelineColumn]) -> Markup {
     let shown = |ns: Option<u64>| or_dash(ns, |ns| time(ns as f64 / 1e3));
-    let at = |c: &Column, p: f64| shown(c.response.histogram().and_then(|h| quantile(h, p)));
+    let at =
+        |c: &TimelineColumn, p: f64| shown(c.response.histogram().and_then(|h| quantile(h, p)));
     let rows = columns.iter().map(|c| {
         [
             format!("{:.0}–{:.0}", c.from_s, c.to_s),
@@ -200,5 +210,5 @@ fn table(columns: &[Column]) -> Markup {
     });
     let head = ["s", "due", "ended", "errors", "p50", "p99", "max"];
     let caption = "Over time: the calls that ended in each interval";
-    tables::table(caption, &Table::new(head, &[], rows))
+    tables::table(caption, &TextTable::new(head, &[], rows))
 }

@@ -2,15 +2,16 @@
 
 use maud::{Markup, html};
 
-use super::View;
+use super::RunView;
 use super::page::section;
 use super::tables::{facts_table, times_of_all, times_table};
 use crate::measures::{
-    EARLY_DATA_LABEL, Fact, ON_THE_LINK, STREAMS_NOTE, arriving, facts, spread, timed, times,
+    CountFact, EARLY_DATA_LABEL, LINK_BYTES_LABEL, STREAMS_NOTE, arriving, facts, spread, timed,
+    times,
 };
 
 /// Returns the section of the messages of streams.
-pub(super) fn streams(views: &[View]) -> Markup {
+pub(super) fn streams(views: &[RunView]) -> Markup {
     let rows = times_of_all(views, |total| {
         let messages = total.messages;
         [
@@ -29,7 +30,7 @@ pub(super) fn streams(views: &[View]) -> Markup {
 }
 
 /// Returns the sections of tokens, of the times of sessions, and of early data.
-pub(super) fn besides(views: &[View]) -> Markup {
+pub(super) fn besides(views: &[RunView]) -> Markup {
     let mut facts_shown = Vec::new();
     let mut rows = Vec::new();
     for view in views {
@@ -43,15 +44,15 @@ pub(super) fn besides(views: &[View]) -> Markup {
     if facts_shown.is_empty() {
         return html! {};
     }
-    let asks = |(_, fact): &(String, Fact)| fact.name == timed();
+    let asks = |(_, fact): &(String, CountFact)| fact.name == timed();
     let arrived =
-        |view: &View| arriving(&view.run).is_some_and(|callers| callers.name() == timed());
+        |view: &RunView| arriving(&view.run).is_some_and(|callers| callers.name() == timed());
     let are_all = |name: &str| facts_shown.iter().all(|(_, fact)| fact.name == name);
     let (heading, lead) = if facts_shown.iter().any(asks) || views.iter().any(arrived) {
         (capital(timed()), TOKENS_NOTE)
     } else if !rows.is_empty() {
         ("Tokens".to_owned(), TOKENS_NOTE)
-    } else if are_all(ON_THE_LINK) {
+    } else if are_all(LINK_BYTES_LABEL) {
         (
             "Bytes".to_owned(),
             "What TCP carried, handshakes and framing included.",

@@ -2,12 +2,12 @@
 
 use maud::{Markup, html};
 
-use super::View;
+use super::RunView;
 use super::page::section;
 use super::tables;
 use crate::memory::{MEMORY_NOTE, held, table};
 
-pub(super) fn memory(views: &[View]) -> Markup {
+pub(super) fn memory(views: &[RunView]) -> Markup {
     let known = views.iter();
     let known = known.filter_map(|view| Some((view, view.run.summary.memory.as_ref()?)));
     let known: Vec<_> = known.collect();

@@ -2,51 +2,51 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use plimsoll_model::ladder::LadderRecord;
-use plimsoll_model::run::{Conditions, Run, Timestamp, version_name};
+use plimsoll_model::run::{CommonConditions, Run, Timestamp, version_name};
 
-use super::chart::Frame;
+use super::chart::PlotArea;
 use crate::facts;
 
 /// The impression of a verdict, which determines its colour and sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tone {
+pub(super) enum VerdictTone {
     Good,
     Bad,
     Unsure,
     Plain,
 }
 
-impl Tone {
+impl VerdictTone {
     fn class(self) -> &'static str {
         match self {
-            Tone::Good => "good",
-            Tone::Bad => "bad",
-            Tone::Unsure => "unsure",
-            Tone::Plain => "plain",
+            VerdictTone::Good => "good",
+            VerdictTone::Bad => "bad",
+            VerdictTone::Unsure => "unsure",
+            VerdictTone::Plain => "plain",
         }
     }
 
     /// Returns a sign, so that colour is not the only indication.
     fn sign(self) -> &'static str {
         match self {
-            Tone::Good => "✓",
-            Tone::Bad => "✕",
-            Tone::Unsure => "!",
-            Tone::Plain => "·",
+            VerdictTone::Good => "✓",
+            VerdictTone::Bad => "✕",
+            VerdictTone::Unsure => "!",
+            VerdictTone::Plain => "·",
         }
     }
 }
 
 /// One figure in large type.
-pub(super) struct Card {
+pub(super) struct FigureCard {
     name: &'static str,
     value: String,
     pub(super) note: Option<String>,
 }
 
-impl Card {
-    pub(super) fn new(name: &'static str, value: impl Into<String>) -> Card {
-        Card {
+impl FigureCard {
+    pub(super) fn new(name: &'static str, value: impl Into<String>) -> FigureCard {
+        FigureCard {
             name,
             value: value.into(),
             note: None,
@@ -56,14 +56,14 @@ impl Card {
 
 /// The facts in the header of a page: target, and how the measurement was made.
 #[derive(Default)]
-pub(super) struct Facts {
+pub(super) struct PageFacts {
     pub(super) target: Option<String>,
     pub(super) made: Vec<(&'static str, String)>,
 }
 
-impl Facts {
+impl PageFacts {
     /// Returns the facts of a run.
-    pub(super) fn of(run: &Run) -> Facts {
+    pub(super) fn of(run: &Run) -> PageFacts {
         let h = &run.header;
         let how = facts::how(h);
         let version = h.tls.as_ref().map(|tls| version_name(&tls.version));
@@ -75,16 +75,16 @@ impl Facts {
         made.extend(h.machine.as_ref().map(|m| ("machine", facts::machine(m))));
         made.push(("measured by", format!("plimsoll {}", h.tool_version)));
         made.retain(|(_, text)| !text.is_empty());
-        Facts {
+        PageFacts {
             target: h.target.clone(),
             made,
         }
     }
 
     /// Returns the facts of a ladder or a sweep.
-    pub(super) fn of_ladder(target: Option<&str>, record: &LadderRecord) -> Facts {
+    pub(super) fn of_ladder(target: Option<&str>, record: &LadderRecord) -> PageFacts {
         let (conditions, began) = (record.conditions.as_ref(), record.started_at);
-        let mut facts = Facts::of_record(target, began, conditions, &record.tool_version);
+        let mut facts = PageFacts::of_record(target, began, conditions, &record.tool_version);
         let tls = record.client_tls.clone();
         facts.made.extend(tls.map(|tls| ("TLS of the client", tls)));
         facts
@@ -94,9 +94,9 @@ impl Facts {
     pub(super) fn of_record(
         target: Option<&str>,
         began: Timestamp,
-        conditions: Option<&Conditions>,
+        conditions: Option<&CommonConditions>,
         tool_version: &str,
-    ) -> Facts {
+    ) -> PageFacts {
         let mut made = vec![("began", facts::when(began))];
         if let Some(c) = conditions {
             let load = facts::issuing(c.load_loop, c.arrivals.as_deref(), c.clients);
@@ -104,7 +104,7 @@ impl Facts {
             made.push(("machine", facts::machine(&c.machine)));
         }
         made.push(("measured by", format!("plimsoll {tool_version}")));
-        Facts {
+        PageFacts {
             target: target.map(str::to_owned),
             made,
         }
@@ -113,11 +113,11 @@ impl Facts {
 
 /// Returns the verdict, in words and a few figures.
 pub(super) fn verdict(
-    tone: Tone,
+    tone: VerdictTone,
     label: &str,
     heading: &str,
-    facts: &Facts,
-    cards: &[Card],
+    facts: &PageFacts,
+    cards: &[FigureCard],
     sentences: &[String],
 ) -> Markup {
     html! {
@@ -159,14 +159,14 @@ pub(super) fn figure(
     heights: [f64; 2],
     legend: &Markup,
     table: &Markup,
-    draw: impl Fn(&Frame) -> Markup,
+    draw: impl Fn(&PlotArea) -> Markup,
 ) -> Markup {
     let [wide, narrow] = heights;
     html! {
         figure {
             (legend)
-            div.wide { (draw(&Frame::wide(wide))) }
-            div.narrow { (draw(&Frame::narrow(narrow))) }
+            div.wide { (draw(&PlotArea::wide(wide))) }
+            div.narrow { (draw(&PlotArea::narrow(narrow))) }
             details {
                 summary { "The figures" }
                 div.scroll { (table) }

@@ -6,9 +6,9 @@ use maud::{Markup, html};
 use plimsoll_model::run::TimesSummary;
 use plimsoll_model::run::summary::PhasesSummary;
 
-use super::View;
-use super::bars::{Bars, Part, Row};
-use super::chart::{Key, legend, short_time};
+use super::RunView;
+use super::bars::{BarChart, BarRow, BarSegment};
+use super::chart::{LegendKey, legend, short_time};
 use super::page::{figure, section as part};
 use super::tables::times_table;
 use crate::quantity::time;
@@ -22,13 +22,13 @@ const PHASE_NAMES: [&str; 5] = [
 ];
 
 /// The connections of one run: the mean of each phase, µs.
-struct Means {
+struct PhaseMeans {
     name: String,
     means: [f64; PHASE_NAMES.len()],
 }
 
-impl Means {
-    fn of(view: &View, phases: &PhasesSummary) -> Option<Means> {
+impl PhaseMeans {
+    fn of(view: &RunView, phases: &PhasesSummary) -> Option<PhaseMeans> {
         let connections = phases.connection?;
         // A phase that did not happen on some connections counts as zero there.
         let mean = |times: Option<TimesSummary>| {
@@ -38,7 +38,7 @@ impl Means {
         };
         let service = view.run.summary.total.service;
         let call = service.filter(|_| view.run.header.cold);
-        Some(Means {
+        Some(PhaseMeans {
             name: view.run.header.name.clone(),
             means: [
                 mean(phases.resolve),
@@ -50,12 +50,12 @@ impl Means {
         })
     }
 
-    fn row(&self) -> Row {
-        let mut parts: Vec<Part> = Vec::new();
+    fn row(&self) -> BarRow {
+        let mut parts: Vec<BarSegment> = Vec::new();
         for (colour, (phase, mean)) in PHASE_NAMES.iter().zip(self.means).enumerate() {
             let from = parts.last().map_or(0.0, |before| before.to);
             if mean > 0.0 {
-                parts.push(Part {
+                parts.push(BarSegment {
                     from,
                     to: from + mean,
                     colour,
@@ -65,7 +65,7 @@ impl Means {
             }
         }
         let titles: Vec<&str> = parts.iter().map(|part| part.title.as_str()).collect();
-        Row {
+        BarRow {
             name: format!("{}: {}", self.name, time(self.means.iter().sum())),
             words: format!("{}: {}", self.name, titles.join(", ")),
             parts,
@@ -74,14 +74,14 @@ impl Means {
     }
 }
 
-pub(super) fn section(views: &[View]) -> Markup {
+pub(super) fn section(views: &[RunView]) -> Markup {
     let mut bars = Vec::new();
     let mut rows = Vec::new();
     for view in views {
         let Some(phases) = view.run.summary.phases() else {
             continue;
         };
-        bars.extend(Means::of(view, phases));
+        bars.extend(PhaseMeans::of(view, phases));
         for (what, times) in [
             ("resolve", phases.resolve),
             ("connect", phases.connect),
@@ -96,18 +96,18 @@ pub(super) fn section(views: &[View]) -> Markup {
     if bars.is_empty() {
         return html! {};
     }
-    let entries: Vec<(String, usize, Key)> = PHASE_NAMES
+    let entries: Vec<(String, usize, LegendKey)> = PHASE_NAMES
         .iter()
         .enumerate()
         .filter(|(phase, _)| bars.iter().any(|b| b.means[*phase] > 0.0))
-        .map(|(phase, name)| ((*name).to_owned(), phase, Key::Block))
+        .map(|(phase, name)| ((*name).to_owned(), phase, LegendKey::Block))
         .collect();
-    let bars = Bars {
+    let bars = BarChart {
         lead: "The phases of connections, means.".to_owned(),
         axis: "mean time".to_owned(),
         tick: short_time,
         least: [0.0, 1.0],
-        rows: bars.iter().map(Means::row).collect(),
+        rows: bars.iter().map(PhaseMeans::row).collect(),
     };
     let figures = times_table("The phases of connections", &rows);
     let picture = figure(bars.heights(), &legend(&entries), &figures, |frame| {

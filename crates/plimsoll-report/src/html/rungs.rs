@@ -1,25 +1,25 @@
 //! The chart of a ladder: what each rung adds to the first, with intervals.
 
 use maud::{Markup, html};
-use plimsoll_model::ladder::{Added, LadderRecord, Metric};
+use plimsoll_model::ladder::{AddedCost, LadderMetric, LadderRecord};
 
-use super::bars::{Bars, Part, Row};
+use super::bars::{BarChart, BarRow, BarSegment};
 use super::chart::short_time;
 use super::page::{figure, section as part};
 use super::tables;
-use crate::ladder::{Group, added, groups, metrics, prices};
-use crate::table::Table;
+use crate::ladder::{MetricGroup, added, groups, metrics, prices};
+use crate::table::TextTable;
 
 pub(super) fn section(ladder: &LadderRecord) -> Markup {
-    let shown: Vec<Metric> = metrics(ladder)
+    let shown: Vec<LadderMetric> = metrics(ladder)
         .into_iter()
-        .filter(|m| matches!(m, Metric::P50 | Metric::P99))
+        .filter(|m| matches!(m, LadderMetric::P50 | LadderMetric::P99))
         .collect();
     if ladder.rungs.len() < 2 || shown.is_empty() {
         return html! {};
     }
     // Each metric has its own scale: tails are of another order of magnitude than medians.
-    let all: Vec<(Metric, Bars)> = (shown.iter().enumerate())
+    let all: Vec<(LadderMetric, BarChart)> = (shown.iter().enumerate())
         .map(|(colour, metric)| (*metric, bars(ladder, *metric, colour)))
         .collect();
     let heights = all[0].1.heights();
@@ -28,7 +28,7 @@ pub(super) fn section(ladder: &LadderRecord) -> Markup {
     });
     part(
         "What each rung adds",
-        match ladder.turns {
+        match ladder.batches {
             Some(_) => {
                 "What each rung adds to the time of a call, from when it was sent, over the first rung: bars with their intervals. A pale bar is a difference that may be due to chance."
             }
@@ -40,31 +40,31 @@ pub(super) fn section(ladder: &LadderRecord) -> Markup {
     )
 }
 
-fn bars(ladder: &LadderRecord, metric: Metric, colour: usize) -> Bars {
+fn bars(ladder: &LadderRecord, metric: LadderMetric, colour: usize) -> BarChart {
     let first = &ladder.rungs[0].name;
     let rows = ladder.rungs.iter().enumerate().skip(1).map(|(of, rung)| {
         let difference = ladder.added(of, 0, metric);
         let title = added(metric, difference);
         let words = format!("{}: {title}", rung.name);
         let known = match difference {
-            Added::Clear(d) | Added::NoneSeen(d) => Some(d),
-            Added::Counted(_) | Added::TooFew => None,
+            AddedCost::Clear(d) | AddedCost::NoneSeen(d) => Some(d),
+            AddedCost::Counted(_) | AddedCost::TooFew => None,
         };
-        let part = known.map(|d| Part {
+        let part = known.map(|d| BarSegment {
             from: 0.0,
             to: d.shift,
             colour,
-            pale: matches!(difference, Added::NoneSeen(_)),
+            pale: matches!(difference, AddedCost::NoneSeen(_)),
             title,
         });
-        Row {
+        BarRow {
             name: rung.name.clone(),
             words,
             parts: part.into_iter().collect(),
             interval: known.map(|d| [d.low, d.high]),
         }
     });
-    Bars {
+    BarChart {
         lead: format!("What each rung adds to {first}."),
         axis: format!("added to {first}"),
         tick: signed,
@@ -95,7 +95,7 @@ pub(super) fn table(ladder: &LadderRecord) -> Markup {
     }
 }
 
-fn figures(ladder: &LadderRecord, group: &Group, is_first: bool) -> Markup {
+fn figures(ladder: &LadderRecord, group: &MetricGroup, is_first: bool) -> Markup {
     let mut table = group.table(ladder);
     if !is_first {
         return tables::table("", &table);
@@ -107,7 +107,7 @@ fn figures(ladder: &LadderRecord, group: &Group, is_first: bool) -> Markup {
     tables::table("The rungs: medians of their slices", &table)
 }
 
-fn differences(ladder: &LadderRecord, group: &Group, is_first: bool) -> Markup {
+fn differences(ladder: &LadderRecord, group: &MetricGroup, is_first: bool) -> Markup {
     let mut head = vec!["rung", "to"];
     head.extend(group.columns.iter().map(|(_, name)| *name));
     let texts: Vec<usize> = (1..head.len()).collect();
@@ -124,5 +124,5 @@ fn differences(ladder: &LadderRecord, group: &Group, is_first: bool) -> Markup {
     } else {
         format!("What each adds: {}", group.heading)
     };
-    tables::table(&caption, &Table::new(head, &texts, rows))
+    tables::table(&caption, &TextTable::new(head, &texts, rows))
 }

@@ -2,21 +2,23 @@
 //! much space as the middle.
 
 use maud::{Markup, html};
-use plimsoll_model::record::{StageRecord, Times};
+use plimsoll_model::record::{StageRecord, TimeHistogram};
 use plimsoll_model::statistics::quantile::is_supported;
 
-use super::View;
-use super::chart::{Frame, Key, Mark, Scale, legend, path, px, short_time, x_axis, x_grid, y_axis};
+use super::RunView;
+use super::chart::{
+    AxisMark, AxisScale, LegendKey, PlotArea, legend, path, px, short_time, x_axis, x_grid, y_axis,
+};
 use super::page::figure;
 use super::tables;
 use crate::quantity::{or_dash, time};
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// Points in a decade of the scale.
 const POINTS_PER_DECADE: u32 = 24;
 
 /// One line of the chart.
-struct Line {
+struct SpectrumLine {
     name: String,
     colour: usize,
     dashed: bool,
@@ -25,24 +27,24 @@ struct Line {
 }
 
 /// The calls of one run, or of several merged, under one name.
-pub(super) struct Calls {
+pub(super) struct SpectrumCalls {
     pub(super) name: String,
     pub(super) record: StageRecord,
 }
 
 /// Returns the calls of each run.
-pub(super) fn of(views: &[View]) -> Vec<Calls> {
-    let calls = |view: &View| Calls {
+pub(super) fn of(views: &[RunView]) -> Vec<SpectrumCalls> {
+    let calls = |view: &RunView| SpectrumCalls {
         name: view.run.header.name.clone(),
         record: view.run.measured(),
     };
     views.iter().map(calls).collect()
 }
 
-pub(super) fn section(all: &[Calls]) -> Markup {
+pub(super) fn section(all: &[SpectrumCalls]) -> Markup {
     let several = all.len() > 1;
     let mut lines = Vec::new();
-    for (i, Calls { name, record }) in all.iter().enumerate() {
+    for (i, SpectrumCalls { name, record }) in all.iter().enumerate() {
         let name = |what: &str| {
             if several {
                 format!("{name}, {what}")
@@ -58,10 +60,14 @@ pub(super) fn section(all: &[Calls]) -> Markup {
     if lines.is_empty() {
         return html! {};
     }
-    let entries: Vec<(String, usize, Key)> = lines
+    let entries: Vec<(String, usize, LegendKey)> = lines
         .iter()
         .map(|l| {
-            let key = if l.dashed { Key::Dash } else { Key::Line };
+            let key = if l.dashed {
+                LegendKey::Dash
+            } else {
+                LegendKey::Line
+            };
             (l.name.clone(), l.colour, key)
         })
         .collect();
@@ -75,7 +81,7 @@ pub(super) fn section(all: &[Calls]) -> Markup {
     )
 }
 
-fn line(name: String, colour: usize, dashed: bool, times: &Times) -> Option<Line> {
+fn line(name: String, colour: usize, dashed: bool, times: &TimeHistogram) -> Option<SpectrumLine> {
     let h = times.histogram()?;
     let mut points = Vec::new();
     for i in 0..=(6 * POINTS_PER_DECADE) {
@@ -87,7 +93,7 @@ fn line(name: String, colour: usize, dashed: bool, times: &Times) -> Option<Line
         }
         points.push((x, h.value_at_quantile(p).max(1) as f64 / 1e3));
     }
-    (points.len() > 1).then_some(Line {
+    (points.len() > 1).then_some(SpectrumLine {
         name,
         colour,
         dashed,
@@ -105,14 +111,14 @@ const PERCENTILE_MARKS: [(f64, &str); 7] = [
     (5.0, "99.999 %"),
 ];
 
-fn draw(frame: &Frame, lines: &[Line]) -> Markup {
+fn draw(frame: &PlotArea, lines: &[SpectrumLine]) -> Markup {
     let all = || lines.iter().flat_map(|l| &l.points);
     let low = all().map(|p| p.1).fold(f64::INFINITY, f64::min);
     let high = all().map(|p| p.1).fold(0.0, f64::max);
     let right = all().map(|p| p.0).fold(1.0, f64::max);
-    let x = Scale::linear(0.0, right, frame.left, frame.x_end());
-    let y = Scale::log(low, high, frame.y_end(), frame.top);
-    let marks: Vec<Mark> = PERCENTILE_MARKS
+    let x = AxisScale::linear(0.0, right, frame.left, frame.x_end());
+    let y = AxisScale::log(low, high, frame.y_end(), frame.top);
+    let marks: Vec<AxisMark> = PERCENTILE_MARKS
         .iter()
         .filter(|(at, _)| *at <= right + 1e-9)
         .filter(|(at, _)| !frame.is_narrow() || *at != 0.0)
@@ -139,7 +145,7 @@ fn draw(frame: &Frame, lines: &[Line]) -> Markup {
 }
 
 /// Draws hover areas with values for every other point.
-fn hover(line: &Line, x: &Scale, y: &Scale) -> Markup {
+fn hover(line: &SpectrumLine, x: &AxisScale, y: &AxisScale) -> Markup {
     html! {
         @for (at, us) in line.points.iter().step_by(2) {
             circle class={ "hover c" (line.colour % 6) } cx=(px(x.at(*at))) cy=(px(y.at(*us))) r="5" {
@@ -156,8 +162,8 @@ fn percent(at: f64) -> String {
     format!("{percent:.digits$} %")
 }
 
-fn table(lines: &[Line]) -> Markup {
-    let at = |line: &Line, mark: f64| {
+fn table(lines: &[SpectrumLine]) -> Markup {
+    let at = |line: &SpectrumLine, mark: f64| {
         let found = line.points.iter().find(|(x, _)| *x >= mark - 1e-9);
         or_dash(found, |(_, us)| time(*us))
     };
@@ -172,5 +178,5 @@ fn table(lines: &[Line]) -> Markup {
             .chain(figures)
             .collect::<Vec<_>>()
     });
-    tables::table("Latency by percentile", &Table::new(head, &[], rows))
+    tables::table("Latency by percentile", &TextTable::new(head, &[], rows))
 }

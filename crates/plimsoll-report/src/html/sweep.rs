@@ -4,42 +4,42 @@ use std::path::Path;
 
 use maud::{Markup, html};
 use plimsoll_model::ladder::LadderRecord;
-use plimsoll_model::ladder::pieces::Figure;
-use plimsoll_model::limits::Limits;
-use plimsoll_model::objective::Conclusion;
+use plimsoll_model::ladder::pieces::IntervalEstimate;
+use plimsoll_model::limits::CryptoSpeeds;
+use plimsoll_model::objective::RunVerdict;
 
-use super::bars::{Bars, Part, Row};
+use super::bars::{BarChart, BarRow, BarSegment};
 use super::chart::round;
-use super::page::{self, Card, Facts, Tone, figure, section as part};
+use super::page::{self, FigureCard, PageFacts, VerdictTone, figure, section as part};
 use super::tables;
 use crate::quantity::{count, rate};
-use crate::sweep::links::{Link, links};
+use crate::sweep::links::{SweepLink, links};
 use crate::sweep::{in_unit, notes, percent, speed, spread, table, wall};
-use crate::table::Table;
+use crate::table::TextTable;
 
-type Of = fn(&Link) -> Option<Figure>;
+type LinkFigure = fn(&SweepLink) -> Option<IntervalEstimate>;
 /// Formats a figure with its unit.
-type Show = fn(f64) -> String;
+type FormatFigure = fn(f64) -> String;
 
 /// A chart of one figure of each configuration.
-struct Measure {
+struct LinkMeasure {
     name: &'static str,
     axis: &'static str,
-    of: Of,
-    show: Show,
+    of: LinkFigure,
+    show: FormatFigure,
     /// Formats a figure at a tick of the axis.
-    tick: Show,
+    tick: FormatFigure,
 }
 
-const MEASURES: [Measure; 4] = [
-    Measure {
+const MEASURES: [LinkMeasure; 4] = [
+    LinkMeasure {
         name: "Bytes a second",
         axis: "of files, received",
         of: |link| link.speed,
         show: speed,
         tick: |bytes_per_s| in_unit(bytes_per_s, round),
     },
-    Measure {
+    LinkMeasure {
         name: "Files a second",
         axis: "fetched; of new and resumed links, connections",
         of: |link| link.files,
@@ -54,8 +54,8 @@ const MEASURES: [Measure; 4] = [
     }),
 ];
 
-const fn share(name: &'static str, of: Of) -> Measure {
-    Measure {
+const fn share(name: &'static str, of: LinkFigure) -> LinkMeasure {
+    LinkMeasure {
         name,
         axis: "of its CPU, the part of cryptography alone, measured in memory",
         of,
@@ -77,42 +77,42 @@ pub(super) fn page(record: &LadderRecord, plan: &str, dir: &Path) -> String {
     page::page(&format!("{}: the sweep", record.name), &body)
 }
 
-fn verdict(record: &LadderRecord, links: &[Link]) -> Markup {
+fn verdict(record: &LadderRecord, links: &[SweepLink]) -> Markup {
     let idle = links.iter().any(|link| link.ok == 0);
     let (tone, label) = match record.conclusion() {
-        Some(Conclusion::Fail) => (Tone::Bad, "objective missed"),
-        _ if record.interrupted => (Tone::Unsure, "interrupted"),
-        _ if idle => (Tone::Unsure, "not every link fetched a file"),
-        Some(Conclusion::Invalid) => (Tone::Unsure, "inconclusive"),
-        Some(Conclusion::Pass) => (Tone::Good, "objectives met"),
-        None => (Tone::Plain, "no objective"),
+        Some(RunVerdict::Fail) => (VerdictTone::Bad, "objective missed"),
+        _ if record.interrupted => (VerdictTone::Unsure, "interrupted"),
+        _ if idle => (VerdictTone::Unsure, "not every link fetched a file"),
+        Some(RunVerdict::Invalid) => (VerdictTone::Unsure, "inconclusive"),
+        Some(RunVerdict::Pass) => (VerdictTone::Good, "objectives met"),
+        None => (VerdictTone::Plain, "no objective"),
     };
-    let most = |of: Of| {
+    let most = |of: LinkFigure| {
         let known = links
             .iter()
             .filter_map(|link| Some((link, of(link)?.value)));
         known.max_by(|a, b| a.1.total_cmp(&b.1))
     };
-    let mut cards = vec![Card::new("links", count(links.len() as u64))];
-    let largest: [(&'static str, Of, Show); 2] = [
+    let mut cards = vec![FigureCard::new("links", count(links.len() as u64))];
+    let largest: [(&'static str, LinkFigure, FormatFigure); 2] = [
         ("most bytes a second", |link| link.speed, speed),
         ("most files a second", |link| link.files, rate),
     ];
     for (name, of, show) in largest {
         if let Some((link, value)) = most(of) {
-            let mut card = Card::new(name, show(value));
+            let mut card = FigureCard::new(name, show(value));
             card.note = Some(titled(link));
             cards.push(card);
         }
     }
-    let facts = Facts::of_ladder(None, record);
+    let facts = PageFacts::of_ladder(None, record);
     let sentences = notes(record, links);
     page::verdict(tone, label, &record.name, &facts, &cards, &sentences)
 }
 
 /// Returns the bars of all configurations; nothing if the figure is known of none.
-fn section(measure: &Measure, links: &[Link], colour: usize) -> Markup {
-    let bars: Vec<(String, Figure)> = links
+fn section(measure: &LinkMeasure, links: &[SweepLink], colour: usize) -> Markup {
+    let bars: Vec<(String, IntervalEstimate)> = links
         .iter()
         .filter_map(|link| Some((titled(link), (measure.of)(link)?)))
         .collect();
@@ -122,9 +122,9 @@ fn section(measure: &Measure, links: &[Link], colour: usize) -> Markup {
     let cells = bars
         .iter()
         .map(|(name, value)| [name.clone(), spread(*value, measure.show)]);
-    let figures = Table::new(["link", measure.axis], &[], cells);
+    let figures = TextTable::new(["link", measure.axis], &[], cells);
     let figures = tables::table(measure.name, &figures);
-    let bars = Bars {
+    let bars = BarChart {
         lead: format!("{}:", measure.name),
         axis: measure.axis.to_owned(),
         tick: measure.tick,
@@ -140,11 +140,11 @@ fn section(measure: &Measure, links: &[Link], colour: usize) -> Markup {
     part(measure.name, "", &picture)
 }
 
-fn bar(measure: &Measure, name: String, figure: Figure, colour: usize) -> Row {
+fn bar(measure: &LinkMeasure, name: String, figure: IntervalEstimate, colour: usize) -> BarRow {
     let words = format!("{name} {}", spread(figure, measure.show));
-    Row {
+    BarRow {
         name,
-        parts: vec![Part {
+        parts: vec![BarSegment {
             from: 0.0,
             to: figure.value,
             colour,
@@ -156,10 +156,10 @@ fn bar(measure: &Measure, name: String, figure: Figure, colour: usize) -> Row {
     }
 }
 
-fn limit(limits: &Limits) -> Markup {
+fn limit(limits: &CryptoSpeeds) -> Markup {
     part("The limit", "", &html! { p { (wall(limits)) } })
 }
 
-fn titled(link: &Link) -> String {
+fn titled(link: &SweepLink) -> String {
     format!("{}, {}", link.title(), link.size_text())
 }

@@ -4,26 +4,26 @@ use std::path::Path;
 
 use maud::{Markup, html};
 use plimsoll_model::run::{Run, StageSummary, TimesSummary, file};
-use plimsoll_model::search::{SearchRecord, Verdict};
+use plimsoll_model::search::{SearchRecord, TrialVerdict};
 
-use super::View;
+use super::RunView;
 use super::page::section;
-use crate::measures::{Fact, table as times_of};
+use crate::measures::{CountFact, table as times_of};
 use crate::quantity::{bytes, count, or_dash};
 use crate::rotation::sentence;
 use crate::search::{self as found, by_rate};
-use crate::table::Table;
+use crate::table::TextTable;
 use crate::{addresses, ends, errors, facts, shards, slowest, times, totals};
 
 /// Returns a table; the first cell of a row is its heading.
-pub(super) fn table(caption: &str, table: &Table) -> Markup {
+pub(super) fn table(caption: &str, table: &TextTable) -> Markup {
     judged(caption, table, |_| None)
 }
 
 /// Returns a table in which the last cell of a row may have a class of its own.
 pub(super) fn judged(
     caption: &str,
-    table: &Table,
+    table: &TextTable,
     own: impl Fn(usize) -> Option<&'static str>,
 ) -> Markup {
     // Row headings are formatted as text anyway.
@@ -44,12 +44,12 @@ pub(super) fn judged(
 }
 
 /// Returns a [`fn@table`] that may be wider than the page.
-pub(super) fn wide(rows: &Table) -> Markup {
+pub(super) fn wide(rows: &TextTable) -> Markup {
     html! { div.scroll { (table("", rows)) } }
 }
 
 /// Returns a section with a table; nothing if it has no rows.
-pub(super) fn shown(heading: &str, lead: &str, rows: &Table) -> Markup {
+pub(super) fn shown(heading: &str, lead: &str, rows: &TextTable) -> Markup {
     if rows.rows.is_empty() {
         html! {}
     } else {
@@ -72,7 +72,7 @@ pub(super) fn times_table(caption: &str, rows: &[(String, TimesSummary)]) -> Mar
 }
 
 /// Returns the rows of all runs, with the names of the runs if there are several.
-fn of_all(views: &[View], table: impl Fn(&Run) -> Table) -> Table {
+fn of_all(views: &[RunView], table: impl Fn(&Run) -> TextTable) -> TextTable {
     let tables = views.iter().map(|view| {
         let mut one = table(&view.run);
         for row in &mut one.rows {
@@ -84,15 +84,15 @@ fn of_all(views: &[View], table: impl Fn(&Run) -> Table) -> Table {
         all.rows.extend(one.rows);
         all
     });
-    all.unwrap_or_else(|| Table::new([""], &[], Vec::<Vec<String>>::new()))
+    all.unwrap_or_else(|| TextTable::new([""], &[], Vec::<Vec<String>>::new()))
 }
 
 /// Returns the times of all runs.
 pub(super) fn times_of_all<'a, const N: usize>(
-    views: &[View],
+    views: &[RunView],
     kinds: impl Fn(&StageSummary) -> [(&'a str, Option<TimesSummary>); N],
 ) -> Vec<(String, TimesSummary)> {
-    let of = |view: &View| {
+    let of = |view: &RunView| {
         let known = kinds(&view.run.summary.total).into_iter();
         let known = known.filter_map(|(what, times)| Some((view.named(what), times?)));
         known.collect::<Vec<_>>()
@@ -101,7 +101,7 @@ pub(super) fn times_of_all<'a, const N: usize>(
 }
 
 /// Returns the times of calls, and the lateness of the generator.
-pub(super) fn latency(views: &[View]) -> Markup {
+pub(super) fn latency(views: &[RunView]) -> Markup {
     let rows = times_of_all(views, |total| {
         [
             ("response time", total.response),
@@ -113,7 +113,7 @@ pub(super) fn latency(views: &[View]) -> Markup {
     if rows.is_empty() {
         return html! {};
     }
-    let of = |view: &View| {
+    let of = |view: &RunView| {
         let response = view.run.summary.total.response;
         let dash = response.and_then(|times| times::dash(times.count));
         let above = view.overhead_over;
@@ -138,7 +138,7 @@ pub(super) fn latency(views: &[View]) -> Markup {
 }
 
 /// Returns the failures of calls and connections, with their details.
-pub(super) fn errors(views: &[View]) -> Markup {
+pub(super) fn errors(views: &[RunView]) -> Markup {
     let given_up = "Calls that were cut off by the end of the run, or that the generator had no time to send: they are neither errors nor in any percentile.";
     let connections = "Failed attempts to connect, counted separately from calls and including the warm-up. The share is of all attempts.";
     html! {
@@ -152,15 +152,15 @@ pub(super) fn errors(views: &[View]) -> Markup {
 fn told(
     heading: &str,
     lead: &str,
-    views: &[View],
-    table: impl Fn(&Run) -> Table,
-    notes: impl Fn(&Run, &Table) -> Vec<String>,
+    views: &[RunView],
+    table: impl Fn(&Run) -> TextTable,
+    notes: impl Fn(&Run, &TextTable) -> Vec<String>,
 ) -> Markup {
     let rows = of_all(views, &table);
     if rows.rows.is_empty() {
         return html! {};
     }
-    let of = |view: &View| {
+    let of = |view: &RunView| {
         let notes = notes(&view.run, &table(&view.run));
         let named = notes.iter().map(|note| view.named(note));
         named.collect::<Vec<_>>()
@@ -176,8 +176,8 @@ fn sentences(all: &[String]) -> Markup {
 }
 
 /// Returns the counts of calls, messages and connections, in words.
-pub(super) fn totals(views: &[View]) -> Markup {
-    let of = |view: &View| {
+pub(super) fn totals(views: &[RunView]) -> Markup {
+    let of = |view: &RunView| {
         let facts = totals::facts(&view.run).into_iter();
         let named = facts.map(|fact| (view.named(fact.name), fact));
         named.collect::<Vec<_>>()
@@ -187,13 +187,13 @@ pub(super) fn totals(views: &[View]) -> Markup {
 }
 
 /// Returns a list of named facts.
-pub(super) fn facts_table(facts: &[(String, Fact)]) -> Markup {
+pub(super) fn facts_table(facts: &[(String, CountFact)]) -> Markup {
     let rows = facts.iter();
     list(rows.map(|(name, fact)| (name.as_str(), fact.text.as_str(), fact.is_loud)))
 }
 
 /// Returns the parameters that TLS handshakes negotiated.
-pub(super) fn handshakes(views: &[View]) -> Markup {
+pub(super) fn handshakes(views: &[RunView]) -> Markup {
     let head = [
         "version",
         "connections",
@@ -222,7 +222,7 @@ pub(super) fn handshakes(views: &[View]) -> Markup {
                 h.life(),
             ]
         });
-        Table::new(head, &[2, 3, 4, 6, 7], rows)
+        TextTable::new(head, &[2, 3, 4, 6, 7], rows)
     });
     let rotations = views.iter().filter_map(|view| {
         let rotation = view.run.summary.rotation.as_ref()?;
@@ -246,13 +246,13 @@ pub(super) fn handshakes(views: &[View]) -> Markup {
 }
 
 /// Returns the counts of calls and connections at each address of a name.
-pub(super) fn addresses(views: &[View]) -> Markup {
+pub(super) fn addresses(views: &[RunView]) -> Markup {
     let lead = "Connections are spread over the addresses of the target; one that can't be connected to is skipped for a while.";
     shown("Addresses", lead, &of_all(views, addresses::table))
 }
 
 /// Returns the figures of each shard of a run on several machines.
-pub(super) fn shards(views: &[View]) -> Markup {
+pub(super) fn shards(views: &[RunView]) -> Markup {
     let rows = of_all(views, shards::table);
     if rows.rows.is_empty() {
         return html! {};
@@ -267,13 +267,13 @@ pub(super) fn shards(views: &[View]) -> Markup {
 }
 
 /// Returns the slowest calls with their trace ids.
-pub(super) fn slowest(views: &[View]) -> Markup {
+pub(super) fn slowest(views: &[RunView]) -> Markup {
     let lead = "Response times, and when calls were due in the run. The requests carried these trace ids: the server's traces show what took so long.";
     shown("Slowest calls", lead, &of_all(views, slowest::table))
 }
 
 /// Returns CPU time and memory of client and server.
-pub(super) fn ends(views: &[View]) -> Markup {
+pub(super) fn ends(views: &[RunView]) -> Markup {
     let lead = "What client and server used while the calls ran; memory, descriptors and threads at their peak.";
     told("Both ends", lead, views, ends::table, |run, _| {
         ends::notes(run)
@@ -281,7 +281,7 @@ pub(super) fn ends(views: &[View]) -> Markup {
 }
 
 /// Returns the generator's health.
-pub(super) fn health(views: &[View]) -> Markup {
+pub(super) fn health(views: &[RunView]) -> Markup {
     let rows = times_of_all(views, |total| {
         [("pacing", total.pacing), ("lag", total.lag)]
     });
@@ -318,9 +318,9 @@ pub(super) fn health(views: &[View]) -> Markup {
 pub(super) fn trials_table(record: &SearchRecord) -> Markup {
     let trials = by_rate(record);
     let class = |n: usize| match &trials[n].verdict {
-        Verdict::Met => Some("text met"),
-        Verdict::Missed { .. } | Verdict::Growing => Some("text missed"),
-        Verdict::GeneratorLimited { .. } => Some("text limited"),
+        TrialVerdict::Met => Some("text met"),
+        TrialVerdict::Missed { .. } | TrialVerdict::Growing => Some("text missed"),
+        TrialVerdict::GeneratorLimited { .. } => Some("text limited"),
     };
     judged("The trials, by rate", &found::table(record), class)
 }

@@ -1,6 +1,6 @@
 //! A run's intervals as columns over time: at most [`MAX_COLUMNS`], however long the run was.
 
-use plimsoll_model::record::Times;
+use plimsoll_model::record::TimeHistogram;
 use plimsoll_model::run::IntervalRecord;
 
 /// Maximum number of columns; neighbours are merged, since a day of seconds would fill the memory.
@@ -8,24 +8,24 @@ const MAX_COLUMNS: usize = 300;
 
 /// The records of a period of time.
 #[derive(Clone, Debug)]
-pub(super) struct Column {
+pub(super) struct TimelineColumn {
     pub(super) from_s: f64,
     pub(super) to_s: f64,
     pub(super) due: u64,
     pub(super) ended: u64,
     pub(super) errors: u64,
-    pub(super) response: Times,
+    pub(super) response: TimeHistogram,
 }
 
-impl Column {
-    fn of(interval: &IntervalRecord) -> Column {
-        let mut column = Column {
+impl TimelineColumn {
+    fn of(interval: &IntervalRecord) -> TimelineColumn {
+        let mut column = TimelineColumn {
             from_s: interval.start_offset.as_secs_f64(),
             to_s: interval.end_offset().as_secs_f64(),
             due: 0,
             ended: 0,
             errors: 0,
-            response: Times::default(),
+            response: TimeHistogram::default(),
         };
         for (_, record) in &interval.stages {
             column.due += record.due;
@@ -36,7 +36,7 @@ impl Column {
         column
     }
 
-    fn merge(&mut self, later: &Column) {
+    fn merge(&mut self, later: &TimelineColumn) {
         self.to_s = later.to_s;
         self.due += later.due;
         self.ended += later.ended;
@@ -51,8 +51,8 @@ impl Column {
 
 /// The columns of a run, and other data of its intervals.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Timeline {
-    columns: Vec<Column>,
+pub(super) struct RunTimeline {
+    columns: Vec<TimelineColumn>,
     /// The number of intervals in a column.
     group: usize,
     in_last: usize,
@@ -60,11 +60,11 @@ pub(super) struct Timeline {
     pub(super) busiest_worker: f64,
 }
 
-impl Timeline {
+impl RunTimeline {
     /// Adds the next interval.
     pub(super) fn add(&mut self, interval: &IntervalRecord) {
         self.busiest_worker = self.busiest_worker.max(interval.busiest_worker_ratio);
-        let column = Column::of(interval);
+        let column = TimelineColumn::of(interval);
         if column.to_s <= column.from_s {
             return;
         }
@@ -86,13 +86,13 @@ impl Timeline {
     }
 
     /// Returns at most `most` columns, each merged from equally many neighbours.
-    pub(super) fn columns(&self, most: usize) -> Vec<Column> {
+    pub(super) fn columns(&self, most: usize) -> Vec<TimelineColumn> {
         merged(&self.columns, self.columns.len().div_ceil(most).max(1))
     }
 }
 
 /// Merges every `group` neighbours.
-fn merged(columns: &[Column], group: usize) -> Vec<Column> {
+fn merged(columns: &[TimelineColumn], group: usize) -> Vec<TimelineColumn> {
     columns
         .chunks(group)
         .filter_map(|chunk| {
@@ -122,7 +122,7 @@ mod tests {
         record.outcomes.add(Outcome::Interrupted, 3);
         record.outcomes.add(Outcome::CutOff, 2);
         record.outcomes.add(Outcome::Reset, 1);
-        let column = Column::of(&IntervalRecord {
+        let column = TimelineColumn::of(&IntervalRecord {
             length: Duration::from_secs(1),
             stages: vec![(0, record)],
             ..IntervalRecord::default()
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn long_run_columns_merge_losslessly() {
-        let mut timeline = Timeline::default();
+        let mut timeline = RunTimeline::default();
         for index in 0..5_000_u64 {
             let mut record = StageRecord {
                 due: 2,

@@ -1,14 +1,14 @@
 //! Describes what each rung of a ladder adds to the first one, in sentences.
 
-use plimsoll_model::ladder::{Added, LadderRecord, Metric};
-use plimsoll_model::statistics::paired::Paired;
+use plimsoll_model::ladder::{AddedCost, LadderMetric, LadderRecord};
+use plimsoll_model::statistics::paired::PairedDifference;
 
 use crate::quantity::{signed, time};
 
 /// Returns a quotable sentence for each rung about what it adds to the first one. The uncertainty is the half-width of
 /// the interval after "±"; for a difference that is not significant, its upper bound.
 pub fn bill(ladder: &LadderRecord) -> Vec<String> {
-    if ladder.turns.is_none() {
+    if ladder.batches.is_none() {
         return Vec::new();
     }
     let first = ladder.rungs.first().map_or("", |rung| &rung.name);
@@ -16,20 +16,20 @@ pub fn bill(ladder: &LadderRecord) -> Vec<String> {
         .filter_map(|of| {
             let name = &ladder.rungs[of].name;
             let call = sentence([
-                time_of(ladder, of, Metric::P50, "to the time of a call (p50)"),
+                time_of(ladder, of, LadderMetric::P50, "to the time of a call (p50)"),
                 cpu_at_both_ends(ladder, of, CALL_CPU, " a call"),
             ]);
             let connection = sentence([
-                time_of(ladder, of, Metric::ConnectionTime, "of time (p50)"),
+                time_of(ladder, of, LadderMetric::ConnectionTime, "of time (p50)"),
                 cpu_at_both_ends(ladder, of, CONNECTION_CPU, ""),
             ]);
             let resumed = sentence([
-                time_of(ladder, of, Metric::ResumedTime, "of time (p50)"),
+                time_of(ladder, of, LadderMetric::ResumedTime, "of time (p50)"),
                 cpu_at_both_ends(ladder, of, RESUMED_CPU, ""),
             ]);
             let saturated = cpu_at_both_ends(ladder, of, SATURATED_CPU, " a call");
             // A single figure without an interval: the first rung has no proxy to compare with.
-            let on_the_way = ladder.rungs[of].median(Metric::SidecarCpu);
+            let on_the_way = ladder.rungs[of].median(LadderMetric::SidecarCpu);
             let clauses: Vec<String> = [
                 call.map(|call| format!("adds {call}")),
                 on_the_way.map(|us| format!("the proxies take {} of CPU a call", time(us))),
@@ -45,12 +45,18 @@ pub fn bill(ladder: &LadderRecord) -> Vec<String> {
         .collect()
 }
 
-type Ends = [Metric; 2];
+type EndMetrics = [LadderMetric; 2];
 
-const CALL_CPU: Ends = [Metric::ClientCpu, Metric::ServerCpu];
-const SATURATED_CPU: Ends = [Metric::BusyClientCpu, Metric::BusyServerCpu];
-const CONNECTION_CPU: Ends = [Metric::ConnectionClientCpu, Metric::ConnectionServerCpu];
-const RESUMED_CPU: Ends = [Metric::ResumedClientCpu, Metric::ResumedServerCpu];
+const CALL_CPU: EndMetrics = [LadderMetric::ClientCpu, LadderMetric::ServerCpu];
+const SATURATED_CPU: EndMetrics = [LadderMetric::BusyClientCpu, LadderMetric::BusyServerCpu];
+const CONNECTION_CPU: EndMetrics = [
+    LadderMetric::ConnectionClientCpu,
+    LadderMetric::ConnectionServerCpu,
+];
+const RESUMED_CPU: EndMetrics = [
+    LadderMetric::ResumedClientCpu,
+    LadderMetric::ResumedServerCpu,
+];
 
 /// Joins the parts that exist to a sentence.
 fn sentence(parts: [Option<String>; 2]) -> Option<String> {
@@ -58,24 +64,29 @@ fn sentence(parts: [Option<String>; 2]) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(", and "))
 }
 
-fn time_of(ladder: &LadderRecord, of: usize, metric: Metric, what: &str) -> Option<String> {
+fn time_of(ladder: &LadderRecord, of: usize, metric: LadderMetric, what: &str) -> Option<String> {
     match ladder.added(of, 0, metric) {
-        Added::Clear(d) => Some(format!("{} {what}", about(d.shift, d))),
-        Added::NoneSeen(d) => Some(format!("at most {} {what}", time(d.high.max(0.0)))),
-        Added::Counted(_) | Added::TooFew => None,
+        AddedCost::Clear(d) => Some(format!("{} {what}", about(d.shift, d))),
+        AddedCost::NoneSeen(d) => Some(format!("at most {} {what}", time(d.high.max(0.0)))),
+        AddedCost::Counted(_) | AddedCost::TooFew => None,
     }
 }
 
 /// Describes the CPU time at both ends. `each`: what the CPU time is for, unless it has been said before.
-fn cpu_at_both_ends(ladder: &LadderRecord, of: usize, ends: Ends, each: &str) -> Option<String> {
-    let mut sum = Paired {
+fn cpu_at_both_ends(
+    ladder: &LadderRecord,
+    of: usize,
+    ends: EndMetrics,
+    each: &str,
+) -> Option<String> {
+    let mut sum = PairedDifference {
         shift: 0.0,
         low: 0.0,
         high: 0.0,
     };
     let mut base = 0.0;
     for end in ends {
-        let (Added::Clear(d) | Added::NoneSeen(d)) = ladder.added(of, 0, end) else {
+        let (AddedCost::Clear(d) | AddedCost::NoneSeen(d)) = ladder.added(of, 0, end) else {
             return None;
         };
         sum.shift += d.shift;
@@ -103,7 +114,7 @@ fn cpu_at_both_ends(ladder: &LadderRecord, of: usize, ends: Ends, each: &str) ->
 
 /// Formats a difference with the half-width of its interval, or the distance of the farther bound if that is larger;
 /// with both bounds if `±` would include zero although the interval doesn't.
-fn about(shift: f64, d: Paired) -> String {
+fn about(shift: f64, d: PairedDifference) -> String {
     let off = (d.high - shift).max(shift - d.low);
     if off >= shift.abs() {
         let [of, low, high] = [shift, d.low, d.high].map(|us| signed(us, time));

@@ -1,7 +1,7 @@
 //! Notes for readers of a ladder: its resolution, and what limits the value of some slices.
 
-use plimsoll_model::ladder::turns::FEWEST_SITTINGS;
-use plimsoll_model::ladder::{LadderRecord, Metric, Rung, Slice};
+use plimsoll_model::ladder::turns::MIN_REPLICATES;
+use plimsoll_model::ladder::{LadderMetric, LadderRecord, Rung, SliceResult};
 
 use crate::quantity::{plural, time};
 
@@ -9,13 +9,13 @@ use crate::quantity::{plural, time};
 pub fn notes(ladder: &LadderRecord) -> Vec<String> {
     let mut notes: Vec<String> = resolution(ladder).into_iter().collect();
     if let Some(turns) = ladder
-        .turns
+        .batches
         .as_ref()
-        .filter(|t| t.sittings < FEWEST_SITTINGS)
+        .filter(|t| t.replicates < MIN_REPLICATES)
     {
         notes.push(format!(
             "{}: these intervals hold for the processes that were measured; others of the same programs may differ by some tenths of a microsecond more",
-            plural(turns.sittings as u64, "replicate")
+            plural(turns.replicates as u64, "replicate")
         ));
     }
     notes.extend(libraries(ladder));
@@ -32,8 +32,8 @@ pub fn notes(ladder: &LadderRecord) -> Vec<String> {
         }
     }
     let has = |metric| ladder.rungs.iter().any(|r| r.median(metric).is_some());
-    if has(Metric::P50) && !has(Metric::P99) {
-        let what = match ladder.turns {
+    if has(LadderMetric::P50) && !has(LadderMetric::P99) {
+        let what = match ladder.batches {
             Some(_) => {
                 "too few calls for a p99: make the run longer (--duration), or the rate higher"
             }
@@ -93,8 +93,8 @@ pub(crate) fn limits(ladder: &LadderRecord) -> Vec<String> {
         .map(|s| format!("{} was not measured: {}", s.name, s.reason))
         .collect();
     let invalid = slices().filter(|s| s.is_generator_limited()).count();
-    if invalid > 0 && ladder.turns.is_some() {
-        let is_late = |rung: &&Rung| rung.slices.iter().any(Slice::is_generator_limited);
+    if invalid > 0 && ladder.batches.is_some() {
+        let is_late = |rung: &&Rung| rung.slices.iter().any(SliceResult::is_generator_limited);
         notes.push(format!(
             "{} of {} generator-limited: generator delay is excluded from these figures, except in reading answers",
             ladder.rungs.iter().filter(is_late).count(),
@@ -119,7 +119,7 @@ pub(crate) fn limits(ladder: &LadderRecord) -> Vec<String> {
 
 /// Describes the resolution of rungs that were measured in batches.
 pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
-    let turns = ladder.turns.as_ref()?;
+    let turns = ladder.batches.as_ref()?;
     let lasted = lasted(ladder);
     let Some(resolution) = turns.resolution_us() else {
         return turns.wanted_us.map(|wanted| {
@@ -131,7 +131,7 @@ pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
     };
     // Widths are inversely proportional to the square root of the time.
     let more = |wanted: f64| lasted * ((resolution / wanted).powi(2) - 1.0);
-    let mut left_out = match turns.left_out {
+    let mut left_out = match turns.warmup_calls {
         0 => String::new(),
         n => format!(
             "; the first {} of each batch not counted",
@@ -177,17 +177,17 @@ pub(super) fn lasted(ladder: &LadderRecord) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_model::ladder::turns::TurnsRecord;
+    use plimsoll_model::ladder::turns::BatchesRecord;
 
     use super::{LadderRecord, needed, resolution};
 
     /// If no call of a rung counts, the resolution is unknown: the report must say so.
     #[test]
     fn unknown_requested_resolution_is_reported() {
-        let mut turns = TurnsRecord::of(&[], 0.05, 0, 1);
+        let mut turns = BatchesRecord::of(&[], 0.05, 0, 1);
         let ladder = |turns| LadderRecord {
             slice_s: 5.0,
-            turns: Some(turns),
+            batches: Some(turns),
             ..LadderRecord::default()
         };
         assert_eq!(resolution(&ladder(turns.clone())), None);

@@ -5,7 +5,7 @@ use hdrhistogram::Histogram;
 use prost::Message;
 use serde::{Serialize, Serializer};
 
-use super::{CALL_TIMES, COUNTERS, GAUGES, Ongoing, counts, cpu, durations, recorded, sum_s};
+use super::{CALL_TIMES, COUNTERS, GAUGES, RunningTotals, counts, cpu, durations, recorded, sum_s};
 
 /// Maximum number of buckets of an exponential histogram, as in OpenTelemetry's own libraries.
 const MAX_BUCKETS: i64 = 160;
@@ -68,13 +68,13 @@ struct AnyValue {
 #[derive(Clone, PartialEq, Message, Serialize)]
 struct ScopeMetrics {
     #[prost(message, optional, tag = "1")]
-    scope: Option<Scope>,
+    scope: Option<InstrumentationScope>,
     #[prost(message, repeated, tag = "2")]
-    metrics: Vec<Metric>,
+    metrics: Vec<OtlpMetric>,
 }
 
 #[derive(Clone, PartialEq, Message, Serialize)]
-struct Scope {
+struct InstrumentationScope {
     #[prost(string, tag = "1")]
     name: String,
     #[prost(string, tag = "2")]
@@ -84,7 +84,7 @@ struct Scope {
 /// A metric with one of the three kinds of data.
 #[derive(Clone, PartialEq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Metric {
+struct OtlpMetric {
     #[prost(string, tag = "1")]
     name: String,
     #[prost(string, tag = "3")]
@@ -97,21 +97,21 @@ struct Metric {
     sum: Option<Sum>,
     #[prost(message, optional, tag = "10")]
     #[serde(skip_serializing_if = "Option::is_none")]
-    exponential_histogram: Option<Exponential>,
+    exponential_histogram: Option<ExponentialHistogram>,
 }
 
 #[derive(Clone, PartialEq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Gauge {
     #[prost(message, repeated, tag = "1")]
-    data_points: Vec<Number>,
+    data_points: Vec<NumberDataPoint>,
 }
 
 #[derive(Clone, PartialEq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Sum {
     #[prost(message, repeated, tag = "1")]
-    data_points: Vec<Number>,
+    data_points: Vec<NumberDataPoint>,
     #[prost(int32, tag = "2")]
     aggregation_temporality: i32,
     #[prost(bool, tag = "3")]
@@ -121,7 +121,7 @@ struct Sum {
 /// A data point with one of the two values.
 #[derive(Clone, PartialEq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Number {
+struct NumberDataPoint {
     #[prost(fixed64, tag = "2")]
     #[serde(serialize_with = "text")]
     start_time_unix_nano: u64,
@@ -143,16 +143,16 @@ struct Number {
 
 #[derive(Clone, PartialEq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Exponential {
+struct ExponentialHistogram {
     #[prost(message, repeated, tag = "1")]
-    data_points: Vec<ExponentialPoint>,
+    data_points: Vec<ExponentialHistogramDataPoint>,
     #[prost(int32, tag = "2")]
     aggregation_temporality: i32,
 }
 
 #[derive(Clone, PartialEq, Message, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct ExponentialPoint {
+struct ExponentialHistogramDataPoint {
     #[prost(message, repeated, tag = "1")]
     attributes: Vec<KeyValue>,
     #[prost(fixed64, tag = "2")]
@@ -207,11 +207,11 @@ fn texts<S: Serializer>(all: &[u64], to: S) -> Result<S::Ok, S::Error> {
 impl MetricsRequest {
     /// Creates a request with all figures of the runs. Times are nanoseconds since 1970.
     pub fn of<'a>(
-        runs: impl Iterator<Item = &'a Ongoing> + Clone,
+        runs: impl Iterator<Item = &'a RunningTotals> + Clone,
         now_unix_ns: u64,
         tool_version: &str,
     ) -> MetricsRequest {
-        let whole = |o: &Ongoing, more: Option<(&str, &str)>, n: u64| Number {
+        let whole = |o: &RunningTotals, more: Option<(&str, &str)>, n: u64| NumberDataPoint {
             as_int: Some(i64::try_from(n).unwrap_or(i64::MAX)),
             ..number(o, more, now_unix_ns)
         };
@@ -229,7 +229,7 @@ impl MetricsRequest {
         }
         for (name, _, of) in GAUGES {
             let data_points = runs.clone().map(|o| whole(o, None, of(o))).collect();
-            metrics.push(Metric {
+            metrics.push(OtlpMetric {
                 gauge: Some(Gauge { data_points }),
                 ..metric(name, "1")
             });
@@ -242,7 +242,7 @@ impl MetricsRequest {
         });
         metrics.push(sum("calls", "1", calls.collect()));
         let used = runs.clone().flat_map(|o| {
-            cpu(o).map(|(end, seconds)| Number {
+            cpu(o).map(|(end, seconds)| NumberDataPoint {
                 as_double: Some(seconds),
                 ..number(o, Some(("plimsoll.end", end)), now_unix_ns)
             })
@@ -258,7 +258,7 @@ impl MetricsRequest {
                 .filter_map(|o| Some((o, o.calls.measures.times(measure).histogram()?)));
             metrics.push(exponential(measure.key(), histograms, now_unix_ns));
         }
-        let scope = Scope {
+        let scope = InstrumentationScope {
             name: "plimsoll".to_owned(),
             version: tool_version.to_owned(),
         };
@@ -310,7 +310,7 @@ fn attribute(key: &str, text: &str) -> KeyValue {
     }
 }
 
-fn attributes(o: &Ongoing, more: Option<(&str, &str)>) -> Vec<KeyValue> {
+fn attributes(o: &RunningTotals, more: Option<(&str, &str)>) -> Vec<KeyValue> {
     let all = [
         ("plimsoll.run", o.name.as_str()),
         ("plimsoll.target", o.target.as_str()),
@@ -320,26 +320,26 @@ fn attributes(o: &Ongoing, more: Option<(&str, &str)>) -> Vec<KeyValue> {
 }
 
 /// Returns a data point without its value.
-fn number(o: &Ongoing, more: Option<(&str, &str)>, now_unix_ns: u64) -> Number {
-    Number {
+fn number(o: &RunningTotals, more: Option<(&str, &str)>, now_unix_ns: u64) -> NumberDataPoint {
+    NumberDataPoint {
         start_time_unix_nano: o.began_unix_ns,
         time_unix_nano: now_unix_ns,
         attributes: attributes(o, more),
-        ..Number::default()
+        ..NumberDataPoint::default()
     }
 }
 
 /// Returns a metric without its data.
-fn metric(name: &str, unit: &str) -> Metric {
-    Metric {
+fn metric(name: &str, unit: &str) -> OtlpMetric {
+    OtlpMetric {
         name: format!("plimsoll.{name}"),
         unit: unit.to_owned(),
-        ..Metric::default()
+        ..OtlpMetric::default()
     }
 }
 
-fn sum(name: &str, unit: &str, data_points: Vec<Number>) -> Metric {
-    Metric {
+fn sum(name: &str, unit: &str, data_points: Vec<NumberDataPoint>) -> OtlpMetric {
+    OtlpMetric {
         sum: Some(Sum {
             data_points,
             aggregation_temporality: CUMULATIVE,
@@ -351,17 +351,17 @@ fn sum(name: &str, unit: &str, data_points: Vec<Number>) -> Metric {
 
 fn exponential<'a>(
     name: &str,
-    histograms: impl Iterator<Item = (&'a Ongoing, &'a Histogram<u64>)>,
+    histograms: impl Iterator<Item = (&'a RunningTotals, &'a Histogram<u64>)>,
     now_unix_ns: u64,
-) -> Metric {
-    let points = histograms.map(|(o, h)| ExponentialPoint {
+) -> OtlpMetric {
+    let points = histograms.map(|(o, h)| ExponentialHistogramDataPoint {
         attributes: attributes(o, None),
         start_time_unix_nano: o.began_unix_ns,
         time_unix_nano: now_unix_ns,
         ..point(h)
     });
-    Metric {
-        exponential_histogram: Some(Exponential {
+    OtlpMetric {
+        exponential_histogram: Some(ExponentialHistogram {
             data_points: points.collect(),
             aggregation_temporality: CUMULATIVE,
         }),
@@ -370,7 +370,7 @@ fn exponential<'a>(
 }
 
 /// Returns a data point of an exponential histogram in seconds, at the finest scale that its buckets allow.
-fn point(h: &Histogram<u64>) -> ExponentialPoint {
+fn point(h: &Histogram<u64>) -> ExponentialHistogramDataPoint {
     let index = |ns: u64, scale: i32| {
         // Bucket i covers values above base^i, up to base^(i+1), where base is 2^(2^-scale).
         ((ns.max(1) as f64 / 1e9).log2() * f64::from(scale).exp2()).ceil() as i64 - 1
@@ -387,7 +387,7 @@ fn point(h: &Histogram<u64>) -> ExponentialPoint {
         let at = (index(ns, scale) - offset).clamp(0, last);
         bucket_counts[usize::try_from(at).unwrap_or(0)] += n;
     }
-    ExponentialPoint {
+    ExponentialHistogramDataPoint {
         count: h.len(),
         sum: Some(sum_s(h)),
         scale,
@@ -397,6 +397,6 @@ fn point(h: &Histogram<u64>) -> ExponentialPoint {
         }),
         min: Some(h.min() as f64 / 1e9),
         max: Some(h.max() as f64 / 1e9),
-        ..ExponentialPoint::default()
+        ..ExponentialHistogramDataPoint::default()
     }
 }

@@ -1,37 +1,37 @@
 //! The TLS configurations of a sweep: the slices of a rung added up.
 
-use plimsoll_model::ladder::pieces::{Figure, Piece};
-use plimsoll_model::ladder::{LadderRecord, Rung, Volume};
-use plimsoll_model::units::Size;
+use plimsoll_model::ladder::pieces::{IntervalEstimate, ThroughputSample};
+use plimsoll_model::ladder::{LadderRecord, Rung, SliceThroughput};
+use plimsoll_model::units::ByteSize;
 
 use crate::quantity::or_dash;
 
 /// How a configuration's connections are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Mode {
+pub(crate) enum ConnectionMode {
     New,
     Resumed,
     Reused,
 }
 
-impl Mode {
+impl ConnectionMode {
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Mode::New => "new",
-            Mode::Resumed => "resumed",
-            Mode::Reused => "reused",
+            ConnectionMode::New => "new",
+            ConnectionMode::Resumed => "resumed",
+            ConnectionMode::Reused => "reused",
         }
     }
 }
 
 /// CPU time of one end, over all slices in which it is known.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Used {
+pub(crate) struct EndCpu {
     cpu_us: Option<f64>,
     floor_us: Option<f64>,
 }
 
-impl Used {
+impl EndCpu {
     fn add(&mut self, cpu_us: Option<f64>, floor_us: Option<f64>, times: u64) {
         let add = |sum: Option<f64>, value: f64| Some(sum.unwrap_or(0.0) + value);
         if let Some(cpu) = cpu_us {
@@ -61,12 +61,12 @@ impl Used {
 
 /// One rung: a cipher suite, a file size, and a connection mode.
 #[derive(Clone, Debug)]
-pub(crate) struct Link {
+pub(crate) struct SweepLink {
     pub(crate) name: String,
     pub(crate) suite: Option<String>,
     /// The size of a file in bytes.
     pub(crate) size: Option<u64>,
-    pub(crate) mode: Mode,
+    pub(crate) mode: ConnectionMode,
     /// The settings of other axes: `group X25519`.
     others: String,
     pub(crate) elapsed_s: f64,
@@ -74,8 +74,8 @@ pub(crate) struct Link {
     pub(crate) full: u64,
     pub(crate) resumed: u64,
     pub(crate) bytes: u64,
-    pub(crate) client: Used,
-    pub(crate) server: Used,
+    pub(crate) client: EndCpu,
+    pub(crate) server: EndCpu,
     /// The number of slices, each a run of its own.
     pub(crate) slices: usize,
     /// The number of batches, if the slices were divided.
@@ -83,39 +83,39 @@ pub(crate) struct Link {
     /// Batches whose last call ended in another configuration's batch.
     pub(crate) overran: usize,
     /// Files fetched a second.
-    pub(crate) files: Option<Figure>,
+    pub(crate) files: Option<IntervalEstimate>,
     /// Bytes of files received a second.
-    pub(crate) speed: Option<Figure>,
+    pub(crate) speed: Option<IntervalEstimate>,
     /// Share of the client's CPU that cryptography alone takes (0–1).
-    pub(crate) client_share: Option<Figure>,
+    pub(crate) client_share: Option<IntervalEstimate>,
     /// Share of the server's CPU that cryptography alone takes (0–1).
-    pub(crate) server_share: Option<Figure>,
+    pub(crate) server_share: Option<IntervalEstimate>,
 }
 
-impl Link {
+impl SweepLink {
     /// Adds up the slices of a rung. `links`: the number of configurations with simultaneous intervals.
-    fn of(rung: &Rung, links: usize) -> Link {
+    fn of(rung: &Rung, links: usize) -> SweepLink {
         let volumes = || rung.slices.iter().filter_map(|slice| slice.volume.as_ref());
         let setting = |axis: &str| rung.settings.get(axis).map(String::as_str);
         let (ok, bytes): (u64, u64) = volumes().fold((0, 0), |(ok, bytes), v| {
             (ok + v.ok, bytes + v.bytes_received)
         });
-        let sum = |of: fn(&Volume) -> u64| volumes().map(of).sum::<u64>();
+        let sum = |of: fn(&SliceThroughput) -> u64| volumes().map(of).sum::<u64>();
         let (full, resumed) = (sum(|v| v.connections_full), sum(|v| v.connections_resumed));
         let mode = match setting("connection") {
-            Some("new") => Mode::New,
-            Some("resumed") => Mode::Resumed,
-            Some(_) => Mode::Reused,
-            None if full + resumed < ok => Mode::Reused,
-            None if resumed > full => Mode::Resumed,
-            None => Mode::New,
+            Some("new") => ConnectionMode::New,
+            Some("resumed") => ConnectionMode::Resumed,
+            Some(_) => ConnectionMode::Reused,
+            None if full + resumed < ok => ConnectionMode::Reused,
+            None if resumed > full => ConnectionMode::Resumed,
+            None => ConnectionMode::New,
         };
-        let (mut client, mut server) = (Used::default(), Used::default());
+        let (mut client, mut server) = (EndCpu::default(), EndCpu::default());
         for v in volumes() {
             client.add(v.client_cpu_us, v.client_floor_us, v.ok);
             server.add(v.server_cpu_us, v.server_floor_us, v.ok);
         }
-        let typed_size = setting("size").and_then(|text| text.parse::<Size>().ok());
+        let typed_size = setting("size").and_then(|text| text.parse::<ByteSize>().ok());
         let others: Vec<String> = rung
             .settings
             .iter()
@@ -126,23 +126,23 @@ impl Link {
             })
             .collect();
         let pieces = || volumes().flat_map(|v| v.pieces().into_iter().map(move |piece| (v, piece)));
-        let per_s = |n: u64, piece: &Piece| n as f64 / piece.elapsed_s;
+        let per_s = |n: u64, piece: &ThroughputSample| n as f64 / piece.elapsed_s;
         let elapsed_s: f64 = volumes().map(|v| v.elapsed_s).sum();
         let in_all = |n: u64| (elapsed_s > 0.0).then(|| n as f64 / elapsed_s);
         let share = |ok: u64, floor: Option<f64>, cpu| Some(floor? * ok as f64 / cpu?);
         let clients = pieces().filter_map(|(v, p)| share(p.ok, v.client_floor_us, p.client_cpu_us));
         let servers = pieces().filter_map(|(v, p)| share(p.ok, v.server_floor_us, p.server_cpu_us));
-        Link {
+        SweepLink {
             slices: volumes().count(),
             turns: volumes().map(|v| v.turns.len()).sum(),
             overran: pieces().filter(|(_, piece)| piece.overran).count(),
-            files: Figure::of(in_all(ok), pieces().map(|(_, p)| per_s(p.ok, &p)), links),
+            files: IntervalEstimate::of(in_all(ok), pieces().map(|(_, p)| per_s(p.ok, &p)), links),
             speed: {
                 let pieces = pieces().map(|(_, p)| per_s(p.bytes_received, &p));
-                Figure::of(in_all(bytes), pieces, links)
+                IntervalEstimate::of(in_all(bytes), pieces, links)
             },
-            client_share: Figure::of(client.of_limit(ok), clients, links),
-            server_share: Figure::of(server.of_limit(ok), servers, links),
+            client_share: IntervalEstimate::of(client.of_limit(ok), clients, links),
+            server_share: IntervalEstimate::of(server.of_limit(ok), servers, links),
             name: rung.name.clone(),
             suite: setting("suite")
                 .map(str::to_owned)
@@ -170,7 +170,7 @@ impl Link {
     }
 
     pub(crate) fn size_text(&self) -> String {
-        or_dash(self.size, |size| Size(size).to_string())
+        or_dash(self.size, |size| ByteSize(size).to_string())
     }
 
     pub(crate) fn per_s(&self) -> Option<f64> {
@@ -202,12 +202,12 @@ impl Link {
 
 /// Returns the configurations of a sweep in a natural order: suites in the registry's, other axes in the plan's, small
 /// files first.
-pub(crate) fn links(record: &LadderRecord) -> Vec<Link> {
-    let mut links: Vec<Link> = record
+pub(crate) fn links(record: &LadderRecord) -> Vec<SweepLink> {
+    let mut links: Vec<SweepLink> = record
         .rungs
         .iter()
         .filter(|rung| rung.slices.iter().any(|slice| slice.volume.is_some()))
-        .map(|rung| Link::of(rung, record.rungs.len()))
+        .map(|rung| SweepLink::of(rung, record.rungs.len()))
         .collect();
     let mut others: Vec<String> = Vec::new();
     for link in &links {

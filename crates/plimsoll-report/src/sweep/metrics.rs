@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 
 use plimsoll_model::ladder::LadderRecord;
 
-use super::links::{Link, Mode, links};
+use super::links::{ConnectionMode, SweepLink, links};
 
 /// One row of the table.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Metric {
+pub struct SweepMetric {
     /// `tls_client_aes-128-gcm-sha256-1k`
     pub scenario: String,
     /// The metric's name, which starts with `Reuse` for resumed sessions.
@@ -21,14 +21,14 @@ pub struct Metric {
 }
 
 /// Name for new sessions, name for resumed sessions, unit, and function.
-type Column = (
+type MetricColumn = (
     &'static str,
     &'static str,
     &'static str,
-    fn(&Link) -> Option<f64>,
+    fn(&SweepLink) -> Option<f64>,
 );
 
-const COLUMNS: [Column; 6] = [
+const COLUMNS: [MetricColumn; 6] = [
     ("TotalBytesRead", "ReuseTotalBytesRead", "bytes", |l| {
         Some(l.bytes as f64)
     }),
@@ -51,32 +51,36 @@ const COLUMNS: [Column; 6] = [
         "NewConnectionThroughput",
         "ReuseConnectionThroughput",
         "bytes/sec",
-        Link::bytes_per_s,
+        SweepLink::bytes_per_s,
     ),
     (
         "NewConnectionsPerSec",
         "ReuseConnectionsPerSec",
         "count",
-        Link::per_s,
+        SweepLink::per_s,
     ),
 ];
 
 /// Returns the table. Configurations with reused connections have no row, and neither have those that were to resume
 /// sessions and did not always: a program reads no notes. Values that can't be known (a rate of nothing) are left out.
-pub fn metrics(record: &LadderRecord) -> Vec<Metric> {
+pub fn metrics(record: &LadderRecord) -> Vec<SweepMetric> {
     let mut lines = Vec::new();
     for link in links(record) {
         let applies = match link.mode {
-            Mode::New => true,
-            Mode::Resumed => link.full == 0,
-            Mode::Reused => false,
+            ConnectionMode::New => true,
+            ConnectionMode::Resumed => link.full == 0,
+            ConnectionMode::Reused => false,
         };
         let Some(scenario) = link.scenario().filter(|_| applies) else {
             continue;
         };
         for (new, resumed, unit, value) in COLUMNS {
-            let name = if link.mode == Mode::New { new } else { resumed };
-            lines.extend(value(&link).map(|value| Metric {
+            let name = if link.mode == ConnectionMode::New {
+                new
+            } else {
+                resumed
+            };
+            lines.extend(value(&link).map(|value| SweepMetric {
                 scenario: scenario.clone(),
                 name,
                 unit,

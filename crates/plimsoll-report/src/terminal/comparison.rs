@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::{Options, lines, sentences};
+use super::{TerminalOptions, lines, sentences};
 use crate::compare::Comparison;
 
 /// Renders the comparison, with a line feed at its end.
-pub fn render_comparison(c: &Comparison, options: &Options) -> String {
+pub fn render_comparison(c: &Comparison, options: &TerminalOptions) -> String {
     let mut out = String::new();
     if !c.warnings.is_empty() {
         let _ = writeln!(out, "{}", options.loud("WARNING"));

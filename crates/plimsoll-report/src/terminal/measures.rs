@@ -2,13 +2,13 @@
 
 use plimsoll_model::run::Run;
 
-use super::{Options, times_table, told};
+use super::{TerminalOptions, times_table, told};
 use crate::measures::{facts, spread, timed, times};
 use crate::quantity::{count, time};
-use crate::table::Table;
+use crate::table::TextTable;
 use plimsoll_model::statistics::distribution::buckets;
 
-pub(super) fn measures(out: &mut String, run: &Run, options: &Options) {
+pub(super) fn measures(out: &mut String, run: &Run, options: &TerminalOptions) {
     let Some(measures) = &run.summary.total.measures else {
         return;
     };
@@ -22,7 +22,7 @@ pub(super) fn measures(out: &mut String, run: &Run, options: &Options) {
 }
 
 /// Writes the distribution of the queries' times: percentiles and bars.
-fn distribution(out: &mut String, run: &Run, options: &Options) {
+fn distribution(out: &mut String, run: &Run, options: &TerminalOptions) {
     const MAX_BUCKETS: u64 = 12;
     const MAX_BAR_LENGTH: u64 = 40;
     let record = run.measured();
@@ -45,6 +45,6 @@ fn distribution(out: &mut String, run: &Run, options: &Options) {
             "█".repeat(length),
         ]
     });
-    *out += &Table::new([""; 3], &[2], rows).unbroken(options.width);
+    *out += &TextTable::new([""; 3], &[2], rows).unbroken(options.width);
     out.push('\n');
 }

@@ -2,10 +2,10 @@
 
 use plimsoll_model::run::Run;
 
-use super::{Options, lines, told};
+use super::{TerminalOptions, lines, told};
 use crate::memory::{MEMORY_NOTE, held, table};
 
-pub(super) fn memory(out: &mut String, run: &Run, options: &Options) {
+pub(super) fn memory(out: &mut String, run: &Run, options: &TerminalOptions) {
     let Some(memory) = &run.summary.memory else {
         return;
     };

@@ -2,12 +2,12 @@
 
 use plimsoll_model::run::Run;
 
-use super::Options;
+use super::TerminalOptions;
 use super::table::COLUMN_GAP;
 use crate::slowest;
-use crate::table::Table;
+use crate::table::TextTable;
 
-pub(super) fn slowest(out: &mut String, run: &Run, options: &Options) {
+pub(super) fn slowest(out: &mut String, run: &Run, options: &TerminalOptions) {
     let calls = slowest::table(run);
     if !calls.rows.is_empty() {
         *out += &shown(&calls, options.width);
@@ -17,7 +17,7 @@ pub(super) fn slowest(out: &mut String, run: &Run, options: &Options) {
 
 /// Renders the table. Trace ids are copied by readers, so no cell is broken: columns without space are left out
 /// completely.
-fn shown(calls: &Table, width: usize) -> String {
+fn shown(calls: &TextTable, width: usize) -> String {
     /// The least important columns, in the order in which they are left out.
     const SPARE_COLUMNS: [usize; 4] = [4, 2, 1, 3];
     let needed = |column: usize| {

@@ -3,12 +3,12 @@
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 
-use crate::table::Table;
+use crate::table::TextTable;
 
 /// Characters between two columns.
 pub(super) const COLUMN_GAP: usize = 2;
 
-impl Table {
+impl TextTable {
     /// Renders without lines: a header, rows, and two spaces between columns. Text may be wrapped, numbers are not.
     pub(crate) fn on_terminal(&self, width: usize) -> String {
         self.drawn(width, |table, column| !table.is_text(column))
@@ -20,7 +20,7 @@ impl Table {
         self.drawn(width, |_, _| true)
     }
 
-    fn drawn(&self, width: usize, is_whole: fn(&Table, usize) -> bool) -> String {
+    fn drawn(&self, width: usize, is_whole: fn(&TextTable, usize) -> bool) -> String {
         let mut table = comfy_table::Table::new();
         table
             .load_preset(presets::NOTHING)

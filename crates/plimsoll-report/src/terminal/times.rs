@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use plimsoll_model::run::Run;
 
 use super::table::COLUMN_GAP;
-use super::{Options, lines};
+use super::{TerminalOptions, lines};
 use crate::measures::{STREAMS_NOTE, table};
-use crate::table::Table;
+use crate::table::TextTable;
 use crate::times::{above, dash, of_calls};
 
 /// Writes the measured times: a column for each, a row for each percentile.
-pub(super) fn times(out: &mut String, run: &Run, options: &Options) {
+pub(super) fn times(out: &mut String, run: &Run, options: &TerminalOptions) {
     let known = of_calls(run);
     let Some((_, first)) = known.first() else {
         return;
@@ -24,7 +24,7 @@ pub(super) fn times(out: &mut String, run: &Run, options: &Options) {
     let first = widest(&all.head);
     let mut beside: Vec<Vec<String>> = Vec::new();
     let show = |beside: &mut Vec<Vec<String>>| {
-        let table = Table::new(all.head.clone(), &[], beside.drain(..));
+        let table = TextTable::new(all.head.clone(), &[], beside.drain(..));
         table.sideways().on_terminal(options.width)
     };
     let mut used = first;

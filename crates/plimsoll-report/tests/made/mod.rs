@@ -5,7 +5,7 @@ use std::time::Duration;
 use plimsoll_model::Outcome;
 use plimsoll_model::record::StageRecord;
 use plimsoll_model::run::header::PlannedStage;
-use plimsoll_model::run::{Ending, IntervalRecord, Run, RunHeader, RunWriter, Source};
+use plimsoll_model::run::{IntervalRecord, Run, RunEnding, RunHeader, RunOrigin, RunWriter};
 
 /// Returns a run of three seconds at 500/s, of which one call a second fails, and its directory.
 pub(crate) fn run(name: &str) -> (tempfile::TempDir, Run) {
@@ -29,7 +29,7 @@ pub(crate) fn run_with(name: &str, outcome: Outcome, not_started: u64) -> (tempf
             rate_to_per_s: Some(500.0),
         }],
         ..RunHeader::new(
-            Source::Measured,
+            RunOrigin::Measured,
             name,
             "0",
             "2026-01-01T00:00:00Z".parse().expect("a time"),
@@ -58,6 +58,6 @@ pub(crate) fn run_with(name: &str, outcome: Outcome, not_started: u64) -> (tempf
         };
         writer.interval(&interval, &[]).expect("written");
     }
-    let run = writer.finish(Ending::complete()).expect("ended");
+    let run = writer.finish(RunEnding::complete()).expect("ended");
     (dir, run)
 }

@@ -5,23 +5,23 @@
     reason = "a test binary uses what it needs of this, and no other part"
 )]
 
-use plimsoll_model::ladder::turns::{Difference, TurnsRecord};
-use plimsoll_model::ladder::{LadderRecord, Metric, Rung, Slice, Volume};
-use plimsoll_model::objective::{Conclusion, Judged, Verdict as Became};
-use plimsoll_model::run::header::Loop;
-use plimsoll_model::run::{Conditions, Machine, SCHEMA_VERSION};
-use plimsoll_model::search::{Goal, SearchRecord, Step, Trial, Verdict, next};
-use plimsoll_model::statistics::paired::Paired;
+use plimsoll_model::ladder::turns::{BatchesRecord, RungDifference};
+use plimsoll_model::ladder::{LadderMetric, LadderRecord, Rung, SliceResult, SliceThroughput};
+use plimsoll_model::objective::{ObjectiveResult, ObjectiveVerdict as Became, RunVerdict};
+use plimsoll_model::run::header::LoopKind;
+use plimsoll_model::run::{CommonConditions, MachineFacts, SCHEMA_VERSION};
+use plimsoll_model::search::{SearchGoal, SearchRecord, SearchStep, Trial, TrialVerdict, next};
+use plimsoll_model::statistics::paired::PairedDifference;
 
-fn conditions() -> Option<Conditions> {
-    Some(Conditions {
-        load_loop: Some(Loop::Open),
+fn conditions() -> Option<CommonConditions> {
+    Some(CommonConditions {
+        load_loop: Some(LoopKind::Open),
         arrivals: Some("constant".to_owned()),
         clients: None,
-        machine: Machine {
+        machine: MachineFacts {
             cpu_model: Some("A processor".to_owned()),
             cores: Some(2),
-            ..Machine::default()
+            ..MachineFacts::default()
         },
     })
 }
@@ -37,9 +37,9 @@ pub(crate) fn begun() -> SearchRecord {
         conditions: conditions(),
         objectives: vec!["p99 < 10ms".to_owned()],
         implied_errors_share: Some(0.01),
-        goal: Goal {
+        goal: SearchGoal {
             budget_s: 400.0,
-            ..Goal::default()
+            ..SearchGoal::default()
         },
         trials: Vec::new(),
         finding: None,
@@ -52,11 +52,11 @@ pub(crate) fn search() -> SearchRecord {
     let mut record = begun();
     loop {
         match next(&record.goal, &record.trials) {
-            Step::Done(finding) => {
+            SearchStep::Done(finding) => {
                 record.finding = Some(*finding);
                 return record;
             }
-            Step::Try {
+            SearchStep::Try {
                 purpose,
                 rate_per_s,
                 length,
@@ -66,9 +66,9 @@ pub(crate) fn search() -> SearchRecord {
                 length_s: length.as_secs_f64(),
                 took_s: length.as_secs_f64() + 0.5,
                 verdict: if rate_per_s <= 1_987.0 {
-                    Verdict::Met
+                    TrialVerdict::Met
                 } else {
-                    Verdict::Missed {
+                    TrialVerdict::Missed {
                         objectives: vec!["p99 < 10ms".to_owned()],
                         errors: false,
                     }
@@ -91,7 +91,7 @@ pub(crate) fn ladder() -> LadderRecord {
         slices: (0..12)
             .map(|round: u32| {
                 let wave = f64::from(round * step % 12) * 1.5;
-                Slice {
+                SliceResult {
                     p50_us: Some(5_100.0 + added + wave),
                     p99_us: Some(5_600.0 + 2.0 * added + 9.0 * wave),
                     client_cpu_us_per_call: Some(9.0 + added / 40.0 + wave / 100.0),
@@ -100,7 +100,7 @@ pub(crate) fn ladder() -> LadderRecord {
                     server_bytes_per_connection: Some(18_100.0 + 40.0 * added + wave),
                     valid: true,
                     run: format!("rung-{name}/slice-{round}"),
-                    ..Slice::default()
+                    ..SliceResult::default()
                 }
             })
             .collect(),
@@ -134,32 +134,32 @@ pub(crate) fn turns() -> LadderRecord {
         (slice.server_bytes_per_connection, slice.valid) = (None, rung.name != "tls off");
     }
     record.slice_s = 20.0;
-    let difference = |of, to, metric, shift, half: f64| Difference {
+    let difference = |of, to, metric, shift, half: f64| RungDifference {
         of,
         to,
         metric,
-        paired: Paired {
+        paired: PairedDifference {
             shift,
             low: shift - half,
             high: shift + 2.0 * half,
         },
     };
-    record.turns = Some(TurnsRecord {
+    record.batches = Some(BatchesRecord {
         kept_awake: false,
         calls: 20,
-        left_out: 2,
+        warmup_calls: 2,
         rounds: 666,
-        sittings: 1,
+        replicates: 1,
         wanted_us: None,
         differences: vec![
-            difference(1, 0, Metric::P50, 9.6, 2.4),
-            difference(1, 0, Metric::P99, 130.0, 400.0),
-            difference(1, 0, Metric::ClientCpu, 1.5, 0.4),
-            difference(1, 0, Metric::ServerCpu, 2.0, 0.3),
-            difference(2, 1, Metric::P50, 0.4, 1.1),
-            difference(2, 0, Metric::P50, 1.0, 1.2),
-            difference(2, 0, Metric::ClientCpu, -0.1, 0.2),
-            difference(2, 0, Metric::ServerCpu, 0.1, 0.3),
+            difference(1, 0, LadderMetric::P50, 9.6, 2.4),
+            difference(1, 0, LadderMetric::P99, 130.0, 400.0),
+            difference(1, 0, LadderMetric::ClientCpu, 1.5, 0.4),
+            difference(1, 0, LadderMetric::ServerCpu, 2.0, 0.3),
+            difference(2, 1, LadderMetric::P50, 0.4, 1.1),
+            difference(2, 0, LadderMetric::P50, 1.0, 1.2),
+            difference(2, 0, LadderMetric::ClientCpu, -0.1, 0.2),
+            difference(2, 0, LadderMetric::ServerCpu, 0.1, 0.3),
         ],
     });
     record
@@ -167,7 +167,7 @@ pub(crate) fn turns() -> LadderRecord {
 
 /// Returns two configurations, one of which missed an objective.
 pub(crate) fn sweep() -> LadderRecord {
-    let volume = Volume {
+    let volume = SliceThroughput {
         elapsed_s: 2.0,
         ok: 1_000,
         connections_full: 1_000,
@@ -193,11 +193,11 @@ pub(crate) fn sweep() -> LadderRecord {
             settings: settings
                 .map(|(axis, value)| (axis.to_owned(), value.to_owned()))
                 .into(),
-            slices: vec![Slice {
+            slices: vec![SliceResult {
                 valid: !resumed,
                 not_resumed: resumed,
-                conclusion: resumed.then_some(Conclusion::Fail),
-                objectives: Vec::from_iter(resumed.then(|| Judged {
+                conclusion: resumed.then_some(RunVerdict::Fail),
+                objectives: Vec::from_iter(resumed.then(|| ObjectiveResult {
                     objective: "resumed >= 100%".to_owned(),
                     verdict: Became::Missed,
                     measured: "0.0000% of 1000 handshakes".to_owned(),
@@ -205,7 +205,7 @@ pub(crate) fn sweep() -> LadderRecord {
                 })),
                 run: "rung/slice".to_owned(),
                 volume: Some(volume.clone()),
-                ..Slice::default()
+                ..SliceResult::default()
             }],
             ..Rung::default()
         }

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use plimsoll_model::measure::{Count, TimeMeasure};
-use plimsoll_model::run::header::{Loop, PlannedStage, Security};
+use plimsoll_model::run::header::{LinkSecurity, LoopKind, PlannedStage};
 use plimsoll_model::run::{
-    Ending, Handshakes, IntervalRecord, Machine, NegotiatedTls, Resources, Run, RunHeader,
-    RunWriter, Source,
+    IntervalRecord, MachineFacts, NegotiatedHandshakes, NegotiatedTls, ResourceUsage, Run,
+    RunEnding, RunHeader, RunOrigin, RunWriter,
 };
-use plimsoll_model::{ConnectPhases, Outcome, Recorder, Sample, Time};
+use plimsoll_model::{CallSample, ConnectPhases, Outcome, Recorder, Time};
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
@@ -60,14 +60,14 @@ impl Fixture {
                 target: Some("grpcs://localhost:50051".to_owned()),
                 protocol: Some("grpc".to_owned()),
                 call: Some("score.ScoreService/GetScore".to_owned()),
-                security: Some(Security::MutualTls),
+                security: Some(LinkSecurity::MutualTls),
                 tls: Some(NegotiatedTls {
                     version: "TLSv1_3".to_owned(),
                     suite: "TLS_AES_256_GCM_SHA384".to_owned(),
                     group: Some("X25519".to_owned()),
                     certificate: Vec::new(),
                     renewed: 0,
-                    handshakes: vec![Handshakes {
+                    handshakes: vec![NegotiatedHandshakes {
                         count: 1,
                         version: "TLSv1_3".to_owned(),
                         suite: "TLS_AES_256_GCM_SHA384".to_owned(),
@@ -76,18 +76,18 @@ impl Fixture {
                         certificate: Some("ml-dsa-65".to_owned()),
                         chain: Some(2),
                         chain_bytes: Some(11_062),
-                        ..Handshakes::default()
+                        ..NegotiatedHandshakes::default()
                     }],
                 }),
-                load_loop: Some(Loop::Open),
+                load_loop: Some(LoopKind::Open),
                 arrivals: Some("constant".to_owned()),
                 connections: Some(1),
                 seed: Some(1),
                 plan_hash: Some("fnv1a64:0".to_owned()),
-                machine: Some(Machine::default()),
+                machine: Some(MachineFacts::default()),
                 planned_stages: vec![stage("warm-up", true, 1), stage("steady", false, 4)],
                 ..RunHeader::new(
-                    Source::Measured,
+                    RunOrigin::Measured,
                     "score, steady",
                     "0.1.0",
                     "2026-01-02T03:04:05Z".parse().unwrap(),
@@ -154,9 +154,9 @@ impl Fixture {
         let mut f = Fixture::steady(name);
         f.header.name = "orders, fleet".to_owned();
         f.header.call = Some("orders.OrderService/Submit".to_owned());
-        f.header.security = Some(Security::Plaintext);
+        f.header.security = Some(LinkSecurity::Plaintext);
         f.header.tls = None;
-        f.header.load_loop = Some(Loop::Closed);
+        f.header.load_loop = Some(LoopKind::Closed);
         f.header.arrivals = None;
         f.header.clients = Some(2_000);
         f.header.connections = Some(2_000);
@@ -246,7 +246,7 @@ impl Fixture {
     }
 
     fn second(&self, recorder: &mut Recorder, stage: u8, index: u64) {
-        let open = self.header.load_loop == Some(Loop::Open);
+        let open = self.header.load_loop == Some(LoopKind::Open);
         for i in 0..self.calls {
             let due = Time(index * 1_000 * MS + i * 1_000 * MS / self.calls);
             let phases = ConnectPhases {
@@ -269,7 +269,7 @@ impl Fixture {
                 Outcome::DeadlineExceeded => 1_000 * MS,
                 _ => self.service_ns(i),
             };
-            let sample = Sample {
+            let sample = CallSample {
                 number: index * self.calls + i,
                 arrival: if open { due } else { sent },
                 sent,
@@ -337,7 +337,7 @@ impl Fixture {
     }
 
     /// Writes the run to `dir` with a warm-up of one second, where one is planned.
-    pub(crate) fn write(&self, dir: &Path, ending: Ending) -> Run {
+    pub(crate) fn write(&self, dir: &Path, ending: RunEnding) -> Run {
         const PLAN: &str = "name = \"score\"\n[load]\nrate = \"1000/s\"\nconnections = 1\n";
         const GOODPUT: &str = "[call.session]\nqueries = 4\ngoodput = { first_token = \"2ms\" }\n";
         let plan = match self.of {
@@ -345,11 +345,11 @@ impl Fixture {
             _ => PLAN.to_owned(),
         };
         let mut writer = RunWriter::create(dir, self.header.clone(), &plan)
-            .and_then(|writer| writer.keeping_requests(true))
+            .and_then(|writer| writer.with_request_log(true))
             .unwrap();
         let warmup = u64::from(self.header.planned_stages[0].warmup);
         let last = self.header.planned_stages.len() as u8 - 1;
-        let mut recorder = Recorder::new(2).keeping_requests(true);
+        let mut recorder = Recorder::new(2).with_request_log(true);
         let connections = self.header.connections.unwrap_or(0);
         for i in 0..u64::from(connections) {
             recorder.connection(
@@ -358,7 +358,7 @@ impl Fixture {
                     resolve_ns: 0,
                     connect_ns: 95 * US + i % 50 * US,
                     handshake_ns: match self.header.security {
-                        Some(Security::Plaintext) => 0,
+                        Some(LinkSecurity::Plaintext) => 0,
                         _ => 2_100 * US,
                     },
                     ready_ns: 250 * US,
@@ -378,7 +378,7 @@ impl Fixture {
             let stage = if index < warmup { 0 } else { last };
             self.second(&mut recorder, stage, index);
             let taken = recorder.take(None);
-            let used = |per_call: u64| Resources {
+            let used = |per_call: u64| ResourceUsage {
                 cpu_user_us: self.calls * per_call,
                 cpu_system_us: Some(self.calls * per_call / 2),
                 rss_bytes: 9_400_000,
@@ -407,7 +407,7 @@ impl Fixture {
 }
 
 /// Returns the fixture as a finished run whose directory is shown as `runs/NAME`.
-pub(crate) fn finished(fixture: Fixture, ending: Ending) -> Run {
+pub(crate) fn finished(fixture: Fixture, ending: RunEnding) -> Run {
     let parent = tempfile::tempdir().unwrap();
     let written = fixture.write(&parent.path().join("run"), ending);
     let mut run = Run::load(&written.dir).unwrap();
@@ -417,6 +417,6 @@ pub(crate) fn finished(fixture: Fixture, ending: Ending) -> Run {
 }
 
 /// Returns the fixture as a finished run in `dir`.
-pub(crate) fn finished_in(dir: &Path, fixture: Fixture, ending: Ending) -> Run {
+pub(crate) fn finished_in(dir: &Path, fixture: Fixture, ending: RunEnding) -> Run {
     fixture.write(dir, ending)
 }

@@ -11,7 +11,7 @@ use rcgen::{
     RevokedCertParams, SerialNumber,
 };
 
-use super::{Algorithm, CertificateError, Leaf, Options, Validity};
+use super::{CertificateError, CertificateOptions, KeyAlgorithm, LeafCertificate, Validity};
 
 /// Names that every server certificate covers.
 const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
@@ -21,26 +21,26 @@ const CA_DAYS: u32 = 3650;
 const CLOCK_SKEW_MARGIN: Duration = Duration::from_secs(3600);
 /// The most generated names: more make a certificate that no TLS library accepts, because handshake messages are
 /// limited to 64 KiB.
-const MAX_NAMES: u32 = 2_000;
-const MAX_BETWEEN: u32 = 20;
+const MAX_EXTRA_NAMES: u32 = 2_000;
+const MAX_INTERMEDIATES: u32 = 20;
 
 /// Returns the contents of the files, in the order of [`super::CertificateSet::files`].
-pub(super) fn contents(options: &Options) -> Result<Vec<String>, CertificateError> {
+pub(super) fn contents(options: &CertificateOptions) -> Result<Vec<String>, CertificateError> {
     for (what, asked, most) in [
-        ("names", options.more_names, MAX_NAMES),
+        ("names", options.more_names, MAX_EXTRA_NAMES),
         (
             "intermediate certificates",
             options.intermediates,
-            MAX_BETWEEN,
+            MAX_INTERMEDIATES,
         ),
     ] {
         if asked > most {
             return Err(CertificateError::TooMany { what, asked, most });
         }
     }
-    let (not_before, not_after) = stretch(options.validity)?;
-    let authority = Authority::make(options, not_before, not_after)?;
-    let leaf = |what, common_name: &str, names, algorithm: Algorithm, purpose| {
+    let (not_before, not_after) = validity_period(options.validity)?;
+    let authority = CertificateAuthority::make(options, not_before, not_after)?;
+    let leaf = |what, common_name: &str, names, algorithm: KeyAlgorithm, purpose| {
         let key = algorithm.key().map_err(making(what))?;
         let mut leaf = CertificateParams::new(names).map_err(making(what))?;
         name(&mut leaf, common_name);
@@ -57,7 +57,7 @@ pub(super) fn contents(options: &Options) -> Result<Vec<String>, CertificateErro
             .signed_by(&key, &authority.issuer)
             .map_err(making(what))?;
         // The chain that is sent: the verifier has the CA's own certificate.
-        let chain = cert.pem() + &authority.between;
+        let chain = cert.pem() + &authority.intermediates_pem;
         Ok((chain, key.serialize_pem(), leaf.serial_number))
     };
     let (server_cert, server_key, server_serial) = leaf(
@@ -83,12 +83,15 @@ pub(super) fn contents(options: &Options) -> Result<Vec<String>, CertificateErro
         client_key,
     ];
     if let Some(revoked) = &options.revoked {
-        let serials = [(Leaf::Server, server_serial), (Leaf::Client, client_serial)];
+        let serials = [
+            (LeafCertificate::Server, server_serial),
+            (LeafCertificate::Client, client_serial),
+        ];
         let serials = serials
             .into_iter()
             .filter(|(leaf, _)| revoked.contains(leaf))
             .filter_map(|(_, serial)| serial);
-        contents.push(authority.lists(serials.collect(), not_before, not_after)?);
+        contents.push(authority.revocation_lists_pem(serials.collect(), not_before, not_after)?);
     }
     Ok(contents)
 }
@@ -98,24 +101,24 @@ fn making(what: &'static str) -> impl Fn(rcgen::Error) -> CertificateError {
 }
 
 /// The certificate authority of a set, with its intermediates.
-struct Authority {
+struct CertificateAuthority {
     /// The certificate of the root CA.
     cert_pem: String,
     key_pem: String,
     /// The certificates between the root CA and the leaves, the lowest first.
-    between: String,
+    intermediates_pem: String,
     issuer: Issuer<'static, KeyPair>,
     /// The issuers above `issuer`, the lowest first.
-    above: Vec<Issuer<'static, KeyPair>>,
+    upper_issuers: Vec<Issuer<'static, KeyPair>>,
 }
 
-impl Authority {
+impl CertificateAuthority {
     fn make(
-        options: &Options,
+        options: &CertificateOptions,
         not_before: Timestamp,
         not_after: Timestamp,
-    ) -> Result<Authority, CertificateError> {
-        let (ca_before, ca_after) = stretch(Validity::Days(CA_DAYS))?;
+    ) -> Result<CertificateAuthority, CertificateError> {
+        let (ca_before, ca_after) = validity_period(Validity::Days(CA_DAYS))?;
         let (before, after) = (ca_before.min(not_before), ca_after.max(not_after));
         let params = |common_name: &str, below: u32| {
             let mut ca = CertificateParams::default();
@@ -151,33 +154,33 @@ impl Authority {
             between.insert_str(0, &signed.pem());
             above.insert(0, std::mem::replace(&mut issuer, Issuer::new(ca, key)));
         }
-        Ok(Authority {
+        Ok(CertificateAuthority {
             cert_pem: cert.pem(),
             key_pem,
-            between,
+            intermediates_pem: between,
             issuer,
-            above,
+            upper_issuers: above,
         })
     }
 
     /// Makes a CRL of every issuer (RFC 5280 §5), that of the leaves first. The others are empty, and needed because
     /// verifiers check the whole chain.
-    fn lists(
+    fn revocation_lists_pem(
         &self,
         serials: Vec<SerialNumber>,
         this_update: Timestamp,
         next_update: Timestamp,
     ) -> Result<String, CertificateError> {
-        let mut lists = list(&self.issuer, serials, this_update, next_update)?;
-        for issuer in &self.above {
-            lists += &list(issuer, Vec::new(), this_update, next_update)?;
+        let mut lists = revocation_list_pem(&self.issuer, serials, this_update, next_update)?;
+        for issuer in &self.upper_issuers {
+            lists += &revocation_list_pem(issuer, Vec::new(), this_update, next_update)?;
         }
         Ok(lists)
     }
 }
 
 /// Makes the CRL of one issuer.
-fn list(
+fn revocation_list_pem(
     issuer: &Issuer<'static, KeyPair>,
     serials: Vec<SerialNumber>,
     this_update: Timestamp,
@@ -234,7 +237,7 @@ fn since_epoch(at: Timestamp) -> Duration {
     Duration::from_secs(u64::try_from(at.as_second()).unwrap_or(0))
 }
 
-fn stretch(validity: Validity) -> Result<(Timestamp, Timestamp), CertificateError> {
+fn validity_period(validity: Validity) -> Result<(Timestamp, Timestamp), CertificateError> {
     let bad = |problem: String| CertificateError::Validity { problem };
     match validity {
         Validity::Days(0) => Err(bad("0 days is too short; use at least 1".to_owned())),
@@ -273,7 +276,7 @@ fn stretch(validity: Validity) -> Result<(Timestamp, Timestamp), CertificateErro
 }
 
 /// Returns the given names, the local ones and generated ones, without duplicates.
-fn server_names(options: &Options) -> Result<Vec<String>, CertificateError> {
+fn server_names(options: &CertificateOptions) -> Result<Vec<String>, CertificateError> {
     let mut seen = BTreeSet::new();
     let mut names = Vec::new();
     let more: Vec<String> = (0..options.more_names)

@@ -4,7 +4,7 @@ const TEMPLATE: &str = include_str!("haproxy.cfg");
 
 /// The settings of a balancer. Addresses are in haproxy's format: HOST:PORT, or *:PORT.
 #[derive(Clone, Debug)]
-pub struct Balancer {
+pub struct BalancerConfig {
     /// The most concurrent client connections.
     pub connections: u64,
     /// The address at which it accepts API requests.
@@ -21,7 +21,7 @@ pub struct Balancer {
     pub looks_up_names: bool,
 }
 
-impl Balancer {
+impl BalancerConfig {
     /// Returns the content of the configuration file.
     pub fn configuration(&self) -> String {
         let servers = |name: &str, addresses: &[String]| {

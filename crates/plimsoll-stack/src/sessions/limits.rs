@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use plimsoll_engine::descriptors::descriptor_limit;
 
-use super::Topology;
+use super::StackTopology;
 use super::balancer::connections;
 
 /// Descriptors that a process needs besides those of its clients.
@@ -14,16 +14,16 @@ const MAX_BALANCERS: u16 = 16;
 
 /// The limits of a machine that matter to a stack.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct StackLimits {
     /// The most descriptors of a process (`ulimit -n`).
     pub descriptors: u64,
     /// The number of local ports for connections to one address.
     pub ports: u64,
 }
 
-impl Limits {
+impl StackLimits {
     /// Reads the limits of this machine.
-    pub fn here() -> Limits {
+    pub fn of_this_machine() -> StackLimits {
         let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
         let range = range.unwrap_or_default();
         let mut bounds = range.split_whitespace().map(str::parse::<u64>);
@@ -31,7 +31,7 @@ impl Limits {
             (Some(Ok(first)), Some(Ok(last))) if first <= last => last - first + 1,
             _ => u64::MAX,
         };
-        Limits {
+        StackLimits {
             descriptors: descriptor_limit(),
             ports,
         }
@@ -44,7 +44,7 @@ impl Limits {
     }
 
     /// Returns what a stack of this topology can't do here, each with advice.
-    pub fn problems(&self, topology: &Topology) -> Vec<String> {
+    pub fn problems(&self, topology: &StackTopology) -> Vec<String> {
         let sessions = u64::from(topology.sessions);
         let mut problems = Vec::new();
         // Sessions are distributed to gateways by a hash, which is never quite even.
@@ -90,7 +90,7 @@ fn balancer_needs(sessions: u32, balancers: u16) -> u64 {
 }
 
 /// Returns the first of these addresses that is in use.
-pub(super) fn taken<'a>(
+pub(super) fn find_taken_address<'a>(
     addresses: impl IntoIterator<Item = (&'a str, SocketAddr)>,
 ) -> Option<(&'a str, SocketAddr)> {
     // Binds as the servers do it, so that old connections in TIME_WAIT do not matter.
@@ -104,13 +104,13 @@ mod tests {
 
     #[test]
     fn exceeded_limits_suggest_remedy() {
-        let topology = |sessions, embedded| Topology {
+        let topology = |sessions, embedded| StackTopology {
             sessions,
             embedded,
             balancers: 1,
-            ..Topology::default()
+            ..StackTopology::default()
         };
-        let limits = Limits {
+        let limits = StackLimits {
             descriptors: 20_000,
             ports: 28_232,
         };
@@ -125,7 +125,7 @@ mod tests {
             [100, 4_000, 5_000, 10_000].map(|n| limits.balancers(n)),
             [1, 1, 2, 3]
         );
-        let several = Topology {
+        let several = StackTopology {
             balancers: 3,
             ..topology(10_000, false)
         };
@@ -140,8 +140,11 @@ mod tests {
     fn occupied_port_is_detected() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        assert_eq!(taken([("redis", address)]), Some(("redis", address)));
+        assert_eq!(
+            find_taken_address([("redis", address)]),
+            Some(("redis", address))
+        );
         drop(listener);
-        assert_eq!(taken([("redis", address)]), None);
+        assert_eq!(find_taken_address([("redis", address)]), None);
     }
 }

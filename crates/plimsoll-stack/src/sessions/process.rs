@@ -14,14 +14,14 @@ use serde::{Deserialize, Serialize};
 
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How long a process may take to exit after a signal.
-const END_LIMIT: Duration = Duration::from_secs(15);
+const TERMINATION_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A process of a stack.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Process {
+pub struct StackProcess {
     /// A name that is unique in the stack: `redis`, `backend-1`, …
     pub name: String,
-    /// The process id, which another process may have by now: see [`Process::is_alive`].
+    /// The process id, which another process may have by now: see [`StackProcess::is_alive`].
     pub pid: i32,
     /// The start time in clock ticks since boot (proc(5), `starttime`).
     began_ticks: u64,
@@ -42,7 +42,7 @@ pub struct ProcessError {
     source: io::Error,
 }
 
-impl Process {
+impl StackProcess {
     /// Starts a process in a process group of its own, so that Ctrl-C at the terminal does not stop it.
     ///
     /// # Errors
@@ -52,8 +52,8 @@ impl Process {
         address: SocketAddr,
         log: &Path,
         command: &mut Command,
-    ) -> Result<Process, ProcessError> {
-        let mut start = || -> io::Result<Process> {
+    ) -> Result<StackProcess, ProcessError> {
+        let mut start = || -> io::Result<StackProcess> {
             let output = OpenOptions::new().create(true).append(true).open(log)?;
             let child = command
                 .stdin(Stdio::null())
@@ -62,7 +62,7 @@ impl Process {
                 .process_group(0)
                 .spawn()?;
             let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
-            Ok(Process {
+            Ok(StackProcess {
                 name: name.to_owned(),
                 pid,
                 began_ticks: began(pid).unwrap_or(0),
@@ -91,7 +91,7 @@ impl Process {
             // The process may have exited just now.
             let _ = kill_process(pid, signal);
             let mut waited = Duration::ZERO;
-            while self.is_alive() && waited < END_LIMIT {
+            while self.is_alive() && waited < TERMINATION_TIMEOUT {
                 if let Some(child) = &mut self.child {
                     let _ = child.try_wait();
                 }
@@ -118,11 +118,11 @@ mod tests {
         let address = ([127, 0, 0, 1], 1).into();
         let mut command = Command::new("sleep");
         let log = dir.path().join("log");
-        let mut process = Process::start("sleep", address, &log, command.arg("60")).unwrap();
+        let mut process = StackProcess::start("sleep", address, &log, command.arg("60")).unwrap();
         assert!(process.is_alive());
         // Another process with the same id is not ours.
         let text = serde_json::to_string(&process).unwrap();
-        let mut other: Process = serde_json::from_str(&text).unwrap();
+        let mut other: StackProcess = serde_json::from_str(&text).unwrap();
         other.began_ticks += 1;
         assert!(!other.is_alive());
         other.end();

@@ -5,7 +5,7 @@ use super::{HpackError, huffman, integer};
 
 /// A field of a decoded block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field<'a> {
+pub struct HeaderField<'a> {
     /// The name; lower case unless the peer violated RFC 9113 §8.2.1.
     pub name: &'a [u8],
     /// The value, any octets: HPACK forbids none.
@@ -55,7 +55,7 @@ impl Decoder {
     /// COMPRESSION_ERROR (RFC 9113 §4.3). Fields before the error have been passed to `visit`.
     pub fn decode<F>(&mut self, block: &[u8], mut visit: F) -> Result<DecodedBlock, HpackError>
     where
-        F: FnMut(Field<'_>),
+        F: FnMut(HeaderField<'_>),
     {
         let mut decoded = DecodedBlock {
             changed_table: false,
@@ -64,7 +64,7 @@ impl Decoder {
         };
         let (mut added, mut resized, mut highest) = (0, false, 0);
         let mut left = self.max_list_size as usize;
-        let mut show = |field: Field<'_>| {
+        let mut show = |field: HeaderField<'_>| {
             let size = field.name.len() + field.value.len() + super::ENTRY_OVERHEAD;
             match left.checked_sub(size) {
                 Some(rest) if !decoded.list_too_large => {
@@ -99,7 +99,7 @@ impl Decoder {
                 let index = integer::decode(block, &mut at, 7)?;
                 highest = index.max(highest);
                 let (name, value) = self.indexed(index)?;
-                show(Field {
+                show(HeaderField {
                     name,
                     value,
                     sensitive: false,
@@ -110,7 +110,7 @@ impl Decoder {
                 if index == 0 {
                     let name = string(block, &mut at, &mut name_text)?;
                     let value = string(block, &mut at, &mut value_text)?;
-                    show(Field {
+                    show(HeaderField {
                         name,
                         value,
                         sensitive: false,
@@ -121,7 +121,7 @@ impl Decoder {
                     name_text.clear();
                     name_text.extend_from_slice(self.indexed(index)?.0);
                     let value = string(block, &mut at, &mut value_text)?;
-                    show(Field {
+                    show(HeaderField {
                         name: &name_text,
                         value,
                         sensitive: false,
@@ -138,7 +138,7 @@ impl Decoder {
                     _ => self.indexed(index)?.0,
                 };
                 let value = string(block, &mut at, &mut value_text)?;
-                show(Field {
+                show(HeaderField {
                     name,
                     value,
                     sensitive,

@@ -6,7 +6,7 @@
 //! request.
 
 use super::table::{DynamicTable, STATIC_TABLE};
-use super::{DEFAULT_TABLE_SIZE, Field, huffman, integer};
+use super::{DEFAULT_TABLE_SIZE, HeaderField, huffman, integer};
 
 /// An encoder with a model of the peer's dynamic table.
 #[derive(Debug)]
@@ -32,8 +32,8 @@ impl Encoder {
 
     /// Appends one field, as an index if a table contains it. Otherwise it is added to the dynamic table if
     /// `keep` is set and it is not sensitive (RFC 7541 §6.2.3). Returns whether the table has changed.
-    fn field(&mut self, field: Field<'_>, keep: bool, block: &mut Vec<u8>) -> bool {
-        let Field {
+    fn field(&mut self, field: HeaderField<'_>, keep: bool, block: &mut Vec<u8>) -> bool {
+        let HeaderField {
             name,
             value,
             sensitive,
@@ -100,8 +100,8 @@ impl Encoder {
     }
 }
 
-fn plain<'a>(name: &'a str, value: &'a str) -> Field<'a> {
-    Field {
+fn plain<'a>(name: &'a str, value: &'a str) -> HeaderField<'a> {
+    HeaderField {
         name: name.as_bytes(),
         value: value.as_bytes(),
         sensitive: false,
@@ -279,8 +279,8 @@ impl ListEncoder {
     /// be sent.
     pub fn encode<'a>(
         &mut self,
-        fields: impl Iterator<Item = Field<'a>>,
-        keep: impl Fn(&Field<'_>) -> bool,
+        fields: impl Iterator<Item = HeaderField<'a>>,
+        keep: impl Fn(&HeaderField<'_>) -> bool,
         block: &mut Vec<u8>,
     ) -> bool {
         let mut changed = !self.is_current();
@@ -435,7 +435,7 @@ mod tests {
                 if let Some(size) = allowed {
                     encoder.allow(size);
                 }
-                let fields = list.iter().map(|(name, value, sensitive)| Field {
+                let fields = list.iter().map(|(name, value, sensitive)| HeaderField {
                     name: name.as_bytes(),
                     value,
                     sensitive: *sensitive,

@@ -48,7 +48,7 @@ const fn codes() -> [u32; 257] {
 
 /// A step of the decoder: the effect of four bits on an incomplete code.
 #[derive(Clone, Copy)]
-struct Step {
+struct DecodeStep {
     /// The tree node after the step.
     next: u8,
     symbol: u8,
@@ -65,9 +65,9 @@ const READS_EOS: u8 = 4;
 /// Inner nodes of the code's tree: one fewer than its 257 leaves.
 const INNER_NODES: usize = 256;
 
-static DECODE_STEPS: [[Step; 16]; INNER_NODES] = steps();
+static DECODE_STEPS: [[DecodeStep; 16]; INNER_NODES] = steps();
 
-const fn steps() -> [[Step; 16]; INNER_NODES] {
+const fn steps() -> [[DecodeStep; 16]; INNER_NODES] {
     // Children below INNER_NODES are inner nodes, others leaves: INNER_NODES + symbol.
     let mut children = [[0u16; 2]; INNER_NODES];
     let mut nodes = 1;
@@ -99,7 +99,7 @@ const fn steps() -> [[Step; 16]; INNER_NODES] {
         depth += 1;
     }
 
-    let mut steps = [[Step {
+    let mut steps = [[DecodeStep {
         next: 0,
         symbol: 0,
         effect: 0,
@@ -109,7 +109,7 @@ const fn steps() -> [[Step; 16]; INNER_NODES] {
         let mut nibble = 0;
         while nibble < 16 {
             let mut node = from;
-            let mut step = Step {
+            let mut step = DecodeStep {
                 next: 0,
                 symbol: 0,
                 effect: 0,

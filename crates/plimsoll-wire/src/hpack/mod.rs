@@ -10,7 +10,7 @@ mod huffman;
 mod integer;
 mod table;
 
-pub use decoder::{DecodedBlock, Decoder, Field};
+pub use decoder::{DecodedBlock, Decoder, HeaderField};
 pub use encoder::{
     BlockChoice, Encoder, ListEncoder, PeerTable, begin_literal, prefix_with_length,
 };

@@ -29,13 +29,13 @@ pub(super) static STATIC_TABLE: [(&str, &str); 61] = [
 ];
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct TableEntry {
     start: u32,
     name: u32,
     value: u32,
 }
 
-impl Entry {
+impl TableEntry {
     fn size(self) -> usize {
         (self.name + self.value) as usize + ENTRY_OVERHEAD
     }
@@ -45,7 +45,7 @@ impl Entry {
 #[derive(Debug)]
 pub(super) struct DynamicTable {
     /// Entries, newest first, in the order of their indices.
-    entries: VecDeque<Entry>,
+    entries: VecDeque<TableEntry>,
     /// Names and values, oldest first; bytes before the oldest entry are unused.
     text: Vec<u8>,
     size: usize,
@@ -94,7 +94,7 @@ impl DynamicTable {
             return;
         }
         self.drop_dead_text();
-        let entry = Entry {
+        let entry = TableEntry {
             start: self.text.len() as u32,
             name: name.len() as u32,
             value: value.len() as u32,
@@ -124,7 +124,7 @@ impl DynamicTable {
 
     /// Returns the heap memory in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
-        self.text.capacity() + self.entries.capacity() * size_of::<Entry>()
+        self.text.capacity() + self.entries.capacity() * size_of::<TableEntry>()
     }
 
     fn evict_to(&mut self, size: usize) {

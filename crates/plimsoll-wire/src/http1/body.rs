@@ -1,6 +1,6 @@
 //! Reads the body of a message (RFC 9112 §6 and §7.1).
 
-use super::{Framing, Http1Error, MAX_HEAD};
+use super::{BodyFraming, Http1Error, MAX_HEAD};
 
 /// Maximum length of a chunk-size line. Bytes.
 const MAX_LINE: usize = 4096;
@@ -9,7 +9,7 @@ const MAX_LINE: usize = 4096;
 const MAX_EXTENSIONS: usize = 16 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum BodyState {
     /// Remaining bytes of a body of known length.
     Length(u64),
     UntilClose,
@@ -23,8 +23,8 @@ enum State {
 
 /// Removes the framing of a body. It stores only an incomplete line.
 #[derive(Debug)]
-pub struct Body {
-    state: State,
+pub struct BodyReader {
+    state: BodyState,
     seen: u64,
     max: u64,
     line: Vec<u8>,
@@ -34,21 +34,21 @@ pub struct Body {
     max_trailers: usize,
 }
 
-impl Body {
+impl BodyReader {
     /// Makes a reader of a body of at most `max` bytes.
     ///
     /// # Errors
     /// If its declared length exceeds `max`.
-    pub fn new(framing: Framing, max: u64) -> Result<Body, Http1Error> {
-        let mut body = Body::over();
+    pub fn new(framing: BodyFraming, max: u64) -> Result<BodyReader, Http1Error> {
+        let mut body = BodyReader::over();
         body.restart(framing, max)?;
         Ok(body)
     }
 
     /// Makes a reader in the state after a complete body.
-    pub fn over() -> Body {
-        Body {
-            state: State::Over,
+    pub fn over() -> BodyReader {
+        BodyReader {
+            state: BodyState::Over,
             seen: 0,
             max: 0,
             line: Vec::new(),
@@ -60,7 +60,7 @@ impl Body {
 
     /// Accepts trailers of up to `max` bytes instead of 64 KiB.
     #[must_use]
-    pub fn with_max_trailers(mut self, max: usize) -> Body {
+    pub fn with_max_trailers(mut self, max: usize) -> BodyReader {
         self.max_trailers = max;
         self
     }
@@ -70,13 +70,15 @@ impl Body {
     /// # Errors
     /// If its declared length exceeds `max`.
     #[inline]
-    pub fn restart(&mut self, framing: Framing, max: u64) -> Result<(), Http1Error> {
+    pub fn restart(&mut self, framing: BodyFraming, max: u64) -> Result<(), Http1Error> {
         self.state = match framing {
-            Framing::Length(0) => State::Over,
-            Framing::Length(length) if length > max => return Err(Http1Error::BodyTooLong(max)),
-            Framing::Length(length) => State::Length(length),
-            Framing::Chunked => State::ChunkSize,
-            Framing::UntilClose => State::UntilClose,
+            BodyFraming::Length(0) => BodyState::Over,
+            BodyFraming::Length(length) if length > max => {
+                return Err(Http1Error::BodyTooLong(max));
+            }
+            BodyFraming::Length(length) => BodyState::Length(length),
+            BodyFraming::Chunked => BodyState::ChunkSize,
+            BodyFraming::UntilClose => BodyState::UntilClose,
         };
         self.line.clear();
         (self.seen, self.max, self.extensions, self.trailers) = (0, max, 0, 0);
@@ -95,10 +97,10 @@ impl Body {
         sink: &mut impl FnMut(&[u8]),
     ) -> Result<usize, Http1Error> {
         let mut rest = bytes;
-        while !rest.is_empty() && self.state != State::Over {
+        while !rest.is_empty() && self.state != BodyState::Over {
             let most = match self.state {
-                State::Length(left) | State::ChunkData(left) => left,
-                State::UntilClose => u64::MAX,
+                BodyState::Length(left) | BodyState::ChunkData(left) => left,
+                BodyState::UntilClose => u64::MAX,
                 _ => {
                     rest = &rest[self.take_line(rest)?..];
                     continue;
@@ -110,10 +112,10 @@ impl Body {
             self.seen += length as u64;
             let left = most - length as u64;
             self.state = match self.state {
-                State::Length(_) if left == 0 => State::Over,
-                State::Length(_) => State::Length(left),
-                State::ChunkData(_) if left == 0 => State::ChunkEnd,
-                State::ChunkData(_) => State::ChunkData(left),
+                BodyState::Length(_) if left == 0 => BodyState::Over,
+                BodyState::Length(_) => BodyState::Length(left),
+                BodyState::ChunkData(_) if left == 0 => BodyState::ChunkEnd,
+                BodyState::ChunkData(_) => BodyState::ChunkData(left),
                 _ if self.seen > self.max => return Err(Http1Error::BodyTooLong(self.max)),
                 state => state,
             };
@@ -129,10 +131,10 @@ impl Body {
         // Reject invalid lines before their end, which may never arrive.
         let before = self.line.len();
         let begin = self.line.iter().chain(&rest[..taken]);
-        if self.state == State::ChunkEnd && !begin.zip(b"\r\n").all(|(a, b)| a == b) {
+        if self.state == BodyState::ChunkEnd && !begin.zip(b"\r\n").all(|(a, b)| a == b) {
             return Err(Http1Error::Chunk);
         }
-        if self.state == State::Trailers {
+        if self.state == BodyState::Trailers {
             // The final line end does not count.
             if self.trailers + before + taken > self.max_trailers + 2 {
                 return Err(Http1Error::TrailersTooLong(self.max_trailers));
@@ -149,8 +151,8 @@ impl Body {
             return Err(self.malformed());
         };
         self.state = match self.state {
-            State::Trailers => self.trailer(text)?,
-            State::ChunkEnd => State::ChunkSize,
+            BodyState::Trailers => self.trailer(text)?,
+            BodyState::ChunkEnd => BodyState::ChunkSize,
             _ => self.chunk_size(text)?,
         };
         // Keep the allocation for the next line.
@@ -161,12 +163,12 @@ impl Body {
 
     fn malformed(&self) -> Http1Error {
         match self.state {
-            State::Trailers => Http1Error::Trailer,
+            BodyState::Trailers => Http1Error::Trailer,
             _ => Http1Error::Chunk,
         }
     }
 
-    fn chunk_size(&mut self, line: &[u8]) -> Result<State, Http1Error> {
+    fn chunk_size(&mut self, line: &[u8]) -> Result<BodyState, Http1Error> {
         let extension = line.iter().position(|b| *b == b';');
         let (digits, extension) = line.split_at(extension.unwrap_or(line.len()));
         self.extensions += extension.len();
@@ -177,16 +179,16 @@ impl Body {
             .filter(|_| is_number && self.extensions <= MAX_EXTENSIONS)
             .ok_or(Http1Error::Chunk)?;
         match size {
-            0 => Ok(State::Trailers),
+            0 => Ok(BodyState::Trailers),
             _ if size > self.max - self.seen => Err(Http1Error::BodyTooLong(self.max)),
-            _ => Ok(State::ChunkData(size)),
+            _ => Ok(BodyState::ChunkData(size)),
         }
     }
 
     /// Checks a trailer field (RFC 9112 §7.1.2); its value is ignored.
-    fn trailer(&mut self, line: &[u8]) -> Result<State, Http1Error> {
+    fn trailer(&mut self, line: &[u8]) -> Result<BodyState, Http1Error> {
         if line.is_empty() {
-            return Ok(State::Over);
+            return Ok(BodyState::Over);
         }
         self.trailers += line.len();
         if self.trailers > self.max_trailers {
@@ -198,13 +200,13 @@ impl Body {
         if !is_field || !name.iter().all(u8::is_ascii_graphic) {
             return Err(Http1Error::Trailer);
         }
-        Ok(State::Trailers)
+        Ok(BodyState::Trailers)
     }
 
     /// Returns whether the body is complete.
     #[inline]
     pub fn is_over(&self) -> bool {
-        self.state == State::Over
+        self.state == BodyState::Over
     }
 
     /// Returns the received bytes of the body, without framing.
@@ -215,7 +217,7 @@ impl Body {
     /// Returns how many announced bytes of the body or chunk have not arrived.
     pub fn still_to_come(&self) -> u64 {
         match self.state {
-            State::Length(left) | State::ChunkData(left) => left,
+            BodyState::Length(left) | BodyState::ChunkData(left) => left,
             _ => 0,
         }
     }
@@ -227,8 +229,8 @@ impl Body {
     pub fn end(&self) -> Result<(), Http1Error> {
         let seen = self.seen;
         match self.state {
-            State::Over | State::UntilClose => Ok(()),
-            State::Length(left) => Err(Http1Error::Short {
+            BodyState::Over | BodyState::UntilClose => Ok(()),
+            BodyState::Length(left) => Err(Http1Error::Short {
                 seen,
                 promised: seen + left,
             }),

@@ -7,14 +7,14 @@ use httparse::{Header, ParserConfig, Status};
 use super::Http1Error;
 
 /// Number of fields that are stored without allocation; the maximum for requests.
-const USUAL_FIELDS: usize = 128;
+const INLINE_FIELDS: usize = 128;
 
 /// Bytes of the shortest possible field: `a:` and a line end.
 const MIN_FIELD_SIZE: usize = 3;
 
 /// Storage for a head's fields, so that parsing allocates nothing.
 pub struct FieldSpace<'b> {
-    usual: [MaybeUninit<Header<'b>>; USUAL_FIELDS],
+    usual: [MaybeUninit<Header<'b>>; INLINE_FIELDS],
     /// Storage for responses with more fields.
     large: Vec<MaybeUninit<Header<'b>>>,
 }
@@ -23,7 +23,7 @@ impl FieldSpace<'_> {
     /// Makes storage for 128 fields; it grows for responses with more.
     pub fn new() -> Self {
         FieldSpace {
-            usual: [const { MaybeUninit::uninit() }; USUAL_FIELDS],
+            usual: [const { MaybeUninit::uninit() }; INLINE_FIELDS],
             large: Vec::new(),
         }
     }
@@ -37,7 +37,7 @@ impl Default for FieldSpace<'_> {
 
 /// How a body is delimited (RFC 9112 §6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Framing {
+pub enum BodyFraming {
     /// The body has this length in bytes.
     Length(u64),
     /// The body is chunked (RFC 9112 §7.1).
@@ -48,9 +48,9 @@ pub enum Framing {
 
 /// The fields of a head, in order.
 #[derive(Clone, Copy, Debug)]
-pub struct Fields<'h, 'b>(&'h [Header<'b>]);
+pub struct HttpFields<'h, 'b>(&'h [Header<'b>]);
 
-impl<'h, 'b> Fields<'h, 'b> {
+impl<'h, 'b> HttpFields<'h, 'b> {
     /// Returns the names as sent, and the values without surrounding whitespace.
     pub fn iter(self) -> impl Iterator<Item = (&'b str, &'b [u8])> + Clone + 'h {
         let fields = self.0.iter();
@@ -90,11 +90,11 @@ pub struct RequestHead<'h, 'b> {
     /// Size of the head in bytes.
     pub size: usize,
     /// How the body is delimited; length 0 if no field declares one.
-    pub body: Framing,
+    pub body: BodyFraming,
     /// Whether the client closes the connection after the response (RFC 9112 §9.3).
     pub closes: bool,
     /// The fields in the order in which they were sent.
-    pub fields: Fields<'h, 'b>,
+    pub fields: HttpFields<'h, 'b>,
 }
 
 impl<'h, 'b> RequestHead<'h, 'b> {
@@ -117,15 +117,15 @@ impl<'h, 'b> RequestHead<'h, 'b> {
             return Ok(None);
         };
         let is_1_1 = parsed.version == Some(1);
-        let general = General::of(parsed.headers, is_1_1)?;
+        let general = MessageProperties::of(parsed.headers, is_1_1)?;
         Ok(Some(RequestHead {
             method: parsed.method.unwrap_or_default(),
             target: parsed.path.unwrap_or_default(),
             is_1_1,
             size,
-            body: general.framing.unwrap_or(Framing::Length(0)),
+            body: general.framing.unwrap_or(BodyFraming::Length(0)),
             closes: general.closes,
-            fields: Fields(parsed.headers),
+            fields: HttpFields(parsed.headers),
         }))
     }
 }
@@ -140,11 +140,11 @@ pub struct ResponseHead<'h, 'b> {
     /// Size of the head in bytes.
     pub size: usize,
     /// How the body is delimited, unless the request was HEAD.
-    pub body: Framing,
+    pub body: BodyFraming,
     /// Whether the server closes the connection after this response (RFC 9112 §9.3).
     pub closes: bool,
     /// The fields in the order in which they were sent.
-    pub fields: Fields<'h, 'b>,
+    pub fields: HttpFields<'h, 'b>,
 }
 
 impl<'h, 'b> ResponseHead<'h, 'b> {
@@ -183,19 +183,19 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
         let Some(size) = whole(status, bytes.len(), max)? else {
             return Ok(None);
         };
-        let general = General::of(parsed.headers, parsed.version == Some(1))?;
+        let general = MessageProperties::of(parsed.headers, parsed.version == Some(1))?;
         let status = parsed.code.unwrap_or(0);
         let body = match (status, general.framing) {
-            (100..200 | 204 | 304, _) => Framing::Length(0),
-            (_, framing) => framing.unwrap_or(Framing::UntilClose),
+            (100..200 | 204 | 304, _) => BodyFraming::Length(0),
+            (_, framing) => framing.unwrap_or(BodyFraming::UntilClose),
         };
         Ok(Some(ResponseHead {
             status,
             reason: parsed.reason.unwrap_or_default(),
             size,
             body,
-            closes: general.closes || body == Framing::UntilClose,
-            fields: Fields(parsed.headers),
+            closes: general.closes || body == BodyFraming::UntilClose,
+            fields: HttpFields(parsed.headers),
         }))
     }
 
@@ -250,13 +250,13 @@ fn whole(
 }
 
 /// Properties of a message that its fields determine.
-struct General {
-    framing: Option<Framing>,
+struct MessageProperties {
+    framing: Option<BodyFraming>,
     closes: bool,
 }
 
-impl General {
-    fn of(fields: &[Header<'_>], is_1_1: bool) -> Result<General, Http1Error> {
+impl MessageProperties {
+    fn of(fields: &[Header<'_>], is_1_1: bool) -> Result<MessageProperties, Http1Error> {
         let (mut length, mut chunked) = (None, false);
         let (mut close, mut keep) = (false, is_1_1);
         for Header { name, value } in fields {
@@ -285,11 +285,11 @@ impl General {
         let framing = match (length, chunked) {
             (Some(_), true) => return Err(Http1Error::LengthAndCoding),
             (None, true) if !is_1_1 => return Err(Http1Error::OldCoding),
-            (None, true) => Some(Framing::Chunked),
-            (Some(bytes), false) => Some(Framing::Length(bytes)),
+            (None, true) => Some(BodyFraming::Chunked),
+            (Some(bytes), false) => Some(BodyFraming::Length(bytes)),
             (None, false) => None,
         };
-        Ok(General {
+        Ok(MessageProperties {
             framing,
             closes: close || !keep,
         })

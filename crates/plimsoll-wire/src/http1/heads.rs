@@ -3,11 +3,11 @@
 use super::{FieldSpace, Http1Error, MAX_HEAD, ResponseHead};
 
 /// Size of an incomplete head from which it is parsed again only at the end of a line. Bytes.
-const MAX_UNSEEN: usize = 1024;
+const RESCAN_THRESHOLD: usize = 1024;
 
 /// Reads the heads of responses. It stores only an incomplete head.
 #[derive(Debug)]
-pub struct Heads {
+pub struct ResponseHeadReader {
     partial: Vec<u8>,
     /// Bytes of interim responses before the final one.
     interim: usize,
@@ -15,16 +15,16 @@ pub struct Heads {
     max: usize,
 }
 
-impl Default for Heads {
-    fn default() -> Heads {
-        Heads::up_to(MAX_HEAD)
+impl Default for ResponseHeadReader {
+    fn default() -> ResponseHeadReader {
+        ResponseHeadReader::up_to(MAX_HEAD)
     }
 }
 
-impl Heads {
+impl ResponseHeadReader {
     /// Makes a reader of heads of at most `max` bytes.
-    pub fn up_to(max: usize) -> Heads {
-        Heads {
+    pub fn up_to(max: usize) -> ResponseHeadReader {
+        ResponseHeadReader {
             partial: Vec::new(),
             interim: 0,
             max,
@@ -51,7 +51,7 @@ impl Heads {
         }
         // A long head is parsed again only at line ends; otherwise a peer that sends single bytes would cause
         // a parse for each.
-        let is_due = before < MAX_UNSEEN || whole.len() > self.max || bytes.contains(&b'\n');
+        let is_due = before < RESCAN_THRESHOLD || whole.len() > self.max || bytes.contains(&b'\n');
         let mut space = FieldSpace::new();
         let head = if is_due {
             ResponseHead::parse_within(whole, self.max, &mut space)?

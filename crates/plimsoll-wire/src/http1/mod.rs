@@ -5,8 +5,8 @@
 //! `chunked`, folded lines and bare CR are errors, and everything is bounded. It is lenient in one place
 //! only: a line of a head may end in a bare LF (§2.2).
 //!
-//! Clients use [`Responses`], or [`Heads`] if they parse bodies themselves; servers use [`RequestHead`].
-//! Callers that need only the head of a response use [`ResponseHead`].
+//! Clients use [`ResponseReader`], or [`ResponseHeadReader`] if they parse bodies themselves; servers use
+//! [`RequestHead`]. Callers that need only the head of a response use [`ResponseHead`].
 
 mod body;
 mod head;
@@ -16,10 +16,10 @@ mod responses;
 mod tests;
 mod write;
 
-pub use body::Body;
-pub use head::{FieldSpace, Fields, Framing, RequestHead, ResponseHead};
-pub use heads::Heads;
-pub use responses::{Response, Responses};
+pub use body::BodyReader;
+pub use head::{BodyFraming, FieldSpace, HttpFields, RequestHead, ResponseHead};
+pub use heads::ResponseHeadReader;
+pub use responses::{HttpResponse, ResponseReader};
 pub use write::{put_request, put_response};
 
 /// Default maximum size of a response's head, including preceding interim responses, and of trailers. Bytes.

@@ -1,10 +1,10 @@
 //! Reads the responses of one connection, one after another.
 
-use super::{Body, Heads, Http1Error};
+use super::{BodyReader, Http1Error, ResponseHeadReader};
 
-/// A complete response. Its body went to the sink of [`Responses::take`].
+/// A complete response. Its body went to the sink of [`ResponseReader::take`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Response {
+pub struct HttpResponse {
     /// The three-digit status code (RFC 9110 §15).
     pub status: u16,
     /// The reason phrase; empty if the server sent none.
@@ -17,17 +17,17 @@ pub struct Response {
 
 /// Reads responses to requests with any method except HEAD and CONNECT. It stores only an incomplete head.
 #[derive(Debug)]
-pub struct Responses {
-    heads: Heads,
+pub struct ResponseReader {
+    heads: ResponseHeadReader,
     max_body: u64,
-    current: Option<(Response, Body)>,
+    current: Option<(HttpResponse, BodyReader)>,
 }
 
-impl Responses {
+impl ResponseReader {
     /// Makes a reader for bodies of at most `max_body` bytes.
-    pub fn new(max_body: u64) -> Responses {
-        Responses {
-            heads: Heads::default(),
+    pub fn new(max_body: u64) -> ResponseReader {
+        ResponseReader {
+            heads: ResponseHeadReader::default(),
             max_body,
             current: None,
         }
@@ -43,14 +43,14 @@ impl Responses {
         &mut self,
         bytes: &[u8],
         mut sink: impl FnMut(&[u8]),
-    ) -> Result<(usize, Option<Response>), Http1Error> {
+    ) -> Result<(usize, Option<HttpResponse>), Http1Error> {
         let mut at = 0;
         while self.current.is_none() {
             if at == bytes.len() {
                 return Ok((at, None));
             }
             let (taken, head) = self.heads.take(&bytes[at..], |head, _| {
-                let response = Response {
+                let response = HttpResponse {
                     status: head.status,
                     reason: head.reason.to_owned(),
                     body: 0,
@@ -60,7 +60,7 @@ impl Responses {
             })?;
             at += taken;
             if let Some((response, framing)) = head {
-                self.current = Some((response, Body::new(framing, self.max_body)?));
+                self.current = Some((response, BodyReader::new(framing, self.max_body)?));
             }
         }
         if let Some((_, body)) = &mut self.current {
@@ -76,7 +76,7 @@ impl Responses {
     ///
     /// # Errors
     /// If a response is incomplete.
-    pub fn end(&mut self) -> Result<Option<Response>, Http1Error> {
+    pub fn end(&mut self) -> Result<Option<HttpResponse>, Http1Error> {
         match &self.current {
             None => self.heads.cut_off().map_or(Ok(None), Err),
             Some((_, body)) => {
@@ -97,7 +97,7 @@ impl Responses {
         self.current.is_some() || self.heads.have_begun()
     }
 
-    fn finished(&mut self) -> Option<Response> {
+    fn finished(&mut self) -> Option<HttpResponse> {
         let (mut response, body) = self.current.take()?;
         response.body = body.seen();
         Some(response)

@@ -2,13 +2,13 @@ use super::*;
 
 /// Complete responses with their bodies, and how the connection ended.
 type Read = (
-    Vec<(Response, Vec<u8>)>,
-    Result<Option<Response>, Http1Error>,
+    Vec<(HttpResponse, Vec<u8>)>,
+    Result<Option<HttpResponse>, Http1Error>,
 );
 
 /// Reads all responses in `bytes`, in pieces of `step` bytes.
 fn read(bytes: &[u8], step: usize, max_body: u64) -> Read {
-    let mut responses = Responses::new(max_body);
+    let mut responses = ResponseReader::new(max_body);
     let (mut found, mut body) = (Vec::new(), Vec::new());
     for mut piece in bytes.chunks(step) {
         while !piece.is_empty() {
@@ -46,8 +46,8 @@ fn refused(bytes: &[u8], error: &Http1Error) {
     }
 }
 
-fn response(status: u16, reason: &str, body: u64, closes: bool) -> Response {
-    Response {
+fn response(status: u16, reason: &str, body: u64, closes: bool) -> HttpResponse {
+    HttpResponse {
         status,
         reason: reason.into(),
         body,
@@ -67,7 +67,7 @@ fn responses_parse_in_every_split() {
         HTTP/1.0 404 Not Found\r\n\r\nto the end";
     for step in 1..=bytes.len() {
         let (found, end) = read(bytes, step, 1 << 20);
-        let (found, bodies): (Vec<Response>, Vec<Vec<u8>>) = found.into_iter().unzip();
+        let (found, bodies): (Vec<HttpResponse>, Vec<Vec<u8>>) = found.into_iter().unzip();
         assert_eq!(
             found,
             [
@@ -94,7 +94,7 @@ fn truncated_malformed_line_is_head_error() {
     head.resize(1_500, b'x');
     head.extend_from_slice(b"\r\nBad\0");
     for step in [1, 2, head.len()] {
-        let mut responses = Responses::new(100);
+        let mut responses = ResponseReader::new(100);
         let taken: Result<(), Http1Error> = head
             .chunks(step)
             .try_for_each(|piece| responses.take(piece, |_| ()).map(|_| ()));
@@ -292,8 +292,8 @@ fn trailers_accepted_up_to_limit() {
     let bytes = format!("0\r\nx: {}\r\ny: z\r\n\r\n", "y".repeat(70_000));
     for (max, is_over) in [(70_006, false), (70_007, true)] {
         for step in [1_000, bytes.len()] {
-            let mut body = Body::over().with_max_trailers(max);
-            body.restart(Framing::Chunked, 10).unwrap();
+            let mut body = BodyReader::over().with_max_trailers(max);
+            body.restart(BodyFraming::Chunked, 10).unwrap();
             let mut pieces = bytes.as_bytes().chunks(step);
             let taken = pieces.try_for_each(|piece| body.take(piece, &mut |_| ()).map(|_| ()));
             assert_eq!(taken.is_ok() && body.is_over(), is_over, "{max} {step}");
@@ -329,7 +329,7 @@ fn every_body_framing_is_bounded() {
 
 #[test]
 fn remaining_body_bytes_are_known() {
-    let mut responses = Responses::new(u64::MAX);
+    let mut responses = ResponseReader::new(u64::MAX);
     for (bytes, left) in [
         (ok("Content-Length: 9", "abcd"), 5),
         (b"efghi".to_vec(), 0),
@@ -356,24 +356,24 @@ fn requests_parse_in_every_split() {
         assert_eq!(head.is_some(), end >= size);
         let Some(head) = head else { continue };
         assert_eq!((head.method, head.target), ("POST", "/a?b=c"));
-        assert_eq!((head.size, head.body), (size, Framing::Length(7)));
+        assert_eq!((head.size, head.body), (size, BodyFraming::Length(7)));
         assert!(head.closes && head.is_1_1);
         assert!(head.fields.values("x-A").eq([&b"1, 2"[..], b"3"]));
         assert!(head.fields.lists("X-A", "2") && !head.fields.lists("X-A", "1, 2"));
         assert_eq!(head.fields.iter().count(), 6);
     }
     for (fields, closes, body) in [
-        (" HTTP/1.1", false, Framing::Length(0)),
-        (" HTTP/1.0", true, Framing::Length(0)),
+        (" HTTP/1.1", false, BodyFraming::Length(0)),
+        (" HTTP/1.0", true, BodyFraming::Length(0)),
         (
             " HTTP/1.0\r\nConnection: Keep-Alive",
             false,
-            Framing::Length(0),
+            BodyFraming::Length(0),
         ),
         (
             " HTTP/1.1\r\nTransfer-Encoding: Chunked",
             false,
-            Framing::Chunked,
+            BodyFraming::Chunked,
         ),
     ] {
         let text = format!("GET /{fields}\r\n\r\n");

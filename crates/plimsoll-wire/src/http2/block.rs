@@ -1,6 +1,6 @@
 //! Header blocks that are split into several frames (RFC 9113 §4.3).
 
-use super::{ErrorCode, Piece, Violation};
+use super::{ErrorCode, StreamPayload, Violation};
 
 /// Maximum number of frames of a block, against peers that send tiny ones to waste CPU.
 const MAX_FRAGMENTS: u32 = 256;
@@ -18,7 +18,7 @@ pub struct HeaderBlock {
 
 impl HeaderBlock {
     /// Begins a block with the fragment of HEADERS or PUSH_PROMISE.
-    pub fn new(first: Piece<'_>) -> HeaderBlock {
+    pub fn new(first: StreamPayload<'_>) -> HeaderBlock {
         HeaderBlock {
             stream: first.stream,
             end_stream: first.end_stream,
@@ -47,8 +47,8 @@ impl HeaderBlock {
     }
 
     /// Returns the complete block.
-    pub fn piece(&self) -> Piece<'_> {
-        Piece {
+    pub fn piece(&self) -> StreamPayload<'_> {
+        StreamPayload {
             stream: self.stream,
             bytes: &self.bytes,
             length: self.bytes.len() as u32,

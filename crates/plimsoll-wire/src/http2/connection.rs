@@ -1,25 +1,25 @@
 //! The state of a connection without its streams (RFC 9113): preface, order of frames, split header blocks,
 //! SETTINGS, windows, stream ids, GOAWAY, and whether a violation ends a stream or the connection.
 //!
-//! It has no socket, clock or streams. A user splits the input into frames ([`super::each`],
-//! [`super::split`]), passes DATA to [`Connection::data`], HEADERS with END_HEADERS to
-//! [`Connection::headers`] and all others to [`Connection::control`], and keeps a table of its streams, which
-//! is accessed by [`Streams`]. Drivers, the canned server and the sidecar use it.
+//! It has no socket, clock or streams. A user splits the input into frames ([`super::for_each_frame`],
+//! [`super::split_frame`]), passes DATA to [`Http2Connection::data`], HEADERS with END_HEADERS to
+//! [`Http2Connection::headers`] and all others to [`Http2Connection::control`], and keeps a table of its streams, which
+//! is accessed by [`StreamWindows`]. Drivers, the canned server and the sidecar use it.
 
 mod frames;
 
 use std::mem;
 
 use super::{
-    DEFAULT_MAX_FRAME, DEFAULT_WINDOW, ErrorCode, HeaderBlock, MAX_HEADER_BLOCK, MAX_STREAM_ID,
-    PREFACE, Peer, ReceiveWindow, Settings, Violation, complete, write,
+    DEFAULT_MAX_FRAME, DEFAULT_WINDOW, EndpointRole, ErrorCode, HeaderBlock, MAX_HEADER_BLOCK,
+    MAX_STREAM_ID, PREFACE, ReceiveWindow, SettingsPayload, Violation, complete, write,
 };
 
 /// Maximum capacity of the partial-frame buffer that is kept when it is empty. Bytes.
-const KEPT_PARTIAL: usize = 64;
+const MAX_KEPT_PARTIAL: usize = 64;
 
 /// The user's streams, as far as a connection's rules need them.
-pub trait Streams {
+pub trait StreamWindows {
     /// Returns the send window of a stream in bytes, negative if SETTINGS reduced it (RFC 9113 §6.9.2);
     /// `None` if the stream is closed.
     fn send_window(&mut self, id: u32) -> Option<&mut i32>;
@@ -30,14 +30,14 @@ pub trait Streams {
 
 /// What the user must handle after a frame that is neither DATA nor a complete header block.
 #[derive(Debug)]
-pub enum Control<'a> {
+pub enum ControlEvent<'a> {
     /// Nothing: it was answered here, or needs no answer.
     Nothing,
     /// A header block of several frames is complete.
     Block(Box<HeaderBlock>),
     /// SETTINGS, which were acknowledged. More may be sendable than before; the user must apply the size of
     /// the peer's header table.
-    Settings(Settings<'a>),
+    Settings(SettingsPayload<'a>),
     /// The peer has acknowledged our SETTINGS.
     Acknowledged,
     /// A send window has grown.
@@ -64,7 +64,7 @@ pub enum Control<'a> {
 
 /// How a stream was closed on which a frame was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Closed {
+pub enum StreamClosure {
     /// This end reset or ignores it: frames on it were in flight.
     Reset,
     /// The peer has sent RST_STREAM and must not send on it any more.
@@ -79,22 +79,22 @@ pub enum Closed {
 
 /// The stage of a connection's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
+pub enum ConnectionStage {
     /// The peer's SETTINGS have not arrived.
     Greeting,
     /// SETTINGS have arrived.
     Open,
     /// The peer has sent GOAWAY.
-    Leaving,
+    Draining,
     /// The connection failed or was closed.
     Failed,
 }
 
 /// The state of one end of a connection.
 #[derive(Debug)]
-pub struct Connection<P> {
+pub struct Http2Connection<P> {
     peer: P,
-    stage: Stage,
+    stage: ConnectionStage,
     /// Bytes of the client's preface that have not arrived.
     preface_left: u8,
     /// Additional multiples of [`MAX_HEADER_BLOCK`] that a split header block may have; one byte, because
@@ -120,12 +120,12 @@ pub struct Connection<P> {
     last_reset: u32,
 }
 
-impl<P: Peer> Connection<P> {
+impl<P: EndpointRole> Http2Connection<P> {
     /// Makes one end of a connection with a receive window of `window` bytes, at least 65,535.
-    pub fn new(peer: P, window: u32) -> Connection<P> {
-        Connection {
+    pub fn new(peer: P, window: u32) -> Http2Connection<P> {
+        Http2Connection {
             peer,
-            stage: Stage::Greeting,
+            stage: ConnectionStage::Greeting,
             preface_left: if peer.is_client() {
                 0
             } else {
@@ -151,9 +151,9 @@ impl<P: Peer> Connection<P> {
         self.peer
     }
 
-    /// Returns the stage; [`Stage::Failed`] after this end has closed it.
+    /// Returns the stage; [`ConnectionStage::Failed`] after this end has closed it.
     #[inline]
-    pub fn stage(&self) -> Stage {
+    pub fn stage(&self) -> ConnectionStage {
         self.stage
     }
 
@@ -163,7 +163,7 @@ impl<P: Peer> Connection<P> {
     }
 
     /// Returns whether a GOAWAY with the last accepted stream was sent.
-    pub fn has_left(&self) -> bool {
+    pub fn has_sent_goaway(&self) -> bool {
         self.last_taken.is_some()
     }
 
@@ -242,13 +242,13 @@ impl<P: Peer> Connection<P> {
         self.next_id = next;
     }
 
-    /// Counts sent DATA of `length` bytes, which must be within [`Connection::send_window`].
+    /// Counts sent DATA of `length` bytes, which must be within [`Http2Connection::send_window`].
     #[inline]
     pub fn sent(&mut self, length: u32) {
         self.send_window -= length;
     }
 
-    /// Resets a stream. Frames that still arrive on it are [`Closed::Reset`].
+    /// Resets a stream. Frames that still arrive on it are [`StreamClosure::Reset`].
     pub fn reset(&mut self, stream: u32, code: ErrorCode, out: &mut Vec<u8>) {
         write::reset_stream(out, stream, code);
         self.last_reset = self.last_reset.max(stream);
@@ -293,9 +293,9 @@ impl<P: Peer> Connection<P> {
     }
 
     /// Closes the connection; returns the previous stage.
-    pub fn close(&mut self) -> Stage {
+    pub fn close(&mut self) -> ConnectionStage {
         (self.partial, self.block) = (Vec::new(), None);
-        mem::replace(&mut self.stage, Stage::Failed)
+        mem::replace(&mut self.stage, ConnectionStage::Failed)
     }
 
     // ---- bytes to frames ----
@@ -325,17 +325,17 @@ impl<P: Peer> Connection<P> {
     /// # Errors
     /// If the frame is too large (RFC 9113 §4.2).
     #[inline]
-    pub fn mended(&mut self, input: &mut &[u8]) -> Result<Option<Vec<u8>>, Violation> {
+    pub fn reassembled(&mut self, input: &mut &[u8]) -> Result<Option<Vec<u8>>, Violation> {
         if self.partial.is_empty() || !complete(&mut self.partial, input, DEFAULT_MAX_FRAME)? {
             return Ok(None);
         }
         Ok(Some(mem::take(&mut self.partial)))
     }
 
-    /// Keeps an incomplete frame. `buffer` is that of the previous [`Connection::mended`], for reuse.
+    /// Keeps an incomplete frame. `buffer` is that of the previous [`Http2Connection::reassembled`], for reuse.
     #[inline]
     pub fn keep(&mut self, rest: &[u8], buffer: Option<Vec<u8>>) {
-        if let Some(mut buffer) = buffer.filter(|buffer| buffer.capacity() <= KEPT_PARTIAL) {
+        if let Some(mut buffer) = buffer.filter(|buffer| buffer.capacity() <= MAX_KEPT_PARTIAL) {
             buffer.clear();
             self.partial = buffer;
         }

@@ -1,10 +1,10 @@
 //! Splits bytes into frames, in place where a frame is complete.
 //!
-//! [`each`] is forcibly inlined: a frame header in registers can be used at once, while one that was written
+//! [`for_each_frame`] is forcibly inlined: a frame header in registers can be used at once, while one that was written
 //! to memory field by field and read back as a whole stalls the processor for longer than handling the frame
 //! takes.
 
-use super::{ErrorCode, FrameHead, Violation};
+use super::{ErrorCode, FrameHeader, Violation};
 
 /// Calls `take` with header and payload of every complete frame at the front of `input`, and returns the
 /// remaining bytes.
@@ -12,12 +12,16 @@ use super::{ErrorCode, FrameHead, Violation};
 /// # Errors
 /// If a payload exceeds `max` bytes (RFC 9113 §4.2), or the error of `take`; frames behind it are not processed.
 #[inline(always)]
-pub fn each<'a, F>(mut input: &'a [u8], max: u32, mut take: F) -> Result<&'a [u8], Violation>
+pub fn for_each_frame<'a, F>(
+    mut input: &'a [u8],
+    max: u32,
+    mut take: F,
+) -> Result<&'a [u8], Violation>
 where
-    F: FnMut(FrameHead, &'a [u8]) -> Result<(), Violation>,
+    F: FnMut(FrameHeader, &'a [u8]) -> Result<(), Violation>,
 {
-    while let Some((head, rest)) = input.split_first_chunk::<{ FrameHead::LEN }>() {
-        let head = FrameHead::parse(head);
+    while let Some((head, rest)) = input.split_first_chunk::<{ FrameHeader::LEN }>() {
+        let head = FrameHeader::parse(head);
         if head.length() > max {
             return Err(too_large(head, max));
         }
@@ -34,14 +38,14 @@ where
 ///
 /// # Errors
 /// If the next frame's payload exceeds `max` bytes (RFC 9113 §4.2).
-pub fn split<'a>(
+pub fn split_frame<'a>(
     input: &mut &'a [u8],
     max: u32,
-) -> Result<Option<(FrameHead, &'a [u8])>, Violation> {
-    let Some((head, rest)) = input.split_first_chunk::<{ FrameHead::LEN }>() else {
+) -> Result<Option<(FrameHeader, &'a [u8])>, Violation> {
+    let Some((head, rest)) = input.split_first_chunk::<{ FrameHeader::LEN }>() else {
         return Ok(None);
     };
-    let head = FrameHead::parse(head);
+    let head = FrameHeader::parse(head);
     if head.length() > max {
         return Err(too_large(head, max));
     }
@@ -68,21 +72,21 @@ pub(super) fn complete(
         *input = rest;
         partial.len() == length
     };
-    if partial.len() < FrameHead::LEN && !take(partial, FrameHead::LEN) {
+    if partial.len() < FrameHeader::LEN && !take(partial, FrameHeader::LEN) {
         return Ok(false);
     }
-    let Some(head) = partial.first_chunk::<{ FrameHead::LEN }>() else {
+    let Some(head) = partial.first_chunk::<{ FrameHeader::LEN }>() else {
         return Ok(false);
     };
-    let head = FrameHead::parse(head);
+    let head = FrameHeader::parse(head);
     if head.length() > max {
         return Err(too_large(head, max));
     }
-    Ok(take(partial, FrameHead::LEN + head.length() as usize))
+    Ok(take(partial, FrameHeader::LEN + head.length() as usize))
 }
 
 #[cold]
-fn too_large(head: FrameHead, max: u32) -> Violation {
+fn too_large(head: FrameHeader, max: u32) -> Violation {
     let why = format!(
         "a frame of {} bytes, over the limit of {max} (RFC 9113, 4.2)",
         head.length()
@@ -107,13 +111,13 @@ mod tests {
     /// Returns the streams and lengths of the frames that `each` and `split` find, and the number of remaining bytes.
     fn whole(bytes: &[u8], max: u32) -> Result<(Vec<(u32, usize)>, usize), Violation> {
         let mut of_each = Vec::new();
-        let left = each(bytes, max, |head, payload| {
+        let left = for_each_frame(bytes, max, |head, payload| {
             of_each.push((head.stream(), payload.len()));
             Ok(())
         });
         let (mut of_split, mut rest) = (Vec::new(), bytes);
         let end = loop {
-            match split(&mut rest, max) {
+            match split_frame(&mut rest, max) {
                 Ok(Some((head, payload))) => of_split.push((head.stream(), payload.len())),
                 Ok(None) => break Ok(rest.len()),
                 Err(e) => break Err(e),

@@ -1,27 +1,27 @@
 //! Frames (RFC 9113 §6): parsing, with every check that needs only the frame itself, and writing.
 
-use super::{ErrorCode, Settings, Violation, flags, kind};
+use super::{ErrorCode, SettingsPayload, Violation, flags, kind};
 
 /// The nine-byte header of every frame (RFC 9113 §4.1).
 ///
 /// Two words, so that the compiler keeps it in registers: a struct of four fields went through memory, and
 /// waiting for that took longer than all other handling of a frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct FrameHead {
+pub struct FrameHeader {
     /// Length, type and flags: the first five bytes.
     front: u64,
     stream: u32,
 }
 
-impl FrameHead {
+impl FrameHeader {
     /// Bytes of a frame header.
     pub const LEN: usize = 9;
 
     /// Parses a header, ignoring the reserved bit.
     #[inline(always)]
-    pub fn parse(bytes: &[u8; 9]) -> FrameHead {
+    pub fn parse(bytes: &[u8; 9]) -> FrameHeader {
         let [a, b, c, kind, flags, d, e, f, g] = *bytes;
-        FrameHead {
+        FrameHeader {
             front: u64::from_be_bytes([0, 0, 0, a, b, c, kind, flags]),
             stream: u32::from_be_bytes([d, e, f, g]) & 0x7fff_ffff,
         }
@@ -65,8 +65,8 @@ impl FrameHead {
 
     /// Returns the content of DATA or HEADERS with this header; `bytes` is the payload without padding.
     #[inline(always)]
-    pub fn piece(self, bytes: &[u8]) -> Piece<'_> {
-        Piece {
+    pub fn piece(self, bytes: &[u8]) -> StreamPayload<'_> {
+        StreamPayload {
             stream: self.stream,
             bytes,
             length: self.length(),
@@ -77,7 +77,7 @@ impl FrameHead {
 
 /// The content of DATA or a header block on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece<'a> {
+pub struct StreamPayload<'a> {
     /// The stream; never 0 in a valid frame.
     pub stream: u32,
     /// The payload without padding.
@@ -88,7 +88,7 @@ pub struct Piece<'a> {
     pub end_stream: bool,
 }
 
-impl std::fmt::Debug for FrameHead {
+impl std::fmt::Debug for FrameHeader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FrameHead")
             .field("length", &self.length())
@@ -101,8 +101,8 @@ impl std::fmt::Debug for FrameHead {
 
 /// A valid frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Frame<'a> {
-    /// DATA. Flow control counts the payload with its padding: [`FrameHead::length`].
+pub enum Http2Frame<'a> {
+    /// DATA. Flow control counts the payload with its padding: [`FrameHeader::length`].
     Data {
         /// The payload without padding.
         data: &'a [u8],
@@ -126,7 +126,7 @@ pub enum Frame<'a> {
         code: ErrorCode,
     },
     /// SETTINGS: the peer's new configuration.
-    Settings(Settings<'a>),
+    Settings(SettingsPayload<'a>),
     /// An acknowledgement of our SETTINGS.
     SettingsAck,
     /// PUSH_PROMISE, which is never allowed, as we disable push.
@@ -173,43 +173,43 @@ pub enum Frame<'a> {
     Unknown,
 }
 
-impl<'a> Frame<'a> {
+impl<'a> Http2Frame<'a> {
     /// # Errors
     /// If the frame violates a rule of its type: wrong length, wrong kind of stream, padding longer than the
     /// payload, or a value out of range.
     #[inline]
-    pub fn parse(head: FrameHead, payload: &'a [u8]) -> Result<Frame<'a>, Violation> {
+    pub fn parse(head: FrameHeader, payload: &'a [u8]) -> Result<Http2Frame<'a>, Violation> {
         debug_assert_eq!(head.length() as usize, payload.len());
         match head.kind() {
-            kind::DATA => Ok(Frame::Data {
-                data: Frame::data(head, payload)?,
+            kind::DATA => Ok(Http2Frame::Data {
+                data: Http2Frame::data(head, payload)?,
                 end_stream: head.has(flags::END_STREAM),
             }),
-            kind::HEADERS => Ok(Frame::Headers {
-                fragment: Frame::fragment(head, payload)?,
+            kind::HEADERS => Ok(Http2Frame::Headers {
+                fragment: Http2Frame::fragment(head, payload)?,
                 end_stream: head.has(flags::END_STREAM),
                 end_headers: head.has(flags::END_HEADERS),
             }),
-            _ => Frame::parse_rare(head, payload),
+            _ => Http2Frame::parse_rare(head, payload),
         }
     }
 
-    /// [`Frame::parse`] for a frame known to be DATA; returns the payload without padding.
+    /// [`Http2Frame::parse`] for a frame known to be DATA; returns the payload without padding.
     ///
     /// # Errors
-    /// As [`Frame::parse`].
+    /// As [`Http2Frame::parse`].
     #[inline(always)]
-    pub fn data(head: FrameHead, payload: &'a [u8]) -> Result<&'a [u8], Violation> {
+    pub fn data(head: FrameHeader, payload: &'a [u8]) -> Result<&'a [u8], Violation> {
         on_stream(head)?;
         unpadded(head, payload)
     }
 
-    /// [`Frame::parse`] for a frame known to be HEADERS; returns its fragment of the header block.
+    /// [`Http2Frame::parse`] for a frame known to be HEADERS; returns its fragment of the header block.
     ///
     /// # Errors
-    /// As [`Frame::parse`].
+    /// As [`Http2Frame::parse`].
     #[inline(always)]
-    pub fn fragment(head: FrameHead, payload: &'a [u8]) -> Result<&'a [u8], Violation> {
+    pub fn fragment(head: FrameHeader, payload: &'a [u8]) -> Result<&'a [u8], Violation> {
         on_stream(head)?;
         let fragment = unpadded(head, payload)?;
         if !head.has(flags::PRIORITY) {
@@ -224,12 +224,12 @@ impl<'a> Frame<'a> {
     }
 
     #[inline(never)]
-    fn parse_rare(head: FrameHead, payload: &'a [u8]) -> Result<Frame<'a>, Violation> {
+    fn parse_rare(head: FrameHeader, payload: &'a [u8]) -> Result<Http2Frame<'a>, Violation> {
         match head.kind() {
             kind::PRIORITY => {
                 on_stream(head)?;
                 match payload.len() {
-                    5 => Ok(Frame::Priority),
+                    5 => Ok(Http2Frame::Priority),
                     n => Err(Violation::stream(
                         head.stream(),
                         ErrorCode::FRAME_SIZE_ERROR,
@@ -240,16 +240,16 @@ impl<'a> Frame<'a> {
             kind::RST_STREAM => {
                 on_stream(head)?;
                 let code = ErrorCode(u32::from_be_bytes(sized(head, payload)?));
-                Ok(Frame::ResetStream { code })
+                Ok(Http2Frame::ResetStream { code })
             }
-            kind::SETTINGS => Frame::settings(head, payload),
+            kind::SETTINGS => Http2Frame::settings(head, payload),
             kind::PUSH_PROMISE => {
                 on_stream(head)?;
                 let payload = unpadded(head, payload)?;
                 let (promised, fragment) = payload.split_first_chunk::<4>().ok_or_else(|| {
                     size_error(head, "PUSH_PROMISE has no stream id (RFC 9113, 6.6)")
                 })?;
-                Ok(Frame::PushPromise {
+                Ok(Http2Frame::PushPromise {
                     promised: stream_id(*promised),
                     fragment,
                     end_headers: head.has(flags::END_HEADERS),
@@ -259,9 +259,9 @@ impl<'a> Frame<'a> {
                 on_connection(head)?;
                 let data = sized(head, payload)?;
                 Ok(if head.has(flags::ACK) {
-                    Frame::PingAck { data }
+                    Http2Frame::PingAck { data }
                 } else {
-                    Frame::Ping { data }
+                    Http2Frame::Ping { data }
                 })
             }
             kind::GOAWAY => {
@@ -269,7 +269,7 @@ impl<'a> Frame<'a> {
                 let [a, b, c, d, e, f, g, h, debug @ ..] = payload else {
                     return Err(size_error(head, "GOAWAY under 8 bytes (RFC 9113, 6.8)"));
                 };
-                Ok(Frame::GoAway {
+                Ok(Http2Frame::GoAway {
                     last_stream: stream_id([*a, *b, *c, *d]),
                     code: ErrorCode(u32::from_be_bytes([*e, *f, *g, *h])),
                     debug,
@@ -281,30 +281,30 @@ impl<'a> Frame<'a> {
                     ErrorCode::PROTOCOL_ERROR,
                     "WINDOW_UPDATE of 0 (RFC 9113, 6.9)",
                 )),
-                increment => Ok(Frame::WindowUpdate { increment }),
+                increment => Ok(Http2Frame::WindowUpdate { increment }),
             },
             kind::CONTINUATION => {
                 on_stream(head)?;
-                Ok(Frame::Continuation {
+                Ok(Http2Frame::Continuation {
                     fragment: payload,
                     end_headers: head.has(flags::END_HEADERS),
                 })
             }
-            _ => Ok(Frame::Unknown),
+            _ => Ok(Http2Frame::Unknown),
         }
     }
 
-    fn settings(head: FrameHead, payload: &'a [u8]) -> Result<Frame<'a>, Violation> {
+    fn settings(head: FrameHeader, payload: &'a [u8]) -> Result<Http2Frame<'a>, Violation> {
         on_connection(head)?;
         if head.has(flags::ACK) {
             let [] = sized(head, payload)?;
-            return Ok(Frame::SettingsAck);
+            return Ok(Http2Frame::SettingsAck);
         }
         if !payload.len().is_multiple_of(6) {
             let why = "SETTINGS whose length is not a multiple of 6 (RFC 9113, 6.5)";
             return Err(size_error(head, why));
         }
-        Ok(Frame::Settings(Settings::checked(payload)?))
+        Ok(Http2Frame::Settings(SettingsPayload::checked(payload)?))
     }
 }
 
@@ -314,14 +314,14 @@ fn stream_id(bytes: [u8; 4]) -> u32 {
 }
 
 #[inline(always)]
-fn on_stream(head: FrameHead) -> Result<(), Violation> {
+fn on_stream(head: FrameHeader) -> Result<(), Violation> {
     match head.stream() {
         0 => Err(misplaced(head, "")),
         _ => Ok(()),
     }
 }
 
-fn on_connection(head: FrameHead) -> Result<(), Violation> {
+fn on_connection(head: FrameHeader) -> Result<(), Violation> {
     match head.stream() {
         0 => Ok(()),
         _ => Err(misplaced(head, ", not 0")),
@@ -329,14 +329,14 @@ fn on_connection(head: FrameHead) -> Result<(), Violation> {
 }
 
 #[cold]
-fn misplaced(head: FrameHead, but: &str) -> Violation {
+fn misplaced(head: FrameHeader, but: &str) -> Violation {
     let (name, stream) = (kind::name(head.kind()).unwrap_or("frame"), head.stream());
     let why = format!("{name} on stream {stream}{but} (RFC 9113, 6)");
     Violation::connection(ErrorCode::PROTOCOL_ERROR, why)
 }
 
 /// Returns the payload of a frame type of fixed length.
-fn sized<const N: usize>(head: FrameHead, payload: &[u8]) -> Result<[u8; N], Violation> {
+fn sized<const N: usize>(head: FrameHeader, payload: &[u8]) -> Result<[u8; N], Violation> {
     payload.try_into().map_err(|_| {
         let (name, length) = (kind::name(head.kind()).unwrap_or("frame"), head.length());
         Violation::connection(
@@ -347,7 +347,7 @@ fn sized<const N: usize>(head: FrameHead, payload: &[u8]) -> Result<[u8; N], Vio
 }
 
 #[cold]
-fn size_error(head: FrameHead, why: &str) -> Violation {
+fn size_error(head: FrameHeader, why: &str) -> Violation {
     Violation::connection(
         ErrorCode::FRAME_SIZE_ERROR,
         format!("{why}: {} bytes", head.length()),
@@ -356,7 +356,7 @@ fn size_error(head: FrameHead, why: &str) -> Violation {
 
 /// Returns the payload without its padding (RFC 9113 §6.1).
 #[inline(always)]
-fn unpadded(head: FrameHead, payload: &[u8]) -> Result<&[u8], Violation> {
+fn unpadded(head: FrameHeader, payload: &[u8]) -> Result<&[u8], Violation> {
     if !head.has(flags::PADDED) {
         return Ok(payload);
     }
@@ -385,9 +385,9 @@ pub mod write {
 
     /// Whether a frame is its sender's last on a stream (END_STREAM).
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct End(pub bool);
+    pub struct EndStream(pub bool);
 
-    impl End {
+    impl EndStream {
         #[inline]
         fn bit(self) -> u8 {
             u8::from(self.0) * flags::END_STREAM
@@ -444,7 +444,7 @@ pub mod write {
     }
 
     /// Appends a header block as HEADERS and, if necessary, CONTINUATION frames.
-    pub fn header_block(out: &mut Vec<u8>, stream: u32, block: &[u8], end: End) {
+    pub fn header_block(out: &mut Vec<u8>, stream: u32, block: &[u8], end: EndStream) {
         let max = DEFAULT_MAX_FRAME as usize;
         let (first, mut rest) = block.split_at(block.len().min(max));
         let mut bits = end.bit();
@@ -468,7 +468,7 @@ pub mod write {
 
     /// Appends one DATA frame; `data` must fit the peer's frame size and windows.
     #[inline]
-    pub fn data(out: &mut Vec<u8>, stream: u32, data: &[u8], end: End) {
+    pub fn data(out: &mut Vec<u8>, stream: u32, data: &[u8], end: EndStream) {
         head(out, data.len(), kind::DATA, end.bit(), stream);
         out.extend_from_slice(data);
     }

@@ -21,7 +21,7 @@ mod bit {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Method {
+enum MethodClass {
     #[default]
     Other,
     Connect,
@@ -30,7 +30,7 @@ enum Method {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Path {
+enum PathForm {
     #[default]
     Absolute,
     Asterisk,
@@ -41,8 +41,8 @@ enum Path {
 pub struct MessageCheck {
     seen: u8,
     problem: Option<&'static str>,
-    method: Method,
-    path: Path,
+    method: MethodClass,
+    path: PathForm,
     /// The default port of `http` or `https`; empty for other schemes.
     default_port: &'static [u8],
     is_authority_empty: bool,
@@ -73,10 +73,10 @@ impl MessageCheck {
         let (bit, is_fine) = match name {
             b":method" => {
                 self.method = match value {
-                    b"CONNECT" => Method::Connect,
-                    b"HEAD" => Method::Head,
-                    b"OPTIONS" => Method::Options,
-                    _ => Method::Other,
+                    b"CONNECT" => MethodClass::Connect,
+                    b"HEAD" => MethodClass::Head,
+                    b"OPTIONS" => MethodClass::Options,
+                    _ => MethodClass::Other,
                 };
                 (bit::METHOD, is_method(value))
             }
@@ -89,7 +89,7 @@ impl MessageCheck {
                 (bit::SCHEME, is_scheme(value))
             }
             b":path" if value == b"*" => {
-                self.path = Path::Asterisk;
+                self.path = PathForm::Asterisk;
                 (bit::PATH, true)
             }
             b":path" => (bit::PATH, is_path(value)),
@@ -159,7 +159,7 @@ impl MessageCheck {
         }
         let target = bit::METHOD | bit::SCHEME | bit::PATH;
         let is_whole = match self.method {
-            Method::Connect => {
+            MethodClass::Connect => {
                 self.has(bit::METHOD | bit::AUTHORITY)
                     && self.seen & (bit::SCHEME | bit::PATH) == 0
                     && !self.is_authority_empty
@@ -171,7 +171,7 @@ impl MessageCheck {
                 "a request without :method, :scheme or :path, or a CONNECT with them (RFC 9113, 8.3.1)",
             );
         }
-        if self.path == Path::Asterisk && self.method != Method::Options {
+        if self.path == PathForm::Asterisk && self.method != MethodClass::Options {
             return Some(":path `*` of another method than OPTIONS (RFC 9113, 8.3.1)");
         }
         let is_web = !self.default_port.is_empty();
@@ -224,7 +224,7 @@ impl MessageCheck {
     /// Returns the declared length of the response to `request`, which was validated by another instance.
     pub fn answer_length(&self, request: &MessageCheck) -> Option<u64> {
         match self.status {
-            _ if request.method == Method::Head => Some(0),
+            _ if request.method == MethodClass::Head => Some(0),
             204 | 304 => Some(0),
             _ => self.request_length(),
         }

@@ -1,5 +1,5 @@
 //! HTTP/2 (RFC 9113) below the semantics of messages: conversion of frames to bytes and back, with the checks
-//! that need no connection state, and one end of a [`Connection`].
+//! that need no connection state, and one end of a [`Http2Connection`].
 //!
 //! Drivers, the canned server, the sidecar and the tracer call this.
 
@@ -34,17 +34,19 @@ mod window;
 
 pub use block::HeaderBlock;
 pub use code::ErrorCode;
-pub use connection::{Closed, Connection, Control, Stage, Streams};
+pub use connection::{
+    ConnectionStage, ControlEvent, Http2Connection, StreamClosure, StreamWindows,
+};
 use deframe::complete;
-pub use deframe::{each, split};
+pub use deframe::{for_each_frame, split_frame};
 pub use field::field_problem;
-pub use frame::write::End;
-pub use frame::{Frame, FrameHead, Piece, write};
+pub use frame::write::EndStream;
+pub use frame::{FrameHeader, Http2Frame, StreamPayload, write};
 pub use message::MessageCheck;
-pub use peer::{Client, Peer, Server, Side};
-pub use settings::{Settings, setting};
+pub use peer::{ClientRole, EitherRole, EndpointRole, ServerRole};
+pub use settings::{SettingsPayload, setting};
 pub use types::{flags, kind};
-pub use violation::{Fault, Violation};
+pub use violation::{Violation, ViolationDetail};
 pub use window::{MAX_WINDOW, ReceiveWindow};
 
 /// The connection preface that a client sends before its first frame (RFC 9113 §3.4).

@@ -1,45 +1,45 @@
-//! The two ends of a connection, as type parameters of [`super::Connection`].
+//! The two ends of a connection, as type parameters of [`super::Http2Connection`].
 
 /// Tells which end of a connection this is.
-pub trait Peer: Copy {
+pub trait EndpointRole: Copy {
     /// Returns whether this is the end that connected and opens streams.
     fn is_client(self) -> bool;
 }
 
 /// The client: it connected and opens streams.
 #[derive(Clone, Copy, Debug)]
-pub struct Client;
+pub struct ClientRole;
 
 /// The server: it accepted the connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Server;
+pub struct ServerRole;
 
 /// Either end, where one type must represent both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum EitherRole {
     /// The end that connected.
     Client,
     /// The end that accepted.
     Server,
 }
 
-impl Peer for Client {
+impl EndpointRole for ClientRole {
     #[inline(always)]
     fn is_client(self) -> bool {
         true
     }
 }
 
-impl Peer for Server {
+impl EndpointRole for ServerRole {
     #[inline(always)]
     fn is_client(self) -> bool {
         false
     }
 }
 
-impl Peer for Side {
+impl EndpointRole for EitherRole {
     #[inline(always)]
     fn is_client(self) -> bool {
-        self == Side::Client
+        self == EitherRole::Client
     }
 }

@@ -22,13 +22,13 @@ pub mod setting {
 
 /// The settings of one SETTINGS frame, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings<'a>(&'a [u8]);
+pub struct SettingsPayload<'a>(&'a [u8]);
 
-impl<'a> Settings<'a> {
+impl<'a> SettingsPayload<'a> {
     /// # Errors
     /// If a value is out of range.
-    pub(super) fn checked(payload: &'a [u8]) -> Result<Settings<'a>, Violation> {
-        let settings = Settings(payload);
+    pub(super) fn checked(payload: &'a [u8]) -> Result<SettingsPayload<'a>, Violation> {
+        let settings = SettingsPayload(payload);
         for (id, value) in settings.iter() {
             check(id, value)?;
         }

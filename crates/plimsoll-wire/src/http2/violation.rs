@@ -8,11 +8,11 @@ use super::ErrorCode;
 ///
 /// One pointer wide, because the result of handling every frame contains one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation(Box<Fault>);
+pub struct Violation(Box<ViolationDetail>);
 
 /// The details of a [`Violation`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct ViolationDetail {
     /// 0 for a connection error (§5.4.1), otherwise the stream of a stream error (§5.4.2).
     pub stream: u32,
     /// The error code for RST_STREAM or GOAWAY.
@@ -31,7 +31,7 @@ impl Violation {
     /// Makes a stream error.
     #[cold]
     pub fn stream(stream: u32, code: ErrorCode, why: impl Into<String>) -> Violation {
-        Violation(Box::new(Fault {
+        Violation(Box::new(ViolationDetail {
             stream,
             code,
             why: why.into(),
@@ -40,8 +40,8 @@ impl Violation {
 }
 
 impl std::ops::Deref for Violation {
-    type Target = Fault;
-    fn deref(&self) -> &Fault {
+    type Target = ViolationDetail;
+    fn deref(&self) -> &ViolationDetail {
         &self.0
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! No context is kept between messages (§7.1.1) in what this end sends, nor in what it receives if the other
 //! end agrees: an idle connection has no compressor, and all connections of a thread share one. Messages of a
-//! server that keeps its context are read with [`Context`], one per connection. Windows smaller than the usual
+//! server that keeps its context are read with [`InflateContext`], one per connection. Windows smaller than the usual
 //! 32 KiB are implemented by restarting compression after each window.
 
 use std::cell::RefCell;
@@ -13,8 +13,8 @@ use super::frame::put_compressed;
 use super::{Opcode, Violation, code, put_frame, put_masked};
 
 const EXTENSION_NAME: &str = "permessage-deflate";
-const OF_CLIENT: &str = "client_max_window_bits";
-const OF_SERVER: &str = "server_max_window_bits";
+const CLIENT_WINDOW_PARAMETER: &str = "client_max_window_bits";
+const SERVER_WINDOW_PARAMETER: &str = "server_max_window_bits";
 /// The bytes at the end of a flush, which are not sent (§7.2.1).
 const FLUSH_TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
 /// Shorter messages grow when compressed.
@@ -88,8 +88,8 @@ impl Deflate {
     /// not match the offer (§7.1.1.1, §7.1.2.1).
     pub fn of_answer(answer: &str) -> Option<Deflate> {
         let parameters = parameters(answer)?;
-        let is_answer = !parameters.contains(&(OF_CLIENT, None));
-        let deflate = Deflate::of(&parameters, OF_CLIENT).filter(|_| is_answer)?;
+        let is_answer = !parameters.contains(&(CLIENT_WINDOW_PARAMETER, None));
+        let deflate = Deflate::of(&parameters, CLIENT_WINDOW_PARAMETER).filter(|_| is_answer)?;
         Some(Deflate {
             keeps_context: !parameters.contains(&("server_no_context_takeover", None)),
             ..deflate
@@ -97,13 +97,13 @@ impl Deflate {
     }
 
     fn of_offer(offer: &str) -> Option<Deflate> {
-        Deflate::of(&parameters(offer)?, OF_SERVER)
+        Deflate::of(&parameters(offer)?, SERVER_WINDOW_PARAMETER)
     }
 
     /// Returns a context for messages that refer to earlier ones; `None` if there are none.
-    pub(super) fn context(self) -> Option<Box<Context>> {
+    pub(super) fn context(self) -> Option<Box<InflateContext>> {
         self.keeps_context
-            .then(|| Box::new(Context(Decompress::new(false))))
+            .then(|| Box::new(InflateContext(Decompress::new(false))))
     }
 
     /// Parses parameters; `bounds` names the one that limits the window of what this end sends.
@@ -115,9 +115,13 @@ impl Deflate {
         };
         for (name, value) in parameters {
             match (*name, *value) {
-                ("server_no_context_takeover" | "client_no_context_takeover" | OF_CLIENT, None) => {
-                }
-                (OF_CLIENT | OF_SERVER, Some(bits)) => {
+                (
+                    "server_no_context_takeover"
+                    | "client_no_context_takeover"
+                    | CLIENT_WINDOW_PARAMETER,
+                    None,
+                ) => {}
+                (CLIENT_WINDOW_PARAMETER | SERVER_WINDOW_PARAMETER, Some(bits)) => {
                     let bits = window_bits(bits)?;
                     if *name == bounds {
                         (deflate.window_bits, deflate.bounded) = (bits, true);
@@ -207,9 +211,9 @@ fn window_bits(text: &str) -> Option<u8> {
 
 /// The decompression context of a connection whose messages may refer to earlier ones.
 #[derive(Debug)]
-pub(super) struct Context(Decompress);
+pub(super) struct InflateContext(Decompress);
 
-impl Context {
+impl InflateContext {
     /// Inflates a message that may refer to the messages before it; otherwise as [`inflated`].
     pub(super) fn inflated(&mut self, payload: &[u8], most: usize) -> Result<Vec<u8>, Violation> {
         let (out, is_last) = inflate(&mut self.0, payload, most)?;

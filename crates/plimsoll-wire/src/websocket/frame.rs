@@ -46,7 +46,7 @@ pub(super) const RESERVED_BIT_SET: &str = "a reserved bit is set, and no extensi
 
 /// A decoded frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrameHead {
+pub struct WebSocketFrameHeader {
     /// Whether this is the last fragment of its message.
     pub fin: bool,
     /// The first reserved bit, which marks a compressed message (RFC 7692 §6) if compression was agreed on.
@@ -61,12 +61,12 @@ pub struct FrameHead {
     pub size: usize,
 }
 
-impl FrameHead {
+impl WebSocketFrameHeader {
     /// Parses a header at the beginning of `bytes`; `None` if it is incomplete.
     ///
     /// # Errors
     /// If RFC 6455 §5.2 or §5.5 forbids the header.
-    pub fn parse(bytes: &[u8]) -> Result<Option<FrameHead>, &'static str> {
+    pub fn parse(bytes: &[u8]) -> Result<Option<WebSocketFrameHeader>, &'static str> {
         let [first, second, ..] = *bytes else {
             return Ok(None);
         };
@@ -109,7 +109,7 @@ impl FrameHead {
         } else {
             None
         };
-        Ok(Some(FrameHead {
+        Ok(Some(WebSocketFrameHeader {
             fin,
             rsv1: first & 0x40 != 0,
             opcode,
@@ -163,7 +163,7 @@ pub(super) fn put_compressed(
 #[inline]
 fn put(out: &mut Vec<u8>, opcode: Opcode, rsv1: bool, mask: Option<[u8; 4]>, payload: &[u8]) {
     out.reserve(MAX_HEAD + payload.len());
-    FrameHead {
+    WebSocketFrameHeader {
         fin: true,
         rsv1,
         opcode,
@@ -233,10 +233,10 @@ mod tests {
         for (length, head) in [(256usize, 4), (65536, 10), (125, 2), (126, 4), (65535, 4)] {
             out.clear();
             put_frame(&mut out, Opcode::Binary, &vec![0; length]);
-            let parsed = FrameHead::parse(&out).unwrap().unwrap();
+            let parsed = WebSocketFrameHeader::parse(&out).unwrap().unwrap();
             assert_eq!((parsed.length, parsed.size), (length as u64, head));
             for cut in 0..head {
-                assert_eq!(FrameHead::parse(&out[..cut]).unwrap(), None);
+                assert_eq!(WebSocketFrameHeader::parse(&out[..cut]).unwrap(), None);
             }
         }
     }
@@ -244,7 +244,9 @@ mod tests {
     /// RFC 6455 §5.2: a length must have the minimum number of bytes.
     #[test]
     fn non_minimal_lengths_are_rejected() {
-        let of = |short: u8, length: &[u8]| FrameHead::parse(&[&[0x81, short], length].concat());
+        let of = |short: u8, length: &[u8]| {
+            WebSocketFrameHeader::parse(&[&[0x81, short], length].concat())
+        };
         let (two, eight) = (u16::to_be_bytes, u64::to_be_bytes);
         for (short, length) in [(126, &two(0)[..]), (126, &two(125)), (127, &eight(0xffff))] {
             assert!(of(short, length).unwrap_err().contains("more bytes"));

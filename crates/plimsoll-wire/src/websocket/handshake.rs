@@ -5,7 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::Deflate;
-use crate::http1::{FieldSpace, Framing, Http1Error, ResponseHead};
+use crate::http1::{BodyFraming, FieldSpace, Http1Error, ResponseHead};
 
 const WEBSOCKET_GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
@@ -36,7 +36,7 @@ pub fn is_client_key(key: &[u8]) -> bool {
 
 /// The response to an upgrade request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UpgradeAnswer {
+pub struct UpgradeResponse {
     /// The status; 101 if the WebSocket is open.
     pub status: u16,
     /// Size of its head in bytes; frames follow if there is no problem.
@@ -49,22 +49,22 @@ pub struct UpgradeAnswer {
 
 /// What an upgrade request offered.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Offer<'a> {
+pub struct UpgradeOffer<'a> {
     /// Whether [`Deflate::CLIENT_OFFER`] was sent.
     pub compression: bool,
     /// Subprotocols, of which the server must choose one.
     pub protocols: &'a [String],
 }
 
-impl Offer<'_> {
+impl UpgradeOffer<'_> {
     /// Offers compression and no subprotocol.
-    pub const COMPRESSION_ONLY: Offer<'static> = Offer {
+    pub const COMPRESSION_ONLY: UpgradeOffer<'static> = UpgradeOffer {
         compression: true,
         protocols: &[],
     };
 }
 
-impl UpgradeAnswer {
+impl UpgradeResponse {
     /// Parses the response at the beginning of `bytes` to an upgrade whose `Sec-WebSocket-Key` was `key`;
     /// `None` until its head is complete.
     ///
@@ -73,9 +73,9 @@ impl UpgradeAnswer {
     pub fn parse(
         bytes: &[u8],
         key: &str,
-        offer: Offer<'_>,
-    ) -> Result<Option<UpgradeAnswer>, Http1Error> {
-        let Offer {
+        offer: UpgradeOffer<'_>,
+    ) -> Result<Option<UpgradeResponse>, Http1Error> {
+        let UpgradeOffer {
             compression,
             protocols,
         } = offer;
@@ -83,7 +83,7 @@ impl UpgradeAnswer {
         let head = ResponseHead::parse_final(bytes, &mut space)?;
         Ok(head.map(|head| {
             let deflate = agreed(&head, compression);
-            UpgradeAnswer {
+            UpgradeResponse {
                 status: head.status,
                 size: head.size,
                 problem: problem(&head, bytes, key, (deflate.is_err(), protocols)),
@@ -167,7 +167,7 @@ fn refusal(head: &ResponseHead<'_, '_>, body: &[u8]) -> String {
         }
     }
     match printable(body.trim_ascii()) {
-        body if body.is_empty() || head.body == Framing::Chunked => text,
+        body if body.is_empty() || head.body == BodyFraming::Chunked => text,
         body => format!("{text}: {body}"),
     }
 }
@@ -204,10 +204,10 @@ mod tests {
         ] {
             let protocols: Vec<String> = offered.iter().map(ToString::to_string).collect();
             let bytes = format!("{head}{answered}\r\n");
-            let answer = UpgradeAnswer::parse(
+            let answer = UpgradeResponse::parse(
                 bytes.as_bytes(),
                 KEY,
-                Offer {
+                UpgradeOffer {
                     compression: false,
                     protocols: &protocols,
                 },
@@ -236,10 +236,11 @@ mod tests {
                 .collect();
             let text = format!("HTTP/1.1 103 Y\r\n\r\nHTTP/1.1 {status} X\r\n{lines}\r\n");
             for end in 0..text.len() {
-                let part = UpgradeAnswer::parse(&text.as_bytes()[..end], KEY, Offer::default());
+                let part =
+                    UpgradeResponse::parse(&text.as_bytes()[..end], KEY, UpgradeOffer::default());
                 assert_eq!(part, Ok(None));
             }
-            let answer = UpgradeAnswer::parse(text.as_bytes(), KEY, Offer::default())
+            let answer = UpgradeResponse::parse(text.as_bytes(), KEY, UpgradeOffer::default())
                 .unwrap()
                 .unwrap();
             assert_eq!((answer.status, answer.size), (status, text.len()));
@@ -279,10 +280,10 @@ mod tests {
                  Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n{extensions}\r\n"
             );
             let key = "dGhlIHNhbXBsZSBub25jZQ==";
-            let answer = UpgradeAnswer::parse(
+            let answer = UpgradeResponse::parse(
                 text.as_bytes(),
                 key,
-                Offer {
+                UpgradeOffer {
                     compression,
                     protocols: &[],
                 },

@@ -9,9 +9,9 @@ mod handshake;
 mod reader;
 
 pub use deflate::Deflate;
-pub use frame::{FrameHead, Opcode, apply_mask, close_payload, put_frame, put_masked};
-pub use handshake::{Offer, UpgradeAnswer, accept_key, client_key, is_client_key};
-pub use reader::{Message, Reader, Role};
+pub use frame::{Opcode, WebSocketFrameHeader, apply_mask, close_payload, put_frame, put_masked};
+pub use handshake::{UpgradeOffer, UpgradeResponse, accept_key, client_key, is_client_key};
+pub use reader::{ReaderRole, WebSocketMessage, WebSocketReader};
 
 /// The peer violated the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,13 +6,13 @@
 
 use std::ops::ControlFlow;
 
-use super::deflate::{Context, Deflate, inflated};
-use super::frame::{FrameHead, MAX_HEAD, Opcode, RESERVED_BIT_SET, apply_mask};
+use super::deflate::{Deflate, InflateContext, inflated};
+use super::frame::{MAX_HEAD, Opcode, RESERVED_BIT_SET, WebSocketFrameHeader, apply_mask};
 use super::{Violation, code, is_sendable};
 
 /// Which end is reading. A server requires masked frames, and a client rejects them (§5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum ReaderRole {
     /// A client, which reads what a server sent.
     Client,
     /// A server, which reads what a client sent.
@@ -21,7 +21,7 @@ pub enum Role {
 
 /// A complete message or control frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Message<'a> {
+pub enum WebSocketMessage<'a> {
     /// A text message, checked to be UTF-8.
     Text(&'a str),
     /// A binary message.
@@ -53,13 +53,13 @@ const BAD_TEXT: Violation = Violation {
 
 /// A reader of one direction of a connection.
 #[derive(Debug)]
-pub struct Reader {
-    role: Role,
+pub struct WebSocketReader {
+    role: ReaderRole,
     max_message: usize,
     /// Whether messages may be compressed.
     deflate: bool,
     /// The decompression context, if later messages may refer to earlier ones.
-    context: Option<Box<Context>>,
+    context: Option<Box<InflateContext>>,
     /// An incomplete frame.
     partial: Vec<u8>,
     /// The opcode and the payload so far of a fragmented message.
@@ -72,10 +72,10 @@ pub struct Reader {
     closed: bool,
 }
 
-impl Reader {
+impl WebSocketReader {
     /// Makes a reader that rejects messages of more than `max_message` bytes with 1009.
-    pub fn new(role: Role, max_message: usize) -> Reader {
-        Reader {
+    pub fn new(role: ReaderRole, max_message: usize) -> WebSocketReader {
+        WebSocketReader {
             role,
             max_message,
             deflate: false,
@@ -90,14 +90,14 @@ impl Reader {
 
     /// Accepts compressed messages if `is_agreed`.
     #[must_use]
-    pub fn with_deflate(mut self, is_agreed: bool) -> Reader {
+    pub fn with_deflate(mut self, is_agreed: bool) -> WebSocketReader {
         self.deflate = is_agreed;
         self
     }
 
     /// Accepts messages compressed as `agreed`: for a client.
     #[must_use]
-    pub fn with_agreement(mut self, agreed: Deflate) -> Reader {
+    pub fn with_agreement(mut self, agreed: Deflate) -> WebSocketReader {
         self.context = agreed.context();
         self.with_deflate(true)
     }
@@ -110,7 +110,7 @@ impl Reader {
     pub fn read(
         &mut self,
         bytes: &[u8],
-        mut sink: impl FnMut(Message<'_>) -> ControlFlow<()>,
+        mut sink: impl FnMut(WebSocketMessage<'_>) -> ControlFlow<()>,
     ) -> Result<(), Violation> {
         if self.partial.is_empty() {
             let used = self.frames(bytes, &mut sink)?;
@@ -132,12 +132,12 @@ impl Reader {
     fn frames(
         &mut self,
         bytes: &[u8],
-        sink: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+        sink: &mut impl FnMut(WebSocketMessage<'_>) -> ControlFlow<()>,
     ) -> Result<usize, Violation> {
         let mut used = 0;
         while !self.closed {
             let rest = &bytes[used..];
-            let Some(head) = FrameHead::parse(rest).map_err(violation)? else {
+            let Some(head) = WebSocketFrameHeader::parse(rest).map_err(violation)? else {
                 break;
             };
             self.check(&head)?;
@@ -162,10 +162,12 @@ impl Reader {
     }
 
     /// Checks a frame header before any payload is stored.
-    fn check(&self, head: &FrameHead) -> Result<(), Violation> {
+    fn check(&self, head: &WebSocketFrameHeader) -> Result<(), Violation> {
         match (self.role, head.mask) {
-            (Role::Server, None) => return Err(violation("a frame without a mask from a client")),
-            (Role::Client, Some(_)) => return Err(violation("a masked frame from a server")),
+            (ReaderRole::Server, None) => {
+                return Err(violation("a frame without a mask from a client"));
+            }
+            (ReaderRole::Client, Some(_)) => return Err(violation("a masked frame from a server")),
             _ => {}
         }
         // Only the first frame of a message marks it as compressed (RFC 7692 §6.1).
@@ -202,9 +204,9 @@ impl Reader {
     #[inline]
     fn frame(
         &mut self,
-        head: &FrameHead,
+        head: &WebSocketFrameHeader,
         payload: &[u8],
-        sink: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+        sink: &mut impl FnMut(WebSocketMessage<'_>) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, Violation> {
         match head.opcode {
             Opcode::Text | Opcode::Binary if head.rsv1 && head.fin => {
@@ -219,11 +221,11 @@ impl Reader {
                 Ok(ControlFlow::Continue(()))
             }
             Opcode::Continuation => self.continued(head.fin, payload, sink),
-            Opcode::Ping => Ok(sink(Message::Ping(payload))),
-            Opcode::Pong => Ok(sink(Message::Pong(payload))),
+            Opcode::Ping => Ok(sink(WebSocketMessage::Ping(payload))),
+            Opcode::Pong => Ok(sink(WebSocketMessage::Pong(payload))),
             Opcode::Close => {
                 let (close_code, reason) = close(payload)?;
-                let _ = sink(Message::Close {
+                let _ = sink(WebSocketMessage::Close {
                     code: close_code,
                     reason,
                 });
@@ -236,7 +238,7 @@ impl Reader {
         &mut self,
         fin: bool,
         payload: &[u8],
-        sink: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+        sink: &mut impl FnMut(WebSocketMessage<'_>) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, Violation> {
         if let Some((_, message)) = &mut self.fragments {
             message.extend_from_slice(payload);
@@ -256,7 +258,7 @@ impl Reader {
         &mut self,
         opcode: Opcode,
         payload: &[u8],
-        sink: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+        sink: &mut impl FnMut(WebSocketMessage<'_>) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, Violation> {
         let whole = match &mut self.context {
             Some(context) => context.inflated(payload, self.max_message)?,
@@ -288,13 +290,13 @@ impl Reader {
 fn message(
     opcode: Opcode,
     payload: &[u8],
-    sink: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+    sink: &mut impl FnMut(WebSocketMessage<'_>) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, Violation> {
     if opcode == Opcode::Binary {
-        return Ok(sink(Message::Binary(payload)));
+        return Ok(sink(WebSocketMessage::Binary(payload)));
     }
     let text = std::str::from_utf8(payload).map_err(|_| BAD_TEXT)?;
-    Ok(sink(Message::Text(text)))
+    Ok(sink(WebSocketMessage::Text(text)))
 }
 
 fn close(payload: &[u8]) -> Result<(u16, &str), Violation> {

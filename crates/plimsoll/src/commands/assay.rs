@@ -12,7 +12,7 @@ use plimsoll_model::units::Period;
 use plimsoll_protocols::serving::envelope::Envelope;
 
 use crate::console;
-use crate::documents::{Json, load, print_json};
+use crate::documents::{JsonFlag, load, print_json};
 use crate::failure::{Exit, Failure};
 use findings::Assay;
 
@@ -26,7 +26,7 @@ Example: a run against `plimsoll serve known --law law.toml --envelope envelope.
   plimsoll assay LATEST envelope.jsonl
 Example: only if it is the envelope whose commitment the server printed
   plimsoll assay LATEST envelope.jsonl --commitment 6d0e…")]
-pub(crate) struct Arguments {
+pub(crate) struct AssayArguments {
     /// The run's directory, or LATEST.
     #[arg(value_name = "RUN")]
     run: PathBuf,
@@ -44,10 +44,10 @@ pub(crate) struct Arguments {
     path: Period,
 
     #[command(flatten)]
-    json: Json,
+    json: JsonFlag,
 }
 
-pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+pub(crate) fn execute(arguments: &AssayArguments) -> Result<Exit, Failure> {
     let envelope = Envelope::read(&arguments.envelope).map_err(Failure::error)?;
     if let Some(expected) = &arguments.commitment
         && !expected.trim().eq_ignore_ascii_case(&envelope.commitment)

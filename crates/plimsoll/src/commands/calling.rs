@@ -7,19 +7,19 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command};
 use plimsoll_model::spec::{self, LoadSpec, Spec};
 use plimsoll_model::units::Period;
-use plimsoll_protocols::registry::{self, COMMAND_ENTRIES, Entry};
+use plimsoll_protocols::registry::{self, COMMAND_ENTRIES, CommandEntry};
 use plimsoll_report::quantity::planned;
 
-use super::picked::{Listed, Picked};
+use super::picked::{ProtocolInvocation, Registered};
 use crate::commands::{asking, report, sweep};
 use crate::console;
 use crate::environment;
-use crate::execution::{self, By, OutputFlags};
+use crate::execution::{self, LoadRunner, OutputFlags};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
 use crate::planning;
-use crate::problems::Source;
-use crate::process::Process;
+use crate::problems::PlanSource;
+use crate::process::ProcessContext;
 
 /// Clients of the default load.
 const DEFAULT_CLIENTS: u32 = 10;
@@ -36,10 +36,10 @@ pub(crate) struct CallFlags {
     pub(super) output: OutputFlags,
 }
 
-impl Listed for Entry {
+impl Registered for CommandEntry {
     type Shared = CallFlags;
 
-    fn all() -> &'static [Entry] {
+    fn all() -> &'static [CommandEntry] {
         &COMMAND_ENTRIES
     }
 
@@ -66,7 +66,10 @@ impl Listed for Entry {
     }
 }
 
-pub(crate) fn execute(arguments: &Picked<Entry>, process: &Process) -> Result<Exit, Failure> {
+pub(crate) fn execute(
+    arguments: &ProtocolInvocation<CommandEntry>,
+    process: &ProcessContext,
+) -> Result<Exit, Failure> {
     let environment = &process.environment;
     let (entry, CallFlags { load, output }) = (arguments.of, &arguments.shared);
     if let Some((name, typed)) = arguments.typed.subcommand()
@@ -99,15 +102,15 @@ pub(crate) fn execute(arguments: &Picked<Entry>, process: &Process) -> Result<Ex
         default_load.into_iter().for_each(console::confirmation);
         return sweep::typed(&spec, output, process);
     }
-    let plan = planning::plan(&spec, environment, &Source::Flags)?;
+    let plan = planning::plan(&spec, environment, &PlanSource::Flags)?;
     default_load.into_iter().for_each(console::confirmation);
-    execution::execute(&spec, &plan, output, process, By::Machine, |run| {
+    execution::execute(&spec, &plan, output, process, LoadRunner::Local, |run| {
         report::export_besides(run, export)
     })
 }
 
 /// Returns the paragraph about the default load in a command's help.
-fn default_load_help(entry: &Entry) -> String {
+fn default_load_help(entry: &CommandEntry) -> String {
     let time = planned(DEFAULT_DURATION);
     if entry.schedules_itself {
         format!("Without --for and --duration: connections are held for {time}.")
@@ -128,7 +131,7 @@ fn is_given(load: &LoadSpec) -> bool {
 }
 
 /// Returns the schemes of the command's URLs, plaintext and over TLS.
-fn schemes(entry: &Entry) -> (&'static str, &'static str) {
+fn schemes(entry: &CommandEntry) -> (&'static str, &'static str) {
     let own = format!("{}://", entry.name);
     if registry::command_for(&own) == Some(entry.name) {
         return spec::schemes_like(&own);
@@ -149,7 +152,7 @@ fn with_scheme(typed: &str, scheme: &str) -> Option<String> {
 }
 
 /// Returns the line that was typed, with an ellipsis for its flags.
-fn line(entry: &Entry, target: Option<&str>, typed: &ArgMatches) -> String {
+fn line(entry: &CommandEntry, target: Option<&str>, typed: &ArgMatches) -> String {
     let is_typed = |id: &str| typed.value_source(id) == Some(ValueSource::CommandLine);
     let mut ids = typed.ids().map(clap::Id::as_str);
     let has_flags = ids.any(|id| id != "target" && is_typed(id));
@@ -160,7 +163,7 @@ fn line(entry: &Entry, target: Option<&str>, typed: &ArgMatches) -> String {
 
 /// Sets clients and duration of the default load if nothing is given; returns the line that says so. This precedes
 /// the protocol's own flags, because the number of connections depends on it.
-fn fill_in_clients(load: &mut LoadSpec, entry: &Entry, line: &str) -> Option<String> {
+fn fill_in_clients(load: &mut LoadSpec, entry: &CommandEntry, line: &str) -> Option<String> {
     if is_given(load) || entry.schedules_itself {
         return None;
     }
@@ -175,7 +178,7 @@ fn fill_in_clients(load: &mut LoadSpec, entry: &Entry, line: &str) -> Option<Str
 
 /// Sets the duration of the default load of a protocol that schedules itself, after the protocol's own flags, one of
 /// which may set it.
-fn fill_in_time(load: &mut LoadSpec, entry: &Entry) -> Option<String> {
+fn fill_in_time(load: &mut LoadSpec, entry: &CommandEntry) -> Option<String> {
     if is_given(load) || !entry.schedules_itself {
         return None;
     }
@@ -190,7 +193,7 @@ fn fill_in_time(load: &mut LoadSpec, entry: &Entry) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn entry(name: &str) -> &'static Entry {
+    fn entry(name: &str) -> &'static CommandEntry {
         let found = COMMAND_ENTRIES.iter().find(|entry| entry.name == name);
         found.expect("a command")
     }

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use plimsoll_model::units::Period;
-use plimsoll_stack::certificates::{Algorithm, Leaf, Options, Validity, make_certificates};
+use plimsoll_stack::certificates::{
+    CertificateOptions, KeyAlgorithm, LeafCertificate, Validity, make_certificates,
+};
 
-use crate::documents::Json;
+use crate::documents::JsonFlag;
 use crate::failure::{Exit, Failure};
 
 /// Make a CA, a server certificate and a client certificate for tests.
@@ -15,7 +17,7 @@ use crate::failure::{Exit, Failure};
     before_help = "Example: certificates for this machine and for api.test\n  \
     plimsoll certs certs --name api.test"
 )]
-pub(crate) struct Arguments {
+pub(crate) struct CertsArguments {
     /// The folder for the six files; created if it is missing.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
@@ -32,11 +34,11 @@ pub(crate) struct Arguments {
     /// The keys: ed25519, ecdsa-p256, ecdsa-p384, rsa-2048, rsa-3072, rsa-4096, ml-dsa-44, ml-dsa-65
     /// or ml-dsa-87.
     #[arg(long, default_value = "ecdsa-p256")]
-    algorithm: Algorithm,
+    algorithm: KeyAlgorithm,
 
     /// The client's key, if it is of another kind [default: --algorithm].
     #[arg(long, value_name = "ALGORITHM")]
-    client_algorithm: Option<Algorithm>,
+    client_algorithm: Option<KeyAlgorithm>,
 
     /// Put this many intermediate certificates between the CA and the server's and client's, which send them along.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
@@ -56,18 +58,18 @@ pub(crate) struct Arguments {
 
     /// Revoke a certificate in ca.crl: server or client; repeatable.
     #[arg(long, value_name = "WHICH")]
-    revoke: Vec<Leaf>,
+    revoke: Vec<LeafCertificate>,
 
     /// Overwrite existing files.
     #[arg(long)]
     force: bool,
 
     #[command(flatten)]
-    json: Json,
+    json: JsonFlag,
 }
 
-pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
-    let options = Options {
+pub(crate) fn execute(arguments: &CertsArguments) -> Result<Exit, Failure> {
+    let options = CertificateOptions {
         names: arguments.name.clone(),
         more_names: arguments.names,
         algorithm: arguments.algorithm,

@@ -8,13 +8,13 @@ use clap::{Args, Command, Subcommand};
 use plimsoll_engine::address::look_up;
 use plimsoll_engine::clock::Clock;
 use plimsoll_model::units::Period;
-use plimsoll_protocols::registry::{Ask, LINK_CHECKS};
+use plimsoll_protocols::registry::{LINK_CHECKS, QueryCommand};
 use plimsoll_stack::sessions::ask_health;
 
-use super::picked::{Listed, Picked};
+use super::picked::{ProtocolInvocation, Registered};
 use crate::commands::asking;
 use crate::console;
-use crate::documents::{Json, print_json};
+use crate::documents::{JsonFlag, print_json};
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 
@@ -27,22 +27,22 @@ use crate::failure::{Exit, Failure};
     arg_required_else_help = true,
     subcommand_required = true
 )]
-pub(crate) struct Arguments {
+pub(crate) struct CheckArguments {
     #[command(subcommand)]
-    what: What,
+    what: CheckCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum CheckCommand {
     #[command(flatten)]
-    Asked(Box<Picked<Ask>>),
+    Asked(Box<ProtocolInvocation<QueryCommand>>),
     Ready(ReadyArguments),
 }
 
-impl Listed for Ask {
-    type Shared = Json;
+impl Registered for QueryCommand {
+    type Shared = JsonFlag;
 
-    fn all() -> &'static [Ask] {
+    fn all() -> &'static [QueryCommand] {
         &LINK_CHECKS
     }
 
@@ -51,7 +51,7 @@ impl Listed for Ask {
     }
 
     fn command(&self) -> Command {
-        Ask::command(self)
+        QueryCommand::command(self)
     }
 }
 
@@ -65,8 +65,8 @@ impl Listed for Ask {
 )]
 struct ReadyArguments {
     /// http://HOST:PORT/PATH, which must answer 200, or tcp://HOST:PORT, which must accept a connection.
-    #[arg(value_name = "URL", value_parser = Asked::parse)]
-    url: Asked,
+    #[arg(value_name = "URL", value_parser = ReadyCheck::parse)]
+    url: ReadyCheck,
 
     /// Retry for this long.
     #[arg(long, value_name = "TIME", default_value = "0s")]
@@ -75,14 +75,14 @@ struct ReadyArguments {
 
 /// A server to check for readiness.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Asked {
+struct ReadyCheck {
     /// The server as `HOST:PORT`.
     host: String,
     path: Option<String>,
 }
 
-impl Asked {
-    fn parse(url: &str) -> Result<Asked, String> {
+impl ReadyCheck {
+    fn parse(url: &str) -> Result<ReadyCheck, String> {
         let (host, path) = if let Some(rest) = url.strip_prefix("http://") {
             let at = rest.find('/').unwrap_or(rest.len());
             let path = if at == rest.len() { "/" } else { &rest[at..] };
@@ -94,7 +94,7 @@ impl Asked {
         };
         let port = host.rsplit_once(':').map(|(_, port)| port.parse::<u16>());
         match port {
-            Some(Ok(_)) => Ok(Asked {
+            Some(Ok(_)) => Ok(ReadyCheck {
                 host: host.to_owned(),
                 path,
             }),
@@ -133,14 +133,20 @@ fn ready(arguments: &ReadyArguments) -> Result<Exit, Failure> {
 
 /// # Errors
 /// When the server can't be reached.
-pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Result<Exit, Failure> {
+pub(crate) fn execute(
+    arguments: &CheckArguments,
+    environment: &Environment,
+) -> Result<Exit, Failure> {
     match &arguments.what {
-        What::Asked(picked) => ask(picked, environment),
-        What::Ready(arguments) => ready(arguments),
+        CheckCommand::Asked(picked) => ask(picked, environment),
+        CheckCommand::Ready(arguments) => ready(arguments),
     }
 }
 
-fn ask(picked: &Picked<Ask>, environment: &Environment) -> Result<Exit, Failure> {
+fn ask(
+    picked: &ProtocolInvocation<QueryCommand>,
+    environment: &Environment,
+) -> Result<Exit, Failure> {
     let answer = asking::ask(picked.of, &picked.typed, environment)?;
     if picked.shared.json {
         print_json(&answer.json)?
@@ -162,7 +168,7 @@ mod tests {
 
     #[test]
     fn ready_url_requires_scheme_host_and_port() {
-        let asked = |url: &str| Asked::parse(url).map(|asked| (asked.host, asked.path));
+        let asked = |url: &str| ReadyCheck::parse(url).map(|asked| (asked.host, asked.path));
         let with = |host: &str, path: Option<&str>| Ok((host.to_owned(), path.map(str::to_owned)));
         assert_eq!(asked("http://[::1]:80"), with("[::1]:80", Some("/")));
         assert_eq!(asked("http://a:8/b?c"), with("a:8", Some("/b?c")));

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use plimsoll_model::run::Run;
-use plimsoll_report::compare::{Comparison, Row, Side, compare};
+use plimsoll_report::compare::{Comparison, ComparisonRow, RunGroup, compare};
 use plimsoll_report::{html, markdown, terminal};
 use serde_json::{Value, json};
 
 use crate::console;
-use crate::documents::Json;
+use crate::documents::JsonFlag;
 use crate::documents::{load, print_json, views, write_text};
 use crate::failure::{Exit, Failure};
 use crate::presentation;
@@ -30,7 +30,7 @@ Example: a page to show around, and a table for a pull request
 Example: two builds beside each other in one run, which ends when the gate is decided
   plimsoll compare --live old=grpc://localhost:50051 new=grpc://localhost:50052 \\
       -m score.ScoreService/GetScore -d @vector.json --rate 500/s --fail-if 'p99 +3%'")]
-pub(crate) struct Arguments {
+pub(crate) struct CompareArguments {
     /// The run to compare with.
     #[arg(value_name = "A", requires = "b", required_unless_present = "baseline")]
     a: Option<PathBuf>,
@@ -61,10 +61,10 @@ pub(crate) struct Arguments {
     live: bool,
 
     #[command(flatten)]
-    json: Json,
+    json: JsonFlag,
 }
 
-pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+pub(crate) fn execute(arguments: &CompareArguments) -> Result<Exit, Failure> {
     if arguments.live {
         return Err(Failure::usage(
             "--live (PLIMSOLL_LIVE) is for services, not for runs",
@@ -129,8 +129,7 @@ fn check_distinct(side: &[Run]) -> Result<(), Failure> {
 
 /// Returns the comparison as JSON. Times are in µs.
 fn document(comparison: &Comparison) -> Value {
-    let side =
-        |side: &Side| json!({ "name": side.name, "directory": side.directory, "runs": side.runs });
+    let side = |side: &RunGroup| json!({ "name": side.name, "directory": side.directory, "runs": side.runs });
     json!({
         "a": side(&comparison.a),
         "b": side(&comparison.b),
@@ -146,13 +145,13 @@ fn document(comparison: &Comparison) -> Value {
     })
 }
 
-fn row(row: &Row) -> Value {
+fn row(row: &ComparisonRow) -> Value {
     json!({
         "metric": row.metric,
         "unit": match row.unit {
-            plimsoll_report::compare::Unit::Time => "us",
-            plimsoll_report::compare::Unit::PerSecond => "1/s",
-            plimsoll_report::compare::Unit::Share => "share",
+            plimsoll_report::compare::ComparisonUnit::Time => "us",
+            plimsoll_report::compare::ComparisonUnit::PerSecond => "1/s",
+            plimsoll_report::compare::ComparisonUnit::Share => "share",
         },
         "a": row.a,
         "b": row.b,

@@ -15,7 +15,7 @@ use crate::failure::{Exit, Failure};
         plimsoll completions zsh > ~/.zfunc/_plimsoll\n\
         Example: for every later fish\n  \
         plimsoll completions fish > ~/.config/fish/completions/plimsoll.fish")]
-pub(crate) struct Arguments {
+pub(crate) struct CompletionsArguments {
     /// The shell.
     #[arg(value_name = "SHELL")]
     shell: Shell,
@@ -28,7 +28,7 @@ enum Shell {
     Fish,
 }
 
-pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+pub(crate) fn execute(arguments: &CompletionsArguments) -> Result<Exit, Failure> {
     let mut command = shown(&super::command())
         .version(env!("CARGO_PKG_VERSION"))
         .propagate_version(true);

@@ -4,15 +4,15 @@ use plimsoll_engine::defect;
 use serde_json::Value;
 
 use crate::defects;
-use crate::documents::Json;
+use crate::documents::JsonFlag;
 use crate::failure::Failure;
 
 /// Prints counts in this order, as text or JSON, followed by the number of panics if there were any.
 ///
 /// # Errors
 /// When stdout can't be written to.
-pub(super) fn conclude(json: &Json, counts: &[(&str, u64)]) -> Result<(), Failure> {
-    let panics = Some((defects::PANICS_COUNTER, defect::seen())).filter(|(_, n)| *n > 0);
+pub(super) fn conclude(json: &JsonFlag, counts: &[(&str, u64)]) -> Result<(), Failure> {
+    let panics = Some((defects::PANICS_COUNTER, defect::panic_count())).filter(|(_, n)| *n > 0);
     let counts: Vec<(&str, u64)> = counts.iter().copied().chain(panics).collect();
     print(json, &counts, |_| true)
 }
@@ -22,7 +22,7 @@ pub(super) fn conclude(json: &Json, counts: &[(&str, u64)]) -> Result<(), Failur
 /// # Errors
 /// When stdout can't be written to.
 pub(super) fn print(
-    json: &Json,
+    json: &JsonFlag,
     counts: &[(&str, u64)],
     is_shown: impl Fn((usize, u64)) -> bool,
 ) -> Result<(), Failure> {

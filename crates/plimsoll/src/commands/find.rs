@@ -14,9 +14,11 @@ use clap::Args;
 use jiff::Timestamp;
 use plimsoll_engine::Clock;
 use plimsoll_engine::worker::StopLevel;
-use plimsoll_model::plan::{Arrivals, Metric, Plan};
-use plimsoll_model::run::{Conditions, SCHEMA_VERSION};
-use plimsoll_model::search::{self, Goal, Limit, Purpose, SearchRecord, Step, Trial};
+use plimsoll_model::plan::{ArrivalModel, Metric, Plan};
+use plimsoll_model::run::{CommonConditions, SCHEMA_VERSION};
+use plimsoll_model::search::{
+    self, LimitingFactor, SearchGoal, SearchRecord, SearchStep, Trial, TrialPurpose,
+};
 use plimsoll_model::spec::{
     FindSpec, RateSpec, RowsSpec, Spec, apply_typed, apply_typed_to_optional,
 };
@@ -26,19 +28,19 @@ use plimsoll_report::quantity::{exact_rate, planned, rate, time};
 use plimsoll_report::search as shown;
 use serde::{Deserialize, Serialize};
 
-use crate::documents::{DocumentFlags, Screen};
-use crate::execution::{self, By, cannot_keep};
+use crate::documents::{DocumentFlags, StdoutContent};
+use crate::execution::{self, LoadRunner, cannot_keep};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
-use crate::origins::Origins;
+use crate::origins::FlagOrigins;
 use crate::planning;
 use crate::planning::read;
 use crate::presentation;
-use crate::problems::{self, Source};
-use crate::process::Process;
-use crate::progress::{Progress, Series};
+use crate::problems::{self, PlanSource};
+use crate::process::ProcessContext;
+use crate::progress::{Progress, ProgressSeries};
 use crate::shards::identity::ShardFlags;
-use crate::shards::{Meeting, Team};
+use crate::shards::{ShardContext, ShardGroup};
 use judging::{drain, errors_share, growth, judge, limited_us, warmup};
 
 /// Find the load line: the highest rate that meets the objectives.
@@ -52,7 +54,7 @@ Example: how much it carries with 99 % of its answers within 10 ms
   plimsoll find plans/score-steady.toml --objective 'p99 < 10ms'
   plimsoll find plans/score-steady.toml --objective 'p99 < 10ms' --precision 5% --budget 1m",
     after_help = crate::environment::VARIABLES_HELP)]
-pub(crate) struct Arguments {
+pub(crate) struct FindArguments {
     /// A plan file; - is stdin.
     #[arg(value_name = "PLAN")]
     plan: PathBuf,
@@ -88,22 +90,22 @@ pub(crate) struct Arguments {
 /// Rate at which the search starts when neither plan nor flag sets one.
 const DEFAULT_START_RATE: Rate = Rate(100.0);
 /// Share of failed calls that fails a trial, if there is no objective on errors.
-const IMPLIED_ERRORS: f64 = 0.01;
+const MAX_IMPLIED_ERRORS_SHARE: f64 = 0.01;
 /// Pause between trials in which the target settles.
 const SETTLE_TIME: Duration = Duration::from_millis(300);
 /// Minimum measured time of a trial whose objectives can no longer be met, so that its point on the curve is
 /// meaningful.
-const LOST_AFTER: Duration = Duration::from_secs(1);
+const FAILED_TRIAL_LENGTH: Duration = Duration::from_secs(1);
 
 pub(crate) fn execute(
-    arguments: &Arguments,
-    process: &Process,
-    meeting: Option<&Meeting>,
+    arguments: &FindArguments,
+    process: &ProcessContext,
+    meeting: Option<&ShardContext>,
 ) -> Result<Exit, Failure> {
     let (mut spec, text) = read(&arguments.plan)?;
-    let source = Source::of(&arguments.plan, &text);
+    let source = PlanSource::of(&arguments.plan, &text);
     arguments.apply(&mut spec, &process.origins)?;
-    let start_per_s = begin(&mut spec);
+    let start_per_s = normalise_load(&mut spec);
     let plan = planning::plan(&spec, &process.environment, &source)?;
     check(&plan)?;
     let goal = spec
@@ -114,26 +116,26 @@ pub(crate) fn execute(
         presentation::show_plan(&filled_in, &outline(&plan, &goal), &arguments.documents)?;
         return Ok(Exit::Done);
     }
-    let setting = Setting {
+    let setting = TrialTemplate {
         name: &plan.name,
         spec,
         drain: drain(&plan),
         process,
         source,
     };
-    let of_attempt = |attempt: Attempt| setting.trial(attempt);
-    Team::make(meeting, process, of_attempt, |team| {
+    let of_attempt = |attempt: TrialParams| setting.trial(attempt);
+    ShardGroup::run(meeting, process, of_attempt, |team| {
         let implied = !plan.objectives.iter().any(|o| o.metric == Metric::Errors);
-        let mut hunt = Hunt {
+        let mut hunt = SearchRun {
             record: SearchRecord {
                 schema_version: SCHEMA_VERSION,
                 name: plan.name.clone(),
                 target: plan.target.url.clone(),
                 tool_version: env!("CARGO_PKG_VERSION").to_owned(),
                 started_at: Timestamp::now(),
-                conditions: Some(Conditions::of(std::slice::from_ref(&plan))),
+                conditions: Some(CommonConditions::of(std::slice::from_ref(&plan))),
                 objectives: plan.objectives.iter().map(|o| o.text.clone()).collect(),
-                implied_errors_share: implied.then_some(IMPLIED_ERRORS),
+                implied_errors_share: implied.then_some(MAX_IMPLIED_ERRORS_SHARE),
                 goal,
                 trials: Vec::new(),
                 finding: None,
@@ -144,12 +146,12 @@ pub(crate) fn execute(
             process,
             team,
         };
-        hunt.carry_out(&plan, arguments.documents.screen())
+        hunt.run(&plan, arguments.documents.screen())
     })
 }
 
-impl Arguments {
-    fn apply(&self, spec: &mut Spec, origins: &Origins) -> Result<(), Failure> {
+impl FindArguments {
+    fn apply(&self, spec: &mut Spec, origins: &FlagOrigins) -> Result<(), Failure> {
         for (flag, given) in [
             ("--duration", self.load.keys.duration.is_some()),
             ("--calls", self.load.keys.calls.is_some()),
@@ -170,7 +172,7 @@ impl Arguments {
 }
 
 /// Describes the search and its limits, for `--dry-run`.
-fn outline(plan: &Plan, goal: &Goal) -> String {
+fn outline(plan: &Plan, goal: &SearchGoal) -> String {
     let time = |seconds: f64| planned(Duration::from_secs_f64(seconds));
     let objectives: Vec<&str> = plan.objectives.iter().map(|o| o.text.as_str()).collect();
     format!(
@@ -189,7 +191,7 @@ fn outline(plan: &Plan, goal: &Goal) -> String {
 }
 
 /// Turns the load into a steady rate that a search can vary; returns the start rate per second.
-fn begin(spec: &mut Spec) -> f64 {
+fn normalise_load(spec: &mut Spec) -> f64 {
     let load = &mut spec.load;
     let start = match &load.rate {
         Some(RateSpec::Steady(rate)) => *rate,
@@ -210,7 +212,7 @@ fn begin(spec: &mut Spec) -> f64 {
 }
 
 fn check(plan: &Plan) -> Result<(), Failure> {
-    if let Arrivals::Closed { .. } = plan.load.arrivals {
+    if let ArrivalModel::Closed { .. } = plan.load.arrivals {
         return Err(Failure::usage(
             "load.clients: a search varies the rate, and a closed loop has none",
             "give load.rate (open loop) instead of load.clients",
@@ -235,24 +237,24 @@ fn check(plan: &Plan) -> Result<(), Failure> {
 }
 
 /// What all trials have in common.
-struct Setting<'a> {
+struct TrialTemplate<'a> {
     name: &'a str,
     spec: Spec,
     /// Drain time of trials if the plan sets none, computed once from the original plan.
     drain: Duration,
-    process: &'a Process,
-    source: Source<'a>,
+    process: &'a ProcessContext,
+    source: PlanSource<'a>,
 }
 
 /// Parameters of a trial, from which all shards derive the same plan.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Attempt {
+struct TrialParams {
     rate_per_s: f64,
     length: Duration,
 }
 
-impl Setting<'_> {
-    fn trial(&self, attempt: Attempt) -> Result<(Spec, Plan), Failure> {
+impl TrialTemplate<'_> {
+    fn trial(&self, attempt: TrialParams) -> Result<(Spec, Plan), Failure> {
         let rate = Rate(attempt.rate_per_s);
         let mut spec = self.spec.clone();
         spec.find = None;
@@ -268,26 +270,26 @@ impl Setting<'_> {
 }
 
 /// A search in progress.
-struct Hunt<'a> {
+struct SearchRun<'a> {
     record: SearchRecord,
-    setting: &'a Setting<'a>,
+    setting: &'a TrialTemplate<'a>,
     dir: PathBuf,
-    process: &'a Process,
+    process: &'a ProcessContext,
     /// The shards that make the trials; `None` if this machine makes them alone.
-    team: Option<&'a Team<'a>>,
+    team: Option<&'a ShardGroup<'a>>,
 }
 
-impl Hunt<'_> {
-    fn carry_out(&mut self, plan: &Plan, screen: Screen) -> Result<Exit, Failure> {
+impl SearchRun<'_> {
+    fn run(&mut self, plan: &Plan, screen: StdoutContent) -> Result<Exit, Failure> {
         let text = self.setting.spec.filled_in(plan).to_toml();
         execution::make_directory(&self.dir, "search", text.map_err(Failure::error)?)?;
-        self.keep()?;
-        let series = Series::new(self.process.progress);
+        self.save_record()?;
+        let series = ProgressSeries::new(self.process.progress);
         let outcome = self.search(&series);
         // Restore the terminal before anything else is printed.
         drop(series);
         // Save all trials so far, whatever ended the search.
-        self.keep()?;
+        self.save_record()?;
         outcome?;
         execution::show_all(
             &self.dir,
@@ -299,7 +301,7 @@ impl Hunt<'_> {
         Ok(self.exit())
     }
 
-    fn keep(&self) -> Result<(), Failure> {
+    fn save_record(&self) -> Result<(), Failure> {
         self.record
             .write(&self.dir)
             .map_err(|e| cannot_keep(&e, &self.dir))
@@ -310,28 +312,28 @@ impl Hunt<'_> {
     }
 
     /// Runs trials until the model ends the search.
-    fn search(&mut self, series: &Series) -> Result<(), Failure> {
+    fn search(&mut self, series: &ProgressSeries) -> Result<(), Failure> {
         let clock = Clock::new();
         let began = clock.now();
         loop {
             match search::next(&self.record.goal, &self.record.trials) {
-                Step::Done(finding) => {
+                SearchStep::Done(finding) => {
                     self.record.finding = Some(*finding);
                     return Ok(());
                 }
-                Step::Try {
+                SearchStep::Try {
                     purpose,
                     rate_per_s,
                     length,
                 } => {
                     let spent = clock.now().duration_since(began);
                     let context = self.progress_line(purpose, rate_per_s, spent);
-                    let attempt = Attempt { rate_per_s, length };
+                    let attempt = TrialParams { rate_per_s, length };
                     let trial =
                         self.attempt(purpose, attempt, |plan| series.one(plan, vec![context]))?;
                     if self.stopped() {
                         self.record.interrupted = true;
-                        self.record.finding = Some(search::Finding {
+                        self.record.finding = Some(search::SearchResult {
                             budget_spent: true,
                             ..search::finding(&self.record.goal, &self.record.trials)
                         });
@@ -339,7 +341,7 @@ impl Hunt<'_> {
                     }
                     series.notice(self.line(&trial));
                     self.record.trials.push(trial);
-                    self.keep()?;
+                    self.save_record()?;
                 }
             }
         }
@@ -348,8 +350,8 @@ impl Hunt<'_> {
     /// Runs one trial and judges it.
     fn attempt(
         &self,
-        purpose: Purpose,
-        attempt: Attempt,
+        purpose: TrialPurpose,
+        attempt: TrialParams,
         progress: impl FnOnce(&Plan) -> Progress,
     ) -> Result<Trial, Failure> {
         let clock = Clock::new();
@@ -358,15 +360,15 @@ impl Hunt<'_> {
         let rate_per_s = attempt.rate_per_s;
         let (spec, plan) = self.setting.trial(attempt)?;
         let name = format!("{number:03}-{}-{rate_per_s}", purpose.name());
-        let job = execution::Job {
+        let job = execution::PlannedRun {
             spec: &spec,
             plan: &plan,
             dir: &self.dir.join(&name),
             progress: progress(&plan),
-            abort_after: Some(plan.load.warmup() + LOST_AFTER),
+            abort_after: Some(plan.load.warmup() + FAILED_TRIAL_LENGTH),
         };
         let run = match self.team {
-            None => execution::carry_out(job, self.process, By::Machine)?,
+            None => execution::measure(job, self.process, LoadRunner::Local)?,
             Some(team) => team.lead(attempt, job)?,
         };
         if !self.stopped() {
@@ -395,7 +397,7 @@ impl Hunt<'_> {
     }
 
     /// Returns the state of the search before its next trial.
-    fn progress_line(&self, purpose: Purpose, rate_per_s: f64, spent: Duration) -> String {
+    fn progress_line(&self, purpose: TrialPurpose, rate_per_s: f64, spent: Duration) -> String {
         let known = search::finding(&self.record.goal, &self.record.trials);
         let bounds = match (known.low_per_s, known.high_per_s) {
             (Some(low), Some(high)) => {
@@ -437,9 +439,9 @@ impl Hunt<'_> {
             return Exit::Interrupted;
         }
         match &finding.limit {
-            Limit::LeastRate => Exit::ObjectiveMissed,
+            LimitingFactor::LeastRate => Exit::ObjectiveMissed,
             // The target's load line was not found.
-            Limit::Generator { .. } => Exit::Invalid,
+            LimitingFactor::Generator { .. } => Exit::Invalid,
             _ if finding.line_per_s.is_none() || !finding.confirmed => Exit::Invalid,
             _ => Exit::Done,
         }

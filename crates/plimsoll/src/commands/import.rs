@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use jiff::Timestamp;
 use plimsoll_model::input;
-use plimsoll_protocols::registry::{self, Files};
+use plimsoll_protocols::registry::{self, ForeignFormat};
 use plimsoll_report::{json, lines, s_time};
 
 use crate::console;
-use crate::documents::Json;
-use crate::documents::{Screen, print_json};
+use crate::documents::JsonFlag;
+use crate::documents::{StdoutContent, print_json};
 use crate::execution::default_dir;
 use crate::failure::{Exit, Failure, chain};
 use crate::presentation;
@@ -34,7 +34,7 @@ Example: openssl s_time, beside a run of ours against the same server
 Example: counts, percentiles, histogram and errors of a session load test
   plimsoll import results/loadtest_20261122_081500.csv --out runs/sessions
   plimsoll report runs/sessions")]
-pub(crate) struct Arguments {
+pub(crate) struct ImportArguments {
     /// The file; - is stdin.
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -44,13 +44,13 @@ pub(crate) struct Arguments {
     out: Option<PathBuf>,
 
     #[command(flatten)]
-    json: Json,
+    json: JsonFlag,
 }
 
 /// Maximum size of the output of `openssl s_time`, bytes: one character per connection, enough for a day.
 const MAX_S_TIME: u64 = 64 << 20;
 
-pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+pub(crate) fn execute(arguments: &ImportArguments) -> Result<Exit, Failure> {
     if arguments.file == Path::new("-") {
         return from_stdin(arguments);
     }
@@ -58,7 +58,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
 }
 
 /// Copies stdin into a file first, because recognising the format needs a second read.
-fn from_stdin(arguments: &Arguments) -> Result<Exit, Failure> {
+fn from_stdin(arguments: &ImportArguments) -> Result<Exit, Failure> {
     let failed = |e: std::io::Error| Failure::error(format_args!("can't read stdin: {e}"));
     let content = input::stdin().map_err(failed)?;
     let folder = tempfile::tempdir().map_err(failed)?;
@@ -67,7 +67,7 @@ fn from_stdin(arguments: &Arguments) -> Result<Exit, Failure> {
     import(&file, arguments)
 }
 
-fn import(file: &Path, arguments: &Arguments) -> Result<Exit, Failure> {
+fn import(file: &Path, arguments: &ImportArguments) -> Result<Exit, Failure> {
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     let dir = arguments.out.clone().unwrap_or_else(|| default_dir(&name));
     let (version, now) = (env!("CARGO_PKG_VERSION"), Timestamp::now());
@@ -90,7 +90,7 @@ fn import(file: &Path, arguments: &Arguments) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     for run in &runs {
-        presentation::show(run, Screen::Tables)?;
+        presentation::show(run, StdoutContent::Tables)?;
     }
     Ok(Exit::Done)
 }
@@ -100,14 +100,14 @@ fn s_time_output(file: &Path) -> Option<String> {
     let mut file = input::open_file(file).ok()?.take(MAX_S_TIME);
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;
-    (!text.starts_with("#TEST=") && s_time::is_it(&text)).then_some(text)
+    (!text.starts_with("#TEST=") && s_time::is_s_time_output(&text)).then_some(text)
 }
 
 /// Returns the protocol's file format that this file has, if any.
-fn files_of_protocol(path: &Path) -> Option<&'static Files> {
+fn files_of_protocol(path: &Path) -> Option<&'static ForeignFormat> {
     let mut beginning = Vec::new();
     let file = input::open_file(path).ok()?;
     file.take(64).read_to_end(&mut beginning).ok()?;
     let beginning = String::from_utf8_lossy(&beginning);
-    registry::files().find(|files| (files.is_it)(path, &beginning))
+    registry::foreign_formats().find(|files| (files.recognises)(path, &beginning))
 }

@@ -6,10 +6,12 @@ use clap::Args;
 use plimsoll_engine::worker::StopLevel;
 
 use crate::console;
-use crate::documents::{Made, Screen};
+use crate::documents::{OutputDirs, StdoutContent};
 use crate::failure::{Exit, Failure};
-use crate::launching::{Job, LAST_LINES, Load, Meeting, Objects, PodFlags};
-use crate::process::Process;
+use crate::launching::{
+    KubernetesJob, KubernetesManifests, LAST_LINES, LaunchPlan, PodFlags, PodRendezvous,
+};
+use crate::process::ProcessContext;
 use crate::shards::identity::check_run_id;
 use crate::shards::{self, RunFlags};
 
@@ -26,7 +28,7 @@ Example: the same from beginning to end, with the exit code of a run on one mach
       --image registry.example/plimsoll --apply --out runs/r42
 Example: four that meet on a volume which all nodes can write
   plimsoll kubernetes plan.toml --shards 4 --claim meeting --namespace load > run.yaml")]
-pub(crate) struct Arguments {
+pub(crate) struct KubernetesArguments {
     /// The plan. Its files have to be under the current directory.
     #[arg(value_name = "PLAN")]
     plan: PathBuf,
@@ -69,11 +71,11 @@ pub(crate) struct Arguments {
 
 /// Prints the manifests, or applies them and waits. `process` is called only in the latter case.
 pub(crate) fn execute(
-    arguments: &Arguments,
-    made: &Made,
-    process: impl FnOnce() -> Result<Process, Failure>,
+    arguments: &KubernetesArguments,
+    made: &OutputDirs,
+    process: impl FnOnce() -> Result<ProcessContext, Failure>,
 ) -> Result<Exit, Failure> {
-    let load = Load::read(&arguments.plan)?;
+    let load = LaunchPlan::read(&arguments.plan)?;
     let run_id = arguments.run_id.clone().unwrap_or_else(|| load.run_id());
     check_run_id(&run_id)?;
     let meeting = match (&arguments.rendezvous, &arguments.claim) {
@@ -88,10 +90,10 @@ pub(crate) fn execute(
                 "give a bucket (s3://, gs:// or az://), or --claim with a volume that all nodes can write",
             ));
         }
-        (Some(url), _) => Meeting::Url(url),
-        (None, claim) => Meeting::Claim(claim.as_deref().unwrap_or_default()),
+        (Some(url), _) => PodRendezvous::Url(url),
+        (None, claim) => PodRendezvous::Claim(claim.as_deref().unwrap_or_default()),
     };
-    let objects = Objects {
+    let objects = KubernetesManifests {
         load: &load,
         shards: arguments.shards,
         run_id: &run_id,
@@ -104,7 +106,7 @@ pub(crate) fn execute(
         return Ok(Exit::Done);
     }
     let name = objects.name();
-    let job = Job {
+    let job = KubernetesJob {
         namespace: arguments.pods.namespace.as_deref(),
         name: &name,
         shards: arguments.shards,
@@ -114,10 +116,10 @@ pub(crate) fn execute(
     let mut asked = false;
     let mut interrupted = || match (process.stop.level(), meeting) {
         (StopLevel::Run, _) => Ok(()),
-        (StopLevel::Graceful, Meeting::Url(url)) => {
+        (StopLevel::Graceful, PodRendezvous::Url(url)) => {
             if !std::mem::replace(&mut asked, true) {
                 console::notice("stopping the run (once more: leave it running and stop watching)");
-                shards::ask_to_end(url, &run_id)?;
+                shards::request_run_stop(url, &run_id)?;
             }
             Ok(())
         }
@@ -134,16 +136,17 @@ pub(crate) fn execute(
         console::notice(job.log(pod, &[LAST_LINES]).unwrap_or_default().trim_end());
     }
     match meeting {
-        Meeting::Url(url) => {
+        PodRendezvous::Url(url) => {
             let run = RunFlags {
                 rendezvous: url.to_owned(),
                 run_id: Some(run_id.clone()),
                 access: Default::default(),
             };
-            let merged = shards::merge(&run, arguments.out.as_deref(), Screen::Tables, made)?;
+            let merged =
+                shards::merge(&run, arguments.out.as_deref(), StdoutContent::Tables, made)?;
             Ok(exit.unwrap_or(merged))
         }
-        Meeting::Claim(claim) => {
+        PodRendezvous::Claim(claim) => {
             if let Some(pod) = outcome.first().filter(|_| exit == Some(Exit::Done)) {
                 console::result(job.log(pod, &[])?)?;
             }

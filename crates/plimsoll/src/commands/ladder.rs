@@ -10,13 +10,13 @@ use plimsoll_protocols::registry::{self, DefaultFlags};
 use plimsoll_report::closing;
 use plimsoll_report::ladder as shown;
 
-use crate::climbing::{self, Asked, ClimbFlags};
 use crate::execution;
 use crate::failure::{Exit, Failure};
-use crate::origins::{Origins, Strength};
-use crate::problems::{self, Source};
-use crate::process::Process;
-use crate::shards::Meeting;
+use crate::ladder_run::{self, LadderFlags, LadderRequest};
+use crate::origins::{FlagOrigins, Precedence};
+use crate::problems::{self, PlanSource};
+use crate::process::ProcessContext;
+use crate::shards::ShardContext;
 
 /// Measure variants of a plan, or services beside each other, and report what each adds.
 ///
@@ -32,7 +32,7 @@ Example: what TLS and a proxy add to a service of your own
   plimsoll ladder plain=grpc://svc:80 tls=grpcs://svc:443 proxied=grpcs://proxy:443 --ca ca.crt \\
       -m score.ScoreService/GetScore -d '{\"json\": \"[0.1, 0.2]\"}' --rate 500/s",
     after_help = crate::environment::VARIABLES_HELP)]
-pub(crate) struct Arguments {
+pub(crate) struct LadderArguments {
     /// A plan; or two or more services, grpc://HOST:PORT or grpcs://HOST:PORT, each with its name
     /// before it where it has one: NAME=URL.
     #[arg(value_name = "PLAN|[NAME=]URL", required = true)]
@@ -47,16 +47,16 @@ pub(crate) struct Arguments {
     via: Vec<String>,
 
     #[command(flatten)]
-    pub(crate) climb: ClimbFlags,
+    pub(crate) climb: LadderFlags,
 
     #[command(flatten)]
     rows: RowsSpec,
 }
 
 pub(crate) fn execute(
-    arguments: &Arguments,
-    process: &Process,
-    meeting: Option<&Meeting>,
+    arguments: &LadderArguments,
+    process: &ProcessContext,
+    meeting: Option<&ShardContext>,
 ) -> Result<Exit, Failure> {
     let origins = &process.origins;
     let flags = &arguments.climb;
@@ -86,21 +86,21 @@ pub(crate) fn execute(
         ladder.axes.insert("via".to_owned(), ways);
     }
     let source = if services.is_empty() {
-        Source::File {
+        PlanSource::File {
             name: arguments.what[0].clone(),
             text: &text,
         }
     } else {
-        Source::Flags
+        PlanSource::Flags
     };
-    let asked = Asked {
+    let asked = LadderRequest {
         kind: "ladder",
         flags,
         source: &source,
         process,
         meeting,
     };
-    climbing::execute(&spec, &asked, |mut climb| {
+    ladder_run::execute(&spec, &asked, |mut climb| {
         climb.run()?;
         let (record, made) = (&climb.record, &process.made);
         execution::show_all(
@@ -125,10 +125,11 @@ fn service(typed: &str) -> Option<(&str, &str)> {
 
 /// # Errors
 /// When a flag of the call is given with a plan, which defines the call itself.
-fn check_for_plan(origins: &Origins) -> Result<(), Failure> {
+fn check_for_plan(origins: &FlagOrigins) -> Result<(), Failure> {
     let flags = DefaultFlags::augment_args(clap::Command::new("call"));
-    let typed =
-        |flag: &&clap::Arg| origins.strength(flag.get_id().as_str()) == Some(Strength::CommandLine);
+    let typed = |flag: &&clap::Arg| {
+        origins.strength(flag.get_id().as_str()) == Some(Precedence::CommandLine)
+    };
     match flags
         .get_arguments()
         .find(typed)
@@ -145,10 +146,10 @@ fn check_for_plan(origins: &Origins) -> Result<(), Failure> {
     }
 }
 
-impl Arguments {
+impl LadderArguments {
     /// Returns a plan whose rungs are these services.
-    fn beside(&self, services: &[(&str, &str)], origins: &Origins) -> Result<Spec, Failure> {
-        let wrong = |problem| problems::failure(vec![problem], &Source::Flags);
+    fn beside(&self, services: &[(&str, &str)], origins: &FlagOrigins) -> Result<Spec, Failure> {
+        let wrong = |problem| problems::failure(vec![problem], &PlanSource::Flags);
         let call = CallSpec::of(&self.call.typed()?).map_err(wrong)?;
         let rungs = services.iter().map(|(name, url)| {
             let name = if name.is_empty() { url } else { name };

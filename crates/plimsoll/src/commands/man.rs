@@ -19,13 +19,13 @@ use crate::failure::{Exit, Failure};
     plimsoll man pages\n  \
     man -l pages/plimsoll-grpc.1"
 )]
-pub(crate) struct Arguments {
+pub(crate) struct ManArguments {
     /// The folder that the pages go to; created if it is missing.
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }
 
-pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+pub(crate) fn execute(arguments: &ManArguments) -> Result<Exit, Failure> {
     let mut command = super::command().disable_help_subcommand(true);
     command.build();
     let dir = &arguments.dir;

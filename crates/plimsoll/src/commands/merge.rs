@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::documents::{DocumentFlags, Made};
+use crate::documents::{DocumentFlags, OutputDirs};
 use crate::failure::{Exit, Failure};
 use crate::shards::{self, RunFlags};
 
@@ -13,7 +13,7 @@ use crate::shards::{self, RunFlags};
 #[command(before_help = "\
 Example: a run whose shard 0 was lost
   plimsoll merge s3://loads/rendezvous --run-id r42 --out runs/r42")]
-pub(crate) struct Arguments {
+pub(crate) struct MergeArguments {
     #[command(flatten)]
     run: RunFlags,
 
@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     pub(crate) documents: DocumentFlags,
 }
 
-pub(crate) fn execute(arguments: &Arguments, made: &Made) -> Result<Exit, Failure> {
+pub(crate) fn execute(arguments: &MergeArguments, made: &OutputDirs) -> Result<Exit, Failure> {
     let (out, screen) = (arguments.out.as_deref(), arguments.documents.screen());
     shards::merge(&arguments.run, out, screen, made)
 }

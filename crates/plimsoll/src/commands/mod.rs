@@ -37,21 +37,21 @@ use clap::builder::BoolishValueParser;
 use clap::error::ErrorKind;
 use clap::{ArgAction, ArgMatches, Args, Command, FromArgMatches};
 
-use plimsoll_protocols::registry::{COMMAND_ENTRIES, Entry};
+use plimsoll_protocols::registry::{COMMAND_ENTRIES, CommandEntry};
 
 use crate::console;
 use crate::credentials::PlanCode;
-use crate::documents::{DocumentFlags, Made};
+use crate::documents::{DocumentFlags, OutputDirs};
 use crate::environment::{self, Environment};
 use crate::failure::{Exit, Failure};
-use crate::logging::Format;
-use crate::origins::Origins;
-use crate::process::{Process, stopped_by_signals};
-use crate::progress::{Style, Wish};
-use crate::shards::{Loads, Meeting};
+use crate::logging::LogFormat;
+use crate::origins::FlagOrigins;
+use crate::process::{ProcessContext, stopped_by_signals};
+use crate::progress::{ProgressMode, ProgressStyle};
+use crate::shards::{LoadSequence, ShardContext};
 use crate::telemetry;
 use crate::version;
-use picked::Picked;
+use picked::ProtocolInvocation;
 
 /// Finds the load line of a secure link: how much traffic it carries before your latency objective breaks.
 #[derive(Debug, Args)]
@@ -67,7 +67,7 @@ use picked::Picked;
     arg_required_else_help = true,
     propagate_version = true
 )]
-pub(crate) struct Messages {
+pub(crate) struct MessageFlags {
     /// Progress on stderr: live, lines or none [default: live on a terminal, lines elsewhere].
     #[arg(
         long,
@@ -79,7 +79,7 @@ pub(crate) struct Messages {
         hide_possible_values = true,
         help_heading = "Messages"
     )]
-    pub(crate) progress: Wish,
+    pub(crate) progress: ProgressMode,
 
     /// Only results and errors: no progress.
     #[arg(short, long, global = true, help_heading = "Messages")]
@@ -120,14 +120,14 @@ pub(crate) struct Messages {
         hide_possible_values = true,
         help_heading = "Messages"
     )]
-    pub(crate) log_format: Format,
+    pub(crate) log_format: LogFormat,
 }
 
 /// The parsed command line.
 #[derive(Debug)]
 pub(crate) struct Cli {
-    pub(crate) command: Chosen,
-    pub(crate) messages: Messages,
+    pub(crate) command: ParsedCommand,
+    pub(crate) messages: MessageFlags,
 }
 
 impl Cli {
@@ -140,7 +140,7 @@ impl Cli {
         });
         Ok(Cli {
             command: chosen.ok_or_else(|| clap::Error::new(ErrorKind::MissingSubcommand))??,
-            messages: Messages::from_arg_matches(matches)?,
+            messages: MessageFlags::from_arg_matches(matches)?,
         })
     }
 }
@@ -160,7 +160,7 @@ pub(crate) fn command_of(words: &[OsString]) -> Command {
 fn with(wanted: impl Fn(&str) -> bool) -> Command {
     let wanted = verbs().filter(|verb| wanted(verb.name));
     let own = wanted.map(|verb| (verb.flags)(Command::new(verb.name)));
-    with_variables(Messages::augment_args(Command::new("plimsoll")).subcommands(own))
+    with_variables(MessageFlags::augment_args(Command::new("plimsoll")).subcommands(own))
 }
 
 /// Flags whose values from variables or `.env` are hidden in help.
@@ -196,105 +196,112 @@ fn with_variables(command: Command) -> Command {
 
 /// The chosen command with its arguments.
 #[derive(Debug)]
-pub(crate) enum Chosen {
-    Run(run::Arguments),
-    Find(find::Arguments),
-    Ladder(Box<ladder::Arguments>),
-    Sweep(sweep::Arguments),
-    Call(Box<Picked<Entry>>),
-    Shard(shard::Arguments),
-    Report(report::Arguments),
-    Compare(compare::Arguments),
-    Assay(assay::Arguments),
-    Import(import::Arguments),
-    Merge(merge::Arguments),
-    Watch(watch::Arguments),
-    View(view::Arguments),
-    Slurm(slurm::Arguments),
-    Kubernetes(kubernetes::Arguments),
-    Check(check::Arguments),
-    Serve(serve::Arguments),
-    Relay(relay::Arguments),
-    Stack(stack::Arguments),
-    Proxies(proxies::Arguments),
-    Certs(certs::Arguments),
-    Payload(payload::Arguments),
-    Completions(completions::Arguments),
-    Man(man::Arguments),
+pub(crate) enum ParsedCommand {
+    Run(run::RunArguments),
+    Find(find::FindArguments),
+    Ladder(Box<ladder::LadderArguments>),
+    Sweep(sweep::SweepArguments),
+    Call(Box<ProtocolInvocation<CommandEntry>>),
+    Shard(shard::ShardArguments),
+    Report(report::ReportArguments),
+    Compare(compare::CompareArguments),
+    Assay(assay::AssayArguments),
+    Import(import::ImportArguments),
+    Merge(merge::MergeArguments),
+    Watch(watch::WatchArguments),
+    View(view::ViewArguments),
+    Slurm(slurm::SlurmArguments),
+    Kubernetes(kubernetes::KubernetesArguments),
+    Check(check::CheckArguments),
+    Serve(serve::ServeArguments),
+    Relay(relay::RelayArguments),
+    Stack(stack::StackArguments),
+    Proxies(proxies::ProxiesArguments),
+    Certs(certs::CertsArguments),
+    Payload(payload::PayloadArguments),
+    Completions(completions::CompletionsArguments),
+    Man(man::ManArguments),
 }
 
 /// Parses the matches of one command.
-type Read = dyn Fn(&ArgMatches) -> Result<Chosen, clap::Error>;
+type CommandReader = dyn Fn(&ArgMatches) -> Result<ParsedCommand, clap::Error>;
 
 /// A command's name, flags and parser.
-struct Verb {
+struct CommandDefinition {
     name: &'static str,
     flags: Box<dyn Fn(Command) -> Command>,
-    read: Box<Read>,
+    read: Box<CommandReader>,
 }
 
-impl Verb {
-    fn of<A: Args + 'static>(name: &'static str, chosen: fn(A) -> Chosen) -> Verb {
-        Verb {
+impl CommandDefinition {
+    fn of<A: Args + 'static>(
+        name: &'static str,
+        chosen: fn(A) -> ParsedCommand,
+    ) -> CommandDefinition {
+        CommandDefinition {
             name,
             flags: Box::new(A::augment_args),
             read: Box::new(move |typed| A::from_arg_matches(typed).map(chosen)),
         }
     }
 
-    fn of_protocol(entry: &'static Entry) -> Verb {
-        Verb {
+    fn of_protocol(entry: &'static CommandEntry) -> CommandDefinition {
+        CommandDefinition {
             name: entry.name,
             flags: Box::new(|_| picked::command(entry)),
-            read: Box::new(|typed| Ok(Chosen::Call(Box::new(Picked::new(entry, typed)?)))),
+            read: Box::new(|typed| {
+                Ok(ParsedCommand::Call(Box::new(ProtocolInvocation::new(
+                    entry, typed,
+                )?)))
+            }),
         }
     }
 }
 
 /// Returns all commands in the order of help.
-fn verbs() -> impl Iterator<Item = Verb> {
+fn verbs() -> impl Iterator<Item = CommandDefinition> {
     let measuring = [
-        Verb::of("run", Chosen::Run),
-        Verb::of("find", Chosen::Find),
-        Verb::of("ladder", Chosen::Ladder),
-        Verb::of("sweep", Chosen::Sweep),
+        CommandDefinition::of("run", ParsedCommand::Run),
+        CommandDefinition::of("find", ParsedCommand::Find),
+        CommandDefinition::of("ladder", ParsedCommand::Ladder),
+        CommandDefinition::of("sweep", ParsedCommand::Sweep),
     ];
     let others = [
-        Verb::of("shard", Chosen::Shard),
-        Verb::of("report", Chosen::Report),
-        Verb::of("compare", Chosen::Compare),
-        Verb::of("assay", Chosen::Assay),
-        Verb::of("import", Chosen::Import),
-        Verb::of("merge", Chosen::Merge),
-        Verb::of("watch", Chosen::Watch),
-        Verb::of("view", Chosen::View),
-        Verb::of("slurm", Chosen::Slurm),
-        Verb::of("kubernetes", Chosen::Kubernetes),
-        Verb::of("check", Chosen::Check),
-        Verb::of("serve", Chosen::Serve),
-        Verb::of("relay", Chosen::Relay),
-        Verb::of("stack", Chosen::Stack),
-        Verb::of("proxies", Chosen::Proxies),
-        Verb::of("certs", Chosen::Certs),
-        Verb::of("payload", Chosen::Payload),
-        Verb::of("completions", Chosen::Completions),
-        Verb::of("man", Chosen::Man),
+        CommandDefinition::of("shard", ParsedCommand::Shard),
+        CommandDefinition::of("report", ParsedCommand::Report),
+        CommandDefinition::of("compare", ParsedCommand::Compare),
+        CommandDefinition::of("assay", ParsedCommand::Assay),
+        CommandDefinition::of("import", ParsedCommand::Import),
+        CommandDefinition::of("merge", ParsedCommand::Merge),
+        CommandDefinition::of("watch", ParsedCommand::Watch),
+        CommandDefinition::of("view", ParsedCommand::View),
+        CommandDefinition::of("slurm", ParsedCommand::Slurm),
+        CommandDefinition::of("kubernetes", ParsedCommand::Kubernetes),
+        CommandDefinition::of("check", ParsedCommand::Check),
+        CommandDefinition::of("serve", ParsedCommand::Serve),
+        CommandDefinition::of("relay", ParsedCommand::Relay),
+        CommandDefinition::of("stack", ParsedCommand::Stack),
+        CommandDefinition::of("proxies", ParsedCommand::Proxies),
+        CommandDefinition::of("certs", ParsedCommand::Certs),
+        CommandDefinition::of("payload", ParsedCommand::Payload),
+        CommandDefinition::of("completions", ParsedCommand::Completions),
+        CommandDefinition::of("man", ParsedCommand::Man),
     ];
-    let calls = COMMAND_ENTRIES.iter().map(Verb::of_protocol);
+    let calls = COMMAND_ENTRIES.iter().map(CommandDefinition::of_protocol);
     measuring.into_iter().chain(calls).chain(others)
 }
 
-impl Chosen {
+impl ParsedCommand {
     /// Returns the document flags of a measuring command.
     pub(crate) fn documents(&self) -> Option<&DocumentFlags> {
         match self {
-            Chosen::Run(arguments) => Some(&arguments.output.documents),
-            Chosen::Find(arguments) => Some(&arguments.documents),
-            Chosen::Ladder(arguments) => Some(&arguments.climb.documents),
-            Chosen::Sweep(arguments) => Some(&arguments.climb.documents),
-            Chosen::Call(arguments) => Some(&arguments.shared.output.documents),
-            Chosen::Merge(arguments) => Some(&arguments.documents),
-            Chosen::Stack(arguments) => arguments.documents(),
+            ParsedCommand::Run(arguments) => Some(&arguments.output.documents),
+            ParsedCommand::Find(arguments) => Some(&arguments.documents),
+            ParsedCommand::Ladder(arguments) => Some(&arguments.climb.documents),
+            ParsedCommand::Sweep(arguments) => Some(&arguments.climb.documents),
+            ParsedCommand::Call(arguments) => Some(&arguments.shared.output.documents),
+            ParsedCommand::Merge(arguments) => Some(&arguments.documents),
+            ParsedCommand::Stack(arguments) => arguments.documents(),
             _ => None,
         }
     }
@@ -302,15 +309,15 @@ impl Chosen {
     /// Returns whether commands and plugins of its plan are run, and announced.
     pub(crate) fn plan_code(&self) -> PlanCode {
         let only_shown = match self {
-            Chosen::Run(run) => run.output.dry_run,
-            Chosen::Find(find) => find.dry_run,
-            Chosen::Ladder(ladder) => ladder.climb.dry_run,
-            Chosen::Sweep(sweep) => sweep.climb.dry_run,
-            Chosen::Call(call) => {
+            ParsedCommand::Run(run) => run.output.dry_run,
+            ParsedCommand::Find(find) => find.dry_run,
+            ParsedCommand::Ladder(ladder) => ladder.climb.dry_run,
+            ParsedCommand::Sweep(sweep) => sweep.climb.dry_run,
+            ParsedCommand::Call(call) => {
                 call.shared.output.dry_run || call.typed.subcommand_name().is_some()
             }
-            Chosen::Stack(stack) => stack.only_shows(),
-            Chosen::Shard(_) => return PlanCode::Unannounced,
+            ParsedCommand::Stack(stack) => stack.only_shows(),
+            ParsedCommand::Shard(_) => return PlanCode::Unannounced,
             // Commands of loads made on other machines run there.
             _ => true,
         };
@@ -325,20 +332,28 @@ impl Chosen {
     ///
     /// # Errors
     /// When it can't be determined which shard this is.
-    fn meeting(&self, environment: &Environment) -> Result<Option<Meeting>, Failure> {
+    fn meeting(&self, environment: &Environment) -> Result<Option<ShardContext>, Failure> {
         let (shards, loads, dry_run) = match self {
-            Chosen::Run(run) => (&run.shards, Loads::One, run.output.dry_run),
-            Chosen::Find(find) => (&find.shards, Loads::Series, find.dry_run),
-            Chosen::Ladder(ladder) => (&ladder.climb.shards, Loads::Series, ladder.climb.dry_run),
-            Chosen::Sweep(sweep) => (&sweep.climb.shards, Loads::Series, sweep.climb.dry_run),
+            ParsedCommand::Run(run) => (&run.shards, LoadSequence::Single, run.output.dry_run),
+            ParsedCommand::Find(find) => (&find.shards, LoadSequence::Series, find.dry_run),
+            ParsedCommand::Ladder(ladder) => (
+                &ladder.climb.shards,
+                LoadSequence::Series,
+                ladder.climb.dry_run,
+            ),
+            ParsedCommand::Sweep(sweep) => (
+                &sweep.climb.shards,
+                LoadSequence::Series,
+                sweep.climb.dry_run,
+            ),
             _ => return Ok(None),
         };
-        if dry_run && loads == Loads::Series {
+        if dry_run && loads == LoadSequence::Series {
             return Ok(None);
         }
-        let meeting = Meeting::of(shards, loads, environment)?;
+        let meeting = ShardContext::of(shards, loads, environment)?;
         if let Some(meeting) = meeting.as_ref().filter(|_| dry_run) {
-            meeting.is_not_awaited();
+            meeting.mark_joined();
         }
         Ok(meeting)
     }
@@ -350,16 +365,16 @@ impl Chosen {
 /// When the command fails, or a document can't be written.
 pub(crate) fn execute(
     cli: Cli,
-    origins: &Origins,
+    origins: &FlagOrigins,
     environment: &Environment,
 ) -> Result<Exit, Failure> {
     let documents = cli.command.documents().cloned();
-    let made = Made::default();
+    let made = OutputDirs::default();
     let meeting = cli.command.meeting(environment)?;
     let meeting = meeting.as_ref();
-    let ended = Meeting::attend(meeting, || {
+    let ended = ShardContext::run_and_report_failure(meeting, || {
         documents.as_ref().map_or(Ok(()), DocumentFlags::check)?;
-        carry_out(cli, origins, environment, &made, meeting)
+        run_command(cli, origins, environment, &made, meeting)
     });
     telemetry::end();
     let delivered = documents.map_or(Ok(()), |documents| documents.deliver(&made, environment));
@@ -373,17 +388,20 @@ pub(crate) fn execute(
     }
 }
 
-fn carry_out(
+fn run_command(
     cli: Cli,
-    origins: &Origins,
+    origins: &FlagOrigins,
     environment: &Environment,
-    made: &Made,
-    meeting: Option<&Meeting>,
+    made: &OutputDirs,
+    meeting: Option<&ShardContext>,
 ) -> Result<Exit, Failure> {
     let Cli { command, messages } = cli;
-    let loads = !matches!(command, Chosen::Watch(_) | Chosen::Kubernetes(_));
-    let leads = loads && !matches!(command, Chosen::Shard(_));
-    let process = || -> Result<Process, Failure> {
+    let loads = !matches!(
+        command,
+        ParsedCommand::Watch(_) | ParsedCommand::Kubernetes(_)
+    );
+    let leads = loads && !matches!(command, ParsedCommand::Shard(_));
+    let process = || -> Result<ProcessContext, Failure> {
         let variables: Vec<&str> = origins.variables().collect();
         if !variables.is_empty() && !messages.quiet {
             console::notice(format_args!(
@@ -398,11 +416,11 @@ fn carry_out(
         }
         let stop = stopped_by_signals(loads)?;
         if let Some(meeting) = meeting {
-            meeting.heed(&stop);
+            meeting.set_stop(&stop);
         }
-        Ok(Process {
+        Ok(ProcessContext {
             progress: if messages.quiet {
-                Style::None
+                ProgressStyle::None
             } else {
                 messages.progress.style(logging)?
             },
@@ -415,29 +433,29 @@ fn carry_out(
         })
     };
     match command {
-        Chosen::Run(arguments) => run::execute(&arguments, &process()?, meeting),
-        Chosen::Find(arguments) => find::execute(&arguments, &process()?, meeting),
-        Chosen::Ladder(arguments) => ladder::execute(&arguments, &process()?, meeting),
-        Chosen::Sweep(arguments) => sweep::execute(&arguments, &process()?, meeting),
-        Chosen::Shard(arguments) => shard::execute(&arguments, &process()?),
-        Chosen::Stack(arguments) => stack::execute(&arguments, process),
-        Chosen::Call(arguments) => calling::execute(&arguments, &process()?),
-        Chosen::Report(arguments) => report::execute(&arguments, origins),
-        Chosen::Compare(arguments) => compare::execute(&arguments),
-        Chosen::Assay(arguments) => assay::execute(&arguments),
-        Chosen::Import(arguments) => import::execute(&arguments),
-        Chosen::Merge(arguments) => merge::execute(&arguments, made),
-        Chosen::View(arguments) => view::execute(&arguments),
-        Chosen::Watch(arguments) => watch::execute(&arguments, &process()?),
-        Chosen::Serve(arguments) => serve::execute(arguments, environment),
-        Chosen::Relay(arguments) => relay::execute(&arguments, environment),
-        Chosen::Slurm(arguments) => slurm::execute(&arguments),
-        Chosen::Kubernetes(arguments) => kubernetes::execute(&arguments, made, process),
-        Chosen::Check(arguments) => check::execute(&arguments, environment),
-        Chosen::Proxies(arguments) => proxies::execute(&arguments),
-        Chosen::Certs(arguments) => certs::execute(&arguments),
-        Chosen::Payload(arguments) => payload::execute(&arguments),
-        Chosen::Completions(arguments) => completions::execute(&arguments),
-        Chosen::Man(arguments) => man::execute(&arguments),
+        ParsedCommand::Run(arguments) => run::execute(&arguments, &process()?, meeting),
+        ParsedCommand::Find(arguments) => find::execute(&arguments, &process()?, meeting),
+        ParsedCommand::Ladder(arguments) => ladder::execute(&arguments, &process()?, meeting),
+        ParsedCommand::Sweep(arguments) => sweep::execute(&arguments, &process()?, meeting),
+        ParsedCommand::Shard(arguments) => shard::execute(&arguments, &process()?),
+        ParsedCommand::Stack(arguments) => stack::execute(&arguments, process),
+        ParsedCommand::Call(arguments) => calling::execute(&arguments, &process()?),
+        ParsedCommand::Report(arguments) => report::execute(&arguments, origins),
+        ParsedCommand::Compare(arguments) => compare::execute(&arguments),
+        ParsedCommand::Assay(arguments) => assay::execute(&arguments),
+        ParsedCommand::Import(arguments) => import::execute(&arguments),
+        ParsedCommand::Merge(arguments) => merge::execute(&arguments, made),
+        ParsedCommand::View(arguments) => view::execute(&arguments),
+        ParsedCommand::Watch(arguments) => watch::execute(&arguments, &process()?),
+        ParsedCommand::Serve(arguments) => serve::execute(arguments, environment),
+        ParsedCommand::Relay(arguments) => relay::execute(&arguments, environment),
+        ParsedCommand::Slurm(arguments) => slurm::execute(&arguments),
+        ParsedCommand::Kubernetes(arguments) => kubernetes::execute(&arguments, made, process),
+        ParsedCommand::Check(arguments) => check::execute(&arguments, environment),
+        ParsedCommand::Proxies(arguments) => proxies::execute(&arguments),
+        ParsedCommand::Certs(arguments) => certs::execute(&arguments),
+        ParsedCommand::Payload(arguments) => payload::execute(&arguments),
+        ParsedCommand::Completions(arguments) => completions::execute(&arguments),
+        ParsedCommand::Man(arguments) => man::execute(&arguments),
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use plimsoll_model::output;
-use plimsoll_model::units::Size;
+use plimsoll_model::units::ByteSize;
 
 use crate::console;
 use crate::failure::{Exit, Failure};
@@ -17,10 +17,10 @@ const BLOCK_BYTES: usize = 64 * 1024;
 #[derive(Debug, Args)]
 #[command(before_help = "Example: a file of 102,400 bytes\n  \
     plimsoll payload 100KiB files/100KiB.bin")]
-pub(crate) struct Arguments {
+pub(crate) struct PayloadArguments {
     /// "1KiB", "512MiB", "1000B".
     #[arg(value_name = "SIZE")]
-    size: Size,
+    size: ByteSize,
 
     /// The file to make; - is stdout.
     #[arg(value_name = "FILE")]
@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     force: bool,
 }
 
-pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+pub(crate) fn execute(arguments: &PayloadArguments) -> Result<Exit, Failure> {
     if arguments.file == Path::new("-") {
         let written = fill(&mut io::stdout().lock(), arguments.size.0);
         return match written {
@@ -68,7 +68,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
 
 /// Writes `size` bytes.
 fn fill(out: &mut impl Write, size: u64) -> io::Result<()> {
-    let mut mixer = Mixer(0x9e37_79b9_7f4a_7c15);
+    let mut mixer = XorshiftBytes(0x9e37_79b9_7f4a_7c15);
     let mut block = vec![0u8; BLOCK_BYTES];
     let mut left = size;
     while left > 0 {
@@ -83,9 +83,9 @@ fn fill(out: &mut impl Write, size: u64) -> io::Result<()> {
 }
 
 /// Generates incompressible bytes, the same every time (xorshift64).
-struct Mixer(u64);
+struct XorshiftBytes(u64);
 
-impl Mixer {
+impl XorshiftBytes {
     fn fill(&mut self, block: &mut [u8]) {
         for word in block.chunks_exact_mut(8) {
             self.0 ^= self.0 << 13;

@@ -6,7 +6,7 @@ use clap::error::{Error, ErrorKind};
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
 /// An entry of a registry that becomes a subcommand.
-pub(crate) trait Listed: Debug + Sized + 'static {
+pub(crate) trait Registered: Debug + Sized + 'static {
     /// Flags common to all entries.
     type Shared: Args + Debug;
 
@@ -20,22 +20,22 @@ pub(crate) trait Listed: Debug + Sized + 'static {
 
 /// The chosen entry with its parsed flags.
 #[derive(Debug)]
-pub(crate) struct Picked<T: Listed> {
+pub(crate) struct ProtocolInvocation<T: Registered> {
     pub(super) of: &'static T,
     /// Matches of the entry's own flags.
     pub(super) typed: ArgMatches,
     pub(super) shared: T::Shared,
 }
 
-pub(super) fn command<T: Listed>(of: &T) -> Command {
+pub(super) fn command<T: Registered>(of: &T) -> Command {
     let command = of.command();
     let about = command.get_about().cloned().unwrap_or_default();
     T::Shared::augment_args(command).about(about)
 }
 
-impl<T: Listed> Picked<T> {
-    pub(super) fn new(of: &'static T, typed: &ArgMatches) -> Result<Picked<T>, Error> {
-        Ok(Picked {
+impl<T: Registered> ProtocolInvocation<T> {
+    pub(super) fn new(of: &'static T, typed: &ArgMatches) -> Result<ProtocolInvocation<T>, Error> {
+        Ok(ProtocolInvocation {
             of,
             typed: typed.clone(),
             shared: T::Shared::from_arg_matches(typed)?,
@@ -43,7 +43,7 @@ impl<T: Listed> Picked<T> {
     }
 }
 
-impl<T: Listed> Subcommand for Picked<T> {
+impl<T: Registered> Subcommand for ProtocolInvocation<T> {
     fn augment_subcommands(outer: Command) -> Command {
         outer.subcommands(T::all().iter().map(command))
     }
@@ -57,18 +57,18 @@ impl<T: Listed> Subcommand for Picked<T> {
     }
 }
 
-impl<T: Listed> FromArgMatches for Picked<T> {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Picked<T>, Error> {
+impl<T: Registered> FromArgMatches for ProtocolInvocation<T> {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<ProtocolInvocation<T>, Error> {
         let chosen = matches.subcommand().and_then(|(name, typed)| {
             let of = T::all().iter().find(|of| of.name() == name)?;
             Some((of, typed))
         });
         let (of, typed) = chosen.ok_or_else(|| Error::new(ErrorKind::MissingSubcommand))?;
-        Picked::new(of, typed)
+        ProtocolInvocation::new(of, typed)
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
-        *self = Picked::from_arg_matches(matches)?;
+        *self = ProtocolInvocation::from_arg_matches(matches)?;
         Ok(())
     }
 }

@@ -1,13 +1,13 @@
 //! `plimsoll proxies`: lists the proxies that a ladder can put between load and server.
 
 use clap::Args;
-use plimsoll_model::spec::{Secured, Wire};
+use plimsoll_model::spec::{RungSecurity, WireFormat};
 use serde_json::json;
 
-use crate::climbing;
 use crate::console;
-use crate::documents::Json;
+use crate::documents::JsonFlag;
 use crate::failure::{Exit, Failure};
+use crate::ladder_run;
 use crate::proxies::{PROXIES, Proxy, named};
 
 /// List the proxies that a ladder can put between load and server, or print the configuration of one.
@@ -17,40 +17,45 @@ Example: the proxies of this machine, and how to get the others
   plimsoll proxies
 Example: the configuration with which a ladder measures HTTP/2 through HAProxy, with mutual TLS on both sides
   plimsoll proxies --config haproxy --carry HTTP/2 --tls mutual")]
-pub(crate) struct Arguments {
+pub(crate) struct ProxiesArguments {
     /// Print the configuration of this proxy, with addresses and files as examples.
     #[arg(long, value_name = "PROXY")]
     config: Option<String>,
 
     /// The protocol to proxy: HTTP/1.1, HTTP/2, gRPC, WebSocket or TCP.
     #[arg(long, value_name = "PROTOCOL", default_value = "HTTP/1.1", requires = "config", value_parser = wire)]
-    carry: Wire,
+    carry: WireFormat,
 
     /// How the load's connections are secured: off, server or mutual.
     #[arg(long, value_name = "HOW", default_value = "off", requires = "config", value_parser = secured)]
-    tls: Secured,
+    tls: RungSecurity,
 
     /// How the proxy's connections to the server are secured [default: --tls].
     #[arg(long, value_name = "HOW", requires = "config", value_parser = secured)]
-    upstream_tls: Option<Secured>,
+    upstream_tls: Option<RungSecurity>,
 
     #[command(flatten)]
-    json: Json,
+    json: JsonFlag,
 }
 
-fn wire(typed: &str) -> Result<Wire, String> {
-    let mut all = Wire::ALL.into_iter();
+fn wire(typed: &str) -> Result<WireFormat, String> {
+    let mut all = WireFormat::ALL.into_iter();
     let found = all.find(|wire| wire.name().eq_ignore_ascii_case(typed));
-    found.ok_or_else(|| format!("use one of {}", Wire::ALL.map(Wire::name).join(", ")))
+    found.ok_or_else(|| {
+        format!(
+            "use one of {}",
+            WireFormat::ALL.map(WireFormat::name).join(", ")
+        )
+    })
 }
 
-fn secured(typed: &str) -> Result<Secured, String> {
-    let mut all = Secured::ALL.into_iter();
+fn secured(typed: &str) -> Result<RungSecurity, String> {
+    let mut all = RungSecurity::ALL.into_iter();
     let found = all.find(|secured| secured.name() == typed);
     found.ok_or_else(|| "use off, server or mutual".to_owned())
 }
 
-pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+pub(crate) fn execute(arguments: &ProxiesArguments) -> Result<Exit, Failure> {
     match &arguments.config {
         Some(name) => show_configuration(arguments, name)?,
         None => list(&arguments.json)?,
@@ -58,7 +63,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn show_configuration(arguments: &Arguments, name: &str) -> Result<(), Failure> {
+fn show_configuration(arguments: &ProxiesArguments, name: &str) -> Result<(), Failure> {
     let proxy = named(name).ok_or_else(|| {
         let names: Vec<&str> = PROXIES.iter().map(|proxy| proxy.name).collect();
         Failure::usage(
@@ -69,11 +74,11 @@ fn show_configuration(arguments: &Arguments, name: &str) -> Result<(), Failure> 
     let wrong = |why: String| Failure::error(format_args!("--config {name}: {why}"));
     let installed = proxy.installed().map_err(wrong)?;
     let upstream = arguments.upstream_tls.unwrap_or(arguments.tls);
-    let text = climbing::example(&installed, arguments.carry, arguments.tls, upstream);
+    let text = ladder_run::example(&installed, arguments.carry, arguments.tls, upstream);
     console::result(format_args!("{}", text.map_err(wrong)?))
 }
 
-fn list(json: &Json) -> Result<(), Failure> {
+fn list(json: &JsonFlag) -> Result<(), Failure> {
     let mut documents = Vec::new();
     let mut lines = Vec::new();
     for proxy in PROXIES {
@@ -94,7 +99,7 @@ fn list(json: &Json) -> Result<(), Failure> {
     json.result(&json!({ "proxies": documents }), lines.join("\n"))
 }
 
-fn described(proxy: &Proxy, found: &Result<crate::proxies::Installed, String>) -> String {
+fn described(proxy: &Proxy, found: &Result<crate::proxies::InstalledProxy, String>) -> String {
     let here = match found {
         Ok(installed) => format!(
             "{} in {}",

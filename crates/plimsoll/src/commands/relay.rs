@@ -7,27 +7,27 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use plimsoll_engine::tls::files::{self, Named};
+use plimsoll_engine::tls::files::{self, NamedFile};
 use plimsoll_model::input;
-use plimsoll_model::units::{Period, Size};
-use plimsoll_protocols::serving::{Bound, Listen, Proxies};
+use plimsoll_model::units::{ByteSize, Period};
+use plimsoll_protocols::serving::{BoundServer, ListenOptions, TrustedProxies};
 use plimsoll_relays::bus::{Bus, RedisAddress, RedisOptions};
 use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
-use plimsoll_relays::sidecar::{Config, Sidecar, SidecarError};
-use plimsoll_relays::token::Keys;
+use plimsoll_relays::sidecar::{Sidecar, SidecarConfig, SidecarError};
+use plimsoll_relays::token::TokenKeys;
 
 use super::conclusion::conclude;
 use super::renewing;
-use super::secret::{SecretFlags, Without};
+use super::secret::{MissingSecret, SecretFlags};
 use super::tls_flags::ServerTlsFlags;
 use crate::console;
 use crate::descriptors;
-use crate::documents::Json;
+use crate::documents::JsonFlag;
 use crate::environment::Environment;
 use crate::failure::{self, Exit, Failure};
 use crate::listening::listening_address;
 use crate::processor;
-use crate::stopping::{self, CALLS_MAY_END, Wish, until_stopped};
+use crate::stopping::{self, STOPPING_NOTICE, ShutdownMode, until_stopped};
 
 /// How long to wait for Redis at startup.
 const WAIT_FOR_BUS: Duration = Duration::from_secs(10);
@@ -42,13 +42,13 @@ const WAIT_FOR_BUS: Duration = Duration::from_secs(10);
     arg_required_else_help = true,
     subcommand_required = true
 )]
-pub(crate) struct Arguments {
+pub(crate) struct RelayArguments {
     #[command(subcommand)]
-    relay: Relay,
+    relay: RelayCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Relay {
+enum RelayCommand {
     Sidecar(SidecarArguments),
     Gateway(Box<GatewayArguments>),
 }
@@ -100,12 +100,12 @@ struct GatewayArguments {
 
     /// The longest message from a client.
     #[arg(long, value_name = "SIZE", default_value = "64KiB")]
-    max_message: Size,
+    max_message: ByteSize,
 
     /// The most data that waits for a slow client, pongs included. Beyond it, the gateway reads the session's log
     /// later, and does not read from the client.
     #[arg(long, value_name = "SIZE", default_value = "64KiB")]
-    max_queue: Size,
+    max_queue: ByteSize,
 
     /// Send every message back, to any client, on any path: for conformance suites.
     #[arg(long)]
@@ -162,12 +162,12 @@ pub(super) struct ServiceFlags {
     proxy_protocol: bool,
 
     #[command(flatten)]
-    pub(super) json: Json,
+    pub(super) json: JsonFlag,
 }
 
 impl ServiceFlags {
-    pub(super) fn trusted_proxies(&self) -> Proxies {
-        Proxies::new(&self.trusted_proxy)
+    pub(super) fn trusted_proxies(&self) -> TrustedProxies {
+        TrustedProxies::new(&self.trusted_proxy)
     }
 
     /// Returns the keys that sign and verify session tokens.
@@ -177,18 +177,23 @@ impl ServiceFlags {
     pub(super) fn keys(
         &self,
         environment: &Environment,
-        without: Without,
-    ) -> Result<Keys, Failure> {
+        without: MissingSecret,
+    ) -> Result<TokenKeys, Failure> {
         let secrets = self.secret.read(environment, without)?;
-        Keys::new(&secrets).map_err(Failure::error)
+        TokenKeys::new(&secrets).map_err(Failure::error)
     }
 
     /// Binds the address `listen`, the value of `flag`.
     ///
     /// # Errors
     /// When it is not an address, or is taken.
-    pub(super) fn bind(&self, flag: &str, listen: &str, drain: Period) -> Result<Bound, Failure> {
-        Listen {
+    pub(super) fn bind(
+        &self,
+        flag: &str,
+        listen: &str,
+        drain: Period,
+    ) -> Result<BoundServer, Failure> {
+        ListenOptions {
             address: listening_address(flag, listen)?,
             reuse_port: self.reuse_port,
             tls: self.tls.tls(),
@@ -196,9 +201,9 @@ impl ServiceFlags {
             proxies: if self.proxy_protocol {
                 self.trusted_proxies()
             } else {
-                Proxies::default()
+                TrustedProxies::default()
             },
-            ..Listen::default()
+            ..ListenOptions::default()
         }
         .bind()
         .map_err(Failure::error)
@@ -208,7 +213,7 @@ impl ServiceFlags {
     ///
     /// # Errors
     /// When stdout can't be written to.
-    pub(super) fn announce(&self, name: &str, bound: &Bound) -> Result<(), Failure> {
+    pub(super) fn announce(&self, name: &str, bound: &BoundServer) -> Result<(), Failure> {
         let address = bound.address();
         self.json.result(
             &serde_json::json!({ "server": name, "address": address.to_string() }),
@@ -299,7 +304,10 @@ impl BusFlags {
         if let Some((cert, key)) = self.redis_cert.as_ref().zip(self.redis_key.as_ref()) {
             // Check the files here, because an error of the client library might quote the key.
             let provider = rustls::crypto::aws_lc_rs::default_provider();
-            let (cert, key) = (Named("--redis-cert", cert), Named("--redis-key", key));
+            let (cert, key) = (
+                NamedFile("--redis-cert", cert),
+                NamedFile("--redis-key", key),
+            );
             files::identity(cert, key, &provider).map_err(Failure::error)?;
         }
         let authorities = read("--redis-ca", &self.redis_ca)?;
@@ -314,15 +322,18 @@ impl BusFlags {
     }
 }
 
-pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Result<Exit, Failure> {
+pub(crate) fn execute(
+    arguments: &RelayArguments,
+    environment: &Environment,
+) -> Result<Exit, Failure> {
     match &arguments.relay {
-        Relay::Sidecar(arguments) => sidecar(arguments),
-        Relay::Gateway(arguments) => gateway(arguments, environment),
+        RelayCommand::Sidecar(arguments) => sidecar(arguments),
+        RelayCommand::Gateway(arguments) => gateway(arguments, environment),
     }
 }
 
 /// An event for a running sidecar.
-enum Wanted {
+enum SidecarEvent {
     Reload,
     Stop,
     /// The sidecar has failed and is to be stopped.
@@ -338,20 +349,20 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
     let (sender, wanted) = mpsc::channel();
     let (reload, failures) = (sender.clone(), sender.clone());
     stopping::on_hangup(move || {
-        let _ = reload.send(Wanted::Reload);
+        let _ = reload.send(SidecarEvent::Reload);
     })?;
     let mut pulled = false;
     stopping::on_signal(move |wish| {
-        if matches!(wish, Wish::Gracefully) && !pulled {
+        if matches!(wish, ShutdownMode::Graceful) && !pulled {
             pulled = true;
-            let _ = sender.send(Wanted::Stop);
+            let _ = sender.send(SidecarEvent::Stop);
         } else {
             std::process::exit(i32::from(Exit::Interrupted.code()));
         }
     })?;
     let sidecar = Sidecar::start(&config, move |error| {
         // The receiver lives until the sidecar has stopped.
-        let _ = failures.send(Wanted::GiveUp(error));
+        let _ = failures.send(SidecarEvent::GiveUp(error));
     });
     let sidecar = sidecar.map_err(Failure::error)?;
     let watching = sidecar.watch_codecs(|stuck| {
@@ -364,13 +375,13 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
         console::result(format_args!("sidecar: admin: listening on {address}\n"))?;
     }
     let failure = |wanted| match wanted {
-        Wanted::GiveUp(error) => Some(error),
-        Wanted::Reload | Wanted::Stop => None,
+        SidecarEvent::GiveUp(error) => Some(error),
+        SidecarEvent::Reload | SidecarEvent::Stop => None,
     };
     // The signal handler keeps a sender, so this never fails.
     let failed = loop {
         match wanted.recv() {
-            Ok(Wanted::Reload) => reload_sidecar(&sidecar, &arguments.file),
+            Ok(SidecarEvent::Reload) => reload_sidecar(&sidecar, &arguments.file),
             Ok(last) => break failure(last),
             Err(_) => break None,
         }
@@ -404,7 +415,7 @@ fn reload_sidecar(sidecar: &Sidecar, file: &Path) {
     }
 }
 
-fn sidecar_file(file: &Path) -> Result<Config, Failure> {
+fn sidecar_file(file: &Path) -> Result<SidecarConfig, Failure> {
     let name = file.display();
     let text = input::read_to_string(file).map_err(|e| {
         Failure::error_with_help(
@@ -412,7 +423,7 @@ fn sidecar_file(file: &Path) -> Result<Config, Failure> {
             "give the path of a sidecar's TOML file; docs/sidecar.md has an example",
         )
     })?;
-    Config::read(&text).map_err(|e| {
+    SidecarConfig::read(&text).map_err(|e| {
         Failure::usage(
             format_args!("{name}: {e}"),
             "docs/sidecar.md lists the keys",
@@ -421,7 +432,7 @@ fn sidecar_file(file: &Path) -> Result<Config, Failure> {
 }
 
 /// Prints where each route listens, and warns about routes that do not verify their upstream.
-fn announce_routes(sidecar: &Sidecar, config: &Config) -> Result<(), Failure> {
+fn announce_routes(sidecar: &Sidecar, config: &SidecarConfig) -> Result<(), Failure> {
     for route in config.insecure_routes() {
         console::notice(format_args!(
             "INSECURE: route {route}: the upstream's certificate is not checked"
@@ -452,13 +463,13 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
         ));
     }
     let without = if arguments.echo {
-        Without::Random
+        MissingSecret::Random
     } else {
-        Without::Fails
+        MissingSecret::Fails
     };
     let keys = service.keys(environment, without)?;
     let bound = service.bind("--listen", &arguments.listen, arguments.drain)?;
-    let size = |size: Size| usize::try_from(size.0).unwrap_or(usize::MAX);
+    let size = |size: ByteSize| usize::try_from(size.0).unwrap_or(usize::MAX);
     let options = GatewayOptions {
         ping_interval: arguments.ping_interval.0.max(Duration::from_millis(10)),
         ping_timeout: arguments.ping_timeout.0,
@@ -473,7 +484,7 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
     };
     let renewals = bound.renewal.clone().into_iter().collect();
     renewing::at_hangup(&service.secret, environment, &keys, renewals)?;
-    let metrics = until_stopped(service.workers, CALLS_MAY_END, async |stopped| {
+    let metrics = until_stopped(service.workers, STOPPING_NOTICE, async |stopped| {
         let bus = service.bus.connect().await?;
         service.announce("gateway", &bound)?;
         let gateway = Gateway::new(bus, keys, options);

@@ -3,10 +3,10 @@
 //! Unusable files change nothing and are reported. Secrets from variables stay, because a process's environment does
 //! not change.
 
-use plimsoll_protocols::serving::Renewal;
-use plimsoll_relays::token::Keys;
+use plimsoll_protocols::serving::CertificateRenewal;
+use plimsoll_relays::token::TokenKeys;
 
-use super::secret::{SecretFlags, Without};
+use super::secret::{MissingSecret, SecretFlags};
 use crate::console;
 use crate::environment::Environment;
 use crate::failure::Failure;
@@ -19,8 +19,8 @@ use crate::stopping;
 pub(super) fn at_hangup(
     secret: &SecretFlags,
     environment: &Environment,
-    keys: &Keys,
-    renewals: Vec<Renewal>,
+    keys: &TokenKeys,
+    renewals: Vec<CertificateRenewal>,
 ) -> Result<(), Failure> {
     let (secret, environment, keys) = (secret.clone(), environment.clone(), keys.clone());
     stopping::on_hangup(move || {
@@ -29,7 +29,7 @@ pub(super) fn at_hangup(
             .try_for_each(|renewal| renewal.renew().map_err(Failure::error));
         let secrets = if secret.is_of_files() {
             secret
-                .read(&environment, Without::Fails)
+                .read(&environment, MissingSecret::Fails)
                 .and_then(|secrets| keys.replace(&secrets).map_err(Failure::error))
         } else {
             Ok(())

@@ -10,7 +10,7 @@ use clap::Args;
 use plimsoll_model::output;
 use plimsoll_model::run::Run;
 use plimsoll_model::units::Period;
-use plimsoll_protocols::registry::{self, Export, Files, Written};
+use plimsoll_protocols::registry::{self, ExportSummary, ExportTarget, ForeignFormat};
 use plimsoll_report::closing;
 use plimsoll_report::quantity::plural;
 use plimsoll_report::{
@@ -19,9 +19,9 @@ use plimsoll_report::{
 };
 
 use crate::console;
-use crate::documents::{Contents, DocumentFlags, is_stdout, named, write_text};
+use crate::documents::{DocumentFlags, ReportContents, is_stdout, named, write_text};
 use crate::failure::{Exit, Failure, chain};
-use crate::origins::{Origins, Strength};
+use crate::origins::{FlagOrigins, Precedence};
 use crate::presentation;
 
 /// Show runs again, or export their calls.
@@ -36,7 +36,7 @@ Example: the calls of a run, one JSON object a line (the run was made with --req
   plimsoll report runs/steady --export lines steady.txt
 Example: tables for a notebook, a folder of CSV files
   plimsoll report runs/steady --export csv steady")]
-pub(crate) struct Arguments {
+pub(crate) struct ReportArguments {
     /// Run directories, or the directory of a search or a ladder; LATEST: the newest in runs/.
     #[arg(value_name = "RUN", required = true)]
     runs: Vec<PathBuf>,
@@ -75,16 +75,16 @@ const COMMON_FORMATS: [(&str, &str); 6] = [
 
 /// Lists all formats for help and errors.
 fn formats() -> String {
-    let of_protocols = registry::files().map(|files| (files.name, files.about));
+    let of_protocols = registry::foreign_formats().map(|files| (files.name, files.about));
     let all = COMMON_FORMATS.into_iter().chain(of_protocols);
     let all = all.map(|(name, about)| format!("{name} ({about})"));
     all.collect::<Vec<String>>().join(", ")
 }
 
-pub(crate) fn execute(arguments: &Arguments, origins: &Origins) -> Result<Exit, Failure> {
+pub(crate) fn execute(arguments: &ReportArguments, origins: &FlagOrigins) -> Result<Exit, Failure> {
     arguments.documents.check()?;
     let asked: Vec<PathBuf> = arguments.runs.iter().map(|dir| named(dir)).collect();
-    let contents = Contents::of(&asked)?;
+    let contents = ReportContents::of(&asked)?;
     let overhead_over = overhead_over(arguments, &contents, origins)?;
     let mut written = (arguments.documents).write(&contents, &asked, overhead_over)?;
     if let Some(file) = &arguments.prometheus {
@@ -113,9 +113,9 @@ pub(crate) fn execute(arguments: &Arguments, origins: &Origins) -> Result<Exit, 
 /// # Errors
 /// When no requested output would show it.
 fn overhead_over(
-    arguments: &Arguments,
-    contents: &Contents,
-    origins: &Origins,
+    arguments: &ReportArguments,
+    contents: &ReportContents,
+    origins: &FlagOrigins,
 ) -> Result<Option<Duration>, Failure> {
     let Some(Period(delay)) = arguments.overhead_over else {
         return Ok(None);
@@ -132,7 +132,7 @@ fn overhead_over(
         Some(_) => None,
     };
     // A value from a variable may be meant for another command, so it is ignored.
-    let is_typed = origins.strength("overhead_over") == Some(Strength::CommandLine);
+    let is_typed = origins.strength("overhead_over") == Some(Precedence::CommandLine);
     match refused {
         Some(failure) if is_typed => Err(failure),
         Some(_) => Ok(None),
@@ -151,15 +151,15 @@ fn only_runs(flag: &str) -> Failure {
 ///
 /// # Errors
 /// When it can't be written.
-pub(crate) fn export_besides(run: &Run, asked: Option<Export>) -> Result<(), Failure> {
+pub(crate) fn export_besides(run: &Run, asked: Option<ExportTarget>) -> Result<(), Failure> {
     asked.map_or(Ok(()), |(format, path)| {
         export(slice::from_ref(run), format, &path)
     })
 }
 
 /// Prints the same tables as the command that made the run.
-fn show(contents: &Contents, overhead_over: Option<Duration>) -> Result<(), Failure> {
-    let options = terminal::Options {
+fn show(contents: &ReportContents, overhead_over: Option<Duration>) -> Result<(), Failure> {
+    let options = terminal::TerminalOptions {
         overhead_over,
         ..presentation::options()
     };
@@ -168,23 +168,23 @@ fn show(contents: &Contents, overhead_over: Option<Duration>) -> Result<(), Fail
         tables.collect::<Vec<String>>().join("\n")
     };
     let (text, answer) = match contents {
-        Contents::Lanes(record, runs) => (
+        ReportContents::Lanes(record, runs) => (
             lanes::render(record, runs, &options) + "\n" + &each(runs),
             closing::of_lanes(record, runs, &options),
         ),
-        Contents::Search(_, record) => (
+        ReportContents::Search(_, record) => (
             search::render(record, &options),
             closing::of_search(record, &options),
         ),
-        Contents::Ladder(_, record) if record.limits.is_some() => {
+        ReportContents::Ladder(_, record) if record.limits.is_some() => {
             (sweep::render(record, &options), Vec::new())
         }
-        Contents::Ladder(_, record) => (
+        ReportContents::Ladder(_, record) => (
             ladder::render(record, &options),
             closing::of_ladder(record, &options),
         ),
         // Only a single run gets a closing answer; several have theirs at the top of each table.
-        Contents::Runs(runs) => (
+        ReportContents::Runs(runs) => (
             each(runs),
             match &runs[..] {
                 [run] => closing::of_run(run, &options),
@@ -197,7 +197,7 @@ fn show(contents: &Contents, overhead_over: Option<Duration>) -> Result<(), Fail
 }
 
 fn export(runs: &[Run], format: &str, file: &Path) -> Result<(), Failure> {
-    let of_protocol = registry::files().find(|files| files.name == format);
+    let of_protocol = registry::foreign_formats().find(|files| files.name == format);
     if of_protocol.is_none() && !COMMON_FORMATS.iter().any(|(name, _)| *name == format) {
         return Err(Failure::usage(
             format_args!("--export: `{format}` is not a format"),
@@ -221,8 +221,8 @@ fn export(runs: &[Run], format: &str, file: &Path) -> Result<(), Failure> {
     if ["csv", "parquet"].contains(&format) {
         return export_tables(run, format, file);
     }
-    type To = BufWriter<Box<dyn Write>>;
-    type Exporter = fn(&Run, &mut To) -> Result<u64, ExportError>;
+    type ExportWriter = BufWriter<Box<dyn Write>>;
+    type Exporter = fn(&Run, &mut ExportWriter) -> Result<u64, ExportError>;
     let (export, what): (Exporter, _) = match format {
         "hdr" => (hdr_log::export, "histograms"),
         "aiperf" => (aiperf::export, "metrics"),
@@ -250,9 +250,9 @@ fn export(runs: &[Run], format: &str, file: &Path) -> Result<(), Failure> {
 /// Writes tables for notebooks into a folder.
 fn export_tables(run: &Run, format: &str, folder: &Path) -> Result<(), Failure> {
     let format = match format {
-        "csv" => data::Format::Csv,
+        "csv" => data::TableFormat::Csv,
         #[cfg(feature = "parquet")]
-        "parquet" => data::Format::Parquet,
+        "parquet" => data::TableFormat::Parquet,
         _ => {
             return Err(Failure::usage(
                 format_args!("--export: this build has no {format}"),
@@ -279,10 +279,10 @@ fn export_tables(run: &Run, format: &str, folder: &Path) -> Result<(), Failure> 
 }
 
 /// Writes a run into a folder in another tool's file format.
-fn export_files(run: &Run, files: &Files, folder: &Path) -> Result<(), Failure> {
+fn export_files(run: &Run, files: &ForeignFormat, folder: &Path) -> Result<(), Failure> {
     match (files.export)(run, folder).map_err(|e| Failure::error(chain(&*e)))? {
-        Written::All(text) => console::confirmation(text),
-        Written::Part(text) => console::notice(text),
+        ExportSummary::Complete(text) => console::confirmation(text),
+        ExportSummary::Partial(text) => console::notice(text),
     }
     Ok(())
 }

@@ -7,15 +7,15 @@ use plimsoll_model::Plan;
 use plimsoll_model::spec::{RowsSpec, Spec, apply_typed_to_optional};
 
 use crate::documents::print_json;
-use crate::execution::{self, By, OutputFlags};
+use crate::execution::{self, LoadRunner, OutputFlags};
 use crate::failure::{Exit, Failure};
-use crate::lanes::Lanes;
+use crate::lanes::LaneSet;
 use crate::load_flags::LoadFlags;
 use crate::planning;
-use crate::problems::{self, Source};
-use crate::process::Process;
+use crate::problems::{self, PlanSource};
+use crate::process::ProcessContext;
 use crate::shards::identity::ShardFlags;
-use crate::shards::{self, Meeting};
+use crate::shards::{self, ShardContext};
 
 /// Run plan files. Flags override what the files set.
 #[derive(Debug, Args)]
@@ -26,7 +26,7 @@ Example: a plan as it is, and with another rate and no load yet
 Example: a plan with other data than its own
   plimsoll run plans/orders-varied.toml --rows plans/instruments.csv --rows-order unique --calls 5",
     after_help = crate::environment::VARIABLES_HELP)]
-pub(crate) struct Arguments {
+pub(crate) struct RunArguments {
     /// Plan files; - is stdin.
     #[arg(value_name = "PLAN", required = true)]
     plans: Vec<PathBuf>,
@@ -49,9 +49,9 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn execute(
-    arguments: &Arguments,
-    process: &Process,
-    meeting: Option<&Meeting>,
+    arguments: &RunArguments,
+    process: &ProcessContext,
+    meeting: Option<&ShardContext>,
 ) -> Result<Exit, Failure> {
     let environment = &process.environment;
     if arguments.plans.len() > 1 {
@@ -65,10 +65,10 @@ pub(crate) fn execute(
         apply_typed_to_optional("rows", &arguments.rows, &mut spec.rows)
             .map_err(problems::of_flag)?;
         arguments.load.apply(&mut spec, &process.origins)?;
-        let source = Source::of(path, &text);
-        let asked = match Lanes::of(&spec, environment, &source)? {
-            Some(lanes) => Asked::Lanes(lanes),
-            None => Asked::One(Box::new(planning::plan(&spec, environment, &source)?)),
+        let source = PlanSource::of(path, &text);
+        let asked = match LaneSet::of(&spec, environment, &source)? {
+            Some(lanes) => PlannedLoad::Lanes(lanes),
+            None => PlannedLoad::One(Box::new(planning::plan(&spec, environment, &source)?)),
         };
         ready.push((spec, asked));
     }
@@ -79,7 +79,7 @@ pub(crate) fn execute(
                 "shards run one plan: give one, and use another --run-id for the next",
             ));
         };
-        let Asked::One(plan) = asked else {
+        let PlannedLoad::One(plan) = asked else {
             return Err(Failure::usage(
                 "--rendezvous with a plan of several lanes",
                 "lanes run on one machine: give each kind of call a plan, or leave --rendezvous out",
@@ -98,14 +98,17 @@ pub(crate) fn execute(
     let mut worst = Exit::Done;
     for (spec, plan) in &ready {
         let exit = match plan {
-            Asked::One(plan) => {
-                execution::execute(spec, plan, &arguments.output, process, By::Machine, |_| {
-                    Ok(())
-                })?
-            }
+            PlannedLoad::One(plan) => execution::execute(
+                spec,
+                plan,
+                &arguments.output,
+                process,
+                LoadRunner::Local,
+                |_| Ok(()),
+            )?,
             // The plan is shown as written: keys that a lane lacks come from the plan itself.
-            Asked::Lanes(_) if arguments.output.save_or_show(spec)? => Exit::Done,
-            Asked::Lanes(lanes) => lanes.execute(&arguments.output, process)?,
+            PlannedLoad::Lanes(_) if arguments.output.save_or_show(spec)? => Exit::Done,
+            PlannedLoad::Lanes(lanes) => lanes.execute(&arguments.output, process)?,
         };
         worst = worst.max(exit);
         if exit == Exit::Interrupted {
@@ -116,18 +119,18 @@ pub(crate) fn execute(
 }
 
 /// The load that a plan file describes.
-enum Asked {
+enum PlannedLoad {
     One(Box<Plan>),
-    Lanes(Lanes),
+    Lanes(LaneSet),
 }
 
-impl Asked {
+impl PlannedLoad {
     /// Returns the specification that a dry run shows.
     fn shown(&self, spec: &Spec) -> Spec {
         match self {
-            Asked::One(plan) => spec.filled_in(plan),
+            PlannedLoad::One(plan) => spec.filled_in(plan),
             // As written: keys that a lane lacks come from the plan itself.
-            Asked::Lanes(_) => spec.without_secrets(),
+            PlannedLoad::Lanes(_) => spec.without_secrets(),
         }
     }
 }

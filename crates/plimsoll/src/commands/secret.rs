@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use plimsoll_relays::token::SHORTEST_SECRET;
+use plimsoll_relays::token::MIN_SECRET_BYTES;
 
 use crate::environment::Environment;
 use crate::failure::{self, Failure};
@@ -19,7 +19,7 @@ pub(super) struct SecretFlags {
 
 /// What to do when no secret is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Without {
+pub(super) enum MissingSecret {
     Fails,
     /// Generate one: backend and gateway are one process, so nothing else needs it.
     Random,
@@ -35,7 +35,7 @@ impl SecretFlags {
     pub(super) fn read(
         &self,
         environment: &Environment,
-        without: Without,
+        without: MissingSecret,
     ) -> Result<Vec<Vec<u8>>, Failure> {
         if let Some(found) = environment.get("JWT_ALGORITHM")
             && found.value != "HS256"
@@ -61,7 +61,7 @@ impl SecretFlags {
                 }
             }
         }
-        if secrets.is_empty() && without == Without::Random {
+        if secrets.is_empty() && without == MissingSecret::Random {
             let random = format!("{}{}", uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
             secrets.push(("random".to_owned(), random.into_bytes()));
         }
@@ -72,10 +72,10 @@ impl SecretFlags {
             ));
         }
         for (name, secret) in &secrets {
-            if secret.len() < SHORTEST_SECRET {
+            if secret.len() < MIN_SECRET_BYTES {
                 return Err(Failure::usage(
                     format_args!(
-                        "{name}: a secret of {} bytes, and HS256 needs at least {SHORTEST_SECRET}",
+                        "{name}: a secret of {} bytes, and HS256 needs at least {MIN_SECRET_BYTES}",
                         secret.len()
                     ),
                     "make one, for example: openssl rand -hex 32",

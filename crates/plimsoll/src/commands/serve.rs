@@ -3,10 +3,10 @@
 use clap::{Args, Command, Subcommand};
 use plimsoll_engine::tls::validity::{now, utc};
 use plimsoll_protocols::registry::REFERENCE_SERVERS;
-use plimsoll_protocols::serving::Renewal;
-use plimsoll_protocols::serving::reference::{Place, Server};
+use plimsoll_protocols::serving::CertificateRenewal;
+use plimsoll_protocols::serving::reference::{ServeContext, Server};
 
-use super::picked::{Listed, Picked};
+use super::picked::{ProtocolInvocation, Registered};
 use crate::console;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
@@ -26,20 +26,20 @@ mod processes;
     arg_required_else_help = true,
     subcommand_required = true
 )]
-pub(crate) struct Arguments {
+pub(crate) struct ServeArguments {
     #[command(subcommand)]
-    server: Chosen,
+    server: ServeCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Chosen {
+enum ServeCommand {
     #[command(flatten)]
-    Reference(Box<Picked<Server>>),
-    Hostile(Box<hostile::Arguments>),
-    Llm(Box<llm::Arguments>),
+    Reference(Box<ProtocolInvocation<Server>>),
+    Hostile(Box<hostile::HostileArguments>),
+    Llm(Box<llm::LlmArguments>),
 }
 
-impl Listed for Server {
+impl Registered for Server {
     type Shared = ListenFlags;
 
     fn all() -> &'static [Server] {
@@ -55,15 +55,18 @@ impl Listed for Server {
     }
 }
 
-pub(crate) fn execute(arguments: Arguments, environment: &Environment) -> Result<Exit, Failure> {
+pub(crate) fn execute(
+    arguments: ServeArguments,
+    environment: &Environment,
+) -> Result<Exit, Failure> {
     match arguments.server {
-        Chosen::Reference(reference) => reference.run(),
-        Chosen::Hostile(arguments) => hostile::execute(&arguments),
-        Chosen::Llm(arguments) => llm::execute(&arguments, environment),
+        ServeCommand::Reference(reference) => reference.run(),
+        ServeCommand::Hostile(arguments) => hostile::execute(&arguments),
+        ServeCommand::Llm(arguments) => llm::execute(&arguments, environment),
     }
 }
 
-impl Picked<Server> {
+impl ProtocolInvocation<Server> {
     /// Serves until a signal, in this process or in several.
     fn run(&self) -> Result<Exit, Failure> {
         let (name, listen) = (self.of.name, &self.shared);
@@ -81,7 +84,7 @@ impl Picked<Server> {
         let announced = bound.announced.clone();
         if let Some(ended) = renewal
             .as_ref()
-            .and_then(Renewal::ends)
+            .and_then(CertificateRenewal::ends)
             .filter(|end| *end < now())
         {
             console::notice(format_args!(
@@ -90,9 +93,9 @@ impl Picked<Server> {
             ));
         }
         let counted =
-            stopping::until_stopped(listen.workers, stopping::CALLS_MAY_END, async |stopped| {
+            stopping::until_stopped(listen.workers, stopping::STOPPING_NOTICE, async |stopped| {
                 let address = bound.address().clone();
-                let place = Place {
+                let place = ServeContext {
                     bound,
                     workers: listen.workers,
                     stopped,

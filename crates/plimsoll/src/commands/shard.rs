@@ -1,6 +1,6 @@
 //! `plimsoll shard`: a process of a multi-process load, started by its supervisor.
 //!
-//! It exchanges messages ([`wire`](crate::spread::wire)) on stdin and stdout with the supervisor, which watches the
+//! It exchanges messages ([`wire`](crate::multiprocess::wire)) on stdin and stdout with the supervisor, which watches the
 //! server, writes the run and judges it. It stops when its input ends.
 
 use std::io::{BufRead, Write};
@@ -10,18 +10,20 @@ use std::sync::mpsc;
 use std::thread;
 
 use clap::Args;
-use plimsoll_engine::worker::Established;
-use plimsoll_engine::{Clock, Place};
-use plimsoll_model::plan::{Shard, Watch};
+use plimsoll_engine::worker::ConnectSummary;
+use plimsoll_engine::{Clock, RunRole};
+use plimsoll_model::plan::{Shard, WatchedProcess};
 use plimsoll_model::recording::Recording;
 
 use crate::failure::{Exit, Failure};
+use crate::multiprocess::wire::{
+    ChildOrder, FinishReport, HEARTBEAT_INTERVAL, ReadyReport, ShardMessage, messages,
+};
 use crate::planning;
 use crate::planning::read;
-use crate::problems::Source;
-use crate::process::Process;
+use crate::problems::PlanSource;
+use crate::process::ProcessContext;
 use crate::protocols;
-use crate::spread::wire::{End, HEARTBEAT_INTERVAL, Message, Order, Ready, messages};
 use crate::threads;
 
 /// One of several processes that share a load. Other commands start it where they need it.
@@ -31,7 +33,7 @@ use crate::threads;
     before_help = "Example: the second of three; it waits on its standard input for a beginning\n  \
         plimsoll shard runs/fleet/plan.toml --index 1 --of 3 --origin 0"
 )]
-pub(crate) struct Arguments {
+pub(crate) struct ShardArguments {
     #[arg(value_name = "PLAN")]
     plan: PathBuf,
 
@@ -59,7 +61,10 @@ pub(crate) struct Arguments {
     source: Vec<IpAddr>,
 }
 
-pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, Failure> {
+pub(crate) fn execute(
+    arguments: &ShardArguments,
+    process: &ProcessContext,
+) -> Result<Exit, Failure> {
     if arguments.index >= arguments.of {
         return Err(Failure::usage(
             format_args!("--index {} --of {}", arguments.index, arguments.of),
@@ -68,34 +73,34 @@ pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, 
     }
     send_heartbeats()?;
     match carry(arguments, process) {
-        Ok(end) => send(&Message::Finished(end)),
+        Ok(end) => send(&ShardMessage::Finished(end)),
         Err(failure) if failure.exit() == Exit::Defect => {
-            send(&Message::Defect(failure.to_string()))
+            send(&ShardMessage::Defect(failure.to_string()))
         }
         // The supervisor reports the failure.
-        Err(failure) => send(&Message::Failed(failure.to_string())),
+        Err(failure) => send(&ShardMessage::Failed(failure.to_string())),
     }
     Ok(Exit::Done)
 }
 
-fn carry(arguments: &Arguments, process: &Process) -> Result<End, Failure> {
+fn carry(arguments: &ShardArguments, process: &ProcessContext) -> Result<FinishReport, Failure> {
     let orders = listen(process)?;
     let (spec, text) = read(&arguments.plan)?;
-    let source = Source::of(&arguments.plan, &text);
+    let source = PlanSource::of(&arguments.plan, &text);
     let mut plan = planning::plan(&spec, &process.environment, &source)?;
-    plan.watch = Watch::Nothing;
+    plan.watch = WatchedProcess::Nothing;
     plan.load.processes = None;
     plan.load.workers = Some(arguments.workers);
     plan.load.source_addresses.clone_from(&arguments.source);
     let load = process.prepare(&plan)?;
-    let mut start = |established: &Established, workers: u32| {
-        send(&Message::Ready(Ready::of(established, workers)));
+    let mut start = |established: &ConnectSummary, workers: u32| {
+        send(&ShardMessage::Ready(ReadyReport::of(established, workers)));
         match orders.recv() {
-            Ok(Order::Begin(at)) => Some(at),
-            Ok(Order::Stop) | Err(_) => None,
+            Ok(ChildOrder::Begin(at)) => Some(at),
+            Ok(ChildOrder::Stop) | Err(_) => None,
         }
     };
-    let place = Place::Shard {
+    let place = RunRole::Shard {
         shard: Shard {
             index: arguments.index,
             of: arguments.of,
@@ -110,11 +115,11 @@ fn carry(arguments: &Arguments, process: &Process) -> Result<End, Failure> {
     if let Some(lost) = plan.load.recording.as_ref().and_then(Recording::lost) {
         return Err(Failure::error(lost));
     }
-    Ok(End::of(finished))
+    Ok(FinishReport::of(finished))
 }
 
 /// Reads orders of the supervisor on a separate thread.
-fn listen(process: &Process) -> Result<mpsc::Receiver<Order>, Failure> {
+fn listen(process: &ProcessContext) -> Result<mpsc::Receiver<ChildOrder>, Failure> {
     let (sender, orders) = mpsc::channel();
     let stop = process.stop.clone();
     threads::start("orders", move || {
@@ -123,7 +128,7 @@ fn listen(process: &Process) -> Result<mpsc::Receiver<Order>, Failure> {
                 tracing::warn!("unknown order: {line:?}");
                 continue;
             };
-            if order == Order::Stop {
+            if order == ChildOrder::Stop {
                 stop.request();
             }
             // The receiver is gone once the load has started.
@@ -140,7 +145,7 @@ fn listen(process: &Process) -> Result<mpsc::Receiver<Order>, Failure> {
 fn send_heartbeats() -> Result<(), Failure> {
     threads::start("heartbeat", || {
         loop {
-            send(&Message::Alive);
+            send(&ShardMessage::Alive);
             thread::sleep(HEARTBEAT_INTERVAL);
         }
     })
@@ -148,7 +153,7 @@ fn send_heartbeats() -> Result<(), Failure> {
 }
 
 /// Sends a message. Errors are ignored: if nobody reads the output, the input ends as well and stops this process.
-fn send(message: &Message) {
+fn send(message: &ShardMessage) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{}", message.to_line()).and_then(|()| out.flush());
 }

@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::console;
 use crate::failure::{Exit, Failure};
-use crate::launching::{Load, ScriptFlags};
+use crate::launching::{LaunchPlan, ScriptFlags};
 
 /// Print a batch script for Slurm that runs a plan on several machines.
 #[derive(Debug, Args)]
@@ -14,7 +14,7 @@ use crate::launching::{Load, ScriptFlags};
 Example: eight shards on eight nodes, ten minutes at most
   plimsoll slurm plan.toml --shards 8 --time 10:00 > load.sh
   sbatch load.sh")]
-pub(crate) struct Arguments {
+pub(crate) struct SlurmArguments {
     /// The plan, as the nodes see it from the folder where the job is submitted.
     #[arg(value_name = "PLAN")]
     plan: PathBuf,
@@ -23,8 +23,8 @@ pub(crate) struct Arguments {
     script: ScriptFlags,
 }
 
-pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
-    let load = Load::read(&arguments.plan)?;
+pub(crate) fn execute(arguments: &SlurmArguments) -> Result<Exit, Failure> {
+    let load = LaunchPlan::read(&arguments.plan)?;
     console::result(arguments.script.text(&load))?;
     Ok(Exit::Done)
 }

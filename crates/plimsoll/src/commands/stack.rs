@@ -6,23 +6,23 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use plimsoll_model::input;
-use plimsoll_model::plan::Watch;
+use plimsoll_model::plan::WatchedProcess;
 use plimsoll_model::spec::Spec;
 use plimsoll_model::units::Period;
 use plimsoll_protocols::registry::QueryFlags;
-use plimsoll_stack::sessions::{Limits, Stack, Topology, is_healthy};
+use plimsoll_stack::sessions::{Stack, StackLimits, StackTopology, is_healthy};
 
 use crate::commands::report;
 use crate::console;
 use crate::descriptors;
 use crate::documents::DocumentFlags;
-use crate::documents::Json;
-use crate::execution::{self, By, OutputFlags};
+use crate::documents::JsonFlag;
+use crate::execution::{self, LoadRunner, OutputFlags};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
 use crate::planning;
-use crate::problems::Source;
-use crate::process::Process;
+use crate::problems::PlanSource;
+use crate::process::ProcessContext;
 
 const FOLLOW_PAUSE: Duration = Duration::from_millis(200);
 
@@ -40,34 +40,34 @@ const FOLLOW_PAUSE: Duration = Duration::from_millis(200);
     arg_required_else_help = true,
     subcommand_required = true
 )]
-pub(crate) struct Arguments {
+pub(crate) struct StackArguments {
     #[command(subcommand)]
-    action: Action,
+    action: StackAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
-    Up(UpArguments),
-    Status(StatusArguments),
-    Logs(LogsArguments),
+enum StackAction {
+    Up(StackUpArguments),
+    Status(StackStatusArguments),
+    Logs(StackLogsArguments),
     /// Stop the processes that were started, and no others.
     #[command(before_help = "Example: plimsoll stack down sessions")]
-    Down(Place),
-    Run(Box<RunArguments>),
+    Down(StackLocation),
+    Run(Box<StackRunArguments>),
 }
 
 /// The stacks there are.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Name {
+enum StackName {
     /// HTTP API, Redis, WebSocket gateways and a balancer: sessions whose tokens stream.
     Sessions,
 }
 
 #[derive(Debug, Args)]
-struct Place {
+struct StackLocation {
     /// Which stack.
     #[arg(value_enum)]
-    stack: Name,
+    stack: StackName,
 
     /// The stack's folder: its state, configurations and logs.
     #[arg(long, value_name = "DIR", default_value = "stacks/sessions")]
@@ -143,9 +143,9 @@ const DEFAULT_SESSIONS: u32 = 10_000;
 #[command(
     before_help = "Example: plimsoll stack up sessions --backends 2 --workers 4 --gateways 3"
 )]
-struct UpArguments {
+struct StackUpArguments {
     #[command(flatten)]
-    place: Place,
+    place: StackLocation,
 
     #[command(flatten)]
     topology: TopologyFlags,
@@ -161,20 +161,20 @@ struct UpArguments {
 /// Show each process: alive, healthy, address, log.
 #[derive(Debug, Args)]
 #[command(before_help = "Example: plimsoll stack status sessions")]
-struct StatusArguments {
+struct StackStatusArguments {
     #[command(flatten)]
-    place: Place,
+    place: StackLocation,
 
     #[command(flatten)]
-    json: Json,
+    json: JsonFlag,
 }
 
 /// Print the logs of all processes.
 #[derive(Debug, Args)]
 #[command(before_help = "Example: plimsoll stack logs sessions --follow")]
-struct LogsArguments {
+struct StackLogsArguments {
     #[command(flatten)]
-    place: Place,
+    place: StackLocation,
 
     /// Keep printing new lines.
     #[arg(short, long)]
@@ -185,9 +185,9 @@ struct LogsArguments {
 #[derive(Debug, Args)]
 #[command(before_help = "Example: plimsoll stack run sessions --clients 1000 --queries 10",
     after_help = crate::environment::VARIABLES_HELP)]
-struct RunArguments {
+struct StackRunArguments {
     #[command(flatten)]
-    place: Place,
+    place: StackLocation,
 
     #[command(flatten)]
     topology: TopologyFlags,
@@ -221,11 +221,11 @@ struct RunArguments {
     output: OutputFlags,
 }
 
-impl Arguments {
+impl StackArguments {
     /// Returns the document flags, if the command makes a load.
     pub(crate) fn documents(&self) -> Option<&DocumentFlags> {
         match &self.action {
-            Action::Run(arguments) => Some(&arguments.output.documents),
+            StackAction::Run(arguments) => Some(&arguments.output.documents),
             _ => None,
         }
     }
@@ -233,37 +233,37 @@ impl Arguments {
     /// Returns whether no load is made, or only shown.
     pub(crate) fn only_shows(&self) -> bool {
         match &self.action {
-            Action::Run(arguments) => arguments.output.dry_run,
+            StackAction::Run(arguments) => arguments.output.dry_run,
             _ => true,
         }
     }
 }
 
 pub(crate) fn execute(
-    arguments: &Arguments,
-    process: impl FnOnce() -> Result<Process, Failure>,
+    arguments: &StackArguments,
+    process: impl FnOnce() -> Result<ProcessContext, Failure>,
 ) -> Result<Exit, Failure> {
     match &arguments.action {
-        Action::Up(arguments) => bring_up(
+        StackAction::Up(arguments) => bring_up(
             &arguments.place,
             &arguments.topology,
             arguments.workers,
             None,
         ),
-        Action::Status(arguments) => status(arguments),
-        Action::Logs(arguments) => logs(&arguments.place.dir, arguments.follow),
-        Action::Down(place) => take_down(&place.dir),
-        Action::Run(arguments) if arguments.up_only => {
+        StackAction::Status(arguments) => status(arguments),
+        StackAction::Logs(arguments) => logs(&arguments.place.dir, arguments.follow),
+        StackAction::Down(place) => take_down(&place.dir),
+        StackAction::Run(arguments) if arguments.up_only => {
             let (flags, workers) = (&arguments.topology, arguments.server_workers);
             bring_up(&arguments.place, flags, workers, arguments.clients())
         }
-        Action::Run(arguments) if arguments.logs => logs(&arguments.place.dir, false),
-        Action::Run(arguments) if arguments.down => take_down(&arguments.place.dir),
-        Action::Run(arguments) => run(arguments, &process()?),
+        StackAction::Run(arguments) if arguments.logs => logs(&arguments.place.dir, false),
+        StackAction::Run(arguments) if arguments.down => take_down(&arguments.place.dir),
+        StackAction::Run(arguments) => run(arguments, &process()?),
     }
 }
 
-impl RunArguments {
+impl StackRunArguments {
     /// Returns the number of concurrent sessions of the load, if known.
     fn clients(&self) -> Option<u32> {
         self.load.keys.clients.or(self.load.fleet)
@@ -272,7 +272,7 @@ impl RunArguments {
 
 /// Starts a stack and leaves it running.
 fn bring_up(
-    place: &Place,
+    place: &StackLocation,
     flags: &TopologyFlags,
     workers: u16,
     clients: Option<u32>,
@@ -299,18 +299,18 @@ fn take_down(dir: &Path) -> Result<Exit, Failure> {
 
 /// Starts a stack. `clients` is the number of concurrent sessions of the load, if known.
 fn up(
-    place: &Place,
+    place: &StackLocation,
     flags: &TopologyFlags,
     workers: u16,
     clients: Option<u32>,
 ) -> Result<Stack, Failure> {
-    let Name::Sessions = place.stack;
+    let StackName::Sessions = place.stack;
     descriptors::raise_limit()?;
     let plimsoll = std::env::current_exe()
         .map_err(|e| Failure::error(format_args!("can't find the running binary: {e}")))?;
     let sessions = flags.sessions.max(clients).unwrap_or(DEFAULT_SESSIONS);
-    let limits = Limits::here();
-    let topology = Topology {
+    let limits = StackLimits::of_this_machine();
+    let topology = StackTopology {
         backends: flags.backends,
         gateways: flags.gateways,
         workers,
@@ -332,7 +332,7 @@ fn up(
     Stack::up(&place.dir, &plimsoll, &topology).map_err(Failure::error)
 }
 
-fn run(arguments: &RunArguments, process: &Process) -> Result<Exit, Failure> {
+fn run(arguments: &StackRunArguments, process: &ProcessContext) -> Result<Exit, Failure> {
     let (flags, workers) = (&arguments.topology, arguments.server_workers);
     let mut stack = up(&arguments.place, flags, workers, arguments.clients())?;
     let carried_out = load(arguments, &stack, process);
@@ -342,28 +342,32 @@ fn run(arguments: &RunArguments, process: &Process) -> Result<Exit, Failure> {
     Ok(exit)
 }
 
-fn load(arguments: &RunArguments, stack: &Stack, process: &Process) -> Result<Exit, Failure> {
+fn load(
+    arguments: &StackRunArguments,
+    stack: &Stack,
+    process: &ProcessContext,
+) -> Result<Exit, Failure> {
     let mut spec = Spec::default();
     arguments
         .queries
         .apply(&mut spec, stack.api, stack.sockets)?;
     arguments.load.apply(&mut spec, &process.origins)?;
-    let mut plan = planning::plan(&spec, &process.environment, &Source::Flags)?;
+    let mut plan = planning::plan(&spec, &process.environment, &PlanSource::Flags)?;
     if spec.watch.is_none() {
         // Watch all started processes; by the target's port only the balancers would be found.
-        plan.watch = Watch::Started;
+        plan.watch = WatchedProcess::Started;
     }
     execution::execute(
         &spec,
         &plan,
         &arguments.output,
         process,
-        By::Machine,
+        LoadRunner::Local,
         |run| report::export_besides(run, arguments.queries.export()),
     )
 }
 
-fn status(arguments: &StatusArguments) -> Result<Exit, Failure> {
+fn status(arguments: &StackStatusArguments) -> Result<Exit, Failure> {
     let stack = Stack::load(&arguments.place.dir).map_err(Failure::error)?;
     let mut all_well = true;
     let (mut list, mut lines) = (Vec::new(), Vec::new());

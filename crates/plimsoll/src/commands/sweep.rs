@@ -7,20 +7,20 @@ use clap::Args;
 use plimsoll_engine::tls::limits;
 use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::output;
-use plimsoll_model::plan::{Group, Plan, Suite};
+use plimsoll_model::plan::{KeyExchangeGroup, Plan, TlsSuite};
 use plimsoll_model::spec::Spec;
 use plimsoll_protocols::registry::sweeping;
 use plimsoll_report::sweep as shown;
 
-use crate::climbing::{self, Asked, ClimbFlags};
 use crate::console;
-use crate::documents::{Made, Screen};
+use crate::documents::{OutputDirs, StdoutContent};
 use crate::execution::{self, OutputFlags};
 use crate::failure::{Exit, Failure};
+use crate::ladder_run::{self, LadderFlags, LadderRequest};
 use crate::presentation;
-use crate::problems::Source;
-use crate::process::Process;
-use crate::shards::Meeting;
+use crate::problems::PlanSource;
+use crate::process::ProcessContext;
+use crate::shards::ShardContext;
 
 /// Names of the table of metrics in a sweep's directory, for spreadsheets and for programs.
 const CSV_FILE: &str = "metrics.csv";
@@ -39,25 +39,25 @@ Example: the same against a server of your own, three times each
     after_help = crate::environment::VARIABLES_HELP,
     mut_arg("target", |arg| arg.help(sweeping::TARGET_HELP)),
     mut_arg("rounds", |arg| arg.help("How often each link is measured [default: 1]")))]
-pub(crate) struct Arguments {
+pub(crate) struct SweepArguments {
     #[arg(value_name = "PLAN")]
     plan: PathBuf,
 
     #[command(flatten)]
-    pub(crate) climb: ClimbFlags,
+    pub(crate) climb: LadderFlags,
 }
 
 pub(crate) fn execute(
-    arguments: &Arguments,
-    process: &Process,
-    meeting: Option<&Meeting>,
+    arguments: &SweepArguments,
+    process: &ProcessContext,
+    meeting: Option<&ShardContext>,
 ) -> Result<Exit, Failure> {
     let flags = &arguments.climb;
     let (spec, text) = flags.spec(&arguments.plan, &process.origins)?;
-    let asked = Asked {
+    let asked = LadderRequest {
         kind: "sweep",
         flags,
-        source: &Source::of(&arguments.plan, &text),
+        source: &PlanSource::of(&arguments.plan, &text),
         process,
         meeting,
     };
@@ -68,14 +68,18 @@ pub(crate) fn execute(
 ///
 /// # Errors
 /// Those of `climb`.
-pub(crate) fn typed(spec: &Spec, output: &OutputFlags, process: &Process) -> Result<Exit, Failure> {
+pub(crate) fn typed(
+    spec: &Spec,
+    output: &OutputFlags,
+    process: &ProcessContext,
+) -> Result<Exit, Failure> {
     if output.save_or_show(spec)? {
         return Ok(Exit::Done);
     }
-    let asked = Asked {
+    let asked = LadderRequest {
         kind: "both",
-        flags: &ClimbFlags::into_directory(output.out.clone()),
-        source: &Source::Flags,
+        flags: &LadderFlags::into_directory(output.out.clone()),
+        source: &PlanSource::Flags,
         process,
         meeting: None,
     };
@@ -86,9 +90,9 @@ pub(crate) fn typed(spec: &Spec, output: &OutputFlags, process: &Process) -> Res
 ///
 /// # Errors
 /// When they don't fetch files over TLS, could not be measured, or the record can't be saved.
-fn climb(spec: &Spec, asked: &Asked<'_>, screen: Screen) -> Result<Exit, Failure> {
+fn climb(spec: &Spec, asked: &LadderRequest<'_>, screen: StdoutContent) -> Result<Exit, Failure> {
     sweeping::check(spec, asked.kind)?;
-    climbing::execute(spec, asked, |mut climb| {
+    ladder_run::execute(spec, asked, |mut climb| {
         let (suites, groups) = offered(climb.plans())?;
         let limits = limits::measure(&suites, &groups).map_err(Failure::error)?;
         climb.record.limits = Some(limits);
@@ -107,7 +111,7 @@ fn climb(spec: &Spec, asked: &Asked<'_>, screen: Screen) -> Result<Exit, Failure
 }
 
 /// Returns the suites and groups that any plan offers.
-fn offered(plans: &[Plan]) -> Result<(Vec<Suite>, Vec<Group>), Failure> {
+fn offered(plans: &[Plan]) -> Result<(Vec<TlsSuite>, Vec<KeyExchangeGroup>), Failure> {
     let (mut suites, mut groups) = (Vec::new(), Vec::new());
     for plan in plans {
         let Some(tls) = &plan.tls else {
@@ -127,7 +131,12 @@ fn offered(plans: &[Plan]) -> Result<(Vec<Suite>, Vec<Group>), Failure> {
     Ok((suites, groups))
 }
 
-fn show(record: &LadderRecord, dir: &Path, screen: Screen, made: &Made) -> Result<(), Failure> {
+fn show(
+    record: &LadderRecord,
+    dir: &Path,
+    screen: StdoutContent,
+    made: &OutputDirs,
+) -> Result<(), Failure> {
     let pretty = serde_json::to_string_pretty(&shown::document(record)).map_err(Failure::error)?;
     let files = [(CSV_FILE, shown::csv(record)), (JSON_FILE, pretty + "\n")];
     for (name, text) in files {
@@ -137,12 +146,12 @@ fn show(record: &LadderRecord, dir: &Path, screen: Screen, made: &Made) -> Resul
     }
     execution::write_page(dir, made)?;
     match screen {
-        Screen::Tables => {
+        StdoutContent::Tables => {
             let text = shown::render(record, &presentation::options());
             let csv = dir.join(CSV_FILE);
             console::result(format_args!("{text}\nCSV: {}\n", csv.display()))
         }
-        Screen::Document => Ok(()),
+        StdoutContent::Document => Ok(()),
     }
 }
 

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use plimsoll_model::plan::{Group, Suite, TlsVersion};
+use plimsoll_model::plan::{KeyExchangeGroup, TlsSuite, TlsVersion};
 use plimsoll_model::spec::{group_named, suite_named, tls_version_named};
-use plimsoll_protocols::serving::Tls;
+use plimsoll_protocols::serving::ServerTlsOptions;
 
 #[derive(Debug, Args)]
 pub(super) struct ServerTlsFlags {
@@ -41,18 +41,18 @@ pub(super) struct ServerTlsFlags {
 
     /// A cipher suite to offer, such as TLS_AES_128_GCM_SHA256; repeatable.
     #[arg(long, value_name = "SUITE", value_parser = suite_named, help_heading = "TLS")]
-    suite: Vec<Suite>,
+    suite: Vec<TlsSuite>,
 
     /// A key-exchange group to offer, such as X25519; repeatable.
     #[arg(long, value_name = "GROUP", value_parser = group_named, help_heading = "TLS")]
-    group: Vec<Group>,
+    group: Vec<KeyExchangeGroup>,
 }
 
 impl ServerTlsFlags {
     /// Returns the TLS settings; `None` for plaintext.
-    pub(super) fn tls(&self) -> Option<Tls> {
+    pub(super) fn tls(&self) -> Option<ServerTlsOptions> {
         let (cert, key) = self.tls_cert.clone().zip(self.tls_key.clone())?;
-        Some(Tls {
+        Some(ServerTlsOptions {
             cert,
             key,
             client_ca: self.tls_client_ca.clone(),

@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 use crate::console;
 use crate::failure::{Exit, Failure, chain};
 use crate::stopping;
-use shelf::{Answer, Shelf};
+use shelf::{PageResult, RunIndex};
 
 /// Show a folder of runs in a browser: the history of each plan, any report, and two runs compared.
 #[derive(Debug, Args)]
@@ -26,7 +26,7 @@ Example: what is in runs/, at port 8470 of this machine
   plimsoll view
 Example: another folder, at any free port
   plimsoll view results --port 0")]
-pub(crate) struct Arguments {
+pub(crate) struct ViewArguments {
     /// A folder with run directories, at any depth.
     #[arg(value_name = "DIR", default_value = "runs")]
     dir: PathBuf,
@@ -36,14 +36,14 @@ pub(crate) struct Arguments {
     port: u16,
 }
 
-pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+pub(crate) fn execute(arguments: &ViewArguments) -> Result<Exit, Failure> {
     if !arguments.dir.is_dir() {
         return Err(Failure::usage(
             format_args!("there is no folder {}", arguments.dir.display()),
             "give the folder that holds run directories; measuring commands make runs/ where they are started",
         ));
     }
-    let shelf = Arc::new(Mutex::new(Shelf::new(&arguments.dir)));
+    let shelf = Arc::new(Mutex::new(RunIndex::new(&arguments.dir)));
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, arguments.port));
     stopping::until_stopped(Some(1), "", async |stopped| {
         let bound = pages::bind(address).map_err(|e| {
@@ -63,7 +63,7 @@ pub(crate) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-async fn answer(shelf: Arc<Mutex<Shelf>>, request: Request<()>) -> Response<String> {
+async fn answer(shelf: Arc<Mutex<RunIndex>>, request: Request<()>) -> Response<String> {
     let host = request.headers().get(header::HOST);
     if !host.and_then(|h| h.to_str().ok()).is_some_and(is_here) {
         let text = "the Host header is not a name of this machine\n".to_owned();
@@ -79,9 +79,9 @@ async fn answer(shelf: Arc<Mutex<Shelf>>, request: Request<()>) -> Response<Stri
         shelf.answer(uri.path(), uri.query().unwrap_or_default())
     });
     let (status, page) = match made.await {
-        Ok(Answer::Page(page)) => (StatusCode::OK, page),
-        Ok(Answer::Unknown(page)) => (StatusCode::NOT_FOUND, page),
-        Ok(Answer::Failed(page)) => (StatusCode::UNPROCESSABLE_ENTITY, page),
+        Ok(PageResult::Page(page)) => (StatusCode::OK, page),
+        Ok(PageResult::Unknown(page)) => (StatusCode::NOT_FOUND, page),
+        Ok(PageResult::Failed(page)) => (StatusCode::UNPROCESSABLE_ENTITY, page),
         // The panic was already reported.
         Err(_) => return response(StatusCode::INTERNAL_SERVER_ERROR, String::new(), &[]),
     };

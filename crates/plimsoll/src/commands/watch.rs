@@ -3,8 +3,8 @@
 use clap::Args;
 
 use crate::failure::{Exit, Failure};
-use crate::process::Process;
-use crate::shards::{self, RunFlags, Watching};
+use crate::process::ProcessContext;
+use crate::shards::{self, RunFlags, WatchMode};
 
 /// Show the progress of a run on several machines, or stop it.
 #[derive(Debug, Args)]
@@ -12,7 +12,7 @@ use crate::shards::{self, RunFlags, Watching};
 Example: watch a run, and then stop it
   plimsoll watch s3://loads/rendezvous --run-id r42
   plimsoll watch s3://loads/rendezvous --run-id r42 --stop")]
-pub(crate) struct Arguments {
+pub(crate) struct WatchArguments {
     #[command(flatten)]
     run: RunFlags,
 
@@ -21,11 +21,14 @@ pub(crate) struct Arguments {
     stop: bool,
 }
 
-pub(crate) fn execute(arguments: &Arguments, process: &Process) -> Result<Exit, Failure> {
+pub(crate) fn execute(
+    arguments: &WatchArguments,
+    process: &ProcessContext,
+) -> Result<Exit, Failure> {
     let watching = if arguments.stop {
-        Watching::ToItsEnd
+        WatchMode::RequestStop
     } else {
-        Watching::Alone
+        WatchMode::Observe
     };
     shards::watch(&arguments.run, watching, process)
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use plimsoll_model::spec::Spec;
 
-use crate::documents::{self, DocumentFlags, Screen};
+use crate::documents::{self, DocumentFlags, StdoutContent};
 use crate::failure::Failure;
 use crate::presentation;
 
@@ -36,9 +36,9 @@ pub(crate) struct OutputFlags {
 }
 
 impl OutputFlags {
-    pub(crate) fn screen(&self) -> Screen {
+    pub(crate) fn screen(&self) -> StdoutContent {
         if self.saves_to_stdout() {
-            Screen::Document
+            StdoutContent::Document
         } else {
             self.documents.screen()
         }
@@ -65,7 +65,7 @@ impl OutputFlags {
         let Some(path) = &self.save_plan else {
             return Ok(());
         };
-        if self.saves_to_stdout() && self.documents.screen() != Screen::Tables {
+        if self.saves_to_stdout() && self.documents.screen() != StdoutContent::Tables {
             return Err(Failure::usage(
                 "--save-plan - and another flag both write to stdout",
                 "write one of them to a file, such as --save-plan plan.toml",

@@ -5,20 +5,20 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plimsoll_engine::address::Lack;
-use plimsoll_engine::{EngineError, Finished, Observation, fault};
-use plimsoll_model::run::{self, Ending, Run, RunHeader, RunWriter};
-use plimsoll_model::{Blame, Plan};
+use plimsoll_engine::address::LocalResourceError;
+use plimsoll_engine::{EngineError, Observation, RunCompletion, fault};
+use plimsoll_model::run::{self, Run, RunEnding, RunHeader, RunWriter};
+use plimsoll_model::{FailureSource, Plan};
 
 use super::ExecutionError;
 use crate::console;
 use crate::failure::{Failure, chain};
+use crate::multiprocess::ProcessLayout;
 use crate::protocols;
 use crate::reporter::Reporter;
-use crate::spread::Spread;
 
 /// Writes one run.
-pub(super) struct Recording<'a> {
+pub(super) struct RunRecorder<'a> {
     writer: RunWriter,
     dir: &'a Path,
     /// Whether the directory existed before.
@@ -27,15 +27,15 @@ pub(super) struct Recording<'a> {
     has_intervals: bool,
 }
 
-impl<'a> Recording<'a> {
+impl<'a> RunRecorder<'a> {
     /// # Errors
     /// When the directory can't be written.
     pub(super) fn begin(
         plan: &Plan,
         plan_toml: &str,
         dir: &'a Path,
-        spread: &Spread,
-    ) -> Result<Recording<'a>, Failure> {
+        spread: &ProcessLayout,
+    ) -> Result<RunRecorder<'a>, Failure> {
         let mut header =
             RunHeader::of(plan, plan_toml, env!("CARGO_PKG_VERSION"), Timestamp::now());
         header.processes = Some(spread.processes).filter(|&n| n > 1);
@@ -50,9 +50,9 @@ impl<'a> Recording<'a> {
         }
         let existed = dir.exists();
         let writer = RunWriter::create(dir, header, plan_toml)
-            .and_then(|writer| writer.keeping_requests(plan.keep_requests))
+            .and_then(|writer| writer.with_request_log(plan.keep_requests))
             .map_err(|e| cannot_keep(&e, dir))?;
-        Ok(Recording {
+        Ok(RunRecorder {
             writer,
             dir,
             existed,
@@ -75,7 +75,7 @@ impl<'a> Recording<'a> {
     }
 
     /// Records connections, negotiated TLS parameters and server processes.
-    pub(super) fn note(&mut self, finished: &Finished) {
+    pub(super) fn note(&mut self, finished: &RunCompletion) {
         let established = &finished.established;
         let writer = &mut self.writer;
         if let Some(tls) = finished.negotiated.clone() {
@@ -103,7 +103,7 @@ impl<'a> Recording<'a> {
     ///
     /// # Errors
     /// When it can't be written.
-    pub(super) fn finish(mut self, ending: Ending) -> Result<Run, ExecutionError> {
+    pub(super) fn finish(mut self, ending: RunEnding) -> Result<Run, ExecutionError> {
         if let Some(reason) = &ending.reason {
             self.writer.log(reason);
         }
@@ -120,15 +120,15 @@ impl<'a> Recording<'a> {
     /// When the load did not start, or the run can't be saved.
     pub(super) fn failed(mut self, error: EngineError, plan: &Plan) -> Result<Run, ExecutionError> {
         if self.has_intervals {
-            return self.finish(Ending::partial(error.to_string()));
+            return self.finish(RunEnding::partial(error.to_string()));
         }
         let is_the_targets = is_the_targets(&error);
         let failure = protocols::could_not_begin(error, plan);
         if is_the_targets {
-            let reason = format!("{NOT_BEGUN}{failure}");
+            let reason = format!("{NEVER_BEGAN_PREFIX}{failure}");
             self.writer.log(&reason);
             // A directory that can't be written is the lesser problem.
-            let _ = self.writer.finish(Ending::partial(reason));
+            let _ = self.writer.finish(RunEnding::partial(reason));
         } else {
             // Nothing was measured: remove the files, so that the same command can be repeated.
             drop(self.writer);
@@ -138,7 +138,7 @@ impl<'a> Recording<'a> {
     }
 }
 
-impl Reporter for Recording<'_> {
+impl Reporter for RunRecorder<'_> {
     fn observe(&mut self, event: &Observation<'_>) -> Option<String> {
         match event {
             Observation::Connecting { .. } => {}
@@ -166,20 +166,23 @@ impl Reporter for Recording<'_> {
 }
 
 /// Start of the reason of a run whose load never started.
-const NOT_BEGUN: &str = "the load did not begin: ";
+const NEVER_BEGAN_PREFIX: &str = "the load did not begin: ";
 
 /// Returns whether the target was unreachable. That is a result and is kept; a lack of local resources is not.
 fn is_the_targets(error: &EngineError) -> bool {
     match error {
-        EngineError::NoConnection { outcome, .. } => outcome.blame() != Some(Blame::Client),
-        EngineError::Resolve { source, .. } => Lack::of(source).is_none(),
+        EngineError::NoConnection { outcome, .. } => outcome.blame() != Some(FailureSource::Client),
+        EngineError::Resolve { source, .. } => LocalResourceError::of(source).is_none(),
         _ => false,
     }
 }
 
 /// Returns whether the directory is that of a run whose target was unreachable.
 pub(super) fn never_began(dir: &Path) -> bool {
-    Run::load(dir).is_ok_and(|run| run.reason.is_some_and(|r| r.starts_with(NOT_BEGUN)))
+    Run::load(dir).is_ok_and(|run| {
+        run.reason
+            .is_some_and(|r| r.starts_with(NEVER_BEGAN_PREFIX))
+    })
 }
 
 /// Removes the files of a run that never started.
@@ -200,7 +203,7 @@ fn discard(dir: &Path, existed: bool) {
 }
 
 /// Help for a directory that can't be written.
-pub(super) const OTHER_DISK: &str =
+pub(super) const OUT_DIR_HELP: &str =
     "give a writable directory on a disk with free space, with --out";
 
 /// Help for a file at its size limit.
@@ -211,7 +214,7 @@ fn remedy_of(error: &run::RunError) -> Option<&'static str> {
     match error {
         run::RunError::Io { source, .. } => Some(match source.kind() {
             io::ErrorKind::FileTooLarge => RAISE_FILE_SIZE,
-            _ => OTHER_DISK,
+            _ => OUT_DIR_HELP,
         }),
         _ => None,
     }

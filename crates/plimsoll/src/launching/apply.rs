@@ -25,7 +25,7 @@ const MAX_FAILED_POLLS: u32 = 30;
 pub(crate) const LAST_LINES: &str = "--tail=20";
 
 /// A job in a cluster.
-pub(crate) struct Job<'a> {
+pub(crate) struct KubernetesJob<'a> {
     pub(crate) namespace: Option<&'a str>,
     /// Name of the job, and value of the label of all its objects.
     pub(crate) name: &'a str,
@@ -34,7 +34,7 @@ pub(crate) struct Job<'a> {
 
 /// State of a job and its pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Outcome {
+pub(crate) struct JobOutcome {
     /// Shard number, name and exit code (if it has ended) of each pod.
     pods: Vec<(u32, String, Option<i32>)>,
     running: usize,
@@ -43,7 +43,7 @@ pub(crate) struct Outcome {
     problems: BTreeSet<String>,
 }
 
-impl Outcome {
+impl JobOutcome {
     /// Returns the exit code of shard 0, which all shards share; `None` if it has not ended.
     pub(crate) fn exit(&self) -> Option<u8> {
         let first = self.pods.iter().find(|(shard, ..)| *shard == 0)?;
@@ -57,10 +57,10 @@ impl Outcome {
     }
 
     /// Parses the output of `kubectl get job,pod -o json`.
-    fn read(text: &[u8]) -> Result<Outcome, String> {
+    fn read(text: &[u8]) -> Result<JobOutcome, String> {
         let list: Value = serde_json::from_slice(text).map_err(|e| e.to_string())?;
         let items = list["items"].as_array().ok_or("not a list of objects")?;
-        let mut outcome = Outcome::default();
+        let mut outcome = JobOutcome::default();
         for item in items {
             match item["kind"].as_str() {
                 Some("Job") => {
@@ -105,7 +105,7 @@ impl Outcome {
     }
 }
 
-impl Job<'_> {
+impl KubernetesJob<'_> {
     /// Runs `kubectl` with these arguments and `input`; returns its output.
     fn kubectl(&self, words: &[&str], input: &str) -> Result<String, Failure> {
         let mut command = Command::new("kubectl");
@@ -148,7 +148,7 @@ impl Job<'_> {
     pub(crate) fn wait(
         &self,
         interrupted: &mut dyn FnMut() -> Result<(), Failure>,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<JobOutcome, Failure> {
         let label = format!("plimsoll/run={}", self.name);
         let words = ["get", "job,pod", "-l", &label, "-o", "json"];
         let (mut failed, mut running) = (0, usize::MAX);
@@ -156,7 +156,7 @@ impl Job<'_> {
         loop {
             let found = self.kubectl(&words, "").and_then(|printed| {
                 let unread = |e| Failure::error(format_args!("kubectl get: {e}"));
-                Outcome::read(printed.as_bytes()).map_err(unread)
+                JobOutcome::read(printed.as_bytes()).map_err(unread)
             });
             match found {
                 Ok(outcome) => {
@@ -220,7 +220,7 @@ mod tests {
         };
         let job = |conditions: Value| json!({"kind": "Job", "status": {"conditions": conditions}});
         let read = |items: &[Value]| {
-            Outcome::read(json!({"items": items}).to_string().as_bytes()).unwrap()
+            JobOutcome::read(json!({"items": items}).to_string().as_bytes()).unwrap()
         };
         let under_way = read(&[
             pod(1, json!({"running": {}})),
@@ -243,6 +243,6 @@ mod tests {
         ]);
         assert!(over.is_over);
         assert_eq!((over.exit(), over.first()), (Some(99), Some("p-0")));
-        assert!(Outcome::read(b"{}").is_err());
+        assert!(JobOutcome::read(b"{}").is_err());
     }
 }

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use plimsoll_protocols::registry;
 
-use super::Load;
+use super::LaunchPlan;
 use crate::execution::slug;
 use crate::failure::{self, Failure};
 
@@ -28,11 +28,11 @@ const RENDEZVOUS_DIR: &str = "/rendezvous";
 const RUNS_DIR: &str = "/runs";
 
 /// Everything that the manifests of a run are generated from.
-pub(crate) struct Objects<'a> {
-    pub(crate) load: &'a Load,
+pub(crate) struct KubernetesManifests<'a> {
+    pub(crate) load: &'a LaunchPlan,
     pub(crate) shards: u32,
     pub(crate) run_id: &'a str,
-    pub(crate) meeting: Meeting<'a>,
+    pub(crate) meeting: PodRendezvous<'a>,
     pub(crate) pods: &'a PodFlags,
 }
 
@@ -66,16 +66,16 @@ pub(crate) struct PodFlags {
 
 /// The rendezvous of the pods.
 #[derive(Clone, Copy)]
-pub(crate) enum Meeting<'a> {
+pub(crate) enum PodRendezvous<'a> {
     Url(&'a str),
     /// A persistent volume claim that all nodes can write.
     Claim(&'a str),
 }
 
 /// File contents by path under the pods' working directory.
-type Files = BTreeMap<String, Vec<u8>>;
+type PodFiles = BTreeMap<String, Vec<u8>>;
 
-impl Objects<'_> {
+impl KubernetesManifests<'_> {
     /// Returns the objects as YAML for `kubectl apply`.
     ///
     /// # Errors
@@ -112,16 +112,16 @@ impl Objects<'_> {
 
     fn url(&self) -> String {
         match self.meeting {
-            Meeting::Url(url) => url.to_owned(),
-            Meeting::Claim(_) => format!("file://{RENDEZVOUS_DIR}"),
+            PodRendezvous::Url(url) => url.to_owned(),
+            PodRendezvous::Claim(_) => format!("file://{RENDEZVOUS_DIR}"),
         }
     }
 
     /// Returns the path of the run directory that shard 0 writes.
     pub(crate) fn out(&self) -> String {
         match self.meeting {
-            Meeting::Url(_) => format!("{RUNS_DIR}/run"),
-            Meeting::Claim(_) => format!("{RENDEZVOUS_DIR}/runs/{}", self.run_id),
+            PodRendezvous::Url(_) => format!("{RUNS_DIR}/run"),
+            PodRendezvous::Claim(_) => format!("{RENDEZVOUS_DIR}/runs/{}", self.run_id),
         }
     }
 
@@ -129,11 +129,11 @@ impl Objects<'_> {
         let space = self.pods.namespace.iter();
         let space: String = space.map(|space| format!(" -n {space}")).collect();
         let result = match self.meeting {
-            Meeting::Url(url) => format!(
+            PodRendezvous::Url(url) => format!(
                 "#   plimsoll watch {url} --run-id {id}\n#   plimsoll merge {url} --run-id {id} --out runs/{id}\n",
                 id = self.run_id
             ),
-            Meeting::Claim(claim) => format!(
+            PodRendezvous::Claim(claim) => format!(
                 "#   kubectl{space} logs -f job/{name} --all-pods\n\
                  # The run directory is {} of the claim {claim}.\n",
                 self.out().trim_start_matches(RENDEZVOUS_DIR)
@@ -148,7 +148,7 @@ impl Objects<'_> {
     }
 
     /// Returns the plan's path and all files, the plan included.
-    fn data(&self) -> Result<(String, Files), Failure> {
+    fn data(&self) -> Result<(String, PodFiles), Failure> {
         let mut files = read(self.load.spec.data_files())?;
         if let Some(folder) = registry::folder(&self.load.spec.call) {
             return Err(Failure::usage(
@@ -180,7 +180,7 @@ impl Objects<'_> {
         text
     }
 
-    fn config_map(&self, name: &str, files: &Files) -> Result<String, Failure> {
+    fn config_map(&self, name: &str, files: &PodFiles) -> Result<String, Failure> {
         let (mut texts, mut others) = (String::new(), String::new());
         for (index, (path, content)) in files.iter().enumerate() {
             let key = key(index, path);
@@ -204,7 +204,7 @@ impl Objects<'_> {
         format!("apiVersion: v1\nkind: {kind}\n{metadata}immutable: true\n")
     }
 
-    fn secret(&self, name: &str, files: &Files) -> Result<String, Failure> {
+    fn secret(&self, name: &str, files: &PodFiles) -> Result<String, Failure> {
         let mut entries = String::new();
         for (index, (path, content)) in files.iter().enumerate() {
             let (key, content) = (key(index, path), STANDARD.encode(content));
@@ -216,7 +216,7 @@ impl Objects<'_> {
     }
 
     /// Returns the mount of the rendezvous volume, if any, and all volumes.
-    fn volumes(&self, name: &str, data: &Files, secret: &Files) -> (String, String) {
+    fn volumes(&self, name: &str, data: &PodFiles, secret: &PodFiles) -> (String, String) {
         let mut text = format!(
             "      volumes:
         - name: plan
@@ -231,7 +231,7 @@ impl Objects<'_> {
             text += &source("secret", &format!("{name}-tls"), secret);
         }
         text += "        - name: runs\n          emptyDir: {}\n";
-        let Meeting::Claim(claim) = self.meeting else {
+        let PodRendezvous::Claim(claim) = self.meeting else {
             return (String::new(), text);
         };
         let _ = write!(
@@ -260,7 +260,7 @@ impl Objects<'_> {
         text
     }
 
-    fn job(&self, name: &str, plan: &str, data: &Files, secret: &Files) -> String {
+    fn job(&self, name: &str, plan: &str, data: &PodFiles, secret: &PodFiles) -> String {
         let shards = self.shards.to_string();
         let (url, out) = (self.url(), self.out());
         let flags = [
@@ -350,8 +350,8 @@ kind: Job
 }
 
 /// Reads the files of these plan keys, by their path in the pods.
-fn read(named: Vec<(String, PathBuf)>) -> Result<Files, Failure> {
-    let mut files = Files::new();
+fn read(named: Vec<(String, PathBuf)>) -> Result<PodFiles, Failure> {
+    let mut files = PodFiles::new();
     for (key, path) in named {
         let place = place(&path).ok_or_else(|| {
             Failure::usage(
@@ -398,7 +398,7 @@ fn key(index: usize, path: &str) -> String {
 }
 
 /// Returns the projected source that mounts the files of an object.
-fn source(kind: &str, name: &str, files: &Files) -> String {
+fn source(kind: &str, name: &str, files: &PodFiles) -> String {
     let mut text = format!(
         "              - {kind}:\n                  name: {name}\n                  items:\n"
     );

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::Load;
+use super::LaunchPlan;
 
 /// What a job asks for.
 #[derive(Debug, Args)]
@@ -54,7 +54,7 @@ fn word(text: &str) -> Result<String, String> {
 
 impl ScriptFlags {
     /// Returns the batch script for `sbatch`.
-    pub(crate) fn text(&self, load: &Load) -> String {
+    pub(crate) fn text(&self, load: &LaunchPlan) -> String {
         let name = &load.name;
         let mut text = format!(
             "#!/bin/bash\n\

@@ -6,42 +6,42 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use plimsoll_model::measure::{Count, TimeMeasure};
-use plimsoll_model::objective::{self, Judged, SoFar, Validity};
+use plimsoll_model::objective::{self, LiveObjectiveInputs, ObjectiveResult, RunValidity};
 use plimsoll_model::plan::Objective;
-use plimsoll_model::record::{StageRecord, Times};
+use plimsoll_model::record::{StageRecord, TimeHistogram};
 use plimsoll_model::run::health::WHOLE_INTERVAL;
-use plimsoll_model::run::{IntervalRecord, Resources, TimesSummary};
+use plimsoll_model::run::{IntervalRecord, ResourceUsage, TimesSummary};
 use plimsoll_model::schedule::Schedule;
 use plimsoll_model::{Outcome, Plan};
 
-use crate::remaining::{self, clock};
+use crate::remaining::{self, format_clock};
 
 /// Number of intervals kept for the charts: the columns of a wide terminal.
 const MAX_HISTORY_INTERVALS: usize = 300;
 
 /// Phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum RunPhase {
     Connecting { open: u64, wanted: u64 },
     WarmUp,
     Measuring,
 }
 
 /// Statistics of one kind of time; `None` without a call.
-pub(super) type Spread = Option<TimesSummary>;
+pub(super) type TimeStats = Option<TimesSummary>;
 
 /// What was recorded in a period of the run.
 #[derive(Clone, Debug)]
-pub(super) struct Figures {
+pub(super) struct PeriodStats {
     pub(super) seconds: f64,
     pub(super) record: StageRecord,
     /// Times by kind, the most important first.
-    pub(super) times: Vec<(&'static str, Spread)>,
+    pub(super) times: Vec<(&'static str, TimeStats)>,
 }
 
-impl Figures {
-    fn of(record: StageRecord, seconds: f64) -> Figures {
-        Figures {
+impl PeriodStats {
+    fn of(record: StageRecord, seconds: f64) -> PeriodStats {
+        PeriodStats {
             seconds,
             times: times(&record),
             record,
@@ -49,7 +49,7 @@ impl Figures {
     }
 
     /// Returns further counts of the protocol: messages of streams, tokens of sessions.
-    pub(super) fn besides(&self) -> Vec<(&'static str, u64)> {
+    pub(super) fn other_counts(&self) -> Vec<(&'static str, u64)> {
         let mut besides = Vec::new();
         if let Some(messages) = &self.record.messages {
             besides.push(("messages sent", messages.sent));
@@ -68,7 +68,7 @@ impl Figures {
         besides
     }
 
-    pub(super) fn response(&self) -> Spread {
+    pub(super) fn response(&self) -> TimeStats {
         self.times.first().and_then(|(_, spread)| *spread)
     }
 
@@ -86,9 +86,9 @@ impl Figures {
 }
 
 /// Returns the measured kinds of time, including those of messages and tokens.
-fn times(record: &StageRecord) -> Vec<(&'static str, Spread)> {
+fn times(record: &StageRecord) -> Vec<(&'static str, TimeStats)> {
     let mut kinds = vec![("response", TimesSummary::of(&record.response))];
-    let mut part = |name, times: Option<&Times>| {
+    let mut part = |name, times: Option<&TimeHistogram>| {
         if let Some(times) = times.filter(|times| !times.is_empty()) {
             kinds.push((name, TimesSummary::of(times)));
         }
@@ -106,7 +106,7 @@ fn times(record: &StageRecord) -> Vec<(&'static str, Spread)> {
 
 /// Resource usage of the client or the server over the last interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct End {
+pub(super) struct EndpointUsage {
     /// CPU time per elapsed time; 1.0 is one core.
     pub(super) cpu_share: f64,
     pub(super) cpu_us_per_call: Option<f64>,
@@ -114,10 +114,10 @@ pub(super) struct End {
     pub(super) descriptors: u64,
 }
 
-impl End {
-    fn of(resources: &Resources, seconds: f64, ended: u64) -> End {
+impl EndpointUsage {
+    fn of(resources: &ResourceUsage, seconds: f64, ended: u64) -> EndpointUsage {
         let cpu_us = resources.cpu_us().unwrap_or(0) as f64;
-        End {
+        EndpointUsage {
             cpu_share: cpu_us / (seconds.max(1e-3) * 1e6),
             cpu_us_per_call: (ended > 0).then(|| cpu_us / ended as f64),
             rss_bytes: resources.rss_bytes,
@@ -128,58 +128,58 @@ impl End {
 
 /// The state of a run as the live view shows it.
 #[derive(Clone, Debug)]
-pub(super) struct Board {
+pub(super) struct Dashboard {
     pub(super) title: String,
     /// What is called, and the target.
     pub(super) what: String,
     /// Where a search or ladder stands; empty for a single run.
     pub(super) context: Vec<String>,
-    pub(super) phase: Phase,
+    pub(super) phase: RunPhase,
     pub(super) elapsed: Duration,
     pub(super) planned: Option<Duration>,
     pub(super) wanted_calls: Option<u64>,
     /// Measured calls that have ended.
     pub(super) calls: u64,
     /// Figures of the last whole interval, warm-up included.
-    pub(super) last: Figures,
+    pub(super) last: PeriodStats,
     /// Figures of the measured part so far, without warm-up.
-    pub(super) so_far: Figures,
+    pub(super) so_far: PeriodStats,
     pub(super) in_flight: u64,
     pub(super) backlog: u64,
     pub(super) connections: u64,
-    pub(super) client: Option<End>,
-    pub(super) server: Option<End>,
+    pub(super) client: Option<EndpointUsage>,
+    pub(super) server: Option<EndpointUsage>,
     pub(super) busiest_worker: f64,
     /// Share of a core that this view used over the last interval.
     pub(super) view_share: f64,
     /// Provisional verdicts of the objectives.
-    pub(super) objectives: Vec<Judged>,
+    pub(super) objectives: Vec<ObjectiveResult>,
     /// By interval: rate of ended calls per second, then p99 and maximum response time (µs; 0 if there is none).
     pub(super) rates: VecDeque<u64>,
     p99s: VecDeque<u64>,
     longest: VecDeque<u64>,
     wanted: Vec<Objective>,
-    judged_by: SoFar,
+    judged_by: LiveObjectiveInputs,
     warmup: Vec<bool>,
     view_cpu: Duration,
 }
 
-impl Board {
+impl Dashboard {
     /// Returns the state before the first call of `plan`. `view_cpu` is the view's CPU time so far.
-    pub(super) fn of(plan: &Plan, context: Vec<String>, view_cpu: Duration) -> Board {
+    pub(super) fn of(plan: &Plan, context: Vec<String>, view_cpu: Duration) -> Dashboard {
         let schedule = Schedule::new(&plan.load, plan.seed);
         let (_, call) = plan.call.names();
-        Board {
+        Dashboard {
             title: plan.name.clone(),
             what: format!("{call} at {}", plan.target.url),
             context,
-            phase: Phase::Connecting { open: 0, wanted: 0 },
+            phase: RunPhase::Connecting { open: 0, wanted: 0 },
             elapsed: Duration::ZERO,
             planned: schedule.end().map(Duration::from_nanos),
             wanted_calls: plan.load.calls,
             calls: 0,
-            last: Figures::of(StageRecord::default(), 0.0),
-            so_far: Figures::of(StageRecord::default(), 0.0),
+            last: PeriodStats::of(StageRecord::default(), 0.0),
+            so_far: PeriodStats::of(StageRecord::default(), 0.0),
             in_flight: 0,
             backlog: 0,
             connections: 0,
@@ -192,7 +192,7 @@ impl Board {
             longest: VecDeque::new(),
             objectives: Vec::new(),
             wanted: plan.objectives.clone(),
-            judged_by: SoFar::begun(plan),
+            judged_by: LiveObjectiveInputs::of_plan(plan),
             warmup: plan.load.stages.iter().map(|s| s.warmup).collect(),
             view_cpu,
         }
@@ -215,15 +215,15 @@ impl Board {
             self.so_far.times = times(&self.so_far.record);
         }
         self.phase = if counts || self.so_far.seconds > 0.0 {
-            Phase::Measuring
+            RunPhase::Measuring
         } else {
-            Phase::WarmUp
+            RunPhase::WarmUp
         };
         self.elapsed = interval.end_offset();
         let ended = last.ended();
         // A truncated interval is too short to give a rate.
         if interval.length >= WHOLE_INTERVAL {
-            self.last = Figures::of(last, seconds);
+            self.last = PeriodStats::of(last, seconds);
         }
         self.calls = self.so_far.record.ended();
         if !self.wanted.is_empty() && counts {
@@ -232,12 +232,12 @@ impl Board {
             self.judged_by.measured.all.achieved_per_s =
                 (measured_for > 0.0).then(|| ended / measured_for);
             self.objectives =
-                objective::judge(&self.wanted, &self.judged_by.measured, Validity::Sound);
+                objective::judge(&self.wanted, &self.judged_by.measured, RunValidity::Sound);
         }
         self.in_flight = interval.in_flight;
         self.backlog = interval.backlog;
         self.connections = interval.connections_open;
-        let end = |r: &Resources| End::of(r, seconds, ended);
+        let end = |r: &ResourceUsage| EndpointUsage::of(r, seconds, ended);
         self.client = interval.client.as_ref().map(end);
         self.server = interval.server.as_ref().map(end).or(self.server);
         self.busiest_worker = interval.busiest_worker_ratio;
@@ -277,7 +277,7 @@ impl Board {
             let rate = self.so_far.per_second(self.calls);
             let left = wanted.saturating_sub(self.calls);
             let words = if rate > 0.0 && self.calls > 0 {
-                remaining::left(left as f64 / rate)
+                remaining::estimate(left as f64 / rate)
             } else {
                 "not yet known".to_owned()
             };
@@ -286,7 +286,7 @@ impl Board {
         let planned = self.planned.filter(|planned| !planned.is_zero())?;
         let left = planned.saturating_sub(self.elapsed).as_secs_f64();
         let words = if left > 0.0 {
-            format!("{} left", clock(left))
+            format!("{} left", format_clock(left))
         } else {
             "waiting for the last answers".to_owned()
         };

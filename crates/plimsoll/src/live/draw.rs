@@ -3,7 +3,7 @@
 mod grid;
 mod lines;
 
-use plimsoll_model::objective::{Judged, Verdict};
+use plimsoll_model::objective::{ObjectiveResult, ObjectiveVerdict};
 use plimsoll_model::run::TimesSummary;
 use plimsoll_report::quantity::{bytes, count, or_dash, rate, share, time};
 use plimsoll_report::terminal::wrap;
@@ -14,9 +14,9 @@ use ratatui::symbols::line::THICK_HORIZONTAL;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, LineGauge, Paragraph, Sparkline};
 
-use super::board::{Board, End, Phase, Spread};
-use crate::remaining::clock;
-use grid::{Entry, Grid};
+use super::board::{Dashboard, EndpointUsage, RunPhase, TimeStats};
+use crate::remaining::format_clock;
+use grid::{Grid, GridRow};
 use lines::lines;
 
 const DIM_STYLE: Style = Style::new().add_modifier(Modifier::DIM);
@@ -39,13 +39,13 @@ const MIN_CHART_ROWS: u16 = 5;
 const MAX_CHART_ROWS: u16 = 16;
 
 /// Draws `board`, and below it the messages `noted` while the view is shown.
-pub(super) fn draw(frame: &mut Frame<'_>, board: &Board, noted: &[String]) {
+pub(super) fn draw(frame: &mut Frame<'_>, board: &Dashboard, noted: &[String]) {
     let area = frame.area();
     if area.width < MIN_COLUMNS || area.height < MIN_ROWS {
         frame.render_widget(Paragraph::new(lines(board, area)), area);
         return;
     }
-    let rows = Rows::of(area, board, noted);
+    let rows = RowLayout::of(area, board, noted);
     let [head, middle, objectives, pictures, ends, notes, foot] = Layout::vertical([
         Constraint::Length(rows.head),
         Constraint::Length(TIMES_TABLE_ROWS),
@@ -86,17 +86,17 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Board, noted: &[String]) {
 }
 
 /// The number of rows of each part.
-struct Rows {
+struct RowLayout {
     head: u16,
     objectives: u16,
     pictures: u16,
     ends: u16,
 }
 
-impl Rows {
+impl RowLayout {
     /// Allots the rows of the terminal. The least important parts are dropped first; spare rows go to long reasons of
     /// objectives, then to the charts.
-    fn of(area: Rect, board: &Board, noted: &[String]) -> Rows {
+    fn of(area: Rect, board: &Dashboard, noted: &[String]) -> RowLayout {
         let head = 3 + board.context.len() as u16;
         let errors = board.so_far.errors_by_code().len().max(1) as u16;
         let mut left = area.height.saturating_sub(head + TIMES_TABLE_ROWS + 1);
@@ -119,7 +119,7 @@ impl Rows {
             .saturating_add(1)
             .min(left / 2);
         let growth = if pictures > 0 { left - wanted } else { 0 };
-        Rows {
+        RowLayout {
             head,
             objectives: objectives + more,
             pictures: pictures + growth.min(MAX_CHART_ROWS - MIN_CHART_ROWS),
@@ -128,15 +128,15 @@ impl Rows {
     }
 }
 
-fn header(frame: &mut Frame<'_>, area: Rect, board: &Board) {
+fn header(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     let (phase, style) = match board.phase {
-        Phase::Connecting { wanted: 0, .. } => ("connecting".to_owned(), DIM_STYLE),
-        Phase::Connecting { open, wanted } => (
+        RunPhase::Connecting { wanted: 0, .. } => ("connecting".to_owned(), DIM_STYLE),
+        RunPhase::Connecting { open, wanted } => (
             format!("connecting: {} of {}", count(open), count(wanted)),
             DIM_STYLE,
         ),
-        Phase::WarmUp => ("warm-up".to_owned(), DIM_STYLE),
-        Phase::Measuring => ("measuring".to_owned(), ACCENT_STYLE),
+        RunPhase::WarmUp => ("warm-up".to_owned(), DIM_STYLE),
+        RunPhase::Measuring => ("measuring".to_owned(), ACCENT_STYLE),
     };
     let width = usize::from(area.width);
     let room = width.saturating_sub(columns(&phase) + 1);
@@ -158,7 +158,7 @@ fn header(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     ])
     .areas(area);
     frame.render_widget(Paragraph::new(lines), text);
-    let elapsed = clock(board.elapsed.as_secs_f64());
+    let elapsed = format_clock(board.elapsed.as_secs_f64());
     match board.progress() {
         Some((part, left)) => {
             let of = match board.wanted_calls {
@@ -196,15 +196,15 @@ fn panel(title: &str) -> Block<'_> {
         .title(Span::styled(title, BOLD_STYLE))
 }
 
-fn calls_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
+fn calls_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     let (last, all) = (&board.last, &board.so_far);
     let (now, so_far) = (&last.record, &all.record);
     let flow = |name: &str, now: u64, total: u64, style| {
         let now = rate(last.per_second(now));
-        Entry::of([name.to_owned(), now, count(total)], style)
+        GridRow::of([name.to_owned(), now, count(total)], style)
     };
     let level =
-        |name: &str, n: u64| Entry::of([name.to_owned(), count(n), String::new()], Style::new());
+        |name: &str, n: u64| GridRow::of([name.to_owned(), count(n), String::new()], Style::new());
     let failing = if so_far.errors() > 0 {
         ERROR_STYLE
     } else {
@@ -218,8 +218,8 @@ fn calls_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
         level("waiting", board.backlog),
         level("connections", board.connections),
     ];
-    let besides = last.besides();
-    for (name, total) in all.besides() {
+    let besides = last.other_counts();
+    for (name, total) in all.other_counts() {
         let now = besides.iter().find(|(known, _)| *known == name);
         entries.push(flow(name, now.map_or(0, |(_, n)| *n), total, Style::new()));
     }
@@ -233,9 +233,9 @@ fn calls_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
 }
 
 /// Draws as many kinds of time as fit, the most important first.
-fn times_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
-    type Of = fn(TimesSummary) -> Option<f64>;
-    let so_far: [(&str, Of); 5] = [
+fn times_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
+    type TimeSelector = fn(TimesSummary) -> Option<f64>;
+    let so_far: [(&str, TimeSelector); 5] = [
         ("p50", |t| t.p50_us),
         ("p90", |t| t.p90_us),
         ("p99", |t| t.p99_us),
@@ -243,7 +243,7 @@ fn times_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
         ("max", |t| Some(t.max_us)),
     ];
     let kinds = board.so_far.times.iter().map(|(kind, _)| *kind);
-    let entry = |name: &str, of: Of, times: &[(&'static str, Spread)], style| {
+    let entry = |name: &str, of: TimeSelector, times: &[(&'static str, TimeStats)], style| {
         // The last interval may lack a kind of time.
         let value = |kind: &str| {
             times
@@ -253,7 +253,7 @@ fn times_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
         };
         let values = kinds.clone().map(|kind| or_dash(value(kind), time));
         let cells = std::iter::once(name.to_owned()).chain(values);
-        Entry::of(cells, style)
+        GridRow::of(cells, style)
     };
     let now = &board.last.times;
     let mut entries = vec![
@@ -274,7 +274,7 @@ fn times_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
 }
 
 /// Draws the provisional verdicts of the objectives.
-fn objectives_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
+fn objectives_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     if area.height == 0 {
         return;
     }
@@ -286,7 +286,7 @@ fn objectives_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
 }
 
 /// Returns the objectives in `rows` rows, at least one each.
-fn objectives(board: &Board, width: u16, rows: usize) -> Vec<Line<'static>> {
+fn objectives(board: &Dashboard, width: u16, rows: usize) -> Vec<Line<'static>> {
     let mut spare = rows.saturating_sub(board.objectives.len());
     let mut lines = Vec::new();
     for (judged, mut wrapped) in board.objectives.iter().zip(verdicts(board, width)) {
@@ -301,26 +301,26 @@ fn objectives(board: &Board, width: u16, rows: usize) -> Vec<Line<'static>> {
     lines
 }
 
-fn verdict_style(verdict: Verdict) -> Style {
+fn verdict_style(verdict: ObjectiveVerdict) -> Style {
     match verdict {
-        Verdict::Met => Style::new().fg(Color::Green),
-        Verdict::Missed => ERROR_STYLE,
-        Verdict::CannotBeJudged | Verdict::NotSupported => DIM_STYLE,
+        ObjectiveVerdict::Met => Style::new().fg(Color::Green),
+        ObjectiveVerdict::Missed => ERROR_STYLE,
+        ObjectiveVerdict::CannotBeJudged | ObjectiveVerdict::NotSupported => DIM_STYLE,
     }
 }
 
 /// Returns the line of each objective, wrapped into rows.
-fn verdicts(board: &Board, width: u16) -> Vec<Vec<String>> {
+fn verdicts(board: &Dashboard, width: u16) -> Vec<Vec<String>> {
     let rows = |judged| wrap(&verdict_line(judged), usize::from(width));
     board.objectives.iter().map(rows).collect()
 }
 
 /// Formats a line such as "p99 < 10ms: met (7.02ms)".
-fn verdict_line(judged: &Judged) -> String {
+fn verdict_line(judged: &ObjectiveResult) -> String {
     let word = match judged.verdict {
-        Verdict::Met => "met",
-        Verdict::Missed => "missed",
-        Verdict::CannotBeJudged | Verdict::NotSupported => "not yet known",
+        ObjectiveVerdict::Met => "met",
+        ObjectiveVerdict::Missed => "missed",
+        ObjectiveVerdict::CannotBeJudged | ObjectiveVerdict::NotSupported => "not yet known",
     };
     format!("{}: {word} ({})", judged.objective, judged.measured)
 }
@@ -352,11 +352,11 @@ fn history(
     );
 }
 
-fn errors_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
+fn errors_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     let errors = board.so_far.errors_by_code();
     let all = board.so_far.record.ended();
     let room = usize::from(area.height.saturating_sub(1));
-    let mut entries: Vec<Entry> = errors
+    let mut entries: Vec<GridRow> = errors
         .iter()
         .take(room)
         .map(|(outcome, n)| {
@@ -365,11 +365,11 @@ fn errors_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
                 now => format!("+{}", count(now)),
             };
             let cells = [outcome.code().to_owned(), count(*n), now, share(*n, all)];
-            Entry::of(cells, ERROR_STYLE)
+            GridRow::of(cells, ERROR_STYLE)
         })
         .collect();
     if entries.is_empty() {
-        entries.push(Entry::of(["none".to_owned()], DIM_STYLE));
+        entries.push(GridRow::of(["none".to_owned()], DIM_STYLE));
     }
     let title = match errors.len().saturating_sub(room) {
         0 => "errors".to_owned(),
@@ -384,10 +384,10 @@ fn errors_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
     grid.draw(frame, area);
 }
 
-fn ends_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
+fn ends_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     let percent = |part: f64| format!("{:.0} %", part * 100.0);
-    let entry = |name: &str, end: Option<End>| match end {
-        None => Entry::of([name.to_owned(), "not seen".to_owned()], DIM_STYLE),
+    let entry = |name: &str, end: Option<EndpointUsage>| match end {
+        None => GridRow::of([name.to_owned(), "not seen".to_owned()], DIM_STYLE),
         Some(end) => {
             let cells = [
                 name.to_owned(),
@@ -396,7 +396,7 @@ fn ends_panel(frame: &mut Frame<'_>, area: Rect, board: &Board) {
                 bytes(end.rss_bytes),
                 count(end.descriptors),
             ];
-            Entry::of(cells, Style::new())
+            GridRow::of(cells, Style::new())
         }
     };
     let [table, below] = Layout::vertical([Constraint::Length(4), Constraint::Min(0)]).areas(area);

@@ -4,17 +4,18 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use plimsoll_model::spec::Wire;
+use plimsoll_model::spec::WireFormat;
 
 use super::{
-    Installed, MAX_IDLE_CONNECTIONS, Proxy, Route, Version, on_path, printed, quoted, words_after,
+    InstalledProxy, MAX_IDLE_CONNECTIONS, Proxy, ProxyRoute, ProxyVersion, on_path, printed,
+    quoted, words_after,
 };
 
 pub(super) static PROXY: Proxy = Proxy {
     name: "apache2",
     title: "Apache httpd",
     install: "apt-get install apache2-bin",
-    carries: &[Wire::Http1, Wire::Http2, Wire::Socket],
+    carries: &[WireFormat::Http1, WireFormat::Http2, WireFormat::Socket],
     remark: "HTTP/2 requests are forwarded as HTTP/1.1; one process of many threads",
     find: || on_path("apache2"),
     version,
@@ -38,9 +39,9 @@ fn modules_dir() -> Option<PathBuf> {
     dirs.map(PathBuf::from).into_iter().find(|dir| dir.is_dir())
 }
 
-fn version(program: &Path) -> Option<Version> {
+fn version(program: &Path) -> Option<ProxyVersion> {
     let printed = printed(program, &["-v"])?;
-    Some(Version {
+    Some(ProxyVersion {
         number: words_after(&printed, "Apache/", 1)?,
         // The TLS library is linked to a module, not to the program.
         tls: None,
@@ -58,16 +59,16 @@ fn arguments(command: &mut Command, file: &Path) {
         .arg("-DFOREGROUND");
 }
 
-fn configure(_: &Installed, route: &Route) -> String {
+fn configure(_: &InstalledProxy, route: &ProxyRoute) -> String {
     let mut text = String::new();
     let modules = modules_dir().unwrap_or_default();
-    let is_multiplexed = route.wire == Wire::Http2;
+    let is_multiplexed = route.wire == WireFormat::Http2;
     let mut names = vec!["mpm_event", "unixd", "authz_core", "proxy", "proxy_http"];
     if route.listen_tls.is_some() || route.upstream_tls.is_some() {
         names.extend(["socache_shmcb", "ssl"]);
     }
     names.extend(is_multiplexed.then_some("http2"));
-    names.extend((route.wire == Wire::Socket).then_some("proxy_wstunnel"));
+    names.extend((route.wire == WireFormat::Socket).then_some("proxy_wstunnel"));
     for name in names {
         let file = modules.join(format!("mod_{name}.so"));
         // Modules without a file are built in.
@@ -141,7 +142,7 @@ fn configure(_: &Installed, route: &Route) -> String {
             );
         }
     }
-    let upgrade = if route.wire == Wire::Socket {
+    let upgrade = if route.wire == WireFormat::Socket {
         " upgrade=websocket"
     } else {
         ""

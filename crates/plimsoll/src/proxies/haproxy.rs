@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::process::Command;
 
-use plimsoll_model::spec::Wire;
+use plimsoll_model::spec::WireFormat;
 
 use super::{
-    Installed, MAX_IDLE_CONNECTIONS, MAX_STREAMS, Proxy, Route, Version, on_path, printed, quoted,
-    words_after,
+    InstalledProxy, MAX_IDLE_CONNECTIONS, MAX_STREAMS, Proxy, ProxyRoute, ProxyVersion, on_path,
+    printed, quoted, words_after,
 };
 
 pub(super) static PROXY: Proxy = Proxy {
@@ -15,11 +15,11 @@ pub(super) static PROXY: Proxy = Proxy {
     title: "HAProxy",
     install: "apt-get install haproxy",
     carries: &[
-        Wire::Http1,
-        Wire::Http2,
-        Wire::Http2Trailers,
-        Wire::Socket,
-        Wire::Bytes,
+        WireFormat::Http1,
+        WireFormat::Http2,
+        WireFormat::Http2Trailers,
+        WireFormat::Socket,
+        WireFormat::Bytes,
     ],
     remark: "",
     find: || on_path("haproxy"),
@@ -31,9 +31,9 @@ pub(super) static PROXY: Proxy = Proxy {
     joins_keys: true,
 };
 
-fn version(program: &Path) -> Option<Version> {
+fn version(program: &Path) -> Option<ProxyVersion> {
     let printed = printed(program, &["-vv"])?;
-    Some(Version {
+    Some(ProxyVersion {
         number: words_after(&printed, "HAProxy version ", 1)?,
         tls: words_after(&printed, "Running on OpenSSL version : ", 2),
         printed,
@@ -45,13 +45,13 @@ fn arguments(command: &mut Command, file: &Path) {
     command.arg("-db").arg("-f").arg(file);
 }
 
-fn configure(_: &Installed, route: &Route) -> String {
-    let is_bytes = route.wire == Wire::Bytes;
+fn configure(_: &InstalledProxy, route: &ProxyRoute) -> String {
+    let is_bytes = route.wire == WireFormat::Bytes;
     let mode = if is_bytes { "tcp" } else { "http" };
     let alpn = match route.wire {
-        Wire::Bytes => None,
-        Wire::Http1 | Wire::Socket => Some("http/1.1"),
-        Wire::Http2 | Wire::Http2Trailers => Some("h2"),
+        WireFormat::Bytes => None,
+        WireFormat::Http1 | WireFormat::Socket => Some("http/1.1"),
+        WireFormat::Http2 | WireFormat::Http2Trailers => Some("h2"),
     };
     let mut bind = format!("bind {}", route.listen);
     let mut server = format!("server server {}", route.upstream);

@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use plimsoll_model::spec::Wire;
+use plimsoll_model::spec::WireFormat;
 
 use super::{
-    Installed, MAX_CALLS_PER_CONNECTION, MAX_IDLE_CONNECTIONS, MAX_STREAMS, Proxy, Route, Version,
-    on_path, printed, quoted, words_after,
+    InstalledProxy, MAX_CALLS_PER_CONNECTION, MAX_IDLE_CONNECTIONS, MAX_STREAMS, Proxy, ProxyRoute,
+    ProxyVersion, on_path, printed, quoted, words_after,
 };
 
 pub(super) static PROXY: Proxy = Proxy {
@@ -16,11 +16,11 @@ pub(super) static PROXY: Proxy = Proxy {
     title: "NGINX",
     install: "apt-get install nginx-light libnginx-mod-stream",
     carries: &[
-        Wire::Http1,
-        Wire::Http2,
-        Wire::Http2Trailers,
-        Wire::Socket,
-        Wire::Bytes,
+        WireFormat::Http1,
+        WireFormat::Http2,
+        WireFormat::Http2Trailers,
+        WireFormat::Socket,
+        WireFormat::Bytes,
     ],
     remark: "HTTP/2 requests are forwarded as HTTP/1.1, except gRPC",
     find: || on_path("nginx"),
@@ -35,9 +35,9 @@ pub(super) static PROXY: Proxy = Proxy {
 /// Folders in which distributions install modules.
 const MODULE_DIRS: [&str; 2] = ["/usr/lib/nginx/modules", "/usr/lib64/nginx/modules"];
 
-fn version(program: &Path) -> Option<Version> {
+fn version(program: &Path) -> Option<ProxyVersion> {
     let printed = printed(program, &["-V"])?;
-    Some(Version {
+    Some(ProxyVersion {
         number: words_after(&printed, "nginx version: nginx/", 1)?,
         tls: words_after(&printed, "built with ", 2).filter(|library| library.contains("SSL")),
         printed,
@@ -52,7 +52,7 @@ fn arguments(command: &mut Command, file: &Path) {
 }
 
 /// Finds the stream module, which relays raw TCP: `None` if it is built in, otherwise its file.
-fn stream_module(installed: &Installed) -> Result<Option<PathBuf>, ()> {
+fn stream_module(installed: &InstalledProxy) -> Result<Option<PathBuf>, ()> {
     let mut built = installed.version.printed.split_whitespace();
     if built.any(|word| word == "--with-stream") {
         return Ok(None);
@@ -65,8 +65,8 @@ fn stream_module(installed: &Installed) -> Result<Option<PathBuf>, ()> {
         .ok_or(())
 }
 
-fn lacks(installed: &Installed, route: &Route) -> Option<String> {
-    (route.wire == Wire::Bytes && stream_module(installed).is_err()).then(|| {
+fn lacks(installed: &InstalledProxy, route: &ProxyRoute) -> Option<String> {
+    (route.wire == WireFormat::Bytes && stream_module(installed).is_err()).then(|| {
         "this NGINX has no module that forwards bytes: apt-get install libnginx-mod-stream"
             .to_owned()
     })
@@ -79,7 +79,7 @@ fn has_own_directive(number: &str) -> bool {
     (next(), next(), next()) >= (1, 25, 1)
 }
 
-fn configure(installed: &Installed, route: &Route) -> String {
+fn configure(installed: &InstalledProxy, route: &ProxyRoute) -> String {
     let mut text = "daemon off;\nworker_processes 1;\n".to_owned();
     // A worker of another user might not be able to read the files.
     if rustix::process::geteuid().is_root() {
@@ -87,13 +87,13 @@ fn configure(installed: &Installed, route: &Route) -> String {
     }
     let pid = quoted(&route.dir.join("nginx.pid"));
     let _ = writeln!(text, "pid {pid};\nerror_log stderr warn;");
-    if route.wire == Wire::Bytes
+    if route.wire == WireFormat::Bytes
         && let Ok(Some(module)) = stream_module(installed)
     {
         let _ = writeln!(text, "load_module {};", quoted(&module));
     }
     text += "events {\n    worker_connections 16384;\n}\n";
-    if route.wire == Wire::Bytes {
+    if route.wire == WireFormat::Bytes {
         text += &stream(route);
     } else {
         text += &requests(installed, route);
@@ -102,7 +102,7 @@ fn configure(installed: &Installed, route: &Route) -> String {
 }
 
 /// Returns the directives towards the load, for both http and stream servers.
-fn listen(route: &Route, more: &str) -> String {
+fn listen(route: &ProxyRoute, more: &str) -> String {
     let Some(tls) = &route.listen_tls else {
         return format!("        listen {}{more};\n", route.listen);
     };
@@ -123,7 +123,7 @@ fn listen(route: &Route, more: &str) -> String {
 }
 
 /// Returns the TLS directives towards the server, with the prefix `of`.
-fn upstream_tls(route: &Route, of: &str) -> String {
+fn upstream_tls(route: &ProxyRoute, of: &str) -> String {
     let Some(tls) = &route.upstream_tls else {
         return String::new();
     };
@@ -149,7 +149,7 @@ fn upstream_tls(route: &Route, of: &str) -> String {
     text
 }
 
-fn stream(route: &Route) -> String {
+fn stream(route: &ProxyRoute) -> String {
     let mut text = "stream {\n    server {\n".to_owned();
     text += &listen(route, "");
     let _ = writeln!(
@@ -164,7 +164,7 @@ fn stream(route: &Route) -> String {
     text + "    }\n}\n"
 }
 
-fn requests(installed: &Installed, route: &Route) -> String {
+fn requests(installed: &InstalledProxy, route: &ProxyRoute) -> String {
     let mut text = "http {\n    access_log off;\n".to_owned();
     for module in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
         let dir = quoted(&route.dir.join("temp"));
@@ -176,7 +176,7 @@ fn requests(installed: &Installed, route: &Route) -> String {
          \x20   upstream server {{\n        server {};\n        keepalive {MAX_IDLE_CONNECTIONS};\n        keepalive_requests {MAX_CALLS_PER_CONNECTION};\n        keepalive_timeout 1h;\n    }}\n    server {{\n",
         route.upstream
     );
-    let is_multiplexed = matches!(route.wire, Wire::Http2 | Wire::Http2Trailers);
+    let is_multiplexed = matches!(route.wire, WireFormat::Http2 | WireFormat::Http2Trailers);
     let has_directive = has_own_directive(&installed.version.number);
     let more = if is_multiplexed && !has_directive {
         " http2"
@@ -199,7 +199,7 @@ fn requests(installed: &Installed, route: &Route) -> String {
     } else {
         ""
     };
-    if route.wire == Wire::Http2Trailers {
+    if route.wire == WireFormat::Http2Trailers {
         let _ = writeln!(
             text,
             "            grpc_pass grpc{secured}://server;\n            grpc_read_timeout 1h;\n            grpc_send_timeout 1h;"

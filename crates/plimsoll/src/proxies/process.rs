@@ -12,11 +12,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_engine::resources::Watched;
+use plimsoll_engine::resources::WatchedProcesses;
 use plimsoll_engine::{Address, layout};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::child::Served;
+use crate::child::ServerProcess;
 
 /// Polls for the proxy's start, [`START_POLL_INTERVAL`] apart: one minute in all, far more than it takes.
 const MAX_START_POLLS: u32 = 6_000;
@@ -29,37 +29,37 @@ const MAX_QUOTED_LINES: usize = 8;
 const MAX_QUOTED_BYTES: u64 = 4096;
 
 /// A running proxy; dropping it stops the proxy.
-pub(crate) struct Running {
+pub(crate) struct ProxyProcess {
     child: Child,
     log: PathBuf,
     ended: Option<ExitStatus>,
     /// Held for as long as the proxy runs.
-    watchdog: Option<Served>,
+    watchdog: Option<ServerProcess>,
 }
 
 /// CPU and memory used by a proxy and its child processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Used {
+pub(crate) struct ProcessUsage {
     pub(crate) cpu_us: u64,
     /// Sum of the peak resident sets of its processes.
     pub(crate) rss_bytes_max: u64,
 }
 
-impl Used {
+impl ProcessUsage {
     /// Returns the usage of the process `pid` and its children; `None` if there are none.
-    pub(crate) fn by(pid: u32) -> Option<Used> {
-        let watched = Watched::pid(pid);
+    pub(crate) fn by(pid: u32) -> Option<ProcessUsage> {
+        let watched = WatchedProcesses::pid(pid);
         let cpu_ns = watched.usage()?.cpu_ns;
         let highest = |pid: &i32| peak_rss_bytes(*pid);
-        Some(Used {
+        Some(ProcessUsage {
             cpu_us: cpu_ns / 1000,
             rss_bytes_max: watched.pids().iter().filter_map(highest).sum(),
         })
     }
 
     /// Returns the sum of both.
-    pub(crate) fn plus(self, other: Used) -> Used {
-        Used {
+    pub(crate) fn plus(self, other: ProcessUsage) -> ProcessUsage {
+        ProcessUsage {
             cpu_us: self.cpu_us + other.cpu_us,
             rss_bytes_max: self.rss_bytes_max + other.rss_bytes_max,
         }
@@ -68,15 +68,15 @@ impl Used {
 
 /// Why a proxy did not start, with its output.
 #[derive(Debug)]
-pub(crate) struct StartError(String);
+pub(crate) struct ProxyStartError(String);
 
-impl std::fmt::Display for StartError {
+impl std::fmt::Display for ProxyStartError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl Running {
+impl ProxyProcess {
     /// Starts a proxy and waits until it listens at `listen`. Its output is appended to `log`.
     ///
     /// # Errors
@@ -85,14 +85,14 @@ impl Running {
         command: &mut Command,
         listen: SocketAddr,
         log: &Path,
-    ) -> Result<Running, StartError> {
+    ) -> Result<ProxyProcess, ProxyStartError> {
         let program = command.get_program().display().to_string();
-        let failed = |e: io::Error| StartError(format!("can't start {program}: {e}"));
+        let failed = |e: io::Error| ProxyStartError(format!("can't start {program}: {e}"));
         let mut out = File::options()
             .create(true)
             .append(true)
             .open(log)
-            .map_err(|e| StartError(format!("can't write {}: {e}", log.display())))?;
+            .map_err(|e| ProxyStartError(format!("can't write {}: {e}", log.display())))?;
         let begin = out.seek(SeekFrom::End(0)).map_err(failed)?;
         command
             .stdin(Stdio::null())
@@ -101,7 +101,7 @@ impl Running {
             // Keep Ctrl-C from reaching the proxy, and allow killing its children by their group.
             .process_group(0);
         let child = layout::alike(|| command.spawn()).map_err(failed)?;
-        let mut running = Running {
+        let mut running = ProxyProcess {
             child,
             log: log.to_owned(),
             ended: None,
@@ -111,7 +111,7 @@ impl Running {
         for _ in 0..MAX_START_POLLS {
             if let Some(status) = running.ended() {
                 let said = quote(log, begin);
-                return Err(StartError(format!(
+                return Err(ProxyStartError(format!(
                     "{program} exited before it listened ({}){said}",
                     in_words(status)
                 )));
@@ -122,7 +122,7 @@ impl Running {
             thread::sleep(START_POLL_INTERVAL);
         }
         let said = quote(log, begin);
-        Err(StartError(format!(
+        Err(ProxyStartError(format!(
             "{program} does not listen at {listen} after {} s{said}",
             (START_POLL_INTERVAL * MAX_START_POLLS).as_secs()
         )))
@@ -130,9 +130,9 @@ impl Running {
 
     /// Returns whether the proxy itself listens there: another program may have taken the address.
     fn listens_at(&self, listen: SocketAddr) -> bool {
-        match Watched::listening_on(&[Address::from(listen)]) {
+        match WatchedProcesses::listening_on(&[Address::from(listen)]) {
             Some(found) => {
-                let own = Watched::pid(self.child.id());
+                let own = WatchedProcesses::pid(self.child.id());
                 found.pids().iter().any(|pid| own.pids().contains(pid))
             }
             // No listener, or one whose descriptors this user can't read: let the connection attempt decide.
@@ -141,8 +141,8 @@ impl Running {
     }
 
     /// Returns the usage of the proxy and its children since their start; `None` if it has ended.
-    pub(crate) fn used(&self) -> Option<Used> {
-        Used::by(self.child.id())
+    pub(crate) fn used(&self) -> Option<ProcessUsage> {
+        ProcessUsage::by(self.child.id())
     }
 
     /// Returns its exit status if it has ended.
@@ -180,20 +180,20 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for ProxyProcess {
     fn drop(&mut self) {
         self.end();
     }
 }
 
 /// Starts a watchdog that kills a process group when the watchdog's input ends.
-fn watchdog(group: u32) -> io::Result<Served> {
+fn watchdog(group: u32) -> io::Result<ServerProcess> {
     let script = "read -r _; kill -TERM -- \"-$0\"";
     let mut command = Command::new("sh");
     command.args(["-c", script, &group.to_string()]);
     let quiet = command.stdin(Stdio::piped()).stdout(Stdio::null());
     let quiet = quiet.stderr(Stdio::null()).process_group(0);
-    Ok(Served(quiet.spawn()?))
+    Ok(ServerProcess(quiet.spawn()?))
 }
 
 /// Returns the peak resident set of a process, bytes (`VmHWM` of proc(5)).

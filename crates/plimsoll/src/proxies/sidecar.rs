@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use plimsoll_model::spec::Wire;
+use plimsoll_model::spec::WireFormat;
 
-use super::{Identity, Installed, Proxy, Route, Version, quoted};
+use super::{IdentityFiles, InstalledProxy, Proxy, ProxyRoute, ProxyVersion, quoted};
 use crate::version;
 
 pub(super) static PROXY: Proxy = Proxy {
@@ -14,16 +14,16 @@ pub(super) static PROXY: Proxy = Proxy {
     title: "Plimsoll's sidecar",
     install: "it is part of Plimsoll",
     carries: &[
-        Wire::Http1,
-        Wire::Http2,
-        Wire::Http2Trailers,
-        Wire::Socket,
-        Wire::Bytes,
+        WireFormat::Http1,
+        WireFormat::Http2,
+        WireFormat::Http2Trailers,
+        WireFormat::Socket,
+        WireFormat::Bytes,
     ],
     remark: "everything but gRPC is forwarded as bytes; accepts only TLS with client certificates",
     find: || std::env::current_exe().ok(),
     version: |_: &Path| {
-        Some(Version {
+        Some(ProxyVersion {
             number: env!("CARGO_PKG_VERSION").to_owned(),
             tls: Some(version::tls()),
             printed: String::new(),
@@ -40,27 +40,27 @@ fn arguments(command: &mut Command, file: &Path) {
     command.args(["relay", "sidecar"]).arg(file);
 }
 
-fn lacks(_: &Installed, route: &Route) -> Option<String> {
+fn lacks(_: &InstalledProxy, route: &ProxyRoute) -> Option<String> {
     let tls = route.listen_tls.as_ref()?;
     if tls.client_ca.is_none() {
         return Some(
             "the sidecar accepts only TLS with client certificates: tls = \"mutual\"".to_owned(),
         );
     }
-    (route.wire == Wire::Http2)
+    (route.wire == WireFormat::Http2)
         .then(|| "the sidecar does not negotiate HTTP/2 over TLS, except for gRPC".to_owned())
 }
 
-fn configure(_: &Installed, route: &Route) -> String {
+fn configure(_: &InstalledProxy, route: &ProxyRoute) -> String {
     let protocol = match route.wire {
-        Wire::Http2Trailers => "grpc",
+        WireFormat::Http2Trailers => "grpc",
         _ => "tcp",
     };
     let mut text = format!(
         "[[route]]\nname = \"load\"\nlisten = \"{}\"\nprotocol = \"{protocol}\"\nupstream = [\"{}\"]\n",
         route.listen, route.upstream
     );
-    let files = |ca: Option<&PathBuf>, identity: Option<&Identity>| {
+    let files = |ca: Option<&PathBuf>, identity: Option<&IdentityFiles>| {
         let mut keys = Vec::new();
         keys.extend(ca.map(|ca| format!("ca = {}", quoted(ca))));
         keys.extend(

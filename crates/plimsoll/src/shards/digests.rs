@@ -3,14 +3,14 @@
 use aws_lc_rs::digest::{SHA256, digest};
 use plimsoll_model::spec::Spec;
 
-use super::objects::Digests;
+use super::objects::RunDigests;
 use crate::failure::{self, Failure};
 
 /// Returns the digests of the run that `spec`, with every default filled in, describes, and of this program.
 ///
 /// # Errors
 /// When a file can't be read.
-pub(super) fn of(spec: &Spec) -> Result<Digests, Failure> {
+pub(super) fn of(spec: &Spec) -> Result<RunDigests, Failure> {
     let mut same = spec.clone();
     // How a machine divides its part may differ between shards.
     same.load.processes = None;
@@ -18,10 +18,10 @@ pub(super) fn of(spec: &Spec) -> Result<Digests, Failure> {
     same.load.source_addresses = None;
     same.watch = None;
     let plan = same.to_toml().map_err(Failure::error)?;
-    let mut digests = Digests {
+    let mut digests = RunDigests {
         plan: hex(plan.as_bytes()),
         build: hex(&this_program()?),
-        ..Digests::default()
+        ..RunDigests::default()
     };
     for (key, path) in spec.data_files() {
         let content = failure::read(&key, &path)?;

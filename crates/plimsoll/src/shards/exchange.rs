@@ -6,47 +6,47 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use plimsoll_engine::worker::StopLevel;
-use plimsoll_engine::{Clock, EngineError, Finished, Observation, Stop};
+use plimsoll_engine::{Clock, EngineError, Observation, RunCompletion, StopFlag};
 
 use super::leader::{self, Leader};
-use super::member::{Event, Member, Which};
-use super::objects::Ended;
-use super::store::{Answer, Store};
+use super::member::{Member, MemberEvent, MemberRequestKind};
+use super::objects::RunResult;
+use super::store::{RendezvousStore, StoreResponse};
 use crate::console;
 use crate::failure::Failure;
-use crate::spread::wire::Message;
+use crate::multiprocess::wire::ShardMessage;
 use crate::threads;
 
 /// How often due requests are looked for.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// An input of the member's thread.
-enum Input {
-    Message(Message),
+enum MemberInput {
+    Message(ShardMessage),
     Close,
-    Answer(Which, Answer),
+    Answer(MemberRequestKind, StoreResponse),
 }
 
 /// Handle to the thread that runs a shard's [`Member`]. Any thread may send messages through it.
-pub(super) struct Rendezvous {
-    inputs: Sender<Input>,
-    pub(super) events: Receiver<Event>,
+pub(super) struct MemberHandle {
+    inputs: Sender<MemberInput>,
+    pub(super) events: Receiver<MemberEvent>,
 }
 
-impl Rendezvous {
+impl MemberHandle {
     /// Starts the thread. It requests `stop` when the coordinator orders that.
     ///
     /// # Errors
     /// When no thread can be started.
     pub(super) fn start(
         member: Member,
-        store: Arc<Store>,
+        store: Arc<RendezvousStore>,
         clock: Clock,
-        stop: Stop,
-    ) -> Result<Rendezvous, Failure> {
+        stop: StopFlag,
+    ) -> Result<MemberHandle, Failure> {
         let (inputs, heard) = mpsc::channel();
         let (sender, events) = mpsc::channel();
-        let serving = Serving {
+        let serving = MemberThread {
             store,
             clock,
             stop,
@@ -55,46 +55,46 @@ impl Rendezvous {
             sender,
         };
         threads::start("shard", move || serving.serve(member))?;
-        Ok(Rendezvous { inputs, events })
+        Ok(MemberHandle { inputs, events })
     }
 
-    pub(super) fn send(&self, message: Message) {
+    pub(super) fn send(&self, message: ShardMessage) {
         // The thread may have ended; then the message is obsolete.
-        let _ = self.inputs.send(Input::Message(message));
+        let _ = self.inputs.send(MemberInput::Message(message));
     }
 
     /// Tells the thread that no more messages follow.
     pub(super) fn close(&self) {
-        let _ = self.inputs.send(Input::Close);
+        let _ = self.inputs.send(MemberInput::Close);
     }
 }
 
 /// State of the thread that runs a member.
-struct Serving {
-    store: Arc<Store>,
+struct MemberThread {
+    store: Arc<RendezvousStore>,
     clock: Clock,
-    stop: Stop,
-    answers: Sender<Input>,
-    heard: Receiver<Input>,
-    sender: Sender<Event>,
+    stop: StopFlag,
+    answers: Sender<MemberInput>,
+    heard: Receiver<MemberInput>,
+    sender: Sender<MemberEvent>,
 }
 
-impl Serving {
+impl MemberThread {
     fn serve(self, mut member: Member) {
         let mut stopped = 0;
         while !member.is_over() {
             for (which, ask) in member.poll(self.clock.now()) {
                 let answers = self.answers.clone();
                 self.store.ask(ask, move |answer| {
-                    let _ = answers.send(Input::Answer(which, answer));
+                    let _ = answers.send(MemberInput::Answer(which, answer));
                 });
             }
             let mut input = self.heard.recv_timeout(POLL_INTERVAL).ok();
             while let Some(one) = input {
                 match one {
-                    Input::Message(message) => member.log(&message),
-                    Input::Close => member.close(self.clock.now()),
-                    Input::Answer(which, answer) => {
+                    MemberInput::Message(message) => member.log(&message),
+                    MemberInput::Close => member.close(self.clock.now()),
+                    MemberInput::Answer(which, answer) => {
                         member.answered(which, answer, self.clock.now())
                     }
                 }
@@ -102,13 +102,13 @@ impl Serving {
             }
             while let Some(event) = member.event() {
                 let level = match &event {
-                    Event::Stop(level) => *level,
-                    Event::Notice(text) => {
+                    MemberEvent::Stop(level) => *level,
+                    MemberEvent::Notice(text) => {
                         console::notice(text);
                         continue;
                     }
                     // Without a coordinator nobody reads the measurements, so stop immediately.
-                    Event::Lost(_) => 2,
+                    MemberEvent::Lost(_) => 2,
                     _ => 0,
                 };
                 // Send the event before the stop that it explains. The receiver may be gone.
@@ -124,18 +124,18 @@ impl Serving {
 
 /// The coordinator's state machine with its store requests. An answer may arrive after the load has ended; until then
 /// the leader makes no other request of that kind.
-pub(super) struct Leading {
+pub(super) struct LeaderDriver {
     leader: Leader,
-    store: Arc<Store>,
+    store: Arc<RendezvousStore>,
     clock: Clock,
-    answers: Sender<(leader::Which, Answer)>,
-    heard: Receiver<(leader::Which, Answer)>,
+    answers: Sender<(leader::LeaderRequestKind, StoreResponse)>,
+    heard: Receiver<(leader::LeaderRequestKind, StoreResponse)>,
 }
 
-impl Leading {
-    pub(super) fn new(leader: Leader, store: Arc<Store>, clock: Clock) -> Leading {
+impl LeaderDriver {
+    pub(super) fn new(leader: Leader, store: Arc<RendezvousStore>, clock: Clock) -> LeaderDriver {
         let (answers, heard) = mpsc::channel();
-        Leading {
+        LeaderDriver {
             leader,
             store,
             clock,
@@ -152,30 +152,30 @@ impl Leading {
     /// When a shard is missing, was lost, or did not complete its part.
     pub(super) fn lead(
         &mut self,
-        stop: &Stop,
+        stop: &StopFlag,
         wished: &mut dyn FnMut(),
         wanted: u64,
         observe: &mut dyn FnMut(Observation<'_>),
-    ) -> Result<Finished, EngineError> {
+    ) -> Result<RunCompletion, EngineError> {
         loop {
-            self.turn();
+            self.exchange_once();
             while let Some(event) = self.leader.event() {
                 match event {
-                    leader::Event::Connecting(open) => {
+                    leader::LeaderEvent::Connecting(open) => {
                         observe(Observation::Connecting { open, wanted });
                     }
-                    leader::Event::Started {
+                    leader::LeaderEvent::Started {
                         workers,
                         connections,
                     } => observe(Observation::Started {
                         workers,
                         connections,
                     }),
-                    leader::Event::Interval(record, requests) => {
+                    leader::LeaderEvent::Interval(record, requests) => {
                         observe(Observation::Interval(&record, &requests));
                     }
-                    leader::Event::Notice(text) => console::notice(text),
-                    leader::Event::Wished => wished(),
+                    leader::LeaderEvent::Notice(text) => console::notice(text),
+                    leader::LeaderEvent::StopRequested => wished(),
                 }
             }
             let level = match stop.level() {
@@ -188,7 +188,7 @@ impl Leading {
                 observe(Observation::Shards(&self.leader.merging.figures()));
                 result?;
                 let (established, workers) = self.leader.merging.gathering.established();
-                return Ok(Finished {
+                return Ok(RunCompletion {
                     interrupted: stop.level() != StopLevel::Run,
                     workers,
                     established,
@@ -199,7 +199,7 @@ impl Leading {
         }
     }
 
-    fn turn(&mut self) {
+    fn exchange_once(&mut self) {
         self.ask();
         let mut answer = self.heard.recv_timeout(POLL_INTERVAL).ok();
         while let Some((which, one)) = answer {
@@ -220,25 +220,25 @@ impl Leading {
 }
 
 /// Keeps the leader's heartbeat going from a thread until the end of the run is announced and written.
-pub(super) struct Closing {
-    end: Sender<Ended>,
+pub(super) struct LeaderShutdown {
+    end: Sender<RunResult>,
     thread: JoinHandle<()>,
 }
 
-impl Closing {
+impl LeaderShutdown {
     /// # Errors
     /// When no thread can be started.
-    pub(super) fn start(mut leading: Leading) -> Result<Closing, Failure> {
+    pub(super) fn start(mut leading: LeaderDriver) -> Result<LeaderShutdown, Failure> {
         let (end, ended) = mpsc::channel();
         let thread = threads::start("leader", move || {
             let mut patience = None;
             while !leading.leader.has_ended() {
-                leading.turn();
+                leading.exchange_once();
                 let now = leading.clock.now();
                 match ended.try_recv() {
                     Ok(ended) => {
                         leading.leader.end(ended, now);
-                        patience = Some(now + super::member::STORE_PATIENCE);
+                        patience = Some(now + super::member::STORE_TIMEOUT);
                     }
                     // The command ended without reporting a result.
                     Err(mpsc::TryRecvError::Disconnected) if patience.is_none() => break,
@@ -249,11 +249,11 @@ impl Closing {
                 }
             }
         })?;
-        Ok(Closing { end, thread })
+        Ok(LeaderShutdown { end, thread })
     }
 
     /// Announces how the run ended; returns once the announcement is in the store.
-    pub(super) fn end(self, ended: Ended) {
+    pub(super) fn end(self, ended: RunResult) {
         let _ = self.end.send(ended);
         // If the thread panicked, the other shards notice the missing heartbeat.
         let _ = self.thread.join();
@@ -263,7 +263,7 @@ impl Closing {
 #[cfg(test)]
 mod tests {
     use super::super::objects::{ORDERS_OBJECT, Orders, from_json};
-    use super::super::store::{Access, Ask, Role};
+    use super::super::store::{RendezvousAccess, ShardRole, StoreRequest};
     use super::super::tests::fixtures::charge;
     use super::*;
 
@@ -272,13 +272,18 @@ mod tests {
     fn in_flight_request_does_not_delay_end_announcement() {
         let dir = tempfile::tempdir().unwrap();
         let url = format!("file://{}", dir.path().display());
-        let store = Arc::new(Store::open(&url, &Access::default(), Role::Leader).unwrap());
+        let store = Arc::new(
+            RendezvousStore::open(&url, &RendezvousAccess::default(), ShardRole::Leader).unwrap(),
+        );
         let clock = Clock::new();
         let leader = Leader::new(charge(1, Duration::from_secs(60)), clock.now(), 0);
-        let mut leading = Leading::new(leader, Arc::clone(&store), clock);
+        let mut leading = LeaderDriver::new(leader, Arc::clone(&store), clock);
         leading.ask();
-        Closing::start(leading).unwrap().end(Ended::with(7));
-        let Ok(Answer::Bytes { bytes, .. }) = store.ask_now(&Ask::Get(ORDERS_OBJECT.to_owned()))
+        LeaderShutdown::start(leading)
+            .unwrap()
+            .end(RunResult::with(7));
+        let Ok(StoreResponse::Bytes { bytes, .. }) =
+            store.ask_now(&StoreRequest::Get(ORDERS_OBJECT.to_owned()))
         else {
             panic!("no orders");
         };

@@ -7,7 +7,7 @@ use clap::Args;
 use plimsoll_model::plan::Shard;
 use plimsoll_model::units::Period;
 
-use super::store::{Access, Role};
+use super::store::{RendezvousAccess, ShardRole};
 use crate::failure::Failure;
 
 /// Maximum number of shards.
@@ -42,21 +42,21 @@ pub(crate) struct ShardFlags {
     barrier: Option<Period>,
 
     #[command(flatten)]
-    access: Access,
+    access: RendezvousAccess,
 }
 
 /// Identity of one shard of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct ShardIdentity {
     pub(crate) rendezvous: String,
-    pub(crate) access: Access,
+    pub(crate) access: RendezvousAccess,
     pub(crate) shard: Shard,
     pub(crate) run_id: String,
     pub(crate) barrier: Duration,
 }
 
 /// The variables that a cluster scheduler sets for each process it starts.
-struct Engine {
+struct SchedulerVariables {
     name: &'static str,
     index: &'static str,
     count: &'static [&'static str],
@@ -66,38 +66,38 @@ struct Engine {
 
 /// Known schedulers; the first whose index variable is set decides. Order matters: MPI may start processes within a
 /// Slurm allocation, and Slurm sets PMI's variables, too.
-const ENGINES: [Engine; 6] = [
-    Engine {
+const SCHEDULERS: [SchedulerVariables; 6] = [
+    SchedulerVariables {
         name: "Open MPI",
         index: "OMPI_COMM_WORLD_RANK",
         count: &["OMPI_COMM_WORLD_SIZE"],
         id: &["PMIX_NAMESPACE"],
     },
-    Engine {
+    SchedulerVariables {
         name: "Slurm",
         index: "SLURM_PROCID",
         count: &["SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"],
         id: &["SLURM_JOB_ID", "SLURM_STEP_ID"],
     },
-    Engine {
+    SchedulerVariables {
         name: "MPI (PMI)",
         index: "PMI_RANK",
         count: &["PMI_SIZE"],
         id: &[],
     },
-    Engine {
+    SchedulerVariables {
         name: "Kubernetes",
         index: "JOB_COMPLETION_INDEX",
         count: &[],
         id: &[],
     },
-    Engine {
+    SchedulerVariables {
         name: "Nomad",
         index: "NOMAD_ALLOC_INDEX",
         count: &[],
         id: &[],
     },
-    Engine {
+    SchedulerVariables {
         name: "AWS Batch",
         index: "AWS_BATCH_JOB_ARRAY_INDEX",
         count: &["AWS_BATCH_JOB_ARRAY_SIZE"],
@@ -118,7 +118,7 @@ impl ShardFlags {
     pub(crate) fn identity(
         &self,
         variable: impl Fn(&str) -> Option<String>,
-    ) -> Result<Option<Identity>, Failure> {
+    ) -> Result<Option<ShardIdentity>, Failure> {
         let Some(rendezvous) = self.rendezvous.clone() else {
             let given = [
                 ("--shards", self.shards.is_some()),
@@ -137,7 +137,7 @@ impl ShardFlags {
         let engine = match self.shard {
             // With --shard, the number of shards and the run have to come from flags as well.
             Some(_) => None,
-            None => ENGINES.iter().find(|e| variable(e.index).is_some()),
+            None => SCHEDULERS.iter().find(|e| variable(e.index).is_some()),
         };
         let number = |name: &str| -> Result<Option<u32>, Failure> {
             let Some(text) = variable(name) else {
@@ -200,7 +200,7 @@ impl ShardFlags {
             }
         };
         check_run_id(&run_id)?;
-        Ok(Some(Identity {
+        Ok(Some(ShardIdentity {
             rendezvous,
             shard: Shard { index, of },
             run_id,
@@ -210,11 +210,11 @@ impl ShardFlags {
     }
 }
 
-impl Identity {
-    pub(crate) fn role(&self) -> Role {
+impl ShardIdentity {
+    pub(crate) fn role(&self) -> ShardRole {
         match self.shard.index {
-            0 => Role::Leader,
-            _ => Role::Member,
+            0 => ShardRole::Leader,
+            _ => ShardRole::Member,
         }
     }
 }

@@ -14,7 +14,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// The pacing state of one kind of request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lane {
+pub(super) struct RequestSlot {
     due: Time,
     /// When the request in flight was sent.
     sent: Option<Time>,
@@ -22,9 +22,9 @@ pub(super) struct Lane {
     pause: Duration,
 }
 
-impl Lane {
-    pub(super) fn new(due: Time) -> Lane {
-        Lane {
+impl RequestSlot {
+    pub(super) fn new(due: Time) -> RequestSlot {
+        RequestSlot {
             due,
             sent: None,
             failing_since: None,
@@ -53,7 +53,7 @@ impl Lane {
 
     /// Notes an answer; the next request is due at `next`.
     pub(super) fn answered(&mut self, next: Time) {
-        *self = Lane::new(next);
+        *self = RequestSlot::new(next);
     }
 
     /// Notes a failure and schedules a retry; returns for how long requests have been failing.
@@ -66,7 +66,7 @@ impl Lane {
     }
 
     /// Makes the next request due now.
-    pub(super) fn hurry(&mut self, now: Time) {
+    pub(super) fn make_due(&mut self, now: Time) {
         // A failing request keeps its backoff.
         if self.failing_since.is_none() {
             self.due = self.due.min(now);
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn failing_request_backs_off_until_answered() {
-        let mut lane = Lane::new(Time(S));
+        let mut lane = RequestSlot::new(Time(S));
         assert!(!lane.is_due(Time(0)));
         let mut now = Time(S);
         let mut failing = Duration::ZERO;
@@ -107,12 +107,12 @@ mod tests {
         // Requests are due at 1.0, 1.5, 2.5, 4.5, 6.5 … 20.5 s.
         assert_eq!(sent, 12);
         assert_eq!(failing, Duration::from_millis(19_500));
-        lane.hurry(now);
+        lane.make_due(now);
         assert!(!lane.is_due(now), "a store that fails is left its pause");
         lane.send(now);
         lane.answered(now + Duration::from_secs(1));
         assert!(!lane.is_due(now));
-        lane.hurry(now);
+        lane.make_due(now);
         assert!(lane.is_due(now));
     }
 }

@@ -15,15 +15,15 @@ use plimsoll_model::Time;
 use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::IntervalRecord;
 
-use super::lane::{Lane, unusable};
-use super::member::{MAX_COUNTED_GAP, POLL_INTERVAL, STORE_PATIENCE};
-use super::merging::Merging;
+use super::lane::{RequestSlot, unusable};
+use super::member::{MAX_COUNTED_GAP, POLL_INTERVAL, STORE_TIMEOUT};
+use super::merging::LogMerger;
 use super::objects::{
-    self, ARRIVALS_FOLDER, Arrival, Ended, HEAD_OBJECT, Head, ORDERS_OBJECT, Orders,
-    STOP_REQUEST_OBJECT, Wish, from_json,
+    self, ARRIVALS_FOLDER, Arrival, HEAD_OBJECT, ORDERS_OBJECT, Orders, RunManifest, RunResult,
+    STOP_REQUEST_OBJECT, StopRequest, from_json,
 };
-use super::store::{Answer, Ask};
-use crate::spread::wire::Message;
+use super::store::{StoreRequest, StoreResponse};
+use crate::multiprocess::wire::ShardMessage;
 
 /// A shard that writes nothing for this long, while the store answers, is lost.
 pub(super) const MAX_SILENCE: Duration = Duration::from_secs(30);
@@ -38,20 +38,20 @@ const START_LEAD_TIME: Duration = Duration::from_secs(4);
 const STOP_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Shards that have not ended this long after an immediate stop request are dropped, even if they send heartbeats.
-const END_PATIENCE: Duration = Duration::from_secs(60);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The kinds of store requests that the leader makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Which {
+pub(super) enum LeaderRequestKind {
     Head,
     List,
-    Wish,
+    StopRequest,
     Orders,
     Shard(u32),
 }
 
 /// What the run has to show or write.
-pub(super) enum Event {
+pub(super) enum LeaderEvent {
     Connecting(u64),
     Started {
         workers: u32,
@@ -61,14 +61,14 @@ pub(super) enum Event {
     /// A message for the user.
     Notice(String),
     /// An observer has requested a stop.
-    Wished,
+    StopRequested,
 }
 
 /// The phases of a run, as the leader sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum LeaderPhase {
     Arriving,
-    Mustering,
+    Connecting,
     Running,
     /// The result is known.
     Over,
@@ -76,20 +76,20 @@ enum Phase {
 
 /// What the leader knows of a shard's arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Arrived {
-    No,
+enum ArrivalState {
+    Absent,
     /// Its arrival is listed and not read yet.
-    Seen,
+    Listed,
     /// Its arrival was read; it has the same plan, build and data.
-    Yes,
+    Verified,
     /// Its withdrawal is listed and not read yet.
     Withdrawn,
 }
 
 /// The leader's view of a shard.
-struct Remote {
-    arrived: Arrived,
-    lane: Lane,
+struct RemoteShard {
+    arrived: ArrivalState,
+    lane: RequestSlot,
     /// Number of the next part of its log.
     next: u64,
     asked: Time,
@@ -97,9 +97,9 @@ struct Remote {
 }
 
 /// What the leader needs to know about the run.
-pub(super) struct Charge {
+pub(super) struct LeaderConfig {
     pub(super) own: Arrival,
-    pub(super) head: Head,
+    pub(super) head: RunManifest,
     /// The target's URL, for messages about it.
     pub(super) url: String,
     pub(super) barrier: Duration,
@@ -107,36 +107,36 @@ pub(super) struct Charge {
 
 /// The coordinator's state machine.
 pub(super) struct Leader {
-    charge: Charge,
+    charge: LeaderConfig,
     unix_zero: u64,
     /// Time by which all shards must have arrived.
     until: Time,
-    phase: Phase,
-    head: Lane,
-    headed: bool,
-    list: Lane,
-    wish: Lane,
-    write: Lane,
+    phase: LeaderPhase,
+    head: RequestSlot,
+    head_written: bool,
+    list: RequestSlot,
+    wish: RequestSlot,
+    write: RequestSlot,
     orders: Orders,
     /// The orders that are in the store.
     written: Orders,
     being_written: Orders,
-    shards: Vec<Remote>,
-    pub(super) merging: Merging,
+    shards: Vec<RemoteShard>,
+    pub(super) merging: LogMerger,
     stopped_at: Time,
-    told_at: Time,
+    progress_sent_at: Time,
     failure: Option<String>,
     result: Option<Result<(), EngineError>>,
-    events: VecDeque<Event>,
+    events: VecDeque<LeaderEvent>,
 }
 
 impl Leader {
-    pub(super) fn new(charge: Charge, now: Time, unix_zero: u64) -> Leader {
+    pub(super) fn new(charge: LeaderConfig, now: Time, unix_zero: u64) -> Leader {
         let shards = (0..charge.own.of).map(|shard| {
             let turn = Duration::from_millis(u64::from(shard) * 379 % 1_000);
-            Remote {
-                arrived: Arrived::No,
-                lane: Lane::new(now + turn),
+            RemoteShard {
+                arrived: ArrivalState::Absent,
+                lane: RequestSlot::new(now + turn),
                 next: 0,
                 asked: now,
                 silence: Duration::ZERO,
@@ -145,19 +145,19 @@ impl Leader {
         Leader {
             until: now + charge.barrier,
             unix_zero,
-            phase: Phase::Arriving,
-            head: Lane::new(now),
-            headed: false,
-            list: Lane::new(now),
-            wish: Lane::new(now + STOP_POLL_INTERVAL),
-            write: Lane::new(now),
+            phase: LeaderPhase::Arriving,
+            head: RequestSlot::new(now),
+            head_written: false,
+            list: RequestSlot::new(now),
+            wish: RequestSlot::new(now + STOP_POLL_INTERVAL),
+            write: RequestSlot::new(now),
             orders: Orders::default(),
             written: Orders::default(),
             being_written: Orders::default(),
             shards: shards.collect(),
-            merging: Merging::new(&charge.head),
+            merging: LogMerger::new(&charge.head),
             stopped_at: Time::NEVER,
-            told_at: now,
+            progress_sent_at: now,
             failure: None,
             result: None,
             events: VecDeque::new(),
@@ -165,7 +165,7 @@ impl Leader {
         }
     }
 
-    pub(super) fn event(&mut self) -> Option<Event> {
+    pub(super) fn event(&mut self) -> Option<LeaderEvent> {
         self.events.pop_front()
     }
 
@@ -183,8 +183,8 @@ impl Leader {
         }
         self.orders.stop = level;
         self.stopped_at = now;
-        self.write.hurry(now);
-        if matches!(self.phase, Phase::Arriving | Phase::Mustering) {
+        self.write.make_due(now);
+        if matches!(self.phase, LeaderPhase::Arriving | LeaderPhase::Connecting) {
             self.give_up(
                 "the run was interrupted before the load began".to_owned(),
                 EngineError::Interrupted,
@@ -194,9 +194,9 @@ impl Leader {
     }
 
     /// Announces the result of the run, once that is written and judged.
-    pub(super) fn end(&mut self, ended: Ended, now: Time) {
+    pub(super) fn end(&mut self, ended: RunResult, now: Time) {
         self.orders.ended = Some(ended);
-        self.write.hurry(now);
+        self.write.make_due(now);
     }
 
     /// Returns whether the announcement is in the store.
@@ -204,70 +204,87 @@ impl Leader {
         self.written.ended.is_some() || self.written.abort.is_some()
     }
 
-    pub(super) fn poll(&mut self, now: Time) -> Vec<(Which, Ask)> {
+    pub(super) fn poll(&mut self, now: Time) -> Vec<(LeaderRequestKind, StoreRequest)> {
         let mut asks = Vec::new();
-        self.look_at_time(now);
-        if !self.headed && self.head.is_due(now) {
+        self.check_deadlines(now);
+        if !self.head_written && self.head.is_due(now) {
             self.head.send(now);
-            asks.push((Which::Head, Ask::write(HEAD_OBJECT, &self.charge.head)));
+            asks.push((
+                LeaderRequestKind::Head,
+                StoreRequest::write(HEAD_OBJECT, &self.charge.head),
+            ));
         }
         if self.write.is_due(now) && !self.has_ended() {
             self.write.send(now);
             self.orders.beat += 1;
             self.being_written = self.orders.clone();
-            asks.push((Which::Orders, Ask::write(ORDERS_OBJECT, &self.orders)));
+            asks.push((
+                LeaderRequestKind::Orders,
+                StoreRequest::write(ORDERS_OBJECT, &self.orders),
+            ));
         }
-        if self.phase == Phase::Over {
+        if self.phase == LeaderPhase::Over {
             return asks;
         }
-        if self.phase == Phase::Arriving && self.list.is_due(now) {
+        if self.phase == LeaderPhase::Arriving && self.list.is_due(now) {
             self.list.send(now);
-            asks.push((Which::List, Ask::List(ARRIVALS_FOLDER.to_owned())));
+            asks.push((
+                LeaderRequestKind::List,
+                StoreRequest::List(ARRIVALS_FOLDER.to_owned()),
+            ));
         }
         if self.wish.is_due(now) {
             self.wish.send(now);
-            asks.push((Which::Wish, Ask::Get(STOP_REQUEST_OBJECT.to_owned())));
+            asks.push((
+                LeaderRequestKind::StopRequest,
+                StoreRequest::Get(STOP_REQUEST_OBJECT.to_owned()),
+            ));
         }
         for (shard, remote) in (0..).zip(&mut self.shards) {
             let wanted = match (self.phase, remote.arrived) {
-                (_, Arrived::Seen) => Some(objects::arrival(shard)),
-                (_, Arrived::Withdrawn) => Some(objects::withdrawal(shard)),
-                (Phase::Arriving, _) => None,
+                (_, ArrivalState::Listed) => Some(objects::arrival(shard)),
+                (_, ArrivalState::Withdrawn) => Some(objects::withdrawal(shard)),
+                (LeaderPhase::Arriving, _) => None,
                 _ if self.merging.is_gone(shard) => None,
                 _ => Some(objects::part(shard, remote.next)),
             };
             if let Some(name) = wanted.filter(|_| remote.lane.is_due(now)) {
                 remote.lane.send(now);
-                asks.push((Which::Shard(shard), Ask::Get(name)));
+                asks.push((LeaderRequestKind::Shard(shard), StoreRequest::Get(name)));
             }
         }
         asks
     }
 
     /// Checks deadlines that pass without an answer of the store.
-    fn look_at_time(&mut self, now: Time) {
+    fn check_deadlines(&mut self, now: Time) {
         match self.phase {
-            Phase::Arriving if now > self.until => {
+            LeaderPhase::Arriving if now > self.until => {
                 let missing: Vec<u32> = (0..)
                     .zip(&self.shards)
-                    .filter_map(|(shard, remote)| (remote.arrived == Arrived::No).then_some(shard))
+                    .filter_map(|(shard, remote)| {
+                        (remote.arrived == ArrivalState::Absent).then_some(shard)
+                    })
                     .collect();
                 let (missing, of) = (ranges(&missing), self.charge.own.of);
                 let seconds = self.charge.barrier.as_secs();
                 let text = format!("{missing} of {of} did not join within {seconds} s (--barrier)");
                 self.fail(text, now);
             }
-            Phase::Mustering if now.duration_since(self.told_at) >= POLL_INTERVAL => {
-                self.told_at = now;
+            LeaderPhase::Connecting
+                if now.duration_since(self.progress_sent_at) >= POLL_INTERVAL =>
+            {
+                self.progress_sent_at = now;
                 let up = self.merging.gathering.connecting();
-                self.events.push_back(Event::Connecting(up));
+                self.events.push_back(LeaderEvent::Connecting(up));
             }
-            Phase::Running
-                if self.orders.stop >= 2 && now.duration_since(self.stopped_at) >= END_PATIENCE =>
+            LeaderPhase::Running
+                if self.orders.stop >= 2
+                    && now.duration_since(self.stopped_at) >= SHUTDOWN_TIMEOUT =>
             {
                 for shard in 0..self.charge.own.of {
                     if !self.merging.is_gone(shard) {
-                        self.lose(shard, "did not stop when it was told to".to_owned());
+                        self.drop_shard(shard, "did not stop when it was told to".to_owned());
                     }
                 }
                 self.emit(now);
@@ -276,14 +293,14 @@ impl Leader {
         }
     }
 
-    pub(super) fn answered(&mut self, which: Which, answer: Answer, now: Time) {
-        if let Answer::Failed { problem, for_good } = answer {
+    pub(super) fn answered(&mut self, which: LeaderRequestKind, answer: StoreResponse, now: Time) {
+        if let StoreResponse::Failed { problem, for_good } = answer {
             let lane = match which {
-                Which::Head => &mut self.head,
-                Which::List => &mut self.list,
-                Which::Wish => &mut self.wish,
-                Which::Orders => &mut self.write,
-                Which::Shard(shard) => {
+                LeaderRequestKind::Head => &mut self.head,
+                LeaderRequestKind::List => &mut self.list,
+                LeaderRequestKind::StopRequest => &mut self.wish,
+                LeaderRequestKind::Orders => &mut self.write,
+                LeaderRequestKind::Shard(shard) => {
                     let remote = &mut self.shards[shard as usize];
                     remote.asked = now;
                     &mut remote.lane
@@ -291,61 +308,63 @@ impl Leader {
             };
             let failing = lane.failed(now);
             let patience = match self.phase {
-                Phase::Arriving => self.charge.barrier.max(STORE_PATIENCE),
-                _ => STORE_PATIENCE,
+                LeaderPhase::Arriving => self.charge.barrier.max(STORE_TIMEOUT),
+                _ => STORE_TIMEOUT,
             };
-            if (for_good && self.phase == Phase::Arriving) || failing >= patience {
+            if (for_good && self.phase == LeaderPhase::Arriving) || failing >= patience {
                 let failing = (!for_good).then_some(failing);
                 self.lose_store(unusable(&problem, failing), now);
             }
             return;
         }
         match which {
-            Which::Head => {
-                self.headed = true;
+            LeaderRequestKind::Head => {
+                self.head_written = true;
                 self.head.answered(now);
             }
-            Which::Orders => {
+            LeaderRequestKind::Orders => {
                 self.written = self.being_written.clone();
                 let more = self.orders != self.written;
                 let sent = self.write.sent();
                 let next = if more { now } else { sent + POLL_INTERVAL };
                 self.write.answered(next);
             }
-            Which::Wish => {
+            LeaderRequestKind::StopRequest => {
                 self.wish.answered(now + STOP_POLL_INTERVAL);
-                if let Answer::Bytes { bytes, .. } = answer
-                    && let Ok(wish) = from_json::<Wish>(STOP_REQUEST_OBJECT, &bytes)
+                if let StoreResponse::Bytes { bytes, .. } = answer
+                    && let Ok(wish) = from_json::<StopRequest>(STOP_REQUEST_OBJECT, &bytes)
                     && wish.stop > self.orders.stop
                 {
-                    self.events.push_back(Event::Notice(
+                    self.events.push_back(LeaderEvent::Notice(
                         "stopping: an observer of the run asked for it".to_owned(),
                     ));
-                    self.events.push_back(Event::Wished);
+                    self.events.push_back(LeaderEvent::StopRequested);
                 }
             }
-            Which::List => {
+            LeaderRequestKind::List => {
                 self.list.answered(now + POLL_INTERVAL);
-                if let Answer::Names(names) = answer {
-                    self.seen(&names, now);
+                if let StoreResponse::Names(names) = answer {
+                    self.on_arrivals_listed(&names, now);
                 }
             }
-            Which::Shard(shard) => match self.shards[shard as usize].arrived {
-                Arrived::Yes => self.read(shard, answer, now),
-                _ => self.check(shard, &answer, now),
+            LeaderRequestKind::Shard(shard) => match self.shards[shard as usize].arrived {
+                ArrivalState::Verified => self.on_log_part(shard, answer, now),
+                _ => self.verify_arrival(shard, &answer, now),
             },
         }
     }
 
     /// Updates arrivals and withdrawals from a listing.
-    fn seen(&mut self, names: &[String], now: Time) {
-        if self.phase != Phase::Arriving {
+    fn on_arrivals_listed(&mut self, names: &[String], now: Time) {
+        if self.phase != LeaderPhase::Arriving {
             return;
         }
         let of = self.charge.own.of;
         for shard in names.iter().filter_map(|name| objects::arrived(name)) {
             match self.shards.get_mut(shard as usize) {
-                Some(remote) if remote.arrived == Arrived::No => remote.arrived = Arrived::Seen,
+                Some(remote) if remote.arrived == ArrivalState::Absent => {
+                    remote.arrived = ArrivalState::Listed
+                }
                 Some(_) => {}
                 None => {
                     let text = format!(
@@ -361,28 +380,28 @@ impl Leader {
             if let Some(remote) = self.shards.get_mut(shard as usize)
                 && remote.lane.is_idle()
             {
-                remote.arrived = Arrived::Withdrawn;
-                remote.lane.hurry(now);
+                remote.arrived = ArrivalState::Withdrawn;
+                remote.lane.make_due(now);
             }
         }
     }
 
     /// Handles the content of an arrival or withdrawal: verifies that the shard belongs to this run.
-    fn check(&mut self, shard: u32, answer: &Answer, now: Time) {
+    fn verify_arrival(&mut self, shard: u32, answer: &StoreResponse, now: Time) {
         let remote = &mut self.shards[shard as usize];
         remote.asked = now;
-        let Answer::Bytes { bytes, .. } = answer else {
+        let StoreResponse::Bytes { bytes, .. } = answer else {
             // A store may list an object before it can be read.
             remote.lane.answered(now + POLL_INTERVAL);
             return;
         };
         remote.lane.answered(now);
-        if remote.arrived == Arrived::Withdrawn {
+        if remote.arrived == ArrivalState::Withdrawn {
             let reason = objects::reason(bytes);
             let text = format!("shard {shard} of {}: {reason}", self.charge.own.of);
             return self.fail(text, now);
         }
-        remote.arrived = Arrived::Yes;
+        remote.arrived = ArrivalState::Verified;
         let own = &self.charge.own;
         let problem = match from_json::<Arrival>("arrival", bytes) {
             Err(problem) => Some(problem),
@@ -401,19 +420,24 @@ impl Leader {
         if let Some(problem) = problem {
             return self.fail(format!("shard {shard} {problem}"), now);
         }
-        if self.headed && self.shards.iter().all(|s| s.arrived == Arrived::Yes) {
-            self.phase = Phase::Mustering;
+        if self.head_written
+            && self
+                .shards
+                .iter()
+                .all(|s| s.arrived == ArrivalState::Verified)
+        {
+            self.phase = LeaderPhase::Connecting;
             self.orders.connect = true;
-            self.write.hurry(now);
+            self.write.make_due(now);
         }
     }
 
     /// Handles the answer to reading a part of a shard's log.
-    fn read(&mut self, shard: u32, answer: Answer, now: Time) {
+    fn on_log_part(&mut self, shard: u32, answer: StoreResponse, now: Time) {
         let remote = &mut self.shards[shard as usize];
         let waited = now.duration_since(remote.asked).min(MAX_COUNTED_GAP);
         remote.asked = now;
-        let Answer::Bytes { bytes, .. } = answer else {
+        let StoreResponse::Bytes { bytes, .. } = answer else {
             remote.silence += waited;
             remote.lane.answered(now + POLL_INTERVAL);
             if remote.silence >= MAX_SILENCE {
@@ -422,8 +446,8 @@ impl Leader {
                     "it sent nothing for {seconds} s (killed, stopped, or cut off from the rendezvous); what it did after its last message is unknown"
                 );
                 match self.phase {
-                    Phase::Mustering => self.fail(format!("shard {shard}: {why}"), now),
-                    _ => self.lose(shard, why),
+                    LeaderPhase::Connecting => self.fail(format!("shard {shard}: {why}"), now),
+                    _ => self.drop_shard(shard, why),
                 }
                 self.emit(now);
             }
@@ -438,37 +462,38 @@ impl Leader {
         self.emit(now);
     }
 
-    fn take(&mut self, shard: u32, message: Message, now: Time) {
+    fn take(&mut self, shard: u32, message: ShardMessage, now: Time) {
         if self.merging.is_gone(shard) {
             return;
         }
-        self.merging.take(shard, message, &self.orders);
+        self.merging.add_message(shard, message, &self.orders);
         if let Some(problem) = self.merging.problem(shard) {
             let text = format!("shard {shard} of {}: {problem}", self.charge.own.of);
             match self.phase {
-                Phase::Mustering | Phase::Arriving => self.fail(text, now),
-                _ => self.end_for_all(text, now),
+                LeaderPhase::Connecting | LeaderPhase::Arriving => self.fail(text, now),
+                _ => self.stop_all(text, now),
             }
         }
     }
 
     /// Stops all shards after one has failed: the rest would not be the planned load.
-    fn end_for_all(&mut self, text: String, now: Time) {
+    fn stop_all(&mut self, text: String, now: Time) {
         self.events
-            .push_back(Event::Notice(format!("{text}; stopping the others")));
+            .push_back(LeaderEvent::Notice(format!("{text}; stopping the others")));
         self.failure.get_or_insert(text);
         if self.orders.stop == 0 {
             (self.orders.stop, self.stopped_at) = (1, now);
-            self.write.hurry(now);
+            self.write.make_due(now);
         }
     }
 
     /// Drops a shard; the others continue, since stopping them would not improve their measurements.
-    fn lose(&mut self, shard: u32, why: String) {
+    fn drop_shard(&mut self, shard: u32, why: String) {
         let text = format!("shard {shard} of {}: {why}", self.charge.own.of);
-        self.events
-            .push_back(Event::Notice(format!("{text}; the run goes on without it")));
-        self.merging.lose(shard, why);
+        self.events.push_back(LeaderEvent::Notice(format!(
+            "{text}; the run goes on without it"
+        )));
+        self.merging.mark_lost(shard, why);
         self.failure.get_or_insert(text);
     }
 
@@ -476,25 +501,25 @@ impl Leader {
     /// ended.
     fn emit(&mut self, now: Time) {
         while let Some((record, requests)) = self.merging.gathering.intervals.next(None) {
-            let event = Event::Interval(Box::new(record), requests);
+            let event = LeaderEvent::Interval(Box::new(record), requests);
             self.events.push_back(event);
         }
         match self.phase {
-            Phase::Mustering => {
+            LeaderPhase::Connecting => {
                 if self.merging.gathering.is_ready() {
                     self.begin(now);
                 }
             }
-            Phase::Running => {
+            LeaderPhase::Running => {
                 if (0..self.charge.own.of).all(|shard| self.merging.is_gone(shard)) {
-                    self.phase = Phase::Over;
+                    self.phase = LeaderPhase::Over;
                     self.result = Some(match self.failure.take() {
                         Some(text) => Err(EngineError::Shards(text)),
                         None => Ok(()),
                     });
                 }
             }
-            Phase::Arriving | Phase::Over => {}
+            LeaderPhase::Arriving | LeaderPhase::Over => {}
         }
     }
 
@@ -507,9 +532,9 @@ impl Leader {
         let offset = i128::from(self.merging.offset(0).unwrap_or_default().offset_us) * 1_000;
         let begin = i128::from(self.unix_zero) + i128::from((now + START_LEAD_TIME).0) + offset;
         self.orders.begin_unix_ns = Some(u64::try_from(begin).unwrap_or(0));
-        self.write.hurry(now);
-        self.phase = Phase::Running;
-        self.events.push_back(Event::Started {
+        self.write.make_due(now);
+        self.phase = LeaderPhase::Running;
+        self.events.push_back(LeaderEvent::Started {
             workers,
             connections: u64::from(established.open),
         });
@@ -521,20 +546,20 @@ impl Leader {
     }
 
     fn give_up(&mut self, reason: String, error: EngineError, now: Time) {
-        if self.phase == Phase::Over {
+        if self.phase == LeaderPhase::Over {
             return;
         }
-        self.phase = Phase::Over;
+        self.phase = LeaderPhase::Over;
         self.orders.abort = Some(reason);
         self.result = Some(Err(error));
-        self.write.hurry(now);
+        self.write.make_due(now);
     }
 
     /// Ends the run when the store is unreachable. No orders can be written; members detect this by timeout.
     fn lose_store(&mut self, reason: String, now: Time) {
-        if self.phase != Phase::Over {
+        if self.phase != LeaderPhase::Over {
             self.merging.gathering.intervals.all_ended();
-            self.phase = Phase::Over;
+            self.phase = LeaderPhase::Over;
             self.emit(now);
             self.result = Some(Err(EngineError::Shards(reason.clone())));
         }

@@ -10,13 +10,13 @@ use std::thread;
 use std::time::Duration;
 
 use plimsoll_engine::worker::StopLevel;
-use plimsoll_engine::{Clock, Stop};
+use plimsoll_engine::{Clock, StopFlag};
 use plimsoll_model::plan::Shard;
 
-use super::identity::{Identity, ShardFlags};
+use super::identity::{ShardFlags, ShardIdentity};
 use super::member::RETRY_DELAY;
-use super::objects::{self, Ended, Next, ORDERS_OBJECT, Orders, Withdrawal};
-use super::store::{Answer, Ask, Role, Store};
+use super::objects::{self, NextLoad, ORDERS_OBJECT, Orders, RunResult, Withdrawal};
+use super::store::{RendezvousStore, ShardRole, StoreRequest, StoreResponse};
 use crate::console;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
@@ -27,40 +27,40 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Whether the shards run a single load or a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Loads {
-    One,
+pub(crate) enum LoadSequence {
+    Single,
     /// Several loads, one after another ([`super::team`]).
     Series,
 }
 
 /// A shard and its connection to the rendezvous.
-pub(crate) struct Meeting {
-    pub(super) identity: Identity,
-    loads: Loads,
+pub(crate) struct ShardContext {
+    pub(super) identity: ShardIdentity,
+    loads: LoadSequence,
     /// The run's folder, opened on first use.
-    store: OnceCell<Store>,
+    store: OnceCell<RendezvousStore>,
     joined: Cell<bool>,
     /// The stop request of signals, once handlers are installed.
-    stop: RefCell<Stop>,
+    stop: RefCell<StopFlag>,
 }
 
-impl Meeting {
+impl ShardContext {
     /// Returns the context of the shard that `flags` ask for; `None` if they ask for none.
     ///
     /// # Errors
     /// Those of [`ShardFlags::identity`].
     pub(crate) fn of(
         flags: &ShardFlags,
-        loads: Loads,
+        loads: LoadSequence,
         environment: &Environment,
-    ) -> Result<Option<Meeting>, Failure> {
+    ) -> Result<Option<ShardContext>, Failure> {
         let identity = flags.identity(|name| environment.value(name))?;
-        Ok(identity.map(|identity| Meeting {
+        Ok(identity.map(|identity| ShardContext {
             identity,
             loads,
             store: OnceCell::new(),
             joined: Cell::new(false),
-            stop: RefCell::new(Stop::new()),
+            stop: RefCell::new(StopFlag::new()),
         }))
     }
 
@@ -68,14 +68,14 @@ impl Meeting {
     ///
     /// # Errors
     /// Those of `work`.
-    pub(crate) fn attend(
-        meeting: Option<&Meeting>,
+    pub(crate) fn run_and_report_failure(
+        meeting: Option<&ShardContext>,
         work: impl FnOnce() -> Result<Exit, Failure>,
     ) -> Result<Exit, Failure> {
         let ended = work();
         if let (Some(meeting), Err(failure)) = (meeting, &ended)
             && !meeting.joined.get()
-            && let Err(problem) = meeting.store().and_then(|s| meeting.tell(&s, failure))
+            && let Err(problem) = meeting.store().and_then(|s| meeting.report_failure(&s, failure))
             // If the rendezvous can't be opened, that is usually the failure itself.
             && problem.to_string() != failure.to_string()
         {
@@ -87,12 +87,12 @@ impl Meeting {
     }
 
     /// Sets the stop request that ends waiting when it is immediate.
-    pub(crate) fn heed(&self, stop: &Stop) {
+    pub(crate) fn set_stop(&self, stop: &StopFlag) {
         self.stop.replace(stop.clone());
     }
 
     /// Marks the shard as joined, so that a failure is not reported: no other shard waits for it.
-    pub(crate) fn is_not_awaited(&self) {
+    pub(crate) fn mark_joined(&self) {
         self.joined.set(true);
     }
 
@@ -100,14 +100,14 @@ impl Meeting {
     ///
     /// # Errors
     /// When the rendezvous can't be opened.
-    pub(super) fn store(&self) -> Result<Store, Failure> {
+    pub(super) fn store(&self) -> Result<RendezvousStore, Failure> {
         if let Some(store) = self.store.get() {
             return Ok(store.clone());
         }
-        let Identity {
+        let ShardIdentity {
             rendezvous, access, ..
         } = &self.identity;
-        let store = Store::open(rendezvous, access, self.identity.role())?;
+        let store = RendezvousStore::open(rendezvous, access, self.identity.role())?;
         let folder = store.folder(&self.identity.run_id);
         Ok(self.store.get_or_init(|| folder).clone())
     }
@@ -116,12 +116,15 @@ impl Meeting {
     ///
     /// # Errors
     /// When the run ID was used before, or the rendezvous can't be opened.
-    pub(super) fn join(&self) -> Result<Store, Failure> {
+    pub(super) fn join(&self) -> Result<RendezvousStore, Failure> {
         let store = self.store()?;
         self.joined.set(true);
         // An unreachable store is reported later, where requests are retried.
-        let leads = self.identity.role() == Role::Leader;
-        if leads && let Ok(Answer::Bytes { .. }) = store.ask_now(&Ask::Get(self.first())) {
+        let leads = self.identity.role() == ShardRole::Leader;
+        if leads
+            && let Ok(StoreResponse::Bytes { .. }) =
+                store.ask_now(&StoreRequest::Get(self.announcement_object()))
+        {
             return Err(Failure::usage(
                 format_args!(
                     "--run-id {}: shard 0 of this run has already joined",
@@ -134,28 +137,30 @@ impl Meeting {
     }
 
     /// Returns the first object that the coordinator of the run or series writes.
-    fn first(&self) -> String {
+    fn announcement_object(&self) -> String {
         match self.loads {
-            Loads::One => ORDERS_OBJECT.to_owned(),
-            Loads::Series => objects::step(1),
+            LoadSequence::Single => ORDERS_OBJECT.to_owned(),
+            LoadSequence::Series => objects::step(1),
         }
     }
 
-    fn tell(&self, store: &Store, failure: &Failure) -> Result<(), Failure> {
+    fn report_failure(&self, store: &RendezvousStore, failure: &Failure) -> Result<(), Failure> {
         let shard = self.identity.shard;
-        if self.identity.role() == Role::Leader {
-            let ended = Ended::failed(failure);
+        if self.identity.role() == ShardRole::Leader {
+            let ended = RunResult::failed(failure);
             let bytes = match self.loads {
-                Loads::One => objects::to_json(&Orders::ended(ended)),
-                Loads::Series => objects::to_json(&Next::<()>::Ended(ended)),
+                LoadSequence::Single => objects::to_json(&Orders::ended(ended)),
+                LoadSequence::Series => objects::to_json(&NextLoad::<()>::Ended(ended)),
             };
             // Do not disturb a running run of the same name. The check precedes `create` because not every store can
             // create without overwriting.
-            if let Ok(Answer::Bytes { .. }) = store.ask_now(&Ask::Get(self.first())) {
+            if let Ok(StoreResponse::Bytes { .. }) =
+                store.ask_now(&StoreRequest::Get(self.announcement_object()))
+            {
                 return Ok(());
             }
-            store.ask_now(&Ask::Put {
-                name: self.first(),
+            store.ask_now(&StoreRequest::Put {
+                name: self.announcement_object(),
                 bytes,
                 create: true,
             })?;
@@ -165,13 +170,13 @@ impl Meeting {
                     REPORT_TIMEOUT.as_secs()
                 ));
             }
-            store.see_off(shard.of - 1, REPORT_TIMEOUT, &self.stop.borrow());
+            store.wait_for_peers_to_finish(shard.of - 1, REPORT_TIMEOUT, &self.stop.borrow());
             store.close(true);
             return Ok(());
         }
         let folder = match self.loads {
-            Loads::One => store.clone(),
-            Loads::Series => store.folder(&objects::of_series(1)),
+            LoadSequence::Single => store.clone(),
+            LoadSequence::Series => store.folder(&objects::of_series(1)),
         };
         let clock = Clock::new();
         let began = clock.now();
@@ -200,11 +205,11 @@ impl Meeting {
 /// # Errors
 /// When the store does not accept it.
 pub(super) fn withdraw(
-    store: &Store,
+    store: &RendezvousStore,
     shard: Shard,
     why: impl std::fmt::Display,
 ) -> Result<(), Failure> {
     let reason = why.to_string();
-    let ask = Ask::write(objects::withdrawal(shard.index), &Withdrawal { reason });
+    let ask = StoreRequest::write(objects::withdrawal(shard.index), &Withdrawal { reason });
     store.ask_now(&ask).map(drop)
 }

@@ -10,10 +10,12 @@ use std::time::Duration;
 
 use plimsoll_model::Time;
 
-use super::lane::{Lane, unusable};
-use super::objects::{self, Arrival, Ended, ORDERS_OBJECT, Orders, from_json, part, seal, to_json};
-use super::store::{Answer, Ask};
-use crate::spread::wire::{Message, Offset};
+use super::lane::{RequestSlot, unusable};
+use super::objects::{
+    self, Arrival, ORDERS_OBJECT, Orders, RunResult, from_json, part, seal, to_json,
+};
+use super::store::{StoreRequest, StoreResponse};
+use crate::multiprocess::wire::{ClockOffset, ShardMessage};
 
 /// How often the log is written, and orders are read during the load.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -22,13 +24,13 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// A store that fails for this long is given up.
-pub(super) const STORE_PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const STORE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A store that fails for this long is reported, once.
-const REPORT_AFTER: Duration = Duration::from_secs(5);
+const FAILURE_NOTICE_DELAY: Duration = Duration::from_secs(5);
 
 /// A coordinator without heartbeat for this long, while the store answers, is lost.
-pub(super) const LEADER_PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const LEADER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Of a gap between two successful reads of the orders, at most this much counts as silence: in a longer one this
 /// process or the store was stalled.
@@ -36,7 +38,7 @@ pub(super) const MAX_COUNTED_GAP: Duration = Duration::from_secs(3);
 
 /// The two kinds of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Which {
+pub(super) enum MemberRequestKind {
     /// A request about the arrival or the log.
     Log,
     Orders,
@@ -44,33 +46,33 @@ pub(super) enum Which {
 
 /// What the load has to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum MemberEvent {
     /// All shards have arrived: make connections.
     Connect,
     /// Start time of the load, on this machine's clock.
     Begin(Time),
     /// The load started this long before this shard learned of it.
-    BeganWithout(Duration),
+    MissedStart(Duration),
     /// Stop request, with a level as in [`Orders::stop`].
     Stop(u8),
     /// A message for the user.
     Notice(String),
     /// The run is over.
-    Ended(Ended),
+    Ended(RunResult),
     /// The run is lost for this shard. No event follows.
     Lost(String),
 }
 
-impl Event {
+impl MemberEvent {
     /// Returns whether the run is over.
     pub(super) fn is_over(&self) -> bool {
-        matches!(self, Event::Ended(_) | Event::Lost(_))
+        matches!(self, MemberEvent::Ended(_) | MemberEvent::Lost(_))
     }
 }
 
 /// The states of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum MemberState {
     /// Check for another shard with this number.
     Look,
     Arrive,
@@ -92,12 +94,12 @@ pub(super) struct Member {
     patience: Duration,
     /// Whether the user was told that the store fails.
     reported: bool,
-    step: Step,
-    log: Lane,
-    look: Lane,
+    step: MemberState,
+    log: RequestSlot,
+    look: RequestSlot,
     /// The arrival was written between these times; compared with the store's timestamp, they give the clock offset.
     arriving: Option<(Time, Time)>,
-    offset: Offset,
+    offset: ClockOffset,
     lines: Vec<String>,
     /// The part that is being written; retries write the same bytes.
     sealed: Option<Vec<u8>>,
@@ -107,8 +109,8 @@ pub(super) struct Member {
     orders: Orders,
     /// Time without a heartbeat of the coordinator while the store answered.
     silence: Duration,
-    looked: Time,
-    events: VecDeque<Event>,
+    orders_read_at: Time,
+    events: VecDeque<MemberEvent>,
 }
 
 impl Member {
@@ -119,43 +121,43 @@ impl Member {
         Member {
             unix_zero,
             until: now + barrier,
-            patience: barrier.max(STORE_PATIENCE),
+            patience: barrier.max(STORE_TIMEOUT),
             reported: false,
-            step: Step::Look,
-            log: Lane::new(now),
-            look: Lane::new(now + turn / 2),
+            step: MemberState::Look,
+            log: RequestSlot::new(now),
+            look: RequestSlot::new(now + turn / 2),
             arriving: None,
-            offset: Offset::default(),
+            offset: ClockOffset::default(),
             lines: Vec::new(),
             sealed: None,
             next: 0,
             closed: false,
             orders: Orders::default(),
             silence: Duration::ZERO,
-            looked: now,
+            orders_read_at: now,
             events: VecDeque::new(),
             arrival,
         }
     }
 
     /// Adds a message to the log.
-    pub(super) fn log(&mut self, message: &Message) {
+    pub(super) fn log(&mut self, message: &ShardMessage) {
         self.lines.push(message.to_line());
     }
 
     /// Closes the log; the rest is written without delay.
     pub(super) fn close(&mut self, now: Time) {
         self.closed = true;
-        self.log.hurry(now);
+        self.log.make_due(now);
     }
 
-    pub(super) fn event(&mut self) -> Option<Event> {
+    pub(super) fn event(&mut self) -> Option<MemberEvent> {
         self.events.pop_front()
     }
 
     /// Returns whether the member has nothing left to do.
     pub(super) fn is_over(&self) -> bool {
-        self.step == Step::Over
+        self.step == MemberState::Over
     }
 
     /// Returns whether the whole log is in the store.
@@ -164,69 +166,74 @@ impl Member {
     }
 
     /// Returns the store requests that are due.
-    pub(super) fn poll(&mut self, now: Time) -> Vec<(Which, Ask)> {
+    pub(super) fn poll(&mut self, now: Time) -> Vec<(MemberRequestKind, StoreRequest)> {
         let mut asks = Vec::new();
-        if self.step == Step::Over {
+        if self.step == MemberState::Over {
             return asks;
         }
         // Nothing reads the log before all shards have arrived.
-        let idle = self.step == Step::Log && !self.orders.connect && self.is_written();
+        let idle = self.step == MemberState::Log && !self.orders.connect && self.is_written();
         if self.log.is_due(now) && !idle {
             let name = objects::arrival(self.arrival.shard);
             let ask = match self.step {
-                Step::Look | Step::Verify => Ask::Get(name),
-                Step::Arrive => Ask::Put {
+                MemberState::Look | MemberState::Verify => StoreRequest::Get(name),
+                MemberState::Arrive => StoreRequest::Put {
                     name,
                     bytes: to_json(&self.arrival),
                     create: true,
                 },
-                Step::Log | Step::Over => {
+                MemberState::Log | MemberState::Over => {
                     let lines = &mut self.lines;
                     let sealed = self.sealed.get_or_insert_with(|| {
                         let sealed = seal(lines);
                         lines.clear();
                         sealed
                     });
-                    Ask::Put {
+                    StoreRequest::Put {
                         name: part(self.arrival.shard, self.next),
                         bytes: sealed.clone(),
                         create: false,
                     }
                 }
             };
-            if self.step == Step::Arrive {
+            if self.step == MemberState::Arrive {
                 self.arriving.get_or_insert((now, now));
             }
             self.log.send(now);
-            asks.push((Which::Log, ask));
+            asks.push((MemberRequestKind::Log, ask));
         }
-        if self.step == Step::Log && self.look.is_due(now) {
+        if self.step == MemberState::Log && self.look.is_due(now) {
             self.look.send(now);
-            asks.push((Which::Orders, Ask::Get(ORDERS_OBJECT.to_owned())));
+            asks.push((
+                MemberRequestKind::Orders,
+                StoreRequest::Get(ORDERS_OBJECT.to_owned()),
+            ));
         }
         asks
     }
 
     /// Handles the answer to a request.
-    pub(super) fn answered(&mut self, which: Which, answer: Answer, now: Time) {
-        if self.step == Step::Over {
+    pub(super) fn answered(&mut self, which: MemberRequestKind, answer: StoreResponse, now: Time) {
+        if self.step == MemberState::Over {
             return;
         }
-        if let Answer::Failed { problem, for_good } = answer {
+        if let StoreResponse::Failed { problem, for_good } = answer {
             let lane = match which {
-                Which::Log => &mut self.log,
-                Which::Orders => &mut self.look,
+                MemberRequestKind::Log => &mut self.log,
+                MemberRequestKind::Orders => &mut self.look,
             };
             let failing = lane.failed(now);
             let patience = match self.step {
-                Step::Log | Step::Over => STORE_PATIENCE,
-                Step::Look | Step::Arrive | Step::Verify => self.patience,
+                MemberState::Log | MemberState::Over => STORE_TIMEOUT,
+                MemberState::Look | MemberState::Arrive | MemberState::Verify => self.patience,
             };
-            let for_good = for_good && self.step != Step::Log;
+            let for_good = for_good && self.step != MemberState::Log;
             if for_good || failing >= patience {
-                self.lose(unusable(&problem, (!for_good).then_some(failing)));
-            } else if failing >= REPORT_AFTER && !std::mem::replace(&mut self.reported, true) {
-                self.events.push_back(Event::Notice(format!(
+                self.fail(unusable(&problem, (!for_good).then_some(failing)));
+            } else if failing >= FAILURE_NOTICE_DELAY
+                && !std::mem::replace(&mut self.reported, true)
+            {
+                self.events.push_back(MemberEvent::Notice(format!(
                     "the rendezvous does not answer; retrying for {} s: {problem}",
                     patience.as_secs()
                 )));
@@ -234,52 +241,52 @@ impl Member {
             return;
         }
         match which {
-            Which::Log => self.wrote(answer, now),
-            Which::Orders => self.heard(answer, now),
+            MemberRequestKind::Log => self.on_log_answer(answer, now),
+            MemberRequestKind::Orders => self.on_orders(answer, now),
         }
     }
 
-    fn lose(&mut self, why: String) {
-        self.step = Step::Over;
-        self.events.push_back(Event::Lost(why));
+    fn fail(&mut self, why: String) {
+        self.step = MemberState::Over;
+        self.events.push_back(MemberEvent::Lost(why));
     }
 
-    fn wrote(&mut self, answer: Answer, now: Time) {
+    fn on_log_answer(&mut self, answer: StoreResponse, now: Time) {
         let sent = self.log.sent();
         let mut next = now;
         match (self.step, answer) {
-            (Step::Look, Answer::Missing) => self.step = Step::Arrive,
-            (Step::Verify, Answer::Missing) => {
+            (MemberState::Look, StoreResponse::Missing) => self.step = MemberState::Arrive,
+            (MemberState::Verify, StoreResponse::Missing) => {
                 // A store may take a while until a written object can be read.
                 next = now + RETRY_DELAY;
             }
-            (Step::Arrive, Answer::Done | Answer::Exists) => {
-                self.step = Step::Verify;
+            (MemberState::Arrive, StoreResponse::Done | StoreResponse::Exists) => {
+                self.step = MemberState::Verify;
                 if let Some((_, latest)) = &mut self.arriving {
                     *latest = now;
                 }
             }
             (
-                Step::Look | Step::Verify,
-                Answer::Bytes {
+                MemberState::Look | MemberState::Verify,
+                StoreResponse::Bytes {
                     bytes,
                     modified_unix_ns,
                 },
             ) => match from_json::<Arrival>("arrival", &bytes) {
                 Ok(there) if there.token == self.arrival.token => {
                     self.offset = self.measure(modified_unix_ns);
-                    self.log(&Message::Clock(self.offset));
-                    self.step = Step::Log;
+                    self.log(&ShardMessage::Clock(self.offset));
+                    self.step = MemberState::Log;
                 }
                 Ok(_) => {
-                    return self.lose(format!(
+                    return self.fail(format!(
                         "shard {} of this run has already joined: it was started twice or restarted, or the run ID was used before; give each run a --run-id of its own",
                         self.arrival.shard
                     ));
                 }
-                Err(problem) => return self.lose(problem),
+                Err(problem) => return self.fail(problem),
             },
-            (Step::Log, Answer::Done) => {
+            (MemberState::Log, StoreResponse::Done) => {
                 self.sealed = None;
                 self.next += 1;
                 next = if self.closed && !self.lines.is_empty() {
@@ -295,10 +302,10 @@ impl Member {
     }
 
     /// Computes the offset to the store's clock from the timestamp of the arrival. HTTP dates have whole seconds.
-    fn measure(&self, modified_unix_ns: u64) -> Offset {
+    fn measure(&self, modified_unix_ns: u64) -> ClockOffset {
         const SECOND_NS: i128 = 1_000_000_000;
         let Some((from, to)) = self.arriving else {
-            return Offset::default();
+            return ClockOffset::default();
         };
         let unix = |t: Time| i128::from(self.unix_zero) + i128::from(t.0);
         let modified = i128::from(modified_unix_ns);
@@ -315,20 +322,22 @@ impl Member {
             false => i128::midpoint(earliest, latest),
         };
         let micros = |ns: i128| i64::try_from(ns / 1_000).unwrap_or(i64::MAX);
-        Offset {
+        ClockOffset {
             offset_us: micros(offset),
             uncertainty_us: micros((latest - earliest).max(0)).unsigned_abs() / 2,
         }
     }
 
-    fn heard(&mut self, answer: Answer, now: Time) {
-        let waited = now.duration_since(self.looked).min(MAX_COUNTED_GAP);
-        self.looked = now;
+    fn on_orders(&mut self, answer: StoreResponse, now: Time) {
+        let waited = now.duration_since(self.orders_read_at).min(MAX_COUNTED_GAP);
+        self.orders_read_at = now;
         let orders = match answer {
-            Answer::Bytes { bytes, .. } => match from_json::<Orders>(ORDERS_OBJECT, &bytes) {
-                Ok(orders) => Some(orders),
-                Err(problem) => return self.lose(problem),
-            },
+            StoreResponse::Bytes { bytes, .. } => {
+                match from_json::<Orders>(ORDERS_OBJECT, &bytes) {
+                    Ok(orders) => Some(orders),
+                    Err(problem) => return self.fail(problem),
+                }
+            }
             _ => None,
         };
         let begun = self.orders.begin_unix_ns.is_some();
@@ -337,19 +346,19 @@ impl Member {
         match orders {
             Some(orders) if orders != self.orders => {
                 self.silence = Duration::ZERO;
-                self.obey(orders, now);
+                self.apply_orders(orders, now);
             }
             None if self.orders.beat == 0 => {
                 if now > self.until {
-                    self.lose(
+                    self.fail(
                         "shard 0, which leads the run, has not joined (--barrier sets how long shards wait for each other)".to_owned(),
                     );
                 }
             }
             _ => {
                 self.silence += waited;
-                if self.silence >= LEADER_PATIENCE {
-                    self.lose(format!(
+                if self.silence >= LEADER_TIMEOUT {
+                    self.fail(format!(
                         "shard 0, which leads the run, has not responded for {} s; the measurements are in the rendezvous: recover them with `plimsoll merge`",
                         self.silence.as_secs()
                     ));
@@ -358,15 +367,15 @@ impl Member {
         }
     }
 
-    fn obey(&mut self, orders: Orders, now: Time) {
+    fn apply_orders(&mut self, orders: Orders, now: Time) {
         let before = std::mem::replace(&mut self.orders, orders);
         let orders = &self.orders;
         if let Some(reason) = &orders.abort {
             let reason = reason.clone();
-            return self.lose(reason);
+            return self.fail(reason);
         }
         if orders.connect && !before.connect {
-            self.events.push_back(Event::Connect);
+            self.events.push_back(MemberEvent::Connect);
         }
         if let (Some(begin), None) = (orders.begin_unix_ns, before.begin_unix_ns) {
             let local = i128::from(begin)
@@ -374,18 +383,18 @@ impl Member {
                 - i128::from(self.unix_zero);
             let local = Time(u64::try_from(local).unwrap_or(0));
             self.events.push_back(if local > now {
-                Event::Begin(local)
+                MemberEvent::Begin(local)
             } else {
-                Event::BeganWithout(now.duration_since(local))
+                MemberEvent::MissedStart(now.duration_since(local))
             });
         }
         if orders.stop > before.stop {
-            self.events.push_back(Event::Stop(orders.stop));
+            self.events.push_back(MemberEvent::Stop(orders.stop));
         }
         if let Some(ended) = &orders.ended {
             let ended = ended.clone();
-            self.step = Step::Over;
-            self.events.push_back(Event::Ended(ended));
+            self.step = MemberState::Over;
+            self.events.push_back(MemberEvent::Ended(ended));
         }
     }
 }

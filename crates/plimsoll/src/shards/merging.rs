@@ -6,35 +6,35 @@ use plimsoll_model::run::{
     CountSum, IntervalRecord, RunHeader, ShardFigures, ShardState, ShardTotals,
 };
 
-use super::objects::{Head, Orders};
-use crate::spread::gathering::Gathering;
-use crate::spread::wire::{Message, Offset};
+use super::objects::{Orders, RunManifest};
+use crate::multiprocess::gathering::IntervalAggregator;
+use crate::multiprocess::wire::{ClockOffset, ShardMessage};
 
 /// Merges the logs of a run's shards.
-pub(super) struct Merging {
+pub(super) struct LogMerger {
     header: RunHeader,
-    pub(super) gathering: Gathering,
-    shards: Vec<One>,
+    pub(super) gathering: IntervalAggregator,
+    shards: Vec<ShardProgress>,
     /// Sum of all shards' counts, checked against overflow.
     sum: CountSum,
 }
 
 /// What is known of one shard.
 #[derive(Default)]
-struct One {
+struct ShardProgress {
     /// The shard's totals; `None` until its first interval.
     totals: Option<Box<ShardTotals>>,
-    offset: Option<Offset>,
+    offset: Option<ClockOffset>,
     state: Option<ShardState>,
     reason: Option<String>,
 }
 
-impl Merging {
-    pub(super) fn new(head: &Head) -> Merging {
-        Merging {
+impl LogMerger {
+    pub(super) fn new(head: &RunManifest) -> LogMerger {
+        LogMerger {
             header: head.header.clone(),
-            gathering: Gathering::new(head.of as usize),
-            shards: (0..head.of).map(|_| One::default()).collect(),
+            gathering: IntervalAggregator::new(head.of as usize),
+            shards: (0..head.of).map(|_| ShardProgress::default()).collect(),
             sum: CountSum::default(),
         }
     }
@@ -49,25 +49,25 @@ impl Merging {
         self.shards[shard as usize].reason.as_deref()
     }
 
-    pub(super) fn offset(&self, shard: u32) -> Option<Offset> {
+    pub(super) fn offset(&self, shard: u32) -> Option<ClockOffset> {
         self.shards[shard as usize].offset
     }
 
     /// Adds a message of the shard's log. `orders` tells whether a stop had been requested.
-    pub(super) fn take(&mut self, shard: u32, message: Message, orders: &Orders) {
+    pub(super) fn add_message(&mut self, shard: u32, message: ShardMessage, orders: &Orders) {
         let one = &mut self.shards[shard as usize];
         if one.state.is_some() {
             return;
         }
         match &message {
-            Message::Clock(offset) => one.offset = Some(*offset),
-            Message::Interval(interval) => {
+            ShardMessage::Clock(offset) => one.offset = Some(*offset),
+            ShardMessage::Interval(interval) => {
                 if let Err(problem) = self.add(shard, interval) {
                     self.fail(shard, format!("it sent impossible measurements: {problem}"));
                     return;
                 }
             }
-            Message::Finished(end) => {
+            ShardMessage::Finished(end) => {
                 if let Some(contradiction) = one.totals.as_ref().and_then(|t| t.contradiction()) {
                     self.fail(shard, contradiction);
                     return;
@@ -80,13 +80,13 @@ impl Merging {
                 one.reason = (end.interrupted && orders.stop == 0)
                     .then(|| "was stopped early, and handed over its measurements".to_owned());
             }
-            Message::Failed(problem) | Message::Defect(problem) => {
+            ShardMessage::Failed(problem) | ShardMessage::Defect(problem) => {
                 self.fail(shard, problem.clone());
                 return;
             }
             _ => {}
         }
-        self.gathering.take(shard as usize, message);
+        self.gathering.add_message(shard as usize, message);
     }
 
     /// Adds an interval to the shard's totals, unless the counts of all shards would overflow.
@@ -107,7 +107,7 @@ impl Merging {
     }
 
     /// Marks the shard as lost.
-    pub(super) fn lose(&mut self, shard: u32, why: String) {
+    pub(super) fn mark_lost(&mut self, shard: u32, why: String) {
         let one = &mut self.shards[shard as usize];
         one.state = Some(ShardState::Lost);
         one.reason = Some(why);

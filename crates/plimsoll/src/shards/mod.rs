@@ -31,32 +31,32 @@ use std::thread;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plimsoll_engine::worker::{Established, StopLevel};
-use plimsoll_engine::{Clock, EngineError, Finished, Observation, Place, Stop};
-use plimsoll_model::plan::Watch;
+use plimsoll_engine::worker::{ConnectSummary, StopLevel};
+use plimsoll_engine::{Clock, EngineError, Observation, RunCompletion, RunRole, StopFlag};
+use plimsoll_model::plan::WatchedProcess;
 use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::RunHeader;
 use plimsoll_model::spec::Spec;
 use plimsoll_model::{Plan, Time};
 
 use crate::console;
-use crate::execution::{self, By, Carry, OutputFlags};
+use crate::execution::{self, LoadRunner, OutputFlags, RunLoad};
 use crate::failure::{Exit, Failure};
-use crate::process::Process;
+use crate::multiprocess::wire::{FinishReport, ReadyReport, ShardMessage, messages};
+use crate::multiprocess::{self, MultiprocessLoad, ProcessLayout};
+use crate::process::ProcessContext;
 use crate::protocols::connections_beforehand;
-use crate::spread::wire::{End, Message, Ready, messages};
-use crate::spread::{self, Spread, SpreadLoad};
-use exchange::{Closing, Leading, Rendezvous};
-use identity::Identity;
-use leader::{Charge, Leader};
+use exchange::{LeaderDriver, LeaderShutdown, MemberHandle};
+use identity::ShardIdentity;
+use leader::{Leader, LeaderConfig};
 use meeting::withdraw;
-use member::{Event, Member};
-use objects::{Arrival, Ended, Head, Orders};
-use store::{Role, SHUTDOWN_GRACE, Store};
+use member::{Member, MemberEvent};
+use objects::{Arrival, Orders, RunManifest, RunResult};
+use store::{RendezvousStore, SHUTDOWN_GRACE, ShardRole};
 
-pub(crate) use meeting::{Loads, Meeting};
-pub(crate) use reading::{RunFlags, Watching, ask_to_end, merge, watch};
-pub(crate) use team::Team;
+pub(crate) use meeting::{LoadSequence, ShardContext};
+pub(crate) use reading::{RunFlags, WatchMode, merge, request_run_stop, watch};
+pub(crate) use team::ShardGroup;
 
 /// How often a shard that waits for the others checks for a stop request.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -72,58 +72,67 @@ pub(crate) fn execute(
     spec: &Spec,
     plan: &Plan,
     output: &OutputFlags,
-    process: &Process,
-    meeting: &Meeting,
+    process: &ProcessContext,
+    meeting: &ShardContext,
 ) -> Result<Exit, Failure> {
     if output.dry_run {
-        return execution::execute(spec, plan, output, process, By::Machine, |_| Ok(()));
+        return execution::execute(spec, plan, output, process, LoadRunner::Local, |_| Ok(()));
     }
     // A plan that can't be run fails here, before any shard waits for this one.
     drop(process.prepare(plan)?);
     let identity = &meeting.identity;
-    let part = Part::new(spec, plan, identity, process, meeting.store()?)?;
+    let part = ShardRun::new(spec, plan, identity, process, meeting.store()?)?;
     let store = meeting.join()?;
     let ended = match identity.role() {
-        Role::Leader => part.lead(
-            |carry| execution::execute(spec, plan, output, process, By::Other(carry), |_| Ok(())),
+        ShardRole::Leader => part.run_as_leader(
+            |carry| {
+                execution::execute(
+                    spec,
+                    plan,
+                    output,
+                    process,
+                    LoadRunner::External(carry),
+                    |_| Ok(()),
+                )
+            },
             |exit| *exit,
         ),
-        Role::Member => part.follow(),
+        ShardRole::Member => part.run_as_member(),
     };
-    store.see_off(identity.shard.of - 1, SHUTDOWN_GRACE, &process.stop);
+    store.wait_for_peers_to_finish(identity.shard.of - 1, SHUTDOWN_GRACE, &process.stop);
     store.close(ended.is_ok());
     ended
 }
 
 /// This shard's part of a run.
-struct Part<'a> {
+struct ShardRun<'a> {
     plan: Plan,
     plan_toml: String,
-    spread: Spread,
-    identity: &'a Identity,
-    process: &'a Process,
+    spread: ProcessLayout,
+    identity: &'a ShardIdentity,
+    process: &'a ProcessContext,
     clock: Clock,
-    store: Arc<Store>,
+    store: Arc<RendezvousStore>,
     arrival: Arrival,
 }
 
-impl<'a> Part<'a> {
+impl<'a> ShardRun<'a> {
     fn new(
         spec: &Spec,
         plan: &Plan,
-        identity: &'a Identity,
-        process: &'a Process,
-        store: Store,
-    ) -> Result<Part<'a>, Failure> {
+        identity: &'a ShardIdentity,
+        process: &'a ProcessContext,
+        store: RendezvousStore,
+    ) -> Result<ShardRun<'a>, Failure> {
         let filled_in = spec.filled_in(plan);
         let mut plan = plan.clone();
-        if identity.role() == Role::Member {
+        if identity.role() == ShardRole::Member {
             // At most one machine runs the server, so only shard 0 watches it.
-            plan.watch = Watch::Nothing;
+            plan.watch = WatchedProcess::Nothing;
         }
-        Ok(Part {
+        Ok(ShardRun {
             plan_toml: filled_in.to_toml().map_err(Failure::error)?,
-            spread: Spread::of(&plan, identity.shard)?,
+            spread: ProcessLayout::of(&plan, identity.shard)?,
             plan,
             identity,
             process,
@@ -140,36 +149,36 @@ impl<'a> Part<'a> {
     }
 }
 
-impl Part<'_> {
-    fn rendezvous(&self, stop: &Stop) -> Result<Rendezvous, Failure> {
+impl ShardRun<'_> {
+    fn rendezvous(&self, stop: &StopFlag) -> Result<MemberHandle, Failure> {
         let (now, unix) = (self.clock.now(), self.clock.unix_zero());
         let member = Member::new(self.arrival.clone(), now, unix, self.identity.barrier);
-        Rendezvous::start(member, Arc::clone(&self.store), self.clock, stop.clone())
+        MemberHandle::start(member, Arc::clone(&self.store), self.clock, stop.clone())
     }
 
     /// Makes this shard's load and waits for the run's result from the coordinator.
-    fn follow(&self) -> Result<Exit, Failure> {
+    fn run_as_member(&self) -> Result<Exit, Failure> {
         let shard = self.identity.shard;
         self.notice_of("waiting for the other shards");
-        let stop = self.process.stop.for_one();
+        let stop = self.process.stop.child();
         let rendezvous = self.rendezvous(&stop).inspect_err(|failure| {
             // Best effort: a coordinator that can't be reached times out on its own.
             let _ = withdraw(&self.store, shard, failure);
         })?;
-        let over = match self.carry(&rendezvous, &stop) {
-            Carried::Over(over) => Some(over),
-            Carried::Done => {
+        let over = match self.run_load(&rendezvous, &stop) {
+            LoadEnd::Over(over) => Some(over),
+            LoadEnd::Done => {
                 self.notice_of("its part is done; waiting for the run's end");
                 wait_for_end(&rendezvous, || false)
             }
-            Carried::Withdrawn => {
+            LoadEnd::Withdrawn => {
                 let _ = withdraw(&self.store, shard, INTERRUPTED_REASON);
                 wait_for_end(&rendezvous, || stop.level() == StopLevel::Now)
             }
         };
         match over {
-            Some(Event::Ended(ended)) => ended.result(),
-            Some(Event::Lost(reason)) => Err(Failure::error(reason)),
+            Some(MemberEvent::Ended(ended)) => ended.result(),
+            Some(MemberEvent::Lost(reason)) => Err(Failure::error(reason)),
             Some(_) => Ok(Exit::Error),
             None => Ok(Exit::Interrupted),
         }
@@ -177,21 +186,21 @@ impl Part<'_> {
 
     /// Coordinates the run while a thread makes shard 0's load. `conclude` gets the function that measures the whole
     /// run, writes the run and judges it; `exit` maps its result to the exit code of all shards.
-    fn lead<T>(
+    fn run_as_leader<T>(
         &self,
-        conclude: impl FnOnce(&mut Carry<'_>) -> Result<T, Failure>,
+        conclude: impl FnOnce(&mut RunLoad<'_>) -> Result<T, Failure>,
         exit: impl FnOnce(&T) -> Exit,
     ) -> Result<T, Failure> {
         self.notice_of("waiting for the other shards");
         let version = env!("CARGO_PKG_VERSION");
-        let head = Head {
+        let head = RunManifest {
             version: objects::FORMAT_VERSION,
             of: self.identity.shard.of,
             keep_requests: self.plan.keep_requests,
             header: RunHeader::of(&self.plan, &self.plan_toml, version, Timestamp::now()),
             plan_toml: self.plan_toml.clone(),
         };
-        let charge = Charge {
+        let charge = LeaderConfig {
             own: self.arrival.clone(),
             head,
             url: self.plan.target.url.clone(),
@@ -200,36 +209,37 @@ impl Part<'_> {
         let wanted = connections_beforehand(&self.plan);
         let (now, unix) = (self.clock.now(), self.clock.unix_zero());
         // Shard 0's own load stops by orders, as that of any other shard.
-        let stop = Stop::new();
+        let stop = StopFlag::new();
         let closing = RefCell::new(None);
         let mut charge = Some(charge);
         let ended = self.rendezvous(&stop).and_then(|rendezvous| {
             thread::scope(|scope| {
                 let mut own = Some((rendezvous, stop));
-                let mut carry = |run_stop: &Stop, observe: &mut dyn FnMut(Observation<'_>)| {
+                let mut carry = |run_stop: &StopFlag, observe: &mut dyn FnMut(Observation<'_>)| {
                     let (Some(charge), Some((rendezvous, stop))) = (charge.take(), own.take())
                     else {
                         return Err(EngineError::Interrupted);
                     };
                     let leader = Leader::new(charge, now, unix);
-                    let mut leading = Leading::new(leader, Arc::clone(&self.store), self.clock);
-                    scope.spawn(move || self.carry(&rendezvous, &stop));
+                    let mut leading =
+                        LeaderDriver::new(leader, Arc::clone(&self.store), self.clock);
+                    scope.spawn(move || self.run_load(&rendezvous, &stop));
                     let mut wished = || self.process.stop.request();
                     let result = leading.lead(run_stop, &mut wished, wanted, observe);
-                    *closing.borrow_mut() = Closing::start(leading).ok();
+                    *closing.borrow_mut() = LeaderShutdown::start(leading).ok();
                     result
                 };
                 conclude(&mut carry)
             })
         });
         match (closing.into_inner(), &ended) {
-            (Some(closing), Ok(done)) => closing.end(Ended::with(exit(done).code())),
-            (Some(closing), Err(failure)) => closing.end(Ended::failed(failure)),
+            (Some(closing), Ok(done)) => closing.end(RunResult::with(exit(done).code())),
+            (Some(closing), Err(failure)) => closing.end(RunResult::failed(failure)),
             // It failed before the load: tell the other shards, which would wait for the coordinator.
             (None, Err(failure)) => {
-                let orders = Orders::ended(Ended::failed(failure));
+                let orders = Orders::ended(RunResult::failed(failure));
                 self.store
-                    .ask_now(&store::Ask::write(objects::ORDERS_OBJECT, &orders))?;
+                    .ask_now(&store::StoreRequest::write(objects::ORDERS_OBJECT, &orders))?;
             }
             (None, Ok(_)) => {}
         }
@@ -237,23 +247,25 @@ impl Part<'_> {
     }
 
     /// Runs this shard's load, from the arrival of all shards to its end.
-    fn carry(&self, rendezvous: &Rendezvous, stop: &Stop) -> Carried {
-        let connect = |event: Event| (event == Event::Connect || event.is_over()).then_some(event);
+    fn run_load(&self, rendezvous: &MemberHandle, stop: &StopFlag) -> LoadEnd {
+        let connect = |event: MemberEvent| {
+            (event == MemberEvent::Connect || event.is_over()).then_some(event)
+        };
         match wait(rendezvous, || is_stopped(stop), connect) {
-            Some(Event::Connect) => {}
-            Some(over) => return Carried::Over(over),
+            Some(MemberEvent::Connect) => {}
+            Some(over) => return LoadEnd::Over(over),
             None => {
                 // The coordinator reads this if all shards have arrived in the meantime.
-                rendezvous.send(Message::Finished(End::interrupted()));
+                rendezvous.send(ShardMessage::Finished(FinishReport::interrupted()));
                 rendezvous.close();
-                return Carried::Withdrawn;
+                return LoadEnd::Withdrawn;
             }
         }
         let mut missed = None;
         let begun = Cell::new(Time::NEVER);
-        let mut start = |established: &Established, workers: u32| {
-            rendezvous.send(Message::Ready(Ready::of(established, workers)));
-            let begin = wait(rendezvous, || is_stopped(stop), beginning)?;
+        let mut start = |established: &ConnectSummary, workers: u32| {
+            rendezvous.send(ShardMessage::Ready(ReadyReport::of(established, workers)));
+            let begin = wait(rendezvous, || is_stopped(stop), start_time)?;
             let at = begin.map_err(|why| missed = Some(why)).ok()?;
             begun.set(at);
             if self.identity.shard.index > 0 {
@@ -261,38 +273,42 @@ impl Part<'_> {
             }
             Some(at)
         };
-        let place = Place::Shard {
+        let place = RunRole::Shard {
             shard: self.identity.shard,
             clock: self.clock,
             start: &mut start,
         };
         let send = |message| {
             rendezvous.send(match message {
-                Message::Request(request) => Message::Request(since(begun.get(), request)),
+                ShardMessage::Request(request) => {
+                    ShardMessage::Request(relative_to_start(begun.get(), request))
+                }
                 message => message,
             });
         };
         let mut observe = |event: Observation<'_>| messages(&event, send);
         let result = self.load(place, stop, &mut observe);
         rendezvous.send(match (result, missed) {
-            (_, Some(Missed::Over(over))) => return Carried::Over(over),
-            (_, Some(Missed::TooLate(problem))) => Message::Failed(problem),
-            (Ok(finished), None) => Message::Finished(End::of(finished)),
-            (Err(EngineError::Interrupted), None) => Message::Finished(End::interrupted()),
-            (Err(e @ EngineError::Defect(_)), None) => Message::Defect(e.to_string()),
-            (Err(e), None) => Message::Failed(e.to_string()),
+            (_, Some(LoadStartError::Over(over))) => return LoadEnd::Over(over),
+            (_, Some(LoadStartError::TooLate(problem))) => ShardMessage::Failed(problem),
+            (Ok(finished), None) => ShardMessage::Finished(FinishReport::of(finished)),
+            (Err(EngineError::Interrupted), None) => {
+                ShardMessage::Finished(FinishReport::interrupted())
+            }
+            (Err(e @ EngineError::Defect(_)), None) => ShardMessage::Defect(e.to_string()),
+            (Err(e), None) => ShardMessage::Failed(e.to_string()),
         });
         rendezvous.close();
-        Carried::Done
+        LoadEnd::Done
     }
 
     fn load(
         &self,
-        place: Place<'_>,
-        stop: &Stop,
+        place: RunRole<'_>,
+        stop: &StopFlag,
         observe: &mut dyn FnMut(Observation<'_>),
-    ) -> Result<Finished, EngineError> {
-        let plan = &self.spread.laid_over(&self.plan);
+    ) -> Result<RunCompletion, EngineError> {
+        let plan = &self.spread.apply_to(&self.plan);
         if self.spread.processes == 1 {
             let load = self
                 .process
@@ -308,17 +324,17 @@ impl Part<'_> {
         let folder = tempfile::tempdir().map_err(unwritten)?;
         let plan_file = folder.path().join(plimsoll_model::run::file::PLAN);
         std::fs::write(&plan_file, &self.plan_toml).map_err(unwritten)?;
-        let load = SpreadLoad {
+        let load = MultiprocessLoad {
             plan,
             spread: &self.spread,
             plan_file: &plan_file,
         };
-        spread::run(load, place, self.process, stop, observe)
+        multiprocess::run(load, place, self.process, stop, observe)
     }
 
     /// Prints what this shard is doing, unless progress is off.
     fn notice_of(&self, doing: &str) {
-        if self.process.progress != crate::progress::Style::None {
+        if self.process.progress != crate::progress::ProgressStyle::None {
             let shard = self.identity.shard;
             console::notice(format_args!(
                 "shard {} of {}: {doing}",
@@ -329,24 +345,24 @@ impl Part<'_> {
 }
 
 /// How a shard's load ended.
-enum Carried {
+enum LoadEnd {
     /// Its measurements are in the log or queued for it.
     Done,
     /// It was stopped before all shards had arrived.
     Withdrawn,
     /// The run is over for this shard, as the event says.
-    Over(Event),
+    Over(MemberEvent),
 }
 
 /// Why a shard's load did not start.
-enum Missed {
+enum LoadStartError {
     /// The run is over for this shard, as the event says.
-    Over(Event),
+    Over(MemberEvent),
     TooLate(String),
 }
 
 /// Makes a call's times relative to the start of the load, because machines share that and no clock.
-fn since(begin: Time, mut request: RequestRecord) -> RequestRecord {
+fn relative_to_start(begin: Time, mut request: RequestRecord) -> RequestRecord {
     let sample = &mut request.sample;
     for time in [
         &mut sample.arrival,
@@ -362,32 +378,32 @@ fn since(begin: Time, mut request: RequestRecord) -> RequestRecord {
     request
 }
 
-fn is_stopped(stop: &Stop) -> bool {
+fn is_stopped(stop: &StopFlag) -> bool {
     stop.level() != StopLevel::Run
 }
 
 /// Returns the start time from an event, or why the load does not start; `None` for unrelated events.
-fn beginning(event: Event) -> Option<Result<Time, Missed>> {
+fn start_time(event: MemberEvent) -> Option<Result<Time, LoadStartError>> {
     match event {
-        Event::Begin(at) => Some(Ok(at)),
-        Event::BeganWithout(by) => Some(Err(Missed::TooLate(format!(
+        MemberEvent::Begin(at) => Some(Ok(at)),
+        MemberEvent::MissedStart(by) => Some(Err(LoadStartError::TooLate(format!(
             "learned of the start {:.1} s too late: the rendezvous is slow, or this machine's clock is wrong",
             by.as_secs_f64()
         )))),
-        event => event.is_over().then_some(Err(Missed::Over(event))),
+        event => event.is_over().then_some(Err(LoadStartError::Over(event))),
     }
 }
 
 /// Waits for the event that ends the run; `None` if `tired` returns true first.
-fn wait_for_end(rendezvous: &Rendezvous, tired: impl Fn() -> bool) -> Option<Event> {
+fn wait_for_end(rendezvous: &MemberHandle, tired: impl Fn() -> bool) -> Option<MemberEvent> {
     wait(rendezvous, tired, |event| event.is_over().then_some(event))
 }
 
 /// Waits for an event for which `wanted` returns a value; `None` if `tired` returns true first.
 fn wait<T>(
-    rendezvous: &Rendezvous,
+    rendezvous: &MemberHandle,
     tired: impl Fn() -> bool,
-    wanted: impl Fn(Event) -> Option<T>,
+    wanted: impl Fn(MemberEvent) -> Option<T>,
 ) -> Option<T> {
     loop {
         // Read `tired` before polling: the event that explains a stop is always sent first.
@@ -398,7 +414,7 @@ fn wait<T>(
             Err(RecvTimeoutError::Timeout) => continue,
             // The thread ended without an event.
             Err(RecvTimeoutError::Disconnected) => {
-                Event::Lost("the connection to the rendezvous was closed".to_owned())
+                MemberEvent::Lost("the connection to the rendezvous was closed".to_owned())
             }
         };
         if let Some(found) = wanted(event) {

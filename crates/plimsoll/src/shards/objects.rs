@@ -19,7 +19,7 @@
 //!
 //! Every object but the orders is written once, and orders are only added to, so a request that is repeated or whose
 //! answer is lost changes nothing. A log consists of the messages that a process of a multi-process load writes on
-//! its pipe ([`crate::spread::wire`]), cut into parts and compressed.
+//! its pipe ([`crate::multiprocess::wire`]), cut into parts and compressed.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ use plimsoll_model::run::RunHeader;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Exit, Failure};
-use crate::spread::wire::Message;
+use crate::multiprocess::wire::ShardMessage;
 
 /// Version of the object formats; incremented when an older version can't read them. All shards must be the same
 /// build, so it matters mostly when an old run is merged.
@@ -90,7 +90,7 @@ pub(super) fn numbered(name: &str) -> Option<u32> {
 
 /// Digests of what a shard runs; they have to be equal in all shards.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Digests {
+pub(super) struct RunDigests {
     /// Digest of the plan with every default filled in.
     pub(super) plan: String,
     /// Digest of this program's executable.
@@ -99,9 +99,9 @@ pub(super) struct Digests {
     pub(super) data: BTreeMap<String, String>,
 }
 
-impl Digests {
+impl RunDigests {
     /// Returns in words what differs; `None` if nothing does.
-    pub(super) fn difference(&self, other: &Digests) -> Option<String> {
+    pub(super) fn difference(&self, other: &RunDigests) -> Option<String> {
         if self.build != other.build {
             return Some("another build of plimsoll".to_owned());
         }
@@ -124,7 +124,7 @@ pub(super) struct Arrival {
     pub(super) of: u32,
     /// Random token of this process; reveals a second process with the same shard number.
     pub(super) token: String,
-    pub(super) digests: Digests,
+    pub(super) digests: RunDigests,
 }
 
 /// Written by a shard that does not take part, because it failed before all shards had arrived.
@@ -153,12 +153,12 @@ pub(super) struct Orders {
     /// Reason why the run was aborted.
     pub(super) abort: Option<String>,
     /// Set once the run is over, written and judged.
-    pub(super) ended: Option<Ended>,
+    pub(super) ended: Option<RunResult>,
 }
 
 impl Orders {
     /// Returns orders for a run that ended before its load.
-    pub(super) fn ended(ended: Ended) -> Orders {
+    pub(super) fn ended(ended: RunResult) -> Orders {
         Orders {
             beat: 1,
             ended: Some(ended),
@@ -169,20 +169,20 @@ impl Orders {
 
 /// Result of a run, for shards that do not write its directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Ended {
+pub(crate) struct RunResult {
     pub(crate) exit: u8,
     /// Why the coordinator failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reason: Option<String>,
 }
 
-impl Ended {
-    pub(super) fn with(exit: u8) -> Ended {
-        Ended { exit, reason: None }
+impl RunResult {
+    pub(super) fn with(exit: u8) -> RunResult {
+        RunResult { exit, reason: None }
     }
 
-    pub(super) fn failed(failure: &Failure) -> Ended {
-        Ended {
+    pub(super) fn failed(failure: &Failure) -> RunResult {
+        RunResult {
             exit: failure.exit().code(),
             reason: Some(format!("shard 0, which leads the run: {failure}")),
         }
@@ -204,22 +204,22 @@ impl Ended {
 /// Announces what the shards of a series do next.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Next<S> {
+pub(super) enum NextLoad<S> {
     Load(S),
     /// No load follows.
-    Ended(Ended),
+    Ended(RunResult),
 }
 
 /// A stop request of `plimsoll watch`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Wish {
+pub(super) struct StopRequest {
     /// The stop level, as in [`Orders::stop`].
     pub(super) stop: u8,
 }
 
 /// The run's manifest: what a run directory needs besides the logs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Head {
+pub(super) struct RunManifest {
     pub(super) version: u32,
     pub(super) of: u32,
     pub(super) keep_requests: bool,
@@ -249,7 +249,7 @@ pub(super) fn seal(lines: &[String]) -> Vec<u8> {
 ///
 /// # Errors
 /// When the bytes are not a log part.
-fn open(bytes: &[u8]) -> Result<Vec<Message>, String> {
+fn open(bytes: &[u8]) -> Result<Vec<ShardMessage>, String> {
     use std::io::Read as _;
     let mut text = String::new();
     zstd::Decoder::new(bytes)
@@ -259,27 +259,27 @@ fn open(bytes: &[u8]) -> Result<Vec<Message>, String> {
         let mib = MAX_PART >> 20;
         return Err(format!("part of a log: more than {mib} MiB, decompressed"));
     }
-    text.lines().map(Message::from_line).collect()
+    text.lines().map(ShardMessage::from_line).collect()
 }
 
 /// Returns the messages of a log part; an invalid part yields the message of a failed shard.
-pub(super) fn messages(bytes: &[u8]) -> Vec<Message> {
-    open(bytes).unwrap_or_else(|problem| vec![Message::Failed(problem)])
+pub(super) fn messages(bytes: &[u8]) -> Vec<ShardMessage> {
+    open(bytes).unwrap_or_else(|problem| vec![ShardMessage::Failed(problem)])
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spread::wire::Offset;
+    use crate::multiprocess::wire::ClockOffset;
 
     #[test]
     fn log_round_trips_and_rejects_truncation() {
         let lines = [
-            Message::Clock(Offset::default()),
-            Message::Alive,
-            Message::Failed("no\nroom".into()),
+            ShardMessage::Clock(ClockOffset::default()),
+            ShardMessage::Alive,
+            ShardMessage::Failed("no\nroom".into()),
         ];
-        let texts: Vec<String> = lines.iter().map(Message::to_line).collect();
+        let texts: Vec<String> = lines.iter().map(ShardMessage::to_line).collect();
         let sealed = seal(&texts);
         assert_eq!(open(&sealed).unwrap(), lines);
         assert_eq!(open(&seal(&[])).unwrap(), []);
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn digest_difference_is_named() {
-        let one = Digests {
+        let one = RunDigests {
             plan: "a".into(),
             build: "b".into(),
             data: [("rows.csv".to_owned(), "c".to_owned())].into(),

@@ -8,28 +8,29 @@ use std::time::Duration;
 use clap::Args;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::record::RequestRecord;
-use plimsoll_model::run::{Ending, IntervalRecord, RunError, RunWriter};
+use plimsoll_model::run::{IntervalRecord, RunEnding, RunError, RunWriter};
 
 use super::identity::MAX_SHARDS;
 use super::leader::ranges;
-use super::member::LEADER_PATIENCE;
-use super::merging::Merging;
+use super::member::LEADER_TIMEOUT;
+use super::merging::LogMerger;
 use super::objects::{
-    self, HEAD_OBJECT, Head, ORDERS_OBJECT, Orders, STOP_REQUEST_OBJECT, Wish, from_json,
+    self, HEAD_OBJECT, ORDERS_OBJECT, Orders, RunManifest, STOP_REQUEST_OBJECT, StopRequest,
+    from_json,
 };
-use super::store::{Access, Answer, Ask, Role, Store};
+use super::store::{RendezvousAccess, RendezvousStore, ShardRole, StoreRequest, StoreResponse};
 use crate::console;
-use crate::documents::{Made, Screen};
+use crate::documents::{OutputDirs, StdoutContent};
 use crate::execution;
 use crate::failure::{Exit, Failure};
-use crate::process::Process;
+use crate::process::ProcessContext;
 use crate::progress::Progress;
 use crate::threads;
 use std::io::IsTerminal as _;
 use std::path::Path;
 
 /// Maximum number of logs that are read concurrently.
-const AT_ONCE: usize = 64;
+const MAX_CONCURRENT_READS: usize = 64;
 
 /// Maximum number of failed reads of a log part in a row before the store is given up.
 const MAX_FAILURES: u32 = 5;
@@ -49,22 +50,22 @@ pub(crate) struct RunFlags {
     pub(crate) run_id: Option<String>,
 
     #[command(flatten)]
-    pub(crate) access: Access,
+    pub(crate) access: RendezvousAccess,
 }
 
 /// Returns the ID of the run: `given`, or that of the only run in the rendezvous.
 ///
 /// # Errors
 /// When there is none, or several.
-fn run_id(store: &Store, url: &str, given: Option<&str>) -> Result<String, Failure> {
+fn run_id(store: &RendezvousStore, url: &str, given: Option<&str>) -> Result<String, Failure> {
     if let Some(id) = given {
         // A trial of a search is named RUN-ID/NUMBER.
         id.splitn(2, '/')
             .try_for_each(super::identity::check_run_id)?;
         return Ok(id.to_owned());
     }
-    let mut names: Vec<String> = match store.ask_now(&Ask::List(String::new()))? {
-        Answer::Names(names) => names
+    let mut names: Vec<String> = match store.ask_now(&StoreRequest::List(String::new()))? {
+        StoreResponse::Names(names) => names
             .iter()
             .filter_map(|name| Some(name.rsplit('/').next()?.to_owned()))
             .collect(),
@@ -88,10 +89,10 @@ fn run_id(store: &Store, url: &str, given: Option<&str>) -> Result<String, Failu
 }
 
 /// Reads and merges the logs of a run in a store.
-struct Reading {
-    store: Store,
-    head: Head,
-    merging: Merging,
+struct LogReader {
+    store: RendezvousStore,
+    head: RunManifest,
+    merging: LogMerger,
     /// Number of the next part to read, by shard.
     next: Vec<u64>,
     /// Failed reads in a row, by shard.
@@ -99,17 +100,21 @@ struct Reading {
     orders: Orders,
 }
 
-impl Reading {
+impl LogReader {
     /// # Errors
     /// When there is no such run, or another version wrote it.
-    fn open(run: &RunFlags) -> Result<Reading, Failure> {
+    fn open(run: &RunFlags) -> Result<LogReader, Failure> {
         let url = &run.rendezvous;
-        let store = Store::open(url, &run.access, Role::Member)?;
+        let store = RendezvousStore::open(url, &run.access, ShardRole::Member)?;
         let id = run_id(&store, url, run.run_id.as_deref())?;
         let store = store.folder(&id);
-        let Answer::Bytes { bytes, .. } = store.ask_now(&Ask::Get(HEAD_OBJECT.to_owned()))? else {
-            let help = match store.ask_now(&Ask::List(String::new()))? {
-                Answer::Names(names) => names.iter().filter_map(|n| objects::numbered(n)).max(),
+        let StoreResponse::Bytes { bytes, .. } =
+            store.ask_now(&StoreRequest::Get(HEAD_OBJECT.to_owned()))?
+        else {
+            let help = match store.ask_now(&StoreRequest::List(String::new()))? {
+                StoreResponse::Names(names) => {
+                    names.iter().filter_map(|n| objects::numbered(n)).max()
+                }
                 _ => None,
             };
             let help = match help {
@@ -126,7 +131,7 @@ impl Reading {
                 &help,
             ));
         };
-        let head: Head = from_json(HEAD_OBJECT, &bytes).map_err(Failure::error)?;
+        let head: RunManifest = from_json(HEAD_OBJECT, &bytes).map_err(Failure::error)?;
         if !(objects::OLDEST_READABLE_VERSION..=objects::FORMAT_VERSION).contains(&head.version) {
             return Err(Failure::error_with_help(
                 format_args!(
@@ -144,8 +149,8 @@ impl Reading {
                 "shard 0 did not write this number: the object was changed afterwards",
             ));
         }
-        Ok(Reading {
-            merging: Merging::new(&head),
+        Ok(LogReader {
+            merging: LogMerger::new(&head),
             next: vec![0; head.of as usize],
             failures: vec![0; head.of as usize],
             orders: Orders::default(),
@@ -154,9 +159,10 @@ impl Reading {
         })
     }
 
-    fn look_for_orders(&mut self) -> Result<(), Failure> {
-        if let Answer::Bytes { bytes, .. } =
-            self.store.ask_now(&Ask::Get(ORDERS_OBJECT.to_owned()))?
+    fn refresh_orders(&mut self) -> Result<(), Failure> {
+        if let StoreResponse::Bytes { bytes, .. } = self
+            .store
+            .ask_now(&StoreRequest::Get(ORDERS_OBJECT.to_owned()))?
         {
             self.orders = from_json(ORDERS_OBJECT, &bytes).map_err(Failure::error)?;
         }
@@ -164,17 +170,17 @@ impl Reading {
     }
 
     /// Reads the next part of every log; returns how many parts were read or have to be tried again.
-    fn read_on(&mut self) -> Result<usize, Failure> {
+    fn read_next_parts(&mut self) -> Result<usize, Failure> {
         let wanted: Vec<u32> = (0..self.head.of)
             .filter(|shard| !self.merging.is_gone(*shard))
             .collect();
         let mut parts = 0;
-        for some in wanted.chunks(AT_ONCE) {
+        for some in wanted.chunks(MAX_CONCURRENT_READS) {
             let (sender, answers) = mpsc::channel();
             for &shard in some {
                 let sender = sender.clone();
                 let name = objects::part(shard, self.next[shard as usize]);
-                self.store.ask(Ask::Get(name), move |answer| {
+                self.store.ask(StoreRequest::Get(name), move |answer| {
                     let _ = sender.send((shard, answer));
                 });
             }
@@ -182,15 +188,15 @@ impl Reading {
             for (shard, answer) in answers {
                 let failures = &mut self.failures[shard as usize];
                 match answer {
-                    Answer::Bytes { bytes, .. } => {
+                    StoreResponse::Bytes { bytes, .. } => {
                         parts += 1;
                         *failures = 0;
                         self.next[shard as usize] += 1;
                         for message in objects::messages(&bytes) {
-                            self.merging.take(shard, message, &self.orders);
+                            self.merging.add_message(shard, message, &self.orders);
                         }
                     }
-                    Answer::Failed { problem, for_good }
+                    StoreResponse::Failed { problem, for_good }
                         if for_good || *failures >= MAX_FAILURES =>
                     {
                         let part = objects::part(shard, self.next[shard as usize]);
@@ -199,7 +205,7 @@ impl Reading {
                         )));
                     }
                     // It is requested again.
-                    Answer::Failed { .. } => {
+                    StoreResponse::Failed { .. } => {
                         parts += 1;
                         *failures += 1;
                     }
@@ -215,7 +221,7 @@ impl Reading {
     }
 
     /// Writes the intervals that all shards have completed.
-    fn pass_on(&mut self, writer: &mut RunWriter) -> Result<(), RunError> {
+    fn write_complete_intervals(&mut self, writer: &mut RunWriter) -> Result<(), RunError> {
         while let Some((interval, requests)) = self.next() {
             writer.interval(&interval, &requests)?;
         }
@@ -223,7 +229,7 @@ impl Reading {
     }
 
     /// Returns the shards whose logs have no end.
-    fn without_end(&self) -> Vec<u32> {
+    fn unfinished_shards(&self) -> Vec<u32> {
         let shards = 0..self.head.of;
         shards.filter(|s| !self.merging.is_gone(*s)).collect()
     }
@@ -236,13 +242,13 @@ impl Reading {
 pub(crate) fn merge(
     run: &RunFlags,
     out: Option<&Path>,
-    screen: Screen,
-    made: &Made,
+    screen: StdoutContent,
+    made: &OutputDirs,
 ) -> Result<Exit, Failure> {
-    let mut reading = Reading::open(run)?;
-    reading.look_for_orders()?;
+    let mut reading = LogReader::open(run)?;
+    reading.refresh_orders()?;
     let dir = execution::directory(out, &reading.head.header.name);
-    let Head {
+    let RunManifest {
         header,
         plan_toml,
         keep_requests,
@@ -250,32 +256,36 @@ pub(crate) fn merge(
     } = reading.head.clone();
     let unsaved = |e: &RunError| execution::cannot_keep(e, &dir);
     let mut writer = RunWriter::create(&dir, header, &plan_toml)
-        .and_then(|writer| writer.keeping_requests(keep_requests))
+        .and_then(|writer| writer.with_request_log(keep_requests))
         .map_err(|e| unsaved(&e))?;
     let mut more = true;
     while more {
-        more = reading.read_on()? > 0;
-        reading.pass_on(&mut writer).map_err(|e| unsaved(&e))?;
+        more = reading.read_next_parts()? > 0;
+        reading
+            .write_complete_intervals(&mut writer)
+            .map_err(|e| unsaved(&e))?;
     }
-    let missing = reading.without_end();
+    let missing = reading.unfinished_shards();
     for &shard in &missing {
         let why = "its log is incomplete; what it did after the last entry is unknown";
-        reading.merging.lose(shard, why.to_owned());
+        reading.merging.mark_lost(shard, why.to_owned());
     }
-    reading.pass_on(&mut writer).map_err(|e| unsaved(&e))?;
+    reading
+        .write_complete_intervals(&mut writer)
+        .map_err(|e| unsaved(&e))?;
     let problem = (0..reading.head.of).find_map(|shard| {
         let problem = reading.merging.problem(shard)?;
         Some(format!("shard {shard} of {}: {problem}", reading.head.of))
     });
     let ending = match (missing.len(), problem) {
-        (2.., _) => Ending::partial(format!(
+        (2.., _) => RunEnding::partial(format!(
             "{} of {}: their logs are incomplete",
             ranges(&missing),
             reading.head.of
         )),
-        (_, Some(problem)) => Ending::partial(problem),
-        (_, None) if reading.orders.stop > 0 => Ending::aborted("stopped early"),
-        (_, None) => Ending::complete(),
+        (_, Some(problem)) => RunEnding::partial(problem),
+        (_, None) if reading.orders.stop > 0 => RunEnding::aborted("stopped early"),
+        (_, None) => RunEnding::complete(),
     };
     writer.shards(reading.merging.figures());
     if let Some(tls) = reading.merging.gathering.negotiated() {
@@ -287,10 +297,10 @@ pub(crate) fn merge(
 
 /// Whether a watched run is also asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Watching {
-    Alone,
+pub(crate) enum WatchMode {
+    Observe,
     /// The run is asked to stop and watched until it has ended.
-    ToItsEnd,
+    RequestStop,
 }
 
 /// Shows a run's progress until it has ended.
@@ -299,19 +309,19 @@ pub(crate) enum Watching {
 /// When there is no such run, it was aborted, or its coordinator has stopped writing.
 pub(crate) fn watch(
     run: &RunFlags,
-    watching: Watching,
-    process: &Process,
+    watching: WatchMode,
+    process: &ProcessContext,
 ) -> Result<Exit, Failure> {
-    let mut reading = Reading::open(run)?;
+    let mut reading = LogReader::open(run)?;
     let mut progress = Progress::of_run(&reading.head.header, process.progress);
     let mut silence = Duration::ZERO;
-    if watching == Watching::ToItsEnd {
-        wish(&reading.store)?;
+    if watching == WatchMode::RequestStop {
+        request_stop(&reading.store)?;
     }
     loop {
         let before = reading.orders.beat;
-        reading.look_for_orders()?;
-        let parts = reading.read_on()?;
+        reading.refresh_orders()?;
+        let parts = reading.read_next_parts()?;
         while let Some((interval, _)) = reading.next() {
             progress.interval(&interval);
         }
@@ -330,7 +340,7 @@ pub(crate) fn watch(
         } else {
             Duration::ZERO
         };
-        if silence >= LEADER_PATIENCE {
+        if silence >= LEADER_TIMEOUT {
             return Err(Failure::error_with_help(
                 format_args!(
                     "shard 0, which leads the run, has not responded for {} s",
@@ -341,7 +351,7 @@ pub(crate) fn watch(
         }
         if process.stop.level() != StopLevel::Run {
             if wants_to_stop(process) {
-                wish(&reading.store)?;
+                request_stop(&reading.store)?;
                 console::notice("asked the run to stop");
             }
             console::notice("no longer watching; the same plimsoll watch command resumes it");
@@ -355,7 +365,7 @@ pub(crate) fn watch(
 
 /// Asks on the terminal whether Ctrl-C is meant to stop the run. Without a terminal, or when Ctrl-C is pressed again,
 /// the run continues.
-fn wants_to_stop(process: &Process) -> bool {
+fn wants_to_stop(process: &ProcessContext) -> bool {
     const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
     if !std::io::stdin().is_terminal() {
         return false;
@@ -383,11 +393,13 @@ fn wants_to_stop(process: &Process) -> bool {
 ///
 /// # Errors
 /// When the store does not accept it.
-pub(crate) fn ask_to_end(url: &str, id: &str) -> Result<(), Failure> {
-    wish(&Store::open(url, &Access::default(), Role::Member)?.folder(id))
+pub(crate) fn request_run_stop(url: &str, id: &str) -> Result<(), Failure> {
+    request_stop(
+        &RendezvousStore::open(url, &RendezvousAccess::default(), ShardRole::Member)?.folder(id),
+    )
 }
 
-fn wish(store: &Store) -> Result<(), Failure> {
-    let ask = Ask::write(STOP_REQUEST_OBJECT, &Wish { stop: 1 });
+fn request_stop(store: &RendezvousStore) -> Result<(), Failure> {
+    let ask = StoreRequest::write(STOP_REQUEST_OBJECT, &StopRequest { stop: 1 });
     store.ask_now(&ask).map(drop)
 }

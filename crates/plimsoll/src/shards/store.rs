@@ -19,17 +19,17 @@ use object_store::path::Path;
 use object_store::{
     ObjectStore, ObjectStoreExt as _, PutMode, PutOptions, PutPayload, RetryConfig,
 };
-use plimsoll_engine::Stop;
+use plimsoll_engine::StopFlag;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 
 use super::objects::to_json;
 use crate::failure::{Failure, chain};
-use direct::Direct;
-use host::Host;
+use direct::NoRedirectConnector;
 pub(super) use host::SHUTDOWN_GRACE;
-pub(crate) use link::Access;
-use link::{Address, Link};
+use host::StoreHost;
+pub(crate) use link::RendezvousAccess;
+use link::{RendezvousAddress, StoreClient};
 
 /// Maximum size of an object, bytes; the largest are compressed log parts.
 const MAX_OBJECT: u64 = 256 << 20;
@@ -42,7 +42,7 @@ const RENDEZVOUS_HELP: &str = "give a folder that all shards share (file:///shar
 /// A request to the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Ask {
+pub(super) enum StoreRequest {
     /// Writes an object; with `create` only if none of that name exists.
     Put {
         name: String,
@@ -58,7 +58,7 @@ pub(super) enum Ask {
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Answer {
+pub(super) enum StoreResponse {
     Done,
     /// The object to be created exists already.
     Exists,
@@ -79,17 +79,17 @@ pub(super) enum Answer {
 
 /// A folder of a store.
 #[derive(Clone)]
-pub(super) struct Store {
-    way: Way,
+pub(super) struct RendezvousStore {
+    way: StoreBackend,
     base: Path,
     runtime: Arc<Runtime>,
     /// The TCP server of the store, if this process runs it.
-    host: Option<Arc<Host>>,
+    host: Option<Arc<StoreHost>>,
 }
 
 /// The role of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum ShardRole {
     /// Shard 0, the coordinator.
     Leader,
     Member,
@@ -97,18 +97,22 @@ pub(crate) enum Role {
 
 /// How the store is accessed.
 #[derive(Clone)]
-enum Way {
+enum StoreBackend {
     Folder(Arc<LocalFileSystem>),
     Objects(Arc<dyn ObjectStore>),
-    Link(Arc<Link>),
+    Link(Arc<StoreClient>),
 }
 
-impl Store {
+impl RendezvousStore {
     /// Opens the store at `url`; for `tcp://` the coordinator starts to serve it. No request is made yet.
     ///
     /// # Errors
     /// When `url` names no store, or the environment lacks credentials it needs.
-    pub(super) fn open(url: &str, access: &Access, role: Role) -> Result<Store, Failure> {
+    pub(super) fn open(
+        url: &str,
+        access: &RendezvousAccess,
+        role: ShardRole,
+    ) -> Result<RendezvousStore, Failure> {
         let wrong = |problem: String| {
             Failure::usage(
                 format_args!("rendezvous `{url}`: {problem}"),
@@ -124,12 +128,12 @@ impl Store {
         let mut host = None;
         let (way, path) = match url.strip_prefix("tcp://") {
             Some(address) => {
-                let address = Address::parse(address).map_err(wrong)?;
+                let address = RendezvousAddress::parse(address).map_err(wrong)?;
                 let way = match role {
-                    Role::Member => {
-                        Way::Link(Arc::new(Link::new(&address, access).map_err(wrong)?))
-                    }
-                    Role::Leader => {
+                    ShardRole::Member => StoreBackend::Link(Arc::new(
+                        StoreClient::new(&address, access).map_err(wrong)?,
+                    )),
+                    ShardRole::Leader => {
                         let folder = tempfile::Builder::new()
                             .prefix("plimsoll-rendezvous-")
                             .tempdir()
@@ -140,16 +144,16 @@ impl Store {
                             .map_err(|e| wrong(chain(&e)))?;
                         let store = Arc::new(store);
                         let (held, handle) = (Arc::clone(&store), runtime.handle());
-                        let started = Host::start(&address, access, folder, held, handle);
+                        let started = StoreHost::start(&address, access, folder, held, handle);
                         host = Some(Arc::new(started.map_err(wrong)?));
-                        Way::Folder(store)
+                        StoreBackend::Folder(store)
                     }
                 };
                 (way, String::new())
             }
             None => objects(url)?,
         };
-        Ok(Store {
+        Ok(RendezvousStore {
             way,
             base: Path::from(path),
             runtime: Arc::new(runtime),
@@ -158,8 +162,8 @@ impl Store {
     }
 
     /// Returns the store of a subfolder.
-    pub(super) fn folder(&self, name: &str) -> Store {
-        Store {
+    pub(super) fn folder(&self, name: &str) -> RendezvousStore {
+        RendezvousStore {
             base: below(&self.base, name),
             ..self.clone()
         }
@@ -172,9 +176,14 @@ impl Store {
 
     /// Keeps serving after the end of the run: returns once `others` peers have connected and left, after `patience`,
     /// or on an immediate stop request. Returns at once if this process serves nothing.
-    pub(super) fn see_off(&self, others: u32, patience: Duration, stop: &Stop) {
+    pub(super) fn wait_for_peers_to_finish(
+        &self,
+        others: u32,
+        patience: Duration,
+        stop: &StopFlag,
+    ) {
         if let Some(host) = &self.host {
-            host.see_off(others.into(), patience, stop);
+            host.wait_for_peers_to_finish(others.into(), patience, stop);
         }
     }
 
@@ -187,7 +196,7 @@ impl Store {
     }
 
     /// Makes a request; `then` is called with the answer on another thread.
-    pub(super) fn ask(&self, ask: Ask, then: impl FnOnce(Answer) + Send + 'static) {
+    pub(super) fn ask(&self, ask: StoreRequest, then: impl FnOnce(StoreResponse) + Send + 'static) {
         let (way, base) = (self.way.clone(), self.base.clone());
         self.runtime
             .spawn(async move { then(way.ask(&base, ask).await) });
@@ -197,14 +206,14 @@ impl Store {
     ///
     /// # Errors
     /// When the store refuses the request or can't be reached.
-    pub(super) fn ask_now(&self, ask: &Ask) -> Result<Answer, Failure> {
+    pub(super) fn ask_now(&self, ask: &StoreRequest) -> Result<StoreResponse, Failure> {
         const MAX_ATTEMPTS: u32 = 5;
         let mut pause = Duration::from_millis(250);
         let mut tried = 1;
         loop {
             let asked = self.way.ask(&self.base, ask.clone());
             let (problem, for_good) = match self.runtime.block_on(asked) {
-                Answer::Failed { problem, for_good } => (problem, for_good),
+                StoreResponse::Failed { problem, for_good } => (problem, for_good),
                 answer => return Ok(answer),
             };
             if for_good || tried == MAX_ATTEMPTS {
@@ -217,33 +226,33 @@ impl Store {
     }
 }
 
-impl Way {
-    async fn ask(&self, base: &Path, ask: Ask) -> Answer {
+impl StoreBackend {
+    async fn ask(&self, base: &Path, ask: StoreRequest) -> StoreResponse {
         let asked = async {
             match self {
-                Way::Folder(store) => match &ask {
-                    Ask::Get(name) => match check_file(store, &below(base, name)) {
+                StoreBackend::Folder(store) => match &ask {
+                    StoreRequest::Get(name) => match check_file(store, &below(base, name)) {
                         Ok(()) => answer(&**store, base, ask).await,
                         Err(refused) => refused,
                     },
                     _ => answer(&**store, base, ask).await,
                 },
-                Way::Objects(store) => answer(&**store, base, ask).await,
-                Way::Link(link) => link.ask(ask.below(base)).await,
+                StoreBackend::Objects(store) => answer(&**store, base, ask).await,
+                StoreBackend::Link(link) => link.ask(ask.below(base)).await,
             }
         };
         let answered = tokio::time::timeout(REQUEST_TIMEOUT, asked).await;
-        answered.unwrap_or_else(|_| Answer::Failed {
+        answered.unwrap_or_else(|_| StoreResponse::Failed {
             problem: format!("no answer within {} s", REQUEST_TIMEOUT.as_secs()),
             for_good: false,
         })
     }
 }
 
-impl Ask {
+impl StoreRequest {
     /// Returns a request that writes `value` as JSON, replacing an existing object.
-    pub(super) fn write(name: impl Into<String>, value: &impl Serialize) -> Ask {
-        Ask::Put {
+    pub(super) fn write(name: impl Into<String>, value: &impl Serialize) -> StoreRequest {
+        StoreRequest::Put {
             name: name.into(),
             bytes: to_json(value),
             create: false,
@@ -251,8 +260,9 @@ impl Ask {
     }
 
     /// Makes the request's name relative to the root.
-    fn below(mut self, base: &Path) -> Ask {
-        let (Ask::Put { name, .. } | Ask::Get(name) | Ask::List(name)) = &mut self;
+    fn below(mut self, base: &Path) -> StoreRequest {
+        let (StoreRequest::Put { name, .. } | StoreRequest::Get(name) | StoreRequest::List(name)) =
+            &mut self;
         *name = below(base, name).to_string();
         self
     }
@@ -265,7 +275,7 @@ fn below(base: &Path, name: &str) -> Path {
 }
 
 /// Opens the folder or bucket at `url`; returns it with the path in it.
-fn objects(url: &str) -> Result<(Way, String), Failure> {
+fn objects(url: &str) -> Result<(StoreBackend, String), Failure> {
     let wrong = |problem: String| {
         Failure::usage(
             format_args!("rendezvous `{url}`: {problem}"),
@@ -286,8 +296,8 @@ fn objects(url: &str) -> Result<(Way, String), Failure> {
     macro_rules! bucket {
         ($builder:ident) => {{
             let builder = $builder::from_env().with_url(url).with_retry(retry);
-            let builder = builder.with_http_connector(Direct);
-            Way::Objects(Arc::new(builder.build().map_err(failed)?))
+            let builder = builder.with_http_connector(NoRedirectConnector);
+            StoreBackend::Objects(Arc::new(builder.build().map_err(failed)?))
         }};
     }
     Ok(match scheme {
@@ -298,7 +308,7 @@ fn objects(url: &str) -> Result<(Way, String), Failure> {
             std::fs::create_dir_all(path)
                 .map_err(|e| wrong(format!("can't make the folder {path}: {e}")))?;
             let store = LocalFileSystem::new_with_prefix(path).map_err(failed)?;
-            (Way::Folder(Arc::new(store)), String::new())
+            (StoreBackend::Folder(Arc::new(store)), String::new())
         }
         "s3" | "s3a" => (bucket!(AmazonS3Builder), path),
         "gs" => (bucket!(GoogleCloudStorageBuilder), path),
@@ -311,10 +321,10 @@ fn objects(url: &str) -> Result<(Way, String), Failure> {
     })
 }
 
-async fn answer(store: &dyn ObjectStore, base: &Path, ask: Ask) -> Answer {
+async fn answer(store: &dyn ObjectStore, base: &Path, ask: StoreRequest) -> StoreResponse {
     let at = |name: &str| below(base, name);
     let result = match ask {
-        Ask::Put {
+        StoreRequest::Put {
             name,
             bytes,
             create,
@@ -329,27 +339,29 @@ async fn answer(store: &dyn ObjectStore, base: &Path, ask: Ask) -> Answer {
             match put.await {
                 // Callers check for the object beforehand, which leaves only a small race.
                 Err(object_store::Error::NotImplemented { .. }) => {
-                    store.put(&name, payload).await.map(|_| Answer::Done)
+                    store.put(&name, payload).await.map(|_| StoreResponse::Done)
                 }
-                put => put.map(|_| Answer::Done),
+                put => put.map(|_| StoreResponse::Done),
             }
         }
-        Ask::Get(name) => get(store, &at(&name)).await,
-        Ask::List(folder) => store
-            .list_with_delimiter(Some(&at(&folder)))
-            .await
-            .map(|found| {
-                let objects = found.objects.iter().map(|o| &o.location);
-                let all = objects.chain(&found.common_prefixes);
-                Answer::Names(all.map(ToString::to_string).collect())
-            }),
+        StoreRequest::Get(name) => get(store, &at(&name)).await,
+        StoreRequest::List(folder) => {
+            store
+                .list_with_delimiter(Some(&at(&folder)))
+                .await
+                .map(|found| {
+                    let objects = found.objects.iter().map(|o| &o.location);
+                    let all = objects.chain(&found.common_prefixes);
+                    StoreResponse::Names(all.map(ToString::to_string).collect())
+                })
+        }
     };
     result.unwrap_or_else(|e| match e {
-        object_store::Error::NotFound { .. } => Answer::Missing,
+        object_store::Error::NotFound { .. } => StoreResponse::Missing,
         object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. } => {
-            Answer::Exists
+            StoreResponse::Exists
         }
-        e => Answer::Failed {
+        e => StoreResponse::Failed {
             for_good: matches!(
                 e,
                 object_store::Error::PermissionDenied { .. }
@@ -364,8 +376,8 @@ async fn answer(store: &dyn ObjectStore, base: &Path, ask: Ask) -> Answer {
 
 /// Checks that the object is a regular file in the store's folder, which other users may write to: opening a FIFO
 /// would block forever, and a link could lead to any file of this machine.
-fn check_file(store: &LocalFileSystem, name: &Path) -> Result<(), Answer> {
-    let refused = |problem: String| Answer::Failed {
+fn check_file(store: &LocalFileSystem, name: &Path) -> Result<(), StoreResponse> {
+    let refused = |problem: String| StoreResponse::Failed {
         problem,
         for_good: true,
     };
@@ -391,10 +403,10 @@ fn check_file(store: &LocalFileSystem, name: &Path) -> Result<(), Answer> {
     Ok(())
 }
 
-async fn get(store: &dyn ObjectStore, name: &Path) -> object_store::Result<Answer> {
+async fn get(store: &dyn ObjectStore, name: &Path) -> object_store::Result<StoreResponse> {
     let found = store.get(name).await?;
     if found.meta.size > MAX_OBJECT {
-        return Ok(Answer::Failed {
+        return Ok(StoreResponse::Failed {
             problem: format!(
                 "{name} has {} bytes, more than an object of a run can have",
                 found.meta.size
@@ -403,7 +415,7 @@ async fn get(store: &dyn ObjectStore, name: &Path) -> object_store::Result<Answe
         });
     }
     let modified = found.meta.last_modified.timestamp_nanos_opt().unwrap_or(0);
-    Ok(Answer::Bytes {
+    Ok(StoreResponse::Bytes {
         modified_unix_ns: u64::try_from(modified).unwrap_or(0),
         bytes: found.bytes().await?.to_vec(),
     })

@@ -10,32 +10,32 @@ use std::thread;
 use plimsoll_engine::Clock;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::Plan;
-use plimsoll_model::run::{Run, State};
+use plimsoll_model::run::{Run, RunState};
 use plimsoll_model::spec::Spec;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::identity::Identity;
-use super::meeting::{Meeting, withdraw};
-use super::member::{LEADER_PATIENCE, RETRY_DELAY};
-use super::objects::{self, Ended, Next, from_json};
-use super::store::{Answer, Ask, Role, SHUTDOWN_GRACE, Store};
-use super::{INTERRUPTED_REASON, Part};
-use crate::execution::{self, By, Job};
+use super::identity::ShardIdentity;
+use super::meeting::{ShardContext, withdraw};
+use super::member::{LEADER_TIMEOUT, RETRY_DELAY};
+use super::objects::{self, NextLoad, RunResult, from_json};
+use super::store::{RendezvousStore, SHUTDOWN_GRACE, ShardRole, StoreRequest, StoreResponse};
+use super::{INTERRUPTED_REASON, ShardRun};
+use crate::execution::{self, LoadRunner, PlannedRun};
 use crate::failure::{Exit, Failure};
-use crate::process::Process;
+use crate::process::ProcessContext;
 
 /// This process as one of the shards of a series.
-pub(crate) struct Team<'a> {
-    identity: &'a Identity,
-    process: &'a Process,
+pub(crate) struct ShardGroup<'a> {
+    identity: &'a ShardIdentity,
+    process: &'a ProcessContext,
     /// The folder of the series.
-    store: Store,
+    store: RendezvousStore,
     /// Number of loads started so far.
     begun: Cell<u32>,
 }
 
-impl<'a> Team<'a> {
+impl<'a> ShardGroup<'a> {
     /// Has `decide` run one load after another, alone or with the other shards of `meeting`. Of several shards, shard
     /// 0 calls `decide`; the others make their part of each announced load, derived from its step by `plan_of`, and
     /// end with shard 0's exit code.
@@ -43,40 +43,40 @@ impl<'a> Team<'a> {
     /// # Errors
     /// Those of `decide`. When the rendezvous can't be opened, shard 0 announces nothing, a plan is invalid, the run
     /// is over for this shard, or the result can't be announced.
-    pub(crate) fn make<S: DeserializeOwned>(
-        meeting: Option<&Meeting>,
-        process: &Process,
+    pub(crate) fn run<S: DeserializeOwned>(
+        meeting: Option<&ShardContext>,
+        process: &ProcessContext,
         plan_of: impl Fn(S) -> Result<(Spec, Plan), Failure>,
-        decide: impl FnOnce(Option<&Team<'_>>) -> Result<Exit, Failure>,
+        decide: impl FnOnce(Option<&ShardGroup<'_>>) -> Result<Exit, Failure>,
     ) -> Result<Exit, Failure> {
         let Some(meeting) = meeting else {
             return decide(None);
         };
         let identity = &meeting.identity;
-        let team = Team {
+        let team = ShardGroup {
             store: meeting.join()?,
             identity,
             process,
             begun: Cell::new(0),
         };
-        if identity.role() == Role::Member {
-            return team.follow(plan_of);
+        if identity.role() == ShardRole::Member {
+            return team.run_member(plan_of);
         }
         let ended = decide(Some(&team));
-        let next = Next::<()>::Ended(match &ended {
-            Ok(exit) => Ended::with(exit.code()),
-            Err(failure) => Ended::failed(failure),
+        let next = NextLoad::<()>::Ended(match &ended {
+            Ok(exit) => RunResult::with(exit.code()),
+            Err(failure) => RunResult::failed(failure),
         });
         let announced = team.announce(team.begun.get() + 1, &next);
         team.store
-            .see_off(identity.shard.of - 1, SHUTDOWN_GRACE, &process.stop);
+            .wait_for_peers_to_finish(identity.shard.of - 1, SHUTDOWN_GRACE, &process.stop);
         team.store.close(announced.is_ok());
         ended.and_then(|exit| announced.map(|()| exit))
     }
 
     /// Announces what comes next, by its number in the series.
-    fn announce(&self, number: u32, next: &Next<impl Serialize>) -> Result<(), Failure> {
-        let ask = Ask::write(objects::step(number), next);
+    fn announce(&self, number: u32, next: &NextLoad<impl Serialize>) -> Result<(), Failure> {
+        let ask = StoreRequest::write(objects::step(number), next);
         self.store.ask_now(&ask).map(drop)
     }
 
@@ -84,24 +84,30 @@ impl<'a> Team<'a> {
     ///
     /// # Errors
     /// When the load could not start, a shard was lost, or results can't be saved.
-    pub(crate) fn lead(&self, step: impl Serialize, job: Job<'_>) -> Result<Run, Failure> {
+    pub(crate) fn lead(&self, step: impl Serialize, job: PlannedRun<'_>) -> Result<Run, Failure> {
         let number = self.begun.get() + 1;
         // Build our own part first: announce the load only if this shard can run it.
         let part = self.part(number, job.spec, job.plan)?;
-        self.announce(number, &Next::Load(step))?;
+        self.announce(number, &NextLoad::Load(step))?;
         self.begun.set(number);
-        let run = part.lead(
-            |carry| Ok(execution::carry_out(job, self.process, By::Other(carry))?),
+        let run = part.run_as_leader(
+            |carry| {
+                Ok(execution::measure(
+                    job,
+                    self.process,
+                    LoadRunner::External(carry),
+                )?)
+            },
             |_| Exit::Done,
         )?;
         match run.state {
             // Without one shard's part it would be a different load.
-            State::Partial => Err(Failure::error(run.reason.as_deref().unwrap_or("partial"))),
+            RunState::Partial => Err(Failure::error(run.reason.as_deref().unwrap_or("partial"))),
             _ => Ok(run),
         }
     }
 
-    fn follow<S: DeserializeOwned>(
+    fn run_member<S: DeserializeOwned>(
         &self,
         plan_of: impl Fn(S) -> Result<(Spec, Plan), Failure>,
     ) -> Result<Exit, Failure> {
@@ -109,14 +115,14 @@ impl<'a> Team<'a> {
             let number = self.begun.get() + 1;
             let next = self.next();
             match next.inspect_err(|failure| self.withdraw(number, failure))? {
-                Some(Next::Load(step)) => {
+                Some(NextLoad::Load(step)) => {
                     self.begun.set(number);
                     let part = plan_of(step)
                         .and_then(|(spec, plan)| self.part(number, &spec, &plan))
                         .inspect_err(|failure| self.withdraw(number, failure))?;
-                    part.follow()?;
+                    part.run_as_member()?;
                 }
-                Some(Next::Ended(ended)) => return ended.result(),
+                Some(NextLoad::Ended(ended)) => return ended.result(),
                 None => {
                     self.withdraw(number, INTERRUPTED_REASON);
                     return Ok(Exit::Interrupted);
@@ -132,21 +138,21 @@ impl<'a> Team<'a> {
     }
 
     /// Waits for the next announcement; `None` if this process is interrupted.
-    fn next<S: DeserializeOwned>(&self) -> Result<Option<Next<S>>, Failure> {
+    fn next<S: DeserializeOwned>(&self) -> Result<Option<NextLoad<S>>, Failure> {
         let number = self.begun.get() + 1;
         let patience = match number {
             1 => self.identity.barrier,
-            _ => LEADER_PATIENCE,
+            _ => LEADER_TIMEOUT,
         };
         let clock = Clock::new();
         let began = clock.now();
         let name = objects::step(number);
         loop {
             // Shard 0 may not have started yet, so connection errors are retried.
-            let answer = self.store.ask_now(&Ask::Get(name.clone()));
+            let answer = self.store.ask_now(&StoreRequest::Get(name.clone()));
             let waited = clock.now().duration_since(began);
             match answer {
-                Ok(Answer::Bytes { bytes, .. }) => {
+                Ok(StoreResponse::Bytes { bytes, .. }) => {
                     return from_json(&name, &bytes).map(Some).map_err(Failure::error);
                 }
                 Err(failure) if waited >= patience => return Err(failure),
@@ -164,8 +170,8 @@ impl<'a> Team<'a> {
         }
     }
 
-    fn part(&self, number: u32, spec: &Spec, plan: &Plan) -> Result<Part<'a>, Failure> {
+    fn part(&self, number: u32, spec: &Spec, plan: &Plan) -> Result<ShardRun<'a>, Failure> {
         let store = self.store.folder(&objects::of_series(number));
-        Part::new(spec, plan, self.identity, self.process, store)
+        ShardRun::new(spec, plan, self.identity, self.process, store)
     }
 }

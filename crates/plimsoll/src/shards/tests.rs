@@ -7,15 +7,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use plimsoll_model::plan::Shard;
-use plimsoll_model::record::{StageRecord, Times};
+use plimsoll_model::record::{StageRecord, TimeHistogram};
 use plimsoll_model::run::{IntervalRecord, ShardState};
 use plimsoll_model::{Outcome, Time};
 
 use super::leader::{self, Leader, ranges};
-use super::member::{self, Event, Member};
+use super::member::{self, Member, MemberEvent};
 use super::objects;
-use super::store::{Answer, Ask};
-use crate::spread::wire::{End, Message, Ready};
+use super::store::{StoreRequest, StoreResponse};
+use crate::multiprocess::wire::{FinishReport, ReadyReport, ShardMessage};
 use fixtures::{arrival, charge};
 
 pub(super) mod fixtures;
@@ -27,9 +27,9 @@ const SECOND: u64 = 1_000_000_000;
 const UNIX: u64 = 1_750_000_000 * SECOND;
 
 /// Random numbers by SplitMix64.
-struct Dice(u64);
+struct SimulationRng(u64);
 
-impl Dice {
+impl SimulationRng {
     fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -49,7 +49,7 @@ impl Dice {
 
 /// Faults of the simulated store and clocks.
 #[derive(Clone, Copy, Debug, Default)]
-struct Faults {
+struct StoreFaults {
     /// One request in this many fails; 0 for none.
     fails: u64,
     /// Start and length of an outage in which the store answers 503, ns.
@@ -64,7 +64,7 @@ struct Faults {
 
 /// What happens to a simulated shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum ShardFate {
     Fine,
     /// It is not started.
     NeverComes,
@@ -80,18 +80,18 @@ enum Fate {
 }
 
 #[derive(Clone, Copy)]
-struct Who {
+struct Requester {
     member: usize,
-    which: Option<member::Which>,
-    leads: Option<leader::Which>,
+    which: Option<member::MemberRequestKind>,
+    leads: Option<leader::LeaderRequestKind>,
 }
 
-struct Simulated {
+struct SimulatedShard {
     member: Member,
     shard: Shard,
     started: u64,
     unix_zero: u64,
-    fate: Fate,
+    fate: ShardFate,
     /// Start of its load, in simulated time.
     begins: Option<u64>,
     connected: Option<u64>,
@@ -99,17 +99,17 @@ struct Simulated {
     reported: u64,
     stop: u8,
     finished: bool,
-    over: Option<Event>,
+    over: Option<MemberEvent>,
 }
 
-struct World {
+struct ShardSimulation {
     now: u64,
-    dice: Dice,
-    faults: Faults,
+    dice: SimulationRng,
+    faults: StoreFaults,
     objects: BTreeMap<String, (Vec<u8>, u64)>,
-    answers: BTreeMap<(u64, u64), (Who, Answer)>,
+    answers: BTreeMap<(u64, u64), (Requester, StoreResponse)>,
     asked: u64,
-    members: Vec<Simulated>,
+    members: Vec<SimulatedShard>,
     leader: Leader,
     seconds: u64,
     rate: u64,
@@ -124,33 +124,37 @@ struct World {
 
 /// Returns how long a call takes, ns, independent of the shard that makes it.
 fn time_of(second: u64, call: u64) -> u64 {
-    Dice(second << 32 | call).below(3 * SECOND)
+    SimulationRng(second << 32 | call).below(3 * SECOND)
 }
 
-impl World {
-    fn new(of: u32, seed: u64, faults: Faults, fates: &[(u32, Fate)]) -> World {
-        World::with_barrier(of, seed, faults, fates, Duration::from_secs(120))
+impl ShardSimulation {
+    fn new(of: u32, seed: u64, faults: StoreFaults, fates: &[(u32, ShardFate)]) -> ShardSimulation {
+        ShardSimulation::with_barrier(of, seed, faults, fates, Duration::from_secs(120))
     }
 
     fn with_barrier(
         of: u32,
         seed: u64,
-        faults: Faults,
-        fates: &[(u32, Fate)],
+        faults: StoreFaults,
+        fates: &[(u32, ShardFate)],
         barrier: Duration,
-    ) -> World {
-        let mut dice = Dice(seed);
+    ) -> ShardSimulation {
+        let mut dice = SimulationRng(seed);
         let fate = |shard| {
             let found = fates.iter().find(|(index, _)| *index == shard);
-            found.map_or(Fate::Fine, |(_, fate)| *fate)
+            found.map_or(ShardFate::Fine, |(_, fate)| *fate)
         };
         let mut members = Vec::new();
-        let mut add = |index: u32, started: u64, fate: Fate, dice: &mut Dice| {
+        let mut add = |index: u32, started: u64, fate: ShardFate, dice: &mut SimulationRng| {
             let skew = dice.below(2 * faults.skew + 1) as i64 - faults.skew as i64;
             let unix_zero = (UNIX + started).saturating_add_signed(skew);
-            let data = if fate == Fate::OtherData { "y" } else { "x" };
+            let data = if fate == ShardFate::OtherData {
+                "y"
+            } else {
+                "x"
+            };
             let arrival = arrival(index, of, format!("{index}@{started}"), data);
-            members.push(Simulated {
+            members.push(SimulatedShard {
                 member: Member::new(arrival, Time(0), unix_zero, barrier),
                 shard: Shard { index, of },
                 started,
@@ -165,17 +169,17 @@ impl World {
             });
         };
         for shard in 0..of {
-            if fate(shard) != Fate::NeverComes {
+            if fate(shard) != ShardFate::NeverComes {
                 let started = dice.below(5 * SECOND);
                 let started = if shard == 0 { 0 } else { started };
                 add(shard, started, fate(shard), &mut dice);
             }
-            if let Fate::Twice(at) = fate(shard) {
-                add(shard, at, Fate::Fine, &mut dice);
+            if let ShardFate::Twice(at) = fate(shard) {
+                add(shard, at, ShardFate::Fine, &mut dice);
             }
         }
         let unix_zero = members[0].unix_zero;
-        World {
+        ShardSimulation {
             now: 0,
             dice,
             faults,
@@ -195,7 +199,7 @@ impl World {
         }
     }
 
-    fn ask(&mut self, who: Who, ask: Ask) {
+    fn ask(&mut self, who: Requester, ask: StoreRequest) {
         self.asked += 1;
         *self.requests.entry(self.now / SECOND).or_default() += 1;
         let latency = 2_000_000 + self.dice.below(self.faults.latency.max(1));
@@ -211,14 +215,14 @@ impl World {
             (false, _) => None,
             (
                 true,
-                Ask::Put {
+                StoreRequest::Put {
                     name,
                     bytes,
                     create,
                 },
             ) => {
                 if create && self.objects.contains_key(&name) {
-                    Some(Answer::Exists)
+                    Some(StoreResponse::Exists)
                 } else {
                     let at = UNIX + self.now + latency / 2;
                     let at = if self.faults.coarse {
@@ -227,22 +231,22 @@ impl World {
                         at | 1
                     };
                     self.objects.insert(name, (bytes, at));
-                    Some(Answer::Done)
+                    Some(StoreResponse::Done)
                 }
             }
-            (true, Ask::Get(name)) => Some(match self.objects.get(&name) {
-                Some((bytes, at)) => Answer::Bytes {
+            (true, StoreRequest::Get(name)) => Some(match self.objects.get(&name) {
+                Some((bytes, at)) => StoreResponse::Bytes {
                     bytes: bytes.clone(),
                     modified_unix_ns: *at,
                 },
-                None => Answer::Missing,
+                None => StoreResponse::Missing,
             }),
-            (true, Ask::List(folder)) => {
+            (true, StoreRequest::List(folder)) => {
                 let names = self.objects.keys().filter(|name| name.starts_with(&folder));
-                Some(Answer::Names(names.cloned().collect()))
+                Some(StoreResponse::Names(names.cloned().collect()))
             }
         };
-        let answer = answer.filter(|_| !fails).unwrap_or(Answer::Failed {
+        let answer = answer.filter(|_| !fails).unwrap_or(StoreResponse::Failed {
             problem: "503 Slow Down".into(),
             for_good: false,
         });
@@ -254,15 +258,15 @@ impl World {
         let there = self.now >= m.started && m.over.is_none();
         there
             && match m.fate {
-                Fate::Dies(at) => self.now < at,
-                Fate::Stands(from, long) => !(from..from + long).contains(&self.now),
+                ShardFate::Dies(at) => self.now < at,
+                ShardFate::Stands(from, long) => !(from..from + long).contains(&self.now),
                 _ => true,
             }
     }
 
     /// Returns whether the leader is alive; it dies with shard 0.
     fn leads(&self) -> bool {
-        !self.ended && !matches!(self.members[0].fate, Fate::Dies(at) if self.now >= at)
+        !self.ended && !matches!(self.members[0].fate, ShardFate::Dies(at) if self.now >= at)
     }
 
     fn step(&mut self) {
@@ -297,27 +301,27 @@ impl World {
         let local = Time(now - m.started);
         while let Some(event) = m.member.event() {
             match event {
-                Event::Connect => m.connected = Some(now + 100_000_000),
-                Event::Begin(at) => m.begins = Some(at.0 + m.started),
-                Event::BeganWithout(_) => {
-                    m.member.log(&Message::Failed("too late".into()));
+                MemberEvent::Connect => m.connected = Some(now + 100_000_000),
+                MemberEvent::Begin(at) => m.begins = Some(at.0 + m.started),
+                MemberEvent::MissedStart(_) => {
+                    m.member.log(&ShardMessage::Failed("too late".into()));
                     m.member.close(local);
                     m.finished = true;
                 }
-                Event::Stop(level) => m.stop = level,
-                Event::Notice(_) => {}
-                over @ (Event::Ended(_) | Event::Lost(_)) => m.over = Some(over),
+                MemberEvent::Stop(level) => m.stop = level,
+                MemberEvent::Notice(_) => {}
+                over @ (MemberEvent::Ended(_) | MemberEvent::Lost(_)) => m.over = Some(over),
             }
         }
         if m.connected.is_some_and(|at| now >= at) {
             m.connected = None;
-            m.member.log(&Message::Ready(Ready {
+            m.member.log(&ShardMessage::Ready(ReadyReport {
                 workers: 1,
                 open: 1,
-                ..Ready::default()
+                ..ReadyReport::default()
             }));
         }
-        let evicted = matches!(m.fate, Fate::Evicted(at) if now >= at);
+        let evicted = matches!(m.fate, ShardFate::Evicted(at) if now >= at);
         if let Some(begins) = m.begins.filter(|_| !m.finished) {
             while !m.finished && now >= begins + (m.reported + 1) * SECOND {
                 let second = m.reported;
@@ -330,17 +334,18 @@ impl World {
                 for call in (u64::from(m.shard.index)..rate).step_by(m.shard.of as usize) {
                     record.response.record(time_of(second, call));
                 }
-                m.member.log(&Message::Interval(Box::new(IntervalRecord {
-                    index: second,
-                    start_offset: Duration::from_secs(second),
-                    length: Duration::from_secs(1),
-                    stages: vec![(0, record)],
-                    ..IntervalRecord::default()
-                })));
+                m.member
+                    .log(&ShardMessage::Interval(Box::new(IntervalRecord {
+                        index: second,
+                        start_offset: Duration::from_secs(second),
+                        length: Duration::from_secs(1),
+                        stages: vec![(0, record)],
+                        ..IntervalRecord::default()
+                    })));
                 m.reported += 1;
                 let stopped = m.stop > 0 || evicted;
                 if m.reported == seconds || stopped {
-                    m.member.log(&Message::Finished(End {
+                    m.member.log(&ShardMessage::Finished(FinishReport {
                         interrupted: m.reported < seconds,
                         negotiated: None,
                     }));
@@ -349,7 +354,7 @@ impl World {
                 }
             }
         } else if (evicted || m.stop > 0) && !m.finished {
-            m.member.log(&Message::Finished(End {
+            m.member.log(&ShardMessage::Finished(FinishReport {
                 interrupted: true,
                 negotiated: None,
             }));
@@ -357,7 +362,7 @@ impl World {
             m.finished = true;
         }
         for (which, ask) in self.members[index].member.poll(local) {
-            let who = Who {
+            let who = Requester {
                 member: index,
                 which: Some(which),
                 leads: None,
@@ -369,7 +374,7 @@ impl World {
     fn run_leader(&mut self) {
         let now = Time(self.now);
         for (which, ask) in self.leader.poll(now) {
-            let who = Who {
+            let who = Requester {
                 member: 0,
                 which: None,
                 leads: Some(which),
@@ -378,16 +383,16 @@ impl World {
         }
         while let Some(event) = self.leader.event() {
             match event {
-                leader::Event::Interval(record, _) => self.intervals.push(*record),
-                leader::Event::Notice(text) => self.notices.push(text),
-                leader::Event::Started { .. } => self.begun_at = Some(self.now),
-                leader::Event::Connecting(_) | leader::Event::Wished => {}
+                leader::LeaderEvent::Interval(record, _) => self.intervals.push(*record),
+                leader::LeaderEvent::Notice(text) => self.notices.push(text),
+                leader::LeaderEvent::Started { .. } => self.begun_at = Some(self.now),
+                leader::LeaderEvent::Connecting(_) | leader::LeaderEvent::StopRequested => {}
             }
         }
         if let Some(result) = self.leader.result() {
             self.result = Some(result.map_err(|e| e.to_string()));
             let exit = u8::from(self.result != Some(Ok(())));
-            self.leader.end(objects::Ended::with(exit), now);
+            self.leader.end(objects::RunResult::with(exit), now);
         }
         self.ended = self.result.is_some() && self.leader.has_ended();
     }
@@ -398,7 +403,7 @@ impl World {
         while self.now < limit * SECOND {
             let going = (0..self.members.len()).any(|i| {
                 let m = &self.members[i];
-                m.over.is_none() && !matches!(m.fate, Fate::Dies(at) if self.now >= at)
+                m.over.is_none() && !matches!(m.fate, ShardFate::Dies(at) if self.now >= at)
             });
             if !going && !self.leads() {
                 return;
@@ -436,7 +441,7 @@ impl World {
     }
 }
 
-const HARSH: Faults = Faults {
+const HARSH: StoreFaults = StoreFaults {
     fails: 20,
     outage: Some((25 * SECOND, 20 * SECOND)),
     latency: 300_000_000,
@@ -446,7 +451,7 @@ const HARSH: Faults = Faults {
 
 /// Asserts that every call is counted once and every second is complete.
 #[track_caller]
-fn complete(world: &World) {
+fn complete(world: &ShardSimulation) {
     assert_eq!(world.result, Some(Ok(())), "{:?}", world.notices);
     assert_eq!(world.due(), world.rate * world.seconds);
     assert_eq!(world.intervals.len() as u64, world.seconds);
@@ -454,7 +459,7 @@ fn complete(world: &World) {
         assert_eq!(interval.stages[0].1.due, world.rate, "{}", interval.index);
     }
     for m in &world.members {
-        let ended = Event::Ended(objects::Ended::with(0));
+        let ended = MemberEvent::Ended(objects::RunResult::with(0));
         assert_eq!(m.over, Some(ended), "shard {}", m.shard.index);
     }
     let states = world.leader.merging.figures();
@@ -465,7 +470,7 @@ fn complete(world: &World) {
 fn every_call_counts_once_despite_store_faults() {
     for seed in 0..40 {
         let of = 1 + (seed % 9) as u32;
-        let mut world = World::new(of, seed, HARSH, &[]);
+        let mut world = ShardSimulation::new(of, seed, HARSH, &[]);
         // The outage falls into the load; measurements made meanwhile are kept.
         world.run(400);
         complete(&world);
@@ -480,11 +485,11 @@ fn every_call_counts_once_despite_store_faults() {
 fn histogram_is_independent_of_shard_count() {
     const RATE: u64 = 997;
     let histogram = |of: u32| {
-        let mut world = World::new(of, u64::from(of), HARSH, &[]);
+        let mut world = ShardSimulation::new(of, u64::from(of), HARSH, &[]);
         world.rate = RATE;
         world.run(400);
         complete(&world);
-        let mut all = Times::default();
+        let mut all = TimeHistogram::default();
         for interval in &world.intervals {
             all.merge(&interval.stages[0].1.response);
         }
@@ -493,7 +498,7 @@ fn histogram_is_independent_of_shard_count() {
     let one = histogram(1);
     assert_eq!(one.len(), RATE * 20);
     // The merged histogram equals that of all calls.
-    let mut sum = Times::default();
+    let mut sum = TimeHistogram::default();
     for (second, call) in (0..20).flat_map(|s| (0..RATE).map(move |c| (s, c))) {
         sum.record(time_of(second, call));
     }
@@ -506,23 +511,23 @@ fn histogram_is_independent_of_shard_count() {
 #[test]
 fn late_store_is_awaited_until_barrier_timeout() {
     // Longer than a store may fail during a run, and shorter than the barrier.
-    let faults = Faults {
+    let faults = StoreFaults {
         outage: Some((0, 200 * SECOND)),
-        ..Faults::default()
+        ..StoreFaults::default()
     };
-    let mut world = World::with_barrier(3, 6, faults, &[], Duration::from_secs(300));
+    let mut world = ShardSimulation::with_barrier(3, 6, faults, &[], Duration::from_secs(300));
     world.run(400);
     complete(&world);
 }
 
 #[test]
 fn clock_offsets_match_within_store_date_resolution() {
-    let fine = Faults {
+    let fine = StoreFaults {
         latency: 20_000_000,
         skew: 5 * SECOND,
-        ..Faults::default()
+        ..StoreFaults::default()
     };
-    let mut world = World::new(6, 3, fine, &[]);
+    let mut world = ShardSimulation::new(6, 3, fine, &[]);
     world.run(200);
     complete(&world);
     let begins: Vec<u64> = world.members.iter().filter_map(|m| m.begins).collect();
@@ -544,13 +549,13 @@ fn clock_offsets_match_within_store_date_resolution() {
 
 #[test]
 fn thousand_shards_stay_exact_with_few_requests() {
-    let faults = Faults {
+    let faults = StoreFaults {
         fails: 100,
         outage: Some((30 * SECOND, 10 * SECOND)),
         latency: 200_000_000,
-        ..Faults::default()
+        ..StoreFaults::default()
     };
-    let mut world = World::new(1_000, 11, faults, &[]);
+    let mut world = ShardSimulation::new(1_000, 11, faults, &[]);
     world.run(300);
     complete(&world);
     let most = world.requests.values().max().unwrap();
@@ -564,11 +569,11 @@ fn thousand_shards_stay_exact_with_few_requests() {
 fn missing_shard_is_named_at_barrier_timeout() {
     for seed in 0..5 {
         let fates = [
-            (2, Fate::NeverComes),
-            (5, Fate::NeverComes),
-            (6, Fate::NeverComes),
+            (2, ShardFate::NeverComes),
+            (5, ShardFate::NeverComes),
+            (6, ShardFate::NeverComes),
         ];
-        let mut world = World::new(8, seed, HARSH, &fates);
+        let mut world = ShardSimulation::new(8, seed, HARSH, &fates);
         world.run(250);
         let problem = world.problem();
         assert!(
@@ -577,7 +582,7 @@ fn missing_shard_is_named_at_barrier_timeout() {
         );
         assert_eq!(world.due(), 0);
         for m in &world.members {
-            let lost = matches!(&m.over, Some(Event::Lost(why)) if why == problem);
+            let lost = matches!(&m.over, Some(MemberEvent::Lost(why)) if why == problem);
             assert!(lost, "shard {}: {:?}", m.shard.index, m.over);
         }
     }
@@ -585,11 +590,10 @@ fn missing_shard_is_named_at_barrier_timeout() {
 
 #[test]
 fn missing_leader_times_out() {
-    let mut world = World::new(3, 1, Faults::default(), &[(0, Fate::Dies(0))]);
+    let mut world = ShardSimulation::new(3, 1, StoreFaults::default(), &[(0, ShardFate::Dies(0))]);
     world.run(200);
     for m in &world.members[1..] {
-        let lost =
-            matches!(&m.over, Some(Event::Lost(why)) if why.starts_with("shard 0, which leads"));
+        let lost = matches!(&m.over, Some(MemberEvent::Lost(why)) if why.starts_with("shard 0, which leads"));
         assert!(lost, "{:?}", m.over);
     }
 }
@@ -598,11 +602,11 @@ fn missing_leader_times_out() {
 fn dead_shard_is_dropped_and_its_data_kept() {
     for seed in 0..10 {
         let at = (15 + seed) * SECOND;
-        let faults = Faults {
+        let faults = StoreFaults {
             outage: None,
             ..HARSH
         };
-        let mut world = World::new(4, seed, faults, &[(3, Fate::Dies(at))]);
+        let mut world = ShardSimulation::new(4, seed, faults, &[(3, ShardFate::Dies(at))]);
         world.run(250);
         let problem = world.problem();
         assert!(
@@ -621,17 +625,26 @@ fn dead_shard_is_dropped_and_its_data_kept() {
         assert_eq!(states[3].state, ShardState::Lost);
         assert!(states[..3].iter().all(|s| s.state == ShardState::Complete));
         for m in &world.members[..3] {
-            assert_eq!(m.over, Some(Event::Ended(objects::Ended::with(1))));
+            assert_eq!(
+                m.over,
+                Some(MemberEvent::Ended(objects::RunResult::with(1)))
+            );
         }
     }
 }
 
 #[test]
 fn members_finish_alone_when_leader_dies() {
-    let mut world = World::new(3, 5, Faults::default(), &[(0, Fate::Dies(15 * SECOND))]);
+    let mut world = ShardSimulation::new(
+        3,
+        5,
+        StoreFaults::default(),
+        &[(0, ShardFate::Dies(15 * SECOND))],
+    );
     world.run(200);
     for m in &world.members[1..] {
-        let lost = matches!(&m.over, Some(Event::Lost(why)) if why.contains("plimsoll merge"));
+        let lost =
+            matches!(&m.over, Some(MemberEvent::Lost(why)) if why.contains("plimsoll merge"));
         assert!(lost, "{:?}", m.over);
         assert!(
             m.member.is_written(),
@@ -643,8 +656,8 @@ fn members_finish_alone_when_leader_dies() {
 #[test]
 fn short_stall_is_tolerated_long_stall_is_dropped() {
     let stands = |long: u64| {
-        let fate = Fate::Stands(14 * SECOND, long * SECOND);
-        let mut world = World::new(3, 7, Faults::default(), &[(1, fate)]);
+        let fate = ShardFate::Stands(14 * SECOND, long * SECOND);
+        let mut world = ShardSimulation::new(3, 7, StoreFaults::default(), &[(1, fate)]);
         world.run(300);
         world
     };
@@ -660,8 +673,8 @@ fn short_stall_is_tolerated_long_stall_is_dropped() {
 
 #[test]
 fn evicted_shard_hands_over_and_stops_others() {
-    let fate = Fate::Evicted(20 * SECOND);
-    let mut world = World::new(3, 9, HARSH, &[(2, fate)]);
+    let fate = ShardFate::Evicted(20 * SECOND);
+    let mut world = ShardSimulation::new(3, 9, HARSH, &[(2, fate)]);
     world.run(300);
     let problem = world.problem();
     assert!(
@@ -680,12 +693,17 @@ fn evicted_shard_hands_over_and_stops_others() {
 #[test]
 fn duplicate_shard_index_is_rejected_without_harm() {
     for at in [0, 3, 20] {
-        let mut world = World::new(3, at, Faults::default(), &[(1, Fate::Twice(at * SECOND))]);
+        let mut world = ShardSimulation::new(
+            3,
+            at,
+            StoreFaults::default(),
+            &[(1, ShardFate::Twice(at * SECOND))],
+        );
         world.run(300);
         assert_eq!(world.result, Some(Ok(())), "{:?}", world.notices);
         assert_eq!(world.due(), world.rate * world.seconds);
         let refused = world.members.iter().filter(
-            |m| matches!(&m.over, Some(Event::Lost(why)) if why.starts_with("shard 1 of this run has already joined")),
+            |m| matches!(&m.over, Some(MemberEvent::Lost(why)) if why.starts_with("shard 1 of this run has already joined")),
         );
         assert_eq!(refused.count(), 1);
     }
@@ -693,7 +711,7 @@ fn duplicate_shard_index_is_rejected_without_harm() {
 
 #[test]
 fn shard_with_different_data_file_is_rejected() {
-    let mut world = World::new(3, 2, HARSH, &[(2, Fate::OtherData)]);
+    let mut world = ShardSimulation::new(3, 2, HARSH, &[(2, ShardFate::OtherData)]);
     world.run(200);
     let problem = world.problem();
     assert!(
@@ -704,11 +722,11 @@ fn shard_with_different_data_file_is_rejected() {
 
 #[test]
 fn unresponsive_store_is_abandoned() {
-    let faults = Faults {
+    let faults = StoreFaults {
         outage: Some((12 * SECOND, 10_000 * SECOND)),
-        ..Faults::default()
+        ..StoreFaults::default()
     };
-    let mut world = World::new(3, 4, faults, &[]);
+    let mut world = ShardSimulation::new(3, 4, faults, &[]);
     world.run(400);
     let problem = world.problem();
     assert!(

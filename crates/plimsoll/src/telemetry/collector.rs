@@ -17,7 +17,7 @@ use crate::environment::Environment;
 use crate::failure::{Failure, chain};
 
 /// Timeout of a post.
-const POST_LIMIT: Duration = Duration::from_secs(5);
+const POST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Default path of OTLP/HTTP metrics at a collector.
 const METRICS_PATH: &str = "/v1/metrics";
 /// Maximum number of bytes read of an answer.
@@ -36,7 +36,7 @@ const PROTOCOL_VARIABLES: [&str; 2] = [
 
 /// The encoding of posted metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Encoding {
+enum OtlpEncoding {
     #[default]
     Protobuf,
     Json,
@@ -44,13 +44,13 @@ enum Encoding {
 
 /// An OTLP endpoint with its header fields and encoding.
 #[derive(Debug)]
-pub(super) struct Collector {
+pub(super) struct OtlpCollector {
     url: Url,
     headers: HeaderMap,
-    encoding: Encoding,
+    encoding: OtlpEncoding,
 }
 
-impl Collector {
+impl OtlpCollector {
     /// Creates a collector. `typed` are header fields, `NAME: VALUE`, which take precedence over those of the
     /// environment.
     ///
@@ -60,7 +60,7 @@ impl Collector {
         url: &str,
         typed: &[String],
         environment: &Environment,
-    ) -> Result<Collector, Failure> {
+    ) -> Result<OtlpCollector, Failure> {
         let mut url = Url::parse(url).map_err(|e| {
             // Don't quote the URL: it may contain a password.
             Failure::usage(
@@ -87,7 +87,7 @@ impl Collector {
         for field in typed {
             add_typed(&mut headers, field, environment)?;
         }
-        Ok(Collector {
+        Ok(OtlpCollector {
             url,
             headers,
             encoding: encoding(environment)?,
@@ -98,7 +98,7 @@ impl Collector {
     /// When the HTTP client can't be created.
     pub(super) fn client(&self) -> Result<Client, String> {
         let client = Client::builder()
-            .timeout(POST_LIMIT)
+            .timeout(POST_TIMEOUT)
             .redirect(Policy::none());
         client.build().map_err(|e| chain(&e))
     }
@@ -113,8 +113,8 @@ impl Collector {
         metrics: &MetricsRequest,
     ) -> Result<(), String> {
         let (kind, body) = match self.encoding {
-            Encoding::Protobuf => ("application/x-protobuf", metrics.to_protobuf()),
-            Encoding::Json => ("application/json", metrics.to_json()),
+            OtlpEncoding::Protobuf => ("application/x-protobuf", metrics.to_protobuf()),
+            OtlpEncoding::Json => ("application/json", metrics.to_json()),
         };
         let post = client.post(self.url.clone()).headers(self.headers.clone());
         let sent = post.header(CONTENT_TYPE, kind).body(body).send().await;
@@ -137,8 +137,8 @@ impl Collector {
         }
         if status.is_success() {
             let partial = match self.encoding {
-                Encoding::Protobuf => partial_refusal(&body),
-                Encoding::Json => partial_refusal_in_json(&body),
+                OtlpEncoding::Protobuf => partial_refusal(&body),
+                OtlpEncoding::Json => partial_refusal_in_json(&body),
             };
             return partial.map(|why| format!("{url} answers: {}", self.shown(why.as_bytes())));
         }
@@ -184,11 +184,11 @@ fn first_set(names: &[&'static str], environment: &Environment) -> Option<(&'sta
     set.find_map(|name| Some((*name, environment.value(name)?)))
 }
 
-fn encoding(environment: &Environment) -> Result<Encoding, Failure> {
+fn encoding(environment: &Environment) -> Result<OtlpEncoding, Failure> {
     match first_set(&PROTOCOL_VARIABLES, environment) {
-        None => Ok(Encoding::default()),
-        Some((_, text)) if text == "http/protobuf" => Ok(Encoding::Protobuf),
-        Some((_, text)) if text == "http/json" => Ok(Encoding::Json),
+        None => Ok(OtlpEncoding::default()),
+        Some((_, text)) if text == "http/protobuf" => Ok(OtlpEncoding::Protobuf),
+        Some((_, text)) if text == "http/json" => Ok(OtlpEncoding::Json),
         Some((variable, text)) => Err(Failure::usage(
             format_args!("{variable}: `{text}` is not supported"),
             "metrics are posted over HTTP: set it to http/protobuf or http/json, or leave it out",
@@ -273,9 +273,9 @@ mod tests {
 
     const URL: &str = "http://me:hush@127.0.0.1:4318";
 
-    fn collector(typed: &[&str], variables: &[(&str, &str)]) -> Result<Collector, String> {
+    fn collector(typed: &[&str], variables: &[(&str, &str)]) -> Result<OtlpCollector, String> {
         let typed: Vec<String> = typed.iter().map(|field| (*field).to_owned()).collect();
-        let made = Collector::new(URL, &typed, &Environment::of(variables));
+        let made = OtlpCollector::new(URL, &typed, &Environment::of(variables));
         made.map_err(|e| e.to_string())
     }
 
@@ -291,12 +291,12 @@ mod tests {
         assert_eq!(made.headers["x-two"], "of the environment");
         assert_eq!(
             (made.encoding, made.url.path()),
-            (Encoding::Json, METRICS_PATH)
+            (OtlpEncoding::Json, METRICS_PATH)
         );
         let metrics = ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "x-key=c");
         let made = collector(&[], &[variables[0], metrics]).unwrap();
         assert_eq!(made.headers["x-key"], "c");
-        assert_eq!(made.encoding, Encoding::Protobuf);
+        assert_eq!(made.encoding, OtlpEncoding::Protobuf);
     }
 
     #[test]

@@ -30,7 +30,7 @@ fn serve(mut stream: TcpStream, answer: impl Fn(u32) -> Vec<u8>) {
         };
         pending.extend_from_slice(&buffer[..n]);
         let mut input = pending.strip_prefix(http2::PREFACE).unwrap_or(&pending);
-        while let Ok(Some((head, _))) = http2::split(&mut input, 1 << 14) {
+        while let Ok(Some((head, _))) = http2::split_frame(&mut input, 1 << 14) {
             match head.kind() {
                 kind::SETTINGS if !head.has(flags::ACK) => write::settings_ack(&mut out),
                 kind::DATA if head.has(flags::END_STREAM) => {
@@ -49,7 +49,7 @@ fn headers(stream: u32, fields: &[(&str, &str)], end: bool) -> Vec<u8> {
         &mut out,
         stream,
         &Encoder::encode_plain(fields.iter().copied()),
-        write::End(end),
+        write::EndStream(end),
     );
     out
 }
@@ -61,7 +61,7 @@ fn head(stream: u32) -> Vec<u8> {
 
 fn data(stream: u32, bytes: &[u8], end: bool) -> Vec<u8> {
     let mut out = Vec::new();
-    write::data(&mut out, stream, bytes, write::End(end));
+    write::data(&mut out, stream, bytes, write::EndStream(end));
     out
 }
 

@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_stack::certificates::{Options, Validity, make_certificates};
+use plimsoll_stack::certificates::{CertificateOptions, Validity, make_certificates};
 use support::openssl::{s_client, s_server};
 use support::peers::{peer, succeeds, tool};
 use support::{LONGEST, Place, SCORE, Server, output, stderr_of, text};
@@ -425,12 +425,12 @@ fn not_yet_valid_certificate_has_own_code() {
     let place = Place::new();
     let now = plimsoll_model::run::Timestamp::now();
     let hour = Duration::from_secs(3600);
-    let options = Options {
+    let options = CertificateOptions {
         validity: Validity::Between {
             not_before: now + hour,
             not_after: now + 2 * hour,
         },
-        ..Options::default()
+        ..CertificateOptions::default()
     };
     make_certificates(&place.path("certs"), &options).expect("certificates");
     let server = place.serve(&[&["files"], &support::SERVER_TLS[..]].concat());
@@ -439,12 +439,12 @@ fn not_yet_valid_certificate_has_own_code() {
     let words = ["TLS_CERTIFICATE_NOT_YET_VALID", "is not valid before 20"];
     fails(&place, &["fetch", &url], &flags, &words);
     // A server also reports that its own certificate has expired.
-    let options = Options {
+    let options = CertificateOptions {
         validity: Validity::Between {
             not_before: now - 2 * hour,
             not_after: now - hour,
         },
-        ..Options::default()
+        ..CertificateOptions::default()
     };
     make_certificates(&place.path("old"), &options).expect("certificates");
     let old = [

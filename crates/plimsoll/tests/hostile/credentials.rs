@@ -16,12 +16,12 @@ fn unknown_ca_is_rejected() {
 fn expired_certificate_is_rejected() {
     let place = Place::new();
     let time = |text: &str| text.parse().expect("a time of day");
-    let options = Options {
+    let options = CertificateOptions {
         validity: Validity::Between {
             not_before: time("2024-01-01T00:00:00Z"),
             not_after: time("2024-02-01T00:00:00Z"),
         },
-        ..Options::default()
+        ..CertificateOptions::default()
     };
     make_certificates(&place.path("certs"), &options).expect("certificates");
     let server = place.serve(&[&["score"], &SERVER_TLS[..]].concat());

@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use plimsoll_protocols::grpc::canned::{Canned, CannedConnection, CannedOptions};
-use plimsoll_stack::certificates::{Options, Validity, make_certificates};
+use plimsoll_protocols::grpc::canned::{CannedConnection, CannedOptions, CannedServer};
+use plimsoll_stack::certificates::{CertificateOptions, Validity, make_certificates};
 use plimsoll_wire::http2::ErrorCode;
 use serde_json::Value;
 use support::{
@@ -172,7 +172,7 @@ fn grpc(
     options: CannedOptions,
     mut mood: impl FnMut(&mut CannedConnection, &mut Vec<u8>, &mut Vec<u32>) -> bool,
 ) {
-    let mut connection = Canned::new(options).connection();
+    let mut connection = CannedServer::new(options).connection();
     let (mut out, mut held) = (Vec::new(), Vec::new());
     connection.open(&mut out);
     let mut buffer = [0; 16 << 10];

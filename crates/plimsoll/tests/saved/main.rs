@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_model::plan_text::differences;
 use plimsoll_model::spec;
-use plimsoll_model::units::{Period, Rate, Size};
+use plimsoll_model::units::{ByteSize, Period, Rate};
 use plimsoll_protocols::registry;
 use serde_json::Value;
 use snapbox::{Data, assert_data_eq};
@@ -117,7 +117,7 @@ fn spelled_otherwise(plan: &str) -> String {
         let value = value.trim_end_matches('"');
         let other = if let Ok(Period(time)) = value.parse() {
             format!("{}.{:09}s", time.as_secs(), time.subsec_nanos())
-        } else if let Ok(Size(bytes)) = value.parse() {
+        } else if let Ok(ByteSize(bytes)) = value.parse() {
             format!("{bytes}B")
         } else if let Ok(Rate(rate)) = value.parse() {
             format!("{rate}/sec")

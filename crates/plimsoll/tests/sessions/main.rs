@@ -213,7 +213,7 @@ fn sighup_reloads_certificates_and_secrets() {
     let secret = |byte: u8| vec![byte; 40];
     let signed_with = |api: &str, byte: u8| {
         let (session, token) = session_token(api);
-        let verifier = plimsoll_relays::token::Keys::new(&[secret(byte)]).expect("a secret");
+        let verifier = plimsoll_relays::token::TokenKeys::new(&[secret(byte)]).expect("a secret");
         verifier.check(&token, &session).is_ok()
     };
     let until = |what: &str, is_so: &dyn Fn() -> bool| {

@@ -20,7 +20,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plimsoll_model::record::Times;
+use plimsoll_model::record::TimeHistogram;
 use serde_json::Value;
 use support::peers::peer;
 use support::ports::free_port;
@@ -226,13 +226,13 @@ fn assert_four_shards_match_one(place: &Place, meeting: &Rendezvous) {
 #[track_caller]
 fn histogram_is_of_all_calls(place: &Place, run: &str) {
     let run = plimsoll_model::run::Run::load(&place.path(run)).unwrap();
-    let mut calls = Times::default();
+    let mut calls = TimeHistogram::default();
     run.each_request(|r| {
         calls.record(r.sample.done.since(r.sample.arrival));
         Ok(())
     })
     .unwrap();
-    let mut merged = Times::default();
+    let mut merged = TimeHistogram::default();
     for interval in run.intervals().unwrap() {
         for (_, stage) in interval.stages {
             merged.merge(&stage.response);

@@ -115,7 +115,7 @@ fn fastapi_backend_works_behind_our_gateways() {
             Killed::start(&mut gateway, &at(n), true)
         })
         .collect();
-    let balancer = Balancer {
+    let balancer = BalancerConfig {
         connections: 1000,
         api: at(4),
         sockets: at(5),

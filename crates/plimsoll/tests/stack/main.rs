@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use plimsoll_stack::sessions::{Balancer, is_healthy};
+use plimsoll_stack::sessions::{BalancerConfig, is_healthy};
 use serde_json::Value;
 use support::{Place, wait};
 
@@ -423,15 +423,16 @@ fn embedded_stack_needs_no_external_programs() {
 #[test]
 fn containers_use_same_haproxy_config() {
     let deploy = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
-    let balancer = |backend: &dyn Fn(u16) -> String, gateway: &dyn Fn(u16) -> String| Balancer {
-        connections: 20_200,
-        api: "*:8080".to_owned(),
-        sockets: "*:8081".to_owned(),
-        stats: "*:8404".to_owned(),
-        backends: (0..2).map(backend).collect(),
-        gateways: (0..3).map(gateway).collect(),
-        looks_up_names: true,
-    };
+    let balancer =
+        |backend: &dyn Fn(u16) -> String, gateway: &dyn Fn(u16) -> String| BalancerConfig {
+            connections: 20_200,
+            api: "*:8080".to_owned(),
+            sockets: "*:8081".to_owned(),
+            stats: "*:8404".to_owned(),
+            backends: (0..2).map(backend).collect(),
+            gateways: (0..3).map(gateway).collect(),
+            looks_up_names: true,
+        };
     let compose = balancer(&|i| format!("backend-{}:8000", i + 1), &|i| {
         format!("gateway-{}:4040", i + 1)
     });

@@ -26,7 +26,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use plimsoll_model::run::Timestamp;
-use plimsoll_stack::certificates::{Options, Validity, make_certificates};
+use plimsoll_stack::certificates::{CertificateOptions, Validity, make_certificates};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -129,13 +129,13 @@ impl Place {
     /// replace existing ones.
     pub(crate) fn certificates_for(&self, time: Duration) {
         let now = Timestamp::now();
-        let options = Options {
+        let options = CertificateOptions {
             validity: Validity::Between {
                 not_before: now - Duration::from_secs(3600),
                 not_after: now + time,
             },
             force: true,
-            ..Options::default()
+            ..CertificateOptions::default()
         };
         make_certificates(&self.path("certs"), &options).expect("certificates");
     }

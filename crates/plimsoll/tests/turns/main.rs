@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod links;
-mod sittings;
+mod replicates;
 #[path = "../support/mod.rs"]
 mod support;
 mod vias;
@@ -11,7 +11,7 @@ mod vias;
 use std::net::TcpListener;
 use std::process::Command;
 
-use plimsoll_model::ladder::{LadderRecord, Metric};
+use plimsoll_model::ladder::{LadderMetric, LadderRecord};
 use plimsoll_model::run::Run;
 use support::nginx::Nginx;
 use support::peers::peer;
@@ -78,11 +78,14 @@ fn interleaved_rungs_share_schedule_without_loss() {
         turns.sort_unstable();
         assert_eq!(turns, [0, 1, 2]);
     }
-    let turns = record.turns.unwrap();
-    assert_eq!((turns.calls, turns.left_out), (10, 2));
+    let turns = record.batches.unwrap();
+    assert_eq!((turns.calls, turns.warmup_calls), (10, 2));
     // 900 calls after the warm-up, 30 per round.
     assert_eq!(turns.rounds, 30);
-    assert!(turns.difference(2, 0, Metric::P50).is_some(), "{turns:?}");
+    assert!(
+        turns.difference(2, 0, LadderMetric::P50).is_some(),
+        "{turns:?}"
+    );
     for words in [
         "30 rounds of batches of 10 calls",
         "tls mutual adds to tls off",
@@ -104,13 +107,13 @@ fn added_server_work_is_detected() {
          rungs = [{ name = \"as it was\" }, { name = \"slower\", serve = [\"score\", \"--delay\", \"0s\", \"--busy\", \"400us\"] }]",
     );
     let (out, record) = run_ladder(&place);
-    let turns = record.turns.unwrap();
-    let d = turns.difference(1, 0, Metric::P50).unwrap();
+    let turns = record.batches.unwrap();
+    let d = turns.difference(1, 0, LadderMetric::P50).unwrap();
     // On a busy machine the interval is wide, and still covers the difference.
     assert!(d.shift > 100.0 && d.high >= 350.0, "{d:?}\n{out}");
     assert!(out.contains("slower adds to as it was"), "{out}");
     for rung in &record.rungs {
-        assert!(rung.median(Metric::ServerCpu).is_some(), "{rung:?}");
+        assert!(rung.median(LadderMetric::ServerCpu).is_some(), "{rung:?}");
     }
 }
 
@@ -155,11 +158,11 @@ fn one_command_measures_multiple_services() {
         let run = Run::load(&place.path("ladder").join(&rung.slices[0].run)).unwrap();
         assert_eq!(format!("{:?}", run.header.security.unwrap()), security);
         // These servers were not started by the ladder.
-        assert_eq!(rung.median(Metric::ServerCpu), None);
+        assert_eq!(rung.median(LadderMetric::ServerCpu), None);
     }
     assert!(out.contains("with TLS adds to plain"), "{out}");
     // They cannot be restarted.
-    assert_eq!(record.turns.unwrap().sittings, 1);
+    assert_eq!(record.batches.unwrap().replicates, 1);
     assert!(out.contains("1 replicate: these intervals hold for the processes that were measured"));
 
     for (arguments, words) in [
@@ -270,20 +273,20 @@ fn invalid_turn_settings_are_rejected() {
 /// Further metrics of rungs: bytes are exact, so a handshake and TLS records show up.
 #[test]
 fn ladder_reports_connection_and_memory_costs() {
-    const MEASURED: [Metric; 13] = [
-        Metric::CallBytes,
-        Metric::ConnectionBytes,
-        Metric::ResumedBytes,
-        Metric::BusyClientCpu,
-        Metric::BusyServerCpu,
-        Metric::ConnectionTime,
-        Metric::ConnectionClientCpu,
-        Metric::ConnectionServerCpu,
-        Metric::ResumedTime,
-        Metric::ResumedClientCpu,
-        Metric::ResumedServerCpu,
-        Metric::ClientMemory,
-        Metric::ServerMemory,
+    const MEASURED: [LadderMetric; 13] = [
+        LadderMetric::CallBytes,
+        LadderMetric::ConnectionBytes,
+        LadderMetric::ResumedBytes,
+        LadderMetric::BusyClientCpu,
+        LadderMetric::BusyServerCpu,
+        LadderMetric::ConnectionTime,
+        LadderMetric::ConnectionClientCpu,
+        LadderMetric::ConnectionServerCpu,
+        LadderMetric::ResumedTime,
+        LadderMetric::ResumedClientCpu,
+        LadderMetric::ResumedServerCpu,
+        LadderMetric::ClientMemory,
+        LadderMetric::ServerMemory,
     ];
     const WORDS: [&str; 6] = [
         "new connection (p50)",
@@ -318,20 +321,20 @@ fn ladder_reports_connection_and_memory_costs() {
         })
         .unwrap_or_else(|| panic!("no ladder of three has every part:\n{}", seen.join("\n")));
     let of = |rung: usize, metric| record.rungs[rung].median(metric).unwrap();
-    let plain = of(0, Metric::CallBytes);
+    let plain = of(0, LadderMetric::CallBytes);
     // An answer of a few bytes, HPACK indices, two frame headers and a trailer.
     assert!((60.0..400.0).contains(&plain), "{plain}: {out}");
     // A TLS 1.3 record adds 22 bytes; calls that a late machine sends together share one.
-    let secured = of(1, Metric::CallBytes);
+    let secured = of(1, LadderMetric::CallBytes);
     assert!(secured > plain, "{secured} {plain}: {out}");
-    let mutual = of(1, Metric::ConnectionBytes) - of(0, Metric::ConnectionBytes);
+    let mutual = of(1, LadderMetric::ConnectionBytes) - of(0, LadderMetric::ConnectionBytes);
     // Two certificates with their signatures, two hello messages.
     assert!((900.0..6_000.0).contains(&mutual), "{mutual}: {out}");
     // A resumed session sends no certificate.
-    let resumed = of(1, Metric::ResumedBytes) - of(0, Metric::ResumedBytes);
+    let resumed = of(1, LadderMetric::ResumedBytes) - of(0, LadderMetric::ResumedBytes);
     assert!((200.0..mutual).contains(&resumed), "{resumed}: {out}");
     // Bytes are counted, and TLS has buffers and keys of its own.
-    let heap = of(1, Metric::ClientMemory) - of(0, Metric::ClientMemory);
+    let heap = of(1, LadderMetric::ClientMemory) - of(0, LadderMetric::ClientMemory);
     assert!((1_000.0..50_000.0).contains(&heap), "{heap}: {out}");
     let page = place.read("ladder/report.html");
     assert!(page.contains("What each adds: a new connection"), "{page}");
@@ -383,10 +386,10 @@ fn foreign_services_and_proxies_are_rungs() {
             "{rung:?}"
         );
         // The processes are not ours.
-        assert_eq!(rung.median(Metric::ServerCpu), None, "{rung:?}");
+        assert_eq!(rung.median(LadderMetric::ServerCpu), None, "{rung:?}");
     }
     // Bytes are exact: an answer through nginx includes its header fields.
-    let bytes = |rung: usize| record.rungs[rung].median(Metric::CallBytes).unwrap();
+    let bytes = |rung: usize| record.rungs[rung].median(LadderMetric::CallBytes).unwrap();
     assert!(bytes(1) > bytes(0) && bytes(2) > bytes(0), "{out}");
     for words in ["tls, over plain, adds", "proxied, over plain, adds"] {
         assert!(out.contains(words), "{words}: {out}");
@@ -438,7 +441,7 @@ fn ladder_stops_at_resolution_or_budget() {
     assert_eq!(record.rungs[1].slices.len(), 2, "{out}");
     assert!(place.path("fine/rung-2-02/run.json").is_file());
     // Each slice has 40 rounds of 20 calls.
-    assert_eq!(record.turns.unwrap().rounds, 80);
+    assert_eq!(record.batches.unwrap().rounds, 80);
 }
 
 #[test]
@@ -495,5 +498,5 @@ fn two_services_are_compared_live() {
     place.expect(90, &arguments);
     // 2 rungs with 20 calls per round.
     let record = LadderRecord::load(&place.path("short")).unwrap();
-    assert!(record.turns.unwrap().rounds <= 10);
+    assert!(record.batches.unwrap().rounds <= 10);
 }

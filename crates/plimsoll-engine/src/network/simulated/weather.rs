@@ -8,7 +8,7 @@ use plimsoll_model::Time;
 
 /// How the network treats traffic. Probabilities are in parts per million.
 #[derive(Clone, Debug)]
-pub struct Weather {
+pub struct NetworkConditions {
     /// Seed of the random numbers: the same seed gives the same run.
     pub seed: u64,
     /// One-way latency of each piece in microseconds.
@@ -17,7 +17,7 @@ pub struct Weather {
     pub piece: RangeInclusive<usize>,
     /// Probability for each piece that the connection is reset.
     pub reset: u32,
-    /// Probability for each piece that its direction stalls for [`Weather::stall_ms`].
+    /// Probability for each piece that its direction stalls for [`NetworkConditions::stall_ms`].
     pub stall: u32,
     /// Length of a stall in milliseconds.
     pub stall_ms: RangeInclusive<u64>,
@@ -39,10 +39,10 @@ pub struct Weather {
     pub nameless_from: Time,
 }
 
-impl Weather {
+impl NetworkConditions {
     /// Returns a network without faults: 50 µs one-way latency, nothing split, nothing lost.
-    pub fn calm(seed: u64) -> Weather {
-        Weather {
+    pub fn calm(seed: u64) -> NetworkConditions {
+        NetworkConditions {
             seed,
             latency_us: 50..=50,
             piece: 1 << 20..=1 << 20,

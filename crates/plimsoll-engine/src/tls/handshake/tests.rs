@@ -7,30 +7,41 @@ use rustls::client::Resumption;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::*;
-use crate::tls::record::MAX_PLAINTEXT;
-use crate::tls::shapes::{
-    Asks, Came, Choices, Conversation, Long, Setup, Shape, Whose, client_text, server_text,
+use crate::tls::handshake_fuzz::{
+    ByteSource, Conversation, EndState, ExtraLength, HandshakeSetup, Implementation, ServerDemands,
+    Shape, client_text, server_text,
 };
+use crate::tls::record::MAX_PLAINTEXT;
 
 /// A certificate used by both ends.
-fn setup(cipher: Cipher, mutual: bool, retried: bool, long: Long) -> Setup {
+fn setup(cipher: Cipher, mutual: bool, retried: bool, long: ExtraLength) -> HandshakeSetup {
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
     let certificate = CertificateDer::from(params.self_signed(&key).unwrap().der().to_vec());
     let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
-    Setup::new(&certificate, &key, cipher, Asks { mutual, retried }, long).unwrap()
+    HandshakeSetup::new(
+        &certificate,
+        &key,
+        cipher,
+        ServerDemands { mutual, retried },
+        long,
+    )
+    .unwrap()
 }
 
 fn shape(seed: u64) -> Shape<'static> {
     [0, 1].map(|direction| {
         let mut random = ChaCha8Rng::seed_from_u64(2 * seed + direction);
-        Choices::new(move || (random.next_u32() >> 16) as u16)
+        ByteSource::new(move || (random.next_u32() >> 16) as u16)
     })
 }
 
 /// A shape with fixed sizes of records and reads, in bytes.
 fn fixed(record: usize, read: usize) -> Shape<'static> {
-    [Choices::fixed(record, read), Choices::fixed(record, read)]
+    [
+        ByteSource::fixed(record, read),
+        ByteSource::fixed(record, read),
+    ]
 }
 
 /// The shape that changes nothing.
@@ -38,8 +49,8 @@ fn uncut() -> Shape<'static> {
     fixed(MAX_PLAINTEXT, 1 << 20)
 }
 
-fn came(heard: Vec<u8>, closed: bool, resumed: bool, retried: bool) -> Came {
-    Came {
+fn came(heard: Vec<u8>, closed: bool, resumed: bool, retried: bool) -> EndState {
+    EndState {
         error: None,
         heard,
         closed,
@@ -58,7 +69,7 @@ fn assert_whole(what: &Conversation, resumed: bool, retried: bool, seed: u64) {
 }
 
 /// All kinds of handshakes.
-fn kinds() -> Vec<(Setup, bool, bool)> {
+fn kinds() -> Vec<(HandshakeSetup, bool, bool)> {
     let mut kinds = Vec::new();
     for (n, (mutual, retried, resumed)) in [
         (false, false, false),
@@ -76,7 +87,7 @@ fn kinds() -> Vec<(Setup, bool, bool)> {
             Cipher::Aes256Gcm,
             Cipher::Chacha20Poly1305,
         ];
-        let long = Long::default();
+        let long = ExtraLength::default();
         kinds.push((
             setup(ciphers[n % 3], mutual, retried, long),
             resumed,
@@ -92,9 +103,14 @@ fn fuzzed_client_handshakes_match_library() {
     for (kind, (setup, resumed, retried)) in kinds().into_iter().enumerate() {
         for seed in seeds.clone() {
             let seed = 1_000 * kind as u64 + seed;
-            let [library, own, lean] = [Whose::Library, Whose::Own, Whose::Lean].map(|whose| {
+            let [library, own, lean] = [
+                Implementation::Library,
+                Implementation::Own,
+                Implementation::Lean,
+            ]
+            .map(|whose| {
                 // The resting implementation stores no tickets.
-                let resumed = resumed && whose != Whose::Lean;
+                let resumed = resumed && whose != Implementation::Lean;
                 let client = if resumed {
                     setup.resuming_client(whose)
                 } else {
@@ -126,7 +142,7 @@ fn fuzzed_server_handshakes_match_library() {
     for (kind, (setup, resumed, retried)) in kinds().into_iter().enumerate() {
         for seed in 0..60 {
             let seed = 1_000 * kind as u64 + seed;
-            let [library, own] = [Whose::Library, Whose::Lean].map(|whose| {
+            let [library, own] = [Implementation::Library, Implementation::Lean].map(|whose| {
                 let mut client = setup.client.clone();
                 client.resumption = if resumed {
                     Resumption::in_memory_sessions(8)
@@ -155,7 +171,7 @@ fn fuzzed_server_handshakes_match_library() {
 fn handshake_flight_survives_any_split() {
     let kinds = kinds().into_iter().filter(|(_, resumed, _)| !resumed);
     for (kind, (setup, _, retried)) in kinds.enumerate() {
-        for whose in [Whose::Own, Whose::Lean] {
+        for whose in [Implementation::Own, Implementation::Lean] {
             let client = setup.client(whose);
             // Single bytes, and with as much trailing data as possible.
             for (record, read) in [(1, 1), (100, 1), (MAX_PLAINTEXT, 1), (1, 1 << 20)] {
@@ -173,7 +189,7 @@ fn handshake_flight_survives_any_split() {
 
 #[test]
 fn small_records_carry_long_chains() {
-    let long = Long {
+    let long = ExtraLength {
         chain: 60,
         authorities: 300,
     };
@@ -185,7 +201,7 @@ fn small_records_carry_long_chains() {
         (100, 1_000),
         (100, 16_406),
     ] {
-        for whose in [Whose::Own, Whose::Lean] {
+        for whose in [Implementation::Own, Implementation::Lean] {
             let client = setup.client(whose);
             let came = setup.converse(&client, fixed(record, read)).unwrap();
             assert_whole(&came, false, false, record as u64);
@@ -196,7 +212,7 @@ fn small_records_carry_long_chains() {
 #[test]
 fn endless_handshake_fails_at_256_kib() {
     const MAX_HANDSHAKE_BYTES: usize = 256 * 1024;
-    let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());
+    let setup = setup(Cipher::Aes128Gcm, false, false, ExtraLength::default());
     // A message of 65,531 announced bytes in records of two.
     let endless = || {
         let mut bytes = vec![22, 3, 1, 0, 4, 1, 0, 0xff, 0xfb];
@@ -228,16 +244,16 @@ fn endless_handshake_fails_at_256_kib() {
 
 #[test]
 fn library_reports_full_handshake_buffer() {
-    let long = Long {
+    let long = ExtraLength {
         chain: 60,
         authorities: 300,
     };
     let setup = setup(Cipher::Aes128Gcm, true, false, long);
-    let client = setup.client(Whose::Library);
+    let client = setup.client(Implementation::Library);
     let came = setup.converse(&client, fixed(10, 1_000)).unwrap();
     assert_eq!(came.client.error.as_deref(), Some("TLS_FAILED"));
     // Our buffer is large enough.
-    let client = setup.client(Whose::Own);
+    let client = setup.client(Implementation::Own);
     let came = setup.converse(&client, fixed(10, 1_000)).unwrap();
     assert_whole(&came, false, false, 10);
 }
@@ -259,8 +275,12 @@ impl std::io::Write for Narrow {
 
 #[test]
 fn non_tls_peer_gets_single_alert() {
-    let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());
-    for whose in [Whose::Own, Whose::Lean, Whose::Library] {
+    let setup = setup(Cipher::Aes128Gcm, false, false, ExtraLength::default());
+    for whose in [
+        Implementation::Own,
+        Implementation::Lean,
+        Implementation::Library,
+    ] {
         let client = setup.client(whose);
         let mut session = client.session();
         let mut hello = Narrow(Vec::new());
@@ -280,8 +300,12 @@ fn non_tls_peer_gets_single_alert() {
 /// A record with a TLS header and invalid content.
 #[test]
 fn malformed_record_still_counts_as_tls() {
-    let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());
-    for whose in [Whose::Own, Whose::Lean, Whose::Library] {
+    let setup = setup(Cipher::Aes128Gcm, false, false, ExtraLength::default());
+    for whose in [
+        Implementation::Own,
+        Implementation::Lean,
+        Implementation::Library,
+    ] {
         for record in [
             &[22, 3, 3, 0, 0][..],
             &[21, 3, 3, 0, 1, 2],
@@ -321,8 +345,8 @@ fn key_shares(hello: &[u8]) -> Vec<u16> {
 #[test]
 fn resumed_connections_offer_same_key_shares() {
     const X25519: u16 = 0x001d;
-    let setup = setup(Cipher::Aes128Gcm, false, true, Long::default());
-    for whose in [Whose::Own, Whose::Library] {
+    let setup = setup(Cipher::Aes128Gcm, false, true, ExtraLength::default());
+    for whose in [Implementation::Own, Implementation::Library] {
         let client = setup.resuming_client(whose);
         for resumed in [false, true, true] {
             let came = setup.converse(&client, uncut()).unwrap();
@@ -339,8 +363,8 @@ fn resumed_connections_offer_same_key_shares() {
 /// of the first.
 #[test]
 fn open_session_knows_minimum_bytes_remaining() {
-    let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());
-    let mut session = setup.client(Whose::Own).session();
+    let setup = setup(Cipher::Aes128Gcm, false, false, ExtraLength::default());
+    let mut session = setup.client(Implementation::Own).session();
     let mut server = rustls::ServerConnection::new(Arc::new(setup.server.clone())).unwrap();
     assert_eq!(session.fewest_to_come(100_000), 0, "no record yet");
     while server.is_handshaking() {
@@ -360,8 +384,8 @@ fn open_session_knows_minimum_bytes_remaining() {
 /// A server may send data behind its Finished, before it has the client's (RFC 8446 §4.4.4).
 #[test]
 fn early_server_data_precedes_later_reads() {
-    let setup = setup(Cipher::Aes128Gcm, false, false, Long::default());
-    let mut session = setup.client(Whose::Own).session();
+    let setup = setup(Cipher::Aes128Gcm, false, false, ExtraLength::default());
+    let mut session = setup.client(Implementation::Own).session();
     let mut config = setup.server.clone();
     config.send_half_rtt_data = true;
     let mut server = rustls::ServerConnection::new(Arc::new(config)).unwrap();

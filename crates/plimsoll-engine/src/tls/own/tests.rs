@@ -9,7 +9,7 @@ use rustls::{
 };
 
 use super::*;
-use crate::tls::session::{Layer, ServerSession, ServerSessions};
+use crate::tls::session::{ServerSession, ServerSessions, SessionLayer};
 
 const SUITES: [SupportedCipherSuite; 3] = [
     cipher_suite::TLS13_AES_128_GCM_SHA256,
@@ -69,11 +69,16 @@ type Client = OwnSession<UnbufferedClientConnection>;
 
 /// A client session with our record layer and a key log of its own.
 fn client(config: &ClientConfig) -> Client {
-    let heard = Arc::new(Heard::default());
+    let heard = Arc::new(KeyLogSecrets::default());
     let mut config = config.clone();
     config.key_log = Arc::clone(&heard) as _;
     config.resumption = rustls::client::Resumption::disabled();
-    OwnSession::client(Arc::new(config), name(), Source::Heard(heard, Ours::Client)).unwrap()
+    OwnSession::client(
+        Arc::new(config),
+        name(),
+        KeySource::Heard(heard, LocalEnd::Client),
+    )
+    .unwrap()
 }
 
 /// The other end of a connection.
@@ -202,13 +207,13 @@ fn pair(settings: &Settings) -> (Client, ServerSession) {
 /// Checks a session with our record layer.
 fn lean(session: &mut ServerSession) -> &mut OwnSession<UnbufferedServerConnection> {
     match &mut session.0 {
-        Layer::Own(session) => session,
-        Layer::Library(_) => panic!("the records are the library's"),
+        SessionLayer::Own(session) => session,
+        SessionLayer::Library(_) => panic!("the records are the library's"),
     }
 }
 
-fn at_rest<E: End>(session: &OwnSession<E>) -> bool {
-    matches!(session.stage, Stage::Resting(_)) && session.agreed().is_none()
+fn at_rest<E: TlsEnd>(session: &OwnSession<E>) -> bool {
+    matches!(session.stage, SessionStage::Resting(_)) && session.agreed().is_none()
 }
 
 #[test]
@@ -301,7 +306,9 @@ fn rested_session_survives_millions_of_records() {
     a.rest();
     b.rest();
     let hours = 1 << 24;
-    if let (Stage::Resting(a), Stage::Resting(b)) = (&mut a.stage, &mut lean(&mut b).stage) {
+    if let (SessionStage::Resting(a), SessionStage::Resting(b)) =
+        (&mut a.stage, &mut lean(&mut b).stage)
+    {
         a.age(hours, hours);
         b.age(hours, hours);
     }
@@ -385,7 +392,7 @@ fn pending_data_prevents_rest() {
     };
     theirs[8] ^= 1;
     let refused = a.receive::<()>(&mut theirs, &mut |_| Ok(()));
-    assert_eq!(refused, Err(Failure::Record(RecordError::BadTag)));
+    assert_eq!(refused, Err(ReceiveError::Record(RecordError::BadTag)));
     assert!(!a.outgoing().is_empty());
     a.rest();
     assert!(!at_rest(&a), "what has failed stays so");
@@ -430,6 +437,6 @@ impl rustls::client::ResolvesClientCert for Nobody {
 
 #[test]
 fn resting_session_size_is_bounded() {
-    assert!(size_of::<AtRest<TrafficSecrets>>() <= 128);
+    assert!(size_of::<RestingRecords<TrafficSecrets>>() <= 128);
     assert!(size_of::<ServerSession>() <= 16);
 }

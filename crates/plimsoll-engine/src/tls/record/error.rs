@@ -52,7 +52,7 @@ pub enum RecordError {
     Alert,
     /// The peer sent the alert of this number (§6.2).
     #[error("the peer's alert {0}")]
-    Alerted(u8),
+    AlertReceived(u8),
     /// The sequence number would wrap (§5.3), or the cipher's limit is reached (§5.5).
     #[error("all of a key's sequence numbers are used up")]
     Sequence,
@@ -81,7 +81,7 @@ impl RecordError {
             | RecordError::KeyUpdates
             | RecordError::Empty
             | RecordError::Warnings => 10,
-            RecordError::Alerted(_) => return None,
+            RecordError::AlertReceived(_) => return None,
             RecordError::Sequence => 80,
         })
     }
@@ -89,15 +89,15 @@ impl RecordError {
 
 /// An error of the records, or of the receiver of their content.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure<E> {
+pub enum ReceiveError<E> {
     /// The peer violated the protocol.
     Record(RecordError),
     /// The receiver of the plaintext failed.
     Taker(E),
 }
 
-impl<E> From<RecordError> for Failure<E> {
-    fn from(e: RecordError) -> Failure<E> {
-        Failure::Record(e)
+impl<E> From<RecordError> for ReceiveError<E> {
+    fn from(e: RecordError) -> ReceiveError<E> {
+        ReceiveError::Record(e)
     }
 }

@@ -1,7 +1,7 @@
 //! The state of an idle connection's records: no keys and no buffers, only the secrets from which keys are
 //! rebuilt and the numbers of the next records.
 
-use super::{Idle, Key, KeySchedule, RecordError, Records};
+use super::{IdleCounters, KeySchedule, RecordError, TlsRecords, TrafficKey};
 
 /// A key schedule that can rebuild the current keys.
 pub trait Rekey: KeySchedule {
@@ -9,27 +9,27 @@ pub trait Rekey: KeySchedule {
     ///
     /// # Errors
     /// If the key cannot be derived.
-    fn sending(&self, sequence: u64) -> Result<Key, RecordError>;
+    fn sending(&self, sequence: u64) -> Result<TrafficKey, RecordError>;
 
     /// Returns the current key for receiving, at record `sequence`.
     ///
     /// # Errors
     /// If the key cannot be derived.
-    fn receiving(&self, sequence: u64) -> Result<Key, RecordError>;
+    fn receiving(&self, sequence: u64) -> Result<TrafficKey, RecordError>;
 }
 
 /// The records of a resting connection, without keys and buffers.
 #[derive(Debug)]
-pub struct AtRest<R> {
+pub struct RestingRecords<R> {
     schedule: R,
     receiving: u64,
     sending: u64,
     update_asked: bool,
-    idle: Idle,
+    idle: IdleCounters,
     warnings: u8,
 }
 
-impl<K> Records<K> {
+impl<K> TlsRecords<K> {
     /// Returns whether no data is pending, so that only the keys would be kept.
     pub fn can_rest(&self) -> bool {
         self.partial.is_empty()
@@ -40,9 +40,9 @@ impl<K> Records<K> {
     }
 
     /// Drops the keys and keeps what `schedule` returns for rebuilding them; `None` if it returns nothing.
-    /// Pending data is lost: check [`Records::can_rest`] before.
-    pub fn rest<R>(self, schedule: impl FnOnce(K) -> Option<R>) -> Option<AtRest<R>> {
-        Some(AtRest {
+    /// Pending data is lost: check [`TlsRecords::can_rest`] before.
+    pub fn rest<R>(self, schedule: impl FnOnce(K) -> Option<R>) -> Option<RestingRecords<R>> {
+        Some(RestingRecords {
             schedule: schedule(self.schedule)?,
             receiving: self.receiving.sequence,
             sending: self.sending.sequence,
@@ -53,7 +53,7 @@ impl<K> Records<K> {
     }
 }
 
-impl<R: Rekey> AtRest<R> {
+impl<R: Rekey> RestingRecords<R> {
     /// Advances the record numbers as if that many records had been exchanged, as after hours of use.
     #[cfg(test)]
     pub(in crate::tls) fn age(&mut self, receiving: u64, sending: u64) {
@@ -61,17 +61,17 @@ impl<R: Rekey> AtRest<R> {
         self.sending += sending;
     }
 
-    /// Restores the records after [`Records::rest`], with the schedule that `schedule` makes.
+    /// Restores the records after [`TlsRecords::rest`], with the schedule that `schedule` makes.
     ///
     /// # Errors
     /// If a key cannot be derived.
     pub fn wake<K: KeySchedule>(
         self,
         schedule: impl FnOnce(R) -> K,
-    ) -> Result<Records<K>, RecordError> {
+    ) -> Result<TlsRecords<K>, RecordError> {
         let receiving = self.schedule.receiving(self.receiving)?;
         let sending = self.schedule.sending(self.sending)?;
-        let mut records = Records::new(schedule(self.schedule), receiving, sending);
+        let mut records = TlsRecords::new(schedule(self.schedule), receiving, sending);
         records.update_asked = self.update_asked;
         records.idle = self.idle;
         records.warnings = self.warnings;

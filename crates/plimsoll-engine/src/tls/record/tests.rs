@@ -10,20 +10,20 @@ struct Schedule {
     tickets: Vec<Vec<u8>>,
 }
 
-fn key(cipher: Cipher, number: u8, sequence: u64) -> Key {
+fn key(cipher: Cipher, number: u8, sequence: u64) -> TrafficKey {
     let length = match cipher {
         Cipher::Aes128Gcm => 16,
         _ => 32,
     };
-    Key::new(cipher, &vec![number; length], [number; 12], sequence).unwrap()
+    TrafficKey::new(cipher, &vec![number; length], [number; 12], sequence).unwrap()
 }
 
 impl KeySchedule for Schedule {
-    fn next_sending(&mut self) -> Result<Key, RecordError> {
+    fn next_sending(&mut self) -> Result<TrafficKey, RecordError> {
         self.sending += 1;
         Ok(key(self.cipher, self.sending, 0))
     }
-    fn next_receiving(&mut self) -> Result<Key, RecordError> {
+    fn next_receiving(&mut self) -> Result<TrafficKey, RecordError> {
         self.receiving += 1;
         Ok(key(self.cipher, self.receiving, 0))
     }
@@ -34,30 +34,30 @@ impl KeySchedule for Schedule {
 }
 
 impl Rekey for Schedule {
-    fn sending(&self, sequence: u64) -> Result<Key, RecordError> {
+    fn sending(&self, sequence: u64) -> Result<TrafficKey, RecordError> {
         Ok(key(self.cipher, self.sending, sequence))
     }
-    fn receiving(&self, sequence: u64) -> Result<Key, RecordError> {
+    fn receiving(&self, sequence: u64) -> Result<TrafficKey, RecordError> {
         Ok(key(self.cipher, self.receiving, sequence))
     }
 }
 
 /// Makes an end that sends with the keys from `sending` on.
-fn end(cipher: Cipher, sending: u8, receiving: u8) -> Records<Schedule> {
+fn end(cipher: Cipher, sending: u8, receiving: u8) -> TlsRecords<Schedule> {
     let schedule = Schedule {
         cipher,
         sending,
         receiving,
         tickets: Vec::new(),
     };
-    Records::new(schedule, key(cipher, receiving, 0), key(cipher, sending, 0))
+    TlsRecords::new(schedule, key(cipher, receiving, 0), key(cipher, sending, 0))
 }
 
-fn pair(cipher: Cipher) -> (Records<Schedule>, Records<Schedule>) {
+fn pair(cipher: Cipher) -> (TlsRecords<Schedule>, TlsRecords<Schedule>) {
     (end(cipher, 1, 101), end(cipher, 101, 1))
 }
 
-fn drain(from: &mut Records<Schedule>) -> Vec<u8> {
+fn drain(from: &mut TlsRecords<Schedule>) -> Vec<u8> {
     let bytes = from.outgoing().to_vec();
     from.sent(bytes.len());
     bytes
@@ -65,7 +65,7 @@ fn drain(from: &mut Records<Schedule>) -> Vec<u8> {
 
 /// Passes `bytes` to `to` in pieces of `step`; returns the content and the result.
 fn give(
-    to: &mut Records<Schedule>,
+    to: &mut TlsRecords<Schedule>,
     bytes: &[u8],
     step: usize,
 ) -> (Vec<u8>, Result<bool, RecordError>) {
@@ -79,15 +79,15 @@ fn give(
         });
         match taken {
             Ok(end) => closed = end,
-            Err(Failure::Record(e)) => return (got, Err(e)),
-            Err(Failure::Taker(())) => unreachable!("the taker does not fail"),
+            Err(ReceiveError::Record(e)) => return (got, Err(e)),
+            Err(ReceiveError::Taker(())) => unreachable!("the taker does not fail"),
         }
     }
     (got, Ok(closed))
 }
 
 /// Makes a record with the given inner content, type and padding.
-fn raw(from: &mut Records<Schedule>, inner: &[u8]) -> Vec<u8> {
+fn raw(from: &mut TlsRecords<Schedule>, inner: &[u8]) -> Vec<u8> {
     from.seal_inner(inner).unwrap();
     drain(from)
 }
@@ -133,7 +133,7 @@ fn flipped_bit_fails_connection_permanently() {
             let alert = drain(&mut b);
             assert_eq!(
                 give(&mut peer, &alert, usize::MAX).1,
-                Err(RecordError::Alerted(20))
+                Err(RecordError::AlertReceived(20))
             );
         }
     }
@@ -179,7 +179,7 @@ fn padded_and_empty_data_is_accepted() {
         (b"\x01\x15", RecordError::Alert),
         (b"\x01\x14", RecordError::Unexpected(20)),
         (b"abc\x63", RecordError::Unexpected(99)),
-        (b"\x02\x28\x15", RecordError::Alerted(40)),
+        (b"\x02\x28\x15", RecordError::AlertReceived(40)),
     ] {
         let (mut a, mut b) = pair(Cipher::Aes256Gcm);
         let bytes = raw(&mut a, inner);
@@ -271,11 +271,11 @@ fn key_updates_rotate_and_are_answered() {
 }
 
 /// Returns the alert that the end with the second half of the keys has sent.
-fn alert_sent(by: &mut Records<Schedule>) -> u8 {
+fn alert_sent(by: &mut TlsRecords<Schedule>) -> u8 {
     let bytes = drain(by);
     let (mut peer, _) = pair(by.schedule.cipher);
     match give(&mut peer, &bytes, usize::MAX) {
-        (text, Err(RecordError::Alerted(alert))) if text.is_empty() => alert,
+        (text, Err(RecordError::AlertReceived(alert))) if text.is_empty() => alert,
         other => panic!("{other:?}"),
     }
 }
@@ -283,10 +283,10 @@ fn alert_sent(by: &mut Records<Schedule>) -> u8 {
 /// Passes that many records of `make` to `b`; returns the result.
 fn repeated(
     times: usize,
-    mut make: impl FnMut(&mut Records<Schedule>) -> Vec<u8>,
+    mut make: impl FnMut(&mut TlsRecords<Schedule>) -> Vec<u8>,
 ) -> (
-    Records<Schedule>,
-    Records<Schedule>,
+    TlsRecords<Schedule>,
+    TlsRecords<Schedule>,
     Result<bool, RecordError>,
 ) {
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
@@ -300,7 +300,7 @@ fn repeated(
 
 #[test]
 fn unproductive_record_limits_match_library() {
-    let empty = |a: &mut Records<Schedule>| raw(a, &[APPLICATION_DATA, 0, 0]);
+    let empty = |a: &mut TlsRecords<Schedule>| raw(a, &[APPLICATION_DATA, 0, 0]);
     let (mut a, mut b, end) = repeated(32, empty);
     assert_eq!(end, Ok(false));
     // Data resets the count.
@@ -314,7 +314,7 @@ fn unproductive_record_limits_match_library() {
     assert_eq!(give(&mut b, &bytes, 7).1, Err(RecordError::Empty));
     assert_eq!(alert_sent(&mut b), 10);
 
-    let update = |a: &mut Records<Schedule>| {
+    let update = |a: &mut TlsRecords<Schedule>| {
         let bytes = raw(a, &[KEY_UPDATE, 0, 0, 1, 0, HANDSHAKE]);
         a.sending = a.schedule.next_sending().unwrap();
         bytes
@@ -331,7 +331,7 @@ fn unproductive_record_limits_match_library() {
     assert_eq!(give(&mut b, &bytes, 7).1, Err(RecordError::KeyUpdates));
     assert_eq!(alert_sent(&mut b), 10);
 
-    let canceled = |a: &mut Records<Schedule>| raw(a, &[1, USER_CANCELED, ALERT]);
+    let canceled = |a: &mut TlsRecords<Schedule>| raw(a, &[1, USER_CANCELED, ALERT]);
     let (mut a, mut b, end) = repeated(4, canceled);
     assert_eq!(end, Ok(false));
     let bytes = [raw(&mut a, b"x\x17"), canceled(&mut a)].concat();
@@ -464,7 +464,7 @@ fn data_after_close_is_ignored() {
     let mut bytes = drain(&mut a);
     assert_eq!(
         b.receive(&mut bytes, &mut |_| Err("no")),
-        Err(Failure::Taker("no"))
+        Err(ReceiveError::Taker("no"))
     );
 }
 

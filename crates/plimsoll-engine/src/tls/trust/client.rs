@@ -11,25 +11,25 @@ use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
 use super::super::agreed::note_signature;
-use super::super::version_1::{Matters, check_held};
-use super::{Anchors, Given, Learned};
+use super::super::version_1::{CertificateFields, check_held};
+use super::{CertificateObservations, DirectTrust, TrustAnchors};
 
 /// Verifies clients' certificates.
 #[derive(Debug)]
 pub struct ClientCheck {
-    anchors: Anchors,
+    anchors: TrustAnchors,
     library: Arc<dyn ClientCertVerifier>,
     algorithms: WebPkiSupportedAlgorithms,
-    learned: Arc<Learned>,
+    learned: Arc<CertificateObservations>,
 }
 
 impl ClientCheck {
     /// # Errors
     /// If the library rejects the certificates.
     pub fn new(
-        anchors: Anchors,
+        anchors: TrustAnchors,
         provider: &Arc<CryptoProvider>,
-        learned: Arc<Learned>,
+        learned: Arc<CertificateObservations>,
     ) -> Result<ClientCheck, VerifierBuilderError> {
         let roots = Arc::clone(&anchors.roots);
         let library = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider))
@@ -50,8 +50,8 @@ impl ClientCheck {
         now: UnixTime,
     ) -> Result<(), Error> {
         match self.anchors.taken(end_entity, now, &self.algorithms)? {
-            Some(Given::Itself) => self.learned.take(CertificateTaken::InCaFile),
-            Some(Given::Version1(_)) => self.learned.take(CertificateTaken::Version1),
+            Some(DirectTrust::Itself) => self.learned.take(CertificateTaken::InCaFile),
+            Some(DirectTrust::Version1(_)) => self.learned.take(CertificateTaken::Version1),
             None => {
                 self.library
                     .verify_client_cert(end_entity, intermediates, now)?;
@@ -93,7 +93,7 @@ impl ClientCertVerifier for ClientCheck {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let matters = Matters::of(self.anchors.holds(certificate));
+        let matters = CertificateFields::of(self.anchors.holds(certificate));
         note_signature(signature.scheme);
         check_held(message, certificate, signature, &self.algorithms, matters)
     }

@@ -55,26 +55,26 @@ impl Made {
 
     fn certificate(&self, name: &str) -> CertificateDer<'static> {
         let path = self.path(&format!("{name}.crt"));
-        files::certificates(Named("certificate", &path))
+        files::certificates(NamedFile("certificate", &path))
             .unwrap()
             .remove(0)
     }
 
-    fn anchors(&self, name: &str) -> Trust {
+    fn anchors(&self, name: &str) -> TrustPolicy {
         let path = self.path(&format!("{name}.crt"));
-        Trust::Anchors(Anchors::read(Named("CA file", &path)).unwrap())
+        TrustPolicy::Anchors(TrustAnchors::read(NamedFile("CA file", &path)).unwrap())
     }
 }
 
 /// Returns the result `days` from now, the exceptions that were recorded, and the explanation, if there is one.
 fn judge(
-    trust: Trust,
+    trust: TrustPolicy,
     certificate: &CertificateDer<'_>,
     above: &[CertificateDer<'_>],
     name: &str,
     days: u64,
 ) -> (Result<(), Error>, Vec<CertificateTaken>, Option<String>) {
-    let learned = Arc::new(Learned::default());
+    let learned = Arc::new(CertificateObservations::default());
     let provider = rustls::crypto::aws_lc_rs::default_provider();
     let check = ServerCheck::new(trust, &provider, Arc::clone(&learned));
     let at = UnixTime::since_unix_epoch(Duration::from_secs(now() + days * DAY));
@@ -129,10 +129,10 @@ fn version_1_certificate_is_accepted_conditionally() {
             .0
             .is_ok()
     );
-    let Trust::Anchors(anchors) = made.anchors("ca") else {
+    let TrustPolicy::Anchors(anchors) = made.anchors("ca") else {
         panic!("a CA file has anchors");
     };
-    let system = Trust::Anchors(Anchors {
+    let system = TrustPolicy::Anchors(TrustAnchors {
         given: Vec::new(),
         ..anchors
     });
@@ -194,10 +194,13 @@ fn directly_trusted_certificate_still_expires() {
     let mut changed = own.to_vec();
     *changed.last_mut().unwrap() ^= 1;
     let changed = CertificateDer::from(changed);
-    let pinned = || Trust::Pinned(vec![fingerprint(&own)]);
+    let pinned = || TrustPolicy::Pinned(vec![fingerprint(&own)]);
     for (trust, how) in [
-        (&(|| made.anchors("own")) as &dyn Fn() -> Trust, InCaFile),
-        (&pinned as &dyn Fn() -> Trust, Pinned),
+        (
+            &(|| made.anchors("own")) as &dyn Fn() -> TrustPolicy,
+            InCaFile,
+        ),
+        (&pinned as &dyn Fn() -> TrustPolicy, Pinned),
     ] {
         let with = |leaf: &CertificateDer<'_>, days| judge(trust(), leaf, &[], "any.test", days);
         assert_eq!(with(&own, 0), (Ok(()), vec![how], None));
@@ -207,7 +210,7 @@ fn directly_trusted_certificate_still_expires() {
     }
     let said = problem(judge(pinned(), &changed, &[], "any.test", 0));
     assert!(said.contains("its fingerprint is sha256:"), "{said}");
-    let any = judge(Trust::Unchecked, &changed, &[], "any.test", 31);
+    let any = judge(TrustPolicy::Unchecked, &changed, &[], "any.test", 31);
     assert_eq!(any, (Ok(()), vec![Unchecked], None));
 }
 
@@ -254,7 +257,7 @@ fn missing_intermediate_is_named() {
 #[test]
 fn earliest_certificate_limits_session_lifetime() {
     let made = Made::new();
-    let learned = Learned::default();
+    let learned = CertificateObservations::default();
     assert_eq!(learned.until(), u64::MAX);
     made.openssl(
         "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 3 -out short.crt",
@@ -274,7 +277,7 @@ fn earliest_certificate_limits_session_lifetime() {
 /// A client certificate that was reloaded twice counts twice, however often that is reported.
 #[test]
 fn reloaded_certificate_is_one_replacement() {
-    let learned = Learned::default();
+    let learned = CertificateObservations::default();
     learned.was_renewed(0);
     assert!(!learned.took_replacement());
     for times in [1, 3] {
@@ -290,7 +293,7 @@ fn reloaded_certificate_is_one_replacement() {
 #[test]
 fn clients_receive_trusted_ca_names() {
     let made = Made::new();
-    let Trust::Anchors(anchors) = made.anchors("ca") else {
+    let TrustPolicy::Anchors(anchors) = made.anchors("ca") else {
         panic!("a CA file has anchors");
     };
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -306,7 +309,7 @@ fn clients_receive_trusted_ca_names() {
 
 #[test]
 fn changed_certificate_is_one_replacement() {
-    let learned = Learned::default();
+    let learned = CertificateObservations::default();
     let [first, second] = [b"first", b"other"].map(|der| CertificateDer::from(&der[..]));
     for (certificate, replaced) in [
         (&first, false),

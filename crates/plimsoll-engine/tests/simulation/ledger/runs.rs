@@ -1,15 +1,15 @@
 //! The runs of the ledger.
 
-use plimsoll_model::plan::Turns;
+use plimsoll_model::plan::BatchSchedule;
 
 use super::super::*;
 
 /// A run to be recorded.
 pub(super) struct Run {
     pub(super) name: &'static str,
-    pub(super) load: Load,
-    pub(super) weather: Weather,
-    pub(super) server: Box<dyn Server>,
+    pub(super) load: LoadPlan,
+    pub(super) weather: NetworkConditions,
+    pub(super) server: Box<dyn SimulatedServer>,
     pub(super) pauses: Vec<(Time, Duration)>,
     pub(super) stop_after: Option<(u32, StopLevel)>,
     pub(super) addresses: usize,
@@ -18,11 +18,11 @@ pub(super) struct Run {
     pub(super) trace: bool,
 }
 
-fn of(name: &'static str, load: Load, change: impl FnOnce(&mut Run)) -> Run {
+fn of(name: &'static str, load: LoadPlan, change: impl FnOnce(&mut Run)) -> Run {
     let mut run = Run {
         name,
         load,
-        weather: Weather::calm(7),
+        weather: NetworkConditions::calm(7),
         server: Box::new(echo(5)),
         pauses: Vec::new(),
         stop_after: None,
@@ -35,22 +35,30 @@ fn of(name: &'static str, load: Load, change: impl FnOnce(&mut Run)) -> Run {
     run
 }
 
-fn constant(rate: f64, connections: u32) -> Load {
-    load(Arrivals::Open(Spacing::Constant), rate, connections)
+fn constant(rate: f64, connections: u32) -> LoadPlan {
+    load(
+        ArrivalModel::Open(ArrivalSpacing::Constant),
+        rate,
+        connections,
+    )
 }
 
-fn poisson(rate: f64, connections: u32) -> Load {
-    load(Arrivals::Open(Spacing::Poisson), rate, connections)
+fn poisson(rate: f64, connections: u32) -> LoadPlan {
+    load(
+        ArrivalModel::Open(ArrivalSpacing::Poisson),
+        rate,
+        connections,
+    )
 }
 
-fn clients(clients: u32, think_ms: u64, connections: u32) -> Load {
+fn clients(clients: u32, think_ms: u64, connections: u32) -> LoadPlan {
     let think = Duration::from_millis(think_ms);
-    load(Arrivals::Closed { clients, think }, 0.0, connections)
+    load(ArrivalModel::Closed { clients, think }, 0.0, connections)
 }
 
 /// Network conditions with small and slow pieces, resets, refusals and unanswered connects.
-fn rough(seed: u64) -> Weather {
-    Weather {
+fn rough(seed: u64) -> NetworkConditions {
+    NetworkConditions {
         seed,
         latency_us: 20..=4_000,
         piece: 1..=7,
@@ -60,12 +68,12 @@ fn rough(seed: u64) -> Weather {
         refuse: 100_000,
         ignore: 30_000,
         send_buffer: 64,
-        ..Weather::calm(seed)
+        ..NetworkConditions::calm(seed)
     }
 }
 
-fn stages(load: &mut Load) {
-    let stage = |name: &str, warmup, ms, rate_from, rate_to| Stage {
+fn stages(load: &mut LoadPlan) {
+    let stage = |name: &str, warmup, ms, rate_from, rate_to| LoadStage {
         name: name.to_owned(),
         warmup,
         duration: Some(Duration::from_millis(ms)),
@@ -82,18 +90,18 @@ fn stages(load: &mut Load) {
 
 /// Returns runs of every kind of load under every network condition.
 pub(super) fn everywhere() -> Vec<Run> {
-    type Made = fn() -> Load;
+    type Made = fn() -> LoadPlan;
     let loops: [(&str, Made); 6] = [
         ("constant", || constant(200.0, 3)),
         ("poisson", || poisson(200.0, 3)),
         ("clients", || clients(9, 0, 3)),
         ("clients who think", || clients(9, 7, 3)),
-        ("new connections", || Load {
-            reuse: Reuse::Never,
+        ("new connections", || LoadPlan {
+            reuse: ConnectionReuse::Never,
             ..constant(200.0, 3)
         }),
-        ("clients with new connections", || Load {
-            reuse: Reuse::Never,
+        ("clients with new connections", || LoadPlan {
+            reuse: ConnectionReuse::Never,
             ..clients(5, 3, 5)
         }),
     ];
@@ -102,7 +110,7 @@ pub(super) fn everywhere() -> Vec<Run> {
         ("calm", |_| {}),
         ("rough", |run| run.weather = rough(11)),
         ("rougher", |run| {
-            run.weather = Weather {
+            run.weather = NetworkConditions {
                 reset: 30_000,
                 ..rough(12)
             }
@@ -225,7 +233,7 @@ pub(super) fn keys() -> Vec<Run> {
             constant(200.0, 3),
             |run| {
                 run.addresses = 3;
-                run.load.reuse = Reuse::Never;
+                run.load.reuse = ConnectionReuse::Never;
                 run.weather = rough(24);
             },
         ),
@@ -296,7 +304,7 @@ pub(super) fn keys() -> Vec<Run> {
             clients(5, 0, 5),
             |run| {
                 run.weather.refuse = 1_000_000;
-                run.load.reuse = Reuse::Never;
+                run.load.reuse = ConnectionReuse::Never;
             },
         ),
         of("nobody answers", constant(50.0, 2), |run| {
@@ -309,7 +317,7 @@ pub(super) fn keys() -> Vec<Run> {
             |run| {
                 run.weather.ignore = 1_000_000;
                 run.load.connect_timeout = ms(300);
-                run.load.reuse = Reuse::Never;
+                run.load.reuse = ConnectionReuse::Never;
             },
         ),
         of("a peer that does not read", constant(50.0, 1), |run| {
@@ -340,8 +348,8 @@ pub(super) fn keys() -> Vec<Run> {
     ]
 }
 
-fn turns(index: u32, share: u32) -> Turns {
-    Turns {
+fn turns(index: u32, share: u32) -> BatchSchedule {
+    BatchSchedule {
         of: 4,
         index,
         share,

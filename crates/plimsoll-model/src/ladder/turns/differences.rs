@@ -3,11 +3,11 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::RngCore;
 
-use super::Measured;
-use super::sittings::{FEWEST_SITTINGS, mean, over, students};
-use crate::ladder::Metric;
+use super::RungMeasurement;
+use super::replicates::{MIN_REPLICATES, mean, student_interval, widened_by_replicates};
+use crate::ladder::LadderMetric;
 use crate::statistics::autocorrelation::widening;
-use crate::statistics::paired::{Paired, paired};
+use crate::statistics::paired::{PairedDifference, paired};
 use crate::statistics::quantile::is_supported;
 use crate::statistics::rank::median_of;
 
@@ -16,28 +16,28 @@ use crate::statistics::rank::median_of;
 const MAX_PAIRS: usize = 1_000;
 
 /// Minimum number of blocks; with fewer, simultaneous intervals are far wider.
-const FEWEST_BLOCKS: usize = 20;
+const MIN_BOOTSTRAP_BLOCKS: usize = 20;
 
 /// Pairs for each lag of the estimated autocorrelation. With twelve, simulated equal rungs with disturbances of tens
 /// of rounds were reported as different more often.
-const PAIRS_A_LAG: usize = 16;
+const PAIRS_PER_LAG: usize = 16;
 
 /// Resamples of a bootstrap: simultaneous intervals need the far tails.
 const BOOTSTRAP_RESAMPLES: usize = 8_000;
 
 pub(super) fn p50(
-    upper: &Measured,
-    lower: &Measured,
+    upper: &RungMeasurement,
+    lower: &RungMeasurement,
     rounds: &[Vec<usize>],
     alpha: f64,
-) -> Option<Paired> {
-    let differences = by_sitting(rounds, |round| {
+) -> Option<PairedDifference> {
+    let differences = by_replicate(rounds, |round| {
         Some(upper.median_us(round)? - lower.median_us(round)?)
     });
     typical(&differences, alpha)
 }
 
-fn by_sitting(rounds: &[Vec<usize>], of: impl Fn(usize) -> Option<f64>) -> Vec<Vec<f64>> {
+fn by_replicate(rounds: &[Vec<usize>], of: impl Fn(usize) -> Option<f64>) -> Vec<Vec<f64>> {
     let sittings = rounds.iter();
     sittings
         .map(|rounds| rounds.iter().filter_map(|round| of(*round)).collect())
@@ -45,16 +45,16 @@ fn by_sitting(rounds: &[Vec<usize>], of: impl Fn(usize) -> Option<f64>) -> Vec<V
 }
 
 /// Estimates the difference of typical batches.
-fn typical(differences: &[Vec<f64>], alpha: f64) -> Option<Paired> {
+fn typical(differences: &[Vec<f64>], alpha: f64) -> Option<PairedDifference> {
     let found = dependent(&differences.concat(), alpha)?;
     let most = MAX_PAIRS / differences.len().max(1);
     let value = |sitting: &Vec<f64>| Some(paired(&thinned(sitting, most), 1.0)?.shift);
     let values: Vec<f64> = match differences.len() {
         // Not needed for so few replicates.
-        ..FEWEST_SITTINGS => Vec::new(),
+        ..MIN_REPLICATES => Vec::new(),
         _ => differences.iter().filter_map(value).collect(),
     };
-    over(found, differences.len(), &values, alpha)
+    widened_by_replicates(found, differences.len(), &values, alpha)
 }
 
 /// Reduces `values` to at most `most`, the medians of neighbours.
@@ -67,11 +67,11 @@ fn thinned(values: &[f64], most: usize) -> Vec<f64> {
 }
 
 /// Estimates the interval of differences that may be autocorrelated.
-fn dependent(differences: &[f64], alpha: f64) -> Option<Paired> {
+fn dependent(differences: &[f64], alpha: f64) -> Option<PairedDifference> {
     let medians = thinned(differences, MAX_PAIRS);
     let found = paired(&medians, alpha)?;
-    let wider = widening(&medians, medians.len() / PAIRS_A_LAG, alpha);
-    Some(Paired {
+    let wider = widening(&medians, medians.len() / PAIRS_PER_LAG, alpha);
+    Some(PairedDifference {
         low: found.shift - wider * (found.shift - found.low),
         high: found.shift + wider * (found.high - found.shift),
         ..found
@@ -79,13 +79,13 @@ fn dependent(differences: &[f64], alpha: f64) -> Option<Paired> {
 }
 
 pub(super) fn cpu(
-    upper: &Measured,
-    lower: &Measured,
-    metric: Metric,
+    upper: &RungMeasurement,
+    lower: &RungMeasurement,
+    metric: LadderMetric,
     rounds: &[Vec<usize>],
     alpha: f64,
-) -> Option<Paired> {
-    let differences = by_sitting(rounds, |round| {
+) -> Option<PairedDifference> {
+    let differences = by_replicate(rounds, |round| {
         let above = upper.cpu_us_per_call(metric, round)?;
         Some(above - lower.cpu_us_per_call(metric, round)?)
     });
@@ -100,27 +100,27 @@ pub(super) fn cpu(
 
 /// Estimates the mean of differences, with an interval from the means of blocks (Law, *Simulation Modeling and
 /// Analysis*, 9.5.3). `None`: too few for blocks.
-fn average(differences: &[Vec<f64>], alpha: f64) -> Option<Paired> {
+fn average(differences: &[Vec<f64>], alpha: f64) -> Option<PairedDifference> {
     let all = differences.concat();
-    let block = all.len() / FEWEST_BLOCKS;
+    let block = all.len() / MIN_BOOTSTRAP_BLOCKS;
     if block == 0 {
         return None;
     }
     let means: Vec<f64> = all.chunks_exact(block).map(mean).collect();
-    let found = students(&means, alpha)?;
+    let found = student_interval(&means, alpha)?;
     let of_sittings = differences.iter().filter(|sitting| !sitting.is_empty());
     let of_sittings: Vec<f64> = of_sittings.map(|sitting| mean(sitting)).collect();
-    over(found, differences.len(), &of_sittings, alpha)
+    widened_by_replicates(found, differences.len(), &of_sittings, alpha)
 }
 
 /// All calls of a rung, the longest first, each with its block of rounds.
-struct Pooled {
+struct PooledCalls {
     longest: Vec<(u64, usize)>,
     calls_by_block: Vec<u64>,
 }
 
-impl Pooled {
-    fn of(rung: &Measured, blocks: &[&[usize]]) -> Pooled {
+impl PooledCalls {
+    fn of(rung: &RungMeasurement, blocks: &[&[usize]]) -> PooledCalls {
         let mut longest = Vec::new();
         let mut calls_by_block = Vec::new();
         for (n, block) in blocks.iter().enumerate() {
@@ -130,7 +130,7 @@ impl Pooled {
             calls_by_block.push((longest.len() - before) as u64);
         }
         longest.sort_unstable_by(|a, b| b.cmp(a));
-        Pooled {
+        PooledCalls {
             longest,
             calls_by_block,
         }
@@ -155,26 +155,29 @@ impl Pooled {
 }
 
 pub(super) fn p99(
-    upper: &Measured,
-    lower: &Measured,
+    upper: &RungMeasurement,
+    lower: &RungMeasurement,
     rounds: &[Vec<usize>],
     alpha: f64,
     random: &mut ChaCha8Rng,
-) -> Option<Paired> {
+) -> Option<PairedDifference> {
     // Long enough that blocks are nearly independent of each other.
     let all: usize = rounds.iter().map(Vec::len).sum();
-    let block = (all / (FEWEST_BLOCKS * 3 / 2)).max((all as f64).cbrt() as usize);
+    let block = (all / (MIN_BOOTSTRAP_BLOCKS * 3 / 2)).max((all as f64).cbrt() as usize);
     if block == 0 {
         return None;
     }
     let divided = rounds.iter().map(|sitting| sitting.chunks(block));
     let blocks_by_sitting: Vec<usize> = divided.clone().map(|blocks| blocks.len()).collect();
     let divided: Vec<&[usize]> = divided.flatten().collect();
-    let (upper, lower) = (Pooled::of(upper, &divided), Pooled::of(lower, &divided));
+    let (upper, lower) = (
+        PooledCalls::of(upper, &divided),
+        PooledCalls::of(lower, &divided),
+    );
     let blocks = divided.len();
-    let supported = |pooled: &Pooled| is_supported(pooled.longest.len() as u64, 0.99);
+    let supported = |pooled: &PooledCalls| is_supported(pooled.longest.len() as u64, 0.99);
     // Resamples of fewer blocks hardly differ.
-    if blocks < FEWEST_BLOCKS || !supported(&upper) || !supported(&lower) {
+    if blocks < MIN_BOOTSTRAP_BLOCKS || !supported(&upper) || !supported(&lower) {
         return None;
     }
     let difference = |times: &[u64]| upper.p99(times) - lower.p99(times);
@@ -190,7 +193,7 @@ pub(super) fn p99(
         .collect();
     resampled.sort_by(f64::total_cmp);
     let beyond = (BOOTSTRAP_RESAMPLES as f64 * alpha / 2.0) as usize;
-    let found = Paired {
+    let found = PairedDifference {
         shift,
         low: resampled[beyond].min(shift),
         high: resampled[BOOTSTRAP_RESAMPLES - 1 - beyond].max(shift),
@@ -207,5 +210,5 @@ pub(super) fn p99(
         n * shift - (n - 1.0) * difference(&times)
     });
     let values: Vec<f64> = values.collect();
-    over(found, sittings, &values, alpha)
+    widened_by_replicates(found, sittings, &values, alpha)
 }

@@ -7,7 +7,7 @@ use crate::{outcome::Outcome, time::Time};
 
 /// Rungs that add these costs each, on a machine with noise, drift, and bursts in which another process or the
 /// hypervisor takes the CPU away for some rounds.
-struct Machine<'a> {
+struct NoisyMachine<'a> {
     adds_us: &'a [f64],
     rounds: u64,
     calls: u32,
@@ -20,7 +20,7 @@ struct Machine<'a> {
 }
 
 /// Two equal rungs.
-const EQUAL: Machine<'_> = Machine {
+const EQUAL: NoisyMachine<'_> = NoisyMachine {
     adds_us: &[0.0, 0.0],
     rounds: 600,
     calls: 10,
@@ -31,23 +31,23 @@ const EQUAL: Machine<'_> = Machine {
 
 /// Deviation of a process from others of the same program.
 #[derive(Clone, Copy, Default)]
-struct Process {
+struct ProcessOffsets {
     time_us: f64,
     client_us: f64,
     server_us: f64,
 }
 
-impl Machine<'_> {
-    fn measured(&self, seed: u64) -> Vec<Measured> {
+impl NoisyMachine<'_> {
+    fn measured(&self, seed: u64) -> Vec<RungMeasurement> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut uniform = move || (f64::from(random.next_u32()) + 0.5) / 4_294_967_296.0;
         let of = self.adds_us.len() as u32;
-        let mut all: Vec<Measured> = Vec::new();
+        let mut all: Vec<RungMeasurement> = Vec::new();
         let mut luck = vec![0.0; of as usize];
         let (mut elapsed, mut burst_until, mut burst) = (0.0_f64, 0.0, 1.0);
         for sitting in 0..self.sittings {
             let seed = seed.wrapping_add(sitting);
-            let turns = |index| Turns {
+            let turns = |index| BatchSchedule {
                 of,
                 index,
                 share: 1,
@@ -56,14 +56,14 @@ impl Machine<'_> {
                 read_cpu: true,
                 slot: None,
             };
-            let mut rungs: Vec<Measured> = (0..of)
-                .map(|index| Measured::new(turns(index), 2, vec![false]))
+            let mut rungs: Vec<RungMeasurement> = (0..of)
+                .map(|index| RungMeasurement::new(turns(index), 2, vec![false]))
                 .collect();
-            let mut processes = vec![Process::default(); of as usize];
+            let mut processes = vec![ProcessOffsets::default(); of as usize];
             if self.process_us > 0.0 {
                 let mut apart = || self.process_us * normal(&mut uniform);
                 for process in &mut processes {
-                    *process = Process {
+                    *process = ProcessOffsets {
                         time_us: apart(),
                         client_us: apart(),
                         server_us: apart(),
@@ -81,8 +81,8 @@ impl Machine<'_> {
                     let rung = rung as usize;
                     let (add, process) =
                         (self.adds_us[..=rung].iter().sum::<f64>(), processes[rung]);
-                    rungs[rung].began.push(TurnBegan {
-                        turn: round,
+                    rungs[rung].began.push(BatchStart {
+                        batch: round,
                         client_ns: (spent[rung].0 * 1e3) as u64,
                         server_ns: Some((spent[rung].1 * 1e3) as u64),
                         done: None,
@@ -108,7 +108,7 @@ impl Machine<'_> {
                         let own = 120.0 * machine - 6.0 * uniform().ln();
                         let us = own + add + stolen + luck[rung] + process.time_us;
                         let ns = (us * 1e3) as u64;
-                        rungs[rung].call(&Sample {
+                        rungs[rung].call(&CallSample {
                             number: round * u64::from(self.calls) + u64::from(call),
                             arrival: Time(0),
                             sent: Time(0),
@@ -128,17 +128,17 @@ impl Machine<'_> {
             }
             let servers: Vec<[i32; 1]> = (0..of as i32).map(|pid| [pid]).collect();
             let servers: Vec<&[i32]> = servers.iter().map(<[i32; 1]>::as_slice).collect();
-            Measured::end(&mut rungs, &servers);
+            RungMeasurement::end(&mut rungs, &servers);
             match sitting {
                 0 => all = rungs,
-                _ => Measured::extend_afresh(&mut all, rungs),
+                _ => RungMeasurement::extend_with_replicate(&mut all, rungs),
             }
         }
         all
     }
 
-    fn ladder(&self, seed: u64) -> TurnsRecord {
-        TurnsRecord::of(&self.measured(seed), ALPHA, 0, seed)
+    fn ladder(&self, seed: u64) -> BatchesRecord {
+        BatchesRecord::of(&self.measured(seed), ALPHA, 0, seed)
     }
 }
 
@@ -163,7 +163,7 @@ fn fresh() -> u64 {
 }
 
 /// Equal rungs are distinguished in at most the promised share of `LADDERS` ladders.
-fn claims_little(machine: &Machine<'_>) {
+fn claims_little(machine: &NoisyMachine<'_>) {
     let given = std::env::var("LADDERS").ok();
     let ladders: u64 = given.map_or(100, |text| text.parse().unwrap());
     let seed = fresh();
@@ -182,7 +182,7 @@ fn claims_little(machine: &Machine<'_>) {
 
 #[test]
 fn equal_rungs_rarely_differ() {
-    claims_little(&Machine {
+    claims_little(&NoisyMachine {
         adds_us: &[0.0, 0.0, 0.0],
         rounds: 200,
         calls: 20,
@@ -192,7 +192,7 @@ fn equal_rungs_rarely_differ() {
 
 #[test]
 fn equal_rungs_with_drift_rarely_differ() {
-    claims_little(&Machine {
+    claims_little(&NoisyMachine {
         rounds: 660,
         luck_us: 60.0,
         ..EQUAL
@@ -200,7 +200,7 @@ fn equal_rungs_with_drift_rarely_differ() {
 }
 
 /// Like a ladder of 5 s.
-const SITTINGS: Machine<'_> = Machine {
+const SITTINGS: NoisyMachine<'_> = NoisyMachine {
     rounds: 250,
     calls: 20,
     sittings: 10,
@@ -214,7 +214,7 @@ fn equal_replicated_rungs_rarely_differ() {
 
 #[test]
 fn equal_rungs_rarely_differ_across_processes() {
-    claims_little(&Machine {
+    claims_little(&NoisyMachine {
         process_us: 0.35,
         ..SITTINGS
     });
@@ -223,13 +223,13 @@ fn equal_rungs_rarely_differ_across_processes() {
 /// The deviation is far larger than what batches resolve: a single replicate would report it in every ladder.
 #[test]
 fn large_process_variation_shows_no_difference() {
-    let much = Machine {
+    let much = NoisyMachine {
         process_us: 5.0,
         ..SITTINGS
     };
     claims_little(&much);
     let seed = fresh();
-    let one = Machine {
+    let one = NoisyMachine {
         sittings: 1,
         ..much
     };
@@ -244,14 +244,14 @@ fn large_process_variation_shows_no_difference() {
 fn missing_replicate_count_means_one() {
     let mut kept = serde_json::to_value(EQUAL.ladder(1)).unwrap();
     kept.as_object_mut().unwrap().remove("replicates").unwrap();
-    let read: TurnsRecord = serde_json::from_value(kept).unwrap();
-    assert_eq!(read.sittings, 1);
+    let read: BatchesRecord = serde_json::from_value(kept).unwrap();
+    assert_eq!(read.replicates, 1);
 }
 
 #[test]
 fn names_of_first_format_version_are_read() {
     let record = LadderRecord {
-        turns: Some(EQUAL.ladder(1)),
+        batches: Some(EQUAL.ladder(1)),
         ..LadderRecord::default()
     };
     let text = serde_json::to_string(&record).unwrap();
@@ -274,21 +274,21 @@ fn names_of_first_format_version_are_read() {
 fn incomplete_replicate_is_excluded() {
     let mut rungs = SITTINGS.measured(1);
     let more = |rounds| {
-        Machine {
+        NoisyMachine {
             rounds,
             sittings: 1,
             ..SITTINGS
         }
         .measured(2)
     };
-    Measured::extend_afresh(&mut rungs, more(10));
-    Measured::extend_afresh(&mut rungs, more(20));
-    let record = TurnsRecord::of(&rungs, ALPHA, 0, 1);
-    assert_eq!((record.sittings, record.rounds), (11, 270));
+    RungMeasurement::extend_with_replicate(&mut rungs, more(10));
+    RungMeasurement::extend_with_replicate(&mut rungs, more(20));
+    let record = BatchesRecord::of(&rungs, ALPHA, 0, 1);
+    assert_eq!((record.replicates, record.rounds), (11, 270));
 }
 
 /// Like a ladder of 20 s.
-const LONG: Machine<'_> = Machine {
+const LONG: NoisyMachine<'_> = NoisyMachine {
     rounds: 1_000,
     sittings: 20,
     ..SITTINGS
@@ -300,14 +300,14 @@ fn small_difference_shows_between_varying_processes() {
         let seed = fresh();
         let (mut found, mut held, mut resolved) = (0, 0, 0.0);
         for n in 0..20 {
-            let machine = Machine {
+            let machine = NoisyMachine {
                 adds_us: &[0.0, adds_us],
                 process_us: 0.35,
                 ..LONG
             };
             let record = machine.ladder(seed.wrapping_add(n << 16));
-            assert_eq!((record.sittings, record.rounds), (20, 1_000));
-            let d = record.difference(1, 0, Metric::P50).unwrap();
+            assert_eq!((record.replicates, record.rounds), (20, 1_000));
+            let d = record.difference(1, 0, LadderMetric::P50).unwrap();
             found += usize::from(d.low > 0.0);
             held += usize::from(d.low <= adds_us && d.high >= adds_us);
             resolved += record.resolution_us().unwrap() / 20.0;
@@ -322,7 +322,7 @@ fn small_difference_shows_between_varying_processes() {
 fn replication_costs_little_resolution() {
     let seed = fresh();
     let resolved = |sittings| -> f64 {
-        let machine = Machine { sittings, ..LONG };
+        let machine = NoisyMachine { sittings, ..LONG };
         let ladders = (0..20).map(|n| machine.ladder(seed.wrapping_add(n << 16)));
         ladders.map(|record| record.resolution_us().unwrap()).sum()
     };
@@ -333,7 +333,7 @@ fn replication_costs_little_resolution() {
 
 #[test]
 fn small_difference_shows_on_noisy_machine() {
-    let machine = Machine {
+    let machine = NoisyMachine {
         adds_us: &[0.0, 5.0],
         rounds: 400,
         calls: 20,
@@ -344,11 +344,11 @@ fn small_difference_shows_on_noisy_machine() {
     for n in 0..40 {
         let record = machine.ladder(seed.wrapping_add(n));
         assert_eq!(record.rounds, 400);
-        let d = record.difference(1, 0, Metric::P50).unwrap();
+        let d = record.difference(1, 0, LadderMetric::P50).unwrap();
         found += usize::from(d.is_clear() && (d.shift - 5.0).abs() <= 1.5);
         held += usize::from(d.low <= 5.0 && d.high >= 5.0);
         assert!(record.resolution_us().unwrap() < 5.0);
-        let cpu = record.difference(1, 0, Metric::ClientCpu).unwrap();
+        let cpu = record.difference(1, 0, LadderMetric::ClientCpu).unwrap();
         assert!(cpu.low < 3.5 && cpu.high > 2.0, "{cpu:?}");
     }
     // The promise is 95 %; fewer than 29 happen by chance once in two million times.
@@ -363,7 +363,7 @@ fn slow_tail_shows_only_in_p99() {
     let seed = fresh();
     let mut found = 0;
     for n in 0..20 {
-        let machine = Machine {
+        let machine = NoisyMachine {
             rounds: 400,
             calls: 20,
             ..EQUAL
@@ -373,10 +373,10 @@ fn slow_tail_shows_only_in_p99() {
         for round in &mut rungs[1].rounds {
             round[4] += 9_000_000;
         }
-        let record = TurnsRecord::of(&rungs, ALPHA, 0, seed);
-        let d = record.difference(1, 0, Metric::P99).unwrap();
+        let record = BatchesRecord::of(&rungs, ALPHA, 0, seed);
+        let d = record.difference(1, 0, LadderMetric::P99).unwrap();
         found += usize::from(d.low > 0.0 && d.low <= d.shift && d.shift <= d.high);
-        let p50 = record.difference(1, 0, Metric::P50).unwrap();
+        let p50 = record.difference(1, 0, LadderMetric::P50).unwrap();
         assert!(p50.shift < 3.0, "{p50:?}");
     }
     assert!(found >= 12, "{found} of 20");
@@ -384,7 +384,7 @@ fn slow_tail_shows_only_in_p99() {
 
 #[test]
 fn failed_and_warmup_calls_are_excluded() {
-    let turns = Turns {
+    let turns = BatchSchedule {
         of: 2,
         index: 0,
         share: 1,
@@ -393,7 +393,7 @@ fn failed_and_warmup_calls_are_excluded() {
         read_cpu: true,
         slot: None,
     };
-    let sample = |number, stage, outcome| Sample {
+    let sample = |number, stage, outcome| CallSample {
         number,
         arrival: Time(0),
         sent: Time(0),
@@ -404,7 +404,7 @@ fn failed_and_warmup_calls_are_excluded() {
         bytes_sent: 0,
         bytes_received: 0,
     };
-    let mut measured = Measured::new(turns, 1, vec![true, false]);
+    let mut measured = RungMeasurement::new(turns, 1, vec![true, false]);
     for number in 0..4 {
         measured.call(&sample(number, 0, Outcome::Ok));
     }
@@ -422,9 +422,9 @@ fn failed_and_warmup_calls_are_excluded() {
 }
 
 /// Two rungs with one batch of one call a round, alternately, with their clock readings at its start.
-fn two(servers: [[u64; 4]; 2]) -> Vec<Measured> {
+fn two(servers: [[u64; 4]; 2]) -> Vec<RungMeasurement> {
     let rung = |server_ns: [u64; 4]| {
-        let turns = Turns {
+        let turns = BatchSchedule {
             of: 2,
             index: 0,
             share: 1,
@@ -433,10 +433,10 @@ fn two(servers: [[u64; 4]; 2]) -> Vec<Measured> {
             read_cpu: true,
             slot: None,
         };
-        let mut measured = Measured::new(turns, 0, vec![false]);
+        let mut measured = RungMeasurement::new(turns, 0, vec![false]);
         measured.rounds = vec![vec![1]; 4];
-        let read = (0..).zip(server_ns).map(|(turn, ns)| TurnBegan {
-            turn,
+        let read = (0..).zip(server_ns).map(|(turn, ns)| BatchStart {
+            batch: turn,
             client_ns: 7_000 * turn,
             server_ns: Some(ns),
             done: None,
@@ -447,8 +447,8 @@ fn two(servers: [[u64; 4]; 2]) -> Vec<Measured> {
     servers.map(rung).into()
 }
 
-fn server_us(measured: &Measured) -> Vec<Option<f64>> {
-    let of = |round| measured.cpu_us_per_call(Metric::ServerCpu, round);
+fn server_us(measured: &RungMeasurement) -> Vec<Option<f64>> {
+    let of = |round| measured.cpu_us_per_call(LadderMetric::ServerCpu, round);
     (0..4).map(of).collect()
 }
 
@@ -462,7 +462,7 @@ fn shared_server_cpu_is_split_by_batch() {
         ])
     };
     let mut rungs = shared();
-    Measured::end(&mut rungs, &[&[7, 8], &[7, 8]]);
+    RungMeasurement::end(&mut rungs, &[&[7, 8], &[7, 8]]);
     assert_eq!(
         server_us(&rungs[0]),
         [Some(20.0), Some(20.0), Some(20.0), None]
@@ -471,25 +471,28 @@ fn shared_server_cpu_is_split_by_batch() {
         server_us(&rungs[1]),
         [Some(30.0), Some(30.0), Some(30.0), None]
     );
-    assert_eq!(rungs[0].cpu_us_per_call(Metric::ClientCpu, 1), Some(7.0));
+    assert_eq!(
+        rungs[0].cpu_us_per_call(LadderMetric::ClientCpu, 1),
+        Some(7.0)
+    );
     assert_eq!(rungs[1].server_cpu_us_per_call(), Some(30.0));
 
     let mut rungs = two([
         [1_000, 21_000, 41_000, 61_000],
         [500, 30_500, 60_500, 90_500],
     ]);
-    Measured::end(&mut rungs, &[&[7], &[8]]);
+    RungMeasurement::end(&mut rungs, &[&[7], &[8]]);
     assert_eq!(rungs[0].server_cpu_us_per_call(), Some(20.0));
     assert_eq!(rungs[1].server_cpu_us_per_call(), Some(30.0));
 
     // Other work of the servers may be included.
     let mut rungs = shared();
-    Measured::end(&mut rungs, &[]);
+    RungMeasurement::end(&mut rungs, &[]);
     assert_eq!(rungs[0].server_cpu_us_per_call(), None);
 
     // Process 8 serves both rungs, so its CPU time can't be attributed.
     let mut rungs = shared();
-    Measured::end(&mut rungs, &[&[7, 8], &[8]]);
+    RungMeasurement::end(&mut rungs, &[&[7, 8], &[8]]);
     assert_eq!(rungs[0].server_cpu_us_per_call(), None);
     assert_eq!(rungs[1].server_cpu_us_per_call(), None);
 }
@@ -501,8 +504,8 @@ fn bursty_cpu_cost_counts_in_difference() {
     for used in rungs[1].used.iter_mut().step_by(10).flatten() {
         used.client_ns += 2_000_000;
     }
-    let record = TurnsRecord::of(&rungs, ALPHA, 0, 1);
-    let d = record.difference(1, 0, Metric::ClientCpu).unwrap();
+    let record = BatchesRecord::of(&rungs, ALPHA, 0, 1);
+    let d = record.difference(1, 0, LadderMetric::ClientCpu).unwrap();
     assert!((15.0..25.0).contains(&d.shift) && d.low > 10.0, "{d:?}");
 }
 
@@ -514,7 +517,7 @@ fn coarse_cpu_clock_yields_no_difference() {
             used.client_ns = ticks * 4_000_000;
         }
     }
-    let record = TurnsRecord::of(&rungs, ALPHA, 0, 1);
-    assert_eq!(record.difference(1, 0, Metric::ClientCpu), None);
-    assert!(record.difference(1, 0, Metric::P50).is_some());
+    let record = BatchesRecord::of(&rungs, ALPHA, 0, 1);
+    assert_eq!(record.difference(1, 0, LadderMetric::ClientCpu), None);
+    assert!(record.difference(1, 0, LadderMetric::P50).is_some());
 }

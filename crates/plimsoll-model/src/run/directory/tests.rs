@@ -7,13 +7,13 @@ use tempfile::TempDir;
 use super::*;
 use crate::record::StageRecord;
 use crate::run::header::PlannedStage;
-use crate::run::{Ending, RunWriter, Source};
+use crate::run::{RunEnding, RunOrigin, RunWriter};
 
 /// A run of one interval with ten calls that were due, in a folder of its own.
 fn run() -> (TempDir, PathBuf) {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("run");
-    let mut header = RunHeader::new(Source::Measured, "n", "0", jiff::Timestamp::UNIX_EPOCH);
+    let mut header = RunHeader::new(RunOrigin::Measured, "n", "0", jiff::Timestamp::UNIX_EPOCH);
     header.planned_stages = vec![PlannedStage::default()];
     let mut writer = RunWriter::create(&dir, header, "target = \"x\"\n").unwrap();
     let record = StageRecord {
@@ -27,7 +27,7 @@ fn run() -> (TempDir, PathBuf) {
         ..IntervalRecord::default()
     };
     writer.interval(&interval, &[]).unwrap();
-    writer.finish(Ending::complete()).unwrap();
+    writer.finish(RunEnding::complete()).unwrap();
     (parent, dir)
 }
 

@@ -4,15 +4,15 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::{BUSY_RATIO, INTERVAL_LENGTH};
-use crate::outcome::Blame;
-use crate::record::{StageRecord, Times};
+use crate::outcome::FailureSource;
+use crate::record::{StageRecord, TimeHistogram};
 use crate::run::header::RunHeader;
 use crate::run::interval::IntervalRecord;
-use crate::run::machine::{Cause, MachineUse};
+use crate::run::machine::{LatenessCause, MachineUse};
 
 /// Statistics of the generator and its machine over the intervals of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Observed {
+pub struct GeneratorStats {
     /// Intervals with calls that are not warm-up.
     pub intervals: u64,
     /// Intervals, the last one excepted, in which a worker was above [`BUSY_RATIO`].
@@ -30,19 +30,19 @@ pub struct Observed {
     /// Intervals in which no call succeeded and connections failed.
     pub gone_intervals: u64,
     /// How late arrivals were noticed, except in intervals in which the target disappeared, was gone or came back.
-    pacing: Times,
+    pacing: TimeHistogram,
     /// The last interval's data, held back because the target may have disappeared in it.
-    last: Option<Last>,
+    last: Option<PendingInterval>,
 }
 
 /// Data of an interval that counts unless the next interval shows that the target is gone.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Last {
-    pacing: Times,
+struct PendingInterval {
+    pacing: TimeHistogram,
     is_busy: bool,
 }
 
-impl Observed {
+impl GeneratorStats {
     /// Adds an interval with calls that are not warm-up, of the run with this header.
     pub fn add(&mut self, header: &RunHeader, interval: &IntervalRecord) {
         self.intervals += 1;
@@ -62,7 +62,7 @@ impl Observed {
             self.last = None;
             return;
         }
-        let mut now = Last::default();
+        let mut now = PendingInterval::default();
         for record in records {
             now.pacing.merge(&record.pacing);
         }
@@ -73,7 +73,7 @@ impl Observed {
         }
         match self.last.take() {
             // The first interval, or one in which the target came back.
-            None if self.gone_intervals > 0 => self.last = Some(Last::default()),
+            None if self.gone_intervals > 0 => self.last = Some(PendingInterval::default()),
             None => self.last = Some(now),
             Some(before) => {
                 self.pacing.merge(&before.pacing);
@@ -89,7 +89,7 @@ impl Observed {
     }
 
     /// Returns how late arrivals were noticed while the target was up. `record`: the whole run's.
-    pub(super) fn pacing<'a>(&self, record: &'a StageRecord) -> Cow<'a, Times> {
+    pub(super) fn pacing<'a>(&self, record: &'a StageRecord) -> Cow<'a, TimeHistogram> {
         if self.gone_intervals == 0 {
             return Cow::Borrowed(&record.pacing);
         }
@@ -108,7 +108,7 @@ impl Observed {
         let seconds = self.watched.as_secs_f64();
         format!(
             "; {}",
-            Cause::of(&self.machine, seconds, self.busiest_ratio)
+            LatenessCause::of(&self.machine, seconds, self.busiest_ratio)
         )
     }
 }
@@ -116,7 +116,7 @@ impl Observed {
 /// Returns whether the target was gone: no call succeeded and connections failed. Such an interval has no times to
 /// show.
 fn is_gone(records: &[&StageRecord]) -> bool {
-    let is_link = |outcome: crate::Outcome| outcome.blame() == Some(Blame::Link);
+    let is_link = |outcome: crate::Outcome| outcome.blame() == Some(FailureSource::Link);
     let failed = |record: &&StageRecord| {
         let mut all = record.outcomes.iter().chain(record.connect_failures.iter());
         all.any(|(outcome, _)| is_link(outcome))

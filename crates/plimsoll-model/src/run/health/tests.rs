@@ -1,5 +1,5 @@
 use super::*;
-use crate::run::header::Loop;
+use crate::run::header::LoopKind;
 use crate::run::interval::IntervalRecord;
 
 fn record(pacing_us: u64, lag_us: u64) -> StageRecord {
@@ -16,10 +16,10 @@ fn judged(
     record: &StageRecord,
     is_open: bool,
     tick: Duration,
-    observed: &Observed,
+    observed: &GeneratorStats,
 ) -> Vec<HealthProblem> {
     let header = RunHeader {
-        load_loop: is_open.then_some(Loop::Open),
+        load_loop: is_open.then_some(LoopKind::Open),
         tick_us: Some(tick.as_micros() as u64),
         ..RunHeader::default()
     };
@@ -32,7 +32,7 @@ fn kinds(problems: &[HealthProblem]) -> Vec<(ProblemKind, bool)> {
 
 #[test]
 fn late_pacing_differs_from_waiting() {
-    let calm = Observed::default();
+    let calm = GeneratorStats::default();
     assert_eq!(judged(&record(100, 120), true, Duration::ZERO, &calm), []);
     assert_eq!(
         kinds(&judged(&record(600, 620), true, Duration::ZERO, &calm)),
@@ -85,7 +85,7 @@ fn connections_needed_follow_from_rate_and_service() {
     record.service.record_n(4_000_000, 1_000);
     (record.due, record.waited_for_stream) = (1_000, 990);
     let header = |connections, calls_at_once| RunHeader {
-        load_loop: Some(Loop::Open),
+        load_loop: Some(LoopKind::Open),
         connections: Some(connections),
         calls_at_once,
         planned_stages: vec![PlannedStage {
@@ -103,23 +103,28 @@ fn connections_needed_follow_from_rate_and_service() {
     assert_eq!(needed(2, Some(1), &record), None);
     // The peer decides how many calls a connection carries.
     assert_eq!(needed(1, None, &record), None);
-    let problems = health(&record, &header(1, Some(1)), &Observed::default(), None);
+    let problems = health(
+        &record,
+        &header(1, Some(1)),
+        &GeneratorStats::default(),
+        None,
+    );
     assert_eq!(kinds(&problems), [(ProblemKind::TooFewConnections, false)]);
     let expected = "990 of 1000 calls waited for a free stream (lag p99 900.20 ms): the client's one connection carries one call at a time, and the rate needs at least 2 at a service p99 of 4.00 ms (-c 2), so the wait is not held against the target";
     assert_eq!(problems[0].text, expected);
     // Twenty connections that a target keeps for 500 ms, once: it is what calls waited for.
     let mut stalled = record.clone();
-    stalled.service = Times::default();
+    stalled.service = TimeHistogram::default();
     stalled.service.record_n(4_000_000, 980);
     stalled.service.record_n(500_000_000, 20);
     assert_eq!(needed(30, Some(1), &stalled), None);
     // A target that carries 200/s keeps each of 100 connections for 500 ms, whatever their number.
     let mut saturated = record.clone();
-    saturated.service = Times::default();
+    saturated.service = TimeHistogram::default();
     saturated.service.record_n(4_000_000, 20);
     saturated.service.record_n(500_000_000, 980);
     assert_eq!(needed(100, Some(1), &saturated), None);
-    saturated.service = Times::default();
+    saturated.service = TimeHistogram::default();
     saturated.service.record_n(500_000_000, 1_000);
     assert_eq!(needed(100, Some(1), &saturated), Some(151));
     record.waited_for_stream = 0;
@@ -128,7 +133,7 @@ fn connections_needed_follow_from_rate_and_service() {
 
 #[test]
 fn busy_worker_does_not_invalidate_run() {
-    let mut busy = Observed::default();
+    let mut busy = GeneratorStats::default();
     for (length_ms, ratio) in [(1_000, 0.5), (1_400, 0.99), (6, 1.0)] {
         let interval = IntervalRecord {
             length: Duration::from_millis(length_ms),
@@ -151,7 +156,7 @@ fn busy_worker_does_not_invalidate_run() {
 
 #[test]
 fn only_slow_failures_are_reported() {
-    let calm = Observed::default();
+    let calm = GeneratorStats::default();
     let mut r = record(1, 1);
     for _ in 0..20 {
         r.failed.record(100_000);
@@ -175,9 +180,12 @@ fn only_slow_failures_are_reported() {
 fn unused_connections_are_reported_with_count() {
     let mut r = record(1, 1);
     r.connections_full = 10;
-    assert_eq!(judged(&r, true, Duration::ZERO, &Observed::default()), []);
+    assert_eq!(
+        judged(&r, true, Duration::ZERO, &GeneratorStats::default()),
+        []
+    );
     r.connections_unused = 7;
-    let problems = judged(&r, true, Duration::ZERO, &Observed::default());
+    let problems = judged(&r, true, Duration::ZERO, &GeneratorStats::default());
     assert_eq!(kinds(&problems), [(ProblemKind::ConnectionsUnused, false)]);
     let text = &problems[0].text;
     assert!(text.starts_with("7 of 10 connections ended without carrying a call:"));
@@ -189,7 +197,7 @@ fn exhausted_local_resources_invalidate_run() {
     r.connect_failures.add(Outcome::NoDescriptors, 3);
     r.outcomes.add(Outcome::NoPorts, 1);
     r.connect_failures.add(Outcome::NoSocket, 2);
-    let problems = judged(&r, true, Duration::ZERO, &Observed::default());
+    let problems = judged(&r, true, Duration::ZERO, &GeneratorStats::default());
     assert_eq!(
         kinds(&problems),
         [
@@ -203,8 +211,8 @@ fn exhausted_local_resources_invalidate_run() {
 
 /// A run of intervals in which the target answered (`o`) or refused connections (`x`), and arrivals were noticed late
 /// in those that are capital.
-fn intervals(kinds: &str) -> (StageRecord, Observed) {
-    let (mut all, mut observed) = (StageRecord::default(), Observed::default());
+fn intervals(kinds: &str) -> (StageRecord, GeneratorStats) {
+    let (mut all, mut observed) = (StageRecord::default(), GeneratorStats::default());
     for kind in kinds.chars() {
         let late_us = if kind.is_uppercase() { 600 } else { 10 };
         let mut record = record(late_us, late_us);
@@ -249,7 +257,7 @@ fn lateness_during_target_outage_is_excused() {
 #[test]
 fn late_or_missing_arrivals_invalidate_run() {
     let header = RunHeader {
-        load_loop: Some(Loop::Open),
+        load_loop: Some(LoopKind::Open),
         planned_stages: vec![PlannedStage {
             duration_us: Some(4_000_000),
             ..PlannedStage::default()
@@ -261,7 +269,7 @@ fn late_or_missing_arrivals_invalidate_run() {
         r.pacing.record_n(late_ms * 1_000_000, 20);
         (r.due, r.not_started) = (1_020, unsent + cut_off);
         r.cut_off.record_n(1_000_000, cut_off);
-        let problems = health(&r, &header, &Observed::default(), None);
+        let problems = health(&r, &header, &GeneratorStats::default(), None);
         let found = problems.iter().find(|p| p.invalidates);
         found.map(|p| (p.kind, p.text.clone()))
     };

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{HealthProblem, Ns, ProblemKind, high};
+use super::{HealthProblem, ProblemKind, ReadableDuration, high};
 use crate::record::StageRecord;
 use crate::run::header::RunHeader;
 use crate::statistics::quantile::quantile;
@@ -31,13 +31,13 @@ pub(super) fn waited(
     if let Some(needed) = ConnectionsNeeded::of(record, header) {
         return Some(ProblemKind::TooFewConnections.noted(format!(
             "{what} (lag {name} {}): {needed}, so the wait is not held against the target",
-            Ns(lag)
+            ReadableDuration(lag)
         )));
     }
     Some(ProblemKind::WaitedForConnection.noted(format!(
             "{what} (lag {name} {}; the generator's own lateness, pacing, {}): the target is slow, or more connections are needed",
-            Ns(lag),
-            Ns(high(&record.pacing).map_or(0, |(.., ns)| ns))
+            ReadableDuration(lag),
+            ReadableDuration(high(&record.pacing).map_or(0, |(.., ns)| ns))
         ),
     ))
 }
@@ -97,7 +97,7 @@ impl fmt::Display for ConnectionsNeeded {
             f,
             "{have} one call at a time, and the rate needs at least {} at a service p99 of {} (-c {})",
             self.needed,
-            Ns(self.service_p99_ns),
+            ReadableDuration(self.service_p99_ns),
             self.needed
         )
     }

@@ -1,15 +1,15 @@
 //! Collects the problems that a reader of a run's figures must know.
 
-use super::Totals;
+use super::RunTotals;
 use crate::record::StageRecord;
 use crate::run::health::{HealthProblem, health};
-use crate::run::{DeliverySummary, RunHeader, Source};
+use crate::run::{DeliverySummary, RunHeader, RunOrigin};
 
 /// Returns the problems and other notable facts of a run, except those of its counts. `measured`: its stages without
 /// the warm-up.
 pub(super) fn problems(
     header: &RunHeader,
-    totals: &Totals,
+    totals: &RunTotals,
     measured: &StageRecord,
     delivery: Option<&DeliverySummary>,
 ) -> Vec<HealthProblem> {
@@ -20,7 +20,7 @@ pub(super) fn problems(
             judged.connect_failures.merge(&t.record.connect_failures);
         }
     }
-    let is_measured = header.source == Source::Measured;
+    let is_measured = header.source == RunOrigin::Measured;
     let mut problems: Vec<HealthProblem> = HealthProblem::of_shards(&header.shards).collect();
     if header.insecure {
         problems.insert(0, HealthProblem::server_unchecked());

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::record::{SlowCall, Slowest};
+use crate::record::{SlowCall, SlowestCalls};
 use crate::run::times::rounded;
 use crate::template::TraceId;
 
@@ -26,7 +26,7 @@ pub struct SlowCallSummary {
 }
 
 impl SlowCallSummary {
-    pub(super) fn of(slowest: &Slowest) -> Vec<SlowCallSummary> {
+    pub(super) fn of(slowest: &SlowestCalls) -> Vec<SlowCallSummary> {
         let us = |ns: u64| rounded(ns as f64 / 1e3);
         let one = |call: &SlowCall| SlowCallSummary {
             response_us: us(call.response_ns),

@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::ResourcesSummary;
-use crate::record::{Detail, StageRecord, add_detail};
+use crate::record::{FailureDetail, StageRecord, add_detail};
 use crate::run::RunHeader;
 use crate::run::delivery::mean_unnoticed;
-use crate::run::health::{INTERVAL_LENGTH, Observed, WHOLE_INTERVAL};
-use crate::run::interval::{IntervalRecord, Resources};
+use crate::run::health::{GeneratorStats, INTERVAL_LENGTH, WHOLE_INTERVAL};
+use crate::run::interval::{IntervalRecord, ResourceUsage};
 use crate::run::memory::MemoryReading;
-use crate::run::rotation::Rotations;
-use crate::run::sampling::Seconds;
+use crate::run::rotation::RotationTotals;
+use crate::run::sampling::StageSeconds;
 use crate::run::times::rounded;
 
 impl ResourcesSummary {
     /// Converts the resources of an interval. `share`: the stage's share of the interval.
-    fn of(r: &Resources, share: f64) -> ResourcesSummary {
+    fn of(r: &ResourceUsage, share: f64) -> ResourcesSummary {
         ResourcesSummary {
             cpu_user_us: r.cpu_user_us as f64 * share,
             cpu_system_us: r.cpu_system_us.map(|us| us as f64 * share),
@@ -86,7 +86,12 @@ impl StageTotals {
     /// Adds the window: from the stage's start to its planned end, or to the end of the run if that is earlier.
     /// Without a planned end, an open loop's window is the time that its arrivals cover; a closed loop's ends with its
     /// last call.
-    pub(super) fn with_window(&self, header: &RunHeader, stage: u8, run: &Totals) -> StageTotals {
+    pub(super) fn with_window(
+        &self,
+        header: &RunHeader,
+        stage: u8,
+        run: &RunTotals,
+    ) -> StageTotals {
         let (begin, planned_end) = header.span(stage);
         let end = match planned_end {
             // A pause between calls counts as time of the run, except where memory is measured in it.
@@ -118,31 +123,31 @@ impl StageTotals {
 
 /// The totals of a run's intervals.
 #[derive(Clone, Debug, Default)]
-pub struct Totals {
+pub struct RunTotals {
     pub(super) stages: BTreeMap<u8, StageTotals>,
     /// The seconds of the stages that are not warm-up.
-    pub(super) seconds: BTreeMap<u8, Seconds>,
-    pub(super) details: Vec<Detail>,
+    pub(super) seconds: BTreeMap<u8, StageSeconds>,
+    pub(super) details: Vec<FailureDetail>,
     pub(super) memory: Vec<MemoryReading>,
     pub(super) end: Duration,
     pub(super) in_flight: u64,
     pub(super) backlog: u64,
     intervals: u64,
-    pub(super) observed: Observed,
-    pub(super) rotations: Rotations,
+    pub(super) observed: GeneratorStats,
+    pub(super) rotations: RotationTotals,
     /// Resources of client and server in intervals in which no call started or ended.
-    carried: (Option<Resources>, Option<Resources>),
+    carried: (Option<ResourceUsage>, Option<ResourceUsage>),
     /// Resident memory of both before the first connection.
     pub(super) rss_before: [Option<u64>; 2],
 }
 
 /// Adds the usage of two intervals; levels are those of the later one.
-fn with(before: Option<Resources>, now: Option<Resources>) -> Option<Resources> {
+fn with(before: Option<ResourceUsage>, now: Option<ResourceUsage>) -> Option<ResourceUsage> {
     let (Some(before), Some(now)) = (before, now) else {
         return now.or(before);
     };
     let both = before.plus(now);
-    Some(Resources {
+    Some(ResourceUsage {
         cpu_user_us: both.cpu_user_us,
         cpu_system_us: both.cpu_system_us,
         ..now
@@ -158,7 +163,7 @@ fn is_whole(header: &RunHeader, stage: u8, interval: &IntervalRecord) -> bool {
         && end.is_none_or(|end| interval.end_offset() <= end + slack)
 }
 
-impl Totals {
+impl RunTotals {
     /// Adds one interval of the run that `header` describes.
     pub fn add(&mut self, header: &RunHeader, interval: &IntervalRecord) {
         self.intervals += 1;
@@ -179,7 +184,7 @@ impl Totals {
             // end.
             self.carried = (client, server);
         }
-        let before = |of: Option<Resources>| of.and_then(|r| r.rss_bytes_before);
+        let before = |of: Option<ResourceUsage>| of.and_then(|r| r.rss_bytes_before);
         self.rss_before[0] = self.rss_before[0].or(before(interval.client));
         self.rss_before[1] = self.rss_before[1].or(before(interval.server));
         let mut measured = false;
@@ -199,7 +204,7 @@ impl Totals {
                 totals.connections_open_max.max(interval.connections_open);
             if all > 0.0 {
                 let share = weight(record) / all;
-                let of = |used: Option<Resources>| Some(ResourcesSummary::of(&used?, share));
+                let of = |used: Option<ResourceUsage>| Some(ResourcesSummary::of(&used?, share));
                 added(&mut totals.client, of(client));
                 added(&mut totals.server, of(server));
             }
@@ -277,9 +282,9 @@ impl Totals {
 mod tests {
     use super::*;
     use crate::Outcome;
-    use crate::run::header::{Loop, PlannedStage};
-    use crate::run::memory::Moment;
-    use crate::run::summary::Summary;
+    use crate::run::header::{LoopKind, PlannedStage};
+    use crate::run::memory::MemoryPhase;
+    use crate::run::summary::RunSummary;
 
     /// A second at 50/s, a pause of two seconds, and another second at 50/s.
     fn header() -> RunHeader {
@@ -291,7 +296,7 @@ mod tests {
             rate_to_per_s: Some(rate),
         };
         RunHeader {
-            load_loop: Some(Loop::Open),
+            load_loop: Some(LoopKind::Open),
             planned_stages: vec![
                 stage("a", 1, 50.0),
                 stage("idle", 2, 0.0),
@@ -318,10 +323,10 @@ mod tests {
         }
     }
 
-    fn summary(header: &RunHeader, intervals: &[IntervalRecord]) -> Summary {
-        let mut totals = Totals::default();
+    fn summary(header: &RunHeader, intervals: &[IntervalRecord]) -> RunSummary {
+        let mut totals = RunTotals::default();
         intervals.iter().for_each(|i| totals.add(header, i));
-        Summary::of(header, &totals)
+        RunSummary::of(header, &totals)
     }
 
     #[test]
@@ -349,7 +354,7 @@ mod tests {
         assert_eq!(ended.stages.len(), 2);
         // Idle memory is measured in the pause, so it isn't time in which calls were planned.
         intervals[0].memory.push(MemoryReading {
-            moment: Moment::Before,
+            moment: MemoryPhase::Before,
             connections: 0,
             client: None,
             server: None,

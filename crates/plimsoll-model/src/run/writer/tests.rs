@@ -1,5 +1,5 @@
 use super::*;
-use crate::run::{Source, header::PlannedStage};
+use crate::run::{RunOrigin, header::PlannedStage};
 
 fn header() -> RunHeader {
     RunHeader {
@@ -7,7 +7,12 @@ fn header() -> RunHeader {
             name: "steady".to_owned(),
             ..PlannedStage::default()
         }],
-        ..RunHeader::new(Source::Measured, "full", "0", jiff::Timestamp::UNIX_EPOCH)
+        ..RunHeader::new(
+            RunOrigin::Measured,
+            "full",
+            "0",
+            jiff::Timestamp::UNIX_EPOCH,
+        )
     }
 }
 
@@ -30,8 +35,8 @@ fn full_disk_reported_once_and_data_kept() {
     };
     assert_eq!(source.kind(), std::io::ErrorKind::StorageFull);
     writer.interval(&interval, &[]).unwrap();
-    let run = writer.finish(Ending::complete()).unwrap();
-    assert_eq!(run.state, State::Partial);
+    let run = writer.finish(RunEnding::complete()).unwrap();
+    assert_eq!(run.state, RunState::Partial);
     assert!(run.reason.unwrap().contains("No space left"));
     assert_eq!(
         run.totals.intervals(),
@@ -41,7 +46,7 @@ fn full_disk_reported_once_and_data_kept() {
     let loaded = Run::load(&dir).unwrap();
     assert_eq!(
         (loaded.state, loaded.totals.intervals()),
-        (State::Partial, 1)
+        (RunState::Partial, 1)
     );
 }
 
@@ -52,10 +57,10 @@ fn totals_survive_failed_run_json_write() {
     let mut writer = RunWriter::create(&dir, header(), "").unwrap();
     writer.interval(&IntervalRecord::default(), &[]).unwrap();
     fs::remove_dir_all(&dir).unwrap();
-    let unsaved = writer.finish(Ending::complete()).unwrap_err();
+    let unsaved = writer.finish(RunEnding::complete()).unwrap_err();
     assert!(unsaved.error.to_string().contains("run.json"));
     assert_eq!(unsaved.run.totals.intervals(), 1);
-    assert_eq!(unsaved.run.state, State::Partial);
+    assert_eq!(unsaved.run.state, RunState::Partial);
     assert!(unsaved.run.reason.unwrap().contains("run.json"));
 }
 
@@ -67,8 +72,8 @@ fn failed_log_write_makes_run_partial() {
     writer.log.as_mut().unwrap().file = OpenOptions::new().write(true).open("/dev/full").unwrap();
     writer.log("lost");
     writer.interval(&IntervalRecord::default(), &[]).unwrap();
-    let run = writer.finish(Ending::complete()).unwrap();
-    assert_eq!(run.state, State::Partial);
+    let run = writer.finish(RunEnding::complete()).unwrap();
+    assert_eq!(run.state, RunState::Partial);
     let reason = run.reason.unwrap();
     assert!(
         reason.contains("log.txt") && reason.contains("No space left"),
@@ -78,10 +83,10 @@ fn failed_log_write_makes_run_partial() {
 
 /// An interval with so many calls, and their records.
 fn calls(index: u64, n: u64) -> (IntervalRecord, Vec<RequestRecord>) {
-    let mut recorder = crate::Recorder::new(1).keeping_requests(true);
+    let mut recorder = crate::Recorder::new(1).with_request_log(true);
     for number in 0..n {
         recorder.stage(0).due += 1;
-        recorder.call(&crate::Sample {
+        recorder.call(&crate::CallSample {
             number,
             arrival: crate::Time(0),
             sent: crate::Time(1),
@@ -118,7 +123,7 @@ fn killed_run_request_lines_match_calls() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("run");
     let writer = RunWriter::create(&dir, header(), "").unwrap();
-    let mut writer = writer.keeping_requests(true).unwrap();
+    let mut writer = writer.with_request_log(true).unwrap();
     for (index, n) in [(0, 10), (1, 5)] {
         let (interval, requests) = calls(index, n);
         writer.interval(&interval, &requests).unwrap();
@@ -144,7 +149,7 @@ fn request_lines_precede_their_interval() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("run");
     let writer = RunWriter::create(&dir, header(), "").unwrap();
-    let mut writer = writer.keeping_requests(true).unwrap();
+    let mut writer = writer.with_request_log(true).unwrap();
     // What takes the intervals is full: the writer stands still where a process may be killed.
     let (mut to, mut from) = UnixStream::pair().unwrap();
     to.set_nonblocking(true).unwrap();

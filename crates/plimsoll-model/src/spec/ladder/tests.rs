@@ -25,7 +25,7 @@ fn every_combination_is_a_rung() {
     assert_eq!(found[3].spec.target.as_deref(), Some("grpcs://h:1"));
     assert_eq!(found[2].spec.target.as_deref(), Some("grpc://h:1"));
     assert_eq!(found[2].spec.ladder, None);
-    assert_eq!(found[1].secured, Secured::Mutual);
+    assert_eq!(found[1].secured, RungSecurity::Mutual);
 }
 
 #[test]
@@ -59,8 +59,8 @@ fn explicitly_listed_rungs_are_expanded() {
             "network namespaces, tls mutual"
         ]
     );
-    assert_eq!(found[2].network, Network::Namespaces);
-    assert_eq!(found[2].secured, Secured::Mutual);
+    assert_eq!(found[2].network, RungNetwork::Namespaces);
+    assert_eq!(found[2].secured, RungSecurity::Mutual);
     // With another axis, each listed rung is measured at all of its values.
     let listed = "rungs = [{ tls = \"off\" }, { tls = \"server\" }]";
     let found = rungs(&format!("{listed}\n\"load.connections\" = [1, 2]")).unwrap();
@@ -94,10 +94,10 @@ fn listed_rungs_override_target_and_tls() {
     assert_eq!(
         seen,
         [
-            ("plain", "grpc://h:2", Secured::Off, false, false),
-            ("tls", "grpcs://h:1", Secured::Server, true, false),
-            ("mutual", "grpcs://h:3", Secured::Mutual, true, true),
-            ("nginx", "grpcs://h:4", Secured::Server, true, false),
+            ("plain", "grpc://h:2", RungSecurity::Off, false, false),
+            ("tls", "grpcs://h:1", RungSecurity::Server, true, false),
+            ("mutual", "grpcs://h:3", RungSecurity::Mutual, true, true),
+            ("nginx", "grpcs://h:4", RungSecurity::Server, true, false),
         ]
     );
 }
@@ -134,8 +134,15 @@ fn listed_rungs_override_server() {
 #[test]
 fn sidecars_are_an_axis() {
     let found = rungs("via = [\"direct\", \"one sidecar\", \"two sidecars\"]").unwrap();
-    let vias: Vec<Via> = found.iter().map(|r| r.via.clone()).collect();
-    assert_eq!(vias, [Via::Direct, Via::OneSidecar, Via::TwoSidecars]);
+    let vias: Vec<RungRoute> = found.iter().map(|r| r.via.clone()).collect();
+    assert_eq!(
+        vias,
+        [
+            RungRoute::Direct,
+            RungRoute::OneSidecar,
+            RungRoute::TwoSidecars
+        ]
+    );
     assert_eq!(found[2].name, "via two sidecars");
     let wrong = rungs("via = [\"three\", \"direct\"]").unwrap_err();
     assert!(wrong.to_string().contains("\"one sidecar\" or"), "{wrong}");

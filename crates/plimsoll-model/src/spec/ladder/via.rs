@@ -6,13 +6,13 @@ use std::sync::OnceLock;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use super::{RungSpec, Secured};
+use super::{RungSecurity, RungSpec};
 use crate::named::named;
 use crate::spec::problem::one_of;
 
 /// The route of a rung's calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Via {
+pub enum RungRoute {
     /// Directly to the server.
     #[default]
     Direct,
@@ -64,7 +64,7 @@ pub fn register_proxies(names: impl IntoIterator<Item = &'static str>) {
 ///
 /// # Errors
 /// Where it is neither a known name nor a table of a command and two addresses.
-pub(super) fn read(value: &Value, text: &str) -> Result<Via, String> {
+pub(super) fn read(value: &Value, text: &str) -> Result<RungRoute, String> {
     if let Value::Table(table) = value {
         let own = OwnProxy::deserialize(table.clone()).map_err(|e| {
             format!(
@@ -81,15 +81,15 @@ pub(super) fn read(value: &Value, text: &str) -> Result<Via, String> {
                 own.listen
             ));
         }
-        return Ok(Via::Own(own));
+        return Ok(RungRoute::Own(own));
     }
     let mut known = vec!["direct", "one sidecar", "two sidecars"];
     known.extend(PROXY_NAMES.get().into_iter().flatten());
     Ok(match one_of(text, &known, |name| name)? {
-        "direct" => Via::Direct,
-        "one sidecar" => Via::OneSidecar,
-        "two sidecars" => Via::TwoSidecars,
-        proxy => Via::Proxy(proxy),
+        "direct" => RungRoute::Direct,
+        "one sidecar" => RungRoute::OneSidecar,
+        "two sidecars" => RungRoute::TwoSidecars,
+        proxy => RungRoute::Proxy(proxy),
     })
 }
 
@@ -103,7 +103,7 @@ pub(super) fn own_name(own: &Table) -> String {
 impl RungSpec {
     /// Returns whether there is a proxy with connections of its own to the server.
     pub fn has_proxy(&self) -> bool {
-        matches!(self.via, Via::Proxy(_) | Via::Own(_))
+        matches!(self.via, RungRoute::Proxy(_) | RungRoute::Own(_))
     }
 
     /// Returns whether the load's TLS ends at the server although there is a proxy.
@@ -112,12 +112,12 @@ impl RungSpec {
     }
 
     /// Returns the security of connections to the server: the load's, unless the proxy's differs.
-    pub fn server_secured(&self) -> Secured {
+    pub fn server_secured(&self) -> RungSecurity {
         match self.upstream_tls.filter(|_| self.has_proxy()) {
             None | Some(UpstreamTls::Passed) => self.secured,
-            Some(UpstreamTls::Off) => Secured::Off,
-            Some(UpstreamTls::Server) => Secured::Server,
-            Some(UpstreamTls::Mutual) => Secured::Mutual,
+            Some(UpstreamTls::Off) => RungSecurity::Off,
+            Some(UpstreamTls::Server) => RungSecurity::Server,
+            Some(UpstreamTls::Mutual) => RungSecurity::Mutual,
         }
     }
 }

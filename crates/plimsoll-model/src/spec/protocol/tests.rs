@@ -6,15 +6,19 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use toml::Value;
 
-use super::{Protocol, Schemes, Section};
+use super::{CallProtocol, CallSection, UrlSchemes};
 use crate::plan::{Call, RequestFields};
-use crate::spec::{Given, Limit, MetadataSpec, Names, Problems, Spec, Surroundings};
-use crate::template::{MetadataField, Order, Variation};
+use crate::spec::{
+    FieldNameRules, MetadataSpec, OptionalPeriod, PlanRows, Problems, ResolveContext, Spec,
+};
+use crate::template::{MetadataField, RowOrder, Variation};
 
-pub(in crate::spec) const ALL: [&Protocol; 2] =
-    [&Protocol::of::<GrpcSpec>(), &Protocol::of::<HttpSpec>()];
+pub(in crate::spec) const ALL: [&CallProtocol; 2] = [
+    &CallProtocol::of::<GrpcSpec>(),
+    &CallProtocol::of::<HttpSpec>(),
+];
 
-const METADATA: Names = Names {
+const METADATA: FieldNameRules = FieldNameRules {
     key: "call.grpc.metadata",
     binary: true,
     check: |_| Ok(()),
@@ -25,7 +29,7 @@ const METADATA: Names = Names {
 pub(in crate::spec) struct GrpcSpec {
     pub(in crate::spec) method: Option<String>,
     pub(in crate::spec) message: Option<Value>,
-    pub(in crate::spec) deadline: Option<Limit>,
+    pub(in crate::spec) deadline: Option<OptionalPeriod>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     metadata: BTreeMap<String, MetadataSpec>,
 }
@@ -46,8 +50,8 @@ impl Call for GrpcCall {
     }
 }
 
-impl Section for GrpcSpec {
-    const SCHEMES: Schemes = Schemes {
+impl CallSection for GrpcSpec {
+    const SCHEMES: UrlSchemes = UrlSchemes {
         section: "grpc",
         purpose: "for gRPC",
         plain: "grpc",
@@ -71,14 +75,14 @@ impl Section for GrpcSpec {
         &self,
         _: &Spec,
         problems: &mut Problems,
-        surroundings: &dyn Surroundings,
+        surroundings: &dyn ResolveContext,
     ) -> Option<GrpcCall> {
-        let given = Given::Nothing;
+        let given = PlanRows::Nothing;
         let metadata = problems.metadata(&METADATA, &self.metadata, given, surroundings);
         let method = self.method.clone().ok_or_else(|| "missing".to_owned());
         Some(GrpcCall {
             method: problems.keep("call.grpc.method", method)?,
-            metadata: metadata.in_requests(&Variation::new(1, 1, 0, Order::default())),
+            metadata: metadata.in_requests(&Variation::new(1, 1, 0, RowOrder::default())),
         })
     }
 
@@ -102,8 +106,8 @@ impl Call for HttpSpec {
     }
 }
 
-impl Section for HttpSpec {
-    const SCHEMES: Schemes = Schemes {
+impl CallSection for HttpSpec {
+    const SCHEMES: UrlSchemes = UrlSchemes {
         section: "http",
         purpose: "for HTTP",
         plain: "http",
@@ -115,7 +119,7 @@ impl Section for HttpSpec {
     };
     type Call = HttpSpec;
 
-    fn resolve(&self, _: &Spec, _: &mut Problems, _: &dyn Surroundings) -> Option<HttpSpec> {
+    fn resolve(&self, _: &Spec, _: &mut Problems, _: &dyn ResolveContext) -> Option<HttpSpec> {
         Some(self.clone())
     }
 

@@ -6,14 +6,14 @@ use std::path::Path;
 use super::super::{locate, read};
 use super::*;
 use crate::plan::{
-    ChainCheck, Group, Metric, RecordLayer, Spacing, Stage, Statistic, Suite, Target, Timed,
-    TlsPlan, TlsVersion, Trust,
+    ArrivalSpacing, ChainCheck, KeyExchangeGroup, LoadStage, Metric, RecordLayer, ServerTrust,
+    Statistic, Target, TimeMetric, TlsPlan, TlsSuite, TlsVersion,
 };
 use crate::schedule::Schedule;
 
-struct World;
+struct FakeContext;
 
-impl Surroundings for World {
+impl ResolveContext for FakeContext {
     fn variable(&self, name: &str) -> Option<String> {
         (name == "PLIMSOLL_METADATA_AUTHORIZATION").then(|| "Bearer hush".into())
     }
@@ -29,12 +29,12 @@ const CALL: &str = "[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\n";
 
 fn plan(text: &str) -> Plan {
     let spec = read(text).expect("readable");
-    resolve(&spec, &World).unwrap_or_else(|problems| panic!("{problems:?}"))
+    resolve(&spec, &FakeContext).unwrap_or_else(|problems| panic!("{problems:?}"))
 }
 
 fn wrong(text: &str) -> Vec<String> {
     let spec = read(text).expect("readable");
-    let mut problems = resolve(&spec, &World).expect_err("a wrong plan");
+    let mut problems = resolve(&spec, &FakeContext).expect_err("a wrong plan");
     locate(text, &mut problems);
     problems.iter().map(ToString::to_string).collect()
 }
@@ -43,7 +43,7 @@ fn wrong_load(load: &str) -> Vec<String> {
     wrong(&format!("target = \"grpc://a:1\"\n{CALL}[load]\n{load}\n"))
 }
 
-fn load(load: &str) -> Load {
+fn load(load: &str) -> LoadPlan {
     plan(&format!("target = \"grpc://a:1\"\n{CALL}[load]\n{load}\n")).load
 }
 
@@ -65,12 +65,12 @@ fn defaults_match_documentation() {
     assert_eq!(
         plan.tls,
         Some(TlsPlan {
-            trust: Trust::System,
+            trust: ServerTrust::System,
             crl: None,
             identity: None,
             server_name: None,
-            suites: Suite::ALL.to_vec(),
-            groups: Group::DEFAULT_OFFER.to_vec(),
+            suites: TlsSuite::ALL.to_vec(),
+            groups: KeyExchangeGroup::DEFAULT_OFFER.to_vec(),
             resume: false,
             early_data: false,
             full: None,
@@ -83,8 +83,8 @@ fn defaults_match_documentation() {
     );
     assert_eq!(
         plan.load,
-        Load {
-            arrivals: Arrivals::Open(Spacing::Constant),
+        LoadPlan {
+            arrivals: ArrivalModel::Open(ArrivalSpacing::Constant),
             stages: vec![stage(
                 "steady",
                 false,
@@ -93,7 +93,7 @@ fn defaults_match_documentation() {
                 1000.0
             )],
             connections: 1,
-            reuse: Reuse::Always,
+            reuse: ConnectionReuse::Always,
             calls: None,
             deadline: Some(Duration::from_secs(10)),
             stall_timeout: None,
@@ -114,17 +114,17 @@ fn defaults_match_documentation() {
             turns: None,
             count_bytes: false,
             last_core: false,
-            ..Load::default()
+            ..LoadPlan::default()
         }
     );
     assert_eq!(
         (plan.seed, plan.keep_requests, plan.watch),
-        (1, false, Watch::TargetPort)
+        (1, false, WatchedProcess::TargetPort)
     );
 }
 
-fn stage(name: &str, warmup: bool, duration: Option<Duration>, from: f64, to: f64) -> Stage {
-    Stage {
+fn stage(name: &str, warmup: bool, duration: Option<Duration>, from: f64, to: f64) -> LoadStage {
+    LoadStage {
         name: name.into(),
         warmup,
         duration,
@@ -156,13 +156,13 @@ fn every_load_kind_resolves() {
             stage("step 2", false, Some(Duration::from_secs(60)), 1.0, 9.0),
         ]
     );
-    assert_eq!(steps.arrivals, Arrivals::Open(Spacing::Poisson));
+    assert_eq!(steps.arrivals, ArrivalModel::Open(ArrivalSpacing::Poisson));
     let fleet = load(
         "clients = 200\ncalls = 5000\nthink = \"5ms\"\ndeadline = \"none\"\nconnections = 200",
     );
     assert_eq!(
         fleet.arrivals,
-        Arrivals::Closed {
+        ArrivalModel::Closed {
             clients: 200,
             think: Duration::from_millis(5)
         }
@@ -176,7 +176,7 @@ fn every_load_kind_resolves() {
     assert_eq!(cold.stages[0].duration, Some(Duration::from_secs(5)));
     assert_eq!(
         (cold.reuse, cold.drain),
-        (Reuse::Never, Some(Duration::from_secs(2)))
+        (ConnectionReuse::Never, Some(Duration::from_secs(2)))
     );
     // A call may take its full deadline.
     let slow = load("rate = \"4/s\"\ncalls = 20\ndeadline = \"90s\"");
@@ -324,7 +324,7 @@ fn contradictory_load_settings_name_their_keys() {
 fn all_problems_have_spans() {
     let text = "target = \"grpc://a\"\n[tls]\ncert = \"c\"\ngroups = [\"X25518\"]\n[call.grpc]\n[load]\nrate = \"0/s\"\n[objective]\n\"p99\" = \"10ms\"\n[watch]\npid = 1\noff = true\n";
     let spec = read(text).expect("readable");
-    let mut problems = resolve(&spec, &World).expect_err("a wrong plan");
+    let mut problems = resolve(&spec, &FakeContext).expect_err("a wrong plan");
     locate(text, &mut problems);
     let printed: Vec<(String, &str)> = problems
         .iter()
@@ -358,7 +358,7 @@ fn non_utf8_path_counts_as_setting() {
     let mut spec = read(&format!("target = \"grpc://a:1\"\n{CALL}")).expect("readable");
     let ca = std::ffi::OsStr::from_bytes(b"\xff.crt");
     spec.tls.get_or_insert_default().ca = Some(ca.into());
-    let problems = resolve(&spec, &World).expect_err("a wrong plan");
+    let problems = resolve(&spec, &FakeContext).expect_err("a wrong plan");
     let mut of_tls = problems.iter().filter(|problem| problem.key == "tls");
     assert!(of_tls.next().is_some(), "{problems:?}");
 }
@@ -376,10 +376,10 @@ fn saved_plan_round_trips_without_secrets() {
             "target = \"grpcs://a:1\"\nrequests = true\n[tls]\nca = \"ca\"\ncert = \"c\"\nkey = \"k\"\ngroups = [\"x25519\"]\n[call.grpc]\nmethod = \"/a.B/C\"\nmessage = {{ n = 1 }}\nmetadata = {{ authorization = \"Bearer hush\", x-id = \"5\" }}\n[load]\n{load}\n[objective]\np99 = \"<10ms\"\n[watch]\noff = true\n"
         );
         let typed = read(&text).expect("readable");
-        let first = resolve(&typed, &World).expect("right");
+        let first = resolve(&typed, &FakeContext).expect("right");
         let saved = typed.filled_in(&first).to_toml().expect("writable");
         assert!(!saved.contains("hush"), "{saved}");
-        let again = resolve(&read(&saved).expect("readable"), &World).expect("right");
+        let again = resolve(&read(&saved).expect("readable"), &FakeContext).expect("right");
         assert_eq!(again, first, "{saved}");
         assert_eq!(
             read(&saved)
@@ -408,11 +408,11 @@ fn objectives_and_watch_are_resolved() {
             ("errors < 0.1%", Metric::Errors),
             (
                 "p99 < 10ms",
-                Metric::Time(Timed::Response, Statistic::Percentile(99.0))
+                Metric::Time(TimeMetric::Response, Statistic::Percentile(99.0))
             )
         ])
     );
-    assert_eq!(plan.watch, Watch::Port(99));
+    assert_eq!(plan.watch, WatchedProcess::Port(99));
 }
 
 #[test]
@@ -468,13 +468,13 @@ fn server_trust_settings_are_mutually_exclusive() {
     };
     let trust = |tls: &str| plan_of(tls).tls.expect("secured").trust;
     let digits = "5b".repeat(32);
-    assert_eq!(trust("ca = \"ca.crt\""), Trust::Ca("ca.crt".into()));
-    assert_eq!(trust("insecure = true"), Trust::Unchecked);
-    assert_eq!(trust("insecure = false"), Trust::System);
+    assert_eq!(trust("ca = \"ca.crt\""), ServerTrust::Ca("ca.crt".into()));
+    assert_eq!(trust("insecure = true"), ServerTrust::Unchecked);
+    assert_eq!(trust("insecure = false"), ServerTrust::System);
     let pin = format!("pin = [\"SHA256:{digits}\"]");
     assert_eq!(
         trust(&pin),
-        Trust::Pinned(vec![crate::Fingerprint([0x5b; 32])])
+        ServerTrust::Pinned(vec![crate::Fingerprint([0x5b; 32])])
     );
     for (tls, words) in [
         (

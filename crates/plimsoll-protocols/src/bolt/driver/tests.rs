@@ -1,5 +1,5 @@
-use super::super::frame::{Form, MAX_CONTENT};
-use super::super::hessian::Value;
+use super::super::frame::{FrameLayout, MAX_CONTENT};
+use super::super::hessian::HessianValue;
 use super::*;
 use plimsoll_engine::driver::{CallId, Driver, Event};
 use plimsoll_model::Time;
@@ -13,9 +13,9 @@ fn driver(request: &BoltCall) -> BoltDriver {
     driver
 }
 
-fn sent(out: &[u8]) -> Vec<Frame<'_>> {
+fn sent(out: &[u8]) -> Vec<BoltFrame<'_>> {
     let (mut frames, mut at) = (Vec::new(), 0);
-    while let Some((frame, length)) = Frame::parse(&out[at..], MAX_CONTENT).unwrap() {
+    while let Some((frame, length)) = BoltFrame::parse(&out[at..], MAX_CONTENT).unwrap() {
         frames.push(frame);
         at += length;
     }
@@ -25,12 +25,12 @@ fn sent(out: &[u8]) -> Vec<Frame<'_>> {
 
 fn answer(id: u32, status: u16, header: &[u8], content: &[u8]) -> Vec<u8> {
     let mut wire = Vec::new();
-    Frame {
-        kind: Kind::Response { status },
-        command: Command::RpcResponse,
+    BoltFrame {
+        kind: BoltFrameKind::Response { status },
+        command: BoltCommand::RpcResponse,
         header,
         content,
-        ..Frame::heartbeat(Form::V1, id)
+        ..BoltFrame::heartbeat(FrameLayout::V1, id)
     }
     .write(&mut wire);
     wire
@@ -99,7 +99,7 @@ fn sofa_error_overrides_success_status() {
         }
     );
     assert_eq!(ended(&events), [(0, Outcome::coded("SOFA_ERROR"))]);
-    let content = sofa::answer(Value::Null);
+    let content = sofa::answer(HessianValue::Null);
     let (_, events) = receive(&mut driver, &answer(ids[1], 0, &fine, &content));
     assert_eq!(ended(&events), [(1, Outcome::Ok)]);
     let (_, events) = receive(&mut driver, &answer(ids[2], 0, b"\0\0\0\x09x", &content));
@@ -204,7 +204,7 @@ fn oneway_calls_complete_when_sent() {
 #[test]
 fn unanswered_heartbeats_drain_idle_connection() {
     let mut driver = driver(&BoltCall {
-        form: Form::V2_CRC,
+        form: FrameLayout::V2_CRC,
         heartbeat: Some(Duration::from_secs(15)),
         ..BoltCall::default()
     });
@@ -215,10 +215,10 @@ fn unanswered_heartbeats_drain_idle_connection() {
     assert!(out.is_empty());
     driver.expire(due, &mut out, &mut events);
     let beat = sent(&out)[0];
-    assert_eq!(beat, Frame::heartbeat(Form::V2_CRC, beat.id));
+    assert_eq!(beat, BoltFrame::heartbeat(FrameLayout::V2_CRC, beat.id));
     // After the acknowledgement, the next heartbeat is a whole interval away.
     let mut ack = Vec::new();
-    Frame::heartbeat_ack(beat.form, beat.id).write(&mut ack);
+    BoltFrame::heartbeat_ack(beat.form, beat.id).write(&mut ack);
     driver.receive(&ack, due, &mut out, &mut events).unwrap();
     assert_eq!(driver.deadline(), Some(due + Duration::from_secs(15)));
     for n in 0..4 {
@@ -235,22 +235,22 @@ fn unanswered_heartbeats_drain_idle_connection() {
 fn server_initiated_requests_are_answered() {
     let mut driver = driver(&BoltCall::default());
     let mut wire = Vec::new();
-    Frame::heartbeat(Form::V1, 9).write(&mut wire);
-    let request = Frame {
-        command: Command::RpcRequest,
-        ..Frame::heartbeat(Form::V1, 10)
+    BoltFrame::heartbeat(FrameLayout::V1, 9).write(&mut wire);
+    let request = BoltFrame {
+        command: BoltCommand::RpcRequest,
+        ..BoltFrame::heartbeat(FrameLayout::V1, 10)
     };
     request.write(&mut wire);
     let (out, _) = receive(&mut driver, &wire);
     let expected = [
-        Frame::heartbeat_ack(Form::V1, 9),
-        Frame::bare_response(Form::V1, 10, 1, Status::NoProcessor),
+        BoltFrame::heartbeat_ack(FrameLayout::V1, 9),
+        BoltFrame::bare_response(FrameLayout::V1, 10, 1, Status::NoProcessor),
     ];
     assert_eq!(sent(&out), expected);
     let mut wire = Vec::new();
-    Frame {
-        command: Command::GoAway,
-        ..Frame::heartbeat(Form::V1, 11)
+    BoltFrame {
+        command: BoltCommand::GoAway,
+        ..BoltFrame::heartbeat(FrameLayout::V1, 11)
     }
     .write(&mut wire);
     receive(&mut driver, &wire);

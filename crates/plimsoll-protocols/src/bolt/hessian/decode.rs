@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Class, Value};
+use super::{HessianClass, HessianValue};
 
 /// The maximum nesting depth of values.
 const MAX_DEPTH: usize = 64;
@@ -18,11 +18,11 @@ pub struct HessianError {
     /// The offset in the bytes.
     pub at: usize,
     /// What is wrong there.
-    pub problem: Problem,
+    pub problem: HessianProblem,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum HessianProblem {
     #[error("unexpected end of data")]
     Cut,
     #[error("unknown type code {0:#04x}")]
@@ -49,22 +49,22 @@ pub enum Problem {
 ///
 /// # Errors
 /// Returns an error if the bytes are not one value and nothing else.
-pub fn decode(bytes: &[u8]) -> Result<Value, HessianError> {
-    let mut decoder = Decoder::new(bytes);
+pub fn decode(bytes: &[u8]) -> Result<HessianValue, HessianError> {
+    let mut decoder = HessianDecoder::new(bytes);
     let value = decoder.value()?;
     match decoder.left() {
         0 => Ok(value),
-        left => Err(decoder.error(Problem::Rest(left))),
+        left => Err(decoder.error(HessianProblem::Rest(left))),
     }
 }
 
 /// Decodes a sequence of values that share classes and references.
 #[derive(Debug)]
-pub struct Decoder<'a> {
+pub struct HessianDecoder<'a> {
     bytes: &'a [u8],
     at: usize,
     depth: usize,
-    classes: Vec<Arc<Class>>,
+    classes: Vec<Arc<HessianClass>>,
     types: Vec<String>,
     /// Bytes of type names that references have repeated.
     repeated: usize,
@@ -72,10 +72,10 @@ pub struct Decoder<'a> {
     begun: u32,
 }
 
-impl<'a> Decoder<'a> {
+impl<'a> HessianDecoder<'a> {
     /// Creates a decoder of one stream: classes and references are numbered within it.
-    pub fn new(bytes: &'a [u8]) -> Decoder<'a> {
-        Decoder {
+    pub fn new(bytes: &'a [u8]) -> HessianDecoder<'a> {
+        HessianDecoder {
             bytes,
             at: 0,
             depth: 0,
@@ -91,7 +91,7 @@ impl<'a> Decoder<'a> {
         self.bytes.len() - self.at
     }
 
-    fn error(&self, problem: Problem) -> HessianError {
+    fn error(&self, problem: HessianProblem) -> HessianError {
         HessianError {
             at: self.at,
             problem,
@@ -101,16 +101,16 @@ impl<'a> Decoder<'a> {
     /// Returns the error for the byte that was read last.
     fn unexpected(&mut self, tag: u8) -> HessianError {
         self.at -= 1;
-        self.error(Problem::Tag(tag))
+        self.error(HessianProblem::Tag(tag))
     }
 
     /// Decodes the next value.
     ///
     /// # Errors
     /// Returns an error if there is none, or if it is invalid.
-    pub fn value(&mut self) -> Result<Value, HessianError> {
+    pub fn value(&mut self) -> Result<HessianValue, HessianError> {
         if self.depth == MAX_DEPTH {
-            return Err(self.error(Problem::TooDeep));
+            return Err(self.error(HessianProblem::TooDeep));
         }
         self.depth += 1;
         let value = self.nested();
@@ -118,11 +118,11 @@ impl<'a> Decoder<'a> {
         value
     }
 
-    fn values(&mut self, count: usize) -> Result<Vec<Value>, HessianError> {
+    fn values(&mut self, count: usize) -> Result<Vec<HessianValue>, HessianError> {
         (0..count).map(|_| self.value()).collect()
     }
 
-    fn nested(&mut self) -> Result<Value, HessianError> {
+    fn nested(&mut self) -> Result<HessianValue, HessianError> {
         let mut tag = self.byte()?;
         // Class definitions precede the object that uses them first.
         while tag == b'O' {
@@ -130,24 +130,28 @@ impl<'a> Decoder<'a> {
             tag = self.byte()?;
         }
         Ok(match tag {
-            b'N' => Value::Null,
-            b'T' => Value::Bool(true),
-            b'F' => Value::Bool(false),
-            b'I' | 0x80..=0xd7 => Value::Int(self.int_tail(tag)?),
-            0xd8..=0xef => Value::Long(i64::from(tag) - 0xe0),
-            0xf0..=0xff => Value::Long((i64::from(tag) - 0xf8) << 8 | i64::from(self.byte()?)),
-            0x38..=0x3f => Value::Long((i64::from(tag) - 0x3c) << 16 | i64::from(self.be_u16()?)),
-            0x77 => Value::Long(i64::from(self.be_i32()?)),
-            b'L' => Value::Long(self.be_i64()?),
-            0x67 => Value::Double(0.0),
-            0x68 => Value::Double(1.0),
-            0x69 => Value::Double(f64::from(self.byte()?.cast_signed())),
-            0x6a => Value::Double(f64::from(self.be_u16()?.cast_signed())),
-            0x6b => Value::Double(f64::from(f32::from_bits(self.be_i32()?.cast_unsigned()))),
-            b'D' => Value::Double(f64::from_bits(self.be_i64()?.cast_unsigned())),
-            b'd' => Value::Date(self.be_i64()?),
-            0x00..=0x1f | b'S' | b's' => Value::String(self.string_tail(tag)?),
-            0x20..=0x2f | b'B' | b'b' => Value::Bytes(self.bytes_tail(tag)?),
+            b'N' => HessianValue::Null,
+            b'T' => HessianValue::Bool(true),
+            b'F' => HessianValue::Bool(false),
+            b'I' | 0x80..=0xd7 => HessianValue::Int(self.int_tail(tag)?),
+            0xd8..=0xef => HessianValue::Long(i64::from(tag) - 0xe0),
+            0xf0..=0xff => {
+                HessianValue::Long((i64::from(tag) - 0xf8) << 8 | i64::from(self.byte()?))
+            }
+            0x38..=0x3f => {
+                HessianValue::Long((i64::from(tag) - 0x3c) << 16 | i64::from(self.be_u16()?))
+            }
+            0x77 => HessianValue::Long(i64::from(self.be_i32()?)),
+            b'L' => HessianValue::Long(self.be_i64()?),
+            0x67 => HessianValue::Double(0.0),
+            0x68 => HessianValue::Double(1.0),
+            0x69 => HessianValue::Double(f64::from(self.byte()?.cast_signed())),
+            0x6a => HessianValue::Double(f64::from(self.be_u16()?.cast_signed())),
+            0x6b => HessianValue::Double(f64::from(f32::from_bits(self.be_i32()?.cast_unsigned()))),
+            b'D' => HessianValue::Double(f64::from_bits(self.be_i64()?.cast_unsigned())),
+            b'd' => HessianValue::Date(self.be_i64()?),
+            0x00..=0x1f | b'S' | b's' => HessianValue::String(self.string_tail(tag)?),
+            0x20..=0x2f | b'B' | b'b' => HessianValue::Bytes(self.bytes_tail(tag)?),
             b'V' => self.list()?,
             b'v' => self.short_list()?,
             b'M' => self.map()?,
@@ -163,7 +167,7 @@ impl<'a> Decoder<'a> {
         let byte = *self
             .bytes
             .get(self.at)
-            .ok_or_else(|| self.error(Problem::Cut))?;
+            .ok_or_else(|| self.error(HessianProblem::Cut))?;
         self.at += 1;
         Ok(byte)
     }
@@ -173,7 +177,7 @@ impl<'a> Decoder<'a> {
             .at
             .checked_add(length)
             .and_then(|end| self.bytes.get(self.at..end))
-            .ok_or_else(|| self.error(Problem::Cut))?;
+            .ok_or_else(|| self.error(HessianProblem::Cut))?;
         self.at += length;
         Ok(taken)
     }
@@ -214,7 +218,7 @@ impl<'a> Decoder<'a> {
 
     fn length(&mut self) -> Result<usize, HessianError> {
         let length = self.int()?;
-        usize::try_from(length).map_err(|_| self.error(Problem::Length(length)))
+        usize::try_from(length).map_err(|_| self.error(HessianProblem::Length(length)))
     }
 
     fn string_tail(&mut self, mut tag: u8) -> Result<String, HessianError> {
@@ -255,7 +259,7 @@ impl<'a> Decoder<'a> {
                         self.continuation()?;
                         self.continuation()?;
                     }
-                    _ => return Err(self.error(Problem::NotUtf8)),
+                    _ => return Err(self.error(HessianProblem::NotUtf8)),
                 }
             }
         }
@@ -266,7 +270,7 @@ impl<'a> Decoder<'a> {
     fn continuation(&mut self) -> Result<(), HessianError> {
         match self.byte()? {
             0x80..=0xbf => Ok(()),
-            _ => Err(self.error(Problem::NotUtf8)),
+            _ => Err(self.error(HessianProblem::NotUtf8)),
         }
     }
 
@@ -312,15 +316,15 @@ impl<'a> Decoder<'a> {
             .ok()
             .and_then(|n| self.types.get(n))
             .cloned()
-            .ok_or_else(|| self.error(Problem::Type(number)))?;
+            .ok_or_else(|| self.error(HessianProblem::Type(number)))?;
         self.repeated += name.len();
         if self.repeated > MAX_REPEATED {
-            return Err(self.error(Problem::TooLong));
+            return Err(self.error(HessianProblem::TooLong));
         }
         Ok(name)
     }
 
-    fn list(&mut self) -> Result<Value, HessianError> {
+    fn list(&mut self) -> Result<HessianValue, HessianError> {
         self.begun += 1;
         let class = self.class_name()?;
         // The length is only a hint: the end mark decides.
@@ -333,20 +337,20 @@ impl<'a> Decoder<'a> {
         while !self.next_is(b'z') {
             items.push(self.value()?);
         }
-        Ok(Value::List { class, items })
+        Ok(HessianValue::List { class, items })
     }
 
     /// Decodes a list with a type reference, a length and no end mark.
-    fn short_list(&mut self) -> Result<Value, HessianError> {
+    fn short_list(&mut self) -> Result<HessianValue, HessianError> {
         self.begun += 1;
         let number = self.int()?;
         let class = Some(self.named_type(number)?);
         let length = self.length()?;
         let items = self.values(length)?;
-        Ok(Value::List { class, items })
+        Ok(HessianValue::List { class, items })
     }
 
-    fn map(&mut self) -> Result<Value, HessianError> {
+    fn map(&mut self) -> Result<HessianValue, HessianError> {
         self.begun += 1;
         let class = self.class_name()?;
         let mut entries = Vec::new();
@@ -354,7 +358,7 @@ impl<'a> Decoder<'a> {
             let key = self.value()?;
             entries.push((key, self.value()?));
         }
-        Ok(Value::Map { class, entries })
+        Ok(HessianValue::Map { class, entries })
     }
 
     fn class(&mut self) -> Result<(), HessianError> {
@@ -365,37 +369,37 @@ impl<'a> Decoder<'a> {
             let tag = self.byte()?;
             fields.push(self.string_tail(tag)?);
         }
-        self.classes.push(Arc::new(Class { name, fields }));
+        self.classes.push(Arc::new(HessianClass { name, fields }));
         Ok(())
     }
 
-    fn object(&mut self) -> Result<Value, HessianError> {
+    fn object(&mut self) -> Result<HessianValue, HessianError> {
         let number = self.int()?;
         let class = usize::try_from(number)
             .ok()
             .and_then(|n| self.classes.get(n))
             .cloned()
-            .ok_or_else(|| self.error(Problem::Class(number)))?;
+            .ok_or_else(|| self.error(HessianProblem::Class(number)))?;
         self.begun += 1;
         let fields = self.values(class.fields.len())?;
-        Ok(Value::Object { class, fields })
+        Ok(HessianValue::Object { class, fields })
     }
 
-    fn reference(&mut self, width: usize) -> Result<Value, HessianError> {
+    fn reference(&mut self, width: usize) -> Result<HessianValue, HessianError> {
         let number = match width {
             1 => u32::from(self.byte()?),
             2 => u32::from(self.be_u16()?),
             _ => self.be_i32()?.cast_unsigned(),
         };
         if number < self.begun {
-            Ok(Value::Ref(number))
+            Ok(HessianValue::Ref(number))
         } else {
-            Err(self.error(Problem::Ref(number)))
+            Err(self.error(HessianProblem::Ref(number)))
         }
     }
 }
 
-/// Converts the bytes of [`Decoder::units`] to a string. They are UTF-8, except for supplementary characters,
+/// Converts the bytes of [`HessianDecoder::units`] to a string. They are UTF-8, except for supplementary characters,
 /// which are two units (CESU-8, Unicode Technical Report 26), and for a zero of two bytes.
 fn text_of(units: Vec<u8>) -> String {
     String::from_utf8(units).unwrap_or_else(|e| {

@@ -2,44 +2,44 @@
 
 use std::sync::Arc;
 
-use super::{Class, Value};
+use super::{HessianClass, HessianValue};
 
 /// The maximum length of one chunk: UTF-16 units of a string, or bytes of a byte array.
 const MAX_CHUNK: usize = 0x8000;
 
 /// Encodes a single value.
-pub fn encode(value: &Value) -> Vec<u8> {
-    let mut encoder = Encoder::default();
+pub fn encode(value: &HessianValue) -> Vec<u8> {
+    let mut encoder = HessianEncoder::default();
     encoder.value(value);
     encoder.finish()
 }
 
 /// Encodes a sequence of values that share class definitions.
 #[derive(Debug, Default)]
-pub struct Encoder {
+pub struct HessianEncoder {
     out: Vec<u8>,
-    classes: Vec<Arc<Class>>,
+    classes: Vec<Arc<HessianClass>>,
 }
 
-impl Encoder {
+impl HessianEncoder {
     /// Returns the encoded bytes.
     pub fn finish(self) -> Vec<u8> {
         self.out
     }
 
     /// Appends a value. A class is defined before its first use.
-    pub fn value(&mut self, value: &Value) {
+    pub fn value(&mut self, value: &HessianValue) {
         match value {
-            Value::Null => self.out.push(b'N'),
-            Value::Bool(true) => self.out.push(b'T'),
-            Value::Bool(false) => self.out.push(b'F'),
-            Value::Int(number) => self.int(*number),
-            Value::Long(number) => self.long(*number),
-            Value::Double(number) => self.double(*number),
-            Value::Date(millis) => self.tagged(b'd', millis.to_be_bytes()),
-            Value::String(text) => self.string(text),
-            Value::Bytes(bytes) => self.bytes(bytes),
-            Value::List { class, items } => {
+            HessianValue::Null => self.out.push(b'N'),
+            HessianValue::Bool(true) => self.out.push(b'T'),
+            HessianValue::Bool(false) => self.out.push(b'F'),
+            HessianValue::Int(number) => self.int(*number),
+            HessianValue::Long(number) => self.long(*number),
+            HessianValue::Double(number) => self.double(*number),
+            HessianValue::Date(millis) => self.tagged(b'd', millis.to_be_bytes()),
+            HessianValue::String(text) => self.string(text),
+            HessianValue::Bytes(bytes) => self.bytes(bytes),
+            HessianValue::List { class, items } => {
                 self.out.push(b'V');
                 self.class_name(class.as_deref());
                 match u8::try_from(items.len()) {
@@ -51,7 +51,7 @@ impl Encoder {
                 }
                 self.out.push(b'z');
             }
-            Value::Map { class, entries } => {
+            HessianValue::Map { class, entries } => {
                 self.out.push(b'M');
                 self.class_name(class.as_deref());
                 for (key, value) in entries {
@@ -60,8 +60,8 @@ impl Encoder {
                 }
                 self.out.push(b'z');
             }
-            Value::Object { class, fields } => self.object(class, fields),
-            Value::Ref(number) => self.reference(*number),
+            HessianValue::Object { class, fields } => self.object(class, fields),
+            HessianValue::Ref(number) => self.reference(*number),
         }
     }
 
@@ -167,7 +167,7 @@ impl Encoder {
         }
     }
 
-    fn object(&mut self, class: &Arc<Class>, fields: &[Value]) {
+    fn object(&mut self, class: &Arc<HessianClass>, fields: &[HessianValue]) {
         let known = self.classes.iter().position(|seen| seen == class);
         let number = known.unwrap_or_else(|| {
             self.out.push(b'O');
@@ -184,7 +184,7 @@ impl Encoder {
         self.int(length_of(number));
         // A missing field would shift all that follow, so it is written as null.
         for i in 0..class.fields.len() {
-            self.value(fields.get(i).unwrap_or(&Value::Null));
+            self.value(fields.get(i).unwrap_or(&HessianValue::Null));
         }
     }
 
@@ -229,19 +229,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn values() -> impl Strategy<Value = Value> {
+    fn values() -> impl Strategy<Value = HessianValue> {
         let leaf = prop_oneof![
-            Just(Value::Null),
-            any::<bool>().prop_map(Value::Bool),
-            any::<i32>().prop_map(Value::Int),
-            (-3000i32..3000).prop_map(Value::Int),
-            any::<i64>().prop_map(Value::Long),
-            (-300_000i64..300_000).prop_map(Value::Long),
-            (-1e300..1e300f64).prop_map(Value::Double),
-            any::<i64>().prop_map(Value::Date),
+            Just(HessianValue::Null),
+            any::<bool>().prop_map(HessianValue::Bool),
+            any::<i32>().prop_map(HessianValue::Int),
+            (-3000i32..3000).prop_map(HessianValue::Int),
+            any::<i64>().prop_map(HessianValue::Long),
+            (-300_000i64..300_000).prop_map(HessianValue::Long),
+            (-1e300..1e300f64).prop_map(HessianValue::Double),
+            any::<i64>().prop_map(HessianValue::Date),
             proptest::collection::vec(any::<char>(), 0..70)
-                .prop_map(|chars| Value::String(chars.into_iter().collect())),
-            proptest::collection::vec(any::<u8>(), 0..40).prop_map(Value::Bytes),
+                .prop_map(|chars| HessianValue::String(chars.into_iter().collect())),
+            proptest::collection::vec(any::<u8>(), 0..40).prop_map(HessianValue::Bytes),
         ];
         leaf.prop_recursive(4, 40, 5, |inner| {
             let class = proptest::option::of("[a-z.]{1,12}");
@@ -252,15 +252,16 @@ mod tests {
                 proptest::collection::vec(("[a-z]{1,5}", inner), 0..4),
             );
             prop_oneof![
-                (class.clone(), items).prop_map(|(class, items)| Value::List { class, items }),
-                (class, pairs).prop_map(|(class, entries)| Value::Map { class, entries }),
+                (class.clone(), items)
+                    .prop_map(|(class, items)| HessianValue::List { class, items }),
+                (class, pairs).prop_map(|(class, entries)| HessianValue::Map { class, entries }),
                 object.prop_map(|(name, fields)| {
                     let (names, fields) = fields.into_iter().unzip();
-                    let class = Arc::new(Class {
+                    let class = Arc::new(HessianClass {
                         name,
                         fields: names,
                     });
-                    Value::Object { class, fields }
+                    HessianValue::Object { class, fields }
                 }),
             ]
         })
@@ -288,7 +289,7 @@ mod tests {
         assert_eq!(encode(&"\u{1F600}".into()), b"\x02\xed\xa0\xbd\xed\xb8\x80");
         assert_eq!(encode(&"é".into()), b"\x01\xc3\xa9");
         let long = "x".repeat(32);
-        assert_eq!(&encode(&Value::String(long))[..4], b"S\0\x20x");
+        assert_eq!(&encode(&HessianValue::String(long))[..4], b"S\0\x20x");
     }
 
     #[test]
@@ -312,11 +313,11 @@ mod tests {
         let mut text = "a".repeat(MAX_CHUNK - 1);
         text.push('\u{1F600}');
         text.push_str(&"b".repeat(2 * MAX_CHUNK));
-        let value = Value::String(text);
+        let value = HessianValue::String(text);
         let bytes = encode(&value);
         assert_eq!(&bytes[..3], b"s\x7f\xff", "a pair is not cut in two");
         assert_eq!(decode(&bytes), Ok(value));
-        let value = Value::Bytes(vec![7; 3 * MAX_CHUNK + 5]);
+        let value = HessianValue::Bytes(vec![7; 3 * MAX_CHUNK + 5]);
         assert_eq!(decode(&encode(&value)), Ok(value));
     }
 

@@ -8,24 +8,24 @@ use std::sync::Arc;
 
 use serde_json::{Map, Number, Value as Json};
 
-use super::{Class, Value};
+use super::{HessianClass, HessianValue};
 
 /// Converts a JSON argument to a value.
 ///
 /// # Errors
 /// Returns an error if a number is too large, or if the content does not fit its `@type`.
-pub fn from_json(json: &Json) -> Result<Value, String> {
+pub fn from_json(json: &Json) -> Result<HessianValue, String> {
     Ok(match json {
-        Json::Null => Value::Null,
-        Json::Bool(flag) => Value::Bool(*flag),
+        Json::Null => HessianValue::Null,
+        Json::Bool(flag) => HessianValue::Bool(*flag),
         Json::Number(number) => self::number(number)?,
-        Json::String(text) => Value::String(text.clone()),
-        Json::Array(items) => Value::List {
+        Json::String(text) => HessianValue::String(text.clone()),
+        Json::Array(items) => HessianValue::List {
             class: None,
             items: items.iter().map(from_json).collect::<Result<_, _>>()?,
         },
         Json::Object(object) => match object.get("@type") {
-            None => Value::Map {
+            None => HessianValue::Map {
                 class: None,
                 entries: entries(object)?,
             },
@@ -39,44 +39,46 @@ pub fn from_json(json: &Json) -> Result<Value, String> {
     })
 }
 
-fn number(number: &Number) -> Result<Value, String> {
+fn number(number: &Number) -> Result<HessianValue, String> {
     if let Some(whole) = number.as_i64() {
-        return Ok(i32::try_from(whole).map_or(Value::Long(whole), Value::Int));
+        return Ok(i32::try_from(whole).map_or(HessianValue::Long(whole), HessianValue::Int));
     }
     match number.as_f64() {
-        Some(real) if number.is_f64() => Ok(Value::Double(real)),
+        Some(real) if number.is_f64() => Ok(HessianValue::Double(real)),
         _ => Err(format!("{number} does not fit 64 bits")),
     }
 }
 
-fn entries(object: &Map<String, Json>) -> Result<Vec<(Value, Value)>, String> {
+fn entries(object: &Map<String, Json>) -> Result<Vec<(HessianValue, HessianValue)>, String> {
     object
         .iter()
         .filter(|(key, _)| *key != "@type")
-        .map(|(key, value)| Ok((Value::String(key.clone()), from_json(value)?)))
+        .map(|(key, value)| Ok((HessianValue::String(key.clone()), from_json(value)?)))
         .collect()
 }
 
 /// Converts an object with a type: `{"@type": "long", "value": 1}`, `{"@type": "java.util.TreeMap",
 /// "entries": {}}` or `{"@type": "my.Class", "field": …}`.
-fn typed(class: &str, object: &Map<String, Json>) -> Result<Value, String> {
+fn typed(class: &str, object: &Map<String, Json>) -> Result<HessianValue, String> {
     let content = object.get("value");
     let whole = content.and_then(Json::as_i64);
     let (value, expected) = match class {
         "int" | "java.lang.Integer" => (
-            whole.and_then(|n| i32::try_from(n).ok()).map(Value::Int),
+            whole
+                .and_then(|n| i32::try_from(n).ok())
+                .map(HessianValue::Int),
             "a whole number of 32 bits",
         ),
-        "long" | "java.lang.Long" => (whole.map(Value::Long), "a whole number of 64 bits"),
+        "long" | "java.lang.Long" => (whole.map(HessianValue::Long), "a whole number of 64 bits"),
         "double" | "java.lang.Double" | "float" | "java.lang.Float" => (
-            content.and_then(Json::as_f64).map(Value::Double),
+            content.and_then(Json::as_f64).map(HessianValue::Double),
             "a number",
         ),
-        "java.util.Date" => (whole.map(Value::Date), "milliseconds since 1970"),
+        "java.util.Date" => (whole.map(HessianValue::Date), "milliseconds since 1970"),
         "[byte" | "byte[]" => {
             let bytes = content.and_then(Json::as_str).and_then(crate::hex::decode);
             let expected = "a string of hex digits, two a byte";
-            (bytes.map(Value::Bytes), expected)
+            (bytes.map(HessianValue::Bytes), expected)
         }
         _ => return composite(class, object),
     };
@@ -84,22 +86,22 @@ fn typed(class: &str, object: &Map<String, Json>) -> Result<Value, String> {
 }
 
 /// Converts a list, a map or an object of the given class.
-fn composite(class: &str, object: &Map<String, Json>) -> Result<Value, String> {
+fn composite(class: &str, object: &Map<String, Json>) -> Result<HessianValue, String> {
     if let Some(Json::Array(items)) = object.get("items") {
-        return Ok(Value::List {
+        return Ok(HessianValue::List {
             class: Some(class.to_owned()),
             items: items.iter().map(from_json).collect::<Result<_, _>>()?,
         });
     }
     if let Some(Json::Object(inner)) = object.get("entries") {
-        return Ok(Value::Map {
+        return Ok(HessianValue::Map {
             class: Some(class.to_owned()),
             entries: entries(inner)?,
         });
     }
     let fields: Vec<(&String, &Json)> = object.iter().filter(|(key, _)| *key != "@type").collect();
-    Ok(Value::Object {
-        class: Arc::new(Class {
+    Ok(HessianValue::Object {
+        class: Arc::new(HessianClass {
             name: class.to_owned(),
             fields: fields.iter().map(|(name, _)| (*name).clone()).collect(),
         }),
@@ -118,17 +120,23 @@ mod tests {
     #[test]
     fn json_maps_to_smallest_java_type() {
         let of = |json: Json| from_json(&json).unwrap();
-        assert_eq!(of(json!(7)), Value::Int(7));
-        assert_eq!(of(json!(7_000_000_000i64)), Value::Long(7_000_000_000));
-        assert_eq!(of(json!(0.5)), Value::Double(0.5));
-        assert_eq!(of(json!({"@type": "long", "value": 7})), Value::Long(7));
+        assert_eq!(of(json!(7)), HessianValue::Int(7));
+        assert_eq!(
+            of(json!(7_000_000_000i64)),
+            HessianValue::Long(7_000_000_000)
+        );
+        assert_eq!(of(json!(0.5)), HessianValue::Double(0.5));
+        assert_eq!(
+            of(json!({"@type": "long", "value": 7})),
+            HessianValue::Long(7)
+        );
         assert_eq!(
             of(json!({"@type": "byte[]", "value": "00ff"})),
-            Value::Bytes(vec![0, 255])
+            HessianValue::Bytes(vec![0, 255])
         );
         let object = of(json!({"@type": "a.B", "x": 1}));
         assert_eq!(object.class_name(), "a.B");
-        assert_eq!(object.field("x"), Some(&Value::Int(1)));
+        assert_eq!(object.field("x"), Some(&HessianValue::Int(1)));
     }
 
     #[test]

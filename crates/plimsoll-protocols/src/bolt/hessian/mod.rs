@@ -11,13 +11,13 @@ mod json;
 
 use std::sync::Arc;
 
-pub use decode::{Decoder, HessianError, decode};
-pub use encode::{Encoder, encode};
+pub use decode::{HessianDecoder, HessianError, decode};
+pub use encode::{HessianEncoder, encode};
 pub use json::from_json;
 
 /// A class definition as it is encoded: its name and the names of its fields, in order.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Class {
+pub struct HessianClass {
     /// The class's name with its package, as in Java.
     pub name: String,
     /// The fields' names, in the order of an object's values.
@@ -26,7 +26,7 @@ pub struct Class {
 
 /// A Hessian value.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum HessianValue {
     /// A null of any type.
     Null,
     /// `java.lang.Boolean`.
@@ -48,55 +48,55 @@ pub enum Value {
         /// `None`: an untyped list.
         class: Option<String>,
         /// The items, in order.
-        items: Vec<Value>,
+        items: Vec<HessianValue>,
     },
     /// `java.util.Map`.
     Map {
         /// `None`: an untyped map.
         class: Option<String>,
         /// Keys and values, in order.
-        entries: Vec<(Value, Value)>,
+        entries: Vec<(HessianValue, HessianValue)>,
     },
     /// An object of a class with fields.
     Object {
         /// The class, shared by the objects of one stream.
-        class: Arc<Class>,
+        class: Arc<HessianClass>,
         /// The values of the class's fields.
-        fields: Vec<Value>,
+        fields: Vec<HessianValue>,
     },
     /// A reference to an earlier list, map or object, numbered from 0 in the order in which they begin.
     Ref(u32),
 }
 
-impl Value {
+impl HessianValue {
     /// Returns the Java class of the value, as a method's signature names it.
     pub fn class_name(&self) -> &str {
         match self {
-            Value::Null | Value::Ref(_) => "java.lang.Object",
-            Value::Bool(_) => "boolean",
-            Value::Int(_) => "int",
-            Value::Long(_) => "long",
-            Value::Double(_) => "double",
-            Value::Date(_) => "java.util.Date",
-            Value::String(_) => "java.lang.String",
-            Value::Bytes(_) => "[B",
-            Value::List { class, .. } => class.as_deref().unwrap_or("java.util.List"),
-            Value::Map { class, .. } => class.as_deref().unwrap_or("java.util.Map"),
-            Value::Object { class, .. } => &class.name,
+            HessianValue::Null | HessianValue::Ref(_) => "java.lang.Object",
+            HessianValue::Bool(_) => "boolean",
+            HessianValue::Int(_) => "int",
+            HessianValue::Long(_) => "long",
+            HessianValue::Double(_) => "double",
+            HessianValue::Date(_) => "java.util.Date",
+            HessianValue::String(_) => "java.lang.String",
+            HessianValue::Bytes(_) => "[B",
+            HessianValue::List { class, .. } => class.as_deref().unwrap_or("java.util.List"),
+            HessianValue::Map { class, .. } => class.as_deref().unwrap_or("java.util.Map"),
+            HessianValue::Object { class, .. } => &class.name,
         }
     }
 
     /// Returns the text, if the value is a string.
     pub fn as_str(&self) -> Option<&str> {
         match self {
-            Value::String(text) => Some(text),
+            HessianValue::String(text) => Some(text),
             _ => None,
         }
     }
 
     /// Returns an object's field by its name.
-    pub fn field(&self, name: &str) -> Option<&Value> {
-        let Value::Object { class, fields } = self else {
+    pub fn field(&self, name: &str) -> Option<&HessianValue> {
+        let HessianValue::Object { class, fields } = self else {
             return None;
         };
         let at = class.fields.iter().position(|field| field == name)?;
@@ -104,8 +104,8 @@ impl Value {
     }
 }
 
-impl From<&str> for Value {
-    fn from(text: &str) -> Value {
-        Value::String(text.to_owned())
+impl From<&str> for HessianValue {
+    fn from(text: &str) -> HessianValue {
+        HessianValue::String(text.to_owned())
     }
 }

@@ -1,21 +1,21 @@
 //! The responses of the reference server.
 
-use super::super::frame::{Command, Frame, Kind, codec};
-use super::super::hessian::{self, Value};
+use super::super::frame::{BoltCommand, BoltFrame, BoltFrameKind, codec};
+use super::super::hessian::{self, HessianValue};
 use super::super::sofa::{self, SofaCall};
 use super::super::{Status, header};
-use super::Share;
+use super::FailureShare;
 
 const EXCEPTION_CLASS: &str = "com.alipay.remoting.rpc.exception.RpcServerException";
 const STRING_CLASS: &[u8] = b"java.lang.String";
 
 /// Appends the response to `request`. Returns true if it is the requested result.
-pub(super) fn answer(request: &Frame<'_>, out: &mut Vec<u8>) -> bool {
+pub(super) fn answer(request: &BoltFrame<'_>, out: &mut Vec<u8>) -> bool {
     if request.class == STRING_CLASS && request.codec == codec::HESSIAN2 {
         respond(request, STRING_CLASS, &[], request.content, out);
         return true;
     }
-    let call = match called(request) {
+    let call = match parse_call(request) {
         Ok(call) => call,
         Err((status, text)) => {
             exception(request, status, &text, out);
@@ -34,7 +34,7 @@ pub(super) fn answer(request: &Frame<'_>, out: &mut Vec<u8>) -> bool {
 }
 
 /// Decodes the call of a request, or returns the status and text to reject it with.
-fn called(request: &Frame<'_>) -> Result<SofaCall, (Status, String)> {
+fn parse_call(request: &BoltFrame<'_>) -> Result<SofaCall, (Status, String)> {
     if request.codec != codec::HESSIAN2 {
         let codec = request.codec;
         let text = format!("codec {codec} is not supported: use 1 (Hessian 2)");
@@ -50,16 +50,16 @@ fn called(request: &Frame<'_>) -> Result<SofaCall, (Status, String)> {
 }
 
 /// Calls one of the two services, by its simple name in any package.
-fn result(call: &SofaCall) -> Result<Value, String> {
+fn result(call: &SofaCall) -> Result<HessianValue, String> {
     let interface = call.service.split(':').next().unwrap_or_default();
     let simple = interface.rsplit('.').next().unwrap_or_default();
     let argument = call.arguments.first();
     match (simple, call.method.as_str()) {
         ("HelloService", "sayHello") => {
-            let name = argument.and_then(Value::as_str).unwrap_or("null");
-            Ok(Value::String(format!("Hello, {name}")))
+            let name = argument.and_then(HessianValue::as_str).unwrap_or("null");
+            Ok(HessianValue::String(format!("Hello, {name}")))
         }
-        ("TestService", "echoStr") => Ok(argument.cloned().unwrap_or(Value::Null)),
+        ("TestService", "echoStr") => Ok(argument.cloned().unwrap_or(HessianValue::Null)),
         ("HelloService" | "TestService", method) => Err(format!(
             "RPC-020100011: Cannot find invoke method: [{method}], service: [{}]",
             call.service
@@ -72,7 +72,7 @@ fn result(call: &SofaCall) -> Result<Value, String> {
 }
 
 /// Appends a failure that `--fail` requests.
-pub(super) fn fail(request: &Frame<'_>, share: Share, out: &mut Vec<u8>) {
+pub(super) fn fail(request: &BoltFrame<'_>, share: FailureShare, out: &mut Vec<u8>) {
     let text = "failed on demand";
     match share.status {
         None => failure(request, text, out),
@@ -81,21 +81,27 @@ pub(super) fn fail(request: &Frame<'_>, share: Share, out: &mut Vec<u8>) {
             | Status::ServerSerialException
             | Status::ServerDeserialException),
         ) => exception(request, status, text, out),
-        Some(status) => bare(request, status, out),
+        Some(status) => status_only(request, status, out),
     }
 }
 
 /// Appends a response that has a status only.
-pub(super) fn bare(request: &Frame<'_>, status: Status, out: &mut Vec<u8>) {
+pub(super) fn status_only(request: &BoltFrame<'_>, status: Status, out: &mut Vec<u8>) {
     let form = request.form.without_switches();
-    Frame::bare_response(form, request.id, request.codec, status).write(out);
+    BoltFrame::bare_response(form, request.id, request.codec, status).write(out);
 }
 
 /// Appends a successful response in the request's layout.
-fn respond(request: &Frame<'_>, class: &[u8], header: &[u8], content: &[u8], out: &mut Vec<u8>) {
-    Frame {
-        kind: Kind::Response { status: 0 },
-        command: Command::RpcResponse,
+fn respond(
+    request: &BoltFrame<'_>,
+    class: &[u8],
+    header: &[u8],
+    content: &[u8],
+    out: &mut Vec<u8>,
+) {
+    BoltFrame {
+        kind: BoltFrameKind::Response { status: 0 },
+        command: BoltCommand::RpcResponse,
         class,
         header,
         content,
@@ -105,7 +111,7 @@ fn respond(request: &Frame<'_>, class: &[u8], header: &[u8], content: &[u8], out
 }
 
 /// Appends a SOFARPC failure: the Bolt status is a success, and a header entry marks the failure.
-fn failure(request: &Frame<'_>, text: &str, out: &mut Vec<u8>) {
+fn failure(request: &BoltFrame<'_>, text: &str, out: &mut Vec<u8>) {
     let mut map = Vec::new();
     header::write(&mut map, Some(header::RESPONSE_ERROR), Some(b"true"));
     let content = sofa::failure(text);
@@ -119,8 +125,8 @@ fn failure(request: &Frame<'_>, text: &str, out: &mut Vec<u8>) {
 }
 
 /// Appends a Bolt failure with an exception, which Java clients show.
-fn exception(request: &Frame<'_>, status: Status, text: &str, out: &mut Vec<u8>) {
-    let list = |class: &str| Value::List {
+fn exception(request: &BoltFrame<'_>, status: Status, text: &str, out: &mut Vec<u8>) {
+    let list = |class: &str| HessianValue::List {
         class: Some(class.to_owned()),
         items: Vec::new(),
     };
@@ -130,22 +136,22 @@ fn exception(request: &Frame<'_>, status: Status, text: &str, out: &mut Vec<u8>)
         "stackTrace",
         "suppressedExceptions",
     ];
-    let content = hessian::encode(&Value::Object {
+    let content = hessian::encode(&HessianValue::Object {
         class: sofa::described(EXCEPTION_CLASS, &fields),
         fields: vec![
             text.into(),
             // In Java, an exception without a cause refers to itself.
-            Value::Ref(0),
+            HessianValue::Ref(0),
             list("[java.lang.StackTraceElement"),
             list("java.util.Collections$EmptyList"),
         ],
     });
-    Frame {
+    BoltFrame {
         form: request.form.without_switches(),
-        kind: Kind::Response {
+        kind: BoltFrameKind::Response {
             status: status.number(),
         },
-        command: Command::RpcResponse,
+        command: BoltCommand::RpcResponse,
         class: EXCEPTION_CLASS.as_bytes(),
         header: &[],
         content: &content,

@@ -8,17 +8,17 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
 
 use super::super::Status;
-use super::super::frame::{Command, Frame, Kind, MAX_CONTENT};
-use super::{Server, answers};
+use super::super::frame::{BoltCommand, BoltFrame, BoltFrameKind, MAX_CONTENT};
+use super::{BoltServer, answers};
 
 /// The limit of requests in progress on one connection. At the limit, reading pauses.
 const MAX_IN_PROGRESS: usize = 65_536;
 /// The limit of their bytes: each request is kept until it is answered, and its response until the client has
 /// read it. Bytes.
-const MAX_BYTES: usize = 8 << 20;
-const READ_AT_ONCE: usize = 64 << 10;
+const MAX_IN_PROGRESS_BYTES: usize = 8 << 20;
+const READ_CHUNK_BYTES: usize = 64 << 10;
 /// Empty buffers are shrunk to this capacity. Bytes.
-const KEPT: usize = 256 << 10;
+const MAX_KEPT_BYTES: usize = 256 << 10;
 
 /// Serves the connection until the client closes it, or until the server is stopped and nothing is in
 /// progress.
@@ -27,14 +27,14 @@ const KEPT: usize = 256 << 10;
 /// Returns an error if the connection breaks.
 pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     mut stream: S,
-    server: Arc<Server>,
+    server: Arc<BoltServer>,
     mut stopped: watch::Receiver<()>,
 ) -> io::Result<()> {
     let (sender, mut answers) = mpsc::unbounded_channel();
-    let mut input: Vec<u8> = Vec::with_capacity(READ_AT_ONCE);
+    let mut input: Vec<u8> = Vec::with_capacity(READ_CHUNK_BYTES);
     let mut out = Vec::new();
-    let mut in_progress = InProgress::default();
-    let mut last = LastAnswer::default();
+    let mut in_progress = InFlightRequests::default();
+    let mut last = AnswerCache::default();
     let mut open = true;
     let mut stopping = false;
     while (open && !stopping) || in_progress.requests > 0 {
@@ -53,7 +53,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
                     match take(&input, &server, &sender, (&mut in_progress, &mut last), &mut out) {
                         Some(taken) => {
                             input.drain(..taken);
-                            input.reserve(READ_AT_ONCE);
+                            input.reserve(READ_CHUNK_BYTES);
                         }
                         None => {
                             server.counters.malformed.fetch_add(1, Ordering::Relaxed);
@@ -67,7 +67,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
         if !out.is_empty() {
             stream.write_all(&out).await?;
             out.clear();
-            out.shrink_to(KEPT);
+            out.shrink_to(MAX_KEPT_BYTES);
         }
     }
     stream.shutdown().await
@@ -75,20 +75,20 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
 
 /// The requests in progress.
 #[derive(Default)]
-struct InProgress {
+struct InFlightRequests {
     requests: usize,
     bytes: usize,
 }
 
 /// A response, and the length of its request.
-struct Answer {
+struct BoltAnswer {
     request: usize,
     bytes: Vec<u8>,
 }
 
-impl InProgress {
+impl InFlightRequests {
     fn has_room(&self) -> bool {
-        self.requests < MAX_IN_PROGRESS && self.bytes < MAX_BYTES
+        self.requests < MAX_IN_PROGRESS && self.bytes < MAX_IN_PROGRESS_BYTES
     }
 
     fn begin(&mut self, request: usize) {
@@ -96,7 +96,7 @@ impl InProgress {
         self.bytes += request;
     }
 
-    fn end(&mut self, answer: Answer, out: &mut Vec<u8>) {
+    fn end(&mut self, answer: BoltAnswer, out: &mut Vec<u8>) {
         self.requests -= 1;
         self.bytes -= answer.request;
         out.extend_from_slice(&answer.bytes);
@@ -107,18 +107,18 @@ impl InProgress {
 /// bytes are not Bolt.
 fn take(
     input: &[u8],
-    server: &Arc<Server>,
-    sender: &mpsc::UnboundedSender<Answer>,
-    (in_progress, last): (&mut InProgress, &mut LastAnswer),
+    server: &Arc<BoltServer>,
+    sender: &mpsc::UnboundedSender<BoltAnswer>,
+    (in_progress, last): (&mut InFlightRequests, &mut AnswerCache),
     out: &mut Vec<u8>,
 ) -> Option<usize> {
     let mut taken = 0;
     loop {
-        match Frame::parse(&input[taken..], MAX_CONTENT) {
+        match BoltFrame::parse(&input[taken..], MAX_CONTENT) {
             Ok(Some((frame, length))) => {
                 let bytes = &input[taken..taken + length];
                 if server.at_once && is_call(&frame) {
-                    complete_again(&frame, bytes, server, last, out);
+                    complete_from_cache(&frame, bytes, server, last, out);
                 } else {
                     request(&frame, bytes, server, sender, in_progress, out);
                 }
@@ -134,66 +134,66 @@ fn take(
 }
 
 fn request(
-    frame: &Frame<'_>,
+    frame: &BoltFrame<'_>,
     bytes: &[u8],
-    server: &Arc<Server>,
-    sender: &mpsc::UnboundedSender<Answer>,
-    in_progress: &mut InProgress,
+    server: &Arc<BoltServer>,
+    sender: &mpsc::UnboundedSender<BoltAnswer>,
+    in_progress: &mut InFlightRequests,
     out: &mut Vec<u8>,
 ) {
     match (frame.kind, frame.command) {
-        (Kind::Request { .. }, Command::Heartbeat) => {
+        (BoltFrameKind::Request { .. }, BoltCommand::Heartbeat) => {
             server.counters.heartbeats.fetch_add(1, Ordering::Relaxed);
-            Frame::heartbeat_ack(frame.form, frame.id).write(out);
+            BoltFrame::heartbeat_ack(frame.form, frame.id).write(out);
         }
-        (Kind::Request { .. }, _) => {
+        (BoltFrameKind::Request { .. }, _) => {
             in_progress.begin(bytes.len());
             let (server, sender, bytes) = (Arc::clone(server), sender.clone(), bytes.to_vec());
             tokio::spawn(async move {
                 let has_worked = server.work().await;
                 let mut out = Vec::new();
                 // The bytes were parsed as a frame before, so this succeeds.
-                if let Ok(Some((frame, _))) = Frame::parse(&bytes, MAX_CONTENT) {
+                if let Ok(Some((frame, _))) = BoltFrame::parse(&bytes, MAX_CONTENT) {
                     if has_worked {
                         complete(&frame, &server, &mut out);
                     } else {
                         server.counters.busy.fetch_add(1, Ordering::Relaxed);
                         server.counters.failed.fetch_add(1, Ordering::Relaxed);
-                        answers::bare(&frame, Status::ServerThreadpoolBusy, &mut out);
+                        answers::status_only(&frame, Status::ServerThreadpoolBusy, &mut out);
                     }
                 }
                 // The connection may be closed by now.
-                let _ = sender.send(Answer {
+                let _ = sender.send(BoltAnswer {
                     request: bytes.len(),
                     bytes: out,
                 });
             });
         }
-        (Kind::Oneway { .. }, _) => {
+        (BoltFrameKind::Oneway { .. }, _) => {
             server.counters.oneway.fetch_add(1, Ordering::Relaxed);
         }
         // A response needs no response.
-        (Kind::Response { .. }, _) => {}
+        (BoltFrameKind::Response { .. }, _) => {}
     }
 }
 
-fn is_call(frame: &Frame<'_>) -> bool {
-    matches!(frame.kind, Kind::Request { .. }) && frame.command != Command::Heartbeat
+fn is_call(frame: &BoltFrame<'_>) -> bool {
+    matches!(frame.kind, BoltFrameKind::Request { .. }) && frame.command != BoltCommand::Heartbeat
 }
 
 /// The last request and its response. Most clients repeat one request that differs only in its id, so a copy
 /// of the last response replaces reading and writing Hessian, which would make this server the bottleneck
 /// when clients are measured.
 #[derive(Default)]
-struct LastAnswer {
+struct AnswerCache {
     request: Vec<u8>,
     answer: Vec<u8>,
 }
 
-impl LastAnswer {
+impl AnswerCache {
     /// Appends the cached response if the request differs from the last one only in its id; returns false
     /// otherwise. `bytes` are those of `frame`.
-    fn repeat(&self, frame: &Frame<'_>, bytes: &[u8], out: &mut Vec<u8>) -> bool {
+    fn repeat(&self, frame: &BoltFrame<'_>, bytes: &[u8], out: &mut Vec<u8>) -> bool {
         let (at, last) = (frame.form.id_at(), &self.request);
         let is_same = !frame.form.has_crc()
             && bytes.len() == last.len()
@@ -210,18 +210,18 @@ impl LastAnswer {
     fn keep(&mut self, request: &[u8], answer: &[u8]) {
         for (kept, bytes) in [(&mut self.request, request), (&mut self.answer, answer)] {
             kept.clear();
-            kept.shrink_to(KEPT);
+            kept.shrink_to(MAX_KEPT_BYTES);
             kept.extend_from_slice(bytes);
         }
     }
 }
 
 /// Does the same as [`complete`], from the cache if the request is the same as the last one.
-fn complete_again(
-    frame: &Frame<'_>,
+fn complete_from_cache(
+    frame: &BoltFrame<'_>,
     bytes: &[u8],
-    server: &Server,
-    last: &mut LastAnswer,
+    server: &BoltServer,
+    last: &mut AnswerCache,
     out: &mut Vec<u8>,
 ) {
     if server.never_fails() && last.repeat(frame, bytes, out) {
@@ -229,13 +229,13 @@ fn complete_again(
         return;
     }
     let start = out.len();
-    if complete(frame, server, out) && bytes.len() <= KEPT {
+    if complete(frame, server, out) && bytes.len() <= MAX_KEPT_BYTES {
         last.keep(bytes, &out[start..]);
     }
 }
 
 /// Appends the response and counts it. Returns true if it is the requested result.
-fn complete(frame: &Frame<'_>, server: &Server, out: &mut Vec<u8>) -> bool {
+fn complete(frame: &BoltFrame<'_>, server: &BoltServer, out: &mut Vec<u8>) -> bool {
     let is_answered = match server.failure() {
         None => answers::answer(frame, out),
         Some(share) => {
@@ -254,44 +254,44 @@ fn complete(frame: &Frame<'_>, server: &Server, out: &mut Vec<u8>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::frame::Form;
+    use super::super::super::frame::FrameLayout;
     use super::*;
 
     #[test]
     fn cached_response_equals_computed_response() {
-        for form in [Form::V1, Form::V2, Form::V2_CRC] {
-            let request = |id, content| Frame {
+        for form in [FrameLayout::V1, FrameLayout::V2, FrameLayout::V2_CRC] {
+            let request = |id, content| BoltFrame {
                 form,
-                command: Command::RpcRequest,
+                command: BoltCommand::RpcRequest,
                 class: b"java.lang.String",
                 content,
-                ..Frame::heartbeat(form, id)
+                ..BoltFrame::heartbeat(form, id)
             };
-            let wire = |frame: &Frame<'_>| {
+            let wire = |frame: &BoltFrame<'_>| {
                 let mut out = Vec::new();
                 frame.write(&mut out);
                 out
             };
-            let made = |frame: &Frame<'_>| {
+            let made = |frame: &BoltFrame<'_>| {
                 let mut out = b"before".to_vec();
                 assert!(answers::answer(frame, &mut out));
                 out
             };
-            let mut last = LastAnswer::default();
+            let mut last = AnswerCache::default();
             let first = request(1, &b"\x01a"[..]);
             let mut out = b"before".to_vec();
             assert!(!last.repeat(&first, &wire(&first), &mut out));
             last.keep(&wire(&first), &made(&first)[6..]);
             let again = request(0xfedc_ba98, &b"\x01a"[..]);
             // A checksum covers the id, so such responses are not cached.
-            let is_ready = form != Form::V2_CRC;
+            let is_ready = form != FrameLayout::V2_CRC;
             assert_eq!(last.repeat(&again, &wire(&again), &mut out), is_ready);
             if is_ready {
                 assert_eq!(out, made(&again));
             }
             let other = request(1, &b"\x01b"[..]);
-            let timeout = Kind::Request { timeout: 7 };
-            let later = Frame {
+            let timeout = BoltFrameKind::Request { timeout: 7 };
+            let later = BoltFrame {
                 kind: timeout,
                 ..first
             };

@@ -21,24 +21,24 @@ use tokio::sync::{Semaphore, watch};
 use super::Status;
 use super::status::SOFA_ERROR;
 use crate::serving::ServeError;
-use crate::serving::accepting::{self, Serve};
-use crate::serving::answering::{Answering, Answers, Delay};
-use crate::serving::early::Link;
-use crate::serving::reference::{Counted, Place, Reference, Serving};
+use crate::serving::accepting::{self, ConnectionHandler};
+use crate::serving::answering::{ResponseDelay, ResponseScheduler, ResponseTiming};
+use crate::serving::early::ServerStream;
+use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
 
 /// The share of responses that fail with a given status (`--fail`).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Share {
+pub struct FailureShare {
     /// A Bolt status, or `None` for a SOFARPC failure: a success with an error header.
     pub status: Option<Status>,
     /// The share, from 0 to 1.
     pub share: f64,
 }
 
-impl FromStr for Share {
+impl FromStr for FailureShare {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Share, String> {
+    fn from_str(text: &str) -> Result<FailureShare, String> {
         let (name, share) = text
             .split_once('=')
             .ok_or_else(|| format!("`{text}` lacks an =: write \"TIMEOUT=1%\""))?;
@@ -60,7 +60,7 @@ impl FromStr for Share {
             .ok_or_else(|| {
                 format!("`{share}` is not a valid share: write a percentage from 0% to 100%")
             })?;
-        Ok(Share {
+        Ok(FailureShare {
             status,
             share: percent / 100.0,
         })
@@ -76,11 +76,11 @@ impl FromStr for Share {
 pub struct BoltOptions {
     /// When and how calls are answered.
     #[command(flatten)]
-    pub answers: Answers,
+    pub answers: ResponseTiming,
 
     /// How long an answer takes: "5ms", "1ms..9ms" (uniform) or "exp:5ms" (exponential).
     #[arg(long, value_name = "TIME", default_value = "0s")]
-    pub delay: Delay,
+    pub delay: ResponseDelay,
 
     /// Threads of the pool: requests in progress at once; 0: no limit.
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -93,25 +93,25 @@ pub struct BoltOptions {
     /// A share of answers that fail with a Bolt status, or with SOFA_ERROR (a success with
     /// an error header): "TIMEOUT=1%"; repeatable.
     #[arg(long, value_name = "STATUS=SHARE")]
-    pub fail: Vec<Share>,
+    pub fail: Vec<FailureShare>,
 }
 
-impl Reference for BoltOptions {
+impl ReferenceServer for BoltOptions {
     const COMMAND_NAME: &str = "bolt";
 
-    fn serving(self, place: Place) -> Result<Serving, ServeError> {
+    fn serving(self, place: ServeContext) -> Result<ServerFuture, ServeError> {
         check(&self.fail)?;
-        let answering = Answering::new(self.delay, self.answers)?;
-        let server = Arc::new(Server {
+        let answering = ResponseScheduler::new(self.delay, self.answers)?;
+        let server = Arc::new(BoltServer {
             answering,
-            at_once: self.delay == Delay::Constant(Duration::ZERO)
+            at_once: self.delay == ResponseDelay::Constant(Duration::ZERO)
                 && self.answers.stall.is_none()
                 && self.pool == 0,
             pool: (self.pool > 0).then(|| Semaphore::new(self.pool.min(Semaphore::MAX_PERMITS))),
             queue: self.queue,
             waiting: AtomicUsize::new(0),
             shares: self.fail,
-            counters: Counters::default(),
+            counters: BoltCounters::default(),
         });
         Ok(Box::pin(async move {
             let accepted = accepting::accept(place.bound, Arc::clone(&server), place.stopped);
@@ -125,13 +125,13 @@ impl Reference for BoltOptions {
                 ("heartbeats", &counters.heartbeats),
                 ("malformed", &counters.malformed),
             ];
-            Ok(Counted::of(connections, counted))
+            Ok(ServerCounts::of(connections, counted))
         }))
     }
 }
 
 #[derive(Default)]
-struct Counters {
+struct BoltCounters {
     /// Requests answered with the requested result.
     answered: AtomicU64,
     oneway: AtomicU64,
@@ -144,24 +144,24 @@ struct Counters {
 }
 
 /// The state that all connections share.
-struct Server {
-    answering: Answering,
+struct BoltServer {
+    answering: ResponseScheduler,
     /// Whether responses can be sent as soon as their requests are read.
     at_once: bool,
     pool: Option<Semaphore>,
     queue: usize,
     waiting: AtomicUsize,
-    shares: Vec<Share>,
-    counters: Counters,
+    shares: Vec<FailureShare>,
+    counters: BoltCounters,
 }
 
-impl Server {
+impl BoltServer {
     fn never_fails(&self) -> bool {
         self.shares.is_empty()
     }
 
     /// Draws whether, and how, a request fails; `None`: it succeeds.
-    fn failure(&self) -> Option<Share> {
+    fn failure(&self) -> Option<FailureShare> {
         self.shares.first()?;
         let mut drawn = self.answering.fraction();
         self.shares.iter().copied().find(|share| {
@@ -195,9 +195,9 @@ impl Server {
     }
 }
 
-fn check(shares: &[Share]) -> Result<(), ServeError> {
+fn check(shares: &[FailureShare]) -> Result<(), ServeError> {
     let total: f64 = shares.iter().map(|share| share.share).sum();
-    let wrong = |share: &Share| !(0.0..=1.0).contains(&share.share);
+    let wrong = |share: &FailureShare| !(0.0..=1.0).contains(&share.share);
     if shares.iter().any(wrong) || total > 1.0 + 1e-9 {
         return Err(ServeError::option(
             "fail",
@@ -210,8 +210,8 @@ fn check(shares: &[Share]) -> Result<(), ServeError> {
     Ok(())
 }
 
-impl Serve for Arc<Server> {
-    fn serve<S: Link>(
+impl ConnectionHandler for Arc<BoltServer> {
+    fn serve<S: ServerStream>(
         self,
         stream: S,
         stopped: watch::Receiver<()>,
@@ -221,7 +221,7 @@ impl Serve for Arc<Server> {
 }
 
 /// Prints the status's name, as a run shows it.
-impl std::fmt::Display for Share {
+impl std::fmt::Display for FailureShare {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.status.map_or(SOFA_ERROR.code(), Status::name))
     }

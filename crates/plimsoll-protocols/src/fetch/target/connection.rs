@@ -4,23 +4,23 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use plimsoll_wire::http1::{FieldSpace, Framing, RequestHead, put_response};
+use plimsoll_wire::http1::{BodyFraming, FieldSpace, RequestHead, put_response};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
-use crate::serving::early::Link;
+use crate::serving::early::ServerStream;
 
-use super::Counters;
-use super::content::{Body, Content};
+use super::FileCounters;
+use super::content::{ContentBody, ServedFolder};
 
 /// The largest head of a request. Bytes.
 const MAX_HEAD: usize = 32 * 1024;
 /// Head and body are written together up to this size, that of one TLS record (RFC 8446 §5.1). Bytes.
-const ONE_RECORD: usize = 16 * 1024;
+const MAX_RECORD_BYTES: usize = 16 * 1024;
 /// How long a client may take to close its side.
-const LINGER: Duration = Duration::from_secs(1);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
-struct Asked {
+struct FileRequest {
     path: String,
     /// A method other than GET and HEAD.
     refused: bool,
@@ -32,12 +32,12 @@ struct Asked {
 
 pub(super) async fn serve<I>(
     mut io: I,
-    content: &Content,
-    counters: &Counters,
+    content: &ServedFolder,
+    counters: &FileCounters,
     mut stop: watch::Receiver<()>,
 ) -> io::Result<()>
 where
-    I: Link,
+    I: ServerStream,
 {
     let mut input = Vec::with_capacity(1024);
     let mut output = Vec::with_capacity(1024);
@@ -94,24 +94,24 @@ where
             let _ = io.shutdown().await;
             // Closing with unread bytes would send RST, and the response could be lost.
             let drained = async { while let Ok(1..) = io.read(&mut [0; 256]).await {} };
-            let _ = tokio::time::timeout(LINGER, drained).await;
+            let _ = tokio::time::timeout(LINGER_TIMEOUT, drained).await;
             return Ok(());
         }
     }
 }
 
 /// Parses a complete request at the beginning of `input`, and returns it with its length.
-fn parse(input: &[u8]) -> Result<Option<(usize, Asked)>, ()> {
+fn parse(input: &[u8]) -> Result<Option<(usize, FileRequest)>, ()> {
     let mut space = FieldSpace::new();
     let head = RequestHead::parse(input, MAX_HEAD, &mut space).map_err(|_| ())?;
     let Some(head) = head else {
         return Ok(None);
     };
     // This server takes no requests with bodies.
-    if head.body != Framing::Length(0) {
+    if head.body != BodyFraming::Length(0) {
         return Err(());
     }
-    let asked = Asked {
+    let asked = FileRequest {
         path: head.target.to_owned(),
         too_early: false,
         refused: !matches!(head.method, "GET" | "HEAD"),
@@ -123,9 +123,9 @@ fn parse(input: &[u8]) -> Result<Option<(usize, Asked)>, ()> {
 
 async fn answer<I: AsyncWrite + Unpin>(
     io: &mut I,
-    asked: &Asked,
-    content: &Content,
-    counters: &Counters,
+    asked: &FileRequest,
+    content: &ServedFolder,
+    counters: &FileCounters,
     output: &mut Vec<u8>,
 ) -> io::Result<()> {
     let body = if asked.refused || asked.too_early {
@@ -135,9 +135,9 @@ async fn answer<I: AsyncWrite + Unpin>(
     };
     let (status, mut body) = match body {
         Some(body) => (200, body),
-        None if asked.too_early => (425, Body::made(0)),
-        None if asked.refused => (405, Body::made(0)),
-        None => (404, Body::made(0)),
+        None if asked.too_early => (425, ContentBody::made(0)),
+        None if asked.refused => (405, ContentBody::made(0)),
+        None => (404, ContentBody::made(0)),
     };
     let count = if status == 200 {
         &counters.served
@@ -157,7 +157,7 @@ async fn answer<I: AsyncWrite + Unpin>(
         return io.flush().await;
     }
     counters.bytes.fetch_add(body.length(), Ordering::Relaxed);
-    let with_head = ONE_RECORD.saturating_sub(output.len());
+    let with_head = MAX_RECORD_BYTES.saturating_sub(output.len());
     output.extend_from_slice(body.next(with_head)?);
     io.write_all(output).await?;
     loop {

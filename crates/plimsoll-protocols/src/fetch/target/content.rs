@@ -5,29 +5,29 @@ use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 use std::sync::LazyLock;
 
-use plimsoll_engine::tls::files::Named;
+use plimsoll_engine::tls::files::NamedFile;
 use plimsoll_model::input;
-use plimsoll_model::units::Size;
+use plimsoll_model::units::ByteSize;
 
 use crate::hex::unescaped;
 use crate::serving::ServeError;
 
 /// The size of the blocks that are read and written. Bytes.
-pub(super) const BLOCK: usize = 256 * 1024;
+pub(super) const BLOCK_BYTES: usize = 256 * 1024;
 
 /// Generated bodies repeat this block.
-static MADE: LazyLock<Vec<u8>> = LazyLock::new(|| vec![b'x'; BLOCK]);
+static FILLER_BLOCK: LazyLock<Vec<u8>> = LazyLock::new(|| vec![b'x'; BLOCK_BYTES]);
 
 /// A body of known length, read in blocks.
-pub(super) struct Body {
+pub(super) struct ContentBody {
     left: u64,
     /// The file and a buffer for its block; `None` if the body is generated.
     file: Option<(File, Vec<u8>)>,
 }
 
-impl Body {
-    pub(super) fn made(length: u64) -> Body {
-        Body {
+impl ContentBody {
+    pub(super) fn made(length: u64) -> ContentBody {
+        ContentBody {
             left: length,
             file: None,
         }
@@ -42,11 +42,11 @@ impl Body {
     /// # Errors
     /// When the file can't be read, or has become shorter than it was.
     pub(super) fn next(&mut self, most: usize) -> io::Result<&[u8]> {
-        let left = usize::try_from(self.left).unwrap_or(BLOCK);
-        let n = most.min(BLOCK).min(left);
+        let left = usize::try_from(self.left).unwrap_or(BLOCK_BYTES);
+        let n = most.min(BLOCK_BYTES).min(left);
         self.left -= n as u64;
         let Some((file, block)) = &mut self.file else {
-            return Ok(&MADE[..n]);
+            return Ok(&FILLER_BLOCK[..n]);
         };
         block.resize(n, 0);
         // Reads without leaving the runtime's thread: files are in the page cache after the first request.
@@ -57,14 +57,14 @@ impl Body {
 
 /// The folder that is served, if any.
 #[derive(Debug)]
-pub(super) struct Content {
+pub(super) struct ServedFolder {
     root: Option<PathBuf>,
 }
 
-impl Content {
-    pub(super) fn new(root: Option<&Path>) -> Result<Content, ServeError> {
+impl ServedFolder {
+    pub(super) fn new(root: Option<&Path>) -> Result<ServedFolder, ServeError> {
         let bad = |path: &Path, problem: String| {
-            ServeError::File(Named("served folder", path).bad(problem))
+            ServeError::File(NamedFile("served folder", path).bad(problem))
         };
         let root = match root {
             None => None,
@@ -76,18 +76,18 @@ impl Content {
                 Some(whole)
             }
         };
-        Ok(Content { root })
+        Ok(ServedFolder { root })
     }
 
     /// Returns the body for `path`; `None` if there is none.
-    pub(super) fn find(&self, path: &str) -> Option<Body> {
+    pub(super) fn find(&self, path: &str) -> Option<ContentBody> {
         let path = path.split(['?', '#']).next().unwrap_or(path);
         if let Some(size) = path.strip_prefix("/bytes/") {
             let bytes = size
                 .parse::<u64>()
                 .ok()
-                .or_else(|| size.parse::<Size>().ok().map(|size| size.0))?;
-            return Some(Body::made(bytes));
+                .or_else(|| size.parse::<ByteSize>().ok().map(|size| size.0))?;
+            return Some(ContentBody::made(bytes));
         }
         let name = String::from_utf8(unescaped(path.strip_prefix('/')?.as_bytes())).ok()?;
         let inside = Path::new(&name)
@@ -101,7 +101,7 @@ impl Content {
         }
         // Opening a FIFO must not block other requests.
         let file = input::open_file(&whole).ok()?;
-        Some(Body {
+        Some(ContentBody {
             left: file.metadata().ok()?.len(),
             file: Some((file, Vec::new())),
         })
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn generated_bodies_have_exact_size() {
-        let content = Content::new(None).unwrap();
+        let content = ServedFolder::new(None).unwrap();
         for (path, size) in [
             ("/bytes/0", 0),
             ("/bytes/1000001", 1_000_001),
@@ -146,7 +146,7 @@ mod tests {
             .status();
         assert!(fifo.unwrap().success());
         let _listening = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
-        let content = Content::new(Some(&root)).unwrap();
+        let content = ServedFolder::new(Some(&root)).unwrap();
         let mut body = content.find("/sub/a%20b").unwrap();
         assert_eq!(body.length(), 5);
         assert_eq!(body.next(3).unwrap(), b"123");
@@ -166,7 +166,7 @@ mod tests {
         ] {
             assert!(content.find(path).is_none(), "{path}");
         }
-        let error = Content::new(Some(&dir.path().join("secret"))).unwrap_err();
+        let error = ServedFolder::new(Some(&dir.path().join("secret"))).unwrap_err();
         assert!(error.to_string().ends_with("not a folder"), "{error}");
     }
 }

@@ -17,11 +17,13 @@ use rustls::{HandshakeKind, ServerConnection};
 use tokio::sync::watch;
 
 use crate::serving::ServeError;
-use crate::serving::accepting::{self, Serve};
-use crate::serving::early::Link;
-use crate::serving::reference::{Counted, Identity, Place, Reference, Serving};
+use crate::serving::accepting::{self, ConnectionHandler};
+use crate::serving::early::ServerStream;
+use crate::serving::reference::{
+    ReferenceServer, ServeContext, ServerCounts, ServerFuture, ServerIdentity,
+};
 
-use content::Content;
+use content::ServedFolder;
 
 /// Files of a folder and bodies of any size, over HTTP/1.1.
 #[derive(Args, Clone, Debug)]
@@ -35,7 +37,7 @@ pub struct FilesOptions {
     dir: Option<PathBuf>,
 
     #[command(flatten)]
-    identity: Identity,
+    identity: ServerIdentity,
 
     // Only GET is answered from it.
     /// Let resumed connections send this many bytes of a GET before the handshake is over (0-RTT).
@@ -44,14 +46,15 @@ pub struct FilesOptions {
     max_early_data: Option<u32>,
 }
 
-impl Reference for FilesOptions {
+impl ReferenceServer for FilesOptions {
     const COMMAND_NAME: &str = "files";
 
-    fn serving(self, place: Place) -> Result<Serving, ServeError> {
-        let content = Content::new(self.dir.as_deref())?;
+    fn serving(self, place: ServeContext) -> Result<ServerFuture, ServeError> {
+        let content = ServedFolder::new(self.dir.as_deref())?;
         let protocols: &[&[u8]] = &[b"http/1.1"];
-        let bound = (place.bound).presenting(protocols, &self.identity, self.max_early_data)?;
-        let server = Server {
+        let bound =
+            (place.bound).with_resumption(protocols, &self.identity, self.max_early_data)?;
+        let server = FileServer {
             content: Arc::new(content),
             counters: Arc::default(),
         };
@@ -66,13 +69,13 @@ impl Reference for FilesOptions {
                 ("resumed handshakes", &counters.resumed),
                 ("early requests", &counters.early),
             ];
-            Ok(Counted::of(connections, counted))
+            Ok(ServerCounts::of(connections, counted))
         }))
     }
 }
 
 #[derive(Debug, Default)]
-struct Counters {
+struct FileCounters {
     /// Requests answered with 200.
     served: AtomicU64,
     /// Requests answered with another status, such as 404.
@@ -86,13 +89,17 @@ struct Counters {
 }
 
 #[derive(Clone)]
-struct Server {
-    content: Arc<Content>,
-    counters: Arc<Counters>,
+struct FileServer {
+    content: Arc<ServedFolder>,
+    counters: Arc<FileCounters>,
 }
 
-impl Serve for Server {
-    async fn serve<S: Link>(self, stream: S, stopped: watch::Receiver<()>) -> io::Result<()> {
+impl ConnectionHandler for FileServer {
+    async fn serve<S: ServerStream>(
+        self,
+        stream: S,
+        stopped: watch::Receiver<()>,
+    ) -> io::Result<()> {
         connection::serve(stream, &self.content, &self.counters, stopped).await
     }
 

@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use plimsoll_wire::hpack::{BlockChoice, Decoder, PeerTable};
 use plimsoll_wire::http2::{
-    self, Closed, Connection, Control, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, End, ErrorCode,
-    FrameHead, MAX_HEADER_LIST, Piece, ReceiveWindow, Server, Violation, flags, kind, setting,
-    write,
+    self, ControlEvent, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, EndStream, ErrorCode, FrameHeader,
+    Http2Connection, MAX_HEADER_LIST, ReceiveWindow, ServerRole, StreamClosure, StreamPayload,
+    Violation, flags, kind, setting, write,
 };
 
-use super::{Blocks, CannedError, Prepared};
-use crate::grpc::message::{MessageError, MessageReader, Sink};
+use super::{AnswerBlocks, CannedError, PreparedAnswer};
+use crate::grpc::message::{MessageError, MessageReader, MessageSink};
 
 /// The limit of open streams if the options set none. A refused request may be retried (RFC 9113, 8.7).
 const MAX_STREAMS: usize = 65_536;
 
 /// A sink that accepts any message, also compressed ones.
-struct Anything;
+struct AnyMessage;
 
-impl Sink for Anything {
+impl MessageSink for AnyMessage {
     fn begin_packed(&mut self) -> Result<(), MessageError> {
         Ok(())
     }
@@ -28,20 +28,20 @@ impl Sink for Anything {
 
 /// One request, from its HEADERS to the end of its response.
 #[derive(Debug)]
-struct Stream {
+struct CannedStream {
     id: u32,
     message: MessageReader,
     receive_window: ReceiveWindow,
     send_window: i32,
     /// Bytes of the response's messages that wait for a window.
     unsent: usize,
-    phase: Phase,
+    phase: StreamPhase,
     /// Whether the client has reset the stream and is answered nevertheless.
     reset: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum StreamPhase {
     Receiving,
     Held,
     Answering,
@@ -49,9 +49,9 @@ enum Phase {
 
 /// The open streams in the order of their ids, which is the order of opening.
 #[derive(Debug, Default)]
-struct Streams(Vec<Stream>);
+struct CannedStreams(Vec<CannedStream>);
 
-impl Streams {
+impl CannedStreams {
     /// Returns the index of a stream. It is mostly the one opened last.
     #[inline]
     fn find(&self, id: u32) -> Option<usize> {
@@ -62,7 +62,7 @@ impl Streams {
     }
 }
 
-impl http2::Streams for Streams {
+impl http2::StreamWindows for CannedStreams {
     fn send_window(&mut self, id: u32) -> Option<&mut i32> {
         let place = self.find(id)?;
         Some(&mut self.0[place].send_window)
@@ -74,7 +74,7 @@ impl http2::Streams for Streams {
 }
 
 /// The effects of received bytes: bytes to send and the ids of requests that are held.
-struct Effects<'a> {
+struct CannedOutput<'a> {
     out: &'a mut Vec<u8>,
     held: &'a mut Vec<u32>,
 }
@@ -82,14 +82,14 @@ struct Effects<'a> {
 /// The server's side of one connection.
 #[derive(Debug)]
 pub struct CannedConnection {
-    prepared: Arc<Prepared>,
-    http2: Connection<Server>,
+    prepared: Arc<PreparedAnswer>,
+    http2: Http2Connection<ServerRole>,
     decoder: Decoder,
     client_table: PeerTable,
-    streams: Streams,
+    streams: CannedStreams,
     /// The number of streams with unsent bytes.
     blocked: usize,
-    /// Whether some of them wait because of [`super::CannedOptions::most_out`].
+    /// Whether some of them wait because of [`super::CannedOptions::max_unsent_bytes`].
     held_back: bool,
     requests: u64,
     answered: u64,
@@ -97,13 +97,13 @@ pub struct CannedConnection {
 }
 
 impl CannedConnection {
-    pub(super) fn new(prepared: Arc<Prepared>) -> CannedConnection {
+    pub(super) fn new(prepared: Arc<PreparedAnswer>) -> CannedConnection {
         let options = &prepared.options;
         CannedConnection {
-            http2: Connection::new(Server, options.connection_window),
+            http2: Http2Connection::new(ServerRole, options.connection_window),
             decoder: Decoder::new(options.header_table_size, MAX_HEADER_LIST),
             client_table: PeerTable::default(),
-            streams: Streams::default(),
+            streams: CannedStreams::default(),
             blocked: 0,
             held_back: false,
             requests: 0,
@@ -140,7 +140,7 @@ impl CannedConnection {
         out: &mut Vec<u8>,
         held: &mut Vec<u32>,
     ) -> Result<(), CannedError> {
-        let to = &mut Effects { out, held };
+        let to = &mut CannedOutput { out, held };
         self.receive_frames(bytes, to).map_err(|violation| {
             self.http2.fail(&violation, to.out);
             violation.into()
@@ -150,7 +150,7 @@ impl CannedConnection {
     /// Answers a held request. Does nothing if its client has reset it.
     pub fn complete(&mut self, stream: u32, out: &mut Vec<u8>) {
         if let Some(place) = self.streams.find(stream)
-            && self.streams.0[place].phase == Phase::Held
+            && self.streams.0[place].phase == StreamPhase::Held
         {
             self.answer(place, out);
         }
@@ -162,7 +162,7 @@ impl CannedConnection {
     }
 
     /// Continues with held-back responses after the output was sent.
-    pub fn go_on(&mut self, out: &mut Vec<u8>) {
+    pub fn resume_sending(&mut self, out: &mut Vec<u8>) {
         self.held_back = false;
         self.send_blocked(out);
     }
@@ -185,7 +185,7 @@ impl CannedConnection {
 
     /// Returns true if a GOAWAY was sent and every accepted request has been answered.
     pub fn is_finished(&self) -> bool {
-        self.http2.has_left() && self.streams.0.is_empty()
+        self.http2.has_sent_goaway() && self.streams.0.is_empty()
     }
 
     /// Returns the number of complete requests received.
@@ -203,16 +203,16 @@ impl CannedConnection {
         self.resets
     }
 
-    fn receive_frames(&mut self, bytes: &[u8], to: &mut Effects<'_>) -> Result<(), Violation> {
+    fn receive_frames(&mut self, bytes: &[u8], to: &mut CannedOutput<'_>) -> Result<(), Violation> {
         let mut input = bytes;
         self.http2.preface(&mut input)?;
-        let mended = self.http2.mended(&mut input)?;
+        let mended = self.http2.reassembled(&mut input)?;
         if let Some(frame) = &mended {
-            http2::each(frame, DEFAULT_MAX_FRAME, |head, payload| {
-                self.mended_frame(head, payload, to)
+            http2::for_each_frame(frame, DEFAULT_MAX_FRAME, |head, payload| {
+                self.reassembled_frame(head, payload, to)
             })?;
         }
-        let rest = http2::each(input, DEFAULT_MAX_FRAME, |head, payload| {
+        let rest = http2::for_each_frame(input, DEFAULT_MAX_FRAME, |head, payload| {
             self.frame(head, payload, to)
         })?;
         self.http2.keep(rest, mended);
@@ -223,11 +223,11 @@ impl CannedConnection {
     /// Handles a frame that arrived in several pieces. It is a separate function so that
     /// [`CannedConnection::frame`] is inlined into the loop over complete frames.
     #[inline(never)]
-    fn mended_frame(
+    fn reassembled_frame(
         &mut self,
-        head: FrameHead,
+        head: FrameHeader,
         payload: &[u8],
-        to: &mut Effects<'_>,
+        to: &mut CannedOutput<'_>,
     ) -> Result<(), Violation> {
         self.frame(head, payload, to)
     }
@@ -235,9 +235,9 @@ impl CannedConnection {
     #[inline(always)]
     fn frame(
         &mut self,
-        head: FrameHead,
+        head: FrameHeader,
         payload: &[u8],
-        to: &mut Effects<'_>,
+        to: &mut CannedOutput<'_>,
     ) -> Result<(), Violation> {
         let done = match head.kind() {
             kind::DATA => (self.http2.data(head, payload)).and_then(|piece| self.data(piece, to)),
@@ -255,32 +255,32 @@ impl CannedConnection {
     #[inline(never)]
     fn control(
         &mut self,
-        head: FrameHead,
+        head: FrameHeader,
         payload: &[u8],
-        to: &mut Effects<'_>,
+        to: &mut CannedOutput<'_>,
     ) -> Result<(), Violation> {
         match (self.http2).control(head, payload, &mut self.streams, to.out)? {
-            Control::Block(block) => return self.block(block.piece(), to),
-            Control::Settings(settings) => {
+            ControlEvent::Block(block) => return self.block(block.piece(), to),
+            ControlEvent::Settings(settings) => {
                 for size in settings.values(setting::HEADER_TABLE_SIZE) {
                     self.client_table.allow(size);
                 }
                 self.send_blocked(to.out);
             }
-            Control::Room => self.send_blocked(to.out),
-            Control::Reset { stream, .. } => {
+            ControlEvent::Room => self.send_blocked(to.out),
+            ControlEvent::Reset { stream, .. } => {
                 self.resets += 1;
                 let ignores = self.prepared.options.ignore_resets;
                 let place = self.streams.find(stream).filter(|_| ignores);
                 let held = place.map(|place| &mut self.streams.0[place]);
-                match held.filter(|stream| stream.phase == Phase::Held) {
+                match held.filter(|stream| stream.phase == StreamPhase::Held) {
                     // The stream is closed as far as limits are concerned (RFC 9113, 5.1.2), but the response
                     // is still sent.
                     Some(stream) => stream.reset = true,
                     None => self.forget(stream),
                 }
             }
-            Control::Acknowledged => {
+            ControlEvent::Acknowledged => {
                 for stream in &mut self.streams.0 {
                     let size = self.prepared.options.stream_window;
                     if let Some(increment) = stream.receive_window.resize(size) {
@@ -288,7 +288,7 @@ impl CannedConnection {
                     }
                 }
             }
-            Control::GoAway { .. } | Control::Pong(_) | Control::Nothing => {}
+            ControlEvent::GoAway { .. } | ControlEvent::Pong(_) | ControlEvent::Nothing => {}
         }
         Ok(())
     }
@@ -310,12 +310,16 @@ impl CannedConnection {
     fn forget(&mut self, stream: u32) {
         if let Some(place) = self.streams.find(stream) {
             let stream = self.streams.0.remove(place);
-            self.blocked -= usize::from(stream.phase == Phase::Answering);
+            self.blocked -= usize::from(stream.phase == StreamPhase::Answering);
         }
     }
 
     /// Handles a complete header block: a request's, or the trailers that end a request (RFC 9113, 8.1).
-    fn block(&mut self, block: Piece<'_>, to: &mut Effects<'_>) -> Result<(), Violation> {
+    fn block(
+        &mut self,
+        block: StreamPayload<'_>,
+        to: &mut CannedOutput<'_>,
+    ) -> Result<(), Violation> {
         let options = &self.prepared.options;
         let id = block.stream;
         let is_new = self.http2.opens(id);
@@ -333,7 +337,7 @@ impl CannedConnection {
                 (None, _) => Ok(()),
             };
         }
-        if self.http2.has_left() {
+        if self.http2.has_sent_goaway() {
             return Ok(());
         }
         let open = || self.streams.0.iter().filter(|stream| !stream.reset).count();
@@ -351,14 +355,14 @@ impl CannedConnection {
         } else {
             options.stream_window.max(DEFAULT_WINDOW)
         };
-        self.streams.0.push(Stream {
+        self.streams.0.push(CannedStream {
             id,
             message: MessageReader::NEW,
             receive_window: ReceiveWindow::new(window),
             // The window is at most 2³¹−1.
             send_window: self.http2.initial_window() as i32,
             unsent: 0,
-            phase: Phase::Receiving,
+            phase: StreamPhase::Receiving,
             reset: false,
         });
         if block.end_stream {
@@ -370,18 +374,22 @@ impl CannedConnection {
 
     /// Returns the index of the stream that `piece` belongs to; `None`: the piece is ignored.
     #[inline]
-    fn receiving(&self, piece: Piece<'_>, what: &str) -> Result<Option<usize>, Violation> {
+    fn receiving(&self, piece: StreamPayload<'_>, what: &str) -> Result<Option<usize>, Violation> {
         let place = self.streams.find(piece.stream);
         let closed = match place.map(|place| self.streams.0[place].phase) {
-            Some(Phase::Receiving) => return Ok(place),
-            Some(_) => Closed::HalfEnded,
-            None => Closed::Forgotten,
+            Some(StreamPhase::Receiving) => return Ok(place),
+            Some(_) => StreamClosure::HalfEnded,
+            None => StreamClosure::Forgotten,
         };
         self.http2.check_closed(piece.stream, what, closed)?;
         Ok(None)
     }
 
-    fn data(&mut self, piece: Piece<'_>, to: &mut Effects<'_>) -> Result<(), Violation> {
+    fn data(
+        &mut self,
+        piece: StreamPayload<'_>,
+        to: &mut CannedOutput<'_>,
+    ) -> Result<(), Violation> {
         let Some(place) = self.receiving(piece, "DATA")? else {
             return Ok(());
         };
@@ -390,7 +398,7 @@ impl CannedConnection {
         stream.receive_window.take(stream.id, piece.length)?;
         if options.check_requests {
             let read = if options.streams {
-                (stream.message).read_into(&mut Anything, piece.bytes, u32::MAX)
+                (stream.message).read_into(&mut AnyMessage, piece.bytes, u32::MAX)
             } else {
                 stream.message.read(piece.bytes, u32::MAX)
             };
@@ -405,7 +413,7 @@ impl CannedConnection {
         Ok(())
     }
 
-    fn whole_request(&mut self, place: usize, to: &mut Effects<'_>) -> Result<(), Violation> {
+    fn whole_request(&mut self, place: usize, to: &mut CannedOutput<'_>) -> Result<(), Violation> {
         let options = &self.prepared.options;
         let stream = &mut self.streams.0[place];
         let wrong = !options.streams && stream.message.whole() != 1;
@@ -423,7 +431,7 @@ impl CannedConnection {
             self.http2.reset(stream.id, code, to.out);
             self.streams.0.remove(place);
         } else if options.answered_by_caller {
-            stream.phase = Phase::Held;
+            stream.phase = StreamPhase::Held;
             to.held.push(stream.id);
         } else {
             self.answer(place, to.out);
@@ -439,9 +447,10 @@ impl CannedConnection {
         let prepared = &*self.prepared;
         let stream = &mut self.streams.0[place];
         let length = prepared.body.len();
-        let fits = length <= window(&self.http2, stream) && out.len() < prepared.options.most_out;
+        let fits =
+            length <= window(&self.http2, stream) && out.len() < prepared.options.max_unsent_bytes;
         if !fits || !self.client_table.is_steady() {
-            return self.answer_slowly(place, fits, out);
+            return self.answer_slow_path(place, fits, out);
         }
         self.http2.sent(length as u32);
         let start = out.len();
@@ -457,7 +466,7 @@ impl CannedConnection {
     /// Sends a response that can't be a copy of the prepared bytes. Blocks that may be interleaved with
     /// others are plain: only a complete response may add entries to the client's table.
     #[inline(never)]
-    fn answer_slowly(&mut self, place: usize, fits: bool, out: &mut Vec<u8>) {
+    fn answer_slow_path(&mut self, place: usize, fits: bool, out: &mut Vec<u8>) {
         let prepared = &*self.prepared;
         let stream = &mut self.streams.0[place];
         let mut block = Vec::new();
@@ -468,7 +477,7 @@ impl CannedConnection {
         };
         let choice = self.client_table.next(needed, &mut block);
         let first = choice == BlockChoice::First;
-        let chosen = |blocks: &Blocks| {
+        let chosen = |blocks: &AnswerBlocks| {
             if first {
                 blocks.first.clone()
             } else {
@@ -476,16 +485,21 @@ impl CannedConnection {
             }
         };
         block.extend_from_slice(&chosen(&prepared.head));
-        write::header_block(out, stream.id, &block, End(prepared.trailers.is_none()));
+        write::header_block(
+            out,
+            stream.id,
+            &block,
+            EndStream(prepared.trailers.is_none()),
+        );
         stream.unsent = prepared.body.len();
-        stream.phase = Phase::Answering;
+        stream.phase = StreamPhase::Answering;
         if !send_message(prepared, stream, &mut self.http2, out) {
             self.blocked += 1;
-            self.held_back |= out.len() >= prepared.options.most_out;
+            self.held_back |= out.len() >= prepared.options.max_unsent_bytes;
             return;
         }
         if let Some(trailers) = &prepared.trailers {
-            write::header_block(out, stream.id, &chosen(trailers), End(true));
+            write::header_block(out, stream.id, &chosen(trailers), EndStream(true));
         }
         self.answered += 1;
         self.streams.0.remove(place);
@@ -498,40 +512,40 @@ impl CannedConnection {
         let prepared = &*self.prepared;
         let mut ended = 0;
         self.streams.0.retain_mut(|stream| {
-            if stream.phase != Phase::Answering
+            if stream.phase != StreamPhase::Answering
                 || !send_message(prepared, stream, &mut self.http2, out)
             {
                 return true;
             }
             if let Some(trailers) = &prepared.trailers {
-                write::header_block(out, stream.id, &trailers.plain, End(true));
+                write::header_block(out, stream.id, &trailers.plain, EndStream(true));
             }
             ended += 1;
             false
         });
         self.blocked -= ended;
-        self.held_back |= self.blocked > 0 && out.len() >= prepared.options.most_out;
+        self.held_back |= self.blocked > 0 && out.len() >= prepared.options.max_unsent_bytes;
         self.answered += ended as u64;
     }
 }
 
 /// Returns the bytes that may be sent on a stream.
 #[inline]
-fn window(http2: &Connection<Server>, stream: &Stream) -> usize {
+fn window(http2: &Http2Connection<ServerRole>, stream: &CannedStream) -> usize {
     http2.send_window().min(stream.send_window.max(0) as u32) as usize
 }
 
 /// Sends as much of a response's messages as the windows and the output limit allow. Returns true once
 /// everything is sent.
 fn send_message(
-    prepared: &Prepared,
-    stream: &mut Stream,
-    http2: &mut Connection<Server>,
+    prepared: &PreparedAnswer,
+    stream: &mut CannedStream,
+    http2: &mut Http2Connection<ServerRole>,
     out: &mut Vec<u8>,
 ) -> bool {
     let body = &prepared.body;
     while stream.unsent > 0 {
-        if out.len() >= prepared.options.most_out {
+        if out.len() >= prepared.options.max_unsent_bytes {
             return false;
         }
         let most = window(http2, stream).min(DEFAULT_MAX_FRAME as usize);
@@ -540,7 +554,12 @@ fn send_message(
             return false;
         }
         let start = body.len() - stream.unsent;
-        write::data(out, stream.id, &body[start..start + length], End(false));
+        write::data(
+            out,
+            stream.id,
+            &body[start..start + length],
+            EndStream(false),
+        );
         stream.unsent -= length;
         stream.send_window -= length as i32;
         http2.sent(length as u32);

@@ -1,20 +1,22 @@
 //! Handles the frames of responses, up to the ends of calls. This is the hot path of the driver.
 
 use plimsoll_model::{Outcome, Time};
-use plimsoll_wire::http2::{End, ErrorCode, Piece, Violation, write};
+use plimsoll_wire::http2::{EndStream, ErrorCode, StreamPayload, Violation, write};
 
 use super::GrpcDriver;
 use super::packed::{note_encoding, read_data};
-use crate::grpc::head::Encoding;
-use crate::grpc::unary::{Failure, Step, bad_message};
-use crate::http2::{Effects, HEAD_TOO_LARGE, NO_SLOT, State, WINDOW_STEP, lost_compression};
+use crate::grpc::head::MessageEncoding;
+use crate::grpc::unary::{CallFailure, ResponseAction, bad_message};
+use crate::http2::{
+    CallStreamState, DriverEffects, HEAD_TOO_LARGE, NO_SLOT, WINDOW_STEP, lost_compression,
+};
 
 impl GrpcDriver {
     #[inline]
     pub(super) fn take_data(
         &mut self,
-        piece: Piece<'_>,
-        to: &mut Effects<'_>,
+        piece: StreamPayload<'_>,
+        to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
         let limit = self.calls.prepared.max_message;
         let (id, data) = (piece.stream, piece.bytes);
@@ -32,7 +34,7 @@ impl GrpcDriver {
         } else {
             stream.answer.data(piece, limit)
         };
-        if step == Step::Continue
+        if step == ResponseAction::Continue
             && let Some(shapes) = shapes
             && !stream.answer.packed
         {
@@ -40,7 +42,7 @@ impl GrpcDriver {
             let taken = if begins {
                 decodable.begin(shapes, id, data)
             } else {
-                decodable.go_on(shapes, id, data)
+                decodable.continue_message(shapes, id, data)
             };
             if let Err(error) = taken {
                 step = bad_message(error);
@@ -50,7 +52,7 @@ impl GrpcDriver {
             return self.stream_data(piece, before, step, to);
         }
         match step {
-            Step::Continue => {
+            ResponseAction::Continue => {
                 // The stream's window has the maximum size; only a response over half a gigabyte needs an
                 // update.
                 if (before ^ stream.answer.received) >= WINDOW_STEP {
@@ -65,8 +67,8 @@ impl GrpcDriver {
     #[inline]
     pub(super) fn take_block(
         &mut self,
-        piece: Piece<'_>,
-        to: &mut Effects<'_>,
+        piece: StreamPayload<'_>,
+        to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
         // The block must be decoded in any case, since it may change the table that later ones refer to.
         let (head, texts) = (self.calls.heads.read(piece.bytes)).map_err(lost_compression)?;
@@ -76,7 +78,7 @@ impl GrpcDriver {
         if stream.answer.first_byte == Time::NEVER {
             stream.answer.first_byte = to.now;
         }
-        if head.encoding != Encoding::Identity {
+        if head.encoding != MessageEncoding::Identity {
             let offered = self.calls.prepared.compression;
             note_encoding(
                 &mut self.calls.unpackers,
@@ -86,8 +88,11 @@ impl GrpcDriver {
                 texts.as_deref(),
             );
         }
-        match stream.answer.head(&head, texts, End(piece.end_stream)) {
-            Step::Continue => Ok(()),
+        match stream
+            .answer
+            .head(&head, texts, EndStream(piece.end_stream))
+        {
+            ResponseAction::Continue => Ok(()),
             step => self.step(piece, step, to),
         }
     }
@@ -96,24 +101,24 @@ impl GrpcDriver {
     #[inline]
     pub(super) fn step(
         &mut self,
-        piece: Piece<'_>,
-        step: Step,
-        to: &mut Effects<'_>,
+        piece: StreamPayload<'_>,
+        step: ResponseAction,
+        to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
         let id = piece.stream;
         match step {
-            Step::Continue => Ok(()),
-            Step::Succeed => {
+            ResponseAction::Continue => Ok(()),
+            ResponseAction::Succeed => {
                 if self.calls.exchanges.is_some() {
                     self.stream_succeeded(id, to);
                     return Ok(());
                 }
-                let unsent = self.end(id, Outcome::Ok, None, State::Ended, to.events);
+                let unsent = self.end(id, Outcome::Ok, None, CallStreamState::Ended, to.events);
                 self.stop_sending(id, unsent, to.out);
                 Ok(())
             }
-            Step::Fail(failure) => {
-                let Failure { outcome, detail } = *failure;
+            ResponseAction::Fail(failure) => {
+                let CallFailure { outcome, detail } = *failure;
                 let detail = match outcome {
                     Outcome::HeadTooLarge => Some(format!(
                         "{HEAD_TOO_LARGE} of {} bytes: --max-head (call.grpc.max_head) raises the limit",
@@ -121,10 +126,12 @@ impl GrpcDriver {
                     )),
                     _ => self.with_encoding(outcome, detail),
                 };
-                self.give_up(piece, outcome, detail, to);
+                self.fail_stream(piece, outcome, detail, to);
                 Ok(())
             }
-            Step::Malformed(why) => Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why)),
+            ResponseAction::Malformed(why) => {
+                Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why))
+            }
         }
     }
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use plimsoll_engine::driver::{Event, MAX_UNSENT};
 use plimsoll_model::{Outcome, Time};
-use plimsoll_wire::http2::{End, ErrorCode, Piece, Violation, write};
+use plimsoll_wire::http2::{EndStream, ErrorCode, StreamPayload, Violation, write};
 
-use super::{GrpcCalls, GrpcDriver, Stream, done};
-use crate::grpc::rendered::Renderer;
-use crate::grpc::unary::{Answer, Step};
-use crate::http2::{Calls, Effects, State, WINDOW_STEP};
+use super::{GrpcCalls, GrpcDriver, GrpcStream, done};
+use crate::grpc::rendered::MessageRenderer;
+use crate::grpc::unary::{GrpcResponseState, ResponseAction};
+use crate::http2::{CallStreamState, DriverEffects, StreamCalls, WINDOW_STEP};
 
 impl GrpcDriver {
     /// Starts sending the messages of a call whose HEADERS were written.
@@ -25,7 +25,7 @@ impl GrpcDriver {
             exchanges.now = now;
             let number = prepared.varying.as_ref().map(|_| number);
             stream.slot = exchanges.open(id, stream.call, number, now, script);
-            stream.answer = Answer::NEW_STREAM;
+            stream.answer = GrpcResponseState::NEW_STREAM;
             self.send_messages(id, out);
         }
     }
@@ -50,7 +50,7 @@ impl GrpcDriver {
             .prepared
             .varying
             .as_ref()
-            .map(|varying| Renderer {
+            .map(|varying| MessageRenderer {
                 varying,
                 compression: self.calls.prepared.compression,
                 unix_ns: self.calls.prepared.request.unix_zero.at(now),
@@ -70,9 +70,9 @@ impl GrpcDriver {
             };
             stream.send_window -= piece.bytes.len() as i32;
             self.http2.sent(piece.bytes.len() as u32);
-            write::data(out, id, piece.bytes, End(piece.end_stream));
+            write::data(out, id, piece.bytes, EndStream(piece.end_stream));
         }
-        self.carried += (out.len() - before) as u64;
+        self.payload_bytes += (out.len() - before) as u64;
         self.held_back |= exchange.is_blocked() && out.len() >= MAX_UNSENT;
         // For a stream, `unsent` says only whether the request has ended.
         stream.unsent = u32::from(exchange.is_sending());
@@ -99,10 +99,10 @@ impl GrpcDriver {
     #[inline(never)]
     pub(super) fn stream_data(
         &mut self,
-        piece: Piece<'_>,
+        piece: StreamPayload<'_>,
         before: u32,
-        step: Step,
-        to: &mut Effects<'_>,
+        step: ResponseAction,
+        to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
         let id = piece.stream;
         let prepared = Arc::clone(&self.calls.prepared);
@@ -117,11 +117,11 @@ impl GrpcDriver {
         };
         let messages = u32::from(stream.answer.take_messages());
         exchange.received = exchange.received.saturating_add(messages);
-        exchange.received_much |= stream.answer.received < before;
+        exchange.received_overflowed |= stream.answer.received < before;
         for _ in 0..messages {
             to.events.push(Event::Message(stream.call));
         }
-        if step != Step::Continue {
+        if step != ResponseAction::Continue {
             return self.step(piece, step, to);
         }
         if (before ^ stream.answer.received) >= WINDOW_STEP {
@@ -140,10 +140,10 @@ impl GrpcDriver {
                 id,
                 Outcome::StreamLong,
                 Some(why),
-                State::Abandoned,
+                CallStreamState::Abandoned,
                 to.events,
             );
-            self.reset(id, ErrorCode::CANCEL, State::Abandoned, to.out);
+            self.reset(id, ErrorCode::CANCEL, CallStreamState::Abandoned, to.out);
         } else {
             self.send_messages(id, to.out);
         }
@@ -151,19 +151,19 @@ impl GrpcDriver {
     }
 
     /// Cancels a call as the plan demands, which counts as a success.
-    pub(super) fn cancel_as_planned(&mut self, id: u32, to: &mut Effects<'_>) {
-        self.end(id, Outcome::Ok, None, State::Abandoned, to.events);
-        self.reset(id, ErrorCode::CANCEL, State::Abandoned, to.out);
+    pub(super) fn cancel_as_planned(&mut self, id: u32, to: &mut DriverEffects<'_>) {
+        self.end(id, Outcome::Ok, None, CallStreamState::Abandoned, to.events);
+        self.reset(id, ErrorCode::CANCEL, CallStreamState::Abandoned, to.out);
     }
 
     /// Ends the call of a stream that has ended with status OK.
     #[inline(never)]
-    pub(super) fn stream_succeeded(&mut self, id: u32, to: &mut Effects<'_>) {
+    pub(super) fn stream_succeeded(&mut self, id: u32, to: &mut DriverEffects<'_>) {
         let (outcome, detail) = match self.judge_stream(id) {
             None => (Outcome::Ok, None),
             Some((outcome, why)) => (outcome, Some(why)),
         };
-        let unsent = self.end(id, outcome, detail, State::Ended, to.events);
+        let unsent = self.end(id, outcome, detail, CallStreamState::Ended, to.events);
         self.stop_sending(id, unsent, to.out);
     }
 
@@ -190,7 +190,7 @@ impl GrpcDriver {
     }
 
     /// Handles expired timers of streams: sends due messages and cancels calls.
-    pub(super) fn streams_due(&mut self, to: &mut Effects<'_>) {
+    pub(super) fn streams_due(&mut self, to: &mut DriverEffects<'_>) {
         let now = to.now;
         let prepared = Arc::clone(&self.calls.prepared);
         let Some(script) = &prepared.script else {
@@ -216,7 +216,12 @@ impl GrpcDriver {
 impl GrpcCalls {
     /// Reports the end of a streaming call, with the messages and bytes exchanged.
     #[inline(never)]
-    pub(super) fn end_exchange(&self, stream: &Stream, outcome: Outcome, events: &mut Vec<Event>) {
+    pub(super) fn end_exchange(
+        &self,
+        stream: &GrpcStream,
+        outcome: Outcome,
+        events: &mut Vec<Event>,
+    ) {
         let mut ended = done(stream, outcome);
         let exchanged = self.exchanged(stream);
         (ended.bytes_sent, ended.bytes_received) = (exchanged.bytes_sent, exchanged.bytes_received);

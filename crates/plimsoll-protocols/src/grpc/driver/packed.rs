@@ -3,24 +3,24 @@
 use std::sync::Arc;
 
 use plimsoll_model::Outcome;
-use plimsoll_wire::http2::Piece;
+use plimsoll_wire::http2::StreamPayload;
 
-use super::{GrpcDriver, Stream};
-use crate::grpc::head::{Encoding, Head, Texts};
-use crate::grpc::packing::Unpackers;
-use crate::grpc::unary::Step;
-use crate::grpc::{Compression, Shapes};
+use super::{GrpcDriver, GrpcStream};
+use crate::grpc::head::{FailureTexts, GrpcHeaders, MessageEncoding};
+use crate::grpc::packing::StreamUnpackers;
+use crate::grpc::unary::ResponseAction;
+use crate::grpc::{MessageCompression, MessageShapes};
 
 /// Notes the encoding that the header of an open stream's response declares.
 #[cold]
 pub(super) fn note_encoding(
-    unpackers: &mut Option<Box<Unpackers>>,
-    stream: &mut Stream,
-    offered: Option<Compression>,
-    head: &Head,
-    texts: Option<&Texts>,
+    unpackers: &mut Option<Box<StreamUnpackers>>,
+    stream: &mut GrpcStream,
+    offered: Option<MessageCompression>,
+    head: &GrpcHeaders,
+    texts: Option<&FailureTexts>,
 ) {
-    stream.answer.packed = offered.is_some() && head.encoding == Encoding::Gzip;
+    stream.answer.packed = offered.is_some() && head.encoding == MessageEncoding::Gzip;
     if !stream.answer.packed {
         let named = texts.and_then(|texts| texts.encoding.as_deref());
         unpackers.get_or_insert_default().unknown = Some(named.unwrap_or("gzip").into());
@@ -30,17 +30,17 @@ pub(super) fn note_encoding(
 /// Handles DATA of a response with compressed messages. `limit` applies to a decompressed message, in bytes.
 #[inline(never)]
 pub(super) fn read_data(
-    unpackers: &mut Option<Box<Unpackers>>,
-    shapes: &Option<Arc<Shapes>>,
-    stream: &mut Stream,
-    piece: Piece<'_>,
+    unpackers: &mut Option<Box<StreamUnpackers>>,
+    shapes: &Option<Arc<MessageShapes>>,
+    stream: &mut GrpcStream,
+    piece: StreamPayload<'_>,
     limit: u32,
-) -> Step {
+) -> ResponseAction {
     let unpackers = unpackers.get_or_insert_default();
     let mut unpacking = unpackers.take(stream.id, limit, shapes);
     let answer = &mut stream.answer;
     let step = answer.packed_data(piece, limit, &mut unpacking);
-    if step == Step::Continue {
+    if step == ResponseAction::Continue {
         unpackers.keep(stream.id, unpacking);
     }
     step

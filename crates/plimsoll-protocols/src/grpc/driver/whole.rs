@@ -4,17 +4,17 @@
 //! that differs in one byte of its header blocks, is left to `answers`, which handles it frame by frame with
 //! the same result.
 
-use plimsoll_engine::driver::{Done, Event};
+use plimsoll_engine::driver::{CompletedCall, Event};
 use plimsoll_model::Outcome;
-use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, FrameHead, flags, kind};
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, FrameHeader, flags, kind};
 
 use super::GrpcDriver;
-use crate::grpc::head::{HeadReader, Usual};
+use crate::grpc::head::{CommonBlock, HeadReader};
 use crate::grpc::message::PREFIX_LEN;
-use crate::http2::Effects;
+use crate::http2::DriverEffects;
 
 /// A complete, successful response of a unary call.
-struct Whole<'a> {
+struct CompleteResponse<'a> {
     stream: u32,
     /// The length of the message with its prefix. Bytes.
     length: u32,
@@ -26,7 +26,11 @@ struct Whole<'a> {
 impl GrpcDriver {
     /// Handles the complete responses at the front of `input`, and returns the bytes after them.
     #[inline(always)]
-    pub(super) fn take_whole<'a>(&mut self, mut input: &'a [u8], to: &mut Effects<'_>) -> &'a [u8] {
+    pub(super) fn take_whole<'a>(
+        &mut self,
+        mut input: &'a [u8],
+        to: &mut DriverEffects<'_>,
+    ) -> &'a [u8] {
         let unary = self.calls.exchanges.is_none() && self.calls.unpackers.is_none();
         if !unary || !self.http2.takes_any() {
             return input;
@@ -36,14 +40,14 @@ impl GrpcDriver {
             if !self
                 .calls
                 .decodable
-                .is_good(self.calls.prepared.answer.as_deref(), answer.message)
+                .is_valid(self.calls.prepared.answer.as_deref(), answer.message)
             {
                 break;
             }
             let Some(stream) = self.streams.end_unanswered(answer.stream) else {
                 break;
             };
-            to.events.push(Event::Done(Done {
+            to.events.push(Event::Done(CompletedCall {
                 call: stream.call,
                 outcome: Outcome::Ok,
                 first_byte: to.now,
@@ -59,9 +63,11 @@ impl GrpcDriver {
 
 /// Returns the response at the front of `input`, if it is complete and its header blocks are known.
 #[inline(always)]
-fn whole<'a>(heads: &HeadReader, input: &'a [u8], limit: u32) -> Option<Whole<'a>> {
+fn whole<'a>(heads: &HeadReader, input: &'a [u8], limit: u32) -> Option<CompleteResponse<'a>> {
     let (head, block, rest) = frame(input)?;
-    if !head.is(kind::HEADERS, flags::END_HEADERS) || heads.recognise(block)? != Usual::Opening {
+    if !head.is(kind::HEADERS, flags::END_HEADERS)
+        || heads.recognise(block)? != CommonBlock::Opening
+    {
         return None;
     }
     let (data, payload, rest) = frame(rest)?;
@@ -78,8 +84,8 @@ fn whole<'a>(heads: &HeadReader, input: &'a [u8], limit: u32) -> Option<Whole<'a
     let known = trailers.is(kind::HEADERS, closing)
         && data.stream() == stream
         && trailers.stream() == stream
-        && heads.recognise(block)? == Usual::Success;
-    known.then_some(Whole {
+        && heads.recognise(block)? == CommonBlock::Success;
+    known.then_some(CompleteResponse {
         stream,
         length: length + PREFIX_LEN as u32,
         message,
@@ -89,9 +95,9 @@ fn whole<'a>(heads: &HeadReader, input: &'a [u8], limit: u32) -> Option<Whole<'a
 
 /// Returns the frame at the front of `input`, if it is complete and not too large.
 #[inline(always)]
-fn frame(input: &[u8]) -> Option<(FrameHead, &[u8], &[u8])> {
-    let (head, rest) = input.split_first_chunk::<{ FrameHead::LEN }>()?;
-    let head = FrameHead::parse(head);
+fn frame(input: &[u8]) -> Option<(FrameHeader, &[u8], &[u8])> {
+    let (head, rest) = input.split_first_chunk::<{ FrameHeader::LEN }>()?;
+    let head = FrameHeader::parse(head);
     if head.length() > DEFAULT_MAX_FRAME {
         return None;
     }

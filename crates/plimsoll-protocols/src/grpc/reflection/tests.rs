@@ -19,14 +19,14 @@ fn cost_s(services: usize) -> f64 {
         service: (0..services).map(service).collect(),
         ..FileDescriptorProto::default()
     };
-    let file = Descriptor::decode(&file.encode_to_vec()).unwrap();
+    let file = ProtoFile::decode(&file.encode_to_vec()).unwrap();
     let wanted: Vec<String> = file.services().collect();
     let cpu_s = || {
         let now = clock_gettime(ClockId::ThreadCPUTime);
         now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
     };
     let attempts = (0..3).map(|_| {
-        let mut gathered = Gathered::default();
+        let mut gathered = FileCollector::default();
         gathered.take(vec![file.clone()]).unwrap();
         let began = cpu_s();
         let schema = gathered.assembled(&wanted);

@@ -10,7 +10,7 @@ use crate::registry::register;
 
 struct World;
 
-impl Surroundings for World {
+impl ResolveContext for World {
     fn variable(&self, name: &str) -> Option<String> {
         match name {
             "TOKEN" | "PLIMSOLL_METADATA_AUTHORIZATION" => Some("Bearer hush".into()),
@@ -79,12 +79,12 @@ fn stream_settings_resolve() {
         (stream.count, stream.expect, stream.cancel_after),
         (7, Some(7), Some(0))
     );
-    assert_eq!(stream.pace, Pace::Every(Duration::from_millis(20)));
-    assert_eq!(plan("pace = \"answers\"").pace, Pace::Answers);
+    assert_eq!(stream.pace, StreamPace::Every(Duration::from_millis(20)));
+    assert_eq!(plan("pace = \"answers\"").pace, StreamPace::Answers);
     let stream = plan("");
     assert_eq!(
         (stream.count, stream.pace, stream.expect),
-        (1, Pace::None, None)
+        (1, StreamPace::None, None)
     );
 
     let problems = |method: &str, lines: &str| {
@@ -297,7 +297,7 @@ fn varying_metadata_is_validated_per_row() {
             let mut value = Vec::new();
             let moment = varying.variation.moment(number, 0, 0);
             field.write(&moment, &mut value);
-            assert!(value.len() <= field.most());
+            assert!(value.len() <= field.max_bytes());
             (field.name.as_str(), String::from_utf8(value).unwrap())
         });
         let [uuid, authorization, b] = [(); 3].map(|()| values.next().unwrap());
@@ -407,6 +407,6 @@ fn compression_and_user_agent_resolve() {
         "target = \"grpc://h:1\"\n[call.grpc]\nmethod = \"{ECHO}/UnaryEcho\"\ncompression = \"gzip\"\nuser_agent = \"shop/1\"\n[load]\nrate = \"1/s\"\ncalls = 1\n"
     );
     let call = grpc(&plan(text));
-    assert_eq!(call.compression, Some(Compression::Gzip));
+    assert_eq!(call.compression, Some(MessageCompression::Gzip));
     assert_eq!(call.user_agent.as_deref(), Some("shop/1"));
 }

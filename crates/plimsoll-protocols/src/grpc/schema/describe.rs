@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use prost_reflect::{Cardinality, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
 
-use super::editions::is_stand_in;
+use super::editions::is_missing_zero;
 use super::error::nearest;
-use super::{Method, Schema, SchemaError, near};
+use super::{GrpcMethod, Schema, SchemaError, near};
 
 impl Schema {
     /// Returns one line for each method: its path, kind, request and response.
@@ -32,7 +32,7 @@ impl Schema {
         let bare = name.strip_prefix('/').unwrap_or(name);
         if let Some(service) = self.pool.get_service_by_name(bare) {
             for descriptor in service.methods() {
-                line(&mut text, &Method { descriptor });
+                line(&mut text, &GrpcMethod { descriptor });
             }
             return Ok(text);
         } else if let Some(message) = self.pool.get_message_by_name(bare) {
@@ -67,7 +67,7 @@ impl Schema {
     }
 }
 
-fn line(text: &mut String, method: &Method) {
+fn line(text: &mut String, method: &GrpcMethod) {
     let _ = writeln!(
         text,
         "{} ({}): {} -> {}",
@@ -122,7 +122,7 @@ fn write_message(text: &mut String, message: &MessageDescriptor) {
 
 fn write_enum(text: &mut String, found: &EnumDescriptor) {
     let _ = writeln!(text, "enum {} {{", found.full_name());
-    for value in found.values().filter(|value| !is_stand_in(value)) {
+    for value in found.values().filter(|value| !is_missing_zero(value)) {
         let _ = writeln!(text, "  {} = {};", value.name(), value.number());
     }
     text.push_str("}\n");

@@ -16,11 +16,11 @@ use prost_reflect::prost_types::{
 };
 use prost_reflect::{DescriptorPool, DynamicMessage, FileDescriptor, ReflectMessage as _};
 
-use super::editions::{Apart, check_edition, is_map_entry, qualified, translate};
+use super::editions::{UnsupportedFeatures, check_edition, is_map_entry, qualified, translate};
 
 /// A `FileDescriptorProto` with everything that affects messages.
 #[derive(Clone, Debug)]
-pub(in crate::grpc) struct Descriptor {
+pub(in crate::grpc) struct ProtoFile {
     file: FileDescriptorProto,
     /// The file with its features, if it is of an edition.
     declared: Option<DynamicMessage>,
@@ -28,48 +28,48 @@ pub(in crate::grpc) struct Descriptor {
 
 /// A `FileDescriptorSet` whose files are still encoded.
 #[derive(Clone, PartialEq, prost::Message)]
-struct Set {
+struct EncodedFileSet {
     #[prost(bytes = "vec", repeated, tag = "1")]
     files: Vec<Vec<u8>>,
 }
 
 /// The result of assembling files.
 #[derive(Clone, Debug)]
-pub(in crate::grpc) struct Assembled {
+pub(in crate::grpc) struct AssembledPool {
     pub(in crate::grpc) pool: DescriptorPool,
-    pub(super) apart: Apart,
+    pub(super) unsupported: UnsupportedFeatures,
     /// Files that are not in the pool, by name, with the reason.
     pub(in crate::grpc) broken: BTreeMap<String, String>,
     /// Imports that are not available anywhere.
     pub(super) missing: BTreeSet<String>,
 }
 
-impl Descriptor {
+impl ProtoFile {
     /// Decodes a file.
     ///
     /// # Errors
     /// Returns an error if the bytes are not a `FileDescriptorProto`.
-    pub(in crate::grpc) fn decode(bytes: &[u8]) -> Result<Descriptor, DecodeError> {
+    pub(in crate::grpc) fn decode(bytes: &[u8]) -> Result<ProtoFile, DecodeError> {
         let file = FileDescriptorProto::decode(bytes)?;
         let declared = match file.syntax() {
             "editions" => Some(DynamicMessage::decode(file.descriptor(), bytes)?),
             _ => None,
         };
-        Ok(Descriptor { file, declared })
+        Ok(ProtoFile { file, declared })
     }
 
     /// Decodes the files of a `FileDescriptorSet`.
     ///
     /// # Errors
     /// Returns an error if the bytes are not one.
-    pub(super) fn decode_set(bytes: &[u8]) -> Result<Vec<Descriptor>, DecodeError> {
-        let files = Set::decode(bytes)?.files;
-        files.iter().map(|file| Descriptor::decode(file)).collect()
+    pub(super) fn decode_set(bytes: &[u8]) -> Result<Vec<ProtoFile>, DecodeError> {
+        let files = EncodedFileSet::decode(bytes)?.files;
+        files.iter().map(|file| ProtoFile::decode(file)).collect()
     }
 
     /// Copies a file that comes with the library.
-    fn known(file: &FileDescriptor) -> Descriptor {
-        Descriptor {
+    fn known(file: &FileDescriptor) -> ProtoFile {
+        ProtoFile {
             file: file.file_descriptor_proto().clone(),
             declared: None,
         }
@@ -113,17 +113,17 @@ impl Descriptor {
 /// missing import that is not needed is ignored. `absent` gives reasons why files are not among `files`, by
 /// name.
 pub(in crate::grpc) fn assemble(
-    files: Vec<Descriptor>,
+    files: Vec<ProtoFile>,
     absent: &BTreeMap<String, String>,
-) -> Assembled {
-    let mut done = Assembled {
+) -> AssembledPool {
+    let mut done = AssembledPool {
         pool: DescriptorPool::new(),
-        apart: Apart::default(),
+        unsupported: UnsupportedFeatures::default(),
         broken: BTreeMap::new(),
         missing: BTreeSet::new(),
     };
     let known = DescriptorPool::global();
-    let mut by_name: BTreeMap<String, Descriptor> = BTreeMap::new();
+    let mut by_name: BTreeMap<String, ProtoFile> = BTreeMap::new();
     for mut descriptor in files {
         let name = descriptor.name().to_owned();
         // Files that come with protobuf are replaced by the library's own.
@@ -147,8 +147,13 @@ pub(in crate::grpc) fn assemble(
         let added = match done.broken.remove(&name) {
             Some(why) => Err(why),
             None if is_own => add(&mut done.pool, file),
-            None => ready(&mut file, descriptor.declared, &known, &mut done.apart)
-                .and_then(|()| add(&mut done.pool, file)),
+            None => ready(
+                &mut file,
+                descriptor.declared,
+                &known,
+                &mut done.unsupported,
+            )
+            .and_then(|()| add(&mut done.pool, file)),
         };
         if let Err(mut why) = added {
             for import in lost {
@@ -167,14 +172,14 @@ pub(in crate::grpc) fn assemble(
 }
 
 /// Adds imports that come with protobuf, which compilers and servers may leave out.
-fn add_known(files: &mut BTreeMap<String, Descriptor>, known: &DescriptorPool) {
-    let imports = files.values().flat_map(Descriptor::imports);
+fn add_known(files: &mut BTreeMap<String, ProtoFile>, known: &DescriptorPool) {
+    let imports = files.values().flat_map(ProtoFile::imports);
     let mut wanted: Vec<String> = imports.cloned().collect();
     while let Some(name) = wanted.pop() {
         if !files.contains_key(&name)
             && let Some(file) = known.get_file_by_name(&name)
         {
-            let file = Descriptor::known(&file);
+            let file = ProtoFile::known(&file);
             wanted.extend(file.imports().iter().cloned());
             files.insert(name, file);
         }
@@ -189,7 +194,7 @@ fn add(pool: &mut DescriptorPool, file: FileDescriptorProto) -> Result<(), Strin
 
 /// Removes and returns the files that can be ordered after all their imports. What remains is in import
 /// cycles, or depends on such files.
-fn in_order(files: &mut BTreeMap<String, Descriptor>) -> Vec<(String, Descriptor)> {
+fn in_order(files: &mut BTreeMap<String, ProtoFile>) -> Vec<(String, ProtoFile)> {
     let mut awaited: BTreeMap<String, usize> = BTreeMap::new();
     let mut needed_by: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (name, descriptor) in files.iter() {
@@ -250,7 +255,7 @@ fn ready(
     file: &mut FileDescriptorProto,
     declared: Option<DynamicMessage>,
     known: &DescriptorPool,
-    apart: &mut Apart,
+    apart: &mut UnsupportedFeatures,
 ) -> Result<(), String> {
     file.source_code_info = None;
     check(file, known)?;

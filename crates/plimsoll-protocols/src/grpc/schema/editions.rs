@@ -8,8 +8,8 @@
 //! | `field_presence` | `proto3_optional`, and the label of a required field |
 //! | `repeated_field_encoding` | the option `packed` |
 //! | `message_encoding = DELIMITED` | the type of a group |
-//! | `enum_type = CLOSED` | a name in [`Apart`], since the library accepts any number |
-//! | `utf8_validation = NONE` | a name in [`Apart`] |
+//! | `enum_type = CLOSED` | a name in [`UnsupportedFeatures`], since the library accepts any number |
+//! | `utf8_validation = NONE` | a name in [`UnsupportedFeatures`] |
 //!
 //! Features are inherited as the language defines: what is not set on a field, enum or oneof comes from the
 //! enclosing element, and finally from the edition (protobuf.dev, "Feature Settings for Editions"). They are
@@ -28,7 +28,7 @@ use prost_reflect::{DynamicMessage, EnumValueDescriptor, Kind, ReflectMessage as
 
 /// Properties that the library can't represent, by full names.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Apart {
+pub(super) struct UnsupportedFeatures {
     /// Closed enums, which accept only the numbers that they define.
     pub(super) closed: BTreeSet<String>,
     /// Strings of editions that need not be UTF-8.
@@ -40,7 +40,7 @@ const EDITION_2023: i32 = 1000;
 const EDITION_2024: i32 = 1001;
 /// The suffix of the placeholder value 0 in an enum without one: in proto3 the first value has to be 0, in a
 /// closed enum of an edition it need not.
-const STAND_IN: &str = "__has_no_zero";
+const MISSING_ZERO_SUFFIX: &str = "__has_no_zero";
 
 /// Numbers of `FeatureSet.FieldPresence`.
 mod presence {
@@ -60,7 +60,7 @@ const DELIMITED_ENCODING: i32 = 2;
 
 /// The values of all features of an element.
 #[derive(Clone, Copy, Debug)]
-struct Resolved {
+struct ResolvedFeatures {
     presence: i32,
     enums: i32,
     repeated: i32,
@@ -68,9 +68,9 @@ struct Resolved {
     messages: i32,
 }
 
-impl Resolved {
+impl ResolvedFeatures {
     /// The defaults of editions 2023 and 2024, which are the same for these features.
-    const EDITION_DEFAULTS: Resolved = Resolved {
+    const EDITION_DEFAULTS: ResolvedFeatures = ResolvedFeatures {
         presence: presence::EXPLICIT,
         enums: OPEN_ENUM,
         repeated: PACKED_ENCODING,
@@ -79,7 +79,7 @@ impl Resolved {
     };
 
     /// Returns the features with those that an element of the file sets.
-    fn with(self, part: &DynamicMessage) -> Resolved {
+    fn with(self, part: &DynamicMessage) -> ResolvedFeatures {
         let Some(set) = set(part) else { return self };
         let known = |name: &str, last: i32, inherited: i32| {
             let number = set.get_field_by_name(name);
@@ -87,7 +87,7 @@ impl Resolved {
             let known = number.filter(|number| (1..=last).contains(number));
             known.unwrap_or(inherited)
         };
-        Resolved {
+        ResolvedFeatures {
             presence: known("field_presence", presence::LEGACY_REQUIRED, self.presence),
             enums: known("enum_type", CLOSED_ENUM, self.enums),
             repeated: known("repeated_field_encoding", EXPANDED_ENCODING, self.repeated),
@@ -186,9 +186,9 @@ fn unknown_edition(edition: &str) -> String {
 pub(super) fn translate(
     file: &mut FileDescriptorProto,
     declared: &DynamicMessage,
-    apart: &mut Apart,
+    apart: &mut UnsupportedFeatures,
 ) {
-    let resolved = Resolved::EDITION_DEFAULTS.with(declared);
+    let resolved = ResolvedFeatures::EDITION_DEFAULTS.with(declared);
     let scope = file.package().to_owned();
     for (message, declared) in (file.message_type.iter_mut()).zip(parts(declared, "message_type")) {
         translate_message(message, declared, resolved, &scope, apart);
@@ -197,14 +197,14 @@ pub(super) fn translate(
         translate_enum(found, declared, resolved, &scope, apart);
     }
     for (field, declared) in file.extension.iter_mut().zip(parts(declared, "extension")) {
-        translate_field(field, resolved.with(declared), Place::Extension);
+        translate_field(field, resolved.with(declared), FieldContext::Extension);
     }
     file.syntax = Some("proto3".to_owned());
 }
 
 /// The kind of element that a field belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum FieldContext {
     /// A field of a message.
     Message,
     /// A map.
@@ -217,9 +217,9 @@ enum Place {
 fn translate_message(
     message: &mut DescriptorProto,
     declared: &DynamicMessage,
-    inherited: Resolved,
+    inherited: ResolvedFeatures,
     scope: &str,
-    apart: &mut Apart,
+    apart: &mut UnsupportedFeatures,
 ) {
     let resolved = inherited.with(declared);
     let scope = qualified(scope, message.name());
@@ -231,15 +231,15 @@ fn translate_message(
         .map(|nested| nested.name().to_owned())
         .collect();
     let oneofs = parts(declared, "oneof_decl").map(|oneof| resolved.with(oneof));
-    let oneofs: Vec<Resolved> = oneofs.collect();
+    let oneofs: Vec<ResolvedFeatures> = oneofs.collect();
     for (field, declared) in message.field.iter_mut().zip(parts(declared, "field")) {
         let oneof = field.oneof_index.and_then(|at| usize::try_from(at).ok());
         let around = oneof.and_then(|at| oneofs.get(at)).unwrap_or(&resolved);
         let kind = field.type_name().rsplit('.').next().unwrap_or_default();
         let place = match field.label() {
-            _ if is_entry => Place::Entry,
-            Label::Repeated if maps.contains(kind) => Place::Map,
-            _ => Place::Message,
+            _ if is_entry => FieldContext::Entry,
+            Label::Repeated if maps.contains(kind) => FieldContext::Map,
+            _ => FieldContext::Message,
         };
         let features = around.with(declared);
         if features.text == NO_UTF8_CHECK && matches!(field.r#type(), Type::String) {
@@ -252,7 +252,7 @@ fn translate_message(
         .iter_mut()
         .zip(parts(declared, "extension"))
     {
-        translate_field(field, resolved.with(declared), Place::Extension);
+        translate_field(field, resolved.with(declared), FieldContext::Extension);
     }
     for (nested, declared) in message
         .nested_type
@@ -270,7 +270,11 @@ fn translate_message(
     }
 }
 
-fn translate_field(field: &mut FieldDescriptorProto, features: Resolved, place: Place) {
+fn translate_field(
+    field: &mut FieldDescriptorProto,
+    features: ResolvedFeatures,
+    place: FieldContext,
+) {
     match field.label() {
         Label::Repeated => {
             field.options = Some(FieldOptions {
@@ -279,21 +283,23 @@ fn translate_field(field: &mut FieldDescriptorProto, features: Resolved, place: 
             });
         }
         // Keys and values of maps are always written, as by protobuf's own runtimes.
-        _ if place == Place::Entry => field.proto3_optional = Some(true),
-        _ if place == Place::Message && field.oneof_index.is_none() => match features.presence {
-            presence::IMPLICIT => {}
-            presence::LEGACY_REQUIRED => {
-                field.proto3_optional = Some(true);
-                field.set_label(Label::Required);
+        _ if place == FieldContext::Entry => field.proto3_optional = Some(true),
+        _ if place == FieldContext::Message && field.oneof_index.is_none() => {
+            match features.presence {
+                presence::IMPLICIT => {}
+                presence::LEGACY_REQUIRED => {
+                    field.proto3_optional = Some(true);
+                    field.set_label(Label::Required);
+                }
+                _ => field.proto3_optional = Some(true),
             }
-            _ => field.proto3_optional = Some(true),
-        },
+        }
         _ => {}
     }
     // A type that a source file names may turn out to be an enum; the library then treats it as one in any
     // case.
-    let is_group =
-        features.messages == DELIMITED_ENCODING && !matches!(place, Place::Map | Place::Entry);
+    let is_group = features.messages == DELIMITED_ENCODING
+        && !matches!(place, FieldContext::Map | FieldContext::Entry);
     let is_named = field.r#type.is_none() && field.type_name.is_some();
     if is_group && (is_named || field.r#type == Some(Type::Message as i32)) {
         field.set_type(Type::Group);
@@ -303,9 +309,9 @@ fn translate_field(field: &mut FieldDescriptorProto, features: Resolved, place: 
 fn translate_enum(
     found: &mut EnumDescriptorProto,
     declared: &DynamicMessage,
-    inherited: Resolved,
+    inherited: ResolvedFeatures,
     scope: &str,
-    apart: &mut Apart,
+    apart: &mut UnsupportedFeatures,
 ) {
     if inherited.with(declared).enums != CLOSED_ENUM {
         return;
@@ -315,7 +321,7 @@ fn translate_enum(
     let zero = match zero {
         Some(at) => found.value.remove(at),
         None => EnumValueDescriptorProto {
-            name: Some(format!("{}{STAND_IN}", found.name())),
+            name: Some(format!("{}{MISSING_ZERO_SUFFIX}", found.name())),
             number: Some(0),
             options: None,
         },
@@ -324,9 +330,9 @@ fn translate_enum(
 }
 
 /// Returns true if an enum's value is the placeholder for a missing 0.
-pub(super) fn is_stand_in(value: &EnumValueDescriptor) -> bool {
+pub(super) fn is_missing_zero(value: &EnumValueDescriptor) -> bool {
     let (name, of) = (value.name(), value.parent_enum());
-    value.number() == 0 && name.strip_suffix(STAND_IN) == Some(of.name())
+    value.number() == 0 && name.strip_suffix(MISSING_ZERO_SUFFIX) == Some(of.name())
 }
 
 /// Returns the full name of `name` in `scope`.

@@ -10,10 +10,10 @@ use prost_reflect::{
 use serde_json::Value;
 
 use super::describe::{field_named, type_name};
-use super::editions::is_stand_in;
+use super::editions::is_missing_zero;
 use super::error::nearest_or_all;
-use super::right::{fields, one, right};
-use super::{Method, Schema, SchemaError, near};
+use super::type_hint::{expected_type_hint, fields, one};
+use super::{GrpcMethod, Schema, SchemaError, near};
 use crate::grpc::BinaryMessage;
 
 impl Schema {
@@ -22,7 +22,7 @@ impl Schema {
     /// # Errors
     /// Returns an error if the text is not JSON or does not fit the message. It names the field by its path,
     /// and suggests a similar name for an unknown one.
-    pub fn encode(&self, method: &Method, json: &str) -> Result<Vec<u8>, SchemaError> {
+    pub fn encode(&self, method: &GrpcMethod, json: &str) -> Result<Vec<u8>, SchemaError> {
         let message = method.descriptor.input();
         let value: Value = serde_json::from_str(json).map_err(|e| {
             let name = message.full_name();
@@ -49,7 +49,7 @@ impl Schema {
                 // Problems of an object as a whole are described by the decoder alone.
                 let is_known = path.iter().len() > 0 || !value.is_object();
                 let right = if is_known {
-                    right(&message, &path)
+                    expected_type_hint(&message, &path)
                 } else {
                     String::new()
                 };
@@ -68,7 +68,7 @@ impl Schema {
     ///
     /// # Errors
     /// Returns an error if they are not, or if a required field is missing.
-    pub fn check(&self, method: &Method, given: &BinaryMessage) -> Result<(), SchemaError> {
+    pub fn check(&self, method: &GrpcMethod, given: &BinaryMessage) -> Result<(), SchemaError> {
         let message = method.descriptor.input();
         let bad = |problem: String| {
             let (source, name) = (&given.source, message.full_name());
@@ -86,7 +86,7 @@ impl Schema {
     ///
     /// # Errors
     /// Returns an error if the bytes are not such a message.
-    pub fn decode(&self, method: &Method, bytes: &[u8]) -> Result<String, SchemaError> {
+    pub fn decode(&self, method: &GrpcMethod, bytes: &[u8]) -> Result<String, SchemaError> {
         let message = method.descriptor.output();
         let bad = |problem: String| {
             let name = message.full_name();
@@ -114,21 +114,21 @@ impl Schema {
         top: &MessageDescriptor,
         value: &Value,
     ) -> Result<(), SchemaError> {
-        let check = Check {
+        let check = NameCheck {
             top,
-            closed: &self.apart.closed,
+            closed: &self.unsupported.closed,
         };
         check.message(top, value, "")
     }
 }
 
 /// A check of names in JSON before it is decoded.
-struct Check<'a> {
+struct NameCheck<'a> {
     top: &'a MessageDescriptor,
     closed: &'a BTreeSet<String>,
 }
 
-impl Check<'_> {
+impl NameCheck<'_> {
     fn message(
         &self,
         message: &MessageDescriptor,
@@ -195,7 +195,7 @@ impl Check<'_> {
                     // The decoder rejects it.
                     _ => return Ok(()),
                 };
-                if named.is_some_and(|value| !is_stand_in(&value)) {
+                if named.is_some_and(|value| !is_missing_zero(&value)) {
                     return Ok(());
                 }
                 let name = found.full_name();

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use prost_reflect::{Kind, MessageDescriptor, Syntax};
 
-use super::{Method, Schema};
-use crate::grpc::{Part, Shape, Shapes};
+use super::{GrpcMethod, Schema};
+use crate::grpc::{FieldShape, MessageShape, MessageShapes};
 
 impl Schema {
     /// Returns the layout that responses of `method` must have.
-    pub fn answer(&self, method: &Method) -> Shapes {
+    pub fn answer(&self, method: &GrpcMethod) -> MessageShapes {
         let top = method.descriptor.output();
         let mut places = BTreeMap::from([(top.full_name().to_owned(), 0)]);
         let mut messages = vec![top];
@@ -17,7 +17,7 @@ impl Schema {
         while let Some(message) = messages.get(shapes.len()).cloned() {
             shapes.push(self.shape(&message, &mut places, &mut messages));
         }
-        Shapes {
+        MessageShapes {
             name: method.response(),
             shapes,
         }
@@ -28,7 +28,7 @@ impl Schema {
         message: &MessageDescriptor,
         places: &mut BTreeMap<String, usize>,
         messages: &mut Vec<MessageDescriptor>,
-    ) -> Shape {
+    ) -> MessageShape {
         // Strings of proto2 are not checked for UTF-8.
         let is_verified = message.parent_file().syntax() != Syntax::Proto2;
         let mut parts = Vec::new();
@@ -36,21 +36,21 @@ impl Schema {
             let part = match field.kind() {
                 Kind::Message(inner) => {
                     let name = inner.full_name().to_owned();
-                    Part::Message(*places.entry(name).or_insert_with(|| {
+                    FieldShape::Message(*places.entry(name).or_insert_with(|| {
                         messages.push(inner);
                         messages.len() - 1
                     }))
                 }
                 Kind::String
-                    if is_verified && !self.apart.any_bytes.contains(field.full_name()) =>
+                    if is_verified && !self.unsupported.any_bytes.contains(field.full_name()) =>
                 {
-                    Part::Text
+                    FieldShape::Text
                 }
                 _ => continue,
             };
             parts.push((field.number(), part));
         }
         parts.sort_unstable_by_key(|(number, _)| *number);
-        Shape { parts }
+        MessageShape { parts }
     }
 }

@@ -22,26 +22,29 @@ use protox::file::{
 };
 
 use super::descriptors::check;
-use super::editions::{Apart, check_named, translate};
+use super::editions::{UnsupportedFeatures, check_named, translate};
 
 /// A resolver of imports in a folder.
-struct Folder {
+struct FolderResolver {
     path: PathBuf,
     known: IncludeFileResolver,
-    apart: Rc<RefCell<Apart>>,
-    opened: Rc<RefCell<Opened>>,
+    apart: Rc<RefCell<UnsupportedFeatures>>,
+    opened: Rc<RefCell<OpenedFiles>>,
 }
 
 /// The opened files by their paths on disk, each with the name of its first import.
-type Opened = BTreeMap<PathBuf, String>;
+type OpenedFiles = BTreeMap<PathBuf, String>;
 
 /// Returns a resolver that searches `folders`, in that order, and then the files that come with protobuf.
 /// Properties of editions that the library can't represent are added to `apart`.
-pub(super) fn resolver(folders: &[PathBuf], apart: &Rc<RefCell<Apart>>) -> ChainFileResolver {
+pub(super) fn resolver(
+    folders: &[PathBuf],
+    apart: &Rc<RefCell<UnsupportedFeatures>>,
+) -> ChainFileResolver {
     let mut chain = ChainFileResolver::new();
     let opened = Rc::default();
     for path in folders {
-        chain.add(Folder {
+        chain.add(FolderResolver {
             path: path.clone(),
             known: IncludeFileResolver::new(path.clone()),
             apart: Rc::clone(apart),
@@ -60,21 +63,21 @@ const MAX_NESTED: usize = 100;
 /// A problem of a file that is found before it is compiled.
 #[derive(thiserror::Error)]
 #[error("{name}:{line}:{column}: {problem}")]
-struct Refused {
+struct SourceError {
     name: String,
     line: usize,
     column: usize,
     problem: String,
 }
 
-impl fmt::Debug for Refused {
+impl fmt::Debug for SourceError {
     /// Prints the same as `Display`: errors of the compiler are shown in their long form.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
     }
 }
 
-impl FileResolver for Folder {
+impl FileResolver for FolderResolver {
     fn resolve_path(&self, path: &Path) -> Option<String> {
         self.known.resolve_path(path)
     }
@@ -82,7 +85,7 @@ impl FileResolver for Folder {
     fn open_file(&self, name: &str) -> Result<File, protox::Error> {
         let refused_at = |(line, column), problem| {
             let name = name.to_owned();
-            protox::Error::new(Refused {
+            protox::Error::new(SourceError {
                 name,
                 line,
                 column,
@@ -111,7 +114,7 @@ impl FileResolver for Folder {
                 format!("nested more than {MAX_NESTED} deep"),
             ));
         }
-        let Some(source) = Source::of_an_edition(&text, &tokens) else {
+        let Some(source) = EditionSource::of_an_edition(&text, &tokens) else {
             let length = fs::metadata(&path).map_or(0, |found| found.len());
             // A byte-order mark was removed, which the library does not accept.
             return if length == text.len() as u64 {
@@ -131,7 +134,7 @@ impl FileResolver for Folder {
     }
 }
 
-impl Folder {
+impl FolderResolver {
     /// Returns the name by which the file at `path` was opened before, if it is not `name`. With overlapping
     /// import paths a file has two names, and its messages must not be defined twice.
     fn first_name(&self, path: &Path, name: &str) -> Option<String> {
@@ -155,13 +158,13 @@ fn alias(name: &str, file: String) -> File {
 }
 
 /// A source file of an edition, rewritten to proto3's syntax.
-struct Source {
+struct EditionSource {
     edition: String,
     text: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token<'a> {
+enum ProtoToken<'a> {
     /// A name or a number.
     Word(&'a str),
     /// A string with its quotes.
@@ -169,53 +172,60 @@ enum Token<'a> {
     Sign(char),
 }
 
-impl Source {
+impl EditionSource {
     /// Rewrites a source file; returns `None` if it does not begin with an edition.
-    fn of_an_edition(text: &str, tokens: &[(Token<'_>, Range<usize>)]) -> Option<Source> {
+    fn of_an_edition(
+        text: &str,
+        tokens: &[(ProtoToken<'_>, Range<usize>)],
+    ) -> Option<EditionSource> {
         let [
-            (Token::Word("edition"), keyword),
-            (Token::Sign('='), _),
-            (Token::Text(edition), value),
-            (Token::Sign(';'), _),
+            (ProtoToken::Word("edition"), keyword),
+            (ProtoToken::Sign('='), _),
+            (ProtoToken::Text(edition), value),
+            (ProtoToken::Sign(';'), _),
             rest @ ..,
         ] = tokens
         else {
             return None;
         };
-        let mut source = Source {
+        let mut source = EditionSource {
             edition: edition.trim_matches(['"', '\'']).to_owned(),
             text: text.to_owned(),
         };
         source.write(keyword, "syntax ");
-        let mut before = Token::Sign(';');
+        let mut before = ProtoToken::Sign(';');
         for (i, (token, range)) in rest.iter().enumerate() {
-            let after: Vec<Token<'_>> = rest[i + 1..].iter().take(2).map(|(t, _)| *t).collect();
-            let begins = matches!(before, Token::Sign(';' | '{' | '}'));
+            let after: Vec<ProtoToken<'_>> =
+                rest[i + 1..].iter().take(2).map(|(t, _)| *t).collect();
+            let begins = matches!(before, ProtoToken::Sign(';' | '{' | '}'));
             match (*token, &after[..]) {
                 // Visibility does not affect the wire format.
                 (
-                    Token::Word("export" | "local"),
-                    [Token::Word("message" | "enum"), Token::Word(_)],
+                    ProtoToken::Word("export" | "local"),
+                    [ProtoToken::Word("message" | "enum"), ProtoToken::Word(_)],
                 ) if begins => {
                     source.write(range, "");
                 }
                 // Option imports do not affect encoding.
-                (Token::Word("import"), [Token::Word("option"), Token::Text(_)]) if begins => {
+                (ProtoToken::Word("import"), [ProtoToken::Word("option"), ProtoToken::Text(_)])
+                    if begins =>
+                {
                     source.blank_statement(range.start, &rest[i..]);
                 }
                 // Reserved names without quotes are not valid in proto3.
-                (Token::Word("reserved"), [Token::Word(name), Token::Sign(',' | ';')])
-                    if begins && !name.starts_with(|c: char| c.is_ascii_digit()) =>
-                {
+                (
+                    ProtoToken::Word("reserved"),
+                    [ProtoToken::Word(name), ProtoToken::Sign(',' | ';')],
+                ) if begins && !name.starts_with(|c: char| c.is_ascii_digit()) => {
                     source.blank_statement(range.start, &rest[i..]);
                 }
                 // Defaults of fields are not valid in proto3, and are never sent.
-                (Token::Word("default"), [Token::Sign('='), _])
-                    if matches!(before, Token::Sign('[' | ',')) =>
+                (ProtoToken::Word("default"), [ProtoToken::Sign('='), _])
+                    if matches!(before, ProtoToken::Sign('[' | ',')) =>
                 {
                     source.write(range, "dropped");
                     // The replaced option must not be negative: only numbers may be, and `-inf` is a name.
-                    if let Some((Token::Sign('-'), sign)) = rest.get(i + 2) {
+                    if let Some((ProtoToken::Sign('-'), sign)) = rest.get(i + 2) {
                         source.write(sign, "");
                     }
                 }
@@ -239,8 +249,10 @@ impl Source {
     }
 
     /// Blanks a statement, up to its semicolon.
-    fn blank_statement(&mut self, start: usize, rest: &[(Token<'_>, Range<usize>)]) {
-        let end = rest.iter().find(|(token, _)| *token == Token::Sign(';'));
+    fn blank_statement(&mut self, start: usize, rest: &[(ProtoToken<'_>, Range<usize>)]) {
+        let end = rest
+            .iter()
+            .find(|(token, _)| *token == ProtoToken::Sign(';'));
         if let Some((_, end)) = end {
             self.write(&(start..end.end), "");
         }
@@ -248,12 +260,12 @@ impl Source {
 }
 
 /// Returns the offset at which the nesting exceeds [`MAX_NESTED`].
-fn too_deep(tokens: &[(Token<'_>, Range<usize>)]) -> Option<usize> {
+fn too_deep(tokens: &[(ProtoToken<'_>, Range<usize>)]) -> Option<usize> {
     let mut depth = 0_usize;
     for (token, range) in tokens {
         match token {
-            Token::Sign('{' | '[' | '<' | '(') => depth += 1,
-            Token::Sign('}' | ']' | '>' | ')') => depth = depth.saturating_sub(1),
+            ProtoToken::Sign('{' | '[' | '<' | '(') => depth += 1,
+            ProtoToken::Sign('}' | ']' | '>' | ')') => depth = depth.saturating_sub(1),
             _ => {}
         }
         if depth > MAX_NESTED {
@@ -265,7 +277,7 @@ fn too_deep(tokens: &[(Token<'_>, Range<usize>)]) -> Option<usize> {
 
 /// Splits a source file into tokens, without its comments. Malformed tokens end where the compiler, which
 /// continues after them, ends them.
-fn tokens(text: &str) -> Vec<(Token<'_>, Range<usize>)> {
+fn tokens(text: &str) -> Vec<(ProtoToken<'_>, Range<usize>)> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();
     let mut at = 0;
@@ -292,19 +304,19 @@ fn tokens(text: &str) -> Vec<(Token<'_>, Range<usize>)> {
                 at = (at + 1).min(bytes.len());
                 // An escape at the end of a malformed file may end within a character.
                 if let Some(quoted) = text.get(start..at) {
-                    found.push((Token::Text(quoted), start..at));
+                    found.push((ProtoToken::Text(quoted), start..at));
                 }
             }
             byte if byte.is_ascii_alphanumeric() || byte == b'_' => {
                 at = until(at, &|i| {
                     !(bytes[i].is_ascii_alphanumeric() || bytes[i] == b'_')
                 });
-                found.push((Token::Word(&text[start..at]), start..at));
+                found.push((ProtoToken::Word(&text[start..at]), start..at));
             }
             byte if byte.is_ascii_whitespace() || !byte.is_ascii() => at += 1,
             sign => {
                 at += 1;
-                found.push((Token::Sign(char::from(sign)), start..at));
+                found.push((ProtoToken::Sign(char::from(sign)), start..at));
             }
         }
     }

@@ -544,7 +544,7 @@ service S { rpc Call(All) returns (stream All); }
         prost_reflect::prost::encoding::bytes::encode(1, file, &mut editions);
     }
     let read = |bytes: &[u8]| {
-        let files = Descriptor::decode_set(bytes).ok()?;
+        let files = ProtoFile::decode_set(bytes).ok()?;
         let assembled = assemble(files, &BTreeMap::new());
         let broken = assembled.broken.len();
         exercise(&Schema::of(assembled, "a set".to_owned(), BTreeMap::new()));
@@ -654,7 +654,7 @@ fn malformed_descriptors_are_rejected_individually() {
     ];
     let descriptors = files
         .iter()
-        .map(|(file, _)| Descriptor::decode(&file.encode_to_vec()).unwrap())
+        .map(|(file, _)| ProtoFile::decode(&file.encode_to_vec()).unwrap())
         .collect();
     let absent = BTreeMap::from([("gone.proto".to_owned(), "it was lost".to_owned())]);
     let assembled = assemble(descriptors, &absent);

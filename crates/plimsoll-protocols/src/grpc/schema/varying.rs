@@ -12,7 +12,7 @@ mod tree;
 use std::sync::Arc;
 
 use plimsoll_model::template::{
-    Column, Moment, Order, Render, Rows, Variation, has_fields, quote_bare,
+    Render, RenderContext, RowColumn, RowOrder, Rows, Variation, has_fields, quote_bare,
 };
 use prost_reflect::prost::Message as _;
 use prost_reflect::prost::encoding::{decode_key, decode_varint};
@@ -20,17 +20,17 @@ use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Value};
 
 use super::describe::field_named;
-use super::{Method, Schema, SchemaError};
+use super::{GrpcMethod, Schema, SchemaError};
 use crate::grpc::BinaryMessage;
-use crate::grpc::patch::{Node, Patched, Presence, Tag};
-use filling::{Filling, typed, whole};
+use crate::grpc::patch::{FieldPresence, FieldTag, PatchNode, PatchedMessage};
+use filling::{TemplateFiller, typed, whole};
 use known::is_now;
 use scalar::{scalar, wire, wire_type};
-use tree::{Tree, join, plant};
+use tree::{TemplateTree, join, parse_tree};
 
 /// The requests of a call.
 #[derive(Clone, Debug)]
-pub struct Requests {
+pub struct EncodedRequests {
     /// The encoded messages; if they vary: those of the first call.
     pub messages: Vec<Vec<u8>>,
     /// The renderers of varying messages; empty: every call sends the same.
@@ -47,10 +47,10 @@ impl Schema {
     /// does not fit.
     pub fn encode_all(
         &self,
-        method: &Method,
+        method: &GrpcMethod,
         json: &str,
         rows: Option<&Rows>,
-    ) -> Result<Requests, SchemaError> {
+    ) -> Result<EncodedRequests, SchemaError> {
         let varies = has_fields(json);
         let quoted = if varies {
             quote_bare(json)
@@ -66,12 +66,12 @@ impl Schema {
                 "an empty list of messages",
             ));
         }
-        let mut requests = Requests {
+        let mut requests = EncodedRequests {
             messages: Vec::new(),
             varying: Vec::new(),
         };
         let count = rows.map_or(0, Rows::count);
-        let first = Variation::new(1, 1, count, Order::RoundRobin);
+        let first = Variation::new(1, 1, count, RowOrder::RoundRobin);
         let mut slots = 0;
         for (i, text) in texts.iter().enumerate() {
             let encoded = self.encode_one(method, text, &mut slots, rows, &first);
@@ -87,7 +87,7 @@ impl Schema {
         }
         if in_turn {
             requests.messages.truncate(1);
-            requests.varying = vec![Arc::new(InTurn(requests.varying))];
+            requests.varying = vec![Arc::new(RoundRobinMessages(requests.varying))];
         } else if slots == 0 {
             requests.varying.clear();
         }
@@ -101,9 +101,9 @@ impl Schema {
     /// Returns an error if a message is not a request of `method`, or lacks a required field.
     pub fn take_all(
         &self,
-        method: &Method,
+        method: &GrpcMethod,
         given: &[BinaryMessage],
-    ) -> Result<Requests, SchemaError> {
+    ) -> Result<EncodedRequests, SchemaError> {
         for message in given {
             self.check(method, message)?;
         }
@@ -111,30 +111,30 @@ impl Schema {
         let mut varying: Vec<Arc<dyn Render>> = Vec::new();
         if messages.len() > 1 && !method.kind().client_streams() {
             let each = messages.iter().map(|bytes| {
-                let patched = Patched::new(vec![Node::Bytes(bytes.clone().into())]);
+                let patched = PatchedMessage::new(vec![PatchNode::Bytes(bytes.clone().into())]);
                 Arc::new(patched) as Arc<dyn Render>
             });
-            varying = vec![Arc::new(InTurn(each.collect()))];
+            varying = vec![Arc::new(RoundRobinMessages(each.collect()))];
             messages.truncate(1);
         }
-        Ok(Requests { messages, varying })
+        Ok(EncodedRequests { messages, varying })
     }
 
     /// Encodes one message: returns that of the first call, and the renderer for every call.
     fn encode_one(
         &self,
-        method: &Method,
+        method: &GrpcMethod,
         json: &str,
         slots: &mut u32,
         rows: Option<&Rows>,
         first: &Variation,
-    ) -> Result<(Vec<u8>, Patched), SchemaError> {
+    ) -> Result<(Vec<u8>, PatchedMessage), SchemaError> {
         if !has_fields(json) {
             let bytes = self.encode(method, json)?;
-            let patched = Patched::new(vec![Node::Bytes(bytes.clone().into())]);
+            let patched = PatchedMessage::new(vec![PatchNode::Bytes(bytes.clone().into())]);
             return Ok((bytes, patched));
         }
-        let message = Varied::parse(self, method, json, slots, rows)?;
+        let message = TemplateMessage::parse(self, method, json, slots, rows)?;
         let sample = message.filled(&first.moment(0, 0, 0));
         // Names are checked first, then what templates stand for, then values.
         self.check_names(&message.message, &sample)?;
@@ -144,7 +144,7 @@ impl Schema {
 }
 
 /// Returns the messages of a list or of JSON lines; `None`: the text is neither.
-fn listed(method: &Method, json: &str) -> Option<Vec<String>> {
+fn listed(method: &GrpcMethod, json: &str) -> Option<Vec<String>> {
     let name = method.request();
     let is_list_itself = name == "google.protobuf.ListValue" || name == "google.protobuf.Value";
     let values = serde_json::Deserializer::from_str(json).into_iter::<Value>();
@@ -160,48 +160,48 @@ fn listed(method: &Method, json: &str) -> Option<Vec<String>> {
 
 /// A list of messages that calls take in turn.
 #[derive(Debug)]
-struct InTurn(Vec<Arc<dyn Render>>);
+struct RoundRobinMessages(Vec<Arc<dyn Render>>);
 
-impl Render for InTurn {
-    fn render(&self, moment: &Moment<'_>, out: &mut Vec<u8>) {
+impl Render for RoundRobinMessages {
+    fn render(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         let turn = moment.number % self.0.len() as u64;
         self.0[turn as usize].render(moment, out);
     }
 
-    fn most(&self) -> usize {
-        let sizes = self.0.iter().map(|message| message.most());
+    fn max_bytes(&self) -> usize {
+        let sizes = self.0.iter().map(|message| message.max_bytes());
         sizes.max().unwrap_or(0)
     }
 }
 
 /// A message with templates.
-struct Varied<'a> {
+struct TemplateMessage<'a> {
     schema: &'a Schema,
-    method: &'a Method,
+    method: &'a GrpcMethod,
     message: MessageDescriptor,
-    tree: Tree,
+    tree: TemplateTree,
     rows: Option<&'a Rows>,
 }
 
-impl<'a> Varied<'a> {
+impl<'a> TemplateMessage<'a> {
     fn parse(
         schema: &'a Schema,
-        method: &'a Method,
+        method: &'a GrpcMethod,
         json: &str,
         slots: &mut u32,
         rows: Option<&'a Rows>,
-    ) -> Result<Varied<'a>, SchemaError> {
+    ) -> Result<TemplateMessage<'a>, SchemaError> {
         let message = method.descriptor.input();
         let Ok(value) = serde_json::from_str(json) else {
             // The plain encoder reports the problem.
             schema.encode(method, json)?;
             return Err(wrong(&message, "", "not valid JSON"));
         };
-        let tree = plant(value, slots, rows, "").map_err(|(path, e)| {
+        let tree = parse_tree(value, slots, rows, "").map_err(|(path, e)| {
             let problem = e.to_string();
             wrong(&message, &path, &problem)
         })?;
-        Ok(Varied {
+        Ok(TemplateMessage {
             schema,
             method,
             message,
@@ -211,25 +211,33 @@ impl<'a> Varied<'a> {
     }
 
     /// Returns the JSON with the values of `moment`.
-    fn filled(&self, moment: &Moment<'_>) -> Value {
-        Filling { moment }.message(&self.message, &self.tree)
+    fn filled(&self, moment: &RenderContext<'_>) -> Value {
+        TemplateFiller { moment }.message(&self.message, &self.tree)
     }
 
-    fn patched(&self) -> Result<Patched, SchemaError> {
+    fn patched(&self) -> Result<PatchedMessage, SchemaError> {
         match &self.tree {
-            Tree::Object(entries) => Ok(Patched::new(self.nodes(&self.message, entries, "")?)),
-            Tree::Constant(value) => {
+            TemplateTree::Object(entries) => Ok(PatchedMessage::new(self.nodes(
+                &self.message,
+                entries,
+                "",
+            )?)),
+            TemplateTree::Constant(value) => {
                 let bytes = self.constant(&self.message, value, "")?;
-                Ok(Patched::new(vec![Node::Bytes(bytes.into())]))
+                Ok(PatchedMessage::new(vec![PatchNode::Bytes(bytes.into())]))
             }
             tree => {
                 if let Some(column) = tree.column() {
                     let whole = |text: &str| whole(&self.message, text);
                     let encode = |value: Value| self.schema.encode(self.method, &value.to_string());
                     let rows = self.each_row(column, "", whole, encode)?;
-                    return Ok(Patched::new(vec![rows]));
+                    return Ok(PatchedMessage::new(vec![rows]));
                 }
-                Ok(Patched::new(self.content(&self.message, tree, "")?))
+                Ok(PatchedMessage::new(self.content(
+                    &self.message,
+                    tree,
+                    "",
+                )?))
             }
         }
     }
@@ -238,16 +246,16 @@ impl<'a> Varied<'a> {
     fn nodes(
         &self,
         message: &MessageDescriptor,
-        entries: &[(String, Tree)],
+        entries: &[(String, TemplateTree)],
         path: &str,
-    ) -> Result<Vec<Node>, SchemaError> {
-        let mut fields: Vec<(u32, Vec<Node>)> = Vec::new();
+    ) -> Result<Vec<PatchNode>, SchemaError> {
+        let mut fields: Vec<(u32, Vec<PatchNode>)> = Vec::new();
         for (key, tree) in entries {
             let path = join(path, key);
-            if let Tree::Constant(value) = tree {
+            if let TemplateTree::Constant(value) = tree {
                 let bytes = self.one_field(message, key, value.clone(), &path)?;
                 if let Ok((number, _)) = decode_key(&mut &bytes[..]) {
-                    fields.push((number, vec![Node::Bytes(bytes.into())]));
+                    fields.push((number, vec![PatchNode::Bytes(bytes.into())]));
                 }
                 continue;
             }
@@ -263,22 +271,23 @@ impl<'a> Varied<'a> {
     fn field(
         &self,
         field: &FieldDescriptor,
-        tree: &Tree,
+        tree: &TemplateTree,
         path: &str,
-    ) -> Result<Vec<Node>, SchemaError> {
+    ) -> Result<Vec<PatchNode>, SchemaError> {
         let message = field.parent_message();
         if let Some(column) = tree.column() {
             let encode = |value| self.one_field(message, field.json_name(), value, path);
             let rows = self.each_row(column, path, |text| typed(field, text), encode)?;
             return Ok(vec![rows]);
         }
-        let tag = Tag::new(field.number(), wire::LEN);
-        let pair = |entry: &MessageDescriptor, key: Tree, value: &Tree, path: &str| {
-            let pair = [("key".to_owned(), key), ("value".to_owned(), value.clone())];
-            Ok(Node::nested(tag, self.nodes(entry, &pair, path)?))
-        };
+        let tag = FieldTag::new(field.number(), wire::LEN);
+        let pair =
+            |entry: &MessageDescriptor, key: TemplateTree, value: &TemplateTree, path: &str| {
+                let pair = [("key".to_owned(), key), ("value".to_owned(), value.clone())];
+                Ok(PatchNode::nested(tag, self.nodes(entry, &pair, path)?))
+            };
         match (field.kind(), tree) {
-            (Kind::Message(entry), Tree::Object(entries)) if field.is_map() => {
+            (Kind::Message(entry), TemplateTree::Object(entries)) if field.is_map() => {
                 let key_is_bool = entry.map_entry_key_field().kind() == Kind::Bool;
                 let pairs = entries.iter().map(|(key, tree)| {
                     let path = join(path, key);
@@ -286,29 +295,30 @@ impl<'a> Varied<'a> {
                         Ok(Value::Bool(key)) if key_is_bool => Value::Bool(key),
                         _ => Value::String(key.clone()),
                     };
-                    pair(&entry, Tree::Constant(key), tree, &path)
+                    pair(&entry, TemplateTree::Constant(key), tree, &path)
                 });
                 pairs.collect()
             }
-            (Kind::Message(entry), Tree::Keyed(entries)) if field.is_map() => {
+            (Kind::Message(entry), TemplateTree::Keyed(entries)) if field.is_map() => {
                 let path = join(path, "*");
                 let pairs = entries.iter();
-                let pairs =
-                    pairs.map(|(key, tree)| pair(&entry, Tree::Template(key.clone()), tree, &path));
+                let pairs = pairs.map(|(key, tree)| {
+                    pair(&entry, TemplateTree::Template(key.clone()), tree, &path)
+                });
                 pairs.collect()
             }
-            (_, Tree::List(items)) if field.is_list() => self.list(field, items, path),
+            (_, TemplateTree::List(items)) if field.is_list() => self.list(field, items, path),
             _ if field.is_list() || field.is_map() => Err(self.refused(
                 path,
                 "a whole list or map can only be replaced by {{row.NAME}} alone",
             )),
             _ => {
                 let presence = if field.supports_presence() {
-                    Presence::Explicit
+                    FieldPresence::Explicit
                 } else {
-                    Presence::Implicit
+                    FieldPresence::Implicit
                 };
-                let tag = Tag::new(field.number(), wire_type(field));
+                let tag = FieldTag::new(field.number(), wire_type(field));
                 self.value(field, tree, (tag, presence), path)
             }
         }
@@ -317,9 +327,9 @@ impl<'a> Varied<'a> {
     fn list(
         &self,
         field: &FieldDescriptor,
-        items: &[Tree],
+        items: &[TemplateTree],
         path: &str,
-    ) -> Result<Vec<Node>, SchemaError> {
+    ) -> Result<Vec<PatchNode>, SchemaError> {
         let packed = field.is_packed();
         let message = field.parent_message();
         let name = field.json_name();
@@ -331,8 +341,8 @@ impl<'a> Varied<'a> {
         for (i, tree) in items.iter().enumerate() {
             let path = format!("{path}[{i}]");
             match tree {
-                Tree::Constant(value) => {
-                    elements.push(Node::Bytes(encode(value.clone(), &path)?.into()));
+                TemplateTree::Constant(value) => {
+                    elements.push(PatchNode::Bytes(encode(value.clone(), &path)?.into()));
                 }
                 tree => {
                     if let Some(column) = tree.column() {
@@ -342,17 +352,22 @@ impl<'a> Varied<'a> {
                         continue;
                     }
                     let tag = if packed {
-                        Tag::NONE
+                        FieldTag::NONE
                     } else {
-                        Tag::new(field.number(), wire_type(field))
+                        FieldTag::new(field.number(), wire_type(field))
                     };
-                    elements.extend(self.value(field, tree, (tag, Presence::Explicit), &path)?);
+                    elements.extend(self.value(
+                        field,
+                        tree,
+                        (tag, FieldPresence::Explicit),
+                        &path,
+                    )?);
                 }
             }
         }
         if packed {
-            let tag = Tag::new(field.number(), wire::LEN);
-            elements = vec![Node::nested(tag, elements)];
+            let tag = FieldTag::new(field.number(), wire::LEN);
+            elements = vec![PatchNode::nested(tag, elements)];
         }
         Ok(elements)
     }
@@ -361,28 +376,28 @@ impl<'a> Varied<'a> {
     fn value(
         &self,
         field: &FieldDescriptor,
-        tree: &Tree,
-        (tag, presence): (Tag, Presence),
+        tree: &TemplateTree,
+        (tag, presence): (FieldTag, FieldPresence),
         path: &str,
-    ) -> Result<Vec<Node>, SchemaError> {
+    ) -> Result<Vec<PatchNode>, SchemaError> {
         match (field.kind(), tree) {
             (Kind::Message(message), tree) => {
                 if is_now(&message, tree) {
-                    return Ok(vec![Node::Timestamp { tag }]);
+                    return Ok(vec![PatchNode::Timestamp { tag }]);
                 }
                 let mut inner = self.content(&message, tree, path)?;
                 if !field.is_group() {
-                    return Ok(vec![Node::nested(tag, inner)]);
+                    return Ok(vec![PatchNode::nested(tag, inner)]);
                 }
-                let end = Tag::new(field.number(), wire::GROUP_END);
-                inner.insert(0, Node::Bytes(tag.bytes().into()));
-                inner.push(Node::Bytes(end.bytes().into()));
+                let end = FieldTag::new(field.number(), wire::GROUP_END);
+                inner.insert(0, PatchNode::Bytes(tag.bytes().into()));
+                inner.push(PatchNode::Bytes(end.bytes().into()));
                 Ok(inner)
             }
-            (Kind::String, Tree::Template(template)) => {
-                Ok(vec![Node::text(tag, template.clone(), presence)])
+            (Kind::String, TemplateTree::Template(template)) => {
+                Ok(vec![PatchNode::text(tag, template.clone(), presence)])
             }
-            (kind, Tree::Template(template)) => {
+            (kind, TemplateTree::Template(template)) => {
                 let Some(only) = template.alone() else {
                     return Err(self.refused(
                         path,
@@ -399,11 +414,11 @@ impl<'a> Varied<'a> {
     /// Returns the node of a field that is a column's value; `encode` encodes it for each row.
     fn each_row(
         &self,
-        column: &Column,
+        column: &RowColumn,
         path: &str,
         value: impl Fn(&str) -> Value,
         encode: impl Fn(Value) -> Result<Vec<u8>, SchemaError>,
-    ) -> Result<Node, SchemaError> {
+    ) -> Result<PatchNode, SchemaError> {
         let mut encoded = Vec::new();
         let mut ends = Vec::new();
         for (row, text) in column.values().enumerate() {
@@ -417,7 +432,7 @@ impl<'a> Varied<'a> {
                     .map_err(|_| self.refused(path, "the column has over four gigabytes"))?,
             );
         }
-        Ok(Node::Rows {
+        Ok(PatchNode::Rows {
             encoded: encoded.into(),
             ends: ends.into(),
         })

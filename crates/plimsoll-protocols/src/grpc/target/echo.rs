@@ -30,12 +30,12 @@ use super::generated::echo::{EchoRequest, EchoResponse};
 use super::reflecting::reflecting;
 use crate::grpc::MethodKind;
 use crate::serving::answering::MAX_DELAY;
-use crate::serving::delay::Alarms;
-use crate::serving::reference::{Counted, Place, Reference, Serving};
+use crate::serving::delay::PreciseTimer;
+use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
 use crate::serving::{ServeError, http2};
 
 /// How long before a paced response is due the server polls the clock instead of sleeping.
-const LEAD: Duration = Duration::from_micros(50);
+const POLL_LEAD_TIME: Duration = Duration::from_micros(50);
 
 /// grpc.examples.echo.Echo: a call of each kind, timestamps in headers and trailers.
 #[derive(Args, Clone, Debug)]
@@ -58,10 +58,10 @@ pub struct EchoOptions {
     pub location: String,
 }
 
-impl Reference for EchoOptions {
+impl ReferenceServer for EchoOptions {
     const COMMAND_NAME: &str = "echo";
 
-    fn serving(self, place: Place) -> Result<Serving, ServeError> {
+    fn serving(self, place: ServeContext) -> Result<ServerFuture, ServeError> {
         if MetadataValue::try_from(&self.location).is_err() {
             return Err(ServeError::option(
                 "location",
@@ -74,8 +74,8 @@ impl Reference for EchoOptions {
                 format!("{:?} is too long; at most {MAX_DELAY:?}", self.pace.0),
             ));
         }
-        let alarms = Alarms::new(LEAD).map_err(ServeError::io("making a timer"))?;
-        let echo = Echo {
+        let alarms = PreciseTimer::new(POLL_LEAD_TIME).map_err(ServeError::io("making a timer"))?;
+        let echo = EchoService {
             options: Arc::new(self),
             alarms: Arc::new(alarms),
             counts: Arc::default(),
@@ -89,13 +89,13 @@ impl Reference for EchoOptions {
                 ("messages received", &counts.received),
                 ("messages sent", &counts.sent),
             ];
-            Ok(Counted::of(connections, counted))
+            Ok(ServerCounts::of(connections, counted))
         }))
     }
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct EchoCounts {
     calls: AtomicU64,
     received: AtomicU64,
     sent: AtomicU64,
@@ -104,13 +104,13 @@ struct Counts {
 /// The service. On the wire a unary call is a stream of one message, and only streams may have trailers of
 /// their own, so every kind of call is served as a stream.
 #[derive(Clone)]
-struct Echo {
+struct EchoService {
     options: Arc<EchoOptions>,
-    alarms: Arc<Alarms>,
-    counts: Arc<Counts>,
+    alarms: Arc<PreciseTimer>,
+    counts: Arc<EchoCounts>,
 }
 
-impl Service<http::Request<Incoming>> for Echo {
+impl Service<http::Request<Incoming>> for EchoService {
     type Response = http::Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
@@ -131,7 +131,7 @@ impl Service<http::Request<Incoming>> for Echo {
                 return Box::pin(async move { Ok(unknown.into_http()) });
             }
         };
-        let handler = Handler {
+        let handler = EchoHandler {
             kind,
             echo: self.clone(),
         };
@@ -146,28 +146,28 @@ impl Service<http::Request<Incoming>> for Echo {
     }
 }
 
-struct Handler {
+struct EchoHandler {
     kind: MethodKind,
-    echo: Echo,
+    echo: EchoService,
 }
 
-impl Service<Request<Streaming<EchoRequest>>> for Handler {
-    type Response = Response<Answers>;
+impl Service<Request<Streaming<EchoRequest>>> for EchoHandler {
+    type Response = Response<EchoAnswers>;
     type Error = Status;
-    type Future = Ready<Result<Response<Answers>, Status>>;
+    type Future = Ready<Result<Response<EchoAnswers>, Status>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Status>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<Streaming<EchoRequest>>) -> Self::Future {
-        let Echo {
+        let EchoService {
             options,
             alarms,
             counts,
         } = &self.echo;
         counts.calls.fetch_add(1, Ordering::Relaxed);
-        let mut answer = Response::new(Answers {
+        let mut answer = Response::new(EchoAnswers {
             kind: self.kind,
             requests: request.into_inner(),
             counts: Arc::clone(counts),
@@ -178,7 +178,7 @@ impl Service<Request<Streaming<EchoRequest>>> for Handler {
             pause: None,
             text: None,
             left: 0,
-            stage: Stage::Reading,
+            stage: EchoStage::Reading,
         });
         stamp(answer.metadata_mut());
         if let Ok(location) = MetadataValue::try_from(&options.location) {
@@ -189,7 +189,7 @@ impl Service<Request<Streaming<EchoRequest>>> for Handler {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum EchoStage {
     Reading,
     /// All requests were read; the remaining responses are sent.
     Answering,
@@ -197,13 +197,13 @@ enum Stage {
 }
 
 /// The responses of one call.
-struct Answers {
+struct EchoAnswers {
     kind: MethodKind,
     requests: Streaming<EchoRequest>,
-    counts: Arc<Counts>,
+    counts: Arc<EchoCounts>,
     repeats: u32,
     pace: Duration,
-    alarms: Arc<Alarms>,
+    alarms: Arc<PreciseTimer>,
     /// When the last response was due.
     due: Option<Instant>,
     pause: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -211,18 +211,18 @@ struct Answers {
     text: Option<String>,
     /// The number of remaining responses to it.
     left: u32,
-    stage: Stage,
+    stage: EchoStage,
 }
 
-impl Answers {
+impl EchoAnswers {
     fn read(&mut self, message: EchoRequest) {
         self.counts.received.fetch_add(1, Ordering::Relaxed);
         self.text = Some(message.message);
         (self.left, self.stage) = match self.kind {
-            MethodKind::Unary => (1, Stage::Answering),
-            MethodKind::ServerStreaming => (self.repeats, Stage::Answering),
-            MethodKind::ClientStreaming => (0, Stage::Reading),
-            MethodKind::Bidirectional => (1, Stage::Reading),
+            MethodKind::Unary => (1, EchoStage::Answering),
+            MethodKind::ServerStreaming => (self.repeats, EchoStage::Answering),
+            MethodKind::ClientStreaming => (0, EchoStage::Reading),
+            MethodKind::Bidirectional => (1, EchoStage::Reading),
         };
     }
 
@@ -232,7 +232,7 @@ impl Answers {
             let due = self.due.unwrap_or_else(Instant::now) + self.pace;
             let alarms = Arc::clone(&self.alarms);
             self.due = Some(due);
-            self.pause = Some(Box::pin(async move { alarms.until(due).await }));
+            self.pause = Some(Box::pin(async move { alarms.sleep_until(due).await }));
         }
         self.counts.sent.fetch_add(1, Ordering::Relaxed);
         EchoResponse {
@@ -242,10 +242,10 @@ impl Answers {
 
     /// Handles the end of the client's messages.
     fn half_closed(&mut self) -> Option<Status> {
-        self.stage = Stage::Answering;
+        self.stage = EchoStage::Answering;
         match (self.kind, &self.text) {
             (MethodKind::Unary | MethodKind::ServerStreaming, None) => {
-                self.stage = Stage::Ended;
+                self.stage = EchoStage::Ended;
                 Some(Status::invalid_argument("a call without a message"))
             }
             (MethodKind::ClientStreaming, _) => {
@@ -257,7 +257,7 @@ impl Answers {
     }
 }
 
-impl Stream for Answers {
+impl Stream for EchoAnswers {
     type Item = Result<EchoResponse, Status>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -271,17 +271,17 @@ impl Stream for Answers {
                 return Poll::Ready(Some(Ok(this.answer())));
             }
             match this.stage {
-                Stage::Ended => return Poll::Ready(None),
-                Stage::Answering => {
-                    this.stage = Stage::Ended;
-                    return Poll::Ready(Some(Err(last_word())));
+                EchoStage::Ended => return Poll::Ready(None),
+                EchoStage::Answering => {
+                    this.stage = EchoStage::Ended;
+                    return Poll::Ready(Some(Err(final_status())));
                 }
-                Stage::Reading => {}
+                EchoStage::Reading => {}
             }
             match ready!(Pin::new(&mut this.requests).poll_next(context)) {
                 Some(Ok(message)) => this.read(message),
                 Some(Err(status)) => {
-                    this.stage = Stage::Ended;
+                    this.stage = EchoStage::Ended;
                     return Poll::Ready(Some(Err(status)));
                 }
                 None => {
@@ -307,7 +307,7 @@ fn stamp(metadata: &mut MetadataMap) {
 
 /// Returns the end of a stream: status OK with a trailer. (tonic takes the trailers from the status of a
 /// streamed response.)
-fn last_word() -> Status {
+fn final_status() -> Status {
     let mut trailers = MetadataMap::new();
     stamp(&mut trailers);
     Status::with_metadata(Code::Ok, "", trailers)

@@ -8,19 +8,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use clap::Args;
-use plimsoll_model::units::{Period, Size};
+use plimsoll_model::units::{ByteSize, Period};
 
 use plimsoll_wire::http2::ErrorCode;
 
-use crate::grpc::canned::{Canned, CannedConnection, CannedOptions};
+use crate::grpc::canned::{CannedConnection, CannedOptions, CannedServer};
 use crate::serving::ServeError;
-use crate::serving::event_loop::{self, Service};
-use crate::serving::reference::{Counted, Place, Reference, Serving};
+use crate::serving::event_loop::{self, LoopService};
+use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
 
 /// The limit of unsent response bytes, exceeded by at most one response.
-const MAX_OUT: usize = 1 << 20;
+const MAX_UNSENT_BYTES: usize = 1 << 20;
 /// The length of gRPC's message prefix. Bytes.
-const PREFIX: u64 = 5;
+const PREFIX_BYTES: u64 = 5;
 
 /// Answers every unary call at once, with the same bytes: for measuring clients.
 #[derive(Args, Clone, Debug)]
@@ -34,7 +34,7 @@ pub struct FastOptions {
     /// Answer with this many bytes, zeros after gRPC's prefix of five: for clients of HTTP/2 that do not decode them
     /// [default: a `score.ScoreResponse`, 14 bytes].
     #[arg(long, value_name = "SIZE")]
-    pub answer_size: Option<Size>,
+    pub answer_size: Option<ByteSize>,
 
     // Waking an idle virtual CPU is expensive; busy-polling keeps that out of measurements of clients.
     /// How long an idle worker looks for more calls before it sleeps. A client that sends to
@@ -43,31 +43,33 @@ pub struct FastOptions {
     pub busy_poll: Period,
 }
 
-impl Reference for FastOptions {
+impl ReferenceServer for FastOptions {
     const COMMAND_NAME: &str = "fast";
 
-    fn serving(self, place: Place) -> Result<Serving, ServeError> {
+    fn serving(self, place: ServeContext) -> Result<ServerFuture, ServeError> {
         let message = match self.answer_size {
             None => self.message,
-            Some(Size(size)) if (PREFIX..=MAX_OUT as u64).contains(&size) => {
-                vec![0; (size - PREFIX) as usize]
+            Some(ByteSize(size)) if (PREFIX_BYTES..=MAX_UNSENT_BYTES as u64).contains(&size) => {
+                vec![0; (size - PREFIX_BYTES) as usize]
             }
-            Some(Size(size)) => {
+            Some(ByteSize(size)) => {
                 return Err(ServeError::option(
                     "answer-size",
-                    format!("is {size} bytes, and must be between {PREFIX} and {MAX_OUT}"),
+                    format!(
+                        "is {size} bytes, and must be between {PREFIX_BYTES} and {MAX_UNSENT_BYTES}"
+                    ),
                 ));
             }
         };
-        let canned = Canned::new(CannedOptions {
+        let canned = CannedServer::new(CannedOptions {
             message,
             max_concurrent_streams: place.bound.max_concurrent_streams,
             check_requests: false,
-            most_out: MAX_OUT,
+            max_unsent_bytes: MAX_UNSENT_BYTES,
             ..CannedOptions::default()
         });
         let answered = Arc::default();
-        let service = Answering {
+        let service = FastService {
             canned,
             answered: Arc::clone(&answered),
             busy_poll: self.busy_poll.0,
@@ -75,19 +77,19 @@ impl Reference for FastOptions {
         let workers = place.workers.unwrap_or(1);
         Ok(Box::pin(async move {
             let served = event_loop::serve(place.bound, workers, service, place.stopped);
-            Ok(Counted::of(served.await?, [("answered", &*answered)]))
+            Ok(ServerCounts::of(served.await?, [("answered", &*answered)]))
         }))
     }
 }
 
 #[derive(Clone)]
-struct Answering {
-    canned: Canned,
+struct FastService {
+    canned: CannedServer,
     answered: Arc<AtomicU64>,
     busy_poll: Duration,
 }
 
-impl Service for Answering {
+impl LoopService for FastService {
     const SERVICE_NAME: &str = FastOptions::COMMAND_NAME;
     const IS_MOSTLY_IDLE: bool = false;
     type Connection = CannedConnection;
@@ -115,10 +117,10 @@ impl Service for Answering {
         received.map_err(|e| e.to_string())
     }
 
-    fn go_on(&self, connection: &mut CannedConnection, out: &mut Vec<u8>) -> bool {
+    fn produce_more(&self, connection: &mut CannedConnection, out: &mut Vec<u8>) -> bool {
         let is_held_back = connection.is_held_back();
         if is_held_back {
-            connection.go_on(out);
+            connection.resume_sending(out);
         }
         is_held_back
     }

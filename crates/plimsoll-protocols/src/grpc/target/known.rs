@@ -20,15 +20,17 @@ use plimsoll_engine::Clock;
 use plimsoll_engine::network::os::SocketOptions;
 use plimsoll_model::Time;
 use plimsoll_model::input;
-use plimsoll_model::law::Delays;
+use plimsoll_model::law::ServerDelays;
 use plimsoll_model::units::Period;
 
-use self::connection::{KnownConnection, Pending};
-use crate::grpc::canned::{Canned, CannedOptions};
+use self::connection::{KnownConnection, PendingRequest};
+use crate::grpc::canned::{CannedOptions, CannedServer};
 use crate::serving::ServeError;
-use crate::serving::envelope::{Log, ServedRequest, Writer};
-use crate::serving::event_loop::{self, Afterwards, Arrived, Held, Service};
-use crate::serving::reference::{Counted, Place, Reference, Serving};
+use crate::serving::envelope::{EnvelopeLog, EnvelopeWriter, ServedRequest};
+use crate::serving::event_loop::{
+    self, ArrivalTimes, ConnectionDisposition, DelayedResponse, LoopService,
+};
+use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
 
 /// The limit of `--spin`: polling longer before every response is a mistake.
 const MAX_SPIN: Duration = Duration::from_millis(100);
@@ -58,12 +60,12 @@ pub struct KnownOptions {
     spin: Period,
 }
 
-impl Reference for KnownOptions {
+impl ReferenceServer for KnownOptions {
     const COMMAND_NAME: &str = "known";
     const SINGLE_PROCESS: Option<&str> =
         Some("one process numbers all requests and writes their envelope");
 
-    fn serving(self, place: Place) -> Result<Serving, ServeError> {
+    fn serving(self, place: ServeContext) -> Result<ServerFuture, ServeError> {
         let named = |problem: String| {
             let law = self.law.display();
             ServeError::option("law", format!("{law}: {problem}"))
@@ -84,8 +86,8 @@ impl Reference for KnownOptions {
                 u64::from_le_bytes(bytes)
             }
         };
-        let delays = Delays::new(&law, seed).map_err(|e| named(e.to_string()))?;
-        let begun = Writer::begin(&self.envelope, seed, law);
+        let delays = ServerDelays::new(&law, seed).map_err(|e| named(e.to_string()))?;
+        let begun = EnvelopeWriter::begin(&self.envelope, seed, law);
         let (writer, log) = begun.map_err(|e| {
             let shown = self.envelope.display();
             let problem = match e.kind() {
@@ -97,13 +99,13 @@ impl Reference for KnownOptions {
             ServeError::option("envelope", problem)
         })?;
         let announced = &place.bound.announced;
-        announced.say("commitment", &*writer.commitment);
-        let counters = Arc::<Counters>::default();
-        let service = Known {
+        announced.add("commitment", &*writer.commitment);
+        let counters = Arc::<KnownCounters>::default();
+        let service = KnownService {
             clock: Clock::new(),
             spin: self.spin.0,
             delays: Arc::new(Mutex::new(delays)),
-            canned: Canned::new(CannedOptions {
+            canned: CannedServer::new(CannedOptions {
                 max_concurrent_streams: place.bound.max_concurrent_streams,
                 answered_by_caller: true,
                 check_requests: false,
@@ -126,30 +128,30 @@ impl Reference for KnownOptions {
                 ("answered", &counters.answered),
                 ("unanswered", &counters.unanswered),
             ];
-            Ok(Counted::of(connections, counted))
+            Ok(ServerCounts::of(connections, counted))
         }))
     }
 }
 
 #[derive(Debug, Default)]
-struct Counters {
+struct KnownCounters {
     answered: AtomicU64,
     /// Requests whose clients disconnected, or that were not due before the end.
     unanswered: AtomicU64,
 }
 
 #[derive(Clone)]
-struct Known {
+struct KnownService {
     clock: Clock,
     spin: Duration,
-    delays: Arc<Mutex<Delays>>,
-    canned: Canned,
-    log: Log,
-    counters: Arc<Counters>,
+    delays: Arc<Mutex<ServerDelays>>,
+    canned: CannedServer,
+    log: EnvelopeLog,
+    counters: Arc<KnownCounters>,
 }
 
-impl Known {
-    fn record(&self, pending: Pending, written: Option<[Time; 2]>) {
+impl KnownService {
+    fn record(&self, pending: PendingRequest, written: Option<[Time; 2]>) {
         let counter = if written.is_some() {
             &self.counters.answered
         } else {
@@ -157,7 +159,7 @@ impl Known {
         };
         counter.fetch_add(1, Ordering::Relaxed);
         let absolute = |time: Time| self.clock.origin_ns() + time.0;
-        let Arrived { last, earliest } = pending.arrived;
+        let ArrivalTimes { last, earliest } = pending.arrived;
         self.log.add(ServedRequest {
             number: pending.number,
             arrived_ns: absolute(last),
@@ -168,7 +170,7 @@ impl Known {
     }
 }
 
-impl Service for Known {
+impl LoopService for KnownService {
     const SERVICE_NAME: &str = KnownOptions::COMMAND_NAME;
     const IS_MOSTLY_IDLE: bool = false;
     type Connection = KnownConnection;
@@ -189,7 +191,7 @@ impl Service for Known {
         KnownConnection::new(self.clock.now())
     }
 
-    fn arrived(&self, connection: &mut KnownConnection, at: Arrived) {
+    fn arrived(&self, connection: &mut KnownConnection, at: ArrivalTimes) {
         connection.arrived = at;
     }
 
@@ -205,7 +207,7 @@ impl Service for Known {
         connection.receive(&self.canned, bytes, out, &mut |arrived| {
             let number = delays.count();
             let due = delays.next(origin_ns + arrived.last.0);
-            Pending {
+            PendingRequest {
                 number,
                 arrived,
                 due: Time(due - origin_ns),
@@ -213,8 +215,8 @@ impl Service for Known {
         })
     }
 
-    fn held(&self, connection: &mut KnownConnection) -> Option<Held> {
-        connection.fresh.pop_front()
+    fn held(&self, connection: &mut KnownConnection) -> Option<DelayedResponse> {
+        connection.newly_held.pop_front()
     }
 
     fn release(
@@ -222,7 +224,7 @@ impl Service for Known {
         connection: &mut KnownConnection,
         number: u64,
         out: &mut Vec<u8>,
-    ) -> Afterwards {
+    ) -> ConnectionDisposition {
         let (afterwards, unanswered) = connection.release(number, out);
         if let Some(pending) = unanswered {
             self.record(pending, None);
@@ -231,7 +233,7 @@ impl Service for Known {
     }
 
     fn released(&self, connection: &mut KnownConnection, between: [Time; 2]) {
-        if let Some(pending) = connection.leaving.take() {
+        if let Some(pending) = connection.answer_in_write.take() {
             self.record(pending, Some(between));
         }
     }

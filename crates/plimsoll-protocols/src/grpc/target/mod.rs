@@ -1,6 +1,6 @@
 //! The gRPC reference servers, with known behaviour, for trying out and testing runs.
 //!
-//! Each is bound ([`crate::serving::Listen::bind`]) and then served until a future completes; it returns its
+//! Each is bound ([`crate::serving::ListenOptions::bind`]) and then served until a future completes; it returns its
 //! counters.
 
 pub mod echo;

@@ -15,10 +15,10 @@ use tonic::{Request, Response, Status};
 
 use super::generated::orders::order_service_server::{OrderService, OrderServiceServer};
 use super::generated::orders::{Order, OrderReply};
-use super::packing::Packing;
+use super::packing::AnswerPacking;
 use super::reflecting::reflecting;
-use crate::serving::answering::{Answering, Answers, Delay};
-use crate::serving::reference::{Counted, Place, Reference, Serving};
+use crate::serving::answering::{ResponseDelay, ResponseScheduler, ResponseTiming};
+use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
 use crate::serving::{ServeError, http2};
 
 /// orders.OrderService/Submit: a pool of workers that take orders from a queue.
@@ -29,7 +29,7 @@ pub struct OrdersOptions {
     // During a stall, workers keep their orders.
     /// When and how calls are answered.
     #[command(flatten)]
-    pub answers: Answers,
+    pub answers: ResponseTiming,
 
     /// Orders in progress at once.
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -41,13 +41,13 @@ pub struct OrdersOptions {
 
     /// Processing time of an order: "1ms", "1ms..9ms" (uniform) or "exp:5ms" (exponential).
     #[arg(long, value_name = "TIME", default_value = "0s")]
-    pub processing: Delay,
+    pub processing: ResponseDelay,
 }
 
-impl Reference for OrdersOptions {
+impl ReferenceServer for OrdersOptions {
     const COMMAND_NAME: &str = "orders";
 
-    fn serving(self, place: Place) -> Result<Serving, ServeError> {
+    fn serving(self, place: ServeContext) -> Result<ServerFuture, ServeError> {
         if self.pool == 0 || self.pool > Semaphore::MAX_PERMITS {
             return Err(ServeError::option(
                 "pool",
@@ -57,15 +57,15 @@ impl Reference for OrdersOptions {
                 ),
             ));
         }
-        let orders = Arc::new(Orders {
-            answering: Answering::new(self.processing, self.answers)?,
+        let orders = Arc::new(OrderHandler {
+            answering: ResponseScheduler::new(self.processing, self.answers)?,
             workers: Semaphore::new(self.pool),
             queue: self.queue as u64,
             received: AtomicU64::new(0),
             processed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            waiting: Gauge::default(),
-            in_progress: Gauge::default(),
+            waiting: PeakGauge::default(),
+            in_progress: PeakGauge::default(),
         });
         let service = OrderServiceServer::from_arc(Arc::clone(&orders))
             .accept_compressed(CompressionEncoding::Gzip)
@@ -81,7 +81,7 @@ impl Reference for OrdersOptions {
             );
             // Orders that the client cancelled, or that ended with their connection.
             let abandoned = received.saturating_sub(processed + refused);
-            Ok(Counted {
+            Ok(ServerCounts {
                 connections,
                 counts: vec![
                     ("processed", processed),
@@ -96,8 +96,8 @@ impl Reference for OrdersOptions {
     }
 }
 
-struct Orders {
-    answering: Answering,
+struct OrderHandler {
+    answering: ResponseScheduler,
     workers: Semaphore,
     queue: u64,
     /// All orders received.
@@ -106,11 +106,11 @@ struct Orders {
     processed: AtomicU64,
     /// Orders refused because the queue was full.
     refused: AtomicU64,
-    waiting: Gauge,
-    in_progress: Gauge,
+    waiting: PeakGauge,
+    in_progress: PeakGauge,
 }
 
-impl Orders {
+impl OrderHandler {
     /// Returns a worker, at once or after waiting in the queue.
     async fn worker(&self) -> Result<SemaphorePermit<'_>, Status> {
         match self.workers.try_acquire() {
@@ -133,30 +133,30 @@ impl Orders {
 }
 
 #[tonic::async_trait]
-impl OrderService for Orders {
+impl OrderService for OrderHandler {
     async fn submit(&self, order: Request<Order>) -> Result<Response<OrderReply>, Status> {
         self.received.fetch_add(1, Ordering::Relaxed);
         let _worker = self.worker().await?;
         let _busy = self.in_progress.enter(u64::MAX);
         self.answering.wait().await;
         self.processed.fetch_add(1, Ordering::Relaxed);
-        let packing = Packing::of(order.metadata());
+        let packing = AnswerPacking::of(order.metadata());
         Ok(packing.answer(OrderReply { received: true }))
     }
 }
 
 /// A gauge with its current and its maximum value.
 #[derive(Default)]
-struct Gauge {
+struct PeakGauge {
     now: AtomicU64,
     most: AtomicU64,
 }
 
-impl Gauge {
+impl PeakGauge {
     /// Increments the gauge until the guard is dropped; returns `None` if `limit` is reached.
-    fn enter(&self, limit: u64) -> Option<Inside<'_>> {
+    fn enter(&self, limit: u64) -> Option<GaugeGuard<'_>> {
         let before = self.now.fetch_add(1, Ordering::Relaxed);
-        let inside = Inside(self);
+        let inside = GaugeGuard(self);
         if before >= limit {
             return None;
         }
@@ -165,9 +165,9 @@ impl Gauge {
     }
 }
 
-struct Inside<'a>(&'a Gauge);
+struct GaugeGuard<'a>(&'a PeakGauge);
 
-impl Drop for Inside<'_> {
+impl Drop for GaugeGuard<'_> {
     fn drop(&mut self) {
         self.0.now.fetch_sub(1, Ordering::Relaxed);
     }

@@ -6,23 +6,23 @@ use tonic::metadata::MetadataMap;
 
 /// Whether a request announces compressed messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Packing {
+pub(super) enum AnswerPacking {
     Plain,
     Packed,
 }
 
-impl Packing {
-    pub(super) fn of(metadata: &MetadataMap) -> Packing {
+impl AnswerPacking {
+    pub(super) fn of(metadata: &MetadataMap) -> AnswerPacking {
         match metadata.get("grpc-encoding") {
-            Some(encoding) if encoding != "identity" => Packing::Packed,
-            _ => Packing::Plain,
+            Some(encoding) if encoding != "identity" => AnswerPacking::Packed,
+            _ => AnswerPacking::Plain,
         }
     }
 
     /// Returns the response to such a request.
     pub(super) fn answer<T>(self, message: T) -> Response<T> {
         let mut response = Response::new(message);
-        if self == Packing::Plain {
+        if self == AnswerPacking::Plain {
             response.disable_compression();
         }
         response

@@ -14,7 +14,7 @@ use tonic_reflection::server::Builder;
 use super::generated::DESCRIPTORS;
 use crate::serving::ServeError;
 
-type Answer = BoxFuture<Response<Body>, Infallible>;
+type ResponseFuture = BoxFuture<Response<Body>, Infallible>;
 
 /// Adds server reflection to `service`; `name` is its full name.
 ///
@@ -24,15 +24,23 @@ pub(super) fn reflecting<S>(
     service: S,
     name: &str,
 ) -> Result<
-    impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future = Answer>
-    + Clone
+    impl Service<
+        Request<Incoming>,
+        Response = Response<Body>,
+        Error = Infallible,
+        Future = ResponseFuture,
+    > + Clone
     + Send
     + 'static,
     ServeError,
 >
 where
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future = Answer>
-        + Clone
+    S: Service<
+            Request<Incoming>,
+            Response = Response<Body>,
+            Error = Infallible,
+            Future = ResponseFuture,
+        > + Clone
         + Send
         + 'static,
 {
@@ -42,33 +50,43 @@ where
         .with_service_name("grpc.reflection.v1.ServerReflection")
         .build_v1()
         .map_err(|e| ServeError::option("reflection", e.to_string()))?;
-    Ok(Reflecting {
+    Ok(WithReflection {
         service,
         reflection,
     })
 }
 
 #[derive(Clone)]
-struct Reflecting<S, R> {
+struct WithReflection<S, R> {
     service: S,
     reflection: R,
 }
 
-impl<S, R> Service<Request<Incoming>> for Reflecting<S, R>
+impl<S, R> Service<Request<Incoming>> for WithReflection<S, R>
 where
-    S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future = Answer>,
-    R: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future = Answer>,
+    S: Service<
+            Request<Incoming>,
+            Response = Response<Body>,
+            Error = Infallible,
+            Future = ResponseFuture,
+        >,
+    R: Service<
+            Request<Incoming>,
+            Response = Response<Body>,
+            Error = Infallible,
+            Future = ResponseFuture,
+        >,
 {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Answer;
+    type Future = ResponseFuture;
 
     /// Returns ready: both services always are, which [`crate::serving::http2`] relies on.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Incoming>) -> Answer {
+    fn call(&mut self, request: Request<Incoming>) -> ResponseFuture {
         if request.uri().path().starts_with("/grpc.reflection.") {
             self.reflection.call(request)
         } else {

@@ -13,10 +13,10 @@ use tonic::{Request, Response, Status};
 
 use super::generated::score::score_service_server::{ScoreService, ScoreServiceServer};
 use super::generated::score::{JsonVector, ScoreResponse};
-use super::packing::Packing;
+use super::packing::AnswerPacking;
 use super::reflecting::reflecting;
-use crate::serving::answering::{Answering, Answers, Delay};
-use crate::serving::reference::{Counted, Place, Reference, Serving};
+use crate::serving::answering::{ResponseDelay, ResponseScheduler, ResponseTiming};
+use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
 use crate::serving::{ServeError, http2};
 
 /// score.ScoreService/GetScore: a random score after a delay.
@@ -27,31 +27,31 @@ use crate::serving::{ServeError, http2};
 pub struct ScoreOptions {
     /// When and how calls are answered.
     #[command(flatten)]
-    pub answers: Answers,
+    pub answers: ResponseTiming,
 
     /// How long an answer takes: "5ms", "1ms..9ms" (uniform) or "exp:5ms" (exponential).
     #[arg(long, value_name = "TIME", default_value = "5ms")]
-    pub delay: Delay,
+    pub delay: ResponseDelay,
 
     /// CPU time that the server spends on every answer, besides its delay.
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub busy: Period,
 }
 
-impl Reference for ScoreOptions {
+impl ReferenceServer for ScoreOptions {
     const COMMAND_NAME: &str = "score";
 
-    fn serving(self, place: Place) -> Result<Serving, ServeError> {
+    fn serving(self, place: ServeContext) -> Result<ServerFuture, ServeError> {
         let busy = self.busy.0;
-        if busy > LONGEST_BUSY {
+        if busy > MAX_BUSY_TIME {
             return Err(ServeError::option(
                 "busy",
-                format!("{busy:?} is too long; at most {LONGEST_BUSY:?}"),
+                format!("{busy:?} is too long; at most {MAX_BUSY_TIME:?}"),
             ));
         }
-        let score = Arc::new(Score {
+        let score = Arc::new(ScoreHandler {
             busy,
-            answering: Answering::new(self.delay, self.answers)?,
+            answering: ResponseScheduler::new(self.delay, self.answers)?,
             received: AtomicU64::new(0),
             scored: AtomicU64::new(0),
             invalid: AtomicU64::new(0),
@@ -65,7 +65,7 @@ impl Reference for ScoreOptions {
             let (scored, invalid) = (read(&score.scored), read(&score.invalid));
             // Calls that the client cancelled, or that ended with their connection.
             let abandoned = read(&score.received).saturating_sub(scored + invalid);
-            Ok(Counted {
+            Ok(ServerCounts {
                 connections,
                 counts: vec![
                     ("scored", scored),
@@ -78,7 +78,7 @@ impl Reference for ScoreOptions {
 }
 
 /// The limit of `--busy`: a longer computation blocks all other responses of the thread.
-const LONGEST_BUSY: Duration = Duration::from_secs(1);
+const MAX_BUSY_TIME: Duration = Duration::from_secs(1);
 
 /// Spins for this long, as a computation would.
 fn work(busy: Duration) {
@@ -91,9 +91,9 @@ fn work(busy: Duration) {
     }
 }
 
-struct Score {
+struct ScoreHandler {
     busy: Duration,
-    answering: Answering,
+    answering: ResponseScheduler,
     received: AtomicU64,
     /// Calls answered with a score.
     scored: AtomicU64,
@@ -102,13 +102,13 @@ struct Score {
 }
 
 #[tonic::async_trait]
-impl ScoreService for Score {
+impl ScoreService for ScoreHandler {
     async fn get_score(
         &self,
         request: Request<JsonVector>,
     ) -> Result<Response<ScoreResponse>, Status> {
         self.received.fetch_add(1, Ordering::Relaxed);
-        let packing = Packing::of(request.metadata());
+        let packing = AnswerPacking::of(request.metadata());
         if let Err(e) = serde_json::from_str::<Vec<f64>>(&request.get_ref().json) {
             self.invalid.fetch_add(1, Ordering::Relaxed);
             return Err(Status::invalid_argument(format!(

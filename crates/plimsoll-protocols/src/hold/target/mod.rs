@@ -9,8 +9,10 @@ use clap::Args;
 use plimsoll_engine::tls::Agreement;
 
 use crate::serving::ServeError;
-use crate::serving::event_loop::{self, Service};
-use crate::serving::reference::{Counted, Identity, Place, Reference, Serving};
+use crate::serving::event_loop::{self, LoopService};
+use crate::serving::reference::{
+    ReferenceServer, ServeContext, ServerCounts, ServerFuture, ServerIdentity,
+};
 
 /// Echoes every byte, and holds as many connections in as little memory as it can.
 #[derive(Args, Clone, Debug)]
@@ -19,21 +21,21 @@ use crate::serving::reference::{Counted, Identity, Place, Reference, Serving};
     plimsoll hold tls://localhost:4434 --ca certs/ca.crt --connections 18000 --for 10s")]
 pub struct HoldOptions {
     #[command(flatten)]
-    identity: Identity,
+    identity: ServerIdentity,
 }
 
 /// An echo server with its counters.
 #[derive(Clone, Debug, Default)]
-struct Echo(Arc<Counters>);
+struct Echo(Arc<EchoCounters>);
 
 #[derive(Debug, Default)]
-struct Counters {
+struct EchoCounters {
     full: AtomicU64,
     resumed: AtomicU64,
     echoed: AtomicU64,
 }
 
-impl Service for Echo {
+impl LoopService for Echo {
     const SERVICE_NAME: &str = "hold";
     const IS_MOSTLY_IDLE: bool = true;
     type Connection = ();
@@ -58,12 +60,12 @@ impl Service for Echo {
     }
 }
 
-impl Reference for HoldOptions {
+impl ReferenceServer for HoldOptions {
     const COMMAND_NAME: &str = Echo::SERVICE_NAME;
 
-    fn serving(self, place: Place) -> Result<Serving, ServeError> {
+    fn serving(self, place: ServeContext) -> Result<ServerFuture, ServeError> {
         let workers = place.workers.unwrap_or(1);
-        let bound = place.bound.presenting(&[], &self.identity, None)?;
+        let bound = place.bound.with_resumption(&[], &self.identity, None)?;
         Ok(Box::pin(async move {
             let echo = Echo::default();
             let counters = Arc::clone(&echo.0);
@@ -73,7 +75,7 @@ impl Reference for HoldOptions {
                 ("full handshakes", &counters.full),
                 ("resumed handshakes", &counters.resumed),
             ];
-            Ok(Counted::of(connections, counted))
+            Ok(ServerCounts::of(connections, counted))
         }))
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Long because every way in which an answer can end is covered.
 
-use plimsoll_engine::driver::Usage;
-use plimsoll_model::plan::{Goodput, TokenCounter};
+use plimsoll_engine::driver::TokenUsage;
+use plimsoll_model::plan::{GoodputBounds, TokenCounter};
 
 use super::*;
 use crate::http::{EventFormat, EventMatch, EventStream, HttpCall};
@@ -25,7 +25,7 @@ fn tokens() -> HttpCall {
         format: EventFormat::Sse,
         until: Some(EventMatch::Data("[DONE]".into())),
         error: None,
-        tokens: Some(Goodput::default()),
+        tokens: Some(GoodputBounds::default()),
     });
     streamed
 }
@@ -57,7 +57,7 @@ fn answered(
 }
 
 fn outcome(events: &[Event]) -> (Outcome, u32) {
-    let done: Vec<&Done> = events
+    let done: Vec<&CompletedCall> = events
         .iter()
         .filter_map(|event| match event {
             Event::Done(done) => Some(done),
@@ -295,7 +295,7 @@ fn tokens_parse_in_any_split() {
                     Event::Token { call, bytes: 2 },
                     Event::Usage {
                         call,
-                        usage: Usage {
+                        usage: TokenUsage {
                             prompt: 3,
                             answer: 9,
                             streamed: 9
@@ -517,7 +517,7 @@ fn idle_timeout_race_is_distinguished_from_failure() {
         let end = events.pop().unwrap();
         assert!(driver.is_draining());
         match end {
-            Event::NotTaken(done) => (done.outcome, true),
+            Event::Unprocessed(done) => (done.outcome, true),
             Event::Done(done) => (done.outcome, false),
             other => panic!("{other:?}"),
         }

@@ -3,9 +3,9 @@
 //! Long because every way in which a stream can end is covered.
 
 use plimsoll_engine::driver::{CallId, Driver};
-use plimsoll_model::template::{MetadataField, Order, Template, Variation};
+use plimsoll_model::template::{MetadataField, RowOrder, Template, Variation};
 use plimsoll_wire::hpack::Encoder;
-use plimsoll_wire::http2::{End, Frame, PREFACE, split};
+use plimsoll_wire::http2::{EndStream, Http2Frame, PREFACE, split_frame};
 
 use super::*;
 use crate::http::driver::DRAIN_TIMEOUT;
@@ -28,7 +28,7 @@ fn driver(call: &HttpCall, calls: u32) -> (Http2Driver, Vec<u8>) {
         authority: "h:1",
         closes: false,
     };
-    let mut driver = Http2Protocol::new(&request, Scheme::Http).driver();
+    let mut driver = Http2Protocol::new(&request, HttpScheme::Http).driver();
     let (mut out, mut events) = (Vec::new(), Vec::new());
     driver.open(Time::ZERO, &mut out);
     let mut settings = Vec::new();
@@ -45,13 +45,13 @@ fn driver(call: &HttpCall, calls: u32) -> (Http2Driver, Vec<u8>) {
 fn head(id: u32, fields: &[(&str, &str)], end: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
     let block = Encoder::encode_plain(fields.iter().copied());
-    write::header_block(&mut bytes, id, &block, End(end));
+    write::header_block(&mut bytes, id, &block, EndStream(end));
     bytes
 }
 
 fn data(id: u32, data: &[u8], end: bool) -> Vec<u8> {
     let mut bytes = Vec::new();
-    write::data(&mut bytes, id, data, End(end));
+    write::data(&mut bytes, id, data, EndStream(end));
     bytes
 }
 
@@ -96,17 +96,17 @@ fn requests(sent: &[u8]) -> Vec<(u32, Vec<String>, String)> {
     let mut decoder = Decoder::new(4_096, 1 << 20);
     let mut found: Vec<(u32, Vec<String>, String)> = Vec::new();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    while let Some((frame, payload)) = split(&mut rest, 16_384).unwrap() {
-        match Frame::parse(frame, payload).unwrap() {
-            Frame::Headers { fragment, .. } => {
+    while let Some((frame, payload)) = split_frame(&mut rest, 16_384).unwrap() {
+        match Http2Frame::parse(frame, payload).unwrap() {
+            Http2Frame::Headers { fragment, .. } => {
                 let mut fields = Vec::new();
-                let line = |f: plimsoll_wire::hpack::Field<'_>| {
+                let line = |f: plimsoll_wire::hpack::HeaderField<'_>| {
                     fields.push(format!("{}: {}", text(f.name), text(f.value)));
                 };
                 decoder.decode(fragment, line).unwrap();
                 found.push((frame.stream(), fields, String::new()));
             }
-            Frame::Data { data, .. } => {
+            Http2Frame::Data { data, .. } => {
                 let of = found.iter_mut().find(|(id, ..)| *id == frame.stream());
                 of.unwrap().2.push_str(&text(data));
             }
@@ -174,7 +174,7 @@ fn varying_parts_render_per_request() {
     for has_body in [false, true] {
         let mut varying = call();
         varying.varying = Some(VaryingHttp {
-            variation: Variation::new(1, 1, 0, Order::RoundRobin),
+            variation: Variation::new(1, 1, 0, RowOrder::RoundRobin),
             path: Some(path.clone()),
             headers: vec![MetadataField {
                 name: "x-n".into(),
@@ -443,7 +443,7 @@ fn resets_and_goaways_end_calls() {
     ];
     assert_eq!(ended, expected);
     let not_taken = events.iter().filter_map(|event| match event {
-        Event::NotTaken(done) => Some(done.call.0),
+        Event::Unprocessed(done) => Some(done.call.0),
         _ => None,
     });
     assert_eq!(not_taken.collect::<Vec<_>>(), [0, 3]);

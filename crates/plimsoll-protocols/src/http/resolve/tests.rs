@@ -10,7 +10,7 @@ use crate::registry::register;
 /// An environment without files and variables.
 struct World;
 
-impl Surroundings for World {
+impl ResolveContext for World {
     fn variable(&self, _: &str) -> Option<String> {
         None
     }

@@ -61,9 +61,9 @@ fn receive(driver: &mut SocketDriver, text: &str, now: Time) -> Vec<Event> {
 #[test]
 fn configured_welcome_message_is_awaited() {
     for (welcome, first_is_it) in [
-        (Welcome::Any, true),
+        (WelcomeMessage::Any, true),
         (
-            Welcome::Message(EventMatch::Contains("ready".into())),
+            WelcomeMessage::Message(EventMatch::Contains("ready".into())),
             false,
         ),
     ] {
@@ -84,14 +84,14 @@ fn configured_welcome_message_is_awaited() {
         assert_eq!(events.is_empty(), first_is_it, "{events:?}");
         assert_eq!(driver.is_ready(), first_is_it);
         if !first_is_it {
-            assert_eq!(events, [Event::Unasked]);
+            assert_eq!(events, [Event::Unsolicited]);
             assert_eq!(receive(&mut driver, "ready now", Time(3)), []);
         }
         assert_eq!(driver.capacity(), 1);
         driver.start(CallId(0), 0, Time(4), &mut Vec::new());
         let events = receive(&mut driver, "answer", Time(5));
         assert!(matches!(&events[..], [Event::Done(done)] if done.outcome.is_ok()));
-        assert_eq!(receive(&mut driver, "more", Time(6)), [Event::Unasked]);
+        assert_eq!(receive(&mut driver, "more", Time(6)), [Event::Unsolicited]);
     }
 }
 
@@ -100,7 +100,10 @@ fn observed_welcome_is_awaited_later() {
     let protocol = protocol(SocketCall::default(), None);
     let (mut first, _) = opened(&protocol, Time(1), b"");
     assert!(first.is_ready());
-    assert_eq!(receive(&mut first, "welcome", Time(2)), [Event::Unasked]);
+    assert_eq!(
+        receive(&mut first, "welcome", Time(2)),
+        [Event::Unsolicited]
+    );
     first.start(CallId(0), 0, Time(3), &mut Vec::new());
 
     // The welcome arrives with the response to the upgrade, later, or never.
@@ -122,7 +125,7 @@ fn messages_during_load_are_not_welcomes() {
     let (mut first, _) = opened(&protocol, Time(1), b"");
     first.start(CallId(0), 0, Time(2), &mut Vec::new());
     receive(&mut first, "answer", Time(3));
-    assert_eq!(receive(&mut first, "news", Time(4)), [Event::Unasked]);
+    assert_eq!(receive(&mut first, "news", Time(4)), [Event::Unsolicited]);
     let (second, _) = opened(&protocol, Time(5), b"");
     assert!(second.is_ready());
 }
@@ -143,6 +146,6 @@ fn subscription_succeeds_at_duration() {
     assert_eq!((driver.capacity(), driver.deadline()), (1, None));
     assert_eq!(
         receive(&mut driver, "tick", Time(4 * SECOND)),
-        [Event::Unasked]
+        [Event::Unsolicited]
     );
 }

@@ -9,20 +9,20 @@ use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::sync::mpsc::Receiver;
 
 /// Length of a chunk of filler. Bytes.
-const BLOCK: usize = 64 * 1024;
+const BLOCK_BYTES: usize = 64 * 1024;
 
 /// Filler bodies repeat this block.
-static MADE: LazyLock<Vec<u8>> = LazyLock::new(|| vec![b'x'; BLOCK]);
+static FILLER_BLOCK: LazyLock<Vec<u8>> = LazyLock::new(|| vec![b'x'; BLOCK_BYTES]);
 
 /// The body of a response.
-pub(super) enum Answer {
+pub(super) enum ResponseBody {
     Whole(Bytes),
     Made(u64),
     /// Events, until the sender is dropped.
     Events(Receiver<Bytes>),
 }
 
-impl Body for Answer {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -31,15 +31,17 @@ impl Body for Answer {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let piece = match self.get_mut() {
-            Answer::Whole(bytes) if bytes.is_empty() => None,
-            Answer::Whole(bytes) => Some(std::mem::take(bytes)),
-            Answer::Made(0) => None,
-            Answer::Made(left) => {
-                let size = usize::try_from(*left).unwrap_or(BLOCK).min(BLOCK);
+            ResponseBody::Whole(bytes) if bytes.is_empty() => None,
+            ResponseBody::Whole(bytes) => Some(std::mem::take(bytes)),
+            ResponseBody::Made(0) => None,
+            ResponseBody::Made(left) => {
+                let size = usize::try_from(*left)
+                    .unwrap_or(BLOCK_BYTES)
+                    .min(BLOCK_BYTES);
                 *left -= size as u64;
-                Some(Bytes::from_static(&MADE[..size]))
+                Some(Bytes::from_static(&FILLER_BLOCK[..size]))
             }
-            Answer::Events(events) => match events.poll_recv(cx) {
+            ResponseBody::Events(events) => match events.poll_recv(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(piece) => piece,
             },
@@ -49,17 +51,17 @@ impl Body for Answer {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Answer::Whole(bytes) => bytes.is_empty(),
-            Answer::Made(left) => *left == 0,
-            Answer::Events(_) => false,
+            ResponseBody::Whole(bytes) => bytes.is_empty(),
+            ResponseBody::Made(left) => *left == 0,
+            ResponseBody::Events(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Answer::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Answer::Made(left) => SizeHint::with_exact(*left),
-            Answer::Events(_) => SizeHint::default(),
+            ResponseBody::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            ResponseBody::Made(left) => SizeHint::with_exact(*left),
+            ResponseBody::Events(_) => SizeHint::default(),
         }
     }
 }

@@ -25,20 +25,20 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
-use plimsoll_model::units::{Period, Size};
+use plimsoll_model::units::{ByteSize, Period};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::time::timeout;
 
 use crate::serving::ServeError;
-use crate::serving::accepting::{self, Serve};
-use crate::serving::answering::{Answering, Answers, Delay};
-use crate::serving::early::Link;
-use crate::serving::reference::{Counted, Place, Reference, Serving};
+use crate::serving::accepting::{self, ConnectionHandler};
+use crate::serving::answering::{ResponseDelay, ResponseScheduler, ResponseTiming};
+use crate::serving::early::ServerStream;
+use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
 
-use body::Answer;
+use body::ResponseBody;
 
 /// How long a connection made before the shutdown may take to send its first request.
-const FIRST_REQUEST: Duration = Duration::from_secs(1);
+const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 /// The largest body that is echoed. Bytes.
 const MAX_ECHOED: usize = 16 << 20;
 /// The most events in one response.
@@ -52,11 +52,11 @@ const MAX_EVENTS: u32 = 1_000_000;
 )]
 pub struct HttpOptions {
     #[command(flatten)]
-    answers: Answers,
+    answers: ResponseTiming,
 
     /// The size of a body, unless the path sets another.
     #[arg(long, value_name = "SIZE", default_value = "1KiB")]
-    size: Size,
+    size: ByteSize,
 
     /// The status of such an answer.
     #[arg(long, value_name = "STATUS", default_value_t = 200)]
@@ -64,7 +64,7 @@ pub struct HttpOptions {
 
     /// How long an answer takes: "5ms", "1ms..9ms" (uniform) or "exp:5ms" (exponential).
     #[arg(long, value_name = "TIME", default_value = "0s")]
-    delay: Delay,
+    delay: ResponseDelay,
 
     /// Requests in progress at once, while the others wait; 0: no limit.
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -75,10 +75,10 @@ pub struct HttpOptions {
     pace: Period,
 }
 
-impl Reference for HttpOptions {
+impl ReferenceServer for HttpOptions {
     const COMMAND_NAME: &str = "http";
 
-    fn serving(self, place: Place) -> Result<Serving, ServeError> {
+    fn serving(self, place: ServeContext) -> Result<ServerFuture, ServeError> {
         let status = StatusCode::from_u16(self.status).ok();
         let status = status.filter(|status| (200..600).contains(&status.as_u16()));
         let status = status.ok_or_else(|| {
@@ -90,13 +90,13 @@ impl Reference for HttpOptions {
                 ),
             )
         })?;
-        let service = Arc::new(Service {
+        let service = Arc::new(HttpService {
             size: self.size.0,
             status,
             pace: self.pace.0,
-            answering: Answering::new(self.delay, self.answers)?,
+            answering: ResponseScheduler::new(self.delay, self.answers)?,
             pool: (self.pool > 0).then(|| Semaphore::new(self.pool)),
-            counters: Counters::default(),
+            counters: HttpCounters::default(),
         });
         let mut http = Builder::new(TokioExecutor::new());
         http.http1().pipeline_flush(true);
@@ -105,7 +105,7 @@ impl Reference for HttpOptions {
             // A flood of cancelled calls is load here, not an attack.
             .max_pending_accept_reset_streams(Some(1 << 16))
             .max_local_error_reset_streams(None);
-        let server = Server {
+        let server = HttpServer {
             http,
             service: Arc::clone(&service),
         };
@@ -117,13 +117,13 @@ impl Reference for HttpOptions {
                 ("refused", &service.counters.refused),
                 ("events", &service.counters.events),
             ];
-            Ok(Counted::of(connections, counted))
+            Ok(ServerCounts::of(connections, counted))
         }))
     }
 }
 
 #[derive(Default)]
-struct Counters {
+struct HttpCounters {
     /// Requests answered with a status below 400.
     answered: AtomicU64,
     /// Requests answered with a status of 400 or more.
@@ -132,24 +132,28 @@ struct Counters {
     events: AtomicU64,
 }
 
-struct Service {
+struct HttpService {
     size: u64,
     status: StatusCode,
     pace: Duration,
-    answering: Answering,
+    answering: ResponseScheduler,
     pool: Option<Semaphore>,
-    counters: Counters,
+    counters: HttpCounters,
 }
 
 #[derive(Clone)]
-struct Server {
+struct HttpServer {
     http: Builder<TokioExecutor>,
-    service: Arc<Service>,
+    service: Arc<HttpService>,
 }
 
-impl Serve for Server {
-    async fn serve<S: Link>(self, stream: S, mut stopped: watch::Receiver<()>) -> io::Result<()> {
-        let Server { http, service } = self;
+impl ConnectionHandler for HttpServer {
+    async fn serve<S: ServerStream>(
+        self,
+        stream: S,
+        mut stopped: watch::Receiver<()>,
+    ) -> io::Result<()> {
+        let HttpServer { http, service } = self;
         let (asked, stopping) = (Arc::new(Notify::new()), stopped.clone());
         let asking = Arc::clone(&asked);
         let calls = service_fn(move |request: Request<Incoming>| {
@@ -171,7 +175,7 @@ impl Serve for Server {
         let stopping = async {
             let _ = stopped.changed().await;
             // Before the first request the library would drop the connection at once.
-            let _ = timeout(FIRST_REQUEST, asked.notified()).await;
+            let _ = timeout(FIRST_REQUEST_TIMEOUT, asked.notified()).await;
         };
         let result = tokio::select! {
             biased;
@@ -195,8 +199,8 @@ fn is_end(error: &(dyn std::error::Error + 'static)) -> bool {
     hyper.is_some_and(|e| e.is_incomplete_message() || e.is_closed() || e.is_canceled())
 }
 
-impl Service {
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Answer> {
+impl HttpService {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<ResponseBody> {
         // Held until the head of the response is made, so that responses queue for the pool.
         let _worker = match &self.pool {
             None => None,
@@ -204,14 +208,14 @@ impl Service {
         };
         self.answering.wait().await;
         let is_head = request.method() == Method::HEAD;
-        let mut response = Service::respond(&self, request).await;
+        let mut response = HttpService::respond(&self, request).await;
         if is_head {
             // The library strips bodies of HEAD responses over HTTP/1.1 only.
             let size = response.body().size_hint().exact();
             if let Some(size) = size.filter(|size| *size > 0) {
                 response.headers_mut().insert(CONTENT_LENGTH, size.into());
             }
-            *response.body_mut() = Answer::Made(0);
+            *response.body_mut() = ResponseBody::Made(0);
         }
         let counter = match response.status().as_u16() {
             ..400 => &self.counters.answered,
@@ -221,13 +225,13 @@ impl Service {
         response
     }
 
-    async fn respond(service: &Arc<Self>, request: Request<Incoming>) -> Response<Answer> {
+    async fn respond(service: &Arc<Self>, request: Request<Incoming>) -> Response<ResponseBody> {
         let path = request.uri().path().to_owned();
         let mut parts = path.trim_start_matches('/').splitn(2, '/');
         match (parts.next().unwrap_or_default(), parts.next()) {
             ("echo", None) => return echo(request).await,
             ("bytes", Some(size)) => match size_of(size) {
-                Some(size) => return response(StatusCode::OK, OCTETS, Answer::Made(size)),
+                Some(size) => return response(StatusCode::OK, OCTETS, ResponseBody::Made(size)),
                 None => return not_found("write /bytes/1000 or /bytes/1KiB"),
             },
             ("status", Some(code)) => {
@@ -239,20 +243,20 @@ impl Service {
             }
             (kind @ ("sse" | "ndjson"), Some(count)) => {
                 return match count.parse().ok().filter(|count| *count <= MAX_EVENTS) {
-                    Some(count) => Service::events(service, kind == "sse", count),
+                    Some(count) => HttpService::events(service, kind == "sse", count),
                     None => not_found("write /sse/10: at most 1000000 events"),
                 };
             }
             _ => {}
         }
         let body = match service.status {
-            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => Answer::Made(0),
-            _ => Answer::Made(service.size),
+            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => ResponseBody::Made(0),
+            _ => ResponseBody::Made(service.size),
         };
         response(service.status, OCTETS, body)
     }
 
-    fn events(service: &Arc<Self>, sse: bool, count: u32) -> Response<Answer> {
+    fn events(service: &Arc<Self>, sse: bool, count: u32) -> Response<ResponseBody> {
         let (sender, receiver) = mpsc::channel(16);
         let service = Arc::clone(service);
         tokio::spawn(async move {
@@ -281,7 +285,7 @@ impl Service {
         } else {
             "application/x-ndjson"
         };
-        response(StatusCode::OK, kind, Answer::Events(receiver))
+        response(StatusCode::OK, kind, ResponseBody::Events(receiver))
     }
 }
 
@@ -290,10 +294,10 @@ const TEXT: &str = "text/plain; charset=utf-8";
 
 fn size_of(text: &str) -> Option<u64> {
     let bytes = text.parse::<u64>().ok();
-    bytes.or_else(|| text.parse::<Size>().ok().map(|size| size.0))
+    bytes.or_else(|| text.parse::<ByteSize>().ok().map(|size| size.0))
 }
 
-fn response(status: StatusCode, kind: &'static str, body: Answer) -> Response<Answer> {
+fn response(status: StatusCode, kind: &'static str, body: ResponseBody) -> Response<ResponseBody> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -301,12 +305,12 @@ fn response(status: StatusCode, kind: &'static str, body: Answer) -> Response<An
     response
 }
 
-fn of_status(status: StatusCode) -> Response<Answer> {
+fn of_status(status: StatusCode) -> Response<ResponseBody> {
     let text = match status {
         StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => String::new(),
         _ => format!("{status}\n"),
     };
-    let mut response = response(status, TEXT, Answer::Whole(text.into()));
+    let mut response = response(status, TEXT, ResponseBody::Whole(text.into()));
     if matches!(
         status,
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
@@ -317,27 +321,27 @@ fn of_status(status: StatusCode) -> Response<Answer> {
     response
 }
 
-fn not_found(text: &str) -> Response<Answer> {
+fn not_found(text: &str) -> Response<ResponseBody> {
     let text = Bytes::from(format!("{text}\n"));
-    response(StatusCode::NOT_FOUND, TEXT, Answer::Whole(text))
+    response(StatusCode::NOT_FOUND, TEXT, ResponseBody::Whole(text))
 }
 
-async fn echo(request: Request<Incoming>) -> Response<Answer> {
+async fn echo(request: Request<Incoming>) -> Response<ResponseBody> {
     let (head, mut body) = request.into_parts();
     let mut whole = Vec::new();
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
         let Ok(frame) = frame else {
-            return response(StatusCode::BAD_REQUEST, TEXT, Answer::Made(0));
+            return response(StatusCode::BAD_REQUEST, TEXT, ResponseBody::Made(0));
         };
         let Ok(data) = frame.into_data() else {
             continue;
         };
         if whole.len() + data.len() > MAX_ECHOED {
-            return response(StatusCode::PAYLOAD_TOO_LARGE, TEXT, Answer::Made(0));
+            return response(StatusCode::PAYLOAD_TOO_LARGE, TEXT, ResponseBody::Made(0));
         }
         whole.extend_from_slice(&data);
     }
-    let mut response = response(StatusCode::OK, OCTETS, Answer::Whole(whole.into()));
+    let mut response = response(StatusCode::OK, OCTETS, ResponseBody::Whole(whole.into()));
     if let Some(kind) = head.headers.get(CONTENT_TYPE) {
         response.headers_mut().insert(CONTENT_TYPE, kind.clone());
     }
@@ -350,19 +354,23 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::serving::reference::untyped;
+    use crate::serving::reference::default_flags;
     use crate::serving::runtime;
 
-    fn server() -> Server {
-        let service = Service {
+    fn server() -> HttpServer {
+        let service = HttpService {
             size: 7,
             status: StatusCode::OK,
             pace: Duration::ZERO,
-            answering: Answering::new(Delay::Constant(Duration::ZERO), untyped()).unwrap(),
+            answering: ResponseScheduler::new(
+                ResponseDelay::Constant(Duration::ZERO),
+                default_flags(),
+            )
+            .unwrap(),
             pool: None,
-            counters: Counters::default(),
+            counters: HttpCounters::default(),
         };
-        Server {
+        HttpServer {
             http: Builder::new(TokioExecutor::new()),
             service: Arc::new(service),
         }

@@ -1,4 +1,4 @@
-use super::super::{Content, frame_of};
+use super::super::{RequestContent, frame_of};
 use super::*;
 use plimsoll_engine::driver::{CallId, Driver, Event};
 use plimsoll_model::Time;
@@ -32,7 +32,7 @@ fn call(frame: &[u8]) -> PluginCall {
 
 fn driver_with(settings: impl FnOnce(&mut PluginCall)) -> PluginDriver {
     let codec = codec();
-    let mut call = call(&frame_of(&codec, Content::Payload(b"hello")).unwrap());
+    let mut call = call(&frame_of(&codec, RequestContent::Payload(b"hello")).unwrap());
     settings(&mut call);
     let mut driver = PluginProtocol::new(&codec, &call).unwrap().driver();
     driver.open(START, &mut Vec::new());
@@ -43,18 +43,18 @@ fn driver() -> PluginDriver {
     driver_with(|_| {})
 }
 
-fn made(what: Make, id: u64, payload: &[u8]) -> Vec<u8> {
+fn made(what: MakeKind, id: u64, payload: &[u8]) -> Vec<u8> {
     let mut wire = Vec::new();
     assert_eq!(codec().make(what, id, 0, payload, &mut wire), Ok(true));
     wire
 }
 
 /// Returns the kinds and ids of the sent frames.
-fn sent(mut out: &[u8]) -> Vec<(Kind, u64)> {
+fn sent(mut out: &[u8]) -> Vec<(FrameKind, u64)> {
     let mut frames = Vec::new();
     while !out.is_empty() {
-        match codec().decode(out, Sender::Client, MAX_FRAME) {
-            Ok(Decoded::Frame(frame)) => {
+        match codec().decode(out, SenderRole::Client, MAX_FRAME) {
+            Ok(DecodeResult::Frame(frame)) => {
                 frames.push((frame.kind, frame.id));
                 out = &out[frame.length..];
             }
@@ -93,10 +93,10 @@ fn ended(events: &[Event]) -> Vec<(u32, Outcome)> {
 fn responses_match_calls_and_error_status_fails() {
     let mut driver = driver();
     let ids = start(&mut driver, 3);
-    let mut wire = made(Make::Response, ids[2], b"c");
-    wire.extend(made(Make::Busy, ids[0], b""));
-    wire.extend(made(Make::Response, ids[0], b"again"));
-    wire.extend(made(Make::Response, 77, b""));
+    let mut wire = made(MakeKind::Response, ids[2], b"c");
+    wire.extend(made(MakeKind::Busy, ids[0], b""));
+    wire.extend(made(MakeKind::Response, ids[0], b"again"));
+    wire.extend(made(MakeKind::Response, 77, b""));
     let (_, events) = receive(&mut driver, &wire);
     assert_eq!(
         ended(&events),
@@ -118,7 +118,7 @@ fn cancel_frees_slot_and_late_response_counts() {
     assert_eq!(driver.capacity(), 0);
     driver.cancel(CallId(0), START, &mut Vec::new());
     assert_eq!(driver.capacity(), 1);
-    let (_, events) = receive(&mut driver, &made(Make::Response, ids[0], b""));
+    let (_, events) = receive(&mut driver, &made(MakeKind::Response, ids[0], b""));
     assert_eq!(events, [Event::Late]);
 }
 
@@ -129,10 +129,10 @@ fn idle_heartbeats_are_sent_and_answered() {
     let due = driver.deadline().unwrap();
     assert_eq!(due, START + Duration::from_secs(15));
     driver.expire(due, &mut out, &mut events);
-    let [(Kind::Heartbeat, id)] = sent(&out)[..] else {
+    let [(FrameKind::Heartbeat, id)] = sent(&out)[..] else {
         panic!("{out:?}");
     };
-    let ack = made(Make::HeartbeatAck, id, b"");
+    let ack = made(MakeKind::HeartbeatAck, id, b"");
     driver.receive(&ack, due, &mut out, &mut events).unwrap();
     assert_eq!(driver.deadline(), Some(due + Duration::from_secs(15)));
     for _ in 0..4 {
@@ -141,8 +141,8 @@ fn idle_heartbeats_are_sent_and_answered() {
     }
     assert!(driver.is_draining() && driver.capacity() == 0);
 
-    let (out, _) = receive(&mut self::driver(), &made(Make::Heartbeat, 9, b""));
-    assert_eq!(sent(&out), [(Kind::HeartbeatAck, 9)]);
+    let (out, _) = receive(&mut self::driver(), &made(MakeKind::Heartbeat, 9, b""));
+    assert_eq!(sent(&out), [(FrameKind::HeartbeatAck, 9)]);
     let mut driver = self::driver();
     receive(&mut driver, b"x\x02\0\0\0\0\x01\0\0\0\0");
     assert!(driver.is_draining());
@@ -188,23 +188,32 @@ fn invalid_requests_are_rejected_with_reason() {
     let codec = codec();
     let frame = |content| frame_of(&codec, content).map_err(|e| e.to_string());
     let hello = b"x\x01\0\0\0\0\x01\0\0\0\x05hello";
-    assert_eq!(frame(Content::Frame(hello)).unwrap(), hello);
+    assert_eq!(frame(RequestContent::Frame(hello)).unwrap(), hello);
     assert_eq!(
-        frame(Content::Hex("78 01 00 00000001\n00000005 68656c6c6f")).unwrap(),
+        frame(RequestContent::Hex(
+            "78 01 00 00000001\n00000005 68656c6c6f"
+        ))
+        .unwrap(),
         hello
     );
-    assert_eq!(frame(Content::Payload(b"hello")).unwrap(), hello);
+    assert_eq!(frame(RequestContent::Payload(b"hello")).unwrap(), hello);
     for (content, needle) in [
-        (Content::Hex("7"), "two digits a byte"),
-        (Content::Hex("+1zz"), "two digits a byte"),
-        (Content::Frame(b""), "0 bytes, and more are needed"),
-        (Content::Frame(&hello[..9]), "9 bytes, and 11 are needed"),
-        (Content::Frame(b"hello"), "the bytes are not a frame"),
+        (RequestContent::Hex("7"), "two digits a byte"),
+        (RequestContent::Hex("+1zz"), "two digits a byte"),
+        (RequestContent::Frame(b""), "0 bytes, and more are needed"),
         (
-            Content::Frame(b"x\x01\0\0\0\0\x01\0\0\0\0!"),
+            RequestContent::Frame(&hello[..9]),
+            "9 bytes, and 11 are needed",
+        ),
+        (RequestContent::Frame(b"hello"), "the bytes are not a frame"),
+        (
+            RequestContent::Frame(b"x\x01\0\0\0\0\x01\0\0\0\0!"),
             "1 bytes follow",
         ),
-        (Content::Frame(b"x\0\0\0\0\0\x01\0\0\0\0"), "a heartbeat of"),
+        (
+            RequestContent::Frame(b"x\0\0\0\0\0\x01\0\0\0\0"),
+            "a heartbeat of",
+        ),
     ] {
         let error = frame(content).unwrap_err();
         assert!(error.contains(needle), "{error}");
@@ -289,7 +298,7 @@ proptest! {
             let mut driver = driver();
             let ids = start(&mut driver, payloads.len() as u32);
             let wire: Vec<u8> = payloads.iter().zip(&ids).flat_map(|(payload, id)| {
-                [made(Make::Response, *id, payload), made(Make::HeartbeatAck, 5, b"")].concat()
+                [made(MakeKind::Response, *id, payload), made(MakeKind::HeartbeatAck, 5, b"")].concat()
             }).collect();
             let (mut rest, mut events) = (&wire[..], Vec::new());
             for cut in cuts {

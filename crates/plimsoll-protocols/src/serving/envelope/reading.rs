@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{Context, SHA256};
 use plimsoll_model::input::{self, LineEnd};
-use plimsoll_model::law::{Delays, LawError};
+use plimsoll_model::law::{LawError, ServerDelays};
 
-use super::{ENVELOPE_VERSION, Line, MAX_LINE_BYTES, Opened, Sealed, ServedRequest, commitment};
+use super::{
+    CommitmentOpening, ENVELOPE_VERSION, EnvelopeCommitment, EnvelopeLine, MAX_LINE_BYTES,
+    ServedRequest, commitment,
+};
 use crate::hex;
 
 /// The most requests that are read from an envelope, because they are kept in memory.
@@ -27,7 +30,7 @@ pub struct Envelope {
     /// The commitment that was printed before the first request, in hexadecimal digits.
     pub commitment: String,
     /// The seed, nonce and law that open it.
-    pub opened: Opened,
+    pub opened: CommitmentOpening,
     /// All requests, by number.
     pub requests: Vec<ServedRequest>,
 }
@@ -53,8 +56,8 @@ impl Envelope {
     ///
     /// # Errors
     /// When the text of the law is not valid.
-    pub fn delays(&self) -> Result<Delays, LawError> {
-        let delays = Delays::new(&self.opened.law, self.opened.seed)?;
+    pub fn delays(&self) -> Result<ServerDelays, LawError> {
+        let delays = ServerDelays::new(&self.opened.law, self.opened.seed)?;
         Ok(match self.requests.first() {
             Some(first) => delays.counting_from(first.arrived_ns),
             None => delays,
@@ -62,7 +65,7 @@ impl Envelope {
     }
 
     /// Reads all lines; returns the first line and the digest of the requests' lines, too.
-    fn lines(path: &Path) -> Result<(Sealed, String, Envelope), String> {
+    fn lines(path: &Path) -> Result<(EnvelopeCommitment, String, Envelope), String> {
         let file = input::open_file(path).map_err(|e| format!("can't read it: {e}"))?;
         let mut file = BufReader::new(file);
         let mut context = Context::new(&SHA256);
@@ -74,7 +77,7 @@ impl Envelope {
             if end == LineEnd::EndOfInput && text.is_empty() {
                 break;
             }
-            let line: Line = serde_json::from_slice(&text)
+            let line: EnvelopeLine = serde_json::from_slice(&text)
                 .map_err(|e| format!("line {place} is not a valid line of an envelope: {e}"))?;
             if opened.is_some() {
                 return Err(format!(
@@ -82,11 +85,13 @@ impl Envelope {
                 ));
             }
             match line {
-                Line::Sealed(line) if place == 1 => sealed = Some(line),
+                EnvelopeLine::Sealed(line) if place == 1 => sealed = Some(line),
                 _ if sealed.is_none() => return Err("line 1 has no commitment".to_owned()),
-                Line::Sealed(_) => return Err(format!("line {place} is a second commitment")),
-                Line::Opened(line) => opened = Some(line),
-                Line::Request(request) => {
+                EnvelopeLine::Sealed(_) => {
+                    return Err(format!("line {place} is a second commitment"));
+                }
+                EnvelopeLine::Opened(line) => opened = Some(line),
+                EnvelopeLine::Request(request) => {
                     if place > MAX_REQUESTS {
                         return Err(format!("more than {MAX_REQUESTS} requests"));
                     }
@@ -111,7 +116,7 @@ impl Envelope {
     }
 
     /// Checks everything against the commitment.
-    fn check(&self, sealed: &Sealed, requests_sha256: &str) -> Result<(), String> {
+    fn check(&self, sealed: &EnvelopeCommitment, requests_sha256: &str) -> Result<(), String> {
         if sealed.envelope != ENVELOPE_VERSION {
             return Err(format!(
                 "version {} of the format, but this program reads {ENVELOPE_VERSION}",

@@ -9,7 +9,10 @@ use std::thread::JoinHandle;
 use aws_lc_rs::digest::{Context, SHA256};
 use aws_lc_rs::rand;
 
-use super::{ENVELOPE_VERSION, Line, Opened, Sealed, ServedRequest, commitment};
+use super::{
+    CommitmentOpening, ENVELOPE_VERSION, EnvelopeCommitment, EnvelopeLine, ServedRequest,
+    commitment,
+};
 use crate::hex;
 
 /// The most requests that may wait to be written. Beyond it the server blocks, which its timestamps show.
@@ -19,29 +22,33 @@ const NONCE_LEN: usize = 32;
 
 /// Hands finished requests to the writer thread.
 #[derive(Clone, Debug)]
-pub(crate) struct Log(SyncSender<ServedRequest>);
+pub(crate) struct EnvelopeLog(SyncSender<ServedRequest>);
 
-impl Log {
+impl EnvelopeLog {
     pub(crate) fn add(&self, request: ServedRequest) {
         // If the writer has failed, it reports the error at the end.
         let _ = self.0.send(request);
     }
 }
 
-/// Writes requests until every [`Log`] is dropped, then opens the commitment.
+/// Writes requests until every [`EnvelopeLog`] is dropped, then opens the commitment.
 #[derive(Debug)]
-pub(crate) struct Writer {
+pub(crate) struct EnvelopeWriter {
     thread: JoinHandle<io::Result<()>>,
     /// The commitment, in hexadecimal digits.
     pub(crate) commitment: String,
 }
 
-impl Writer {
+impl EnvelopeWriter {
     /// Creates the file with the commitment, and starts the writer thread.
     ///
     /// # Errors
     /// When the file exists already, or can't be written.
-    pub(crate) fn begin(path: &Path, seed: u64, law: String) -> io::Result<(Writer, Log)> {
+    pub(crate) fn begin(
+        path: &Path,
+        seed: u64,
+        law: String,
+    ) -> io::Result<(EnvelopeWriter, EnvelopeLog)> {
         let file = File::create_new(path)?;
         let mut nonce = [0; NONCE_LEN];
         rand::fill(&mut nonce)
@@ -49,14 +56,14 @@ impl Writer {
         let nonce = hex::encode(&nonce);
         let commitment = commitment(seed, &nonce, &law);
         let mut file = BufWriter::new(file);
-        let sealed = Line::Sealed(Sealed {
+        let sealed = EnvelopeLine::Sealed(EnvelopeCommitment {
             envelope: ENVELOPE_VERSION,
             commitment: commitment.clone(),
         });
         put(&mut file, &sealed)?;
         file.flush()?;
         let (log, requests) = sync_channel(MAX_WAITING);
-        let opened = Opened {
+        let opened = CommitmentOpening {
             seed,
             nonce,
             law,
@@ -66,7 +73,7 @@ impl Writer {
         let thread = std::thread::Builder::new()
             .name("envelope".to_owned())
             .spawn(move || write(file, &requests, opened))?;
-        Ok((Writer { thread, commitment }, Log(log)))
+        Ok((EnvelopeWriter { thread, commitment }, EnvelopeLog(log)))
     }
 
     /// Waits until everything is written.
@@ -82,22 +89,22 @@ impl Writer {
 fn write(
     mut file: BufWriter<File>,
     requests: &Receiver<ServedRequest>,
-    mut opened: Opened,
+    mut opened: CommitmentOpening,
 ) -> io::Result<()> {
     let mut context = Context::new(&SHA256);
     for request in requests {
-        let line = put(&mut file, &Line::Request(request))?;
+        let line = put(&mut file, &EnvelopeLine::Request(request))?;
         context.update(line.as_bytes());
         opened.requests += 1;
     }
     opened.requests_sha256 = hex::encode(context.finish().as_ref());
-    put(&mut file, &Line::Opened(opened))?;
+    put(&mut file, &EnvelopeLine::Opened(opened))?;
     file.flush()?;
     file.get_ref().sync_all()
 }
 
 /// Writes a line, and returns it with its line end.
-fn put(file: &mut impl Write, line: &Line) -> io::Result<String> {
+fn put(file: &mut impl Write, line: &EnvelopeLine) -> io::Result<String> {
     let mut text = serde_json::to_string(line)?;
     text.push('\n');
     file.write_all(text.as_bytes())?;

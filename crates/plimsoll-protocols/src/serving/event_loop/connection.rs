@@ -6,39 +6,39 @@ use std::net::{Shutdown, TcpStream};
 
 use plimsoll_engine::network::os::OsNetwork;
 use plimsoll_engine::network::{Network, SocketWriter};
-use plimsoll_engine::tls::{ServerSession, SharedTally};
+use plimsoll_engine::tls::{ServerSession, SharedHandshakeTally};
 use plimsoll_model::Time;
 
-use super::service::{Arrived, Service};
+use super::service::{ArrivalTimes, LoopService};
 
 /// The size of the read buffer. Bytes.
-const READ_BUFFER: usize = 128 * 1024;
+const READ_BUFFER_BYTES: usize = 128 * 1024;
 
 /// Buffers of the loop, lent to the connection that is being served.
-pub(super) struct Buffers {
+pub(super) struct LoopBuffers {
     pub(super) read: Vec<u8>,
     pub(super) out: Vec<u8>,
 }
 
-impl Buffers {
-    pub(super) fn new() -> Buffers {
-        Buffers {
-            read: vec![0; READ_BUFFER],
+impl LoopBuffers {
+    pub(super) fn new() -> LoopBuffers {
+        LoopBuffers {
+            read: vec![0; READ_BUFFER_BYTES],
             out: Vec::new(),
         }
     }
 }
 
 /// One client's connection. Thousands of them are idle, so its size matters.
-pub(super) struct Connection<S: Service> {
+pub(super) struct LoopConnection<S: LoopService> {
     pub(super) socket: TcpStream,
     pub(super) generation: u32,
-    pub(super) transport: Transport,
+    pub(super) transport: LoopTransport,
     /// The service's state; the service opens it once a TLS handshake is complete.
     pub(super) served: S::Connection,
 }
 
-pub(super) enum Transport {
+pub(super) enum LoopTransport {
     /// Bytes that the socket did not accept; being behind is rare.
     #[expect(clippy::box_collection, reason = "at rest it has one word")]
     Plain(Option<Box<Vec<u8>>>),
@@ -49,7 +49,7 @@ pub(super) enum Transport {
 }
 
 /// How serving a ready connection ended.
-pub(super) enum Turn {
+pub(super) enum ServeOutcome {
     /// Everything that arrived is answered and written, or the socket is full.
     Waiting,
     /// A handshake failed, and the client was sent an alert.
@@ -60,68 +60,68 @@ pub(super) enum Turn {
     Broken(String),
 }
 
-impl<S: Service> Connection<S> {
+impl<S: LoopService> LoopConnection<S> {
     /// Returns whether the connection has a deadline: its handshake is not complete, or it is about to be closed.
-    pub(super) fn is_awaited(&self) -> bool {
+    pub(super) fn has_deadline(&self) -> bool {
         match &self.transport {
-            Transport::Plain(_) => false,
-            Transport::Tls(session) => session.is_handshaking(),
-            Transport::Lingering => true,
+            LoopTransport::Plain(_) => false,
+            LoopTransport::Tls(session) => session.is_handshaking(),
+            LoopTransport::Lingering => true,
         }
     }
 
     /// Reads and answers until the socket is empty or full. Nothing had arrived before `empty_at`.
-    pub(super) fn turn(
+    pub(super) fn serve_ready(
         &mut self,
-        (network, buffers): (&mut OsNetwork, &mut Buffers),
+        (network, buffers): (&mut OsNetwork, &mut LoopBuffers),
         service: &S,
-        handshakes: &SharedTally,
+        handshakes: &SharedHandshakeTally,
         empty_at: Time,
-    ) -> Turn {
+    ) -> ServeOutcome {
         let mut emptied = false;
         loop {
             match self.flush(network) {
                 Ok(true) => {}
-                Ok(false) => return Turn::Waiting,
-                Err(e) => return Turn::Broken(format!("writing: {e}")),
+                Ok(false) => return ServeOutcome::Waiting,
+                Err(e) => return ServeOutcome::Broken(format!("writing: {e}")),
             }
-            let Buffers { read, out } = &mut *buffers;
+            let LoopBuffers { read, out } = &mut *buffers;
             out.clear();
-            if service.go_on(&mut self.served, out) {
+            if service.produce_more(&mut self.served, out) {
                 if let Err(e) = self.write(network, out) {
-                    return Turn::Broken(format!("writing: {e}"));
+                    return ServeOutcome::Broken(format!("writing: {e}"));
                 }
                 continue;
             }
             if emptied {
-                return Turn::Waiting;
+                return ServeOutcome::Waiting;
             }
             let got = match network.read(&mut self.socket, read) {
                 Ok(0) => return self.ended(),
                 Ok(got) => got,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     if S::IS_MOSTLY_IDLE
-                        && let Transport::Tls(session) = &mut self.transport
+                        && let LoopTransport::Tls(session) = &mut self.transport
                     {
                         session.rest();
                     }
-                    return Turn::Waiting;
+                    return ServeOutcome::Waiting;
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(e) => return Turn::Broken(format!("reading: {e}")),
+                Err(e) => return ServeOutcome::Broken(format!("reading: {e}")),
             };
             // A short read: the socket is empty, and more bytes raise another event.
             emptied = got < read.len() && !S::IS_MOSTLY_IDLE;
             let bytes = &mut read[..got];
             let served = &mut self.served;
-            if network.stamps() {
-                let last = network.arrived().unwrap_or_else(|| network.now());
+            if network.has_receive_times() {
+                let last = network.last_arrival().unwrap_or_else(|| network.now());
                 let earliest = empty_at.min(last);
-                service.arrived(served, Arrived { last, earliest });
+                service.arrived(served, ArrivalTimes { last, earliest });
             }
             let understood = match &mut self.transport {
-                Transport::Plain(_) => service.receive(served, bytes, out),
-                Transport::Tls(session) => {
+                LoopTransport::Plain(_) => service.receive(served, bytes, out),
+                LoopTransport::Tls(session) => {
                     let handshaking = session.is_handshaking();
                     let mut opened = !handshaking;
                     let mut understood = Ok(());
@@ -146,55 +146,55 @@ impl<S: Service> Connection<S> {
                         Ok(false) => understood,
                         Ok(true) => {
                             let _ = self.write(network, out);
-                            self.say_goodbye(network);
-                            return Turn::Closed;
+                            self.send_close_notify(network);
+                            return ServeOutcome::Closed;
                         }
                         Err(e) => return self.refuse(network, handshaking, &e.to_string()),
                     }
                 }
-                Transport::Lingering => continue,
+                LoopTransport::Lingering => continue,
             };
             let written = self.write(network, out);
             if let Err(why) = understood {
                 let _ = self.flush(network);
-                return Turn::Broken(why);
+                return ServeOutcome::Broken(why);
             }
             if let Err(e) = written {
-                return Turn::Broken(format!("writing: {e}"));
+                return ServeOutcome::Broken(format!("writing: {e}"));
             }
         }
     }
 
     /// Sends the alert that explains the error, then waits for the client to close.
-    fn refuse(&mut self, network: &mut OsNetwork, handshaking: bool, why: &str) -> Turn {
+    fn refuse(&mut self, network: &mut OsNetwork, handshaking: bool, why: &str) -> ServeOutcome {
         let _ = self.flush(network);
         if !handshaking {
-            return Turn::Broken(why.to_owned());
+            return ServeOutcome::Broken(why.to_owned());
         }
         tracing::debug!("{why}");
         let _ = self.socket.shutdown(Shutdown::Write);
-        self.transport = Transport::Lingering;
-        Turn::Refused
+        self.transport = LoopTransport::Lingering;
+        ServeOutcome::Refused
     }
 
     /// Handles the end of the client's stream.
-    fn ended(&self) -> Turn {
+    fn ended(&self) -> ServeOutcome {
         match &self.transport {
-            Transport::Tls(session) if session.is_handshaking() => Turn::Abandoned,
+            LoopTransport::Tls(session) if session.is_handshaking() => ServeOutcome::Abandoned,
             // Without close_notify the stream may have been truncated (RFC 8446 §6.1).
-            Transport::Tls(_) if S::IS_MOSTLY_IDLE => {
-                Turn::Broken("the client closed the connection without close_notify".to_owned())
-            }
-            _ => Turn::Closed,
+            LoopTransport::Tls(_) if S::IS_MOSTLY_IDLE => ServeOutcome::Broken(
+                "the client closed the connection without close_notify".to_owned(),
+            ),
+            _ => ServeOutcome::Closed,
         }
     }
 
     /// Writes as much as the socket accepts, and keeps the rest; over TLS the records are written by
-    /// [`Connection::flush`].
+    /// [`LoopConnection::flush`].
     pub(super) fn write(&mut self, network: &mut OsNetwork, out: &[u8]) -> io::Result<()> {
         let unsent = match &mut self.transport {
-            Transport::Plain(unsent) => unsent,
-            Transport::Tls(session) if !out.is_empty() => {
+            LoopTransport::Plain(unsent) => unsent,
+            LoopTransport::Tls(session) if !out.is_empty() => {
                 session.seal(out);
                 return Ok(());
             }
@@ -220,8 +220,8 @@ impl<S: Service> Connection<S> {
         let socket = &mut self.socket;
         let mut writer = SocketWriter { network, socket };
         let flushed = match &mut self.transport {
-            Transport::Tls(session) => session.flush(&mut writer),
-            Transport::Plain(unsent) => loop {
+            LoopTransport::Tls(session) => session.flush(&mut writer),
+            LoopTransport::Plain(unsent) => loop {
                 let Some(waiting) = unsent.as_mut().filter(|waiting| !waiting.is_empty()) else {
                     *unsent = None;
                     break Ok(());
@@ -232,7 +232,7 @@ impl<S: Service> Connection<S> {
                     Err(e) => break Err(e),
                 }
             },
-            Transport::Lingering => Ok(()),
+            LoopTransport::Lingering => Ok(()),
         };
         match flushed {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(false),
@@ -241,21 +241,21 @@ impl<S: Service> Connection<S> {
     }
 
     /// Sends close_notify over TLS, as far as the socket accepts it.
-    pub(super) fn say_goodbye(&mut self, network: &mut OsNetwork) {
-        if let Transport::Tls(session) = &mut self.transport {
+    pub(super) fn send_close_notify(&mut self, network: &mut OsNetwork) {
+        if let LoopTransport::Tls(session) = &mut self.transport {
             session.close_notify();
         }
         let _ = self.flush(network);
     }
 
     /// Lets the service write its last bytes and closes the sending side, as far as the socket accepts it.
-    pub(super) fn part(&mut self, network: &mut OsNetwork, service: &S, out: &mut Vec<u8>) {
+    pub(super) fn shut_down(&mut self, network: &mut OsNetwork, service: &S, out: &mut Vec<u8>) {
         out.clear();
-        if !self.is_awaited() {
+        if !self.has_deadline() {
             service.finish(&mut self.served, out);
         }
         let _ = self.write(network, out);
-        self.say_goodbye(network);
+        self.send_close_notify(network);
         let _ = self.socket.shutdown(Shutdown::Write);
     }
 }
@@ -267,7 +267,7 @@ mod tests {
     #[derive(Clone)]
     struct Nothing;
 
-    impl Service for Nothing {
+    impl LoopService for Nothing {
         const SERVICE_NAME: &str = "nothing";
         const IS_MOSTLY_IDLE: bool = true;
         type Connection = ();
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn idle_connection_is_small() {
-        assert_eq!(size_of::<Transport>(), 16);
-        assert_eq!(size_of::<Option<Connection<Nothing>>>(), 24);
+        assert_eq!(size_of::<LoopTransport>(), 16);
+        assert_eq!(size_of::<Option<LoopConnection<Nothing>>>(), 24);
     }
 }

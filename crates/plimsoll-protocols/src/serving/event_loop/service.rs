@@ -9,7 +9,7 @@ use plimsoll_model::Time;
 
 /// When the bytes that were just read reached this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Arrived {
+pub(crate) struct ArrivalTimes {
     /// When the last byte arrived, by the kernel's timestamp; without one, when it was read.
     pub(crate) last: Time,
     /// The earliest time at which the first byte can have arrived.
@@ -18,7 +18,7 @@ pub(crate) struct Arrived {
 
 /// A response that leaves later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Held {
+pub(crate) struct DelayedResponse {
     /// When the response leaves.
     pub(crate) due: Time,
     /// The service's own number of the response.
@@ -27,7 +27,7 @@ pub(crate) struct Held {
 
 /// What to do with a connection once a delayed response is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Afterwards {
+pub(crate) enum ConnectionDisposition {
     /// Keeps it open.
     Open,
     /// Closes it: the client was told so.
@@ -35,7 +35,7 @@ pub(crate) enum Afterwards {
 }
 
 /// A server of an event loop. Cloned for each thread.
-pub(crate) trait Service: Clone + Send + 'static {
+pub(crate) trait LoopService: Clone + Send + 'static {
     /// The name of its threads, and of the fault point that each ready connection passes.
     const SERVICE_NAME: &'static str;
     /// True if connections are idle most of the time: then they release all memory that can be allocated again, and a
@@ -66,7 +66,7 @@ pub(crate) trait Service: Clone + Send + 'static {
     fn open(&self, _connection: &mut Self::Connection, _out: &mut Vec<u8>) {}
 
     /// Tells when the bytes that are received next reached this host.
-    fn arrived(&self, _connection: &mut Self::Connection, _at: Arrived) {}
+    fn arrived(&self, _connection: &mut Self::Connection, _at: ArrivalTimes) {}
 
     /// Answers the bytes that a client has sent.
     ///
@@ -80,7 +80,7 @@ pub(crate) trait Service: Clone + Send + 'static {
     ) -> Result<(), String>;
 
     /// Takes the next delayed response, of those that the last bytes caused.
-    fn held(&self, _connection: &mut Self::Connection) -> Option<Held> {
+    fn held(&self, _connection: &mut Self::Connection) -> Option<DelayedResponse> {
         None
     }
 
@@ -90,15 +90,15 @@ pub(crate) trait Service: Clone + Send + 'static {
         _connection: &mut Self::Connection,
         _number: u64,
         _out: &mut Vec<u8>,
-    ) -> Afterwards {
-        Afterwards::Open
+    ) -> ConnectionDisposition {
+        ConnectionDisposition::Open
     }
 
     /// Called when a released response was handed to the kernel as a whole, between these two times.
     fn released(&self, _connection: &mut Self::Connection, _between: [Time; 2]) {}
 
     /// Called when everything is written: appends more of a large response. Returns false if there is no more.
-    fn go_on(&self, _connection: &mut Self::Connection, _out: &mut Vec<u8>) -> bool {
+    fn produce_more(&self, _connection: &mut Self::Connection, _out: &mut Vec<u8>) -> bool {
         false
     }
 

@@ -1,10 +1,10 @@
 //! A session's requests to the HTTP API, and the handling of its responses.
 
-use plimsoll_engine::script::Turn;
+use plimsoll_engine::script::ScriptContext;
 use plimsoll_model::{Outcome, Time};
 
-use super::{API_LINK, Api, Request, Session};
-use crate::session::http::{Answer, put_post};
+use super::{API_LINK, ApiRequest, ApiState, Session};
+use crate::session::http::{ApiResponse, put_post};
 use crate::session::measures;
 
 /// Outcome of a session that the API refused to create.
@@ -14,28 +14,28 @@ const SESSION_REFUSED: Outcome = Outcome::coded("SESSION_REFUSED");
 const TOKEN_KEYS: [&str; 4] = ["auth_token", "token", "jwt", "access_token"];
 
 impl Session {
-    pub(super) fn ask_api(&mut self, request: Request, now: Time, turn: &mut Turn<'_>) {
+    pub(super) fn ask_api(&mut self, request: ApiRequest, now: Time, turn: &mut ScriptContext<'_>) {
         self.request = Some(request);
         match self.api {
-            Api::Up => self.send_request(now, turn),
-            Api::Connecting => {}
-            Api::Down => {
-                self.api = Api::Connecting;
+            ApiState::Up => self.send_request(now, turn),
+            ApiState::Connecting => {}
+            ApiState::Down => {
+                self.api = ApiState::Connecting;
                 turn.connect(API_LINK);
             }
         }
     }
 
-    pub(super) fn send_request(&mut self, now: Time, turn: &mut Turn<'_>) {
+    pub(super) fn send_request(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
         let mut rendered = Vec::new();
         let (path, body) = match self.request {
             None => return,
-            Some(Request::Create) => ("/session/create".to_owned(), &[][..]),
-            Some(Request::Run) => {
+            Some(ApiRequest::Create) => ("/session/create".to_owned(), &[][..]),
+            Some(ApiRequest::Run) => {
                 let path = format!("/session/{}/run", self.session);
                 (path, self.run_body(now, &mut rendered))
             }
-            Some(Request::Close) => (format!("/session/{}/close", self.session), &[][..]),
+            Some(ApiRequest::Close) => (format!("/session/{}/close", self.session), &[][..]),
         };
         let out = turn.out(API_LINK);
         let before = out.len();
@@ -44,7 +44,7 @@ impl Session {
         self.requested = now;
         let size = (out.len() - before) as u32;
         if let Some(query) = &mut self.query
-            && self.request == Some(Request::Run)
+            && self.request == Some(ApiRequest::Run)
         {
             query.bytes_sent += size;
             if query.sent == Time::NEVER {
@@ -65,7 +65,7 @@ impl Session {
         let Some(varying) = &query.varying else {
             return &query.body;
         };
-        let in_session = self.asked.saturating_sub(1);
+        let in_session = self.queries_begun.saturating_sub(1);
         let unix_ns = self.unix_zero.wrapping_add(now.0);
         let number = self.number();
         let moment = varying.variation.moment(number, in_session, unix_ns);
@@ -75,10 +75,15 @@ impl Session {
         rendered
     }
 
-    pub(super) fn answered(&mut self, answer: &Answer, now: Time, turn: &mut Turn<'_>) {
+    pub(super) fn answered(
+        &mut self,
+        answer: &ApiResponse,
+        now: Time,
+        turn: &mut ScriptContext<'_>,
+    ) {
         self.api_kept = !answer.closes;
         if answer.closes {
-            self.api = Api::Down;
+            self.api = ApiState::Down;
             turn.close(API_LINK);
         }
         let ok = (200..300).contains(&answer.status);
@@ -92,34 +97,34 @@ impl Session {
                 let text = "an answer without a request";
                 self.api_failed(Outcome::BadAnswer, text, now, turn);
             }
-            Some(Request::Create) if ok => self.created(&answer.body, now, turn),
-            Some(Request::Create) => {
+            Some(ApiRequest::Create) if ok => self.created(&answer.body, now, turn),
+            Some(ApiRequest::Create) => {
                 turn.detail(SESSION_REFUSED, &refused("POST /session/create"));
                 self.break_off(SESSION_REFUSED, now, turn);
             }
-            Some(Request::Run) if ok => {
+            Some(ApiRequest::Run) if ok => {
                 // Other backends' responses may hold values of any type under these keys.
                 let begun = serde_json::from_slice::<serde_json::Value>(&answer.body);
                 let number = |key: &str| begun.as_ref().ok()?.get(key)?.as_u64();
                 self.run = number("run").or(self.run);
-                self.promised = number("tokens").or(self.promised);
+                self.expected_tokens = number("tokens").or(self.expected_tokens);
                 self.end_query(now, turn);
             }
-            Some(Request::Run) => {
+            Some(ApiRequest::Run) => {
                 turn.detail(Outcome::RunRefused, &refused("POST /session/ID/run"));
                 self.query_over(Outcome::RunRefused, now, turn);
                 self.after_query(now, turn);
             }
-            Some(Request::Close) => {
+            Some(ApiRequest::Close) => {
                 if !ok {
                     self.close_failed(turn);
                 }
-                self.over(turn);
+                self.finish_session(turn);
             }
         }
     }
 
-    pub(super) fn created(&mut self, body: &[u8], now: Time, turn: &mut Turn<'_>) {
+    pub(super) fn created(&mut self, body: &[u8], now: Time, turn: &mut ScriptContext<'_>) {
         let plain = |text: &&str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
         let made = serde_json::from_slice::<serde_json::Value>(body).unwrap_or_default();
         let text = |key: &str| made.get(key)?.as_str().filter(plain);
@@ -146,15 +151,15 @@ impl Session {
         outcome: Outcome,
         text: &str,
         now: Time,
-        turn: &mut Turn<'_>,
+        turn: &mut ScriptContext<'_>,
     ) {
         turn.detail(outcome, text);
-        if self.request == Some(Request::Close) {
+        if self.request == Some(ApiRequest::Close) {
             // All queries have ended, so only closing the session failed.
             self.close_failed(turn);
-            return self.over(turn);
+            return self.finish_session(turn);
         }
-        if self.request == Some(Request::Run) && self.query.is_some_and(|q| q.end.is_some()) {
+        if self.request == Some(ApiRequest::Run) && self.query.is_some_and(|q| q.end.is_some()) {
             self.request = None;
             return self.end_query(now, turn);
         }

@@ -2,29 +2,29 @@
 
 use std::time::Duration;
 
-use plimsoll_engine::script::Turn;
+use plimsoll_engine::script::ScriptContext;
 use plimsoll_model::measure::{Count, TimeMeasure};
-use plimsoll_model::{Outcome, Sample, Time};
+use plimsoll_model::{CallSample, Outcome, Time};
 
-use super::{End, Finish, Query, Request, SOCKET_LINK, Session};
-use crate::session::account::{Arrived, Frame};
+use super::{ActiveQuery, ApiRequest, QueryEnd, QueryFinish, SOCKET_LINK, Session};
+use crate::session::account::{SessionFrame, TokenArrival};
 use crate::session::measures;
 
 /// The most gaps between the tokens of a query that are kept until it ends; later gaps are not recorded.
 const MAX_GAPS: usize = 1 << 16;
 
 impl Session {
-    pub(super) fn frame(&mut self, text: &str, now: Time, turn: &mut Turn<'_>) {
-        let Ok(frame) = serde_json::from_str::<Frame<'_>>(text) else {
+    pub(super) fn frame(&mut self, text: &str, now: Time, turn: &mut ScriptContext<'_>) {
+        let Ok(frame) = serde_json::from_str::<SessionFrame<'_>>(text) else {
             turn.detail(
                 Outcome::BadAnswer,
                 "a frame that is not a JSON object with a type",
             );
-            self.trouble = Some(Outcome::BadAnswer);
+            self.socket_failure = Some(Outcome::BadAnswer);
             return;
         };
         self.attempts = 0;
-        self.trouble = None;
+        self.socket_failure = None;
         match &*frame.kind {
             "token" => {
                 self.note_epoch(frame.epoch);
@@ -54,22 +54,22 @@ impl Session {
     }
 
     /// Returns whether a frame belongs to a run that has ended already.
-    pub(super) fn is_stray(&self, frame: &Frame<'_>) -> bool {
+    pub(super) fn is_stray(&self, frame: &SessionFrame<'_>) -> bool {
         self.query.is_none_or(|query| query.end.is_some())
             || matches!((frame.run, self.run), (Some(of), Some(run)) if of < run)
     }
 
     pub(super) fn token_came(
         &mut self,
-        frame: &Frame<'_>,
+        frame: &SessionFrame<'_>,
         length: usize,
         now: Time,
-        turn: &mut Turn<'_>,
+        turn: &mut ScriptContext<'_>,
     ) {
         if self.is_stray(frame) {
             match self.account.arrive(frame.seq) {
-                Arrived::Again => turn.count(Count::TokensDuplicated, 1),
-                Arrived::New | Arrived::Late => turn.count(Count::TokensStray, 1),
+                TokenArrival::Duplicate => turn.count(Count::TokensDuplicated, 1),
+                TokenArrival::New | TokenArrival::Late => turn.count(Count::TokensStray, 1),
             }
             return;
         }
@@ -79,7 +79,7 @@ impl Session {
             return;
         };
         query.bytes = query.bytes.saturating_add(length as u32);
-        if arrived == Arrived::Again || frame.content.as_deref() == Some("") {
+        if arrived == TokenArrival::Duplicate || frame.content.as_deref() == Some("") {
             return;
         }
         if query.first_token == Time::NEVER {
@@ -90,18 +90,23 @@ impl Session {
         query.last_token = now;
     }
 
-    pub(super) fn done_came(&mut self, frame: &Frame<'_>, now: Time, turn: &mut Turn<'_>) {
-        let again = self.account.arrive(frame.seq) == Arrived::Again;
+    pub(super) fn done_came(
+        &mut self,
+        frame: &SessionFrame<'_>,
+        now: Time,
+        turn: &mut ScriptContext<'_>,
+    ) {
+        let again = self.account.arrive(frame.seq) == TokenArrival::Duplicate;
         if self.is_stray(frame) || again {
             return;
         }
         let finish = match frame.finish.as_deref() {
-            Some("error") => Finish::Error,
-            Some("cancelled") => Finish::Cancelled,
-            _ => Finish::Stop,
+            Some("error") => QueryFinish::Error,
+            Some("cancelled") => QueryFinish::Cancelled,
+            _ => QueryFinish::Stop,
         };
         if let Some(query) = &mut self.query {
-            query.end = Some(End {
+            query.end = Some(QueryEnd {
                 at: now,
                 tokens: frame.tokens,
                 finish,
@@ -114,7 +119,7 @@ impl Session {
     }
 
     /// Ends the query if its `done` has arrived, and starts what follows.
-    pub(super) fn end_query(&mut self, now: Time, turn: &mut Turn<'_>) {
+    pub(super) fn end_query(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
         if let Some(end) = self.query.and_then(|query| query.end) {
             let outcome = self.judge(end, turn);
             self.query_over(outcome, end.at, turn);
@@ -123,16 +128,18 @@ impl Session {
     }
 
     /// Decides the outcome of a query whose `done` has arrived.
-    fn judge(&self, end: End, turn: &mut Turn<'_>) -> Outcome {
+    fn judge(&self, end: QueryEnd, turn: &mut ScriptContext<'_>) -> Outcome {
         let account = self.account.query;
         let received = account.received;
-        let promised = self.promised.filter(|_| end.finish == Finish::Stop);
+        let promised = self
+            .expected_tokens
+            .filter(|_| end.finish == QueryFinish::Stop);
         let most = end.tokens.max(promised).unwrap_or(0);
         turn.count(Count::TokensMissing, most.saturating_sub(received));
         match end.finish {
-            Finish::Error => return Outcome::RunFailed,
-            Finish::Cancelled => return Outcome::Cancelled,
-            Finish::Stop => {}
+            QueryFinish::Error => return Outcome::RunFailed,
+            QueryFinish::Cancelled => return Outcome::Cancelled,
+            QueryFinish::Stop => {}
         }
         let sent = end.tokens.or(promised);
         let lost = end.tokens.is_some_and(|sent| received < sent)
@@ -162,11 +169,11 @@ impl Session {
         Outcome::TokensLost
     }
 
-    pub(super) fn ask(&mut self, now: Time, turn: &mut Turn<'_>) {
+    pub(super) fn ask(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
         self.deadline = self.options.deadline.map_or(Time::NEVER, |d| now + d);
         self.due = now;
         self.account.begin();
-        self.query = Some(Query {
+        self.query = Some(ActiveQuery {
             sent: Time::NEVER,
             first_token: Time::NEVER,
             last_token: Time::NEVER,
@@ -176,19 +183,19 @@ impl Session {
             reconnects_failed: 0,
             end: None,
         });
-        self.promised = self.options.call.expect_tokens;
-        self.ask_api(Request::Run, now, turn);
+        self.expected_tokens = self.options.call.expect_tokens;
+        self.ask_api(ApiRequest::Run, now, turn);
         self.arm(turn);
     }
 
     /// Returns the number in the run of the current query, or of the next one if none is in flight.
     pub(super) fn number(&self) -> u64 {
-        let in_session = u64::from(self.asked.saturating_sub(1));
+        let in_session = u64::from(self.queries_begun.saturating_sub(1));
         self.origin.number * u64::from(self.options.call.queries) + in_session
     }
 
     /// Records the current query, or the next one if none is in flight.
-    pub(super) fn record(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
+    pub(super) fn record(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {
         let query = self.query.take();
         // A query that was never sent counts from when it was due.
         let unsent = self.due.min(now);
@@ -200,7 +207,7 @@ impl Session {
         turn.count(Count::TokensOutOfOrder, account.out_of_order);
         turn.count(Count::TokensStray, account.stray);
         // The time to create the session has a measure of its own and does not count as send delay.
-        let late = if self.asked <= 1 {
+        let late = if self.queries_begun <= 1 {
             self.origin.late_ns
         } else {
             0
@@ -251,7 +258,7 @@ impl Session {
             (TimeMeasure::FirstToken, to_first),
             (TimeMeasure::TokenMean, per_token),
         ];
-        let sample = Sample {
+        let sample = CallSample {
             number: self.number(),
             arrival,
             sent,
@@ -268,16 +275,16 @@ impl Session {
         self.has_failed |= !outcome.is_ok();
     }
 
-    pub(super) fn query_over(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
+    pub(super) fn query_over(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {
         self.record(outcome, now, turn);
         self.deadline = Time::NEVER;
         self.arm(turn);
     }
 
     /// Begins the next query, or closes the session after the last one.
-    pub(super) fn after_query(&mut self, now: Time, turn: &mut Turn<'_>) {
-        if self.asked >= self.options.call.queries || turn.is_stopping() {
-            self.ask_api(Request::Close, now, turn);
+    pub(super) fn after_query(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
+        if self.queries_begun >= self.options.call.queries || turn.is_stopping() {
+            self.ask_api(ApiRequest::Close, now, turn);
             // The session is over either way, so the wait for the server's response is limited to the deadline, and
             // to five seconds at most.
             let limit = Duration::from_secs(5);
@@ -286,7 +293,7 @@ impl Session {
         }
         if self.options.call.think.is_zero() {
             turn.due();
-            self.asked += 1;
+            self.queries_begun += 1;
             return self.ask(now, turn);
         }
         self.next_at = now + self.options.call.think;
@@ -294,16 +301,16 @@ impl Session {
     }
 
     /// Counts a session that the API did not close as failed; its queries keep their outcomes.
-    pub(super) fn close_failed(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn close_failed(&mut self, turn: &mut ScriptContext<'_>) {
         turn.count(Count::ClosesFailed, 1);
         self.has_failed = true;
     }
 
     /// Ends a session that can't go on: the current query fails, and all remaining ones with it.
-    pub(super) fn break_off(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
-        if self.request == Some(Request::Close) {
+    pub(super) fn break_off(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {
+        if self.request == Some(ApiRequest::Close) {
             self.close_failed(turn);
-            return self.over(turn);
+            return self.finish_session(turn);
         }
         if self.next_at == Time::NEVER {
             match self.query.and_then(|query| query.end) {
@@ -316,14 +323,14 @@ impl Session {
             }
         }
         if !turn.is_stopping() {
-            while self.asked < self.options.call.queries {
+            while self.queries_begun < self.options.call.queries {
                 turn.due();
-                self.asked += 1;
+                self.queries_begun += 1;
                 self.due = now;
                 self.record(Outcome::BrokenOff, now, turn);
             }
         }
         self.has_failed = true;
-        self.over(turn);
+        self.finish_session(turn);
     }
 }

@@ -2,22 +2,22 @@
 
 use std::ops::ControlFlow;
 
-use plimsoll_engine::script::Turn;
+use plimsoll_engine::script::ScriptContext;
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http1::put_request;
 use plimsoll_wire::websocket::{
-    Deflate, Message, Offer, Opcode, Reader, Role, UpgradeAnswer, Violation, client_key,
-    close_payload, code, put_masked,
+    Deflate, Opcode, ReaderRole, UpgradeOffer, UpgradeResponse, Violation, WebSocketMessage,
+    WebSocketReader, client_key, close_payload, code, put_masked,
 };
 
 use crate::session::measures;
 
-use super::{MAX_FRAME, Request, SOCKET_LINK, Session, Socket};
+use super::{ApiRequest, MAX_FRAME, SOCKET_LINK, Session, SessionSocketState};
 
 impl Session {
-    pub(super) fn open_socket(&mut self, now: Time, turn: &mut Turn<'_>) {
-        self.socket = Socket::Connecting;
+    pub(super) fn open_socket(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
+        self.socket = SessionSocketState::Connecting;
         self.began = now;
         turn.connect(SOCKET_LINK);
     }
@@ -32,7 +32,7 @@ impl Session {
         }
         // Each connection has a new nonce (RFC 6455 §4.1). It protects against caching intermediaries, not against
         // attackers, so it may repeat in a run with the same seed.
-        let (high, low) = (self.random.draw(), self.random.draw());
+        let (high, low) = (self.random.next_u64(), self.random.next_u64());
         self.nonce[..8].copy_from_slice(&high.to_ne_bytes());
         self.nonce[8..].copy_from_slice(&low.to_ne_bytes());
         let key = client_key(&self.nonce);
@@ -56,13 +56,13 @@ impl Session {
         put_request(out, "GET", &target, &fields);
     }
 
-    pub(super) fn upgraded(&mut self, bytes: &[u8], now: Time, turn: &mut Turn<'_>) {
+    pub(super) fn upgraded(&mut self, bytes: &[u8], now: Time, turn: &mut ScriptContext<'_>) {
         self.upgrade.extend_from_slice(bytes);
-        let offer = Offer {
+        let offer = UpgradeOffer {
             compression: self.options.call.compression,
             protocols: &[],
         };
-        let answer = match UpgradeAnswer::parse(&self.upgrade, &client_key(&self.nonce), offer) {
+        let answer = match UpgradeResponse::parse(&self.upgrade, &client_key(&self.nonce), offer) {
             Ok(None) => return,
             Ok(Some(answer)) => answer,
             Err(e) => {
@@ -92,15 +92,16 @@ impl Session {
             }
             return self.socket_lost(outcome, now, turn);
         }
-        self.socket = Socket::Open;
+        self.socket = SessionSocketState::Open;
         if let Some(agreed) = answer.deflate {
-            self.reader = Reader::new(Role::Client, MAX_FRAME).with_agreement(agreed);
+            self.reader =
+                WebSocketReader::new(ReaderRole::Client, MAX_FRAME).with_agreement(agreed);
         }
         turn.time(TimeMeasure::SocketOpen, now.since(self.began));
         if self.opened_ns == 0 {
             self.opened_ns = now.since(self.began);
         }
-        if self.lost_at != Time::NEVER && self.asked > 0 && self.has_reconnected {
+        if self.lost_at != Time::NEVER && self.queries_begun > 0 && self.has_reconnected {
             turn.count(Count::Reconnects, 1);
             if let Some(query) = &mut self.query {
                 query.reconnects += 1;
@@ -119,16 +120,21 @@ impl Session {
     }
 
     /// Handles a socket that was lost or could not be opened: retries it, or ends the session.
-    pub(super) fn socket_lost(&mut self, outcome: Outcome, now: Time, turn: &mut Turn<'_>) {
-        let was_open = self.socket == Socket::Open;
-        self.socket = Socket::Closed;
+    pub(super) fn socket_lost(
+        &mut self,
+        outcome: Outcome,
+        now: Time,
+        turn: &mut ScriptContext<'_>,
+    ) {
+        let was_open = self.socket == SessionSocketState::Open;
+        self.socket = SessionSocketState::Closed;
         let outcome = match outcome {
             Outcome::ProtocolError => outcome,
             _ if was_open => Outcome::SocketClosed,
             _ => outcome,
         };
-        self.trouble = Some(outcome);
-        if self.request == Some(Request::Close) {
+        self.socket_failure = Some(outcome);
+        if self.request == Some(ApiRequest::Close) {
             return;
         }
         if was_open {
@@ -148,28 +154,31 @@ impl Session {
         // Full jitter: uniform between zero and the pause, which doubles with each attempt.
         let pause = self.options.call.reconnect_pause * 2u32.saturating_pow(self.attempts);
         let pause = pause.min(self.options.call.reconnect_pause_most);
-        let share = (self.random.draw() >> 11) as f64 / (1u64 << 53) as f64;
+        let share = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         self.attempts += 1;
-        self.socket = Socket::Pausing(now + pause.mul_f64(share));
+        self.socket = SessionSocketState::Pausing(now + pause.mul_f64(share));
         self.arm(turn);
     }
 
-    pub(super) fn frames(&mut self, bytes: &[u8], now: Time, turn: &mut Turn<'_>) {
-        let mut reader = std::mem::replace(&mut self.reader, Reader::new(Role::Client, 0));
+    pub(super) fn frames(&mut self, bytes: &[u8], now: Time, turn: &mut ScriptContext<'_>) {
+        let mut reader = std::mem::replace(
+            &mut self.reader,
+            WebSocketReader::new(ReaderRole::Client, 0),
+        );
         let mut closed = None;
         let read = reader.read(bytes, |message| {
             match message {
-                Message::Text(text) => self.frame(text, now, turn),
-                Message::Binary(_) => {
+                WebSocketMessage::Text(text) => self.frame(text, now, turn),
+                WebSocketMessage::Binary(_) => {
                     closed = Some(violation("a binary frame"));
                     return ControlFlow::Break(());
                 }
-                Message::Ping(payload) => {
+                WebSocketMessage::Ping(payload) => {
                     let mask = self.random.mask();
                     put_masked(turn.out(SOCKET_LINK), Opcode::Pong, mask, payload);
                 }
-                Message::Pong(_) => {}
-                Message::Close { code, reason } => {
+                WebSocketMessage::Pong(_) => {}
+                WebSocketMessage::Close { code, reason } => {
                     turn.detail(
                         Outcome::SocketClosed,
                         &format!("the socket was closed with {code} {reason}"),
@@ -193,7 +202,7 @@ impl Session {
                 Outcome::ProtocolError
             }
         };
-        if self.socket != Socket::Open {
+        if self.socket != SessionSocketState::Open {
             return;
         }
         let mask = self.random.mask();

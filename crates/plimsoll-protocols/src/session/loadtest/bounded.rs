@@ -26,15 +26,15 @@ impl RowBudget {
 
     /// Wraps `from`; reading fails when a row exceeds the budget.
     pub(super) fn bound<R: Read>(&self, from: R) -> impl Read + use<R> {
-        Bounded(from, self.clone())
+        BoundedReader(from, self.clone())
     }
 }
 
-struct Bounded<R>(R, RowBudget);
+struct BoundedReader<R>(R, RowBudget);
 
-impl<R: Read> Read for Bounded<R> {
+impl<R: Read> Read for BoundedReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let Bounded(from, RowBudget(left)) = self;
+        let BoundedReader(from, RowBudget(left)) = self;
         let read = from.read(buffer)?;
         let rest = left.get().checked_sub(read);
         left.set(rest.ok_or_else(|| {

@@ -10,12 +10,12 @@ use std::path::Path;
 
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::output;
-use plimsoll_model::record::{StageRecord, Times};
+use plimsoll_model::record::{StageRecord, TimeHistogram};
 use plimsoll_model::run::Run;
 use plimsoll_model::statistics::distribution::{buckets, percentiles};
 use serde_json::{Map, Value, json};
 
-use crate::owned::{Unread, Written};
+use crate::protocol_module::{ExportSummary, ForeignFormatError};
 use crate::session::measures::{
     SESSION_CREATE, SESSIONS_FAILED, SESSIONS_OK, SESSIONS_RECONNECTED,
 };
@@ -26,7 +26,7 @@ const HISTOGRAM_BUCKETS: u64 = 20;
 ///
 /// # Errors
 /// When the run is not one of sessions, or a file can't be written.
-pub(super) fn export(run: &Run, folder: &Path) -> Result<Written, Unread> {
+pub(super) fn export(run: &Run, folder: &Path) -> Result<ExportSummary, ForeignFormatError> {
     fn written(path: &Path) -> impl FnOnce(io::Error) -> String {
         move |e| format!("can't write {}: {e}", path.display())
     }
@@ -36,7 +36,7 @@ pub(super) fn export(run: &Run, folder: &Path) -> Result<Written, Unread> {
     let path = folder.join(format!("{stem}_summary.json"));
     output::write(&path, format!("{summary:#}\n")).map_err(written(&path))?;
     if !run.has_requests {
-        return Ok(Written::Part(format!(
+        return Ok(ExportSummary::Partial(format!(
             "summary written to {}; {} has no log of requests, so there are no rows to write: run with --requests",
             path.display(),
             run.dir.display()
@@ -48,7 +48,7 @@ pub(super) fn export(run: &Run, folder: &Path) -> Result<Written, Unread> {
     out.flush()
         .and_then(|()| output::settle(out.get_ref()))
         .map_err(written(&csv))?;
-    Ok(Written::All(format!(
+    Ok(ExportSummary::Complete(format!(
         "{rows} queries written to {}, their summary to {}",
         csv.display(),
         path.display()
@@ -59,7 +59,7 @@ pub(super) fn export(run: &Run, folder: &Path) -> Result<Written, Unread> {
 ///
 /// # Errors
 /// When the run is not one of sessions.
-fn stem(run: &Run) -> Result<String, Unread> {
+fn stem(run: &Run) -> Result<String, ForeignFormatError> {
     match run.header.protocol.as_deref() {
         Some("session") => {}
         other => {
@@ -81,7 +81,7 @@ pub(super) const CSV_COLUMNS: &str = "session_id,query_num,latency,tokens,create
 ///
 /// # Errors
 /// When the run has no request log or can't be read, or when writing fails.
-fn rows(run: &Run, out: &mut impl Write) -> Result<u64, Unread> {
+fn rows(run: &Run, out: &mut impl Write) -> Result<u64, ForeignFormatError> {
     let queries = u64::from(
         queries_per_session(run)
             .ok_or("the run's plan.toml does not say how many queries a session has")?,
@@ -89,7 +89,7 @@ fn rows(run: &Run, out: &mut impl Write) -> Result<u64, Unread> {
     let reconnects = reconnects_by_session(run, queries)?;
     let mut rows = 0;
     write!(out, "{CSV_COLUMNS}\r\n").map_err(unwritten)?;
-    run.try_each_request::<Unread>(|r| {
+    run.try_each_request::<ForeignFormatError>(|r| {
         let s = &r.sample;
         if run.header.is_warmup(s.stage) {
             return Ok(());
@@ -124,9 +124,12 @@ fn rows(run: &Run, out: &mut impl Write) -> Result<u64, Unread> {
 }
 
 /// Returns the attempts to reconnect, and how many of them succeeded, for each session that had any.
-fn reconnects_by_session(run: &Run, queries: u64) -> Result<BTreeMap<u64, (u64, u64)>, Unread> {
+fn reconnects_by_session(
+    run: &Run,
+    queries: u64,
+) -> Result<BTreeMap<u64, (u64, u64)>, ForeignFormatError> {
     let mut by_session = BTreeMap::new();
-    run.try_each_request::<Unread>(|r| {
+    run.try_each_request::<ForeignFormatError>(|r| {
         let Some(measures) = r.measures.as_deref() else {
             return Ok(());
         };
@@ -226,7 +229,7 @@ fn summary(run: &Run) -> Value {
 
 /// Returns minimum, maximum, mean and percentiles in seconds: null if the sample is too small for a percentile,
 /// nothing without a sample.
-fn spread(times: &Times) -> Vec<(String, Value)> {
+fn spread(times: &TimeHistogram) -> Vec<(String, Value)> {
     let Some(h) = times.histogram() else {
         return Vec::new();
     };

@@ -15,13 +15,13 @@ use redis::{
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use super::connection::{Connection, SILENT_LIMIT};
-use super::open::{CONNECT_LIMIT, NodeCertificates, open};
+use super::connection::{RESPONSE_TIMEOUT, RedisConnection};
+use super::open::{CONNECT_TIMEOUT, NodeCertificates, open};
 use super::sentinel::find_master;
 
 /// Attempts of a cluster command that is redirected or whose node is failing over.
-const CLUSTER_TRIES: u32 = 5;
-const CLUSTER_LONGEST_PAUSE_MS: u64 = 200;
+const MAX_CLUSTER_RETRIES: u32 = 5;
+const MAX_CLUSTER_RETRY_DELAY_MS: u64 = 200;
 /// A slash in a password ends the authority early, so an `@` after it would put the rest of the
 /// password into the path.
 const ESCAPE_SLASHES: &str =
@@ -32,7 +32,7 @@ const DEFAULT_SENTINEL_PORT: u16 = 26379;
 /// A parsed Redis URL. `Display` and `Debug` omit the password.
 #[derive(Clone)]
 pub struct RedisAddress {
-    place: Place,
+    topology: RedisTopology,
     /// Credentials, database and protocol for the servers; not sent to Sentinels.
     settings: RedisConnectionInfo,
     tls: bool,
@@ -40,7 +40,7 @@ pub struct RedisAddress {
 }
 
 #[derive(Clone)]
-enum Place {
+enum RedisTopology {
     Server(ConnectionAddr),
     Sentinel {
         nodes: Vec<ConnectionAddr>,
@@ -90,24 +90,24 @@ impl RedisAddress {
     }
 
     pub(super) fn is_cluster(&self) -> bool {
-        matches!(self.place, Place::Cluster(_))
+        matches!(self.topology, RedisTopology::Cluster(_))
     }
 
     /// Connects; `push` receives the messages that the server sends unprompted.
-    pub(super) async fn connect(&self, push: impl AsyncPushSender) -> RedisResult<Connection> {
+    pub(super) async fn connect(&self, push: impl AsyncPushSender) -> RedisResult<RedisConnection> {
         let push = Arc::new(push);
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_LIMIT))
+            .set_connection_timeout(Some(CONNECT_TIMEOUT))
             .set_response_timeout(None)
             .set_push_sender(Arc::clone(&push));
-        match &self.place {
-            Place::Server(address) => {
+        match &self.topology {
+            RedisTopology::Server(address) => {
                 let info = self.info(address)?;
                 let certificates = self.certificates.as_ref();
-                let opened = open(&info, certificates, config, CONNECT_LIMIT).await;
-                opened.map(Connection::One)
+                let opened = open(&info, certificates, config, CONNECT_TIMEOUT).await;
+                opened.map(RedisConnection::One)
             }
-            Place::Sentinel { nodes, master } => {
+            RedisTopology::Sentinel { nodes, master } => {
                 let certificates = self.certificates.as_ref();
                 let (settings, tls) = (self.settings.clone(), self.tls);
                 let to_master = move |host: &str, port| {
@@ -116,22 +116,22 @@ impl RedisAddress {
                 };
                 // Looked up for each connection, because the master may have changed.
                 let info = find_master(nodes, master, certificates, to_master).await?;
-                let opened = open(&info, certificates, config, CONNECT_LIMIT).await;
-                opened.map(Connection::One)
+                let opened = open(&info, certificates, config, CONNECT_TIMEOUT).await;
+                opened.map(RedisConnection::One)
             }
-            Place::Cluster(nodes) => {
+            RedisTopology::Cluster(nodes) => {
                 let nodes: RedisResult<Vec<_>> = nodes.iter().map(|node| self.info(node)).collect();
                 let certificates = NodeCertificates::keep(self.certificates.clone());
                 let client = ClusterClientBuilder::new(nodes?)
                     .push_sender(push)
-                    .connection_timeout(CONNECT_LIMIT)
-                    .response_timeout(SILENT_LIMIT)
-                    .retries(CLUSTER_TRIES)
-                    .max_retry_wait(CLUSTER_LONGEST_PAUSE_MS)
+                    .connection_timeout(CONNECT_TIMEOUT)
+                    .response_timeout(RESPONSE_TIMEOUT)
+                    .retries(MAX_CLUSTER_RETRIES)
+                    .max_retry_wait(MAX_CLUSTER_RETRY_DELAY_MS)
                     .database_id(certificates.number());
                 let client = client.build()?;
                 let connection = client.get_async_generic_connection().await?;
-                Ok(Connection::Cluster {
+                Ok(RedisConnection::Cluster {
                     connection,
                     _certificates: certificates,
                 })
@@ -161,10 +161,10 @@ fn address(host: &str, port: u16, tls: bool) -> ConnectionAddr {
 
 impl fmt::Display for RedisAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (nodes, master) = match &self.place {
-            Place::Server(address) => (std::slice::from_ref(address), None),
-            Place::Sentinel { nodes, master } => (&nodes[..], Some(master)),
-            Place::Cluster(nodes) => (&nodes[..], None),
+        let (nodes, master) = match &self.topology {
+            RedisTopology::Server(address) => (std::slice::from_ref(address), None),
+            RedisTopology::Sentinel { nodes, master } => (&nodes[..], Some(master)),
+            RedisTopology::Cluster(nodes) => (&nodes[..], None),
         };
         for (i, node) in nodes.iter().enumerate() {
             write!(f, "{}{node}", if i == 0 { "" } else { "," })?;
@@ -237,21 +237,21 @@ impl FromStr for RedisAddress {
             Some("sentinel") if master.is_empty() => {
                 return Err("no master name: write redis-sentinel://HOST:PORT/MASTER".to_owned());
             }
-            Some("sentinel") => Place::Sentinel {
+            Some("sentinel") => RedisTopology::Sentinel {
                 nodes,
                 master: master.to_owned(),
             },
             Some(_) if database != 0 => {
                 return Err(format!("a cluster has no database {database}, only 0"));
             }
-            Some(_) => Place::Cluster(nodes),
+            Some(_) => RedisTopology::Cluster(nodes),
             _ if nodes.len() > 1 => {
                 return Err("several hosts: write redis-cluster:// or redis-sentinel://".to_owned());
             }
-            _ => Place::Server(nodes.remove(0)),
+            _ => RedisTopology::Server(nodes.remove(0)),
         };
         Ok(RedisAddress {
-            place,
+            topology: place,
             settings: settings(credentials)?.set_db(i64::from(database)),
             tls,
             certificates: None,
@@ -300,7 +300,7 @@ fn socket(url: &str) -> Result<RedisAddress, String> {
     let info =
         info.map_err(|_| "not a socket: write unix:///PATH?db=NUMBER&user=USER&pass=PASSWORD")?;
     Ok(RedisAddress {
-        place: Place::Server(info.addr().clone()),
+        topology: RedisTopology::Server(info.addr().clone()),
         settings: (info.redis_settings().clone()).set_protocol(ProtocolVersion::RESP3),
         tls: false,
         certificates: None,

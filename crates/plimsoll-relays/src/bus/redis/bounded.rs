@@ -19,8 +19,8 @@ const MAX_VALUES: u64 = 1 << 17;
 
 /// Progress through a reply (RESP3).
 #[derive(Debug)]
-pub(super) struct Replies {
-    line: Line,
+pub(super) struct ReplyTracker {
+    line: ReplyLine,
     /// Bytes of the current bulk string still to come.
     bulk: u64,
     /// Values still to come until the reply is complete.
@@ -31,7 +31,7 @@ pub(super) struct Replies {
 }
 
 #[derive(Debug)]
-struct Line {
+struct ReplyLine {
     kind: u8,
     length: usize,
     /// The number after `kind`; `None` if it is not a number.
@@ -39,16 +39,16 @@ struct Line {
     is_negative: bool,
 }
 
-const EMPTY_LINE: Line = Line {
+const EMPTY_LINE: ReplyLine = ReplyLine {
     kind: 0,
     length: 0,
     number: Some(0),
     is_negative: false,
 };
 
-impl Default for Replies {
-    fn default() -> Replies {
-        Replies {
+impl Default for ReplyTracker {
+    fn default() -> ReplyTracker {
+        ReplyTracker {
             line: EMPTY_LINE,
             bulk: 0,
             values: 1,
@@ -58,7 +58,7 @@ impl Default for Replies {
     }
 }
 
-impl Replies {
+impl ReplyTracker {
     /// Follows the next bytes of the stream.
     ///
     /// # Errors
@@ -152,26 +152,26 @@ impl Replies {
     fn end_value(&mut self) {
         self.values -= 1;
         if self.values == 0 {
-            *self = Replies::default();
+            *self = ReplyTracker::default();
         }
     }
 }
 
 /// A stream that fails when Redis sends a reply above the limits.
 #[derive(Debug)]
-pub(super) struct Bounded<S> {
+pub(super) struct BoundedStream<S> {
     stream: S,
-    replies: Replies,
+    replies: ReplyTracker,
 }
 
-impl<S> Bounded<S> {
-    pub(super) fn new(stream: S) -> Bounded<S> {
-        let replies = Replies::default();
-        Bounded { stream, replies }
+impl<S> BoundedStream<S> {
+    pub(super) fn new(stream: S) -> BoundedStream<S> {
+        let replies = ReplyTracker::default();
+        BoundedStream { stream, replies }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for BoundedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -184,7 +184,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Bounded<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for BoundedStream<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -218,8 +218,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Bounded<S> {
 mod tests {
     use super::*;
 
-    fn take(bytes: &[u8], step: usize) -> Result<Replies, String> {
-        let mut replies = Replies::default();
+    fn take(bytes: &[u8], step: usize) -> Result<ReplyTracker, String> {
+        let mut replies = ReplyTracker::default();
         for part in bytes.chunks(step) {
             replies.take(part)?;
         }
@@ -234,7 +234,7 @@ mod tests {
             assert_eq!((followed.taken, followed.values), (0, 1), "{step}");
         }
         // Many replies, each of which is short.
-        let mut followed = Replies::default();
+        let mut followed = ReplyTracker::default();
         for _ in 0..100_000 {
             followed.take(b"$1024\r\n").unwrap();
             followed.take(&[b'x'; 1026]).unwrap();
@@ -258,7 +258,7 @@ mod tests {
         }
         let line = vec![b'x'; MAX_LINE + 2];
         assert!(take(&line, 1000).is_err());
-        let mut long = Replies::default();
+        let mut long = ReplyTracker::default();
         let mut taken = long.take(b"*100\r\n");
         for _ in 0..100 {
             taken = taken.and_then(|()| long.take(b"$1000000\r\n"));

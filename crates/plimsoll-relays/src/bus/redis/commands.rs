@@ -12,11 +12,13 @@ use redis::{Cmd, PushInfo, Value};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
-use super::connection::{Batch, Connection, Failure, error_in, moved_away, words_of};
-use super::connector::{Connector, Lost, Traffic};
+use super::connection::{
+    CommandBatch, RedisConnection, RedisFailure, error_in, server_error_text, unavailable_error,
+};
+use super::connector::{ConnectionUser, Connector, LossSignal};
 
 /// How often an idle connection is checked.
-const PING_EVERY: Duration = Duration::from_secs(5);
+const PING_INTERVAL: Duration = Duration::from_secs(5);
 const MAX_UNSENT: usize = 64 << 20;
 /// The key whose value names the data set of this Redis. An instance that finds another name knows
 /// that all sessions are gone.
@@ -26,30 +28,30 @@ const DATA_KEYS_IN_CLUSTER: usize = 64;
 /// How long gateways and backends may take to restore their sessions after a data loss.
 const RESTORE_LIMIT: Duration = Duration::from_secs(3);
 
-pub(super) struct Commands {
+pub(super) struct CommandPipeline {
     pub(super) connector: Arc<Connector>,
     clustered: bool,
-    queue: Mutex<Queue>,
+    queue: Mutex<UnsentCommands>,
     wake: Notify,
     overflowed: Notify,
     /// Number of connections made so far.
     pub(super) generation: AtomicU64,
     /// Number of connections that became usable so far.
-    pub(super) came_back: watch::Sender<u64>,
+    pub(super) reconnected: watch::Sender<u64>,
     /// Number of data losses detected.
     pub(super) losses: AtomicU64,
-    data: Mutex<Data>,
+    data: Mutex<DataIdentity>,
 }
 
 #[derive(Default)]
-struct Queue {
+struct UnsentCommands {
     connected: bool,
-    batch: Batch,
-    waiting: Vec<Waiting>,
+    batch: CommandBatch,
+    waiting: Vec<PendingReplies>,
 }
 
 /// The receiver of the replies to the next `commands` commands.
-struct Waiting {
+struct PendingReplies {
     commands: usize,
     /// `None` if the replies are not needed.
     reply_to: Option<oneshot::Sender<Vec<Value>>>,
@@ -57,14 +59,14 @@ struct Waiting {
 
 /// The names of the data set that Redis held last, and when it was lost.
 #[derive(Default)]
-struct Data {
+struct DataIdentity {
     names: Vec<Value>,
     lost_at: Option<Instant>,
 }
 
-impl Commands {
-    pub(super) fn new(connector: Arc<Connector>) -> Arc<Commands> {
-        Arc::new(Commands {
+impl CommandPipeline {
+    pub(super) fn new(connector: Arc<Connector>) -> Arc<CommandPipeline> {
+        Arc::new(CommandPipeline {
             clustered: connector.address.is_cluster(),
             connector,
             queue: Mutex::default(),
@@ -72,16 +74,16 @@ impl Commands {
             overflowed: Notify::new(),
             generation: AtomicU64::new(0),
             losses: AtomicU64::new(0),
-            came_back: watch::Sender::new(0),
+            reconnected: watch::Sender::new(0),
             data: Mutex::default(),
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, UnsentCommands> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn data(&self) -> MutexGuard<'_, Data> {
+    fn data(&self) -> MutexGuard<'_, DataIdentity> {
         self.data.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -114,7 +116,7 @@ impl Commands {
             Some(last) if last.reply_to.is_none() && reply_to.is_none() => {
                 last.commands += commands;
             }
-            _ => queue.waiting.push(Waiting { commands, reply_to }),
+            _ => queue.waiting.push(PendingReplies { commands, reply_to }),
         }
         if queue.batch.bytes > MAX_UNSENT {
             self.overflowed.notify_one();
@@ -126,7 +128,10 @@ impl Commands {
     }
 
     /// Waits for the next batch, or for the loss of the connection.
-    async fn next(&self, lost: &Lost) -> Result<(Batch, Vec<Waiting>), Failure> {
+    async fn next(
+        &self,
+        lost: &LossSignal,
+    ) -> Result<(CommandBatch, Vec<PendingReplies>), RedisFailure> {
         loop {
             {
                 let mut queue = self.lock();
@@ -138,7 +143,7 @@ impl Commands {
             tokio::select! {
                 () = self.wake.notified() => {}
                 why = lost.wait() => return Err(why),
-                () = sleep(PING_EVERY) => {
+                () = sleep(PING_INTERVAL) => {
                     self.send(DATA_KEY, [Cmd::ping()], None);
                 }
             }
@@ -153,7 +158,7 @@ impl Commands {
         }
     }
 
-    async fn carry(&self, mut connection: Connection, lost: &Lost) -> Failure {
+    async fn carry(&self, mut connection: RedisConnection, lost: &LossSignal) -> RedisFailure {
         loop {
             let (batch, waiting) = match self.next(lost).await {
                 Ok(next) => next,
@@ -164,16 +169,16 @@ impl Commands {
                     Ok(replies) => replies,
                     Err(why) => return why,
                 },
-                () = self.overflows() => return Failure::passing("it accepts no data"),
+                () = self.overflows() => return RedisFailure::transient("it accepts no data"),
             };
             // A lost cluster node may have restarted empty before it answered, so its replies are
             // not trusted.
-            if lost.is() {
+            if lost.is_lost() {
                 return lost.wait().await;
             }
-            let elsewhere = replies.iter().find_map(moved_away);
+            let elsewhere = replies.iter().find_map(unavailable_error);
             let mut replies = replies.into_iter();
-            for Waiting { commands, reply_to } in waiting {
+            for PendingReplies { commands, reply_to } in waiting {
                 let of_these = replies.by_ref().take(commands);
                 match reply_to {
                     // The caller may have given up.
@@ -188,7 +193,7 @@ impl Commands {
     }
 
     /// Detects whether Redis has lost the data that it held before.
-    async fn greet(&self, connection: &mut Connection) -> Result<(), Failure> {
+    async fn detect_data_loss(&self, connection: &mut RedisConnection) -> Result<(), RedisFailure> {
         let name = uuid::Uuid::new_v4().to_string();
         let keys = if self.clustered {
             (0..DATA_KEYS_IN_CLUSTER)
@@ -197,7 +202,7 @@ impl Commands {
         } else {
             vec![DATA_KEY.to_owned()]
         };
-        let mut batch = Batch::default();
+        let mut batch = CommandBatch::default();
         for key in &keys {
             let of = self.clustered.then_some(&**key);
             batch.put(of, Cmd::set_nx(key, &name));
@@ -221,32 +226,35 @@ impl Commands {
 
 fn warn_of_refusal(reply: Value) {
     if let Value::ServerError(message) = reply {
-        tracing::warn!(message = words_of(&message), "redis refused a frame");
+        tracing::warn!(
+            message = server_error_text(&message),
+            "redis refused a frame"
+        );
     }
 }
 
-impl Traffic for Commands {
+impl ConnectionUser for CommandPipeline {
     fn pushed(&self, _: PushInfo) {}
 
     async fn serve(
         &self,
-        mut connection: Connection,
+        mut connection: RedisConnection,
         connector: &Connector,
-        lost: &Lost,
-    ) -> Failure {
-        if let Err(why) = self.greet(&mut connection).await {
+        lost: &LossSignal,
+    ) -> RedisFailure {
+        if let Err(why) = self.detect_data_loss(&mut connection).await {
             return why;
         }
-        *self.lock() = Queue {
+        *self.lock() = UnsentCommands {
             connected: true,
-            ..Queue::default()
+            ..UnsentCommands::default()
         };
         self.generation.fetch_add(1, Ordering::AcqRel);
-        connector.is_usable();
-        self.came_back.send_modify(|times| *times += 1);
+        connector.mark_usable();
+        self.reconnected.send_modify(|times| *times += 1);
         let why = self.carry(connection, lost).await;
         // Drops the queued senders, which fails the pending requests.
-        *self.lock() = Queue::default();
+        *self.lock() = UnsentCommands::default();
         why
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_engine::address::Lack;
+use plimsoll_engine::address::LocalResourceError;
 use redis::aio::MultiplexedConnection;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{Route, SingleNodeRoutingInfo, SlotAddr};
@@ -15,21 +15,21 @@ use redis::{
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::open::{Node, NodeCertificates};
+use super::open::{ClusterNode, NodeCertificates};
 
 /// How long a server may take to answer a batch before the connection is given up.
-pub(super) const SILENT_LIMIT: Duration = Duration::from_secs(15);
+pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Commands that are sent together.
 #[derive(Default)]
-pub(super) struct Batch {
+pub(super) struct CommandBatch {
     commands: Pipeline,
     /// The route of each command; unused outside a cluster.
     routes: Vec<Route>,
     pub(super) bytes: usize,
 }
 
-impl Batch {
+impl CommandBatch {
     /// Appends a command; in a cluster, `key` selects the node.
     pub(super) fn put(&mut self, key: Option<&str>, command: Cmd) {
         let arguments = command.args_iter().map(|argument| match argument {
@@ -48,41 +48,43 @@ impl Batch {
 }
 
 /// A connection to one server or to a cluster.
-pub(super) enum Connection {
+pub(super) enum RedisConnection {
     One(MultiplexedConnection),
     Cluster {
-        connection: ClusterConnection<Node>,
+        connection: ClusterConnection<ClusterNode>,
         /// Kept alive because the library needs the certificates to reconnect to nodes.
         _certificates: NodeCertificates,
     },
 }
 
-impl Connection {
+impl RedisConnection {
     /// Sends a batch and returns the replies in the order of the commands. Commands on the same key
     /// are executed in order.
-    pub(super) async fn run(&mut self, batch: Batch) -> Result<Vec<Value>, Failure> {
+    pub(super) async fn run(&mut self, batch: CommandBatch) -> Result<Vec<Value>, RedisFailure> {
         let sent = async {
             match self {
-                Connection::One(connection) => {
+                RedisConnection::One(connection) => {
                     let count = batch.len();
                     connection
                         .send_packed_commands(&batch.commands, 0, count)
                         .await
                 }
-                Connection::Cluster { connection, .. } => run_in_cluster(connection, batch).await,
+                RedisConnection::Cluster { connection, .. } => {
+                    run_in_cluster(connection, batch).await
+                }
             }
         };
-        match timeout(SILENT_LIMIT, sent).await {
-            Ok(replies) => replies.map_err(Failure::from),
-            Err(_) => Err(Failure::passing("silent")),
+        match timeout(RESPONSE_TIMEOUT, sent).await {
+            Ok(replies) => replies.map_err(RedisFailure::from),
+            Err(_) => Err(RedisFailure::transient("silent")),
         }
     }
 }
 
 /// Sends the commands of each slot together to the node that holds it.
 async fn run_in_cluster(
-    connection: &ClusterConnection<Node>,
-    batch: Batch,
+    connection: &ClusterConnection<ClusterNode>,
+    batch: CommandBatch,
 ) -> RedisResult<Vec<Value>> {
     let mut replies = vec![Value::Nil; batch.len()];
     let mut of_slots: HashMap<Route, (Pipeline, Vec<usize>)> = HashMap::new();
@@ -112,26 +114,26 @@ async fn run_in_cluster(
 /// Why there is no connection.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{why}")]
-pub(super) struct Failure {
+pub(super) struct RedisFailure {
     pub(super) why: String,
     /// Retrying would not help: a wrong password, or a certificate of an unknown CA.
-    pub(super) lasting: bool,
+    pub(super) is_permanent: bool,
     /// This process lacks a resource; the state of Redis is unknown.
-    pub(super) ours: bool,
+    pub(super) is_local: bool,
 }
 
-impl Failure {
-    pub(super) fn passing(why: &str) -> Failure {
-        Failure {
+impl RedisFailure {
+    pub(super) fn transient(why: &str) -> RedisFailure {
+        RedisFailure {
             why: why.to_owned(),
-            lasting: false,
-            ours: false,
+            is_permanent: false,
+            is_local: false,
         }
     }
 }
 
-impl From<RedisError> for Failure {
-    fn from(error: RedisError) -> Failure {
+impl From<RedisError> for RedisFailure {
+    fn from(error: RedisError) -> RedisFailure {
         let lasting = match error.kind() {
             ErrorKind::Io => io_of(&error).is_some_and(is_of_tls),
             ErrorKind::AuthenticationFailed
@@ -143,35 +145,33 @@ impl From<RedisError> for Failure {
             ErrorKind::Server(ServerErrorKind::NoPerm) | ErrorKind::Extension => true,
             _ => false,
         };
-        let lack = io_of(&error).and_then(Lack::of_either);
-        Failure {
-            ours: lack.is_some(),
+        let lack = io_of(&error).and_then(LocalResourceError::of_library_error);
+        RedisFailure {
+            is_local: lack.is_some(),
             why: match error.kind() {
                 _ if let Some(lack) = lack => lack.to_string(),
                 ErrorKind::RESP3NotSupported => "it has no RESP3: use Redis 6 or newer".to_owned(),
-                _ => {
-                    in_its_words(error.code(), error.detail()).unwrap_or_else(|| error.to_string())
-                }
+                _ => error_text(error.code(), error.detail()).unwrap_or_else(|| error.to_string()),
             },
-            lasting,
+            is_permanent: lasting,
         }
     }
 }
 
 /// Joins the code and detail into which the library has split a server's error.
-fn in_its_words(code: Option<&str>, detail: Option<&str>) -> Option<String> {
+fn error_text(code: Option<&str>, detail: Option<&str>) -> Option<String> {
     Some(format!("{} {}", code?, detail.unwrap_or_default()))
 }
 
-pub(super) fn words_of(error: &ServerError) -> String {
-    in_its_words(Some(error.code()), error.details()).unwrap_or_default()
+pub(super) fn server_error_text(error: &ServerError) -> String {
+    error_text(Some(error.code()), error.details()).unwrap_or_default()
 }
 
 /// Returns the I/O error that caused the library's error.
 fn io_of(error: &RedisError) -> Option<&io::Error> {
-    type Shared = Arc<dyn std::error::Error + Send + Sync>;
+    type SharedError = Arc<dyn std::error::Error + Send + Sync>;
     let source = std::error::Error::source(error)?;
-    source.downcast_ref::<Shared>()?.downcast_ref()
+    source.downcast_ref::<SharedError>()?.downcast_ref()
 }
 
 /// Returns whether the TLS handshake failed, rather than the network below it.
@@ -182,7 +182,7 @@ fn is_of_tls(error: &io::Error) -> bool {
 
 /// Returns the error of a server that is temporarily unusable: it became a replica or is still
 /// loading its data.
-pub(super) fn moved_away(reply: &Value) -> Option<Failure> {
+pub(super) fn unavailable_error(reply: &Value) -> Option<RedisFailure> {
     let Value::ServerError(error) = reply else {
         return None;
     };
@@ -195,15 +195,15 @@ pub(super) fn moved_away(reply: &Value) -> Option<Failure> {
             | ServerErrorKind::TryAgain
             | ServerErrorKind::Moved
             | ServerErrorKind::Ask,
-        ) => Some(Failure::passing(&words_of(error))),
+        ) => Some(RedisFailure::transient(&server_error_text(error))),
         _ => None,
     }
 }
 
 /// Returns the first error among the replies.
-pub(super) fn error_in(replies: &[Value]) -> Option<Failure> {
+pub(super) fn error_in(replies: &[Value]) -> Option<RedisFailure> {
     replies.iter().find_map(|reply| match reply {
-        Value::ServerError(error) => Some(Failure::from(RedisError::from(error.clone()))),
+        Value::ServerError(error) => Some(RedisFailure::from(RedisError::from(error.clone()))),
         _ => None,
     })
 }

@@ -10,52 +10,52 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::address::RedisAddress;
-use super::connection::{Connection, Failure};
-use super::open::CONNECT_LIMIT;
+use super::connection::{RedisConnection, RedisFailure};
+use super::open::CONNECT_TIMEOUT;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(20);
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
 /// Becomes true when the connection, or one to a node of the cluster, is lost.
 #[derive(Default)]
-pub(super) struct Lost(watch::Sender<bool>);
+pub(super) struct LossSignal(watch::Sender<bool>);
 
-impl Lost {
-    pub(super) fn is(&self) -> bool {
+impl LossSignal {
+    pub(super) fn is_lost(&self) -> bool {
         *self.0.borrow()
     }
 
     /// Waits for the loss.
-    pub(super) async fn wait(&self) -> Failure {
+    pub(super) async fn wait(&self) -> RedisFailure {
         // This value holds the sender, so waiting cannot fail.
         let _ = self.0.subscribe().wait_for(|lost| *lost).await;
-        Failure::passing("closed by the server")
+        RedisFailure::transient("closed by the server")
     }
 }
 
 /// The user of a connection.
-pub(super) trait Traffic: Send + Sync + 'static {
+pub(super) trait ConnectionUser: Send + Sync + 'static {
     /// Handles a message that the server sent unprompted.
     fn pushed(&self, push: PushInfo);
 
     /// Uses a connection for as long as it lasts. Calls [`Connector::is_usable`] once commands are accepted.
     fn serve(
         &self,
-        connection: Connection,
+        connection: RedisConnection,
         connector: &Connector,
-        lost: &Lost,
-    ) -> impl Future<Output = Failure> + Send;
+        lost: &LossSignal,
+    ) -> impl Future<Output = RedisFailure> + Send;
 }
 
 #[derive(Clone, Debug)]
-enum State {
+enum ConnectorState {
     Up,
-    Down(Option<Failure>),
+    Down(Option<RedisFailure>),
 }
 
 pub(super) struct Connector {
     pub(super) address: RedisAddress,
-    state: watch::Sender<State>,
+    state: watch::Sender<ConnectorState>,
     been_up: AtomicBool,
 }
 
@@ -63,74 +63,74 @@ impl Connector {
     pub(super) fn new(address: RedisAddress) -> Arc<Connector> {
         Arc::new(Connector {
             address,
-            state: watch::Sender::new(State::Down(None)),
+            state: watch::Sender::new(ConnectorState::Down(None)),
             been_up: AtomicBool::new(false),
         })
     }
 
     pub(super) fn is_up(&self) -> bool {
-        matches!(*self.state.borrow(), State::Up)
+        matches!(*self.state.borrow(), ConnectorState::Up)
     }
 
-    pub(super) fn is_usable(&self) {
-        self.state.send_replace(State::Up);
+    pub(super) fn mark_usable(&self) {
+        self.state.send_replace(ConnectorState::Up);
         if self.been_up.swap(true, Ordering::Relaxed) {
             tracing::warn!(redis = %self.address, "connection to redis is back");
         }
     }
 
     /// Waits until the connection is usable; fails at once if waiting cannot help.
-    pub(super) async fn ready(&self) -> Result<(), Failure> {
+    pub(super) async fn ready(&self) -> Result<(), RedisFailure> {
         let mut state = self.state.subscribe();
         let settled = state.wait_for(|state| match state {
-            State::Up => true,
-            State::Down(why) => why.as_ref().is_some_and(|why| why.lasting),
+            ConnectorState::Up => true,
+            ConnectorState::Down(why) => why.as_ref().is_some_and(|why| why.is_permanent),
         });
         match settled.await.map(|state| state.clone()) {
-            Ok(State::Down(Some(why))) => Err(why),
+            Ok(ConnectorState::Down(Some(why))) => Err(why),
             _ => Ok(()),
         }
     }
 
     /// Returns the last error, if there is no connection.
-    pub(super) fn why_down(&self) -> Option<Failure> {
+    pub(super) fn why_down(&self) -> Option<RedisFailure> {
         match &*self.state.borrow() {
-            State::Up => None,
-            State::Down(why) => why.clone(),
+            ConnectorState::Up => None,
+            ConnectorState::Down(why) => why.clone(),
         }
     }
 
     /// Connects and serves `traffic` in a loop.
-    pub(super) async fn keep<T: Traffic>(self: Arc<Connector>, traffic: Arc<T>) {
-        let mut pause = FIRST_PAUSE;
+    pub(super) async fn keep<T: ConnectionUser>(self: Arc<Connector>, traffic: Arc<T>) {
+        let mut pause = MIN_RECONNECT_DELAY;
         loop {
-            let lost = Arc::new(Lost::default());
+            let lost = Arc::new(LossSignal::default());
             let why = match self.connect(&traffic, &lost).await {
                 Ok(connection) => traffic.serve(connection, &self, &lost).await,
                 Err(why) => why,
             };
             let is_news = self.why_down().is_none_or(|before| before.why != why.why);
             if self.is_up() {
-                pause = FIRST_PAUSE;
+                pause = MIN_RECONNECT_DELAY;
                 tracing::warn!(redis = %self.address, %why, "connection to redis lost");
-            } else if why.lasting && is_news {
+            } else if why.is_permanent && is_news {
                 tracing::warn!(redis = %self.address, %why, "redis refuses the connection");
-            } else if why.ours && is_news {
+            } else if why.is_local && is_news {
                 tracing::warn!(redis = %self.address, %why, "no connection to redis");
             } else {
                 tracing::debug!(redis = %self.address, %why, "no connection to redis");
             }
-            self.state.send_replace(State::Down(Some(why)));
+            self.state.send_replace(ConnectorState::Down(Some(why)));
             sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_RECONNECT_DELAY);
         }
     }
 
-    async fn connect<T: Traffic>(
+    async fn connect<T: ConnectionUser>(
         &self,
         traffic: &Arc<T>,
-        lost: &Arc<Lost>,
-    ) -> Result<Connection, Failure> {
+        lost: &Arc<LossSignal>,
+    ) -> Result<RedisConnection, RedisFailure> {
         let (traffic, lost) = (Arc::clone(traffic), Arc::clone(lost));
         let push = move |push: PushInfo| {
             match push.kind {
@@ -141,9 +141,9 @@ impl Connector {
             }
             Ok::<(), redis::aio::SendError>(())
         };
-        match timeout(2 * CONNECT_LIMIT, self.address.connect(push)).await {
-            Ok(connected) => connected.map_err(Failure::from),
-            Err(_) => Err(Failure::passing("it does not answer")),
+        match timeout(2 * CONNECT_TIMEOUT, self.address.connect(push)).await {
+            Ok(connected) => connected.map_err(RedisFailure::from),
+            Err(_) => Err(RedisFailure::transient("it does not answer")),
         }
     }
 }

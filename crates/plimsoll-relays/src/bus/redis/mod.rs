@@ -23,17 +23,18 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 pub use address::RedisAddress;
-pub(crate) use offers::Offer;
+pub(crate) use offers::RunOffer;
 
 use super::{
-    BeginError, BusError, HISTORY_PAGE, Listening, Part, Reached, Run, Sink, Stamp, Standing, Way,
+    BeginError, BusError, ChannelDirection, FramePosition, FrameStamp, HISTORY_PAGE, LogPosition,
+    RunStatus, SessionStatus, Sink, Subscription,
 };
-use commands::Commands;
-use connection::{Failure, words_of};
+use commands::CommandPipeline;
+use connection::{RedisFailure, server_error_text};
 use connector::Connector;
-use subscriber::{PLAIN_COMMANDS, SHARDED_COMMANDS, Subscriber, Words};
+use subscriber::{PLAIN_COMMANDS, PubSubCommands, SHARDED_COMMANDS, Subscriber};
 
-const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 const AFTER_CLOSE_SECONDS: i64 = 60;
 /// How long the lock of a run lasts if its backend dies and no longer renews it.
 const LEASE_SECONDS: u64 = 60;
@@ -71,17 +72,17 @@ impl Default for RedisOptions {
 }
 
 /// See [`super::Bus::redis`].
-pub struct Redis {
+pub struct RedisBus {
     ttl_seconds: i64,
-    words: &'static Words,
+    words: &'static PubSubCommands,
     clustered: bool,
-    commands: Arc<Commands>,
+    commands: Arc<CommandPipeline>,
     subscribers: Vec<Arc<Subscriber>>,
     hasher: RandomState,
     tasks: Vec<AbortHandle>,
 }
 
-impl Drop for Redis {
+impl Drop for RedisBus {
     fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();
@@ -89,8 +90,8 @@ impl Drop for Redis {
     }
 }
 
-impl Redis {
-    pub(super) fn start(address: RedisAddress, options: RedisOptions) -> Arc<Redis> {
+impl RedisBus {
+    pub(super) fn start(address: RedisAddress, options: RedisOptions) -> Arc<RedisBus> {
         let clustered = address.is_cluster();
         let words = if options.sharded || clustered {
             &SHARDED_COMMANDS
@@ -98,7 +99,7 @@ impl Redis {
             &PLAIN_COMMANDS
         };
         let connector = Connector::new(address.clone());
-        let commands = Commands::new(Arc::clone(&connector));
+        let commands = CommandPipeline::new(Arc::clone(&connector));
         let mut tasks = vec![tokio::spawn(connector.keep(Arc::clone(&commands))).abort_handle()];
         let subscribers = (0..options.subscribers.max(1))
             .map(|_| {
@@ -114,7 +115,7 @@ impl Redis {
                 subscriber
             })
             .collect();
-        Arc::new(Redis {
+        Arc::new(RedisBus {
             ttl_seconds: i64::try_from(options.ttl.as_secs().max(1)).unwrap_or(i64::MAX),
             words,
             clustered,
@@ -182,21 +183,21 @@ impl Redis {
 
     fn down(&self) -> BusError {
         let whys = self.connectors().filter_map(Connector::why_down);
-        match whys.into_iter().find(|why| why.ours) {
+        match whys.into_iter().find(|why| why.is_local) {
             Some(why) => self.away(why),
             None => BusError::Down(self.address()),
         }
     }
 
-    fn away(&self, why: Failure) -> BusError {
-        BusError::Away {
+    fn away(&self, why: RedisFailure) -> BusError {
+        BusError::Unreachable {
             address: self.address(),
             why: why.why,
         }
     }
 
     fn refused(&self, message: &str) -> BusError {
-        BusError::Refused {
+        BusError::ErrorReply {
             address: self.address(),
             message: message.to_owned(),
         }
@@ -212,7 +213,7 @@ impl Redis {
         }
     }
 
-    pub(super) fn channel(&self, session: &str, way: Way) -> String {
+    pub(super) fn channel(&self, session: &str, way: ChannelDirection) -> String {
         self.name(session, way.name())
     }
 
@@ -226,16 +227,16 @@ impl Redis {
         if !self.commands.send(key, commands, Some(reply_to)) {
             return Err(self.down());
         }
-        let replies = match timeout(ANSWER_LIMIT, replies).await {
+        let replies = match timeout(REPLY_TIMEOUT, replies).await {
             Ok(Ok(replies)) => replies,
             Ok(Err(_)) => return Err(self.down()),
-            Err(_) => return Err(BusError::Slow(self.address(), ANSWER_LIMIT)),
+            Err(_) => return Err(BusError::TimedOut(self.address(), REPLY_TIMEOUT)),
         };
         match replies.iter().find_map(|reply| match reply {
             Value::ServerError(message) => Some(message),
             _ => None,
         }) {
-            Some(message) => Err(self.refused(&words_of(message))),
+            Some(message) => Err(self.refused(&server_error_text(message))),
             None => from_redis_value(Value::Array(replies))
                 .map_err(|strange| self.refused(&strange.to_string())),
         }
@@ -250,13 +251,13 @@ impl Redis {
     pub(super) async fn restore(
         &self,
         session: &str,
-        begun: Reached,
-        run: Run,
+        begun: LogPosition,
+        run: RunStatus,
     ) -> Result<(), BusError> {
         let known = format!("{} {}", begun.epoch, begun.last);
         let key = self.name(session, "epoch");
         let set = expiring(&key, known, self.ttl_seconds).arg("NX").take();
-        let lock = (run == Run::GoesOn).then(|| self.lock_if_free(session));
+        let lock = (run == RunStatus::Active).then(|| self.lock_if_free(session));
         self.ask(session, [set].into_iter().chain(lock)).await
     }
 
@@ -266,25 +267,25 @@ impl Redis {
         expiring(&lock, 1, LEASE_SECONDS).arg("NX").take()
     }
 
-    pub(super) async fn begin_run(&self, session: &str) -> Result<Reached, BeginError> {
+    pub(super) async fn begin_run(&self, session: &str) -> Result<LogPosition, BeginError> {
         let begun = self.try_to_begin(session).await;
         if !matches!(begun, Err(BeginError::Unknown)) {
             return begun;
         }
         while self.commands.may_be_restored() {
             sleep(RESTORE_POLL).await;
-            if self.standing(session).await?.open {
+            if self.session_status(session).await?.open {
                 return self.try_to_begin(session).await;
             }
         }
         begun
     }
 
-    async fn try_to_begin(&self, session: &str) -> Result<Reached, BeginError> {
-        let up = self.channel(session, Way::Up);
+    async fn try_to_begin(&self, session: &str) -> Result<LogPosition, BeginError> {
+        let up = self.channel(session, ChannelDirection::Up);
         let (epoch, log) = (self.name(session, "epoch"), self.name(session, "log"));
         let stopped = self.name(session, "stopped");
-        let (known, locked, newest, counts, (), ()): Begin = self
+        let (known, locked, newest, counts, (), ()): BeginReply = self
             .ask(
                 session,
                 [
@@ -297,7 +298,7 @@ impl Redis {
                 ],
             )
             .await?;
-        let Some(known) = known.and_then(reached) else {
+        let Some(known) = known.and_then(parse_position) else {
             let unlock = Cmd::del(self.name(session, "run"));
             self.ask::<()>(session, [unlock]).await?;
             return Err(BeginError::Unknown);
@@ -312,23 +313,25 @@ impl Redis {
             tracing::info!(session, "taking over from a run whose backend is gone");
             self.renew(session);
         }
-        let last = newest.and_then(|frame| Stamp::of(&frame).seq).unwrap_or(0);
-        Ok(Reached {
+        let last = newest
+            .and_then(|frame| FrameStamp::of(&frame).seq)
+            .unwrap_or(0);
+        Ok(LogPosition {
             epoch: known.epoch,
             last: last.max(known.last),
         })
     }
 
-    pub(super) fn post(&self, session: &str, frame: &Bytes, part: Part) {
+    pub(super) fn post(&self, session: &str, frame: &Bytes, part: FramePosition) {
         let log = self.name(session, "log");
-        let down = self.channel(session, Way::Down);
+        let down = self.channel(session, ChannelDirection::Down);
         let then = match part {
-            Part::First => Some(Cmd::expire(&log, self.ttl_seconds)),
-            Part::Middle => None,
+            FramePosition::First => Some(Cmd::expire(&log, self.ttl_seconds)),
+            FramePosition::Middle => None,
             // The lock is released after the frame is in the log, so that the next run continues
             // its numbers, and before it is published, so that the client may start that run at
             // once.
-            Part::Last => Some(Cmd::del(self.name(session, "run"))),
+            FramePosition::Last => Some(Cmd::del(self.name(session, "run"))),
         };
         let push = Cmd::rpush(&log, &frame[..]);
         let publish = self.publishing(&down, frame);
@@ -375,16 +378,16 @@ impl Redis {
         &self,
         name: &str,
         sink: Arc<dyn Sink>,
-    ) -> Result<Listening, BusError> {
+    ) -> Result<Subscription, BusError> {
         let subscriber = self.subscriber(name);
         if !subscriber.connector.is_up() {
             return Err(self.down());
         }
         let (listening, acknowledged) = subscriber.channels.add(name, sink);
         if let Some(acknowledged) = acknowledged
-            && timeout(ANSWER_LIMIT, acknowledged).await.is_err()
+            && timeout(REPLY_TIMEOUT, acknowledged).await.is_err()
         {
-            return Err(BusError::Slow(self.address(), ANSWER_LIMIT));
+            return Err(BusError::TimedOut(self.address(), REPLY_TIMEOUT));
         }
         Ok(listening)
     }
@@ -410,7 +413,11 @@ impl Redis {
         Ok(frames.into_iter().map(Bytes::from).collect())
     }
 
-    pub(super) async fn note_stopped(&self, session: &str, at: Reached) -> Result<(), BusError> {
+    pub(super) async fn note_stopped(
+        &self,
+        session: &str,
+        at: LogPosition,
+    ) -> Result<(), BusError> {
         let note = cmd("EVAL")
             .arg(NOTE_STOPPED)
             .arg(1)
@@ -422,37 +429,37 @@ impl Redis {
         self.ask(session, [note]).await
     }
 
-    pub(super) async fn standing(&self, session: &str) -> Result<Standing, BusError> {
+    pub(super) async fn session_status(&self, session: &str) -> Result<SessionStatus, BusError> {
         let commands = [
             Cmd::lindex(self.name(session, "log"), -1),
             Cmd::get(self.name(session, "epoch")),
             Cmd::get(self.name(session, "stopped")),
         ];
-        type Found = (Option<Vec<u8>>, Option<String>, Option<String>);
-        let (frame, known, stopped): Found = self.ask(session, commands).await?;
-        let known = known.and_then(reached);
+        type SessionStatusReply = (Option<Vec<u8>>, Option<String>, Option<String>);
+        let (frame, known, stopped): SessionStatusReply = self.ask(session, commands).await?;
+        let known = known.and_then(parse_position);
         let newest = match (&frame, known) {
-            (Some(frame), _) => Stamp::of(frame),
+            (Some(frame), _) => FrameStamp::of(frame),
             // The log was lost; the position is the one given by the instance that restored the
             // session.
-            (_, Some(known)) => Stamp {
+            (_, Some(known)) => FrameStamp {
                 seq: (known.last > 0).then_some(known.last),
                 epoch: Some(known.epoch),
             },
-            _ => Stamp::default(),
+            _ => FrameStamp::default(),
         };
-        Ok(Standing {
+        Ok(SessionStatus {
             open: known.is_some(),
             newest,
-            gone: frame.is_none() && newest.seq.is_some(),
-            stopped: stopped.and_then(reached),
+            log_lost: frame.is_none() && newest.seq.is_some(),
+            stopped: stopped.and_then(parse_position),
         })
     }
 }
 
 /// The replies when a run begins: the session, whether the lock was free, the newest frame, and the
 /// number of listeners of the up channel.
-type Begin = (
+type BeginReply = (
     Option<String>,
     Option<()>,
     Option<Vec<u8>>,
@@ -469,9 +476,9 @@ fn expiring(key: &str, value: impl ToRedisArgs, seconds: impl ToRedisArgs) -> Cm
 }
 
 /// Parses `EPOCH` or `EPOCH LAST`; the epoch's key has both after a restore.
-fn reached(text: String) -> Option<Reached> {
+fn parse_position(text: String) -> Option<LogPosition> {
     let (epoch, last) = text.split_once(' ').unwrap_or((&text, "0"));
-    Some(Reached {
+    Some(LogPosition {
         epoch: epoch.parse().ok()?,
         last: last.parse().ok()?,
     })

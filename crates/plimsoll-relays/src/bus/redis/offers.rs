@@ -10,14 +10,14 @@ use ::redis::{Cmd, cmd};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
-use super::{LEASE_SECONDS, Redis};
-use crate::bus::channels::{Listening, Sink};
-use crate::bus::{BusError, Reached};
+use super::{LEASE_SECONDS, RedisBus};
+use crate::bus::channels::{Sink, Subscription};
+use crate::bus::{BusError, LogPosition};
 
 const OFFERS_CHANNEL: &str = "sessions:offers";
 /// How long other instances may take to accept an offer.
-const TAKEN_LIMIT: Duration = Duration::from_millis(1500);
-const TAKEN_POLL: Duration = Duration::from_millis(20);
+const OFFER_TIMEOUT: Duration = Duration::from_millis(1500);
+const OFFER_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Sets `KEYS[1]` to 1 for `ARGV[2]` seconds where it holds `ARGV[1]`.
 const TAKE_SCRIPT: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end \
     redis.call('SET', KEYS[1], '1', 'EX', ARGV[2]) \
@@ -25,24 +25,27 @@ const TAKE_SCRIPT: &str = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 
 
 /// A run that another instance is to continue after the last frame in its log.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Offer {
+pub(crate) struct RunOffer {
     /// The session that the run belongs to.
     pub(crate) session: String,
     /// Tokens of the complete answer.
     pub(crate) tokens: usize,
     /// The session's position when the run began.
     #[serde(flatten)]
-    pub(crate) begun: Reached,
+    pub(crate) begun: LogPosition,
     /// The value of the run's lock until an instance takes the run.
     name: String,
 }
 
-impl Redis {
+impl RedisBus {
     /// Subscribes to the offers of [`Redis::offer`].
     ///
     /// # Errors
     /// When the bus can't be reached.
-    pub(crate) async fn hear_offers(&self, sink: Arc<dyn Sink>) -> Result<Listening, BusError> {
+    pub(crate) async fn subscribe_to_offers(
+        &self,
+        sink: Arc<dyn Sink>,
+    ) -> Result<Subscription, BusError> {
         self.listen(OFFERS_CHANNEL, sink).await
     }
 
@@ -54,10 +57,10 @@ impl Redis {
     pub(crate) async fn offer(
         &self,
         session: &str,
-        begun: Reached,
+        begun: LogPosition,
         tokens: usize,
     ) -> Result<bool, BusError> {
-        let offer = Offer {
+        let offer = RunOffer {
             session: session.to_owned(),
             tokens,
             begun,
@@ -70,13 +73,13 @@ impl Redis {
         let set = Cmd::set_ex(&lock, &offer.name, LEASE_SECONDS);
         self.ask::<()>(session, [set]).await?;
         if self.publish(OFFERS_CHANNEL, &text).await? > 0 {
-            let limit = Instant::now() + TAKEN_LIMIT;
+            let limit = Instant::now() + OFFER_TIMEOUT;
             while Instant::now() < limit {
                 let (held,): (Option<String>,) = self.ask(session, [Cmd::get(&lock)]).await?;
                 if held.as_ref() != Some(&offer.name) {
                     return Ok(true);
                 }
-                sleep(TAKEN_POLL).await;
+                sleep(OFFER_POLL_INTERVAL).await;
             }
         }
         // Takes the run back, unless another instance took it in the meantime.
@@ -87,7 +90,7 @@ impl Redis {
     ///
     /// # Errors
     /// When the bus can't be reached.
-    pub(crate) async fn take(&self, offer: &Offer) -> Result<bool, BusError> {
+    pub(crate) async fn take(&self, offer: &RunOffer) -> Result<bool, BusError> {
         let take = cmd("EVAL")
             .arg(TAKE_SCRIPT)
             .arg(1)

@@ -21,10 +21,10 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::bounded::Bounded;
+use super::bounded::BoundedStream;
 
 /// How long connecting to a server may take.
-pub(super) const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connects to one server; `limit` bounds the whole process.
 pub(super) async fn open(
@@ -77,7 +77,7 @@ async fn hand_over(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     config: AsyncConnectionConfig,
 ) -> RedisResult<MultiplexedConnection> {
-    let stream = Bounded::new(stream);
+    let stream = BoundedStream::new(stream);
     let settings = info.redis_settings();
     let (connection, driver) =
         MultiplexedConnection::new_with_config(settings, stream, config).await?;
@@ -155,10 +155,13 @@ impl Drop for NodeCertificates {
 
 /// A connection to a node of a cluster.
 #[derive(Clone)]
-pub(super) struct Node(MultiplexedConnection);
+pub(super) struct ClusterNode(MultiplexedConnection);
 
-impl Connect for Node {
-    fn connect_with_config<'a, T>(info: T, config: AsyncConnectionConfig) -> RedisFuture<'a, Node>
+impl Connect for ClusterNode {
+    fn connect_with_config<'a, T>(
+        info: T,
+        config: AsyncConnectionConfig,
+    ) -> RedisFuture<'a, ClusterNode>
     where
         T: IntoConnectionInfo + Send + 'a,
     {
@@ -175,13 +178,13 @@ impl Connect for Node {
                 return Err(io::Error::other("the cluster's connection is closed").into());
             };
             let info = info.set_redis_settings(settings.set_db(0));
-            let opened = open(&info, certificates.as_ref(), config, CONNECT_LIMIT);
-            opened.await.map(Node)
+            let opened = open(&info, certificates.as_ref(), config, CONNECT_TIMEOUT);
+            opened.await.map(ClusterNode)
         })
     }
 }
 
-impl ConnectionLike for Node {
+impl ConnectionLike for ClusterNode {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         self.0.req_packed_command(command)
     }

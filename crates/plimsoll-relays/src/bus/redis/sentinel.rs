@@ -12,7 +12,7 @@ use redis::{
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::open::{CONNECT_LIMIT, open};
+use super::open::{CONNECT_TIMEOUT, open};
 
 /// How long one Sentinel may take to name a master, and that master to confirm its role. By then a
 /// later Sentinel in the list may have answered.
@@ -83,7 +83,7 @@ async fn look_up(
     to_master: impl Fn(&str, u16) -> RedisResult<ConnectionInfo>,
 ) -> RedisResult<RedisResult<ConnectionInfo>> {
     let info = sentinel.into_connection_info()?;
-    let mut connection = open(&info, certificates, config(), CONNECT_LIMIT).await?;
+    let mut connection = open(&info, certificates, config(), CONNECT_TIMEOUT).await?;
     let masters: Vec<HashMap<String, String>> = cmd("SENTINEL")
         .arg("MASTERS")
         .query_async(&mut connection)
@@ -120,7 +120,7 @@ async fn is_master(
     info: &ConnectionInfo,
     certificates: Option<&TlsCertificates>,
 ) -> RedisResult<bool> {
-    let mut connection = open(info, certificates, config(), CONNECT_LIMIT).await?;
+    let mut connection = open(info, certificates, config(), CONNECT_TIMEOUT).await?;
     match cmd("ROLE").query_async(&mut connection).await {
         Ok(Value::Array(role)) => Ok(match role.first() {
             Some(Value::BulkString(role)) => role == b"master",
@@ -144,7 +144,7 @@ async fn says_master(connection: &mut MultiplexedConnection) -> RedisResult<bool
 
 fn config() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(CONNECT_LIMIT))
+        .set_connection_timeout(Some(CONNECT_TIMEOUT))
         .set_response_timeout(Some(LOOKUP_LIMIT))
 }
 

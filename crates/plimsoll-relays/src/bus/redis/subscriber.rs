@@ -9,32 +9,32 @@ use bytes::Bytes;
 use redis::{Cmd, PushInfo, PushKind, Value, cmd};
 use tokio::time::sleep;
 
-use super::commands::Commands;
-use super::connection::{Batch, Connection, Failure, error_in};
-use super::connector::{Connector, Lost, Traffic};
+use super::commands::CommandPipeline;
+use super::connection::{CommandBatch, RedisConnection, RedisFailure, error_in};
+use super::connector::{ConnectionUser, Connector, LossSignal};
 use crate::bus::channels::Channels;
 
 /// How often an idle connection is checked.
-const PING_EVERY: Duration = Duration::from_secs(5);
+const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// Most channels subscribed in one batch.
-const SUBSCRIBE_AT_ONCE: usize = 512;
+const MAX_SUBSCRIBE_BATCH: usize = 512;
 
 /// The command names for plain or sharded channels.
-pub(super) struct Words {
+pub(super) struct PubSubCommands {
     subscribe: &'static str,
     unsubscribe: &'static str,
     pub(super) publish: &'static str,
     pub(super) count: &'static str,
 }
 
-pub(super) static PLAIN_COMMANDS: Words = Words {
+pub(super) static PLAIN_COMMANDS: PubSubCommands = PubSubCommands {
     subscribe: "SUBSCRIBE",
     unsubscribe: "UNSUBSCRIBE",
     publish: "PUBLISH",
     count: "NUMSUB",
 };
 
-pub(super) static SHARDED_COMMANDS: Words = Words {
+pub(super) static SHARDED_COMMANDS: PubSubCommands = PubSubCommands {
     subscribe: "SSUBSCRIBE",
     unsubscribe: "SUNSUBSCRIBE",
     publish: "SPUBLISH",
@@ -44,19 +44,19 @@ pub(super) static SHARDED_COMMANDS: Words = Words {
 pub(super) struct Subscriber {
     pub(super) channels: Arc<Channels>,
     pub(super) connector: Arc<Connector>,
-    pub(super) commands: Arc<Commands>,
-    pub(super) words: &'static Words,
+    pub(super) commands: Arc<CommandPipeline>,
+    pub(super) words: &'static PubSubCommands,
     pub(super) clustered: bool,
 }
 
 impl Subscriber {
-    async fn carry_out(
+    async fn apply_changes(
         &self,
-        connection: &mut Connection,
+        connection: &mut RedisConnection,
         changes: Vec<(Box<str>, bool)>,
-    ) -> Result<(), Failure> {
-        for some in changes.chunks(SUBSCRIBE_AT_ONCE) {
-            let mut batch = Batch::default();
+    ) -> Result<(), RedisFailure> {
+        for some in changes.chunks(MAX_SUBSCRIBE_BATCH) {
+            let mut batch = CommandBatch::default();
             for (channel, subscribed) in some {
                 let word = if *subscribed {
                     self.words.subscribe
@@ -73,14 +73,14 @@ impl Subscriber {
         Ok(())
     }
 
-    async fn ping(&self, connection: &mut Connection) -> Result<(), Failure> {
-        let mut batch = Batch::default();
+    async fn ping(&self, connection: &mut RedisConnection) -> Result<(), RedisFailure> {
+        let mut batch = CommandBatch::default();
         batch.put(self.clustered.then_some(""), Cmd::ping());
         connection.run(batch).await.map(|_| ())
     }
 }
 
-impl Traffic for Subscriber {
+impl ConnectionUser for Subscriber {
     fn pushed(&self, PushInfo { kind, data }: PushInfo) {
         let mut data = data.into_iter();
         let Some(Value::BulkString(name)) = data.next() else {
@@ -101,13 +101,13 @@ impl Traffic for Subscriber {
 
     async fn serve(
         &self,
-        mut connection: Connection,
+        mut connection: RedisConnection,
         connector: &Connector,
-        lost: &Lost,
-    ) -> Failure {
+        lost: &LossSignal,
+    ) -> RedisFailure {
         let channels = &self.channels;
         channels.connected();
-        let mut came_back = self.commands.came_back.subscribe();
+        let mut came_back = self.commands.reconnected.subscribe();
         let all = || {
             channels
                 .names()
@@ -117,14 +117,14 @@ impl Traffic for Subscriber {
         };
         let why = async {
             self.ping(&mut connection).await?;
-            connector.is_usable();
-            self.carry_out(&mut connection, all()).await?;
+            connector.mark_usable();
+            self.apply_changes(&mut connection, all()).await?;
             channels.resync();
             loop {
                 let changes = channels.take_changes();
                 if !changes.is_empty() {
                     let changes = changes.into_iter().collect();
-                    self.carry_out(&mut connection, changes).await?;
+                    self.apply_changes(&mut connection, changes).await?;
                     continue;
                 }
                 tokio::select! {
@@ -133,17 +133,17 @@ impl Traffic for Subscriber {
                         // The library reconnects to a cluster's nodes by itself and does not report
                         // whether all subscriptions were restored.
                         if self.clustered {
-                            self.carry_out(&mut connection, all()).await?;
+                            self.apply_changes(&mut connection, all()).await?;
                         }
                         // Makes listeners restore the sessions that Redis has lost.
                         channels.resync();
                     }
                     why = lost.wait() => return Err(why),
-                    () = sleep(PING_EVERY) => self.ping(&mut connection).await?,
+                    () = sleep(PING_INTERVAL) => self.ping(&mut connection).await?,
                 }
             }
         };
-        let why: Result<std::convert::Infallible, Failure> = why.await;
+        let why: Result<std::convert::Infallible, RedisFailure> = why.await;
         channels.disconnected();
         match why {
             Err(why) => why,

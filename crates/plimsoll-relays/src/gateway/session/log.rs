@@ -7,13 +7,13 @@ use bytes::Bytes;
 use plimsoll_wire::websocket::code;
 use tokio::time::{Instant, Sleep};
 
-use super::Socket;
-use crate::bus::{Bus, HISTORY_PAGE, Reached, Run, Stamp, new_epoch};
+use super::SessionSocket;
+use crate::bus::{Bus, FrameStamp, HISTORY_PAGE, LogPosition, RunStatus, new_epoch};
 
 /// Delay before a failed read of the log is retried.
 const LOG_RETRY: Duration = Duration::from_millis(500);
 
-impl Socket {
+impl SessionSocket {
     /// Reads a page of the log from the client's position on. A read that fails is retried; if
     /// frames are missing from the log, the client is notified and the session is closed.
     pub(super) async fn read_log(&mut self, timer: Pin<&mut Sleep>) {
@@ -28,7 +28,7 @@ impl Socket {
                 Err(_) => return timer.reset(Instant::now() + LOG_RETRY),
             };
             let (before, mut delivery) = (self.delivery, self.delivery);
-            let hole = delivery.logged(&page, |frame| self.put(frame));
+            let hole = delivery.replay_log(&page, |frame| self.put(frame));
             self.delivery = delivery;
             if hole {
                 if !from_the_start {
@@ -37,7 +37,7 @@ impl Socket {
                     position = 0;
                     continue;
                 }
-                if std::mem::take(&mut self.fresh) && self.skip_what_is_gone(&page) {
+                if std::mem::take(&mut self.fresh) && self.skip_lost_frames(&page) {
                     continue;
                 }
                 return self.history_gone();
@@ -51,14 +51,14 @@ impl Socket {
                 continue;
             }
             if self.delivery == before {
-                match self.rest_of_log(&bus).await {
-                    Rest::Gone => return self.history_gone(),
-                    Rest::Elsewhere if !from_the_start => {
+                match self.locate_missing_frames(&bus).await {
+                    LogRemainder::Gone => return self.history_gone(),
+                    LogRemainder::Elsewhere if !from_the_start => {
                         from_the_start = true;
                         position = 0;
                         continue;
                     }
-                    Rest::Elsewhere | Rest::Nothing => {}
+                    LogRemainder::Elsewhere | LogRemainder::Nothing => {}
                 }
             }
             self.needs_log = false;
@@ -76,26 +76,31 @@ impl Socket {
             return;
         }
         let begun = match (self.delivery.epoch, self.missed) {
-            (Some(epoch), false) => Reached {
+            (Some(epoch), false) => LogPosition {
                 epoch,
                 last: self.delivery.last.unwrap_or(0),
             },
-            _ => Reached {
+            _ => LogPosition {
                 epoch: new_epoch(),
                 last: 0,
             },
         };
         let bus = &self.gateway.bus;
         // If the bus is down, this runs again when it is back, which wakes this task.
-        if !self.open || bus.restore(&self.session, begun, Run::Over).await.is_ok() {
+        if !self.open
+            || bus
+                .restore(&self.session, begun, RunStatus::Finished)
+                .await
+                .is_ok()
+        {
             self.losses = losses;
         }
     }
 
     /// Skips the frames that the log has lost from its beginning; returns `false` if there are
     /// none.
-    fn skip_what_is_gone(&mut self, page: &[Bytes]) -> bool {
-        let first = page.iter().find_map(|frame| Stamp::of(frame).seq);
+    fn skip_lost_frames(&mut self, page: &[Bytes]) -> bool {
+        let first = page.iter().find_map(|frame| FrameStamp::of(frame).seq);
         let last = self.delivery.last.unwrap_or(0);
         let Some(first) = first.filter(|first| *first > last + 1) else {
             return false;
@@ -113,13 +118,13 @@ impl Socket {
 
     /// Finds out where frames are that the client should have but that were not at their position
     /// in the log.
-    async fn rest_of_log(&mut self, bus: &Bus) -> Rest {
-        let Ok(standing) = bus.standing(&self.session).await else {
-            return Rest::Nothing;
+    async fn locate_missing_frames(&mut self, bus: &Bus) -> LogRemainder {
+        let Ok(standing) = bus.session_status(&self.session).await else {
+            return LogRemainder::Nothing;
         };
         let newest = standing.newest;
         let Some(seq) = newest.seq else {
-            return Rest::Nothing;
+            return LogRemainder::Nothing;
         };
         if newest.epoch.is_some()
             && self.delivery.epoch.is_some()
@@ -128,18 +133,18 @@ impl Socket {
             let after = self.delivery.last.unwrap_or(0);
             self.delivery.begin_epoch(newest.epoch);
             self.notify_resumed(false, after);
-            return Rest::Elsewhere;
+            return LogRemainder::Elsewhere;
         }
         match seq > self.delivery.last.unwrap_or(0) {
-            true if standing.gone => Rest::Gone,
-            true => Rest::Elsewhere,
-            false => Rest::Nothing,
+            true if standing.log_lost => LogRemainder::Gone,
+            true => LogRemainder::Elsewhere,
+            false => LogRemainder::Nothing,
         }
     }
 }
 
 /// Whether the log has frames for the client other than at the expected position.
-enum Rest {
+enum LogRemainder {
     Nothing,
     /// The log was restarted: read it from the beginning.
     Elsewhere,

@@ -1,28 +1,32 @@
 //! Semantic checks of a config file that parsed.
 
-use plimsoll_model::plan::Trust;
+use plimsoll_model::plan::ServerTrust;
 use plimsoll_protocols::registry::{Codec, RELAYED_PROTOCOLS};
-use plimsoll_protocols::relayed::{Carriage, Relayed};
+use plimsoll_protocols::relayed::{RelayMode, RelayProtocol};
 
-use super::{Config, LARGEST_MAX_FRAME, MAX_WORKERS, Route, SHORTEST_LOOKUP};
+use super::{MAX_FRAME_LIMIT, MAX_WORKERS, MIN_LOOKUP_INTERVAL, RouteConfig, SidecarConfig};
 use crate::sidecar::names::Upstream;
 
 /// `Err` holds the invalid key and the correction.
-pub(super) type Checked = Result<(), (String, String)>;
+pub(super) type CheckResult = Result<(), (String, String)>;
 
-fn wrong(key: &str, problem: impl Into<String>) -> Checked {
+fn invalid_key(key: &str, problem: impl Into<String>) -> CheckResult {
     Err((key.to_owned(), problem.into()))
 }
 
-fn ensure(is_fine: bool, key: &str, problem: &str) -> Checked {
-    if is_fine { Ok(()) } else { wrong(key, problem) }
+fn ensure(is_fine: bool, key: &str, problem: &str) -> CheckResult {
+    if is_fine {
+        Ok(())
+    } else {
+        invalid_key(key, problem)
+    }
 }
 
 /// Lists the protocols that are relayed in some way, for messages.
-fn names_of(is_so: impl Fn(&Carriage<Codec>) -> bool) -> String {
+fn names_of(is_so: impl Fn(&RelayMode<Codec>) -> bool) -> String {
     let named = RELAYED_PROTOCOLS
         .iter()
-        .filter(|protocol| is_so(&protocol.carriage));
+        .filter(|protocol| is_so(&protocol.mode));
     let mut names: Vec<String> = named
         .map(|protocol| format!("{:?}", protocol.name))
         .collect();
@@ -34,13 +38,13 @@ fn names_of(is_so: impl Fn(&Carriage<Codec>) -> bool) -> String {
     }
 }
 
-fn has_file(carriage: &Carriage<Codec>) -> bool {
-    matches!(carriage, Carriage::Frames { has_file: true, .. })
+fn has_file(carriage: &RelayMode<Codec>) -> bool {
+    matches!(carriage, RelayMode::Frames { has_file: true, .. })
 }
 
-impl Config {
+impl SidecarConfig {
     /// Checks the keys above the routes.
-    pub(super) fn check_itself(&self) -> Checked {
+    pub(super) fn check_itself(&self) -> CheckResult {
         let has_routes = !self.route.is_empty();
         ensure(has_routes, "route", "none: write at least one [[route]]")?;
         let are_few = (1..=MAX_WORKERS).contains(&self.workers());
@@ -48,35 +52,35 @@ impl Config {
         let is_near = self.admin.is_none_or(|admin| admin.ip().is_loopback());
         let right = "not a loopback address: metrics are for this machine, use 127.0.0.1:PORT";
         ensure(is_near, "admin", right)?;
-        let is_seldom = self.lookup() >= SHORTEST_LOOKUP;
+        let is_seldom = self.lookup() >= MIN_LOOKUP_INTERVAL;
         ensure(is_seldom, "lookup", "too often: use 100ms or more")
     }
 
     /// Checks a route against the others: its name, its address and loops.
-    pub(super) fn check_place(&self, i: usize) -> Checked {
+    pub(super) fn check_place(&self, i: usize) -> CheckResult {
         let route = &self.route[i];
         let is_known = self.route[..i].iter().any(|other| other.name == route.name);
         ensure(!is_known, "name", "used twice: give each route its own")?;
         let listen_tls = route.listen_tls.as_ref();
         if listen_tls.is_some_and(|tls| tls.server_name.is_some()) {
-            return wrong(
+            return invalid_key(
                 "listen_tls.server_name",
                 "not used here: the names of clients are not checked; leave it out (in \
                  upstream_tls it is the name that the upstream's certificate must have)",
             );
         }
-        if let Some(other) = self.taken(i) {
+        if let Some(other) = self.find_listen_conflict(i) {
             let listen = &route.listen;
             let problem = format!("{listen} is already used by {other}: give each its own");
-            return wrong("listen", problem);
+            return invalid_key("listen", problem);
         }
-        if let Some(way) = self.way_back(i) {
+        if let Some(way) = self.find_loop(i) {
             let problem =
                 format!("leads back into the route itself ({way}): name the service's address");
-            return wrong("upstream", problem);
+            return invalid_key("upstream", problem);
         }
         if route.proxy_protocol.as_ref().is_some_and(Vec::is_empty) {
-            return wrong(
+            return invalid_key(
                 "proxy_protocol",
                 "empty: name the addresses that send PROXY headers, such as \"127.0.0.1\", or leave it out",
             );
@@ -86,14 +90,14 @@ impl Config {
     }
 }
 
-impl Route {
-    pub(super) fn check(&self) -> Checked {
+impl RouteConfig {
+    pub(super) fn check(&self) -> CheckResult {
         self.check_tls()?;
         self.check_protocol()?;
         self.check_limits()
     }
 
-    fn check_tls(&self) -> Checked {
+    fn check_tls(&self) -> CheckResult {
         let is_named = |versions: Option<&Vec<_>>| versions.is_none_or(|v| !v.is_empty());
         let right = "empty: name \"1.3\", \"1.2\" or both, or leave it out for both";
         let listen = self.listen_tls.as_ref();
@@ -106,19 +110,19 @@ impl Route {
         ensure(is_named(versions), "upstream_tls.versions", right)?;
         let trust = tls.trust()?;
         let is_named = tls.server_name.is_some()
-            || !matches!(trust, Trust::System | Trust::Ca(_))
+            || !matches!(trust, ServerTrust::System | ServerTrust::Ca(_))
             || !self.upstream.iter().any(Upstream::is_socket);
         match (&tls.cert, &tls.key) {
-            (Some(_), None) => wrong(
+            (Some(_), None) => invalid_key(
                 "upstream_tls.key",
                 "missing: a certificate (cert) needs its private key",
             ),
-            (None, Some(_)) => wrong(
+            (None, Some(_)) => invalid_key(
                 "upstream_tls.cert",
                 "missing: a private key (key) needs its certificate",
             ),
             _ if is_named => Ok(()),
-            _ => wrong(
+            _ => invalid_key(
                 "upstream_tls.server_name",
                 "missing: a Unix socket has no name to check the upstream's certificate against; \
                  give a name of the certificate, such as \"localhost\"",
@@ -127,8 +131,11 @@ impl Route {
     }
 
     /// Rejects keys that the route's protocol does not have.
-    fn check_protocol(&self) -> Checked {
-        let Relayed { name, carriage } = self.protocol;
+    fn check_protocol(&self) -> CheckResult {
+        let RelayProtocol {
+            name,
+            mode: carriage,
+        } = self.protocol;
         let of_calls = [
             ("connections", self.connections.is_some()),
             ("max_in_flight", self.max_in_flight.is_some()),
@@ -143,8 +150,8 @@ impl Route {
             ("request_timeout", self.request_timeout.is_some()),
         ];
         let of_file = [("codec_timeout", self.codec_timeout.is_some())];
-        let have_calls = |carriage: &_| !matches!(carriage, Carriage::Bytes);
-        let have_streams = |carriage: &_| matches!(carriage, Carriage::Streams { .. });
+        let have_calls = |carriage: &_| !matches!(carriage, RelayMode::Bytes);
+        let have_streams = |carriage: &_| matches!(carriage, RelayMode::Streams { .. });
         let known_calls = format!("{}: {name} has no calls", names_of(have_calls));
         for (keys, those, is_one) in [
             (&of_calls[..], known_calls, have_calls(carriage)),
@@ -152,13 +159,13 @@ impl Route {
             (&of_file, names_of(has_file), has_file(carriage)),
         ] {
             if let Some((key, _)) = keys.iter().find(|(_, given)| *given && !is_one) {
-                return wrong(key, format!("only for {those}"));
+                return invalid_key(key, format!("only for {those}"));
             }
         }
         match (carriage, self.max_frame) {
-            (Carriage::Streams { title }, Some(_)) => {
-                let those = names_of(|carriage| matches!(carriage, Carriage::Frames { .. }));
-                wrong(
+            (RelayMode::Streams { title }, Some(_)) => {
+                let those = names_of(|carriage| matches!(carriage, RelayMode::Frames { .. }));
+                invalid_key(
                     "max_frame",
                     format!(
                         "only for {those}: {title}'s messages pass frame by frame, of any length"
@@ -169,13 +176,13 @@ impl Route {
         }
     }
 
-    fn check_limits(&self) -> Checked {
+    fn check_limits(&self) -> CheckResult {
         let at_least_1 = "out of range: use 1 or more";
-        let range = 1024..=LARGEST_MAX_FRAME;
+        let range = 1024..=MAX_FRAME_LIMIT;
         let fits = (self.max_frame.as_ref()).is_none_or(|size| range.contains(&size.0));
         ensure(fits, "max_frame", "out of range: use 1KiB to 1GiB")?;
         if let Some((name, problem)) = self.fault.and_then(|fault| fault.problem()) {
-            return wrong(name, problem);
+            return invalid_key(name, problem);
         }
         ensure(self.max_streams() > 0, "max_streams", at_least_1)?;
         self.check_file()?;
@@ -198,10 +205,13 @@ impl Route {
         )
     }
 
-    fn check_file(&self) -> Checked {
-        let Relayed { name, carriage } = self.protocol;
+    fn check_file(&self) -> CheckResult {
+        let RelayProtocol {
+            name,
+            mode: carriage,
+        } = self.protocol;
         match (has_file(carriage), &self.file) {
-            (true, None) => wrong(
+            (true, None) => invalid_key(
                 name,
                 format!(
                     "missing: protocol = \"{name}\" needs the shared object that implements it, \
@@ -210,7 +220,7 @@ impl Route {
             ),
             (false, Some(_)) => {
                 let those = names_of(has_file);
-                wrong(
+                invalid_key(
                     those.trim_matches('"'),
                     format!("only for protocol = {those}"),
                 )

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use plimsoll_model::plan::{TlsVersion, Trust};
+use plimsoll_model::plan::{ServerTrust, TlsVersion};
 use plimsoll_model::spec::{self, TlsSpec};
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
@@ -72,7 +72,7 @@ pub struct UpstreamTls {
 impl UpstreamTls {
     /// # Errors
     /// The key at fault, and the reason.
-    pub(in super::super) fn trust(&self) -> Result<Trust, (String, String)> {
+    pub(in super::super) fn trust(&self) -> Result<ServerTrust, (String, String)> {
         let spec = TlsSpec {
             ca: self.ca.clone(),
             pin: self.pin.clone(),

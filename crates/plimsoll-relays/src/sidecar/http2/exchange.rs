@@ -6,18 +6,18 @@ use std::sync::Arc;
 use plimsoll_model::Time;
 use plimsoll_wire::http2::write;
 
-use super::{Fields, Queue};
+use super::{HeaderFields, SendQueue};
 
 /// A direction within a call: to the upstream, or to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum CallDirection {
     Up,
     Down,
 }
 
 /// A stream on one side of a call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct End {
+pub(crate) struct StreamRef {
     /// The token of the stream's connection.
     pub(crate) token: u64,
     /// The stream's id; 0 if it is not opened yet or is over.
@@ -27,8 +27,8 @@ pub(crate) struct End {
 /// A token that no connection has.
 const NO_CONNECTION: u64 = u64::MAX;
 
-impl End {
-    pub(crate) const NONE: End = End {
+impl StreamRef {
+    pub(crate) const NONE: StreamRef = StreamRef {
         token: NO_CONNECTION,
         stream: 0,
     };
@@ -38,11 +38,11 @@ impl End {
 #[derive(Debug)]
 pub(crate) struct Exchange {
     pub(crate) route: usize,
-    pub(crate) down: End,
-    pub(crate) up: End,
-    pub(crate) to_up: Queue,
-    pub(crate) to_down: Queue,
-    pub(crate) request: Arc<Fields>,
+    pub(crate) down: StreamRef,
+    pub(crate) up: StreamRef,
+    pub(crate) to_up: SendQueue,
+    pub(crate) to_down: SendQueue,
+    pub(crate) request: Arc<HeaderFields>,
     /// The answer's header fields have been passed on.
     pub(crate) begun: bool,
     /// Number of attempts to find an upstream.
@@ -72,18 +72,23 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     /// Returns the source, the destination and the queue of a direction.
-    pub(crate) fn parts(&mut self, way: Way) -> (End, End, &mut Queue) {
+    pub(crate) fn parts(&mut self, way: CallDirection) -> (StreamRef, StreamRef, &mut SendQueue) {
         match way {
-            Way::Up => (self.down, self.up, &mut self.to_up),
-            Way::Down => (self.up, self.down, &mut self.to_down),
+            CallDirection::Up => (self.down, self.up, &mut self.to_up),
+            CallDirection::Down => (self.up, self.down, &mut self.to_down),
         }
     }
 
     /// Counts received data and compares it with `content-length` (RFC 9113, 8.1.1).
-    pub(crate) fn count(&mut self, way: Way, data: &[u8], end: write::End) -> Option<&'static str> {
+    pub(crate) fn count(
+        &mut self,
+        way: CallDirection,
+        data: &[u8],
+        end: write::EndStream,
+    ) -> Option<&'static str> {
         let (bytes, length) = match way {
-            Way::Up => (&mut self.bytes_up, self.length_up),
-            Way::Down => (&mut self.bytes_down, self.length_down),
+            CallDirection::Up => (&mut self.bytes_up, self.length_up),
+            CallDirection::Down => (&mut self.bytes_down, self.length_down),
         };
         *bytes += data.len() as u64;
         let length = length?;
@@ -101,11 +106,11 @@ impl Exchange {
     }
 
     /// Returns the direction of data that comes from the connection `token`.
-    pub(crate) fn way_from(&self, token: u64) -> Way {
+    pub(crate) fn way_from(&self, token: u64) -> CallDirection {
         if self.down.token == token {
-            Way::Up
+            CallDirection::Up
         } else {
-            Way::Down
+            CallDirection::Down
         }
     }
 }

@@ -9,9 +9,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use plimsoll_model::Outcome;
-use plimsoll_protocols::registry::Streams;
+use plimsoll_protocols::registry::RelayedFields;
 use plimsoll_protocols::relayed::StreamFields;
-use plimsoll_wire::hpack::{Decoder, Field, HpackError, ListEncoder};
+use plimsoll_wire::hpack::{Decoder, HeaderField, HpackError, ListEncoder};
 use plimsoll_wire::http2::{MAX_HEADER_LIST, MessageCheck};
 
 /// Number of blocks cached on each side.
@@ -21,7 +21,7 @@ const MAX_REMEMBERED_BLOCKS: usize = 4;
 const TABLE_SIZE: u32 = 4096;
 
 /// Longest list or block that is cached, in bytes.
-const LONGEST_REMEMBERED: usize = 1024;
+const MAX_REMEMBERED_BYTES: usize = 1024;
 
 /// Fields whose values differ from call to call, besides those of the protocol. Indexing them would
 /// evict other fields from the peer's table.
@@ -36,18 +36,18 @@ const CHANGING_FIELDS: [&[u8]; 6] = [
 
 /// A field list, with the properties that a relay needs.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Fields {
+pub(crate) struct HeaderFields {
     /// The fields in sequence: length of the name, length of the value, sensitivity, name, value.
     packed: Vec<u8>,
     /// Whether the list is valid under RFC 9113.
     pub(crate) check: MessageCheck,
     /// The fields of the protocol above HTTP/2.
-    pub(crate) metadata: Streams,
+    pub(crate) metadata: RelayedFields,
 }
 
 /// The sidecar's own answer to a call, as a status of the protocol and of plain HTTP.
 #[derive(Clone, Debug)]
-pub(crate) struct Verdict {
+pub(crate) struct LocalResponse {
     pub(crate) outcome: Outcome,
     pub(crate) http_status: &'static str,
     pub(crate) why: Cow<'static, str>,
@@ -58,8 +58,8 @@ const HTTP_CODE_OFFSET: u32 = 1000;
 
 const FIELD_HEAD_BYTES: usize = 9;
 
-impl Fields {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Field<'_>> {
+impl HeaderFields {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = HeaderField<'_>> {
         let mut rest = &self.packed[..];
         std::iter::from_fn(move || {
             let (head, after) = rest.split_first_chunk::<FIELD_HEAD_BYTES>()?;
@@ -67,7 +67,7 @@ impl Fields {
             let (name, after) = after.split_at(u32::from_le_bytes([a, b, c, d]) as usize);
             let (value, after) = after.split_at(u32::from_le_bytes([e, f, g, h]) as usize);
             rest = after;
-            Some(Field {
+            Some(HeaderField {
                 name,
                 value,
                 sensitive: sensitive != 0,
@@ -85,7 +85,7 @@ impl Fields {
     /// Returns the status of the call, if these are the header fields or trailers of its answer.
     pub(crate) fn status(&self) -> Option<String> {
         match self.metadata.status() {
-            Some(status) => Some(Streams::status_name(status)),
+            Some(status) => Some(RelayedFields::status_name(status)),
             None => Some(String::from_utf8_lossy(self.http_status()?).into_owned()),
         }
     }
@@ -101,7 +101,7 @@ impl Fields {
     /// Returns the HTTP status, if the protocol has no status of its own.
     fn http_status(&self) -> Option<&[u8]> {
         self.find(b":status")
-            .filter(|_| !self.metadata.are_of_protocol())
+            .filter(|_| !self.metadata.is_protocol_call())
     }
 
     /// Returns the name of a status; `None` stands for an answer without one.
@@ -109,7 +109,7 @@ impl Fields {
         match code {
             None => "none".to_owned(),
             Some(code) => match code.checked_sub(HTTP_CODE_OFFSET) {
-                None => Streams::status_name(code),
+                None => RelayedFields::status_name(code),
                 Some(status) => status.to_string(),
             },
         }
@@ -131,11 +131,11 @@ impl Fields {
     }
 
     /// Returns the sidecar's own answer to the request that begins with these fields.
-    pub(crate) fn answer(&self, verdict: &Verdict) -> Fields {
-        let mut fields = Fields::default();
-        if self.metadata.are_of_protocol() {
-            Streams::begin_answer(fields.pusher());
-            Streams::end_answer(verdict.outcome, &verdict.why, fields.pusher());
+    pub(crate) fn answer(&self, verdict: &LocalResponse) -> HeaderFields {
+        let mut fields = HeaderFields::default();
+        if self.metadata.is_protocol_call() {
+            RelayedFields::begin_answer(fields.pusher());
+            RelayedFields::end_answer(verdict.outcome, &verdict.why, fields.pusher());
         } else {
             fields.pusher()(b":status", verdict.http_status.as_bytes());
         }
@@ -143,15 +143,15 @@ impl Fields {
     }
 
     /// Returns the trailers with which the sidecar ends an answer that has begun.
-    pub(crate) fn end(verdict: &Verdict) -> Fields {
-        let mut fields = Fields::default();
-        Streams::end_answer(verdict.outcome, &verdict.why, fields.pusher());
+    pub(crate) fn end(verdict: &LocalResponse) -> HeaderFields {
+        let mut fields = HeaderFields::default();
+        RelayedFields::end_answer(verdict.outcome, &verdict.why, fields.pusher());
         fields
     }
 
     /// Returns the access log's status for the sidecar's answer to this request.
-    pub(crate) fn status_of(&self, verdict: &Verdict) -> String {
-        if self.metadata.are_of_protocol() {
+    pub(crate) fn status_of(&self, verdict: &LocalResponse) -> String {
+        if self.metadata.is_protocol_call() {
             verdict.outcome.code().to_owned()
         } else {
             verdict.http_status.to_owned()
@@ -160,7 +160,7 @@ impl Fields {
 
     fn pusher(&mut self) -> impl FnMut(&[u8], &[u8]) {
         |name: &[u8], value: &[u8]| {
-            self.push(Field {
+            self.push(HeaderField {
                 name,
                 value,
                 sensitive: false,
@@ -168,14 +168,14 @@ impl Fields {
         }
     }
 
-    fn push(&mut self, field: Field<'_>) {
-        let Field {
+    fn push(&mut self, field: HeaderField<'_>) {
+        let HeaderField {
             name,
             value,
             sensitive,
         } = field;
         self.check.note(name, value);
-        self.metadata.note(name, value);
+        self.metadata.read_field(name, value);
         self.packed
             .extend_from_slice(&(name.len() as u32).to_le_bytes());
         self.packed
@@ -198,7 +198,7 @@ fn remember<T>(memo: &mut Vec<T>, thing: T) {
 #[derive(Debug)]
 pub(super) struct FieldReader {
     decoder: Decoder,
-    memo: Vec<(Vec<u8>, Arc<Fields>)>,
+    memo: Vec<(Vec<u8>, Arc<HeaderFields>)>,
 }
 
 impl FieldReader {
@@ -211,11 +211,11 @@ impl FieldReader {
 
     /// # Errors
     /// The block violates RFC 7541, which makes the connection unusable.
-    pub(super) fn read(&mut self, block: &[u8]) -> Result<Arc<Fields>, HpackError> {
+    pub(super) fn read(&mut self, block: &[u8]) -> Result<Arc<HeaderFields>, HpackError> {
         if let Some((_, fields)) = self.memo.iter().find(|(known, _)| known == block) {
             return Ok(Arc::clone(fields));
         }
-        let mut fields = Fields::default();
+        let mut fields = HeaderFields::default();
         let decoded = self.decoder.decode(block, |field| fields.push(field))?;
         if decoded.list_too_large {
             (fields.check).refuse("a field list over 65536 bytes (RFC 9113, 6.5.2)");
@@ -224,7 +224,7 @@ impl FieldReader {
         if decoded.changed_table {
             self.memo.clear();
         }
-        if decoded.is_steady && block.len() <= LONGEST_REMEMBERED {
+        if decoded.is_steady && block.len() <= MAX_REMEMBERED_BYTES {
             remember(&mut self.memo, (block.to_vec(), Arc::clone(&fields)));
         }
         Ok(fields)
@@ -247,19 +247,20 @@ impl FieldWriter {
     }
 
     /// Encodes `fields`; the block must be sent, because encoding may change the table.
-    pub(super) fn block(&mut self, fields: &Fields) -> &[u8] {
+    pub(super) fn block(&mut self, fields: &HeaderFields) -> &[u8] {
         let mut known = self.memo.iter();
         if let Some(place) = known.position(|(known, _)| *known == fields.packed) {
             return &self.memo[place].1;
         }
         self.block.clear();
-        let keep = |field: &Field<'_>| {
-            !CHANGING_FIELDS.contains(&field.name) && !Streams::CHANGING.contains(&field.name)
+        let keep = |field: &HeaderField<'_>| {
+            !CHANGING_FIELDS.contains(&field.name)
+                && !RelayedFields::VARYING_FIELDS.contains(&field.name)
         };
         let changed = self.encoder.encode(fields.iter(), keep, &mut self.block);
         if changed {
             self.memo.clear();
-        } else if fields.packed.len() <= LONGEST_REMEMBERED {
+        } else if fields.packed.len() <= MAX_REMEMBERED_BYTES {
             let block = self.block.clone();
             remember(&mut self.memo, (fields.packed.clone(), block));
         }
@@ -273,10 +274,10 @@ mod tests {
 
     use super::*;
 
-    fn list(fields: &[(&str, &str)]) -> Fields {
-        let mut list = Fields::default();
+    fn list(fields: &[(&str, &str)]) -> HeaderFields {
+        let mut list = HeaderFields::default();
         for (name, value) in fields {
-            list.push(Field {
+            list.push(HeaderField {
                 name: name.as_bytes(),
                 value: value.as_bytes(),
                 sensitive: *name == "authorization",
@@ -328,7 +329,7 @@ mod tests {
             ("grpc-timeout", "250m"),
         ]);
         assert_eq!(good.request_problem(), None);
-        assert!(good.metadata.are_of_protocol());
+        assert!(good.metadata.is_protocol_call());
         assert_eq!(good.metadata.timeout(), Some(Duration::from_millis(250)));
         assert_eq!(good.find(b":path"), Some(&b"/x"[..]));
         assert!(list(&[(":path", "/")]).request_problem().is_some());

@@ -9,7 +9,7 @@ mod fields;
 mod queue;
 mod session;
 
-pub(super) use exchange::{End, Exchange, Way};
-pub(super) use fields::{Fields, Verdict};
-pub(super) use queue::Queue;
-pub(super) use session::{Event, Session};
+pub(super) use exchange::{CallDirection, Exchange, StreamRef};
+pub(super) use fields::{HeaderFields, LocalResponse};
+pub(super) use queue::SendQueue;
+pub(super) use session::{Http2Session, SessionEvent};

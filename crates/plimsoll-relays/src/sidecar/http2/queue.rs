@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, End};
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, EndStream};
 
-use super::{Fields, Session};
+use super::{HeaderFields, Http2Session};
 
 /// A larger buffer is freed when it becomes empty. Bytes.
 const MAX_KEPT_CAPACITY: usize = 4 << 10;
@@ -14,14 +14,14 @@ const MAX_RESENT: usize = 16 << 10;
 
 /// The queue is bounded by the receive window of the stream that fills it.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
+pub(crate) struct SendQueue {
     data: Vec<u8>,
     sent: usize,
     /// Bytes of `data` that were sent to any connection, including an earlier one.
     passed_on: usize,
     /// Sent data is retained.
-    keeps: bool,
-    trailers: Option<Arc<Fields>>,
+    retains_sent: bool,
+    trailers: Option<Arc<HeaderFields>>,
     /// END_STREAM follows the data.
     ends: bool,
     /// END_STREAM was sent.
@@ -30,13 +30,13 @@ pub(crate) struct Queue {
     pub(crate) listed: bool,
 }
 
-impl Queue {
+impl SendQueue {
     /// Returns the queue of a request, which retains what it sent, up to a limit, until the answer
     /// begins.
-    pub(crate) fn keeping() -> Queue {
-        Queue {
-            keeps: true,
-            ..Queue::default()
+    pub(crate) fn retaining() -> SendQueue {
+        SendQueue {
+            retains_sent: true,
+            ..SendQueue::default()
         }
     }
 
@@ -64,14 +64,14 @@ impl Queue {
         self.ends
     }
 
-    pub(crate) fn push(&mut self, data: &[u8], end: End) {
+    pub(crate) fn push(&mut self, data: &[u8], end: EndStream) {
         self.data.extend_from_slice(data);
         self.ends |= end.0;
     }
 
     /// Records data that was sent directly because the queue was empty.
-    pub(crate) fn note_sent(&mut self, data: &[u8], end: End) {
-        if self.keeps {
+    pub(crate) fn note_sent(&mut self, data: &[u8], end: EndStream) {
+        if self.retains_sent {
             self.data.extend_from_slice(data);
             self.sent = self.data.len();
             self.passed_on = self.sent;
@@ -82,9 +82,9 @@ impl Queue {
     }
 
     /// Stops retaining sent data.
-    pub(crate) fn stop_keeping(&mut self) {
-        if self.keeps {
-            self.keeps = false;
+    pub(crate) fn stop_retaining(&mut self) {
+        if self.retains_sent {
+            self.retains_sent = false;
             self.drop_sent();
         }
     }
@@ -92,14 +92,14 @@ impl Queue {
     /// Starts again from the beginning for another stream; returns `false` if sent data was not
     /// retained.
     pub(crate) fn rewind(&mut self) -> bool {
-        if self.keeps {
+        if self.retains_sent {
             (self.sent, self.ended, self.listed) = (0, false, false);
         }
-        self.keeps
+        self.retains_sent
     }
 
     /// Ends the stream with trailers.
-    pub(crate) fn finish(&mut self, trailers: Arc<Fields>) {
+    pub(crate) fn finish(&mut self, trailers: Arc<HeaderFields>) {
         self.trailers = Some(trailers);
         self.ends = true;
     }
@@ -108,7 +108,7 @@ impl Queue {
     /// that were sent for the first time.
     pub(crate) fn send(
         &mut self,
-        session: &mut Session,
+        session: &mut Http2Session,
         stream: u32,
         out: &mut Vec<u8>,
         limit: usize,
@@ -121,7 +121,7 @@ impl Queue {
             }
             let end = self.sent + length;
             let last = self.ends && self.trailers.is_none() && end == self.data.len();
-            session.data(stream, &self.data[self.sent..end], End(last), out);
+            session.data(stream, &self.data[self.sent..end], EndStream(last), out);
             self.ended = last;
             self.sent = end;
         }
@@ -130,8 +130,8 @@ impl Queue {
         self.drop_sent();
         if self.waiting() == 0 && self.ends && !self.ended {
             match &self.trailers {
-                Some(trailers) => session.headers(stream, trailers, End(true), out),
-                None => session.data(stream, &[], End(true), out),
+                Some(trailers) => session.headers(stream, trailers, EndStream(true), out),
+                None => session.data(stream, &[], EndStream(true), out),
             }
             self.ended = true;
         }
@@ -140,8 +140,8 @@ impl Queue {
 
     /// Frees the buffer once all of it is sent, unless it may be sent again.
     fn drop_sent(&mut self) {
-        self.keeps &= self.sent <= MAX_RESENT;
-        if self.keeps || self.waiting() > 0 {
+        self.retains_sent &= self.sent <= MAX_RESENT;
+        if self.retains_sent || self.waiting() > 0 {
             return;
         }
         (self.sent, self.passed_on) = (0, 0);
@@ -155,14 +155,14 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_wire::http2::Side;
+    use plimsoll_wire::http2::EitherRole;
 
     use super::*;
 
     /// Returns a connection to a service that has sent its SETTINGS.
-    fn greeted() -> Session {
-        let (mut session, mut greeting) = (Session::new(Side::Client), Vec::new());
-        Session::new(Side::Server).open(100, &mut greeting);
+    fn greeted() -> Http2Session {
+        let (mut session, mut greeting) = (Http2Session::new(EitherRole::Client), Vec::new());
+        Http2Session::new(EitherRole::Server).open(100, &mut greeting);
         let mut input = &greeting[..];
         while (session.next(&mut input, &mut Vec::new()).unwrap()).is_some() {}
         session
@@ -170,18 +170,18 @@ mod tests {
 
     /// Sends the queue on a new stream of a new connection; returns the bytes and how many of them
     /// are new.
-    fn sent_anew(queue: &mut Queue) -> (Vec<u8>, usize) {
+    fn sent_anew(queue: &mut SendQueue) -> (Vec<u8>, usize) {
         let (mut session, mut out) = (greeted(), Vec::new());
-        session.adopt(1, 7, End(false));
+        session.adopt(1, 7, EndStream(false));
         let went = queue.send(&mut session, 1, &mut out, usize::MAX);
         (out, went)
     }
 
     #[test]
     fn request_is_sent_again_byte_for_byte() {
-        let mut queue = Queue::keeping();
-        queue.push(b"hel", End(false));
-        queue.push(b"lo", End(true));
+        let mut queue = SendQueue::retaining();
+        queue.push(b"hel", EndStream(false));
+        queue.push(b"lo", EndStream(true));
         let (first, went) = sent_anew(&mut queue);
         assert_eq!(
             (went, queue.is_empty(), queue.not_passed_on()),
@@ -191,28 +191,28 @@ mod tests {
         assert!(!queue.is_empty() && !queue.ended);
         // The sender's window was already opened for these bytes.
         assert_eq!(sent_anew(&mut queue), (first, 0));
-        queue.stop_keeping();
+        queue.stop_retaining();
         assert!(!queue.rewind() && queue.ended && queue.is_empty());
     }
 
     #[test]
     fn long_request_is_not_kept() {
-        let mut queue = Queue::keeping();
-        queue.note_sent(&[0; MAX_RESENT], End(false));
-        queue.push(b"more", End(false));
+        let mut queue = SendQueue::retaining();
+        queue.note_sent(&[0; MAX_RESENT], EndStream(false));
+        queue.push(b"more", EndStream(false));
         assert_eq!(queue.not_passed_on(), 4);
         assert!(queue.rewind());
         assert_eq!(sent_anew(&mut queue).1, 4);
         assert!(!queue.rewind(), "{} bytes", queue.data.len());
         assert_eq!((queue.waiting(), queue.not_passed_on()), (0, 0));
-        queue.note_sent(b"and more", End(true));
+        queue.note_sent(b"and more", EndStream(true));
         assert!(queue.data.is_empty() && queue.is_empty());
     }
 
     #[test]
     fn answers_are_not_kept() {
-        let mut queue = Queue::default();
-        queue.push(b"answer", End(false));
+        let mut queue = SendQueue::default();
+        queue.push(b"answer", EndStream(false));
         assert_eq!(sent_anew(&mut queue).1, 6);
         assert!(queue.data.is_empty() && !queue.rewind());
     }

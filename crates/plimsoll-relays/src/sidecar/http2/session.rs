@@ -1,7 +1,7 @@
 //! One side of an HTTP/2 connection, towards a client or an upstream.
 //!
 //! Frames are returned one by one as [`Event`]s with the key of the call that their stream belongs
-//! to. Frames that concern no other connection are handled here or in [`Connection`]: SETTINGS,
+//! to. Frames that concern no other connection are handled here or in [`Http2Connection`]: SETTINGS,
 //! PING, frames on closed streams, and streams that violate a rule.
 
 use std::collections::HashMap;
@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use plimsoll_wire::http2::{
-    self, Closed, Connection, Control, DEFAULT_MAX_FRAME, End, ErrorCode, FrameHead, Piece,
-    ReceiveWindow, Side, Stage, Violation, flags, kind, setting, write,
+    self, ConnectionStage, ControlEvent, DEFAULT_MAX_FRAME, EitherRole, EndStream, ErrorCode,
+    FrameHeader, Http2Connection, ReceiveWindow, StreamClosure, StreamPayload, Violation, flags,
+    kind, setting, write,
 };
 
-use super::Fields;
+use super::HeaderFields;
 use super::fields::{FieldReader, FieldWriter};
 
 /// Initial receive window of a stream, which bounds what is queued for it. Bytes.
@@ -37,16 +38,16 @@ const PING_PAYLOAD: [u8; 8] = *b"sidecar\0";
 
 /// The result of a frame; `key` is that of the call.
 #[derive(Debug)]
-pub(crate) enum Event<'a> {
+pub(crate) enum SessionEvent<'a> {
     /// A client opened a stream: [`Session::adopt`] or [`Session::reset`] it.
     Opened {
         stream: u32,
-        fields: Arc<Fields>,
+        fields: Arc<HeaderFields>,
         end_stream: bool,
     },
     Headers {
         key: u64,
-        fields: Arc<Fields>,
+        fields: Arc<HeaderFields>,
         end_stream: bool,
     },
     Data {
@@ -63,7 +64,7 @@ pub(crate) enum Event<'a> {
 }
 
 #[derive(Debug)]
-struct Stream {
+struct StreamState {
     key: u64,
     send_window: i32,
     receive_window: ReceiveWindow,
@@ -71,15 +72,15 @@ struct Stream {
     ended: bool,
     /// Set when the call is over and the stream will be reset later: whether this end has sent
     /// END_STREAM.
-    abandoned: Option<End>,
+    abandoned: Option<EndStream>,
 }
 
 /// Streams by id. The hash function is chosen for speed, because every frame of a call looks up its
 /// stream.
 #[derive(Debug, Default)]
-struct Streams(HashMap<u32, Stream, RandomState>);
+struct StreamTable(HashMap<u32, StreamState, RandomState>);
 
-impl http2::Streams for Streams {
+impl http2::StreamWindows for StreamTable {
     fn send_window(&mut self, id: u32) -> Option<&mut i32> {
         self.0.get_mut(&id).map(|stream| &mut stream.send_window)
     }
@@ -90,40 +91,40 @@ impl http2::Streams for Streams {
 }
 
 #[derive(Debug)]
-pub(crate) struct Session {
-    pub(crate) http2: Connection<Side>,
+pub(crate) struct Http2Session {
+    pub(crate) http2: Http2Connection<EitherRole>,
     reader: FieldReader,
     writer: FieldWriter,
-    streams: Streams,
+    streams: StreamTable,
     /// A PING of ours is unanswered.
-    pub(crate) is_beating: bool,
+    pub(crate) awaits_ping_ack: bool,
     /// PINGs sent since the last DATA or HEADERS.
     pings: u8,
 }
 
-impl Session {
-    /// Creates a session; [`Side::Server`] means that the peer is a client, else it is a service or
+impl Http2Session {
+    /// Creates a session; [`EitherRole::Server`] means that the peer is a client, else it is a service or
     /// another sidecar.
-    pub(crate) fn new(side: Side) -> Session {
-        Session {
-            http2: Connection::new(side, CONNECTION_WINDOW),
+    pub(crate) fn new(side: EitherRole) -> Http2Session {
+        Http2Session {
+            http2: Http2Connection::new(side, CONNECTION_WINDOW),
             reader: FieldReader::new(),
             writer: FieldWriter::default(),
-            streams: Streams::default(),
-            is_beating: false,
+            streams: StreamTable::default(),
+            awaits_ping_ack: false,
             pings: 0,
         }
     }
 
-    pub(crate) fn side(&self) -> Side {
+    pub(crate) fn side(&self) -> EitherRole {
         self.http2.peer()
     }
 
     /// Sends the connection preface. `max_streams` limits the concurrent streams of a client.
     pub(crate) fn open(&self, max_streams: u32, out: &mut Vec<u8>) {
         let first = match self.side() {
-            Side::Server => (setting::MAX_CONCURRENT_STREAMS, max_streams),
-            Side::Client => (setting::ENABLE_PUSH, 0),
+            EitherRole::Server => (setting::MAX_CONCURRENT_STREAMS, max_streams),
+            EitherRole::Client => (setting::ENABLE_PUSH, 0),
         };
         let window = (setting::INITIAL_WINDOW_SIZE, STREAM_WINDOW);
         self.http2.open(&[first, window], out);
@@ -131,7 +132,7 @@ impl Session {
 
     /// Returns whether the peer has sent its SETTINGS.
     pub(crate) fn is_greeted(&self) -> bool {
-        self.http2.stage() != Stage::Greeting
+        self.http2.stage() != ConnectionStage::Greeting
     }
 
     /// Returns the number of open streams.
@@ -140,7 +141,7 @@ impl Session {
     }
 
     /// Returns how many streams may be open at once, as the client.
-    pub(crate) fn places(&self) -> usize {
+    pub(crate) fn max_open_streams(&self) -> usize {
         if self.is_greeted() {
             self.http2.max_streams() as usize
         } else {
@@ -149,12 +150,12 @@ impl Session {
     }
 
     /// Returns whether another stream may be opened now, as the client.
-    pub(crate) fn has_place(&self) -> bool {
-        self.is_greeted() && self.open_streams() < self.places() && !self.is_used_up()
+    pub(crate) fn can_open_stream(&self) -> bool {
+        self.is_greeted() && self.open_streams() < self.max_open_streams() && !self.ids_exhausted()
     }
 
     /// Returns whether all stream ids are used.
-    pub(crate) fn is_used_up(&self) -> bool {
+    pub(crate) fn ids_exhausted(&self) -> bool {
         self.http2.ids_left() == 0
     }
 
@@ -175,16 +176,22 @@ impl Session {
     // ---- sending ----
 
     /// Opens a stream, as the client.
-    pub(crate) fn begin(&mut self, key: u64, fields: &Fields, end: End, out: &mut Vec<u8>) -> u32 {
+    pub(crate) fn begin(
+        &mut self,
+        key: u64,
+        fields: &HeaderFields,
+        end: EndStream,
+        out: &mut Vec<u8>,
+    ) -> u32 {
         let stream = self.http2.begin();
-        self.adopt(stream, key, End(false));
+        self.adopt(stream, key, EndStream(false));
         self.headers(stream, fields, end, out);
         stream
     }
 
     /// Adds a stream; `ended` says whether the peer has already ended its side.
-    pub(crate) fn adopt(&mut self, stream: u32, key: u64, ended: End) {
-        let entry = Stream {
+    pub(crate) fn adopt(&mut self, stream: u32, key: u64, ended: EndStream) {
+        let entry = StreamState {
             key,
             // The initial window is at most 2³¹−1.
             send_window: self.http2.initial_window() as i32,
@@ -195,7 +202,13 @@ impl Session {
         self.streams.0.insert(stream, entry);
     }
 
-    pub(crate) fn headers(&mut self, stream: u32, fields: &Fields, end: End, out: &mut Vec<u8>) {
+    pub(crate) fn headers(
+        &mut self,
+        stream: u32,
+        fields: &HeaderFields,
+        end: EndStream,
+        out: &mut Vec<u8>,
+    ) {
         write::header_block(out, stream, self.writer.block(fields), end);
     }
 
@@ -206,7 +219,7 @@ impl Session {
     }
 
     /// Sends data, which must fit into the [`Session::room`] and into one frame.
-    pub(crate) fn data(&mut self, stream: u32, data: &[u8], end: End, out: &mut Vec<u8>) {
+    pub(crate) fn data(&mut self, stream: u32, data: &[u8], end: EndStream, out: &mut Vec<u8>) {
         self.http2.sent(data.len() as u32);
         if let Some(stream) = self.streams.0.get_mut(&stream) {
             stream.send_window -= data.len() as i32;
@@ -215,7 +228,7 @@ impl Session {
     }
 
     /// Widens the receive window of a stream whose data was passed on at once.
-    pub(crate) fn flows(&mut self, stream: u32) {
+    pub(crate) fn widen_window(&mut self, stream: u32) {
         if let Some(entry) = self.streams.0.get_mut(&stream)
             && entry.receive_window.is_half_used()
         {
@@ -224,7 +237,7 @@ impl Session {
     }
 
     /// Reopens the windows for bytes of a stream that were passed on or dropped.
-    pub(crate) fn give_back(&mut self, stream: u32, length: usize, out: &mut Vec<u8>) {
+    pub(crate) fn replenish_window(&mut self, stream: u32, length: usize, out: &mut Vec<u8>) {
         let length = length as u32;
         self.http2.give_back(length, out);
         if let Some(entry) = self.streams.0.get_mut(&stream)
@@ -254,7 +267,7 @@ impl Session {
 
     /// Marks a stream whose call is over: later frames on it are dropped. [`Session::reset`] ends
     /// it later, unless the peer does first. `sent` says whether this end has sent END_STREAM.
-    pub(crate) fn abandon(&mut self, stream: u32, sent: End) {
+    pub(crate) fn abandon(&mut self, stream: u32, sent: EndStream) {
         if let Some(entry) = self.streams.0.get_mut(&stream) {
             entry.abandoned = Some(sent);
         }
@@ -268,7 +281,7 @@ impl Session {
 
     /// Closes an abandoned stream that the peer has ended.
     #[cold]
-    fn end_abandoned(&mut self, stream: u32, sent: End, out: &mut Vec<u8>) {
+    fn end_abandoned(&mut self, stream: u32, sent: EndStream, out: &mut Vec<u8>) {
         self.streams.0.remove(&stream);
         if !sent.0 {
             self.http2.reset(stream, ErrorCode::CANCEL, out);
@@ -279,22 +292,22 @@ impl Session {
     /// PING too many, losing calls that arrive at that moment. They allow one every two hours
     /// without a call and every five minutes within one; the first PING after DATA or HEADERS is
     /// always allowed.
-    pub(crate) fn may_beat(&self) -> bool {
+    pub(crate) fn may_ping(&self) -> bool {
         let is_idle = self.open_streams() == 0;
         self.is_greeted() && self.pings < MAX_PINGS - u8::from(is_idle)
     }
 
-    pub(crate) fn beat(&mut self, out: &mut Vec<u8>) {
+    pub(crate) fn send_ping(&mut self, out: &mut Vec<u8>) {
         write::head(out, PING_PAYLOAD.len(), kind::PING, 0, 0);
         out.extend_from_slice(&PING_PAYLOAD);
-        self.is_beating = true;
+        self.awaits_ping_ack = true;
         self.pings = self.pings.saturating_add(1);
     }
 
     /// Resets the count of PINGs on DATA or HEADERS. A PING in flight still counts, because the
     /// peer may receive it after them.
     fn forget_pings(&mut self) {
-        self.pings = u8::from(self.is_beating);
+        self.pings = u8::from(self.awaits_ping_ack);
     }
 
     // ---- receiving ----
@@ -308,18 +321,18 @@ impl Session {
         &mut self,
         input: &mut &'a [u8],
         out: &mut Vec<u8>,
-    ) -> Result<Option<Event<'a>>, Violation> {
+    ) -> Result<Option<SessionEvent<'a>>, Violation> {
         self.http2.preface(input)?;
-        while let Some((head, payload)) = http2::split(input, DEFAULT_MAX_FRAME)? {
+        while let Some((head, payload)) = http2::split_frame(input, DEFAULT_MAX_FRAME)? {
             match self.frame(head, payload, out) {
                 Ok(None) => {}
                 Ok(event) => return Ok(event),
                 Err(violation) => {
                     let violation = self.http2.contain(violation)?;
                     let (stream, code) = (violation.stream, violation.code);
-                    if let Some(Stream { key, .. }) = self.streams.0.remove(&stream) {
+                    if let Some(StreamState { key, .. }) = self.streams.0.remove(&stream) {
                         self.http2.reset(stream, code, out);
-                        return Ok(Some(Event::Reset { key, code }));
+                        return Ok(Some(SessionEvent::Reset { key, code }));
                     }
                 }
             }
@@ -329,10 +342,10 @@ impl Session {
 
     fn frame<'a>(
         &mut self,
-        head: FrameHead,
+        head: FrameHeader,
         payload: &'a [u8],
         out: &mut Vec<u8>,
-    ) -> Result<Option<Event<'a>>, Violation> {
+    ) -> Result<Option<SessionEvent<'a>>, Violation> {
         match head.kind() {
             kind::DATA => {
                 let data = self.http2.data(head, payload)?;
@@ -347,36 +360,36 @@ impl Session {
         }
         Ok(
             match (self.http2).control(head, payload, &mut self.streams, out)? {
-                Control::Block(block) => self.take_block(block.piece(), out)?,
-                Control::Settings(settings) => {
+                ControlEvent::Block(block) => self.take_block(block.piece(), out)?,
+                ControlEvent::Settings(settings) => {
                     for size in settings.values(setting::HEADER_TABLE_SIZE) {
                         self.writer.allow(size);
                     }
-                    Some(Event::Room)
+                    Some(SessionEvent::Room)
                 }
-                Control::Room => Some(Event::Room),
-                Control::Reset { stream, code } => {
+                ControlEvent::Room => Some(SessionEvent::Room),
+                ControlEvent::Reset { stream, code } => {
                     let entry = self.streams.0.remove(&stream);
                     let entry = entry.filter(|entry| entry.abandoned.is_none());
-                    entry.map(|Stream { key, .. }| Event::Reset { key, code })
+                    entry.map(|StreamState { key, .. }| SessionEvent::Reset { key, code })
                 }
-                Control::GoAway {
+                ControlEvent::GoAway {
                     last_stream, code, ..
-                } => Some(Event::GoAway { last_stream, code }),
-                Control::Pong(data) => {
-                    self.is_beating &= data != PING_PAYLOAD;
+                } => Some(SessionEvent::GoAway { last_stream, code }),
+                ControlEvent::Pong(data) => {
+                    self.awaits_ping_ack &= data != PING_PAYLOAD;
                     None
                 }
-                Control::Acknowledged | Control::Nothing => None,
+                ControlEvent::Acknowledged | ControlEvent::Nothing => None,
             },
         )
     }
 
     fn take_data<'a>(
         &mut self,
-        data: Piece<'a>,
+        data: StreamPayload<'a>,
         out: &mut Vec<u8>,
-    ) -> Result<Option<Event<'a>>, Violation> {
+    ) -> Result<Option<SessionEvent<'a>>, Violation> {
         let (stream, length) = (data.stream, data.length);
         let taken = self.receiving(data, "DATA").and_then(|entry| {
             let Some(entry) = entry else {
@@ -393,7 +406,7 @@ impl Session {
             _ => 0,
         };
         if length as usize > passed_on {
-            self.give_back(stream, length as usize - passed_on, out);
+            self.replenish_window(stream, length as usize - passed_on, out);
         }
         let Some((key, abandoned)) = taken? else {
             return Ok(None);
@@ -404,7 +417,7 @@ impl Session {
             }
             return Ok(None);
         }
-        Ok(Some(Event::Data {
+        Ok(Some(SessionEvent::Data {
             key,
             data: data.bytes,
             end_stream: data.end_stream,
@@ -414,16 +427,16 @@ impl Session {
     /// Handles a complete header block. It is always decoded, to keep the table in step.
     fn take_block(
         &mut self,
-        block: Piece<'_>,
+        block: StreamPayload<'_>,
         out: &mut Vec<u8>,
-    ) -> Result<Option<Event<'static>>, Violation> {
+    ) -> Result<Option<SessionEvent<'static>>, Violation> {
         self.forget_pings();
         let fields = self.reader.read(block.bytes).map_err(|error| {
             Violation::connection(ErrorCode::COMPRESSION_ERROR, error.to_string())
         })?;
         let (stream, end_stream) = (block.stream, block.end_stream);
         if self.http2.opens(stream) {
-            return Ok(Some(Event::Opened {
+            return Ok(Some(SessionEvent::Opened {
                 stream,
                 fields,
                 end_stream,
@@ -440,7 +453,7 @@ impl Session {
             }
             return Ok(None);
         }
-        Ok(Some(Event::Headers {
+        Ok(Some(SessionEvent::Headers {
             key,
             fields,
             end_stream,
@@ -450,13 +463,13 @@ impl Session {
     /// Returns the stream of a frame; `None` if frames on it are ignored.
     fn receiving(
         &mut self,
-        piece: Piece<'_>,
+        piece: StreamPayload<'_>,
         what: &str,
-    ) -> Result<Option<&mut Stream>, Violation> {
+    ) -> Result<Option<&mut StreamState>, Violation> {
         let closed = match self.streams.0.get_mut(&piece.stream) {
             Some(entry) if !entry.ended => return Ok(Some(entry)),
-            Some(_) => Closed::HalfEnded,
-            None => Closed::Forgotten,
+            Some(_) => StreamClosure::HalfEnded,
+            None => StreamClosure::Forgotten,
         };
         self.http2.check_closed(piece.stream, what, closed)?;
         Ok(None)

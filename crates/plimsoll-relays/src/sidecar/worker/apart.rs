@@ -2,32 +2,32 @@
 //! is limited.
 
 use plimsoll_model::Time;
-use plimsoll_protocols::relayed::Why;
+use plimsoll_protocols::relayed::RejectReason;
 
 use super::charges::{Account, account};
-use super::{Connection, Found, Role, RouteState, Worker};
+use super::{RelayConnection, RelayRole, RouteState, UpstreamChoice, Worker};
 
 /// Most reserved upstream connections of one route and worker.
-const MAX_APART: usize = 256;
+const MAX_ISOLATED: usize = 256;
 /// Most of them for one address, so that others get some, too.
-const MAX_APART_OF_ADDRESS: usize = 32;
+const MAX_ISOLATED_PER_ADDRESS: usize = 32;
 
-impl Connection {
+impl RelayConnection {
     /// Returns the client address that an upstream connection is reserved for, if any.
     pub(super) fn owner(&self) -> Option<Account> {
         match &self.role {
-            Role::Up { owner, .. } => *owner,
-            Role::Http2(http2) => http2.owner,
-            Role::Down { .. } | Role::Pipe { .. } => None,
+            RelayRole::Up { owner, .. } => *owner,
+            RelayRole::Http2(http2) => http2.owner,
+            RelayRole::Down { .. } | RelayRole::Pipe { .. } => None,
         }
     }
 
     /// Ends the reservation of a connection that takes no more calls.
     pub(super) fn leave_owner(&mut self, routes: &mut [RouteState]) {
         let owner = match &mut self.role {
-            Role::Up { owner, .. } => owner.take(),
-            Role::Http2(http2) => http2.owner.take(),
-            Role::Down { .. } | Role::Pipe { .. } => None,
+            RelayRole::Up { owner, .. } => owner.take(),
+            RelayRole::Http2(http2) => http2.owner.take(),
+            RelayRole::Down { .. } | RelayRole::Pipe { .. } => None,
         };
         if owner.is_some() {
             let apart = &mut routes[self.route].apart;
@@ -38,7 +38,7 @@ impl Connection {
     /// Returns whether it carries frames of this layout.
     fn has_layout(&self, wanted: usize) -> bool {
         match &self.role {
-            Role::Up { layout, .. } => *layout == wanted,
+            RelayRole::Up { layout, .. } => *layout == wanted,
             _ => true,
         }
     }
@@ -53,11 +53,11 @@ impl Worker {
 
     /// Like [`Worker::find_own`], for a client in the table.
     #[inline]
-    pub(super) fn find_apart(&mut self, client: u64, now: Time) -> Option<Found> {
+    pub(super) fn find_apart(&mut self, client: u64, now: Time) -> Option<UpstreamChoice> {
         if !self.is_apart(client, now) {
             return None;
         }
-        let mut from = self.connections.lift(client)?;
+        let mut from = self.connections.check_out(client)?;
         let found = self.find_own(&mut from, 0, now);
         self.connections.put_back(client, from);
         found
@@ -67,10 +67,10 @@ impl Worker {
     #[inline]
     pub(super) fn find_own(
         &mut self,
-        from: &mut Connection,
+        from: &mut RelayConnection,
         layout: usize,
         now: Time,
-    ) -> Option<Found> {
+    ) -> Option<UpstreamChoice> {
         if from.isolation.is_active(now) {
             self.find_or_make_own(from, layout, now)
         } else {
@@ -80,13 +80,13 @@ impl Worker {
 
     fn find_or_make_own(
         &mut self,
-        from: &mut Connection,
+        from: &mut RelayConnection,
         layout: usize,
         now: Time,
-    ) -> Option<Found> {
+    ) -> Option<UpstreamChoice> {
         let (route, owner) = (from.route, account(from));
         let connections = &self.connections;
-        let takes_more = |own: &Connection| own.owner().is_some();
+        let takes_more = |own: &RelayConnection| own.owner().is_some();
         let isolation = &mut from.isolation;
         (isolation.own).retain(|token| connections.get(*token).is_some_and(|own| takes_more(own)));
         let own = isolation.own.iter();
@@ -99,32 +99,37 @@ impl Worker {
             let own = connections.get(**token);
             own.is_some_and(|own| own.owner() == Some(owner))
         };
-        if apart.len() >= MAX_APART
-            || apart.iter().filter(is_owners).count() >= MAX_APART_OF_ADDRESS
+        if apart.len() >= MAX_ISOLATED
+            || apart.iter().filter(is_owners).count() >= MAX_ISOLATED_PER_ADDRESS
         {
             return self.find_other_own(from, layout, now);
         }
         let Some(endpoint) = self.next_endpoint(route, now) else {
-            return Some(Found::Refused(self.why_unconnected(route, now)));
+            return Some(UpstreamChoice::Refused(self.why_unconnected(route, now)));
         };
         let is_http2 = self.routes[route].setup.codec.is_none();
         let role = self.routes[route].up(layout, Some(owner));
         let Some(token) = self.connect(route, endpoint, || role, now) else {
-            return Some(Found::Refused(self.why_unconnected(route, now)));
+            return Some(UpstreamChoice::Refused(self.why_unconnected(route, now)));
         };
         self.routes[route].apart.push(token);
         from.isolation.own.push(token);
         if is_http2 {
             self.greet(token);
-            return Some(Found::Upstream(token));
+            return Some(UpstreamChoice::Upstream(token));
         }
-        Some(Found::Connecting)
+        Some(UpstreamChoice::Connecting)
     }
 
     /// Finds another client's reserved connection when no more can be made, preferably of the same
     /// address, as some clients are only suspected. A client that is merely on probation shares
     /// with everybody instead.
-    fn find_other_own(&self, from: &mut Connection, layout: usize, now: Time) -> Option<Found> {
+    fn find_other_own(
+        &self,
+        from: &mut RelayConnection,
+        layout: usize,
+        now: Time,
+    ) -> Option<UpstreamChoice> {
         let owner = account(from);
         let others = self.routes[from.route].apart.iter();
         let others = others.filter_map(|token| self.connections.get(*token));
@@ -139,7 +144,7 @@ impl Worker {
                 from.isolation.own.push(least.token);
                 self.found(least)
             }
-            None => Found::Refused(Why::Busy),
+            None => UpstreamChoice::Refused(RejectReason::Busy),
         })
     }
 
@@ -148,7 +153,7 @@ impl Worker {
     pub(super) fn close_own(&mut self, own: Vec<u64>, now: Time) {
         for token in own {
             if let Some(own) = self.live(token)
-                && matches!(&own.role, Role::Http2(http2) if http2.calls() == 0)
+                && matches!(&own.role, RelayRole::Http2(http2) if http2.calls() == 0)
             {
                 own.unneeded = true;
                 self.close(token, now);

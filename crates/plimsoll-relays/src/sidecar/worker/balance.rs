@@ -6,35 +6,35 @@
 //! another could carry it.
 
 use plimsoll_model::Time;
-use plimsoll_protocols::relayed::Why;
-use plimsoll_wire::http2::Side;
+use plimsoll_protocols::relayed::RejectReason;
+use plimsoll_wire::http2::EitherRole;
 
-use super::super::calls::Calls;
+use super::super::calls::UpstreamCalls;
 use super::charges::Account;
-use super::http2::Http2;
-use super::{Connection, Found, HIGH_WATER, Role, RouteState, Worker};
+use super::http2::Http2State;
+use super::{HIGH_WATER, RelayConnection, RelayRole, RouteState, UpstreamChoice, Worker};
 
 /// Whether a connection slot can take the next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lane {
+enum SlotState {
     /// The number of calls in flight on it.
     Ready(usize),
     /// The connection is being made; the number of calls that wait for it.
     New(usize),
     /// Too many bytes wait for the socket.
-    Choked,
+    Congested,
     /// It has reached `max_in_flight`.
     Full,
     Missing,
 }
 
-impl Connection {
+impl RelayConnection {
     /// Returns the calls in flight on a connection to an upstream.
     pub(super) fn calls(&self) -> usize {
         match &self.role {
-            Role::Up { calls, .. } => calls.len(),
-            Role::Http2(http2) => http2.calls(),
-            Role::Down { .. } | Role::Pipe { .. } => 0,
+            RelayRole::Up { calls, .. } => calls.len(),
+            RelayRole::Http2(http2) => http2.calls(),
+            RelayRole::Down { .. } | RelayRole::Pipe { .. } => 0,
         }
     }
 }
@@ -42,16 +42,16 @@ impl Connection {
 impl RouteState {
     /// Returns the role of a connection to an upstream. `owner` is the client address that it is
     /// reserved for, if any.
-    pub(super) fn up(&self, layout: usize, owner: Option<Account>) -> Role {
+    pub(super) fn up(&self, layout: usize, owner: Option<Account>) -> RelayRole {
         if self.setup.codec.is_none() {
-            let mut http2 = Http2::new(Side::Client);
+            let mut http2 = Http2State::new(EitherRole::Client);
             http2.owner = owner;
-            return Role::Http2(Box::new(http2));
+            return RelayRole::Http2(Box::new(http2));
         }
-        Role::Up {
+        RelayRole::Up {
             layout,
-            calls: Calls::default(),
-            beat: None,
+            calls: UpstreamCalls::default(),
+            pending_heartbeat: None,
             last_oneway: None,
             owner,
         }
@@ -60,7 +60,7 @@ impl RouteState {
 
 impl RouteState {
     /// Returns the number of slots of one layout, over all upstreams.
-    fn lanes(&self) -> usize {
+    fn slot_count(&self) -> usize {
         self.endpoints.len() * self.setup.route.connections()
     }
 
@@ -73,38 +73,43 @@ impl RouteState {
 
 impl Worker {
     /// Finds the upstream for the route's next call in this layout of frames.
-    pub(super) fn find_upstream(&mut self, route: usize, layout: usize, now: Time) -> Found {
+    pub(super) fn find_upstream(
+        &mut self,
+        route: usize,
+        layout: usize,
+        now: Time,
+    ) -> UpstreamChoice {
         self.routes[route].called |= 1 << layout;
         if let Some(token) = self.better_of_two(route, layout) {
-            return Found::Upstream(token);
+            return UpstreamChoice::Upstream(token);
         }
         self.connect_missing(route, layout, now);
         let (mut best, mut new, mut choked, mut full) = (None, None, false, false);
         let least = |best: Option<(usize, u64)>, found| Some(best.map_or(found, |b| b.min(found)));
-        for lane in 0..self.routes[route].lanes() {
-            match self.lane(route, layout, lane) {
-                (Lane::Ready(calls), token) => best = least(best, (calls, token)),
-                (Lane::New(calls), token) => new = least(new, (calls, token)),
-                (Lane::Choked, _) => choked = true,
-                (Lane::Full, _) => full = true,
-                (Lane::Missing, _) => {}
+        for lane in 0..self.routes[route].slot_count() {
+            match self.slot_state(route, layout, lane) {
+                (SlotState::Ready(calls), token) => best = least(best, (calls, token)),
+                (SlotState::New(calls), token) => new = least(new, (calls, token)),
+                (SlotState::Congested, _) => choked = true,
+                (SlotState::Full, _) => full = true,
+                (SlotState::Missing, _) => {}
             }
         }
         // Over HTTP/2 a call may wait at a new connection, and moves elsewhere if that fails.
         let is_http2 = self.routes[route].setup.codec.is_none();
         match (best, new) {
-            (Some((_, token)), _) => Found::Upstream(token),
-            (None, Some((_, token))) if is_http2 => Found::Upstream(token),
-            (None, Some(_)) => Found::Connecting,
-            (None, None) if choked => Found::Choked,
-            (None, None) if full => Found::Refused(Why::Busy),
-            (None, None) => Found::Refused(self.why_unconnected(route, now)),
+            (Some((_, token)), _) => UpstreamChoice::Upstream(token),
+            (None, Some((_, token))) if is_http2 => UpstreamChoice::Upstream(token),
+            (None, Some(_)) => UpstreamChoice::Connecting,
+            (None, None) if choked => UpstreamChoice::Congested,
+            (None, None) if full => UpstreamChoice::Refused(RejectReason::Busy),
+            (None, None) => UpstreamChoice::Refused(self.why_unconnected(route, now)),
         }
     }
 
     /// Picks two slots and returns the ready one with fewer calls; `None` if neither is ready.
     fn better_of_two(&mut self, route: usize, layout: usize) -> Option<u64> {
-        let lanes = self.routes[route].lanes();
+        let lanes = self.routes[route].slot_count();
         let (first, second) = match lanes {
             0 => return None,
             1 => (0, 0),
@@ -114,69 +119,69 @@ impl Worker {
                 (first, second + usize::from(second >= first))
             }
         };
-        let one = self.lane(route, layout, first);
+        let one = self.slot_state(route, layout, first);
         let other = if second == first {
             one
         } else {
-            self.lane(route, layout, second)
+            self.slot_state(route, layout, second)
         };
         match (one, other) {
-            ((Lane::Ready(a), token), (Lane::Ready(b), _)) if a <= b => Some(token),
-            (_, (Lane::Ready(_), token)) | ((Lane::Ready(_), token), _) => Some(token),
+            ((SlotState::Ready(a), token), (SlotState::Ready(b), _)) if a <= b => Some(token),
+            (_, (SlotState::Ready(_), token)) | ((SlotState::Ready(_), token), _) => Some(token),
             _ => None,
         }
     }
 
-    fn lane(&self, route: usize, layout: usize, lane: usize) -> (Lane, u64) {
+    fn slot_state(&self, route: usize, layout: usize, lane: usize) -> (SlotState, u64) {
         let state = &self.routes[route];
         let (endpoint, place) = state.at(layout, lane);
-        let Some(token) = state.endpoints[endpoint].lanes[place] else {
-            return (Lane::Missing, 0);
+        let Some(token) = state.endpoints[endpoint].slots[place] else {
+            return (SlotState::Missing, 0);
         };
         match self.connections.get(token) {
-            Some(connection) => (self.lane_of(connection), token),
-            None => (Lane::Missing, 0),
+            Some(connection) => (self.connection_state(connection), token),
+            None => (SlotState::Missing, 0),
         }
     }
 
-    fn lane_of(&self, connection: &Connection) -> Lane {
+    fn connection_state(&self, connection: &RelayConnection) -> SlotState {
         let calls = connection.calls();
         if calls >= self.routes[connection.route].setup.route.max_in_flight() {
-            Lane::Full
+            SlotState::Full
         } else if connection.is_new() {
-            Lane::New(calls)
-        } else if matches!(connection.role, Role::Up { .. })
+            SlotState::New(calls)
+        } else if matches!(connection.role, RelayRole::Up { .. })
             && connection.transport.unsent() > HIGH_WATER
         {
-            Lane::Choked
+            SlotState::Congested
         } else {
-            Lane::Ready(calls)
+            SlotState::Ready(calls)
         }
     }
 
     /// Returns whether a reserved upstream connection can take the client's next call.
-    pub(super) fn found(&self, connection: &Connection) -> Found {
-        match (self.lane_of(connection), &connection.role) {
-            (Lane::Full, _) => Found::Refused(Why::Busy),
-            (Lane::New(_), Role::Up { .. }) => Found::Connecting,
-            (Lane::Choked, _) => Found::Choked,
-            _ => Found::Upstream(connection.token),
+    pub(super) fn found(&self, connection: &RelayConnection) -> UpstreamChoice {
+        match (self.connection_state(connection), &connection.role) {
+            (SlotState::Full, _) => UpstreamChoice::Refused(RejectReason::Busy),
+            (SlotState::New(_), RelayRole::Up { .. }) => UpstreamChoice::Connecting,
+            (SlotState::Congested, _) => UpstreamChoice::Congested,
+            _ => UpstreamChoice::Upstream(connection.token),
         }
     }
 
     /// Begins the connections that the route's upstreams should have and lack.
     fn connect_missing(&mut self, route: usize, layout: usize, now: Time) {
-        for lane in 0..self.routes[route].lanes() {
+        for lane in 0..self.routes[route].slot_count() {
             let state = &self.routes[route];
             let (endpoint, place) = state.at(layout, lane);
             let upstream = &state.endpoints[endpoint];
-            if upstream.lanes[place].is_some() || !upstream.is_usable(now) {
+            if upstream.slots[place].is_some() || !upstream.is_usable(now) {
                 continue;
             }
             let is_http2 = state.setup.codec.is_none();
             let role = state.up(layout, None);
             if let Some(token) = self.connect(route, endpoint, || role, now) {
-                self.routes[route].endpoints[endpoint].lanes[place] = Some(token);
+                self.routes[route].endpoints[endpoint].slots[place] = Some(token);
                 if is_http2 {
                     self.greet(token);
                 }
@@ -195,8 +200,8 @@ impl Worker {
     }
 
     /// Frees the slot of a connection that takes no more calls or is gone, if it still has one.
-    pub(super) fn free_lane(&mut self, route: usize, endpoint: usize, token: u64) {
-        let mut lanes = self.routes[route].endpoints[endpoint].lanes.iter_mut();
+    pub(super) fn free_slot(&mut self, route: usize, endpoint: usize, token: u64) {
+        let mut lanes = self.routes[route].endpoints[endpoint].slots.iter_mut();
         if let Some(lane) = lanes.find(|lane| **lane == Some(token)) {
             *lane = None;
         }
@@ -204,7 +209,7 @@ impl Worker {
 
     /// Makes a client's next request wait for an upstream; until then nothing is read from the
     /// client.
-    pub(super) fn park(&mut self, connection: &mut Connection, now: Time) {
+    pub(super) fn hold_request(&mut self, connection: &mut RelayConnection, now: Time) {
         if !connection.held {
             connection.held = true;
             connection.held_since = connection.held_since.min(now);

@@ -20,12 +20,12 @@ use foldhash::fast::RandomState;
 use plimsoll_model::Time;
 use plimsoll_wire::http2::{ErrorCode, Violation};
 
-use super::{Connection, Role, Worker};
+use super::{RelayConnection, RelayRole, Worker};
 
-const COUNTED_FOR: Duration = Duration::from_secs(1);
+const COUNTING_WINDOW: Duration = Duration::from_secs(1);
 /// Abusive calls of one address within [`COUNTED_FOR`] before it is isolated.
 const MAX_SHARED: u32 = 20;
-const APART_FOR: Duration = Duration::from_secs(10);
+const ISOLATION_PERIOD: Duration = Duration::from_secs(10);
 /// Answered calls after which an address is trusted and shares connections upstream.
 const MIN_ANSWERED: u8 = 10;
 const MAX_ADDRESSES: usize = 4096;
@@ -37,7 +37,7 @@ const MAX_DEPARTED: usize = 1024;
 pub(super) type Account = Option<IpAddr>;
 
 #[derive(Clone, Copy, Default)]
-struct Charge {
+struct AbuseRecord {
     count: u32,
     counted_until: Time,
     apart_until: Time,
@@ -45,21 +45,21 @@ struct Charge {
     answered: u8,
 }
 
-impl Charge {
+impl AbuseRecord {
     fn is_trusted(&self) -> bool {
         self.answered >= MIN_ANSWERED
     }
 
     fn set_apart(&mut self, now: Time) {
-        self.apart_until = now + APART_FOR;
+        self.apart_until = now + ISOLATION_PERIOD;
         self.answered = 0;
     }
 }
 
 /// The abuse counted for each address.
 #[derive(Default)]
-pub(super) struct Charges {
-    accounts: HashMap<Account, Charge, RandomState>,
+pub(super) struct AbuseLedger {
+    accounts: HashMap<Account, AbuseRecord, RandomState>,
     /// Client connections that have ended, the newest last.
     departed: VecDeque<(u64, Account)>,
     /// The first address was seen, which is trusted from the beginning.
@@ -94,8 +94,8 @@ impl Isolation {
     }
 }
 
-impl Charges {
-    fn of(&mut self, account: Account, now: Time) -> &mut Charge {
+impl AbuseLedger {
+    fn of(&mut self, account: Account, now: Time) -> &mut AbuseRecord {
         let accounts = &mut self.accounts;
         if accounts.len() >= MAX_ADDRESSES && !accounts.contains_key(&account) {
             accounts.retain(|_, charge| {
@@ -109,10 +109,10 @@ impl Charges {
     }
 
     /// Adds abusive calls to an address and returns its record.
-    fn add(&mut self, account: Account, count: u32, now: Time) -> Charge {
+    fn add(&mut self, account: Account, count: u32, now: Time) -> AbuseRecord {
         let charge = self.of(account, now);
         if now >= charge.counted_until {
-            (charge.count, charge.counted_until) = (0, now + COUNTED_FOR);
+            (charge.count, charge.counted_until) = (0, now + COUNTING_WINDOW);
         }
         charge.count = charge.count.saturating_add(count);
         if charge.count > MAX_SHARED {
@@ -156,7 +156,7 @@ impl Charges {
     }
 }
 
-pub(super) fn account(connection: &Connection) -> Account {
+pub(super) fn account(connection: &RelayConnection) -> Account {
     connection
         .client()
         .map(|address| match address.ip().to_canonical() {
@@ -197,23 +197,23 @@ impl Worker {
     }
 
     /// Counts a malformed frame, which ends its connection, against the client's address.
-    pub(super) fn charge_malformed(&mut self, connection: &Connection, now: Time) {
+    pub(super) fn charge_malformed(&mut self, connection: &RelayConnection, now: Time) {
         self.charges.add(account(connection), 1, now);
     }
 
     /// Counts the unfinished calls of a client's connection that has ended: over HTTP/2 each is a
     /// reset. For framed protocols upstreams are not told, so one may fail only later.
-    pub(super) fn charge_abandoned(&mut self, connection: &Connection, now: Time) {
+    pub(super) fn charge_abandoned(&mut self, connection: &RelayConnection, now: Time) {
         match &connection.role {
-            Role::Http2(http2) => {
+            RelayRole::Http2(http2) => {
                 let calls = http2.session.open_streams();
                 if calls > 0 {
                     self.charges.add(account(connection), calls as u32, now);
                 }
                 self.charges.remember(connection.token, account(connection));
             }
-            Role::Down { .. } => self.charges.remember(connection.token, account(connection)),
-            Role::Up { .. } | Role::Pipe { .. } => {}
+            RelayRole::Down { .. } => self.charges.remember(connection.token, account(connection)),
+            RelayRole::Up { .. } | RelayRole::Pipe { .. } => {}
         }
     }
 
@@ -261,7 +261,7 @@ impl Worker {
         };
         self.charges.of(account, now).set_apart(now);
         if let Some(connection) = self.live(client) {
-            connection.isolation.extend(now + APART_FOR);
+            connection.isolation.extend(now + ISOLATION_PERIOD);
         }
     }
 }
@@ -272,14 +272,17 @@ mod tests {
 
     #[test]
     fn charges_are_per_address_and_bounded() {
-        let mut charges = Charges::default();
+        let mut charges = AbuseLedger::default();
         let of = |n: u32| Some(IpAddr::from(n.to_be_bytes()));
         let now = Time::ZERO + Duration::from_secs(5);
         assert_eq!(charges.add(of(1), MAX_SHARED, now).apart_until, Time::ZERO);
         let later = now + Duration::from_millis(999);
-        assert_eq!(charges.add(of(1), 1, later).apart_until, later + APART_FOR);
+        assert_eq!(
+            charges.add(of(1), 1, later).apart_until,
+            later + ISOLATION_PERIOD
+        );
         assert_eq!(charges.add(of(2), 1, later).count, 1);
-        let next = now + COUNTED_FOR;
+        let next = now + COUNTING_WINDOW;
         assert_eq!(charges.add(of(1), 1, next).count, 1);
         for n in 0..3 * MAX_ADDRESSES as u32 {
             charges.add(of(n), 1, next);
@@ -294,7 +297,7 @@ mod tests {
 
     #[test]
     fn new_address_is_trusted_once_answered() {
-        let mut charges = Charges::default();
+        let mut charges = AbuseLedger::default();
         let of = |n: u32| Some(IpAddr::from(n.to_be_bytes()));
         let now = Time::ZERO + Duration::from_secs(5);
         assert!(
@@ -308,7 +311,7 @@ mod tests {
         assert!(!charges.admit(of(2), now).is_active(now));
         // Abuse also ends the address's trust.
         charges.of(of(2), now).set_apart(now);
-        let later = now + APART_FOR;
+        let later = now + ISOLATION_PERIOD;
         assert!(!charges.trust(of(2), now));
         assert!(charges.admit(of(2), now).until == later);
         assert!(charges.admit(of(2), later).is_active(later));
@@ -320,7 +323,7 @@ mod tests {
 
     #[test]
     fn recently_closed_connections_are_remembered() {
-        let mut charges = Charges::default();
+        let mut charges = AbuseLedger::default();
         let of = |n: u64| Some(IpAddr::from((n as u32).to_be_bytes()));
         for token in 0..3 * MAX_DEPARTED as u64 {
             charges.remember(token, of(token));

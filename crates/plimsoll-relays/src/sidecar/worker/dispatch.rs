@@ -4,17 +4,17 @@
 use std::collections::VecDeque;
 
 use plimsoll_model::Time;
-use plimsoll_protocols::relayed::Why;
-use plimsoll_wire::http2::{ErrorCode, Side, write};
+use plimsoll_protocols::relayed::RejectReason;
+use plimsoll_wire::http2::{EitherRole, ErrorCode, write};
 
 use super::super::count;
-use super::super::http2::{End, Way};
-use super::faults::{Fate, Waiting};
-use super::http2::{Http2, http2_of};
-use super::{Found, Role, Worker};
+use super::super::http2::{CallDirection, StreamRef};
+use super::faults::{DelayedItem, FaultAction};
+use super::http2::{Http2State, http2_of};
+use super::{RelayRole, UpstreamChoice, Worker};
 
 /// How long the answer to a PING may take, in nanoseconds.
-const BEAT_WAIT: u64 = 3_000_000_000;
+const PING_TIMEOUT_NS: u64 = 3_000_000_000;
 
 /// Most upstreams that a call is tried at while none has processed it.
 const MAX_TRIES: u8 = 3;
@@ -27,10 +27,14 @@ impl Worker {
         };
         let route = exchange.route;
         if std::mem::replace(&mut exchange.is_fresh, false) {
-            match self.fate(route) {
-                Fate::Goes => {}
-                Fate::Fails => return self.refuse_for(key, Why::Fault, now),
-                Fate::Waits(time) => return self.delayed.push(now + time, Waiting::Exchange(key)),
+            match self.choose_fault(route) {
+                FaultAction::Forward => {}
+                FaultAction::Abort => {
+                    return self.refuse_for(key, RejectReason::InjectedFault, now);
+                }
+                FaultAction::Delay(time) => {
+                    return self.delayed.push(now + time, DelayedItem::Exchange(key));
+                }
             }
         }
         let Some(exchange) = self.exchanges.get_mut(key) else {
@@ -43,16 +47,16 @@ impl Worker {
             None => self.find_upstream(route, 0, now),
         };
         let why = match found {
-            Found::Upstream(token) => {
+            UpstreamChoice::Upstream(token) => {
                 let connection = self.connections.get(token);
                 let endpoint = connection.and_then(|connection| connection.endpoint);
                 if let Some((_, http2)) = http2_of(&mut self.connections, token)
                     && let Some(exchange) = self.exchanges.get_mut(key)
                 {
-                    exchange.up = End { token, stream: 0 };
+                    exchange.up = StreamRef { token, stream: 0 };
                     exchange.endpoint = endpoint;
                     if exchange.is_bare() {
-                        http2.bare.push_back(key)
+                        http2.headers_only.push_back(key)
                     } else {
                         http2.waiting.push_back(key)
                     }
@@ -60,8 +64,8 @@ impl Worker {
                 self.open_waiting(token, now);
                 return;
             }
-            Found::Refused(why) => why,
-            Found::Connecting | Found::Choked => Why::NoUpstream,
+            UpstreamChoice::Refused(why) => why,
+            UpstreamChoice::Connecting | UpstreamChoice::Congested => RejectReason::NoUpstream,
         };
         self.refuse_for(key, why, now);
     }
@@ -89,13 +93,13 @@ impl Worker {
         };
         let most = self.routes[route].setup.route.max_in_flight();
         while let Some((transport, http2)) = http2_of(&mut self.connections, token) {
-            if !http2.session.has_place() {
+            if !http2.session.can_open_stream() {
                 return;
             }
-            let places = http2.session.places().min(most);
+            let places = http2.session.max_open_streams().min(most);
             let has_half = http2.session.open_streams() < places.div_ceil(2);
             let next = match http2.waiting.pop_front() {
-                None if has_half => http2.bare.pop_front(),
+                None if has_half => http2.headers_only.pop_front(),
                 next => next,
             };
             let Some(key) = next else {
@@ -111,16 +115,16 @@ impl Worker {
             }
             let ends = exchange.to_up.is_bare_end();
             let request = &exchange.request;
-            let end = write::End(ends);
+            let end = write::EndStream(ends);
             exchange.up.stream = http2.session.begin(key, request, end, &mut transport.out);
             exchange.to_up.ended = ends;
-            let is_used_up = http2.session.is_used_up();
+            let is_used_up = http2.session.ids_exhausted();
             self.routes[route].endpoints[endpoint].counters.calls.inc();
             if is_used_up {
-                self.free_lane(route, endpoint, token);
+                self.free_slot(route, endpoint, token);
             }
             self.mark(token);
-            self.send_queued(key, Way::Up, now);
+            self.send_queued(key, CallDirection::Up, now);
         }
     }
 
@@ -133,20 +137,22 @@ impl Worker {
         code: ErrorCode,
         now: Time,
     ) {
-        let Some(mut connection) = self.connections.lift(token) else {
+        let Some(mut connection) = self.connections.check_out(token) else {
             return;
         };
         let mut unseen = Vec::new();
         let mut waiting = VecDeque::new();
         // A client that sends GOAWAY opens no more streams.
-        if let (Some(endpoint), Role::Http2(http2)) = (connection.endpoint, &mut connection.role) {
+        if let (Some(endpoint), RelayRole::Http2(http2)) =
+            (connection.endpoint, &mut connection.role)
+        {
             waiting.append(&mut http2.waiting);
-            waiting.append(&mut http2.bare);
+            waiting.append(&mut http2.headers_only);
             unseen = http2.session.keys_from(last_stream.saturating_add(1));
             if code != ErrorCode::NO_ERROR {
                 self.blame_around(connection.route, last_stream, http2, now);
             }
-            self.free_lane(connection.route, endpoint, token);
+            self.free_slot(connection.route, endpoint, token);
             connection.leave_owner(&mut self.routes);
         }
         self.connections.put_back(token, connection);
@@ -168,7 +174,7 @@ impl Worker {
         if up.token != token || exchange.begun {
             return;
         }
-        exchange.up = End::NONE;
+        exchange.up = StreamRef::NONE;
         if let Some((_, http2)) = http2_of(&mut self.connections, token) {
             http2.forget(up.stream, key);
         }
@@ -183,7 +189,7 @@ impl Worker {
             let route = exchange.route;
             count(&self.counters(route).reset, 1);
         }
-        self.give_up(key, ErrorCode::REFUSED_STREAM, now);
+        self.reset_call(key, ErrorCode::REFUSED_STREAM, now);
     }
 
     /// Sends an unprocessed call to an upstream again. Returns `false` if its data was not retained
@@ -196,7 +202,7 @@ impl Worker {
         if is_spent || !exchange.to_up.rewind() {
             return false;
         }
-        exchange.up = End::NONE;
+        exchange.up = StreamRef::NONE;
         let route = exchange.route;
         count(&self.counters(route).resent, 1);
         self.dispatch(key, now);
@@ -210,12 +216,12 @@ impl Worker {
         if exchange.up.token != token || exchange.up.stream != 0 {
             return;
         }
-        exchange.up = End::NONE;
+        exchange.up = StreamRef::NONE;
         if exchange.tries < MAX_TRIES {
             self.dispatch(key, now);
             return;
         }
-        self.refuse_for(key, Why::NoUpstream, now);
+        self.refuse_for(key, RejectReason::NoUpstream, now);
     }
 
     /// Handles the loss of a connection: its calls end, or move elsewhere.
@@ -224,7 +230,7 @@ impl Worker {
         token: u64,
         route: usize,
         endpoint: Option<usize>,
-        http2: Http2,
+        http2: Http2State,
         now: Time,
     ) {
         let keys = http2.session.keys_from(0);
@@ -245,16 +251,16 @@ impl Worker {
             if exchange.up.token != token {
                 continue;
             }
-            exchange.up = End::NONE;
+            exchange.up = StreamRef::NONE;
             if !exchange.to_down.ends() {
                 lost += 1;
-                self.refuse_for(key, Why::Cut, now);
+                self.refuse_for(key, RejectReason::UpstreamClosed, now);
             }
         }
         if lost > 0 {
             self.calls_failed(route, endpoint, lost, now);
         }
-        for key in http2.waiting.into_iter().chain(http2.bare) {
+        for key in http2.waiting.into_iter().chain(http2.headers_only) {
             self.take_elsewhere(token, key, now);
         }
     }
@@ -263,14 +269,14 @@ impl Worker {
     pub(super) fn unlist(&mut self, token: u64, key: u64) {
         if let Some((_, http2)) = http2_of(&mut self.connections, token) {
             http2.waiting.retain(|other| *other != key);
-            http2.bare.retain(|other| *other != key);
+            http2.headers_only.retain(|other| *other != key);
         }
     }
 
     /// Handles a waiting call that has brought more than header fields, which gives it precedence.
     pub(super) fn promote(&mut self, token: u64, key: u64, now: Time) {
         if let Some((_, http2)) = http2_of(&mut self.connections, token) {
-            http2.bare.retain(|other| *other != key);
+            http2.headers_only.retain(|other| *other != key);
             http2.waiting.push_back(key);
             self.open_waiting(token, now);
         }
@@ -278,33 +284,33 @@ impl Worker {
 
     /// Sends PINGs on an idle upstream connection and detects one that is no longer used; returns
     /// `false` if it must be closed.
-    pub(super) fn look_after_http2(&mut self, token: u64, now: Time) -> bool {
+    pub(super) fn check_http2_connection(&mut self, token: u64, now: Time) -> bool {
         let Some(connection) = self.connections.get_mut(token) else {
             return true;
         };
-        let (Role::Http2(http2), Some(endpoint)) = (&mut connection.role, connection.endpoint)
+        let (RelayRole::Http2(http2), Some(endpoint)) = (&mut connection.role, connection.endpoint)
         else {
             return true;
         };
         let state = &self.routes[connection.route];
-        let lanes = &state.endpoints[endpoint].lanes;
+        let lanes = &state.endpoints[endpoint].slots;
         if http2.calls() == 0 && !lanes.contains(&Some(token)) {
             connection.unneeded = true;
             return false;
         }
         let heard = connection.last_active;
         let mut has_more = http2.reset_waiting(heard, now, &mut connection.transport.out);
-        if http2.session.is_beating {
-            if now >= http2.beat_until {
+        if http2.session.awaits_ping_ack {
+            if now >= http2.ping_deadline {
                 let name = &state.setup.route.name;
                 tracing::warn!("route {name}: an upstream does not answer PING");
                 return false;
             }
-        } else if (http2.session.may_beat() || http2.beats_rarely(now))
+        } else if (http2.session.may_ping() || http2.pings_rarely(now))
             && now >= connection.last_active + state.setup.route.heartbeat()
         {
-            http2.session.beat(&mut connection.transport.out);
-            http2.beat_until = now.plus_nanos(BEAT_WAIT);
+            http2.session.send_ping(&mut connection.transport.out);
+            http2.ping_deadline = now.plus_nanos(PING_TIMEOUT_NS);
             has_more = true;
         }
         if has_more {
@@ -317,16 +323,16 @@ impl Worker {
 
     /// Sends GOAWAY to clients: first with the highest stream id, and with the last processed one a
     /// tick later.
-    pub(super) fn say_goodbyes(&mut self, of: impl Fn(usize) -> bool) {
+    pub(super) fn send_goaways(&mut self, of: impl Fn(usize) -> bool) {
         for token in self.connections.keys() {
             let Some(connection) = self.connections.get_mut(token) else {
                 continue;
             };
             let route = connection.route;
-            let Role::Http2(http2) = &mut connection.role else {
+            let RelayRole::Http2(http2) = &mut connection.role else {
                 continue;
             };
-            if http2.session.side() == Side::Client || http2.left || !of(route) {
+            if http2.session.side() == EitherRole::Client || http2.left || !of(route) {
                 continue;
             }
             let out = &mut connection.transport.out;

@@ -4,47 +4,51 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use plimsoll_model::{Outcome, Time};
-use plimsoll_protocols::relayed::{StreamFields, Why};
+use plimsoll_protocols::relayed::{RejectReason, StreamFields};
 use plimsoll_wire::http2::{ErrorCode, Violation, write};
 
-use super::super::access_log::Line;
+use super::super::access_log::AccessLogEntry;
 use super::super::count;
-use super::super::http2::{End, Exchange, Fields, Queue, Verdict, Way};
+use super::super::http2::{
+    CallDirection, Exchange, HeaderFields, LocalResponse, SendQueue, StreamRef,
+};
 use super::Worker;
 use super::http2::http2_of;
 
-const HALF_OPEN: Verdict = Verdict {
+const HALF_OPEN: LocalResponse = LocalResponse {
     outcome: Outcome::DeadlineExceeded,
     http_status: "408",
     why: Cow::Borrowed("sidecar: no body received after the header fields (request_timeout)"),
 };
 
 /// Returns the sidecar's answer to a call that it cannot pass on.
-fn verdict(why: Why) -> Verdict {
+fn verdict(why: RejectReason) -> LocalResponse {
     let (http_status, text) = match why {
-        Why::Busy => ("503", "sidecar: too many calls in flight (max_in_flight)"),
-        Why::NoUpstream => ("503", "sidecar: no upstream can be reached"),
-        Why::Lack(lack) => {
-            return Verdict {
+        RejectReason::Busy => ("503", "sidecar: too many calls in flight (max_in_flight)"),
+        RejectReason::NoUpstream => ("503", "sidecar: no upstream can be reached"),
+        RejectReason::LocalResource(lack) => {
+            return LocalResponse {
                 outcome: Outcome::Unavailable,
                 http_status: "503",
                 why: format!("sidecar: can't connect to the upstream: {lack}").into(),
             };
         }
-        Why::Cut => (
+        RejectReason::UpstreamClosed => (
             "502",
             "sidecar: the upstream's connection ended with the call in flight",
         ),
-        Why::Fault => ("503", "sidecar: injected fault (fault.abort_share)"),
-        Why::Timeout => ("504", "sidecar: the call timed out"),
+        RejectReason::InjectedFault => ("503", "sidecar: injected fault (fault.abort_share)"),
+        RejectReason::Timeout => ("504", "sidecar: the call timed out"),
         // Only frames can be too long; streams have no maximum length.
-        Why::TooLong => ("502", "sidecar: longer than max_frame"),
-        Why::BadAnswer => ("502", "sidecar: the upstream's answer violates HTTP/2"),
+        RejectReason::FrameTooLarge => ("502", "sidecar: longer than max_frame"),
+        RejectReason::MalformedResponse => {
+            ("502", "sidecar: the upstream's answer violates HTTP/2")
+        }
     };
-    Verdict {
+    LocalResponse {
         outcome: match why {
-            Why::Timeout => Outcome::DeadlineExceeded,
-            Why::BadAnswer => Outcome::Internal,
+            RejectReason::Timeout => Outcome::DeadlineExceeded,
+            RejectReason::MalformedResponse => Outcome::Internal,
             _ => Outcome::Unavailable,
         },
         http_status,
@@ -56,12 +60,12 @@ fn verdict(why: Why) -> Verdict {
 /// announce.
 fn answer_problem(
     exchange: &mut Exchange,
-    fields: &Fields,
-    end: write::End,
+    fields: &HeaderFields,
+    end: write::EndStream,
 ) -> Option<&'static str> {
     if exchange.begun {
         return if end.0 {
-            (fields.trailers_problem()).or_else(|| exchange.count(Way::Down, b"", end))
+            (fields.trailers_problem()).or_else(|| exchange.count(CallDirection::Down, b"", end))
         } else {
             Some("trailers without END_STREAM (RFC 9113, 8.1)")
         };
@@ -74,7 +78,7 @@ fn answer_problem(
     }
     exchange.length_down = fields.check.answer_length(&exchange.request.check);
     if end.0 {
-        exchange.count(Way::Down, b"", end)
+        exchange.count(CallDirection::Down, b"", end)
     } else {
         None
     }
@@ -89,8 +93,8 @@ impl Worker {
         &mut self,
         token: u64,
         stream: u32,
-        fields: Arc<Fields>,
-        end: write::End,
+        fields: Arc<HeaderFields>,
+        end: write::EndStream,
         now: Time,
     ) -> Result<(), Violation> {
         let Some(connection) = self.live(token) else {
@@ -129,14 +133,14 @@ impl Worker {
             self.routes[route].setup.route.call_timeout(),
         ];
         let timeout = limits.into_iter().flatten().min();
-        let mut to_up = Queue::keeping();
+        let mut to_up = SendQueue::retaining();
         to_up.push(b"", end);
         let exchange = Box::new(Exchange {
             route,
-            down: End { token, stream },
-            up: End::NONE,
+            down: StreamRef { token, stream },
+            up: StreamRef::NONE,
             to_up,
-            to_down: Queue::default(),
+            to_down: SendQueue::default(),
             request: fields,
             begun: false,
             tries: 0,
@@ -186,8 +190,8 @@ impl Worker {
         &mut self,
         token: u64,
         key: u64,
-        fields: Arc<Fields>,
-        end: write::End,
+        fields: Arc<HeaderFields>,
+        end: write::EndStream,
         now: Time,
     ) -> Result<(), Violation> {
         let Some(exchange) = self.exchanges.get_mut(key) else {
@@ -195,8 +199,8 @@ impl Worker {
         };
         exchange.request_until = Time::NEVER;
         match exchange.way_from(token) {
-            Way::Up => self.request_trailers(token, key, fields, end, now),
-            Way::Down => {
+            CallDirection::Up => self.request_trailers(token, key, fields, end, now),
+            CallDirection::Down => {
                 self.answer_fields(key, fields, end, now);
                 Ok(())
             }
@@ -207,15 +211,15 @@ impl Worker {
         &mut self,
         token: u64,
         key: u64,
-        fields: Arc<Fields>,
-        end: write::End,
+        fields: Arc<HeaderFields>,
+        end: write::EndStream,
         now: Time,
     ) -> Result<(), Violation> {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return Ok(());
         };
         let problem = if end.0 {
-            (fields.trailers_problem()).or_else(|| exchange.count(Way::Up, b"", end))
+            (fields.trailers_problem()).or_else(|| exchange.count(CallDirection::Up, b"", end))
         } else {
             Some("trailers without END_STREAM (RFC 9113, 8.1)")
         };
@@ -227,7 +231,7 @@ impl Worker {
         if up.stream == 0 && !is_fresh {
             self.promote(up.token, key, now);
         } else {
-            self.send_queued(key, Way::Up, now);
+            self.send_queued(key, CallDirection::Up, now);
         }
         Ok(())
     }
@@ -244,17 +248,23 @@ impl Worker {
         now: Time,
     ) -> Result<(), Violation> {
         self.report_garbage_of(token, &problem, now);
-        self.give_up(key, ErrorCode::PROTOCOL_ERROR, now);
+        self.reset_call(key, ErrorCode::PROTOCOL_ERROR, now);
         self.charge(token, 1, now)
     }
 
-    fn answer_fields(&mut self, key: u64, fields: Arc<Fields>, end: write::End, now: Time) {
+    fn answer_fields(
+        &mut self,
+        key: u64,
+        fields: Arc<HeaderFields>,
+        end: write::EndStream,
+        now: Time,
+    ) {
         let logs = self.logs();
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
         let (route, endpoint) = (exchange.route, exchange.endpoint);
-        exchange.to_up.stop_keeping();
+        exchange.to_up.stop_retaining();
         exchange.code = fields.code().or(exchange.code);
         if logs && exchange.status.is_none() {
             exchange.status = fields.status();
@@ -267,14 +277,17 @@ impl Worker {
             self.bad_answer(key, problem, now);
         } else if end.0 {
             exchange.to_down.finish(fields);
-            self.send_queued(key, Way::Down, now);
+            self.send_queued(key, CallDirection::Down, now);
         } else {
             exchange.begun = !fields.check.is_informational();
             let down = exchange.down;
             if let Some((transport, http2)) = http2_of(&mut self.connections, down.token) {
-                http2
-                    .session
-                    .headers(down.stream, &fields, write::End(false), &mut transport.out);
+                http2.session.headers(
+                    down.stream,
+                    &fields,
+                    write::EndStream(false),
+                    &mut transport.out,
+                );
                 self.mark(down.token);
             }
         }
@@ -287,11 +300,11 @@ impl Worker {
         };
         let up = exchange.up.token;
         self.report_garbage_of(up, &problem, now);
-        self.refuse_call(key, &verdict(Why::BadAnswer), now);
+        self.refuse_call(key, &verdict(RejectReason::MalformedResponse), now);
     }
 
     /// Ends a call that cannot be passed on or answered any more.
-    pub(super) fn refuse_for(&mut self, key: u64, why: Why, now: Time) {
+    pub(super) fn refuse_for(&mut self, key: u64, why: RejectReason, now: Time) {
         if let Some(exchange) = self.exchanges.get(key) {
             self.counters(exchange.route).refused(why, 1);
             self.refuse_call(key, &verdict(why), now);
@@ -299,37 +312,37 @@ impl Worker {
     }
 
     /// Answers in place of the service, or ends the answer that the service began.
-    fn refuse_call(&mut self, key: u64, verdict: &Verdict, now: Time) {
+    fn refuse_call(&mut self, key: u64, verdict: &LocalResponse, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
-        let up = std::mem::replace(&mut exchange.up, End::NONE);
+        let up = std::mem::replace(&mut exchange.up, StreamRef::NONE);
         exchange.by_sidecar = true;
         exchange.status = Some(exchange.request.status_of(verdict));
         let fields = match exchange.begun {
             false => exchange.request.answer(verdict),
-            true if exchange.request.metadata.are_of_protocol() => Fields::end(verdict),
+            true if exchange.request.metadata.is_protocol_call() => HeaderFields::end(verdict),
             true => {
                 self.drop_stream(key, up, now);
-                self.give_up(key, ErrorCode::INTERNAL_ERROR, now);
+                self.reset_call(key, ErrorCode::INTERNAL_ERROR, now);
                 return;
             }
         };
         exchange.to_down.finish(Arc::new(fields));
         self.drop_stream(key, up, now);
-        self.send_queued(key, Way::Down, now);
+        self.send_queued(key, CallDirection::Down, now);
     }
 
     /// Handles the complete relay of one direction.
-    pub(super) fn half_over(&mut self, key: u64, way: Way, now: Time) {
-        if way == Way::Down {
+    pub(super) fn on_direction_done(&mut self, key: u64, way: CallDirection, now: Time) {
+        if way == CallDirection::Down {
             // An answered call is over, whatever the client would still send (RFC 9113, 8.1).
             self.conclude(key, ErrorCode::NO_ERROR, ErrorCode::CANCEL, now);
         }
     }
 
     /// Resets a call on both sides.
-    pub(super) fn give_up(&mut self, key: u64, code: ErrorCode, now: Time) {
+    pub(super) fn reset_call(&mut self, key: u64, code: ErrorCode, now: Time) {
         self.conclude(key, code, ErrorCode::CANCEL, now);
     }
 
@@ -340,15 +353,15 @@ impl Worker {
         };
         let way = exchange.way_from(token);
         match way {
-            Way::Up => {
+            CallDirection::Up => {
                 let counters = &self.routes[exchange.route].setup.counters;
                 exchange.status = Some(format!("RESET BY CLIENT: {code}"));
                 exchange.down.stream = 0;
                 count(&counters.cancelled, 1);
                 self.conclude(key, code, code, now);
             }
-            Way::Down => {
-                let up = std::mem::replace(&mut exchange.up, End::NONE);
+            CallDirection::Down => {
+                let up = std::mem::replace(&mut exchange.up, StreamRef::NONE);
                 let (client, is_whole) = (exchange.down.token, exchange.to_down.ends());
                 if let Some((_, http2)) = http2_of(&mut self.connections, token) {
                     // The upstream may yet close the connection because of this call.
@@ -384,27 +397,33 @@ impl Worker {
                 state.setup.took.observe(now.duration_since(exchange.began));
                 let (metrics, name) = (&self.shared.metrics, &state.setup.route.name);
                 let status = exchange.code.unwrap_or(u32::MAX);
-                let named = || Fields::code_name(exchange.code);
+                let named = || HeaderFields::code_name(exchange.code);
                 state.statuses.count(status, metrics, name, named);
                 self.note_answered(exchange.down.token, now);
             }
         }
-        self.let_go(&exchange, Way::Down, code_down, now);
+        self.release_stream(&exchange, CallDirection::Down, code_down, now);
         let up = exchange.up;
         if up.stream == 0 {
             self.unlist(up.token, key);
         } else {
-            self.let_go(&exchange, Way::Up, code_up, now);
+            self.release_stream(&exchange, CallDirection::Up, code_up, now);
             self.open_waiting(up.token, now);
         }
     }
 
     /// Removes the destination stream of this direction, or resets it if it is still open. Reopens
     /// its window for bytes that came from there and were not passed on.
-    fn let_go(&mut self, exchange: &Exchange, way: Way, code: ErrorCode, now: Time) {
+    fn release_stream(
+        &mut self,
+        exchange: &Exchange,
+        way: CallDirection,
+        code: ErrorCode,
+        now: Time,
+    ) {
         let (end, to_there, from_there) = match way {
-            Way::Up => (exchange.up, &exchange.to_up, &exchange.to_down),
-            Way::Down => (exchange.down, &exchange.to_down, &exchange.to_up),
+            CallDirection::Up => (exchange.up, &exchange.to_up, &exchange.to_down),
+            CallDirection::Down => (exchange.down, &exchange.to_down, &exchange.to_up),
         };
         let Some((transport, http2)) = http2_of(&mut self.connections, end.token) else {
             return;
@@ -415,40 +434,40 @@ impl Worker {
             // It was reset by the peer.
         } else if http2.session.is_ended_by_peer(end.stream) && to_there.ended {
             http2.session.forget(end.stream);
-        } else if way == Way::Up && !exchange.begun {
+        } else if way == CallDirection::Up && !exchange.begun {
             http2.reset_calls.note(end.stream, client, now);
-            http2.reset_unanswered(end.stream, code, write::End(to_there.ended), now, out);
+            http2.reset_unanswered(end.stream, code, write::EndStream(to_there.ended), now, out);
         } else {
             http2.reset_calls.note(end.stream, client, now);
             http2.session.reset(end.stream, code, out);
         }
         http2
             .session
-            .give_back(end.stream, from_there.not_passed_on(), out);
+            .replenish_window(end.stream, from_there.not_passed_on(), out);
         self.mark(end.token);
     }
 
     fn log_exchange(&mut self, exchange: &Exchange) {
         let client = self.live(exchange.down.token);
         let path = exchange.request.find(b":path").unwrap_or_default();
-        let line = Line {
+        let line = AccessLogEntry {
             client: client.and_then(|client| client.client()),
             call: Some(String::from_utf8_lossy(path).into_owned()),
             status: exchange.status.clone(),
             by_sidecar: exchange.by_sidecar,
             bytes_up: exchange.bytes_up,
             bytes_down: exchange.bytes_down,
-            ..Line::default()
+            ..AccessLogEntry::default()
         };
         self.log(exchange.route, exchange.endpoint, exchange.began, line);
     }
 
     /// Resets the upstream stream `end` that the call no longer uses.
-    fn drop_stream(&mut self, key: u64, end: End, now: Time) {
+    fn drop_stream(&mut self, key: u64, end: StreamRef, now: Time) {
         let Some(exchange) = self.exchanges.get(key).filter(|_| end.stream != 0) else {
             return;
         };
-        let (begun, sent) = (exchange.begun, write::End(exchange.to_up.ended));
+        let (begun, sent) = (exchange.begun, write::EndStream(exchange.to_up.ended));
         let client = exchange.down.token;
         if let Some((transport, http2)) = http2_of(&mut self.connections, end.token) {
             let out = &mut transport.out;
@@ -483,9 +502,9 @@ impl Worker {
             }
             if exchange.to_down.ends() {
                 // The call is answered, but the client does not read the answer.
-                self.give_up(key, ErrorCode::CANCEL, now);
+                self.reset_call(key, ErrorCode::CANCEL, now);
             } else {
-                self.refuse_for(key, Why::Timeout, now);
+                self.refuse_for(key, RejectReason::Timeout, now);
                 if let Some(endpoint) = endpoint {
                     self.calls_failed(route, endpoint, 1, now);
                 }

@@ -12,34 +12,34 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use plimsoll_model::Time;
-use plimsoll_wire::http2::{ErrorCode, Side, Stage, Violation, write};
+use plimsoll_wire::http2::{ConnectionStage, EitherRole, ErrorCode, Violation, write};
 
 use super::super::count;
-use super::super::http2::{End, Event, Session, Way};
+use super::super::http2::{CallDirection, Http2Session, SessionEvent, StreamRef};
 use super::super::transport::Transport;
 use super::charges::Account;
-use super::resets::{ResetCalls, Resets};
-use super::{Connections, HIGH_WATER, Role, Worker};
+use super::resets::{PendingResets, ResetCalls};
+use super::{Connections, HIGH_WATER, RelayRole, Worker};
 
-const RARE_BEAT_INTERVAL: Duration = Duration::from_secs(300);
+const RARE_PING_INTERVAL: Duration = Duration::from_secs(300);
 
 /// The state of an HTTP/2 connection on either side.
-pub(super) struct Http2 {
-    pub(super) session: Session,
+pub(super) struct Http2State {
+    pub(super) session: Http2Session,
     /// Calls whose data waits to be sent here, served in turn.
     blocked: VecDeque<u64>,
     /// Data waits because the socket has too many unsent bytes.
-    choked: bool,
+    is_congested: bool,
     /// Calls that wait for an upstream stream: until the upstream has sent its SETTINGS, and while
     /// it accepts no more.
     pub(super) waiting: VecDeque<u64>,
     /// Like `waiting`, for calls that consist of header fields alone. They may use only half of the
     /// streams, so that the others find one.
-    pub(super) bare: VecDeque<u64>,
+    pub(super) headers_only: VecDeque<u64>,
     /// When the answer to a PING times out.
-    pub(super) beat_until: Time,
+    pub(super) ping_deadline: Time,
     /// Streams still to be reset on an upstream connection.
-    pub(super) resets: Resets,
+    pub(super) resets: PendingResets,
     /// The client address that an upstream connection is reserved for.
     pub(super) owner: Option<Account>,
     /// Calls that were recently reset on an upstream connection.
@@ -51,17 +51,17 @@ pub(super) struct Http2 {
     pub(super) left: bool,
 }
 
-impl Http2 {
+impl Http2State {
     /// Returns a connection without calls; `side` is as in [`Session::new`].
-    pub(super) fn new(side: Side) -> Http2 {
-        Http2 {
-            session: Session::new(side),
+    pub(super) fn new(side: EitherRole) -> Http2State {
+        Http2State {
+            session: Http2Session::new(side),
             blocked: VecDeque::new(),
-            choked: false,
+            is_congested: false,
             waiting: VecDeque::new(),
-            bare: VecDeque::new(),
-            beat_until: Time::NEVER,
-            resets: Resets::default(),
+            headers_only: VecDeque::new(),
+            ping_deadline: Time::NEVER,
+            resets: PendingResets::default(),
             owner: None,
             reset_calls: ResetCalls::default(),
             first_unsent: 0,
@@ -72,38 +72,39 @@ impl Http2 {
 
     /// Returns the number of calls that it carries or that wait for a stream on it.
     pub(super) fn calls(&self) -> usize {
-        self.session.open_streams() + self.waiting.len() + self.bare.len()
+        self.session.open_streams() + self.waiting.len() + self.headers_only.len()
     }
 
     /// Returns whether calls are in flight or a GOAWAY is still to be sent.
     pub(super) fn is_busy(&self) -> bool {
-        let goodbye = self.session.side() == Side::Server && !self.left;
+        let goodbye = self.session.side() == EitherRole::Server && !self.left;
         goodbye || self.session.open_streams() > 0
     }
 
-    pub(super) fn is_choked(&self) -> bool {
-        self.choked
+    pub(super) fn is_congested(&self) -> bool {
+        self.is_congested
     }
 
     /// Returns whether the upstream ends the connection without GOAWAY if it ends now.
     pub(super) fn ends_silently(&self) -> bool {
-        self.session.side() == Side::Client && self.session.http2.stage() == Stage::Open
+        self.session.side() == EitherRole::Client
+            && self.session.http2.stage() == ConnectionStage::Open
     }
 
     /// Returns whether a call is open and the last PING was long ago: gRPC servers allow one every
     /// five minutes.
-    pub(super) fn beats_rarely(&self, now: Time) -> bool {
+    pub(super) fn pings_rarely(&self, now: Time) -> bool {
         let has_calls = self.session.open_streams() > 0;
-        has_calls && self.session.is_greeted() && now >= self.beat_until + RARE_BEAT_INTERVAL
+        has_calls && self.session.is_greeted() && now >= self.ping_deadline + RARE_PING_INTERVAL
     }
 
     /// Returns whether the upstream's SETTINGS are still missing.
     pub(super) fn is_ungreeted(&self) -> bool {
-        self.session.side() == Side::Client && !self.session.is_greeted()
+        self.session.side() == EitherRole::Client && !self.session.is_greeted()
     }
 }
 
-impl Http2 {
+impl Http2State {
     /// Removes a stream that was not processed, and its call from the queue.
     pub(super) fn forget(&mut self, stream: u32, key: u64) {
         self.session.forget(stream);
@@ -116,7 +117,7 @@ impl Http2 {
         &mut self,
         stream: u32,
         code: ErrorCode,
-        ended: write::End,
+        ended: write::EndStream,
         now: Time,
         out: &mut Vec<u8>,
     ) {
@@ -158,7 +159,7 @@ impl Worker {
             connection.route,
             std::mem::take(&mut connection.transport.input),
         );
-        let (mut rest, mut violation, mut side) = (&input[..], None, Side::Server);
+        let (mut rest, mut violation, mut side) = (&input[..], None, EitherRole::Server);
         let mut answered = 0;
         while let Some((transport, http2)) = http2_of(&mut self.connections, token) {
             side = http2.session.side();
@@ -182,8 +183,8 @@ impl Worker {
         let used = input.len() - rest.len();
         let counters = self.counters(route);
         let counter = match side {
-            Side::Server => &counters.bytes_down,
-            Side::Client => &counters.bytes_up,
+            EitherRole::Server => &counters.bytes_down,
+            EitherRole::Client => &counters.bytes_up,
         };
         count(counter, used as u64);
         if let Some(violation) = &violation {
@@ -194,15 +195,15 @@ impl Worker {
         };
         connection.transport.input = input;
         connection.transport.consume(used);
-        connection.owed += answered;
+        connection.reply_bytes += answered;
         connection.paused = match side {
-            Side::Server => connection.transport.unsent() > HIGH_WATER,
-            Side::Client => connection.owed > HIGH_WATER,
+            EitherRole::Server => connection.transport.unsent() > HIGH_WATER,
+            EitherRole::Client => connection.reply_bytes > HIGH_WATER,
         };
         if connection.ended || violation.is_some() {
             // These are the last frames, above all GOAWAY with its reason. An upstream that has
             // ended gets no more calls.
-            if side == Side::Server || violation.is_some() {
+            if side == EitherRole::Server || violation.is_some() {
                 let _ = connection.flush();
             }
             self.close(token, now);
@@ -214,29 +215,29 @@ impl Worker {
 
     /// # Errors
     /// The connection must be closed.
-    fn event(&mut self, token: u64, event: Event<'_>, now: Time) -> Result<(), Violation> {
+    fn event(&mut self, token: u64, event: SessionEvent<'_>, now: Time) -> Result<(), Violation> {
         match event {
-            Event::Opened {
+            SessionEvent::Opened {
                 stream,
                 fields,
                 end_stream,
-            } => return self.opened(token, stream, fields, write::End(end_stream), now),
-            Event::Headers {
+            } => return self.opened(token, stream, fields, write::EndStream(end_stream), now),
+            SessionEvent::Headers {
                 key,
                 fields,
                 end_stream,
-            } => return self.fields(token, key, fields, write::End(end_stream), now),
-            Event::Data {
+            } => return self.fields(token, key, fields, write::EndStream(end_stream), now),
+            SessionEvent::Data {
                 key,
                 data,
                 end_stream,
-            } => return self.carry(token, key, data, write::End(end_stream), now),
-            Event::Reset { key, code } => {
+            } => return self.carry(token, key, data, write::EndStream(end_stream), now),
+            SessionEvent::Reset { key, code } => {
                 self.reset_by(token, key, code, now);
                 return self.charge(token, 1, now);
             }
-            Event::Room => self.send_blocked(token, now),
-            Event::GoAway { last_stream, code } => {
+            SessionEvent::Room => self.send_blocked(token, now),
+            SessionEvent::GoAway { last_stream, code } => {
                 self.upstream_leaves(token, last_stream, code, now);
             }
         }
@@ -254,7 +255,7 @@ impl Worker {
         token: u64,
         key: u64,
         data: &[u8],
-        end: write::End,
+        end: write::EndStream,
         now: Time,
     ) -> Result<(), Violation> {
         let Some(exchange) = self.exchanges.get_mut(key) else {
@@ -263,21 +264,21 @@ impl Worker {
         let way = exchange.way_from(token);
         exchange.request_until = Time::NEVER;
         let problem = match way {
-            Way::Down if !exchange.begun => Some("DATA before HEADERS (RFC 9113, 8.1)"),
+            CallDirection::Down if !exchange.begun => Some("DATA before HEADERS (RFC 9113, 8.1)"),
             _ => exchange.count(way, data, end),
         };
         if let Some(problem) = problem {
             let (from, ..) = exchange.parts(way);
             self.give_back(from, data.len());
             return match way {
-                Way::Up => self.bad_request(token, key, problem, now),
-                Way::Down => {
+                CallDirection::Up => self.bad_request(token, key, problem, now),
+                CallDirection::Down => {
                     self.bad_answer(key, problem, now);
                     Ok(())
                 }
             };
         }
-        if way == Way::Up && exchange.up.stream == 0 {
+        if way == CallDirection::Up && exchange.up.stream == 0 {
             // The call now consists of more than header fields.
             exchange.to_up.push(data, end);
             let (is_fresh, up) = (exchange.is_fresh, exchange.up.token);
@@ -306,17 +307,17 @@ impl Worker {
         queue.note_sent(data, end);
         self.mark(to.token);
         if let Some((_, http2)) = http2_of(&mut self.connections, from.token) {
-            http2.session.flows(from.stream);
+            http2.session.widen_window(from.stream);
         }
         self.give_back(from, data.len());
         if end.0 {
-            self.half_over(key, way, now);
+            self.on_direction_done(key, way, now);
         }
         Ok(())
     }
 
     /// Sends the queued data of a call in one direction as far as there is room.
-    pub(super) fn send_queued(&mut self, key: u64, way: Way, now: Time) {
+    pub(super) fn send_queued(&mut self, key: u64, way: CallDirection, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
@@ -335,7 +336,7 @@ impl Worker {
             queue.listed = true;
             http2.blocked.push_back(key);
         }
-        http2.choked |= !queue.is_empty() && out.len() >= HIGH_WATER;
+        http2.is_congested |= !queue.is_empty() && out.len() >= HIGH_WATER;
         let ended = queue.ended;
         if wrote {
             self.mark(to.token);
@@ -344,7 +345,7 @@ impl Worker {
             self.give_back(from, went);
         }
         if ended {
-            self.half_over(key, way, now);
+            self.on_direction_done(key, way, now);
         }
     }
 
@@ -353,10 +354,10 @@ impl Worker {
         let Some((_, http2)) = http2_of(&mut self.connections, token) else {
             return;
         };
-        http2.choked = false;
+        http2.is_congested = false;
         let way = match http2.session.side() {
-            Side::Server => Way::Down,
-            Side::Client => Way::Up,
+            EitherRole::Server => CallDirection::Down,
+            EitherRole::Client => CallDirection::Up,
         };
         for key in std::mem::take(&mut http2.blocked) {
             if let Some(exchange) = self.exchanges.get_mut(key) {
@@ -367,13 +368,13 @@ impl Worker {
     }
 
     /// Reopens the sender's windows for data that was passed on.
-    fn give_back(&mut self, from: End, length: usize) {
+    fn give_back(&mut self, from: StreamRef, length: usize) {
         let Some((transport, http2)) = http2_of(&mut self.connections, from.token) else {
             return;
         };
         let out = &mut transport.out;
         let before = out.len();
-        http2.session.give_back(from.stream, length, out);
+        http2.session.replenish_window(from.stream, length, out);
         if out.len() > before {
             self.mark(from.token);
         }
@@ -385,10 +386,10 @@ impl Worker {
 pub(super) fn http2_of(
     connections: &mut Connections,
     token: u64,
-) -> Option<(&mut Transport, &mut Http2)> {
+) -> Option<(&mut Transport, &mut Http2State)> {
     let connection = connections.get_mut(token)?;
     match &mut connection.role {
-        Role::Http2(http2) => Some((&mut connection.transport, http2)),
+        RelayRole::Http2(http2) => Some((&mut connection.transport, http2)),
         _ => None,
     }
 }

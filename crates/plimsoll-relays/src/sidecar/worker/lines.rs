@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use plimsoll_model::Time;
 
-use super::super::access_log::Line;
+use super::super::access_log::AccessLogEntry;
 use super::super::count;
 use super::Worker;
 
@@ -15,14 +15,20 @@ impl Worker {
 
     /// Logs an ended call or connection. `line` is what the protocol knows of it, `endpoint` the
     /// index of its upstream.
-    pub(super) fn log(&self, route: usize, endpoint: Option<usize>, began: Time, line: Line) {
+    pub(super) fn log(
+        &self,
+        route: usize,
+        endpoint: Option<usize>,
+        began: Time,
+        line: AccessLogEntry,
+    ) {
         let Some(log) = &self.access_log else {
             return;
         };
         let state = &self.routes[route];
         let upstream = endpoint.and_then(|place| state.endpoints.get(place));
         let took = self.shared.clock.now().duration_since(began);
-        let line = Line {
+        let line = AccessLogEntry {
             time: Timestamp::now(),
             route: state.setup.route.name.clone(),
             upstream: upstream.map(|endpoint| endpoint.address().to_string()),

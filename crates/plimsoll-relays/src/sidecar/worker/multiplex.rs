@@ -8,19 +8,24 @@
 
 use plimsoll_model::Time;
 use plimsoll_protocols::registry::Codec;
-use plimsoll_protocols::relayed::{Blame, Broken, Kind, Sender, Why};
+use plimsoll_protocols::relayed::{
+    FaultOrigin, FrameError, FrameSender, RejectReason, RelayFrameKind,
+};
 
-use super::super::access_log::Line;
-use super::super::calls::Call;
+use super::super::access_log::AccessLogEntry;
+use super::super::calls::UpstreamCall;
 use super::super::count;
 
-use super::faults::Fate;
-use super::troubles::Peer;
-use super::{CONNECT_LIMIT, Connection, Found, Frame, HIGH_WATER, Role, Taken, Worker};
+use super::faults::FaultAction;
+use super::troubles::ConnectionPeer;
+use super::{
+    CONNECT_TIMEOUT, CallFrame, HIGH_WATER, RelayConnection, RelayRole, RequestDisposition,
+    UpstreamChoice, Worker,
+};
 
 /// How long the answer to a heartbeat may take, in nanoseconds: three times the timeout of
 /// SOFABolt's own clients, which try three times.
-const HEARTBEAT_WAIT: u64 = 3_000_000_000;
+const HEARTBEAT_TIMEOUT_NS: u64 = 3_000_000_000;
 
 /// An id outside the table's index range, so that no call has it.
 const HEARTBEAT_ID: u64 = u32::MAX as u64;
@@ -29,14 +34,14 @@ impl Worker {
     /// Handles the frames that a connection received; returns `false` if it must be closed.
     pub(super) fn relay_frames(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut RelayConnection,
         codec: &Codec,
         now: Time,
     ) -> bool {
         let input = std::mem::take(&mut connection.transport.input);
         let from = match connection.role {
-            Role::Up { .. } => Sender::Server,
-            _ => Sender::Client,
+            RelayRole::Up { .. } => FrameSender::Server,
+            _ => FrameSender::Client,
         };
         let before = connection.transport.out.len();
         let (mut at, mut fine) = (connection.skip(input.len()), true);
@@ -46,8 +51,8 @@ impl Worker {
                     return Ok(None);
                 };
                 let is_taken = match from {
-                    Sender::Client => self.take_request(connection, codec, frame, now)?,
-                    Sender::Server => {
+                    FrameSender::Client => self.take_request(connection, codec, frame, now)?,
+                    FrameSender::Server => {
                         self.answer(connection, codec, frame, now)?;
                         true
                     }
@@ -62,10 +67,15 @@ impl Worker {
                         at += connection.skip(input.len() - at);
                         continue;
                     }
-                    if from == Sender::Client && broken.by == Blame::Peer {
+                    if from == FrameSender::Client && broken.origin == FaultOrigin::Peer {
                         self.charge_malformed(connection, now);
                     }
-                    self.report_broken(connection.route, Peer::of(connection), &broken, now);
+                    self.report_broken(
+                        connection.route,
+                        ConnectionPeer::of(connection),
+                        &broken,
+                        now,
+                    );
                     fine = false;
                     break;
                 }
@@ -75,14 +85,14 @@ impl Worker {
         connection.transport.consume(at);
         let counters = self.counters(connection.route);
         match from {
-            Sender::Client => {
+            FrameSender::Client => {
                 count(&counters.bytes_down, at as u64);
                 connection.paused = connection.is_full();
             }
-            Sender::Server => {
+            FrameSender::Server => {
                 count(&counters.bytes_up, at as u64);
-                connection.owed += connection.transport.out.len() - before;
-                connection.paused = connection.owed > HIGH_WATER;
+                connection.reply_bytes += connection.transport.out.len() - before;
+                connection.paused = connection.reply_bytes > HIGH_WATER;
             }
         }
         fine
@@ -91,18 +101,20 @@ impl Worker {
     /// Handles a client's frame; returns `false` if it waits until an upstream can take it.
     fn take_request(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut RelayConnection,
         codec: &Codec,
-        frame: Frame<'_>,
+        frame: CallFrame<'_>,
         now: Time,
-    ) -> Result<bool, Broken> {
+    ) -> Result<bool, FrameError> {
         let taken = self.request(connection, codec, frame, now)?;
-        if let Taken::Held = taken {
-            self.park(connection, now);
+        if let RequestDisposition::Held = taken {
+            self.hold_request(connection, now);
             return Ok(false);
         }
         connection.held_since = Time::NEVER;
-        if let (Taken::Waits, Role::Down { in_flight }) = (taken, &mut connection.role) {
+        if let (RequestDisposition::AwaitsAnswer, RelayRole::Down { in_flight }) =
+            (taken, &mut connection.role)
+        {
             *in_flight += 1;
         }
         Ok(true)
@@ -112,9 +124,9 @@ impl Worker {
     /// if it belongs to no call or its length is unknown.
     fn fail_call(
         &mut self,
-        connection: &mut Connection,
+        connection: &mut RelayConnection,
         codec: &Codec,
-        broken: &Broken,
+        broken: &FrameError,
         bytes: &[u8],
         now: Time,
     ) -> bool {
@@ -123,12 +135,12 @@ impl Worker {
         };
         let route = connection.route;
         let answered = match (&mut connection.role, seen.kind) {
-            (Role::Down { .. }, Kind::Request { .. } | Kind::Oneway) => {
-                let frame = Frame { seen, bytes };
+            (RelayRole::Down { .. }, RelayFrameKind::Request { .. } | RelayFrameKind::Oneway) => {
+                let frame = CallFrame { seen, bytes };
                 self.answer_itself(connection, codec, frame, why, now)
                     .is_ok()
             }
-            (Role::Up { calls, .. }, Kind::Response { .. }) => {
+            (RelayRole::Up { calls, .. }, RelayFrameKind::Response { .. }) => {
                 match calls.remove(seen.id) {
                     Some(call) => {
                         self.call_answered(route, connection.endpoint);
@@ -143,9 +155,9 @@ impl Worker {
         };
         if answered {
             connection.skip = seen.length;
-            let peer = Peer::of(connection);
+            let peer = ConnectionPeer::of(connection);
             match why {
-                Why::TooLong => self.report_too_long(route, peer, &broken.why, now),
+                RejectReason::FrameTooLarge => self.report_too_long(route, peer, &broken.why, now),
                 _ => self.report_broken(route, peer, broken, now),
             }
         }
@@ -154,35 +166,40 @@ impl Worker {
 
     fn request(
         &mut self,
-        from: &mut Connection,
+        from: &mut RelayConnection,
         codec: &Codec,
-        frame: Frame<'_>,
+        frame: CallFrame<'_>,
         now: Time,
-    ) -> Result<Taken, Broken> {
+    ) -> Result<RequestDisposition, FrameError> {
         let seen = frame.seen;
         match seen.kind {
-            Kind::Heartbeat => {
-                codec.heartbeat_ack(seen.id, seen.manner, &mut from.transport.out)?;
-                return Ok(Taken::Over);
+            RelayFrameKind::Heartbeat => {
+                codec.heartbeat_ack(seen.id, seen.flavor, &mut from.transport.out)?;
+                return Ok(RequestDisposition::Over);
             }
-            Kind::Request { .. } | Kind::Oneway => {}
-            Kind::Response { .. } | Kind::HeartbeatAck | Kind::GoAway | Kind::Other => {
+            RelayFrameKind::Request { .. } | RelayFrameKind::Oneway => {}
+            RelayFrameKind::Response { .. }
+            | RelayFrameKind::HeartbeatAck
+            | RelayFrameKind::GoAway
+            | RelayFrameKind::Other => {
                 count(&self.counters(from.route).stray, 1);
-                return Ok(Taken::Over);
+                return Ok(RequestDisposition::Over);
             }
         }
         // A held request has already drawn its fault.
         let since = from.held_since;
         let fate = match since {
-            Time::NEVER => self.fate(from.route),
-            _ => Fate::Goes,
+            Time::NEVER => self.choose_fault(from.route),
+            _ => FaultAction::Forward,
         };
         match fate {
-            Fate::Goes => self.send_on(from, codec, frame, since, now),
-            Fate::Fails => self.answer_itself(from, codec, frame, Why::Fault, now),
-            Fate::Waits(time) => {
+            FaultAction::Forward => self.send_on(from, codec, frame, since, now),
+            FaultAction::Abort => {
+                self.answer_itself(from, codec, frame, RejectReason::InjectedFault, now)
+            }
+            FaultAction::Delay(time) => {
                 self.delay_frame(from, frame, now + time);
-                Ok(Taken::Waits)
+                Ok(RequestDisposition::AwaitsAnswer)
             }
         }
     }
@@ -190,37 +207,39 @@ impl Worker {
     /// Gives a request to an upstream. `since` is when it first found none that could take it.
     pub(super) fn send_on(
         &mut self,
-        from: &mut Connection,
+        from: &mut RelayConnection,
         codec: &Codec,
-        frame: Frame<'_>,
+        frame: CallFrame<'_>,
         since: Time,
         now: Time,
-    ) -> Result<Taken, Broken> {
-        let Frame { seen, bytes } = frame;
+    ) -> Result<RequestDisposition, FrameError> {
+        let CallFrame { seen, bytes } = frame;
         let (wants_answer, timeout) = match seen.kind {
-            Kind::Request { timeout } => (true, timeout),
+            RelayFrameKind::Request { timeout } => (true, timeout),
             _ => (false, None),
         };
         let route = from.route;
         let patience = timeout.unwrap_or(self.routes[route].setup.route.timeout());
-        let layout = codec.layout(seen.manner);
+        let layout = codec.layout(seen.flavor);
         let found = match self.find_own(from, layout, now) {
             Some(found) => found,
             None => self.find_upstream(route, layout, now),
         };
         let refused = match found {
-            Found::Connecting if now < since + CONNECT_LIMIT => {
-                return Ok(Taken::Held);
+            UpstreamChoice::Connecting if now < since + CONNECT_TIMEOUT => {
+                return Ok(RequestDisposition::Held);
             }
-            Found::Choked if now < since + patience => return Ok(Taken::Held),
-            Found::Choked => Why::Timeout,
-            Found::Connecting => Why::NoUpstream,
-            Found::Refused(why) => why,
-            Found::Upstream(up) => {
-                let call = Call {
+            UpstreamChoice::Congested if now < since + patience => {
+                return Ok(RequestDisposition::Held);
+            }
+            UpstreamChoice::Congested => RejectReason::Timeout,
+            UpstreamChoice::Connecting => RejectReason::NoUpstream,
+            UpstreamChoice::Refused(why) => why,
+            UpstreamChoice::Upstream(up) => {
+                let call = UpstreamCall {
                     from: from.token,
                     id: seen.id,
-                    manner: seen.manner,
+                    manner: seen.flavor,
                     began: now,
                     deadline: now + patience,
                     bytes: bytes.len() as u32,
@@ -228,14 +247,14 @@ impl Worker {
                 if self.pass_on(up, codec, call, wants_answer, bytes)? {
                     let counters = self.counters(route);
                     let (counter, taken) = if wants_answer {
-                        (&counters.requests, Taken::Waits)
+                        (&counters.requests, RequestDisposition::AwaitsAnswer)
                     } else {
-                        (&counters.oneway, Taken::Over)
+                        (&counters.oneway, RequestDisposition::Over)
                     };
                     count(counter, 1);
                     return Ok(taken);
                 }
-                Why::Busy
+                RejectReason::Busy
             }
         };
         self.answer_itself(from, codec, frame, refused, now)
@@ -244,33 +263,33 @@ impl Worker {
     /// Answers a client's request that no upstream will see.
     fn answer_itself(
         &mut self,
-        from: &mut Connection,
+        from: &mut RelayConnection,
         codec: &Codec,
-        Frame { seen, bytes }: Frame<'_>,
-        refused: Why,
+        CallFrame { seen, bytes }: CallFrame<'_>,
+        refused: RejectReason,
         now: Time,
-    ) -> Result<Taken, Broken> {
+    ) -> Result<RequestDisposition, FrameError> {
         let route = from.route;
-        let wants_answer = matches!(seen.kind, Kind::Request { .. });
+        let wants_answer = matches!(seen.kind, RelayFrameKind::Request { .. });
         self.counters(route).refused(refused, 1);
         let before = from.transport.out.len();
         if wants_answer {
-            codec.refuse(seen.id, seen.manner, refused, &mut from.transport.out)?;
+            codec.refuse(seen.id, seen.flavor, refused, &mut from.transport.out)?;
         }
         if self.logs() {
             let answer = &from.transport.out[before..];
-            let line = Line {
+            let line = AccessLogEntry {
                 client: from.client(),
                 call: Some(seen.id.to_string()),
                 status: codec.status(answer),
                 by_sidecar: true,
                 bytes_up: bytes.len() as u64,
                 bytes_down: answer.len() as u64,
-                ..Line::default()
+                ..AccessLogEntry::default()
             };
             self.log(route, None, now, line);
         }
-        Ok(Taken::Over)
+        Ok(RequestDisposition::Over)
     }
 
     /// Appends a request to an upstream connection; returns `false` if that has no room or is gone.
@@ -278,15 +297,15 @@ impl Worker {
         &mut self,
         up: u64,
         codec: &Codec,
-        call: Call,
+        call: UpstreamCall,
         wants_answer: bool,
         bytes: &[u8],
-    ) -> Result<bool, Broken> {
+    ) -> Result<bool, FrameError> {
         let Some(connection) = self.connections.get_mut(up) else {
             return Ok(false);
         };
         let (
-            Role::Up {
+            RelayRole::Up {
                 calls, last_oneway, ..
             },
             Some(endpoint),
@@ -312,49 +331,64 @@ impl Worker {
 
     fn answer(
         &mut self,
-        up: &mut Connection,
+        up: &mut RelayConnection,
         codec: &Codec,
-        Frame { seen, bytes }: Frame<'_>,
+        CallFrame { seen, bytes }: CallFrame<'_>,
         now: Time,
-    ) -> Result<(), Broken> {
-        let (Role::Up { calls, beat, .. }, Some(endpoint)) = (&mut up.role, up.endpoint) else {
+    ) -> Result<(), FrameError> {
+        let (
+            RelayRole::Up {
+                calls,
+                pending_heartbeat: beat,
+                ..
+            },
+            Some(endpoint),
+        ) = (&mut up.role, up.endpoint)
+        else {
             return Ok(());
         };
         match seen.kind {
-            Kind::HeartbeatAck => {
+            RelayFrameKind::HeartbeatAck => {
                 if beat.is_some_and(|(id, _)| id == seen.id) {
                     *beat = None;
                 }
             }
-            Kind::Response { status } => match calls.remove(seen.id) {
+            RelayFrameKind::Response { status } => match calls.remove(seen.id) {
                 Some(call) => {
                     self.call_answered(up.route, up.endpoint);
                     self.counters(up.route).in_flight.dec();
                     self.timed(up.route, call.began, status, now);
                     self.note_answered(call.from, now);
                     let delivered = self.deliver(up.route, &call, up.endpoint, false, |out| {
-                        codec.renumber(bytes, seen.manner, call.id, out)
+                        codec.renumber(bytes, seen.flavor, call.id, out)
                     });
                     if delivered.is_err() {
                         // The call has its answer, so it must not wait until it times out.
                         count(&self.counters(up.route).cut, 1);
-                        self.refuse(up.route, &call, up.endpoint, Why::Cut);
+                        self.refuse(up.route, &call, up.endpoint, RejectReason::UpstreamClosed);
                     }
                     delivered?;
                 }
                 // The answer is late or a duplicate.
                 None => count(&self.counters(up.route).stray, 1),
             },
-            Kind::GoAway => {
+            RelayFrameKind::GoAway => {
                 // New calls use another connection; those in flight finish on this one.
-                self.free_lane(up.route, endpoint, up.token);
+                self.free_slot(up.route, endpoint, up.token);
                 up.leave_owner(&mut self.routes);
             }
-            Kind::Heartbeat => codec.heartbeat_ack(seen.id, seen.manner, &mut up.transport.out)?,
-            Kind::Request { .. } => {
-                codec.refuse(seen.id, seen.manner, Why::NoUpstream, &mut up.transport.out)?;
+            RelayFrameKind::Heartbeat => {
+                codec.heartbeat_ack(seen.id, seen.flavor, &mut up.transport.out)?
             }
-            Kind::Oneway | Kind::Other => {}
+            RelayFrameKind::Request { .. } => {
+                codec.refuse(
+                    seen.id,
+                    seen.flavor,
+                    RejectReason::NoUpstream,
+                    &mut up.transport.out,
+                )?;
+            }
+            RelayFrameKind::Oneway | RelayFrameKind::Other => {}
         }
         Ok(())
     }
@@ -363,11 +397,11 @@ impl Worker {
     fn deliver(
         &mut self,
         route: usize,
-        call: &Call,
+        call: &UpstreamCall,
         endpoint: Option<usize>,
         by_sidecar: bool,
-        write: impl FnOnce(&mut Vec<u8>) -> Result<(), Broken>,
-    ) -> Result<(), Broken> {
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), FrameError>,
+    ) -> Result<(), FrameError> {
         let codec = self.routes[route].setup.codec.as_ref();
         let codec = codec.filter(|_| self.logs()).cloned();
         let Some(client) = self.live(call.from) else {
@@ -376,21 +410,21 @@ impl Worker {
         };
         let before = client.transport.out.len();
         write(&mut client.transport.out)?;
-        if let Role::Down { in_flight } = &mut client.role {
+        if let RelayRole::Down { in_flight } = &mut client.role {
             *in_flight = in_flight.saturating_sub(1);
         }
         // A client that does not read its answers is not read from.
         client.paused |= client.transport.unsent() > HIGH_WATER;
         let line = codec.map(|codec| {
             let answer = &client.transport.out[before..];
-            Line {
+            AccessLogEntry {
                 client: client.client(),
                 call: Some(call.id.to_string()),
                 status: codec.status(answer),
                 by_sidecar,
                 bytes_up: call.bytes.into(),
                 bytes_down: answer.len() as u64,
-                ..Line::default()
+                ..AccessLogEntry::default()
             }
         });
         if let Some(line) = line {
@@ -401,7 +435,13 @@ impl Worker {
         Ok(())
     }
 
-    fn refuse(&mut self, route: usize, call: &Call, endpoint: Option<usize>, why: Why) {
+    fn refuse(
+        &mut self,
+        route: usize,
+        call: &UpstreamCall,
+        endpoint: Option<usize>,
+        why: RejectReason,
+    ) {
         let Some(codec) = self.routes[route].setup.codec.clone() else {
             return;
         };
@@ -412,13 +452,13 @@ impl Worker {
             // Without an answer the client would wait forever, so its connection is closed.
             let now = self.shared.clock.now();
             if let Some(client) = self.live(call.from) {
-                let peer = Peer::of(client);
+                let peer = ConnectionPeer::of(client);
                 self.report_broken(route, peer, &broken, now);
             }
             if let Some(client) = self.live(call.from) {
                 client.ended = true;
                 client.finishing = true;
-                if let Role::Down { in_flight } = &mut client.role {
+                if let RelayRole::Down { in_flight } = &mut client.role {
                     *in_flight = in_flight.saturating_sub(1);
                 }
                 self.mark(call.from);
@@ -427,7 +467,13 @@ impl Worker {
     }
 
     /// Refuses calls that their upstream will not answer.
-    pub(super) fn refuse_all(&mut self, route: usize, endpoint: usize, calls: &[Call], why: Why) {
+    pub(super) fn refuse_all(
+        &mut self,
+        route: usize,
+        endpoint: usize,
+        calls: &[UpstreamCall],
+        why: RejectReason,
+    ) {
         let counters = self.counters(route);
         counters.in_flight.dec_by(calls.len() as i64);
         counters.refused(why, calls.len() as u64);
@@ -438,16 +484,16 @@ impl Worker {
 
     /// Checks the timeouts and heartbeats of an upstream connection; returns `false` if it must be
     /// closed.
-    pub(super) fn look_after(&mut self, token: u64, now: Time) -> bool {
+    pub(super) fn check_connection(&mut self, token: u64, now: Time) -> bool {
         let Some(connection) = self.connections.get_mut(token) else {
             return true;
         };
         let route = connection.route;
         let (
-            Role::Up {
+            RelayRole::Up {
                 layout,
                 calls,
-                beat,
+                pending_heartbeat: beat,
                 ..
             },
             Some(endpoint),
@@ -459,7 +505,7 @@ impl Worker {
         let state = &self.routes[route];
         let idle_since = connection.last_active + state.setup.route.heartbeat();
         let is_busy = !calls.is_empty() || !due.is_empty() || connection.transport.unsent() > 0;
-        let mut keep = is_busy || state.endpoints[endpoint].lanes.contains(&Some(token));
+        let mut keep = is_busy || state.endpoints[endpoint].slots.contains(&Some(token));
         // A request may wait for a connection that is being made.
         keep |= connection.connecting || connection.transport.is_handshaking();
         connection.unneeded = !keep;
@@ -475,12 +521,12 @@ impl Worker {
                 connection.last_active = now;
                 match codec.heartbeat(*layout, HEARTBEAT_ID, &mut connection.transport.out) {
                     Ok(true) => {
-                        *beat = Some((HEARTBEAT_ID, now.plus_nanos(HEARTBEAT_WAIT)));
+                        *beat = Some((HEARTBEAT_ID, now.plus_nanos(HEARTBEAT_TIMEOUT_NS)));
                         self.mark(token);
                     }
                     Ok(false) => {}
                     Err(broken) => {
-                        let peer = Peer::of(connection);
+                        let peer = ConnectionPeer::of(connection);
                         self.report_broken(route, peer, &broken, now);
                         keep = false;
                     }
@@ -488,7 +534,7 @@ impl Worker {
             }
             _ => {}
         }
-        self.refuse_all(route, endpoint, &due, Why::Timeout);
+        self.refuse_all(route, endpoint, &due, RejectReason::Timeout);
         if !due.is_empty() {
             self.calls_failed(route, endpoint, due.len(), now);
         }
@@ -499,11 +545,11 @@ impl Worker {
 /// Returns the next frame that a connection received; `None` if it is incomplete.
 #[inline]
 fn next<'a>(
-    connection: &mut Connection,
+    connection: &mut RelayConnection,
     codec: &Codec,
-    from: Sender,
+    from: FrameSender,
     bytes: &'a [u8],
-) -> Result<Option<Frame<'a>>, Broken> {
+) -> Result<Option<CallFrame<'a>>, FrameError> {
     if !connection.recognised {
         connection.recognised = codec.recognise(from, bytes)?;
         if !connection.recognised {
@@ -511,7 +557,7 @@ fn next<'a>(
         }
     }
     let seen = codec.read(from, bytes)?;
-    Ok(seen.map(|seen| Frame {
+    Ok(seen.map(|seen| CallFrame {
         seen,
         bytes: &bytes[..seen.length],
     }))

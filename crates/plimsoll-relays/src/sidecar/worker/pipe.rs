@@ -4,8 +4,8 @@
 use plimsoll_model::Time;
 
 use super::super::count;
-use super::super::transport::Got;
-use super::{Connection, HIGH_WATER, Role, Worker};
+use super::super::transport::ReadResult;
+use super::{HIGH_WATER, RelayConnection, RelayRole, Worker};
 
 impl Worker {
     /// Connects a client to an upstream connection of its own.
@@ -15,11 +15,11 @@ impl Worker {
         while up.is_none()
             && let Some(endpoint) = self.next_endpoint(route, now)
         {
-            up = self.connect(route, endpoint, || Role::Pipe { peer: down }, now);
+            up = self.connect(route, endpoint, || RelayRole::Pipe { peer: down }, now);
         }
         match (up, self.live(down)) {
             (Some(up), Some(connection)) => {
-                connection.role = Role::Pipe { peer: up };
+                connection.role = RelayRole::Pipe { peer: up };
             }
             _ => {
                 let why = self.why_unconnected(route, now);
@@ -30,8 +30,12 @@ impl Worker {
     }
 
     /// Passes received bytes to the other side; returns `false` if the connection must be closed.
-    pub(super) fn through(&mut self, connection: &mut Connection, got: Got) -> bool {
-        let Role::Pipe { peer } = connection.role else {
+    pub(super) fn relay_bytes(
+        &mut self,
+        connection: &mut RelayConnection,
+        got: ReadResult,
+    ) -> bool {
+        let RelayRole::Pipe { peer } = connection.role else {
             return false;
         };
         let counters = self.counters(connection.route);
@@ -41,7 +45,7 @@ impl Worker {
         };
         let came = connection.transport.input.len() as u64;
         count(counter, came);
-        let ended = got == Got::End;
+        let ended = got == ReadResult::End;
         let Some(other) = self.live(peer) else {
             return false;
         };

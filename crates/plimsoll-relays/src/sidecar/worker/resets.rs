@@ -11,7 +11,7 @@ use plimsoll_model::Time;
 use plimsoll_wire::http2::ErrorCode;
 
 /// Half of what the strictest server tolerates (20, the Rust crate h2).
-const MAX_AT_ONCE: u32 = 10;
+const MAX_RESETS_AT_ONCE: u32 = 10;
 
 /// After this time further resets are sent even if the upstream has sent nothing.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
@@ -23,17 +23,17 @@ const MAX_REMEMBERED: usize = 64;
 
 /// The resets of an upstream connection that are still to be sent.
 #[derive(Debug, Default)]
-pub(super) struct Resets {
+pub(super) struct PendingResets {
     /// Resets sent since the upstream last sent something after one.
     sent: u32,
     last_sent: Time,
     waiting: VecDeque<(u32, ErrorCode)>,
 }
 
-impl Resets {
+impl PendingResets {
     /// Returns whether another reset may be sent now.
     pub(super) fn has_room(&self) -> bool {
-        self.sent < MAX_AT_ONCE
+        self.sent < MAX_RESETS_AT_ONCE
     }
 
     /// Counts a reset that is sent now.

@@ -7,14 +7,14 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use plimsoll_engine::poller::{Interest, Token};
+use plimsoll_engine::poller::{Interest, SocketToken};
 use plimsoll_model::Time;
 
-use super::super::metrics::Statuses;
-use super::super::setup::{RouteSetup, Setup};
-use super::troubles::Troubles;
+use super::super::metrics::StatusCounters;
+use super::super::setup::{RouteSetup, WorkerSetup};
+use super::troubles::PeerErrorLog;
 use super::upstream::Endpoint;
-use super::{LISTENER_BIT, Role, Worker};
+use super::{LISTENER_BIT, RelayRole, Worker};
 
 pub(super) struct RouteState {
     pub(super) setup: RouteSetup,
@@ -31,19 +31,19 @@ pub(super) struct RouteState {
     pub(super) held: VecDeque<u64>,
     /// Clients whose next request waits for a reserved connection, which delays no other client.
     pub(super) held_apart: Vec<u64>,
-    pub(super) troubles: Troubles,
+    pub(super) troubles: PeerErrorLog,
     /// Counters of the upstreams' answers by status.
-    pub(super) statuses: Statuses,
-    presence: Presence,
+    pub(super) statuses: StatusCounters,
+    presence: RouteLifecycle,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Presence {
-    Here,
+enum RouteLifecycle {
+    Active,
     /// The config no longer has it; calls in flight may take until then.
-    Leaving(Time),
+    Draining(Time),
     /// Nothing refers to it any more: its index may be reused.
-    Gone,
+    Removed,
 }
 
 impl RouteState {
@@ -57,9 +57,9 @@ impl RouteState {
             apart: Vec::new(),
             held: VecDeque::new(),
             held_apart: Vec::new(),
-            troubles: Troubles::default(),
-            statuses: Statuses::default(),
-            presence: Presence::Here,
+            troubles: PeerErrorLog::default(),
+            statuses: StatusCounters::default(),
+            presence: RouteLifecycle::Active,
         }
     }
 
@@ -77,15 +77,15 @@ impl RouteState {
         }
         self.setup = setup;
         if is_otherwise {
-            let lanes = self.lanes_each();
+            let lanes = self.slots_per_upstream();
             for endpoint in &mut self.endpoints {
-                endpoint.lanes = vec![None; lanes];
+                endpoint.slots = vec![None; lanes];
             }
         }
     }
 
     /// Returns the number of connection slots of one upstream.
-    pub(super) fn lanes_each(&self) -> usize {
+    pub(super) fn slots_per_upstream(&self) -> usize {
         let codec = self.setup.codec.as_ref();
         self.setup.route.connections() * codec.map_or(1, |codec| codec.layouts())
     }
@@ -94,7 +94,7 @@ impl RouteState {
 impl Worker {
     pub(super) fn read_mail(&mut self, now: Time) {
         while let Ok(setup) = self.mailbox.1.try_recv() {
-            if let Err(e) = self.take_up(setup, now) {
+            if let Err(e) = self.apply_setup(setup, now) {
                 tracing::error!("watching a listening socket: {e}; retrying");
                 // The next tick watches all listeners again.
                 self.accepts = false;
@@ -107,10 +107,10 @@ impl Worker {
     ///
     /// # Errors
     /// A socket cannot be watched.
-    pub(super) fn take_up(&mut self, setup: Setup, now: Time) -> io::Result<()> {
+    pub(super) fn apply_setup(&mut self, setup: WorkerSetup, now: Time) -> io::Result<()> {
         (self.access_log, self.drain) = (setup.access_log, setup.drain);
         self.busy_poll = setup.busy_poll;
-        let is_here = |state: &RouteState| state.presence == Presence::Here;
+        let is_here = |state: &RouteState| state.presence == RouteLifecycle::Active;
         let mut before: Vec<usize> = (0..self.routes.len())
             .filter(|place| is_here(&self.routes[*place]))
             .collect();
@@ -132,14 +132,14 @@ impl Worker {
                     reads: self.accepts,
                     writes: false,
                 };
-                let token = Token(LISTENER_BIT | place as u64);
+                let token = SocketToken(LISTENER_BIT | place as u64);
                 let added = self.poller.add(&listener.socket, token, interest);
                 watched = watched.and(added);
             }
         }
         for place in before {
             let state = &mut self.routes[place];
-            state.presence = Presence::Leaving(now + self.drain);
+            state.presence = RouteLifecycle::Draining(now + self.drain);
             state.setup.listener = None;
         }
         watched
@@ -147,7 +147,7 @@ impl Worker {
 
     fn add(&mut self, state: RouteState) -> usize {
         let mut routes = self.routes.iter();
-        match routes.position(|old| old.presence == Presence::Gone) {
+        match routes.position(|old| old.presence == RouteLifecycle::Removed) {
             Some(place) => {
                 self.routes[place] = state;
                 place
@@ -160,12 +160,12 @@ impl Worker {
     }
 
     /// Closes the connections of draining routes as they become idle.
-    pub(super) fn see_off(&mut self, now: Time) {
+    pub(super) fn drain_removed_routes(&mut self, now: Time) {
         for route in 0..self.routes.len() {
-            let Presence::Leaving(until) = self.routes[route].presence else {
+            let RouteLifecycle::Draining(until) = self.routes[route].presence else {
                 continue;
             };
-            self.say_goodbyes(|of| of == route);
+            self.send_goaways(|of| of == route);
             let mut left = 0;
             for token in self.connections.keys() {
                 let Some(connection) = self.connections.get(token) else {
@@ -176,7 +176,7 @@ impl Worker {
                 }
                 // Checked separately, because the calls' client may be gone.
                 let has_calls =
-                    matches!(&connection.role, Role::Up { calls, .. } if !calls.is_empty());
+                    matches!(&connection.role, RelayRole::Up { calls, .. } if !calls.is_empty());
                 if now < until && (has_calls || connection.is_busy()) {
                     left += 1;
                 } else {
@@ -185,7 +185,7 @@ impl Worker {
             }
             if left == 0 {
                 let state = &mut self.routes[route];
-                state.presence = Presence::Gone;
+                state.presence = RouteLifecycle::Removed;
                 state.endpoints.clear();
                 state.held.clear();
                 state.held_apart.clear();

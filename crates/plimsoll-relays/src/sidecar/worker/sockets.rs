@@ -2,25 +2,25 @@
 
 use std::io;
 
-use plimsoll_engine::poller::{Interest, Ready, Token};
+use plimsoll_engine::poller::{Interest, SocketReady, SocketToken};
 use plimsoll_engine::tls::validity;
 use plimsoll_model::Time;
-use plimsoll_protocols::relayed::Carriage;
-use plimsoll_protocols::serving::proxied::{Opening, OpeningError};
+use plimsoll_protocols::relayed::RelayMode;
+use plimsoll_protocols::serving::proxied::{ProxyHeaderError, ProxyHeaderReader};
 use plimsoll_protocols::serving::unix;
-use plimsoll_wire::http2::Side;
+use plimsoll_wire::http2::EitherRole;
 
 use super::super::count;
-use super::super::transport::{Got, Transport, tls_error};
-use super::http2::Http2;
-use super::troubles::{Peer, Trouble};
-use super::{Connection, LISTENER_BIT, LOW_WATER, Role, Worker};
+use super::super::transport::{ReadResult, Transport, tls_error};
+use super::http2::Http2State;
+use super::troubles::{ConnectionPeer, PeerError};
+use super::{LISTENER_BIT, LOW_WATER, RelayConnection, RelayRole, Worker};
 
 const MAX_ACCEPTED: usize = 64;
 
 impl Worker {
-    pub(super) fn serve(&mut self, event: Ready, now: Time) {
-        let Token(token) = event.token;
+    pub(super) fn serve(&mut self, event: SocketReady, now: Time) {
+        let SocketToken(token) = event.token;
         if token & LISTENER_BIT != 0 {
             self.accept((token & !LISTENER_BIT) as usize, now);
             return;
@@ -36,13 +36,13 @@ impl Worker {
         &mut self,
         token: u64,
         now: Time,
-        serve: impl FnOnce(&mut Worker, &mut Connection) -> bool,
+        serve: impl FnOnce(&mut Worker, &mut RelayConnection) -> bool,
     ) {
-        let Some(mut connection) = self.connections.lift(token) else {
+        let Some(mut connection) = self.connections.check_out(token) else {
             return;
         };
         if serve(self, &mut connection) {
-            let is_http2 = matches!(connection.role, Role::Http2(_));
+            let is_http2 = matches!(connection.role, RelayRole::Http2(_));
             self.connections.put_back(token, connection);
             self.mark(token);
             if is_http2 {
@@ -55,7 +55,12 @@ impl Worker {
     }
 
     /// Handles an event of a connection; returns `false` if it must be closed.
-    fn serve_one(&mut self, connection: &mut Connection, event: Ready, now: Time) -> bool {
+    fn serve_one(
+        &mut self,
+        connection: &mut RelayConnection,
+        event: SocketReady,
+        now: Time,
+    ) -> bool {
         if connection.connecting && event.writable {
             match connection.transport.socket.take_error() {
                 Ok(None) => {
@@ -75,20 +80,20 @@ impl Worker {
         }
         if connection.ended {
             // Reading is over, so the event is a failure or the end of both directions.
-            let fails = matches!(connection.role, Role::Down { .. });
+            let fails = matches!(connection.role, RelayRole::Down { .. });
             return !fails && !connection.finished && connection.transport.flush().is_ok();
         }
         if connection.paused || connection.held {
             // Reading was not registered, so the event is a failure. A pipe may still hold bytes.
             let is_asked = matches!(connection.interest, Interest::State { reads: true, .. });
-            return is_asked || !matches!(connection.role, Role::Down { .. });
+            return is_asked || !matches!(connection.role, RelayRole::Down { .. });
         }
-        if matches!(connection.role, Role::Down { .. })
+        if matches!(connection.role, RelayRole::Down { .. })
             && !self.routes[connection.route].held.is_empty()
             && !connection.isolation.is_active(now)
         {
             // Other clients already wait: leaves the bytes in the socket, where they cost nothing.
-            self.park(connection, now);
+            self.hold_request(connection, now);
             return true;
         }
         let got = match connection.transport.read(&mut self.buffer) {
@@ -103,25 +108,25 @@ impl Worker {
         connection.last_active = now;
         let codec = self.routes[connection.route].setup.codec.clone();
         match (&connection.role, codec) {
-            (Role::Down { .. }, Some(codec)) => {
+            (RelayRole::Down { .. }, Some(codec)) => {
                 let fine = self.relay_frames(connection, &codec, now);
                 // Earlier requests are still answered.
-                connection.ended = got == Got::End;
+                connection.ended = got == ReadResult::End;
                 fine
             }
-            (Role::Up { .. }, Some(codec)) => {
-                self.relay_frames(connection, &codec, now) && got != Got::End
+            (RelayRole::Up { .. }, Some(codec)) => {
+                self.relay_frames(connection, &codec, now) && got != ReadResult::End
             }
-            (Role::Http2(_), _) => {
-                connection.ended = got == Got::End;
+            (RelayRole::Http2(_), _) => {
+                connection.ended = got == ReadResult::End;
                 true
             }
-            _ => self.through(connection, got),
+            _ => self.relay_bytes(connection, got),
         }
     }
 
     /// Reads the PROXY header; returns `false` if the connection must be closed.
-    fn open(&mut self, connection: &mut Connection, now: Time) -> bool {
+    fn open(&mut self, connection: &mut RelayConnection, now: Time) -> bool {
         let Some(opening) = &mut connection.opening else {
             return true;
         };
@@ -134,9 +139,9 @@ impl Worker {
                 connection.opening = None;
                 true
             }
-            Err(OpeningError::Socket(e)) if e.kind() == io::ErrorKind::WouldBlock => true,
+            Err(ProxyHeaderError::Socket(e)) if e.kind() == io::ErrorKind::WouldBlock => true,
             Err(why) => {
-                self.turn_away(connection.route, Peer::of(connection), &why, now);
+                self.reject_connection(connection.route, ConnectionPeer::of(connection), &why, now);
                 false
             }
         }
@@ -153,19 +158,19 @@ impl Worker {
     }
 
     fn begin(&mut self, token: u64, route: usize, now: Time) {
-        match self.routes[route].setup.route.protocol.carriage {
-            Carriage::Frames { .. } => self.admit(token, now),
-            Carriage::Streams { .. } => {
+        match self.routes[route].setup.route.protocol.mode {
+            RelayMode::Frames { .. } => self.admit(token, now),
+            RelayMode::Streams { .. } => {
                 self.admit(token, now);
                 self.greet(token);
             }
-            Carriage::Bytes => self.meet(token, route, now),
+            RelayMode::Bytes => self.join_upstream(token, route, now),
         }
     }
 
     /// Counts and logs a failed handshake. The alert of a peer that rejects our certificate may
     /// arrive after our side of the handshake is complete (RFC 8446 §4.4.2).
-    fn read_failed(&mut self, connection: &mut Connection, error: &io::Error, now: Time) {
+    fn read_failed(&mut self, connection: &mut RelayConnection, error: &io::Error, now: Time) {
         connection.problem = Some(error.to_string());
         let state = &mut self.routes[connection.route];
         let name = &state.setup.route.name;
@@ -179,7 +184,7 @@ impl Worker {
             return;
         }
         count(&state.setup.counters.handshakes_failed, 1);
-        let Some(more) = state.troubles.line(Trouble::Handshake, now) else {
+        let Some(more) = state.troubles.line(PeerError::Handshake, now) else {
             return;
         };
         let identity = match connection.endpoint {
@@ -199,7 +204,7 @@ impl Worker {
             (Some(tls), None) => validity::failure(tls),
             (None, _) => error.to_string(),
         };
-        let peer = Peer::of(connection);
+        let peer = ConnectionPeer::of(connection);
         tracing::warn!("route {name}: TLS handshake with the {peer} failed: {why}{more}");
     }
 
@@ -230,10 +235,12 @@ impl Worker {
                 continue;
             };
             let opening = state.setup.proxies.opening(peer).map(Box::new);
-            let role = match state.setup.route.protocol.carriage {
-                Carriage::Frames { .. } => Role::Down { in_flight: 0 },
-                Carriage::Streams { .. } => Role::Http2(Box::new(Http2::new(Side::Server))),
-                Carriage::Bytes => Role::Pipe { peer: u64::MAX },
+            let role = match state.setup.route.protocol.mode {
+                RelayMode::Frames { .. } => RelayRole::Down { in_flight: 0 },
+                RelayMode::Streams { .. } => {
+                    RelayRole::Http2(Box::new(Http2State::new(EitherRole::Server)))
+                }
+                RelayMode::Bytes => RelayRole::Pipe { peer: u64::MAX },
             };
             let transport = Transport::new(socket, tls);
             let Ok(token) = self.adopt(transport, route, None, role, now) else {
@@ -241,7 +248,9 @@ impl Worker {
             };
             count(&self.counters(route).accepted, 1);
             self.counters(route).open.inc();
-            let is_awaited = opening.as_deref().is_some_and(Opening::is_awaited);
+            let is_awaited = opening
+                .as_deref()
+                .is_some_and(ProxyHeaderReader::is_awaited);
             if let Some(connection) = self.live(token) {
                 (connection.opening, connection.client) = (opening, peer.0);
             }
@@ -262,7 +271,7 @@ impl Worker {
             let Some(listener) = &state.setup.listener else {
                 continue;
             };
-            let (token, writes) = (Token(LISTENER_BIT | place as u64), false);
+            let (token, writes) = (SocketToken(LISTENER_BIT | place as u64), false);
             let interest = Interest::State { reads, writes };
             let watched = match self.poller.change(&listener.socket, token, interest) {
                 // The system refused to watch it when its route was added.
@@ -296,7 +305,7 @@ impl Worker {
             return;
         }
         if let Some(endpoint) = connection.proves() {
-            connection.proven = true;
+            connection.is_established = true;
             let route = connection.route;
             self.connected(route, endpoint);
         }
@@ -318,18 +327,20 @@ impl Worker {
             return;
         }
         let unsent = connection.transport.unsent();
-        connection.owed = connection.owed.min(unsent);
+        connection.reply_bytes = connection.reply_bytes.min(unsent);
         let below = unsent < LOW_WATER;
         let owes_little = match connection.endpoint {
-            Some(_) => connection.owed < LOW_WATER,
+            Some(_) => connection.reply_bytes < LOW_WATER,
             None => below && connection.delayed < LOW_WATER,
         };
         let peer = match connection.role {
-            Role::Pipe { peer } if below => Some(peer),
-            Role::Down { .. } | Role::Up { .. } | Role::Http2(_) if owes_little => Some(token),
+            RelayRole::Pipe { peer } if below => Some(peer),
+            RelayRole::Down { .. } | RelayRole::Up { .. } | RelayRole::Http2(_) if owes_little => {
+                Some(token)
+            }
             _ => None,
         };
-        let choked = matches!(&connection.role, Role::Http2(http2) if http2.is_choked());
+        let choked = matches!(&connection.role, RelayRole::Http2(http2) if http2.is_congested());
         if let Some(source) = peer.and_then(|peer| self.live(peer))
             && source.paused
         {
@@ -355,7 +366,7 @@ impl Worker {
         if interest != connection.interest {
             connection.interest = interest;
             let socket = &connection.transport.socket;
-            if let Err(e) = self.poller.change(socket, Token(token), interest) {
+            if let Err(e) = self.poller.change(socket, SocketToken(token), interest) {
                 tracing::error!("watching a socket: {e}; its connection is closed");
                 // Nothing would be reported for it any more.
                 self.close(token, self.shared.clock.now());
@@ -372,18 +383,18 @@ mod tests {
     use std::time::Duration;
 
     use plimsoll_engine::Clock;
-    use plimsoll_engine::poller::Events;
+    use plimsoll_engine::poller::PollEvents;
     use plimsoll_protocols::relayed::Watchdog;
 
-    use super::super::super::config::Config;
-    use super::super::super::metrics::Metrics;
+    use super::super::super::config::SidecarConfig;
+    use super::super::super::metrics::SidecarMetrics;
     use super::super::super::setup::prepare;
-    use super::super::Shared;
+    use super::super::WorkerContext;
     use super::*;
 
     /// Runs one iteration of the loop for sockets only; returns whether there was an event.
     fn turn(worker: &mut Worker) -> bool {
-        let mut events = Events::default();
+        let mut events = PollEvents::default();
         let woken = (worker.poller).wait(Some(Duration::ZERO), &mut events);
         let now = worker.shared.clock.now();
         for event in events.sockets() {
@@ -395,8 +406,8 @@ mod tests {
     #[test]
     fn failing_listener_wakes_once_per_tick() {
         let route = "[[route]]\nname = \"r\"\nprotocol = \"tcp\"\nlisten = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:1\"]\n";
-        let config = Config::read(route).unwrap();
-        let metrics = Arc::new(Metrics::new());
+        let config = SidecarConfig::read(route).unwrap();
+        let metrics = Arc::new(SidecarMetrics::new());
         let watchdog = Watchdog::default();
         let (mut setups, routes) = prepare(&config, &[], &metrics, &watchdog, None).unwrap();
         let mut setup = setups.remove(0);
@@ -414,7 +425,7 @@ mod tests {
         server.set_nonblocking(true).unwrap();
         let failing = TcpListener::from(OwnedFd::from(server));
         let working = std::mem::replace(&mut listener.socket, failing);
-        let shared = Shared {
+        let shared = WorkerContext {
             metrics,
             stop: Arc::default(),
             clock: Clock::new(),
@@ -427,7 +438,7 @@ mod tests {
             assert!(turn(&mut worker), "it has tried again");
         }
         // Descriptors are available again.
-        let token = Token(LISTENER_BIT);
+        let token = SocketToken(LISTENER_BIT);
         let interest = Interest::State {
             reads: false,
             writes: false,

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use plimsoll_model::Time;
 
-use super::super::calls::Call;
+use super::super::calls::UpstreamCall;
 use super::super::count;
 use super::Worker;
-use super::http2::Http2;
+use super::http2::Http2State;
 
 /// Most clients that are suspected for one closed connection.
 const MAX_SUSPECTS: usize = 16;
@@ -35,7 +35,7 @@ fn first_clients(calls: impl Iterator<Item = u64>) -> Vec<u64> {
 }
 
 /// Returns the clients of the newest lost calls. `oneway` is the last request without an answer.
-fn suspects(lost: &[Call], oneway: Option<(u64, Time)>, now: Time) -> Vec<u64> {
+fn suspects(lost: &[UpstreamCall], oneway: Option<(u64, Time)>, now: Time) -> Vec<u64> {
     let mut newest: Vec<_> = lost.iter().map(|call| (call.began, call.from)).collect();
     let oneway = oneway.filter(|(_, at)| now < *at + ONEWAY_SUSPECTED_FOR);
     newest.extend(oneway.map(|(from, at)| (at, from)));
@@ -57,7 +57,7 @@ fn suspects_around(last: u32, mut calls: Vec<(u32, u64)>) -> Vec<u64> {
 impl Worker {
     /// Suspects clients when an upstream ends an HTTP/2 connection with an error or without GOAWAY.
     /// `last` is the last processed stream, if known.
-    pub(super) fn blame_around(&mut self, route: usize, last: u32, http2: &Http2, now: Time) {
+    pub(super) fn blame_around(&mut self, route: usize, last: u32, http2: &Http2State, now: Time) {
         let calls = http2.session.open_calls();
         let open = calls.filter_map(|(stream, key)| {
             let exchange = self.exchanges.get(key)?;
@@ -73,7 +73,7 @@ impl Worker {
     pub(super) fn blame_newest(
         &mut self,
         route: usize,
-        lost: &[Call],
+        lost: &[UpstreamCall],
         oneway: Option<(u64, Time)>,
         now: Time,
     ) {
@@ -91,17 +91,17 @@ impl Worker {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_protocols::relayed::Manner;
+    use plimsoll_protocols::relayed::FrameFlavor;
 
     use super::*;
 
     #[test]
     fn suspects_are_newest_distinct_callers() {
         let second = |n: u64| Time::ZERO + Duration::from_secs(n);
-        let call = |from, at| Call {
+        let call = |from, at| UpstreamCall {
             from,
             id: 0,
-            manner: Manner::default(),
+            manner: FrameFlavor::default(),
             began: second(at),
             deadline: Time::NEVER,
             bytes: 0,

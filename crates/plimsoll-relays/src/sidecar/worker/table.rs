@@ -2,19 +2,19 @@
 
 use std::io;
 
-use plimsoll_engine::poller::{Interest, Token};
+use plimsoll_engine::poller::{Interest, SocketToken};
 use plimsoll_model::Time;
-use plimsoll_protocols::relayed::Why;
+use plimsoll_protocols::relayed::RejectReason;
 use plimsoll_wire::http2::MAX_STREAM_ID;
 
-use super::super::access_log::Line;
+use super::super::access_log::AccessLogEntry;
 use super::super::count;
 use super::super::transport::Transport;
 use super::charges::Isolation;
-use super::{Connection, Role, Worker};
+use super::{RelayConnection, RelayRole, Worker};
 
 impl Worker {
-    pub(super) fn live(&mut self, token: u64) -> Option<&mut Connection> {
+    pub(super) fn live(&mut self, token: u64) -> Option<&mut RelayConnection> {
         self.connections.get_mut(token).map(|found| &mut **found)
     }
 
@@ -33,7 +33,7 @@ impl Worker {
         transport: Transport,
         route: usize,
         endpoint: Option<usize>,
-        role: Role,
+        role: RelayRole,
         now: Time,
     ) -> io::Result<u64> {
         let connecting = endpoint.is_some();
@@ -42,11 +42,14 @@ impl Worker {
             writes: connecting,
         };
         let token = self.connections.reserve();
-        if let Err(e) = self.poller.add(&transport.socket, Token(token), interest) {
+        if let Err(e) = self
+            .poller
+            .add(&transport.socket, SocketToken(token), interest)
+        {
             self.connections.release(token);
             return Err(e);
         }
-        let connection = Connection {
+        let connection = RelayConnection {
             transport,
             token,
             route,
@@ -59,7 +62,7 @@ impl Worker {
             came: 0,
             went: 0,
             connecting,
-            proven: false,
+            is_established: false,
             problem: None,
             unneeded: false,
             recognised: false,
@@ -67,7 +70,7 @@ impl Worker {
             paused: false,
             held: false,
             held_since: Time::NEVER,
-            owed: 0,
+            reply_bytes: 0,
             skip: 0,
             delayed: 0,
             isolation: Isolation::default(),
@@ -87,7 +90,7 @@ impl Worker {
         }
     }
 
-    pub(super) fn closed(&mut self, mut connection: Connection, now: Time) {
+    pub(super) fn closed(&mut self, mut connection: RelayConnection, now: Time) {
         let (route, is_new) = (connection.route, connection.is_new());
         let problem = connection.problem.take();
         let problem = problem.as_deref();
@@ -99,12 +102,12 @@ impl Worker {
                 self.charge_abandoned(&connection, now);
             }
             Some(endpoint) => {
-                if connection.proven {
+                if connection.is_established {
                     self.routes[route].endpoints[endpoint].counters.open.dec();
                 }
-                self.free_lane(route, endpoint, connection.token);
+                self.free_slot(route, endpoint, connection.token);
                 connection.leave_owner(&mut self.routes);
-                let is_pipe = matches!(connection.role, Role::Pipe { .. });
+                let is_pipe = matches!(connection.role, RelayRole::Pipe { .. });
                 if connection.unneeded {
                     // It was closed from this side because it was unused.
                 } else if is_new {
@@ -115,7 +118,7 @@ impl Worker {
             }
         }
         match connection.role {
-            Role::Up {
+            RelayRole::Up {
                 mut calls,
                 last_oneway,
                 ..
@@ -125,29 +128,29 @@ impl Worker {
                     self.blame_newest(route, &lost, last_oneway, now);
                 }
                 let why = if connection.connecting {
-                    Why::NoUpstream
+                    RejectReason::NoUpstream
                 } else {
-                    Why::Cut
+                    RejectReason::UpstreamClosed
                 };
                 self.refuse_all(route, endpoint, &lost, why);
                 if !connection.connecting {
                     self.calls_failed(route, endpoint, lost.len(), now);
                 }
             }
-            Role::Http2(http2) => {
+            RelayRole::Http2(http2) => {
                 if !connection.unneeded && http2.ends_silently() {
                     self.blame_around(route, MAX_STREAM_ID, &http2, now);
                 }
                 self.http2_lost(connection.token, route, endpoint, *http2, now);
                 self.close_own(connection.isolation.own, now);
             }
-            Role::Pipe { peer } => {
+            RelayRole::Pipe { peer } => {
                 if endpoint.is_none() && self.logs() {
-                    let line = Line {
+                    let line = AccessLogEntry {
                         client: connection.client(),
                         bytes_up: connection.came,
                         bytes_down: connection.went,
-                        ..Line::default()
+                        ..AccessLogEntry::default()
                     };
                     let endpoint = self.live(peer).and_then(|other| other.endpoint);
                     self.log(route, endpoint, connection.began, line);
@@ -160,7 +163,7 @@ impl Worker {
                     self.mark(peer);
                 }
             }
-            Role::Up { .. } | Role::Down { .. } => {}
+            RelayRole::Up { .. } | RelayRole::Down { .. } => {}
         }
     }
 }

@@ -5,9 +5,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use plimsoll_protocols::relayed::Watchdog;
 use plimsoll_wire::hpack::Encoder;
-use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, PREFACE, kind, split, write};
+use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, PREFACE, kind, split_frame, write};
 
-use super::super::config::Config;
+use super::super::config::SidecarConfig;
 use super::super::setup::prepare;
 use super::*;
 
@@ -16,11 +16,11 @@ fn worker_before(upstream: SocketAddr) -> (Worker, SocketAddr) {
     let config = format!(
         "[[route]]\nname = \"r\"\nprotocol = \"grpc\"\nlisten = \"127.0.0.1:0\"\nupstream = [\"{upstream}\"]\n"
     );
-    let config = Config::read(&config).unwrap();
-    let metrics = Arc::new(Metrics::new());
+    let config = SidecarConfig::read(&config).unwrap();
+    let metrics = Arc::new(SidecarMetrics::new());
     let watchdog = Watchdog::default();
     let (mut setups, routes) = prepare(&config, &[], &metrics, &watchdog, None).unwrap();
-    let shared = Shared {
+    let shared = WorkerContext {
         metrics,
         stop: Arc::default(),
         clock: Clock::new(),
@@ -33,7 +33,7 @@ fn worker_before(upstream: SocketAddr) -> (Worker, SocketAddr) {
 impl Worker {
     /// Handles socket events until the condition holds, without writing.
     fn read_until(&mut self, mut is_so: impl FnMut(&mut Worker) -> bool) {
-        let mut events = Events::default();
+        let mut events = PollEvents::default();
         while !is_so(self) {
             let wait = Some(Duration::from_millis(1));
             self.poller.wait(wait, &mut events).unwrap();
@@ -76,7 +76,7 @@ impl Worker {
                 Err(e) => assert_eq!(e.kind(), ErrorKind::WouldBlock),
             }
             let mut rest = bytes.strip_prefix(PREFACE).unwrap_or(&bytes);
-            while let Ok(Some((head, _))) = split(&mut rest, DEFAULT_MAX_FRAME) {
+            while let Ok(Some((head, _))) = split_frame(&mut rest, DEFAULT_MAX_FRAME) {
                 if head.kind() == kind::HEADERS {
                     stream = Some(head.stream());
                 }
@@ -94,7 +94,7 @@ fn call(stream: u32, out: &mut Vec<u8>) {
         (":path", "/a.B/C"),
     ];
     let block = Encoder::encode_plain(fields);
-    write::header_block(out, stream, &block, write::End(true));
+    write::header_block(out, stream, &block, write::EndStream(true));
 }
 
 #[test]

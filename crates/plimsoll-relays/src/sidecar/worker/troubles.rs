@@ -6,22 +6,22 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use plimsoll_model::Time;
-use plimsoll_protocols::relayed::{Blame, Broken};
-use plimsoll_protocols::serving::proxied::OpeningError;
+use plimsoll_protocols::relayed::{FaultOrigin, FrameError};
+use plimsoll_protocols::serving::proxied::ProxyHeaderError;
 
 use super::super::count;
-use super::{Connection, Worker};
+use super::{RelayConnection, Worker};
 
 /// How often one kind of error is logged for each route.
 const LOG_EVERY: Duration = Duration::from_secs(5);
 
 /// A kind of error.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Trouble {
+pub(super) enum PeerError {
     /// A handshake failed.
     Handshake,
     /// A connection carried another protocol than the route's.
-    Garbage,
+    NotTheProtocol,
     Codec,
     /// A frame is larger than `max_frame`.
     TooLong,
@@ -34,25 +34,25 @@ pub(super) enum Trouble {
 /// For each kind of error of a route: when it was last logged, and how many were suppressed since
 /// then.
 #[derive(Default)]
-pub(super) struct Troubles([(Option<Time>, u64); 6]);
+pub(super) struct PeerErrorLog([(Option<Time>, u64); 6]);
 
-impl Troubles {
+impl PeerErrorLog {
     /// Decides whether to log an error; returns the suffix of its line, or `None` to suppress it.
-    pub(super) fn line(&mut self, trouble: Trouble, now: Time) -> Option<More> {
+    pub(super) fn line(&mut self, trouble: PeerError, now: Time) -> Option<SuppressedCount> {
         let (logged, unlogged) = &mut self.0[trouble as usize];
         if logged.is_some_and(|logged| now < logged + LOG_EVERY) {
             *unlogged += 1;
             return None;
         }
         *logged = Some(now);
-        Some(More(std::mem::take(unlogged)))
+        Some(SuppressedCount(std::mem::take(unlogged)))
     }
 }
 
 /// The number of errors suppressed since the last line.
-pub(super) struct More(u64);
+pub(super) struct SuppressedCount(u64);
 
-impl fmt::Display for More {
+impl fmt::Display for SuppressedCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             0 => Ok(()),
@@ -63,22 +63,22 @@ impl fmt::Display for More {
 
 /// The peer of a connection, as logged.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Peer {
+pub(super) struct ConnectionPeer {
     is_upstream: bool,
     /// `None` for a Unix socket.
     address: Option<SocketAddr>,
 }
 
-impl Peer {
-    pub(super) fn of(connection: &Connection) -> Peer {
-        Peer {
+impl ConnectionPeer {
+    pub(super) fn of(connection: &RelayConnection) -> ConnectionPeer {
+        ConnectionPeer {
             is_upstream: connection.endpoint.is_some(),
             address: connection.client(),
         }
     }
 }
 
-impl fmt::Display for Peer {
+impl fmt::Display for ConnectionPeer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.is_upstream {
             "upstream"
@@ -97,7 +97,7 @@ impl Worker {
     pub(super) fn warn(
         &mut self,
         route: usize,
-        trouble: Trouble,
+        trouble: PeerError,
         what: fmt::Arguments<'_>,
         now: Time,
     ) {
@@ -109,21 +109,33 @@ impl Worker {
     }
 
     /// Rejects a connection whose PROXY header is missing or unusable.
-    pub(super) fn turn_away(&mut self, route: usize, peer: Peer, why: &OpeningError, now: Time) {
+    pub(super) fn reject_connection(
+        &mut self,
+        route: usize,
+        peer: ConnectionPeer,
+        why: &ProxyHeaderError,
+        now: Time,
+    ) {
         if why.reason().is_some() {
             count(&self.counters(route).malformed, 1);
             let what = format_args!("refused the {peer}: {why}");
-            self.warn(route, Trouble::Refusal, what, now);
+            self.warn(route, PeerError::Refusal, what, now);
         }
     }
 
     /// Logs a malformed frame, or one that the codec rejected.
-    pub(super) fn report_broken(&mut self, route: usize, peer: Peer, broken: &Broken, now: Time) {
+    pub(super) fn report_broken(
+        &mut self,
+        route: usize,
+        peer: ConnectionPeer,
+        broken: &FrameError,
+        now: Time,
+    ) {
         let why = &broken.why;
-        match broken.by {
-            Blame::Peer => return self.report_garbage(route, peer, why, now),
-            Blame::Codec => count(&self.counters(route).codec_faults, 1),
-            Blame::Protocol => {}
+        match broken.origin {
+            FaultOrigin::Peer => return self.report_garbage(route, peer, why, now),
+            FaultOrigin::Codec => count(&self.counters(route).codec_faults, 1),
+            FaultOrigin::Protocol => {}
         }
         let file = self.routes[route]
             .setup
@@ -133,33 +145,39 @@ impl Worker {
             .unwrap_or_default();
         let file = file.display();
         let what = format_args!("plugin {file}: closing the connection of {peer}: {why}");
-        self.warn(route, Trouble::Codec, what, now);
+        self.warn(route, PeerError::Codec, what, now);
     }
 
     /// Logs a frame that exceeds the route's `max_frame`.
     pub(super) fn report_too_long(
         &mut self,
         route: usize,
-        peer: Peer,
+        peer: ConnectionPeer,
         why: &dyn fmt::Display,
         now: Time,
     ) {
         count(&self.counters(route).too_long, 1);
         let what = format_args!("dropped a frame from {peer}: {why}");
-        self.warn(route, Trouble::TooLong, what, now);
+        self.warn(route, PeerError::TooLong, what, now);
     }
 
     /// Logs a connection that does not carry the route's protocol.
-    fn report_garbage(&mut self, route: usize, peer: Peer, why: &dyn fmt::Display, now: Time) {
+    fn report_garbage(
+        &mut self,
+        route: usize,
+        peer: ConnectionPeer,
+        why: &dyn fmt::Display,
+        now: Time,
+    ) {
         count(&self.counters(route).malformed, 1);
         let what = format_args!("malformed data from {peer}: {why}");
-        self.warn(route, Trouble::Garbage, what, now);
+        self.warn(route, PeerError::NotTheProtocol, what, now);
     }
 
     /// Calls [`Worker::report_garbage`] for a connection in the table.
     pub(super) fn report_garbage_of(&mut self, token: u64, why: &dyn fmt::Display, now: Time) {
         if let Some(connection) = self.live(token) {
-            let (route, peer) = (connection.route, Peer::of(connection));
+            let (route, peer) = (connection.route, ConnectionPeer::of(connection));
             self.report_garbage(route, peer, why, now);
         }
     }

@@ -4,29 +4,29 @@ use std::io;
 use std::time::Duration;
 
 use plimsoll_engine::Address;
-use plimsoll_engine::address::Lack;
+use plimsoll_engine::address::LocalResourceError;
 use plimsoll_model::Time;
-use plimsoll_protocols::relayed::Why;
+use plimsoll_protocols::relayed::RejectReason;
 
 use super::super::count;
 use super::super::metrics::UpstreamCounters;
-use super::super::names::Place;
+use super::super::names::ResolvedUpstream;
 use super::super::transport::Transport;
-use super::troubles::Trouble;
-use super::{Role, Worker};
+use super::troubles::PeerError;
+use super::{RelayRole, Worker};
 
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(20);
 /// Most upstreams of a route that are remembered, including those that its names no longer resolve
 /// to.
 const MAX_REMEMBERED: usize = 256;
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// One of a route's upstreams, and when it may be tried again.
 pub(super) struct Endpoint {
-    place: Place,
+    place: ResolvedUpstream,
     pub(super) counters: UpstreamCounters,
     /// The connections that take new calls, for each layout of frames in turn.
-    pub(super) lanes: Vec<Option<u64>>,
+    pub(super) slots: Vec<Option<u64>>,
     /// Its name no longer resolves to this address.
     gone: bool,
     /// Consecutive connections that could not be made.
@@ -34,7 +34,7 @@ pub(super) struct Endpoint {
     /// Consecutive calls that failed.
     bad_calls: u32,
     /// The local resource that was lacking when a connection was last begun.
-    lack: Option<Lack>,
+    lack: Option<LocalResourceError>,
     retry_at: Time,
 }
 
@@ -48,10 +48,10 @@ impl Endpoint {
     }
 
     /// Ejects the upstream for twice as long as the last time, until a connection succeeds.
-    fn leave_out(&mut self, now: Time) {
-        let pause = FIRST_PAUSE * (1 << self.failures.min(6));
+    fn eject(&mut self, now: Time) {
+        let pause = MIN_RETRY_DELAY * (1 << self.failures.min(6));
         self.failures += 1;
-        self.retry_at = now + pause.min(LONGEST_PAUSE);
+        self.retry_at = now + pause.min(MAX_RETRY_DELAY);
     }
 }
 
@@ -65,7 +65,7 @@ impl Worker {
                 continue;
             }
             let places = state.setup.upstreams.places();
-            let lanes = state.lanes_each();
+            let lanes = state.slots_per_upstream();
             let endpoints = &mut state.endpoints;
             let mut left = Vec::new();
             for (number, endpoint) in endpoints.iter_mut().enumerate() {
@@ -84,7 +84,7 @@ impl Worker {
                 let endpoint = Endpoint {
                     counters: metrics.upstream(&state.setup.route.name, &address),
                     place,
-                    lanes: vec![None; lanes],
+                    slots: vec![None; lanes],
                     gone: false,
                     failures: 0,
                     bad_calls: 0,
@@ -114,7 +114,7 @@ impl Worker {
 
     /// Gives no new calls to the connections of this upstream; calls in flight finish there.
     fn leave(&mut self, route: usize, endpoint: usize) {
-        self.routes[route].endpoints[endpoint].lanes.fill(None);
+        self.routes[route].endpoints[endpoint].slots.fill(None);
     }
 
     /// Counts calls that an upstream has lost or not answered in time. After several in a row the
@@ -189,7 +189,7 @@ impl Worker {
             tracing::warn!("route {name}: upstream {address} is down: {problem}");
         }
         endpoint.lack = None;
-        endpoint.leave_out(now);
+        endpoint.eject(now);
     }
 
     /// Returns the next of the route's upstreams in turn, skipping those that failed recently.
@@ -205,14 +205,14 @@ impl Worker {
 
     /// Returns why the route has no connection. An upstream that failed only because this sidecar
     /// lacked a local resource is not blamed.
-    pub(super) fn why_unconnected(&self, route: usize, now: Time) -> Why {
+    pub(super) fn why_unconnected(&self, route: usize, now: Time) -> RejectReason {
         let state = &self.routes[route];
         let endpoints = state.endpoints.iter();
         let mut there = endpoints.filter(|endpoint| !endpoint.gone && now < endpoint.retry_at);
         let lack = there.find_map(|endpoint| endpoint.lack);
         match lack.or_else(|| state.setup.upstreams.lack()) {
-            Some(lack) => Why::Lack(lack),
-            None => Why::NoUpstream,
+            Some(lack) => RejectReason::LocalResource(lack),
+            None => RejectReason::NoUpstream,
         }
     }
 
@@ -221,11 +221,11 @@ impl Worker {
         &mut self,
         route: usize,
         endpoint: usize,
-        role: impl FnOnce() -> Role,
+        role: impl FnOnce() -> RelayRole,
         now: Time,
     ) -> Option<u64> {
         let state = &mut self.routes[route];
-        let Place { host, address } = state.endpoints[endpoint].place.clone();
+        let ResolvedUpstream { host, address } = state.endpoints[endpoint].place.clone();
         let begun = (|| -> io::Result<Transport> {
             let tls = match &state.setup.upstream_tls {
                 Some(identity) => Some(identity.connection(&host).map_err(io::Error::other)?),
@@ -236,21 +236,21 @@ impl Worker {
         count(&self.counters(route).upstream_connects, 1);
         let adopted =
             begun.and_then(|transport| self.adopt(transport, route, Some(endpoint), role(), now));
-        let lack = adopted.as_ref().err().and_then(Lack::of);
+        let lack = adopted.as_ref().err().and_then(LocalResourceError::of);
         self.routes[route].endpoints[endpoint].lack = lack;
         match (adopted, lack) {
             (Ok(token), _) => Some(token),
             (Err(_), Some(lack)) => {
                 count(&self.counters(route).upstream_failures, 1);
-                self.routes[route].endpoints[endpoint].leave_out(now);
+                self.routes[route].endpoints[endpoint].eject(now);
                 let what = format_args!("no connection to upstream {address}: {lack}");
-                self.warn(route, Trouble::Lack, what, now);
+                self.warn(route, PeerError::Lack, what, now);
                 None
             }
             (Err(e), None) => {
                 let problem = match &address {
                     Address::Tcp(_) => e.to_string(),
-                    Address::Unix(_) => address.unreached(&e),
+                    Address::Unix(_) => address.describe_failure(&e),
                 };
                 self.endpoint_failed(route, endpoint, &problem, now);
                 None

@@ -1,16 +1,16 @@
 //! How a connection handles frames, and violations in them.
 
 use super::super::{
-    ErrorCode, Frame, FrameHead, HeaderBlock, MAX_WINDOW, Peer, Piece, Settings, Violation, flags,
-    kind, setting, write,
+    EndpointRole, ErrorCode, FrameHeader, HeaderBlock, Http2Frame, MAX_WINDOW, SettingsPayload,
+    StreamPayload, Violation, flags, kind, setting, write,
 };
-use super::{Closed, Connection, Control, Stage, Streams, broken};
+use super::{ConnectionStage, ControlEvent, Http2Connection, StreamClosure, StreamWindows, broken};
 
-impl<P: Peer> Connection<P> {
+impl<P: EndpointRole> Http2Connection<P> {
     /// Returns whether any frame may come next: SETTINGS have arrived and no header block is incomplete.
     #[inline(always)]
     pub fn takes_any(&self) -> bool {
-        self.stage != Stage::Greeting && self.block.is_none()
+        self.stage != ConnectionStage::Greeting && self.block.is_none()
     }
 
     /// Processes DATA and counts it in the connection's window.
@@ -18,15 +18,19 @@ impl<P: Peer> Connection<P> {
     /// # Errors
     /// If it is out of order, invalid, or exceeds the window.
     #[inline(always)]
-    pub fn data<'a>(&mut self, head: FrameHead, payload: &'a [u8]) -> Result<Piece<'a>, Violation> {
+    pub fn data<'a>(
+        &mut self,
+        head: FrameHeader,
+        payload: &'a [u8],
+    ) -> Result<StreamPayload<'a>, Violation> {
         self.check_order(head)?;
-        let bytes = Frame::data(head, payload)?;
+        let bytes = Http2Frame::data(head, payload)?;
         // Padding counts, and so does data for closed streams (RFC 9113 §6.9).
         self.receive_window.take(0, head.length())?;
         Ok(head.piece(bytes))
     }
 
-    /// Counts DATA that was read without [`Connection::data`].
+    /// Counts DATA that was read without [`Http2Connection::data`].
     #[inline]
     pub fn received(&mut self, length: u32) {
         self.receive_window.add(length);
@@ -37,9 +41,13 @@ impl<P: Peer> Connection<P> {
     /// # Errors
     /// If it is out of order or invalid.
     #[inline(always)]
-    pub fn headers<'a>(&self, head: FrameHead, payload: &'a [u8]) -> Result<Piece<'a>, Violation> {
+    pub fn headers<'a>(
+        &self,
+        head: FrameHeader,
+        payload: &'a [u8],
+    ) -> Result<StreamPayload<'a>, Violation> {
         self.check_order(head)?;
-        Ok(head.piece(Frame::fragment(head, payload)?))
+        Ok(head.piece(Http2Frame::fragment(head, payload)?))
     }
 
     /// Returns whether a header block opens a new stream of the client, on a server. Unused ids below it
@@ -56,25 +64,25 @@ impl<P: Peer> Connection<P> {
     /// Processes every other frame; answers in `out` what does not concern the user.
     ///
     /// # Errors
-    /// If it violates a rule; [`Connection::contain`] tells whether only a stream is affected.
+    /// If it violates a rule; [`Http2Connection::contain`] tells whether only a stream is affected.
     #[inline(never)]
     pub fn control<'a>(
         &mut self,
-        head: FrameHead,
+        head: FrameHeader,
         payload: &'a [u8],
-        streams: &mut impl Streams,
+        streams: &mut impl StreamWindows,
         out: &mut Vec<u8>,
-    ) -> Result<Control<'a>, Violation> {
+    ) -> Result<ControlEvent<'a>, Violation> {
         self.check_order(head)?;
         let stream = head.stream();
-        match Frame::parse(head, payload)? {
-            Frame::Headers { fragment, .. } => {
+        match Http2Frame::parse(head, payload)? {
+            Http2Frame::Headers { fragment, .. } => {
                 if self.peer.is_client() {
                     self.check_not_idle(stream, "HEADERS")?;
                 }
                 self.block = Some(Box::new(HeaderBlock::new(head.piece(fragment))));
             }
-            Frame::Continuation {
+            Http2Frame::Continuation {
                 fragment,
                 end_headers,
             } => {
@@ -84,42 +92,42 @@ impl<P: Peer> Connection<P> {
                 };
                 block.push(fragment, self.max_block())?;
                 if end_headers {
-                    return Ok(Control::Block(block));
+                    return Ok(ControlEvent::Block(block));
                 }
                 self.block = Some(block);
             }
-            Frame::Settings(settings) => {
+            Http2Frame::Settings(settings) => {
                 self.settings(settings, streams)?;
                 write::settings_ack(out);
-                return Ok(Control::Settings(settings));
+                return Ok(ControlEvent::Settings(settings));
             }
-            Frame::SettingsAck => {
+            Http2Frame::SettingsAck => {
                 self.is_acknowledged = true;
-                return Ok(Control::Acknowledged);
+                return Ok(ControlEvent::Acknowledged);
             }
-            Frame::Ping { data } => write::ping_ack(out, data),
-            Frame::PingAck { data } => return Ok(Control::Pong(data)),
-            Frame::WindowUpdate { increment } if stream == 0 => {
+            Http2Frame::Ping { data } => write::ping_ack(out, data),
+            Http2Frame::PingAck { data } => return Ok(ControlEvent::Pong(data)),
+            Http2Frame::WindowUpdate { increment } if stream == 0 => {
                 let window = self.send_window + increment;
                 if window > MAX_WINDOW {
                     return Err(window_overflow(0));
                 }
                 self.send_window = window;
-                return Ok(Control::Room);
+                return Ok(ControlEvent::Room);
             }
-            Frame::WindowUpdate { increment } => {
+            Http2Frame::WindowUpdate { increment } => {
                 self.check_not_idle(stream, "WINDOW_UPDATE")?;
                 if let Some(window) = streams.send_window(stream) {
                     let wider = window.checked_add_unsigned(increment);
                     *window = wider.ok_or_else(|| window_overflow(stream))?;
-                    return Ok(Control::Room);
+                    return Ok(ControlEvent::Room);
                 }
             }
-            Frame::ResetStream { code } => {
+            Http2Frame::ResetStream { code } => {
                 self.check_not_idle(stream, "RST_STREAM")?;
-                return Ok(Control::Reset { stream, code });
+                return Ok(ControlEvent::Reset { stream, code });
             }
-            Frame::GoAway {
+            Http2Frame::GoAway {
                 last_stream,
                 code,
                 debug,
@@ -130,25 +138,25 @@ impl<P: Peer> Connection<P> {
                         self.last_stream
                     )));
                 }
-                (self.last_stream, self.stage) = (last_stream, Stage::Leaving);
-                return Ok(Control::GoAway {
+                (self.last_stream, self.stage) = (last_stream, ConnectionStage::Draining);
+                return Ok(ControlEvent::GoAway {
                     last_stream,
                     code,
                     debug,
                 });
             }
-            Frame::PushPromise { .. } => {
+            Http2Frame::PushPromise { .. } => {
                 return Err(broken("PUSH_PROMISE, and push is disabled (RFC 9113, 8.4)"));
             }
-            Frame::Priority | Frame::Unknown | Frame::Data { .. } => {}
+            Http2Frame::Priority | Http2Frame::Unknown | Http2Frame::Data { .. } => {}
         }
-        Ok(Control::Nothing)
+        Ok(ControlEvent::Nothing)
     }
 
     fn settings(
         &mut self,
-        settings: Settings<'_>,
-        streams: &mut impl Streams,
+        settings: SettingsPayload<'_>,
+        streams: &mut impl StreamWindows,
     ) -> Result<(), Violation> {
         for (id, value) in settings.iter() {
             match id {
@@ -170,7 +178,7 @@ impl<P: Peer> Connection<P> {
                 _ => {}
             }
         }
-        self.stage = self.stage.max(Stage::Open);
+        self.stage = self.stage.max(ConnectionStage::Open);
         Ok(())
     }
 
@@ -195,7 +203,12 @@ impl<P: Peer> Connection<P> {
     /// # Errors
     /// If the peer must have known that.
     #[cold]
-    pub fn check_closed(&self, stream: u32, what: &str, closed: Closed) -> Result<(), Violation> {
+    pub fn check_closed(
+        &self,
+        stream: u32,
+        what: &str,
+        closed: StreamClosure,
+    ) -> Result<(), Violation> {
         self.check_not_idle(stream, what)?;
         let after = |of: u32, frame: &str| {
             let why = format!("{what} on stream {stream} after {frame} (RFC 9113, 5.1)");
@@ -208,11 +221,11 @@ impl<P: Peer> Connection<P> {
             self.last_taken.is_some_and(|last| stream > last)
         };
         match closed {
-            Closed::Reset => Ok(()),
-            Closed::Forgotten if stream <= self.last_reset || left_out => Ok(()),
-            Closed::ResetByPeer => after(stream, "RST_STREAM"),
-            Closed::HalfEnded => after(stream, "END_STREAM"),
-            Closed::Ended | Closed::Forgotten => after(0, "END_STREAM"),
+            StreamClosure::Reset => Ok(()),
+            StreamClosure::Forgotten if stream <= self.last_reset || left_out => Ok(()),
+            StreamClosure::ResetByPeer => after(stream, "RST_STREAM"),
+            StreamClosure::HalfEnded => after(stream, "END_STREAM"),
+            StreamClosure::Ended | StreamClosure::Forgotten => after(0, "END_STREAM"),
         }
     }
 
@@ -232,7 +245,7 @@ impl<P: Peer> Connection<P> {
     }
 
     #[inline(always)]
-    fn check_order(&self, head: FrameHead) -> Result<(), Violation> {
+    fn check_order(&self, head: FrameHeader) -> Result<(), Violation> {
         if self.takes_any() {
             Ok(())
         } else {
@@ -242,10 +255,10 @@ impl<P: Peer> Connection<P> {
 
     /// Checks a frame before SETTINGS or inside a header block.
     #[cold]
-    fn check_next(&self, head: FrameHead) -> Result<(), Violation> {
+    fn check_next(&self, head: FrameHeader) -> Result<(), Violation> {
         let name = kind::name(head.kind()).unwrap_or("a frame of unknown type");
         let is_settings = head.kind() == kind::SETTINGS && !head.has(flags::ACK);
-        if self.stage == Stage::Greeting && !is_settings {
+        if self.stage == ConnectionStage::Greeting && !is_settings {
             let why = format!("{name} before the peer's SETTINGS (RFC 9113, 3.4)");
             return Err(broken(why));
         }

@@ -1,13 +1,15 @@
 //! Each test covers the section of RFC 9113 that is named above it.
 
-use super::super::{Client, MAX_WINDOW, Piece, Server, Side, flags, kind, split};
+use super::super::{
+    ClientRole, EitherRole, MAX_WINDOW, ServerRole, StreamPayload, flags, kind, split_frame,
+};
 use super::*;
 
 /// Send windows by stream id.
 #[derive(Default)]
 struct Table(Vec<(u32, i32)>);
 
-impl Streams for Table {
+impl StreamWindows for Table {
     fn send_window(&mut self, id: u32) -> Option<&mut i32> {
         let mut all = self.0.iter_mut();
         all.find(|(of, _)| *of == id).map(|(_, window)| window)
@@ -19,15 +21,15 @@ impl Streams for Table {
 
 /// One end of a connection with its streams.
 struct End<P> {
-    http2: Connection<P>,
+    http2: Http2Connection<P>,
     streams: Table,
     out: Vec<u8>,
 }
 
-impl<P: Peer> End<P> {
+impl<P: EndpointRole> End<P> {
     fn new(peer: P) -> End<P> {
         End {
-            http2: Connection::new(peer, MAX_WINDOW),
+            http2: Http2Connection::new(peer, MAX_WINDOW),
             streams: Table::default(),
             out: Vec::new(),
         }
@@ -46,7 +48,7 @@ impl<P: Peer> End<P> {
     /// Returns a summary of the frames in `bytes`.
     fn receive(&mut self, bytes: &[u8]) -> Result<Vec<String>, Violation> {
         let (mut input, mut seen) = (bytes, Vec::new());
-        while let Some((head, payload)) = split(&mut input, DEFAULT_MAX_FRAME)? {
+        while let Some((head, payload)) = split_frame(&mut input, DEFAULT_MAX_FRAME)? {
             let http2 = &mut self.http2;
             let what = match head.kind() {
                 kind::DATA => format!("{:?}", http2.data(head, payload)?),
@@ -54,8 +56,8 @@ impl<P: Peer> End<P> {
                     format!("{:?}", http2.headers(head, payload)?)
                 }
                 _ => match http2.control(head, payload, &mut self.streams, &mut self.out)? {
-                    Control::Nothing => continue,
-                    Control::Block(block) => format!("{:?}", block.piece()),
+                    ControlEvent::Nothing => continue,
+                    ControlEvent::Block(block) => format!("{:?}", block.piece()),
                     other => format!("{other:?}"),
                 },
             };
@@ -106,7 +108,7 @@ const FLOW: (ErrorCode, u32) = (ErrorCode::FLOW_CONTROL_ERROR, 0);
 #[test]
 fn exact_preface_required_in_any_split() {
     for cut in 0..PREFACE.len() {
-        let mut http2 = Connection::new(Server, 0);
+        let mut http2 = Http2Connection::new(ServerRole, 0);
         for part in [&PREFACE[..cut], &[&PREFACE[cut..], b"rest"].concat()] {
             let mut input = part;
             http2.preface(&mut input).unwrap();
@@ -114,12 +116,14 @@ fn exact_preface_required_in_any_split() {
         }
         let mut wrong = PREFACE.to_vec();
         wrong[cut] ^= 1;
-        let mut http2 = Connection::new(Side::Server, 0);
+        let mut http2 = Http2Connection::new(EitherRole::Server, 0);
         let error = http2.preface(&mut &wrong[..=cut]).unwrap_err();
         assert_eq!(error.code, ErrorCode::PROTOCOL_ERROR);
     }
     let mut input = &b"\0\0\0\x04"[..];
-    Connection::new(Client, 0).preface(&mut input).unwrap();
+    Http2Connection::new(ClientRole, 0)
+        .preface(&mut input)
+        .unwrap();
     assert_eq!(input.len(), 4, "a server sends none");
 }
 
@@ -134,26 +138,26 @@ fn settings_must_be_first_frame() {
         frame(kind::HEADERS, 0, 1, b""),
         frame(0xee, 0, 0, b""),
     ] {
-        assert_eq!(End::new(Server).error(&first), PROTOCOL);
-        assert_eq!(End::new(Client).error(&first), PROTOCOL);
+        assert_eq!(End::new(ServerRole).error(&first), PROTOCOL);
+        assert_eq!(End::new(ClientRole).error(&first), PROTOCOL);
     }
 }
 
 #[test]
 fn split_frame_is_reassembled() {
     let ping = frame(kind::PING, 0, 0, b"pingpong");
-    let mut http2 = Connection::new(Client, 0);
+    let mut http2 = Http2Connection::new(ClientRole, 0);
     for cut in 1..ping.len() {
         http2.keep(&ping[..cut], None);
         assert!(!http2.is_between_frames());
         let mut input = &ping[cut..];
-        let whole = http2.mended(&mut input).unwrap().unwrap();
+        let whole = http2.reassembled(&mut input).unwrap().unwrap();
         assert_eq!((&whole[..], input), (&ping[..], &b""[..]));
         http2.keep(b"", Some(whole));
         assert!(http2.is_between_frames());
     }
     http2.keep(&frame(kind::DATA, 0, 1, &[0; 16_385])[..5], None);
-    let error = http2.mended(&mut &[0; 4][..]).unwrap_err();
+    let error = http2.reassembled(&mut &[0; 4][..]).unwrap_err();
     assert_eq!(error.code, ErrorCode::FRAME_SIZE_ERROR);
 }
 
@@ -161,7 +165,7 @@ fn split_frame_is_reassembled() {
 #[test]
 fn header_block_must_be_contiguous() {
     let open = || {
-        let mut end = End::greeted(Server);
+        let mut end = End::greeted(ServerRole);
         end.receive(&frame(kind::HEADERS, flags::END_STREAM, 9, b"ab"))
             .unwrap();
         end
@@ -174,7 +178,7 @@ fn header_block_must_be_contiguous() {
         ]
         .concat(),
     );
-    let whole = Piece {
+    let whole = StreamPayload {
         stream: 9,
         bytes: b"abcd",
         length: 4,
@@ -204,28 +208,28 @@ fn idle_stream_frame_is_connection_error() {
             window_update(id, 0),
             frame(kind::RST_STREAM, 0, id, &[0; 4]),
         ] {
-            assert_eq!(End::greeted(Server).error(&bytes), PROTOCOL);
-            assert_eq!(End::greeted(Client).error(&bytes), PROTOCOL);
+            assert_eq!(End::greeted(ServerRole).error(&bytes), PROTOCOL);
+            assert_eq!(End::greeted(ClientRole).error(&bytes), PROTOCOL);
         }
-        for closed in [Closed::Forgotten, Closed::Reset] {
-            let http2 = End::greeted(Server).http2;
+        for closed in [StreamClosure::Forgotten, StreamClosure::Reset] {
+            let http2 = End::greeted(ServerRole).http2;
             let error = http2.check_closed(id, "DATA", closed).unwrap_err();
             assert_eq!((error.code, error.stream), PROTOCOL);
         }
         // PRIORITY is allowed on any stream; an invalid one on an idle stream cannot be answered with a reset.
         let priority = |length| frame(kind::PRIORITY, 0, id, &vec![0; length]);
-        let mut end = End::greeted(Server);
+        let mut end = End::greeted(ServerRole);
         assert_eq!(end.receive(&priority(5)).unwrap(), [""; 0]);
         assert_eq!(end.error(&priority(4)), (ErrorCode::FRAME_SIZE_ERROR, 0));
     }
     let block = frame(kind::HEADERS, 0, 7, b"");
-    assert_eq!(End::greeted(Client).error(&block), PROTOCOL);
-    assert!(End::greeted(Server).receive(&block).is_ok());
+    assert_eq!(End::greeted(ClientRole).error(&block), PROTOCOL);
+    assert!(End::greeted(ServerRole).receive(&block).is_ok());
     // Late frames on a closed stream are not an error.
     let late = [window_update(3, 1), window_update(5, 1)].concat();
-    assert_eq!(End::greeted(Server).receive(&late).unwrap(), ["Room"]);
+    assert_eq!(End::greeted(ServerRole).receive(&late).unwrap(), ["Room"]);
     let late = frame(kind::RST_STREAM, 0, 3, &[0; 4]);
-    assert_eq!(End::greeted(Server).receive(&late).unwrap().len(), 1);
+    assert_eq!(End::greeted(ServerRole).receive(&late).unwrap().len(), 1);
 }
 
 /// 5.1
@@ -233,33 +237,33 @@ fn idle_stream_frame_is_connection_error() {
 fn closed_stream_error_depends_on_closer() {
     let End {
         mut http2, mut out, ..
-    } = End::greeted(Server);
-    let code = |http2: &Connection<Server>, stream, closed| {
+    } = End::greeted(ServerRole);
+    let code = |http2: &Http2Connection<ServerRole>, stream, closed| {
         let checked = http2.check_closed(stream, "DATA", closed);
         checked.err().map(|error| (error.code, error.stream))
     };
     let closed = |stream| Some((ErrorCode::STREAM_CLOSED, stream));
-    assert_eq!(code(&http2, 3, Closed::Reset), None);
-    assert_eq!(code(&http2, 3, Closed::ResetByPeer), closed(3));
-    assert_eq!(code(&http2, 3, Closed::HalfEnded), closed(3));
-    assert_eq!(code(&http2, 3, Closed::Ended), closed(0));
-    assert_eq!(code(&http2, 3, Closed::Forgotten), closed(0));
+    assert_eq!(code(&http2, 3, StreamClosure::Reset), None);
+    assert_eq!(code(&http2, 3, StreamClosure::ResetByPeer), closed(3));
+    assert_eq!(code(&http2, 3, StreamClosure::HalfEnded), closed(3));
+    assert_eq!(code(&http2, 3, StreamClosure::Ended), closed(0));
+    assert_eq!(code(&http2, 3, StreamClosure::Forgotten), closed(0));
     // Unrecorded streams may have been reset by this end.
     http2.reset(3, ErrorCode::CANCEL, &mut out);
-    assert_eq!(code(&http2, 1, Closed::Forgotten), None);
-    assert_eq!(code(&http2, 3, Closed::Forgotten), None);
-    assert_eq!(code(&http2, 5, Closed::Forgotten), closed(0));
-    assert_eq!(code(&http2, 3, Closed::Ended), closed(0));
+    assert_eq!(code(&http2, 1, StreamClosure::Forgotten), None);
+    assert_eq!(code(&http2, 3, StreamClosure::Forgotten), None);
+    assert_eq!(code(&http2, 5, StreamClosure::Forgotten), closed(0));
+    assert_eq!(code(&http2, 3, StreamClosure::Ended), closed(0));
 }
 
 /// 5.1.1
 #[test]
 fn stream_ids_only_ascend() {
-    let mut server = End::greeted(Server).http2;
+    let mut server = End::greeted(ServerRole).http2;
     assert!(!server.opens(5) && !server.opens(3) && !server.opens(8));
     assert!(server.opens(9) && !server.opens(9) && !server.opens(7));
-    assert!(!End::greeted(Client).http2.opens(9));
-    let mut client = Connection::new(Client, 0);
+    assert!(!End::greeted(ClientRole).http2.opens(9));
+    let mut client = Http2Connection::new(ClientRole, 0);
     assert_eq!((client.begin(), client.begin()), (1, 3));
     client.skip_to(MAX_STREAM_ID);
     assert_eq!((client.ids_left(), client.begin()), (1, MAX_STREAM_ID));
@@ -269,7 +273,7 @@ fn stream_ids_only_ascend() {
 /// 6.5 and 6.5.3
 #[test]
 fn settings_are_applied_and_acknowledged() {
-    let mut end = End::greeted(Client);
+    let mut end = End::greeted(ClientRole);
     assert!(!end.http2.is_acknowledged());
     let several = [(3, 7), (1, 0), (1, 100), (0x99, 1)];
     let mut bytes = Vec::new();
@@ -280,9 +284,9 @@ fn settings_are_applied_and_acknowledged() {
     assert_eq!(end.http2.max_streams(), 7);
     assert!(end.http2.is_acknowledged());
     assert_eq!(end.error(&setting(2, 1)), PROTOCOL);
-    assert!(End::greeted(Server).receive(&setting(2, 1)).is_ok());
-    assert_eq!(End::greeted(Server).error(&setting(2, 2)), PROTOCOL);
-    assert_eq!(End::greeted(Server).error(&setting(4, 1 << 31)), FLOW);
+    assert!(End::greeted(ServerRole).receive(&setting(2, 1)).is_ok());
+    assert_eq!(End::greeted(ServerRole).error(&setting(2, 2)), PROTOCOL);
+    assert_eq!(End::greeted(ServerRole).error(&setting(4, 1 << 31)), FLOW);
     end.out.clear();
     let ping = frame(kind::PING, 0, 0, b"pingpong");
     assert_eq!(end.receive(&ping).unwrap(), [""; 0]);
@@ -292,28 +296,32 @@ fn settings_are_applied_and_acknowledged() {
 /// 6.8
 #[test]
 fn goaway_last_stream_only_decreases() {
-    let mut client = End::greeted(Client);
+    let mut client = End::greeted(ClientRole);
     client.receive(&goaway(MAX_STREAM_ID)).unwrap();
-    assert_eq!(client.http2.stage(), Stage::Leaving);
+    assert_eq!(client.http2.stage(), ConnectionStage::Draining);
     client.receive(&[goaway(3), goaway(3)].concat()).unwrap();
     assert_eq!(client.error(&goaway(5)), PROTOCOL);
-    let late = |http2: &Connection<Client>, id| http2.check_closed(id, "DATA", Closed::Forgotten);
+    let late = |http2: &Http2Connection<ClientRole>, id| {
+        http2.check_closed(id, "DATA", StreamClosure::Forgotten)
+    };
     assert!(late(&client.http2, 5).is_ok() && late(&client.http2, 3).is_err());
 
-    let mut server = End::greeted(Server);
+    let mut server = End::greeted(ServerRole);
     server.http2.announce_goaway(&mut server.out);
-    assert!(!server.http2.has_left());
+    assert!(!server.http2.has_sent_goaway());
     server
         .http2
         .goaway(ErrorCode::NO_ERROR, b"", &mut server.out);
     assert_eq!(server.out, [goaway(MAX_STREAM_ID), goaway(5)].concat());
-    assert!(server.http2.has_left() && server.http2.opens(7));
+    assert!(server.http2.has_sent_goaway() && server.http2.opens(7));
     server.out.clear();
     server
         .http2
         .goaway(ErrorCode::NO_ERROR, b"", &mut server.out);
     assert_eq!(server.out, goaway(5));
-    let late = |http2: &Connection<Server>, id| http2.check_closed(id, "DATA", Closed::Forgotten);
+    let late = |http2: &Http2Connection<ServerRole>, id| {
+        http2.check_closed(id, "DATA", StreamClosure::Forgotten)
+    };
     assert!(late(&server.http2, 7).is_ok() && late(&server.http2, 5).is_err());
 }
 
@@ -321,7 +329,7 @@ fn goaway_last_stream_only_decreases() {
 #[test]
 fn windows_never_overflow() {
     let more = MAX_WINDOW - DEFAULT_WINDOW;
-    let mut end = End::greeted(Server);
+    let mut end = End::greeted(ServerRole);
     end.receive(&[window_update(0, more), window_update(5, more)].concat())
         .unwrap();
     assert_eq!(end.http2.send_window(), MAX_WINDOW);
@@ -338,7 +346,7 @@ fn windows_never_overflow() {
 /// 6.9.2
 #[test]
 fn initial_window_change_adjusts_streams() {
-    let mut end = End::greeted(Client);
+    let mut end = End::greeted(ClientRole);
     end.streams.0[0].1 = 1_000;
     end.receive(&setting(4, 5)).unwrap();
     assert_eq!(end.streams.0, [(1, 1_000 - 65_530), (5, 5)]);
@@ -353,13 +361,13 @@ fn initial_window_change_adjusts_streams() {
 /// 6.9
 #[test]
 fn flow_control_counts_padding() {
-    let http2 = Connection::new(Server, DEFAULT_WINDOW);
+    let http2 = Http2Connection::new(ServerRole, DEFAULT_WINDOW);
     let mut settings = Vec::new();
     http2.open(&[], &mut settings);
     assert_eq!(settings, frame(kind::SETTINGS, 0, 0, b""));
     let mut end = End {
         http2,
-        ..End::greeted(Server)
+        ..End::greeted(ServerRole)
     };
     end.receive(&settings).unwrap();
     end.http2.skip_to(7);
@@ -386,6 +394,6 @@ fn flow_control_counts_padding() {
 #[test]
 fn push_promise_is_rejected() {
     let promise = frame(kind::PUSH_PROMISE, flags::END_HEADERS, 1, &[0, 0, 0, 2]);
-    assert_eq!(End::greeted(Client).error(&promise), PROTOCOL);
-    assert_eq!(End::greeted(Server).error(&promise), PROTOCOL);
+    assert_eq!(End::greeted(ClientRole).error(&promise), PROTOCOL);
+    assert_eq!(End::greeted(ServerRole).error(&promise), PROTOCOL);
 }

@@ -1,11 +1,14 @@
-use super::super::{DEFAULT_MAX_FRAME, setting, split};
+use super::super::{DEFAULT_MAX_FRAME, setting, split_frame};
 use super::*;
 
-fn parsed(bytes: &[u8]) -> Vec<(FrameHead, String)> {
+fn parsed(bytes: &[u8]) -> Vec<(FrameHeader, String)> {
     let mut input = bytes;
     let mut frames = Vec::new();
-    while let Some((head, payload)) = split(&mut input, DEFAULT_MAX_FRAME).unwrap() {
-        frames.push((head, format!("{:?}", Frame::parse(head, payload).unwrap())));
+    while let Some((head, payload)) = split_frame(&mut input, DEFAULT_MAX_FRAME).unwrap() {
+        frames.push((
+            head,
+            format!("{:?}", Http2Frame::parse(head, payload).unwrap()),
+        ));
     }
     assert_eq!(input, b"");
     frames
@@ -23,8 +26,8 @@ fn written_frames_parse_back() {
     write::window_update(&mut out, 3, 77);
     write::reset_stream(&mut out, 5, ErrorCode::CANCEL);
     write::goaway(&mut out, 9, ErrorCode::NO_ERROR, b"bye");
-    write::data(&mut out, 7, b"hello", write::End(true));
-    write::header_block(&mut out, 11, &[0x82; 40_000], write::End(true));
+    write::data(&mut out, 7, b"hello", write::EndStream(true));
+    write::header_block(&mut out, 11, &[0x82; 40_000], write::EndStream(true));
     let frames = parsed(&out);
     let names: Vec<_> = frames
         .iter()
@@ -59,12 +62,12 @@ fn padding_and_priority_are_stripped() {
     let mut bytes = Vec::new();
     let bits = flags::PADDED | flags::PRIORITY | flags::END_HEADERS;
     write::head(&mut bytes, payload.len(), kind::HEADERS, bits, 1);
-    let head = FrameHead::parse(bytes.first_chunk().unwrap());
-    let Ok(Frame::Headers {
+    let head = FrameHeader::parse(bytes.first_chunk().unwrap());
+    let Ok(Http2Frame::Headers {
         fragment,
         end_stream,
         end_headers,
-    }) = Frame::parse(head, &payload)
+    }) = Http2Frame::parse(head, &payload)
     else {
         panic!("not HEADERS");
     };
@@ -86,10 +89,10 @@ fn reserved_stream_bit_is_ignored() {
         flags::END_HEADERS,
         1,
     );
-    let head = FrameHead::parse(bytes.first_chunk().unwrap());
-    let Ok(Frame::PushPromise {
+    let head = FrameHeader::parse(bytes.first_chunk().unwrap());
+    let Ok(Http2Frame::PushPromise {
         promised, fragment, ..
-    }) = Frame::parse(head, &payload)
+    }) = Http2Frame::parse(head, &payload)
     else {
         panic!("not PUSH_PROMISE");
     };

@@ -7,17 +7,17 @@ use crate::websocket::{put_frame, put_masked};
 const MASK: [u8; 4] = [0xa1, 0x02, 0x33, 0xfe];
 
 /// Reads `bytes` in pieces of `piece` bytes; returns the messages and the close code.
-fn read(role: Role, bytes: &[u8], piece: usize) -> (Vec<String>, Option<u16>) {
-    let mut reader = Reader::new(role, 1000);
+fn read(role: ReaderRole, bytes: &[u8], piece: usize) -> (Vec<String>, Option<u16>) {
+    let mut reader = WebSocketReader::new(role, 1000);
     let mut seen = Vec::new();
     for part in bytes.chunks(piece) {
         let result = reader.read(part, |message| {
             seen.push(match message {
-                Message::Text(text) => format!("text {text}"),
-                Message::Binary(bytes) => format!("binary {}", bytes.len()),
-                Message::Ping(bytes) => format!("ping {}", String::from_utf8_lossy(bytes)),
-                Message::Pong(bytes) => format!("pong {}", String::from_utf8_lossy(bytes)),
-                Message::Close { code, reason } => format!("close {code} {reason}"),
+                WebSocketMessage::Text(text) => format!("text {text}"),
+                WebSocketMessage::Binary(bytes) => format!("binary {}", bytes.len()),
+                WebSocketMessage::Ping(bytes) => format!("ping {}", String::from_utf8_lossy(bytes)),
+                WebSocketMessage::Pong(bytes) => format!("pong {}", String::from_utf8_lossy(bytes)),
+                WebSocketMessage::Close { code, reason } => format!("close {code} {reason}"),
             });
             ControlFlow::Continue(())
         });
@@ -117,11 +117,19 @@ fn conformance_cases_pass_every_split() {
         }
         for piece in 1..=server.len() {
             let expected = (seen.iter().map(|s| (*s).to_owned()).collect(), *code);
-            assert_eq!(read(Role::Client, &server, piece), expected, "{frames:?}");
+            assert_eq!(
+                read(ReaderRole::Client, &server, piece),
+                expected,
+                "{frames:?}"
+            );
         }
         for piece in [1, 2, 3, 7, client.len()] {
             let expected = (seen.iter().map(|s| (*s).to_owned()).collect(), *code);
-            assert_eq!(read(Role::Server, &client, piece), expected, "{frames:?}");
+            assert_eq!(
+                read(ReaderRole::Server, &client, piece),
+                expected,
+                "{frames:?}"
+            );
         }
     }
 }
@@ -130,18 +138,18 @@ fn conformance_cases_pass_every_split() {
 fn each_role_rejects_wrong_masking() {
     let mut masked = Vec::new();
     put_masked(&mut masked, Opcode::Text, MASK, b"x");
-    assert_eq!(read(Role::Client, &masked, 99).1, Some(1002));
-    assert_eq!(read(Role::Server, &raw(0x81, b"x"), 99).1, Some(1002));
+    assert_eq!(read(ReaderRole::Client, &masked, 99).1, Some(1002));
+    assert_eq!(read(ReaderRole::Server, &raw(0x81, b"x"), 99).1, Some(1002));
 }
 
 #[test]
 fn oversized_length_rejected_before_allocation() {
-    let mut reader = Reader::new(Role::Client, 1000);
+    let mut reader = WebSocketReader::new(ReaderRole::Client, 1000);
     let huge = [0x82, 127, 0, 0, 0, 1, 0, 0, 0, 0];
     let refused = reader.read(&huge, |_| ControlFlow::Continue(()));
     assert_eq!(refused.unwrap_err().code, 1009);
     let negative = [0x82, 127, 0x80, 0, 0, 0, 0, 0, 0, 0];
-    let mut reader = Reader::new(Role::Client, 1000);
+    let mut reader = WebSocketReader::new(ReaderRole::Client, 1000);
     let refused = reader.read(&negative, |_| ControlFlow::Continue(()));
     assert_eq!(refused.unwrap_err().code, 1002);
 }
@@ -152,7 +160,7 @@ proptest::proptest! {
         bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..300),
         piece in 1usize..40,
     ) {
-        for role in [Role::Client, Role::Server] {
+        for role in [ReaderRole::Client, ReaderRole::Server] {
             proptest::prop_assert_eq!(read(role, &bytes, piece), read(role, &bytes, bytes.len().max(1)));
         }
     }
@@ -182,13 +190,13 @@ fn compressed_messages_read_in_every_split() {
         (raw(0xc1, &[0xff; 9]), &[], Some(code::INVALID_TEXT)),
     ] {
         for piece in 1..=bytes.len() {
-            let mut reader = Reader::new(Role::Client, 1000).with_deflate(true);
+            let mut reader = WebSocketReader::new(ReaderRole::Client, 1000).with_deflate(true);
             let (mut seen, mut end) = (Vec::new(), None);
             for part in bytes.chunks(piece) {
                 let read = reader.read(part, |message| {
                     match message {
-                        Message::Text(text) => seen.push(text.to_owned()),
-                        Message::Ping(payload) => {
+                        WebSocketMessage::Text(text) => seen.push(text.to_owned()),
+                        WebSocketMessage::Ping(payload) => {
                             seen.push(String::from_utf8_lossy(payload).into_owned());
                         }
                         other => panic!("{other:?}"),
@@ -210,5 +218,8 @@ fn compressed_messages_read_in_every_split() {
             );
         }
     }
-    assert_eq!(read(Role::Client, &whole, 100), (Vec::new(), reserved));
+    assert_eq!(
+        read(ReaderRole::Client, &whole, 100),
+        (Vec::new(), reserved)
+    );
 }

@@ -4,18 +4,18 @@
 ///
 /// A statistic that is monotonic in each time lies between that of the lower bounds and that of the upper bounds.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Bounds {
+pub(super) struct TimeBounds {
     low: Vec<u64>,
     high: Vec<u64>,
 }
 
-impl Bounds {
-    pub(super) fn of(times: impl Iterator<Item = [u64; 2]>) -> Bounds {
+impl TimeBounds {
+    pub(super) fn of(times: impl Iterator<Item = [u64; 2]>) -> TimeBounds {
         let (mut low, mut high): (Vec<u64>, Vec<u64>) =
             times.map(|[low, high]| (low, high)).unzip();
         low.sort_unstable();
         high.sort_unstable();
-        Bounds { low, high }
+        TimeBounds { low, high }
     }
 
     pub(super) fn len(&self) -> u64 {
@@ -47,13 +47,13 @@ mod tests {
 
     #[test]
     fn percentile_uses_histogram_rank() {
-        let bounds = Bounds::of((1..=1000).rev().map(|n| [n * 1000, n * 1000 + 500]));
+        let bounds = TimeBounds::of((1..=1000).rev().map(|n| [n * 1000, n * 1000 + 500]));
         assert_eq!(bounds.len(), 1000);
         assert_eq!(bounds.percentile(50.0), Some([500.0, 500.5]));
         assert_eq!(bounds.percentile(99.9), Some([999.0, 999.5]));
         assert_eq!(bounds.percentile(100.0), Some([1000.0, 1000.5]));
         assert_eq!(bounds.mean(), Some([500.5, 501.0]));
-        assert_eq!(Bounds::default().percentile(50.0), None);
-        assert_eq!(Bounds::default().mean(), None);
+        assert_eq!(TimeBounds::default().percentile(50.0), None);
+        assert_eq!(TimeBounds::default().mean(), None);
     }
 }

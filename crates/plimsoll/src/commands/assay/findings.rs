@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use plimsoll_model::objective::{Verdict, judge_run};
-use plimsoll_model::plan::{Metric, Objective, Statistic, Timed};
-use plimsoll_model::run::{Run, State};
+use plimsoll_model::objective::{ObjectiveVerdict, judge_run};
+use plimsoll_model::plan::{Metric, Objective, Statistic, TimeMetric};
+use plimsoll_model::run::{Run, RunState};
 use plimsoll_model::spec;
 use plimsoll_protocols::serving::envelope::{Envelope, ServedRequest};
 
-use super::bounds::Bounds;
+use super::bounds::TimeBounds;
 use super::schedule;
 use crate::failure::{Exit, chain};
 
@@ -17,7 +17,7 @@ const HISTOGRAM_PRECISION: f64 = 0.001;
 
 /// What the true times refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Basis {
+pub(super) enum TruthBasis {
     /// Calls from when they were due, as if each had been sent and read without delay.
     Schedule,
     /// Requests from when they arrived at the server.
@@ -26,7 +26,7 @@ pub(super) enum Basis {
 
 /// A figure of the run and its true value.
 #[derive(Clone, Debug)]
-pub(super) struct Figure {
+pub(super) struct FigureCheck {
     pub(super) name: &'static str,
     pub(super) printed_us: f64,
     /// The run's interval, µs; `None` if it has none.
@@ -36,7 +36,7 @@ pub(super) struct Figure {
     pub(super) holds: Option<bool>,
 }
 
-impl Figure {
+impl FigureCheck {
     /// Returns the interval's width relative to the true value.
     pub(super) fn relative_width(&self) -> Option<f64> {
         let [low, high] = self.interval_us?;
@@ -57,19 +57,19 @@ impl Figure {
 
 /// An objective's verdict in the run, and in truth.
 #[derive(Clone, Debug)]
-pub(super) struct Promise {
+pub(super) struct ObjectiveCheck {
     pub(super) text: String,
-    pub(super) judged: Verdict,
+    pub(super) judged: ObjectiveVerdict,
     /// `None` if the limit is too close to the true value to tell.
     pub(super) was_met: Option<bool>,
 }
 
-impl Promise {
+impl ObjectiveCheck {
     /// Returns whether the verdict was wrong.
     pub(super) fn is_wrong(&self) -> bool {
         matches!(
             (self.judged, self.was_met),
-            (Verdict::Met, Some(false)) | (Verdict::Missed, Some(true))
+            (ObjectiveVerdict::Met, Some(false)) | (ObjectiveVerdict::Missed, Some(true))
         )
     }
 }
@@ -87,13 +87,13 @@ pub(super) struct Assay {
     pub(super) calls: u64,
     /// Number of measured calls, which are compared.
     pub(super) compared: u64,
-    pub(super) basis: Basis,
+    pub(super) basis: TruthBasis,
     /// Why the run can't be compared completely, in sentences.
     pub(super) disagreements: Vec<String>,
     /// Whether the run claims to be valid.
     pub(super) stands: bool,
-    pub(super) figures: Vec<Figure>,
-    pub(super) promises: Vec<Promise>,
+    pub(super) figures: Vec<FigureCheck>,
+    pub(super) promises: Vec<ObjectiveCheck>,
     /// Lateness of the server's own writes: p50 and maximum, µs.
     pub(super) server_late_us: [f64; 2],
 }
@@ -118,13 +118,13 @@ impl Assay {
             .unwrap_or(usize::MAX)
             .min(requests.len());
         let (basis, truth) = match due.filter(|due| due.len() == requests.len()) {
-            Some(due) => (Basis::Schedule, on_schedule(envelope, &due)?),
+            Some(due) => (TruthBasis::Schedule, on_schedule(envelope, &due)?),
             None => (
-                Basis::Arrivals,
+                TruthBasis::Arrivals,
                 requests.iter().filter_map(as_served).collect(),
             ),
         };
-        let truth = Bounds::of(truth.into_iter().skip(measured));
+        let truth = TimeBounds::of(truth.into_iter().skip(measured));
         let figures = figures(run, &truth, path);
         if figures.is_empty() {
             return Err(format!(
@@ -138,7 +138,7 @@ impl Assay {
             let [began, ended] = request.written_ns?;
             Some([began, ended].map(|written| written.saturating_sub(request.due_ns)))
         });
-        let late = Bounds::of(late);
+        let late = TimeBounds::of(late);
         let late_at = |percent| late.percentile(percent).map_or(0.0, |[_, high]| high);
         Ok(Assay {
             run: run.dir.display().to_string(),
@@ -151,7 +151,7 @@ impl Assay {
             compared: truth.len(),
             basis,
             disagreements,
-            stands: run.state == State::Complete && run.summary.health.valid,
+            stands: run.state == RunState::Complete && run.summary.health.valid,
             figures,
             promises: promises(run, &truth, path),
             server_late_us: [late_at(50.0), late_at(100.0)],
@@ -173,7 +173,7 @@ impl Assay {
 
     pub(super) fn exit(&self) -> Exit {
         let (held, of) = self.coverage();
-        if held < of || self.promises.iter().any(Promise::is_wrong) {
+        if held < of || self.promises.iter().any(ObjectiveCheck::is_wrong) {
             Exit::ObjectiveMissed
         } else if of == 0 || !self.disagreements.is_empty() {
             Exit::Invalid
@@ -237,7 +237,7 @@ fn on_schedule(envelope: &Envelope, due: &[u64]) -> Result<Vec<[u64; 2]>, String
     Ok(times.collect())
 }
 
-fn figures(run: &Run, truth: &Bounds, path: Duration) -> Vec<Figure> {
+fn figures(run: &Run, truth: &TimeBounds, path: Duration) -> Vec<FigureCheck> {
     let Some(times) = &run.summary.total.response else {
         return Vec::new();
     };
@@ -277,14 +277,14 @@ fn figure(
     interval_us: Option<[f64; 2]>,
     true_us: [f64; 2],
     path: Duration,
-) -> Figure {
+) -> FigureCheck {
     let holds = interval_us.map(|[low, high]| {
         let [true_low, true_high] = true_us;
         let path_us = path.as_secs_f64() * 1e6;
         low <= (true_high + path_us) * (1.0 + HISTOGRAM_PRECISION)
             && high >= true_low * (1.0 - HISTOGRAM_PRECISION)
     });
-    Figure {
+    FigureCheck {
         name,
         printed_us,
         interval_us,
@@ -293,7 +293,7 @@ fn figure(
     }
 }
 
-fn promises(run: &Run, truth: &Bounds, path: Duration) -> Vec<Promise> {
+fn promises(run: &Run, truth: &TimeBounds, path: Duration) -> Vec<ObjectiveCheck> {
     let objectives = spec::read(&run.plan).map(|spec| spec.objectives());
     let objectives = objectives.unwrap_or_default();
     let judged = judge_run(run);
@@ -307,7 +307,7 @@ fn promises(run: &Run, truth: &Bounds, path: Duration) -> Vec<Promise> {
         } else {
             (high <= limit_us).then_some(false)
         };
-        Some(Promise {
+        Some(ObjectiveCheck {
             text: judged.objective,
             judged: judged.verdict,
             was_met: is_above.map(|above| above != objective.below),
@@ -317,11 +317,13 @@ fn promises(run: &Run, truth: &Bounds, path: Duration) -> Vec<Promise> {
 }
 
 /// Returns the true value of the figure that an objective limits, µs; `None` if the envelope does not determine it.
-fn limited(objective: &Objective, truth: &Bounds) -> Option<[f64; 2]> {
+fn limited(objective: &Objective, truth: &TimeBounds) -> Option<[f64; 2]> {
     match objective.metric {
         _ if objective.stage.is_some() => None,
-        Metric::Time(Timed::Response, Statistic::Percentile(percent)) => truth.percentile(percent),
-        Metric::Time(Timed::Response, Statistic::Mean) => truth.mean(),
+        Metric::Time(TimeMetric::Response, Statistic::Percentile(percent)) => {
+            truth.percentile(percent)
+        }
+        Metric::Time(TimeMetric::Response, Statistic::Mean) => truth.mean(),
         _ => None,
     }
 }
@@ -330,8 +332,8 @@ fn limited(objective: &Objective, truth: &Bounds) -> Option<[f64; 2]> {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-    use plimsoll_model::law::Delays;
-    use plimsoll_protocols::serving::envelope::Opened;
+    use plimsoll_model::law::ServerDelays;
+    use plimsoll_protocols::serving::envelope::CommitmentOpening;
 
     use super::*;
 
@@ -341,7 +343,7 @@ mod tests {
 
     /// The envelope of a server that is never late, whose requests arrived at these moments.
     fn envelope(arrivals: &[u64]) -> Envelope {
-        let mut delays = Delays::new(LAW, 7).unwrap();
+        let mut delays = ServerDelays::new(LAW, 7).unwrap();
         let requests = (0..).zip(arrivals).map(|(number, &arrived_ns)| {
             let due_ns = delays.next(arrived_ns);
             ServedRequest {
@@ -354,7 +356,7 @@ mod tests {
         });
         Envelope {
             commitment: String::new(),
-            opened: Opened {
+            opened: CommitmentOpening {
                 seed: 7,
                 nonce: String::new(),
                 law: LAW.to_owned(),

@@ -1,6 +1,6 @@
 //! Reconstructs when the calls of a run were due.
 
-use plimsoll_model::plan::{Arrivals, Load, Spacing, Stage};
+use plimsoll_model::plan::{ArrivalModel, ArrivalSpacing, LoadPlan, LoadStage};
 use plimsoll_model::run::{Run, RunError};
 use plimsoll_model::schedule::Schedule;
 
@@ -36,18 +36,18 @@ pub(super) fn due_ns(run: &Run) -> Result<Option<Vec<u64>>, RunError> {
     if run.plan.lines().any(shares) {
         return Ok(None);
     }
-    let stages = header.planned_stages.iter().map(|stage| Stage {
+    let stages = header.planned_stages.iter().map(|stage| LoadStage {
         name: stage.name.clone(),
         warmup: stage.warmup,
         duration: stage.duration(),
         rate_from: stage.rate_from_per_s.unwrap_or_default(),
         rate_to: stage.rate_to_per_s.unwrap_or_default(),
     });
-    let load = Load {
-        arrivals: Arrivals::Open(spacing),
+    let load = LoadPlan {
+        arrivals: ArrivalModel::Open(spacing),
         stages: stages.collect(),
         calls: header.calls,
-        ..Load::default()
+        ..LoadPlan::default()
     };
     let calls = usize::try_from(run.summary.count_check.due).unwrap_or(usize::MAX);
     let arrivals = Schedule::new(&load, seed).share(0, 1);
@@ -55,9 +55,9 @@ pub(super) fn due_ns(run: &Run) -> Result<Option<Vec<u64>>, RunError> {
 }
 
 /// Returns the spacing of arrivals; `None` if they need more than the run's header, such as a recording.
-fn spacing(run: &Run) -> Option<Spacing> {
+fn spacing(run: &Run) -> Option<ArrivalSpacing> {
     let named = run.header.arrivals.as_deref()?;
-    [Spacing::Constant, Spacing::Poisson]
+    [ArrivalSpacing::Constant, ArrivalSpacing::Poisson]
         .into_iter()
         .find(|spacing| spacing.name() == named)
 }

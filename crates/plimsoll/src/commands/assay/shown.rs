@@ -5,15 +5,15 @@ use std::fmt::Write as _;
 use plimsoll_model::units::Period;
 use serde_json::{Value, json};
 
-use super::findings::{Assay, Basis, Figure};
+use super::findings::{Assay, FigureCheck, TruthBasis};
 
-impl Basis {
+impl TruthBasis {
     fn sentence(self) -> &'static str {
         match self {
-            Basis::Schedule => {
+            TruthBasis::Schedule => {
                 "True values are those of a client that sends each call on schedule, and reads its answer when it arrives."
             }
-            Basis::Arrivals => {
+            TruthBasis::Arrivals => {
                 "True values are the server's times from each request's arrival: when calls were scheduled is not known."
             }
         }
@@ -21,8 +21,8 @@ impl Basis {
 
     fn code(self) -> &'static str {
         match self {
-            Basis::Schedule => "schedule",
-            Basis::Arrivals => "arrivals",
+            TruthBasis::Schedule => "schedule",
+            TruthBasis::Arrivals => "arrivals",
         }
     }
 }
@@ -132,7 +132,7 @@ impl Assay {
     }
 }
 
-fn row(figure: &Figure) -> [String; 7] {
+fn row(figure: &FigureCheck) -> [String; 7] {
     let range = |[low, high]: [f64; 2]| format!("{} to {}", millis(low), millis(high));
     let percent = |share: f64| format!("{:.1} %", share * 100.0);
     [

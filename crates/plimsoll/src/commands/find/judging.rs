@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use plimsoll_model::objective::Verdict::{CannotBeJudged, Missed, NotSupported};
-use plimsoll_model::objective::{Measured, Validity};
+use plimsoll_model::objective::ObjectiveVerdict::{CannotBeJudged, Missed, NotSupported};
+use plimsoll_model::objective::{ObjectiveInputs, RunValidity};
 use plimsoll_model::plan::{Metric, Objective, Plan};
-use plimsoll_model::record::Counts;
-use plimsoll_model::run::{Run, RunError, State};
-use plimsoll_model::search::{Growth, Verdict};
+use plimsoll_model::record::OutcomeCounts;
+use plimsoll_model::run::{Run, RunError, RunState};
+use plimsoll_model::search::{BacklogGrowth, TrialVerdict};
 use plimsoll_model::spec::DEFAULT_DEADLINE;
 use plimsoll_model::{Outcome, objective};
 
@@ -33,7 +33,7 @@ pub(super) fn warmup(length: Duration) -> Duration {
 }
 
 /// Returns how the backlog grew in a trial; `None` if it was too short to tell.
-pub(super) fn growth(plan: &Plan, run: &Run) -> Result<Option<Growth>, RunError> {
+pub(super) fn growth(plan: &Plan, run: &Run) -> Result<Option<BacklogGrowth>, RunError> {
     let length = |warmup: bool| -> Duration {
         let stages = plan.load.stages.iter().filter(|s| s.warmup == warmup);
         stages.filter_map(|s| s.duration).sum()
@@ -42,10 +42,10 @@ pub(super) fn growth(plan: &Plan, run: &Run) -> Result<Option<Growth>, RunError>
     let planned = length(true) + length(false);
     // A trial that was ended early drained in its last interval, which is left out.
     let end = match (run.state, intervals.last()) {
-        (State::Aborted, Some(last)) => planned.min(last.start_offset),
+        (RunState::Aborted, Some(last)) => planned.min(last.start_offset),
         _ => planned,
     };
-    Ok(Growth::of(&intervals, length(true), end))
+    Ok(BacklogGrowth::of(&intervals, length(true), end))
 }
 
 /// Returns the verdict on a trial. Without an objective on errors, a share of `implied_errors_share` of the calls may
@@ -53,9 +53,9 @@ pub(super) fn growth(plan: &Plan, run: &Run) -> Result<Option<Growth>, RunError>
 pub(super) fn judge(
     plan: &Plan,
     implied_errors_share: Option<f64>,
-    growing: Option<Growth>,
+    growing: Option<BacklogGrowth>,
     run: &Run,
-) -> Verdict {
+) -> TrialVerdict {
     let limited = run
         .summary
         .health
@@ -63,8 +63,8 @@ pub(super) fn judge(
         .iter()
         .find(|p| p.invalidates && p.kind.is_generator_limit());
     let validity = match limited {
-        Some(_) => Validity::OtherLoad,
-        None => Validity::Sound,
+        Some(_) => RunValidity::OtherLoad,
+        None => RunValidity::Sound,
     };
     let implied = implied_errors_share.map(|share| Objective {
         metric: Metric::Errors,
@@ -74,7 +74,7 @@ pub(super) fn judge(
         text: format!("errors < {}% (implied)", share * 100.0),
     });
     let promised: Vec<Objective> = plan.objectives.iter().cloned().chain(implied).collect();
-    let mut measured = Measured::of(run, plan.load.deadline);
+    let mut measured = ObjectiveInputs::of(run, plan.load.deadline);
     // The search is for the load line with the plan's connections, so too few of them are no reason for doubt.
     measured.circumstances.too_few_connections = false;
     let judged = objective::judge(&promised, &measured, validity);
@@ -83,7 +83,7 @@ pub(super) fn judge(
     if missed.is_empty()
         && let Some(unclear) = unmet(CannotBeJudged).next()
     {
-        return Verdict::GeneratorLimited {
+        return TrialVerdict::GeneratorLimited {
             reason: match limited {
                 Some(problem) => problem.text.clone(),
                 None => format!("{}: {}", unclear.objective, unclear.measured),
@@ -101,11 +101,11 @@ pub(super) fn judge(
             .iter()
             .find(|p| p.kind.is_generator_limit());
         return match late {
-            _ if growing.is_none() => Verdict::Met,
-            Some(problem) => Verdict::GeneratorLimited {
+            _ if growing.is_none() => TrialVerdict::Met,
+            Some(problem) => TrialVerdict::GeneratorLimited {
                 reason: problem.text.clone(),
             },
-            None => Verdict::Growing,
+            None => TrialVerdict::Growing,
         };
     }
     // Calls that exceeded their deadline were slow; all other failed calls are errors.
@@ -113,10 +113,10 @@ pub(super) fn judge(
     let failed = record.errors();
     let slow = record.outcomes.of(Outcome::DeadlineExceeded);
     let without = &mut measured.all.record;
-    without.outcomes = Counts::default();
+    without.outcomes = OutcomeCounts::default();
     without.outcomes.add(Outcome::Ok, record.ok());
     let but_for_errors = objective::judge(&plan.objectives, &measured, validity);
-    Verdict::Missed {
+    TrialVerdict::Missed {
         objectives: missed,
         errors: failed > slow && but_for_errors.iter().all(|j| j.verdict != Missed),
     }
@@ -126,7 +126,7 @@ pub(super) fn judge(
 /// calls, or with too many failed ones.
 pub(super) fn limited_us(plan: &Plan, run: &Run) -> Option<f64> {
     let objective = objective::plotted(&plan.objectives)?;
-    let ns = objective::value(objective, &Measured::of(run, plan.load.deadline))?;
+    let ns = objective::value(objective, &ObjectiveInputs::of(run, plan.load.deadline))?;
     ns.is_finite().then_some(ns / 1e3)
 }
 

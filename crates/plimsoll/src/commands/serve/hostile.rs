@@ -5,12 +5,14 @@ use std::sync::mpsc;
 use clap::Args;
 use plimsoll_engine::Address;
 use plimsoll_model::spec::suggest;
-use plimsoll_protocols::hostile::{self, Behaviour, Hostile, Listening, Wire};
+use plimsoll_protocols::hostile::{
+    self, Behaviour, HostileEndpoint, HostileProtocol, HostileServer,
+};
 
 use crate::commands::tls_flags::ServerTlsFlags;
 use crate::console;
 use crate::descriptors;
-use crate::documents::Json;
+use crate::documents::JsonFlag;
 use crate::failure::{Exit, Failure};
 use crate::listening::listening_address;
 use crate::stopping;
@@ -25,7 +27,7 @@ use crate::stopping;
         Example: all of them, from port 20000 on\n  \
         plimsoll serve hostile --tls-cert certs/server.crt --tls-key certs/server.key"
 )]
-pub(super) struct Arguments {
+pub(super) struct HostileArguments {
     /// Behaviours by name, or by the beginning of it, such as `h2-` [default: all].
     #[arg(value_name = "NAME")]
     names: Vec<String>,
@@ -43,10 +45,10 @@ pub(super) struct Arguments {
     tls: ServerTlsFlags,
 
     #[command(flatten)]
-    json: Json,
+    json: JsonFlag,
 }
 
-pub(super) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
+pub(super) fn execute(arguments: &HostileArguments) -> Result<Exit, Failure> {
     let chosen = choose(&arguments.names)?;
     if arguments.list {
         list(&chosen, &arguments.json)?;
@@ -69,7 +71,7 @@ pub(super) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
             "each behaviour has a port of its own: write HOST:PORT, such as 127.0.0.1:20000",
         ));
     };
-    let server = Hostile::bind(&served, first, tls.as_ref()).map_err(Failure::error)?;
+    let server = HostileServer::bind(&served, first, tls.as_ref()).map_err(Failure::error)?;
     for listening in server.listening() {
         announce(listening, &arguments.json)?;
     }
@@ -96,16 +98,16 @@ pub(super) fn execute(arguments: &Arguments) -> Result<Exit, Failure> {
 }
 
 /// The selected behaviours with their protocols.
-type Chosen = Vec<(Wire, &'static Behaviour)>;
+type SelectedBehaviours = Vec<(HostileProtocol, &'static Behaviour)>;
 
 /// Returns the behaviours whose names equal or start with one of `names`; all if there are none.
-fn choose(names: &[String]) -> Result<Chosen, Failure> {
+fn choose(names: &[String]) -> Result<SelectedBehaviours, Failure> {
     if names.is_empty() {
         return Ok(hostile::behaviours().collect());
     }
-    let mut chosen = Chosen::new();
+    let mut chosen = SelectedBehaviours::new();
     for name in names {
-        let found: Chosen = match hostile::find(name) {
+        let found: SelectedBehaviours = match hostile::find(name) {
             Some(exact) => vec![exact],
             None => hostile::behaviours()
                 .filter(|(_, behaviour)| behaviour.name.starts_with(name.as_str()))
@@ -115,10 +117,10 @@ fn choose(names: &[String]) -> Result<Chosen, Failure> {
             return Err(unknown(name));
         }
         // Several arguments may select the same behaviour.
-        let new = |(_, behaviour): &(Wire, &Behaviour)| {
+        let new = |(_, behaviour): &(HostileProtocol, &Behaviour)| {
             !chosen.iter().any(|(_, other)| other.name == behaviour.name)
         };
-        let found: Chosen = found.into_iter().filter(new).collect();
+        let found: SelectedBehaviours = found.into_iter().filter(new).collect();
         chosen.extend(found);
     }
     Ok(chosen)
@@ -147,7 +149,7 @@ fn unknown(name: &str) -> Failure {
     )
 }
 
-fn list(chosen: &[(Wire, &'static Behaviour)], json: &Json) -> Result<(), Failure> {
+fn list(chosen: &[(HostileProtocol, &'static Behaviour)], json: &JsonFlag) -> Result<(), Failure> {
     for (wire, behaviour) in chosen {
         let (wire, code) = (wire.name(), behaviour.outcome.code());
         json.result(
@@ -167,7 +169,7 @@ fn list(chosen: &[(Wire, &'static Behaviour)], json: &Json) -> Result<(), Failur
     Ok(())
 }
 
-fn announce(listening: &Listening, json: &Json) -> Result<(), Failure> {
+fn announce(listening: &HostileEndpoint, json: &JsonFlag) -> Result<(), Failure> {
     let url = listening.url();
     let name = listening.behaviour.name;
     json.result(

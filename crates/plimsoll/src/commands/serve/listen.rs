@@ -5,14 +5,14 @@ use std::io::{self, Read as _};
 use clap::Args;
 use plimsoll_engine::{Address, defect};
 use plimsoll_model::units::Period;
-use plimsoll_protocols::serving::reference::Counted;
-use plimsoll_protocols::serving::{Bound, Listen, Reserved, TicketSeed};
+use plimsoll_protocols::serving::reference::ServerCounts;
+use plimsoll_protocols::serving::{BoundServer, ListenOptions, ReservedAddress, TicketSeed};
 
 use crate::commands::conclusion;
 use crate::commands::tls_flags::ServerTlsFlags;
 use crate::defects;
 use crate::descriptors;
-use crate::documents::Json;
+use crate::documents::JsonFlag;
 use crate::failure::Failure;
 use crate::listening::listening_address;
 
@@ -53,29 +53,29 @@ pub(crate) struct ListenFlags {
     pub(super) drain: Period,
 
     #[command(flatten)]
-    pub(super) json: Json,
+    pub(super) json: JsonFlag,
 }
 
 impl ListenFlags {
-    pub(super) fn bind(&self) -> Result<Bound, Failure> {
+    pub(super) fn bind(&self) -> Result<BoundServer, Failure> {
         descriptors::raise_limit()?;
         self.plan()?.bind().map_err(Failure::error)
     }
 
     /// Reserves the port for processes that will share it.
-    pub(super) fn reserve(&self) -> Result<Reserved, Failure> {
+    pub(super) fn reserve(&self) -> Result<ReservedAddress, Failure> {
         self.plan()?.reserve().map_err(Failure::error)
     }
 
-    fn plan(&self) -> Result<Listen, Failure> {
-        Ok(Listen {
+    fn plan(&self) -> Result<ListenOptions, Failure> {
+        Ok(ListenOptions {
             address: listening_address("--listen", &self.listen)?,
             reuse_port: self.reuse_port,
             tls: self.tls.tls(),
             tickets: self.tickets()?,
             max_concurrent_streams: Some(self.max_streams).filter(|&n| n > 0),
             drain: self.drain.0,
-            ..Listen::default()
+            ..ListenOptions::default()
         })
     }
 
@@ -120,7 +120,7 @@ impl ListenFlags {
     }
 
     /// Prints the server's counts.
-    pub(super) fn conclude(&self, counted: &Counted) -> Result<(), Failure> {
+    pub(super) fn conclude(&self, counted: &ServerCounts) -> Result<(), Failure> {
         let connections = &counted.connections;
         let all = [
             ("connections", connections.accepted),
@@ -128,7 +128,7 @@ impl ListenFlags {
             ("handshakes failed", connections.handshakes_failed),
             ("connections broken", connections.broken),
             ("connections cut off", connections.cut_off),
-            (defects::PANICS_COUNTER, defect::seen()),
+            (defects::PANICS_COUNTER, defect::panic_count()),
         ];
         let all: Vec<(&str, u64)> = counted.counts.iter().copied().chain(all).collect();
         self.print(&all)

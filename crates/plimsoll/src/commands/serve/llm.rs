@@ -12,14 +12,14 @@ use tokio::time::Instant;
 use crate::commands::conclusion::conclude;
 use crate::commands::relay::{ServiceFlags, gateway_counts};
 use crate::commands::renewing;
-use crate::commands::secret::Without;
+use crate::commands::secret::MissingSecret;
 use crate::descriptors;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
-use crate::stopping::{CALLS_MAY_END, until_stopped};
+use crate::stopping::{STOPPING_NOTICE, until_stopped};
 
 /// Minimum drain time of sockets, even if the runs used up the whole drain time.
-const SHORTEST_GOODBYE: Duration = Duration::from_secs(1);
+const MIN_SOCKET_DRAIN: Duration = Duration::from_secs(1);
 
 /// A simulated language model: OpenAI's API (POST /v1/chat/completions, /v1/completions), and sessions whose tokens
 /// go through a gateway (POST /session/create, /session/ID/run, /session/ID/close).
@@ -33,7 +33,7 @@ const SHORTEST_GOODBYE: Duration = Duration::from_secs(1);
         JWT_SECRET=… plimsoll serve llm --listen 127.0.0.1:8001 --redis redis://127.0.0.1:6379",
     after_help = crate::environment::VARIABLES_HELP
 )]
-pub(crate) struct Arguments {
+pub(crate) struct LlmArguments {
     /// Where to listen; port 0 for any free one, unix:/PATH for a socket of this machine.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8000")]
     listen: String,
@@ -82,7 +82,7 @@ pub(crate) struct Arguments {
     drain: Period,
 }
 
-impl Arguments {
+impl LlmArguments {
     fn options(&self) -> LlmOptions {
         LlmOptions {
             token_delay: self.token_delay.0,
@@ -107,12 +107,15 @@ impl Arguments {
     }
 }
 
-pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Result<Exit, Failure> {
+pub(crate) fn execute(
+    arguments: &LlmArguments,
+    environment: &Environment,
+) -> Result<Exit, Failure> {
     descriptors::raise_limit()?;
     let service = &arguments.service;
     let without = match service.bus.redis {
-        Some(_) => Without::Fails,
-        None => Without::Random,
+        Some(_) => MissingSecret::Fails,
+        None => MissingSecret::Random,
     };
     let keys = service.keys(environment, without)?;
     let bound = service.bind("--listen", &arguments.listen, arguments.drain)?;
@@ -131,7 +134,7 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
     let stop = tokio::sync::watch::Sender::new(false);
     let (mut stopped, mut gateway_stopped) = (stop.subscribe(), stop.subscribe());
     let (drain, lame_duck) = (arguments.drain.0, service.lame_duck.0);
-    let (stats, relayed) = until_stopped(service.workers, CALLS_MAY_END, async |asked| {
+    let (stats, relayed) = until_stopped(service.workers, STOPPING_NOTICE, async |asked| {
         tokio::spawn(async move {
             asked.await;
             stop.send_replace(true);
@@ -168,7 +171,7 @@ pub(crate) fn execute(arguments: &Arguments, environment: &Environment) -> Resul
                             let _ = told_end.wait_for(|ended| *ended).await;
                             let all = lame_duck + drain;
                             let spent = stop_began.get().map_or(all, Instant::elapsed);
-                            let shortest = SHORTEST_GOODBYE.min(drain);
+                            let shortest = MIN_SOCKET_DRAIN.min(drain);
                             all.saturating_sub(spent).max(shortest)
                         },
                     )

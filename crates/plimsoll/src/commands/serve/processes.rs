@@ -16,22 +16,22 @@ use plimsoll_engine::defect;
 use plimsoll_protocols::serving::TicketSeed;
 
 use super::listen::ListenFlags;
-use crate::child::Child;
+use crate::child::PipedChild;
 use crate::defects;
 use crate::failure::{Exit, Failure};
-use crate::stopping::{self, Wish};
+use crate::stopping::{self, ShutdownMode};
 
 /// Flags that are replaced for the child processes.
 const OWN_WITH_VALUE: [&str; 2] = ["--listen", "--processes"];
 const OWN_SWITCHES: [&str; 3] = ["--json", "--reuse-port", "--tickets-from-input"];
 
 /// An event of the server processes or a signal.
-enum Heard {
+enum ProcessEvent {
     /// A process printed a line.
     Line(String),
     /// A process has ended, or closed its output.
     Gone(usize),
-    Wish(Wish),
+    Wish(ShutdownMode),
 }
 
 /// Runs the server processes until a signal.
@@ -45,7 +45,7 @@ pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
     let wished = sender.clone();
     stopping::on_signal(move |wish| {
         // The receiver lives until the processes have ended.
-        let _ = wished.send(Heard::Wish(wish));
+        let _ = wished.send(ProcessEvent::Wish(wish));
     })?;
     let of = usize::from(listen.processes);
     let mut processes = Vec::new();
@@ -54,9 +54,9 @@ pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
         let index = processes.len();
         processes.push(start(&words, &tickets, index, &sender)?);
         match heard.recv() {
-            Ok(Heard::Line(_)) => {}
-            Ok(Heard::Gone(which)) => return Err(ended(which, of, "did not start")),
-            Ok(Heard::Wish(_)) | Err(_) => return Ok(Exit::Interrupted),
+            Ok(ProcessEvent::Line(_)) => {}
+            Ok(ProcessEvent::Gone(which)) => return Err(ended(which, of, "did not start")),
+            Ok(ProcessEvent::Wish(_)) | Err(_) => return Ok(Exit::Interrupted),
         }
     }
     listen.announce(name, &address.into(), &[])?;
@@ -66,20 +66,22 @@ pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
     let mut left = of;
     while left > 0 {
         match heard.recv() {
-            Ok(Heard::Line(line)) => add(&mut counts, &line),
-            Ok(Heard::Gone(index)) => {
+            Ok(ProcessEvent::Line(line)) => add(&mut counts, &line),
+            Ok(ProcessEvent::Gone(index)) => {
                 if !stopping {
                     return Err(ended(index, of, "exited, and the others were stopped"));
                 }
                 left -= 1;
             }
-            Ok(Heard::Wish(Wish::Gracefully)) => {
+            Ok(ProcessEvent::Wish(ShutdownMode::Graceful)) => {
                 stopping = true;
                 for process in &mut processes {
                     drop(process.stdin.take());
                 }
             }
-            Ok(Heard::Wish(Wish::AtOnce)) | Err(_) => return Ok(Exit::Interrupted),
+            Ok(ProcessEvent::Wish(ShutdownMode::Immediate)) | Err(_) => {
+                return Ok(Exit::Interrupted);
+            }
         }
     }
     let counts: Vec<(&str, u64)> = counts.iter().map(|(name, n)| (name.as_str(), *n)).collect();
@@ -156,7 +158,7 @@ fn add(counts: &mut Vec<(String, u64)>, line: &str) {
             name.to_owned()
         };
         if name == defects::PANICS_COUNTER && n > 0 {
-            defect::note();
+            defect::count_reported_panic();
         }
         match counts.iter_mut().find(|(known, _)| *known == name) {
             Some((_, sum)) if is_most => *sum = (*sum).max(n),
@@ -171,20 +173,20 @@ fn start(
     words: &[OsString],
     tickets: &TicketSeed,
     index: usize,
-    sender: &Sender<Heard>,
-) -> Result<Child, Failure> {
+    sender: &Sender<ProcessEvent>,
+) -> Result<PipedChild, Failure> {
     let failed = |e: io::Error| Failure::error(format_args!("--processes: can't start one: {e}"));
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
     // Their output is parsed here, so it must be text.
-    let command = stopping::end_with_us(&mut command).env("PLIMSOLL_JSON", "false");
+    let command = stopping::stop_with_parent(&mut command).env("PLIMSOLL_JSON", "false");
     let sender = sender.clone();
     // The receiver is dropped once the server is given up.
     let heard = move |line| match line {
-        Some(Ok(line)) => sender.send(Heard::Line(line)).is_ok(),
+        Some(Ok(line)) => sender.send(ProcessEvent::Line(line)).is_ok(),
         Some(Err(_)) => false,
-        None => sender.send(Heard::Gone(index)).is_ok(),
+        None => sender.send(ProcessEvent::Gone(index)).is_ok(),
     };
-    let mut child = Child::start(command.args(words), heard).map_err(failed)?;
+    let mut child = PipedChild::start(command.args(words), heard).map_err(failed)?;
     if let Some(stdin) = &mut child.stdin {
         // If it has exited already, its reader reports that.
         let _ = stdin.write_all(tickets.bytes());

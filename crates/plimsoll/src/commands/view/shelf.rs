@@ -13,7 +13,7 @@ use plimsoll_model::run::{Run, RunError, RunOverview, file};
 use plimsoll_model::search::SearchRecord;
 use plimsoll_model::{ladder, lanes, search};
 use plimsoll_report::compare::compare;
-use plimsoll_report::html::{self, Item};
+use plimsoll_report::html::{self, FolderItem};
 
 use crate::documents;
 use crate::failure::chain;
@@ -22,14 +22,14 @@ use crate::failure::chain;
 const MAX_DEPTH: usize = 4;
 
 /// The index of a folder of runs.
-pub(super) struct Shelf {
+pub(super) struct RunIndex {
     dir: PathBuf,
     /// Cached entries by directory, with the modification time of their record file.
-    known: HashMap<PathBuf, (Option<SystemTime>, Result<Item, String>)>,
+    known: HashMap<PathBuf, (Option<SystemTime>, Result<FolderItem, String>)>,
 }
 
 /// The result of a request, with the page to show.
-pub(super) enum Answer {
+pub(super) enum PageResult {
     Page(String),
     /// Nothing has this URL.
     Unknown(String),
@@ -37,23 +37,23 @@ pub(super) enum Answer {
     Failed(String),
 }
 
-impl Shelf {
-    pub(super) fn new(dir: &Path) -> Shelf {
-        Shelf {
+impl RunIndex {
+    pub(super) fn new(dir: &Path) -> RunIndex {
+        RunIndex {
             dir: dir.to_owned(),
             known: HashMap::new(),
         }
     }
 
     /// Returns the page at `path`; `query` is the raw query string.
-    pub(super) fn answer(&mut self, path: &str, query: &str) -> Answer {
+    pub(super) fn answer(&mut self, path: &str, query: &str) -> PageResult {
         let found = found(&self.dir);
         let by_id = |id: &str| {
             let of = |dir: &&PathBuf| is_id(id, &self.id(dir));
             found.iter().find(of).cloned()
         };
         match path {
-            "/" => Answer::Page(self.list(&found)),
+            "/" => PageResult::Page(self.list(&found)),
             "/compare" => {
                 let side = |name: &str| {
                     let fields = query.split('&').filter_map(|field| field.split_once('='));
@@ -62,12 +62,12 @@ impl Shelf {
                 };
                 match (side("a"), side("b")) {
                     (Some(a), Some(b)) => made(compared(&a, &b)),
-                    _ => Answer::Failed(message("Choose two runs: one as A and one as B.")),
+                    _ => PageResult::Failed(message("Choose two runs: one as A and one as B.")),
                 }
             }
             _ => match path.strip_prefix("/runs/").and_then(by_id) {
                 Some(dir) => made(documents::page(&[dir], None).map_err(|e| e.to_string())),
-                None => Answer::Unknown(message("There is nothing under this name.")),
+                None => PageResult::Unknown(message("There is nothing under this name.")),
             },
         }
     }
@@ -113,10 +113,10 @@ fn is_id(typed: &str, id: &str) -> bool {
     typed == id || typed.replace("%2F", "/") == id
 }
 
-fn made(page: Result<String, String>) -> Answer {
+fn made(page: Result<String, String>) -> PageResult {
     match page {
-        Ok(page) => Answer::Page(html::within(&page)),
-        Err(why) => Answer::Failed(message(&why)),
+        Ok(page) => PageResult::Page(html::within(&page)),
+        Err(why) => PageResult::Failed(message(&why)),
     }
 }
 
@@ -159,14 +159,14 @@ fn found(dir: &Path) -> Vec<PathBuf> {
     all
 }
 
-fn item(id: String, dir: &Path) -> Result<Item, RunError> {
+fn item(id: String, dir: &Path) -> Result<FolderItem, RunError> {
     Ok(match () {
-        () if SearchRecord::is_in(dir) => Item::of_search(id, &SearchRecord::load(dir)?),
-        () if LadderRecord::is_in(dir) => Item::of_ladder(id, &LadderRecord::load(dir)?),
-        () if LanesRecord::is_in(dir) => Item::of_lanes(id, &LanesRecord::load(dir)?),
+        () if SearchRecord::is_in(dir) => FolderItem::of_search(id, &SearchRecord::load(dir)?),
+        () if LadderRecord::is_in(dir) => FolderItem::of_ladder(id, &LadderRecord::load(dir)?),
+        () if LanesRecord::is_in(dir) => FolderItem::of_lanes(id, &LanesRecord::load(dir)?),
         () => match RunOverview::load(dir)? {
-            Some(run) => Item::of_overview(id, &run),
-            None => Item::of_run(id, &Run::load(dir)?),
+            Some(run) => FolderItem::of_overview(id, &run),
+            None => FolderItem::of_run(id, &Run::load(dir)?),
         },
     })
 }

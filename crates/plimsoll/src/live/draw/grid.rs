@@ -13,14 +13,14 @@ use super::{DIM_STYLE, panel, shortened};
 const MIN_NAME_WIDTH: usize = 7;
 
 /// A row of the table: a name and figures.
-pub(super) struct Entry {
+pub(super) struct GridRow {
     cells: Vec<String>,
     style: Style,
 }
 
-impl Entry {
-    pub(super) fn of(cells: impl IntoIterator<Item = String>, style: Style) -> Entry {
-        Entry {
+impl GridRow {
+    pub(super) fn of(cells: impl IntoIterator<Item = String>, style: Style) -> GridRow {
+        GridRow {
             cells: cells.into_iter().collect(),
             style,
         }
@@ -34,7 +34,7 @@ pub(super) struct Grid<'a> {
     pub(super) head: &'a [&'a str],
     /// Minimum width of a column of figures if there is room, so that columns stay in place as figures change.
     pub(super) least: usize,
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<GridRow>,
 }
 
 impl Grid<'_> {

@@ -1,15 +1,17 @@
 //! Draws the run on a terminal that is too small for tables: figures one per line or, with few rows, side by side,
 //! and the objectives. Text that does not fit ends with `…`.
 
-use plimsoll_model::objective::{Judged, Verdict};
+use plimsoll_model::objective::{ObjectiveResult, ObjectiveVerdict};
 use plimsoll_report::quantity::{count, or_dash, plural, rate, time};
 use ratatui::layout::Rect;
 use ratatui::text::Line;
 
-use super::{Board, clock, columns, objectives, printable, shortened, verdict_line, verdict_style};
+use super::{
+    Dashboard, columns, format_clock, objectives, printable, shortened, verdict_line, verdict_style,
+};
 
 /// Returns as many lines as fit.
-pub(super) fn lines(board: &Board, area: Rect) -> Vec<Line<'static>> {
+pub(super) fn lines(board: &Dashboard, area: Rect) -> Vec<Line<'static>> {
     let (width, height) = (usize::from(area.width), usize::from(area.height));
     let mut rows = vec![board.title.clone()];
     rows.extend(board.context.iter().cloned());
@@ -40,12 +42,13 @@ pub(super) fn lines(board: &Board, area: Rect) -> Vec<Line<'static>> {
 }
 
 /// Returns some of the objectives, the missed ones first, and a row that counts the rest.
-fn some_of(objectives: &[Judged], width: usize, rows: usize) -> Vec<Line<'static>> {
+fn some_of(objectives: &[ObjectiveResult], width: usize, rows: usize) -> Vec<Line<'static>> {
     let Some(shown) = rows.checked_sub(1) else {
         return Vec::new();
     };
-    let is_missed = |judged: &&Judged| judged.verdict == Verdict::Missed;
-    let (missed, others): (Vec<&Judged>, Vec<&Judged>) = objectives.iter().partition(is_missed);
+    let is_missed = |judged: &&ObjectiveResult| judged.verdict == ObjectiveVerdict::Missed;
+    let (missed, others): (Vec<&ObjectiveResult>, Vec<&ObjectiveResult>) =
+        objectives.iter().partition(is_missed);
     let all = missed.iter().chain(&others).take(shown);
     let mut lines: Vec<Line<'static>> = all
         .map(|judged| {
@@ -64,7 +67,7 @@ fn some_of(objectives: &[Judged], width: usize, rows: usize) -> Vec<Line<'static
 }
 
 /// Returns the most important figures, a few words each.
-fn figures(board: &Board) -> Vec<String> {
+fn figures(board: &Dashboard) -> Vec<String> {
     let (last, all) = (&board.last, &board.so_far);
     let left = board
         .progress()
@@ -72,7 +75,7 @@ fn figures(board: &Board) -> Vec<String> {
     let at = |us| or_dash(us, time);
     let response = all.response();
     vec![
-        format!("{}{left}", clock(board.elapsed.as_secs_f64())),
+        format!("{}{left}", format_clock(board.elapsed.as_secs_f64())),
         format!("{} now", rate(last.per_second(last.record.ended()))),
         format!("{} done", count(all.record.ended())),
         format!("{} failed", count(all.record.errors())),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::record::StageRecord;
-use plimsoll_model::run::{IntervalRecord, Resources};
+use plimsoll_model::run::{IntervalRecord, ResourceUsage};
 use plimsoll_model::{Outcome, Plan, spec};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -14,7 +14,7 @@ use snapbox::{assert_data_eq, file};
 use super::*;
 use crate::environment::Environment;
 use crate::planning;
-use crate::problems::Source;
+use crate::problems::PlanSource;
 
 fn plan(load: &str) -> Plan {
     let text = format!(
@@ -22,7 +22,7 @@ fn plan(load: &str) -> Plan {
     );
     plimsoll_protocols::registry::register();
     let spec = spec::read(&text).expect("a plan");
-    planning::plan(&spec, &Environment::default(), &Source::Flags).expect("resolved")
+    planning::plan(&spec, &Environment::default(), &PlanSource::Flags).expect("resolved")
 }
 
 fn interval(index: u64, stage: u8, failing: u64) -> IntervalRecord {
@@ -41,7 +41,7 @@ fn interval(index: u64, stage: u8, failing: u64) -> IntervalRecord {
     record.outcomes.add(Outcome::DeadlineExceeded, failing / 2);
     record.outcomes.add(Outcome::Reset, failing - failing / 2);
     let used = |us| {
-        Some(Resources {
+        Some(ResourceUsage {
             cpu_user_us: us,
             cpu_system_us: Some(us / 2),
             rss_bytes: 9_400_000,
@@ -65,7 +65,7 @@ fn interval(index: u64, stage: u8, failing: u64) -> IntervalRecord {
     }
 }
 
-fn buffer(board: &Board, noted: &[String], width: u16, height: u16) -> Buffer {
+fn buffer(board: &Dashboard, noted: &[String], width: u16, height: u16) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
     terminal
         .draw(|frame| draw(frame, board, noted))
@@ -73,7 +73,7 @@ fn buffer(board: &Board, noted: &[String], width: u16, height: u16) -> Buffer {
     terminal.backend().buffer().clone()
 }
 
-fn frame(board: &Board, noted: &[String], width: u16, height: u16) -> String {
+fn frame(board: &Dashboard, noted: &[String], width: u16, height: u16) -> String {
     let buffer = buffer(board, noted, width, height);
     let mut text = String::new();
     for y in 0..height {
@@ -84,8 +84,8 @@ fn frame(board: &Board, noted: &[String], width: u16, height: u16) -> String {
     text
 }
 
-fn running(load: &str, failing: u64) -> Board {
-    let mut board = Board::of(&plan(load), Vec::new(), Duration::ZERO);
+fn running(load: &str, failing: u64) -> Dashboard {
+    let mut board = Dashboard::of(&plan(load), Vec::new(), Duration::ZERO);
     board.interval(&interval(0, 0, 0), Duration::from_micros(300));
     for index in 1..8 {
         board.interval(
@@ -149,8 +149,8 @@ fn wide_characters_occupy_two_columns() {
 
 #[test]
 fn connecting_view_shows_connection_count() {
-    let mut board = Board::of(&plan(TIMED), Vec::new(), Duration::ZERO);
-    board.phase = Phase::Connecting {
+    let mut board = Dashboard::of(&plan(TIMED), Vec::new(), Duration::ZERO);
+    board.phase = RunPhase::Connecting {
         open: 640,
         wanted: 10_000,
     };
@@ -237,7 +237,7 @@ fn plain_lines_mark_truncated_text() {
     let words: Vec<&str> = wide.split_whitespace().collect();
     for (width, height) in (24..60).flat_map(|w| (1..40).map(move |h| (w, h))) {
         let text = frame(&board, &[], width, height);
-        let is_said = |judged: &Judged| text.contains(&judged.objective);
+        let is_said = |judged: &ObjectiveResult| text.contains(&judged.objective);
         let is_counted = text.contains("objective") || board.objectives.iter().all(is_said);
         assert!(height == 1 || is_counted, "{width} × {height}:\n{text}");
         for line in text.lines() {
@@ -293,7 +293,7 @@ fn tall_terminal_shows_objectives_and_fills_height() {
 #[test]
 fn titles_are_never_bold_and_dim() {
     let mut board = running(JUDGED, 20);
-    board.phase = Phase::WarmUp;
+    board.phase = RunPhase::WarmUp;
     for (width, height) in [(60, 36), (80, 30), (120, 60)] {
         let drawn = buffer(&board, &["noted".to_owned()], width, height);
         let both = Modifier::BOLD | Modifier::DIM;
@@ -309,7 +309,7 @@ fn objective_reasons_are_wrapped() {
     let mut board = running(JUDGED, 20);
     let reason = "too few calls yet: the percentile needs 36,887 of them, 7,000 have ended, and more are due";
     for judged in &mut board.objectives {
-        judged.verdict = Verdict::CannotBeJudged;
+        judged.verdict = ObjectiveVerdict::CannotBeJudged;
         judged.measured = reason.to_owned();
     }
     for width in 60..121 {
@@ -331,7 +331,7 @@ fn objective_reasons_are_wrapped() {
 /// Six calls a second are too few for a p99, so the maximum is shown and named as such.
 #[test]
 fn maximum_replaces_unsupported_p99() {
-    let mut board = Board::of(&plan(TIMED), Vec::new(), Duration::ZERO);
+    let mut board = Dashboard::of(&plan(TIMED), Vec::new(), Duration::ZERO);
     for index in 1..5 {
         let mut record = StageRecord {
             due: 6,
@@ -353,7 +353,7 @@ fn maximum_replaces_unsupported_p99() {
 /// Tokens have their own kinds of time.
 #[test]
 fn token_latencies_appear_beside_response_time() {
-    let mut board = Board::of(&plan(TIMED), Vec::new(), Duration::ZERO);
+    let mut board = Dashboard::of(&plan(TIMED), Vec::new(), Duration::ZERO);
     let mut one = interval(1, 1, 0);
     let record = &mut one.stages[0].1;
     let measures = &mut record.measures;

@@ -15,9 +15,9 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 /// Makes HTTP clients that report a redirect as an error. They honour the library options that are documented for
 /// users: plaintext, unchecked certificates, a proxy.
 #[derive(Debug)]
-pub(super) struct Direct;
+pub(super) struct NoRedirectConnector;
 
-impl HttpConnector for Direct {
+impl HttpConnector for NoRedirectConnector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let failed = |e: reqwest::Error| Error::Generic {
             store: "HTTP",

@@ -12,16 +12,19 @@ use std::time::Duration;
 
 use object_store::ObjectStore;
 use object_store::path::Path;
-use plimsoll_engine::Stop;
+use plimsoll_engine::StopFlag;
 use plimsoll_engine::worker::StopLevel;
-use plimsoll_protocols::serving::accepting::{Serve, accept};
-use plimsoll_protocols::serving::{Link, Unproven};
+use plimsoll_protocols::serving::accepting::{ConnectionHandler, accept};
+use plimsoll_protocols::serving::{ServerStream, UnprovenGuard};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::link::{Access, Address, FIRST_FRAME_LIMITS, FRAME_LIMITS, Request, admit, read, write};
-use super::{Answer, REQUEST_TIMEOUT, answer};
+use super::link::{
+    FIRST_FRAME_LIMITS, FRAME_LIMITS, RendezvousAccess, RendezvousAddress, StoreLinkRequest, admit,
+    read, write,
+};
+use super::{REQUEST_TIMEOUT, StoreResponse, answer};
 use crate::console;
 
 /// How long shard 0 keeps serving for the others to read the run's result.
@@ -31,14 +34,14 @@ pub(in crate::shards) const SHUTDOWN_GRACE: Duration = Duration::from_secs(20);
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The TCP server of a rendezvous folder.
-pub(super) struct Host {
+pub(super) struct StoreHost {
     folder: PathBuf,
-    serving: Serving,
+    serving: HostService,
 }
 
 /// State shared by all connections.
 #[derive(Clone)]
-struct Serving {
+struct HostService {
     store: Arc<dyn ObjectStore>,
     token: String,
     /// Authenticated connections that are open.
@@ -46,22 +49,22 @@ struct Serving {
     /// All authenticated connections so far.
     came: Arc<AtomicU64>,
     /// Marks an unauthenticated peer; dropped once the peer has sent the token.
-    unproven: Option<Arc<Unproven>>,
+    unproven: Option<Arc<UnprovenGuard>>,
 }
 
-impl Host {
+impl StoreHost {
     /// Starts serving `store`, which is in `folder`. Other users can't read the folder.
     ///
     /// # Errors
     /// When the token is missing, certificates can't be used, or the port is taken.
     pub(super) fn start(
-        address: &Address,
-        access: &Access,
+        address: &RendezvousAddress,
+        access: &RendezvousAccess,
         folder: TempDir,
         store: Arc<dyn ObjectStore>,
         runtime: &Handle,
-    ) -> Result<Host, String> {
-        let serving = Serving {
+    ) -> Result<StoreHost, String> {
+        let serving = HostService {
             store,
             token: access.token()?,
             open: Arc::default(),
@@ -76,15 +79,20 @@ impl Host {
             "shard 0: storing shard data in {} until the run is complete",
             folder.display()
         ));
-        Ok(Host { folder, serving })
+        Ok(StoreHost { folder, serving })
     }
 
     /// Returns once `others` peers have connected and left, after `patience`, or on an immediate stop request: they
     /// read the run's result here.
-    pub(super) fn see_off(&self, others: u64, patience: Duration, stop: &Stop) {
+    pub(super) fn wait_for_peers_to_finish(
+        &self,
+        others: u64,
+        patience: Duration,
+        stop: &StopFlag,
+    ) {
         const POLL_INTERVAL: Duration = Duration::from_millis(50);
         let mut waited = Duration::ZERO;
-        let Serving { open, came, .. } = &self.serving;
+        let HostService { open, came, .. } = &self.serving;
         let is_awaited =
             || open.load(Ordering::Relaxed) > 0 || came.load(Ordering::Relaxed) < others;
         while is_awaited() && waited < patience && stop.level() != StopLevel::Now {
@@ -107,15 +115,19 @@ impl Host {
     }
 }
 
-impl Serve for Serving {
-    fn holding(self, mark: Unproven) -> Serving {
-        Serving {
+impl ConnectionHandler for HostService {
+    fn with_unproven_guard(self, mark: UnprovenGuard) -> HostService {
+        HostService {
             unproven: Some(Arc::new(mark)),
             ..self
         }
     }
 
-    async fn serve<S: Link>(mut self, mut stream: S, _: watch::Receiver<()>) -> io::Result<()> {
+    async fn serve<S: ServerStream>(
+        mut self,
+        mut stream: S,
+        _: watch::Receiver<()>,
+    ) -> io::Result<()> {
         if !tokio::time::timeout(HELLO_TIMEOUT, self.admit(&mut stream)).await?? {
             return Ok(());
         }
@@ -128,25 +140,29 @@ impl Serve for Serving {
     }
 }
 
-impl Serving {
+impl HostService {
     /// Reads the first frame; returns whether the peer has the token.
-    async fn admit(&self, stream: &mut impl Link) -> io::Result<bool> {
+    async fn admit(&self, stream: &mut impl ServerStream) -> io::Result<bool> {
         let Some(first) = read(stream, FIRST_FRAME_LIMITS).await? else {
             return Ok(false);
         };
         let admitted = admit(&first, &self.token);
         let is_admitted = admitted.is_ok();
-        let refused = |problem| Answer::Failed {
+        let refused = |problem| StoreResponse::Failed {
             problem,
             for_good: true,
         };
-        write(stream, admitted.map_or_else(refused, |()| Answer::Done)).await?;
+        write(
+            stream,
+            admitted.map_or_else(refused, |()| StoreResponse::Done),
+        )
+        .await?;
         Ok(is_admitted)
     }
 
-    async fn converse(&self, stream: &mut impl Link) -> io::Result<()> {
+    async fn converse(&self, stream: &mut impl ServerStream) -> io::Result<()> {
         while let Some(request) = read(stream, FRAME_LIMITS).await? {
-            let Request::Ask(ask) = request else {
+            let StoreLinkRequest::Ask(ask) = request else {
                 return Err(io::ErrorKind::InvalidData.into());
             };
             let root = Path::default();

@@ -10,11 +10,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use plimsoll_engine::address::Lack;
-use plimsoll_engine::tls::files::{self, FileError, Named};
-use plimsoll_engine::tls::trust::{Anchors, ServerCheck, Trust};
+use plimsoll_engine::address::LocalResourceError;
+use plimsoll_engine::tls::files::{self, FileError, NamedFile};
+use plimsoll_engine::tls::trust::{ServerCheck, TrustAnchors, TrustPolicy};
 use plimsoll_model::plan::TlsVersion;
-use plimsoll_protocols::serving::{Bound, Listen, ServeError, Tls};
+use plimsoll_protocols::serving::{BoundServer, ListenOptions, ServeError, ServerTlsOptions};
 use plimsoll_stack::certificates::CertificateSet;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -26,7 +26,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio_rustls::TlsConnector;
 
-use super::{Answer, Ask};
+use super::{StoreRequest, StoreResponse};
 
 /// Version of this protocol; incremented on incompatible changes.
 const PROTOCOL_VERSION: u32 = 2;
@@ -50,7 +50,7 @@ pub(super) const FRAME_LIMITS: (u32, u32) = (MAX_HEAD, MAX_BODY);
 
 /// What whoever asks a tcp:// rendezvous has to show.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
-pub(crate) struct Access {
+pub(crate) struct RendezvousAccess {
     /// The secret of a tcp:// rendezvous, 16 characters or more. Other users of the machine can read a command line,
     /// but not a variable.
     #[arg(
@@ -70,47 +70,47 @@ pub(crate) struct Access {
 /// A request to shard 0.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Request {
+pub(super) enum StoreLinkRequest {
     Hello {
         version: u32,
         token: String,
     },
     #[serde(untagged)]
-    Ask(Ask),
+    Ask(StoreRequest),
 }
 
 /// The JSON head of a frame; the body is sent apart from it.
-pub(super) trait Head: Serialize + DeserializeOwned {
+pub(super) trait StoreFrameHead: Serialize + DeserializeOwned {
     fn body(&mut self) -> Option<&mut Vec<u8>>;
 }
 
-impl Head for Request {
+impl StoreFrameHead for StoreLinkRequest {
     fn body(&mut self) -> Option<&mut Vec<u8>> {
         match self {
-            Request::Ask(Ask::Put { bytes, .. }) => Some(bytes),
+            StoreLinkRequest::Ask(StoreRequest::Put { bytes, .. }) => Some(bytes),
             _ => None,
         }
     }
 }
 
-impl Head for Answer {
+impl StoreFrameHead for StoreResponse {
     fn body(&mut self) -> Option<&mut Vec<u8>> {
         match self {
-            Answer::Bytes { bytes, .. } => Some(bytes),
+            StoreResponse::Bytes { bytes, .. } => Some(bytes),
             _ => None,
         }
     }
 }
 
 /// A connection, secured or not.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+trait LinkStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> LinkStream for T {}
 
 /// # Errors
 /// When the connection fails.
 pub(super) async fn write(
     stream: &mut (impl AsyncWrite + Unpin + ?Sized),
-    mut head: impl Head,
+    mut head: impl StoreFrameHead,
 ) -> std::io::Result<()> {
     let body = head.body().map(std::mem::take).unwrap_or_default();
     let head = super::super::objects::to_json(&head);
@@ -130,7 +130,7 @@ pub(super) async fn write(
 ///
 /// # Errors
 /// When the connection fails, or carries something else than a frame.
-pub(super) async fn read<T: Head>(
+pub(super) async fn read<T: StoreFrameHead>(
     stream: &mut (impl AsyncRead + Unpin + ?Sized),
     (max_head, max_body): (u32, u32),
 ) -> std::io::Result<Option<T>> {
@@ -168,8 +168,8 @@ fn invalid(problem: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> std:
 }
 
 /// Checks version and token of the first frame. The error is the answer to the peer.
-pub(super) fn admit(first: &Request, token: &str) -> Result<(), String> {
-    let Request::Hello {
+pub(super) fn admit(first: &StoreLinkRequest, token: &str) -> Result<(), String> {
+    let StoreLinkRequest::Hello {
         version,
         token: shown,
     } = first
@@ -184,20 +184,23 @@ pub(super) fn admit(first: &Request, token: &str) -> Result<(), String> {
 }
 
 /// The client side, in all shards but shard 0.
-pub(super) struct Link {
+pub(super) struct StoreClient {
     /// The server as HOST:PORT.
     address: String,
     token: String,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     /// The connection, taken out while a request is in flight, so that a cancelled request closes it and its answer
     /// can't be taken for another's.
-    connection: Mutex<Option<Box<dyn Stream>>>,
+    connection: Mutex<Option<Box<dyn LinkStream>>>,
 }
 
-impl Link {
+impl StoreClient {
     /// # Errors
     /// When the token is missing, or certificates can't be used.
-    pub(super) fn new(address: &Address, access: &Access) -> Result<Link, String> {
+    pub(super) fn new(
+        address: &RendezvousAddress,
+        access: &RendezvousAccess,
+    ) -> Result<StoreClient, String> {
         let tls = match &access.certs {
             None => None,
             Some(dir) => {
@@ -208,7 +211,7 @@ impl Link {
                 Some((TlsConnector::from(config), name))
             }
         };
-        Ok(Link {
+        Ok(StoreClient {
             address: format!("{}:{}", address.host, address.port),
             token: access.token()?,
             tls,
@@ -216,7 +219,7 @@ impl Link {
         })
     }
 
-    pub(super) async fn ask(&self, ask: Ask) -> Answer {
+    pub(super) async fn ask(&self, ask: StoreRequest) -> StoreResponse {
         let mut place = self.connection.lock().await;
         let mut connection = match place.take() {
             Some(connection) => connection,
@@ -226,7 +229,7 @@ impl Link {
                 Err(e) => return failed(&e),
             },
         };
-        match exchange(&mut *connection, Request::Ask(ask)).await {
+        match exchange(&mut *connection, StoreLinkRequest::Ask(ask)).await {
             Ok(answer) => {
                 *place = Some(connection);
                 answer
@@ -236,25 +239,28 @@ impl Link {
     }
 
     /// Opens a connection; the inner error is the server's refusal.
-    async fn connect(&self) -> std::io::Result<Result<Box<dyn Stream>, Answer>> {
+    async fn connect(&self) -> std::io::Result<Result<Box<dyn LinkStream>, StoreResponse>> {
         let stream = TcpStream::connect(&self.address).await?;
         stream.set_nodelay(true)?;
-        let mut stream: Box<dyn Stream> = match &self.tls {
+        let mut stream: Box<dyn LinkStream> = match &self.tls {
             None => Box::new(stream),
             Some((tls, name)) => Box::new(tls.connect(name.clone(), stream).await?),
         };
-        let hello = Request::Hello {
+        let hello = StoreLinkRequest::Hello {
             version: PROTOCOL_VERSION,
             token: self.token.clone(),
         };
         Ok(match exchange(&mut *stream, hello).await? {
-            Answer::Done => Ok(stream),
+            StoreResponse::Done => Ok(stream),
             other => Err(other),
         })
     }
 }
 
-async fn exchange(stream: &mut dyn Stream, request: Request) -> std::io::Result<Answer> {
+async fn exchange(
+    stream: &mut dyn LinkStream,
+    request: StoreLinkRequest,
+) -> std::io::Result<StoreResponse> {
     write(stream, request).await?;
     read(stream, FRAME_LIMITS).await?.ok_or_else(|| {
         std::io::Error::new(
@@ -265,36 +271,37 @@ async fn exchange(stream: &mut dyn Stream, request: Request) -> std::io::Result<
 }
 
 /// Classifies an error: TLS errors are permanent, all others may be retried.
-fn failed(error: &std::io::Error) -> Answer {
+fn failed(error: &std::io::Error) -> StoreResponse {
     let for_good = error
         .get_ref()
         .is_some_and(|inner| inner.is::<rustls::Error>());
-    Answer::Failed {
-        problem: Lack::of_either(error).map_or_else(|| error.to_string(), |lack| lack.to_string()),
+    StoreResponse::Failed {
+        problem: LocalResourceError::of_library_error(error)
+            .map_or_else(|| error.to_string(), |lack| lack.to_string()),
         for_good,
     }
 }
 
 /// Host and port of a `tcp://` URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Address {
+pub(super) struct RendezvousAddress {
     pub(super) host: String,
     pub(super) port: u16,
 }
 
-impl Address {
+impl RendezvousAddress {
     /// Parses `HOST:PORT`.
     ///
     /// # Errors
     /// When `text` is something else.
-    pub(super) fn parse(text: &str) -> Result<Address, String> {
+    pub(super) fn parse(text: &str) -> Result<RendezvousAddress, String> {
         let form = "write tcp://HOST:PORT, with a port that shard 0 can listen on";
         let (host, port) = text.rsplit_once(':').ok_or(form)?;
         let port: u16 = port.parse().map_err(|_| form.to_owned())?;
         if host.is_empty() || host.contains('/') || port == 0 {
             Err(form.to_owned())
         } else {
-            Ok(Address {
+            Ok(RendezvousAddress {
                 host: host.to_owned(),
                 port,
             })
@@ -306,9 +313,9 @@ impl Address {
     ///
     /// # Errors
     /// When certificates can't be used, or the port is taken.
-    pub(super) fn listen(&self, access: &Access) -> Result<Bound, ServeError> {
+    pub(super) fn listen(&self, access: &RendezvousAccess) -> Result<BoundServer, ServeError> {
         let tls = access.certs.as_deref().map(CertificateSet::in_dir);
-        let tls = tls.map(|set| Tls {
+        let tls = tls.map(|set| ServerTlsOptions {
             cert: set.server_cert,
             key: set.server_key,
             client_ca: Some(set.ca_cert),
@@ -319,11 +326,11 @@ impl Address {
             groups: Vec::new(),
         });
         let bind = |address: SocketAddr| {
-            let listen = Listen {
+            let listen = ListenOptions {
                 address: address.into(),
                 tls: tls.clone(),
                 max_unproven: Some(MAX_UNPROVEN),
-                ..Listen::default()
+                ..ListenOptions::default()
             };
             listen.bind()
         };
@@ -349,7 +356,7 @@ impl Address {
     }
 }
 
-impl Access {
+impl RendezvousAccess {
     /// # Errors
     /// When there is no token, or one short enough to guess.
     pub(super) fn token(&self) -> Result<String, String> {
@@ -364,16 +371,16 @@ impl Access {
 /// Returns a client configuration for mutual TLS 1.3 with the certificates of a set.
 fn client(set: &CertificateSet) -> Result<Arc<ClientConfig>, FileError> {
     let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
-    let anchors = Anchors::read(Named("CA of the rendezvous", &set.ca_cert))?;
-    let check = ServerCheck::new(Trust::Anchors(anchors), &provider, Arc::default());
+    let anchors = TrustAnchors::read(NamedFile("CA of the rendezvous", &set.ca_cert))?;
+    let check = ServerCheck::new(TrustPolicy::Anchors(anchors), &provider, Arc::default());
     let identity = files::identity(
-        Named("client certificate of the rendezvous", &set.client_cert),
-        Named("its key", &set.client_key),
+        NamedFile("client certificate of the rendezvous", &set.client_cert),
+        NamedFile("its key", &set.client_key),
         &provider,
     )?;
     let config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
-        .map_err(|e| Named("CA of the rendezvous", &set.ca_cert).bad(e))?
+        .map_err(|e| NamedFile("CA of the rendezvous", &set.ca_cert).bad(e))?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(check))
         .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(identity)));
@@ -391,19 +398,19 @@ mod tests {
             .block_on(future)
     }
 
-    fn frame(request: &Request) -> Vec<u8> {
+    fn frame(request: &StoreLinkRequest) -> Vec<u8> {
         let mut bytes = Vec::new();
         on_a_runtime(write(&mut bytes, request.clone())).unwrap();
         bytes
     }
 
-    fn read(mut bytes: &[u8], limits: (u32, u32)) -> std::io::Result<Option<Request>> {
+    fn read(mut bytes: &[u8], limits: (u32, u32)) -> std::io::Result<Option<StoreLinkRequest>> {
         on_a_runtime(super::read(&mut bytes, limits))
     }
 
     #[test]
     fn frame_round_trips_and_rejects_truncation() {
-        let put = Request::Ask(Ask::Put {
+        let put = StoreLinkRequest::Ask(StoreRequest::Put {
             name: "r1/logs/00003/00000001.zst".into(),
             bytes: b"body".to_vec(),
             create: true,
@@ -416,15 +423,18 @@ mod tests {
         }
         // A peer that has not sent the token may send a short head and no body.
         assert!(read(&bytes, FIRST_FRAME_LIMITS).is_err());
-        let long = Request::Hello {
+        let long = StoreLinkRequest::Hello {
             version: PROTOCOL_VERSION,
             token: "x".repeat(MAX_HELLO as usize),
         };
         assert!(read(&frame(&long), FIRST_FRAME_LIMITS).is_err());
         let lengths = [[0xff; 4], [0; 4]].concat();
         assert!(read(&lengths, FRAME_LIMITS).is_err());
-        for ask in [Ask::Get("a".into()), Ask::List("b".into())] {
-            let request = Request::Ask(ask);
+        for ask in [
+            StoreRequest::Get("a".into()),
+            StoreRequest::List("b".into()),
+        ] {
+            let request = StoreLinkRequest::Ask(ask);
             let found = read(&frame(&request), FRAME_LIMITS).unwrap();
             assert_eq!(found, Some(request));
         }
@@ -432,7 +442,7 @@ mod tests {
 
     #[test]
     fn hello_without_valid_token_is_rejected() {
-        let hello = |version, token: &str| Request::Hello {
+        let hello = |version, token: &str| StoreLinkRequest::Hello {
             version,
             token: token.into(),
         };
@@ -446,14 +456,14 @@ mod tests {
             (hello(PROTOCOL_VERSION, ""), "its token differs"),
             (hello(PROTOCOL_VERSION + 1, token), "another version"),
             (
-                Request::Ask(Ask::Get("x".into())),
+                StoreLinkRequest::Ask(StoreRequest::Get("x".into())),
                 "must begin with the token",
             ),
         ] {
             let refused = admit(&head, token).unwrap_err();
             assert!(refused.contains(words), "{refused}");
         }
-        let access = |token: Option<&str>| Access {
+        let access = |token: Option<&str>| RendezvousAccess {
             token: token.map(str::to_owned),
             certs: None,
         };
@@ -464,10 +474,10 @@ mod tests {
 
     #[test]
     fn address_requires_host_and_port() {
-        let there = Address::parse("[::1]:7117").unwrap();
+        let there = RendezvousAddress::parse("[::1]:7117").unwrap();
         assert_eq!((there.host.as_str(), there.port), ("[::1]", 7117));
         for text in ["host", "host:0", ":7", "host:x", "a/b:7", "host:70000"] {
-            assert!(Address::parse(text).is_err(), "{text}");
+            assert!(RendezvousAddress::parse(text).is_err(), "{text}");
         }
     }
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use plimsoll_model::run::RunHeader;
 
-use super::super::leader::Charge;
-use super::super::objects::{self, Arrival, Digests, Head};
-use crate::problems::Source;
+use super::super::leader::LeaderConfig;
+use super::super::objects::{self, Arrival, RunDigests, RunManifest};
+use crate::problems::PlanSource;
 
 pub(in crate::shards) fn arrival(shard: u32, of: u32, token: String, data: &str) -> Arrival {
     Arrival {
@@ -15,7 +15,7 @@ pub(in crate::shards) fn arrival(shard: u32, of: u32, token: String, data: &str)
         shard,
         of,
         token,
-        digests: Digests {
+        digests: RunDigests {
             plan: "p".into(),
             build: "b".into(),
             data: [("rows.csv".to_owned(), data.to_owned())].into(),
@@ -23,10 +23,10 @@ pub(in crate::shards) fn arrival(shard: u32, of: u32, token: String, data: &str)
     }
 }
 
-pub(in crate::shards) fn charge(of: u32, barrier: Duration) -> Charge {
-    Charge {
+pub(in crate::shards) fn charge(of: u32, barrier: Duration) -> LeaderConfig {
+    LeaderConfig {
         own: arrival(0, of, "0@0".into(), "x"),
-        head: Head {
+        head: RunManifest {
             version: objects::FORMAT_VERSION,
             of,
             keep_requests: false,
@@ -42,6 +42,6 @@ fn header() -> RunHeader {
     plimsoll_protocols::registry::register();
     let text = "target = \"grpc://127.0.0.1:1\"\ncall.grpc.method = \"score.ScoreService/GetScore\"\nload = { rate = \"100/s\", duration = \"20s\" }\n";
     let spec = plimsoll_model::spec::read(text).unwrap();
-    let plan = crate::planning::plan(&spec, &Default::default(), &Source::Flags).unwrap();
+    let plan = crate::planning::plan(&spec, &Default::default(), &PlanSource::Flags).unwrap();
     RunHeader::of(&plan, "", "0", Timestamp::UNIX_EPOCH)
 }

@@ -1,9 +1,9 @@
 use std::fs;
 
 use crate::grpc::schema::Schema;
-use crate::grpc::{Part, Shapes};
+use crate::grpc::{FieldShape, MessageShapes};
 
-fn shapes(schema: &Schema) -> Shapes {
+fn shapes(schema: &Schema) -> MessageShapes {
     let method = schema.method("a.S/Call").unwrap();
     schema.answer(&method)
 }
@@ -43,7 +43,7 @@ fn utf8_validation_feature_is_honoured() {
         let schema = Schema::from_protos(&[dir.path().join("a.proto")], &[]).unwrap();
         assert_eq!(
             shapes(&schema).shapes[0].parts,
-            [(2, Part::Text)],
+            [(2, FieldShape::Text)],
             "{feature}"
         );
     }
@@ -71,7 +71,7 @@ fn utf8_validation_feature_is_honoured() {
     let path = dir.path().join("a.binpb");
     fs::write(&path, text(1, &file.concat())).unwrap();
     let schema = Schema::from_descriptor_set(&path).unwrap();
-    assert_eq!(shapes(&schema).shapes[0].parts, [(2, Part::Text)]);
+    assert_eq!(shapes(&schema).shapes[0].parts, [(2, FieldShape::Text)]);
 }
 
 #[test]

@@ -1,42 +1,44 @@
 //! The JSON of a message with one call's values: the patched bytes must equal its encoding, and it is checked
 //! for mistakes.
 
-use plimsoll_model::template::{Moment, Source, Template};
+use plimsoll_model::template::{FieldSource, RenderContext, Template};
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::Value;
 
-use super::known::{free, held, is_now};
-use super::{Tree, field_named};
+use super::known::{any_content, is_now, json_or_string};
+use super::{TemplateTree, field_named};
 
 /// Replaces templates with their values.
-pub(super) struct Filling<'a> {
-    pub(super) moment: &'a Moment<'a>,
+pub(super) struct TemplateFiller<'a> {
+    pub(super) moment: &'a RenderContext<'a>,
 }
 
-impl Filling<'_> {
-    pub(super) fn message(&self, message: &MessageDescriptor, tree: &Tree) -> Value {
+impl TemplateFiller<'_> {
+    pub(super) fn message(&self, message: &MessageDescriptor, tree: &TemplateTree) -> Value {
         match (message.full_name(), tree) {
-            (_, Tree::Template(template)) if tree.column().is_some() => {
+            (_, TemplateTree::Template(template)) if tree.column().is_some() => {
                 whole(message, &self.text(template))
             }
             (
                 "google.protobuf.Struct" | "google.protobuf.Value" | "google.protobuf.ListValue",
                 tree,
             ) => self.open(tree),
-            ("google.protobuf.Any", Tree::Object(entries)) => match held(message, entries) {
-                Some((held, _)) if held.full_name().starts_with("google.protobuf.") => {
-                    object(self.entries(tree), |key, tree| {
-                        if key == "value" {
-                            self.message(&held, tree)
-                        } else {
-                            self.open(tree)
-                        }
-                    })
+            ("google.protobuf.Any", TemplateTree::Object(entries)) => {
+                match any_content(message, entries) {
+                    Some((held, _)) if held.full_name().starts_with("google.protobuf.") => {
+                        object(self.entries(tree), |key, tree| {
+                            if key == "value" {
+                                self.message(&held, tree)
+                            } else {
+                                self.open(tree)
+                            }
+                        })
+                    }
+                    Some((held, _)) => self.fields(&held, tree),
+                    None => self.open(tree),
                 }
-                Some((held, _)) => self.fields(&held, tree),
-                None => self.open(tree),
-            },
-            (_, Tree::Object(_)) => self.fields(message, tree),
+            }
+            (_, TemplateTree::Object(_)) => self.fields(message, tree),
             (_, tree) => self.field(None, tree),
         }
     }
@@ -48,13 +50,13 @@ impl Filling<'_> {
     }
 
     /// Returns an object's keys and values.
-    fn entries<'t>(&self, tree: &'t Tree) -> Vec<(String, &'t Tree)> {
+    fn entries<'t>(&self, tree: &'t TemplateTree) -> Vec<(String, &'t TemplateTree)> {
         match tree {
-            Tree::Object(entries) => entries
+            TemplateTree::Object(entries) => entries
                 .iter()
                 .map(|(key, tree)| (key.clone(), tree))
                 .collect(),
-            Tree::Keyed(entries) => entries
+            TemplateTree::Keyed(entries) => entries
                 .iter()
                 .map(|(key, tree)| (self.text(key), tree))
                 .collect(),
@@ -63,39 +65,39 @@ impl Filling<'_> {
     }
 
     /// Returns JSON of any type, for messages such as `google.protobuf.Value`.
-    fn open(&self, tree: &Tree) -> Value {
+    fn open(&self, tree: &TemplateTree) -> Value {
         match tree {
-            Tree::Constant(value) => value.clone(),
-            Tree::Template(template) => match template.alone() {
+            TemplateTree::Constant(value) => value.clone(),
+            TemplateTree::Template(template) => match template.alone() {
                 Some(only) if only.is_number() || tree.column().is_some() => {
-                    free(&self.text(template))
+                    json_or_string(&self.text(template))
                 }
                 _ => Value::String(self.text(template)),
             },
-            Tree::List(items) => items.iter().map(|item| self.open(item)).collect(),
-            Tree::Object(_) | Tree::Keyed(_) => {
+            TemplateTree::List(items) => items.iter().map(|item| self.open(item)).collect(),
+            TemplateTree::Object(_) | TemplateTree::Keyed(_) => {
                 object(self.entries(tree), |_, tree| self.open(tree))
             }
         }
     }
 
-    fn fields(&self, message: &MessageDescriptor, tree: &Tree) -> Value {
+    fn fields(&self, message: &MessageDescriptor, tree: &TemplateTree) -> Value {
         object(self.entries(tree), |key, tree| {
             self.field(field_named(message, key).as_ref(), tree)
         })
     }
 
     /// Returns the JSON of a field; `None` stands for an unknown field, which is reported later.
-    fn field(&self, field: Option<&FieldDescriptor>, tree: &Tree) -> Value {
+    fn field(&self, field: Option<&FieldDescriptor>, tree: &TemplateTree) -> Value {
         match tree {
-            Tree::Constant(value) => value.clone(),
-            Tree::Template(template) => {
+            TemplateTree::Constant(value) => value.clone(),
+            TemplateTree::Template(template) => {
                 let text = self.text(template);
                 let Some((field, only)) = field.zip(template.alone()) else {
                     return Value::String(text);
                 };
                 match field.kind() {
-                    Kind::Bytes if matches!(only.source, Source::Uuid) => {
+                    Kind::Bytes if matches!(only.source, FieldSource::Uuid) => {
                         Value::String(base64(&only.uuid(self.moment)))
                     }
                     Kind::Message(message) if is_now(&message, tree) => {
@@ -104,7 +106,7 @@ impl Filling<'_> {
                     _ => typed(field, &text),
                 }
             }
-            Tree::List(items) => {
+            TemplateTree::List(items) => {
                 if let Some(Kind::Message(message)) = field.map(FieldDescriptor::kind)
                     && message.full_name() == "google.protobuf.ListValue"
                     && !field.is_some_and(FieldDescriptor::is_list)
@@ -113,7 +115,7 @@ impl Filling<'_> {
                 }
                 Value::Array(items.iter().map(|item| self.field(field, item)).collect())
             }
-            Tree::Object(_) | Tree::Keyed(_) => {
+            TemplateTree::Object(_) | TemplateTree::Keyed(_) => {
                 let Some(Kind::Message(message)) = field.map(FieldDescriptor::kind) else {
                     return self.open(tree);
                 };
@@ -138,7 +140,10 @@ impl Filling<'_> {
 }
 
 /// Builds an object, with values that `value` computes from the entries.
-fn object(entries: Vec<(String, &Tree)>, mut value: impl FnMut(&str, &Tree) -> Value) -> Value {
+fn object(
+    entries: Vec<(String, &TemplateTree)>,
+    mut value: impl FnMut(&str, &TemplateTree) -> Value,
+) -> Value {
     let entries = entries.into_iter().map(|(key, tree)| {
         let value = value(&key, tree);
         (key, value)
@@ -153,7 +158,7 @@ fn is_open(message: &MessageDescriptor) -> bool {
 
 /// Converts a row to the JSON of a message: its strings become the types of the fields.
 pub(super) fn whole(message: &MessageDescriptor, text: &str) -> Value {
-    match free(text) {
+    match json_or_string(text) {
         Value::Object(entries) if !message.full_name().starts_with("google.protobuf.") => {
             let fitted = entries.into_iter().map(|(key, value)| {
                 let value = match (value, field_named(message, &key)) {
@@ -177,7 +182,7 @@ pub(super) fn typed(field: &FieldDescriptor, text: &str) -> Value {
         (Kind::Bool, "0") => Value::Bool(false),
         (Kind::Bool, _) => parsed().filter(Value::is_boolean).unwrap_or_else(plain),
         (Kind::Enum(_), _) => parsed().filter(Value::is_i64).unwrap_or_else(plain),
-        (Kind::Message(message), _) if is_open(message) => free(text),
+        (Kind::Message(message), _) if is_open(message) => json_or_string(text),
         (Kind::Message(message), _) => match parsed() {
             Some(Value::Object(_)) => whole(message, text),
             Some(other) if other.is_array() || other.is_boolean() => other,

@@ -1,78 +1,84 @@
 //! Varying fields in the messages that come with protobuf, whose JSON differs from that of their fields
 //! (Protocol Buffers, "ProtoJSON Format").
 
-use plimsoll_model::template::{Part, Random, Source, Template};
+use plimsoll_model::template::{FieldSource, RandomRange, Template, TemplatePart};
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::Value;
 
 use super::scalar::{wire, wire_type};
-use super::{Tree, Varied};
-use crate::grpc::patch::{Node, Presence, Tag};
+use super::{TemplateMessage, TemplateTree};
+use crate::grpc::patch::{FieldPresence, FieldTag, PatchNode};
 use crate::grpc::schema::error::SchemaError;
 
 /// The maximum of a `google.protobuf.Duration`, positive or negative. Seconds.
 const MAX_DURATION_SECONDS: i64 = 315_576_000_000;
 
 /// Returns true if a tree is a template of the current time in a `google.protobuf.Timestamp`.
-pub(super) fn is_now(message: &MessageDescriptor, tree: &Tree) -> bool {
+pub(super) fn is_now(message: &MessageDescriptor, tree: &TemplateTree) -> bool {
     message.full_name() == "google.protobuf.Timestamp"
-        && matches!(tree, Tree::Template(template)
-            if template.alone().is_some_and(|only| matches!(only.source, Source::Now(_))))
+        && matches!(tree, TemplateTree::Template(template)
+            if template.alone().is_some_and(|only| matches!(only.source, FieldSource::Now(_))))
 }
 
 /// Converts a column's value to JSON: parsed if it is JSON, else a string.
-pub(super) fn free(text: &str) -> Value {
+pub(super) fn json_or_string(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
 }
 
 /// Returns the type of the message in a `google.protobuf.Any`, and its type URL.
-pub(super) fn held<'t>(
+pub(super) fn any_content<'t>(
     any: &MessageDescriptor,
-    entries: &'t [(String, Tree)],
+    entries: &'t [(String, TemplateTree)],
 ) -> Option<(MessageDescriptor, &'t str)> {
     let url = entries.iter().find_map(|(key, tree)| match tree {
-        Tree::Constant(url) if key == "@type" => url.as_str(),
+        TemplateTree::Constant(url) if key == "@type" => url.as_str(),
         _ => None,
     })?;
     let (_, name) = url.rsplit_once('/')?;
     Some((any.parent_pool().get_message_by_name(name)?, url))
 }
 
-impl Varied<'_> {
+impl TemplateMessage<'_> {
     /// Returns the nodes of a message's content.
     pub(super) fn content(
         &self,
         message: &MessageDescriptor,
-        tree: &Tree,
+        tree: &TemplateTree,
         path: &str,
-    ) -> Result<Vec<Node>, SchemaError> {
+    ) -> Result<Vec<PatchNode>, SchemaError> {
         let name = message.full_name();
         if !name.starts_with("google.protobuf.") {
             return match tree {
-                Tree::Object(entries) => self.nodes(message, entries, path),
-                Tree::Constant(value) => Ok(vec![Node::Bytes(
+                TemplateTree::Object(entries) => self.nodes(message, entries, path),
+                TemplateTree::Constant(value) => Ok(vec![PatchNode::Bytes(
                     self.constant(message, value, path)?.into(),
                 )]),
-                Tree::Keyed(_) => Err(self.refused(path, "only keys of a map can vary")),
-                Tree::Template(_) => Err(self.refused(
+                TemplateTree::Keyed(_) => Err(self.refused(path, "only keys of a map can vary")),
+                TemplateTree::Template(_) => Err(self.refused(
                     path,
                     "a message can only be replaced by {{row}} or {{row.NAME}} alone",
                 )),
-                Tree::List(_) => Err(self.refused(path, "this field can't hold a list")),
+                TemplateTree::List(_) => Err(self.refused(path, "this field can't hold a list")),
             };
         }
         match (name, tree) {
-            ("google.protobuf.Struct", Tree::Object(_) | Tree::Keyed(_)) => {
+            ("google.protobuf.Struct", TemplateTree::Object(_) | TemplateTree::Keyed(_)) => {
                 self.field(&self.field_of(message, "fields", path)?, tree, path)
             }
             ("google.protobuf.Value", tree) => self.open_value(message, tree, path),
-            ("google.protobuf.ListValue", Tree::List(items)) => {
+            ("google.protobuf.ListValue", TemplateTree::List(items)) => {
                 self.open_list(message, items, path)
             }
-            ("google.protobuf.Any", Tree::Object(entries)) => self.any(message, entries, path),
-            ("google.protobuf.Duration", Tree::Template(template)) => self.span(template, path),
-            (_, Tree::Template(_)) if name.ends_with("Value") => self.boxed(message, tree, path),
-            (_, Tree::Template(_)) => Err(self.refused(
+            ("google.protobuf.Any", TemplateTree::Object(entries)) => {
+                self.any(message, entries, path)
+            }
+            ("google.protobuf.Duration", TemplateTree::Template(template)) => {
+                self.span(template, path)
+            }
+            (_, TemplateTree::Template(_)) if name.ends_with("Value") => {
+                self.boxed(message, tree, path)
+            }
+            (_, TemplateTree::Template(_)) => Err(self.refused(
                 path,
                 &format!("a {name} can't be a template such as this one"),
             )),
@@ -84,48 +90,48 @@ impl Varied<'_> {
     fn boxed(
         &self,
         message: &MessageDescriptor,
-        tree: &Tree,
+        tree: &TemplateTree,
         path: &str,
-    ) -> Result<Vec<Node>, SchemaError> {
+    ) -> Result<Vec<PatchNode>, SchemaError> {
         let value = message.get_field_by_name("value");
         let Some(value) = value.filter(|value| !matches!(value.kind(), Kind::Message(_))) else {
             let problem = format!("a {} can't be a template", message.full_name());
             return Err(self.refused(path, &problem));
         };
-        let tag = Tag::new(value.number(), wire_type(&value));
-        self.value(&value, tree, (tag, Presence::Implicit), path)
+        let tag = FieldTag::new(value.number(), wire_type(&value));
+        self.value(&value, tree, (tag, FieldPresence::Implicit), path)
     }
 
     /// Returns the nodes of a duration such as `"{{random 0.1 2.5}}s"`.
-    fn span(&self, template: &Template, path: &str) -> Result<Vec<Node>, SchemaError> {
-        let [Part::Field(field), Part::Text(unit)] = template.parts() else {
+    fn span(&self, template: &Template, path: &str) -> Result<Vec<PatchNode>, SchemaError> {
+        let [TemplatePart::Field(field), TemplatePart::Text(unit)] = template.parts() else {
             return Err(self.refused(path, "write a duration such as \"{{random 1 5}}s\""));
         };
         if !field.is_number() || unit != "s" {
             return Err(self.refused(path, "write a duration such as \"{{random 1 5}}s\""));
         }
-        if let Source::Random(Random { low, high, digits }) = field.source {
+        if let FieldSource::Random(RandomRange { low, high, digits }) = field.source {
             let most = MAX_DURATION_SECONDS.saturating_mul(10i64.pow(u32::from(digits)));
             if low < -most || high > most {
                 return Err(self.refused(path, "a duration has at most 315576000000 seconds"));
             }
         }
         let field = field.clone();
-        Ok(vec![Node::Span { field }])
+        Ok(vec![PatchNode::Span { field }])
     }
 
     /// Returns the nodes of a `ListValue`.
     fn open_list(
         &self,
         list: &MessageDescriptor,
-        items: &[Tree],
+        items: &[TemplateTree],
         path: &str,
-    ) -> Result<Vec<Node>, SchemaError> {
+    ) -> Result<Vec<PatchNode>, SchemaError> {
         let values = self.field_of(list, "values", path)?;
-        let tag = Tag::new(values.number(), wire::LEN);
-        let item = |(i, tree): (usize, &Tree)| {
+        let tag = FieldTag::new(values.number(), wire::LEN);
+        let item = |(i, tree): (usize, &TemplateTree)| {
             let path = format!("{path}[{i}]");
-            self.value(&values, tree, (tag, Presence::Explicit), &path)
+            self.value(&values, tree, (tag, FieldPresence::Explicit), &path)
         };
         let items: Result<Vec<_>, _> = items.iter().enumerate().map(item).collect();
         Ok(items?.concat())
@@ -135,22 +141,24 @@ impl Varied<'_> {
     fn open_value(
         &self,
         value: &MessageDescriptor,
-        tree: &Tree,
+        tree: &TemplateTree,
         path: &str,
-    ) -> Result<Vec<Node>, SchemaError> {
+    ) -> Result<Vec<PatchNode>, SchemaError> {
         let encode = |json: &Value| self.constant(value, json, path);
         let name = match tree {
-            Tree::Constant(constant) => return Ok(vec![Node::Bytes(encode(constant)?.into())]),
-            Tree::Template(template) => match (tree.column(), template.alone()) {
+            TemplateTree::Constant(constant) => {
+                return Ok(vec![PatchNode::Bytes(encode(constant)?.into())]);
+            }
+            TemplateTree::Template(template) => match (tree.column(), template.alone()) {
                 (Some(column), _) => {
-                    let rows = self.each_row(column, path, free, |json| encode(&json))?;
+                    let rows = self.each_row(column, path, json_or_string, |json| encode(&json))?;
                     return Ok(vec![rows]);
                 }
                 (None, Some(only)) if only.is_number() => "number_value",
                 _ => "string_value",
             },
-            Tree::Object(_) | Tree::Keyed(_) => "struct_value",
-            Tree::List(_) => "list_value",
+            TemplateTree::Object(_) | TemplateTree::Keyed(_) => "struct_value",
+            TemplateTree::List(_) => "list_value",
         };
         self.field(&self.field_of(value, name, path)?, tree, path)
     }
@@ -170,14 +178,14 @@ impl Varied<'_> {
     fn any(
         &self,
         any: &MessageDescriptor,
-        entries: &[(String, Tree)],
+        entries: &[(String, TemplateTree)],
         path: &str,
-    ) -> Result<Vec<Node>, SchemaError> {
-        let Some((message, url)) = held(any, entries) else {
+    ) -> Result<Vec<PatchNode>, SchemaError> {
+        let Some((message, url)) = any_content(any, entries) else {
             let problem = "\"@type\" has to name a type that is described, such as \"type.googleapis.com/package.Message\"";
             return Err(self.refused(path, problem));
         };
-        let mut fields: Vec<(String, Tree)> = entries.to_vec();
+        let mut fields: Vec<(String, TemplateTree)> = entries.to_vec();
         fields.retain(|(key, _)| key != "@type");
         let content = if message.full_name().starts_with("google.protobuf.") {
             let value = fields.into_iter().find(|(key, _)| key == "value");
@@ -189,16 +197,16 @@ impl Varied<'_> {
             self.nodes(&message, &fields, path)?
         };
         Ok(vec![
-            bytes(Tag::new(1, wire::LEN), url),
-            Node::nested(Tag::new(2, wire::LEN), content),
+            bytes(FieldTag::new(1, wire::LEN), url),
+            PatchNode::nested(FieldTag::new(2, wire::LEN), content),
         ])
     }
 }
 
 /// Returns the node of a constant string field.
-fn bytes(tag: Tag, text: &str) -> Node {
+fn bytes(tag: FieldTag, text: &str) -> PatchNode {
     let mut field = tag.bytes().to_vec();
     crate::grpc::patch::write_varint(text.len() as u64, &mut field);
     field.extend_from_slice(text.as_bytes());
-    Node::Bytes(field.into())
+    PatchNode::Bytes(field.into())
 }

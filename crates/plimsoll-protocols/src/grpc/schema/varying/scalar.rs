@@ -1,9 +1,9 @@
 //! Fields with one scalar value: which templates fit them, and how they are encoded.
 
-use plimsoll_model::template::{Field, Random, Source, Unit};
+use plimsoll_model::template::{FieldSource, RandomRange, TemplateField, TimeFormat};
 use prost_reflect::{FieldDescriptor, Kind};
 
-use crate::grpc::patch::{Form, Node, Presence, Tag};
+use crate::grpc::patch::{FieldPresence, FieldTag, NumberEncoding, PatchNode};
 
 /// Wire types (Protocol Buffers, "Encoding").
 pub(super) mod wire {
@@ -18,31 +18,43 @@ pub(super) mod wire {
 /// Returns the node of a field with one value that is neither a string nor a message.
 pub(super) fn scalar(
     kind: &Kind,
-    only: &Field,
-    tag: Tag,
-    presence: Presence,
-) -> Result<Node, String> {
+    only: &TemplateField,
+    tag: FieldTag,
+    presence: FieldPresence,
+) -> Result<PatchNode, String> {
     let (form, low, high) = match kind {
-        Kind::Bytes if matches!(only.source, Source::Uuid) => {
+        Kind::Bytes if matches!(only.source, FieldSource::Uuid) => {
             let field = only.clone();
-            return Ok(Node::Uuid { tag, field });
+            return Ok(PatchNode::Uuid { tag, field });
         }
         Kind::Bytes => {
             return Err("bytes are base64: use {{uuid}} or {{row.NAME}} alone".to_owned());
         }
-        Kind::Bool => (Form::Varint, 0, 1),
-        Kind::Int32 | Kind::Enum(_) => (Form::Varint, i64::from(i32::MIN), i64::from(i32::MAX)),
-        Kind::Sint32 => (Form::Zigzag, i64::from(i32::MIN), i64::from(i32::MAX)),
-        Kind::Sfixed32 => (Form::Fixed32, i64::from(i32::MIN), i64::from(i32::MAX)),
-        Kind::Uint32 => (Form::Varint, 0, i64::from(u32::MAX)),
-        Kind::Fixed32 => (Form::Fixed32, 0, i64::from(u32::MAX)),
-        Kind::Int64 => (Form::Varint, i64::MIN, i64::MAX),
-        Kind::Sint64 => (Form::Zigzag, i64::MIN, i64::MAX),
-        Kind::Sfixed64 => (Form::Fixed64, i64::MIN, i64::MAX),
-        Kind::Uint64 => (Form::Varint, 0, i64::MAX),
-        Kind::Fixed64 => (Form::Fixed64, 0, i64::MAX),
-        Kind::Float => (Form::Float, i64::MIN, i64::MAX),
-        Kind::Double => (Form::Double, i64::MIN, i64::MAX),
+        Kind::Bool => (NumberEncoding::Varint, 0, 1),
+        Kind::Int32 | Kind::Enum(_) => (
+            NumberEncoding::Varint,
+            i64::from(i32::MIN),
+            i64::from(i32::MAX),
+        ),
+        Kind::Sint32 => (
+            NumberEncoding::Zigzag,
+            i64::from(i32::MIN),
+            i64::from(i32::MAX),
+        ),
+        Kind::Sfixed32 => (
+            NumberEncoding::Fixed32,
+            i64::from(i32::MIN),
+            i64::from(i32::MAX),
+        ),
+        Kind::Uint32 => (NumberEncoding::Varint, 0, i64::from(u32::MAX)),
+        Kind::Fixed32 => (NumberEncoding::Fixed32, 0, i64::from(u32::MAX)),
+        Kind::Int64 => (NumberEncoding::Varint, i64::MIN, i64::MAX),
+        Kind::Sint64 => (NumberEncoding::Zigzag, i64::MIN, i64::MAX),
+        Kind::Sfixed64 => (NumberEncoding::Fixed64, i64::MIN, i64::MAX),
+        Kind::Uint64 => (NumberEncoding::Varint, 0, i64::MAX),
+        Kind::Fixed64 => (NumberEncoding::Fixed64, 0, i64::MAX),
+        Kind::Float => (NumberEncoding::Float, i64::MIN, i64::MAX),
+        Kind::Double => (NumberEncoding::Double, i64::MIN, i64::MAX),
         Kind::String | Kind::Message(_) => return Err("a number can't be used here".to_owned()),
     };
     let name = format!("{kind:?}").to_lowercase();
@@ -51,7 +63,7 @@ pub(super) fn scalar(
             "this template is not a number, but the field is {name}"
         ));
     }
-    let is_real = matches!(form, Form::Float | Form::Double);
+    let is_real = matches!(form, NumberEncoding::Float | NumberEncoding::Double);
     if only.digits() > 0 && !is_real {
         return Err(format!(
             "digits after the decimal point, and the field is {name}"
@@ -59,24 +71,24 @@ pub(super) fn scalar(
     }
     let fits_in_32 = high <= i64::from(u32::MAX);
     match &only.source {
-        Source::Random(Random {
+        FieldSource::Random(RandomRange {
             low: least,
             high: most,
             ..
         }) if !is_real && (*least < low || *most > high) => {
             return Err(format!("the field is {name}: from {low} to {high}"));
         }
-        Source::Random(_) => {}
+        FieldSource::Random(_) => {}
         _ if *kind == Kind::Bool => {
             return Err("the field is bool: use {{random 0 1}} or a column".to_owned());
         }
-        Source::Now(Unit::Every(nanos)) if *nanos < 1_000_000_000 && fits_in_32 => {
+        FieldSource::Now(TimeFormat::Every(nanos)) if *nanos < 1_000_000_000 && fits_in_32 => {
             return Err(format!("the field is {name}: only {{{{now s}}}} fits"));
         }
         _ => {}
     }
-    let counts = !matches!(only.source, Source::Random(_));
-    Ok(Node::Number {
+    let counts = !matches!(only.source, FieldSource::Random(_));
+    Ok(PatchNode::Number {
         tag,
         form,
         field: only.clone(),

@@ -7,7 +7,7 @@ use protox::Compiler;
 use protox::file::{File, FileResolver};
 
 use super::*;
-use crate::grpc::schema::editions::Apart;
+use crate::grpc::schema::editions::UnsupportedFeatures;
 
 /// A resolver of one `.proto` file, given as text.
 struct One(String);
@@ -29,7 +29,7 @@ fn schema(source: &str) -> Schema {
     Schema::new(
         compiler.descriptor_pool(),
         "a.proto".to_owned(),
-        Apart::default(),
+        UnsupportedFeatures::default(),
     )
 }
 
@@ -247,9 +247,9 @@ proptest! {
             prop_assert!(!json.contains("{{row") && !json.contains("{{seq"), "{json}");
             return Ok(());
         }
-        let order = shape.dice.one(&[Order::RoundRobin, Order::Random]);
+        let order = shape.dice.one(&[RowOrder::RoundRobin, RowOrder::Random]);
         let variation = Variation::new(seed, 1 + shape.dice.below(9) as u32, rows.count(), order);
-        let varied = Varied::parse(&schema, &method, &quote_bare(&json), &mut 0, Some(&rows)).unwrap();
+        let varied = TemplateMessage::parse(&schema, &method, &quote_bare(&json), &mut 0, Some(&rows)).unwrap();
         for (number, unix_ns) in [(0, 0), (1, 1), (number, 1_795_253_400_250_000_000), (number + 1, 5_000_000_000)] {
             let moment = variation.moment(number, (number % 7) as u32, unix_ns);
             let filled = varied.filled(&moment).to_string();
@@ -258,7 +258,7 @@ proptest! {
             let render = &requests.varying[0];
             render.render(&moment, &mut patched);
             prop_assert_eq!(&patched[6..], &afresh[..], "{}\n{}\n{}", source, json, filled);
-            prop_assert!(afresh.len() <= render.most());
+            prop_assert!(afresh.len() <= render.max_bytes());
         }
         // The same holds for a list of messages of a stream, over which slots are numbered consecutively.
         let up = schema.method("S/Up").unwrap();
@@ -297,7 +297,7 @@ fn rendered(json: &str, number: u64) -> Value {
     )
     .unwrap();
     let requests = schema.encode_all(&method, json, Some(&rows)).unwrap();
-    let variation = Variation::new(1, 1, 1, Order::RoundRobin);
+    let variation = Variation::new(1, 1, 1, RowOrder::RoundRobin);
     let mut bytes = Vec::new();
     requests.varying[0].render(&variation.moment(number, 0, 0), &mut bytes);
     let text = schema.decode(&method, &bytes).unwrap();
@@ -472,8 +472,9 @@ fn varying_well_known_types_encode_correctly() {
             .encode_all(&method, json, Some(rows))
             .unwrap_or_else(|e| panic!("{json}: {e}"));
         let varied =
-            Varied::parse(&schema, &method, &quote_bare(json), &mut 0, Some(rows)).unwrap();
-        let variation = Variation::new(3, 2, rows.count(), Order::RoundRobin);
+            TemplateMessage::parse(&schema, &method, &quote_bare(json), &mut 0, Some(rows))
+                .unwrap();
+        let variation = Variation::new(3, 2, rows.count(), RowOrder::RoundRobin);
         for number in 0..40 {
             let moment = variation.moment(number, 0, 1_795_253_400_250_000_000);
             let filled = varied.filled(&moment).to_string();
@@ -490,7 +491,7 @@ fn varying_well_known_types_encode_correctly() {
                 "{json}: {filled}"
             );
             assert_eq!(patched.len(), afresh.len(), "{json}: {filled}");
-            assert!(patched.len() <= requests.varying[0].most(), "{json}");
+            assert!(patched.len() <= requests.varying[0].max_bytes(), "{json}");
         }
     }
     let bad = Rows::parse("r", "{\"text\": \"a\"}\n{\"txt\": 1}").unwrap();
@@ -515,7 +516,7 @@ fn calls_cycle_through_message_list() {
     ] {
         let requests = schema.encode_all(&method, list, None).unwrap();
         assert_eq!(requests.messages, [[16, 1]]);
-        let variation = Variation::new(1, 1, 0, Order::RoundRobin);
+        let variation = Variation::new(1, 1, 0, RowOrder::RoundRobin);
         let bytes = |number| {
             let mut bytes = Vec::new();
             requests.varying[0].render(&variation.moment(number, 0, 0), &mut bytes);

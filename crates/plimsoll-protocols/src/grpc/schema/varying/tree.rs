@@ -1,25 +1,25 @@
 //! JSON whose strings and keys may contain templates, parsed once when a plan is resolved.
 
-use plimsoll_model::template::{Column, Rows, Source, Template, has_fields};
+use plimsoll_model::template::{FieldSource, RowColumn, Rows, Template, has_fields};
 use serde_json::Value;
 
 /// JSON whose strings are parsed as templates.
 #[derive(Clone, Debug)]
-pub(super) enum Tree {
+pub(super) enum TemplateTree {
     Constant(Value),
     Template(Template),
-    Object(Vec<(String, Tree)>),
+    Object(Vec<(String, TemplateTree)>),
     /// An object with a key that varies.
-    Keyed(Vec<(Template, Tree)>),
-    List(Vec<Tree>),
+    Keyed(Vec<(Template, TemplateTree)>),
+    List(Vec<TemplateTree>),
 }
 
-impl Tree {
+impl TemplateTree {
     /// Returns the column, if the value is a single column.
-    pub(super) fn column(&self) -> Option<&Column> {
+    pub(super) fn column(&self) -> Option<&RowColumn> {
         match self {
-            Tree::Template(template) => match &template.alone()?.source {
-                Source::Row(column) => Some(column),
+            TemplateTree::Template(template) => match &template.alone()?.source {
+                FieldSource::Row(column) => Some(column),
                 _ => None,
             },
             _ => None,
@@ -28,29 +28,29 @@ impl Tree {
 }
 
 /// Parses the templates in the strings of a JSON value. Errors contain the path.
-pub(super) fn plant(
+pub(super) fn parse_tree(
     value: Value,
     slots: &mut u32,
     rows: Option<&Rows>,
     path: &str,
-) -> Result<Tree, (String, String)> {
+) -> Result<TemplateTree, (String, String)> {
     if !has_fields(&value.to_string()) {
-        return Ok(Tree::Constant(value));
+        return Ok(TemplateTree::Constant(value));
     }
     match value {
         Value::String(text) => match Template::parse(&text, slots, rows) {
             Ok(template) => Ok(match template.constant() {
-                Some(text) => Tree::Constant(Value::String(text.to_owned())),
-                None => Tree::Template(template),
+                Some(text) => TemplateTree::Constant(Value::String(text.to_owned())),
+                None => TemplateTree::Template(template),
             }),
             Err(e) => Err((path.to_owned(), e)),
         },
         Value::Array(items) => {
             let items = items.into_iter().enumerate();
             items
-                .map(|(i, item)| plant(item, slots, rows, &format!("{path}[{i}]")))
+                .map(|(i, item)| parse_tree(item, slots, rows, &format!("{path}[{i}]")))
                 .collect::<Result<_, _>>()
-                .map(Tree::List)
+                .map(TemplateTree::List)
         }
         Value::Object(entries) => {
             if entries.keys().any(|key| has_fields(key)) {
@@ -60,19 +60,19 @@ pub(super) fn plant(
                         let path = join(path, &key);
                         let key = Template::parse(&key, slots, rows);
                         let key = key.map_err(|e| (path.clone(), e))?;
-                        Ok((key, plant(value, slots, rows, &path)?))
+                        Ok((key, parse_tree(value, slots, rows, &path)?))
                     })
                     .collect::<Result<_, _>>()
-                    .map(Tree::Keyed);
+                    .map(TemplateTree::Keyed);
             }
             let mut planted = Vec::new();
             for (key, value) in entries {
                 let path = join(path, &key);
-                planted.push((key, plant(value, slots, rows, &path)?));
+                planted.push((key, parse_tree(value, slots, rows, &path)?));
             }
-            Ok(Tree::Object(planted))
+            Ok(TemplateTree::Object(planted))
         }
-        other => Ok(Tree::Constant(other)),
+        other => Ok(TemplateTree::Constant(other)),
     }
 }
 

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use plimsoll_model::Time;
-use plimsoll_wire::http1::{Body, FieldSpace, RequestHead, put_response};
+use plimsoll_wire::http1::{BodyReader, FieldSpace, RequestHead, put_response};
 use plimsoll_wire::http2::{ErrorCode, PREFACE};
 
-use crate::grpc::canned::{Canned, CannedConnection};
-use crate::serving::event_loop::{Afterwards, Arrived, Held};
+use crate::grpc::canned::{CannedConnection, CannedServer};
+use crate::serving::event_loop::{ArrivalTimes, ConnectionDisposition, DelayedResponse};
 
 /// The limit of a request's header over HTTP/1.1. Bytes.
 const MAX_HEAD: usize = 32 * 1024;
@@ -23,16 +23,16 @@ const EVENT: &[u8] = b"data: known\n\n";
 
 /// A request that is not answered yet.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pending {
+pub(super) struct PendingRequest {
     pub(super) number: u64,
-    pub(super) arrived: Arrived,
+    pub(super) arrived: ArrivalTimes,
     /// When its response is due by the law.
     pub(super) due: Time,
 }
 
 /// How a pending request is answered.
 #[derive(Clone, Copy, Debug)]
-enum Reply {
+enum PendingReply {
     Http1 {
         has_body: bool,
         is_event: bool,
@@ -44,31 +44,31 @@ enum Reply {
 
 pub(super) struct KnownConnection {
     /// When the bytes of the next read reached this host.
-    pub(super) arrived: Arrived,
+    pub(super) arrived: ArrivalTimes,
     /// Held responses that were not yet passed to the event loop.
-    pub(super) fresh: VecDeque<Held>,
+    pub(super) newly_held: VecDeque<DelayedResponse>,
     /// The request whose response is being written.
-    pub(super) leaving: Option<Pending>,
-    pending: BTreeMap<u64, (Pending, Reply)>,
+    pub(super) answer_in_write: Option<PendingRequest>,
+    pending: BTreeMap<u64, (PendingRequest, PendingReply)>,
     /// When the last response is due: over HTTP/1.1 responses are sent in order.
     last_due: Time,
-    version: Version,
+    version: ConnectionProtocol,
 }
 
-enum Version {
+enum ConnectionProtocol {
     /// The received bytes are the beginning of HTTP/2's preface, or nothing.
     Unknown(Vec<u8>),
-    Http1(Http1),
+    Http1(Http1Requests),
     Http2(Box<CannedConnection>),
 }
 
 /// The parser of HTTP/1.1 requests.
-struct Http1 {
+struct Http1Requests {
     /// A partly received header.
     input: Vec<u8>,
-    body: Body,
+    body: BodyReader,
     /// The request whose body is being read.
-    reply: Option<Reply>,
+    reply: Option<PendingReply>,
     /// Whether the client has announced that it sends no further request.
     is_over: bool,
 }
@@ -76,15 +76,15 @@ struct Http1 {
 impl KnownConnection {
     pub(super) fn new(now: Time) -> KnownConnection {
         KnownConnection {
-            arrived: Arrived {
+            arrived: ArrivalTimes {
                 last: now,
                 earliest: now,
             },
-            fresh: VecDeque::new(),
-            leaving: None,
+            newly_held: VecDeque::new(),
+            answer_in_write: None,
             pending: BTreeMap::new(),
             last_due: Time::ZERO,
-            version: Version::Unknown(Vec::new()),
+            version: ConnectionProtocol::Unknown(Vec::new()),
         }
     }
 
@@ -94,10 +94,10 @@ impl KnownConnection {
     /// Returns what the client did wrong.
     pub(super) fn receive(
         &mut self,
-        canned: &Canned,
+        canned: &CannedServer,
         bytes: &[u8],
         out: &mut Vec<u8>,
-        take: &mut impl FnMut(Arrived) -> Pending,
+        take: &mut impl FnMut(ArrivalTimes) -> PendingRequest,
     ) -> Result<(), String> {
         let mut replies = Vec::new();
         let read = self.read(canned, bytes, out, &mut replies);
@@ -110,17 +110,19 @@ impl KnownConnection {
             }
             let pending = take(arrived);
             let mut due = pending.due;
-            if matches!(reply, Reply::Http1 { .. }) {
+            if matches!(reply, PendingReply::Http1 { .. }) {
                 due = due.max(self.last_due);
                 self.last_due = due;
             }
-            self.fresh.push_back(Held {
+            self.newly_held.push_back(DelayedResponse {
                 due,
                 number: pending.number,
             });
             self.pending.insert(pending.number, (pending, reply));
         }
-        if self.pending.len() > MAX_PIPELINED && matches!(self.version, Version::Http1(_)) {
+        if self.pending.len() > MAX_PIPELINED
+            && matches!(self.version, ConnectionProtocol::Http1(_))
+        {
             return Err(format!("more than {MAX_PIPELINED} requests in a row"));
         }
         read
@@ -128,12 +130,12 @@ impl KnownConnection {
 
     fn read(
         &mut self,
-        canned: &Canned,
+        canned: &CannedServer,
         bytes: &[u8],
         out: &mut Vec<u8>,
-        replies: &mut Vec<Reply>,
+        replies: &mut Vec<PendingReply>,
     ) -> Result<(), String> {
-        if let Version::Unknown(begun) = &mut self.version {
+        if let ConnectionProtocol::Unknown(begun) = &mut self.version {
             begun.extend_from_slice(bytes);
             if begun.len() < PREFACE.len() && PREFACE.starts_with(begun) {
                 return Ok(());
@@ -142,19 +144,19 @@ impl KnownConnection {
             self.version = if begun.starts_with(PREFACE) {
                 let mut connection = canned.connection();
                 connection.open(out);
-                Version::Http2(Box::new(connection))
+                ConnectionProtocol::Http2(Box::new(connection))
             } else {
-                Version::Http1(Http1::new())
+                ConnectionProtocol::Http1(Http1Requests::new())
             };
             return self.read(canned, &begun, out, replies);
         }
         match &mut self.version {
-            Version::Unknown(_) => Ok(()),
-            Version::Http1(http1) => http1.read(bytes, out, replies),
-            Version::Http2(connection) => {
+            ConnectionProtocol::Unknown(_) => Ok(()),
+            ConnectionProtocol::Http1(http1) => http1.read(bytes, out, replies),
+            ConnectionProtocol::Http2(connection) => {
                 let mut streams = Vec::new();
                 let received = connection.receive(bytes, out, &mut streams);
-                replies.extend(streams.into_iter().map(Reply::Http2));
+                replies.extend(streams.into_iter().map(PendingReply::Http2));
                 received.map_err(|e| e.to_string())
             }
         }
@@ -165,55 +167,55 @@ impl KnownConnection {
         &mut self,
         number: u64,
         out: &mut Vec<u8>,
-    ) -> (Afterwards, Option<Pending>) {
+    ) -> (ConnectionDisposition, Option<PendingRequest>) {
         let Some((pending, reply)) = self.pending.remove(&number) else {
-            return (Afterwards::Open, None);
+            return (ConnectionDisposition::Open, None);
         };
-        let mut afterwards = Afterwards::Open;
+        let mut afterwards = ConnectionDisposition::Open;
         let is_whole = match (reply, &mut self.version) {
-            (reply @ Reply::Http1 { closes, .. }, _) => {
+            (reply @ PendingReply::Http1 { closes, .. }, _) => {
                 put_answer(reply, out);
                 if closes {
-                    afterwards = Afterwards::Closing;
+                    afterwards = ConnectionDisposition::Closing;
                 }
                 true
             }
-            (Reply::Http2(stream), Version::Http2(connection)) => {
+            (PendingReply::Http2(stream), ConnectionProtocol::Http2(connection)) => {
                 let before = connection.answered();
                 connection.complete(stream, out);
                 // The client may have reset the stream, or its window may be too small.
                 connection.answered() > before
             }
-            (Reply::Http2(_), _) => false,
+            (PendingReply::Http2(_), _) => false,
         };
         if is_whole {
-            self.leaving = Some(pending);
+            self.answer_in_write = Some(pending);
             (afterwards, None)
         } else {
-            self.leaving = None;
+            self.answer_in_write = None;
             (afterwards, Some(pending))
         }
     }
 
     /// Ends the connection gracefully, because the server stops.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
-        if let Version::Http2(connection) = &mut self.version {
+        if let ConnectionProtocol::Http2(connection) = &mut self.version {
             connection.goaway(ErrorCode::NO_ERROR, out);
         }
     }
 
     /// Returns the unanswered requests, including one whose response was not completely written.
-    pub(super) fn unanswered(&self) -> impl Iterator<Item = &Pending> {
+    pub(super) fn unanswered(&self) -> impl Iterator<Item = &PendingRequest> {
         let pending = self.pending.values().map(|(pending, _)| pending);
-        self.leaving.iter().chain(pending)
+        self.answer_in_write.iter().chain(pending)
     }
 }
 
-impl Http1 {
-    fn new() -> Http1 {
-        Http1 {
+impl Http1Requests {
+    fn new() -> Http1Requests {
+        Http1Requests {
             input: Vec::new(),
-            body: Body::over(),
+            body: BodyReader::over(),
             reply: None,
             is_over: false,
         }
@@ -223,7 +225,7 @@ impl Http1 {
         &mut self,
         bytes: &[u8],
         out: &mut Vec<u8>,
-        replies: &mut Vec<Reply>,
+        replies: &mut Vec<PendingReply>,
     ) -> Result<(), String> {
         self.input.extend_from_slice(bytes);
         let mut taken = 0;
@@ -240,7 +242,7 @@ impl Http1 {
                 }
                 let restarted = self.body.restart(head.body, MAX_BODY);
                 restarted.map_err(|e| e.to_string())?;
-                self.reply = Some(Reply::Http1 {
+                self.reply = Some(PendingReply::Http1 {
                     has_body: head.method != "HEAD",
                     is_event: head.fields.lists("accept", "text/event-stream"),
                     closes: head.closes,
@@ -256,7 +258,7 @@ impl Http1 {
                 break;
             }
             self.reply = None;
-            self.is_over = matches!(reply, Reply::Http1 { closes: true, .. });
+            self.is_over = matches!(reply, PendingReply::Http1 { closes: true, .. });
             replies.push(reply);
         }
         if self.is_over {
@@ -267,8 +269,8 @@ impl Http1 {
     }
 }
 
-fn put_answer(reply: Reply, out: &mut Vec<u8>) {
-    let Reply::Http1 {
+fn put_answer(reply: PendingReply, out: &mut Vec<u8>) {
+    let PendingReply::Http1 {
         has_body,
         is_event,
         closes,

@@ -1,15 +1,15 @@
 use plimsoll_model::Outcome;
 use plimsoll_wire::hpack::Encoder;
 
-use super::super::Verdict;
+use super::super::LocalResponse;
 use super::*;
 
-fn fields(list: &[(&str, &str)]) -> Arc<Fields> {
+fn fields(list: &[(&str, &str)]) -> Arc<HeaderFields> {
     let block = Encoder::encode_plain(list.iter().copied());
     FieldReader::new().read(&block).unwrap()
 }
 
-fn request() -> Arc<Fields> {
+fn request() -> Arc<HeaderFields> {
     fields(&[
         (":method", "POST"),
         (":scheme", "http"),
@@ -19,32 +19,32 @@ fn request() -> Arc<Fields> {
 }
 
 /// Describes the events of `bytes` in short.
-fn events_of(session: &mut Session, bytes: &[u8], out: &mut Vec<u8>) -> Vec<String> {
+fn events_of(session: &mut Http2Session, bytes: &[u8], out: &mut Vec<u8>) -> Vec<String> {
     let mut input = bytes;
     let mut events = Vec::new();
     loop {
         match session.next(&mut input, out) {
             Ok(Some(event)) => events.push(match event {
-                Event::Opened {
+                SessionEvent::Opened {
                     stream,
                     fields,
                     end_stream,
                 } => {
-                    session.adopt(stream, u64::from(stream) + 100, End(end_stream));
+                    session.adopt(stream, u64::from(stream) + 100, EndStream(end_stream));
                     let path = fields.find(b":path").unwrap_or_default();
                     format!("opened {stream} {} {end_stream}", path.escape_ascii())
                 }
-                Event::Headers {
+                SessionEvent::Headers {
                     key, end_stream, ..
                 } => format!("headers {key} {end_stream}"),
-                Event::Data {
+                SessionEvent::Data {
                     key,
                     data,
                     end_stream,
                 } => format!("data {key} {} {end_stream}", data.len()),
-                Event::Reset { key, code } => format!("reset {key} {code}"),
-                Event::Room => "room".to_owned(),
-                Event::GoAway { last_stream, .. } => format!("goaway {last_stream}"),
+                SessionEvent::Reset { key, code } => format!("reset {key} {code}"),
+                SessionEvent::Room => "room".to_owned(),
+                SessionEvent::GoAway { last_stream, .. } => format!("goaway {last_stream}"),
             }),
             Ok(None) => break,
             Err(violation) => {
@@ -58,16 +58,19 @@ fn events_of(session: &mut Session, bytes: &[u8], out: &mut Vec<u8>) -> Vec<Stri
 }
 
 /// Returns a client and a server that have exchanged SETTINGS.
-fn greeted() -> (Session, Session) {
-    let (mut client, mut server) = (Session::new(Side::Client), Session::new(Side::Server));
+fn greeted() -> (Http2Session, Http2Session) {
+    let (mut client, mut server) = (
+        Http2Session::new(EitherRole::Client),
+        Http2Session::new(EitherRole::Server),
+    );
     let (mut up, mut down) = (Vec::new(), Vec::new());
     client.open(0, &mut up);
     server.open(100, &mut down);
-    assert!(!client.has_place());
+    assert!(!client.can_open_stream());
     assert_eq!(events_of(&mut client, &down, &mut up), ["room", "room"]);
     let mut answer = Vec::new();
     assert_eq!(events_of(&mut server, &up, &mut answer), ["room", "room"]);
-    assert!(client.has_place());
+    assert!(client.can_open_stream());
     (client, server)
 }
 
@@ -75,9 +78,9 @@ fn greeted() -> (Session, Session) {
 fn call_passes_both_ways() {
     let (mut client, mut server) = greeted();
     let (mut up, mut down) = (Vec::new(), Vec::new());
-    assert_eq!(client.begin(7, &request(), End(false), &mut up), 1);
-    assert_eq!(client.begin(8, &request(), End(true), &mut up), 3);
-    client.data(1, b"hello", End(true), &mut up);
+    assert_eq!(client.begin(7, &request(), EndStream(false), &mut up), 1);
+    assert_eq!(client.begin(8, &request(), EndStream(true), &mut up), 3);
+    client.data(1, b"hello", EndStream(true), &mut up);
     assert_eq!(
         events_of(&mut server, &up, &mut down),
         [
@@ -86,15 +89,20 @@ fn call_passes_both_ways() {
             "data 101 5 true"
         ]
     );
-    let verdict = Verdict {
+    let verdict = LocalResponse {
         outcome: Outcome::Unavailable,
         http_status: "503",
         why: "no".into(),
     };
-    server.headers(3, &request().answer(&verdict), End(true), &mut down);
-    server.headers(1, &fields(&[(":status", "200")]), End(false), &mut down);
-    server.data(1, b"answer", End(false), &mut down);
-    server.headers(1, &Fields::end(&verdict), End(true), &mut down);
+    server.headers(3, &request().answer(&verdict), EndStream(true), &mut down);
+    server.headers(
+        1,
+        &fields(&[(":status", "200")]),
+        EndStream(false),
+        &mut down,
+    );
+    server.data(1, b"answer", EndStream(false), &mut down);
+    server.headers(1, &HeaderFields::end(&verdict), EndStream(true), &mut down);
     up.clear();
     assert_eq!(
         events_of(&mut client, &down, &mut up),
@@ -115,19 +123,19 @@ fn call_passes_both_ways() {
 #[test]
 fn any_split_yields_same_events() {
     let mut bytes = Vec::new();
-    let mut client = Session::new(Side::Client);
+    let mut client = Http2Session::new(EitherRole::Client);
     client.open(0, &mut bytes);
-    client.begin(1, &request(), End(false), &mut bytes);
-    write::data(&mut bytes, 1, b"hello", End(true));
+    client.begin(1, &request(), EndStream(false), &mut bytes);
+    write::data(&mut bytes, 1, b"hello", EndStream(true));
     for split in 0..bytes.len() {
-        let (mut server, mut out) = (Session::new(Side::Server), Vec::new());
+        let (mut server, mut out) = (Http2Session::new(EitherRole::Server), Vec::new());
         // As in a transport, an incomplete frame stays in front of the following bytes.
         let mut kept = bytes[..split].to_vec();
         let mut input = &kept[..];
         let mut n = 0;
         while let Some(event) = server.next(&mut input, &mut out).unwrap() {
-            if let Event::Opened { stream, .. } = event {
-                server.adopt(stream, 101, End(false));
+            if let SessionEvent::Opened { stream, .. } = event {
+                server.adopt(stream, 101, EndStream(false));
             }
             n += 1;
         }
@@ -143,23 +151,23 @@ fn any_split_yields_same_events() {
 fn windows_limit_and_replenish() {
     let (mut client, mut server) = greeted();
     let (mut up, mut down) = (Vec::new(), Vec::new());
-    client.begin(7, &request(), End(false), &mut up);
+    client.begin(7, &request(), EndStream(false), &mut up);
     let chunk = [0; 16 << 10];
     let mut sent = 0;
     while client.room(1) >= chunk.len() {
-        client.data(1, &chunk, End(false), &mut up);
+        client.data(1, &chunk, EndStream(false), &mut up);
         sent += chunk.len();
     }
     assert_eq!(sent, STREAM_WINDOW as usize);
     events_of(&mut server, &up, &mut down);
     assert!(down.is_empty(), "nothing was passed on");
-    server.give_back(1, sent / 2, &mut down);
+    server.replenish_window(1, sent / 2, &mut down);
     assert_eq!(events_of(&mut client, &down, &mut up), ["room"]);
     assert_eq!(client.room(1), sent / 2);
     // Exceeding the window resets the stream but not the connection.
     up.clear();
     for _ in 0..=sent / 2 / chunk.len() {
-        write::data(&mut up, 1, &chunk, End(false));
+        write::data(&mut up, 1, &chunk, EndStream(false));
     }
     let events = events_of(&mut server, &up, &mut down);
     assert_eq!(
@@ -172,14 +180,14 @@ fn windows_limit_and_replenish() {
 fn streaming_call_gets_wider_window() {
     let (mut client, mut server) = greeted();
     let (mut up, mut down) = (Vec::new(), Vec::new());
-    client.begin(7, &request(), End(false), &mut up);
+    client.begin(7, &request(), EndStream(false), &mut up);
     let half = vec![0; STREAM_WINDOW as usize / 2];
     for piece in half.chunks(16 << 10) {
-        client.data(1, piece, End(false), &mut up);
+        client.data(1, piece, EndStream(false), &mut up);
     }
     events_of(&mut server, &up, &mut down);
-    server.flows(1);
-    server.give_back(1, half.len(), &mut down);
+    server.widen_window(1);
+    server.replenish_window(1, half.len(), &mut down);
     events_of(&mut client, &down, &mut up);
     // The connection's window is not exhausted yet.
     assert_eq!(client.streams.0[&1].send_window, FLOWING_WINDOW as i32);
@@ -189,11 +197,13 @@ fn streaming_call_gets_wider_window() {
 fn peer_protocol_violations_end_connection() {
     type Say = fn(&mut Vec<u8>);
     let frames: [(&str, Say); 8] = [
-        ("never opened", |out| write::data(out, 5, b"x", End(false))),
+        ("never opened", |out| {
+            write::data(out, 5, b"x", EndStream(false))
+        }),
         ("never opened", |out| write::window_update(out, 7, 1)),
         ("WINDOW_UPDATE of 0", |out| write::window_update(out, 7, 0)),
         ("COMPRESSION_ERROR", |out| {
-            write::header_block(out, 1, b"\x80", End(true))
+            write::header_block(out, 1, b"\x80", EndStream(true))
         }),
         ("inside a header block", |out| {
             write::head(out, 1, kind::HEADERS, 0, 1);
@@ -222,7 +232,7 @@ fn peer_protocol_violations_end_connection() {
         );
     }
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0x16, 3, 1, 0, 0]] {
-        let mut server = Session::new(Side::Server);
+        let mut server = Http2Session::new(EitherRole::Server);
         let events = events_of(&mut server, garbage, &mut Vec::new());
         assert!(events[0].contains("preface"), "{events:?}");
     }
@@ -233,12 +243,12 @@ fn reset_stream_frames_are_ignored() {
     let (_, mut server) = greeted();
     let (mut up, mut down) = (Vec::new(), Vec::new());
     let block = Encoder::encode_plain([(":method", "POST"), (":path", "/x")]);
-    write::header_block(&mut up, 1, &block, End(false));
+    write::header_block(&mut up, 1, &block, EndStream(false));
     events_of(&mut server, &up, &mut down);
     server.reset(1, ErrorCode::CANCEL, &mut down);
     up.clear();
-    write::data(&mut up, 1, b"late", End(false));
-    write::header_block(&mut up, 1, &block, End(true));
+    write::data(&mut up, 1, b"late", EndStream(false));
+    write::header_block(&mut up, 1, &block, EndStream(true));
     write::reset_stream(&mut up, 1, ErrorCode::CANCEL);
     assert_eq!(events_of(&mut server, &up, &mut down), [""; 0]);
 }
@@ -250,19 +260,19 @@ fn ended_stream_rejects_further_frames() {
     let begun = || {
         let (_, mut server) = greeted();
         let (mut up, mut down) = (Vec::new(), Vec::new());
-        write::header_block(&mut up, 1, &block, End(true));
-        write::header_block(&mut up, 3, &block, End(false));
+        write::header_block(&mut up, 1, &block, EndStream(true));
+        write::header_block(&mut up, 3, &block, EndStream(false));
         events_of(&mut server, &up, &mut down);
         let answer = fields(&[(":status", "200")]);
-        server.headers(1, &answer, End(true), &mut down);
+        server.headers(1, &answer, EndStream(true), &mut down);
         assert!(server.is_ended_by_peer(1));
         server.forget(1);
         server
     };
     type Say = fn(&mut Vec<u8>);
     let frames: [Say; 2] = [
-        |out| write::data(out, 1, b"late", End(false)),
-        |out| write::header_block(out, 1, b"\x88", End(true)),
+        |out| write::data(out, 1, b"late", EndStream(false)),
+        |out| write::header_block(out, 1, b"\x88", EndStream(true)),
     ];
     for frame in frames {
         let mut late = Vec::new();
@@ -278,7 +288,7 @@ fn ended_stream_rejects_further_frames() {
     write::reset_stream(&mut late, 1, ErrorCode::CANCEL);
     assert_eq!(events_of(&mut server, &late, &mut Vec::new()), [""; 0]);
     server.reset(3, ErrorCode::CANCEL, &mut Vec::new());
-    write::data(&mut late, 1, b"late", End(false));
+    write::data(&mut late, 1, b"late", EndStream(false));
     assert_eq!(events_of(&mut server, &late, &mut Vec::new()), [""; 0]);
 }
 

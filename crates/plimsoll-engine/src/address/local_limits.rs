@@ -1,0 +1,273 @@
+//! Shortages of this process or machine that prevent a connection. No peer can cause or fix them: loads count
+//! them as the client's failures, and relays do not blame an upstream.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use plimsoll_model::Outcome;
+use rustix::io::Errno;
+use socket2::{Domain, Socket, Type};
+
+use crate::descriptors::descriptor_limit;
+
+/// The resource that is missing. Its message says what to do about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LocalResourceError {
+    /// File descriptors of this process.
+    #[error(
+        "this process ran out of file descriptors (limit: {}): raise `ulimit -n`",
+        shown_limit()
+    )]
+    Descriptors,
+    /// File descriptors of this machine.
+    #[error("this machine ran out of file descriptors: raise fs.file-max")]
+    Files,
+    /// Ports of this machine for connections to the address.
+    #[error(
+        "this machine ran out of ports for the address pair: widen net.ipv4.ip_local_port_range, set \
+         net.ipv4.tcp_tw_reuse to 1, or keep connections for longer"
+    )]
+    Ports,
+    /// Ports, or a source address of the family: the system reports both with one error.
+    #[error(
+        "this machine ran out of ports for the address pair, or has no address of its family: widen \
+         net.ipv4.ip_local_port_range, or give it an address"
+    )]
+    PortsOrAddress,
+    /// A source address from which the other address can be reached.
+    #[error(
+        "this machine has no address to connect from: give it one of the same family (IPv6 may be turned off)"
+    )]
+    Address,
+    /// The configured source address, which does not belong to this machine.
+    #[error("{0} is not an address of this machine")]
+    Source(IpAddr),
+    /// Memory for a socket.
+    #[error(
+        "this machine has no memory for another socket: close others, or raise net.ipv4.tcp_mem and \
+         fs.epoll.max_user_watches"
+    )]
+    Memory,
+    /// A further thread of this process, for resolving names.
+    #[error("this process can't start more threads: raise `ulimit -u`")]
+    Threads,
+    /// Anything else that failed before the socket was connected.
+    #[error("this machine refused a socket for the connection: {0}: check its security policy")]
+    Socket(Errno),
+    /// Permission of this machine's security policy.
+    #[error(
+        "this machine does not permit the connection: check its security policy and its routes"
+    )]
+    Permission,
+}
+
+fn shown_limit() -> String {
+    match descriptor_limit() {
+        u64::MAX => "no limit".to_owned(),
+        limit => limit.to_string(),
+    }
+}
+
+impl LocalResourceError {
+    /// Returns the shortage behind an error of a connection or lookup; `None` if the peer or the network caused it.
+    pub fn of(error: &io::Error) -> Option<LocalResourceError> {
+        let named = error.get_ref().and_then(|inner| inner.downcast_ref());
+        if let Some(lack) = named {
+            return Some(*lack);
+        }
+        match Errno::from_io_error(error)? {
+            Errno::MFILE => Some(LocalResourceError::Descriptors),
+            Errno::NFILE => Some(LocalResourceError::Files),
+            Errno::ADDRNOTAVAIL => Some(LocalResourceError::PortsOrAddress),
+            // All ports of the address are in use.
+            Errno::ADDRINUSE => Some(LocalResourceError::Ports),
+            Errno::AFNOSUPPORT => Some(LocalResourceError::Address),
+            // ENOSPC: epoll's limit of watched sockets is reached.
+            Errno::NOBUFS | Errno::NOMEM | Errno::NOSPC => Some(LocalResourceError::Memory),
+            Errno::PERM => Some(LocalResourceError::Permission),
+            _ => None,
+        }
+    }
+
+    /// As [`LocalResourceError::of`], for writing to an open connection: EACCES is then always local.
+    pub(crate) fn of_write(error: &io::Error) -> Option<LocalResourceError> {
+        match Errno::from_io_error(error) {
+            Some(Errno::ACCESS) => Some(LocalResourceError::Permission),
+            _ => LocalResourceError::of(error),
+        }
+    }
+
+    /// Refines the error of a connection to `to` as far as the cause can be determined.
+    pub fn refine_connect_error(error: io::Error, to: SocketAddr) -> io::Error {
+        let lack = match Errno::from_io_error(&error) {
+            Some(Errno::ADDRNOTAVAIL) => LocalResourceError::of_address(to),
+            // Over IPv6 a remote firewall can cause EACCES as well (RFC 4443 §3.1).
+            Some(Errno::ACCESS) if to.is_ipv4() => LocalResourceError::Permission,
+            _ => return error,
+        };
+        lack.error(&error)
+    }
+
+    /// As [`LocalResourceError::refine_connect_error`], for an error that was returned before anything was sent.
+    pub(super) fn refine_immediate_error(error: io::Error, to: SocketAddr) -> io::Error {
+        match Errno::from_io_error(&error) {
+            Some(Errno::ACCESS) => LocalResourceError::Permission.error(&error),
+            _ => LocalResourceError::refine_connect_error(error, to),
+        }
+    }
+
+    /// Refines the error of binding to `source` with a port that the system chooses.
+    pub(super) fn refine_bind_error(error: io::Error, source: IpAddr) -> io::Error {
+        match Errno::from_io_error(&error) {
+            Some(Errno::ADDRNOTAVAIL) => LocalResourceError::Source(source).error(&error),
+            _ => error,
+        }
+    }
+
+    /// Determines whether a port or a source address is missing, by connecting a datagram socket: it has
+    /// ports of its own, uses the same addresses, and sends nothing.
+    fn of_address(to: SocketAddr) -> LocalResourceError {
+        let asked = Socket::new(Domain::for_address(to), Type::DGRAM.cloexec(), None);
+        match asked.and_then(|socket| socket.connect(&to.into())) {
+            Err(e) if Errno::from_io_error(&e) == Some(Errno::ADDRNOTAVAIL) => {
+                LocalResourceError::Address
+            }
+            Ok(()) => LocalResourceError::Ports,
+            Err(_) => LocalResourceError::PortsOrAddress,
+        }
+    }
+
+    /// As [`LocalResourceError::of`], for errors of libraries that resolve names themselves.
+    pub fn of_library_error(error: &io::Error) -> Option<LocalResourceError> {
+        // The standard library's message: the error has no errno.
+        let text = "failed to lookup address information";
+        LocalResourceError::of(error).or_else(|| {
+            let is_of_look_up = error.to_string().starts_with(text);
+            is_of_look_up.then(LocalResourceError::of_opening).flatten()
+        })
+    }
+
+    /// Refines the error of a lookup. A resolver that cannot open a file reports existing names as missing,
+    /// so its result is ignored while this process has no free descriptor.
+    pub(super) fn refine_lookup_error(error: io::Error) -> io::Error {
+        match LocalResourceError::of(&error).or_else(LocalResourceError::of_opening) {
+            Some(lack) => lack.error(&error),
+            None => error,
+        }
+    }
+
+    /// Returns the shortage that currently prevents this process from opening descriptors.
+    fn of_opening() -> Option<LocalResourceError> {
+        let opened = Socket::new(Domain::UNIX, Type::DGRAM.cloexec(), None);
+        opened.err().as_ref().and_then(LocalResourceError::of)
+    }
+
+    /// Refines the error of a socket that was not connected yet, which is always local.
+    pub(crate) fn refine_socket_error(error: io::Error) -> io::Error {
+        match (LocalResourceError::of(&error), Errno::from_io_error(&error)) {
+            (None, Some(errno)) => LocalResourceError::Socket(errno).error(&error),
+            _ => error,
+        }
+    }
+
+    /// Returns the error of a lookup for which no thread could be started.
+    pub(crate) fn of_thread(error: &io::Error) -> io::Error {
+        LocalResourceError::Threads.error(error)
+    }
+
+    /// Wraps this shortage into an error of the original kind.
+    fn error(self, was: &io::Error) -> io::Error {
+        io::Error::new(was.kind(), self)
+    }
+
+    /// Returns the outcome of calls that fail because of it.
+    pub fn outcome(self) -> Outcome {
+        match self {
+            LocalResourceError::Descriptors | LocalResourceError::Files => Outcome::NoDescriptors,
+            LocalResourceError::Ports | LocalResourceError::PortsOrAddress => Outcome::NoPorts,
+            LocalResourceError::Address
+            | LocalResourceError::Source(_)
+            | LocalResourceError::Memory
+            | LocalResourceError::Threads
+            | LocalResourceError::Socket(_)
+            | LocalResourceError::Permission => Outcome::NoSocket,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn local_and_peer_errors_are_distinguished() {
+        for (errno, outcome, needle) in [
+            (Errno::MFILE, Outcome::NoDescriptors, "): raise `ulimit -n`"),
+            (Errno::NFILE, Outcome::NoDescriptors, "fs.file-max"),
+            (Errno::ADDRNOTAVAIL, Outcome::NoPorts, "ip_local_port_range"),
+            (Errno::ADDRINUSE, Outcome::NoPorts, "tcp_tw_reuse"),
+            (Errno::AFNOSUPPORT, Outcome::NoSocket, "IPv6 may be"),
+            (Errno::NOBUFS, Outcome::NoSocket, "no memory"),
+            (Errno::NOMEM, Outcome::NoSocket, "no memory"),
+            (Errno::NOSPC, Outcome::NoSocket, "max_user_watches"),
+            (Errno::PERM, Outcome::NoSocket, "does not permit"),
+        ] {
+            let lack = LocalResourceError::of(&errno.into()).unwrap();
+            assert_eq!(lack.outcome(), outcome, "{errno:?}");
+            assert!(lack.to_string().contains(needle), "{errno:?}: {lack}");
+            let again = lack.error(&errno.into());
+            assert_eq!(LocalResourceError::of(&again), Some(lack));
+        }
+        for errno in [Errno::CONNREFUSED, Errno::NETUNREACH, Errno::ACCESS] {
+            assert_eq!(LocalResourceError::of(&errno.into()), None, "{errno:?}");
+        }
+        assert_eq!(LocalResourceError::of(&io::Error::other("no")), None);
+    }
+
+    #[test]
+    fn socket_creation_failure_is_local() {
+        let named = |errno: Errno| {
+            LocalResourceError::of(&LocalResourceError::refine_socket_error(errno.into()))
+        };
+        assert_eq!(
+            named(Errno::INVAL),
+            Some(LocalResourceError::Socket(Errno::INVAL))
+        );
+        assert_eq!(
+            named(Errno::ACCESS),
+            Some(LocalResourceError::Socket(Errno::ACCESS))
+        );
+        assert_eq!(named(Errno::MFILE), Some(LocalResourceError::Descriptors));
+        let said = LocalResourceError::Socket(Errno::ACCESS).to_string();
+        assert!(said.contains("Permission denied"), "{said}");
+        assert_eq!(
+            LocalResourceError::Socket(Errno::INVAL).outcome(),
+            Outcome::NoSocket
+        );
+        let thread = LocalResourceError::of_thread(&Errno::AGAIN.into());
+        assert_eq!(
+            LocalResourceError::of(&thread),
+            Some(LocalResourceError::Threads)
+        );
+        assert_eq!(LocalResourceError::Threads.outcome(), Outcome::NoSocket);
+    }
+
+    #[test]
+    fn ipv6_access_denial_may_be_remote() {
+        let denied = |named: fn(io::Error, SocketAddr) -> io::Error, to: &str| {
+            LocalResourceError::of(&named(Errno::ACCESS.into(), to.parse().unwrap()))
+        };
+        let (ipv4, ipv6) = ("127.0.0.1:1", "[::1]:1");
+        assert_eq!(
+            denied(LocalResourceError::refine_connect_error, ipv4),
+            Some(LocalResourceError::Permission)
+        );
+        assert_eq!(denied(LocalResourceError::refine_connect_error, ipv6), None);
+        for to in [ipv4, ipv6] {
+            assert_eq!(
+                denied(LocalResourceError::refine_immediate_error, to),
+                Some(LocalResourceError::Permission)
+            );
+        }
+    }
+}

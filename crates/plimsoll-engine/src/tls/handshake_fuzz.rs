@@ -1,0 +1,333 @@
+//! Handshake fuzzing: two ends talk over a [`path`] that cuts what they send into records and reads of any
+//! size. TLS allows that (RFC 8446 §5.1), but none of our peers does it.
+//!
+//! One end is ours and one the library's; our result is compared with that of the library's own connection
+//! for the same segmentation. The property test of [`super::handshake`] and the fuzz target call this.
+
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::{self, cipher_suite, kx_group};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{
+    ClientConfig, ClientConnection, DistinguishedName, RootCertStore, ServerConfig,
+    ServerConnection,
+};
+
+use super::TlsClient;
+use super::failures::PresentedIdentity;
+use super::handshake::TlsEnd;
+use super::record::Cipher;
+use super::session::{ServerSessions, SessionLayer, TlsConnection};
+use super::whole::{BufferedSession, SessionError};
+
+mod path;
+
+use path::{KeyLogTap, TamperingPath};
+
+pub use path::ByteSource;
+
+/// The settings of both ends.
+#[derive(Clone)]
+pub struct HandshakeSetup {
+    /// The client's settings, for each implementation.
+    pub client: ClientConfig,
+    /// The server's settings, for each implementation.
+    pub server: ServerConfig,
+    cipher: Cipher,
+    name: ServerName<'static>,
+}
+
+/// The implementation of the end under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Implementation {
+    /// The TLS library's own connection.
+    Library,
+    /// Our record layer, with keys from the library's connection.
+    Own,
+    /// Our record layer, with keys from secrets, which can rest (the only one for servers).
+    Lean,
+}
+
+/// The segmentation of both directions: client to server, and server to client.
+pub type Shape<'a> = [ByteSource<'a>; 2];
+
+/// The final state of one end of a conversation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EndState {
+    /// The client's outcome code, or the error of the server's library.
+    pub error: Option<String>,
+    /// The plaintext that it received.
+    pub heard: Vec<u8>,
+    /// Whether the peer has closed its side.
+    pub closed: bool,
+    /// Whether it reports a resumed session.
+    pub resumed: bool,
+    /// Whether it reports a HelloRetryRequest.
+    pub retried: bool,
+}
+
+/// The result of a conversation between two ends.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Conversation {
+    /// The client's final state.
+    pub client: EndState,
+    /// The server's final state.
+    pub server: EndState,
+    /// Whether the path only changed the segmentation and did not tamper with records.
+    pub legal: bool,
+}
+
+/// Returns what the client sends once its handshake is over.
+pub fn client_text() -> Vec<u8> {
+    b"GET / HTTP/1.1\r\n\r\n".repeat(20)
+}
+
+/// Returns what the server sends once its handshake is over: more than one record.
+pub fn server_text() -> Vec<u8> {
+    (0..17_000u32).map(|n| (n % 251) as u8).collect()
+}
+
+/// A client, with the tickets of its earlier conversations.
+pub struct FuzzClient(TlsClient);
+
+impl FuzzClient {
+    /// Returns the outcome code of a failed session.
+    pub(super) fn outcome(&self, fault: &SessionError) -> &'static str {
+        self.0.explained(fault).0.code()
+    }
+}
+
+#[cfg(test)]
+impl FuzzClient {
+    /// Makes a session for the next connection, with its `ClientHello` pending.
+    pub(super) fn session(&self) -> super::TlsSession {
+        self.0.session().expect("the settings make sense")
+    }
+}
+
+/// Additions that make a handshake longer.
+#[derive(Clone, Copy, Default)]
+pub struct ExtraLength {
+    /// Number of certificates after the server's own.
+    pub chain: usize,
+    /// Number of CA names in the certificate request, of a hundred bytes each.
+    pub authorities: usize,
+}
+
+/// What the server demands of the client.
+#[derive(Clone, Copy)]
+pub struct ServerDemands {
+    /// A client certificate.
+    pub mutual: bool,
+    /// A key exchange group for which the client has sent no share.
+    pub retried: bool,
+}
+
+impl HandshakeSetup {
+    /// Makes settings in which both ends present `certificate`, valid for localhost, with fixed-length
+    /// signatures, so that the same choices give the same segmentation.
+    ///
+    /// # Errors
+    /// If the settings are invalid.
+    pub fn new(
+        certificate: &CertificateDer<'static>,
+        key: &PrivateKeyDer<'static>,
+        cipher: Cipher,
+        ServerDemands { mutual, retried }: ServerDemands,
+        long: ExtraLength,
+    ) -> Result<HandshakeSetup, rustls::Error> {
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.clone())?;
+        let roots = Arc::new(roots);
+        let suite = match cipher {
+            Cipher::Aes128Gcm => cipher_suite::TLS13_AES_128_GCM_SHA256,
+            Cipher::Aes256Gcm => cipher_suite::TLS13_AES_256_GCM_SHA384,
+            Cipher::Chacha20Poly1305 => cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
+        };
+        let provider = |kx_groups| {
+            Arc::new(CryptoProvider {
+                cipher_suites: vec![suite],
+                kx_groups,
+                ..aws_lc_rs::default_provider()
+            })
+        };
+        let versions = [&rustls::version::TLS13];
+        let groups = vec![kx_group::X25519, kx_group::SECP384R1];
+        let client = ClientConfig::builder_with_provider(provider(groups))
+            .with_protocol_versions(&versions)?
+            .with_root_certificates(Arc::clone(&roots));
+        let client = if mutual {
+            client.with_client_auth_cert(vec![certificate.clone()], key.clone_key())?
+        } else {
+            client.with_no_client_auth()
+        };
+        let groups = if retried {
+            vec![kx_group::SECP384R1]
+        } else {
+            vec![kx_group::X25519]
+        };
+        let server = ServerConfig::builder_with_provider(provider(groups.clone()))
+            .with_protocol_versions(&versions)?;
+        let server = if mutual {
+            let names = (0..long.authorities).map(|n| {
+                // A DER sequence of that length with arbitrary contents.
+                let mut name = vec![0x30, 98];
+                name.resize(100, (n % 251) as u8);
+                DistinguishedName::from(name)
+            });
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider(groups))
+                .add_root_hint_subjects(names)
+                .build()
+                .map_err(|e| rustls::Error::General(e.to_string()))?;
+            server.with_client_cert_verifier(verifier)
+        } else {
+            server.with_no_client_auth()
+        };
+        let chain = vec![certificate.clone(); 1 + long.chain];
+        let mut server = server.with_single_cert(chain, key.clone_key())?;
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.ticketer = aws_lc_rs::Ticketer::new()?;
+        Ok(HandshakeSetup {
+            client,
+            server,
+            cipher,
+            name: ServerName::try_from("localhost")
+                .map_err(|e| rustls::Error::General(e.to_string()))?,
+        })
+    }
+
+    /// Makes a client without tickets that stores none.
+    pub fn client(&self, whose: Implementation) -> FuzzClient {
+        self.client_with(whose, false)
+    }
+
+    /// Makes a client that stores tickets.
+    pub fn resuming_client(&self, whose: Implementation) -> FuzzClient {
+        self.client_with(whose, true)
+    }
+
+    fn client_with(&self, whose: Implementation, resume: bool) -> FuzzClient {
+        let mut config = self.client.clone();
+        config.resumption = Resumption::disabled();
+        config.enable_secret_extraction = whose != Implementation::Library;
+        let client = TlsClient {
+            config: Arc::new(config),
+            server_name: self.name.clone(),
+            shown: PresentedIdentity::of(self.client.client_auth_cert_resolver.has_certs()),
+            resume,
+            full: None,
+            identity: None,
+            logs_keys: false,
+            tickets: None,
+            own_records: whose != Implementation::Library,
+            key_log_secrets: (whose == Implementation::Lean).then(Arc::default),
+            learned: Arc::default(),
+        };
+        FuzzClient(client.for_worker())
+    }
+
+    /// Lets `client` talk to the library's server.
+    ///
+    /// # Errors
+    /// If the settings are invalid.
+    pub fn converse(
+        &self,
+        client: &FuzzClient,
+        shape: Shape<'_>,
+    ) -> Result<Conversation, rustls::Error> {
+        let tap = Arc::new(KeyLogTap::default());
+        let mut config = self.server.clone();
+        config.key_log = Arc::clone(&tap) as _;
+        let server = ConversationEnd::of_library(ServerConnection::new(Arc::new(config))?);
+        let ours = ConversationEnd::new(client.0.session()?, Some(client));
+        Ok(TamperingPath::new(self.cipher, &tap, shape).carry(ours, server))
+    }
+
+    /// Lets the library's client talk to a server of the given implementation. `config` is the client's, with
+    /// its stored tickets.
+    ///
+    /// # Errors
+    /// If the settings are invalid.
+    pub fn serve(
+        &self,
+        whose: Implementation,
+        config: &ClientConfig,
+        shape: Shape<'_>,
+    ) -> Result<Conversation, rustls::Error> {
+        let tap = Arc::new(KeyLogTap::default());
+        let mut config = config.clone();
+        config.key_log = Arc::clone(&tap) as _;
+        let client = ClientConnection::new(Arc::new(config), self.name.clone())?;
+        let server = match whose {
+            Implementation::Library => {
+                ConversationEnd::of_library(ServerConnection::new(Arc::new(self.server.clone()))?)
+            }
+            Implementation::Own | Implementation::Lean => {
+                let session = ServerSessions::new(&self.server).session();
+                let session = session.map_err(|e| rustls::Error::General(e.to_string()))?;
+                ConversationEnd::new(session, None)
+            }
+        };
+        let path = TamperingPath::new(self.cipher, &tap, shape);
+        Ok(path.carry(ConversationEnd::of_library(client), server))
+    }
+}
+
+/// One end of a conversation, driven as a worker or a server drives it.
+struct ConversationEnd<'a, E: TlsEnd> {
+    session: TlsConnection<E>,
+    /// The client that maps errors to outcomes; `None` for plain library errors.
+    client: Option<&'a FuzzClient>,
+    came: EndState,
+}
+
+impl<'a, E: TlsEnd> ConversationEnd<'a, E> {
+    fn new(session: TlsConnection<E>, client: Option<&'a FuzzClient>) -> ConversationEnd<'a, E> {
+        ConversationEnd {
+            session,
+            client,
+            came: EndState::default(),
+        }
+    }
+
+    fn of_library(connection: E::Buffered) -> ConversationEnd<'a, E> {
+        let whole = BufferedSession::new(connection);
+        ConversationEnd::new(TlsConnection(SessionLayer::Library(Box::new(whole))), None)
+    }
+
+    fn listens(&self) -> bool {
+        self.came.error.is_none() && !self.came.closed
+    }
+
+    fn take(&mut self, bytes: &mut [u8]) {
+        let heard = &mut self.came.heard;
+        match (self.session).receive(bytes, &mut |plain| heard.extend_from_slice(plain)) {
+            Ok(closed) => self.came.closed = closed,
+            Err(fault) => {
+                let known = self.client.map(|client| client.outcome(&fault).to_owned());
+                self.came.error = Some(known.unwrap_or_else(|| match fault {
+                    SessionError::Handshake(e) | SessionError::Library(e) => e.to_string(),
+                    SessionError::Record(e) => e.to_string(),
+                    full @ SessionError::TooLong => full.to_string(),
+                }));
+            }
+        }
+    }
+
+    fn give(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        // Writing to a vector cannot fail.
+        let _ = self.session.flush(&mut bytes);
+        bytes
+    }
+
+    /// Records what was negotiated and sends `text` after the handshake.
+    fn speak(&mut self, text: &[u8]) {
+        let agreed = self.session.agreement().unwrap_or_default();
+        (self.came.resumed, self.came.retried) = (agreed.resumed, agreed.retried);
+        self.session.seal(text);
+    }
+}

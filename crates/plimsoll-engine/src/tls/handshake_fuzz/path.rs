@@ -1,0 +1,387 @@
+//! A path between two ends that changes the segmentation: it decrypts each record with the secrets of the
+//! library's end and encrypts its content again in records of other sizes.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustls::KeyLog;
+use rustls::client::UnbufferedClientConnection;
+use rustls::server::UnbufferedServerConnection;
+
+use super::super::handshake::TlsEnd;
+use super::super::record::{
+    ALERT, APPLICATION_DATA, CHANGE_CIPHER_SPEC, Cipher, HANDSHAKE, HEADER_LENGTH, MAX_PLAINTEXT,
+    Rekey, TrafficKey,
+};
+use super::super::secrets::TrafficSecrets;
+use super::{Conversation, ConversationEnd, Shape, client_text, server_text};
+
+/// Maximum size of a read in bytes.
+const MAX_READ: usize = 128 * 1024;
+/// The choice value that stands for the largest size.
+const MAX_SIZE_CHOICE: u16 = 31;
+const FINISHED: u8 = 20;
+
+/// The source of choices for one direction: a sequence of numbers.
+pub struct ByteSource<'a> {
+    next: Box<dyn FnMut() -> u16 + 'a>,
+    /// Fixed sizes of every record and read; nothing else is then chosen.
+    fixed: Option<(usize, usize)>,
+}
+
+impl<'a> ByteSource<'a> {
+    /// Makes choices with the numbers that `next` returns.
+    pub fn new(next: impl FnMut() -> u16 + 'a) -> ByteSource<'a> {
+        ByteSource {
+            next: Box::new(next),
+            fixed: None,
+        }
+    }
+
+    /// Uses fixed sizes for records and reads, in bytes.
+    pub fn fixed(record: usize, read: usize) -> ByteSource<'a> {
+        ByteSource {
+            fixed: Some((record, read)),
+            ..ByteSource::new(|| 0)
+        }
+    }
+
+    /// Uses two bytes per choice, and zeros when they are used up.
+    pub fn of_bytes(bytes: &'a [u8]) -> ByteSource<'a> {
+        let mut pairs = bytes.chunks_exact(2);
+        ByteSource::new(move || {
+            pairs
+                .next()
+                .map_or(0, |two| u16::from_be_bytes([two[0], two[1]]))
+        })
+    }
+
+    fn below(&mut self, most: usize) -> usize {
+        usize::from((self.next)()) % most
+    }
+
+    /// Chooses a size distribution between 1 and `most`.
+    fn sizes(&mut self, most: usize) -> SizePolicy {
+        let bound = [1, 7, 100, 600, 5_000, most][self.below(6)];
+        SizePolicy::UpTo { bound, most }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum SizePolicy {
+    Fixed(usize),
+    UpTo { bound: usize, most: usize },
+}
+
+impl SizePolicy {
+    fn next(self, choices: &mut ByteSource<'_>) -> usize {
+        let (bound, most) = match self {
+            SizePolicy::Fixed(size) => return size,
+            SizePolicy::UpTo { bound, most } => (bound, most),
+        };
+        let choice = choices.below(usize::MAX);
+        // Occasionally choose the maximum size.
+        match choice % 32 {
+            n if n == usize::from(MAX_SIZE_CHOICE) => most,
+            _ => 1 + choice % bound,
+        }
+    }
+}
+
+/// A modification of one handshake record, or a record inserted before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tampering {
+    Flip,
+    Empty,
+    Alert([u8; 2]),
+    ChangeCipherSpec(u8),
+}
+
+/// A key log that captures all secrets of a conversation.
+#[derive(Debug, Default)]
+pub(super) struct KeyLogTap(Mutex<Vec<(String, Vec<u8>)>>);
+
+impl KeyLogTap {
+    fn secret(&self, label: &str) -> Option<Vec<u8>> {
+        let secrets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = secrets.iter().find(|(is, _)| is == label);
+        found.map(|(_, secret)| secret.clone())
+    }
+}
+
+impl KeyLog for KeyLogTap {
+    fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
+        let mut secrets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        secrets.push((label.to_owned(), secret.to_vec()));
+    }
+}
+
+/// Labels of the key log (RFC 9850).
+const CLIENT_LABELS: [&str; 2] = ["CLIENT_HANDSHAKE_TRAFFIC_SECRET", "CLIENT_TRAFFIC_SECRET_0"];
+const SERVER_LABELS: [&str; 2] = ["SERVER_HANDSHAKE_TRAFFIC_SECRET", "SERVER_TRAFFIC_SECRET_0"];
+
+/// One direction of the path, with its segmentation.
+struct PathDirection<'a> {
+    choices: ByteSource<'a>,
+    cipher: Cipher,
+    labels: VecDeque<&'static str>,
+    tap: Arc<KeyLogTap>,
+    /// The key that decrypts the sender's records.
+    opening: Option<TrafficKey>,
+    /// The key that encrypts the forwarded records.
+    sealing: Option<TrafficKey>,
+    /// An incomplete handshake message, which continues in the sender's next record.
+    message: Vec<u8>,
+    records: SizePolicy,
+    reads: SizePolicy,
+    padding: usize,
+    meddling: Option<(usize, Tampering)>,
+    meddled: bool,
+    written: usize,
+}
+
+impl<'a> PathDirection<'a> {
+    fn new(
+        cipher: Cipher,
+        labels: [&'static str; 2],
+        tap: &Arc<KeyLogTap>,
+        mut choices: ByteSource<'a>,
+    ) -> PathDirection<'a> {
+        let (records, reads) = match choices.fixed {
+            Some((record, read)) => (SizePolicy::Fixed(record), SizePolicy::Fixed(read)),
+            None => (choices.sizes(MAX_PLAINTEXT), choices.sizes(MAX_READ)),
+        };
+        let is_fixed = choices.fixed.is_some();
+        let meddling = match choices.below(16) {
+            _ if is_fixed => None,
+            0 => Some(Tampering::Flip),
+            1 => Some(Tampering::Empty),
+            2 => Some(Tampering::Alert([2, 40])),
+            3 => Some(Tampering::Alert([1, 0])),
+            4 => Some(Tampering::ChangeCipherSpec(1)),
+            5 => Some(Tampering::ChangeCipherSpec(2)),
+            _ => None,
+        };
+        PathDirection {
+            cipher,
+            labels: labels.into(),
+            tap: Arc::clone(tap),
+            opening: None,
+            sealing: None,
+            message: Vec::new(),
+            records,
+            reads,
+            padding: if is_fixed {
+                0
+            } else {
+                [0, 0, 1, 40][choices.below(4)]
+            },
+            meddling: meddling.map(|what| (choices.below(40), what)),
+            meddled: false,
+            written: 0,
+            choices,
+        }
+    }
+
+    /// Returns whether the library has logged the current secrets.
+    fn has_keys(&mut self) -> bool {
+        if self.opening.is_none()
+            && let Some(secret) = self.labels.front().and_then(|label| self.tap.secret(label))
+        {
+            let key = || TrafficSecrets::single(self.cipher, &secret).sending(0);
+            (self.opening, self.sealing) = (key().ok(), key().ok());
+            self.labels.pop_front();
+        }
+        self.opening.is_some()
+    }
+
+    /// Returns the same messages in other records, as far as they can be decrypted yet.
+    fn cut(&mut self, bytes: &mut Vec<u8>) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut cut = 0;
+        while let [kind, major, minor, high, low, ..] = bytes[cut..] {
+            if kind == APPLICATION_DATA && !self.has_keys() {
+                break;
+            }
+            let end = cut + HEADER_LENGTH + usize::from(u16::from_be_bytes([high, low]));
+            let record = &mut bytes[cut..end];
+            cut = end;
+            match kind {
+                HANDSHAKE => {
+                    for piece in self.pieces(&record[HEADER_LENGTH..]) {
+                        self.meddle(&mut out, false);
+                        plain(HANDSHAKE, [major, minor], piece, &mut out);
+                    }
+                }
+                APPLICATION_DATA => self.cut_protected(record, &mut out),
+                _ => out.extend_from_slice(record),
+            }
+        }
+        bytes.drain(..cut);
+        out
+    }
+
+    fn pieces<'b>(&mut self, mut rest: &'b [u8]) -> Vec<&'b [u8]> {
+        let mut pieces = Vec::new();
+        while !rest.is_empty() {
+            let mut size = self.records.next(&mut self.choices);
+            if self.labels.is_empty() {
+                // The handshake is under test, so data is cut into larger pieces.
+                size = (64 * size).min(MAX_PLAINTEXT);
+            }
+            let (piece, next) = rest.split_at(size.min(rest.len()));
+            rest = next;
+            pieces.push(piece);
+        }
+        pieces
+    }
+
+    fn cut_protected(&mut self, record: &mut [u8], out: &mut Vec<u8>) {
+        let opening = self.opening.as_mut().expect("the keys are known");
+        let inner = opening.open(record).expect("its sender sealed it");
+        let end = inner.iter().rposition(|byte| *byte != 0);
+        let (content, kind) = inner.split_at(end.expect("a type"));
+        let kind = kind[0];
+        let pieces = match kind {
+            ALERT => vec![content],
+            _ => self.pieces(content),
+        };
+        for piece in pieces {
+            let room = MAX_PLAINTEXT - piece.len();
+            let mut tail = vec![kind];
+            tail.resize(1 + self.choices.below(self.padding + 1).min(room), 0);
+            let flip = self.meddle(out, true);
+            let sealing = self.sealing.as_mut().expect("the keys are known");
+            sealing.seal(piece, &tail, out).expect("numbers are left");
+            if flip && let Some(last) = out.last_mut() {
+                *last ^= 1;
+            }
+        }
+        if kind == HANDSHAKE && self.follow(content) {
+            (self.opening, self.sealing) = (None, None);
+        }
+    }
+
+    /// Returns the size of the next read.
+    fn read(&mut self, there: usize) -> usize {
+        self.reads.next(&mut self.choices).min(there)
+    }
+
+    /// Tracks handshake messages; returns true after the last one under the current keys.
+    fn follow(&mut self, content: &[u8]) -> bool {
+        self.message.extend_from_slice(content);
+        let mut finished = false;
+        while let [kind, a, b, c, ..] = *self.message {
+            let length = 4 + u32::from_be_bytes([0, a, b, c]) as usize;
+            if self.message.len() < length {
+                break;
+            }
+            finished = kind == FINISHED;
+            self.message.drain(..length);
+        }
+        finished
+    }
+
+    /// Applies the modification before the next record; returns true if that record must be changed.
+    fn meddle(&mut self, out: &mut Vec<u8>, is_protected: bool) -> bool {
+        let (at, open) = (self.written, self.labels.is_empty());
+        self.written += 1;
+        let Some((_, what)) = self.meddling.filter(|(here, _)| *here == at && !open) else {
+            return false;
+        };
+        match what {
+            // Unprotected records are not flipped: a `ClientHello` has its extensions in random order.
+            Tampering::Flip => {
+                self.meddled |= is_protected;
+                return is_protected;
+            }
+            Tampering::Empty => plain(HANDSHAKE, [3, 3], &[], out),
+            Tampering::Alert(alert) => plain(ALERT, [3, 3], &alert, out),
+            Tampering::ChangeCipherSpec(value) => {
+                plain(CHANGE_CIPHER_SPEC, [3, 3], &[value], out);
+            }
+        }
+        self.meddled = true;
+        false
+    }
+}
+
+/// Appends an unprotected record.
+fn plain(kind: u8, [major, minor]: [u8; 2], content: &[u8], out: &mut Vec<u8>) {
+    let [high, low] = u16::try_from(content.len())
+        .unwrap_or(u16::MAX)
+        .to_be_bytes();
+    out.extend_from_slice(&[kind, major, minor, high, low]);
+    out.extend_from_slice(content);
+}
+
+/// Both directions of the path.
+pub(super) struct TamperingPath<'a> {
+    up: PathDirection<'a>,
+    down: PathDirection<'a>,
+}
+
+impl<'a> TamperingPath<'a> {
+    pub(super) fn new(
+        cipher: Cipher,
+        tap: &Arc<KeyLogTap>,
+        [up, down]: Shape<'a>,
+    ) -> TamperingPath<'a> {
+        TamperingPath {
+            up: PathDirection::new(cipher, CLIENT_LABELS, tap, up),
+            down: PathDirection::new(cipher, SERVER_LABELS, tap, down),
+        }
+    }
+
+    /// Forwards what each end sends until both are silent.
+    pub(super) fn carry(
+        mut self,
+        mut client: ConversationEnd<'_, UnbufferedClientConnection>,
+        mut server: ConversationEnd<'_, UnbufferedServerConnection>,
+    ) -> Conversation {
+        let (mut client_spoke, mut server_spoke) = (false, false);
+        loop {
+            if !client_spoke && !client.session.is_handshaking() {
+                client_spoke = true;
+                client.speak(&client_text());
+            }
+            if !server_spoke && !server.session.is_handshaking() {
+                server_spoke = true;
+                server.speak(&server_text());
+                server.session.close_notify();
+            }
+            let (up, down) = (client.give(), server.give());
+            if up.is_empty() && down.is_empty() {
+                break;
+            }
+            deliver(&mut self.up, up, &mut server);
+            deliver(&mut self.down, down, &mut client);
+        }
+        Conversation {
+            client: client.came,
+            server: server.came,
+            legal: !self.up.meddled && !self.down.meddled,
+        }
+    }
+}
+
+fn deliver<E: TlsEnd>(
+    path: &mut PathDirection<'_>,
+    mut bytes: Vec<u8>,
+    to: &mut ConversationEnd<'_, E>,
+) {
+    loop {
+        let mut cut = path.cut(&mut bytes);
+        let mut rest = &mut cut[..];
+        if rest.is_empty() {
+            // Data that cannot be decrypted, from an end that has failed, is dropped.
+            return;
+        }
+        while !rest.is_empty() && to.listens() {
+            let size = path.read(rest.len());
+            let (piece, next) = std::mem::take(&mut rest).split_at_mut(size);
+            rest = next;
+            to.take(piece);
+        }
+    }
+}

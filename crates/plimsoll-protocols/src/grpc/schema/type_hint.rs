@@ -1,0 +1,107 @@
+//! Descriptions of valid values, for errors about a JSON value that does not fit its message.
+
+use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
+use serde_path_to_error::{Path, Segment};
+
+use super::describe::{field_named, type_name};
+use super::editions::is_missing_zero;
+
+/// The limit of fields or values that are listed.
+const MAX_LISTED_NAMES: usize = 12;
+
+/// Describes a valid value at `path` of a message; empty if that is not known.
+pub(super) fn expected_type_hint(top: &MessageDescriptor, path: &Path) -> String {
+    let mut place = PathTarget::One(Kind::Message(top.clone()));
+    for segment in path.iter() {
+        let Some(inner) = place.inner(segment) else {
+            return String::new();
+        };
+        place = inner;
+    }
+    match place {
+        PathTarget::Field(field) if field.is_list() => {
+            format!("a JSON list, each of which is {}", one(&field.kind()))
+        }
+        PathTarget::Field(field) if field.is_map() => {
+            format!("a JSON object ({})", type_name(&field))
+        }
+        PathTarget::Field(field) => one(&field.kind()),
+        PathTarget::One(kind) => one(&kind),
+    }
+}
+
+/// The element that a path leads to.
+enum PathTarget {
+    Field(FieldDescriptor),
+    /// A message, an item of a list or a value of a map.
+    One(Kind),
+}
+
+impl PathTarget {
+    fn inner(&self, segment: &Segment) -> Option<PathTarget> {
+        match (self, segment) {
+            (PathTarget::Field(field), Segment::Seq { .. }) if field.is_list() => {
+                Some(PathTarget::One(field.kind()))
+            }
+            (PathTarget::Field(field), Segment::Map { .. }) if field.is_map() => match field.kind()
+            {
+                Kind::Message(entry) => Some(PathTarget::One(entry.map_entry_value_field().kind())),
+                _ => None,
+            },
+            (PathTarget::Field(field), Segment::Map { key }) if !field.is_list() => {
+                named(&field.kind(), key)
+            }
+            (PathTarget::One(kind), Segment::Map { key }) => named(kind, key),
+            _ => None,
+        }
+    }
+}
+
+fn named(kind: &Kind, key: &str) -> Option<PathTarget> {
+    field_named(kind.as_message()?, key).map(PathTarget::Field)
+}
+
+/// Describes a valid value of this kind.
+pub(super) fn one(kind: &Kind) -> String {
+    match kind {
+        Kind::Message(message) => match message.full_name() {
+            "google.protobuf.Timestamp" => "a time such as \"2026-01-31T12:00:00Z\"".to_owned(),
+            "google.protobuf.Duration" => "a duration such as \"1.5s\"".to_owned(),
+            name if name.starts_with("google.protobuf.") => {
+                format!("the JSON form of {name}")
+            }
+            _ => format!("a JSON object with {}", fields(message)),
+        },
+        Kind::Enum(values) => {
+            let own = values.values().filter(|value| !is_missing_zero(value));
+            let names: Vec<String> = own.map(|v| format!("\"{}\"", v.name())).collect();
+            format!("one of {}, or its number", listed(names.into_iter()))
+        }
+        Kind::Bool => "true or false".to_owned(),
+        Kind::String => "a string, in quotes".to_owned(),
+        Kind::Bytes => "a string of base64".to_owned(),
+        Kind::Double | Kind::Float => format!("a number ({kind:?})"),
+        whole => format!("a whole number ({whole:?})"),
+    }
+}
+
+/// Lists the fields of a message with their types.
+pub(super) fn fields(message: &MessageDescriptor) -> String {
+    if message.fields().len() == 0 {
+        return "no field".to_owned();
+    }
+    listed(
+        message
+            .fields()
+            .map(|field| format!("{} ({})", field.json_name(), type_name(&field))),
+    )
+}
+
+fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
+    let more = names.len().saturating_sub(MAX_LISTED_NAMES);
+    let names: Vec<String> = names.take(MAX_LISTED_NAMES).collect();
+    match more {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
+}

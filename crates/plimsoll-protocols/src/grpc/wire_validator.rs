@@ -1,0 +1,398 @@
+//! Validates that the bytes of a response are the message that its method returns (Protocol Buffers,
+//! "Encoding"), without decoding it.
+//!
+//! The validator takes a message in pieces of any size and keeps a few words for each level of nesting, so
+//! that no server controls its memory use. It rejects what every decoder rejects: invalid tags, lengths that
+//! exceed the enclosing message, unterminated groups, and strings that are not UTF-8. A field with an unknown
+//! number or of an unexpected wire type is an unknown field, which is valid.
+
+use std::collections::BTreeMap;
+
+use plimsoll_engine::prefetch::prefetch;
+
+use super::call::{FieldShape, MessageShapes};
+use super::message::{MessageError, MessageReader, MessageSink, PREFIX_LEN};
+use crate::http2::bytes_equal;
+
+/// The maximum nesting depth that is validated. Messages below it are accepted unchecked; groups are
+/// rejected.
+const MAX_LEVELS: usize = 100;
+/// The maximum size of a message that is kept for comparison. Bytes.
+const MAX_CACHED_BYTES: usize = 1024;
+/// The shape index of unknown messages.
+const UNKNOWN_SHAPE: usize = usize::MAX;
+
+/// The next element that the validator expects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ValidatorState {
+    Tag,
+    /// A varint whose value is ignored.
+    Number,
+    /// The length of a length-delimited field.
+    Length(Option<FieldShape>),
+    /// The remaining bytes of a field with any content.
+    Bytes(u64),
+    /// The remaining bytes of a UTF-8 string.
+    Text(u64),
+}
+
+/// An open message or group.
+#[derive(Clone, Copy, Debug)]
+struct NestingLevel {
+    shape: usize,
+    /// The offset at which it must have ended, from the start of the top-level message. Bytes.
+    end: u64,
+    /// The group's field number; 0 for a message.
+    group: u32,
+}
+
+/// The validation of one message.
+#[derive(Clone, Debug)]
+pub(super) struct WireValidator {
+    /// The open messages and groups within the top-level message.
+    levels: Vec<NestingLevel>,
+    next: ValidatorState,
+    /// The bytes seen so far.
+    at: u64,
+    /// The value of a partial varint.
+    number: u64,
+    shift: u32,
+    /// The first bytes of a partial UTF-8 character.
+    begun: [u8; 4],
+    begun_len: usize,
+}
+
+impl Default for WireValidator {
+    fn default() -> WireValidator {
+        WireValidator {
+            levels: Vec::new(),
+            next: ValidatorState::Tag,
+            at: 0,
+            number: 0,
+            shift: 0,
+            begun: [0; 4],
+            begun_len: 0,
+        }
+    }
+}
+
+impl WireValidator {
+    fn restart(&mut self) {
+        self.levels.clear();
+        (self.next, self.at) = (ValidatorState::Tag, 0);
+        (self.number, self.shift, self.begun_len) = (0, 0, 0);
+    }
+
+    /// Returns true if no byte of a message has arrived.
+    pub(super) fn is_new(&self) -> bool {
+        self.at == 0
+    }
+
+    #[inline]
+    fn level(&self) -> NestingLevel {
+        self.levels.last().copied().unwrap_or(NestingLevel {
+            shape: 0,
+            end: u64::MAX,
+            group: 0,
+        })
+    }
+
+    /// Validates the next bytes of the message.
+    ///
+    /// # Errors
+    /// Returns why they are invalid.
+    fn feed(&mut self, shapes: &MessageShapes, mut bytes: &[u8]) -> Result<(), &'static str> {
+        while !bytes.is_empty() {
+            match self.next {
+                ValidatorState::Bytes(left) | ValidatorState::Text(left) => {
+                    let take = usize::try_from(left).map_or(bytes.len(), |n| n.min(bytes.len()));
+                    let (taken, rest) = bytes.split_at(take);
+                    bytes = rest;
+                    self.at += take as u64;
+                    let left = left - take as u64;
+                    let is_text = matches!(self.next, ValidatorState::Text(_));
+                    if is_text {
+                        self.text(taken, left == 0)?;
+                    }
+                    self.next = match left {
+                        0 => ValidatorState::Tag,
+                        left if is_text => ValidatorState::Text(left),
+                        left => ValidatorState::Bytes(left),
+                    };
+                }
+                ValidatorState::Tag | ValidatorState::Number | ValidatorState::Length(_) => {
+                    let byte = bytes[0];
+                    bytes = &bytes[1..];
+                    self.at += 1;
+                    // The tenth byte of a varint has only one bit left.
+                    if self.shift == 63 && byte > 1 {
+                        return Err("a number of more than 64 bits");
+                    }
+                    self.number |= u64::from(byte & 0x7f) << self.shift;
+                    if byte & 0x80 != 0 {
+                        self.shift += 7;
+                        continue;
+                    }
+                    let number = std::mem::take(&mut self.number);
+                    self.shift = 0;
+                    self.numbered(shapes, number)?;
+                }
+            }
+            while self.next == ValidatorState::Tag
+                && let Some(level) = self.levels.last()
+                && self.at >= level.end
+            {
+                if self.at > level.end {
+                    return Err("a field that extends past the end of its message");
+                }
+                if level.group != 0 {
+                    return Err("a group without an end");
+                }
+                self.levels.pop();
+            }
+        }
+        Ok(())
+    }
+
+    /// Handles a complete varint.
+    #[inline]
+    fn numbered(&mut self, shapes: &MessageShapes, number: u64) -> Result<(), &'static str> {
+        let level = self.level();
+        self.next = match self.next {
+            ValidatorState::Tag => {
+                let field = match u32::try_from(number >> 3) {
+                    Ok(field) if field != 0 && field < 1 << 29 => field,
+                    _ => return Err("an invalid field number"),
+                };
+                let part = || shapes.part(level.shape, field);
+                match number & 7 {
+                    0 => ValidatorState::Number,
+                    1 => self.bytes(level, 8)?,
+                    2 => ValidatorState::Length(part()),
+                    3 => {
+                        if self.levels.len() >= MAX_LEVELS {
+                            return Err("groups nested too deep");
+                        }
+                        let shape = match part() {
+                            Some(FieldShape::Message(shape)) => shape,
+                            _ => UNKNOWN_SHAPE,
+                        };
+                        self.levels.push(NestingLevel {
+                            shape,
+                            end: level.end,
+                            group: field,
+                        });
+                        ValidatorState::Tag
+                    }
+                    4 if level.group == field => {
+                        self.levels.pop();
+                        ValidatorState::Tag
+                    }
+                    4 => return Err("an end-group tag without a start-group tag"),
+                    5 => self.bytes(level, 4)?,
+                    _ => return Err("an invalid wire type"),
+                }
+            }
+            ValidatorState::Length(part) => {
+                let ValidatorState::Bytes(length) = self.bytes(level, number)? else {
+                    return Ok(());
+                };
+                match part {
+                    Some(FieldShape::Message(shape)) if self.levels.len() < MAX_LEVELS => {
+                        self.levels.push(NestingLevel {
+                            shape,
+                            end: self.at + length,
+                            group: 0,
+                        });
+                        ValidatorState::Tag
+                    }
+                    _ if length == 0 => ValidatorState::Tag,
+                    Some(FieldShape::Text) => ValidatorState::Text(length),
+                    _ => ValidatorState::Bytes(length),
+                }
+            }
+            _ => ValidatorState::Tag,
+        };
+        Ok(())
+    }
+
+    #[inline]
+    fn bytes(&self, level: NestingLevel, length: u64) -> Result<ValidatorState, &'static str> {
+        match self.at.checked_add(length) {
+            Some(end) if end <= level.end => Ok(ValidatorState::Bytes(length)),
+            _ => Err("a field that extends past the end of its message"),
+        }
+    }
+
+    /// Validates a piece of a string.
+    fn text(&mut self, mut piece: &[u8], is_last: bool) -> Result<(), &'static str> {
+        const INVALID_UTF8: &str = "a string that is not UTF-8";
+        while self.begun_len > 0
+            && let [first, rest @ ..] = piece
+        {
+            self.begun[self.begun_len] = *first;
+            self.begun_len += 1;
+            piece = rest;
+            match std::str::from_utf8(&self.begun[..self.begun_len]) {
+                Ok(_) => self.begun_len = 0,
+                Err(e) if e.error_len().is_some() => return Err(INVALID_UTF8),
+                Err(_) => {}
+            }
+        }
+        if let Err(e) = std::str::from_utf8(piece) {
+            let rest = &piece[e.valid_up_to()..];
+            if e.error_len().is_some() {
+                return Err(INVALID_UTF8);
+            }
+            self.begun[..rest.len()].copy_from_slice(rest);
+            self.begun_len = rest.len();
+        }
+        if is_last && self.begun_len > 0 {
+            Err(INVALID_UTF8)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Checks that the message may end here.
+    fn finish(&self) -> Result<(), &'static str> {
+        match self.next {
+            ValidatorState::Tag if self.shift == 0 && self.levels.is_empty() => Ok(()),
+            ValidatorState::Tag if self.shift == 0 => Err("a message or a group that does not end"),
+            _ => Err("a field that is cut short"),
+        }
+    }
+}
+
+/// A sink that validates the messages of a stream.
+#[derive(Debug)]
+pub(super) struct ValidatingSink<'a> {
+    pub(super) walk: &'a mut WireValidator,
+    pub(super) shapes: &'a MessageShapes,
+}
+
+impl MessageSink for ValidatingSink<'_> {
+    fn piece(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
+        let walked = self.walk.feed(self.shapes, bytes);
+        walked.map_err(MessageError::Undecodable)
+    }
+
+    fn end(&mut self) -> Result<(), MessageError> {
+        let finished = self.walk.finish();
+        self.walk.restart();
+        finished.map_err(MessageError::Undecodable)
+    }
+}
+
+/// The validation of one connection's responses.
+#[derive(Debug, Default)]
+pub(super) struct AnswerValidator {
+    /// The last valid message.
+    known: Vec<u8>,
+    walks: Option<Box<ValidatorSet>>,
+}
+
+#[derive(Debug, Default)]
+struct ValidatorSet {
+    whole: WireValidator,
+    /// The validators of messages that arrive in several pieces, by stream.
+    split: BTreeMap<u32, (MessageReader, WireValidator)>,
+}
+
+impl AnswerValidator {
+    /// Prefetches the last valid message.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        if let Some(first) = self.known.first() {
+            prefetch(first);
+        }
+    }
+
+    /// Returns true if a complete message is valid. It mostly equals the message before.
+    #[inline(always)]
+    pub(super) fn is_valid(&mut self, shapes: Option<&MessageShapes>, message: &[u8]) -> bool {
+        bytes_equal(message, &self.known) || self.walk(shapes, message).is_ok()
+    }
+
+    #[inline(never)]
+    fn walk(&mut self, shapes: Option<&MessageShapes>, message: &[u8]) -> Result<(), MessageError> {
+        let Some(shapes) = shapes else { return Ok(()) };
+        let walk = &mut self.walks.get_or_insert_default().whole;
+        walk.restart();
+        let walked = walk.feed(shapes, message).and_then(|()| walk.finish());
+        walked.map_err(MessageError::Undecodable)?;
+        if message.len() <= MAX_CACHED_BYTES {
+            self.known.clear();
+            self.known.extend_from_slice(message);
+        }
+        Ok(())
+    }
+
+    /// Validates DATA of a stream that begins with a message's prefix, uncompressed.
+    #[inline]
+    pub(super) fn begin(
+        &mut self,
+        shapes: &MessageShapes,
+        stream: u32,
+        data: &[u8],
+    ) -> Result<(), MessageError> {
+        if let [0, a, b, c, d, message @ ..] = data
+            && message.len() == u32::from_be_bytes([*a, *b, *c, *d]) as usize
+        {
+            if bytes_equal(message, &self.known) {
+                return Ok(());
+            }
+            return self.walk(Some(shapes), message);
+        }
+        self.continue_message(shapes, stream, data)
+    }
+
+    /// Validates the next DATA of a stream, which may begin anywhere in a message, uncompressed.
+    #[inline(never)]
+    pub(super) fn continue_message(
+        &mut self,
+        shapes: &MessageShapes,
+        stream: u32,
+        data: &[u8],
+    ) -> Result<(), MessageError> {
+        let split = &mut self.walks.get_or_insert_default().split;
+        let new = || (MessageReader::NEW, WireValidator::default());
+        let (reader, walk) = split.entry(stream).or_insert_with(new);
+        // The message's size was checked before.
+        let read = reader.read_into(&mut ValidatingSink { walk, shapes }, data, u32::MAX);
+        if read.is_err() || !reader.is_inside() {
+            split.remove(&stream);
+        }
+        read
+    }
+
+    /// Discards the state of a stream whose call has ended.
+    #[inline]
+    pub(super) fn forget(&mut self, stream: u32) {
+        if let Some(walks) = &mut self.walks {
+            walks.split.remove(&stream);
+        }
+    }
+
+    /// Returns the bytes on the heap.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let levels = |walk: &WireValidator| walk.levels.capacity() * size_of::<NestingLevel>();
+        self.known.capacity()
+            + self.walks.as_ref().map_or(0, |walks| {
+                size_of_val(&**walks)
+                    + levels(&walks.whole)
+                    + walks
+                        .split
+                        .values()
+                        .map(|(_, walk)| {
+                            size_of::<(u32, MessageReader, WireValidator)>() + levels(walk)
+                        })
+                        .sum::<usize>()
+            })
+    }
+}
+
+const _: () = assert!(PREFIX_LEN == 5, "Decodable::data takes a prefix apart");
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,386 @@
+//! The interface between a protocol's module and the rest of the program: its plan section, its command's
+//! flags, and the load that the engine runs.
+//!
+//! A protocol's options are one struct: the section of a plan and the flags of its command, with their
+//! variables, help and defaults, are read from it. [`crate::registry`] lists the protocols and calls them
+//! for the binary.
+
+use std::any::Any;
+use std::error::Error;
+use std::hash::{BuildHasher as _, RandomState};
+use std::path::{Path, PathBuf};
+
+use clap::{ArgMatches, Args, Command};
+use plimsoll_engine::{
+    EngineError, Observation, Protocol, RunCompletion, RunRole, StopFlag, TraceLevel,
+};
+use plimsoll_model::plan::{Call as _, ForwardProxy};
+use plimsoll_model::run::{Run, Timestamp};
+use plimsoll_model::spec::{self, CallSection, CallSpec, Spec, UrlSchemes};
+use plimsoll_model::template::TraceIds;
+use plimsoll_model::{Outcome, Plan, input};
+
+use crate::asked::QueryCommand;
+use crate::foreign::lines::LineTool;
+use crate::foreign::{ForeignTool, VariableAlias};
+pub use crate::prepare_error::{PrepareError, RequestError, UsageError};
+
+/// A load that is ready to run: called once, it runs this process's part of the load against the target.
+pub type PreparedLoad<'a> = Box<
+    dyn FnOnce(
+            RunRole<'_>,
+            &StopFlag,
+            &mut dyn FnMut(Observation<'_>),
+        ) -> Result<RunCompletion, EngineError>
+        + 'a,
+>;
+
+/// The input from which a protocol prepares a load.
+#[derive(Clone, Copy, Debug)]
+pub struct PrepareRequest<'a> {
+    /// The resolved plan.
+    pub plan: &'a Plan,
+    /// Whether frames are traced as they are sent and received (`--trace`).
+    pub trace: bool,
+}
+
+/// Looks up an environment variable.
+pub type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// A format to export the run in, and the file or folder to write.
+pub type ExportTarget = (&'static str, PathBuf);
+
+/// A file format of another tool for the results that a protocol measures.
+#[derive(Debug)]
+pub struct ForeignFormat {
+    /// The format's name in `report --export`.
+    pub name: &'static str,
+    /// A description of the format, printed after its name.
+    pub about: &'static str,
+    /// Writes a run into a folder.
+    pub export: fn(&Run, &Path) -> Result<ExportSummary, ForeignFormatError>,
+    /// Returns true if a file with this path and this beginning is in the format.
+    pub recognises: fn(&Path, &str) -> bool,
+    /// Converts a file to a run. Arguments: the file, the new run directory, the tool's version, and the time
+    /// of the import.
+    pub import: fn(&Path, &Path, &str, Timestamp) -> Result<Run, ForeignFormatError>,
+}
+
+/// The error of exporting a run to, or importing it from, another tool's format.
+pub type ForeignFormatError = Box<dyn Error + Send + Sync>;
+
+/// A summary of an export, in words.
+#[derive(Debug)]
+pub enum ExportSummary {
+    /// The whole run was exported.
+    Complete(String),
+    /// Some data could not be exported; the text says which, and why.
+    Partial(String),
+}
+
+/// A local folder that a plan refers to. Kubernetes pods cannot be given it.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalFolder {
+    /// The plan's key, including its section.
+    pub key: &'static str,
+    /// What to write in the plan instead of the folder.
+    pub help: &'static str,
+}
+
+/// The error when a server that must be queried before a load cannot be reached.
+#[derive(Debug)]
+pub struct ServerUnreachable {
+    /// The cause.
+    pub why: PrepareError,
+    /// How to run the load without querying the server.
+    pub help: Option<String>,
+}
+
+/// A protocol, implemented by its plan section. Everything it needs is in its own folder.
+pub trait ProtocolModule: CallSection {
+    /// Prepares a load of this protocol.
+    ///
+    /// # Errors
+    /// Returns an error if the protocol can't make the calls that the plan asks for, or if the target can't
+    /// be reached.
+    fn load<'a>(
+        asked: PrepareRequest<'a>,
+        call: &Self::Call,
+    ) -> Result<PreparedLoad<'a>, PrepareError>;
+
+    /// Another tool's file format for this protocol's results.
+    const FOREIGN_FORMAT: Option<&'static ForeignFormat> = None;
+
+    /// Returns the text to print below the tables of a run; an empty string prints nothing.
+    fn below_tables(run: &Run) -> String {
+        let _ = run;
+        String::new()
+    }
+
+    /// Answers a query of this protocol ([`spec::Surroundings::ask`]) by asking the server of `spec`. Ignores
+    /// queries of other protocols; returns an error if the server can't be reached.
+    fn ask(
+        _question: &mut dyn Any,
+        _spec: &Spec,
+        _proxy: Option<&ForwardProxy>,
+    ) -> Option<ServerUnreachable> {
+        None
+    }
+
+    /// Returns a sentence of advice for when no connection could be established. `{plain}` and `{secured}`
+    /// stand for the target's URL schemes, and `{KEY}` for the flag of a key. `None`: the general advice
+    /// applies.
+    fn advice(_call: &Self::Call, _outcome: Outcome) -> Option<&'static str> {
+        None
+    }
+
+    /// Returns a local folder that the section refers to.
+    fn folder(&self) -> Option<LocalFolder> {
+        None
+    }
+}
+
+/// The flags of a protocol's command, apart from the target and the load flags that all commands share: a
+/// short form of a plan with this section.
+pub trait ProtocolCommand: Args {
+    /// The plan section that the flags are converted to.
+    type Section: ProtocolModule;
+    /// The command's name.
+    const COMMAND_NAME: &str = <Self::Section as CallSection>::SCHEMES.section;
+    /// The help text of the URL argument: the schemes it may have.
+    const TARGET_HELP: &str;
+    /// Subcommands that query a server instead of loading it.
+    const SERVER_QUERIES: &[QueryCommand] = &[];
+    /// Keys of the section whose flags have other names, with those flags.
+    const KEY_FLAGS: &[(&str, &str)] = &[];
+    /// Environment variables of other tools, with the variables of this program that they stand for.
+    const VARIABLE_ALIASES: &[VariableAlias] = &[];
+    /// Flags of other tools, with the equivalent flags of this command.
+    const FLAG_SYNONYMS: &[(&str, &str)] = &[];
+    /// The tool whose command lines this command also accepts.
+    const FOREIGN_TOOL: Option<&ForeignTool> = None;
+    /// The tools whose whole lines become lines of this command.
+    const LINE_TOOLS: &'static [&'static LineTool] = &[];
+
+    /// Converts the flags to a plan section. Flags that stand for keys of other sections are stored in
+    /// `spec`; if `spec` gets a ladder, its rungs are measured instead of a single run.
+    ///
+    /// # Errors
+    /// Returns an error if a flag's value is invalid by itself.
+    fn section(
+        self,
+        spec: &mut Spec,
+        variables: EnvLookup<'_>,
+    ) -> Result<Self::Section, UsageError>;
+
+    /// Returns the format in which the run is exported in addition to the run directory.
+    fn export(&self) -> Option<ExportTarget> {
+        None
+    }
+}
+
+/// A type-erased [`ProtocolModule`] protocol: a table of its functions.
+#[derive(Debug)]
+pub(crate) struct ProtocolVtable {
+    pub(crate) protocol: &'static spec::CallProtocol,
+    pub(crate) load:
+        for<'a> fn(PrepareRequest<'a>) -> Option<Result<PreparedLoad<'a>, PrepareError>>,
+    pub(crate) files: Option<&'static ForeignFormat>,
+    pub(crate) below_tables: fn(&Run) -> String,
+    pub(crate) ask: fn(&mut dyn Any, &Spec, Option<&ForwardProxy>) -> Option<ServerUnreachable>,
+    pub(crate) advice: fn(&Plan, Outcome) -> Option<&'static str>,
+    pub(crate) folder: fn(&CallSpec) -> Option<LocalFolder>,
+}
+
+impl ProtocolVtable {
+    pub(crate) const fn of<P: ProtocolModule>() -> ProtocolVtable {
+        ProtocolVtable {
+            protocol: const { &spec::CallProtocol::of::<P>() },
+            load: load_of::<P>,
+            files: P::FOREIGN_FORMAT,
+            below_tables: P::below_tables,
+            ask: P::ask,
+            advice: |plan, outcome| P::advice(plan.call.of_type()?, outcome),
+            folder: |call| call.get::<P>()?.folder(),
+        }
+    }
+}
+
+type ApplyFn =
+    fn(&ArgMatches, &mut Spec, EnvLookup<'_>) -> Result<Option<ExportTarget>, UsageError>;
+
+/// A type-erased [`ProtocolCommand`] command.
+#[derive(Debug)]
+pub struct CommandEntry {
+    /// The command's name.
+    pub name: &'static str,
+    /// The help text of the URL argument.
+    pub target: &'static str,
+    /// The command's [`ProtocolCommand::SERVER_QUERIES`].
+    pub questions: &'static [QueryCommand],
+    /// The command's [`ProtocolCommand::VARIABLE_ALIASES`].
+    pub aliases: &'static [VariableAlias],
+    /// The command's [`ProtocolCommand::FLAG_SYNONYMS`].
+    pub synonyms: &'static [(&'static str, &'static str)],
+    /// The command's [`ProtocolCommand::FOREIGN_TOOL`].
+    pub tool: Option<&'static ForeignTool>,
+    /// The form's [`ProtocolCommand::LINE_TOOLS`].
+    pub line_tools: &'static [&'static LineTool],
+    /// The section's [`Section::SCHEDULES_ITSELF`].
+    pub schedules_itself: bool,
+    keys: &'static [(&'static str, &'static str)],
+    protocol: &'static spec::CallProtocol,
+    flags: fn(Command) -> Command,
+    apply: ApplyFn,
+}
+
+impl CommandEntry {
+    pub(crate) const fn of<F: ProtocolCommand>() -> CommandEntry {
+        CommandEntry {
+            name: F::COMMAND_NAME,
+            target: F::TARGET_HELP,
+            questions: F::SERVER_QUERIES,
+            keys: F::KEY_FLAGS,
+            aliases: F::VARIABLE_ALIASES,
+            synonyms: F::FLAG_SYNONYMS,
+            tool: F::FOREIGN_TOOL,
+            line_tools: F::LINE_TOOLS,
+            schedules_itself: F::Section::SCHEDULES_ITSELF,
+            protocol: const { &spec::CallProtocol::of::<F::Section>() },
+            flags: F::augment_args,
+            apply: apply::<F>,
+        }
+    }
+
+    /// Returns the URL schemes of the command's targets.
+    pub fn schemes(&self) -> &'static UrlSchemes {
+        self.protocol.schemes
+    }
+
+    /// Adds the command's flags and its description to `command`.
+    pub fn with_flags(&self, command: Command) -> Command {
+        (self.flags)(command)
+    }
+
+    /// Stores the typed flags in `spec` as a call of this protocol. Returns the format to export the run in,
+    /// if one was requested.
+    ///
+    /// # Errors
+    /// Returns an error if a flag's value is invalid by itself.
+    pub fn apply(
+        &self,
+        typed: &ArgMatches,
+        spec: &mut Spec,
+        variables: EnvLookup<'_>,
+    ) -> Result<Option<ExportTarget>, UsageError> {
+        (self.apply)(typed, spec, variables)
+    }
+
+    pub(crate) fn flags(&self) -> Vec<(String, String)> {
+        let section = self.protocol.schemes.section;
+        flags_of(
+            &format!("call.{section}"),
+            (self.protocol.keys)(),
+            self.keys,
+            self.with_flags(Command::new(self.name)),
+        )
+    }
+}
+
+/// Returns the section's keys that `command` has flags for, longest key first, each with its flag. A flag's
+/// id is its key, prefixed with the section's name if another flag uses that id; the key `x_file` is set by
+/// `@FILE` in the flag of `x`. `known` lists all keys of the section, and `named` those whose flags have
+/// other ids.
+pub fn flags_of(
+    section: &str,
+    known: &[&str],
+    named: &[(&str, &str)],
+    command: Command,
+) -> Vec<(String, String)> {
+    let is_known = |key: &str| {
+        known
+            .iter()
+            .any(|known| key.split('.').next() == Some(*known))
+    };
+    let full = |key: &str| format!("{section}.{key}");
+    let own = format!("{}_", section.trim_start_matches("call."));
+    let named = named.iter();
+    let mut keys: Vec<(String, String)> = named
+        .map(|(key, flags)| (full(key), (*flags).to_owned()))
+        .collect();
+    for argument in command.get_arguments() {
+        let id = argument.get_id().as_str();
+        let id = id.strip_prefix(&own).unwrap_or(id);
+        for key in [id.to_owned(), format!("{id}_file")] {
+            if let Some(long) = argument.get_long().filter(|_| is_known(&key)) {
+                keys.push((full(&key), format!("--{long}")));
+            }
+        }
+    }
+    // A plan may give the path as a key of the section; on the command line it is part of the URL.
+    if known.contains(&"path") {
+        keys.push((full("path"), "URL".to_owned()));
+    }
+    keys.sort_by_key(|(key, _)| std::cmp::Reverse(key.len()));
+    keys
+}
+
+/// Splits a flag's value into text and file: plain text, or the path after `@`. `@-` and `-` read the text
+/// from stdin.
+///
+/// # Errors
+/// Returns an error if stdin can't be read or is not UTF-8.
+pub(crate) fn text_or_file(
+    typed: Option<&str>,
+) -> Result<(Option<String>, Option<PathBuf>), UsageError> {
+    input::text_or_file(typed).map_err(|e| UsageError {
+        message: format!("@-: can't read stdin: {e}"),
+        help: "pipe the text into this command, or name a file: @FILE".to_owned(),
+    })
+}
+
+fn apply<F: ProtocolCommand>(
+    typed: &ArgMatches,
+    spec: &mut Spec,
+    variables: EnvLookup<'_>,
+) -> Result<Option<ExportTarget>, UsageError> {
+    let flags = F::from_arg_matches(typed)?;
+    let export = flags.export();
+    spec.call = CallSpec::of(&flags.section(spec, variables)?)?;
+    Ok(export)
+}
+
+fn load_of<P: ProtocolModule>(
+    asked: PrepareRequest<'_>,
+) -> Option<Result<PreparedLoad<'_>, PrepareError>> {
+    let call: &P::Call = asked.plan.call.of_type()?;
+    Some(match call.traced(random_trace_ids()) {
+        Some(call) => P::load(asked, &call),
+        None => P::load(asked, call),
+    })
+}
+
+/// Draws random trace ids for one load, or for the queries before it. They must be random because loads of
+/// one plan number their calls alike.
+pub(crate) fn random_trace_ids() -> TraceIds {
+    // `RandomState` has random keys, so even a hash of nothing is random.
+    let random = || RandomState::new().hash_one(());
+    TraceIds::new(random(), random())
+}
+
+/// Prepares the load of a protocol with an engine driver, whether calls share connections or have one each.
+pub fn load_with_driver<'a, P>(asked: PrepareRequest<'a>, protocol: P) -> PreparedLoad<'a>
+where
+    P: Protocol + 'a,
+    P::Driver: Send,
+{
+    let PrepareRequest { plan, trace } = asked;
+    let trace = if trace {
+        TraceLevel::Frames
+    } else {
+        TraceLevel::Off
+    };
+    Box::new(move |place, stop, observe| {
+        plimsoll_engine::run(plan, protocol, place, trace, stop, observe)
+    })
+}

@@ -1,0 +1,395 @@
+//! Measures variants of one plan (rungs) against each other: the common part of `ladder`, `sweep` and `fetch --mode
+//! both`, which call [`execute`].
+//!
+//! Rungs whose servers can all run at once are interleaved in batches of tens of calls ([`turning`]), with one run
+//! per replicate. All others, and rungs on several machines, are measured in rounds of short slices, every rung once
+//! a round in random order ([`slices`]). Servers that the ladder starts are child processes of this program, so that
+//! client and server CPU are measured apart; they are stopped when the ladder ends.
+
+mod flags;
+mod openssl;
+mod outline;
+mod parts;
+mod prices;
+mod proxied;
+mod routes;
+mod servers;
+mod sidecars;
+mod slices;
+mod testbed;
+mod timed;
+mod turning;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use plimsoll_model::Plan;
+use plimsoll_model::ladder::turns::RungMeasurement;
+use plimsoll_model::ladder::{
+    ExtraMeasurement, LadderMetric, LadderRecord, Rung, SkippedRung, SliceResult, SliceThroughput,
+};
+use plimsoll_model::plan::{ChainCheck, ServerTrust};
+use plimsoll_model::record::TimeHistogram;
+use plimsoll_model::run::{CommonConditions, Run, SCHEMA_VERSION};
+use plimsoll_model::spec::{RungSecurity, RungSpec, Spec};
+use plimsoll_report::quantity::time;
+use serde::{Deserialize, Serialize};
+
+use crate::console;
+use crate::execution::{self, cannot_keep};
+use crate::failure::{Exit, Failure};
+use crate::planning;
+use crate::problems::PlanSource;
+use crate::process::ProcessContext;
+use crate::shards::{ShardContext, ShardGroup};
+use crate::version;
+
+pub(crate) use flags::LadderFlags;
+use outline::LadderOutline;
+pub(crate) use routes::example;
+use servers::{RungServers, ServerSharing};
+use slices::SliceRounds;
+use testbed::Testbed;
+use turning::Interleaving;
+
+/// The kind of the `ladder` command; only its rungs are compared with each other.
+const LADDER_KIND: &str = "ladder";
+
+/// Length of a slice when neither plan nor flag sets one.
+const DEFAULT_SLICE: Duration = Duration::from_secs(2);
+
+/// A ladder or sweep as the command line requests it.
+pub(crate) struct LadderRequest<'a> {
+    /// "ladder", "sweep" or "both"; also the suffix of the run directory's name.
+    pub(crate) kind: &'static str,
+    pub(crate) flags: &'a LadderFlags,
+    pub(crate) source: &'a PlanSource<'a>,
+    pub(crate) process: &'a ProcessContext,
+    /// This shard's context; `None` when this machine makes the load alone.
+    pub(crate) meeting: Option<&'a ShardContext>,
+}
+
+impl LadderRequest<'_> {
+    /// Returns whether the load is split over several machines (shards).
+    fn over_shards(&self) -> bool {
+        self.flags.shards.are_asked_for()
+    }
+
+    fn plan(&self, spec: &Spec) -> Result<Plan, Failure> {
+        planning::plan(spec, &self.process.environment, self.source)
+    }
+}
+
+/// With `--dry-run` prints an outline of the rungs of `spec`; otherwise prepares them and calls `measure`. On any
+/// shard but the first, makes this shard's part of each load instead.
+///
+/// # Errors
+/// When the plan is invalid or a server does not start, and the errors of `measure`.
+pub(crate) fn execute(
+    spec: &Spec,
+    asked: &LadderRequest<'_>,
+    measure: impl FnOnce(LadderRun<'_>) -> Result<Exit, Failure>,
+) -> Result<Exit, Failure> {
+    let LadderRequest { flags, process, .. } = asked;
+    let outline = LadderOutline::of(spec, asked)?;
+    if flags.dry_run {
+        outline.show(&flags.documents)?;
+        return Ok(Exit::Done);
+    }
+    let of_step = |step| outline.load(step, asked);
+    ShardGroup::run(asked.meeting, process, of_step, |team| {
+        if team.is_some() && asked.kind == LADDER_KIND && flags.ladder.slice.is_none() {
+            console::notice(
+                "across shards, rungs are measured in slices, each a run of all shards: batches need one clock, and each shard has its own",
+            );
+        }
+        measure(LadderRun::prepare(outline.clone(), asked, team)?)
+    })
+}
+
+/// Identifies the load of a slice, so that all shards derive the same plan.
+#[derive(Debug, Serialize, Deserialize)]
+struct SliceId {
+    /// Index of the rung, counted from 0.
+    rung: usize,
+}
+
+/// A ladder that is ready to run: its directory, servers and plans.
+pub(crate) struct LadderRun<'a> {
+    process: &'a ProcessContext,
+    /// The shards that share the load; `None` when this machine makes it alone.
+    team: Option<&'a ShardGroup<'a>>,
+    /// The outline, reduced to the rungs that can be measured on this machine.
+    outline: LadderOutline,
+    pub(crate) record: LadderRecord,
+    pub(crate) dir: PathBuf,
+    plans: Vec<Plan>,
+    /// Whether CPU cores were kept out of idle states during the last replicate.
+    awake: bool,
+    /// Whether a rung was dropped because its proxy ended during the measurement.
+    has_failed_rung: bool,
+    /// Loads that are measured in slices after the interleaved calls.
+    parts: Vec<SliceRounds>,
+    /// Interleaved measurements, by rung.
+    interleaved: Vec<RungMeasurement>,
+    /// Connection setup times, by rung.
+    connections: Vec<BTreeMap<ExtraMeasurement, TimeHistogram>>,
+    /// Servers, sidecars and proxies; dropping them stops them.
+    testbed: Testbed,
+}
+
+impl<'a> LadderRun<'a> {
+    /// # Errors
+    /// When the plan is invalid, the directory can't be created, or a server does not start.
+    fn prepare(
+        mut outline: LadderOutline,
+        asked: &LadderRequest<'a>,
+        team: Option<&'a ShardGroup<'a>>,
+    ) -> Result<LadderRun<'a>, Failure> {
+        let metrics = outline.metrics();
+        let spec = &outline.spec;
+        let options = spec.ladder.clone().unwrap_or_default();
+        let own = spec.name.as_deref().unwrap_or_default();
+        let dir =
+            execution::directory(asked.flags.out.as_deref(), &format!("{own} {}", asked.kind));
+        let text = spec.without_secrets().to_toml().map_err(Failure::error)?;
+        let (available, mut skipped) = proxied::leave_out(&mut outline.rungs)?;
+        execution::make_directory(&dir, "ladder", text)?;
+        let servers = match &options.serve {
+            Some(words) => {
+                let whose = match &outline.interleaving {
+                    Ok(_) => ServerSharing::PerRung,
+                    Err(_) => ServerSharing::Shared,
+                };
+                servers::start(words, &mut outline.rungs, whose, &dir)?
+            }
+            None => {
+                check_identity(&outline.rungs)?;
+                RungServers::default()
+            }
+        };
+        skipped.extend(servers.skipped.iter().cloned());
+        for skipped in &skipped {
+            let (name, reason) = (&skipped.name, &skipped.reason);
+            console::notice(format_args!("{name} is not measured: {reason}"));
+        }
+        let rungs = 0..outline.rungs.len();
+        let libraries: Vec<Option<String>> = rungs.map(|rung| servers.library(rung)).collect();
+        let identities = servers.identities();
+        let testbed = Testbed::build(servers, &mut outline.rungs, &available, &dir)?;
+        let (rungs, turning) = (&outline.rungs, &outline.interleaving);
+        let plans = rungs
+            .iter()
+            .map(|rung| asked.plan(&rung.spec))
+            .collect::<Result<Vec<Plan>, Failure>>()?;
+        let parts = outline
+            .parts
+            .iter()
+            .map(|part| parts::rounds(*part, metrics, rungs, asked))
+            .collect::<Result<Vec<SliceRounds>, Failure>>()?;
+        let handshakes = prices::handshakes(rungs, &plans, &parts);
+        let has_tls = plans.iter().any(|plan| plan.tls.is_some());
+        let record = LadderRecord {
+            schema_version: SCHEMA_VERSION,
+            name: outline.name.clone(),
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_at: Timestamp::now(),
+            conditions: Some(CommonConditions::of(&plans)),
+            slice_s: outline.length.as_secs_f64()
+                / f64::from(turning.as_ref().map_or(1, |turning| turning.replicates)),
+            sliced_because: turning.as_ref().err().cloned(),
+            seed: outline.spec.seed.unwrap_or(1),
+            client_tls: has_tls.then(version::tls),
+            primitives: prices::primitives(&handshakes, &identities)?,
+            rungs: rungs
+                .iter()
+                .zip(libraries)
+                .zip(handshakes)
+                .zip(testbed.proxies())
+                .map(|(((rung, library), handshake), proxy)| Rung {
+                    name: rung.name.clone(),
+                    settings: rung.settings.clone(),
+                    server_tls: library,
+                    proxy,
+                    handshake,
+                    ..Rung::default()
+                })
+                .collect(),
+            skipped,
+            gates: outline.gates.clone(),
+            ..LadderRecord::default()
+        };
+        Ok(LadderRun {
+            connections: vec![BTreeMap::new(); rungs.len()],
+            interleaved: Vec::new(),
+            outline,
+            record,
+            dir,
+            plans,
+            process: asked.process,
+            team,
+            awake: false,
+            has_failed_rung: false,
+            parts,
+            testbed,
+        })
+    }
+
+    /// Returns the rungs' plans, in order.
+    pub(crate) fn plans(&self) -> &[Plan] {
+        &self.plans
+    }
+
+    /// Measures all rungs. The record is saved after every slice, so nothing measured is lost if the run ends early.
+    ///
+    /// # Errors
+    /// When a slice could not be measured, or the record can't be saved.
+    pub(crate) fn run(&mut self) -> Result<(), Failure> {
+        let outcome = match self.outline.interleaving {
+            Err(_) => {
+                let loads = self.outline.rungs.iter().zip(&self.plans);
+                let rounds = SliceRounds {
+                    part: None,
+                    loads: loads
+                        .map(|(rung, plan)| (rung.spec.clone(), plan.clone()))
+                        .collect(),
+                    rounds: self.outline.rounds.clone(),
+                };
+                self.run_rounds(&rounds)
+            }
+            Ok(turning) => self.run_interleaved_and_parts(turning),
+        };
+        let lost = self.remove_failed_rungs();
+        self.save_record()?;
+        outcome.and(lost)
+    }
+
+    /// Moves rungs whose proxy ended during the measurement to the record's skipped rungs.
+    ///
+    /// # Errors
+    /// Fails if no rung is left.
+    fn remove_failed_rungs(&mut self) -> Result<(), Failure> {
+        self.testbed.proxied().report_exits();
+        let deaths: Vec<Option<String>> = (0..self.record.rungs.len())
+            .map(|rung| self.testbed.proxied().exit_reason(rung).map(str::to_owned))
+            .collect();
+        if deaths.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        self.has_failed_rung = true;
+        let measured = std::mem::take(&mut self.record.rungs);
+        for (rung, death) in measured.into_iter().zip(&deaths) {
+            match death {
+                None => self.record.rungs.push(rung),
+                Some(reason) => self.record.skipped.push(SkippedRung {
+                    name: rung.name,
+                    reason: reason.clone(),
+                }),
+            }
+        }
+        let in_turns = std::mem::take(&mut self.interleaved)
+            .into_iter()
+            .zip(&deaths);
+        let kept = in_turns.filter(|(_, death)| death.is_none());
+        self.interleaved = kept.map(|(measured, _)| measured).collect();
+        self.update_comparison();
+        if self.record.rungs.is_empty() {
+            return Err(Failure::error("ladder.via: every rung was skipped"));
+        }
+        Ok(())
+    }
+
+    /// Returns the exit code: an error if a rung was dropped, otherwise the gates' verdict.
+    pub(crate) fn exit(&self) -> Exit {
+        match (self.record.interrupted, self.has_failed_rung) {
+            (true, _) => Exit::Interrupted,
+            (false, true) => Exit::Error,
+            (false, false) => Exit::of(self.record.conclusion()),
+        }
+    }
+
+    /// Converts a finished run into the record's slice.
+    fn slice(&self, plan: &Plan, run: &Run, name: String) -> SliceResult {
+        let limits = self.record.limits.as_ref();
+        SliceResult {
+            volume: limits.map(|limits| SliceThroughput::of(run, limits, verified(plan))),
+            ..SliceResult::of(run, name)
+        }
+    }
+
+    /// Returns the medians measured so far as a suffix for progress lines; empty for anything but a ladder.
+    fn so_far(&self) -> String {
+        if self.outline.kind != LADDER_KIND {
+            return String::new();
+        }
+        let median = |rung: &Rung| {
+            Some(format!(
+                "{} {}",
+                rung.name,
+                time(rung.median(LadderMetric::P50)?)
+            ))
+        };
+        let medians: Vec<String> = self.record.rungs.iter().filter_map(median).collect();
+        match medians.is_empty() {
+            // Not one call succeeded.
+            true => String::new(),
+            false => format!("  p50 so far: {}", medians.join(", ")),
+        }
+    }
+
+    fn note_connections(&mut self, rung: usize, plan: &Plan, run: &Run) {
+        let measured = &mut self.record.rungs[rung];
+        prices::note_connections(plan, run, &mut self.connections[rung], measured);
+    }
+
+    fn save_record(&self) -> Result<(), Failure> {
+        self.record
+            .write(&self.dir)
+            .map_err(|e| cannot_keep(&e, &self.dir))
+    }
+
+    fn run_interleaved_and_parts(&mut self, turning: Interleaving) -> Result<(), Failure> {
+        self.run_interleaved(turning)?;
+        for rounds in std::mem::take(&mut self.parts) {
+            if self.record.interrupted {
+                break;
+            }
+            self.save_record()?;
+            self.run_rounds(&rounds)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns how many signatures a client of `plan` verifies in a full handshake: the server's, and one of its chain if
+/// the chain is checked on every connection.
+fn verified(plan: &Plan) -> f64 {
+    match plan.tls.as_ref().map(|tls| (&tls.trust, tls.chain)) {
+        Some((ServerTrust::Pinned(_) | ServerTrust::Unchecked, _) | (_, ChainCheck::Once)) => 1.0,
+        Some((_, ChainCheck::Each)) | None => 2.0,
+    }
+}
+
+/// Rejects mutual TLS without a client certificate, which would silently measure server-only TLS.
+fn check_identity(rungs: &[RungSpec]) -> Result<(), Failure> {
+    let without = rungs.iter().find(|rung| {
+        // Towards the load a proxy uses certificates that the ladder makes; those for its server are checked
+        // elsewhere.
+        let is_to_server = !rung.has_proxy() || rung.is_passed_through();
+        rung.secured == RungSecurity::Mutual
+            && is_to_server
+            && rung.spec.tls.as_ref().is_none_or(|tls| tls.cert.is_none())
+    });
+    match without {
+        None => Ok(()),
+        Some(rung) => Err(Failure::usage(
+            format_args!(
+                "ladder.tls: rung \"{}\" has no client certificate",
+                rung.name
+            ),
+            "give tls.cert and tls.key in the plan, or let the ladder start its own servers: serve = [\"score\"]",
+        )),
+    }
+}

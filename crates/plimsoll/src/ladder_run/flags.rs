@@ -1,0 +1,119 @@
+//! Flags of the commands that measure rungs: `ladder` and `sweep`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use plimsoll_model::spec::{LadderSpec, Spec, apply_typed_to_optional};
+use plimsoll_model::units::Period;
+
+use crate::documents::DocumentFlags;
+use crate::failure::Failure;
+use crate::load_flags::LoadFlags;
+use crate::origins::FlagOrigins;
+use crate::planning::read;
+use crate::problems;
+use crate::shards::identity::ShardFlags;
+
+/// What is measured, how often, and where it is kept.
+#[derive(Debug, Default, Args)]
+pub(crate) struct LadderFlags {
+    /// A server of your own, instead of any that the plan names or starts.
+    #[arg(long, value_name = "URL")]
+    target: Option<String>,
+
+    #[command(flatten)]
+    pub(super) ladder: LadderSpec,
+
+    /// Let this machine's cores fall asleep, also where the ladder starts the servers and would keep them awake.
+    #[arg(
+        long,
+        help_heading = "Rounds",
+        conflicts_with = "keep_awake",
+        display_order = 101
+    )]
+    no_keep_awake: bool,
+
+    /// The directory of all runs [default: runs/<UTC time>-<name>-<command>].
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    pub(super) out: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) documents: DocumentFlags,
+
+    /// Show the plan, what would be measured and for how long, and don't run it.
+    #[arg(long, help_heading = "Output")]
+    pub(crate) dry_run: bool,
+
+    #[command(flatten)]
+    pub(crate) load: LoadFlags,
+
+    #[command(flatten)]
+    pub(crate) shards: ShardFlags,
+}
+
+impl LadderFlags {
+    /// Returns default flags with `out` as the directory of all runs.
+    pub(crate) fn into_directory(out: Option<PathBuf>) -> LadderFlags {
+        LadderFlags {
+            out,
+            ..LadderFlags::default()
+        }
+    }
+
+    /// Reads the plan file `plan`, applies the flags, and returns the result with the file's text.
+    ///
+    /// # Errors
+    /// When the file can't be read or is not a valid plan.
+    pub(crate) fn spec(
+        &self,
+        plan: &Path,
+        origins: &FlagOrigins,
+    ) -> Result<(Spec, String), Failure> {
+        let (mut spec, text) = read(plan)?;
+        if let Some(target) = &self.target {
+            spec.target = Some(target.clone());
+            if let Some(ladder) = &mut spec.ladder {
+                ladder.serve = None;
+            }
+        }
+        self.load.apply(&mut spec, origins)?;
+        Ok((spec, text))
+    }
+
+    /// Writes the ladder flags into `spec`, so that the saved plan reproduces the run.
+    ///
+    /// # Errors
+    /// Those of [`apply_typed_to_optional`].
+    pub(super) fn note(&self, spec: &mut Spec) -> Result<(), Failure> {
+        let mut typed = self.ladder.clone();
+        typed.resolution = typed.resolution.or(take_resolution(spec));
+        // Interleaved batches and slices exclude each other: a flag for one clears the plan's keys for the other.
+        if let Some(ladder) = &mut spec.ladder {
+            if typed.slice.is_some() || typed.rounds.is_some() {
+                ladder.batch = None;
+            }
+            if typed.batch.is_some() {
+                (ladder.slice, ladder.rounds) = (None, None);
+            }
+        }
+        apply_typed_to_optional("ladder", &typed, &mut spec.ladder).map_err(problems::of_flag)?;
+        if self.no_keep_awake {
+            spec.ladder.get_or_insert_default().keep_awake = Some(false);
+        }
+        Ok(())
+    }
+}
+
+/// Takes a duration out of `--resolve`, such as `--resolve 1us`. The flag normally maps host names to addresses, so a
+/// duration can only mean `--resolution`.
+fn take_resolution(spec: &mut Spec) -> Option<Period> {
+    let given = spec.load.resolve.as_mut()?;
+    let at = given
+        .iter()
+        .position(|text| text.parse::<Period>().is_ok())?;
+    let resolution = given.remove(at).parse().ok();
+    if given.is_empty() {
+        spec.load.resolve = None;
+    }
+    resolution
+}

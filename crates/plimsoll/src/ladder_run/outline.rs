@@ -1,0 +1,289 @@
+//! Computes what a ladder or sweep is going to measure before anything is started; `--dry-run` prints it.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use plimsoll_model::Plan;
+use plimsoll_model::ladder::{self, ExtraMeasurement, Gate, turns};
+use plimsoll_model::spec::{LadderSpec, RungRoute, RungSpec, Spec};
+use plimsoll_model::units::Period;
+use plimsoll_report::quantity::planned;
+
+use super::turning::Interleaving;
+use super::{DEFAULT_SLICE, LADDER_KIND, LadderRequest, SliceId, parts, slices, timed};
+use crate::documents::DocumentFlags;
+use crate::failure::Failure;
+use crate::presentation;
+use crate::problems;
+
+/// Upper bound of the default warm-up of a slice or replicate.
+const MAX_WARMUP: Duration = Duration::from_secs(2);
+
+/// The rungs of a ladder or sweep, their order and durations.
+#[derive(Clone)]
+pub(super) struct LadderOutline {
+    pub(super) spec: Spec,
+    pub(super) name: String,
+    pub(super) kind: &'static str,
+    pub(super) rungs: Vec<RungSpec>,
+    /// How rungs are interleaved, or the reason why they are measured in slices instead.
+    pub(super) interleaving: Result<Interleaving, String>,
+    pub(super) parts: Vec<ExtraMeasurement>,
+    /// Length of a slice, or of a segment of interleaved batches, without warm-up.
+    pub(super) length: Duration,
+    /// Number of slices, by rung.
+    pub(super) rounds: Vec<usize>,
+    pub(super) gates: Vec<Gate>,
+}
+
+impl LadderOutline {
+    /// # Errors
+    /// When the plan or a flag is invalid.
+    pub(super) fn of(spec: &Spec, asked: &LadderRequest<'_>) -> Result<LadderOutline, Failure> {
+        let mut spec = spec.clone();
+        asked.flags.note(&mut spec)?;
+        let options = spec.ladder.clone().unwrap_or_default();
+        let length = options.slice.map_or(DEFAULT_SLICE, |p| p.0);
+        if length < Duration::from_millis(100) {
+            return Err(Failure::usage(
+                "--slice: must be at least 100ms",
+                "use a duration such as \"2s\"",
+            ));
+        }
+        let listed = |spec: &Spec| {
+            let rungs = spec.rungs();
+            rungs.map_err(|problem| problems::failure(vec![problem], asked.source))
+        };
+        let unserved = listed(&spec)?;
+        if asked.over_shards() {
+            check_for_shards(&options, &unserved)?;
+        }
+        let turning = Interleaving::of(&spec, &unserved, asked)?;
+        let in_calls = turning.as_ref().ok().filter(|t| t.timed.is_none());
+        let parts = parts::wanted(&options, &unserved, in_calls.copied())?;
+        let length = turning.as_ref().map_or(length, |turning| turning.length);
+        let sittings = turning.as_ref().map_or(1, |turning| turning.replicates);
+        let timed = turning.as_ref().ok().and_then(|turning| turning.timed);
+        let links = unserved.len() as u32;
+        (spec.load.duration, spec.load.calls) = (Some(Period(length)), None);
+        let mut rungs = listed(&spec)?;
+        for rung in &mut rungs {
+            let of_it = length / sittings;
+            rung.spec.load.duration = Some(Period(of_it));
+            let warmup = Period((of_it / 4).min(MAX_WARMUP));
+            let warmup = rung.spec.call.leaves_warmup().then_some(warmup);
+            rung.spec.load.warmup = rung.spec.load.warmup.or(warmup);
+            // The warm-up spans whole rounds, so that every link has its batches in it.
+            if let (Some((slot, _)), Some(warmup)) = (timed, &mut rung.spec.load.warmup) {
+                let rounds = warmup.0.as_nanos().div_ceil((slot * links).as_nanos());
+                warmup.0 = slot * links * rounds as u32;
+            }
+        }
+        // A warm-up that all rungs share is written into the common plan.
+        let warmup = |rung: &RungSpec| rung.spec.load.warmup;
+        if rungs.iter().all(|rung| warmup(rung) == warmup(&rungs[0])) {
+            spec.load.warmup = warmup(&rungs[0]);
+        }
+        let name = spec.name.clone().unwrap_or_else(|| asked.kind.to_owned());
+        let is_ladder = asked.kind == LADDER_KIND;
+        let rounds = match options.rounds {
+            Some(rounds) => rounds as usize,
+            None if is_ladder => ladder::fewest_rounds(rungs.len()),
+            None => 1,
+        };
+        let gates = options.fail_if.unwrap_or_default();
+        // Slices are not divided further where gates compare slices of the same round, nor over shards, where
+        // starting a slice is slow.
+        let is_whole = is_ladder || asked.over_shards() || !gates.is_empty();
+        let rounds = if is_whole || turning.is_ok() {
+            vec![rounds; rungs.len()]
+        } else {
+            slices::divide(&mut rungs, rounds)
+        };
+        Ok(LadderOutline {
+            spec,
+            name,
+            kind: asked.kind,
+            rungs,
+            interleaving: turning,
+            parts,
+            length,
+            rounds,
+            gates,
+        })
+    }
+
+    /// Prints the outline instead of running it.
+    ///
+    /// # Errors
+    /// When stdout can't be written.
+    pub(super) fn show(&self, documents: &DocumentFlags) -> Result<(), Failure> {
+        presentation::show_plan(&self.spec.without_secrets(), &self.to_string(), documents)
+    }
+
+    /// Returns the number of metrics whose confidence intervals hold simultaneously.
+    pub(super) fn metrics(&self) -> usize {
+        let parts = self.parts.iter().map(|part| part.metrics().len());
+        turns::COMPARED_METRICS.len() + parts.sum::<usize>()
+    }
+}
+
+impl LadderOutline {
+    /// Returns the duration of all slices including warm-ups.
+    fn in_slices(&self) -> Duration {
+        let of = |(rung, rounds): (&RungSpec, &usize)| {
+            let load = &rung.spec.load;
+            let times = [load.warmup, load.duration].into_iter().flatten();
+            times.map(|time| time.0).sum::<Duration>() * *rounds as u32
+        };
+        self.rungs.iter().zip(&self.rounds).map(of).sum()
+    }
+
+    /// Writes rounds, slices and warm-ups in sentences, one line per number of rounds if links differ in it. Returns
+    /// the total duration.
+    fn show_slices(&self, f: &mut fmt::Formatter<'_>) -> Result<Duration, fmt::Error> {
+        let warmup = |rung: &RungSpec| rung.spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
+        let rounds = self.rounds[0];
+        if self.rounds.iter().all(|n| *n == rounds) {
+            let longest = self.rungs.iter().map(warmup).max().unwrap_or_default();
+            let slice = self.rungs[0].spec.load.duration;
+            write!(
+                f,
+                "{rounds} rounds of slices of {}, each after a warm-up of {}",
+                planned(slice.map_or(self.length, |p| p.0)),
+                planned(longest)
+            )?;
+            for rung in self.rungs.iter().filter(|rung| warmup(rung) < longest) {
+                write!(f, ", {} for {}", planned(warmup(rung)), rung.name)?;
+            }
+            writeln!(f)?;
+            return Ok(self.in_slices());
+        }
+        let mut alike: BTreeMap<_, Vec<&str>> = BTreeMap::new();
+        for (rung, rounds) in self.rungs.iter().zip(&self.rounds) {
+            let slice = rung.spec.load.duration.map_or(self.length, |p| p.0);
+            let key = (Reverse(*rounds), slice, warmup(rung));
+            alike.entry(key).or_default().push(&rung.name);
+        }
+        for ((Reverse(rounds), slice, warmup), names) in alike {
+            let rounds = match rounds {
+                1 => "one slice".to_owned(),
+                n => format!("{n} rounds of slices"),
+            };
+            writeln!(
+                f,
+                "{rounds} of {}, each after a warm-up of {}: {}",
+                planned(slice),
+                planned(warmup),
+                names.join("; ")
+            )?;
+        }
+        Ok(self.in_slices())
+    }
+
+    /// Returns the load of a slice that shard 0 has announced.
+    ///
+    /// # Errors
+    /// When the plan is invalid, or differs from shard 0's.
+    pub(super) fn load(
+        &self,
+        step: SliceId,
+        asked: &LadderRequest<'_>,
+    ) -> Result<(Spec, Plan), Failure> {
+        let rung = self.rungs.get(step.rung).ok_or_else(|| {
+            Failure::error(format_args!(
+                "shard 0 has a rung {}, and this shard has {}: give all shards the same plan and flags",
+                step.rung + 1,
+                self.rungs.len()
+            ))
+        })?;
+        Ok((rung.spec.clone(), asked.plan(&rung.spec)?))
+    }
+}
+
+/// Describes in sentences what is measured, in which order, and for how long.
+impl fmt::Display for LadderOutline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.rungs.iter().map(|r| r.name.as_str()).collect();
+        let n = names.len();
+        writeln!(f, "a {} of {n}: {}", self.kind, names.join("; "))?;
+        let warmup = |rung: &RungSpec| rung.spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
+        let longest = self.rungs.iter().map(warmup).max().unwrap_or_default();
+        let mut all = match &self.interleaving {
+            Ok(Interleaving {
+                timed: Some(turns), ..
+            }) => {
+                timed::show(*turns, longest, f)?;
+                longest + self.length
+            }
+            Ok(turning) => {
+                write!(
+                    f,
+                    "in batches of {} calls for {}",
+                    turning.calls,
+                    planned(self.length)
+                )?;
+                if turning.replicates > 1 {
+                    write!(f, " in {} replicates", turning.replicates)?;
+                }
+                if turning.segments > 1 {
+                    let most = self.length * turning.segments;
+                    write!(
+                        f,
+                        ", repeated until the gate or resolution is decided, for {} at most",
+                        planned(most)
+                    )?;
+                }
+                let each = if turning.replicates > 1 { "each " } else { "" };
+                writeln!(f, ", {each}after a warm-up of {}", planned(longest))?;
+                (longest * turning.replicates + self.length) * turning.segments
+            }
+            Err(why) => {
+                if self.kind != LADDER_KIND {
+                    writeln!(f, "in slices, one rung after the other: {why}")?;
+                }
+                self.show_slices(f)?
+            }
+        };
+        for part in &self.parts {
+            let rounds = parts::rounds_of(n, self.metrics());
+            writeln!(
+                f,
+                "{}: {rounds} rounds of slices of {}",
+                part.words(),
+                planned(parts::PART_SLICE)
+            )?;
+            all += parts::PART_SLICE * (n * rounds) as u32;
+        }
+        for gate in &self.gates {
+            writeln!(f, "fails if {gate} is exceeded")?;
+        }
+        write!(
+            f,
+            "{} of load at most, plus the time to start and connect",
+            planned(Duration::from_secs(all.as_secs_f64().ceil() as u64))
+        )
+    }
+}
+
+/// Rejects servers and proxies that the ladder would start: they are reachable from shard 0's machine only.
+fn check_for_shards(options: &LadderSpec, rungs: &[RungSpec]) -> Result<(), Failure> {
+    if options.serve.is_some() {
+        return Err(Failure::usage(
+            "ladder.serve with --rendezvous: servers that a ladder starts can be reached only from their own machine",
+            "start the server yourself, and name it with --target, or a target for each rung",
+        ));
+    }
+    match rungs.iter().find(|rung| rung.via != RungRoute::Direct) {
+        None => Ok(()),
+        Some(rung) => Err(Failure::usage(
+            format_args!(
+                "ladder.via with --rendezvous: the sidecars or the proxy of rung \"{}\" can be reached only from their own machine",
+                rung.name
+            ),
+            "start them yourself (a sidecar: plimsoll relay sidecar), and give each a rung with its target",
+        )),
+    }
+}

@@ -1,0 +1,179 @@
+//! Defines the measurements a ladder makes besides its interleaved calls: the cost of a call at a saturated server,
+//! of a new connection, and the memory of an idle one. Each is a load of its own in short slices, because costs of
+//! several could not be separated within one slice.
+
+use std::time::Duration;
+
+use plimsoll_model::Plan;
+use plimsoll_model::ladder::pieces::EXTRA_ROUNDS;
+use plimsoll_model::ladder::{self, ExtraMeasurement};
+use plimsoll_model::run::MANY_CONNECTIONS;
+use plimsoll_model::spec::{LadderSpec, RungSecurity, RungSpec, Spec};
+use plimsoll_model::units::Period;
+
+use super::turning::Interleaving;
+use super::{LadderRequest, SliceRounds};
+use crate::failure::Failure;
+
+/// Length of a slice of such a part: long enough for some hundred calls, and short enough for many rounds.
+pub(super) const PART_SLICE: Duration = Duration::from_millis(200);
+
+/// Minimum number of calls in flight that saturates a server.
+const MIN_SATURATING_CLIENTS: u32 = 32;
+
+/// Maximum number of new connections per slice. They are made one after another, and each leaves a port in TIME_WAIT
+/// that can't be reused for a while.
+const MAX_SLICE_CONNECTIONS: u64 = 500;
+
+/// Warm-up of a slice of resumed connections, in which the one full handshake yields the first ticket.
+const FIRST_TICKET_TIME: Duration = Duration::from_millis(20);
+
+/// Returns the requested parts, or by default all that these rungs allow. `turning` is `Some` if calls are
+/// interleaved.
+///
+/// # Errors
+/// When a name is not a part, or these rungs don't allow the part.
+pub(super) fn wanted(
+    options: &LadderSpec,
+    rungs: &[RungSpec],
+    turning: Option<Interleaving>,
+) -> Result<Vec<ExtraMeasurement>, Failure> {
+    let served = options.serve.is_some();
+    let kept = |rung: &RungSpec| rung.spec.load.reuse.as_deref() != Some("never");
+    let is_secured = |rung: &RungSpec| rung.secured != RungSecurity::Off;
+    let all_kept = rungs.iter().all(kept);
+    let Some(names) = options.parts.as_deref() else {
+        if turning.is_none() {
+            return Ok(Vec::new());
+        }
+        // A service that the ladder did not start is saturated on request only.
+        let parts = ExtraMeasurement::ALL.into_iter().filter(|part| match part {
+            ExtraMeasurement::Saturated => served,
+            ExtraMeasurement::Connections => all_kept,
+            ExtraMeasurement::Resumed => served && all_kept && rungs.iter().any(is_secured),
+            ExtraMeasurement::Memory => served && all_kept,
+        });
+        return Ok(parts.collect());
+    };
+    if names == ["none"] {
+        return Ok(Vec::new());
+    }
+    let wrong = |what: &str, help: &str| {
+        Err(Failure::usage(
+            format_args!("ladder.parts (--parts): {what}"),
+            help,
+        ))
+    };
+    if turning.is_none() {
+        return wrong(
+            "parts need rungs that are up together, and these are measured in slices",
+            "leave it out, or measure the rungs together: --batch 20",
+        );
+    }
+    let mut parts = Vec::new();
+    for name in names {
+        let Some(part) = ExtraMeasurement::from_name(name) else {
+            return wrong(
+                &format!("`{name}` is unknown"),
+                "use \"saturated\", \"connections\", \"resumed\", \"memory\", or \"none\" alone",
+            );
+        };
+        let lacks = match part {
+            ExtraMeasurement::Memory if !served => {
+                "the memory of a server that the ladder did not start is not known"
+            }
+            ExtraMeasurement::Connections
+            | ExtraMeasurement::Resumed
+            | ExtraMeasurement::Memory
+                if !all_kept =>
+            {
+                "some rungs don't keep connections open"
+            }
+            ExtraMeasurement::Resumed if !rungs.iter().any(is_secured) => "no rung has TLS",
+            _ => "",
+        };
+        if !lacks.is_empty() {
+            return wrong(&format!("`{name}`: {lacks}"), "leave it out");
+        }
+        if !parts.contains(&part) {
+            parts.push(part);
+        }
+    }
+    parts.sort_unstable();
+    Ok(parts)
+}
+
+/// Returns the number of rounds of a part that lets the intervals of `metrics` metrics of `rungs` rungs hold
+/// simultaneously.
+pub(super) fn rounds_of(rungs: usize, metrics: usize) -> usize {
+    ladder::rounds_for(rungs, metrics) + EXTRA_ROUNDS
+}
+
+/// Returns the loads of `part`, one per rung.
+///
+/// # Errors
+/// Those of planning a rung's own load.
+pub(super) fn rounds(
+    part: ExtraMeasurement,
+    metrics: usize,
+    rungs: &[RungSpec],
+    asked: &LadderRequest<'_>,
+) -> Result<SliceRounds, Failure> {
+    let loads = rungs
+        .iter()
+        .map(|rung| {
+            let spec = load(part, rung);
+            let mut plan = asked.plan(&spec)?;
+            plan.load.last_core = true;
+            plan.load.count_bytes = matches!(
+                part,
+                ExtraMeasurement::Connections | ExtraMeasurement::Resumed
+            );
+            Ok((spec, plan))
+        })
+        .collect::<Result<Vec<(Spec, Plan)>, Failure>>()?;
+    Ok(SliceRounds {
+        part: Some(part),
+        loads,
+        rounds: vec![rounds_of(rungs.len(), metrics); rungs.len()],
+    })
+}
+
+/// Returns the rung's plan with the load of `part`.
+fn load(part: ExtraMeasurement, rung: &RungSpec) -> Spec {
+    let mut spec = rung.spec.clone();
+    if part == ExtraMeasurement::Resumed && rung.secured != RungSecurity::Off {
+        let tls = spec.tls.get_or_insert_default();
+        (tls.resume, tls.full) = (Some(true), None);
+    }
+    (spec.requests, spec.ladder, spec.find) = (None, None, None);
+    spec.objective.clear();
+    let load = &mut spec.load;
+    (load.rate, load.steps, load.arrivals) = (None, None, None);
+    (load.think, load.precision, load.abort_after) = (None, None, None);
+    (load.duration, load.calls) = (Some(Period(PART_SLICE)), None);
+    load.warmup = Some(Period(Duration::ZERO));
+    let never = load.reuse.as_deref() == Some("never");
+    let connections = load.connections.unwrap_or(1);
+    match part {
+        ExtraMeasurement::Saturated => {
+            load.clients = Some(MIN_SATURATING_CLIENTS.max(connections));
+            load.calls = never.then_some(MAX_SLICE_CONNECTIONS);
+        }
+        ExtraMeasurement::Connections | ExtraMeasurement::Resumed => {
+            load.clients = Some(1);
+            (load.reuse, load.connections) = (Some("never".to_owned()), None);
+            load.calls = Some(MAX_SLICE_CONNECTIONS);
+            if part == ExtraMeasurement::Resumed {
+                // The first connection has no ticket yet, so it belongs to the warm-up.
+                load.warmup = Some(Period(FIRST_TICKET_TIME));
+            }
+        }
+        ExtraMeasurement::Memory => {
+            let connections = connections.max(MANY_CONNECTIONS);
+            (load.clients, load.connections) = (Some(connections), Some(connections));
+            load.calls = Some(u64::from(connections));
+        }
+    }
+    spec
+}

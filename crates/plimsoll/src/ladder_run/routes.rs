@@ -1,0 +1,192 @@
+//! Builds the route of a rung's proxy: its addresses, protocol and certificates.
+
+use std::fs;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use plimsoll_model::spec::{RungSecurity, RungSpec, TlsSpec, WireFormat};
+use plimsoll_stack::certificates::CertificateSet;
+
+use super::sidecars::ProxyTarget;
+use crate::failure::Failure;
+use crate::proxies::{IdentityFiles, InstalledProxy, ListenTls, ProxyRoute, UpstreamTls};
+
+/// Trusted CA bundles, where distributions keep them as one file.
+const SYSTEM_CAS: [&str; 3] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+];
+
+/// Returns the route of a rung's proxy between two addresses. `upstream` is the TLS of a server that the ladder did
+/// not start.
+pub(super) fn route(
+    rung: &RungSpec,
+    (listen, server): (SocketAddr, SocketAddr),
+    set: &CertificateSet,
+    upstream: Option<UpstreamTls>,
+    dir: PathBuf,
+) -> ProxyRoute {
+    let is_passed = rung.is_passed_through();
+    let wire = if is_passed && rung.secured != RungSecurity::Off {
+        WireFormat::Bytes
+    } else {
+        rung.spec.call.wire(&rung.spec)
+    };
+    let identity = |cert: &Path, key: &Path, name: &str| IdentityFiles {
+        cert: absolute(cert),
+        key: absolute(key),
+        both: dir.join(name),
+    };
+    let listen_tls = (!is_passed && rung.secured != RungSecurity::Off).then(|| ListenTls {
+        identity: identity(&set.server_cert, &set.server_key, "server.pem"),
+        client_ca: (rung.secured == RungSecurity::Mutual).then(|| absolute(&set.ca_cert)),
+    });
+    let secured = rung.server_secured();
+    let of_ours = || UpstreamTls {
+        ca: Some(absolute(&set.ca_cert)),
+        identity: (secured == RungSecurity::Mutual)
+            .then(|| identity(&set.client_cert, &set.client_key, "client.pem")),
+        server_name: "localhost".to_owned(),
+    };
+    let upstream_tls =
+        (!is_passed && secured != RungSecurity::Off).then(|| upstream.unwrap_or_else(of_ours));
+    ProxyRoute {
+        wire,
+        listen,
+        upstream: server,
+        listen_tls,
+        upstream_tls,
+        dir,
+    }
+}
+
+/// Returns an example configuration of a proxy for `wire`, with made-up addresses and files; `plimsoll proxies`
+/// prints it.
+///
+/// # Errors
+/// The reason why the proxy can't carry that protocol.
+pub(crate) fn example(
+    installed: &InstalledProxy,
+    wire: WireFormat,
+    listen: RungSecurity,
+    upstream: RungSecurity,
+) -> Result<String, String> {
+    let dir = PathBuf::from("/run/proxy");
+    let set = CertificateSet::in_dir(Path::new("/run/certs"));
+    let identity = |cert: &Path, key: &Path, name: &str| IdentityFiles {
+        cert: cert.to_owned(),
+        key: key.to_owned(),
+        both: dir.join(name),
+    };
+    let route = ProxyRoute {
+        wire,
+        listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
+        upstream: SocketAddr::from(([127, 0, 0, 1], 9090)),
+        listen_tls: (listen != RungSecurity::Off).then(|| ListenTls {
+            identity: identity(&set.server_cert, &set.server_key, "server.pem"),
+            client_ca: (listen == RungSecurity::Mutual).then(|| set.ca_cert.clone()),
+        }),
+        upstream_tls: (upstream != RungSecurity::Off).then(|| UpstreamTls {
+            ca: Some(set.ca_cert.clone()),
+            identity: (upstream == RungSecurity::Mutual)
+                .then(|| identity(&set.client_cert, &set.client_key, "client.pem")),
+            server_name: "localhost".to_owned(),
+        }),
+        dir: dir.clone(),
+    };
+    match installed.obstacle(&route) {
+        Some(obstacle) => Err(obstacle),
+        None => Ok(installed.configuration(&route)),
+    }
+}
+
+pub(super) fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Returns the TLS settings for a server that the ladder did not start, taken from the plan.
+pub(super) fn upstream_of(
+    rung: &RungSpec,
+    target: &ProxyTarget,
+    dir: &Path,
+) -> Result<UpstreamTls, Failure> {
+    let tls = rung.spec.tls.clone().unwrap_or_default();
+    let wrong = |what: &str, help: &str| {
+        Failure::usage(
+            format_args!("ladder.via: rung \"{}\": {what}", rung.name),
+            help,
+        )
+    };
+    if tls.pin.is_some() {
+        return Err(wrong(
+            "tls.pin: a proxy checks who signed the server's certificate, not its fingerprint",
+            "give tls.ca, or put the proxy before a server that the ladder starts: serve = [\"score\"]",
+        ));
+    }
+    let system = || {
+        SYSTEM_CAS
+            .map(PathBuf::from)
+            .into_iter()
+            .find(|file| file.is_file())
+    };
+    let ca = match (&tls.ca, tls.insecure) {
+        (_, Some(true)) => None,
+        (Some(ca), _) => Some(absolute(ca)),
+        (None, _) => Some(system().ok_or_else(|| {
+            wrong(
+                "no file of trusted CA certificates that a proxy can read was found on this machine",
+                "give tls.ca",
+            )
+        })?),
+    };
+    let TlsSpec { cert, key, .. } = tls;
+    let identity = match (rung.server_secured(), cert, key) {
+        (RungSecurity::Mutual, Some(cert), Some(key)) => Some(IdentityFiles {
+            cert: absolute(&cert),
+            key: absolute(&key),
+            both: absolute(dir).join("client.pem"),
+        }),
+        (RungSecurity::Mutual, ..) => {
+            return Err(wrong(
+                "the proxy has no client certificate for the server",
+                "give tls.cert and tls.key in the plan",
+            ));
+        }
+        _ => None,
+    };
+    Ok(UpstreamTls {
+        ca,
+        identity,
+        server_name: tls.server_name.unwrap_or_else(|| target.host.clone()),
+    })
+}
+
+/// Writes each certificate and its key into one file with mode 0600, for proxies that need them together.
+pub(super) fn join_keys(route: &ProxyRoute) -> Result<Vec<PathBuf>, Failure> {
+    let listen = route.listen_tls.as_ref().map(|tls| &tls.identity);
+    let upstream = route.upstream_tls.as_ref();
+    let upstream = upstream.and_then(|tls| tls.identity.as_ref());
+    let mut files = Vec::new();
+    for identity in [listen, upstream].into_iter().flatten() {
+        let join = || {
+            let [cert, key] = [fs::read(&identity.cert)?, fs::read(&identity.key)?];
+            let mut options = fs::OpenOptions::new();
+            let options = options.write(true).create(true).truncate(true).mode(0o600);
+            let mut file = options.open(&identity.both)?;
+            file.write_all(&[cert, b"\n".to_vec(), key].concat())
+        };
+        join().map_err(|e| cannot_write(&identity.both, &e))?;
+        files.push(identity.both.clone());
+    }
+    Ok(files)
+}
+
+pub(super) fn cannot_write(path: &Path, e: &io::Error) -> Failure {
+    Failure::error(format_args!(
+        "ladder.via: can't write {}: {e}",
+        path.display()
+    ))
+}

@@ -1,0 +1,375 @@
+//! Starts the servers of a ladder's rungs: one per kind of TLS and network, or one per rung.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::thread;
+
+use plimsoll_engine::resources::WatchedProcesses;
+use plimsoll_engine::{cores, layout};
+use plimsoll_model::ladder::SkippedRung;
+use plimsoll_model::plan::ClientIdentity;
+use plimsoll_model::spec::{RungNetwork, RungRoute, RungSecurity, RungSpec, TlsLibrary, WatchSpec};
+use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_certificates};
+use plimsoll_stack::namespace::NetworkNamespace;
+
+use super::openssl;
+use crate::child::ServerProcess;
+use crate::failure::Failure;
+use crate::version;
+
+/// Whether rungs share servers.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum ServerSharing {
+    /// Rungs with equal requirements share a server.
+    #[default]
+    Shared,
+    /// Rungs run at the same time: each has a server of its own, on cores that generators leave free, so its CPU is
+    /// attributable.
+    PerRung,
+}
+
+/// The running servers of a ladder. Dropping it stops the servers, then removes their namespace.
+#[derive(Default)]
+pub(super) struct RungServers {
+    /// Certificates, by the kind that rungs request.
+    sets: BTreeMap<Option<String>, CertificateSet>,
+    running: Vec<RungServer>,
+    /// Index into `running`, by rung.
+    by_rung: Vec<usize>,
+    namespace: Option<NetworkNamespace>,
+    whose: ServerSharing,
+    /// The ladder's directory.
+    dir: PathBuf,
+    /// Version of OpenSSL, if it serves any rung.
+    openssl: Option<String>,
+    /// Rungs that can't be measured on this machine.
+    pub(super) skipped: Vec<SkippedRung>,
+}
+
+/// A running server and the requirements that it meets.
+struct RungServer {
+    process: ServerProcess,
+    address: String,
+    wanted: ServerRequirements,
+}
+
+/// What a rung requires of its server; rungs with equal requirements may share one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ServerRequirements {
+    /// Arguments of `plimsoll serve`.
+    words: Vec<String>,
+    network: RungNetwork,
+    secured: RungSecurity,
+    /// Kind of its certificate.
+    kind: Option<String>,
+    /// `None` for Plimsoll's own server.
+    openssl: Option<openssl::OpenSslOptions>,
+    /// Fixed address, if a proxy's configuration names it; `None` for any.
+    at: Option<SocketAddr>,
+}
+
+impl ServerRequirements {
+    fn of(words: &[String], rung: &RungSpec) -> ServerRequirements {
+        ServerRequirements {
+            words: rung.serve.as_deref().unwrap_or(words).to_vec(),
+            network: rung.network,
+            secured: rung.server_secured(),
+            kind: rung.certificate.clone(),
+            openssl: (rung.library == TlsLibrary::OpenSsl)
+                .then(|| openssl::OpenSslOptions::of(&rung.spec)),
+            at: match &rung.via {
+                RungRoute::Own(own) => Some(own.upstream),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// Starts the servers that the rungs need, as `plimsoll serve WORDS` or with a rung's own words, and sets them as
+/// targets. Rungs whose network can't be created are removed.
+pub(super) fn start(
+    words: &[String],
+    rungs: &mut Vec<RungSpec>,
+    whose: ServerSharing,
+    dir: &Path,
+) -> Result<RungServers, Failure> {
+    let mut servers = RungServers {
+        whose,
+        dir: dir.to_owned(),
+        ..RungServers::default()
+    };
+    if rungs.iter().any(|rung| rung.library == TlsLibrary::OpenSsl) {
+        servers.openssl = Some(openssl::version()?);
+    }
+    servers.make_networks(rungs)?;
+    let mut started: BTreeMap<(ServerRequirements, usize), usize> = BTreeMap::new();
+    for (nth, rung) in rungs.iter_mut().enumerate() {
+        let wanted = ServerRequirements::of(words, rung);
+        let kind = wanted.kind.clone();
+        let is_plain =
+            rung.secured == RungSecurity::Off && rung.server_secured() == RungSecurity::Off;
+        if !is_plain && !servers.sets.contains_key(&kind) {
+            let set = servers.make_certificate_set(kind.as_deref(), dir)?;
+            servers.sets.insert(kind.clone(), set);
+        }
+        let key = match whose {
+            ServerSharing::PerRung => (wanted, nth),
+            ServerSharing::Shared => (wanted, 0),
+        };
+        let place = match started.get(&key) {
+            Some(known) => *known,
+            None => {
+                let place = servers.running.len();
+                let at = key.0.at.map(|at| at.to_string());
+                let server = servers.launch(key.0.clone(), place, at.as_deref())?;
+                servers.running.push(server);
+                started.insert(key, place);
+                place
+            }
+        };
+        servers.by_rung.push(place);
+        let server = &servers.running[place];
+        let (address, pid) = (&server.address, server.process.0.id());
+        let scheme = rung.spec.call.scheme(rung.secured != RungSecurity::Off);
+        rung.spec.target = Some(format!("{scheme}://{address}"));
+        // A listener in another network namespace can't be found by its port, so the process is watched by its id.
+        rung.spec.watch = Some(WatchSpec {
+            pid: Some(pid),
+            ..WatchSpec::default()
+        });
+        if let (Some(set), RungSecurity::Server | RungSecurity::Mutual) =
+            (servers.sets.get(&kind), rung.secured)
+        {
+            let tls = rung.spec.tls.get_or_insert_default();
+            tls.ca = Some(set.ca_cert.clone());
+            (tls.pin, tls.insecure) = (None, None);
+            let mutual = rung.secured == RungSecurity::Mutual;
+            tls.cert = mutual.then(|| set.client_cert.clone());
+            tls.key = mutual.then(|| set.client_key.clone());
+        }
+    }
+    Ok(servers)
+}
+
+impl RungServers {
+    /// Makes certificates of a kind in their own folder.
+    fn make_certificate_set(
+        &self,
+        kind: Option<&str>,
+        dir: &Path,
+    ) -> Result<CertificateSet, Failure> {
+        let address = self.namespace.as_ref().map(|n| n.address().to_string());
+        let mut options = CertificateOptions {
+            names: address.into_iter().collect(),
+            ..CertificateOptions::default()
+        };
+        let mut folder = dir.join("certs");
+        if let Some(kind) = kind {
+            options.algorithm = kind
+                .parse()
+                .map_err(|e| Failure::error(format_args!("ladder.certificate: {e}")))?;
+            folder = folder.join(options.algorithm.name());
+        }
+        make_certificates(&folder, &options).map_err(Failure::error)
+    }
+
+    /// Creates the network namespace that rungs request, and removes those rungs if that fails.
+    fn make_networks(&mut self, rungs: &mut Vec<RungSpec>) -> Result<(), Failure> {
+        let is_inside = |rung: &RungSpec| rung.network == RungNetwork::Namespaces;
+        if !rungs.iter().any(is_inside) {
+            return Ok(());
+        }
+        match NetworkNamespace::make() {
+            Ok(namespace) => {
+                self.namespace = Some(namespace);
+                // For a target at another address the generator would take more cores, but this one shares the
+                // machine.
+                let cores = thread::available_parallelism().map_or(1, |n| n.get());
+                let workers = u16::try_from(cores / 2).unwrap_or(u16::MAX).max(1);
+                for rung in rungs {
+                    rung.spec.load.workers.get_or_insert(workers);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let reason = format!("no network namespace: {error}");
+                let (out, left) = std::mem::take(rungs).into_iter().partition(is_inside);
+                *rungs = left;
+                if rungs.is_empty() {
+                    return Err(Failure::error_with_help(
+                        format_args!("ladder.network: {reason}"),
+                        "run it as a user with the right to administer the network (such as root), or measure \"localhost\" as well",
+                    ));
+                }
+                let out: Vec<RungSpec> = out;
+                self.skipped.extend(out.into_iter().map(|rung| SkippedRung {
+                    name: rung.name,
+                    reason: reason.clone(),
+                }));
+                Ok(())
+            }
+        }
+    }
+
+    /// Restarts a rung's server at its address before a slice that measures memory, since memory left from earlier
+    /// slices would be counted. Returns its process id and its resident memory before the first connection, bytes.
+    ///
+    /// # Errors
+    /// When it does not restart.
+    pub(super) fn restart(&mut self, rung: usize) -> Result<Option<(u32, u64)>, Failure> {
+        let Some(&place) = self.by_rung.get(rung) else {
+            return Ok(None);
+        };
+        self.running[place].process.end();
+        let pid = self.relaunch(place)?;
+        Ok(WatchedProcesses::pid(pid)
+            .usage()
+            .map(|usage| (pid, usage.rss_bytes)))
+    }
+
+    /// Restarts all servers at their addresses, in the given order of rungs.
+    ///
+    /// # Errors
+    /// When one does not restart.
+    pub(super) fn restart_all(&mut self, order: &[u32]) -> Result<(), Failure> {
+        let all = self.running.iter_mut();
+        all.for_each(|server| server.process.end());
+        let mut left: BTreeSet<usize> = (0..self.running.len()).collect();
+        for rung in order {
+            let place = self.by_rung.get(*rung as usize).copied();
+            if let Some(place) = place.filter(|place| left.remove(place)) {
+                self.relaunch(place)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the replacement of a stopped server; returns its process id.
+    fn relaunch(&mut self, place: usize) -> Result<u32, Failure> {
+        let old = &self.running[place];
+        let (wanted, address) = (old.wanted.clone(), old.address.clone());
+        let server = self.launch(wanted, place, Some(&address))?;
+        let pid = server.process.0.id();
+        self.running[place] = server;
+        Ok(pid)
+    }
+
+    /// Returns the process id of a rung's server; `None` if the ladder did not start it.
+    pub(super) fn pid(&self, rung: usize) -> Option<u32> {
+        Some(self.running.get(*self.by_rung.get(rung)?)?.process.0.id())
+    }
+
+    /// Returns the servers' certificates and keys, by the kind that rungs request.
+    pub(super) fn identities(&self) -> Vec<(Option<String>, ClientIdentity)> {
+        let identity = |set: &CertificateSet| ClientIdentity {
+            cert: set.server_cert.clone(),
+            key: set.server_key.clone(),
+        };
+        let sets = self.sets.iter();
+        sets.map(|(kind, set)| (kind.clone(), identity(set)))
+            .collect()
+    }
+
+    /// Returns the TLS library of a rung's server; `None` if the server is external or speaks plaintext.
+    pub(super) fn library(&self, rung: usize) -> Option<String> {
+        let wanted = &self.running.get(*self.by_rung.get(rung)?)?.wanted;
+        match (&wanted.openssl, wanted.secured) {
+            (_, RungSecurity::Off) => None,
+            (Some(_), _) => self.openssl.clone(),
+            (None, _) => Some(version::tls()),
+        }
+    }
+
+    /// Returns the certificates of a rung's server; `None` if the server is external.
+    pub(super) fn certificates(&self, rung: &RungSpec) -> Option<&CertificateSet> {
+        self.sets.get(&rung.certificate)
+    }
+
+    /// Returns a command that runs in a server's network, and the server's host there.
+    fn command_in_network(
+        &self,
+        program: impl AsRef<OsStr>,
+        network: RungNetwork,
+    ) -> (Command, String) {
+        match (&self.namespace, network) {
+            (Some(namespace), RungNetwork::Namespaces) => {
+                (namespace.command(program), namespace.address().to_string())
+            }
+            _ => (Command::new(program), "127.0.0.1".to_owned()),
+        }
+    }
+
+    /// Starts a server at the address `again`, or at a free one.
+    fn launch(
+        &self,
+        wanted: ServerRequirements,
+        place: usize,
+        again: Option<&str>,
+    ) -> Result<RungServer, Failure> {
+        let set = self.sets.get(&wanted.kind);
+        let set = set.filter(|_| wanted.secured != RungSecurity::Off);
+        if let (Some(asked), Some(set)) = (&wanted.openssl, set) {
+            let (command, host) = self.command_in_network("openssl", wanted.network);
+            let at = again.map_or_else(|| format!("{host}:0"), str::to_owned);
+            let log = format!("openssl-{}", place + 1);
+            let log = self.dir.join(log).with_extension("log");
+            let command = asked.command(command, &at, set, wanted.secured, &self.dir)?;
+            let (process, address) = openssl::start(command, &log, |c| self.spawn(c))?;
+            return Ok(RungServer {
+                process,
+                address,
+                wanted,
+            });
+        }
+        let program = std::env::current_exe().map_err(|e| {
+            Failure::error(format_args!(
+                "can't find this program to start a server: {e}"
+            ))
+        })?;
+        let (mut command, host) = self.command_in_network(program, wanted.network);
+        command
+            .arg("serve")
+            .args(&wanted.words)
+            .arg("--listen")
+            .arg(again.map_or_else(|| format!("{host}:0"), str::to_owned))
+            .arg("--json");
+        if let Some(set) = set {
+            command.arg("--tls-cert").arg(&set.server_cert);
+            command.arg("--tls-key").arg(&set.server_key);
+            if wanted.secured == RungSecurity::Mutual {
+                command.arg("--tls-client-ca").arg(&set.ca_cert);
+            }
+        }
+        let started = ServerProcess::start(&mut command, |c| self.spawn(c));
+        let (process, line) = started
+            .map_err(|e| Failure::error(format_args!("ladder.serve: can't start a server: {e}")))?;
+        let printed: Option<serde_json::Value> = serde_json::from_str(&line).ok();
+        let Some(address) = printed
+            .as_ref()
+            .and_then(|printed| printed["address"].as_str())
+        else {
+            let words = wanted.words.join(" ");
+            return Err(Failure::usage(
+                format_args!("ladder.serve: `plimsoll serve {words}` did not start"),
+                "its message is above; write, for example, serve = [\"score\", \"--delay\", \"5ms\"]",
+            ));
+        };
+        Ok(RungServer {
+            process,
+            address: address.to_owned(),
+            wanted,
+        })
+    }
+
+    fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+        let mut start = || layout::alike(|| command.spawn());
+        match self.whose {
+            ServerSharing::PerRung => cores::for_server(start),
+            ServerSharing::Shared => start(),
+        }
+    }
+}

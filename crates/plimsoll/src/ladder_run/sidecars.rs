@@ -1,0 +1,233 @@
+//! Starts the Plimsoll sidecars that a ladder puts between the load and the targets of its rungs.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use plimsoll_engine::{Address, layout};
+use plimsoll_model::spec::{
+    RungRoute, RungSecurity, RungSpec, WatchSpec, give_addresses, parse_target,
+};
+use plimsoll_protocols::registry::RELAYED_PROTOCOLS;
+use plimsoll_protocols::relayed::RelayMode;
+use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_certificates};
+
+use crate::child::ServerProcess;
+use crate::failure::Failure;
+use crate::proxies::process::ProcessUsage;
+
+/// A chain's key: the target's address and the number of sidecars.
+type ProxyPath = (SocketAddr, RungRoute);
+
+/// Sidecars of all rungs; dropping it stops them.
+#[derive(Default)]
+pub(super) struct SidecarChains {
+    /// Sidecars by chain, the one next to the target first.
+    chains: BTreeMap<ProxyPath, Vec<SidecarProcess>>,
+    by_rung: Vec<Option<ProxyPath>>,
+}
+
+/// A running `plimsoll relay sidecar`.
+struct SidecarProcess {
+    process: ServerProcess,
+    address: SocketAddr,
+    /// Path of its configuration.
+    file: PathBuf,
+    route: String,
+}
+
+/// Starts the sidecars that the rungs need, with files and certificates in `dir`, and redirects the rungs to them.
+///
+/// # Errors
+/// When a target has no address, or a sidecar does not start.
+pub(super) fn start(rungs: &mut [RungSpec], dir: &Path) -> Result<SidecarChains, Failure> {
+    let mut sidecars = SidecarChains::default();
+    let mut set = None;
+    for rung in rungs {
+        if !matches!(rung.via, RungRoute::OneSidecar | RungRoute::TwoSidecars) {
+            sidecars.by_rung.push(None);
+            continue;
+        }
+        if rung.via == RungRoute::TwoSidecars && set.is_none() {
+            let made = make_certificates(&dir.join("certs"), &CertificateOptions::default());
+            set = Some(made.map_err(Failure::error)?);
+        }
+        let end = ProxyTarget::of(rung)?;
+        let way = (end.address, rung.via.clone());
+        if !sidecars.chains.contains_key(&way) {
+            let started = start_proxy_chain(
+                way.clone(),
+                rung,
+                set.as_ref(),
+                dir,
+                sidecars.chains.len() + 1,
+            )?;
+            sidecars.chains.insert(way.clone(), started);
+        }
+        if let Some(first) = sidecars.chains.get(&way).and_then(|way| way.last()) {
+            end.redirect(rung, first.address);
+        }
+        sidecars.by_rung.push(Some(way));
+    }
+    Ok(sidecars)
+}
+
+impl SidecarChains {
+    /// Restarts all sidecars at their addresses.
+    ///
+    /// # Errors
+    /// When one does not restart.
+    pub(super) fn restart(&mut self) -> Result<(), Failure> {
+        let mut all: Vec<&mut SidecarProcess> = self.chains.values_mut().flatten().collect();
+        all.iter_mut().for_each(|sidecar| sidecar.process.end());
+        for old in all {
+            let (file, route) = (old.file.clone(), old.route.clone());
+            *old = one(file, route, old.address)?;
+        }
+        Ok(())
+    }
+
+    /// Returns the resources used so far by a rung's sidecars; `None` if it has none.
+    pub(super) fn used(&self, rung: usize) -> Option<ProcessUsage> {
+        let way = self.by_rung.get(rung)?.as_ref()?;
+        let all = self.chains.get(way)?.iter();
+        let used = all.map(|sidecar| ProcessUsage::by(sidecar.process.0.id()));
+        used.reduce(|a, b| Some(a?.plus(b?)))?
+    }
+}
+
+/// Starts the sidecars of chain `n`, the one next to the target first, because each needs the address of the next.
+fn start_proxy_chain(
+    (end, via): ProxyPath,
+    rung: &RungSpec,
+    set: Option<&CertificateSet>,
+    dir: &Path,
+    n: usize,
+) -> Result<Vec<SidecarProcess>, Failure> {
+    // End-to-end TLS is opaque to a sidecar, so it is relayed as raw TCP.
+    let framed = RELAYED_PROTOCOLS.iter().find(|relayed| {
+        matches!(relayed.mode, RelayMode::Frames { has_file, .. } if !has_file)
+            && rung.spec.call.sections.contains_key(relayed.name)
+            && rung.secured == RungSecurity::Off
+    });
+    let protocol = framed.map_or("tcp", |relayed| relayed.name);
+    let file = |end: &str| dir.join(format!("proxy-chain-{n}{end}.toml"));
+    let route = |upstream: SocketAddr, tls: &str| {
+        format!("protocol = \"{protocol}\"\nupstream = [\"{upstream}\"]\n{tls}")
+    };
+    match (via, set) {
+        (RungRoute::OneSidecar, _) => Ok(vec![one(file(""), route(end, ""), ANY_LOCAL_PORT)?]),
+        (RungRoute::TwoSidecars, Some(set)) => {
+            let files = |cert: &Path, key: &Path| {
+                let [ca, cert, key] = [&set.ca_cert, cert, key].map(toml_path);
+                format!("ca = {ca}, cert = {cert}, key = {key}")
+            };
+            let listen = files(&set.server_cert, &set.server_key);
+            let far = route(end, &format!("listen_tls = {{ {listen} }}\n"));
+            let far = one(file("-far"), far, ANY_LOCAL_PORT)?;
+            let upstream = files(&set.client_cert, &set.client_key);
+            let tls = format!("upstream_tls = {{ {upstream}, server_name = \"localhost\" }}\n");
+            let near = one(file("-near"), route(far.address, &tls), ANY_LOCAL_PORT)?;
+            Ok(vec![far, near])
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
+/// Lets the system choose a free loopback port.
+const ANY_LOCAL_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// Starts a sidecar with one route that listens at `at`.
+fn one(file: PathBuf, route: String, at: SocketAddr) -> Result<SidecarProcess, Failure> {
+    let shown = file.display().to_string();
+    let wrong = |what: &str, e: std::io::Error| {
+        Failure::error(format_args!("ladder.via: {what} {shown}: {e}"))
+    };
+    let name = file.file_stem().unwrap_or_default().display();
+    let text = format!("[[route]]\nname = \"{name}\"\nlisten = \"{at}\"\n{route}");
+    std::fs::create_dir_all(file.parent().unwrap_or(Path::new("")))
+        .and_then(|()| std::fs::write(&file, text))
+        .map_err(|e| wrong("can't write", e))?;
+    let program = std::env::current_exe().map_err(|e| wrong("can't find this program for", e))?;
+    let mut command = Command::new(program);
+    command.args(["relay", "sidecar"]).arg(&file);
+    let started = ServerProcess::start(&mut command, |c| layout::alike(|| c.spawn()));
+    let (process, line) = started.map_err(|e| wrong("can't start a sidecar of", e))?;
+    let address = line.split("listening on ").nth(1);
+    let address = address.and_then(|address| address.trim().parse().ok());
+    Ok(SidecarProcess {
+        process,
+        address: address.ok_or_else(|| {
+            Failure::error(format_args!(
+                "ladder.via: the sidecar of {shown} did not start; its message is above"
+            ))
+        })?,
+        file,
+        route,
+    })
+}
+
+/// The server that a rung's calls reach.
+pub(super) struct ProxyTarget {
+    pub(super) address: SocketAddr,
+    pub(super) host: String,
+}
+
+impl ProxyTarget {
+    /// # Errors
+    /// When the target has no TCP address.
+    pub(super) fn of(rung: &RungSpec) -> Result<ProxyTarget, Failure> {
+        let url = rung.spec.target.as_deref().unwrap_or_default();
+        let wrong = |why: String| {
+            Failure::usage(
+                format_args!("ladder.via: the target {url:?} can't be put behind a proxy: {why}"),
+                "give a target that resolves, or let the ladder start its own server: serve = [\"score\"]",
+            )
+        };
+        let (mut target, _) = parse_target(url).map_err(wrong)?;
+        let given = rung.spec.load.resolve.as_deref().unwrap_or_default();
+        give_addresses(given, &mut [&mut target]).map_err(|(_, problem)| wrong(problem))?;
+        // A proxy's upstream is a single address; take the first.
+        let address = plimsoll_engine::resolve(&target)
+            .map_err(|e| wrong(e.to_string()))?
+            .iter()
+            .find_map(Address::tcp)
+            .ok_or_else(|| {
+                wrong("it is a Unix socket, which has no port: give HOST:PORT".to_owned())
+            })?;
+        Ok(ProxyTarget {
+            address,
+            host: target.host,
+        })
+    }
+
+    /// Redirects `rung` to the proxy at `address`; certificate name and watched process stay the target's.
+    pub(super) fn redirect(&self, rung: &mut RungSpec, address: SocketAddr) {
+        if let Some(tls) = &mut rung.spec.tls {
+            tls.server_name.get_or_insert_with(|| self.host.clone());
+        }
+        rung.spec.watch.get_or_insert_with(|| {
+            let local = self.address.ip().is_loopback();
+            WatchSpec {
+                port: local.then_some(self.address.port()),
+                off: (!local).then_some(true),
+                ..WatchSpec::default()
+            }
+        });
+        rung.spec.load.resolve = None;
+        if let Some(url) = &mut rung.spec.target
+            && let Some((scheme, rest)) = url.split_once("://")
+        {
+            let path = rest.find('/').map_or("", |at| &rest[at..]);
+            *url = format!("{scheme}://{address}{path}");
+        }
+    }
+}
+
+/// Returns the absolute path as a TOML string.
+fn toml_path(path: &Path) -> String {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let text = whole.display().to_string();
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}

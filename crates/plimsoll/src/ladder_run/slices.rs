@@ -1,0 +1,169 @@
+//! Measures rungs in rounds of short slices, every rung once a round in random order. Each slice is a run; on several
+//! machines shard 0 decides the order, and each slice is a run of all shards.
+
+use std::time::Duration;
+
+use plimsoll_engine::Clock;
+use plimsoll_engine::worker::StopLevel;
+use plimsoll_model::Plan;
+use plimsoll_model::ladder::pieces::{pieces, takes_part};
+use plimsoll_model::ladder::{self, ExtraMeasurement};
+use plimsoll_model::spec::{RungSpec, Spec};
+use plimsoll_model::units::Period;
+
+use super::testbed::ServersUp;
+use super::{LadderRun, SliceId};
+use crate::execution::{self, LoadRunner};
+use crate::failure::Failure;
+use crate::progress::ProgressSeries;
+use crate::remaining::RemainingTime;
+use crate::together::PROGRESS_INTERVAL;
+
+/// Minimum warm-up of a divided slice: every client has to receive its first ticket within it.
+const MIN_WARMUP: Duration = Duration::from_millis(200);
+
+/// The slices of all rungs.
+pub(super) struct SliceRounds {
+    /// The measured part; `None` for the rungs' own load.
+    pub(super) part: Option<ExtraMeasurement>,
+    /// Loads, by rung.
+    pub(super) loads: Vec<(Spec, Plan)>,
+    /// Number of rounds, by rung.
+    pub(super) rounds: Vec<usize>,
+}
+
+impl SliceRounds {
+    /// Returns whether its loads make a new connection for every call.
+    pub(super) fn makes_connections(&self) -> bool {
+        matches!(
+            self.part,
+            Some(ExtraMeasurement::Connections | ExtraMeasurement::Resumed)
+        )
+    }
+}
+
+/// Divides the slices of links into shorter ones and returns each link's number of rounds. Slices stay whole for
+/// open-loop loads, for objectives or a precision that need many calls, and for files that are large or of unknown
+/// size.
+pub(super) fn divide(rungs: &mut [RungSpec], rounds: usize) -> Vec<usize> {
+    let links = rungs.len();
+    let mut divide = |rung: &mut RungSpec| {
+        let size = rung.spec.file().and_then(|(_, size)| size);
+        let is_judged = !rung.spec.objective.is_empty();
+        let load = &mut rung.spec.load;
+        let (Some(slice), Some(size), Some(clients)) = (load.duration, size, load.clients) else {
+            return rounds;
+        };
+        if is_judged || load.rate.is_some() || load.steps.is_some() || load.precision.is_some() {
+            return rounds;
+        }
+        let pieces = pieces(slice.0, rounds, links, size.saturating_mul(clients.into()));
+        if pieces > 1 {
+            // Round to whole milliseconds, which are easier to read.
+            let part = |of: Duration| Duration::from_millis(of.as_millis() as u64 / pieces as u64);
+            let warmup = |all: Period| Period(part(all.0).max(all.0.min(MIN_WARMUP)));
+            load.duration = Some(Period(part(slice.0)));
+            load.warmup = load.warmup.map(warmup);
+        }
+        rounds * pieces
+    };
+    rungs.iter_mut().map(&mut divide).collect()
+}
+
+impl LadderRun<'_> {
+    pub(super) fn run_rounds(&mut self, all: &SliceRounds) -> Result<(), Failure> {
+        let process = self.process;
+        let rounds = all.rounds.iter().copied().max().unwrap_or_default();
+        let orders = ladder::order(self.outline.rungs.len(), rounds, self.record.seed);
+        // Dropping it at the end restores the terminal before anything else is printed.
+        let series = ProgressSeries::new(process.progress);
+        let of_part = all
+            .part
+            .map_or_else(String::new, |part| format!("{}, ", part.name()));
+        if let Some(part) = all.part {
+            series.notice(format_args!("{}: {rounds} rounds", part.words()));
+        }
+        let remaining = RemainingTime::of(u32::try_from(rounds).unwrap_or(u32::MAX));
+        let (clock, mut due) = (Clock::new(), PROGRESS_INTERVAL);
+        for (round, mut order) in orders.into_iter().enumerate() {
+            let shifted = |rung: usize| (round + rung) % rounds;
+            order.retain(|rung| takes_part(shifted(*rung), all.rounds[*rung], rounds));
+            let slices = order.len();
+            let left = remaining.after(u32::try_from(round).unwrap_or(u32::MAX));
+            for (nth, rung) in order.into_iter().enumerate() {
+                let (spec, mut plan) = all.loads[rung].clone();
+                let company = match all.part {
+                    None | Some(ExtraMeasurement::Memory) => ServersUp::OnlyThis,
+                    Some(_) => ServersUp::All,
+                };
+                if self.testbed.proxied().is_down(rung) {
+                    continue;
+                }
+                let before = self.testbed.prepare_slice(rung, &mut plan, company)?;
+                let plan = &plan;
+                let name = format!("rung-{}/slice-{:02}", rung + 1, round + 1);
+                let name = match all.part {
+                    None => name,
+                    Some(part) => format!("{}/{name}", part.name()),
+                };
+                let context = format!(
+                    "{of_part}round {} of {rounds}, slice {} of {slices}{left}: {}",
+                    round + 1,
+                    nth + 1,
+                    self.outline.rungs[rung].name
+                );
+                let progress = series.one(plan, vec![context]);
+                let dir = self.dir.join(&name);
+                let job = execution::PlannedRun {
+                    spec: &spec,
+                    plan,
+                    dir: &dir,
+                    progress,
+                    abort_after: None,
+                };
+                let run = match self.team {
+                    None => {
+                        execution::measure(job, process, LoadRunner::Local).map_err(Failure::from)
+                    }
+                    Some(team) => team.lead(SliceId { rung }, job),
+                };
+                if process.stop.level() != StopLevel::Run {
+                    self.record.interrupted = true;
+                    return Ok(());
+                }
+                let is_down = self.testbed.proxied().report_exits();
+                if is_down && run.is_err() && self.testbed.proxied().is_down(rung) {
+                    continue;
+                }
+                let run = run?;
+                // Each rung has one slice a round, so the k-th slices of any two compared rungs belong to the same
+                // round.
+                let mut slice = self.slice(plan, &run, name);
+                self.testbed.complete_slice(rung, &before, &run, &mut slice);
+                self.note_connections(rung, plan, &run);
+                let measured = &mut self.record.rungs[rung];
+                match all.part {
+                    None => measured.slices.push(slice),
+                    Some(part) => measured.parts.entry(part).or_default().push(slice),
+                }
+                self.save_record()?;
+            }
+            let done = round + 1;
+            let left = remaining.after(u32::try_from(done).unwrap_or(u32::MAX));
+            let elapsed = Duration::from_nanos(clock.now().0);
+            match all.part {
+                None => {
+                    let so_far = self.so_far();
+                    series.notice(format_args!("round {done} of {rounds}{left}{so_far}"));
+                }
+                // Rounds of parts are short, so progress is limited to one line per interval.
+                Some(_) if elapsed >= due && done < rounds => {
+                    due = elapsed + PROGRESS_INTERVAL;
+                    series.notice(format_args!("{of_part}round {done} of {rounds}{left}"));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+}

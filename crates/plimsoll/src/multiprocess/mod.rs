@@ -1,0 +1,294 @@
+//! Splits one load over several processes of this machine.
+//!
+//! A process has a limited number of descriptors and an address a limited number of ports, so larger loads are split.
+//! The layout decides how; [`run`] starts the processes (this program again, as [`crate::commands::shard`]) and
+//! merges their results as if one process had measured; [`wire`] defines their messages, which [`gathering`]
+//! aggregates. Nothing here depends on a protocol.
+
+pub(crate) mod gathering;
+mod server_memory;
+mod supervisor;
+pub(crate) mod wire;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+use std::thread;
+
+use plimsoll_engine::Address;
+use plimsoll_engine::descriptors::descriptor_limit;
+use plimsoll_model::Plan;
+use plimsoll_model::plan::Shard;
+
+use crate::failure::Failure;
+use crate::protocols::{self, LoadRequirements};
+use plimsoll_report::quantity::count as thousands;
+
+pub(crate) use supervisor::run;
+
+/// Maximum number of processes; more would compete for the same cores.
+const MAX_PROCESSES: u64 = 256;
+
+/// How a load is divided among processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ProcessLayout {
+    pub(crate) processes: u32,
+    /// Workers of each process; `None` lets the process decide.
+    pub(crate) workers: Option<u16>,
+    /// Local addresses to connect from; empty leaves the choice to the system.
+    pub(crate) sources: Vec<IpAddr>,
+    /// Notes on these decisions, for the report.
+    pub(crate) notes: Vec<String>,
+}
+
+/// A plan that several processes run.
+pub(crate) struct MultiprocessLoad<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) spread: &'a ProcessLayout,
+    /// The plan's file, without secrets.
+    pub(crate) plan_file: &'a Path,
+}
+
+/// Resource limits of this machine.
+#[derive(Clone, Copy, Debug)]
+struct MachineLimits {
+    /// Connections that one process has descriptors for.
+    connections: u64,
+    /// Descriptors that one process may open.
+    descriptors: u64,
+    /// Ephemeral ports for connections from one address to one server.
+    ports: u64,
+    cores: u32,
+    /// Selects different loopback addresses for each run, because closed ports stay in TIME_WAIT for a minute.
+    number: u32,
+}
+
+impl MachineLimits {
+    fn of_this_machine() -> MachineLimits {
+        MachineLimits {
+            connections: plimsoll_engine::max_connections(),
+            descriptors: descriptor_limit(),
+            ports: ports(),
+            cores: thread::available_parallelism().map_or(1, |n| n.get() as u32),
+            number: std::process::id(),
+        }
+    }
+}
+
+impl ProcessLayout {
+    /// Returns the layout of a load that other machines make.
+    pub(crate) fn external() -> ProcessLayout {
+        ProcessLayout {
+            processes: 1,
+            ..ProcessLayout::default()
+        }
+    }
+
+    /// Chooses the layout of `shard`'s part of `plan` on this machine.
+    ///
+    /// # Errors
+    /// When the machine can't make the load, or not with the requested processes or addresses.
+    pub(crate) fn of(plan: &Plan, shard: Shard) -> Result<ProcessLayout, Failure> {
+        let resolve = || {
+            let addresses = plimsoll_engine::resolve(&plan.target);
+            let addresses = addresses.map_err(|e| protocols::could_not_begin(e, plan))?;
+            let mut hosts = addresses.iter().filter_map(Address::ip);
+            let first = hosts.next();
+            // Prefer IPv4, whose loopback network has many addresses to connect from.
+            let first = hosts.find(IpAddr::is_ipv4).or(first);
+            Ok(first.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)))
+        };
+        let needs = LoadRequirements::of(plan).of_shard(shard);
+        decide(plan, needs, MachineLimits::of_this_machine(), resolve)
+    }
+
+    /// Returns the plan with this layout's source addresses.
+    pub(crate) fn apply_to(&self, plan: &Plan) -> Plan {
+        let mut plan = plan.clone();
+        plan.load.source_addresses.clone_from(&self.sources);
+        plan
+    }
+}
+
+/// Chooses the layout. `target` is resolved only if its address matters.
+fn decide(
+    plan: &Plan,
+    needs: LoadRequirements,
+    limits: MachineLimits,
+    target: impl Fn() -> Result<IpAddr, Failure>,
+) -> Result<ProcessLayout, Failure> {
+    if needs.max_parts == 0 {
+        return Err(Failure::usage(
+            "--shards: more shards than the load has connections, or clients of a closed loop",
+            "use fewer shards, or more connections (--connections) or clients (--clients)",
+        ));
+    }
+    let mut notes = Vec::new();
+    let needed = needs.connections.div_ceil(limits.connections.max(1)).max(1);
+    let holds = |processes: u64| thousands(processes.saturating_mul(limits.connections));
+    let processes = match plan.load.processes.map(u64::from) {
+        Some(asked) if asked < needed => {
+            return Err(Failure::usage(
+                format_args!(
+                    "load.processes (--processes): {asked} hold {} connections at most, and {} are asked for (ulimit -n)",
+                    holds(asked),
+                    thousands(needs.connections),
+                ),
+                &format!("use {needed} or more, or leave it out to derive it from the limit"),
+            ));
+        }
+        Some(asked) => asked,
+        None if limits.connections == 0 && needs.connections > 0 => {
+            return Err(Failure::error_with_help(
+                format_args!(
+                    "a process can't open even one of {} connections: it may have {} descriptors (ulimit -n), and needs all of them for itself",
+                    thousands(needs.connections),
+                    thousands(limits.descriptors),
+                ),
+                "raise the limit of open files, for example with `ulimit -n 4096`",
+            ));
+        }
+        None if needed > MAX_PROCESSES => {
+            return Err(Failure::error_with_help(
+                format_args!(
+                    "{} connections need {} processes, as each may have {} (ulimit -n)",
+                    thousands(needs.connections),
+                    thousands(needed),
+                    thousands(limits.connections),
+                ),
+                "raise the limit of open files, or use fewer connections",
+            ));
+        }
+        None => {
+            if needed > 1 {
+                notes.push(format!(
+                    "the load comes from {needed} processes: it has {} connections, and a process may have {} (ulimit -n)",
+                    thousands(needs.connections),
+                    thousands(limits.connections),
+                ));
+            }
+            needed
+        }
+    };
+    if processes > u64::from(needs.max_parts) {
+        return Err(Failure::usage(
+            format_args!(
+                "load.processes (--processes): {processes} for a load that has only {}",
+                match needs.max_parts {
+                    1 => "one connection or client".to_owned(),
+                    n => format!("{} connections or clients", thousands(u64::from(n))),
+                }
+            ),
+            "every process needs a connection, and in a closed loop a client, of its own: use fewer processes, or more connections or clients",
+        ));
+    }
+    let workers = match (plan.load.workers, processes) {
+        (_, 1) => plan.load.workers,
+        (Some(workers), _) => Some(workers),
+        // Leave half of the cores to the target, as a single process does.
+        (None, n) => {
+            let each = u64::from(limits.cores / 2) / n;
+            Some(u16::try_from(each).unwrap_or(u16::MAX).max(1))
+        }
+    };
+    let sources = sources(plan, needs, limits, target, &mut notes)?;
+    Ok(ProcessLayout {
+        processes: processes as u32,
+        workers,
+        sources,
+        notes,
+    })
+}
+
+/// Returns enough source addresses that every connection gets a port; empty if the default address suffices.
+fn sources(
+    plan: &Plan,
+    needs: LoadRequirements,
+    limits: MachineLimits,
+    target: impl Fn() -> Result<IpAddr, Failure>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<IpAddr>, Failure> {
+    let given = &plan.load.source_addresses;
+    let (wanted, ports) = (needs.connections, limits.ports.max(1));
+    if !given.is_empty() {
+        let room = ports * given.len() as u64;
+        if wanted > room {
+            return Err(Failure::error_with_help(
+                format_args!(
+                    "load.source_addresses (--source): {} connections from {} addresses, which have {} ports each to one server",
+                    thousands(wanted),
+                    given.len(),
+                    thousands(ports),
+                ),
+                &format!("give {} addresses or more", wanted.div_ceil(ports)),
+            ));
+        }
+        return Ok(given.clone());
+    }
+    // Unix sockets need no ports.
+    if plan.target.socket.is_some() {
+        return Ok(Vec::new());
+    }
+    // The kernel's search for a free port gets slow when an address is nearly full.
+    if wanted <= ports * 3 / 4 {
+        return Ok(Vec::new());
+    }
+    let target = target()?;
+    if let IpAddr::V4(address) = target
+        && address.is_loopback()
+    {
+        // Plan for half of each address's ports, which the kernel finds quickly.
+        let n = wanted.div_ceil((ports / 2).max(1)) as u32;
+        let first = first_source(limits.number, n);
+        let last = Ipv4Addr::from(u32::from(first) + n - 1);
+        notes.push(format!(
+            "connections come from {first} to {last}: one address has {} ports to one server",
+            thousands(ports),
+        ));
+        return Ok((u32::from(first)..=u32::from(last))
+            .map(|n| IpAddr::V4(Ipv4Addr::from(n)))
+            .collect());
+    }
+    if wanted <= ports {
+        return Ok(Vec::new());
+    }
+    let help = if target.is_loopback() {
+        "name the target 127.0.0.1: its network has more addresses to connect from"
+    } else {
+        "give more addresses of this machine to connect from: --source (load.source_addresses)"
+    };
+    Err(Failure::error_with_help(
+        format_args!(
+            "{} connections to one server, for which an address has {} ports (net.ipv4.ip_local_port_range)",
+            thousands(wanted),
+            thousands(ports),
+        ),
+        help,
+    ))
+}
+
+/// Returns the first of `n` addresses in 127.0.0.0/8, in a block of this run's own and away from those that servers
+/// usually listen on.
+fn first_source(number: u32, n: u32) -> Ipv4Addr {
+    const FIRST_ADDRESS: u32 = 0x7f10_0000;
+    const BLOCK_SIZE: u32 = 256;
+    let blocks = (0x7ff0_0000 - FIRST_ADDRESS) / BLOCK_SIZE - n / BLOCK_SIZE - 1;
+    Ipv4Addr::from(FIRST_ADDRESS + number % blocks * BLOCK_SIZE + 1)
+}
+
+/// Returns the size of the ephemeral port range.
+fn ports() -> u64 {
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
+    let bounds: Vec<u64> = range
+        .unwrap_or_default()
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok())
+        .collect();
+    match bounds[..] {
+        [first, last] if last > first => last - first + 1,
+        // The Linux default range, 32768 to 60999.
+        _ => 28_232,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,492 @@
+//! Supervises the processes that share a load: starts them, gives them a common start time, merges what they report,
+//! and stops them.
+//!
+//! Their intervals are merged and observed as if one process had made the load, so reports need no special case. If a
+//! process dies, the run ends; measurements up to then are kept and the run says what is missing. If one stalls and
+//! sends not even a heartbeat, it is killed after a timeout and the run goes on without it, with a note. Nothing
+//! waits meanwhile: intervals of the others are passed on, and late ones are added to a later interval. No child
+//! outlives this process, because each stops when its standard input ends.
+
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+
+use plimsoll_engine::resources::{ResourceMeter, WatchedProcesses, server_of};
+use plimsoll_engine::worker::{ConnectSummary, StopLevel};
+use plimsoll_engine::{Clock, EngineError, Observation, RunCompletion, RunRole, StopFlag, defect};
+use plimsoll_model::plan::Shard;
+use plimsoll_model::spec::secrets;
+use plimsoll_model::{Plan, Time};
+
+use super::gathering::IntervalAggregator;
+use super::server_memory::ServerMemory;
+use super::wire::{ChildOrder, ShardMessage};
+use super::{MultiprocessLoad, ProcessLayout};
+use crate::child::PipedChild;
+use crate::console;
+use crate::failure::Exit;
+use crate::process::ProcessContext;
+use crate::protocols::connections_beforehand;
+
+/// How often the connection count is reported and stop requests are passed on.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// How long a process may take to exit after an immediate stop request before it is killed.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+
+/// A process that sends nothing for this long, though heartbeats are due every half second, has stalled.
+const MAX_SILENCE: Duration = Duration::from_secs(5);
+
+/// The same limit before its first message, while the program is loaded.
+const MAX_STARTUP_SILENCE: Duration = Duration::from_secs(30);
+
+/// The same limit after an immediate stop request.
+const MAX_SHUTDOWN_SILENCE: Duration = Duration::from_secs(1);
+
+/// Seconds after its end at which an interval is passed on without the processes that are late.
+const MAX_INTERVAL_DELAY_S: u64 = 2;
+
+/// Runs a plan, or one shard's part of it, in several processes.
+///
+/// # Errors
+/// When the load could not start, or a process failed or stalled. Intervals observed before that are valid.
+pub(crate) fn run(
+    MultiprocessLoad {
+        plan,
+        spread,
+        plan_file,
+    }: MultiprocessLoad<'_>,
+    place: RunRole<'_>,
+    process: &ProcessContext,
+    stop: &StopFlag,
+    observe: &mut dyn FnMut(Observation<'_>),
+) -> Result<RunCompletion, EngineError> {
+    let addresses = plimsoll_engine::resolve(&plan.target)?;
+    let server = server_of(plan.watch, &addresses);
+    let memory = ServerMemory::before(server.as_ref());
+    let (whole, clock, start) = match place {
+        RunRole::Standalone => (Shard::WHOLE_RUN, Clock::new(), None),
+        RunRole::Shard {
+            shard,
+            clock,
+            start,
+        } => (shard, clock, Some(start)),
+    };
+    let (sender, heard) = mpsc::channel();
+    let mut members = Vec::new();
+    for index in 0..spread.processes {
+        let shard = Shard {
+            index,
+            of: spread.processes,
+        };
+        let part = whole.inner(index, spread.processes);
+        let command = command(plan, spread, part, clock, plan_file, process);
+        members.push(ShardProcess::start(command, shard, sender.clone())?);
+    }
+    drop(sender);
+    let mut crew = Supervisor {
+        gathering: IntervalAggregator::new(members.len()),
+        members,
+        heard,
+        clock,
+        began: Time::NEVER,
+        listened_at: clock.now(),
+        queue_drained: false,
+        client: ResourceMeter::new(WatchedProcesses::own()),
+        server: server.map(ResourceMeter::new),
+        memory,
+        ordered_level: StopLevel::Run,
+        ordered_at: Time::NEVER,
+        observe,
+    };
+    let (established, workers) = crew.wait_until_ready(plan, stop)?;
+    crew.memory.held();
+    let begin = match start {
+        None => {
+            let attempted = u64::from(established.open + established.failed);
+            established.check(&plan.target.url, attempted)?;
+            // Start far enough ahead that every process receives the time before it comes.
+            clock.now() + Duration::from_millis(200 + 10 * crew.members.len() as u64)
+        }
+        Some(start) => start(&established, workers).ok_or(EngineError::Interrupted)?,
+    };
+    crew.begin(begin, workers, &established);
+    crew.run_to_completion(stop)?;
+    Ok(RunCompletion {
+        interrupted: stop.level() != StopLevel::Run,
+        workers,
+        established,
+        watched_pids: crew
+            .server
+            .as_ref()
+            .map_or_else(Vec::new, |server| server.pids().to_vec()),
+        negotiated: crew.gathering.negotiated(),
+    })
+}
+
+fn command(
+    plan: &Plan,
+    spread: &ProcessLayout,
+    shard: Shard,
+    clock: Clock,
+    plan_file: &Path,
+    process: &ProcessContext,
+) -> Result<Command, std::io::Error> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .args(["shard", "--quiet"])
+        .arg(plan_file)
+        .args(["--index", &shard.index.to_string()])
+        .args(["--of", &shard.of.to_string()])
+        .args(["--origin", &clock.origin_ns().to_string()])
+        .args(["--workers", &spread.workers.unwrap_or(1).to_string()]);
+    for source in &spread.sources {
+        command.args(["--source", &source.to_string()]);
+    }
+    if process.verbose {
+        command.arg("--verbose");
+    }
+    if process.trace {
+        command.arg("--trace");
+    }
+    // The plan file in the run directory contains no secrets, so they are passed as variables.
+    command.envs(secrets(plan));
+    Ok(command)
+}
+
+/// A child process that makes one part of the load.
+struct ShardProcess {
+    shard: Shard,
+    child: PipedChild,
+    /// Number of messages received from it, counted by the reading thread.
+    pulse: Arc<AtomicU64>,
+    last_pulse: u64,
+    /// Time since the last message.
+    silent: Duration,
+    finished: bool,
+    gone: bool,
+}
+
+/// A process's index and its message; `None` once its output has ended.
+type ChildMessage = (usize, Option<Result<ShardMessage, String>>);
+
+impl ShardProcess {
+    fn start(
+        command: Result<Command, std::io::Error>,
+        shard: Shard,
+        sender: Sender<ChildMessage>,
+    ) -> Result<ShardProcess, EngineError> {
+        let failed = |e: std::io::Error| EngineError::Shard {
+            index: shard.index,
+            of: shard.of,
+            problem: format!("can't be started: {e}"),
+        };
+        let pulse = Arc::new(AtomicU64::new(0));
+        let beat = Arc::clone(&pulse);
+        let heard = move |line: Option<std::io::Result<String>>| {
+            beat.fetch_add(u64::from(line.is_some()), Ordering::Relaxed);
+            let message = line.map(|line| {
+                let line = line.map_err(|e| e.to_string());
+                line.and_then(|line| ShardMessage::from_line(&line))
+            });
+            let wrong = message.as_ref().is_some_and(Result::is_err);
+            // The receiver is dropped once the run is abandoned.
+            sender.send((shard.index as usize, message)).is_ok() && !wrong
+        };
+        let child = command.and_then(|mut command| PipedChild::start(&mut command, heard));
+        Ok(ShardProcess {
+            shard,
+            child: child.map_err(failed)?,
+            pulse,
+            last_pulse: 0,
+            silent: Duration::ZERO,
+            finished: false,
+            gone: false,
+        })
+    }
+
+    fn send(&mut self, order: ChildOrder) {
+        if let Some(stdin) = &mut self.child.stdin
+            && writeln!(stdin, "{}", serde_json::json!(order)).is_err()
+        {
+            // The process has exited; the reading thread reports that.
+            self.child.stdin = None;
+        }
+    }
+
+    /// Marks the process as gone: later messages are ignored, and its input is closed so that it stops.
+    fn mark_gone(&mut self) {
+        (self.gone, self.child.stdin) = (true, None);
+    }
+
+    fn failed(&self, problem: String) -> EngineError {
+        EngineError::Shard {
+            index: self.shard.index,
+            of: self.shard.of,
+            problem,
+        }
+    }
+}
+
+/// Supervises the processes of one load.
+struct Supervisor<'a, 'o> {
+    members: Vec<ShardProcess>,
+    heard: Receiver<ChildMessage>,
+    gathering: IntervalAggregator,
+    clock: Clock,
+    /// Start time of the load.
+    began: Time,
+    /// When the processes were last checked for silence.
+    listened_at: Time,
+    /// Whether the queue was empty at the last poll; only then is a missing interval late.
+    queue_drained: bool,
+    client: ResourceMeter,
+    server: Option<ResourceMeter>,
+    memory: ServerMemory,
+    /// The stop level last sent to the processes, and when.
+    ordered_level: StopLevel,
+    ordered_at: Time,
+    observe: &'a mut (dyn FnMut(Observation<'_>) + 'o),
+}
+
+/// How a process ended.
+enum ChildStatus {
+    Exited,
+    Failed(EngineError),
+    /// It stalled and was killed.
+    Stalled(EngineError),
+}
+
+impl Supervisor<'_, '_> {
+    /// Waits until every process has its connections and is ready to start.
+    fn wait_until_ready(
+        &mut self,
+        plan: &Plan,
+        stop: &StopFlag,
+    ) -> Result<(ConnectSummary, u32), EngineError> {
+        let wanted = connections_beforehand(plan);
+        let mut shown = self.clock.now();
+        while !self.gathering.is_ready() {
+            match self.process_next_message(stop) {
+                Some((_, ChildStatus::Failed(error) | ChildStatus::Stalled(error))) => {
+                    return Err(match stop.level() {
+                        StopLevel::Run => error,
+                        _ => EngineError::Interrupted,
+                    });
+                }
+                Some((_, ChildStatus::Exited)) => return Err(EngineError::Interrupted),
+                None => {}
+            }
+            let now = self.clock.now();
+            if now.since(shown) >= 250_000_000 {
+                shown = now;
+                (self.observe)(Observation::Connecting {
+                    open: self.gathering.connecting(),
+                    wanted,
+                });
+            }
+        }
+        if stop.level() != StopLevel::Run {
+            return Err(EngineError::Interrupted);
+        }
+        Ok(self.gathering.established())
+    }
+
+    fn begin(&mut self, at: Time, workers: u32, established: &ConnectSummary) {
+        // Exclude the CPU time of connecting from the load's.
+        self.client.restart();
+        if let Some(server) = &mut self.server {
+            server.restart();
+        }
+        (self.observe)(Observation::Started {
+            workers,
+            connections: u64::from(established.open),
+        });
+        self.began = at;
+        let begin = ChildOrder::Begin(self.began);
+        self.members.iter_mut().for_each(|m| m.send(begin));
+    }
+
+    /// Processes messages until the last process has ended.
+    fn run_to_completion(&mut self, stop: &StopFlag) -> Result<(), EngineError> {
+        let mut failure = None;
+        while self.members.iter().any(|m| !m.gone) {
+            match self.process_next_message(stop) {
+                Some((index, ChildStatus::Failed(error))) => {
+                    // The rest of the load would not be the planned one, so the others are stopped.
+                    console::notice(format_args!("{error}; stopping the others"));
+                    self.gathering.intervals.ended(index);
+                    self.order_stop(StopLevel::Graceful);
+                    failure.get_or_insert(error);
+                }
+                Some((index, ChildStatus::Stalled(error))) => {
+                    // Only its part of the load is missing, so the others continue.
+                    console::notice(format_args!("{error}; the run goes on without it"));
+                    self.gathering.intervals.ended(index);
+                    failure.get_or_insert(error);
+                }
+                Some((_, ChildStatus::Exited)) | None => {}
+            }
+            self.emit();
+        }
+        self.gathering.intervals.all_ended();
+        self.emit();
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Processes one message, or returns after the poll interval without one.
+    fn process_next_message(&mut self, stop: &StopFlag) -> Option<(usize, ChildStatus)> {
+        self.order_stop(stop.level());
+        if self.ordered_level == StopLevel::Now
+            && self.clock.now() > self.ordered_at + SHUTDOWN_GRACE
+        {
+            for member in self.members.iter_mut().filter(|m| !m.gone) {
+                member.child.kill();
+            }
+        }
+        if let Some(index) = self.find_stalled() {
+            return Some((index, self.give_up(index)));
+        }
+        let waiting = self.heard.try_recv().ok();
+        self.queue_drained = waiting.is_none();
+        let heard = match waiting {
+            Some(heard) => Ok(heard),
+            None => self.heard.recv_timeout(POLL_INTERVAL),
+        };
+        // A disconnected channel is no news: every process has reported its end before.
+        let (index, message) = heard.ok()?;
+        if matches!(message, Some(Ok(ShardMessage::Defect(_)))) {
+            defect::count_reported_panic();
+        }
+        if self.members[index].gone {
+            return None;
+        }
+        let problem = match message {
+            None => return Some((index, self.on_exit(index))),
+            Some(
+                Err(problem) | Ok(ShardMessage::Failed(problem) | ShardMessage::Defect(problem)),
+            ) => problem,
+            Some(Ok(message)) => {
+                self.take(index, message);
+                return None;
+            }
+        };
+        // The process has reported that it can't continue.
+        let member = &mut self.members[index];
+        member.mark_gone();
+        Some((index, ChildStatus::Failed(member.failed(problem))))
+    }
+
+    /// Returns the first process that has been silent for too long. Only time counts in which this process ran
+    /// itself: if the whole machine was suspended, no child could send.
+    fn find_stalled(&mut self) -> Option<usize> {
+        let now = self.clock.now();
+        let passed = now.duration_since(self.listened_at);
+        if passed < POLL_INTERVAL {
+            return None;
+        }
+        self.listened_at = now;
+        for member in &mut self.members {
+            let beats = member.pulse.load(Ordering::Relaxed);
+            member.silent = if beats == member.last_pulse {
+                member.silent + passed.min(2 * POLL_INTERVAL)
+            } else {
+                Duration::ZERO
+            };
+            member.last_pulse = beats;
+        }
+        let ordered = self.ordered_level;
+        let stands_still = |m: &ShardProcess| {
+            let patience = match (ordered, m.last_pulse) {
+                (StopLevel::Now, _) => MAX_SHUTDOWN_SILENCE,
+                (_, 0) => MAX_STARTUP_SILENCE,
+                _ => MAX_SILENCE,
+            };
+            !m.gone && m.silent >= patience
+        };
+        self.members.iter().position(stands_still)
+    }
+
+    /// Kills the stalled process; if it resumed it would flush a backlog of stale intervals.
+    fn give_up(&mut self, index: usize) -> ChildStatus {
+        let member = &mut self.members[index];
+        member.mark_gone();
+        member.child.kill();
+        ChildStatus::Stalled(member.failed(format!(
+            "is stalled: it has sent nothing for {} s (stopped, swapped out, or without CPU time); what it did after its last whole second is unknown",
+            member.silent.as_secs()
+        )))
+    }
+
+    fn take(&mut self, index: usize, message: ShardMessage) {
+        let member = &mut self.members[index];
+        if let ShardMessage::Finished(end) = &message {
+            member.finished = !end.interrupted || self.ordered_level != StopLevel::Run;
+        }
+        self.gathering.add_message(index, message);
+    }
+
+    /// Handles the end of a process's output.
+    fn on_exit(&mut self, index: usize) -> ChildStatus {
+        let member = &mut self.members[index];
+        member.mark_gone();
+        if member.finished {
+            return ChildStatus::Exited;
+        }
+        let how = match member.child.reap() {
+            Ok(Some(status)) => {
+                if status.code() == Some(i32::from(Exit::Defect.code())) {
+                    defect::count_reported_panic();
+                }
+                how_it_ended(status)
+            }
+            Ok(None) => "stopped sending".to_owned(),
+            Err(e) => e.to_string(),
+        };
+        ChildStatus::Failed(member.failed(format!(
+            "{how} before the end of the run; what it did after its last whole second is unknown"
+        )))
+    }
+
+    fn order_stop(&mut self, level: StopLevel) {
+        while self.ordered_level < level {
+            self.ordered_level = match self.ordered_level {
+                StopLevel::Run => StopLevel::Graceful,
+                _ => StopLevel::Now,
+            };
+            self.ordered_at = self.clock.now();
+            self.members
+                .iter_mut()
+                .for_each(|m| m.send(ChildOrder::Stop));
+        }
+    }
+
+    /// Passes on intervals that all processes have completed and, if no message is queued, overdue ones.
+    fn emit(&mut self) {
+        let seconds = self.clock.now().duration_since(self.began).as_secs();
+        let late = seconds
+            .checked_sub(1 + MAX_INTERVAL_DELAY_S)
+            .filter(|_| self.queue_drained);
+        while let Some((mut record, requests)) = self.gathering.intervals.next(late) {
+            let own = self.client.read().unwrap_or_default();
+            record.client = Some(record.client.unwrap_or_default().plus(own));
+            record.server = self.server.as_mut().and_then(ResourceMeter::read);
+            self.memory.add(&mut record.memory);
+            (self.observe)(Observation::Interval(&record, &requests));
+        }
+    }
+}
+
+fn how_it_ended(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("ended by signal {signal}"),
+        (_, Some(0)) => "stopped".to_owned(),
+        (_, Some(code)) => format!("ended with exit code {code}"),
+        _ => "ended".to_owned(),
+    }
+}
