@@ -2,6 +2,8 @@
 //!
 //! Read from /proc once per interval by the conductor, never by a worker; a worker whose load alternates with
 //! others in batches reads only CPU clocks.
+//!
+//! Long because each resource is read, compared and tested in one place.
 
 use std::cell::Cell;
 use std::collections::HashSet;

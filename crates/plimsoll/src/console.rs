@@ -109,7 +109,7 @@ pub(crate) fn line(text: String) {
 }
 
 /// Holds lines back from here on, because the live view owns the terminal.
-pub(crate) fn hold_lines() {
+pub(crate) fn defer_lines() {
     lines().get_or_insert_default();
 }
 

@@ -74,7 +74,7 @@ impl LiveView {
         restore_on_panic();
         enable_raw_mode()?;
         TERMINAL_OWNED.store(true, Ordering::SeqCst);
-        console::hold_lines();
+        console::defer_lines();
         let opened = execute!(io::stderr(), EnterAlternateScreen, Hide).and_then(|()| {
             // Buffer a frame into one write, because stderr is unbuffered.
             let out = BufWriter::with_capacity(32 * 1024, io::stderr());

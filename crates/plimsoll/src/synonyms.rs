@@ -3,6 +3,8 @@
 //! clap suggests the flag that is spelled alike (`--cert` for `--cacert`). This table suggests the one that means the
 //! same. It is used for errors alone: a flag that means just what one of ours means, and nothing else anywhere, may be
 //! an alias where ours is defined. Called by [`crate::arguments`].
+//!
+//! Long because it is a table of other tools' flags.
 
 use std::ffi::OsString;
 

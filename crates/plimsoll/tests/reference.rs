@@ -233,7 +233,8 @@ fn key(name: &str, attributes: &[Attribute]) -> Option<String> {
                 "skip" => key = None,
                 "flatten" => key = Some(FLAT.to_owned()),
                 "rename" => key = Some(value),
-                "default" | "skip_serializing_if" => {}
+                // An alias is a key's former name.
+                "default" | "skip_serializing_if" | "alias" => {}
                 other => return Err(meta.error(format!("`{other}` changes keys"))),
             }
             Ok(())

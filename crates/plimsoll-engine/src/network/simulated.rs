@@ -5,7 +5,7 @@
 //! the latency and in the pieces that its [`NetworkConditions`] prescribes, and are subject to its faults: refused and
 //! unanswered connects, resets, stalls, full buffers. Low-water marks are enforced exactly.
 //!
-//! The file is long because the network, its clock and the events of its connections are one state machine.
+//! Long because the network, its clock and the events of its connections are one state machine.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};

@@ -7,7 +7,7 @@
 //!
 //! Invariant: every call that was due is recorded once.
 //!
-//! The file is long because everything that may happen to a call or its connection is handled here, in one
+//! Long because everything that may happen to a call or its connection is handled here, in one
 //! state machine.
 
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 //! is opened. The handshake, the key schedule and tickets stay with the TLS library, behind [`KeySchedule`].
 //! [`super::own`] and the fuzz target call this.
 //!
-//! The file is long because opening and sealing are one layer and share the knowledge of the record format.
+//! Long because opening and sealing are one layer and share the knowledge of the record format.
 
 mod error;
 mod rest;

@@ -7,7 +7,7 @@
 //! fingerprint; on request any. Expired ones are accepted only in the last case. Acceptances of these kinds
 //! are recorded in [`CertificateObservations`], for the report.
 //!
-//! The file is long because all ways of accepting a certificate are in it, so that no other file accepts one.
+//! Long because all ways of accepting a certificate are in it, so that no other file accepts one.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,7 @@
 //! A connection with its driver: turns received bytes into events, and says when calls may start.
 //! [`super::lifecycle`] calls this.
+//!
+//! Long because a connection is one state machine.
 
 use std::io;
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! The life of a driver's connection: made, served, flushed and lost. The event loop calls this through
 //! [`LoopHandler`].
+//!
+//! Long because all ends of a connection share what becomes of its calls.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
 //! Tests of when calls start and end, and of what is recorded.
+//!
+//! Long because each fate of a call has a test of its own.
 
 use super::*;
 

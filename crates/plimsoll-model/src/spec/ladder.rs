@@ -1,4 +1,6 @@
 //! `[ladder]`: the variants of a plan, one for each combination of its axes.
+//!
+//! Long because each key of `[ladder]` is explained where it is defined.
 
 mod via;
 

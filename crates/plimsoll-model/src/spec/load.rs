@@ -19,15 +19,11 @@ const MAX_PROCESSES: u16 = 256;
 const MAX_SOURCE_ADDRESSES: u32 = 65_536;
 
 impl Problems {
-    pub(super) fn load(
-        &mut self,
-        spec: &Spec,
-        surroundings: &dyn ResolveContext,
-    ) -> Option<LoadPlan> {
+    pub(super) fn load(&mut self, spec: &Spec, context: &dyn ResolveContext) -> Option<LoadPlan> {
         let load = &spec.load;
         let unasked = LoadPlan::default();
         let before = self.0.len();
-        let recording = self.recording(spec, surroundings);
+        let recording = self.recording(spec, context);
         let (arrivals, stages) = self.issuing(spec, recording.as_ref());
         let reuse = self.choice(
             "load.reuse",

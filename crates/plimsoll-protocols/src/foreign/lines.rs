@@ -5,6 +5,8 @@
 //! Flags are listed without their dashes: one letter is a short flag, more are a long one.
 //!
 //! Called by [`crate::registry`], which knows the tools of each command.
+//!
+//! Long because flags, values and what becomes of them are read in one pass.
 
 use crate::protocol_module::UsageError;
 

@@ -109,13 +109,7 @@ impl PreparedGrpcCall {
         });
 
         let varying = call.varying.clone();
-        let most = match &varying {
-            None => call.message.len(),
-            Some(varying) => {
-                let sizes = varying.messages.iter().map(|message| message.max_bytes());
-                sizes.max().unwrap_or(0)
-            }
-        };
+        let most = largest_message(call);
         // The overhead of gzip on incompressible data is far below the reserve.
         const MAX_MESSAGE_BYTES: usize = u32::MAX as usize - PREFIX_LEN - (1 << 20);
         if most > MAX_MESSAGE_BYTES {
@@ -169,6 +163,17 @@ fn check_method(method: &str) -> Result<(), RequestError> {
         _ => Err(RequestError::new(format_args!(
             "method `{method}` is not of the form package.Service/Method"
         ))),
+    }
+}
+
+/// Returns the size of the largest message of a call, bytes.
+fn largest_message(call: &GrpcCall) -> usize {
+    match &call.varying {
+        None => call.message.len(),
+        Some(varying) => {
+            let sizes = varying.messages.iter().map(|message| message.max_bytes());
+            sizes.max().unwrap_or(0)
+        }
     }
 }
 

@@ -9,6 +9,8 @@
 //!
 //! In the steady state a call costs one copy of the prepared request with its stream ids filled in. Nothing
 //! is allocated.
+//!
+//! Long because frames of all kinds change the same table of calls.
 
 mod control;
 mod fields;

@@ -1,5 +1,7 @@
 //! `plimsoll relay`: relays a service's traffic. `gateway` connects WebSocket clients to the bus; `sidecar` relays an
 //! application's connections.
+//!
+//! Long because each relay's flags are explained where they are defined.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};

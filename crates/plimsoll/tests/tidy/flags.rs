@@ -83,6 +83,8 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
         "crates/plimsoll/src/commands/compare.rs",
         &["--rate", "--fail-if"],
     ),
+    // Former names of flags.
+    ("crates/plimsoll/src/arguments.rs", &["--turn"]),
     // Flags that users know from other tools.
     (
         "crates/plimsoll/src/words.rs",

@@ -1,4 +1,6 @@
 //! Ladders whose rungs run concurrently and are measured in interleaved batches, and sweeps.
+//!
+//! Long because all tests share the runs of a few ladders.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

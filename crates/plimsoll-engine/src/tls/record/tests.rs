@@ -1,4 +1,4 @@
-//! The file is long because each way of violating the record protocol has a test.
+//! Long because each way of violating the record protocol has a test.
 
 use super::*;
 

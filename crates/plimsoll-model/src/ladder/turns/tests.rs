@@ -1,3 +1,7 @@
+//! Tests of ladders in batches.
+//!
+//! Long because all tests share one simulated machine.
+
 use rand_chacha::rand_core::RngCore;
 
 use super::*;

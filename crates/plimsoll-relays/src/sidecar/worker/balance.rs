@@ -209,7 +209,7 @@ impl Worker {
 
     /// Makes a client's next request wait for an upstream; until then nothing is read from the
     /// client.
-    pub(super) fn hold_request(&mut self, connection: &mut RelayConnection, now: Time) {
+    pub(super) fn queue_request(&mut self, connection: &mut RelayConnection, now: Time) {
         if !connection.held {
             connection.held = true;
             connection.held_since = connection.held_since.min(now);

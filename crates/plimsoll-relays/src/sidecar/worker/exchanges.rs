@@ -1,4 +1,6 @@
 //! The life of a call over HTTP/2: begun, answered, refused, reset, ended.
+//!
+//! Long because both directions of an exchange end together.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -108,7 +108,7 @@ impl Worker {
     ) -> Result<bool, FrameError> {
         let taken = self.request(connection, codec, frame, now)?;
         if let RequestDisposition::Held = taken {
-            self.hold_request(connection, now);
+            self.queue_request(connection, now);
             return Ok(false);
         }
         connection.held_since = Time::NEVER;

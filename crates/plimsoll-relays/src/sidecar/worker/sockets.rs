@@ -93,7 +93,7 @@ impl Worker {
             && !connection.isolation.is_active(now)
         {
             // Other clients already wait: leaves the bytes in the socket, where they cost nothing.
-            self.hold_request(connection, now);
+            self.queue_request(connection, now);
             return true;
         }
         let got = match connection.transport.read(&mut self.buffer) {
