@@ -274,7 +274,7 @@ fn bolt_call_errors_name_key() {
         ),
         (
             "service = \"a\"\nmethod = \"b\"\nclass = \"c\"\ncontent = \"1\"",
-            "`call.bolt.service`: given beside",
+            "`call.bolt.service`: can't be combined",
         ),
         ("content = \"1\"", "`call.bolt.class`: missing"),
         ("class = \"a\"", "`call.bolt.content`: missing"),

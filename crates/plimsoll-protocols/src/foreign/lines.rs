@@ -278,6 +278,9 @@ pub enum NotRead {
     Value(String),
 }
 
+/// A flag of a typed word, the value that is attached to it, and how it was typed.
+type TypedFlag<'a> = (&'a LineFlag, Option<String>, String);
+
 impl LineTool {
     /// The tool's name.
     pub fn name(&self) -> &'static str {
@@ -386,8 +389,8 @@ impl LineTool {
         Ok(line)
     }
 
-    /// The flags of one word, each with the value that is attached to it, and as it was typed.
-    fn flags_of(&self, word: &str) -> Result<Vec<(&LineFlag, Option<String>, String)>, NotRead> {
+    /// Returns the flags of one word.
+    fn flags_of(&self, word: &str) -> Result<Vec<TypedFlag<'_>>, NotRead> {
         let unknown = |shown: &str| NotRead::Unknown(shown.to_owned());
         let find = |name: &str| self.flags.iter().find(|flag| flag.names.contains(&name));
         let bare = word.trim_start_matches('-');

@@ -162,7 +162,7 @@ fn replay_errors_name_key() {
         (
             "filter = [\"verb=GET\"]",
             "path = \"/\"",
-            "and it has client, time, method",
+            "but it has client, time, method",
         ),
         ("duration = \"1h\"", "path = \"/\"", "`load.duration`: "),
         ("warmup = \"1h\"", "path = \"/\"", "`load.warmup`: "),

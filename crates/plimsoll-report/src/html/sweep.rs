@@ -57,7 +57,7 @@ const MEASURES: [LinkMeasure; 4] = [
 const fn share(name: &'static str, of: LinkFigure) -> LinkMeasure {
     LinkMeasure {
         name,
-        axis: "of its CPU, the part of cryptography alone, measured in memory",
+        axis: "of its CPU, cryptography alone (measured in memory)",
         of,
         show: percent,
         tick: |share| format!("{} %", round(share * 100.0)),

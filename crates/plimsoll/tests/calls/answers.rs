@@ -149,12 +149,12 @@ fn unrequested_compression_fails_call() {
     };
     for flags in [&[][..], &["--compression", "gzip"]] {
         let code = "COMPRESSION_UNSUPPORTED";
-        ends_as("UnaryEcho", flags, code, "packed with `zstd`", zstd);
+        ends_as("UnaryEcho", flags, code, "compressed with `zstd`", zstd);
         ends_as(
             "ServerStreamingEcho",
             flags,
             code,
-            "packed with `zstd`",
+            "compressed with `zstd`",
             zstd,
         );
     }
