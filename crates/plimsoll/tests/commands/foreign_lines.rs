@@ -21,9 +21,10 @@ fn line_of_another_tool_makes_its_calls() {
         (vec!["curl", "-s", &url], 1, 1),
         (vec!["h2load", "--h1", "-n8", "-c2", &url], 8, 2),
     ] {
+        let out = format!("run-{calls}");
         let mut command = place.command(&line);
         command
-            .env("PLIMSOLL_OUT", "run")
+            .env("PLIMSOLL_OUT", &out)
             .env("PLIMSOLL_JSON", "true");
         let ended = output(&mut command, LONGEST);
         let said = stderr_of(&ended);
@@ -32,7 +33,7 @@ fn line_of_another_tool_makes_its_calls() {
         let run: serde_json::Value = serde_json::from_slice(&ended.stdout).expect("JSON");
         let run = support::only_run(&run);
         assert_eq!(run["total"]["ok"], calls, "{line:?}");
-        let plan = place.read("run/plan.toml");
+        let plan = place.read(&format!("{out}/plan.toml"));
         assert!(plan.contains(&format!("clients = {clients}\n")), "{plan}");
     }
 }
@@ -51,14 +52,14 @@ fn line_without_counterpart_ends_with_usage_error() {
         "http://127.0.0.1:1/",
     ];
     let said = refused(&place, &line);
-    let ours = "with Plimsoll: plimsoll http http://127.0.0.1:1/ --clients 1 --calls 5\n";
+    let ours = "with Plimsoll: plimsoll http http://127.0.0.1:1/ --clients 1 --calls 5 Error";
     assert!(
         said.contains(ours) && said.contains("line of hey"),
         "{said}"
     );
     let line = ["k6", "run", "--vus", "3", "--duration", "5s", "x.js"];
     let said = refused(&place, &line);
-    let ours = "with Plimsoll: plimsoll http URL --clients 3 --duration 5s\n";
+    let ours = "with Plimsoll: plimsoll http URL --clients 3 --duration 5s Error";
     assert!(said.contains(ours), "{said}");
 }
 

@@ -431,7 +431,7 @@ fn ready_check_accepts_200_or_tcp_connect() {
     let output = place.run(&["check", "ready", &format!("http://{address}/not-there")]);
     assert_eq!(output.status.code(), Some(1), "{}", stderr_of(&output));
     assert!(
-        stderr_of(&output).contains("was answered 404"),
+        stderr_of(&output).contains("answered with status 404"),
         "{}",
         stderr_of(&output)
     );
