@@ -594,9 +594,8 @@ pub(crate) fn explain(mut error: Error, command: &Command, typed: &[OsString]) -
         return error;
     };
     let tip = if ours == "PLAN" {
-        format!(
-            "a load that changes is a plan's: steps = [{{ from = \"0/s\", to = \"100/s\", for = \"30s\" }}]"
-        )
+        "a load that changes belongs in a plan: steps = [{ from = \"0/s\", to = \"100/s\", for = \"30s\" }]"
+            .to_owned()
     } else {
         format!("`{theirs}` of other tools is `{ours}` here")
     };

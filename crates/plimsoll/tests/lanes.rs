@@ -161,7 +161,7 @@ fn invalid_lane_is_reported_with_key() {
     );
     let output = place.run(&["run", "plan.toml", "--out", "shop"]);
     assert!(
-        stderr_of(&output).contains("no name of a lane"),
+        stderr_of(&output).contains("is not a valid lane name"),
         "{}",
         stderr_of(&output)
     );

@@ -45,14 +45,14 @@ fn live_view_resizes_and_ends_on_key() {
         "server",
         "busiest worker",
         "left",
-        "q: end the run",
+        "q/Ctrl-C: stop and save",
     ] {
         assert!(text.contains(words), "{words} in\n{text}");
     }
     seat.resize(20, 70);
     let text = seat.until("second size", |text| {
         let lines: Vec<&str> = text.lines().collect();
-        lines.len() == 20 && lines[19].starts_with("q: end the run")
+        lines.len() == 20 && lines[19].starts_with("q/Ctrl-C: stop and save")
     });
     assert!(
         text.lines().all(|line| line.chars().count() <= 70),

@@ -223,7 +223,7 @@ fn proxy_login_stays_secret_and_refusals_reported() {
     for (proxy, printed) in [
         ("ftp://h:1", "`ftp` is not a supported kind of proxy"),
         ("https://h:1", "TLS to the proxy itself is not supported"),
-        ("http://h", "`h` is no HOST:PORT"),
+        ("http://h", "`h` is not HOST:PORT"),
         ("http://ann:secret@h:1", "a user and a password are secret"),
         (
             "http://$NOT_THERE@h:1",

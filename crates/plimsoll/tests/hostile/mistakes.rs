@@ -51,10 +51,10 @@ fn flag_mistakes_are_explained() {
             ["--rate", "rate of 0"],
         ),
         (
-            ["--rate", "10/s", "--duration", "1"],
-            ["--duration", "no unit"],
+            ["--rate", "10/s", "--deadline", "1"],
+            ["--deadline", "no unit"],
         ),
-        (["--rate", "10", "--duration", "1s"], ["--rate", "no unit"]),
+        (["--rate", "10/s", "--drain", "1"], ["--drain", "no unit"]),
         (["--rate", "10/s", "--calls", "0"], ["--calls", "0"]),
     ] {
         let arguments = score("grpc://127.0.0.1:1", &flags);

@@ -251,12 +251,12 @@ fn env_file_cannot_run_commands() {
             assert!(printed.contains("a file can't set it"), "{printed}");
             assert!(!printed.contains("touch"), "{printed}");
         }
-        // Commands without such a flag are told what is left out, and work.
+        // Commands without such a flag are told what is ignored, and work.
         place.expect(0, &["--version"]);
         let ended = place.run(&["certs", &format!("certs{file}")]);
         assert_eq!(ended.status.code(), Some(0), "{}", stderr_of(&ended));
         assert!(
-            stderr_of(&ended).contains("left out"),
+            stderr_of(&ended).contains("ignored"),
             "{}",
             stderr_of(&ended)
         );

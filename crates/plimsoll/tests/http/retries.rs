@@ -131,7 +131,7 @@ fn unresponsive_proxy_is_named() {
     let ended = place.run(&[&fixed[..], &flags].concat());
     let said = crate::support::stderr_of(&ended);
     assert!(
-        said.contains(&format!("the proxy {address} to answer")),
+        said.contains(&format!("for an answer of the proxy {address}")),
         "{said}"
     );
 }

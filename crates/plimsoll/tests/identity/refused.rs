@@ -46,7 +46,7 @@ fn unsupported_server_certificates_are_explained() {
             "",
             "",
             "TLS_BAD_CERTIFICATE",
-            &["RSA key has 1024 bits", "2048 are the fewest"],
+            &["RSA key has 1024 bits", "the minimum is 2048"],
         ),
         (
             "pss",

@@ -63,7 +63,7 @@ fn dead_server_process_ends_server() {
     let mut said = String::new();
     let mut stderr = server.child.stderr.take().unwrap();
     std::io::Read::read_to_string(&mut stderr, &mut said).unwrap();
-    assert!(said.contains("process 2 of 2 has ended"), "{said}");
+    assert!(said.contains("process 2 of 2 exited"), "{said}");
     assert!(!is_there(parts[0]));
 }
 

@@ -330,8 +330,6 @@ fn limited(objective: &Objective, truth: &TimeBounds) -> Option<[f64; 2]> {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
     use plimsoll_model::law::ServerDelays;
     use plimsoll_protocols::serving::envelope::CommitmentOpening;
 
