@@ -11,7 +11,7 @@ named! {
     pub enum FailureSource by name {
         /// Plimsoll or the machine it runs on.
         Client "client",
-        /// The connection between them: name resolution, TCP, TLS, framing.
+        /// The connection between Plimsoll and the service: name resolution, TCP, TLS, framing.
         Link "link",
         /// The service under load.
         Target "target",

@@ -92,8 +92,8 @@ impl QuantityKind {
         format!("`{text}` is not {what}: write {}", self.example)
     }
 
-    /// Parses the number at the start of `rest` and the unit that follows it; returns the value and the remaining
-    /// text. `whole`: the complete text; `right`: examples with a unit.
+    /// Parses the number at the start of `rest` and the unit that follows it; returns the number, the factor of the
+    /// unit, and the remaining text. `whole`: the complete text; `right`: examples with a unit.
     fn next<'a>(
         &self,
         (whole, rest): (&str, &'a str),
@@ -209,18 +209,18 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Reads a duration of which a bare number can only mean seconds: how long a load lasts.
+/// Parses a duration in which a number without unit means seconds, such as the duration of a load.
 ///
 /// # Errors
-/// Where it is no duration.
+/// When `text` is not a duration.
 pub fn seconds(text: &str) -> Result<Period, String> {
     with_default_unit(text, "s").parse()
 }
 
-/// Reads a rate; a bare number is one a second.
+/// Parses a rate; a number without unit is per second.
 ///
 /// # Errors
-/// Where it is no rate.
+/// When `text` is not a rate.
 pub fn per_second<T: FromStr<Err = String>>(text: &str) -> Result<T, String> {
     with_default_unit(text, "/s").parse()
 }
@@ -256,7 +256,8 @@ impl fmt::Display for ByteSize {
     }
 }
 
-/// Serialises as text. Deserialisation also accepts a number without unit, to report which unit to add.
+/// Implements serialisation as text. Deserialisation also reads numbers, which have no unit, only to report which unit
+/// to add.
 macro_rules! typed_with_unit {
     ($type:ident, $expecting:literal) => {
         impl serde::Serialize for $type {

@@ -1,4 +1,4 @@
-//! Keeps the seconds of a run apart, for the sampling intervals of its figures.
+//! Records the calls of a run second by second, and computes the sampling intervals of its figures from these records.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::statistics::bootstrap::{
     BootstrapResamples, MAX_BLOCKS, TimesBySecond, ValueCounts, merged,
 };
 
-/// Sampling intervals of the statistics of some times, µs: how much they would vary in another run like this one, with
-/// a confidence of 95 %.
+/// Sampling intervals of the statistics of response or service times, µs: their 95 % confidence intervals, derived from
+/// the variation between the seconds of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SamplingSummary {
     /// Interval of the mean.
@@ -73,8 +73,9 @@ fn rounded(value: f64) -> f64 {
 /// The records of one second or of several.
 #[derive(Clone, Debug, Default)]
 struct SecondsBlock {
-    /// Calls that ended in complete intervals of the stage; the next: the total length of these intervals.
+    /// Calls that ended in complete intervals of the stage.
     ended: u64,
+    /// The total length of these intervals.
     length: Duration,
     response: ValueCounts,
     service: ValueCounts,
