@@ -85,7 +85,7 @@ impl PluginFunctions {
 
     /// Reads the functions of a plugin that is part of this program.
     pub(crate) fn of(table: &'static Table) -> Result<PluginFunctions, LoadError> {
-        // SAFETY: a reference is a table, and this one stays.
+        // SAFETY: the reference points to a complete table that is valid for the life of the process.
         let read = unsafe { PluginFunctions::read(table) };
         read.map_err(|problem| LoadError {
             path: "(built in)".into(),
@@ -112,25 +112,24 @@ impl PluginFunctions {
         // with this process. All its symbols are resolved now, not at a call.
         let library = unsafe { Library::open(Some(&place), RTLD_NOW | RTLD_LOCAL) };
         let library = library.map_err(|e| LoadProblem::Load(reason(&e, &place)))?;
-        // SAFETY: the header declares the symbol with this type, and calls it the plugin's
-        // promise.
+        // SAFETY: the header declares the symbol with this type, and a plugin must follow the header.
         let entry = unsafe { library.get::<EntryFn>(abi::ENTRY_SYMBOL.as_bytes()) };
         let entry: Symbol<EntryFn> = entry.map_err(|_| LoadProblem::Symbol)?;
         // SAFETY: the library is loaded, and `HOST_TABLE` is static.
         let table = unsafe { entry(&raw const HOST_TABLE) };
         mem::forget(library);
-        // SAFETY: the plugin's promise: null, or a table that stays for the process's life.
+        // SAFETY: a plugin must return null, or a table that is valid for the life of the process.
         unsafe { PluginFunctions::read(table) }
     }
 
     /// # Safety
-    /// `table` is null, or points to a table with the first two fields of every version
-    /// and, where they say this version and size, with all fields of it.
+    /// `table` is null, or points to a table that begins with `abi` and `size`, as in every version. If they are this
+    /// version and its size, the table has all other fields, too.
     unsafe fn read(table: *const Table) -> Result<PluginFunctions, LoadProblem> {
         if table.is_null() || !table.is_aligned() {
             return Err(LoadProblem::Refused);
         }
-        // SAFETY: not null, aligned, and these fields are there in every version.
+        // SAFETY: the table is not null, is aligned, and has these fields in every version.
         let (version, theirs) = unsafe { ((*table).abi, (*table).size) };
         if version != abi::VERSION {
             return Err(LoadProblem::Version { theirs: version });
@@ -139,13 +138,12 @@ impl PluginFunctions {
         if theirs != ours {
             return Err(LoadProblem::Size { theirs, ours });
         }
-        // SAFETY: of this version and size, so every field is there; null functions are
-        // `None`.
+        // SAFETY: the table has this version and size, so it has every field; null functions are `None`.
         let table = unsafe { &*table };
         if table.name.is_null() {
             return Err(LoadProblem::Name("is missing"));
         }
-        // SAFETY: not null, and the plugin's promise: text with a zero byte at its end.
+        // SAFETY: the name is not null, and a plugin must end it with a zero byte.
         let name = unsafe { CStr::from_ptr(table.name) };
         let name = name
             .to_str()
@@ -165,14 +163,14 @@ impl PluginFunctions {
 
     #[inline]
     pub(crate) fn matches(&self, bytes: &[u8], sender: u32) -> i32 {
-        // SAFETY: a function of a loaded table, called as the header has it: a pointer to
-        // bytes that live through the call, with their length.
+        // SAFETY: the function is from a loaded table, and is called as the header declares it: with a pointer to
+        // bytes that stay valid during the call, and their length.
         unsafe { (self.matches)(bytes.as_ptr(), bytes.len() as u64, sender) }
     }
 
     #[inline]
     pub(crate) fn decode(&self, bytes: &[u8], sender: u32, frame: &mut abi::Frame) -> i32 {
-        // SAFETY: as above; the frame is this call's own, and any bytes are valid in it.
+        // SAFETY: as in `matches`; the frame is borrowed exclusively, and any bytes are valid in it.
         unsafe { (self.decode)(bytes.as_ptr(), bytes.len() as u64, sender, frame) }
     }
 
@@ -180,7 +178,7 @@ impl PluginFunctions {
     #[inline]
     pub(crate) fn encode(&self, frame: &[u8], note: u64, id: u64, room: &mut [u8]) -> (i32, u64) {
         let mut out = buffer(room);
-        // SAFETY: as above; the buffer is `room`, which nobody else has meanwhile.
+        // SAFETY: as in `matches`; `out` points to `room`, which is borrowed exclusively.
         let result =
             unsafe { (self.encode)(frame.as_ptr(), frame.len() as u64, note, id, &raw mut out) };
         (result, out.length)
@@ -196,7 +194,7 @@ impl PluginFunctions {
         room: &mut [u8],
     ) -> (i32, u64) {
         let mut out = buffer(room);
-        // SAFETY: as above; the buffer is `room`, which nobody else has meanwhile.
+        // SAFETY: as in `matches`; `out` points to `room`, which is borrowed exclusively.
         let result = unsafe {
             (self.make)(
                 what,
@@ -261,7 +259,7 @@ unsafe extern "C" fn log(level: u32, text: *const c_char, length: u64) {
         return;
     }
     let length = length.min(MAX_LOG_MESSAGE_BYTES) as usize;
-    // SAFETY: not null, and the plugin's promise: so many bytes are there.
+    // SAFETY: `text` is not null, and a plugin must pass at least `length` bytes.
     let bytes = unsafe { slice::from_raw_parts(text.cast::<u8>(), length) };
     // A panic must not unwind into C.
     let _ = catch_unwind(|| {
