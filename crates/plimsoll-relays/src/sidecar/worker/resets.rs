@@ -16,15 +16,15 @@ const MAX_RESETS_AT_ONCE: u32 = 10;
 /// After this time further resets are sent even if the upstream has sent nothing.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
 
-/// How long after its reset a call is suspected when its connection ends.
+/// How long after its reset a call is suspected of having ended the connection.
 const SUSPECTED_FOR: Duration = Duration::from_secs(10);
-/// Most reset calls that are remembered.
+/// Maximum number of reset calls that are remembered.
 const MAX_REMEMBERED: usize = 64;
 
 /// The resets of an upstream connection that are still to be sent.
 #[derive(Debug, Default)]
 pub(super) struct PendingResets {
-    /// Resets sent since the upstream last sent something after one.
+    /// Number of resets to which the upstream has not yet shown that it is alive.
     sent: u32,
     last_sent: Time,
     waiting: VecDeque<(u32, ErrorCode)>,
@@ -46,7 +46,8 @@ impl PendingResets {
         self.waiting.push_back((stream, code));
     }
 
-    /// Records when the upstream last sent something.
+    /// Restarts the count of resets if the upstream sent something, at `at`, after the last reset, or if
+    /// [`MAX_SILENCE`] has passed since then.
     pub(super) fn heard(&mut self, at: Time, now: Time) {
         if at > self.last_sent || now >= self.last_sent + MAX_SILENCE {
             self.sent = 0;
