@@ -204,7 +204,7 @@ impl LogReader {
                             "rendezvous: {part}: {problem}"
                         )));
                     }
-                    // It is requested again.
+                    // The part is requested again in the next round.
                     StoreResponse::Failed { .. } => {
                         parts += 1;
                         *failures += 1;
@@ -228,7 +228,7 @@ impl LogReader {
         Ok(())
     }
 
-    /// Returns the shards whose logs have no end.
+    /// Returns the shards whose logs are incomplete.
     fn unfinished_shards(&self) -> Vec<u32> {
         let shards = 0..self.head.of;
         shards.filter(|s| !self.merging.is_gone(*s)).collect()

@@ -36,9 +36,9 @@ pub(crate) struct ShardGroup<'a> {
 }
 
 impl<'a> ShardGroup<'a> {
-    /// Has `decide` run one load after another, alone or with the other shards of `meeting`. Of several shards, shard
-    /// 0 calls `decide`; the others make their part of each announced load, derived from its step by `plan_of`, and
-    /// end with shard 0's exit code.
+    /// Runs a series of loads. `decide` chooses and runs them one after another: in this process alone if `meeting` is
+    /// `None`, otherwise on shard 0. The other shards run their part of each announced load, whose plan `plan_of`
+    /// derives from the announced step, and end with shard 0's exit code.
     ///
     /// # Errors
     /// Those of `decide`. When the rendezvous can't be opened, shard 0 announces nothing, a plan is invalid, the run
@@ -74,7 +74,7 @@ impl<'a> ShardGroup<'a> {
         ended.and_then(|exit| announced.map(|()| exit))
     }
 
-    /// Announces what comes next, by its number in the series.
+    /// Announces load `number` of the series, or the end of the series in its place.
     fn announce(&self, number: u32, next: &NextLoad<impl Serialize>) -> Result<(), Failure> {
         let ask = StoreRequest::write(objects::step(number), next);
         self.store.ask_now(&ask).map(drop)
