@@ -167,7 +167,7 @@ pub trait StreamCalls: Debug + Sized {
         http2::MAX_HEADER_LIST
     }
 
-    /// See [`Driver::receives_lightly`].
+    /// See [`Driver::is_cheap_to_receive`].
     fn receives_lightly(&self) -> bool;
 
     /// Sets the current time for the following calls.

@@ -18,7 +18,7 @@ use super::{
 /// Maximum capacity of the partial-frame buffer that is kept when it is empty. Bytes.
 const MAX_KEPT_PARTIAL: usize = 64;
 
-/// The user's streams, as far as a connection's rules need them.
+/// The send windows of the streams, which the user of an [`Http2Connection`] keeps.
 pub trait StreamWindows {
     /// Returns the send window of a stream in bytes, negative if SETTINGS reduced it (RFC 9113 §6.9.2);
     /// `None` if the stream is closed.
@@ -114,7 +114,7 @@ pub struct Http2Connection<P> {
     receive_window: ReceiveWindow,
     /// The last stream in the peer's latest GOAWAY.
     last_stream: u32,
-    /// The last stream that we accepted, as in our GOAWAY; `None` before one that names it.
+    /// The last accepted stream according to the GOAWAY that we sent; `None` until a GOAWAY names one.
     last_taken: Option<u32>,
     /// The highest stream that was reset here: frames on it, and on unrecorded ones below, may be in flight.
     last_reset: u32,
