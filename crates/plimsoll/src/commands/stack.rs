@@ -56,7 +56,7 @@ enum StackAction {
     Run(Box<StackRunArguments>),
 }
 
-/// The stacks there are.
+/// The stacks that can be started.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum StackName {
     /// HTTP API, Redis, WebSocket gateways and a balancer: sessions whose tokens stream.
@@ -222,7 +222,7 @@ struct StackRunArguments {
 }
 
 impl StackArguments {
-    /// Returns the document flags, if the command makes a load.
+    /// Returns the document flags, if the command generates load.
     pub(crate) fn documents(&self) -> Option<&DocumentFlags> {
         match &self.action {
             StackAction::Run(arguments) => Some(&arguments.output.documents),
@@ -230,7 +230,7 @@ impl StackArguments {
         }
     }
 
-    /// Returns whether no load is made, or only shown.
+    /// Returns true for all commands but `run`, and for a dry run: they generate no load.
     pub(crate) fn only_shows(&self) -> bool {
         match &self.action {
             StackAction::Run(arguments) => arguments.output.dry_run,

@@ -127,7 +127,7 @@ impl<'a> RunRecorder<'a> {
         if is_the_targets {
             let reason = format!("{NEVER_BEGAN_PREFIX}{failure}");
             self.writer.log(&reason);
-            // A directory that can't be written is the lesser problem.
+            // Ignore a failure to write the directory: the failure to start is reported instead.
             let _ = self.writer.finish(RunEnding::partial(reason));
         } else {
             // Nothing was measured: remove the files, so that the same command can be repeated.
@@ -165,7 +165,7 @@ impl Reporter for RunRecorder<'_> {
     }
 }
 
-/// Start of the reason of a run whose load never started.
+/// Prefix of the reason of a run whose load never started.
 const NEVER_BEGAN_PREFIX: &str = "the load did not begin: ";
 
 /// Returns whether the target was unreachable. That is a result and is kept; a lack of local resources is not.
