@@ -226,7 +226,7 @@ pub struct CommandEntry {
     pub tool: Option<&'static ForeignTool>,
     /// The form's [`ProtocolCommand::LINE_TOOLS`].
     pub line_tools: &'static [&'static LineTool],
-    /// The section's [`Section::SCHEDULES_ITSELF`].
+    /// The section's [`CallSection::SCHEDULES_ITSELF`].
     pub schedules_itself: bool,
     keys: &'static [(&'static str, &'static str)],
     protocol: &'static spec::CallProtocol,

@@ -267,7 +267,7 @@ impl RunHeader {
         }
     }
 
-    /// Creates the header of an imported run; what files don't contain is left out.
+    /// Creates the header of an imported run, without the facts that imported files don't contain.
     pub fn imported(name: &str, tool_version: &str, started_at: Timestamp) -> Self {
         RunHeader {
             planned_stages: vec![PlannedStage {

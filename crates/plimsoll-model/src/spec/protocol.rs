@@ -31,7 +31,7 @@ pub struct UrlSchemes {
     pub secured: Option<&'static str>,
     /// Other names of both schemes that describe the call better; they are kept as typed.
     pub aliases: Option<(&'static str, &'static str)>,
-    /// What the schemes are for: `for SOFARPC`.
+    /// The end of the help text about these schemes: `for SOFARPC`.
     pub purpose: &'static str,
     /// Equivalent schemes of other tools, each with the one to use here.
     pub elsewhere: &'static [(&'static str, &'static str)],
@@ -48,7 +48,7 @@ pub type OwnArrivals = (Option<ArrivalModel>, Vec<LoadStage>);
 pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static {
     /// The section's name, and the URL schemes of its targets.
     const SCHEMES: UrlSchemes;
-    /// Whether the protocol schedules calls itself ([`Section::arrivals`]), so that rate and clients don't apply.
+    /// Whether the protocol schedules calls itself ([`CallSection::arrivals`]), so that rate and clients don't apply.
     const SCHEDULES_ITSELF: bool = false;
     /// Whether each call may use a row of its own.
     const SUPPORTS_ROWS: bool = false;
@@ -119,45 +119,45 @@ pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static 
 /// Changes a field of a section, given its name and value.
 pub(super) type ChangeField<'a> = dyn Fn(&str, &mut MetadataSpec) + 'a;
 
-/// A protocol as seen by plans: a [`Section`] with its type erased. A section that can't be parsed counts as absent,
-/// except in `check` and `resolve`, which report its problem.
+/// A protocol as seen by plans: a [`CallSection`] with its type erased. A section that can't be parsed counts as
+/// absent, except in `check` and `resolve`, which report its problem.
 #[derive(Debug)]
 pub struct CallProtocol {
-    /// [`Section::SCHEMES`].
+    /// [`CallSection::SCHEMES`].
     pub schemes: &'static UrlSchemes,
     /// The keys of the section.
     pub keys: fn() -> &'static [&'static str],
-    /// [`Section::keys_within`].
+    /// [`CallSection::keys_within`].
     pub(super) keys_within: fn(&str) -> Option<&'static [&'static str]>,
-    /// [`Section::SCHEDULES_ITSELF`].
+    /// [`CallSection::SCHEDULES_ITSELF`].
     pub(super) schedules_itself: bool,
-    /// [`Section::SUPPORTS_ROWS`].
+    /// [`CallSection::SUPPORTS_ROWS`].
     pub(super) varies: bool,
-    /// [`Section::SUPPORTS_TRACEPARENT`].
+    /// [`CallSection::SUPPORTS_TRACEPARENT`].
     pub(super) traces: bool,
-    /// [`Section::FETCHES_FILES`].
+    /// [`CallSection::FETCHES_FILES`].
     pub(super) fetches_files: bool,
-    /// [`Section::BINARY_NAMES`].
+    /// [`CallSection::BINARY_NAMES`].
     pub(super) binary_names: Option<(&'static str, &'static str)>,
-    /// Returns the section in the form that its protocol writes; an error names the key of a value of the wrong type.
+    /// Parses the section and serialises it again; an error names the key of a value of the wrong type.
     pub(super) check: fn(&Table) -> Result<Table, Problem>,
     /// Returns the section with its fields changed, if it has any.
     pub(super) with_fields: fn(&Table, &ChangeField) -> Table,
-    /// [`Section::calls_in_a_row`].
+    /// [`CallSection::calls_in_a_row`].
     pub(super) calls_in_a_row: fn(&Table) -> Option<u32>,
-    /// [`Section::is_secured`].
+    /// [`CallSection::is_secured`].
     pub(super) is_secured: fn(&Table, &Spec) -> bool,
-    /// [`Section::wire`].
+    /// [`CallSection::wire`].
     pub(super) wire: fn(&Table, &Spec) -> WireFormat,
-    /// [`Section::files`].
+    /// [`CallSection::files`].
     pub(super) files: fn(&Table) -> Vec<(&'static str, PathBuf)>,
-    /// [`Section::apply_defaults`].
+    /// [`CallSection::apply_defaults`].
     pub(super) apply_defaults: fn(&Table, &mut LoadSpec),
-    /// [`Section::arrivals`].
+    /// [`CallSection::arrivals`].
     pub(super) arrivals: fn(&Table, &LoadSpec, &mut Problems) -> OwnArrivals,
-    /// [`Section::resolve`].
+    /// [`CallSection::resolve`].
     pub(super) resolve: fn(&Table, &Spec, &mut Problems, &dyn ResolveContext) -> Option<CallPlan>,
-    /// [`Section::filled_in`].
+    /// [`CallSection::filled_in`].
     pub(super) filled_in: fn(&Table, &CallPlan) -> Table,
 }
 
@@ -217,7 +217,7 @@ impl CallProtocol {
 /// Parses the section.
 ///
 /// # Errors
-/// As [`Protocol::check`].
+/// As [`CallProtocol::check`].
 pub(super) fn typed<S: CallSection>(section: &Table) -> Result<S, Problem> {
     let read = serde_path_to_error::deserialize(Value::Table(section.clone()));
     read.map_err(|e| {
