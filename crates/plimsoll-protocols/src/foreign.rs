@@ -1,14 +1,14 @@
-//! Support for users of other tools: the variables of older load scripts, and the flags of other tools' command
-//! lines. Each protocol lists its own ([`crate::registry::CommandEntry`]); the binary translates them.
+//! Support for users of other tools: the environment variables of older load scripts, and the flags of other tools'
+//! command lines. Each protocol lists its own ([`crate::registry::CommandEntry`]); the binary translates them.
 
 pub mod lines;
 
-/// A variable of older scripts, and the variable of our flag that it stands for.
+/// An environment variable of older load scripts, and the variable of Plimsoll that it sets.
 #[derive(Clone, Copy, Debug)]
 pub struct VariableAlias {
     /// The name in the other tool.
     pub name: &'static str,
-    /// Our variable of the same meaning.
+    /// The variable of Plimsoll with the same meaning.
     pub variable: &'static str,
     /// How its value is converted.
     pub form: AliasConversion,
@@ -28,7 +28,7 @@ pub enum AliasConversion {
     Url([SchemeMapping; 2]),
 }
 
-/// A scheme of the web, our scheme in its place, and its default port.
+/// `http://` or `https://`, the scheme that replaces it, and the port of a URL that has none.
 pub type SchemeMapping = (&'static str, &'static str, u16);
 
 impl VariableAlias {
@@ -66,6 +66,6 @@ pub struct ForeignTool {
     pub protocol: &'static str,
     /// Its flags with numbers: the flag, ours in its place, and the unit of a number without one.
     pub numbered: &'static [(&'static str, &'static str, &'static str)],
-    /// Its flag for the number of threads; no thread carries more than its share of the connections.
+    /// Its flag for the number of threads, which is translated into a minimum number of connections.
     pub threads: &'static str,
 }

@@ -1,4 +1,5 @@
-//! Lines of [k6](https://k6.io): `k6 run --vus 10 --duration 30s script.js`. What is called stands in the script.
+//! Lines of [k6](https://k6.io): `k6 run --vus 10 --duration 30s script.js`. The script contains the URLs, so
+//! users must add one.
 
 use super::{NO_FILE, NO_SCRIPT};
 use crate::foreign::lines::Meaning::{Kept, Missing, Nothing, Ours};
@@ -51,7 +52,8 @@ pub(super) static TOOL: LineTool = LineTool {
     finish,
 };
 
-/// A virtual user is a client; with stages the number of clients changes, which no load here does.
+/// Translates the flags: virtual users become clients. Of stages, whose number of users changes during the run, the
+/// largest determines the number of clients and the duration.
 fn finish(line: &mut Line) -> Result<(), String> {
     let stages = line.values("s");
     let mut clients = line.number("u", 1);
@@ -85,7 +87,8 @@ fn finish(line: &mut Line) -> Result<(), String> {
     }
 }
 
-/// The time and the number of the stage with the most users, of `30s:10,1m:20`.
+/// Returns the duration and the number of users of the stage with the most users, such as 1m and 20 for
+/// `30s:10,1m:20`.
 fn largest_stage(stages: &[String]) -> Result<Option<(String, u64)>, String> {
     let mut largest: Option<(String, u64)> = None;
     for stage in stages.iter().flat_map(|stages| stages.split(',')) {
