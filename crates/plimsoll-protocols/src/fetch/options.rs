@@ -115,7 +115,7 @@ impl CallSection for FetchOptions {
             load.reuse.get_or_insert("never".into());
         }
         if load.reuse.as_deref() != Some("never") {
-            // 0 files is a mistake that only this section reports.
+            // 0 is not copied, so that it is reported only once, as a mistake in this section.
             let files = self.per_connection.filter(|files| *files > 0);
             load.calls_per_connection = load.calls_per_connection.or(files);
             // HTTP/1.1 carries one file at a time, so clients that share a connection would only queue.

@@ -58,8 +58,9 @@ impl RenderedMessages {
         self.made - waiting as u32
     }
 
-    /// Returns the range in `buffer` of the next piece of at most `most` bytes, from the first `released`
-    /// messages.
+    /// Returns the range in `buffer` of the next piece of at most `most` bytes, which counts as sent from then
+    /// on. If all of `buffer` was sent, renders about a frame of messages first, but none after the first
+    /// `released`.
     pub(super) fn advance(
         &mut self,
         renderer: &MessageRenderer<'_>,
