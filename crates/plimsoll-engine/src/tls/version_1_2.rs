@@ -1,6 +1,6 @@
 //! The records of a TLS 1.2 connection (RFC 5246 §6.2), for servers without TLS 1.3: the library's unbuffered
-//! connection opens and seals them, since our own record layer only supports TLS 1.3. It costs more in bulk,
-//! and cannot rest.
+//! connection opens and seals them, since our own record layer only supports TLS 1.3. It costs more in bulk
+//! transfers, and idle sessions cannot rest (see [`super::own`]).
 //!
 //! Invariant: incomplete records stay in our buffer and are passed to the library again in full.
 //! [`super::own`] calls this.
@@ -14,14 +14,14 @@ use super::record::{ReceiveError, RecordError};
 pub(super) struct Tls12Records<E> {
     connection: E,
     pub(super) agreed: HandshakeResult,
-    /// Received bytes that are not processed: an incomplete record, or bytes behind the handshake's end.
+    /// Received bytes that are not processed: an incomplete record, or bytes after the end of the handshake.
     input: Vec<u8>,
     output: Vec<u8>,
     written: usize,
 }
 
 impl<E: TlsEnd> Tls12Records<E> {
-    /// Continues after a handshake: `input` was received behind its end, and `output` must be sent first.
+    /// Continues after a handshake: `input` was received after its end, and `output` must be sent first.
     pub(super) fn new(
         connection: E,
         agreed: HandshakeResult,
@@ -101,7 +101,7 @@ impl<E: TlsEnd> Tls12Records<E> {
         }
     }
 
-    /// Encrypts plaintext behind the pending bytes.
+    /// Encrypts plaintext, and appends the records to the pending bytes.
     pub(super) fn seal(&mut self, plaintext: &[u8]) -> Result<(), RecordError> {
         self.write(plaintext.len(), |traffic, free| {
             traffic.encrypt(plaintext, free)
