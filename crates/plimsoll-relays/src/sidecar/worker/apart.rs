@@ -121,9 +121,9 @@ impl Worker {
         Some(UpstreamChoice::Connecting)
     }
 
-    /// Finds another client's reserved connection when no more can be made, preferably of the same
-    /// address, as some clients are only suspected. A client that is merely on probation shares
-    /// with everybody instead.
+    /// Finds another client's reserved connection to share when no more can be made, preferably one
+    /// of the same address, since clients may be isolated on suspicion only. A client that is merely
+    /// on probation never shares one of another address: `None`, and it uses unreserved connections.
     fn find_other_own(
         &self,
         from: &mut RelayConnection,

@@ -186,7 +186,7 @@ impl Worker {
                 return Ok(RequestDisposition::Over);
             }
         }
-        // A held request has already drawn its fault.
+        // A fault is chosen once for each request, before it can be held.
         let since = from.held_since;
         let fate = match since {
             Time::NEVER => self.choose_fault(from.route),
@@ -413,7 +413,7 @@ impl Worker {
         if let RelayRole::Down { in_flight } = &mut client.role {
             *in_flight = in_flight.saturating_sub(1);
         }
-        // A client that does not read its answers is not read from.
+        // Stop reading requests from a client that does not read its answers.
         client.paused |= client.transport.unsent() > HIGH_WATER;
         let line = codec.map(|codec| {
             let answer = &client.transport.out[before..];
