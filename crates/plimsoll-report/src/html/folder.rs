@@ -299,7 +299,7 @@ fn picture(past: &[&FolderItem]) -> Markup {
     })
 }
 
-/// Returns a figure of a measurement, if it has it.
+/// A function that returns a figure of a measurement; `None` if it was not measured.
 type ItemFigure = fn(&FolderItem) -> Option<f64>;
 
 fn draw(frame: &PlotArea, past: &[&FolderItem]) -> Markup {

@@ -57,7 +57,7 @@ pub(super) fn shown(heading: &str, lead: &str, rows: &TextTable) -> Markup {
     }
 }
 
-/// Returns a list of names and texts, and whether a text is emphasised.
+/// Returns a table of names and texts; the last part of a row tells whether its text is emphasised.
 pub(super) fn list<'a>(rows: impl IntoIterator<Item = (&'a str, &'a str, bool)>) -> Markup {
     html! {
         div.scroll { table { tbody { @for (name, text, is_loud) in rows {
