@@ -199,8 +199,8 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
         }))
     }
 
-    /// Returns the error of a connection that ended after `bytes` within a head: an error in them takes
-    /// precedence over the missing end, which the network may have cut anywhere.
+    /// Returns the error of a connection that ended after `bytes` within a head. An error in `bytes` takes
+    /// precedence over the truncation, whose position depends on the network only.
     pub fn cut_off(bytes: &'b [u8]) -> Http1Error {
         let read = ResponseHead::parse(bytes, &mut FieldSpace::new()).map(|_| ());
         read.err().unwrap_or(Http1Error::EndedInHead)
