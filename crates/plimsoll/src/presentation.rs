@@ -44,7 +44,8 @@ pub(crate) fn show_plan(
     console::result(comments + &toml)
 }
 
-/// Returns options for the width and height of the terminal, with colour only on one.
+/// Returns options with the width and height of the terminal; with colour only if stdout is a terminal and NO_COLOR
+/// is unset or empty.
 pub(crate) fn options() -> terminal::TerminalOptions {
     let out = io::stdout();
     let size = rustix::termios::tcgetwinsize(&out).ok();

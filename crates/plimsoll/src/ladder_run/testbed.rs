@@ -105,7 +105,7 @@ impl Testbed {
         self.proxied.described()
     }
 
-    /// Returns the proxies, whose processes may have ended by themselves.
+    /// Returns the proxies, so that callers can check which of them have exited or are down.
     pub(super) fn proxied(&mut self) -> &mut RungProxies {
         &mut self.proxied
     }
