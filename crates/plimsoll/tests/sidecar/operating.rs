@@ -138,7 +138,7 @@ fn sighup_reloads_sidecar_config() {
     logged(&place, "not reloaded, nothing changed: relay.toml: ", 1);
     fs::write(place.path("relay.toml"), route("a") + &route("b")).expect("writable");
     hangup(&relay);
-    logged(&place, "relay.toml: read again", 1);
+    logged(&place, "relay.toml: reloaded", 1);
     // The current routes: the first keeps its address.
     let first = relay.address();
     assert_eq!(relay.next_address(), first);
