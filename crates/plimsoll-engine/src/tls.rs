@@ -359,7 +359,7 @@ impl TlsClient {
 }
 
 /// Returns the TLS library's provider with the suites and groups of a plan, in its order; by default with the
-/// library's suites and [`Group::DEFAULT_OFFER`].
+/// library's suites and [`KeyExchangeGroup::DEFAULT_OFFER`].
 pub fn provider(suites: &[TlsSuite], groups: &[KeyExchangeGroup]) -> CryptoProvider {
     let mut provider = aws_lc_rs::default_provider();
     if !suites.is_empty() {

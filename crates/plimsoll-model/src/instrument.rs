@@ -55,7 +55,7 @@ impl TailCounts {
         }
     }
 
-    /// Returns how many times are longer than `ns`, as [`Times::longer_than`] does.
+    /// Returns how many times are longer than `ns`, as [`TimeHistogram::longer_than`] does.
     pub(crate) fn longer_than(&self, ns: u64) -> u64 {
         match self.buckets.partition_point(|(least, ..)| *least <= ns) {
             0 => self.len,

@@ -1,5 +1,5 @@
 //! The vocabulary of a load test: the plan ([`Plan`]), when each call is due ([`schedule`]), what was measured of it
-//! ([`Sample`], [`Outcome`]), and the run directory that records it.
+//! ([`CallSample`], [`Outcome`]), and the run directory that records it.
 //!
 //! Nothing here opens a socket, speaks TLS or reads a clock; times are passed in as values.
 

@@ -201,7 +201,7 @@ impl GoodputBounds {
 pub struct LoadPlan {
     /// Open or closed loop.
     pub arrivals: ArrivalModel,
-    /// The arrivals of [`Spacing::Recorded`].
+    /// The arrivals of [`ArrivalSpacing::Recorded`].
     pub recording: Option<Recording>,
     /// Whether the recording starts again when it ends.
     pub repeats: bool,
@@ -366,7 +366,7 @@ pub struct LoadStage {
     pub name: String,
     /// Whether the stage is warm-up: it runs like the others and is left out of the totals.
     pub warmup: bool,
-    /// The stage's length; `None`: it lasts until [`Load::calls`] is reached (closed loop only, last stage only).
+    /// The stage's length; `None`: it lasts until [`LoadPlan::calls`] is reached (closed loop only, last stage only).
     pub duration: Option<Duration>,
     /// Arrivals a second at the stage's start. Unused in a closed loop.
     pub rate_from: f64,

@@ -76,7 +76,7 @@ pub struct StageRecord {
     /// Failed attempts to connect; they are not calls.
     pub connect_failures: OutcomeCounts,
     /// Counts by address, where the target has a name or several addresses; a worker's own counts are in
-    /// [`Interval::addresses`] until they are merged.
+    /// [`RecordedInterval::addresses`] until they are merged.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub addresses: BTreeMap<String, AddressCounts>,
     /// The slowest calls, where requests carry trace ids.

@@ -2,7 +2,7 @@
 //! `{{message}}`, `{{row.NAME}}` and `{{row}}`.
 //!
 //! A [`Template`] is a text that contains [`Field`]s. The value of a field is a pure function of the plan's seed, the
-//! call's number and the time, which a [`Moment`] holds: a run is reproducible, and its shards agree without
+//! call's number and the time, which a [`RenderContext`] holds: a run is reproducible, and its shards agree without
 //! communicating. Protocols parse their data into an implementation of [`Render`], which the plan stores.
 
 mod live;
@@ -72,7 +72,7 @@ pub struct RandomRange {
     pub digits: u8,
 }
 
-/// A [`Source`] at its position.
+/// A [`FieldSource`] at its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateField {
     /// The source of the value.

@@ -2,7 +2,7 @@
 //! registry.
 //!
 //! Counters and gauges are the library's, which are atomic. Its histogram takes a lock for each
-//! value, which a data path cannot afford; [`Latencies`] is lock-free.
+//! value, which a data path cannot afford; [`LatencyHistogram`] is lock-free.
 
 use std::fmt;
 use std::sync::Arc;

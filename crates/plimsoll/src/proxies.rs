@@ -44,7 +44,7 @@ pub(crate) struct Proxy {
     pub(crate) title: &'static str,
     /// How to install it.
     pub(crate) install: &'static str,
-    /// Protocols it can carry; [`Wire::Bytes`] means any TCP.
+    /// Protocols it can carry; [`WireFormat::Bytes`] means any TCP.
     pub(crate) carries: &'static [WireFormat],
     /// How it treats traffic differently from the other proxies; empty if it does not.
     pub(crate) remark: &'static str,

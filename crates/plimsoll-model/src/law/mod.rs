@@ -89,7 +89,7 @@ impl LawRequest {
 
 /// Determines when answers leave.
 trait DelayLaw: Debug + Send {
-    /// Returns when the answer to `request` leaves, on the same clock as [`Request::at`]. Requests come in the order in
+    /// Returns when the answer to `request` leaves, on the same clock as [`LawRequest::at`]. Requests come in the order in
     /// which they were read.
     fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64;
 }

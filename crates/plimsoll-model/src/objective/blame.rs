@@ -4,7 +4,7 @@
 //! lengthens a call's times by at most 80 ms: where calls are served in order, none is answered later than if all had
 //! arrived 80 ms later. So a call that took more than `limit + a` spent more than `limit` in the target, unless the
 //! generator lengthened it by more than `a`; and the number of calls that it may have lengthened by more than `a` is
-//! recorded ([`Lateness`]). The remaining calls are the target's, for the `a` that leaves most of them.
+//! recorded ([`LatenessBounds`]). The remaining calls are the target's, for the `a` that leaves most of them.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! The one table from which every verdict follows: on the screen, in documents, in JUnit and in the exit code.
 //!
-//! [`verdict`] gives the verdict on one objective, [`Conclusion::of`] the verdict on all of them. `docs/objectives.md`
+//! [`verdict`] gives the verdict on one objective, [`RunVerdict::of`] the verdict on all of them. `docs/objectives.md`
 //! contains the same table, and a test keeps both equal.
 
 use serde::{Deserialize, Serialize};

@@ -55,7 +55,7 @@ impl Run {
         value.clone().try_into().ok()
     }
 
-    /// Reads the run directory `dir`. A run that was killed, or whose last line is truncated, is [`State::Partial`].
+    /// Reads the run directory `dir`. A run that was killed, or whose last line is truncated, is [`RunState::Partial`].
     pub fn load(dir: &Path) -> Result<Run, RunError> {
         let path = dir.join(file::RUN);
         let text = match input::entry_to_string(&path, document::MAX_BYTES) {

@@ -7,7 +7,7 @@ use super::{Run, RunError, RunState};
 pub struct RunEnding {
     /// The state to write.
     pub state: RunState,
-    /// The reason, if the state is not [`State::Complete`].
+    /// The reason, if the state is not [`RunState::Complete`].
     pub reason: Option<String>,
 }
 

@@ -1,6 +1,6 @@
 //! The figures of a run: a pure function of its header and its intervals.
 //!
-//! [`Totals`] adds intervals up one by one; [`Summary::of`] turns them into the figures that `run.json` contains and
+//! [`RunTotals`] adds intervals up one by one; [`RunSummary::of`] turns them into the figures that `run.json` contains and
 //! every report shows. Percentiles are never averaged.
 
 mod problems;

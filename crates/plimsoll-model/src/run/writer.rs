@@ -259,8 +259,8 @@ impl RunWriter {
         }
     }
 
-    /// Ends the run and writes the final `run.json`. A complete run with invalid health becomes [`State::Invalid`];
-    /// one that could not be written completely becomes [`State::Partial`].
+    /// Ends the run and writes the final `run.json`. A complete run with invalid health becomes [`RunState::Invalid`];
+    /// one that could not be written completely becomes [`RunState::Partial`].
     ///
     /// # Errors
     /// When `run.json` can't be written; the error contains the figures.

@@ -106,7 +106,7 @@ impl LoadLineEstimate {
         LoadLineEstimate::made(goal, trials, false)
     }
 
-    /// Estimates like [`Estimate::of`], but also counts trials that longer ones contradict.
+    /// Estimates like [`LoadLineEstimate::of`], but also counts trials that longer ones contradict.
     pub(super) fn with_outlasted(goal: &SearchGoal, trials: &[Trial]) -> Option<LoadLineEstimate> {
         LoadLineEstimate::made(goal, trials, true)
     }

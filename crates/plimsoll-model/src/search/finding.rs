@@ -72,7 +72,7 @@ pub struct SearchResult {
 }
 
 /// Returns the result of `trials` as though the search had ended; a caller who stops early sets
-/// [`Finding::budget_spent`].
+/// [`SearchResult::budget_spent`].
 pub fn finding(goal: &SearchGoal, trials: &[Trial]) -> SearchResult {
     found(goal, trials, LoadLineEstimate::of(goal, trials).as_ref())
 }

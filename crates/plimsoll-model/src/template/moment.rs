@@ -87,7 +87,7 @@ impl Variation {
         self.rows
     }
 
-    /// Returns the context of one message; for the arguments see [`Moment`].
+    /// Returns the context of one message; for the arguments see [`RenderContext`].
     #[inline]
     pub fn moment(&self, number: u64, message: u32, unix_ns: u64) -> RenderContext<'_> {
         RenderContext {

@@ -20,7 +20,7 @@ pub enum ReflectionResult {
     NoAnswer(String),
 }
 
-/// A query for the server's description of a service ([`Surroundings::ask`]).
+/// A query for the server's description of a service ([`ResolveContext::ask`]).
 #[derive(Debug)]
 pub struct ReflectionQuery {
     /// The service with its package.

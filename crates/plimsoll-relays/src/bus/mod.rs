@@ -118,7 +118,7 @@ impl Bus {
         }
     }
 
-    /// Begins a run; a session has at most one at a time. The caller must listen to [`Way::Up`]
+    /// Begins a run; a session has at most one at a time. The caller must listen to [`ChannelDirection::Up`]
     /// first: a run without such a listener is taken for one whose backend died.
     ///
     /// # Errors
@@ -170,7 +170,7 @@ impl Bus {
         }
     }
 
-    /// Listens to a channel until the [`Listening`] is dropped. Every message published after this
+    /// Listens to a channel until the [`Subscription`] is dropped. Every message published after this
     /// returns reaches the sink.
     ///
     /// # Errors

@@ -71,7 +71,7 @@ impl GatewayResponse {
         }
     }
 
-    /// Returns [`Answer::refusal`] as an error, for callers with another success type.
+    /// Returns [`GatewayResponse::refusal`] as an error, for callers with another success type.
     pub(super) fn refuse<T>(
         status: u16,
         reason: &'static str,

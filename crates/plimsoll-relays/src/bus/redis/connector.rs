@@ -38,7 +38,7 @@ pub(super) trait ConnectionUser: Send + Sync + 'static {
     /// Handles a message that the server sent unprompted.
     fn pushed(&self, push: PushInfo);
 
-    /// Uses a connection for as long as it lasts. Calls [`Connector::is_usable`] once commands are accepted.
+    /// Uses a connection for as long as it lasts. Calls [`Connector::mark_usable`] once commands are accepted.
     fn serve(
         &self,
         connection: RedisConnection,

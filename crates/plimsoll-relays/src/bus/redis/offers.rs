@@ -38,7 +38,7 @@ pub(crate) struct RunOffer {
 }
 
 impl RedisBus {
-    /// Subscribes to the offers of [`Redis::offer`].
+    /// Subscribes to the offers of [`RedisBus::offer`].
     ///
     /// # Errors
     /// When the bus can't be reached.

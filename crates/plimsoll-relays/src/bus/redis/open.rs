@@ -1,4 +1,4 @@
-//! Opens connections to Redis servers whose replies are [`Bounded`], for use by the client library.
+//! Opens connections to Redis servers whose replies are [`BoundedStream`], for use by the client library.
 
 use std::collections::HashMap;
 use std::io;

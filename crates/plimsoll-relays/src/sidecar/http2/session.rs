@@ -1,6 +1,6 @@
 //! One side of an HTTP/2 connection, towards a client or an upstream.
 //!
-//! Frames are returned one by one as [`Event`]s with the key of the call that their stream belongs
+//! Frames are returned one by one as [`SessionEvent`]s with the key of the call that their stream belongs
 //! to. Frames that concern no other connection are handled here or in [`Http2Connection`]: SETTINGS,
 //! PING, frames on closed streams, and streams that violate a rule.
 
@@ -39,7 +39,7 @@ const PING_PAYLOAD: [u8; 8] = *b"sidecar\0";
 /// The result of a frame; `key` is that of the call.
 #[derive(Debug)]
 pub(crate) enum SessionEvent<'a> {
-    /// A client opened a stream: [`Session::adopt`] or [`Session::reset`] it.
+    /// A client opened a stream: [`Http2Session::adopt`] or [`Http2Session::reset`] it.
     Opened {
         stream: u32,
         fields: Arc<HeaderFields>,
@@ -218,7 +218,7 @@ impl Http2Session {
         self.http2.send_window().min(window.max(0) as u32) as usize
     }
 
-    /// Sends data, which must fit into the [`Session::room`] and into one frame.
+    /// Sends data, which must fit into the [`Http2Session::room`] and into one frame.
     pub(crate) fn data(&mut self, stream: u32, data: &[u8], end: EndStream, out: &mut Vec<u8>) {
         self.http2.sent(data.len() as u32);
         if let Some(stream) = self.streams.0.get_mut(&stream) {
@@ -265,7 +265,7 @@ impl Http2Session {
         entry.is_none_or(|entry| entry.ended)
     }
 
-    /// Marks a stream whose call is over: later frames on it are dropped. [`Session::reset`] ends
+    /// Marks a stream whose call is over: later frames on it are dropped. [`Http2Session::reset`] ends
     /// it later, unless the peer does first. `sent` says whether this end has sent END_STREAM.
     pub(crate) fn abandon(&mut self, stream: u32, sent: EndStream) {
         if let Some(entry) = self.streams.0.get_mut(&stream) {

@@ -23,7 +23,7 @@ use plimsoll_wire::http2::{ErrorCode, Violation};
 use super::{RelayConnection, RelayRole, Worker};
 
 const COUNTING_WINDOW: Duration = Duration::from_secs(1);
-/// Abusive calls of one address within [`COUNTED_FOR`] before it is isolated.
+/// Abusive calls of one address within [`COUNTING_WINDOW`] before it is isolated.
 const MAX_SHARED: u32 = 20;
 const ISOLATION_PERIOD: Duration = Duration::from_secs(10);
 /// Answered calls after which an address is trusted and shares connections upstream.

@@ -52,7 +52,7 @@ pub(super) struct Http2State {
 }
 
 impl Http2State {
-    /// Returns a connection without calls; `side` is as in [`Session::new`].
+    /// Returns a connection without calls; `side` is as in [`Http2Session::new`].
     pub(super) fn new(side: EitherRole) -> Http2State {
         Http2State {
             session: Http2Session::new(side),
