@@ -10,7 +10,7 @@ use crate::codes::codes;
 use crate::times::TimeHistogram;
 
 codes! {
-    /// What is counted.
+    /// A counter: what a protocol counts in addition to its calls.
     Count(keyed, key, from_key):
     _ "sessions_ok" "sessions whose every query succeeded, and that were closed";
     _ "sessions_failed" "sessions that lost a query, or that the API did not close";
@@ -68,7 +68,7 @@ impl Count {
         Count::FinishOther,
     ];
 
-    /// Returns the name that objectives have for one of [`Count::FINISH_REASONS`], such as `length`.
+    /// Returns the name by which objectives refer to one of [`Count::FINISH_REASONS`], such as `length`.
     pub fn finish_reason(self) -> &'static str {
         self.key().trim_start_matches("finish_")
     }

@@ -36,7 +36,8 @@ use draws::RequestRng;
 pub const MAX_DELAY: Duration = Duration::from_secs(3600);
 /// The largest text of a law, bytes.
 pub const MAX_LAW_BYTES: usize = 64 * 1024;
-/// Where the first request lies on the clock of laws, nanoseconds: some may have arrived before it.
+/// The arrival of the first request on the laws' clock, nanoseconds. It is not 0, because other requests may have
+/// arrived before it.
 const FIRST_NS: u64 = 1 << 42;
 /// Maximum nesting of laws.
 const MAX_DEPTH: u32 = 8;
@@ -74,7 +75,8 @@ impl LawError {
 /// A request as seen by a law.
 #[derive(Clone, Copy, Debug)]
 struct LawRequest {
-    /// When it arrived, or when its service begins, nanoseconds: [`FIRST_NS`] if with the first request.
+    /// When it arrived, or when its service begins, in nanoseconds on the laws' clock: the first one arrived at
+    /// [`FIRST_NS`].
     at: u64,
 }
 
@@ -89,8 +91,8 @@ impl LawRequest {
 
 /// Determines when answers leave.
 trait DelayLaw: Debug + Send {
-    /// Returns when the answer to `request` leaves, on the same clock as [`LawRequest::at`]. Requests come in the order in
-    /// which they were read.
+    /// Returns when the answer to `request` leaves, on the same clock as [`LawRequest::at`]. Requests come in the order
+    /// in which they were read.
     fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64;
 }
 
@@ -221,8 +223,8 @@ impl ServerDelays {
         })
     }
 
-    /// Counts time from `first`, nanoseconds on any clock, whenever the first request arrives: stalls are where they
-    /// were for requests that arrived at other times.
+    /// Sets the time from which the law counts, in nanoseconds on any clock; otherwise it is the first request's
+    /// arrival. If delays are computed again for other arrivals, stalls then happen at the same times.
     #[must_use]
     pub fn counting_from(self, first: u64) -> ServerDelays {
         ServerDelays {

@@ -51,7 +51,7 @@ impl OutcomeCounts {
         self.0.iter().sum()
     }
 
-    /// Returns the outcomes that occurred with their counts, in the order of the list.
+    /// Returns the outcomes that occurred with their counts, in the order of [`Outcome::all`].
     pub fn iter(&self) -> impl Iterator<Item = (Outcome, u64)> + '_ {
         Outcome::all().zip(self.0).filter(|(_, n)| *n > 0)
     }

@@ -50,7 +50,8 @@ fn within(name: &str, number: u64, most: u64) -> Result<(), String> {
     }
 }
 
-/// Checks numbers that are not added up over intervals. Those of batches are read only by the ladder that wrote them.
+/// Checks numbers that are not added up over intervals. The numbers of [`IntervalRecord::batches`] are not checked,
+/// because only the ladder that wrote them reads them.
 fn levels(interval: &IntervalRecord) -> Result<(), String> {
     let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     within("index", interval.index, MAX_COUNT)?;

@@ -165,7 +165,7 @@ impl HealthProblem {
         if again <= wanted || wanted == 0 {
             return None;
         }
-        // More calls than the p99 leaves out had to wait for a new connection.
+        // If more than 1 % of the calls had to wait for a new connection, the p99 shows connecting.
         let often = again.saturating_mul(100) > calls;
         let consequence = if often {
             "the figures mostly measure connecting"
@@ -232,8 +232,8 @@ impl HealthProblem {
     }
 }
 
-/// Returns the highest percentile up to p99 that the sample supports, with its name and share; of very few values the
-/// largest. One hiccup in twenty calls must not condemn their median.
+/// Returns the highest percentile up to p99 that the sample supports, with its name and share; the maximum if there are
+/// too few values for any. The maximum of twenty calls would let a single outlier decide.
 fn high(times: &TimeHistogram) -> Option<(&'static str, f64, u64)> {
     let h = times.histogram()?;
     let supported = [("p99", 0.99), ("p90", 0.9), ("p50", 0.5)]
@@ -284,8 +284,8 @@ pub fn health(
 /// A load counts as not delivered if more than this share of its calls was never sent.
 const MAX_UNSENT_SHARE: f64 = 0.01;
 
-/// It also does if one call in a hundred was late by more than this share of the load's length, so that as large a
-/// share of all arrivals was missing at some time.
+/// A load also counts as not delivered if one call in a hundred was late by more than this share of the load's length:
+/// as large a share of all arrivals was then missing at some time.
 const MAX_LATE_SHARE: f64 = 0.1;
 
 /// Describes arrivals that the generator noticed late, and calls that were bundled.

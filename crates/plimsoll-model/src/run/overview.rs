@@ -23,7 +23,7 @@ pub struct RunOverview {
     pub name: String,
     /// The time at which the first connection was made.
     pub started_at: Timestamp,
-    /// What is called.
+    /// The call, such as gRPC's `package.Service/Method`.
     pub call: Option<String>,
     /// The URL as typed.
     pub target: Option<String>,

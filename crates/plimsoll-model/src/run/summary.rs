@@ -1,7 +1,7 @@
 //! The figures of a run: a pure function of its header and its intervals.
 //!
-//! [`RunTotals`] adds intervals up one by one; [`RunSummary::of`] turns them into the figures that `run.json` contains and
-//! every report shows. Percentiles are never averaged.
+//! [`RunTotals`] adds intervals up one by one; [`RunSummary::of`] turns them into the figures that `run.json` contains
+//! and every report shows. Percentiles are never averaged.
 
 mod problems;
 mod slow_calls;
@@ -232,7 +232,7 @@ pub struct StageSummary {
     /// Calls that found no open connection.
     #[serde(skip_serializing_if = "is_zero")]
     pub waited_for_connection: u64,
-    /// ok / (ok + errors); `None` where both are zero.
+    /// ok / (ok + errors + calls that the drain time cut off); `None` where all are zero.
     pub success_share: Option<f64>,
     /// Arrivals a second.
     pub offered_per_s: Option<f64>,

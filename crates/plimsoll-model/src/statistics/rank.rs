@@ -42,7 +42,7 @@ impl GroupDifference {
 /// Returns whether groups of these sizes can differ significantly in one of `together` statistics: whether the most
 /// extreme orders of all values are improbable enough.
 pub fn enough_values(n1: usize, n2: usize, together: usize) -> bool {
-    // The number of orders: (n1 + n2) over n1.
+    // The number of orders is the binomial coefficient "n1 + n2 choose n1".
     let orders: f64 = (1..=n1).map(|i| (n2 + i) as f64 / i as f64).product();
     2.0 / orders * together.max(1) as f64 <= ALPHA
 }
@@ -68,8 +68,8 @@ pub fn compare(a: &[f64], b: &[f64], together: usize) -> Option<GroupDifference>
         .collect();
     differences.sort_by(f64::total_cmp);
     let pairs = differences.len();
-    // From the k-th smallest to the k-th largest pairwise difference, where fewer than k pairs in the opposite order
-    // are improbable enough: k ≥ 1 where there are enough values at all.
+    // The interval reaches from the k-th smallest to the k-th largest pairwise difference; k is what `lower_tail`
+    // returns for half of the allowed error. `enough_values` makes sure that k ≥ 1 in the exact test.
     let beyond =
         lower_tail(a.len(), b.len(), ALPHA / together / 2.0).clamp(1, pairs.div_ceil(2)) - 1;
     Some(GroupDifference {
@@ -80,7 +80,7 @@ pub fn compare(a: &[f64], b: &[f64], together: usize) -> Option<GroupDifference>
     })
 }
 
-/// Returns the median of sorted values; 0 of none.
+/// Returns the median of sorted values; 0 if there are none.
 pub fn median(sorted: &[f64]) -> f64 {
     match sorted.len() {
         0 => 0.0,
@@ -89,7 +89,7 @@ pub fn median(sorted: &[f64]) -> f64 {
     }
 }
 
-/// Returns the median of values in any order; `None` of none.
+/// Returns the median of values in any order; `None` if there are none.
 pub fn median_of(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     (!values.is_empty()).then(|| median(&values))
