@@ -128,7 +128,7 @@ impl ValueForm {
     }
 }
 
-/// Whether `text` is made of numbers that have a unit each.
+/// Whether `text` consists of numbers that each have a unit of time.
 fn is_time(text: &str) -> bool {
     let mut rest = text;
     while !rest.is_empty() {
@@ -144,7 +144,8 @@ fn is_time(text: &str) -> bool {
     !text.is_empty()
 }
 
-/// A line while it is read: what of it is ours, and what is left for [`LineTool::finish`].
+/// A line of another tool that is being translated: our words so far, and the flags that [`LineTool::finish`] has yet
+/// to translate.
 #[derive(Debug, Default)]
 pub struct Line {
     /// The words that are no flags and no values of flags, without the tool's name.
@@ -153,7 +154,7 @@ pub struct Line {
     pub ours: Vec<String>,
     /// Where calls go; `finish` sets it.
     pub target: Option<String>,
-    /// A command of our command, in place of a load; `finish` sets it.
+    /// A subcommand of ours, such as `describe`, and its arguments, if the line asks for no load; `finish` sets it.
     pub question: Option<Vec<String>>,
     /// What stdin holds, for a tool that reads its targets there.
     pub input: Option<String>,
@@ -260,12 +261,12 @@ const UNMISTAKABLE: [&str; 5] = ["vus", "iterations", "stage", "call", "num-prom
 /// What stands for a target that a line does not have.
 const NO_TARGET: &str = "URL";
 
-/// A line as ours.
+/// A line of another tool, translated into ours.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Translated {
     /// Our command, its target and its flags.
     pub words: Vec<String>,
-    /// Why the line can only be answered: what it lacks, or what has no counterpart. Empty: it can be run.
+    /// Why the line cannot be run: what it lacks, and which flags have no counterpart. Empty if it can be run.
     pub reasons: Vec<String>,
 }
 
@@ -368,7 +369,7 @@ impl LineTool {
             for (flag, attached, shown) in self.flags_of(word)? {
                 let value = match (flag.value, attached) {
                     (None, None) => String::new(),
-                    // Go's and kingpin's switches may say so.
+                    // Switches may have a value in Go's `flag` package and in kingpin.
                     (None, Some(said)) if said == "true" => String::new(),
                     (None, Some(said)) if said == "false" => {
                         line.given.push((flag.names[0], said));

@@ -56,7 +56,8 @@ pub(super) static TOOL: LineTool = LineTool {
     finish,
 };
 
-/// Without `-k` each request has a connection of its own; `-t` is a number of seconds, and of requests 50,000.
+/// Without `-k`, ab opens a connection for each request. `-t` limits the run to a number of seconds; ab then also stops
+/// after 50,000 requests, which is not translated.
 fn finish(line: &mut Line) -> Result<(), String> {
     line.add("--clients", line.number("c", 1));
     if let Some(seconds) = line.value("t").map(str::to_owned) {
