@@ -40,7 +40,7 @@ pub(super) enum HostileStep {
     Request,
     Send(&'static [u8]),
     Write(FrameWriter),
-    /// Sends what was written one byte at a time.
+    /// Sends the bytes of the preceding writes, one at a time.
     Drip,
     /// Sends these bytes repeatedly.
     Flood(&'static [u8]),
@@ -106,6 +106,8 @@ impl Behaviour {
         ]))
     }
 
+    /// Runs the script on the connection of `peer`.
+    ///
     /// # Errors
     /// Errors of the connection, because a client may close it within a script.
     pub(super) fn play(&self, peer: &mut ScriptPeer) -> io::Result<()> {

@@ -10,7 +10,7 @@ use crate::relayed::{
     FrameFlavor, FrameInfo, FrameSender, RejectReason, RelayFrameKind,
 };
 
-/// A plugin as the thread of one worker uses it.
+/// A plugin's codec for the thread of one worker.
 #[derive(Clone, Debug)]
 pub struct PluginRelayCodec(Arc<SharedCodec>);
 

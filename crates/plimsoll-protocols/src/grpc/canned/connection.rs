@@ -177,8 +177,8 @@ impl CannedConnection {
         self.http2.announce_goaway(out);
     }
 
-    /// Sends new settings during the connection. The caller must respect what the client has seen: stream
-    /// windows and limits are still checked by the options.
+    /// Sends further SETTINGS on the open connection. They do not change the options, against which stream
+    /// windows and limits are still checked, so the caller must not contradict what the options announced.
     pub fn send_settings(&self, settings: &[(u16, u32)], out: &mut Vec<u8>) {
         write::settings(out, settings);
     }
