@@ -34,7 +34,7 @@ type FileStamp = Option<(u64, u64, i64, i64)>;
 struct WatchedFiles<T> {
     /// Description and path of each file. Messages name the first.
     files: [(&'static str, PathBuf); 2],
-    /// The second of the last check.
+    /// Unix time of the last check, seconds.
     looked: AtomicU64,
     seen: Mutex<[FileStamp; 2]>,
     held: RwLock<T>,
@@ -113,6 +113,8 @@ pub struct RotatingIdentity {
 }
 
 impl RotatingIdentity {
+    /// Loads a certificate and its key.
+    ///
     /// # Errors
     /// If one of the files cannot be used, or they do not belong together.
     pub fn read(
@@ -148,7 +150,8 @@ impl RotatingIdentity {
         self.renewed.load(Ordering::Relaxed)
     }
 
-    /// Returns the last second since 1970 in which the whole chain is valid.
+    /// Returns the Unix time, in seconds, at which the chain expires: the earliest end of its certificates'
+    /// validity. `None` if it is not known.
     pub fn ends(&self) -> Option<u64> {
         let shown = self.shown.last();
         shown.cert.iter().filter_map(|c| not_after(c)).min()
@@ -276,6 +279,8 @@ impl LoadedClientCheck {
 }
 
 impl RotatingCheck {
+    /// Loads the CA file and the revocation lists, if there are any.
+    ///
     /// # Errors
     /// If one of the files cannot be used.
     pub fn read(

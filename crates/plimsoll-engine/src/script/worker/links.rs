@@ -1,4 +1,4 @@
-//! The connections of scripts: read, written and lost. [`super`] calls this.
+//! Reads, writes and closes the connections of scripts; called by [`super`].
 
 use std::io;
 
@@ -23,8 +23,8 @@ pub struct LinkOwner {
 
 impl<S> Connection<LinkOwner, S> {
     /// Sends `bytes` after the pending ones and empties the buffer; keeps what the socket does not accept.
-    /// All of it counts as replies, since a script sends little of its own accord. A failed connection is
-    /// noticed when it is read.
+    /// All unsent bytes count as replies to what the peer sent, and so can pause reading, since a script
+    /// sends little else. A failed connection is noticed when it is read.
     fn send<N: Network<Socket = S>>(&mut self, network: &mut N, bytes: &mut Vec<u8>) {
         if self.state != ConnectionState::Open || self.write_failed {
             return bytes.clear();
