@@ -16,7 +16,7 @@ use crate::bus::Sink;
 pub(super) struct Mailbox {
     max_bytes: usize,
     inner: Mutex<MailboxState>,
-    /// The session's socket sends nothing more, and its position is recorded on the bus.
+    /// Whether the session's socket sends nothing more, and its position is recorded on the bus.
     stopped: watch::Sender<bool>,
 }
 

@@ -29,8 +29,8 @@ const CONNECTION_WINDOW: u32 = 16 << 20;
 /// Streams that may be opened before the upstream's SETTINGS arrive.
 const STREAMS_BEFORE_SETTINGS: usize = 100;
 
-/// Most PINGs without DATA or HEADERS from the peer in between; the last is reserved for when a
-/// call is open.
+/// Maximum number of PINGs without DATA or HEADERS from the peer in between; the last one is sent
+/// only while a call is open.
 const MAX_PINGS: u8 = 3;
 
 /// Payload of our PINGs.
