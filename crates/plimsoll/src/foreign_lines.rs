@@ -81,8 +81,8 @@ fn piped_input() -> Option<String> {
     input::stdin_to_string().ok()
 }
 
-/// Returns the words as a shell reads them, ready to paste. The values of header fields whose names are those of
-/// secrets are left to whoever pastes it.
+/// Returns the words quoted for a shell, ready to paste. The values of header fields that usually hold secrets are
+/// replaced by `…`, for the user to fill in.
 pub(crate) fn shown(words: &[OsString]) -> String {
     let shown = words.iter().map(|word| {
         let word = word.to_string_lossy();
