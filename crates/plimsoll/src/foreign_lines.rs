@@ -86,8 +86,12 @@ fn piped_input() -> Option<String> {
 pub(crate) fn shown(words: &[OsString]) -> String {
     let shown = words.iter().map(|word| {
         let word = word.to_string_lossy();
-        let word = match word.split_once(": ") {
-            Some((name, value)) if redaction::is_secret_name(name) && !value.starts_with('$') => {
+        let word = match word.split_once(':') {
+            Some((name, value))
+                if redaction::is_secret_name(name)
+                    && !name.contains('.')
+                    && !value.trim_start().starts_with('$') =>
+            {
                 Cow::Owned(format!("{name}: …"))
             }
             _ => word,

@@ -333,6 +333,7 @@ impl LineTool {
         let mut line = self.read(words)?;
         line.input = input;
         let lacks = (self.finish)(&mut line).err();
+        settle(command, &mut line.ours);
         let target = line.target.unwrap_or_else(|| NO_TARGET.to_owned());
         let (question, symbol) = match line.question {
             Some(mut words) if !words.is_empty() => (Some(words.remove(0)), words),
@@ -431,6 +432,8 @@ impl LineTool {
 /// Adds to `line` what `flag` means by itself.
 fn apply(line: &mut Line, flag: &LineFlag, shown: String, value: &str) {
     match flag.means {
+        Meaning::Ours(ours, _)
+            if flag.value.is_none() && line.ours.iter().any(|word| word == ours) => {}
         Meaning::Ours(ours, unit) => {
             line.add_switch(ours);
             if flag.value.is_some() {
@@ -444,6 +447,58 @@ fn apply(line: &mut Line, flag: &LineFlag, shown: String, value: &str) {
         Meaning::Header(name) => line.add_field("-H", name, value),
         Meaning::Missing(why) => line.lacks(shown, why),
         Meaning::Nothing | Meaning::Kept => {}
+    }
+}
+
+/// Takes out of our flags what is refused beside another one, as other tools allow it: a CA where no certificate is
+/// checked, and a number of kept connections where each call has its own. At a rate that number limits the calls in
+/// flight. A field `host` of HTTP has a flag of its own, and fields that kept connections imply are left out.
+fn settle(command: &str, ours: &mut Vec<String>) {
+    let has = |flag: &str| ours.iter().any(|word| word == flag);
+    let (is_unchecked, is_cold, is_open) = (has("--insecure"), has("--cold"), has("--rate"));
+    if is_unchecked {
+        remove_flag(ours, "--ca");
+    }
+    if is_cold && is_open {
+        for word in ours.iter_mut() {
+            if word.as_str() == "--connections" {
+                *word = "--max-in-flight".to_owned();
+            }
+        }
+    } else if is_cold {
+        remove_flag(ours, "--connections");
+    }
+    if command != "http" {
+        return;
+    }
+    let is_implied = |field: &str| {
+        let field = field.to_ascii_lowercase();
+        field == "connection: keep-alive" || field == "te: trailers"
+    };
+    let implied = |ours: &[String]| {
+        ours.windows(2)
+            .position(|pair| pair[0] == "-H" && is_implied(&pair[1]))
+    };
+    while let Some(at) = implied(ours.as_slice()) {
+        ours.drain(at..at + 2);
+    }
+    for at in 1..ours.len() {
+        let host = match ours[at].split_once(':') {
+            Some((name, host)) if ours[at - 1] == "-H" && name.eq_ignore_ascii_case("host") => {
+                host.trim().to_owned()
+            }
+            _ => continue,
+        };
+        ours[at - 1] = "--host".to_owned();
+        ours[at] = host;
+    }
+}
+
+/// Removes a flag that has a value, wherever it is.
+fn remove_flag(ours: &mut Vec<String>, flag: &str) {
+    while let Some(at) = ours.iter().position(|word| word == flag) {
+        let end = ours.len().min(at + 2);
+        ours.drain(at..end);
     }
 }
 

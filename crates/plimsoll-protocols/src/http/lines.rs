@@ -70,6 +70,33 @@ fn add_workers(line: &mut Line, workers: u64, rate: Option<f64>) {
     }
 }
 
+/// Adds GET for a tool that sends a body with it, too: ours would be POST. The flags are those of the tool's bodies and
+/// of its method.
+fn add_get_with_body(line: &mut Line, bodies: &[&str], method: &str) {
+    if bodies.iter().any(|name| line.has(name)) && !line.has(method) {
+        line.add("-X", "GET");
+    }
+}
+
+/// Refuses the text of a body that begins with @, which would be the name of a file here.
+fn refuse_at_sign(line: &mut Line, name: &str) {
+    let begins = |text: &String| text.starts_with('@') || text == "-";
+    if line.values(name).iter().any(begins) {
+        line.lacks(
+            format!("-{name} @…"),
+            "a body that begins with @ is the name of a file here: put the text into a file",
+        );
+    }
+}
+
+/// Lets the server choose HTTP/2 by ALPN, for a tool that does so over TLS.
+fn add_alpn(line: &mut Line) {
+    let target = line.target.as_deref();
+    if target.is_some_and(|url| url.starts_with("https")) {
+        line.add("--http-version", "auto");
+    }
+}
+
 /// Returns a flag's value as a number that may have a fraction.
 fn decimal(line: &Line, name: &str) -> Option<f64> {
     line.value(name)?.parse().ok()

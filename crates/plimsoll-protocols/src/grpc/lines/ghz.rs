@@ -121,7 +121,13 @@ fn finish(line: &mut Line) -> Result<(), String> {
     add_descriptions(line);
     let clients = line.number("c", 50);
     match line.value("r").map(str::to_owned) {
-        Some(rate) if rate != "0" => line.add("--rate", format_args!("{rate}/s")),
+        Some(rate) if rate != "0" => {
+            line.add("--rate", format_args!("{rate}/s"));
+            // Without --async each of the workers waits for its answer.
+            if !line.has("async") {
+                line.add("--max-in-flight", clients);
+            }
+        }
         _ => line.add("--clients", clients),
     }
     match line.value("z").map(str::to_owned) {
@@ -190,9 +196,9 @@ fn add_data(line: &mut Line) -> Result<(), String> {
 fn add_output(line: &mut Line) {
     let format = line.value("O").unwrap_or_default().to_owned();
     match (format.as_str(), line.value("o").map(str::to_owned)) {
-        ("html", Some(file)) => line.add("--html", file),
+        ("html", file) => line.add("--html", file.unwrap_or_else(|| "-".to_owned())),
         ("json" | "pretty", None) => line.add_switch("--json"),
-        ("summary" | "html" | "", None) => {}
+        ("summary" | "", None) => {}
         _ => line.lacks(
             "-O",
             "--json, --html FILE and `plimsoll report --export` write results",

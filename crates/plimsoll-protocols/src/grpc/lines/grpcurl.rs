@@ -25,7 +25,10 @@ pub(super) static TOOL: LineTool = LineTool {
             Text,
             Missing("reflection is asked with --metadata"),
         ),
-        switch(&["expand-headers"], Nothing),
+        switch(
+            &["expand-headers"],
+            Missing("--metadata 'name: $VARIABLE' takes a value from the environment"),
+        ),
         value(&["proto"], Text, Kept),
         value(&["import-path"], Text, Kept),
         value(&["protoset"], Text, Kept),

@@ -6,7 +6,7 @@ use crate::foreign::lines::Meaning::{Kept, Missing, Nothing, Ours};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
 use crate::foreign::lines::{Line, LineTool, Style, switch, value, with_scheme};
 
-const SPREAD: &str =
+pub(super) const SPREAD: &str =
     "prompts are about as long as --prompt-tokens says; --rows has prompts of any lengths";
 const DATA: &str = "--rows FILE with --prompt '{{row.NAME}}' takes prompts from a file";
 
@@ -163,6 +163,14 @@ fn finish(line: &mut Line) -> Result<(), String> {
 }
 
 fn add_request(line: &mut Line) {
+    let data = [
+        "synthetic-input-tokens-mean",
+        "input-file",
+        "public-dataset",
+    ];
+    if !data.iter().any(|name| line.has(name)) {
+        line.add("--prompt-tokens", 550);
+    }
     match line.value("endpoint-type") {
         Some("completions") => line.add("--api", "completions"),
         Some("chat") | None => {}
@@ -196,8 +204,12 @@ fn add_request(line: &mut Line) {
     }
 }
 
-/// `ignore_eos:true` as a member of an object of JSON.
+/// `ignore_eos:true` as a member of an object of JSON; or the members of an object.
 fn json_member(pair: &str) -> String {
+    let object = pair.trim().strip_prefix('{');
+    if let Some(members) = object.and_then(|rest| rest.strip_suffix('}')) {
+        return members.to_owned();
+    }
     let (name, value) = pair.split_once(':').unwrap_or((pair, "true"));
     let is_json = serde_json::from_str::<serde_json::Value>(value).is_ok();
     let value = if is_json {

@@ -1,7 +1,7 @@
 //! Lines of [bombardier](https://github.com/codesenberg/bombardier).
 
-use super::{NO_FILE, add_deadline, add_workers, decimal};
-use crate::foreign::lines::Meaning::{Kept, Nothing, Ours, Words};
+use super::{NO_FILE, add_deadline, add_workers, decimal, refuse_at_sign};
+use crate::foreign::lines::Meaning::{Kept, Missing, Nothing, Ours, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{Line, LineTool, Style, switch, value};
 
@@ -18,7 +18,10 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["m", "method"], Text, Ours("-X", "")),
         value(&["b", "body"], Text, Ours("-d", "")),
         value(&["f", "body-file"], Text, Words(&["-d", "@{}"])),
-        switch(&["s", "stream"], Nothing),
+        switch(
+            &["s", "stream"],
+            Missing("bodies are sent with their length, not in chunks"),
+        ),
         value(&["cert"], Text, Ours("--cert", "")),
         value(&["key"], Text, Ours("--key", "")),
         switch(&["k", "insecure"], Ours("--insecure", "")),
@@ -37,6 +40,7 @@ pub(super) static TOOL: LineTool = LineTool {
 };
 
 fn finish(line: &mut Line) -> Result<(), String> {
+    refuse_at_sign(line, "b");
     let rate = decimal(line, "r");
     add_workers(line, line.number("c", 125), rate);
     if line.has("n") {

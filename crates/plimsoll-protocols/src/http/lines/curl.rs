@@ -1,6 +1,6 @@
 //! Lines of [curl](https://curl.se): its request, made once. Flags of a load may stand among curl's own.
 
-use super::{NO_FILE, NO_FOLLOWING, add_basic, add_proxy};
+use super::{NO_FILE, NO_FOLLOWING, add_alpn, add_basic, add_proxy};
 use crate::foreign::lines::Meaning::{Header, Kept, Missing, Nothing, Ours, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
 use crate::foreign::lines::{Line, LineTool, Style, switch, value};
@@ -16,17 +16,14 @@ pub(super) static TOOL: LineTool = LineTool {
     flags: &[
         value(&["X", "request"], Text, Kept),
         value(&["d", "data", "data-ascii"], Text, Kept),
-        value(&["data-raw", "data-binary"], Text, Kept),
+        value(&["data-raw"], Text, Kept),
+        value(&["data-binary"], Text, Kept),
         value(&["data-urlencode"], Text, Kept),
         value(&["json"], Text, Kept),
         switch(&["G", "get"], Kept),
         value(&["url-query"], Text, Kept),
         switch(&["I", "head"], Words(&["-X", "HEAD"])),
-        value(
-            &["T", "upload-file"],
-            Text,
-            Words(&["-X", "PUT", "-d", "@{}"]),
-        ),
+        value(&["T", "upload-file"], Text, Kept),
         value(&["F", "form"], Text, Missing(NO_FORM)),
         value(&["form-string"], Text, Missing(NO_FORM)),
         value(&["H", "header"], Text, Kept),
@@ -144,8 +141,16 @@ fn finish(line: &mut Line) -> Result<(), String> {
     add_fields(line);
     add_basic(line, "u");
     add_proxy(line, "x");
-    if line.value("tls-max") == Some("1.2") {
-        line.add("--tls-version", "1.2");
+    match line.value("tls-max") {
+        Some("1.2") => line.add("--tls-version", "1.2"),
+        Some("1.0" | "1.1") => line.lacks("--tls-max", OLD_TLS),
+        _ => {}
+    }
+    if !line.has("key")
+        && let Some(cert) = line.value("E").map(str::to_owned)
+    {
+        // The file of a certificate may hold its key, too.
+        line.add("--key", cert);
     }
     for (name, flag) in [("tls13-ciphers", "--suite"), ("curves", "--group")] {
         for value in line.values(name).iter().flat_map(|list| list.split(':')) {
@@ -163,6 +168,10 @@ fn finish(line: &mut Line) -> Result<(), String> {
     line.words.extend(urls);
     line.take_target("http")?;
     add_query(line);
+    let versions = ["http1.1", "http2", "http2-prior-knowledge", "0", "http3"];
+    if !versions.iter().any(|name| line.has(name)) {
+        add_alpn(line);
+    }
     if let (Some(socket), Some(url)) = (line.value("unix-socket").map(str::to_owned), &line.target)
     {
         let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
@@ -173,24 +182,32 @@ fn finish(line: &mut Line) -> Result<(), String> {
 }
 
 /// The flags whose values are data, in whatever order they were typed.
-const DATA: [&str; 2] = ["d", "data-raw"];
+const DATA: [&str; 3] = ["d", "data-raw", "data-binary"];
 
 /// The data of all flags, as curl puts it together.
 fn data(line: &Line) -> Vec<String> {
     let plain = DATA.iter().flat_map(|name| line.values(name));
     let encoded = line.values("data-urlencode");
-    let encoded = encoded.iter().map(|pair| match pair.split_once('=') {
+    plain
+        .chain(encoded.iter().map(|pair| encoded_pair(pair)))
+        .collect()
+}
+
+/// `name=value` with the value encoded.
+fn encoded_pair(pair: &str) -> String {
+    match pair.split_once('=') {
         Some(("", value)) => percent_encoded(value),
         Some((name, value)) => format!("{name}={}", percent_encoded(value)),
         None => percent_encoded(pair),
-    });
-    plain.chain(encoded).collect()
+    }
 }
 
-/// Encodes what RFC 3986 §2.3 does not call unreserved.
+/// Encodes what RFC 3986 §2.3 does not call unreserved, as curl does it: a space is +.
 fn percent_encoded(text: &str) -> String {
     let encoded = text.bytes().map(|byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+        if byte == b' ' {
+            "+".to_owned()
+        } else if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             char::from(byte).to_string()
         } else {
             format!("%{byte:02X}")
@@ -200,9 +217,16 @@ fn percent_encoded(text: &str) -> String {
 }
 
 fn add_method_and_body(line: &mut Line) {
-    if let Some(method) = line.value("X").map(str::to_owned) {
+    let file = line.value("T").map(str::to_owned);
+    let put = file.as_ref().map(|_| "PUT".to_owned());
+    if let Some(method) = line.value("X").map(str::to_owned).or(put) {
         line.add("-X", method);
     }
+    if let Some(file) = file {
+        line.add("-d", format_args!("@{file}"));
+        return;
+    }
+    refuse_files(line);
     let fields = line.values("H");
     let has = |name: &str| {
         let mut names = fields
@@ -230,6 +254,29 @@ fn add_method_and_body(line: &mut Line) {
     }
 }
 
+/// Names the data that are files for curl and no files here, or the other way round.
+fn refuse_files(line: &mut Line) {
+    let has_at = |text: &String| text.starts_with('@');
+    if line.values("data-raw").iter().any(has_at) {
+        line.lacks(
+            "--data-raw @…",
+            "a body that begins with @ is the name of a file here: put the text into a file",
+        );
+    }
+    let is_file = |text: &String| !text.contains('=') && text.contains('@');
+    if line.values("data-urlencode").iter().any(is_file) {
+        line.lacks("--data-urlencode @FILE", "no file is encoded");
+    }
+    let plain = ["d", "data-binary"];
+    if line.has("G")
+        && plain
+            .iter()
+            .any(|name| line.values(name).iter().any(has_at))
+    {
+        line.lacks("-G -d @FILE", "a query is read from no file");
+    }
+}
+
 fn add_fields(line: &mut Line) {
     for field in line.values("H") {
         match field.split_once(':') {
@@ -240,18 +287,22 @@ fn add_fields(line: &mut Line) {
             _ => line.lacks(format!("-H '{field}'"), "a field is `name: value`"),
         }
     }
-    if let Some(cookie) = line.value("b").map(str::to_owned) {
-        if cookie.contains('=') {
-            line.add_field("-H", "cookie", &cookie);
-        } else {
-            line.lacks("-b", "a cookie is `name=value`; no file of cookies is read");
-        }
+    let cookies = line.values("b");
+    if cookies.iter().any(|cookie| !cookie.contains('=')) {
+        line.lacks("-b", "a cookie is `name=value`; no file of cookies is read");
+    } else if !cookies.is_empty() {
+        line.add_field("-H", "cookie", &cookies.join("; "));
     }
 }
 
 /// `-G` puts the data into the query.
 fn add_query(line: &mut Line) {
-    let mut parts = line.values("url-query");
+    let queries = line.values("url-query");
+    let queries = queries.iter().map(|pair| match pair.strip_prefix('+') {
+        Some(encoded) => encoded.to_owned(),
+        None => encoded_pair(pair),
+    });
+    let mut parts: Vec<String> = queries.collect();
     if line.has("G") {
         parts.extend(data(line));
     }

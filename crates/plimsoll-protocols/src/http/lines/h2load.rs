@@ -21,11 +21,17 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["D", "duration"], Seconds, Ours("--duration", "s")),
         value(&["warm-up-time"], Seconds, Ours("--warmup", "s")),
         value(&["rps"], Decimal, Kept),
-        value(&["r", "rate"], Number, Ours("--connect-rate", "/s")),
+        value(
+            &["r", "rate"],
+            Number,
+            Missing(
+                "connections are made before the load; `--cold --rate 10/s` makes one for each call",
+            ),
+        ),
         value(
             &["rate-period"],
             Text,
-            Missing("--connect-rate has its unit: 10/s, 60/m"),
+            Missing("a rate has its unit: 10/s, 60/m"),
         ),
         value(
             &["T", "connection-active-timeout"],
@@ -108,7 +114,12 @@ fn finish(line: &mut Line) -> Result<(), String> {
     }
     line.add("--connections", connections);
     match decimal(line, "rps") {
-        Some(each) => line.add("--rate", format_args!("{}/s", each * connections as f64)),
+        Some(each) => {
+            line.add("--rate", format_args!("{}/s", each * connections as f64));
+            if line.has("m") {
+                line.add("--max-in-flight", connections * streams);
+            }
+        }
         None => line.add("--clients", connections * if is_old { 1 } else { streams }),
     }
     if line.has("n") || !line.has("D") {

@@ -1,7 +1,8 @@
 //! Lines of [hey](https://github.com/rakyll/hey).
 
 use super::{
-    NO_FILE, add_basic, add_deadline, add_proxy, add_workers, decimal, take_unverified_target,
+    NO_FILE, add_basic, add_deadline, add_get_with_body, add_proxy, add_workers, decimal,
+    refuse_at_sign, take_unverified_target,
 };
 use crate::foreign::lines::Meaning::{Header, Kept, Missing, Nothing, Ours, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
@@ -40,6 +41,8 @@ pub(super) static TOOL: LineTool = LineTool {
 
 /// `-q` is the rate of each worker, and `-z` wins over `-n`.
 fn finish(line: &mut Line) -> Result<(), String> {
+    add_get_with_body(line, &["d", "D"], "m");
+    refuse_at_sign(line, "d");
     let workers = line.number("c", 50);
     let rate = decimal(line, "q").map(|each| each * workers as f64);
     add_workers(line, workers, rate);

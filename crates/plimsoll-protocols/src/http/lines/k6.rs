@@ -1,8 +1,8 @@
 //! Lines of [k6](https://k6.io): `k6 run --vus 10 --duration 30s script.js`. The script contains the URLs, so
 //! users must add one.
 
-use super::{NO_FILE, NO_SCRIPT};
-use crate::foreign::lines::Meaning::{Kept, Missing, Nothing, Ours};
+use super::{NO_FILE, NO_SCRIPT, add_alpn};
+use crate::foreign::lines::Meaning::{Header, Kept, Missing, Nothing, Ours};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{Line, LineTool, Style, switch, value};
 
@@ -18,12 +18,9 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["rps"], Decimal, Kept),
         switch(&["insecure-skip-tls-verify"], Ours("--insecure", "")),
         switch(&["no-connection-reuse"], Ours("--cold", "")),
-        switch(&["no-vu-connection-reuse"], Nothing),
-        value(
-            &["user-agent"],
-            Text,
-            Missing("-H 'user-agent: …' sends one"),
-        ),
+        // An iteration is a call here.
+        switch(&["no-vu-connection-reuse"], Ours("--cold", "")),
+        value(&["user-agent"], Text, Header("user-agent")),
         value(&["local-ips"], Text, Ours("--source", "")),
         value(&["o", "out"], Text, Missing(NO_FILE)),
         value(&["summary-export"], Text, Missing(NO_FILE)),
@@ -83,7 +80,11 @@ fn finish(line: &mut Line) -> Result<(), String> {
         Some(script) if is_script(script) || script == "-" => {
             Err(format!("what is called stands in {script}: write its URL"))
         }
-        _ => line.take_target("http"),
+        _ => {
+            line.take_target("http")?;
+            add_alpn(line);
+            Ok(())
+        }
     }
 }
 

@@ -1,6 +1,9 @@
 //! Lines of [oha](https://github.com/hatoo/oha).
 
-use super::{NO_FILE, add_basic, add_deadline, add_proxy, add_workers, decimal};
+use super::{
+    NO_FILE, add_basic, add_deadline, add_get_with_body, add_proxy, add_workers, decimal,
+    refuse_at_sign,
+};
 use crate::foreign::lines::Meaning::{Header, Kept, Missing, Nothing, Ours, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{Line, LineTool, Style, switch, value};
@@ -81,6 +84,8 @@ pub(super) static TOOL: LineTool = LineTool {
 
 /// `-p` is the number of streams of each connection, and `-z` wins over `-n`.
 fn finish(line: &mut Line) -> Result<(), String> {
+    add_get_with_body(line, &["d", "D"], "m");
+    refuse_at_sign(line, "d");
     let connections = line.number("c", 50);
     let streams = line.number("p", 1);
     if streams > 1 && decimal(line, "q").is_none() {

@@ -1,6 +1,6 @@
 //! Lines of [vegeta](https://github.com/tsenart/vegeta): `echo "GET http://HOST" | vegeta attack -rate=50 -duration=10s`.
 
-use super::{NO_FILE, NO_FOLLOWING, OPEN_LOOP_CONNECTIONS};
+use super::{NO_FILE, NO_FOLLOWING, OPEN_LOOP_CONNECTIONS, add_alpn};
 use crate::foreign::lines::Meaning::{Kept, Missing, Nothing, Ours, Words};
 use crate::foreign::lines::ValueForm::{Number, Text, Time};
 use crate::foreign::lines::{Line, LineTool, Style, switch, value};
@@ -35,7 +35,10 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["name"], Text, Ours("--name", "")),
         value(&["output"], Text, Missing(NO_FILE)),
         switch(&["lazy"], Nothing),
-        switch(&["chunked"], Nothing),
+        switch(
+            &["chunked"],
+            Missing("bodies are sent with their length, not in chunks"),
+        ),
         value(&["laddr"], Text, Ours("--source", "")),
         value(&["max-body"], Text, Nothing),
         value(
@@ -120,7 +123,14 @@ fn finish(line: &mut Line) -> Result<(), String> {
             "a target is `METHOD URL`, with header fields below",
         );
     }
-    take_target(line)
+    if line.value("redirects") == Some("-1") {
+        line.add("--expect", "2xx,3xx");
+    }
+    take_target(line)?;
+    if line.value("http2") != Some("false") && !line.has("h2c") {
+        add_alpn(line);
+    }
+    Ok(())
 }
 
 /// `50`, `50/1s`, `3000/m`, `90/30s`.
@@ -153,7 +163,8 @@ fn take_target(line: &mut Line) -> Result<(), String> {
         });
     };
     let (method, url) = first.split_once(' ').unwrap_or(("GET", first));
-    if method != "GET" {
+    // Ours with a body would be POST.
+    if method != "GET" || line.has("body") || input.contains("\n@") {
         line.add("-X", method);
     }
     line.target = Some(url.trim().to_owned());

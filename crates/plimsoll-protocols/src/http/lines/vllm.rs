@@ -1,12 +1,23 @@
 //! Lines of [vLLM](https://docs.vllm.ai)'s benchmark of a server: `vllm bench serve --model NAME …`.
 
 use super::NO_FILE;
-use super::aiperf::add_goodput;
+use super::aiperf::{SPREAD, add_goodput};
 use crate::foreign::lines::Meaning::{Kept, Missing, Nothing, Ours};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
 use crate::foreign::lines::{Line, LineTool, Style, switch, value};
 
 const DATA: &str = "--rows FILE with --prompt '{{row.NAME}}' takes prompts from a file";
+
+/// Backends whose requests are those of the API of OpenAI.
+const BACKENDS: [&str; 7] = [
+    "vllm",
+    "openai",
+    "openai-comp",
+    "openai-chat",
+    "lmdeploy",
+    "scalellm",
+    "sglang",
+];
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["vllm bench serve", "benchmark_serving.py"],
@@ -33,7 +44,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["dataset-path"], Text, Missing(DATA)),
         value(&["random-input-len", "input-len"], Number, Kept),
         value(&["random-output-len", "output-len"], Number, Kept),
-        value(&["random-range-ratio"], Decimal, Nothing),
+        value(&["random-range-ratio"], Decimal, Kept),
         value(
             &["random-prefix-len"],
             Number,
@@ -118,6 +129,18 @@ fn add_request(line: &mut Line) {
     let model = line.value("served-model-name").or(line.value("model"));
     if let Some(model) = model.map(str::to_owned) {
         line.add("--model", model);
+    }
+    if line
+        .value("random-range-ratio")
+        .is_some_and(|ratio| ratio.parse() != Ok(0.0))
+    {
+        line.lacks("--random-range-ratio", SPREAD);
+    }
+    if line
+        .value("backend")
+        .is_some_and(|name| !BACKENDS.contains(&name))
+    {
+        line.lacks("--backend", "chat and completions are measured");
     }
     let is_chat = line
         .value("backend")
