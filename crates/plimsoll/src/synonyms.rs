@@ -99,12 +99,12 @@ const SYNONYMS: &[Synonym] = &[
             "warmup-time",
             "warmup-duration",
             "ramp-up",
-            "skip-first",
-            "skipFirst",
             "w",
         ],
         &["--warmup {TIME}"],
     ),
+    // A number of calls elsewhere.
+    (&["skip-first", "skipFirst"], &["--warmup 5s"]),
     (
         &[
             "stage",
@@ -438,16 +438,10 @@ const SYNONYMS: &[Synonym] = &[
         &["--suite {SUITE}"],
     ),
     (&["curves", "groups"], &["--group {GROUP}"]),
+    (&["tlsv1.3", "tls1.3", "tls1_3"], &["--tls-version 1.3"]),
     (
-        &[
-            "tlsv1.3",
-            "tls1.3",
-            "tls1_3",
-            "tls-max",
-            "min-tls",
-            "tls-min-version",
-        ],
-        &["--tls-version 1.3"],
+        &["tls-max", "min-tls", "tls-min-version"],
+        &["--tls-version {VERSION}"],
     ),
     (&["tlsv1.2", "tls1.2", "tls1_2"], &["--tls-version 1.2"]),
     (&["pinnedpubkey", "fingerprint"], &["--pin {FINGERPRINT}"]),
