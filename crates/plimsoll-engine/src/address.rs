@@ -205,7 +205,7 @@ mod tests {
         let abstract_one = Address::Unix(UnixSocket::Abstract("x".to_owned()));
         let text = reported(&abstract_one, Errno::CONNREFUSED);
         assert!(
-            text.starts_with("connect to unix-abstract:x: nobody listens"),
+            text.starts_with("connect to unix-abstract:x: nothing listens"),
             "{text}"
         );
     }

@@ -223,7 +223,7 @@ pub trait Driver {
     fn cancel(&mut self, call: CallId, now: Time, out: &mut Vec<u8>);
 
     /// Returns what a call in flight has sent and received so far; called before [`Driver::cancel`].
-    fn exchanged(&self, _call: CallId) -> CallProgress {
+    fn call_progress(&self, _call: CallId) -> CallProgress {
         CallProgress::default()
     }
 

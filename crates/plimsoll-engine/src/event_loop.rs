@@ -356,8 +356,8 @@ where
     fn abandon(&mut self, control: &mut impl WorkerControl) {
         let now = self.network.now();
         let recorded = self.recorder.take(None);
-        control.connections(-i64::from(self.open_connections));
-        control.interval(WorkerInterval {
+        control.add_connections(-i64::from(self.open_connections));
+        control.send_interval(WorkerInterval {
             last: true,
             negotiated: self.negotiated(),
             connections: self.open_connections,
@@ -368,7 +368,7 @@ where
     /// Hands the completed interval to the conductor and begins the next one.
     fn hand_over(&mut self, control: &mut impl WorkerControl, now: Time, last: bool) {
         let recorded = self.recorder.take(self.spare.take());
-        self.spare = control.interval(WorkerInterval {
+        self.spare = control.send_interval(WorkerInterval {
             last,
             negotiated: if last { self.negotiated() } else { None },
             in_flight: self.client.in_flight(),

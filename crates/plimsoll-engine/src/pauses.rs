@@ -36,7 +36,7 @@ struct PauseRecovery {
     ended: Time,
     stage: u8,
     /// Calls in flight or waiting at the end of the pause, which it may have lengthened.
-    lengthened: u64,
+    affected_calls: u64,
     /// The recovery ends when no more calls than this are in flight or waiting.
     under_way: u64,
     /// Number of calls that had been due by the end of the pause.
@@ -96,7 +96,7 @@ impl PauseTracker {
             longest_ns: length_ns,
             ended: now,
             stage,
-            lengthened: under_way,
+            affected_calls: under_way,
             under_way,
             due,
         };
@@ -120,7 +120,7 @@ impl PauseTracker {
 
     /// Returns by how many nanoseconds pauses may have lengthened a call that was sent at `sent` and has ended.
     #[inline]
-    pub(crate) fn lengthened(&self, sent: Time) -> u64 {
+    pub(crate) fn added_ns(&self, sent: Time) -> u64 {
         let (ended, last_ns) = self.last;
         let before = if sent <= ended { last_ns } else { 0 };
         let felt = self.aftermath.as_ref().map_or(0, |a| a.lengthened_ns);
@@ -156,7 +156,7 @@ impl PauseTracker {
 
 impl PauseRecovery {
     fn record(&self, due: u64, stage: u8, recorder: &mut Recorder) {
-        let calls = self.lengthened + (due - self.due);
+        let calls = self.affected_calls + (due - self.due);
         if calls == 0 {
             return;
         }

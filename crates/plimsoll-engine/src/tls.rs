@@ -258,7 +258,9 @@ impl TlsClient {
 
     /// Returns how often the client's certificate was reloaded.
     pub(crate) fn renewed(&self) -> u64 {
-        self.identity.as_ref().map_or(0, |shown| shown.renewed())
+        self.identity
+            .as_ref()
+            .map_or(0, |shown| shown.reload_count())
     }
 
     /// Returns whether a server asked for a client certificate and none was available.
@@ -282,7 +284,7 @@ impl TlsClient {
     /// Records that a server has answered on a connection, and so has accepted the client's certificate.
     pub(crate) fn was_accepted(&self) {
         if let Some(shown) = &self.identity {
-            shown.was_accepted();
+            shown.note_accepted();
         }
     }
 

@@ -461,7 +461,7 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
 
     fn end_everything(&mut self, control: &mut impl WorkerControl, outcome: Outcome, now: Time) {
         // Report the change before closing: an observer of the server must not see fewer connections than reported.
-        control.connections(-i64::from(self.open_connections));
+        control.add_connections(-i64::from(self.open_connections));
         self.abandon_backlog(now);
         self.races.close(&mut self.network);
         for index in 0..self.connections.len() as u32 {

@@ -96,7 +96,7 @@ codes! {
 
 impl TimeMeasure {
     /// Returns whether only some protocols measure this time; the others belong to connections and messages.
-    pub fn is_besides(self) -> bool {
+    pub fn is_protocol_specific(self) -> bool {
         self.index() > TimeMeasure::InterMessage.index()
     }
 }

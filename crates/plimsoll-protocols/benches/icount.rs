@@ -162,8 +162,8 @@ impl WorkerControl for Alone {
     fn start(&self) -> Option<Time> {
         self.start
     }
-    fn connections(&self, _change: i64) {}
-    fn interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval> {
+    fn add_connections(&self, _change: i64) {}
+    fn send_interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval> {
         self.total.merge(&interval.recorded);
         None
     }

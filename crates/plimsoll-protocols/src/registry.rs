@@ -14,7 +14,7 @@ pub use crate::asked::{QueryCommand, QueryContext, QueryError, QueryOutput};
 use crate::bolt::{self, BoltFlags, BoltOptions};
 pub use crate::fetch::sweeping;
 use crate::fetch::{self, FetchFlags, FetchOptions};
-use crate::foreign::lines::{LineTool, Translated};
+use crate::foreign::lines::{LineTool, TranslatedLine};
 pub use crate::grpc::GrpcSpec as DefaultFlags;
 use crate::grpc::{self, GrpcCommand, GrpcSpec};
 use crate::hold::{HoldFlags, HoldOptions};
@@ -120,7 +120,7 @@ pub fn flags() -> impl Iterator<Item = (String, String)> {
 /// # Errors
 /// Returns an error if an argument has no counterpart.
 pub fn translate_foreign_command(words: &[OsString]) -> Option<Result<Vec<String>, UsageError>> {
-    fetch::openssl::ours(words)
+    fetch::openssl::translate(words)
 }
 
 /// A whole line of another tool, and our command that it becomes one of.
@@ -139,7 +139,7 @@ impl ForeignLine<'_> {
     ///
     /// # Errors
     /// Returns an error for a flag that the tool does not have.
-    pub fn translate(&self, input: Option<String>) -> Result<Translated, UsageError> {
+    pub fn translate(&self, input: Option<String>) -> Result<TranslatedLine, UsageError> {
         let translated = self.tool.translate(self.command, self.words, input);
         translated.map_err(|wrong| wrong.usage(self.tool, self.command))
     }
@@ -152,7 +152,7 @@ fn line_tools() -> impl Iterator<Item = (&'static CommandEntry, &'static LineToo
 
 /// The line of a load tool that `words` begin with the name of; or else of the one that owns a line without a name.
 pub fn foreign_line(words: &[String]) -> Option<ForeignLine<'_>> {
-    let named = line_tools().find_map(|(entry, tool)| Some((entry, tool, tool.named_in(words)?)));
+    let named = line_tools().find_map(|(entry, tool)| Some((entry, tool, tool.strip_name(words)?)));
     let owning = || {
         let found = line_tools().find(|(_, tool)| tool.owns(words));
         found.map(|(entry, tool)| (entry, tool, words))

@@ -74,7 +74,7 @@ impl ComparisonRow {
 
     /// Returns whether b is significantly better (true) or worse (false); `None`: not known.
     pub fn better(&self) -> Option<bool> {
-        let d = self.difference.filter(GroupDifference::is_clear)?;
+        let d = self.difference.filter(GroupDifference::is_significant)?;
         // Lower is better for times, higher for rates and success shares.
         (d.shift != 0.0).then_some((d.shift < 0.0) == (self.unit == ComparisonUnit::Time))
     }

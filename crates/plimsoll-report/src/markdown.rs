@@ -97,8 +97,8 @@ fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
         .total
         .messages
         .map(|_| measures::STREAMS_NOTE.to_owned());
-    let above = overhead_over.map(|delay| times::above(run, delay));
-    let notes = calls.and_then(times::dash).into_iter();
+    let above = overhead_over.map(|delay| times::overhead_text(run, delay));
+    let notes = calls.and_then(times::dash_note).into_iter();
     let notes = notes.chain(streams).chain(above);
     part(out, &measures::table("times", of_calls), notes);
     part(out, &times::sampling(run), times::sampling_note(run));

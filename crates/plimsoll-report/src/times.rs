@@ -45,13 +45,13 @@ pub(crate) fn of_calls(run: &Run) -> Vec<(String, TimesSummary)> {
         ("inter-message", t.messages.and_then(|m| m.inter_message)),
         ("failed", t.failed),
     ];
-    known(of_calls.into_iter().chain(besides))
+    recorded_times(of_calls.into_iter().chain(besides))
 }
 
 /// Returns the times of connection setup, by phase.
 pub(crate) fn of_phases(run: &Run) -> Vec<(String, TimesSummary)> {
     let of = |p: &PhasesSummary| {
-        known([
+        recorded_times([
             ("resolve", p.resolve),
             ("connect", p.connect),
             ("handshake", p.handshake),
@@ -62,7 +62,7 @@ pub(crate) fn of_phases(run: &Run) -> Vec<(String, TimesSummary)> {
     run.summary.phases().map(of).unwrap_or_default()
 }
 
-fn known(times: impl IntoIterator<Item = NamedTimes>) -> Vec<(String, TimesSummary)> {
+fn recorded_times(times: impl IntoIterator<Item = NamedTimes>) -> Vec<(String, TimesSummary)> {
     let known = times.into_iter();
     known
         .filter_map(|(name, times)| Some((name.to_owned(), times?)))
@@ -119,7 +119,7 @@ pub(crate) fn sampling_note(run: &Run) -> Option<String> {
 }
 
 /// Explains a dash among the percentiles of `n` calls.
-pub(crate) fn dash(n: u64) -> Option<String> {
+pub(crate) fn dash_note(n: u64) -> Option<String> {
     let needed = [
         (0.5, "p50", 6),
         (0.75, "p75", 13),
@@ -138,7 +138,7 @@ pub(crate) fn dash(n: u64) -> Option<String> {
 }
 
 /// Describes the overhead over the server's own `delay`.
-pub(crate) fn above(run: &Run, delay: Duration) -> String {
+pub(crate) fn overhead_text(run: &Run, delay: Duration) -> String {
     let o = overhead(run, delay);
     let what = if run.header.cold {
         "the first call"

@@ -41,7 +41,7 @@ pub struct ProxyHeader {
 }
 
 /// Returns whether `bytes` begin with the signature of a header.
-pub fn begins(bytes: &[u8]) -> bool {
+pub fn has_signature(bytes: &[u8]) -> bool {
     let is_prefix = |of: &[u8]| bytes.starts_with(of);
     is_prefix(TEXT_PREFIX) || is_prefix(v2::PROTOCOL_PREFIX)
 }
@@ -174,7 +174,7 @@ mod tests {
                 let header = parse(bytes).unwrap().unwrap();
                 assert_eq!(header.size, wire.len());
                 assert_eq!(header.client, client.map(|text| text.parse().unwrap()));
-                assert!(begins(bytes));
+                assert!(has_signature(bytes));
             }
         }
     }
@@ -183,7 +183,7 @@ mod tests {
     fn malformed_or_oversized_header_rejected() {
         for other in [&b"GET / HTTP/1.1\r\n"[..], b"\x16\x03\x01", b"\r\n\r\nx"] {
             assert_eq!(parse(other), Err(ProxyError::Missing));
-            assert!(!begins(other));
+            assert!(!has_signature(other));
         }
         let endless = [TEXT_PREFIX, &[b'a'; MAX_TEXT_HEADER]].concat();
         assert_eq!(parse(&endless), Err(ProxyError::TooLong(MAX_TEXT_HEADER)));

@@ -30,7 +30,7 @@ pub(crate) fn result(text: impl fmt::Display) -> Result<(), Failure> {
 ///
 /// # Errors
 /// When the data can't be stored.
-pub(crate) fn settle() -> Result<(), Failure> {
+pub(crate) fn sync_stdout() -> Result<(), Failure> {
     let stdout = io::stdout().as_fd().try_clone_to_owned();
     // Without a free descriptor, or without stdout, nothing can be checked.
     let Ok(stdout) = stdout.map(File::from) else {

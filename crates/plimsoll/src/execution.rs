@@ -30,7 +30,7 @@ use crate::progress::Progress;
 use crate::reporter::{self, Reporter};
 use crate::telemetry;
 pub(crate) use output::OutputFlags;
-pub(crate) use recording::cannot_keep;
+pub(crate) use recording::save_failure;
 use recording::{OUT_DIR_HELP, RunRecorder, never_began};
 
 /// Makes a load on the target and passes every observation to the second argument.
@@ -358,13 +358,13 @@ fn measure_recorded(
     };
     let carried = defect::catch_panic(|| carry(&stop, &mut observe));
     if let Some(cpu) = progress.finish() {
-        recording.live_view(cpu);
+        recording.record_live_view_cpu(cpu);
     }
     let finished = match carried.unwrap_or_else(|defect| Err(EngineError::Defect(defect))) {
         Ok(finished) => finished,
         Err(error) => return recording.failed(error, plan),
     };
-    recording.note(&finished);
+    recording.record_completion(&finished);
     let arrivals = plan.load.recording.as_ref();
     let lost = arrivals
         .and_then(|arrivals| arrivals.lost())

@@ -20,7 +20,7 @@ use crate::failure::Failure;
 ///
 /// # Errors
 /// Returns an error where a word of a tool's line has no counterpart.
-pub(crate) fn ours(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure> {
+pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure> {
     let texts = words.iter().map(|word| word.to_str().map(str::to_owned));
     let Some(texts) = texts.collect::<Option<Vec<String>>>() else {
         return Ok(None);
@@ -38,7 +38,10 @@ pub(crate) fn ours(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure>
         if translated.reasons.is_empty() {
             return Ok(Some(ours));
         }
-        console::notice(format_args!("with Plimsoll: plimsoll {}", shown(&ours)));
+        console::notice(format_args!(
+            "with Plimsoll: plimsoll {}",
+            shell_quoted(&ours)
+        ));
         return Err(Failure::usage(
             format_args!(
                 "that is a line of {}: {}",
@@ -83,7 +86,7 @@ fn piped_input() -> Option<String> {
 
 /// Returns the words quoted for a shell, ready to paste. The values of header fields that usually hold secrets are
 /// replaced by `…`, for the user to fill in.
-pub(crate) fn shown(words: &[OsString]) -> String {
+pub(crate) fn shell_quoted(words: &[OsString]) -> String {
     let shown = words.iter().map(|word| {
         let word = word.to_string_lossy();
         let word = match word.split_once(':') {
@@ -108,8 +111,8 @@ mod tests {
     fn translated(line: &str) -> Option<String> {
         let words = shell_words::split(line).expect("words of a shell");
         let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
-        let ours = ours(&words).unwrap_or_else(|failure| panic!("{line}: {failure}"))?;
-        Some(shown(&ours))
+        let ours = translate(&words).unwrap_or_else(|failure| panic!("{line}: {failure}"))?;
+        Some(shell_quoted(&ours))
     }
 
     /// A line of another tool, with what is piped into it; whether it runs; ours.
@@ -165,12 +168,12 @@ mod tests {
                 None => {
                     let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
                     (
-                        super::ours(&words).expect(&theirs).expect(&theirs),
+                        super::translate(&words).expect(&theirs).expect(&theirs),
                         Vec::new(),
                     )
                 }
             };
-            assert_eq!(shown(&line), ours, "{theirs}");
+            assert_eq!(shell_quoted(&line), ours, "{theirs}");
             assert_eq!(reasons.is_empty(), runs, "{theirs}: {reasons:?}");
         }
     }
@@ -272,13 +275,13 @@ mod tests {
     #[test]
     fn words_without_counterpart_are_named() {
         let words = ["hey", "-o", "csv", "http://a"].map(OsString::from);
-        let failure = ours(&words).expect_err("no counterpart").to_string();
+        let failure = translate(&words).expect_err("no counterpart").to_string();
         assert!(
             failure.starts_with("that is a line of hey: `-o` has no counterpart"),
             "{failure}"
         );
         let words = ["hey", "--vus", "3", "http://a"].map(OsString::from);
-        let failure = ours(&words).expect_err("no flag of hey").to_string();
+        let failure = translate(&words).expect_err("no flag of hey").to_string();
         assert!(
             failure.contains("`--vus` is not a flag of hey"),
             "{failure}"

@@ -38,7 +38,7 @@ use plimsoll_report::quantity::time;
 use serde::{Deserialize, Serialize};
 
 use crate::console;
-use crate::execution::{self, cannot_keep};
+use crate::execution::{self, save_failure};
 use crate::failure::{Exit, Failure};
 use crate::planning;
 use crate::problems::PlanSource;
@@ -207,7 +207,7 @@ impl<'a> LadderRun<'a> {
                 .iter()
                 .zip(libraries)
                 .zip(handshakes)
-                .zip(testbed.proxies())
+                .zip(testbed.proxy_descriptions())
                 .map(|(((rung, library), handshake), proxy)| Rung {
                     name: rung.name.clone(),
                     settings: rung.settings.clone(),
@@ -271,9 +271,14 @@ impl<'a> LadderRun<'a> {
     /// # Errors
     /// Fails if no rung is left.
     fn remove_failed_rungs(&mut self) -> Result<(), Failure> {
-        self.testbed.proxied().report_exits();
+        self.testbed.proxies_mut().report_exits();
         let deaths: Vec<Option<String>> = (0..self.record.rungs.len())
-            .map(|rung| self.testbed.proxied().exit_reason(rung).map(str::to_owned))
+            .map(|rung| {
+                self.testbed
+                    .proxies_mut()
+                    .exit_reason(rung)
+                    .map(str::to_owned)
+            })
             .collect();
         if deaths.iter().all(Option::is_none) {
             return Ok(());
@@ -347,7 +352,7 @@ impl<'a> LadderRun<'a> {
     fn save_record(&self) -> Result<(), Failure> {
         self.record
             .write(&self.dir)
-            .map_err(|e| cannot_keep(&e, &self.dir))
+            .map_err(|e| save_failure(&e, &self.dir))
     }
 
     fn run_interleaved_and_parts(&mut self, turning: Interleaving) -> Result<(), Failure> {

@@ -101,7 +101,7 @@ impl LaneSet {
         let runs = together::run(&parts, &format!("{} lanes", parts.len()), process)?;
         record
             .write(&dir)
-            .map_err(|e| execution::cannot_keep(&e, &dir))?;
+            .map_err(|e| execution::save_failure(&e, &dir))?;
         let tables = |options: &terminal::TerminalOptions| {
             let each = runs
                 .iter()

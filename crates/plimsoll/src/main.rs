@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     stopping::survive_file_size_limit();
     plimsoll_protocols::registry::register();
     proxies::register();
-    let settled = |exit| console::settle().map(|()| exit);
+    let settled = |exit| console::sync_stdout().map(|()| exit);
     let exit = match defect::catch_panic(|| run().and_then(settled)) {
         Ok(Ok(exit)) => exit,
         Ok(Err(failure)) => {

@@ -34,7 +34,7 @@ impl PrecisionMonitor {
     }
 
     /// Adds an interval; returns the reason if the run may end here.
-    fn known_after(&mut self, interval: &IntervalRecord) -> Option<String> {
+    fn add_interval(&mut self, interval: &IntervalRecord) -> Option<String> {
         let warming = interval
             .stages
             .iter()
@@ -46,7 +46,10 @@ impl PrecisionMonitor {
         self.rates
             .push(ended as f64 / interval.length.as_secs_f64());
         let width = relative_half_width(&self.rates).filter(|width| *width <= self.wanted)?;
-        Some(format!("the rate {}", known(width, self.rates.len())))
+        Some(format!(
+            "the rate {}",
+            precision_text(width, self.rates.len())
+        ))
     }
 
     /// Returns the note on a run: why it ended, or as an error that the precision was not reached.
@@ -58,7 +61,7 @@ impl PrecisionMonitor {
         match relative_half_width(&self.rates) {
             Some(width) => format!(
                 "load.precision: not reached, the rate {}: measure longer",
-                known(width, self.rates.len())
+                precision_text(width, self.rates.len())
             ),
             None => format!(
                 "load.precision: not reached, {} seconds are too few to tell: measure longer",
@@ -73,12 +76,12 @@ impl Reporter for PrecisionMonitor {
         if self.ended.is_some() {
             return None;
         }
-        self.ended = self.known_after(interval);
+        self.ended = self.add_interval(interval);
         self.ended.clone()
     }
 }
 
-fn known(width: f64, seconds: usize) -> String {
+fn precision_text(width: f64, seconds: usize) -> String {
     format!(
         "is known to ±{:.2} % (95 % confidence, {seconds} seconds)",
         width * 100.0
@@ -110,17 +113,17 @@ mod tests {
             ended: None,
         };
         // Warm-up intervals do not count.
-        assert_eq!(precision.known_after(&interval(0, 5)), None);
+        assert_eq!(precision.add_interval(&interval(0, 5)), None);
         for second in 0..9 {
             assert_eq!(
-                precision.known_after(&interval(1, 990 + 20 * (second % 2))),
+                precision.add_interval(&interval(1, 990 + 20 * (second % 2))),
                 None
             );
         }
-        let text = precision.known_after(&interval(1, 1000)).unwrap();
+        let text = precision.add_interval(&interval(1, 1000)).unwrap();
         assert!(text.starts_with("the rate is known to ±0."), "{text}");
         precision.wanted = 0.0001;
-        assert_eq!(precision.known_after(&interval(1, 1000)), None);
+        assert_eq!(precision.add_interval(&interval(1, 1000)), None);
         assert!(
             precision
                 .not_reached()

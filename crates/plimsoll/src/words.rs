@@ -32,11 +32,14 @@ pub(crate) fn translate(words: Vec<OsString>) -> Result<Vec<OsString>, Failure> 
         (None, Some(line)) => Some(line),
         (None, None) => match without_command(&words[1..])? {
             Some(line) => Some(line),
-            None => foreign_lines::ours(theirs)?,
+            None => foreign_lines::translate(theirs)?,
         },
     };
     if let Some(line) = line {
-        console::notice(format_args!("as: plimsoll {}", foreign_lines::shown(&line)));
+        console::notice(format_args!(
+            "as: plimsoll {}",
+            foreign_lines::shell_quoted(&line)
+        ));
         return translate(std::iter::once(program).chain(line).collect());
     }
     if let [program, command, word] = &words[..]

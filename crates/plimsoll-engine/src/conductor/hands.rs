@@ -61,11 +61,11 @@ impl WorkerControl for WorkerHandle {
         }
     }
 
-    fn connections(&self, change: i64) {
+    fn add_connections(&self, change: i64) {
         self.shared.connections.fetch_add(change, Ordering::Relaxed);
     }
 
-    fn interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval> {
+    fn send_interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval> {
         // A send fails only if the run was abandoned.
         let used = thread_cpu();
         let used_in_it = used.saturating_sub(std::mem::replace(&mut self.used, used));

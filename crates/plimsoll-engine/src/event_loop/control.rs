@@ -50,7 +50,7 @@ pub trait WorkerControl {
     /// Returns when the load begins; `None` until that is known.
     fn start(&self) -> Option<Time>;
     /// Reports that the number of established connections has changed.
-    fn connections(&self, change: i64);
+    fn add_connections(&self, change: i64);
     /// Hands over an interval, and returns an emptied one for reuse if there is one.
-    fn interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval>;
+    fn send_interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval>;
 }

@@ -389,7 +389,7 @@ impl<C: Scenario> User<C> {
     /// Ends the current call without the driver.
     fn fail(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {
         let exchanged = match (&self.driver, &self.call) {
-            (Some(driver), Some(call)) if !call.waits => driver.exchanged(ONLY_CALL),
+            (Some(driver), Some(call)) if !call.waits => driver.call_progress(ONLY_CALL),
             _ => Default::default(),
         };
         let done = CompletedCall {

@@ -236,7 +236,7 @@ impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, 
     }
 
     fn on_transport_up(&mut self, control: &mut impl WorkerControl, index: u32, now: Time) {
-        self.greet(control, index, now);
+        self.on_tcp_established(control, index, now);
     }
 
     fn on_disconnect(

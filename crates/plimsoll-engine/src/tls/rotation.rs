@@ -35,7 +35,7 @@ struct WatchedFiles<T> {
     /// Description and path of each file. Messages name the first.
     files: [(&'static str, PathBuf); 2],
     /// Unix time of the last check, seconds.
-    looked: AtomicU64,
+    checked_at: AtomicU64,
     seen: Mutex<[FileStamp; 2]>,
     held: RwLock<T>,
 }
@@ -49,7 +49,7 @@ impl<T: Clone> WatchedFiles<T> {
         // Taken before reading: a change while reading then shows as a later change.
         let seen = files.map(stamp);
         Ok(WatchedFiles {
-            looked: AtomicU64::new(now()),
+            checked_at: AtomicU64::new(now()),
             seen: Mutex::new(seen),
             files: files.map(|NamedFile(what, path)| (what, path.to_owned())),
             held: RwLock::new(read()?),
@@ -74,14 +74,14 @@ impl<T: Clone> WatchedFiles<T> {
     /// Returns the contents, reloaded with `renew` if the files have changed.
     fn current(&self, renew: impl FnOnce() -> Result<(), FileError>) -> T {
         let second = now();
-        if self.looked.swap(second, Ordering::Relaxed) != second {
-            self.look_closely(renew);
+        if self.checked_at.swap(second, Ordering::Relaxed) != second {
+            self.reload_if_changed(renew);
         }
         self.last()
     }
 
     #[cold]
-    fn look_closely(&self, renew: impl FnOnce() -> Result<(), FileError>) {
+    fn reload_if_changed(&self, renew: impl FnOnce() -> Result<(), FileError>) {
         let stamps = self.files().map(stamp);
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if *seen == stamps {
@@ -107,7 +107,7 @@ pub struct RotatingIdentity {
     shown: WatchedFiles<Arc<CertifiedKey>>,
     renewed: AtomicU64,
     /// Whether a server has asked a client for it.
-    doubted: AtomicBool,
+    was_requested: AtomicBool,
     /// Whether a server has accepted it.
     accepted: AtomicBool,
 }
@@ -126,7 +126,7 @@ impl RotatingIdentity {
             shown: WatchedFiles::read([cert, key], || files::identity(cert, key, &provider))?,
             provider,
             renewed: AtomicU64::new(0),
-            doubted: AtomicBool::new(false),
+            was_requested: AtomicBool::new(false),
             accepted: AtomicBool::new(false),
         })
     }
@@ -146,24 +146,24 @@ impl RotatingIdentity {
     }
 
     /// Returns how often the files were reloaded.
-    pub fn renewed(&self) -> u64 {
+    pub fn reload_count(&self) -> u64 {
         self.renewed.load(Ordering::Relaxed)
     }
 
     /// Returns the Unix time, in seconds, at which the chain expires: the earliest end of its certificates'
     /// validity. `None` if it is not known.
-    pub fn ends(&self) -> Option<u64> {
+    pub fn chain_expiry(&self) -> Option<u64> {
         let shown = self.shown.last();
         shown.cert.iter().filter_map(|c| not_after(c)).min()
     }
 
     /// Returns whether a server has asked for it, and none has accepted it yet.
     pub(super) fn may_be_refused(&self) -> bool {
-        self.doubted.load(Ordering::Relaxed) && !self.accepted.load(Ordering::Relaxed)
+        self.was_requested.load(Ordering::Relaxed) && !self.accepted.load(Ordering::Relaxed)
     }
 
     /// Records that a server has accepted it.
-    pub(super) fn was_accepted(&self) {
+    pub(super) fn note_accepted(&self) {
         // Checked first to avoid contention: all workers' connections pass here.
         if !self.accepted.load(Ordering::Relaxed) {
             self.accepted.store(true, Ordering::Relaxed);
@@ -208,7 +208,7 @@ impl ResolvesClientCert for RotatingIdentity {
         _issuers: &[&[u8]],
         _schemes: &[SignatureScheme],
     ) -> Option<Arc<CertifiedKey>> {
-        self.doubted.store(true, Ordering::Relaxed);
+        self.was_requested.store(true, Ordering::Relaxed);
         Some(self.current())
     }
 
@@ -313,13 +313,13 @@ impl RotatingCheck {
     }
 
     /// Returns the observations about clients' certificates.
-    pub fn learned(&self) -> &Arc<CertificateObservations> {
+    pub fn observations(&self) -> &Arc<CertificateObservations> {
         &self.learned
     }
 
     /// Returns the digest of the current files. A session made under another digest must not be resumed,
     /// since resumption verifies no certificate.
-    pub fn mark(&self) -> TrustDigest {
+    pub fn trust_digest(&self) -> TrustDigest {
         self.current().mark
     }
 

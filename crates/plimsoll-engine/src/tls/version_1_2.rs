@@ -71,7 +71,7 @@ impl<E: TlsEnd> Tls12Records<E> {
                 Ok(ConnectionState::ReadTraffic(mut traffic)) => loop {
                     match traffic.next_record() {
                         None => break Ok(None),
-                        Some(Err(e)) => break Err(library(&e)),
+                        Some(Err(e)) => break Err(map_library_error(&e)),
                         Some(Ok(record)) => {
                             opened += record.discard;
                             if let Err(e) = take(record.payload) {
@@ -82,7 +82,7 @@ impl<E: TlsEnd> Tls12Records<E> {
                 },
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
                     let encoded = encode(&mut self.output, |free| data.encode(free));
-                    encoded.map(|()| None).map_err(|e| library(&e))
+                    encoded.map(|()| None).map_err(|e| map_library_error(&e))
                 }
                 Ok(ConnectionState::TransmitTlsData(data)) => {
                     data.done();
@@ -90,7 +90,7 @@ impl<E: TlsEnd> Tls12Records<E> {
                 }
                 Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => Ok(Some(true)),
                 Ok(_) => Ok(Some(false)),
-                Err(e) => Err(library(&e)),
+                Err(e) => Err(map_library_error(&e)),
             };
             taken += discard + opened;
             match goes_on {
@@ -168,7 +168,7 @@ type Traffic<'c, E> = rustls::unbuffered::WriteTraffic<'c, <E as TlsEnd>::Data>;
 /// Upper bound of the bytes that header, nonce and tag of a record add, or that an alert takes.
 const MAX_RECORD_OVERHEAD: usize = 128;
 
-fn library<T>(e: &rustls::Error) -> ReceiveError<T> {
+fn map_library_error<T>(e: &rustls::Error) -> ReceiveError<T> {
     match e {
         rustls::Error::AlertReceived(alert) => RecordError::AlertReceived((*alert).into()).into(),
         e => RecordError::Library(e.to_string()).into(),

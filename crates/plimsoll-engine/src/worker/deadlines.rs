@@ -89,7 +89,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
-        let exchanged = connection.own.driver.exchanged(id);
+        let exchanged = connection.own.driver.call_progress(id);
         self.recorder
             .messages_sent(call.stage, u64::from(exchanged.messages_sent));
         connection.own.driver.cancel(id, now, &mut connection.out);

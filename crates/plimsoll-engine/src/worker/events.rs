@@ -74,7 +74,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let read_late = now.since(self.client.arrived.max(call.sent));
         if outcome.is_ok() {
             let late = call.late_ns().saturating_add(read_late);
-            let added = late.max(self.pauses.lengthened(call.sent));
+            let added = late.max(self.pauses.added_ns(call.sent));
             let low = now.since(call.arrival).saturating_sub(added);
             self.recorder.response_low(call.stage, low);
         }

@@ -75,7 +75,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.unqueue(index);
         self.client.lanes[lane as usize].connection = None;
         self.open_connections -= 1;
-        control.connections(-1);
+        control.add_connections(-1);
         let idle = true;
         self.replace(
             lane,

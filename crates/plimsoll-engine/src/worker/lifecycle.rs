@@ -368,7 +368,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         tracing::debug!(lane, ?phases, "connection up");
         self.recorder.connection(self.stage, &phases);
         self.open_connections += 1;
-        control.connections(1);
+        control.add_connections(1);
         let state = &mut self.client.lanes[lane as usize];
         state.connection = Some(index);
         if state.down.take().is_some() {
@@ -446,7 +446,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             ConnectionState::Open => {
                 self.client.lanes[lane as usize].connection = None;
                 self.open_connections -= 1;
-                control.connections(-1);
+                control.add_connections(-1);
                 self.recorder.stage(self.stage).connections_lost += 1;
                 self.replace(lane, LostConnection { served, idle }, loss, now);
             }

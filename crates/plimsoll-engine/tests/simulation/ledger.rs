@@ -95,10 +95,10 @@ impl WorkerControl for Book {
     fn start(&self) -> Option<Time> {
         self.start
     }
-    fn connections(&self, change: i64) {
+    fn add_connections(&self, change: i64) {
         self.connections.set(self.connections.get() + change);
     }
-    fn interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval> {
+    fn send_interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval> {
         self.total.merge(&interval.recorded);
         let ended: u64 = interval.recorded.recorded().map(|(_, s)| s.ended()).sum();
         write!(

@@ -68,8 +68,8 @@ impl WorkerControl for Alone {
             }
         }
     }
-    fn connections(&self, _change: i64) {}
-    fn interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval> {
+    fn add_connections(&self, _change: i64) {}
+    fn send_interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval> {
         self.total.merge(&interval.recorded);
         self.lasts += usize::from(interval.last);
         self.ended_ns = interval.end_ns;

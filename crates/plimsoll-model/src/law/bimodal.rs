@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::draws::RequestRng;
-use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, nanos, number};
+use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, checked_number, nanos};
 use crate::units::Period;
 
 #[derive(Debug, Deserialize)]
@@ -21,7 +21,7 @@ impl LawSettings for BimodalSettings {
         Ok(Box::new(BimodalLaw {
             fast: nanos("fast", self.fast)?,
             slow: nanos("slow", self.slow)?,
-            slow_share: number("slow_share", self.slow_share, 0.0, 1.0)?,
+            slow_share: checked_number("slow_share", self.slow_share, 0.0, 1.0)?,
         }))
     }
 }

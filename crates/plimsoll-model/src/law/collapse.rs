@@ -7,7 +7,7 @@ use serde::Deserialize;
 use toml::Table;
 
 use super::draws::RequestRng;
-use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, number};
+use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, checked_number};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct CollapseSettings {
@@ -24,7 +24,7 @@ impl LawSettings for CollapseSettings {
         Ok(Box::new(CollapseLaw {
             of: within.law("of", self.of)?,
             limit: self.limit as usize,
-            factor: number("factor", self.factor, 1.0, 1000.0)?,
+            factor: checked_number("factor", self.factor, 1.0, 1000.0)?,
             in_progress: BinaryHeap::new(),
         }))
     }

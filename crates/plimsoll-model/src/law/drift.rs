@@ -4,7 +4,9 @@ use serde::Deserialize;
 use toml::Table;
 
 use super::draws::RequestRng;
-use super::{DelayLaw, FIRST_NS, LawContext, LawError, LawRequest, LawSettings, number};
+use super::{
+    DelayLaw, FIRST_ARRIVAL_NS, LawContext, LawError, LawRequest, LawSettings, checked_number,
+};
 use crate::units::Period;
 
 #[derive(Debug, Deserialize)]
@@ -24,7 +26,7 @@ impl LawSettings for DriftSettings {
         }
         Ok(Box::new(DriftLaw {
             of: within.law("of", self.of)?,
-            to: number("to", self.to, 0.001, 1000.0)?,
+            to: checked_number("to", self.to, 0.001, 1000.0)?,
             over: self.over.0.as_nanos() as f64,
         }))
     }
@@ -42,7 +44,7 @@ struct DriftLaw {
 impl DelayLaw for DriftLaw {
     fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
         let time = self.of.leaves(request, draws).saturating_sub(request.at);
-        let since_first = request.at.saturating_sub(FIRST_NS);
+        let since_first = request.at.saturating_sub(FIRST_ARRIVAL_NS);
         let way = (since_first as f64 / self.over).min(1.0);
         request.after(time as f64 * (1.0 + (self.to - 1.0) * way))
     }

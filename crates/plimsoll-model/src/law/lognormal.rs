@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::draws::RequestRng;
-use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, nanos, number};
+use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, checked_number, nanos};
 use crate::units::Period;
 
 #[derive(Debug, Deserialize)]
@@ -19,7 +19,7 @@ impl LawSettings for LognormalSettings {
     fn law(self, _: &LawContext) -> Result<Box<dyn DelayLaw>, LawError> {
         Ok(Box::new(LognormalLaw {
             median: nanos("median", self.median)?,
-            sigma: number("sigma", self.sigma, 0.0, 5.0)?,
+            sigma: checked_number("sigma", self.sigma, 0.0, 5.0)?,
         }))
     }
 }

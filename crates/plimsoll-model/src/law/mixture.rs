@@ -4,7 +4,7 @@ use serde::Deserialize;
 use toml::Table;
 
 use super::draws::RequestRng;
-use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, number};
+use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, checked_number};
 
 /// Maximum number of laws in a mixture.
 const MAX_PARTS: usize = 100;
@@ -37,7 +37,7 @@ impl LawSettings for MixtureSettings {
         let mut sum = 0.0;
         for (i, part) in self.parts.into_iter().enumerate() {
             let key = format!("parts[{i}]");
-            sum += number("share", part.share, 0.0, 1.0).map_err(|e| e.within(&key))?;
+            sum += checked_number("share", part.share, 0.0, 1.0).map_err(|e| e.within(&key))?;
             let law = within.law("of", part.of).map_err(|e| e.within(&key))?;
             parts.push((sum, law));
         }

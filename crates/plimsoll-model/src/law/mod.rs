@@ -38,7 +38,7 @@ pub const MAX_DELAY: Duration = Duration::from_secs(3600);
 pub const MAX_LAW_BYTES: usize = 64 * 1024;
 /// The arrival of the first request on the laws' clock, nanoseconds. It is not 0, because other requests may have
 /// arrived before it.
-const FIRST_NS: u64 = 1 << 42;
+const FIRST_ARRIVAL_NS: u64 = 1 << 42;
 /// Maximum nesting of laws.
 const MAX_DEPTH: u32 = 8;
 
@@ -133,12 +133,12 @@ impl LawContext {
 }
 
 /// Parses a law's settings from its table.
-type ReadLaw = fn(Table, &LawContext) -> Result<Box<dyn DelayLaw>, LawError>;
+type LawParser = fn(Table, &LawContext) -> Result<Box<dyn DelayLaw>, LawError>;
 
 /// A law with its type erased.
 struct LawEntry {
     name: &'static str,
-    read: ReadLaw,
+    read: LawParser,
 }
 
 impl LawEntry {
@@ -239,7 +239,9 @@ impl ServerDelays {
         let first = *self.first.get_or_insert(arrived);
         let mut draws = RequestRng::of_request(self.seed, self.count);
         self.count += 1;
-        let at = FIRST_NS.saturating_add(arrived).saturating_sub(first);
+        let at = FIRST_ARRIVAL_NS
+            .saturating_add(arrived)
+            .saturating_sub(first);
         let leaves = self.law.leaves(LawRequest { at }, &mut draws).max(at);
         let longest = u64::try_from(MAX_DELAY.as_nanos()).unwrap_or(u64::MAX);
         arrived.saturating_add((leaves - at).min(longest))
@@ -263,7 +265,7 @@ fn nanos(key: &str, period: Period) -> Result<f64, LawError> {
 }
 
 /// Validates the number at key `key`.
-fn number(key: &str, value: f64, from: f64, to: f64) -> Result<f64, LawError> {
+fn checked_number(key: &str, value: f64, from: f64, to: f64) -> Result<f64, LawError> {
     if !(from..=to).contains(&value) {
         return Err(LawError::new(format!(
             "{key}: {value} is not between {from} and {to}"

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::draws::RequestRng;
-use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, nanos, number};
+use super::{DelayLaw, LawContext, LawError, LawRequest, LawSettings, checked_number, nanos};
 use crate::units::Period;
 
 #[derive(Debug, Deserialize)]
@@ -23,7 +23,7 @@ impl LawSettings for ParetoSettings {
             let problem = format!("min: {} is above max, which is {}", self.min, self.max);
             return Err(LawError::new(problem));
         }
-        let alpha = number("alpha", self.alpha, 0.1, 100.0)?;
+        let alpha = checked_number("alpha", self.alpha, 0.1, 100.0)?;
         Ok(Box::new(ParetoLaw { min, alpha, max }))
     }
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use toml::Table;
 
 use super::draws::RequestRng;
-use super::{DelayLaw, FIRST_NS, LawContext, LawError, LawRequest, LawSettings, nanos};
+use super::{DelayLaw, FIRST_ARRIVAL_NS, LawContext, LawError, LawRequest, LawSettings, nanos};
 use crate::units::Period;
 
 /// Minimum mean time between two stalls, nanoseconds: all of them are kept in memory.
@@ -52,7 +52,7 @@ impl StallsLaw {
     /// Draws stalls until one starts after `at`.
     fn draw_until(&mut self, at: u64) {
         while self.known.last().is_none_or(|(begins, _)| *begins <= at) {
-            let end = self.known.last().map_or(FIRST_NS, |(_, end)| *end);
+            let end = self.known.last().map_or(FIRST_ARRIVAL_NS, |(_, end)| *end);
             // A gap of at least a nanosecond makes the loop terminate.
             let gap = (self.every * self.draws.exponential()).round().max(1.0);
             let begins = end.saturating_add(gap as u64);

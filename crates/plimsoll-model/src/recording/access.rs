@@ -32,7 +32,7 @@ pub(super) fn is_path(text: &str) -> bool {
 }
 
 /// Splits a URL into its host, empty if there is none, and path with query.
-pub(super) fn origin(target: &str) -> (&str, &str) {
+pub(super) fn split_url(target: &str) -> (&str, &str) {
     let Some((_, rest)) = target
         .split_once("://")
         .filter(|_| !target.starts_with('/'))
@@ -47,7 +47,7 @@ pub(super) fn origin(target: &str) -> (&str, &str) {
 
 /// Parses a line of an access log: a time in brackets, or an RFC 3339 time among the first words, and a request line
 /// in quotes. This is the format of nginx, Apache, HAProxy, Envoy and AWS load balancers.
-pub(super) fn access(line: &str) -> RowResult {
+pub(super) fn parse_line(line: &str) -> RowResult {
     const NO_TIME: &str = "it has no time";
     let mut bracketed = line
         .match_indices('[')
@@ -65,7 +65,7 @@ pub(super) fn access(line: &str) -> RowResult {
         .find(|(_, text, _)| request_line(text).is_some())
         .ok_or("it has no request line in quotes")?;
     let (method, target) = request_line(request).unwrap_or_default();
-    let (host, path) = origin(target);
+    let (host, path) = split_url(target);
     if !is_path(path) {
         return Err(UNSENDABLE_PATH);
     }

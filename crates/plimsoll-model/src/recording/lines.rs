@@ -3,7 +3,9 @@
 use std::io::{self, BufRead, Read};
 
 use super::RecordingFormat;
-use super::access::{self, RowResult, UNSENDABLE_PATH, access, is_path, origin, request_line};
+use super::access::{
+    self, RowResult, UNSENDABLE_PATH, is_path, parse_line, request_line, split_url,
+};
 use super::stamps::stamp;
 use crate::input::{LineEnd, read_line};
 use crate::json_line::json_entries;
@@ -190,7 +192,7 @@ impl<'a> RecordingLines<'a> {
                 let stamp = stamp(text, SECOND_NS).ok_or("it is not a time")?;
                 Ok((stamp, Vec::new()))
             }
-            RecordingFormat::Access => access(text),
+            RecordingFormat::Access => parse_line(text),
             RecordingFormat::JsonLines => self.json(text),
         }
     }
@@ -309,7 +311,7 @@ fn recognised(head: &[u8]) -> Result<RecordingFormat, String> {
         if line.starts_with('{') {
             return Ok(RecordingFormat::JsonLines);
         }
-        if access(line).is_ok() {
+        if parse_line(line).is_ok() {
             return Ok(RecordingFormat::Access);
         }
         if stamp(line, SECOND_NS).is_some() {
@@ -338,7 +340,7 @@ fn add_request_parts(entries: &mut Vec<(String, String)>) {
         let (method, target) = request
             .and_then(|(_, value)| request_line(value))
             .unwrap_or_default();
-        let (host, path) = origin(target);
+        let (host, path) = split_url(target);
         let found = [("method", method), ("path", path), ("host", host)];
         let new = found
             .into_iter()
@@ -358,7 +360,7 @@ fn add_request_parts(entries: &mut Vec<(String, String)>) {
                 .map(|(_, value)| value)
         };
         let found = synonyms.iter().find_map(value_of).map(|value| match name {
-            "path" => origin(value).1.to_owned(),
+            "path" => split_url(value).1.to_owned(),
             _ => value.clone(),
         });
         entries.extend(found.map(|value| (name.to_owned(), value)));

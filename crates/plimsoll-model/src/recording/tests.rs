@@ -84,7 +84,7 @@ fn stamps_out_of_order_are_sorted_within_a_minute() {
     .concat();
     let problem = read(&request(), &text).unwrap_err();
     assert!(
-        problem.starts_with("access.log: line 7 is older"),
+        problem.starts_with("access.log: line 7 is too far out of order"),
         "{problem}"
     );
 }

@@ -24,7 +24,7 @@ impl CountSum {
     /// When a number, or the sum of all, is larger than any real measurement; says which.
     pub fn add(&mut self, interval: &IntervalRecord) -> Result<(), String> {
         let mut sum = self.0;
-        levels(interval)?;
+        check_gauges(interval)?;
         each_count(interval, |name, number| {
             within(name, number, MAX_COUNT)?;
             sum += number;
@@ -52,7 +52,7 @@ fn within(name: &str, number: u64, most: u64) -> Result<(), String> {
 
 /// Checks numbers that are not added up over intervals. The numbers of [`IntervalRecord::batches`] are not checked,
 /// because only the ladder that wrote them reads them.
-fn levels(interval: &IntervalRecord) -> Result<(), String> {
+fn check_gauges(interval: &IntervalRecord) -> Result<(), String> {
     let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     within("index", interval.index, MAX_COUNT)?;
     within("start_us", us(interval.start_offset), MAX_COUNT)?;
@@ -106,13 +106,13 @@ fn each_count(
         check("cpu_us", machine.busiest.as_ref().map_or(0, |p| p.cpu_us))?;
     }
     for (_, record) in &interval.stages {
-        counts(record, &mut check)?;
+        each_stage_count(record, &mut check)?;
     }
     Ok(())
 }
 
 /// Does the same for a stage.
-fn counts(
+fn each_stage_count(
     record: &StageRecord,
     check: &mut impl FnMut(&str, u64) -> Result<(), String>,
 ) -> Result<(), String> {

@@ -230,7 +230,7 @@ pub struct CommonConditions {
 impl CommonConditions {
     /// Returns the conditions of runs of these plans on this machine.
     pub fn of(plans: &[Plan]) -> CommonConditions {
-        let mut issuing = plans.iter().map(|plan| issuing(plan.load.arrivals));
+        let mut issuing = plans.iter().map(|plan| arrival_facts(plan.load.arrivals));
         let first = issuing.next();
         let (load_loop, arrivals, clients) = first
             .filter(|first| issuing.all(|other| other == *first))
@@ -247,7 +247,7 @@ impl CommonConditions {
 }
 
 /// Returns the arrival model, the spacing of an open loop, and the clients of a closed loop.
-fn issuing(arrivals: ArrivalModel) -> (LoopKind, Option<&'static str>, Option<u32>) {
+fn arrival_facts(arrivals: ArrivalModel) -> (LoopKind, Option<&'static str>, Option<u32>) {
     match arrivals {
         ArrivalModel::Open(spacing) => (LoopKind::Open, Some(spacing.name()), None),
         ArrivalModel::Closed { clients, .. } => (LoopKind::Closed, None, Some(clients)),
@@ -286,7 +286,7 @@ impl RunHeader {
             Some(tls) if tls.identity.is_some() => LinkSecurity::MutualTls,
             Some(_) => LinkSecurity::Tls,
         };
-        let (load_loop, arrivals, clients) = issuing(plan.load.arrivals);
+        let (load_loop, arrivals, clients) = arrival_facts(plan.load.arrivals);
         // Where several loads share a schedule, some of its arrivals belong to others.
         let own = plan.load.turns.map_or(1.0, |turns| {
             f64::from(turns.share) / f64::from(turns.of.max(1))

@@ -92,7 +92,7 @@ impl ProblemKind {
         )
     }
 
-    fn invalidates(self, text: String) -> HealthProblem {
+    fn invalidating_problem(self, text: String) -> HealthProblem {
         HealthProblem {
             kind: self,
             invalidates: true,
@@ -100,10 +100,10 @@ impl ProblemKind {
         }
     }
 
-    fn noted(self, text: String) -> HealthProblem {
+    fn noted_problem(self, text: String) -> HealthProblem {
         HealthProblem {
             invalidates: false,
-            ..self.invalidates(text)
+            ..self.invalidating_problem(text)
         }
     }
 }
@@ -150,7 +150,7 @@ impl HealthProblem {
         if off <= 10.0 + 0.01 * all {
             return None;
         }
-        Some(ProblemKind::NotResumed.invalidates(format!(
+        Some(ProblemKind::NotResumed.invalidating_problem(format!(
                 "{full} of {} handshakes were full ones, where {}% were requested: the server refuses tickets or sends none, or the warm-up is too short for every connection in flight to have had one",
                 full + resumed,
                 share * 100.0
@@ -193,7 +193,7 @@ impl HealthProblem {
             .iter()
             .map(|(outcome, n)| format!("{} ({n} times)", outcome.explanation()))
             .collect();
-        ProblemKind::ConnectionsMissing.invalidates(format!(
+        ProblemKind::ConnectionsMissing.invalidating_problem(format!(
                 "{open} of {wanted} connections came up: {}; only their load was measured, so use at most as many as the target accepts",
                 why.join(", ")
             ),
@@ -202,7 +202,7 @@ impl HealthProblem {
 
     /// Keeps the problem from invalidating a memory measurement: a late generator doesn't change what idle connections
     /// hold.
-    pub(super) fn leaves_memory_alone(&mut self) {
+    pub(super) fn keep_memory_valid(&mut self) {
         if self.kind == ProblemKind::LoadNotDelivered {
             self.invalidates = false;
             self.text
@@ -216,16 +216,16 @@ impl HealthProblem {
         each.flat_map(|shard| shard.limits.iter().map(move |l| (shard.shard, l)))
             .map(|(shard, text)| {
                 ProblemKind::ShardLimited
-                    .invalidates(format!("shard {shard} of {}: {text}", shards.len()))
+                    .invalidating_problem(format!("shard {shard} of {}: {text}", shards.len()))
             })
     }
 
     pub(super) fn server_unchecked() -> HealthProblem {
-        ProblemKind::ServerUnchecked.noted("INSECURE: the server's certificate was not checked (tls.insecure), so anyone may have answered; to be sure, use a CA file or a pinned fingerprint".to_owned())
+        ProblemKind::ServerUnchecked.noted_problem("INSECURE: the server's certificate was not checked (tls.insecure), so anyone may have answered; to be sure, use a CA file or a pinned fingerprint".to_owned())
     }
 
     pub(super) fn counts_differ(due: u64, accounted: u64) -> HealthProblem {
-        ProblemKind::CountsDiffer.invalidates(format!(
+        ProblemKind::CountsDiffer.invalidating_problem(format!(
                 "{due} calls were due but {accounted} are accounted for: an error in plimsoll; please report it with the run directory"
             ),
         )
@@ -234,7 +234,7 @@ impl HealthProblem {
 
 /// Returns the highest percentile up to p99 that the sample supports, with its name and share; the maximum if there are
 /// too few values for any. The maximum of twenty calls would let a single outlier decide.
-fn high(times: &TimeHistogram) -> Option<(&'static str, f64, u64)> {
+fn high_percentile(times: &TimeHistogram) -> Option<(&'static str, f64, u64)> {
     let h = times.histogram()?;
     let supported = [("p99", 0.99), ("p90", 0.9), ("p50", 0.5)]
         .into_iter()
@@ -271,7 +271,7 @@ pub fn health(
         .chain(busy(header, observed))
         .chain(exhausted(record))
         .chain(stalled(observed))
-        .chain(gone(observed))
+        .chain(target_gone(observed))
         .chain(waits::waited(record, header, response_p50).filter(|_| header.is_open()))
         .chain(unused(record))
         .chain(not_started(record))
@@ -298,20 +298,22 @@ fn late(
     let mut problems = Vec::new();
     // Waiting for the next tick is planned, and not lateness.
     let bundled = u64::try_from(header.tick().as_nanos()).unwrap_or(u64::MAX);
-    if let (true, Some((name, _, pacing))) = (header.is_open(), high(&observed.pacing(record))) {
+    if let (true, Some((name, _, pacing))) =
+        (header.is_open(), high_percentile(&observed.pacing(record)))
+    {
         let late = pacing.saturating_sub(bundled);
         let cause = observed.cause();
         if let Some(undelivered) = undelivered(record, header, observed, (name, late)) {
             let distance = delivery.map_or_else(String::new, |delivery| {
                 format!("; {}", missing_at_once(delivery.generator_distance))
             });
-            problems.push(ProblemKind::LoadNotDelivered.invalidates(format!(
+            problems.push(ProblemKind::LoadNotDelivered.invalidating_problem(format!(
                 "the load was not delivered: {undelivered}{distance}{cause}; failures still count: {LATE_GENERATOR_ADVICE}"
             )));
         } else if let Some(response) = response_p50
             && late > response / 10
         {
-            problems.push(ProblemKind::PacingLate.noted(format!(
+            problems.push(ProblemKind::PacingLate.noted_problem(format!(
                 "the generator sent requests late ({name} {}), more than a tenth of the response time's p50 ({}){cause}: each true time is between a known minimum and the measured time; to narrow this, {LATE_GENERATOR_ADVICE}",
                 ReadableDuration(pacing),
                 ReadableDuration(response),
@@ -319,7 +321,7 @@ fn late(
         }
     }
     if bundled > 0 && !record.pacing.is_empty() {
-        problems.push(ProblemKind::Bundled.noted(format!(
+        problems.push(ProblemKind::Bundled.noted_problem(format!(
                 "calls that were due within {} left together (load.tick): response times include the wait, service times don't",
                 ReadableDuration(bundled)
             ),
@@ -388,9 +390,9 @@ fn busy(header: &RunHeader, observed: &GeneratorStats) -> Option<HealthProblem> 
         BUSY_RATIO * 100.0
     );
     Some(if header.is_open() {
-        ProblemKind::WorkerBusy.noted(format!("{seen}: use more workers or a lower rate"))
+        ProblemKind::WorkerBusy.noted_problem(format!("{seen}: use more workers or a lower rate"))
     } else {
-        ProblemKind::WorkerBusy.noted(format!(
+        ProblemKind::WorkerBusy.noted_problem(format!(
             "{seen}: the rate achieved may be the generator's limit, not the target's"
         ))
     })
@@ -418,7 +420,7 @@ fn exhausted(record: &StageRecord) -> impl Iterator<Item = HealthProblem> {
     limits.into_iter().filter_map(|(outcome, kind, advice)| {
         let n = record.outcomes.of(outcome) + record.connect_failures.of(outcome);
         let text = format!("{}, {n} times: {advice}", outcome.explanation());
-        (n > 0).then(|| kind.invalidates(text))
+        (n > 0).then(|| kind.invalidating_problem(text))
     })
 }
 
@@ -429,15 +431,15 @@ fn stalled(observed: &GeneratorStats) -> Option<HealthProblem> {
         observed.intervals,
         observed.longest_interval.as_secs_f64()
     );
-    (observed.stalled_intervals > 0).then(|| ProblemKind::MachineStalled.noted(text))
+    (observed.stalled_intervals > 0).then(|| ProblemKind::MachineStalled.noted_problem(text))
 }
 
-fn gone(observed: &GeneratorStats) -> Option<HealthProblem> {
+fn target_gone(observed: &GeneratorStats) -> Option<HealthProblem> {
     let text = format!(
         "the target was down in {} of {} intervals: no call succeeded in them, and connections failed; the load generator's delay is judged by the others",
         observed.gone_intervals, observed.intervals
     );
-    (observed.gone_intervals > 0).then(|| ProblemKind::TargetGone.noted(text))
+    (observed.gone_intervals > 0).then(|| ProblemKind::TargetGone.noted_problem(text))
 }
 
 fn unused(record: &StageRecord) -> Option<HealthProblem> {
@@ -446,7 +448,7 @@ fn unused(record: &StageRecord) -> Option<HealthProblem> {
         record.connections_unused,
         record.connections_full + record.connections_resumed
     );
-    (record.connections_unused > 0).then(|| ProblemKind::ConnectionsUnused.noted(text))
+    (record.connections_unused > 0).then(|| ProblemKind::ConnectionsUnused.noted_problem(text))
 }
 
 fn not_started(record: &StageRecord) -> Option<HealthProblem> {
@@ -454,12 +456,12 @@ fn not_started(record: &StageRecord) -> Option<HealthProblem> {
         "{} of {} calls that were due were dropped before they were sent: the run ended, or this process reached them after their deadline; objectives do not count them",
         record.not_started, record.due
     );
-    (record.not_started > 0).then(|| ProblemKind::NotStarted.noted(text))
+    (record.not_started > 0).then(|| ProblemKind::NotStarted.noted_problem(text))
 }
 
 /// Describes failures that took longer than the calls whose times are shown.
 fn slow_failures(record: &StageRecord) -> Option<HealthProblem> {
-    let (name, p, ok) = high(&record.response).filter(|_| !record.failed.is_empty())?;
+    let (name, p, ok) = high_percentile(&record.response).filter(|_| !record.failed.is_empty())?;
     let mut all = record.response.clone();
     all.merge(&record.failed);
     // The same percentile as for the successful calls: more calls support at least as much.
@@ -469,7 +471,7 @@ fn slow_failures(record: &StageRecord) -> Option<HealthProblem> {
         ReadableDuration(with_failed),
         ReadableDuration(ok)
     );
-    (with_failed > ok + ok / 10).then(|| ProblemKind::SlowFailures.noted(text))
+    (with_failed > ok + ok / 10).then(|| ProblemKind::SlowFailures.noted_problem(text))
 }
 
 #[cfg(test)]

@@ -154,7 +154,7 @@ mod tests {
         let cause = |machine, busiest| LatenessCause::of(&machine, 1.0, busiest).to_string();
         assert!(cause(seen(400, 0), 0.1).contains("20 % of this machine's time"));
         let others = cause(seen(0, 300), 0.99);
-        assert!(others.contains("waited 30 %"), "{others}");
+        assert!(others.contains("waited for CPU 30 %"), "{others}");
         assert!(others.contains("rustc (process 7) used 1.9 s"), "{others}");
         let mut idle = seen(0, 300);
         idle.busiest = idle.busiest.map(|p| OtherProcess { cpu_us: 9_000, ..p });

@@ -111,7 +111,7 @@ impl MeasuresSummary {
     fn of(measures: &StageMeasures, lateness: Option<&LatenessBounds>) -> Option<MeasuresSummary> {
         let counts = Count::all().map(|c| (c.key(), measures.of(c)));
         let times = TimeMeasure::all()
-            .filter(|m| m.is_besides())
+            .filter(|m| m.is_protocol_specific())
             .filter_map(|m| Some((m.key(), TimesSummary::within(measures.times(m), lateness)?)));
         let all = MeasuresSummary {
             counts: counts.collect(),

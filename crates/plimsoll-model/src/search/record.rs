@@ -191,7 +191,7 @@ mod tests {
         let text = fs::read_to_string(&path).unwrap();
         fs::write(
             &path,
-            text.replace("\"schema_version\": 1", "\"schema_version\": 9"),
+            text.replace("\"schema_version\": 2", "\"schema_version\": 9"),
         )
         .unwrap();
         let error = SearchRecord::load(dir.path()).unwrap_err().to_string();

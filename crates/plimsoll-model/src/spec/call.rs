@@ -25,7 +25,11 @@ impl<'de> Deserialize<'de> for CallSpec {
         impl<'de> Visitor<'de> for SectionsVisitor {
             type Value = CallSpec;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "sections, such as [call.{}]", protocol::first().section)
+                write!(
+                    f,
+                    "sections, such as [call.{}]",
+                    protocol::default_url_schemes().section
+                )
             }
             fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<CallSpec, M::Error> {
                 let mut call = CallSpec::default();
@@ -56,7 +60,7 @@ impl CallSpec {
 
     /// Returns the section of this type, if present.
     pub fn get<S: CallSection>(&self) -> Option<S> {
-        protocol::typed(self.sections.get(S::SCHEMES.section)?).ok()
+        protocol::parse_section(self.sections.get(S::SCHEMES.section)?).ok()
     }
 
     /// Returns the names of all known sections.
@@ -139,7 +143,7 @@ impl CallSpec {
     /// Returns the name of the present section; the first registered one if there is none yet.
     fn section(&self) -> &'static str {
         let given = self.sections.keys().copied().next();
-        given.unwrap_or(protocol::first().section)
+        given.unwrap_or(protocol::default_url_schemes().section)
     }
 
     /// Returns the scheme of a target for this call, plaintext or over TLS.

@@ -13,7 +13,7 @@ const MAX_IN_FLIGHT: u64 = 64 << 20;
 /// Returns the section of calls that fetch files, to which an axis of sizes applies.
 pub(super) fn files() -> &'static str {
     let fetching = protocol::all().find(|protocol| protocol.fetches_files);
-    let schemes = fetching.map_or(protocol::first(), |protocol| protocol.schemes);
+    let schemes = fetching.map_or(protocol::default_url_schemes(), |protocol| protocol.schemes);
     schemes.section
 }
 

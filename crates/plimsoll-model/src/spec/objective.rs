@@ -112,7 +112,7 @@ fn timed(name: &str, statistic: &str) -> Result<TimeMetric, String> {
         .iter()
         .find(|(known, _)| *known == name)
         .map(|(_, timed)| *timed);
-    let mut measured = TimeMeasure::all().filter(|measure| measure.is_besides());
+    let mut measured = TimeMeasure::all().filter(|measure| measure.is_protocol_specific());
     known
         .or_else(|| measured.find(|m| m.key() == name).map(TimeMetric::Measure))
         .ok_or_else(|| {
@@ -121,7 +121,7 @@ fn timed(name: &str, statistic: &str) -> Result<TimeMetric, String> {
                 .map(|(name, _)| *name)
                 .chain(
                     TimeMeasure::all()
-                        .filter(|m| m.is_besides())
+                        .filter(|m| m.is_protocol_specific())
                         .map(TimeMeasure::key),
                 )
                 .collect();

@@ -173,9 +173,9 @@ impl CallProtocol {
             traces: S::SUPPORTS_TRACEPARENT,
             fetches_files: S::FETCHES_FILES,
             binary_names: S::BINARY_NAMES,
-            check: |section| table_of(&typed::<S>(section)?),
+            check: |section| table_of(&parse_section::<S>(section)?),
             with_fields: |section, change| {
-                let Ok(mut typed) = typed::<S>(section) else {
+                let Ok(mut typed) = parse_section::<S>(section) else {
                     return section.clone();
                 };
                 for (name, value) in typed.fields().into_iter().flatten() {
@@ -183,28 +183,33 @@ impl CallProtocol {
                 }
                 table_of(&typed).unwrap_or_else(|_| section.clone())
             },
-            calls_in_a_row: |section| typed::<S>(section).ok()?.calls_in_a_row(),
-            is_secured: |section, spec| typed::<S>(section).is_ok_and(|own| own.is_secured(spec)),
-            wire: |section, spec| {
-                typed::<S>(section).map_or_else(|_| WireFormat::default(), |own| own.wire(spec))
+            calls_in_a_row: |section| parse_section::<S>(section).ok()?.calls_in_a_row(),
+            is_secured: |section, spec| {
+                parse_section::<S>(section).is_ok_and(|own| own.is_secured(spec))
             },
-            files: |section| typed::<S>(section).map_or_else(|_| Vec::new(), |own| own.files()),
+            wire: |section, spec| {
+                parse_section::<S>(section)
+                    .map_or_else(|_| WireFormat::default(), |own| own.wire(spec))
+            },
+            files: |section| {
+                parse_section::<S>(section).map_or_else(|_| Vec::new(), |own| own.files())
+            },
             apply_defaults: |section, load| {
-                if let Ok(own) = typed::<S>(section) {
+                if let Ok(own) = parse_section::<S>(section) {
                     own.apply_defaults(load);
                 }
             },
             arrivals: |section, load, problems| {
-                let own = typed::<S>(section).unwrap_or_default();
+                let own = parse_section::<S>(section).unwrap_or_default();
                 own.arrivals(load, problems)
             },
             resolve: |section, spec, problems, surroundings| {
-                let own = typed::<S>(section).map_err(|problem| problems.0.push(problem));
+                let own = parse_section::<S>(section).map_err(|problem| problems.0.push(problem));
                 let call = own.ok()?.resolve(spec, problems, surroundings)?;
                 Some(CallPlan::new(call))
             },
             filled_in: |section, call| {
-                let filled_in = match (typed::<S>(section), call.of_type()) {
+                let filled_in = match (parse_section::<S>(section), call.of_type()) {
                     (Ok(own), Some(call)) => table_of(&own.filled_in(call)).ok(),
                     _ => None,
                 };
@@ -218,7 +223,7 @@ impl CallProtocol {
 ///
 /// # Errors
 /// As [`CallProtocol::check`].
-pub(super) fn typed<S: CallSection>(section: &Table) -> Result<S, Problem> {
+pub(super) fn parse_section<S: CallSection>(section: &Table) -> Result<S, Problem> {
     let read = serde_path_to_error::deserialize(Value::Table(section.clone()));
     read.map_err(|e| {
         let mut key = format!("call.{}", S::SCHEMES.section);
@@ -262,7 +267,7 @@ pub fn sections() -> impl Iterator<Item = (&'static str, &'static [&'static str]
 }
 
 /// Returns the schemes of the default protocol.
-pub(super) fn first() -> &'static UrlSchemes {
+pub(super) fn default_url_schemes() -> &'static UrlSchemes {
     const PLACEHOLDER_SCHEMES: UrlSchemes = UrlSchemes {
         section: "PROTOCOL",
         plain: "SCHEME",

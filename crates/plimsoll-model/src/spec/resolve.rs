@@ -205,7 +205,7 @@ impl Problems {
         let wanted = spec.target.as_deref().and_then(section_of);
         match given.as_slice() {
             [] => {
-                let section = wanted.unwrap_or(protocol::first().section);
+                let section = wanted.unwrap_or(protocol::default_url_schemes().section);
                 self.add(
                     "call",
                     format!("missing: a [call.{section}] section says what to call"),

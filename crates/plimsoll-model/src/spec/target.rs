@@ -152,7 +152,8 @@ pub(super) fn takes_path(section: &str) -> bool {
 /// none.
 pub fn schemes_like(url: &str) -> (&'static str, &'static str) {
     let scheme = scheme_of(url).map_or("", |(scheme, _)| scheme);
-    let schemes = schemes_of(scheme).map_or(protocol::first(), |(schemes, _)| schemes);
+    let schemes =
+        schemes_of(scheme).map_or(protocol::default_url_schemes(), |(schemes, _)| schemes);
     match schemes.aliases.filter(|_| schemes.is_alias(scheme)) {
         Some(aliases) => aliases,
         None => (schemes.plain, schemes.secured.unwrap_or(schemes.plain)),
@@ -169,7 +170,7 @@ pub fn alias_of(url: &str) -> Option<&str> {
 /// Returns the schemes for `section`.
 pub(super) fn schemes_for(section: &str) -> &'static UrlSchemes {
     let known = all().find(|schemes| schemes.section == section);
-    known.unwrap_or(protocol::first())
+    known.unwrap_or(protocol::default_url_schemes())
 }
 
 /// Returns path and query of a URL, if they are part of the call.
@@ -286,7 +287,7 @@ pub(super) fn parse_target_for(section: Option<&str>, url: &str) -> Result<(Targ
 /// Returns the message for a URL without a scheme.
 fn no_scheme(section: Option<&str>, url: &str) -> String {
     let url = without_userinfo(url);
-    let schemes = section.map_or(protocol::first(), schemes_for);
+    let schemes = section.map_or(protocol::default_url_schemes(), schemes_for);
     let secured = schemes.secured.unwrap_or(schemes.plain);
     let plain = schemes.plain;
     let mut message = format!(

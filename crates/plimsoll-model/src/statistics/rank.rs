@@ -34,7 +34,7 @@ pub struct GroupDifference {
 
 impl GroupDifference {
     /// Returns whether chance makes any of the statistics differ this much in at most 5 % of cases.
-    pub fn is_clear(&self) -> bool {
+    pub fn is_significant(&self) -> bool {
         self.p_value <= ALPHA
     }
 }
@@ -187,7 +187,7 @@ mod tests {
     fn clear_difference_needs_four_values() {
         let d = compare(&[1.0, 2.0, 3.0, 4.0], &[11.0, 12.0, 13.0, 14.0], 1).unwrap();
         assert!((d.p_value - 2.0 / 70.0).abs() < 1e-12);
-        assert!(d.is_clear());
+        assert!(d.is_significant());
         assert_eq!((d.shift, d.low, d.high), (10.0, 7.0, 13.0));
         assert_eq!(compare(&[1.0, 2.0, 3.0], &[11.0, 12.0, 13.0], 1), None);
         assert_eq!(compare(&[f64::NAN; 4], &[1.0; 4], 1), None);
@@ -303,18 +303,18 @@ mod tests {
         // the sixth difference is the lowest, and the second.
         assert_eq!((alone.low, alone.high), (7.0, 13.0));
         assert_eq!((nine.low, nine.high), (6.0, 14.0));
-        assert!(nine.is_clear());
+        assert!(nine.is_significant());
         assert_eq!(compare(&a[..5], &b[..5], 9), None);
         let half = GroupDifference {
             p_value: ALPHA,
             ..nine
         };
-        assert!(half.is_clear());
+        assert!(half.is_significant());
         let more = GroupDifference {
             p_value: 0.050_001,
             ..nine
         };
-        assert!(!more.is_clear());
+        assert!(!more.is_significant());
         assert_eq!(compare(&a, &a, 9).unwrap().p_value, 1.0);
     }
 

@@ -215,10 +215,7 @@ fn reference_to_duplicate_key_is_rejected() {
     let rows = Rows::parse("rows", "{\"a\": 1}\n{\"a\": 1, \"b\": 2, \"a\": 3}\n").unwrap();
     assert_eq!(rows.whole().value(1), r#"{"a": 1, "b": 2, "a": 3}"#);
     let error = Template::parse("{{row.a}}", &mut 0, Some(&rows)).unwrap_err();
-    assert!(
-        error.contains("rows, line 2: `a` is there twice"),
-        "{error}"
-    );
+    assert!(error.contains("rows, line 2: `a` occurs twice"), "{error}");
 }
 
 #[test]

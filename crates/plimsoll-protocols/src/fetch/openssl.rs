@@ -11,7 +11,7 @@ use crate::protocol_module::UsageError;
 ///
 /// # Errors
 /// When a word has no counterpart.
-pub(crate) fn ours(words: &[OsString]) -> Option<Result<Vec<String>, UsageError>> {
+pub(crate) fn translate(words: &[OsString]) -> Option<Result<Vec<String>, UsageError>> {
     let (tool, words) = words.split_first()?;
     match tool.to_str()? {
         "s_time" => Some(s_time(words)),

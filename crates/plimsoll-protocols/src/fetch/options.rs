@@ -211,7 +211,7 @@ impl ProtocolCommand for FetchFlags {
         }
         apply_mode(self.mode, spec);
         if self.mode == Some(FetchMode::Both) {
-            spec.ladder = Some(both(spec)?);
+            spec.ladder = Some(new_and_resumed_ladder(spec)?);
         }
         Ok(self.options)
     }
@@ -303,7 +303,7 @@ fn apply_mode(mode: Option<FetchMode>, spec: &mut Spec) {
 }
 
 /// Makes a ladder of new and resumed connections, with one axis and as many slices as fill the duration exactly.
-fn both(spec: &Spec) -> Result<LadderSpec, UsageError> {
+fn new_and_resumed_ladder(spec: &Spec) -> Result<LadderSpec, UsageError> {
     let Some(duration) = spec.load.duration.filter(|_| spec.load.clients.is_some()) else {
         return Err(UsageError {
             message: "--mode both alternates between two kinds of connections, as many as \

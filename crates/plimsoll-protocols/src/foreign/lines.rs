@@ -78,7 +78,7 @@ pub enum Meaning {
     /// It has no counterpart here, for this reason.
     Missing(&'static str),
     /// [`LineTool::finish`] asks for it by its first name.
-    Kept,
+    Deferred,
 }
 
 /// A flag that takes a value.
@@ -155,7 +155,7 @@ pub struct Line {
     /// Where calls go; `finish` sets it.
     pub target: Option<String>,
     /// A subcommand of ours, such as `describe`, and its arguments, if the line asks for no load; `finish` sets it.
-    pub question: Option<Vec<String>>,
+    pub subcommand: Option<Vec<String>>,
     /// What stdin holds, for a tool that reads its targets there.
     pub input: Option<String>,
     /// The first names of the flags that were given, with their values.
@@ -207,7 +207,7 @@ impl Line {
     }
 
     /// Notes something that has no counterpart.
-    pub fn lacks(&mut self, what: impl Into<String>, why: &'static str) {
+    pub fn add_missing(&mut self, what: impl Into<String>, why: &'static str) {
         self.missing.push((what.into(), why));
     }
 
@@ -256,14 +256,14 @@ const OUR_FLAGS: [&str; 6] = [
 ];
 
 /// Long flags that no line of ours has.
-const UNMISTAKABLE: [&str; 5] = ["vus", "iterations", "stage", "call", "num-prompts"];
+const FOREIGN_FLAGS: [&str; 5] = ["vus", "iterations", "stage", "call", "num-prompts"];
 
 /// What stands for a target that a line does not have.
 const NO_TARGET: &str = "URL";
 
 /// A line of another tool, translated into ours.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Translated {
+pub struct TranslatedLine {
     /// Our command, its target and its flags.
     pub words: Vec<String>,
     /// Why the line cannot be run: what it lacks, and which flags have no counterpart. Empty if it can be run.
@@ -272,7 +272,7 @@ pub struct Translated {
 
 /// Why a line is not read by a tool's table.
 #[derive(Debug, PartialEq, Eq)]
-pub enum NotRead {
+pub enum LineError {
     /// A flag that the tool does not have.
     Unknown(String),
     /// A flag whose value is missing, or has another form.
@@ -289,7 +289,7 @@ impl LineTool {
     }
 
     /// Returns the words behind the tool's name if `words` begin with one of its names.
-    pub fn named_in<'a>(&self, words: &'a [String]) -> Option<&'a [String]> {
+    pub fn strip_name<'a>(&self, words: &'a [String]) -> Option<&'a [String]> {
         self.names.iter().find_map(|name| {
             let mut rest = words;
             for part in name.split(' ') {
@@ -312,7 +312,7 @@ impl LineTool {
             let mut longs = words.iter().filter_map(|word| word.strip_prefix("--"));
             longs.any(|long| long.split('=').next() == Some(name))
         };
-        if OUR_FLAGS.iter().any(long) && !UNMISTAKABLE.iter().any(long) {
+        if OUR_FLAGS.iter().any(long) && !FOREIGN_FLAGS.iter().any(long) {
             return false;
         }
         let has = |name: &&str| line.given.iter().any(|(known, _)| known == name);
@@ -329,13 +329,13 @@ impl LineTool {
         command: &str,
         words: &[String],
         input: Option<String>,
-    ) -> Result<Translated, NotRead> {
+    ) -> Result<TranslatedLine, LineError> {
         let mut line = self.read(words)?;
         line.input = input;
         let lacks = (self.finish)(&mut line).err();
         settle(command, &mut line.ours);
         let target = line.target.unwrap_or_else(|| NO_TARGET.to_owned());
-        let (question, symbol) = match line.question {
+        let (question, symbol) = match line.subcommand {
             Some(mut words) if !words.is_empty() => (Some(words.remove(0)), words),
             _ => (None, Vec::new()),
         };
@@ -343,7 +343,7 @@ impl LineTool {
             .missing
             .iter()
             .map(|(what, why)| format!("`{what}` has no counterpart: {why}"));
-        Ok(Translated {
+        Ok(TranslatedLine {
             words: std::iter::once(command.to_owned())
                 .chain(question)
                 .chain(std::iter::once(target))
@@ -354,7 +354,7 @@ impl LineTool {
         })
     }
 
-    fn read(&self, words: &[String]) -> Result<Line, NotRead> {
+    fn read(&self, words: &[String]) -> Result<Line, LineError> {
         let mut line = Line::default();
         let mut left = words.iter();
         while let Some(word) = left.next() {
@@ -376,12 +376,12 @@ impl LineTool {
                         line.given.push((flag.names[0], said));
                         continue;
                     }
-                    (None, Some(_)) => return Err(NotRead::Value(shown)),
+                    (None, Some(_)) => return Err(LineError::Value(shown)),
                     (Some(form), attached) => {
                         let value = attached.or_else(|| left.next().cloned());
                         value
                             .filter(|value| form.accepts(value))
-                            .ok_or_else(|| NotRead::Value(shown.clone()))?
+                            .ok_or_else(|| LineError::Value(shown.clone()))?
                     }
                 };
                 line.given.push((flag.names[0], value.clone()));
@@ -392,8 +392,8 @@ impl LineTool {
     }
 
     /// Returns the flags of one word.
-    fn flags_of(&self, word: &str) -> Result<Vec<TypedFlag<'_>>, NotRead> {
-        let unknown = |shown: &str| NotRead::Unknown(shown.to_owned());
+    fn flags_of(&self, word: &str) -> Result<Vec<TypedFlag<'_>>, LineError> {
+        let unknown = |shown: &str| LineError::Unknown(shown.to_owned());
         let find = |name: &str| self.flags.iter().find(|flag| flag.names.contains(&name));
         let bare = word.trim_start_matches('-');
         let dashes = word.len() - bare.len();
@@ -445,8 +445,8 @@ fn apply(line: &mut Line, flag: &LineFlag, shown: String, value: &str) {
             line.ours.extend(filled);
         }
         Meaning::Header(name) => line.add_field("-H", name, value),
-        Meaning::Missing(why) => line.lacks(shown, why),
-        Meaning::Nothing | Meaning::Kept => {}
+        Meaning::Missing(why) => line.add_missing(shown, why),
+        Meaning::Nothing | Meaning::Deferred => {}
     }
 }
 
@@ -510,17 +510,17 @@ fn with_unit_if_any(value: &str, unit: &str) -> String {
     }
 }
 
-impl NotRead {
+impl LineError {
     /// Returns the mistake in a line of `tool`.
     pub(crate) fn usage(&self, tool: &LineTool, ours: &str) -> UsageError {
         let name = tool.name();
         let help = format!("`plimsoll {ours} --help` lists our own flags");
         match self {
-            NotRead::Unknown(flag) => UsageError::new(
+            LineError::Unknown(flag) => UsageError::new(
                 format_args!("{name}: `{flag}` is not a flag of {name} that is known here"),
                 &help,
             ),
-            NotRead::Value(flag) => UsageError::new(
+            LineError::Value(flag) => UsageError::new(
                 format_args!("{name}: the value of `{flag}` is missing, or not of its form"),
                 &help,
             ),
@@ -580,10 +580,10 @@ mod tests {
     #[test]
     fn lines_with_foreign_flags_or_values_are_refused() {
         let read = |line: &str| TOOL.translate("http", &words(line), None).expect_err(line);
-        assert_eq!(read("-c 5 -q a"), NotRead::Unknown("-q".to_owned()));
-        assert_eq!(read("-c many a"), NotRead::Value("-c".to_owned()));
-        assert_eq!(read("--time 3x a"), NotRead::Value("--time".to_owned()));
-        assert_eq!(read("-c"), NotRead::Value("-c".to_owned()));
+        assert_eq!(read("-c 5 -q a"), LineError::Unknown("-q".to_owned()));
+        assert_eq!(read("-c many a"), LineError::Value("-c".to_owned()));
+        assert_eq!(read("--time 3x a"), LineError::Value("--time".to_owned()));
+        assert_eq!(read("-c"), LineError::Value("-c".to_owned()));
     }
 
     #[test]
@@ -592,8 +592,8 @@ mod tests {
         assert!(!TOOL.owns(&words("-c 5 a")));
         assert!(!TOOL.owns(&words("-c 5 -z 3 --rate 5 a")));
         let named = words("/usr/bin/tool run -c 5");
-        assert_eq!(TOOL.named_in(&named), Some(&named[2..]));
-        assert_eq!(TOOL.named_in(&words("-c tool")), None);
+        assert_eq!(TOOL.strip_name(&named), Some(&named[2..]));
+        assert_eq!(TOOL.strip_name(&words("-c tool")), None);
     }
 
     #[test]

@@ -131,7 +131,7 @@ mod tests {
         let problem = bytes(&file[..50]).unwrap_err();
         assert_eq!(
             problem,
-            "f, message 3: its length at byte 3 is 128, and 45 bytes follow"
+            "f, message 3: its length at byte 3 is 128, but 45 bytes follow"
         );
         let problem = bytes(&[0xff; 12]).unwrap_err();
         assert!(

@@ -187,7 +187,7 @@ impl StreamCalls for GrpcCalls {
         self.unpackers = None;
     }
 
-    fn exchanged(&self, stream: &GrpcStream) -> CallProgress {
+    fn call_progress(&self, stream: &GrpcStream) -> CallProgress {
         let alone = done(stream, Outcome::Ok);
         let mut exchanged = CallProgress {
             messages_sent: 0,
@@ -226,7 +226,7 @@ impl StreamCalls for GrpcCalls {
         self.prepared.max_head
     }
 
-    fn receives_lightly(&self) -> bool {
+    fn is_cheap_to_receive(&self) -> bool {
         self.unpackers.is_none()
     }
 

@@ -103,7 +103,7 @@ pub struct MessageReader {
     prefix: [u8; PREFIX_LEN],
     prefix_len: u8,
     /// The number of complete messages, up to 65,535.
-    whole: u16,
+    complete: u16,
 }
 
 impl MessageReader {
@@ -112,7 +112,7 @@ impl MessageReader {
         remaining: 0,
         prefix: [0; PREFIX_LEN],
         prefix_len: 0,
-        whole: 0,
+        complete: 0,
     };
 
     /// Reads the next bytes of the stream. Messages over `limit` bytes are rejected as soon as their length
@@ -128,7 +128,7 @@ impl MessageReader {
             && message.len() == u32::from_be_bytes([*a, *b, *c, *d]) as usize
             && message.len() <= limit as usize
         {
-            self.whole = self.whole.saturating_add(1);
+            self.complete = self.complete.saturating_add(1);
             return Ok(());
         }
         self.read_counted(bytes, limit)
@@ -176,7 +176,7 @@ impl MessageReader {
             if self.remaining == 0 {
                 sink.end()?;
                 self.prefix_len = 0;
-                self.whole = self.whole.saturating_add(1);
+                self.complete = self.complete.saturating_add(1);
             }
         }
         Ok(())
@@ -184,15 +184,15 @@ impl MessageReader {
 
     /// Returns the number of complete messages, up to 65,535.
     #[inline]
-    pub fn whole(&self) -> u16 {
-        self.whole
+    pub fn complete_messages(&self) -> u16 {
+        self.complete
     }
 
     /// Returns the number of complete messages since the last call or the start. No frame has as many as
     /// 65,535.
     #[inline]
-    pub fn take_whole(&mut self) -> u16 {
-        std::mem::take(&mut self.whole)
+    pub fn take_complete_messages(&mut self) -> u16 {
+        std::mem::take(&mut self.complete)
     }
 
     /// Returns true if a message has begun but not ended.
@@ -222,12 +222,16 @@ mod tests {
                 reader.read(&stream[..i], 3).unwrap();
                 reader.read(&stream[i..j], 3).unwrap();
                 reader.read(&stream[j..], 3).unwrap();
-                assert_eq!((reader.whole(), reader.is_inside()), (3, false), "{i} {j}");
+                assert_eq!(
+                    (reader.complete_messages(), reader.is_inside()),
+                    (3, false),
+                    "{i} {j}"
+                );
             }
         }
         let mut reader = MessageReader::NEW;
         reader.read(&stream[..stream.len() - 1], 3).unwrap();
-        assert_eq!((reader.whole(), reader.is_inside()), (2, true));
+        assert_eq!((reader.complete_messages(), reader.is_inside()), (2, true));
     }
 
     #[test]

@@ -139,7 +139,7 @@ mod tests {
             reader.read_into(&mut unpacking, chunk, limit)?;
         }
         assert!(unpacking.is_idle() && !reader.is_inside());
-        Ok(reader.whole())
+        Ok(reader.complete_messages())
     }
 
     #[test]

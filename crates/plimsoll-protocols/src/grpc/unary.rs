@@ -210,12 +210,12 @@ impl GrpcResponseState {
     /// Returns the number of complete messages since the last call.
     #[inline]
     pub(super) fn take_messages(&mut self) -> u16 {
-        self.messages.take_whole()
+        self.messages.take_complete_messages()
     }
 
     #[inline]
     fn is_one_message(&self) -> bool {
-        self.messages.whole() == 1 && !self.messages.is_inside()
+        self.messages.complete_messages() == 1 && !self.messages.is_inside()
     }
 
     #[inline(never)]
@@ -232,7 +232,7 @@ impl GrpcResponseState {
             }
             Some(0) => bad_answer(format!(
                 "status OK with {} messages, not 1, for a unary call",
-                self.messages.whole()
+                self.messages.complete_messages()
             )),
             Some(status) => fail(
                 Outcome::of_status(u32::from(status)),

@@ -157,8 +157,8 @@ impl Driver for HttpDriver {
         either!(mut self.cancel(call, now, out));
     }
 
-    fn exchanged(&self, call: CallId) -> CallProgress {
-        either!(self.exchanged(call))
+    fn call_progress(&self, call: CallId) -> CallProgress {
+        either!(self.call_progress(call))
     }
 
     fn still_to_come(&self) -> u64 {

@@ -82,7 +82,7 @@ fn add_get_with_body(line: &mut Line, bodies: &[&str], method: &str) {
 fn refuse_at_sign(line: &mut Line, name: &str) {
     let begins = |text: &String| text.starts_with('@') || text == "-";
     if line.values(name).iter().any(begins) {
-        line.lacks(
+        line.add_missing(
             format!("-{name} @…"),
             "a body that begins with @ is the name of a file here: put the text into a file",
         );

@@ -630,7 +630,7 @@ impl StreamCalls for HttpCalls {
         self.stream_deadlines = VecDeque::new();
     }
 
-    fn exchanged(&self, stream: &HttpStream) -> CallProgress {
+    fn call_progress(&self, stream: &HttpStream) -> CallProgress {
         CallProgress {
             messages_sent: 0,
             bytes_sent: stream.size.saturating_sub(stream.unsent),
@@ -649,7 +649,7 @@ impl StreamCalls for HttpCalls {
         self.shared.checks.max_head
     }
 
-    fn receives_lightly(&self) -> bool {
+    fn is_cheap_to_receive(&self) -> bool {
         self.shared.checks.receive_lightly()
     }
 

@@ -213,7 +213,7 @@ fn http_call(
     check_host(problems, HttpSpec::SCHEMES.section, call.host.as_deref());
     let expect = expected(problems, call, &method);
     refuse_fields(problems, call);
-    let answers = answers(problems, spec, call, payload.as_mut(), &mut texts);
+    let answers = response_settings(problems, spec, call, payload.as_mut(), &mut texts);
     problems.users(spec);
     let max_body = max_body(problems, call);
     check_stream_duration(problems, spec, call);
@@ -285,7 +285,7 @@ impl ResponseSettings {
     }
 }
 
-fn answers(
+fn response_settings(
     problems: &mut Problems,
     spec: &Spec,
     call: &HttpSpec,

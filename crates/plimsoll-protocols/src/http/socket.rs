@@ -427,7 +427,7 @@ impl Driver for SocketDriver {
         self.draining = true;
     }
 
-    fn exchanged(&self, _call: CallId) -> CallProgress {
+    fn call_progress(&self, _call: CallId) -> CallProgress {
         CallProgress {
             messages_sent: 0,
             bytes_sent: self.call.map_or(0, |call| call.sent),

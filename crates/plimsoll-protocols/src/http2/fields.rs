@@ -29,7 +29,7 @@ impl RequestBlock {
     }
 
     /// Creates a block that is written completely before the varying fields.
-    pub(crate) fn whole(bytes: Vec<u8>) -> RequestBlock {
+    pub(crate) fn unsplit(bytes: Vec<u8>) -> RequestBlock {
         RequestBlock {
             pseudo: bytes.len(),
             bytes: bytes.into(),

@@ -153,7 +153,7 @@ pub trait StreamCalls: Debug + Sized {
     /// Releases the state of all streams.
     fn forget_all(&mut self);
 
-    fn exchanged(&self, stream: &CallStream<Self::Answer>) -> CallProgress;
+    fn call_progress(&self, stream: &CallStream<Self::Answer>) -> CallProgress;
 
     /// Returns the outcome of a call that the server reset with this code.
     fn outcome_of_reset(code: ErrorCode) -> Outcome;
@@ -168,7 +168,7 @@ pub trait StreamCalls: Debug + Sized {
     }
 
     /// See [`Driver::is_cheap_to_receive`].
-    fn receives_lightly(&self) -> bool;
+    fn is_cheap_to_receive(&self) -> bool;
 
     /// Sets the current time for the following calls.
     fn note_time(&mut self, _now: Time) {}
@@ -269,7 +269,7 @@ impl<C: StreamCalls> Driver for Connection<C> {
     }
 
     fn is_cheap_to_receive(&self) -> bool {
-        self.calls.receives_lightly()
+        self.calls.is_cheap_to_receive()
     }
 
     fn is_ready(&self) -> bool {
@@ -300,7 +300,7 @@ impl<C: StreamCalls> Driver for Connection<C> {
         if request.window_needed > window || !self.peer_table.is_steady() {
             return self.start_slow_path(call, number, now, out);
         }
-        let id = self.http2.begin();
+        let id = self.http2.allocate_stream_id();
         self.http2.sent(body);
         self.streams
             .insert(id, call, stream_window - body as i32, body, 0);
@@ -334,10 +334,10 @@ impl<C: StreamCalls> Driver for Connection<C> {
         }
     }
 
-    fn exchanged(&self, call: CallId) -> CallProgress {
+    fn call_progress(&self, call: CallId) -> CallProgress {
         let id = self.streams.find_call(call, self.http2.next_id());
         id.and_then(|id| self.streams.get(id))
-            .map(|stream| self.calls.exchanged(stream))
+            .map(|stream| self.calls.call_progress(stream))
             .unwrap_or_default()
     }
 

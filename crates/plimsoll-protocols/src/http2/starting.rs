@@ -28,7 +28,7 @@ impl<C: StreamCalls> Connection<C> {
         now: Time,
         out: &mut Vec<u8>,
     ) {
-        let id = self.http2.begin();
+        let id = self.http2.allocate_stream_id();
         let request = self.calls.request();
         if request.varies() {
             return self.start_varying(id, call, number, now, out);
@@ -60,7 +60,7 @@ impl<C: StreamCalls> Connection<C> {
         } else {
             self.calls
                 .block_with_time_left(self.waited)
-                .map(RequestBlock::whole)
+                .map(RequestBlock::unsplit)
         };
         let constant = match &with_time_left {
             Some(constant) => {

@@ -67,7 +67,7 @@ impl PluginRelayCodec {
         self.call(CodecFunction::Make, make)
             .map_err(|fault| FrameError {
                 origin: FaultOrigin::Codec,
-                ..self.broken(fault)
+                ..self.frame_error(fault)
             })
     }
 
@@ -92,7 +92,7 @@ impl PluginRelayCodec {
         })
     }
 
-    fn broken(&self, fault: CodecFault) -> FrameError {
+    fn frame_error(&self, fault: CodecFault) -> FrameError {
         let by = if fault.is_plugin_fault() {
             FaultOrigin::Codec
         } else {
@@ -138,7 +138,7 @@ impl FrameCodec for PluginRelayCodec {
                 "the first bytes are not {}",
                 self.0.codec.name()
             ))),
-            Err(fault) => Err(self.broken(fault)),
+            Err(fault) => Err(self.frame_error(fault)),
         }
     }
 
@@ -151,7 +151,7 @@ impl FrameCodec for PluginRelayCodec {
                 flavor: FrameFlavor(frame.note),
             })),
             Ok(DecodeResult::More(_)) => Ok(None),
-            Err(fault) => Err(self.broken(fault)),
+            Err(fault) => Err(self.frame_error(fault)),
         }
     }
 
@@ -164,7 +164,7 @@ impl FrameCodec for PluginRelayCodec {
     ) -> Result<(), FrameError> {
         let encode = |codec: &plugin::Codec| codec.encode(frame, manner.0, id, out);
         self.call(CodecFunction::Encode, encode)
-            .map_err(|fault| self.broken(fault))
+            .map_err(|fault| self.frame_error(fault))
     }
 
     fn heartbeat(&self, _layout: usize, id: u64, out: &mut Vec<u8>) -> Result<bool, FrameError> {

@@ -43,11 +43,19 @@ pub(super) fn sessions(
 
 impl<T: ?Sized> ExpiringStore<T> {
     fn stamped(&self, session: &[u8]) -> Vec<u8> {
-        stamped(session, self.clients.learned(), self.clients.mark())
+        stamped(
+            session,
+            self.clients.observations(),
+            self.clients.trust_digest(),
+        )
     }
 
     fn unstamped_if_valid(&self, dated: &[u8]) -> Option<Vec<u8>> {
-        unstamped_if_valid(dated, self.clients.learned(), self.clients.mark())
+        unstamped_if_valid(
+            dated,
+            self.clients.observations(),
+            self.clients.trust_digest(),
+        )
     }
 }
 

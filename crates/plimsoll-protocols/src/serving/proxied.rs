@@ -145,7 +145,7 @@ impl ProxyHeaderReader {
             let came = &room[..came];
             if !self.is_trusted {
                 // A partial signature is not waited for: the header would not be believed anyway.
-                return if proxy::begins(came) {
+                return if proxy::has_signature(came) {
                     Err(ProxyHeaderError::Untrusted)
                 } else {
                     Ok(self.peer)

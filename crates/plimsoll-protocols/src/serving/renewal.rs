@@ -55,11 +55,11 @@ impl CertificateRenewal {
 
     /// Returns how often the files were reloaded.
     pub fn renewed(&self) -> u64 {
-        self.shown.renewed()
+        self.shown.reload_count()
     }
 
     /// Returns the last second, since 1970, in which the chain is valid.
     pub fn ends(&self) -> Option<u64> {
-        self.shown.ends()
+        self.shown.chain_expiry()
     }
 }

@@ -255,7 +255,7 @@ fn each_stream_message_is_distinct() {
             rest = &rest[5 + length..];
         }
         assert_eq!((rest.len(), ends), (0, 1), "{count} {window}");
-        assert_eq!(client.driver.exchanged(CallId(0)).messages_sent, count);
+        assert_eq!(client.driver.call_progress(CallId(0)).messages_sent, count);
     }
 }
 

@@ -78,8 +78,8 @@ impl WorkerControl for Seconds {
     fn start(&self) -> Option<Time> {
         self.start
     }
-    fn connections(&self, _change: i64) {}
-    fn interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval> {
+    fn add_connections(&self, _change: i64) {}
+    fn send_interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval> {
         let mut recorded = interval.recorded;
         let second = self.records.entry(u64::from(interval.index)).or_default();
         second.merge(recorded.stage_mut(0));

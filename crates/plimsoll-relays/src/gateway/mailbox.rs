@@ -80,7 +80,7 @@ impl Mailbox {
         });
     }
 
-    pub(super) fn has_stopped(&self) {
+    pub(super) fn mark_stopped(&self) {
         self.stopped.send_replace(true);
     }
 

@@ -193,7 +193,7 @@ struct SessionSocket {
 
 impl Drop for SessionSocket {
     fn drop(&mut self) {
-        self.mailbox.has_stopped();
+        self.mailbox.mark_stopped();
         self.gateway.registry.leave(&self.session, self.generation);
         self.gateway.open.fetch_sub(1, Ordering::AcqRel);
     }
@@ -312,7 +312,7 @@ impl SessionSocket {
     /// Stops delivery and records the position from which the next socket continues.
     async fn stop(&mut self) {
         self.note_stopped().await;
-        self.mailbox.has_stopped();
+        self.mailbox.mark_stopped();
     }
 
     /// Records on the bus how far this socket has delivered.

@@ -180,7 +180,7 @@ fn table(c: &Comparison) -> Markup {
         Some(false) => Some("text missed"),
         None => None,
     };
-    tables::judged(&caption, &c.table(), class)
+    tables::table_with_classes(&caption, &c.table(), class)
 }
 
 fn plans(c: &Comparison) -> Markup {
@@ -194,7 +194,7 @@ fn plans(c: &Comparison) -> Markup {
         [d.key.clone(), value(&d.a), value(&d.b), matters.to_owned()]
     });
     let table = TextTable::new(["key", "A", "B", ""], &[1, 2, 3], rows);
-    tables::shown("Where the plans differ", "", &table)
+    tables::table_section("Where the plans differ", "", &table)
 }
 
 fn runs(a: &[RunView], b: &[RunView]) -> Markup {
@@ -210,6 +210,6 @@ fn runs(a: &[RunView], b: &[RunView]) -> Markup {
         .map(|(_, view)| view.run.state == RunState::Complete)
         .collect();
     let class = |n: usize| (!is_whole[n]).then_some("text missed");
-    let table = tables::judged("", &table, class);
+    let table = tables::table_with_classes("", &table, class);
     part("The runs", "", &html! { div.scroll { (table) } })
 }

@@ -142,7 +142,7 @@ impl FolderItem {
             None => (FolderItemKind::Ladder, "rung"),
         };
         let verdict = match record.conclusion() {
-            Some(conclusion) => conclude(conclusion),
+            Some(conclusion) => verdict_label(conclusion),
             None if record.interrupted => ("limited", "interrupted".to_owned()),
             None => ("", "–".to_owned()),
         };
@@ -180,7 +180,7 @@ impl FolderItem {
     }
 }
 
-fn conclude(conclusion: RunVerdict) -> (&'static str, String) {
+fn verdict_label(conclusion: RunVerdict) -> (&'static str, String) {
     match conclusion {
         RunVerdict::Pass => ("met", "objectives met".to_owned()),
         RunVerdict::Fail => ("missed", "objective missed".to_owned()),
@@ -190,7 +190,7 @@ fn conclude(conclusion: RunVerdict) -> (&'static str, String) {
 
 fn verdict(run: &Run) -> (&'static str, String) {
     match RunVerdict::of(&objective::judge_run(run)) {
-        Some(conclusion) => conclude(conclusion),
+        Some(conclusion) => verdict_label(conclusion),
         None => without_objectives(run.state),
     }
 }
@@ -350,7 +350,7 @@ pub fn message(text: &str) -> String {
 }
 
 /// Adds a link to the folder's list to a page.
-pub fn within(page: &str) -> String {
+pub fn with_home_link(page: &str) -> String {
     page.replacen(
         "<span>Plimsoll</span>",
         "<a class=\"home\" href=\"/\">Plimsoll</a>",

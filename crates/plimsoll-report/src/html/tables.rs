@@ -17,11 +17,11 @@ use crate::{addresses, ends, errors, facts, shards, slowest, times, totals};
 
 /// Returns a table; the first cell of a row is its heading.
 pub(super) fn table(caption: &str, table: &TextTable) -> Markup {
-    judged(caption, table, |_| None)
+    table_with_classes(caption, table, |_| None)
 }
 
 /// Returns a table in which the last cell of a row may have a class of its own.
-pub(super) fn judged(
+pub(super) fn table_with_classes(
     caption: &str,
     table: &TextTable,
     own: impl Fn(usize) -> Option<&'static str>,
@@ -49,7 +49,7 @@ pub(super) fn wide(rows: &TextTable) -> Markup {
 }
 
 /// Returns a section with a table; nothing if it has no rows.
-pub(super) fn shown(heading: &str, lead: &str, rows: &TextTable) -> Markup {
+pub(super) fn table_section(heading: &str, lead: &str, rows: &TextTable) -> Markup {
     if rows.rows.is_empty() {
         html! {}
     } else {
@@ -115,9 +115,9 @@ pub(super) fn latency(views: &[RunView]) -> Markup {
     }
     let of = |view: &RunView| {
         let response = view.run.summary.total.response;
-        let dash = response.and_then(|times| times::dash(times.count));
+        let dash = response.and_then(|times| times::dash_note(times.count));
         let above = view.overhead_over;
-        let above = above.map(|delay| times::above(&view.run, delay));
+        let above = above.map(|delay| times::overhead_text(&view.run, delay));
         let notes = dash.into_iter().chain(above);
         let named = notes.map(|note| view.named(&note));
         named.collect::<Vec<_>>()
@@ -149,7 +149,7 @@ pub(super) fn errors(views: &[RunView]) -> Markup {
 }
 
 /// Returns a table of all runs with notes for each; nothing if it has no rows.
-fn told(
+fn section_with_notes(
     heading: &str,
     lead: &str,
     views: &[RunView],
@@ -248,7 +248,7 @@ pub(super) fn handshakes(views: &[RunView]) -> Markup {
 /// Returns the counts of calls and connections at each address of a name.
 pub(super) fn addresses(views: &[RunView]) -> Markup {
     let lead = "Connections are spread over the addresses of the target; one that can't be connected to is skipped for a while.";
-    shown("Addresses", lead, &of_all(views, addresses::table))
+    table_section("Addresses", lead, &of_all(views, addresses::table))
 }
 
 /// Returns the figures of each shard of a run on several machines.
@@ -269,13 +269,13 @@ pub(super) fn shards(views: &[RunView]) -> Markup {
 /// Returns the slowest calls with their trace ids.
 pub(super) fn slowest(views: &[RunView]) -> Markup {
     let lead = "Response times, and when calls were due in the run. The requests carried these trace ids: the server's traces show what took so long.";
-    shown("Slowest calls", lead, &of_all(views, slowest::table))
+    table_section("Slowest calls", lead, &of_all(views, slowest::table))
 }
 
 /// Returns CPU time and memory of client and server.
 pub(super) fn ends(views: &[RunView]) -> Markup {
     let lead = "What client and server used while the calls ran; memory, descriptors and threads at their peak.";
-    told("Both ends", lead, views, ends::table, |run, _| {
+    section_with_notes("Both ends", lead, views, ends::table, |run, _| {
         ends::notes(run)
     })
 }
@@ -322,7 +322,7 @@ pub(super) fn trials_table(record: &SearchRecord) -> Markup {
         TrialVerdict::Missed { .. } | TrialVerdict::Growing => Some("text missed"),
         TrialVerdict::GeneratorLimited { .. } => Some("text limited"),
     };
-    judged("The trials, by rate", &found::table(record), class)
+    table_with_classes("The trials, by rate", &found::table(record), class)
 }
 
 /// Returns the goal of a search and its trials.
@@ -370,7 +370,7 @@ pub(super) fn trials(record: &SearchRecord) -> Markup {
 }
 
 /// Returns the command that repeats the measurement, from the report's directory.
-pub(super) fn again(command: &str, dir: &Path) -> String {
+pub(super) fn repeat_command(command: &str, dir: &Path) -> String {
     let plan = dir.join(file::PLAN).display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "/._-+=:,@".contains(c);
     if plan.chars().all(plain) {

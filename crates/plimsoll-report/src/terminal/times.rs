@@ -8,7 +8,7 @@ use super::table::COLUMN_GAP;
 use super::{TerminalOptions, lines};
 use crate::measures::{STREAMS_NOTE, table};
 use crate::table::TextTable;
-use crate::times::{above, dash, of_calls};
+use crate::times::{dash_note, of_calls, overhead_text};
 
 /// Writes the measured times: a column for each, a row for each percentile.
 pub(super) fn times(out: &mut String, run: &Run, options: &TerminalOptions) {
@@ -38,14 +38,14 @@ pub(super) fn times(out: &mut String, run: &Run, options: &TerminalOptions) {
         beside.push(column);
     }
     *out += &show(&mut beside);
-    if let Some(text) = dash(calls) {
+    if let Some(text) = dash_note(calls) {
         lines(out, &text, options);
     }
     if run.summary.total.messages.is_some() {
         let _ = writeln!(out, "{STREAMS_NOTE}");
     }
     if let Some(delay) = options.overhead_over {
-        lines(out, &above(run, delay), options);
+        lines(out, &overhead_text(run, delay), options);
     }
     out.push('\n');
 }

@@ -113,7 +113,7 @@ impl<'h, 'b> RequestHead<'h, 'b> {
             bytes,
             &mut space.usual,
         );
-        let Some(size) = whole(status, bytes.len(), max)? else {
+        let Some(size) = complete_size(status, bytes.len(), max)? else {
             return Ok(None);
         };
         let is_1_1 = parsed.version == Some(1);
@@ -180,7 +180,7 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
             status =
                 config.parse_response_with_uninit_headers(&mut parsed, bytes, &mut space.large);
         }
-        let Some(size) = whole(status, bytes.len(), max)? else {
+        let Some(size) = complete_size(status, bytes.len(), max)? else {
             return Ok(None);
         };
         let general = MessageProperties::of(parsed.headers, parsed.version == Some(1))?;
@@ -201,7 +201,7 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
 
     /// Returns the error of a connection that ended after `bytes` within a head. An error in `bytes` takes
     /// precedence over the truncation, whose position depends on the network only.
-    pub fn cut_off(bytes: &'b [u8]) -> Http1Error {
+    pub fn truncation_error(bytes: &'b [u8]) -> Http1Error {
         let read = ResponseHead::parse(bytes, &mut FieldSpace::new()).map(|_| ());
         read.err().unwrap_or(Http1Error::EndedInHead)
     }
@@ -237,7 +237,7 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
     }
 }
 
-fn whole(
+fn complete_size(
     parsed: httparse::Result<usize>,
     seen: usize,
     max: usize,

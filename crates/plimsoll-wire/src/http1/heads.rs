@@ -93,6 +93,6 @@ impl ResponseHeadReader {
 
     /// Returns the error if the connection ended within a head; `None` if it did not.
     pub fn cut_off(&self) -> Option<Http1Error> {
-        (!self.partial.is_empty()).then(|| ResponseHead::cut_off(&self.partial))
+        (!self.partial.is_empty()).then(|| ResponseHead::truncation_error(&self.partial))
     }
 }

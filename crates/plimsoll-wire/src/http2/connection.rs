@@ -93,7 +93,7 @@ pub enum ConnectionStage {
 /// The state of one end of a connection.
 #[derive(Debug)]
 pub struct Http2Connection<P> {
-    peer: P,
+    role: P,
     stage: ConnectionStage,
     /// Bytes of the client's preface that have not arrived.
     preface_left: u8,
@@ -124,7 +124,7 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// Makes one end of a connection with a receive window of `window` bytes, at least 65,535.
     pub fn new(peer: P, window: u32) -> Http2Connection<P> {
         Http2Connection {
-            peer,
+            role: peer,
             stage: ConnectionStage::Greeting,
             preface_left: if peer.is_client() {
                 0
@@ -147,8 +147,8 @@ impl<P: EndpointRole> Http2Connection<P> {
     }
 
     /// Returns which end this is.
-    pub fn peer(&self) -> P {
-        self.peer
+    pub fn role(&self) -> P {
+        self.role
     }
 
     /// Returns the stage; [`ConnectionStage::Failed`] after this end has closed it.
@@ -219,7 +219,7 @@ impl<P: EndpointRole> Http2Connection<P> {
 
     /// Appends the preface and SETTINGS, which need not wait for the peer's (RFC 9113 §3.4).
     pub fn open(&self, settings: &[(u16, u32)], out: &mut Vec<u8>) {
-        if self.peer.is_client() {
+        if self.role.is_client() {
             out.extend_from_slice(PREFACE);
         }
         write::settings(out, settings);
@@ -231,7 +231,7 @@ impl<P: EndpointRole> Http2Connection<P> {
 
     /// Returns the id of a new stream of this end, which must be a client.
     #[inline]
-    pub fn begin(&mut self) -> u32 {
+    pub fn allocate_stream_id(&mut self) -> u32 {
         let id = self.next_id;
         self.next_id += 2;
         id
@@ -276,7 +276,7 @@ impl<P: EndpointRole> Http2Connection<P> {
 
     /// Sends GOAWAY: no further streams are accepted. Repeated calls name the same last stream (RFC 9113 §6.8).
     pub fn goaway(&mut self, code: ErrorCode, debug: &[u8], out: &mut Vec<u8>) {
-        let newest = if self.peer.is_client() {
+        let newest = if self.role.is_client() {
             0
         } else {
             self.next_id.saturating_sub(2)

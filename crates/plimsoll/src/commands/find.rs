@@ -29,7 +29,7 @@ use plimsoll_report::search as shown;
 use serde::{Deserialize, Serialize};
 
 use crate::documents::{DocumentFlags, StdoutContent};
-use crate::execution::{self, LoadRunner, cannot_keep};
+use crate::execution::{self, LoadRunner, save_failure};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
 use crate::origins::FlagOrigins;
@@ -304,7 +304,7 @@ impl SearchRun<'_> {
     fn save_record(&self) -> Result<(), Failure> {
         self.record
             .write(&self.dir)
-            .map_err(|e| cannot_keep(&e, &self.dir))
+            .map_err(|e| save_failure(&e, &self.dir))
     }
 
     fn stopped(&self) -> bool {

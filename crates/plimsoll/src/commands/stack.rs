@@ -277,7 +277,7 @@ fn bring_up(
     workers: u16,
     clients: Option<u32>,
 ) -> Result<Exit, Failure> {
-    let stack = up(place, flags, workers, clients)?;
+    let stack = start_stack(place, flags, workers, clients)?;
     let stats = stack
         .stats
         .map(|at| format!(", statistics http://{at}/stats"));
@@ -298,7 +298,7 @@ fn take_down(dir: &Path) -> Result<Exit, Failure> {
 }
 
 /// Starts a stack. `clients` is the number of concurrent sessions of the load, if known.
-fn up(
+fn start_stack(
     place: &StackLocation,
     flags: &TopologyFlags,
     workers: u16,
@@ -334,7 +334,7 @@ fn up(
 
 fn run(arguments: &StackRunArguments, process: &ProcessContext) -> Result<Exit, Failure> {
     let (flags, workers) = (&arguments.topology, arguments.server_workers);
-    let mut stack = up(&arguments.place, flags, workers, arguments.clients())?;
+    let mut stack = start_stack(&arguments.place, flags, workers, arguments.clients())?;
     let carried_out = load(arguments, &stack, process);
     let ended = stack.down(&arguments.place.dir).map_err(Failure::error);
     let exit = carried_out?;

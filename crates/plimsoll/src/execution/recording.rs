@@ -51,7 +51,7 @@ impl<'a> RunRecorder<'a> {
         let existed = dir.exists();
         let writer = RunWriter::create(dir, header, plan_toml)
             .and_then(|writer| writer.with_request_log(plan.keep_requests))
-            .map_err(|e| cannot_keep(&e, dir))?;
+            .map_err(|e| save_failure(&e, dir))?;
         Ok(RunRecorder {
             writer,
             dir,
@@ -70,12 +70,12 @@ impl<'a> RunRecorder<'a> {
     }
 
     /// Records the CPU time of the live view.
-    pub(super) fn live_view(&mut self, cpu: Duration) {
+    pub(super) fn record_live_view_cpu(&mut self, cpu: Duration) {
         self.writer.live_view(cpu);
     }
 
     /// Records connections, negotiated TLS parameters and server processes.
-    pub(super) fn note(&mut self, finished: &RunCompletion) {
+    pub(super) fn record_completion(&mut self, finished: &RunCompletion) {
         let established = &finished.established;
         let writer = &mut self.writer;
         if let Some(tls) = finished.negotiated.clone() {
@@ -109,7 +109,7 @@ impl<'a> RunRecorder<'a> {
         }
         let kept = self.writer.finish(ending);
         kept.map_err(|unsaved| ExecutionError {
-            failure: cannot_keep(&unsaved.error, self.dir),
+            failure: save_failure(&unsaved.error, self.dir),
             unsaved: Some(unsaved.run),
         })
     }
@@ -122,7 +122,7 @@ impl<'a> RunRecorder<'a> {
         if self.has_intervals {
             return self.finish(RunEnding::partial(error.to_string()));
         }
-        let is_the_targets = is_the_targets(&error);
+        let is_the_targets = is_target_unreachable(&error);
         let failure = protocols::could_not_begin(error, plan);
         if is_the_targets {
             let reason = format!("{NEVER_BEGAN_PREFIX}{failure}");
@@ -169,7 +169,7 @@ impl Reporter for RunRecorder<'_> {
 const NEVER_BEGAN_PREFIX: &str = "the load did not begin: ";
 
 /// Returns whether the target was unreachable. That is a result and is kept; a lack of local resources is not.
-fn is_the_targets(error: &EngineError) -> bool {
+fn is_target_unreachable(error: &EngineError) -> bool {
     match error {
         EngineError::NoConnection { outcome, .. } => outcome.blame() != Some(FailureSource::Client),
         EngineError::Resolve { source, .. } => LocalResourceError::of(source).is_none(),
@@ -221,7 +221,7 @@ fn remedy_of(error: &run::RunError) -> Option<&'static str> {
 }
 
 /// Returns the failure to write a run directory.
-pub(crate) fn cannot_keep(error: &run::RunError, dir: &Path) -> Failure {
+pub(crate) fn save_failure(error: &run::RunError, dir: &Path) -> Failure {
     let text = format!("can't keep the run in {}: {}", dir.display(), chain(error));
     match remedy_of(error) {
         Some(remedy) => Failure::error_with_help(text, remedy),

@@ -96,7 +96,7 @@ impl LadderRun<'_> {
                     None | Some(ExtraMeasurement::Memory) => ServersUp::OnlyThis,
                     Some(_) => ServersUp::All,
                 };
-                if self.testbed.proxied().is_down(rung) {
+                if self.testbed.proxies_mut().is_down(rung) {
                     continue;
                 }
                 let before = self.testbed.prepare_slice(rung, &mut plan, company)?;
@@ -131,8 +131,8 @@ impl LadderRun<'_> {
                     self.record.interrupted = true;
                     return Ok(());
                 }
-                let is_down = self.testbed.proxied().report_exits();
-                if is_down && run.is_err() && self.testbed.proxied().is_down(rung) {
+                let is_down = self.testbed.proxies_mut().report_exits();
+                if is_down && run.is_err() && self.testbed.proxies_mut().is_down(rung) {
                     continue;
                 }
                 let run = run?;

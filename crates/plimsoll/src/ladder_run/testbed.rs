@@ -101,12 +101,12 @@ impl Testbed {
     }
 
     /// Returns the proxies of the rungs with their versions, by rung.
-    pub(super) fn proxies(&self) -> impl Iterator<Item = Option<String>> + '_ {
+    pub(super) fn proxy_descriptions(&self) -> impl Iterator<Item = Option<String>> + '_ {
         self.proxied.described()
     }
 
     /// Returns the proxies, so that callers can check which of them have exited or are down.
-    pub(super) fn proxied(&mut self) -> &mut RungProxies {
+    pub(super) fn proxies_mut(&mut self) -> &mut RungProxies {
         &mut self.proxied
     }
 

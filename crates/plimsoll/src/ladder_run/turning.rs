@@ -370,11 +370,11 @@ impl LadderRun<'_> {
             let of = self.outline.rungs.len() as u32;
             self.testbed.restart_all(&order(of, 0, seed))?;
         }
-        if self.testbed.proxied().report_exits() {
+        if self.testbed.proxies_mut().report_exits() {
             return Ok(None);
         }
         let measured = self.run_replicate(turning, sitting);
-        let is_down = self.testbed.proxied().report_exits();
+        let is_down = self.testbed.proxies_mut().report_exits();
         match measured {
             // The other rungs' results still count.
             Ok(measured) => Ok(Some(measured)),

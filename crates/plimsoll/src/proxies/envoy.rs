@@ -95,7 +95,7 @@ fn configure(_: &InstalledProxy, route: &ProxyRoute) -> String {
                 json!({ "stat_prefix": "load", "cluster": "server", "idle_timeout": "3600s" }),
             ),
         }),
-        _ => requests(route, is_multiplexed),
+        _ => http_filter(route, is_multiplexed),
     };
     let mut chain = json!({ "filters": [filter] });
     if let Some(tls) = &route.listen_tls {
@@ -131,7 +131,7 @@ fn configure(_: &InstalledProxy, route: &ProxyRoute) -> String {
     format!("{whole:#}\n")
 }
 
-fn requests(route: &ProxyRoute, is_multiplexed: bool) -> Value {
+fn http_filter(route: &ProxyRoute, is_multiplexed: bool) -> Value {
     let mut action = json!({ "cluster": "server", "timeout": "0s", "idle_timeout": "3600s" });
     if route.wire == WireFormat::Socket {
         action["upgrade_configs"] = json!([{ "upgrade_type": "websocket" }]);

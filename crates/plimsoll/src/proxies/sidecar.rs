@@ -40,7 +40,7 @@ fn arguments(command: &mut Command, file: &Path) {
     command.args(["relay", "sidecar"]).arg(file);
 }
 
-fn lacks(_: &InstalledProxy, route: &ProxyRoute) -> Option<String> {
+fn unsupported_reason(_: &InstalledProxy, route: &ProxyRoute) -> Option<String> {
     let tls = route.listen_tls.as_ref()?;
     if tls.client_ca.is_none() {
         return Some(

@@ -254,7 +254,7 @@ pub(crate) fn merge(
         keep_requests,
         ..
     } = reading.head.clone();
-    let unsaved = |e: &RunError| execution::cannot_keep(e, &dir);
+    let unsaved = |e: &RunError| execution::save_failure(e, &dir);
     let mut writer = RunWriter::create(&dir, header, &plan_toml)
         .and_then(|writer| writer.with_request_log(keep_requests))
         .map_err(|e| unsaved(&e))?;

@@ -110,7 +110,7 @@ fn backend_limits_logging_without_redis() {
     stack.signal("backend-1", rustix::process::Signal::TERM);
     let path = place.path("stack/backend-1.log");
     let log = || fs::read_to_string(&path).expect("a log");
-    until("it says what it left out", || log().contains("left out"));
+    until("it says what it left out", || log().contains("omitted"));
     let log = log();
     let said = log.lines().filter(|line| line.contains("is not reachable"));
     assert!(said.count() as u64 <= 10 * whiles, "{log}");

@@ -91,7 +91,7 @@ fn interleaved_rungs_share_schedule_without_loss() {
     for words in [
         "30 rounds of batches of 10 calls",
         "tls mutual adds to tls off",
-        "resolved to ±",
+        "detects p50 differences over ±",
     ] {
         assert!(out.contains(words), "{words}: {out}");
     }
@@ -482,7 +482,7 @@ fn two_services_are_compared_live() {
     ]
     .concat();
     let out = place.expect(0, &arguments);
-    assert!(out.contains("at the p50, after "), "{out}");
+    assert!(out.contains("detects p50 differences over ±"), "{out}");
     // A budget shortens the default duration of the batches.
     let short = [
         "--resolve",

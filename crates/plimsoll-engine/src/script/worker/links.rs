@@ -75,16 +75,21 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
     }
 
     /// Continues after TCP is established: with the TLS handshake, or by opening the link.
-    pub(super) fn greet(&mut self, control: &mut impl WorkerControl, index: u32, now: Time) {
+    pub(super) fn on_tcp_established(
+        &mut self,
+        control: &mut impl WorkerControl,
+        index: u32,
+        now: Time,
+    ) {
         match self.connections[index as usize].as_mut() {
             Some(connection) if connection.state == ConnectionState::Handshaking => {
                 connection.flush(&mut self.network);
             }
-            _ => self.link_is_up(control, index, now),
+            _ => self.on_link_up(control, index, now),
         }
     }
 
-    fn link_is_up(&mut self, control: &mut impl WorkerControl, index: u32, now: Time) {
+    fn on_link_up(&mut self, control: &mut impl WorkerControl, index: u32, now: Time) {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
@@ -94,7 +99,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         let LinkOwner { slot, link } = connection.own;
         self.came_up(index, agreement, self.stage);
         self.open_connections += 1;
-        control.connections(1);
+        control.add_connections(1);
         self.dispatch(control, slot, now, &mut |script, turn| {
             script.connected(link, took, now, turn);
         });
@@ -164,7 +169,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
             // Sends the rest of the handshake, or an alert with the error.
             connection.flush(&mut self.network);
             if came_up {
-                self.link_is_up(control, index, now);
+                self.on_link_up(control, index, now);
             }
         }
         let bytes = if is_secured { &plain[..] } else { bytes };
@@ -220,7 +225,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         connection.close_gracefully(&mut self.network);
         if connection.state == ConnectionState::Open {
             self.open_connections -= 1;
-            control.connections(-1);
+            control.add_connections(-1);
         } else {
             self.connecting -= 1;
         }

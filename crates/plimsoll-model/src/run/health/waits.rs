@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{HealthProblem, ProblemKind, ReadableDuration, high};
+use super::{HealthProblem, ProblemKind, ReadableDuration, high_percentile};
 use crate::record::StageRecord;
 use crate::run::header::RunHeader;
 use crate::statistics::quantile::quantile;
@@ -15,7 +15,7 @@ pub(super) fn waited(
     response_p50: Option<u64>,
 ) -> Option<HealthProblem> {
     let (for_stream, for_connection) = (record.waited_for_stream, record.waited_for_connection);
-    let (name, _, lag) = high(&record.lag)?;
+    let (name, _, lag) = high_percentile(&record.lag)?;
     let waited = for_stream + for_connection;
     if waited == 0 || waited.saturating_mul(100) < record.due || lag <= response_p50? / 10 {
         return None;
@@ -29,15 +29,15 @@ pub(super) fn waited(
         ),
     };
     if let Some(needed) = ConnectionsNeeded::of(record, header) {
-        return Some(ProblemKind::TooFewConnections.noted(format!(
+        return Some(ProblemKind::TooFewConnections.noted_problem(format!(
             "{what} (lag {name} {}): {needed}, so the wait is not held against the target",
             ReadableDuration(lag)
         )));
     }
-    Some(ProblemKind::WaitedForConnection.noted(format!(
+    Some(ProblemKind::WaitedForConnection.noted_problem(format!(
             "{what} (lag {name} {}; the generator's own lateness, pacing, {}): the target is slow, or more connections are needed",
             ReadableDuration(lag),
-            ReadableDuration(high(&record.pacing).map_or(0, |(.., ns)| ns))
+            ReadableDuration(high_percentile(&record.pacing).map_or(0, |(.., ns)| ns))
         ),
     ))
 }

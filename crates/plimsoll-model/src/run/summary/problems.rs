@@ -33,7 +33,7 @@ pub(super) fn problems(
         // The measurement is of idle connections; calls only show whether the peer is still there.
         problems
             .iter_mut()
-            .for_each(HealthProblem::leaves_memory_alone);
+            .for_each(HealthProblem::keep_memory_valid);
     }
     let wanted = u64::from(header.connections.unwrap_or(0));
     let every = totals.stages.values();

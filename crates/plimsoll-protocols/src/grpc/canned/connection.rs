@@ -343,7 +343,7 @@ impl CannedConnection {
         let open = || self.streams.0.iter().filter(|stream| !stream.reset).count();
         let is_over = (options.max_concurrent_streams).is_some_and(|most| open() >= most as usize);
         if is_over && options.check_requests && self.http2.is_acknowledged() {
-            return Err(broken(format!("stream {id} is beyond the limit")));
+            return Err(protocol_error(format!("stream {id} is beyond the limit")));
         }
         if is_over || self.streams.0.len() >= MAX_STREAMS {
             self.http2.reset(id, ErrorCode::REFUSED_STREAM, to.out);
@@ -402,7 +402,7 @@ impl CannedConnection {
             } else {
                 stream.message.read(piece.bytes, u32::MAX)
             };
-            read.map_err(|error| broken(error.to_string()))?;
+            read.map_err(|error| protocol_error(error.to_string()))?;
         }
         if piece.end_stream {
             return self.whole_request(place, to);
@@ -416,9 +416,9 @@ impl CannedConnection {
     fn whole_request(&mut self, place: usize, to: &mut CannedOutput<'_>) -> Result<(), Violation> {
         let options = &self.prepared.options;
         let stream = &mut self.streams.0[place];
-        let wrong = !options.streams && stream.message.whole() != 1;
+        let wrong = !options.streams && stream.message.complete_messages() != 1;
         if options.check_requests && (wrong || stream.message.is_inside()) {
-            return Err(broken(format!(
+            return Err(protocol_error(format!(
                 "stream {} does not carry exactly one complete message",
                 stream.id
             )));
@@ -586,7 +586,7 @@ fn check_fields(decoder: &mut Decoder, block: &[u8], trailers: bool) -> Result<(
         })
         .map_err(|error| Violation::connection(ErrorCode::COMPRESSION_ERROR, error.to_string()))?;
     if !(trailers || method && path && te && grpc) || late_pseudo {
-        return Err(broken(
+        return Err(protocol_error(
             "a request without the header fields of gRPC, or with them out of order",
         ));
     }
@@ -594,6 +594,6 @@ fn check_fields(decoder: &mut Decoder, block: &[u8], trailers: bool) -> Result<(
 }
 
 #[cold]
-fn broken(why: impl Into<String>) -> Violation {
+fn protocol_error(why: impl Into<String>) -> Violation {
     Violation::connection(ErrorCode::PROTOCOL_ERROR, why)
 }

@@ -223,7 +223,7 @@ impl GrpcCalls {
         events: &mut Vec<Event>,
     ) {
         let mut ended = done(stream, outcome);
-        let exchanged = self.exchanged(stream);
+        let exchanged = self.call_progress(stream);
         (ended.bytes_sent, ended.bytes_received) = (exchanged.bytes_sent, exchanged.bytes_received);
         let exchanges = self.exchanges.as_deref();
         if let Some(exchange) = exchanges.and_then(|all| all.get(stream.slot)) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{add_descriptions, our_method, set_target};
-use crate::foreign::lines::Meaning::{Kept, Missing, Nothing, Ours, Words};
+use crate::foreign::lines::Meaning::{Deferred, Missing, Nothing, Ours, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{Line, LineTool, Style, switch, value};
 
@@ -19,38 +19,38 @@ pub(super) static TOOL: LineTool = LineTool {
             Text,
             Missing("a plan holds what a configuration holds: plimsoll run PLAN"),
         ),
-        value(&["proto"], Text, Kept),
-        value(&["protoset"], Text, Kept),
-        value(&["import-path", "i", "import-paths"], Text, Kept),
-        value(&["call"], Text, Kept),
+        value(&["proto"], Text, Deferred),
+        value(&["protoset"], Text, Deferred),
+        value(&["import-path", "i", "import-paths"], Text, Deferred),
+        value(&["call"], Text, Deferred),
         value(&["cacert"], Text, Ours("--ca", "")),
         value(&["cert"], Text, Ours("--cert", "")),
         value(&["key"], Text, Ours("--key", "")),
         value(&["cname"], Text, Ours("--server-name", "")),
         switch(&["skipTLS"], Ours("--insecure", "")),
-        switch(&["insecure"], Kept),
+        switch(&["insecure"], Deferred),
         value(&["authority"], Text, Ours("--authority", "")),
         switch(&["async"], Nothing),
-        value(&["r", "rps"], Decimal, Kept),
-        value(&["load-schedule"], Text, Kept),
+        value(&["r", "rps"], Decimal, Deferred),
+        value(&["load-schedule"], Text, Deferred),
         value(&["load-start"], Number, Missing(IN_A_PLAN)),
         value(&["load-step"], Text, Missing(IN_A_PLAN)),
         value(&["load-end"], Number, Missing(IN_A_PLAN)),
         value(&["load-step-duration"], Text, Missing(IN_A_PLAN)),
         value(&["load-max-duration"], Text, Missing(IN_A_PLAN)),
-        value(&["c", "concurrency"], Number, Kept),
+        value(&["c", "concurrency"], Number, Deferred),
         value(&["concurrency-schedule"], Text, Missing(CLIENTS_STAY)),
         value(&["concurrency-start"], Number, Missing(CLIENTS_STAY)),
         value(&["concurrency-end"], Number, Missing(CLIENTS_STAY)),
         value(&["concurrency-step"], Number, Missing(CLIENTS_STAY)),
         value(&["concurrency-step-duration"], Text, Missing(CLIENTS_STAY)),
         value(&["concurrency-max-duration"], Text, Missing(CLIENTS_STAY)),
-        value(&["n", "total"], Number, Kept),
-        value(&["t", "timeout"], Time, Kept),
-        value(&["z", "duration"], Time, Kept),
+        value(&["n", "total"], Number, Deferred),
+        value(&["t", "timeout"], Time, Deferred),
+        value(&["z", "duration"], Time, Deferred),
         value(&["x", "max-duration"], Time, Ours("--duration", "")),
         value(&["duration-stop"], Text, Nothing),
-        value(&["d", "data"], Text, Kept),
+        value(&["d", "data"], Text, Deferred),
         value(&["D", "data-file"], Text, Words(&["-d", "@{}"])),
         switch(&["b", "binary"], Words(&["--data-binary", "@-"])),
         value(
@@ -58,7 +58,7 @@ pub(super) static TOOL: LineTool = LineTool {
             Text,
             Words(&["--data-binary", "@{}"]),
         ),
-        value(&["m", "metadata"], Text, Kept),
+        value(&["m", "metadata"], Text, Deferred),
         value(
             &["M", "metadata-file"],
             Text,
@@ -97,8 +97,8 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["cpus"], Number, Ours("--workers", "")),
         value(&["name"], Text, Ours("--name", "")),
         value(&["tags"], Text, Nothing),
-        value(&["o", "output"], Text, Kept),
-        value(&["O", "format"], Text, Kept),
+        value(&["o", "output"], Text, Deferred),
+        value(&["O", "format"], Text, Deferred),
         value(
             &["skipFirst"],
             Number,
@@ -138,7 +138,7 @@ fn finish(line: &mut Line) -> Result<(), String> {
         .value("load-schedule")
         .is_some_and(|schedule| schedule != "const")
     {
-        line.lacks("--load-schedule", IN_A_PLAN);
+        line.add_missing("--load-schedule", IN_A_PLAN);
     }
     if let Some(time) = line.value("t").map(str::to_owned) {
         line.add(
@@ -176,7 +176,7 @@ fn add_data(line: &mut Line) -> Result<(), String> {
             .iter()
             .fold(data, |data, (theirs, ours)| data.replace(theirs, ours));
         if data.contains("{{.") || data.contains("{{ .") {
-            line.lacks(
+            line.add_missing(
                 "-d",
                 "of the template's fields, {{seq}} and {{uuid}} are known here",
             );
@@ -199,7 +199,7 @@ fn add_output(line: &mut Line) {
         ("html", file) => line.add("--html", file.unwrap_or_else(|| "-".to_owned())),
         ("json" | "pretty", None) => line.add_switch("--json"),
         ("summary" | "", None) => {}
-        _ => line.lacks(
+        _ => line.add_missing(
             "-O",
             "--json, --html FILE and `plimsoll report --export` write results",
         ),

@@ -2,7 +2,7 @@
 //! own, and words in any order.
 
 use super::{add_descriptions, our_method, set_target};
-use crate::foreign::lines::Meaning::{Kept, Missing, Nothing, Ours};
+use crate::foreign::lines::Meaning::{Deferred, Missing, Nothing, Ours};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
 use crate::foreign::lines::{Line, LineTool, Style, switch, value};
 
@@ -10,14 +10,14 @@ pub(super) static TOOL: LineTool = LineTool {
     names: &["grpcurl"],
     style: Style::Go,
     flags: &[
-        switch(&["plaintext"], Kept),
+        switch(&["plaintext"], Deferred),
         switch(&["insecure"], Ours("--insecure", "")),
         value(&["cacert"], Text, Ours("--ca", "")),
         value(&["cert"], Text, Ours("--cert", "")),
         value(&["key"], Text, Ours("--key", "")),
         value(&["servername"], Text, Ours("--server-name", "")),
         value(&["authority"], Text, Ours("--authority", "")),
-        value(&["d"], Text, Kept),
+        value(&["d"], Text, Deferred),
         value(&["H"], Text, Ours("--metadata", "")),
         value(&["rpc-header"], Text, Ours("--metadata", "")),
         value(
@@ -29,9 +29,9 @@ pub(super) static TOOL: LineTool = LineTool {
             &["expand-headers"],
             Missing("--metadata 'name: $VARIABLE' takes a value from the environment"),
         ),
-        value(&["proto"], Text, Kept),
-        value(&["import-path"], Text, Kept),
-        value(&["protoset"], Text, Kept),
+        value(&["proto"], Text, Deferred),
+        value(&["import-path"], Text, Deferred),
+        value(&["protoset"], Text, Deferred),
         switch(&["use-reflection"], Ours("--reflection", "")),
         value(&["user-agent"], Text, Ours("--user-agent", "")),
         value(
@@ -46,8 +46,8 @@ pub(super) static TOOL: LineTool = LineTool {
             Missing("no keepalive pings are sent"),
         ),
         value(&["max-msg-sz"], Number, Ours("--max-message", "B")),
-        switch(&["unix"], Kept),
-        value(&["format"], Text, Kept),
+        switch(&["unix"], Deferred),
+        value(&["format"], Text, Deferred),
         switch(&["format-error"], Nothing),
         switch(
             &["allow-unknown-fields"],
@@ -90,7 +90,7 @@ pub(super) static TOOL: LineTool = LineTool {
 
 fn finish(line: &mut Line) -> Result<(), String> {
     if line.value("format").is_some_and(|format| format != "json") {
-        line.lacks("-format", "messages are written as JSON");
+        line.add_missing("-format", "messages are written as JSON");
     }
     add_descriptions(line);
     let words = line.words.clone();
@@ -117,7 +117,7 @@ fn finish(line: &mut Line) -> Result<(), String> {
     let asked = ["list", "describe"].into_iter().find(|name| question(name));
     if let Some(name) = asked {
         let symbol = symbol.filter(|_| name == "describe");
-        line.question = Some([name.to_owned()].into_iter().chain(symbol).collect());
+        line.subcommand = Some([name.to_owned()].into_iter().chain(symbol).collect());
     } else {
         add_call(line, symbol.as_deref())?;
     }

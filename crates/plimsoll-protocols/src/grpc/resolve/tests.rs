@@ -138,7 +138,7 @@ fn messages_and_metadata_resolve_or_are_rejected() {
     for (typed, expected) in [
         (
             "message = \"{}\"\nmessage_file = \"score.json\"",
-            "`call.grpc.message_file`: given beside",
+            "`call.grpc.message_file`: can't be combined",
         ),
         (
             "message_file = \"gone.json\"",
@@ -266,7 +266,7 @@ fn messages_are_read_from_binary_files() {
         ),
         (
             "message_binary = { delimited = \"cut.bin\" }",
-            "`call.grpc.message_binary`: cut.bin, message 1: its length at byte 0 is 2, and 1 bytes",
+            "`call.grpc.message_binary`: cut.bin, message 1: its length at byte 0 is 2, but 1 bytes",
         ),
         (
             "message_binary = { base64 = \"*\" }",

@@ -1,7 +1,7 @@
 //! Lines of [ab](https://httpd.apache.org/docs/2.4/programs/ab.html), the Apache benchmark.
 
 use super::{NO_FILE, add_basic, add_proxy, take_unverified_target};
-use crate::foreign::lines::Meaning::{Header, Kept, Missing, Nothing, Ours, Words};
+use crate::foreign::lines::Meaning::{Deferred, Header, Missing, Nothing, Ours, Words};
 use crate::foreign::lines::ValueForm::{Number, Text};
 use crate::foreign::lines::{Line, LineTool, Style, switch, value};
 
@@ -9,11 +9,11 @@ pub(super) static TOOL: LineTool = LineTool {
     names: &["ab"],
     style: Style::Gnu,
     flags: &[
-        value(&["n"], Number, Kept),
-        value(&["c"], Number, Kept),
-        value(&["t"], Number, Kept),
+        value(&["n"], Number, Deferred),
+        value(&["c"], Number, Deferred),
+        value(&["t"], Number, Deferred),
         value(&["s"], Number, Ours("--deadline", "s")),
-        switch(&["k"], Kept),
+        switch(&["k"], Deferred),
         value(&["p"], Text, Words(&["-d", "@{}"])),
         value(&["u"], Text, Words(&["-X", "PUT", "-d", "@{}"])),
         value(&["T"], Text, Header("content-type")),
@@ -21,18 +21,18 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["i"], Words(&["-X", "HEAD"])),
         value(&["H"], Text, Ours("-H", "")),
         value(&["C"], Text, Header("cookie")),
-        value(&["A"], Text, Kept),
+        value(&["A"], Text, Deferred),
         value(
             &["P"],
             Text,
             Missing("--proxy 'http://$NAME@HOST:PORT' takes USER:PASSWORD from a variable"),
         ),
-        value(&["X"], Text, Kept),
+        value(&["X"], Text, Deferred),
         value(&["B"], Text, Ours("--source", "")),
         value(&["b"], Number, Nothing),
         value(&["v"], Number, Nothing),
         value(&["E"], Text, Words(&["--cert", "{}", "--key", "{}"])),
-        value(&["f"], Text, Kept),
+        value(&["f"], Text, Deferred),
         value(
             &["Z"],
             Text,
@@ -73,7 +73,7 @@ fn finish(line: &mut Line) -> Result<(), String> {
         Some("TLS1.2") => line.add("--tls-version", "1.2"),
         Some("TLS1.3") => line.add("--tls-version", "1.3"),
         Some("ALL") | None => {}
-        Some(_) => line.lacks("-f", "TLS 1.2 and 1.3 are offered"),
+        Some(_) => line.add_missing("-f", "TLS 1.2 and 1.3 are offered"),
     }
     add_basic(line, "A");
     add_proxy(line, "X");

@@ -2,7 +2,7 @@
 //! which came before it, has the same flags.
 
 use super::NO_FILE;
-use crate::foreign::lines::Meaning::{Kept, Missing, Nothing, Ours};
+use crate::foreign::lines::Meaning::{Deferred, Missing, Nothing, Ours};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
 use crate::foreign::lines::{Line, LineTool, Style, switch, value, with_scheme};
 
@@ -20,14 +20,14 @@ pub(super) static TOOL: LineTool = LineTool {
     style: Style::Gnu,
     flags: &[
         value(&["m", "model", "model-names"], Text, Ours("--model", "")),
-        value(&["u", "url"], Text, Kept),
-        value(&["endpoint"], Text, Kept),
-        value(&["custom-endpoint"], Text, Kept),
-        value(&["endpoint-type"], Text, Kept),
+        value(&["u", "url"], Text, Deferred),
+        value(&["endpoint"], Text, Deferred),
+        value(&["custom-endpoint"], Text, Deferred),
+        value(&["endpoint-type"], Text, Deferred),
         switch(&["streaming"], Nothing),
-        value(&["concurrency"], Number, Kept),
-        value(&["request-rate"], Decimal, Kept),
-        value(&["request-rate-mode", "arrival-pattern"], Text, Kept),
+        value(&["concurrency"], Number, Deferred),
+        value(&["request-rate"], Decimal, Deferred),
+        value(&["request-rate-mode", "arrival-pattern"], Text, Deferred),
         value(
             &["request-count", "num-requests"],
             Number,
@@ -55,7 +55,7 @@ pub(super) static TOOL: LineTool = LineTool {
                 "prompt-input-tokens-stddev",
             ],
             Decimal,
-            Kept,
+            Deferred,
         ),
         value(
             &["output-tokens-mean", "osl", "prompt-output-tokens-mean"],
@@ -69,16 +69,16 @@ pub(super) static TOOL: LineTool = LineTool {
                 "prompt-output-tokens-stddev",
             ],
             Decimal,
-            Kept,
+            Deferred,
         ),
         value(&["tokenizer"], Text, Nothing),
         switch(&["tokenizer-trust-remote-code"], Nothing),
         value(&["tokenizer-revision"], Text, Nothing),
         value(&["random-seed"], Number, Ours("--seed", "")),
-        value(&["extra-inputs"], Text, Kept),
+        value(&["extra-inputs"], Text, Deferred),
         value(&["H", "header"], Text, Ours("-H", "")),
-        value(&["api-key"], Text, Kept),
-        value(&["goodput"], Text, Kept),
+        value(&["api-key"], Text, Deferred),
+        value(&["goodput"], Text, Deferred),
         value(
             &["request-timeout-seconds"],
             Decimal,
@@ -102,7 +102,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["ui", "ui-type"], Text, Nothing),
         value(&["service-kind"], Text, Nothing),
         value(&["backend"], Text, Nothing),
-        value(&["measurement-interval", "p"], Number, Kept),
+        value(&["measurement-interval", "p"], Number, Deferred),
         switch(&["v", "verbose"], Nothing),
     ],
     reads_stdin: false,
@@ -122,7 +122,7 @@ fn finish(line: &mut Line) -> Result<(), String> {
             match line.value("request-rate-mode") {
                 Some("constant") => {}
                 Some("poisson") | None => line.add("--arrivals", "poisson"),
-                Some(_) => line.lacks(
+                Some(_) => line.add_missing(
                     "--request-rate-mode",
                     "arrivals are constant, poisson or gamma=SHAPE",
                 ),
@@ -174,18 +174,18 @@ fn add_request(line: &mut Line) {
     match line.value("endpoint-type") {
         Some("completions") => line.add("--api", "completions"),
         Some("chat") | None => {}
-        Some(_) => line.lacks("--endpoint-type", "chat and completions are measured"),
+        Some(_) => line.add_missing("--endpoint-type", "chat and completions are measured"),
     }
     for name in ["synthetic-input-tokens-stddev", "output-tokens-stddev"] {
         if line
             .value(name)
             .is_some_and(|value| value.parse() != Ok(0.0))
         {
-            line.lacks(format!("--{name}"), SPREAD);
+            line.add_missing(format!("--{name}"), SPREAD);
         }
     }
     if line.has("api-key") {
-        line.lacks(
+        line.add_missing(
             "--api-key",
             "the key comes from the variable OPENAI_API_KEY (--api-key-env NAME names another)",
         );
@@ -229,7 +229,7 @@ pub(super) fn add_goodput(line: &mut Line, pairs: &str) {
             "inter_token_latency" | "tpot" | "time_per_output_token" => "tpot",
             "request_latency" | "e2el" => "e2e",
             _ => {
-                line.lacks("--goodput", "it is of ttft, tpot or e2e");
+                line.add_missing("--goodput", "it is of ttft, tpot or e2e");
                 continue;
             }
         };

@@ -1,7 +1,7 @@
 //! Lines of [bombardier](https://github.com/codesenberg/bombardier).
 
 use super::{NO_FILE, add_deadline, add_workers, decimal, refuse_at_sign};
-use crate::foreign::lines::Meaning::{Kept, Missing, Nothing, Ours, Words};
+use crate::foreign::lines::Meaning::{Deferred, Missing, Nothing, Ours, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{Line, LineTool, Style, switch, value};
 
@@ -9,11 +9,11 @@ pub(super) static TOOL: LineTool = LineTool {
     names: &["bombardier"],
     style: Style::Gnu,
     flags: &[
-        value(&["c", "connections"], Number, Kept),
-        value(&["n", "requests"], Number, Kept),
-        value(&["d", "duration"], Time, Kept),
-        value(&["r", "rate"], Decimal, Kept),
-        value(&["t", "timeout"], Time, Kept),
+        value(&["c", "connections"], Number, Deferred),
+        value(&["n", "requests"], Number, Deferred),
+        value(&["d", "duration"], Time, Deferred),
+        value(&["r", "rate"], Decimal, Deferred),
+        value(&["t", "timeout"], Time, Deferred),
         switch(&["l", "latencies"], Nothing),
         value(&["m", "method"], Text, Ours("-X", "")),
         value(&["b", "body"], Text, Ours("-d", "")),
@@ -32,7 +32,7 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["http2"], Words(&["--http-version", "2"])),
         value(&["p", "print"], Text, Nothing),
         switch(&["q", "no-print"], Ours("--quiet", "")),
-        value(&["o", "format"], Text, Kept),
+        value(&["o", "format"], Text, Deferred),
     ],
     reads_stdin: false,
     known_by: &[&["c", "n", "l"], &["c", "d", "l"]],
@@ -53,7 +53,7 @@ fn finish(line: &mut Line) -> Result<(), String> {
     match line.value("o") {
         Some("json" | "j") => line.add_switch("--json"),
         Some("plain-text" | "pt") | None => {}
-        Some(_) => line.lacks("-o", NO_FILE),
+        Some(_) => line.add_missing("-o", NO_FILE),
     }
     add_deadline(line, "t");
     line.take_target("http")

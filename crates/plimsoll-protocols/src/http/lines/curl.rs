@@ -1,7 +1,7 @@
 //! Lines of [curl](https://curl.se): its request, made once. Flags of a load may stand among curl's own.
 
 use super::{NO_FILE, NO_FOLLOWING, add_alpn, add_basic, add_proxy};
-use crate::foreign::lines::Meaning::{Header, Kept, Missing, Nothing, Ours, Words};
+use crate::foreign::lines::Meaning::{Deferred, Header, Missing, Nothing, Ours, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
 use crate::foreign::lines::{Line, LineTool, Style, switch, value};
 
@@ -14,23 +14,23 @@ pub(super) static TOOL: LineTool = LineTool {
     names: &["curl"],
     style: Style::Gnu,
     flags: &[
-        value(&["X", "request"], Text, Kept),
-        value(&["d", "data", "data-ascii"], Text, Kept),
-        value(&["data-raw"], Text, Kept),
-        value(&["data-binary"], Text, Kept),
-        value(&["data-urlencode"], Text, Kept),
-        value(&["json"], Text, Kept),
-        switch(&["G", "get"], Kept),
-        value(&["url-query"], Text, Kept),
+        value(&["X", "request"], Text, Deferred),
+        value(&["d", "data", "data-ascii"], Text, Deferred),
+        value(&["data-raw"], Text, Deferred),
+        value(&["data-binary"], Text, Deferred),
+        value(&["data-urlencode"], Text, Deferred),
+        value(&["json"], Text, Deferred),
+        switch(&["G", "get"], Deferred),
+        value(&["url-query"], Text, Deferred),
         switch(&["I", "head"], Words(&["-X", "HEAD"])),
-        value(&["T", "upload-file"], Text, Kept),
+        value(&["T", "upload-file"], Text, Deferred),
         value(&["F", "form"], Text, Missing(NO_FORM)),
         value(&["form-string"], Text, Missing(NO_FORM)),
-        value(&["H", "header"], Text, Kept),
+        value(&["H", "header"], Text, Deferred),
         value(&["A", "user-agent"], Text, Header("user-agent")),
         value(&["e", "referer"], Text, Header("referer")),
-        value(&["b", "cookie"], Text, Kept),
-        value(&["u", "user"], Text, Kept),
+        value(&["b", "cookie"], Text, Deferred),
+        value(&["u", "user"], Text, Deferred),
         switch(&["basic"], Nothing),
         value(
             &["oauth2-bearer"],
@@ -49,8 +49,8 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["L", "location"], Missing(NO_FOLLOWING)),
         value(&["max-redirs"], Number, Nothing),
         switch(&["compressed"], Ours("--compressed", "")),
-        value(&["url"], Text, Kept),
-        value(&["x", "proxy"], Text, Kept),
+        value(&["url"], Text, Deferred),
+        value(&["x", "proxy"], Text, Deferred),
         value(&["noproxy"], Text, Nothing),
         value(
             &["U", "proxy-user"],
@@ -64,7 +64,7 @@ pub(super) static TOOL: LineTool = LineTool {
             Missing("--resolve NAME:PORT:ADDRESS gives a name another address"),
         ),
         value(&["interface"], Text, Ours("--source", "")),
-        value(&["unix-socket"], Text, Kept),
+        value(&["unix-socket"], Text, Deferred),
         value(&["m", "max-time"], Decimal, Ours("--deadline", "s")),
         value(
             &["connect-timeout"],
@@ -87,14 +87,14 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["tlsv1.3"], Words(&["--tls-version", "1.3"])),
         switch(&["1", "tlsv1", "tlsv1.0"], Missing(OLD_TLS)),
         switch(&["tlsv1.1"], Missing(OLD_TLS)),
-        value(&["tls-max"], Text, Kept),
+        value(&["tls-max"], Text, Deferred),
         value(
             &["ciphers"],
             Text,
             Missing("--suite names a suite of TLS 1.3 or 1.2"),
         ),
-        value(&["tls13-ciphers"], Text, Kept),
-        value(&["curves"], Text, Kept),
+        value(&["tls13-ciphers"], Text, Deferred),
+        value(&["curves"], Text, Deferred),
         switch(
             &["haproxy-protocol"],
             Missing("the PROXY protocol is sent by relays only"),
@@ -143,7 +143,7 @@ fn finish(line: &mut Line) -> Result<(), String> {
     add_proxy(line, "x");
     match line.value("tls-max") {
         Some("1.2") => line.add("--tls-version", "1.2"),
-        Some("1.0" | "1.1") => line.lacks("--tls-max", OLD_TLS),
+        Some("1.0" | "1.1") => line.add_missing("--tls-max", OLD_TLS),
         _ => {}
     }
     if !line.has("key")
@@ -246,7 +246,7 @@ fn add_method_and_body(line: &mut Line) {
         return;
     }
     if data.len() > 1 && data.iter().any(|part| part.starts_with('@')) {
-        line.lacks("-d @FILE", "a body is one file, or text");
+        line.add_missing("-d @FILE", "a body is one file, or text");
     }
     line.add("-d", data.join("&"));
     if !has("content-type") {
@@ -258,14 +258,14 @@ fn add_method_and_body(line: &mut Line) {
 fn refuse_files(line: &mut Line) {
     let has_at = |text: &String| text.starts_with('@');
     if line.values("data-raw").iter().any(has_at) {
-        line.lacks(
+        line.add_missing(
             "--data-raw @…",
             "a body that begins with @ is the name of a file here: put the text into a file",
         );
     }
     let is_file = |text: &String| !text.contains('=') && text.contains('@');
     if line.values("data-urlencode").iter().any(is_file) {
-        line.lacks("--data-urlencode @FILE", "no file is encoded");
+        line.add_missing("--data-urlencode @FILE", "no file is encoded");
     }
     let plain = ["d", "data-binary"];
     if line.has("G")
@@ -273,7 +273,7 @@ fn refuse_files(line: &mut Line) {
             .iter()
             .any(|name| line.values(name).iter().any(has_at))
     {
-        line.lacks("-G -d @FILE", "a query is read from no file");
+        line.add_missing("-G -d @FILE", "a query is read from no file");
     }
 }
 
@@ -284,12 +284,12 @@ fn add_fields(line: &mut Line) {
                 line.add("--host", value.trim());
             }
             Some((_, value)) if !value.trim().is_empty() => line.add("-H", field),
-            _ => line.lacks(format!("-H '{field}'"), "a field is `name: value`"),
+            _ => line.add_missing(format!("-H '{field}'"), "a field is `name: value`"),
         }
     }
     let cookies = line.values("b");
     if cookies.iter().any(|cookie| !cookie.contains('=')) {
-        line.lacks("-b", "a cookie is `name=value`; no file of cookies is read");
+        line.add_missing("-b", "a cookie is `name=value`; no file of cookies is read");
     } else if !cookies.is_empty() {
         line.add_field("-H", "cookie", &cookies.join("; "));
     }

@@ -1,7 +1,7 @@
 //! Lines of [h2load](https://nghttp2.org/documentation/h2load.1.html).
 
 use super::{NO_FILE, NO_SCRIPT, decimal};
-use crate::foreign::lines::Meaning::{Kept, Missing, Nothing, Ours, Words};
+use crate::foreign::lines::Meaning::{Deferred, Missing, Nothing, Ours, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Seconds, Text};
 use crate::foreign::lines::{Line, LineTool, Style, switch, value};
 
@@ -14,13 +14,13 @@ pub(super) static TOOL: LineTool = LineTool {
     names: &["h2load"],
     style: Style::Gnu,
     flags: &[
-        value(&["n", "requests"], Number, Kept),
-        value(&["c", "clients"], Number, Kept),
+        value(&["n", "requests"], Number, Deferred),
+        value(&["c", "clients"], Number, Deferred),
         value(&["t", "threads"], Number, Ours("--workers", "")),
-        value(&["m", "max-concurrent-streams"], Number, Kept),
+        value(&["m", "max-concurrent-streams"], Number, Deferred),
         value(&["D", "duration"], Seconds, Ours("--duration", "s")),
         value(&["warm-up-time"], Seconds, Ours("--warmup", "s")),
-        value(&["rps"], Decimal, Kept),
+        value(&["rps"], Decimal, Deferred),
         value(
             &["r", "rate"],
             Number,
@@ -44,12 +44,12 @@ pub(super) static TOOL: LineTool = LineTool {
             Ours("--deadline", "s"),
         ),
         value(&["d", "data"], Text, Words(&["-d", "@{}"])),
-        value(&["H", "header"], Text, Kept),
+        value(&["H", "header"], Text, Deferred),
         value(&["i", "input-file"], Text, Missing(ONE_URL)),
         value(&["timing-script-file"], Text, Missing(NO_SCRIPT)),
-        switch(&["h1"], Kept),
-        value(&["p", "no-tls-proto"], Text, Kept),
-        value(&["npn-list", "alpn-list"], Text, Kept),
+        switch(&["h1"], Deferred),
+        value(&["p", "no-tls-proto"], Text, Deferred),
+        value(&["npn-list", "alpn-list"], Text, Deferred),
         value(&["w", "window-bits"], Number, Missing(WINDOWS)),
         value(&["W", "connection-window-bits"], Number, Missing(WINDOWS)),
         value(&["f", "max-frame-size"], Text, Missing(WINDOWS)),
@@ -60,8 +60,8 @@ pub(super) static TOOL: LineTool = LineTool {
             Text,
             Missing("--suite names a suite of TLS 1.3 or 1.2"),
         ),
-        value(&["tls13-ciphers"], Text, Kept),
-        value(&["groups"], Text, Kept),
+        value(&["tls13-ciphers"], Text, Deferred),
+        value(&["groups"], Text, Deferred),
         value(&["sni"], Text, Ours("--server-name", "")),
         value(
             &["connect-to"],
@@ -101,7 +101,7 @@ fn finish(line: &mut Line) -> Result<(), String> {
         || line.value("p") == Some("http/1.1")
         || line.value("npn-list") == Some("http/1.1");
     if is_old && streams > 1 {
-        line.lacks("-m", "requests are not pipelined over HTTP/1.1");
+        line.add_missing("-m", "requests are not pipelined over HTTP/1.1");
     }
     take_fields(line);
     line.take_target("http")?;
@@ -146,7 +146,7 @@ fn take_fields(line: &mut Line) {
         {
             Some(("method", method)) => line.add("-X", method.trim()),
             Some(("authority", host)) => line.add("--host", host.trim()),
-            Some(_) => line.lacks(format!("-H {field}"), "the URL says it"),
+            Some(_) => line.add_missing(format!("-H {field}"), "the URL says it"),
             None => line.add("-H", field),
         }
     }

@@ -4,7 +4,7 @@ use super::{
     NO_FILE, add_basic, add_deadline, add_get_with_body, add_proxy, add_workers, decimal,
     refuse_at_sign, take_unverified_target,
 };
-use crate::foreign::lines::Meaning::{Header, Kept, Missing, Nothing, Ours, Words};
+use crate::foreign::lines::Meaning::{Deferred, Header, Missing, Nothing, Ours, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{Line, LineTool, Style, switch, value};
 
@@ -12,21 +12,21 @@ pub(super) static TOOL: LineTool = LineTool {
     names: &["hey"],
     style: Style::Go,
     flags: &[
-        value(&["n"], Number, Kept),
-        value(&["c"], Number, Kept),
-        value(&["q"], Decimal, Kept),
-        value(&["z"], Time, Kept),
+        value(&["n"], Number, Deferred),
+        value(&["c"], Number, Deferred),
+        value(&["q"], Decimal, Deferred),
+        value(&["z"], Time, Deferred),
         value(&["o"], Text, Missing(NO_FILE)),
         value(&["m"], Text, Ours("-X", "")),
         value(&["H"], Text, Ours("-H", "")),
-        value(&["t"], Number, Kept),
+        value(&["t"], Number, Deferred),
         value(&["A"], Text, Header("accept")),
         value(&["d"], Text, Ours("-d", "")),
         value(&["D"], Text, Words(&["-d", "@{}"])),
         value(&["T"], Text, Header("content-type")),
         value(&["U"], Text, Header("user-agent")),
-        value(&["a"], Text, Kept),
-        value(&["x"], Text, Kept),
+        value(&["a"], Text, Deferred),
+        value(&["x"], Text, Deferred),
         switch(&["h2"], Words(&["--http-version", "2"])),
         value(&["host"], Text, Ours("--host", "")),
         switch(&["disable-compression"], Nothing),

@@ -2,7 +2,7 @@
 //! users must add one.
 
 use super::{NO_FILE, NO_SCRIPT, add_alpn};
-use crate::foreign::lines::Meaning::{Header, Kept, Missing, Nothing, Ours};
+use crate::foreign::lines::Meaning::{Deferred, Header, Missing, Nothing, Ours};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{Line, LineTool, Style, switch, value};
 
@@ -10,12 +10,12 @@ pub(super) static TOOL: LineTool = LineTool {
     names: &["k6 run", "k6"],
     style: Style::Gnu,
     flags: &[
-        value(&["u", "vus"], Number, Kept),
-        value(&["d", "duration"], Time, Kept),
-        value(&["i", "iterations"], Number, Kept),
-        value(&["s", "stage"], Text, Kept),
+        value(&["u", "vus"], Number, Deferred),
+        value(&["d", "duration"], Time, Deferred),
+        value(&["i", "iterations"], Number, Deferred),
+        value(&["s", "stage"], Text, Deferred),
         value(&["max", "m"], Number, Nothing),
-        value(&["rps"], Decimal, Kept),
+        value(&["rps"], Decimal, Deferred),
         switch(&["insecure-skip-tls-verify"], Ours("--insecure", "")),
         switch(&["no-connection-reuse"], Ours("--cold", "")),
         // An iteration is a call here.
@@ -57,7 +57,7 @@ fn finish(line: &mut Line) -> Result<(), String> {
     let mut duration = line.value("d").map(str::to_owned);
     if let Some((last, most)) = largest_stage(&stages)? {
         (clients, duration) = (most, Some(last));
-        line.lacks(
+        line.add_missing(
             "--stage",
             "the number of clients does not change; a rate does, in a plan: steps = [{ from = \"0/s\", to = \"100/s\", for = \"30s\" }]",
         );

@@ -4,7 +4,7 @@ use super::{
     NO_FILE, add_basic, add_deadline, add_get_with_body, add_proxy, add_workers, decimal,
     refuse_at_sign,
 };
-use crate::foreign::lines::Meaning::{Header, Kept, Missing, Nothing, Ours, Words};
+use crate::foreign::lines::Meaning::{Deferred, Header, Missing, Nothing, Ours, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{Line, LineTool, Style, switch, value};
 
@@ -14,12 +14,12 @@ pub(super) static TOOL: LineTool = LineTool {
     names: &["oha"],
     style: Style::Gnu,
     flags: &[
-        value(&["n"], Number, Kept),
-        value(&["c"], Number, Kept),
-        value(&["p"], Number, Kept),
-        value(&["z"], Time, Kept),
+        value(&["n"], Number, Deferred),
+        value(&["c"], Number, Deferred),
+        value(&["p"], Number, Deferred),
+        value(&["z"], Time, Deferred),
         switch(&["w", "wait-ongoing-requests-after-deadline"], Nothing),
-        value(&["q", "query-per-second"], Decimal, Kept),
+        value(&["q", "query-per-second"], Decimal, Deferred),
         value(
             &["burst-delay"],
             Text,
@@ -38,20 +38,20 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["no-tui"], Words(&["--progress", "lines"])),
         switch(&["no-color", "disable-color"], Nothing),
         switch(&["j", "json"], Ours("--json", "")),
-        value(&["output-format"], Text, Kept),
+        value(&["output-format"], Text, Deferred),
         value(&["o", "output"], Text, Missing(NO_FILE)),
         value(&["db-url"], Text, Missing(NO_FILE)),
         value(&["fps"], Number, Nothing),
         switch(&["stats-success-breakdown"], Nothing),
         value(&["m", "method"], Text, Ours("-X", "")),
         value(&["H"], Text, Ours("-H", "")),
-        value(&["t"], Time, Kept),
+        value(&["t"], Time, Deferred),
         value(&["A"], Text, Header("accept")),
         value(&["d"], Text, Ours("-d", "")),
         value(&["D"], Text, Words(&["-d", "@{}"])),
         value(&["T"], Text, Header("content-type")),
-        value(&["a"], Text, Kept),
-        value(&["x"], Text, Kept),
+        value(&["a"], Text, Deferred),
+        value(&["x"], Text, Deferred),
         value(&["http-version"], Text, Ours("--http-version", "")),
         switch(&["http2"], Words(&["--http-version", "2"])),
         value(&["host"], Text, Ours("--host", "")),
@@ -105,7 +105,7 @@ fn finish(line: &mut Line) -> Result<(), String> {
     match line.value("output-format") {
         Some("json") => line.add_switch("--json"),
         Some("text" | "quiet") | None => {}
-        Some(_) => line.lacks("--output-format", NO_FILE),
+        Some(_) => line.add_missing("--output-format", NO_FILE),
     }
     add_deadline(line, "t");
     add_basic(line, "a");

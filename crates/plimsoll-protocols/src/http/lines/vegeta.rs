@@ -1,7 +1,7 @@
 //! Lines of [vegeta](https://github.com/tsenart/vegeta): `echo "GET http://HOST" | vegeta attack -rate=50 -duration=10s`.
 
 use super::{NO_FILE, NO_FOLLOWING, OPEN_LOOP_CONNECTIONS, add_alpn};
-use crate::foreign::lines::Meaning::{Kept, Missing, Nothing, Ours, Words};
+use crate::foreign::lines::Meaning::{Deferred, Missing, Nothing, Ours, Words};
 use crate::foreign::lines::ValueForm::{Number, Text, Time};
 use crate::foreign::lines::{Line, LineTool, Style, switch, value};
 
@@ -9,29 +9,29 @@ pub(super) static TOOL: LineTool = LineTool {
     names: &["vegeta attack", "vegeta"],
     style: Style::Go,
     flags: &[
-        value(&["rate"], Text, Kept),
-        value(&["duration"], Time, Kept),
+        value(&["rate"], Text, Deferred),
+        value(&["duration"], Time, Deferred),
         value(
             &["targets"],
             Text,
             Missing("one URL is measured: write it, or put the first line of the file on stdin"),
         ),
-        value(&["format"], Text, Kept),
+        value(&["format"], Text, Deferred),
         value(&["body"], Text, Words(&["-d", "@{}"])),
         value(&["header"], Text, Ours("-H", "")),
-        value(&["timeout"], Time, Kept),
-        value(&["connections"], Number, Kept),
-        value(&["max-connections"], Number, Kept),
+        value(&["timeout"], Time, Deferred),
+        value(&["connections"], Number, Deferred),
+        value(&["max-connections"], Number, Deferred),
         value(&["workers"], Number, Nothing),
-        value(&["max-workers"], Number, Kept),
-        switch(&["keepalive"], Kept),
-        switch(&["http2"], Kept),
+        value(&["max-workers"], Number, Deferred),
+        switch(&["keepalive"], Deferred),
+        switch(&["http2"], Deferred),
         switch(&["h2c"], Words(&["--http-version", "2"])),
         switch(&["insecure"], Ours("--insecure", "")),
         value(&["cert"], Text, Ours("--cert", "")),
         value(&["key"], Text, Ours("--key", "")),
-        value(&["root-certs"], Text, Kept),
-        value(&["redirects"], Text, Kept),
+        value(&["root-certs"], Text, Deferred),
+        value(&["redirects"], Text, Deferred),
         value(&["name"], Text, Ours("--name", "")),
         value(&["output"], Text, Missing(NO_FILE)),
         switch(&["lazy"], Nothing),
@@ -89,7 +89,7 @@ fn finish(line: &mut Line) -> Result<(), String> {
     }
     match line.value("duration").map(str::to_owned) {
         Some(time) if time != "0" && time != "0s" => line.add("--duration", time),
-        _ => line.lacks("-duration=0", "a load has an end: --duration"),
+        _ => line.add_missing("-duration=0", "a load has an end: --duration"),
     }
     if let Some(time) = line.value("timeout").map(str::to_owned) {
         line.add(
@@ -115,10 +115,10 @@ fn finish(line: &mut Line) -> Result<(), String> {
         .value("redirects")
         .is_some_and(|n| !["-1", "0"].contains(&n))
     {
-        line.lacks("-redirects", NO_FOLLOWING);
+        line.add_missing("-redirects", NO_FOLLOWING);
     }
     if line.value("format").is_some_and(|format| format != "http") {
-        line.lacks(
+        line.add_missing(
             "-format",
             "a target is `METHOD URL`, with header fields below",
         );
@@ -175,7 +175,7 @@ fn take_target(line: &mut Line) -> Result<(), String> {
             .split_once(' ')
             .is_some_and(|(_, url)| url.contains("://"))
         {
-            line.lacks(
+            line.add_missing(
                 text,
                 "one URL is measured; lanes of a plan put several loads side by side",
             );

@@ -2,7 +2,7 @@
 
 use super::NO_FILE;
 use super::aiperf::{SPREAD, add_goodput};
-use crate::foreign::lines::Meaning::{Kept, Missing, Nothing, Ours};
+use crate::foreign::lines::Meaning::{Deferred, Missing, Nothing, Ours};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
 use crate::foreign::lines::{Line, LineTool, Style, switch, value};
 
@@ -23,38 +23,38 @@ pub(super) static TOOL: LineTool = LineTool {
     names: &["vllm bench serve", "benchmark_serving.py"],
     style: Style::Gnu,
     flags: &[
-        value(&["model"], Text, Kept),
-        value(&["served-model-name"], Text, Kept),
-        value(&["backend", "endpoint-type"], Text, Kept),
-        value(&["base-url"], Text, Kept),
-        value(&["host"], Text, Kept),
-        value(&["port"], Number, Kept),
-        value(&["endpoint"], Text, Kept),
-        value(&["header"], Text, Kept),
-        value(&["num-prompts"], Number, Kept),
-        value(&["request-rate"], Text, Kept),
-        value(&["burstiness"], Decimal, Kept),
-        value(&["max-concurrency"], Number, Kept),
+        value(&["model"], Text, Deferred),
+        value(&["served-model-name"], Text, Deferred),
+        value(&["backend", "endpoint-type"], Text, Deferred),
+        value(&["base-url"], Text, Deferred),
+        value(&["host"], Text, Deferred),
+        value(&["port"], Number, Deferred),
+        value(&["endpoint"], Text, Deferred),
+        value(&["header"], Text, Deferred),
+        value(&["num-prompts"], Number, Deferred),
+        value(&["request-rate"], Text, Deferred),
+        value(&["burstiness"], Decimal, Deferred),
+        value(&["max-concurrency"], Number, Deferred),
         value(
             &["num-warmups"],
             Number,
             Missing("--warmup 5s warms up by time"),
         ),
-        value(&["dataset-name"], Text, Kept),
+        value(&["dataset-name"], Text, Deferred),
         value(&["dataset-path"], Text, Missing(DATA)),
-        value(&["random-input-len", "input-len"], Number, Kept),
-        value(&["random-output-len", "output-len"], Number, Kept),
-        value(&["random-range-ratio"], Decimal, Kept),
+        value(&["random-input-len", "input-len"], Number, Deferred),
+        value(&["random-output-len", "output-len"], Number, Deferred),
+        value(&["random-range-ratio"], Decimal, Deferred),
         value(
             &["random-prefix-len"],
             Number,
             Missing("--system sends the same text before each prompt"),
         ),
-        switch(&["ignore-eos"], Kept),
-        value(&["temperature"], Decimal, Kept),
+        switch(&["ignore-eos"], Deferred),
+        value(&["temperature"], Decimal, Deferred),
         value(&["tokenizer"], Text, Nothing),
         value(&["seed"], Number, Ours("--seed", "")),
-        value(&["goodput"], Text, Kept),
+        value(&["goodput"], Text, Deferred),
         value(&["percentile-metrics"], Text, Nothing),
         value(&["metric-percentiles"], Text, Nothing),
         switch(&["save-result"], Nothing),
@@ -134,13 +134,13 @@ fn add_request(line: &mut Line) {
         .value("random-range-ratio")
         .is_some_and(|ratio| ratio.parse() != Ok(0.0))
     {
-        line.lacks("--random-range-ratio", SPREAD);
+        line.add_missing("--random-range-ratio", SPREAD);
     }
     if line
         .value("backend")
         .is_some_and(|name| !BACKENDS.contains(&name))
     {
-        line.lacks("--backend", "chat and completions are measured");
+        line.add_missing("--backend", "chat and completions are measured");
     }
     let is_chat = line
         .value("backend")
@@ -158,7 +158,7 @@ fn add_request(line: &mut Line) {
         line.add("--prompt-tokens", line.number("random-input-len", 1024));
         line.add("--max-tokens", line.number("random-output-len", 128));
     } else {
-        line.lacks("--dataset-name", DATA);
+        line.add_missing("--dataset-name", DATA);
     }
     let mut extra = Vec::new();
     if line.has("ignore-eos") {

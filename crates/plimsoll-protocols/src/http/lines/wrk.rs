@@ -1,7 +1,7 @@
 //! Lines of [wrk](https://github.com/wg/wrk), and of [wrk2](https://github.com/giltene/wrk2), which has `-R`.
 
 use super::{NO_SCRIPT, add_deadline, add_workers, decimal, take_unverified_target};
-use crate::foreign::lines::Meaning::{Kept, Missing, Nothing, Ours};
+use crate::foreign::lines::Meaning::{Deferred, Missing, Nothing, Ours};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Seconds, Text};
 use crate::foreign::lines::{Line, LineTool, Style, switch, value, with_unit};
 
@@ -9,16 +9,16 @@ pub(super) static TOOL: LineTool = LineTool {
     names: &["wrk", "wrk2"],
     style: Style::Gnu,
     flags: &[
-        value(&["c", "connections"], Number, Kept),
-        value(&["d", "duration"], Seconds, Kept),
-        value(&["t", "threads"], Number, Kept),
+        value(&["c", "connections"], Number, Deferred),
+        value(&["d", "duration"], Seconds, Deferred),
+        value(&["t", "threads"], Number, Deferred),
         value(&["s", "script"], Text, Missing(NO_SCRIPT)),
         value(&["H", "header"], Text, Ours("-H", "")),
         switch(&["L", "latency"], Nothing),
         switch(&["U", "u_latency"], Nothing),
         switch(&["B", "batch_latency"], Nothing),
-        value(&["timeout"], Seconds, Kept),
-        value(&["R", "rate"], Decimal, Kept),
+        value(&["timeout"], Seconds, Deferred),
+        value(&["R", "rate"], Decimal, Deferred),
     ],
     reads_stdin: false,
     known_by: &[&["t", "c", "d"], &["t", "c"], &["c", "d"], &["R"]],

@@ -200,10 +200,10 @@ fn invalid_requests_are_rejected_with_reason() {
     for (content, needle) in [
         (RequestContent::Hex("7"), "two digits a byte"),
         (RequestContent::Hex("+1zz"), "two digits a byte"),
-        (RequestContent::Frame(b""), "0 bytes, and more are needed"),
+        (RequestContent::Frame(b""), "0 bytes, but more are needed"),
         (
             RequestContent::Frame(&hello[..9]),
-            "9 bytes, and 11 are needed",
+            "9 bytes, but 11 are needed",
         ),
         (RequestContent::Frame(b"hello"), "the bytes are not a frame"),
         (

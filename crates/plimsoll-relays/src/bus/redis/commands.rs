@@ -152,13 +152,17 @@ impl CommandPipeline {
         }
     }
 
-    async fn overflows(&self) {
+    async fn wait_for_overflow(&self) {
         while self.lock().batch.bytes <= MAX_UNSENT {
             self.overflowed.notified().await;
         }
     }
 
-    async fn carry(&self, mut connection: RedisConnection, lost: &LossSignal) -> RedisFailure {
+    async fn run_batches(
+        &self,
+        mut connection: RedisConnection,
+        lost: &LossSignal,
+    ) -> RedisFailure {
         loop {
             let (batch, waiting) = match self.next(lost).await {
                 Ok(next) => next,
@@ -169,7 +173,7 @@ impl CommandPipeline {
                     Ok(replies) => replies,
                     Err(why) => return why,
                 },
-                () = self.overflows() => return RedisFailure::transient("it accepts no data"),
+                () = self.wait_for_overflow() => return RedisFailure::transient("it accepts no data"),
             };
             // A lost cluster node may have restarted empty before it answered, so its replies are
             // not trusted.
@@ -252,7 +256,7 @@ impl ConnectionUser for CommandPipeline {
         self.generation.fetch_add(1, Ordering::AcqRel);
         connector.mark_usable();
         self.reconnected.send_modify(|times| *times += 1);
-        let why = self.carry(connection, lost).await;
+        let why = self.run_batches(connection, lost).await;
         // Drops the queued senders, which fails the pending requests.
         *self.lock() = UnsentCommands::default();
         why

@@ -117,7 +117,7 @@ impl Http2Session {
     }
 
     pub(crate) fn side(&self) -> EitherRole {
-        self.http2.peer()
+        self.http2.role()
     }
 
     /// Sends the connection preface. `max_streams` limits the concurrent streams of a client.
@@ -183,7 +183,7 @@ impl Http2Session {
         end: EndStream,
         out: &mut Vec<u8>,
     ) -> u32 {
-        let stream = self.http2.begin();
+        let stream = self.http2.allocate_stream_id();
         self.adopt(stream, key, EndStream(false));
         self.headers(stream, fields, end, out);
         stream

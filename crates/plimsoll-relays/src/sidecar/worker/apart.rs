@@ -23,7 +23,7 @@ impl RelayConnection {
     }
 
     /// Ends the reservation of a connection that takes no more calls.
-    pub(super) fn leave_owner(&mut self, routes: &mut [RouteState]) {
+    pub(super) fn end_reservation(&mut self, routes: &mut [RouteState]) {
         let owner = match &mut self.role {
             RelayRole::Up { owner, .. } => owner.take(),
             RelayRole::Http2(http2) => http2.owner.take(),
@@ -46,15 +46,19 @@ impl RelayConnection {
 
 impl Worker {
     /// Returns whether this client's calls over HTTP/2 are isolated.
-    pub(super) fn is_apart(&self, client: u64, now: Time) -> bool {
+    pub(super) fn is_isolated(&self, client: u64, now: Time) -> bool {
         let connection = self.connections.get(client);
         connection.is_some_and(|connection| connection.isolation.is_active(now))
     }
 
     /// Like [`Worker::find_own`], for a client in the table.
     #[inline]
-    pub(super) fn find_apart(&mut self, client: u64, now: Time) -> Option<UpstreamChoice> {
-        if !self.is_apart(client, now) {
+    pub(super) fn find_isolated_upstream(
+        &mut self,
+        client: u64,
+        now: Time,
+    ) -> Option<UpstreamChoice> {
+        if !self.is_isolated(client, now) {
             return None;
         }
         let mut from = self.connections.check_out(client)?;
@@ -102,7 +106,7 @@ impl Worker {
         if apart.len() >= MAX_ISOLATED
             || apart.iter().filter(is_owners).count() >= MAX_ISOLATED_PER_ADDRESS
         {
-            return self.find_other_own(from, layout, now);
+            return self.find_reserved_to_share(from, layout, now);
         }
         let Some(endpoint) = self.next_endpoint(route, now) else {
             return Some(UpstreamChoice::Refused(self.why_unconnected(route, now)));
@@ -124,7 +128,7 @@ impl Worker {
     /// Finds another client's reserved connection to share when no more can be made, preferably one
     /// of the same address, since clients may be isolated on suspicion only. A client that is merely
     /// on probation never shares one of another address: `None`, and it uses unreserved connections.
-    fn find_other_own(
+    fn find_reserved_to_share(
         &self,
         from: &mut RelayConnection,
         layout: usize,

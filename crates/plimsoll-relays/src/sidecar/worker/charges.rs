@@ -24,7 +24,7 @@ use super::{RelayConnection, RelayRole, Worker};
 
 const COUNTING_WINDOW: Duration = Duration::from_secs(1);
 /// Abusive calls of one address within [`COUNTING_WINDOW`] before it is isolated.
-const MAX_SHARED: u32 = 20;
+const MAX_ABUSIVE_CALLS: u32 = 20;
 const ISOLATION_PERIOD: Duration = Duration::from_secs(10);
 /// Answered calls after which an address is trusted and shares connections upstream.
 const MIN_ANSWERED: u8 = 10;
@@ -40,7 +40,7 @@ pub(super) type Account = Option<IpAddr>;
 struct AbuseRecord {
     count: u32,
     counted_until: Time,
-    apart_until: Time,
+    isolated_until: Time,
     /// Number of answered calls, at most [`MIN_ANSWERED`], from which on the address is trusted.
     answered: u8,
 }
@@ -50,8 +50,8 @@ impl AbuseRecord {
         self.answered >= MIN_ANSWERED
     }
 
-    fn set_apart(&mut self, now: Time) {
-        self.apart_until = now + ISOLATION_PERIOD;
+    fn start_isolation(&mut self, now: Time) {
+        self.isolated_until = now + ISOLATION_PERIOD;
         self.answered = 0;
     }
 }
@@ -99,7 +99,7 @@ impl AbuseLedger {
         let accounts = &mut self.accounts;
         if accounts.len() >= MAX_ADDRESSES && !accounts.contains_key(&account) {
             accounts.retain(|_, charge| {
-                charge.is_trusted() || now < charge.counted_until.max(charge.apart_until)
+                charge.is_trusted() || now < charge.counted_until.max(charge.isolated_until)
             });
             if accounts.len() >= MAX_ADDRESSES {
                 accounts.clear();
@@ -115,8 +115,8 @@ impl AbuseLedger {
             (charge.count, charge.counted_until) = (0, now + COUNTING_WINDOW);
         }
         charge.count = charge.count.saturating_add(count);
-        if charge.count > MAX_SHARED {
-            charge.set_apart(now);
+        if charge.count > MAX_ABUSIVE_CALLS {
+            charge.start_isolation(now);
         }
         *charge
     }
@@ -128,16 +128,16 @@ impl AbuseLedger {
         }
         let known = self.accounts.get(&account).copied().unwrap_or_default();
         Isolation {
-            until: known.apart_until,
+            until: known.isolated_until,
             is_on_probation: !known.is_trusted(),
             own: Vec::new(),
         }
     }
 
     /// Records an answered call; returns whether the address is trusted now.
-    fn trust(&mut self, account: Account, now: Time) -> bool {
+    fn count_answered(&mut self, account: Account, now: Time) -> bool {
         let charge = self.of(account, now);
-        if now >= charge.apart_until && !charge.is_trusted() {
+        if now >= charge.isolated_until && !charge.is_trusted() {
             charge.answered += 1;
         }
         charge.is_trusted()
@@ -184,7 +184,7 @@ impl Worker {
         let (account, route) = (account(connection), connection.route);
         let charge = self.charges.add(account, calls, now);
         if let Some(connection) = self.live(token) {
-            connection.isolation.extend(charge.apart_until);
+            connection.isolation.extend(charge.isolated_until);
         }
         let most = self.routes[route].setup.route.max_streams();
         if charge.count <= most {
@@ -242,7 +242,7 @@ impl Worker {
 
     #[cold]
     fn end_probation(&mut self, client: u64, account: Account, now: Time) {
-        if self.charges.trust(account, now)
+        if self.charges.count_answered(account, now)
             && let Some(connection) = self.live(client)
         {
             connection.isolation.is_on_probation = false;
@@ -259,7 +259,7 @@ impl Worker {
                 None => return,
             },
         };
-        self.charges.of(account, now).set_apart(now);
+        self.charges.of(account, now).start_isolation(now);
         if let Some(connection) = self.live(client) {
             connection.isolation.extend(now + ISOLATION_PERIOD);
         }
@@ -275,10 +275,13 @@ mod tests {
         let mut charges = AbuseLedger::default();
         let of = |n: u32| Some(IpAddr::from(n.to_be_bytes()));
         let now = Time::ZERO + Duration::from_secs(5);
-        assert_eq!(charges.add(of(1), MAX_SHARED, now).apart_until, Time::ZERO);
+        assert_eq!(
+            charges.add(of(1), MAX_ABUSIVE_CALLS, now).isolated_until,
+            Time::ZERO
+        );
         let later = now + Duration::from_millis(999);
         assert_eq!(
-            charges.add(of(1), 1, later).apart_until,
+            charges.add(of(1), 1, later).isolated_until,
             later + ISOLATION_PERIOD
         );
         assert_eq!(charges.add(of(2), 1, later).count, 1);
@@ -306,17 +309,17 @@ mod tests {
         );
         for _ in 0..MIN_ANSWERED {
             assert!(charges.admit(of(2), now).is_active(now));
-            charges.trust(of(2), now);
+            charges.count_answered(of(2), now);
         }
         assert!(!charges.admit(of(2), now).is_active(now));
         // Abuse also ends the address's trust.
-        charges.of(of(2), now).set_apart(now);
+        charges.of(of(2), now).start_isolation(now);
         let later = now + ISOLATION_PERIOD;
-        assert!(!charges.trust(of(2), now));
+        assert!(!charges.count_answered(of(2), now));
         assert!(charges.admit(of(2), now).until == later);
         assert!(charges.admit(of(2), later).is_active(later));
         for _ in 0..MIN_ANSWERED {
-            charges.trust(of(2), later);
+            charges.count_answered(of(2), later);
         }
         assert!(!charges.admit(of(2), later).is_active(later));
     }

@@ -42,7 +42,7 @@ impl Worker {
         };
         exchange.tries += 1;
         let down = exchange.down.token;
-        let found = match self.find_apart(down, now) {
+        let found = match self.find_isolated_upstream(down, now) {
             Some(found) => found,
             None => self.find_upstream(route, 0, now),
         };
@@ -153,7 +153,7 @@ impl Worker {
                 self.blame_around(connection.route, last_stream, http2, now);
             }
             self.free_slot(connection.route, endpoint, token);
-            connection.leave_owner(&mut self.routes);
+            connection.end_reservation(&mut self.routes);
         }
         self.connections.put_back(token, connection);
         for key in unseen {
@@ -180,7 +180,7 @@ impl Worker {
         }
         // This call may have caused the upstream's error, so it is only sent again if it is
         // isolated.
-        let may_go = code == ErrorCode::NO_ERROR || self.is_apart(client, now);
+        let may_go = code == ErrorCode::NO_ERROR || self.is_isolated(client, now);
         if may_go && self.send_again(key, now) {
             return;
         }

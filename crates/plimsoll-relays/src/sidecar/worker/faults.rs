@@ -125,7 +125,7 @@ impl Worker {
                 seen: late.seen,
                 bytes: &late.bytes,
             };
-            match worker.send_on(connection, &codec, frame, late.since, now) {
+            match worker.forward_request(connection, &codec, frame, late.since, now) {
                 Ok(RequestDisposition::Held) => worker
                     .delayed
                     .push(now + RETRY_DELAY, DelayedItem::Frame(late)),

@@ -127,14 +127,14 @@ impl Http2State {
             self.session.reset(stream, code, out);
         } else {
             self.session.abandon(stream, ended);
-            self.resets.wait(stream, code);
+            self.resets.enqueue(stream, code);
         }
     }
 
     /// Resets more of the waiting streams, once a tick. `heard` is when the upstream last sent
     /// something. Returns whether there is something to send.
     pub(super) fn reset_waiting(&mut self, heard: Time, now: Time, out: &mut Vec<u8>) -> bool {
-        self.resets.heard(heard, now);
+        self.resets.on_upstream_activity(heard, now);
         let before = out.len();
         while let Some((stream, code)) = self.resets.next_waiting() {
             if self.session.is_abandoned(stream) {

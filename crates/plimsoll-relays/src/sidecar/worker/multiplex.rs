@@ -53,7 +53,7 @@ impl Worker {
                 let is_taken = match from {
                     FrameSender::Client => self.take_request(connection, codec, frame, now)?,
                     FrameSender::Server => {
-                        self.answer(connection, codec, frame, now)?;
+                        self.handle_upstream_frame(connection, codec, frame, now)?;
                         true
                     }
                 };
@@ -106,7 +106,7 @@ impl Worker {
         frame: CallFrame<'_>,
         now: Time,
     ) -> Result<bool, FrameError> {
-        let taken = self.request(connection, codec, frame, now)?;
+        let taken = self.handle_client_frame(connection, codec, frame, now)?;
         if let RequestDisposition::Held = taken {
             self.queue_request(connection, now);
             return Ok(false);
@@ -137,7 +137,7 @@ impl Worker {
         let answered = match (&mut connection.role, seen.kind) {
             (RelayRole::Down { .. }, RelayFrameKind::Request { .. } | RelayFrameKind::Oneway) => {
                 let frame = CallFrame { seen, bytes };
-                self.answer_itself(connection, codec, frame, why, now)
+                self.reject_request(connection, codec, frame, why, now)
                     .is_ok()
             }
             (RelayRole::Up { calls, .. }, RelayFrameKind::Response { .. }) => {
@@ -164,7 +164,7 @@ impl Worker {
         answered
     }
 
-    fn request(
+    fn handle_client_frame(
         &mut self,
         from: &mut RelayConnection,
         codec: &Codec,
@@ -193,9 +193,9 @@ impl Worker {
             _ => FaultAction::Forward,
         };
         match fate {
-            FaultAction::Forward => self.send_on(from, codec, frame, since, now),
+            FaultAction::Forward => self.forward_request(from, codec, frame, since, now),
             FaultAction::Abort => {
-                self.answer_itself(from, codec, frame, RejectReason::InjectedFault, now)
+                self.reject_request(from, codec, frame, RejectReason::InjectedFault, now)
             }
             FaultAction::Delay(time) => {
                 self.delay_frame(from, frame, now + time);
@@ -205,7 +205,7 @@ impl Worker {
     }
 
     /// Gives a request to an upstream. `since` is when it first found none that could take it.
-    pub(super) fn send_on(
+    pub(super) fn forward_request(
         &mut self,
         from: &mut RelayConnection,
         codec: &Codec,
@@ -244,7 +244,7 @@ impl Worker {
                     deadline: now + patience,
                     bytes: bytes.len() as u32,
                 };
-                if self.pass_on(up, codec, call, wants_answer, bytes)? {
+                if self.write_to_upstream(up, codec, call, wants_answer, bytes)? {
                     let counters = self.counters(route);
                     let (counter, taken) = if wants_answer {
                         (&counters.requests, RequestDisposition::AwaitsAnswer)
@@ -257,11 +257,11 @@ impl Worker {
                 RejectReason::Busy
             }
         };
-        self.answer_itself(from, codec, frame, refused, now)
+        self.reject_request(from, codec, frame, refused, now)
     }
 
     /// Answers a client's request that no upstream will see.
-    fn answer_itself(
+    fn reject_request(
         &mut self,
         from: &mut RelayConnection,
         codec: &Codec,
@@ -293,7 +293,7 @@ impl Worker {
     }
 
     /// Appends a request to an upstream connection; returns `false` if that has no room or is gone.
-    fn pass_on(
+    fn write_to_upstream(
         &mut self,
         up: u64,
         codec: &Codec,
@@ -329,7 +329,7 @@ impl Worker {
         Ok(true)
     }
 
-    fn answer(
+    fn handle_upstream_frame(
         &mut self,
         up: &mut RelayConnection,
         codec: &Codec,
@@ -375,7 +375,7 @@ impl Worker {
             RelayFrameKind::GoAway => {
                 // New calls use another connection; those in flight finish on this one.
                 self.free_slot(up.route, endpoint, up.token);
-                up.leave_owner(&mut self.routes);
+                up.end_reservation(&mut self.routes);
             }
             RelayFrameKind::Heartbeat => {
                 codec.heartbeat_ack(seen.id, seen.flavor, &mut up.transport.out)?

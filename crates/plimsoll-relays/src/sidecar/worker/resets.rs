@@ -42,13 +42,13 @@ impl PendingResets {
         self.last_sent = now;
     }
 
-    pub(super) fn wait(&mut self, stream: u32, code: ErrorCode) {
+    pub(super) fn enqueue(&mut self, stream: u32, code: ErrorCode) {
         self.waiting.push_back((stream, code));
     }
 
     /// Restarts the count of resets if the upstream sent something, at `at`, after the last reset, or if
     /// [`MAX_SILENCE`] has passed since then.
-    pub(super) fn heard(&mut self, at: Time, now: Time) {
+    pub(super) fn on_upstream_activity(&mut self, at: Time, now: Time) {
         if at > self.last_sent || now >= self.last_sent + MAX_SILENCE {
             self.sent = 0;
         }

@@ -106,7 +106,7 @@ impl Worker {
                     self.routes[route].endpoints[endpoint].counters.open.dec();
                 }
                 self.free_slot(route, endpoint, connection.token);
-                connection.leave_owner(&mut self.routes);
+                connection.end_reservation(&mut self.routes);
                 let is_pipe = matches!(connection.role, RelayRole::Pipe { .. });
                 if connection.unneeded {
                     // It was closed from this side because it was unused.

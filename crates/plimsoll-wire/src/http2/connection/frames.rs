@@ -54,7 +54,7 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// become closed (RFC 9113 §5.1.1).
     #[inline]
     pub fn opens(&mut self, stream: u32) -> bool {
-        let opens = !self.peer.is_client() && stream >= self.next_id && stream % 2 == 1;
+        let opens = !self.role.is_client() && stream >= self.next_id && stream % 2 == 1;
         if opens {
             self.skip_to(stream + 2);
         }
@@ -77,7 +77,7 @@ impl<P: EndpointRole> Http2Connection<P> {
         let stream = head.stream();
         match Http2Frame::parse(head, payload)? {
             Http2Frame::Headers { fragment, .. } => {
-                if self.peer.is_client() {
+                if self.role.is_client() {
                     self.check_not_idle(stream, "HEADERS")?;
                 }
                 self.block = Some(Box::new(HeaderBlock::new(head.piece(fragment))));
@@ -160,7 +160,7 @@ impl<P: EndpointRole> Http2Connection<P> {
     ) -> Result<(), Violation> {
         for (id, value) in settings.iter() {
             match id {
-                setting::ENABLE_PUSH if value != 0 && self.peer.is_client() => {
+                setting::ENABLE_PUSH if value != 0 && self.role.is_client() => {
                     return Err(broken("ENABLE_PUSH from a server (RFC 9113, 6.5.2)"));
                 }
                 setting::MAX_CONCURRENT_STREAMS => self.max_streams = value,
@@ -215,7 +215,7 @@ impl<P: EndpointRole> Http2Connection<P> {
             Err(Violation::stream(of, ErrorCode::STREAM_CLOSED, why))
         };
         // Each end's GOAWAY excludes streams of the other end.
-        let left_out = if self.peer.is_client() {
+        let left_out = if self.role.is_client() {
             stream > self.last_stream
         } else {
             self.last_taken.is_some_and(|last| stream > last)

@@ -115,14 +115,14 @@ fn is_id(typed: &str, id: &str) -> bool {
 
 fn made(page: Result<String, String>) -> PageResult {
     match page {
-        Ok(page) => PageResult::Page(html::within(&page)),
+        Ok(page) => PageResult::Page(html::with_home_link(&page)),
         Err(why) => PageResult::Failed(message(&why)),
     }
 }
 
 /// Returns a page with a message.
 fn message(text: &str) -> String {
-    html::within(&html::message(text))
+    html::with_home_link(&html::message(text))
 }
 
 /// Returns the record file that makes a directory a search, ladder, lanes or run.

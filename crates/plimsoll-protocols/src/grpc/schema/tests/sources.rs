@@ -84,7 +84,7 @@ fn descriptor_set_may_omit_protobuf_files() {
     let error = Schema::from_descriptor_set(half.path())
         .unwrap_err()
         .to_string();
-    assert!(error.contains("r.proto: it is not there"), "{error}");
+    assert!(error.contains("r.proto: it is missing"), "{error}");
     assert!(
         error.ends_with("make the set with `protoc --include_imports`"),
         "{error}"
