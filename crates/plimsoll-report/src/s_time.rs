@@ -368,7 +368,7 @@ mod tests {
             (
                 "bytes read 3201",
                 "bytes read -9",
-                "line 5: \"-9\" is no count",
+                "line 5: \"-9\" is not a count",
             ),
             (
                 "in 0.01s;",

@@ -150,6 +150,8 @@ mod tests {
         assert!(cases.len() >= 200, "{}", cases.len());
         for Case { theirs, runs, ours } in cases {
             let mut words = shell_words::split(&theirs).expect("words of a shell");
+            // The program that starts a script is no part of its line.
+            words.retain(|word| word != "python3");
             let pipe = words.iter().position(|word| word == "|");
             let input = pipe.map(|at| {
                 let before: Vec<String> = words.drain(..=at).collect();
@@ -202,7 +204,8 @@ mod tests {
         for line in help
             .lines()
             .map(str::trim_start)
-            .filter(|line| line.starts_with('-'))
+            // A sentence of h2load's has a line that begins with a flag.
+            .filter(|line| line.starts_with('-') && !line.ends_with("option)."))
         {
             // What stands before two spaces, or before the description of curl's: flags, and a placeholder in <>.
             let spelled = line.split("  ").next().unwrap_or_default();
@@ -241,7 +244,7 @@ mod tests {
             ("https://a --rate 5", Some("http https://a --rate 5")),
             (
                 "-X POST -d '{}' http://a",
-                Some("http -X POST -d '{}' http://a"),
+                Some("http -X POST -d {} http://a"),
             ),
             ("-q ws://a:1", Some("ws -q ws://a:1")),
             ("grpcs://a:1 -m a.B/C", Some("grpc grpcs://a:1 -m a.B/C")),

@@ -758,11 +758,11 @@ mod tests {
                     continue;
                 }
                 let words = shell_words::split(&ours).expect("words of a shell");
-                let line = std::iter::once("plimsoll".to_owned()).chain(words);
-                let read = command
-                    .clone()
-                    .ignore_errors(false)
-                    .try_get_matches_from(line);
+                let begin = ["plimsoll".to_owned(), command.get_name().to_owned()];
+                let line: Vec<OsString> =
+                    begin.into_iter().chain(words).map(OsString::from).collect();
+                let program = commands::command_of(&line).ignore_errors(false);
+                let read = program.try_get_matches_from(line);
                 let kind = read.err().map(|error| error.kind());
                 assert_ne!(
                     kind,

@@ -352,19 +352,19 @@ mod tests {
             (
                 "8.pem",
                 "pkcs8 -topk8 -in a.key -passout pass:secret -out 8.pem",
-                "PKCS #8 key in PEM, sealed",
+                "PKCS #8 key in PEM, encrypted",
                 "8.plain.key",
             ),
             (
                 "8.der",
                 "pkcs8 -topk8 -in a.key -passout pass:secret -outform DER -out 8.der",
-                "PKCS #8 key in DER, sealed",
+                "PKCS #8 key in DER, encrypted",
                 "8.plain.key",
             ),
             (
                 "old.pem",
                 "rsa -aes128 -in a.key -passout pass:secret -traditional -out old.pem",
-                "legacy PEM (Proc-Type: 4,ENCRYPTED), sealed",
+                "legacy PEM (Proc-Type: 4,ENCRYPTED), encrypted",
                 "old.plain.key",
             ),
             (

@@ -208,9 +208,13 @@ mod tests {
             (
                 "[lanes.a]\n[lanes.\"b/../../c\"]\n",
                 "lanes",
-                "no name of a lane",
+                "is not a valid lane name",
             ),
-            ("[lanes.a]\n[lanes.\"\"]\n", "lanes", "no name of a lane"),
+            (
+                "[lanes.a]\n[lanes.\"\"]\n",
+                "lanes",
+                "is not a valid lane name",
+            ),
             (
                 "[lanes.a]\nweight = 0\n[lanes.b]\n",
                 "lanes.a.weight",

@@ -296,7 +296,7 @@ fn ladder_reports_connection_and_memory_costs() {
         "to each new connection",
         "to one that resumes a session",
         "bytes a resumed connection",
-        "at a server kept busy",
+        "at full load",
     ];
     // Each part lasts some seconds, in which a late machine may not complete the rounds that a
     // figure or a clause of the sentence needs.
