@@ -132,6 +132,8 @@ pub struct ForeignLine<'a> {
     pub command: &'static str,
     /// The words behind the tool's name.
     words: &'a [String],
+    /// The line does not name the tool.
+    is_guessed: bool,
 }
 
 impl ForeignLine<'_> {
@@ -141,7 +143,13 @@ impl ForeignLine<'_> {
     /// Returns an error for a flag that the tool does not have.
     pub fn translate(&self, input: Option<String>) -> Result<TranslatedLine, UsageError> {
         let translated = self.tool.translate(self.command, self.words, input);
-        translated.map_err(|wrong| wrong.usage(self.tool, self.command))
+        let mut translated = translated.map_err(|wrong| wrong.usage(self.tool, self.command))?;
+        // Whether certificates are checked is no matter for a guess.
+        let is_typed = |word: &String| word == "-k" || word.contains("insecure");
+        if self.is_guessed && !self.words.iter().any(is_typed) {
+            translated.words.retain(|word| word != "--insecure");
+        }
+        Ok(translated)
     }
 }
 
@@ -152,16 +160,18 @@ fn line_tools() -> impl Iterator<Item = (&'static CommandEntry, &'static LineToo
 
 /// The line of a load tool that `words` begin with the name of; or else of the one that owns a line without a name.
 pub fn foreign_line(words: &[String]) -> Option<ForeignLine<'_>> {
-    let named = line_tools().find_map(|(entry, tool)| Some((entry, tool, tool.strip_name(words)?)));
+    let named =
+        line_tools().find_map(|(entry, tool)| Some((entry, tool, tool.strip_name(words)?, false)));
     let owning = || {
         let found = line_tools().find(|(_, tool)| tool.owns(words));
-        found.map(|(entry, tool)| (entry, tool, words))
+        found.map(|(entry, tool)| (entry, tool, words, true))
     };
-    let (entry, tool, words) = named.or_else(owning)?;
+    let (entry, tool, words, is_guessed) = named.or_else(owning)?;
     Some(ForeignLine {
         tool,
         command: entry.name,
         words,
+        is_guessed,
     })
 }
 
