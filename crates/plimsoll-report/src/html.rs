@@ -105,7 +105,7 @@ pub fn lanes(record: &LanesRecord, views: &[RunView]) -> String {
     let runs: Vec<Run> = views.iter().map(|view| view.run.clone()).collect();
     let table = lane_words::table(record, &runs);
     let body = html! {
-        (tables::shown("The lanes", &lane_words::note(&runs), &table))
+        (tables::table_section("The lanes", &lane_words::note(&runs), &table))
         (each(views))
     };
     page(&record.name, &body)
@@ -134,7 +134,7 @@ fn each(views: &[RunView]) -> Markup {
         (memory::memory(views))
         (tables::ends(views))
         (tables::health(views))
-        @for view in views { (tables::plan(&view.run.plan, &view.run.header.name, &tables::again("run", &view.run.dir))) }
+        @for view in views { (tables::plan(&view.run.plan, &view.run.header.name, &tables::repeat_command("run", &view.run.dir))) }
     }
 }
 
@@ -198,7 +198,7 @@ pub fn search(record: &SearchRecord, plan: &str, dir: &Path) -> String {
         (page::verdict(tone, label, &words::headline(record), &facts, &cards, &sentences))
         (curve::section(record))
         (tables::trials(record))
-        (tables::plan(plan, &record.name, &tables::again("find", dir)))
+        (tables::plan(plan, &record.name, &tables::repeat_command("find", dir)))
     };
     page(&format!("{}: the load line", record.name), &body)
 }
@@ -262,7 +262,7 @@ pub fn ladder(record: &LadderRecord, plan: &str, dir: &Path) -> String {
         (page::verdict(tone, label, &heading, &facts, &cards, &sentences))
         (rungs::section(record))
         (page::section("The rungs", how, &html! { div.scroll { (rungs::table(record)) } }))
-        (tables::plan(plan, &record.name, &tables::again("ladder", dir)))
+        (tables::plan(plan, &record.name, &tables::repeat_command("ladder", dir)))
     };
     page(&format!("{}: the ladder", record.name), &body)
 }

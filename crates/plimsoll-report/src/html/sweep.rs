@@ -70,9 +70,9 @@ pub(super) fn page(record: &LadderRecord, plan: &str, dir: &Path) -> String {
     let body = html! {
         (verdict(record, &links))
         @for (i, measure) in MEASURES.iter().enumerate() { (section(measure, &links, i)) }
-        (tables::shown("The links", "", &table(&links)))
+        (tables::table_section("The links", "", &table(&links)))
         @if let Some(limits) = &record.limits { (limit(limits)) }
-        (tables::plan(plan, &record.name, &tables::again("sweep", dir)))
+        (tables::plan(plan, &record.name, &tables::repeat_command("sweep", dir)))
     };
     page::page(&format!("{}: the sweep", record.name), &body)
 }

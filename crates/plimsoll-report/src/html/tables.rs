@@ -142,9 +142,9 @@ pub(super) fn errors(views: &[RunView]) -> Markup {
     let given_up = "Calls that were cut off by the end of the run, or that the generator had no time to send: they are neither errors nor in any percentile.";
     let connections = "Failed attempts to connect, counted separately from calls and including the warm-up. The share is of all attempts.";
     html! {
-        (told("Errors", "", views, errors::calls, errors::details))
-        (told("Given up", given_up, views, errors::given_up, errors::details))
-        (told("Connections that failed", connections, views, errors::connections, errors::details))
+        (section_with_notes("Errors", "", views, errors::calls, errors::details))
+        (section_with_notes("Given up", given_up, views, errors::given_up, errors::details))
+        (section_with_notes("Connections that failed", connections, views, errors::connections, errors::details))
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) static PROXY: Proxy = Proxy {
             printed: String::new(),
         })
     },
-    lacks,
+    lacks: unsupported_reason,
     file: "sidecar.toml",
     configure,
     arguments,
