@@ -93,6 +93,7 @@ pub(crate) fn shell_quoted(words: &[OsString]) -> String {
             Some((name, value))
                 if redaction::is_secret_name(name)
                     && !name.contains('.')
+                    && !value.starts_with("//")
                     && !value.trim_start().starts_with('$') =>
             {
                 Cow::Owned(format!("{name}: …"))
@@ -201,11 +202,13 @@ mod tests {
         let help = String::from_utf8_lossy(&printed.stdout).into_owned();
         let table = registry::foreign_line(&[tool.to_owned()]).expect(tool).tool;
         let mut checked = 0;
+        // Lines that are indented further continue a description.
+        let is_entry = |line: &&str| line.len() - line.trim_start().len() <= 8;
         for line in help
             .lines()
+            .filter(is_entry)
             .map(str::trim_start)
-            // A sentence of h2load's has a line that begins with a flag.
-            .filter(|line| line.starts_with('-') && !line.ends_with("option)."))
+            .filter(|line| line.starts_with('-'))
         {
             // What stands before two spaces, or before the description of curl's: flags, and a placeholder in <>.
             let spelled = line.split("  ").next().unwrap_or_default();

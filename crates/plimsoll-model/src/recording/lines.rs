@@ -3,9 +3,7 @@
 use std::io::{self, BufRead, Read};
 
 use super::RecordingFormat;
-use super::access::{
-    self, RowResult, UNSENDABLE_PATH, is_path, parse_line, request_line, split_url,
-};
+use super::access::{self, RowResult, UNSENDABLE_PATH, parse_line, request_line, split_url};
 use super::stamps::stamp;
 use crate::input::{LineEnd, read_line};
 use crate::json_line::json_entries;
@@ -224,7 +222,9 @@ impl<'a> RecordingLines<'a> {
                 .find(|(name, _)| name == wanted)
                 .map(|(_, value)| value)
         };
-        if of_request("method").is_some() && of_request("path").is_some_and(|path| !is_path(path)) {
+        if of_request("method").is_some()
+            && of_request("path").is_some_and(|path| !access::is_path(path))
+        {
             return Err(UNSENDABLE_PATH);
         }
         let place = self.time_place().map_err(|_| "it has no time")?;

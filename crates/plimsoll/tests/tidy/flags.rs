@@ -94,12 +94,17 @@ const ELSEWHERE: &[(&str, &[&str])] = &[
         "crates/plimsoll-protocols/src/http/lines/",
         &[
             "--api-key",
+            "--backend",
+            "--data-raw",
+            "--data-urlencode",
             "--dataset-name",
             "--endpoint-type",
             "--output-format",
+            "--random-range-ratio",
             "--request-rate",
             "--request-rate-mode",
             "--stage",
+            "--tls-max",
         ],
     ),
     (
