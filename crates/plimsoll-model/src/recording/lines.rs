@@ -217,10 +217,8 @@ impl<'a> RecordingLines<'a> {
             }
         }
         let of_request = |wanted: &str| {
-            entries
-                .iter()
-                .find(|(name, _)| name == wanted)
-                .map(|(_, value)| value)
+            let entry = entries.iter().find(|(name, _)| name == wanted);
+            entry.map(|(_, value)| value)
         };
         if of_request("method").is_some()
             && of_request("path").is_some_and(|path| !access::is_path(path))
