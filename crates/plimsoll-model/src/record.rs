@@ -161,7 +161,7 @@ impl StageRecord {
         self.times_of(s);
     }
 
-    /// Counts a call that [has one time](Sample::has_one_time).
+    /// Counts a call that [has one time](CallSample::has_one_time).
     #[inline]
     pub(crate) fn call_of_one_time(&mut self, s: &CallSample) {
         self.count(s);

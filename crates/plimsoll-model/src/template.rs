@@ -1,7 +1,7 @@
 //! Data that varies from call to call: `{{seq}}`, `{{uuid}}`, `{{random 1 100}}`, `{{now}}`, `{{client}}`,
 //! `{{message}}`, `{{row.NAME}}` and `{{row}}`.
 //!
-//! A [`Template`] is a text that contains [`Field`]s. The value of a field is a pure function of the plan's seed, the
+//! A [`Template`] is a text that contains [`TemplateField`]s. The value of a field is a pure function of the plan's seed, the
 //! call's number and the time, which a [`RenderContext`] holds: a run is reproducible, and its shards agree without
 //! communicating. Protocols parse their data into an implementation of [`Render`], which the plan stores.
 
@@ -348,7 +348,7 @@ fn random(low: &str, high: &str) -> Result<FieldSource, String> {
 }
 
 impl TemplateField {
-    /// Returns whether the value is a number, of [`Field::digits`] decimals.
+    /// Returns whether the value is a number, of [`TemplateField::digits`] decimals.
     pub fn is_number(&self) -> bool {
         match self.source {
             FieldSource::Seq

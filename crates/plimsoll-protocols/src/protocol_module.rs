@@ -117,7 +117,7 @@ pub trait ProtocolModule: CallSection {
         String::new()
     }
 
-    /// Answers a query of this protocol ([`spec::Surroundings::ask`]) by asking the server of `spec`. Ignores
+    /// Answers a query of this protocol ([`spec::ResolveContext::ask`]) by asking the server of `spec`. Ignores
     /// queries of other protocols; returns an error if the server can't be reached.
     fn ask(
         _question: &mut dyn Any,

@@ -103,7 +103,7 @@ impl TokenKeys {
     /// Replaces the secrets, for every clone.
     ///
     /// # Errors
-    /// As those of [`Keys::new`]; the old secrets then stay in use.
+    /// As those of [`TokenKeys::new`]; the old secrets then stay in use.
     pub fn replace(&self, secrets: &[Vec<u8>]) -> Result<(), SecretTooShort> {
         let replaced = ActiveKeys::new(secrets)?;
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = replaced;

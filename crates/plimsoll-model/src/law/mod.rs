@@ -76,7 +76,7 @@ impl LawError {
 #[derive(Clone, Copy, Debug)]
 struct LawRequest {
     /// When it arrived, or when its service begins, in nanoseconds on the laws' clock: the first one arrived at
-    /// [`FIRST_NS`].
+    /// [`FIRST_ARRIVAL_NS`].
     at: u64,
 }
 

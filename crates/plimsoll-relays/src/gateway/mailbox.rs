@@ -84,7 +84,7 @@ impl Mailbox {
         self.stopped.send_replace(true);
     }
 
-    /// Waits for [`Mailbox::has_stopped`].
+    /// Waits for [`Mailbox::mark_stopped`].
     pub(super) async fn stopped(&self) {
         let mut stopped = self.stopped.subscribe();
         // This mailbox holds the sender, so waiting cannot fail.
