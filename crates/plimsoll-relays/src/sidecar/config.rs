@@ -341,7 +341,7 @@ mod tests {
                 "not a loopback address",
             ),
             (format!("workers = 0\n{route}"), "1 to 64"),
-            (format!("{route}{route}"), "already used by"),
+            (format!("{route}{route}"), "used twice"),
             (route.replace("\"127.0.0.1:1\"", ""), "at least one address"),
             (
                 format!("{route}conections = 2\n"),

@@ -78,10 +78,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Dashboard, noted: &[String]) {
     errors_panel(frame, before_gap(failed), board);
     ends_panel(frame, both, board);
     notes_panel(frame, notes, noted);
-    let keys = match area.width {
-        0..75 => "q: end the run, everything written · twice Ctrl-C: at once",
-        _ => "q/Ctrl-C: stop and save · Ctrl-C twice: quit now",
-    };
+    let keys = "q/Ctrl-C: stop and save · Ctrl-C twice: quit now";
     frame.render_widget(Paragraph::new(Span::styled(keys, DIM_STYLE)), foot);
 }
 
