@@ -431,19 +431,19 @@ mod tests {
             ),
             (
                 two("127.0.0.1:7", "127.0.0.1:1", "127.0.0.1:7", "127.0.0.1:1"),
-                "route b: listen: 127.0.0.1:7 is route a's already",
+                "route b: listen: 127.0.0.1:7 is already used by route a",
             ),
             (
                 two("0.0.0.0:7", "127.0.0.1:1", "127.0.0.1:7", "127.0.0.1:1"),
-                "route b: listen: 127.0.0.1:7 is route a's already",
+                "route b: listen: 127.0.0.1:7 is already used by route a",
             ),
             (
                 two("unix:/s", "127.0.0.1:1", "unix:/s", "127.0.0.1:1"),
-                "route b: listen: unix:/s is route a's already",
+                "route b: listen: unix:/s is already used by route a",
             ),
             (
                 format!("admin = \"127.0.0.1:7\"\n{}", route.replace(":0", ":7")),
-                "route a: listen: 127.0.0.1:7 is admin's already",
+                "route a: listen: 127.0.0.1:7 is already used by admin",
             ),
             (
                 route.replace(":0", ":1"),
