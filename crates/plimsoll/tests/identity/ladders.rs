@@ -58,9 +58,10 @@ fn ladder_lists_new_and_resumed_connection_costs() {
         // The p99 covers the connections of all rounds together.
         for part in ["connections", "resumed"] {
             let slices = rung["parts"][part].as_array().expect("slices");
+            // A slice that a busy machine kept from ending has no counts of the kernel.
             let made: u64 = slices
                 .iter()
-                .map(|slice| slice["carried"]["connections"].as_u64().expect("a count"))
+                .filter_map(|slice| slice["carried"]["connections"].as_u64())
                 .sum();
             let p99 = &rung["connection_p99"][part];
             let Some(of) = p99["count"].as_u64() else {
