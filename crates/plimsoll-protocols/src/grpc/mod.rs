@@ -19,8 +19,8 @@ pub mod encoding;
 mod exchange;
 mod flags;
 mod head;
-#[cfg(all(feature = "schema", feature = "targets"))]
 mod lines;
+#[cfg(all(feature = "schema", feature = "targets"))]
 mod link;
 mod message;
 mod packing;
