@@ -40,9 +40,9 @@ fuzz_target!(|input: &[u8]| {
         None => assert!(input.len() < MAX_HEADER),
         Some((read, Ok(header))) => {
             assert_eq!(read, header.size);
-            assert!(proxy::begins(input));
+            assert!(proxy::has_signature(input));
         }
-        Some((_, Err(ProxyError::Missing))) => assert!(!proxy::begins(input)),
+        Some((_, Err(ProxyError::Missing))) => assert!(!proxy::has_signature(input)),
         Some(_) => {}
     }
 

@@ -11,7 +11,7 @@ fuzz_target!(|input: &[u8]| {
     let Ok(sections) = s_time::read(text) else {
         return;
     };
-    assert!(!sections.is_empty() && s_time::is_it(text));
+    assert!(!sections.is_empty() && s_time::is_s_time_output(text));
     for section in sections {
         assert!(section.resumed_connections.unwrap_or(0) <= section.connections);
         assert!(!section.resumed || text.contains("Now timing with session id reuse."));
