@@ -12,7 +12,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use plimsoll_engine::driver::{CallId, Direction, Driver, Event, Protocol, ProtocolError, Tracer};
 use plimsoll_model::{Outcome, Time};
-use plimsoll_protocols::bolt::{BoltCall, BoltProtocol, Form, Frame, FrameTracer};
+use plimsoll_protocols::bolt::{BoltCall, BoltFrame, BoltFrameTracer, BoltProtocol, FrameLayout};
 
 /// Longest content of an answer in bytes.
 const LIMIT: usize = 4096;
@@ -28,7 +28,7 @@ fuzz_target!(|data: &[u8]| {
         play(choices, bytes, step),
         "a split changed what happened"
     );
-    let (mut tracer, mut lines) = (FrameTracer::default(), Vec::new());
+    let (mut tracer, mut lines) = (BoltFrameTracer::default(), Vec::new());
     for piece in bytes.chunks(step) {
         tracer.bytes(Direction::Received, piece, &mut lines);
     }
@@ -40,7 +40,7 @@ type Ending = (Vec<Event>, u64, Result<(), Outcome>);
 fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
     let [calls, manner, in_flight, _, cancelled] = choices.map(u32::from);
     let call = BoltCall {
-        form: [Form::V1, Form::V2, Form::V2_CRC][manner as usize % 3],
+        form: [FrameLayout::V1, FrameLayout::V2, FrameLayout::V2_CRC][manner as usize % 3],
         class: b"a.B".to_vec(),
         content: b"hello".to_vec(),
         oneway: manner >= 128,
@@ -92,7 +92,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
 
     let mut sent = &out[..];
     while !sent.is_empty() {
-        let parsed = Frame::parse(sent, LIMIT).expect("only good frames are sent");
+        let parsed = BoltFrame::parse(sent, LIMIT).expect("only good frames are sent");
         let (_, length) = parsed.expect("only whole frames are sent");
         sent = &sent[length..];
     }

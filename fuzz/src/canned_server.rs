@@ -7,7 +7,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll_protocols::grpc::canned::{Canned, CannedOptions};
+use plimsoll_protocols::grpc::canned::{CannedOptions, CannedServer};
 use plimsoll_wire::http2::{self, ErrorCode, Http2Frame};
 
 fuzz_target!(|data: &[u8]| {
@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
         check_requests: bit(7),
         ..CannedOptions::default()
     };
-    let mut connection = Canned::new(options).connection();
+    let mut connection = CannedServer::new(options).connection();
     let (mut out, mut held) = (Vec::new(), Vec::new());
     connection.open(&mut out);
     let mut greeting = http2::PREFACE.to_vec();

@@ -11,7 +11,9 @@
 use libfuzzer_sys::fuzz_target;
 use plimsoll_engine::driver::{CallId, Direction, Driver, Event, Protocol, ProtocolError, Tracer};
 use plimsoll_model::{Outcome, Time};
-use plimsoll_protocols::grpc::{Compression, FrameTracer, GrpcCall, GrpcProtocol, GrpcRequest};
+use plimsoll_protocols::grpc::{
+    GrpcCall, GrpcProtocol, GrpcRequest, Http2FrameTracer, MessageCompression,
+};
 use plimsoll_wire::http2::{self, Http2Frame, write};
 
 fuzz_target!(|data: &[u8]| {
@@ -25,7 +27,7 @@ fuzz_target!(|data: &[u8]| {
     if choices[2] != u8::MAX {
         assert_eq!(whole, pieces, "a split changed what happened");
     }
-    let mut tracer = FrameTracer::default();
+    let mut tracer = Http2FrameTracer::default();
     let mut lines = Vec::new();
     for piece in bytes.chunks(usize::from(choices[3]).max(1)) {
         tracer.bytes(Direction::Received, piece, &mut lines);
@@ -40,7 +42,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
     let call = GrpcCall {
         method: "a.S/M".to_owned(),
         message: vec![0; if size == 255 { 100_000 } else { size as usize }],
-        compression: (greeting & 2 != 0).then_some(Compression::Gzip),
+        compression: (greeting & 2 != 0).then_some(MessageCompression::Gzip),
         max_message: 100,
         ..GrpcCall::default()
     };

@@ -4,11 +4,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use plimsoll_protocols::bolt::hessian::{Decoder, decode, encode};
+use plimsoll_protocols::bolt::hessian::{HessianDecoder, decode, encode};
 use plimsoll_protocols::bolt::{header, sofa};
 
 fuzz_target!(|data: &[u8]| {
-    let mut decoder = Decoder::new(data);
+    let mut decoder = HessianDecoder::new(data);
     let mut values = 0;
     while decoder.left() > 0 && decoder.value().is_ok() {
         values += 1;

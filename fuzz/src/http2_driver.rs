@@ -9,7 +9,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use plimsoll_engine::driver::{CallId, Driver, Event, Protocol, ProtocolError};
-use plimsoll_model::plan::Goodput;
+use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
     EventFormat, EventMatch, EventStream, Http2Protocol, HttpCall, HttpRequest, HttpScheme,
@@ -50,7 +50,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
             },
             until: Some(EventMatch::Contains("done".into())),
             error: None,
-            tokens: (choice & 32 != 0).then(Goodput::default),
+            tokens: (choice & 32 != 0).then(GoodputBounds::default),
         }),
         max_body: 1_000,
         ..HttpCall::default()

@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use plimsoll_engine::driver::{CallId, Direction, Driver, Event, Protocol};
-use plimsoll_model::plan::Goodput;
+use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{
     EventFormat, EventMatch, EventStream, Http1Protocol, HttpCall, HttpRequest,
@@ -28,7 +28,7 @@ fn play(choice: u8, bytes: &[u8], step: usize) -> (Vec<Event>, Result<(), Outcom
             },
             until: Some(EventMatch::Contains("done".into())),
             error: None,
-            tokens: (choice & 32 != 0).then(Goodput::default),
+            tokens: (choice & 32 != 0).then(GoodputBounds::default),
         }),
         max_body: u32::MAX,
         ..HttpCall::default()
