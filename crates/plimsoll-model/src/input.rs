@@ -32,7 +32,7 @@ pub fn open_file(path: &Path) -> io::Result<File> {
 /// Opens a regular file in a folder that may have been filled by others.
 ///
 /// # Errors
-/// As [`open_file`], and when it is a link, which could refer to any file of this machine.
+/// Returns the errors of [`open_file`], and one for a link, which could refer to any file of this machine.
 pub fn open_entry(path: &Path) -> io::Result<File> {
     let kind = fs::symlink_metadata(path).map_err(plain)?.file_type();
     open_kind(path, kind, libc::O_NOFOLLOW)
@@ -137,7 +137,7 @@ fn what(kind: FileType) -> &'static str {
 /// Reads a regular file as text, without a byte-order mark (as all functions that read text).
 ///
 /// # Errors
-/// As [`open_file`], and when it can't be read or is not UTF-8.
+/// Returns the errors of [`open_file`], and one if the file can't be read or is not UTF-8.
 pub fn file_to_string(path: &Path) -> io::Result<String> {
     let mut content = Vec::new();
     open_file(path)?.read_to_end(&mut content)?;

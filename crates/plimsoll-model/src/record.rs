@@ -364,7 +364,7 @@ impl RequestRecord {
     /// Parses such a line. The error gives the reason.
     ///
     /// # Errors
-    /// Where the text is not such a line.
+    /// Returns an error if the text is not such a line.
     pub fn from_line(text: &str) -> Result<RequestRecord, String> {
         serde_json::from_str(text).map_err(|e| e.to_string())
     }

@@ -51,7 +51,7 @@ pub(crate) struct OpenLoop {
     end: Time,
     /// Calls are released together at multiples of this; 0 releases each when it is due. Nanoseconds.
     tick_ns: u64,
-    /// From this time on calls are released without waiting for a tick.
+    /// The time from which calls are released without waiting for a tick.
     ticks_end: Time,
     /// The CPU meter, where several loads alternate in batches and CPU is read for each.
     pub(crate) turn_meter: Option<BatchMeter>,

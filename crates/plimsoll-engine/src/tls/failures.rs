@@ -37,7 +37,7 @@ pub(super) fn classify_record(error: &RecordError, shown: PresentedIdentity) -> 
     }
 }
 
-/// As [`classify`], with a further explanation if one is known.
+/// Classifies an error as [`classify`] does, and adds a further explanation if one is known.
 pub(super) fn explained(
     error: &rustls::Error,
     shown: PresentedIdentity,

@@ -28,7 +28,7 @@ use super::tickets::TicketStore;
 use super::version_1_2::Tls12Records;
 use super::whole::SessionError;
 
-/// Where keys after the handshake come from, as configured.
+/// The configured source of keys after the handshake.
 pub(super) enum KeySource {
     /// The library's connection, which also takes tickets. `None`: sessions are not resumed, so tickets are
     /// dropped to save their key derivation.

@@ -276,7 +276,7 @@ impl<K: KeySchedule> TlsRecords<K> {
             let missing = (whole - self.partial.len()).min(rest.len());
             self.partial.extend_from_slice(&rest[..missing]);
             at += missing;
-            // With the complete header, the record's length is known.
+            // The complete header gives the record's length.
             if length_of(&self.partial)? == Some(self.partial.len()) {
                 let mut record = std::mem::take(&mut self.partial);
                 self.open(&mut record, take)?;

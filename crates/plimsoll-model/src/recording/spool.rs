@@ -48,7 +48,7 @@ impl SpoolWriter {
     /// Ends writing, and returns the spool.
     ///
     /// # Errors
-    /// As [`SpoolWriter::write`].
+    /// Returns the errors of [`SpoolWriter::write`].
     pub(super) fn finish(self) -> io::Result<Spool> {
         Ok(match self.file {
             None => Spool::Held(self.held),

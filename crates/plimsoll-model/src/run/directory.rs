@@ -149,7 +149,7 @@ impl Run {
     /// Like [`Run::each_request`], with a callback that can fail.
     ///
     /// # Errors
-    /// As [`Run::each_request`], and the errors of the callback.
+    /// Returns the errors of [`Run::each_request`] and of the callback.
     pub fn try_each_request<E: From<RunError>>(
         &self,
         mut f: impl FnMut(&RequestRecord) -> Result<(), E>,

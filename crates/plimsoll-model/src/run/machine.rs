@@ -1,4 +1,4 @@
-//! Where the CPU time went that the load's threads waited for.
+//! Attributes the CPU time that the load's threads waited for to its users.
 
 use std::fmt;
 

@@ -123,7 +123,7 @@ fn flipped_bit_fails_connection_permanently() {
         let (_, mut b) = pair(Cipher::Aes128Gcm);
         let (got, end) = give(&mut b, &bytes, usize::MAX);
         assert_eq!(got, b"", "bit {bit}");
-        // With a changed length the record may also stay incomplete.
+        // A changed length may also leave the record incomplete.
         let length_grew = (24..40).contains(&bit) && end == Ok(false);
         assert!(end.is_err() || length_grew, "bit {bit}: {end:?}");
         if end == Err(RecordError::BadTag) {
