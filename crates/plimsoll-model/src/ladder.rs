@@ -182,7 +182,7 @@ impl Rung {
         };
         // Each of these connections carries one call; a warm-up's calls are not counted.
         let ((often, _), (kept, many)) = (each(often), each(kept));
-        // Loads with a similar number of calls cannot tell the two apart.
+        // With a similar number of calls a connection, the costs of a connection and of a call cannot be told apart.
         if many < 2.0 {
             return None;
         }
