@@ -293,7 +293,8 @@ impl TlsClient {
         &self.server_name
     }
 
-    /// Returns the client with session tickets and key log of its own, where used: workers share no mutable state.
+    /// Returns a copy for one worker, with session tickets and a key log of its own if these are used: workers share
+    /// no mutable state.
     #[must_use]
     pub fn for_worker(&self) -> TlsClient {
         let mut client = self.clone();

@@ -45,7 +45,7 @@ pub struct Agreement {
     pub chain: Option<ChainSummary>,
     /// The session was resumed from a ticket, without certificates (RFC 8446 §2.2).
     pub resumed: bool,
-    /// There was a HelloRetryRequest (§4.1.4).
+    /// The server sent a HelloRetryRequest (§4.1.4).
     pub retried: bool,
     /// The server accepted early data (§2.3).
     pub early_data: bool,
@@ -83,7 +83,7 @@ impl Agreement {
 pub struct ChainSummary {
     /// The kind of the first certificate's key.
     pub key: KeyKind,
-    /// How many certificates there are.
+    /// Number of certificates.
     pub certificates: u32,
     /// Bytes of all certificates (DER).
     pub bytes: u32,
@@ -191,7 +191,7 @@ impl HandshakeTally {
             renewed: 0,
             handshakes: handshakes.collect(),
         };
-        // Sorts the handshakes.
+        // Adding an empty record sorts the handshakes.
         Some(negotiated.with(NegotiatedTls::default()))
     }
 }

@@ -38,7 +38,7 @@ impl ChainCache {
         now: UnixTime,
         check: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
-        // The cache is consistent between any two statements.
+        // A panic of another thread leaves the cache consistent.
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let seconds = now.as_secs();
         let is_it = |known: &ChainVerdict| known.is(end_entity, intermediates, name, seconds);

@@ -56,8 +56,8 @@ impl NamedFile<'_> {
         self.command(&format!("openssl {command}"), extension)
     }
 
-    /// Returns a shell command that reads this file and writes one next to it with `extension`; they replace
-    /// `{in}` and `{out}`.
+    /// Returns a shell command that reads this file and writes one next to it with `extension`: the paths of the two
+    /// replace `{in}` and `{out}` in `command`.
     fn command(self, command: &str, extension: &str) -> String {
         let quoted = |path: &Path| {
             let text = path.display().to_string();
@@ -105,7 +105,7 @@ pub fn certificates(file: NamedFile<'_>) -> Result<Vec<CertificateDer<'static>>,
             "a PKCS #12 file, not a certificate in PEM or DER; extract the certificates: {command}"
         )));
     }
-    // Other problems are reported by the TLS library when it is used.
+    // The TLS library reports other problems when the certificate is used.
     match not_after(&content) {
         Some(_) => Ok(vec![CertificateDer::from(content)]),
         None => Err(file.bad("holds DER, but no certificate")),

@@ -1,8 +1,8 @@
 //! A handshake with the TLS library's unbuffered interface, for either end of a connection.
 //!
-//! Invariant: the library is given one record at a time, so that it never consumes one behind the handshake's
-//! end, from where on records are ours. A message that spans several records stays in our buffer until it is
-//! complete. [`super::own`] calls this.
+//! Invariant: the library is given one record at a time, so that it never consumes a record after the handshake's
+//! end: those belong to our own layer. A message that spans several records stays in our buffer until it is complete.
+//! [`super::own`] calls this.
 
 use std::ops::{Deref, DerefMut};
 
@@ -114,7 +114,7 @@ pub(super) struct HandshakeOutput<E: TlsEnd> {
     pub(super) agreed: HandshakeResult,
     pub(super) secrets: ExtractedSecrets,
     pub(super) kernel: KernelConnection<E::Data>,
-    /// Bytes received after its end.
+    /// Bytes received after the end of the handshake.
     pub(super) early: Vec<u8>,
     /// Bytes that must be sent before any record of our own layer.
     pub(super) unsent: Vec<u8>,
@@ -124,8 +124,8 @@ pub(super) struct Handshake<E> {
     connection: E,
     /// Received bytes that are not fully processed.
     input: Vec<u8>,
-    /// Bytes of `input` that were given to the library, all in complete records. What it has not discarded of
-    /// them is the beginning of a message.
+    /// Bytes of `input` that were given to the library, all in complete records. Those that it has not discarded are
+    /// the beginning of a message.
     given: usize,
     retried: bool,
     /// The signature scheme by which the peer proved its identity.
@@ -265,7 +265,7 @@ impl<E: TlsEnd> Handshake<E> {
             *taken += discard;
             self.signature = noted_signature().or(self.signature);
             let common: &CommonState = &self.connection;
-            // The library reports it only until the second ServerHello of a resumed handshake.
+            // The library reports a retry only until the second ServerHello of a resumed handshake.
             self.retried |= is_retried(common.handshake_kind());
             match waits {
                 Ok(false) => {}
@@ -278,8 +278,8 @@ impl<E: TlsEnd> Handshake<E> {
         }
     }
 
-    /// Fetches the alert that the library wants to send after an error. A second call would process the
-    /// invalid bytes again.
+    /// Fetches the alert that the library wants to send after an error. Must be called only once, since each call
+    /// processes the invalid bytes again.
     fn alert(&mut self, taken: usize, end: usize) {
         let UnbufferedStatus { state, .. } = self.connection.process(&mut self.input[taken..end]);
         if let Ok(ConnectionState::EncodeTlsData(mut data)) = state {

@@ -47,7 +47,7 @@ pub enum Implementation {
     Library,
     /// Our record layer, with keys from the library's connection.
     Own,
-    /// Our record layer, with keys from secrets, which can rest (the only one for servers).
+    /// Our record layer, with keys from logged secrets, so that sessions can rest. Servers have only this one.
     Lean,
 }
 
@@ -120,9 +120,9 @@ pub struct ExtraLength {
 /// What the server demands of the client.
 #[derive(Clone, Copy)]
 pub struct ServerDemands {
-    /// A client certificate.
+    /// Whether it demands a client certificate.
     pub mutual: bool,
-    /// A key exchange group for which the client has sent no share.
+    /// Whether it demands a key exchange group for which the client sends no share at first.
     pub retried: bool,
 }
 

@@ -1,7 +1,7 @@
 //! SecP384r1MLKEM1024, which the TLS library lacks, composed of its two component groups.
 //!
-//! A key share is the classical one followed by ML-KEM's, and likewise the shared secret
-//! (draft-ietf-tls-ecdhe-mlkem §4). [`super::provider`] offers it if a plan asks for it.
+//! A key share is that of P-384 followed by that of ML-KEM, and the shared secret is composed in the same way
+//! (draft-ietf-tls-ecdhe-mlkem §4). [`super::provider`] offers the group if a plan asks for it.
 
 use plimsoll_model::plan::KeyExchangeGroup;
 use rustls::crypto::aws_lc_rs::kx_group::{MLKEM1024, SECP384R1};

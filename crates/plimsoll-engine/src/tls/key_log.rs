@@ -15,6 +15,8 @@ use super::files::{FileError, NamedFile};
 pub(super) struct KeyLogFile(Mutex<File>);
 
 impl KeyLogFile {
+    /// Opens the file for appending; creates it if there is none.
+    ///
     /// # Errors
     /// If the file cannot be opened for writing.
     pub(super) fn open(file: NamedFile<'_>) -> Result<KeyLogFile, FileError> {

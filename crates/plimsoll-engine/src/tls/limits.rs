@@ -1,5 +1,5 @@
-//! Measures the crypto speed of one core of this machine in memory: the upper limit with which secure links
-//! are compared. Measured in CPU time of this thread, so that a busy machine hardly affects the results.
+//! Measures the crypto speed of one core of this machine in memory: the upper limit that encrypted connections are
+//! compared with. Costs are CPU time of this thread, so that a busy machine hardly affects them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -172,7 +172,7 @@ impl<E: TlsEnd> OwnSession<E> {
         }
     }
 
-    /// Continues the handshake. Bytes behind its end are opened by the next [`OwnSession::receive`].
+    /// Continues the handshake. Bytes after its end are opened by the next [`OwnSession::receive`].
     pub(super) fn handshake(&mut self, bytes: &[u8]) -> Result<(), SessionError> {
         let SessionStage::Handshake(state) = &mut self.stage else {
             return Ok(());
@@ -319,7 +319,7 @@ impl<E: TlsEnd> OwnSession<E> {
         }
     }
 
-    /// Returns as [`TlsRecords::fewest_to_come`]; 0 where no low-water mark must be set.
+    /// Returns the same as [`TlsRecords::fewest_to_come`]; 0 where no low-water mark must be set.
     pub(super) fn fewest_to_come(&self, plaintext: u64) -> u64 {
         match &self.stage {
             SessionStage::Open(open) if !open.rests() => open.records.fewest_to_come(plaintext),

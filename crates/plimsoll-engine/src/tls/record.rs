@@ -26,8 +26,8 @@ pub(super) const MAX_RECORD: usize = HEADER_LENGTH + MAX_CIPHERTEXT;
 const TAG_LENGTH: usize = 16;
 /// Maximum length of a message after the handshake, as in the TLS library. Bytes.
 const MAX_HANDSHAKE: usize = 0xffff;
-/// Maximum number of consecutive records without content. Like the two limits below, it bounds what costs a
-/// peer little, as the TLS library does.
+/// Maximum number of consecutive records without content. Like the next two limits, it is that of the TLS library,
+/// and bounds records that cost a peer little to send.
 const MAX_EMPTY: u8 = 32;
 /// Maximum number of key updates without data between them.
 const MAX_KEY_UPDATES: u8 = 32;
@@ -78,7 +78,7 @@ pub enum Cipher {
 }
 
 impl Cipher {
-    /// Returns the length of its key in bytes.
+    /// Returns the length of the cipher's keys in bytes.
     pub fn key_length(self) -> usize {
         match self {
             Cipher::Aes128Gcm => 16,
@@ -123,7 +123,7 @@ impl TrafficKey {
         for (byte, number) in nonce[4..].iter_mut().zip(self.sequence.to_be_bytes()) {
             *byte ^= number;
         }
-        // A number must never be reused, so the last one is not used at all.
+        // A sequence number must never be reused, so the last one is not used at all.
         self.sequence = self.sequence.checked_add(1).ok_or(RecordError::Sequence)?;
         Ok(Nonce::assume_unique_for_key(nonce))
     }
@@ -224,8 +224,8 @@ impl<K: KeySchedule> TlsRecords<K> {
         &self.schedule
     }
 
-    /// Decrypts every complete record in `bytes` in place and passes its content to `take`. `Ok(true)` means
-    /// that the peer has closed its side; bytes behind that are ignored (§6.1).
+    /// Decrypts every complete record in `bytes` in place and passes its content to `take`. `Ok(true)` means that the
+    /// peer has closed its side; later bytes are ignored (§6.1).
     ///
     /// # Errors
     /// The first error is permanent. An alert for the peer is then in [`TlsRecords::outgoing`].
@@ -451,7 +451,7 @@ impl<K: KeySchedule> TlsRecords<K> {
         self.sending.seal(content, &[kind], &mut self.out)
     }
 
-    /// Encrypts a record whose type and padding are the end of `inner`: for tests of the receiving side.
+    /// Encrypts a record whose type and padding are the end of `inner`, for tests of the receiving side.
     ///
     /// # Errors
     /// If no further key can be derived.

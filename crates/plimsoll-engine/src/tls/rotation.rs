@@ -46,7 +46,7 @@ impl<T: Clone> WatchedFiles<T> {
         files: [NamedFile<'_>; 2],
         read: impl FnOnce() -> Result<T, FileError>,
     ) -> Result<WatchedFiles<T>, FileError> {
-        // Taken before reading: a change while reading then shows as a later change.
+        // The stamps are taken before reading, so that a change while reading shows as a later change.
         let seen = files.map(stamp);
         Ok(WatchedFiles {
             checked_at: AtomicU64::new(now()),
@@ -106,9 +106,9 @@ pub struct RotatingIdentity {
     /// The loaded certificate and key.
     shown: WatchedFiles<Arc<CertifiedKey>>,
     renewed: AtomicU64,
-    /// Whether a server has asked a client for it.
+    /// Whether a server has asked a client for the certificate.
     was_requested: AtomicBool,
-    /// Whether a server has accepted it.
+    /// Whether a server has accepted the certificate.
     accepted: AtomicBool,
 }
 
@@ -140,7 +140,7 @@ impl RotatingIdentity {
         self.shown
             .replace(files::identity(cert, key, &self.provider)?);
         self.renewed.fetch_add(1, Ordering::Relaxed);
-        // No server has accepted the new one yet.
+        // No server has accepted the new certificate yet.
         self.accepted.store(false, Ordering::Relaxed);
         Ok(())
     }
@@ -157,12 +157,12 @@ impl RotatingIdentity {
         shown.cert.iter().filter_map(|c| not_after(c)).min()
     }
 
-    /// Returns whether a server has asked for it, and none has accepted it yet.
+    /// Returns whether a server has asked for the certificate, and none has accepted it yet.
     pub(super) fn may_be_refused(&self) -> bool {
         self.was_requested.load(Ordering::Relaxed) && !self.accepted.load(Ordering::Relaxed)
     }
 
-    /// Records that a server has accepted it.
+    /// Records that a server has accepted the certificate.
     pub(super) fn note_accepted(&self) {
         // Checked first to avoid contention: all workers' connections pass here.
         if !self.accepted.load(Ordering::Relaxed) {
@@ -170,7 +170,7 @@ impl RotatingIdentity {
         }
     }
 
-    /// Returns its file, subject and issuer, for messages.
+    /// Returns the certificate's file, subject and issuer, for messages.
     pub(super) fn description(&self) -> String {
         let [NamedFile(what, path), _] = self.shown.files();
         let shown = self.shown.last();

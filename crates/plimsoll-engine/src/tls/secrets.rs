@@ -88,7 +88,7 @@ impl TrafficSecrets {
     /// Makes the secrets from logged ones if the connection's `extracted` keys are derived from them.
     ///
     /// # Errors
-    /// If they are not.
+    /// If an extracted key is not derived from the logged secrets.
     pub(super) fn new(
         ours: LocalEnd,
         first: InitialSecrets,
@@ -112,7 +112,7 @@ impl TrafficSecrets {
         if fits { Ok(secrets) } else { Err(strangers()) }
     }
 
-    /// Makes secrets with the same one for both directions.
+    /// Makes secrets in which both directions have the same secret.
     #[cfg(any(test, fuzzing))]
     pub(super) fn single(cipher: Cipher, secret: &[u8]) -> TrafficSecrets {
         let mut padded = [0; MAX_SECRET];
@@ -228,7 +228,7 @@ impl KeyType for HkdfLength {
     }
 }
 
-/// HKDF-Expand-Label without a context (RFC 8446 §7.1).
+/// Fills `into` by HKDF-Expand-Label without a context (RFC 8446 §7.1); `None` if it is too long.
 fn expand_label(hash: hkdf::Algorithm, secret: &[u8], label: &[u8], into: &mut [u8]) -> Option<()> {
     const LABEL_PREFIX: &[u8] = b"tls13 ";
     let length = u16::try_from(into.len()).ok()?.to_be_bytes();

@@ -17,7 +17,7 @@ use super::record::{MAX_RECORD, ReceiveError};
 use super::secrets::{KeyLogSecrets, LocalEnd};
 use super::whole::{BufferedSession, SessionError};
 
-/// One end of one TLS connection. Owns no socket.
+/// One end of one TLS connection, without its socket.
 pub struct TlsConnection<E: TlsEnd>(pub(super) SessionLayer<E>);
 
 /// The client end of a connection that the engine makes.
@@ -83,7 +83,7 @@ impl<E: TlsEnd> TlsConnection<E> {
         Ok(&mut bytes[taken..])
     }
 
-    /// Opens records (in place, with our own layer) and passes their content to `take`. Returns as
+    /// Opens records (in place, with our own layer) and passes their content to `take`. Returns the same as
     /// [`TlsConnection::receive`].
     ///
     /// # Errors
@@ -170,7 +170,7 @@ impl TlsSession {
         }
     }
 
-    /// Encrypts plaintext as early data as far as allowed; returns how much.
+    /// Encrypts plaintext as early data as far as allowed; returns how many bytes that were.
     pub(crate) fn seal_early(&mut self, plaintext: &[u8]) -> usize {
         match &mut self.0 {
             SessionLayer::Library(session) => {
@@ -192,7 +192,7 @@ impl TlsSession {
     /// Returns the minimum number of bytes that must still arrive before `plaintext` bytes can be decrypted.
     pub(crate) fn fewest_to_come(&self, plaintext: u64) -> u64 {
         match &self.0 {
-            // The library doesn't report how much of a record it holds: at most all of one.
+            // The library doesn't report how much of a record it holds: assume that it holds a whole one.
             SessionLayer::Library(_) => plaintext.saturating_sub(MAX_RECORD as u64),
             SessionLayer::Own(session) => session.fewest_to_come(plaintext),
         }
@@ -224,8 +224,8 @@ pub struct ServerSessions {
 }
 
 impl ServerSessions {
-    /// Makes sessions with `config` whose TLS 1.3 secrets the library hands over to our own record layer.
-    /// Each thread needs its own.
+    /// Makes sessions with `config` whose TLS 1.3 secrets the library hands over to our own record layer. Each thread
+    /// needs a value of its own.
     pub fn new(config: &ServerConfig) -> ServerSessions {
         let heard = Arc::new(KeyLogSecrets::default());
         let mut sessions = ServerSessions::of_library(config);
@@ -236,7 +236,7 @@ impl ServerSessions {
         sessions
     }
 
-    /// Makes sessions with the library's record layer, which also supports TLS 1.2. Idle ones are not reduced.
+    /// Makes sessions with the library's record layer, which also supports TLS 1.2. Idle sessions are not reduced.
     pub fn of_library(config: &ServerConfig) -> ServerSessions {
         let mut config = config.clone();
         // Early data is not supported.

@@ -51,9 +51,9 @@ impl TicketStore {
         TicketStore { kept, learned }
     }
 
-    /// Called before a connection is started, where `share` of them must make a full handshake: those get no
-    /// ticket. A connection without an available ticket counts as well, so that the share is right over a
-    /// run.
+    /// Called before a connection is started, where the plan asks that the share `share` of connections make a full
+    /// handshake: these get no ticket. A connection that finds no ticket counts as one of them, so that the share is
+    /// right over a run.
     pub(crate) fn begin(&self, share: f64) {
         let mut kept = self.kept();
         let has_none = kept.tickets.is_empty() && kept.lasting.is_none();
@@ -69,7 +69,7 @@ impl TicketStore {
     }
 
     fn kept(&self) -> MutexGuard<'_, StoredTickets> {
-        // The state is consistent between any two statements.
+        // A panic of another thread leaves the state consistent.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

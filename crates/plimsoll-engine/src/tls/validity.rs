@@ -1,7 +1,7 @@
 //! The expiry of certificates (RFC 5280 §4.1.2.5), and messages about it.
 //!
-//! Input was accepted as a certificate by the TLS library, or comes from a file of the operator; for anything
-//! else the result is `None`, and nothing is read beyond its end.
+//! The input is a certificate that the TLS library accepted, or a file of the operator. For other input the result is
+//! `None`, and nothing is read beyond its end.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -20,7 +20,7 @@ pub fn not_after(certificate: &[u8]) -> Option<u64> {
     u64::try_from(validity.not_after.timestamp()).ok()
 }
 
-/// Checks that no certificate of a chain (DER) has expired at the current time. For peers with a resumed
+/// Checks that no certificate of a chain (DER) has expired at the current time. Used for peers with a resumed
 /// session, in which certificates are not verified again.
 ///
 /// # Errors

@@ -27,6 +27,8 @@ pub(super) fn is_version_1(certificate: &[u8]) -> bool {
         .is_some_and(|(body, _)| body.first().is_some_and(|tag| *tag != VERSION_TAG))
 }
 
+/// Parses a certificate.
+///
 /// # Errors
 /// If the bytes are not exactly one certificate.
 pub(super) fn parse<'a>(certificate: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, Error> {
@@ -144,7 +146,7 @@ impl CertificateFields {
 /// Checks that the peer has the key of `certificate`.
 ///
 /// # Errors
-/// If it does not.
+/// If the handshake signature was not made with that key.
 pub(super) fn check_held(
     message: &[u8],
     certificate: &CertificateDer<'_>,
@@ -159,10 +161,10 @@ pub(super) fn check_held(
     verify_tls13_signature_with_raw_key(message, &key, signature, algorithms)
 }
 
-/// [`CertifiedKey::from_der`], for a chain that begins with a certificate of version 1.
+/// Does the same as [`CertifiedKey::from_der`], for a chain that begins with a certificate of version 1.
 ///
 /// # Errors
-/// If the key does not belong to it.
+/// If the key does not belong to that certificate.
 pub(super) fn certified(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
@@ -180,7 +182,7 @@ pub(super) fn certified(
     Ok(CertifiedKey::new(chain, key))
 }
 
-/// Returns the only common name of its subject, if it has no subject alternative name.
+/// Returns the only common name of a certificate's subject, if it has no subject alternative name.
 pub(super) fn common_name<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a str> {
     let mut names = certificate.subject().iter_common_name();
     let name = names.next()?.as_str().ok()?;

@@ -1,5 +1,5 @@
 //! The records of a TLS 1.2 connection (RFC 5246 §6.2), for servers without TLS 1.3: the library's unbuffered
-//! connection opens and seals them, since our own record layer only supports TLS 1.3. It costs more in bulk
+//! connection opens and seals them, since our own record layer only supports TLS 1.3. This costs more in bulk
 //! transfers, and idle sessions cannot rest (see [`super::own`]).
 //!
 //! Invariant: incomplete records stay in our buffer and are passed to the library again in full.

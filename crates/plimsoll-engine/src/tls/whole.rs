@@ -36,7 +36,7 @@ pub(super) struct BufferedSession<E: TlsEnd> {
 
 impl<E: TlsEnd> BufferedSession<E> {
     pub(super) fn new(mut connection: E::Buffered) -> BufferedSession<E> {
-        // No limit, so that a batch of frames is accepted at once and becomes one record.
+        // Without a limit, all frames that are written together become one record.
         connection.set_buffer_limit(None);
         BufferedSession {
             connection,
@@ -69,7 +69,7 @@ impl<E: TlsEnd> BufferedSession<E> {
             self.signature = noted_signature().or(self.signature);
             match state {
                 Ok(state) if state.peer_has_closed() => break,
-                // An error behind the handshake's end is reported again by `open`.
+                // An error after the handshake's end is reported again by `open`.
                 Err(e) if self.is_handshaking() => return Err(SessionError::Handshake(e)),
                 _ => {}
             }
@@ -102,7 +102,7 @@ impl<E: TlsEnd> BufferedSession<E> {
         }
     }
 
-    /// Plaintext is always consumed, so a full buffer means an oversized message.
+    /// Passes bytes to the library. Plaintext is always consumed, so a full buffer means an oversized message.
     fn read(&mut self, bytes: &mut &[u8]) -> Result<(), SessionError> {
         let read = self.connection.read_tls(bytes);
         read.map(drop).map_err(|_| SessionError::TooLong)

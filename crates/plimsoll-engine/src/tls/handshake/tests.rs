@@ -13,7 +13,7 @@ use crate::tls::handshake_fuzz::{
 };
 use crate::tls::record::MAX_PLAINTEXT;
 
-/// A certificate used by both ends.
+/// Makes a setup in which both ends use the same certificate.
 fn setup(cipher: Cipher, mutual: bool, retried: bool, long: ExtraLength) -> HandshakeSetup {
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
     let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
@@ -213,7 +213,7 @@ fn small_records_carry_long_chains() {
 fn endless_handshake_fails_at_256_kib() {
     const MAX_HANDSHAKE_BYTES: usize = 256 * 1024;
     let setup = setup(Cipher::Aes128Gcm, false, false, ExtraLength::default());
-    // A message of 65,531 announced bytes in records of two.
+    // A message that announces 65,531 bytes, in records of one byte each.
     let endless = || {
         let mut bytes = vec![22, 3, 1, 0, 4, 1, 0, 0xff, 0xfb];
         while bytes.len() < MAX_HANDSHAKE_BYTES + 10 {
@@ -286,7 +286,7 @@ fn non_tls_peer_gets_single_alert() {
         let mut hello = Narrow(Vec::new());
         session.flush(&mut hello).unwrap();
         assert_eq!(hello.0[..3], [22, 3, 1], "{whose:?}");
-        // Invalid by its first bytes, so the rest of the record is not awaited.
+        // The record is invalid by its first bytes, so its rest is not awaited.
         let mut bytes = b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec();
         let error = session.handshake(&mut bytes).unwrap_err();
         assert_eq!(client.outcome(&error), "TLS_NOT_TLS", "{whose:?}");
@@ -381,7 +381,7 @@ fn open_session_knows_minimum_bytes_remaining() {
     assert_eq!(session.fewest_to_come(100_000), 100_000 + 7 * 22);
 }
 
-/// A server may send data behind its Finished, before it has the client's (RFC 8446 §4.4.4).
+/// A server may send data after its own Finished, before it has the client's (RFC 8446 §4.4.4).
 #[test]
 fn early_server_data_precedes_later_reads() {
     let setup = setup(Cipher::Aes128Gcm, false, false, ExtraLength::default());

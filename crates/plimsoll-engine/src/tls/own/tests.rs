@@ -204,7 +204,7 @@ fn pair(settings: &Settings) -> (Client, ServerSession) {
     (a, b)
 }
 
-/// Checks a session with our record layer.
+/// Returns the inner session of a server, which must have our record layer.
 fn lean(session: &mut ServerSession) -> &mut OwnSession<UnbufferedServerConnection> {
     match &mut session.0 {
         SessionLayer::Own(session) => session,
@@ -275,7 +275,7 @@ fn key_updates_reach_resting_session() {
         for text in [b"one".as_slice(), b"two", b"three"] {
             ours.rest();
             assert!(at_rest(&ours));
-            // It also requests a key update of us, which precedes our next data.
+            // The peer also requests a key update of us, which precedes our next data.
             theirs.refresh_traffic_keys().unwrap();
             theirs.write(b"new keys");
             assert_eq!(carry(&mut ours, &mut theirs, 7).0, b"new keys");
@@ -356,7 +356,7 @@ fn resting_server_resumes_from_tickets() {
     let late = b.give();
     assert_eq!(a.take(&late), (Vec::new(), false));
     talk(&mut a, &mut b, b"and on");
-    // A client must not send one.
+    // A client must not send a ticket.
     a.awake()
         .unwrap()
         .unwrap()

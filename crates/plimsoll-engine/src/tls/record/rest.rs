@@ -30,7 +30,7 @@ pub struct RestingRecords<R> {
 }
 
 impl<K> TlsRecords<K> {
-    /// Returns whether no data is pending, so that only the keys would be kept.
+    /// Returns whether the session is open and no data is pending, so that nothing is lost by resting.
     pub fn can_rest(&self) -> bool {
         self.partial.is_empty()
             && self.handshake.is_empty()

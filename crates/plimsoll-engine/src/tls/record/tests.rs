@@ -211,7 +211,7 @@ fn record_size_limits_are_enforced() {
     ] {
         for step in [1, 5] {
             let (_, mut b) = pair(Cipher::Aes128Gcm);
-            // Rejected by the header alone, before memory is allocated for the rest.
+            // The record is rejected by its header alone, before memory is allocated for the rest.
             assert_eq!(give(&mut b, &header, step).1, Err(error.clone()));
             assert!(b.partial.capacity() == 0);
         }
@@ -250,7 +250,7 @@ fn key_updates_rotate_and_are_answered() {
             RecordError::KeyUpdate(0),
             50,
         ),
-        // Rejected without waiting for the rest.
+        // Such a message is rejected without waiting for its rest.
         (
             &[KEY_UPDATE, 0, 0, 2, HANDSHAKE],
             RecordError::KeyUpdate(2),
@@ -270,7 +270,7 @@ fn key_updates_rotate_and_are_answered() {
     }
 }
 
-/// Returns the alert that the end with the second half of the keys has sent.
+/// Returns the alert that the second end of a [`pair`] has sent.
 fn alert_sent(by: &mut TlsRecords<Schedule>) -> u8 {
     let bytes = drain(by);
     let (mut peer, _) = pair(by.schedule.cipher);
@@ -280,7 +280,7 @@ fn alert_sent(by: &mut TlsRecords<Schedule>) -> u8 {
     }
 }
 
-/// Passes that many records of `make` to `b`; returns the result.
+/// Passes `times` records that `make` makes at one end to the other; returns both ends and the last result.
 fn repeated(
     times: usize,
     mut make: impl FnMut(&mut TlsRecords<Schedule>) -> Vec<u8>,

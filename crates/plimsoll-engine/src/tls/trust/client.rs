@@ -24,6 +24,8 @@ pub struct ClientCheck {
 }
 
 impl ClientCheck {
+    /// Makes a verifier with `anchors` that records its observations in `learned`.
+    ///
     /// # Errors
     /// If the library rejects the certificates.
     pub fn new(

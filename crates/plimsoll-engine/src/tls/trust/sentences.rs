@@ -90,7 +90,7 @@ fn purposes(required: &ExtendedKeyPurpose, presented: &[ExtendedKeyPurpose]) -> 
     )
 }
 
-/// The names of RFC 5280 §4.2.1.12.
+/// Returns the name and meaning of a purpose (RFC 5280 §4.2.1.12).
 fn purpose(purpose: &ExtendedKeyPurpose) -> String {
     let numbers = match purpose {
         ExtendedKeyPurpose::ServerAuth => {

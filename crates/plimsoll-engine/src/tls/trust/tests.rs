@@ -13,7 +13,7 @@ const DAY: u64 = 86_400;
 struct Made(TempDir);
 
 impl Made {
-    /// The certificates of a gRPC test suite without the client's, and a CA of the same name.
+    /// Makes the certificates of a gRPC test suite, except for the client's, and another CA of the same name.
     fn new() -> Made {
         let made = Made(tempfile::tempdir().unwrap());
         for ca in ["ca", "other"] {
@@ -66,7 +66,8 @@ impl Made {
     }
 }
 
-/// Returns the result `days` from now, the exceptions that were recorded, and the explanation, if there is one.
+/// Verifies a server's certificate as of `days` from now. Returns the result, the exceptions that were recorded, and
+/// the explanation, if there is one.
 fn judge(
     trust: TrustPolicy,
     certificate: &CertificateDer<'_>,
@@ -117,7 +118,7 @@ fn version_1_certificate_is_accepted_conditionally() {
         let (verdict, taken, _) = judge(made.anchors("ca"), &changed, &[], "a.test", 0);
         assert!(verdict.is_err() && taken.is_empty(), "byte {at}");
     }
-    // Not if an intermediate CA signed it, nor with the system's trust store.
+    // It is not accepted if an intermediate CA signed it, nor with the system's trust store.
     made.version_3("middle", "ca", "basicConstraints=critical,CA:TRUE");
     made.openssl("x509 -req -in server.csr -CA middle.crt -CAkey middle.key -CAcreateserial -days 30 -out below.crt");
     let below = made.certificate("below");
