@@ -88,7 +88,7 @@ pub fn wants(level: u32) -> bool {
 /// Logs a message to the host.
 pub fn log(level: u32, text: &str) {
     if let Some(host) = HOST_TABLE.get() {
-        // SAFETY: the host's own function, called with a pointer and length of one string.
+        // SAFETY: this is the host's function, called with pointer and length of a string as the header requires.
         unsafe { (host.log)(level, text.as_ptr().cast(), text.len() as u64) }
     }
 }
@@ -108,7 +108,7 @@ macro_rules! debug {
 macro_rules! export {
     ($plugin:ty) => {
         /// # Safety
-        /// `host` is the one of `plimsoll_codec.h`.
+        /// `host` must be as `plimsoll_codec.h` says.
         #[allow(unsafe_code, reason = "the symbol that a plugin exports")]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn plimsoll_codec(
@@ -123,16 +123,15 @@ macro_rules! export {
 /// of the interface.
 ///
 /// # Safety
-/// `host` is null, or points to a host as the header has it, for as long as the process
-/// lives.
+/// `host` is null, or points to a `plimsoll_host` of the header that lives as long as the process.
 pub unsafe fn enter<P: Plugin>(host: *const Host) -> *const Table {
     if host.is_null() {
         return ptr::null();
     }
-    // SAFETY: not null, and the two fields are there in every version.
+    // SAFETY: `host` is not null, and has these two fields in every version.
     let (version, size) = unsafe { ((*host).abi, (*host).size) };
     if version == abi::VERSION && size as usize >= size_of::<Host>() {
-        // SAFETY: of this version and large enough, and it stays there.
+        // SAFETY: the host has this version and size, and lives as long as the process.
         let _ = HOST_TABLE.set(unsafe { &*host });
     }
     // The host detects another version by the table, and reports it.
@@ -154,6 +153,8 @@ pub(crate) fn table<P: Plugin>() -> &'static Table {
     }
 }
 
+/// Returns the bytes as a slice; `None` if they cannot be one.
+///
 /// # Safety
 /// `bytes` points to `length` bytes that nobody writes to meanwhile, or `length` is 0.
 unsafe fn view<'a>(bytes: *const u8, length: u64) -> Option<&'a [u8]> {
@@ -164,12 +165,12 @@ unsafe fn view<'a>(bytes: *const u8, length: u64) -> Option<&'a [u8]> {
     if bytes.is_null() || length > isize::MAX as usize {
         return None;
     }
-    // SAFETY: not null, not longer than a slice may be, and the caller's promise.
+    // SAFETY: the pointer is not null, a slice may have this length, and the caller vouches for the bytes.
     Some(unsafe { slice::from_raw_parts(bytes, length) })
 }
 
 unsafe extern "C" fn matches<P: Plugin>(bytes: *const u8, length: u64, sender: u32) -> i32 {
-    // SAFETY: the host's promise: `bytes` are `length` bytes for the time of the call.
+    // SAFETY: the host guarantees `length` bytes at `bytes` for the time of the call.
     let Some(bytes) = (unsafe { view(bytes, length) }) else {
         return abi::result::FAILED;
     };
@@ -187,7 +188,7 @@ unsafe extern "C" fn decode<P: Plugin>(
     sender: u32,
     frame: *mut abi::Frame,
 ) -> i32 {
-    // SAFETY: the host's promise: `bytes` are `length` bytes for the time of the call.
+    // SAFETY: the host guarantees `length` bytes at `bytes` for the time of the call.
     let Some(bytes) = (unsafe { view(bytes, length) }) else {
         return abi::result::FAILED;
     };
@@ -207,7 +208,7 @@ unsafe extern "C" fn decode<P: Plugin>(
     if frame.is_null() {
         return abi::result::FAILED;
     }
-    // SAFETY: not null, and the host's promise: it points to a frame to be written.
+    // SAFETY: the pointer is not null, and the host guarantees that it points to a frame to be written.
     unsafe { frame.write(decoded) };
     result
 }
@@ -224,14 +225,14 @@ unsafe fn writing(
     refused: i32,
     write: impl FnOnce(&[u8], &mut Out<'_>) -> bool,
 ) -> i32 {
-    // SAFETY: the caller's promise; null or the host's buffer, which nobody else has meanwhile.
+    // SAFETY: the caller vouches for the bytes; `out` is null or the host's buffer, which nobody else uses meanwhile.
     let (bytes, buffer) = unsafe { (view(bytes, length), out.as_mut()) };
     let (Some(bytes), Some(buffer)) = (bytes, buffer) else {
         return abi::result::FAILED;
     };
     let room = match usize::try_from(buffer.room) {
         Ok(room) if room > 0 && room <= isize::MAX as usize && !buffer.bytes.is_null() => {
-            // SAFETY: not null, and `room` bytes that are the function's own for the call.
+            // SAFETY: the pointer is not null, and only this function uses the `room` bytes during the call.
             unsafe { slice::from_raw_parts_mut(buffer.bytes, room) }
         }
         _ => &mut [],
@@ -255,7 +256,7 @@ unsafe extern "C" fn encode<P: Plugin>(
     out: *mut Buffer,
 ) -> i32 {
     let write = |frame: &[u8], out: &mut Out<'_>| P::encode(frame, note, id, out);
-    // SAFETY: the host's promise: `frame` is `length` bytes for the time of the call, and `out` its own.
+    // SAFETY: the host guarantees `length` bytes at `frame`, and exclusive use of `out`, for the time of the call.
     unsafe { writing(frame, length, out, abi::result::MALFORMED, write) }
 }
 
@@ -268,6 +269,6 @@ unsafe extern "C" fn make_frame<P: Plugin>(
     out: *mut Buffer,
 ) -> i32 {
     let write = |payload: &[u8], out: &mut Out<'_>| P::make(what, id, note, payload, out);
-    // SAFETY: the host's promise: `payload` is so many bytes for the time of the call, and `out` its own.
+    // SAFETY: the host guarantees the bytes at `payload`, and exclusive use of `out`, for the time of the call.
     unsafe { writing(payload, payload_length, out, abi::result::NONE, write) }
 }

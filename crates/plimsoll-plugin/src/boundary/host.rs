@@ -122,6 +122,8 @@ impl PluginFunctions {
         unsafe { PluginFunctions::read(table) }
     }
 
+    /// Checks a plugin's table, and reads its functions and name.
+    ///
     /// # Safety
     /// `table` is null, or points to a table that begins with `abi` and `size`, as in every version. If they are this
     /// version and its size, the table has all other fields, too.
@@ -252,6 +254,8 @@ extern "C" fn wants(level: u32) -> u32 {
     u32::from(is_wanted.unwrap_or(false))
 }
 
+/// Logs a plugin's message.
+///
 /// # Safety
 /// `text` points to `length` bytes, or is null.
 unsafe extern "C" fn log(level: u32, text: *const c_char, length: u64) {
