@@ -1,4 +1,4 @@
-//! Where a connection leads: an IP address with a port, or a Unix socket. Loads, servers and relays use this.
+//! The address of an endpoint: an IP address with a port, or a Unix socket. Loads, servers and relays use this.
 
 use std::fmt;
 use std::fs;
@@ -40,7 +40,7 @@ impl Address {
         self.tcp().map(|address| address.ip())
     }
 
-    /// Describes why a connection to it failed, in a sentence.
+    /// Describes in a sentence why connecting to this address failed.
     pub fn describe_failure(&self, error: &io::Error) -> String {
         if let Some(lack) = LocalResourceError::of(error) {
             return format!("connect to {self}: {lack}");
@@ -70,8 +70,8 @@ impl Address {
         }
     }
 
-    /// Starts a non-blocking connection; its attempt is over when the socket becomes writable. `source` is
-    /// the address to connect from, if given.
+    /// Starts a non-blocking connection attempt, which is over when the socket becomes writable. `source` is the
+    /// address to connect from; `None` lets the system choose it.
     ///
     /// # Errors
     /// Returns what the system reports at once; [`LocalResourceError::of`] tells whether the cause is local.

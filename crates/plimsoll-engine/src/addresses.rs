@@ -26,7 +26,7 @@ pub(crate) const NO_ADDRESS: u32 = u32::MAX;
 pub(crate) struct TargetAddresses {
     /// The target's number in the network.
     target: usize,
-    /// All addresses that it ever had; an address keeps its index.
+    /// All addresses that the target has had so far; an address keeps its index.
     known: Vec<KnownAddress>,
     /// Indices of its current addresses, in the order in which connections use them.
     current: Vec<u32>,
@@ -47,7 +47,7 @@ struct KnownAddress {
 }
 
 impl TargetAddresses {
-    /// Makes the entry for a target, by its number in the network.
+    /// Makes an entry without addresses for the target with this number in the network.
     pub(crate) fn of(target: usize) -> TargetAddresses {
         TargetAddresses {
             target,
@@ -175,7 +175,8 @@ impl TargetAddresses {
         route
     }
 
-    /// Returns the loss for a failed connection to the address at `place`; if several were tried, it is the last one.
+    /// Returns the loss for a connection that failed with `e` at the address at `place`. If the target has several
+    /// addresses, the message says that this was the last.
     pub(crate) fn loss(&self, place: u32, e: &io::Error) -> ConnectionLoss {
         let advice = match LocalResourceError::of(e) {
             Some(LocalResourceError::Descriptors) => ", or use fewer connections",
@@ -262,7 +263,7 @@ mod tests {
         };
         assert_eq!(firsts(&addresses, Time(1)), [0, 1, 2, 0, 1, 2]);
         addresses.failed(1, Outcome::ConnectRefused, 0, Time(1), &mut recorder);
-        // Its share goes to the others, and it remains the last resort.
+        // The failed address's share goes to the others, and it is still tried last.
         assert_eq!(firsts(&addresses, Time(2)), [0, 2, 0, 2, 0, 2]);
         assert_eq!(addresses.route(0, Time(2)), [0, 2, 1]);
         let later = Time(1) + MIN_EXCLUSION;

@@ -1,8 +1,8 @@
 //! Keeps cores from idling between the calls of a paced load.
 //!
-//! Waking an idle core takes as long as a small call, and varies: on a virtual machine the host has to
-//! schedule the core again. A thread of the lowest policy (`SCHED_IDLE`, sched(7)) keeps each core busy and
-//! yields to every other thread at once.
+//! Waking an idle core takes as long as a small call, and varies: on a virtual machine the host has to schedule the
+//! core again. A thread with the lowest scheduling policy (`SCHED_IDLE`, sched(7)) keeps each core busy and yields to
+//! every other thread at once.
 
 #![expect(
     unsafe_code,
@@ -59,7 +59,7 @@ impl AwakeCores {
             let (ready, began) = std::sync::mpsc::channel();
             let body = move || {
                 let is_idle = cores::use_only(&[core]) && becomes_idle();
-                // Fails only if an earlier thread could not start.
+                // Cannot fail: the receiver waits below until this is sent.
                 let _ = ready.send(is_idle);
                 if is_idle {
                     spin(&over);

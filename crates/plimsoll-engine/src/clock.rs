@@ -51,11 +51,11 @@ impl Default for Clock {
     }
 }
 
-/// Reads the clock directly: [`std::time::Instant`] takes half as long again for the same counter.
+/// Reads the clock directly: [`std::time::Instant`] takes 1.5 times as long for the same counter.
 #[inline]
 fn monotonic_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
-    // Neither is negative: the clock counts from the machine's start.
+    // Neither field is negative: the clock counts from the machine's start.
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 

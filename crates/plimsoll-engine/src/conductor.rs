@@ -63,9 +63,10 @@ pub enum Observation<'a> {
         /// Connections that are established.
         connections: u64,
     },
-    /// An interval of one second has ended; with the calls that ended in it, one by one, if the plan records them.
+    /// An interval of one second has ended. Holds its record and, if the plan records calls one by one, the calls
+    /// that ended in it.
     Interval(&'a IntervalRecord, &'a [RequestRecord]),
-    /// The load has ended; with the figures of each of its shards, if it had any.
+    /// The load has ended. Holds the figures of each shard, if the load had shards.
     Shards(&'a [ShardFigures]),
 }
 
@@ -179,7 +180,7 @@ pub fn run<P: Protocol>(
     )
 }
 
-/// Runs a plan whose users follow scripts; otherwise as [`run`].
+/// Runs a plan whose users follow scripts, and is like [`run`] otherwise.
 ///
 /// # Errors
 /// As [`run`].
@@ -270,7 +271,8 @@ fn run_workers(
     let client = WatchedProcesses::own();
     let holding = (whole.rests).then(|| IdleMemorySampler::before(&client, server.as_ref()));
     let (client, server) = (ResourceMeter::new(client), server.map(ResourceMeter::new));
-    // Batches of arrivals are measured by a single worker only: with several, each would begin some of them.
+    // Batches of a fixed number of calls are measured only with a single worker: of several, each would begin some of
+    // the batches.
     let turns = plan
         .load
         .turns

@@ -1,12 +1,12 @@
 //! Separates the cores of client and server for loads that alternate in batches: the generators use the last
 //! core, the servers all others.
 //!
-//! Otherwise the scheduler may run one rung's server next to a busy process and another's on an idle core for
-//! many seconds, which would show as a difference between the rungs.
+//! Without this separation the scheduler may run one rung's server next to a busy process and another's on an idle
+//! core for many seconds, which would show as a difference between the rungs.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Returns the cores that the calling thread may use, in order; `None` if there are fewer than two, or they
+/// Returns the calling thread's affinity, and its cores in order; `None` if there are fewer than two cores, or they
 /// are unknown.
 fn usable() -> Option<(CpuSet, Vec<usize>)> {
     let whole = sched_getaffinity(None).ok()?;

@@ -1,6 +1,6 @@
-//! Panics. Each is a defect of this program, except for those that the standard library and tokio raise when
-//! the system refuses them a thread or memory. None of them ends unrelated work: a loop is run by [`catch_panic`],
-//! others continue, and the process reports at its end that a panic occurred.
+//! Panics. Each is a defect of this program, except for those that the standard library and tokio raise when the
+//! system refuses them a thread or memory. A panic ends no unrelated work: loops run under [`catch_panic`], other
+//! threads continue, and the process reports at its end that a panic occurred.
 //!
 //! Invariant: once [`watch`] was called, every panic of the process is counted ([`panic_count`], [`refusal_count`]) and
 //! reported, on whichever thread it occurred and whoever caught it.
@@ -29,7 +29,8 @@ pub enum PanicCause {
     Defect,
     /// The system refused a library a thread or memory.
     Refusal,
-    /// The same, and the process cannot continue: a thread has no stack for signals, and its start cannot unwind.
+    /// Like [`PanicCause::Refusal`], but the process cannot continue: a thread has no stack for signals, and its
+    /// start cannot unwind.
     FatalRefusal,
     /// The system no longer lets an asynchronous runtime wait for its sockets: everything it served hangs.
     RuntimeFailure,
@@ -92,7 +93,7 @@ pub fn count_reported_panic() {
 /// rebuild it.
 ///
 /// # Errors
-/// If it panicked.
+/// Returns the defect if `work` panicked.
 pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, Defect> {
     panic::catch_unwind(AssertUnwindSafe(work)).map_err(|payload| Defect::of(&*payload))
 }

@@ -64,7 +64,7 @@ pub enum Event {
         /// Bytes of the tokens' text.
         bytes: u32,
     },
-    /// The token counts that the service reports. Comes before the call's end; the last one counts.
+    /// The token counts that the service reports. Comes before the call's end; the last such event counts.
     Usage {
         /// The call in flight.
         call: CallId,
@@ -176,9 +176,9 @@ pub trait Driver {
     /// [`Driver::is_draining`].
     fn capacity(&self) -> usize;
 
-    /// Returns whether it briefly takes no call because it reads the remainder of an answer whose call has
-    /// ended: bytes that the server sends after the event that ended it. No answer may keep it in this state
-    /// for long.
+    /// Returns whether the connection briefly takes no call because it reads the remainder of an answer whose call
+    /// has ended: bytes that the server sends after the event that ended the call. No answer may keep a connection in
+    /// this state for long.
     fn is_reading_remainder(&self) -> bool {
         false
     }
@@ -255,8 +255,8 @@ pub trait Driver {
         None
     }
 
-    /// Returns the total bytes of call messages that [`Driver::receive`] has appended so far. Everything else
-    /// that it appends is a reply, which the peer must read before more is read from it.
+    /// Returns the total bytes of call messages that [`Driver::receive`] has appended so far. Everything else that it
+    /// has appended is a reply, which the peer must read before more is read from it.
     fn payload_bytes(&self) -> u64 {
         0
     }
@@ -312,8 +312,8 @@ pub trait Protocol: Send + Sync + 'static {
     /// Makes a driver for a new connection.
     fn driver(&self) -> Self::Driver;
 
-    /// Returns whether its connections are numerous and mostly idle: idle ones are then kept small, at a few
-    /// microseconds more per iteration, and the memory of client and server is measured.
+    /// Returns whether the protocol's connections are numerous and mostly idle: idle ones are then kept small, at a
+    /// few microseconds more per iteration, and the memory of client and server is measured.
     fn is_mostly_idle(&self) -> bool {
         false
     }

@@ -62,11 +62,11 @@ pub enum EngineError {
     /// One of the processes that share a load failed.
     #[error("process {} of {of}: {problem}", index + 1)]
     Shard {
-        /// Its index among them, from 0.
+        /// The index of the process, from 0.
         index: u32,
-        /// How many there are.
+        /// Number of processes.
         of: u32,
-        /// Its error message.
+        /// The error message of the process.
         problem: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The event loop of a worker: about one worker per core, which share nothing.
+//! The event loop of a worker. There is about one worker per core, and workers share no state.
 //!
 //! One iteration waits for the next arrival or ready socket, reads the clock, lets the client start due calls
 //! and serve ready sockets, and records the results. [`issue`] decides which calls are due (open or closed
@@ -187,7 +187,7 @@ where
         }
         self.intervals = IntervalClock::beginning(start);
         self.begin_issue();
-        // Detects a pause that began before the load, when none were tracked, and lasted into it.
+        // Detects a pause that began before the load, when pauses were not tracked yet, and lasted into it.
         let now = self.network.now();
         if let Some(length) = self.pauses.begun_late(start, now) {
             self.record_pause(length, now);
@@ -239,7 +239,7 @@ where
         for (i, event) in ready.iter().copied().enumerate() {
             self.prefetch_ready(&ready[i..]);
             self.serve_socket(control, event);
-            // Start due calls in between, so that they do not wait until a large batch of answers is processed.
+            // Start due calls in between, so that they do not wait until a large number of answers is processed.
             if self.issue.is_due(self.start, now) || i % 64 == 63 {
                 now = self.network.now();
                 self.issue_due(control, now);

@@ -15,7 +15,7 @@ pub(crate) fn allocated() -> Option<u64> {
     {
         // Looked up at run time, since packages are linked against a glibc without this function.
         let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"mallinfo2".as_ptr()) };
-        // SAFETY: that is the function's type, and null is `None`.
+        // SAFETY: this is the type of mallinfo2(3), and a null pointer becomes `None`.
         let count = unsafe {
             std::mem::transmute::<*mut libc::c_void, Option<extern "C" fn() -> libc::mallinfo2>>(
                 found,

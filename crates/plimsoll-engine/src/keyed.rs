@@ -91,13 +91,13 @@ impl<T, const PLACE: u32, const GENERATION: u32> GenerationalSlab<T, PLACE, GENE
         self.places[Self::place(key)].1.take()
     }
 
-    /// Stores an entry under a key that was reserved, or whose entry was [lifted](GenerationalSlab::check_out).
+    /// Stores an entry under a key that was reserved, or whose entry was [checked out](GenerationalSlab::check_out).
     #[inline]
     pub fn put_back(&mut self, key: u64, lifted: T) {
         self.places[Self::place(key)].1 = Some(lifted);
     }
 
-    /// Frees a key that was reserved, or whose entry was [lifted](GenerationalSlab::check_out).
+    /// Frees a key that was reserved, or whose entry was [checked out](GenerationalSlab::check_out).
     #[inline]
     pub fn release(&mut self, key: u64) {
         self.free.push(Self::place(key) as u32);
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(keyed.get(a), Some(&'a'));
         let lifted = keyed.check_out(a).unwrap();
         assert!(keyed.get(a).is_none() && keyed.remove(a).is_none());
-        // Its index is not reused while it is lifted.
+        // The index is not reused while its entry is checked out.
         let b = keyed.insert('b');
         keyed.put_back(a, lifted);
         assert_eq!(keyed.keys(), [a, b]);

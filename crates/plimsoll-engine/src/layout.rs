@@ -6,9 +6,9 @@
 
 use nix::sys::personality::{self, Persona};
 
-/// Runs `start` and returns its result. Processes that it starts have the same addresses as all others of
-/// their program, which they inherit from the calling thread. Where the system refuses that, as in some
-/// containers, addresses stay random.
+/// Runs `start` and returns its result. Processes started by it inherit a setting of the calling thread by which all
+/// processes of one program have the same addresses. Where the system refuses that, as in some containers, addresses
+/// stay random.
 pub fn alike<T>(start: impl FnOnce() -> T) -> T {
     let fixed = |before: Persona| personality::set(before | Persona::ADDR_NO_RANDOMIZE);
     let before = personality::get().and_then(fixed);
@@ -41,7 +41,7 @@ mod tests {
         let _ = personality::set(before);
         let first = alike(stack);
         assert!(first.contains("[stack]"), "{first}");
-        // If that is refused, processes start nevertheless.
+        // If fixed addresses are refused, processes start nevertheless.
         assert!(refused || (0..5).all(|_| alike(stack) == first));
         // The thread's own setting is restored.
         assert_eq!(personality::get(), Ok(before));

@@ -24,7 +24,7 @@ pub(crate) struct MachineMeter {
     stolen_us: Option<u64>,
     /// How long each thread has waited for a core, in nanoseconds.
     waited: HashMap<i32, u64>,
-    /// CPU by process, µs; `None`: not read yet.
+    /// CPU time by process in µs; `None` if /proc could not be read.
     processes: Option<HashMap<i32, u64>>,
 }
 

@@ -1,7 +1,7 @@
 //! The memory of processes, and the kernel's memory for their sockets, at one moment.
 //!
-//! Read from /proc by the conductor for protocols with mostly idle connections. Walking a process's pages
-//! takes the kernel about a millisecond per 100 MB.
+//! The conductor reads it from /proc for protocols with mostly idle connections. Walking a process's pages takes the
+//! kernel about a millisecond per 100 MB.
 
 use std::fs;
 

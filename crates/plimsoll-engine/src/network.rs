@@ -56,7 +56,7 @@ pub type ResolveResult = Result<ResolvedAddresses, Arc<io::Error>>;
 /// Whether a lookup may be shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookupScope {
-    /// A lookup for one request alone, as a newly started client makes it.
+    /// A lookup for one request alone, like that of a newly started client.
     Own,
     /// The result serves all requests that are pending at the time.
     Shared,
@@ -67,7 +67,7 @@ pub enum LookupScope {
 pub struct ByteCounts {
     /// Bytes that the peer has acknowledged.
     pub sent: u64,
-    /// Bytes that came from it.
+    /// Bytes that the peer has sent.
     pub received: u64,
 }
 
@@ -112,8 +112,8 @@ pub trait Network {
         None
     }
 
-    /// Sets the socket's low-water mark: it becomes readable only at this many bytes (1: any) or at end of
-    /// stream. A hint: a network may report earlier.
+    /// Sets the socket's low-water mark: it becomes readable only at this many bytes (1: any) or at end of stream.
+    /// This is a hint: a network may report earlier.
     fn low_water(&mut self, _socket: &mut Self::Socket, _bytes: usize) {}
 
     /// Writes a prefix of the slices; returns `WouldBlock` if the socket accepts nothing now.

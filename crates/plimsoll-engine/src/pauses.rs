@@ -101,8 +101,8 @@ impl PauseTracker {
             due,
         };
         if let Some(before) = self.aftermath.take() {
-            // A call may be sent late because of the earlier pause, queue behind a call that it delayed, and
-            // be read late because of this one.
+            // A call may be sent late because of the earlier pause, queue behind a call that this pause delayed, and
+            // be read late because of the new pause.
             begun.lengthened_ns += before.lengthened_ns.min(2 * before.longest_ns);
             begun.longest_ns = begun.longest_ns.max(before.longest_ns);
             // Calls that queued up during the earlier pause do not count as the normal number.

@@ -77,7 +77,7 @@ impl Waker {
     }
 }
 
-/// The events of one wait. It stays on the waiting thread.
+/// The events of one wait, which stay on the waiting thread.
 pub struct PollEvents(Vec<epoll::Event>);
 
 impl Default for PollEvents {
@@ -120,6 +120,8 @@ pub struct Poller {
 }
 
 impl Poller {
+    /// Makes a poller without sockets.
+    ///
     /// # Errors
     /// If the process has no free descriptor.
     pub fn new() -> io::Result<Poller> {
@@ -138,6 +140,8 @@ impl Poller {
         self.waker.clone()
     }
 
+    /// Adds a socket, whose events have the given token.
+    ///
     /// # Errors
     /// If the kernel cannot watch more sockets.
     pub fn add(&self, socket: impl AsFd, token: SocketToken, interest: Interest) -> io::Result<()> {

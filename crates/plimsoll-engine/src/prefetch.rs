@@ -21,7 +21,7 @@ pub fn prefetch<T: ?Sized>(value: &T) {
     for at in (0..size_of_val(value).min(MAX_PREFETCH_BYTES)).step_by(CACHE_LINE_BYTES) {
         let line = start.wrapping_add(at);
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the instruction is a hint, whatever the address is. Each x86-64 has it.
+        // SAFETY: the instruction is a hint, whatever the address is. Every x86-64 processor has it.
         unsafe {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             _mm_prefetch::<_MM_HINT_T0>(line.cast());

@@ -1,7 +1,7 @@
 //! CPU time, memory and descriptors of processes: Plimsoll's own and, where it runs on this machine, the server's.
 //!
-//! Read from /proc once per interval by the conductor, never by a worker; a worker whose load alternates with
-//! others in batches reads only CPU clocks.
+//! The conductor reads them from /proc once per interval. Workers read only CPU clocks, and only if their load
+//! alternates with others in batches.
 //!
 //! Long because each resource is read, compared and tested in one place.
 
@@ -63,7 +63,7 @@ pub struct WatchedProcesses {
 }
 
 impl WatchedProcesses {
-    /// This process.
+    /// Returns this process, without its descendants.
     pub fn own() -> WatchedProcesses {
         WatchedProcesses {
             pids: vec![i32::try_from(std::process::id()).unwrap_or(0)],
@@ -137,9 +137,9 @@ impl WatchedProcesses {
 pub struct ResourceMeter {
     watched: WatchedProcesses,
     last: Option<ProcessResources>,
-    /// Resident memory when the meter was made, until that is reported. Bytes.
+    /// Resident memory when the meter was made, in bytes; `None` once it was reported.
     before: Option<u64>,
-    /// Usage when the load began, until that is reported.
+    /// Usage when the load began; zero once it was reported.
     began: ProcessResources,
 }
 
@@ -308,8 +308,8 @@ fn names_of(socket: &UnixSocket) -> Vec<PathBuf> {
     }
 }
 
-/// Returns whether a process's descriptors include one of the sockets. Processes of other users cannot be
-/// read and are skipped. Only one `readlink` per descriptor, since a busy machine has tens of thousands.
+/// Returns whether a process's descriptors include one of the sockets. Processes of other users cannot be read and
+/// are skipped. Each descriptor takes only one `readlink`, since a busy machine has tens of thousands.
 fn holds_one_of(descriptors: &Path, sockets: &HashSet<u64>) -> bool {
     let Ok(entries) = fs::read_dir(descriptors) else {
         return false;

@@ -14,13 +14,13 @@ pub struct StopFlag {
 }
 
 impl StopFlag {
-    /// Makes a stop that has not been requested.
+    /// Makes a flag without a request.
     pub fn new() -> StopFlag {
         StopFlag::default()
     }
 
-    /// Returns a stop for one run of several: requesting it does not affect the others, and requesting `self`
-    /// stops this one too.
+    /// Returns a flag for one run of several: a request on it does not affect the others, and a request on `self`
+    /// stops this run too.
     #[must_use]
     pub fn child(&self) -> StopFlag {
         StopFlag {

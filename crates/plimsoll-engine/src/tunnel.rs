@@ -1,8 +1,8 @@
 //! The handshake with a forward proxy: CONNECT (RFC 9110 §9.3.6) and SOCKS5 (RFC 1928, RFC 1929), as a state
 //! machine without I/O.
 //!
-//! Invariant: exactly the proxy's answers are consumed; bytes behind them belong to the target. The network
-//! runs this before it reports a connection as established.
+//! Invariant: exactly the proxy's answers are consumed; later bytes belong to the target. The network runs this
+//! before it reports a connection as established.
 
 use std::io;
 use std::net::IpAddr;

@@ -73,7 +73,7 @@ pub struct DriverClient<P: Protocol> {
     tls: Option<TlsClient>,
     /// The plan resumes TLS sessions, and this worker has had no connection, so it has no ticket.
     ticketless: bool,
-    /// [`Protocol::is_mostly_idle`].
+    /// The value of [`Protocol::is_mostly_idle`].
     is_mostly_idle: bool,
 
     lanes: Vec<Lane>,
@@ -216,7 +216,7 @@ impl<P: Protocol> DriverClient<P> {
 
 impl<P: Protocol> LoopClient for DriverClient<P> {
     type ConnectionData = DriverState<P::Driver>;
-    /// A lane.
+    /// The index of a lane.
     type ConnectRequest = u32;
     const WARMUP_COUNTS: bool = false;
     const AWAITS_LATE_ANSWERS: bool = true;

@@ -89,7 +89,7 @@ impl LocalResourceError {
         }
     }
 
-    /// As [`LocalResourceError::of`], for writing to an open connection: EACCES is then always local.
+    /// Returns the shortage behind an error of writing to an open connection, where EACCES is always local.
     pub(crate) fn of_write(error: &io::Error) -> Option<LocalResourceError> {
         match Errno::from_io_error(error) {
             Some(Errno::ACCESS) => Some(LocalResourceError::Permission),
@@ -139,7 +139,7 @@ impl LocalResourceError {
 
     /// As [`LocalResourceError::of`], for errors of libraries that resolve names themselves.
     pub fn of_library_error(error: &io::Error) -> Option<LocalResourceError> {
-        // The standard library's message: the error has no errno.
+        // Such an error has no errno, so the standard library's message is compared.
         let text = "failed to lookup address information";
         LocalResourceError::of(error).or_else(|| {
             let is_of_look_up = error.to_string().starts_with(text);
@@ -180,7 +180,7 @@ impl LocalResourceError {
         io::Error::new(was.kind(), self)
     }
 
-    /// Returns the outcome of calls that fail because of it.
+    /// Returns the outcome of calls that fail because of this shortage.
     pub fn outcome(self) -> Outcome {
         match self {
             LocalResourceError::Descriptors | LocalResourceError::Files => Outcome::NoDescriptors,

@@ -65,7 +65,7 @@ impl Conductor<'_, '_> {
             RunRole::Standalone => {
                 let url = &plan.target.url;
                 established.check(url, wanted)?;
-                // Far enough in the future that every worker sees it in time.
+                // The start is far enough in the future for every worker to see it in time.
                 self.clock.now() + Duration::from_millis(100)
             }
             RunRole::Shard { start, .. } => {
@@ -198,7 +198,7 @@ impl Conductor<'_, '_> {
         }
         let mut spare = from.recorded;
         spare.clear();
-        // Fails only if the worker has ended.
+        // A send fails only if the worker has ended.
         let _ = self.spares[source].send(spare);
     }
 

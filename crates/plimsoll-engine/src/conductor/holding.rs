@@ -40,7 +40,7 @@ impl IdleMemorySampler {
         thread::sleep(SETTLING_TIME);
     }
 
-    /// Reads the memory with open connections. The reading is dropped if their number changed meanwhile.
+    /// Reads the memory with open connections. The reading is dropped if the number of connections changed meanwhile.
     pub(super) fn read(&mut self, open: impl Fn() -> u64) {
         let connections = open();
         let reading = self.reading(MemoryPhase::Held, connections);

@@ -20,7 +20,7 @@ pub fn connections_at_once(plan: &Plan) -> u64 {
     }
 }
 
-/// Returns the same for a plan whose users run scripts.
+/// Returns how many connections the scripts of a plan's users have open at once, as far as that is known beforehand.
 pub fn connections_of_scripts(plan: &Plan) -> u64 {
     let clients = plan.load.arrivals.clients();
     clients.map_or(0, |clients| u64::from(clients) * MAX_LINKS as u64)
@@ -56,7 +56,7 @@ pub(super) fn worker_count(plan: &Plan, most: u32, shard: Shard, target: &[Addre
     if plan.load.in_flight_limit.is_some() {
         return 1;
     }
-    // Batches of a few calls belong to one worker, so that its CPU time is theirs.
+    // All calls of a short batch are sent by one worker, whose CPU time is then that of the batch.
     if (plan.load.turns).is_some_and(|turns| turns.read_cpu && turns.slot.is_none()) {
         return 1;
     }

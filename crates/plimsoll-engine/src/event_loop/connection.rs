@@ -82,8 +82,8 @@ pub(crate) struct Connection<O, S> {
     pub(crate) write_failed: bool,
     /// Reading is paused because too many reply bytes are unsent.
     read_paused: bool,
-    /// The errno of the failed write; 0 if none failed or it had no number. The kernel reports it once, and
-    /// end-of-stream to later reads.
+    /// The errno of the failed write; 0 if no write failed, or its error had no errno. The kernel reports it only
+    /// once: later reads return end of stream.
     write_errno: u16,
     /// The client's state for this connection.
     pub(crate) own: O,

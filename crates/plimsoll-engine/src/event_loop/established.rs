@@ -27,6 +27,8 @@ impl ConnectSummary {
         self.heap_bytes = self.heap_bytes.or(other.heap_bytes);
     }
 
+    /// Checks that the load can begin.
+    ///
     /// # Errors
     /// If connections were `wanted` to `url` before the load and none was established.
     pub fn check(&self, url: &str, wanted: u64) -> Result<(), EngineError> {

@@ -43,13 +43,14 @@ pub(crate) enum CallSource {
 /// The open loop: arrivals follow the schedule.
 pub(crate) struct OpenLoop {
     arrivals: ArrivalIter,
-    /// `None` before the load, and after its last arrival.
+    /// The next arrival; `None` before the load, and after its last arrival.
     next: Option<Arrival>,
     /// Calls that were due and could not start.
     backlog: Option<Backlog>,
     /// End of the schedule: the run lasts until here although the last arrival is earlier.
     end: Time,
-    /// Calls are released together at multiples of this; 0 releases each when it is due. Nanoseconds.
+    /// Calls are released together at multiples of this time; if it is 0, each is released when it is due.
+    /// Nanoseconds.
     tick_ns: u64,
     /// The time from which calls are released without waiting for a tick.
     ticks_end: Time,
@@ -63,7 +64,7 @@ pub(crate) struct ClosedLoop {
     issued: u64,
     /// Clients without a persistent connection that are ready to start a call.
     pub(crate) idle: u32,
-    /// When further such clients become ready.
+    /// When further clients, which pause between two calls, become ready.
     pausing: TimerQueue<()>,
     stage_end: Time,
     /// Clients with persistent connections are to start, at the beginning of the load or of a batch.
@@ -236,7 +237,7 @@ impl Backlog {
         self.length == 0
     }
 
-    /// Returns when the oldest of them was due, in a load that began at `start`.
+    /// Returns when the oldest queued call was due, in a load that began at `start`.
     pub(crate) fn due(&self, start: Time) -> Time {
         start.plus_nanos(self.head.at)
     }
@@ -415,7 +416,8 @@ where
         }
     }
 
-    /// Returns when something other than an arrival must be issued without any further event.
+    /// Returns when the loop must act next without an arrival or a socket event: a stage or a batch ends, or a
+    /// client's pause is over.
     pub(super) fn next_issue(&self) -> Time {
         let is_loading = self.phase == LoadPhase::Loading;
         match &self.issue {

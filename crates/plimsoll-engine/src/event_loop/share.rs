@@ -9,7 +9,7 @@ use plimsoll_model::schedule::Schedule;
 /// since a dropped SYN costs a second.
 const MAX_CONNECTING: usize = 256;
 
-/// The least of them that a single worker may use.
+/// Minimum of these connections for a single worker, however many workers there are.
 const MIN_CONNECTING: usize = 8;
 
 /// One worker's part of a run.

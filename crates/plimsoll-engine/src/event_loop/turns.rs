@@ -22,7 +22,7 @@ pub(crate) struct ClosedLoopBatches {
     pub(super) until: Time,
     /// When all calls of the last batch had ended; `None` while some may be in flight.
     ended: Option<Time>,
-    /// The number of the last batch.
+    /// The number of the batch that began last.
     number: u64,
     meter: BatchMeter,
 }

@@ -255,7 +255,7 @@ impl Network for OsNetwork {
                 self.window.overslept(woke.0 - target);
             }
         }
-        // Too short for a sleep: poll without blocking until the time is reached.
+        // The rest is too short for a sleep: poll without blocking until the time is reached.
         loop {
             if !self.window.enabled() || self.clock.now() >= wake.at {
                 if left == 0 {

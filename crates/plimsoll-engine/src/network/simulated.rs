@@ -114,7 +114,7 @@ pub struct SimulatedSocket(u64);
 struct SimulatedConnection {
     token: u64,
     inbox: VecDeque<u8>,
-    /// Arrival times of the inbox's bytes, with their numbers, oldest first.
+    /// Arrival times of the inbox's bytes, each with the number of bytes, oldest first.
     arrivals: VecDeque<(Time, usize)>,
     /// Bytes that make the socket readable; 0 means 1.
     low_water: usize,
@@ -162,14 +162,14 @@ pub struct SimulatedNetwork<S> {
     idle_turns: u32,
 }
 
-/// Idle iterations that count as a busy loop. Calls that are cancelled at once on a connection that accepts
-/// no bytes also take many iterations until its unsent bytes reach their limit.
+/// More idle iterations than this count as a busy loop. The limit is high because calls that are cancelled at once,
+/// on a connection that accepts no bytes, take many iterations until its unsent bytes reach their limit.
 const MAX_IDLE_TURNS: u32 = 20_000;
 
 impl<S: SimulatedServer> SimulatedNetwork<S> {
     /// Makes a network whose only host is `server`.
     pub fn new(server: S, mut weather: NetworkConditions) -> SimulatedNetwork<S> {
-        // Latest first, so that the earliest is popped first.
+        // The latest pause comes first, so that the earliest is popped first.
         weather.pauses.sort_by_key(|(at, _)| Reverse(*at));
         SimulatedNetwork {
             server,

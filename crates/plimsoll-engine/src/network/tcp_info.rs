@@ -16,7 +16,7 @@ const BYTES_SENT: usize = 200;
 const BYTES_SENT_AGAIN: usize = 208;
 const TCP_INFO_LENGTH: usize = 216;
 
-/// Returns the byte counts of a socket; `None` if it is not TCP, or the kernel is older.
+/// Returns the byte counts of a socket; `None` if it is not TCP, or the kernel is older than 4.19.
 pub(super) fn carried(socket: &impl AsFd) -> Option<ByteCounts> {
     let mut info = [0_u8; TCP_INFO_LENGTH];
     let mut length = TCP_INFO_LENGTH as libc::socklen_t;

@@ -29,13 +29,14 @@ pub trait Script: Send {
     /// Starts the user; called once.
     fn begin(&mut self, now: Time, turn: &mut ScriptContext<'_>);
 
-    /// A connection requested with [`ScriptContext::connect`] is established; making it took `took_ns`.
+    /// Called when a connection requested with [`ScriptContext::connect`] is established, after `took_ns`
+    /// nanoseconds.
     fn connected(&mut self, link: LinkId, took_ns: u64, now: Time, turn: &mut ScriptContext<'_>);
 
     /// Processes bytes from the peer, in any split.
     fn receive(&mut self, link: LinkId, bytes: &[u8], now: Time, turn: &mut ScriptContext<'_>);
 
-    /// A connection was lost or could not be established. It is already closed.
+    /// Called when a connection was lost or could not be established; it is already closed.
     fn lost(
         &mut self,
         link: LinkId,
@@ -45,7 +46,7 @@ pub trait Script: Send {
         turn: &mut ScriptContext<'_>,
     );
 
-    /// The time set with [`ScriptContext::wake_at`] has been reached.
+    /// Called when the time set with [`ScriptContext::wake_at`] is reached.
     fn expire(&mut self, now: Time, turn: &mut ScriptContext<'_>);
 
     /// Ends a call in flight with `outcome` at the end of the run; nothing is called afterwards.
@@ -111,7 +112,7 @@ impl ScriptContext<'_> {
     }
 
     /// Closes a connection after sending what was appended to [`ScriptContext::out`], as far as that does not block.
-    /// No more events of it follow.
+    /// No further events of the connection follow.
     pub fn close(&mut self, link: LinkId) {
         self.actions.push(ScriptAction::Close(link));
     }

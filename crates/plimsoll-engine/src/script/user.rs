@@ -68,7 +68,7 @@ pub struct UserCall {
     pub call: u32,
     /// The call's number in the run.
     pub number: u64,
-    /// Whether it was prepared before and is sent again because the server did not process it.
+    /// Whether the call was prepared before and is sent again because the server did not process it.
     pub is_retry: bool,
 }
 
@@ -158,9 +158,9 @@ where
 #[derive(Clone, Debug)]
 struct CurrentCall {
     due: Time,
-    /// When it was first sent; [`Time::NEVER`] before that.
+    /// When the call was first sent; [`Time::NEVER`] before that.
     sent: Time,
-    /// Whether it waits for a connection, to be sent or retried.
+    /// Whether the call waits for a connection, to be sent or retried.
     waits: bool,
     is_retry: bool,
     deadline: Time,
@@ -435,7 +435,7 @@ impl<C: Scenario> User<C> {
         if turn.ended.is_some() {
             return;
         }
-        // A waiting call was not sent over it, and between calls there is none.
+        // A waiting call was not sent over the lost connection, and between two calls none is in flight.
         if self.shared.scenario.replaces_connections() {
             return self.advance(now, turn);
         }

@@ -74,7 +74,7 @@ pub struct LinkRequest {
 }
 
 impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
-    /// Makes a worker whose users follow `scripts`. It makes no connection before they do.
+    /// Makes a worker whose users follow `scripts`. It makes connections only when scripts request them.
     pub fn new(mut share: WorkerShare, network: N, scripts: Arc<C>) -> Self {
         let calls = u64::from(scripts.calls().max(1));
         share.calls = share.calls.map(|n| n.div_ceil(calls));
@@ -288,7 +288,7 @@ impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, 
         let addresses = &mut self.addresses[target];
         if !addresses.is_fresh(now) && !addresses.is_resolving() {
             addresses.start_lookup(SocketToken(target as u64), &mut self.network);
-            // Names without a lookup are resolved at once.
+            // Names that need no lookup are resolved at once.
             self.take_addresses(control);
         }
         if self.addresses[target].has_any() {

@@ -27,7 +27,7 @@ pub(crate) struct InFlightCall {
     pub(crate) stage: u8,
     /// Whether the call was sent before and the server did not process it.
     pub(crate) retried: bool,
-    /// Upper bound of the generator's own delay in sending it, in units of [`LATE_UNIT_NS`], rounded up.
+    /// Upper bound of the generator's own delay in sending the call, in units of [`LATE_UNIT_NS`], rounded up.
     late: u32,
     previous: u32,
     next: u32,
@@ -68,7 +68,7 @@ impl InFlightCall {
         InFlightCall { late, ..self }
     }
 
-    /// Returns an upper bound of the generator's own delay in sending it, in nanoseconds.
+    /// Returns an upper bound of the generator's own delay in sending the call, in nanoseconds.
     #[inline]
     pub(crate) fn late_ns(&self) -> u64 {
         match self.late {

@@ -79,7 +79,7 @@ pub struct DriverState<D> {
     pub(super) driver: D,
     /// The time of the driver's timer in the worker's timer queue.
     pub(super) timer: Time,
-    /// Until then no low-water mark is set, because the last one was not reached in time.
+    /// No low-water mark is set before this time, because the last one was not reached in time.
     no_low_water_until: Time,
 }
 
@@ -110,7 +110,7 @@ impl<D> DriverState<D> {
 pub(super) enum ReadUntil {
     /// At a read that does not fill the buffer, which means that the socket is empty.
     Short,
-    /// At `WouldBlock` or end of stream: the peer may have closed behind the data.
+    /// At `WouldBlock` or end of stream: the peer may have closed after the data.
     End,
 }
 
@@ -232,7 +232,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
         network: &mut N,
         reading: &mut ReadContext<'_>,
     ) -> (Result<ReadProgress, ConnectionLoss>, Time) {
-        /// A cheap driver processes this many bytes faster than the clock would show, so it is not read again.
+        /// A cheap driver processes this many bytes so fast that the clock is not read again.
         const CHEAP_READ_BYTES: usize = 8 * 1024;
         let was_open = self.state == ConnectionState::Open;
         let mut read = ReadStats::default();
@@ -305,7 +305,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
         most: usize,
         now: Time,
     ) {
-        /// Smaller marks do not repay the two system calls.
+        /// Smaller marks save less than the two system calls cost.
         const MIN_LOW_WATER: u64 = 32 * 1024;
         let promised = self.own.driver.still_to_come();
         if promised < MIN_LOW_WATER && self.own.low_water == 1 {
@@ -483,7 +483,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
     }
 }
 
-/// The loss for a missing close_notify (RFC 8446 §6.1): without it the client cannot tell whether the data is
+/// Returns the loss for a missing close_notify (RFC 8446 §6.1): without it the client cannot tell whether the data is
 /// complete.
 fn truncated() -> ConnectionLoss {
     let detail = "tls: the server closed the connection without close_notify";

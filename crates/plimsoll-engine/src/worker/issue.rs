@@ -30,7 +30,7 @@ const FAILURE_PAUSE: Duration = Duration::from_millis(10);
 /// Up to this many connections stay in the processor's cache, so prefetching them gains nothing.
 const MAX_CACHED_CONNECTIONS: usize = 256;
 
-/// Waits below this do not change the timeout that is sent with a call. Nanoseconds.
+/// Shorter waits do not change the timeout that is sent with a call. Nanoseconds.
 const MIN_WAIT_NS: u64 = 1_000_000;
 
 impl<P: Protocol, N: Network> Worker<P, N> {
@@ -47,8 +47,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         }
     }
 
-    /// Closed loop: records since when the lane's idle clients wait for capacity. While the connection reads
-    /// the remainder of an answer, so do they, and their next calls are not due.
+    /// Closed loop: records since when the lane's idle clients wait for capacity. While the connection reads the
+    /// remainder of an answer, its clients count as reading, so their next calls are not due.
     #[cold]
     pub(super) fn note_waiting(&mut self, lane: u32, now: Time) {
         if self.phase != LoadPhase::Loading || !self.issue.has_calls_left() {
@@ -139,7 +139,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 return true;
             }
         }
-        // Every connection is down, so fail the call now, as a real client's would.
+        // Every connection is down, so fail the call now, as a real client would.
         if self.client.lanes_down == self.client.lanes.len()
             && let Some(outcome) = self.client.lanes.first().and_then(|lane| lane.down)
         {

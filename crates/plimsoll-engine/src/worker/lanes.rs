@@ -20,9 +20,9 @@ const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
 /// What is known of a connection that was lost.
 pub(super) struct LostConnection {
-    /// It carried a call, or lasted long enough.
+    /// Whether the connection carried a call, or lasted long enough.
     pub(super) served: bool,
-    /// It had no call in flight, so no client has seen a failure.
+    /// Whether it had no call in flight, so that no client has seen a failure.
     pub(super) idle: bool,
 }
 

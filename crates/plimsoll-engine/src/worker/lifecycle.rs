@@ -1,7 +1,7 @@
 //! The life of a driver's connection: made, served, flushed and lost. The event loop calls this through
 //! [`LoopHandler`].
 //!
-//! Long because all ends of a connection share what becomes of its calls.
+//! Long because all ways in which a connection ends share the code that ends its calls.
 
 use std::time::Duration;
 
@@ -19,11 +19,11 @@ use crate::loss::ConnectionLoss;
 use crate::network::{LookupScope, Network, SocketReady, SocketToken};
 use crate::tls::Agreement;
 
-/// Delay of the check for bytes below a socket's low-water mark; they are read after one to two delays. A
-/// bulk transfer reaches the mark a hundred times in that, so the check costs it nothing.
+/// Delay of the check for bytes below a socket's low-water mark; they are read after one to two delays. A bulk
+/// transfer reaches the mark a hundred times in this interval, so the check costs it nothing.
 const LOW_WATER_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_SPARE_OUTBOXES: usize = 64;
-/// Larger outboxes are kept only while there are few of them. Bytes.
+/// Larger spare outboxes are kept only up to [`MAX_LARGE_SPARE_OUTBOXES`] in all. Bytes.
 const LARGE_OUTBOX: usize = 256 << 10;
 const MAX_LARGE_SPARE_OUTBOXES: usize = 4;
 
@@ -251,8 +251,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.start_call(index, InFlightCall::new(number, due, now, index, stage));
     }
 
-    /// Marks a connection to be flushed after all ready connections were served: writing together wakes the
-    /// server once, and its answers arrive in larger batches.
+    /// Marks a connection to be flushed after all ready connections were served: writing together wakes the server
+    /// once, and more of its answers arrive together.
     #[inline]
     pub(super) fn flush_later(&mut self, index: u32) {
         if let Some(connection) = self.connections[index as usize].as_mut()

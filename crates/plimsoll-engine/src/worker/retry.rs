@@ -18,7 +18,7 @@ use crate::network::Network;
 #[derive(Clone, Copy)]
 pub(super) struct PendingRetry {
     call: CallId,
-    /// The lane whose connection carried it first.
+    /// The lane whose connection carried the call first.
     lane: u32,
     /// The outcome of the first attempt, which counts if there is no second one.
     outcome: Outcome,

@@ -11,7 +11,7 @@ use plimsoll_model::{Outcome, Recorder, Time};
 use super::calls::InFlightCall;
 use crate::driver::{CallId, TokenUsage};
 
-/// Maximum gaps between an answer's pieces that are kept until it has ended; further ones are dropped.
+/// Maximum number of gaps between an answer's pieces that are kept until it has ended; further ones are dropped.
 const MAX_GAPS: usize = 1 << 16;
 
 /// The tokens of one answer received so far. Times are recorded once the call has succeeded.

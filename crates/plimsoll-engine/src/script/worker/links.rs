@@ -22,9 +22,9 @@ pub struct LinkOwner {
 }
 
 impl<S> Connection<LinkOwner, S> {
-    /// Sends `bytes` after the pending ones and empties the buffer; keeps what the socket does not accept.
-    /// All unsent bytes count as replies to what the peer sent, and so can pause reading, since a script
-    /// sends little else. A failed connection is noticed when it is read.
+    /// Sends `bytes` after the pending ones and empties the buffer; keeps what the socket does not accept. All unsent
+    /// bytes count as replies to what the peer sent, and so can pause reading, since a script sends little else. A
+    /// failed connection is noticed by the next read.
     fn send<N: Network<Socket = S>>(&mut self, network: &mut N, bytes: &mut Vec<u8>) {
         if self.state != ConnectionState::Open || self.write_failed {
             return bytes.clear();
