@@ -64,7 +64,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
 
 fn text(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
     let first = &bytes[..bytes.len().min(MAX_TEXT_HEADER)];
-    // The library may reject a number that is incomplete.
+    // The line is parsed only when it is complete, because the library may reject an incomplete number.
     let Some(end) = first.windows(2).position(|pair| pair == b"\r\n") else {
         return if bytes.len() < MAX_TEXT_HEADER {
             Ok(None)
@@ -120,7 +120,7 @@ fn malformed(error: impl std::error::Error) -> ProxyError {
 mod tests {
     use super::*;
 
-    /// Makes a version 2 header of command, family with protocol, and the following bytes.
+    /// Makes a version 2 header with this command, family and protocol, followed by `rest`.
     fn version_2(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
         let length = (rest.len() as u16).to_be_bytes();
         [
@@ -196,7 +196,7 @@ mod tests {
             b"PROXY TCP4 203.0.113.700 10.0.0.1 5555 80\r\n".to_vec(),
             b"PROXY TCP4 203.0.113.7 10.0.0.1 5555\r\n".to_vec(),
             b"PROXY UDP4 203.0.113.7 10.0.0.1 5555 80\r\n".to_vec(),
-            // Too short for its addresses; another version; another command.
+            // These headers are too short for the addresses, or have an unknown version or command.
             version_2(1, 0x21, &[0; 12]),
             [v2::PROTOCOL_PREFIX, &[0x31, 0x11, 0, 0]].concat(),
             version_2(7, 0x11, &[0; 12]),

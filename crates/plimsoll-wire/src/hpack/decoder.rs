@@ -10,20 +10,20 @@ pub struct HeaderField<'a> {
     pub name: &'a [u8],
     /// The value, any octets: HPACK forbids none.
     pub value: &'a [u8],
-    /// Whether it was sent as "never indexed" because its value is sensitive (RFC 7541 §7.1.3).
+    /// Whether the field was sent as "never indexed" because its value is sensitive (RFC 7541 §7.1.3).
     pub sensitive: bool,
 }
 
 /// The result of [`Decoder::decode`] for a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodedBlock {
-    /// The block added entries or resized the table, so indices have changed their meaning.
+    /// Whether the block added entries or resized the table, so that indices have changed their meaning.
     pub changed_table: bool,
-    /// Decoding the same bytes again would give the same fields and leave the table unchanged, until another
-    /// block changes it. This holds for a block that adds no entries, and for one whose entries refer to no
-    /// others and repeatedly fill the whole table.
+    /// Whether decoding the same bytes again would give the same fields and leave the table unchanged, until another
+    /// block changes it. This holds for a block that adds no entries, and for one whose fields refer to no entries
+    /// and whose repetitions fill the whole table.
     pub is_steady: bool,
-    /// The size of the fields, each plus 32 bytes (RFC 9113 §6.5.2), exceeds the limit. Further fields were
+    /// Whether the size of the fields, each plus 32 bytes (RFC 9113 §6.5.2), exceeds the limit. Further fields were
     /// decoded, but not passed to the visitor.
     pub list_too_large: bool,
 }
@@ -146,7 +146,7 @@ impl Decoder {
             }
         }
         decoded.changed_table = resized || added > 0;
-        // Entries of the dynamic table that it refers to may be others the next time.
+        // Indices of the dynamic table may refer to other entries the next time.
         let is_alike = highest as usize <= STATIC_TABLE.len() && self.table.repeats(added);
         decoded.is_steady = !resized && (added == 0 || is_alike);
         Ok(decoded)

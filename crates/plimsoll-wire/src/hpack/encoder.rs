@@ -175,7 +175,7 @@ fn string(text: &[u8], block: &mut Vec<u8>) {
 pub enum BlockChoice {
     /// The block that fills the peer's table.
     First,
-    /// The block of indices into it.
+    /// The block of indices into the peer's table.
     Steady,
     /// The block that needs no table.
     Plain,
@@ -237,8 +237,8 @@ impl PeerTable {
         BlockChoice::First
     }
 
-    /// Appends the size updates that must precede a block without table changes, if lists with entries of
-    /// `needed` bytes are also sent.
+    /// Appends the size updates that must precede a block without table changes, on a connection on which lists with
+    /// entries of `needed` bytes are sent, too.
     pub fn beside(&mut self, needed: usize, out: &mut Vec<u8>) {
         if (self.lowest as usize) < needed {
             self.inserted = false;
@@ -260,8 +260,8 @@ impl PeerTable {
     }
 }
 
-/// Encodes a connection's changing field lists with the dynamic table that its peer allows: for relays, which
-/// do not know them in advance.
+/// Encodes a connection's changing field lists with the dynamic table that its peer allows: for relays, which do not
+/// know the lists in advance.
 #[derive(Debug, Default)]
 pub struct ListEncoder {
     encoder: Encoder,
@@ -366,24 +366,24 @@ mod tests {
         assert!(table.is_steady());
         table.allow(1 << 20);
         assert!(table.is_steady());
-        // Smaller, but large enough: signalled, and entries remain.
+        // A smaller size that suffices is signalled, and the entries remain.
         table.allow(256);
         assert!(!table.is_steady());
         assert_eq!(
             next(&mut table),
             (BlockChoice::Steady, vec![0x3f, 0xe1, 0x01])
         );
-        // Too small.
+        // A size that is too small needs the plain block.
         table.allow(100);
         assert_eq!(next(&mut table), (BlockChoice::Plain, vec![0x3f, 69]));
         assert_eq!(next(&mut table), (BlockChoice::Plain, vec![]));
-        // Large again.
+        // A sufficient size makes the first block necessary again.
         table.allow(300);
         assert_eq!(
             next(&mut table),
             (BlockChoice::First, vec![0x3f, 0x8d, 0x02])
         );
-        // Reduced and enlarged between two requests: both are signalled, and the entries are gone.
+        // If the size is reduced and enlarged between two requests, both are signalled, and the entries are gone.
         table.allow(0);
         table.allow(4096);
         assert_eq!(

@@ -1,9 +1,8 @@
 //! The Huffman code of HPACK (RFC 7541, 5.2 and Appendix B).
 //!
-//! The code is canonical (codes of one length ascend with their symbols, and lengths
-//! ascend with codes), so the lengths alone are stored; codes and the decoder's table
-//! are computed from them at compile time. The decoder takes four bits a step: no code
-//! is shorter than five bits, so a step ends at most one symbol.
+//! The code is canonical (codes of one length ascend with their symbols, and lengths ascend with codes), so the
+//! lengths alone are stored; codes and the decoder's table are computed from them at compile time. The decoder takes
+//! four bits per step: no code is shorter than five bits, so a step ends at most one symbol.
 
 use super::HpackError;
 
@@ -237,7 +236,7 @@ mod tests {
         // '0' is 00000: three ones follow.
         assert_eq!(decoded(&[0b0000_0111]), Ok(b"0".to_vec()));
         assert_eq!(decoded(&[0b0000_0110]), Err(HpackError::HuffmanPadding));
-        // A whole octet of padding.
+        // A padding of a whole octet is too long.
         assert_eq!(
             decoded(&[0b0000_0111, 0xff]),
             Err(HpackError::HuffmanPadding)

@@ -135,8 +135,8 @@ impl DynamicTable {
         }
     }
 
-    /// Moves the used text to the front once half of the buffer is unused, so that the buffer stays within
-    /// twice the table's size.
+    /// Moves the used text to the front once half of the buffer is unused, which bounds the buffer to twice the
+    /// table's size.
     fn drop_dead_text(&mut self) {
         let dead = self
             .entries

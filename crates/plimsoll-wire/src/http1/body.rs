@@ -5,7 +5,7 @@ use super::{BodyFraming, Http1Error, MAX_HEAD};
 /// Maximum length of a chunk-size line. Bytes.
 const MAX_LINE: usize = 4096;
 
-/// Maximum length of all chunk extensions of a body, which are ignored. Bytes.
+/// Maximum length of all chunk extensions of a body together; their content is ignored. Bytes.
 const MAX_EXTENSIONS: usize = 16 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl BodyReader {
         Ok(bytes.len() - rest.len())
     }
 
-    /// Consumes what belongs to a line of the framing.
+    /// Consumes the bytes of `rest` that belong to a line of the framing; returns their number.
     fn take_line(&mut self, rest: &[u8]) -> Result<usize, Http1Error> {
         let end = rest.iter().position(|b| *b == b'\n');
         let taken = end.map_or(rest.len(), |end| end + 1);

@@ -159,7 +159,7 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
         ResponseHead::parse_within(bytes, super::MAX_HEAD, space)
     }
 
-    /// As [`ResponseHead::parse`], for a head of at most `max` bytes with any number of fields.
+    /// Does the same as [`ResponseHead::parse`], for a head of at most `max` bytes with any number of fields.
     ///
     /// # Errors
     /// If it is invalid or exceeds `max` bytes.
@@ -206,7 +206,7 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
         read.err().unwrap_or(Http1Error::EndedInHead)
     }
 
-    /// As [`ResponseHead::parse`], for the final head: interim heads before it are skipped and count in its size.
+    /// Parses the final head at the beginning of `bytes`: interim heads before it are skipped and count in its size.
     ///
     /// # Errors
     /// If one of them is invalid, or they exceed [`super::MAX_HEAD`] bytes.
@@ -231,7 +231,8 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
         Ok(None)
     }
 
-    /// Returns whether another head follows (RFC 9110 §15.2). After 101 none does, since another protocol follows.
+    /// Returns whether another head follows (RFC 9110 §15.2). None follows after 101, since the connection then
+    /// changes to another protocol.
     pub fn is_interim(&self) -> bool {
         matches!(self.status, 100 | 102..200)
     }

@@ -2,7 +2,7 @@
 
 use super::{FieldSpace, Http1Error, MAX_HEAD, ResponseHead};
 
-/// Size of an incomplete head from which it is parsed again only at the end of a line. Bytes.
+/// An incomplete head of this size or more is parsed again only at the end of a line. Bytes.
 const RESCAN_THRESHOLD: usize = 1024;
 
 /// Reads the heads of responses. It stores only an incomplete head.
@@ -31,7 +31,7 @@ impl ResponseHeadReader {
         }
     }
 
-    /// Consumes a prefix of `bytes`, at most to the end of a head. Returns its length, and the result of
+    /// Consumes a prefix of `bytes`, at most to the end of a head. Returns the prefix's length, and the result of
     /// `made` for a final head and its bytes.
     ///
     /// # Errors

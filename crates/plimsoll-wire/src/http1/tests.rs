@@ -28,7 +28,7 @@ fn read(bytes: &[u8], step: usize, max_body: u64) -> Read {
     (found, end)
 }
 
-/// Returns a response's head with these fields, and what follows it.
+/// Returns a response with these fields, followed by `rest`.
 fn ok(fields: &str, rest: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n{rest}").into_bytes()
 }
@@ -251,7 +251,7 @@ fn heads_chunk_lines_and_trailers_are_bounded() {
             assert_eq!(read(&bytes, step, 0), too_long);
         }
     }
-    // A head of maximum length, and one byte more.
+    // A head of maximum length is accepted, and one byte more is not.
     for more in [0, 1] {
         let fill = MAX_HEAD - ok(&format!("{head}x: "), "").len() + more;
         let bytes = ok(
@@ -264,7 +264,7 @@ fn heads_chunk_lines_and_trailers_are_bounded() {
             assert_eq!((found.len(), end.is_ok()), (1 - more, more == 0));
         }
     }
-    // The maximum number of fields in a head.
+    // A head may have as many fields as fit into it.
     let many = "x:\n".repeat(MAX_HEAD / 3 - 50) + "Content-Length: 0";
     let (found, end) = read(&ok(&many, ""), 5_000, 0);
     assert_eq!((found.len(), end.is_ok()), (1, true));
@@ -317,7 +317,7 @@ fn every_body_framing_is_bounded() {
             assert_eq!(read(&bytes, step, 3).1, Err(Http1Error::BodyTooLong(3)));
         }
     }
-    // Rejected before it arrives.
+    // A body that would be too long is rejected before it arrives.
     for bytes in [
         ok("Content-Length: 5", ""),
         chunked("3\r\nfou\r\n2\r\n"),

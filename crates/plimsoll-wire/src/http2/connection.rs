@@ -31,7 +31,7 @@ pub trait StreamWindows {
 /// What the user must handle after a frame that is neither DATA nor a complete header block.
 #[derive(Debug)]
 pub enum ControlEvent<'a> {
-    /// Nothing: it was answered here, or needs no answer.
+    /// Nothing: the frame was answered here, or needs no answer.
     Nothing,
     /// A header block of several frames is complete.
     Block(Box<HeaderBlock>),
@@ -44,7 +44,7 @@ pub enum ControlEvent<'a> {
     Room,
     /// The peer has reset an existing stream.
     Reset {
-        /// Its id.
+        /// The id of the stream.
         stream: u32,
         /// The peer's error code.
         code: ErrorCode,
@@ -65,15 +65,15 @@ pub enum ControlEvent<'a> {
 /// How a stream was closed on which a frame was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamClosure {
-    /// This end reset or ignores it: frames on it were in flight.
+    /// This end has reset or ignores the stream: frames on it were in flight.
     Reset,
-    /// The peer has sent RST_STREAM and must not send on it any more.
+    /// The peer has sent RST_STREAM and must not send on the stream any more.
     ResetByPeer,
-    /// The peer has ended its side.
+    /// The peer has ended its side of the stream.
     HalfEnded,
-    /// Both ends have ended it.
+    /// Both ends have ended the stream.
     Ended,
-    /// The user has no record of it.
+    /// The user has no record of the stream.
     Forgotten,
 }
 
@@ -116,7 +116,7 @@ pub struct Http2Connection<P> {
     last_stream: u32,
     /// The last accepted stream according to the GOAWAY that we sent; `None` until a GOAWAY names one.
     last_taken: Option<u32>,
-    /// The highest stream that was reset here: frames on it, and on unrecorded ones below, may be in flight.
+    /// The highest stream that was reset here: frames on it, and on unrecorded streams below it, may be in flight.
     last_reset: u32,
 }
 
@@ -319,8 +319,8 @@ impl<P: EndpointRole> Http2Connection<P> {
         Ok(())
     }
 
-    /// Returns the kept incomplete frame once `input` has its rest; `None` if there is none or it is still
-    /// incomplete: continue with `input`.
+    /// Returns the kept incomplete frame once `input` has its rest. Returns `None` if no frame was kept, or if it is
+    /// still incomplete; the caller then continues with `input`.
     ///
     /// # Errors
     /// If the frame is too large (RFC 9113 §4.2).
@@ -332,7 +332,8 @@ impl<P: EndpointRole> Http2Connection<P> {
         Ok(Some(mem::take(&mut self.partial)))
     }
 
-    /// Keeps an incomplete frame. `buffer` is that of the previous [`Http2Connection::reassembled`], for reuse.
+    /// Keeps `rest`, an incomplete frame. `buffer` is the result of the previous [`Http2Connection::reassembled`],
+    /// for reuse.
     #[inline]
     pub fn keep(&mut self, rest: &[u8], buffer: Option<Vec<u8>>) {
         if let Some(mut buffer) = buffer.filter(|buffer| buffer.capacity() <= MAX_KEPT_PARTIAL) {

@@ -10,7 +10,7 @@ use super::{ErrorCode, FrameHeader, Violation};
 /// remaining bytes.
 ///
 /// # Errors
-/// If a payload exceeds `max` bytes (RFC 9113 §4.2), or the error of `take`; frames behind it are not processed.
+/// If a payload exceeds `max` bytes (RFC 9113 §4.2), or the error of `take`; later frames are not processed.
 #[inline(always)]
 pub fn for_each_frame<'a, F>(
     mut input: &'a [u8],
@@ -108,7 +108,8 @@ mod tests {
         bytes
     }
 
-    /// Returns the streams and lengths of the frames that `each` and `split` find, and the number of remaining bytes.
+    /// Returns the streams and lengths of the frames that both [`for_each_frame`] and [`split_frame`] find, and the
+    /// number of remaining bytes.
     fn whole(bytes: &[u8], max: u32) -> Result<(Vec<(u32, usize)>, usize), Violation> {
         let mut of_each = Vec::new();
         let left = for_each_frame(bytes, max, |head, payload| {
@@ -150,7 +151,7 @@ mod tests {
             };
             assert_eq!((&whole.0[..], whole.1), expected, "{end}");
         }
-        // Rejected by its header.
+        // A frame that is too large is rejected by its header.
         let error = whole(&bytes[..30], 19).unwrap_err();
         assert_eq!(error.code, ErrorCode::FRAME_SIZE_ERROR);
     }

@@ -1,6 +1,6 @@
 //! Validation of the fields of messages (RFC 9113 §8.2).
 
-/// Bits of the elements in which a byte may occur.
+/// Bits that stand for the elements in which a byte may occur.
 mod class {
     /// A lower-case field name.
     pub(super) const NAME: u8 = 1;
@@ -102,8 +102,8 @@ pub(super) fn is_path(value: &[u8]) -> bool {
     value.starts_with(b"/") && are_all(value, class::PATH)
 }
 
-/// Returns whether the value is a host with an optional port and no user information (RFC 9113 §8.3.1). An
-/// empty one is allowed.
+/// Returns whether the value is a host with an optional port and no user information (RFC 9113 §8.3.1). An empty
+/// authority is allowed.
 pub(super) fn is_authority(value: &[u8]) -> bool {
     if !are_all(value, class::AUTHORITY) {
         return false;

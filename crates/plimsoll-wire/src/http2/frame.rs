@@ -4,8 +4,8 @@ use super::{ErrorCode, SettingsPayload, Violation, flags, kind};
 
 /// The nine-byte header of every frame (RFC 9113 §4.1).
 ///
-/// Two words, so that the compiler keeps it in registers: a struct of four fields went through memory, and
-/// waiting for that took longer than all other handling of a frame.
+/// The header has two words, so that the compiler keeps it in registers: a struct of four fields went through memory,
+/// which took longer than all other handling of a frame.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
     /// Length, type and flags: the first five bytes.
@@ -51,7 +51,7 @@ impl FrameHeader {
         self.stream
     }
 
-    /// Returns whether it has exactly this type and these flags.
+    /// Returns whether the frame has exactly this type and these flags.
     #[inline(always)]
     pub fn is(self, kind: u8, flags: u8) -> bool {
         self.front as u16 == u16::from_be_bytes([kind, flags])
@@ -84,7 +84,7 @@ pub struct StreamPayload<'a> {
     pub bytes: &'a [u8],
     /// Bytes of the payload with padding, as flow control counts them.
     pub length: u32,
-    /// Whether it is the last on its stream.
+    /// Whether this is the last frame on its stream.
     pub end_stream: bool,
 }
 
@@ -109,7 +109,7 @@ pub enum Http2Frame<'a> {
         /// Whether it is the last frame on its stream.
         end_stream: bool,
     },
-    /// HEADERS: the beginning of a header block, or all of it.
+    /// HEADERS: the beginning of a header block, or the whole block.
     Headers {
         /// The fragment without padding and priority.
         fragment: &'a [u8],
@@ -174,6 +174,8 @@ pub enum Http2Frame<'a> {
 }
 
 impl<'a> Http2Frame<'a> {
+    /// Parses a frame.
+    ///
     /// # Errors
     /// If the frame violates a rule of its type: wrong length, wrong kind of stream, padding longer than the
     /// payload, or a value out of range.
@@ -194,7 +196,7 @@ impl<'a> Http2Frame<'a> {
         }
     }
 
-    /// [`Http2Frame::parse`] for a frame known to be DATA; returns the payload without padding.
+    /// Does the same as [`Http2Frame::parse`] for a DATA frame; returns the payload without padding.
     ///
     /// # Errors
     /// As [`Http2Frame::parse`].
@@ -204,7 +206,7 @@ impl<'a> Http2Frame<'a> {
         unpadded(head, payload)
     }
 
-    /// [`Http2Frame::parse`] for a frame known to be HEADERS; returns its fragment of the header block.
+    /// Does the same as [`Http2Frame::parse`] for a HEADERS frame; returns its fragment of the header block.
     ///
     /// # Errors
     /// As [`Http2Frame::parse`].

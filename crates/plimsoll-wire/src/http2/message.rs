@@ -7,7 +7,7 @@ use super::field::{
     are_same_authority, field_problem, is_authority, is_method, is_path, is_scheme,
 };
 
-/// Bits of the fields that were seen.
+/// Bits that stand for the fields that were seen.
 mod bit {
     pub(super) const METHOD: u8 = 1;
     pub(super) const SCHEME: u8 = 2;

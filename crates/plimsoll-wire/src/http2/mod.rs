@@ -1,5 +1,5 @@
-//! HTTP/2 (RFC 9113) below the semantics of messages: conversion of frames to bytes and back, with the checks
-//! that need no connection state, and one end of a [`Http2Connection`].
+//! HTTP/2 (RFC 9113) below the semantics of messages: conversion of frames to bytes and back, with the checks that
+//! need no connection state, and the state of one end of a connection ([`Http2Connection`]).
 //!
 //! Drivers, the canned server, the sidecar and the tracer call this.
 
@@ -61,7 +61,7 @@ pub const DEFAULT_MAX_FRAME: u32 = 16_384;
 /// The largest stream id (RFC 9113, 5.1.1).
 pub const MAX_STREAM_ID: u32 = 0x7fff_ffff;
 
-/// Maximum size of a field list in bytes (RFC 9113 §6.5.2), announced to the server; larger ones are rejected.
+/// Maximum size of a field list in bytes (RFC 9113 §6.5.2), announced to the peer; larger lists are rejected.
 pub const MAX_HEADER_LIST: u32 = 64 * 1024;
 
 /// Maximum size of a header block in bytes; a larger one ends the connection.

@@ -1,6 +1,6 @@
 //! The two ends of a connection, as type parameters of [`super::Http2Connection`].
 
-/// Tells which end of a connection this is.
+/// The end of a connection that a value represents.
 pub trait EndpointRole: Copy {
     /// Returns whether this is the end that connected and opens streams.
     fn is_client(self) -> bool;

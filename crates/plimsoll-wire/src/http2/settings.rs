@@ -25,6 +25,8 @@ pub mod setting {
 pub struct SettingsPayload<'a>(&'a [u8]);
 
 impl<'a> SettingsPayload<'a> {
+    /// Checks the values of a payload.
+    ///
     /// # Errors
     /// If a value is out of range.
     pub(super) fn checked(payload: &'a [u8]) -> Result<SettingsPayload<'a>, Violation> {

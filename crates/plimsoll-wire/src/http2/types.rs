@@ -15,7 +15,7 @@ pub mod kind {
         SETTINGS = 0x4;
         /// Announces a stream of the server (§6.6).
         PUSH_PROMISE = 0x5;
-        /// Checks that the peer responds, or is the response (§6.7).
+        /// Asks the peer for a response, or is that response (§6.7).
         PING = 0x6;
         /// Ends the connection (§6.8).
         GOAWAY = 0x7;

@@ -6,7 +6,7 @@ use super::ErrorCode;
 
 /// The peer violated RFC 9113.
 ///
-/// One pointer wide, because the result of handling every frame contains one.
+/// It is one pointer wide, because the result of handling every frame contains it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(Box<ViolationDetail>);
 

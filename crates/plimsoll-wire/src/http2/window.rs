@@ -81,7 +81,8 @@ impl ReceiveWindow {
         Some(std::mem::take(&mut self.owed))
     }
 
-    /// As [`ReceiveWindow::give_back`], for users that process all data at once.
+    /// Returns all received bytes to the peer, for users that process data at once; returns the increment to send
+    /// now, if any.
     #[inline]
     pub(super) fn give_back_all(&mut self) -> Option<u32> {
         let used = self.size.wrapping_sub(self.left as u32);

@@ -15,9 +15,9 @@ use super::{Opcode, Violation, code, put_frame, put_masked};
 const EXTENSION_NAME: &str = "permessage-deflate";
 const CLIENT_WINDOW_PARAMETER: &str = "client_max_window_bits";
 const SERVER_WINDOW_PARAMETER: &str = "server_max_window_bits";
-/// The bytes at the end of a flush, which are not sent (§7.2.1).
+/// The bytes with which a flush ends, which are not sent (§7.2.1).
 const FLUSH_TAIL: [u8; 4] = [0, 0, 0xff, 0xff];
-/// Shorter messages grow when compressed.
+/// Messages shorter than this grow when compressed.
 const MIN_COMPRESSED_BYTES: usize = 32;
 const MAX_WINDOW_BITS: u8 = 15;
 /// Bytes that are inflated per step.
@@ -64,9 +64,9 @@ impl Compressor {
 /// The parameters of permessage-deflate that both ends agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deflate {
-    /// Base-2 logarithm of the window size of what this end sends.
+    /// Base-2 logarithm of the window size, in bytes, with which this end compresses.
     window_bits: u8,
-    /// Whether the other end has requested that window.
+    /// Whether the other end has requested that window size.
     bounded: bool,
     /// Whether messages of the other end may refer to its earlier ones.
     keeps_context: bool,
@@ -78,8 +78,8 @@ impl Deflate {
         offers.into_iter().find_map(Deflate::of_offer)
     }
 
-    /// What a client offers: first without context, then as browsers do, for servers that insist on keeping
-    /// theirs, such as Node's `ws` with `serverNoContextTakeover: false`.
+    /// A client's offers: first one without context, then that of browsers, for servers that insist on keeping their
+    /// context, such as Node's `ws` with `serverNoContextTakeover: false`.
     pub const CLIENT_OFFER: &str = "permessage-deflate; server_no_context_takeover; \
                              client_no_context_takeover; client_max_window_bits, \
                              permessage-deflate; client_no_context_takeover; client_max_window_bits";
@@ -106,7 +106,7 @@ impl Deflate {
             .then(|| Box::new(InflateContext(Decompress::new(false))))
     }
 
-    /// Parses parameters; `bounds` names the one that limits the window of what this end sends.
+    /// Parses parameters; `bounds` names the parameter that limits the window of what this end sends.
     fn of(parameters: &[(&str, Option<&str>)], bounds: &str) -> Option<Deflate> {
         let mut deflate = Deflate {
             window_bits: MAX_WINDOW_BITS,
@@ -214,7 +214,7 @@ fn window_bits(text: &str) -> Option<u8> {
 pub(super) struct InflateContext(Decompress);
 
 impl InflateContext {
-    /// Inflates a message that may refer to the messages before it; otherwise as [`inflated`].
+    /// Inflates a message that may refer to the messages before it, with the errors of [`inflated`].
     pub(super) fn inflated(&mut self, payload: &[u8], most: usize) -> Result<Vec<u8>, Violation> {
         let (out, is_last) = inflate(&mut self.0, payload, most)?;
         if is_last {

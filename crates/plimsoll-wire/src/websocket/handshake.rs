@@ -39,9 +39,9 @@ pub fn is_client_key(key: &[u8]) -> bool {
 pub struct UpgradeResponse {
     /// The status; 101 if the WebSocket is open.
     pub status: u16,
-    /// Size of its head in bytes; frames follow if there is no problem.
+    /// Size of the head in bytes; frames follow if there is no problem.
     pub size: usize,
-    /// Why it does not open a WebSocket; `None` if it does.
+    /// Why the response does not open a WebSocket; `None` if it does.
     pub problem: Option<String>,
     /// The compression that was agreed on, if any.
     pub deflate: Option<Deflate>,
@@ -93,7 +93,7 @@ impl UpgradeResponse {
     }
 }
 
-/// The response chose something that was not offered.
+/// The server chose an extension that was not offered.
 struct NotOffered;
 
 fn agreed(head: &ResponseHead<'_, '_>, compression: bool) -> Result<Option<Deflate>, NotOffered> {

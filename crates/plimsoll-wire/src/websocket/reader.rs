@@ -1,8 +1,8 @@
 //! Converts bytes to messages: joins fragments, removes masks, and reports everything that RFC 6455 forbids
 //! with its close code.
 //!
-//! Stores an incomplete frame and an incomplete message, both bounded by `max_message`, and the decompression
-//! context if the server insists on one. Otherwise an idle reader owns no memory.
+//! A reader stores an incomplete frame and an incomplete message, both bounded by `max_message`, and the
+//! decompression context if the server insists on one. Otherwise an idle reader owns no memory.
 
 use std::ops::ControlFlow;
 
@@ -66,7 +66,7 @@ pub struct WebSocketReader {
     fragments: Option<(Opcode, Vec<u8>)>,
     /// Whether the fragmented message is compressed.
     compressed: bool,
-    /// Bytes of a fragmented text that are checked to be UTF-8.
+    /// Number of bytes of a fragmented text that were checked to be UTF-8.
     checked: usize,
     /// Whether a Close frame was read: what follows is ignored (§5.5.1).
     closed: bool,
@@ -95,7 +95,7 @@ impl WebSocketReader {
         self
     }
 
-    /// Accepts messages compressed as `agreed`: for a client.
+    /// Accepts messages that a server compresses as `agreed`.
     #[must_use]
     pub fn with_agreement(mut self, agreed: Deflate) -> WebSocketReader {
         self.context = agreed.context();

@@ -228,7 +228,7 @@ fn malformed_blocks_are_rejected() {
     }
 }
 
-/// RFC 7541, 6.2.3.
+/// RFC 7541 §6.2.3 defines the representation of sensitive fields.
 #[test]
 fn only_never_indexed_fields_are_sensitive() {
     let mut decoder = Decoder::new(4096, 1 << 16);
@@ -245,7 +245,7 @@ fn only_never_indexed_fields_are_sensitive() {
 fn size_update_evicts_entries() {
     let mut decoder = Decoder::new(4096, 1 << 16);
     decode(&mut decoder, &hex("4001 6101 62")).unwrap();
-    // To 0 and back to 4096, by which an encoder signals that it emptied the table.
+    // An encoder signals with updates to 0 and back to 4096 that it emptied the table.
     assert_eq!(
         decode(&mut decoder, &hex("20 3f e1 1f 82")).unwrap().len(),
         1
@@ -302,7 +302,7 @@ fn readding_full_table_is_steady() {
 }
 
 proptest! {
-    /// Arbitrary blocks, one after another.
+    /// Decodes one block repeatedly, after an arbitrary other one.
     #[test]
     fn repeated_steady_block_keeps_table(
         before: Vec<(u8, u8)>,

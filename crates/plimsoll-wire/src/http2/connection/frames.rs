@@ -1,4 +1,4 @@
-//! How a connection handles frames, and violations in them.
+//! Handles the frames of a connection, and violations in them.
 
 use super::super::{
     EndpointRole, ErrorCode, FrameHeader, HeaderBlock, Http2Frame, MAX_WINDOW, SettingsPayload,
@@ -16,7 +16,7 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// Processes DATA and counts it in the connection's window.
     ///
     /// # Errors
-    /// If it is out of order, invalid, or exceeds the window.
+    /// If the frame is out of order, invalid, or exceeds the window.
     #[inline(always)]
     pub fn data<'a>(
         &mut self,
@@ -39,7 +39,7 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// Processes HEADERS with END_HEADERS.
     ///
     /// # Errors
-    /// If it is out of order or invalid.
+    /// If the frame is out of order or invalid.
     #[inline(always)]
     pub fn headers<'a>(
         &self,
@@ -50,7 +50,7 @@ impl<P: EndpointRole> Http2Connection<P> {
         Ok(head.piece(Http2Frame::fragment(head, payload)?))
     }
 
-    /// Returns whether a header block opens a new stream of the client, on a server. Unused ids below it
+    /// Returns whether a header block on `stream` opens a new stream; only a client can open one. Unused ids below
     /// become closed (RFC 9113 §5.1.1).
     #[inline]
     pub fn opens(&mut self, stream: u32) -> bool {
@@ -64,7 +64,7 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// Processes every other frame; answers in `out` what does not concern the user.
     ///
     /// # Errors
-    /// If it violates a rule; [`Http2Connection::contain`] tells whether only a stream is affected.
+    /// If the frame violates a rule; [`Http2Connection::contain`] tells whether only a stream is affected.
     #[inline(never)]
     pub fn control<'a>(
         &mut self,
@@ -173,7 +173,7 @@ impl<P: EndpointRole> Http2Connection<P> {
                     }
                     self.initial_window = value;
                 }
-                // MAX_FRAME_SIZE is never exceeded, as we send frames of the default size; a peer rejects too
+                // We never exceed MAX_FRAME_SIZE, because we send frames of the default size; a peer rejects too
                 // large field lists itself.
                 _ => {}
             }
@@ -184,8 +184,8 @@ impl<P: EndpointRole> Http2Connection<P> {
 
     // ---- rules ----
 
-    /// Determines the scope of a violation: `Ok` for its stream, if the user still has it; `Err` for the
-    /// connection. A stream that was never opened cannot be reset (RFC 9113 §5.4.2).
+    /// Determines the scope of a violation: `Ok` if it ends a stream, provided that the user still has it; `Err` if
+    /// it ends the connection. A stream that was never opened cannot be reset (RFC 9113 §5.4.2).
     ///
     /// # Errors
     /// A connection error.
@@ -201,7 +201,7 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// Checks DATA or HEADERS (`what`) on a stream that accepts none (RFC 9113 §5.1).
     ///
     /// # Errors
-    /// If the peer must have known that.
+    /// If the peer must have known that the stream accepts none.
     #[cold]
     pub fn check_closed(
         &self,

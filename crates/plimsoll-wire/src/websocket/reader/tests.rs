@@ -1,5 +1,5 @@
-//! The kinds of cases in conformance suites: fragments, UTF-8, reserved bits, opcodes, close codes and sizes,
-//! each in every split.
+//! Tests with the kinds of cases that conformance suites have: fragments, UTF-8, reserved bits, opcodes, close codes
+//! and sizes, each in every split.
 
 use super::*;
 use crate::websocket::{put_frame, put_masked};
