@@ -1,11 +1,11 @@
 /*
- * A codec plugin in C: x_example, a small protocol with lengths in front.
+ * A codec plugin in C: x_example, a small protocol with length-prefixed frames.
  *
  *   request    'x' | type | 0 | id: 4 | length: 4 | payload
  *   response   'x' | type | 1 | id: 4 | status: 2 | length: 4 | payload
  *
  * Types: 0 heartbeat, 1 message, 2 goaway. Numbers are big-endian. Statuses: 0 success,
- * 1 error, 2 busy, 3 unreachable, 4 timeout, 5 closed. With --verbose every frame is told.
+ * 1 error, 2 busy, 3 unreachable, 4 timeout, 5 closed. With --verbose every frame is logged.
  *
  *   cc -O2 -Wall -fPIC -shared -I crates/plimsoll-plugin/include \
  *      -o x_example.so crates/plimsoll-plugin/examples/x_example.c
@@ -31,7 +31,7 @@ static void put_be32(uint8_t *at, uint64_t number) {
     at[3] = (uint8_t)number;
 }
 
-/* Tells a person, with the beginning of a payload where there is one. */
+/* Logs a message, with the beginning of the payload if there is one. */
 static void tell(const char *format, int is_request, const uint8_t *payload, uint64_t length) {
     char text[200];
     if (!host->wants(PLIMSOLL_DEBUG)) return;
@@ -50,7 +50,7 @@ static int32_t match(const uint8_t *bytes, uint64_t length, uint32_t sender) {
 static int32_t decode(const uint8_t *bytes, uint64_t length, uint32_t sender,
                       struct plimsoll_frame *frame) {
     if (length < 3) return PLIMSOLL_MORE;
-    /* Both sides send heartbeats; a server that goes away says so in a request. */
+    /* Both sides send heartbeats; a server announces its end in a request. */
     int is_request = bytes[2] == 0;
     if (bytes[0] != 'x' || bytes[1] > GOAWAY || bytes[2] > 1) return PLIMSOLL_MALFORMED;
     if (!is_request && sender == PLIMSOLL_CLIENT && bytes[1] != HEARTBEAT) return PLIMSOLL_MALFORMED;
@@ -66,7 +66,7 @@ static int32_t decode(const uint8_t *bytes, uint64_t length, uint32_t sender,
     frame->kind = bytes[1] == GOAWAY ? PLIMSOLL_GOAWAY
                   : is_request       ? PLIMSOLL_REQUEST
                                      : PLIMSOLL_RESPONSE;
-    /* What is set already says whose call it is, should the frame be too long. */
+    /* The id is set, so that a frame over the size limit can be answered. */
     if (length < frame->length) return PLIMSOLL_MORE;
     tell("[out decode%s] payload: %.*s", is_request, bytes + head, frame->payload_length);
     if (!is_request) frame->status = (uint32_t)bytes[7] << 8 | bytes[8];

@@ -2,8 +2,8 @@
  * The codec plugin interface of Plimsoll, version 1.
  *
  * A plugin is a shared object that teaches Plimsoll a protocol of requests and answers
- * that carry ids: where a frame ends, what it is for, how to give it another id. It
- * exports one function, plimsoll_codec(), which gives a table of four functions.
+ * that carry ids: where a frame ends, what kind it has, how to change its id. It
+ * exports one function, plimsoll_codec(), which returns a table of four functions.
  *
  *   cc -O2 -fPIC -shared -o my_codec.so my_codec.c
  *
@@ -11,10 +11,10 @@
  *  - The functions keep nothing between two calls and are called from several threads at
  *    once: what they need is in their arguments.
  *  - They read and write only the bytes that they are given, and neither keep nor free them.
- *  - They return one of the results below. Anything else, and any length that can't be,
- *    closes the connection whose bytes were looked at, and nothing more.
- *  - They don't throw, longjmp or exit. A plugin is part of the process that loads it: one
- *    that writes outside its memory takes the process with it.
+ *  - They return one of the results below. Any other result, and any impossible length,
+ *    closes the connection that the bytes came from, and has no other effect.
+ *  - They don't throw, longjmp or exit. A plugin is part of the process that loads it: if
+ *    it writes outside of its memory, the process may crash.
  */
 #ifndef PLIMSOLL_CODEC_H
 #define PLIMSOLL_CODEC_H
@@ -26,12 +26,12 @@
 extern "C" {
 #endif
 
-/* Goes up with every change that a plugin of the version before would not survive. */
+/* Incremented with every change that breaks existing plugins. */
 #define PLIMSOLL_CODEC_ABI 1
 
 /* Results of functions. */
 #define PLIMSOLL_OK 0
-/* match, decode: more bytes are needed to tell. */
+/* match, decode: more bytes are needed to decide. */
 #define PLIMSOLL_MORE 1
 /* match: another protocol. decode: the bytes can't be a frame. */
 #define PLIMSOLL_MALFORMED 2
@@ -46,7 +46,7 @@ extern "C" {
 #define PLIMSOLL_CLIENT 0
 #define PLIMSOLL_SERVER 1
 
-/* What a frame is for: plimsoll_frame.kind. */
+/* The kinds of frames: plimsoll_frame.kind. */
 #define PLIMSOLL_REQUEST 0
 /* A request that wants no answer. */
 #define PLIMSOLL_ONEWAY 1
@@ -54,28 +54,28 @@ extern "C" {
 /* The sender takes no more requests on this connection. */
 #define PLIMSOLL_GOAWAY 3
 
-/* What decode tells of a frame. It is all zeros when decode is called. */
+/* What decode reports about a frame. All fields are 0 when decode is called. */
 struct plimsoll_frame {
-    /* Bytes of the whole frame, counted from the first one given; with PLIMSOLL_MORE how
-     * many are needed in all, or 0 where that is not known yet. Then id, note, kind and
-     * heartbeat may be set as well, once they are known: with an id that is not 0, a frame
-     * that is longer than allowed is answered and skipped; without, its connection ends. */
+    /* Bytes of the whole frame, which begins at the first byte given; with PLIMSOLL_MORE,
+     * how many are needed in all, or 0 if that is not known yet. With PLIMSOLL_MORE, id,
+     * note, kind and heartbeat may be set as soon as they are known: if the id is not 0, a
+     * frame over the size limit is answered and skipped; otherwise its connection ends. */
     uint64_t length;
-    /* The id by which an answer finds its request. The ids that encode and make are asked
-     * for are below 2^32, or were decoded before. */
+    /* The id that an answer has in common with its request. The ids passed to encode and
+     * make are below 2^32, or were decoded before. */
     uint64_t id;
-    /* Anything that encode and make need to know of the frame again. */
+    /* Anything that encode and make need to know about the frame; it is passed to them. */
     uint64_t note;
-    /* Where in the frame the payload is: for messages and the echo server. */
+    /* Where the payload is in the frame; used for messages and by the echo server. */
     uint64_t payload_at;
     uint64_t payload_length;
     /* PLIMSOLL_REQUEST ... PLIMSOLL_GOAWAY */
     uint32_t kind;
     /* 1: a heartbeat (a request), or the answer to one (a response). */
     uint32_t heartbeat;
-    /* Requests: how long the client waits, in milliseconds; 0: not said. */
+    /* Requests: how long the client waits, in milliseconds; 0 if unknown. */
     uint32_t timeout_ms;
-    /* Responses: 0 for a success, else the protocol's own number. */
+    /* Responses: 0 for success, otherwise the protocol's status code. */
     uint32_t status;
 };
 
@@ -88,31 +88,31 @@ struct plimsoll_buffer {
     uint64_t length;
 };
 
-/* What is to be made. */
+/* The frames that make writes. */
 #define PLIMSOLL_MAKE_REQUEST 0
 #define PLIMSOLL_MAKE_RESPONSE 1
 #define PLIMSOLL_MAKE_HEARTBEAT 2
 #define PLIMSOLL_MAKE_HEARTBEAT_ACK 3
-/* Answers that say why a request came to nothing: no room for more requests; nobody to
- * take it; no answer in time; the connection ended before the answer came. */
+/* Answers that say why a request failed: no capacity for more requests; no server
+ * available; no answer in time; the connection ended before the answer arrived. */
 #define PLIMSOLL_MAKE_BUSY 4
 #define PLIMSOLL_MAKE_UNREACHABLE 5
 #define PLIMSOLL_MAKE_TIMEOUT 6
 #define PLIMSOLL_MAKE_CLOSED 7
 
-/* The plugin's functions. All must be there. */
+/* The plugin's functions. All must be set. */
 struct plimsoll_codec {
     /* PLIMSOLL_CODEC_ABI */
     uint32_t abi;
     /* sizeof(struct plimsoll_codec) */
     uint32_t size;
-    /* What people call the protocol: UTF-8, at most 63 bytes, ended by a zero byte. */
+    /* The protocol's name: UTF-8, 1 to 63 bytes, ended by a zero byte. */
     const char *name;
 
-    /* Are these the first bytes of a connection that speaks the protocol? */
+    /* Decides whether a connection that begins with these bytes uses the protocol. */
     int32_t (*match)(const uint8_t *bytes, uint64_t length, uint32_t sender);
 
-    /* The frame that the bytes (at least one) begin with; more may follow it. */
+    /* Decodes the frame at the beginning of the bytes (at least one); more may follow. */
     int32_t (*decode)(const uint8_t *bytes, uint64_t length, uint32_t sender,
                       struct plimsoll_frame *frame);
 
@@ -131,21 +131,21 @@ struct plimsoll_codec {
 #define PLIMSOLL_WARN 1
 #define PLIMSOLL_DEBUG 2
 
-/* What Plimsoll does for plugins. It stays where it is until the process ends. */
+/* Plimsoll's functions for plugins. The struct is valid until the process ends. */
 struct plimsoll_host {
-    /* The version that Plimsoll speaks. */
+    /* The version that Plimsoll supports. */
     uint32_t abi;
     /* sizeof(struct plimsoll_host) */
     uint32_t size;
     /* 1: messages of this level are wanted (debug: with --verbose). */
     uint32_t (*wants)(uint32_t level);
-    /* Tells a message of `length` bytes, UTF-8; more than 1024 bytes are cut. */
+    /* Logs a message of `length` bytes, UTF-8, which is cut after 1024 bytes. */
     void (*log)(uint32_t level, const char *text, uint64_t length);
 };
 
 /*
- * The one symbol that a plugin exports. Called once for each time the plugin is loaded.
- * The table must stay where it is until the process ends, and so does the plugin. A null
+ * The only symbol that a plugin exports. It is called each time the plugin is loaded.
+ * The table must stay valid until the process ends; the plugin is never unloaded. A null
  * pointer says that the plugin can't work with this host.
  */
 #if defined(__GNUC__)

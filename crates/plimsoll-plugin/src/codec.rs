@@ -15,7 +15,7 @@ pub const MAX_FRAME: usize = 16 << 20;
 /// Maximum number of bytes by which a written frame may exceed its input.
 const MAX_OVERHEAD_BYTES: usize = 64 << 10;
 
-/// Number of bytes by which most written frames exceed their input at most.
+/// Overhead that suffices for most written frames: the first attempt reserves this much. Bytes.
 const TYPICAL_OVERHEAD_BYTES: usize = 64;
 
 /// A loaded plugin. Cloning is cheap; it can be called from any thread.
@@ -25,7 +25,7 @@ pub struct Codec {
 }
 
 impl Codec {
-    /// Loads a shared object for the lifetime of the process, with which its code is trusted.
+    /// Loads a shared object for the lifetime of the process. Its code is trusted with the process.
     ///
     /// # Errors
     /// If it cannot be loaded, or is not a codec plugin of this version.
@@ -118,7 +118,7 @@ impl Codec {
     }
 }
 
-/// Appends what `write` writes from an input of `from` bytes; returns `false` if there is no such frame.
+/// Appends the frame that `write` makes of an input of `from` bytes; returns `false` if there is no such frame.
 #[inline]
 fn append(
     function: &'static str,

@@ -60,8 +60,8 @@ pub struct Frame {
 pub enum DecodeResult {
     /// A complete frame.
     Frame(Frame),
-    /// The frame is incomplete. The total number of bytes needed, if it is known: more than are available,
-    /// and at most the limit.
+    /// The frame is incomplete. Holds the total number of bytes needed, if it is known: more than are available, and
+    /// at most the limit.
     More(Option<usize>),
 }
 

@@ -1,6 +1,6 @@
 /*
- * A plugin that says what it is told to: what it returns stands in the bytes that it is
- * given. With one of the macros below it can't be used at all; with SPIN `decode` never returns.
+ * A plugin that returns what its input says: its results are read from the bytes that it is
+ * given. With one of the macros below it can't be loaded; with SPIN `decode` never returns.
  *
  *   match    result: 4 bytes; with more bytes it is PLIMSOLL_OK
  *   decode   result: 4 bytes, then a struct plimsoll_frame, in the machine's own order
@@ -78,7 +78,7 @@ static const struct plimsoll_codec codec = {
 };
 
 #ifdef MISSING
-/* What it calls is nowhere. */
+/* No library defines this function. */
 extern int32_t nowhere_to_be_found(void);
 #endif
 

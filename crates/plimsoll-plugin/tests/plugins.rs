@@ -52,7 +52,7 @@ fn speaks_x_example(codec: &Codec) {
     assert_eq!(seen.kind, FrameKind::Request { timeout: None });
     assert_eq!(&hello[seen.payload], b"Hello World");
 
-    // In pieces: no frame before it is complete, and the number of missing bytes is known.
+    // Of an incomplete frame, only the number of missing bytes is returned.
     for end in 0..hello.len() {
         let more = codec.decode(&hello[..end], SenderRole::Client, MAX_FRAME);
         let needed = match end {
@@ -63,7 +63,7 @@ fn speaks_x_example(codec: &Codec) {
         assert_eq!(more, Ok(DecodeResult::More(needed)), "{end} bytes");
     }
 
-    // Several frames at once: each is found after the previous one.
+    // Several frames follow each other, and each is found after the previous one.
     let mut wire = made(codec, MakeKind::Response, 1, b"");
     wire.extend(made(codec, MakeKind::Response, u32::MAX.into(), b"second"));
     wire.extend(made(codec, MakeKind::HeartbeatAck, 3, b""));
@@ -309,7 +309,7 @@ fn nonsensical_plugin_results_are_rejected() {
         any::<u64>(),
         (0u64..9).prop_map(|n| u64::MAX - n),
         (0u64..9).prop_map(|n| (1 << 63) - n),
-        // The value of a negative C int.
+        // A negative C int has this value.
         (1i64..9).prop_map(|n| -n as u64),
         Just(MAX_FRAME as u64 + 1),
     ];

@@ -58,7 +58,7 @@ pub(crate) fn rust_example() -> PathBuf {
     BUILT.get_or_init(build_rust_example).clone()
 }
 
-/// Uses the compiler directly: cargo would also build the dev-dependencies.
+/// Builds the example with the compiler itself, because cargo would also build the dev-dependencies.
 fn build_rust_example() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(env!("CARGO_CRATE_NAME"));
     std::fs::create_dir_all(&folder).expect("a folder to build in");
