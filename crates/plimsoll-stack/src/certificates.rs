@@ -1,9 +1,9 @@
 //! Certificates for tests: a CA, a server certificate and a client certificate.
 //!
 //! A set is made in memory, written under temporary names, and moved into place only when all of it is on disk. Every
-//! file is created with mode 0600, so that others can't read a key even for a moment. Each set has a CA of its own,
-//! whose name contains its key's fingerprint, so that two sets can't be confused. The `certs` command and tests call
-//! this.
+//! file is created with mode 0600, so that no other user can read a key even for a moment. Each set has a CA of its
+//! own, whose name contains its key's fingerprint, so that two sets can't be confused. The `certs` command and tests
+//! call this.
 
 use std::fmt;
 use std::fs;
@@ -36,7 +36,7 @@ pub struct CertificateOptions {
     pub revoked: Option<Vec<LeafCertificate>>,
     /// The validity of the server's and the client's certificate; the CA's is at least as long.
     pub validity: Validity,
-    /// Overwrite existing files.
+    /// Whether existing files are overwritten.
     pub force: bool,
 }
 
@@ -81,11 +81,11 @@ impl FromStr for LeafCertificate {
 /// The validity of certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validity {
-    /// This many days from now.
+    /// They are valid for this many days from now.
     Days(u32),
-    /// This long from now, in whole seconds.
+    /// They are valid for this long from now, in whole seconds.
     For(Duration),
-    /// Any period; one in the past makes expired certificates for tests.
+    /// They are valid in this period; one in the past makes expired certificates for tests.
     Between {
         /// The first second; not before 1970.
         not_before: Timestamp,
@@ -169,7 +169,7 @@ impl KeyAlgorithm {
 /// Makes a key in version 1 of PKCS #8 (RFC 8410 §7): OpenSSL 3.0 can't read version 2, which includes the public
 /// key.
 fn ed25519() -> Result<KeyPair, rcgen::Error> {
-    // The bytes before the 32-byte seed; in version 2 they follow a longer length.
+    // The bytes before the 32-byte seed. In version 2 the outer length differs.
     const PKCS8_PREFIX: [u8; 16] = [
         0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04,
         0x20,
@@ -194,7 +194,7 @@ impl FromStr for KeyAlgorithm {
     type Err = CertificateError;
 
     fn from_str(text: &str) -> Result<KeyAlgorithm, CertificateError> {
-        // Accepts `p256`, `rsa2048` and `ML-DSA-65`, too.
+        // Names are also accepted without hyphens and prefix, in any case: `p256`, `rsa2048`, `ML-DSA-65`.
         let bare = |name: &str| {
             name.replace('-', "")
                 .replace("ecdsa", "")
@@ -334,7 +334,7 @@ pub fn make_certificates(
             file.persist_noclobber(path)
         };
         if let Err(e) = result {
-            // A file that appeared meanwhile belongs to somebody else; removes our own files.
+            // A file that appeared meanwhile belongs to somebody else, so only our own files are removed.
             for path in placed.iter().filter(|_| !options.force) {
                 let _ = fs::remove_file(path);
             }
@@ -347,7 +347,7 @@ pub fn make_certificates(
         }
         placed.push(path);
     }
-    // Makes the names survive a power failure, too; not every file system supports it.
+    // The names must survive a power failure, too; not every file system supports this.
     let _ = fs::File::open(dir).and_then(|dir| dir.sync_all());
     Ok(set)
 }
@@ -373,7 +373,7 @@ fn refuse_to_overwrite(paths: &[&Path], force: bool) -> Result<(), CertificateEr
     }
 }
 
-/// Writes a temporary file that is removed unless it is moved into place. It is created exclusively and with mode
+/// Writes a temporary file, which is removed unless it is moved into place. It is created exclusively, with mode
 /// 0600.
 fn stage(dir: &Path, path: &Path, content: &str) -> Result<NamedTempFile, CertificateError> {
     let mut file = NamedTempFile::with_prefix_in(".plimsoll-", dir)

@@ -2,7 +2,7 @@
 //! devices.
 //!
 //! Packets between the two pass a device on either side instead of the loopback device, as between machines, except
-//! for the wire. Created and removed with `ip` (iproute2), which needs the right to administer the network. A
+//! for the wire. It is created and removed with `ip` (iproute2), which needs the right to administer the network. A
 //! namespace left behind by a killed process is removed when the next one is created.
 
 use std::ffi::OsStr;
@@ -21,7 +21,7 @@ pub enum NamespaceError {
     Refused { arguments: String, problem: String },
 }
 
-/// A network namespace. Removed when dropped.
+/// A network namespace, which is removed when the value is dropped.
 #[derive(Debug)]
 pub struct NetworkNamespace {
     name: String,
@@ -77,7 +77,8 @@ impl NetworkNamespace {
         self.inner
     }
 
-    /// Returns a command that runs `program` in the namespace; it replaces `ip` in the same process.
+    /// Returns a command that runs `program` in the namespace. The command starts `ip`, which `program` then replaces
+    /// in the same process.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.name]).arg(program);

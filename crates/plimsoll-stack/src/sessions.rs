@@ -1,5 +1,5 @@
-//! A token-streaming stack on this machine: redis-server, haproxy, and plimsoll's own backends and gateways; starts,
-//! inspects and stops it.
+//! Starts, inspects and stops a token-streaming stack on this machine: redis-server, haproxy, and plimsoll's own
+//! backends and gateways.
 //!
 //! All state of a stack is in its folder, so any later process can inspect or stop it. Only processes that it started
 //! are stopped: a process is identified by its id together with its start time, which no other process shares.
@@ -40,7 +40,7 @@ pub struct StackTopology {
     pub balancers: u16,
     /// The number of threads of each backend and of each gateway.
     pub workers: u16,
-    /// Use sharded channels of Redis 7, which are cheaper.
+    /// Whether sharded channels of Redis 7 are used, which are cheaper.
     pub sharded: bool,
     /// The time between two tokens, in the format of `--token-delay`.
     pub token_delay: String,
@@ -54,8 +54,7 @@ pub struct StackTopology {
     pub first_port: u16,
     /// The number of concurrent sessions that the limits have to allow.
     pub sessions: u32,
-    /// Run backend and gateway in one process that listens on `api` and `sockets`, without redis, haproxy or
-    /// balancing.
+    /// Whether backend and gateway run in one process that listens on `api` and `sockets`, without redis and haproxy.
     pub embedded: bool,
 }
 
@@ -93,7 +92,8 @@ impl StackTopology {
         ports.into_iter().map(local).collect()
     }
 
-    /// Returns the most connections to redis at once: some of each process, and as many again that are being closed.
+    /// Returns the maximum number of connections to redis: eight of each process, and as many again that are being
+    /// closed.
     fn redis_clients(&self) -> u32 {
         64 + 2 * 8 * (u32::from(self.backends) + u32::from(self.gateways))
     }
@@ -243,7 +243,7 @@ impl Stack {
                 format!("gateway-{}", i + 1),
                 &["relay", "gateway"],
                 *port,
-                // Trusts the balancer.
+                // The balancer is trusted to name its clients.
                 &["--trusted-proxy", "127.0.0.1"],
             )?;
         }
@@ -273,7 +273,8 @@ impl Stack {
         }
         let api = self.api;
         for i in 1..=topology.balancers.max(1) {
-            // Runs a master and its worker: SIGUSR2 reloads the configuration, and existing sockets stay open.
+            // The command runs a master and its worker: SIGUSR2 reloads the configuration, and existing sockets stay
+            // open.
             let mut command = Command::new(haproxy);
             command.args(["-W", "-db", "-f"]).arg(&config);
             let name = match i {
@@ -414,7 +415,7 @@ pub fn is_healthy(address: SocketAddr, path: Option<&str>) -> bool {
     ask_health(address, &address.to_string(), path).is_ok()
 }
 
-/// Connects, and requests `path` with this `Host` if one is given. Takes at most two seconds.
+/// Connects, and requests `path` if one is given, with `host` as its `Host`. Takes at most two seconds.
 ///
 /// # Errors
 /// When nothing listens, or the response is not 200.

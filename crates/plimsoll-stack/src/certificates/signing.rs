@@ -19,8 +19,8 @@ const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 const CA_DAYS: u32 = 3650;
 /// Certificates are valid from this long before now, because clocks of test machines differ.
 const CLOCK_SKEW_MARGIN: Duration = Duration::from_secs(3600);
-/// The most generated names: more make a certificate that no TLS library accepts, because handshake messages are
-/// limited to 64 KiB.
+/// Maximum number of generated names: with more, no TLS library accepts the certificate, because handshake messages
+/// are limited to 64 KiB.
 const MAX_EXTRA_NAMES: u32 = 2_000;
 const MAX_INTERMEDIATES: u32 = 20;
 
@@ -56,7 +56,7 @@ pub(super) fn contents(options: &CertificateOptions) -> Result<Vec<String>, Cert
         let cert = leaf
             .signed_by(&key, &authority.issuer)
             .map_err(making(what))?;
-        // The chain that is sent: the verifier has the CA's own certificate.
+        // The chain is sent without the CA's own certificate, which the verifier has.
         let chain = cert.pem() + &authority.intermediates_pem;
         Ok((chain, key.serialize_pem(), leaf.serial_number))
     };
@@ -232,7 +232,7 @@ fn valid(certificate: &mut CertificateParams, not_before: Timestamp, not_after: 
     certificate.not_after = epoch + since_epoch(not_after);
 }
 
-/// Converts a time; none is before 1970.
+/// Converts a time, which must not be before 1970.
 fn since_epoch(at: Timestamp) -> Duration {
     Duration::from_secs(u64::try_from(at.as_second()).unwrap_or(0))
 }

@@ -5,19 +5,20 @@ const TEMPLATE: &str = include_str!("haproxy.cfg");
 /// The settings of a balancer. Addresses are in haproxy's format: HOST:PORT, or *:PORT.
 #[derive(Clone, Debug)]
 pub struct BalancerConfig {
-    /// The most concurrent client connections.
+    /// Maximum number of concurrent client connections.
     pub connections: u64,
-    /// The address at which it accepts API requests.
+    /// The address at which the balancer accepts API requests.
     pub api: String,
-    /// The address at which it accepts WebSockets.
+    /// The address at which the balancer accepts WebSockets.
     pub sockets: String,
-    /// The address at which it serves its statistics.
+    /// The address at which the balancer serves its statistics.
     pub stats: String,
     /// The servers of API requests, used round-robin.
     pub backends: Vec<String>,
     /// The servers of WebSockets, chosen by the hash of the session.
     pub gateways: Vec<String>,
-    /// The hosts of `backends` and `gateways` are names whose addresses change: they are resolved repeatedly.
+    /// Whether the hosts of `backends` and `gateways` are names whose addresses change, so that they are resolved
+    /// repeatedly.
     pub looks_up_names: bool,
 }
 

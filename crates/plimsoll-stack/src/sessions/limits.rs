@@ -15,7 +15,7 @@ const MAX_BALANCERS: u16 = 16;
 /// The limits of a machine that matter to a stack.
 #[derive(Clone, Copy, Debug)]
 pub struct StackLimits {
-    /// The most descriptors of a process (`ulimit -n`).
+    /// Maximum number of descriptors of a process (`ulimit -n`).
     pub descriptors: u64,
     /// The number of local ports for connections to one address.
     pub ports: u64,
@@ -37,7 +37,7 @@ impl StackLimits {
         }
     }
 
-    /// Returns how many balancers on the same ports are needed for this many sessions.
+    /// Returns how many balancers on the same ports are needed for `sessions` sessions.
     pub fn balancers(&self, sessions: u32) -> u16 {
         let fits = |n: &u16| balancer_needs(sessions, *n) <= self.descriptors;
         (1..=MAX_BALANCERS).find(fits).unwrap_or(MAX_BALANCERS)
@@ -93,7 +93,7 @@ fn balancer_needs(sessions: u32, balancers: u16) -> u64 {
 pub(super) fn find_taken_address<'a>(
     addresses: impl IntoIterator<Item = (&'a str, SocketAddr)>,
 ) -> Option<(&'a str, SocketAddr)> {
-    // Binds as the servers do it, so that old connections in TIME_WAIT do not matter.
+    // Ports are bound as the servers bind them, so that old connections in TIME_WAIT do not matter.
     let free = |address: SocketAddr| TcpListener::bind(address).is_ok();
     addresses.into_iter().find(|(_, address)| !free(*address))
 }

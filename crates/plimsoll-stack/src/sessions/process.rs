@@ -1,4 +1,4 @@
-//! A process that outlives the one that started it, identified by its id and its start time.
+//! Starts and ends processes that outlive the process that started them. They are identified by id and start time.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -29,7 +29,7 @@ pub struct StackProcess {
     pub address: SocketAddr,
     /// The file that its output is written to.
     pub log: PathBuf,
-    /// The child, only in the process that started it, where it has to be reaped.
+    /// The child; only in the process that started it, which has to reap it.
     #[serde(skip)]
     child: Option<Child>,
 }
