@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn generators_and_servers_share_no_core() {
-        // Uses a thread of its own, which stays restricted to one core.
+        // The test uses a thread of its own, which stays restricted to one core.
         let found = std::thread::spawn(|| {
             let before = sched_getaffinity(None).unwrap();
             let servers = for_server(|| sched_getaffinity(None).unwrap());

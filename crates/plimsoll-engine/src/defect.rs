@@ -69,7 +69,7 @@ pub fn watch(report: fn(PanicCause, &str)) {
                 _ => report(cause, &message),
             }
         }
-        // Fails on a thread whose locals are already destroyed.
+        // This fails on a thread whose locals are already destroyed.
         let _ = LAST_PANIC.try_with(|last| last.replace(Some(text)));
     }));
 }
@@ -98,7 +98,8 @@ pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, Defect> {
     panic::catch_unwind(AssertUnwindSafe(work)).map_err(|payload| Defect::of(&*payload))
 }
 
-/// Runs `work` with `state` until it ends without a panic. After each panic, `anew` discards what may be inconsistent.
+/// Runs `work` with `state` until it ends without a panic. After each panic, `anew` discards state that may be
+/// inconsistent.
 pub fn restart_on_panic<S, T>(state: &mut S, work: fn(&mut S) -> T, anew: fn(&mut S)) -> T {
     loop {
         if let Ok(done) = catch_panic(|| work(state)) {

@@ -53,7 +53,7 @@ pub enum Event {
     /// A call has ended without the server having processed it, so it may be sent again. Reported instead of
     /// [`Event::Done`]; its outcome counts if the call is not retried.
     Unprocessed(CompletedCall),
-    /// A call has ended because the load's time is up, such as a stream without an end of its own.
+    /// A call that would not end by itself, such as an endless stream, has ended because the load's time is up.
     EndedWithLoad(CompletedCall),
     /// A call that carries several messages (a stream) has received a complete one.
     Message(CallId),
@@ -80,8 +80,8 @@ pub enum Event {
         /// The complete text.
         text: String,
     },
-    /// Text of a call's answer, or of one of several answers that it requested, whose tokens are to be
-    /// counted by the generator. Comes before the call's end.
+    /// Text whose tokens the generator must count: that of a call's answer, or of one of several answers to it. Comes
+    /// before the call's end.
     Text {
         /// The call in flight.
         call: CallId,
@@ -266,7 +266,7 @@ pub trait Driver {
         false
     }
 
-    /// Appends what was held back, after the outbox has been written.
+    /// Appends the messages that were held back, after the outbox has been written.
     fn resume_sending(&mut self, _now: Time, _out: &mut Vec<u8>) {}
 
     /// Handles an expired timer of the driver ([`Driver::deadline`]).

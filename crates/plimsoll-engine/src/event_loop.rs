@@ -273,7 +273,7 @@ where
         Ok(())
     }
 
-    /// Ends the load when its time is up: starts what was still due, then notifies the client before
+    /// Ends the load when its time is up: starts the calls that were still due, then notifies the client before
     /// deadlines are checked.
     #[cold]
     fn end_load(&mut self, control: &mut impl WorkerControl, now: Time) {

@@ -6,9 +6,9 @@
 
 use nix::sys::personality::{self, Persona};
 
-/// Runs `start` and returns its result. Processes started by it inherit a setting of the calling thread by which all
-/// processes of one program have the same addresses. Where the system refuses that, as in some containers, addresses
-/// stay random.
+/// Runs `start` and returns its result. Processes that `start` starts inherit a setting of the calling thread, by
+/// which all processes of one program have the same addresses. Where the system refuses that, as in some containers,
+/// addresses stay random.
 pub fn alike<T>(start: impl FnOnce() -> T) -> T {
     let fixed = |before: Persona| personality::set(before | Persona::ADDR_NO_RANDOMIZE);
     let before = personality::get().and_then(fixed);

@@ -29,7 +29,7 @@ pub struct SocketReady {
     pub token: SocketToken,
     /// Bytes, connections or end of stream can be read.
     pub readable: bool,
-    /// It accepts bytes, or its connection attempt is over.
+    /// The socket accepts bytes, or its connection attempt is over.
     pub writable: bool,
     /// The peer has closed, or the connection failed: read until end of stream. Only for sockets that are
     /// watched for [`Interest::Changes`].

@@ -8,7 +8,7 @@
     reason = "prefetch instructions are intrinsics or assembly; they change nothing, and fault at no address"
 )]
 
-/// Maximum bytes of a value that are prefetched; what follows is not needed for every call.
+/// Maximum bytes of a value that are prefetched; the rest is not needed for every call.
 const MAX_PREFETCH_BYTES: usize = 448;
 
 /// Size of a cache line in bytes.

@@ -57,7 +57,7 @@ struct Lane {
     connection: Option<u32>,
     /// Closed loop: idle clients of this lane, each about to start a call.
     idle: u32,
-    /// Since when idle clients wait because the connection had no capacity, oldest first.
+    /// The times from which idle clients have waited because the connection had no capacity, oldest first.
     waiting: VecDeque<Time>,
     /// Whether the lane has an entry in the worker's `waits` timers.
     watched: bool,
@@ -201,7 +201,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 }
 
 impl<P: Protocol> DriverClient<P> {
-    /// Borrows what receiving on a connection needs.
+    /// Borrows the buffers and settings that receiving on a connection needs.
     #[inline]
     fn reading<'a>(&'a mut self, buffer: &'a mut [u8], until: ReadUntil) -> ReadContext<'a> {
         ReadContext {

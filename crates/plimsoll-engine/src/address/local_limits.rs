@@ -108,7 +108,8 @@ impl LocalResourceError {
         lack.error(&error)
     }
 
-    /// As [`LocalResourceError::refine_connect_error`], for an error that was returned before anything was sent.
+    /// Does the same as [`LocalResourceError::refine_connect_error`], for an error that was returned before anything
+    /// was sent.
     pub(super) fn refine_immediate_error(error: io::Error, to: SocketAddr) -> io::Error {
         match Errno::from_io_error(&error) {
             Some(Errno::ACCESS) => LocalResourceError::Permission.error(&error),
@@ -137,7 +138,7 @@ impl LocalResourceError {
         }
     }
 
-    /// As [`LocalResourceError::of`], for errors of libraries that resolve names themselves.
+    /// Returns the same as [`LocalResourceError::of`], for errors of libraries that resolve names themselves.
     pub fn of_library_error(error: &io::Error) -> Option<LocalResourceError> {
         // Such an error has no errno, so the standard library's message is compared.
         let text = "failed to lookup address information";

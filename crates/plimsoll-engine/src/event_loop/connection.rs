@@ -1,4 +1,5 @@
-//! One connection of a worker: its socket, its TLS session and its state. Both clients of the event loop use it.
+//! One connection of a worker: its socket, its TLS session and its state. Both clients of the event loop use
+//! [`Connection`].
 //!
 //! Buffers belong to the worker; a connection stores only unsent bytes, and none when it is idle. Replies to
 //! a peer that does not read are bounded: beyond [`MAX_REPLY_BYTES`] bytes the socket is not read until they have

@@ -75,7 +75,7 @@ pub trait SimulatedServer {
         _actions: &mut Vec<ServerAction>,
     ) {
     }
-    /// Called when the client has read `bytes` of what was sent to it.
+    /// Called when the client has read `bytes` bytes of the server's.
     fn taken(&mut self, _peer: SimulatedPeer, _bytes: usize) {}
     /// Called when the client has closed the connection.
     fn closed(&mut self, _peer: SimulatedPeer, _now: Time) {}

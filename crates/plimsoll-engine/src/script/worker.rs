@@ -45,7 +45,7 @@ struct ScriptSlot<C> {
     /// The script's number over all workers and processes.
     number: u64,
     script: C,
-    /// Its connections' indices in the loop's table.
+    /// The indices of the script's connections in the loop's table.
     links: [Option<u32>; MAX_LINKS],
     /// The address indices last used by links that have no connection now.
     places: [u32; MAX_LINKS],

@@ -106,7 +106,7 @@ impl ChainSummary {
 pub enum KeyKind {
     /// An RSA key, with the bits of its modulus.
     Rsa(u32),
-    /// Any other key, named as in `plimsoll certs --algorithm`; `other` if it has no name there.
+    /// A key of another algorithm, named as in `plimsoll certs --algorithm`; `other` if it has no name there.
     Named(&'static str),
 }
 

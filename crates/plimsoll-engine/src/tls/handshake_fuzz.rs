@@ -1,8 +1,8 @@
 //! Handshake fuzzing: two ends talk over a [`path`] that cuts what they send into records and reads of any
 //! size. TLS allows that (RFC 8446 §5.1), but none of our peers does it.
 //!
-//! One end is ours and one the library's; our result is compared with that of the library's own connection
-//! for the same segmentation. The property test of [`super::handshake`] and the fuzz target call this.
+//! One end is ours and the other the library's; our result is compared with that of the library's own connection for
+//! the same segmentation. The property test of [`super::handshake`] and the fuzz target call this.
 
 use std::sync::Arc;
 

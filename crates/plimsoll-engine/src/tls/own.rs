@@ -123,7 +123,7 @@ enum SessionStage<E: TlsEnd> {
     Failed(Option<Box<PendingHandshake<E>>>),
 }
 
-/// One end of a connection. Every stage is boxed to keep resting sessions small.
+/// One end of a connection, in one of its stages. All stages are boxed to keep resting sessions small.
 pub(super) struct OwnSession<E: TlsEnd> {
     stage: SessionStage<E>,
 }

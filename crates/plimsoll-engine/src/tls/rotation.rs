@@ -134,7 +134,7 @@ impl RotatingIdentity {
     /// Reloads the files, whether or not they have changed.
     ///
     /// # Errors
-    /// If they cannot be used; the previous certificate stays in use.
+    /// If the files cannot be used; the previous certificate then stays in use.
     pub fn renew(&self) -> Result<(), FileError> {
         let [cert, key] = self.shown.files();
         self.shown
@@ -302,7 +302,7 @@ impl RotatingCheck {
     /// Reloads the files, whether or not they have changed.
     ///
     /// # Errors
-    /// If one of them cannot be used; the previous contents stay in use.
+    /// If one of the files cannot be used; the previous contents then stay in use.
     pub fn renew(&self) -> Result<(), FileError> {
         let [file, lists] = self.held.files();
         let lists = self.has_lists.then_some(lists);

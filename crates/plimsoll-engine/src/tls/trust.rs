@@ -97,7 +97,7 @@ impl TrustAnchors {
     /// Reads the certificates of a file.
     ///
     /// # Errors
-    /// If it cannot be read, or holds something else.
+    /// If the file cannot be read, or holds something else.
     pub fn read(file: NamedFile<'_>) -> Result<TrustAnchors, FileError> {
         let given = files::certificates(file)?;
         let mut roots = RootCertStore::empty();
@@ -126,7 +126,7 @@ impl TrustAnchors {
     /// Adds the revocation lists of a file.
     ///
     /// # Errors
-    /// If it cannot be read, or holds no list.
+    /// If the file cannot be read, or holds no list.
     pub fn with_lists(self, file: NamedFile<'_>) -> Result<TrustAnchors, FileError> {
         let lists = files::revocation_lists(file)?;
         let servers = servers(&self.roots, &lists)

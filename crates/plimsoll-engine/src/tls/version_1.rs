@@ -127,7 +127,7 @@ pub(super) fn check_in_time(certificate: &X509Certificate<'_>, now: UnixTime) ->
 /// Which fields of a certificate are relevant.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum CertificateFields {
-    /// Its key alone, so the TLS library need not be able to parse it.
+    /// The key alone: the TLS library need not be able to parse the certificate.
     Key,
     All,
 }

@@ -1,5 +1,5 @@
-//! One end of a TLS connection with the library's buffered connection: where a plan requests the library's
-//! records, and for servers of TLS 1.2. [`super::session`] calls this.
+//! One end of a TLS connection that uses the library's buffered connection, because the plan requests the library's
+//! records, or because it is a server that supports TLS 1.2. [`super::session`] calls this.
 
 use std::io::{BufRead, Write};
 

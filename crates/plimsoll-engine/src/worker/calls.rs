@@ -21,7 +21,7 @@ pub(crate) struct InFlightCall {
     pub(crate) arrival: Time,
     /// When the call was handed to the driver: start of the service time.
     pub(crate) sent: Time,
-    /// For streams: when the last message arrived; [`Time::NEVER`] before the first.
+    /// When a stream's last message arrived; [`Time::NEVER`] before the first.
     last_message: Time,
     pub(crate) connection: u32,
     pub(crate) stage: u8,
@@ -179,8 +179,8 @@ impl CallTable {
         call
     }
 
-    /// For streams: records that a message arrived. Returns the call's stage, the time of the previous
-    /// message ([`Time::NEVER`] for the first), and when the call was sent.
+    /// Records that a message of a stream has arrived. Returns the call's stage, the time of the previous message
+    /// ([`Time::NEVER`] for the first), and when the call was sent.
     #[inline]
     pub(crate) fn message(&mut self, id: CallId, now: Time) -> (u8, Time, Time) {
         let call = &mut self.slots[id.0 as usize];

@@ -16,16 +16,16 @@ use crate::tls::{CLIENT_CERT_MISSING, CLOSED_IN_HANDSHAKE, TlsClient, TlsSession
 
 pub(super) type DriverConnection<D, S> = connection::Connection<DriverState<D>, S>;
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ConnectionRole {
-    /// One of the plan's persistent connections, replaced when lost; the number of its lane.
+    /// One of the plan's persistent connections, which are replaced when lost. Holds the index of its lane.
     Lane(u32),
     /// Made for a single call, which is in `attempts` at the connection's index.
     SingleCall,
 }
 
-/// A call that has a connection of its own, and when it was begun.
+/// A call that waits for a connection of its own, or uses it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingCall {
     pub(super) number: u64,
@@ -124,7 +124,7 @@ impl ReadUntil {
     }
 }
 
-/// What receiving needs in addition to the connection.
+/// The buffers and settings that receiving needs in addition to the connection.
 pub(super) struct ReadContext<'a> {
     pub(super) buffer: &'a mut [u8],
     pub(super) alpn: Option<&'a [u8]>,

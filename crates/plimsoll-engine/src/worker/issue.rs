@@ -224,7 +224,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.recorder.stage(stage).due += 1;
     }
 
-    /// Makes a client whose call has ended idle, or starts its think time.
+    /// Handles a client whose call has ended: makes it idle, or starts its think time.
     // Forced inlining saves 16 instructions per call: the function has several callers.
     #[inline(always)]
     pub(super) fn client_free(&mut self, role: ConnectionRole, outcome: Outcome, now: Time) {

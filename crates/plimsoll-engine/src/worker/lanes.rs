@@ -18,7 +18,7 @@ use crate::network::Network;
 const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(10);
 const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
-/// What is known of a connection that was lost.
+/// Properties of a connection that was lost.
 pub(super) struct LostConnection {
     /// Whether the connection carried a call, or lasted long enough.
     pub(super) served: bool,

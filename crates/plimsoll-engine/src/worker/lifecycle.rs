@@ -308,7 +308,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             self.client.driver_timers.push(when, token);
         }
         if connection.write_failed {
-            // The peer has closed: read what it sent before that, which may say why.
+            // The peer has closed the connection: the bytes that it sent before may say why, so they are read.
             let mut reading = self.client.reading(&mut self.buffer, ReadUntil::End);
             let (mut received, mut now) = (Ok(ReadProgress::More), now);
             while let Ok(ReadProgress::More) = received {

@@ -21,7 +21,7 @@ pub(super) struct InFlightLimiter {
     sheds: bool,
     /// Whether the limit was reached when it was last checked.
     is_reached: bool,
-    /// Until when the time at the limit has been counted.
+    /// The end of the period in which the time at the limit has been counted.
     counted_to: Time,
 }
 

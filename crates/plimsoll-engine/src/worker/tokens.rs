@@ -1,6 +1,6 @@
 //! Answers of language models: the token timings that a worker keeps of each until its call has ended.
 //!
-//! They are in a table of their own, so that calls without tokens pay nothing for it.
+//! The timings are in a table of their own, so that they cost calls without tokens nothing.
 
 use std::time::Duration;
 
@@ -277,7 +277,7 @@ mod tests {
             (usage(210, 10), 20.0),
             // More tokens than bytes of text, so they were not streamed.
             (usage(210, 210), 20.0),
-            // One more token, for the end.
+            // The service also counts a token for the end.
             (usage(11, 11), 18.0),
             // Two tokens per piece, also in the first.
             (usage(20, 20), 10.0),
