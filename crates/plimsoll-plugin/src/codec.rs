@@ -28,7 +28,7 @@ impl Codec {
     /// Loads a shared object for the lifetime of the process. Its code is trusted with the process.
     ///
     /// # Errors
-    /// If it cannot be loaded, or is not a codec plugin of this version.
+    /// If the file cannot be loaded, or is not a codec plugin of this version.
     pub fn load(path: &Path) -> Result<Codec, LoadError> {
         PluginFunctions::load(path).map(Codec::with)
     }

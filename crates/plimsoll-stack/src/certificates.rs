@@ -169,7 +169,7 @@ impl KeyAlgorithm {
 /// Makes a key in version 1 of PKCS #8 (RFC 8410 §7): OpenSSL 3.0 can't read version 2, which includes the public
 /// key.
 fn ed25519() -> Result<KeyPair, rcgen::Error> {
-    // The bytes before the 32-byte seed. In version 2 the outer length differs.
+    // The bytes before the 32-byte seed. In version 2 the outer length and the version differ.
     const PKCS8_PREFIX: [u8; 16] = [
         0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04,
         0x20,

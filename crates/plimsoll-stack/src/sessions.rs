@@ -92,8 +92,8 @@ impl StackTopology {
         ports.into_iter().map(local).collect()
     }
 
-    /// Returns the maximum number of connections to redis: eight of each process, and as many again that are being
-    /// closed.
+    /// Returns the maximum number of connections to redis: eight of each process, as many again that are being
+    /// closed, and 64 others.
     fn redis_clients(&self) -> u32 {
         64 + 2 * 8 * (u32::from(self.backends) + u32::from(self.gateways))
     }

@@ -34,11 +34,11 @@ pub trait Plugin: 'static {
 /// Whether a connection uses the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Matches {
-    /// It uses the protocol.
+    /// The connection uses the protocol.
     Yes,
     /// More bytes are needed to decide.
     More,
-    /// It does not, and the connection is closed.
+    /// The connection uses another protocol, and is closed.
     No,
 }
 
@@ -52,7 +52,7 @@ pub enum Decoded {
     /// An incomplete frame whose length and other set fields are known. If its id is not 0, a frame over the
     /// size limit is answered and skipped instead of closing the connection.
     Head(abi::Frame),
-    /// Not a frame, and the connection is closed.
+    /// The bytes are not a frame, and the connection is closed.
     Malformed,
 }
 

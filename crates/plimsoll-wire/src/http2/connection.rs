@@ -1,10 +1,10 @@
 //! The state of a connection without its streams (RFC 9113): preface, order of frames, split header blocks,
 //! SETTINGS, windows, stream ids, GOAWAY, and whether a violation ends a stream or the connection.
 //!
-//! It has no socket, clock or streams. A user splits the input into frames ([`super::for_each_frame`],
-//! [`super::split_frame`]), passes DATA to [`Http2Connection::data`], HEADERS with END_HEADERS to
-//! [`Http2Connection::headers`] and all others to [`Http2Connection::control`], and keeps a table of its streams, which
-//! is accessed by [`StreamWindows`]. Drivers, the canned server and the sidecar use it.
+//! [`Http2Connection`] has no socket, clock or streams. Its user splits the input into frames
+//! ([`super::for_each_frame`], [`super::split_frame`]), passes DATA to [`Http2Connection::data`], HEADERS with
+//! END_HEADERS to [`Http2Connection::headers`] and all others to [`Http2Connection::control`], and keeps a table of
+//! its streams, which is accessed by [`StreamWindows`]. Drivers, the canned server and the sidecar use it.
 
 mod frames;
 

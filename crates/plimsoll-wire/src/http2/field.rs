@@ -36,8 +36,8 @@ const fn classes() -> [u8; 256] {
         if (b >= b' ' && b != 0x7f) || b == b'\t' {
             classes[byte] |= class::VALUE;
         }
-        // Some bytes that RFC 3986 requires to be percent-encoded are common on the web; the excluded ones
-        // end the path, or the request line of HTTP/1.1.
+        // Some bytes that RFC 3986 requires to be percent-encoded are common on the web and accepted. The bytes
+        // excluded here end the path, or the request line of HTTP/1.1.
         if b.is_ascii_graphic() && !matches!(b, b'#' | b'<' | b'>' | b'`') {
             classes[byte] |= class::PATH;
         }

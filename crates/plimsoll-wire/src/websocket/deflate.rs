@@ -1,9 +1,9 @@
 //! permessage-deflate (RFC 7692): compression of single messages.
 //!
-//! No context is kept between messages (§7.1.1) in what this end sends, nor in what it receives if the other
-//! end agrees: an idle connection has no compressor, and all connections of a thread share one. Messages of a
-//! server that keeps its context are read with [`InflateContext`], one per connection. Windows smaller than the usual
-//! 32 KiB are implemented by restarting compression after each window.
+//! No compression context is kept between the messages (§7.1.1) that this end sends, nor between those that it
+//! receives if the other end agrees: an idle connection has no compressor, and all connections of a thread share one.
+//! Messages of a server that keeps its context are read with [`InflateContext`], one per connection. Windows smaller
+//! than the usual 32 KiB are implemented by restarting compression after each window.
 
 use std::cell::RefCell;
 
