@@ -1,5 +1,5 @@
-//! Gates: limits of how much more of a metric a rung may take than the first one, for example a new build compared
-//! with the one that it replaces. Plans define them, and [`crate::ladder`] evaluates them.
+//! Gates: limits on how far a metric of a rung may exceed that of the first rung, for example a new build compared with
+//! the one that it replaces. Plans define them, and [`crate::ladder`] evaluates them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ mod metric;
 
 pub use metric::{ExtraMeasurement, LadderMetric, LadderUnit};
 
-/// The most that a rung may take more of a metric than the first rung: `p99 +3%`, `client_cpu +2us`.
+/// The largest amount by which a metric of a rung may exceed that of the first rung: `p99 +3%`, `client_cpu +2us`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gate {
     /// The limited metric.
@@ -97,8 +97,8 @@ impl<'de> Deserialize<'de> for Gate {
 }
 
 impl Gate {
-    /// Returns the allowed difference in the metric's unit, given the first rung's value; `None`: that value is needed
-    /// and not known.
+    /// Returns the allowed difference in the metric's unit, given the first rung's value. `None`: the limit is a
+    /// percentage of that value, which is not known.
     pub(crate) fn allowed(self, first: Option<f64>) -> Option<f64> {
         match self.most {
             GateLimit::Absolute(most) => Some(most),

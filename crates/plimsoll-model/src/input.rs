@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Maximum time that a stream may provide no data.
 const STREAM_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum bytes that are read of a stream.
+/// Maximum bytes that are read from a stream.
 const MAX_STREAM: u64 = 256 << 20;
 
 /// Opens a regular file.
@@ -65,7 +65,7 @@ pub fn folder_below(dir: &Path, name: &str) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Opens a file of type `kind`.
+/// Opens `path`, whose file type is `kind`; fails if that is not a regular file.
 fn open_kind(path: &Path, kind: FileType, flags: libc::c_int) -> io::Result<File> {
     // Opening something else can block, rewind a tape, or take another reader's data.
     is_file(kind)?;
@@ -147,7 +147,7 @@ pub fn file_to_string(path: &Path) -> io::Result<String> {
 /// Reads at most `max_bytes` of text from a file in a folder that may have been filled by others.
 ///
 /// # Errors
-/// As [`open_entry`], and when it can't be read, is longer, or is not UTF-8.
+/// Returns the errors of [`open_entry`], and one when the file can't be read, is longer, or is not UTF-8.
 pub fn entry_to_string(path: &Path, max_bytes: u64) -> io::Result<String> {
     let mut content = Vec::new();
     open_entry(path)?
@@ -191,8 +191,8 @@ pub fn read_line(
     }
 }
 
-/// Reads a whole file; of a FIFO or a character device at most 256 MiB, and only while data arrives at least every 30
-/// s.
+/// Reads a whole file. A FIFO or a character device may provide at most 256 MiB, with no more than 30 s between two
+/// reads.
 ///
 /// # Errors
 /// When it can't be read, or exceeds these limits.
@@ -215,7 +215,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// Reads text like [`read`].
 ///
 /// # Errors
-/// As [`read`], and when it is not UTF-8.
+/// Returns the errors of [`read`], and one when the text is not UTF-8.
 pub fn read_to_string(path: &Path) -> io::Result<String> {
     text_of(read(path)?)
 }
@@ -237,7 +237,7 @@ pub fn stdin() -> io::Result<Vec<u8>> {
 /// Reads standard input as text.
 ///
 /// # Errors
-/// As [`stdin`], and when it is not UTF-8.
+/// Returns the errors of [`stdin`], and one when the text is not UTF-8.
 pub fn stdin_to_string() -> io::Result<String> {
     text_of(stdin()?)
 }
@@ -304,7 +304,7 @@ fn read_stream<R: Read>(
     }
 }
 
-/// Passes on data until the end, or until the receiver is dropped.
+/// Sends the stream's data until it ends, or until the receiver is dropped.
 fn pass_on(mut stream: impl Read, sender: &Sender<io::Result<Vec<u8>>>) -> io::Result<()> {
     let mut block = vec![0; 64 << 10];
     loop {

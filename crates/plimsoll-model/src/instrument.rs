@@ -1,4 +1,4 @@
-//! Instrument intervals: lower and upper bounds of times had the generator been on time.
+//! Instrument intervals: lower and upper bounds of what times would have been had the generator been on time.
 //!
 //! A response time counts from when its call was due, so it includes the generator's own lateness in sending the call
 //! and in reading its answer: the measured value is the upper bound. The records hold how many calls lateness can have
@@ -17,9 +17,9 @@ const SHORTEST_NS: u64 = 1_000;
 /// Number of ways in which a length is split between sending and reading.
 const SPLIT_PARTS: u64 = 8;
 
-/// How much later than it came an answer may be read without a trace in the records: a wait and the work after it, each
-/// too short to be a pause. Where the least time of each call is known, it has that lateness taken off, and what the
-/// records show of all calls together has not. Nanoseconds.
+/// The longest delay in reading an answer that the records may not show, in nanoseconds: a wait and the work after it,
+/// each too short to count as a pause. Lower bounds of individual calls already exclude this delay; it is subtracted
+/// from bounds that are computed from the records of all calls together.
 pub(crate) const UNRECORDED_NS: u64 = 2_000_000;
 
 /// Returns how many of `n` times may be longer than their quantile `p` (0–1).
@@ -29,10 +29,10 @@ pub(crate) fn beyond(p: f64, n: u64) -> u64 {
     n - within.min(n)
 }
 
-/// How many of some times are longer than a given one, computed from a single pass over a histogram.
+/// Counts of the times that are longer than a given length, computed in a single pass over a histogram.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TailCounts {
-    /// The lowest and the highest value of each non-empty bucket, and how many times are longer.
+    /// The lowest and the highest value of each non-empty bucket, and the number of longer times.
     buckets: Vec<(u64, u64, u64)>,
     len: u64,
 }
@@ -72,7 +72,7 @@ impl TailCounts {
         self.buckets.get(at).map_or(0, |(_, greatest, _)| *greatest)
     }
 
-    /// Returns the lengths of the times, ascending, each with how many are longer.
+    /// Returns the lengths of the times, ascending, each with the number of longer times.
     pub(crate) fn longer_by_length(&self) -> impl Iterator<Item = (u64, u64)> {
         let buckets = self.buckets.iter();
         buckets.map(|(_, greatest, longer)| (*greatest, *longer))
@@ -174,7 +174,7 @@ fn lengthened(sent: &TailCounts, read: &TailCounts, length: u64) -> u64 {
         .unwrap_or(0)
 }
 
-/// The lower bounds of statistics of some times; their upper bounds are the measured values.
+/// Lower bounds of the statistics of a set of times; the measured values are the upper bounds.
 #[derive(Clone, Debug)]
 pub struct LowEnds<'a> {
     lateness: &'a LatenessBounds,

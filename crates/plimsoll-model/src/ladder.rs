@@ -32,7 +32,7 @@ pub use price::{ConnectionCost, PercentileEstimate};
 pub use slice::{SliceResult, TcpTraffic};
 use turns::BatchesRecord;
 
-/// The name of the file.
+/// The record's file name in the directory of a ladder.
 pub const FILE_NAME: &str = "ladder.json";
 
 /// Probability that a ladder of equal rungs reports any difference at all: half of the 5 % that reports state, since
@@ -60,7 +60,7 @@ pub struct SliceThroughput {
     pub suite: Option<String>,
     /// The key-exchange group of the same handshake; `None`: it had none.
     pub group: Option<String>,
-    /// Lower bound of the client's CPU time for such a fetch, by cryptography alone ([`crate::limits`]), µs.
+    /// Lower bound of the client's CPU time for a fetch, from cryptography alone ([`crate::limits`]), µs.
     pub client_floor_us: Option<f64>,
     /// The same bound for the server.
     pub server_floor_us: Option<f64>,
@@ -166,7 +166,7 @@ impl Rung {
 
     /// Returns the bytes that TCP carries for a connection of `part`, and for a call on an open one.
     ///
-    /// Both follow from two loads that differ in their number of calls for each connection.
+    /// Both are computed from two loads that differ in their number of calls per connection.
     fn bytes(&self, part: ExtraMeasurement) -> Option<(f64, f64)> {
         let carried =
             |slices: &[SliceResult]| TcpTraffic::sum(slices.iter().filter_map(|s| s.carried));
@@ -182,7 +182,7 @@ impl Rung {
         };
         // Each of these connections carries one call; a warm-up's calls are not counted.
         let ((often, _), (kept, many)) = (each(often), each(kept));
-        // With a similar number of calls a connection, the costs of a connection and of a call cannot be told apart.
+        // With a similar number of calls per connection, the costs of a connection and of a call cannot be told apart.
         if many < 2.0 {
             return None;
         }
@@ -258,12 +258,12 @@ pub struct LadderRecord {
     /// Cost of the client's cryptographic operations, where rungs differ in them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub primitives: Option<PrimitiveCosts>,
-    /// The lowest rung first, to which differences refer.
+    /// The rungs, the lowest first, from which differences are counted.
     pub rungs: Vec<Rung>,
     /// Rungs that can't be measured on this machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<SkippedRung>,
-    /// Whether a signal ended the ladder before all rounds were measured.
+    /// Whether a signal ended the ladder before all rounds had been measured.
     pub interrupted: bool,
     /// Why rungs were measured in slices; left out where they were measured in batches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -275,7 +275,7 @@ pub struct LadderRecord {
     /// batches.
     #[serde(default, alias = "turns", skip_serializing_if = "Option::is_none")]
     pub batches: Option<BatchesRecord>,
-    /// Limits of what rungs may cost more than the first one.
+    /// Limits on the cost of rungs beyond that of the first one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<Gate>,
 }
@@ -289,8 +289,8 @@ impl LadderRecord {
         })
     }
 
-    /// Returns whether most slices were generator-limited, so that the figures may be the generator's. In batches,
-    /// lateness affects all rungs alike and is in no difference.
+    /// Returns whether most slices were generator-limited, so that the figures may describe the generator. In batches,
+    /// lateness affects all rungs alike and cancels out in differences.
     pub fn is_generator_limited(&self) -> bool {
         if self.batches.is_some() {
             return false;

@@ -10,7 +10,7 @@ use crate::document;
 use crate::input;
 use crate::run::RunError;
 
-/// The name of the file.
+/// The record's file name in the directory of the run.
 pub const FILE_NAME: &str = "lanes.json";
 
 /// A run of several lanes.

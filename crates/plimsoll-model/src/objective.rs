@@ -48,7 +48,7 @@ pub struct ObjectiveResult {
 pub struct MeasuredCalls {
     /// The merged records of these calls.
     pub record: StageRecord,
-    /// Calls that ended a second; `None`: not known.
+    /// Calls that ended per second; `None`: not known.
     pub achieved_per_s: Option<f64>,
     /// Memory of connections in the whole run, where it was measured.
     pub memory: Option<MemorySummary>,
@@ -152,7 +152,8 @@ pub fn judge(
         .collect()
 }
 
-/// Returns the validity of the run for this objective: one about the load itself holds whatever load was sent.
+/// Returns the validity of the run for this objective: an objective about the load itself is judged whatever load was
+/// sent.
 fn of_validity(objective: &Objective, validity: RunValidity) -> RunValidity {
     if objective.metric == Metric::Fidelity && validity == RunValidity::OtherLoad {
         RunValidity::Sound
@@ -251,8 +252,8 @@ fn find(
         };
     };
     let interval = interval(objective, value, record, circumstances);
-    // The end of the interval that is farther from the limit decides whether it is met, the other end whether it is
-    // missed.
+    // The objective is met if the worse end of the interval is within the limit, and missed if even the better end is
+    // not.
     let (low, high) = interval.unwrap_or((value, value));
     let (is_met, is_missed) = if objective.below {
         (high <= objective.limit, low > objective.limit)
@@ -445,7 +446,7 @@ fn measure(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, String)
     }
 }
 
-/// Returns a statistic of `times` and `failed` more calls, which count as slower than any limit.
+/// Returns a statistic of `times` and of `failed` further calls, which count as slower than any limit. `None`: too few.
 fn of_times(times: &TimeHistogram, statistic: Statistic, failed: u64) -> Option<f64> {
     let Some(h) = times.histogram() else {
         return (failed > 0).then_some(f64::INFINITY);

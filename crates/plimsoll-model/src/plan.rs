@@ -34,23 +34,23 @@ pub use tokens::TokenCounter;
 /// A resolved, immutable load test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// The name that the plan gives, or one made of the call and the kind of load.
+    /// The name that the plan gives, or one composed of the call and the kind of load.
     pub name: String,
     /// The server that calls go to.
     pub target: Target,
     /// `None`: plaintext.
     pub tls: Option<TlsPlan>,
-    /// What a call is.
+    /// The call that the load makes.
     pub call: CallPlan,
     /// How calls arrive, and over which connections.
     pub load: LoadPlan,
     /// The objectives in the order of the plan's keys.
     pub objectives: Vec<Objective>,
-    /// Which server process is watched.
+    /// The server process that is watched.
     pub watch: WatchedProcess,
     /// The seed of everything random.
     pub seed: u64,
-    /// Log every call in the run directory.
+    /// Whether every call is logged in the run directory.
     pub keep_requests: bool,
 }
 
@@ -59,9 +59,9 @@ pub struct Plan {
 pub struct Target {
     /// The URL as typed: the name of the target in reports.
     pub url: String,
-    /// A name or an address, without brackets.
+    /// The host name or the address, without brackets.
     pub host: String,
-    /// Never 0, but for a Unix socket.
+    /// The port; 0 only for a Unix socket.
     pub port: u16,
     /// The host's addresses where the plan gives them; empty: the name is looked up.
     pub addresses: Vec<IpAddr>,
@@ -174,15 +174,14 @@ impl RequestFields {
     }
 }
 
-/// The bounds that a successful query must meet to count as good. Times are from
-/// when the query was due.
+/// The bounds that a successful query must meet to count as good. Times count from when the query was due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GoodputBounds {
-    /// The time to its first token; `None`, as the next two: no bound.
+    /// The time to the query's first token. `None`, here and in the next two: no bound.
     pub first_token: Option<Duration>,
     /// The mean time from one token to the next.
     pub time_per_token: Option<Duration>,
-    /// The time to its `done`.
+    /// The time to the query's `done` event.
     pub query: Option<Duration>,
 }
 
@@ -196,7 +195,7 @@ impl GoodputBounds {
     }
 }
 
-/// How the load arrives.
+/// When calls arrive, over which connections they go, and when the load ends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadPlan {
     /// Open or closed loop.
@@ -211,12 +210,12 @@ pub struct LoadPlan {
     pub connections: u32,
     /// Whether calls share connections.
     pub reuse: ConnectionReuse,
-    /// How many calls may be in flight at once; `None`: as many as are due. Open loop.
+    /// Open loop: how many calls may be in flight at once; `None`: as many as are due.
     pub in_flight_limit: Option<InFlightLimit>,
-    /// Stop after this many calls, not counting the warm-up's.
+    /// The load stops after this many calls, not counting the warm-up's.
     pub calls: Option<u64>,
-    /// Closed loop: stop as soon as the half-width of the rate's 95 % confidence interval is at most this share of the
-    /// rate (0–1).
+    /// Closed loop: the load stops as soon as the half-width of the rate's 95 % confidence interval is at most this
+    /// share of the rate (0–1).
     pub precision: Option<f64>,
     /// Time that one call may take, from its actual send.
     pub deadline: Option<Duration>,
@@ -225,7 +224,7 @@ pub struct LoadPlan {
     pub stall_timeout: Option<Duration>,
     /// Time that TCP, TLS and the protocol's handshake may take together.
     pub connect_timeout: Duration,
-    /// New connections a second while connecting; `None`: not limited.
+    /// New connections per second while connecting; `None`: not limited.
     pub connect_rate: Option<f64>,
     /// Age at which a connection is replaced; `None`: connections are kept.
     pub connection_lifetime: Option<Duration>,
@@ -241,7 +240,7 @@ pub struct LoadPlan {
     pub processes: Option<u16>,
     /// Threads of a process; `None`: derived from cores, connections and the target's location.
     pub workers: Option<u16>,
-    /// Busy-wait for at most this long before an arrival, for precision; zero: never.
+    /// The longest busy-wait before an arrival, for precision; zero: none.
     pub spin: Duration,
     /// Open loop: calls are sent at multiples of this, counted from the load's start; zero: each call when it is due.
     pub tick: Duration,
@@ -368,9 +367,9 @@ pub struct LoadStage {
     pub warmup: bool,
     /// The stage's length; `None`: it lasts until [`LoadPlan::calls`] is reached (closed loop only, last stage only).
     pub duration: Option<Duration>,
-    /// Arrivals a second at the stage's start. Unused in a closed loop.
+    /// Arrivals per second at the stage's start. Unused in a closed loop.
     pub rate_from: f64,
-    /// Arrivals a second at the stage's end; equal to `rate_from` for a constant rate.
+    /// Arrivals per second at the stage's end; equal to `rate_from` for a constant rate.
     pub rate_to: f64,
 }
 
@@ -407,7 +406,7 @@ pub struct Objective {
     pub stage: Option<String>,
     /// Whether the limit is an upper one.
     pub below: bool,
-    /// The limit: nanoseconds for times, a share (0–1) for errors, calls a second for rates, bytes for memory.
+    /// The limit: nanoseconds for times, a share (0–1) for errors, calls per second for rates, bytes for memory.
     pub limit: f64,
     /// The objective as typed.
     pub text: String,
@@ -420,13 +419,13 @@ pub enum Metric {
     Time(TimeMetric, Statistic),
     /// Share of calls that did not end ok.
     Errors,
-    /// Achieved calls a second.
+    /// Achieved calls per second.
     Rate,
     /// The load's [fidelity](crate::run::DeliverySummary::fidelity).
     Fidelity,
     /// Share of TLS handshakes that were resumed from a ticket.
     Resumed,
-    /// Resident bytes a connection.
+    /// Resident bytes per connection.
     Memory(LinkEnd),
     /// Share of a model's answers that ended for this reason, one of [`Count::FINISH_REASONS`], among those that state
     /// a reason.

@@ -18,7 +18,7 @@ pub struct PlanDifference {
     pub b: Option<String>,
 }
 
-/// Keys that name, watch or seed a run, or set its target: comparisons are made to vary these.
+/// Keys that name, watch or seed a run, or set its target: runs to be compared differ in these on purpose.
 const IGNORED_KEYS: &[&str] = &["name", "target", "seed", "objective", "watch", "requests"];
 
 impl PlanDifference {

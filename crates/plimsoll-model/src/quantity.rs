@@ -54,7 +54,7 @@ pub fn signed(value: f64, show: impl Fn(f64) -> String) -> String {
     }
 }
 
-/// Formats calls a second.
+/// Formats a rate in calls per second.
 pub fn rate(per_s: f64) -> String {
     if per_s >= 99.95 {
         format!("{}/s", count(per_s.round().max(0.0) as u64))
@@ -120,7 +120,7 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
-/// Formats a value of a process; 0 means that it was not reported.
+/// Formats a value of a process, as a dash if it is 0: the system did not report it.
 pub fn known(n: u64, show: fn(u64) -> String) -> String {
     match n {
         0 => "–".to_owned(),
@@ -128,7 +128,7 @@ pub fn known(n: u64, show: fn(u64) -> String) -> String {
     }
 }
 
-/// Formats a value that may be missing; a dash stands for it.
+/// Formats a value that may be missing, as a dash if it is.
 pub fn or_dash<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| "–".to_owned(), show)
 }

@@ -361,10 +361,10 @@ impl RequestRecord {
         serde_json::to_string(self).expect("the line's keys are strings")
     }
 
-    /// Parses such a line. The error gives the reason.
+    /// Parses a line of `requests.jsonl.zst`.
     ///
     /// # Errors
-    /// Returns an error if the text is not such a line.
+    /// Returns the reason if the text is not such a line.
     pub fn from_line(text: &str) -> Result<RequestRecord, String> {
         serde_json::from_str(text).map_err(|e| e.to_string())
     }

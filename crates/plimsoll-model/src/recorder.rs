@@ -62,7 +62,7 @@ impl Recorder {
         }
     }
 
-    /// Sets whether one record a call is kept as well.
+    /// Sets whether one record per call is kept as well.
     #[must_use]
     pub fn with_request_log(mut self, keep: bool) -> Recorder {
         self.keep_requests = keep;
@@ -70,7 +70,7 @@ impl Recorder {
         self
     }
 
-    /// Keeps the slowest calls as well, with these trace ids, of `worker`, in a run that started at `start`.
+    /// Keeps the slowest calls of `worker` as well, with their trace ids from `ids`, in a run that started at `start`.
     pub fn keep_slowest(&mut self, ids: TraceIds, worker: u32, start: Time) {
         self.traces = Some(CallTracing { ids, worker, start });
         self.looks_at_calls = true;

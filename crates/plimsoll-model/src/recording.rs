@@ -1,9 +1,9 @@
 //! Recorded arrivals: the times of a log or trace, and the contents of its lines.
 //!
-//! A file is read once, before the load, line by line ([`reading`]). The data is kept in spools ([`spool`]), from
-//! which workers read parts: times when calls become due, and values when a call needs them. So a file may be larger
-//! than the memory, and all problems with it are known before the first call. Invariant: times never decrease, and the
-//! n-th time belongs to the n-th row.
+//! A file is read once, before the load, line by line ([`reading`]). The data is kept in spools ([`spool`]), from which
+//! workers read times when calls become due, and values when a call needs them. So a file may be larger than the
+//! memory, and all problems with it are known before the first call. Invariant: times never decrease, and the n-th time
+//! belongs to the n-th row.
 
 mod access;
 mod lines;
@@ -28,20 +28,20 @@ named! {
     /// The format of a file of arrivals.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum RecordingFormat by name {
-        /// One time a line.
+        /// One time per line.
         Times "times",
         /// CSV with a header line; one column is a time.
         Csv "csv",
-        /// One JSON object a line; one key is a time.
+        /// One JSON object per line; one key is a time.
         JsonLines "jsonl",
         /// The access log of nginx or Apache (common or combined), HAProxy, Envoy or an AWS load balancer.
         Access "access",
     }
 }
 
-/// Times that are read in one piece.
+/// Number of times that a cursor reads at once.
 const TIMES_PER_CHUNK: usize = 256;
-/// Rows that are read in one piece.
+/// Number of rows that are read at once.
 const ROWS_PER_BLOCK: u64 = 64;
 
 /// The settings by which a file of arrivals is read.
@@ -77,7 +77,7 @@ struct RecordingInner {
     count: u64,
     /// Nanoseconds from the load's start to the end of the recorded time.
     end: u64,
-    /// Nanoseconds since the load's start, 8 bytes each, little-endian.
+    /// The arrivals in nanoseconds since the load's start, 8 bytes each, little-endian.
     times: Spool,
     rows: Option<Arc<RecordedRows>>,
     /// CRC-32 of times and rows.
@@ -111,7 +111,7 @@ impl fmt::Debug for Recording {
 }
 
 impl PartialEq for Recording {
-    /// Equal if times and rows are.
+    /// Two recordings are equal if their times and rows are.
     fn eq(&self, other: &Recording) -> bool {
         let known = |r: &Recording| (r.inner.count, r.inner.end, r.inner.checksum);
         known(self) == known(other)

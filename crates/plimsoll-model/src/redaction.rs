@@ -1,7 +1,7 @@
 //! Hides secrets in displayed text: the user information and query values of URLs, and the header fields in a plan.
 //!
-//! In messages they are replaced by stars ([`masked`], [`masked_plan`]). In a saved plan, which must run again, and in
-//! a report's target they are replaced by the name of an environment variable ([`with_variables`]).
+//! In messages, secrets are replaced by stars ([`masked`], [`masked_plan`]). In a saved plan, which must run again, and
+//! in a report's target they are replaced by the name of an environment variable ([`with_variables`]).
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -88,7 +88,7 @@ pub fn query_secrets(url: &str) -> Vec<(String, String)> {
 /// Returns a URL's path and query with the values of the variables in it (`api_key=$NAME`).
 ///
 /// # Errors
-/// A variable that is not set.
+/// Returns which variable is not set.
 pub fn from_variables(
     path: &str,
     variable: impl Fn(&str) -> Option<String>,

@@ -79,9 +79,9 @@ pub mod file {
     pub const PLAN: &str = "plan.toml";
     /// The state of the run, its machine, and its figures.
     pub const RUN: &str = "run.json";
-    /// One line a second, with histograms.
+    /// One line per second, with histograms.
     pub const INTERVALS: &str = "intervals.jsonl";
-    /// One line a call, where calls are recorded.
+    /// One line per call, where calls are recorded.
     pub const REQUESTS: &str = "requests.jsonl.zst";
     /// The report page.
     pub const REPORT: &str = "report.html";

@@ -65,7 +65,7 @@ struct ScheduleInner {
     turns: Option<BatchSchedule>,
     bounds: Vec<StageBounds>,
     pieces: Vec<RateSegment>,
-    /// Evenly spaced arrivals only: one more than the last number.
+    /// Evenly spaced arrivals only: one more than the last arrival's number.
     end_number: u64,
     /// Recorded arrivals only.
     replay: Option<ReplaySchedule>,
@@ -77,13 +77,13 @@ struct RateSegment {
     start: u64,
     /// The last nanosecond that belongs to the stage.
     last: u64,
-    /// Arrivals a second at the start.
+    /// Arrivals per second at the start.
     from: f64,
-    /// Change of the rate a second.
+    /// Change of the rate per second.
     slope: f64,
     /// The rate's integral over the stage: expected arrivals.
     total: f64,
-    /// Evenly spaced arrivals only: the first number of this stage; the next field: that of the next stage.
+    /// Evenly spaced arrivals only: the number of this stage's first arrival, and that of the next stage's.
     first: u64,
     next: u64,
     warmup: bool,

@@ -56,7 +56,7 @@ pub enum RunError {
         /// The problem with it.
         problem: String,
     },
-    /// The calls of a run that did not record them.
+    /// Calls were requested of a run that has no log of them.
     #[error(
         "{0}: this run has no log of its calls; run with --requests (requests = true in the plan) to export them"
     )]

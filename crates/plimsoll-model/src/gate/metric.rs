@@ -1,4 +1,4 @@
-//! The metrics of rungs, and the measurement that each belongs to.
+//! The metrics of rungs, and the additional measurements that some of them come from.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,17 +13,17 @@ named! {
         P50 "p50" "p50",
         /// 99th percentile of the same time, µs.
         P99 "p99" "p99",
-        /// User and system CPU time of the client a call, µs.
+        /// User and system CPU time of the client per call, µs.
         ClientCpu "client_cpu" "client CPU a call",
-        /// User and system CPU time of the watched server a call, µs.
+        /// User and system CPU time of the watched server per call, µs.
         ServerCpu "server_cpu" "server CPU a call",
-        /// User and system CPU time of all proxies a call, sidecars included, µs.
+        /// User and system CPU time of all proxies per call, sidecars included, µs.
         SidecarCpu "sidecar_cpu" "proxy CPU a call",
         /// Highest memory of all proxies together, bytes.
         ProxyMemory "proxy_memory" "proxy memory",
-        /// CPU time a call of a client at full load, which never waits for an arrival, µs.
+        /// CPU time per call of a client at full load, which never waits for an arrival, µs.
         BusyClientCpu "busy_client_cpu" "client CPU a call, saturated",
-        /// CPU time a call of the server at full load, µs.
+        /// CPU time per call of the server at full load, µs.
         BusyServerCpu "busy_server_cpu" "server CPU a call, saturated",
         /// Median time from the start of a connection until it can carry a call, µs.
         ConnectionTime "connection_time" "new connection (p50)",
@@ -59,9 +59,9 @@ named! {
         Saturated "saturated" "a call at full load",
         /// A new connection for each call, one after the other.
         Connections "connections" "new connections",
-        /// The same with TLS sessions resumed from tickets; not for plaintext.
+        /// A new connection for each call, with TLS sessions resumed from tickets; not measured for plaintext.
         Resumed "resumed" "resumed connections",
-        /// Many open connections, with a restarted server.
+        /// Many open connections to a restarted server.
         Memory "memory" "memory a connection",
     }
 }
@@ -74,7 +74,7 @@ impl ExtraMeasurement {
             .find(|part| part.name() == name)
     }
 
-    /// Returns its metrics that have an interval.
+    /// Returns the measurement's metrics that have a confidence interval.
     pub fn metrics(self) -> &'static [LadderMetric] {
         match self {
             ExtraMeasurement::Saturated => {
@@ -105,7 +105,7 @@ pub enum LadderUnit {
 }
 
 impl LadderMetric {
-    /// Returns the unit of its values and differences.
+    /// Returns the unit of the metric's values and differences.
     pub fn unit(self) -> LadderUnit {
         match self {
             LadderMetric::ProxyMemory
@@ -118,14 +118,14 @@ impl LadderMetric {
         }
     }
 
-    /// Returns the additional measurement that it belongs to; `None`: it is measured in the batches.
+    /// Returns the additional measurement that the metric comes from; `None`: the metric is measured in the batches.
     pub fn part(self) -> Option<ExtraMeasurement> {
         ExtraMeasurement::ALL
             .into_iter()
             .find(|part| part.metrics().contains(&self))
     }
 
-    /// Returns whether it is counted exactly and has no interval.
+    /// Returns whether the metric is counted exactly and has no confidence interval.
     pub fn is_exact(self) -> bool {
         matches!(
             self,

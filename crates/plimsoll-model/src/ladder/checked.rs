@@ -1,5 +1,5 @@
-//! Checks that the numbers of a ladder's document are consistent: it may come from an untrusted source, and sums that
-//! overflow or contradict their parts would silently give wrong figures.
+//! Checks that the numbers of a ladder's document are consistent when it is loaded: the document may come from an
+//! untrusted source, and sums that overflow or contradict their parts would silently give wrong figures.
 
 use super::pieces::ThroughputSample;
 use super::{LadderRecord, Rung, SliceResult, SliceThroughput, TcpTraffic};
@@ -22,7 +22,7 @@ impl CountSum {
 /// Checks the numbers that are added up, and that sums match their parts.
 ///
 /// # Errors
-/// The rung, and what is wrong with it.
+/// Returns the rung or difference, and what is wrong with it.
 pub(super) fn check(record: &LadderRecord) -> Result<(), String> {
     let mut sum = CountSum::default();
     for rung in &record.rungs {

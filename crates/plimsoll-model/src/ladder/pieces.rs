@@ -26,7 +26,8 @@ const BYTES_PER_S: f64 = 1e9;
 /// Assumed CPU time of a new connection's handshake at both ends.
 const HANDSHAKE_TIME: Duration = Duration::from_micros(250);
 
-/// Returns the shortest part in which the bytes and handshakes in flight at its start and end are negligible.
+/// Returns the length of the shortest part in which the bytes and handshakes in flight at its start and end are
+/// negligible.
 fn shortest(in_flight: u64, handshakes: u32) -> Duration {
     let files = MIN_FILES_PER_PIECE
         * (in_flight as f64 / BYTES_PER_S + f64::from(handshakes) * HANDSHAKE_TIME.as_secs_f64());
@@ -38,8 +39,8 @@ fn min_rounds(links: usize) -> usize {
 }
 
 /// Plans the batches of `links` configurations that are up together, for `length` in all, with at most `in_flight`
-/// bytes and this many handshakes in flight. Returns the time between the starts of two batches, and the batches of
-/// each configuration. `None`: too few for intervals.
+/// bytes and `handshakes` handshakes in flight. Returns the time between the starts of two batches, and the number of
+/// batches of each configuration. `None`: too few for intervals.
 pub fn turns(
     length: Duration,
     links: usize,
@@ -51,16 +52,17 @@ pub fn turns(
     (rounds >= min_rounds(links) as u128).then_some((slot, rounds as u32))
 }
 
-/// Returns the parts that each of the `rounds` slices of a configuration is divided into, so that `links` of them have
-/// intervals. `in_flight`: bytes of the files that it fetches at the same time.
+/// Returns the number of parts into which each of the `rounds` slices of a configuration is divided, so that the
+/// figures of all `links` configurations have intervals. `in_flight`: bytes of the files that one configuration fetches
+/// at the same time.
 pub fn pieces(slice: Duration, rounds: usize, links: usize, in_flight: u64) -> usize {
     let most = slice.as_millis() / shortest(in_flight, 0).as_millis();
     let wanted = min_rounds(links).div_ceil(rounds.max(1));
     wanted.min(most as usize).max(1)
 }
 
-/// Returns whether a configuration with `own` of `rounds` rounds is measured in this one (from 0): its rounds are
-/// spread evenly.
+/// Returns whether a configuration that is measured in `own` of `rounds` rounds is measured in `round` (from 0). Its
+/// rounds are spread evenly.
 pub fn takes_part(round: usize, own: usize, rounds: usize) -> bool {
     (round + 1) * own / rounds > round * own / rounds
 }
@@ -74,9 +76,9 @@ pub struct ThroughputSample {
     pub ok: u64,
     /// Bytes of files, without protocol overhead.
     pub bytes_received: u64,
-    /// The client's CPU, µs; `None`: not known.
+    /// The client's CPU time, µs; `None`: not known.
     pub client_cpu_us: Option<f64>,
-    /// The server's CPU, µs; `None`: not known.
+    /// The server's CPU time, µs; `None`: not known.
     pub server_cpu_us: Option<f64>,
     /// Whether the last call ended in another configuration's batch.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -1,4 +1,4 @@
-//! The cost of a new connection of a rung: the rows of a price list.
+//! Computes the cost of a new connection of each rung, which reports list in a table.
 
 use serde::{Deserialize, Serialize};
 
@@ -53,8 +53,8 @@ pub struct ConnectionCost {
 }
 
 impl Rung {
-    /// Returns the cost of new connections, and of resumed ones where those were measured. Empty where calls share
-    /// connections and no others were made.
+    /// Returns the cost of new connections, and of resumed ones where those were measured. The list is empty where
+    /// calls share connections and no others were made.
     pub fn prices(&self) -> Vec<ConnectionCost> {
         let Some(handshake) = &self.handshake else {
             return Vec::new();

@@ -52,7 +52,7 @@ pub struct SliceResult {
     pub objectives: Vec<ObjectiveResult>,
     /// The run directory, relative to the ladder's.
     pub run: String,
-    /// The throughput, where it is asked for.
+    /// The throughput, where it was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<SliceThroughput>,
 }

@@ -114,7 +114,7 @@ pub struct RungMeasurement {
 struct BatchCpu {
     client_ns: u64,
     server_ns: Option<u64>,
-    /// Closed loop: the calls that ended ok, the bytes received, and the length of the batch.
+    /// Closed loop: the calls that ended ok, the bytes received, and the length of the batch in nanoseconds.
     done: Option<(u64, u64, u64)>,
 }
 
@@ -153,9 +153,9 @@ impl RungMeasurement {
         RungMeasurement::extend(all, more);
     }
 
-    /// Ends a group of batches: the CPU time of each is the difference of the clocks until the next batch of the same
-    /// worker, and of any rung with the same server. `servers`: process ids of each rung's server, left empty where
-    /// other work of the server may be included.
+    /// Ends a group of batches. A batch's client CPU time lasts until the worker's next batch, its server CPU time
+    /// until the next batch of any rung with the same server. `servers`: process ids of each rung's server, left empty
+    /// where other work of the server may be included.
     pub fn end(all: &mut [RungMeasurement], servers: &[&[i32]]) {
         let clock = |rung: usize| servers.get(rung).copied().unwrap_or_default();
         let own = |rung: usize| {
@@ -284,7 +284,7 @@ impl RungMeasurement {
         median_of(times.collect()).map(|ns| ns / 1e3)
     }
 
-    /// Returns the CPU time a call of a batch in which every call counts or was discarded, in µs.
+    /// Returns the CPU time per call of a batch in which every call counts or was discarded, in µs.
     fn cpu_us_per_call(&self, metric: LadderMetric, round: usize) -> Option<f64> {
         let counting = self.calls.saturating_sub(self.left_out) as usize;
         let used = self.used.get(round).copied().flatten()?;
@@ -302,8 +302,8 @@ fn longest(rungs: &[RungMeasurement]) -> usize {
     rungs.iter().map(|m| m.rounds.len()).max().unwrap_or(0)
 }
 
-/// Returns the rounds that every rung has, by replicate. A replicate that was ended before half its length is left
-/// out.
+/// Returns the rounds that every rung has, by replicate. A replicate with less than half the rounds of the longest one
+/// is left out.
 fn rounds_by_replicate(rungs: &[RungMeasurement]) -> Vec<Vec<usize>> {
     let starts: &[usize] = rungs.first().map_or(&[], |rung| &rung.sittings);
     let ends = starts.iter().skip(1).copied().chain([longest(rungs)]);
@@ -322,7 +322,7 @@ impl BatchesRecord {
     /// Computes the differences of every rung to the one below it and to the first.
     ///
     /// `alpha`: error probability of all intervals together, including the `besides` ones of metrics that are not
-    /// measured in batches. `seed`: of the bootstrap.
+    /// measured in batches. `seed`: the seed of the bootstrap.
     pub fn of(rungs: &[RungMeasurement], alpha: f64, besides: usize, seed: u64) -> BatchesRecord {
         let (calls, left_out) = rungs.first().map_or((0, 0), |r| (r.calls, r.left_out));
         let rounds = rounds_by_replicate(rungs);

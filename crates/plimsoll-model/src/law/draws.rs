@@ -1,4 +1,4 @@
-//! Random numbers by position: those of a request depend only on the seed and its number.
+//! Random numbers by position: those of a request depend only on the seed and the request's number.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};

@@ -66,7 +66,7 @@ impl LawError {
         LawError(problem.into())
     }
 
-    /// Prefixes the error with the key `key` of the outer table.
+    /// Prefixes the error with `key`, the key of the outer table.
     fn within(self, key: &str) -> LawError {
         LawError(format!("{key}: {}", self.0))
     }
@@ -100,13 +100,13 @@ trait DelayLaw: Debug + Send {
 trait LawSettings: DeserializeOwned {
     /// The law's name.
     const NAME: &'static str;
-    /// Names of its keys, for messages.
+    /// Names of the law's keys, for messages.
     const KEYS: &'static [&'static str];
 
     /// Validates the settings and creates the law.
     ///
     /// # Errors
-    /// The key whose value is invalid, and what would be right.
+    /// Returns the key whose value is invalid, and what a valid value would be.
     fn law(self, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawError>;
 }
 
@@ -195,7 +195,7 @@ pub struct ServerDelays {
     seed: u64,
     /// The first request's arrival, from which laws count time.
     first: Option<u64>,
-    /// How many requests there were.
+    /// The number of requests so far.
     count: u64,
 }
 
@@ -233,8 +233,8 @@ impl ServerDelays {
         }
     }
 
-    /// Returns when the answer to the next request leaves, which arrived at `arrived`, in nanoseconds on any clock. A
-    /// request that arrived before the first one counts as if it had arrived together with it.
+    /// Returns when the answer to the next request, which arrived at `arrived`, leaves; both in nanoseconds on the same
+    /// clock. A request that arrived before the first one counts as if it had arrived together with it.
     pub fn next(&mut self, arrived: u64) -> u64 {
         let first = *self.first.get_or_insert(arrived);
         let mut draws = RequestRng::of_request(self.seed, self.count);
@@ -247,7 +247,7 @@ impl ServerDelays {
         arrived.saturating_add((leaves - at).min(longest))
     }
 
-    /// Returns the number of requests.
+    /// Returns the number of requests so far.
     pub fn count(&self) -> u64 {
         self.count
     }

@@ -299,7 +299,7 @@ pub(super) fn max_rate_loss(record: &StageRecord) -> f64 {
     LatenessBounds::of(record).longer_than(SHORT_NS) as f64 / record.ended().max(1) as f64
 }
 
-/// Returns the most nanoseconds of a mean that the generator may have added.
+/// Returns the nanoseconds that the generator may have added to a mean at most.
 pub(super) fn max_mean_error_ns(record: &StageRecord) -> f64 {
     LatenessBounds::of(record).sum_ns() / record.ok().max(1) as f64
 }

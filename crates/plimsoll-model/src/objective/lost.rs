@@ -41,7 +41,7 @@ fn is_lost(
     let evidence = |timed| TimeEvidence::of(timed, record, circumstances);
     let (timed, statistic) = match objective.metric {
         Metric::Errors => return failed as f64 > objective.limit * all,
-        // The number of handshakes is not known in advance.
+        // How much the rest of the run will change these values is not known in advance.
         Metric::Rate | Metric::Resumed | Metric::Memory(_) | Metric::Finish(_) => return false,
         // Fidelity is the generator's own and no reason to stop loading the target.
         Metric::Fidelity => return false,

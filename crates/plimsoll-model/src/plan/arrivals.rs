@@ -71,9 +71,9 @@ named! {
     /// What happens to calls beyond the limit.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum WhenFull by name {
-        /// They wait for a call to end.
+        /// These calls wait until another one ends.
         Wait "wait",
-        /// They fail, and are not sent.
+        /// These calls fail, and are not sent.
         Shed "shed",
     }
 }

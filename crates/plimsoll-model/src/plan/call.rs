@@ -1,4 +1,4 @@
-//! What one call is, independent of its protocol.
+//! The interface that every protocol's call implements, and its type-erased form in a plan.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -22,7 +22,7 @@ pub trait Call: DynEq + fmt::Debug + Send + Sync {
         }
     }
 
-    /// Returns a fixed name of a run where the plan gives none; `None`: the short name and the kind of load are used.
+    /// Returns a fixed name for runs whose plan gives none; `None`: the short name and the kind of load are used.
     fn run_name(&self) -> Option<&'static str> {
         None
     }

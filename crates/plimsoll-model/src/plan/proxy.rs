@@ -8,11 +8,11 @@ use base64::engine::general_purpose::STANDARD;
 /// A proxy that tunnels connections to the target and sees only bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardProxy {
-    /// The protocol that it speaks.
+    /// The protocol that the proxy speaks.
     pub kind: ProxyKind,
-    /// A name or an address, without brackets.
+    /// The host name or the address, without brackets.
     pub host: String,
-    /// Never 0.
+    /// The port; never 0.
     pub port: u16,
     /// The credentials; `None`: the proxy requires none.
     pub credentials: Option<ProxyCredentials>,
@@ -21,9 +21,9 @@ pub struct ForwardProxy {
 /// The protocol by which the proxy is asked to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyKind {
-    /// CONNECT (RFC 9110 §9.3.6).
+    /// HTTP CONNECT (RFC 9110 §9.3.6).
     Connect,
-    /// RFC 1928.
+    /// SOCKS5 (RFC 1928).
     Socks5,
 }
 

@@ -1,4 +1,4 @@
-//! How links are secured: what a plan asks of TLS.
+//! The TLS settings of a plan, resolved.
 
 use std::path::PathBuf;
 
@@ -23,15 +23,15 @@ pub struct TlsPlan {
     pub suites: Vec<TlsSuite>,
     /// The key-exchange groups that are offered, the preferred one first.
     pub groups: Vec<KeyExchangeGroup>,
-    /// Accept compressed certificates, and compress the client's (RFC 8879).
+    /// Whether compressed certificates are accepted, and the client's is compressed (RFC 8879).
     pub compressed: bool,
     /// The file that TLS secrets are written to (NSS key log format), for decrypting packet captures.
     pub key_log: Option<PathBuf>,
-    /// Resume sessions from tickets.
+    /// Whether sessions are resumed from tickets.
     pub resume: bool,
-    /// Where sessions are resumed: the share of new connections that make a full handshake all the same (0–1).
+    /// Where sessions are resumed: the share of new connections that make a full handshake nevertheless (0–1).
     pub full: Option<f64>,
-    /// Send requests with the first bytes of a resumed session (0-RTT, RFC 8446 §2.3).
+    /// Whether requests are sent with the first bytes of a resumed session (0-RTT, RFC 8446 §2.3).
     pub early_data: bool,
     /// The code that encrypts and decrypts TLS records.
     pub records: RecordLayer,
@@ -96,9 +96,9 @@ named! {
     /// Versions of TLS.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum TlsVersion by name {
-        /// RFC 8446.
+        /// TLS 1.3 (RFC 8446).
         V1_3 "1.3",
-        /// RFC 5246.
+        /// TLS 1.2 (RFC 5246).
         V1_2 "1.2",
     }
 }
@@ -156,7 +156,7 @@ named! {
         Mlkem768 "MLKEM768",
         /// ML-KEM-1024 alone.
         Mlkem1024 "MLKEM1024",
-        /// RFC 7748.
+        /// X25519 (RFC 7748).
         X25519 "X25519",
         /// P-256.
         Secp256r1 "secp256r1",

@@ -46,7 +46,7 @@ impl SlowCall {
 pub struct SlowestCalls(Vec<SlowCall>);
 
 impl SlowestCalls {
-    /// Returns whether a call of this response time may be one of them.
+    /// Returns whether a call of this response time may be one of the slowest.
     #[inline]
     pub(crate) fn admits(&self, response_ns: u64) -> bool {
         let last = self.0.get(MAX_SLOWEST_CALLS - 1);

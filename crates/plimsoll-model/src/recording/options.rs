@@ -82,8 +82,8 @@ impl fmt::Display for TimeWindow {
 }
 
 impl TimeWindow {
-    /// Returns the bounds in nanoseconds on the file's own clock. `first`: the time of its first line, whose clock was
-    /// ahead of UTC by `ahead_s` seconds; `None`: the file's times are offsets.
+    /// Returns the window's bounds in nanoseconds on the file's own clock. `first`: the time of the file's first line,
+    /// whose clock was ahead of UTC by `ahead_s` seconds; `None`: the file's times are offsets.
     ///
     /// # Errors
     /// Why the file has no such window.

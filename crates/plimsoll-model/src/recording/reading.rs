@@ -17,7 +17,7 @@ use super::{
 };
 use crate::mixing::mix_text;
 
-/// Maximum disorder: a line that is older by more than this than an earlier one is rejected. Nanoseconds.
+/// Maximum disorder in nanoseconds: a line that is more than this older than an earlier line is rejected.
 const MAX_DISORDER_NS: i64 = 60_000_000_000;
 /// Maximum number of lines that are buffered for sorting.
 const MAX_SORTED_LINES: usize = 1 << 18;
@@ -99,7 +99,7 @@ struct RecordingReader<'a> {
     left_out: LeftOut,
 }
 
-/// The data that is kept.
+/// The times and rows that are kept, in spools.
 #[derive(Default)]
 struct RecordingWriter {
     times: SpoolWriter,
@@ -257,8 +257,8 @@ impl<'a> RecordingReader<'a> {
         ((drawn >> 11) as f64) * (1.0 / (1u64 << 53) as f64) < share
     }
 
-    /// Spreads the arrivals of a whole second evenly over it, since such times don't tell where in the second they
-    /// are.
+    /// Spreads the arrivals of a whole second evenly over it, since their times don't tell when in the second they
+    /// were.
     fn end_second(&mut self) -> Result<(), String> {
         let Some((second, count)) = self.second.take() else {
             return Ok(());

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
 
-/// Numbers from here on are times since 1970 in seconds; smaller ones are offsets from the start.
+/// Numbers from this one on are times since 1970 in seconds; smaller ones are offsets from the start.
 const MIN_UNIX_SECONDS: u64 = 100_000_000;
 
 /// The time of a line.
@@ -61,7 +61,7 @@ fn number(text: &str, offset_unit_ns: i64) -> Option<LineTimestamp> {
     })
 }
 
-/// Parses RFC 3339, or the same without a zone, which is then UTC.
+/// Parses an RFC 3339 time. A time without a zone is in UTC.
 pub(super) fn date(text: &str) -> Option<LineTimestamp> {
     if !text.starts_with(|c: char| c.is_ascii_digit()) || text.as_bytes().get(4) != Some(&b'-') {
         return None;
@@ -83,7 +83,7 @@ pub(super) fn date(text: &str) -> Option<LineTimestamp> {
     })
 }
 
-/// Parses a zone `+02:00`, `+0200` or `-07` at the end. Seconds.
+/// Parses a zone `+02:00`, `+0200` or `-07` at the end of `text`; returns its offset in seconds.
 fn ahead(text: &str) -> Option<i32> {
     let at = text.rfind(['+', '-'])?;
     let digits: String = text[at + 1..].chars().filter(|c| *c != ':').collect();

@@ -111,7 +111,7 @@ fn each_count(
     Ok(())
 }
 
-/// Does the same for a stage.
+/// Calls `check` with the name and value of every number of a stage that is added up.
 fn each_stage_count(
     record: &StageRecord,
     check: &mut impl FnMut(&str, u64) -> Result<(), String>,

@@ -1,10 +1,10 @@
-//! The sum by which every run is checked: each call that was due is counted once.
+//! The check that every run must pass: each call that was due is counted exactly once.
 
 use serde::Serialize;
 
 use crate::record::StageRecord;
 
-/// Counts of which each call that was due is in exactly one.
+/// Counts of calls; each call that was due is in exactly one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CountCheck {
     /// Calls that were due.
@@ -35,7 +35,7 @@ impl CountCheck {
         self.not_started += record.not_started;
     }
 
-    /// Returns the number of calls that are in a count.
+    /// Returns the number of calls that are in one of the counts.
     pub(super) fn accounted(&self) -> u64 {
         let ended = self.ok + self.errors + self.cut_off;
         ended + self.not_started + self.in_flight + self.backlog

@@ -1,11 +1,11 @@
 //! How closely the delivered load followed the plan: sent arrivals compared with scheduled ones.
 //!
-//! The measure is the Kolmogorov distance: the greatest difference, at any time of the run, between the number of
-//! calls that were due and of those that were sent, as a share of all calls. The recorded lateness bounds it from both
-//! sides. A call that is due but not yet sent at some time either became due within the last `a`, or is sent more than
-//! `a` late: so there are at most as many as become due within `a` plus the calls that were later, for the `a` that
-//! makes this least. The sum of all lateness is the number of unsent calls integrated over time, and the greatest
-//! number is at least its mean.
+//! The measure is the Kolmogorov distance: the greatest difference, at any time of the run, between the number of calls
+//! that were due and of those that were sent, as a share of all calls. The recorded lateness bounds it from both sides.
+//! A call that is due but not yet sent at some time either became due within the last `a`, or is sent more than `a`
+//! late: so there are at most as many such calls as become due within `a`, plus those that were sent more than `a`
+//! late, for the `a` with the smallest sum. The sum of all lateness is the number of unsent calls integrated over time,
+//! and the greatest number of unsent calls is at least their mean.
 
 use std::time::Duration;
 

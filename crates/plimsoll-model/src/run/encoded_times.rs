@@ -15,7 +15,7 @@ pub(super) const MAX_COUNT: u64 = 1 << 53;
 /// Maximum bytes of all histograms of a line, decompressed. This program's own rarely exceed 20,000.
 const MAX_BYTES: usize = 8 << 20;
 
-/// First bytes of a compressed histogram; the next: of an uncompressed one.
+/// The first bytes of a compressed histogram, and those of an uncompressed one.
 const COMPRESSED_COOKIE: u32 = 0x1c84_9314;
 const PLAIN_COOKIE: u32 = 0x1c84_9313;
 
@@ -31,7 +31,7 @@ pub(super) fn encode(histogram: &Histogram<u64>, serializer: &mut V2DeflateSeria
     BASE64.encode(bytes)
 }
 
-/// Reads the histograms of one line.
+/// A reader of the histograms of one line.
 pub(super) struct TimesReader {
     inflate: Decompress,
     /// The decompressed histogram.

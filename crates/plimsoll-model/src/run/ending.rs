@@ -1,4 +1,4 @@
-//! How a run ended.
+//! How a run ended, as it is written to `run.json`.
 
 use super::{Run, RunError, RunState};
 

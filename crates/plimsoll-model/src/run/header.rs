@@ -1,4 +1,4 @@
-//! What is known of a run before its first call: plan, tool and machine.
+//! What is known about a run before its first call: plan, tool and machine.
 //!
 //! The header is written when the run begins and is the first part of `run.json`.
 
@@ -62,7 +62,7 @@ pub struct RunHeader {
     pub target: Option<String>,
     /// The protocol, by the name of the plan's call section.
     pub protocol: Option<String>,
-    /// What is called (gRPC: `package.Service/Method`).
+    /// The name of what is called (gRPC: `package.Service/Method`).
     pub call: Option<String>,
     /// The protocol's version, where there are several; left out otherwise.
     #[serde(
@@ -111,7 +111,7 @@ pub struct RunHeader {
     /// Whether TLS sessions are resumed from tickets; left out where they are not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resume: bool,
-    /// Stop after this many calls, not counting the warm-up's.
+    /// The planned number of calls, not counting the warm-up's; `None`: not limited.
     pub calls: Option<u64>,
     /// The seed of everything random.
     pub seed: Option<u64>,

@@ -1,6 +1,6 @@
 //! Determines whether a run's figures describe the target, or the generator and its machine.
 //!
-//! It is a pure function of the records, so reading a run gives the same result as making it.
+//! The result is a pure function of the records, so it is the same for a run that is read as for the run that was made.
 
 use std::fmt;
 use std::time::Duration;

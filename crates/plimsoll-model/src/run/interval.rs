@@ -22,7 +22,7 @@ pub struct ResourceUsage {
     pub cpu_user_us: u64,
     /// System CPU time; `None`: another tool measured, and reports user time only.
     pub cpu_system_us: Option<u64>,
-    /// Resident memory; 0, as in the next two fields: not known.
+    /// Resident memory; 0, as in `descriptors` and `threads`: not known.
     pub rss_bytes: u64,
     /// Resident memory before the first connection; in a run's first interval only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -107,7 +107,7 @@ mod whole_us {
     }
 }
 
-/// Rounds to four digits; JSON has no infinity.
+/// Serialises a share with four decimals; one that is not finite as 0, since JSON has no infinity.
 fn share<S: Serializer>(share: &f64, to: S) -> Result<S::Ok, S::Error> {
     let share = Some(share).filter(|share| share.is_finite());
     to.serialize_f64(share.map_or(0.0, |share| (share * 1e4).round() / 1e4))
@@ -132,7 +132,7 @@ mod stages {
         from: D,
     ) -> Result<Vec<(u8, StageRecord)>, D::Error> {
         let lines: Vec<StageLine<'de>> = Vec::deserialize(from)?;
-        // A repeated number would be a stage that is only half found.
+        // Lookups would find only one of two entries with the same number.
         if let Some(pair) = lines.windows(2).find(|pair| pair[0].stage >= pair[1].stage) {
             return Err(de::Error::custom(format_args!(
                 "stage {} comes after stage {}",

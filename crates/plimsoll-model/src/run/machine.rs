@@ -1,4 +1,4 @@
-//! Attributes the CPU time that the load's threads waited for to its users.
+//! Determines what used the CPU while the load's threads waited for it.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
 //! The memory that idle connections hold: readings of both processes and of the kernel, before there were connections
-//! and with them, and the difference divided by their number.
+//! and with them, and the difference divided by the number of connections.
 //!
 //! Readings are part of the intervals' records. They cover whole processes, so a difference includes the process's own
 //! growth, which many connections make negligible.
@@ -127,7 +127,7 @@ pub struct MemorySummary {
     pub before: MemoryReading,
     /// The first reading with connections.
     pub held: MemoryReading,
-    /// The last reading, which includes what use of the connections has added.
+    /// The last reading, with the memory that use of the connections has added.
     pub last: MemoryReading,
     /// The growth from `before` to `held`.
     pub per_connection: MemoryGrowth,

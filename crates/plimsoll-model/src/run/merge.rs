@@ -158,7 +158,7 @@ impl ResourceUsage {
 }
 
 impl IntervalRecord {
-    /// Converts a worker's record of an interval, and its calls; the remaining fields are empty.
+    /// Converts a worker's record of an interval, and returns its calls as well; the remaining fields are empty.
     pub fn recorded(by_worker: &RecordedInterval) -> (IntervalRecord, Vec<RequestRecord>) {
         // A worker records some times only once, though they stand for several histograms.
         let mut all = RecordedInterval::default();

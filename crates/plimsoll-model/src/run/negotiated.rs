@@ -9,7 +9,7 @@ use crate::record::is_zero;
 /// cost of a handshake several times over, so runs that differ in them are not comparable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NegotiatedTls {
-    /// The TLS version of the first connection, as in the next two fields.
+    /// The TLS version; this and the next two fields are those of the first connection.
     pub version: String,
     /// The cipher suite.
     pub suite: String,
@@ -28,7 +28,7 @@ pub struct NegotiatedTls {
 }
 
 impl NegotiatedTls {
-    /// Adds the handshakes of another worker or process.
+    /// Returns the handshakes of both, where `other` is of another worker or process.
     #[must_use]
     pub fn with(mut self, other: NegotiatedTls) -> NegotiatedTls {
         for how in other.certificate {
@@ -36,7 +36,7 @@ impl NegotiatedTls {
                 self.certificate.push(how);
             }
         }
-        // All of them read the same files.
+        // All workers and processes read the same files.
         self.renewed = self.renewed.max(other.renewed);
         for theirs in other.handshakes {
             match self

@@ -38,7 +38,7 @@ pub struct TotalOverview {
     pub ok: u64,
     /// Calls that failed.
     pub errors: u64,
-    /// Calls a second that ended; `None`: not known.
+    /// Calls per second that ended; `None`: not known.
     pub achieved_per_s: Option<f64>,
     /// Response times, µs; `None`: no call has one.
     pub response: Option<TimesOverview>,
@@ -55,10 +55,10 @@ pub struct TimesOverview {
     pub p99_us: Option<f64>,
 }
 
-/// CPU of the client.
+/// CPU use of the client.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct ClientOverview {
-    /// User and system CPU time a call, µs.
+    /// User and system CPU time per call, µs.
     pub cpu_us_per_call: Option<f64>,
 }
 

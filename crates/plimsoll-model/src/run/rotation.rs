@@ -38,9 +38,9 @@ pub struct RotationPart {
     pub connections: u64,
     /// The TLS handshake's times; `None`: there was no handshake.
     pub handshake: Option<TimesSummary>,
-    /// The client's CPU time a call, µs; `None`, as in the next field: not known.
+    /// The client's CPU time per call, µs; `None`, as in the next field: not known.
     pub client_cpu_us_per_call: Option<f64>,
-    /// The watched server's CPU time a call, µs.
+    /// The watched server's CPU time per call, µs.
     pub server_cpu_us_per_call: Option<f64>,
 }
 
@@ -58,7 +58,7 @@ struct IntervalSums {
 }
 
 impl IntervalSums {
-    /// Converts an interval; `None`: it is of the warm-up, or nothing happened in it.
+    /// Converts an interval; `None`: it belongs to the warm-up, or nothing happened in it.
     fn of(warms_up: impl Fn(u8) -> bool, interval: &IntervalRecord) -> Option<IntervalSums> {
         if interval.stages.is_empty() || interval.stages.iter().any(|(s, _)| warms_up(*s)) {
             return None;

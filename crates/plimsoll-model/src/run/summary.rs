@@ -70,7 +70,7 @@ pub struct MessagesSummary {
     pub sent: u64,
     /// Complete messages that were received.
     pub received: u64,
-    /// Messages received a second, until the last one arrived.
+    /// Messages received per second, until the last one arrived.
     pub received_per_s: Option<f64>,
     /// Time from a call's actual send to its first message from the server.
     pub first_message: Option<TimesSummary>,
@@ -189,12 +189,12 @@ pub struct ResourcesSummary {
     pub cpu_system_us: Option<f64>,
     /// User and system CPU time a call, µs; `None`: no call ended, or the CPU time is not completely known.
     pub cpu_us_per_call: Option<f64>,
-    /// Maximum resident memory; 0, as in the next two fields: not known.
+    /// Maximum resident memory; 0, as in `descriptors_max` and `threads_max`: not known.
     pub rss_bytes_max: u64,
     /// Resident memory before the first connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rss_bytes_before: Option<u64>,
-    /// Open files and sockets.
+    /// The highest number of open files and sockets.
     pub descriptors_max: u64,
     /// The highest number of threads of all its processes.
     pub threads_max: u64,
@@ -234,9 +234,9 @@ pub struct StageSummary {
     pub waited_for_connection: u64,
     /// ok / (ok + errors + calls that the drain time cut off); `None` where all are zero.
     pub success_share: Option<f64>,
-    /// Arrivals a second.
+    /// Arrivals per second.
     pub offered_per_s: Option<f64>,
-    /// Calls a second that ended, ok or not, within `elapsed_us`.
+    /// Calls per second that ended, ok or not, within `elapsed_us`.
     pub achieved_per_s: Option<f64>,
     /// Sampling interval of that rate in another run like this one; of the total only.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -383,7 +383,7 @@ impl StageSummary {
 /// Whether the figures describe the target.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunHealth {
-    /// Whether no problem invalidates them.
+    /// Whether no problem invalidates the figures.
     pub valid: bool,
     /// Problems that a reader should know, with whether they invalidate the run.
     pub problems: Vec<HealthProblem>,
@@ -456,7 +456,7 @@ impl RunSummary {
                 measured.merge(&t);
             }
         }
-        // Measured before the warm-up, and valid for the stages after it too.
+        // This memory is read before the warm-up, and the value holds for the stages after it too.
         let ends = [&mut measured.client, &mut measured.server];
         for (end, before) in ends.into_iter().zip(totals.rss_before) {
             if let Some(end) = end {

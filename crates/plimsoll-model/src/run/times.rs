@@ -8,35 +8,35 @@ use crate::statistics::quantile::quantile;
 
 use super::sampling::SamplingSummary;
 
-/// Percentiles and moments of a histogram, µs. A percentile that the sample can't
-/// support ([`crate::statistics::quantile::is_supported`]) is `None`.
+/// Percentiles and moments of a histogram, µs. A percentile that the sample can't support
+/// ([`crate::statistics::quantile::is_supported`]) is `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TimesSummary {
-    /// How many times were recorded.
+    /// The number of recorded times.
     pub count: u64,
     /// The arithmetic mean.
     pub mean_us: f64,
     /// The standard deviation.
     pub sd_us: f64,
-    /// The shortest.
+    /// The shortest time.
     pub min_us: f64,
     /// The median.
     pub p50_us: Option<f64>,
     /// The 75th percentile.
     pub p75_us: Option<f64>,
-    /// The 90th.
+    /// The 90th percentile.
     pub p90_us: Option<f64>,
-    /// The 95th.
+    /// The 95th percentile.
     pub p95_us: Option<f64>,
-    /// The 99th.
+    /// The 99th percentile.
     pub p99_us: Option<f64>,
-    /// The 99.9th.
+    /// The 99.9th percentile.
     #[serde(rename = "p99.9_us")]
     pub p99_9_us: Option<f64>,
-    /// The 99.99th.
+    /// The 99.99th percentile.
     #[serde(rename = "p99.99_us")]
     pub p99_99_us: Option<f64>,
-    /// The longest.
+    /// The longest time.
     pub max_us: f64,
     /// Bounds of the statistics had the generator been on time; `None`: its lateness doesn't affect them, or is not
     /// known.
@@ -144,7 +144,8 @@ impl TimesSummary {
         TimesSummary::of(times).map(|summary| summary.with(low_ends))
     }
 
-    /// Summarizes response times as [`TimesSummary::within`] does.
+    /// Summarises response times as [`TimesSummary::within`] does, with the lower bounds of individual calls where they
+    /// are known.
     pub fn of_responses(
         record: &StageRecord,
         lateness: Option<&LatenessBounds>,

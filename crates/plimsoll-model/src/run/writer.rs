@@ -122,7 +122,7 @@ impl RunWriter {
     /// Writes a run that consists of figures alone, as one interval.
     ///
     /// # Errors
-    /// As [`RunWriter::create`], and when the interval can't be written.
+    /// Returns the errors of [`RunWriter::create`], and one when the interval can't be written.
     pub fn of_interval(
         dir: &Path,
         header: RunHeader,
@@ -134,7 +134,7 @@ impl RunWriter {
         finished.map_err(|unsaved| unsaved.error)
     }
 
-    /// Sets whether one record a call is written. Must be called before the first interval.
+    /// Sets whether one record per call is written. Must be called before the first interval.
     ///
     /// # Errors
     /// When the file of the records can't be created.
@@ -196,7 +196,7 @@ impl RunWriter {
         self.header.tls = Some(tls);
     }
 
-    /// Records the CPU time that the live view used of the client's.
+    /// Records how much of the client's CPU time the live view used.
     pub fn live_view(&mut self, cpu: std::time::Duration) {
         self.header.live_view_cpu_us = u64::try_from(cpu.as_micros()).ok();
     }
@@ -334,7 +334,7 @@ fn verdict(
     }
 }
 
-/// Writes one line a call and flushes the compressed block, so that the calls of a killed run can be read.
+/// Writes one line per call and flushes the compressed block, so that the calls of a killed run can be read.
 fn write_requests(
     encoder: &mut zstd::Encoder<'static, AppendOnlyFile>,
     requests: &[RequestRecord],

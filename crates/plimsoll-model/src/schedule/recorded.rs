@@ -1,4 +1,4 @@
-//! Arrivals at recorded times.
+//! Arrivals at recorded times, for loads that replay a recording.
 
 use crate::plan::LoadPlan;
 use crate::recording::{Recording, RecordingCursor};

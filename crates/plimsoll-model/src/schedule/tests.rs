@@ -222,8 +222,8 @@ fn gamma_gaps_have_mean_and_variance_of_their_shape() {
     }
 }
 
-/// Bursts start at an arbitrary moment of the process: a run is the more likely to start in a gap the longer the gap
-/// is, so that short runs too have as many arrivals as their rate says.
+/// Bursts start at an arbitrary moment of the process: the longer a gap is, the more likely a run is to start in it, so
+/// short runs too have as many arrivals as their rate says.
 #[test]
 fn short_gamma_runs_have_arrivals_of_their_rate() {
     const RUNS: u64 = 4_000;
@@ -257,7 +257,7 @@ fn measured_call_count_excludes_warmup() {
         let arrivals = schedule.share(0, 1).take(10_000);
         arrivals.filter(|a| !warms_up(a)).count()
     };
-    // Their mean rate is 20.5 a second.
+    // The stages' mean rate is 20.5 per second.
     let of_all = measured(&load(ArrivalSpacing::Constant, timed.clone(), None));
     assert!((61..=62).contains(&of_all), "{of_all}");
     for spacing in [
@@ -370,8 +370,8 @@ proptest! {
         prop_assert!(whole.windows(2).all(|w| w[0].at <= w[1].at));
     }
 
-    /// Loads that share a schedule in batches send together, arrival by arrival, what one load would have sent, and
-    /// each has its whole batch in every round.
+    /// Loads that share a schedule in batches together send, arrival by arrival, what one load would have sent, and
+    /// each has a complete batch in every round.
     #[test]
     fn batches_partition_the_whole(
         poisson in any::<bool>(),
@@ -413,7 +413,7 @@ proptest! {
         }
     }
 
-    /// Loads with unequal shares of a schedule send together what one load would have sent, each exactly its share of
+    /// Loads with unequal shares of a schedule together send what one load would have sent, each exactly its share of
     /// every round.
     #[test]
     fn weights_partition_the_whole(

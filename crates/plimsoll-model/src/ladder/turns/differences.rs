@@ -11,8 +11,8 @@ use crate::statistics::paired::{PairedDifference, paired};
 use crate::statistics::quantile::is_supported;
 use crate::statistics::rank::median_of;
 
-/// Maximum number of pairs: the signed-rank interval of more takes long. Much fewer, each the median of several
-/// neighbours, would widen it, because disturbances of single batches have long tails.
+/// Maximum number of pairs: computing the signed-rank interval of more takes long. With far fewer pairs, each the
+/// median of several neighbours, the interval would be wider, because disturbances of single batches have long tails.
 const MAX_PAIRS: usize = 1_000;
 
 /// Minimum number of blocks; with fewer, simultaneous intervals are far wider.
@@ -22,7 +22,7 @@ const MIN_BOOTSTRAP_BLOCKS: usize = 20;
 /// of rounds were reported as different more often.
 const PAIRS_PER_LAG: usize = 16;
 
-/// Resamples of a bootstrap: simultaneous intervals need the far tails.
+/// Number of resamples of a bootstrap: simultaneous intervals need the far tails.
 const BOOTSTRAP_RESAMPLES: usize = 8_000;
 
 pub(super) fn p50(
@@ -50,14 +50,14 @@ fn typical(differences: &[Vec<f64>], alpha: f64) -> Option<PairedDifference> {
     let most = MAX_PAIRS / differences.len().max(1);
     let value = |sitting: &Vec<f64>| Some(paired(&thinned(sitting, most), 1.0)?.shift);
     let values: Vec<f64> = match differences.len() {
-        // Not needed for so few replicates.
+        // With so few replicates, the interval is not widened.
         ..MIN_REPLICATES => Vec::new(),
         _ => differences.iter().filter_map(value).collect(),
     };
     widened_by_replicates(found, differences.len(), &values, alpha)
 }
 
-/// Reduces `values` to at most `most`, the medians of neighbours.
+/// Reduces `values` to at most `most` medians of neighbouring values.
 fn thinned(values: &[f64], most: usize) -> Vec<f64> {
     let block = values.len().div_ceil(most.max(1)).max(1);
     let blocks = values.chunks_exact(block);
@@ -161,7 +161,7 @@ pub(super) fn p99(
     alpha: f64,
     random: &mut ChaCha8Rng,
 ) -> Option<PairedDifference> {
-    // Long enough that blocks are nearly independent of each other.
+    // Blocks are long enough to be nearly independent of each other.
     let all: usize = rounds.iter().map(Vec::len).sum();
     let block = (all / (MIN_BOOTSTRAP_BLOCKS * 3 / 2)).max((all as f64).cbrt() as usize);
     if block == 0 {

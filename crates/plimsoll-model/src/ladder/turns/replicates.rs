@@ -1,11 +1,11 @@
 //! Separates differences of variants from differences of the particular processes that were measured.
 //!
-//! Two processes of one program differ for as long as they live: each has physical pages, a heap and a placement of
-//! its own. More batches only measure that particular difference more precisely. So the servers of a ladder are
-//! restarted several times, and each of these *replicates* gives one value of a difference. The spread of the values
-//! contains everything that differs between replicates, so an interval of their location holds for any processes:
-//! Wilcoxon's, by which equal rungs differ no more often than alpha whatever the distribution, and Student's where
-//! there are too few values for that. A few values can be alike by chance, while the batches give a lower bound of the
+//! Two processes of one program differ for as long as they live: each has physical pages, a heap and a placement of its
+//! own. More batches only measure that particular difference more precisely. So the servers of a ladder are restarted
+//! several times, and each of these *replicates* gives one value of a difference. The spread of the values contains
+//! everything that differs between replicates, so an interval of their location holds for any processes: Wilcoxon's
+//! interval, in which equal rungs differ no more often than alpha whatever the distribution, or Student's where there
+//! are too few values for Wilcoxon's. A few values can be alike by chance, while the batches give a lower bound of the
 //! uncertainty. Hence the wider of both intervals is reported: it misses the truth no more often than the interval of
 //! replicates alone, whatever the processes' share of the variance.
 

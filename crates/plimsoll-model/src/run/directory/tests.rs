@@ -89,7 +89,7 @@ fn overflowing_count_error_names_line() {
         &dir,
         &["intervals.jsonl:2", "`due` is 18446744073709551615"],
     );
-    // Each of them could have been counted, and all together not.
+    // Each of these counts is possible, but their sum is not.
     let large = line.replace("\"due\":10", &format!("\"due\":{}", 1_u64 << 53));
     fs::write(&path, large.repeat(300)).unwrap();
     refused(&dir, &["intervals.jsonl:128", "add up to more than 2^60"]);

@@ -38,7 +38,7 @@ fn late_pacing_differs_from_waiting() {
         kinds(&judged(&record(600, 620), true, Duration::ZERO, &calm)),
         [(ProblemKind::PacingLate, false)]
     );
-    // What calls waited for a tick is asked for, and what comes on top is not.
+    // Waiting for the next tick is planned; any longer delay is lateness.
     let tick = Duration::from_micros(550);
     assert_eq!(
         kinds(&judged(&record(600, 620), true, tick, &calm)),
@@ -48,7 +48,7 @@ fn late_pacing_differs_from_waiting() {
         kinds(&judged(&record(1_200, 1_220), true, tick, &calm))[0],
         (ProblemKind::PacingLate, false)
     );
-    // A lag alone does not say what was waited for.
+    // A lag alone does not show what calls waited for.
     assert_eq!(judged(&record(20, 90_000), true, Duration::ZERO, &calm), []);
     let mut waited = record(20, 90_000);
     (waited.due, waited.waited_for_stream) = (1_000, 9);
@@ -66,7 +66,7 @@ fn late_pacing_differs_from_waiting() {
         ),
         "{text}"
     );
-    // A generator that was late does not hide it.
+    // A late generator does not hide the wait.
     waited.pacing = record(60_000, 0).pacing;
     assert_eq!(
         kinds(&judged(&waited, true, Duration::ZERO, &calm)),
@@ -112,7 +112,7 @@ fn connections_needed_follow_from_rate_and_service() {
     assert_eq!(kinds(&problems), [(ProblemKind::TooFewConnections, false)]);
     let expected = "990 of 1000 calls waited for a free stream (lag p99 900.20 ms): the client's one connection carries one call at a time, and the rate needs at least 2 at a service p99 of 4.00 ms (-c 2), so the wait is not held against the target";
     assert_eq!(problems[0].text, expected);
-    // Twenty connections that a target keeps for 500 ms, once: it is what calls waited for.
+    // A target that stalls twenty connections for 500 ms once is what calls waited for.
     let mut stalled = record.clone();
     stalled.service = TimeHistogram::default();
     stalled.service.record_n(4_000_000, 980);
@@ -210,7 +210,7 @@ fn exhausted_local_resources_invalidate_run() {
 }
 
 /// A run of intervals in which the target answered (`o`) or refused connections (`x`), and arrivals were noticed late
-/// in those that are capital.
+/// in those that are written in capitals.
 fn intervals(kinds: &str) -> (StageRecord, GeneratorStats) {
     let (mut all, mut observed) = (StageRecord::default(), GeneratorStats::default());
     for kind in kinds.chars() {
@@ -245,10 +245,10 @@ fn lateness_during_target_outage_is_excused() {
     let busy = (ProblemKind::WorkerBusy, false);
     assert_eq!(found("ooo"), []);
     assert_eq!(found("oOo"), [late, busy]);
-    // It goes, and comes back, in the middle of an interval.
+    // The target goes, and comes back, in the middle of an interval.
     assert_eq!(found("ooOXX"), [gone]);
     assert_eq!(found("ooOXXOoo"), [gone]);
-    // What was late while it was there stays.
+    // Lateness while the target was up still counts.
     assert_eq!(found("oOoxxoo"), [late, busy, gone]);
     assert_eq!(found("ooxxooO"), [late, busy, gone]);
 }
@@ -283,6 +283,6 @@ fn late_or_missing_arrivals_invalidate_run() {
     let (kind, text) = problems(1, 11, 0).unwrap();
     assert_eq!(kind, ProblemKind::LoadNotDelivered);
     assert!(text.contains("11 of 1020 calls were not sent"), "{text}");
-    // The run ended while they waited for the target.
+    // The run ended while these calls waited for the target.
     assert_eq!(problems(1, 0, 500), None);
 }

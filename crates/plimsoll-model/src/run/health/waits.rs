@@ -61,8 +61,8 @@ impl ConnectionsNeeded {
     /// of the shortest, it does not queue and could have taken more calls.
     const QUEUE_FACTOR: f64 = 1.25;
 
-    /// Returns what is needed; `None` where connections carry several calls at once, there were enough, or that is not
-    /// known.
+    /// Returns the connections that are needed; `None` where connections carry several calls at once, where there were
+    /// enough of them, or where the need is not known.
     pub fn of(record: &StageRecord, header: &RunHeader) -> Option<ConnectionsNeeded> {
         let connections = header.connections?;
         if !header.is_open() || header.calls_at_once != Some(1) || record.waited_for_stream == 0 {

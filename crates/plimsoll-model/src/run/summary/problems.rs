@@ -40,7 +40,7 @@ pub(super) fn problems(
     let open = every.map(|t| t.connections_open_max).max().unwrap_or(0);
     // A run shorter than an interval has closed all its connections when they are counted.
     let kept = is_measured && !header.cold && open > 0;
-    // The planned number was made, though never at once, if the target closes connections as well.
+    // If the target also closes connections, all planned ones may have been made, though never open at once.
     let made: u64 = totals
         .stages()
         .map(|r| r.connections_full + r.connections_resumed)

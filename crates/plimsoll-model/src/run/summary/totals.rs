@@ -1,4 +1,4 @@
-//! Adds up a run's intervals one by one.
+//! Adds up a run's intervals one by one, as the basis of its summary.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,7 +28,7 @@ impl ResourcesSummary {
         }
     }
 
-    /// Adds both; the system time is known if both know it.
+    /// Returns the sum of both; its system time is known if that of both is.
     fn plus(self, other: ResourcesSummary) -> ResourcesSummary {
         let system_us = self.cpu_system_us.zip(other.cpu_system_us);
         ResourcesSummary {
@@ -141,7 +141,7 @@ pub struct RunTotals {
     pub(super) rss_before: [Option<u64>; 2],
 }
 
-/// Adds the usage of two intervals; levels are those of the later one.
+/// Adds the CPU time of two intervals; the other values are those of the later one.
 fn with(before: Option<ResourceUsage>, now: Option<ResourceUsage>) -> Option<ResourceUsage> {
     let (Some(before), Some(now)) = (before, now) else {
         return now.or(before);
@@ -180,8 +180,8 @@ impl RunTotals {
         let client = with(self.carried.0.take(), interval.client);
         let server = with(self.carried.1.take(), interval.server);
         if all == 0.0 {
-            // Calls are longer than an interval: resources used meanwhile are attributed to the interval in which they
-            // end.
+            // Calls are longer than an interval: resources used meanwhile are attributed to the interval in which the
+            // calls end.
             self.carried = (client, server);
         }
         let before = |of: Option<ResourceUsage>| of.and_then(|r| r.rss_bytes_before);

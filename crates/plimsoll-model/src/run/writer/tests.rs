@@ -128,11 +128,11 @@ fn killed_run_request_lines_match_calls() {
         let (interval, requests) = calls(index, n);
         writer.interval(&interval, &requests).unwrap();
     }
-    // The process is gone, and `run.json` as it was.
+    // The process has been killed, and `run.json` is unchanged.
     drop(writer);
     let run = Run::load(&dir).unwrap();
     assert_eq!((run.summary.total.ok, request_lines(&run)), (15, 15));
-    // It was killed before the second line of intervals was written.
+    // The run was killed before the second line of intervals was written.
     let path = dir.join(file::INTERVALS);
     let text = fs::read_to_string(&path).unwrap();
     let (first, _) = text.split_once('\n').unwrap();
@@ -150,7 +150,7 @@ fn request_lines_precede_their_interval() {
     let dir = parent.path().join("run");
     let writer = RunWriter::create(&dir, header(), "").unwrap();
     let mut writer = writer.with_request_log(true).unwrap();
-    // What takes the intervals is full: the writer stands still where a process may be killed.
+    // The socket that takes the intervals is full, so the writer blocks at a point where a process may be killed.
     let (mut to, mut from) = UnixStream::pair().unwrap();
     to.set_nonblocking(true).unwrap();
     while to.write(&[0; 4096]).is_ok() {}
@@ -163,7 +163,7 @@ fn request_lines_precede_their_interval() {
     let path = dir.join(file::REQUESTS);
     let lines = || {
         let mut text = Vec::new();
-        // It has no end yet.
+        // The compressed file has no end yet.
         let _cut = zstd::Decoder::new(File::open(&path).unwrap())
             .and_then(|mut decoder| io::Read::read_to_end(&mut decoder, &mut text));
         text.iter().filter(|byte| **byte == b'\n').count()
