@@ -377,7 +377,7 @@ pub struct RecordedInterval {
     pub stages: Vec<Option<Box<StageRecord>>>,
     /// Texts of failures: the first few distinct ones of each outcome.
     pub details: Vec<FailureDetail>,
-    /// One record a call, where calls are recorded.
+    /// One record per call, where calls are recorded.
     pub requests: Vec<RequestRecord>,
     /// A worker's own counts, indexed by the number of the address.
     pub addresses: Vec<AddressTally>,

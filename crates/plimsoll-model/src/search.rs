@@ -77,7 +77,7 @@ pub enum TrialVerdict {
 pub struct Trial {
     /// The purpose of the trial.
     pub purpose: TrialPurpose,
-    /// Arrivals a second.
+    /// Arrivals per second.
     pub rate_per_s: f64,
     /// The length of the measured load, in seconds.
     pub length_s: f64,
@@ -86,7 +86,7 @@ pub struct Trial {
     /// The verdict.
     #[serde(flatten)]
     pub verdict: TrialVerdict,
-    /// Calls a second that ended; `None`: not known.
+    /// Calls per second that ended; `None`: not known.
     pub achieved_per_s: Option<f64>,
     /// The median response time; `None`, as in the next two fields: too few calls.
     pub p50_us: Option<f64>,
@@ -116,7 +116,7 @@ pub enum SearchStep {
     Try {
         /// The purpose of the trial.
         purpose: TrialPurpose,
-        /// Arrivals a second.
+        /// Arrivals per second.
         rate_per_s: f64,
         /// The length of the measured load.
         length: Duration,
@@ -125,7 +125,7 @@ pub enum SearchStep {
     Done(Box<SearchResult>),
 }
 
-/// Width of the interval, in multiples of the precision, from which on the longer narrowing trials are made.
+/// The interval's width, in multiples of the precision, below which trials narrow it further instead of probing.
 const MAX_NARROWING_WIDTH: f64 = 8.0;
 /// Share of the precision to which the estimate is narrowed; the remainder is left for the confirmation's uncertainty.
 const NARROWED_WIDTH: f64 = 0.6;
@@ -515,7 +515,7 @@ fn highest_passed_rate(
         .max_by(f64::total_cmp)
 }
 
-/// Returns the relative width of an interval of rates (RFC 9971 §4.6.12).
+/// Returns the relative width of the interval between two rates (RFC 9971 §4.6.12).
 fn width(lower: f64, upper: f64) -> f64 {
     (upper - lower) / upper
 }

@@ -131,7 +131,7 @@ impl Spec {
             .collect()
     }
 
-    /// Returns the time after which a call fails; `None`: it never does.
+    /// Returns the time after which a call fails; `None`: calls may take any time.
     pub fn deadline(&self) -> Option<Duration> {
         match self.given_deadline() {
             Some(given) => given.length(),

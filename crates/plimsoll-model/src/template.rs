@@ -120,8 +120,8 @@ pub fn uses_rows(text: &str) -> bool {
     })
 }
 
-/// Returns the first field in a text that a protocol sends literally: its calls would succeed without the intended
-/// variation.
+/// Returns the first field in `text`. Protocols reject fields in a text that they send literally: calls would succeed
+/// without the intended variation.
 pub fn first_field(text: &str) -> Option<&str> {
     text.match_indices("{{").find_map(|(at, _)| {
         let inside = text[at + 2..].trim_start();

@@ -209,7 +209,7 @@ impl FromIterator<(u64, u64)> for TimeHistogram {
 
 /// Returns the lowest value in the bucket of `ns`, in the histogram's layout.
 fn lowest_of_bucket(ns: u64) -> u64 {
-    /// Below the power of two from twice 10³ on, values are exact.
+    /// Values below the first power of two that is at least twice 10³ are exact.
     const EXACT_BITS: u32 = (2 * 10_u64.pow(SIGNIFICANT_DIGITS as u32))
         .next_power_of_two()
         .ilog2();

@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Period(pub Duration);
 
-/// A number a second: `"2000/s"`, `"60/m"`, `"0.5/s"`.
+/// A number per second: `"2000/s"`, `"60/m"`, `"0.5/s"`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Rate(pub f64);
 

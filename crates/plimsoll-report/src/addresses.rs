@@ -1,4 +1,4 @@
-//! The table of calls and connections at each address of a name.
+//! The table of calls and connections at each address of the target's name, for all reports.
 
 use plimsoll_model::run::Run;
 

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::ExportError;
 
-/// The version of the layout: blocks of a unit and statistics.
+/// The version of the layout, in which a metric is a block of a unit and statistics.
 const SCHEMA_VERSION: &str = "1.1";
 
 /// The percentiles of a block.

@@ -1,4 +1,4 @@
-//! A run's response times with their instrument intervals as a sentence: the first one of each report.
+//! Formats a run's response times, with their instrument intervals, as the first sentence of each report.
 
 use plimsoll_model::instrument::LatenessBounds;
 use plimsoll_model::run::health::ConnectionsNeeded;

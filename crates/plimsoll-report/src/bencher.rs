@@ -7,7 +7,7 @@ use plimsoll_model::run::Run;
 use plimsoll_model::statistics::quantile::{confidence_interval, quantile};
 use serde_json::{Map, Value, json};
 
-/// Returns the document.
+/// Returns the document with a benchmark for each of `runs`.
 pub fn document(runs: &[Run]) -> Value {
     let benchmarks = runs.iter().map(|run| (name(run, runs), measures(run)));
     Value::Object(benchmarks.collect())

@@ -32,7 +32,7 @@ pub fn of_run(run: &Run, options: &TerminalOptions) -> Vec<String> {
     titles.chain(answer).chain(verdict(run, options)).collect()
 }
 
-/// Returns the same for each lane, after its name.
+/// Returns the verdict and first sentence of each lane, after its name.
 pub fn of_lanes(record: &LanesRecord, runs: &[Run], options: &TerminalOptions) -> Vec<String> {
     let lanes = record.lanes.iter().zip(runs);
     lanes

@@ -16,7 +16,7 @@ use crate::table::TextTable;
 pub enum ComparisonUnit {
     /// Microseconds.
     Time,
-    /// Calls a second.
+    /// Calls per second.
     PerSecond,
     /// A share, 0–1.
     Share,
@@ -31,7 +31,7 @@ pub struct ComparisonRow {
     pub unit: ComparisonUnit,
     /// The median of the first group's values; of a single run, its own value.
     pub a: f64,
-    /// The same of the second group.
+    /// The median of the second group's values; of a single run, its own value.
     pub b: f64,
     /// The difference; `None`: too few runs to tell.
     pub difference: Option<GroupDifference>,
@@ -105,7 +105,7 @@ pub struct Comparison {
 /// One group of runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunGroup {
-    /// The first run's name and directory.
+    /// The first run's name.
     pub name: String,
     /// The first run's directory.
     pub directory: String,

@@ -21,7 +21,7 @@ use crate::ExportError;
 /// The file format of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableFormat {
-    /// RFC 4180.
+    /// CSV (RFC 4180).
     Csv,
     /// Apache Parquet, compressed with Snappy.
     #[cfg(feature = "parquet")]
@@ -147,7 +147,7 @@ fn name_of(run: &Run, stage: u8) -> String {
     planned.map_or_else(String::new, |s| s.name.clone())
 }
 
-/// Adds a row.
+/// A function that adds a row to a table.
 type AddRow<'a, R> = &'a mut dyn FnMut(&R) -> Result<(), ExportError>;
 
 fn table<R>(

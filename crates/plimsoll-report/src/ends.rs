@@ -40,7 +40,7 @@ fn ends(total: &StageSummary) -> impl Iterator<Item = (&'static str, ResourcesSu
 
 /// Returns notes on the table's figures.
 pub(crate) fn notes(run: &Run) -> Vec<String> {
-    // The process's own growth dominates if there are fewer connections.
+    // With fewer connections, the process's own growth dominates.
     const MANY_CONNECTIONS: u64 = 1_000;
     let view = run.header.live_view_cpu_us.map(|us| {
         format!(

@@ -52,7 +52,7 @@ pub(crate) fn connections(run: &Run) -> TextTable {
     table("connection failed", &failures, attempts)
 }
 
-/// Returns a row for each code, with `what` happened as heading; `whole`: the total of calls or attempts.
+/// Returns a row for each code. `what`: the heading of the codes; `whole`: the total of calls or attempts.
 fn table(what: &str, errors: &[ErrorSummary], whole: u64) -> TextTable {
     let head = [what, "count", "share", "whose", "what happened"];
     let rows = errors.iter().map(|e| {

@@ -1,8 +1,8 @@
 //! Exports a run's intervals as an HdrHistogram interval log, for HdrHistogram's own tools in Java, Python and other
 //! languages.
 //!
-//! It contains response and service times, distinguished by tags; values in the log are nanoseconds, the column of
-//! maxima milliseconds.
+//! The log contains response and service times, distinguished by tags. Its histograms are in nanoseconds, its column of
+//! maxima is in milliseconds.
 
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime};

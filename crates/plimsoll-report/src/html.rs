@@ -1,9 +1,9 @@
 //! The report as one HTML file without scripts, fonts or external requests.
 //!
-//! It is made from run directories alone: [`runs`] for one run or several overlaid, [`fn@comparison`] for two groups,
-//! [`search`] for a search, [`ladder`] for a ladder. The verdict comes first. Every chart is inline SVG, drawn once
-//! for wide and once for narrow screens, with its figures in a table below. Colours are CSS variables, so that light,
-//! dark and print have their own.
+//! The file is made from run directories alone: [`runs`] for one run or several overlaid, [`fn@comparison`] for two
+//! groups, [`search`] for a search, [`ladder`] for a ladder. The verdict comes first. Every chart is inline SVG, drawn
+//! once for wide and once for narrow screens, with its figures in a table below. Colours are CSS variables, so that
+//! light, dark and print have their own.
 
 mod bars;
 mod chart;
@@ -100,7 +100,7 @@ pub fn runs(views: &[RunView]) -> String {
     page(&title, &each(views))
 }
 
-/// Returns the report of a run of several lanes; `views` are theirs, in order.
+/// Returns the report of a run of several lanes; `views`: the lanes' runs, in order.
 pub fn lanes(record: &LanesRecord, views: &[RunView]) -> String {
     let runs: Vec<Run> = views.iter().map(|view| view.run.clone()).collect();
     let table = lane_words::table(record, &runs);

@@ -11,7 +11,7 @@ use crate::table::TextTable;
 use crate::terminal::TerminalOptions;
 use crate::totals;
 
-/// Renders the lanes for the terminal, with a line feed at its end; `runs` are theirs, in order.
+/// Renders the lanes for the terminal, with a line feed at the end. `runs`: the lanes' runs, in order.
 pub fn render(record: &LanesRecord, runs: &[Run], options: &TerminalOptions) -> String {
     let mut out = format!("{}\n\n", options.bold(&record.name));
     let _ = writeln!(out, "{}", table(record, runs).unbroken(options.width));

@@ -41,8 +41,8 @@ pub fn render(runs: &[Run], overhead_over: Option<Duration>) -> String {
     out
 }
 
-/// Renders a run of several lanes: a row for each and their sum, then each lane like [`render`]; `runs` are theirs, in
-/// order.
+/// Renders a run of several lanes: a row for each and their sum, then each lane like [`render`]. `runs`: the lanes'
+/// runs, in order.
 pub fn lanes(record: &LanesRecord, runs: &[Run], overhead_over: Option<Duration>) -> String {
     let mut out = format!("**{}**\n", cell(&record.name));
     part(&mut out, &lanes::table(record, runs), [lanes::note(runs)]);
@@ -275,7 +275,7 @@ fn cell(text: &str) -> String {
             '\\' | '|' | '[' | '`' | '*' | '_' | '~' => cell.extend(['\\', c]),
             '&' => cell.push_str("&amp;"),
             '<' => cell.push_str("&lt;"),
-            // A name after it would be notified.
+            // GitHub would notify the user whose name follows it.
             '@' => cell.push_str("&#64;"),
             '\n' | '\r' => cell.push(' '),
             c => cell.push(c),

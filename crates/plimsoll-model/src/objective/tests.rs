@@ -69,7 +69,7 @@ fn abandoned_calls_are_not_errors() {
     assert_eq!(errors[0].measured, "0.0000%");
 }
 
-/// A generator pause of 80 ms at 500 calls a second, with an objective of p99.9 < 20 ms.
+/// A generator pause of 80 ms at 500 calls per second, with an objective of p99.9 < 20 ms.
 #[test]
 fn generator_pause_neither_fails_nor_masks_objectives() {
     let paused = |slow_of_its_own: u64| {

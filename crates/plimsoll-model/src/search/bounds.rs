@@ -47,7 +47,7 @@ pub(super) fn is_outlasted(trials: &[Trial], trial: &Trial) -> bool {
 pub(super) struct RateBounds {
     /// The highest rate that met the objectives in a trial that counts.
     pub(super) lower: Option<f64>,
-    /// The lowest rate that did not, or that the generator can't make.
+    /// The lowest rate that did not meet them, or that the generator can't make.
     pub(super) upper: Option<f64>,
 }
 
@@ -68,7 +68,7 @@ pub(super) fn bounds(trials: &[Trial]) -> RateBounds {
     }
 }
 
-/// Returns whether a rate is to be given up: most of the longest trials at it failed.
+/// Returns whether a rate is given up: most of the longest trials at it failed.
 pub(super) fn is_rejected(trials: &[Trial], rate: f64) -> bool {
     // A generator-limited trial does not overrule one of the target.
     let here = || {

@@ -15,11 +15,12 @@ use super::bounds::{is_beyond_generator, is_outlasted};
 use super::growth::{MAX_TOLERATED_GROWTH, critical};
 use super::{SearchGoal, Trial, TrialPurpose, TrialVerdict};
 
-/// Number of rate ranges that are weighed at once; the next: how often they are refined where the weight is.
+/// The number of rate ranges that are weighted at once, and the maximum number of passes that refine them where the
+/// weight is.
 const CELL_COUNT: usize = 128;
 const MAX_PASSES: usize = 5;
-/// Shares of the cells placed where the line may be, and (second constant) where the capacity may be; the others cover
-/// all rates.
+/// The share of the cells that are placed where the line may be. [`CAPACITY_CELL_SHARE`] of them are placed where the
+/// capacity may be, and the others cover all rates.
 const LINE_CELL_SHARE: f64 = 0.5;
 /// Cells are narrow enough when none has more of the total weight than this.
 const MAX_CELL_WEIGHT: f64 = 0.03;
@@ -31,7 +32,7 @@ const SPREAD_PRIORS: [(f64, f64); 4] = [(0.05, 0.45), (0.3, 0.4), (1.5, 0.12), (
 const NEGLIGIBLE_PROBABILITY: f64 = 1e-7;
 /// Probability that a trial is uninformative because the machine hiccuped.
 const HICCUP_PROBABILITY: f64 = 0.005;
-/// Prior probability that the line is the capacity; the next: the same where no rate missed the objectives and only
+/// The prior probability that the line is the capacity, and the same where no rate missed the objectives and only
 /// queues grew.
 const CAPACITY_PRIOR: f64 = 0.6;
 const ONLY_GREW_PRIOR: f64 = 0.97;
@@ -40,7 +41,7 @@ const HIGHEST_CAPACITY: f64 = 4.0;
 /// Above this multiple of its throughput an overloaded server may carry less than its capacity: such a trial is a hint
 /// where to look, not a measurement.
 pub(super) const OVERLOAD_RATIO: f64 = 1.25;
-/// How far the throughput may be below the capacity where objectives are still met, relative to it.
+/// How far an overloaded target's throughput may be below its capacity while objectives are still met, as a share.
 const OVERLOADED_DOUBT: f64 = 0.04;
 /// Growth below this many standard errors does not show a queue.
 const MIN_GROWTH_STANDARD_ERRORS: f64 = 1.0;
@@ -48,12 +49,13 @@ const MIN_GROWTH_STANDARD_ERRORS: f64 = 1.0;
 /// The information of one trial.
 struct TrialEvidence {
     rate: f64,
-    /// The side of the line; `None`: a longer trial contradicts the verdict.
+    /// Whether the objectives were met; `None`: a longer trial contradicts the verdict.
     met: Option<bool>,
-    /// The queue grew; the next: it grew although the objectives were met.
+    /// Whether the queue grew, and whether it grew although the objectives were met.
     grew: bool,
     only_grew: bool,
-    /// The growth of the queue from its first reading, relative to the rate, if it measures the capacity.
+    /// The growth of the queue and its first reading, relative to the rate; `None`: the trial does not measure the
+    /// capacity.
     growth: Option<f64>,
     first: f64,
     /// Variance of the throughput within the trial, relative to the rate.
@@ -67,7 +69,7 @@ struct TrialEvidence {
 struct RateCell {
     from: f64,
     to: f64,
-    /// The weight of the line being the capacity in this range; the next: of a line below the capacity.
+    /// The weight of the line being the capacity in this range, and that of a line below the capacity.
     capacity: f64,
     below: f64,
     /// The likelihood of the measured throughput for a capacity in this range.
@@ -179,7 +181,7 @@ impl LoadLineEstimate {
         self.cells.iter().map(|c| c.capacity).sum()
     }
 
-    /// Returns the standard error of the throughput over this many calls, relative to the rate.
+    /// Returns the standard error of the throughput over `calls` calls, relative to the rate.
     pub(super) fn within(&self, calls: f64) -> f64 {
         (self.dispersion / calls.max(1.0)).sqrt()
     }
@@ -363,8 +365,8 @@ fn weigh(goal: &SearchGoal, evidence: &[TrialEvidence], edges: &[f64]) -> (Vec<R
     for (share, prior) in SPREAD_PRIORS {
         let prior = if measured { prior } else { 1.0 };
         let spread = share * goal.precision;
-        // The likelihood of the measured throughput for each rate as the capacity; the next: of the verdicts for each
-        // rate as the line.
+        // The likelihood of the measured throughput for each rate as the capacity; then that of the verdicts for each
+        // rate as the line, if this is the capacity and if it is below.
         let mut carried = vec![1.0_f64; grid.len()];
         let mut as_capacity = vec![1.0_f64; grid.len()];
         let mut as_below = vec![1.0_f64; grid.len()];
@@ -419,8 +421,8 @@ fn mirrored(normal: &Normal, first: f64, end: f64, drift: f64) -> f64 {
     }
 }
 
-/// Returns the density of such a walk with deviation `blur` from the first to the second value of `queue`; if that is
-/// below `least`, the probability of a value below it. Relative to the rate.
+/// Returns the density of a reflected random walk with deviation `blur` from the first to the second value of `queue`;
+/// if the second is below `least`, the probability of ending below `least`. All values are relative to the rate.
 fn walk(normal: &Normal, queue: (f64, f64), least: f64, drift: f64, blur: f64) -> f64 {
     let density = |z: f64| (-z * z / 2.0).exp() / SQRT_TWO_PI;
     let (first, end, drift) = (queue.0 / blur, queue.1 / blur, drift / blur);
@@ -441,7 +443,7 @@ const SQRT_TWO_PI: f64 = 2.506_628_274_631;
 mod tests {
     use super::*;
 
-    /// The possible ends of a walk: too small to resolve, or any place above that.
+    /// A walk ends at a value that is too small to resolve, or at one above that.
     #[test]
     fn walk_end_probabilities_sum_to_one() {
         let normal = Normal::standard();

@@ -9,7 +9,7 @@ use super::{SearchGoal, Trial, TrialPurpose, TrialVerdict, width};
 /// The probability that the line lies in the reported interval: three standard deviations. The estimate ignores that
 /// rates are chosen by earlier results; with this value, 95 of 100 simulated searches cover their line.
 const INTERVAL_PROBABILITY: f64 = 0.997;
-/// Added to either side, as a share of the precision, for rounded rates and the assumed variance.
+/// The margin on either side of the interval, as a share of the precision, for rounded rates and the assumed variance.
 const INTERVAL_MARGIN: f64 = 0.3;
 
 /// What limits the load above the load line.
@@ -32,7 +32,7 @@ pub enum LimitingFactor {
     },
     /// Even the highest allowed rate meets the objectives.
     MostRate,
-    /// Even the lowest allowed rate misses them.
+    /// Even the lowest allowed rate misses the objectives.
     LeastRate,
     /// No rate above the line was tried before the budget was spent.
     NotReached,
@@ -41,7 +41,7 @@ pub enum LimitingFactor {
 /// The point from which latency rises steeply.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Knee {
-    /// Arrivals a second.
+    /// Arrivals per second.
     pub rate_per_s: f64,
     /// The p99 at that rate, µs.
     pub p99_us: f64,
@@ -92,14 +92,14 @@ pub(super) fn found(
     let generator_limit_per_s =
         lowest(&|t| t.verdict.is_limited() && is_beyond_generator(trials, t.rate_per_s));
     let failed_per_s = lowest(&|t| t.verdict.is_failure() && is_rejected(trials, t.rate_per_s));
-    // Only one of the two limits ends the line.
+    // The lower of the two limits is the one that ends the line.
     let generator_limit_per_s =
         generator_limit_per_s.filter(|limit| failed_per_s.is_none_or(|failed| *limit < failed));
     let failed_per_s = failed_per_s.filter(|_| generator_limit_per_s.is_none());
     let tail = (1.0 - INTERVAL_PROBABILITY) / 2.0;
     let room = |share: f64| (share - 0.5).signum() * goal.precision * INTERVAL_MARGIN;
     let quantile = |share| estimate.map(|e| e.quantile(share) * (1.0 + room(share)));
-    // Trials that longer ones contradict may have been right all the same.
+    // Trials that longer ones contradict may have been right nevertheless.
     let outlasted = trials
         .iter()
         .any(|t| t.verdict == TrialVerdict::Met && is_outlasted(trials, t));
@@ -128,8 +128,8 @@ pub(super) fn found(
     }
 }
 
-/// Returns the rate that is called the line, and whether it is confirmed: the highest that a confirmation met, or else
-/// the highest that met the objectives and is probably below the line.
+/// Returns the rate that is reported as the line, and whether it is confirmed: the highest that a confirmation met, or
+/// else the highest that met the objectives and is probably below the line.
 fn line(trials: &[Trial], estimate: Option<&LoadLineEstimate>) -> (Option<f64>, bool) {
     let met = |purpose: TrialPurpose| {
         trials

@@ -7,11 +7,11 @@ use super::TrialPurpose;
 /// What is searched for, and how carefully (RFC 9971 §4.6: search goal).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SearchGoal {
-    /// The first rate to try, calls a second.
+    /// The first rate to try, in calls per second.
     pub start_per_s: f64,
-    /// The lowest rate that is tried, calls a second.
+    /// The lowest rate that is tried, in calls per second.
     pub least_per_s: f64,
-    /// The highest rate that is tried, calls a second.
+    /// The highest rate that is tried, in calls per second.
     pub most_per_s: f64,
     /// The relative width of the interval that suffices: 0.01 is 1 % (goal width).
     pub precision: f64,

@@ -31,9 +31,9 @@ const ROUNDING_ERROR: f64 = 0.5;
 /// The growth of the backlog over a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BacklogGrowth {
-    /// Calls a second.
+    /// The growth in calls per second.
     pub per_s: f64,
-    /// Its standard error, calls a second.
+    /// The standard error of the growth, in calls per second.
     pub error_per_s: f64,
     /// Increments that the estimate is based on, about a second each.
     pub increments: u32,
@@ -50,7 +50,7 @@ impl BacklogGrowth {
         warmup: Duration,
         end: Duration,
     ) -> Option<BacklogGrowth> {
-        /// Tolerance of a reading's time; the next: minimum distance between readings.
+        /// The tolerance of a reading's time, and the minimum distance between readings.
         const READING_TOLERANCE: Duration = Duration::from_millis(50);
         const MIN_READING_DISTANCE_S: f64 = 0.5;
         let readings: Vec<(f64, f64)> = intervals

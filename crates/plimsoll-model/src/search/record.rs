@@ -10,7 +10,7 @@ use crate::document;
 use crate::input;
 use crate::run::{CommonConditions, RunError};
 
-/// The name of the file.
+/// The record's file name in the directory of a search.
 pub const FILE_NAME: &str = "search.json";
 
 /// A search with the trials made so far.
@@ -71,7 +71,7 @@ impl SearchRecord {
 /// Checks each trial, and that the finding is consistent with the trials.
 ///
 /// # Errors
-/// The first invalid trial, and what is wrong with it.
+/// Returns the first invalid trial, or the contradiction between the finding and the trials.
 fn check(trials: &[Trial], finding: Option<&SearchResult>) -> Result<(), String> {
     for (nth, trial) in trials.iter().enumerate() {
         check_trial(trial).map_err(|why| format!("trial {}: {why}", nth + 1))?;

@@ -42,7 +42,7 @@ pub fn apply_typed<T: Serialize + DeserializeOwned>(
 /// Like [`apply_typed`], for a section that a plan may omit.
 ///
 /// # Errors
-/// As [`apply_typed`].
+/// Returns the errors of [`apply_typed`].
 pub fn apply_typed_to_optional<T>(
     name: &str,
     typed: &impl Serialize,

@@ -18,7 +18,8 @@ pub(super) fn files() -> &'static str {
 }
 
 impl Spec {
-    /// Returns the path of the file that the calls fetch, and its size where that is given; `None`: they fetch none.
+    /// Returns the path of the file that the calls fetch, and its size where the plan gives it; `None`: calls fetch no
+    /// file.
     pub fn file(&self) -> Option<(&str, Option<u64>)> {
         let section = self.call.sections.get(files())?;
         let text = |key: &str| section.get(key).and_then(Value::as_str);

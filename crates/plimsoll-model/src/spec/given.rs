@@ -61,7 +61,7 @@ fn read(text: &str) -> Result<ResolveEntry<'_>, String> {
 /// Sets the addresses of each of `targets` that `entries` contain.
 ///
 /// # Errors
-/// The number of an entry with its problem, or that it names none of the targets.
+/// Returns the number of an entry, and its problem: it is invalid, or names none of the targets.
 pub fn give_addresses(
     entries: &[String],
     targets: &mut [&mut Target],

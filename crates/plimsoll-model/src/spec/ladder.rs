@@ -92,10 +92,10 @@ pub struct LadderSpec {
     pub axes: BTreeMap<String, Vec<Value>>,
 }
 
-/// Keys of `[ladder]` that have another name than in the version before, whose names are aliases in this one.
+/// Keys of `[ladder]` that have been renamed: the former name, which is still accepted, and the present one.
 const RENAMED_KEYS: [(&str, &str); 2] = [("turn", "batch"), ("left_out", "warmup_calls")];
 
-/// Returns the former keys in a plan's text with what they are called now, such as (`ladder.turn`, `ladder.batch`).
+/// Returns the former keys in a plan's text, each with its present name, such as (`ladder.turn`, `ladder.batch`).
 pub fn renamed_keys(text: &str) -> Vec<(String, String)> {
     let plan: Table = text.parse().unwrap_or_default();
     let Some(ladder) = plan.get("ladder").and_then(Value::as_table) else {
@@ -177,7 +177,7 @@ pub struct RungSpec {
     pub name: String,
     /// Axis and value, as typed.
     pub settings: BTreeMap<String, String>,
-    /// The security, from its target and TLS settings.
+    /// The security of the rung's connections, from its target and TLS settings.
     pub secured: RungSecurity,
     /// The network of the server that the ladder starts.
     pub network: RungNetwork,
@@ -196,7 +196,7 @@ pub struct RungSpec {
     pub spec: Spec,
 }
 
-/// Maximum number of rungs: more would take hours, and be too many to read.
+/// Maximum number of rungs: more would take hours, and their report would be too long to read.
 const MAX_RUNGS: usize = 64;
 const NAMED_AXES: [&str; 11] = [
     "tls",

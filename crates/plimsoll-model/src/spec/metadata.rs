@@ -103,14 +103,14 @@ pub enum SharedValue {
 /// A parsed entry.
 #[derive(Default)]
 struct ParsedField {
-    /// Whether it refers to rows, even if invalidly.
+    /// Whether the entry refers to rows, even if invalidly.
     uses_rows: bool,
     /// The field; `None`: a problem has been reported, or it needs rows that could not be read.
     field: Option<MetadataField>,
 }
 
 impl Problems {
-    /// Resolves the value at `key`, which is the same for all calls and may have any name.
+    /// Resolves the value at `key`, which is the same for all calls; the rules for names of fields do not apply.
     pub fn shared_value(
         &mut self,
         key: &str,

@@ -48,10 +48,10 @@ impl fmt::Display for Problem {
 
 impl std::error::Error for Problem {}
 
-/// Returns the value of this name.
+/// Returns the value among `all` whose name is `typed`.
 ///
 /// # Errors
-/// Where none of `all` has it.
+/// Where none of `all` has this name.
 pub(super) fn one_of<T: Copy>(
     typed: &str,
     all: &[T],
@@ -84,7 +84,7 @@ impl Problems {
         }
     }
 
-    /// Returns the value of this name; the first of `all` if none was typed, or an invalid one.
+    /// Returns the value among `all` whose name was typed; the first of `all` if none was typed, or an invalid name.
     pub(super) fn choice<T: Copy>(
         &mut self,
         key: &str,
@@ -96,7 +96,8 @@ impl Problems {
         found.unwrap_or(all[0])
     }
 
-    /// Adds the problems among `checks`: whether it applies, its key, and its message.
+    /// Adds the problems among `checks` that apply; each check has a flag that says whether it applies, a key, and a
+    /// message.
     pub(super) fn add_all<'a>(
         &mut self,
         checks: impl IntoIterator<Item = (bool, &'a str, &'a str)>,

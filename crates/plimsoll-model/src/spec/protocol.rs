@@ -92,7 +92,7 @@ pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static 
         false
     }
 
-    /// Returns the wire format of its connections.
+    /// Returns the wire format of the connections that its calls use.
     fn wire(&self, spec: &Spec) -> WireFormat {
         let _ = spec;
         WireFormat::Bytes
@@ -222,7 +222,7 @@ impl CallProtocol {
 /// Parses the section.
 ///
 /// # Errors
-/// As [`CallProtocol::check`].
+/// Returns the errors of [`CallProtocol::check`].
 pub(super) fn parse_section<S: CallSection>(section: &Table) -> Result<S, Problem> {
     let read = serde_path_to_error::deserialize(Value::Table(section.clone()));
     read.map_err(|e| {

@@ -1,6 +1,6 @@
 //! Parses TOML text to a [`Spec`]; all unknown keys are reported before anything else.
 //!
-//! The known keys come from the types themselves, so they can't get out of step.
+//! The known keys come from the types themselves, so keys and types can't get out of step.
 
 use std::borrow::Cow;
 use std::ops::Range;

@@ -74,7 +74,7 @@ impl Problems {
         }
     }
 
-    /// Resolves what is read of the file; `None`: there was a problem.
+    /// Resolves how the file is read, and which part of it; `None`: there was a problem.
     fn recording_request(&mut self, spec: &Spec) -> Option<RecordingRequest> {
         let load = &spec.load;
         let before = self.0.len();
@@ -153,7 +153,7 @@ impl Problems {
         spec: &Spec,
         surroundings: &dyn ResolveContext,
     ) -> Option<Rows> {
-        // Its problems are reported when the load is resolved.
+        // Problems of the request are reported when the load is resolved.
         let request = Problems::default().recording_request(spec)?;
         let recording = surroundings.recording(&request).ok()?;
         recording.rows().map(Rows::recorded)
@@ -214,7 +214,7 @@ impl Problems {
             );
             self.add("load.calls", problem);
         }
-        // The mean rate of all stages, with which reports compare.
+        // Every stage gets the recording's mean rate, with which reports compare.
         let rate = recording.count() as f64 / all.as_secs_f64();
         let stage = |warmup, name: &str, length| LoadStage {
             warmup,

@@ -168,7 +168,7 @@ impl Problems {
         }
     }
 
-    /// Resolves the name that the certificate is checked against.
+    /// Reports a missing name for the server's certificate to be checked against.
     fn server_name(
         &mut self,
         tls: Option<&TlsPlan>,

@@ -44,7 +44,7 @@ impl Problems {
         }
     }
 
-    /// Checks that rows that are used once are as many as the calls, including the warm-up's.
+    /// Checks that there are as many rows as calls, including the warm-up's, where each row is used only once.
     pub(super) fn enough_rows(&mut self, call: &CallPlan, load: &LoadPlan, seed: u64) {
         // An arrival may be a user that makes several calls.
         let each = u64::from(call.calls_in_a_row().unwrap_or(1));

@@ -18,7 +18,7 @@ use crate::units::{ByteSize, Period};
 /// them.
 pub fn secrets(plan: &Plan) -> Vec<(String, String)> {
     let (constant, varying) = plan.call.fields();
-    // As typed, since fields are parsed again when they are read.
+    // Values are written as typed, since fields are parsed again when the plan is read.
     let constant = constant.iter();
     let constant = constant.map(|(name, value)| (name, value.replace("{{", "{{{{")));
     // A command's output is computed again, so it has no text.
@@ -91,7 +91,7 @@ impl Spec {
                     named => Some(ArrivalsSpec::Named(named.name().to_owned())),
                 };
                 load.checksum = plan.load.recording.as_ref().map(Recording::checksum);
-                // Arriving users pause as well; the plan has that with their calls.
+                // Arriving users pause as well; the plan keeps their think time with the calls.
                 load.think = load.think.filter(|think| !think.0.is_zero());
             }
             ArrivalModel::Closed { clients, think } => {
@@ -201,7 +201,7 @@ fn watch_of(plan: &Plan) -> WatchSpec {
         WatchedProcess::TargetPort | WatchedProcess::Started if plan.target.socket.is_some() => {
             (None, None, None)
         }
-        // A repeated run has not started the process itself.
+        // A later run of this plan has not started the process itself.
         WatchedProcess::TargetPort | WatchedProcess::Started => {
             (Some(plan.target.port), None, None)
         }

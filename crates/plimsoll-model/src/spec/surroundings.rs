@@ -1,4 +1,4 @@
-//! The environment of resolution.
+//! The environment in which specs are resolved.
 
 use std::any::Any;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub trait ResolveContext {
     /// Reads the arrivals of a file.
     ///
     /// # Errors
-    /// Why the file has none.
+    /// Why the file has no arrivals.
     fn recording(&self, request: &RecordingRequest) -> Result<Recording, String> {
         let bytes = self.read_bytes(&request.file);
         let bytes = bytes.map_err(|e| format!("can't read {}: {e}", request.file.display()))?;
@@ -31,15 +31,17 @@ pub trait ResolveContext {
     /// Returns the output of a shell command without its last newline.
     ///
     /// # Errors
-    /// Why it has no output.
+    /// Why the command has no output.
     fn printed(&self, command: &str) -> Result<String, String> {
         Err(format!("`{command}` can't be run here"))
     }
-    /// Returns whether code that the plan refers to (plugins) may run. It may not if the plan is only displayed.
+    /// Returns whether code that the plan refers to (plugins) may run. Such code may not run if the plan is only
+    /// displayed.
     fn may_run_code(&self) -> bool {
         true
     }
-    /// Answers a request that only one protocol makes, of a type of its own, which contains the answer afterwards.
+    /// Answers a request that only one protocol makes: `question` has a type of that protocol, and contains the answer
+    /// afterwards.
     fn ask(&self, question: &mut dyn Any) {
         let _ = question;
     }

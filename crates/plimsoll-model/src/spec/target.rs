@@ -46,7 +46,7 @@ fn all() -> impl Iterator<Item = &'static UrlSchemes> {
     protocol::all().map(|protocol| protocol.schemes)
 }
 
-/// Returns all schemes; of protocols with the same ones, only the first.
+/// Returns the schemes of all protocols; of protocols with the same schemes, only those of the first.
 fn distinct() -> impl Iterator<Item = &'static UrlSchemes> {
     all().filter(|schemes| {
         let first = all().find(|other| other.plain == schemes.plain);
@@ -185,7 +185,7 @@ pub fn path_of(url: &str) -> Option<&str> {
     schemes_of(scheme)?.0.with_path.then_some(&rest[at..])
 }
 
-/// Parses `grpc://host:port` or `grpcs://host:port`, and those of other protocols; true: over TLS.
+/// Parses `grpc://host:port` or `grpcs://host:port`, or the URL of another protocol; returns true if it uses TLS.
 ///
 /// # Errors
 /// What is wrong with the URL, and what would be right.
@@ -340,7 +340,7 @@ fn zoned(bracketed: &str) -> Result<String, String> {
     Ok(format!("{address}%{zone}"))
 }
 
-/// Returns a Unix socket as target. Its peer's certificate is checked for localhost unless another name is given.
+/// Returns a Unix socket as target. Requests name the host `localhost`; certificates are not checked against this name.
 fn unix_target(url: &str, scheme: Option<&str>, name: &str) -> Result<(Target, bool), String> {
     let secured = match scheme.map(|scheme| (scheme, schemes_of(scheme))) {
         None => false,

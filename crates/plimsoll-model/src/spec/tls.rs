@@ -15,7 +15,7 @@ use crate::plan::{
 use crate::suggest::suggest;
 
 /// How the link is secured.
-// What has no flag here has one of every command that connects to a server, and not of loads alone.
+// Keys without a flag here have one in every command that connects to a server, not only in commands that make a load.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[command(next_help_heading = "TLS", next_display_order = 1000)]
@@ -330,7 +330,7 @@ impl Problems {
         // A key log is allowed here: SSLKEYLOGFILE may be set for all programs.
         let keys: Vec<String> = match spec.map(toml::Table::try_from) {
             None => return,
-            // A file name that is not UTF-8.
+            // A file name is not UTF-8.
             Some(Err(_)) => vec!["tls".to_owned()],
             Some(Ok(table)) => {
                 let keys = table.into_iter().map(|(key, _)| key);

@@ -9,8 +9,8 @@ use statrs::statistics::{Data, OrderStatistics, RankTieBreaker};
 /// The factor is the long-run variance of the values' ranks (which are robust to outliers) over `lags` lags, the first
 /// half of which have full weight (Politis and Romano, *Bias-corrected nonparametric spectral estimation*, 1995),
 /// divided by their variance; and Student's t in place of the normal quantile, with the degrees of freedom of such an
-/// estimate (Priestley, *Spectral Analysis and Time Series*, 6.2.4: 2n / M∫k²). `alpha`: of the interval, both tails
-/// together.
+/// estimate (Priestley, *Spectral Analysis and Time Series*, 6.2.4: 2n / M∫k²). `alpha`: the interval's error
+/// probability, both tails together.
 pub fn widening(values: &[f64], lags: usize, alpha: f64) -> f64 {
     let n = values.len();
     if lags < 2 || n <= 2 * lags {

@@ -3,9 +3,9 @@
 //! Calls of one second are correlated through the state of machine and target, so the seconds of a run are resampled
 //! rather than its calls: the block bootstrap (Künsch, *The jackknife and the bootstrap for general stationary
 //! observations*, 1989), with blocks of adjacent seconds that wrap around (Politis and Romano, *A circular
-//! block-resampling procedure*, 1992). Each stage is resampled separately. Intervals of so few blocks are too narrow,
-//! and are widened about the figure as Student's are (Hesterberg, *What teachers should know about the bootstrap*,
-//! 2015).
+//! block-resampling procedure*, 1992). Each stage is resampled separately. Intervals from so few blocks are too narrow,
+//! and are widened about the figure as Student's intervals are (Hesterberg, *What teachers should know about the
+//! bootstrap*, 2015).
 //!
 //! For a percentile with few calls beyond it, the bootstrap is unreliable; its interval therefore includes that of
 //! [`confidence_ranks`], which assumes independent calls.
@@ -115,7 +115,7 @@ impl BootstrapResamples {
         let estimate = over.iter().sum::<f64>() / whole;
         let interval = self.interval(estimate, |weights| {
             let under = sum(weights, under);
-            // A resampled run without calls has no such figure.
+            // A resampled run without calls has no ratio, and counts like the run itself.
             if under > 0.0 {
                 sum(weights, over) / under
             } else {
@@ -174,7 +174,7 @@ pub struct TimesBySecond {
     values: Vec<u64>,
     /// For each second, how many calls took at most each value.
     within: Vec<Vec<u32>>,
-    /// For each second, the number of calls; the next: the sum of their times.
+    /// For each second, the number of calls, and the sum of their times.
     counts: Vec<f64>,
     sums: Vec<f64>,
     all: u64,

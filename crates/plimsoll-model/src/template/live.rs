@@ -23,7 +23,7 @@ pub struct LiveValue {
 }
 
 impl PartialEq for LiveValue {
-    /// Equal if the command is the same, whatever its last output.
+    /// Two values are equal if their command and its interval are the same, whatever the last output.
     fn eq(&self, other: &LiveValue) -> bool {
         (&self.command, self.refresh) == (&other.command, other.refresh)
     }
@@ -54,7 +54,7 @@ impl LiveValue {
     /// Sets the next value, which every call from now on uses.
     ///
     /// # Errors
-    /// As [`LiveValue::new`]; the value is unchanged.
+    /// Returns the errors of [`LiveValue::new`]; the value is then unchanged.
     pub fn set(&self, text: &str) -> Result<(), &'static str> {
         if text.is_empty() {
             return Err("it printed nothing");

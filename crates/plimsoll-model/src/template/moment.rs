@@ -19,7 +19,7 @@ pub struct Variation {
     in_a_row: u64,
     rows: u64,
     order: RowOrder,
-    /// Rows belong to arrivals, each of which may make several calls.
+    /// Whether rows belong to arrivals, each of which may make several calls.
     is_of_arrivals: bool,
     traces: TraceIds,
 }
@@ -37,7 +37,7 @@ pub struct RenderContext<'a> {
 }
 
 impl Variation {
-    /// `clients` are assigned their calls in turn; `rows` is the number of rows.
+    /// Creates the settings. Calls are assigned to the `clients` in turn; `rows` is the number of rows.
     pub fn new(seed: u64, clients: u32, rows: usize, order: RowOrder) -> Variation {
         Variation {
             seed: mix(seed.wrapping_add(GOLDEN_GAMMA)),
@@ -46,7 +46,7 @@ impl Variation {
             rows: rows.max(1) as u64,
             order,
             is_of_arrivals: false,
-            // These ids are the plan's own; each load, and each request before it, has others.
+            // These ids are the plan's placeholders; every load, and every request before it, sets others.
             traces: TraceIds::new(mix(seed), seed),
         }
     }

@@ -1,4 +1,4 @@
-//! A file of rows: CSV with a header line, or one JSON object a line.
+//! A file of rows: CSV with a header line, or one JSON object per line.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -153,7 +153,7 @@ impl Rows {
     /// Values are taken byte for byte; JSON strings are decoded.
     ///
     /// # Errors
-    /// Where it is neither, with the line.
+    /// Where the text is neither, with the line.
     pub fn parse(file: &str, text: &str) -> Result<Rows, String> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let rows = match text.trim_start().chars().next() {

@@ -83,7 +83,7 @@ impl MetadataField {
         }
     }
 
-    /// The name of that field.
+    /// The name of the `traceparent` field.
     pub const TRACEPARENT: &str = "traceparent";
 
     /// Returns the source of the whole value; `None`: it consists of several parts.

@@ -1,6 +1,6 @@
 //! The setup of connections: the mean times of the phases, stacked.
 //!
-//! Means can be added, percentiles can't: so the chart shows means, and the table has the rest.
+//! Means can be added, but percentiles can't: the chart shows means, and the table the percentiles as well.
 
 use maud::{Markup, html};
 use plimsoll_model::run::TimesSummary;

@@ -18,7 +18,7 @@ pub(super) fn section(ladder: &LadderRecord) -> Markup {
     if ladder.rungs.len() < 2 || shown.is_empty() {
         return html! {};
     }
-    // Each metric has its own scale: tails are of another order of magnitude than medians.
+    // Each metric has its own scale, since tails are an order of magnitude larger than medians.
     let all: Vec<(LadderMetric, BarChart)> = (shown.iter().enumerate())
         .map(|(colour, metric)| (*metric, bars(ladder, *metric, colour)))
         .collect();

@@ -1,4 +1,4 @@
-//! The tables of a report, and how to repeat the run.
+//! The tables of a report, and the plan with the command that repeats the run.
 
 use std::path::Path;
 

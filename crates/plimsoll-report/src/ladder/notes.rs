@@ -82,8 +82,8 @@ pub(crate) fn libraries(ladder: &LadderRecord) -> Option<String> {
     })
 }
 
-/// Returns those of the [`notes`] that apply to sweeps too: these have no rate to be late for, no p99 of bulk
-/// transfers, and count full handshakes themselves.
+/// Returns the [`notes`] that apply to sweeps too. Sweeps have no rate to be late for and no p99 of bulk transfers, and
+/// they count full handshakes themselves.
 pub(crate) fn limits(ladder: &LadderRecord) -> Vec<String> {
     let slices = || ladder.rungs.iter().flat_map(|r| &r.slices);
     let all = slices().count();

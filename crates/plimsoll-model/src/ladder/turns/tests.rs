@@ -19,7 +19,7 @@ struct NoisyMachine<'a> {
     luck_us: f64,
     /// Number of replicates that the rounds are divided into.
     sittings: u64,
-    /// Standard deviation of processes of the same program, in time and in CPU time of either end, µs a call.
+    /// Standard deviation of processes of the same program, in time and in CPU time of either end, µs per call.
     process_us: f64,
 }
 

@@ -63,7 +63,7 @@ pub fn register_proxies(names: impl IntoIterator<Item = &'static str>) {
 /// Parses a value of the axis `via`.
 ///
 /// # Errors
-/// Where it is neither a known name nor a table of a command and two addresses.
+/// Where the value is neither a known name nor a table of a command and two addresses.
 pub(super) fn read(value: &Value, text: &str) -> Result<RungRoute, String> {
     if let Value::Table(table) = value {
         let own = OwnProxy::deserialize(table.clone()).map_err(|e| {
