@@ -82,7 +82,7 @@ pub(crate) const SET_ASIDE_LABEL: &str = "set aside";
 /// The label of messages that the server sent unexpectedly.
 pub(crate) const UNSOLICITED_LABEL: &str = "unasked";
 
-/// The label of how payload bytes are divided.
+/// The label of payload bytes, divided into headers and data.
 const TRAFFIC_LABEL: &str = "traffic";
 
 /// The label of the bytes of all connections, as counted by the kernel.
@@ -114,7 +114,7 @@ impl CountFact {
     }
 }
 
-/// Describes the messages of a run's streams; `None` where its calls are no streams.
+/// Describes the messages of a run's streams; `None` where the calls are not streams.
 pub(crate) fn messages(run: &Run) -> Option<CountFact> {
     let total = &run.summary.total;
     let messages = total.messages?;
@@ -307,8 +307,8 @@ fn finish_reasons(of: &impl Fn(Count) -> u64) -> Option<CountFact> {
     })
 }
 
-/// Formats `n` a second, in brackets: until the last calls had ended, which is stated if call rates refer to another
-/// time.
+/// Formats `n` per second, in brackets. The time base ends with the last call; it is stated where call rates refer to
+/// another time.
 fn per_second(run: &Run, n: u64) -> String {
     let total = &run.summary.total;
     let Some(lasted) = total.lasted_us.map(|us| us as f64) else {
@@ -393,7 +393,7 @@ pub(crate) fn spread(run: &Run) -> Option<CountFact> {
     is_any.then(|| CountFact::new("response", known.join(", ")))
 }
 
-/// Returns a table of times, with `what` is counted as heading.
+/// Returns a table of times. `what`: the heading of the names.
 pub(crate) fn table(
     what: &str,
     rows: impl IntoIterator<Item = (String, TimesSummary)>,
@@ -403,7 +403,7 @@ pub(crate) fn table(
         "count",
     ];
     let rows = rows.into_iter().flat_map(|(name, t)| {
-        // Other times contain less of the lateness, and connections are few.
+        // Lower bounds are shown for response times only: other times contain less of the lateness.
         let low = wide(&t).filter(|_| name.starts_with("response"));
         let low = low.map(|low| low_ends(&name, &low));
         let mut cells = vec![name, time(t.mean_us), time(t.sd_us), time(t.min_us)];

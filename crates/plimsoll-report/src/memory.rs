@@ -20,12 +20,13 @@ pub(crate) fn held(memory: &MemorySummary) -> CountFact {
     CountFact::new("held", text)
 }
 
-/// Formats the bytes of one connection exactly, because they are few.
+/// Formats the bytes of one connection, with a sign only if they are negative.
 fn each(value: f64) -> String {
     signed(value, |value| bytes(value.round() as u64)).replace('+', "")
 }
 
-/// Returns a row for each kind of memory: its name, before, at rest, and twice the part of a connection.
+/// Returns a row for each kind of memory: its name, the memory before connections and at rest, and the share of one
+/// connection at the first and at the last reading.
 pub(crate) fn table(memory: &MemorySummary) -> TextTable {
     let head = [
         "memory",

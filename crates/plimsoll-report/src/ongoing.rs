@@ -135,8 +135,8 @@ const BOUNDS_US: [u64; 19] = [
     1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000, 60_000_000,
 ];
 
-/// Returns the values of a histogram with their counts, in ns: each the lowest equivalent value, so that values equal
-/// to a bound fall into its bucket.
+/// Returns the values of a histogram in nanoseconds with their counts. Each is the lowest equivalent value, so that
+/// values equal to a bound fall into its bucket.
 fn recorded(h: Option<&Histogram<u64>>) -> impl Iterator<Item = (u64, u64)> + '_ {
     h.into_iter().flat_map(|h| {
         let lowest = |value| h.lowest_equivalent(value);

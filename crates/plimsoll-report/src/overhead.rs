@@ -14,7 +14,7 @@ pub(crate) struct AddedOverhead {
     pub(crate) p99_us: Option<f64>,
 }
 
-/// Computes response time minus `delay`. With a connection for each call: the first call's own time minus `delay`.
+/// Computes response time minus `delay`; with a connection for each call, service time minus `delay`.
 pub(crate) fn overhead(run: &Run, delay: Duration) -> AddedOverhead {
     let total = &run.summary.total;
     let times = if run.header.cold {

@@ -2,8 +2,8 @@
 //!
 //! The output has a section for new connections and one for resumed ones, or either alone: a mark for each connection
 //! (`r`: resumed; `*`, `t`, `3`: a full handshake), then two lines of figures. It contains user CPU time only, whole
-//! seconds of real time, and counts every connection that ended as a success, whatever was answered; an import
-//! contains no more.
+//! seconds of real time, and counts every connection that ended as a success, whatever was answered. An import contains
+//! nothing beyond that.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub enum STimeError {
 /// Why a text is not valid output of s_time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
-    /// A line, by its number from 1, that s_time does not write.
+    /// A line that s_time does not write: its number, from 1, and the problem.
     #[error("line {0}: {1}")]
     Line(usize, String),
     /// No section has both lines of figures.
@@ -47,7 +47,7 @@ pub enum TextError {
 /// One section: connections of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct STimeSection {
-    /// Whether it is the section with session reuse.
+    /// Whether this is the section with session reuse.
     pub resumed: bool,
     /// Connections that ended.
     pub connections: u64,
@@ -85,7 +85,7 @@ struct PartialSection {
 /// Parses the sections of `text`, in order.
 ///
 /// # Errors
-/// The first line that s_time would not write, or that contradicts another.
+/// Returns the first line that s_time would not write, or that contradicts another.
 pub fn read(text: &str) -> Result<Vec<STimeSection>, TextError> {
     let mut sections = Vec::new();
     let mut resumed = false;

@@ -1,4 +1,4 @@
-//! Renders a search for the terminal: the load line with its bounds, the curve, and why it stopped.
+//! Describes a search in words that all reports share, and renders it for the terminal.
 
 use plimsoll_model::search::{
     LimitingFactor, SearchRecord, SearchResult, Trial, TrialPurpose, TrialVerdict,

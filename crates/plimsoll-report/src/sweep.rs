@@ -145,7 +145,7 @@ pub(crate) fn table(links: &[SweepLink]) -> TextTable {
     TextTable::new(head, &[0], rows)
 }
 
-/// Formats bytes a second.
+/// Formats bytes per second.
 pub(crate) fn speed(bytes_per_s: f64) -> String {
     in_unit(bytes_per_s, |value| {
         let digits = usize::from(value < 100.0 && value.fract() > 0.0);
@@ -153,7 +153,7 @@ pub(crate) fn speed(bytes_per_s: f64) -> String {
     })
 }
 
-/// Formats in decimal units, as network links are specified.
+/// Formats a throughput in decimal units, as network links are specified.
 pub(crate) fn in_unit(bytes_per_s: f64, show: fn(f64) -> String) -> String {
     let (value, unit) = match bytes_per_s {
         b if b >= 1e9 => (b / 1e9, "GB/s"),
@@ -168,7 +168,7 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// Describes the limit.
+/// Describes the limit that cryptography alone sets.
 pub(crate) fn wall(limits: &CryptoSpeeds) -> String {
     let speeds: Vec<String> = limits
         .open_bytes_per_s

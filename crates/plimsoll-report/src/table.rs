@@ -27,7 +27,7 @@ impl TextTable {
         self.texts.contains(&column)
     }
 
-    /// Returns these columns, in this order.
+    /// Returns a table of the `chosen` columns, in this order.
     pub(crate) fn columns(&self, chosen: &[usize]) -> TextTable {
         let of = |cells: &Vec<String>| chosen.iter().map(|i| cells[*i].clone()).collect();
         TextTable {

@@ -36,7 +36,7 @@ pub struct TerminalOptions {
     pub height: Option<usize>,
     /// Whether ANSI escape sequences may be used.
     pub colour: bool,
-    /// The server's own delay, if known: the overhead is shown.
+    /// The server's own delay, over which the overhead is shown; `None`: not known.
     pub overhead_over: Option<Duration>,
 }
 
@@ -137,7 +137,7 @@ fn shown(
     }
 }
 
-/// Warns before the figures that the load differs from the plan, or ended early.
+/// Writes warnings, before the figures, that these are invalid or that the load ended early.
 fn whole(out: &mut String, run: &Run, options: &TerminalOptions) {
     if let Some(title) = invalid(run) {
         let problems = run.summary.health.problems.iter();
@@ -153,7 +153,7 @@ fn whole(out: &mut String, run: &Run, options: &TerminalOptions) {
     }
 }
 
-/// Returns what was wrong with the whole run, in few words.
+/// Returns the titles for a run that is invalid or ended early.
 pub(crate) fn titles(run: &Run) -> Vec<&'static str> {
     [invalid(run), early_end(run)]
         .into_iter()
@@ -161,7 +161,7 @@ pub(crate) fn titles(run: &Run) -> Vec<&'static str> {
         .collect()
 }
 
-/// Returns that the load differs from the plan; `None`: it does not.
+/// Returns the title for figures that can't be relied on; `None`: no problem invalidates them.
 fn invalid(run: &Run) -> Option<&'static str> {
     let problems = run.summary.health.problems.iter();
     let invalid: Vec<_> = problems.filter(|p| p.invalidates).collect();
@@ -178,7 +178,7 @@ fn invalid(run: &Run) -> Option<&'static str> {
     })
 }
 
-/// Returns that the load ended early; `None`: it did not.
+/// Returns the title for a load that ended early; `None`: it did not.
 fn early_end(run: &Run) -> Option<&'static str> {
     match run.state {
         RunState::Partial | RunState::Running => Some("PARTIAL"),
@@ -208,7 +208,7 @@ fn counted(out: &mut String, run: &Run, options: &TerminalOptions) {
     out.push('\n');
 }
 
-/// Writes a row for each fact; those that report an error in red.
+/// Writes a row for each fact, in red if it reports an error.
 fn told(out: &mut String, facts: impl IntoIterator<Item = CountFact>, options: &TerminalOptions) {
     for fact in facts {
         let text = if fact.is_loud {
@@ -233,7 +233,7 @@ fn row(out: &mut String, name: &str, text: &str, options: &TerminalOptions) {
     }
 }
 
-/// Writes a table of times, with `what` is counted as heading. Nothing where there are none.
+/// Writes a table of times; nothing if there are none. `what`: the heading of the names.
 fn times_table(
     out: &mut String,
     what: &str,

@@ -104,7 +104,7 @@ pub(crate) fn sampling(run: &Run) -> TextTable {
     TextTable::new(head, &[0], rows)
 }
 
-/// Explains the table of [`sampling`], with the interval of the rate; `None` without such intervals.
+/// Explains the table of [`sampling`], and gives the interval of the rate; `None` where the rate has none.
 pub(crate) fn sampling_note(run: &Run) -> Option<String> {
     let [low, high] = run.summary.total.achieved_sampling_per_s?;
     let (low, high) = (rate(low), rate(high));

@@ -118,7 +118,7 @@ fn asked(run: &Run) -> Option<String> {
     })
 }
 
-/// Describes planned pauses, in words that follow those of [`asked`]; empty where there were none.
+/// Describes planned pauses, in words that follow the rate of [`asked`]; empty where there were none.
 fn pauses(run: &Run) -> String {
     if run.summary.memory.is_some() {
         return String::new();

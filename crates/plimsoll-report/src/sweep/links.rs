@@ -42,7 +42,7 @@ impl EndCpu {
         }
     }
 
-    /// Returns the CPU time for each of `of`, µs.
+    /// Returns the CPU time for each of `of` fetches, µs.
     pub(crate) fn us(self, of: u64) -> Option<f64> {
         Some(self.cpu_us.filter(|_| of > 0)? / of as f64)
     }
@@ -82,9 +82,9 @@ pub(crate) struct SweepLink {
     pub(crate) turns: usize,
     /// Batches whose last call ended in another configuration's batch.
     pub(crate) overran: usize,
-    /// Files fetched a second.
+    /// Files fetched per second.
     pub(crate) files: Option<IntervalEstimate>,
-    /// Bytes of files received a second.
+    /// Bytes of files received per second.
     pub(crate) speed: Option<IntervalEstimate>,
     /// Share of the client's CPU that cryptography alone takes (0–1).
     pub(crate) client_share: Option<IntervalEstimate>,

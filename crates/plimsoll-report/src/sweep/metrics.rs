@@ -61,8 +61,9 @@ const COLUMNS: [MetricColumn; 6] = [
     ),
 ];
 
-/// Returns the table. Configurations with reused connections have no row, and neither have those that were to resume
-/// sessions and did not always: a program reads no notes. Values that can't be known (a rate of nothing) are left out.
+/// Returns the table. Configurations with reused connections have no row, nor have those that did not always resume
+/// sessions as planned, because programs would not read the note about it. Values that can't be known (a rate of
+/// nothing) are left out.
 pub fn metrics(record: &LadderRecord) -> Vec<SweepMetric> {
     let mut lines = Vec::new();
     for link in links(record) {
@@ -107,7 +108,7 @@ pub fn csv(record: &LadderRecord) -> String {
     out
 }
 
-/// Formats whole numbers exactly, others with their significant digits.
+/// Formats whole numbers exactly, others with three decimals.
 pub(super) fn number(value: f64) -> String {
     if value.fract() == 0.0 {
         format!("{value:.0}")

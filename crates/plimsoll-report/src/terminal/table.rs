@@ -9,13 +9,14 @@ use crate::table::TextTable;
 pub(super) const COLUMN_GAP: usize = 2;
 
 impl TextTable {
-    /// Renders without lines: a header, rows, and two spaces between columns. Text may be wrapped, numbers are not.
+    /// Renders the table without rules: a header, rows, and two spaces between columns. Text may be wrapped, numbers
+    /// are not.
     pub(crate) fn on_terminal(&self, width: usize) -> String {
         self.drawn(width, |table, column| !table.is_text(column))
     }
 
-    /// Renders without wrapping any cell, however narrow the terminal is: for names that people search for and
-    /// programs read.
+    /// Renders the table without wrapping any cell, however narrow the terminal is: for names that people search for
+    /// and programs read.
     pub(crate) fn unbroken(&self, width: usize) -> String {
         self.drawn(width, |_, _| true)
     }
@@ -50,7 +51,7 @@ impl TextTable {
 /// has a line of its own.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     const UNITS: [&str; 9] = ["s", "ms", "µs", "ns", "B", "kB", "MB", "GB", "%"];
-    // Replaces spaces at which no line may be broken.
+    // This character replaces spaces at which no line may be broken.
     const NO_BREAK_SPACE: char = '\u{a0}';
     let mut glued = String::with_capacity(text.len());
     for (i, word) in text.split(' ').enumerate() {

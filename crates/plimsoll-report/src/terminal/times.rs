@@ -10,7 +10,7 @@ use crate::measures::{STREAMS_NOTE, table};
 use crate::table::TextTable;
 use crate::times::{dash_note, of_calls, overhead_text};
 
-/// Writes the measured times: a column for each, a row for each percentile.
+/// Writes the measured times: a column for each kind of time, a row for each percentile.
 pub(super) fn times(out: &mut String, run: &Run, options: &TerminalOptions) {
     let known = of_calls(run);
     let Some((_, first)) = known.first() else {
