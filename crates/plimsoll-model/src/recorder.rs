@@ -298,9 +298,9 @@ impl Recorder {
         }
     }
 
-    /// Returns what was recorded since the last take. It has to be merged into another interval: until then, times
-    /// that are equal for several histograms are stored once. `spare` is an emptied interval (see [`RecordedInterval::clear`])
-    /// whose memory is reused.
+    /// Returns what was recorded since the last take. The interval has to be merged into another one: until then, times
+    /// that are equal for several histograms are stored once. `spare` is an emptied interval (see
+    /// [`RecordedInterval::clear`]) whose memory is reused.
     pub fn take(&mut self, spare: Option<RecordedInterval>) -> RecordedInterval {
         let mut next = spare.unwrap_or_default();
         debug_assert!(next.is_empty(), "a spare interval must be cleared");

@@ -1,8 +1,8 @@
 //! Data that varies from call to call: `{{seq}}`, `{{uuid}}`, `{{random 1 100}}`, `{{now}}`, `{{client}}`,
 //! `{{message}}`, `{{row.NAME}}` and `{{row}}`.
 //!
-//! A [`Template`] is a text that contains [`TemplateField`]s. The value of a field is a pure function of the plan's seed, the
-//! call's number and the time, which a [`RenderContext`] holds: a run is reproducible, and its shards agree without
+//! A [`Template`] is a text that contains [`TemplateField`]s. A field's value is a pure function of the plan's seed,
+//! the call's number and the time, which a [`RenderContext`] holds: a run is reproducible, and its shards agree without
 //! communicating. Protocols parse their data into an implementation of [`Render`], which the plan stores.
 
 mod live;

@@ -119,7 +119,7 @@ pub struct RunHeader {
     pub plan_hash: Option<String>,
     /// The version of Plimsoll that measured or imported the run.
     pub tool_version: String,
-    /// Measured runs: the time of the first arrival. Imported runs: the time of the import.
+    /// Measured runs: the time at which the run began, before its first call. Imported runs: the time of the import.
     pub started_at: Timestamp,
     /// The machine that made the load.
     pub machine: Option<MachineFacts>,

@@ -21,7 +21,7 @@ pub struct RunOverview {
     pub state: RunState,
     /// The plan's name.
     pub name: String,
-    /// The time at which the first connection was made.
+    /// The time at which the run began, before its first call.
     pub started_at: Timestamp,
     /// The call, such as gRPC's `package.Service/Method`.
     pub call: Option<String>,

@@ -1,7 +1,7 @@
 //! The cost of certificate rotation during a run: the seconds around each rotation compared with the others.
 //!
-//! [`RotationTotals`] adds intervals up one by one, as part of [`super::summary::RunTotals`]. An interval is around a rotation
-//! if a certificate was replaced in it or in an adjacent interval.
+//! [`RotationTotals`] adds up intervals one by one, as part of [`super::summary::RunTotals`]. An interval is around a
+//! rotation if a certificate was replaced in it or in an adjacent interval.
 
 use std::time::Duration;
 
