@@ -41,7 +41,7 @@ pub(crate) fn write(path: &Path, document: &impl Serialize) -> Result<(), RunErr
 /// Reads the document at `path`.
 ///
 /// # Errors
-/// When there is none, or it was written in another version of the format.
+/// When there is no document, or it was written in another version of the format.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<T, RunError> {
     let text = input::entry_to_string(path, MAX_BYTES).map_err(RunError::io(path, "reading it"))?;
     parse(&text, path)
@@ -68,7 +68,7 @@ pub(crate) fn read_checked<T: DeserializeOwned>(
 /// Parses a document's `text`, read from `path`.
 ///
 /// # Errors
-/// When it is not valid, or of another version of the format.
+/// When the document is not valid, or of another version of the format.
 pub(crate) fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, RunError> {
     #[derive(Deserialize)]
     struct SchemaVersionOnly {

@@ -58,7 +58,7 @@ pub struct SliceThroughput {
     pub server_cpu_us: Option<f64>,
     /// The cipher suite of the first handshake.
     pub suite: Option<String>,
-    /// The key-exchange group of the same handshake; `None`: it had none.
+    /// The key-exchange group of the same handshake; `None`: the handshake exchanged no keys.
     pub group: Option<String>,
     /// Lower bound of the client's CPU time for a fetch, from cryptography alone ([`crate::limits`]), µs.
     pub client_floor_us: Option<f64>,

@@ -1,4 +1,4 @@
-//! What samples show, with their uncertainty.
+//! Statistics of samples, with their uncertainty.
 //!
 //! [`quantile`]: which percentiles a sample supports, and their confidence. [`rank`]: whether two groups of runs
 //! differ. Both are distribution-free, since latencies are never normally distributed. [`rate`]: the uncertainty of a

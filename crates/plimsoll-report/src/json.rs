@@ -1,5 +1,5 @@
 //! The output of `--json`: one document of runs, or of a search, a ladder or a sweep. Its structure is that of
-//! `docs/run-format.md`, and as stable.
+//! `docs/run-format.md`, and it is as stable.
 
 use std::path::Path;
 use std::time::Duration;

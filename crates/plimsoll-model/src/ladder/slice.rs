@@ -41,10 +41,10 @@ pub struct SliceResult {
     pub errors: u64,
     /// Whether the run's figures describe the target.
     pub valid: bool,
-    /// Whether full handshakes, where sessions were to be resumed, are the only reason why it is invalid.
+    /// Whether full handshakes, where sessions were to be resumed, are the only reason why the run is invalid.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub not_resumed: bool,
-    /// The verdict on the plan's objectives; left out where it has none.
+    /// The verdict on the plan's objectives; left out where the plan has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conclusion: Option<RunVerdict>,
     /// The plan's objectives with their measured values; left out where there are none.

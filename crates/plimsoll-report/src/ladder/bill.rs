@@ -72,7 +72,7 @@ fn time_of(ladder: &LadderRecord, of: usize, metric: LadderMetric, what: &str) -
     }
 }
 
-/// Describes the CPU time at both ends. `each`: what the CPU time is for, unless it has been said before.
+/// Describes the CPU time at both ends. `each`: what the CPU time is for; empty where the sentence has said so.
 fn cpu_at_both_ends(
     ladder: &LadderRecord,
     of: usize,

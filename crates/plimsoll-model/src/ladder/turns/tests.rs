@@ -427,7 +427,7 @@ fn failed_and_warmup_calls_are_excluded() {
     assert_eq!(measured.median_us(1), Some(6.0));
 }
 
-/// Two rungs with one batch of one call a round, alternately, with their clock readings at its start.
+/// Two rungs with one batch of one call per round, alternately, with their clock readings at its start.
 fn two(servers: [[u64; 4]; 2]) -> Vec<RungMeasurement> {
     let rung = |server_ns: [u64; 4]| {
         let turns = BatchSchedule {
