@@ -50,8 +50,8 @@ pub trait ConnectionHandler: Clone + Send + 'static {
         tracing::warn!("{peer}: {why}");
     }
 
-    /// Passes the guard that marks the connection as unproven, where [`super::ListenOptions::max_unproven`] limits
-    /// those. Drop it once the peer has proven itself, and no earlier.
+    /// Takes the guard that marks the connection as unproven; called if [`super::ListenOptions::max_unproven`] limits
+    /// such connections. The handler drops the guard once the peer has proven itself, and no earlier.
     #[must_use]
     fn with_unproven_guard(self, _mark: UnprovenGuard) -> Self {
         self
@@ -169,7 +169,7 @@ impl<S: ConnectionHandler> AcceptContext<S> {
         }
     }
 
-    /// Reads the PROXY header where proxies are trusted, then goes on with [`AcceptContext::secure`].
+    /// Reads the PROXY header if any proxy is trusted, then continues with [`AcceptContext::secure`].
     async fn identify(mut self, stream: TcpStream, peer: PeerAddress) -> ConnectionEnd {
         if self.proxies == TrustedProxies::default() {
             return self.secure(stream, peer).await;
@@ -210,7 +210,7 @@ impl<S: ConnectionHandler> AcceptContext<S> {
         match handshake {
             Ok(Ok(stream)) => {
                 self.secured(stream.get_ref().1);
-                // Boxed, so that the future of a plaintext connection does not reserve space for it.
+                // Boxed, so that the future of a plaintext connection does not reserve space for the TLS branch.
                 ended(
                     peer,
                     Box::pin(self.server.serve(stream, self.stopped)).await,
@@ -261,7 +261,7 @@ impl<S: ConnectionHandler> AcceptContext<S> {
 fn ended(peer: PeerAddress, served: io::Result<()>) -> ConnectionEnd {
     match served {
         Ok(()) => ConnectionEnd::Completed,
-        // A client that hangs up without close_notify while nothing is in flight.
+        // The client closed without close_notify while nothing was in flight.
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => ConnectionEnd::Completed,
         Err(e) => {
             tracing::debug!("{peer}: connection broken: {e}");

@@ -30,7 +30,7 @@ pub struct UnprovenGuard {
 }
 
 impl UnprovenConnections {
-    /// Makes the limit; `max` is at least 1.
+    /// Creates the counter; a `max` of 0 counts as 1.
     pub(super) fn new(max: usize) -> Arc<UnprovenConnections> {
         Arc::new(UnprovenConnections {
             max: max.max(1),
@@ -39,7 +39,7 @@ impl UnprovenConnections {
     }
 
     /// Registers a connection. The receiver completes with a value when the connection must give way to a newer
-    /// one, and with an error once the mark was dropped.
+    /// one, and with an error once the guard is dropped.
     pub(super) fn enter(self: &Arc<UnprovenConnections>) -> (UnprovenGuard, oneshot::Receiver<()>) {
         let (evict, evicted) = oneshot::channel();
         let mut waiting = self.lock();

@@ -1,4 +1,4 @@
-//! When a response leaves: after its delay, and never while the whole server is stalled.
+//! Decides when a response leaves: after its delay, and never while the whole server is stalled.
 
 use std::str::FromStr;
 use std::sync::{Mutex, OnceLock};
@@ -101,7 +101,7 @@ impl FromStr for ServerStall {
     }
 }
 
-/// How a server answers, besides its delay.
+/// Settings of response times other than the delay: stall, busy-wait and seed.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct ResponseTiming {
     /// Freeze all answers for FOR, once, AFTER the first request: "500ms@5s".

@@ -2,8 +2,8 @@
 //!
 //! The runtime's own timer has a resolution of one millisecond, far too coarse for a server whose delay is the known
 //! quantity of a measurement. Here one kernel timer (`timerfd`, without the slack of sleeping threads) wakes the
-//! runtime for the earliest deadline, a set lead before it is due. The rest is polled away, yielding to other tasks
-//! in between. A deadline never fires early.
+//! runtime a configured lead time before the earliest deadline. The clock is polled for the remaining time, yielding
+//! to other tasks in between. A deadline never fires early.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +22,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// The deadlines of one server. Dropping it ends the task that watches them.
+/// The timer for one server's deadlines. Dropping it ends the task that watches them.
 pub(crate) struct PreciseTimer {
     shared: Arc<TimerShared>,
     watcher: AbortHandle,

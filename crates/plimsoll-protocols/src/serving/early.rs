@@ -1,9 +1,9 @@
 //! The server's side of a TLS connection whose client may send its first request before the handshake is complete
 //! (0-RTT, RFC 8446 §2.3), and may get its response before that, too.
 //!
-//! Such a request may be a replay (RFC 8446 §8): whoever answers must check [`ServerStream::came_early`] and answer
-//! only requests that are safe to repeat. The session store gives out every ticket once, so a replayed
-//! ticket is never accepted as early data here.
+//! Such a request may be a replay (RFC 8446 §8): a server must check [`ServerStream::came_early`] and answer early
+//! only those requests that are safe to repeat. The session store accepts every ticket once, so early data under a
+//! replayed ticket is never accepted here.
 
 use std::io::{self, Read, Write};
 use std::pin::Pin;

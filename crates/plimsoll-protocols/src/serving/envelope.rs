@@ -1,4 +1,5 @@
-//! The envelope of a server whose delays are known: what it committed to before the load, and what it then did.
+//! The envelope file of the server `known`: the delays that it committed to before the load, and those that it then
+//! produced.
 //!
 //! The file consists of JSON lines. The first one holds the commitment, the SHA-256 of seed, nonce and law, which the
 //! server also prints before its first connection. A line for each request follows, and the last line opens the

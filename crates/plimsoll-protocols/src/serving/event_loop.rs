@@ -1,10 +1,10 @@
-//! A server on its own threads, each of which runs one event loop for all its connections: a connection has no task
-//! and no stack, all share one read buffer, and threads share nothing. For servers that must never be the bottleneck,
-//! and for those whose connections must cost next to nothing.
+//! A server on its own threads, each of which runs one event loop for all its connections. A connection has no task
+//! and no stack; all connections of a thread share one read buffer, and the loops share nothing but counters. It is
+//! for servers that must never be the bottleneck, and for those whose connections must take very little memory.
 //!
 //! The calling task accepts connections and distributes them round-robin, so that even a few load all threads evenly.
-//! Events are edge-triggered, so a connection is read until it is empty, unless its peer does not take responses:
-//! then it is not read until its socket is writable again, and buffers at most what one read produced, and a bounded
+//! Events are edge-triggered, so a connection is read until its socket is empty. If its peer does not take responses,
+//! it is not read until the socket is writable again; it then buffers at most the responses to one read and a bounded
 //! part of large responses. A service may delay a response until a given time, exact to some microseconds. When a
 //! loop panics, its connections are closed, and it starts again with new ones.
 
@@ -89,7 +89,7 @@ pub(crate) async fn serve<S: LoopService>(
                 streams: Some(streams),
                 waker: worker.network.waker(),
             };
-            // The task that serves waits for it.
+            // The serving task waits for the mailboxes of all workers.
             let _ = started.send(mailbox);
             drop(started);
             worker.run()
@@ -206,7 +206,7 @@ struct LoopWorker<S: LoopService> {
     deadlines: VecDeque<(Time, SocketToken)>,
     /// Delayed responses with their connections, the earliest on top.
     held: BinaryHeap<Reverse<(DelayedResponse, SocketToken)>>,
-    /// When the last two waits began: an event that the first did not report happened after it began.
+    /// When the last two waits began. Events that the second wait reports happened after the first one began.
     waits_began: [Time; 2],
     buffers: LoopBuffers,
 }

@@ -1,7 +1,8 @@
 //! Serves a tonic service over HTTP/2 on a bound port until told to stop.
 //!
 //! Uses hyper's connections instead of tonic's server, so that connections are accepted, counted and closed like
-//! those of every other reference server, and no router delays a call: a target is one service, and knows its paths.
+//! those of every other reference server, and no router delays a call: a reference server is a single service, which
+//! matches paths itself.
 
 use std::convert::Infallible;
 use std::future::Future;

@@ -29,8 +29,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// The interval at which failed accepts are reported.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Failed accepts, which are logged at most once per interval: a process out of descriptors fails many times a
-/// second.
+/// Counts failed accepts and logs them at most once per interval, because they fail many times a second when the
+/// process is out of descriptors.
 #[derive(Debug, Default)]
 pub struct AcceptFailures {
     /// Failed attempts since the last report.
@@ -261,7 +261,7 @@ pub struct BoundServer {
     pub(crate) listener: TcpListener,
     pub(crate) address: Address,
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
-    /// TLS 1.2 is offered, too: its records are handled by the library, not by our own code.
+    /// Whether TLS 1.2 is offered, too. Its records are handled by the library, not by our own code.
     pub(crate) offers_1_2: bool,
     /// Verifies client certificates; `None` if none are requested.
     pub(crate) clients: Option<Arc<RotatingCheck>>,
@@ -300,7 +300,8 @@ impl BoundServer {
         self
     }
 
-    /// Turns it into a listener, for servers with their own accept loop. Must be called inside the tokio runtime.
+    /// Converts the server into a listener, for servers with their own accept loop. Must be called inside the tokio
+    /// runtime.
     ///
     /// # Errors
     /// When the runtime does not accept the socket.
@@ -324,7 +325,7 @@ impl BoundServer {
 /// A listening socket of any address family, registered with the runtime.
 #[derive(Debug)]
 pub struct AsyncListener {
-    /// Dropped, and the file removed, before the socket is closed.
+    /// The socket's file. The field comes first, so that the file is removed before the socket is closed.
     _file: Option<SocketFile>,
     socket: AsyncFd<TcpListener>,
     clock: Clock,

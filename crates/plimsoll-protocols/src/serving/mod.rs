@@ -44,7 +44,7 @@ pub use renewal::CertificateRenewal;
 pub use tickets::TicketSeed;
 pub use tls::ServerTlsOptions;
 
-/// Why a reference server can't be started or go on.
+/// Why a reference server can't be started or can't continue.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The address can't be listened on.

@@ -12,7 +12,7 @@ use plimsoll_engine::tls::trust::CertificateObservations;
 use plimsoll_engine::tls::validity::now;
 use rustls::server::{ProducesTickets, StoresServerSessions};
 
-/// A ticketer or session store whose sessions carry the stamp.
+/// A ticketer or session store that stamps its sessions.
 #[derive(Debug)]
 struct ExpiringStore<T: ?Sized> {
     kept: Arc<T>,
@@ -63,8 +63,8 @@ fn stamped(session: &[u8], learned: &CertificateObservations, mark: TrustDigest)
     [&learned.until().to_be_bytes()[..], &mark, session].concat()
 }
 
-/// Returns the session if its stamp is still valid. Sessions that follow from it inherit its expiry, in whichever
-/// process it began.
+/// Returns the session if its stamp is still valid. Sessions that are resumed from it inherit its expiry, whichever
+/// process it began in.
 fn unstamped_if_valid(
     dated: &[u8],
     learned: &CertificateObservations,

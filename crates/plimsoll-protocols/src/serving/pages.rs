@@ -1,4 +1,5 @@
-//! Small pages for people and scrapers over HTTP/1.1: telemetry, `view`, and the sidecar's admin address.
+//! Serves small pages over HTTP/1.1 to browsers and scrapers: telemetry, `view`, and the sidecar's admin address
+//! use it.
 //!
 //! Invariant: no peer can occupy resources for long. A connection carries one request; the head is limited in size
 //! and time, a body is not read, the number of connections is limited, and shutdown waits no longer than

@@ -1,8 +1,8 @@
 //! Connections of trusted proxies, which begin with the client's address (PROXY protocol).
 //!
-//! A trusted address has to send the header, because nothing else tells the client's address. A header from any other
-//! address is never believed, and its connection is refused. Exactly the header is read from the socket: the bytes
-//! behind it, such as a TLS handshake, stay there.
+//! A trusted address has to send the header, because the client's address can't be known otherwise. A header from any
+//! other address is never believed, and its connection is refused. Exactly the header is read from the socket: the
+//! bytes behind it, such as a TLS handshake, stay there.
 
 use std::io;
 use std::net::IpAddr;
@@ -96,7 +96,7 @@ pub enum ProxyHeaderError {
     /// The header is malformed or missing.
     #[error(transparent)]
     Header(#[from] ProxyError),
-    /// The socket failed or was closed: there is nobody to refuse.
+    /// The socket failed or was closed, so there is no peer to send a refusal to.
     #[error(transparent)]
     Socket(#[from] io::Error),
 }
@@ -124,8 +124,8 @@ pub struct ProxyHeaderReader {
 }
 
 impl ProxyHeaderReader {
-    /// Returns whether the header must arrive before anything else is done. For untrusted peers the first bytes
-    /// already show that they send none.
+    /// Returns whether the complete header must arrive before anything else is done. Untrusted peers send none, which
+    /// their first bytes show.
     pub fn is_awaited(&self) -> bool {
         self.is_trusted
     }

@@ -9,22 +9,23 @@ use clap::{ArgMatches, Args, Command};
 
 use super::{BoundServer, ConnectionStats, ServeError};
 
-/// A server to try a protocol on. The type holds its flags, besides those of the address.
+/// A server to try a protocol on. The type holds the server's own flags; those of the address are elsewhere.
 pub trait ReferenceServer: Args {
-    /// The name of its command, which its first line of output has, too.
+    /// The name of the server's command, which its first line of output also contains.
     const COMMAND_NAME: &str;
 
     /// Why several processes can't serve it together; `None`: they can.
     const SINGLE_PROCESS: Option<&str> = None;
 
-    /// Reads and checks its files; the returned future serves until `place.stopped` completes.
+    /// Reads and checks the server's files; the returned future serves until [`ServeContext::stopped`]
+    /// completes.
     ///
     /// # Errors
     /// When a flag's value is not valid, or a file can't be used.
     fn serving(self, place: ServeContext) -> Result<ServerFuture, ServeError>;
 }
 
-/// A server that runs to its end, and returns its counts.
+/// The future of a running server, which completes with its counts.
 pub type ServerFuture = Pin<Box<dyn Future<Output = Result<ServerCounts, ServeError>> + Send>>;
 
 /// Everything that a [`ReferenceServer`] gets from its caller.
@@ -60,7 +61,7 @@ impl ServerCounts {
     }
 }
 
-/// As whom a server speaks TLS, and what it lets clients keep.
+/// Certificates that a server selects by name, and whether it sends session tickets.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerIdentity {
     /// A folder of NAME.crt and NAME.key (PEM): a client that asks for NAME (SNI) gets that certificate.

@@ -1,7 +1,8 @@
 //! Reloads a server's certificate, and the CA of its clients, while it serves: within a second after their files
 //! change, and on request.
 //!
-//! Open connections keep what they were opened with. Files that can't be used change nothing.
+//! Open connections keep the certificate that they were opened with. If a file can't be used, its old content
+//! stays in use.
 
 use std::path::Path;
 use std::sync::Arc;

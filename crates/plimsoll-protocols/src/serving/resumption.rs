@@ -16,12 +16,12 @@ const MAX_CACHED_SESSIONS: usize = 1 << 16;
 
 impl BoundServer {
     /// Configures TLS with session resumption and with certificates by name. `protocols` are offered by ALPN. Tickets
-    /// hold the session themselves, so the server stores nothing for them. With `early_data`, the most bytes that may
-    /// arrive before the handshake is complete, it does store sessions, so that each is used once (RFC 8446 §8.1).
+    /// hold the session themselves, so the server stores nothing for them. `early_data` is the most bytes that may
+    /// arrive before the handshake is complete; if it is set, the server does store sessions, so that each is used
+    /// once (RFC 8446 §8.1).
     ///
-    /// # Errors
-    /// When a certificate in the folder can't be used, which is named, and when early data is asked for without TLS,
-    /// without tickets, or in one of several processes.
+    /// # Errors When a certificate in the folder can't be used (the message names it), or when early data is
+    /// requested without TLS, without tickets, or in one of several processes.
     pub(crate) fn with_resumption(
         mut self,
         protocols: &[&[u8]],

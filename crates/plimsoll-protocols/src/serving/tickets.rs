@@ -16,9 +16,9 @@ use rustls::server::ProducesTickets;
 
 use super::ServeError;
 
-/// How long a key seals tickets; it opens them for as long again. Seconds.
+/// How long a key seals new tickets; it opens them for the same time afterwards. Seconds.
 const KEY_ROTATION_SECONDS: u64 = 6 * 60 * 60;
-/// Length of the number of the rotation period, which every ticket begins with. Bytes.
+/// Length of the rotation period's number, with which every ticket begins. Bytes.
 const PERIOD_LEN: usize = size_of::<u64>();
 const KEY_LEN: usize = 32;
 
@@ -31,6 +31,8 @@ impl TicketSeed {
     /// Length of the seed. Bytes.
     pub const LEN: usize = 32;
 
+    /// Creates a random seed.
+    ///
     /// # Errors
     /// When the system has no random bytes.
     pub fn random() -> Result<TicketSeed, ServeError> {
@@ -117,8 +119,8 @@ impl ProducesTickets for SharedTickets {
         true
     }
 
-    /// The lifetime that tickets announce. They may be rejected earlier: a client whose ticket can't be opened has a
-    /// full handshake.
+    /// Returns the lifetime that tickets announce, in seconds. A ticket may be rejected earlier; its client then
+    /// gets a full handshake.
     fn lifetime(&self) -> u32 {
         2 * KEY_ROTATION_SECONDS as u32
     }

@@ -24,7 +24,7 @@ pub(crate) struct LoadedTls {
     pub(crate) renewal: CertificateRenewal,
 }
 
-/// How a server secures its connections. Holds paths, not contents.
+/// How a server secures its connections: paths of files, and parameters to negotiate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerTlsOptions {
     /// The server's certificate chain (PEM or DER), leaf first.

@@ -58,7 +58,7 @@ pub fn listen(at: &UnixSocket, backlog: u16) -> io::Result<(TcpListener, Option<
         UnixSocket::Abstract(_) => None,
     };
     socket.listen(backlog.into())?;
-    // Only its descriptor is used: see `accept`.
+    // The type claims TCP, but only its descriptor is used: see `accept`.
     Ok((socket.into(), file))
 }
 

@@ -38,9 +38,8 @@ pub struct Envelope {
 impl Envelope {
     /// Reads the file and checks it against its commitment.
     ///
-    /// # Errors
-    /// When it can't be read, when it is not opened, and when something in it does not match the commitment; the
-    /// message says what.
+    /// # Errors When the file can't be read, its commitment was not opened, or a line does not match the
+    /// commitment; the message says which.
     pub fn read(path: &Path) -> Result<Envelope, EnvelopeError> {
         let read = Envelope::lines(path).and_then(|(sealed, digest, envelope)| {
             envelope.check(&sealed, &digest)?;
@@ -52,7 +51,7 @@ impl Envelope {
         })
     }
 
-    /// Makes the delays of its server anew, which count time from the first request that it had.
+    /// Recreates the server's delays, whose time counts from the arrival of the first request.
     ///
     /// # Errors
     /// When the text of the law is not valid.
@@ -64,7 +63,7 @@ impl Envelope {
         })
     }
 
-    /// Reads all lines; returns the first line and the digest of the requests' lines, too.
+    /// Reads all lines. Returns the first line, the SHA-256 of the requests' lines, and the envelope.
     fn lines(path: &Path) -> Result<(EnvelopeCommitment, String, Envelope), String> {
         let file = input::open_file(path).map_err(|e| format!("can't read it: {e}"))?;
         let mut file = BufReader::new(file);

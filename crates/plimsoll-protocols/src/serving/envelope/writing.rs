@@ -15,7 +15,8 @@ use super::{
 };
 use crate::hex;
 
-/// The most requests that may wait to be written. Beyond it the server blocks, which its timestamps show.
+/// The most requests that may wait to be written. Beyond this number the server blocks, which shows in its
+/// timestamps.
 const MAX_WAITING: usize = 1 << 16;
 /// Length of the nonce. Bytes.
 const NONCE_LEN: usize = 32;

@@ -1,4 +1,5 @@
-//! One connection of the event loop: reads, answers, writes.
+//! One connection of the event loop: reads from its socket, passes the bytes to the service, and writes the
+//! responses.
 
 use std::io::{self, IoSlice, Write as _};
 use std::mem;
@@ -34,17 +35,17 @@ pub(super) struct LoopConnection<S: LoopService> {
     pub(super) socket: TcpStream,
     pub(super) generation: u32,
     pub(super) transport: LoopTransport,
-    /// The service's state; the service opens it once a TLS handshake is complete.
+    /// The service's state. Over TLS, [`LoopService::open`] is called once the handshake is complete.
     pub(super) served: S::Connection,
 }
 
 pub(super) enum LoopTransport {
-    /// Bytes that the socket did not accept; being behind is rare.
-    #[expect(clippy::box_collection, reason = "at rest it has one word")]
+    /// Plaintext, with the bytes that the socket did not accept, if there are any; that is rare.
+    #[expect(clippy::box_collection, reason = "it takes one word while empty")]
     Plain(Option<Box<Vec<u8>>>),
     Tls(ServerSession),
-    /// The client was sent an alert; the connection is closed when the client closes, or soon. Closing with unread
-    /// bytes would send RST, and the alert could be lost.
+    /// The client was sent an alert; the connection is closed when the client closes, or after a short time.
+    /// Closing with unread bytes would send RST, and the alert could be lost.
     Lingering,
 }
 
@@ -70,7 +71,7 @@ impl<S: LoopService> LoopConnection<S> {
         }
     }
 
-    /// Reads and answers until the socket is empty or full. Nothing had arrived before `empty_at`.
+    /// Reads and answers until the socket is empty or full. Everything read now arrived after `empty_at`.
     pub(super) fn serve_ready(
         &mut self,
         (network, buffers): (&mut OsNetwork, &mut LoopBuffers),
@@ -110,7 +111,7 @@ impl<S: LoopService> LoopConnection<S> {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => return ServeOutcome::Broken(format!("reading: {e}")),
             };
-            // A short read: the socket is empty, and more bytes raise another event.
+            // A read that does not fill the buffer has emptied the socket, and more bytes raise another event.
             emptied = got < read.len() && !S::IS_MOSTLY_IDLE;
             let bytes = &mut read[..got];
             let served = &mut self.served;

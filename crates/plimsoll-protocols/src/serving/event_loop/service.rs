@@ -25,36 +25,36 @@ pub(crate) struct DelayedResponse {
     pub(crate) number: u64,
 }
 
-/// What to do with a connection once a delayed response is written.
+/// Whether a connection stays open once a delayed response is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionDisposition {
-    /// Keeps it open.
+    /// The connection stays open.
     Open,
-    /// Closes it: the client was told so.
+    /// The connection is closed, as its last response announced.
     Closing,
 }
 
-/// A server of an event loop. Cloned for each thread.
+/// A server that runs on event loops. Cloned for each thread.
 pub(crate) trait LoopService: Clone + Send + 'static {
-    /// The name of its threads, and of the fault point that each ready connection passes.
+    /// The name of the server's threads, and of the fault point that each ready connection passes.
     const SERVICE_NAME: &'static str;
-    /// True if connections are idle most of the time: then they release all memory that can be allocated again, and a
-    /// TLS connection that ends without close_notify counts as broken.
+    /// Whether connections are idle most of the time. If so, an idle connection releases all memory that can be
+    /// allocated again, and a TLS connection that ends without close_notify counts as broken.
     const IS_MOSTLY_IDLE: bool;
     /// The state of one connection.
     type Connection;
 
-    /// How long an idle thread polls before it sleeps.
+    /// Returns how long an idle thread polls before it sleeps.
     fn busy_poll(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// The clock that its times are read from.
+    /// Returns the clock that the server's times are read from.
     fn clock(&self) -> Clock {
         Clock::new()
     }
 
-    /// Options of its sockets.
+    /// Returns the options of the server's sockets.
     fn sockets(&self) -> SocketOptions {
         SocketOptions::default()
     }
@@ -62,10 +62,10 @@ pub(crate) trait LoopService: Clone + Send + 'static {
     /// Makes the state of a connection that was accepted.
     fn connection(&self) -> Self::Connection;
 
-    /// Writes what the server sends first on a connection that is up.
+    /// Appends the bytes that the server sends first on a connection that is open.
     fn open(&self, _connection: &mut Self::Connection, _out: &mut Vec<u8>) {}
 
-    /// Tells when the bytes that are received next reached this host.
+    /// Notes when the bytes that are passed to [`LoopService::receive`] next reached this host.
     fn arrived(&self, _connection: &mut Self::Connection, _at: ArrivalTimes) {}
 
     /// Answers the bytes that a client has sent.
@@ -79,12 +79,12 @@ pub(crate) trait LoopService: Clone + Send + 'static {
         out: &mut Vec<u8>,
     ) -> Result<(), String>;
 
-    /// Takes the next delayed response, of those that the last bytes caused.
+    /// Takes the next of the delayed responses to the bytes received last.
     fn held(&self, _connection: &mut Self::Connection) -> Option<DelayedResponse> {
         None
     }
 
-    /// Writes a delayed response that is due. It appends nothing to `out` if the client no longer wants it.
+    /// Appends a delayed response that is due, or nothing if the client no longer wants it.
     fn release(
         &self,
         _connection: &mut Self::Connection,
@@ -94,15 +94,16 @@ pub(crate) trait LoopService: Clone + Send + 'static {
         ConnectionDisposition::Open
     }
 
-    /// Called when a released response was handed to the kernel as a whole, between these two times.
+    /// Called when a released response was completely handed to the kernel, between these two times.
     fn released(&self, _connection: &mut Self::Connection, _between: [Time; 2]) {}
 
-    /// Called when everything is written: appends more of a large response. Returns false if there is no more.
+    /// Appends more of a large response; called when everything before is written. Returns false if there is no
+    /// more.
     fn produce_more(&self, _connection: &mut Self::Connection, _out: &mut Vec<u8>) -> bool {
         false
     }
 
-    /// Appends the last bytes for a client, because the server stops.
+    /// Appends the last bytes for a client; called when the server stops.
     fn finish(&self, _connection: &mut Self::Connection, _out: &mut Vec<u8>) {}
 
     /// Called when a TLS handshake is complete.
