@@ -1,4 +1,4 @@
-//! Queries of a server before a load, over the same link that the load will use.
+//! Queries a server for its schema before a load, over the same link that the load will use.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(super) fn no_way(url: &str, error: ConnectError) -> PrepareError {
     }
 }
 
-/// Parses a target whose scheme must be one of gRPC's.
+/// Parses the URL of a gRPC target; returns the target and whether it uses TLS.
 ///
 /// # Errors
 /// Returns the problem with the URL.

@@ -31,13 +31,13 @@ impl BinarySource {
         keys_of::<BinaryTable>()
     }
 
-    /// Returns the source of a message that is in the plan itself.
+    /// Returns a source that contains the message itself, for plans.
     pub fn of(message: &[u8]) -> BinarySource {
         BinarySource::Base64(STANDARD.encode(message))
     }
 }
 
-/// A message, or several. One of the keys names the source; a list of such tables has several.
+/// A source as a table, in which exactly one key is set.
 #[derive(Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct BinaryTable {

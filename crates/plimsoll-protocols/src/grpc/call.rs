@@ -25,7 +25,7 @@ pub(super) struct EncodedCall {
     /// `package.Service/Method`.
     pub method: String,
     pub kind: MethodKind,
-    /// One message, or several for a stream whose JSON was a list. If they vary: those of the first call.
+    /// One message, or several for a stream whose JSON was a list; if messages vary, those of the first call.
     pub messages: Vec<Vec<u8>>,
     /// The renderers of varying messages; empty: every call sends the same.
     pub varying: Vec<Arc<dyn Render>>,
@@ -50,8 +50,8 @@ pub enum PlanMessages {
 pub struct GrpcCall {
     /// `package.Service/Method`, without the leading slash.
     pub method: String,
-    /// The request message in the protobuf encoding, without the gRPC prefix. Streams have their messages in
-    /// `stream`. If messages vary: that of the first call.
+    /// The request message in the protobuf encoding, without the gRPC prefix; if messages vary, that of the
+    /// first call. Streams have their messages in `stream`.
     pub message: Vec<u8>,
     /// The varying messages; `None`: every call sends the same.
     pub varying: Option<VaryingMessages>,
@@ -208,10 +208,10 @@ pub struct StreamPlan {
 /// When a stream's messages are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamPace {
-    /// All at once, as the flow-control windows allow.
+    /// All messages are sent at once, as far as the flow-control windows allow.
     None,
     /// Message k is due k gaps after the stream's start.
     Every(Duration),
-    /// Each after the response to the one before.
+    /// Each message is sent after the response to the one before it.
     Answers,
 }

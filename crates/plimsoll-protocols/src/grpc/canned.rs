@@ -2,9 +2,9 @@
 //! out.
 //!
 //! It is the server in the simulation and in the driver's tests, where it also checks that the client conforms
-//! to RFC 9113 ([`CannedOptions::check_requests`]), and inside the fast reference server, where it must never be
-//! the bottleneck: responses are prepared once, only stream ids are filled in, and everything that one call of
-//! [`CannedConnection::receive`] produces is appended to one buffer.
+//! to RFC 9113 ([`CannedOptions::check_requests`]), and it runs inside the reference server `fast`, where it
+//! must never be the bottleneck: responses are prepared once, only stream ids are filled in, and everything that
+//! one call of [`CannedConnection::receive`] produces is appended to one buffer.
 //!
 //! ```
 //! use plimsoll_protocols::grpc::canned::{CannedServer, CannedOptions};

@@ -1,4 +1,5 @@
-//! A gRPC connection for queries, not for load: reads a server's reflection and checks an echo service.
+//! A gRPC connection for queries, not for load: it is used to read a server's reflection and to check an echo
+//! service.
 //!
 //! It is tonic's client over hyper with the engine's TLS settings, so that a query uses the same link as the
 //! load. The commands in `questions` and the plan's resolution call it.

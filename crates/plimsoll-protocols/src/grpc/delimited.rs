@@ -10,7 +10,7 @@ use super::call::BinaryMessage;
 
 const BINARY_KEY: &str = "call.grpc.message_binary";
 
-/// Returns the messages; `None`: their problems were added to `problems`.
+/// Reads the messages of all sources. Returns `None` after adding problems to `problems`.
 pub(super) fn binary(
     problems: &mut Problems,
     spec: &BinarySpec,

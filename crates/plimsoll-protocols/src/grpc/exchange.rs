@@ -1,10 +1,10 @@
 //! Streaming calls: server, client and bidirectional streaming.
 //!
-//! The messages of a stream are encoded once, as one sequence of bytes with known message ends; each stream
-//! is a position in it. If messages vary, each stream renders its own ([`super::rendered`]). [`StreamExchanges`]
-//! holds the state of a connection's streams in slots that the streams point to. Invariant: a slot is taken
-//! when a stream opens and released when its call ends. The driver calls this; a connection of unary calls
-//! has none of it.
+//! The messages of a stream are encoded once, as one sequence of bytes with known message ends; each stream is a
+//! position in it. If messages vary, each stream renders its own messages ([`super::rendered`]).
+//! [`StreamExchanges`] holds the state of a connection's streams in slots that the streams point to. Invariant:
+//! a slot is taken when a stream opens and released when its call ends. The driver calls this; a connection of
+//! unary calls has no such state.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -116,7 +116,7 @@ pub(super) struct StreamExchange {
     began: Time,
     /// The number of messages that are due.
     released: u32,
-    /// The bytes of the due messages, and of those sent.
+    /// The bytes of the messages that are due (`released_bytes`) and of those sent (`sent_bytes`).
     released_bytes: u64,
     sent_bytes: u64,
     /// The number of complete messages received.

@@ -1,11 +1,11 @@
-//! Lines of other tools for gRPC: a file a tool.
+//! Translates command lines of other gRPC tools to those of `plimsoll grpc`; each tool has a file of its own.
 
 mod ghz;
 mod grpcurl;
 
 use crate::foreign::lines::{Line, LineTool};
 
-/// The tools whose lines become those of `plimsoll grpc`.
+/// The tools whose command lines are translated.
 pub(super) static TOOLS: [&LineTool; 2] = [&ghz::TOOL, &grpcurl::TOOL];
 
 /// Sets the target to `address`, over TLS unless it is plaintext.
@@ -19,7 +19,7 @@ fn set_target(line: &mut Line, address: &str, plaintext: &str) {
     line.target = Some(target);
 }
 
-/// `package.Service/Method` of a method that is written with a dot, too.
+/// Returns a method as `package.Service/Method`, even if its name follows a dot.
 fn our_method(method: &str) -> String {
     match method.rsplit_once('.') {
         Some((service, name)) if !method.contains('/') => format!("{service}/{name}"),
@@ -27,7 +27,7 @@ fn our_method(method: &str) -> String {
     }
 }
 
-/// Adds `--import-path` for each of a list, and the other flags of descriptions.
+/// Adds the flags that name descriptions of services, once for each path of a comma-separated list.
 fn add_descriptions(line: &mut Line) {
     for (name, flag) in [
         ("import-path", "--import-path"),

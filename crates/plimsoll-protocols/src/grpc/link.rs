@@ -54,7 +54,7 @@ pub(super) struct LinkFlags {
     connect_timeout: Period,
 }
 
-/// What TLS is offered. The names are those of keys of a `TlsSpec`.
+/// The TLS versions, suites and groups to offer, under the keys of a `TlsSpec`.
 #[derive(Debug, Default, Args, Serialize)]
 struct VersionFlags {
     /// A version of TLS to offer, 1.3 or 1.2; repeatable [default: both].

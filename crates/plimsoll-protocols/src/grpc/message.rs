@@ -122,7 +122,7 @@ impl MessageReader {
     /// After an error the stream can't be read any further.
     #[inline]
     pub fn read(&mut self, bytes: &[u8], limit: u32) -> Result<(), MessageError> {
-        // Mostly a frame holds exactly one message.
+        // Most frames hold exactly one message.
         if let [0, a, b, c, d, message @ ..] = bytes
             && self.prefix_len == 0
             && message.len() == u32::from_be_bytes([*a, *b, *c, *d]) as usize

@@ -1,8 +1,8 @@
-//! Responses compressed with gzip (RFC 1952; gRPC over HTTP/2, "Compressed-Flag").
+//! Decompresses responses in gzip (RFC 1952; gRPC over HTTP/2, "Compressed-Flag").
 //!
-//! They are decompressed only to check that they can be, how large they are, and that they are the message
-//! that the method returns. The output is validated and dropped, so a message of any size takes little
-//! memory, and one over the limit is rejected as soon as it exceeds it.
+//! Messages are decompressed only to check that they are valid gzip, within the limit, and of the type that the
+//! method returns. The output is validated and dropped, so a message of any size takes little memory, and one
+//! over the limit is rejected as soon as its output exceeds it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

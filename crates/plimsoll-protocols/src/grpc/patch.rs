@@ -1,5 +1,5 @@
-//! A protobuf message in which some fields vary: constant bytes, with nodes that render each call's values in
-//! between.
+//! A protobuf message in which some fields vary: constant bytes, and between them nodes that render each call's
+//! values.
 //!
 //! Only the varying fields are encoded for each call; lengths around them are rewritten when a size changes.
 //! The result equals encoding the whole message with the call's values: a field without presence is left out
@@ -74,7 +74,7 @@ pub(super) enum PatchNode {
     Text {
         tag: FieldTag,
         template: Template,
-        /// The usual number of bytes of its length prefix.
+        /// The usual length of the length prefix. Bytes.
         width: u8,
         presence: FieldPresence,
     },
@@ -292,7 +292,7 @@ fn joined(nodes: Vec<PatchNode>) -> Box<[PatchNode]> {
     joined.into()
 }
 
-/// Returns the number of bytes of a length prefix in the middle of these bounds.
+/// Returns the length of the length prefix of a content whose size is midway between these bounds. Bytes.
 fn usual_width((least, most): (usize, usize)) -> u8 {
     varint((least + (most - least) / 2) as u64).1 as u8
 }

@@ -1,5 +1,5 @@
-//! Queries of a server without a load: `plimsoll grpc list` and `describe` show what it offers, by its
-//! reflection or by files; `plimsoll check echo` tests every kind of call.
+//! Queries of a server without a load: `plimsoll grpc list` and `describe` show a server's services, as its
+//! reflection or files describe them; `plimsoll check echo` tests every kind of call.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -275,7 +275,7 @@ fn mismatch(answer: MessageResponse, what: String) -> ReflectionError {
     ReflectionError::Answer { what, problem }
 }
 
-/// What a server is asked to describe.
+/// The subject of a query: what a server is to describe.
 #[derive(Clone, Copy, Debug)]
 pub enum SchemaQuery<'a> {
     /// All services that the server lists.
@@ -298,7 +298,7 @@ pub async fn schema(
     schema_within(TOTAL_TIMEOUT, connection, inquiry, types).await
 }
 
-/// Does the same with another timeout for all queries.
+/// Does the same as [`schema`], with another timeout for all queries together.
 ///
 /// # Errors
 /// Returns the errors of [`schema`].
@@ -320,7 +320,8 @@ pub async fn schema_within(
     Ok(gathered.assembled(&wanted))
 }
 
-/// Separates a problem of one answer from failures after which the server need not be asked again.
+/// Returns the problem of a single answer as the inner error, and a failure that ends all queries as the outer
+/// one.
 fn described(
     files: Result<Vec<ProtoFile>, ReflectionError>,
 ) -> Result<Result<Vec<ProtoFile>, String>, ReflectionError> {
@@ -338,7 +339,7 @@ struct FileCollector {
     bytes: usize,
     /// Files that the server does not have, and why.
     absent: BTreeMap<String, String>,
-    /// Services that it does not describe, and why.
+    /// Services that the server does not describe, and why.
     broken: BTreeMap<String, String>,
 }
 
@@ -422,8 +423,8 @@ impl FileCollector {
         Ok(())
     }
 
-    /// Queries missing imports. Some servers send a file with its imports, others have to be asked for each,
-    /// and some lack those that come with protobuf.
+    /// Queries missing imports. Some servers send a file with its imports, others have to be asked for each
+    /// import, and some lack the files that come with protobuf.
     async fn with_imports(&mut self, mirror: &ReflectionClient) -> Result<(), ReflectionError> {
         let known = DescriptorPool::global();
         let mut asked = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! The messages of a stream whose messages vary: rendered about a frame at a time, when they are due.
+//! Renders the messages of a stream whose messages vary, about a frame at a time, when they are due.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! A prepared call: checked, encoded once, and shared by all connections.
+//! Prepares a call: checks and encodes it once, for all connections.
 
 use std::sync::Arc;
 use std::time::Duration;

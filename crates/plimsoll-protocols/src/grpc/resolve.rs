@@ -120,8 +120,8 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Resolves the metadata of `call`, in order, with `-bin` values in base64 and varying values as the first
-/// call has them.
+/// Resolves the metadata of `call`, in order, with `-bin` values in base64; values that vary are those of the
+/// first call.
 ///
 /// # Errors
 /// Returns every entry that is invalid, or whose variable or file does not exist. Fields of rows are errors,
@@ -419,7 +419,7 @@ fn stream(problems: &mut Problems, call: &GrpcSpec, encoded: &EncodedCall) -> Op
     })
 }
 
-/// Returns the messages as the plan gives them; `None`: their problems were added to `problems`.
+/// Returns the messages as the plan gives them, or `None` after adding problems to `problems`.
 fn message(
     problems: &mut Problems,
     call: &GrpcSpec,
@@ -449,7 +449,7 @@ fn message(
     }
 }
 
-/// Fails always: this build lacks the feature `schema`.
+/// Always fails, because this build lacks the feature `schema`.
 ///
 /// # Errors
 /// Returns the problem that the method can't be looked up.

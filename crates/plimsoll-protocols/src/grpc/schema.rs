@@ -2,7 +2,7 @@
 //!
 //! A schema comes from `.proto` files, from a compiled descriptor set, from a server's reflection, or is the
 //! built-in one of the reference servers. In each case it is one descriptor pool. It is used when a plan is
-//! resolved; a run itself knows encoded bytes only.
+//! resolved; a run itself handles encoded bytes only.
 
 mod describe;
 mod descriptors;
@@ -40,7 +40,7 @@ const BUILTIN_PROTOS: [(&str, &str); 3] = [
 ];
 /// The minimum similarity (0 to 1) of a name to suggest.
 const MIN_LIKENESS: f64 = 0.75;
-/// Names whose similarity is below that of the best by more than this are left out.
+/// Names that are less similar than the best one by more than this are left out.
 const LIKENESS_MARGIN: f64 = 0.08;
 
 /// Services, methods and messages.
@@ -358,8 +358,8 @@ fn proto_error(error: &protox::Error) -> SchemaError {
     SchemaError::new(format_args!("proto {error:?}{hint}"))
 }
 
-/// Returns at most three of `names` that are similar to `wanted`, best first: equal except for case, ending
-/// in it, or a few letters off.
+/// Returns at most three of `names` that are similar to `wanted`, best first: those that are equal except for
+/// case, that end in `wanted`, or that differ in a few letters.
 fn near<'a>(wanted: &str, names: impl Iterator<Item = &'a String>) -> Vec<String> {
     let wanted = wanted.to_lowercase();
     let mut scored: Vec<(f64, &String)> = names

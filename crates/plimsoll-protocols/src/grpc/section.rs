@@ -1,4 +1,4 @@
-//! `[call.grpc]` and the flags of a gRPC call: a call of a method, as typed.
+//! `[call.grpc]` and the flags of a gRPC call, before they are resolved.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -34,7 +34,7 @@ pub(super) struct CallFailure {
     pub(super) detail: Option<String>,
 }
 
-/// Returns the step for a header block that is malformed or over the limit.
+/// Returns the action for a header block that is malformed or over the limit.
 #[cold]
 fn malformed(why: &'static str) -> ResponseAction {
     match why {
@@ -59,9 +59,9 @@ pub struct GrpcResponseState {
     /// The value of `content-length`; `u32::MAX` if there is none.
     content_length: u32,
     head_seen: bool,
-    /// Whether the call is streaming: then the driver checks the number of messages.
+    /// Whether the call is streaming. If so, the driver checks the number of messages.
     streams: bool,
-    /// Whether messages may be compressed: then they are read by [`GrpcResponseState::packed_data`].
+    /// Whether messages may be compressed. If so, [`GrpcResponseState::packed_data`] reads them.
     pub(super) packed: bool,
 }
 
@@ -196,7 +196,7 @@ impl GrpcResponseState {
         missing_status()
     }
 
-    /// Handles the end of the stream with a header block.
+    /// Handles a header block that ends the stream.
     #[inline]
     fn verdict(&self, head: &GrpcHeaders, texts: MaybeTexts) -> ResponseAction {
         match head.grpc_status {

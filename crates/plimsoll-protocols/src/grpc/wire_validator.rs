@@ -14,8 +14,8 @@ use super::call::{FieldShape, MessageShapes};
 use super::message::{MessageError, MessageReader, MessageSink, PREFIX_LEN};
 use crate::http2::bytes_equal;
 
-/// The maximum nesting depth that is validated. Messages below it are accepted unchecked; groups are
-/// rejected.
+/// The maximum nesting depth that is validated. Messages nested deeper are accepted unchecked; deeper groups
+/// are rejected.
 const MAX_LEVELS: usize = 100;
 /// The maximum size of a message that is kept for comparison. Bytes.
 const MAX_CACHED_BYTES: usize = 1024;
@@ -40,7 +40,8 @@ enum ValidatorState {
 #[derive(Clone, Copy, Debug)]
 struct NestingLevel {
     shape: usize,
-    /// The offset at which it must have ended, from the start of the top-level message. Bytes.
+    /// The offset by which the message or group must have ended, from the start of the top-level message.
+    /// Bytes.
     end: u64,
     /// The group's field number; 0 for a message.
     group: u32,
@@ -308,7 +309,8 @@ impl AnswerValidator {
         }
     }
 
-    /// Returns true if a complete message is valid. It mostly equals the message before.
+    /// Returns true if a complete message is valid. Most messages equal the last valid one, which makes this
+    /// cheap.
     #[inline(always)]
     pub(super) fn is_valid(&mut self, shapes: Option<&MessageShapes>, message: &[u8]) -> bool {
         bytes_equal(message, &self.known) || self.walk(shapes, message).is_ok()

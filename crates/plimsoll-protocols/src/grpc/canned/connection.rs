@@ -36,7 +36,7 @@ struct CannedStream {
     /// Bytes of the response's messages that wait for a window.
     unsent: usize,
     phase: StreamPhase,
-    /// Whether the client has reset the stream and is answered nevertheless.
+    /// Whether the client has reset the stream and the response is sent nevertheless.
     reset: bool,
 }
 
@@ -52,7 +52,7 @@ enum StreamPhase {
 struct CannedStreams(Vec<CannedStream>);
 
 impl CannedStreams {
-    /// Returns the index of a stream. It is mostly the one opened last.
+    /// Returns the index of a stream, which is mostly the one opened last.
     #[inline]
     fn find(&self, id: u32) -> Option<usize> {
         match self.0.last() {
@@ -89,7 +89,7 @@ pub struct CannedConnection {
     streams: CannedStreams,
     /// The number of streams with unsent bytes.
     blocked: usize,
-    /// Whether some of them wait because of [`super::CannedOptions::max_unsent_bytes`].
+    /// Whether responses wait because of [`super::CannedOptions::max_unsent_bytes`].
     held_back: bool,
     requests: u64,
     answered: u64,
@@ -172,7 +172,7 @@ impl CannedConnection {
         self.http2.goaway(code, b"", out);
     }
 
-    /// Announces a GOAWAY, as a server does that wants no request to be lost (RFC 9113, 6.8).
+    /// Announces a GOAWAY, as a server does that shuts down without losing requests (RFC 9113, 6.8).
     pub fn announce_goaway(&self, out: &mut Vec<u8>) {
         self.http2.announce_goaway(out);
     }

@@ -97,7 +97,7 @@ impl GrpcDriver {
         }
     }
 
-    /// Carries out the step that a piece of an open stream's response leads to.
+    /// Carries out the action that a piece of an open stream's response leads to.
     #[inline]
     pub(super) fn step(
         &mut self,

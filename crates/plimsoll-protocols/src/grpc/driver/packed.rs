@@ -1,4 +1,5 @@
-//! Responses with compressed messages. They are decompressed only to validate them; nothing is kept.
+//! Handles responses with compressed messages, which are decompressed only to validate them; the output is not
+//! kept.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Lines of [ghz](https://ghz.sh).
+//! Translates command lines of [ghz](https://ghz.sh).
 
 use std::collections::BTreeMap;
 
@@ -123,7 +123,7 @@ fn finish(line: &mut Line) -> Result<(), String> {
     match line.value("r").map(str::to_owned) {
         Some(rate) if rate != "0" => {
             line.add("--rate", format_args!("{rate}/s"));
-            // Without --async each of the workers waits for its answer.
+            // Without --async, each of ghz's workers waits for the response before its next call.
             if !line.has("async") {
                 line.add("--max-in-flight", clients);
             }
@@ -162,7 +162,7 @@ fn finish(line: &mut Line) -> Result<(), String> {
     Ok(())
 }
 
-/// Fields of ghz's templates, and ours.
+/// Fields of ghz's templates, each with the field of ours that replaces it.
 const FIELDS: [(&str, &str); 4] = [
     ("{{.RequestNumber}}", "{{seq}}"),
     ("{{ .RequestNumber }}", "{{seq}}"),

@@ -1,5 +1,5 @@
-//! Lines of [grpcurl](https://github.com/fullstorydev/grpcurl): its call, made once. Flags of a load may stand among its
-//! own, and words in any order.
+//! Translates command lines of [grpcurl](https://github.com/fullstorydev/grpcurl) to a load of one call. Flags of a
+//! load may be mixed with grpcurl's own, and its arguments may be in any order.
 
 use super::{add_descriptions, our_method, set_target};
 use crate::foreign::lines::Meaning::{Deferred, Missing, Nothing, Ours};
@@ -68,7 +68,7 @@ pub(super) static TOOL: LineTool = LineTool {
             Text,
             Missing("no descriptions are written"),
         ),
-        // Ours: the load that the call becomes.
+        // Flags of our own, for the load that the call becomes.
         value(&["clients"], Number, Ours("--clients", "")),
         value(&["calls"], Number, Ours("--calls", "")),
         value(&["rate"], Text, Ours("--rate", "/s")),
@@ -127,7 +127,7 @@ fn finish(line: &mut Line) -> Result<(), String> {
     }
 }
 
-/// Methods have no port behind them, and addresses no slash unless they are sockets.
+/// Returns true if a word is an address, not a method: it ends in a port, or is the path of a socket.
 fn is_address(word: &str, is_socket: bool) -> bool {
     if is_socket {
         return word.starts_with(['/', '.']);

@@ -1,4 +1,4 @@
-//! The assembly of files that a server has sent.
+//! Tests of assembling the files that a server has sent.
 
 use prost_reflect::prost::Message as _;
 use prost_reflect::prost_types::{FileDescriptorProto, ServiceDescriptorProto};

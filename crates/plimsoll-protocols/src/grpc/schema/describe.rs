@@ -1,4 +1,4 @@
-//! A schema as text: its methods, and the fields of messages.
+//! Describes a schema as text: its methods, and the fields of messages.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;

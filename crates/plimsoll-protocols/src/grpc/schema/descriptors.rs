@@ -1,10 +1,10 @@
-//! Builds a descriptor pool from file descriptors of other origins: a server, or a compiler's output. Each
-//! file is checked before the library sees it, translated to proto3 if it is of an edition, and added after
-//! its imports.
+//! Builds a descriptor pool from file descriptors that a server or another compiler has made. Each file is
+//! checked before the library sees it, translated to proto3 if it is of an edition, and added after its
+//! imports.
 //!
 //! The library expects descriptors from a compiler, and panics on some that no compiler makes. Input must not
-//! cause that, so whatever might is rejected, and whatever does not affect messages is removed: positions,
-//! defaults, and all options but three.
+//! cause a panic, so whatever might cause one is rejected, and whatever does not affect messages is removed:
+//! source positions, defaults, and all options but three.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -192,8 +192,8 @@ fn add(pool: &mut DescriptorPool, file: FileDescriptorProto) -> Result<(), Strin
         .map_err(|e| format!("{e:?}"))
 }
 
-/// Removes and returns the files that can be ordered after all their imports. What remains is in import
-/// cycles, or depends on such files.
+/// Removes and returns the files that can be ordered after all their imports. The files that remain are in
+/// import cycles, or depend on such files.
 fn in_order(files: &mut BTreeMap<String, ProtoFile>) -> Vec<(String, ProtoFile)> {
     let mut awaited: BTreeMap<String, usize> = BTreeMap::new();
     let mut needed_by: BTreeMap<String, Vec<String>> = BTreeMap::new();

@@ -78,7 +78,7 @@ impl ResolvedFeatures {
         messages: LENGTH_PREFIXED,
     };
 
-    /// Returns the features with those that an element of the file sets.
+    /// Returns the features after replacing those that an element of the file sets.
     fn with(self, part: &DynamicMessage) -> ResolvedFeatures {
         let Some(set) = set(part) else { return self };
         let known = |name: &str, last: i32, inherited: i32| {
@@ -207,7 +207,7 @@ pub(super) fn translate(
 enum FieldContext {
     /// A field of a message.
     Message,
-    /// A map.
+    /// A field that is a map.
     Map,
     /// The key or the value of a map.
     Entry,
@@ -296,8 +296,8 @@ fn translate_field(
         }
         _ => {}
     }
-    // A type that a source file names may turn out to be an enum; the library then treats it as one in any
-    // case.
+    // A type that a source file refers to by name may turn out to be an enum; the library then treats the field
+    // as an enum although its type says group.
     let is_group = features.messages == DELIMITED_ENCODING
         && !matches!(place, FieldContext::Map | FieldContext::Entry);
     let is_named = field.r#type.is_none() && field.type_name.is_some();

@@ -46,7 +46,8 @@ impl Schema {
             }
             Err(e) => {
                 let path = track.path();
-                // Problems of an object as a whole are described by the decoder alone.
+                // A problem of the top-level object as a whole is described by the decoder's error, without a
+                // hint.
                 let is_known = path.iter().len() > 0 || !value.is_object();
                 let right = if is_known {
                     expected_type_hint(&message, &path)
@@ -108,7 +109,7 @@ impl Schema {
 
 impl Schema {
     /// Checks all object keys, and the values of closed enums. Other values are left to the decoder, whose
-    /// errors are good.
+    /// errors are clear.
     pub(super) fn check_names(
         &self,
         top: &MessageDescriptor,

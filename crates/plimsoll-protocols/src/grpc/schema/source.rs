@@ -1,7 +1,7 @@
 //! Compilation of `.proto` files to descriptors, including those of editions.
 //!
 //! The compiler supports proto2 and proto3. Source files of editions differ from proto3 in a few statements
-//! only. Those are overwritten, each with the same number of characters, so that errors keep their line and
+//! only. These are overwritten, each with the same number of characters, so that errors keep their line and
 //! column; [`super::editions`] then adds the meaning of the edition's features.
 
 use std::cell::RefCell;
@@ -233,7 +233,7 @@ impl EditionSource {
             }
             before = *token;
         }
-        // This comes last because it moves what follows.
+        // This comes last because it shifts the offsets of all other tokens.
         source.text.replace_range(value.clone(), "\"proto3\"");
         Some(source)
     }

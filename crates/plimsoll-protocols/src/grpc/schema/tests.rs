@@ -446,7 +446,7 @@ fn methods_and_messages_can_be_described() {
     assert!(error.contains("did you mean shop.v1.Item?"), "{error}");
 }
 
-/// A generator of numbers (xorshift64).
+/// A pseudo-random number generator (xorshift64).
 struct Dice(u64);
 
 impl Dice {
@@ -571,7 +571,7 @@ service S { rpc Call(All) returns (stream All); }
                     let from = dice.next(bytes.len());
                     bytes[at] = bytes[from];
                 }
-                // One type's name for another's, one number for another.
+                // An increment turns one type's name, or one field number, into another.
                 _ => bytes[at] = bytes[at].wrapping_add(1),
             }
         }

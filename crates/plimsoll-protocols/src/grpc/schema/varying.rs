@@ -136,7 +136,7 @@ impl Schema {
         }
         let message = TemplateMessage::parse(self, method, json, slots, rows)?;
         let sample = message.filled(&first.moment(0, 0, 0));
-        // Names are checked first, then what templates stand for, then values.
+        // Field names are checked first, then the templates, and values last.
         self.check_names(&message.message, &sample)?;
         let patched = message.patched()?;
         Ok((self.encode(method, &sample.to_string())?, patched))

@@ -48,7 +48,7 @@ pub struct EchoOptions {
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub messages: u32,
 
-    // Each is due this long after the due time of the one before, however late that one was sent.
+    // Each answer is due this long after the due time of the one before, however late that one was sent.
     /// Time between two answers.
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub pace: Period,

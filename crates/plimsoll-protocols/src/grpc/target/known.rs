@@ -1,4 +1,5 @@
-//! The reference server `known`, whose delay of each request is known, to check measurements with.
+//! The reference server `known`, whose delay of each request is known, so that measurements can be checked against
+//! it.
 //!
 //! Delays are drawn from a law ([`plimsoll_model::law`]) with a seed that is committed to in an envelope file
 //! ([`crate::serving::envelope`]) before the first request and revealed at the end. A delay counts from the
@@ -136,7 +137,7 @@ impl ReferenceServer for KnownOptions {
 #[derive(Debug, Default)]
 struct KnownCounters {
     answered: AtomicU64,
-    /// Requests whose clients disconnected, or that were not due before the end.
+    /// Requests whose clients disconnected, or whose responses were not due before the server stopped.
     unanswered: AtomicU64,
 }
 

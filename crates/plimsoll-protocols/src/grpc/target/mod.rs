@@ -1,7 +1,7 @@
-//! The gRPC reference servers, with known behaviour, for trying out and testing runs.
+//! The gRPC reference servers: servers with known behaviour, to try out and test loads with.
 //!
-//! Each is bound ([`crate::serving::ListenOptions::bind`]) and then served until a future completes; it returns its
-//! counters.
+//! Each server is bound ([`crate::serving::ListenOptions::bind`]) and then runs until a future completes; it
+//! returns its counters.
 
 pub mod echo;
 pub mod fast;

@@ -1,5 +1,5 @@
-//! Compression of responses: a response is compressed if its request was, so that clients without compression
-//! do not cost the server any.
+//! Compresses a response only if its request was compressed, so that clients without compression cost the
+//! server no time for it.
 
 use tonic::Response;
 use tonic::metadata::MetadataMap;
@@ -19,7 +19,7 @@ impl AnswerPacking {
         }
     }
 
-    /// Returns the response to such a request.
+    /// Returns the response with this message.
     pub(super) fn answer<T>(self, message: T) -> Response<T> {
         let mut response = Response::new(message);
         if self == AnswerPacking::Plain {

@@ -1,6 +1,6 @@
-//! Server reflection (grpc.reflection.v1) in addition to a reference server's own service.
+//! Adds server reflection (grpc.reflection.v1) to a reference server's own service.
 //!
-//! It costs a call of that service one comparison of the path's beginning.
+//! A call of the server's own service takes one comparison of the path's beginning more.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -18,8 +18,7 @@ type ResponseFuture = BoxFuture<Response<Body>, Infallible>;
 
 /// Adds server reflection to `service`; `name` is its full name.
 ///
-/// # Errors
-/// Never in practice: what the services are is part of this program.
+/// # Errors Never in practice: the services' descriptors are part of this program.
 pub(super) fn reflecting<S>(
     service: S,
     name: &str,

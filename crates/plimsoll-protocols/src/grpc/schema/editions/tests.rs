@@ -26,8 +26,8 @@ fn varint(value: u16) -> Vec<u8> {
     }
 }
 
-/// Protobuf's number for `NONE` differs from that of the library's pool. A response with other bytes in such
-/// a string is valid.
+/// Protobuf's number for `NONE` differs from that of the library's pool. A response is valid even if a string
+/// with this feature is not UTF-8.
 #[test]
 fn utf8_validation_feature_is_honoured() {
     let dir = tempfile::tempdir().unwrap();
@@ -92,7 +92,7 @@ fn deeply_nested_messages_are_rejected() {
             }
         }
     }
-    // Malformed files, and those that are not proto3, are passed on to the compiler.
+    // The depth is also limited in malformed files, before the compiler reads them.
     for broken in [
         "syntax = \"proto3\"; option a = \"",
         "syntax = \"proto3\"; option a = '\\",

@@ -1,9 +1,9 @@
-//! Origins of descriptors: several import paths, sets that lack files, and files that supplement a server's
-//! reflection.
+//! Tests of where descriptors come from: several import paths, sets that lack files, and files that supplement
+//! a server's reflection.
 
 use super::*;
 
-/// A file on disk defines a type once, whatever names its imports have.
+/// A file on disk defines a type once, whatever names it is imported by.
 #[test]
 fn overlapping_import_paths_define_types_once() {
     let protos = Protos::new(&[

@@ -1,5 +1,5 @@
-//! The JSON of a message with one call's values: the patched bytes must equal its encoding, and it is checked
-//! for mistakes.
+//! Fills a message's templates with one call's values. The resulting JSON is checked for mistakes, and its
+//! encoding must equal the patched bytes.
 
 use plimsoll_model::template::{FieldSource, RenderContext, Template};
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
@@ -156,7 +156,7 @@ fn is_open(message: &MessageDescriptor) -> bool {
     message.full_name() == "google.protobuf.Value"
 }
 
-/// Converts a row to the JSON of a message: its strings become the types of the fields.
+/// Converts a row to the JSON of a message; strings are converted to the types of their fields.
 pub(super) fn whole(message: &MessageDescriptor, text: &str) -> Value {
     match json_or_string(text) {
         Value::Object(entries) if !message.full_name().starts_with("google.protobuf.") => {
@@ -173,7 +173,7 @@ pub(super) fn whole(message: &MessageDescriptor, text: &str) -> Value {
     }
 }
 
-/// Converts a text to the JSON for a field. Numbers may be strings there (proto3 JSON mapping).
+/// Converts a text to the JSON of a field. Numbers remain strings, which the proto3 JSON mapping allows.
 pub(super) fn typed(field: &FieldDescriptor, text: &str) -> Value {
     let parsed = || serde_json::from_str(text).ok();
     let plain = || Value::String(text.to_owned());

@@ -163,7 +163,8 @@ impl TemplateMessage<'_> {
         self.field(&self.field_of(value, name, path)?, tree, path)
     }
 
-    /// Returns a field of a message with a JSON format of its own; its encoding is by fields.
+    /// Returns a field of a message that has a JSON format of its own but is encoded field by field like any
+    /// other.
     fn field_of(
         &self,
         message: &MessageDescriptor,

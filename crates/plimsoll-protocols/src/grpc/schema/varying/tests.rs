@@ -321,7 +321,7 @@ fn wrappers_and_lists_vary_and_counters_wrap() {
     // Counters wrap around at their type's maximum.
     let value = rendered(r#"{"small": {{seq}}, "count": {{seq}}}"#, (1 << 32) + 5);
     assert_eq!((&value["small"], &value["count"]), (&5.into(), &5.into()));
-    // The length exceeds its usual number of bytes.
+    // The length prefix takes more bytes than usual.
     let value = rendered(
         &format!(
             r#"{{"inside": {{"inside": {{"text": "{}{{{{seq}}}}"}}}}}}"#,

@@ -18,7 +18,7 @@ const MAX_BODY: u64 = 1 << 30;
 const MAX_PIPELINED: usize = 1000;
 /// The response's body over HTTP/1.1.
 const BODY: &[u8] = b"known\n";
-/// What is answered over HTTP/1.1 to a request that accepts server-sent events: one of them.
+/// The response's body over HTTP/1.1 to a request that accepts server-sent events: one event.
 const EVENT: &[u8] = b"data: known\n\n";
 
 /// A request that is not answered yet.
