@@ -1,4 +1,4 @@
-//! SOFABolt as the engine drives it ([`FramedDriver`]).
+//! The client side of SOFABolt, for the engine's driver of framed protocols ([`FramedDriver`]).
 //!
 //! In the steady state a call costs one copy of the prepared request with its id filled in, and one look at
 //! the response's fixed header. Nothing is allocated.
@@ -103,8 +103,8 @@ impl FrameFormat for BoltProtocol {
         BoltFrame::parse(bytes, self.prepared.max_content).map_err(broken)
     }
 
-    /// The length of the fixed header depends on its contents, so a partial header asks for one more byte at
-    /// a time.
+    /// The length of the fixed header depends on its contents, so for a partial header one more byte is
+    /// requested at a time.
     fn needed(&self, partial: &[u8]) -> Option<usize> {
         let length = BoltFrame::length(partial, self.prepared.max_content);
         length.ok()?.or(Some(partial.len() + 1))

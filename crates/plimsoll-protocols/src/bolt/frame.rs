@@ -6,7 +6,7 @@
 /// The default limit of a frame's content: 16 MiB.
 pub const MAX_CONTENT: usize = 16 << 20;
 
-/// Codec bytes. The first is SOFABolt's own, the others are SOFARPC's.
+/// Codec bytes. Hessian 2 is SOFABolt's own codec, JSON is SOFARPC's.
 pub mod codec {
     /// Hessian 2 in SOFARPC's dialect.
     pub const HESSIAN2: u8 = 1;
@@ -168,7 +168,7 @@ pub struct BoltFrameHead {
     content: usize,
 }
 
-/// The bytes are not a frame. The next frame can't be located after this error.
+/// Why bytes are not a frame. The next frame can't be located after this error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BoltFrameError {
     /// The first byte names another protocol.
@@ -430,7 +430,7 @@ impl BoltFrameHead {
                 limit,
             });
         }
-        // At most 2 × 64 KiB above the limit, so this can't overflow.
+        // The content is below 2 GiB, class and header are below 64 KiB each, so this can't overflow.
         let body_end = start + class + header + content;
         let length = body_end + if form.has_crc() { 4 } else { 0 };
         Ok(Some(BoltFrameHead {

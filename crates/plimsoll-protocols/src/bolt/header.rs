@@ -10,7 +10,7 @@ pub const TARGET_SERVICE: &str = "sofa_head_target_service";
 /// The key of the method's name.
 pub const METHOD_NAME: &str = "sofa_head_method_name";
 
-/// The header is not a map: a length exceeds the remaining bytes, or is below -1.
+/// The error of a malformed header map: a length exceeds the remaining bytes, or is below -1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("header map: the length at byte {at} is {length}, but only {left} bytes are left")]
 pub struct HeaderError {

@@ -30,8 +30,8 @@ use crate::protocol_module::{
 /// The interval of SOFABolt's own clients.
 const DEFAULT_HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// The default call, if neither service nor class is given: the echo of 1,098 characters, in a frame of 1.4
-/// kB, which load tools for SOFARPC commonly use.
+/// The default call, if neither service nor class is given: an echo of 1,098 characters in a frame of 1.4 kB,
+/// which load tools for SOFARPC commonly send.
 const DEFAULT_SERVICE: &str = "com.alipay.test.TestService:1.0";
 const DEFAULT_METHOD: &str = "echoStr";
 const DEFAULT_ECHO_CHARS: usize = 1098;

@@ -19,8 +19,8 @@ pub struct BoltRelayCodec(usize);
 /// first, so each layout needs connections of its own.
 const FRAME_LAYOUTS: usize = 3;
 
-/// Packs the layout into one number: the revision of version 2 (0 for version 1), the switches, and the
-/// codec.
+/// Packs a frame's layout and codec into one number, a byte each: the revision of version 2 (0 for version 1),
+/// the switches, and the codec.
 #[inline]
 fn manner(form: FrameLayout, codec: u8) -> FrameFlavor {
     let (revision, switches) = match form {
@@ -178,8 +178,8 @@ impl FrameCodec for BoltRelayCodec {
     }
 }
 
-/// Rejects frames for which a peer might close its connection, and so fail other calls. Such a frame is not
-/// relayed.
+/// Returns an error for frames that are not relayed, because the receiver might close its connection and so
+/// fail other calls.
 #[inline]
 fn check(frame: &BoltFrame<'_>) -> Result<(), String> {
     let most = i16::MAX as usize;

@@ -1,4 +1,4 @@
-//! A request that is encoded once; only its id changes from call to call.
+//! Prepares a request: it is encoded once, and only its id changes from call to call.
 //!
 //! With a checksum, the bytes of the checksum change too. CRC-32 is linear over GF(2), so the checksum of a
 //! frame with a given id is that of the frame with id 0, XORed with a value for each byte of the id: four
@@ -37,8 +37,8 @@ pub struct BoltCall {
     pub header: Vec<u8>,
     /// The constant entries that the plan adds to the header map.
     pub constant: Vec<(String, String)>,
-    /// Live entries: their values are printed by commands and change during a run. Each template consists of
-    /// such a value only.
+    /// Live entries, whose values are printed by commands and change during a run. Each template is one live
+    /// value and nothing else.
     pub live: Vec<MetadataField>,
     /// The encoded content.
     pub content: Vec<u8>,
@@ -97,7 +97,7 @@ pub(super) struct LiveRequest {
 }
 
 impl LiveRequest {
-    /// Returns `None` if the request has no live entries.
+    /// Prepares the request with its live entries; returns `None` if it has none.
     pub(super) fn of(call: &BoltCall) -> Result<Option<LiveRequest>, RequestError> {
         let values = call.live.iter();
         let values = values.filter_map(|field| match &field.template.alone()?.source {
@@ -303,7 +303,7 @@ fn crc_of_ids(length: usize, id_at: usize) -> Box<[[u32; 256]; 4]> {
     let nothing = crc32fast::hash(&zeros);
     let mut tables = Box::new([[0u32; 256]; 4]);
     for (place, table) in tables.iter_mut().enumerate() {
-        // CRCs of single bits first: those of all other values are XORs of these.
+        // The CRCs of single bits come first, because those of all other values are XORs of them.
         for bit in 0..8 {
             zeros[id_at + place] = 1 << bit;
             table[1 << bit] = crc32fast::hash(&zeros) ^ nothing;

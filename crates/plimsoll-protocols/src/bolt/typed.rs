@@ -1,4 +1,4 @@
-//! Encoding of a call that was given as flags or plan keys: its class, header map and content.
+//! Encodes a call that was given as flags or plan keys to its class, header map and content.
 
 use super::BoltCall;
 use super::header;

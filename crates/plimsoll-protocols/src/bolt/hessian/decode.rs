@@ -11,7 +11,7 @@ const MAX_DEPTH: usize = 64;
 /// expand a small input into large values.
 const MAX_REPEATED: usize = 1 << 20;
 
-/// The bytes are not valid Hessian.
+/// Why bytes are not valid Hessian, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("hessian: at byte {at}: {problem}")]
 pub struct HessianError {

@@ -197,7 +197,7 @@ impl HessianEncoder {
     }
 }
 
-/// Returns the number of UTF-16 units: one for each character, and two for one of four UTF-8 bytes.
+/// Returns the number of UTF-16 units: two for a character of four UTF-8 bytes, one for any other.
 fn units(text: &str) -> usize {
     if text.is_ascii() {
         return text.len();
@@ -331,7 +331,7 @@ mod tests {
         bytes.extend(b"V\x75\x90z".repeat(40));
         bytes.push(b'z');
         assert!(decode(&bytes).unwrap_err().to_string().contains("repeat"));
-        // A claimed length of two thousand million items must not be trusted.
+        // A claimed length of two billion items must not be trusted.
         assert!(decode(b"Vl\x7f\xff\xff\xff\x91").is_err());
         assert!(decode(b"O\x91AI\x7f\xff\xff\xff").is_err());
         assert!(

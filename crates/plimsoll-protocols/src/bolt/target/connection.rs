@@ -1,4 +1,4 @@
-//! One client's connection. Responses are sent in the order in which they become ready.
+//! Serves one client's connection. Responses are sent in the order in which they become ready.
 
 use std::io;
 use std::sync::Arc;
@@ -13,8 +13,7 @@ use super::{BoltServer, answers};
 
 /// The limit of requests in progress on one connection. At the limit, reading pauses.
 const MAX_IN_PROGRESS: usize = 65_536;
-/// The limit of their bytes: each request is kept until it is answered, and its response until the client has
-/// read it. Bytes.
+/// The limit of the bytes of the requests in progress, each of which is kept until it is answered.
 const MAX_IN_PROGRESS_BYTES: usize = 8 << 20;
 const READ_CHUNK_BYTES: usize = 64 << 10;
 /// Empty buffers are shrunk to this capacity. Bytes.
@@ -216,7 +215,8 @@ impl AnswerCache {
     }
 }
 
-/// Does the same as [`complete`], from the cache if the request is the same as the last one.
+/// Does the same as [`complete`], but copies the last response if the request equals the last one except for
+/// its id.
 fn complete_from_cache(
     frame: &BoltFrame<'_>,
     bytes: &[u8],
