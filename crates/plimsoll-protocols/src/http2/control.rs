@@ -1,5 +1,5 @@
-//! Frames other than responses: SETTINGS, WINDOW_UPDATE, RST_STREAM and GOAWAY, and the handling of a server
-//! that violates the protocol.
+//! Handles frames that are not part of a response (SETTINGS, WINDOW_UPDATE, RST_STREAM and GOAWAY), and servers
+//! that violate the protocol.
 
 use plimsoll_engine::driver::{Event, ProtocolError};
 use plimsoll_model::Outcome;
@@ -106,7 +106,8 @@ impl<C: StreamCalls> Connection<C> {
         }
     }
 
-    /// Handles a violation: a stream error ends one call, a connection error is returned and ends all.
+    /// Handles a violation: a stream error ends one call; a connection error, which ends all calls, is
+    /// returned.
     #[cold]
     pub(super) fn contain(
         &mut self,
@@ -142,7 +143,8 @@ impl<C: StreamCalls> Connection<C> {
     pub(super) fn check_greeting(&mut self, input: &[u8]) -> Result<(), ProtocolError> {
         let mut start = self.http2.partial().to_vec();
         start.extend_from_slice(&input[..input.len().min(MAX_SHOWN_BYTES)]);
-        // A line of text may continue and is shown completely. A TLS alert is complete as it is.
+        // A short line of text may continue, so more of it is awaited for the error. Other bytes, such as a TLS
+        // alert, are judged at once.
         let is_whole = start.len() >= FrameHeader::LEN
             || start.contains(&b'\n')
             || !start.first().is_some_and(|b| (b' '..=b'~').contains(b));

@@ -33,8 +33,8 @@ impl<T, const LEN: usize> Default for BlockMemo<T, LEN> {
     }
 }
 
-/// Compares two slices. Those compared here are mostly a few bytes long, for which a call of `memcmp` would
-/// cost more than the comparison.
+/// Compares two slices. Most slices compared here are a few bytes long, for which a call of `memcmp` would cost
+/// more than the comparison.
 #[inline(always)]
 pub(crate) fn bytes_equal(a: &[u8], b: &[u8]) -> bool {
     #[inline(always)]
@@ -99,7 +99,7 @@ impl<T: Copy, const LEN: usize> BlockMemo<T, LEN> {
         self.0 = None;
     }
 
-    /// Bytes on the heap.
+    /// Returns the bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |_| size_of::<MemoRing<T, LEN>>())
     }

@@ -1,11 +1,10 @@
 //! The client side of an HTTP/2 connection (RFC 9113) whose streams carry calls of any protocol ([`StreamCalls`]).
 //!
-//! Invariants: every call that was started and not cancelled ends in exactly one [`Event::Done`]; nothing is
-//! sent beyond the server's windows, its frame size and its stream limit; a connection buffers nothing but a
-//! partial frame and a partial header block. The rules of a connection are in [`plimsoll_wire::http2`], the
-//! meaning of responses is the protocol's; this module tracks the calls: `starting` sends requests,
-//! `receiving` handles frames on streams, `control` all other frames. The worker's event loop calls it
-//! through [`Driver`].
+//! Invariants: every call that was started and not cancelled ends in exactly one [`Event::Done`]; nothing is sent
+//! beyond the server's windows, its frame size and its stream limit; a connection buffers nothing but a partial
+//! frame and a partial header block. The rules of a connection are in [`plimsoll_wire::http2`], and the protocol
+//! decides what a response means; this module tracks the calls: `starting` sends requests, `receiving` handles
+//! frames on streams, `control` all other frames. The worker's event loop calls it through [`Driver`].
 //!
 //! In the steady state a call costs one copy of the prepared request with its stream ids filled in. Nothing
 //! is allocated.
@@ -85,10 +84,10 @@ pub trait StreamCalls: Debug + Sized {
         None
     }
 
-    /// Whether bodies that differ from call to call come with header fields of their own.
+    /// Whether the body of a call comes with header fields of its own, if bodies differ from call to call.
     const OWN_FIELDS: bool = false;
 
-    /// Prepares call `number`, whose request differs from those of other calls.
+    /// Prepares the request of call `number`. Called only if requests differ from call to call.
     fn prepare(&mut self, _number: u64, _now: Time) {}
 
     /// Appends the header fields that belong to the prepared call's body.
@@ -131,8 +130,7 @@ pub trait StreamCalls: Debug + Sized {
 
     /// Handles a complete header block on any stream.
     ///
-    /// # Errors
-    /// As [`StreamCalls::data`].
+    /// # Errors Returns the same errors as [`StreamCalls::data`].
     fn header_block(
         connection: &mut Connection<Self>,
         block: StreamPayload<'_>,
@@ -206,7 +204,7 @@ pub struct Connection<C: StreamCalls> {
     pub(crate) blocked: Vec<u32>,
     /// The unsent bodies of blocked streams, if bodies vary.
     bodies: BTreeMap<u32, Box<[u8]>>,
-    /// How many failure texts were reported, by outcome.
+    /// Limits how many failure texts are reported, by outcome.
     pub(crate) details: DetailBudget,
     /// How long after its due time the current call is started.
     waited: Duration,

@@ -1,4 +1,4 @@
-//! The request of a run: the part that is the same for all calls, encoded once and shared by all connections.
+//! The part of requests that is the same for all calls, encoded once and shared by all connections.
 
 use plimsoll_model::template::TraceIds;
 use plimsoll_wire::hpack::Encoder;

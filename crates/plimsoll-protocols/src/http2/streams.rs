@@ -17,7 +17,8 @@ pub(crate) const NO_CALL: CallId = CallId(u32::MAX);
 /// [`CallStream::slot`] of a stream without further state.
 pub(crate) const NO_SLOT: u32 = u32::MAX;
 
-/// Cancelled streams that are kept in the overflow list, so that their late responses are counted.
+/// The most cancelled streams in the overflow list, where they are kept so that their late responses are
+/// counted.
 const MAX_CANCELLED_ASIDE: usize = 64;
 
 /// What may still arrive on a stream.

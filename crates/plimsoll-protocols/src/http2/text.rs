@@ -1,6 +1,6 @@
 //! Conversion of received bytes to text that is safe to print.
 
-/// The maximum length of such text. Bytes.
+/// The most received bytes that are converted; the rest is cut off.
 const MAX_TEXT: usize = 1024;
 
 /// Converts received bytes to one line of text without control characters, so that a terminal does not
@@ -9,8 +9,8 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
     cleaned(bytes, char::is_control)
 }
 
-/// Converts received bytes to text that may have several lines and tabs. A caller that prints it in one line
-/// has to escape them.
+/// Converts received bytes to text that may have several lines and tabs. A caller that prints it on one line
+/// has to escape line ends and tabs.
 pub(crate) fn lines(bytes: &[u8]) -> String {
     cleaned(bytes, |c| {
         c.is_control() && !matches!(c, '\t' | '\n' | '\r')

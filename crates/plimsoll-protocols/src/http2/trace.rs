@@ -1,7 +1,7 @@
 //! `--trace`: prints one line for each frame of a connection.
 //!
 //! The tracer reads a copy of both directions and never disturbs the connection: bytes that it can't read end
-//! the trace with a line that says so. Values of fields that may be secret are redacted.
+//! the trace with a line that says so. Values that may be secret are redacted.
 
 use std::fmt::Write as _;
 
