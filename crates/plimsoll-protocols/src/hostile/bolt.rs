@@ -71,7 +71,7 @@ fn heartbeat(out: &mut Vec<u8>, id: u32) {
     BoltFrame::heartbeat(FrameLayout::V1, id.wrapping_add(1)).write(out);
 }
 
-/// Answers with the status NUMBER and nothing else.
+/// Makes a behaviour that answers with the status NUMBER and nothing else.
 const fn status<const NUMBER: u16>(name: &'static str, about: &'static str) -> Behaviour {
     let outcome = match Status::from_number(NUMBER) {
         Some(status) => status.outcome(),

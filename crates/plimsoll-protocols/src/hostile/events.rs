@@ -18,7 +18,7 @@ const TOKEN_EVENT: &[u8] =
 
 const DONE: HostileStep = Send(b"data: [DONE]\n\n");
 
-/// Sends what is written so far, before the next step.
+/// Sends the bytes of the preceding steps before the next step runs.
 const FLUSH: HostileStep = Do(|_| Ok(()));
 
 const USAGE: HostileStep =

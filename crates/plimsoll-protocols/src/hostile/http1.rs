@@ -1,4 +1,4 @@
-//! Misbehaving servers of a file over HTTP/1.1 (RFC 9112).
+//! Misbehaving servers that are asked for a file over HTTP/1.1 (RFC 9112).
 
 use std::io;
 
@@ -14,7 +14,7 @@ pub(super) fn request(peer: &mut ScriptPeer) -> io::Result<u32> {
 
 const GOOD_ANSWER: HostileStep = Send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
 
-/// A good head, with a shorter body than it declares.
+/// A good head, followed by a shorter body than the head declares.
 const HALF_ANSWER: HostileStep = Send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe");
 
 /// The head of a chunked response.

@@ -90,7 +90,7 @@ fn status(out: &mut Vec<u8>, stream: u32, fields: &[(&str, &str)]) {
     ends(out, stream, &[&ANSWER_HEAD, fields].concat());
 }
 
-/// Writes such a response with a status and a message.
+/// Writes a response of trailers only, with a status and a message.
 fn refused(out: &mut Vec<u8>, stream: u32, number: &str, message: &str) {
     let fields = [("grpc-status", number), ("grpc-message", message)];
     status(out, stream, &fields);
@@ -101,7 +101,7 @@ fn message(out: &mut Vec<u8>, stream: u32, bytes: &[u8]) {
     message_with(out, stream, &[], bytes);
 }
 
-/// Writes such a response with more fields in its head.
+/// Writes a response as [`message`] does, with more fields in its head.
 fn message_with(out: &mut Vec<u8>, stream: u32, more: &[(&str, &str)], bytes: &[u8]) {
     headers(
         out,
@@ -177,7 +177,8 @@ fn frame(out: &mut Vec<u8>, kind: u8, bits: u8, stream: u32, payload: &[u8]) {
 }
 
 impl Behaviour {
-    /// After the client's preface, writes these frames in place of SETTINGS, and then nothing more.
+    /// Makes the behaviour write these frames in place of SETTINGS after the client's preface, and then nothing
+    /// more.
     const fn first(self, frames: FrameWriter) -> Behaviour {
         self.act(BehaviourScript::ThreeSteps([PREFACE, Write(frames), Wait]))
     }

@@ -1,10 +1,10 @@
 //! A reference server that misbehaves on purpose: named behaviours over HTTP/2, HTTP/1.1, server-sent events,
 //! WebSocket, Bolt and TLS, each with the outcome that a correct client reports.
 //!
-//! A behaviour decides what happens to one connection whose client makes one call: it sends raw bytes, and controls
-//! the socket. It is not a protocol implementation: a script reads as much of the request as it needs, and writes
-//! what no server should. The cost of a behaviour is bounded ([`MAX_CONNECTIONS`], [`MAX_WAIT`], [`MAX_FLOOD`]).
-//! `plimsoll serve hostile` calls this.
+//! A behaviour is a script for one connection, whose client makes one call: it sends raw bytes and controls the
+//! socket. It implements no protocol: it reads as much of the request as it needs, and writes bytes that no server
+//! should. The cost of a behaviour is bounded ([`MAX_CONNECTIONS`], [`MAX_WAIT`], [`MAX_FLOOD`]). `plimsoll serve
+//! hostile` calls this.
 
 use std::io;
 

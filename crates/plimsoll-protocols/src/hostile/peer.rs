@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustls::{ServerConfig, ServerConnection, Stream};
 use socket2::SockRef;
 
-/// The longest time that a script waits for its client, or leaves it waiting.
+/// The longest time that a script waits for its client, or lets its client wait.
 pub const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// The most bytes that a flood sends over a connection.
@@ -34,7 +34,7 @@ const MAX_RUNS: usize = 1 << 16;
 /// A connection with a client.
 pub struct ScriptPeer {
     stream: TcpStream,
-    /// Set up by [`ScriptPeer::secure`].
+    /// The TLS state; `None` until [`ScriptPeer::secure`] has set it up.
     tls: Option<Box<ServerConnection>>,
     config: Option<Arc<ServerConfig>>,
     /// Bytes that were read and not yet taken by the script.
@@ -71,8 +71,7 @@ impl ScriptPeer {
 
     /// Completes a correct TLS handshake; everything after it is encrypted.
     ///
-    /// # Errors
-    /// Errors of the handshake, and a server without a certificate.
+    /// # Errors When the handshake fails, or the server has no certificate.
     pub(super) fn secure(&mut self) -> io::Result<()> {
         let config = self
             .config
@@ -86,7 +85,7 @@ impl ScriptPeer {
         Ok(())
     }
 
-    /// Sends bytes, encrypted if the connection is.
+    /// Sends bytes, encrypted if the connection uses TLS.
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let Some(tls) = &mut self.tls else {
             return self.stream.write_all(bytes);
@@ -130,9 +129,9 @@ impl ScriptPeer {
         Ok(())
     }
 
-    /// Sends the same bytes repeatedly, up to [`MAX_FLOOD`], and then nothing: what the client notices does not
-    /// depend on how fast it reads. Nothing is read meanwhile. Also succeeds if the client stops reading or
-    /// disconnects.
+    /// Sends the same bytes repeatedly, up to [`MAX_FLOOD`], and then nothing, so that the outcome does not
+    /// depend on how fast the client reads. Nothing is read meanwhile. Also succeeds if the client stops reading
+    /// or disconnects.
     pub(super) fn flood(&mut self, bytes: &[u8]) -> io::Result<()> {
         let block = bytes.repeat((64 << 10) / bytes.len().max(1) + 1);
         let mut sent = 0;

@@ -11,18 +11,18 @@ use super::session::{self, SessionHandlers};
 /// One kind of misbehaviour.
 #[derive(Clone, Copy, Debug)]
 pub struct Behaviour {
-    /// Unique among all behaviours; users refer to it, so it is never renamed.
+    /// The behaviour's unique name. Users refer to it, so it is never changed.
     pub name: &'static str,
     /// A short description for lists.
     pub about: &'static str,
     /// The outcome that a correct client reports for the call.
     pub outcome: Outcome,
-    /// Needs a certificate and key, because the handshake succeeds.
+    /// Whether the server needs a certificate and key, because the handshake succeeds.
     pub needs_certificate: bool,
     pub(super) act: BehaviourScript,
 }
 
-/// What happens on a connection, which is closed afterwards.
+/// What a behaviour does on a connection, which is closed afterwards.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum BehaviourScript {
     Script(&'static [HostileStep]),
@@ -108,8 +108,7 @@ impl Behaviour {
 
     /// Runs the script on the connection of `peer`.
     ///
-    /// # Errors
-    /// Errors of the connection, because a client may close it within a script.
+    /// # Errors When the connection fails; a client may also close it before the script has ended.
     pub(super) fn play(&self, peer: &mut ScriptPeer) -> io::Result<()> {
         match &self.act {
             BehaviourScript::Script(steps) => peer.play(steps),

@@ -50,7 +50,7 @@ impl HostileEndpoint {
     }
 }
 
-/// The chosen behaviours, bound and not yet served.
+/// The chosen behaviours, whose ports are bound but not yet served.
 pub struct HostileServer {
     listeners: Vec<(TcpListener, HostileProtocol, &'static Behaviour)>,
     listening: Vec<HostileEndpoint>,
@@ -65,8 +65,8 @@ struct HostileShared {
 }
 
 impl HostileServer {
-    /// Binds a port for each of `behaviours`: that of `first` and those after it, or free ones if it is 0. `tls` is
-    /// for behaviours that begin with a correct handshake.
+    /// Binds a port for each of `behaviours`: the port of `first` and those after it, or free ports if that is 0.
+    /// `tls` is for behaviours that begin with a correct handshake.
     ///
     /// # Errors
     /// When the certificate can't be used, or a port can't be bound; the message names it.
@@ -178,7 +178,7 @@ fn accept(
         let body = move || {
             let config = of_thread.config.clone();
             if let Ok(mut peer) = ScriptPeer::new(stream, wire.request(), config, runs) {
-                // Clients may close the connection within a script.
+                // Errors are ignored, because clients may close the connection within a script.
                 let _ = behaviour.play(&mut peer);
                 peer.close();
             }

@@ -1,4 +1,4 @@
-//! A correct session whose steps behaviours replace one at a time.
+//! The correct behaviour of a session; each misbehaviour replaces one of its steps.
 //!
 //! API and WebSockets share an address: the first request on a connection decides which it is.
 

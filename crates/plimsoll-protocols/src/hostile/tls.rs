@@ -1,4 +1,4 @@
-//! Misbehaving TLS 1.3 servers (RFC 8446) of a file over HTTP/1.1.
+//! Misbehaving TLS 1.3 servers (RFC 8446) that are asked for a file over HTTP/1.1.
 
 use std::io;
 
@@ -67,8 +67,8 @@ fn replies_in_1_1(peer: &mut ScriptPeer) -> io::Result<()> {
     peer.write(|out| record(out, 22, &message))
 }
 
-/// Answers a ClientHello with ServerHellos of these extensions, whose random value marks each as a HelloRetryRequest
-/// (§4.1.3).
+/// Answers a ClientHello with a HelloRetryRequest for each of these lists of extensions: a ServerHello with a
+/// special random value (§4.1.3).
 fn retries(peer: &mut ScriptPeer, extensions: &[&[u8]]) -> io::Result<()> {
     let client = hello(peer)?;
     for extensions in extensions {
@@ -92,7 +92,7 @@ const HALF_HELLO: HostileStep = Do(|p| {
 /// The extension `supported_versions` with TLS 1.3, which every ServerHello has.
 const SUPPORTED_VERSIONS: [u8; 6] = [0, 43, 0, 2, 3, 4];
 
-/// The same with a cookie, which makes one retry legal, but not a second one.
+/// [`SUPPORTED_VERSIONS`] and a cookie, which makes one HelloRetryRequest legal, but not a second one.
 const VERSIONS_AND_COOKIE: [u8; 16] = [0, 43, 0, 2, 3, 4, 0, 44, 0, 6, 0, 4, 1, 2, 3, 4];
 
 /// Completes a correct handshake, and reads the request.
@@ -101,7 +101,7 @@ const REQUEST: HostileStep = Do(|p| {
     http1::request(p).map(drop)
 });
 
-/// The same, followed by the head of a response and a shorter body than it declares.
+/// Does the same as [`REQUEST`], then sends the head of a response and a shorter body than the head declares.
 const HALF_ANSWER: HostileStep = Do(|p| {
     p.play(&[REQUEST])?;
     p.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\nhalf")

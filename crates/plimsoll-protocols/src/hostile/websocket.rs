@@ -59,12 +59,12 @@ fn floods_fields(peer: &mut ScriptPeer, status: &[u8]) -> io::Result<()> {
     peer.flood(b"X-More: and more\r\n")
 }
 
-/// Ends the connection.
+/// Returns an error, which ends the script and so the connection.
 fn ends() -> io::Result<()> {
     Err(io::ErrorKind::Other.into())
 }
 
-/// Sends tokens with these numbers, and the end of the run.
+/// Sends tokens with these numbers, and the end of the run with the number `end`.
 fn streams(peer: &mut ScriptPeer, numbers: &[u64], end: u64) -> io::Result<()> {
     tokens(peer, numbers)?;
     done(peer, end)
