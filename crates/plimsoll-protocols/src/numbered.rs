@@ -3,7 +3,7 @@
 //!
 //! Invariants: every call that was started and not cancelled is in `calls` or in `over`, and leaves it with exactly
 //! one [`Event::Done`]; an id is not reused while its call is in flight; a connection buffers nothing but a partial
-//! frame. Called by the engine's worker loop.
+//! frame. The engine's worker loop calls [`FramedDriver`].
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -53,7 +53,7 @@ pub trait FrameFormat: Debug {
         None
     }
 
-    /// Appends the request of a call. `waited` is the time since it was due, where that matters.
+    /// Appends the request of a call. `waited` is the time since the call was due, if it starts late.
     ///
     /// # Errors
     /// The outcome of a call whose request can't be written; then nothing is appended.
@@ -68,8 +68,8 @@ pub trait FrameFormat: Debug {
         bytes: &'a [u8],
     ) -> Result<Option<(Self::Frame<'a>, usize)>, ProtocolError>;
 
-    /// Returns the length up to which the frame that begins with `partial` has to be read before
-    /// [`FrameFormat::read`] can get further, more than `partial` has; `None` if it is not known.
+    /// Returns the length that `partial`, the beginning of a frame, must reach before [`FrameFormat::read`] can get
+    /// further; `None` if it is not known. It is more than `partial` has.
     fn needed(&self, partial: &[u8]) -> Option<usize>;
 
     /// Returns the purpose of a frame.
@@ -78,8 +78,8 @@ pub trait FrameFormat: Debug {
     /// Returns the outcome of the call that a response answers.
     fn outcome(&self, answer: &Self::Frame<'_>) -> Outcome;
 
-    /// Returns the bytes of contents of a call's request, and of its response if there is one, in protocols that tell
-    /// contents from headers.
+    /// Returns how many bytes of a call's request, and of its response if there is one, are content rather than
+    /// headers; 0 if the protocol does not tell them apart.
     #[inline]
     fn content_bytes(&self, _answer: Option<&Self::Frame<'_>>) -> u64 {
         0
@@ -174,7 +174,8 @@ impl<F: FrameFormat> FramedDriver<F> {
         match self.format.request(id, waited, out) {
             Ok(()) if oneway => self.over.push((call, Outcome::Ok)),
             Ok(()) => {}
-            // Such a request could be written before the run, and now can't: the connection takes no more calls.
+            // The same request could be written when the run was prepared, so the format has failed: the connection
+            // takes no more calls.
             Err(outcome) => {
                 self.calls.take(id);
                 self.over.push((call, outcome));
@@ -306,8 +307,8 @@ impl<F: FrameFormat> FramedDriver<F> {
         self.report_contents(first, events);
     }
 
-    /// Reports contents once for all calls that ended since `first`: one event a call would cost more than everything
-    /// else about the call's end.
+    /// Reports content bytes in one event for all calls whose ends are in `events` from index `first` on: an event
+    /// for each call would cost more than everything else about its end.
     #[inline]
     fn report_contents(&mut self, first: usize, events: &mut Vec<Event>) {
         if self.content_bytes == 0 {
@@ -364,7 +365,7 @@ impl<F: FrameFormat> Driver for FramedDriver<F> {
         self.begin(call, Some(waited), now, out);
     }
 
-    /// No such protocol can cancel a request: the server goes on with it.
+    /// Forgets the call. Protocols of this kind can't cancel a request, so the server goes on with it.
     fn cancel(&mut self, call: CallId, _now: Time, _out: &mut Vec<u8>) {
         self.over.retain(|(over, _)| *over != call);
         self.calls.cancel(call);
@@ -453,11 +454,12 @@ impl<F: FrameFormat> Driver for FramedDriver<F> {
         self.partial = Vec::new();
     }
 
-    /// No such protocol has a closing message: the transport is just closed.
+    /// Does nothing: protocols of this kind have no closing message, and the transport is just closed.
     fn finish(&mut self, _out: &mut Vec<u8>) {}
 }
 
-/// Reports a failure text, unless this connection has reported enough; `text` is called only in that case.
+/// Reports the failure text that `text` returns. Does not call `text` if this connection has reported
+/// [`MAX_DETAILS`] already.
 fn detail(
     given: &mut u8,
     outcome: Outcome,

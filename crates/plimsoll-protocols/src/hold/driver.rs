@@ -1,7 +1,7 @@
 //! The client's side of one idle connection: a call is a message and its echo.
 //!
-//! Invariant: every byte received is the next one of an outstanding echo, also of a cancelled call, or belongs to its
-//! line end. Called by the engine's worker loop.
+//! Invariant: every byte received either continues an outstanding echo, even that of a cancelled call, or belongs to
+//! a line end. The engine's worker loop calls it.
 //!
 //! Servers that echo lines end them differently: without the newline, with CR LF, or with the rest of their buffer,
 //! which is zeros. So an echo is complete once everything before the newline has arrived, and line ends behind it are
@@ -18,7 +18,7 @@ struct EchoTexts {
     message: Vec<u8>,
 }
 
-/// Connections that exchange a greeting when they open, and a message now and then.
+/// The protocol of idle connections, which exchange a greeting when they open, and later a few messages.
 #[derive(Clone, Debug)]
 pub struct HoldProtocol(Arc<EchoTexts>);
 
@@ -71,13 +71,12 @@ impl Protocol for HoldProtocol {
     }
 }
 
-/// The driver of one connection, see the module's documentation. It is small, because there are as many as
-/// connections.
+/// The driver of one connection. It is small, because there is one for each of many connections.
 #[derive(Debug)]
 pub struct HoldDriver {
     texts: Arc<EchoTexts>,
     call: Option<(CallId, Time)>,
-    /// Bytes received of the current echo, without its newline: that of the greeting, or of a message.
+    /// Bytes received of the current echo, which is that of the greeting or of a message. Its newline does not count.
     echoed: u16,
     /// Bytes of line ends since the last echo. They count towards the next one, so that results do not depend on how
     /// bytes are split.

@@ -1,4 +1,4 @@
-//! Idle connections: opened, held, and used so rarely that their cost is memory.
+//! Idle connections: they are opened, held, and used so rarely that memory is their only cost worth measuring.
 //!
 //! The only protocol is that the server echoes every byte. [`HoldProtocol`] is the client side, `target` the server.
 

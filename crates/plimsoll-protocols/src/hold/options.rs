@@ -18,14 +18,15 @@ use crate::protocol_module::{
     UsageError, load_with_driver,
 };
 
-/// With fewer connections, the processes themselves outweigh the memory of a connection.
+/// With fewer connections, the memory of the processes themselves outweighs that of the connections.
 const DEFAULT_CONNECTIONS: u32 = 1_000;
 const DEFAULT_GREETING: ByteSize = ByteSize(16);
 /// Longer than an empty line, which servers that echo lines need not answer.
 const DEFAULT_MESSAGE: ByteSize = ByteSize(2);
 /// The largest greeting or message, that of one TLS record (RFC 8446 §5.1): idle connections carry little.
 const MAX_BYTES: u64 = 1 << 14;
-/// The rate at which connections are used at the end, which is a light load for either side.
+/// The rate of the calls that try out all connections at the end, if there is no keepalive; it is a light load for
+/// either side.
 const TRIAL_CALLS_PER_S: u64 = 5_000;
 
 /// Connections that are opened and held.

@@ -33,7 +33,7 @@ impl FramedSettings {
 }
 
 /// Checks the keys of `[call.SECTION]` for connections whose frames carry request ids. The last argument is the key
-/// of the largest frame or content, and its bytes.
+/// that limits the size of frames or contents, and its value in bytes.
 pub(crate) fn check(
     problems: &mut Problems,
     section: &str,

@@ -57,7 +57,8 @@ impl FrameFormat for Reluctant {
     }
 }
 
-/// The bytes that the parser requires first, and how the bytes are split, make no difference.
+/// Neither the number of bytes that the parser requires first nor the way the bytes are split makes a
+/// difference.
 #[test]
 fn short_frames_lose_no_bytes() {
     for wants in 0..=11 {

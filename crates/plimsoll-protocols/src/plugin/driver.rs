@@ -1,4 +1,5 @@
-//! The protocol of a codec plugin as the engine drives it ([`FramedDriver`]).
+//! The client side of a codec plugin's protocol, for the engine's driver of framed protocols
+//! ([`FramedDriver`]).
 //!
 //! Invariant: whatever the plugin returns ends at most one connection. In the steady state a call costs two
 //! calls of the plugin: one to write the request, one to read the response.
@@ -17,7 +18,7 @@ use super::trace::PluginFrameTracer;
 use crate::numbered::{FrameFormat, FramePurpose, FramedDriver};
 use crate::prepare_error::RequestError;
 
-/// The plugin failed, or returned an invalid result.
+/// The outcome of a call for which the plugin failed, or returned an invalid result.
 const PLUGIN_FAILED: Outcome = Outcome::coded("PLUGIN_FAILED");
 
 /// A plugin's protocol with a prepared call.

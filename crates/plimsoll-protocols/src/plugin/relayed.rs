@@ -55,7 +55,7 @@ impl PluginRelayCodec {
     }
 
     /// Appends a frame that the plugin builds. Returns false if the protocol has no such frame. Errors are
-    /// the codec's, since no peer's bytes are involved.
+    /// attributed to the codec, since no peer's bytes are involved.
     fn make(
         &self,
         what: MakeKind,

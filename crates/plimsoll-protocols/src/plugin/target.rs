@@ -83,8 +83,7 @@ impl ReferenceServer for PluginOptions {
 
 /// Checks that the plugin can build the responses that a server needs.
 ///
-/// # Errors
-/// Returns an error if it can't, or fails to.
+/// # Errors Returns an error if it can't build them, or fails.
 fn check(codec: &Codec) -> Result<(), ServeError> {
     let wrong =
         |problem: String| ServeError::option("codec", format!("{}: {problem}", codec.name()));
@@ -118,7 +117,7 @@ impl ConnectionHandler for Arc<PluginServer> {
                 _ = stopped.changed() => break,
             }
             let taken = self.take(&input, &mut recognised, &mut out);
-            // Responses that precede the fault are still sent.
+            // Responses to requests before a fault are still sent.
             if !out.is_empty() {
                 stream.write_all(&out).await?;
                 out.clear();

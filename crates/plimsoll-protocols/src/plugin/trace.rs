@@ -37,7 +37,7 @@ impl Tracer for PluginFrameTracer {
             lines,
             not_this_protocol(codec.name()),
             |bytes| {
-                // Only the driver's calls of the plugin should print debug messages.
+                // The plugin should print debug messages for the driver's calls only.
                 let decoded = without_debug_messages(|| codec.decode(bytes, sender, MAX_FRAME));
                 Ok::<_, CodecFault>(match decoded? {
                     DecodeResult::Frame(frame) => Some((frame.length, Some(line(&frame)))),

@@ -1,7 +1,7 @@
 //! The interface between relays and protocols: a protocol's name in a relay's configuration and how its
-//! connections are relayed. If calls share connections, it also covers where frames end and what they are
-//! for, how to change a frame's id, what header fields mean, and how to reject a call in the protocol's own
-//! terms.
+//! connections are relayed. If calls share connections, it also covers where frames end and what they are for,
+//! how to change a frame's id, what header fields mean, and how to reject a call with a response of the
+//! protocol.
 //!
 //! [`crate::registry::RELAYED_PROTOCOLS`] lists the protocols. The relay itself does not depend on any of
 //! them.
@@ -34,7 +34,8 @@ pub enum RelayMode<C> {
     Frames {
         /// Makes the codec of a route.
         open: fn(&CodecOptions<'_>) -> Result<C, CodecError>,
-        /// The codec is a shared object, whose path is given by a configuration key with the protocol's name.
+        /// Whether the codec is a shared object, whose path is given by a configuration key with the protocol's
+        /// name.
         has_file: bool,
     },
     /// Calls share connections, as streams of HTTP/2.
@@ -145,8 +146,8 @@ pub struct FrameError {
     pub why: String,
     /// Who caused it.
     pub origin: FaultOrigin,
-    /// The frame, if its end and its call are known, with the reason: then only that call fails and the
-    /// connection stays open.
+    /// The frame, if its end and its call are known, with the reason for rejecting that call. The connection
+    /// then stays open, and only that call fails.
     pub call: Option<(FrameInfo, RejectReason)>,
 }
 
@@ -240,7 +241,7 @@ pub trait FrameCodec {
 }
 
 /// What a protocol whose calls are HTTP/2 streams reads from a list of header fields. Connections may also
-/// carry other calls; of their fields it reports nothing.
+/// carry calls of other protocols, whose fields are ignored.
 pub trait StreamFields: Default {
     /// Names of fields whose values differ from call to call.
     const VARYING_FIELDS: &'static [&'static [u8]];

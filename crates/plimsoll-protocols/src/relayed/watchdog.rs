@@ -2,8 +2,8 @@
 //! be interrupted, so the process has to end.
 //!
 //! A worker records when it enters and leaves plugin code, and a watchdog thread compares the records. The
-//! thread counts its own sleep intervals instead of reading a clock, so a pause of the whole process is not
-//! held against the plugin.
+//! thread counts its own sleep intervals instead of reading a clock, so a pause of the whole process does not
+//! count as time in the plugin.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -100,7 +100,7 @@ impl Watchdog {
         report: impl FnOnce(String) + Send + 'static,
     ) -> io::Result<()> {
         let body = move || {
-            // How long each worker has been in its current call.
+            // Each worker's record, with the steps seen last and the time in the current call.
             let mut seen: Vec<(Weak<CallWatch>, u64, Duration)> = Vec::new();
             while !stop.load(Ordering::Relaxed) {
                 thread::sleep(POLL_INTERVAL);

@@ -226,7 +226,7 @@ fn invalid_requests_are_rejected_with_reason() {
     assert!(error.contains("0 calls in flight"), "{error}");
 }
 
-/// A plugin whose frames are one byte, and which fails to write requests once the counter is 0.
+/// A plugin whose frames are one byte, and which fails to write requests once `WRITES_LEFT` is 0.
 struct Fading;
 
 static WRITES_LEFT: AtomicU32 = AtomicU32::new(0);
