@@ -24,7 +24,7 @@ const MAX_CANCELLED_ASIDE: usize = 64;
 /// What may still arrive on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CallStreamState {
-    /// Its call is in flight, or ended before the stream ([`NO_CALL`]).
+    /// The stream's call is in flight, or has ended before the stream ([`NO_CALL`]).
     Open,
     /// Reset at its call's deadline; a response that still arrives is late.
     Cancelled,
@@ -87,7 +87,7 @@ impl<A: ResponseState> CallStream<A> {
 
 #[derive(Debug)]
 pub(crate) struct CallStreams<A> {
-    /// Its length is 0 or a power of two.
+    /// The ring buffer, whose length is 0 or a power of two.
     ring: Box<[CallStream<A>]>,
     aside: Vec<CallStream<A>>,
     open: u32,

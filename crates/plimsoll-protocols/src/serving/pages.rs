@@ -193,7 +193,7 @@ mod tests {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(b"GET /x HT").unwrap();
         let mut rest = Vec::new();
-        // It is closed without a page; whether by RST depends on what was read.
+        // The server closes the connection without a page, with RST if it has not read all bytes.
         let _ = stream.read_to_end(&mut rest);
         assert!(!rest.starts_with(b"HTTP/1.1 200"));
     }
