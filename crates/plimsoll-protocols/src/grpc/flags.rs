@@ -85,8 +85,9 @@ impl ProtocolCommand for GrpcCommand {
 
 /// Returns the sources that `--data-binary` and `--data-delimited` name: files, or the contents of stdin.
 ///
-/// # Errors Returns an error if a value is not `@FILE`, or if stdin can't be read or does not contain messages
-/// in the flag's format.
+/// # Errors
+/// Returns an error if a value is not `@FILE`, or if stdin can't be read or does not contain messages in the
+/// flag's format.
 fn binary(messages: &[String], delimited: &[String]) -> Result<Vec<BinarySource>, UsageError> {
     let mut sources = Vec::new();
     let messages = messages.iter().map(|typed| ("--data-binary", typed));

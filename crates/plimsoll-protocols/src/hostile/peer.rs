@@ -71,7 +71,8 @@ impl ScriptPeer {
 
     /// Completes a correct TLS handshake; everything after it is encrypted.
     ///
-    /// # Errors When the handshake fails, or the server has no certificate.
+    /// # Errors
+    /// When the handshake fails, or the server has no certificate.
     pub(super) fn secure(&mut self) -> io::Result<()> {
         let config = self
             .config

@@ -108,7 +108,8 @@ impl Behaviour {
 
     /// Runs the script on the connection of `peer`.
     ///
-    /// # Errors When the connection fails; a client may also close it before the script has ended.
+    /// # Errors
+    /// When the connection fails; a client may also close it before the script has ended.
     pub(super) fn play(&self, peer: &mut ScriptPeer) -> io::Result<()> {
         match &self.act {
             BehaviourScript::Script(steps) => peer.play(steps),

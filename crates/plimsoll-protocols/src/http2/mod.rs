@@ -130,7 +130,8 @@ pub trait StreamCalls: Debug + Sized {
 
     /// Handles a complete header block on any stream.
     ///
-    /// # Errors Returns the same errors as [`StreamCalls::data`].
+    /// # Errors
+    /// Returns the same errors as [`StreamCalls::data`].
     fn header_block(
         connection: &mut Connection<Self>,
         block: StreamPayload<'_>,

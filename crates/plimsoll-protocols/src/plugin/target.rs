@@ -83,7 +83,8 @@ impl ReferenceServer for PluginOptions {
 
 /// Checks that the plugin can build the responses that a server needs.
 ///
-/// # Errors Returns an error if it can't build them, or fails.
+/// # Errors
+/// Returns an error if it can't build them, or fails.
 fn check(codec: &Codec) -> Result<(), ServeError> {
     let wrong =
         |problem: String| ServeError::option("codec", format!("{}: {problem}", codec.name()));

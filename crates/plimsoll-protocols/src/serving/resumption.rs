@@ -20,8 +20,9 @@ impl BoundServer {
     /// arrive before the handshake is complete; if it is set, the server does store sessions, so that each is used
     /// once (RFC 8446 §8.1).
     ///
-    /// # Errors When a certificate in the folder can't be used (the message names it), or when early data is
-    /// requested without TLS, without tickets, or in one of several processes.
+    /// # Errors
+    /// When a certificate in the folder can't be used (the message names it), or when early data is requested without
+    /// TLS, without tickets, or in one of several processes.
     pub(crate) fn with_resumption(
         mut self,
         protocols: &[&[u8]],

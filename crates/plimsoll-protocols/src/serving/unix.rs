@@ -109,7 +109,8 @@ pub fn explain(at: &UnixSocket, error: &io::Error) -> String {
 /// Accepts a connection from a listening socket of any address family. The standard library's own `accept` rejects
 /// peers without a network address; for reading and writing, all stream sockets are alike.
 ///
-/// # Errors Returns the errors of accept(2); `WouldBlock` if no connection is waiting.
+/// # Errors
+/// Returns the errors of accept(2); `WouldBlock` if no connection is waiting.
 pub fn accept(listener: &TcpListener) -> io::Result<(TcpStream, PeerAddress)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (accepted, peer) = acceptfrom_with(listener, flags)?;

@@ -18,7 +18,8 @@ type ResponseFuture = BoxFuture<Response<Body>, Infallible>;
 
 /// Adds server reflection to `service`; `name` is its full name.
 ///
-/// # Errors Never in practice: the services' descriptors are part of this program.
+/// # Errors
+/// Never in practice: the services' descriptors are part of this program.
 pub(super) fn reflecting<S>(
     service: S,
     name: &str,

@@ -38,8 +38,9 @@ pub struct Envelope {
 impl Envelope {
     /// Reads the file and checks it against its commitment.
     ///
-    /// # Errors When the file can't be read, its commitment was not opened, or a line does not match the
-    /// commitment; the message says which.
+    /// # Errors
+    /// When the file can't be read, its commitment was not opened, or a line does not match the commitment; the
+    /// message says which.
     pub fn read(path: &Path) -> Result<Envelope, EnvelopeError> {
         let read = Envelope::lines(path).and_then(|(sealed, digest, envelope)| {
             envelope.check(&sealed, &digest)?;
