@@ -49,7 +49,7 @@ pub(super) fn http_stream(problems: &mut Problems, call: &HttpSpec) -> Option<Ev
     })
 }
 
-/// Reports the keys that name the last event and the error event, for answers that have none to look for.
+/// Reports `stream_until` and `stream_error` as problems in a plan whose answers have no such events.
 fn refuse_ends(problems: &mut Problems, call: &HttpSpec, why: &str) {
     for (key, given) in [
         ("stream_until", &call.stream_until),
@@ -61,7 +61,7 @@ fn refuse_ends(problems: &mut Problems, call: &HttpSpec, why: &str) {
     }
 }
 
-/// Resolves the tokenizer that counts tokens besides the service.
+/// Resolves the tokenizer, which counts tokens in addition to the service's own count.
 pub(super) fn http_tokenizer(
     problems: &mut Problems,
     call: &HttpSpec,
@@ -95,7 +95,7 @@ fn ends(
     )
 }
 
-/// Parses the event that `key` names.
+/// Parses `text`, the value of `key`, which says how an event is recognised.
 pub(super) fn event_match(
     problems: &mut Problems,
     key: &str,

@@ -1,6 +1,7 @@
 //! Deserialization of JSON whose shape differs between services: reads the values that matter, and skips the rest.
 //!
-//! A value of an unexpected shape is no error here; only invalid JSON is one. `tokens` reads events with this.
+//! A value of an unexpected shape is not an error; only invalid JSON is. `tokens` reads events with this module, and
+//! `content` repairs them with it.
 
 use std::borrow::Cow;
 use std::fmt;

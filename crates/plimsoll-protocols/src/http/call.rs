@@ -36,7 +36,7 @@ impl HttpVersion {
     }
 }
 
-/// One kind of request over HTTP.
+/// An HTTP request, and what its answer must look like.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HttpCall {
     /// The version of HTTP.
@@ -78,9 +78,9 @@ pub struct HttpCall {
     /// Ends streams with the load, as a success, if they have brought events and none of the run's streams has ended
     /// by itself.
     pub ends_with_load: bool,
-    /// Counts the tokens of streamed answers, besides the service's own count.
+    /// Counts the tokens of streamed answers, in addition to the service's own count.
     pub tokenizer: Option<TokenCounter>,
-    /// Makes each user send several such calls, with the messages so far.
+    /// If set, each user sends several such calls, each with all messages so far.
     pub conversation: Option<Box<ConversationPlan>>,
     /// The largest body; a larger one fails with `MESSAGE_TOO_LARGE`. Bytes.
     pub max_body: u32,

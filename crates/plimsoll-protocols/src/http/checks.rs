@@ -17,7 +17,7 @@ use crate::unpacking::ContentCodings;
 const HEADER_MISMATCH: Outcome = Outcome::coded("HTTP_HEADER");
 /// The body does not contain the expected text.
 pub(super) const BODY_MISMATCH: Outcome = Outcome::coded("HTTP_BODY");
-/// The longest excerpt of a network text in a message. Bytes.
+/// The longest excerpt of received text that a message shows. Bytes.
 const MAX_TEXT: usize = 200;
 
 /// The media type of server-sent events.
@@ -44,7 +44,7 @@ const MAX_UNPACKED: u64 = 256 << 20;
 /// The smallest limit for heads: calls made by tests may have none set.
 const MIN_MAX_HEAD: u32 = 64 << 10;
 
-/// How to read the body of an answer, as its head tells.
+/// What the head of an answer says about its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BodyMetadata {
     pub(super) codings: ContentCodings,
@@ -78,15 +78,15 @@ pub(super) struct ResponseChecks {
     /// Recognises the page that a file server sends for a missing file.
     pub(super) missing: Option<MissingPage>,
     pub(super) stream: Option<EventStream>,
-    /// The time after which a stream is ended, from its head.
+    /// How long a stream may last, from its head until it is ended as a success.
     pub(super) stream_duration: Option<Duration>,
-    /// Whether streams end with the load.
+    /// Decides whether streams end with the load.
     pub(super) endless: EndlessStreams,
     /// Messages have a length prefix, also in requests.
     pub(super) has_prefix: bool,
     /// Keeps the text of an answer for the next turn of a conversation.
     pub(super) keeps_text: bool,
-    /// Keeps the text of successful answers, whose tokens are counted.
+    /// Keeps the text of successful answers, to count its tokens.
     pub(super) counts_text: bool,
     pub(super) max_body: u64,
     /// The largest head of an answer. Bytes.
@@ -218,7 +218,7 @@ impl ResponseChecks {
             .unwrap_or("of another kind")
     }
 
-    /// Returns the outcome in the head of an answer without messages.
+    /// Returns the outcome that the head holds if the answer has no messages.
     fn ended<'a>(&self, fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Option<Outcome> {
         let [status, _] = envelopes::STATUS_FIELDS;
         let found = self.has_prefix.then(|| field(fields, status.as_bytes()))?;
@@ -244,7 +244,7 @@ impl ResponseChecks {
         }
     }
 
-    /// Makes the text of a failure that the head of an answer shows.
+    /// Makes the failure text for an answer that failed by its head.
     pub(super) fn text_of_head<'a>(
         &self,
         outcome: Outcome,
@@ -292,13 +292,13 @@ impl ResponseChecks {
         }
     }
 
-    /// Makes the text of a failure that the body of an answer shows.
+    /// Makes the failure text for an answer that failed by its body.
     pub(super) fn text_of_body(&self, why: &str) -> String {
         format!("{}: {why}", self.what)
     }
 }
 
-/// Returns whether the head tells where the body ends, by its length or by chunks.
+/// Returns whether the head says where the body ends: it has a length, or is chunked.
 fn has_length<'a>(mut fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> bool {
     let names: [&[u8]; 2] = [b"content-length", b"transfer-encoding"];
     fields.any(|(name, _)| names.iter().any(|other| name.eq_ignore_ascii_case(other)))

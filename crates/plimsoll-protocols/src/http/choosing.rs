@@ -1,7 +1,7 @@
-//! HTTP/1.1 or HTTP/2 on a connection, as the server chooses by ALPN (RFC 7301); HTTP/1.1 if it chooses none.
+//! Drives connections over HTTP/1.1 or HTTP/2, whichever the server chooses by ALPN (RFC 7301); over HTTP/1.1 if it
+//! chooses neither.
 //!
-//! The drivers of the two versions do all the work; this one delegates to them. Loads that know the version use its
-//! protocol directly.
+//! The driver delegates to those of the two versions. Loads whose version is known use its protocol directly.
 
 use std::time::Duration;
 
@@ -78,7 +78,8 @@ impl Protocol for HttpProtocol {
     }
 }
 
-/// One connection. It uses HTTP/2 if `two` is there after the TLS handshake.
+/// The driver of one connection. The HTTP/2 driver is dropped after the TLS handshake if the server has not chosen
+/// HTTP/2.
 #[derive(Debug)]
 pub struct HttpDriver {
     two: Option<Box<Http2Driver>>,
@@ -213,7 +214,7 @@ impl Driver for HttpDriver {
     }
 }
 
-/// Traces a connection. A client of HTTP/2 sends its preface first, which shows the version.
+/// Traces a connection. The first bytes show its version: a client of HTTP/2 begins with a preface.
 struct EitherTracer {
     chosen: Option<Box<dyn Tracer>>,
     protocol: HttpProtocol,

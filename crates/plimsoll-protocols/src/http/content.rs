@@ -15,7 +15,7 @@ use super::missing::MAX_COMPARED;
 use super::tokens::CompletionChunk;
 use crate::unpacking::{UnpackError, Unpacker};
 
-/// The answer is the page of a missing file.
+/// The answer is a page that reports a missing file.
 const FILE_MISSING: Outcome = Outcome::coded("FILE_MISSING");
 
 const BODY_LACKS_TEXT: &str = "the body does not contain the expected text";
@@ -44,11 +44,11 @@ pub(super) struct BodyInspector {
     settled: Option<(Outcome, Option<String>)>,
     /// The beginning of a body that failed, or in which no event was found yet.
     excerpt: Vec<u8>,
-    /// The rest of the excerpt can't be decoded.
+    /// The rest of the body can't be decoded, so the excerpt does not grow any more.
     excerpt_is_over: bool,
     /// The media type of the body.
     media_type: &'static str,
-    /// [`BodyMetadata::may_be_page`].
+    /// See [`BodyMetadata::may_be_page`].
     may_be_page: bool,
 }
 
@@ -61,7 +61,7 @@ struct TokenState {
     has_thoughts: bool,
     /// The service's own count of tokens.
     counted: u64,
-    /// The choices that have begun, and those that have ended, as bit sets.
+    /// The choices that have begun, and below those that have ended, as bit sets.
     begun: u128,
     ended: u128,
 }
@@ -152,7 +152,7 @@ impl BodyInspector {
                 Err(error) => return self.refuse(error),
             }
         }
-        // Text behind the event that ends a stream does not count, however the bytes were split.
+        // Text after the event that ends a stream does not count, however the bytes were split.
         if let Some(needle) = checks.body.as_ref().filter(|_| !self.found) {
             self.found = needle.is_in(&mut self.matched, &data[..read]);
         }
@@ -243,7 +243,7 @@ impl BodyInspector {
     ) -> (Outcome, Option<String>) {
         let ended_by_itself = self.settled.is_none();
         if let Some(mut unpacker) = self.unpacker.take() {
-            // A stream may have ended before its body.
+            // The outcome of a stream may be known before its body ends; the rest is not decoded then.
             if self.settled.is_none() {
                 let ended = unpacker.end(&mut |piece| self.inspect(checks, piece, call, events));
                 self.note_unpacked(ended);

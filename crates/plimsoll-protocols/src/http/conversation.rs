@@ -1,8 +1,8 @@
 //! Conversations with a model: the request of a turn repeats the messages of the turn before, its answer, and adds
 //! one message.
 //!
-//! Invariant: every turn sends all earlier messages and answers of its user, in order, and nothing else. A user's
-//! memory grows accordingly, as the requests do.
+//! Invariant: every turn sends all earlier messages and answers of its user, in order, and nothing else. The memory
+//! that a user takes grows with the requests.
 
 use std::time::Duration;
 

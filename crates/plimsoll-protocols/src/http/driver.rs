@@ -1,8 +1,8 @@
 //! The client's side of one HTTP/1.1 connection: one call at a time, with the connection kept alive.
 //!
 //! Invariant: every call that was started and not cancelled ends in exactly one [`Event::Done`]. A call ends with its
-//! answer, or with the event that ends its stream; the rest of a body is read before the next call. Called by the
-//! engine's worker loop.
+//! answer, or with the event that ends its stream; the rest of a body is read before the next call. The engine's worker
+//! loop calls the driver.
 //!
 //! In the steady state the head of an answer equals the previous one byte for byte, and is recognised by comparing
 //! them; nothing is allocated.
@@ -261,7 +261,7 @@ impl Http1Driver {
             })
     }
 
-    /// Ends the call, because the answer is over, or all that matters of it.
+    /// Ends the call, because all of the answer that matters has arrived.
     #[inline]
     fn answered(&mut self, head: HeadMeaning, events: &mut Vec<Event>) {
         let Some(call) = self.call.take() else { return };
@@ -433,7 +433,7 @@ impl Driver for Http1Driver {
             match &mut self.call {
                 Some(call) if call.first_byte == Time::NEVER => call.first_byte = now,
                 Some(_) => {}
-                // The rest of a cancelled answer.
+                // Ignores the rest of a cancelled answer.
                 None if self.draining => return Ok(()),
                 None if self.head.is_some() => {}
                 None => {

@@ -1,8 +1,8 @@
 //! Parses the events of a streamed answer, however its bytes are split: server-sent events (WHATWG HTML §9.2.6), JSON
 //! lines, or messages with a length prefix (`envelopes`).
 //!
-//! Invariant: only the incomplete event of a body is buffered, and never more than [`MAX_EVENT`] bytes of it.
-//! `content` calls this with what arrives.
+//! Invariant: only the incomplete event of a body is buffered, and never more than [`MAX_EVENT`] bytes of it. `content`
+//! passes bodies to the reader as they arrive.
 
 use plimsoll_model::Outcome;
 
@@ -119,7 +119,8 @@ impl EventReader {
         Ok(data.len())
     }
 
-    /// Does the same for messages with a prefix; `last` is the flag of the last envelope.
+    /// Reads messages with a length prefix, as [`EventReader::take`] reads lines; `last` is the flag of the last
+    /// envelope.
     fn take_messages(
         &mut self,
         stream: &EventStream,
@@ -234,7 +235,7 @@ impl EventReader {
         }
         let colon = line.iter().position(|b| *b == b':');
         let (field, value) = match colon {
-            // A comment.
+            // The line is a comment.
             Some(0) => return Ok(true),
             Some(at) => (&line[..at], &line[at + 1..]),
             None => (line, &b""[..]),

@@ -1,4 +1,4 @@
-//! Why a model stopped (`finish_reason`), in the terms of several services.
+//! Parses why a model stopped (`finish_reason`), in the words of several services.
 
 use plimsoll_model::measure::Count;
 

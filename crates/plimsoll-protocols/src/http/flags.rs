@@ -82,8 +82,8 @@ impl ProtocolCommand for HttpFlags {
     }
 }
 
-/// Returns whether calls would queue on shared connections: these are kept and may be HTTP/1.1, which carries one
-/// call at a time, and the plan does not set their number.
+/// Returns whether calls would queue for a connection: connections are reused, their number is not set, and they may
+/// use HTTP/1.1, which carries one call at a time.
 pub(super) fn queues(load: &LoadSpec, version: Option<HttpVersion>) -> bool {
     let kept = load.reuse.as_ref().is_none_or(|reuse| reuse != "never");
     kept && version != Some(HttpVersion::V2) && load.connections.is_none()

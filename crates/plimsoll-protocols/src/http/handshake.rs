@@ -1,7 +1,7 @@
 //! Measures handshakes alone: makes connections and sends nothing over them.
 //!
-//! Invariant: a call ends as soon as the event loop checks the driver's timer, which is immediately. Its connection
-//! was made before it begins, so connecting and the handshake are phases of the call.
+//! Invariant: a call ends as soon as the event loop checks the driver's timer, which is immediately. The engine
+//! connects between the call's arrival and `start`, so connecting and the handshake are phases of the call.
 
 use plimsoll_engine::driver::{CallId, CompletedCall, Driver, Event, Protocol, ProtocolError};
 use plimsoll_model::{Outcome, Time};

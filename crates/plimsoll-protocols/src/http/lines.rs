@@ -1,4 +1,4 @@
-//! Lines of other tools for HTTP, and for language models behind it: a file a tool.
+//! Translates command lines of other load tools, for HTTP and for language models, to ours: one file for each tool.
 
 mod ab;
 mod aiperf;
@@ -17,7 +17,8 @@ use base64::prelude::BASE64_STANDARD;
 
 use crate::foreign::lines::{Line, LineTool};
 
-/// The tools whose lines become those of `plimsoll http`. A line without a name is that of the first which owns it.
+/// The tools whose lines are translated to `plimsoll http`. A line without the name of a tool belongs to the first tool
+/// that recognises its flags.
 pub(super) static HTTP_TOOLS: [&LineTool; 9] = [
     &h2load::TOOL,
     &hey::TOOL,
@@ -30,10 +31,10 @@ pub(super) static HTTP_TOOLS: [&LineTool; 9] = [
     &curl::TOOL,
 ];
 
-/// The tools whose lines become those of `plimsoll llm`.
+/// The tools whose lines are translated to `plimsoll llm`.
 pub(super) static LLM_TOOLS: [&LineTool; 2] = [&aiperf::TOOL, &vllm::TOOL];
 
-/// Connections of an open loop whose tool opens as many as it needs.
+/// Connections of an open loop, for tools that open as many as they need.
 const OPEN_LOOP_CONNECTIONS: u64 = 100;
 
 const NO_SCRIPT: &str =
@@ -50,7 +51,7 @@ fn add_basic(line: &mut Line, name: &str) {
     }
 }
 
-/// Adds `--proxy` with the scheme that a proxy without one has.
+/// Adds `--proxy`; a proxy without a scheme gets `http`.
 fn add_proxy(line: &mut Line, name: &str) {
     if let Some(proxy) = line.value(name) {
         let proxy = crate::foreign::lines::with_scheme(proxy, "http");
@@ -58,8 +59,7 @@ fn add_proxy(line: &mut Line, name: &str) {
     }
 }
 
-/// Adds the load of workers of whom each waits for its answer: a number of calls, or a time. With a rate they are
-/// connections instead.
+/// Adds the clients of a closed loop, one for each worker; with a rate, the connections of an open loop instead.
 fn add_workers(line: &mut Line, workers: u64, rate: Option<f64>) {
     match rate {
         Some(rate) if rate > 0.0 => {
@@ -70,8 +70,8 @@ fn add_workers(line: &mut Line, workers: u64, rate: Option<f64>) {
     }
 }
 
-/// Adds GET for a tool that sends a body with it, too: ours would be POST. The flags are those of the tool's bodies and
-/// of its method.
+/// Adds `-X GET` for a tool that sends bodies with GET, because ours would become a POST. `bodies` are the tool's flags
+/// for bodies, `method` is that for the method.
 fn add_get_with_body(line: &mut Line, bodies: &[&str], method: &str) {
     if bodies.iter().any(|name| line.has(name)) && !line.has(method) {
         line.add("-X", "GET");
@@ -102,7 +102,7 @@ fn decimal(line: &Line, name: &str) -> Option<f64> {
     line.value(name)?.parse().ok()
 }
 
-/// Adds the limit of a call, unless it is 0, which means none.
+/// Adds `--deadline` if the tool's flag `name` is set; 0 means none.
 fn add_deadline(line: &mut Line, name: &str) {
     if let Some(time) = line.value(name) {
         let time = match time {
@@ -113,7 +113,7 @@ fn add_deadline(line: &mut Line, name: &str) {
     }
 }
 
-/// Takes the target of a tool that does not check certificates.
+/// Takes the target of a tool that does not check certificates, and adds `--insecure` for https.
 fn take_unverified_target(line: &mut Line) -> Result<(), String> {
     line.take_target("http")?;
     if line

@@ -275,7 +275,7 @@ impl LlmFlags {
     }
 }
 
-/// Returns the text typed behind `flag`, or that of the file named by `@FILE`; `@-` means stdin.
+/// Returns the text typed after `flag`, or that of the file named by `@FILE`; `@-` means stdin.
 fn text_of(flag: &str, typed: &str) -> Result<String, UsageError> {
     if !typed.starts_with('@') {
         return Ok(typed.to_owned());

@@ -13,7 +13,7 @@ pub(super) struct MissingPage {
 }
 
 impl MissingPage {
-    /// Makes it for the path of a request, which begins with a slash.
+    /// Makes the pages for the path of a request, which begins with a slash.
     pub(super) fn of(path: &str) -> MissingPage {
         let file = path.strip_prefix('/').unwrap_or(path);
         MissingPage {

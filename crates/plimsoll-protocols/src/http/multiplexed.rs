@@ -167,7 +167,7 @@ pub struct HttpCalls {
     memo: BlockMemo<HeadMeaning, MEMO_BLOCK_LEN>,
     /// The fields of the block that was decoded last.
     fields: FieldList,
-    /// State of answers whose body is inspected, or whose head shows a failure; streams hold an index into it.
+    /// State of answers whose body is inspected, or whose head shows a failure. `slot` of a stream is an index into it.
     kept: Vec<InspectedResponse>,
     free: Vec<u32>,
     /// The body of the call that is being started, if each has its own.

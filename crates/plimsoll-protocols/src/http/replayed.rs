@@ -1,4 +1,4 @@
-//! The paths of HTTP calls that replay the arrivals of a log.
+//! Resolves the paths of HTTP calls that replay the arrivals of a log.
 
 use plimsoll_model::spec::{Problems, Spec};
 use plimsoll_model::template::Rows;

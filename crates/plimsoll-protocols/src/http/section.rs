@@ -183,9 +183,9 @@ impl HttpSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected a string, or a list of strings")]
 pub enum ExpectedValues {
-    /// This one.
+    /// A single value.
     One(String),
-    /// All of these.
+    /// Several values, all of which must be there.
     All(Vec<String>),
 }
 
@@ -292,7 +292,7 @@ impl<'de> Deserialize<'de> for HttpVersion {
     }
 }
 
-/// Deserializes a text, or a number that looks like it.
+/// Deserializes a value that is written as a string or as a number.
 fn typed<'de, D, T>(deserializer: D, expected: &'static str) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -325,7 +325,7 @@ where
 pub struct StatusSpec {
     /// The lowest status.
     pub from: u16,
-    /// The highest, itself included.
+    /// The highest status, inclusive.
     pub to: u16,
 }
 

@@ -3,7 +3,7 @@
 //! Invariant: every call that was started and not cancelled ends in exactly one [`Event::Done`]. A socket carries one
 //! call at a time. Messages that arrive between calls are counted and dropped, because a server may send at any time.
 //! If the server sends first, its welcome message is awaited before the first call, so that it is not taken for an
-//! answer. Called by the engine's worker loop.
+//! answer. The engine's worker loop calls the driver.
 //!
 //! Long because one state machine opens, uses and closes a socket.
 
@@ -30,7 +30,7 @@ use super::request::{EncodedUpgrade, FrameText, HttpRequest};
 use crate::unix_zero::UnixZero;
 use crate::xorshift::Xorshift;
 
-/// The largest message, if the plan does not say. Bytes.
+/// The largest message, if the plan sets no limit. Bytes.
 const MAX_MESSAGE: usize = 16 << 20;
 
 /// How long an uncertain welcome message is awaited: servers that send first do so as soon as a socket is open.
@@ -422,7 +422,7 @@ impl Driver for SocketDriver {
     }
 
     fn cancel(&mut self, _call: CallId, _now: Time, _out: &mut Vec<u8>) {
-        // The answer of the cancelled call could not be told from the next one.
+        // The answer to the cancelled call could not be told from the answer to the next one.
         self.call = None;
         self.draining = true;
     }

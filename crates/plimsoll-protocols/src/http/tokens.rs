@@ -2,7 +2,7 @@
 //!
 //! Chat completions have their text in `choices[].delta`, completions in `choices[].text`. Reasoning models put their
 //! reasoning beside the content, or into parts of it. Everything else in an event is skipped, whatever its shape.
-//! `content` calls this with each event.
+//! `content` passes it each event.
 
 use std::borrow::Cow;
 
@@ -107,7 +107,7 @@ struct RawChunk<'a> {
     /// The count in Groq's own key.
     nested_usage: TokenCounts,
     error: bool,
-    /// The event has `"object": "error"`, or that `type`.
+    /// The event has `"object": "error"` or `"type": "error"`.
     is_named_error: bool,
     /// Explains an error if there is also a code.
     message: bool,
@@ -132,7 +132,7 @@ impl<'de> FromAnyShape<'de> for RawChunk<'de> {
                 "choices" => self.choices = object.next_value::<ChoicesField<'_>>()?.0,
                 "usage" => self.usage = value(&mut object)?,
                 "x_groq" => self.nested_usage = value::<NestedUsage, _>(&mut object)?.0,
-                // FastChat's is a number beside a message.
+                // FastChat writes `error_code`, a number, beside a message.
                 "error" | "error_code" | "error_message" | "error_msg" => {
                     self.error |= value::<TruthyValue, _>(&mut object)?.0;
                 }

@@ -7,7 +7,7 @@ use plimsoll_wire::http1::{
 
 use crate::traced::{DirectionTrace, not_this_protocol};
 
-/// The most bytes of an incomplete head that are kept.
+/// The largest head that is traced. Bytes.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 
 /// Traces both directions of one connection, without affecting it.

@@ -1,4 +1,4 @@
-//! Resolves conversations and scripts of frames.
+//! Resolves what a user does in several calls: conversations with a model, and scripts of WebSocket frames.
 
 use std::time::Duration;
 

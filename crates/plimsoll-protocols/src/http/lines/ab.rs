@@ -1,4 +1,4 @@
-//! Lines of [ab](https://httpd.apache.org/docs/2.4/programs/ab.html), the Apache benchmark.
+//! Translates command lines of [ab](https://httpd.apache.org/docs/2.4/programs/ab.html), the Apache benchmark.
 
 use super::{NO_FILE, add_basic, add_proxy, take_unverified_target};
 use crate::foreign::lines::Meaning::{Deferred, Header, Missing, Nothing, Ours, Words};

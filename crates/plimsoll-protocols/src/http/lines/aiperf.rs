@@ -1,5 +1,5 @@
-//! Lines of [AIPerf](https://github.com/ai-dynamo/aiperf): `aiperf profile --model NAME --url HOST:PORT …`; GenAI-Perf,
-//! which came before it, has the same flags.
+//! Translates command lines of [AIPerf](https://github.com/ai-dynamo/aiperf): `aiperf profile --model NAME --url
+//! HOST:PORT …`; GenAI-Perf, which came before it, has the same flags.
 
 use super::NO_FILE;
 use crate::foreign::lines::Meaning::{Deferred, Missing, Nothing, Ours};
@@ -114,7 +114,8 @@ pub(super) static TOOL: LineTool = LineTool {
     finish,
 };
 
-/// Without a load it is one request at a time, ten of them; a rate has random arrivals.
+/// Without a concurrency AIPerf sends one request at a time, and without a number of them at least ten; with a rate,
+/// arrivals are random.
 fn finish(line: &mut Line) -> Result<(), String> {
     match line.value("request-rate").map(str::to_owned) {
         Some(rate) => {
@@ -204,7 +205,7 @@ fn add_request(line: &mut Line) {
     }
 }
 
-/// `ignore_eos:true` as a member of an object of JSON; or the members of an object.
+/// Returns a pair such as `ignore_eos:true` as the member of a JSON object; if it is an object, its members.
 fn json_member(pair: &str) -> String {
     let object = pair.trim().strip_prefix('{');
     if let Some(members) = object.and_then(|rest| rest.strip_suffix('}')) {
@@ -220,7 +221,7 @@ fn json_member(pair: &str) -> String {
     format!("{}: {value}", serde_json::Value::from(name))
 }
 
-/// `time_to_first_token:300 inter_token_latency:20`, in milliseconds.
+/// Adds `--goodput` for limits such as `time_to_first_token:300 inter_token_latency:20`, which are in milliseconds.
 pub(super) fn add_goodput(line: &mut Line, pairs: &str) {
     for pair in pairs.split([' ', ',']).filter(|pair| !pair.is_empty()) {
         let (name, limit) = pair.split_once(':').unwrap_or((pair, ""));

@@ -1,4 +1,4 @@
-//! Lines of [bombardier](https://github.com/codesenberg/bombardier).
+//! Translates command lines of [bombardier](https://github.com/codesenberg/bombardier).
 
 use super::{NO_FILE, add_deadline, add_workers, decimal, refuse_at_sign};
 use crate::foreign::lines::Meaning::{Deferred, Missing, Nothing, Ours, Words};

@@ -1,4 +1,5 @@
-//! Lines of [curl](https://curl.se): its request, made once. Flags of a load may stand among curl's own.
+//! Translates command lines of [curl](https://curl.se): the request is made once, unless flags of a load stand among
+//! curl's own.
 
 use super::{NO_FILE, NO_FOLLOWING, add_alpn, add_basic, add_proxy};
 use crate::foreign::lines::Meaning::{Deferred, Header, Missing, Nothing, Ours, Words};
@@ -121,7 +122,7 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["no-progress-meter"], Nothing),
         switch(&["q", "disable"], Nothing),
         switch(&["Z", "parallel"], Nothing),
-        // Ours: the load that the request becomes.
+        // These flags are ours, and define a load.
         value(&["clients"], Number, Ours("--clients", "")),
         value(&["calls"], Number, Ours("--calls", "")),
         value(&["rate"], Text, Ours("--rate", "/s")),
@@ -181,10 +182,10 @@ fn finish(line: &mut Line) -> Result<(), String> {
     Ok(())
 }
 
-/// The flags whose values are data, in whatever order they were typed.
+/// The flags whose values are data. Data are put together in this order, not in that of the line.
 const DATA: [&str; 3] = ["d", "data-raw", "data-binary"];
 
-/// The data of all flags, as curl puts it together.
+/// Returns the data of all flags, as they are joined to a body.
 fn data(line: &Line) -> Vec<String> {
     let plain = DATA.iter().flat_map(|name| line.values(name));
     let encoded = line.values("data-urlencode");
@@ -193,7 +194,7 @@ fn data(line: &Line) -> Vec<String> {
         .collect()
 }
 
-/// `name=value` with the value encoded.
+/// Percent-encodes the value of `name=value`.
 fn encoded_pair(pair: &str) -> String {
     match pair.split_once('=') {
         Some(("", value)) => percent_encoded(value),
@@ -202,7 +203,7 @@ fn encoded_pair(pair: &str) -> String {
     }
 }
 
-/// Encodes what RFC 3986 §2.3 does not call unreserved, as curl does it: a space is +.
+/// Percent-encodes all but the unreserved characters of RFC 3986 §2.3; as in curl, a space becomes +.
 fn percent_encoded(text: &str) -> String {
     let encoded = text.bytes().map(|byte| {
         if byte == b' ' {
@@ -254,7 +255,7 @@ fn add_method_and_body(line: &mut Line) {
     }
 }
 
-/// Names the data that are files for curl and no files here, or the other way round.
+/// Reports data that curl reads from a file but we don't, or the other way round.
 fn refuse_files(line: &mut Line) {
     let has_at = |text: &String| text.starts_with('@');
     if line.values("data-raw").iter().any(has_at) {
@@ -295,7 +296,7 @@ fn add_fields(line: &mut Line) {
     }
 }
 
-/// `-G` puts the data into the query.
+/// Adds `--url-query` to the query of the target, and with `-G` the data.
 fn add_query(line: &mut Line) {
     let queries = line.values("url-query");
     let queries = queries.iter().map(|pair| match pair.strip_prefix('+') {

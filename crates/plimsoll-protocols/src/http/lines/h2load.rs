@@ -1,4 +1,4 @@
-//! Lines of [h2load](https://nghttp2.org/documentation/h2load.1.html).
+//! Translates command lines of [h2load](https://nghttp2.org/documentation/h2load.1.html).
 
 use super::{NO_FILE, NO_SCRIPT, decimal};
 use crate::foreign::lines::Meaning::{Deferred, Missing, Nothing, Ours, Words};
@@ -137,7 +137,7 @@ fn finish(line: &mut Line) -> Result<(), String> {
     Ok(())
 }
 
-/// A pseudo-header field says what has a flag of its own.
+/// Adds the header fields. Pseudo-header fields become the flags for method and host.
 fn take_fields(line: &mut Line) {
     for field in line.values("H") {
         match field

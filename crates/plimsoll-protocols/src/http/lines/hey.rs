@@ -1,4 +1,4 @@
-//! Lines of [hey](https://github.com/rakyll/hey).
+//! Translates command lines of [hey](https://github.com/rakyll/hey).
 
 use super::{
     NO_FILE, add_basic, add_deadline, add_get_with_body, add_proxy, add_workers, decimal,

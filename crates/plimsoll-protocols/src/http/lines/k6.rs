@@ -1,5 +1,5 @@
-//! Lines of [k6](https://k6.io): `k6 run --vus 10 --duration 30s script.js`. The script contains the URLs, so
-//! users must add one.
+//! Translates command lines of [k6](https://k6.io): `k6 run --vus 10 --duration 30s script.js`. The script contains the
+//! URLs, so users must add one.
 
 use super::{NO_FILE, NO_SCRIPT, add_alpn};
 use crate::foreign::lines::Meaning::{Deferred, Header, Missing, Nothing, Ours};

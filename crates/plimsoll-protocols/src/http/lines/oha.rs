@@ -1,4 +1,4 @@
-//! Lines of [oha](https://github.com/hatoo/oha).
+//! Translates command lines of [oha](https://github.com/hatoo/oha).
 
 use super::{
     NO_FILE, add_basic, add_deadline, add_get_with_body, add_proxy, add_workers, decimal,

@@ -1,4 +1,5 @@
-//! Lines of [vegeta](https://github.com/tsenart/vegeta): `echo "GET http://HOST" | vegeta attack -rate=50 -duration=10s`.
+//! Translates command lines of [vegeta](https://github.com/tsenart/vegeta): `echo "GET http://HOST" | vegeta attack
+//! -rate=50 -duration=10s`.
 
 use super::{NO_FILE, NO_FOLLOWING, OPEN_LOOP_CONNECTIONS, add_alpn};
 use crate::foreign::lines::Meaning::{Deferred, Missing, Nothing, Ours, Words};
@@ -74,7 +75,7 @@ fn finish(line: &mut Line) -> Result<(), String> {
     let connections = connections.into_iter().filter(|&n| n > 0).min();
     let rate = line.value("rate").unwrap_or("50/1s").to_owned();
     let rate = if rate == "0" || rate == "infinity" {
-        // As fast as the workers' answers come: a closed loop.
+        // Without a rate each worker sends again after its answer: a closed loop.
         line.add("--clients", connections.unwrap_or(OPEN_LOOP_CONNECTIONS));
         None
     } else {
@@ -133,7 +134,7 @@ fn finish(line: &mut Line) -> Result<(), String> {
     Ok(())
 }
 
-/// `50`, `50/1s`, `3000/m`, `90/30s`.
+/// Converts a rate such as `50`, `50/1s`, `3000/m` or `90/30s`.
 fn our_rate(text: &str) -> Option<String> {
     let (count, unit) = text.split_once('/').unwrap_or((text, "1s"));
     let count: f64 = count.parse().ok()?;
@@ -149,7 +150,8 @@ fn our_rate(text: &str) -> Option<String> {
         .then(|| format!("{}/{unit}", count / number))
 }
 
-/// Takes the target of stdin, `GET http://HOST/` with lines of header fields and `@FILE`; or a word of the line.
+/// Takes the target from stdin: `GET http://HOST/`, with lines of header fields and `@FILE`. Without stdin the target
+/// is a word of the command line.
 fn take_target(line: &mut Line) -> Result<(), String> {
     let input = line.input.take().unwrap_or_default();
     let mut lines = input
@@ -163,7 +165,7 @@ fn take_target(line: &mut Line) -> Result<(), String> {
         });
     };
     let (method, url) = first.split_once(' ').unwrap_or(("GET", first));
-    // Ours with a body would be POST.
+    // Without `-X` a request with a body would become a POST.
     if method != "GET" || line.has("body") || input.contains("\n@") {
         line.add("-X", method);
     }

@@ -1,4 +1,4 @@
-//! Lines of [vLLM](https://docs.vllm.ai)'s benchmark of a server: `vllm bench serve --model NAME …`.
+//! Translates command lines of [vLLM](https://docs.vllm.ai)'s benchmark of a server: `vllm bench serve --model NAME …`.
 
 use super::NO_FILE;
 use super::aiperf::{SPREAD, add_goodput};
@@ -8,7 +8,7 @@ use crate::foreign::lines::{Line, LineTool, Style, switch, value};
 
 const DATA: &str = "--rows FILE with --prompt '{{row.NAME}}' takes prompts from a file";
 
-/// Backends whose requests are those of the API of OpenAI.
+/// Backends that are called by OpenAI's API.
 const BACKENDS: [&str; 7] = [
     "vllm",
     "openai",

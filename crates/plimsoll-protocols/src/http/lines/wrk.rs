@@ -1,4 +1,5 @@
-//! Lines of [wrk](https://github.com/wg/wrk), and of [wrk2](https://github.com/giltene/wrk2), which has `-R`.
+//! Translates command lines of [wrk](https://github.com/wg/wrk), and of [wrk2](https://github.com/giltene/wrk2), which
+//! has `-R`.
 
 use super::{NO_SCRIPT, add_deadline, add_workers, decimal, take_unverified_target};
 use crate::foreign::lines::Meaning::{Deferred, Missing, Nothing, Ours};
@@ -25,7 +26,7 @@ pub(super) static TOOL: LineTool = LineTool {
     finish,
 };
 
-/// Each connection has a client, and waits for its answer; with `-R` the rate is given.
+/// Each connection is a client that waits for its answer, unless `-R` sets a rate.
 fn finish(line: &mut Line) -> Result<(), String> {
     let connections = line.number("c", 10);
     let rate = decimal(line, "R");

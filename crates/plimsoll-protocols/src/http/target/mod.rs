@@ -1,6 +1,6 @@
 //! `serve http`: answers whose size, status, time and events are known, over HTTP/1.1 and HTTP/2.
 //!
-//! Built on hyper's connections. The path says what is answered:
+//! hyper implements the connections. The path selects the answer:
 //!
 //! - `/bytes/SIZE`: so many bytes; `/status/CODE`: that status, and with 429 and 503 `Retry-After`;
 //! - `/echo`: the request's body, under its content type;
@@ -270,7 +270,7 @@ impl HttpService {
                     let done = number + 1 == count;
                     format!("{{\"n\":{number},\"done\":{done}}}\n")
                 };
-                // The client has disconnected.
+                // An error means that the client has disconnected.
                 if sender.send(text.into()).await.is_err() {
                     return;
                 }
