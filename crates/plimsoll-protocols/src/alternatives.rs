@@ -1,4 +1,4 @@
-//! Keys of a plan that exclude each other.
+//! Checks for keys of a plan that exclude each other.
 
 use plimsoll_model::spec::Problems;
 

@@ -1,5 +1,5 @@
-//! The calls of one connection, looked up by the ids of their frames. Drivers of protocols that multiplex
-//! calls by id use it.
+//! The calls of one connection, looked up by the ids of their frames. Drivers of protocols that multiplex calls by id
+//! use this module.
 //!
 //! The client chooses the ids, so the calls are in a ring buffer indexed by the low bits of the id; an id
 //! whose slot holds a call in flight is skipped. The ring is at most half full, so that free ids are found

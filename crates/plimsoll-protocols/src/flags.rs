@@ -128,7 +128,7 @@ fn entry<'a>(flag: &str, typed: &'a str) -> Result<(&'a str, MetadataSpec), Usag
     Ok((name, value))
 }
 
-/// Adds a field behind those of the same name, whose case does not matter (RFC 9110 §5.1).
+/// Adds a value after those of the same name, whose case does not matter (RFC 9110 §5.1).
 fn push_field(fields: &mut BTreeMap<String, MetadataSpec>, name: &str, value: MetadataSpec) {
     let mut known = fields.iter_mut();
     match known.find(|(known, _)| known.eq_ignore_ascii_case(name)) {

@@ -1,4 +1,4 @@
-//! Bytes as hexadecimal text.
+//! Converts bytes to hexadecimal text and back.
 
 /// Encodes bytes as lower-case digits.
 #[cfg(feature = "targets")]

@@ -159,7 +159,7 @@ pub trait ProtocolCommand: Args {
     const FLAG_SYNONYMS: &[(&str, &str)] = &[];
     /// The tool whose command lines this command also accepts.
     const FOREIGN_TOOL: Option<&ForeignTool> = None;
-    /// The tools whose whole lines become lines of this command.
+    /// The tools whose whole command lines are translated to this command.
     const LINE_TOOLS: &'static [&'static LineTool] = &[];
 
     /// Converts the flags to a plan section. Flags that stand for keys of other sections are stored in
@@ -224,7 +224,7 @@ pub struct CommandEntry {
     pub synonyms: &'static [(&'static str, &'static str)],
     /// The command's [`ProtocolCommand::FOREIGN_TOOL`].
     pub tool: Option<&'static ForeignTool>,
-    /// The form's [`ProtocolCommand::LINE_TOOLS`].
+    /// The command's [`ProtocolCommand::LINE_TOOLS`].
     pub line_tools: &'static [&'static LineTool],
     /// The section's [`CallSection::SCHEDULES_ITSELF`].
     pub schedules_itself: bool,

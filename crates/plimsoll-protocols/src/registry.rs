@@ -123,28 +123,28 @@ pub fn translate_foreign_command(words: &[OsString]) -> Option<Result<Vec<String
     fetch::openssl::translate(words)
 }
 
-/// A whole line of another tool, and our command that it becomes one of.
+/// A whole command line of another tool, and the command of ours that it is translated to.
 #[derive(Debug)]
 pub struct ForeignLine<'a> {
     /// The tool.
     pub tool: &'static LineTool,
     /// Our command.
     pub command: &'static str,
-    /// The words behind the tool's name.
+    /// The words after the tool's name.
     words: &'a [String],
     /// The line does not name the tool.
     is_guessed: bool,
 }
 
 impl ForeignLine<'_> {
-    /// Writes the line as ours; `input` is what stdin holds, where the tool reads it.
+    /// Translates the line; `input` is the text of stdin, if the tool reads it.
     ///
     /// # Errors
     /// Returns an error for a flag that the tool does not have.
     pub fn translate(&self, input: Option<String>) -> Result<TranslatedLine, UsageError> {
         let translated = self.tool.translate(self.command, self.words, input);
         let mut translated = translated.map_err(|wrong| wrong.usage(self.tool, self.command))?;
-        // Whether certificates are checked is no matter for a guess.
+        // Certificates are checked unless the line says otherwise: a guessed tool's default does not count.
         let is_typed = |word: &String| word == "-k" || word.contains("insecure");
         if self.is_guessed && !self.words.iter().any(is_typed) {
             translated.words.retain(|word| word != "--insecure");
@@ -158,7 +158,7 @@ fn line_tools() -> impl Iterator<Item = (&'static CommandEntry, &'static LineToo
     entries.flat_map(|entry| entry.line_tools.iter().map(move |tool| (entry, *tool)))
 }
 
-/// The line of a load tool that `words` begin with the name of; or else of the one that owns a line without a name.
+/// Returns `words` as the line of the load tool that they name, or else of the first tool that recognises their flags.
 pub fn foreign_line(words: &[String]) -> Option<ForeignLine<'_>> {
     let named =
         line_tools().find_map(|(entry, tool)| Some((entry, tool, tool.strip_name(words)?, false)));
@@ -175,7 +175,7 @@ pub fn foreign_line(words: &[String]) -> Option<ForeignLine<'_>> {
     })
 }
 
-/// The command whose calls a target of this URL's scheme takes.
+/// Returns the command whose targets have this URL's scheme.
 pub fn command_for(url: &str) -> Option<&'static str> {
     let section = spec::section_of(url)?;
     let named = |name: &str| COMMAND_ENTRIES.iter().find(|entry| entry.name == name);
@@ -225,7 +225,7 @@ pub fn advice(plan: &Plan, outcome: Outcome) -> Option<&'static str> {
         .find_map(|kind| (kind.advice)(plan, outcome))
 }
 
-/// Returns the same advice for a server that was only queried. All queries are of one protocol.
+/// Returns the advice for when a server could not be queried. Only gRPC has queries.
 pub fn query_advice(outcome: Outcome) -> Option<&'static str> {
     grpc::advice(outcome)
 }

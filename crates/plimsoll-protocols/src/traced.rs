@@ -10,7 +10,7 @@ pub(crate) type DirectionTraces = [DirectionTrace; 2];
 pub(crate) struct DirectionTrace {
     /// The beginning of a frame that has not arrived completely.
     pending: Vec<u8>,
-    /// Bytes of another protocol have arrived: no more is read.
+    /// Bytes of another protocol have arrived, so no more bytes are read.
     lost: bool,
 }
 

@@ -101,7 +101,7 @@ impl<'a> ToolArguments<'a> {
         )
     }
 
-    /// Returns the command `begin` with the translated arguments behind it.
+    /// Returns the words of the command `begin`, followed by the translated arguments.
     fn into_command(self, begin: &[&str]) -> Vec<String> {
         let begin = begin.iter().map(|word| (*word).to_owned());
         begin.chain(self.ours).collect()

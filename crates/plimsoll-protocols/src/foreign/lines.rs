@@ -1,33 +1,34 @@
-//! Whole command lines of other load tools, read by a table of the tool's flags and written as ours.
+//! Translates whole command lines of other load tools to ours, by a table of each tool's flags.
 //!
 //! A [`LineTool`] lists the flags of one tool, each with what it means here. [`LineTool::translate`] reads a line by
-//! that table. What flags mean together (connections times streams, a rate of each worker) is the tool's own `finish`.
-//! Flags are listed without their dashes: one letter is a short flag, more are a long one.
+//! that table. Flags that have a meaning only together (connections times streams, a rate of each worker) are
+//! translated by the tool's `finish`. Flags are listed without their dashes: one letter is a short flag, more are a
+//! long one.
 //!
 //! Called by [`crate::registry`], which knows the tools of each command.
 //!
-//! Long because flags, values and what becomes of them are read in one pass.
+//! Long because flags and values are read and translated in one pass.
 
 use crate::protocol_module::UsageError;
 
-/// Another load tool whose whole lines are understood.
+/// Another load tool, whose whole command lines are translated.
 #[derive(Debug)]
 pub struct LineTool {
-    /// The words that name it, in front of its line: `["h2load"]`, `["vegeta attack", "vegeta"]`.
+    /// The names of the tool, one of which its lines begin with: `["h2load"]`, `["vegeta attack", "vegeta"]`.
     pub names: &'static [&'static str],
-    /// How it writes flags.
+    /// How the tool writes flags.
     pub style: Style,
-    /// Its flags.
+    /// The tool's flags.
     pub flags: &'static [LineFlag],
-    /// Whether it reads what to call from stdin.
+    /// Whether the tool reads its targets from stdin.
     pub reads_stdin: bool,
-    /// Sets of flags: a line without the tool's name is its own if it has all flags of one set, and no flag and no
-    /// value that the tool would refuse.
+    /// Sets of flags by which the tool is recognised: a line without its name belongs to it if it has all flags of one
+    /// set, and no flag or value that the tool would refuse.
     pub known_by: &'static [&'static [&'static str]],
-    /// Writes the line: adds to [`Line::ours`] what flags mean together, and the tool's own defaults.
+    /// Completes the line: adds what several flags mean together, and the tool's own defaults.
     ///
     /// # Errors
-    /// Returns what the line lacks, in words.
+    /// Returns the reason why the line can't be run, in words.
     pub finish: fn(&mut Line) -> Result<(), String>,
 }
 
@@ -44,12 +45,12 @@ pub enum Style {
 #[derive(Debug)]
 pub struct LineFlag {
     names: &'static [&'static str],
-    /// Its value's form; `None`: it takes none.
+    /// The form of its value; `None` if it takes none.
     value: Option<ValueForm>,
     means: Meaning,
 }
 
-/// What a value has to look like. A line whose values look otherwise is another tool's.
+/// The form of a flag's value. A line with a value of another form belongs to another tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueForm {
     /// Any text.
@@ -67,21 +68,21 @@ pub enum ValueForm {
 /// What a flag of another tool means here.
 #[derive(Clone, Copy, Debug)]
 pub enum Meaning {
-    /// Our flag, with the value if there is one, and this unit behind a bare number.
+    /// The flag of ours with this meaning, and the unit that is appended to a bare number.
     Ours(&'static str, &'static str),
-    /// Words of ours in its place, `{}` standing for the value.
+    /// Words of ours with this meaning; the value replaces `{}`.
     Words(&'static [&'static str]),
     /// A header field of this name.
     Header(&'static str),
-    /// Nothing: it changes neither the load nor the figures.
+    /// The flag is ignored, because it changes neither the load nor the figures.
     Nothing,
-    /// It has no counterpart here, for this reason.
+    /// The flag has no counterpart, for this reason.
     Missing(&'static str),
-    /// [`LineTool::finish`] asks for it by its first name.
+    /// [`LineTool::finish`] translates the flag, and looks it up by its first name.
     Deferred,
 }
 
-/// A flag that takes a value.
+/// Makes a flag that takes a value.
 pub(crate) const fn value(
     names: &'static [&'static str],
     form: ValueForm,
@@ -94,7 +95,7 @@ pub(crate) const fn value(
     }
 }
 
-/// A flag without a value.
+/// Makes a flag without a value.
 pub(crate) const fn switch(names: &'static [&'static str], means: Meaning) -> LineFlag {
     LineFlag {
         names,
@@ -104,12 +105,12 @@ pub(crate) const fn switch(names: &'static [&'static str], means: Meaning) -> Li
 }
 
 impl LineFlag {
-    /// The flag's names, without dashes.
+    /// Returns the flag's names, without dashes.
     pub fn names(&self) -> &'static [&'static str] {
         self.names
     }
 
-    /// Whether the flag takes a value.
+    /// Returns whether the flag takes a value.
     pub fn takes_value(&self) -> bool {
         self.value.is_some()
     }
@@ -128,7 +129,7 @@ impl ValueForm {
     }
 }
 
-/// Whether `text` consists of numbers that each have a unit of time.
+/// Returns whether `text` consists of numbers that each have a unit of time.
 fn is_time(text: &str) -> bool {
     let mut rest = text;
     while !rest.is_empty() {
@@ -148,15 +149,15 @@ fn is_time(text: &str) -> bool {
 /// to translate.
 #[derive(Debug, Default)]
 pub struct Line {
-    /// The words that are no flags and no values of flags, without the tool's name.
+    /// The words that are neither flags nor values of flags, without the tool's name.
     pub words: Vec<String>,
     /// Our flags so far.
     pub ours: Vec<String>,
-    /// Where calls go; `finish` sets it.
+    /// The target of the calls; `finish` sets it.
     pub target: Option<String>,
     /// A subcommand of ours, such as `describe`, and its arguments, if the line asks for no load; `finish` sets it.
     pub subcommand: Option<Vec<String>>,
-    /// What stdin holds, for a tool that reads its targets there.
+    /// The text of stdin, for a tool that reads its targets from it.
     pub input: Option<String>,
     /// The first names of the flags that were given, with their values.
     given: Vec<(&'static str, String)>,
@@ -179,7 +180,7 @@ impl Line {
         given.map(|(_, value)| value.clone()).collect()
     }
 
-    /// Whether the flag of this first name was given, and not switched off (`-keepalive=false`).
+    /// Returns whether the flag of this first name was given, and not switched off (`-keepalive=false`).
     pub fn has(&self, name: &str) -> bool {
         self.value(name).is_some_and(|value| value != "false")
     }
@@ -201,17 +202,17 @@ impl Line {
         self.ours.push(flag.to_owned());
     }
 
-    /// Adds a header field by our flag for fields.
+    /// Adds a header field with `flag`, our flag for such fields.
     pub fn add_field(&mut self, flag: &str, name: &str, value: &str) {
         self.add(flag, format_args!("{name}: {value}"));
     }
 
-    /// Notes something that has no counterpart.
+    /// Records a flag or value that has no counterpart.
     pub fn add_missing(&mut self, what: impl Into<String>, why: &'static str) {
         self.missing.push((what.into(), why));
     }
 
-    /// Takes the only word as the target; a scheme is put in front where it has none.
+    /// Takes the only word as the target, and adds the scheme if it has none.
     ///
     /// # Errors
     /// Returns the reason where there is no word, or more than one.
@@ -258,7 +259,7 @@ const OUR_FLAGS: [&str; 6] = [
 /// Long flags that no line of ours has.
 const FOREIGN_FLAGS: [&str; 5] = ["vus", "iterations", "stage", "call", "num-prompts"];
 
-/// What stands for a target that a line does not have.
+/// The placeholder for a target that is missing in a line.
 const NO_TARGET: &str = "URL";
 
 /// A line of another tool, translated into ours.
@@ -270,7 +271,7 @@ pub struct TranslatedLine {
     pub reasons: Vec<String>,
 }
 
-/// Why a line is not read by a tool's table.
+/// Why a line can't be read by a tool's table.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LineError {
     /// A flag that the tool does not have.
@@ -283,12 +284,12 @@ pub enum LineError {
 type TypedFlag<'a> = (&'a LineFlag, Option<String>, String);
 
 impl LineTool {
-    /// The tool's name.
+    /// Returns the tool's name.
     pub fn name(&self) -> &'static str {
         self.names[0].split(' ').next().unwrap_or_default()
     }
 
-    /// Returns the words behind the tool's name if `words` begin with one of its names.
+    /// Returns the words after the tool's name if `words` begin with one of its names.
     pub fn strip_name<'a>(&self, words: &'a [String]) -> Option<&'a [String]> {
         self.names.iter().find_map(|name| {
             let mut rest = words;
@@ -303,7 +304,7 @@ impl LineTool {
         })
     }
 
-    /// Whether a line without a name is this tool's.
+    /// Returns whether a line without a tool's name belongs to this tool.
     pub fn owns(&self, words: &[String]) -> bool {
         let Ok(line) = self.read(words) else {
             return false;
@@ -319,7 +320,7 @@ impl LineTool {
         self.known_by.iter().any(|set| set.iter().all(has))
     }
 
-    /// Writes the words behind the tool's name as a line of our `command`. `input` is what stdin holds, where the tool
+    /// Translates the words after the tool's name to a line of our `command`. `input` is the text of stdin, if the tool
     /// reads it.
     ///
     /// # Errors
@@ -450,9 +451,9 @@ fn apply(line: &mut Line, flag: &LineFlag, shown: String, value: &str) {
     }
 }
 
-/// Takes out of our flags what is refused beside another one, as other tools allow it: a CA where no certificate is
-/// checked, and a number of kept connections where each call has its own. At a rate that number limits the calls in
-/// flight. A field `host` of HTTP has a flag of its own, and fields that kept connections imply are left out.
+/// Removes flags that ours refuse beside others but other tools allow: a CA if no certificate is checked, and a number
+/// of connections if each call has its own; with a rate that number becomes the limit of calls in flight. For HTTP, the
+/// field `host` becomes its own flag, and fields that kept connections imply are removed.
 fn settle(command: &str, ours: &mut Vec<String>) {
     let has = |flag: &str| ours.iter().any(|word| word == flag);
     let (is_unchecked, is_cold, is_open) = (has("--insecure"), has("--cold"), has("--rate"));
@@ -494,7 +495,7 @@ fn settle(command: &str, ours: &mut Vec<String>) {
     }
 }
 
-/// Removes a flag that has a value, wherever it is.
+/// Removes every occurrence of a flag, each with its value.
 fn remove_flag(ours: &mut Vec<String>, flag: &str) {
     while let Some(at) = ours.iter().position(|word| word == flag) {
         let end = ours.len().min(at + 2);
@@ -511,7 +512,7 @@ fn with_unit_if_any(value: &str, unit: &str) -> String {
 }
 
 impl LineError {
-    /// Returns the mistake in a line of `tool`.
+    /// Converts to the error that names the mistake in a line of `tool`.
     pub(crate) fn usage(&self, tool: &LineTool, ours: &str) -> UsageError {
         let name = tool.name();
         let help = format!("`plimsoll {ours} --help` lists our own flags");

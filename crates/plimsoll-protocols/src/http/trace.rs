@@ -7,7 +7,7 @@ use plimsoll_wire::http1::{
 
 use crate::traced::{DirectionTrace, not_this_protocol};
 
-/// The largest head that is traced. Bytes.
+/// The largest head of a request that is traced. Bytes.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 
 /// Traces both directions of one connection, without affecting it.

@@ -70,7 +70,7 @@ impl TokenAccount {
         self.missing = Vec::new();
     }
 
-    /// Starts the numbering again.
+    /// Starts a new numbering of frames.
     pub(super) fn begin_epoch(&mut self) {
         self.last = 0;
         self.missing = Vec::new();

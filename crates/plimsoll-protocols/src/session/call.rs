@@ -1,4 +1,4 @@
-//! The sessions of a plan, resolved.
+//! The sessions of a plan, with all defaults resolved.
 
 use std::borrow::Cow;
 use std::time::Duration;

@@ -160,7 +160,7 @@ enum ApiRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SessionSocketState {
     Closed,
-    /// Reopened at this time.
+    /// The socket is reopened at this time.
     Pausing(Time),
     Connecting,
     Upgrading,
@@ -177,7 +177,7 @@ struct ActiveQuery {
     bytes_sent: u32,
     reconnects: u32,
     reconnects_failed: u32,
-    /// Its `done` frame, until the API has confirmed that the run has begun.
+    /// The query's `done` frame, kept until the API has confirmed that the run has begun.
     end: Option<QueryEnd>,
 }
 
@@ -207,7 +207,7 @@ pub struct Session {
     /// The connection to the API has carried a response already.
     api_kept: bool,
     answer: ApiResponseReader,
-    /// Sent or about to be sent, and not answered yet.
+    /// The request that was sent or will be sent next, and is not answered yet.
     request: Option<ApiRequest>,
     requested: Time,
     socket: SessionSocketState,
@@ -238,7 +238,7 @@ pub struct Session {
     gaps: Vec<f32>,
     /// The number of tokens that the current query should bring, if it is known before its `done`.
     expected_tokens: Option<u64>,
-    /// Queries begun.
+    /// The number of queries begun.
     queries_begun: u32,
     /// When the last query was due.
     due: Time,

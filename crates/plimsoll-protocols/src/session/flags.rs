@@ -94,7 +94,7 @@ impl QueryFlags {
         format!("session://{api}")
     }
 
-    /// Returns the section that was typed, and sets the other keys of the plan that it needs.
+    /// Returns the section that was typed, and sets the keys outside of it that the flags stand for.
     ///
     /// # Errors
     /// When a plan can't hold what was typed.

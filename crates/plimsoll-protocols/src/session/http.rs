@@ -1,4 +1,4 @@
-//! Requests to a session's API and its responses: one request at a time, whole responses, a kept connection.
+//! Writes the requests to a session's API, and reads its responses: one at a time, over a kept connection.
 
 use plimsoll_wire::http1::{Http1Error, HttpResponse, ResponseReader, put_request};
 
@@ -50,7 +50,7 @@ impl Default for ApiResponseReader {
 }
 
 impl ApiResponseReader {
-    /// Takes bytes; returns the response once it is complete. Bytes behind it are dropped.
+    /// Takes bytes; returns the response once it is complete. Bytes after it are dropped.
     ///
     /// # Errors
     /// When the bytes are no HTTP/1.1 response, or its body is larger than 1 MiB.

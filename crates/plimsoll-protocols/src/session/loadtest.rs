@@ -37,7 +37,7 @@ pub(super) const LOADTEST_FILES: ForeignFormat = ForeignFormat {
     import,
 };
 
-/// Returns whether a file with this name and beginning is one of the two.
+/// Returns whether a file with this name and beginning is a table or a summary of a session load test.
 fn is_it(path: &Path, beginning: &str) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     beginning.starts_with("session_id,query_num,")
@@ -246,7 +246,7 @@ impl LoadtestImport {
         }
     }
 
-    /// Takes the totals of a summary if there are no rows.
+    /// Adds the totals of a summary. Called if there are no rows.
     fn totals(&mut self, summary: &Map<String, Value>) {
         let of = |key: &str| whole(summary, key).unwrap_or(0);
         let total = of("total_queries");
@@ -303,7 +303,7 @@ fn count(key: &str, typed: &str) -> Result<u64, String> {
     }
 }
 
-/// Returns the outcome of one of our own codes, or the closest one to another tool's words.
+/// Returns the outcome for the text of a failure: that of our own code, or the closest one to another tool's words.
 fn outcome_of(error: &str) -> Outcome {
     if error.trim().is_empty() {
         return Outcome::Ok;

@@ -22,7 +22,7 @@ const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 
 struct FileRequest {
     path: String,
-    /// A method other than GET and HEAD.
+    /// The method is neither GET nor HEAD.
     refused: bool,
     /// The request is early data that may be a replay, and its method is not GET (RFC 8470 §5.2).
     too_early: bool,

@@ -1,4 +1,4 @@
-//! The queries of a session: sends them, reads their tokens, records them.
+//! The queries of a session: sends them, reads their tokens, and records how they ended.
 
 use std::time::Duration;
 
