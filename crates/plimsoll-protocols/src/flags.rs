@@ -34,6 +34,8 @@ pub struct CredentialFlags {
 }
 
 impl CredentialFlags {
+    /// Adds the header fields whose values commands print.
+    ///
     /// # Errors
     /// When a value has no colon.
     pub fn add_to(&self, fields: &mut BTreeMap<String, MetadataSpec>) -> Result<(), UsageError> {

@@ -1,5 +1,5 @@
-//! What stands between a client and a service and carries its traffic, and the service
-//! simulator that feeds it.
+//! Relays that carry traffic between clients and services, and a simulated language model: the
+//! sidecar, the WebSocket gateway, and the bus between the gateway and the model.
 
 #![warn(missing_docs)]
 

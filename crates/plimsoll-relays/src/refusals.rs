@@ -27,6 +27,7 @@ impl RefusalLog {
         }
     }
 
+    /// Counts a refusal; returns whether it is the first of its class.
     fn is_first(&self, reason: &'static str) -> bool {
         let mut unreported = self.lock();
         let known = unreported.get_mut(reason).map(|n| *n += 1).is_some();

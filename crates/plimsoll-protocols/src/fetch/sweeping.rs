@@ -8,6 +8,8 @@ use crate::protocol_module::UsageError;
 pub const TARGET_HELP: &str = "A server of your own, instead of the one that the plan \
     starts (https://HOST:PORT). It has to answer /bytes/N with N bytes";
 
+/// Checks that the calls of `spec` fetch files.
+///
 /// # Errors
 /// When the calls of `spec` fetch no files. `kind` names what measures them, for the message.
 pub fn check(spec: &Spec, kind: &str) -> Result<(), UsageError> {

@@ -35,6 +35,8 @@ pub(super) fn counter(
     }))
 }
 
+/// Refuses the file at `path`.
+///
 /// # Errors
 /// Always: this build has no tokenizers.
 #[cfg(not(feature = "tokenizers"))]

@@ -56,7 +56,7 @@ const fn alias(name: &'static str, variable: &'static str, unit: &'static str) -
     )
 }
 
-/// What the sessions ask, how they come back, and where their results go besides.
+/// Flags for the text of queries, for reconnects, and for results in a further format.
 #[derive(Args, Debug)]
 pub struct QueryFlags {
     #[command(flatten)]

@@ -75,14 +75,14 @@ impl Bus {
         self.shared().is_none_or(RedisBus::is_up)
     }
 
-    /// A counter that grows whenever posts may have been lost. The owner of a run in progress then
-    /// posts all its frames again; readers drop duplicates.
+    /// Returns a counter that grows whenever posts may have been lost. The owner of a run in
+    /// progress then posts all its frames again; readers drop duplicates.
     pub fn generation(&self) -> u64 {
         self.shared().map_or(0, RedisBus::generation)
     }
 
-    /// A counter that grows whenever the bus was found to have lost its data. An instance that
-    /// knows a session then restores it with [`Bus::restore`].
+    /// Returns a counter that grows whenever the bus was found to have lost its data. An instance
+    /// that knows a session then restores it with [`Bus::restore`].
     pub(crate) fn losses(&self) -> u64 {
         self.shared().map_or(0, RedisBus::losses)
     }

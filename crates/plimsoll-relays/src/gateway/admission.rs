@@ -64,7 +64,7 @@ pub(super) fn check<'a>(
     })
 }
 
-/// `/{agent}/ws/{session}`
+/// Returns the session id in a path `/{agent}/ws/{session}`.
 fn session_of(path: &str) -> Option<&str> {
     let mut parts = path.strip_prefix('/')?.split('/');
     match (parts.next(), parts.next(), parts.next(), parts.next()) {

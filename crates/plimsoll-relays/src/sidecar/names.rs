@@ -31,7 +31,7 @@ pub enum Upstream {
     Name {
         /// A DNS name, or another name that the system resolves.
         host: String,
-        /// Not 0.
+        /// The port, which is not 0.
         port: u16,
     },
     /// `unix:/PATH`, or `unix:@NAME`.
@@ -230,7 +230,7 @@ impl RouteUpstreams {
     }
 }
 
-/// The upstreams of all current routes.
+/// Resolves the names of all current routes' upstreams.
 #[derive(Debug, Default)]
 pub(super) struct NameResolver {
     routes: Mutex<Vec<Arc<RouteUpstreams>>>,
@@ -245,7 +245,8 @@ impl NameResolver {
         routes.clone()
     }
 
-    /// Looks these up periodically from now on, on a thread of its own.
+    /// Looks up the names of `routes`, instead of earlier ones, periodically from now on, on a
+    /// separate thread.
     ///
     /// # Errors
     /// The system starts no more threads.

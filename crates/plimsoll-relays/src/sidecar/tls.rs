@@ -86,6 +86,8 @@ pub(super) struct TlsIdentity {
 }
 
 impl TlsIdentity {
+    /// Loads the certificates of `settings`.
+    ///
     /// # Errors
     /// A file is unusable.
     pub(super) fn new(

@@ -89,7 +89,7 @@ struct RelayConnection {
     transport: Transport,
     token: u64,
     route: usize,
-    /// Index of its upstream; `None` if it comes from a client.
+    /// Index of the upstream; `None` for a client's connection.
     endpoint: Option<usize>,
     role: RelayRole,
     began: Time,
@@ -104,13 +104,13 @@ struct RelayConnection {
     came: u64,
     went: u64,
     connecting: bool,
-    /// The upstream has accepted it, including TLS and HTTP/2.
+    /// The upstream has accepted the connection, including TLS and HTTP/2.
     is_established: bool,
-    /// Why it could not be made, if known.
+    /// Why the connection could not be made, if known.
     problem: Option<String>,
-    /// It is closed because it is unused, which says nothing about its upstream.
+    /// The connection is closed because it is unused, which says nothing about its upstream.
     unneeded: bool,
-    /// Its first bytes were valid in the route's protocol.
+    /// The first bytes were valid in the route's protocol.
     recognised: bool,
     /// The events registered with epoll.
     interest: Interest,
@@ -118,7 +118,7 @@ struct RelayConnection {
     paused: bool,
     /// Not read for now, because its next request waits for an upstream.
     held: bool,
-    /// When `held` was set, or [`Time::NEVER`].
+    /// When the next request began to wait, or [`Time::NEVER`].
     held_since: Time,
     /// Upper bound of unsent bytes to an upstream that reply to its own messages (heartbeats, PING,
     /// SETTINGS). Requests do not stop it from being read: it may only read them once its answers
@@ -152,7 +152,7 @@ struct CallFrame<'a> {
 enum RequestDisposition {
     /// An answer will come.
     AwaitsAnswer,
-    /// It is done: it was answered here, or needs no answer.
+    /// The request is done: it was answered here, or needs no answer.
     Over,
     /// No upstream can take it now.
     Held,
@@ -217,12 +217,12 @@ impl RelayConnection {
         skipped
     }
 
-    /// Returns whether its PROXY header is still to come.
+    /// Returns whether the PROXY header is still to come.
     fn is_awaited(&self) -> bool {
         self.opening.as_ref().is_some_and(|o| o.is_awaited())
     }
 
-    /// Returns whether it cannot carry a call yet.
+    /// Returns whether the connection cannot carry a call yet.
     fn is_new(&self) -> bool {
         let ungreeted = matches!(&self.role, RelayRole::Http2(http2) if http2.is_ungreeted());
         self.connecting || self.is_awaited() || self.transport.is_handshaking() || ungreeted

@@ -27,6 +27,7 @@ pub(super) struct ReplyTracker {
     values: u64,
     /// Bytes of the reply so far; a bulk string counts as soon as its length is known.
     taken: u64,
+    /// Values that the reply has announced so far.
     counted: u64,
 }
 

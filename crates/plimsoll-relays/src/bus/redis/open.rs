@@ -1,4 +1,5 @@
-//! Opens connections to Redis servers whose replies are [`BoundedStream`], for use by the client library.
+//! Opens connections to Redis servers, with replies limited by [`BoundedStream`], for the client
+//! library.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,7 +27,7 @@ use super::bounded::BoundedStream;
 /// How long connecting to a server may take.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Connects to one server; `limit` bounds the whole process.
+/// Connects to one server within `limit`, handshakes included.
 pub(super) async fn open(
     info: &ConnectionInfo,
     certificates: Option<&TlsCertificates>,

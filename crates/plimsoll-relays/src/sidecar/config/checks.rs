@@ -22,7 +22,7 @@ fn ensure(is_fine: bool, key: &str, problem: &str) -> CheckResult {
     }
 }
 
-/// Lists the protocols that are relayed in some way, for messages.
+/// Lists the protocols whose relay mode meets a condition, for messages.
 fn names_of(is_so: impl Fn(&RelayMode<Codec>) -> bool) -> String {
     let named = RELAYED_PROTOCOLS
         .iter()

@@ -70,6 +70,8 @@ pub struct UpstreamTls {
 }
 
 impl UpstreamTls {
+    /// Returns which certificates of the upstream are trusted.
+    ///
     /// # Errors
     /// The key at fault, and the reason.
     pub(in super::super) fn trust(&self) -> Result<ServerTrust, (String, String)> {

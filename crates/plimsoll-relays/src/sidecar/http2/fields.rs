@@ -209,6 +209,8 @@ impl FieldReader {
         }
     }
 
+    /// Decodes a header block.
+    ///
     /// # Errors
     /// The block violates RFC 7541, which makes the connection unusable.
     pub(super) fn read(&mut self, block: &[u8]) -> Result<Arc<HeaderFields>, HpackError> {

@@ -12,7 +12,7 @@ const MAX_KEPT_CAPACITY: usize = 4 << 10;
 /// Most bytes of a request that are retained for sending it again.
 const MAX_RESENT: usize = 16 << 10;
 
-/// The queue is bounded by the receive window of the stream that fills it.
+/// A queue that is bounded by the receive window of the stream that fills it.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     data: Vec<u8>,
@@ -26,7 +26,7 @@ pub(crate) struct SendQueue {
     ends: bool,
     /// END_STREAM was sent.
     pub(crate) ended: bool,
-    /// The stream is in the list of those that wait.
+    /// The call is in the list of those whose data waits to be sent on the connection.
     pub(crate) listed: bool,
 }
 

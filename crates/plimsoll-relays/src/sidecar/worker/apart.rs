@@ -1,5 +1,5 @@
-//! Upstream connections reserved for one client, for clients whose calls are isolated. Their number
-//! is limited.
+//! Finds and makes upstream connections that are reserved for one client, for clients whose calls
+//! are isolated. Their number is limited.
 
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::RejectReason;
@@ -9,7 +9,7 @@ use super::{RelayConnection, RelayRole, RouteState, UpstreamChoice, Worker};
 
 /// Most reserved upstream connections of one route and worker.
 const MAX_ISOLATED: usize = 256;
-/// Most of them for one address, so that others get some, too.
+/// Most reserved connections for one address, so that others get some, too.
 const MAX_ISOLATED_PER_ADDRESS: usize = 32;
 
 impl RelayConnection {
@@ -35,7 +35,7 @@ impl RelayConnection {
         }
     }
 
-    /// Returns whether it carries frames of this layout.
+    /// Returns whether the connection carries frames of this layout.
     fn has_layout(&self, wanted: usize) -> bool {
         match &self.role {
             RelayRole::Up { layout, .. } => *layout == wanted,
@@ -51,7 +51,8 @@ impl Worker {
         connection.is_some_and(|connection| connection.isolation.is_active(now))
     }
 
-    /// Like [`Worker::find_own`], for a client in the table.
+    /// Returns the upstream connection of an isolated client that is in the table; `None` if its
+    /// calls share others'.
     #[inline]
     pub(super) fn find_isolated_upstream(
         &mut self,

@@ -17,13 +17,13 @@ use super::{HIGH_WATER, RelayConnection, RelayRole, RouteState, UpstreamChoice, 
 /// Whether a connection slot can take the next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SlotState {
-    /// The number of calls in flight on it.
+    /// The slot's connection is ready, and has this many calls in flight.
     Ready(usize),
-    /// The connection is being made; the number of calls that wait for it.
+    /// The connection is being made, and this many calls wait for it.
     New(usize),
     /// Too many bytes wait for the socket.
     Congested,
-    /// It has reached `max_in_flight`.
+    /// The connection has reached `max_in_flight`.
     Full,
     Missing,
 }
@@ -159,7 +159,8 @@ impl Worker {
         }
     }
 
-    /// Returns whether a reserved upstream connection can take the client's next call.
+    /// Returns the choice of a reserved upstream connection, or why it can't take the client's next
+    /// call.
     pub(super) fn found(&self, connection: &RelayConnection) -> UpstreamChoice {
         match (self.connection_state(connection), &connection.role) {
             (SlotState::Full, _) => UpstreamChoice::Refused(RejectReason::Busy),
@@ -169,7 +170,7 @@ impl Worker {
         }
     }
 
-    /// Begins the connections that the route's upstreams should have and lack.
+    /// Begins the connections that are missing in the slots of the route's upstreams.
     fn connect_missing(&mut self, route: usize, layout: usize, now: Time) {
         for lane in 0..self.routes[route].slot_count() {
             let state = &self.routes[route];
@@ -189,7 +190,7 @@ impl Worker {
         }
     }
 
-    /// Keeps the upstreams connected of routes that had calls since the last tick.
+    /// Fills the connection slots of routes that had calls since the last tick.
     pub(super) fn keep_connected(&mut self, now: Time) {
         for route in 0..self.routes.len() {
             let called = std::mem::take(&mut self.routes[route].called);
@@ -235,7 +236,7 @@ impl Worker {
                 self.resume(route, token, now);
                 let held = &mut self.routes[route].held;
                 if held.back() == Some(&token) {
-                    // It keeps its place at the front.
+                    // The client still waits, and keeps its place at the front.
                     held.rotate_right(1);
                     break;
                 }

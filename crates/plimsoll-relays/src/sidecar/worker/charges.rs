@@ -41,7 +41,7 @@ struct AbuseRecord {
     count: u32,
     counted_until: Time,
     isolated_until: Time,
-    /// Number of answered calls, at most [`MIN_ANSWERED`], from which on the address is trusted.
+    /// Number of answered calls, at most [`MIN_ANSWERED`], with which the address is trusted.
     answered: u8,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct AbuseLedger {
 /// Whether a client's calls must not share upstream connections with those of others.
 #[derive(Default)]
 pub(super) struct Isolation {
-    /// The calls are isolated until then.
+    /// The calls are isolated until this time.
     until: Time,
     /// The calls are isolated until the address is trusted.
     is_on_probation: bool,

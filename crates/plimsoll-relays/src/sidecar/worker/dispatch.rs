@@ -1,5 +1,5 @@
-//! HTTP/2 connections upstream: which one takes a call and when, and what happens to calls when a
-//! connection is draining or lost.
+//! Assigns calls to upstream HTTP/2 connections, and moves or ends calls whose connection is
+//! draining or lost.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use super::{RelayRole, UpstreamChoice, Worker};
 /// How long the answer to a PING may take, in nanoseconds.
 const PING_TIMEOUT_NS: u64 = 3_000_000_000;
 
-/// Most upstreams that a call is tried at while none has processed it.
+/// Most attempts to give a call to an upstream while none has processed it.
 const MAX_TRIES: u8 = 3;
 
 impl Worker {

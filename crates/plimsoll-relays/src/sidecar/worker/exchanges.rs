@@ -1,4 +1,4 @@
-//! The life of a call over HTTP/2: begun, answered, refused, reset, ended.
+//! Begins, answers, refuses, resets and ends calls over HTTP/2.
 //!
 //! Long because both directions of an exchange end together.
 
@@ -335,7 +335,7 @@ impl Worker {
         self.send_queued(key, CallDirection::Down, now);
     }
 
-    /// Handles the complete relay of one direction.
+    /// Handles the end of one direction, after all of it was relayed.
     pub(super) fn on_direction_done(&mut self, key: u64, way: CallDirection, now: Time) {
         if way == CallDirection::Down {
             // An answered call is over, whatever the client would still send (RFC 9113, 8.1).
@@ -433,7 +433,7 @@ impl Worker {
         let out = &mut transport.out;
         let client = exchange.down.token;
         if end.stream == 0 {
-            // It was reset by the peer.
+            // The peer has reset the stream.
         } else if http2.session.is_ended_by_peer(end.stream) && to_there.ended {
             http2.session.forget(end.stream);
         } else if way == CallDirection::Up && !exchange.begun {

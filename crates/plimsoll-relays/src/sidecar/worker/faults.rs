@@ -131,7 +131,7 @@ impl Worker {
                     .push(now + RETRY_DELAY, DelayedItem::Frame(late)),
                 Ok(taken) => {
                     connection.delayed -= late.bytes.len();
-                    // It was counted as waiting for an answer.
+                    // The request was counted as waiting for an answer.
                     if let (RequestDisposition::Over, RelayRole::Down { in_flight }) =
                         (taken, &mut connection.role)
                     {
@@ -178,7 +178,7 @@ impl Worker {
 }
 
 impl RelayConnection {
-    /// Returns whether too much is queued for it, or delayed, to read more.
+    /// Returns whether too much is queued or delayed to read more from the connection.
     pub(super) fn is_full(&self) -> bool {
         self.transport.unsent() > HIGH_WATER || self.delayed > HIGH_WATER
     }

@@ -46,7 +46,7 @@ pub(super) struct Http2State {
     pub(super) reset_calls: ResetCalls,
     /// The lowest stream of which nothing was written to the socket yet.
     pub(super) first_unsent: u32,
-    /// GOAWAY was announced; `left`: it was sent with the last stream's id.
+    /// GOAWAY was announced, and below, it was sent with the last stream's id.
     pub(super) leaving: bool,
     pub(super) left: bool,
 }
@@ -213,6 +213,8 @@ impl Worker {
         self.mark(token);
     }
 
+    /// Handles an event of a connection.
+    ///
     /// # Errors
     /// The connection must be closed.
     fn event(&mut self, token: u64, event: SessionEvent<'_>, now: Time) -> Result<(), Violation> {

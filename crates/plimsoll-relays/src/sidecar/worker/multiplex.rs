@@ -204,7 +204,8 @@ impl Worker {
         }
     }
 
-    /// Gives a request to an upstream. `since` is when it first found none that could take it.
+    /// Gives a request to an upstream. `since` is when it began to wait because none could take it,
+    /// or [`Time::NEVER`].
     pub(super) fn forward_request(
         &mut self,
         from: &mut RelayConnection,

@@ -147,7 +147,7 @@ impl Worker {
         }
     }
 
-    /// Begins what had to wait until the client of a connection was known.
+    /// Begins to relay connections whose client has just become known.
     pub(super) fn begin_opened(&mut self, now: Time) {
         for token in std::mem::take(&mut self.opened) {
             if let Some(connection) = self.live(token) {

@@ -1,10 +1,10 @@
 //! Determines which clients are suspected when an upstream closes a connection.
 //!
-//! The end of a connection is held against the clients whose calls it may have been caused by. A
-//! framed protocol does not tell which call that was, and HTTP/2 at best names the last stream that
-//! was processed, although the next one may be the cause. So several clients are suspected, the
-//! most likely ones first, and their next calls are isolated: that does not harm an innocent
-//! client, and a second failure affects only the client that caused it.
+//! When a connection ends, the clients whose calls may be the cause are suspected. A framed
+//! protocol does not tell which call that was, and HTTP/2 at best names the last stream that was
+//! processed, although the next one may be the cause. So several clients are suspected, the most
+//! likely ones first, and their next calls are isolated: that does not harm an innocent client, and
+//! a second failure affects only the client that caused it.
 
 use std::time::Duration;
 

@@ -83,7 +83,7 @@ impl Worker {
         Ok(token)
     }
 
-    /// Closes a connection; what depended on it fails.
+    /// Closes a connection; calls and pipes that depended on it fail.
     pub(super) fn close(&mut self, token: u64, now: Time) {
         if let Some(connection) = self.connections.remove(token) {
             self.closed(*connection, now);

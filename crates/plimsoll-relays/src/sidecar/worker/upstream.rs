@@ -27,7 +27,7 @@ pub(super) struct Endpoint {
     pub(super) counters: UpstreamCounters,
     /// The connections that take new calls, for each layout of frames in turn.
     pub(super) slots: Vec<Option<u64>>,
-    /// Its name no longer resolves to this address.
+    /// The upstream's name no longer resolves to this address.
     gone: bool,
     /// Consecutive connections that could not be made.
     failures: u32,

@@ -253,7 +253,7 @@ fn reset_stream_frames_are_ignored() {
     assert_eq!(events_of(&mut server, &up, &mut down), [""; 0]);
 }
 
-/// RFC 9113, 5.1
+/// Covers RFC 9113, section 5.1.
 #[test]
 fn ended_stream_rejects_further_frames() {
     let block = Encoder::encode_plain([(":method", "POST"), (":path", "/x")]);
@@ -292,7 +292,7 @@ fn ended_stream_rejects_further_frames() {
     assert_eq!(events_of(&mut server, &late, &mut Vec::new()), [""; 0]);
 }
 
-/// RFC 9113, 6.8
+/// Covers RFC 9113, section 6.8.
 #[test]
 fn goaway_last_stream_never_increases() {
     let (mut client, _) = greeted();
