@@ -1,9 +1,8 @@
 //! Translates whole command lines of other load tools to ours, by a table of each tool's flags.
 //!
 //! A [`LineTool`] lists the flags of one tool, each with what it means here. [`LineTool::translate`] reads a line by
-//! that table. Flags that have a meaning only together (connections times streams, a rate of each worker) are
-//! translated by the tool's `finish`. Flags are listed without their dashes: one letter is a short flag, more are a
-//! long one.
+//! that table. What flags mean together (connections times streams, a rate of each worker) is translated by the tool's
+//! `finish`. Flags are listed without their dashes: one letter is a short flag, more are a long one.
 //!
 //! Called by [`crate::registry`], which knows the tools of each command.
 //!
@@ -22,8 +21,8 @@ pub struct LineTool {
     pub flags: &'static [LineFlag],
     /// Whether the tool reads its targets from stdin.
     pub reads_stdin: bool,
-    /// Sets of flags by which the tool is recognised: a line without its name belongs to it if it has all flags of one
-    /// set, and no flag or value that the tool would refuse.
+    /// Sets of flags: a line without the tool's name belongs to it if it has all flags of one set, and no flag or value
+    /// that the tool would refuse.
     pub known_by: &'static [&'static [&'static str]],
     /// Completes the line: adds what several flags mean together, and the tool's own defaults.
     ///

@@ -1,4 +1,4 @@
-//! Translates command lines of [vLLM](https://docs.vllm.ai)'s benchmark of a server: `vllm bench serve --model NAME …`.
+//! Translates command lines of [vLLM](https://docs.vllm.ai)'s server benchmark: `vllm bench serve --model NAME …`.
 
 use super::NO_FILE;
 use super::aiperf::{SPREAD, add_goodput};

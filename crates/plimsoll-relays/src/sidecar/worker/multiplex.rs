@@ -204,8 +204,7 @@ impl Worker {
         }
     }
 
-    /// Gives a request to an upstream. `since` is when it began to wait because none could take it,
-    /// or [`Time::NEVER`].
+    /// Gives a request to an upstream. `since` is when it began to wait for one, or `NEVER`.
     pub(super) fn forward_request(
         &mut self,
         from: &mut RelayConnection,
