@@ -10,9 +10,9 @@ pub struct VariableAlias {
     pub name: &'static str,
     /// The variable of Plimsoll with the same meaning.
     pub variable: &'static str,
-    /// How its value is converted.
+    /// How the variable's value is converted.
     pub form: AliasConversion,
-    /// The commands that understand it; empty: all of them.
+    /// The commands that accept the variable; empty means all.
     pub commands: &'static [&'static str],
 }
 
@@ -64,8 +64,8 @@ pub struct ForeignTool {
     pub name: &'static str,
     /// The tool's name of the protocol, as in `-p PROTOCOL` and `PROTOCOL://HOST`.
     pub protocol: &'static str,
-    /// Its flags with numbers: the flag, ours in its place, and the unit of a number without one.
+    /// The tool's flags with numbers: the flag, ours in its place, and the unit of a number without one.
     pub numbered: &'static [(&'static str, &'static str, &'static str)],
-    /// Its flag for the number of threads, which is translated into a minimum number of connections.
+    /// The tool's flag for the number of threads, which is translated into a minimum number of connections.
     pub threads: &'static str,
 }

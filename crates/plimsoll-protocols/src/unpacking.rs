@@ -72,7 +72,7 @@ impl ContentCodings {
         codings
     }
 
-    /// Returns whether all of them can be decoded.
+    /// Returns whether all codings can be decoded.
     pub(crate) fn are_known(self) -> bool {
         !self.0.contains(&ContentCoding::Unknown)
     }

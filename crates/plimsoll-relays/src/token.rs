@@ -28,7 +28,7 @@ struct SessionClaims {
     /// differ.
     #[serde(rename = "iat")]
     _iat: f64,
-    /// Read here as well, because the library rounds it.
+    /// Checked here as well, because the library rounds it.
     #[serde(default, deserialize_with = "numeric_date")]
     exp: Option<f64>,
 }

@@ -54,7 +54,7 @@ impl<P> ConversationScenario<P> {
     /// Renders the request of a turn as typed, and splits it into its messages and the rest.
     fn typed(&self, number: u64, unix_ns: u64) -> (Vec<Value>, Map<String, Value>) {
         let body = self.rendered(&self.body, number, unix_ns);
-        // The plan was checked to hold such an object, but the value of a column may have broken it.
+        // The plan was checked to hold a JSON object, but the value of a column may have made it invalid.
         let mut rest = match serde_json::from_slice(&body) {
             Ok(Value::Object(object)) => object,
             _ => Map::new(),

@@ -21,7 +21,7 @@ pub(super) const STATUS_FIELDS: [&str; 2] = ["grpc-status", "grpc-message"];
 /// Length of the prefix. Bytes.
 pub(super) const PREFIX_LEN: usize = 5;
 
-/// Returns the length of the message behind a prefix. Bytes.
+/// Returns the length of the message after a prefix. Bytes.
 pub(super) fn length(prefix: &[u8]) -> Option<usize> {
     let length = prefix.get(1..PREFIX_LEN)?.first_chunk::<4>()?;
     Some(u32::from_be_bytes(*length) as usize)

@@ -56,7 +56,7 @@ pub struct EventReader {
     /// The data lines of an incomplete event, each with a line end.
     data: Vec<u8>,
     name: Vec<u8>,
-    /// The last line ended in CR: an LF right behind it belongs to the same line end.
+    /// The last line ended in CR: an LF right after it belongs to the same line end.
     after_return: bool,
     /// The first line has been read; a byte order mark may stand before it.
     begun: bool,
@@ -164,7 +164,7 @@ impl EventReader {
         Ok(data.len() - bytes.len())
     }
 
-    /// Ends the body: a last line of JSON needs no line end. A server-sent event without the blank line behind it is
+    /// Ends the body: a last line of JSON needs no line end. A server-sent event without the blank line after it is
     /// dropped (§9.2.6), unless it ends the stream, reports an error or holds complete tokens: some servers omit the
     /// last blank line, and clients that read line by line do not notice.
     ///

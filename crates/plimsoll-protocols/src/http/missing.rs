@@ -8,7 +8,7 @@ pub(super) const MAX_COMPARED: usize = 200;
 /// The page that a file server sends if it has no file for a path.
 #[derive(Debug)]
 pub(super) struct MissingPage {
-    /// How such pages may begin.
+    /// How a page that reports a missing file may begin.
     beginnings: Vec<String>,
 }
 

@@ -104,7 +104,7 @@ fn prepare(request: &HttpRequest<'_>, scheme: HttpScheme) -> RequestTemplate {
     let varying_fields = varying.as_ref().and_then(|varying| {
         VaryingFields::new(&varying.variation, varying.path.as_ref(), &varying.headers)
     });
-    // A path that varies is written behind these fields.
+    // A path that varies is written after these fields.
     let path_varies = varying.as_ref().is_some_and(|all| all.path.is_some());
     if !path_varies {
         fields.push((":path", path));

@@ -1,4 +1,4 @@
-//! Measures of whole sessions, besides those of their queries.
+//! Measures of whole sessions, in addition to those of their queries.
 
 use plimsoll_model::measure::{Count, TimeMeasure};
 

@@ -114,8 +114,8 @@ pub(super) static TOOL: LineTool = LineTool {
     finish,
 };
 
-/// Without a concurrency AIPerf sends one request at a time, and without a number of them at least ten; with a rate,
-/// arrivals are random.
+/// Without a concurrency AIPerf sends one request at a time, and without a count at least ten; with a rate, arrivals
+/// are random.
 fn finish(line: &mut Line) -> Result<(), String> {
     match line.value("request-rate").map(str::to_owned) {
         Some(rate) => {
@@ -205,7 +205,7 @@ fn add_request(line: &mut Line) {
     }
 }
 
-/// Returns a pair such as `ignore_eos:true` as the member of a JSON object; if it is an object, its members.
+/// Converts a pair such as `ignore_eos:true` to a member of a JSON object, and an object to its members.
 fn json_member(pair: &str) -> String {
     let object = pair.trim().strip_prefix('{');
     if let Some(members) = object.and_then(|rest| rest.strip_suffix('}')) {

@@ -31,8 +31,8 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    /// Returns the queue of a request, which retains what it sent, up to a limit, until the answer
-    /// begins.
+    /// Returns a queue for a request, which retains the data that it has sent, up to a limit, until
+    /// the answer begins.
     pub(crate) fn retaining() -> SendQueue {
         SendQueue {
             retains_sent: true,

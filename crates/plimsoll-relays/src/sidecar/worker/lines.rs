@@ -13,7 +13,7 @@ impl Worker {
         self.access_log.is_some()
     }
 
-    /// Logs an ended call or connection. `line` is what the protocol knows of it, `endpoint` the
+    /// Logs an ended call or connection. `line` holds what the protocol knows of it, `endpoint` the
     /// index of its upstream.
     pub(super) fn log(
         &self,

@@ -1,5 +1,5 @@
 //! Logs errors of connections with their peer's address. Clients can cause many of them, so lines
-//! are rate-limited, and each says how many it stands for.
+//! are rate-limited, and each says how many errors it stands for.
 
 use std::fmt;
 use std::net::SocketAddr;
