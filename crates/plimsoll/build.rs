@@ -1,16 +1,16 @@
-//! Finds out what `plimsoll --version` says of where the binary comes from.
+//! Collects what `plimsoll --version` prints: the commit, the build, its features and library versions.
 //!
-//! Nothing of it changes from one build of a commit to the next, neither time nor machine, and
-//! nothing needs git: a crate from a registry carries its commit in `.cargo_vcs_info.json`, and a
-//! packager sets BUILD_COMMIT and BUILD_DATE; BUILD_STATIC is for a linker that links statically. A debug build does not look for its commit, so that
-//! committing compiles nothing anew.
+//! Nothing depends on the time or machine of the build, so that builds are reproducible. Git is not required: a crate
+//! from a registry carries its commit in `.cargo_vcs_info.json`, and packagers set BUILD_COMMIT and BUILD_DATE.
+//! BUILD_STATIC declares that the linker links statically. A debug build records no commit, so that committing does not
+//! cause a rebuild.
 
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The libraries whose versions `--version` names: those that a measurement rests on.
+/// Libraries that influence measurements; `--version` prints their versions.
 const REPORTED_LIBRARIES: [&str; 7] = [
     "aws-lc-rs",
     "h2",
@@ -33,7 +33,7 @@ fn main() {
     set_variable("VERSION_LIBRARIES", &libraries(&here, &root));
 }
 
-/// A variable for the compiler; it holds one line.
+/// Sets an environment variable for the compiler. Line breaks in the value become blanks.
 fn set_variable(name: &str, value: &str) {
     println!("cargo::rustc-env={name}={}", value.replace('\n', " "));
 }
@@ -42,7 +42,7 @@ fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// The commit, its date and whether the sources are those of the commit, as far as that is known.
+/// Returns the commit, its date, and whether the sources were modified, as far as that is known.
 fn commit(here: &Path, root: &Path) -> String {
     println!("cargo::rerun-if-env-changed=BUILD_COMMIT");
     println!("cargo::rerun-if-env-changed=BUILD_DATE");
@@ -71,9 +71,10 @@ fn packaged(info: &Path) -> Option<String> {
     Some(format!("{sum}{}", if dirty { " (modified)" } else { "" }))
 }
 
-/// Returns the commit of a clone. A repository around a folder that is no clone of ours is not asked.
+/// Returns the commit of a Git clone; `None` if `root` is not a clone of Plimsoll, even if it is within another
+/// repository.
 fn cloned(root: &Path) -> Option<String> {
-    /// What a binary is made of.
+    /// Paths whose files are compiled into the binary.
     const SOURCE_PATHS: [&str; 4] = ["crates", "Cargo.toml", "Cargo.lock", ".cargo"];
     if !root.join(".git").exists() || !root.join("crates/plimsoll/build.rs").is_file() {
         return None;
@@ -87,7 +88,7 @@ fn cloned(root: &Path) -> Option<String> {
         let text = String::from_utf8(done.stdout).ok()?;
         done.status.success().then(|| text.trim().to_owned())
     };
-    // The log has a line for everything that moves HEAD.
+    // `logs/HEAD` changes whenever HEAD moves, also when its branch does.
     for file in ["HEAD", "logs/HEAD"] {
         let path = root.join(git(&["rev-parse", "--git-path", file])?);
         if path.exists() {
@@ -125,8 +126,8 @@ fn build() -> String {
 fn features() -> String {
     let target = variable("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();
     println!("cargo::rerun-if-env-changed=BUILD_STATIC");
-    // What is linked whole has no loader, so it can't load a codec plugin. A linker may do so without the
-    // compiler's knowledge, and then who calls it says so.
+    // A static binary has no dynamic loader, so it can't load codec plugins. If only the linker knows that it links
+    // statically, BUILD_STATIC says so.
     let is_static = target.split(',').any(|feature| feature == "crt-static")
         || variable("BUILD_STATIC").is_some();
     let plugins = if is_static {
@@ -140,7 +141,7 @@ fn features() -> String {
     }
 }
 
-/// As the lock file has them: that of the package, or that of the clone.
+/// Returns names and versions from the lock file of the package or, if it has none, of the clone.
 fn libraries(here: &Path, root: &Path) -> String {
     let files = [here.join("Cargo.lock"), root.join("Cargo.lock")];
     let Some((file, text)) = files

@@ -26,7 +26,7 @@ const DEFAULT_CLIENTS: u32 = 10;
 /// Duration of the default load.
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 
-/// What every load takes.
+/// Flags common to all protocol commands: those of the load and of its output.
 #[derive(Args, Debug)]
 pub(crate) struct CallFlags {
     #[command(flatten)]
@@ -140,7 +140,8 @@ fn schemes(entry: &CommandEntry) -> (&'static str, &'static str) {
     (schemes.plain, schemes.secured.unwrap_or(schemes.plain))
 }
 
-/// Puts a scheme in front of HOST:PORT, with or without a path; `None`: the target has one, or is something else.
+/// Puts `scheme` in front of HOST:PORT, with or without a path; `None` if the target already has a scheme or is not
+/// such an address.
 fn with_scheme(typed: &str, scheme: &str) -> Option<String> {
     let authority = typed.split(['/', '?']).next()?;
     let port = authority.rsplit_once(':').map(|(_, port)| port);
@@ -161,8 +162,8 @@ fn line(entry: &CommandEntry, target: Option<&str>, typed: &ArgMatches) -> Strin
     format!("plimsoll {} {target}{flags}", entry.name)
 }
 
-/// Sets clients and duration of the default load if nothing is given; returns the line that says so. This precedes
-/// the protocol's own flags, because the number of connections depends on it.
+/// Sets clients and duration of the default load if no load flag is given; returns the message that says so. Call this
+/// before applying the protocol's own flags, because their number of connections depends on it.
 fn fill_in_clients(load: &mut LoadSpec, entry: &CommandEntry, line: &str) -> Option<String> {
     if is_given(load) || entry.schedules_itself {
         return None;
@@ -176,8 +177,8 @@ fn fill_in_clients(load: &mut LoadSpec, entry: &CommandEntry, line: &str) -> Opt
     ))
 }
 
-/// Sets the duration of the default load of a protocol that schedules itself, after the protocol's own flags, one of
-/// which may set it.
+/// Sets the default duration for a protocol that schedules its calls itself. Call this after applying the protocol's
+/// own flags, because one of them may set the duration.
 fn fill_in_time(load: &mut LoadSpec, entry: &CommandEntry) -> Option<String> {
     if is_given(load) || !entry.schedules_itself {
         return None;

@@ -1,8 +1,8 @@
 //! `plimsoll find`: searches for the highest rate that meets the plan's objectives.
 //!
-//! The model decides which trial comes next; this module runs each trial in the search's directory and judges it.
-//! `search.json` is written after every trial. On several machines shard 0 searches, and the others make their part
-//! of each trial.
+//! `plimsoll_model::search` decides which trial comes next; this module runs each trial in the search's directory,
+//! judges it, and then writes `search.json`. On several machines shard 0 searches, and the other shards run their
+//! shares of each trial.
 
 mod judging;
 
@@ -89,7 +89,7 @@ pub(crate) struct FindArguments {
 
 /// Rate at which the search starts when neither plan nor flag sets one.
 const DEFAULT_START_RATE: Rate = Rate(100.0);
-/// Share of failed calls that fails a trial, if there is no objective on errors.
+/// Share of failed calls from which a trial counts as missed, if the plan has no objective on errors.
 const MAX_IMPLIED_ERRORS_SHARE: f64 = 0.01;
 /// Pause between trials in which the target settles.
 const SETTLE_TIME: Duration = Duration::from_millis(300);
@@ -275,7 +275,7 @@ struct SearchRun<'a> {
     setting: &'a TrialTemplate<'a>,
     dir: PathBuf,
     process: &'a ProcessContext,
-    /// The shards that make the trials; `None` if this machine makes them alone.
+    /// The shards that run the trials; `None` if this process runs them alone.
     team: Option<&'a ShardGroup<'a>>,
 }
 

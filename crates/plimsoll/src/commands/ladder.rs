@@ -147,7 +147,7 @@ fn check_for_plan(origins: &FlagOrigins) -> Result<(), Failure> {
 }
 
 impl LadderArguments {
-    /// Returns a plan whose rungs are these services.
+    /// Returns a spec whose rungs are these services.
     fn beside(&self, services: &[(&str, &str)], origins: &FlagOrigins) -> Result<Spec, Failure> {
         let wrong = |problem| problems::failure(vec![problem], &PlanSource::Flags);
         let call = CallSpec::of(&self.call.typed()?).map_err(wrong)?;

@@ -306,7 +306,7 @@ impl ParsedCommand {
         }
     }
 
-    /// Returns whether commands and plugins of its plan are run, and announced.
+    /// Returns how commands and plugins in the plan of this command are treated.
     pub(crate) fn plan_code(&self) -> PlanCode {
         let only_shown = match self {
             ParsedCommand::Run(run) => run.output.dry_run,
@@ -318,7 +318,7 @@ impl ParsedCommand {
             }
             ParsedCommand::Stack(stack) => stack.only_shows(),
             ParsedCommand::Shard(_) => return PlanCode::Unannounced,
-            // Commands of loads made on other machines run there.
+            // All other commands run no code of a plan here; shards on other machines run theirs there.
             _ => true,
         };
         if only_shown {

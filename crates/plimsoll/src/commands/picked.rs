@@ -1,4 +1,4 @@
-//! Subcommands from a registry. Each has its own flags and those common to its kind.
+//! Builds subcommands from the entries of a registry. Each has flags of its own and those common to all entries.
 
 use std::fmt::Debug;
 

@@ -125,8 +125,7 @@ struct GatewayArguments {
     drain: Period,
 }
 
-/// What a gateway and the service behind it have in common: the tokens of sessions, the bus, and how they treat
-/// those who connect, and those who ask whether they are well.
+/// Flags common to a gateway and the service behind it: session tokens, the bus, listening and health checks.
 #[derive(Debug, Args)]
 pub(super) struct ServiceFlags {
     #[command(flatten)]

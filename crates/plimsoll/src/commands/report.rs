@@ -183,7 +183,7 @@ fn show(contents: &ReportContents, overhead_over: Option<Duration>) -> Result<()
             ladder::render(record, &options),
             closing::of_ladder(record, &options),
         ),
-        // Only a single run gets a closing answer; several have theirs at the top of each table.
+        // Only a single run gets a closing answer; of several runs, each table has its answer at the top.
         ReportContents::Runs(runs) => (
             each(runs),
             match &runs[..] {

@@ -106,7 +106,7 @@ pub(crate) fn execute(
                 LoadRunner::Local,
                 |_| Ok(()),
             )?,
-            // The plan is shown as written: keys that a lane lacks come from the plan itself.
+            // Lanes are shown as written, because keys that a lane lacks come from the plan itself.
             PlannedLoad::Lanes(_) if arguments.output.save_or_show(spec)? => Exit::Done,
             PlannedLoad::Lanes(lanes) => lanes.execute(&arguments.output, process)?,
         };
@@ -129,7 +129,7 @@ impl PlannedLoad {
     fn shown(&self, spec: &Spec) -> Spec {
         match self {
             PlannedLoad::One(plan) => spec.filled_in(plan),
-            // As written: keys that a lane lacks come from the plan itself.
+            // The spec stays as written, because keys that a lane lacks come from the plan itself.
             PlannedLoad::Lanes(_) => spec.without_secrets(),
         }
     }

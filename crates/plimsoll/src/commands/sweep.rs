@@ -67,7 +67,7 @@ pub(crate) fn execute(
 /// Measures the rungs of a ladder that was given as flags (`fetch --mode both`).
 ///
 /// # Errors
-/// Those of `climb`.
+/// When the links don't fetch files over TLS or could not be measured, or the record can't be saved.
 pub(crate) fn typed(
     spec: &Spec,
     output: &OutputFlags,
@@ -89,7 +89,7 @@ pub(crate) fn typed(
 /// Measures the links of the axes in `spec` and shows the results.
 ///
 /// # Errors
-/// When they don't fetch files over TLS, could not be measured, or the record can't be saved.
+/// When the links don't fetch files over TLS or could not be measured, or the record can't be saved.
 fn climb(spec: &Spec, asked: &LadderRequest<'_>, screen: StdoutContent) -> Result<Exit, Failure> {
     sweeping::check(spec, asked.kind)?;
     ladder_run::execute(spec, asked, |mut climb| {

@@ -1,4 +1,4 @@
-//! Computes digests that tell shards apart which would not run the same load.
+//! Computes digests, by which shards that would not run the same load are detected.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use plimsoll_model::spec::Spec;
@@ -12,7 +12,7 @@ use crate::failure::{self, Failure};
 /// When a file can't be read.
 pub(super) fn of(spec: &Spec) -> Result<RunDigests, Failure> {
     let mut same = spec.clone();
-    // How a machine divides its part may differ between shards.
+    // Each shard may divide its share among processes and workers in its own way.
     same.load.processes = None;
     same.load.workers = None;
     same.load.source_addresses = None;

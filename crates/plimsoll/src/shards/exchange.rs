@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::multiprocess::wire::ShardMessage;
 use crate::threads;
 
-/// How often due requests are looked for.
+/// How often the state machines are polled for due requests.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// An input of the member's thread.
@@ -122,8 +122,8 @@ impl MemberThread {
     }
 }
 
-/// The coordinator's state machine with its store requests. An answer may arrive after the load has ended; until then
-/// the leader makes no other request of that kind.
+/// Drives the coordinator's state machine: makes its store requests and passes it the answers. At most one request of a
+/// kind is in flight; its answer may arrive after the load has ended.
 pub(super) struct LeaderDriver {
     leader: Leader,
     store: Arc<RendezvousStore>,
@@ -219,7 +219,7 @@ impl LeaderDriver {
     }
 }
 
-/// Keeps the leader's heartbeat going from a thread until the end of the run is announced and written.
+/// Keeps the leader's heartbeat going, on a thread of its own, until the end of the run is announced in the store.
 pub(super) struct LeaderShutdown {
     end: Sender<RunResult>,
     thread: JoinHandle<()>,

@@ -114,7 +114,7 @@ impl ShardFlags {
     /// Returns this shard's identity; `None` without `--rendezvous`. `variable` reads the process's environment.
     ///
     /// # Errors
-    /// When something is missing that no variable gives, or is contradictory.
+    /// When a value is missing from both flags and variables, or values contradict each other.
     pub(crate) fn identity(
         &self,
         variable: impl Fn(&str) -> Option<String>,

@@ -50,7 +50,7 @@ pub(super) enum LeaderRequestKind {
     Shard(u32),
 }
 
-/// What the run has to show or write.
+/// An event that the run shows or writes.
 pub(super) enum LeaderEvent {
     Connecting(u64),
     Started {
@@ -375,8 +375,8 @@ impl Leader {
             }
         }
         for shard in names.iter().filter_map(|name| objects::withdrawn(name)) {
-            // Only if no request is in flight: its answer would be taken for the withdrawal. The list is read again
-            // anyway.
+            // Skip this while a request is in flight, whose answer would be taken for the withdrawal. The list is read
+            // again anyway.
             if let Some(remote) = self.shards.get_mut(shard as usize)
                 && remote.lane.is_idle()
             {

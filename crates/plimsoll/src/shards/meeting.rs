@@ -40,7 +40,7 @@ pub(crate) struct ShardContext {
     /// The run's folder, opened on first use.
     store: OnceCell<RendezvousStore>,
     joined: Cell<bool>,
-    /// The stop request of signals, once handlers are installed.
+    /// The stop flag that signal handlers set, once they are installed.
     stop: RefCell<StopFlag>,
 }
 
@@ -64,7 +64,7 @@ impl ShardContext {
         }))
     }
 
-    /// Runs `work`, in which this shard joins the others, and reports a failure before that to them.
+    /// Runs `work`, during which this shard joins the run. A failure before that is reported to the other shards.
     ///
     /// # Errors
     /// Those of `work`.
@@ -86,7 +86,7 @@ impl ShardContext {
         ended
     }
 
-    /// Sets the stop request that ends waiting when it is immediate.
+    /// Sets the stop flag, whose immediate level ends waiting for other shards.
     pub(crate) fn set_stop(&self, stop: &StopFlag) {
         self.stop.replace(stop.clone());
     }
@@ -152,8 +152,8 @@ impl ShardContext {
                 LoadSequence::Single => objects::to_json(&Orders::ended(ended)),
                 LoadSequence::Series => objects::to_json(&NextLoad::<()>::Ended(ended)),
             };
-            // Do not disturb a running run of the same name. The check precedes `create` because not every store can
-            // create without overwriting.
+            // Do not overwrite the announcement of a run of the same name that is in progress. The check precedes
+            // `create` because not every store can create without overwriting.
             if let Ok(StoreResponse::Bytes { .. }) =
                 store.ask_now(&StoreRequest::Get(self.announcement_object()))
             {

@@ -32,8 +32,8 @@ const FAILURE_NOTICE_DELAY: Duration = Duration::from_secs(5);
 /// A coordinator without heartbeat for this long, while the store answers, is lost.
 pub(super) const LEADER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Of a gap between two successful reads of the orders, at most this much counts as silence: in a longer one this
-/// process or the store was stalled.
+/// Maximum part of a gap between two reads of the orders that counts as silence of the coordinator: during the rest of
+/// a longer gap, this process or the store was stalled.
 pub(super) const MAX_COUNTED_GAP: Duration = Duration::from_secs(3);
 
 /// The two kinds of requests.
@@ -44,7 +44,7 @@ pub(super) enum MemberRequestKind {
     Orders,
 }
 
-/// What the load has to do.
+/// An event that the shard's load acts on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MemberEvent {
     /// All shards have arrived: make connections.
@@ -103,7 +103,7 @@ pub(super) struct Member {
     lines: Vec<String>,
     /// The part that is being written; retries write the same bytes.
     sealed: Option<Vec<u8>>,
-    /// Number of that part, or of the next one.
+    /// Number of the part that is being written or, if there is none, of the next one.
     next: u64,
     closed: bool,
     orders: Orders,
@@ -317,7 +317,7 @@ impl Member {
         let earliest = modified - unix(to);
         let latest = modified + coarse - unix(from);
         let offset = match earliest <= 0 && 0 <= latest {
-            // The measurement allows equal clocks, so assume no offset.
+            // Within the uncertainty the clocks may be equal, so assume no offset.
             true => 0,
             false => i128::midpoint(earliest, latest),
         };

@@ -1,13 +1,13 @@
 //! Splits one load over several machines: shards that communicate through a folder or an object store.
 //!
 //! A scheduler (Kubernetes, Slurm, MPI, a shell) starts the same `plimsoll run` on each machine; [`identity`]
-//! determines which shard it is. Each writes its measurements into the rendezvous ([`objects`]) once a second, as a
-//! process of a multi-process load writes them on its pipe. Shard 0 is also the coordinator ([`leader`]): it waits
-//! for all shards, sets the start time, reads the logs and merges them, so that reports see one run. [`member`] is
-//! the part of every shard. Both are state machines without I/O; [`exchange`] drives them, and [`store`] makes their
-//! requests. Loads in a series, such as the trials of a search, are runs of their own; [`team`] announces which comes
-//! next. The engine makes the load, as a part of a run. A shard that fails before it has joined reports that to the
-//! others ([`meeting`]). Nothing here depends on a protocol.
+//! determines which shard it is. Each shard runs its share of the load with the engine, and writes its measurements
+//! into the rendezvous ([`objects`]) once a second, as a process of a multi-process load writes them to its pipe. Shard
+//! 0 is also the coordinator ([`leader`]): it waits for all shards, sets the start time, reads the logs and merges
+//! them, so that reports see one run. [`member`] is the state machine of every shard, shard 0 included. Neither does
+//! I/O; [`exchange`] drives them, and [`store`] makes their requests. Loads in a series, such as the trials of a
+//! search, are runs of their own; [`ShardGroup`] announces which comes next. A shard that fails before it has joined
+//! reports that to the others ([`ShardContext`]). Nothing here depends on a protocol.
 
 mod digests;
 mod exchange;
@@ -184,8 +184,8 @@ impl ShardRun<'_> {
         }
     }
 
-    /// Coordinates the run while a thread makes shard 0's load. `conclude` gets the function that measures the whole
-    /// run, writes the run and judges it; `exit` maps its result to the exit code of all shards.
+    /// Coordinates the run while a thread runs shard 0's own load. `conclude` is called with a function that measures
+    /// the whole run; it writes the run and judges it. `exit` maps its result to the exit code of all shards.
     fn run_as_leader<T>(
         &self,
         conclude: impl FnOnce(&mut RunLoad<'_>) -> Result<T, Failure>,
@@ -208,7 +208,7 @@ impl ShardRun<'_> {
         };
         let wanted = connections_beforehand(&self.plan);
         let (now, unix) = (self.clock.now(), self.clock.unix_zero());
-        // Shard 0's own load stops by orders, as that of any other shard.
+        // Orders stop shard 0's own load, as they stop that of any other shard.
         let stop = StopFlag::new();
         let closing = RefCell::new(None);
         let mut charge = Some(charge);
@@ -235,7 +235,7 @@ impl ShardRun<'_> {
         match (closing.into_inner(), &ended) {
             (Some(closing), Ok(done)) => closing.end(RunResult::with(exit(done).code())),
             (Some(closing), Err(failure)) => closing.end(RunResult::failed(failure)),
-            // It failed before the load: tell the other shards, which would wait for the coordinator.
+            // The run failed before its load: tell the other shards, which would wait for the coordinator.
             (None, Err(failure)) => {
                 let orders = Orders::ended(RunResult::failed(failure));
                 self.store
@@ -394,19 +394,19 @@ fn start_time(event: MemberEvent) -> Option<Result<Time, LoadStartError>> {
     }
 }
 
-/// Waits for the event that ends the run; `None` if `tired` returns true first.
+/// Waits for the event that ends the run; `None` if the second argument returns true first.
 fn wait_for_end(rendezvous: &MemberHandle, tired: impl Fn() -> bool) -> Option<MemberEvent> {
     wait(rendezvous, tired, |event| event.is_over().then_some(event))
 }
 
-/// Waits for an event for which `wanted` returns a value; `None` if `tired` returns true first.
+/// Waits for an event for which `wanted` returns a value; `None` if the second argument returns true first.
 fn wait<T>(
     rendezvous: &MemberHandle,
     tired: impl Fn() -> bool,
     wanted: impl Fn(MemberEvent) -> Option<T>,
 ) -> Option<T> {
     loop {
-        // Read `tired` before polling: the event that explains a stop is always sent first.
+        // Check for a stop before polling: the event that explains a stop is always sent first.
         let tired = tired();
         let event = match rendezvous.events.recv_timeout(STOP_POLL_INTERVAL) {
             Ok(event) => event,

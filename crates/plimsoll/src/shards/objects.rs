@@ -6,7 +6,7 @@
 //! RUN-ID/arrivals/00003.withdrawn.json  withdrawal of shard 3, with or without an arrival; written once by that shard
 //! RUN-ID/orders.json                    orders to all shards; rewritten by the coordinator
 //! RUN-ID/logs/00003/00000017.zst        18th part of the log of shard 3; written once by that shard
-//! RUN-ID/wish.json                      stop request; written by an observer
+//! RUN-ID/stop-request.json              stop request; written by an observer
 //! ```
 //!
 //! A series of loads, such as the trials of a search, has a folder per load, and beside them announcements of the next
@@ -116,7 +116,7 @@ impl RunDigests {
     }
 }
 
-/// Written by a shard when it has arrived.
+/// The announcement of a shard that has arrived.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Arrival {
     pub(super) version: u32,
@@ -127,7 +127,7 @@ pub(super) struct Arrival {
     pub(super) digests: RunDigests,
 }
 
-/// Written by a shard that does not take part, because it failed before all shards had arrived.
+/// The announcement of a shard that does not take part, because it failed before all shards had arrived.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Withdrawal {
     pub(super) reason: String,
@@ -201,7 +201,7 @@ impl RunResult {
     }
 }
 
-/// Announces what the shards of a series do next.
+/// The announcement of what the shards of a series do next.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum NextLoad<S> {

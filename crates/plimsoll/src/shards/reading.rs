@@ -38,7 +38,7 @@ const MAX_FAILURES: u32 = 5;
 /// How often new log parts are looked for.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Which run of which rendezvous.
+/// Flags that name a run in a rendezvous.
 #[derive(Debug, Args)]
 pub(crate) struct RunFlags {
     /// The --rendezvous that the shards have.

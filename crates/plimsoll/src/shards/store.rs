@@ -1,8 +1,8 @@
 //! Accesses the rendezvous: a folder or an object store.
 //!
 //! Requests are answered on the store's own thread, so callers never block. Retries of the object-store library are
-//! off: when and how long to retry is decided by callers, which know what a request means ([`super::lane`]). If
-//! shards share no store, shard 0 serves a folder ([`host`]) over TCP to the others ([`link`]).
+//! off: callers, which know what a request means, decide when and how long to retry (`RequestSlot`). If shards share no
+//! store, shard 0 serves a folder ([`host`]) over TCP to the others ([`link`]).
 
 mod direct;
 mod host;
@@ -77,7 +77,7 @@ pub(super) enum StoreResponse {
     },
 }
 
-/// A folder of a store.
+/// The rendezvous, or a folder in it.
 #[derive(Clone)]
 pub(super) struct RendezvousStore {
     way: StoreBackend,
@@ -187,8 +187,8 @@ impl RendezvousStore {
         }
     }
 
-    /// Cleans up a folder that this process served: removes it if `is_kept`, that is, if its data is in a run
-    /// directory.
+    /// Removes the folder that this process served if its data is saved in a run directory (`is_kept`); otherwise says
+    /// how to recover it.
     pub(super) fn close(&self, is_kept: bool) {
         if let Some(host) = &self.host {
             host.clear(is_kept);
@@ -337,7 +337,7 @@ async fn answer(store: &dyn ObjectStore, base: &Path, ask: StoreRequest) -> Stor
             let (name, payload) = (at(&name), PutPayload::from(bytes));
             let put = store.put_opts(&name, payload.clone(), PutOptions::from(mode));
             match put.await {
-                // Callers check for the object beforehand, which leaves only a small race.
+                // This store can only overwrite. Callers check for the object beforehand, which leaves a small race.
                 Err(object_store::Error::NotImplemented { .. }) => {
                     store.put(&name, payload).await.map(|_| StoreResponse::Done)
                 }

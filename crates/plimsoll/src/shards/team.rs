@@ -41,8 +41,8 @@ impl<'a> ShardGroup<'a> {
     /// derives from the announced step, and end with shard 0's exit code.
     ///
     /// # Errors
-    /// Those of `decide`. When the rendezvous can't be opened, shard 0 announces nothing, a plan is invalid, the run
-    /// is over for this shard, or the result can't be announced.
+    /// Those of `decide`, and when the rendezvous can't be opened, shard 0 announces nothing, a plan is invalid, the
+    /// run is over for this shard, or the result can't be announced.
     pub(crate) fn run<S: DeserializeOwned>(
         meeting: Option<&ShardContext>,
         process: &ProcessContext,
@@ -101,7 +101,7 @@ impl<'a> ShardGroup<'a> {
             |_| Exit::Done,
         )?;
         match run.state {
-            // Without one shard's part it would be a different load.
+            // A partial run lacks calls of a shard, so it is not the planned load.
             RunState::Partial => Err(Failure::error(run.reason.as_deref().unwrap_or("partial"))),
             _ => Ok(run),
         }

@@ -55,12 +55,12 @@ impl FigureCheck {
     }
 }
 
-/// An objective's verdict in the run, and in truth.
+/// An objective's verdict in the run, and whether the true value meets it.
 #[derive(Clone, Debug)]
 pub(super) struct ObjectiveCheck {
     pub(super) text: String,
     pub(super) judged: ObjectiveVerdict,
-    /// `None` if the limit is too close to the true value to tell.
+    /// Whether the true value meets the objective; `None` if it is too close to the limit to tell.
     pub(super) was_met: Option<bool>,
 }
 
@@ -339,7 +339,7 @@ mod tests {
         "law = 'stalls'\nevery = '50ms'\nlength = '30ms'\nof = { law = 'constant', delay = '1ms' }";
     const MS: u64 = 1_000_000;
 
-    /// The envelope of a server that is never late, whose requests arrived at these moments.
+    /// Returns the envelope of a server that is never late, with requests that arrive at these times, ns.
     fn envelope(arrivals: &[u64]) -> Envelope {
         let mut delays = ServerDelays::new(LAW, 7).unwrap();
         let requests = (0..).zip(arrivals).map(|(number, &arrived_ns)| {
@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn late_first_call_leaves_stalls_in_place() {
         let due: Vec<u64> = (0..1000).map(|n| n * MS).collect();
-        // The generator stood still for the first 8 ms.
+        // The generator was stalled for the first 8 ms.
         let begins = 5_000 * MS;
         let arrivals: Vec<u64> = due.iter().map(|due| begins + due.max(&(8 * MS))).collect();
         let envelope = envelope(&arrivals);

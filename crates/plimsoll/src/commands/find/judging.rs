@@ -90,10 +90,10 @@ pub(super) fn judge(
             },
         };
     }
-    // At a rate that is met there are enough calls for every percentile.
+    // A rate that meets the objectives has enough calls for every percentile, so an unsupported one counts as missed.
     missed.extend(unmet(NotSupported).map(|j| j.objective.clone()));
     if missed.is_empty() {
-        // A late generator causes a backlog of its own.
+        // A late generator builds up a backlog by itself, so growth then says nothing about the target.
         let late = run
             .summary
             .health

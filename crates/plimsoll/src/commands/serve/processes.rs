@@ -2,9 +2,9 @@
 //! distributes connections among them.
 //!
 //! The processes are this program with the same arguments. They stop when their standard input ends, so none outlives
-//! the parent. From that input each first reads the ticket seed, so that any process resumes the sessions of all.
-//! When one dies the others are stopped, because a server that answers only some clients would be measured as if it
-//! were complete.
+//! the parent. Each first reads the ticket seed from that input, so that any process can resume TLS sessions of the
+//! others. When one dies the others are stopped, because a server that answers only some clients would be measured as
+//! if it were complete.
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -39,7 +39,7 @@ pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
     let reserved = listen.reserve()?;
     let address = reserved.address();
     let words = arguments(std::env::args_os().skip(1).collect(), name, address)?;
-    // A shared seed lets any process resume the sessions of all.
+    // With a shared seed, any process can resume TLS sessions of the others.
     let tickets = TicketSeed::random().map_err(Failure::error)?;
     let (sender, heard) = mpsc::channel();
     let wished = sender.clone();
@@ -180,7 +180,7 @@ fn start(
     // Their output is parsed here, so it must be text.
     let command = stopping::stop_with_parent(&mut command).env("PLIMSOLL_JSON", "false");
     let sender = sender.clone();
-    // The receiver is dropped once the server is given up.
+    // Sending fails once the receiver is dropped, when serving has ended.
     let heard = move |line| match line {
         Some(Ok(line)) => sender.send(ProcessEvent::Line(line)).is_ok(),
         Some(Err(_)) => false,
@@ -188,7 +188,7 @@ fn start(
     };
     let mut child = PipedChild::start(command.args(words), heard).map_err(failed)?;
     if let Some(stdin) = &mut child.stdin {
-        // If it has exited already, its reader reports that.
+        // If the process has already exited, the reading thread reports that.
         let _ = stdin.write_all(tickets.bytes());
     }
     Ok(child)

@@ -138,7 +138,8 @@ fn record_of(dir: &Path) -> Option<PathBuf> {
     .find(|file| input::is_entry(file))
 }
 
-/// Returns `dir` or all directories below it that hold a measurement, without those nested in one.
+/// Returns `dir` if it holds a measurement, otherwise all directories below it that do. The directories within a
+/// measurement are left out.
 fn found(dir: &Path) -> Vec<PathBuf> {
     fn look(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
         if record_of(dir).is_some() {

@@ -82,8 +82,8 @@ impl StoreHost {
         Ok(StoreHost { folder, serving })
     }
 
-    /// Returns once `others` peers have connected and left, after `patience`, or on an immediate stop request: they
-    /// read the run's result here.
+    /// Waits until `others` peers, which read the run's result here, have connected and left; until `patience` is over;
+    /// or until an immediate stop request.
     pub(super) fn wait_for_peers_to_finish(
         &self,
         others: u64,

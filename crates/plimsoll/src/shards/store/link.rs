@@ -45,10 +45,10 @@ const MAX_UNPROVEN: usize = 256;
 
 /// Limits of head and body, in bytes, before the peer has sent the token.
 pub(super) const FIRST_FRAME_LIMITS: (u32, u32) = (MAX_HELLO, 0);
-/// Limits of head and body, in bytes, afterwards.
+/// Limits of head and body, in bytes, once the peer has sent the token.
 pub(super) const FRAME_LIMITS: (u32, u32) = (MAX_HEAD, MAX_BODY);
 
-/// What whoever asks a tcp:// rendezvous has to show.
+/// Credentials for a tcp:// rendezvous.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct RendezvousAccess {
     /// The secret of a tcp:// rendezvous, 16 characters or more. Other users of the machine can read a command line,
