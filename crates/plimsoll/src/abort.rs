@@ -13,7 +13,7 @@ pub(crate) struct AbortMonitor<'a> {
     plan: &'a Plan,
     after: Duration,
     so_far: LiveObjectiveInputs,
-    /// Why it ended the run; `None` while it has not.
+    /// Why the monitor ended the run; `None` if it has not.
     pub(crate) lost: Option<String>,
 }
 

@@ -22,7 +22,7 @@ pub(crate) fn on_no_connection(
     flag_names::filled_in(&text)
 }
 
-/// Returns the text with placeholders for the schemes (`{plain}`) and for flags, by plan key (`{tls.ca}`).
+/// Returns the advice, with placeholders for schemes (`{plain}`) and, by plan key, for flags (`{tls.ca}`).
 fn template(outcome: Outcome, socket: bool) -> &'static str {
     match outcome {
         Outcome::ConnectRefused | Outcome::ConnectFailed if socket => {

@@ -20,7 +20,7 @@ use crate::synonyms;
 use crate::variables;
 use crate::words;
 
-/// Flags that have another name than in the version before, whose names are aliases in this one.
+/// Former names of flags with their present ones. The former names are accepted as aliases.
 const RENAMED_FLAGS: [(&str, &str); 1] = [("--turn", "--batch")];
 
 /// Parses the command line, with environment variables as defaults of flags.

@@ -22,8 +22,8 @@ pub(crate) struct PipedChild {
 }
 
 impl PipedChild {
-    /// Starts the process. On a separate thread, `heard` is called with each line it prints, until that returns
-    /// false, and finally with `None`.
+    /// Starts the process. A separate thread calls `heard` with each line that the process prints, until `heard`
+    /// returns false, and finally with `None`.
     ///
     /// # Errors
     /// When it can't be started.
@@ -80,8 +80,8 @@ impl Drop for PipedChild {
 pub(crate) struct ServerProcess(pub(crate) std::process::Child);
 
 impl ServerProcess {
-    /// Has `spawn` start a server of this program; returns it with its first output line, which is empty if it exited
-    /// before.
+    /// Starts a server of this program with `spawn`. Returns the process with the first line of its output, which is
+    /// empty if it exited before printing one.
     ///
     /// # Errors
     /// When it can't be started.

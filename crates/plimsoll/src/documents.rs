@@ -30,7 +30,7 @@ use crate::failure::Failure;
 /// Variable that names the Markdown file of the job summary in GitHub Actions.
 const JOB_SUMMARY: &str = "GITHUB_STEP_SUMMARY";
 
-/// Documents for other programs.
+/// Flags for documents that other programs read.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct DocumentFlags {
     /// Print the result as JSON.
@@ -50,7 +50,7 @@ pub(crate) struct DocumentFlags {
     html: Option<PathBuf>,
 }
 
-/// `--json`, for the commands that a program may read.
+/// `--json`, for commands whose output a program may read.
 #[derive(Debug, Args)]
 pub(crate) struct JsonFlag {
     /// Print the result as JSON.
@@ -106,10 +106,10 @@ impl OutputDirs {
 /// lost by some copies, archives and uploads.
 const LATEST_FILE: &str = "LATEST";
 
-/// Maximum size of that file, bytes; no file name is longer.
+/// Maximum size of `LATEST`, bytes; no file name is longer.
 const MAX_LATEST: u64 = 4 << 10;
 
-/// Writes the name of `dir` into that file if it is in `runs/`. On failure, `LATEST` keeps naming another run.
+/// Writes the name of `dir` into `runs/LATEST` if it is in `runs/`. On failure, `LATEST` keeps naming another run.
 fn note_latest(dir: &Path) {
     let (Some(folder), Some(name)) = (dir.parent(), dir.file_name()) else {
         return;

@@ -313,7 +313,7 @@ impl Environment {
         Some(found)
     }
 
-    /// Combines `DF_HOST` and `DF_PORT`. As a target, it uses TLS if a CA is set.
+    /// Combines `DF_HOST` and `DF_PORT`. The URL of a target has the TLS scheme if a CA is set.
     fn address(&self, target: bool) -> Option<VariableValue> {
         let mut found = self.listening("DF_HOST", "DF_PORT", ["localhost", "50051"])?;
         let secured = self

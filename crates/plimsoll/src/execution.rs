@@ -210,7 +210,7 @@ pub(crate) struct PlannedRun<'a> {
     pub(crate) abort_after: Option<Duration>,
 }
 
-/// The place where a load is made.
+/// Who makes a load.
 pub(crate) enum LoadRunner<'a> {
     /// This process, or several processes of this machine.
     Local,
@@ -318,7 +318,7 @@ fn exit_of(interrupted: bool, ok: u64, is_whole: bool, conclusion: Option<RunVer
     match conclusion {
         _ if interrupted => Exit::Interrupted,
         _ if ok == 0 => Exit::Error,
-        // The report says why.
+        // The report says why the run is incomplete.
         None | Some(RunVerdict::Pass) if !is_whole => Exit::Error,
         conclusion => Exit::of(conclusion),
     }
@@ -429,7 +429,7 @@ mod tests {
             (false, 1, true, Some(Pass), 0),
             (false, 1, true, Some(Fail), 99),
             (false, 1, true, Some(Invalid), 90),
-            // A process died, or calls of a fixed number had no answer.
+            // A process died, or not all of a fixed number of calls were answered.
             (false, 1, false, None, 1),
             (false, 1, false, Some(Pass), 1),
             (false, 1, false, Some(Invalid), 90),

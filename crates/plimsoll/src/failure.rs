@@ -11,7 +11,7 @@ use plimsoll_model::run::RunError;
 use plimsoll_protocols::registry::UsageError;
 use plimsoll_protocols::serving::ServeError;
 
-/// The exit codes of all commands. If several apply, the one declared last wins.
+/// The exit codes of all commands. If several apply, the one declared last takes precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Exit {
     Done,
@@ -107,24 +107,24 @@ impl Failure {
         Failure { exit, report }
     }
 
-    /// An error with exit code 1.
+    /// Returns an error with exit code 1.
     pub(crate) fn error(message: impl std::fmt::Display) -> Failure {
         let message = message.to_string();
         let message = redaction::masked(&message);
         Failure::new(Exit::Error, miette::miette!("{message}"))
     }
 
-    /// An error with exit code 1 and what to do about it.
+    /// Returns an error with exit code 1, and help on what to do about it.
     pub(crate) fn error_with_help(message: impl std::fmt::Display, help: &str) -> Failure {
         Failure::helped(Exit::Error, message, help)
     }
 
-    /// A usage error: exit code 2.
+    /// Returns a usage error, with exit code 2.
     pub(crate) fn usage(message: impl std::fmt::Display, help: &str) -> Failure {
         Failure::helped(Exit::Usage, message, help)
     }
 
-    /// An error with help and any exit code.
+    /// Returns an error with help and any exit code.
     pub(crate) fn helped(exit: Exit, message: impl std::fmt::Display, help: &str) -> Failure {
         // Mask before layout: a secret wrapped over two lines would not be recognised.
         let message = message.to_string();
@@ -148,14 +148,14 @@ impl Failure {
 }
 
 impl std::fmt::Debug for Failure {
-    /// The graphical report, as printed to the user.
+    /// Writes the graphical report that is printed to the user.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.report.fmt(f)
     }
 }
 
 impl std::fmt::Display for Failure {
-    /// The message and its help on one line.
+    /// Writes the message and its help on one line.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.report)?;
         match self.report.help() {

@@ -79,7 +79,7 @@ fn plans() -> impl Iterator<Item = (String, String)> {
     sections.into_iter().flatten().chain(others).chain(alike)
 }
 
-/// Keys of the sections `[load]` and `[tls]` whose flags have other names.
+/// Keys of the section `[load]` whose flags have other names.
 const LOAD_FLAG_NAMES: [(&str, &str); 3] = [
     ("source_addresses", "--source"),
     ("precision", "--rate-precision"),
@@ -92,7 +92,7 @@ const TLS_FLAG_NAMES: [(&str, &str); 4] = [
     ("groups", "--group"),
 ];
 
-/// Keys outside of these sections.
+/// Keys outside of the sections `[load]` and `[tls]`, with their flags.
 const OTHER_FLAGS: [(&str, &str); 4] = [
     ("watch.pid", "--pid"),
     ("rows.order", "--rows-order"),

@@ -1,8 +1,8 @@
-//! Lines that were typed without a command of ours: those of other load tools, and a bare URL.
+//! Translates command lines that name no command of Plimsoll: those of other load tools, and a bare URL.
 //!
-//! A line of a tool that [`plimsoll_protocols::foreign::lines`] knows becomes ours, and runs, as long as every word of
-//! it has a counterpart. Where one has none, our line is printed, ready to paste, and nothing runs. Called by
-//! [`crate::words`], which prints what a line became.
+//! A line of a tool that [`plimsoll_protocols::foreign::lines`] knows is translated, and runs, if every word of it has
+//! a counterpart. Otherwise the translation of the other words is printed, ready to paste, and nothing runs. The caller
+//! prints what a line became.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -15,11 +15,11 @@ use crate::commands;
 use crate::console;
 use crate::failure::Failure;
 
-/// Returns the line as ours; `None`: it has a command of ours, or is no line that is known. `words` are those behind
-/// the program's name.
+/// Translates a line; `None` if it names a command of Plimsoll, or is not a known line. `words` are those after the
+/// program's name.
 ///
 /// # Errors
-/// Returns an error where a word of a tool's line has no counterpart.
+/// When a word of another tool's line has no counterpart.
 pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure> {
     let texts = words.iter().map(|word| word.to_str().map(str::to_owned));
     let Some(texts) = texts.collect::<Option<Vec<String>>>() else {
@@ -67,7 +67,7 @@ fn is_flag_or_url(word: &str) -> bool {
     word.starts_with('-') || word.contains("://")
 }
 
-/// Whether one of these words is a command of ours.
+/// Returns whether one of these words is a command of Plimsoll.
 fn has_command(words: &[OsString]) -> bool {
     commands::command_of(words)
         .get_subcommands()
@@ -76,7 +76,7 @@ fn has_command(words: &[OsString]) -> bool {
         || words.iter().any(|word| word == "help")
 }
 
-/// Returns what is piped into this command.
+/// Returns the text that is piped into this command; `None` on a terminal.
 fn piped_input() -> Option<String> {
     if io::stdin().is_terminal() {
         return None;
@@ -116,14 +116,15 @@ mod tests {
         Some(shell_quoted(&ours))
     }
 
-    /// A line of another tool, with what is piped into it; whether it runs; ours.
+    /// A line of another tool with its input, whether it runs, and its translation.
     struct Case {
         theirs: String,
         runs: bool,
         ours: String,
     }
 
-    /// The lines of `tests/foreign_lines.txt`: theirs, and below it ours behind `=` (it runs) or `?` (it is answered).
+    /// Reads `tests/foreign_lines.txt`. Each line of another tool is followed by its translation, after `=` if it runs,
+    /// or after `?` if it is only printed.
     fn cases() -> Vec<Case> {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/foreign_lines.txt");
         let text = std::fs::read_to_string(file).expect(file);
@@ -151,7 +152,7 @@ mod tests {
         assert!(cases.len() >= 200, "{}", cases.len());
         for Case { theirs, runs, ours } in cases {
             let mut words = shell_words::split(&theirs).expect("words of a shell");
-            // The program that starts a script is no part of its line.
+            // The interpreter of a script is not part of the tool's line.
             words.retain(|word| word != "python3");
             let pipe = words.iter().position(|word| word == "|");
             let input = pipe.map(|at| {
@@ -181,7 +182,7 @@ mod tests {
         }
     }
 
-    /// No line is suggested that would be refused.
+    /// Every line that is suggested must be accepted.
     #[test]
     fn every_suggested_line_is_read_by_our_parser() {
         plimsoll_protocols::registry::register();
@@ -195,7 +196,7 @@ mod tests {
         }
     }
 
-    /// Holds a table to what the tool itself prints of its flags: those with a value have a placeholder.
+    /// Compares a tool's table with the tool's own help, in which flags that take a value have a placeholder.
     fn check_against_help(tool: &str, arguments: &[&str]) {
         let printed = std::process::Command::new(tool).args(arguments).output();
         let printed = printed.unwrap_or_else(|e| panic!("{tool}: {e}: `make setup` installs it"));
@@ -210,7 +211,7 @@ mod tests {
             .map(str::trim_start)
             .filter(|line| line.starts_with('-'))
         {
-            // What stands before two spaces, or before the description of curl's: flags, and a placeholder in <>.
+            // The flags and, in <>, a placeholder for a value end at two spaces.
             let spelled = line.split("  ").next().unwrap_or_default();
             let takes_value = spelled.contains("=<")
                 || spelled.contains("=(")

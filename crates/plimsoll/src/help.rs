@@ -6,15 +6,15 @@ use clap::Command;
 
 /// Argument ids that the short help of load commands, which have dozens of flags, keeps.
 const COMMON_FLAGS: [&str; 5] = [
-    // What is called.
+    // Flags of the call.
     "method grpc_message proto codec service mode socket queries query rows model body max_tokens goodput for target",
-    // How much load is made, and its objectives.
+    // Flags of the load and of its objectives.
     "rate clients connections duration calls warmup objective trial budget rounds fail_if",
-    // How connections are secured.
+    // Flags of TLS.
     "ca cert key insecure",
-    // The destination of results.
+    // Flags of the results.
     "out json junit dry_run",
-    // The program itself.
+    // Flags of the program itself.
     "help version quiet",
 ];
 

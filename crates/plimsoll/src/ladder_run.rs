@@ -1,9 +1,9 @@
 //! Measures variants of one plan (rungs) against each other: the common part of `ladder`, `sweep` and `fetch --mode
 //! both`, which call [`execute`].
 //!
-//! Rungs whose servers can all run at once are interleaved in batches of tens of calls ([`turning`]), with one run
-//! per replicate. All others, and rungs on several machines, are measured in rounds of short slices, every rung once
-//! a round in random order ([`slices`]). Servers that the ladder starts are child processes of this program, so that
+//! Rungs whose servers can all run at once are interleaved in batches of tens of calls ([`Interleaving`]), with one run
+//! per replicate. All others, and rungs on several machines, are measured in rounds of short slices, every rung once a
+//! round in random order ([`slices`]). Servers that the ladder starts are child processes of this program, so that
 //! client and server CPU are measured apart; they are stopped when the ladder ends.
 
 mod flags;
@@ -269,7 +269,7 @@ impl<'a> LadderRun<'a> {
     /// Moves rungs whose proxy ended during the measurement to the record's skipped rungs.
     ///
     /// # Errors
-    /// Fails if no rung is left.
+    /// When no rung is left.
     fn remove_failed_rungs(&mut self) -> Result<(), Failure> {
         self.testbed.proxies_mut().report_exits();
         let deaths: Vec<Option<String>> = (0..self.record.rungs.len())

@@ -214,7 +214,7 @@ fn is_interrupt(key: KeyEvent) -> bool {
         && key.modifiers.contains(KeyModifiers::CONTROL)
 }
 
-/// Keys raise a signal, so that there is one path for stopping.
+/// Raises SIGINT, so that keys and signals stop the run in the same way.
 fn interrupt() {
     let _ = kill_process(getpid(), Signal::INT);
 }

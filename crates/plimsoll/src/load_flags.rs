@@ -1,7 +1,7 @@
 //! Flags of every command that makes a load. Applied to a plan, they override it.
 //!
-//! Most flags are plan keys and defined with them. Here are those that stand for several keys, and how one key
-//! affects others.
+//! Most flags are plan keys and defined with them. This module has those that stand for several keys, and decides how
+//! one key affects others.
 
 use std::cmp::Ordering;
 
@@ -17,9 +17,9 @@ use crate::failure::Failure;
 use crate::origins::FlagOrigins;
 use crate::problems;
 
-/// Flags of every command that puts load on a target. The first heading is that of the load; among its flags these are
-/// listed behind `--connections`, and `--objective` behind `--drain`. Of a key's description the first paragraph is its
-/// flag's.
+/// Flags of every command that puts load on a target. Their display orders put `--cold` and `--fleet` after
+/// `--connections`, and `--objective` after `--drain`. The help of a flag that is a plan key is the first paragraph of
+/// the key's description.
 #[derive(Debug, Default, Args)]
 #[command(mut_args(|arg| arg.long_help(None::<&str>)))]
 pub(crate) struct LoadFlags {

@@ -69,7 +69,7 @@ fn main() -> ExitCode {
             console::failure(&failure);
             failure.exit()
         }
-        // `defects::final_exit` turns it into `Exit::Defect`.
+        // `defects::final_exit` turns a panic into `Exit::Defect`.
         Err(_) => Exit::Error,
     };
     logging::conclude();

@@ -18,7 +18,7 @@ pub(crate) struct PrecisionMonitor {
     wanted: f64,
     /// Calls per second of each measured interval.
     rates: Vec<f64>,
-    /// Why it ended the run; `None` while it has not.
+    /// Why the monitor ended the run; `None` if it has not.
     ended: Option<String>,
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct ProcessContext {
     pub(crate) progress: ProgressStyle,
     pub(crate) verbose: bool,
     pub(crate) trace: bool,
-    /// The stop request that signals make.
+    /// The stop flag that signal handlers set.
     pub(crate) stop: StopFlag,
     /// Directories whose documents are written when the command ends.
     pub(crate) made: OutputDirs,
@@ -27,7 +27,7 @@ pub(crate) struct ProcessContext {
     pub(crate) environment: Environment,
 }
 
-/// Installs signal handlers and returns the stop request they set. `loads` says that the command makes a load itself.
+/// Installs signal handlers and returns the stop flag that they set. `loads` says that the command makes a load itself.
 ///
 /// # Errors
 /// When signal handlers can't be installed.

@@ -22,7 +22,7 @@ use crate::failure::Failure;
 use crate::live::LiveView;
 use crate::reporter::Reporter;
 
-/// `--progress`.
+/// The value of `--progress`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ProgressMode {
     /// The live view on a terminal, lines elsewhere.
@@ -336,7 +336,7 @@ impl Progress {
 
     /// Returns a line for each multiple of `every` that the calls have passed in an interval.
     ///
-    /// The times within the interval are interpolated: intervals are what the load reports.
+    /// Times within the interval are interpolated, because the load reports only whole intervals.
     fn milestones(&mut self, before: u64, interval: &IntervalRecord) -> Vec<String> {
         let (Some(every), Some(since)) = (self.every, self.counting_since) else {
             return Vec::new();

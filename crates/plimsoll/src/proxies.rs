@@ -18,7 +18,7 @@ use std::process::Command;
 
 use plimsoll_model::spec::{WireFormat, register_proxies};
 
-/// All proxies, in the order of messages.
+/// All proxies, in the order in which messages list them.
 pub(crate) static PROXIES: [&Proxy; 6] = [
     &haproxy::PROXY,
     &nginx::PROXY,
@@ -84,7 +84,7 @@ pub(crate) struct InstalledProxy {
     pub(crate) version: ProxyVersion,
 }
 
-/// What a proxy does for a rung.
+/// The route of a rung's calls through a proxy.
 #[derive(Clone, Debug)]
 pub(crate) struct ProxyRoute {
     pub(crate) wire: WireFormat,

@@ -1,5 +1,5 @@
-//! A run produces one stream of observations. Everything that is shown, written or sent of it is produced by
-//! [`Reporter`]s, which read that stream; `execution` lists those of a run.
+//! Defines [`Reporter`]s, which read the observations of a run: they produce everything that is shown, written or sent
+//! of it. `execution` lists the reporters of a run.
 
 use plimsoll_engine::{Observation, StopFlag};
 use plimsoll_model::run::IntervalRecord;

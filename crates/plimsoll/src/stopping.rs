@@ -36,8 +36,8 @@ pub(crate) fn stop_with_parent(child: &mut Command) -> &mut Command {
     child.env(END_WITH_INPUT, "true").stdin(Stdio::piped())
 }
 
-/// Makes a write beyond the file size limit (`ulimit -f`) fail with an error instead of killing the process by
-/// SIGXFSZ. Child programs have the default action again.
+/// Makes a write beyond the file size limit (`ulimit -f`) fail with an error instead of killing the process by SIGXFSZ.
+/// Child programs start with the default action again.
 pub(crate) fn survive_file_size_limit() {
     // Without a handler, the signal keeps its default action.
     if let Err(e) = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))) {

@@ -1,8 +1,8 @@
-//! What a flag that no command has means: names that other tools give to what flags do here.
+//! Explains unknown flags by their meaning in other tools, and names the flag that does the same here.
 //!
-//! clap suggests the flag that is spelled alike (`--cert` for `--cacert`). This table suggests the one that means the
-//! same. It is used for errors alone: a flag that means just what one of ours means, and nothing else anywhere, may be
-//! an alias where ours is defined. Called by [`crate::arguments`].
+//! clap suggests a flag of similar spelling (`--cert` for `--cacert`); this table suggests the flag with the same
+//! meaning. It is used in errors only. A name that has the same meaning in all other tools can be an alias where the
+//! flag is defined. [`crate::arguments`] calls this module.
 //!
 //! Long because it is a table of other tools' flags.
 
@@ -14,13 +14,13 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
 use crate::flag_names;
 
-/// Names of other tools without their dashes, and what means the same here: of several the first whose flags the
-/// command has. `{N}` is the value that was typed, or that word.
+/// Flags of other tools without dashes, and their counterparts, of which the first applies whose flags the command has.
+/// `{N}` stands for the typed value or, without one, for this very word.
 type Synonym = (&'static [&'static str], &'static [&'static str]);
 
 /// Synonyms by subject: the load, the request, links, results.
 const SYNONYMS: &[Synonym] = &[
-    // How many clients, calls, connections and threads.
+    // Numbers of clients, calls, connections and threads.
     (&["vus", "u"], &["--clients {N}"]),
     (
         &[
@@ -58,7 +58,7 @@ const SYNONYMS: &[Synonym] = &[
     ),
     (&["threads", "t", "cpus", "num-threads"], &["--workers {N}"]),
     (&["max-concurrent-streams", "streams"], &["--clients {N}"]),
-    // How fast, how long, and in what shape.
+    // Rate, duration and shape of the load.
     (
         &[
             "R",
@@ -103,7 +103,7 @@ const SYNONYMS: &[Synonym] = &[
         ],
         &["--warmup {TIME}"],
     ),
-    // A number of calls elsewhere.
+    // Other tools expect a number of calls here.
     (&["skip-first", "skipFirst"], &["--warmup 5s"]),
     (
         &[
@@ -146,7 +146,7 @@ const SYNONYMS: &[Synonym] = &[
         &["trace-file", "mooncake-trace", "access-log"],
         &["--replay {FILE}"],
     ),
-    // What a call may take, and what it has to meet.
+    // Timeouts, objectives and expected answers.
     (
         &[
             "timeout",
@@ -566,11 +566,13 @@ const SYNONYMS: &[Synonym] = &[
     (&["save-config", "export-plan"], &["--save-plan {FILE}"]),
 ];
 
-/// Flags of ours that take no value, and what a number behind them means: `-q 100` is the rate of other tools.
+/// Flags of Plimsoll that take no value, and the counterpart of such a flag with a number in other tools: `-q 100` is a
+/// rate there.
 const NUMBERED_SWITCHES: [(&str, &str); 2] =
     [("--requests", "--calls {N}"), ("-q", "--rate {N}/s")];
 
-/// Adds to the error of an unknown flag what it means; `command` is all of ours, and `typed` the whole line.
+/// Adds the counterpart of an unknown flag to its error. `command` is the whole command tree, and `typed` the whole
+/// line.
 pub(crate) fn explain(mut error: Error, command: &Command, typed: &[OsString]) -> Error {
     if error.kind() != ErrorKind::UnknownArgument {
         return error;
@@ -603,7 +605,7 @@ pub(crate) fn explain(mut error: Error, command: &Command, typed: &[OsString]) -
     error
 }
 
-/// The command that was typed.
+/// Returns the innermost command that was typed.
 fn innermost<'a>(command: &'a Command, words: &[&str]) -> &'a Command {
     let mut found = command;
     for word in words.iter().skip(1) {
@@ -612,7 +614,7 @@ fn innermost<'a>(command: &'a Command, words: &[&str]) -> &'a Command {
     found
 }
 
-/// What means here what an unknown flag means elsewhere, with the value that was typed.
+/// Returns the counterpart of an unknown flag, with the value that was typed; `None` if there is none.
 fn meaning(command: &Command, unknown: &str, words: &[&str]) -> Option<String> {
     let name = unknown.strip_prefix("--").or(unknown.strip_prefix('-'))?;
     let ours = candidates(name).find(|ours| has_all(command, ours))?;
@@ -626,7 +628,7 @@ fn candidates(name: &str) -> impl Iterator<Item = &'static str> {
     known.flat_map(|(_, ours)| ours.iter().copied())
 }
 
-/// Whether `command` has the flags that a text names.
+/// Returns whether `command` has the flags that a text names.
 fn has_all(command: &Command, text: &str) -> bool {
     if text == "PLAN" {
         return true;
@@ -651,7 +653,7 @@ fn has_all(command: &Command, text: &str) -> bool {
     short.is_none_or(has_short) && flag_names::named_in(text).all(has_long)
 }
 
-/// The value of a flag in a line: attached, or the next word.
+/// Returns the value of a flag in a line: attached, or the next word.
 fn value_of<'a>(flag: &str, words: &[&'a str]) -> Option<&'a str> {
     let at = words.iter().position(|word| word.starts_with(flag))?;
     let attached = words[at][flag.len()..].trim_start_matches('=');
@@ -662,7 +664,7 @@ fn value_of<'a>(flag: &str, words: &[&'a str]) -> Option<&'a str> {
     next.filter(|next| !next.starts_with('-') && !next.contains("://"))
 }
 
-/// Puts the value into a text that has a place for one; a value that has a unit needs none.
+/// Replaces the placeholder of a text, if any, by the value. A value that has a unit keeps it.
 fn filled_in(text: &str, value: Option<&str>) -> String {
     let (Some(begin), Some(end)) = (text.find('{'), text.find('}')) else {
         return text.to_owned();
@@ -690,7 +692,7 @@ fn filled_in(text: &str, value: Option<&str>) -> String {
     format!("{}{value}{unit}{rest}", &text[..begin])
 }
 
-/// A switch of ours with a number behind it, and what that means.
+/// Returns a switch of Plimsoll that was typed with a number, and the counterpart of both.
 fn numbered(command: &Command, words: &[&str]) -> Option<(String, String)> {
     words.windows(2).find_map(|pair| {
         let (flag, ours) = NUMBERED_SWITCHES
@@ -711,7 +713,7 @@ mod tests {
     use super::*;
     use crate::commands;
 
-    /// The commands that put load, by their names.
+    /// Returns the commands that put load on a target.
     fn load_commands() -> Vec<Command> {
         let puts_load = |command: &Command| {
             let mut longs = command.get_arguments().filter_map(clap::Arg::get_long);
@@ -740,7 +742,7 @@ mod tests {
         }
     }
 
-    /// Each synonym for each command: what is suggested is read by that command.
+    /// Every suggestion for every command must be accepted by that command.
     #[test]
     fn suggestions_are_read_by_the_command() {
         let mut suggested = 0;

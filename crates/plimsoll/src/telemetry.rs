@@ -1,8 +1,8 @@
 //! Exports metrics during a run (`--telemetry`).
 //!
 //! A thread with lower priority than the workers answers scrapes (OpenMetrics text) or posts metrics (OTLP over HTTP)
-//! after every interval. The load never waits for it: figures are cumulative, so an interval that a slow receiver
-//! misses is in the next post.
+//! after every interval. The load never waits for that thread: figures are cumulative, so the next post includes
+//! intervals that a slow receiver missed.
 
 mod collector;
 

@@ -9,7 +9,7 @@ use crate::documents::{self, DocumentFlags, StdoutContent};
 use crate::failure::Failure;
 use crate::presentation;
 
-/// Where results go. The same for every command that puts load on a target.
+/// Flags that say where results go, the same for every command that puts load on a target.
 #[derive(Debug, Default, Args)]
 pub(crate) struct OutputFlags {
     /// The run directory [default: runs/<UTC time>-<name>].

@@ -14,7 +14,7 @@ use crate::planning::read;
 use crate::problems;
 use crate::shards::identity::ShardFlags;
 
-/// What is measured, how often, and where it is kept.
+/// Flags that say what is measured, how often, and where the results go.
 #[derive(Debug, Default, Args)]
 pub(crate) struct LadderFlags {
     /// A server of your own, instead of any that the plan names or starts.

@@ -17,7 +17,8 @@ use plimsoll_stack::certificates::CertificateSet;
 use crate::child::ServerProcess;
 use crate::failure::Failure;
 
-/// Polls for the server's start, [`START_POLL_INTERVAL`] apart: one minute in all, far more than it takes.
+/// Maximum number of polls for the server's start, [`START_POLL_INTERVAL`] apart: one minute in all, far more than a
+/// start takes.
 const MAX_START_POLLS: u32 = 12_000;
 const START_POLL_INTERVAL: Duration = Duration::from_millis(5);
 

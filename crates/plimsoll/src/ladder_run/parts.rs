@@ -15,7 +15,7 @@ use super::turning::Interleaving;
 use super::{LadderRequest, SliceRounds};
 use crate::failure::Failure;
 
-/// Length of a slice of such a part: long enough for some hundred calls, and short enough for many rounds.
+/// Length of a slice of a part: long enough for some hundred calls, and short enough for many rounds.
 pub(super) const PART_SLICE: Duration = Duration::from_millis(200);
 
 /// Minimum number of calls in flight that saturates a server.
@@ -112,7 +112,7 @@ pub(super) fn rounds_of(rungs: usize, metrics: usize) -> usize {
 /// Returns the loads of `part`, one per rung.
 ///
 /// # Errors
-/// Those of planning a rung's own load.
+/// When the plan of a rung is invalid.
 pub(super) fn rounds(
     part: ExtraMeasurement,
     metrics: usize,

@@ -1,5 +1,5 @@
-//! Measures the cryptographic share of a rung's connection setup cost, so that a reader can check the measured CPU
-//! time. Only ladders whose rungs differ in the kind of certificate have it.
+//! Measures the share of cryptography in a rung's connection setup cost, so that a reader can check the measured CPU
+//! time against it. Only ladders whose rungs differ in the kind of certificate have this share.
 
 use std::collections::{BTreeMap, BTreeSet};
 

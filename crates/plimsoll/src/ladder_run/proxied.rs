@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::proxies::process::{ProcessUsage, ProxyProcess, ProxyStartError, free_address};
 use crate::proxies::{self, InstalledProxy, ProxyRoute, UpstreamTls};
 
-/// Attempts to start a proxy on another free port when a program has taken the chosen one.
+/// Maximum number of free ports on which a proxy is started, in case another program takes one first.
 const MAX_PORTS: u32 = 5;
 const LOG_FILE: &str = "proxy.log";
 
@@ -28,7 +28,7 @@ pub(super) type AvailableProxies = BTreeMap<&'static str, InstalledProxy>;
 /// Removes rungs whose proxy is not installed, or can't carry their protocol.
 ///
 /// # Errors
-/// Fails if no rung is left.
+/// When no rung is left.
 pub(super) fn leave_out(
     rungs: &mut Vec<RungSpec>,
 ) -> Result<(AvailableProxies, Vec<SkippedRung>), Failure> {

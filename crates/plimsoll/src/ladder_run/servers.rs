@@ -186,7 +186,7 @@ impl RungServers {
         match NetworkNamespace::make() {
             Ok(namespace) => {
                 self.namespace = Some(namespace);
-                // For a target at another address the generator would take more cores, but this one shares the
+                // The generator would take more cores for a target at another address, but this one is on the same
                 // machine.
                 let cores = thread::available_parallelism().map_or(1, |n| n.get());
                 let workers = u16::try_from(cores / 2).unwrap_or(u16::MAX).max(1);
@@ -303,7 +303,7 @@ impl RungServers {
         }
     }
 
-    /// Starts a server at the address `again`, or at a free one.
+    /// Starts a server at the given address, or at a free one.
     fn launch(
         &self,
         wanted: ServerRequirements,

@@ -27,7 +27,7 @@ use crate::together::{self, PROGRESS_INTERVAL, ParallelLoad};
 
 /// Minimum length of a segment: enough blocks at usual rates, and enough samples of CPU differences.
 const MIN_DURATION: Duration = Duration::from_secs(20);
-/// Number of blocks for which a segment is extended at low rates, up to [`MAX_DURATION`].
+/// Number of blocks for which a segment is extended at low rates, up to the maximum length.
 const TARGET_ROUNDS: f64 = 100.0;
 const MAX_DURATION: Duration = Duration::from_secs(120);
 
@@ -35,12 +35,13 @@ const MAX_DURATION: Duration = Duration::from_secs(120);
 const DEFAULT_BUDGET: Duration = Duration::from_secs(120);
 const MAX_SEGMENTS: u32 = 60;
 
-/// Maximum number of replicates per segment; their interval is then hardly wider than that of batches alone.
+/// Maximum number of replicates per segment: with more, their confidence interval would hardly become narrower.
 const MAX_REPLICATES: u32 = 20;
 const MIN_REPLICATE_LENGTH: Duration = Duration::from_millis(500);
 /// Minimum number of blocks in a replicate.
 const MIN_REPLICATE_BLOCKS: f64 = 10.0;
-/// Minimum number of blocks of a segment that is divided; a shorter one resolves less than restarts differ by.
+/// Minimum number of blocks of a segment that is divided into replicates; a shorter one can't resolve the differences
+/// between restarts.
 const MIN_DIVIDED_BLOCKS: f64 = 100.0;
 
 /// Maximum number of interleaved rungs: each has a thread and servers of its own.
@@ -55,7 +56,7 @@ pub(super) struct Interleaving {
     pub(super) timed: Option<(Duration, u32)>,
     /// Length of a segment without warm-up.
     pub(super) length: Duration,
-    /// Keeps CPU cores out of idle states between calls.
+    /// Whether CPU cores are kept out of idle states between calls.
     keep_awake: bool,
     /// Requested resolution of the p50 difference between neighbouring rungs, µs.
     resolution_us: Option<f64>,
@@ -63,7 +64,7 @@ pub(super) struct Interleaving {
     pub(super) segments: u32,
     /// Number of replicates in a segment.
     pub(super) replicates: u32,
-    /// The ladder owns the servers and restarts them for each replicate.
+    /// Whether the ladder owns the servers and restarts them for each replicate.
     restarts_servers: bool,
 }
 
@@ -272,7 +273,8 @@ fn obstacle(
 }
 
 impl LadderRun<'_> {
-    /// Measures all rungs interleaved, until the time is over or resolution and gates are decided, into the record.
+    /// Measures all rungs interleaved until the time is over or resolution and gates are decided. The results go into
+    /// the record.
     ///
     /// # Errors
     /// When one of the rungs could not be measured.
@@ -398,7 +400,7 @@ impl LadderRun<'_> {
         decided && self.record.batches.as_ref().is_some_and(resolved)
     }
 
-    /// Runs replicate number `sitting`, counted from 1, and returns its measurements by rung.
+    /// Runs one replicate, counted from 1, and returns its measurements by rung.
     fn run_replicate(
         &mut self,
         turning: Interleaving,
@@ -420,7 +422,7 @@ impl LadderRun<'_> {
         for (rung, plan) in plans.iter_mut().enumerate() {
             plan.load.turns = Some(turns(rung as u32));
             plan.load.last_core = true;
-            // Both are off at full load, where they would slow the generator.
+            // The request log and byte counts are off at full load, where they would slow the generator.
             plan.keep_requests = turning.timed.is_none();
             plan.load.count_bytes = turning.timed.is_none();
             before.push(self.testbed.prepare_slice(rung, plan, ServersUp::All)?);

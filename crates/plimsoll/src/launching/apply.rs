@@ -188,7 +188,7 @@ impl KubernetesJob<'_> {
         }
     }
 
-    /// Returns the pod's log; `options` are those of `kubectl logs`, such as
+    /// Returns the pod's log; `options` are those of `kubectl logs`, such as [`LAST_LINES`].
     ///
     /// # Errors
     /// When the cluster does not answer.

@@ -36,7 +36,7 @@ pub(crate) struct KubernetesManifests<'a> {
     pub(crate) pods: &'a PodFlags,
 }
 
-/// What pods are made of.
+/// Flags that describe the pods.
 #[derive(Debug, Args)]
 pub(crate) struct PodFlags {
     /// The image, with Plimsoll as its entrypoint.

@@ -7,7 +7,7 @@ use clap::Args;
 
 use super::LaunchPlan;
 
-/// What a job asks for.
+/// Flags that describe the job.
 #[derive(Debug, Args)]
 pub(crate) struct ScriptFlags {
     /// How many shards: tasks of the job.

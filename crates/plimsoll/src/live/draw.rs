@@ -38,7 +38,7 @@ const MIN_ROWS: u16 = 10;
 const MIN_CHART_ROWS: u16 = 5;
 const MAX_CHART_ROWS: u16 = 16;
 
-/// Draws `board`, and below it the messages `noted` while the view is shown.
+/// Draws `board`, and below it `noted`, the messages that are held back while the view is shown.
 pub(super) fn draw(frame: &mut Frame<'_>, board: &Dashboard, noted: &[String]) {
     let area = frame.area();
     if area.width < MIN_COLUMNS || area.height < MIN_ROWS {
@@ -56,7 +56,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Dashboard, noted: &[String]) {
         Constraint::Length(1),
     ])
     .areas(area);
-    // At most half of a narrow terminal, rounded up.
+    // Take at most half of a narrow terminal, rounded up, plus half of the gap.
     let left = LEFT_PANEL_WIDTH.min(area.width.div_ceil(2) + 1);
     let halves =
         |area| Layout::horizontal([Constraint::Length(left), Constraint::Min(0)]).areas(area);

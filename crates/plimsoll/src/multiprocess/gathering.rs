@@ -11,7 +11,7 @@ use plimsoll_model::run::merge::IntervalMerger;
 
 use super::wire::{FinishReport, ReadyReport, ShardMessage};
 
-/// State of one load that several sources make.
+/// Aggregates the intervals of one load that several sources make.
 pub(crate) struct IntervalAggregator {
     sources: Vec<SourceState>,
     pub(crate) intervals: IntervalMerger,

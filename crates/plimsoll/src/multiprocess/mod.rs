@@ -1,9 +1,9 @@
 //! Splits one load over several processes of this machine.
 //!
 //! A process has a limited number of descriptors and an address a limited number of ports, so larger loads are split.
-//! The layout decides how; [`run`] starts the processes (this program again, as [`crate::commands::shard`]) and
-//! merges their results as if one process had measured; [`wire`] defines their messages, which [`gathering`]
-//! aggregates. Nothing here depends on a protocol.
+//! [`ProcessLayout`] decides how; [`run`] starts the processes (this program again, as [`crate::commands::shard`]) and
+//! merges their results as if one process had measured; [`wire`] defines their messages, which an `IntervalAggregator`
+//! merges. Nothing here depends on a protocol.
 
 pub(crate) mod gathering;
 mod server_memory;

@@ -3,9 +3,9 @@
 //!
 //! Their intervals are merged and observed as if one process had made the load, so reports need no special case. If a
 //! process dies, the run ends; measurements up to then are kept and the run says what is missing. If one stalls and
-//! sends not even a heartbeat, it is killed after a timeout and the run goes on without it, with a note. Nothing
-//! waits meanwhile: intervals of the others are passed on, and late ones are added to a later interval. No child
-//! outlives this process, because each stops when its standard input ends.
+//! sends not even a heartbeat, it is killed after a timeout and the run goes on without it, with a note. Meanwhile
+//! intervals of the others are passed on; what comes late is added to a later interval. No child outlives this process,
+//! because each stops when its standard input ends.
 
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -48,7 +48,7 @@ const MAX_STARTUP_SILENCE: Duration = Duration::from_secs(30);
 /// The same limit after an immediate stop request.
 const MAX_SHUTDOWN_SILENCE: Duration = Duration::from_secs(1);
 
-/// Seconds after its end at which an interval is passed on without the processes that are late.
+/// Seconds after the end of an interval at which it is passed on without the processes that are late.
 const MAX_INTERVAL_DELAY_S: u64 = 2;
 
 /// Runs a plan, or one shard's part of it, in several processes.
@@ -358,7 +358,7 @@ impl Supervisor<'_, '_> {
             Some(heard) => Ok(heard),
             None => self.heard.recv_timeout(POLL_INTERVAL),
         };
-        // A disconnected channel is no news: every process has reported its end before.
+        // Ignore a disconnected channel: every process has reported its end before.
         let (index, message) = heard.ok()?;
         if matches!(message, Some(Ok(ShardMessage::Defect(_)))) {
             defect::count_reported_panic();
@@ -382,8 +382,8 @@ impl Supervisor<'_, '_> {
         Some((index, ChildStatus::Failed(member.failed(problem))))
     }
 
-    /// Returns the first process that has been silent for too long. Only time counts in which this process ran
-    /// itself: if the whole machine was suspended, no child could send.
+    /// Returns the first process that has been silent for too long. Only time in which this process itself ran counts,
+    /// because no child can send while the whole machine is suspended.
     fn find_stalled(&mut self) -> Option<usize> {
         let now = self.clock.now();
         let passed = now.duration_since(self.listened_at);

@@ -30,7 +30,7 @@ pub(crate) enum ShardMessage {
     Failed(String),
     /// The sender can't continue because of a bug in this program.
     Defect(String),
-    /// Heartbeat of a sender with nothing else to report: see
+    /// Heartbeat of a sender with nothing else to report, every [`HEARTBEAT_INTERVAL`].
     Alive,
     /// A shard has measured its clock offset.
     Clock(ClockOffset),

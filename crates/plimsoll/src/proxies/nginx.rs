@@ -47,7 +47,7 @@ fn version(program: &Path) -> Option<ProxyVersion> {
 fn arguments(command: &mut Command, file: &Path) {
     let dir = file.parent().unwrap_or(Path::new(""));
     command.arg("-p").arg(dir).arg("-c").arg(file);
-    // Before it has read the configuration it would log to its default file.
+    // NGINX would log to its default file until it has read the configuration.
     command.args(["-e", "stderr"]);
 }
 

@@ -18,10 +18,12 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::child::ServerProcess;
 
-/// Polls for the proxy's start, [`START_POLL_INTERVAL`] apart: one minute in all, far more than it takes.
+/// Maximum number of polls for the proxy's start, [`START_POLL_INTERVAL`] apart: one minute in all, far more than a
+/// start takes.
 const MAX_START_POLLS: u32 = 6_000;
 const START_POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Polls for a proxy's exit, [`EXIT_POLL_INTERVAL`] apart, before it is killed; its calls have ended by then.
+/// Maximum number of polls for a proxy's exit, [`EXIT_POLL_INTERVAL`] apart, before it is killed; its calls have ended
+/// by then.
 const MAX_EXIT_POLLS: u32 = 300;
 const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How much of a log's end is quoted in errors.

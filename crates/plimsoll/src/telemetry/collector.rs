@@ -1,7 +1,7 @@
 //! Posts metrics to an OTLP collector over HTTP and reads its answers.
 //!
-//! Its environment variables are those of OpenTelemetry exporters. Invariant: header values may be secret and are
-//! never printed; redirects, which could lead them anywhere, are not followed.
+//! The environment variables are those of OpenTelemetry exporters. Invariant: header values may be secret and are never
+//! printed. Redirects are not followed, because they could send header values anywhere.
 
 use plimsoll_protocols::flags::named;
 use plimsoll_protocols::serving::pages::header::{
