@@ -566,13 +566,11 @@ const SYNONYMS: &[Synonym] = &[
     (&["save-config", "export-plan"], &["--save-plan {FILE}"]),
 ];
 
-/// Flags of Plimsoll that take no value, and the counterpart of such a flag with a number in other tools: `-q 100` is a
-/// rate there.
+/// Flags of Plimsoll without a value, and what each means in other tools with a number: `-q 100` is a rate there.
 const NUMBERED_SWITCHES: [(&str, &str); 2] =
     [("--requests", "--calls {N}"), ("-q", "--rate {N}/s")];
 
-/// Adds the counterpart of an unknown flag to its error. `command` is the whole command tree, and `typed` the whole
-/// line.
+/// Adds the counterpart of an unknown flag to its error. `command` is the command tree, `typed` the whole line.
 pub(crate) fn explain(mut error: Error, command: &Command, typed: &[OsString]) -> Error {
     if error.kind() != ErrorKind::UnknownArgument {
         return error;

@@ -40,8 +40,7 @@ const MAX_REPLICATES: u32 = 20;
 const MIN_REPLICATE_LENGTH: Duration = Duration::from_millis(500);
 /// Minimum number of blocks in a replicate.
 const MIN_REPLICATE_BLOCKS: f64 = 10.0;
-/// Minimum number of blocks of a segment that is divided into replicates; a shorter one can't resolve the differences
-/// between restarts.
+/// Minimum number of blocks of a segment that is divided; differences between restarts would hide in a shorter one.
 const MIN_DIVIDED_BLOCKS: f64 = 100.0;
 
 /// Maximum number of interleaved rungs: each has a thread and servers of its own.
@@ -273,8 +272,7 @@ fn obstacle(
 }
 
 impl LadderRun<'_> {
-    /// Measures all rungs interleaved until the time is over or resolution and gates are decided. The results go into
-    /// the record.
+    /// Measures all rungs interleaved, for the record, until the time is over or resolution and gates are decided.
     ///
     /// # Errors
     /// When one of the rungs could not be measured.
