@@ -118,7 +118,7 @@ pub(crate) fn held_lines() -> Vec<String> {
     lines().clone().unwrap_or_default()
 }
 
-/// Prints the lines held back and stops holding.
+/// Prints the lines held back, and holds none back any more.
 pub(crate) fn release() {
     let held = lines().take();
     for text in held.into_iter().flatten() {

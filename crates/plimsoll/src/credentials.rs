@@ -34,7 +34,7 @@ impl PlanCode {
     /// Returns the output of a plan's command.
     ///
     /// # Errors
-    /// Those of [`printed`].
+    /// When the command can't be run, or fails.
     pub(crate) fn printed(self, command: &str) -> Result<String, String> {
         match self {
             PlanCode::Skipped => return Ok(NOT_RUN.to_owned()),

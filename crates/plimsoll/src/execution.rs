@@ -312,8 +312,8 @@ fn cut_off_of_fixed_number(run: &Run) -> u64 {
     cut_off.map(|error| error.count).sum()
 }
 
-/// Returns the exit code of a run with `ok` successful calls. `is_whole` says that it did all that the plan asked
-/// for.
+/// Returns the exit code of a run with `ok` successful calls. `is_whole` says that the run did all that the plan
+/// requires.
 fn exit_of(interrupted: bool, ok: u64, is_whole: bool, conclusion: Option<RunVerdict>) -> Exit {
     match conclusion {
         _ if interrupted => Exit::Interrupted,

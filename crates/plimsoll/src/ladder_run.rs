@@ -338,7 +338,7 @@ impl<'a> LadderRun<'a> {
         };
         let medians: Vec<String> = self.record.rungs.iter().filter_map(median).collect();
         match medians.is_empty() {
-            // Not one call succeeded.
+            // Without a successful call there is no median.
             true => String::new(),
             false => format!("  p50 so far: {}", medians.join(", ")),
         }

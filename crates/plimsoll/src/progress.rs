@@ -451,7 +451,7 @@ mod tests {
         assert!(progress.milestones(4_000, &interval).is_empty());
     }
 
-    /// The second interval was long, so the third is short; the last one is what was left when the load ended.
+    /// The second interval was long, so the third is short; the last one is the remainder at the end of the load.
     #[test]
     fn rate_is_shown_only_for_full_intervals() {
         assert_eq!(

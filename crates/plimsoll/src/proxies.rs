@@ -1,8 +1,8 @@
 //! Third-party proxies that a ladder can put between the load and a server: how each is found and configured, and
 //! what it can carry. A proxy is a file here and a line of [`PROXIES`]; no other code knows it by name.
 //!
-//! All are configured alike: one worker, persistent upstream connections, no buffering, limits above any load.
-//! [`process`] starts and stops them.
+//! All proxies are configured in the same way: one worker, persistent upstream connections, no buffering, limits above
+//! any load. [`process`] starts and stops them.
 
 mod apache;
 mod caddy;

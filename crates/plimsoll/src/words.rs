@@ -1,7 +1,7 @@
 //! Translates command lines of other tools into Plimsoll's before they are parsed: their flag names, and whole lines.
 //!
-//! A flag with exactly the same meaning is a clap alias, defined with the flag. Here are those whose values are bare
-//! numbers or have another tool's form. A translated line is printed, so that it can be used the next time.
+//! A flag with exactly the same meaning is a clap alias, defined with the flag. This module has those whose values are
+//! bare numbers or have another tool's form. A translated line is printed, so that it can be used the next time.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;

@@ -236,7 +236,7 @@ fn check(plan: &Plan) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What all trials have in common.
+/// The settings that all trials of a search have in common.
 struct TrialTemplate<'a> {
     name: &'a str,
     spec: Spec,

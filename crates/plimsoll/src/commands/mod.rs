@@ -410,7 +410,7 @@ fn run_command(
             ));
         }
         let logging = messages.verbose || messages.trace;
-        // Only the supervisor of a multi-process load exports telemetry.
+        // Telemetry is exported by the supervisor of a multi-process load, not by its processes.
         if let Some(wanted) = messages.telemetry.as_deref().filter(|_| leads) {
             telemetry::start(wanted, &messages.telemetry_header, environment)?;
         }

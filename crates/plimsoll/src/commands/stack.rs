@@ -354,7 +354,7 @@ fn load(
     arguments.load.apply(&mut spec, &process.origins)?;
     let mut plan = planning::plan(&spec, &process.environment, &PlanSource::Flags)?;
     if spec.watch.is_none() {
-        // Watch all started processes; by the target's port only the balancers would be found.
+        // Watch all started processes, because the target's port belongs to the balancers only.
         plan.watch = WatchedProcess::Started;
     }
     execution::execute(

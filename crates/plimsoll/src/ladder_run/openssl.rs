@@ -1,8 +1,8 @@
 //! Runs `openssl s_server` in place of Plimsoll's own file server, so that a ladder can compare both TLS libraries on
 //! the same link.
 //!
-//! It serves connections one after another, one file each. Its output goes to a file, because a pipe would have to be
-//! drained during the load.
+//! The server handles connections one after another, one file each. Its output goes to a file, because a pipe would
+//! have to be drained during the load.
 
 use std::fs::{self, File};
 use std::io;
@@ -34,7 +34,7 @@ pub(super) struct OpenSslOptions {
 }
 
 impl OpenSslOptions {
-    /// Derives the options from a rung's plan, which was already checked to fetch such a file.
+    /// Derives the options from the plan of a rung that is known to fetch a file made by the server.
     pub(super) fn of(spec: &Spec) -> OpenSslOptions {
         let tls = spec.tls.clone().unwrap_or_default();
         let (path, _) = spec.file().unwrap_or_default();

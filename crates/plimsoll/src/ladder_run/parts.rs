@@ -1,6 +1,6 @@
-//! Defines the measurements a ladder makes besides its interleaved calls: the cost of a call at a saturated server,
-//! of a new connection, and the memory of an idle one. Each is a load of its own in short slices, because costs of
-//! several could not be separated within one slice.
+//! Defines the measurements that a ladder makes in addition to its interleaved calls: the cost of a call at a saturated
+//! server, the cost of a new connection, and the memory of an idle one. Each is a load of its own in short slices,
+//! because the costs of several could not be told apart within one slice.
 
 use std::time::Duration;
 

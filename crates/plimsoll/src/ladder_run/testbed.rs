@@ -25,7 +25,7 @@ pub(super) struct Testbed {
 /// Which rungs' servers are running.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ServersUp {
-    /// Only the measured rung's, so that its server may be restarted.
+    /// Only the server of the measured rung, which may therefore be restarted.
     OnlyThis,
     All,
 }
@@ -34,7 +34,7 @@ pub(super) enum ServersUp {
 pub(super) struct UsageBaseline {
     /// Resident memory of the server in bytes, if it was restarted for this slice.
     server_rss: Option<u64>,
-    /// What the rung's sidecars or proxy had used.
+    /// Resources that the rung's sidecars or proxy had used.
     proxy_usage: Option<ProcessUsage>,
 }
 
@@ -110,8 +110,8 @@ impl Testbed {
         &mut self.proxied
     }
 
-    /// Returns whether the ladder started every rung's server. Then no call of one rung can reach another rung's
-    /// server, as it could behind a shared proxy.
+    /// Returns whether the ladder started the server of every rung. Then no call of a rung can reach the server of
+    /// another, as it could behind a shared proxy.
     pub(super) fn serves_all(&self, rungs: usize) -> bool {
         (0..rungs).all(|rung| self.servers.pid(rung).is_some())
     }

@@ -30,7 +30,7 @@ pub(super) enum RunPhase {
 /// Statistics of one kind of time; `None` without a call.
 pub(super) type TimeStats = Option<TimesSummary>;
 
-/// What was recorded in a period of the run.
+/// The figures of a period of the run.
 #[derive(Clone, Debug)]
 pub(super) struct PeriodStats {
     pub(super) seconds: f64,
@@ -130,7 +130,7 @@ impl EndpointUsage {
 #[derive(Clone, Debug)]
 pub(super) struct Dashboard {
     pub(super) title: String,
-    /// What is called, and the target.
+    /// The name of the call, and the target.
     pub(super) what: String,
     /// Where a search or ladder stands; empty for a single run.
     pub(super) context: Vec<String>,

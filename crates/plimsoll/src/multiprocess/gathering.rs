@@ -17,7 +17,7 @@ pub(crate) struct IntervalAggregator {
     pub(crate) intervals: IntervalMerger,
 }
 
-/// What one source has reported.
+/// The reports of one source so far.
 #[derive(Default)]
 struct SourceState {
     connecting: u64,

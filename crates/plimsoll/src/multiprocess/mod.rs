@@ -51,7 +51,7 @@ pub(crate) struct MultiprocessLoad<'a> {
 /// Resource limits of this machine.
 #[derive(Clone, Copy, Debug)]
 struct MachineLimits {
-    /// Connections that one process has descriptors for.
+    /// Maximum number of connections of one process, by its limit of descriptors.
     connections: u64,
     /// Descriptors that one process may open.
     descriptors: u64,
@@ -266,8 +266,8 @@ fn sources(
     ))
 }
 
-/// Returns the first of `n` addresses in 127.0.0.0/8, in a block of this run's own and away from those that servers
-/// usually listen on.
+/// Returns the first of `n` addresses in 127.0.0.0/8: in a block that depends on the run, and away from the addresses
+/// that servers usually listen on.
 fn first_source(number: u32, n: u32) -> Ipv4Addr {
     const FIRST_ADDRESS: u32 = 0x7f10_0000;
     const BLOCK_SIZE: u32 = 256;

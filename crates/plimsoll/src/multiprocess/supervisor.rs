@@ -258,7 +258,7 @@ struct Supervisor<'a, 'o> {
 enum ChildStatus {
     Exited,
     Failed(EngineError),
-    /// It stalled and was killed.
+    /// The process stalled and was killed.
     Stalled(EngineError),
 }
 
@@ -325,7 +325,7 @@ impl Supervisor<'_, '_> {
                     failure.get_or_insert(error);
                 }
                 Some((index, ChildStatus::Stalled(error))) => {
-                    // Only its part of the load is missing, so the others continue.
+                    // Only the share of this process is missing from the load, so the others continue.
                     console::notice(format_args!("{error}; the run goes on without it"));
                     self.gathering.intervals.ended(index);
                     failure.get_or_insert(error);

@@ -96,7 +96,7 @@ struct RemoteShard {
     silence: Duration,
 }
 
-/// What the leader needs to know about the run.
+/// The leader's settings: its own arrival, the run's manifest, and the barrier timeout.
 pub(super) struct LeaderConfig {
     pub(super) own: Arrival,
     pub(super) head: RunManifest,

@@ -47,7 +47,7 @@ pub(super) enum MemberRequestKind {
 /// An event that the shard's load acts on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MemberEvent {
-    /// All shards have arrived: make connections.
+    /// All shards have arrived, so the load makes its connections.
     Connect,
     /// Start time of the load, on this machine's clock.
     Begin(Time),
@@ -295,7 +295,7 @@ impl Member {
                     sent + POLL_INTERVAL
                 };
             }
-            // Not an answer to this request; try again.
+            // The answer does not fit the request, so make the request again.
             _ => next = now + RETRY_DELAY,
         }
         self.log.answered(next);

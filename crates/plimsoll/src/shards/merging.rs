@@ -19,7 +19,7 @@ pub(super) struct LogMerger {
     sum: CountSum,
 }
 
-/// What is known of one shard.
+/// The state of one shard so far, from its log.
 #[derive(Default)]
 struct ShardProgress {
     /// The shard's totals; `None` until its first interval.

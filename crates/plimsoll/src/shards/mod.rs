@@ -346,9 +346,9 @@ impl ShardRun<'_> {
 
 /// How a shard's load ended.
 enum LoadEnd {
-    /// Its measurements are in the log or queued for it.
+    /// The measurements of the load are in the log or queued for it.
     Done,
-    /// It was stopped before all shards had arrived.
+    /// The shard was stopped before all shards had arrived.
     Withdrawn,
     /// The run is over for this shard, as the event says.
     Over(MemberEvent),

@@ -82,7 +82,7 @@ pub(super) fn of_series(number: u32) -> String {
     format!("{number:05}")
 }
 
-/// Returns the number of such a folder.
+/// Returns the number in the name of the folder of a load.
 pub(super) fn numbered(name: &str) -> Option<u32> {
     let name = name.rsplit('/').next()?;
     (name.len() == 5).then(|| name.parse().ok()).flatten()

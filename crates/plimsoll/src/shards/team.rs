@@ -131,7 +131,7 @@ impl<'a> ShardGroup<'a> {
         }
     }
 
-    /// Tells shard 0 that this one takes no part in a load. Best effort: shard 0 times out otherwise.
+    /// Tells shard 0 that this shard takes no part in a load. Best effort: shard 0 times out otherwise.
     fn withdraw(&self, number: u32, why: impl std::fmt::Display) {
         let folder = self.store.folder(&objects::of_series(number));
         let _ = withdraw(&folder, self.identity.shard, why);

@@ -62,19 +62,19 @@ struct StoreFaults {
     skew: u64,
 }
 
-/// What happens to a simulated shard.
+/// The fault, if any, of a simulated shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ShardFate {
     Fine,
-    /// It is not started.
+    /// The shard is not started.
     NeverComes,
-    /// It is killed at this time.
+    /// The shard is killed at this time, ns.
     Dies(u64),
-    /// It stalls at this time, for this long.
+    /// The shard stalls at this time, for this long, ns.
     Stands(u64, u64),
-    /// Its machine's operator stops it at this time.
+    /// The operator of the shard's machine stops it at this time, ns.
     Evicted(u64),
-    /// A second shard with its number is started at this time.
+    /// A second shard with the same number is started at this time, ns.
     Twice(u64),
     OtherData,
 }
@@ -474,7 +474,7 @@ fn every_call_counts_once_despite_store_faults() {
         // The outage falls into the load; measurements made meanwhile are kept.
         world.run(400);
         complete(&world);
-        // All start together, within the resolution of their clocks.
+        // All shards start together, within the resolution of their clocks.
         let begins: Vec<u64> = world.members.iter().filter_map(|m| m.begins).collect();
         let (first, last) = (begins.iter().min().unwrap(), begins.iter().max().unwrap());
         assert!(last - first <= 2 * SECOND, "seed {seed}: {begins:?}");
@@ -613,7 +613,7 @@ fn dead_shard_is_dropped_and_its_data_kept() {
             problem.starts_with("shard 3 of 4: it sent nothing for"),
             "{problem}"
         );
-        // Its last messages may not have been written.
+        // The last messages of the shard may not have been written.
         let all = world.reported();
         let part = world.members[3].shard.part(world.rate);
         assert!(

@@ -15,7 +15,7 @@ use crate::failure::{Exit, chain};
 /// Relative error of a histogram's value: three significant digits.
 const HISTOGRAM_PRECISION: f64 = 0.001;
 
-/// What the true times refer to.
+/// The moment from which true times are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TruthBasis {
     /// Calls from when they were due, as if each had been sent and read without delay.

@@ -4,8 +4,8 @@ use plimsoll_model::plan::{ArrivalModel, ArrivalSpacing, LoadPlan, LoadStage};
 use plimsoll_model::run::{Run, RunError};
 use plimsoll_model::schedule::Schedule;
 
-/// Prefixes of the headings of plan sections. Runs of plans with such a section share a schedule with other runs, so it
-/// can't be reconstructed from one of them.
+/// Prefixes of the headings of plan sections whose runs share a schedule with other runs, so that the schedule can't be
+/// reconstructed from one of them.
 const SHARING_SECTIONS: [&str; 3] = ["[ladder", "[lanes", "[sweep"];
 
 /// Returns the due times of all calls in order, warm-up included, ns from the run's start; `None` if there was no

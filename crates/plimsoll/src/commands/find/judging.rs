@@ -75,7 +75,7 @@ pub(super) fn judge(
     });
     let promised: Vec<Objective> = plan.objectives.iter().cloned().chain(implied).collect();
     let mut measured = ObjectiveInputs::of(run, plan.load.deadline);
-    // The search is for the load line with the plan's connections, so too few of them are no reason for doubt.
+    // The search is for the load line with the plan's connections, so too few connections are no reason for doubt.
     measured.circumstances.too_few_connections = false;
     let judged = objective::judge(&promised, &measured, validity);
     let unmet = |verdict| judged.iter().filter(move |j| j.verdict == verdict);

@@ -177,7 +177,7 @@ fn start(
 ) -> Result<PipedChild, Failure> {
     let failed = |e: io::Error| Failure::error(format_args!("--processes: can't start one: {e}"));
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-    // Their output is parsed here, so it must be text.
+    // The output of the processes is parsed here, so it must be text.
     let command = stopping::stop_with_parent(&mut command).env("PLIMSOLL_JSON", "false");
     let sender = sender.clone();
     // Sending fails once the receiver is dropped, when serving has ended.

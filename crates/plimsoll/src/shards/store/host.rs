@@ -104,7 +104,7 @@ impl StoreHost {
     /// Removes the folder if `is_kept`, that is, if its data is in a run directory; otherwise says how to recover it.
     pub(super) fn clear(&self, is_kept: bool) {
         if is_kept {
-            // Remains in a temporary folder are harmless.
+            // Files that remain in a temporary folder are harmless.
             let _ = std::fs::remove_dir_all(&self.folder);
         } else {
             console::notice(format_args!(
