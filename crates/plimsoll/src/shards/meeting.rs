@@ -29,7 +29,7 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoadSequence {
     Single,
-    /// Several loads, one after another ([`super::team`]).
+    /// Several loads, one after another ([`super::ShardGroup`]).
     Series,
 }
 
