@@ -45,7 +45,7 @@ pub(crate) fn filled_in(text: &str) -> String {
     filled_in_with(text, command_has)
 }
 
-/// Like [`filled_in`], with `has` telling which flags the command has.
+/// Does the same, with `has` telling which flags the command has.
 pub(crate) fn filled_in_with(text: &str, has: impl Fn(&str) -> bool) -> String {
     let mut text = text.to_owned();
     for (key, flags) in all() {
