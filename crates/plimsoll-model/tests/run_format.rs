@@ -88,7 +88,7 @@ fn header() -> RunHeader {
     }
 }
 
-/// Second `index` of the run: 1,000 calls, every hundredth of which failed.
+/// Returns the records of second `index` of the run: 1,000 calls, every hundredth of which failed.
 fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
     let stage = if index < 2 { 0 } else { 1 };
     let mut recorder = Recorder::new(2).with_request_log(true);
@@ -439,7 +439,7 @@ fn replaced_connections_are_not_missing() {
     assert!(!missing(16));
 }
 
-/// Connections that were to be reused, but were closed by the target.
+/// A run reports that the target closed connections that the plan reuses.
 #[test]
 fn unreused_connections_are_reported() {
     let problem = |wanted: u32, made: u64, calls: u64| {

@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use snapbox::{assert_data_eq, file};
 
-/// Returns the verdict of a trial at a rate (calls a second) and of a length (seconds).
+/// A server as a function from a trial's rate (calls a second) and length (seconds) to its verdict.
 type Server<'a> = dyn FnMut(f64, f64) -> TrialVerdict + 'a;
 
 const ASIDE_S: f64 = 0.7;

@@ -1,5 +1,5 @@
-//! The client driver against the interoperability servers of grpc-go and grpc-java: the
-//! cases of gRPC's interop test descriptions that need no cloud account.
+//! Runs the client driver against the interoperability servers of grpc-go and grpc-java: all cases of gRPC's interop
+//! test descriptions that need neither an account, a load balancer nor a cache.
 //!
 //! | case | test |
 //! |---|---|
@@ -15,14 +15,13 @@
 //! | `timeout_on_sleeping_server` | [`timeout_on_sleeping_server`] |
 //! | `rpc_soak`, `channel_soak` | [`rpc_and_channel_soak`] |
 //!
-//! grpc-go's server knows no compression: there a packed request has to be refused as
-//! UNIMPLEMENTED. Of the compressed requests the probe, a message that is declared as packed
-//! and is not, is no case here: a client that packs what it says can't send it. What is left needs an account or a load balancer
-//! (`*_auth_*`, `compute_engine_creds`, `google_default_credentials`, `orca_*`), or a cache
-//! between the two (`cacheable_unary`).
+//! grpc-go's server has no decompression, so it must refuse compressed requests as UNIMPLEMENTED. The probe of the
+//! compressed cases, an uncompressed message that is declared as compressed, is left out, because the driver cannot
+//! send one. The other cases need an account or a load balancer (`*_auth_*`, `compute_engine_creds`,
+//! `google_default_credentials`, `orca_*`), or a caching proxy (`cacheable_unary`).
 //!
-//! The servers are installed by `make setup`. Their bytes are read twice: by the driver, and
-//! here to see bodies and metadata that the driver only counts.
+//! `make setup` installs the servers. Their bytes are parsed twice: by the driver, and by [`Witness`], which keeps the
+//! bodies and metadata that the driver only counts.
 //!
 //! Long because each of gRPC's interop cases has a function of its own.
 #![cfg(feature = "schema")]

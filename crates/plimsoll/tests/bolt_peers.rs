@@ -483,8 +483,8 @@ fn bolt_works_over_tls_and_mtls() {
     let (exit, json) = run(&server, &flags);
     assert_eq!((exit, counts(&json)), (0, (400, vec![])));
     assert_eq!(json["security"], "mutual-tls");
-    // Without a certificate, and with a server that does not speak TLS: reported, and no call
-    // succeeds.
+    // A client without a certificate reports the refusal, and so does one whose server does not
+    // speak TLS; no call succeeds.
     let (exit, json) = run(&server, &["--rate", "400/s", "--cold"]);
     let (ok, errors) = counts(&json);
     assert_eq!((exit, ok), (1, 0));

@@ -200,7 +200,8 @@ fn echo_check_rejects_other_servers() {
         Some(0)
     );
 
-    // No client certificate; another service; no server; no URL.
+    // Fails without a client certificate, with another service, without a server, and with a wrong
+    // scheme or flag.
     let mut stranger = vec!["check", "echo", &url];
     stranger.extend(CLIENT_TLS);
     place.expect(1, &stranger);

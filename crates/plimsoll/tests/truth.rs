@@ -127,10 +127,10 @@ fn check(run: &Value, at_least_ms: &[(&str, f64)]) {
     }
 }
 
-/// 20,000 calls in 10 s, answered in 5 ms, but for a freeze of 500 ms. The 1,000 calls that
-/// were due in the freeze (or in the 5 ms before it) waited for its end, from 505 ms down to
-/// 5 ms, 0.5 ms less each. The slowest hundredth of all are the 200 that waited longest, so
-/// p99 is the 200th of them: 505 − 200 × 0.5 = 405 ms. One in a thousand: 495 ms.
+/// The load has 20,000 calls in 10 s, answered in 5 ms except for a freeze of 500 ms. The 1,000
+/// calls that are due in the freeze (or in the 5 ms before it) wait for its end, from 505 ms down
+/// to 5 ms in steps of 0.5 ms. The slowest percent are the 200 that wait longest, so p99 is
+/// 505 − 200 × 0.5 = 405 ms, and p99.9 (20 calls) is 495 ms.
 #[test]
 fn half_second_freeze_shows_in_percentiles() {
     let _alone = alone();
@@ -155,11 +155,11 @@ fn half_second_freeze_shows_in_percentiles() {
     );
 }
 
-/// The same freeze where the server allows 100 calls at once. 10 are in flight when it
-/// begins, 90 more are sent, and then no more can be: of 20,000 calls 100 are slow from
-/// their send, half a hundredth, so service time's p99 knows nothing of the freeze. That is
-/// what tools report that stamp at the send. 910 calls more were due in it: the 200th longest
-/// wait is of one due 95 ms into the freeze and sent at its end, 5 ms more.
+/// The same freeze with a server that allows 100 concurrent calls. 10 are in flight when it begins
+/// and 90 more are sent, then no more can be: of 20,000 calls only 100, half a percent, are slow from
+/// their send, so the p99 of the service time does not show the freeze. Tools that measure from the
+/// send report this value. 910 more calls are due during the freeze. The 200th longest response time
+/// is that of a call due 95 ms into the freeze, sent at its end, and answered 5 ms later.
 #[test]
 fn stream_wait_lengthens_only_response_time() {
     let _alone = alone();
@@ -195,9 +195,9 @@ fn stream_wait_lengthens_only_response_time() {
     assert!(kinds.contains(&"waited_for_connection"), "{kinds:?}");
 }
 
-/// 10,000 calls in 10 s with a freeze of a whole second: 1,000 of them waited, from 1,005 ms
-/// down to 5 ms by 1 ms each. The slowest hundredth are 100 of them: p99 is 905 ms; of the
-/// slowest twentieth, 500, the last waited 505 ms.
+/// The load has 10,000 calls in 10 s with a freeze of one second. 1,000 of them wait, from 1,005 ms
+/// down to 5 ms in steps of 1 ms. The slowest percent are 100 of them, so p99 is 905 ms; the slowest
+/// 5 % are 500, so p95 is 505 ms.
 #[test]
 fn one_second_freeze_shows_in_percentiles() {
     let _alone = alone();

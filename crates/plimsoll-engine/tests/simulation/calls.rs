@@ -1,6 +1,6 @@
 //! Tests of when calls start and end, and of what is recorded.
 //!
-//! Long because each fate of a call has a test of its own.
+//! Long because each way in which a call can end has a test of its own.
 
 use super::*;
 
@@ -190,8 +190,8 @@ fn expired_call_is_cancelled_without_traffic() {
     }
 }
 
-/// One connection with a capacity of eight calls, and a server that answers after 100 ms: 80 of the 200 calls
-/// due per second.
+/// Returns a load of 200 calls per second on one connection, of which a server that answers eight at a time after
+/// 100 ms completes 80 per second.
 fn overloaded(deadline_ms: u64) -> LoadPlan {
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 200.0, 1);
     load.deadline = Some(Duration::from_millis(deadline_ms));

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Three addresses of one name.
+/// Returns three addresses of one name.
 fn three() -> [SocketAddr; 3] {
     [1, 2, 3].map(|last| ([10, 0, 0, last], 1).into())
 }
@@ -272,7 +272,7 @@ fn closing_connection_is_replaced_once() {
         let record = simulate(load, NetworkConditions::calm(1), &mut server);
         accounted(&record);
         assert_eq!(server.opened, 2, "{record:?}");
-        // Only the call that it had accepted.
+        // Only the call that the first connection had accepted is reset.
         assert_eq!(record.outcomes.of(Outcome::Reset), 1, "{record:?}");
         assert_eq!(record.ok(), record.due - 1);
         assert_eq!(record.connect_failures.total(), 0);

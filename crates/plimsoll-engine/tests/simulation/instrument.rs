@@ -279,7 +279,7 @@ fn intervals_and_verdicts_match_true_times() {
         "{counts:#?}"
     );
     assert!(counts.wrong.is_empty(), "{counts:#?}");
-    // Many verdicts are still decided, in both directions.
+    // Many objectives are still judged, some as met and some as missed.
     assert!(counts.met > 500 && counts.missed > 500, "{counts:#?}");
     assert!(counts.open < decided, "{counts:#?}");
 }

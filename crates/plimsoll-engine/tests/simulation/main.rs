@@ -40,6 +40,7 @@ mod turns;
 use protocol::*;
 use servers::*;
 
+/// Controls a single worker: merges its intervals, and stops it on request.
 struct Alone {
     start: Option<Time>,
     /// How many more times `start` returns `None`.
@@ -151,7 +152,7 @@ fn run_alone(
     (control.total.stage_mut(0).clone(), lasted)
 }
 
-/// Makes the first of `of` workers.
+/// Creates the first of `of` workers.
 fn worker<S: SimulatedServer>(
     load: LoadPlan,
     network: SimulatedNetwork<S>,

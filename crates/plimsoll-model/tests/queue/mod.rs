@@ -30,9 +30,10 @@ use statrs::distribution::{Continuous, ContinuousCDF, Normal};
 
 const BUDGET_S: f64 = 60.0;
 const PRECISION: f64 = 0.01;
+/// Standard deviation of the capacity between trials of 5 s, relative to it.
 const MOOD: f64 = 0.001;
 const WARMUP_S: f64 = 1.0;
-/// Time of connecting, and of the pause between trials.
+/// Time that a trial needs to connect, and for the pause before the next one. Seconds.
 const ASIDE_S: f64 = 0.5;
 
 /// A small random number generator (Steele, Lea and Flood 2014: SplitMix64).
@@ -94,7 +95,7 @@ impl Service {
     }
 }
 
-/// A server, the objective, and the resulting line.
+/// A server with an objective, and the load line that follows from them.
 pub(crate) struct Row {
     name: &'static str,
     service: Service,
@@ -106,17 +107,17 @@ pub(crate) struct Row {
     /// The limit of the 99th percentile of response times, seconds.
     pub(crate) p99_s: Option<f64>,
     line_per_s: f64,
-    /// Maximum deviation of the line that is found, relative to the line.
+    /// Maximum deviation of a result from the line, relative to the line.
     room: f64,
 }
 
 /// Part of the budget that is left for measuring after probes, warm-ups and pauses. Seconds.
 const MEASURING_S: f64 = 38.0;
-/// The variance of a line by verdicts relative to one by measurements (the asymptotic efficiency of a sign relative to
-/// its value): π / 2.
+/// The variance of a line that is estimated from verdicts, relative to one estimated from measured times: π / 2, the
+/// asymptotic efficiency of a mean relative to a median.
 const BY_VERDICTS: f64 = std::f64::consts::FRAC_PI_2;
 
-/// Returns how close a line by an objective can be found *and* confirmed in 95 of 100 searches, in standard errors of
+/// Returns how close the line of an objective can be found *and* confirmed in 95 of 100 searches, in standard errors of
 /// all calls that the budget has time for.
 ///
 /// A trial at the line itself meets its objective in one of two cases (more, where few busy periods fit into it and
@@ -157,8 +158,8 @@ fn calls(line_per_s: f64) -> f64 {
 }
 
 impl Row {
-    /// A line that is the capacity. It is found to the precision, or to three standard errors of the mean service time
-    /// of all calls that the budget has time for.
+    /// Returns a row whose line is the capacity. A search finds it to the precision, or to three standard errors of the
+    /// mean service time of all calls that the budget has time for.
     fn capacity(service: Service, capacity_per_s: f64) -> Row {
         Row {
             name: service.name,
@@ -172,13 +173,14 @@ impl Row {
         }
     }
 
-    /// A line by a limit on the p99, with exponential service times. Response times are exponential too, with rate a =
-    /// ln(100) / limit at the line λ of a capacity μ: for Poisson arrivals μ − λ = a, for evenly spaced ones μ (1 − σ)
-    /// = a where σ = e^(−a/λ) (Gross and Harris, *Fundamentals of Queueing Theory*, 2.2 and 5.3).
+    /// Returns a row whose line follows from a limit on the p99, with exponential service times. Response times are
+    /// exponential too, with rate a = ln(100) / limit at the line λ of a capacity μ: for Poisson arrivals μ − λ = a,
+    /// for evenly spaced ones μ (1 − σ) = a where σ = e^(−a/λ) (Gross and Harris, *Fundamentals of Queueing Theory*,
+    /// 2.2 and 5.3).
     ///
-    /// It is found to the precision, or to the attainable number of standard errors ([`attainable`]) of a line by the
-    /// share of slow calls among all that the budget has time for, which are correlated. `slow_error` is the error of
-    /// that share for a million calls, relative to it, by simulation ([`slow_error`]).
+    /// A search finds the line to the precision, or to the attainable number of standard errors ([`attainable`]) of a
+    /// line estimated from the share of slow calls among all that the budget has time for, which are correlated.
+    /// `slow_error` is the standard error of that share for a million calls, relative to it ([`slow_error`]).
     fn p99(
         (poisson, capacity_per_s, p99_s, slow_error): (bool, f64, f64, f64),
         attainable: f64,
@@ -207,7 +209,7 @@ impl Row {
         }
     }
 
-    /// A server without any variance.
+    /// Returns a row of a server without any variance.
     pub(crate) fn quiet(capacity_per_s: f64) -> Row {
         Row {
             mood: 0.0,
@@ -215,7 +217,7 @@ impl Row {
         }
     }
 
-    /// An objective that is missed hardly before the queue grows.
+    /// Returns a row whose objective is missed only when the queue begins to grow, so that the line is the capacity.
     fn loose(service: Service, capacity_per_s: f64, p99_s: f64) -> Row {
         Row {
             p99_s: Some(p99_s),
@@ -254,7 +256,7 @@ impl fmt::Display for Row {
     }
 }
 
-/// Poisson arrivals; capacity; limit; [`slow_error`].
+/// Whether arrivals are Poisson; capacity per second; limit of the p99 in seconds; [`slow_error`].
 const OBJECTIVES: [(bool, f64, f64, f64); 8] = [
     (false, 200.0, 0.115, 0.130),
     (false, 2_000.0, 0.01, 0.108),
@@ -415,7 +417,7 @@ pub(crate) struct Score {
     pub(crate) confirmed: u64,
     pub(crate) both: u64,
     pub(crate) held: u64,
-    /// The deviation of each from the line, relative to it.
+    /// The deviation of each result from the line, relative to the line.
     pub(crate) off: Vec<f64>,
 }
 

@@ -23,12 +23,12 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = HELD.try_with(|held| held.set(held.get() + layout.size() as isize));
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: passed on as it came.
+        // SAFETY: the arguments are passed on unchanged, so the guarantees of the caller hold.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         let _ = HELD.try_with(|held| held.set(held.get() - layout.size() as isize));
-        // SAFETY: passed on as it came.
+        // SAFETY: the arguments are passed on unchanged, so the guarantees of the caller hold.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

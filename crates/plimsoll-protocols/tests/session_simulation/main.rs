@@ -1,9 +1,9 @@
-//! Sessions end to end over the simulated network: the engine's script worker, the
-//! session driver, and a stack whose sockets are killed again and again.
+//! Simulates sessions end to end: the engine's script worker, the session driver, and a stack whose sockets are killed
+//! repeatedly, on the simulated network.
 //!
-//! A seed makes the weather, the load and the kills. What holds for each: every query that
-//! was due is counted once, a success has seen its tokens 1..n once and in order, and
-//! where only sockets are killed every query is a success. `SIMULATION_SEED=n` replays one.
+//! A seed determines the network conditions, the load and the kills. For every seed, each query that was due is counted
+//! once, a successful query has received its tokens 1..n once and in order, and every query succeeds if only sockets
+//! are killed. `SIMULATION_SEED=n` replays one seed.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 use std::collections::{BTreeMap, BTreeSet};

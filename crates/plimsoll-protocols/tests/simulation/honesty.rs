@@ -1,10 +1,9 @@
-//! The honesty test: a server whose behaviour is known by arithmetic, and what is recorded.
+//! Compares recorded times with calculated ones, for a server that freezes once.
 //!
-//! A server that freezes once makes calls wait whose times are in the past by then. Whoever
-//! stamps a call when it is sent, and not when it was due, loses just those. What every call
-//! must have taken follows from the schedule alone ([`Frozen::by_arithmetic`]). Simulated time
-//! has no busy machine in it, so bounds are strict on both sides; `truth.rs` holds the
-//! program to the lower ones in real time.
+//! Calls that are due during the freeze are sent late. A tool that measures from the send omits this wait (coordinated
+//! omission); measured from the due time, the times of all calls follow from the schedule ([`Frozen::by_arithmetic`]).
+//! In simulated time no other process delays anything, so bounds are strict on both sides; `truth.rs` of the program's
+//! tests checks the lower bounds in real time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -167,10 +166,9 @@ fn check(what: &str, times: &TimeHistogram, expected: &[u64], percentiles: &[f64
     }
 }
 
-/// 40,000 calls in 20 s, answered in 5 ms, but for a freeze of 500 ms. The 1,000 calls that
-/// were due in the freeze (or in the 5 ms before it) waited for its end, from 505 ms down to
-/// 5 ms, 0.5 ms less each. The slowest hundredth of all are the 400 that waited longest, so
-/// p99 is the 400th of them: 505 − 400 × 0.5 = 305 ms. One in a thousand: 485 ms.
+/// The load has 40,000 calls in 20 s, answered in 5 ms except for a freeze of 500 ms. The 1,000 calls that are due in
+/// the freeze (or in the 5 ms before it) wait for its end, from 505 ms down to 5 ms in steps of 0.5 ms. The slowest
+/// percent are the 400 that wait longest, so p99 is 505 − 400 × 0.5 = 305 ms, and p99.9 (40 calls) is 485 ms.
 #[test]
 fn percentiles_include_half_second_freeze() {
     let frozen = Frozen {
@@ -207,8 +205,8 @@ fn stream_wait_counts_only_as_response_time() {
     };
     let expected = frozen.by_arithmetic();
     assert_eq!(percentile(&expected.service, 0.99), 5 * MS);
-    // The 200th longest time: after the 100 calls in flight comes the 100th of those that waited for a
-    // stream, which was due 95 ms into the freeze and was sent at its end, plus 5 ms.
+    // p99 is the 200th longest time. The 100 calls in flight are the longest, so it is the 100th of those that
+    // waited for a stream: due 95 ms into the freeze, sent at its end, and answered 5 ms later.
     assert!((405..=415).contains(&(percentile(&expected.response, 0.99) / MS)));
     let record = frozen.run();
     check("service", &record.service, &expected.service, &[0.5, 0.99]);
@@ -227,7 +225,7 @@ fn stream_wait_counts_only_as_response_time() {
     assert!(recorded(&record.pacing, 1.0) < TURNS);
 }
 
-/// 10,000 calls in 10 s with a freeze of one second: 1,000 of them waited, from 1,005 ms down to 5 ms in
+/// The load has 10,000 calls in 10 s with a freeze of one second. 1,000 of them wait, from 1,005 ms down to 5 ms in
 /// steps of 1 ms. The slowest percent are 100 of them, so p99 is 905 ms; the slowest 5 % are 500, so p95 is
 /// 505 ms.
 #[test]

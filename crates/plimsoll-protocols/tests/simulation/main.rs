@@ -1,9 +1,8 @@
-//! Protocols end to end over the simulated network: the engine's worker, a driver, and a
-//! server that checks what it is sent, in weather of every kind.
+//! Simulates protocols end to end: the engine's worker, a driver, and a server that checks what it receives, on a
+//! simulated network with all kinds of faults.
 //!
-//! A seed makes the weather, the load and the server's moods. What holds for each: every
-//! call that was due is counted once, the client never breaks the protocol, and nothing
-//! hangs. `SIMULATION_SEED=n` replays one seed.
+//! A seed determines the network conditions, the load and the server's faults. For every seed, each call that was due
+//! is counted once, the client never violates the protocol, and nothing hangs. `SIMULATION_SEED=n` replays one seed.
 #![allow(clippy::unwrap_used, reason = "a test that can't go on fails")]
 
 #[path = "../alone/mod.rs"]

@@ -1,5 +1,5 @@
-//! Ways of connecting to Redis: TLS, a Unix socket, users and passwords, Sentinel and a cluster;
-//! and that no token is lost when a master fails.
+//! Tests of the ways to connect to Redis: TLS, a Unix socket, users and passwords, Sentinel and a
+//! cluster. No token may be lost when a master fails.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -34,7 +34,7 @@ async fn ready(address: &RedisAddress) -> Bus {
     bus
 }
 
-/// Returns why an address is unusable. One that is retried ends as `Away`.
+/// Returns the error reply that makes an address unusable; fails if the bus keeps retrying instead.
 async fn refusal(address: &RedisAddress) -> String {
     let bus = bus(address);
     match bus.ready(PATIENCE).await {
@@ -363,7 +363,8 @@ async fn cluster_uses_all_nodes_without_loss() {
     let address = to_all(&nodes);
     let stack = Stack::on(ready(&address).await, slow(), GatewayOptions::default());
     let gateway = GatewayProcess::start(&ready(&address).await, GatewayOptions::default());
-    // Without disturbance; while all connections are cut; while a node dies and comes back empty.
+    // The first load is undisturbed. All connections are cut during the second, and a node dies and
+    // comes back empty during the third.
     let record = Loading::closed(30, 2)
         .within(PATIENCE)
         .carry_out(stack.api, gateway.address)

@@ -1,4 +1,4 @@
-//! The sessions over a real Redis server, and that no token is lost when it is killed.
+//! Tests of sessions over a real Redis server: no token may be lost when it is killed.
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};

@@ -37,7 +37,7 @@ fn allow_more(more: usize) {
     allow(u64::try_from(last).unwrap() + 1);
 }
 
-/// Waits until a bus whose Redis cannot be reached reports the lack.
+/// Waits until a bus whose Redis cannot be reached reports `lack` as the reason.
 pub(crate) async fn bus_lacks(redis: &str, lack: &str) {
     let bus = Bus::redis(redis.parse().unwrap(), RedisOptions::default());
     let mut said = String::new();

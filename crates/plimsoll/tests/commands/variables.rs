@@ -64,7 +64,7 @@ fn non_utf8_values_are_rejected_by_flag() {
             "{flag}: {printed}"
         );
     }
-    // Combined with a mistake in another flag.
+    // A mistake in another flag is reported even if a value is not UTF-8.
     let mut command = place.command(&["run"]);
     command.arg(bytes).args(["--clients", "x"]);
     let output = command.output().expect("plimsoll starts");

@@ -1,21 +1,21 @@
 //! Follows the documentation pages as a newcomer would: runs every command of a page from top to
 //! bottom in an empty folder, with the servers that the page starts.
 //!
-//! A page says in comments, which no reader sees, what the test is to hold it to:
+//! HTML comments of a page, which readers do not see, tell the test what to check:
 //!
 //! | comment | means |
 //! |---|---|
 //! | `<!-- file NAME -->` before a block | the block is the content of that file |
-//! | `<!-- not run: REASON -->` before a block | its commands are left out |
+//! | `<!-- not run: REASON -->` before a block | its commands are not run |
 //! | `<!-- exit 99 -->` after a block of commands | the last of them ends with this code; others with 0 |
 //! | `<!-- prints TEXT -->` | the block's commands print this, however it is wrapped |
-//! | `<!-- run DIR: total.ok = 600 -->` | the run in DIR says so in its `run.json` |
+//! | `<!-- run DIR: total.ok = 600 -->` | the `run.json` in DIR has this value |
 //!
-//! A block of `text` after a block of commands is what they print: every line of it has to be printed, with
-//! whatever figures, and a line that ends with `…` with whatever follows. Commands are those of the page but for ports, which are free ones here, and for the
-//! lengths that [`PAGES`] shortens.
+//! A `text` block after a block of commands shows their output: each of its lines must be printed, with any figures,
+//! and anything may follow where a line ends with `…`. The test changes only ports, to free ones, and the arguments
+//! that [`PAGES`] shortens.
 //!
-//! Long because it lists all pages, beside what follows them.
+//! Long because it lists all pages as well as following them.
 
 mod parts;
 #[path = "../support/mod.rs"]
@@ -147,7 +147,7 @@ const PAGES: &[Page] = &[
     page("docs/cookbook.md", SECONDS),
 ];
 
-/// Commands whose flags describe one load.
+/// Commands whose flags describe a single load, which a plan can be saved from.
 const LOADS: [&str; 9] = [
     "grpc", "bolt", "http", "llm", "ws", "fetch", "hold", "plugin", "session",
 ];

@@ -146,7 +146,7 @@ fn open_loop_templated_bodies_are_accounted_exactly() {
     assert_eq!(run["total"]["due"], 100);
     assert_eq!(run["total"]["ok"], 100, "{run}");
     assert_eq!(run["call"], "POST /echo");
-    // Rows in turn: the quotes of the first are escaped, and the numbers have one or two digits.
+    // The rows are used in turn: the quotes of the first are escaped, and the numbers have one or two digits.
     let sizes = |n: u64| {
         let row = if n.is_multiple_of(2) {
             "ann,A \\\"town\\\""

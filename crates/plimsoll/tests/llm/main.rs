@@ -267,7 +267,7 @@ fn uvicorn_streams_parse_and_key_stays_secret() {
             &[&rows[..], &["--api", api]].concat(),
             &key,
         );
-        // Rows in turn, of four words and of three; the service counts two tokens per word.
+        // The rows are used in turn, with four words and three; the service counts two tokens per word.
         assert_eq!(counted(&run, "tokens_received"), 35, "{run}");
         assert_eq!(
             (

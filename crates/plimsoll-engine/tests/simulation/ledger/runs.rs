@@ -1,4 +1,4 @@
-//! The runs of the ledger.
+//! The runs whose records the ledger compares: kinds of load under kinds of network, and single plan keys.
 
 use plimsoll_model::plan::BatchSchedule;
 
