@@ -41,7 +41,7 @@ CONNECTIONS = 10
 
 
 def percentile(values, percent):
-    """The value at the rank that histograms use; `values` are sorted."""
+    """Returns the value at the rank that histograms use; `values` are sorted."""
     return values[max(math.ceil(percent / 100 * len(values)) - 1, 0)]
 
 

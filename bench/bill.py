@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What ladders in batches can show: how finely they resolve, how often they claim what is not there,
-and how often they find what is.
+"""The statistical quality of ladders in batches: their resolution, how often they claim a difference between equal
+rungs, and how often they detect a real one.
 
-Every ladder is a short live one, with servers of its own, and measures batches alone; that of the resolution also
-what a bill has besides them. `--loops N` has N busy loops beside them, as neighbours on a machine are.
+Every ladder is a short live one with servers of its own, and measures only batches; for the resolution it also measures
+the other figures of a bill. `--loops N` runs N busy loops at the same time, like other users of the machine.
 
     bench/bill.py                        all of it: about ten minutes
     bench/bill.py --quick                two ladders of each kind
@@ -50,7 +50,7 @@ def climb(args, rungs, seconds, seed, folder, parts='["none"]'):
 
 
 def added(record, metric, of=1, to=0):
-    """(estimate, lower, upper) of a difference; None where it is not known."""
+    """Returns (estimate, lower, upper) of a difference, or None if it is unknown."""
     for d in record["batches"]["differences"]:
         if (d["of"], d["to"], d["metric"]) == (of, to, metric):
             return d["shift"], d["low"], d["high"]

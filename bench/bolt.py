@@ -89,7 +89,7 @@ def main():
                     lambda: mine.append(ours(server, name, args, scratch / f"{name.replace('/', '-')}-{rep}")[0]),
                     lambda: other.append(theirs(peer, server, name, args) if peer else KNOWN[name]),
                 ]
-                # The second one may find a warmer machine.
+                # The order alternates, because the second run may benefit from warm caches.
                 for turn in turns if rep % 2 == 0 else reversed(turns):
                     turn()
             memory.append(ours(server, "saturated", args, scratch / f"threads-{rep}", 16)[1])

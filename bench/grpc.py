@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """gRPC unary calls side by side: client CPU per call of Plimsoll, h2load, ghz and grpc.aio.
 
-Every client loads the same servers with the same message, in turn, again and again; the
+Every client loads the same servers with the same message, one after the other in every repetition; the
 figures are medians over the repetitions. A row counts only if all its calls succeeded.
 Plimsoll runs as users run it: every latency recorded, every status checked, and a run
 directory written.

@@ -24,7 +24,7 @@ ALGORITHMS = {"tls": ("X25519", "ecdsa-p256"), "mtls": ("X25519", "ecdsa-p256"),
 LINKS = ("tcp", *ALGORITHMS)
 # Most resident bytes per connection: client, server.
 GOALS = {"tls": (2_100, 2_000), "mtls": (2_100, 2_000)}
-# Most bytes that the algorithms may add to an idle connection at either end.
+# Most bytes that post-quantum algorithms may add to an idle connection at either end.
 MOST_ADDED = 300
 # Published for 20,000 connections: (system, client TLS / mTLS, server TLS / mTLS), kB.
 PUBLISHED = [

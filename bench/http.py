@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """HTTP side by side: client CPU per request of Plimsoll, h2load, oha, wrk and vegeta, and per SSE token against AIPerf.
 
-Every client asks nginx, `plimsoll serve http` and `serve fast` for 1 KiB, in turn, again and again: over HTTP/2 as
-1 connection with 100 streams and as 10 with 10, over HTTP/1.1 as 100 kept connections. The figures are medians over the repetitions; a row
-counts only if all its requests ended well. Streams of tokens come from `plimsoll serve llm`, which takes 20 ms for each
-token: 1,000 at once for Plimsoll alone, and 50 at once for Plimsoll and AIPerf in turn, with the time to the first token
-that either reports.
+In every repetition each client requests 1 KiB from nginx, `plimsoll serve http` and `serve fast`: over HTTP/2 with 100
+streams on 1 connection and with 10 on each of 10, over HTTP/1.1 with 100 persistent connections. The figures are
+medians over the repetitions; a row counts only if all its requests succeeded. Token streams come from `plimsoll serve llm`,
+which sends a token every 20 ms: 1,000 concurrent streams for Plimsoll alone, and 50 for Plimsoll and AIPerf in turn,
+with the time to the first token that each reports.
 
     bench/http.py                       all of it
     bench/http.py --quick               two repetitions with fewer requests

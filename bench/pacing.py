@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How late calls are sent: Plimsoll beside a generator whose timer ticks in milliseconds.
 
-At each rate, in turn and again: Plimsoll with one connection to its own fast server, and
+At each rate, alternately: Plimsoll with one connection to its own fast server, and
 bench/peers/timer1ms, which waits the way wrk2 does. Both take the clock just before a
 send and subtract the moment the call was due. Medians of the repetitions.
 """

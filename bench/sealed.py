@@ -1,21 +1,21 @@
 #!/usr/bin/env python3
-"""A sealed proof: many short runs against `plimsoll serve known`, each held against what was true by `plimsoll assay`.
+"""A sealed proof: many short runs against `plimsoll serve known`, which `plimsoll assay` compares with the true times.
 
-A run has one of ten laws of delay, a rate from 200/s to 5,000/s, and HTTP/1.1, HTTP/2 or gRPC; each of these combinations
-comes up before one is repeated, in an order that `--seed` draws. The server draws the seed of its delays itself, and
-commits to it before the first request. Once a run has ended, and its true p99 is known, two objectives are judged from
-what the run recorded: a limit of twice the true p99, which was met, and one of half of it, which was missed.
+A run has one of ten laws of delay, a rate from 200/s to 5,000/s, and HTTP/1.1, HTTP/2 or gRPC; all combinations occur
+before one is repeated, in an order that `--seed` determines. The server draws the seed of its delays itself, and
+commits to it before the first request. After a run its true p99 is known, and two objectives are judged from its records: a
+limit of twice the true p99, which was met, and one of half of it, which was missed.
 
 Conditions:
-    quiet        nothing else is started; what else runs on this machine is in the load average beside each run
+    quiet        nothing else is started; each run records the load average, which shows other work on the machine
     bursts N%    a process of real-time priority on each core takes N % of its time, 1 to 20 ms at once (as root)
-    busy N       N processes that compute without end
+    busy N       N processes that compute endlessly
 
     bench/sealed.py target/release/plimsoll --condition quiet --condition 'bursts 5%' --condition 'busy 4' --runs 300
     bench/sealed.py --table-only
 
-Each run is a line of --results, so a measurement that was interrupted goes on where it stopped, and the table is that of
-all lines. Runs with an interval that does not hold, or with an objective that was judged wrongly, are kept in --keep.
+Each run is a line of --results, so an interrupted measurement resumes where it stopped, and the table covers all lines.
+Runs with an interval that excludes the true value, or with a wrongly judged objective, are kept in --keep.
 """
 
 import argparse
@@ -59,7 +59,7 @@ Case = collections.namedtuple("Case", "law rate protocol")
 
 
 def cases(seed):
-    """All combinations in a random order, again and again, each time in another order."""
+    """Yields all combinations in random order, repeatedly, each time in another order."""
     order = random.Random(seed)
     combinations = [Case(*words) for words in itertools.product(LAWS, RATES, PROTOCOLS)]
     while True:
@@ -74,7 +74,7 @@ def law_text(case):
 
 
 class Condition:
-    """What is done to the machine while runs are made; its processes end with the `with` block, by their ids."""
+    """The other load of the machine during runs; its processes are stopped by their ids when the `with` block ends."""
 
     def __init__(self, name):
         self.name, self.pids = name, []
@@ -105,7 +105,7 @@ class Condition:
         self.pids.append(pid)
 
     def check(self):
-        """Ends the measurement where one of the processes did not last."""
+        """Exits if one of the processes has ended."""
         for pid in self.pids:
             if os.waitpid(pid, os.WNOHANG)[0]:
                 self.pids.remove(pid)
@@ -143,7 +143,7 @@ def load_command(program, case, address, seconds, run):
     call = ["http", f"http://{address}/"]
     if case.protocol == "http/2":
         return [program, *call, "--http-version", "2", "--connections", "4", *load]
-    # A connection carries one request at a time: enough for a stall of 100 ms.
+    # Enough connections for a stall of 100 ms, since each carries one request at a time.
     return [program, *call, "--connections", str(max(40, case.rate // 5)), *load]
 
 
@@ -155,7 +155,7 @@ def assay(program, run, envelope):
 
 
 def verdicts(program, run, envelope, true_p99_us):
-    """How limits of twice and of half the true p99 are judged from the run, as `assay` compares them."""
+    """Returns how limits of twice and of half the true p99 are judged from the run, as `assay` does."""
     found = {}
     plan = run / "plan.toml"
     text = plan.read_text(encoding="utf-8")
@@ -168,7 +168,7 @@ def verdicts(program, run, envelope, true_p99_us):
 
 
 def measure(program, case, seconds, folder):
-    """One run's result; its files stay in `folder`."""
+    """Makes one run and returns its result; its files stay in `folder`."""
     (folder / "law.toml").write_text(law_text(case), encoding="utf-8")
     envelope, run = folder / "envelope.jsonl", folder / "run"
     serve = [program, "serve", "known", "--law", folder / "law.toml", "--envelope", envelope, "--listen", "127.0.0.1:0"]
@@ -195,7 +195,7 @@ def is_off(result):
 
 
 def misses(result):
-    """What does not hold in a run: words on each figure and each wrong objective."""
+    """Describes each interval that excludes the true value, and each wrongly judged objective."""
     for figure in result["figures"]:
         if figure["holds"] is False:
             [low, high], [true_low, true_high] = figure["instrument_us"], figure["true_us"]
@@ -295,7 +295,7 @@ def main():
         parser.error(f"{program}: no such program: name the plimsoll to measure")
     print(bench.machine())
     print(subprocess.run([program, "--version"], stdout=subprocess.PIPE, check=True).stdout.decode().splitlines()[0])
-    # So that servers and loops are stopped, too.
+    # Exits through the `with` blocks, which stop servers and loops.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     conditions = [Condition(name) for name in arguments.condition or ["quiet"]]
     for condition in conditions:
@@ -332,7 +332,7 @@ if __name__ == "__main__":
     try:
         main()
     finally:
-        # An interrupted run's time limit would keep this process for minutes.
+        # The timer of an interrupted run would keep this process alive for minutes.
         for thread in threading.enumerate():
             if isinstance(thread, threading.Timer):
                 thread.cancel()

@@ -69,7 +69,7 @@ def plimsoll():
 
 
 def raise_descriptor_limit(wanted):
-    """Lets this process and its children open `wanted` files, or says why not."""
+    """Lets this process and its children open `wanted` files, or warns why it cannot."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < wanted:
         sys.exit(f"the limit on open files is {hard}: {wanted} are needed: raise it with `ulimit -Hn {wanted}`")
@@ -91,7 +91,7 @@ class Scratch:
 
 
 def make_certificates(folder, algorithm="ecdsa-p256"):
-    """A CA, and server and client certificates, as `plimsoll certs` makes them."""
+    """Makes a CA, and server and client certificates, with `plimsoll certs`."""
     subprocess.run([plimsoll(), "certs", str(folder), "--algorithm", algorithm], check=True, stdout=subprocess.DEVNULL)
     return folder
 
@@ -233,7 +233,7 @@ def warn_if_busy():
 
 
 def print_table(head, rows):
-    """A Markdown table, aligned so that it reads on a terminal too."""
+    """Prints a Markdown table, aligned for terminals."""
     rows = [[str(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     print("| " + " | ".join(cell.ljust(w) for cell, w in zip(head, widths)) + " |")

@@ -89,9 +89,9 @@ def wait_for(port, process, what, said):
 
 
 class Path:
-    """A way to the service: `relays` are the processes on it, `port` where it begins.
+    """A path to the service: clients connect to `port`, and `relays` are the processes on the path.
 
-    `hops`: where it is not one a process.
+    `hops` is the number of hops, if not one per process.
     """
 
     def __init__(self, name, protocol, port, relays=(), hops=None):
@@ -110,7 +110,7 @@ class Path:
     def memory(self):
         """Returns the memory of the largest of its relays in bytes.
 
-        Of a binary that has just been written more is mapped, up to 3 MB, since the page cache has it in larger pieces.
+        Up to 3 MB more are mapped if the binary has just been written, because the page cache holds it in larger pages.
         """
         sizes = [0]
         for pid in self.pids:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """gRPC streams side by side: messages per client CPU-second of Plimsoll, ghz and k6.
 
-Every client makes the same calls to `plimsoll serve echo`, in turn, again and again:
+Every client makes the same calls to `plimsoll serve echo`, one after the other in every repetition:
 server streaming (one message up, many down) and bidirectional (as many up as down). A
 message counts once where it is sent and once where it is received. The figures are
 medians over the repetitions; a row counts only if all its calls succeeded.

@@ -2,7 +2,7 @@
 """TLS handshakes and bulk side by side: client CPU, ours against `openssl s_time`.
 
 Every client fetches the same file from the same server (`plimsoll serve files`, TLS 1.3, ECDSA P-256 and
-X25519 but where a row names others) in turn, again and again; the figures are medians over the repetitions.
+X25519 unless a row names others), one after the other in every repetition; the figures are medians.
 The CPU is that of the whole client process, user and system, from its start to its end. Rows with ML-KEM or
 ML-DSA are for OpenSSL 3.5 and newer.
 
@@ -34,10 +34,10 @@ SIZES = {SMALL: 1 << 10, "1MiB": 1 << 20, LARGE: 64 << 20}
 
 
 class Row:
-    """What is measured: a mode, a suite, a size, algorithms; and what it has to come to.
+    """A measurement (mode, suite, size, algorithms) and its goals.
 
-    Handshakes cost µs of client CPU, at most `most`; bulk is GB a client-CPU-second, at least
-    `least`. `times`: how many times as much as s_time a CPU-second has to carry.
+    `most`: µs of client CPU per handshake. `least`: GB of bulk data per client-CPU-second.
+    `times`: ratio of our throughput per CPU-second to that of s_time.
     """
 
     def __init__(self, mode, suite, size, most=None, least=None, times=None, group=GROUP, kind=KIND):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Cost of data that varies from call to call, compared with constant data.
 
-Plimsoll loads the same server with constant and with varying messages, in turn, again and
-again; the figures are medians of the client's CPU a call.
+Plimsoll loads the same server with constant and with varying messages alternately; the figures
+are medians of the client's CPU per call.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def main():
         still, varying = (bench.median([pair[i] for pair in pairs]) for i in (0, 1))
         more = bench.median([b / a for a, b in pairs]) * 100 - 100
         held = more <= GOAL_PERCENT
-        # Against the fast server only the client's own cost is left: shown, but without a goal.
+        # The fast server leaves only the client's own cost, which is shown without a goal.
         judged = "" if name == "fast" else f" (≤ {GOAL_PERCENT} %: {'met' if held else 'MISSED'})"
         missed += bool(judged) and not held
         rows.append([name, what, f"{still:.3f}", f"{varying:.3f}", f"{more:+.1f} %{judged}"])

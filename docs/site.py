@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes the website of the documentation with mdBook, and checks it: no dead link, no missing heading,
-nothing that a browser would load from elsewhere.
+"""Builds the documentation as a website with mdBook, and checks that it has no dead link or missing heading, and
+loads nothing from other sites.
 
     docs/site.py MDBOOK     writes target/site/book; `make site` calls it with .peers/bin/mdbook
 
-The pages are laid out as in the tree, so that their links are the same; files and folders that they link
-to and that are no pages come along, a folder as a list of its files.
+Pages keep their paths in the tree, so that links between them stay valid. Other files that they link to are copied,
+and a folder becomes a page that lists its files.
 """
 
 import os
@@ -27,13 +27,13 @@ FENCE = re.compile(r"^\s*```")
 
 
 def chapters() -> list[str]:
-    """The pages that docs/SUMMARY.md lists, relative to the root."""
+    """Returns the pages that docs/SUMMARY.md lists, relative to the root."""
     summary = (ROOT / "docs/SUMMARY.md").read_text(encoding="utf-8")
     return [os.path.normpath(f"docs/{target}") for _, target, _ in LINK.findall(summary)]
 
 
 def relink(page: str, text: str) -> str:
-    """The text with links that lead somewhere in the site; brings along what they lead to."""
+    """Returns the text with its links adapted to the site, and copies the files that they lead to."""
     listed = set(chapters())
 
     def replace(link: re.Match[str]) -> str:
@@ -43,7 +43,7 @@ def relink(page: str, text: str) -> str:
         path, _, anchor = target.partition("#")
         there = os.path.normpath(os.path.join(os.path.dirname(page), path))
         if there in listed:
-            # mdBook makes index.html of a README, and leaves links to it behind.
+            # mdBook renames README to index.html, but does not change the links to it.
             path = re.sub(r"README\.md$", "index.md", path)
             return f"{link[1]}{path}{'#' if anchor else ''}{anchor}{link[3]}"
         if (ROOT / there).is_dir():
@@ -51,10 +51,10 @@ def relink(page: str, text: str) -> str:
             path = path.rstrip("/") + "/files.html"
         elif (ROOT / there).is_file():
             (SOURCE / there).parent.mkdir(parents=True, exist_ok=True)
-            # Pages that are no chapters, and source files, are shown as they are.
+            # Source files, and pages that are not chapters, are copied unchanged.
             shown = there
             if not there.endswith(".png"):
-                # mdBook takes any name with `.md` in it for a page.
+                # mdBook treats every file with `.md` in its name as a page.
                 shown, path, anchor = *(name.replace(".md", "") + ".txt" for name in (there, path)), ""
             shutil.copyfile(ROOT / there, SOURCE / shown)
         return f"{link[1]}{path}{'#' if anchor else ''}{anchor}{link[3]}"
@@ -68,7 +68,7 @@ def relink(page: str, text: str) -> str:
 
 
 def listing(folder: str) -> None:
-    """A page with the files of a folder, for links to it."""
+    """Writes a page that lists the files of a folder, for links to the folder."""
     (SOURCE / folder).mkdir(parents=True, exist_ok=True)
     names = sorted(entry.name for entry in (ROOT / folder).iterdir() if entry.is_file())
     items = []
@@ -80,7 +80,7 @@ def listing(folder: str) -> None:
 
 
 def stage() -> None:
-    """What mdBook is given."""
+    """Writes the input of mdBook."""
     shutil.rmtree(SITE, ignore_errors=True)
     SOURCE.mkdir(parents=True)
     shutil.copyfile(ROOT / "docs/book.toml", SITE / "book.toml")
@@ -94,7 +94,7 @@ def stage() -> None:
 
 
 class Page(HTMLParser):
-    """What a page of the site links to and loads, and the anchors in it."""
+    """The links of a page, the files that it loads, and its anchors."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -116,12 +116,12 @@ class Page(HTMLParser):
 
 
 def check() -> int:
-    """How many links lead somewhere; ends the program where one does not."""
+    """Returns the number of valid links; exits if one is invalid."""
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in BOOK.rglob("*.html")}
     problems, checked = [], 0
     for path, page in pages.items():
         name = path.relative_to(BOOK)
-        # The page for links that lead nowhere is written for the root of a server.
+        # The page for dead links has links relative to the server's root.
         if name.name in ("404.html", "toc.html"):
             continue
         for link in page.loads:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Makes two container images, each as a tar file: `plimsoll`, every command, and `plimsoll-server`,
-`plimsoll serve` with a health check. Both hold one static binary, the certificate authorities that browsers
-trust, and nothing to run besides it.
+"""Makes two container images, each as a tar file: `plimsoll` with every command, and `plimsoll-server`, which runs
+`plimsoll serve` with a health check. Both contain one static binary, the certificate authorities that browsers
+trust, and no other program.
 
-A file is an OCI image layout, and has beside it the `manifest.json` that `docker load` of any version reads.
-Its layer is compressed; all times are those of SOURCE_DATE_EPOCH, so the same binary makes the same image.
+A file is an OCI image layout with a `manifest.json` in addition, which any version of `docker load` reads.
+The layer is compressed; all times are SOURCE_DATE_EPOCH, so the same binary gives the same image.
 """
 
 import argparse
@@ -24,7 +24,7 @@ EPOCH = int(os.environ["SOURCE_DATE_EPOCH"])
 USER = 10001
 PASSWD = f"root:x:0:0::/:/sbin/nologin\nplimsoll:x:{USER}:{USER}::/runs:/sbin/nologin\n"
 
-# OCI's own format has no health check; this is how images of Docker carry it, in nanoseconds.
+# OCI's format has no health check; this is Docker's extension. Times are in nanoseconds.
 HEALTH = {
     "Test": ["CMD", "/usr/bin/plimsoll", "check", "ready", "tcp://127.0.0.1:50051"],
     "Interval": 10_000_000_000,
@@ -62,17 +62,17 @@ def add(archive: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) 
 
 
 def layer(binary: Path, licences: Path) -> bytes:
-    """The files of both images."""
+    """Returns the layer with the files of both images."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for folder in ("etc", "etc/ssl", "etc/ssl/certs", "usr", "usr/bin", "usr/share", "usr/share/doc", "usr/share/doc/plimsoll"):
             add_folder(archive, folder)
         add_folder(archive, "tmp", mode=0o1777)
-        # Volumes take their owner from here: keys are readable by this user alone.
+        # New volumes get the owner of these folders; only this user may read keys.
         for folder in ("certs", "runs"):
             add_folder(archive, folder, owner=USER)
         add(archive, "etc/passwd", PASSWD.encode())
-        # Object stores and targets over TLS are checked against these.
+        # Certificates of object stores and of targets are verified against these.
         add(archive, "etc/ssl/certs/ca-certificates.crt", Path(certifi.where()).read_bytes())
         add(archive, "usr/bin/plimsoll", binary.read_bytes(), mode=0o755)
         for file in ("LICENSE-APACHE", "LICENSE-MIT", "THIRD-PARTY.txt"):
@@ -82,7 +82,7 @@ def layer(binary: Path, licences: Path) -> bytes:
 
 
 def licence_of(package: str) -> bytes:
-    """Of an installed Python package."""
+    """Returns the licence text of an installed Python package."""
     return next(file for file in metadata.files(package) or [] if file.name == "LICENSE").read_binary()
 
 
@@ -99,7 +99,7 @@ def encoded(document: object) -> bytes:
 
 
 def image(name: str, version: str, files: bytes, packed: bytes) -> dict[str, bytes]:
-    """The files of an image, by their names in it."""
+    """Returns the files of an image by name."""
     created = datetime.fromtimestamp(EPOCH, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     labels = {
         "org.opencontainers.image.title": name,

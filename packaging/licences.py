@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Prints the licences of all libraries in the binary: many ask to come with every copy of it.
+"""Prints the licences of all libraries in the binary, which many require to accompany every copy.
 
-Each text is printed once, with the packages that it is the licence of. A package without a licence file is
+Each text is printed once, with the packages that it applies to. A package without a licence file is
 listed with the licences that its manifest names; their texts are those of other packages.
 """
 
@@ -14,7 +14,7 @@ NAMES = ("LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE")
 
 
 def linked(metadata: dict) -> set[str]:
-    """The ids of the packages that are linked into the binary."""
+    """Returns the ids of the packages that are linked into the binary."""
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
     own = {package["id"] for package in metadata["packages"] if package["source"] is None}
     start = next(p["id"] for p in metadata["packages"] if p["id"] in own and p["name"] == "plimsoll")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Installs what `make dist` made, as people install it, and runs it: server and client over mutual TLS.
+"""Installs the packages of `make dist` as users do, and runs server and client over mutual TLS.
 
     packaging/test.py            all of it; `make test-dist` calls it
     packaging/test.py wheel deb  some of it
 
-It needs root, for fresh root file systems and their own process tables; nothing is installed on this machine but
-what packaging/setup.sh names. What can't be run is a failure. Traffic stays on the loopback interface.
+It needs root, for fresh root file systems with process tables of their own; nothing is installed on this machine
+except what packaging/setup.sh lists. A test that cannot run fails. Traffic stays on the loopback interface.
 """
 
 import gzip
@@ -28,11 +28,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "target/dist"
-# A system with a C library nearly as old as packages promise to run with.
+# A system whose C library is nearly the oldest that packages support.
 FRESH, SUITE = ROOT / ".peers/fresh-root", "bullseye"
 LONGEST = 1800
 
-# Run with the program in the place of `plimsoll`, in a folder of its own, with a free port.
+# The script runs with `plimsoll` replaced by the program, in a folder of its own; $PORT is a free port.
 MUTUAL_TLS = """\
 set -eu
 plimsoll certs certs >&2
@@ -48,11 +48,11 @@ wait $server || true
 
 
 class Wrong(Exception):
-    """What was installed does not do what it should."""
+    """An installed package does not work as it should."""
 
 
 def run(*command: object, code: int = 0, **more: object) -> str:
-    """Runs a command that has to end with `code`; what it printed."""
+    """Runs a command that must exit with `code`; returns its output."""
     words = [str(word) for word in command]
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=LONGEST, **more)
     if done.returncode != code:
@@ -78,24 +78,24 @@ def free_port() -> int:
 
 
 def check_run(document: str) -> None:
-    """What the client printed of a load of 200 calls over mutual TLS."""
+    """Checks the client's JSON output of a load of 200 calls over mutual TLS."""
     (outcome,) = json.loads(document)["runs"]
     check(outcome["security"] == "mutual-tls", outcome["security"])
     check(outcome["total"]["ok"] == 200, outcome["total"])
 
 
 def check_version(text: str, libc: str) -> None:
-    """`libc`: gnu or musl."""
+    """Checks the output of `plimsoll --version`; `libc`: gnu or musl."""
     head = run("git", "rev-parse", "HEAD", cwd=ROOT).strip()
     check(f"linux-{libc}," in text, text)
     check(("without codec plugins" in text) == (libc == "musl"), text)
     check(re.search(r"rustls \d+\.\d+", text) is not None, text)
-    # A debug build, which packaging can be tried out with, does not know.
+    # A debug build, with which packaging can be tried, does not contain its commit.
     check(head in text or "build: debug" in text, f"{text}\nis not of {head}: run make dist again")
 
 
 def chroot(folder: Path, script: str) -> str:
-    """In a root file system, with process table, /proc and port of its own."""
+    """Runs a script in a root file system, with its own process table and a free port in $PORT; returns its output."""
     (folder / "proc").mkdir(exist_ok=True)
     command = ["unshare", "--mount", "--pid", "--fork", f"--mount-proc={folder / 'proc'}", "chroot", str(folder)]
     variables = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PORT": str(free_port()), "HOME": "/tmp"}
@@ -103,7 +103,7 @@ def chroot(folder: Path, script: str) -> str:
 
 
 def fresh_root(scratch: Path) -> Path:
-    """A copy of a system that debootstrap made, with nothing in it that it does not need."""
+    """Returns a copy of a minimal system made by debootstrap."""
     if not (FRESH / "complete").exists():
         shutil.rmtree(FRESH, ignore_errors=True)
         sources = [*Path("/etc/apt").glob("*.list"), *Path("/etc/apt").glob("sources.list.d/*")]
@@ -124,14 +124,14 @@ def unpacked(pattern: str, to: Path) -> Path:
 
 
 def test_sums(_: Path) -> None:
-    """Every file is in SHA256SUMS, with its sum."""
+    """Every file is in SHA256SUMS with its sum."""
     listed = dict(reversed(line.split("  ")) for line in (DIST / "SHA256SUMS").read_text().splitlines())
     there = {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in DIST.iterdir() if f.name != "SHA256SUMS"}
     check(listed == there and len(there) == 7, (listed, there))
 
 
 def test_binaries(scratch: Path) -> None:
-    """No path of this machine is in a binary, nor a symbol of a newer C library than packages name."""
+    """Binaries contain no path of this machine, and no symbol of a newer C library than packages declare."""
     for libc in ("gnu", "musl"):
         binary = unpacked(f"*-linux-{libc}.tar.gz", scratch) / "plimsoll"
         content = binary.read_bytes()
@@ -147,7 +147,7 @@ def test_binaries(scratch: Path) -> None:
 
 
 def test_archive(scratch: Path) -> None:
-    """The archive, unpacked in a fresh system."""
+    """The archive works in a fresh system."""
     root = fresh_root(scratch)
     folder = unpacked("*-linux-gnu.tar.gz", root / "opt")
     for file in ("README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT", "THIRD-PARTY.txt", "man/plimsoll.1"):
@@ -159,7 +159,7 @@ def test_archive(scratch: Path) -> None:
 
 
 def test_static(scratch: Path) -> None:
-    """The static binary, in a root file system that has nothing else."""
+    """The static binary works in a root file system without anything else."""
     folder = unpacked("*-linux-musl.tar.gz", scratch)
     root = scratch / "empty"
     for name in ("proc", "tmp"):
@@ -188,7 +188,7 @@ def test_deb(scratch: Path) -> None:
 
 
 def test_rpm(scratch: Path) -> None:
-    """rpm installs the package in a fresh system, which has no packages of rpm's to resolve dependencies with."""
+    """rpm installs the package in a fresh system, without checking dependencies: the system has no RPM packages."""
     root = fresh_root(scratch)
     package = made("*.rpm")
     requires = run("rpm", "--query", "--package", "--requires", package)
@@ -222,7 +222,7 @@ def test_wheel(scratch: Path) -> None:
 
 
 class Containers:
-    """Containers of one image file, with runc. Their root file system is read-only but for what is mounted."""
+    """Containers of one image file, run by runc. Their root file systems are read-only except for mounts."""
 
     def __init__(self, image: Path, folder: Path) -> None:
         self.folder, self.root = folder, folder / "root"
@@ -247,7 +247,7 @@ class Containers:
         process = spec["process"]
         process |= {"terminal": False, "user": {"uid": user, "gid": group}, "cwd": self.config["WorkingDir"]}
         process["args"] = [*self.config["Entrypoint"], *(map(str, words) if words else self.config["Cmd"])]
-        # Those of the image, and as many descriptors as there are.
+        # Uses the image's environment variables, and does not limit descriptors.
         process |= {"env": self.config.get("Env", []), "rlimits": []}
         spec["root"] = {"path": str(self.root), "readonly": True}
         spec["mounts"] = [mount for mount in spec["mounts"] if mount["type"] != "cgroup"]
@@ -271,14 +271,14 @@ class Containers:
         return subprocess.Popen(self.runc("run", "--bundle", bundle, name), stdout=subprocess.DEVNULL)
 
     def stop(self, name: str, process: subprocess.Popen) -> int:
-        """The code that it ends with when it is asked to end."""
+        """Asks the container to stop; returns its exit code."""
         run(*self.runc("kill", name, self.config.get("StopSignal", "SIGTERM")))
         return process.wait(LONGEST)
 
 
 def test_images(scratch: Path) -> None:
-    """Both images as containers with read-only root file systems: server and client speak mutual TLS, the server is
-    healthy by its own check, and ends well. Podman loads both files."""
+    """Both images work as containers with read-only root file systems: server and client use mutual TLS, the
+    server's own check finds it healthy, and it exits normally. Podman loads both files."""
     version = made("plimsoll-server-*-oci.tar").name.split("-")[2]
     files = {name: made(f"{name}-{version}-x86_64-oci.tar") for name in ("plimsoll", "plimsoll-server")}
     podman = ["podman", "--root", scratch / "podman", "--runroot", scratch / "state", "--storage-driver", "vfs"]
@@ -307,7 +307,7 @@ def test_images(scratch: Path) -> None:
     load = ["grpc", f"grpcs://127.0.0.1:{port}", *call, *own, "--out", "/runs/run", "--json", "-q"]
     check_run(client.run("load", *load, mounts=folders))
     check(server.stop("score", process) == 0, "the server did not end well")
-    # As it comes, on the port of its check, in a network of its own.
+    # Runs the image's default command, on the port of its check, in a network of its own.
     process = server.start("alone", own_network=True)
     kind, *health = server.config["Healthcheck"]["Test"]
     check(kind == "CMD", kind)
@@ -320,7 +320,7 @@ def test_images(scratch: Path) -> None:
 
 
 def on_terminal(command: list[str], typed: str, expected: str, environment: dict[str, str]) -> None:
-    """Types into a program on a terminal until what it shows has `expected`."""
+    """Types into a program on a terminal until its output contains `expected`."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.execvpe(command[0], command, environment)
@@ -328,7 +328,7 @@ def on_terminal(command: list[str], typed: str, expected: str, environment: dict
     try:
         while expected not in shown:
             check(time.monotonic() < end, f"{command}: no {expected} after {typed!r}: {shown!r}")
-            # A shell that is not ready yet may drop what is typed.
+            # A shell that is not ready yet may drop input.
             if time.monotonic() - sent > 5:
                 os.write(terminal, b"\x15" + typed.encode())
                 sent = time.monotonic()
@@ -341,7 +341,7 @@ def on_terminal(command: list[str], typed: str, expected: str, environment: dict
 
 
 def test_shells(scratch: Path) -> None:
-    """Each shell loads its completions and completes with them; mandoc has nothing to complain of in the pages."""
+    """Each shell loads its completions and uses them; mandoc reports no problem in the manual pages."""
     folder = unpacked("*-linux-gnu.tar.gz", scratch)
     there = folder / "completions"
     words = run("fish", "--no-config", "-c", f"source {there}/plimsoll.fish; complete --do-complete 'plimsoll grp'")
@@ -358,8 +358,8 @@ def test_shells(scratch: Path) -> None:
 
 
 def test_flake(scratch: Path) -> None:
-    """The flake evaluates for both systems, with packaging/nixpkgs in the place of nixpkgs, and what it does after the
-    build installs completions and manual pages. Nothing is compiled: there is no network to fetch crates from."""
+    """The flake evaluates for both systems, with packaging/nixpkgs as a substitute for nixpkgs, and its step after
+    the build installs completions and manual pages. Nothing is compiled, because crates cannot be downloaded."""
     flake, nixpkgs = scratch / "flake", scratch / "nixpkgs"
     shutil.copytree(ROOT / "packaging/nixpkgs", nixpkgs)
     shutil.copy(unpacked("*-linux-gnu.tar.gz", scratch) / "plimsoll", nixpkgs / "program")
@@ -382,7 +382,7 @@ def test_flake(scratch: Path) -> None:
 
 
 def test_workflows(_: Path) -> None:
-    """GitHub's workflows and the action are what GitHub understands, and their scripts are what shells do."""
+    """GitHub's workflows and the action have valid syntax, and so do the shell scripts in them."""
     workflows = sorted((ROOT / ".github/workflows").glob("*.yml"))
     run(ROOT / ".peers/bin/actionlint", *workflows, cwd=ROOT)
 

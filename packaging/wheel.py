@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the Python wheel: the binary as a script of the package `plimsoll-load`, and nothing of Python."""
+"""Makes the Python wheel: the binary as a script of the package `plimsoll-load`, without Python code."""
 
 import argparse
 import shutil
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--glibc", required=True, help="the oldest one that the binary runs on, such as 2.28")
     given = parser.parse_args()
     name = f"plimsoll_load-{given.version}"
-    # PEP 600. An installer with an older C library does not take it.
+    # PEP 600: installers on systems with an older C library reject the wheel.
     platform = f"manylinux_{given.glibc.replace('.', '_')}_x86_64"
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / name
@@ -60,7 +60,7 @@ def main() -> None:
         metadata = METADATA.format(version=given.version) + readme
         (info / "METADATA").write_text(metadata, encoding="utf-8")
         (info / "WHEEL").write_text(WHEEL.format(platform=platform), encoding="utf-8")
-        # It writes the RECORD, and takes its times from SOURCE_DATE_EPOCH.
+        # `wheel pack` writes the RECORD, and takes times from SOURCE_DATE_EPOCH.
         pack = [sys.executable, "-m", "wheel", "pack", str(folder), "--dest-dir", str(given.out)]
         subprocess.run(pack, check=True, stdout=subprocess.DEVNULL)
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs a command on a machine that has less time than it seems to.
+"""Runs a command while part of every processor's time is taken away.
 
     tests/busy.py [--share 0.4] COMMAND…
 
-While COMMAND runs, a process of real-time priority takes a share of each processor away, in bursts
-of 1 to 500 ms: what a host does whose cores serve others too. A test that fails then judges the
-machine. Needs root, or the capability CAP_SYS_NICE. Ends with COMMAND's status.
+While COMMAND runs, a process of real-time priority takes a share of each processor, in bursts of
+1 to 500 ms, like a host that overcommits its cores. A test that fails here depends on the machine's
+speed. Needs root, or the capability CAP_SYS_NICE. The exit code is that of COMMAND.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import time
 
 
 def take(cpu, share, parent):
-    """Takes `share` of one processor for as long as the process `parent` is there."""
+    """Takes `share` of one processor until the process `parent` ends."""
     os.sched_setaffinity(0, {cpu})
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     while os.getppid() == parent:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Has real launchers start the shards of a plan, and holds each run against that of one process, call by call:
-Open MPI, MPICH, and Slurm, on a cluster of four nodes on this machine that is started here and stopped again.
+"""Starts the shards of a plan with Open MPI, MPICH and Slurm, and compares each run with that of one process, call
+by call. Slurm's cluster of four nodes is started on this machine and stopped afterwards.
 
     tests/clusters.py PROGRAM
 
-PROGRAM is plimsoll. As root, because Slurm's nodes start tasks for anybody.
+PROGRAM is plimsoll. Needs root, because Slurm's nodes start tasks for any user.
 """
 
 import contextlib
@@ -90,7 +90,7 @@ def fail(text):
 
 
 def wait_for(what, found):
-    """What `found` returns once it is something."""
+    """Waits until `found` returns something true, and returns that."""
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
         if result := found():
@@ -100,11 +100,11 @@ def wait_for(what, found):
 
 
 class Background:
-    """Processes that end with this one, and the daemons that they start."""
+    """Child processes and the daemons that they start; all end with this process."""
 
     def __init__(self):
         self.children = []
-        # Whoever loses its parent becomes a child of this process.
+        # Orphaned processes become children of this one.
         if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
             fail(f"prctl: {os.strerror(ctypes.get_errno())}")
 
@@ -123,7 +123,7 @@ class Background:
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
-        # What ends leaves its own children behind.
+        # Processes that end leave their own children to this one.
         while left := children():
             for child in left:
                 os.kill(child, signal.SIGKILL)
@@ -132,18 +132,18 @@ class Background:
 
 
 def children():
-    """Processes whose parent is this one."""
+    """Returns the process ids of this process's children."""
     found = []
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            # The name before it may hold anything, so that it counts from behind (proc_pid_stat(5)).
+            # The name before it may contain any character, so fields count from its last parenthesis (proc_pid_stat(5)).
             if int((entry / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1]) == os.getpid():
                 found.append(int(entry.name))
     return found
 
 
 def run(words, folder, code=(0,), **variables):
-    """What the command prints; it ends with one of the codes."""
+    """Runs a command, which must exit with one of the codes; returns its output."""
     words = [str(word) for word in words]
     done = subprocess.run(words, cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True,
                           timeout=PATIENCE_S)
@@ -153,7 +153,7 @@ def run(words, folder, code=(0,), **variables):
 
 
 def calls(directory):
-    """Number, arrival from the first on, and outcome of every call."""
+    """Returns number, arrival relative to the first, and outcome of every call."""
     lines = run(["zstd", "-dcq", directory / "requests.jsonl.zst"], directory).splitlines()
     found = [json.loads(line) for line in lines]
     first = min(call["arrival_ns"] for call in found)
@@ -179,7 +179,7 @@ def by_mpi(program, folder):
 
 
 def start_slurm(folder, background):
-    """Starts munge, the controller and the nodes; what their clients need in the environment."""
+    """Starts munge, the controller and the nodes; returns the environment variables that their clients need."""
     home = folder / "slurm"
     (home / "state").mkdir(parents=True)
     # munge does not trust a folder that others could write to.
@@ -224,7 +224,7 @@ def by_slurm(program, folder, background):
     run(["sbatch", "--wait", "load.sh"], folder, **variables)
     (directory,) = (folder / "runs").glob("clustered-*")
     is_that_of_one("sbatch with plimsoll slurm's script", folder, directory)
-    # Whoever cancels a job has what was measured until then.
+    # A cancelled job keeps what was measured until then.
     long = (folder / "plan.toml").read_text(encoding="utf-8").replace('"3s"', '"300s"')
     (folder / "long.toml").write_text(long, encoding="utf-8")
     script = run([program, "slurm", "long.toml", "--shards", SHARDS, "--program", program], folder)
@@ -243,7 +243,7 @@ def by_slurm(program, folder, background):
     assert cancelled["state"] in ("aborted", "partial"), cancelled["state"]
     assert cancelled["total"]["ok"] > 0 and cancelled["count_check"]["matches"], cancelled["count_check"]
     print(f"scancel: {cancelled['state']}, {cancelled['total']['ok']} calls kept")
-    # A step is over when Slurm has seen its tasks end, which is later.
+    # Slurm notices the end of a step later than the step ends.
     wait_for("the end of the steps", lambda: not run(["squeue", "--noheader"], folder, **variables))
 
 
@@ -265,7 +265,7 @@ def main():
         by_slurm(program, folder, background)
     finally:
         if (folder / "slurm" / "slurm.conf").exists():
-            # A node that ends leaves the tasks of its jobs; a controller that has ended answers nobody.
+            # Nodes leave their jobs' tasks running, so these are ended first; a controller that has ended gives no answer.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 subprocess.run(["scancel", "--user=root", "--full", "--signal=KILL"], check=False, timeout=60,
                                env={**os.environ, "SLURM_CONF": str(folder / "slurm" / "slurm.conf")})

@@ -4,7 +4,7 @@
     tests/commits.py                   every commit since this file was added
     tests/commits.py --message FILE    the message in FILE, as git gives it to a commit-msg hook
 
-The exit code is 0 if all are well, and 1 if one is not.
+The exit code is 0 if all subjects are valid, and 1 otherwise.
 """
 
 import pathlib
@@ -14,16 +14,16 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MAX_SUBJECT_CHARS = 72
-# What git and forges write by themselves.
+# Beginnings of subjects that git and forges generate.
 GENERATED = ("Merge ", "Revert ", "fixup! ", "squash! ", "amend! ")
 SUBJECT = re.compile(r"(?P<area>[a-z0-9][a-z0-9 ,./_-]*): (?P<rest>\S.*)")
-# Verbs that end as participles do.
+# Verbs whose imperative ends like a participle.
 IMPERATIVES = {"bring", "embed", "exceed", "feed", "need", "ping", "proceed", "seed", "shed", "speed", "spring", "string"}
 EXAMPLE = "for example `flags: reject non-UTF-8 values`"
 
 
 def fault(subject):
-    """What is wrong with a subject, or None."""
+    """Returns what is wrong with a subject, or None."""
     if subject.startswith(GENERATED):
         return None
     if len(subject) > MAX_SUBJECT_CHARS:
@@ -42,7 +42,7 @@ def fault(subject):
 
 
 def since_this_file():
-    """(commit, subject) of each commit after the one that added this file, newest first."""
+    """Returns (commit, subject) of each commit after the one that added this file, newest first."""
 
     def git(*arguments):
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Makes single system calls of the program fail, and checks what it makes of that.
+"""Makes single system calls of the program fail, and checks how it handles that.
 
     tests/faults.py PROGRAM [--seed N] [--number N] [--jobs N]
     tests/faults.py PROGRAM --only 'run write:file ENOSPC 3'
 
 PROGRAM is plimsoll. Each scenario (a run, a search, a ladder, shards, processes, a relay, servers, a report) first runs
-undisturbed, and every system call that it makes is counted by its name and by what its descriptor or path leads to.
-Each fault is then one call of one scenario: the first, one in the middle or a late one of its kind, counted over all
-threads and processes from `main` on. It fails with an errno of its manual page, moves one byte in place of many
-(`short`), or is the moment of a signal: SIGXFSZ with EFBIG, SIGSTOP for a while, SIGINT, SIGKILL.
+undisturbed, and its system calls are counted by name and by what their descriptor or path refers to. A fault then
+affects one call of one scenario: the first of its kind, one in the middle, or a late one, counted over all threads and
+processes from `main` on. The call fails with an errno of its manual page, transfers one byte instead of many (`short`),
+or is accompanied by a signal: SIGXFSZ with EFBIG, SIGSTOP for a while, SIGINT, SIGKILL.
 
-Afterwards the program has to have ended, without a panic and not by a signal of its own; its counts add up; the run
-directory can be read; nothing that this machine lacked is the target's failure; and status 0 means that everything
-asked for is there. A line names each fault after which that is not so; `--only` repeats it. Status 0 where there was
-none. `tests/faults.py PROGRAM --list` prints the calls of each scenario.
+Afterwards the program must have ended, without a panic and without an unexpected signal; its counts must add up; the
+run directory must be readable; no failure of this machine may be blamed on the target; and exit code 0 must mean that
+everything requested was written. Each fault that breaks one of these rules is printed on a line; `--only` repeats it.
+The exit code is 0 if there was none. `tests/faults.py PROGRAM --list` prints the calls of each scenario.
 
 The tracer is ptrace(2) behind a seccomp filter, so calls of other kinds run at full speed. x86-64 Linux only.
 """
@@ -37,7 +37,7 @@ import sys
 import tempfile
 import time
 
-# A command that has not ended by then hangs. The longest scenario takes a few seconds on a quiet machine.
+# A command that takes longer than this hangs. The longest scenario takes a few seconds on a quiet machine.
 MAX_WAIT_S = 120
 STOP_S = 0.3
 CALLS = 200
@@ -74,9 +74,9 @@ NAMES = {number: name for name, number in NUMBERS.items()}
 PATH = "EACCES ELOOP EMFILE ENAMETOOLONG ENFILE ENOENT ENOMEM ENOTDIR EIO"
 CHANGE = "EACCES EDQUOT EIO ENOENT ENOMEM ENOSPC EPERM EROFS"
 DATA = "EINTR EIO"
-# What a kind of call may fail with, by its name and, where that differs, by what its descriptor leads to. Left out are
-# only answers that say the program is wrong about memory (EFAULT), and those that no kernel gives for the call as made:
-# an EINTR of connect(2) that does not go on connecting, or of a futex that does not wait.
+# The errors with which a call may fail, by its name and, where that matters, by what its descriptor refers to. Excluded
+# are only EFAULT, which means invalid memory, and errors that the kernel never returns for such a call: an EINTR of
+# connect(2) that aborts the connection attempt, or of a futex operation that does not wait.
 ERRNOS = {
     "read": f"{DATA} EINVAL EISDIR", "read:socket": "ECONNRESET EINTR ENOMEM ETIMEDOUT ENOBUFS",
     "read:pipe": "EINTR EIO", "read:event": "EINTR", "pread64": f"{DATA} EINVAL", "readv": "EINTR EIO",
@@ -118,7 +118,7 @@ ERRNOS = {
     "uname": "EPERM", "sysinfo": "EPERM", "prctl": "EINVAL EPERM EACCES", "prlimit64": "EPERM EINVAL",
     "setsid": "EPERM", "setpgid": "EACCES EPERM ESRCH", "rt_sigaction": "EINVAL", "rt_sigprocmask": "EINVAL",
     "sigaltstack": "ENOMEM EPERM", "personality": "EINVAL EPERM", "membarrier": "ENOSYS EPERM EINVAL",
-    # A futex is glibc's and the standard library's own: they end the process at answers that no kernel gives.
+    # Futexes are used by glibc and the standard library, which abort on errors that the kernel never returns.
     "futex": "", "futex:wait": "EAGAIN EINTR", "nanosleep": "EINTR", "clock_nanosleep": "EINTR", "sched_yield": "EPERM",
     "clock_gettime": "EINVAL ENODEV EPERM", "clock_getres": "EINVAL EPERM", "getrandom": "EINTR ENOSYS",
     "sched_setaffinity": "EINVAL EPERM ESRCH", "sched_getaffinity": "EINVAL ESRCH EPERM",
@@ -126,20 +126,20 @@ ERRNOS = {
     "getpriority": "ESRCH", "dup": "EMFILE", "dup2": "EMFILE EINTR EBUSY", "dup3": "EMFILE EINTR EBUSY",
     "close_range": "EMFILE ENOMEM", "io_uring_setup": "ENOSYS EPERM", "perf_event_open": "EACCES ENOSYS EPERM",
 }
-# No page lists an error of these, or the program's end begins with them.
+# Calls without documented errors, and those with which the program ends.
 INFALLIBLE = {"getpid", "gettid", "getppid", "getuid", "geteuid", "getgid", "getegid", "exit", "exit_group", "rt_sigreturn",
               "set_robust_list", "rseq", "set_tid_address", "arch_prctl", "restart_syscall", "umask", "gettimeofday", "time"}
-# Calls that move bytes, and which argument says how many.
+# Calls that transfer bytes, and the position of the argument that says how many.
 LENGTHS = {"read": 2, "write": 2, "pread64": 2, "pwrite64": 2, "recvfrom": 2, "sendto": 2, "getrandom": 1,
            "readv": 2, "writev": 2}
 WITH_DESCRIPTOR = {"read", "write", "close", "fstat", "lseek", "ioctl", "pread64", "pwrite64", "readv", "writev", "fcntl",
                    "ftruncate", "fsync", "fdatasync"}
 WITH_PATH = {"openat": 1, "newfstatat": 1, "statx": 1, "readlink": 0, "mkdir": 0, "unlink": 0, "unlinkat": 1, "rename": 0,
              "renameat2": 1, "open": 0, "stat": 0}
-# What the peer or the network may answer as well as this machine: no finding about whose failure it is.
+# Errors that a peer or the network may cause as well, so they do not show whose failure it is.
 NETWORK = {"ECONNRESET", "EPIPE", "ETIMEDOUT", "ECONNREFUSED", "EHOSTUNREACH", "ENETUNREACH", "ECONNABORTED", "EPROTO",
            "ENETDOWN", "ENOTCONN"}
-# Calls whose error says that what was written is lost. All that the scenarios write was asked for.
+# Calls whose error means that written data is lost. The scenarios write only what was requested.
 UNKEPT = {"fsync:run", "fdatasync:run", "fsync:stdout", "fdatasync:stdout"}
 SIGNALS = {"SIGINT": signal.SIGINT, "SIGKILL": signal.SIGKILL, "SIGSTOP": signal.SIGSTOP}
 
@@ -159,7 +159,7 @@ RET_ALLOW, RET_TRACE = 0x7FFF0000, 0x7FF00000
 
 
 class Registers(ctypes.Structure):
-    """user_regs_struct of x86-64."""
+    """The registers of a stopped thread: user_regs_struct of x86-64."""
 
     _fields_ = [(name, ctypes.c_uint64) for name in (
         "r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss fs_base gs_base "
@@ -183,7 +183,7 @@ class Program(ctypes.Structure):
 
 
 def stop_at(numbers):
-    """Has the tracer told of these calls of this process and its children; of all for None."""
+    """Makes these calls of this process and its children stop for the tracer; all calls for None."""
     load, equals, answer = 0x20, 0x15, 0x06
     code = [Filter(answer, 0, 0, RET_TRACE)]
     if numbers is not None:
@@ -198,13 +198,13 @@ def stop_at(numbers):
 
 
 class Tracer:
-    """One command under ptrace: what it calls is counted, and one call is disturbed."""
+    """Runs one command under ptrace: counts its calls, and applies the fault to one of them."""
 
     def __init__(self, command, folder, out, fault):
         self.fault = fault
         self.counts = {}
         self.fired = False
-        # Whether a process is past its loader, and the process of each thread.
+        # Whether a process has reached `main`, by process id; the process of each thread.
         self.in_main = {}
         self.process = {}
         self.resume_at = None
@@ -271,7 +271,7 @@ class Tracer:
         return None if hung else ended
 
     def change_argument(self, tid, registers, name, value):
-        """The kernel sees another argument. The caller's register is as it was afterwards: compilers count on that."""
+        """Passes another argument to the kernel. The register is restored afterwards, because compilers rely on that."""
         self.changed = (tid, name, getattr(registers, name))
         setattr(registers, name, value)
         ptrace(PTRACE_SETREGS, tid, ctypes.byref(registers))
@@ -287,7 +287,7 @@ class Tracer:
         if event == EVENT_SECCOMP:
             self.called(tid)
             if self.changed and self.changed[0] == tid:
-                # Up to the end of the call.
+                # Continues to the end of the call.
                 ptrace(PTRACE_SYSCALL, tid)
                 return
         elif event == 0 and sig == signal.SIGTRAP | 0x80:
@@ -316,7 +316,7 @@ class Tracer:
         pid = self.of(tid)
         name = NAMES.get(registers.orig_rax, str(registers.orig_rax))
         if not self.in_main.get(pid):
-            # The first thing that `main` does; before it are the loader and the standard library.
+            # `main` begins with this call; before it come the loader and the standard library.
             self.in_main[pid] = name == "rt_sigaction" and registers.rdi == signal.SIGXFSZ
             return
         if name in INFALLIBLE:
@@ -328,10 +328,10 @@ class Tracer:
             self.disturb(tid, pid, registers)
 
     def kind(self, pid, name, registers):
-        """The call's name, and of some what its descriptor or path leads to."""
+        """Returns the call's name, for some calls with what their descriptor or path refers to."""
         leads_to = None
         if name == "futex":
-            # FUTEX_WAIT and FUTEX_WAIT_BITSET; the others don't wait.
+            # Only FUTEX_WAIT and FUTEX_WAIT_BITSET wait.
             return "futex:wait" if registers.rsi & 0x7F in (0, 9) else "futex:wake"
         try:
             if name in WITH_DESCRIPTOR:
@@ -358,7 +358,7 @@ class Tracer:
             os.kill(pid, SIGNALS[how])
             return
         if self.fault.name == "brk":
-            # Its answer to a request that it can't meet is where the break is, not an errno.
+            # A brk that fails returns the current break instead of an errno.
             self.change_argument(tid, registers, "rdi", 0)
             return
         number = errno.EFBIG if how == "SIGXFSZ" else getattr(errno, how)
@@ -372,7 +372,7 @@ class Tracer:
 def path_at(pid, address):
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         memory.seek(address)
-        # A path may end close to the end of what is mapped.
+        # Reads to the end of the page only, because the next one may not be mapped.
         text = memory.read(min(256, 4096 - address % 4096))
     return text.split(b"\0")[0].decode(errors="replace")
 
@@ -391,7 +391,7 @@ def class_of(leads_to):
 
 
 class Traced:
-    """A command under a tracer, which is a process of its own."""
+    """A command with its tracer, which is a separate process."""
 
     def __init__(self, command, folder, name, fault):
         self.out = f"{folder}/{name}"
@@ -426,7 +426,7 @@ class Traced:
         return self
 
     def is_over(self, wait_s=0):
-        """Whether the command has ended, or does so in this time."""
+        """Returns whether the command has ended, or ends within this time."""
         return self.answer is not None or bool(select.select([self.pipe], [], [], wait_s)[0])
 
     def signal(self, number):
@@ -441,7 +441,7 @@ class Traced:
 
     @property
     def code(self):
-        """The exit code; of one that a signal ended less than 0; None for one that hung."""
+        """Returns the exit code: negative if a signal ended the command, None if it hung."""
         status = self.answer["status"]
         return None if status is None else os.waitstatus_to_exitcode(status)
 
@@ -501,7 +501,7 @@ def free_port():
 
 
 class Scenarios:
-    """What a fault happens in. Each returns what it found wrong, and the traced command."""
+    """The commands to which faults are applied. Each scenario returns the problems found, and the traced command."""
 
     def __init__(self, program, target, certs):
         self.program, self.target, self.certs = program, target, certs
@@ -562,7 +562,7 @@ class Scenarios:
                 if traced.code != 0 and code == 0:
                     wrong.append("the other shard ended with 0")
             except subprocess.TimeoutExpired:
-                # A lost leader that could tell nobody is noticed after two minutes; tests/shards waits for that.
+                # The other shards notice a lost leader after two minutes, which tests/shards covers.
                 if traced.code == 0:
                     wrong.append("the other shard hangs")
             return traced, wrong
@@ -597,7 +597,7 @@ class Scenarios:
                 child.wait()
 
     def of_listener(self, folder, fault, command, port, url, more=()):
-        """What listens keeps serving after the fault, or ends with a message."""
+        """Checks that a server keeps serving after the fault, or exits with a message."""
         traced = Traced(command, folder, "traced", fault)
         wrong = []
         await_port(port, traced.is_over)
@@ -606,14 +606,14 @@ class Scenarios:
                 break
             done = self.put_load(folder, url, name, more)
             if name == "second" and done.returncode != 0 and not traced.is_over():
-                # The fault may have come as late as here.
+                # The fault may have occurred only now.
                 done = self.put_load(folder, url, "third", more)
                 if done.returncode != 0 and not traced.is_over():
                     wrong.append(f"serves nobody any more: {first_line(done.stderr)}")
         stopped_by_us = not traced.is_over()
         traced.signal(signal.SIGTERM)
         if not traced.is_over(20):
-            # What failed may have been the first signal's way to whom it concerns.
+            # The fault may have prevented the first signal from being handled.
             traced.signal(signal.SIGTERM)
         traced.wait()
         wrong += check_command(traced, fault)
@@ -647,7 +647,7 @@ class Scenarios:
                                 f"http://127.0.0.1:{port}/bytes/3KiB")
 
     def check_run(self, traced, folder, fault):
-        """Whether the run's directory and documents are as its exit code says."""
+        """Returns how the run's directory and documents contradict its exit code."""
         wrong = check_directory(self.program, traced, folder, "run", "run.json")
         try:
             run = json.loads(pathlib.Path(folder, "run/run.json").read_text(encoding="utf-8"))
@@ -657,7 +657,7 @@ class Scenarios:
             return wrong + [f"run.json is no JSON: {error}"]
         total = run.get("total") or {}
         if traced.code == 0:
-            # There is an objective: an invalid run has not met it.
+            # The run has an objective, which an invalid run does not meet.
             if run["state"] != "complete":
                 wrong.append(f"ended with 0, and the run is {run['state']}")
             if (total.get("ok") or 0) + (total.get("errors") or 0) != CALLS:
@@ -684,10 +684,10 @@ def check_command(traced, fault):
         line = next((line for line in said.splitlines() if "panicked" in line), first_line(said))
         wrong.append(f"panic: {line}")
     elif how in ("SIGINT", "SIGKILL") and code == -SIGNALS[how]:
-        # As the signal does by default, and before there is a handler SIGINT, too.
+        # The default action of the signal, which SIGINT also has before the handler is installed.
         pass
     elif code < 0:
-        # There is no memory to say more with.
+        # Without memory nothing more can be reported.
         if not (code == -signal.SIGABRT and "memory allocation of" in said):
             wrong.append(f"ended by {signal.Signals(-code).name}: {first_line(said)}")
     elif code > 0 and how not in SIGNALS and not (said + traced.text("out")).strip():
@@ -703,14 +703,14 @@ def check_command(traced, fault):
 
 
 def check_directory(program, traced, folder, name, document):
-    """What is there can be read."""
+    """Checks that everything in the directory can be read."""
     if not pathlib.Path(folder, name, document).exists():
         is_missing = traced.code in (0, 90, 99) and document != "run.json"
         return [f"ended with {traced.code} without {document}"] if is_missing else []
     read = subprocess.run([program, "report", name], cwd=folder, capture_output=True, text=True, timeout=MAX_WAIT_S, check=False)
     if "panicked" in read.stderr or read.returncode not in (0, 1, 90, 99):
         return [f"plimsoll report: {read.returncode}: {first_line(read.stderr)}"]
-    # A search or a ladder that could not go on may have no result, and says so.
+    # A search or a ladder that could not continue may have no result, and reports that.
     if read.returncode == 1 and (document == "run.json" or traced.code in (0, 90, 99)):
         return [f"plimsoll report cannot read what {traced.code} left: {first_line(read.stderr)}"]
     return []
@@ -762,16 +762,16 @@ def await_port(port, is_over):
 # --- Drawing and running faults -----------------------------------------------------------------
 
 NAMED = ["run", "paced", "processes", "tls", "find", "ladder", "shard", "report", "serve", "files", "relay"]
-# How often a scenario is drawn: those that take long seldom.
+# How often a scenario is drawn; long ones are rare.
 WEIGHTS = {"run": 24, "paced": 12, "processes": 12, "tls": 12, "find": 2, "ladder": 4, "shard": 1, "report": 12, "serve": 8,
            "files": 7, "relay": 8}
 
 
 def hows(kind):
-    """What can happen at such a call."""
+    """Returns the ways in which a call of this kind can fail."""
     name = kind.split(":")[0]
     found = ERRNOS.get(kind, ERRNOS[name]).split() + ["SIGSTOP", "SIGINT", "SIGKILL"]
-    # A read that takes less than was asked for has emptied the socket: epoll(7) promises that, and we rely on it.
+    # The program relies on epoll(7): a read of fewer bytes than requested has emptied the socket.
     is_socket_read = name == "recvfrom" or kind in ("read:socket", "readv:socket")
     if name in LENGTHS and not is_socket_read and not kind.endswith(":event"):
         found.append("short")
@@ -795,7 +795,7 @@ def draw(profiles, number, seed):
 
 
 def carry_out(scenarios, fault, name):
-    """Returns what one scenario found wrong, whether the fault came to pass, and the calls it made."""
+    """Returns the problems found in one scenario, whether the fault occurred, and the calls that were made."""
     folder = tempfile.mkdtemp(prefix="fault-")
     try:
         traced, wrong = getattr(scenarios, name)(folder, fault)
@@ -821,7 +821,7 @@ def main():
     if os.uname().machine != "x86_64":
         sys.exit(f"tests/faults.py: {os.uname().machine}: only x86_64 is supported")
     program = options.program.resolve()
-    # A trace of where a library panicked is no finding.
+    # Disables backtraces, whose text would be taken for findings.
     os.environ["RUST_BACKTRACE"] = "0"
     with tempfile.TemporaryDirectory(prefix="faults-") as place:
         port = free_port()
@@ -846,7 +846,7 @@ def work(options, scenarios):
                 unknown = sorted({kind.split(":")[0] for kind in profiles[name]} - set(ERRNOS))
                 if unknown:
                     sys.exit(f"tests/faults.py: {name} calls {' '.join(unknown)}: add to NUMBERS, and to ERRNOS what the manual lists")
-                # Where every call is looked at, the load may be late.
+                # Counting every call slows the program, so the load may be late.
                 if wrong or code not in (0, 90):
                     sys.exit(f"tests/faults.py: {name} without a fault: {code}, {wrong}: {shown}")
                 if options.list:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Has a real Kubernetes carry out a plan: a control plane and two nodes, each in a network namespace of this machine,
-are started here and stopped again. `plimsoll kubernetes --apply` hands them the image that `make image` makes.
+"""Runs a plan on a real Kubernetes: starts a control plane and two nodes, each in a network namespace of this machine,
+and stops them afterwards. `plimsoll kubernetes --apply` uses the image that `make image` builds.
 
     tests/kubernetes.py PROGRAM IMAGES
 
-PROGRAM is plimsoll, IMAGES the folder of the images' tar files. As root; `make test-kubernetes` builds everything else.
+PROGRAM is plimsoll, IMAGES the folder of the images' tar files. Needs root; `make test-kubernetes` builds everything else.
 """
 
 import base64
@@ -25,7 +25,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 PEERS = ROOT / ".peers"
 BINARIES = PEERS / "kubernetes"
 
-# Of the addresses of the control plane and of the nodes; each node has its pods' own.
+# Network prefixes: of the control plane and the nodes, and of the pods, with a subnet for each node.
 NET = "10.91.0"
 PODS = "10.92"
 NODES = (1, 2)
@@ -40,10 +40,10 @@ state = "{home}/state"
 [plugins."io.containerd.internal.v1.opt"]
   path = "{home}/opt"
 [plugins."io.containerd.grpc.v1.cri"]
-  # What holds a pod's network: any image that runs until it is stopped.
+  # The container that holds a pod's network: any image that runs until it is stopped will do.
   sandbox_image = "{sandbox}"
   stream_server_address = "127.0.0.1"
-  # Root of a container or a small machine may not lower it.
+  # Root inside a container may not lower it.
   restrict_oom_score_adj = true
   [plugins."io.containerd.grpc.v1.cri".containerd]
     default_runtime_name = "runc"
@@ -72,13 +72,13 @@ KUBELET = {
 
 
 def inside(space, *words):
-    """A command in a network namespace."""
-    # Not `ip netns exec`, which mounts another /sys: containers need its control groups.
+    """Returns the command that runs `words` in a network namespace."""
+    # `ip netns exec` would mount another /sys, but containers need the control groups of this one.
     return ["nsenter", f"--net=/run/netns/{space}", *map(str, words)]
 
 
 class Cluster:
-    """A control plane at NET.10 and nodes at NET.11 and NET.12; everything ends with it."""
+    """A control plane at NET.10 and nodes at NET.11 and NET.12, with all their processes."""
 
     def __init__(self, folder, background, images):
         self.home = folder / "cluster"
@@ -87,9 +87,9 @@ class Cluster:
         self.images = images
         server = next(images.glob("plimsoll-server-*.tar")).name
         self.version = server.removeprefix("plimsoll-server-").split("-x86_64")[0]
-        # What kubelets and plugins leave in places of their own.
+        # Files outside of `folder` that kubelets and plugins leave are removed at the end, except those of before.
         self.before = set(self.traces())
-        # Several may run on one machine.
+        # Several clusters may run on one machine.
         self.name = f"plk{os.getpid() % 100_000}"
         self.spaces = []
         self.kubeconfig = self.home / "kubeconfig"
@@ -143,7 +143,7 @@ class Cluster:
             "kind": "Config",
             "current-context": "here",
             "contexts": [{"name": "here", "context": {"cluster": "here", "user": "admin"}}],
-            # The server makes itself a certificate that nobody vouches for, and nobody else is in these namespaces.
+            # The server's certificate is self-signed; no other server is in these namespaces.
             "clusters": [{"name": "here", "cluster": {
                 "server": f"https://{NET}.10:6443", "insecure-skip-tls-verify": True}}],
             "users": [{"name": "admin", "user": {"token": token}}],
@@ -205,7 +205,7 @@ class Cluster:
         wait_for("the nodes", ready)
 
     def pods(self):
-        """What pods print that are still there, for whoever looks into a failure."""
+        """Returns the output of the remaining pods, to explain a failure."""
         logs = sorted(self.home.glob("node*/logs/*/*/*.log"))
         texts = [f"{log.parent.parent.name}:\n{log.read_text(encoding='utf-8')}" for log in logs]
         return "\n".join([*texts, self.kubectl("get", "jobs,pods,events", code=range(256))])
@@ -215,13 +215,13 @@ class Cluster:
         return [*pathlib.Path("/run/netns").glob("cni-*"), *pathlib.Path("/var/log/containers").glob("*")]
 
     def end(self):
-        """Nothing that was started is left: pods are processes of this machine."""
+        """Stops everything that was started, pods included: they are processes of this machine."""
         if self.kubeconfig.exists():
             with contextlib.suppress(SystemExit, subprocess.TimeoutExpired):
                 self.kubectl("delete", "jobs", "--all", "--cascade=foreground", "--timeout=60s", code=range(256))
         for child in self.background.children:
             if str(BINARIES / "kubelet") in child.args:
-                # It would start again what is ended next.
+                # A kubelet would restart the containers that are deleted next.
                 child.kill()
                 child.wait()
         for number in NODES:
@@ -247,7 +247,7 @@ class Cluster:
 
 
 def apply(cluster, program, folder, plan, run_id, store):
-    """`plimsoll kubernetes --apply`, begun."""
+    """Starts `plimsoll kubernetes --apply`."""
     words = [program, "kubernetes", plan, "--shards", SHARDS, "--rendezvous", "s3://loads/meeting", "--run-id", run_id,
              "--secret", "store", "--image", f"localhost/plimsoll:{cluster.version}", "--cpu", "500m", "--apply", "--out", run_id]
     path = f"{cluster.home}/bin:{os.environ['PATH']}"
@@ -257,7 +257,7 @@ def apply(cluster, program, folder, plan, run_id, store):
 
 
 def shard_process(index, run_id):
-    """The process on this machine that is the shard's."""
+    """Returns the process id of a shard."""
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             variables = (entry / "environ").read_bytes().split(b"\0")
@@ -286,13 +286,13 @@ def is_carried_out(cluster, program, folder, store):
 
 
 def survives_a_loss(cluster, program, folder, store):
-    """A pod that is killed ends the run for all; what all had handed over is kept."""
+    """Checks that killing a pod ends the run of all shards, and that the data they had handed over is kept."""
     long = (folder / "plan.toml").read_text(encoding="utf-8").replace('"3s"', '"300s"')
     (folder / "long.toml").write_text(long, encoding="utf-8")
     child = apply(cluster, program, folder, "long.toml", "killed", store)
 
     def handed_over():
-        """Calls that each shard has handed over so far, once all have."""
+        """Returns the number of calls that each shard has handed over so far, or None before all have."""
         out = folder / "so-far"
         shutil.rmtree(out, ignore_errors=True)
         words = [program, "merge", "s3://loads/meeting", "--run-id", "killed", "--out", out, "-q"]

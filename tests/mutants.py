@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""What the tests do not notice: small changes of the code, made one at a time.
+"""Mutation testing: finds small changes of the code that no test notices.
 
-cargo-mutants says which changes there are. It would build and test each by itself, which takes
-half a minute a change; here all of them are compiled into one copy of the tree, in target/mutants,
-and the variable PLIMSOLL_MUTANT chooses the one that a process runs with. A first run of the tests
-without any finds out which tests reach which function, and a change is put to the tests that reach
-it. The few that can't be chosen while a program runs (constants, `const fn`, `-> impl Trait`) are
-built by themselves.
+cargo-mutants lists the possible changes (mutants). It would build each separately, which takes half
+a minute per mutant; here all are compiled into one copy of the tree, in target/mutants, and the
+variable PLIMSOLL_MUTANT selects the one that is active in a process. A first run of the tests without
+mutants records which tests reach which function, and each mutant runs only with the tests that reach
+its function. The few that cannot be selected at run time (constants, `const fn`, `-> impl Trait`) are
+built separately.
 
-A change is caught when a test fails or its process dies, or when the tests take many times the CPU
-that they take without it (CPU, because time passes on a busy machine without anything being done).
+A mutant is caught if a test fails, its process dies, or the tests use many times the CPU that they
+need without it (CPU rather than time, because a busy machine slows the tests down).
 """
 
 import argparse
@@ -32,10 +32,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 TOOL = ROOT / ".peers" / "bin" / "cargo-mutants"
 WORK = ROOT / "target" / "mutants"
 TREE = WORK / "tree"
-# What the tree depends on is compiled there already.
+# The tree's dependencies are already compiled there.
 TARGET = ROOT / "target"
 
-# Whose tests know a crate: unit tests, and those in the crate's folder tests.
+# The crates whose tests cover a crate: unit tests, and those in the crate's folder tests.
 TESTS = {
     "plimsoll-model": ["plimsoll-model unit", "plimsoll-model search", "plimsoll-model search_queue"],
     "plimsoll-engine": ["plimsoll-engine unit", "plimsoll-engine simulation", "plimsoll-protocols simulation",
@@ -47,7 +47,7 @@ TESTS = {
                            "plimsoll-protocols bolt_vectors"],
 }
 
-# What every measurement rests on: schedule, recorder, statistics, search; issuing; TLS; decoders.
+# The files on which every measurement relies: schedule, recorder, statistics, search; issuing; TLS; decoders.
 CORE = [
     "crates/plimsoll-model/src/{schedule,recorder,search}.rs",
     "crates/plimsoll-model/src/search/{bounds,estimate,finding,growth}.rs",
@@ -65,12 +65,12 @@ CORE = [
 ]
 
 CPU_LIMIT_S, CPU_FACTOR = 40, 5
-# Only for tests that wait for what never comes.
+# Only tests that wait forever take longer. Seconds.
 WALL_LIMIT_S = 900
 MEMORY_LIMIT = 8 << 30
 
 SWITCH = """
-/// Put here by tests/mutants.py: which change of a function's body a process runs with.
+/// Inserted by tests/mutants.py: selects the change of a function's body that is active in a process.
 #[allow(warnings, clippy::all)]
 pub(crate) mod mutant_switch {
     use std::collections::HashSet;
@@ -117,7 +117,7 @@ def say(message):
 
 
 class Source:
-    """A file's text, and where lines and columns are in it."""
+    """A file's text with the offsets of its lines."""
 
     def __init__(self, path):
         self.text = (ROOT / path).read_text(encoding="utf-8")
@@ -137,7 +137,7 @@ TOKEN = re.compile(
 
 
 def body_of(text, start, end):
-    """Where the body of the function at `start` has its opening brace, or None."""
+    """Returns the offset of the opening brace of the function at `start`, or None."""
     depth = 0
     for token in TOKEN.finditer(text, start, end):
         word = token.group()
@@ -163,7 +163,7 @@ def listed(files, pattern):
 
 
 def sampled(mutants, number, least, seed):
-    """`number` of them, from each file as many as its share (at least `least`, where it has them)."""
+    """Draws `number` mutants, from each file in proportion (at least `least`, if it has as many)."""
     by_file = collections.defaultdict(list)
     for mutant in mutants:
         by_file[mutant["file"]].append(mutant)
@@ -180,7 +180,7 @@ def sampled(mutants, number, least, seed):
 
 
 class Copy:
-    """The tree with changes in it. `numbers` are those of the mutants; 0 is none."""
+    """A copy of the tree that contains the mutants, numbered from 1; 0 stands for none."""
 
     def __init__(self, mutants):
         self.sources = {}
@@ -209,7 +209,7 @@ class Copy:
             self.functions.setdefault(key, len(self.functions) + 1)
 
     def sync(self, tests):
-        """Copy what git knows, and leave alone what is the same, so that cargo does, too."""
+        """Copies the files that git tracks; unchanged ones are not touched, so that cargo does not rebuild them."""
         names = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
                                cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout.decode().split("\0")
         wanted = {name for name in names if name and (ROOT / name).exists()}
@@ -225,8 +225,8 @@ class Copy:
             if re.fullmatch("crates/[^/]+/Cargo.toml", name):
                 data = with_tests(pathlib.Path(name).parent, data.decode(), tests).encode()
             put(TREE / name, data, ROOT / name)
-        # Another profile than the tree's own, so that neither build overwrites the other's; what
-        # they depend on is shared. And a change may leave a value unused.
+        # A profile of its own, so that neither build overwrites the other's, while dependencies are
+        # shared. Lints only warn, because a change may leave a value unused.
         manifest = (ROOT / "Cargo.toml").read_text(encoding="utf-8")
         manifest = re.sub(r'(?m)^debug = "line-tables-only"', "debug = false", manifest)
         manifest = manifest.replace('= "deny"', '= "warn"')
@@ -235,7 +235,7 @@ class Copy:
             (TREE / ".peers").symlink_to(ROOT / ".peers")
 
     def write(self, forced=None):
-        """The files with all changes to choose from, or with the one that is `forced`."""
+        """Writes the files with switches for all mutants, or with only the mutant `forced` applied."""
         switched = {file.split("/src/")[0] for file in self.sources}
         for file, source in self.sources.items():
             text = self.rendered(file, source, forced)
@@ -275,7 +275,7 @@ class Copy:
             return text
 
         def plain(start, end, within):
-            """The text from `start` to `end`, with a switch in each function that has changes."""
+            """Returns the text from `start` to `end`, with a switch in each function that has mutants."""
             inner = [body for body in within if start <= body[1] and body[2] <= end]
             at = start
             while inner:
@@ -301,12 +301,12 @@ class Copy:
         return "".join(pieces)
 
     def blame(self, errors):
-        """Leave out the changes that do not compile. False where no change is to blame."""
+        """Drops the mutants that do not compile; returns False if no mutant caused the errors."""
         found = set()
         for file, line in errors:
             inside = [(last - first, number) for first, last, number in self.regions.get(file, [])
                       if first <= line <= last]
-            # The innermost: a function's body may hold others.
+            # The innermost function, because functions may be nested.
             if inside:
                 found.add(min(inside)[1])
         for number in found:
@@ -319,9 +319,9 @@ class Copy:
 
 
 def with_tests(folder, manifest, tests):
-    """The manifest with these tests alone. The whole workspace is built all the same (but what no
-    test needs is not): other packages than all have other features in what they depend on, and that
-    would be compiled once more."""
+    """Returns the manifest with only these tests enabled. The build still covers the whole workspace:
+    building fewer packages would select other features of dependencies, which cargo would compile
+    again."""
     crate = folder.name
     unit = str(f"{crate} unit" in tests).lower()
     manifest = manifest.replace("[package]\n", "[package]\nautotests = false\nautobenches = false\nautoexamples = false\n", 1)
@@ -357,7 +357,7 @@ def put(path, data, like=None):
 
 
 def build():
-    """The test binaries: (name, folder, path). Or None, and the places of what did not compile."""
+    """Returns the test binaries as (name, folder, path), or None and the locations of compile errors."""
     environment = dict(os.environ, CARGO_TARGET_DIR=str(TARGET), CARGO_INCREMENTAL="1")
     command = [os.environ.get("CARGO", "cargo"), "test", "--no-run", "--workspace", "--message-format=json"]
     found = subprocess.Popen(command, cwd=TREE, env=environment, stdout=subprocess.PIPE, text=True)
@@ -402,7 +402,7 @@ class Ran:
 
 
 def run(binary, mutant, arguments, cpu_limit, to_the_end=False, reached=None):
-    """Run a test binary until a test fails (or to the end), within limits."""
+    """Runs a test binary within limits until a test fails, or to the end."""
     name, folder, path = binary
     environment = dict(os.environ, PLIMSOLL_MUTANT=str(mutant), CARGO_MANIFEST_DIR=str(folder),
                        PROPTEST_FAILURE_PERSISTENCE="off", RUST_BACKTRACE="0")
@@ -461,7 +461,7 @@ def run(binary, mutant, arguments, cpu_limit, to_the_end=False, reached=None):
 
 
 def survey(binary):
-    """Which tests of a binary reach which function; None for a test stands for all."""
+    """Returns the tests of a binary that reach each function; the test None stands for all."""
     place = WORK / "reached"
     place.unlink(missing_ok=True)
     ran = run(binary, (1 << 32) - 1, [], None, to_the_end=True, reached=place)
@@ -478,7 +478,7 @@ def survey(binary):
 
 
 def judge(mutant, binaries, surveys, function):
-    """Outcome, and why. `function`: its number, or None for all that a binary has."""
+    """Returns the outcome and its reason. `function`: its number, or None for all tests of a binary."""
     asked = 0
     for binary in binaries:
         reached, before = surveys[binary[0]]
@@ -501,7 +501,7 @@ def judge(mutant, binaries, surveys, function):
 
 
 def interval(good, all_):
-    """Wilson's, 95 %."""
+    """Returns Wilson's 95 % confidence interval of a proportion."""
     z = 1.96
     share = good / all_
     middle = (share + z * z / (2 * all_)) / (1 + z * z / all_)

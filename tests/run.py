@@ -36,22 +36,22 @@ FLAGS = shlex.split(os.environ.get("CARGO_FLAGS") or "")
 # All tests are of one build: for another choice of packages, targets or features, cargo compiles nearly every
 # dependency once more.
 ALL = ["--workspace", "--features", os.environ.get("TEST_FEATURES") or "plimsoll/parquet,plimsoll/tokenizers"]
-# Test binaries that run at the same time.
+# Number of test binaries that run concurrently.
 PARALLEL = 3
-# Flaky tests that a set may have: more of them are a broken machine or a broken change.
+# Maximum number of flaky tests in a set; more indicate a broken machine or change.
 MAX_FLAKY = 5
-# What takes longest begins first: the last to end decides how long all take.
+# The longest binaries start first, which shortens the whole set.
 LONGEST = ("plimsoll shards", "plimsoll-engine simulation", "plimsoll docs", "plimsoll-protocols simulation")
 # Failed tests that run once more. A change that breaks more than this many is not flaky.
 MAX_RERUNS = 25
-# Runs in which no test may be flaky twice, the present one included.
+# Number of runs, including the present one, in which no test may be flaky twice.
 RUNS_REMEMBERED = 5
-# A test binary or a script that has not ended by then hangs. The longest binary takes 6 minutes on a busy machine, and
+# A test binary or script that takes longer than this hangs. The longest binary takes 6 minutes on a busy machine, and
 # fuzz targets 17 with their compilation.
 MAX_RUN_S = 1800
-# Times that `soak` runs a test if not told otherwise.
+# Default number of runs of `soak`.
 SOAK_TIMES = 50
-# Busy loops beside a soaked test, for each processor.
+# Busy loops per processor during `soak`.
 BUSY_LOOPS_PER_CPU = 2
 
 
@@ -72,11 +72,11 @@ class Binary:
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """A test that failed once: how to name it, what it printed, how to run it again."""
+    """A test that failed once: its name, its output, and how to run it again."""
 
     name: str
     output: str
-    # Returns (exit status, output). None if there is nothing to run again, as after a failed build.
+    # A function that returns (exit status, output); None if there is nothing to run again, as after a failed build.
     again: object = None
 
 
@@ -130,7 +130,7 @@ def capture(command, **options):
 
 
 def end_at_once(*_):
-    """Ends what was started, and the runner: what a signal asks for."""
+    """Ends all children and the runner; handles signals."""
     for child in list(CHILDREN):
         end_group(child, signal.SIGTERM)
     os._exit(130)
@@ -146,13 +146,13 @@ def failed_names(output):
 
 
 def output_of(name, output):
-    """The part of a binary's output that belongs to the test `name`."""
+    """Returns the part of a binary's output that belongs to the test `name`."""
     part = re.search(rf"^---- {re.escape(name)} stdout ----$(.*?)(?=^---- |^failures:$|\Z)", output, re.M | re.S)
     return part.group(0) if part else output
 
 
 class Tests:
-    """Counts of a set of tests, and the failures to look at again."""
+    """Counts of a set of tests, and the failures that run again."""
 
     def __init__(self):
         self.passed = 0
@@ -212,7 +212,7 @@ class Tests:
                 is_integration = "test" in target["kind"]
                 name = f"{package} {target['name'] if is_integration else 'unit tests'}"
                 binary = Binary(name, folder, message["executable"])
-                # Integration tests of the libraries, which compute, follow; unit tests are short and come last.
+                # The libraries' integration tests, which use much CPU, follow; unit tests are short and come last.
                 found.append(((name not in LONGEST, not is_integration, package == "plimsoll", name), binary))
         return [binary for _, binary in sorted(found, key=lambda entry: entry[0])]
 
@@ -319,7 +319,7 @@ class History:
         return cls(pathlib.Path(state) / "plimsoll" / "flaky-tests.json", name)
 
     def earlier(self):
-        """Names that were flaky in the runs remembered, without the present one."""
+        """Returns the tests that were flaky in the remembered runs, except the present one."""
         return {name for run in self.sets.get(self.name, [])[-(RUNS_REMEMBERED - 1) :] for name in run}
 
     def add(self, flaky):
@@ -329,7 +329,7 @@ class History:
 
 
 def judge_flaky(flaky, history):
-    """Reasons why a set with these flaky tests is refused; remembers them for later runs."""
+    """Returns the reasons why a set with these flaky tests fails; stores them for later runs."""
     reasons = []
     if len(flaky) > MAX_FLAKY:
         reasons.append(f"{len(flaky)} tests were flaky, and at most {MAX_FLAKY} may be")
@@ -355,7 +355,7 @@ def run_tests():
 def run_peers(fuzz_seconds):
     tests = Tests()
     tests.install("peers")
-    # What `make test` built serves here, too.
+    # Reuses the binaries that `make test` built.
     binaries = tests.build(*ALL)
     tests.wait_for_setup()
     # The newer OpenSSL takes the place of the system's.
@@ -376,8 +376,8 @@ def run_peers(fuzz_seconds):
 def run_release():
     tests = Tests()
     binaries = tests.build(*ALL)
-    # What people install, but for the feature that puts panics in. How well it is optimized takes minutes, and does
-    # not matter to a panic.
+    # The release build with a feature that injects panics. The optimizations that take minutes are left out, because
+    # they do not affect panics.
     release = [*CARGO, "build", *FLAGS, "--quiet", "--release", "-p", "plimsoll", "--features", "fault"]
     sooner = {"CARGO_PROFILE_RELEASE_OPT_LEVEL": "1", "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16"}
     with tests.timed(shlex.join(release)):

@@ -1,5 +1,5 @@
-"""Serves an ASGI application with uvicorn or hypercorn on a port of its own choice, and prints where it listens.
-Connections that rest for a second are closed."""
+"""Serves an ASGI application with uvicorn or hypercorn on a free port, and prints its address.
+Connections that are idle for a second are closed."""
 
 import asyncio
 import signal

@@ -1,6 +1,6 @@
-"""An ASGI application for uvicorn or hypercorn, whichever the first argument names; a certificate and its key may
-follow. Fixed bodies, echoed ones, bodies in pieces, statuses, and streams of server-sent events of which some break
-off. Prints where it listens."""
+"""An ASGI application on uvicorn or hypercorn, as the first argument says; a certificate and its key may follow. It
+answers with fixed bodies, echoes, bodies in pieces, statuses, and streams of server-sent events, some of which are
+cut off. Prints its address."""
 
 import sys
 

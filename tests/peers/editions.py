@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Protobuf's own runtime for Python, to hold our encoding of messages against.
+"""Encodes messages with protobuf's own runtime for Python, to compare our encoding with.
 
     editions.py encode FOLDER    compiles every .proto file of FOLDER with protoc, writes
                                  FOLDER/all.binpb, and for each line of stdin, a JSON list of
                                  a message's name and its JSON, prints the bytes in
                                  hexadecimal, or `refused`
-    editions.py serve FOLDER     serves all services of FOLDER with server reflection: a call
-                                 is answered with what it sent. --break SERVICE describes one
-                                 by a file that refers to what does not exist.
+    editions.py serve FOLDER     serves all services of FOLDER with server reflection, and
+                                 echoes every call. --break SERVICE describes one by a file
+                                 with an unresolvable reference.
 """
 
 import argparse
@@ -28,7 +28,7 @@ except ImportError as missing:
 
 
 def compiled(folder):
-    """The descriptor set of all files of a folder, with what they import."""
+    """Returns the descriptor set of all files of a folder, with their imports."""
     out = folder / "all.binpb"
     files = sorted(path.name for path in folder.glob("*.proto"))
     include = pathlib.Path(protoc.__file__).parent / "_proto"
@@ -58,7 +58,7 @@ def encode(folder):
 
 
 class Broken(reflection.ReflectionServicer):
-    """Describes one service by a file that refers to what does not exist."""
+    """Describes one service by a file with an unresolvable reference."""
 
     def __init__(self, names, pool, broken):
         super().__init__(names, pool)

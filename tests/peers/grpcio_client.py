@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """A gRPC client on grpcio, the reference implementation, that checks a server of ours.
 
-Makes the calls asked for, checks every answer, and exits 0 only if all were as expected:
+Makes the requested calls, checks every answer, and exits with 0 only if all were as expected:
 
     grpcio_client.py score  ADDRESS [--ca F [--cert F --key F]] [--calls N]
     grpcio_client.py orders ADDRESS …
     grpcio_client.py echo   ADDRESS …                        (a call is one of each kind)
-    grpcio_client.py echo   ADDRESS --gzip                   (packs what it sends)
-    grpcio_client.py score  ADDRESS --expect UNAVAILABLE     (the call must fail like that)
+    grpcio_client.py echo   ADDRESS --gzip                   (compresses its messages)
+    grpcio_client.py score  ADDRESS --expect UNAVAILABLE     (the call must fail with this status)
 """
 
 import argparse
@@ -35,7 +35,7 @@ def read(path):
 
 
 def channel_to(args):
-    # Fail at once rather than hide a refused handshake behind back-off.
+    # Without retries a rejected handshake fails at once.
     options = [("grpc.enable_retries", 0)]
     if args.gzip:
         options.append(("grpc.default_compression_algorithm", grpc.Compression.Gzip.value))
@@ -84,7 +84,7 @@ def order(channel, number, timeout):
 
 
 def echo(channel, number, timeout):
-    """One call of each kind: messages, their number, and metadata at both ends."""
+    """Makes one call of each kind; checks messages, their number, and metadata."""
     stub = echo_pb2_grpc.EchoStub(channel)
     text = f"message {number} " + "x" * 1000
     message = echo_pb2.EchoRequest(message=text)

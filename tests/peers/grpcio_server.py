@@ -57,7 +57,7 @@ class Orders(orders_pb2_grpc.OrderServiceServicer):
 
 
 class Echo(echo_pb2_grpc.EchoServicer):
-    """A call of each kind; timestamps in headers and trailers."""
+    """Implements the echo service, with timestamps in headers and trailers."""
 
     def begin(self, context):
         context.send_initial_metadata((("timestamp", time.ctime()), ("location", "grpcio")))
@@ -86,7 +86,7 @@ class Echo(echo_pb2_grpc.EchoServicer):
 
 
 class Guard(grpc.ServerInterceptor):
-    """Lets nobody in, reflection included, without the right authorization."""
+    """Rejects calls without the right authorization, including those of reflection."""
 
     def __init__(self, wanted):
         self.wanted = wanted

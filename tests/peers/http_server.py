@@ -1,5 +1,5 @@
 """aiohttp's HTTP/1.1 server: fixed bodies, bodies until the end of the connection, streams of
-server-sent events and of JSON lines, some of which fail in the middle. Prints where it listens."""
+server-sent events and of JSON lines, some of which fail in the middle. Prints its address."""
 
 import asyncio
 import gzip
@@ -26,7 +26,7 @@ PACKERS = {
 
 
 async def packed(request):
-    """A body in the coding that is named, of which `Accept-Encoding` has to know."""
+    """Answers with a body in the requested content coding, which `Accept-Encoding` must allow."""
     coding = request.match_info["coding"]
     body = b'{"n": 1, "found": "needle"}\n' * int(request.match_info["count"])
     if request.query.get("sse"):

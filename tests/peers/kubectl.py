@@ -1,9 +1,9 @@
-"""Stands in for kubectl: what `plimsoll kubernetes --apply` asks of it, with pods that are processes here.
+"""A fake kubectl with the commands that `plimsoll kubernetes --apply` uses; its pods are processes of this machine.
 
     kubectl.py PROGRAM FOLDER WORDS...
 
-FOLDER has what is to be kept between two calls: the objects, the pods' output and exit codes. PROGRAM is the
-image's entrypoint.
+FOLDER keeps the state between calls: the objects, and the pods' output and exit codes. PROGRAM is the image's
+entrypoint.
 """
 
 import json
@@ -18,14 +18,14 @@ def apply(program, folder):
     objects.write_text(sys.stdin.read(), encoding="utf-8")
     pods = pathlib.Path(__file__).with_name("kubernetes_pods.py")
     with (folder / "pods.log").open("w", encoding="utf-8") as log:
-        # It outlives this call, as a cluster does.
+        # The process outlives this call, like a cluster.
         subprocess.Popen([sys.executable, pods, objects, program, folder / "nodes"], stdin=subprocess.DEVNULL,
                          stdout=log, stderr=log, start_new_session=True)
     print("job.batch/stand-in created")
 
 
 def codes(folder):
-    """The pods' exit codes, once all have ended."""
+    """Returns the pods' exit codes once all have ended."""
     ended = folder / "nodes" / "codes"
     return json.loads(ended.read_text(encoding="utf-8")) if ended.exists() else None
 

@@ -1,10 +1,10 @@
-"""Stands in for a cluster: checks objects against Kubernetes' own schema, and runs a Job's pods as processes.
+"""A fake cluster: checks objects against Kubernetes' own schema, and runs a Job's pods as processes.
 
     kubernetes_pods.py OBJECTS PROGRAM FOLDER
 
-Each pod has what its volumes hold under FOLDER/K, starts there in its working directory, and knows its
-number as in a cluster. PROGRAM is the image's entrypoint; a claim is FOLDER/claim. Prints the pods' exit
-codes in a line, and leaves them in FOLDER/codes.
+Pod K has its volumes and its working directory below FOLDER/K, and gets its number as in a cluster. PROGRAM is
+the image's entrypoint; a volume claim is FOLDER/claim. Prints the pods' exit codes on one line, and writes them to
+FOLDER/codes.
 """
 
 import base64
@@ -19,7 +19,7 @@ import yaml
 
 
 def content(object_):
-    """What a ConfigMap or a Secret holds, by its keys."""
+    """Returns the content of a ConfigMap or Secret by key."""
     texts = {key: text.encode() for key, text in (object_.get("data") or {}).items()}
     if object_["kind"] == "Secret":
         return {key: base64.b64decode(text) for key, text in texts.items()}
@@ -68,7 +68,7 @@ def main():
         ))
     codes = [pod.wait() for pod in pods]
     print(*codes)
-    # Whoever looks at it meanwhile sees all of it or nothing.
+    # Renamed when complete, so that no reader sees a part of it.
     written = folder / "codes.part"
     written.write_text(json.dumps(codes), encoding="utf-8")
     written.rename(folder / "codes")

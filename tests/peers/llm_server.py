@@ -1,6 +1,6 @@
-"""OpenAI's routes as they are commonly written in Python, served by uvicorn, or by hypercorn (HTTP/2, too) where
-the first argument is that: an ASGI application that streams server-sent events. The model's name says how it answers;
-the key has to be `sk-7f3a9c`. Prints where it listens."""
+"""OpenAI's routes as commonly written in Python: an ASGI application that streams server-sent events, on uvicorn, or
+on hypercorn (also HTTP/2) if the first argument says so. The model's name selects how it answers; the key must be
+`sk-7f3a9c`. Prints its address."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ async def whole_body(receive):
 
 
 def echo(text):
-    """The answer to a question, as its pieces add up."""
+    """Returns the complete answer to a question."""
     return "".join(word + " " for word in text.split())
 
 
@@ -52,14 +52,14 @@ async def app(scope, receive, send):
         return await refuse(400, "not a stream, or another API's")
     said = asked.get("messages", [])
     if asked["model"] == "recalls":
-        # A conversation has to hold what was answered before.
+        # A conversation must repeat the earlier answers.
         for question, answer in zip(said, said[1:]):
             if answer["role"] == "assistant" and answer["content"] != echo(question["content"]):
                 return await refuse(400, f"not what was answered: {said}")
         roles = [message["role"] for message in said]
         if roles != ["system"] + ["user", "assistant"] * (len(said) // 2 - 1) + ["user"]:
             return await refuse(400, f"not a conversation: {roles}")
-    # What was asked is what is answered.
+    # The answer repeats the prompt.
     prompt = asked["messages"][-1]["content"] if chat else asked["prompt"]
     words = prompt.split()[: asked.get("max_tokens")]
     with_usage = asked.get("stream_options", {}).get("include_usage")
@@ -74,7 +74,7 @@ async def app(scope, receive, send):
         return event([{"index": 0, **choice, "finish_reason": None}])
 
     await begin(200, "text/event-stream")
-    # A comment, as some send to keep proxies waiting.
+    # A comment, as some servers send to keep proxies from timing out.
     await say(": waiting\r\n\r\n")
     if chat:
         await say(event([{"index": 0, "delta": {"role": "assistant", "content": ""}}]))
@@ -89,7 +89,7 @@ async def app(scope, receive, send):
         return await say("", False)
     await say(event([{"index": 0, "delta" if chat else "text": {} if chat else "", "finish_reason": "stop"}]))
     if with_usage:
-        # More tokens than pieces, as a model that guesses several at once has.
+        # Has more tokens than pieces, like speculative decoding.
         asked_for = " ".join(message["content"] for message in said) if chat else prompt
         usage = {"prompt_tokens": len(asked_for.split()), "completion_tokens": 2 * len(words)}
         await say(event([], usage=usage))

@@ -1,6 +1,6 @@
 """The openai package as client of the LLM simulator, whose URL is the argument: models, chat completions and
-completions, whole and streamed, several at once; with a file of certificates as the second argument over HTTP/2.
-Fails where an answer is not what the package makes of OpenAI's own."""
+completions, whole and streamed, several at once; over HTTP/2 if the second argument is a file of CA certificates.
+Fails if the package does not parse an answer like one of OpenAI's."""
 
 import asyncio
 import ssl

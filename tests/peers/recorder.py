@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""A gRPC server on grpcio that takes any call and remembers what it was sent.
+"""A gRPC server on grpcio that accepts any call and records what it receives.
 
-It knows no message: every method takes what comes as bytes, until the client has sent all,
-and answers with one empty message. Prints `listening on ADDRESS`; on SIGTERM or SIGINT it prints
-a line of JSON and stops: `metadata` has the calls by name and value (of names that end in -bin
-in hexadecimal), `calls` those by the messages that they carried (in hexadecimal, joined with
-commas).
+Every method reads the client's messages as bytes and answers with one empty message. The server
+prints `listening on ADDRESS`; on SIGTERM or SIGINT it prints a line of JSON and stops: `metadata`
+counts the calls by metadata name and value (hexadecimal for names that end in -bin), and `calls`
+counts them by their messages (hexadecimal, joined with commas).
 """
 
 import collections

@@ -1,8 +1,8 @@
 """A token-streaming backend in FastAPI, served by Granian: python session_backend.py
 
-Knows nothing of Plimsoll: sessions are keys in Redis, tokens are only PUBLISHed, frames bear no
-numbers, and the answer to /run does not say how many tokens follow. Everything is set by the
-environment: REDIS_URL, FASTAPI_HOST, FASTAPI_PORT, FASTAPI_WORKERS, TOKEN_DELAY_MS,
+It is independent of Plimsoll: sessions are keys in Redis, tokens are only PUBLISHed, frames are not
+numbered, and the answer to /run does not announce the number of tokens. Environment variables set
+everything: REDIS_URL, FASTAPI_HOST, FASTAPI_PORT, FASTAPI_WORKERS, TOKEN_DELAY_MS,
 LLM_RESPONSE_TEXT, SESSION_TTL_SECONDS, JWT_SECRET, JWT_ALGORITHM.
 """
 
@@ -112,5 +112,5 @@ if __name__ == "__main__":
         log_access=False,
     ).serve()
 else:
-    # A worker ends with its master, however that ends (PR_SET_PDEATHSIG).
+    # A worker ends when its master ends, however that happens (PR_SET_PDEATHSIG).
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)

@@ -1,10 +1,10 @@
 """Users of a token-streaming stack, on aiohttp and websockets: python session_client.py
 
-Knows nothing of Plimsoll. Each user makes a session, opens a socket and closes it again; asks
-each query and only then opens a socket, which it reads to `done` and closes; closes the session.
-Set by the environment: FASTAPI_URL, WSPROXY_URL, CLIENTS, QUERIES_PER_CLIENT. Prints a JSON
-object: how many queries and tokens there were, and each text that the tokens made, with how
-often. The exit code is 0 when no query failed.
+It is independent of Plimsoll. Each user creates a session, and opens and closes a socket; for each
+query it first sends the query, then opens a socket, reads it to `done`, and closes it; finally it
+closes the session. The environment sets FASTAPI_URL, WSPROXY_URL, CLIENTS and QUERIES_PER_CLIENT.
+Prints a JSON object with the numbers of queries and tokens, and how often each complete text was
+received. The exit code is 0 if no query failed.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ API = os.environ["FASTAPI_URL"].rstrip("/")
 SOCKETS = os.environ["WSPROXY_URL"].rstrip("/")
 CLIENTS = int(os.environ.get("CLIENTS", "10"))
 QUERIES = int(os.environ.get("QUERIES_PER_CLIENT", "1"))
-# A busy machine takes its time; only a token that is lost takes for ever.
+# Seconds to wait for a token; long enough for a busy machine, so only a lost token exceeds it.
 LIMIT = 120
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Reads values of the header field traceparent as OpenTelemetry does in who is called, a value a line.
+"""Parses values of the header field traceparent, one per line, as OpenTelemetry does in a called service.
 
-Prints a line for each, the ids of trace and span; fails at one that is none, or that asks for no record.
+Prints the trace id and the span id of each; fails on a value that is invalid or not sampled.
 """
 
 import sys

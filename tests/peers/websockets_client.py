@@ -1,8 +1,8 @@
-"""The gateway under Python's `websockets`: python websockets_client.py API SOCKETS [CA|compressed]
+"""Tests the gateway with Python's `websockets`: python websockets_client.py API SOCKETS [CA|compressed]
 
-API and SOCKETS are HOST:PORT; with a CA file both are reached over TLS. `compressed`: the gateway
-is to agree to permessage-deflate. Goes through a
-session as a user of the library would, and ends with 0 when all of it was as it should be.
+API and SOCKETS are HOST:PORT; with a CA file both are reached over TLS. `compressed` requires that
+the gateway agrees to permessage-deflate. Runs a session as a user of the library would, and exits
+with 0 if everything was as expected.
 """
 
 import asyncio
@@ -68,12 +68,12 @@ async def main():
         frames = await until_done(socket)
         assert [f["seq"] for f in frames] == list(range(1, begun["tokens"] + 2)), frames
         assert frames[-1]["tokens"] == begun["tokens"] and frames[-1]["finish"] == "stop"
-        # A message in fragments, and one that nobody listens to.
+        # A message in fragments, of a type that has no listener: the gateway reports an error.
         await socket.send(iter(['{"type":', '"hel', 'lo"}']), text=True)
         error = json.loads(await asyncio.wait_for(socket.recv(), 10))
         assert error["type"] == "error" and error["code"] == "nobody_listens", error
 
-    # Cancelled from above, by a client that hands its token over as a browser has to.
+    # The client cancels the run; it passes its token as a browser has to.
     async with opened(session, None, subprotocols=["bearer", token]) as socket:
         assert socket.subprotocol == "bearer"
         # On a busy machine a run may be over before it is cancelled.
@@ -86,14 +86,14 @@ async def main():
         assert frames[-1]["finish"] == "cancelled", frames
         last = frames[-1]["seq"]
 
-    # Back again, for the last three frames.
+    # The client reconnects and reads the last three frames.
     async with opened(session, token, f"?after={last - 3}") as socket:
         resumed = json.loads(await asyncio.wait_for(socket.recv(), 10))
         assert resumed["type"] == "resumed" and resumed["resumed"] is True, resumed
         frames = [json.loads(await asyncio.wait_for(socket.recv(), 10)) for _ in range(3)]
         assert [f["seq"] for f in frames] == [last - 2, last - 1, last], frames
 
-    # Too long a message is closed with 1009, a second socket takes over with 4001.
+    # An oversized message is answered by close code 1009; a second socket closes the first with 4001.
     async with opened(session, token) as socket:
         await socket.send('"' + "x" * 100_000 + '"')
         try:

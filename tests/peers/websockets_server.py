@@ -1,11 +1,11 @@
 """A token-streaming stack on Python's `websockets`: python websockets_server.py [CERT KEY]
 
 Prints the addresses of its API and of its sockets, and serves until it is killed. Every
-odd token arrives in fragments, a ping comes before each run's third token, and the socket
-of every fourth session is dropped in mid-run; it then goes on after the number the client
-saw last. With a certificate and its key both addresses are reached over TLS. With TENANT in the
-environment, requests and upgrades need an X-Tenant of that value, and requests an Authorization
-besides, each value of which is a line of the file `keys`.
+odd token arrives in fragments, a ping comes before each run's third token, and the socket of every
+fourth session is dropped in mid-run; the next socket continues after the last number that the client
+received. With a certificate and its key both addresses use TLS. With TENANT in the environment,
+requests and upgrades need an X-Tenant of that value, and requests also an Authorization, whose
+values are written to the file `keys`, one per line.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
 """A WebSocket server on the websockets package: echoes, answers of several messages, refusals, closes.
-Prints where it listens."""
+Prints its address."""
 
 import asyncio
 import http
@@ -10,7 +10,7 @@ from websockets.asyncio.server import serve
 
 
 def process_request(connection, request):
-    """/secret needs a key that the header has."""
+    """Rejects requests for /secret without the key in their header."""
     if request.path == "/secret" and request.headers.get("Authorization") != "Bearer mine":
         return connection.respond(http.HTTPStatus.UNAUTHORIZED, "no\n")
     if request.path == "/page":
@@ -19,7 +19,7 @@ def process_request(connection, request):
 
 
 def select_subprotocol(connection, subprotocols):
-    """None is needed."""
+    """Accepts clients without a subprotocol."""
     return "feed.v1" if "feed.v1" in subprotocols else None
 
 
@@ -36,7 +36,7 @@ async def handler(socket):
                 await asyncio.sleep(0.005)
             await socket.send(json.dumps({"done": True}))
         elif path == "/script":
-            # A login, which has to come first; then values that are set are got again.
+            # The login must come first; then values can be set and read.
             kind, _, text = (message if isinstance(message, str) else message.decode()).partition(" ")
             if kind == "login":
                 name = text
