@@ -118,7 +118,7 @@ def version(name):
     return done.stdout.decode(errors="replace").splitlines()[0]
 
 
-def held(run, envelope):
+def count_covered(run, envelope):
     """Returns how many of the run's intervals contain the true value, and how many there are."""
     done = subprocess.run([bench.plimsoll(), "assay", run, envelope, "--json"], stdout=subprocess.PIPE, check=False)
     if done.returncode not in (0, 90, 99):
@@ -138,7 +138,7 @@ def measure(name, law, arguments):
             printed = CLIENTS[name](f"http://{server.address}/", folder, arguments.rate, arguments.seconds)
         times = true_times(envelope)
         true = {percent: percentile(times, percent) for percent in PERCENTILES}
-        return printed, true, held(folder / "run", envelope) if name == "plimsoll" else None
+        return printed, true, count_covered(folder / "run", envelope) if name == "plimsoll" else None
 
 
 def main():

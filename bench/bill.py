@@ -38,7 +38,7 @@ WORK = 'rungs = [{{ name = "as it is" }}, {{ name = "more work", serve = ["score
 GOAL_RESOLUTION_US, GOAL_BUSY_US, GOAL_CPU, GOAL_CLAIMED, GOAL_FOUND, GOAL_OFF_US = 1.0, 3.0, 0.01, 0.1, 0.9, 1.5
 
 
-def climb(args, rungs, seconds, seed, folder, parts='["none"]'):
+def run_ladder(args, rungs, seconds, seed, folder, parts='["none"]'):
     """Runs one ladder; returns its record."""
     plan = folder / f"plan-{seed}.toml"
     plan.write_text(f"seed = {seed}\n" + PLAN.format(vector=bench.VECTOR, rate=args.rate, seconds=seconds, rungs=rungs, parts=parts), encoding="utf-8")
@@ -49,7 +49,7 @@ def climb(args, rungs, seconds, seed, folder, parts='["none"]'):
     return json.loads(measured.stdout)["ladder"]
 
 
-def added(record, metric, of=1, to=0):
+def difference(record, metric, of=1, to=0):
     """Returns (estimate, lower, upper) of a difference, or None if it is unknown."""
     for d in record["batches"]["differences"]:
         if (d["of"], d["to"], d["metric"]) == (of, to, metric):
@@ -58,14 +58,14 @@ def added(record, metric, of=1, to=0):
 
 
 def resolution(args, folder):
-    record = climb(args, LINKS, 20, 1, folder, '["saturated", "connections", "resumed", "memory"]')
+    record = run_ladder(args, LINKS, 20, 1, folder, '["saturated", "connections", "resumed", "memory"]')
     print(f"resolution after 20 s at {args.rate}/s, {args.loops} busy loops beside it: half the width of the intervals")
     goal = GOAL_BUSY_US if args.loops else GOAL_RESOLUTION_US
     good = True
     for metric, slice_key in (("p50", "p50_us"), ("client_cpu", "client_cpu_us_per_call"), ("server_cpu", "server_cpu_us_per_call")):
         base = record["rungs"][0]["slices"][0][slice_key]
         for of, rung in enumerate(record["rungs"][1:], 1):
-            shift, low, high = added(record, metric, of, 0)
+            shift, low, high = difference(record, metric, of, 0)
             half = (high - low) / 2
             met = half <= goal if metric == "p50" else half <= GOAL_CPU * base or args.loops > 0
             good &= met
@@ -76,7 +76,7 @@ def resolution(args, folder):
 def equal(args, folder):
     claimed = 0
     for seed in range(args.ladders):
-        record = climb(args, EQUAL, args.seconds, 100 + seed, folder)
+        record = run_ladder(args, EQUAL, args.seconds, 100 + seed, folder)
         claims = [d for d in record["batches"]["differences"] if d["low"] > 0 or d["high"] < 0]
         claimed += bool(claims)
         for d in claims:
@@ -89,9 +89,9 @@ def power(args, folder):
     work = float(args.work.removesuffix("us"))
     found = near = 0
     for seed in range(args.ladders):
-        record = climb(args, WORK.format(work=args.work), args.seconds, 1000 + seed, folder)
-        shift, low, high = added(record, "p50")
-        cpu = added(record, "server_cpu")
+        record = run_ladder(args, WORK.format(work=args.work), args.seconds, 1000 + seed, folder)
+        shift, low, high = difference(record, "p50")
+        cpu = difference(record, "server_cpu")
         found += low > 0
         near += abs(shift - work) <= GOAL_OFF_US
         told = f", server CPU {cpu[0]:+.2f} ({cpu[1]:+.2f} … {cpu[2]:+.2f})" if cpu else ""

@@ -18,7 +18,7 @@ import sys
 import side_by_side as bench
 
 # sofaload's client CPU per request in µs, user and total, measured on two shared cores of 2.5 GHz.
-KNOWN = {"saturated": (0.54, 1.1), "2000/s": (None, 24.0)}
+SOFALOAD_COST = {"saturated": (0.54, 1.1), "2000/s": (None, 24.0)}
 # Least ratio of the peer's CPU to ours, user and total.
 GOALS = {"saturated": (2.0, 1.3), "2000/s": (None, 1.0)}
 # Most memory of the client with 16 threads, in bytes.
@@ -32,7 +32,7 @@ def check(measured, folder, name):
     return record["ok"]
 
 
-def ours(server, name, args, folder, threads=1):
+def run_plimsoll(server, name, args, folder, threads=1):
     load = {
         "saturated": ["-c", 16, "--clients", 512, "-n", args.calls],
         "2000/s": ["-c", 200, "--rate", "2000/s", "-z", f"{args.seconds}s", "--tick", args.tick],
@@ -43,7 +43,7 @@ def ours(server, name, args, folder, threads=1):
     return cost(measured, check(measured, folder, name)), measured.rss
 
 
-def theirs(command, server, name, args):
+def run_sofaload(command, server, name, args):
     load = {
         "saturated": ["-n", args.calls, "-c", 16, "-m", 32],
         "2000/s": ["-D", args.seconds, "--qps=2000", "-c", 200],
@@ -78,7 +78,7 @@ def main():
     args.flags = ["--spin", args.spin] if args.spin else []
     peer = bench.program_of("SOFALOAD")
     bench.warn_if_busy()
-    found = {name: ([], []) for name in KNOWN}
+    found = {name: ([], []) for name in SOFALOAD_COST}
     waking, memory = [], []
     with bench.Scratch() as scratch, bench.Server(
         [bench.plimsoll(), "serve", "bolt", "--listen", "127.0.0.1:0", "--workers", 1]
@@ -86,14 +86,14 @@ def main():
         for rep in range(args.reps):
             for name, (mine, other) in found.items():
                 turns = [
-                    lambda: mine.append(ours(server, name, args, scratch / f"{name.replace('/', '-')}-{rep}")[0]),
-                    lambda: other.append(theirs(peer, server, name, args) if peer else KNOWN[name]),
+                    lambda: mine.append(run_plimsoll(server, name, args, scratch / f"{name.replace('/', '-')}-{rep}")[0]),
+                    lambda: other.append(run_sofaload(peer, server, name, args) if peer else SOFALOAD_COST[name]),
                 ]
                 # The order alternates, because the second run may benefit from warm caches.
                 for turn in turns if rep % 2 == 0 else reversed(turns):
                     turn()
-            memory.append(ours(server, "saturated", args, scratch / f"threads-{rep}", 16)[1])
-            waking.append(bench.waking_cost(2000, args.seconds) * 1e6)
+            memory.append(run_plimsoll(server, "saturated", args, scratch / f"threads-{rep}", 16)[1])
+            waking.append(bench.wakeup_cost(2000, args.seconds) * 1e6)
             print(f"repetition {rep + 1} of {args.reps} done", file=sys.stderr)
 
     print(f"{bench.machine()}\n")

@@ -183,7 +183,7 @@ def main():
     return 1 if args.gate and (missed or wrong) else 0
 
 
-def times(ratio):
+def format_ratio(ratio):
     return f"{ratio:.1f}" if ratio < 100 else f"{ratio:.0f}"
 
 
@@ -207,7 +207,7 @@ def report(reps, servers, clients, shapes, links, costs, wrong):
                     if ours:
                         ratio = bench.median(theirs) / bench.median(ours)
                         each = [b / a for a, b in zip(ours, theirs)]
-                        cell += f" = {times(ratio)}× ({times(min(each))}–{times(max(each))}"
+                        cell += f" = {format_ratio(ratio)}× ({format_ratio(min(each))}–{format_ratio(max(each))}"
                         goal = GOALS.get((peer, name, shape))
                         if goal:
                             held = ratio >= goal

@@ -38,13 +38,13 @@ GOALS = {
     ("h2load", "1x100"): 4, ("h2load", "10x10"): 4, ("oha", "1x100"): 15, ("oha", "10x10"): 15,
     ("wrk", "h1x100"): 1.2, ("oha", "h1x100"): 5, ("vegeta", "h1x100"): 5,
 }
-STREAMS = 1_000
+TOKEN_STREAMS = 1_000
 # Most client CPU per token in µs with this many concurrent streams.
 TOKEN_GOAL = 1.5
 # Streams have a connection each, or share this many HTTP/2 connections.
-SHARED = 10
+SHARED_CONNECTIONS = 10
 # Concurrent streams that AIPerf can handle on one core.
-FEWER_STREAMS = 50
+AIPERF_STREAMS = 50
 # Least ratio of AIPerf's client CPU per token to ours.
 AIPERF_GOAL = 50
 TOKEN_DELAY_MS, TOKENS = 20, 200
@@ -104,7 +104,7 @@ def wait_for(port):
             time.sleep(0.02)
 
 
-def ours(what):
+def plimsoll_server(what):
     fast = ["fast", "--answer-size", "1KiB"]
     said = {"plimsoll": ["http"], "fast": fast, "awake": [*fast, "--busy-poll", "1ms"]}[what]
     return bench.Server([bench.plimsoll(), "serve", *said, "--listen", "127.0.0.1:0"])
@@ -136,7 +136,7 @@ def command(name, port, shape, requests, folder):
     return ["sh", "-c", script]
 
 
-def made(name, measured, folder):
+def count_successes(name, measured, folder):
     """Returns the number of successful requests; any other is an error."""
     if name == "plimsoll":
         total = bench.run_record(folder)["total"]
@@ -160,7 +160,7 @@ def run_once(name, port, shape, requests, folder):
     """Returns (µs of CPU per request or None, the problem or None)."""
     measured = bench.measure(command(name, port, shape, requests, folder))
     try:
-        ok = made(name, measured, folder)
+        ok = count_successes(name, measured, folder)
     except (OSError, ValueError, KeyError) as unreadable:
         ok, measured.errors = 0, f"{measured.errors}\n{type(unreadable).__name__}: {unreadable}"
     if measured.exit != 0 or ok == 0:
@@ -169,15 +169,15 @@ def run_once(name, port, shape, requests, folder):
     return measured.cpu / ok * 1e6, None
 
 
-def model():
+def serve_model():
     return bench.Server([
         bench.plimsoll(), "serve", "llm", "--listen", "127.0.0.1:0", "--token-delay", f"{TOKEN_DELAY_MS}ms", "--tokens", TOKENS,
     ])
 
 
-def tokens(folder, streams, seconds, connections=None):
+def measure_tokens(folder, streams, seconds, connections=None):
     """Returns ((µs of client CPU per token, ms to the first token) or None, the problem or None)."""
-    with model() as server:
+    with serve_model() as server:
         measured = bench.measure([
             bench.plimsoll(), "llm", f"http://{server.address}", "--model", "m", "--clients", streams,
             *(["--http-version", "2", "--connections", connections] if connections else []),
@@ -191,8 +191,8 @@ def tokens(folder, streams, seconds, connections=None):
     return (measured.cpu / received * 1e6, first["p50_us"] / 1e3), None
 
 
-def tokens_shared(folder, streams, seconds):
-    return tokens(folder, streams, seconds, SHARED)
+def measure_shared_tokens(folder, streams, seconds):
+    return measure_tokens(folder, streams, seconds, SHARED_CONNECTIONS)
 
 
 def tokenizer(folder):
@@ -207,7 +207,7 @@ def tokenizer(folder):
     return folder
 
 
-def tokens_of_aiperf(folder, streams, seconds):
+def measure_aiperf_tokens(folder, streams, seconds):
     """Returns the same for AIPerf, over the lifetime of its processes."""
     folder.mkdir()
     prompts = folder / "prompts.jsonl"
@@ -216,7 +216,7 @@ def tokens_of_aiperf(folder, streams, seconds):
         sys.exit(f"{AIPERF} is missing: run `make setup`")
     # The number of answers that this many streams produce in this time.
     requests = streams * max(1, round(seconds * 1000 / (TOKEN_DELAY_MS * TOKENS)))
-    with model() as server:
+    with serve_model() as server:
         measured = bench.measure([
             AIPERF / "aiperf", "profile", "-m", "m", "--url", f"http://{server.address}", "--endpoint-type", "chat",
             "--streaming", "--concurrency", streams, "--request-count", requests, "--use-server-token-count",
@@ -249,13 +249,13 @@ def main():
             if word not in known:
                 parser.error(f"unknown '{word}': expected one of {', '.join(known)}")
     bench.warn_if_busy()
-    bench.raise_descriptor_limit(STREAMS * 2 + 100)
+    bench.raise_descriptor_limit(TOKEN_STREAMS * 2 + 100)
     reps, fraction = (2, 4) if args.quick else (args.reps, 1)
     costs, wrong, each_token = {}, {}, {}
     with bench.Scratch() as scratch:
         for rep in range(reps):
             for server_name in servers:
-                starts = Nginx(scratch) if server_name == "nginx" else ours(server_name)
+                starts = Nginx(scratch) if server_name == "nginx" else plimsoll_server(server_name)
                 with starts as server:
                     for shape in shapes_of(server_name, shapes):
                         port = server.port2 if server_name == "nginx" and shape != "h1x100" else server.port
@@ -273,8 +273,8 @@ def main():
                             else:
                                 costs.setdefault(key, []).append(cost)
             kinds = [] if args.no_tokens else [
-                ("plimsoll", tokens, STREAMS), ("plimsoll", tokens_shared, STREAMS),
-                ("plimsoll", tokens, FEWER_STREAMS), ("aiperf", tokens_of_aiperf, FEWER_STREAMS),
+                ("plimsoll", measure_tokens, TOKEN_STREAMS), ("plimsoll", measure_shared_tokens, TOKEN_STREAMS),
+                ("plimsoll", measure_tokens, AIPERF_STREAMS), ("aiperf", measure_aiperf_tokens, AIPERF_STREAMS),
             ]
             for name, ask, streams in kinds:
                 if name in clients:
@@ -324,23 +324,23 @@ def report_tokens(each_token):
     """Prints the cost of tokens and returns the number of missed goals."""
     missed = 0
     cpu, first = ({key: [pair[place] for pair in pairs] for key, pairs in each_token.items()} for place in (0, 1))
-    for ask, way in ((tokens, "a connection each"), (tokens_shared, f"over {SHARED} connections of HTTP/2")):
-        own = cpu.get((ask, STREAMS))
+    for ask, way in ((measure_tokens, "a connection each"), (measure_shared_tokens, f"over {SHARED_CONNECTIONS} connections of HTTP/2")):
+        own = cpu.get((ask, TOKEN_STREAMS))
         if not own:
             continue
         cost = bench.median(own)
         held = cost <= TOKEN_GOAL
         missed += not held
-        print(f"\na token over SSE, {STREAMS:,} streams, {way}: {cost:.2f} µs of client CPU ({min(own):.2f}–{max(own):.2f}; "
+        print(f"\na token over SSE, {TOKEN_STREAMS:,} streams, {way}: {cost:.2f} µs of client CPU ({min(own):.2f}–{max(own):.2f}; "
               f"≤ {TOKEN_GOAL} {'met' if held else 'MISSED'})")
-    own, theirs = (cpu.get((ask, FEWER_STREAMS)) for ask in (tokens, tokens_of_aiperf))
+    own, theirs = (cpu.get((ask, AIPERF_STREAMS)) for ask in (measure_tokens, measure_aiperf_tokens))
     if own and theirs:
         ratio = bench.median(theirs) / bench.median(own)
         held = ratio >= AIPERF_GOAL
         missed += not held
-        print(f"{FEWER_STREAMS} streams: {bench.median(own):.2f} µs, AIPerf {bench.median(theirs):.2f} µs = {ratio:.0f}× "
+        print(f"{AIPERF_STREAMS} streams: {bench.median(own):.2f} µs, AIPerf {bench.median(theirs):.2f} µs = {ratio:.0f}× "
               f"(≥ {AIPERF_GOAL} {'met' if held else 'MISSED'}), the start of either included")
-        seen = [bench.median(first[ask, FEWER_STREAMS]) for ask in (tokens, tokens_of_aiperf)]
+        seen = [bench.median(first[ask, AIPERF_STREAMS]) for ask in (measure_tokens, measure_aiperf_tokens)]
         print(f"time to the first token (p50), which the server sends after {TOKEN_DELAY_MS} ms: "
               f"{seen[0]:.1f} ms, AIPerf {seen[1]:.1f} ms")
     return missed

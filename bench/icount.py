@@ -27,7 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 RECORD = ROOT / "bench" / "icount.json"
 CASES = ("grpc", "grpc-open", "http2", "bolt")
 SHORT, LONG = 10_000, 30_000
-MOST = 1.03
+MAX_RATIO = 1.03
 
 
 def build():
@@ -79,12 +79,12 @@ def main():
         recorded = record["instructions"].get(case)
         if recorded is None:
             sys.exit(f"icount: {RECORD.name} has no {case}: record it (make icount BLESS=1)")
-        failed |= count > MOST * recorded
+        failed |= count > MAX_RATIO * recorded
         print(f"{case:10} {count:8.1f} instructions a call, recorded {recorded:8.1f} ({count / recorded - 1:+.1%})")
     if compiler != record["rustc"]:
         sys.exit(f"icount: recorded with rustc {record['rustc']}, and this is {compiler}: record it again (make icount BLESS=1)")
     if failed:
-        sys.exit(f"icount: more than {MOST - 1:.0%} over the record: find out why, or record it (make icount BLESS=1)")
+        sys.exit(f"icount: more than {MAX_RATIO - 1:.0%} over the record: find out why, or record it (make icount BLESS=1)")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import side_by_side as bench
 GOAL_US, GOAL_UP_TO = 100, 10_000
 
 
-def ours(server, rate, seconds, folder):
+def run_plimsoll(server, rate, seconds, folder):
     measured = bench.measure([
         bench.plimsoll(), "grpc", f"grpc://{server.address}", "-m", bench.METHOD,
         "-d", json.dumps({"json": bench.VECTOR}), "--rate", f"{rate}/s", "--warmup", "1s",
@@ -31,7 +31,7 @@ def ours(server, rate, seconds, folder):
             "cpu_us": measured.cpu / stage["due"] * 1e6 * seconds / (seconds + 1)}
 
 
-def timer(rate, seconds):
+def run_timer(rate, seconds):
     measured = bench.measure([bench.tool("timer1ms"), "-rate", rate, "-duration", f"{seconds}s"])
     if measured.exit != 0:
         sys.exit(f"timer1ms: {measured.errors.strip()}")
@@ -55,8 +55,8 @@ def main():
         for rep in range(args.reps):
             for rate in rates:
                 mine, theirs = found.setdefault(rate, ([], []))
-                mine.append(ours(server, rate, args.seconds, scratch / f"{rate}-{rep}"))
-                theirs.append(timer(rate, args.seconds))
+                mine.append(run_plimsoll(server, rate, args.seconds, scratch / f"{rate}-{rep}"))
+                theirs.append(run_timer(rate, args.seconds))
             print(f"repetition {rep + 1} of {args.reps} done", file=sys.stderr)
 
     print(f"\nLag (actual send − arrival), medians of {args.reps} repetitions of {args.seconds} s; {bench.machine()}\n")

@@ -89,7 +89,7 @@ class Condition:
         for cpu in sorted(os.sched_getaffinity(0)) if self.share else ():
             self.fork(lambda ended, cpu=cpu: take_bursts(cpu, self.share, ended))
         for _ in range(self.loops):
-            self.fork(lambda ended: compute(ended))
+            self.fork(lambda ended: compute_until(ended))
         return self
 
     def fork(self, work):
@@ -129,7 +129,7 @@ def take_bursts(cpu, share, ended):
         time.sleep(burst_s * (1 - share) / share * random.uniform(0.5, 1.5))
 
 
-def compute(ended):
+def compute_until(ended):
     while not ended():
         for _ in range(1_000_000):
             pass
@@ -194,7 +194,7 @@ def is_off(result):
     return wrong or any(figure["holds"] is False for figure in result["figures"])
 
 
-def misses(result):
+def describe_misses(result):
     """Describes each interval that excludes the true value, and each wrongly judged objective."""
     for figure in result["figures"]:
         if figure["holds"] is False:
@@ -263,7 +263,7 @@ def print_tables(lines):
     if off:
         print("\nRuns that are off:\n")
     for line in off:
-        words = line["error"] if "error" in line else "; ".join(misses(line))
+        words = line["error"] if "error" in line else "; ".join(describe_misses(line))
         where = f"{line['condition']} #{line['number']}: {line['law']}, {line['rate']}/s, {line['protocol']}"
         loads = line.get("load_average")
         load = f", load average {loads[1]:.1f}" if loads else ""
@@ -307,12 +307,12 @@ def main():
                 if number in done:
                     continue
                 condition.check()
-                record(program, condition.name, number, case, arguments)
+                run_and_record(program, condition.name, number, case, arguments)
     print()
     print_tables(read_results(arguments.results))
 
 
-def record(program, condition, number, case, arguments):
+def run_and_record(program, condition, number, case, arguments):
     with bench.Scratch() as folder:
         try:
             result = measure(program, case, arguments.seconds, folder)
@@ -322,7 +322,7 @@ def record(program, condition, number, case, arguments):
         with arguments.results.open("a", encoding="utf-8") as file:
             file.write(json.dumps(result) + "\n")
         if "error" in result or is_off(result):
-            words = result.get("error") or "; ".join(misses(result))
+            words = result.get("error") or "; ".join(describe_misses(result))
             print(f"{condition} #{number} {case.law} {case.rate}/s {case.protocol}: {words}", flush=True)
             if arguments.keep:
                 shutil.copytree(folder, arguments.keep / f"{condition.replace(' ', '-')}-{number}", dirs_exist_ok=True)

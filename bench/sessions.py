@@ -36,7 +36,7 @@ def proc(pid, name):
     return (pathlib.Path("/proc") / str(pid) / name).read_text(encoding="utf-8")
 
 
-def family(pid):
+def process_tree(pid):
     """Returns a process and its children, because haproxy's work is done by a child of the started process."""
     pids, at = [pid], 0
     while at < len(pids):
@@ -51,7 +51,7 @@ def family(pid):
 def cpu_of(pid):
     """Returns CPU seconds, user and system."""
     total = 0
-    for one in family(pid):
+    for one in process_tree(pid):
         try:
             fields = proc(one, "stat").rpartition(")")[2].split()
             total += (int(fields[11]) + int(fields[12])) / TICK
@@ -62,7 +62,7 @@ def cpu_of(pid):
 
 def rss_of(pid):
     total = 0
-    for one in family(pid):
+    for one in process_tree(pid):
         try:
             total += int(proc(one, "statm").split()[1]) * PAGE
         except OSError:
@@ -75,9 +75,9 @@ class Watch:
 
     def __init__(self, pids):
         self.most, self.over = {pid: rss_of(pid) for pid in pids}, threading.Event()
-        self.thread = threading.Thread(target=self.look)
+        self.thread = threading.Thread(target=self.sample)
 
-    def look(self):
+    def sample(self):
         while not self.over.wait(0.05):
             for pid, most in self.most.items():
                 self.most[pid] = max(most, rss_of(pid))
@@ -118,7 +118,7 @@ class Stack:
     def __exit__(self, *_):
         subprocess.run(self.command("down"), check=False, stdout=subprocess.DEVNULL)
 
-    def by_kind(self, values):
+    def sum_by_kind(self, values):
         """Sums up values by process name for each kind of process."""
         kinds = {}
         for name, value in values.items():
@@ -194,7 +194,7 @@ def ms(us):
     return "–" if us is None else f"{us / 1000:,.0f}"
 
 
-def one_size(size, folder, args):
+def measure_size(size, folder, args):
     clients, queries = (int(n) for n in size.split("x"))
     with Stack(folder, clients, args) as stack:
         # Measures the memory that does not depend on the number of sessions: code, tables, histograms.
@@ -210,8 +210,8 @@ def one_size(size, folder, args):
         with Watch([*stack.pids.values(), *load.pids]) as watch:
             client_cpu = load.wait()
         wall = time.monotonic() - began
-        cpu = stack.by_kind({name: cpu_of(pid) - cpu_before[name] for name, pid in stack.pids.items()})
-        grown = stack.by_kind({name: watch.most[pid] - rss_before[name] for name, pid in stack.pids.items()})
+        cpu = stack.sum_by_kind({name: cpu_of(pid) - cpu_before[name] for name, pid in stack.pids.items()})
+        grown = stack.sum_by_kind({name: watch.most[pid] - rss_before[name] for name, pid in stack.pids.items()})
         grown["client"] = sum(watch.most[pid] - client_base for pid in load.pids)
     records = load.records()
     count = lambda name: sum(r["measures"]["counts"].get(name, 0) for r in records)
@@ -242,7 +242,7 @@ def one_size(size, folder, args):
     }
 
 
-def judge(found):
+def compare_with_goals(found):
     """Returns each goal with the measured value and whether it is met."""
     for r in found:
         size = r["size"]
@@ -280,7 +280,7 @@ def main():
         for size in args.sizes:
             folder = scratch / size
             folder.mkdir()
-            found.append(one_size(size, folder, args))
+            found.append(measure_size(size, folder, args))
             print(f"{size} done in {found[-1]['wall']:.0f} s", file=sys.stderr)
 
     print(f"{bench.machine()}\n")
@@ -309,7 +309,7 @@ def main():
         ["CPU a token, µs", *kinds, "all", "gateway kB/session", "client kB/session", "clients and haproxy, processes"], rows
     )
     print()
-    verdicts = list(judge(found))
+    verdicts = list(compare_with_goals(found))
     bench.print_table(["goal", "measured", ""], [[goal, seen, "met" if met else "MISSED"] for goal, seen, met in verdicts])
     if args.gate and not all(met for *_, met in verdicts):
         sys.exit(1)

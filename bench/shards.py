@@ -57,7 +57,7 @@ class Recorder:
             writer.close()
 
 
-def shards(folder, run_id, count):
+def run_shards(folder, run_id, count):
     """Runs the folder's plan; the run directory is `run_id`."""
     words = [bench.plimsoll(), "run", "plan.toml", "-q", "--rendezvous", f"file://{folder}/meeting", "--run-id", run_id,
              "--shards", str(count), "--out", run_id]
@@ -74,7 +74,7 @@ def skew_ms(folder, run_id, count, rate, seconds):
     recorder = Recorder()
     plan = PLAN.format(target=f"http://127.0.0.1:{recorder.port}", call=HTTP, rate=rate, seconds=seconds, connections=count)
     (folder / "plan.toml").write_text(plan, encoding="utf-8")
-    record = shards(folder, run_id, count)
+    record = run_shards(folder, run_id, count)
     recorder.loop.call_soon_threadsafe(recorder.loop.stop)
     if len(recorder.stamps) != record["total"]["due"]:
         sys.exit(f"{len(recorder.stamps)} requests arrived of {record['total']['due']}")
@@ -89,7 +89,7 @@ def merging_s(folder, count, rate, seconds, reps):
     with bench.Server([bench.plimsoll(), "serve", "score", "--listen", "127.0.0.1:0", "--delay", "2ms"]) as server:
         plan = PLAN.format(target=f"grpc://{server.address}", call=GRPC, rate=rate * count, seconds=seconds, connections=count)
         (folder / "plan.toml").write_text(plan, encoding="utf-8")
-        record = shards(folder, run_id, count)
+        record = run_shards(folder, run_id, count)
     cpu = []
     for rep in range(reps):
         out = folder / f"{run_id}-{rep}"

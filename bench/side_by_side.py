@@ -202,7 +202,7 @@ print(cpu() - begin)
 """
 
 
-def waking_cost(rate, seconds):
+def wakeup_cost(rate, seconds):
     """Returns the CPU seconds per call that wake-ups cost any client on this machine.
 
     A client that sends each call at its time wakes twice for it: at that time, and at the

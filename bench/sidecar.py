@@ -34,12 +34,12 @@ import time
 import side_by_side as bench
 
 # MOSN, measured with its users' tools: µs of CPU per request and hop, µs of added latency, memory.
-KNOWN = {"cpu": "56 to 68", "p50": "60 to 130", "rss": "55 to 61"}
+MOSN_COST = {"cpu": "56 to 68", "p50": "60 to 130", "rss": "55 to 61"}
 GOAL_CPU, GOAL_P50, GOAL_RSS = 10.0, 20.0, 15e6
-GOAL_OVER_IDLE = 64e6
+MAX_GROWTH_BYTES = 64e6
 AWAKE = "awake"
 # Least number of calls of a slow run for a p99.
-P99_NEEDS = 400
+MIN_CALLS_FOR_P99 = 400
 TICK = os.sysconf("SC_CLK_TCK")
 
 SIDECAR = """busy_poll = "{busy_poll}"
@@ -99,7 +99,7 @@ class Path:
         self.hops = hops or max(len(self.pids), 1)
         self.cpu, self.slow_cpu, self.rates, self.p50, self.p99, self.rss = [], [], [], [], [], 0
 
-    def spent(self):
+    def cpu_seconds(self):
         """Returns the CPU seconds that its relays have used so far, user and system."""
         total = 0
         for pid in self.pids:
@@ -133,23 +133,23 @@ def load(path, args, flags, folder):
     return record
 
 
-def saturate(path, args, folder):
-    before = path.spent()
+def measure_saturated(path, args, folder):
+    before = path.cpu_seconds()
     record = load(path, args, ["--connections", 16, "--clients", 512, "--calls", args.calls], folder)
-    path.cpu.append((path.spent() - before) / record["ok"] * 1e6)
+    path.cpu.append((path.cpu_seconds() - before) / record["ok"] * 1e6)
     path.rates.append(record["ok"] / record["elapsed_us"] * 1e6)
     path.rss = max(path.rss, path.memory())
 
 
-def whisper(path, args, folder):
-    before = path.spent()
+def measure_latency(path, args, folder):
+    before = path.cpu_seconds()
     record = load(path, args, ["--connections", 4, "--rate", f"{args.rate}/s", "--duration", f"{args.seconds}s"], folder)
     path.p50.append(record["response"]["p50_us"])
     path.p99.append(record["response"]["p99_us"])
-    path.slow_cpu.append((path.spent() - before) / record["elapsed_us"] * 1e6)
+    path.slow_cpu.append((path.cpu_seconds() - before) / record["elapsed_us"] * 1e6)
 
 
-def sidecar(stack, scratch, name, protocol, upstream, more="", busy_poll="0s"):
+def start_sidecar(stack, scratch, name, protocol, upstream, more="", busy_poll="0s"):
     file = scratch / f"{name}.toml"
     file.write_text(SIDECAR.format(busy_poll=busy_poll, protocol=protocol, upstream=upstream, more=more), encoding="utf-8")
     return stack.enter_context(bench.Server([bench.plimsoll(), "relay", "sidecar", file]))
@@ -164,7 +164,7 @@ def end(started):
             started.wait(5)
 
 
-def members(session):
+def session_processes(session):
     """Returns the processes of a session: its leader and what that started."""
     found = []
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
@@ -198,15 +198,15 @@ def paths_of(stack, scratch, certs, protocol, service, busy_poll):
         return f"{key} = {{ {names}{name} }}"
 
     paths = [Path(f"{protocol}: direct", protocol, service.port)]
-    one = sidecar(stack, scratch, f"{protocol}-one", protocol, service.port)
+    one = start_sidecar(stack, scratch, f"{protocol}-one", protocol, service.port)
     paths.append(Path(f"{protocol}: one sidecar", protocol, one.port, [one.process.pid]))
-    polling = sidecar(stack, scratch, f"{protocol}-{AWAKE}", protocol, service.port, busy_poll=busy_poll)
+    polling = start_sidecar(stack, scratch, f"{protocol}-{AWAKE}", protocol, service.port, busy_poll=busy_poll)
     paths.append(Path(f"{protocol}: one sidecar, {AWAKE}", protocol, polling.port, [polling.process.pid]))
     for name, listen, upstream in [("plaintext", "", ""), ("mutual TLS", tls("listen_tls", "server"), tls("upstream_tls", "client"))]:
-        inner = sidecar(stack, scratch, f"{protocol}-{name[:4]}-in", protocol, service.port, listen)
-        outer = sidecar(stack, scratch, f"{protocol}-{name[:4]}-out", protocol, inner.port, upstream)
+        inner = start_sidecar(stack, scratch, f"{protocol}-{name[:4]}-in", protocol, service.port, listen)
+        outer = start_sidecar(stack, scratch, f"{protocol}-{name[:4]}-out", protocol, inner.port, upstream)
         paths.append(Path(f"{protocol}: two sidecars, {name}", protocol, outer.port, [inner.process.pid, outer.process.pid]))
-    tcp = sidecar(stack, scratch, f"{protocol}-tcp", "tcp", service.port)
+    tcp = start_sidecar(stack, scratch, f"{protocol}-tcp", "tcp", service.port)
     paths.append(Path(f"{protocol}: one sidecar, as TCP", protocol, tcp.port, [tcp.process.pid]))
     port = free_port()
     file = scratch / f"haproxy-{protocol}.cfg"
@@ -216,7 +216,7 @@ def paths_of(stack, scratch, certs, protocol, service, busy_poll):
     return paths
 
 
-def mosn_asked():
+def mosn_settings():
     """Returns MOSN's command and its two ports; None if it is not configured."""
     command = bench.program_of("MOSN")
     if command is None:
@@ -232,10 +232,10 @@ def mosn_asked():
     return command, *ports
 
 
-def mosn(stack, command, listen, upstream):
+def start_mosn(stack, command, listen, upstream):
     stack.enter_context(bench.Server([bench.plimsoll(), "serve", "bolt", "--listen", f"127.0.0.1:{upstream}", "--workers", 1]))
     started = process(stack, command, listen, "MOSN")
-    return Path("bolt: MOSN", "bolt", listen, members(started.pid), hops=1)
+    return Path("bolt: MOSN", "bolt", listen, session_processes(started.pid), hops=1)
 
 
 def status(pid, line):
@@ -246,7 +246,7 @@ def status(pid, line):
     raise KeyError(line)
 
 
-def large(path, size, callers, args, scratch):
+def measure_large(path, size, callers, args, scratch):
     """Returns one row: the share of answered messages, peak memory over idle in MB, CPU per byte in ns."""
     (pid,) = path.pids
     content = scratch / f"content-{size}"
@@ -254,7 +254,7 @@ def large(path, size, callers, args, scratch):
     # Resets the peak, so that it counts from here.
     idle = status(pid, "VmRSS:")
     pathlib.Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="utf-8")
-    before = path.spent()
+    before = path.cpu_seconds()
     calls = max(2 * callers, args.megabytes * 1_000_000 // size)
     folder = scratch / f"large-{pid}-{size}-{callers}"
     flags = ["--clients", callers, "--connections", callers, "--calls", calls, "--deadline", "60s"]
@@ -262,7 +262,7 @@ def large(path, size, callers, args, scratch):
     bench.measure([bench.plimsoll(), *call, *flags, "--out", folder, "-q"])
     total = bench.run_record(folder)["total"]
     # Each message passes in both directions.
-    cpu = (path.spent() - before) / max(total["ok"] * size * 2, 1) * 1e9
+    cpu = (path.cpu_seconds() - before) / max(total["ok"] * size * 2, 1) * 1e9
     # Relative to the planned calls, because none is due if no client connects.
     return total["ok"] / calls, (status(pid, "VmHWM:") - idle) / 1e6, cpu
 
@@ -272,13 +272,13 @@ def large_table(paths, args, scratch):
     for size in args.sizes:
         for callers in args.callers:
             for path in paths:
-                ok, over, cpu = large(path, size, callers, args, scratch)
+                ok, over, cpu = measure_large(path, size, callers, args, scratch)
                 rows.append([path.name, f"{size:,}", callers, f"{ok:.1%}", f"{over:.1f}", f"{cpu:.2f}"])
-                if "sidecar" in path.name and (ok < 1 or over > GOAL_OVER_IDLE / 1e6):
+                if "sidecar" in path.name and (ok < 1 or over > MAX_GROWTH_BYTES / 1e6):
                     missed.append(f"{path.name}, {size} bytes, {callers} callers: {ok:.1%} ok, {over:.1f} MB")
     print()
     bench.print_table(["path", "bytes a message", "callers", "ok", "MB over idle", "CPU a byte, ns"], rows)
-    print(f"\ngoals: all ok within {GOAL_OVER_IDLE / 1e6:.0f} MB over idle: ", end="")
+    print(f"\ngoals: all ok within {MAX_GROWTH_BYTES / 1e6:.0f} MB over idle: ", end="")
     print("met" if not missed else "MISSED by " + "; ".join(missed))
     return missed
 
@@ -309,9 +309,9 @@ def main():
     protocols = args.protocols.split(",")
     if not protocols or set(protocols) - {"bolt", "grpc"}:
         parser.error(f"--protocols: `{args.protocols}`: expected bolt, grpc or bolt,grpc")
-    if args.rate * args.seconds < P99_NEEDS:
-        parser.error(f"--rate {args.rate} for --seconds {args.seconds}: a 99th percentile needs {P99_NEEDS} calls")
-    asked = mosn_asked() if "bolt" in protocols else None
+    if args.rate * args.seconds < MIN_CALLS_FOR_P99:
+        parser.error(f"--rate {args.rate} for --seconds {args.seconds}: a 99th percentile needs {MIN_CALLS_FOR_P99} calls")
+    asked = mosn_settings() if "bolt" in protocols else None
     bench.warn_if_busy()
 
     too_large = []
@@ -323,12 +323,12 @@ def main():
             service = stack.enter_context(bench.Server([bench.plimsoll(), "serve", *command, "--listen", "127.0.0.1:0", "--workers", 1]))
             groups.append(paths_of(stack, scratch, certs, protocol, service, args.busy_poll))
         if asked:
-            groups[protocols.index("bolt")].append(mosn(stack, *asked))
+            groups[protocols.index("bolt")].append(start_mosn(stack, *asked))
         for rep in range(args.reps):
             for group in groups:
                 for number, path in enumerate(group):
-                    saturate(path, args, scratch / f"{path.protocol}-{number}-{rep}-full")
-                    whisper(path, args, scratch / f"{path.protocol}-{number}-{rep}-slow")
+                    measure_saturated(path, args, scratch / f"{path.protocol}-{number}-{rep}-full")
+                    measure_latency(path, args, scratch / f"{path.protocol}-{number}-{rep}-slow")
             print(f"repetition {rep + 1} of {args.reps} done", file=sys.stderr)
         if args.sizes and "bolt" in protocols:
             # Excluded: direct has no relay, two relays add nothing new, and there are no pauses for busy_poll.
@@ -351,7 +351,7 @@ def main():
                 missed += [f"{path.name}: {what}" for what, over in [
                     (f"{cpu:.1f} µs CPU", cpu > GOAL_CPU), (f"{p50:.0f} µs at p50", p50 >= GOAL_P50), (f"{path.rss / 1e6:.1f} MB", path.rss >= GOAL_RSS)] if over]
     if "bolt" in protocols and not asked:
-        rows.append(["bolt: MOSN (known)", "–", KNOWN["cpu"], KNOWN["p50"], "–", "–", KNOWN["rss"]])
+        rows.append(["bolt: MOSN (known)", "–", MOSN_COST["cpu"], MOSN_COST["p50"], "–", "–", MOSN_COST["rss"]])
     bench.print_table(["path", "requests a second", "CPU a request a hop, µs", "added a hop at p50, µs", "at p99, µs", "of a core while slow", "RSS, MB"], rows)
     print(f"\ngoals: at most {GOAL_CPU:.0f} µs of CPU a request a hop, less than {GOAL_P50:.0f} µs added a hop at p50, less than {GOAL_RSS / 1e6:.0f} MB: ", end="")
     print("met" if not missed else "MISSED by " + "; ".join(missed))

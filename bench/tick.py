@@ -17,7 +17,7 @@ import bolt
 import side_by_side as bench
 
 
-def ours(protocol, server, args, folder, tick):
+def run_plimsoll(protocol, server, args, folder, tick):
     call = {
         "grpc": ["grpc", f"grpc://{server.address}", "-m", bench.METHOD, "-d", json.dumps({"json": bench.VECTOR})],
         "bolt": ["bolt", f"sofa://{server.address}"],
@@ -29,7 +29,7 @@ def ours(protocol, server, args, folder, tick):
     return measured.cpu / bolt.check(measured, folder, f"{protocol}, {args.rate}/s") * 1e6
 
 
-def h2load(server, args, scratch):
+def run_h2load(server, args, scratch):
     frame = scratch / "frame"
     frame.write_bytes(bench.grpc_frame(bench.VECTOR))
     calls = args.rate * args.seconds
@@ -64,9 +64,9 @@ def main():
                 for name, tick in (
                     ("each at its time", None), (f"--tick {args.tick}", args.tick), (f"--tick {bundle}", bundle),
                 ):
-                    cost = ours(protocol, server, args, scratch / f"{protocol}-{tick}-{rep}", tick)
+                    cost = run_plimsoll(protocol, server, args, scratch / f"{protocol}-{tick}-{rep}", tick)
                     found.setdefault((protocol, name), []).append(cost)
-            found.setdefault(("grpc", "h2load --rps"), []).append(h2load(fast, args, scratch))
+            found.setdefault(("grpc", "h2load --rps"), []).append(run_h2load(fast, args, scratch))
             if peer:
                 found.setdefault(("bolt", "sofaload --qps"), []).append(bolt.theirs(peer, sofa, "2000/s", args)[1])
             print(f"repetition {rep + 1} of {args.reps} done", file=sys.stderr)

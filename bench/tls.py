@@ -78,7 +78,7 @@ WORDS = {
 }
 
 
-class Ours:
+class PlimsollClient:
     name = "plimsoll"
 
     def __init__(self, scratch, certs):
@@ -117,7 +117,7 @@ class Ours:
         return made["full"] + made["resumed"], None
 
 
-class STime:
+class STimeClient:
     def __init__(self, openssl):
         self.openssl = str(openssl)
         said = subprocess.run([self.openssl, "version"], capture_output=True, text=True, check=True).stdout
@@ -194,7 +194,7 @@ def main():
     with bench.Scratch() as scratch:
         kinds = sorted({ROWS[word].kind for word in rows})
         certs = {kind: bench.make_certificates(scratch / kind, kind) for kind in kinds}
-        crew = [Ours(scratch, certs), *(STime(path) for path in [bench.tool("openssl"), bench.tool("openssl-newer"), *args.openssl])]
+        crew = [PlimsollClient(scratch, certs), *(STimeClient(path) for path in [bench.tool("openssl"), bench.tool("openssl-newer"), *args.openssl])]
         for rep in range(reps):
             with contextlib.ExitStack() as running:
                 servers = {kind: running.enter_context(serve(certs[kind])) for kind in kinds}

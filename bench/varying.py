@@ -25,7 +25,7 @@ ROWS = [
 CALLS = {"fast": 2_000_000, "go": 400_000}
 
 
-def start(name):
+def start_server(name):
     if name == "fast":
         return bench.Server([bench.plimsoll(), "serve", "fast", "--listen", "127.0.0.1:0"])
     return bench.Server([bench.tool("go-score")])
@@ -64,7 +64,7 @@ def main():
         rows.write_text("vector\n" + "".join(f'"{v}"\n' for v in vectors), encoding="utf-8")
         for rep in range(reps):
             for name in servers:
-                with start(name) as server:
+                with start_server(name) as server:
                     for what, call, still, varying in ROWS:
                         more = ["--rows", rows] if "row." in varying else []
                         both = [(still, []), (varying, more)]

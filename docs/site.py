@@ -79,7 +79,7 @@ def listing(folder: str) -> None:
     (SOURCE / folder / "files.html").write_text(html, encoding="utf-8")
 
 
-def stage() -> None:
+def write_sources() -> None:
     """Writes the input of mdBook."""
     shutil.rmtree(SITE, ignore_errors=True)
     SOURCE.mkdir(parents=True)
@@ -151,7 +151,7 @@ def check() -> int:
 def main() -> None:
     if len(sys.argv) != 2:
         sys.exit("usage: docs/site.py MDBOOK")
-    stage()
+    write_sources()
     subprocess.run([sys.argv[1], "build", str(SITE)], check=True)
     checked = check()
     print(f"{BOOK.relative_to(ROOT)}/index.html: {len(chapters())} pages, {checked} links that lead somewhere")

@@ -45,20 +45,20 @@ IMAGES = {
 }
 
 
-def entry(name: str, size: int = 0, mode: int = 0o644, owner: int = 0) -> tarfile.TarInfo:
+def tar_entry(name: str, size: int = 0, mode: int = 0o644, owner: int = 0) -> tarfile.TarInfo:
     info = tarfile.TarInfo(name)
     info.size, info.mode, info.uid, info.gid, info.mtime = size, mode, owner, owner, EPOCH
     return info
 
 
 def add_folder(archive: tarfile.TarFile, name: str, mode: int = 0o755, owner: int = 0) -> None:
-    info = entry(name, mode=mode, owner=owner)
+    info = tar_entry(name, mode=mode, owner=owner)
     info.type = tarfile.DIRTYPE
     archive.addfile(info)
 
 
-def add(archive: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:
-    archive.addfile(entry(name, len(content), mode), io.BytesIO(content))
+def add_file(archive: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:
+    archive.addfile(tar_entry(name, len(content), mode), io.BytesIO(content))
 
 
 def layer(binary: Path, licences: Path) -> bytes:
@@ -71,13 +71,13 @@ def layer(binary: Path, licences: Path) -> bytes:
         # New volumes get the owner of these folders; only this user may read keys.
         for folder in ("certs", "runs"):
             add_folder(archive, folder, owner=USER)
-        add(archive, "etc/passwd", PASSWD.encode())
+        add_file(archive, "etc/passwd", PASSWD.encode())
         # Certificates of object stores and of targets are verified against these.
-        add(archive, "etc/ssl/certs/ca-certificates.crt", Path(certifi.where()).read_bytes())
-        add(archive, "usr/bin/plimsoll", binary.read_bytes(), mode=0o755)
+        add_file(archive, "etc/ssl/certs/ca-certificates.crt", Path(certifi.where()).read_bytes())
+        add_file(archive, "usr/bin/plimsoll", binary.read_bytes(), mode=0o755)
         for file in ("LICENSE-APACHE", "LICENSE-MIT", "THIRD-PARTY.txt"):
-            add(archive, f"usr/share/doc/plimsoll/{file}", (licences / file).read_bytes())
-        add(archive, "usr/share/doc/plimsoll/CERTIFI-LICENSE", licence_of("certifi"))
+            add_file(archive, f"usr/share/doc/plimsoll/{file}", (licences / file).read_bytes())
+        add_file(archive, "usr/share/doc/plimsoll/CERTIFI-LICENSE", licence_of("certifi"))
     return out.getvalue()
 
 
@@ -90,11 +90,11 @@ def digest(content: bytes) -> str:
     return "sha256:" + hashlib.sha256(content).hexdigest()
 
 
-def described(kind: str, content: bytes) -> dict:
+def descriptor(kind: str, content: bytes) -> dict:
     return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": digest(content), "size": len(content)}
 
 
-def encoded(document: object) -> bytes:
+def encode_json(document: object) -> bytes:
     return json.dumps(document, sort_keys=True).encode()
 
 
@@ -107,7 +107,7 @@ def image(name: str, version: str, files: bytes, packed: bytes) -> dict[str, byt
         "org.opencontainers.image.licenses": "Apache-2.0 OR MIT",
     }
     settings = {"User": f"{USER}:{USER}", "WorkingDir": "/", "Labels": labels, **IMAGES[name]}
-    config = encoded({
+    config = encode_json({
         "created": created,
         "architecture": "amd64",
         "os": "linux",
@@ -115,14 +115,14 @@ def image(name: str, version: str, files: bytes, packed: bytes) -> dict[str, byt
         "rootfs": {"type": "layers", "diff_ids": [digest(files)]},
         "history": [{"created": created, "created_by": "packaging/image.py"}],
     })
-    manifest = encoded({
+    manifest = encode_json({
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "config": described("config.v1+json", config),
-        "layers": [described("layer.v1.tar+gzip", packed)],
+        "config": descriptor("config.v1+json", config),
+        "layers": [descriptor("layer.v1.tar+gzip", packed)],
     })
     tag = f"{name}:{version}"
-    listed = described("manifest.v1+json", manifest)
+    listed = descriptor("manifest.v1+json", manifest)
     listed["annotations"] = {"org.opencontainers.image.ref.name": tag, "io.containerd.image.name": f"localhost/{tag}"}
     listed["platform"] = {"architecture": "amd64", "os": "linux"}
 
@@ -130,13 +130,13 @@ def image(name: str, version: str, files: bytes, packed: bytes) -> dict[str, byt
         return "blobs/sha256/" + digest(content).removeprefix("sha256:")
 
     return {
-        "oci-layout": encoded({"imageLayoutVersion": "1.0.0"}),
-        "index.json": encoded({
+        "oci-layout": encode_json({"imageLayoutVersion": "1.0.0"}),
+        "index.json": encode_json({
             "schemaVersion": 2,
             "mediaType": "application/vnd.oci.image.index.v1+json",
             "manifests": [listed],
         }),
-        "manifest.json": encoded([{
+        "manifest.json": encode_json([{
             "Config": blob(config),
             "RepoTags": [f"localhost/{tag}"],
             "Layers": [blob(packed)],
@@ -161,7 +161,7 @@ def main() -> None:
             for folder in ("blobs", "blobs/sha256"):
                 add_folder(archive, folder)
             for file, content in sorted(image(name, given.version, files, packed).items()):
-                add(archive, file, content)
+                add_file(archive, file, content)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 NAMES = ("LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE", "UNLICENSE")
 
 
-def linked(metadata: dict) -> set[str]:
+def linked_packages(metadata: dict) -> set[str]:
     """Returns the ids of the packages that are linked into the binary."""
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
     own = {package["id"] for package in metadata["packages"] if package["source"] is None}
@@ -32,7 +32,7 @@ def main() -> None:
     command = ["cargo", "metadata", "--format-version", "1", "--locked"]
     command += ["--filter-platform", "x86_64-unknown-linux-gnu"]
     metadata = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    chosen = linked(metadata)
+    chosen = linked_packages(metadata)
     texts: dict[str, list[str]] = {}
     without = []
     for package in sorted(metadata["packages"], key=lambda package: (package["name"], package["version"])):

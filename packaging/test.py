@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DIST = ROOT / "target/dist"
 # A system whose C library is nearly the oldest that packages support.
 FRESH, SUITE = ROOT / ".peers/fresh-root", "bullseye"
-LONGEST = 1800
+MAX_RUN_S = 1800
 
 # The script runs with `plimsoll` replaced by the program, in a folder of its own; $PORT is a free port.
 MUTUAL_TLS = """\
@@ -47,25 +47,25 @@ wait $server || true
 """
 
 
-class Wrong(Exception):
+class PackageError(Exception):
     """An installed package does not work as it should."""
 
 
 def run(*command: object, code: int = 0, **more: object) -> str:
     """Runs a command that must exit with `code`; returns its output."""
     words = [str(word) for word in command]
-    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=LONGEST, **more)
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=MAX_RUN_S, **more)
     if done.returncode != code:
-        raise Wrong(f"{' '.join(words)}: ended with {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}")
+        raise PackageError(f"{' '.join(words)}: ended with {done.returncode}, not {code}\n{done.stdout}\n{done.stderr}")
     return done.stdout
 
 
 def check(holds: bool, what: object) -> None:
     if not holds:
-        raise Wrong(str(what))
+        raise PackageError(str(what))
 
 
-def made(pattern: str) -> Path:
+def package_file(pattern: str) -> Path:
     found = sorted(DIST.glob(pattern))
     check(len(found) == 1, f"target/dist has not one {pattern}: {found}; run make dist first")
     return found[0]
@@ -116,8 +116,8 @@ def fresh_root(scratch: Path) -> Path:
     return copy
 
 
-def unpacked(pattern: str, to: Path) -> Path:
-    archive = made(pattern)
+def unpack(pattern: str, to: Path) -> Path:
+    archive = package_file(pattern)
     with tarfile.open(archive) as files:
         files.extractall(to)
     return to / archive.name.removesuffix(".tar.gz")
@@ -133,23 +133,23 @@ def test_sums(_: Path) -> None:
 def test_binaries(scratch: Path) -> None:
     """Binaries contain no path of this machine, and no symbol of a newer C library than packages declare."""
     for libc in ("gnu", "musl"):
-        binary = unpacked(f"*-linux-{libc}.tar.gz", scratch) / "plimsoll"
+        binary = unpack(f"*-linux-{libc}.tar.gz", scratch) / "plimsoll"
         content = binary.read_bytes()
         if b"\nbuild: debug" not in content:
             check(os.fsencode(Path.home() / ".cargo/registry") not in content, f"{binary}: paths of cargo's registry")
             check(os.fsencode(ROOT) not in content, f"{binary}: paths of this tree")
-    wheel = re.search(r"manylinux_(\d+)_(\d+)_", made("*.whl").name)
-    symbols = run("readelf", "-V", scratch / made("*-linux-gnu.tar.gz").name.removesuffix(".tar.gz") / "plimsoll")
+    wheel = re.search(r"manylinux_(\d+)_(\d+)_", package_file("*.whl").name)
+    symbols = run("readelf", "-V", scratch / package_file("*-linux-gnu.tar.gz").name.removesuffix(".tar.gz") / "plimsoll")
     newest = max(tuple(map(int, found)) for found in re.findall(r"GLIBC_(\d+)\.(\d+)", symbols))
     check(newest == tuple(map(int, wheel.groups())), (newest, wheel[0]))
-    depends = run("dpkg-deb", "--field", made("*.deb"), "Depends")
+    depends = run("dpkg-deb", "--field", package_file("*.deb"), "Depends")
     check(f"libc6 (>= {newest[0]}.{newest[1]})" in depends, depends)
 
 
 def test_archive(scratch: Path) -> None:
     """The archive works in a fresh system."""
     root = fresh_root(scratch)
-    folder = unpacked("*-linux-gnu.tar.gz", root / "opt")
+    folder = unpack("*-linux-gnu.tar.gz", root / "opt")
     for file in ("README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT", "THIRD-PARTY.txt", "man/plimsoll.1"):
         check((folder / file).is_file(), f"{folder.name} lacks {file}")
     check("rustls" in (folder / "THIRD-PARTY.txt").read_text(), "THIRD-PARTY.txt does not name rustls")
@@ -160,7 +160,7 @@ def test_archive(scratch: Path) -> None:
 
 def test_static(scratch: Path) -> None:
     """The static binary works in a root file system without anything else."""
-    folder = unpacked("*-linux-musl.tar.gz", scratch)
+    folder = unpack("*-linux-musl.tar.gz", scratch)
     root = scratch / "empty"
     for name in ("proc", "tmp"):
         (root / name).mkdir(parents=True)
@@ -174,7 +174,7 @@ def test_static(scratch: Path) -> None:
 def test_deb(scratch: Path) -> None:
     """dpkg installs the package in a fresh system, with its dependencies checked, and removes it."""
     root = fresh_root(scratch)
-    shutil.copy(made("*.deb"), root / "tmp/plimsoll.deb")
+    shutil.copy(package_file("*.deb"), root / "tmp/plimsoll.deb")
     chroot(root, "dpkg --install /tmp/plimsoll.deb && dpkg --audit")
     for file in ("man/man1/plimsoll-grpc.1.gz", "bash-completion/completions/plimsoll", "doc/plimsoll/copyright"):
         check((root / "usr/share" / file).is_file(), file)
@@ -190,7 +190,7 @@ def test_deb(scratch: Path) -> None:
 def test_rpm(scratch: Path) -> None:
     """rpm installs the package in a fresh system, without checking dependencies: the system has no RPM packages."""
     root = fresh_root(scratch)
-    package = made("*.rpm")
+    package = package_file("*.rpm")
     requires = run("rpm", "--query", "--package", "--requires", package)
     check(re.search(r"^libc\.so\.6\(GLIBC_2\.\d+\)\(64bit\)$", requires, re.M) is not None, requires)
     own = ["rpm", "--root", root, "--dbpath", "/var/lib/rpm"]
@@ -206,7 +206,7 @@ def test_rpm(scratch: Path) -> None:
 
 def test_wheel(scratch: Path) -> None:
     """pip installs the wheel in an environment of its own, without an index, and removes it."""
-    wheel = made("*.whl")
+    wheel = package_file("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         check(archive.testzip() is None, "the wheel is damaged")
     run(sys.executable, "-m", "venv", scratch / "venv")
@@ -273,14 +273,14 @@ class Containers:
     def stop(self, name: str, process: subprocess.Popen) -> int:
         """Asks the container to stop; returns its exit code."""
         run(*self.runc("kill", name, self.config.get("StopSignal", "SIGTERM")))
-        return process.wait(LONGEST)
+        return process.wait(MAX_RUN_S)
 
 
 def test_images(scratch: Path) -> None:
     """Both images work as containers with read-only root file systems: server and client use mutual TLS, the
     server's own check finds it healthy, and it exits normally. Podman loads both files."""
-    version = made("plimsoll-server-*-oci.tar").name.split("-")[2]
-    files = {name: made(f"{name}-{version}-x86_64-oci.tar") for name in ("plimsoll", "plimsoll-server")}
+    version = package_file("plimsoll-server-*-oci.tar").name.split("-")[2]
+    files = {name: package_file(f"{name}-{version}-x86_64-oci.tar") for name in ("plimsoll", "plimsoll-server")}
     podman = ["podman", "--root", scratch / "podman", "--runroot", scratch / "state", "--storage-driver", "vfs"]
     for name, file in files.items():
         run(*podman, "load", "--input", file)
@@ -342,7 +342,7 @@ def on_terminal(command: list[str], typed: str, expected: str, environment: dict
 
 def test_shells(scratch: Path) -> None:
     """Each shell loads its completions and uses them; mandoc reports no problem in the manual pages."""
-    folder = unpacked("*-linux-gnu.tar.gz", scratch)
+    folder = unpack("*-linux-gnu.tar.gz", scratch)
     there = folder / "completions"
     words = run("fish", "--no-config", "-c", f"source {there}/plimsoll.fish; complete --do-complete 'plimsoll grp'")
     check(words.startswith("grpc"), words)
@@ -362,7 +362,7 @@ def test_flake(scratch: Path) -> None:
     the build installs completions and manual pages. Nothing is compiled, because crates cannot be downloaded."""
     flake, nixpkgs = scratch / "flake", scratch / "nixpkgs"
     shutil.copytree(ROOT / "packaging/nixpkgs", nixpkgs)
-    shutil.copy(unpacked("*-linux-gnu.tar.gz", scratch) / "plimsoll", nixpkgs / "program")
+    shutil.copy(unpack("*-linux-gnu.tar.gz", scratch) / "plimsoll", nixpkgs / "program")
     flake.mkdir()
     for file in ("flake.nix", "Cargo.toml", "Cargo.lock"):
         shutil.copy(ROOT / file, flake)
@@ -402,7 +402,7 @@ def main() -> None:
             try:
                 TESTS[name](Path(scratch))
                 print(f"{name}: ok", flush=True)
-            except (Wrong, OSError, subprocess.TimeoutExpired) as error:
+            except (PackageError, OSError, subprocess.TimeoutExpired) as error:
                 failed += 1
                 print(f"{name}: FAILED\n{error}", flush=True)
     print(f"test-dist: {len(chosen) - failed} passed, {failed} failed")

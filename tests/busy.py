@@ -17,7 +17,7 @@ import sys
 import time
 
 
-def take(cpu, share, parent):
+def take_processor_time(cpu, share, parent):
     """Takes `share` of one processor until the process `parent` ends."""
     os.sched_setaffinity(0, {cpu})
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
@@ -51,7 +51,7 @@ def main():
             pid = os.fork()
             if pid == 0:
                 try:
-                    take(cpu, options.share, parent)
+                    take_processor_time(cpu, options.share, parent)
                 finally:
                     os._exit(0)
             takers.append(pid)

@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 
-PATIENCE_S = 300
+MAX_WAIT_S = 300
 # Of prctl(2).
 PR_SET_CHILD_SUBREAPER = 36
 SHARDS = 4
@@ -91,12 +91,12 @@ def fail(text):
 
 def wait_for(what, found):
     """Waits until `found` returns something true, and returns that."""
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + MAX_WAIT_S
     while time.monotonic() < end:
         if result := found():
             return result
         time.sleep(0.1)
-    fail(f"{what}: timed out after {PATIENCE_S} s")
+    fail(f"{what}: timed out after {MAX_WAIT_S} s")
 
 
 class Background:
@@ -146,7 +146,7 @@ def run(words, folder, code=(0,), **variables):
     """Runs a command, which must exit with one of the codes; returns its output."""
     words = [str(word) for word in words]
     done = subprocess.run(words, cwd=folder, env={**os.environ, **variables}, capture_output=True, text=True,
-                          timeout=PATIENCE_S)
+                          timeout=MAX_WAIT_S)
     if done.returncode not in code:
         fail(f"{' '.join(words)}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
     return done.stdout
@@ -160,7 +160,7 @@ def calls(directory):
     return sorted((call["number"], call["arrival_ns"] - first, call["code"]) for call in found)
 
 
-def is_that_of_one(name, folder, directory):
+def check_matches_one_process(name, folder, directory):
     merged, one = (json.loads((place / "run.json").read_text(encoding="utf-8")) for place in (directory, folder / "one"))
     for key in ("due", "ok", "errors", "not_started"):
         assert merged["total"][key] == one["total"][key], f"{name}: {key}: {merged['total'][key]} {one['total'][key]}"
@@ -169,13 +169,13 @@ def is_that_of_one(name, folder, directory):
     print(f"{name}: {merged['total']['ok']} calls from {SHARDS} shards, as from one process")
 
 
-def by_mpi(program, folder):
+def run_with_mpi(program, folder):
     meeting = f"file://{folder}/meeting"
     words = [program, "run", "plan.toml", "-q", "--rendezvous", meeting]
     run(["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", SHARDS, *words, "--out", "openmpi"], folder)
-    is_that_of_one("Open MPI", folder, folder / "openmpi")
+    check_matches_one_process("Open MPI", folder, folder / "openmpi")
     run(["mpirun.mpich", "-n", SHARDS, *words, "--out", "mpich", "--run-id", "mpich"], folder)
-    is_that_of_one("MPICH", folder, folder / "mpich")
+    check_matches_one_process("MPICH", folder, folder / "mpich")
 
 
 def start_slurm(folder, background):
@@ -214,16 +214,16 @@ def start_slurm(folder, background):
     return variables
 
 
-def by_slurm(program, folder, background):
+def run_with_slurm(program, folder, background):
     variables = start_slurm(folder, background)
     words = [program, "run", "plan.toml", "-q", "--rendezvous", f"file://{folder}/meeting", "--out", "srun"]
     run(["srun", "-n", SHARDS, *words], folder, **variables)
-    is_that_of_one("srun", folder, folder / "srun")
+    check_matches_one_process("srun", folder, folder / "srun")
     script = run([program, "slurm", "plan.toml", "--shards", SHARDS, "--program", program, "--time", "10:00"], folder)
     (folder / "load.sh").write_text(script, encoding="utf-8")
     run(["sbatch", "--wait", "load.sh"], folder, **variables)
     (directory,) = (folder / "runs").glob("clustered-*")
-    is_that_of_one("sbatch with plimsoll slurm's script", folder, directory)
+    check_matches_one_process("sbatch with plimsoll slurm's script", folder, directory)
     # A cancelled job keeps what was measured until then.
     long = (folder / "plan.toml").read_text(encoding="utf-8").replace('"3s"', '"300s"')
     (folder / "long.toml").write_text(long, encoding="utf-8")
@@ -261,8 +261,8 @@ def main():
         address = next(word for word in line.split() if word.startswith("127.0.0.1:"))
         (folder / "plan.toml").write_text(PLAN.format(address=address), encoding="utf-8")
         run([program, "run", "plan.toml", "--out", "one", "-q"], folder)
-        by_mpi(program, folder)
-        by_slurm(program, folder, background)
+        run_with_mpi(program, folder)
+        run_with_slurm(program, folder, background)
     finally:
         if (folder / "slurm" / "slurm.conf").exists():
             # Nodes leave their jobs' tasks running, so these are ended first; a controller that has ended gives no answer.

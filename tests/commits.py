@@ -22,7 +22,7 @@ IMPERATIVES = {"bring", "embed", "exceed", "feed", "need", "ping", "proceed", "s
 EXAMPLE = "for example `flags: reject non-UTF-8 values`"
 
 
-def fault(subject):
+def find_fault(subject):
     """Returns what is wrong with a subject, or None."""
     if subject.startswith(GENERATED):
         return None
@@ -41,7 +41,7 @@ def fault(subject):
     return None
 
 
-def since_this_file():
+def commits_since_this_file():
     """Returns (commit, subject) of each commit after the one that added this file, newest first."""
 
     def git(*arguments):
@@ -57,7 +57,7 @@ def since_this_file():
 def main(arguments):
     match arguments:
         case []:
-            commits = since_this_file()
+            commits = commits_since_this_file()
         case ["--message", path]:
             text = pathlib.Path(path).read_text(encoding="utf-8", errors="replace")
             lines = [line for line in text.splitlines() if not line.startswith("#")]
@@ -65,7 +65,7 @@ def main(arguments):
         case _:
             print(__doc__, file=sys.stderr)
             return 2
-    faults = [(commit, subject, fault(subject)) for commit, subject in commits]
+    faults = [(commit, subject, find_fault(subject)) for commit, subject in commits]
     faults = [entry for entry in faults if entry[2]]
     for commit, subject, why in faults:
         print(f"{commit}: the subject `{subject}` {why}", file=sys.stderr)

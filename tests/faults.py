@@ -39,13 +39,13 @@ import time
 
 # A command that takes longer than this hangs. The longest scenario takes a few seconds on a quiet machine.
 MAX_WAIT_S = 120
-STOP_S = 0.3
-CALLS = 200
+SIGSTOP_DURATION_S = 0.3
+LOAD_CALLS = 200
 
 # --- System calls, and what their manual pages list ---------------------------------------------
 
 # The numbers of x86-64, from asm/unistd_64.h.
-NUMBERS = {
+SYSCALL_NUMBERS = {
     "read": 0, "write": 1, "close": 3, "fstat": 5, "poll": 7, "lseek": 8, "mmap": 9, "mprotect": 10, "munmap": 11,
     "rt_sigaction": 13, "rt_sigprocmask": 14, "ioctl": 16, "pread64": 17, "pwrite64": 18, "readv": 19, "writev": 20,
     "mremap": 25, "madvise": 28, "nanosleep": 35, "socket": 41, "connect": 42, "accept": 43, "sendto": 44,
@@ -69,32 +69,32 @@ NUMBERS = {
     "arch_prctl": 158, "restart_syscall": 219, "umask": 95, "gettimeofday": 96, "time": 201, "sched_get_priority_max": 146,
     "inotify_init1": 294, "inotify_add_watch": 254, "signalfd4": 289, "fadvise64": 221, "statfs": 137, "fstatfs": 138,
 }
-NAMES = {number: name for name, number in NUMBERS.items()}
+SYSCALL_NAMES = {number: name for name, number in SYSCALL_NUMBERS.items()}
 
-PATH = "EACCES ELOOP EMFILE ENAMETOOLONG ENFILE ENOENT ENOMEM ENOTDIR EIO"
-CHANGE = "EACCES EDQUOT EIO ENOENT ENOMEM ENOSPC EPERM EROFS"
-DATA = "EINTR EIO"
+PATH_ERRNOS = "EACCES ELOOP EMFILE ENAMETOOLONG ENFILE ENOENT ENOMEM ENOTDIR EIO"
+CHANGE_ERRNOS = "EACCES EDQUOT EIO ENOENT ENOMEM ENOSPC EPERM EROFS"
+DATA_ERRNOS = "EINTR EIO"
 # The errors with which a call may fail, by its name and, where that matters, by what its descriptor refers to. Excluded
 # are only EFAULT, which means invalid memory, and errors that the kernel never returns for such a call: an EINTR of
 # connect(2) that aborts the connection attempt, or of a futex operation that does not wait.
 ERRNOS = {
-    "read": f"{DATA} EINVAL EISDIR", "read:socket": "ECONNRESET EINTR ENOMEM ETIMEDOUT ENOBUFS",
-    "read:pipe": "EINTR EIO", "read:event": "EINTR", "pread64": f"{DATA} EINVAL", "readv": "EINTR EIO",
-    "readv:socket": "ECONNRESET EINTR ENOMEM ETIMEDOUT", "write": f"{DATA} EDQUOT EFBIG EINVAL ENOSPC EPERM",
+    "read": f"{DATA_ERRNOS} EINVAL EISDIR", "read:socket": "ECONNRESET EINTR ENOMEM ETIMEDOUT ENOBUFS",
+    "read:pipe": "EINTR EIO", "read:event": "EINTR", "pread64": f"{DATA_ERRNOS} EINVAL", "readv": "EINTR EIO",
+    "readv:socket": "ECONNRESET EINTR ENOMEM ETIMEDOUT", "write": f"{DATA_ERRNOS} EDQUOT EFBIG EINVAL ENOSPC EPERM",
     "write:socket": "ECONNRESET EINTR ENOBUFS ENOMEM EPIPE ETIMEDOUT", "write:pipe": "EINTR EIO EPIPE",
-    "write:event": "EINTR", "write:null": "EINTR EIO ENOSPC", "pwrite64": f"{DATA} EDQUOT EFBIG ENOSPC",
-    "writev": f"{DATA} EDQUOT EFBIG ENOSPC", "writev:socket": "ECONNRESET EINTR ENOBUFS ENOMEM EPIPE",
+    "write:event": "EINTR", "write:null": "EINTR EIO ENOSPC", "pwrite64": f"{DATA_ERRNOS} EDQUOT EFBIG ENOSPC",
+    "writev": f"{DATA_ERRNOS} EDQUOT EFBIG ENOSPC", "writev:socket": "ECONNRESET EINTR ENOBUFS ENOMEM EPIPE",
     "recvfrom": "ECONNRESET EINTR ENOMEM ETIMEDOUT ENOBUFS", "recvmsg": "ECONNRESET EINTR ENOMEM",
     "sendto": "ECONNRESET EINTR ENOBUFS ENOMEM EPIPE EACCES EPERM", "sendmsg": "ECONNRESET EINTR ENOBUFS ENOMEM EPIPE",
     "close": "EINTR EIO ENOSPC EDQUOT", "close:socket": "EINTR EIO", "close:pipe": "EINTR EIO", "close:event": "EINTR",
-    "open": f"{PATH} ENOSPC EROFS", "openat": f"{PATH} EINTR", "openat:run": f"{PATH} EDQUOT EEXIST EFBIG EINTR ENOSPC EPERM EROFS",
-    "stat": PATH, "lstat": PATH, "fstat": "ENOMEM EIO", "newfstatat": PATH, "statx": f"{PATH} ENOSYS EPERM",
-    "access": PATH, "faccessat": PATH, "faccessat2": f"{PATH} ENOSYS", "readlink": PATH, "readlinkat": PATH,
+    "open": f"{PATH_ERRNOS} ENOSPC EROFS", "openat": f"{PATH_ERRNOS} EINTR", "openat:run": f"{PATH_ERRNOS} EDQUOT EEXIST EFBIG EINTR ENOSPC EPERM EROFS",
+    "stat": PATH_ERRNOS, "lstat": PATH_ERRNOS, "fstat": "ENOMEM EIO", "newfstatat": PATH_ERRNOS, "statx": f"{PATH_ERRNOS} ENOSYS EPERM",
+    "access": PATH_ERRNOS, "faccessat": PATH_ERRNOS, "faccessat2": f"{PATH_ERRNOS} ENOSYS", "readlink": PATH_ERRNOS, "readlinkat": PATH_ERRNOS,
     "getdents64": "EINVAL ENOENT EIO", "getcwd": "EACCES ENOENT ENOMEM ERANGE", "chdir": "EACCES ENOENT ENOMEM",
     "statfs": "EACCES EINTR EIO ENOMEM ENOSYS", "fstatfs": "EINTR EIO ENOMEM ENOSYS",
-    "mkdir": CHANGE + " EEXIST EMLINK", "mkdirat": CHANGE, "rmdir": CHANGE + " EBUSY", "unlink": CHANGE + " EBUSY",
-    "unlinkat": CHANGE + " EBUSY", "rename": CHANGE + " EBUSY EXDEV", "renameat": CHANGE, "renameat2": CHANGE,
-    "link": CHANGE, "linkat": CHANGE + " EEXIST EMLINK EOPNOTSUPP", "symlink": CHANGE, "chmod": CHANGE, "fchmod": CHANGE,
+    "mkdir": CHANGE_ERRNOS + " EEXIST EMLINK", "mkdirat": CHANGE_ERRNOS, "rmdir": CHANGE_ERRNOS + " EBUSY", "unlink": CHANGE_ERRNOS + " EBUSY",
+    "unlinkat": CHANGE_ERRNOS + " EBUSY", "rename": CHANGE_ERRNOS + " EBUSY EXDEV", "renameat": CHANGE_ERRNOS, "renameat2": CHANGE_ERRNOS,
+    "link": CHANGE_ERRNOS, "linkat": CHANGE_ERRNOS + " EEXIST EMLINK EOPNOTSUPP", "symlink": CHANGE_ERRNOS, "chmod": CHANGE_ERRNOS, "fchmod": CHANGE_ERRNOS,
     "ftruncate": "EFBIG EINTR EIO EPERM EROFS", "fallocate": "EFBIG EINTR EIO ENOSPC EOPNOTSUPP",
     "fsync": "EIO ENOSPC EDQUOT EINVAL", "fdatasync": "EIO ENOSPC EDQUOT", "flock": "EINTR ENOLCK EWOULDBLOCK",
     "lseek": "EINVAL ESPIPE", "fcntl": "EACCES EAGAIN EINTR EINVAL EMFILE EPERM", "ioctl": "EINVAL ENOTTY",
@@ -130,17 +130,17 @@ ERRNOS = {
 INFALLIBLE = {"getpid", "gettid", "getppid", "getuid", "geteuid", "getgid", "getegid", "exit", "exit_group", "rt_sigreturn",
               "set_robust_list", "rseq", "set_tid_address", "arch_prctl", "restart_syscall", "umask", "gettimeofday", "time"}
 # Calls that transfer bytes, and the position of the argument that says how many.
-LENGTHS = {"read": 2, "write": 2, "pread64": 2, "pwrite64": 2, "recvfrom": 2, "sendto": 2, "getrandom": 1,
-           "readv": 2, "writev": 2}
+LENGTH_ARGUMENTS = {"read": 2, "write": 2, "pread64": 2, "pwrite64": 2, "recvfrom": 2, "sendto": 2, "getrandom": 1,
+                    "readv": 2, "writev": 2}
 WITH_DESCRIPTOR = {"read", "write", "close", "fstat", "lseek", "ioctl", "pread64", "pwrite64", "readv", "writev", "fcntl",
                    "ftruncate", "fsync", "fdatasync"}
 WITH_PATH = {"openat": 1, "newfstatat": 1, "statx": 1, "readlink": 0, "mkdir": 0, "unlink": 0, "unlinkat": 1, "rename": 0,
              "renameat2": 1, "open": 0, "stat": 0}
 # Errors that a peer or the network may cause as well, so they do not show whose failure it is.
-NETWORK = {"ECONNRESET", "EPIPE", "ETIMEDOUT", "ECONNREFUSED", "EHOSTUNREACH", "ENETUNREACH", "ECONNABORTED", "EPROTO",
-           "ENETDOWN", "ENOTCONN"}
+NETWORK_ERRNOS = {"ECONNRESET", "EPIPE", "ETIMEDOUT", "ECONNREFUSED", "EHOSTUNREACH", "ENETUNREACH", "ECONNABORTED", "EPROTO",
+                  "ENETDOWN", "ENOTCONN"}
 # Calls whose error means that written data is lost. The scenarios write only what was requested.
-UNKEPT = {"fsync:run", "fdatasync:run", "fsync:stdout", "fdatasync:stdout"}
+LOSING_WRITES = {"fsync:run", "fdatasync:run", "fsync:stdout", "fdatasync:stdout"}
 SIGNALS = {"SIGINT": signal.SIGINT, "SIGKILL": signal.SIGKILL, "SIGSTOP": signal.SIGSTOP}
 
 # --- The tracer: ptrace(2), seccomp(2) ----------------------------------------------------------
@@ -151,7 +151,7 @@ LIBC.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_
 PTRACE_CONT, PTRACE_GETREGS, PTRACE_SETREGS, PTRACE_SYSCALL = 7, 12, 13, 24
 PTRACE_SEIZE, PTRACE_LISTEN = 0x4206, 0x4208
 # SECCOMP, EXEC, CLONE, VFORK, FORK, SYSGOOD; EXITKILL.
-OPTIONS = 0x80 | 0x10 | 0x8 | 0x4 | 0x2 | 0x1 | 0x100000
+PTRACE_OPTIONS = 0x80 | 0x10 | 0x8 | 0x4 | 0x2 | 0x1 | 0x100000
 EVENT_EXEC, EVENT_SECCOMP, EVENT_STOP = 4, 7, 128
 WALL = 0x40000000
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 38, 22, 2
@@ -174,24 +174,24 @@ def ptrace(request, tid, data=None):
     return LIBC.ptrace(request, tid, None, data) == 0
 
 
-class Filter(ctypes.Structure):
+class BpfInstruction(ctypes.Structure):
     _fields_ = [("code", ctypes.c_uint16), ("jt", ctypes.c_uint8), ("jf", ctypes.c_uint8), ("k", ctypes.c_uint32)]
 
 
-class Program(ctypes.Structure):
-    _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.POINTER(Filter))]
+class BpfProgram(ctypes.Structure):
+    _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.POINTER(BpfInstruction))]
 
 
 def stop_at(numbers):
     """Makes these calls of this process and its children stop for the tracer; all calls for None."""
     load, equals, answer = 0x20, 0x15, 0x06
-    code = [Filter(answer, 0, 0, RET_TRACE)]
+    code = [BpfInstruction(answer, 0, 0, RET_TRACE)]
     if numbers is not None:
-        code = [Filter(load, 0, 0, 0)]
+        code = [BpfInstruction(load, 0, 0, 0)]
         for at, number in enumerate(numbers):
-            code.append(Filter(equals, len(numbers) - at, 0, number))
-        code += [Filter(answer, 0, 0, RET_ALLOW), Filter(answer, 0, 0, RET_TRACE)]
-    program = Program(len(code), (Filter * len(code))(*code))
+            code.append(BpfInstruction(equals, len(numbers) - at, 0, number))
+        code += [BpfInstruction(answer, 0, 0, RET_ALLOW), BpfInstruction(answer, 0, 0, RET_TRACE)]
+    program = BpfProgram(len(code), (BpfInstruction * len(code))(*code))
     LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if LIBC.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program), 0, 0) != 0:
         os._exit(125)
@@ -212,15 +212,15 @@ class Tracer:
         ready, go = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            self.become(command, folder, out, ready)
+            self.exec_command(command, folder, out, ready)
         os.close(ready)
-        if not ptrace(PTRACE_SEIZE, self.pid, OPTIONS):
+        if not ptrace(PTRACE_SEIZE, self.pid, PTRACE_OPTIONS):
             os.kill(self.pid, signal.SIGKILL)
             raise OSError(ctypes.get_errno(), "ptrace: may this process trace its children?")
         os.write(go, b"x")
         os.close(go)
 
-    def become(self, command, folder, out, ready):
+    def exec_command(self, command, folder, out, ready):
         try:
             os.setpgid(0, 0)
             os.read(ready, 1)
@@ -230,7 +230,7 @@ class Tracer:
             os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
             numbers = None
             if self.fault:
-                numbers = sorted({NUMBERS[self.fault.name], NUMBERS["rt_sigaction"]})
+                numbers = sorted({SYSCALL_NUMBERS[self.fault.name], SYSCALL_NUMBERS["rt_sigaction"]})
             stop_at(numbers)
             os.execv(command[0], command)
         finally:
@@ -266,7 +266,7 @@ class Tracer:
                 if tid == self.pid:
                     ended = status
                 continue
-            self.stopped(tid, os.WSTOPSIG(status), status >> 16)
+            self.on_stop(tid, os.WSTOPSIG(status), status >> 16)
         signal.setitimer(signal.ITIMER_REAL, 0)
         return None if hung else ended
 
@@ -283,9 +283,9 @@ class Tracer:
             setattr(registers, name, value)
             ptrace(PTRACE_SETREGS, tid, ctypes.byref(registers))
 
-    def stopped(self, tid, sig, event):
+    def on_stop(self, tid, sig, event):
         if event == EVENT_SECCOMP:
-            self.called(tid)
+            self.on_call(tid)
             if self.changed and self.changed[0] == tid:
                 # Continues to the end of the call.
                 ptrace(PTRACE_SYSCALL, tid)
@@ -309,12 +309,12 @@ class Tracer:
             self.process[tid] = int(re.search(r"^Tgid:\s*(\d+)", text, re.MULTILINE)[1])
         return self.process[tid]
 
-    def called(self, tid):
+    def on_call(self, tid):
         registers = Registers()
         if not ptrace(PTRACE_GETREGS, tid, ctypes.byref(registers)):
             return
         pid = self.of(tid)
-        name = NAMES.get(registers.orig_rax, str(registers.orig_rax))
+        name = SYSCALL_NAMES.get(registers.orig_rax, str(registers.orig_rax))
         if not self.in_main.get(pid):
             # `main` begins with this call; before it come the loader and the standard library.
             self.in_main[pid] = name == "rt_sigaction" and registers.rdi == signal.SIGXFSZ
@@ -325,7 +325,7 @@ class Tracer:
         count = self.counts[kind] = self.counts.get(kind, 0) + 1
         if self.fault and not self.fired and kind == self.fault.kind and count == self.fault.count:
             self.fired = True
-            self.disturb(tid, pid, registers)
+            self.apply_fault(tid, pid, registers)
 
     def kind(self, pid, name, registers):
         """Returns the call's name, for some calls with what their descriptor or path refers to."""
@@ -343,18 +343,18 @@ class Tracer:
                     leads_to = f"{os.readlink(f'/proc/{pid}/fd/{folder}')}/{leads_to}"
         except OSError:
             return name
-        return name if leads_to is None else f"{name}:{class_of(leads_to)}"
+        return name if leads_to is None else f"{name}:{descriptor_class(leads_to)}"
 
-    def disturb(self, tid, pid, registers):
+    def apply_fault(self, tid, pid, registers):
         how = self.fault.how
         if how == "short":
-            place = ARGUMENTS[LENGTHS[self.fault.name]]
+            place = ARGUMENTS[LENGTH_ARGUMENTS[self.fault.name]]
             if getattr(registers, place) > 1:
                 self.change_argument(tid, registers, place, 1)
             return
         if how in SIGNALS:
             if how == "SIGSTOP":
-                self.resume_at = (time.monotonic() + STOP_S, pid)
+                self.resume_at = (time.monotonic() + SIGSTOP_DURATION_S, pid)
             os.kill(pid, SIGNALS[how])
             return
         if self.fault.name == "brk":
@@ -366,7 +366,7 @@ class Tracer:
         registers.rax = ctypes.c_uint64(-number).value
         ptrace(PTRACE_SETREGS, tid, ctypes.byref(registers))
         if how == "SIGXFSZ":
-            LIBC.syscall(NUMBERS["tgkill"], pid, tid, signal.SIGXFSZ)
+            LIBC.syscall(SYSCALL_NUMBERS["tgkill"], pid, tid, signal.SIGXFSZ)
 
 
 def path_at(pid, address):
@@ -377,7 +377,7 @@ def path_at(pid, address):
     return text.split(b"\0")[0].decode(errors="replace")
 
 
-def class_of(leads_to):
+def descriptor_class(leads_to):
     for start, found in (("socket:", "socket"), ("pipe:", "pipe"), ("anon_inode:", "event"), ("/proc", "proc"),
                          ("/sys", "sys"), ("/dev/null", "null"), ("/etc", "etc"), ("/dev", "dev")):
         if leads_to.startswith(start):
@@ -390,7 +390,7 @@ def class_of(leads_to):
     return "file" if leads_to.startswith("/usr") or leads_to.startswith("/lib") else "run"
 
 
-class Traced:
+class TracedCommand:
     """A command with its tracer, which is a separate process."""
 
     def __init__(self, command, folder, name, fault):
@@ -507,55 +507,55 @@ class Scenarios:
         self.program, self.target, self.certs = program, target, certs
 
     def load(self, url, *more):
-        return [self.program, "http", url, "--clients", "4", "--calls", str(CALLS), "--objective", "errors < 0.1%", "--out",
+        return [self.program, "http", url, "--clients", "4", "--calls", str(LOAD_CALLS), "--objective", "errors < 0.1%", "--out",
                 "run", *more]
 
-    def of_one_load(self, folder, fault, command, documents=()):
-        traced = Traced(command, folder, "traced", fault).wait()
+    def check_load(self, folder, fault, command, documents=()):
+        traced = TracedCommand(command, folder, "traced", fault).wait()
         wrong = check_command(traced, fault) + self.check_run(traced, folder, fault)
         return traced, wrong + (check_documents(folder, documents) if traced.code == 0 else [])
 
     def run(self, folder, fault):
-        return self.of_one_load(folder, fault, self.load(
+        return self.check_load(folder, fault, self.load(
             f"http://{self.target}/bytes/3KiB", "--requests", "--junit", "junit.xml", "--markdown", "run.md",
             "--html", "run.html"), ["junit.xml", "run.md", "run.html"])
 
     def paced(self, folder, fault):
-        return self.of_one_load(folder, fault, [
+        return self.check_load(folder, fault, [
             self.program, "http", f"http://localhost:{self.target.split(':')[1]}/bytes/100", "--rate", "250/s", "--calls",
-            str(CALLS), "--connections", "8", "--calls-per-connection", "20", "--objective", "errors < 0.1%", "--out", "run", "--telemetry", "127.0.0.1:0"])
+            str(LOAD_CALLS), "--connections", "8", "--calls-per-connection", "20", "--objective", "errors < 0.1%", "--out", "run", "--telemetry", "127.0.0.1:0"])
 
     def processes(self, folder, fault):
-        return self.of_one_load(folder, fault, self.load(
+        return self.check_load(folder, fault, self.load(
             f"http://{self.target}/bytes/100", "--processes", "2", "--requests"))
 
     def tls(self, folder, fault):
         port = free_port()
         with self.server(folder, ["files", "--listen", f"127.0.0.1:{port}", "--tls-cert", f"{self.certs}/server.crt",
                                   "--tls-key", f"{self.certs}/server.key"], port):
-            return self.of_one_load(folder, fault, self.load(
+            return self.check_load(folder, fault, self.load(
                 f"https://localhost:{port}/bytes/20KiB", "--ca", f"{self.certs}/ca.crt", "--calls-per-connection", "10"))
 
     def find(self, folder, fault):
         pathlib.Path(folder, "find.toml").write_text(FIND.format(address=self.target), encoding="utf-8")
-        traced = Traced([self.program, "find", "find.toml", "--budget", "4s", "--trial", "400ms", "--confirm", "800ms", "--precision", "20%",
+        traced = TracedCommand([self.program, "find", "find.toml", "--budget", "4s", "--trial", "400ms", "--confirm", "800ms", "--precision", "20%",
                          "--most", "1200/s", "--out", "run"],
                         folder, "traced", fault).wait()
         return traced, check_command(traced, fault) + check_directory(self.program, traced, folder, "run", "search.json")
 
     def ladder(self, folder, fault):
         pathlib.Path(folder, "ladder.toml").write_text(LADDER.format(address=self.target), encoding="utf-8")
-        traced = Traced([self.program, "ladder", "ladder.toml", "--slice", "300ms", "--rounds", "2", "--out", "run"], folder, "traced", fault).wait()
+        traced = TracedCommand([self.program, "ladder", "ladder.toml", "--slice", "300ms", "--rounds", "2", "--out", "run"], folder, "traced", fault).wait()
         return traced, check_command(traced, fault) + check_directory(self.program, traced, folder, "run", "ladder.json")
 
     def shard(self, folder, fault):
         pathlib.Path(folder, "shards.toml").write_text(FIND.format(address=self.target), encoding="utf-8")
-        words = ["run", "shards.toml", "--rate", "200/s", "--calls", str(CALLS), "--objective", "errors < 0.1%",
+        words = ["run", "shards.toml", "--rate", "200/s", "--calls", str(LOAD_CALLS), "--objective", "errors < 0.1%",
                  "--rendezvous", f"file://{folder}/meeting", "--run-id", "r", "--shards", "2", "--barrier", "20s", "--out"]
         with open(f"{folder}/other", "wb") as out:
             other = subprocess.Popen([self.program, *words, "other-run", "--shard", "1"], cwd=folder, stdout=out, stderr=out)
         try:
-            traced = Traced([self.program, *words, "run", "--shard", "0"], folder, "traced", fault).wait()
+            traced = TracedCommand([self.program, *words, "run", "--shard", "0"], folder, "traced", fault).wait()
             wrong = check_command(traced, fault) + self.check_run(traced, folder, fault)
             try:
                 code = other.wait(MAX_WAIT_S if traced.code == 0 else 10)
@@ -572,7 +572,7 @@ class Scenarios:
 
     def report(self, folder, fault):
         shutil.copytree(f"{self.certs}/../finished", f"{folder}/run")
-        traced = Traced([self.program, "report", "run", "--html", "run.html", "--markdown", "-"], folder, "traced",
+        traced = TracedCommand([self.program, "report", "run", "--html", "run.html", "--markdown", "-"], folder, "traced",
                         fault).wait()
         wrong = check_command(traced, fault)
         if traced.code == 0:
@@ -586,7 +586,7 @@ class Scenarios:
         with open(f"{folder}/server", "wb") as out:
             child = subprocess.Popen([self.program, "serve", *words], cwd=folder, stdout=out, stderr=out)
         try:
-            await_port(port, lambda: child.poll() is not None)
+            wait_for_port(port, lambda: child.poll() is not None)
             yield child
         finally:
             child.terminate()
@@ -596,18 +596,18 @@ class Scenarios:
                 child.kill()
                 child.wait()
 
-    def of_listener(self, folder, fault, command, port, url, more=()):
+    def check_listener(self, folder, fault, command, port, url, more=()):
         """Checks that a server keeps serving after the fault, or exits with a message."""
-        traced = Traced(command, folder, "traced", fault)
+        traced = TracedCommand(command, folder, "traced", fault)
         wrong = []
-        await_port(port, traced.is_over)
+        wait_for_port(port, traced.is_over)
         for name in ("first", "second"):
             if traced.is_over():
                 break
-            done = self.put_load(folder, url, name, more)
+            done = self.run_load(folder, url, name, more)
             if name == "second" and done.returncode != 0 and not traced.is_over():
                 # The fault may have occurred only now.
-                done = self.put_load(folder, url, "third", more)
+                done = self.run_load(folder, url, "third", more)
                 if done.returncode != 0 and not traced.is_over():
                     wrong.append(f"serves nobody any more: {first_line(done.stderr)}")
         stopped_by_us = not traced.is_over()
@@ -621,20 +621,20 @@ class Scenarios:
             wrong.append("ended with 0 by itself")
         return traced, wrong
 
-    def put_load(self, folder, url, name, more):
+    def run_load(self, folder, url, name, more):
         load = [self.program, "http", url, "--clients", "4", "--calls", "100", "--calls-per-connection", "10", "--out", name,
                 "-q", *more]
         return subprocess.run(load, cwd=folder, capture_output=True, text=True, timeout=MAX_WAIT_S, check=False)
 
     def serve(self, folder, fault):
         port = free_port()
-        return self.of_listener(folder, fault, [self.program, "serve", "http", "--listen", f"127.0.0.1:{port}", "--drain",
+        return self.check_listener(folder, fault, [self.program, "serve", "http", "--listen", f"127.0.0.1:{port}", "--drain",
                                                 "2s"], port, f"http://127.0.0.1:{port}/bytes/3KiB")
 
     def files(self, folder, fault):
         port = free_port()
         pathlib.Path(folder, "page.txt").write_text("a page\n" * 500, encoding="utf-8")
-        return self.of_listener(
+        return self.check_listener(
             folder, fault, [self.program, "serve", "files", ".", "--listen", f"127.0.0.1:{port}", "--drain", "2s", "--tls-cert",
                             f"{self.certs}/server.crt", "--tls-key", f"{self.certs}/server.key"], port,
             f"https://localhost:{port}/page.txt", ["--ca", f"{self.certs}/ca.crt"])
@@ -643,7 +643,7 @@ class Scenarios:
         port, admin = free_port(), free_port()
         pathlib.Path(folder, "relay.toml").write_text(
             RELAY.format(admin=f"127.0.0.1:{admin}", listen=f"127.0.0.1:{port}", upstream=self.target), encoding="utf-8")
-        return self.of_listener(folder, fault, [self.program, "relay", "sidecar", "relay.toml"], port,
+        return self.check_listener(folder, fault, [self.program, "relay", "sidecar", "relay.toml"], port,
                                 f"http://127.0.0.1:{port}/bytes/3KiB")
 
     def check_run(self, traced, folder, fault):
@@ -660,14 +660,14 @@ class Scenarios:
             # The run has an objective, which an invalid run does not meet.
             if run["state"] != "complete":
                 wrong.append(f"ended with 0, and the run is {run['state']}")
-            if (total.get("ok") or 0) + (total.get("errors") or 0) != CALLS:
-                wrong.append(f"ended with 0, and {total.get('ok')} + {total.get('errors')} calls ended of {CALLS}")
-            wrong += check_files(folder, CALLS)
+            if (total.get("ok") or 0) + (total.get("errors") or 0) != LOAD_CALLS:
+                wrong.append(f"ended with 0, and {total.get('ok')} + {total.get('errors')} calls ended of {LOAD_CALLS}")
+            wrong += check_files(folder, LOAD_CALLS)
             if "errors" not in traced.text("out"):
                 wrong.append("ended with 0 without a report on stdout")
         if run.get("state") != "running" and (run.get("count_check") or {}).get("matches") is False:
             wrong.append(f"counts do not add up: {run['count_check']}")
-        ours = fault is not None and fault.how not in NETWORK
+        ours = fault is not None and fault.how not in NETWORK_ERRNOS
         if ours and traced.code == 99:
             codes = [(error.get("code"), error.get("count")) for error in total.get("errors_by_code") or []]
             wrong.append(f"99, the target's failure: {codes or first_line(traced.text('err'))}")
@@ -693,11 +693,11 @@ def check_command(traced, fault):
     elif code > 0 and how not in SIGNALS and not (said + traced.text("out")).strip():
         if not (fault and fault.kind == "write:stderr"):
             wrong.append(f"ended with {code} without a word")
-    elif how and how not in NETWORK and how not in SIGNALS and ":etc" not in fault.kind and "is the server running" in said:
+    elif how and how not in NETWORK_ERRNOS and how not in SIGNALS and ":etc" not in fault.kind and "is the server running" in said:
         wrong.append(f"asks for the server: {first_line(said)}")
     elif code == 2:
         wrong.append(f"2, a usage error: {first_line(said)}")
-    elif code == 0 and traced.answer["fired"] and how in ("EDQUOT", "EIO", "ENOSPC") and fault.kind in UNKEPT:
+    elif code == 0 and traced.answer["fired"] and how in ("EDQUOT", "EIO", "ENOSPC") and fault.kind in LOSING_WRITES:
         wrong.append("ended with 0, and the file system has said that it did not keep a file")
     return wrong
 
@@ -750,7 +750,7 @@ def first_line(text):
     return next((line for line in lines if "rror" in line), lines[0] if lines else "nothing said")[:300]
 
 
-def await_port(port, is_over):
+def wait_for_port(port, is_over):
     end = time.monotonic() + MAX_WAIT_S
     while time.monotonic() < end and not is_over():
         with socket.socket() as one:
@@ -761,40 +761,40 @@ def await_port(port, is_over):
 
 # --- Drawing and running faults -----------------------------------------------------------------
 
-NAMED = ["run", "paced", "processes", "tls", "find", "ladder", "shard", "report", "serve", "files", "relay"]
+SCENARIO_NAMES = ["run", "paced", "processes", "tls", "find", "ladder", "shard", "report", "serve", "files", "relay"]
 # How often a scenario is drawn; long ones are rare.
 WEIGHTS = {"run": 24, "paced": 12, "processes": 12, "tls": 12, "find": 2, "ladder": 4, "shard": 1, "report": 12, "serve": 8,
            "files": 7, "relay": 8}
 
 
-def hows(kind):
+def failure_modes(kind):
     """Returns the ways in which a call of this kind can fail."""
     name = kind.split(":")[0]
     found = ERRNOS.get(kind, ERRNOS[name]).split() + ["SIGSTOP", "SIGINT", "SIGKILL"]
     # The program relies on epoll(7): a read of fewer bytes than requested has emptied the socket.
     is_socket_read = name == "recvfrom" or kind in ("read:socket", "readv:socket")
-    if name in LENGTHS and not is_socket_read and not kind.endswith(":event"):
+    if name in LENGTH_ARGUMENTS and not is_socket_read and not kind.endswith(":event"):
         found.append("short")
     if name in ("write", "pwrite64", "writev") and kind.endswith((":run", ":stdout", ":stderr")):
         found.append("SIGXFSZ")
     return found
 
 
-def draw(profiles, number, seed):
+def draw_faults(profiles, number, seed):
     chance = random.Random(seed)
     names = sorted(profiles)
     faults = []
     for _ in range(number):
         scenario = chance.choices(names, [WEIGHTS[name] for name in names])[0]
         kind = chance.choice(sorted(profiles[scenario]))
-        how = chance.choice(hows(kind))
+        how = chance.choice(failure_modes(kind))
         seen = profiles[scenario][kind]
         count = chance.choice([1, max(1, (seen + 1) // 2), max(1, seen * 9 // 10)])
         faults.append(Fault(scenario, kind, how, count))
     return faults
 
 
-def carry_out(scenarios, fault, name):
+def run_scenario(scenarios, fault, name):
     """Returns the problems found in one scenario, whether the fault occurred, and the calls that were made."""
     folder = tempfile.mkdtemp(prefix="fault-")
     try:
@@ -813,7 +813,7 @@ def main():
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of what is drawn (the time)")
     parser.add_argument("--number", type=int, default=200, help="of faults (200)")
     parser.add_argument("--jobs", type=int, default=2 * (os.cpu_count() or 1), help="faults at a time (two a processor)")
-    parser.add_argument("--scenario", action="append", choices=NAMED, help="only of this one; repeatable")
+    parser.add_argument("--scenario", action="append", choices=SCENARIO_NAMES, help="only of this one; repeatable")
     parser.add_argument("--only", action="append", metavar="FAULT", help="this one, as a finding names it; repeatable")
     parser.add_argument("--list", action="store_true", help="print what each scenario calls")
     parser.add_argument("--results", type=pathlib.Path, help="write each fault and what came of it to this file")
@@ -828,35 +828,35 @@ def main():
         scenarios = Scenarios(str(program), f"127.0.0.1:{port}", f"{place}/certs")
         subprocess.run([program, "certs", "certs"], cwd=place, check=True, capture_output=True)
         with scenarios.server(place, ["http", "--listen", f"127.0.0.1:{port}"], port):
-            subprocess.run([program, "http", f"http://127.0.0.1:{port}/bytes/100", "--clients", "4", "--calls", str(CALLS),
+            subprocess.run([program, "http", f"http://127.0.0.1:{port}/bytes/100", "--clients", "4", "--calls", str(LOAD_CALLS),
                             "--out", "finished", "-q"], cwd=place, check=True, capture_output=True)
-            return work(options, scenarios)
+            return run_faults(options, scenarios)
 
 
-def work(options, scenarios):
-    only = [parse(text) for text in options.only or []]
+def run_faults(options, scenarios):
+    only = [parse_fault(text) for text in options.only or []]
     with concurrent.futures.ProcessPoolExecutor(options.jobs) as pool:
         if only:
             faults = only
         else:
-            names = options.scenario or NAMED
+            names = options.scenario or SCENARIO_NAMES
             profiles = {}
-            for name, found in zip(names, pool.map(carry_out, *zip(*[(scenarios, None, name) for name in names]))):
+            for name, found in zip(names, pool.map(run_scenario, *zip(*[(scenarios, None, name) for name in names]))):
                 wrong, _, profiles[name], code, shown = found
                 unknown = sorted({kind.split(":")[0] for kind in profiles[name]} - set(ERRNOS))
                 if unknown:
-                    sys.exit(f"tests/faults.py: {name} calls {' '.join(unknown)}: add to NUMBERS, and to ERRNOS what the manual lists")
+                    sys.exit(f"tests/faults.py: {name} calls {' '.join(unknown)}: add to SYSCALL_NUMBERS, and to ERRNOS what the manual lists")
                 # Counting every call slows the program, so the load may be late.
                 if wrong or code not in (0, 90):
                     sys.exit(f"tests/faults.py: {name} without a fault: {code}, {wrong}: {shown}")
                 if options.list:
                     for kind, count in sorted(profiles[name].items()):
-                        print(f"{name} {kind} {count}: {' '.join(hows(kind))}")
+                        print(f"{name} {kind} {count}: {' '.join(failure_modes(kind))}")
             if options.list:
                 return 0
             print(f"seed {options.seed}: {options.number} faults", flush=True)
-            faults = draw(profiles, options.number, options.seed)
-        jobs = {pool.submit(carry_out, scenarios, fault, fault.scenario): fault for fault in faults}
+            faults = draw_faults(profiles, options.number, options.seed)
+        jobs = {pool.submit(run_scenario, scenarios, fault, fault.scenario): fault for fault in faults}
         happened, bad, codes = 0, 0, {}
         for job in concurrent.futures.as_completed(jobs):
             fault, (wrong, fired, _, code, shown) = jobs[job], job.result()
@@ -875,9 +875,9 @@ def work(options, scenarios):
     return 1 if bad or happened < len(faults) / 2 else 0
 
 
-def parse(text):
+def parse_fault(text):
     words = text.split()
-    if len(words) != 4 or words[0] not in NAMED or words[1].split(":")[0] not in NUMBERS or not words[3].isdigit():
+    if len(words) != 4 or words[0] not in SCENARIO_NAMES or words[1].split(":")[0] not in SYSCALL_NUMBERS or not words[3].isdigit():
         raise SystemExit(f"tests/faults.py: --only '{text}': expected SCENARIO CALL HOW COUNT, as in 'run write:run ENOSPC 3'")
     return Fault(*words[:3], int(words[3]))
 

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 
-from clusters import PLAN, Background, fail, is_that_of_one, run, wait_for
+from clusters import PLAN, Background, fail, check_matches_one_process, run, wait_for
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PEERS = ROOT / ".peers"
@@ -71,7 +71,7 @@ KUBELET = {
 }
 
 
-def inside(space, *words):
+def in_namespace(space, *words):
     """Returns the command that runs `words` in a network namespace."""
     # `ip netns exec` would mount another /sys, but containers need the control groups of this one.
     return ["nsenter", f"--net=/run/netns/{space}", *map(str, words)]
@@ -88,7 +88,7 @@ class Cluster:
         server = next(images.glob("plimsoll-server-*.tar")).name
         self.version = server.removeprefix("plimsoll-server-").split("-x86_64")[0]
         # Files outside of `folder` that kubelets and plugins leave are removed at the end, except those of before.
-        self.before = set(self.traces())
+        self.before = set(self.leftovers())
         # Several clusters may run on one machine.
         self.name = f"plk{os.getpid() % 100_000}"
         self.spaces = []
@@ -101,33 +101,33 @@ class Cluster:
         name = self.space(which)
         run(["ip", "netns", "add", name], self.home)
         self.spaces.append(name)
-        run(inside(name, "ip", "link", "set", "lo", "up"), self.home)
+        run(in_namespace(name, "ip", "link", "set", "lo", "up"), self.home)
         return name
 
     def network(self):
         switch = self.netns("s")
-        run(inside(switch, "ip", "link", "add", "br0", "type", "bridge"), self.home)
-        run(inside(switch, "ip", "link", "set", "br0", "up"), self.home)
+        run(in_namespace(switch, "ip", "link", "add", "br0", "type", "bridge"), self.home)
+        run(in_namespace(switch, "ip", "link", "set", "br0", "up"), self.home)
         for which, number in (("c", 10), *((node, 10 + node) for node in NODES)):
             name = self.netns(which)
             end = f"v{which}"
             run(["ip", "link", "add", end, "netns", switch, "type", "veth", "peer", "name", "e0", "netns", name], self.home)
-            run(inside(switch, "ip", "link", "set", end, "master", "br0", "up"), self.home)
-            run(inside(name, "ip", "addr", "add", f"{NET}.{number}/24", "dev", "e0"), self.home)
-            run(inside(name, "ip", "link", "set", "e0", "up"), self.home)
-            run(inside(name, "sysctl", "-qw", "net.ipv4.ip_forward=1"), self.home)
+            run(in_namespace(switch, "ip", "link", "set", end, "master", "br0", "up"), self.home)
+            run(in_namespace(name, "ip", "addr", "add", f"{NET}.{number}/24", "dev", "e0"), self.home)
+            run(in_namespace(name, "ip", "link", "set", "e0", "up"), self.home)
+            run(in_namespace(name, "sysctl", "-qw", "net.ipv4.ip_forward=1"), self.home)
         for which in ("c", *NODES):
             for node in NODES:
                 if node != which:
                     words = ["ip", "route", "add", f"{PODS}.{node}.0/24", "via", f"{NET}.{10 + node}"]
-                    run(inside(self.space(which), *words), self.home)
+                    run(in_namespace(self.space(which), *words), self.home)
 
     def start(self, which, program, *words):
         log = (self.home / f"{pathlib.Path(program).name}-{which}.log").open("w", encoding="utf-8")
-        return self.background.start(*inside(self.space(which), program, *words), stdout=log, stderr=log)
+        return self.background.start(*in_namespace(self.space(which), program, *words), stdout=log, stderr=log)
 
     def kubectl(self, *words, code=(0,), **options):
-        return run(inside(self.space("c"), BINARIES / "kubectl", "--kubeconfig", self.kubeconfig, *words), self.home,
+        return run(in_namespace(self.space("c"), BINARIES / "kubectl", "--kubeconfig", self.kubeconfig, *words), self.home,
                    code=code, **options)
 
     def objects(self, document):
@@ -211,7 +211,7 @@ class Cluster:
         return "\n".join([*texts, self.kubectl("get", "jobs,pods,events", code=range(256))])
 
     @staticmethod
-    def traces():
+    def leftovers():
         return [*pathlib.Path("/run/netns").glob("cni-*"), *pathlib.Path("/var/log/containers").glob("*")]
 
     def end(self):
@@ -237,7 +237,7 @@ class Cluster:
         for place in sorted((line.split()[1] for line in mounts), reverse=True):
             if place.startswith(str(self.home)):
                 subprocess.run(["umount", "-l", place], check=False)
-        for trace in set(self.traces()) - self.before:
+        for trace in set(self.leftovers()) - self.before:
             if trace.is_symlink():
                 trace.unlink()
             else:
@@ -252,7 +252,7 @@ def apply(cluster, program, folder, plan, run_id, store):
              "--secret", "store", "--image", f"localhost/plimsoll:{cluster.version}", "--cpu", "500m", "--apply", "--out", run_id]
     path = f"{cluster.home}/bin:{os.environ['PATH']}"
     environment = {**os.environ, **store, "PATH": path, "KUBECONFIG": str(cluster.kubeconfig)}
-    return subprocess.Popen(inside(cluster.space("c"), *words), cwd=folder, env=environment, text=True,
+    return subprocess.Popen(in_namespace(cluster.space("c"), *words), cwd=folder, env=environment, text=True,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
@@ -269,23 +269,23 @@ def shard_process(index, run_id):
     return None
 
 
-def is_spread(cluster, run_id):
+def check_pods_spread(cluster, run_id):
     pods = json.loads(cluster.kubectl("get", "pods", "-l", f"plimsoll/run=plimsoll-{run_id}", "-o", "json"))["items"]
     nodes = sorted(pod["spec"]["nodeName"] for pod in pods)
     assert nodes == sorted(f"node{node}" for node in NODES for _ in range(SHARDS // len(NODES))), nodes
 
 
-def is_carried_out(cluster, program, folder, store):
+def check_run(cluster, program, folder, store):
     child = apply(cluster, program, folder, "plan.toml", "whole", store)
     output, _ = child.communicate(timeout=600)
     # On a busy machine the generator may have been late.
     if child.returncode not in (0, 90):
         fail(f"plimsoll kubernetes --apply: exit code {child.returncode}\n{output}\n{cluster.pods()}")
-    is_that_of_one("Kubernetes", folder, folder / "whole")
-    is_spread(cluster, "whole")
+    check_matches_one_process("Kubernetes", folder, folder / "whole")
+    check_pods_spread(cluster, "whole")
 
 
-def survives_a_loss(cluster, program, folder, store):
+def check_pod_loss(cluster, program, folder, store):
     """Checks that killing a pod ends the run of all shards, and that the data they had handed over is kept."""
     long = (folder / "plan.toml").read_text(encoding="utf-8").replace('"3s"', '"300s"')
     (folder / "long.toml").write_text(long, encoding="utf-8")
@@ -296,7 +296,7 @@ def survives_a_loss(cluster, program, folder, store):
         out = folder / "so-far"
         shutil.rmtree(out, ignore_errors=True)
         words = [program, "merge", "s3://loads/meeting", "--run-id", "killed", "--out", out, "-q"]
-        run(inside(cluster.space("c"), *words), folder, code=range(256), **store)
+        run(in_namespace(cluster.space("c"), *words), folder, code=range(256), **store)
         if not (out / "run.json").exists():
             return None
         ok = [shard["ok"] for shard in json.loads((out / "run.json").read_text(encoding="utf-8"))["shards"]]
@@ -332,10 +332,10 @@ def main():
         cluster.up()
         (cluster.home / "bin").mkdir()
         (cluster.home / "bin" / "kubectl").symlink_to(BINARIES / "kubectl")
-        server = background.start(*inside(cluster.space("c"), program, "serve", "score", "--listen", f"{NET}.10:0",
+        server = background.start(*in_namespace(cluster.space("c"), program, "serve", "score", "--listen", f"{NET}.10:0",
                                           "--delay", "0s"), stdout=subprocess.PIPE, text=True)
         address = next(word for word in server.stdout.readline().split() if word.startswith(f"{NET}.10:"))
-        bucket = background.start(*inside(cluster.space("c"), PEERS / "bin" / "go-s3", "-listen", f"{NET}.10:0"),
+        bucket = background.start(*in_namespace(cluster.space("c"), PEERS / "bin" / "go-s3", "-listen", f"{NET}.10:0"),
                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         store = {
             "AWS_ENDPOINT_URL": "http://" + bucket.stdout.readline().split()[-1],
@@ -349,9 +349,9 @@ def main():
             "data": {name: base64.b64encode(value.encode()).decode() for name, value in store.items()},
         })
         (folder / "plan.toml").write_text(PLAN.format(address=address), encoding="utf-8")
-        run(inside(cluster.space("c"), program, "run", "plan.toml", "--out", "one", "-q"), folder)
-        is_carried_out(cluster, program, folder, store)
-        survives_a_loss(cluster, program, folder, store)
+        run(in_namespace(cluster.space("c"), program, "run", "plan.toml", "--out", "one", "-q"), folder)
+        check_run(cluster, program, folder, store)
+        check_pod_loss(cluster, program, folder, store)
     finally:
         cluster.end()
         if "KEEP" not in os.environ:

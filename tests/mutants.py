@@ -48,7 +48,7 @@ TESTS = {
 }
 
 # The files on which every measurement relies: schedule, recorder, statistics, search; issuing; TLS; decoders.
-CORE = [
+CORE_FILES = [
     "crates/plimsoll-model/src/{schedule,recorder,search}.rs",
     "crates/plimsoll-model/src/search/{bounds,estimate,finding,growth}.rs",
     "crates/plimsoll-model/src/statistics/*.rs",
@@ -67,9 +67,9 @@ CORE = [
 CPU_LIMIT_S, CPU_FACTOR = 40, 5
 # Only tests that wait forever take longer. Seconds.
 WALL_LIMIT_S = 900
-MEMORY_LIMIT = 8 << 30
+MEMORY_LIMIT_BYTES = 8 << 30
 
-SWITCH = """
+SWITCH_SOURCE = """
 /// Inserted by tests/mutants.py: selects the change of a function's body that is active in a process.
 #[allow(warnings, clippy::all)]
 pub(crate) mod mutant_switch {
@@ -109,7 +109,7 @@ def fail(message):
     sys.exit(f"tests/mutants.py: {message}")
 
 
-def say(message):
+def log(message):
     print(message, flush=True)
 
 
@@ -150,7 +150,7 @@ def body_of(text, start, end):
     return None
 
 
-def listed(files, pattern):
+def list_mutants(files, pattern):
     if not TOOL.exists():
         fail(f"{TOOL} is missing: `make mutants` installs it")
     command = [TOOL, "mutants", "--list", "--json", "--no-config"]
@@ -162,7 +162,7 @@ def listed(files, pattern):
     return [dict(mutant, outcome="not run", why=None) for mutant in json.loads(found.stdout)]
 
 
-def sampled(mutants, number, least, seed):
+def sample_mutants(mutants, number, least, seed):
     """Draws `number` mutants, from each file in proportion (at least `least`, if it has as many)."""
     by_file = collections.defaultdict(list)
     for mutant in mutants:
@@ -179,7 +179,7 @@ def sampled(mutants, number, least, seed):
 # --- The copy ------------------------------------------------------------------------
 
 
-class Copy:
+class TreeCopy:
     """A copy of the tree that contains the mutants, numbered from 1; 0 stands for none."""
 
     def __init__(self, mutants):
@@ -224,13 +224,13 @@ class Copy:
             data = (ROOT / name).read_bytes()
             if re.fullmatch("crates/[^/]+/Cargo.toml", name):
                 data = with_tests(pathlib.Path(name).parent, data.decode(), tests).encode()
-            put(TREE / name, data, ROOT / name)
+            write_if_changed(TREE / name, data, ROOT / name)
         # A profile of its own, so that neither build overwrites the other's, while dependencies are
         # shared. Lints only warn, because a change may leave a value unused.
         manifest = (ROOT / "Cargo.toml").read_text(encoding="utf-8")
         manifest = re.sub(r'(?m)^debug = "line-tables-only"', "debug = false", manifest)
         manifest = manifest.replace('= "deny"', '= "warn"')
-        put(TREE / "Cargo.toml", manifest.encode())
+        write_if_changed(TREE / "Cargo.toml", manifest.encode())
         if (ROOT / ".peers").exists() and not (TREE / ".peers").exists():
             (TREE / ".peers").symlink_to(ROOT / ".peers")
 
@@ -239,11 +239,11 @@ class Copy:
         switched = {file.split("/src/")[0] for file in self.sources}
         for file, source in self.sources.items():
             text = self.rendered(file, source, forced)
-            put(TREE / file, text.encode())
+            write_if_changed(TREE / file, text.encode())
         for crate in switched:
             root = f"{crate}/src/lib.rs"
             text = (TREE / root).read_text(encoding="utf-8") if root in self.sources else Source(root).text
-            put(TREE / root, (text + SWITCH).encode())
+            write_if_changed(TREE / root, (text + SWITCH_SOURCE).encode())
 
     def rendered(self, file, source, forced):
         everywhere = [forced] if forced and forced["file"] == file else []
@@ -300,7 +300,7 @@ class Copy:
         plain(0, len(source.text), bodies)
         return "".join(pieces)
 
-    def blame(self, errors):
+    def drop_failing(self, errors):
         """Drops the mutants that do not compile; returns False if no mutant caused the errors."""
         found = set()
         for file, line in errors:
@@ -344,7 +344,7 @@ def with_tests(folder, manifest, tests):
     return manifest
 
 
-def put(path, data, like=None):
+def write_if_changed(path, data, like=None):
     if path.exists() and path.read_bytes() == data:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -388,15 +388,15 @@ def build_all(copy):
         if binaries is not None:
             return binaries
         before = len(copy.unviable) + len(copy.alone)
-        if not copy.blame(errors) or before == len(copy.unviable) + len(copy.alone):
+        if not copy.drop_failing(errors) or before == len(copy.unviable) + len(copy.alone):
             fail("the compile errors are not in the changes:\n" + "".join(rendered))
-        say(f"{len(copy.unviable)} do not compile, {len(copy.alone)} are built by themselves; again")
+        log(f"{len(copy.unviable)} do not compile, {len(copy.alone)} are built by themselves; again")
 
 
 # --- Running -------------------------------------------------------------------------
 
 
-class Ran:
+class TestRun:
     def __init__(self, outcome, why, cpu, failures):
         self.outcome, self.why, self.cpu, self.failures = outcome, why, cpu, failures
 
@@ -410,7 +410,7 @@ def run(binary, mutant, arguments, cpu_limit, to_the_end=False, reached=None):
         environment["PLIMSOLL_MUTANTS_REACHED"] = str(reached)
 
     def limits():
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if cpu_limit:
             resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_limit), int(cpu_limit) + 2))
@@ -457,10 +457,10 @@ def run(binary, mutant, arguments, cpu_limit, to_the_end=False, reached=None):
             outcome, why = "caught", f"{name}: ended with {process.returncode}"
         else:
             outcome, why = "missed", None
-    return Ran(outcome, why, cpu, failures)
+    return TestRun(outcome, why, cpu, failures)
 
 
-def survey(binary):
+def map_reached_tests(binary):
     """Returns the tests of a binary that reach each function; the test None stands for all."""
     place = WORK / "reached"
     place.unlink(missing_ok=True)
@@ -477,7 +477,7 @@ def survey(binary):
     return reached, ran
 
 
-def judge(mutant, binaries, surveys, function):
+def test_mutant(mutant, binaries, surveys, function):
     """Returns the outcome and its reason. `function`: its number, or None for all tests of a binary."""
     asked = 0
     for binary in binaries:
@@ -500,7 +500,7 @@ def judge(mutant, binaries, surveys, function):
 # --- The whole -----------------------------------------------------------------------
 
 
-def interval(good, all_):
+def wilson_interval(good, all_):
     """Returns Wilson's 95 % confidence interval of a proportion."""
     z = 1.96
     share = good / all_
@@ -515,23 +515,23 @@ def report(mutants, out):
         for file in (mutant["file"], "all"):
             rows[file][mutant["outcome"]] += 1
     names = ["caught", "looped", "missed", "hung", "unviable", "not run"]
-    say("\n" + " ".join(f"{name:>9}" for name in names))
+    log("\n" + " ".join(f"{name:>9}" for name in names))
     for file in sorted(rows, key=lambda file: (file == "all", file)):
-        say(" ".join(f"{rows[file][name]:>9}" for name in names) + f"  {file}")
+        log(" ".join(f"{rows[file][name]:>9}" for name in names) + f"  {file}")
     for mutant in mutants:
         if mutant["outcome"] in ("missed", "hung"):
-            say(f"{mutant['outcome']}: {mutant['name']}" + (f" ({mutant['why']})" if mutant["why"] else ""))
+            log(f"{mutant['outcome']}: {mutant['name']}" + (f" ({mutant['why']})" if mutant["why"] else ""))
     count = rows["all"]
     good, judged = count["caught"] + count["looped"], sum(count[n] for n in names[:4])
     if judged:
-        low, high = interval(good, judged)
-        say(f"{good} of {judged} caught: {good / judged:.1%} (95 %: {low:.1%} to {high:.1%})")
-    say(f"all of it is in {out}")
+        low, high = wilson_interval(good, judged)
+        log(f"{good} of {judged} caught: {good / judged:.1%} (95 %: {low:.1%} to {high:.1%})")
+    log(f"all of it is in {out}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("files", nargs="*", default=CORE,
+    parser.add_argument("files", nargs="*", default=CORE_FILES,
                         help="files or patterns of them, as crates/…/x.rs (what measurements rest on)")
     parser.add_argument("--re", help="only the changes whose names match")
     parser.add_argument("--sample", type=int, help="draw so many of them, from each file its share")
@@ -542,50 +542,50 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=WORK / "outcomes.json")
     args = parser.parse_args()
 
-    mutants = listed(args.files, args.re)
+    mutants = list_mutants(args.files, args.re)
     if args.survivors:
         names = {m["name"] for m in json.loads(args.survivors.read_text()) if m["outcome"] in ("missed", "hung")}
         mutants = [m for m in mutants if m["name"] in names]
     if args.sample:
         seed = args.seed or secrets.token_hex(4)
-        say(f"seed {seed}")
-        mutants = sampled(mutants, args.sample, args.least, seed)
+        log(f"seed {seed}")
+        mutants = sample_mutants(mutants, args.sample, args.least, seed)
     if not mutants:
         fail("there is nothing to change in: " + " ".join(args.files))
-    say(f"{len(mutants)} changes")
+    log(f"{len(mutants)} changes")
 
     began = time.monotonic()
 
     def judged(mutant, outcome, why=None):
         mutant["outcome"], mutant["why"] = outcome, why
         open_ = sum(m["outcome"] == "not run" for m in mutants)
-        say(f"[{time.monotonic() - began:.0f} s, {open_} to go] {outcome}: {mutant['name']}" + (f" ({why})" if why else ""))
+        log(f"[{time.monotonic() - began:.0f} s, {open_} to go] {outcome}: {mutant['name']}" + (f" ({why})" if why else ""))
         args.out.write_text(json.dumps(mutants))
 
     for package in sorted({mutant["package"] for mutant in mutants}):
         of_package = [mutant for mutant in mutants if mutant["package"] == package]
         tests = args.tests.split(",") if args.tests else TESTS.get(package, [f"{package} unit"])
-        copy = Copy(of_package)
+        copy = TreeCopy(of_package)
         copy.sync(tests)
         binaries = build_all(copy)
         binaries.sort(key=lambda binary: tests.index(binary[0]))
-        say(f"[{time.monotonic() - began:.0f} s] {package} is built")
+        log(f"[{time.monotonic() - began:.0f} s] {package} is built")
         surveys = {}
         for binary in binaries:
-            surveys[binary[0]] = survey(binary)
+            surveys[binary[0]] = map_reached_tests(binary)
             before = surveys[binary[0]][1]
-            say(f"[{time.monotonic() - began:.0f} s] {binary[0]}: {before.cpu:.0f} s of CPU"
+            log(f"[{time.monotonic() - began:.0f} s] {binary[0]}: {before.cpu:.0f} s of CPU"
                 + (f"; fail without any change and are left out: {before.failures}" if before.failures else ""))
         for mutant in of_package:
             if mutant["number"] in copy.unviable:
                 judged(mutant, "unviable")
             elif mutant["number"] not in copy.alone:
-                judged(mutant, *judge(mutant, binaries, surveys, copy.functions[mutant["body"]]))
+                judged(mutant, *test_mutant(mutant, binaries, surveys, copy.functions[mutant["body"]]))
         for mutant in of_package:
             if mutant["number"] in copy.alone:
                 copy.write(forced=mutant)
                 own, _, _ = build()
-                judged(mutant, *(judge(mutant, own, surveys, None) if own else ("unviable",)))
+                judged(mutant, *(test_mutant(mutant, own, surveys, None) if own else ("unviable",)))
     report(mutants, args.out)
 
 

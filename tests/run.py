@@ -32,16 +32,16 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CARGO = shlex.split(os.environ.get("CARGO") or "cargo")
-FLAGS = shlex.split(os.environ.get("CARGO_FLAGS") or "")
+CARGO_FLAGS = shlex.split(os.environ.get("CARGO_FLAGS") or "")
 # All tests are of one build: for another choice of packages, targets or features, cargo compiles nearly every
 # dependency once more.
-ALL = ["--workspace", "--features", os.environ.get("TEST_FEATURES") or "plimsoll/parquet,plimsoll/tokenizers"]
+ALL_PACKAGES = ["--workspace", "--features", os.environ.get("TEST_FEATURES") or "plimsoll/parquet,plimsoll/tokenizers"]
 # Number of test binaries that run concurrently.
 PARALLEL = 3
 # Maximum number of flaky tests in a set; more indicate a broken machine or change.
 MAX_FLAKY = 5
 # The longest binaries start first, which shortens the whole set.
-LONGEST = ("plimsoll shards", "plimsoll-engine simulation", "plimsoll docs", "plimsoll-protocols simulation")
+LONGEST_BINARIES = ("plimsoll shards", "plimsoll-engine simulation", "plimsoll docs", "plimsoll-protocols simulation")
 # Failed tests that run once more. A change that breaks more than this many is not flaky.
 MAX_RERUNS = 25
 # Number of runs, including the present one, in which no test may be flaky twice.
@@ -197,7 +197,7 @@ class Tests:
 
     def build(self, *arguments):
         """Compiles the tests that `arguments` choose, as `cargo test` takes them; returns their binaries."""
-        command = [*CARGO, "test", *FLAGS, "--no-run", "--message-format=json-render-diagnostics", *arguments]
+        command = [*CARGO, "test", *CARGO_FLAGS, "--no-run", "--message-format=json-render-diagnostics", *arguments]
         with self.timed(f"compiling {shlex.join(arguments)}"):
             done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode != 0:
@@ -213,7 +213,7 @@ class Tests:
                 name = f"{package} {target['name'] if is_integration else 'unit tests'}"
                 binary = Binary(name, folder, message["executable"])
                 # The libraries' integration tests, which use much CPU, follow; unit tests are short and come last.
-                found.append(((name not in LONGEST, not is_integration, package == "plimsoll", name), binary))
+                found.append(((name not in LONGEST_BINARIES, not is_integration, package == "plimsoll", name), binary))
         return [binary for _, binary in sorted(found, key=lambda entry: entry[0])]
 
     def pick(self, binaries, names):
@@ -257,7 +257,7 @@ class Tests:
         """Runs the examples in the documentation."""
         # All tests are chosen, and then those whose names contain a line's number, as only those of examples do: with
         # `--doc`, cargo compiles every dependency once more, since fewer of them are shared with build scripts.
-        command = [*CARGO, "test", *FLAGS, "--no-fail-fast", *ALL, "--", "(line "]
+        command = [*CARGO, "test", *CARGO_FLAGS, "--no-fail-fast", *ALL_PACKAGES, "--", "(line "]
         status, output = capture(command, cwd=ROOT)
         with self.printing:
             self.passed += total(output, "passed")
@@ -344,7 +344,7 @@ def judge_flaky(flaky, history):
 def run_tests():
     tests = Tests()
     tests.install("tests")
-    binaries = tests.build(*ALL)
+    binaries = tests.build(*ALL_PACKAGES)
     tests.wait_for_setup()
     tests.step("tests/scripts.sh")
     tests.step("tests/run_check.py")
@@ -356,7 +356,7 @@ def run_peers(fuzz_seconds):
     tests = Tests()
     tests.install("peers")
     # Reuses the binaries that `make test` built.
-    binaries = tests.build(*ALL)
+    binaries = tests.build(*ALL_PACKAGES)
     tests.wait_for_setup()
     # The newer OpenSSL takes the place of the system's.
     newer = (("PATH", f"{ROOT}/.peers/newer:{os.environ['PATH']}"),)
@@ -375,10 +375,10 @@ def run_peers(fuzz_seconds):
 
 def run_release():
     tests = Tests()
-    binaries = tests.build(*ALL)
+    binaries = tests.build(*ALL_PACKAGES)
     # The release build with a feature that injects panics. The optimizations that take minutes are left out, because
     # they do not affect panics.
-    release = [*CARGO, "build", *FLAGS, "--quiet", "--release", "-p", "plimsoll", "--features", "fault"]
+    release = [*CARGO, "build", *CARGO_FLAGS, "--quiet", "--release", "-p", "plimsoll", "--features", "fault"]
     sooner = {"CARGO_PROFILE_RELEASE_OPT_LEVEL": "1", "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16"}
     with tests.timed(shlex.join(release)):
         built = subprocess.run(
@@ -406,7 +406,7 @@ def busy_loops():
 
 def soak(name, times):
     tests = Tests()
-    binaries = tests.build(*ALL)
+    binaries = tests.build(*ALL_PACKAGES)
     if tests.failures:
         sys.exit("tests/run.py: soak: the tests do not compile (above)")
     chosen = [(binary, test) for binary in binaries for test in names_of(binary) if name in test]

@@ -27,7 +27,7 @@ except ImportError as missing:
     sys.exit(f"editions: {missing}: run `make setup`, and start this with .peers/venv/bin/python")
 
 
-def compiled(folder):
+def compile_files(folder):
     """Returns the descriptor set of all files of a folder, with their imports."""
     out = folder / "all.binpb"
     files = sorted(path.name for path in folder.glob("*.proto"))
@@ -38,7 +38,7 @@ def compiled(folder):
     return descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
 
 
-def pooled(files):
+def make_pool(files):
     pool = descriptor_pool.DescriptorPool()
     for file in files.file:
         pool.Add(file)
@@ -46,7 +46,7 @@ def pooled(files):
 
 
 def encode(folder):
-    pool = pooled(compiled(folder))
+    pool = make_pool(compile_files(folder))
     for line in sys.stdin:
         name, value = json.loads(line)
         message = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))()
@@ -57,7 +57,7 @@ def encode(folder):
             print("refused")
 
 
-class Broken(reflection.ReflectionServicer):
+class BrokenReflection(reflection.ReflectionServicer):
     """Describes one service by a file with an unresolvable reference."""
 
     def __init__(self, names, pool, broken):
@@ -78,8 +78,8 @@ class Broken(reflection.ReflectionServicer):
 
 
 def serve(folder, broken):
-    files = compiled(folder)
-    pool = pooled(files)
+    files = compile_files(folder)
+    pool = make_pool(files)
     server = grpc.server(futures.ThreadPoolExecutor(4))
     names = []
     echo = grpc.unary_unary_rpc_method_handler(lambda request, context: request)
@@ -94,7 +94,7 @@ def serve(folder, broken):
     if broken:
         from grpc_reflection.v1alpha import reflection_pb2_grpc
 
-        servicer = Broken(names + [broken], pool, broken)
+        servicer = BrokenReflection(names + [broken], pool, broken)
         reflection_pb2_grpc.add_ServerReflectionServicer_to_server(servicer, server)
     else:
         reflection.enable_server_reflection(names, server, pool)

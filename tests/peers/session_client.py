@@ -21,7 +21,7 @@ SOCKETS = os.environ["WSPROXY_URL"].rstrip("/")
 CLIENTS = int(os.environ.get("CLIENTS", "10"))
 QUERIES = int(os.environ.get("QUERIES_PER_CLIENT", "1"))
 # Seconds to wait for a token; long enough for a busy machine, so only a lost token exceeds it.
-LIMIT = 120
+MAX_WAIT_S = 120
 
 
 class Tally:
@@ -32,7 +32,7 @@ class Tally:
 
 def socket(session, token):
     headers = {"Authorization": f"Bearer {token}"}
-    return connect(f"{SOCKETS}/agent/ws/{session}", additional_headers=headers, open_timeout=LIMIT)
+    return connect(f"{SOCKETS}/agent/ws/{session}", additional_headers=headers, open_timeout=MAX_WAIT_S)
 
 
 async def post(http, path, **more):
@@ -44,7 +44,7 @@ async def post(http, path, **more):
 async def query(http, session, token, number, tally):
     await post(http, f"/session/{session}/run", json={"query": f"What is query {number}?"})
     words = []
-    async with asyncio.timeout(LIMIT), socket(session, token) as incoming:
+    async with asyncio.timeout(MAX_WAIT_S), socket(session, token) as incoming:
         async for text in incoming:
             frame = json.loads(text)
             if frame["type"] == "token":
@@ -62,7 +62,7 @@ async def user(http, tally):
     try:
         made = await post(http, "/session/create")
         session, token = made["session_id"], made["auth_token"]
-        async with asyncio.timeout(LIMIT), socket(session, token):
+        async with asyncio.timeout(MAX_WAIT_S), socket(session, token):
             pass
         for number in range(QUERIES):
             await query(http, session, token, number, tally)
@@ -73,7 +73,7 @@ async def user(http, tally):
 
 async def main():
     tally = Tally()
-    limit = aiohttp.ClientTimeout(total=LIMIT)
+    limit = aiohttp.ClientTimeout(total=MAX_WAIT_S)
     async with aiohttp.ClientSession(timeout=limit) as http:
         await asyncio.gather(*(user(http, tally) for _ in range(CLIENTS)))
     print(json.dumps(vars(tally)))

@@ -16,9 +16,9 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 API, SOCKETS = sys.argv[1:3]
-MORE = sys.argv[3] if len(sys.argv) > 3 else None
-COMPRESSED = MORE == "compressed"
-TLS = ssl.create_default_context(cafile=MORE) if MORE and not COMPRESSED else None
+LINK = sys.argv[3] if len(sys.argv) > 3 else None
+COMPRESSED = LINK == "compressed"
+TLS = ssl.create_default_context(cafile=LINK) if LINK and not COMPRESSED else None
 HTTP, WS = ("https", "wss") if TLS else ("http", "ws")
 
 
@@ -28,7 +28,7 @@ def post(path):
         return json.load(answer)
 
 
-def opened(session, token, query="", **more):
+def open_socket(session, token, query="", **more):
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     more.setdefault("additional_headers", headers)
     return connect(f"{WS}://{SOCKETS}/agent/ws/{session}{query}", ssl=TLS, open_timeout=10, **more)
@@ -44,9 +44,9 @@ async def until_done(socket):
     raise AssertionError(f"the socket ended before its done: {frames}")
 
 
-async def refused(status, *arguments):
+async def assert_refused(status, *arguments):
     try:
-        async with opened(*arguments):
+        async with open_socket(*arguments):
             raise AssertionError("it was let in")
     except InvalidStatus as e:
         assert e.response.status_code == status, e
@@ -55,11 +55,11 @@ async def refused(status, *arguments):
 async def main():
     made = await asyncio.to_thread(post, "/session/create")
     session, token = made["session_id"], made["token"]
-    await refused(401, session, None)
-    await refused(403, session, token[:-2] + ("aa" if token[-2:] != "aa" else "bb"))
-    await refused(403, "another-session", token)
+    await assert_refused(401, session, None)
+    await assert_refused(403, session, token[:-2] + ("aa" if token[-2:] != "aa" else "bb"))
+    await assert_refused(403, "another-session", token)
 
-    async with opened(session, token) as socket:
+    async with open_socket(session, token) as socket:
         agreed = [extension.name for extension in socket.protocol.extensions]
         assert agreed == ["permessage-deflate"] * COMPRESSED, agreed
         pong = await socket.ping(b"are you there")
@@ -74,7 +74,7 @@ async def main():
         assert error["type"] == "error" and error["code"] == "nobody_listens", error
 
     # The client cancels the run; it passes its token as a browser has to.
-    async with opened(session, None, subprotocols=["bearer", token]) as socket:
+    async with open_socket(session, None, subprotocols=["bearer", token]) as socket:
         assert socket.subprotocol == "bearer"
         # On a busy machine a run may be over before it is cancelled.
         for _ in range(50):
@@ -87,22 +87,22 @@ async def main():
         last = frames[-1]["seq"]
 
     # The client reconnects and reads the last three frames.
-    async with opened(session, token, f"?after={last - 3}") as socket:
+    async with open_socket(session, token, f"?after={last - 3}") as socket:
         resumed = json.loads(await asyncio.wait_for(socket.recv(), 10))
         assert resumed["type"] == "resumed" and resumed["resumed"] is True, resumed
         frames = [json.loads(await asyncio.wait_for(socket.recv(), 10)) for _ in range(3)]
         assert [f["seq"] for f in frames] == [last - 2, last - 1, last], frames
 
     # An oversized message is answered by close code 1009; a second socket closes the first with 4001.
-    async with opened(session, token) as socket:
+    async with open_socket(session, token) as socket:
         await socket.send('"' + "x" * 100_000 + '"')
         try:
             await asyncio.wait_for(socket.recv(), 10)
             raise AssertionError("100 kB were taken")
         except ConnectionClosed as e:
             assert e.rcvd.code == 1009, e
-    async with opened(session, token) as first:
-        async with opened(session, token):
+    async with open_socket(session, token) as first:
+        async with open_socket(session, token):
             try:
                 await asyncio.wait_for(first.recv(), 10)
                 raise AssertionError("two sockets for one session")

@@ -33,7 +33,7 @@ def is_known(headers):
     return TENANT is None or headers.get_all("X-Tenant") == [TENANT]
 
 
-def note(key):
+def record_key(key):
     if key is not None and key not in KEYS:
         KEYS.append(key)
         with open("keys", "a") as file:
@@ -68,7 +68,7 @@ class Api(http.server.BaseHTTPRequestHandler):
         asked = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         parts = self.path.strip("/").split("/")
         status, answer = 404, {"error": "nothing here"}
-        if not is_known(self.headers) or TENANT and note(self.headers.get("Authorization")) is None:
+        if not is_known(self.headers) or TENANT and record_key(self.headers.get("Authorization")) is None:
             status, answer = 403, {"error": "who asks?"}
         elif parts == ["session", "create"]:
             name = str(uuid.uuid4())
@@ -92,7 +92,7 @@ class Api(http.server.BaseHTTPRequestHandler):
         pass
 
 
-async def sockets(socket):
+async def serve_socket(socket):
     place = urlsplit(socket.request.path)
     name = place.path.rsplit("/", 1)[-1]
     headers = socket.request.headers
@@ -132,7 +132,7 @@ async def main():
         api.socket = TLS.wrap_socket(api.socket, server_side=True)
     threading.Thread(target=api.serve_forever, daemon=True).start()
     # Compression is offered by the server's own default; the client never asks for it.
-    async with serve(sockets, "127.0.0.1", 0, ssl=TLS) as server:
+    async with serve(serve_socket, "127.0.0.1", 0, ssl=TLS) as server:
         print(f"api: listening on 127.0.0.1:{api.server_address[1]}", flush=True)
         print(f"sockets: listening on 127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
         await server.serve_forever()
