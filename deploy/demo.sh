@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The demonstration: a score server that demands client certificates and waits 5 ms before
-# every answer; 1000 calls a second for 10 s over one connection; then 20 attempts with a
-# new connection each; a ladder of three rungs; a search for the load line. Everything it makes
-# is in .demo/, and what it starts it stops.
+# every answer; 1000 calls a second for 10 s over one connection; then 20 calls on a new
+# connection each; a ladder of three rungs; a search for the load line. All files are in .demo/,
+# and all processes are stopped at the end.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -78,7 +78,7 @@ for _ in {1..100}; do
     grep -q 127.0.0.1: "$demo/places.log" && break
     sleep 0.1
 done
-# 90 says that this machine is too busy to tell, 99 that no rate will do: results, too.
+# 90 (the machine is too busy) and 99 (no rate meets the objectives) are results, too.
 "$plimsoll" find plans/score-find.toml --out "$runs/search" || (($? == 90 || $? == 99))
 
 echo

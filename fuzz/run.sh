@@ -4,11 +4,10 @@
 #   fuzz/run.sh 10 [TARGET…]
 #   SEED=1 fuzz/run.sh 10            the same inputs each time, so that only a change of the code fails it
 #
-# Plain stable Rust: the sanitizer-coverage pass is LLVM's own, and libFuzzer is linked in
-# by a crate. Inputs in regressions/ (what once crashed) are replayed first; those in
-# corpus/ are where a run begins; what it finds stays in target/corpus/ for the next one, which
-# with a SEED begins anew.
-# Ends with status 1 on a crash, and says which file holds the input.
+# Stable Rust suffices: the sanitizer-coverage pass is part of LLVM, and a crate links libFuzzer.
+# Inputs in regressions/, which once caused crashes, are replayed first. A run starts with the inputs
+# in corpus/ and keeps new ones in target/corpus/ for the next run, except with a SEED.
+# The exit code is 1 after a crash, with the name of the input's file.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -19,7 +18,7 @@ shift
     s_time_output hold_driver http_events http_driver http2_driver proxy_header
 
 CARGO_TARGET_DIR=$PWD/target
-# Given with --target so that build scripts are built without them.
+# With --target the flags do not apply to build scripts.
 RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Ccodegen-units=1"
@@ -28,7 +27,7 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 read -ra cargo_flags <<<"${CARGO_FLAGS:-}"
 cargo build --quiet --release --target "$host" --bins "${cargo_flags[@]}"
 
-# Replays what once crashed, then fuzzes one target.
+# Replays the regressions of one target, then fuzzes it.
 fuzz() {
     local target=$1
     local binary=$CARGO_TARGET_DIR/$host/release/$target found=$CARGO_TARGET_DIR/corpus/$target

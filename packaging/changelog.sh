@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints what CHANGELOG.md says of one version, and fails where it says nothing of it or more than a screen:
-# a release's notes are read in one go.
+# Prints the section of CHANGELOG.md about one version; fails if there is none, or if it is too long for release
+# notes.
 #
 #   packaging/changelog.sh 0.1.0
 #   packaging/changelog.sh Unreleased

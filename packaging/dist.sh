@@ -1,16 +1,15 @@
 #!/usr/bin/env bash
-# Makes what people install, from this tree into target/dist, with SHA256SUMS: an archive of a binary for
-# older glibc's and one of a static binary, .deb, .rpm, a Python wheel, and two images. `make dist` calls it.
+# Builds the packages of this tree in target/dist, with SHA256SUMS: an archive of a binary for old versions of
+# glibc and one of a static binary, .deb, .rpm, a Python wheel, and two images. `make dist` calls it.
 #
 #   packaging/dist.sh          all of it
-#   packaging/dist.sh image    the images alone, for `make image`: from the static binary, and the rest stays
-#                              as it is
+#   packaging/dist.sh image    only the images, for `make image`, from the static binary; other packages are kept
 #
-# PROFILE           cargo's profile; dist is slow to build, debug or release do to work on packaging
-# GNU_BINARY,       binaries that are there already, to be packed instead of being built
+# PROFILE           cargo's profile; dist is slow to build, and debug or release suffice for work on packaging
+# GNU_BINARY,       existing binaries, which are packed instead of new ones
 # STATIC_BINARY
 #
-# The same commit makes the same files: times are those of the commit, paths of the machine are cut off.
+# A commit always gives the same files: times are those of the commit, and paths of the machine are removed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -27,7 +26,7 @@ profile=${PROFILE:-dist}
 out=$root/target/dist
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-# Old enough for every distribution that is still maintained.
+# The glibc version, older than that of every maintained distribution.
 glibc=2.28
 version=$(sed -nE '/^\[workspace.package\]/,/^\[/s/^version = "(.*)"$/\1/p' Cargo.toml)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
@@ -40,12 +39,12 @@ fail() {
     exit 1
 }
 
-# One binary, for a target as Zig's linker has it. Prints where it is.
+# Builds a binary for a target as Zig's linker names it; prints its path.
 build() { # TARGET
     local folder=${1%%.*} home=${CARGO_HOME:-$HOME/.cargo} cut
     folder=${folder/#/$root/target/packaging/}
     cut="--remap-path-prefix=$home=/cargo --remap-path-prefix=$root=/plimsoll"
-    # Its own folder: what tests and benchmarks build is not built again with these flags.
+    # A separate folder, so that builds of tests and benchmarks are not repeated because of these flags.
     RUSTFLAGS=$cut CFLAGS="-ffile-prefix-map=$home=/cargo" CARGO_TARGET_DIR=$root/target/packaging \
         nice -n 15 cargo zigbuild --locked --profile "${profile/debug/dev}" -p plimsoll --target "$1" >&2 || return
     echo "$folder/$profile/plimsoll"
@@ -67,10 +66,10 @@ fi
 gnu=${GNU_BINARY:-$(build "x86_64-unknown-linux-gnu.$glibc")}
 [[ -x $gnu ]] || fail "no binary $gnu"
 
-# The newest symbols that the binary needs are what packages have to ask for.
+# Packages must require the glibc version of the newest symbols in the binary.
 needs=$(readelf -V "$gnu" | grep -oE 'GLIBC_[0-9.]+' | sort -uV | tail -1)
 needs=${needs#GLIBC_}
-# Zig links what others take from the compiler's library.
+# A binary that another linker than Zig's has made may need libgcc.
 LIBGCC_DEB='' LIBGCC_RPM=''
 if readelf -d "$gnu" | grep -q 'libgcc_s\.so\.1'; then
     LIBGCC_DEB=libgcc-s1 LIBGCC_RPM='libgcc_s.so.1()(64bit)'

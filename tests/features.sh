@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Compiles and lints each crate by itself, with its default features and with none: in the workspace, another
-# crate may turn on what one needs. CARGO and CARGO_FLAGS are those of the Makefile. Left out are the three crates that
-# need nearly every dependency, each with other features: they take as long as all others, and `make test-publish`
-# compiles them by themselves.
+# crate may turn on a feature that it needs. CARGO and CARGO_FLAGS are those of the Makefile. Three crates are excluded,
+# because they need nearly all dependencies with other features, which takes as long as all other crates;
+# `make test-publish` compiles each by itself.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks what no compiler does: the shell and Python scripts, the Go peers' formatting,
-# and that the container files copy only what the tree or a release build has.
+# Checks what no compiler checks: the shell and Python scripts, the Go peers' formatting, and that the container
+# files copy only files of the tree or of a release build.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -30,7 +30,7 @@ if command -v gofmt >/dev/null; then
     [[ -z $unformatted ]] || complain "run gofmt -w on: $unformatted"
 fi
 
-# A source of COPY is a path in the tree, or the release binary that the build makes first.
+# Succeeds if a source of COPY is a path in the tree, or the release binary, which is built before.
 exists() { [[ $1 == target/release/plimsoll || -e $1 ]]; }
 for file in deploy/Containerfile*; do
     while read -r _ arguments; do

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what the tests and the benchmarks need besides Rust: Debian packages, a Python
 # environment with grpcio, and peers written in Go and Java. Everything that is not a Debian
-# package lands in .peers/ in this tree. Quick when all is there already; where something
-# can't be installed, it says what is missing and stops.
+# package is installed in .peers/ in this tree. It is quick if everything is installed; if something
+# cannot be installed, it says what is missing and stops.
 #
 #   tests/setup.sh tests    what `make test` needs
 #   tests/setup.sh peers    that, and what `make test-peers` needs
@@ -29,7 +29,7 @@ aiperf_version=0.13.0
 openssl_crate=400.0.2+4.0.3
 # Its module holds the server of the interoperability tests.
 grpc_go_version=v1.75.1
-# The newest that Go 1.24 builds.
+# The newest version that Go 1.24 builds.
 kustomize_version=v5.7.1
 kubernetes_version=v1.34.4
 etcd_version=v3.7.3
@@ -41,12 +41,12 @@ fail() {
     exit 1
 }
 
-# Keep one build of the peers at a time: parallel `make` targets share .peers/.
+# Parallel `make` targets share .peers/, so only one may build the peers at a time.
 mkdir -p "$peers/bin" "$peers/stamps"
 exec 9>"$peers/lock"
 if command -v flock >/dev/null; then flock 9; fi
 
-# --- Debian packages: a command each that shows the package is there -----------------
+# --- Debian packages, each with a command that exists if it is installed -------------
 need=()
 want() { # COMMAND PACKAGE
     command -v "$1" >/dev/null || need+=("$2")
@@ -54,7 +54,7 @@ want() { # COMMAND PACKAGE
 want openssl openssl
 want ss iproute2
 PATH=$PATH:/usr/sbin want nginx nginx-light
-# Debian has its balancer of TCP connections in a package of its own, others have it built in.
+# Debian packages nginx's TCP module separately; other distributions build it in.
 if [[ ! -e /usr/lib/nginx/modules/ngx_stream_module.so ]] && ! PATH=$PATH:/usr/sbin nginx -V 2>&1 | grep -qE -- '--with-stream( |$)'; then
     need+=(libnginx-mod-stream)
 fi
@@ -74,7 +74,7 @@ want chromium chromium
 want xmllint libxml2-utils
 want mandoc mandoc
 if [[ $scope == bench ]]; then want wrk wrk; fi
-# Launchers of shards, and what reads the calls that those made.
+# Launchers of shards, and a reader of their Parquet tables.
 if [[ $scope == peers ]]; then
     want mpirun.openmpi openmpi-bin
     want mpirun.mpich mpich
@@ -114,8 +114,8 @@ if ((${#need[@]})); then
     fi
 fi
 
-# A stamp holds the checksum of what a step was made from, so that a step is done again
-# when its sources change and skipped when they have not.
+# A stamp contains the checksum of a step's sources, so that the step is repeated only when they
+# change.
 checksum() { cat "$@" | sha256sum | cut -d' ' -f1; }
 fresh() { [[ -f $peers/stamps/$1 && $(<"$peers/stamps/$1") == "$2" ]]; }
 stamp() { echo "$2" >"$peers/stamps/$1"; }
@@ -234,7 +234,7 @@ if [[ $scope == bench ]] && { ! fresh k6 "$k6_version" || [[ ! -x $peers/bin/k6 
     stamp k6 "$k6_version"
 fi
 
-# What reads deploy/kubernetes, as go-compose reads the Compose files.
+# Reads deploy/kubernetes, like go-compose the Compose files.
 if [[ $scope == peers ]] && { ! fresh kustomize "$kustomize_version" || [[ ! -x $peers/bin/kustomize ]]; }; then
     say "building Kustomize $kustomize_version"
     GOBIN=$peers/bin go install "sigs.k8s.io/kustomize/kustomize/v5@$kustomize_version" ||
@@ -242,14 +242,14 @@ if [[ $scope == peers ]] && { ! fresh kustomize "$kustomize_version" || [[ ! -x 
     stamp kustomize "$kustomize_version"
 fi
 
-# A control plane and its nodes, from modules alone.
+# A control plane and nodes, built only from Go modules.
 sum="$kubernetes_version $etcd_version"
 kubernetes=$peers/kubernetes
 if [[ $scope == kubernetes ]] && { ! fresh kubernetes "$sum" || [[ ! -x $kubernetes/etcd || ! -x $kubernetes/kubelet ]]; }; then
     say "building Kubernetes $kubernetes_version and etcd $etcd_version (many minutes)"
     rm -rf "$kubernetes" "$peers/kubernetes-module"
     mkdir -p "$kubernetes" "$peers/kubernetes-module"
-    # Its own modules are folders of its tree there, and here of the registry, by another number.
+    # Kubernetes replaces its own modules by folders of its tree; here they come from the registry, with other versions.
     staged='import json, sys
 staging = [old["Old"]["Path"] for old in json.load(sys.stdin)["Replace"]]
 print("\n".join(f"-replace={path}={path}@v0.{sys.argv[1]}" for path in staging))'
@@ -272,7 +272,7 @@ print("\n".join(f"-replace={path}={path}@v0.{sys.argv[1]}" for path in staging))
     stamp kubernetes "$sum"
 fi
 
-# What makes a website of the documentation; the Makefile has its version.
+# mdBook builds the website of the documentation; the Makefile sets its version.
 mdbook=$(grep -E '^MDBOOK_VERSION = ' Makefile)
 if [[ $scope == peers ]] && { ! fresh mdbook "$mdbook" || [[ ! -x $peers/bin/mdbook ]]; }; then
     say "building mdBook ${mdbook##* } (minutes)"
@@ -282,8 +282,8 @@ if [[ $scope == peers ]] && { ! fresh mdbook "$mdbook" || [[ ! -x $peers/bin/mdb
     stamp mdbook "$mdbook"
 fi
 
-# Debian's OpenSSL is not the fastest there is, nor does it know the newer algorithms: a newer
-# one stands beside it, with Debian's configuration.
+# Debian's OpenSSL is slower and lacks the newer algorithms, so a newer one is installed in addition,
+# with Debian's configuration.
 if [[ $scope == peers || $scope == bench ]] && { ! fresh openssl "$openssl_crate" || [[ ! -x $peers/bin/openssl-newer ]]; }; then
     say "building OpenSSL ${openssl_crate#*+} (minutes)"
     rm -rf "$peers/openssl"

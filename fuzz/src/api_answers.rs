@@ -9,7 +9,7 @@ use plimsoll_wire::websocket::{UpgradeOffer, UpgradeResponse};
 
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
-fn first(bytes: &[u8], step: usize) -> Result<Option<ApiResponse>, Http1Error> {
+fn read_first(bytes: &[u8], step: usize) -> Result<Option<ApiResponse>, Http1Error> {
     let mut reader = ApiResponseReader::default();
     for piece in bytes.chunks(step) {
         if let Some(answer) = reader.read(piece)? {
@@ -24,8 +24,8 @@ fuzz_target!(|input: &[u8]| {
     let Some((step, bytes)) = input.split_first() else {
         return;
     };
-    let whole = first(bytes, bytes.len().max(1));
-    let split = first(bytes, usize::from(*step).max(1));
+    let whole = read_first(bytes, bytes.len().max(1));
+    let split = read_first(bytes, usize::from(*step).max(1));
     assert_eq!(whole.is_ok(), split.is_ok());
     if let Ok(whole) = whole {
         assert_eq!(split, Ok(whole));

@@ -14,8 +14,8 @@ use plimsoll_engine::driver::{CallId, Direction, Driver, Event, Protocol, Protoc
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::bolt::{BoltCall, BoltFrame, BoltFrameTracer, BoltProtocol, FrameLayout};
 
-/// Longest content of an answer in bytes.
-const LIMIT: usize = 4096;
+/// The limit of a response's content.
+const MAX_CONTENT_BYTES: usize = 4096;
 
 fuzz_target!(|data: &[u8]| {
     let Some((choices, bytes)) = data.split_first_chunk::<5>() else {
@@ -46,7 +46,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
         oneway: manner >= 128,
         in_flight: Some(in_flight.max(1)),
         heartbeat: Some(Duration::from_secs(1)),
-        max_content: LIMIT,
+        max_content: MAX_CONTENT_BYTES,
         ..BoltCall::default()
     };
     let protocol = BoltProtocol::new(&call).expect("a good call");
@@ -92,7 +92,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
 
     let mut sent = &out[..];
     while !sent.is_empty() {
-        let parsed = BoltFrame::parse(sent, LIMIT).expect("only good frames are sent");
+        let parsed = BoltFrame::parse(sent, MAX_CONTENT_BYTES).expect("only good frames are sent");
         let (_, length) = parsed.expect("only whole frames are sent");
         sent = &sent[length..];
     }

@@ -23,10 +23,10 @@ fuzz_target!(|data: &[u8]| {
     let mut split = Player::new(choices);
     for byte in sent {
         // The expected bytes depend on what was sent so far, which must not depend on the split.
-        assert_eq!(whole.owed(), split.owed());
+        assert_eq!(whole.expected_echo(), split.expected_echo());
         let bytes = match byte {
-            254 => whole.owed(),
-            255 => whole.owed().into_iter().take(1).collect(),
+            254 => whole.expected_echo(),
+            255 => whole.expected_echo().into_iter().take(1).collect(),
             other => vec![*other],
         };
         whole.receive(&bytes, usize::MAX);
@@ -50,7 +50,7 @@ struct Player {
     echoed: usize,
     events: Vec<Event>,
     result: Result<(), Outcome>,
-    /// The server ended a line in its own way.
+    /// The server ended a line differently, so the expected echo is unknown from there on.
     is_over: bool,
 }
 
@@ -78,11 +78,11 @@ impl Player {
         player
     }
 
-    fn owed(&self) -> Vec<u8> {
+    fn expected_echo(&self) -> Vec<u8> {
         self.out[self.echoed..].to_vec()
     }
 
-    /// Sends messages while there is room for one.
+    /// Sends the remaining messages as far as the driver has capacity.
     fn send(&mut self) {
         while self.started < self.messages && self.driver.capacity() > 0 {
             let call = CallId(self.started);

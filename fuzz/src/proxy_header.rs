@@ -23,7 +23,7 @@ fn verdict(bytes: &[u8]) -> Option<(usize, Result<ProxyHeader, ProxyError>)> {
 }
 
 /// Checks `wire`, a header of `client` followed by arbitrary bytes.
-fn names(client: Option<SocketAddr>, wire: &[u8], followed_by: &[u8]) {
+fn assert_client(client: Option<SocketAddr>, wire: &[u8], followed_by: &[u8]) {
     let size = wire.len();
     let expected = if size <= MAX_HEADER {
         Ok(ProxyHeader { client, size })
@@ -59,9 +59,9 @@ fuzz_target!(|input: &[u8]| {
     let (from_four, from_six) = (Some((four, port).into()), Some((six, port).into()));
 
     let text = v1::Addresses::new_tcp4(four, Ipv4Addr::LOCALHOST, port, other).to_string();
-    names(from_four, text.as_bytes(), rest);
+    assert_client(from_four, text.as_bytes(), rest);
     let text = v1::Addresses::new_tcp6(six, Ipv6Addr::LOCALHOST, port, other).to_string();
-    names(from_six, text.as_bytes(), rest);
+    assert_client(from_six, text.as_bytes(), rest);
 
     let build = |command: Command, addresses: ppp::v2::Addresses| {
         let builder = Builder::with_addresses(Version::Two | command, Protocol::Stream, addresses);
@@ -69,9 +69,9 @@ fuzz_target!(|input: &[u8]| {
         extended.build().expect("a short header")
     };
     let addresses = IPv4::new(four, Ipv4Addr::LOCALHOST, port, other);
-    names(from_four, &build(Command::Proxy, addresses.into()), rest);
+    assert_client(from_four, &build(Command::Proxy, addresses.into()), rest);
     let addresses = IPv6::new(six, Ipv6Addr::LOCALHOST, port, other);
-    names(from_six, &build(Command::Proxy, addresses.into()), rest);
+    assert_client(from_six, &build(Command::Proxy, addresses.into()), rest);
     // A connection of the proxy itself: its addresses do not count.
-    names(None, &build(Command::Local, addresses.into()), rest);
+    assert_client(None, &build(Command::Local, addresses.into()), rest);
 });

@@ -36,13 +36,13 @@ impl KeySchedule for Schedule {
     }
 }
 
-fn end(sending: u8, receiving: u8) -> TlsRecords<Schedule> {
+fn new_records(sending: u8, receiving: u8) -> TlsRecords<Schedule> {
     let schedule = Schedule { sending, receiving };
     TlsRecords::new(schedule, key(receiving), key(sending))
 }
 
-fn open(bytes: &[u8], step: usize) -> (Vec<u8>, Result<bool, RecordError>) {
-    let mut records = end(101, 1);
+fn open_all(bytes: &[u8], step: usize) -> (Vec<u8>, Result<bool, RecordError>) {
+    let mut records = new_records(101, 1);
     let mut got = Vec::new();
     let mut closed = false;
     for piece in bytes.chunks(step) {
@@ -67,7 +67,7 @@ fn open(bytes: &[u8], step: usize) -> (Vec<u8>, Result<bool, RecordError>) {
 
 // Each step of the input: an action, and how many of the following bytes it uses.
 fuzz_target!(|input: &[u8]| {
-    let mut peer = end(1, 101);
+    let mut peer = new_records(1, 101);
     let mut bytes = Vec::new();
     let mut rest = input;
     let mut step = 1;
@@ -90,6 +90,6 @@ fuzz_target!(|input: &[u8]| {
             bytes[at] ^= 1 << (what >> 4 & 7);
         }
     }
-    let whole = open(&bytes, bytes.len().max(1));
-    assert_eq!(whole, open(&bytes, step));
+    let whole = open_all(&bytes, bytes.len().max(1));
+    assert_eq!(whole, open_all(&bytes, step));
 });

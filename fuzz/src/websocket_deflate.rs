@@ -10,16 +10,16 @@ use plimsoll_wire::websocket::{
     Deflate, Opcode, ReaderRole, Violation, WebSocketMessage, WebSocketReader, put_frame,
 };
 
-const MOST: usize = 64 * 1024;
+const MAX_MESSAGE_BYTES: usize = 64 * 1024;
 
-fn read(frames: &[u8], most: usize) -> Result<Option<Vec<u8>>, Violation> {
+fn read_message(frames: &[u8], max_bytes: usize) -> Result<Option<Vec<u8>>, Violation> {
     let mut message = None;
-    let mut reader = WebSocketReader::new(ReaderRole::Client, most).with_deflate(true);
+    let mut reader = WebSocketReader::new(ReaderRole::Client, max_bytes).with_deflate(true);
     reader.read(frames, |read| {
         let WebSocketMessage::Binary(bytes) = read else {
             panic!("{read:?}")
         };
-        assert!(bytes.len() <= most);
+        assert!(bytes.len() <= max_bytes);
         message = Some(bytes.to_vec());
         ControlFlow::Continue(())
     })?;
@@ -27,7 +27,7 @@ fn read(frames: &[u8], most: usize) -> Result<Option<Vec<u8>>, Violation> {
 }
 
 /// A compressed message of `payload`, in fragments of `step` bytes.
-fn message(payload: &[u8], step: usize) -> Vec<u8> {
+fn compressed_message(payload: &[u8], step: usize) -> Vec<u8> {
     const FIN: u8 = 0x80;
     const RSV1: u8 = 0x40;
     let mut frames = Vec::new();
@@ -54,19 +54,31 @@ fn message(payload: &[u8], step: usize) -> Vec<u8> {
 }
 
 fuzz_target!(|input: &[u8]| {
-    let Some((&how, payload)) = input.split_first() else {
+    let Some((&choice, payload)) = input.split_first() else {
         return;
     };
-    let whole = read(&message(payload, payload.len().max(1)), MOST);
-    let split = read(&message(payload, usize::from(how).max(1)), MOST);
+    let whole = read_message(
+        &compressed_message(payload, payload.len().max(1)),
+        MAX_MESSAGE_BYTES,
+    );
+    let split = read_message(
+        &compressed_message(payload, usize::from(choice).max(1)),
+        MAX_MESSAGE_BYTES,
+    );
     assert_eq!(whole, split);
     if let Err(violation) = whole {
         assert!(matches!(violation.code, 1007 | 1009));
     }
 
-    let offer = format!("permessage-deflate; server_max_window_bits={}", 8 + how % 8);
+    let offer = format!(
+        "permessage-deflate; server_max_window_bits={}",
+        8 + choice % 8
+    );
     let deflate = Deflate::agreed([&*offer]).expect("a good offer");
     let mut sent = Vec::new();
     deflate.put(&mut sent, Opcode::Binary, payload);
-    assert_eq!(read(&sent, payload.len()), Ok(Some(payload.to_vec())));
+    assert_eq!(
+        read_message(&sent, payload.len()),
+        Ok(Some(payload.to_vec()))
+    );
 });

@@ -8,16 +8,16 @@ use libfuzzer_sys::fuzz_target;
 
 use plimsoll_wire::websocket::{ReaderRole, Violation, WebSocketMessage, WebSocketReader};
 
-const MOST: usize = 512;
+const MAX_MESSAGE_BYTES: usize = 512;
 
-fn all(role: ReaderRole, bytes: &[u8], step: usize) -> (Vec<String>, Result<(), Violation>) {
-    let mut reader = WebSocketReader::new(role, MOST);
+fn read_all(role: ReaderRole, bytes: &[u8], step: usize) -> (Vec<String>, Result<(), Violation>) {
+    let mut reader = WebSocketReader::new(role, MAX_MESSAGE_BYTES);
     let mut seen = Vec::new();
     for piece in bytes.chunks(step) {
         let read = reader.read(piece, |message| {
             match message {
-                WebSocketMessage::Text(text) => assert!(text.len() <= MOST),
-                WebSocketMessage::Binary(bytes) => assert!(bytes.len() <= MOST),
+                WebSocketMessage::Text(text) => assert!(text.len() <= MAX_MESSAGE_BYTES),
+                WebSocketMessage::Binary(bytes) => assert!(bytes.len() <= MAX_MESSAGE_BYTES),
                 WebSocketMessage::Ping(bytes) | WebSocketMessage::Pong(bytes) => {
                     assert!(bytes.len() <= 125)
                 }
@@ -39,7 +39,7 @@ fuzz_target!(|input: &[u8]| {
         return;
     };
     for role in [ReaderRole::Client, ReaderRole::Server] {
-        let whole = all(role, bytes, bytes.len().max(1));
-        assert_eq!(whole, all(role, bytes, usize::from(*step).max(1)));
+        let whole = read_all(role, bytes, bytes.len().max(1));
+        assert_eq!(whole, read_all(role, bytes, usize::from(*step).max(1)));
     }
 });

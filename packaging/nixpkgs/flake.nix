@@ -1,5 +1,5 @@
-# What flake.nix takes from nixpkgs, for packaging/test.py: it has no network. Packages are empty; the package of
-# a Rust program is the file `program` beside this one, installed as the flake says.
+# A substitute for the parts of nixpkgs that flake.nix uses, for packaging/test.py, which has no network. Packages are
+# empty; the package of a Rust program is the file `program` beside this one, installed as the flake says.
 {
   outputs =
     { self }:
@@ -36,7 +36,7 @@
           from = package: package.source or "registry+";
           strange = builtins.filter (package: builtins.substring 0 9 (from package) != "registry+") locked;
         in
-        # nixpkgs asks for a hash of each crate from elsewhere.
+        # nixpkgs requires a hash of each crate that is not from the registry.
         assert strange == [ ];
         make system "${args.pname}-${args.version}" ''
           install -D ${./program} $out/bin/${args.meta.mainProgram}
