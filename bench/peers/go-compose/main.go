@@ -1,5 +1,5 @@
-// go-compose reads a Compose file as Docker Compose does, with the library that Docker Compose reads it with, and
-// prints it with every variable filled in, as JSON.
+// go-compose reads a Compose file with Docker Compose's own library, and prints it as JSON with all variables
+// replaced.
 package main
 
 import (

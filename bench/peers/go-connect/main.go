@@ -1,5 +1,5 @@
-// go-connect is connect-go: one service over Connect, gRPC-Web and gRPC, in JSON or binary, over HTTP/1.1 and
-// HTTP/2 without TLS. Messages are protobuf's own wrappers, so that no code has to be generated.
+// go-connect serves one service with connect-go over Connect, gRPC-Web and gRPC, in JSON or binary, over HTTP/1.1
+// and HTTP/2 without TLS. Messages are protobuf's own wrappers, so no code has to be generated.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 
 type text = wrapperspb.StringValue
 
-// refused asks for failures by name.
+// refused returns the failure that a request asks for by name.
 func refused(asked string) error {
 	switch asked {
 	case "missing":
@@ -35,7 +35,7 @@ func say(_ context.Context, request *connect.Request[text]) (*connect.Response[t
 	return connect.NewResponse(wrapperspb.String(request.Msg.Value)), nil
 }
 
-// repeat answers three times; what is asked to fail does so after one message, and silence has none.
+// repeat sends three messages; a requested failure comes after the first, and `silence` sends none.
 func repeat(_ context.Context, request *connect.Request[text], stream *connect.ServerStream[text]) error {
 	if request.Msg.Value == "silence" {
 		return nil

@@ -1,5 +1,5 @@
-// go-health is grpc-go's own health service with server reflection: a service that
-// clients have to ask for what it is.
+// go-health is grpc-go's own health service with server reflection: clients need no
+// description of it.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// go-http is Go's net/http: fixed bodies, echo, statuses and server-sent events, over HTTP/1.1,
-// HTTP/2 without TLS, and both with it.
+// go-http serves fixed bodies, an echo, statuses and server-sent events with Go's net/http, over
+// HTTP/1.1 and HTTP/2, each with and without TLS.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// go-s3 is an object store in memory that speaks S3, written by others: a place for shards to meet.
+// go-s3 is a third-party in-memory object store with S3's protocol, used as the rendezvous of shards.
 package main
 
 import (

@@ -16,10 +16,10 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// No server takes as long, however busy its machine is.
+// Far longer than any server takes, even on a busy machine.
 const patience = 5 * time.Minute
 
-// request is what the client asks a server for.
+// request is the client's request to a server.
 type request struct {
 	address, ca, speak, path, version string
 	group                             tls.CurveID
@@ -77,7 +77,7 @@ func (r *request) config() (*tls.Config, error) {
 	return config, nil
 }
 
-// call asks the score service with grpc-go.
+// call makes a call of the score service with grpc-go.
 func (r *request) call(config *tls.Config) error {
 	connection, err := grpc.NewClient(r.address, grpc.WithTransportCredentials(credentials.NewTLS(config)))
 	if err != nil {
@@ -96,7 +96,7 @@ func (r *request) call(config *tls.Config) error {
 	return nil
 }
 
-// converse makes one connection, and asks once on it.
+// converse makes one connection and sends one request on it.
 func (r *request) converse(config *tls.Config) error {
 	connection, err := tls.Dial("tcp", r.address, config)
 	if err != nil {
@@ -113,7 +113,7 @@ func (r *request) converse(config *tls.Config) error {
 	if _, err := io.WriteString(connection, asked); err != nil {
 		return err
 	}
-	// An echo goes on: the rest of the connection is for us to end.
+	// An echo server does not close the connection, so this client does.
 	answer := make([]byte, 5)
 	if _, err := io.ReadFull(connection, answer); err != nil {
 		return err

@@ -1,6 +1,6 @@
 //go:build go1.26
 
-// A module of an older Go has these switched off.
+// They are disabled for modules that declare an older version of Go.
 //go:debug tlssecpmlkem=1
 
 package main

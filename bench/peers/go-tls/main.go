@@ -1,7 +1,7 @@
-// go-tls is Go's own TLS server with answers that end in every way: a peer whose handshakes
-// come in small segments, whose certificate chain is as long as it is told, and which asks
-// for the key exchange that the client did not guess. With -connect it is Go's TLS client
-// instead, and with -groups it prints which key exchanges this Go knows.
+// go-tls is a server on Go's TLS: it can send handshakes in small segments, use long certificate
+// chains, request a key exchange that the client did not offer a share for, and end answers in
+// every way. With -connect it is a client instead, and with -groups it prints the key exchanges
+// that this version of Go supports.
 package main
 
 import (
@@ -19,10 +19,10 @@ import (
 	"time"
 )
 
-// The bytes that every answer promises.
+// The number of bytes that every answer announces.
 const promised = 4 << 20
 
-// The key exchanges that every Go knows that this is built with; newer ones add theirs.
+// The key exchanges of all supported versions of Go; newer versions add theirs.
 var curves = map[string]tls.CurveID{
 	"x25519":         tls.X25519,
 	"p256":           tls.CurveP256,
@@ -30,7 +30,7 @@ var curves = map[string]tls.CurveID{
 	"x25519mlkem768": tls.X25519MLKEM768,
 }
 
-// pieces writes so many bytes at once and, when asked, changes one of them.
+// pieces writes a limited number of bytes at once and can change one of them.
 type pieces struct {
 	*net.TCPConn
 	size    int
@@ -138,7 +138,7 @@ func serve(tcp *pieces, conn *tls.Conn, end string) {
 		if end == "whole" {
 			continue
 		}
-		// The client waits for more by then.
+		// By now the client is waiting for more.
 		time.Sleep(200 * time.Millisecond)
 		switch end {
 		case "close_notify":
@@ -154,13 +154,13 @@ func serve(tcp *pieces, conn *tls.Conn, end string) {
 		default:
 			log.Fatalf("-end %s: unknown", end)
 		}
-		// It is for the client to go: what it was sent is all there is.
+		// The client must close the connection: it has received everything.
 		_, _ = io.Copy(io.Discard, tcp.TCPConn)
 		return
 	}
 }
 
-// head reads a request up to the empty line.
+// head reads a request up to its empty line.
 func head(conn *tls.Conn) error {
 	var all []byte
 	buffer := make([]byte, 4096)

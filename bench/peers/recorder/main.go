@@ -1,9 +1,9 @@
-// recorder is a gRPC server that remembers when each request arrived, to show how evenly
-// a generator sends. It speaks HTTP/2 frame by frame, so that nothing stands between the
-// read and the time stamp; every request is answered at once with an empty message.
+// recorder is a gRPC server that records when each request arrived, to show how evenly a
+// generator sends. It parses HTTP/2 frames itself, so that the time stamp is taken right
+// after the read; every request is answered at once with an empty message.
 //
-// On SIGTERM it prints one JSON object: the requests counted and the variance and mean of
-// arrivals a millisecond. Variance over mean is 0 for a perfectly even stream, 1 for a
+// On SIGTERM it prints one JSON object: the number of requests, and the variance and mean
+// of arrivals per millisecond. Variance over mean is 0 for a perfectly even stream, 1 for a
 // Poisson process, and more for bursts.
 package main
 
@@ -43,7 +43,7 @@ func (r *record) arrival(at time.Time) {
 	}
 }
 
-// stampingReader notes when the bytes being parsed came out of the socket.
+// stampingReader records when the bytes that are being parsed were read from the socket.
 type stampingReader struct {
 	conn net.Conn
 	last time.Time
@@ -125,7 +125,7 @@ func serve(conn net.Conn, rec *record) error {
 	}
 }
 
-// spread leaves out the first and last tenth of the time: starting and stopping.
+// spread ignores the first and last tenth of the time, in which the load starts and stops.
 func (r *record) spread() map[string]float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

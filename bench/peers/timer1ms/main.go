@@ -1,9 +1,8 @@
-// timer1ms shows how late a generator's sends are when it waits as wrk2 and its like do:
-// in epoll_wait, whose timeout is whole milliseconds, rounded up. Whatever is due when it
-// wakes is sent at once.
+// timer1ms measures how late a generator sends that waits like wrk2: in epoll_wait, whose
+// timeout is in whole milliseconds, rounded up. When it wakes, it sends all due calls.
 //
-// Lateness is taken where a generator takes it: the clock just before the send, minus
-// the moment the call was due. Prints one JSON object with microseconds.
+// Lateness is the clock just before the send, minus the time when the call was due, as in
+// a generator. Prints one JSON object with microseconds.
 package main
 
 import (
@@ -26,7 +25,7 @@ func main() {
 		log.Fatal("timer1ms: -rate must be above 0 and -duration between 0 and 1m")
 	}
 
-	// One thread of its own, like an event loop; the garbage collector has nothing to do.
+	// Uses one thread, like an event loop; the garbage collector has no work.
 	runtime.LockOSThread()
 	epoll, err := syscall.EpollCreate1(0)
 	if err != nil {
