@@ -44,7 +44,7 @@ live() {
     done
     address=$(sed -E 's/.*"address":"([^"]*)".*/\1/' "$scratch/server")
     local run="stty rows 34 cols 100; $plimsoll grpc grpc://$address -m score.ScoreService/GetScore"
-    run+=" -d '{\"json\": \"[0.1, 0.2]\"}' --rate 1000/s --warmup 2s --duration 20s --name 'score, steady'"
+    run+=" -d '{\"json\": \"[0.1, 0.2]\"}' --rate 1000/s --warmup 2s --duration 20s --name 'score, open loop'"
     run+=" --objective 'p99 < 20ms' --out $scratch/live"
     TERM=xterm-256color script -qec "$run" "$scratch/session" >/dev/null
     kill "$server"

@@ -344,7 +344,7 @@ fn reason(objective: &Objective, record: &StageRecord, circumstances: &RunCircum
     let at = match objective.metric {
         Metric::Time(_, Statistic::Percentile(p)) => record.pacing.histogram().map(|h| {
             format!(
-                "pacing p{p} {}",
+                "generator delay p{p} {}",
                 readable(h.value_at_quantile(p / 100.0) as f64)
             )
         }),
@@ -387,12 +387,18 @@ fn measure(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, String)
             let value = times(timed, record).and_then(|times| of_times(times, statistic, failed));
             match value {
                 Some(ns) if ns.is_infinite() => {
-                    let text = if record.given_up() > 0 {
-                        "calls that failed, or were cut off"
-                    } else {
-                        "calls that failed"
+                    let recorded = times(timed, record).and_then(TimeHistogram::histogram);
+                    let all = recorded.map_or(0, |h| h.len()) + failed;
+                    let name = match statistic {
+                        Statistic::Percentile(p) => format!("p{p} is"),
+                        Statistic::Mean => "the mean includes".to_owned(),
                     };
-                    (value, text.to_owned())
+                    let what = match record.given_up() {
+                        0 => "a failed call",
+                        _ => "a failed or cut-off call",
+                    };
+                    let share = failed as f64 / all as f64 * 100.0;
+                    (value, format!("{name} {what}, {share:.1} % failed"))
                 }
                 Some(ns) => (value, readable(ns)),
                 None => {

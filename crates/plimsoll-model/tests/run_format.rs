@@ -35,7 +35,7 @@ fn header() -> RunHeader {
     RunHeader {
         schema_version: SCHEMA_VERSION,
         source: RunOrigin::Measured,
-        name: "score, steady".to_owned(),
+        name: "score, open loop".to_owned(),
         target: Some("grpcs://localhost:50051".to_owned()),
         protocol: Some("grpc".to_owned()),
         call: Some("score.ScoreService/GetScore".to_owned()),

@@ -152,7 +152,7 @@ fn plugin_call_has_documented_defaults() {
         codec.display()
     ));
     let plan = plan(&text);
-    assert_eq!(plan.name, "x_example, steady");
+    assert_eq!(plan.name, "x_example, open loop");
     let call: &PluginCall = plan.call.of_type().expect("a plugin's");
     assert_eq!(call.codec, codec);
     assert!(call.frame.ends_with(b"hello"));
@@ -227,7 +227,7 @@ fn bolt_call_has_documented_defaults() {
     let plan = plan(&of_bolt(
         "service = \"a.B:1.0\"\nmethod = \"c\"\narguments = \"[1]\"",
     ));
-    assert_eq!(plan.name, "c, steady");
+    assert_eq!(plan.name, "c, open loop");
     let call: &BoltCall = plan.call.of_type().expect("a Bolt call");
     assert_eq!(call.method, "a.B:1.0/c");
     assert_eq!(call.form, FrameLayout::V1);

@@ -14,7 +14,7 @@ pub(crate) fn table(run: &Run) -> TextTable {
         "CPU user",
         "CPU system",
         "memory",
-        "descriptors",
+        "open files",
         "threads",
     ];
     let rows = ends(&run.summary.total).map(|(name, used)| {

@@ -28,7 +28,7 @@ pub(crate) fn given_up(run: &Run) -> TextTable {
             count(total.not_started),
             share(total.not_started, total.due),
             "client".to_owned(),
-            "due, and never sent before the run ended".to_owned(),
+            "scheduled, and never sent before the run ended".to_owned(),
         ]);
     }
     given_up
@@ -54,17 +54,44 @@ pub(crate) fn connections(run: &Run) -> TextTable {
 
 /// Returns a row for each code. `what`: the heading of the codes; `whole`: the total of calls or attempts.
 fn table(what: &str, errors: &[ErrorSummary], whole: u64) -> TextTable {
-    let head = [what, "count", "share", "whose", "what happened"];
+    let head = [what, "count", "share", "source", "what happened"];
     let rows = errors.iter().map(|e| {
         [
             e.code.clone(),
             count(e.count),
             share(e.count, whole),
-            e.blame.clone(),
+            source(e).to_owned(),
             e.explanation.clone(),
         ]
     });
     TextTable::new(head, &[0, 3, 4], rows)
+}
+
+/// Codes of a target that refuses the request itself.
+const REFUSED_REQUEST_CODES: [&str; 14] = [
+    "INVALID_ARGUMENT",
+    "NOT_FOUND",
+    "OUT_OF_RANGE",
+    "PERMISSION_DENIED",
+    "UNAUTHENTICATED",
+    "UNIMPLEMENTED",
+    "HTTP_400",
+    "HTTP_401",
+    "HTTP_403",
+    "HTTP_404",
+    "HTTP_405",
+    "HTTP_413",
+    "HTTP_415",
+    "HTTP_422",
+];
+
+/// Returns the source of a failure as tables show it.
+fn source(e: &ErrorSummary) -> &str {
+    if REFUSED_REQUEST_CODES.contains(&e.code.as_str()) {
+        "request"
+    } else {
+        &e.blame
+    }
 }
 
 /// Returns the texts of servers, system and libraries for the codes in `errors`.

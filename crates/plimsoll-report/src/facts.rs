@@ -117,11 +117,23 @@ pub(crate) fn when(at: Timestamp) -> String {
     at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
 }
 
+/// Says that every call is in exactly one count, and how many had not ended.
+pub(crate) fn all_counted(run: &Run) -> String {
+    let c = &run.summary.count_check;
+    let mut text = "all calls accounted for".to_owned();
+    for (n, what) in [(c.in_flight, "in flight"), (c.backlog, "waiting")] {
+        if n > 0 {
+            text += &format!(", {} {what}", count(n));
+        }
+    }
+    text
+}
+
 /// Describes the counts of calls as a sum.
 pub(crate) fn counts(run: &Run) -> String {
     let c = &run.summary.count_check;
     let mut sum = format!(
-        "{} due = {} ok + {}",
+        "{} scheduled = {} ok + {}",
         count(c.due),
         count(c.ok),
         plural(c.errors, "error")

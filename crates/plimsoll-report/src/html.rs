@@ -296,7 +296,7 @@ fn verdict(view: &RunView) -> Markup {
         let mut card = FigureCard::new("achieved", rate(achieved));
         card.note = total
             .offered_per_s
-            .map(|due| format!("of {} due", rate(due)));
+            .map(|due| format!("of {} scheduled", rate(due)));
         cards.push(card);
     }
     if let Some(response) = &total.response {

@@ -23,7 +23,7 @@ pub fn render(record: &LanesRecord, runs: &[Run], options: &TerminalOptions) -> 
 pub(crate) fn note(runs: &[Run]) -> String {
     let due = runs.iter().map(|run| run.summary.total.due).sum();
     format!(
-        "{} calls were due in all lanes together; times are response times.",
+        "{} calls were scheduled in all lanes together; times are response times.",
         count(due)
     )
 }
@@ -33,7 +33,7 @@ pub(crate) fn table(record: &LanesRecord, runs: &[Run]) -> TextTable {
     let head = [
         "lane",
         "weight",
-        "offered",
+        "target rate",
         "ok",
         "failed",
         "p50",

@@ -298,8 +298,13 @@ pub fn render(record: &SearchRecord, options: &TerminalOptions) -> String {
 /// Returns a row for each trial.
 pub(crate) fn table(record: &SearchRecord) -> TextTable {
     let head = [
-        "rate", "achieved", "p50", "p99", "p99.9", "errors", "s", "trial", "verdict",
+        "rate", "achieved", "p50", "p99", "p99.9", "errors", "s", "step", "verdict",
     ];
+    // Trials are numbered in the order in which they were made.
+    let number = |trial: &Trial| {
+        let at = record.trials.iter().position(|t| std::ptr::eq(t, trial));
+        at.map_or_else(String::new, |at| (at + 1).to_string())
+    };
     let rows = by_rate(record).into_iter().map(|trial| {
         [
             exact_rate(trial.rate_per_s),
@@ -309,9 +314,9 @@ pub(crate) fn table(record: &SearchRecord) -> TextTable {
             or_dash(trial.p99_9_us, time),
             or_dash(trial.errors_share, |s| format!("{:.2} %", s * 100.0)),
             seconds(trial.length_s).to_string(),
-            trial.purpose.name().to_owned(),
+            number(trial),
             verdict(&trial.verdict),
         ]
     });
-    TextTable::new(head, &[7, 8], rows)
+    TextTable::new(head, &[8], rows)
 }

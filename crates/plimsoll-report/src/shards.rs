@@ -13,7 +13,15 @@ const MAX_ROWS: usize = 32;
 /// Returns the table, without rows where there were no shards.
 pub(crate) fn table(run: &Run) -> TextTable {
     let head = [
-        "shard", "calls", "errors", "rate", "p99", "lag p99", "CPU", "clock", "health",
+        "shard",
+        "calls",
+        "errors",
+        "rate",
+        "p99",
+        "send delay p99",
+        "CPU",
+        "clock",
+        "health",
     ];
     let mut shards: Vec<&ShardFigures> = run.header.shards.iter().collect();
     if shards.len() > MAX_ROWS {
@@ -32,7 +40,7 @@ pub(crate) fn note(run: &Run) -> Option<String> {
     let of = run.header.shards.len();
     (of > MAX_ROWS).then(|| {
         format!(
-            "{MAX_ROWS} of {} shards: incomplete or limited ones first, then those with the longest lag",
+            "{MAX_ROWS} of {} shards: incomplete or limited ones first, then those with the longest send delay",
             count(of as u64)
         )
     })

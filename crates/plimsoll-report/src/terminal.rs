@@ -222,7 +222,7 @@ fn told(out: &mut String, facts: impl IntoIterator<Item = CountFact>, options: &
 
 /// Writes a name and its text, wrapped and indented.
 fn row(out: &mut String, name: &str, text: &str, options: &TerminalOptions) {
-    const INDENT: usize = 11;
+    const INDENT: usize = 13;
     debug_assert!(name.chars().count() < INDENT, "`{name}` runs into its text");
     for (i, line) in wrap(text, options.width.saturating_sub(INDENT))
         .iter()

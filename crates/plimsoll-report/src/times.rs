@@ -25,8 +25,8 @@ pub(crate) fn of_calls(run: &Run) -> Vec<(String, TimesSummary)> {
             ("first byte", t.first_byte),
             ("t_total", phases.and_then(|p| p.cold_total)),
             ("response", t.response),
-            ("lag", t.lag),
-            ("pacing", t.pacing),
+            ("send delay", t.lag),
+            ("generator delay", t.pacing),
         ]
     } else if run.header.load_loop == Some(LoopKind::Closed) {
         // Without a schedule, response and service time are equal.
@@ -36,8 +36,8 @@ pub(crate) fn of_calls(run: &Run) -> Vec<(String, TimesSummary)> {
             ("response", t.response),
             ("service", t.service),
             ("first byte", t.first_byte),
-            ("lag", t.lag),
-            ("pacing", t.pacing),
+            ("send delay", t.lag),
+            ("generator delay", t.pacing),
         ]
     };
     let besides = [

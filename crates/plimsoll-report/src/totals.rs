@@ -5,7 +5,7 @@ use std::fmt::Write;
 use plimsoll_model::run::Run;
 
 use crate::answer::figure;
-use crate::facts::counts;
+use crate::facts::{all_counted, counts};
 use crate::measures::{CountFact, arriving, messages};
 use crate::quantity::{bytes, count, or_dash, plural, rate, share, time};
 use crate::rotation::sentence;
@@ -61,20 +61,19 @@ pub(crate) fn handshakes(run: &Run) -> Vec<CountFact> {
     alike.chain(rotation).collect()
 }
 
-/// Describes the check that every call that was due is in exactly one count.
+/// Describes the check that every scheduled call is in exactly one count.
 pub(crate) fn check(run: &Run) -> CountFact {
-    let sum = counts(run);
     if run.summary.count_check.matches {
-        CountFact::new("check", sum)
+        CountFact::new("check", all_counted(run))
     } else {
-        CountFact::loud("check", format!("{sum}: THE COUNTS DIFFER"))
+        CountFact::loud("check", format!("THE COUNTS DIFFER: {}", counts(run)))
     }
 }
 
 fn calls(run: &Run) -> CountFact {
     let t = &run.summary.total;
     let mut calls = vec![
-        format!("{} due", count(t.due)),
+        format!("{} scheduled", count(t.due)),
         format!("{} ok", count(t.ok)),
         plural(t.errors, "error"),
     ];
@@ -144,7 +143,7 @@ fn rates(run: &Run) -> Option<CountFact> {
     if run.header.is_open()
         && let Some(asked) = asked(run)
     {
-        let _ = write!(text, "{asked}{arriving} asked{}, ", pauses(run));
+        let _ = write!(text, "{asked}{arriving} target{}, ", pauses(run));
     }
     let _ = write!(text, "{}{ending} achieved", rate(achieved));
     if let Some(elapsed) = t.elapsed_us {
@@ -169,7 +168,7 @@ fn delivered(run: &Run) -> Option<CountFact> {
     let unsent = between(delivery.distance);
     let _ = write!(
         text,
-        "; {unsent} of the calls due but not sent at the same time"
+        "; {unsent} of the calls waiting to be sent at the same time"
     );
     Some(CountFact::new("delivered", text))
 }
@@ -206,7 +205,7 @@ fn links(run: &Run) -> Option<CountFact> {
     if full + resumed == 0 {
         return None;
     }
-    let mut text = format!("{} made", plural(full + resumed, "connection"));
+    let mut text = format!("{} made", count(full + resumed));
     if run.header.tls.is_some() {
         let _ = write!(
             text,
@@ -221,7 +220,7 @@ fn links(run: &Run) -> Option<CountFact> {
     let lost: u64 = stages.iter().map(|s| s.connections_lost).sum();
     if lost > 0 {
         let _ = write!(text, ", {} lost while open", count(lost));
-        return Some(CountFact::loud("links", text));
+        return Some(CountFact::loud("connections", text));
     }
-    Some(CountFact::new("links", text))
+    Some(CountFact::new("connections", text))
 }

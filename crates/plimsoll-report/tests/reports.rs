@@ -248,7 +248,7 @@ fn page_and_markdown_match_terminal() {
         let page = html::runs(&[RunView::of(run.clone()).unwrap()]);
         let summary = markdown::render(std::slice::from_ref(&run), None);
         for sentence in handshakes {
-            let sentence = sentence["handshakes ".len()..].to_lowercase();
+            let sentence = sentence["handshakes ".len()..].trim_start().to_lowercase();
             assert!(plain(&summary).contains(&sentence), "{sentence}");
             assert!(page.contains("<td>2, 11.1 kB</td>"), "the chain");
         }

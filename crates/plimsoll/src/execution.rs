@@ -401,7 +401,7 @@ pub(crate) fn directory(out: Option<&Path>, name: &str) -> PathBuf {
     out.map_or_else(|| default_dir(name), PathBuf::from)
 }
 
-/// Returns a path such as `runs/20261121T064200Z-getscore-steady`, with a number appended if that exists.
+/// Returns a path such as `runs/20261121T064200Z-getscore-open-loop`, with a number appended if that exists.
 pub(crate) fn default_dir(name: &str) -> PathBuf {
     let stamp = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
     let base = format!("{stamp}-{}", slug(name));
@@ -450,9 +450,9 @@ mod tests {
 
     #[test]
     fn default_dir_contains_timestamp_and_run_name() {
-        let dir = default_dir("GetScore, cold / äö").display().to_string();
+        let dir = default_dir("Get, open loop / äö").display().to_string();
         assert!(
-            dir.starts_with("runs/2") && dir.ends_with("Z-getscore-cold"),
+            dir.starts_with("runs/2") && dir.ends_with("Z-get-open-loop"),
             "{dir}"
         );
     }

@@ -77,19 +77,19 @@ fn lanes_share_schedule_by_weight() {
         "{out}"
     );
     assert_eq!(runs[1].summary.total.connections_open_max, 3);
-    for words in ["all lanes", "browse", "600 calls were due", verdict] {
+    for words in ["all lanes", "browse", "600 calls were scheduled", verdict] {
         assert!(out.contains(words), "{words}: {out}");
     }
     // A report of the directory covers its lanes.
     let again = place.expect(0, &["report", "shop"]);
-    assert!(again.contains("600 calls were due"), "{again}");
+    assert!(again.contains("600 calls were scheduled"), "{again}");
     let page = place.read("shop/report.html");
     assert!(page.contains("checkout") && page.contains("rpc"));
     for written in [
         page,
         place.expect(0, &["report", "shop", "--markdown", "-"]),
     ] {
-        assert!(written.contains("600 calls were due"), "{written}");
+        assert!(written.contains("600 calls were scheduled"), "{written}");
         assert!(written.contains("all lanes"), "{written}");
     }
     let json = place.expect(0, &["report", "shop", "--json"]);

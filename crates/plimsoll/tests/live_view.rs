@@ -38,7 +38,7 @@ fn live_view_resizes_and_ends_on_key() {
         "score.ScoreService/GetScore at grpc://127.0.0.1:",
         "response",
         "service",
-        "lag",
+        "send delay",
         "in flight",
         "errors",
         "client",
@@ -99,7 +99,7 @@ fn ctrl_c_ends_search_and_keeps_results() {
     std::fs::write(place.path("plan.toml"), plan).expect("written");
     let mut seat = Seat::take(&place.path(""), &["find", "plan.toml", "--out", "search"]);
     seat.until("second trial", |text| {
-        text.contains("trial 2, ") && text.contains("trial  1 ") && text.contains("the line is")
+        text.contains("step 2 at ") && text.contains("step  1 ") && text.contains("the line is")
     });
     seat.press("\u{3}");
     let (code, text) = seat.end();
@@ -117,7 +117,7 @@ fn progress_lines_on_terminal() {
         &load(&url, &["--progress", "lines", "--duration", "2s"]),
     );
     seat.until("lines", |text| {
-        text.contains("s calls ") || text.contains("check      ")
+        text.contains("s calls ") || text.contains("check        ")
     });
     assert!(!seat.is_whole_terminal());
     let (code, text) = seat.end();

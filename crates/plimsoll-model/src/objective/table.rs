@@ -42,7 +42,7 @@ named! {
         Lost "ended early: an objective could no longer be met",
         /// The load differs from the plan: not delivered, connections missing, or full handshakes where resumed ones
         /// were asked for.
-        OtherLoad "not the load that was asked for",
+        OtherLoad "load differs from the plan",
         /// The run is incomplete, without a single success, or its counts don't add up.
         Unproven "incomplete, or without a success",
     }

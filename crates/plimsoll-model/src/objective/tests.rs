@@ -93,7 +93,7 @@ fn generator_pause_neither_fails_nor_masks_objectives() {
     );
     assert_eq!(
         judged[1].measured,
-        "5.00ms to 50.00ms; the generator may be the cause (pacing p99.9 80.02ms, it stalled for up to 80.02ms)"
+        "5.00ms to 50.00ms; the generator may be the cause (generator delay p99.9 80.02ms, it stalled for up to 80.02ms)"
     );
     // The pause does not end a run early, either.
     let lost = |r| {

@@ -226,7 +226,7 @@ impl HealthProblem {
 
     pub(super) fn counts_differ(due: u64, accounted: u64) -> HealthProblem {
         ProblemKind::CountsDiffer.invalidating_problem(format!(
-                "{due} calls were due but {accounted} are accounted for: an error in plimsoll; please report it with the run directory"
+                "{due} calls were scheduled but {accounted} are accounted for: an error in plimsoll; please report it with the run directory"
             ),
         )
     }
@@ -322,7 +322,7 @@ fn late(
     }
     if bundled > 0 && !record.pacing.is_empty() {
         problems.push(ProblemKind::Bundled.noted_problem(format!(
-                "calls that were due within {} left together (load.tick): response times include the wait, service times don't",
+                "calls scheduled within {} left together (load.tick): response times include the wait, service times don't",
                 ReadableDuration(bundled)
             ),
         ));
@@ -335,9 +335,9 @@ fn missing_at_once([low, high]: [f64; 2]) -> String {
     let percent = |share: f64| format!("{:.1}", share * 100.0);
     let (low, high) = (percent(low), percent(high));
     if low == high {
-        format!("{high} % of all calls were due but not sent at the same time")
+        format!("{high} % of all calls were waiting to be sent at the same time")
     } else {
-        format!("between {low} and {high} % of all calls were due but not sent at the same time")
+        format!("between {low} and {high} % of all calls were waiting to be sent at the same time")
     }
 }
 
@@ -453,7 +453,7 @@ fn unused(record: &StageRecord) -> Option<HealthProblem> {
 
 fn not_started(record: &StageRecord) -> Option<HealthProblem> {
     let text = format!(
-        "{} of {} calls that were due were dropped before they were sent: the run ended, or this process reached them after their deadline; objectives do not count them",
+        "{} of {} scheduled calls were dropped before they were sent: the run ended, or this process reached them after their deadline; objectives do not count them",
         record.not_started, record.due
     );
     (record.not_started > 0).then(|| ProblemKind::NotStarted.noted_problem(text))
@@ -467,7 +467,7 @@ fn slow_failures(record: &StageRecord) -> Option<HealthProblem> {
     // The same percentile as for the successful calls: more calls support at least as much.
     let with_failed = all.histogram().map_or(0, |h| h.value_at_quantile(p));
     let text = format!(
-        "response times are of calls that ended ok; the failed ones took longer: with them the {name} is {}, not {}",
+        "response times are of successful calls; the failed ones took longer: with them the {name} is {}, not {}",
         ReadableDuration(with_failed),
         ReadableDuration(ok)
     );

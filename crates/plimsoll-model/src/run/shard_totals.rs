@@ -62,7 +62,7 @@ impl ShardTotals {
     pub fn contradiction(&self) -> Option<String> {
         let (due, accounted) = (self.check.due, self.check.accounted());
         (due != accounted).then(|| {
-            format!("its counts contradict each other: {due} calls were due, and {accounted} are accounted for")
+            format!("its counts contradict each other: {due} calls were scheduled, and {accounted} are accounted for")
         })
     }
 

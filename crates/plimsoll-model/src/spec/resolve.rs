@@ -129,16 +129,16 @@ impl Problems {
     }
 }
 
-/// Returns a default name such as `GetScore, steady`.
+/// Returns a default name such as `GetScore, open loop`.
 fn name_for(call: &CallPlan, load: &LoadPlan) -> String {
     if let Some(name) = call.run_name() {
         return name.to_owned();
     }
     let kind = match (load.reuse, load.arrivals) {
-        (ConnectionReuse::Never, _) => "cold",
-        (_, ArrivalModel::Closed { .. }) => "fleet",
+        (ConnectionReuse::Never, _) => "new connection per call",
+        (_, ArrivalModel::Closed { .. }) => "closed loop",
         _ if load.stages.iter().filter(|s| !s.warmup).count() > 1 => "steps",
-        _ => "steady",
+        _ => "open loop",
     };
     format!("{}, {kind}", call.short_name())
 }

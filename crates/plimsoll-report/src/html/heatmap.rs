@@ -29,7 +29,7 @@ pub(super) fn section(view: &RunView) -> Markup {
             0,
             LegendKey::Block,
         ),
-        ("due".to_owned(), 5, LegendKey::Dash),
+        ("scheduled".to_owned(), 5, LegendKey::Dash),
         ("achieved".to_owned(), 2, LegendKey::Line),
     ];
     if whole.iter().any(|c| c.errors > 0) {
@@ -53,7 +53,7 @@ pub(super) fn section(view: &RunView) -> Markup {
     };
     part(
         &heading,
-        "Every call that ended ok, by when it ended and how long it took from when it was due. Warm-up is shaded and not in the figures. Point at a column for its figures.",
+        "Every successful call, by when it ended and how long it took from its scheduled time. Warm-up is shaded and not in the figures. Point at a column for its figures.",
         &picture,
     )
 }
@@ -128,7 +128,7 @@ fn hover(frame: &PlotArea, x: &AxisScale, column: &TimelineColumn) -> Markup {
     let from = x.at(column.from_s);
     let spread = |p: f64| Some(us(quantile(column.response.histogram()?, p)?));
     let mut text = format!(
-        "{:.0}–{:.0} s: {} due, {} ended, {} errors",
+        "{:.0}–{:.0} s: {} scheduled, {} ended, {} errors",
         column.from_s,
         column.to_s,
         count(column.due),
@@ -208,7 +208,7 @@ fn table(columns: &[TimelineColumn]) -> Markup {
             shown(c.response.histogram().map(Histogram::max)),
         ]
     });
-    let head = ["s", "due", "ended", "errors", "p50", "p99", "max"];
+    let head = ["s", "scheduled", "ended", "errors", "p50", "p99", "max"];
     let caption = "Over time: the calls that ended in each interval";
     tables::table(caption, &TextTable::new(head, &[], rows))
 }

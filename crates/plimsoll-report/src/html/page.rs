@@ -197,7 +197,7 @@ pub(super) fn page(title: &str, body: &Markup) -> String {
                 main { (body) }
                 footer {
                     p {
-                        "Response time counts from when a call was due, service time from its actual send. "
+                        "Response time counts from a call's scheduled time, service time from its actual send. "
                         "A percentile that the sample can't support is a dash."
                     }
                     p { "Made by plimsoll " (env!("CARGO_PKG_VERSION")) " from the run directory alone." }

@@ -13,7 +13,7 @@ use crate::quantity::{bytes, count, or_dash};
 use crate::rotation::sentence;
 use crate::search::{self as found, by_rate};
 use crate::table::TextTable;
-use crate::{addresses, ends, errors, facts, shards, slowest, times, totals};
+use crate::{addresses, ends, errors, shards, slowest, times, totals};
 
 /// Returns a table; the first cell of a row is its heading.
 pub(super) fn table(caption: &str, table: &TextTable) -> Markup {
@@ -268,14 +268,14 @@ pub(super) fn shards(views: &[RunView]) -> Markup {
 
 /// Returns the slowest calls with their trace ids.
 pub(super) fn slowest(views: &[RunView]) -> Markup {
-    let lead = "Response times, and when calls were due in the run. The requests carried these trace ids: the server's traces show what took so long.";
+    let lead = "Response times, and when calls were scheduled in the run. The requests carried these trace ids: the server's traces show what took so long.";
     table_section("Slowest calls", lead, &of_all(views, slowest::table))
 }
 
 /// Returns CPU time and memory of client and server.
 pub(super) fn ends(views: &[RunView]) -> Markup {
-    let lead = "What client and server used while the calls ran; memory, descriptors and threads at their peak.";
-    section_with_notes("Both ends", lead, views, ends::table, |run, _| {
+    let lead = "What client and server used while the calls ran; memory, open files and threads at their peak.";
+    section_with_notes("Client and server", lead, views, ends::table, |run, _| {
         ends::notes(run)
     })
 }
@@ -283,19 +283,11 @@ pub(super) fn ends(views: &[RunView]) -> Markup {
 /// Returns the generator's health.
 pub(super) fn health(views: &[RunView]) -> Markup {
     let rows = times_of_all(views, |total| {
-        [("pacing", total.pacing), ("lag", total.lag)]
+        [("generator delay", total.pacing), ("send delay", total.lag)]
     });
     let checks: Vec<String> = views
         .iter()
-        .map(|view| {
-            let verdict = if view.run.summary.count_check.matches {
-                "the counts agree"
-            } else {
-                "THE COUNTS DIFFER"
-            };
-            let sum = facts::counts(&view.run);
-            view.named(&format!("{verdict}: {sum}"))
-        })
+        .map(|view| view.named(&totals::check(&view.run).text))
         .collect();
     let busiest = views.iter().map(|view| {
         view.named(&format!(
@@ -310,7 +302,7 @@ pub(super) fn health(views: &[RunView]) -> Markup {
     };
     section(
         "Generator health",
-        "Pacing is how late the generator noticed that a call was due; lag, how late it was sent, waiting for a connection included.",
+        "Generator delay is how late the generator noticed a scheduled call; send delay, how late the call was sent, waiting for a connection included.",
         &content,
     )
 }

@@ -88,7 +88,7 @@ impl Fixture {
                 planned_stages: vec![stage("warm-up", true, 1), stage("steady", false, 4)],
                 ..RunHeader::new(
                     RunOrigin::Measured,
-                    "score, steady",
+                    "score, open loop",
                     "0.1.0",
                     "2026-01-02T03:04:05Z".parse().unwrap(),
                 )
@@ -135,7 +135,7 @@ impl Fixture {
 
     pub(crate) fn cold(name: &str) -> Fixture {
         let mut f = Fixture::steady(name).at_rate(10);
-        f.header.name = "score, cold".to_owned();
+        f.header.name = "score, new connection per call".to_owned();
         f.header.cold = true;
         f.header.connections = None;
         f
@@ -152,7 +152,7 @@ impl Fixture {
 
     pub(crate) fn fleet(name: &str) -> Fixture {
         let mut f = Fixture::steady(name);
-        f.header.name = "orders, fleet".to_owned();
+        f.header.name = "orders, closed loop".to_owned();
         f.header.call = Some("orders.OrderService/Submit".to_owned());
         f.header.security = Some(LinkSecurity::Plaintext);
         f.header.tls = None;

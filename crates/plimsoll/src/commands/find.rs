@@ -327,7 +327,7 @@ impl SearchRun<'_> {
                     length,
                 } => {
                     let spent = clock.now().duration_since(began);
-                    let context = self.progress_line(purpose, rate_per_s, spent);
+                    let context = self.progress_line(rate_per_s, spent);
                     let attempt = TrialParams { rate_per_s, length };
                     let trial =
                         self.attempt(purpose, attempt, |plan| series.one(plan, vec![context]))?;
@@ -397,7 +397,7 @@ impl SearchRun<'_> {
     }
 
     /// Returns the state of the search before its next trial.
-    fn progress_line(&self, purpose: TrialPurpose, rate_per_s: f64, spent: Duration) -> String {
+    fn progress_line(&self, rate_per_s: f64, spent: Duration) -> String {
         let known = search::finding(&self.record.goal, &self.record.trials);
         let bounds = match (known.low_per_s, known.high_per_s) {
             (Some(low), Some(high)) => {
@@ -408,9 +408,8 @@ impl SearchRun<'_> {
             (None, None) => "the line is not known yet".to_owned(),
         };
         format!(
-            "trial {}, {}, at {} · {bounds} · {:.0} of at most {} s",
+            "step {} at {} · {bounds} · {:.0} of at most {} s",
             self.record.trials.len() + 1,
-            purpose.name(),
             rate(rate_per_s),
             spent.as_secs_f64(),
             self.record.goal.budget_s
@@ -423,9 +422,8 @@ impl SearchRun<'_> {
             .p99_us
             .map_or_else(String::new, |us| format!("  p99 {}", time(us)));
         format!(
-            "trial {:>2}  {:<8} {:>12}{p99:<16}  {}",
+            "step {:>2} {:>12}{p99:<16}  {}",
             self.record.trials.len() + 1,
-            trial.purpose.name(),
             exact_rate(trial.rate_per_s),
             shown::verdict(&trial.verdict),
         )

@@ -100,7 +100,7 @@ fn times(record: &StageRecord) -> Vec<(&'static str, TimeStats)> {
     part("1st msg", of(TimeMeasure::FirstMessage));
     part("msg gap", of(TimeMeasure::InterMessage));
     kinds.push(("service", TimesSummary::of(&record.service)));
-    kinds.push(("lag", TimesSummary::of(&record.lag)));
+    kinds.push(("send delay", TimesSummary::of(&record.lag)));
     kinds
 }
 

@@ -208,7 +208,7 @@ fn calls_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
         Style::new()
     };
     let mut entries = vec![
-        flow("due", now.due, so_far.due, Style::new()),
+        flow("scheduled", now.due, so_far.due, Style::new()),
         flow("done", now.ended(), so_far.ended(), BOLD_STYLE),
         flow("failed", now.errors(), so_far.errors(), failing),
         level("in flight", board.in_flight),
@@ -398,8 +398,8 @@ fn ends_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     };
     let [table, below] = Layout::vertical([Constraint::Length(4), Constraint::Min(0)]).areas(area);
     let grid = Grid {
-        title: "both ends",
-        head: &["", "CPU", "a call", "memory", "files"],
+        title: "client and server",
+        head: &["", "CPU", "a call", "memory", "open files"],
         least: 7,
         entries: vec![entry("client", board.client), entry("server", board.server)],
     };

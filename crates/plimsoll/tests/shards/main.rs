@@ -215,7 +215,7 @@ fn assert_four_shards_match_one(place: &Place, meeting: &Rendezvous) {
     histogram_is_of_all_calls(place, "merged");
     let report = &ended[0].1;
     assert!(report.contains("from 4 shards"), "{report}");
-    assert!(report.contains("lag p99"), "{report}");
+    assert!(report.contains("send delay p99"), "{report}");
     // If connections take longer than a second to come up, all of them are reported.
     for line in ended[0].2.split("connecting: ").skip(1) {
         assert!(line.contains(" of 8 "), "{line}");

@@ -21,21 +21,27 @@ pub(super) fn waited(
         return None;
     }
     let due = record.due;
+    // A connection that carries one call at a time is itself what calls wait for.
+    let channel = if header.calls_at_once == Some(1) {
+        "connection"
+    } else {
+        "stream"
+    };
     let what = match (for_stream, for_connection) {
-        (n, 0) => format!("{n} of {due} calls waited for a free stream"),
+        (n, 0) => format!("{n} of {due} calls waited for a free {channel}"),
         (0, n) => format!("{n} of {due} calls waited for a connection to come up"),
         (n, m) => format!(
-            "{n} of {due} calls waited for a free stream and {m} for a connection to come up"
+            "{n} of {due} calls waited for a free {channel} and {m} for a connection to come up"
         ),
     };
     if let Some(needed) = ConnectionsNeeded::of(record, header) {
         return Some(ProblemKind::TooFewConnections.noted_problem(format!(
-            "{what} (lag {name} {}): {needed}, so the wait is not held against the target",
+            "{what} (send delay {name} {}): {needed}, so the wait is not held against the target",
             ReadableDuration(lag)
         )));
     }
     Some(ProblemKind::WaitedForConnection.noted_problem(format!(
-            "{what} (lag {name} {}; the generator's own lateness, pacing, {}): the target is slow, or more connections are needed",
+            "{what} (send delay {name} {}, of which generator delay {}): the target is slow, or more connections are needed",
             ReadableDuration(lag),
             ReadableDuration(high_percentile(&record.pacing).map_or(0, |(.., ns)| ns))
         ),

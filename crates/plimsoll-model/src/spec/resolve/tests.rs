@@ -52,7 +52,7 @@ fn defaults_match_documentation() {
     let plan = plan(&format!(
         "target = \"grpcs://localhost:50051\"\n{CALL}[load]\nrate = \"1000/s\"\nduration = \"30s\"\n"
     ));
-    assert_eq!(plan.name, "GetScore, steady");
+    assert_eq!(plan.name, "GetScore, open loop");
     let target = Target {
         url: "grpcs://localhost:50051".into(),
         host: "localhost".into(),

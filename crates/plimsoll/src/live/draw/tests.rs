@@ -18,7 +18,7 @@ use crate::problems::PlanSource;
 
 fn plan(load: &str) -> Plan {
     let text = format!(
-        "name = \"score, steady\"\ntarget = \"grpc://127.0.0.1:50051\"\n[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\n[load]\n{load}"
+        "name = \"score, open loop\"\ntarget = \"grpc://127.0.0.1:50051\"\n[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\n[load]\n{load}"
     );
     plimsoll_protocols::registry::register();
     let spec = spec::read(&text).expect("a plan");
@@ -163,10 +163,9 @@ fn connecting_view_shows_connection_count() {
 #[test]
 fn search_trial_on_wide_terminal() {
     let mut board = running(TIMED, 0);
-    board.context =
-        vec!["trial 7, narrow, at 1,000/s · the line is between 900/s and 1,100/s".to_owned()];
+    board.context = vec!["step 7 at 1,000/s · the line is between 900/s and 1,100/s".to_owned()];
     let noted: Vec<String> = (1..7)
-        .map(|n| format!("trial  {n}  double   met"))
+        .map(|n| format!("step  {n}      1,000/s  met"))
         .collect();
     assert_data_eq!(
         frame(&board, &noted, 120, 40),
@@ -229,7 +228,7 @@ fn narrow_terminal_keeps_essential_figures() {
 fn plain_lines_mark_truncated_text() {
     let mut board = running(JUDGED, 20);
     board.title = "a long name of a plan that no narrow terminal has room for, by far".to_owned();
-    board.context = vec!["trial 7, narrow, at 1,000/s · the line is above 900/s".to_owned()];
+    board.context = vec!["step 7 at 1,000/s · the line is above 900/s".to_owned()];
     for judged in &mut board.objectives {
         judged.measured = "calls that failed, of which there were more than a few".to_owned();
     }
@@ -266,7 +265,7 @@ fn plain_lines_mark_truncated_text() {
 fn long_text_is_wrapped_or_ends_with_ellipsis() {
     let mut board = running(TIMED, 0);
     board.what = format!("grpcs://{}.example:443", "long-".repeat(40));
-    board.context = vec!["trial 7, narrow · ".repeat(20)];
+    board.context = vec!["step 7 · ".repeat(20)];
     let noted = ["1 of 10 connections did not come up: the target refused them ".repeat(3)];
     for width in [60, 80, 120] {
         let text = frame(&board, &noted, width, 60);
