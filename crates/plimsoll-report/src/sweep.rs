@@ -109,7 +109,7 @@ pub(crate) const NARROW_COLUMNS: [usize; 7] = [0, 1, 2, 4, 5, 6, 9];
 /// Returns a row for each configuration.
 pub(crate) fn table(links: &[SweepLink]) -> TextTable {
     let head = [
-        "link",
+        "configuration",
         "size",
         "fetched",
         "bytes",
@@ -184,7 +184,7 @@ pub(crate) fn wall(limits: &CryptoSpeeds) -> String {
         })
         .collect();
     format!(
-        "The limit is what crypto alone costs on a core of this machine, measured in memory: {}; key exchange {}; ECDSA P-256 signed in {}, checked in {}. Hashing, the key schedule, system calls and TCP come on top, so a link comes near it and never reaches it.",
+        "The limit is what crypto alone costs on a core of this machine, measured in memory: {}; key exchange {}; ECDSA P-256 signed in {}, checked in {}. Hashing, the key schedule, system calls and TCP come on top, so a configuration comes near it and never reaches it.",
         speeds.join(", "),
         exchanges.join(", "),
         time(limits.sign_us),
@@ -217,7 +217,7 @@ pub(crate) fn notes(record: &LadderRecord, links: &[SweepLink]) -> Vec<String> {
             format!("{fewest} to {most}")
         };
         notes.push(format!(
-            "all links were up together, each with a server of its own, and had batches in random order within each round: {each} batches a link"
+            "all configurations were up together, each with a server of its own, and had batches in random order within each round: {each} batches a configuration"
         ));
     }
     if let Some(why) = &record.sliced_because {
@@ -227,7 +227,7 @@ pub(crate) fn notes(record: &LadderRecord, links: &[SweepLink]) -> Vec<String> {
     }
     for link in links.iter().filter(|link| link.overran > 0) {
         notes.push(format!(
-            "{}: {} of {} batches ended in the next link's: use fewer clients or smaller files, or slices (--slice)",
+            "{}: {} of {} batches ended in the next configuration's: use fewer clients or smaller files, or slices (--slice)",
             link.name, link.overran, link.turns
         ));
     }
@@ -244,11 +244,11 @@ pub(crate) fn notes(record: &LadderRecord, links: &[SweepLink]) -> Vec<String> {
             ("slices", "--rounds")
         };
         notes.push(format!(
-            "± is the interval of a figure over a link's {pieces}; the intervals are simultaneous for all links"
+            "± is the interval of a figure over a configuration's {pieces}; the intervals are simultaneous for all configurations"
         ));
         if !without.is_empty() {
             notes.push(format!(
-                "too few {pieces} for an interval ({more} makes more): {}",
+                "not enough {pieces} for an interval ({more} makes more): {}",
                 without.join("; ")
             ));
         }

@@ -194,7 +194,7 @@ fn ladder_junit_includes_gates_and_resolution() {
     let xml = junit::ladder(&unresolved);
     assert_eq!(against_schema(&xml), Ok(()), "{xml}");
     assert!(
-        xml.contains("<error type=\"error\" message=\"NOT RESOLVED"),
+        xml.contains("<error type=\"error\" message=\"RESOLUTION NOT REACHED"),
         "{xml}"
     );
 }

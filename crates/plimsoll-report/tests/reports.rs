@@ -307,7 +307,7 @@ fn long_report_repeats_headline_last() {
     assert_eq!(search, [search::headline(&records::search())]);
     let ladder = closing::of_ladder(&records::turns(), &TerminalOptions::default());
     assert!(
-        ladder[0].starts_with("tls server, over tls off, adds "),
+        ladder[0].starts_with("tls server, compared with tls off, adds "),
         "{ladder:?}"
     );
 }

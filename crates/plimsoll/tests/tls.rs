@@ -135,7 +135,7 @@ fn sliced_sweep_has_confidence_intervals() {
     let report = |rest: &[&str]| place.expect(0, &[&["report", "sweep"], rest].concat());
     let page = place.read("sweep/report.html");
     for shown in [report(&[]), report(&["--markdown", "-"]), page] {
-        assert!(shown.contains(" ±") && shown.contains("too few slices for an interval"));
+        assert!(shown.contains(" ±") && shown.contains("not enough slices for an interval"));
     }
 }
 

@@ -43,7 +43,7 @@ fn lead(record: &SearchRecord) -> String {
         None => "the p99 of its response times".to_owned(),
     };
     format!(
-        "Each mark is a trial: {what} (where a trial had too few calls for that, the highest percentile it supports). The line joins the trials that count by their medians."
+        "Each mark is a trial: {what} (where a trial had not enough calls for that, the highest percentile it supports). The line joins the trials that count by their medians."
     )
 }
 

@@ -41,7 +41,7 @@ const MEASURES: [LinkMeasure; 4] = [
     },
     LinkMeasure {
         name: "Files a second",
-        axis: "fetched; of new and resumed links, connections",
+        axis: "fetched; if new or resumed, connections",
         of: |link| link.files,
         show: rate,
         tick: rate,
@@ -70,7 +70,7 @@ pub(super) fn page(record: &LadderRecord, plan: &str, dir: &Path) -> String {
     let body = html! {
         (verdict(record, &links))
         @for (i, measure) in MEASURES.iter().enumerate() { (section(measure, &links, i)) }
-        (tables::table_section("The links", "", &table(&links)))
+        (tables::table_section("The configurations", "", &table(&links)))
         @if let Some(limits) = &record.limits { (limit(limits)) }
         (tables::plan(plan, &record.name, &tables::repeat_command("sweep", dir)))
     };
@@ -82,7 +82,10 @@ fn verdict(record: &LadderRecord, links: &[SweepLink]) -> Markup {
     let (tone, label) = match record.conclusion() {
         Some(RunVerdict::Fail) => (VerdictTone::Bad, "objective missed"),
         _ if record.interrupted => (VerdictTone::Unsure, "interrupted"),
-        _ if idle => (VerdictTone::Unsure, "not every link fetched a file"),
+        _ if idle => (
+            VerdictTone::Unsure,
+            "not every configuration fetched a file",
+        ),
         Some(RunVerdict::Invalid) => (VerdictTone::Unsure, "inconclusive"),
         Some(RunVerdict::Pass) => (VerdictTone::Good, "objectives met"),
         None => (VerdictTone::Plain, "no objective"),
@@ -93,7 +96,7 @@ fn verdict(record: &LadderRecord, links: &[SweepLink]) -> Markup {
             .filter_map(|link| Some((link, of(link)?.value)));
         known.max_by(|a, b| a.1.total_cmp(&b.1))
     };
-    let mut cards = vec![FigureCard::new("links", count(links.len() as u64))];
+    let mut cards = vec![FigureCard::new("configurations", count(links.len() as u64))];
     let largest: [(&'static str, LinkFigure, FormatFigure); 2] = [
         ("most bytes a second", |link| link.speed, speed),
         ("most files a second", |link| link.files, rate),
@@ -122,7 +125,7 @@ fn section(measure: &LinkMeasure, links: &[SweepLink], colour: usize) -> Markup 
     let cells = bars
         .iter()
         .map(|(name, value)| [name.clone(), spread(*value, measure.show)]);
-    let figures = TextTable::new(["link", measure.axis], &[], cells);
+    let figures = TextTable::new(["configuration", measure.axis], &[], cells);
     let figures = tables::table(measure.name, &figures);
     let bars = BarChart {
         lead: format!("{}:", measure.name),

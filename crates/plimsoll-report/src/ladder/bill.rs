@@ -40,7 +40,8 @@ pub fn bill(ladder: &LadderRecord) -> Vec<String> {
             .into_iter()
             .flatten()
             .collect();
-            (!clauses.is_empty()).then(|| format!("{name}, over {first}, {}", clauses.join("; ")))
+            (!clauses.is_empty())
+                .then(|| format!("{name}, compared with {first}, {}", clauses.join("; ")))
         })
         .collect()
 }
@@ -97,7 +98,7 @@ fn cpu_at_both_ends(
     }
     if !sum.is_clear() {
         return Some(format!(
-            "at most {} of CPU{each} at both ends together",
+            "at most {} of CPU{each} at client and server together",
             time(sum.high.max(0.0))
         ));
     }
@@ -107,7 +108,7 @@ fn cpu_at_both_ends(
         String::new()
     };
     Some(format!(
-        "{} of CPU{each} at both ends together{share}",
+        "{} of CPU{each} at client and server together{share}",
         about(sum.shift, sum)
     ))
 }

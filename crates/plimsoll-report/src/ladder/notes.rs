@@ -35,9 +35,11 @@ pub fn notes(ladder: &LadderRecord) -> Vec<String> {
     if has(LadderMetric::P50) && !has(LadderMetric::P99) {
         let what = match ladder.batches {
             Some(_) => {
-                "too few calls for a p99: make the run longer (--duration), or the rate higher"
+                "not enough calls for a p99: make the run longer (--duration), or the rate higher"
             }
-            None => "a slice has too few calls for a p99: make slices longer, or the rate higher",
+            None => {
+                "a slice has not enough calls for a p99: make slices longer, or the rate higher"
+            }
         };
         notes.push(what.to_owned());
     }
@@ -67,7 +69,7 @@ pub(crate) fn libraries(ladder: &LadderRecord) -> Option<String> {
     }
     Some(match servers.as_slice() {
         [] => format!("TLS at the client is {client}"),
-        [(library, _)] if *library == client => format!("TLS at both ends is {client}"),
+        [(library, _)] if *library == client => format!("TLS at client and server is {client}"),
         [(library, _)] => format!("TLS at the client is {client}, at the server {library}"),
         several => {
             let several: Vec<String> = several
@@ -124,7 +126,7 @@ pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
     let Some(resolution) = turns.resolution_us() else {
         return turns.wanted_us.map(|wanted| {
             format!(
-                "NOT RESOLVED to ±{} at the p50: too few rounds in {lasted} s in which every rung had calls that count",
+                "RESOLUTION NOT REACHED: not enough rounds in {lasted} s in which every rung had calls that count, to detect p50 differences over ±{}",
                 time(wanted)
             )
         });
@@ -144,7 +146,7 @@ pub(crate) fn resolution(ladder: &LadderRecord) -> Option<String> {
     let resolution = time(resolution);
     Some(match turns.wanted_us {
         Some(wanted) if !turns.is_resolved() => format!(
-            "NOT RESOLVED to ±{} at the p50, but to ±{resolution} after {lasted} s: {}{left_out}",
+            "RESOLUTION NOT REACHED: detects p50 differences over ±{resolution}, not ±{}, after {lasted} s: {}{left_out}",
             time(wanted),
             needed(more(wanted))
         ),
@@ -193,7 +195,8 @@ mod tests {
         assert_eq!(resolution(&ladder(turns.clone())), None);
         turns.wanted_us = Some(1.0);
         let said = resolution(&ladder(turns)).unwrap();
-        assert!(said.starts_with("NOT RESOLVED to ±1.0 µs"), "{said}");
+        assert!(said.starts_with("RESOLUTION NOT REACHED"), "{said}");
+        assert!(said.ends_with("±1.0 µs"), "{said}");
     }
 
     #[test]

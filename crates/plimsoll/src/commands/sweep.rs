@@ -38,7 +38,7 @@ Example: the same against a server of your own, three times each
   plimsoll sweep plans/tls-sweep.toml --target https://localhost:4433 --ca certs/ca.crt --rounds 3",
     after_help = crate::environment::VARIABLES_HELP,
     mut_arg("target", |arg| arg.help(sweeping::TARGET_HELP)),
-    mut_arg("rounds", |arg| arg.help("How often each link is measured [default: 1]")))]
+    mut_arg("rounds", |arg| arg.help("How often each configuration is measured [default: 1]")))]
 pub(crate) struct SweepArguments {
     #[arg(value_name = "PLAN")]
     plan: PathBuf,

@@ -52,7 +52,7 @@ pub(super) fn turns(
     }
     let length = (spec.load.duration).map_or(DEFAULT_SLICE * rungs.len() as u32, |given| given.0);
     pieces::turns(length, rungs.len(), bytes, handshakes)
-        .ok_or_else(|| format!("{} are too short for the batches of every link that intervals need, with so much in flight (--duration)", planned(length)))
+        .ok_or_else(|| format!("{} are too short for the batches of every configuration that intervals need, with so much in flight (--duration)", planned(length)))
 }
 
 /// Describes the batches in a sentence.

@@ -328,8 +328,8 @@ impl LadderRun<'_> {
                 self.save_record()?;
                 let reached = self.record.batches.as_ref();
                 let found = reached.and_then(BatchesRecord::resolution_us).map_or_else(
-                    || "nothing is resolved yet".to_owned(),
-                    |us| format!("resolved to ±{}", time(us)),
+                    || "no p50 difference is detected yet".to_owned(),
+                    |us| format!("detects p50 differences over ±{}", time(us)),
                 );
                 series.notice(format_args!(
                     "{found} after {} s: continuing{}",

@@ -393,7 +393,10 @@ fn foreign_services_and_proxies_are_rungs() {
     // Bytes are exact: an answer through nginx includes its header fields.
     let bytes = |rung: usize| record.rungs[rung].median(LadderMetric::CallBytes).unwrap();
     assert!(bytes(1) > bytes(0) && bytes(2) > bytes(0), "{out}");
-    for words in ["tls, over plain, adds", "proxied, over plain, adds"] {
+    for words in [
+        "tls, compared with plain, adds",
+        "proxied, compared with plain, adds",
+    ] {
         assert!(out.contains(words), "{words}: {out}");
     }
 }
@@ -438,7 +441,7 @@ fn ladder_stops_at_resolution_or_budget() {
     assert_eq!(record.rungs[0].slices.len(), 1, "{out}");
     plan(&place, load, &ladder("1ns"));
     let out = place.expect(90, &["ladder", "plan.toml", "--out", "fine"]);
-    assert!(out.contains("NOT RESOLVED to ±"), "{out}");
+    assert!(out.contains("RESOLUTION NOT REACHED: "), "{out}");
     let record = LadderRecord::load(&place.path("fine")).unwrap();
     assert_eq!(record.rungs[1].slices.len(), 2, "{out}");
     assert!(place.path("fine/rung-2-02/run.json").is_file());
