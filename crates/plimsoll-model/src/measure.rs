@@ -82,7 +82,7 @@ codes! {
     Handshake "handshake" "TLS handshake";
     Ready "ready" "the protocol's greeting";
     Connection "connection" "all phases of a connection together";
-    ColdTotal "cold_total" "beginning of the connection to the end of the call, of cold calls that ended ok";
+    ColdTotal "cold_total" "beginning of the connection to the end of the call, of successful cold calls";
     FirstMessage "first_message" "call's actual send to its first message from the server";
     InterMessage "inter_message" "from a message from the server to the next on the same call";
     _ "session_create" "request to answer of the session's creation";

@@ -63,7 +63,7 @@ impl RunningTotals {
 type TotalsFigure = (&'static str, &'static str, fn(&RunningTotals) -> u64);
 
 const COUNTERS: [TotalsFigure; 4] = [
-    ("due", "Calls that were due", |o| o.calls.due),
+    ("due", "Calls scheduled", |o| o.calls.due),
     ("not_started", "Calls dropped before they were sent", |o| {
         o.calls.not_started
     }),
@@ -77,7 +77,7 @@ const COUNTERS: [TotalsFigure; 4] = [
 
 const GAUGES: [TotalsFigure; 3] = [
     ("in_flight", "Calls sent and not ended", |o| o.in_flight),
-    ("backlog", "Calls due and not sent", |o| o.backlog),
+    ("backlog", "Calls scheduled and not sent", |o| o.backlog),
     ("connections", "Connections open", |o| o.connections),
 ];
 
@@ -91,17 +91,19 @@ type TotalsTime = (
 const CALL_TIMES: [TotalsTime; 3] = [
     (
         "response",
-        "From when a call was due to its end; calls that ended ok",
+        "From a call's scheduled time to its end; successful calls",
         |o| &o.calls.response,
     ),
     (
         "service",
-        "From when a call was sent to its end; calls that ended ok",
+        "From when a call was sent to its end; successful calls",
         |o| &o.calls.service,
     ),
-    ("lag", "From when a call was due to when it was sent", |o| {
-        &o.calls.lag
-    }),
+    (
+        "lag",
+        "From a call's scheduled time to when it was sent",
+        |o| &o.calls.lag,
+    ),
 ];
 
 /// Returns the counters that the runs' protocols have in addition to calls, such as tokens.

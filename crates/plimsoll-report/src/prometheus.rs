@@ -23,9 +23,9 @@ pub fn render(runs: &[Run]) -> String {
         registry.register(name, help, MetricFamily::Gauges(values.collect()));
     };
     gauge("calls", "Calls that ended, by outcome", calls);
-    let help = "Arrivals due, and calls achieved";
+    let help = "Calls scheduled, and calls achieved";
     gauge("rate_per_second", help, rates);
-    let help = "Latency of calls that ended ok, by kind and percentile";
+    let help = "Latency of successful calls, by kind and percentile";
     gauge("latency_seconds", help, latencies);
     gauge("cpu_seconds_per_call", "CPU time a call, by end", cpu);
     gauge("valid", "1: the figures describe the target", |run| {

@@ -388,7 +388,7 @@ pub(crate) fn write_text(flag: &str, file: &Path, text: String) -> Result<(), Fa
     }
     output::write(file, text)
         .map_err(|e| Failure::error(format_args!("{flag}: can't write {}: {e}", file.display())))?;
-    console::confirmation(format_args!("written to {}", file.display()));
+    console::confirmation(format_args!("wrote {}", file.display()));
     Ok(())
 }
 

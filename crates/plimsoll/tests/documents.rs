@@ -33,7 +33,7 @@ fn assert_writes_documents(place: &Place, directory: &str, arguments: &[&str]) {
         "{arguments:?}: the tables are shown"
     );
     let stderr = stderr_of(&output);
-    assert!(!stderr.contains("written to"), "{arguments:?}: {stderr}");
+    assert!(!stderr.contains("wrote "), "{arguments:?}: {stderr}");
     assert_documents_match(place, &[directory]);
 }
 

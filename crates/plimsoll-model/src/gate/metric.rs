@@ -21,10 +21,10 @@ named! {
         SidecarCpu "sidecar_cpu" "proxy CPU a call",
         /// Highest memory of all proxies together, bytes.
         ProxyMemory "proxy_memory" "proxy memory",
-        /// CPU time per call of a client at full load, which never waits for an arrival, µs.
-        BusyClientCpu "busy_client_cpu" "client CPU a call, saturated",
-        /// CPU time per call of the server at full load, µs.
-        BusyServerCpu "busy_server_cpu" "server CPU a call, saturated",
+        /// CPU time a call of a client at full load, which never waits for an arrival, µs.
+        BusyClientCpu "busy_client_cpu" "client CPU a call at full load",
+        /// CPU time a call of the server at full load, µs.
+        BusyServerCpu "busy_server_cpu" "server CPU a call at full load",
         /// Median time from the start of a connection until it can carry a call, µs.
         ConnectionTime "connection_time" "new connection (p50)",
         /// CPU time of the client for a new connection and one call on it, µs.

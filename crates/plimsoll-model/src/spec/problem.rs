@@ -112,3 +112,14 @@ impl Problems {
         result.map_err(|message| self.add(key, message)).ok()
     }
 }
+
+/// Rewords the parser's message about a string in place of a list.
+pub(super) fn reworded(message: &str) -> String {
+    let text = message
+        .strip_prefix("invalid type: string ")
+        .and_then(|rest| rest.strip_suffix(", expected a sequence"));
+    text.map_or_else(
+        || message.to_owned(),
+        |text| format!("write a list: [{text}]"),
+    )
+}

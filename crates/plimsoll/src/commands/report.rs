@@ -242,7 +242,7 @@ fn export(runs: &[Run], format: &str, file: &Path) -> Result<(), Failure> {
     out.flush().map_err(|e| wrong(&e))?;
     if let Some(created) = created {
         output::settle(&created).map_err(|e| wrong(&e))?;
-        console::confirmation(format_args!("{written} {what} written to {shown}"));
+        console::confirmation(format_args!("wrote {written} {what} to {shown}"));
     }
     Ok(())
 }
@@ -268,7 +268,7 @@ fn export_tables(run: &Run, format: &str, folder: &Path) -> Result<(), Failure> 
         .map(|(name, rows)| format!("{name} ({})", plural(*rows, "row")))
         .collect();
     console::confirmation(format_args!(
-        "written to {}: {}",
+        "wrote to {}: {}",
         folder.display(),
         tables.join(", ")
     ));

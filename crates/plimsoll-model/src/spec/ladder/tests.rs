@@ -120,7 +120,7 @@ fn listed_rungs_override_server() {
     );
     for (table, expected) in [
         ("name = 1", "expected a string"),
-        ("serve = \"score\"", "expected a sequence"),
+        ("serve = \"score\"", "write a list: [\"score\"]"),
     ] {
         let text = format!("[ladder]\nserve = [\"score\"]\nrungs = [{{ {table} }}, {{}}]");
         let wrong = read(&text).unwrap_err();

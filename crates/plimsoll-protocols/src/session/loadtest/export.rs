@@ -37,7 +37,7 @@ pub(super) fn export(run: &Run, folder: &Path) -> Result<ExportSummary, ForeignF
     output::write(&path, format!("{summary:#}\n")).map_err(written(&path))?;
     if !run.has_requests {
         return Ok(ExportSummary::Partial(format!(
-            "summary written to {}; {} has no log of requests, so there are no rows to write: run with --requests",
+            "wrote the summary to {}; {} has no log of requests, so there are no rows to write: run with --requests",
             path.display(),
             run.dir.display()
         )));
@@ -49,7 +49,7 @@ pub(super) fn export(run: &Run, folder: &Path) -> Result<ExportSummary, ForeignF
         .and_then(|()| output::settle(out.get_ref()))
         .map_err(written(&csv))?;
     Ok(ExportSummary::Complete(format!(
-        "{rows} queries written to {}, their summary to {}",
+        "wrote {rows} queries to {}, their summary to {}",
         csv.display(),
         path.display()
     )))
