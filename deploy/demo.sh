@@ -58,11 +58,11 @@ load() { # NAME FLAGS…
 }
 
 echo
-echo "== steady: 1000 calls a second for 10 s over one connection, after 2 s of warm-up"
+echo "== open loop: 1000 calls a second for 10 s over one connection, after 2 s of warm-up"
 load steady --rate 1000/s --warmup 2s --duration 10s --connections 1
 
 echo
-echo "== cold: 20 attempts, each with a new connection and a full handshake"
+echo "== new connection per call: 20 attempts, each with a full handshake"
 load cold --cold --rate 10/s --calls 20
 
 echo

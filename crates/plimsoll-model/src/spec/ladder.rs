@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::fetched::{files, made_by_server};
-use super::problem::{one_of, reworded};
+use super::problem::{one_of, reword};
 use super::target::{is_secured, scheme_of, schemes_like, section_of};
 use super::{Problem, Spec, suggest};
 use crate::gate::Gate;
@@ -493,7 +493,7 @@ fn set(spec: &Spec, path: &str, value: &Value) -> Result<Spec, String> {
             .as_table_mut()
             .ok_or_else(|| format!("`{path}`: {part} is not a section"))?;
     }
-    let mut spec = Spec::deserialize(whole).map_err(|e| reworded(e.message()))?;
+    let mut spec = Spec::deserialize(whole).map_err(|e| reword(e.message()))?;
     let checked = spec
         .call
         .change(|protocol, section| (protocol.check)(section));

@@ -114,7 +114,7 @@ impl Problems {
 }
 
 /// Rewords the parser's message about a string in place of a list.
-pub(super) fn reworded(message: &str) -> String {
+pub(super) fn reword(message: &str) -> String {
     let text = message
         .strip_prefix("invalid type: string ")
         .and_then(|rest| rest.strip_suffix(", expected a sequence"));

@@ -14,7 +14,7 @@ use toml::{Table, Value};
 
 use super::apply::NON_UTF8_HELP;
 use super::keys::keys_of;
-use super::problem::{Problem, Problems, reworded};
+use super::problem::{Problem, Problems, reword};
 use super::surroundings::ResolveContext;
 use super::wire::WireFormat;
 use super::{LoadSpec, MetadataSpec, Spec};
@@ -234,7 +234,7 @@ pub(super) fn parse_section<S: CallSection>(section: &Table) -> Result<S, Proble
                 part => key += &format!(".{part}"),
             }
         }
-        Problem::new(key, reworded(e.inner().message()))
+        Problem::new(key, reword(e.inner().message()))
     })
 }
 

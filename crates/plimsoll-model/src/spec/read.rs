@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::keys::keys_of;
 use super::lane_table::LaneTable;
-use super::problem::reworded;
+use super::problem::reword;
 use super::{
     ArrivalsTable, CallSpec, FindSpec, LoadSpec, Problem, RampSpec, RowsSpec, Spec, StepSpec,
     TlsSpec, WatchSpec, protocol, suggest,
@@ -55,7 +55,7 @@ fn from_toml(error: &toml::de::Error, document: Option<&DeTable<'_>>) -> Problem
         (Some(span), Some(table)) => key_at(table, span, ""),
         _ => String::new(),
     };
-    let mut problem = Problem::new(key, reworded(error.message()));
+    let mut problem = Problem::new(key, reword(error.message()));
     problem.span = span;
     problem
 }
