@@ -268,9 +268,9 @@ fn export_tables(run: &Run, format: &str, folder: &Path) -> Result<(), Failure> 
         .map(|(name, rows)| format!("{name} ({})", plural(*rows, "row")))
         .collect();
     console::confirmation(format_args!(
-        "wrote to {}: {}",
-        folder.display(),
-        tables.join(", ")
+        "wrote {} to {}",
+        tables.join(", "),
+        folder.display()
     ));
     if !run.has_requests {
         console::notice("the run has no request log: run it with --requests for a table of calls");

@@ -42,7 +42,7 @@ fn file_size_limit_leaves_partial_run() {
     assert!(said.contains("ulimit -f unlimited"), "{said}");
     // All measurements are shown.
     let table = String::from_utf8_lossy(&output.stdout);
-    assert!(table.contains("3,000 due"), "{table}");
+    assert!(table.contains("3,000 scheduled"), "{table}");
     assert!(said.contains("run/"), "which file: {said}");
     // The data written before is a readable run that says that it is partial.
     let run = place.expect_run(0, &["report", "run", "--json"]);
@@ -103,7 +103,7 @@ fn disk_filling_during_run_still_shows_totals() {
         // A busy machine may also be generator-limited, which is shown above it.
         assert!(table.contains("PARTIAL\n"), "{table}");
         assert!(table.contains("run.json: writing it failed"), "{table}");
-        assert!(table.contains("3,000 due"), "{table}");
+        assert!(table.contains("3,000 scheduled"), "{table}");
     }
 }
 
