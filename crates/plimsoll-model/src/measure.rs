@@ -14,8 +14,9 @@ codes! {
     Count(keyed, key, from_key):
     _ "sessions_ok" "sessions whose every query succeeded, and that were closed";
     _ "sessions_failed" "sessions that lost a query, or that the API did not close";
-    UsersOk "users_ok" "users (conversations, scripts of frames) whose every call succeeded";
+    UsersOk "users_ok" "users (conversations, scripts of frames, journeys) whose every call succeeded, retries aside";
     UsersFailed "users_failed" "users who stopped after a failed call";
+    UsersStopped "users_stopped" "users on journeys that the end of the load ended before their last step";
     ClosesFailed "closes_failed" "sessions that the API did not close";
     QueriesGood "queries_good" "queries that succeeded within every bound of the plan's goodput";
     TokensReceived "tokens_received" "tokens received once, as expected; for streams over HTTP, pieces, including those of failed answers";
@@ -92,6 +93,7 @@ codes! {
     TokenGap "token_gap" "from one token of a query to the next, of those that succeeded";
     TokenMean "time_per_token" "from a query's first token to its last, divided by the tokens that came after the first, of those that succeeded";
     Reconnect "reconnect" "socket lost to socket open again";
+    Journey "journey" "user due to the end of the last step, of journeys that succeeded";
 }
 
 impl TimeMeasure {

@@ -123,6 +123,7 @@ outcomes! {
     BrokenOff "SESSION_BROKEN" Target "an earlier query ended the session, so this one was never sent";
 
     // HTTP: statuses that the plan does not expect, and answers with unexpected content.
+    _ "TAKE_MISSING" Target "the answer lacks what a later step of the journey needs of it";
     _ "HTTP_2XX" Target "the server answered with a success that the plan does not expect";
     _ "HTTP_3XX" Target "the server answered with a 3xx status that has no outcome of its own";
     _ "HTTP_301" Target "the server redirects: 301 Moved Permanently; redirects are not followed";

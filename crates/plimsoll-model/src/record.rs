@@ -15,6 +15,7 @@ mod counts;
 mod details;
 mod messages;
 mod slowest;
+mod steps;
 mod tokens;
 mod turns;
 
@@ -25,6 +26,8 @@ pub use details::{DETAILS_PER_OUTCOME, FailureDetail};
 pub(crate) use details::{add_detail, merge_details};
 pub use messages::MessageCounts;
 pub use slowest::{MAX_SLOWEST_CALLS, SlowCall, SlowestCalls};
+pub(crate) use steps::STEP_TIMES_BY_KEY;
+pub use steps::StepRecord;
 pub use turns::{BatchStart, BatchTotals};
 
 /// The record of one stage.
@@ -89,6 +92,9 @@ pub struct StageRecord {
     /// Counts of messages; `None` until a message of a stream is counted.
     #[serde(flatten)]
     pub messages: Option<MessageCounts>,
+    /// The records of a journey's steps, in the plan's order; empty where calls are no steps.
+    #[serde(skip)]
+    pub steps: Vec<StepRecord>,
     /// Time from the arrival to the end; calls that ended ok.
     #[serde(skip)]
     pub response: TimeHistogram,
@@ -287,6 +293,7 @@ impl StageRecord {
         if let Some(theirs) = other.messages {
             self.messages.get_or_insert_default().merge(theirs);
         }
+        steps::merge(&mut self.steps, &other.steps);
         self.measures.merge(&other.measures);
     }
 
@@ -304,10 +311,12 @@ impl StageRecord {
         let mut kept = StageRecord {
             one_times: std::mem::take(&mut self.one_times),
             measures: std::mem::take(&mut self.measures),
+            steps: std::mem::take(&mut self.steps),
             ..StageRecord::default()
         };
         kept.one_times.clear();
         kept.measures.clear();
+        steps::clear(&mut kept.steps);
         for (_, _, of_mut) in TIMES_BY_KEY {
             let times = of_mut(&mut kept);
             *times = std::mem::take(of_mut(self));

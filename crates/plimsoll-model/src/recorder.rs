@@ -7,7 +7,7 @@
 use crate::measure::{CallMeasures, Count, TimeMeasure};
 use crate::record::{
     AddressCounts, AddressTally, BatchStart, DETAILS_PER_OUTCOME, FailureDetail, RecordedInterval,
-    RequestRecord, SlowCall, StageRecord, add_detail,
+    RequestRecord, SlowCall, StageRecord, StepRecord, add_detail,
 };
 use crate::template::TraceIds;
 use crate::{CallSample, ConnectPhases, Outcome, Time};
@@ -110,6 +110,24 @@ impl Recorder {
             self.look(s, carried);
             self.keep(s, None, || Some(Box::new(CallMeasures::new(counts, times))));
         }
+    }
+
+    /// Counts a call of a journey's step as due. `names`: those of all steps of the journey.
+    pub fn step_due(&mut self, stage: u8, step: usize, names: &[String]) {
+        self.step(stage, step, names).due += 1;
+    }
+
+    /// Records the end of a call of a journey's step, beside [`Recorder::measured_call`].
+    pub fn step_call(&mut self, sample: &CallSample, step: usize, names: &[String]) {
+        self.step(sample.stage, step, names).call(sample);
+    }
+
+    fn step(&mut self, stage: u8, step: usize, names: &[String]) -> &mut StepRecord {
+        let steps = &mut self.current.stage_mut(stage).steps;
+        if steps.is_empty() {
+            *steps = StepRecord::all(names);
+        }
+        &mut steps[step]
     }
 
     /// Keeps the call if it is one of the slowest.

@@ -35,6 +35,7 @@ mod resolve;
 mod rows;
 mod saved;
 mod spacing;
+mod steps;
 mod surroundings;
 mod target;
 mod tls;
@@ -67,7 +68,7 @@ pub use ladder::{
 pub use lane_table::LaneTable;
 pub use lanes::LaneSpec;
 pub use limit::OptionalPeriod;
-pub use metadata::{CallMetadata, FieldNameRules, PlanRows, SharedValue};
+pub use metadata::{CallMetadata, FieldNameRules, MetadataScope, PlanRows, SharedValue};
 pub use problem::{Problem, Problems};
 pub use protocol::{CallProtocol, CallSection, OwnArrivals, UrlSchemes, register, sections};
 pub use proxy::proxy;
@@ -105,6 +106,9 @@ pub struct Spec {
     pub rows: Option<RowsSpec>,
     /// What is called: one section, named for the protocol.
     pub call: CallSpec,
+    /// The steps of a journey: requests that each user makes one after another. Read into the section of `call`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<toml::Table>,
     /// How the load arrives.
     pub load: LoadSpec,
     /// The limits that the target must meet: `"p99" = "< 10ms"`, `"errors" = "< 0.1%"`, of one stage

@@ -1,5 +1,5 @@
 //! Data that varies from call to call: `{{seq}}`, `{{uuid}}`, `{{random 1 100}}`, `{{now}}`, `{{client}}`,
-//! `{{message}}`, `{{row.NAME}}` and `{{row}}`.
+//! `{{message}}`, `{{row.NAME}}` and `{{row}}`, and names that earlier answers of a journey bound.
 //!
 //! A [`Template`] is a text that contains [`TemplateField`]s. A field's value is a pure function of the plan's seed,
 //! the call's number and the time, which a [`RenderContext`] holds: a run is reproducible, and its shards agree without
@@ -8,6 +8,7 @@
 mod live;
 mod moment;
 mod rows;
+mod taken;
 mod traces;
 mod varying;
 mod written;
@@ -18,6 +19,7 @@ use crate::suggest::suggest;
 pub use live::{LiveValue, MAX_LIVE};
 pub use moment::{RenderContext, Variation};
 pub use rows::{RowColumn, RowOrder, Rows};
+pub use taken::MAX_TAKEN;
 pub use traces::{TraceId, TraceIds};
 pub use varying::{MetadataField, Render, VaryingMessages, VaryingMetadata, trace_ids};
 use written::{hyphenated, write_number};
@@ -50,6 +52,32 @@ pub enum FieldSource {
     Live(Arc<LiveValue>),
     /// The call's trace ids as the value of `traceparent`; can't be written in braces.
     Traceparent,
+    /// A value that an earlier answer of the same journey bound to a name.
+    Taken(TakenField),
+}
+
+/// A field whose value comes from an earlier answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TakenField {
+    /// The position of the name in [`FieldScope::taken`], and of its value in [`RenderContext::taken`].
+    pub index: u16,
+    /// Whether bytes that a URL can't contain are percent-encoded (RFC 3986, 2.1).
+    pub is_in_url: bool,
+}
+
+/// The names that fields of a template may refer to, besides the built-in ones.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FieldScope<'a> {
+    /// The plan's rows, for `{{row.NAME}}`.
+    pub rows: Option<&'a Rows>,
+    /// The names that earlier answers of a journey bind.
+    pub taken: &'a [String],
+}
+
+impl<'a> From<Option<&'a Rows>> for FieldScope<'a> {
+    fn from(rows: Option<&'a Rows>) -> FieldScope<'a> {
+        FieldScope { rows, taken: &[] }
+    }
 }
 
 /// The format of a time.
@@ -165,6 +193,17 @@ impl Template {
         Template::only(FieldSource::Live(Arc::new(value)))
     }
 
+    /// Returns a template without fields.
+    pub fn text(text: &str) -> Template {
+        let parts = Some(text).filter(|text| !text.is_empty());
+        Template {
+            parts: parts
+                .map(|text| TemplatePart::Text(text.to_owned()))
+                .into_iter()
+                .collect(),
+        }
+    }
+
     fn only(source: FieldSource) -> Template {
         Template {
             parts: vec![TemplatePart::Field(TemplateField { source, slot: 0 })],
@@ -175,7 +214,12 @@ impl Template {
     ///
     /// # Errors
     /// What is wrong with the braces, and what would be right.
-    pub fn parse(text: &str, slots: &mut u32, rows: Option<&Rows>) -> Result<Template, String> {
+    pub fn parse<'a>(
+        text: &str,
+        slots: &mut u32,
+        scope: impl Into<FieldScope<'a>>,
+    ) -> Result<Template, String> {
+        let scope = scope.into();
         let mut parts = Vec::new();
         let mut plain = String::new();
         let mut rest = text;
@@ -197,7 +241,7 @@ impl Template {
                 parts.push(TemplatePart::Text(std::mem::take(&mut plain)));
             }
             parts.push(TemplatePart::Field(TemplateField {
-                source: source(after[..end].trim(), rows)?,
+                source: source(after[..end].trim(), &scope)?,
                 slot: *slots,
             }));
             *slots += 1;
@@ -208,6 +252,28 @@ impl Template {
             parts.push(TemplatePart::Text(plain));
         }
         Ok(Template { parts })
+    }
+
+    /// Returns the template of a URL's path or query: values that earlier answers bound are percent-encoded.
+    #[must_use]
+    pub fn in_url(mut self) -> Template {
+        for part in &mut self.parts {
+            if let TemplatePart::Field(field) = part
+                && let FieldSource::Taken(taken) = &mut field.source
+            {
+                taken.is_in_url = true;
+            }
+        }
+        self
+    }
+
+    /// Returns the positions of the names whose values the template needs ([`FieldScope::taken`]).
+    pub fn needs(&self) -> impl Iterator<Item = u16> + '_ {
+        let fields = self.parts.iter().filter_map(TemplatePart::field);
+        fields.filter_map(|field| match field.source {
+            FieldSource::Taken(taken) => Some(taken.index),
+            _ => None,
+        })
     }
 
     /// Returns the parts in order; text parts are not empty.
@@ -255,7 +321,14 @@ impl Template {
     }
 }
 
-fn source(inside: &str, rows: Option<&Rows>) -> Result<FieldSource, String> {
+fn source(inside: &str, scope: &FieldScope<'_>) -> Result<FieldSource, String> {
+    let rows = scope.rows;
+    if let Some(index) = scope.taken.iter().position(|name| name == inside) {
+        return Ok(FieldSource::Taken(TakenField {
+            index: index as u16,
+            is_in_url: false,
+        }));
+    }
     let mut words = inside.split_whitespace();
     let name = words.next().unwrap_or_default();
     let arguments: Vec<&str> = words.collect();
@@ -303,7 +376,9 @@ fn source(inside: &str, rows: Option<&Rows>) -> Result<FieldSource, String> {
         (None, "random", [low, high]) => random(low, high).map_err(|e| wrong(&e)),
         (None, "random", _) => Err(wrong("takes two numbers: random 1 100")),
         _ => {
-            let help = match suggest(name, &FIELD_NAMES) {
+            let taken = scope.taken.iter().map(String::as_str);
+            let known: Vec<&str> = FIELD_NAMES.into_iter().chain(taken).collect();
+            let help = match suggest(name, &known) {
                 Some(near) => format!("did you mean {near}?"),
                 None => FIELD_HELP.to_owned(),
             };
@@ -359,6 +434,7 @@ impl TemplateField {
             FieldSource::Uuid
             | FieldSource::Row(_)
             | FieldSource::Live(_)
+            | FieldSource::Taken(_)
             | FieldSource::Traceparent => false,
         }
     }
@@ -384,6 +460,7 @@ impl TemplateField {
             | FieldSource::Uuid
             | FieldSource::Row(_)
             | FieldSource::Live(_)
+            | FieldSource::Taken(_)
             | FieldSource::Traceparent => 0,
         }
     }
@@ -400,6 +477,7 @@ impl TemplateField {
         match &self.source {
             FieldSource::Row(column) => column.write(moment.row(), out),
             FieldSource::Live(value) => value.write(out),
+            FieldSource::Taken(taken) => taken.write(moment, out),
             FieldSource::Uuid => out.extend_from_slice(&hyphenated(self.uuid(moment))),
             FieldSource::Traceparent => out.extend_from_slice(&moment.traceparent()),
             FieldSource::Now(TimeFormat::Rfc3339) => {
@@ -414,6 +492,7 @@ impl TemplateField {
         match &self.source {
             FieldSource::Row(column) => column.bounds(),
             FieldSource::Live(_) => (1, MAX_LIVE),
+            FieldSource::Taken(_) => (0, MAX_TAKEN),
             FieldSource::Uuid => (36, 36),
             FieldSource::Traceparent => {
                 (TraceIds::TRACEPARENT_LENGTH, TraceIds::TRACEPARENT_LENGTH)

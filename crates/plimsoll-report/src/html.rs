@@ -125,6 +125,7 @@ fn each(views: &[RunView]) -> Markup {
         (tables::latency(views))
         (measures::streams(views))
         (measures::besides(views))
+        (tables::steps(views))
         (tables::addresses(views))
         (tables::handshakes(views))
         (tables::shards(views))

@@ -15,7 +15,8 @@ use crate::ladder as rungs;
 use crate::search as found;
 use crate::table::TextTable;
 use crate::{
-    addresses, ends, errors, facts, lanes, measures, memory, shards, slowest, sweep, times, totals,
+    addresses, ends, errors, facts, lanes, measures, memory, shards, slowest, steps, sweep, times,
+    totals,
 };
 
 /// Renders runs: a table of all, then each run's objectives, problems and figures. `overhead_over`: the server's own
@@ -102,6 +103,7 @@ fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
     let notes = notes.chain(streams).chain(above);
     part(out, &measures::table("times", of_calls), notes);
     part(out, &times::sampling(run), times::sampling_note(run));
+    part(out, &steps::table(run), steps::note(run));
     let besides = summary.total.measures.as_ref();
     let besides = besides.map(measures::times).unwrap_or_default();
     part(out, &measures::table(measures::timed(), besides), None);

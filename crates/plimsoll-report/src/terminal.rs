@@ -21,7 +21,7 @@ use crate::answer::answer;
 use crate::measures::{CountFact, table as times_of};
 use crate::table::TextTable;
 use crate::times::of_phases;
-use crate::{addresses, ends, errors, facts, shards, totals};
+use crate::{addresses, ends, errors, facts, shards, steps, totals};
 
 pub use comparison::render_comparison;
 pub(crate) use objectives::verdict;
@@ -83,6 +83,7 @@ pub fn render(run: &Run, options: &TerminalOptions) -> String {
     objectives::objectives(&mut out, run, options);
     counted(&mut out, run, options);
     times::times(&mut out, run, options);
+    shown(&mut out, &steps::table(run), steps::note(run), options);
     measures::measures(&mut out, run, options);
     memory::memory(&mut out, run, options);
     times_table(&mut out, "connections", of_phases(run), options);

@@ -170,6 +170,17 @@ impl ScriptContext<'_> {
         (self.recorder).measured_call(&sample, counts, times, carried);
     }
 
+    /// Counts a call of a journey's step as due, beside [`ScriptContext::due`]. `names`: those of all steps.
+    pub fn step_due(&mut self, step: usize, names: &[String]) {
+        self.recorder.step_due(self.stage, step, names);
+    }
+
+    /// Records the end of a call of a journey's step, beside [`ScriptContext::call`].
+    pub fn step_call(&mut self, sample: CallSample, step: usize, names: &[String]) {
+        let stage = self.stage;
+        (self.recorder).step_call(&CallSample { stage, ..sample }, step, names);
+    }
+
     /// Adds `n` to a count other than calls.
     pub fn count(&mut self, count: Count, n: u64) {
         if n > 0 {

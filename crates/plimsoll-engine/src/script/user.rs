@@ -3,7 +3,8 @@
 //! A [`Scenario`] defines a user's calls; everything that is specific to a protocol's connection is its driver,
 //! which is the same as for independent calls. The first call is due when its user is, and each further one a
 //! pause after the previous one's end. The time to make a connection counts towards the call that needed it.
-//! A call that fails ends its user, because the following calls would have depended on it.
+//! A call that fails ends its user, because the following calls would have depended on it, unless the scenario decides
+//! otherwise, as journeys do ([`Scenario::after_call`]).
 //!
 //! Invariant: every call that was due is recorded once.
 //!
@@ -13,7 +14,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_model::measure::Count;
+use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::plan::{GoodputBounds, LoadPlan, Target};
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{CallSample, Outcome, Time};
@@ -38,8 +39,45 @@ pub trait Scenario: Send + Sync + 'static {
     /// Returns the protocol, which makes a driver for each connection.
     fn protocol(&self) -> &Self::Protocol;
 
-    /// Returns the number of calls of a user, at least 1.
+    /// Returns the number of calls of a user, at least 1; the greatest where users differ.
     fn calls(&self) -> u32;
+
+    /// Returns the names of a journey's steps, each of which is recorded on its own; empty where calls are no steps.
+    fn step_names(&self) -> &[String] {
+        &[]
+    }
+
+    /// Chooses the first call of a user whose position in the schedule is `number`.
+    fn begin(&self, _number: u64, _memory: &mut Self::Memory) {}
+
+    /// Returns the step of the user's current call.
+    fn current_step(&self, _memory: &Self::Memory) -> usize {
+        0
+    }
+
+    /// Checks an answer that is good for the driver, and keeps what later calls need of it.
+    ///
+    /// # Errors
+    /// The outcome of the call, and its text, where the answer lacks something.
+    fn check_answer(
+        &self,
+        _memory: &mut Self::Memory,
+        _driver: &mut <Self::Protocol as Protocol>::Driver,
+        _now: Time,
+    ) -> Result<(), (Outcome, String)> {
+        Ok(())
+    }
+
+    /// Decides what follows a call that has ended.
+    fn after_call(&self, ended: EndedCall, _memory: &mut Self::Memory) -> NextCall {
+        if !ended.outcome.is_ok() {
+            return NextCall::Abort;
+        }
+        if ended.calls_made >= self.calls() {
+            return NextCall::Finish { is_ok: true };
+        }
+        NextCall::After(self.pause_before(ended.calls_made))
+    }
 
     /// Returns the pause between the end of the previous call and the due time of `call`, which counts from 0
     /// and is never 0 here.
@@ -49,13 +87,16 @@ pub trait Scenario: Send + Sync + 'static {
     fn replaces_connections(&self) -> bool;
 
     /// Prepares the driver for the user's `call`.
+    ///
+    /// # Errors
+    /// The outcome of the call, and its text, where it can't be sent.
     fn prepare(
         &self,
         call: UserCall,
         now: Time,
         memory: &mut Self::Memory,
         driver: &mut <Self::Protocol as Protocol>::Driver,
-    );
+    ) -> Result<(), (Outcome, String)>;
 
     /// Called with the text of the answer to the user's last call, if the driver reports it.
     fn on_response_text(&self, text: String, memory: &mut Self::Memory);
@@ -70,6 +111,31 @@ pub struct UserCall {
     pub number: u64,
     /// Whether the call was prepared before and is sent again because the server did not process it.
     pub is_retry: bool,
+}
+
+/// A call that has ended, as [`Scenario::after_call`] sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndedCall {
+    /// The call's outcome.
+    pub outcome: Outcome,
+    /// How many calls the user has made, this one included.
+    pub calls_made: u32,
+    /// The user's position in the run's schedule, from which everything random is derived.
+    pub number: u64,
+}
+
+/// What a user does after one of its calls has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextCall {
+    /// It makes another call, which is due after this pause.
+    After(Duration),
+    /// It has made all of its calls.
+    Finish {
+        /// Whether the user succeeded.
+        is_ok: bool,
+    },
+    /// It ends, and the calls that it would still have made are recorded as broken off.
+    Abort,
 }
 
 /// All users of a run.
@@ -118,12 +184,15 @@ where
     type Script = User<C>;
 
     fn script(&self, origin: ScriptOrigin) -> User<C> {
+        let mut memory = C::Memory::default();
+        self.shared.scenario.begin(origin.number, &mut memory);
         User {
             shared: Arc::clone(&self.shared),
             origin,
+            due: Time::NEVER,
             driver: None,
             is_connecting: false,
-            memory: C::Memory::default(),
+            memory,
             begun: 0,
             call: None,
             next_at: Time::NEVER,
@@ -186,6 +255,8 @@ impl CurrentCall {
 pub struct User<C: Scenario> {
     shared: Arc<UserSettings<C>>,
     origin: ScriptOrigin,
+    /// When the user was due.
+    due: Time,
     /// The driver of the established connection.
     driver: Option<<C::Protocol as Protocol>::Driver>,
     is_connecting: bool,
@@ -205,14 +276,23 @@ pub struct User<C: Scenario> {
 impl<C: Scenario> User<C> {
     /// Starts a call that was due at `due`.
     fn start_call(&mut self, due: Time, now: Time, turn: &mut ScriptContext<'_>) {
-        turn.due();
-        self.begun += 1;
+        self.count_due(turn);
         self.next_at = Time::NEVER;
         self.call = Some(CurrentCall {
             deadline: self.shared.deadline.map_or(Time::NEVER, |d| due + d),
             ..CurrentCall::waiting(due)
         });
         self.advance(now, turn);
+    }
+
+    fn count_due(&mut self, turn: &mut ScriptContext<'_>) {
+        turn.due();
+        self.begun += 1;
+        let scenario = &self.shared.scenario;
+        if !scenario.step_names().is_empty() {
+            let step = scenario.current_step(&self.memory);
+            turn.step_due(step, scenario.step_names());
+        }
     }
 
     /// Returns whether the connection has no capacity because it reads the remainder of the last answer.
@@ -231,7 +311,7 @@ impl<C: Scenario> User<C> {
         if self.reads_rest && !self.is_reading() {
             self.reads_rest = false;
             return if turn.is_stopping() {
-                self.finish(turn)
+                self.stop(now, turn)
             } else {
                 self.start_call(now, now, turn)
             };
@@ -251,7 +331,16 @@ impl<C: Scenario> User<C> {
                         is_retry: call.is_retry,
                     };
                     let course = &self.shared.scenario;
-                    course.prepare(step, now, &mut self.memory, driver);
+                    if let Err((outcome, text)) =
+                        course.prepare(step, now, &mut self.memory, driver)
+                    {
+                        turn.detail(outcome, &text);
+                        self.fail(outcome, now, turn);
+                        self.follow(outcome, now, turn);
+                        return if turn.ended.is_none() {
+                            self.arm(turn);
+                        };
+                    }
                     driver.start(ONLY_CALL, number, now, turn.out(ONLY_LINK));
                     (call.sent, call.waits) = (call.sent.min(now), false);
                 }
@@ -342,14 +431,35 @@ impl<C: Scenario> User<C> {
     }
 
     fn ended(&mut self, done: &CompletedCall, now: Time, turn: &mut ScriptContext<'_>) {
-        self.record(done, now, turn);
-        if !done.outcome.is_ok() {
-            return self.abort_remaining(now, turn);
+        let mut done = *done;
+        if done.outcome.is_ok()
+            && let Some(driver) = &mut self.driver
+            && let Err((outcome, text)) =
+                (self.shared.scenario).check_answer(&mut self.memory, driver, now)
+        {
+            turn.detail(outcome, &text);
+            done.outcome = outcome;
         }
-        if self.begun >= self.shared.scenario.calls() || turn.is_stopping() {
-            return self.finish(turn);
+        self.record(&done, now, turn);
+        self.follow(done.outcome, now, turn);
+    }
+
+    /// Does what the scenario has follow a call that has ended and is recorded.
+    fn follow(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {
+        let ended = EndedCall {
+            outcome,
+            calls_made: self.begun,
+            number: self.origin.number,
+        };
+        match self.shared.scenario.after_call(ended, &mut self.memory) {
+            NextCall::After(_) if turn.is_stopping() => self.stop(now, turn),
+            NextCall::After(pause) => self.next_at = now + pause,
+            NextCall::Finish { is_ok } => {
+                self.has_failed |= !is_ok;
+                self.finish(now, turn);
+            }
+            NextCall::Abort => self.abort_remaining(now, turn),
         }
-        self.next_at = now + self.shared.scenario.pause_before(self.begun);
     }
 
     /// Records the current call.
@@ -382,8 +492,12 @@ impl<C: Scenario> User<C> {
             .map_or((&[][..], &[][..]), |m| (&m.counts, &m.times));
         let driver = (self.driver.as_ref()).filter(|_| call.sent != Time::NEVER);
         let traced_as = driver.map(|driver| driver.trace_number(sample.number));
+        let scenario = &self.shared.scenario;
+        if !scenario.step_names().is_empty() {
+            let step = scenario.current_step(&self.memory);
+            turn.step_call(sample, step, scenario.step_names());
+        }
         turn.call(ONLY_LINK, sample, counts, times, traced_as);
-        self.has_failed |= !done.outcome.is_ok();
     }
 
     /// Ends the current call without the driver.
@@ -405,22 +519,37 @@ impl<C: Scenario> User<C> {
     /// Records the remaining calls as broken off after a failure, and ends the user.
     fn abort_remaining(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
         while self.begun < self.shared.scenario.calls() && !turn.is_stopping() {
-            turn.due();
-            self.begun += 1;
+            self.count_due(turn);
             self.call = Some(CurrentCall::waiting(now));
             self.fail(Outcome::BrokenOff, now, turn);
         }
         self.has_failed = true;
-        self.finish(turn);
+        self.finish(now, turn);
     }
 
-    fn finish(&mut self, turn: &mut ScriptContext<'_>) {
+    /// Ends the user because the load is over, before its last call.
+    fn stop(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
+        if self.has_failed || self.shared.scenario.step_names().is_empty() {
+            return self.finish(now, turn);
+        }
+        turn.count(Count::UsersStopped, 1);
+        self.end(turn);
+    }
+
+    fn finish(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
         let count = if self.has_failed {
             Count::UsersFailed
         } else {
             Count::UsersOk
         };
         turn.count(count, 1);
+        if !self.has_failed && !self.shared.scenario.step_names().is_empty() {
+            turn.time(TimeMeasure::Journey, now.since(self.due));
+        }
+        self.end(turn);
+    }
+
+    fn end(&mut self, turn: &mut ScriptContext<'_>) {
         (self.next_at, self.reads_rest) = (Time::NEVER, false);
         if let Some(driver) = &mut self.driver {
             driver.finish(turn.out(ONLY_LINK));
@@ -440,8 +569,7 @@ impl<C: Scenario> User<C> {
             return self.advance(now, turn);
         }
         if self.call.is_none() && self.begun < self.shared.scenario.calls() {
-            turn.due();
-            self.begun += 1;
+            self.count_due(turn);
             self.call = Some(CurrentCall::waiting(now));
         }
         self.fail(outcome, now, turn);
@@ -454,8 +582,8 @@ where
     <C::Protocol as Protocol>::Driver: Send,
 {
     fn begin(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
-        let due = Time(now.0.saturating_sub(self.origin.late_ns));
-        self.start_call(due, now, turn);
+        self.due = Time(now.0.saturating_sub(self.origin.late_ns));
+        self.start_call(self.due, now, turn);
     }
 
     fn connected(&mut self, _link: LinkId, _took_ns: u64, now: Time, turn: &mut ScriptContext<'_>) {
@@ -523,7 +651,10 @@ where
         self.driver = None;
         self.is_connecting = false;
         self.fail(outcome, now, turn);
-        self.abort_remaining(now, turn);
+        self.follow(outcome, now, turn);
+        if turn.ended.is_none() {
+            self.arm(turn);
+        }
     }
 
     fn expire(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
@@ -541,7 +672,7 @@ where
         }
         if self.next_at <= now {
             return if turn.is_stopping() {
-                self.finish(turn)
+                self.stop(now, turn)
             } else {
                 self.start_call(self.next_at, now, turn)
             };
@@ -551,7 +682,10 @@ where
             if let Some(driver) = &mut self.driver {
                 driver.cancel(ONLY_CALL, now, turn.out(ONLY_LINK));
             }
-            return self.abort_remaining(now, turn);
+            self.follow(Outcome::DeadlineExceeded, now, turn);
+            if turn.ended.is_some() {
+                return;
+            }
         }
         self.advance(now, turn);
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::encoded_times::MAX_COUNT;
 use super::interval::{IntervalRecord, ResourceUsage};
-use crate::record::{AddressCounts, MessageCounts, StageRecord, TIMES_BY_KEY};
+use crate::record::{AddressCounts, MessageCounts, STEP_TIMES_BY_KEY, StageRecord, TIMES_BY_KEY};
 
 /// Maximum of a gauge at an interval's end, which is added up over shards.
 const MAX_LEVEL: u64 = 1 << 48;
@@ -137,6 +137,7 @@ fn each_stage_count(
         bytes_sent,
         bytes_received,
         messages,
+        steps,
         // Their histograms are checked below, by name.
         response: _,
         response_low: _,
@@ -183,6 +184,15 @@ fn each_stage_count(
         check("errors", errors)?;
         check("connections", connections)?;
         check("connect_failures", connect_failures)?;
+    }
+    for step in steps {
+        check("due", step.due)?;
+        for (outcome, number) in step.outcomes.iter() {
+            check(outcome.code(), number)?;
+        }
+        for (key, of, _) in STEP_TIMES_BY_KEY {
+            check(key, of(step).len())?;
+        }
     }
     let MessageCounts { sent, received } = messages.unwrap_or_default();
     check("messages_sent", sent)?;

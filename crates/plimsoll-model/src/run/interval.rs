@@ -8,7 +8,10 @@ use hdrhistogram::serialization::V2DeflateSerializer;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::measure::{Count, TimeMeasure};
-use crate::record::{BatchStart, FailureDetail, StageRecord, TIMES_BY_KEY, TimeHistogram};
+use crate::record::{
+    BatchStart, FailureDetail, STEP_TIMES_BY_KEY, StageRecord, StepRecord, TIMES_BY_KEY,
+    TimeHistogram,
+};
 
 use super::encoded_times::{TimesReader, encode};
 use super::machine::MachineUse;
@@ -153,6 +156,9 @@ struct StageLine<'a> {
     /// Counters that only some protocols have; zeros are left out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     counts: BTreeMap<String, u64>,
+    /// The steps of journeys; left out where there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    steps: Vec<StepLine<'a>>,
     /// Histograms of nanoseconds: HdrHistogram V2, compressed, in base64. Empty ones are left out.
     histograms: BTreeMap<String, String>,
 }
@@ -165,6 +171,11 @@ impl<'a> StageLine<'a> {
             stage,
             record: Cow::Borrowed(record),
             counts: measured_counts(record),
+            steps: record
+                .steps
+                .iter()
+                .map(|step| StepLine::of(step, &mut serializer))
+                .collect(),
             histograms: known
                 .filter_map(|(key, times)| Some((key, encode(times.histogram()?, &mut serializer))))
                 .collect(),
@@ -188,7 +199,51 @@ impl<'a> StageLine<'a> {
                 .decode(encoded)
                 .map_err(|e| format!("histogram {key:?}: {e}"))?;
         }
+        let steps = self.steps.into_iter().map(|line| line.step(times));
+        record.steps = steps.collect::<Result<_, _>>()?;
         Ok((self.stage, record))
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct StepLine<'a> {
+    #[serde(flatten)]
+    record: Cow<'a, StepRecord>,
+    /// As those of a stage.
+    histograms: BTreeMap<String, String>,
+}
+
+impl<'a> StepLine<'a> {
+    fn of(step: &'a StepRecord, serializer: &mut V2DeflateSerializer) -> StepLine<'a> {
+        let times = STEP_TIMES_BY_KEY.into_iter();
+        let encoded = times
+            .filter_map(|(key, of, _)| {
+                Some((key.to_owned(), encode(of(step).histogram()?, serializer)))
+            })
+            .collect();
+        StepLine {
+            record: Cow::Borrowed(step),
+            histograms: encoded,
+        }
+    }
+
+    /// Converts the line to a step's record.
+    ///
+    /// # Errors
+    /// An unknown name of a histogram, or a histogram that can't be decoded.
+    fn step(self, times: &mut TimesReader) -> Result<StepRecord, String> {
+        let mut record = self.record.into_owned();
+        for (key, encoded) in &self.histograms {
+            let known = STEP_TIMES_BY_KEY
+                .into_iter()
+                .find(|(known, ..)| known == key);
+            let (.., of_mut) =
+                known.ok_or_else(|| format!("{key:?} is not the key of a step's histogram"))?;
+            *of_mut(&mut record) = times
+                .decode(encoded)
+                .map_err(|e| format!("histogram {key:?}: {e}"))?;
+        }
+        Ok(record)
     }
 }
 
@@ -255,6 +310,23 @@ mod tests {
             });
         }
         recorder.stage(1).expired_unsent += 1;
+        let names = ["log in".to_owned(), "order".to_owned()];
+        recorder.step_due(1, 1, &names);
+        recorder.step_call(
+            &CallSample {
+                number: 3,
+                arrival: Time(0),
+                sent: Time(10),
+                first_byte: Time(20),
+                done: Time(3_000_000),
+                stage: 1,
+                outcome: Outcome::Ok,
+                bytes_sent: 1,
+                bytes_received: 1,
+            },
+            1,
+            &names,
+        );
         recorder.delayed(1, 80_000_000, 40);
         recorder.stage(1).due += 1;
         recorder.cut_off(1, 90_000_000);

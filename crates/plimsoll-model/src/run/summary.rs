@@ -15,7 +15,9 @@ use serde::Serialize;
 use crate::Outcome;
 use crate::instrument::LatenessBounds;
 use crate::measure::{Count, StageMeasures, TimeMeasure};
-use crate::record::{AddressCounts, FailureDetail, OutcomeCounts, StageRecord, is_zero};
+use crate::record::{
+    AddressCounts, FailureDetail, OutcomeCounts, StageRecord, StepRecord, is_zero,
+};
 
 use super::count_check::CountCheck;
 use super::delivery::{AskedArrivals, DeliverySummary};
@@ -180,6 +182,43 @@ impl AddressSummary {
     }
 }
 
+/// The figures of one step of a journey.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepSummary {
+    /// The step's name in the plan.
+    pub name: String,
+    /// Calls that were due; a retried or repeated step makes several.
+    pub due: u64,
+    /// Calls that ended ok.
+    pub ok: u64,
+    /// Calls that ended with an error.
+    pub errors: u64,
+    /// Calls that were abandoned because the run ended.
+    pub cut_off: u64,
+    /// Errors, the most frequent first.
+    pub errors_by_code: Vec<ErrorSummary>,
+    /// Time from when calls were due to their end.
+    pub response: Option<TimesSummary>,
+    /// Time from the actual send to the end.
+    pub service: Option<TimesSummary>,
+}
+
+impl StepSummary {
+    fn of(step: &StepRecord, lateness: Option<&LatenessBounds>) -> StepSummary {
+        let cut_off = step.calls_cut_off();
+        StepSummary {
+            name: step.name.clone(),
+            due: step.due,
+            ok: step.ok(),
+            errors: step.outcomes.total() - step.ok() - cut_off,
+            cut_off,
+            errors_by_code: ErrorSummary::of(&step.outcomes, Outcome::is_error),
+            response: TimesSummary::within(&step.response, lateness),
+            service: TimesSummary::within(&step.service, lateness),
+        }
+    }
+}
+
 /// Resources that one end used while the calls of a stage ran.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ResourcesSummary {
@@ -272,6 +311,9 @@ pub struct StageSummary {
     /// The counts of each address, where the target has several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<AddressSummary>,
+    /// The steps of a journey, in the plan's order; left out where calls are no steps.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepSummary>,
     /// Time from when calls were due to their end; `None`, as below: nothing was recorded.
     pub response: Option<TimesSummary>,
     /// Time from the actual send to the end.
@@ -352,6 +394,9 @@ impl StageSummary {
             cut_off_by_code: ErrorSummary::of(&r.outcomes, Outcome::is_given_up),
             connect_failures_by_code: ErrorSummary::of(&r.connect_failures, |o| !o.is_ok()),
             addresses: AddressSummary::of(r),
+            steps: (r.steps.iter())
+                .map(|step| StepSummary::of(step, lateness))
+                .collect(),
             response: TimesSummary::of_responses(r, lateness),
             service: TimesSummary::within(&r.service, lateness),
             first_byte: TimesSummary::within(&r.first_byte, lateness),

@@ -10,8 +10,8 @@ use super::protocol;
 use super::{MetadataSpec, Problems, ResolveContext, Spec, is_printable};
 use crate::plan::RequestFields;
 use crate::template::{
-    self, FieldSource, LiveValue, MetadataField, RowColumn, Rows, Template, TemplatePart,
-    Variation, VaryingMetadata,
+    self, FieldScope, FieldSource, LiveValue, MetadataField, RowColumn, Rows, Template,
+    TemplatePart, Variation, VaryingMetadata,
 };
 
 /// Minimum refresh interval; more frequent changes need another mechanism.
@@ -64,6 +64,21 @@ impl<'a> PlanRows<'a> {
             None if spec.rows.is_some() => PlanRows::Lost,
             None => PlanRows::Nothing,
         }
+    }
+}
+
+/// The rows and the names that values of fields may refer to.
+#[derive(Clone, Copy, Debug)]
+pub struct MetadataScope<'a> {
+    /// The plan's rows.
+    pub rows: PlanRows<'a>,
+    /// The names that earlier answers of a journey bind.
+    pub taken: &'a [String],
+}
+
+impl<'a> From<PlanRows<'a>> for MetadataScope<'a> {
+    fn from(rows: PlanRows<'a>) -> MetadataScope<'a> {
+        MetadataScope { rows, taken: &[] }
     }
 }
 
@@ -121,19 +136,20 @@ impl Problems {
     }
 
     /// Resolves the header fields or metadata of a section; invalid ones are reported and left out.
-    pub fn metadata(
+    pub fn metadata<'a>(
         &mut self,
         names: &FieldNameRules,
         entries: &BTreeMap<String, MetadataSpec>,
-        rows: PlanRows<'_>,
+        scope: impl Into<MetadataScope<'a>>,
         surroundings: &dyn ResolveContext,
     ) -> CallMetadata {
+        let scope = scope.into();
         let mut metadata = CallMetadata::default();
         let mut slots = FIRST_SLOT;
         for (name, spec) in entries {
             let mut fields = Vec::new();
             for one in spec.each() {
-                let field = self.field(names, (name, one), rows, surroundings, &mut slots);
+                let field = self.field(names, (name, one), scope, surroundings, &mut slots);
                 metadata.uses_rows |= field.uses_rows;
                 fields.extend(field.field);
             }
@@ -155,7 +171,7 @@ impl Problems {
         &mut self,
         names: &FieldNameRules,
         (name, spec): (&str, &MetadataSpec),
-        rows: PlanRows<'_>,
+        scope: MetadataScope<'_>,
         surroundings: &dyn ResolveContext,
         slots: &mut u32,
     ) -> ParsedField {
@@ -187,7 +203,7 @@ impl Problems {
         };
         parsed.uses_rows = template::uses_rows(&typed);
         let is_typed = matches!(spec, MetadataSpec::Text(_));
-        let template = match template(&typed, is_typed, slots, rows) {
+        let template = match template(&typed, is_typed, slots, scope) {
             Ok(Some(template)) => template,
             Ok(None) => return parsed,
             Err(problem) => {
@@ -195,7 +211,7 @@ impl Problems {
                 return parsed;
             }
         };
-        match check(names, &lower, &template, rows) {
+        match check(names, &lower, &template, scope.rows) {
             Err(problem) => self.add(&*key, problem),
             Ok(()) => {
                 parsed.field = Some(MetadataField {
@@ -275,14 +291,15 @@ fn template(
     text: &str,
     is_typed: bool,
     slots: &mut u32,
-    rows: PlanRows<'_>,
+    scope: MetadataScope<'_>,
 ) -> Result<Option<Template>, String> {
-    let rows = match rows {
+    let rows = match scope.rows {
         PlanRows::Rows(rows) => Some(rows),
         PlanRows::Lost if template::uses_rows(text) => return Ok(None),
         PlanRows::Lost | PlanRows::Nothing => None,
     };
-    match Template::parse(text, slots, rows) {
+    let taken = scope.taken;
+    match Template::parse(text, slots, FieldScope { rows, taken }) {
         Ok(template) => Ok(Some(template)),
         Err(e) if is_typed || template::first_field(text).is_some() => Err(e),
         Err(_) => Err("its braces contain no field: two plain braces are written {{{{".to_owned()),

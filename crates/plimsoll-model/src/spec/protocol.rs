@@ -78,6 +78,9 @@ pub trait CallSection: Clone + Default + Serialize + DeserializeOwned + 'static 
         None
     }
 
+    /// Applies `change` to header fields in tables within the section, under names that tell them apart.
+    fn change_other_fields(&mut self, _change: &dyn Fn(&str, &mut MetadataSpec)) {}
+
     /// Sets defaults of the load that this section implies.
     fn apply_defaults(&self, _: &mut LoadSpec) {}
 
@@ -181,6 +184,7 @@ impl CallProtocol {
                 for (name, value) in typed.fields().into_iter().flatten() {
                     change(name, value);
                 }
+                typed.change_other_fields(change);
                 table_of(&typed).unwrap_or_else(|_| section.clone())
             },
             calls_in_a_row: |section| parse_section::<S>(section).ok()?.calls_in_a_row(),

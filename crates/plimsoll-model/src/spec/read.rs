@@ -10,6 +10,7 @@ use toml::de::{DeTable, DeValue};
 use super::keys::keys_of;
 use super::lane_table::LaneTable;
 use super::problem::reword;
+use super::steps::{self, STEPS_KEY, move_steps};
 use super::{
     ArrivalsTable, CallSpec, FindSpec, LoadSpec, Problem, RampSpec, RowsSpec, Spec, StepSpec,
     TlsSpec, WatchSpec, protocol, suggest,
@@ -28,10 +29,12 @@ pub fn read(text: &str) -> Result<Spec, Vec<Problem>> {
     }
     let mut spec: Spec =
         toml::from_str(text).map_err(|e| vec![from_toml(&e, Some(document.get_ref()))])?;
-    let checked = spec
-        .call
-        .change(|protocol, section| (protocol.check)(section));
+    let checked = move_steps(&mut spec).and_then(|()| {
+        let calls = &mut spec.call;
+        calls.change(|protocol, section| (protocol.check)(section))
+    });
     checked.map_err(|mut problem| {
+        problem.key = steps::key_as_written(&problem.key);
         problem.span = place(document.get_ref(), &problem.key);
         vec![problem]
     })?;
@@ -122,6 +125,9 @@ fn known_keys(path: &str) -> Option<Cow<'static, [&'static str]>> {
         "load.steps" => keys_of::<StepSpec>(),
         "watch" => keys_of::<WatchSpec>(),
         "find" => keys_of::<FindSpec>(),
+        path if path.split('.').next() == Some(STEPS_KEY) => {
+            protocol::all().find_map(|protocol| (protocol.keys_within)(path))?
+        }
         path => {
             if let Some(lane) = path.strip_prefix("lanes.") {
                 return match lane.split_once('.') {

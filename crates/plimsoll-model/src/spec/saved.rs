@@ -170,7 +170,7 @@ impl Spec {
     /// # Errors
     /// Where a path is not UTF-8.
     pub fn to_toml(&self) -> Result<String, String> {
-        toml::to_string(self).map_err(|e| e.to_string())
+        super::steps::to_toml(self)
     }
 }
 

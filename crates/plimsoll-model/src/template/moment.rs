@@ -34,6 +34,8 @@ pub struct RenderContext<'a> {
     pub message: u32,
     /// The time, nanoseconds since 1970.
     pub unix_ns: u64,
+    /// The values that earlier answers of the same journey bound; `None`: not bound.
+    pub taken: &'a [Option<Box<[u8]>>],
 }
 
 impl Variation {
@@ -55,6 +57,11 @@ impl Variation {
     #[must_use]
     pub fn traced(self, traces: TraceIds) -> Variation {
         Variation { traces, ..self }
+    }
+
+    /// Returns whether a row belongs to an arrival, and to all calls that it makes.
+    pub fn is_of_arrivals(&self) -> bool {
+        self.is_of_arrivals
     }
 
     pub(super) fn traces(&self) -> TraceIds {
@@ -95,7 +102,16 @@ impl Variation {
             number,
             message,
             unix_ns,
+            taken: &[],
         }
+    }
+}
+
+impl<'a> RenderContext<'a> {
+    /// Sets the values that earlier answers of the same journey bound.
+    #[must_use]
+    pub fn with_taken(self, taken: &'a [Option<Box<[u8]>>]) -> RenderContext<'a> {
+        RenderContext { taken, ..self }
     }
 }
 
@@ -155,7 +171,13 @@ impl RenderContext<'_> {
             }
             RowOrder::RoundRobin | RowOrder::Unique => self.number % rows,
             RowOrder::Random => {
+                let number = if self.variation.is_of_arrivals {
+                    self.number / self.variation.in_a_row
+                } else {
+                    self.number
+                };
                 let first = RenderContext {
+                    number,
                     message: 0,
                     ..*self
                 };

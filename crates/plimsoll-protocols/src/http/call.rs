@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use super::journey::JourneyPlan;
 use plimsoll_model::plan::{Call, GoodputBounds, TlsPlan, TokenCounter};
 use plimsoll_model::redaction;
 use plimsoll_model::template::{MetadataField, Template, TraceIds, Variation, trace_ids};
@@ -82,6 +83,8 @@ pub struct HttpCall {
     pub tokenizer: Option<TokenCounter>,
     /// If set, each user sends several such calls, each with all messages so far.
     pub conversation: Option<Box<ConversationPlan>>,
+    /// Makes each user send the requests of these steps; the call itself is that of the first.
+    pub journey: Option<Box<JourneyPlan>>,
     /// The largest body; a larger one fails with `MESSAGE_TOO_LARGE`. Bytes.
     pub max_body: u32,
     /// The largest head; a larger one fails with `HEAD_TOO_LARGE`. Bytes.
@@ -93,6 +96,9 @@ impl Call for HttpCall {
         if self.handshake_only {
             return ("http", HANDSHAKE_NAME.into());
         }
+        if let Some(journey) = &self.journey {
+            return ("http", journey_name(journey).into());
+        }
         let path = redaction::with_variables(&self.path);
         ("http", format!("{} {path}", self.method).into())
     }
@@ -100,6 +106,9 @@ impl Call for HttpCall {
     fn short_name(&self) -> Cow<'_, str> {
         if self.handshake_only {
             return HANDSHAKE_NAME.into();
+        }
+        if self.journey.is_some() {
+            return "journey".into();
         }
         let path = self.path.split(['?', '#']).next();
         format!("{} {}", self.method, path.unwrap_or_default()).into()
@@ -119,20 +128,29 @@ impl Call for HttpCall {
     }
 
     fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
+        if let Some(journey) = &self.journey {
+            return journey.fields();
+        }
         let varying = self.varying.as_ref();
         (&self.headers, varying.map_or(&[], |all| &all.headers))
     }
 
     fn path(&self) -> Option<&str> {
-        Some(&self.path)
+        // Steps keep the paths that were typed for them.
+        self.journey.is_none().then_some(&*self.path)
     }
 
     fn traced(&self, ids: TraceIds) -> Option<HttpCall> {
+        let journey = self.journey.as_ref().map(|journey| {
+            let traced = |call: &HttpCall| call.traced(ids).unwrap_or_else(|| call.clone());
+            Box::new(journey.map_calls(traced))
+        });
         let mut varying = self.varying.clone()?;
         varying.trace_ids()?;
         varying.variation = varying.variation.traced(ids);
         Some(HttpCall {
             varying: Some(varying),
+            journey,
             ..self.clone()
         })
     }
@@ -150,8 +168,25 @@ impl Call for HttpCall {
                 script => Some(script.iter().filter(|frame| frame.answer.is_some()).count() as u32),
             });
         let turns = self.conversation.as_ref().map(|talk| talk.turns);
-        turns.or(of_socket)
+        let of_journey = self.journey.as_ref().map(|journey| journey.max_calls());
+        turns.or(of_socket).or(of_journey)
     }
+}
+
+/// Returns the name of a journey: its number of steps, and their names as far as they fit.
+fn journey_name(journey: &JourneyPlan) -> String {
+    let names = journey.names();
+    let shown: Vec<&str> = names.iter().take(5).map(String::as_str).collect();
+    let more = if names.len() > shown.len() {
+        ", …"
+    } else {
+        ""
+    };
+    format!(
+        "journey of {} steps: {}{more}",
+        names.len(),
+        shown.join(", ")
+    )
 }
 
 impl HttpCall {

@@ -95,6 +95,10 @@ pub(super) struct ResponseChecks {
     pub(super) max_unpacked: u64,
     /// Asks for compressed answers, and decodes them even if their content is not checked.
     unpacks: bool,
+    /// Keeps the head of each answer, from which journeys take values.
+    pub(super) captures_head: bool,
+    /// Keeps the body of each answer, too.
+    pub(super) captures_body: bool,
     /// Answers have no body, whatever their fields say: the method is HEAD (RFC 9110 §9.3.2).
     pub(super) bodiless: bool,
 }
@@ -121,13 +125,15 @@ impl ResponseChecks {
                 limit => limit.into(),
             },
             unpacks: call.compressed,
+            captures_head: false,
+            captures_body: false,
             bodiless: call.method == "HEAD",
         }
     }
 
     /// Returns whether the content of successful answers is checked.
     pub(super) fn look_into_bodies(&self) -> bool {
-        self.body.is_some() || self.stream.is_some()
+        self.body.is_some() || self.stream.is_some() || self.captures_body
     }
 
     /// Returns whether a body of this length has the expected length.

@@ -18,6 +18,9 @@ use crate::unpacking::{UnpackError, Unpacker};
 /// The answer is a page that reports a missing file.
 const FILE_MISSING: Outcome = Outcome::coded("FILE_MISSING");
 
+/// The largest body that is kept for journeys to take values from. Bytes.
+const MAX_CAPTURED: usize = 1 << 20;
+
 const BODY_LACKS_TEXT: &str = "the body does not contain the expected text";
 
 /// How much of a failed answer's body messages show. Bytes.
@@ -46,6 +49,8 @@ pub(super) struct BodyInspector {
     excerpt: Vec<u8>,
     /// The rest of the body can't be decoded, so the excerpt does not grow any more.
     excerpt_is_over: bool,
+    /// The decoded body, if values are taken from it; at most one byte more than [`MAX_CAPTURED`].
+    captured: Vec<u8>,
     /// The media type of the body.
     media_type: &'static str,
     /// See [`BodyMetadata::may_be_page`].
@@ -92,6 +97,7 @@ impl BodyInspector {
         self.settled = reading.ended.then_some((Outcome::Ok, None));
         self.excerpt.clear();
         self.excerpt_is_over = false;
+        self.captured.clear();
         self.media_type = reading.media_type;
         self.may_be_page = reading.may_be_page;
     }
@@ -139,6 +145,11 @@ impl BodyInspector {
             return;
         }
         let mut read = data.len();
+        if checks.captures_body {
+            let room = (MAX_CAPTURED + 1).saturating_sub(self.captured.len());
+            self.captured
+                .extend_from_slice(&data[..room.min(data.len())]);
+        }
         if self.may_be_page {
             add_to_excerpt(&mut self.excerpt, data);
         }
@@ -211,7 +222,12 @@ impl BodyInspector {
     pub(super) fn heap_bytes(&self) -> usize {
         let written = self.written.iter().map(String::capacity);
         let texts = self.text.capacity() + written.sum::<usize>();
-        self.events.heap_bytes() + self.excerpt.capacity() + texts
+        self.events.heap_bytes() + self.excerpt.capacity() + self.captured.capacity() + texts
+    }
+
+    /// Returns the decoded body of the last answer, where bodies are kept; `None`: it is larger than what is kept.
+    pub(super) fn captured(&self) -> Option<&[u8]> {
+        (self.captured.len() <= MAX_CAPTURED).then_some(&self.captured)
     }
 
     pub(super) fn excerpt(&self) -> &[u8] {

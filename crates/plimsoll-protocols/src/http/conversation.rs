@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use plimsoll_engine::driver::{Driver, Protocol};
 use plimsoll_engine::script::user::{Scenario, UserCall};
-use plimsoll_model::Time;
 use plimsoll_model::template::Variation;
+use plimsoll_model::{Outcome, Time};
 use serde_json::{Map, Value, json};
 
 use super::call::{ConversationPlan, HttpCall, VaryingBody};
@@ -128,10 +128,11 @@ where
         now: Time,
         history: &mut ConversationHistory,
         driver: &mut P::Driver,
-    ) {
+    ) -> Result<(), (Outcome, String)> {
         let UserCall { call, number, .. } = step;
         if step.is_retry {
-            return driver.set_next_body(history.request());
+            driver.set_next_body(history.request());
+            return Ok(());
         }
         let unix_ns = driver.unix_ns(now);
         let follow_up = match (call as usize, self.talk.follow_ups.len()) {
@@ -159,6 +160,7 @@ where
             }
         }
         driver.set_next_body(history.request());
+        Ok(())
     }
 
     fn on_response_text(&self, text: String, history: &mut ConversationHistory) {

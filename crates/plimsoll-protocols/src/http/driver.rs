@@ -27,7 +27,8 @@ use super::content::BodyInspector;
 use super::conversation::AcceptsBodies;
 use super::endless::mark_ended_with_load;
 use super::errors::broken;
-use super::request::{EncodedRequest, HttpRequest};
+use super::journey::{CapturedResponse, StepProtocol, StepValues};
+use super::request::{EncodedRequest, GivenParts, HttpRequest};
 use super::trace::HeadTracer;
 use crate::details::DetailBudget;
 
@@ -62,6 +63,20 @@ impl Http1Protocol {
     }
 }
 
+impl Http1Protocol {
+    /// Prepares the request of a journey's step. `captures_body`: values are taken from the bodies of its answers.
+    pub fn of_step(request: &HttpRequest<'_>, captures_body: bool) -> Http1Protocol {
+        let mut checks = ResponseChecks::new(request.call);
+        (checks.captures_head, checks.captures_body) = (true, captures_body);
+        Http1Protocol(Arc::new(Http1Shared {
+            request: EncodedRequest::new(request),
+            checks,
+            closes: request.closes,
+            is_idempotent: request.call.is_idempotent(),
+        }))
+    }
+}
+
 impl Protocol for Http1Protocol {
     type Driver = Http1Driver;
 
@@ -88,7 +103,7 @@ impl Protocol for Http1Protocol {
             memo: Vec::new(),
             memo_meaning: HeadMeaning::EMPTY_ANSWER,
             scratch: Vec::new(),
-            given: None,
+            given: GivenParts::default(),
             drain_deadline: None,
             stream_until: None,
             details: DetailBudget::default(),
@@ -169,8 +184,8 @@ pub struct Http1Driver {
     memo: Vec<u8>,
     memo_meaning: HeadMeaning,
     scratch: Vec<u8>,
-    /// The body of the next call, if it was set.
-    given: Option<Vec<u8>>,
+    /// The parts of the next call's request that were set.
+    given: GivenParts,
     /// The deadline for the rest of a body whose call has ended.
     drain_deadline: Option<Time>,
     /// When the stream is ended, as a success.
@@ -200,7 +215,7 @@ impl Http1Driver {
         let (checks, memo) = (&self.shared.checks, &mut self.memo);
         let (taken, head) = self.heads.take(bytes, |head, bytes| {
             memo.clear();
-            if bytes.len() <= MAX_REMEMBERED_HEAD {
+            if bytes.len() <= MAX_REMEMBERED_HEAD || checks.captures_head {
                 memo.extend_from_slice(bytes);
             }
             let fields = head.fields.iter().map(|(n, value)| (n.as_bytes(), value));
@@ -352,7 +367,35 @@ impl AcceptsBodies for Http1Driver {
     }
 
     fn set_next_body(&mut self, body: Vec<u8>) {
-        self.given = Some(body);
+        self.given.body = Some(body);
+    }
+}
+
+impl StepProtocol for Http1Protocol {
+    fn select(&self, driver: &mut Http1Driver, values: StepValues) {
+        if !Arc::ptr_eq(&self.0, &driver.shared) {
+            driver.shared = Arc::clone(&self.0);
+            // The same head may mean something else to another step's checks.
+            driver.memo.clear();
+        }
+        driver.given.step = Some(values);
+    }
+
+    fn with_answer<R>(driver: &Http1Driver, f: impl FnOnce(CapturedResponse<'_>) -> R) -> R {
+        let mut space = FieldSpace::new();
+        let max_head = driver.shared.checks.max_head as usize;
+        let fields = match ResponseHead::parse_within(&driver.memo, max_head, &mut space) {
+            Ok(Some(head)) => head.fields.iter().map(|(n, v)| (n.as_bytes(), v)).collect(),
+            _ => Vec::new(),
+        };
+        f(CapturedResponse {
+            fields,
+            body: driver.content.captured(),
+        })
+    }
+
+    fn unix_ns(driver: &Http1Driver, now: Time) -> u64 {
+        driver.shared.request.unix_zero.at(now)
     }
 }
 
@@ -390,7 +433,7 @@ impl Driver for Http1Driver {
     #[inline]
     fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
         let before = out.len();
-        let (given, request) = (self.given.take(), &self.shared.request);
+        let (given, request) = (std::mem::take(&mut self.given), &self.shared.request);
         request.write(given, number, now, &mut self.scratch, out);
         self.call = Some(InFlight {
             call,

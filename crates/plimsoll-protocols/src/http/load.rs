@@ -1,5 +1,7 @@
 //! Registers HTTP calls as a load of the engine: connections shared by calls, or users who make several calls each.
 
+use std::sync::Arc;
+
 use plimsoll_engine::Protocol;
 use plimsoll_engine::script::user::{Scenario, UserScripts};
 use plimsoll_engine::tls::TlsClient;
@@ -11,6 +13,7 @@ use super::choosing::HttpProtocol;
 use super::conversation::{AcceptsBodies, ConversationScenario};
 use super::driver::Http1Protocol;
 use super::handshake::HandshakeProtocol;
+use super::journey::{JourneyPlan, JourneyScenario, StepProtocol};
 use super::multiplexed::{Http2Protocol, HttpScheme};
 use super::request::HttpRequest;
 use super::script::FrameScripts;
@@ -68,6 +71,16 @@ impl ProtocolModule for HttpSpec {
             None => HttpScheme::Http,
         };
         let version = call.version_over(plan.tls.as_ref());
+        if let Some(journey) = &call.journey {
+            return match version {
+                HttpVersion::V2 => journeys(plan, journey, |call, captures_body| {
+                    Http2Protocol::of_step(&HttpRequest { call, ..request }, scheme, captures_body)
+                }),
+                _ => journeys(plan, journey, |call, captures_body| {
+                    Http1Protocol::of_step(&HttpRequest { call, ..request }, captures_body)
+                }),
+            };
+        }
         if call.conversation.is_some() {
             return match version {
                 HttpVersion::V2 => conversations(plan, call, Http2Protocol::new(&request, scheme)),
@@ -96,6 +109,27 @@ where
     user_load(
         plan,
         ConversationScenario::new(call, protocol).ok_or_else(nothing)?,
+    )
+}
+
+/// Makes the load of users who follow a journey.
+fn journeys<'a, P>(
+    plan: &'a Plan,
+    journey: &JourneyPlan,
+    step: impl Fn(&HttpCall, bool) -> P,
+) -> Result<PreparedLoad<'a>, PrepareError>
+where
+    P: StepProtocol + 'a,
+    P::Driver: Send,
+{
+    let steps = journey
+        .requests()
+        .map(|(call, captures_body)| step(call, captures_body));
+    let (steps, is_secured) = (steps.collect(), plan.tls.is_some());
+    let journey = Arc::new(journey.clone());
+    user_load(
+        plan,
+        JourneyScenario::new(journey, steps, is_secured, plan.seed),
     )
 }
 

@@ -21,6 +21,7 @@ mod fields;
 mod finish;
 mod flags;
 mod handshake;
+mod journey;
 mod limits;
 mod lines;
 mod llm;
@@ -54,6 +55,10 @@ pub use choosing::HttpProtocol;
 pub use conversation::{AcceptsBodies, ConversationScenario};
 pub use driver::{Http1Driver, Http1Protocol};
 pub use flags::HttpFlags;
+pub use journey::{
+    CapturedResponse, JourneyPlan, JourneyProtocol, JourneyScenario, PauseSpec, RepeatSpec,
+    StepProtocol, StepSpec, StepValues, TakeSpec,
+};
 pub use llm::LlmFlags;
 pub(crate) use load::ONLY_HTTP1;
 pub use multiplexed::{Http2Driver, Http2Protocol, HttpScheme};

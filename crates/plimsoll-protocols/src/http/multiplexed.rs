@@ -34,6 +34,7 @@ use super::endless::mark_ended_with_load;
 use super::envelopes;
 use super::errors::{MAX_HEAD_HINT, broken};
 use super::fields::FieldList;
+use super::journey::{CapturedResponse, StepProtocol, StepValues};
 use super::request::{HttpRequest, constant_fields, decimal, write_body};
 use crate::http2::{
     self, AnswerRules, BlockMemo, BodyKind, CallStreamState, Connection, DriverEffects,
@@ -138,6 +139,9 @@ impl Protocol for Http2Protocol {
             free: Vec::new(),
             scratch: Vec::new(),
             is_given: false,
+            step: StepValues::default(),
+            answer_fields: FieldList::default(),
+            answer_slot: NO_SLOT,
             draining_streams: VecDeque::new(),
             stream_deadlines: VecDeque::new(),
         })
@@ -174,6 +178,12 @@ pub struct HttpCalls {
     scratch: Vec<u8>,
     /// `scratch` was set by the caller, and is not rendered.
     is_given: bool,
+    /// The values of the step that the next call belongs to, in journeys.
+    step: StepValues,
+    /// The fields of the last answer's head, in journeys.
+    answer_fields: FieldList,
+    /// The index in `kept` of the last answer whose body was inspected.
+    answer_slot: u32,
     /// Streams whose call has ended, and when they are reset.
     draining_streams: VecDeque<(Time, u32)>,
     /// Streams that the plan ends, and when, in order.
@@ -278,7 +288,9 @@ impl HttpCalls {
         if decoded.changed_table {
             self.memo.clear();
         }
-        if decoded.is_steady && head.outcome.is_ok() {
+        // Journeys need the fields of every head.
+        let is_needed = checks.captures_head;
+        if decoded.is_steady && head.outcome.is_ok() && !is_needed {
             // Blocks of failures are not remembered: their fields are needed for the failure text.
             self.memo.put(block, head);
         }
@@ -358,6 +370,7 @@ impl Http2Driver {
             return (Outcome::Ok, None);
         };
         let checks = &self.calls.shared.checks;
+        self.calls.answer_slot = stream.slot;
         let Http2Response {
             outcome, received, ..
         } = stream.answer;
@@ -451,6 +464,44 @@ impl AcceptsBodies for Http2Driver {
     }
 }
 
+impl Http2Protocol {
+    /// Prepares the request of a journey's step. `captures_body`: values are taken from the bodies of its answers.
+    pub fn of_step(
+        request: &HttpRequest<'_>,
+        scheme: HttpScheme,
+        captures_body: bool,
+    ) -> Http2Protocol {
+        let call = request.call;
+        let mut checks = ResponseChecks::new(call);
+        (checks.captures_head, checks.captures_body) = (true, captures_body);
+        Http2Protocol(Arc::new(Http2Shared {
+            request: prepare(request, scheme).stateless(),
+            checks,
+            varying: call.varying.clone(),
+        }))
+    }
+}
+
+impl StepProtocol for Http2Protocol {
+    fn select(&self, driver: &mut Http2Driver, values: StepValues) {
+        driver.calls.shared = Arc::clone(&self.0);
+        driver.calls.step = values;
+    }
+
+    fn with_answer<R>(driver: &Http2Driver, f: impl FnOnce(CapturedResponse<'_>) -> R) -> R {
+        let calls = &driver.calls;
+        let kept = calls.kept.get(calls.answer_slot as usize);
+        f(CapturedResponse {
+            fields: calls.answer_fields.iter().collect(),
+            body: kept.map_or(Some(&[]), |kept| kept.content.captured()),
+        })
+    }
+
+    fn unix_ns(driver: &Http2Driver, now: Time) -> u64 {
+        driver.calls.shared.request.unix_zero.at(now)
+    }
+}
+
 impl StreamCalls for HttpCalls {
     type Answer = Http2Response;
 
@@ -469,6 +520,7 @@ impl StreamCalls for HttpCalls {
             let unix_ns = self.shared.request.unix_zero.at(now);
             self.scratch.clear();
             let moment = varying.variation.moment(number, 0, unix_ns);
+            let moment = moment.with_taken(&self.step.taken);
             write_body(body, &moment, &mut self.scratch);
             if self.shared.checks.has_prefix {
                 envelopes::wrap(&mut self.scratch);
@@ -477,10 +529,22 @@ impl StreamCalls for HttpCalls {
     }
 
     fn write_own_fields(&self, block: &mut Vec<u8>) {
-        begin_literal("content-length", block);
-        let start = block.len();
-        block.extend_from_slice(decimal(self.scratch.len(), &mut [0; 20]));
-        prefix_with_length(block, start);
+        if self.shared.request.bodies == BodyKind::PerCall {
+            begin_literal("content-length", block);
+            let start = block.len();
+            block.extend_from_slice(decimal(self.scratch.len(), &mut [0; 20]));
+            prefix_with_length(block, start);
+        }
+        if !self.step.cookies.is_empty() {
+            begin_literal("cookie", block);
+            let start = block.len();
+            block.extend_from_slice(self.step.cookies.as_bytes());
+            prefix_with_length(block, start);
+        }
+    }
+
+    fn taken(&self) -> &[Option<Box<[u8]>>] {
+        &self.step.taken
     }
 
     fn write_body(&self, _number: u64, _now: Time, out: &mut Vec<u8>) {
@@ -595,6 +659,10 @@ impl StreamCalls for HttpCalls {
             if let Some(lasts) = calls.shared.checks.stream_duration {
                 calls.stream_deadlines.push_back((to.now + lasts, id));
             }
+        }
+        if connection.calls.shared.checks.captures_head {
+            let calls = &mut connection.calls;
+            std::mem::swap(&mut calls.fields, &mut calls.answer_fields);
         }
         if end_stream {
             connection.answered(id, to)

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use plimsoll_model::spec::{Problems, ResolveContext};
-use plimsoll_model::template::{self, FieldSource, Rows, Template, TemplatePart};
+use plimsoll_model::template::{self, FieldScope, FieldSource, Template, TemplatePart};
 
 use crate::alternatives::collide;
 
@@ -12,7 +12,8 @@ use super::call::VaryingBody;
 /// Context for parsing the templates of a call.
 pub(super) struct TemplateContext<'a> {
     pub(super) slots: &'a mut u32,
-    pub(super) rows: Option<&'a Rows>,
+    /// The names that fields may refer to.
+    pub(super) scope: FieldScope<'a>,
     /// Some template uses a column of the rows.
     pub(super) uses_rows: bool,
     pub(super) surroundings: &'a dyn ResolveContext,
@@ -82,7 +83,7 @@ pub(super) fn text_payload(
         Ok(text) => return Some(plain(text.into_bytes())),
         Err(e) => return Some(plain(e.into_bytes())),
     };
-    let parsed = Template::parse(&text, texts.slots, texts.rows);
+    let parsed = Template::parse(&text, texts.slots, texts.scope);
     let parsed = problems.keep(key, parsed)?;
     if let Some(constant) = parsed.constant() {
         return Some(plain(constant.as_bytes().to_vec()));
@@ -118,7 +119,7 @@ impl Payload {
         }
         let text = std::str::from_utf8(&self.bytes).map_err(|e| e.to_string())?;
         let typed = escaped(text);
-        let template = Template::parse(&typed, texts.slots, texts.rows)?;
+        let template = Template::parse(&typed, texts.slots, texts.scope)?;
         let bytes = std::mem::take(&mut self.bytes);
         self.varying = Some(VaryingBody {
             quoted: vec![false; template.parts().len()],

@@ -8,6 +8,7 @@ use plimsoll_wire::http1::put_request;
 
 use super::call::{HttpCall, VaryingBody, VaryingHttp};
 use super::envelopes;
+use super::journey::StepValues;
 use crate::unix_zero::UnixZero;
 use crate::unpacking::ACCEPT_ENCODING;
 
@@ -109,6 +110,15 @@ impl EncodedHead {
     }
 }
 
+/// The parts of the next request that its user determines.
+#[derive(Debug, Default)]
+pub(super) struct GivenParts {
+    /// The body; `None`: the prepared one.
+    pub(super) body: Option<Vec<u8>>,
+    /// The values of a journey's step.
+    pub(super) step: Option<StepValues>,
+}
+
 /// An HTTP/1.1 request, encoded as far as it is constant.
 #[derive(Debug)]
 pub(super) struct EncodedRequest {
@@ -153,12 +163,12 @@ impl EncodedRequest {
         self.varying.as_ref()?.trace_ids()
     }
 
-    /// Appends the request of call `number`. `given` replaces a body that varies. `scratch` is a buffer for the body,
+    /// Appends the request of call `number`. A given body replaces one that varies. `scratch` is a buffer for the body,
     /// whose length the head needs.
     #[inline]
     pub(super) fn write(
         &self,
-        given: Option<Vec<u8>>,
+        given: GivenParts,
         number: u64,
         now: Time,
         scratch: &mut Vec<u8>,
@@ -168,7 +178,9 @@ impl EncodedRequest {
             return out.extend_from_slice(&self.head.bytes);
         };
         let unix_ns = self.unix_zero.at(now);
+        let GivenParts { body: given, step } = given;
         let moment = varying.variation.moment(number, 0, unix_ns);
+        let moment = moment.with_taken(step.as_ref().map_or(&[], |step| &step.taken));
         match (given, &varying.body) {
             (Some(body), _) => *scratch = body,
             (None, Some(body)) => {
@@ -181,6 +193,11 @@ impl EncodedRequest {
             (None, None) => {}
         }
         self.head.write(varying, &moment, out);
+        if let Some(step) = step.filter(|step| !step.cookies.is_empty()) {
+            out.extend_from_slice(b"cookie: ");
+            out.extend_from_slice(step.cookies.as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
         if varying.body.is_none() {
             out.extend_from_slice(b"\r\n");
             out.extend_from_slice(&self.body);
@@ -284,7 +301,8 @@ impl FrameText {
     }
 }
 
-/// Appends the body rendered at `moment`. Values of columns are escaped within JSON strings.
+/// Appends the body rendered at `moment`. Values of columns, and of names that answers bound, are
+/// escaped within JSON strings.
 pub(super) fn write_body(body: &VaryingBody, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
     for (part, quoted) in body.template.parts().iter().zip(&body.quoted) {
         match part {
@@ -292,7 +310,7 @@ pub(super) fn write_body(body: &VaryingBody, moment: &RenderContext<'_>, out: &m
             TemplatePart::Field(field) => {
                 let start = out.len();
                 field.write(moment, out);
-                if *quoted && matches!(field.source, FieldSource::Row(_)) {
+                if *quoted && matches!(field.source, FieldSource::Row(_) | FieldSource::Taken(_)) {
                     escape(out, start);
                 }
             }

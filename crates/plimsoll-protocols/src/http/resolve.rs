@@ -8,11 +8,11 @@ use std::time::Duration;
 use plimsoll_model::plan::TokenCounter;
 use plimsoll_model::redaction;
 use plimsoll_model::spec::{
-    CallMetadata, CallSection, DEFAULT_DEADLINE, GoodputSpec, LoadSpec, MetadataSpec,
-    OptionalPeriod, PlanRows, Problems, ResolveContext, Spec, UrlSchemes, WireFormat, is_visible,
-    keys_of, path_of,
+    CallMetadata, CallSection, DEFAULT_DEADLINE, GoodputSpec, LoadSpec, MetadataScope,
+    MetadataSpec, OptionalPeriod, PlanRows, Problems, ResolveContext, Spec, UrlSchemes, WireFormat,
+    is_visible, keys_of, path_of,
 };
-use plimsoll_model::template::{self, Template};
+use plimsoll_model::template::{self, FieldScope, Rows, Template, Variation};
 use plimsoll_model::units::{ByteSize, Period};
 
 use super::answers::{http_socket, http_stream, http_tokenizer};
@@ -21,6 +21,7 @@ use super::call::{
 };
 use super::envelopes;
 use super::flags::queues;
+use super::journey;
 use super::limits::{
     check_scheme, check_stream_duration, ends_with_load, expected, max_body, refuse_fields,
     required_headers,
@@ -50,6 +51,7 @@ impl CallSection for HttpSpec {
 
     fn keys_within(path: &str) -> Option<&'static [&'static str]> {
         match path {
+            path if path.split('.').next() == Some("steps") => journey::keys_within(path),
             "websocket" => Some(keys_of::<WebSocketSpec>()),
             "websocket.script" => Some(keys_of::<FrameSpec>()),
             "conversation" => Some(keys_of::<ConversationSpec>()),
@@ -60,6 +62,10 @@ impl CallSection for HttpSpec {
 
     fn fields(&mut self) -> Option<&mut BTreeMap<String, MetadataSpec>> {
         Some(&mut self.headers)
+    }
+
+    fn change_other_fields(&mut self, change: &dyn Fn(&str, &mut MetadataSpec)) {
+        journey::change_fields(self.steps.as_deref_mut().unwrap_or_default(), change);
     }
 
     /// Clients that share an HTTP/1.1 connection or a WebSocket would only queue, so each gets its own.
@@ -99,6 +105,9 @@ impl CallSection for HttpSpec {
     }
 
     fn calls_in_a_row(&self) -> Option<u32> {
+        if let Some(steps) = self.journey_steps() {
+            return Some(journey::max_calls(steps));
+        }
         if let Some(talk) = &self.conversation {
             return Some(talk.turns.unwrap_or(1));
         }
@@ -114,7 +123,10 @@ impl CallSection for HttpSpec {
         surroundings: &dyn ResolveContext,
     ) -> Option<HttpCall> {
         check_scheme(problems, spec, self);
-        http_call(problems, spec, self, surroundings)
+        match self.journey_steps() {
+            Some(steps) => journey::journey(problems, spec, self, steps, surroundings),
+            None => http_call(problems, spec, self, surroundings),
+        }
     }
 
     fn filled_in(mut self, call: &HttpCall) -> HttpSpec {
@@ -126,6 +138,10 @@ impl CallSection for HttpSpec {
 /// Writes the defaults into the section.
 fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
     spec.version = Some(call.version);
+    if call.journey.is_some() {
+        // The requests are in the steps.
+        return;
+    }
     spec.method = Some(call.method.clone());
     let path_varies = call.varying.as_ref().is_some_and(|all| all.path.is_some());
     spec.path = Some(if path_varies {
@@ -178,10 +194,50 @@ fn http_call(
     call: &HttpSpec,
     surroundings: &dyn ResolveContext,
 ) -> Option<HttpCall> {
-    let before = problems.0.len();
     let rows = problems.rows(spec, surroundings);
-    let given = PlanRows::of(rows.as_ref(), spec);
-    let mut metadata = problems.metadata(&HEADER_NAMES, &call.headers, given, surroundings);
+    let variation = problems
+        .variation(spec, rows.as_ref())
+        .in_a_row(spec.call.calls_in_a_row().unwrap_or(1));
+    let scope = CallScope {
+        rows: rows.as_ref(),
+        metadata: PlanRows::of(rows.as_ref(), spec).into(),
+        variation: &variation,
+    };
+    problems.users(spec);
+    let before = problems.0.len();
+    let (resolved, uses_rows) = step_call(problems, spec, call, &scope, surroundings)?;
+    if spec.rows.is_some() && !uses_rows {
+        problems.add(
+            "rows",
+            "not used by path, headers or body: write {{row.NAME}} where a column belongs",
+        );
+    }
+    (problems.0.len() == before).then_some(resolved)
+}
+
+/// What the templates of a call may refer to, and how their values are chosen.
+pub(super) struct CallScope<'a> {
+    pub(super) rows: Option<&'a Rows>,
+    pub(super) metadata: MetadataScope<'a>,
+    pub(super) variation: &'a Variation,
+}
+
+/// Resolves one request, which may be a step of a journey, and returns whether it uses rows.
+pub(super) fn step_call(
+    problems: &mut Problems,
+    spec: &Spec,
+    call: &HttpSpec,
+    scope: &CallScope<'_>,
+    surroundings: &dyn ResolveContext,
+) -> Option<(HttpCall, bool)> {
+    let before = problems.0.len();
+    let rows = scope.rows;
+    let fields = FieldScope {
+        rows,
+        taken: scope.metadata.taken,
+    };
+    let mut metadata =
+        problems.metadata(&HEADER_NAMES, &call.headers, scope.metadata, surroundings);
     problems.traceparent(&HEADER_NAMES, spec, &mut metadata);
     let mut slots = 0;
     let section = HttpSpec::SCHEMES.section;
@@ -190,17 +246,17 @@ fn http_call(
         return None;
     }
     let method = http_method(problems, call);
-    let path = replayed::path(problems, spec, (call, &method), rows.as_ref(), path);
+    let path = replayed::path(problems, spec, (call, &method), rows, path);
     let path_template = path.as_deref().and_then(|path| {
-        let template = Template::parse(path, &mut slots, rows.as_ref());
+        let template = Template::parse(path, &mut slots, fields);
         let template = problems.keep("call.http.path", template)?;
-        let checked = check_path(&template, rows.as_ref());
+        let checked = check_path(&template, rows);
         problems.keep("call.http.path", checked)?;
         Some(template)
     });
     let mut texts = TemplateContext {
         slots: &mut slots,
-        rows: rows.as_ref(),
+        scope: fields,
         uses_rows: false,
         surroundings,
     };
@@ -214,20 +270,11 @@ fn http_call(
     let expect = expected(problems, call, &method);
     refuse_fields(problems, call);
     let answers = response_settings(problems, spec, call, payload.as_mut(), &mut texts);
-    problems.users(spec);
     let max_body = max_body(problems, call);
     check_stream_duration(problems, spec, call);
     let uses_rows =
         path.as_deref().is_some_and(template::uses_rows) || texts.uses_rows || metadata.uses_rows;
-    if spec.rows.is_some() && !uses_rows {
-        problems.add(
-            "rows",
-            "not used by path, headers or body: write {{row.NAME}} where a column belongs",
-        );
-    }
-    let variation = problems
-        .variation(spec, rows.as_ref())
-        .in_a_row(spec.call.calls_in_a_row().unwrap_or(1));
+    let max_head = max_head(problems, HttpSpec::SCHEMES.section, call.max_head);
     if problems.0.len() > before {
         return None;
     }
@@ -239,7 +286,7 @@ fn http_call(
         || !metadata.varying.is_empty()
         || call.frames().is_some()
         || answers.has_varying_greeting();
-    Some(HttpCall {
+    let resolved = HttpCall {
         version: call.version.unwrap_or_default(),
         method,
         path: constant_path.clone().or(path)?,
@@ -248,7 +295,7 @@ fn http_call(
         typed_names: typed_names(call),
         body: payload.bytes,
         varying: varies.then_some(VaryingHttp {
-            variation,
+            variation: scope.variation.clone(),
             path: Some(path_template).filter(|_| constant_path.is_none()),
             headers: metadata.varying,
             body: payload.varying,
@@ -265,9 +312,10 @@ fn http_call(
         tokenizer: answers.tokenizer,
         conversation: answers.conversation,
         max_body,
-        max_head: max_head(problems, HttpSpec::SCHEMES.section, call.max_head),
+        max_head,
         ..HttpCall::default()
-    })
+    };
+    Some((resolved, uses_rows))
 }
 
 /// How answers are read, what counts their tokens, and whether users hold conversations.

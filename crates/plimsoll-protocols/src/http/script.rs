@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use plimsoll_engine::script::user::{Scenario, UserCall};
-use plimsoll_model::Time;
+use plimsoll_model::{Outcome, Time};
 
 use super::call::SocketCall;
 use super::socket::{SocketDriver, SocketProtocol};
@@ -61,8 +61,15 @@ impl Scenario for FrameScripts {
         false
     }
 
-    fn prepare(&self, step: UserCall, _now: Time, (): &mut (), driver: &mut SocketDriver) {
+    fn prepare(
+        &self,
+        step: UserCall,
+        _now: Time,
+        (): &mut (),
+        driver: &mut SocketDriver,
+    ) -> Result<(), (Outcome, String)> {
         driver.send_next(self.calls[step.call as usize].frames.clone());
+        Ok(())
     }
 
     fn on_response_text(&self, _text: String, (): &mut ()) {}

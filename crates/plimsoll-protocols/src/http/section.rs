@@ -12,6 +12,7 @@ use plimsoll_model::units::{ByteSize, Period};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::call::HttpVersion;
+use super::journey::StepSpec;
 
 /// One kind of request over HTTP.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -157,6 +158,11 @@ pub struct HttpSpec {
     /// Open a WebSocket, and send the body over it as a frame with each call.
     #[arg(skip)]
     pub websocket: Option<WebSocketSpec>,
+
+    /// The steps of a journey, which plans write as `[[steps]]`: requests that each user makes one after another, and
+    /// whose answers give values to later ones. The other keys here are their defaults.
+    #[arg(skip)]
+    pub steps: Option<Vec<StepSpec>>,
 }
 
 impl HttpSpec {
@@ -170,6 +176,11 @@ impl HttpSpec {
             HttpVersion::Auto if spec.tls.is_some() => WireFormat::Http2,
             HttpVersion::V1 | HttpVersion::Auto => WireFormat::Http1,
         }
+    }
+
+    /// Returns the steps of the journey, if there is one.
+    pub(super) fn journey_steps(&self) -> Option<&[StepSpec]> {
+        self.steps.as_deref().filter(|steps| !steps.is_empty())
     }
 
     /// Returns the frames of the script, if there is one.

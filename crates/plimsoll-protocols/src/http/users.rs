@@ -31,7 +31,7 @@ pub(super) fn conversation(
     let mut follow_ups = Vec::new();
     for (nth, text) in talk.follow_ups.iter().flatten().enumerate() {
         let key = format!("{CONVERSATION_KEY}.follow_ups.{nth}");
-        let parsed = Template::parse(text, texts.slots, texts.rows);
+        let parsed = Template::parse(text, texts.slots, texts.scope);
         let template = problems.keep(&key, parsed)?;
         if has_message(&template) {
             problems.add(&key, "{{message}}: not supported in a turn");

@@ -1,11 +1,13 @@
 //! The header blocks of requests, and header fields that differ from call to call. Varying fields are encoded
 //! as literals that change no dynamic table (RFC 7541, 6.2.2), so that the rest of the block stays constant.
 
-use plimsoll_model::template::{MetadataField, Template, TraceIds, Variation, trace_ids};
+use plimsoll_model::template::{
+    MetadataField, RenderContext, Template, TraceIds, Variation, trace_ids,
+};
 use plimsoll_wire::hpack::{ENTRY_OVERHEAD, begin_literal, prefix_with_length};
 
 /// A header block that is the same for every call.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct RequestBlock {
     bytes: Box<[u8]>,
     /// The offset in `bytes` at which the pseudo-header fields end.
@@ -79,31 +81,34 @@ impl VaryingFields {
         })
     }
 
-    /// Appends the header block of call `number`: the constant fields and the varying ones. `unix_ns` is the
-    /// time in nanoseconds since 1970.
+    /// Returns the context of call `number`. `unix_ns` is the time in nanoseconds since 1970.
+    #[inline]
+    pub(crate) fn moment(&self, number: u64, unix_ns: u64) -> RenderContext<'_> {
+        self.variation.moment(number, 0, unix_ns)
+    }
+
+    /// Appends the header block of a call: the constant fields and the varying ones.
     #[inline]
     pub(crate) fn write(
         &self,
         constant: &RequestBlock,
-        number: u64,
-        unix_ns: u64,
+        moment: &RenderContext<'_>,
         block: &mut Vec<u8>,
     ) {
-        let moment = self.variation.moment(number, 0, unix_ns);
         let (pseudo, rest) = constant.parts();
         block.extend_from_slice(pseudo);
         // Pseudo-header fields precede all others (RFC 9113, 8.3).
         if let Some((name, path)) = &self.path {
             block.extend_from_slice(name);
             let start = block.len();
-            path.write(&moment, block);
+            path.write(moment, block);
             prefix_with_length(block, start);
         }
         block.extend_from_slice(rest);
         for (name, field) in &self.fields {
             block.extend_from_slice(name);
             let start = block.len();
-            field.write(&moment, block);
+            field.write(moment, block);
             prefix_with_length(block, start);
         }
     }
@@ -158,7 +163,7 @@ mod tests {
             let constant = RequestBlock::of(&[(":method", "GET"), ("te", "trailers")], |fields| {
                 Encoder::encode_plain(fields.iter().copied())
             });
-            fields.write(&constant, 7, 0, &mut block);
+            fields.write(&constant, &fields.moment(7, 0), &mut block);
             let mut decoded = Vec::new();
             let mut decoder = Decoder::new(4_096, 1 << 20);
             decoder
@@ -183,7 +188,8 @@ mod tests {
     fn binary_uuid_is_unpadded_base64() {
         let fields = fields(&[("id-bin", "{{uuid}}")]);
         let mut block = Vec::new();
-        fields.write(&RequestBlock::of(&[], |_| Vec::new()), 0, 0, &mut block);
+        let constant = RequestBlock::of(&[], |_| Vec::new());
+        fields.write(&constant, &fields.moment(0, 0), &mut block);
         let value = &block[block.len() - 22..];
         assert!(
             value

@@ -84,14 +84,19 @@ pub trait StreamCalls: Debug + Sized {
         None
     }
 
-    /// Whether the body of a call comes with header fields of its own, if bodies differ from call to call.
+    /// Whether calls may have header fields of their own ([`StreamCalls::write_own_fields`]).
     const OWN_FIELDS: bool = false;
 
     /// Prepares the request of call `number`. Called only if requests differ from call to call.
     fn prepare(&mut self, _number: u64, _now: Time) {}
 
-    /// Appends the header fields that belong to the prepared call's body.
+    /// Appends the header fields that only the prepared call has.
     fn write_own_fields(&self, _block: &mut Vec<u8>) {}
+
+    /// Returns the values that earlier answers bound, for the varying fields of the prepared call.
+    fn taken(&self) -> &[Option<Box<[u8]>>] {
+        &[]
+    }
 
     /// Appends the body of call `number`. Called only if bodies vary.
     fn write_body(&self, number: u64, now: Time, out: &mut Vec<u8>);

@@ -84,6 +84,19 @@ impl RequestTemplate {
         }
     }
 
+    /// Returns the same request without entries in the peer's dynamic table, for a connection that sends several kinds
+    /// of requests. Its requests must vary.
+    #[must_use]
+    pub(crate) fn stateless(self) -> RequestTemplate {
+        debug_assert!(self.varies());
+        RequestTemplate {
+            first_block: self.plain_block.clone(),
+            steady_block: self.plain_block.clone(),
+            table_needed: 0,
+            ..self
+        }
+    }
+
     /// Returns true if each call's request is encoded when it is sent.
     #[inline]
     pub(crate) fn varies(&self) -> bool {

@@ -163,9 +163,13 @@ fn write_block<C: StreamCalls>(
     let request = calls.request();
     match &request.varying_fields {
         None => block.extend_from_slice(constant.bytes()),
-        Some(fields) => fields.write(constant, number, request.unix_zero.at(now), block),
+        Some(fields) => {
+            let unix_ns = request.unix_zero.at(now);
+            let moment = fields.moment(number, unix_ns).with_taken(calls.taken());
+            fields.write(constant, &moment, block);
+        }
     }
-    if C::OWN_FIELDS && request.bodies == BodyKind::PerCall {
+    if C::OWN_FIELDS {
         calls.write_own_fields(block);
     }
 }

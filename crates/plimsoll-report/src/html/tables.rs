@@ -13,7 +13,7 @@ use crate::quantity::{bytes, count, or_dash};
 use crate::rotation::sentence;
 use crate::search::{self as found, by_rate};
 use crate::table::TextTable;
-use crate::{addresses, ends, errors, shards, slowest, times, totals};
+use crate::{addresses, ends, errors, shards, slowest, steps, times, totals};
 
 /// Returns a table; the first cell of a row is its heading.
 pub(super) fn table(caption: &str, table: &TextTable) -> Markup {
@@ -243,6 +243,12 @@ pub(super) fn handshakes(views: &[RunView]) -> Markup {
         "All connections, including the warm-up's, by what their handshakes negotiated.",
         &content,
     )
+}
+
+/// Returns the figures of each step of a journey.
+pub(super) fn steps(views: &[RunView]) -> Markup {
+    let lead = "Response times of calls that ended ok. A journey's first step is due when its user arrives, each further one at the end of the step before plus its pause.";
+    table_section("Steps", lead, &of_all(views, steps::table))
 }
 
 /// Returns the counts of calls and connections at each address of a name.

@@ -1,0 +1,75 @@
+//! `[[steps]]`: a journey's steps, which plans write at the top, and which belong to the section of their protocol.
+
+use toml::{Table, Value};
+
+use super::protocol;
+use super::target::section_of;
+use super::{Problem, Spec};
+
+/// The key of the steps, at the top of a plan and within a section.
+pub(super) const STEPS_KEY: &str = "steps";
+
+/// Moves the steps of `spec` into the section of the protocol that makes them.
+///
+/// # Errors
+/// When the call is not one that has steps.
+pub(super) fn move_steps(spec: &mut Spec) -> Result<(), Problem> {
+    if spec.steps.is_empty() {
+        return Ok(());
+    }
+    let given = spec.call.given();
+    let target = spec.target.as_deref().and_then(section_of);
+    let wanted = given.first().copied().or(target);
+    let with_steps = || protocol::all().filter(|protocol| (protocol.keys)().contains(&STEPS_KEY));
+    let found = with_steps()
+        .find(|protocol| wanted.is_none_or(|wanted| wanted == protocol.schemes.section));
+    let Some(found) = found else {
+        let names: Vec<String> = with_steps()
+            .map(|protocol| format!("[call.{}]", protocol.schemes.section))
+            .collect();
+        let problem = format!(
+            "[call.{}] has no steps, only {}: give the target a URL of that kind",
+            wanted.unwrap_or_default(),
+            names.join(", ")
+        );
+        return Err(Problem::new(STEPS_KEY, problem));
+    };
+    let steps = std::mem::take(&mut spec.steps).into_iter();
+    let steps = Value::Array(steps.map(Value::Table).collect());
+    let section = spec.call.sections.entry(found.schemes.section).or_default();
+    if section.insert(STEPS_KEY.to_owned(), steps).is_some() {
+        let problem = "given twice: write [[steps]] only";
+        return Err(Problem::new(STEPS_KEY, problem));
+    }
+    Ok(())
+}
+
+/// Returns the key of a problem as a plan writes it: `call.http.steps.1.path` is `steps.1.path`.
+pub(super) fn key_as_written(key: &str) -> String {
+    let mut parts = key.splitn(4, '.');
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some("call"), Some(_), Some(STEPS_KEY), rest) => match rest {
+            Some(rest) => format!("{STEPS_KEY}.{rest}"),
+            None => STEPS_KEY.to_owned(),
+        },
+        _ => key.to_owned(),
+    }
+}
+
+/// Formats a spec as TOML, with its steps at the top.
+///
+/// # Errors
+/// Where a path is not UTF-8.
+pub(super) fn to_toml(spec: &Spec) -> Result<String, String> {
+    let mut spec = spec.clone();
+    for section in spec.call.sections.values_mut() {
+        if let Some(Value::Array(steps)) = section.remove(STEPS_KEY) {
+            let tables = steps.into_iter().filter_map(|step| match step {
+                Value::Table(step) => Some(step),
+                _ => None,
+            });
+            spec.steps = tables.collect::<Vec<Table>>();
+        }
+    }
+    toml::to_string(&spec).map_err(|e| e.to_string())
+}

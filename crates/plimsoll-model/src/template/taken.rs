@@ -1,0 +1,64 @@
+//! Values of fields that earlier answers of a journey bound to names.
+
+use super::{RenderContext, TakenField};
+
+/// The longest value that can be taken from an answer. Bytes.
+pub const MAX_TAKEN: usize = 64 << 10;
+
+impl TakenField {
+    /// Appends the value; nothing where the name is not bound, which a journey never sends.
+    pub(super) fn write(self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
+        let value = moment.taken.get(usize::from(self.index));
+        let value = value.and_then(Option::as_deref).unwrap_or_default();
+        if self.is_in_url {
+            percent_encode(value, out);
+        } else {
+            out.extend_from_slice(value);
+        }
+    }
+}
+
+/// Appends `value` with all bytes percent-encoded but the unreserved ones (RFC 3986, 2.3) and `/`, so that it can be a
+/// part of a path or the value of a query's parameter.
+fn percent_encode(value: &[u8], out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    for byte in value {
+        if byte.is_ascii_alphanumeric() || b"-._~/".contains(byte) {
+            out.push(*byte);
+        } else {
+            let (high, low) = (usize::from(byte >> 4), usize::from(byte & 0xf));
+            out.extend_from_slice(&[b'%', DIGITS[high], DIGITS[low]]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::template::{FieldScope, RowOrder, Template, Variation};
+
+    #[test]
+    fn taken_values_are_rendered_and_encoded_in_urls() {
+        let names = ["token".to_owned(), "next page".to_owned()];
+        let scope = FieldScope {
+            rows: None,
+            taken: &names,
+        };
+        let parse = |text: &str| Template::parse(text, &mut 0, scope);
+        let values = [Some(b"a b/\xc3\xa9&".to_vec().into_boxed_slice()), None];
+        let variation = Variation::new(1, 1, 0, RowOrder::RoundRobin);
+        let moment = variation.moment(0, 0, 0).with_taken(&values);
+        let rendered = |template: &Template| {
+            let mut out = Vec::new();
+            template.write(&moment, &mut out);
+            out
+        };
+        let header = parse("Bearer {{token}}").unwrap();
+        assert_eq!(rendered(&header), b"Bearer a b/\xc3\xa9&");
+        let path = parse("/x?q={{ token }}").unwrap().in_url();
+        assert_eq!(rendered(&path), b"/x?q=a%20b/%C3%A9%26");
+        let two = parse("{{next page}}{{token}}{{seq}}").unwrap();
+        assert_eq!(two.needs().collect::<Vec<_>>(), [1, 0]);
+        let unknown = parse("{{tokn}}").unwrap_err();
+        assert!(unknown.contains("did you mean token?"), "{unknown}");
+    }
+}

@@ -1,0 +1,155 @@
+//! Chooses the steps of one user: repeats, branches, conditions, retries. Everything random comes from the user's own
+//! generator, so a journey is the same in every run with the same seed.
+
+use std::time::Duration;
+
+use super::TakenValues;
+use super::plan::{Condition, JourneyPlan, MAX_PASSES, OnFailure, Repeat};
+use super::spec::PauseSpec;
+use crate::xorshift::Xorshift;
+
+/// Where a user is in its journey.
+#[derive(Debug)]
+pub(super) struct JourneyPosition {
+    /// The step of the current call.
+    pub(super) step: usize,
+    /// The attempt of the current call, from 1.
+    attempt: u32,
+    /// Passes of the current step that are done.
+    passes: u32,
+    /// The fork that was decided last, and the branch that was taken there.
+    fork: Option<(u32, u32)>,
+    /// A step has failed, and the journey went on.
+    has_failed: bool,
+    random: Xorshift,
+}
+
+/// What follows a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NextStep {
+    /// The position's step, after this pause.
+    After(Duration),
+    /// The journey is over.
+    End { is_ok: bool },
+}
+
+impl JourneyPosition {
+    /// Creates the position of a user at its first step. `seed` must not be 0.
+    pub(super) fn start(plan: &JourneyPlan, seed: u64, values: &TakenValues) -> JourneyPosition {
+        let mut position = JourneyPosition {
+            step: 0,
+            attempt: 1,
+            passes: 0,
+            fork: None,
+            has_failed: false,
+            random: Xorshift::new(seed),
+        };
+        // A plan whose every step is conditional is refused, so there is a first one.
+        position.step = position.find(plan, 0, values).unwrap_or(0);
+        position
+    }
+
+    /// Moves on after a call that has ended.
+    pub(super) fn advance(
+        &mut self,
+        plan: &JourneyPlan,
+        was_ok: bool,
+        values: &TakenValues,
+    ) -> NextStep {
+        let step = &plan.steps[self.step];
+        if !was_ok {
+            match step.on_failure {
+                OnFailure::Retry { attempts, backoff } if self.attempt < attempts => {
+                    let pause = backoff.saturating_mul(1 << (self.attempt - 1).min(20));
+                    self.attempt += 1;
+                    return NextStep::After(pause);
+                }
+                OnFailure::Continue => self.has_failed = true,
+                OnFailure::End | OnFailure::Retry { .. } => return NextStep::End { is_ok: false },
+            }
+        }
+        self.attempt = 1;
+        self.passes += 1;
+        let repeats = match step.repeat {
+            Repeat::Times(times) => self.passes < times,
+            Repeat::While(name) => was_ok && values[name].is_some() && self.passes < MAX_PASSES,
+        };
+        if !repeats {
+            self.passes = 0;
+            match self.find(plan, self.step + 1, values) {
+                Some(next) => self.step = next,
+                None => {
+                    return NextStep::End {
+                        is_ok: !self.has_failed,
+                    };
+                }
+            }
+        }
+        let pause = plan.steps[self.step].pause;
+        NextStep::After(self.length_of(pause))
+    }
+
+    /// Returns the first step to make, from `from` on.
+    fn find(&mut self, plan: &JourneyPlan, from: usize, values: &TakenValues) -> Option<usize> {
+        (from..plan.steps.len()).find(|&index| {
+            let step = &plan.steps[index];
+            if let Some(place) = step.branch {
+                if self.fork.is_none_or(|(fork, _)| fork != place.fork) {
+                    self.fork = Some((place.fork, self.choose(plan, place.fork)));
+                }
+                if self.fork != Some((place.fork, place.branch)) {
+                    return false;
+                }
+            }
+            step.condition
+                .as_ref()
+                .is_none_or(|condition| condition.holds(values))
+        })
+    }
+
+    /// Draws a branch of a fork, each with a probability in proportion to its weight.
+    fn choose(&mut self, plan: &JourneyPlan, fork: u32) -> u32 {
+        let places = plan.steps.iter().filter_map(|step| step.branch);
+        let places = places.filter(|place| place.fork == fork && place.weight > 0);
+        let sum: u64 = places.clone().map(|place| u64::from(place.weight)).sum();
+        let mut drawn = self.below(sum.max(1));
+        for place in places {
+            match drawn.checked_sub(u64::from(place.weight)) {
+                Some(rest) => drawn = rest,
+                None => return place.branch,
+            }
+        }
+        0
+    }
+
+    /// Draws a number below `bound`, which is not 0.
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.random.next_u64()) * u128::from(bound)) >> 64) as u64
+    }
+
+    fn length_of(&mut self, pause: PauseSpec) -> Duration {
+        match pause {
+            PauseSpec::Fixed(pause) => pause,
+            PauseSpec::Uniform(low, high) => {
+                let span = u64::try_from((high - low).as_nanos()).unwrap_or(u64::MAX);
+                low + Duration::from_nanos(self.below(span.saturating_add(1)))
+            }
+            PauseSpec::Exponential(mean) => {
+                // 53 bits above 0, so that the logarithm is finite.
+                let drawn = (self.below(1 << 53) + 1) as f64 / (1_u64 << 53) as f64;
+                mean.mul_f64(-drawn.ln())
+            }
+        }
+    }
+}
+
+impl Condition {
+    fn holds(&self, values: &TakenValues) -> bool {
+        let is_met = match (&values[self.name], &self.value) {
+            (None, _) => false,
+            (Some(_), None) => true,
+            (Some(value), Some(wanted)) => **value == *wanted.as_bytes(),
+        };
+        is_met != self.is_negated
+    }
+}

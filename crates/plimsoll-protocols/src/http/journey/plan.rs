@@ -1,0 +1,129 @@
+//! A journey with all defaults resolved.
+
+use std::time::Duration;
+
+use plimsoll_model::template::MetadataField;
+
+use super::spec::PauseSpec;
+use super::take::Take;
+use crate::http::call::HttpCall;
+
+/// The most passes of a step with `repeat = "while NAME"`.
+pub(super) const MAX_PASSES: u32 = 100;
+
+/// The steps that each user makes, in order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JourneyPlan {
+    pub(super) steps: Vec<JourneyStep>,
+    /// The names of the steps, all different.
+    pub(super) names: Vec<String>,
+    /// The names that answers bind.
+    pub(super) taken: Vec<String>,
+    /// The most calls of one user.
+    pub(super) max_calls: u32,
+    /// The header fields of all steps that do not vary, under names that tell the steps apart.
+    pub(super) constant_fields: Vec<(String, String)>,
+    /// The same of those that vary.
+    pub(super) varying_fields: Vec<MetadataField>,
+}
+
+impl Eq for JourneyPlan {}
+
+/// A step of a journey.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct JourneyStep {
+    pub(super) call: HttpCall,
+    pub(super) takes: Vec<Take>,
+    /// The positions of the names that the request contains.
+    pub(super) needs: Vec<usize>,
+    pub(super) pause: PauseSpec,
+    pub(super) repeat: Repeat,
+    pub(super) condition: Option<Condition>,
+    pub(super) branch: Option<BranchPlace>,
+    pub(super) on_failure: OnFailure,
+    /// Whether the request has a `cookie` field of its own, in place of the user's cookies.
+    pub(super) has_own_cookies: bool,
+}
+
+impl JourneyStep {
+    /// Returns the path that cookies are matched with: as typed, without the query.
+    pub(super) fn cookie_path(&self) -> &str {
+        let path = self.call.path.split(['?', '#']).next();
+        path.unwrap_or_default()
+    }
+}
+
+/// How often a step is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repeat {
+    Times(u32),
+    /// As long as the name at this position is bound.
+    While(usize),
+}
+
+/// When a step is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Condition {
+    /// The position of the name.
+    pub(super) name: usize,
+    /// The value to compare with; `None`: any.
+    pub(super) value: Option<String>,
+    /// The step is made if the condition does not hold.
+    pub(super) is_negated: bool,
+}
+
+/// The branch of a step among those that a user chooses one of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BranchPlace {
+    /// The number of the fork in the journey.
+    pub(super) fork: u32,
+    /// The number of the branch at the fork.
+    pub(super) branch: u32,
+    /// Its weight; 0 for steps of the branch but the first.
+    pub(super) weight: u32,
+}
+
+/// What a failed step leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OnFailure {
+    /// The journey ends.
+    End,
+    /// The journey goes on.
+    Continue,
+    /// The step is tried again; the journey ends once `attempts` have failed.
+    Retry { attempts: u32, backoff: Duration },
+}
+
+impl JourneyPlan {
+    /// Returns the most calls of one user.
+    pub fn max_calls(&self) -> u32 {
+        self.max_calls
+    }
+
+    /// Returns the requests of the steps, and whether values are taken from the bodies of their answers.
+    pub fn requests(&self) -> impl Iterator<Item = (&HttpCall, bool)> {
+        self.steps.iter().map(|step| {
+            let mut takes = step.takes.iter();
+            (&step.call, takes.any(|take| take.source.is_in_body()))
+        })
+    }
+
+    /// Returns the names of the steps.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Returns the header fields of all steps, under names that tell the steps apart: constant and varying ones.
+    pub(in crate::http) fn fields(&self) -> (&[(String, String)], &[MetadataField]) {
+        (&self.constant_fields, &self.varying_fields)
+    }
+
+    /// Returns the same journey with its requests changed.
+    pub(in crate::http) fn map_calls(&self, change: impl Fn(&HttpCall) -> HttpCall) -> JourneyPlan {
+        let mut plan = self.clone();
+        for step in &mut plan.steps {
+            step.call = change(&step.call);
+        }
+        plan
+    }
+}

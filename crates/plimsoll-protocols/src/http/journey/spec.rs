@@ -1,0 +1,249 @@
+//! `[[steps]]` of a plan: the steps of a journey, as typed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use plimsoll_model::spec::{MetadataSpec, keys_of};
+use plimsoll_model::units::Period;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use toml::{Table, Value};
+
+use crate::http::section::HttpSpec;
+
+/// A step: a request, written like `[call.http]`, whose keys are its defaults, and its place in the journey.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepSpec {
+    /// The place in the journey.
+    #[serde(flatten)]
+    pub flow: FlowSpec,
+    /// The request: the keys of `[call.http]`.
+    #[serde(flatten)]
+    pub call: Table,
+}
+
+/// The place of a step in its journey.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FlowSpec {
+    /// The step's name in reports. Default: method and path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Names for values of the answer, which later steps write as `{{NAME}}`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub take: BTreeMap<String, TakeSpec>,
+    /// The pause before the step: "1s", "1s to 3s" (uniform) or "exponential 2s". Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pause: Option<PauseSpec>,
+    /// How often the step is made: a number, or "while NAME": again as long as the name is bound. Default 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repeat: Option<RepeatSpec>,
+    /// Make the step only if a name is bound (`"NAME"`), is not (`"!NAME"`), or has a value (`"NAME == VALUE"`,
+    /// `"NAME != VALUE"`).
+    #[serde(rename = "if", skip_serializing_if = "Option::is_none")]
+    pub condition: Option<String>,
+    /// The branch that the step belongs to: of the branches that follow each other, each user takes one. Default: a
+    /// step with a weight is a branch of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub branch: Option<String>,
+    /// The weight of the branch that begins with this step. Default 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// What a failure leads to: "end" (the journey has failed), "continue" (it goes on, and has failed) or "retry".
+    /// Default "end".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_failure: Option<String>,
+    /// How often in all a step with `on_failure = "retry"` is tried. Default 3.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
+    /// The pause before the second attempt; it doubles each time. Default 100ms.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff: Option<Period>,
+}
+
+/// Where a value of an answer is: `"/token"` (JSON Pointer, RFC 6901) or `"$.items[*].id"` (JSONPath, RFC 9535), or a
+/// table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a JSON Pointer or JSONPath, or a table such as { header = \"location\" }"
+)]
+pub enum TakeSpec {
+    /// A JSON Pointer or JSONPath.
+    Json(String),
+    /// One of the other sources.
+    From(TakeTable),
+}
+
+/// A value's source, and what happens without it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TakeTable {
+    /// A value in a body of JSON, by JSON Pointer or JSONPath; of several, each user takes one at random.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub json: Option<String>,
+    /// A header field of the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub header: Option<String>,
+    /// A cookie that the answer, or an earlier one, has set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cookie: Option<String>,
+    /// A regular expression that the body is searched for; the value is its first group, or the whole match.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub regex: Option<String>,
+    /// Whether an answer may lack it; the name is unbound then. Default false: the step fails with TAKE_MISSING.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub optional: Option<bool>,
+}
+
+/// The pause before a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum PauseSpec {
+    /// Always the same.
+    Fixed(Duration),
+    /// Uniform between two lengths.
+    Uniform(Duration, Duration),
+    /// Exponential with this mean.
+    Exponential(Duration),
+}
+
+impl FromStr for PauseSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<PauseSpec, String> {
+        let period = |text: &str| text.trim().parse::<Period>().map(|period| period.0);
+        if let Some(mean) = text.strip_prefix("exponential ") {
+            return period(mean).map(PauseSpec::Exponential);
+        }
+        let Some((low, high)) = text.split_once(" to ") else {
+            return period(text).map(PauseSpec::Fixed);
+        };
+        match (period(low)?, period(high)?) {
+            (low, high) if low <= high => Ok(PauseSpec::Uniform(low, high)),
+            _ => Err(format!("`{text}`: the first time is above the second")),
+        }
+    }
+}
+
+impl fmt::Display for PauseSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            PauseSpec::Fixed(pause) => write!(f, "{}", Period(pause)),
+            PauseSpec::Uniform(low, high) => write!(f, "{} to {}", Period(low), Period(high)),
+            PauseSpec::Exponential(mean) => write!(f, "exponential {}", Period(mean)),
+        }
+    }
+}
+
+impl Serialize for PauseSpec {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for PauseSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PauseSpec, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+/// How often a step is made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected a number, or \"while NAME\"")]
+pub enum RepeatSpec {
+    /// So many times.
+    Times(u32),
+    /// `while NAME`: again as long as the name is bound after an answer.
+    While(String),
+}
+
+/// Returns the keys of a step: those of its place in the journey, and those of `[call.http]`.
+fn step_keys() -> &'static [&'static str] {
+    static KEYS: OnceLock<Vec<&'static str>> = OnceLock::new();
+    KEYS.get_or_init(|| {
+        let call = keys_of::<HttpSpec>().iter();
+        let flow = keys_of::<FlowSpec>().iter();
+        flow.chain(call.filter(|key| **key != "steps"))
+            .copied()
+            .collect()
+    })
+}
+
+/// Returns the keys of the table at `path` within the steps; `None`: any.
+pub(in crate::http) fn keys_within(path: &str) -> Option<&'static [&'static str]> {
+    match path.split_once('.') {
+        None => Some(step_keys()),
+        Some((_, "take")) => None,
+        Some((_, within)) if within.starts_with("take.") => Some(keys_of::<TakeTable>()),
+        Some((_, within)) => within.starts_with("headers.").then(MetadataSpec::keys),
+    }
+}
+
+/// Applies `change` to the header fields of each step. Their names are given with the step's number, from 1, since
+/// steps may have different values of one name.
+pub(in crate::http) fn change_fields(
+    steps: &mut [StepSpec],
+    change: &dyn Fn(&str, &mut MetadataSpec),
+) {
+    for (number, step) in (1..).zip(steps) {
+        let Some(Value::Table(headers)) = step.call.get_mut("headers") else {
+            continue;
+        };
+        for (name, typed) in headers.iter_mut() {
+            let Ok(mut value) = typed.clone().try_into::<MetadataSpec>() else {
+                continue;
+            };
+            change(&field_name(number, name), &mut value);
+            if let Ok(changed) = Value::try_from(&value) {
+                *typed = changed;
+            }
+        }
+    }
+}
+
+/// Returns the name of a step's header field among those of all steps.
+pub(super) fn field_name(step: usize, name: &str) -> String {
+    format!("step{step}-{}", name.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_are_lengths_ranges_or_means() {
+        for text in ["1s", "500ms to 2s", "exponential 250ms"] {
+            assert_eq!(text.parse::<PauseSpec>().unwrap().to_string(), text);
+        }
+        for wrong in ["", "soon", "3s to 1s", "exponential"] {
+            assert!(wrong.parse::<PauseSpec>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn steps_round_trip_as_tables() {
+        let text = r#"
+name = "log in"
+method = "POST"
+path = "/login"
+body = '{"user":"ada"}'
+repeat = "while more"
+if = "!token"
+pause = "1s to 2s"
+[take]
+token = "/token"
+id = { header = "x-id", optional = true }
+[headers]
+accept = "application/json"
+"#;
+        let step: StepSpec = toml::from_str(text).unwrap();
+        assert_eq!(step.flow.name.as_deref(), Some("log in"));
+        assert_eq!(step.flow.take.len(), 2);
+        assert_eq!(step.call.len(), 4);
+        let again: StepSpec = toml::from_str(&toml::to_string(&step).unwrap()).unwrap();
+        assert_eq!(again, step);
+    }
+}

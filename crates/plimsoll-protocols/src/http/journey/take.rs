@@ -1,0 +1,326 @@
+//! Reads values from answers: by JSON Pointer (RFC 6901), JSONPath (RFC 9535), header field, cookie or regular
+//! expression.
+//!
+//! A JSON value is taken as it is written: `1.10` stays `1.10`, and a number of 30 digits keeps them. A string is taken
+//! without its quotes.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use plimsoll_model::template::MAX_TAKEN;
+use regex::bytes::Regex;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use serde_json_path::JsonPath;
+
+use super::spec::{TakeSpec, TakeTable};
+use crate::http::checks::printable;
+
+/// The longest excerpt of an answer in a message. Bytes.
+const MAX_SHOWN: usize = 120;
+
+/// A value to take from a step's answer.
+#[derive(Clone, Debug)]
+pub(super) struct Take {
+    /// The position of the name that it is bound to.
+    pub(super) name: usize,
+    pub(super) source: TakeSource,
+    /// An answer may lack it.
+    pub(super) is_optional: bool,
+    /// Some later header field contains it, which can't carry every value.
+    pub(super) is_in_header: bool,
+}
+
+impl PartialEq for Take {
+    fn eq(&self, other: &Take) -> bool {
+        let key = |take: &Take| (take.name, take.is_optional, take.is_in_header);
+        key(self) == key(other) && self.source.to_string() == other.source.to_string()
+    }
+}
+
+/// Where the value is.
+#[derive(Clone, Debug)]
+pub(super) enum TakeSource {
+    /// Reference tokens of a JSON Pointer, unescaped.
+    Pointer(Vec<String>),
+    Path(JsonPath),
+    Header(String),
+    Cookie(String),
+    Regex(Regex),
+}
+
+impl fmt::Display for TakeSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TakeSource::Pointer(tokens) => {
+                f.write_str("json ")?;
+                tokens.iter().try_for_each(|token| {
+                    write!(f, "/{}", token.replace('~', "~0").replace('/', "~1"))
+                })
+            }
+            TakeSource::Path(path) => write!(f, "json {path}"),
+            TakeSource::Header(name) => write!(f, "header {name}"),
+            TakeSource::Cookie(name) => write!(f, "cookie {name}"),
+            TakeSource::Regex(regex) => write!(f, "regex {regex}"),
+        }
+    }
+}
+
+impl TakeSource {
+    /// Parses what was typed, and returns whether an answer may lack the value.
+    pub(super) fn parse(typed: &TakeSpec) -> Result<(TakeSource, bool), String> {
+        let table = match typed {
+            TakeSpec::Json(path) => &TakeTable {
+                json: Some(path.clone()),
+                ..TakeTable::default()
+            },
+            TakeSpec::From(table) => table,
+        };
+        let is_optional = table.optional.unwrap_or(false);
+        let given = [&table.json, &table.header, &table.cookie, &table.regex];
+        let [json, header, cookie, regex] = given;
+        let source = match (given.iter().flat_map(|key| key.as_ref()).count(), json) {
+            (1, Some(path)) => json_source(path)?,
+            (1, None) => match (header, cookie, regex) {
+                (Some(name), ..) => TakeSource::Header(name.to_ascii_lowercase()),
+                (_, Some(name), _) => TakeSource::Cookie(name.clone()),
+                (.., pattern) => {
+                    let pattern = pattern.as_deref().unwrap_or_default();
+                    let regex = Regex::new(pattern);
+                    TakeSource::Regex(regex.map_err(|e| format!("not a regular expression: {e}"))?)
+                }
+            },
+            _ => {
+                return Err(
+                    "use one of json, header, cookie and regex, such as { header = \"location\" }"
+                        .to_owned(),
+                );
+            }
+        };
+        Ok((source, is_optional))
+    }
+
+    /// Returns whether the value is in the body.
+    pub(super) fn is_in_body(&self) -> bool {
+        !matches!(self, TakeSource::Header(_) | TakeSource::Cookie(_))
+    }
+}
+
+fn json_source(path: &str) -> Result<TakeSource, String> {
+    if path.starts_with('$') {
+        let parsed = JsonPath::parse(path);
+        return parsed
+            .map(TakeSource::Path)
+            .map_err(|e| format!("`{path}` is not a JSONPath (RFC 9535): {e}"));
+    }
+    if !path.is_empty() && !path.starts_with('/') {
+        return Err(format!(
+            "`{path}` is neither a JSON Pointer such as /items/0/id nor a JSONPath such as $.items[*].id"
+        ));
+    }
+    let tokens = path.split('/').skip(1);
+    let unescaped = tokens.map(|token| token.replace("~1", "/").replace("~0", "~"));
+    Ok(TakeSource::Pointer(unescaped.collect()))
+}
+
+/// What is known of an answer when values are taken.
+pub(super) struct AnswerParts<'a> {
+    pub(super) fields: &'a [(&'a [u8], &'a [u8])],
+    /// The body; `None`: it is larger than what is kept.
+    pub(super) body: Option<&'a [u8]>,
+    pub(super) cookie: &'a dyn Fn(&str) -> Option<String>,
+}
+
+impl Take {
+    /// Returns the value. `draw`: a random number below its argument, for a path that finds several.
+    ///
+    /// # Errors
+    /// Why there is no value that later steps can use.
+    pub(super) fn value(
+        &self,
+        answer: &AnswerParts<'_>,
+        draw: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<Box<[u8]>, String> {
+        let found: Option<Cow<'_, [u8]>> = match &self.source {
+            TakeSource::Header(name) => {
+                let of_name =
+                    |(other, _): &&(&[u8], &[u8])| other.eq_ignore_ascii_case(name.as_bytes());
+                let mut found = answer.fields.iter().filter(of_name);
+                found.next().map(|(_, value)| Cow::Borrowed(*value))
+            }
+            TakeSource::Cookie(name) => {
+                (answer.cookie)(name).map(|value| Cow::Owned(value.into_bytes()))
+            }
+            source => {
+                let body = answer
+                    .body
+                    .ok_or("its body is larger than 1 MiB, and values are looked for in no more")?;
+                match source {
+                    TakeSource::Regex(regex) => {
+                        let groups = regex.captures(body);
+                        groups
+                            .and_then(|groups| groups.get(1).or(groups.get(0)))
+                            .map(|group| Cow::Borrowed(group.as_bytes()))
+                    }
+                    TakeSource::Pointer(tokens) => pointed(text_of(body)?, tokens)?,
+                    TakeSource::Path(path) => {
+                        let text = text_of(body)?;
+                        let value: Value = serde_json::from_str(text).map_err(not_json(text))?;
+                        let nodes = path.query_located(&value).all();
+                        let nodes: Vec<_> = nodes.iter().collect();
+                        match nodes.len() as u64 {
+                            0 => None,
+                            several => {
+                                let node = nodes[draw(several) as usize];
+                                let pointer = node.location().to_json_pointer();
+                                let tokens = pointer.split('/').skip(1);
+                                let tokens: Vec<String> = tokens
+                                    .map(|token| token.replace("~1", "/").replace("~0", "~"))
+                                    .collect();
+                                pointed(text, &tokens)?
+                            }
+                        }
+                    }
+                    TakeSource::Header(_) | TakeSource::Cookie(_) => None,
+                }
+            }
+        };
+        let found = found.ok_or_else(|| match answer.body {
+            Some(body) if self.source.is_in_body() && !body.is_empty() => {
+                let shown = printable(&body[..body.len().min(MAX_SHOWN)]);
+                format!("the answer has none; it begins: {shown}")
+            }
+            _ => "the answer has none".to_owned(),
+        })?;
+        if found.len() > MAX_TAKEN {
+            return Err(format!("its value has {} bytes, over 64 KiB", found.len()));
+        }
+        let fits = |byte: &u8| (0x20..=0x7e).contains(byte);
+        if self.is_in_header && !(found.iter().all(fits) && found.trim_ascii() == &*found) {
+            let shown = printable(&found);
+            return Err(format!("its value can't be in a header field: {shown}"));
+        }
+        Ok(found.into())
+    }
+}
+
+fn text_of(body: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(body).map_err(|_| "the body is not UTF-8".to_owned())
+}
+
+fn not_json(text: &str) -> impl Fn(serde_json::Error) -> String + '_ {
+    let shown = &text.as_bytes()[..text.len().min(MAX_SHOWN)];
+    move |e| format!("the body is not JSON ({e}): {}", printable(shown))
+}
+
+/// Returns the value that a JSON Pointer leads to, as it is written; `None`: there is none, or it is null.
+fn pointed<'a>(text: &'a str, tokens: &[String]) -> Result<Option<Cow<'a, [u8]>>, String> {
+    let mut value: &RawValue = serde_json::from_str(text).map_err(not_json(text))?;
+    for token in tokens {
+        let inside = value.get();
+        let found = match inside.as_bytes().first() {
+            Some(b'{') => {
+                let members: BTreeMap<Cow<'_, str>, &RawValue> =
+                    serde_json::from_str(inside).map_err(not_json(text))?;
+                members.get(token.as_str()).copied()
+            }
+            Some(b'[') => {
+                let items: Vec<&RawValue> = serde_json::from_str(inside).map_err(not_json(text))?;
+                let index = token.parse::<usize>().ok();
+                index.and_then(|index| items.get(index).copied())
+            }
+            _ => None,
+        };
+        match found {
+            Some(found) => value = found,
+            None => return Ok(None),
+        }
+    }
+    Ok(match value.get() {
+        "null" => None,
+        text if text.starts_with('"') => {
+            let string: String = serde_json::from_str(text).map_err(not_json(text))?;
+            Some(Cow::Owned(string.into_bytes()))
+        }
+        text => Some(Cow::Borrowed(text.as_bytes())),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BODY: &str = r#"{"token":"a\"b","n":1.10,"id":123456789012345678901234567890,"none":null,
+        "items":[{"id":1,"open":false},{"id":22,"open":true},{"id":333,"open":true}],"a/b":{"~":true}}"#;
+
+    fn taken(typed: &str, body: &str) -> Result<String, String> {
+        let spec: BTreeMap<String, TakeSpec> = toml::from_str(&format!("x = {typed}")).unwrap();
+        let (source, is_optional) = TakeSource::parse(&spec["x"])?;
+        let take = Take {
+            name: 0,
+            source,
+            is_optional,
+            is_in_header: false,
+        };
+        let fields: [(&[u8], &[u8]); 1] = [(b"Location", b"/orders/7")];
+        let answer = AnswerParts {
+            fields: &fields,
+            body: Some(body.as_bytes()),
+            cookie: &|name| (name == "sid").then(|| "s1".to_owned()),
+        };
+        let value = take.value(&answer, &mut |bound| bound - 1)?;
+        Ok(String::from_utf8(value.into()).unwrap())
+    }
+
+    #[test]
+    fn values_are_taken_as_written() {
+        for (typed, value) in [
+            ("'/token'", "a\"b"),
+            ("'/n'", "1.10"),
+            ("'$.id'", "123456789012345678901234567890"),
+            ("'/items/1/id'", "22"),
+            ("'$.items[*].id'", "333"),
+            ("'$.items[?@.open == false].id'", "1"),
+            ("'/a~1b/~0'", "true"),
+            ("'/items/0'", r#"{"id":1,"open":false}"#),
+            ("{ header = 'location' }", "/orders/7"),
+            ("{ cookie = 'sid' }", "s1"),
+            ("{ regex = '\"id\":(\\d\\d),' }", "22"),
+            ("{ regex = 'op.n' }", "open"),
+        ] {
+            assert_eq!(taken(typed, BODY).as_deref(), Ok(value), "{typed}");
+        }
+    }
+
+    #[test]
+    fn missing_values_say_what_the_answer_was() {
+        for typed in ["'/none'", "'/items/9'", "'$.nothing'", "{ regex = 'zz' }"] {
+            let missing = taken(typed, BODY).unwrap_err();
+            assert!(
+                missing.contains("it begins: {\"token\""),
+                "{typed}: {missing}"
+            );
+        }
+        let broken = taken("'/token'", "<html>").unwrap_err();
+        assert!(
+            broken.contains("not JSON") && broken.contains("<html>"),
+            "{broken}"
+        );
+        assert!(taken("{ header = 'x' }", BODY).is_err());
+    }
+
+    #[test]
+    fn invalid_sources_are_named() {
+        for (typed, problem) in [
+            ("'token'", "JSON Pointer"),
+            ("'$.['", "JSONPath"),
+            ("{ regex = '(' }", "regular expression"),
+            ("{ json = '/a', header = 'b' }", "use one of"),
+            ("{ optional = true }", "use one of"),
+        ] {
+            let refused = taken(typed, BODY).unwrap_err();
+            assert!(refused.contains(problem), "{typed}: {refused}");
+        }
+    }
+}
