@@ -28,7 +28,7 @@ fn main() {
     let here = PathBuf::from(variable("CARGO_MANIFEST_DIR").unwrap_or_default());
     let root = here.join("../..");
     set_variable("VERSION_COMMIT", &commit(&here, &root));
-    set_variable("VERSION_BUILD", &build());
+    set_variable("VERSION_BUILD", &build_description());
     set_variable("VERSION_FEATURES", &features());
     set_variable("VERSION_LIBRARIES", &libraries(&here, &root));
 }
@@ -52,17 +52,17 @@ fn commit(here: &Path, root: &Path) -> String {
             None => commit,
         };
     }
-    if let Some(commit) = packaged(&here.join(".cargo_vcs_info.json")) {
+    if let Some(commit) = packaged_commit(&here.join(".cargo_vcs_info.json")) {
         return commit;
     }
     if variable("PROFILE").as_deref() != Some("release") {
         return format!("{NOT_RECORDED} in a debug build");
     }
-    cloned(root).unwrap_or_else(|| NOT_RECORDED.to_owned())
+    cloned_commit(root).unwrap_or_else(|| NOT_RECORDED.to_owned())
 }
 
 /// Returns the commit of a crate that cargo has packaged.
-fn packaged(info: &Path) -> Option<String> {
+fn packaged_commit(info: &Path) -> Option<String> {
     let text = fs::read_to_string(info).ok()?;
     println!("cargo::rerun-if-changed={}", info.display());
     let (_, rest) = text.split_once("\"sha1\"")?;
@@ -73,7 +73,7 @@ fn packaged(info: &Path) -> Option<String> {
 
 /// Returns the commit of a Git clone; `None` if `root` is not a clone of Plimsoll, even if it is within another
 /// repository.
-fn cloned(root: &Path) -> Option<String> {
+fn cloned_commit(root: &Path) -> Option<String> {
     /// Paths whose files are compiled into the binary.
     const SOURCE_PATHS: [&str; 4] = ["crates", "Cargo.toml", "Cargo.lock", ".cargo"];
     if !root.join(".git").exists() || !root.join("crates/plimsoll/build.rs").is_file() {
@@ -110,7 +110,7 @@ fn cloned(root: &Path) -> Option<String> {
     Some(format!("{sum} ({date}{modified})"))
 }
 
-fn build() -> String {
+fn build_description() -> String {
     let compiler = variable("RUSTC").unwrap_or_else(|| "rustc".to_owned());
     let version = Command::new(compiler).arg("--version").output();
     let version = version.ok().and_then(|o| String::from_utf8(o.stdout).ok());

@@ -41,8 +41,8 @@ fn shape(input: &[u8]) -> Shape<'_> {
 
 fn assert_whole(came: &Conversation) {
     assert_eq!((&came.client.error, &came.server.error), (&None, &None));
-    assert!(came.client.heard == server_text() && came.client.closed);
-    assert!(came.server.heard == client_text());
+    assert!(came.client.received == server_text() && came.client.closed);
+    assert!(came.server.received == client_text());
 }
 
 fuzz_target!(|input: &[u8]| {
@@ -55,13 +55,13 @@ fuzz_target!(|input: &[u8]| {
     let clients = [
         Implementation::Library,
         Implementation::Own,
-        Implementation::Lean,
+        Implementation::OwnFromSecrets,
     ]
-    .map(|whose| {
-        let client = if resume && whose != Implementation::Lean {
-            setup.resuming_client(whose)
+    .map(|implementation| {
+        let client = if resume && implementation != Implementation::OwnFromSecrets {
+            setup.resuming_client(implementation)
         } else {
-            setup.client(whose)
+            setup.client(implementation)
         };
         if resume {
             let whole = [
@@ -71,7 +71,7 @@ fuzz_target!(|input: &[u8]| {
             assert_whole(&setup.converse(&client, whole).expect(settings));
         }
         let came = setup.converse(&client, shape(input)).expect(settings);
-        if came.legal {
+        if came.is_untampered {
             assert_whole(&came);
         }
         came
@@ -82,9 +82,9 @@ fuzz_target!(|input: &[u8]| {
     }
     let mut config = setup.client.clone();
     config.resumption = rustls::client::Resumption::disabled();
-    let [library, ours] = [Implementation::Library, Implementation::Lean].map(|whose| {
-        let came = setup.serve(whose, &config, shape(input)).expect(settings);
-        if came.legal {
+    let [library, ours] = [Implementation::Library, Implementation::OwnFromSecrets].map(|implementation| {
+        let came = setup.serve(implementation, &config, shape(input)).expect(settings);
+        if came.is_untampered {
             assert_whole(&came);
         }
         came

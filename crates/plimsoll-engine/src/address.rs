@@ -42,8 +42,8 @@ impl Address {
 
     /// Describes in a sentence why connecting to this address failed.
     pub fn describe_failure(&self, error: &io::Error) -> String {
-        if let Some(lack) = LocalResourceError::of(error) {
-            return format!("connect to {self}: {lack}");
+        if let Some(shortage) = LocalResourceError::of(error) {
+            return format!("connect to {self}: {shortage}");
         }
         let why = match self {
             Address::Tcp(_) => None,
@@ -55,7 +55,7 @@ impl Address {
                 Some(Errno::ACCESS) => Some(
                     "not permitted; it takes write permission on the file, and search permission on its folders",
                 ),
-                Some(Errno::CONNREFUSED) if !is_socket(socket) => Some("it is not a socket"),
+                Some(Errno::CONNREFUSED) if !is_socket_file(socket) => Some("it is not a socket"),
                 Some(Errno::CONNREFUSED) => {
                     Some("nothing listens on it; a server that was killed leaves its file behind")
                 }
@@ -112,7 +112,7 @@ impl Address {
 }
 
 /// Returns whether the path is a socket; abstract names cannot be checked and count as one.
-fn is_socket(socket: &UnixSocket) -> bool {
+fn is_socket_file(socket: &UnixSocket) -> bool {
     match socket {
         UnixSocket::Path(path) => {
             fs::metadata(path).is_ok_and(|found| found.file_type().is_socket())

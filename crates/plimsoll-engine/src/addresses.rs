@@ -33,7 +33,7 @@ pub(crate) struct TargetAddresses {
     /// When the name must be resolved again.
     until: Time,
     /// Whether a shared lookup is in progress.
-    asked_for: bool,
+    is_lookup_pending: bool,
 }
 
 #[derive(Debug)]
@@ -67,11 +67,11 @@ impl TargetAddresses {
 
     /// Returns whether a shared lookup is in progress.
     pub(crate) fn is_resolving(&self) -> bool {
-        self.asked_for
+        self.is_lookup_pending
     }
 
     pub(crate) fn start_lookup<N: Network>(&mut self, token: SocketToken, network: &mut N) {
-        self.asked_for = true;
+        self.is_lookup_pending = true;
         network.resolve(self.target, token, LookupScope::Shared);
     }
 
@@ -86,9 +86,9 @@ impl TargetAddresses {
         until: Time,
         recorder: &mut Recorder,
     ) -> Result<(), ConnectionLoss> {
-        self.asked_for = false;
+        self.is_lookup_pending = false;
         match found {
-            Ok(found) => self.learn(&found, until, recorder),
+            Ok(found) => self.update(&found, until, recorder),
             // Stale addresses are most likely still right (RFC 8767); only a newly started client must not use them.
             Err(e) if self.has_any() && lookup == LookupScope::Shared => {
                 tracing::warn!("host name not resolved, still using its previous addresses: {e}");
@@ -104,7 +104,7 @@ impl TargetAddresses {
         Ok(())
     }
 
-    fn learn(&mut self, found: &ResolvedAddresses, until: Time, recorder: &mut Recorder) {
+    fn update(&mut self, found: &ResolvedAddresses, until: Time, recorder: &mut Recorder) {
         self.until = if found.may_change { until } else { Time::NEVER };
         // A single literal address is not counted separately.
         let counted = found.may_change || found.addresses.len() > 1;
@@ -242,7 +242,7 @@ pub fn classify_connect(e: &io::Error) -> Outcome {
 mod tests {
     use super::*;
 
-    fn three(recorder: &mut Recorder) -> TargetAddresses {
+    fn three_addresses(recorder: &mut Recorder) -> TargetAddresses {
         let mut addresses = TargetAddresses::default();
         let found = ResolvedAddresses {
             addresses: ["10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"]
@@ -250,14 +250,14 @@ mod tests {
                 .into(),
             may_change: true,
         };
-        addresses.learn(&found, Time(1_000), recorder);
+        addresses.update(&found, Time(1_000), recorder);
         addresses
     }
 
     #[test]
     fn dead_address_is_skipped_temporarily() {
         let mut recorder = Recorder::new(1);
-        let mut addresses = three(&mut recorder);
+        let mut addresses = three_addresses(&mut recorder);
         let firsts = |addresses: &TargetAddresses, now| -> Vec<u32> {
             (0..6).map(|n| addresses.route(n, now)[0]).collect()
         };
@@ -279,8 +279,8 @@ mod tests {
     #[test]
     fn local_errors_blame_no_address() {
         let mut recorder = Recorder::new(1);
-        let mut addresses = three(&mut recorder);
-        for (lack, outcome, needle) in [
+        let mut addresses = three_addresses(&mut recorder);
+        for (shortage, outcome, needle) in [
             (
                 LocalResourceError::Descriptors,
                 Outcome::NoDescriptors,
@@ -298,7 +298,7 @@ mod tests {
                 "does not permit",
             ),
         ] {
-            let lacking = || io::Error::other(lack);
+            let lacking = || io::Error::other(shortage);
             let lookup = addresses.take(
                 Err(lacking().into()),
                 LookupScope::Own,
@@ -310,14 +310,14 @@ mod tests {
             assert_eq!(loss.outcome, outcome);
             assert!(loss.detail.contains(needle), "{}", loss.detail);
             addresses.failed(1, outcome, 0, Time(1), &mut recorder);
-            assert_eq!(addresses.route(1, Time(2)), [1, 2, 0], "{lack}");
+            assert_eq!(addresses.route(1, Time(2)), [1, 2, 0], "{shortage}");
         }
     }
 
     #[test]
     fn address_keeps_index_across_lookups() {
         let mut recorder = Recorder::new(1);
-        let mut addresses = three(&mut recorder);
+        let mut addresses = three_addresses(&mut recorder);
         assert!(addresses.is_fresh(Time(999)) && !addresses.is_fresh(Time(1_000)));
         let found = ResolvedAddresses {
             addresses: ["10.0.0.3:1", "10.0.0.4:1"]
@@ -325,7 +325,7 @@ mod tests {
                 .into(),
             may_change: true,
         };
-        addresses.learn(&found, Time(2_000), &mut recorder);
+        addresses.update(&found, Time(2_000), &mut recorder);
         assert_eq!(addresses.route(0, Time(1)), [2, 3]);
         assert_eq!(addresses.at(3).to_string(), "10.0.0.4:1");
         assert_eq!(addresses.number(3), recorder.address("10.0.0.4:1"));

@@ -37,7 +37,7 @@ pub(crate) fn is_spinning_thread(thread: i32) -> bool {
 /// Keeps the cores of this process awake until it is dropped.
 #[derive(Debug)]
 pub struct AwakeCores {
-    over: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -51,14 +51,14 @@ impl AwakeCores {
             return None;
         }
         let mut awake = AwakeCores {
-            over: Arc::new(AtomicBool::new(false)),
+            stop: Arc::new(AtomicBool::new(false)),
             threads: Vec::new(),
         };
         for core in cores {
-            let over = Arc::clone(&awake.over);
+            let over = Arc::clone(&awake.stop);
             let (ready, began) = std::sync::mpsc::channel();
             let body = move || {
-                let is_idle = cores::use_only(&[core]) && becomes_idle();
+                let is_idle = cores::use_only(&[core]) && set_idle_policy();
                 // Cannot fail: the receiver waits below until this is sent.
                 let _ = ready.send(is_idle);
                 if is_idle {
@@ -77,7 +77,7 @@ impl AwakeCores {
 
 impl Drop for AwakeCores {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
             // The thread cannot panic.
             let _ = thread.join();
@@ -97,7 +97,7 @@ fn spin(over: &AtomicBool) {
 }
 
 /// Gives the calling thread the `SCHED_IDLE` policy; returns whether that succeeded.
-fn becomes_idle() -> bool {
+fn set_idle_policy() -> bool {
     // The kernel's `sched_param` is this one number. musl's has more fields, and its function refuses every call.
     let priority: libc::c_int = 0;
     let number = libc::SYS_sched_setscheduler;

@@ -36,15 +36,15 @@ use crate::tls::TlsClient;
 use crate::worker::Worker;
 
 mod conducting;
-mod hands;
-mod holding;
-mod sharing;
+mod idle_memory;
+mod partition;
+mod worker_handle;
 
 use conducting::Conductor;
-use hands::{SharedRunState, WorkerHandle, WorkerMessage};
-use holding::IdleMemorySampler;
-use sharing::{RunShape, check_descriptors, shares, worker_count};
-pub use sharing::{connections_at_once, connections_of_scripts, max_connections};
+use idle_memory::IdleMemorySampler;
+use partition::{RunShape, check_descriptors, shares, worker_count};
+pub use partition::{connections_at_once, connections_of_scripts, max_connections};
+use worker_handle::{SharedRunState, WorkerHandle, WorkerMessage};
 
 /// What a caller observes while a run is in progress.
 #[derive(Debug)]
@@ -119,12 +119,12 @@ pub enum TraceLevel {
 pub fn run<P: Protocol>(
     plan: &Plan,
     protocol: P,
-    place: RunRole<'_>,
+    role: RunRole<'_>,
     trace: TraceLevel,
     stop: &StopFlag,
     observe: &mut dyn FnMut(Observation<'_>),
 ) -> Result<RunCompletion, EngineError> {
-    let shard = place.shard();
+    let shard = role.shard();
     check_descriptors(shard.part(connections_at_once(plan)))?;
     let tls = match &plan.tls {
         Some(tls) => {
@@ -135,7 +135,7 @@ pub fn run<P: Protocol>(
                 .collect();
             let client = TlsClient::new(tls, &plan.target, &offered)?;
             Some(if protocol.is_mostly_idle() {
-                client.resting()
+                client.for_idle_connections()
             } else {
                 client
             })
@@ -153,29 +153,35 @@ pub fn run<P: Protocol>(
         ConnectionReuse::Never => u32::MAX,
     };
     let target = plan.target.clone();
-    let whole = RunShape {
-        most_workers,
-        calls_together: 1,
+    let shape = RunShape {
+        max_workers: most_workers,
+        calls_per_script: 1,
         wanted,
         trace: trace == TraceLevel::Frames,
-        rests,
+        is_mostly_idle: rests,
     };
     run_workers(
         plan,
-        &whole,
-        place,
+        &shape,
+        role,
         stop,
         observe,
-        move |clock, share, hands| {
+        move |clock, share, handle| {
             let protocol = Arc::clone(&protocol);
             let tls = tls.as_ref().map(TlsClient::for_worker);
-            run_worker(clock, &[&target], share, hands, |share, network, hands| {
-                protocol.set_clock_origin(clock.unix_zero());
-                let mut worker = Worker::new(share, network, protocol, tls);
-                worker.measure_turns(hands.turn_meter.take());
-                let established = worker.establish(hands)?;
-                Ok((worker, established))
-            });
+            run_worker(
+                clock,
+                &[&target],
+                share,
+                handle,
+                |share, network, handle| {
+                    protocol.set_clock_origin(clock.unix_zero());
+                    let mut worker = Worker::new(share, network, protocol, tls);
+                    worker.measure_batches(handle.batch_meter.take());
+                    let established = worker.establish(handle)?;
+                    Ok((worker, established))
+                },
+            );
         },
     )
 }
@@ -187,32 +193,32 @@ pub fn run<P: Protocol>(
 pub fn run_scripts<C: ScriptFactory>(
     plan: &Plan,
     scripts: C,
-    place: RunRole<'_>,
+    role: RunRole<'_>,
     stop: &StopFlag,
     observe: &mut dyn FnMut(Observation<'_>),
 ) -> Result<RunCompletion, EngineError> {
-    check_descriptors(place.shard().part(connections_of_scripts(plan)))?;
-    let whole = RunShape {
-        most_workers: u32::MAX,
-        calls_together: u64::from(scripts.calls().max(1)),
+    check_descriptors(role.shard().part(connections_of_scripts(plan)))?;
+    let shape = RunShape {
+        max_workers: u32::MAX,
+        calls_per_script: u64::from(scripts.calls().max(1)),
         wanted: 0,
         trace: false,
-        rests: false,
+        is_mostly_idle: false,
     };
     let scripts = Arc::new(scripts);
     run_workers(
         plan,
-        &whole,
-        place,
+        &shape,
+        role,
         stop,
         observe,
-        move |clock, share, hands| {
+        move |clock, share, handle| {
             let scripts = Arc::clone(&scripts);
             run_worker(
                 clock,
                 &scripts.targets(),
                 share,
-                hands,
+                handle,
                 |share, network, _| {
                     scripts.set_clock_origin(clock.unix_zero());
                     let worker = ScriptWorker::new(share, network, Arc::clone(&scripts));
@@ -248,17 +254,17 @@ impl RunRole<'_> {
 /// Starts the workers, each running `work` on a thread of its own, and conducts them until they have ended.
 fn run_workers(
     plan: &Plan,
-    whole: &RunShape,
-    place: RunRole<'_>,
+    shape: &RunShape,
+    role: RunRole<'_>,
     stop: &StopFlag,
     observe: &mut dyn FnMut(Observation<'_>),
     work: impl Fn(Clock, WorkerShare, WorkerHandle) + Clone + Send + 'static,
 ) -> Result<RunCompletion, EngineError> {
     let addresses = resolve(&plan.target)?;
     let server = server_of(plan.watch, &addresses);
-    let shard = place.shard();
-    let workers = worker_count(plan, whole.most_workers, shard, &addresses);
-    let clock = match &place {
+    let shard = role.shard();
+    let workers = worker_count(plan, shape.max_workers, shard, &addresses);
+    let clock = match &role {
         RunRole::Standalone => Clock::new(),
         RunRole::Shard { clock, .. } => *clock,
     };
@@ -269,33 +275,34 @@ fn run_workers(
     });
     let (sender, messages) = mpsc::channel();
     let client = WatchedProcesses::own();
-    let holding = (whole.rests).then(|| IdleMemorySampler::before(&client, server.as_ref()));
+    let holding =
+        (shape.is_mostly_idle).then(|| IdleMemorySampler::before(&client, server.as_ref()));
     let (client, server) = (ResourceMeter::new(client), server.map(ResourceMeter::new));
     // Batches of a fixed number of calls are measured only with a single worker: of several, each would begin some of
     // the batches.
     let turns = plan
         .load
-        .turns
+        .batches
         .filter(|t| t.read_cpu && (workers == 1 || t.slot.is_some()));
     let turn_meter = turns.map(|turns| BatchMeter::new(turns, server.as_ref()));
     let mut threads = Vec::new();
     let mut spares = Vec::new();
-    for share in shares(plan, whole, shard, workers) {
+    for share in shares(plan, shape, shard, workers) {
         let (give, given) = mpsc::channel();
-        let hands = WorkerHandle {
+        let handle = WorkerHandle {
             shared: Arc::clone(&shared),
             sender: sender.clone(),
             spares: given,
-            used: Duration::ZERO,
-            turn_meter: turn_meter.clone(),
+            last_cpu: Duration::ZERO,
+            batch_meter: turn_meter.clone(),
         };
         let work = work.clone();
         let index = share.index;
         let thread = thread::Builder::new()
             .name(format!("worker {index}"))
             .spawn(move || {
-                let sender = hands.sender.clone();
-                if let Err(defect) = defect::catch_panic(|| work(clock, share, hands)) {
+                let sender = handle.sender.clone();
+                if let Err(defect) = defect::catch_panic(|| work(clock, share, handle)) {
                     // A send fails only if the run was abandoned.
                     let _ = sender.send(WorkerMessage::Defect(index, defect));
                 }
@@ -316,18 +323,18 @@ fn run_workers(
         messages,
         spares,
         clock,
-        holding,
+        idle_memory: holding,
         client,
         server,
         machine: MachineMeter::new(),
         shard,
-        among_others: plan.load.turns.is_some(),
+        shares_process: plan.load.batches.is_some(),
         token_counter: plan.call.token_counter().cloned(),
         intervals: IntervalMerger::new(workers as usize),
         negotiated: None,
         observe,
     };
-    let outcome = conductor.conduct(plan, place, workers, whole.wanted);
+    let outcome = conductor.conduct(plan, role, workers, shape.wanted);
     if outcome.is_err() {
         // Release workers that still wait for the start.
         end_at_once(&conductor.shared.stop);
@@ -350,36 +357,37 @@ fn run_worker<C: LoopClient>(
     clock: Clock,
     targets: &[&Target],
     share: WorkerShare,
-    mut hands: WorkerHandle,
+    mut handle: WorkerHandle,
     begin: impl FnOnce(WorkerShare, OsNetwork, &mut WorkerHandle) -> io::Result<ReadyLoop<C>>,
 ) where
     EventLoop<C, OsNetwork>: LoopHandler<C::ConnectRequest>,
 {
     OsNetwork::sharpen_timers();
-    if share.load.last_core && share.of == 1 {
+    if share.load.pin_last_core && share.of == 1 {
         cores::generator();
     }
     let options = SocketOptions {
         sources: share.load.source_addresses.clone(),
         spin: share.load.spin,
-        stamps: share.measures_lateness() && targets.iter().all(|target| target.socket.is_none()),
+        wants_receive_times: share.measures_lateness()
+            && targets.iter().all(|target| target.socket.is_none()),
     };
     let index = share.index;
-    let carry = |hands: &mut WorkerHandle| -> io::Result<()> {
+    let carry = |handle: &mut WorkerHandle| -> io::Result<()> {
         let network = OsNetwork::new(clock, targets, options, index as usize)?;
-        let (mut worker, established) = begin(share, network, hands)?;
+        let (mut worker, established) = begin(share, network, handle)?;
         // A send fails only if the run was abandoned.
-        let _ = hands.sender.send(WorkerMessage::Established(established));
-        if worker.await_start(hands)?
-            && let Some(start) = hands.start()
+        let _ = handle.sender.send(WorkerMessage::Established(established));
+        if worker.await_start(handle)?
+            && let Some(start) = handle.start()
         {
-            hands.begin();
-            worker.run(start, hands)?;
+            handle.begin();
+            worker.run(start, handle)?;
         }
         Ok(())
     };
-    if let Err(e) = carry(&mut hands) {
-        let _ = hands.sender.send(WorkerMessage::Failed(e));
+    if let Err(e) = carry(&mut handle) {
+        let _ = handle.sender.send(WorkerMessage::Failed(e));
     }
     tracing::debug!(worker = index, "worker ended");
 }

@@ -8,18 +8,18 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Returns the calling thread's affinity, and its cores in order; `None` if there are fewer than two cores, or they
 /// are unknown.
-fn usable() -> Option<(CpuSet, Vec<usize>)> {
+fn divisible_cores() -> Option<(CpuSet, Vec<usize>)> {
     let whole = sched_getaffinity(None).ok()?;
-    let cores = listed(&whole);
+    let cores = list_cores(&whole);
     (cores.len() > 1).then_some((whole, cores))
 }
 
 /// Returns the cores that the calling thread may use, in order; `None` if they are unknown.
 pub(crate) fn all() -> Option<Vec<usize>> {
-    Some(listed(&sched_getaffinity(None).ok()?))
+    Some(list_cores(&sched_getaffinity(None).ok()?))
 }
 
-fn listed(set: &CpuSet) -> Vec<usize> {
+fn list_cores(set: &CpuSet) -> Vec<usize> {
     (0..CpuSet::MAX_CPU)
         .filter(|core| set.is_set(*core))
         .collect()
@@ -36,15 +36,15 @@ pub(crate) fn use_only(cores: &[usize]) -> bool {
 
 /// Restricts the calling thread to the generators' core.
 pub fn generator() {
-    if let Some((_, cores)) = usable() {
+    if let Some((_, cores)) = divisible_cores() {
         // If the system refuses, the thread keeps its cores.
         let _ = use_only(&cores[cores.len() - 1..]);
     }
 }
 
 /// Runs `start` on the servers' cores and returns its result; processes that it starts inherit these cores.
-pub fn for_server<T>(start: impl FnOnce() -> T) -> T {
-    let Some((whole, cores)) = usable() else {
+pub fn on_server_cores<T>(start: impl FnOnce() -> T) -> T {
+    let Some((whole, cores)) = divisible_cores() else {
         return start();
     };
     let _ = use_only(&cores[..cores.len() - 1]);
@@ -62,7 +62,7 @@ mod tests {
         // The test uses a thread of its own, which stays restricted to one core.
         let found = std::thread::spawn(|| {
             let before = sched_getaffinity(None).unwrap();
-            let servers = for_server(|| sched_getaffinity(None).unwrap());
+            let servers = on_server_cores(|| sched_getaffinity(None).unwrap());
             let between = sched_getaffinity(None).unwrap();
             generator();
             (before, servers, between, sched_getaffinity(None).unwrap())

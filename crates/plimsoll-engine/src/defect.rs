@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Maximum number of printed panics: a defect on every connection must not fill a disk.
-const MAX_REPORTED: u64 = 10;
+const MAX_REPORTED_PANICS: u64 = 10;
 
 /// Delay before a loop that panicked is restarted, since it may panic again at once.
 const RESTART_DELAY: Duration = Duration::from_millis(50);
@@ -59,7 +59,7 @@ pub fn watch(report: fn(PanicCause, &str)) {
                 &REFUSAL_COUNT
             }
         };
-        let reported = counter.fetch_add(1, Ordering::Relaxed) < MAX_REPORTED;
+        let reported = counter.fetch_add(1, Ordering::Relaxed) < MAX_REPORTED_PANICS;
         if reported || matches!(cause, PanicCause::FatalRefusal | PanicCause::RuntimeFailure) {
             let trace = Backtrace::capture();
             match trace.status() {
@@ -133,7 +133,7 @@ impl Defect {
         let reported = LAST_PANIC.with(|last| last.take());
         Defect(reported.unwrap_or_else(|| {
             let message = message(payload);
-            format!("{} panicked: {message}", name(&thread::current()))
+            format!("{} panicked: {message}", thread_name(&thread::current()))
         }))
     }
 }
@@ -143,10 +143,13 @@ fn text(info: &PanicHookInfo<'_>) -> String {
         .location()
         .map_or_else(String::new, |at| format!(" at {at}"));
     let message = message(info.payload());
-    format!("{} panicked{place}: {message}", name(&thread::current()))
+    format!(
+        "{} panicked{place}: {message}",
+        thread_name(&thread::current())
+    )
 }
 
-fn name(thread: &thread::Thread) -> &str {
+fn thread_name(thread: &thread::Thread) -> &str {
     thread.name().unwrap_or("a thread")
 }
 

@@ -72,9 +72,9 @@ pub enum Event {
         usage: TokenUsage,
     },
     /// An answer of tokens has ended without any text: a single token may have none.
-    Finished(CallId),
+    EndedWithoutText(CallId),
     /// The text of a call's answer, if it was requested. Comes before the call's end.
-    Answer {
+    AnswerText {
         /// The call in flight.
         call: CallId,
         /// The complete text.
@@ -82,7 +82,7 @@ pub enum Event {
     },
     /// Text whose tokens the generator must count: that of a call's answer, or of one of several answers to it. Comes
     /// before the call's end.
-    Text {
+    TextToCount {
         /// The call in flight.
         call: CallId,
         /// The complete text.
@@ -98,7 +98,7 @@ pub enum Event {
         n: u64,
     },
     /// The number of messages sent on a stream; the next event ends it.
-    Sent {
+    MessagesSent {
         /// The call in flight.
         call: CallId,
         /// Number of complete messages.

@@ -24,7 +24,7 @@ pub enum EngineError {
         source: io::Error,
     },
     /// No connection could be established.
-    #[error("{url}: {detail} [{}]{}", outcome.code(), explained(*outcome))]
+    #[error("{url}: {detail} [{}]{}", outcome.code(), tls_explanation(*outcome))]
     NoConnection {
         /// The target's URL as in the plan.
         url: String,
@@ -72,7 +72,7 @@ pub enum EngineError {
 }
 
 /// Adds an explanation to TLS outcomes, whose messages presuppose knowledge of TLS.
-fn explained(outcome: Outcome) -> String {
+fn tls_explanation(outcome: Outcome) -> String {
     if outcome.code().starts_with("TLS_") {
         format!(": {}", outcome.explanation())
     } else {

@@ -54,7 +54,7 @@ pub struct EventLoop<C: LoopClient, N: Network> {
     pub(crate) races: ConnectRaces<N::Socket>,
 
     pub(crate) connections: Vec<Option<Connection<C::ConnectionData, N::Socket>>>,
-    free: Vec<u32>,
+    free_indices: Vec<u32>,
     next_generation: u32,
     /// Connection requests that have not been started, oldest first.
     pub(crate) to_connect: VecDeque<C::ConnectRequest>,
@@ -75,17 +75,17 @@ pub struct EventLoop<C: LoopClient, N: Network> {
     intervals: IntervalClock,
     pub(crate) pauses: PauseTracker,
     /// Whether a lower bound of each call's response time is recorded as well.
-    pub(crate) stamps: bool,
+    pub(crate) records_lower_bounds: bool,
     /// Time of the previous poll of the sockets: whatever this iteration finds arrived after it.
     pub(crate) last_poll: Time,
     /// When the wait of the current iteration ended.
-    awoke: Time,
+    awoke_at: Time,
 
     pub(crate) start: Time,
     /// When the load's time is up; [`Time::NEVER`] once that has been handled, or where a number of calls
     /// ends the load.
     load_end: Time,
-    pub(crate) issue: CallSource,
+    pub(crate) call_source: CallSource,
     pub(crate) stage: u8,
     pub(crate) phase: LoadPhase,
     pub(crate) stopped_at: Time,
@@ -94,7 +94,7 @@ pub struct EventLoop<C: LoopClient, N: Network> {
     /// A call's deadline in nanoseconds from when it was due; `u64::MAX` where there is none.
     pub(crate) deadline_ns: u64,
     /// Calls that have been due so far.
-    pub(crate) due: u64,
+    pub(crate) calls_due: u64,
 }
 
 impl<C: LoopClient, N: Network> EventLoop<C, N>
@@ -118,7 +118,7 @@ where
             addresses: (0..targets).map(TargetAddresses::of).collect(),
             races: ConnectRaces::default(),
             connections: Vec::new(),
-            free: Vec::new(),
+            free_indices: Vec::new(),
             next_generation: 0,
             to_connect: VecDeque::new(),
             connecting: 0,
@@ -132,19 +132,19 @@ where
             spare: None,
             intervals: IntervalClock::beginning(Time::NEVER),
             pauses: PauseTracker::new(),
-            stamps,
+            records_lower_bounds: stamps,
             last_poll: Time::ZERO,
-            awoke: Time::ZERO,
+            awoke_at: Time::ZERO,
             start: Time::NEVER,
             load_end: Time::NEVER,
-            issue: CallSource::of(&share),
+            call_source: CallSource::of(&share),
             stage: first_counted.unwrap_or(0) as u8,
             phase: LoadPhase::Connecting,
             stopped_at: Time::NEVER,
             interrupted: false,
             deadline_ns: (share.load.deadline)
                 .map_or(u64::MAX, |deadline| (Time::ZERO + deadline).0),
-            due: 0,
+            calls_due: 0,
             share,
         }
     }
@@ -186,10 +186,10 @@ where
             self.recorder.keep_slowest(ids, self.share.index, start);
         }
         self.intervals = IntervalClock::beginning(start);
-        self.begin_issue();
+        self.start_issuing();
         // Detects a pause that began before the load, when pauses were not tracked yet, and lasted into it.
         let now = self.network.now();
-        if let Some(length) = self.pauses.begun_late(start, now) {
+        if let Some(length) = self.pauses.late_start_ns(start, now) {
             self.record_pause(length, now);
         }
         let mut ready = Vec::new();
@@ -201,7 +201,7 @@ where
             }
         }
         let now = self.network.now();
-        let calls = self.calls_by_now();
+        let calls = self.call_counts();
         self.pauses.end(calls, &mut self.recorder);
         let outcome = match control.stop_level() {
             StopLevel::Run => Outcome::CutOff,
@@ -226,11 +226,11 @@ where
         let found = ready.len();
         // If the event buffer was full, further events may have been pending before the previous poll.
         self.last_poll = if found < MAX_EVENTS {
-            self.awoke
+            self.awoke_at
         } else {
             Time::ZERO
         };
-        self.awoke = now;
+        self.awoke_at = now;
         self.intervals.waited(now.since(before), found);
         if let Some(length) = self.pauses.waited(before, wake.at, now) {
             self.record_pause(length, now);
@@ -240,7 +240,7 @@ where
             self.prefetch_ready(&ready[i..]);
             self.serve_socket(control, event);
             // Start due calls in between, so that they do not wait until a large number of answers is processed.
-            if self.issue.is_due(self.start, now) || i % 64 == 63 {
+            if self.call_source.is_due(self.start, now) || i % 64 == 63 {
                 now = self.network.now();
                 self.issue_due(control, now);
                 self.flush(control);
@@ -250,7 +250,7 @@ where
         // The remaining unread bytes may have arrived at any earlier time.
         self.last_poll = Time::ZERO;
         for token in std::mem::take(&mut self.unfinished) {
-            self.serve_socket(control, SocketReady::to_be_read(token));
+            self.serve_socket(control, SocketReady::with_unread_bytes(token));
         }
         now = self.network.now();
         if now >= self.load_end {
@@ -264,7 +264,7 @@ where
         self.flush(control);
         self.progress(control, now);
         if self.pauses.is_recovering() {
-            let calls = self.calls_by_now();
+            let calls = self.call_counts();
             self.pauses.check_recovery(now, calls, &mut self.recorder);
         }
         if now >= self.intervals.end() {
@@ -293,15 +293,16 @@ where
         if self.phase == LoadPhase::Connecting || now < self.start {
             return;
         }
-        let calls = self.calls_by_now();
+        let calls = self.call_counts();
         let length_ns = length_ns.min(now.since(self.start));
         self.pauses.begin(length_ns, now, calls, &mut self.recorder);
     }
 
     /// Returns the stage, the number of calls in flight or waiting, and the number of calls due so far.
-    fn calls_by_now(&self) -> (u8, u64, u64) {
-        let under_way = self.client.in_flight() + self.client.connecting() + self.issue.waiting();
-        (self.stage, under_way, self.due)
+    fn call_counts(&self) -> (u8, u64, u64) {
+        let under_way =
+            self.client.in_flight() + self.client.connecting() + self.call_source.waiting();
+        (self.stage, under_way, self.calls_due)
     }
 
     /// Returns when the loop must wake up at the latest.
@@ -328,7 +329,7 @@ where
         if !self.unfinished.is_empty() || self.client.is_dirty() {
             at = now;
         }
-        at = at.min(self.next_issue()).min(self.drain_end());
+        at = at.min(self.next_issue_time()).min(self.drain_end());
         let leaves = self.next_arrival();
         if leaves <= at {
             WakeTime {
@@ -344,7 +345,9 @@ where
     fn negotiated(&mut self) -> Option<NegotiatedTls> {
         let clients = (0..self.addresses.len()).filter_map(|target| self.client.tls(target));
         let renewed = clients.clone().map(TlsClient::renewed).max();
-        let mut taken: Vec<_> = clients.flat_map(TlsClient::certificates_taken).collect();
+        let mut taken: Vec<_> = clients
+            .flat_map(TlsClient::certificate_exceptions)
+            .collect();
         taken.dedup();
         let mut negotiated = self.handshakes.take(taken)?;
         negotiated.renewed = renewed.unwrap_or(0);
@@ -358,7 +361,7 @@ where
         let recorded = self.recorder.take(None);
         control.add_connections(-i64::from(self.open_connections));
         control.send_interval(WorkerInterval {
-            last: true,
+            is_last: true,
             negotiated: self.negotiated(),
             connections: self.open_connections,
             ..self.intervals.next(self.share.index, recorded, now)
@@ -369,10 +372,10 @@ where
     fn hand_over(&mut self, control: &mut impl WorkerControl, now: Time, last: bool) {
         let recorded = self.recorder.take(self.spare.take());
         self.spare = control.send_interval(WorkerInterval {
-            last,
+            is_last: last,
             negotiated: if last { self.negotiated() } else { None },
             in_flight: self.client.in_flight(),
-            backlog: self.issue.waiting(),
+            backlog: self.call_source.waiting(),
             connections: self.open_connections,
             ..self.intervals.next(self.share.index, recorded, now)
         });

@@ -31,10 +31,10 @@ impl ConnectionLoss {
 
     /// Classifies an error of an established connection; `during` follows "the connection was lost" in the message.
     pub(crate) fn of_error(during: &str, e: &io::Error) -> ConnectionLoss {
-        if let Some(lack) = LocalResourceError::of(e) {
+        if let Some(shortage) = LocalResourceError::of(e) {
             return ConnectionLoss::new(
-                lack.outcome(),
-                format!("the connection was lost{during}: {lack}"),
+                shortage.outcome(),
+                format!("the connection was lost{during}: {shortage}"),
             );
         }
         let outcome = match Errno::from_io_error(e) {
@@ -53,7 +53,7 @@ impl ConnectionLoss {
     }
 
     /// Returns the loss for a peer that stopped accepting calls before it took one.
-    pub(crate) fn went_away() -> ConnectionLoss {
+    pub(crate) fn drained_unused() -> ConnectionLoss {
         let detail = "the server went away before the connection's first call";
         ConnectionLoss::new(Outcome::Goaway, detail)
     }

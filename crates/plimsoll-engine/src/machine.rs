@@ -23,7 +23,7 @@ pub(crate) struct MachineMeter {
     cores: u32,
     stolen_us: Option<u64>,
     /// How long each thread has waited for a core, in nanoseconds.
-    waited: HashMap<i32, u64>,
+    waited_ns: HashMap<i32, u64>,
     /// CPU time by process in µs; `None` if /proc could not be read.
     processes: Option<HashMap<i32, u64>>,
 }
@@ -34,7 +34,7 @@ impl MachineMeter {
         MachineMeter {
             cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
             stolen_us: stolen_us(),
-            waited: waited(),
+            waited_ns: waited(),
             processes: processes(),
         }
     }
@@ -54,12 +54,12 @@ impl MachineMeter {
         };
         self.stolen_us = stolen;
         let waited = waited();
-        let before = |thread| self.waited.get(thread).copied().unwrap_or(0);
+        let before = |thread| self.waited_ns.get(thread).copied().unwrap_or(0);
         let waited_us = waited
             .iter()
             .map(|(thread, ns)| ns.saturating_sub(before(thread)) / 1000)
             .sum();
-        self.waited = waited;
+        self.waited_ns = waited;
         MachineUse {
             cores: self.cores,
             stolen_us,
@@ -131,7 +131,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     /// Waits until `seen` returns true.
-    fn until(mut seen: impl FnMut() -> bool) {
+    fn wait_until(mut seen: impl FnMut() -> bool) {
         for _ in 0..600 {
             if seen() {
                 return;
@@ -151,7 +151,7 @@ mod tests {
             .unwrap();
         let pid = i32::try_from(loops.id()).unwrap();
         let mut used = 0;
-        until(|| {
+        wait_until(|| {
             let found = machine.busiest(&[]);
             used += found.filter(|p| p.pid == pid).map_or(0, |p| p.cpu_us);
             used >= 100_000
@@ -175,7 +175,7 @@ mod tests {
                 });
             }
             let mut waited = 0;
-            until(|| {
+            wait_until(|| {
                 waited += machine.read(&[]).waited_us;
                 waited >= 50_000
             });

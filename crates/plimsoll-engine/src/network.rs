@@ -22,7 +22,7 @@ mod tunnels;
 
 impl SocketReady {
     /// Returns the event for a socket that still has unread bytes.
-    pub(crate) fn to_be_read(token: SocketToken) -> SocketReady {
+    pub(crate) fn with_unread_bytes(token: SocketToken) -> SocketReady {
         SocketReady {
             token,
             readable: true,

@@ -22,9 +22,9 @@ const MAX_RECOVERY_FACTOR: u64 = 10;
 pub(crate) struct PauseTracker {
     /// When the loop's last wait ended.
     awoke: Time,
-    aftermath: Option<PauseRecovery>,
+    recovery: Option<PauseRecovery>,
     /// End of the last recovery, and by how much its pauses may have lengthened a call. Nanoseconds.
-    last: (Time, u64),
+    last_recovery: (Time, u64),
 }
 
 /// The time from a pause until the load has recovered from it.
@@ -38,17 +38,17 @@ struct PauseRecovery {
     /// Calls in flight or waiting at the end of the pause, which it may have lengthened.
     affected_calls: u64,
     /// The recovery ends when no more calls than this are in flight or waiting.
-    under_way: u64,
+    normal_calls: u64,
     /// Number of calls that had been due by the end of the pause.
-    due: u64,
+    due_at_end: u64,
 }
 
 impl PauseTracker {
     pub(crate) fn new() -> PauseTracker {
         PauseTracker {
             awoke: Time::NEVER,
-            aftermath: None,
-            last: (Time::ZERO, 0),
+            recovery: None,
+            last_recovery: (Time::ZERO, 0),
         }
     }
 
@@ -72,7 +72,7 @@ impl PauseTracker {
     }
 
     /// Returns by how many nanoseconds a load that begins at `now` is late, if that counts as a pause.
-    pub(crate) fn begun_late(&mut self, start: Time, now: Time) -> Option<u64> {
+    pub(crate) fn late_start_ns(&mut self, start: Time, now: Time) -> Option<u64> {
         let late = now.since(start);
         (late > MIN_PAUSE_NS).then(|| {
             // Keep the first iteration from counting it again.
@@ -97,33 +97,33 @@ impl PauseTracker {
             ended: now,
             stage,
             affected_calls: under_way,
-            under_way,
-            due,
+            normal_calls: under_way,
+            due_at_end: due,
         };
-        if let Some(before) = self.aftermath.take() {
+        if let Some(before) = self.recovery.take() {
             // A call may be sent late because of the earlier pause, queue behind a call that this pause delayed, and
             // be read late because of the new pause.
             begun.lengthened_ns += before.lengthened_ns.min(2 * before.longest_ns);
             begun.longest_ns = begun.longest_ns.max(before.longest_ns);
             // Calls that queued up during the earlier pause do not count as the normal number.
-            begun.under_way = begun.under_way.min(before.under_way);
+            begun.normal_calls = begun.normal_calls.min(before.normal_calls);
             before.record(due, stage, recorder);
         }
-        self.aftermath = Some(begun);
+        self.recovery = Some(begun);
     }
 
     /// Returns whether the load is recovering from a pause.
     #[inline]
     pub(crate) fn is_recovering(&self) -> bool {
-        self.aftermath.is_some()
+        self.recovery.is_some()
     }
 
     /// Returns by how many nanoseconds pauses may have lengthened a call that was sent at `sent` and has ended.
     #[inline]
     pub(crate) fn added_ns(&self, sent: Time) -> u64 {
-        let (ended, last_ns) = self.last;
+        let (ended, last_ns) = self.last_recovery;
         let before = if sent <= ended { last_ns } else { 0 };
-        let felt = self.aftermath.as_ref().map_or(0, |a| a.lengthened_ns);
+        let felt = self.recovery.as_ref().map_or(0, |a| a.lengthened_ns);
         before.max(felt)
     }
 
@@ -137,18 +137,18 @@ impl PauseTracker {
     ) {
         let is_over = |a: &mut PauseRecovery| {
             let since = now.since(a.ended);
-            let is_back = under_way <= a.under_way && since >= a.longest_ns;
+            let is_back = under_way <= a.normal_calls && since >= a.longest_ns;
             is_back || since >= MAX_RECOVERY_FACTOR * a.longest_ns
         };
-        if let Some(aftermath) = self.aftermath.take_if(is_over) {
-            self.last = (now, aftermath.lengthened_ns);
+        if let Some(aftermath) = self.recovery.take_if(is_over) {
+            self.last_recovery = (now, aftermath.lengthened_ns);
             aftermath.record(due, stage, recorder);
         }
     }
 
     /// Records the current recovery at the end of the run.
     pub(crate) fn end(&mut self, (stage, _, due): (u8, u64, u64), recorder: &mut Recorder) {
-        if let Some(aftermath) = self.aftermath.take() {
+        if let Some(aftermath) = self.recovery.take() {
             aftermath.record(due, stage, recorder);
         }
     }
@@ -156,7 +156,7 @@ impl PauseTracker {
 
 impl PauseRecovery {
     fn record(&self, due: u64, stage: u8, recorder: &mut Recorder) {
-        let calls = self.affected_calls + (due - self.due);
+        let calls = self.affected_calls + (due - self.due_at_end);
         if calls == 0 {
             return;
         }

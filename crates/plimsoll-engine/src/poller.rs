@@ -107,7 +107,7 @@ impl PollEvents {
     }
 
     /// Returns whether a [`Waker`] was used.
-    pub fn are_of_waker(&self) -> bool {
+    pub fn include_waker(&self) -> bool {
         self.0.iter().any(|event| event.data.u64() == WAKER_TOKEN)
     }
 }

@@ -110,7 +110,7 @@ impl WatchedProcesses {
                 .to_str()
                 .and_then(|name| name.parse().ok());
             if let Some(pid) = pid
-                && holds_one_of(&entry.path().join("fd"), &sockets)
+                && holds_any_socket(&entry.path().join("fd"), &sockets)
             {
                 pids.push(pid);
             }
@@ -138,9 +138,9 @@ pub struct ResourceMeter {
     watched: WatchedProcesses,
     last: Option<ProcessResources>,
     /// Resident memory when the meter was made, in bytes; `None` once it was reported.
-    before: Option<u64>,
+    rss_before: Option<u64>,
     /// Usage when the load began; zero once it was reported.
-    began: ProcessResources,
+    at_load_start: ProcessResources,
 }
 
 impl ResourceMeter {
@@ -150,8 +150,8 @@ impl ResourceMeter {
         ResourceMeter {
             watched,
             last,
-            before: last.map(|usage| usage.rss_bytes),
-            began: ProcessResources::default(),
+            rss_before: last.map(|usage| usage.rss_bytes),
+            at_load_start: ProcessResources::default(),
         }
     }
 
@@ -159,7 +159,7 @@ impl ResourceMeter {
     /// since a short load may have closed everything before the next reading.
     pub fn restart(&mut self) {
         self.last = self.watched.usage();
-        self.began = self.last.unwrap_or_default();
+        self.at_load_start = self.last.unwrap_or_default();
     }
 
     /// Returns the process ids, as [`WatchedProcesses::pids`].
@@ -171,14 +171,14 @@ impl ResourceMeter {
     pub fn read(&mut self) -> Option<ResourceUsage> {
         let now = self.watched.usage()?;
         let last = self.last.replace(now).unwrap_or(now);
-        let began = std::mem::take(&mut self.began);
+        let began = std::mem::take(&mut self.at_load_start);
         let cpu_us = now.cpu_ns.saturating_sub(last.cpu_ns) / 1000;
         let system_us = (cpu_us as f64 * system_share(last, now)).round() as u64;
         Some(ResourceUsage {
             cpu_user_us: cpu_us - system_us,
             cpu_system_us: Some(system_us),
             rss_bytes: now.rss_bytes.max(began.rss_bytes),
-            rss_bytes_before: self.before.take(),
+            rss_bytes_before: self.rss_before.take(),
             descriptors: now.descriptors.max(began.descriptors),
             threads: now.threads.max(began.threads),
         })
@@ -267,7 +267,7 @@ fn listening_sockets(addresses: &[Address]) -> HashSet<u64> {
     for address in addresses {
         match address {
             Address::Tcp(address) => tcp.push(*address),
-            Address::Unix(socket) => unix.extend(names_of(socket)),
+            Address::Unix(socket) => unix.extend(possible_names(socket)),
         }
     }
     let entries = [procfs::net::tcp(), procfs::net::tcp6()];
@@ -294,7 +294,7 @@ fn listening_sockets(addresses: &[Address]) -> HashSet<u64> {
 
 /// Returns the names under which the kernel may list a socket: it keeps the path that the server used, which
 /// may differ from ours.
-fn names_of(socket: &UnixSocket) -> Vec<PathBuf> {
+fn possible_names(socket: &UnixSocket) -> Vec<PathBuf> {
     match socket {
         UnixSocket::Abstract(name) => vec![format!("@{name}").into()],
         UnixSocket::Path(path) => {
@@ -310,7 +310,7 @@ fn names_of(socket: &UnixSocket) -> Vec<PathBuf> {
 
 /// Returns whether a process's descriptors include one of the sockets. Processes of other users cannot be read and
 /// are skipped. Each descriptor takes only one `readlink`, since a busy machine has tens of thousands.
-fn holds_one_of(descriptors: &Path, sockets: &HashSet<u64>) -> bool {
+fn holds_any_socket(descriptors: &Path, sockets: &HashSet<u64>) -> bool {
     let Ok(entries) = fs::read_dir(descriptors) else {
         return false;
     };

@@ -8,6 +8,6 @@
 pub mod user;
 pub mod worker;
 
-mod turn;
+mod context;
 
-pub use turn::{LinkId, MAX_LINKS, Script, ScriptContext, ScriptFactory, ScriptOrigin};
+pub use context::{LinkId, MAX_LINKS, Script, ScriptContext, ScriptFactory, ScriptOrigin};

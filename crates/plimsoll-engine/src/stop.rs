@@ -10,7 +10,7 @@ use crate::event_loop::StopLevel;
 pub struct StopFlag {
     level: Arc<AtomicU8>,
     /// The parent's requests, which stop this run as well.
-    all: Option<Arc<AtomicU8>>,
+    parent: Option<Arc<AtomicU8>>,
 }
 
 impl StopFlag {
@@ -25,7 +25,7 @@ impl StopFlag {
     pub fn child(&self) -> StopFlag {
         StopFlag {
             level: Arc::default(),
-            all: Some(Arc::clone(&self.level)),
+            parent: Some(Arc::clone(&self.level)),
         }
     }
 
@@ -41,7 +41,7 @@ impl StopFlag {
     /// Returns the level requested so far, of this run or of all.
     pub fn level(&self) -> StopLevel {
         let all = self
-            .all
+            .parent
             .as_ref()
             .map_or(0, |all| all.load(Ordering::Relaxed));
         match self.level.load(Ordering::Relaxed).max(all) {

@@ -11,7 +11,7 @@ use plimsoll_model::plan::{
     self, ChainCheck, ClientIdentity, KeyExchangeGroup, RecordLayer, Target, TlsPlan, TlsSuite,
     TlsVersion,
 };
-use plimsoll_model::run::CertificateTaken;
+use plimsoll_model::run::CertificateAcceptance;
 use rustls::client::{ResolvesClientCert, Resumption};
 use rustls::crypto::aws_lc_rs::{ALL_CIPHER_SUITES, ALL_KX_GROUPS};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -19,8 +19,10 @@ use rustls::pki_types::ServerName;
 use rustls::sign::CertifiedKey;
 use rustls::{ClientConfig, ClientConnection, SignatureScheme, SupportedProtocolVersion};
 
-mod agreed;
+mod agreement;
+mod buffered;
 mod chain;
+pub mod crypto_speed;
 mod der;
 mod failures;
 pub mod files;
@@ -30,7 +32,6 @@ pub mod handshake_fuzz;
 mod hybrid;
 mod key_kinds;
 mod key_log;
-pub mod limits;
 mod own;
 mod pem_errors;
 pub mod record;
@@ -38,12 +39,12 @@ pub mod rotation;
 mod secrets;
 mod session;
 mod tickets;
+mod tls12;
 pub mod trust;
 pub mod validity;
-mod version_1;
-mod version_1_2;
-mod whole;
+mod x509_version_1;
 
+use buffered::BufferedSession;
 use failures::{PresentedIdentity, classify_record, explained};
 use files::{FileError, NamedFile};
 use key_log::KeyLogFile;
@@ -53,12 +54,11 @@ use secrets::{KeyLogSecrets, LocalEnd};
 use session::SessionLayer;
 use tickets::TicketStore;
 use trust::{CertificateObservations, ServerCheck, TrustAnchors, TrustPolicy};
-use whole::BufferedSession;
 
-pub use agreed::{Agreement, ChainSummary, HandshakeTally, KeyKind, SharedHandshakeTally};
+pub use agreement::{Agreement, ChainSummary, HandshakeTally, KeyKind, SharedHandshakeTally};
+pub use buffered::SessionError;
 pub(crate) use session::TlsSession;
 pub use session::{ServerSession, ServerSessions, TlsConnection};
-pub use whole::SessionError;
 
 use crate::addresses::classify_connect;
 
@@ -100,12 +100,12 @@ pub enum TlsSetupError {
 pub struct TlsClient {
     config: Arc<ClientConfig>,
     server_name: ServerName<'static>,
-    shown: PresentedIdentity,
+    presented: PresentedIdentity,
     /// The client's certificate, if it has one.
     identity: Option<Arc<RotatingIdentity>>,
-    resume: bool,
+    resumes_sessions: bool,
     /// Share of the connections that make a full handshake although sessions are resumed.
-    full: Option<f64>,
+    full_handshake_share: Option<f64>,
     /// This worker's tickets, where the plan resumes sessions.
     tickets: Option<Arc<TicketStore>>,
     own_records: bool,
@@ -113,7 +113,7 @@ pub struct TlsClient {
     logs_keys: bool,
     /// The key log of sessions that can be reduced while idle.
     key_log_secrets: Option<Arc<KeyLogSecrets>>,
-    learned: Arc<CertificateObservations>,
+    observations: Arc<CertificateObservations>,
 }
 
 /// Presents no client certificate, and records whether the server asked for one.
@@ -122,7 +122,7 @@ struct NoClientCertificate(Arc<CertificateObservations>);
 
 impl ResolvesClientCert for NoClientCertificate {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        self.0.was_asked();
+        self.0.note_requested();
         None
     }
 
@@ -146,13 +146,13 @@ impl TlsClient {
         let mut warmth = [0u8; 32];
         let _ = provider.secure_random.fill(&mut warmth);
 
-        let learned = Arc::new(CertificateObservations::default());
+        let observations = Arc::new(CertificateObservations::default());
         let mut trust = trust(&plan.trust)?;
         if let Some(path) = &plan.crl {
             trust = trust.with_lists(NamedFile("list of revoked certificates", path))?;
         }
-        let check = ServerCheck::new(trust, &provider, Arc::clone(&learned));
-        let check = Arc::new(match plan.chain {
+        let check = ServerCheck::new(trust, &provider, Arc::clone(&observations));
+        let check = Arc::new(match plan.chain_check {
             ChainCheck::Each => check,
             ChainCheck::Once => check.once(),
         });
@@ -163,8 +163,9 @@ impl TlsClient {
             .with_custom_certificate_verifier(check);
         let mut identity = None;
         let mut config = match &plan.identity {
-            None => builder
-                .with_client_cert_resolver(Arc::new(NoClientCertificate(Arc::clone(&learned)))),
+            None => builder.with_client_cert_resolver(Arc::new(NoClientCertificate(Arc::clone(
+                &observations,
+            )))),
             Some(ClientIdentity { cert, key }) => {
                 let cert = NamedFile("client certificate", cert);
                 let key = NamedFile("client key", key);
@@ -176,7 +177,7 @@ impl TlsClient {
         config.alpn_protocols = alpn.iter().map(|id| id.to_vec()).collect();
         config.resumption = Resumption::disabled();
         // Certificates are compressed (RFC 8879) only on request, so that the cost of a chain shows.
-        if !plan.compressed {
+        if !plan.compress_certificates {
             config.cert_compressors = Vec::new();
             config.cert_decompressors = Vec::new();
         }
@@ -184,7 +185,7 @@ impl TlsClient {
             config.key_log = Arc::new(KeyLogFile::open(NamedFile("key log", path))?);
         }
         config.enable_early_data = plan.early_data;
-        config.enable_secret_extraction = plan.records == RecordLayer::Own;
+        config.enable_secret_extraction = plan.record_layer == RecordLayer::Own;
         if plan.lacks_name(target) {
             return Err(TlsSetupError::NoServerName);
         }
@@ -197,23 +198,23 @@ impl TlsClient {
         Ok(TlsClient {
             config: Arc::new(config),
             server_name,
-            shown: PresentedIdentity::of(plan.identity.is_some()),
+            presented: PresentedIdentity::of(plan.identity.is_some()),
             identity,
-            resume: plan.resume,
-            full: plan.full,
+            resumes_sessions: plan.resume,
+            full_handshake_share: plan.full_share,
             tickets: None,
-            own_records: plan.records == RecordLayer::Own,
+            own_records: plan.record_layer == RecordLayer::Own,
             logs_keys: plan.key_log.is_some(),
             key_log_secrets: None,
-            learned,
+            observations,
         })
     }
 
     /// Configures the client for mostly idle connections: idle ones release what can be rebuilt, if our own
     /// record layer is used. A plan that resumes sessions keeps what tickets need.
     #[must_use]
-    pub fn resting(mut self) -> TlsClient {
-        if self.own_records && !self.resume && !self.logs_keys {
+    pub fn for_idle_connections(mut self) -> TlsClient {
+        if self.own_records && !self.resumes_sessions && !self.logs_keys {
             self.key_log_secrets = Some(Arc::default());
         }
         self
@@ -233,9 +234,9 @@ impl TlsClient {
             io::ErrorKind::BrokenPipe,
         ];
         let library = error.get_ref().and_then(|e| e.downcast_ref());
-        let suspected = self.refusal_suspected();
+        let suspected = self.suspected_refusal();
         match (library, error.kind()) {
-            (Some(error), _) => explained(error, self.shown, &self.learned),
+            (Some(error), _) => explained(error, self.presented, &self.observations),
             _ if self.lacks_certificate() => (
                 Outcome::TlsClientCertificateRequired,
                 CLIENT_CERT_MISSING.to_owned(),
@@ -252,8 +253,8 @@ impl TlsClient {
     }
 
     /// Returns the exceptional ways in which servers' certificates were accepted.
-    pub(crate) fn certificates_taken(&self) -> Vec<CertificateTaken> {
-        self.learned.taken()
+    pub(crate) fn certificate_exceptions(&self) -> Vec<CertificateAcceptance> {
+        self.observations.taken()
     }
 
     /// Returns how often the client's certificate was reloaded.
@@ -265,12 +266,12 @@ impl TlsClient {
 
     /// Returns whether a server asked for a client certificate and none was available.
     pub fn lacks_certificate(&self) -> bool {
-        self.shown == PresentedIdentity::Nothing && self.learned.asked()
+        self.presented == PresentedIdentity::Nothing && self.observations.asked()
     }
 
     /// Returns a message if the server may have rejected the client certificate: it asked for it and closed
     /// the connection without an alert.
-    pub fn refusal_suspected(&self) -> Option<String> {
+    pub fn suspected_refusal(&self) -> Option<String> {
         let shown = self
             .identity
             .as_ref()
@@ -282,7 +283,7 @@ impl TlsClient {
     }
 
     /// Records that a server has answered on a connection, and so has accepted the client's certificate.
-    pub(crate) fn was_accepted(&self) {
+    pub(crate) fn note_accepted(&self) {
         if let Some(shown) = &self.identity {
             shown.note_accepted();
         }
@@ -298,37 +299,37 @@ impl TlsClient {
     #[must_use]
     pub fn for_worker(&self) -> TlsClient {
         let mut client = self.clone();
-        if self.resume {
-            let tickets = Arc::new(TicketStore::new(Arc::clone(&self.learned)));
+        if self.resumes_sessions {
+            let tickets = Arc::new(TicketStore::new(Arc::clone(&self.observations)));
             let mut config = ClientConfig::clone(&self.config);
             config.resumption = Resumption::store(Arc::clone(&tickets) as _);
             client.config = Arc::new(config);
             client.tickets = Some(tickets);
         }
         if self.key_log_secrets.is_some() {
-            let heard = Arc::new(KeyLogSecrets::default());
+            let secrets = Arc::new(KeyLogSecrets::default());
             let mut config = ClientConfig::clone(&self.config);
-            config.key_log = Arc::clone(&heard) as _;
+            config.key_log = Arc::clone(&secrets) as _;
             client.config = Arc::new(config);
-            client.key_log_secrets = Some(heard);
+            client.key_log_secrets = Some(secrets);
         }
         client
     }
 
     /// Returns whether the plan resumes sessions.
     pub(crate) fn resumes(&self) -> bool {
-        self.resume
+        self.resumes_sessions
     }
 
     pub(crate) fn session(&self) -> Result<TlsSession, rustls::Error> {
-        self.learned.was_renewed(self.renewed());
-        if let (Some(tickets), Some(share)) = (&self.tickets, self.full) {
+        self.observations.note_reloads(self.renewed());
+        if let (Some(tickets), Some(share)) = (&self.tickets, self.full_handshake_share) {
             tickets.begin(share);
         }
         let (config, name) = (Arc::clone(&self.config), self.server_name.clone());
         let layer = if self.own_records {
             let source = match &self.key_log_secrets {
-                Some(heard) => KeySource::Heard(Arc::clone(heard), LocalEnd::Client),
+                Some(secrets) => KeySource::KeyLog(Arc::clone(secrets), LocalEnd::Client),
                 None => KeySource::Library(self.tickets.clone()),
             };
             SessionLayer::Own(OwnSession::client(config, name, source)?)
@@ -343,7 +344,7 @@ impl TlsClient {
     pub(crate) fn explained(&self, fault: &SessionError) -> (Outcome, String) {
         match fault {
             SessionError::Handshake(e) | SessionError::Library(e) => {
-                explained(e, self.shown, &self.learned)
+                explained(e, self.presented, &self.observations)
             }
             SessionError::TooLong => (
                 Outcome::TlsFailed,
@@ -351,13 +352,13 @@ impl TlsClient {
                  buffers; tls.records = \"own\" buffers 256 KiB"
                     .to_owned(),
             ),
-            SessionError::Record(e) => classify_record(e, self.shown),
+            SessionError::Record(e) => classify_record(e, self.presented),
         }
     }
 
     /// Returns whether a certificate was replaced since the last call, on any connection.
     pub(crate) fn took_replacement(&self) -> bool {
-        self.learned.took_replacement()
+        self.observations.took_replacement()
     }
 }
 
@@ -368,7 +369,7 @@ pub fn provider(suites: &[TlsSuite], groups: &[KeyExchangeGroup]) -> CryptoProvi
     if !suites.is_empty() {
         let named = |suite: &TlsSuite| {
             let mut all = ALL_CIPHER_SUITES.iter();
-            all.find(|known| agreed::suite_name(known.suite()) == suite.name())
+            all.find(|known| agreement::suite_name(known.suite()) == suite.name())
         };
         provider.cipher_suites = suites.iter().filter_map(named).copied().collect();
     }
@@ -419,7 +420,7 @@ mod tests {
     fn provider_keeps_suite_and_group_order() {
         let made = provider(&TlsSuite::ALL, &KeyExchangeGroup::ALL);
         let suites = made.cipher_suites.iter();
-        let suites: Vec<String> = suites.map(|s| agreed::suite_name(s.suite())).collect();
+        let suites: Vec<String> = suites.map(|s| agreement::suite_name(s.suite())).collect();
         assert_eq!(suites, TlsSuite::ALL.map(TlsSuite::name));
         let groups = made.kx_groups.iter();
         let groups: Vec<u16> = groups.map(|group| group.name().into()).collect();

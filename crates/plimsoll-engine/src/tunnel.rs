@@ -61,7 +61,7 @@ enum ExpectedReply {
 #[derive(Debug)]
 pub struct ProxyHandshake {
     tunnel: Arc<Tunnel>,
-    awaited: ExpectedReply,
+    expected: ExpectedReply,
 }
 
 impl ProxyHandshake {
@@ -73,7 +73,10 @@ impl ProxyHandshake {
                 let head = format!("CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n");
                 out.extend_from_slice(head.as_bytes());
                 if let Some(credentials) = &tunnel.proxy.credentials {
-                    let line = format!("Proxy-Authorization: {}\r\n", credentials.basic());
+                    let line = format!(
+                        "Proxy-Authorization: {}\r\n",
+                        credentials.basic_auth_value()
+                    );
                     out.extend_from_slice(line.as_bytes());
                 }
                 out.extend_from_slice(b"\r\n");
@@ -87,7 +90,10 @@ impl ProxyHandshake {
                 ExpectedReply::Method
             }
         };
-        ProxyHandshake { tunnel, awaited }
+        ProxyHandshake {
+            tunnel,
+            expected: awaited,
+        }
     }
 
     /// Returns `host:port` of the proxy.
@@ -108,7 +114,7 @@ impl ProxyHandshake {
     fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<(usize, bool)> {
         let mut taken = 0;
         loop {
-            let Some((size, is_open)) = self.answer(&bytes[taken..], out)? else {
+            let Some((size, is_open)) = self.process_reply(&bytes[taken..], out)? else {
                 if bytes.len() - taken >= MAX_ANSWER {
                     return Err(refused("its answer is too long"));
                 }
@@ -122,30 +128,38 @@ impl ProxyHandshake {
     }
 
     /// Processes one complete answer; `None` until it is complete.
-    fn answer(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<Option<(usize, bool)>> {
-        match self.awaited {
+    fn process_reply(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> io::Result<Option<(usize, bool)>> {
+        match self.expected {
             ExpectedReply::Head => head(bytes),
             ExpectedReply::Method => match bytes {
                 [] => Ok(None),
                 [5] => Ok(None),
                 [5, 0, ..] => {
-                    self.ask(out)?;
+                    self.request_connect(out)?;
                     Ok(Some((2, false)))
                 }
                 [5, 2, ..] if self.tunnel.proxy.credentials.is_some() => {
                     self.log_in(out);
                     Ok(Some((2, false)))
                 }
-                [5, ..] => Err(denied("it requires another authentication method (SOCKS5)")),
+                [5, ..] => Err(permission_error(
+                    "it requires another authentication method (SOCKS5)",
+                )),
                 _ => Err(refused("it does not speak SOCKS5")),
             },
             ExpectedReply::Login => match bytes {
                 [] | [_] => Ok(None),
                 [_, 0, ..] => {
-                    self.ask(out)?;
+                    self.request_connect(out)?;
                     Ok(Some((2, false)))
                 }
-                _ => Err(denied("it rejected the user name or the password")),
+                _ => Err(permission_error(
+                    "it rejected the user name or the password",
+                )),
             },
             ExpectedReply::Reply => {
                 let size = match bytes {
@@ -165,7 +179,7 @@ impl ProxyHandshake {
 
     /// Appends the login request (RFC 1929 §2).
     fn log_in(&mut self, out: &mut Vec<u8>) {
-        self.awaited = ExpectedReply::Login;
+        self.expected = ExpectedReply::Login;
         let Some(credentials) = &self.tunnel.proxy.credentials else {
             return;
         };
@@ -177,8 +191,8 @@ impl ProxyHandshake {
     }
 
     /// Appends the connect request (RFC 1928 §4).
-    fn ask(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
-        self.awaited = ExpectedReply::Reply;
+    fn request_connect(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        self.expected = ExpectedReply::Reply;
         let Tunnel { host, port, .. } = &*self.tunnel;
         out.extend_from_slice(&[5, 1, 0]);
         match host.parse() {
@@ -226,7 +240,7 @@ fn head(bytes: &[u8]) -> io::Result<Option<(usize, bool)>> {
     match status {
         Some(100..200) => Ok(Some((end, false))),
         Some(200..300) => Ok(Some((end, true))),
-        Some(401 | 403 | 407) => Err(denied(&format!("it answered {shown}"))),
+        Some(401 | 403 | 407) => Err(permission_error(&format!("it answered {shown}"))),
         _ => Err(refused(&format!("it answered {shown}"))),
     }
 }
@@ -263,7 +277,7 @@ fn refused(why: &str) -> io::Error {
     io::Error::other(why.to_owned())
 }
 
-fn denied(why: &str) -> io::Error {
+fn permission_error(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why.to_owned())
 }
 
@@ -292,7 +306,7 @@ mod tests {
 
     /// Passes answers to the handshake in pieces of `step` bytes; returns what it sent, and the bytes left
     /// for the target.
-    fn through(
+    fn run_handshake(
         (mut opening, mut sent): (ProxyHandshake, Vec<u8>),
         answers: &[u8],
         step: usize,
@@ -351,7 +365,7 @@ mod tests {
         ] {
             let all = [&answers[..], b"the target's"].concat();
             for step in 1..=all.len() {
-                let (sent, left) = through(opening(kind, target, user), &all, step).unwrap();
+                let (sent, left) = run_handshake(opening(kind, target, user), &all, step).unwrap();
                 assert_eq!(sent, expected, "{target} in pieces of {step}");
                 assert_eq!(left, b"the target's");
             }
@@ -427,14 +441,14 @@ mod tests {
             ),
         ] {
             for step in 1..=answers.len() {
-                let refused = through(opening(kind, "a:80", user), answers, step);
+                let refused = run_handshake(opening(kind, "a:80", user), answers, step);
                 let error = refused.expect_err(text);
                 assert_eq!(error.kind(), expected, "{error}");
                 assert!(error.to_string().contains(text), "{error}");
             }
         }
         let endless = [&b"HTTP/1.1 200 OK\r\n"[..], &vec![b'x'; MAX_ANSWER]].concat();
-        let refused = through(opening(ProxyKind::Connect, "a:80", None), &endless, 100);
+        let refused = run_handshake(opening(ProxyKind::Connect, "a:80", None), &endless, 100);
         assert!(refused.is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! Drivers as clients of the event loop: independent calls over connections that each carry many of them.
 //!
 //! [`issue`] starts calls on connections with capacity, [`connection`] and [`lifecycle`] serve connections,
-//! and [`lanes`] replaces lost ones. The conductor makes one [`Worker`] per thread.
+//! and [`slots`] replaces lost ones. The conductor makes one [`Worker`] per thread.
 
 use std::collections::VecDeque;
 use std::io;
@@ -30,11 +30,11 @@ mod connection;
 mod deadlines;
 mod events;
 mod issue;
-mod lanes;
 mod lifecycle;
 mod limit;
-mod rests;
+mod remainders;
 mod retry;
+mod slots;
 mod tokens;
 
 pub use crate::addresses::classify_connect;
@@ -53,18 +53,18 @@ pub type Worker<P, N> = EventLoop<DriverClient<P>, N>;
 
 /// One of the plan's persistent connections; the actual connection behind it is replaced when it is lost.
 #[derive(Clone, Debug, Default)]
-struct Lane {
+struct ConnectionSlot {
     connection: Option<u32>,
-    /// Closed loop: idle clients of this lane, each about to start a call.
+    /// Closed loop: idle clients of this slot, each about to start a call.
     idle: u32,
     /// The times from which idle clients have waited because the connection had no capacity, oldest first.
     waiting: VecDeque<Time>,
-    /// Whether the lane has an entry in the worker's `waits` timers.
-    watched: bool,
+    /// Whether the slot has an entry in the worker's `waits` timers.
+    has_wait_timer: bool,
     failures: u32,
     /// The outcome of the last connection attempt if it failed and no later one has succeeded.
-    down: Option<Outcome>,
-    settled: bool,
+    last_failure: Option<Outcome>,
+    was_tried: bool,
 }
 
 /// The client state of an event loop of drivers.
@@ -76,14 +76,14 @@ pub struct DriverClient<P: Protocol> {
     /// The value of [`Protocol::is_mostly_idle`].
     is_mostly_idle: bool,
 
-    lanes: Vec<Lane>,
-    lanes_down: usize,
+    slots: Vec<ConnectionSlot>,
+    slots_down: usize,
     /// Connections with capacity, in the order in which they are used next.
-    open: VecDeque<u32>,
+    available: VecDeque<u32>,
     dirty: Vec<u32>,
     /// Open loop: connections that are reading the remainder of an answer whose call has ended, and since
     /// when; oldest first.
-    reading_rests: VecDeque<(Time, SocketToken)>,
+    reading_remainders: VecDeque<(Time, SocketToken)>,
 
     calls: CallTable,
     tokens: TokenTracker,
@@ -93,9 +93,9 @@ pub struct DriverClient<P: Protocol> {
     retries: VecDeque<PendingRetry>,
 
     /// Calls that wait for a connection of their own, indexed by its number in `connections`.
-    attempts: Vec<PendingCall>,
+    pending_calls: Vec<PendingCall>,
     /// Number of calls that currently have a connection of their own.
-    attempting: usize,
+    single_calls: usize,
     /// The plan's limit of calls in flight, if it has one.
     limit: Option<InFlightLimiter>,
     /// Deadlines of calls that wait for a connection of their own; sorted.
@@ -103,11 +103,11 @@ pub struct DriverClient<P: Protocol> {
     /// When the last answer arrived; used to detect a stalled target.
     last_answer: Time,
     /// Earliest time at which the answers being processed can have reached this host.
-    arrived: Time,
-    /// Closed loop: by lane, when the deadline of its longest-waiting client passes.
-    waits: TimerQueue<u32>,
+    answers_arrived: Time,
+    /// Closed loop: by slot, when the deadline of its longest-waiting client passes.
+    wait_deadlines: TimerQueue<u32>,
     reconnects: TimerQueue<u32>,
-    /// Closed loop: by lane, when a client's think time ends.
+    /// Closed loop: by slot, when a client's think time ends.
     thinking: TimerQueue<u32>,
     driver_timers: TimerQueue<SocketToken>,
     /// Connections with a low-water mark, and when to check whether bytes below it are stuck.
@@ -119,7 +119,7 @@ pub struct DriverClient<P: Protocol> {
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// Makes a worker with the connections and calls of `share`. It connects in [`Worker::establish`].
     pub fn new(share: WorkerShare, network: N, protocol: Arc<P>, tls: Option<TlsClient>) -> Self {
-        let lanes = match share.load.reuse {
+        let slots = match share.load.reuse {
             ConnectionReuse::Always => share.connections,
             ConnectionReuse::Never => 0,
         };
@@ -129,22 +129,22 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             protocol,
             ticketless: tls.as_ref().is_some_and(TlsClient::resumes),
             tls,
-            lanes: vec![Lane::default(); lanes as usize],
-            lanes_down: 0,
-            open: VecDeque::with_capacity(lanes as usize),
+            slots: vec![ConnectionSlot::default(); slots as usize],
+            slots_down: 0,
+            available: VecDeque::with_capacity(slots as usize),
             dirty: Vec::new(),
-            reading_rests: VecDeque::new(),
+            reading_remainders: VecDeque::new(),
             calls: CallTable::new(),
             events: Vec::new(),
             spare_outboxes: Vec::new(),
             retries: VecDeque::new(),
-            attempts: Vec::new(),
-            attempting: 0,
+            pending_calls: Vec::new(),
+            single_calls: 0,
             limit: InFlightLimiter::of(&share),
             attempt_deadlines: VecDeque::new(),
             last_answer: Time::ZERO,
-            arrived: Time::ZERO,
-            waits: TimerQueue::new(),
+            answers_arrived: Time::ZERO,
+            wait_deadlines: TimerQueue::new(),
             reconnects: TimerQueue::new(),
             thinking: TimerQueue::new(),
             driver_timers: TimerQueue::new(),
@@ -153,15 +153,15 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         };
         let (clients, buffer) = (share.clients, share.load.read_buffer);
         let mut worker = EventLoop::of(drivers, share, network, 1, buffer);
-        worker.connections.reserve_exact(lanes as usize);
-        worker.to_connect = (0..lanes).collect();
-        if let CallSource::Closed(closed) = &mut worker.issue {
-            closed.lanes_begin = true;
-            if lanes == 0 {
-                closed.idle = clients;
+        worker.connections.reserve_exact(slots as usize);
+        worker.to_connect = (0..slots).collect();
+        if let CallSource::Closed(closed) = &mut worker.call_source {
+            closed.starts_persistent = true;
+            if slots == 0 {
+                closed.ready_clients = clients;
             } else {
                 for client in 0..clients {
-                    worker.client.lanes[(client % lanes) as usize].idle += 1;
+                    worker.client.slots[(client % slots) as usize].idle += 1;
                 }
             }
         }
@@ -169,11 +169,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Reads CPU clocks with `meter` at the beginning of each batch.
-    pub fn measure_turns(&mut self, meter: Option<BatchMeter>) {
-        match &mut self.issue {
-            CallSource::Open(open) => open.turn_meter = meter,
+    pub fn measure_batches(&mut self, meter: Option<BatchMeter>) {
+        match &mut self.call_source {
+            CallSource::Open(open) => open.batch_meter = meter,
             CallSource::Closed(closed) => {
-                if let Some((turns, meter)) = closed.turns.as_mut().zip(meter) {
+                if let Some((turns, meter)) = closed.batches.as_mut().zip(meter) {
                     turns.measure(meter);
                 }
             }
@@ -189,7 +189,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let mut ready = Vec::new();
         let alone = self.share.of == 1;
         let before = alone.then(heap::allocated).flatten();
-        while self.client.lanes.iter().any(|lane| !lane.settled)
+        while self.client.slots.iter().any(|slot| !slot.was_tried)
             && control.stop_level() == StopLevel::Run
         {
             self.turn(control, None, &mut ready)?;
@@ -203,7 +203,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 impl<P: Protocol> DriverClient<P> {
     /// Borrows the buffers and settings that receiving on a connection needs.
     #[inline]
-    fn reading<'a>(&'a mut self, buffer: &'a mut [u8], until: ReadUntil) -> ReadContext<'a> {
+    fn read_context<'a>(&'a mut self, buffer: &'a mut [u8], until: ReadUntil) -> ReadContext<'a> {
         ReadContext {
             buffer,
             alpn: self.protocol.alpn(),
@@ -216,7 +216,7 @@ impl<P: Protocol> DriverClient<P> {
 
 impl<P: Protocol> LoopClient for DriverClient<P> {
     type ConnectionData = DriverState<P::Driver>;
-    /// The index of a lane.
+    /// The index of a slot.
     type ConnectRequest = u32;
     const WARMUP_COUNTS: bool = false;
     const AWAITS_LATE_ANSWERS: bool = true;
@@ -234,7 +234,7 @@ impl<P: Protocol> LoopClient for DriverClient<P> {
     }
 
     fn connecting(&self) -> u64 {
-        self.attempting as u64
+        self.single_calls as u64
     }
 
     fn is_dirty(&self) -> bool {
@@ -250,9 +250,9 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
     #[inline]
     fn prefetch(&self, index: u32) {
         if let Some(connection) = &self.connections[index as usize] {
-            connection.own.driver.prefetch();
-            if let ConnectionRole::Lane(lane) = connection.own.role {
-                prefetch(&self.client.lanes[lane as usize]);
+            connection.data.driver.prefetch();
+            if let ConnectionRole::Slot(slot) = connection.data.role {
+                prefetch(&self.client.slots[slot as usize]);
             }
         }
     }
@@ -278,7 +278,7 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
 
     fn pending_reason(&self, index: u32) -> Option<&'static str> {
         let connection = self.connections[index as usize].as_ref()?;
-        let own = &connection.own;
+        let own = &connection.data;
         let waits = matches!(own.role, ConnectionRole::SingleCall) && !own.attempt_started;
         (waits && connection.state == ConnectionState::Open).then(|| connection.state.waiting_for())
     }
@@ -296,10 +296,10 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
             return;
         };
         // The number counts over all workers and processes, so that addresses are spread evenly.
-        let (number, lookup) = match connection.own.role {
-            ConnectionRole::Lane(lane) => (self.number_of(lane), LookupScope::Shared),
+        let (number, lookup) = match connection.data.role {
+            ConnectionRole::Slot(slot) => (self.number_of(slot), LookupScope::Shared),
             ConnectionRole::SingleCall => (
-                self.client.attempts[index as usize].number,
+                self.client.pending_calls[index as usize].number,
                 LookupScope::Own,
             ),
         };
@@ -323,10 +323,10 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
         }
     }
 
-    fn begin_connection(&mut self, control: &mut impl WorkerControl, lane: u32, now: Time) {
-        let index = self.new_driver(ConnectionRole::Lane(lane), now);
+    fn begin_connection(&mut self, control: &mut impl WorkerControl, slot: u32, now: Time) {
+        let index = self.add_driver(ConnectionRole::Slot(slot), now);
         if self.addresses[0].is_fresh(now) {
-            self.connect(control, index, self.number_of(lane), now);
+            self.connect(control, index, self.number_of(slot), now);
         } else {
             self.network
                 .resolve(0, self.token_of(index), LookupScope::Shared);
@@ -349,9 +349,9 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
             at = at.min(oldest.arrival + deadline);
         }
         if !self.interrupted {
-            let backlog = self.issue.backlog();
+            let backlog = self.call_source.backlog();
             at = backlog.map_or(at, |backlog| at.min(backlog.due(self.start) + deadline));
-            at = at.min(client.waits.next());
+            at = at.min(client.wait_deadlines.next());
         }
         at.min(first(&client.attempt_deadlines))
     }
@@ -369,14 +369,14 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
         }
         self.expire_connects(control, now);
         while let Some((_, token)) = self.client.attempt_deadlines.pop_front_if(is_due) {
-            self.attempt_expired(control, token, now);
+            self.expire_attempt(control, token, now);
         }
         self.start_due_attempts(control, now);
-        while let Some((_, lane)) = self.client.reconnects.due(now) {
-            self.to_connect.push_back(lane);
+        while let Some((_, slot)) = self.client.reconnects.due(now) {
+            self.to_connect.push_back(slot);
         }
         while let Some((_, token)) = self.client.driver_timers.due(now) {
-            self.driver_expired(control, token, now);
+            self.expire_driver(control, token, now);
         }
         while let Some((_, token)) = self.client.low_water_checks.pop_front_if(is_due) {
             self.check_low_water(control, token, now);
@@ -394,7 +394,7 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
         if self.client.limit.is_some() && self.is_shed(arrival, now) {
             return;
         }
-        if self.issue.backlog().is_some() || !self.try_start(arrival, now, late_ns) {
+        if self.call_source.backlog().is_some() || !self.try_start(arrival, now, late_ns) {
             self.wait(arrival, late_ns);
         }
         self.update_limit(now);
@@ -412,25 +412,25 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
             // Retries come first: they were due before all calls in the backlog.
             self.start_retries(now);
         }
-        if self.issue.backlog().is_some() && !self.interrupted {
+        if self.call_source.backlog().is_some() && !self.interrupted {
             self.drain_backlog(now);
             self.update_limit(now);
         }
     }
 
     fn issue_on_lanes(&mut self, now: Time) {
-        if self.issue.take_lanes_begin() {
-            for lane in 0..self.client.lanes.len() {
-                if self.share.load.turns.is_some() {
+        if self.call_source.take_persistent_start() {
+            for slot in 0..self.client.slots.len() {
+                if self.share.load.batches.is_some() {
                     // Clients do not wait while another load's batch runs.
-                    self.client.lanes[lane].waiting.clear();
+                    self.client.slots[slot].waiting.clear();
                 }
-                self.start_idle_clients(lane as u32, now);
+                self.start_idle_clients(slot as u32, now);
             }
         }
-        while let Some((_, lane)) = self.client.thinking.due(now) {
-            self.client.lanes[lane as usize].idle += 1;
-            self.start_idle_clients(lane, now);
+        while let Some((_, slot)) = self.client.thinking.due(now) {
+            self.client.slots[slot as usize].idle += 1;
+            self.start_idle_clients(slot, now);
         }
     }
 
@@ -455,8 +455,8 @@ impl<P: Protocol, N: Network> LoopHandler<u32> for Worker<P, N> {
     }
 
     fn is_idle(&self) -> bool {
-        let waiting = self.issue.backlog().is_some() && !self.interrupted;
-        self.client.calls.len() == 0 && self.client.attempting == 0 && !waiting
+        let waiting = self.call_source.backlog().is_some() && !self.interrupted;
+        self.client.calls.len() == 0 && self.client.single_calls == 0 && !waiting
     }
 
     fn end_everything(&mut self, control: &mut impl WorkerControl, outcome: Outcome, now: Time) {
@@ -475,13 +475,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// Returns the stage in which a connection's events are counted: that of its call, or the current one.
     fn stage_of(&self, index: u32, role: ConnectionRole) -> u8 {
         match role {
-            ConnectionRole::Lane(_) => self.stage,
-            ConnectionRole::SingleCall => self.client.attempts[index as usize].stage,
+            ConnectionRole::Slot(_) => self.stage,
+            ConnectionRole::SingleCall => self.client.pending_calls[index as usize].stage,
         }
     }
 
-    /// Returns a lane's number over all workers and processes.
-    fn number_of(&self, lane: u32) -> u64 {
-        u64::from(lane) * u64::from(self.share.of) + u64::from(self.share.index)
+    /// Returns a slot's number over all workers and processes.
+    fn number_of(&self, slot: u32) -> u64 {
+        u64::from(slot) * u64::from(self.share.of) + u64::from(self.share.index)
     }
 }

@@ -12,18 +12,18 @@ use std::process::Command;
 use plimsoll_engine::address::{Address, LocalResourceError, look_up};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-const HERE: &str = "PLIMSOLL_TEST_PROCESS";
+const CHILD_MARKER: &str = "PLIMSOLL_TEST_PROCESS";
 
 /// Runs the test again in a child process with `command`. Returns `true` if it ran there or could not, and
 /// `false` in the child, which must perform the test.
-fn is_run_by_itself(test: &str, mut command: Command) -> bool {
-    if env::var_os(HERE).is_some() {
+fn ran_in_child(test: &str, mut command: Command) -> bool {
+    if env::var_os(CHILD_MARKER).is_some() {
         return false;
     }
     command.arg(env::current_exe().unwrap());
     command
         .args(["--exact", test, "--nocapture"])
-        .env(HERE, "1");
+        .env(CHILD_MARKER, "1");
     let output = command.output().unwrap();
     let (printed, problem) = (&output.stdout, String::from_utf8_lossy(&output.stderr));
     if output.status.code() == Some(77) || problem.contains("unshare: ") {
@@ -40,7 +40,7 @@ fn is_run_by_itself(test: &str, mut command: Command) -> bool {
 }
 
 /// Returns a command that runs in a network namespace of its own, so that changes affect nothing else.
-fn network() -> Command {
+fn in_own_network() -> Command {
     let mut command = Command::new("unshare");
     let script = "ip link set lo up && test -w /proc/sys/net/ipv4/ip_local_port_range || exit 77; exec \"$0\" \"$@\"";
     command.args(["-Urn", "sh", "-c", script]);
@@ -50,7 +50,7 @@ fn network() -> Command {
 #[test]
 fn lookup_without_descriptors_blames_no_name() {
     let test = "lookup_without_descriptors_blames_no_name";
-    if is_run_by_itself(test, Command::new("env")) {
+    if ran_in_child(test, Command::new("env")) {
         return;
     }
     let usual = getrlimit(Resource::Nofile);
@@ -80,7 +80,7 @@ fn lookup_without_descriptors_blames_no_name() {
 
 #[test]
 fn port_exhaustion_blames_no_address() {
-    if is_run_by_itself("port_exhaustion_blames_no_address", network()) {
+    if ran_in_child("port_exhaustion_blames_no_address", in_own_network()) {
         return;
     }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

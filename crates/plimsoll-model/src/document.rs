@@ -27,13 +27,13 @@ pub(crate) const MAX_BYTES: u64 = 64 << 20;
 /// # Errors
 /// When the file can't be written; an existing one is left unchanged.
 pub(crate) fn write(path: &Path, document: &impl Serialize) -> Result<(), RunError> {
-    let beside = path.with_extension("json.new");
+    let temp_path = path.with_extension("json.new");
     let mut text = serde_json::to_string_pretty(document)
         .expect("the document's keys are strings and its numbers finite");
     text.push('\n');
-    let written = output::write(&beside, text).and_then(|()| fs::rename(&beside, path));
+    let written = output::write(&temp_path, text).and_then(|()| fs::rename(&temp_path, path));
     if written.is_err() {
-        let _left_over = fs::remove_file(&beside);
+        let _left_over = fs::remove_file(&temp_path);
     }
     written.map_err(RunError::io(path, "writing it"))
 }
@@ -58,7 +58,7 @@ pub(crate) fn read_checked<T: DeserializeOwned>(
     let document = read(path)?;
     match check(&document) {
         Ok(()) => Ok(document),
-        Err(problem) => Err(RunError::Garbage {
+        Err(problem) => Err(RunError::InvalidDocument {
             path: path.to_owned(),
             problem,
         }),
@@ -74,7 +74,7 @@ pub(crate) fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T, R
     struct SchemaVersionOnly {
         schema_version: u64,
     }
-    let garbage = |e: serde_json::Error| RunError::Garbage {
+    let garbage = |e: serde_json::Error| RunError::InvalidDocument {
         path: path.to_owned(),
         problem: e.to_string(),
     };

@@ -17,7 +17,7 @@ pub use metric::{ExtraMeasurement, LadderMetric, LadderUnit};
 pub struct Gate {
     /// The limited metric.
     pub metric: LadderMetric,
-    most: GateLimit,
+    limit: GateLimit,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,7 +31,7 @@ enum GateLimit {
 impl fmt::Display for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} +", self.metric.key())?;
-        match self.most {
+        match self.limit {
             GateLimit::Percent(percent) => write!(f, "{percent}%"),
             GateLimit::Absolute(bytes) if self.metric.unit() == LadderUnit::Bytes => {
                 write!(f, "{bytes}B")
@@ -78,7 +78,7 @@ impl FromStr for Gate {
         };
         Ok(Gate {
             metric,
-            most: most.ok_or_else(wrong)?,
+            limit: most.ok_or_else(wrong)?,
         })
     }
 }
@@ -100,7 +100,7 @@ impl Gate {
     /// Returns the allowed difference in the metric's unit, given the first rung's value. `None`: the limit is a
     /// percentage of that value, which is not known.
     pub(crate) fn allowed(self, first: Option<f64>) -> Option<f64> {
-        match self.most {
+        match self.limit {
             GateLimit::Absolute(most) => Some(most),
             GateLimit::Percent(percent) => first.map(|value| value * percent / 100.0),
         }

@@ -19,14 +19,14 @@ use std::time::Duration;
 const STREAM_IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Maximum bytes that are read from a stream.
-const MAX_STREAM: u64 = 256 << 20;
+const MAX_STREAM_BYTES: u64 = 256 << 20;
 
 /// Opens a regular file.
 ///
 /// # Errors
 /// When there is none, or `path` refers to something else.
 pub fn open_file(path: &Path) -> io::Result<File> {
-    open_kind(path, metadata(path)?.file_type(), 0)
+    open_regular(path, metadata(path)?.file_type(), 0)
 }
 
 /// Opens a regular file in a folder that may have been filled by others.
@@ -35,7 +35,7 @@ pub fn open_file(path: &Path) -> io::Result<File> {
 /// Returns the errors of [`open_file`], and one for a link, which could refer to any file of this machine.
 pub fn open_entry(path: &Path) -> io::Result<File> {
     let kind = fs::symlink_metadata(path).map_err(plain)?.file_type();
-    open_kind(path, kind, libc::O_NOFOLLOW)
+    open_regular(path, kind, libc::O_NOFOLLOW)
 }
 
 /// Returns whether [`open_entry`] accepts the path, given read permission.
@@ -51,7 +51,7 @@ pub fn folder_below(dir: &Path, name: &str) -> io::Result<PathBuf> {
     let mut path = dir.to_owned();
     for component in Path::new(name).components() {
         let Component::Normal(part) = component else {
-            return Err(other(format!(
+            return Err(invalid_input(format!(
                 "`{name}` is not a relative path without `..`"
             )));
         };
@@ -59,23 +59,26 @@ pub fn folder_below(dir: &Path, name: &str) -> io::Result<PathBuf> {
         let kind = fs::symlink_metadata(&path).map_err(plain)?.file_type();
         if !kind.is_dir() {
             let what = what(kind);
-            return Err(other(format!("{} is {what}, not a folder", path.display())));
+            return Err(invalid_input(format!(
+                "{} is {what}, not a folder",
+                path.display()
+            )));
         }
     }
     Ok(path)
 }
 
 /// Opens `path`, whose file type is `kind`; fails if that is not a regular file.
-fn open_kind(path: &Path, kind: FileType, flags: libc::c_int) -> io::Result<File> {
+fn open_regular(path: &Path, kind: FileType, flags: libc::c_int) -> io::Result<File> {
     // Opening something else can block, rewind a tape, or take another reader's data.
-    is_file(kind)?;
+    require_file(kind)?;
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY | flags)
         .open(path)
         .map_err(plain)?;
     // The file may have been replaced meanwhile.
-    is_file(file.metadata()?.file_type())?;
+    require_file(file.metadata()?.file_type())?;
     Ok(file)
 }
 
@@ -106,15 +109,15 @@ fn plain(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), problem)
 }
 
-fn is_file(kind: FileType) -> io::Result<()> {
+fn require_file(kind: FileType) -> io::Result<()> {
     if kind.is_file() {
         Ok(())
     } else {
-        Err(other(format!("{}, not a file", what(kind))))
+        Err(invalid_input(format!("{}, not a file", what(kind))))
     }
 }
 
-fn other(problem: String) -> io::Error {
+fn invalid_input(problem: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, problem)
 }
 
@@ -141,7 +144,7 @@ fn what(kind: FileType) -> &'static str {
 pub fn file_to_string(path: &Path) -> io::Result<String> {
     let mut content = Vec::new();
     open_file(path)?.read_to_end(&mut content)?;
-    text_of(content)
+    decode_text(content)
 }
 
 /// Reads at most `max_bytes` of text from a file in a folder that may have been filled by others.
@@ -154,9 +157,9 @@ pub fn entry_to_string(path: &Path, max_bytes: u64) -> io::Result<String> {
         .take(max_bytes + 1)
         .read_to_end(&mut content)?;
     if content.len() as u64 > max_bytes {
-        return Err(other(format!("it has more than {max_bytes} bytes")));
+        return Err(invalid_input(format!("it has more than {max_bytes} bytes")));
     }
-    text_of(content)
+    decode_text(content)
 }
 
 /// How a line that was read ended.
@@ -185,7 +188,9 @@ pub fn read_line(
         return Ok(LineEnd::Newline);
     }
     if line.len() > max_bytes {
-        Err(other(format!("a line of more than {max_bytes} bytes")))
+        Err(invalid_input(format!(
+            "a line of more than {max_bytes} bytes"
+        )))
     } else {
         Ok(LineEnd::EndOfInput)
     }
@@ -204,7 +209,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
             || File::open(path),
             what(kind),
             STREAM_IDLE_TIMEOUT,
-            MAX_STREAM,
+            MAX_STREAM_BYTES,
         );
     }
     let mut content = Vec::new();
@@ -217,7 +222,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// Returns the errors of [`read`], and one when the text is not UTF-8.
 pub fn read_to_string(path: &Path) -> io::Result<String> {
-    text_of(read(path)?)
+    decode_text(read(path)?)
 }
 
 /// Reads all of standard input, within the limits of [`read`].
@@ -228,9 +233,13 @@ pub fn stdin() -> io::Result<Vec<u8>> {
     let stdin = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let kind = stdin.metadata()?.file_type();
     if kind.is_dir() {
-        return Err(other("a folder, not a file".to_owned()));
+        return Err(invalid_input("a folder, not a file".to_owned()));
     }
-    let most = if kind.is_file() { u64::MAX } else { MAX_STREAM };
+    let most = if kind.is_file() {
+        u64::MAX
+    } else {
+        MAX_STREAM_BYTES
+    };
     read_stream(|| Ok(io::stdin()), what(kind), STREAM_IDLE_TIMEOUT, most)
 }
 
@@ -239,7 +248,7 @@ pub fn stdin() -> io::Result<Vec<u8>> {
 /// # Errors
 /// Returns the errors of [`stdin`], and one when the text is not UTF-8.
 pub fn stdin_to_string() -> io::Result<String> {
-    text_of(stdin()?)
+    decode_text(stdin()?)
 }
 
 /// The byte-order mark of UTF-8, which some editors and shells write at the start of a text.
@@ -254,7 +263,7 @@ pub fn without_byte_order_mark(mut content: Vec<u8>) -> Vec<u8> {
 }
 
 /// Converts to text without a byte-order mark.
-fn text_of(content: Vec<u8>) -> io::Result<String> {
+fn decode_text(content: Vec<u8>) -> io::Result<String> {
     let problem = if content.starts_with(b"\xff\xfe") || content.starts_with(b"\xfe\xff") {
         "it is UTF-16 (its first bytes are that byte-order mark): save it as UTF-8"
     } else {
@@ -267,21 +276,21 @@ fn text_of(content: Vec<u8>) -> io::Result<String> {
 fn read_stream<R: Read>(
     open: impl FnOnce() -> io::Result<R> + Send + 'static,
     what: &'static str,
-    patience: Duration,
-    most: u64,
+    idle_timeout: Duration,
+    max_bytes: u64,
 ) -> io::Result<Vec<u8>> {
     let (sender, blocks) = mpsc::channel();
     // The thread may block forever, but nothing waits for it.
     thread::Builder::new()
         .name("input".to_owned())
         .spawn(move || {
-            if let Err(e) = open().and_then(|stream| pass_on(stream, &sender)) {
+            if let Err(e) = open().and_then(|stream| forward(stream, &sender)) {
                 let _ = sender.send(Err(e));
             }
         })?;
     let mut content = Vec::new();
     loop {
-        match blocks.recv_timeout(patience) {
+        match blocks.recv_timeout(idle_timeout) {
             Ok(Ok(bytes)) => content.extend_from_slice(&bytes),
             Ok(Err(e)) => return Err(e),
             Err(RecvTimeoutError::Disconnected) => return Ok(content),
@@ -290,22 +299,22 @@ fn read_stream<R: Read>(
                     io::ErrorKind::TimedOut,
                     format!(
                         "it is {what}, and no data arrived for {} s",
-                        patience.as_secs()
+                        idle_timeout.as_secs()
                     ),
                 ));
             }
         }
-        if content.len() as u64 > most {
-            return Err(other(format!(
+        if content.len() as u64 > max_bytes {
+            return Err(invalid_input(format!(
                 "it is {what}, and did not end within {} MiB",
-                most >> 20
+                max_bytes >> 20
             )));
         }
     }
 }
 
 /// Sends the stream's data until it ends, or until the receiver is dropped.
-fn pass_on(mut stream: impl Read, sender: &Sender<io::Result<Vec<u8>>>) -> io::Result<()> {
+fn forward(mut stream: impl Read, sender: &Sender<io::Result<Vec<u8>>>) -> io::Result<()> {
     let mut block = vec![0; 64 << 10];
     loop {
         match stream.read(&mut block) {

@@ -95,9 +95,9 @@ pub struct LatenessBounds {
     /// The sum of all lateness, in nanoseconds.
     sum_ns: f64,
     /// The greatest lateness of noticing a call, in nanoseconds.
-    latest_ns: u64,
+    max_pacing_ns: u64,
     /// The longest pause of the generator, in nanoseconds.
-    longest_pause_ns: u64,
+    max_pause_ns: u64,
 }
 
 impl LatenessBounds {
@@ -117,14 +117,14 @@ impl LatenessBounds {
         let exact = [0, sent.max(), read.max(), longest];
         let mut steps: Vec<(u64, u64)> = lengths
             .chain(exact)
-            .map(|length| (length, lengthened(&sent, &read, length)))
+            .map(|length| (length, count_lengthened(&sent, &read, length)))
             .collect();
         steps.sort_unstable();
         LatenessBounds {
             steps,
             sum_ns: sum(&record.pacing) + sum(&record.delayed),
-            latest_ns: sent.max(),
-            longest_pause_ns: read.max(),
+            max_pacing_ns: sent.max(),
+            max_pause_ns: read.max(),
         }
     }
 
@@ -149,7 +149,7 @@ impl LatenessBounds {
 
     /// Returns the greatest lateness of noticing a call, or the longest pause, in nanoseconds.
     pub fn greatest_ns(&self) -> u64 {
-        self.latest_ns.max(self.longest_pause_ns)
+        self.max_pacing_ns.max(self.max_pause_ns)
     }
 
     /// Returns the lower bound of the value that at most `beyond` of the times of `tail` exceed, in nanoseconds.
@@ -163,7 +163,7 @@ impl LatenessBounds {
 
 /// Returns how many calls sending and reading together can have lengthened by more than `length`: for any split, at
 /// least one of its two parts was exceeded.
-fn lengthened(sent: &TailCounts, read: &TailCounts, length: u64) -> u64 {
+fn count_lengthened(sent: &TailCounts, read: &TailCounts, length: u64) -> u64 {
     // Greater lateness of sending is due to a pause, which the other part already counts.
     const PAUSE_NS: u64 = 1_000_000;
     let parts = (0..=SPLIT_PARTS).map(|part| length / SPLIT_PARTS * part);
@@ -176,31 +176,31 @@ fn lengthened(sent: &TailCounts, read: &TailCounts, length: u64) -> u64 {
 
 /// Lower bounds of the statistics of a set of times; the measured values are the upper bounds.
 #[derive(Clone, Debug)]
-pub struct LowEnds<'a> {
+pub struct LowerBounds<'a> {
     lateness: &'a LatenessBounds,
     tail: TailCounts,
     mean_ns: f64,
     /// Known lower bounds of the individual times, and their mean.
-    least: Option<(TailCounts, f64)>,
+    individual_bounds: Option<(TailCounts, f64)>,
 }
 
-impl<'a> LowEnds<'a> {
+impl<'a> LowerBounds<'a> {
     /// Computes the bounds of `times` of calls that `lateness` can have lengthened.
-    pub fn of(times: &TimeHistogram, lateness: &'a LatenessBounds) -> LowEnds<'a> {
-        LowEnds {
+    pub fn of(times: &TimeHistogram, lateness: &'a LatenessBounds) -> LowerBounds<'a> {
+        LowerBounds {
             lateness,
             tail: TailCounts::of(times),
             mean_ns: mean_ns(times),
-            least: None,
+            individual_bounds: None,
         }
     }
 
     /// Computes the bounds of response times, whose individual lower bounds may be known.
-    pub fn of_responses(record: &StageRecord, lateness: &'a LatenessBounds) -> LowEnds<'a> {
-        let least = known_least(record).map(|times| (TailCounts::of(times), mean_ns(times)));
-        LowEnds {
-            least,
-            ..LowEnds::of(&record.response, lateness)
+    pub fn of_responses(record: &StageRecord, lateness: &'a LatenessBounds) -> LowerBounds<'a> {
+        let least = known_lower_bounds(record).map(|times| (TailCounts::of(times), mean_ns(times)));
+        LowerBounds {
+            individual_bounds: least,
+            ..LowerBounds::of(&record.response, lateness)
         }
     }
 
@@ -217,7 +217,7 @@ impl<'a> LowEnds<'a> {
     /// Returns the lower bound of the value that at most `n` of the times exceed, in nanoseconds.
     fn exceeded_by(&self, n: u64) -> u64 {
         let of_all = self.lateness.low_end(&self.tail, n);
-        self.least.as_ref().map_or(of_all, |(tail, _)| {
+        self.individual_bounds.as_ref().map_or(of_all, |(tail, _)| {
             let of_all = of_all.saturating_sub(UNRECORDED_NS);
             of_all.max(tail.exceeded_by(n))
         })
@@ -227,9 +227,11 @@ impl<'a> LowEnds<'a> {
     pub fn mean(&self) -> f64 {
         let of_each = self.lateness.sum_ns / self.tail.len.max(1) as f64;
         let of_all = (self.mean_ns - of_each).max(0.0);
-        self.least.as_ref().map_or(of_all, |(_, mean_ns)| {
-            (of_all - UNRECORDED_NS as f64).max(*mean_ns)
-        })
+        self.individual_bounds
+            .as_ref()
+            .map_or(of_all, |(_, mean_ns)| {
+                (of_all - UNRECORDED_NS as f64).max(*mean_ns)
+            })
     }
 }
 
@@ -238,7 +240,7 @@ fn mean_ns(times: &TimeHistogram) -> f64 {
 }
 
 /// Returns the lower bounds of the individual response times; `None` if not all of them are known.
-pub(crate) fn known_least(record: &StageRecord) -> Option<&TimeHistogram> {
+pub(crate) fn known_lower_bounds(record: &StageRecord) -> Option<&TimeHistogram> {
     let least = &record.response_low;
     (!least.is_empty() && least.len() == record.response.len()).then_some(least)
 }
@@ -280,7 +282,7 @@ mod tests {
         let h = times.histogram().unwrap();
         for p in [0.5, 0.9, 0.95, 0.99, 0.999] {
             let on_time = LatenessBounds::default();
-            let low = LowEnds::of(&times, &on_time).quantile(p);
+            let low = LowerBounds::of(&times, &on_time).quantile(p);
             assert_eq!(low, h.value_at_quantile(p), "{p}");
         }
     }
@@ -294,7 +296,7 @@ mod tests {
         let lateness = LatenessBounds::of(&record);
         assert_eq!(lateness.longer_than(79 * MS), 70);
         assert_eq!(lateness.longer_than(81 * MS), 0);
-        let low = LowEnds::of(&record.response, &lateness);
+        let low = LowerBounds::of(&record.response, &lateness);
         assert_eq!(low.quantile(0.5) / MS, 5);
         assert_eq!(low.quantile(0.99) / MS, 5);
         assert_eq!(low.max() / MS, 5);
@@ -308,7 +310,7 @@ mod tests {
         record.pacing.record_n(4 * MS, 100);
         record.response_low.record_n(7 * MS, 100);
         let lateness = LatenessBounds::of(&record);
-        let low = LowEnds::of_responses(&record, &lateness);
+        let low = LowerBounds::of_responses(&record, &lateness);
         assert_eq!(low.quantile(0.5) / MS, 7);
         assert_eq!(low.max() / MS, 7);
         assert!((6.9e6..7.1e6).contains(&low.mean()));
@@ -316,7 +318,7 @@ mod tests {
         record.response.record(9 * MS);
         record.pacing.record(4 * MS);
         let lateness = LatenessBounds::of(&record);
-        let low = LowEnds::of_responses(&record, &lateness);
+        let low = LowerBounds::of_responses(&record, &lateness);
         assert_eq!(low.quantile(0.5) / MS, 5);
     }
 
@@ -328,7 +330,7 @@ mod tests {
         // Each answer was read 60 µs after it had come.
         record.response_low.record_n(1_076_000, 100);
         let lateness = LatenessBounds::of(&record);
-        let low = LowEnds::of_responses(&record, &lateness);
+        let low = LowerBounds::of_responses(&record, &lateness);
         assert_eq!(low.quantile(0.5) / 10_000, 107);
         assert_eq!(low.max() / 10_000, 107);
         assert!((1.07e6..1.08e6).contains(&low.mean()), "{}", low.mean());
@@ -365,7 +367,7 @@ mod tests {
             }
             truth.sort_unstable();
             let lateness = LatenessBounds::of(&record);
-            let low = LowEnds::of(&record.response, &lateness);
+            let low = LowerBounds::of(&record.response, &lateness);
             let high = record.response.histogram().unwrap();
             for p in [0.5, 0.9, 0.99] {
                 let own = truth[(p * 500.0_f64).ceil() as usize - 1];

@@ -19,11 +19,11 @@ use crate::statistics::paired::{PairedDifference, fewest_pairs, paired};
 use crate::statistics::rank::median_of;
 use crate::{document, input};
 
-mod checked;
+mod consistency;
 mod gate;
-pub mod pieces;
 mod price;
 mod slice;
+pub mod throughput;
 pub mod turns;
 
 pub use crate::gate::{ExtraMeasurement, Gate, LadderMetric, LadderUnit};
@@ -66,7 +66,7 @@ pub struct SliceThroughput {
     pub server_floor_us: Option<f64>,
     /// The batches, where several configurations were measured alternately.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub turns: Vec<pieces::ThroughputSample>,
+    pub turns: Vec<throughput::ThroughputSample>,
 }
 
 impl SliceThroughput {
@@ -81,8 +81,8 @@ impl SliceThroughput {
             suite: &tls.suite,
             group: tls.group.as_deref(),
             connections: each(total.connections_full + total.connections_resumed),
-            full: each(total.connections_full),
-            verified,
+            full_handshakes: each(total.connections_full),
+            verified_signatures: verified,
             bytes: each(total.bytes_received),
         };
         let cpu = |used: Option<ResourcesSummary>| {
@@ -129,7 +129,7 @@ pub struct Rung {
     pub slices: Vec<SliceResult>,
     /// Percentiles over all replicates and batches; left out where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub in_turns: Option<InTurns>,
+    pub in_turns: Option<BatchPercentiles>,
     /// Additional measurements, where rungs are measured in batches.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub parts: BTreeMap<ExtraMeasurement, Vec<SliceResult>>,
@@ -137,7 +137,7 @@ pub struct Rung {
 
 /// Service times of all batches together, µs: percentiles of replicates are not averaged. `None`: too few calls.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct InTurns {
+pub struct BatchPercentiles {
     /// The median.
     pub p50_us: Option<f64>,
     /// The 99th percentile.
@@ -225,13 +225,13 @@ pub struct SkippedRung {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AddedCost {
     /// A significant difference with its interval, in the metric's unit.
-    Clear(PairedDifference),
+    Significant(PairedDifference),
     /// The interval contains zero.
-    NoneSeen(PairedDifference),
+    NotSignificant(PairedDifference),
     /// A counted value without uncertainty.
-    Counted(f64),
+    Exact(f64),
     /// Too few rounds in which both were measured.
-    TooFew,
+    TooFewRounds,
 }
 
 /// A ladder with the slices measured so far.
@@ -304,7 +304,7 @@ impl LadderRecord {
     pub fn conclusion(&self) -> Option<RunVerdict> {
         let slices = self.rungs.iter().flat_map(|r| &r.slices);
         let mut found: Vec<RunVerdict> = slices.filter_map(|s| s.conclusion).collect();
-        found.extend(self.gated().iter().map(|gated| match gated.passage {
+        found.extend(self.gated().iter().map(|gated| match gated.outcome {
             GateOutcome::Within => RunVerdict::Pass,
             GateOutcome::Beyond => RunVerdict::Fail,
             GateOutcome::Undecided => RunVerdict::Invalid,
@@ -317,7 +317,7 @@ impl LadderRecord {
     }
 
     /// Returns the number of reported differences.
-    fn stated(&self) -> usize {
+    fn reported_differences(&self) -> usize {
         let measured = LadderMetric::ALL
             .iter()
             // Memory of proxies is shown but never compared.
@@ -330,17 +330,17 @@ impl LadderRecord {
     /// Returns the cost that rung `of` adds to rung `to`, compared round by round.
     pub fn added(&self, of: usize, to: usize, metric: LadderMetric) -> AddedCost {
         let added = |found: Option<PairedDifference>| match found {
-            Some(d) if d.is_clear() => AddedCost::Clear(d),
-            Some(d) => AddedCost::NoneSeen(d),
-            None => AddedCost::TooFew,
+            Some(d) if d.is_clear() => AddedCost::Significant(d),
+            Some(d) => AddedCost::NotSignificant(d),
+            None => AddedCost::TooFewRounds,
         };
         let (Some(upper), Some(lower)) = (self.rungs.get(of), self.rungs.get(to)) else {
-            return AddedCost::TooFew;
+            return AddedCost::TooFewRounds;
         };
         if metric.is_exact() {
             return match (upper.median(metric), lower.median(metric)) {
-                (Some(upper), Some(lower)) => AddedCost::Counted(upper - lower),
-                _ => AddedCost::TooFew,
+                (Some(upper), Some(lower)) => AddedCost::Exact(upper - lower),
+                _ => AddedCost::TooFewRounds,
             };
         }
         if let Some(turns) = &self.batches
@@ -354,7 +354,10 @@ impl LadderRecord {
             .zip(lower.slices_of(metric))
             .filter_map(|(u, l)| Some(u.value(metric)? - l.value(metric)?))
             .collect();
-        added(paired(&differences, ALPHA / self.stated().max(1) as f64))
+        added(paired(
+            &differences,
+            ALPHA / self.reported_differences().max(1) as f64,
+        ))
     }
 
     /// Writes `ladder.json` in `dir` atomically.
@@ -370,7 +373,7 @@ impl LadderRecord {
     /// # Errors
     /// When there is none, it was written in another version of the format, or its numbers contradict each other.
     pub fn load(dir: &Path) -> Result<LadderRecord, RunError> {
-        document::read_checked(&dir.join(FILE_NAME), checked::check)
+        document::read_checked(&dir.join(FILE_NAME), consistency::check)
     }
 
     /// Returns whether `dir` holds a ladder.

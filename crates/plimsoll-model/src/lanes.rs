@@ -46,7 +46,7 @@ impl LanesRecord {
     /// When one is not below `dir`.
     pub fn runs(&self, dir: &Path) -> Result<Vec<PathBuf>, RunError> {
         let below = |lane: &LaneRecord| {
-            input::folder_below(dir, &lane.run).map_err(|e| RunError::Garbage {
+            input::folder_below(dir, &lane.run).map_err(|e| RunError::InvalidDocument {
                 path: dir.join(FILE_NAME),
                 problem: format!("the run of lane {}: {e}", lane.name),
             })

@@ -30,9 +30,9 @@ pub struct CryptoWork<'a> {
     /// Connections for each fetch: 1, or less where they are reused.
     pub connections: f64,
     /// The connections among these with a full handshake.
-    pub full: f64,
+    pub full_handshakes: f64,
     /// Signatures that a client verifies in a full handshake.
-    pub verified: f64,
+    pub verified_signatures: f64,
     /// Bytes received in a fetch.
     pub bytes: f64,
 }
@@ -42,14 +42,18 @@ impl CryptoSpeeds {
     /// Hashing, key schedule, system calls and TCP are not included. `None`: not measured for this suite or group.
     pub fn client_floor_us(&self, work: &CryptoWork<'_>) -> Option<f64> {
         let exchange = exchange(&self.client_exchange_us, work)?;
-        Some(exchange + work.full * work.verified * self.verify_us + self.bulk_us(work)?)
+        Some(
+            exchange
+                + work.full_handshakes * work.verified_signatures * self.verify_us
+                + self.bulk_us(work)?,
+        )
     }
 
     /// Returns the same bound for the server: key exchange, one signature, and encryption, which takes as long as
     /// decryption.
     pub fn server_floor_us(&self, work: &CryptoWork<'_>) -> Option<f64> {
         let exchange = exchange(&self.server_exchange_us, work)?;
-        Some(exchange + work.full * self.sign_us + self.bulk_us(work)?)
+        Some(exchange + work.full_handshakes * self.sign_us + self.bulk_us(work)?)
     }
 
     fn bulk_us(&self, work: &CryptoWork<'_>) -> Option<f64> {
@@ -98,20 +102,20 @@ impl HandshakeWork {
 
 impl PrimitiveCosts {
     /// Returns the client's CPU time for a connection, µs. `None`: not measured for these parameters.
-    pub fn of_client(&self, handshake: &HandshakeWork) -> Option<f64> {
+    pub fn client_us(&self, handshake: &HandshakeWork) -> Option<f64> {
         let exchange = self.client_exchange_us.get(&handshake.group)?;
         let signs = handshake.mutual;
-        Some(exchange + self.signatures(handshake, signs, true)?)
+        Some(exchange + self.signatures_us(handshake, signs, true)?)
     }
 
     /// Returns the server's CPU time for a connection, µs. `None`: not measured for these parameters.
     pub fn of_server(&self, handshake: &HandshakeWork) -> Option<f64> {
         let exchange = self.server_exchange_us.get(&handshake.group)?;
         let checks = handshake.mutual;
-        Some(exchange + self.signatures(handshake, true, checks)?)
+        Some(exchange + self.signatures_us(handshake, true, checks)?)
     }
 
-    fn signatures(&self, handshake: &HandshakeWork, signs: bool, checks: bool) -> Option<f64> {
+    fn signatures_us(&self, handshake: &HandshakeWork, signs: bool, checks: bool) -> Option<f64> {
         if handshake.resumed {
             return Some(0.0);
         }
@@ -144,13 +148,16 @@ mod tests {
             suite: "A",
             group: Some("X"),
             connections: 1.0,
-            full: 1.0,
-            verified: 2.0,
+            full_handshakes: 1.0,
+            verified_signatures: 2.0,
             bytes: 1e6,
         };
         assert_eq!(limits.client_floor_us(&work), Some(50.0 + 110.0 + 1000.0));
         assert_eq!(limits.server_floor_us(&work), Some(40.0 + 15.0 + 1000.0));
-        let resumed = CryptoWork { full: 0.0, ..work };
+        let resumed = CryptoWork {
+            full_handshakes: 0.0,
+            ..work
+        };
         assert_eq!(limits.client_floor_us(&resumed), Some(1050.0));
         let kept = CryptoWork {
             connections: 0.5,
@@ -187,13 +194,13 @@ mod tests {
             (true, true, 50.0, 40.0),
         ] {
             let handshake = handshake(mutual, resumed);
-            assert_eq!(primitives.of_client(&handshake), Some(client));
+            assert_eq!(primitives.client_us(&handshake), Some(client));
             assert_eq!(primitives.of_server(&handshake), Some(server));
         }
         let other = HandshakeWork {
             certificate: "L".to_owned(),
             ..handshake(false, false)
         };
-        assert_eq!(primitives.of_client(&other), None);
+        assert_eq!(primitives.client_us(&other), None);
     }
 }

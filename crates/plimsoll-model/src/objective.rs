@@ -7,7 +7,7 @@
 mod blame;
 mod fidelity;
 mod lost;
-mod so_far;
+mod running_totals;
 mod table;
 
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ use crate::units::Rate;
 pub use blame::RunCircumstances;
 use blame::{FailureCounts, TimeEvidence, times};
 pub use lost::{ExpectedCalls, OBJECTIVE_LOST, lost};
-pub use so_far::{LiveObjectiveInputs, plotted, value};
+pub use running_totals::{LiveObjectiveInputs, plotted_objective, value};
 pub use table::{LimitCheck, ObjectiveVerdict, RunValidity, RunVerdict, verdict};
 
 /// An objective with its verdict and measured value.
@@ -88,15 +88,15 @@ impl ObjectiveInputs {
                 .collect(),
             circumstances: RunCircumstances {
                 deadline,
-                short: [
+                is_short_of_resources: [
                     ProblemKind::NoDescriptors,
                     ProblemKind::NoPorts,
                     ProblemKind::NoSocket,
                 ]
                 .iter()
-                .any(|kind| has(run, *kind)),
-                too_few_connections: has(run, ProblemKind::TooFewConnections),
-                busy: has(run, ProblemKind::WorkerBusy),
+                .any(|kind| has_problem(run, *kind)),
+                too_few_connections: has_problem(run, ProblemKind::TooFewConnections),
+                has_busy_worker: has_problem(run, ProblemKind::WorkerBusy),
                 not_resumed: run
                     .summary
                     .health
@@ -108,7 +108,7 @@ impl ObjectiveInputs {
     }
 
     /// Returns the calls of `stage`; `None`: nothing was measured of it.
-    fn part(&self, stage: Option<&str>) -> Option<&MeasuredCalls> {
+    fn of_stage(&self, stage: Option<&str>) -> Option<&MeasuredCalls> {
         match stage {
             None => Some(&self.all),
             Some(name) => self
@@ -120,7 +120,7 @@ impl ObjectiveInputs {
     }
 }
 
-fn has(run: &Run, kind: ProblemKind) -> bool {
+fn has_problem(run: &Run, kind: ProblemKind) -> bool {
     run.summary.health.problems.iter().any(|p| p.kind == kind)
 }
 
@@ -133,10 +133,10 @@ pub fn judge(
     objectives
         .iter()
         .map(|objective| {
-            let evidence = match measured.part(objective.stage.as_deref()) {
+            let evidence = match measured.of_stage(objective.stage.as_deref()) {
                 Some(part) => find(objective, part, &measured.circumstances),
                 None => Evaluation {
-                    found: LimitCheck::TooFew,
+                    check: LimitCheck::TooFew,
                     text: "no calls in this stage".to_owned(),
                     interval: None,
                 },
@@ -144,7 +144,7 @@ pub fn judge(
             let finite = |(low, high): (f64, f64)| high.is_finite().then_some([low, high]);
             ObjectiveResult {
                 objective: objective.text.clone(),
-                verdict: verdict(of_validity(objective, validity), evidence.found),
+                verdict: verdict(validity_for(objective, validity), evidence.check),
                 measured: evidence.text,
                 instrument_us: evidence.interval.and_then(finite).map(in_micros),
             }
@@ -154,7 +154,7 @@ pub fn judge(
 
 /// Returns the validity of the run for this objective: an objective about the load itself is judged whatever load was
 /// sent.
-fn of_validity(objective: &Objective, validity: RunValidity) -> RunValidity {
+fn validity_for(objective: &Objective, validity: RunValidity) -> RunValidity {
     if objective.metric == Metric::Fidelity && validity == RunValidity::OtherLoad {
         RunValidity::Sound
     } else {
@@ -170,7 +170,7 @@ pub fn validity(run: &Run) -> RunValidity {
         .is_some_and(|r| r.ends_with(OBJECTIVE_LOST));
     match run.state {
         _ if run.summary.total.ok == 0 => RunValidity::Unproven,
-        _ if has(run, ProblemKind::CountsDiffer) => RunValidity::Unproven,
+        _ if has_problem(run, ProblemKind::CountsDiffer) => RunValidity::Unproven,
         RunState::Running | RunState::Partial => RunValidity::Unproven,
         RunState::Aborted if !lost => RunValidity::Unproven,
         _ if !run.summary.health.valid => RunValidity::OtherLoad,
@@ -221,7 +221,7 @@ fn memory_of(end: LinkEnd, memory: Option<&MemorySummary>) -> (Option<f64>, Stri
 
 /// The evaluation of one objective.
 struct Evaluation {
-    found: LimitCheck,
+    check: LimitCheck,
     /// The measured value as text, with the reason where the limit lies within the interval.
     text: String,
     /// The instrument interval of a time, in nanoseconds.
@@ -246,7 +246,7 @@ fn find(
     let (value, text) = measure(objective, part);
     let Some(value) = value else {
         return Evaluation {
-            found: LimitCheck::TooFew,
+            check: LimitCheck::TooFew,
             text,
             interval: None,
         };
@@ -255,7 +255,7 @@ fn find(
     // The objective is met if the worse end of the interval is within the limit, and missed if even the better end is
     // not.
     let (low, high) = interval.unwrap_or((value, value));
-    let (is_met, is_missed) = if objective.below {
+    let (is_met, is_missed) = if objective.is_upper {
         (high <= objective.limit, low > objective.limit)
     } else {
         (low >= objective.limit, high < objective.limit)
@@ -268,8 +268,8 @@ fn find(
         }
         Metric::Rate => {
             let held_back = 1.0 + blame::max_rate_loss(record);
-            !circumstances.short
-                && !circumstances.busy
+            !circumstances.is_short_of_resources
+                && !circumstances.has_busy_worker
                 && !circumstances.not_resumed
                 && value * held_back < objective.limit
         }
@@ -277,7 +277,7 @@ fn find(
         Metric::Time(..) => is_missed,
     };
     let text = match interval {
-        Some((low, high)) if high.is_finite() => between(low, high),
+        Some((low, high)) if high.is_finite() => format_interval(low, high),
         _ => text,
     };
     let (found, text) = match (is_met, is_sure) {
@@ -289,7 +289,7 @@ fn find(
         }
     };
     Evaluation {
-        found,
+        check: found,
         text,
         interval,
     }
@@ -316,22 +316,23 @@ fn interval(
 
 /// Formats an instrument interval: as one number where both ends are equal to two significant digits or within a
 /// hundredth.
-fn between(low: f64, high: f64) -> String {
-    match two_figures(low) == two_figures(high) || high - low <= high / 100.0 {
-        true => readable(high),
-        false if low == 0.0 => format!("at most {}", readable(high)),
-        false => format!("{} to {}", readable(low), readable(high)),
+fn format_interval(low: f64, high: f64) -> String {
+    match two_significant_digits(low) == two_significant_digits(high) || high - low <= high / 100.0
+    {
+        true => format_ns(high),
+        false if low == 0.0 => format!("at most {}", format_ns(high)),
+        false => format!("{} to {}", format_ns(low), format_ns(high)),
     }
 }
 
 /// Formats `ns`, rounded to two significant digits.
-fn two_figures(ns: f64) -> String {
+fn two_significant_digits(ns: f64) -> String {
     format!("{ns:.1e}")
 }
 
 /// Returns why the generator may have caused the result.
 fn reason(objective: &Objective, record: &StageRecord, circumstances: &RunCircumstances) -> String {
-    if circumstances.short {
+    if circumstances.is_short_of_resources {
         return "this machine ran out of descriptors or ports, which may be the cause".to_owned();
     }
     if circumstances.too_few_connections {
@@ -345,22 +346,25 @@ fn reason(objective: &Objective, record: &StageRecord, circumstances: &RunCircum
         Metric::Time(_, Statistic::Percentile(p)) => record.pacing.histogram().map(|h| {
             format!(
                 "generator delay p{p} {}",
-                readable(h.value_at_quantile(p / 100.0) as f64)
+                format_ns(h.value_at_quantile(p / 100.0) as f64)
             )
         }),
         _ => None,
     };
     let mut seen: Vec<String> = at.into_iter().collect();
     if longest > 0 {
-        seen.push(format!("it stalled for up to {}", readable(longest as f64)));
+        seen.push(format!(
+            "it stalled for up to {}",
+            format_ns(longest as f64)
+        ));
     }
-    if circumstances.busy {
+    if circumstances.has_busy_worker {
         seen.push("a worker used a whole core".to_owned());
     }
-    if FailureCounts::of(record).ours > 0 {
+    if FailureCounts::of(record).local > 0 {
         seen.push(format!(
             "{} failures are the generator's own",
-            FailureCounts::of(record).ours
+            FailureCounts::of(record).local
         ));
     }
     let seen = if seen.is_empty() {
@@ -372,7 +376,7 @@ fn reason(objective: &Objective, record: &StageRecord, circumstances: &RunCircum
 }
 
 /// Returns the calls that took longer than `limit` although their time was not recorded.
-fn not_in_time(timed: TimeMetric, limit: u64, record: &StageRecord) -> u64 {
+fn count_unrecorded_over(timed: TimeMetric, limit: u64, record: &StageRecord) -> u64 {
     if !timed.counts_failures() {
         return 0;
     }
@@ -383,8 +387,9 @@ fn measure(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, String)
     let record = &part.record;
     match objective.metric {
         Metric::Time(timed, statistic) => {
-            let failed = not_in_time(timed, objective.limit as u64, record);
-            let value = times(timed, record).and_then(|times| of_times(times, statistic, failed));
+            let failed = count_unrecorded_over(timed, objective.limit as u64, record);
+            let value =
+                times(timed, record).and_then(|times| statistic_of(times, statistic, failed));
             match value {
                 Some(ns) if ns.is_infinite() => {
                     let recorded = times(timed, record).and_then(TimeHistogram::histogram);
@@ -400,7 +405,7 @@ fn measure(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, String)
                     let share = failed as f64 / all as f64 * 100.0;
                     (value, format!("{name} {what}, {share:.1} % failed"))
                 }
-                Some(ns) => (value, readable(ns)),
+                Some(ns) => (value, format_ns(ns)),
                 None => {
                     let n = times(timed, record)
                         .and_then(TimeHistogram::histogram)
@@ -453,7 +458,7 @@ fn measure(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, String)
 }
 
 /// Returns a statistic of `times` and of `failed` further calls, which count as slower than any limit. `None`: too few.
-fn of_times(times: &TimeHistogram, statistic: Statistic, failed: u64) -> Option<f64> {
+fn statistic_of(times: &TimeHistogram, statistic: Statistic, failed: u64) -> Option<f64> {
     let Some(h) = times.histogram() else {
         return (failed > 0).then_some(f64::INFINITY);
     };
@@ -474,7 +479,7 @@ fn of_times(times: &TimeHistogram, statistic: Statistic, failed: u64) -> Option<
 }
 
 /// Formats nanoseconds in a suitable unit.
-fn readable(ns: f64) -> String {
+fn format_ns(ns: f64) -> String {
     match ns {
         ns if ns < 1e6 => format!("{:.1}us", ns / 1e3),
         ns if ns < 1e9 => format!("{:.2}ms", ns / 1e6),

@@ -181,14 +181,14 @@ impl Outcome {
 
     /// Returns whether the call was abandoned because the run ended, which says nothing about the target.
     #[inline]
-    pub fn is_given_up(self) -> bool {
+    pub fn is_abandoned(self) -> bool {
         matches!(self, Outcome::CutOff | Outcome::Interrupted)
     }
 
     /// Returns whether the call failed. An abandoned call did not fail.
     #[inline]
     pub fn is_error(self) -> bool {
-        !self.is_ok() && !self.is_given_up()
+        !self.is_ok() && !self.is_abandoned()
     }
 
     /// Returns whether the call exceeded its deadline. Its duration then depends on when the clock was read.
@@ -199,7 +199,7 @@ impl Outcome {
     /// Returns the outcome of gRPC status `number` (0–16, gRPC core, doc/statuscodes.md); any other number is
     /// `UNKNOWN`, as that document requires of clients.
     #[inline]
-    pub fn of_status(number: u32) -> Outcome {
+    pub fn status_response(number: u32) -> Outcome {
         match number {
             0..=16 => Outcome(number as u8),
             _ => Outcome::Unknown,
@@ -236,10 +236,10 @@ mod tests {
 
     #[test]
     fn status_numbers_map_to_first_outcomes() {
-        assert_eq!(Outcome::of_status(0), Outcome::Ok);
-        assert_eq!(Outcome::of_status(4), Outcome::DeadlineExceeded);
-        assert_eq!(Outcome::of_status(12), Outcome::Unimplemented);
-        assert_eq!(Outcome::of_status(16), Outcome::Unauthenticated);
-        assert_eq!(Outcome::of_status(17), Outcome::Unknown);
+        assert_eq!(Outcome::status_response(0), Outcome::Ok);
+        assert_eq!(Outcome::status_response(4), Outcome::DeadlineExceeded);
+        assert_eq!(Outcome::status_response(12), Outcome::Unimplemented);
+        assert_eq!(Outcome::status_response(16), Outcome::Unauthenticated);
+        assert_eq!(Outcome::status_response(17), Outcome::Unknown);
     }
 }

@@ -23,10 +23,10 @@ pub fn write(path: &Path, contents: impl AsRef<[u8]>) -> io::Result<()> {
 /// # Errors
 /// When it can't be stored, for example for lack of space.
 pub fn settle(file: &File) -> io::Result<()> {
-    kept(|| file.sync_data())
+    sync_stored(|| file.sync_data())
 }
 
-fn kept(mut sync: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+fn sync_stored(mut sync: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     loop {
         match sync() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -50,7 +50,7 @@ mod tests {
             io::ErrorKind::StorageFull,
             io::ErrorKind::Other,
         ] {
-            let error = kept(|| Err(kind.into())).unwrap_err();
+            let error = sync_stored(|| Err(kind.into())).unwrap_err();
             assert_eq!(error.kind(), kind);
         }
         let mut attempts = 0;
@@ -62,7 +62,7 @@ mod tests {
             }
         };
         assert_eq!(
-            kept(interrupted).unwrap_err().kind(),
+            sync_stored(interrupted).unwrap_err().kind(),
             io::ErrorKind::StorageFull
         );
     }

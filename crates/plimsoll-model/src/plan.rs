@@ -249,11 +249,11 @@ pub struct LoadPlan {
     /// Local addresses to connect from, in turn; empty: the system's choice.
     pub source_addresses: Vec<IpAddr>,
     /// Which of the arrivals belong to this load, where several loads share one schedule; `None`: all of them.
-    pub turns: Option<BatchSchedule>,
+    pub batches: Option<BatchSchedule>,
     /// Whether the bytes that TCP carried are read for each connection when it is closed.
     pub count_bytes: bool,
     /// Whether a load of one worker is pinned to the machine's last core, because its servers use the others.
-    pub last_core: bool,
+    pub pin_last_core: bool,
 }
 
 impl LoadPlan {
@@ -293,9 +293,9 @@ impl Default for LoadPlan {
             tick: Duration::ZERO,
             read_buffer: 128 << 10,
             source_addresses: Vec::new(),
-            turns: None,
+            batches: None,
             count_bytes: false,
-            last_core: false,
+            pin_last_core: false,
         }
     }
 }
@@ -405,7 +405,7 @@ pub struct Objective {
     /// The stage whose calls are judged; `None`: all calls that are not warm-up.
     pub stage: Option<String>,
     /// Whether the limit is an upper one.
-    pub below: bool,
+    pub is_upper: bool,
     /// The limit: nanoseconds for times, a share (0–1) for errors, calls per second for rates, bytes for memory.
     pub limit: f64,
     /// The objective as typed.

@@ -43,9 +43,9 @@ impl fmt::Display for PlanDifference {
 /// build wrote a time, rate or size differently. If one of them can't be parsed, because another build wrote it, the
 /// texts are compared. Text that is not TOML counts as a plan without keys.
 pub fn differences(a: &str, b: &str) -> Vec<PlanDifference> {
-    let (a, b) = match (respelled(a), respelled(b)) {
-        (Some(a), Some(b)) => (flat(&a), flat(&b)),
-        _ => (flat(a), flat(b)),
+    let (a, b) = match (normalise(a), normalise(b)) {
+        (Some(a), Some(b)) => (dotted_keys(&a), dotted_keys(&b)),
+        _ => (dotted_keys(a), dotted_keys(b)),
     };
     let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
     keys.into_iter()
@@ -59,13 +59,13 @@ pub fn differences(a: &str, b: &str) -> Vec<PlanDifference> {
 }
 
 /// Returns the plan as this build writes it, if it can be parsed.
-fn respelled(plan: &str) -> Option<String> {
+fn normalise(plan: &str) -> Option<String> {
     let spec = spec::read(plan).ok()?;
     // This also rewrites the call's section.
     spec.without_secrets().to_toml().ok()
 }
 
-fn flat(plan: &str) -> BTreeMap<String, String> {
+fn dotted_keys(plan: &str) -> BTreeMap<String, String> {
     let mut keys = BTreeMap::new();
     flatten("", &plan.parse::<Table>().unwrap_or_default(), &mut keys);
     keys

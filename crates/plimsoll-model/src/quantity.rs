@@ -35,7 +35,7 @@ pub fn planned(length: Duration) -> String {
         time(length.as_secs_f64() * 1e6)
     };
     match text.split_once(' ') {
-        Some((number, unit)) => format!("{} {unit}", trimmed(number.to_owned())),
+        Some((number, unit)) => format!("{} {unit}", trim_zeros(number.to_owned())),
         None => text,
     }
 }
@@ -59,13 +59,13 @@ pub fn rate(per_s: f64) -> String {
     if per_s >= 99.95 {
         format!("{}/s", count(per_s.round().max(0.0) as u64))
     } else {
-        format!("{}/s", trimmed(format!("{per_s:.2}")))
+        format!("{}/s", trim_zeros(format!("{per_s:.2}")))
     }
 }
 
 /// Formats a planned rate with all digits, so that the rates of two trials can be distinguished.
 pub fn exact_rate(per_s: f64) -> String {
-    let text = trimmed(format!("{per_s:.4}"));
+    let text = trim_zeros(format!("{per_s:.4}"));
     let (whole, part) = text
         .split_once('.')
         .map_or((&*text, None), |(w, p)| (w, Some(p)));
@@ -106,7 +106,7 @@ pub fn share(part: u64, whole: u64) -> String {
     match text.as_str() {
         "100.00" => "> 99.99 %".to_owned(),
         "0.00" if part > 0 => "< 0.01 %".to_owned(),
-        _ => format!("{} %", trimmed(text)),
+        _ => format!("{} %", trim_zeros(text)),
     }
 }
 
@@ -133,7 +133,7 @@ pub fn or_dash<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
     value.map_or_else(|| "–".to_owned(), show)
 }
 
-fn trimmed(text: String) -> String {
+fn trim_zeros(text: String) -> String {
     if text.contains('.') {
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     } else {

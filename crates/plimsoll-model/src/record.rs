@@ -164,12 +164,12 @@ impl StageRecord {
     pub(crate) fn call(&mut self, s: &CallSample) {
         self.count(s);
         self.lag.record(s.lag_ns());
-        self.times_of(s);
+        self.record_times(s);
     }
 
     /// Counts a call that [has one time](CallSample::has_one_time).
     #[inline]
-    pub(crate) fn call_of_one_time(&mut self, s: &CallSample) {
+    pub(crate) fn add_single_time_call(&mut self, s: &CallSample) {
         self.count(s);
         self.one_times.record(s.response_ns());
     }
@@ -182,14 +182,14 @@ impl StageRecord {
     }
 
     #[inline]
-    fn times_of(&mut self, s: &CallSample) {
+    fn record_times(&mut self, s: &CallSample) {
         if s.outcome.is_ok() {
             self.response.record(s.response_ns());
             self.service.record(s.service_ns());
             self.first_byte.record(s.first_byte_ns());
         } else {
             self.failed.record(s.response_ns());
-            if s.outcome.is_given_up() {
+            if s.outcome.is_abandoned() {
                 self.cut_off.record(s.response_ns());
             }
         }
@@ -200,7 +200,7 @@ impl StageRecord {
         self.count(s);
         // The connection's setup is measured by its phases and is not lag.
         self.lag.record(s.lag_ns().saturating_sub(p.total_ns()));
-        self.times_of(s);
+        self.record_times(s);
         if s.outcome.is_ok() || p.ready_ns > 0 {
             self.connection(p);
         }
@@ -248,7 +248,7 @@ impl StageRecord {
 
     /// Returns the calls that were sent, and abandoned because the run ended.
     pub fn calls_cut_off(&self) -> u64 {
-        let given_up = self.outcomes.iter().filter(|(o, _)| o.is_given_up());
+        let given_up = self.outcomes.iter().filter(|(o, _)| o.is_abandoned());
         given_up.map(|(_, n)| n).sum()
     }
 

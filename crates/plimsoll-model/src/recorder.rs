@@ -18,7 +18,7 @@ pub struct RequestCarrier {
     /// The connection's number within its worker; `None`: it no longer exists.
     pub connection: Option<u32>,
     /// The number from which the request's trace ids are generated.
-    pub traced_as: u64,
+    pub trace_number: u64,
 }
 
 /// Settings of calls whose requests have trace ids.
@@ -36,14 +36,14 @@ pub struct Recorder {
     current: RecordedInterval,
     stages: usize,
     /// Whether individual calls are examined: each one is recorded, or the slowest are kept.
-    looks_at_calls: bool,
+    needs_calls: bool,
     keep_requests: bool,
     /// Set if the slowest calls are kept.
     traces: Option<CallTracing>,
     /// Texts handed over before, so that each leaves the worker only once in a run.
     known_details: Vec<FailureDetail>,
     /// Totals handed over before: calls that ended ok, and bytes received.
-    taken: (u64, u64),
+    totals_taken: (u64, u64),
 }
 
 impl Recorder {
@@ -54,11 +54,11 @@ impl Recorder {
         Recorder {
             current,
             stages,
-            looks_at_calls: false,
+            needs_calls: false,
             keep_requests: false,
             traces: None,
             known_details: Vec::new(),
-            taken: (0, 0),
+            totals_taken: (0, 0),
         }
     }
 
@@ -66,14 +66,14 @@ impl Recorder {
     #[must_use]
     pub fn with_request_log(mut self, keep: bool) -> Recorder {
         self.keep_requests = keep;
-        self.looks_at_calls |= keep;
+        self.needs_calls |= keep;
         self
     }
 
     /// Keeps the slowest calls of `worker` as well, with their trace ids from `ids`, in a run that started at `start`.
     pub fn keep_slowest(&mut self, ids: TraceIds, worker: u32, start: Time) {
         self.traces = Some(CallTracing { ids, worker, start });
-        self.looks_at_calls = true;
+        self.needs_calls = true;
     }
 
     /// Records the end of a call that was not sent.
@@ -86,13 +86,13 @@ impl Recorder {
     pub fn sent_call(&mut self, s: &CallSample, carried: Option<RequestCarrier>) {
         let record = self.current.stage_mut(s.stage);
         if s.has_one_time() {
-            record.call_of_one_time(s);
+            record.add_single_time_call(s);
         } else {
             record.call(s);
         }
-        if self.looks_at_calls {
-            self.look(s, carried);
-            self.keep(s, None, || None);
+        if self.needs_calls {
+            self.keep_if_slowest(s, carried);
+            self.log_call(s, None, || None);
         }
     }
 
@@ -106,9 +106,9 @@ impl Recorder {
         carried: Option<RequestCarrier>,
     ) {
         self.current.stage_mut(s.stage).call(s);
-        if self.looks_at_calls {
-            self.look(s, carried);
-            self.keep(s, None, || Some(Box::new(CallMeasures::new(counts, times))));
+        if self.needs_calls {
+            self.keep_if_slowest(s, carried);
+            self.log_call(s, None, || Some(Box::new(CallMeasures::new(counts, times))));
         }
     }
 
@@ -131,7 +131,7 @@ impl Recorder {
     }
 
     /// Keeps the call if it is one of the slowest.
-    fn look(&mut self, s: &CallSample, carried: Option<RequestCarrier>) {
+    fn keep_if_slowest(&mut self, s: &CallSample, carried: Option<RequestCarrier>) {
         let (Some(traces), Some(carried)) = (self.traces, carried) else {
             return;
         };
@@ -144,12 +144,12 @@ impl Recorder {
                 outcome: s.outcome,
                 worker: traces.worker,
                 connection: carried.connection,
-                trace_id: traces.ids.trace(carried.traced_as),
+                trace_id: traces.ids.trace(carried.trace_number),
             });
         }
     }
 
-    fn keep(
+    fn log_call(
         &mut self,
         sample: &CallSample,
         phases: Option<ConnectPhases>,
@@ -174,22 +174,22 @@ impl Recorder {
         carried: Option<RequestCarrier>,
     ) {
         self.current.stage_mut(s.stage).cold_call(s, p);
-        if self.looks_at_calls {
-            self.look(s, carried);
-            self.keep(s, Some(*p), || None);
+        if self.needs_calls {
+            self.keep_if_slowest(s, carried);
+            self.log_call(s, Some(*p), || None);
         }
     }
 
     /// Returns the calls that ended ok and the bytes received, in the whole run.
     pub fn running_totals(&self) -> (u64, u64) {
         let recorded = self.current.recorded();
-        recorded.fold(self.taken, |(ok, bytes), (_, stage)| {
+        recorded.fold(self.totals_taken, |(ok, bytes), (_, stage)| {
             (ok + stage.ok(), bytes + stage.bytes_received)
         })
     }
 
     /// Records the start of a batch.
-    pub fn turn_began(&mut self, turn: BatchStart) {
+    pub fn record_batch_start(&mut self, turn: BatchStart) {
         self.current.turns.push(turn);
     }
 
@@ -216,7 +216,7 @@ impl Recorder {
     }
 
     #[inline]
-    fn at(&mut self, address: u32, stage: u8) -> Option<&mut AddressCounts> {
+    fn address_counts(&mut self, address: u32, stage: u8) -> Option<&mut AddressCounts> {
         let tally = self.current.addresses.get_mut(address as usize)?;
         tally.stages.get_mut(usize::from(stage))
     }
@@ -224,7 +224,7 @@ impl Recorder {
     /// Counts the end of a call on a connection to the address; an address without a number is ignored.
     #[inline]
     pub fn call_at(&mut self, address: u32, stage: u8, outcome: Outcome) {
-        if let Some(counts) = self.at(address, stage) {
+        if let Some(counts) = self.address_counts(address, stage) {
             counts.calls += 1;
             counts.errors += u64::from(outcome.is_error());
         }
@@ -232,14 +232,14 @@ impl Recorder {
 
     /// Counts an established connection to the address.
     pub fn connection_at(&mut self, address: u32, stage: u8) {
-        if let Some(counts) = self.at(address, stage) {
+        if let Some(counts) = self.address_counts(address, stage) {
             counts.connections += 1;
         }
     }
 
     /// Counts a connection to the address that failed, or that lost the race against another address.
     pub fn connect_failure_at(&mut self, address: u32, stage: u8) {
-        if let Some(counts) = self.at(address, stage) {
+        if let Some(counts) = self.address_counts(address, stage) {
             counts.connect_failures += 1;
         }
     }
@@ -322,7 +322,7 @@ impl Recorder {
     pub fn take(&mut self, spare: Option<RecordedInterval>) -> RecordedInterval {
         let mut next = spare.unwrap_or_default();
         debug_assert!(next.is_empty(), "a spare interval must be cleared");
-        self.taken = self.running_totals();
+        self.totals_taken = self.running_totals();
         if next.stages.len() < self.current.stages.len() {
             next.stages.resize(self.current.stages.len(), None);
         }

@@ -82,20 +82,20 @@ struct RecordingInner {
     rows: Option<Arc<RecordedRows>>,
     /// CRC-32 of times and rows.
     checksum: u32,
-    left_out: LeftOut,
+    skipped: SkippedLines,
     /// Whether a spool can no longer be read.
     is_lost: AtomicBool,
 }
 
 /// Lines that are not replayed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct SkippedLines {
     /// Lines that could not be parsed.
     pub unreadable: u64,
     /// The first of these: line number from 1, and the reason.
     pub first_unreadable: Vec<(u64, &'static str)>,
     /// Lines excluded by filters, sample or window.
-    pub not_wanted: u64,
+    pub excluded: u64,
     /// Lines that were older than an earlier line and had to be sorted.
     pub sorted: u64,
 }
@@ -150,8 +150,8 @@ impl Recording {
     }
 
     /// Returns the counts of lines that are not replayed.
-    pub fn left_out(&self) -> &LeftOut {
-        &self.inner.left_out
+    pub fn left_out(&self) -> &SkippedLines {
+        &self.inner.skipped
     }
 
     /// Returns notes about the file for readers of the run, one sentence each.
@@ -180,10 +180,10 @@ impl Recording {
                 },
             ));
         }
-        if left_out.not_wanted > 0 {
+        if left_out.excluded > 0 {
             notes.push(format!(
                 "{} lines of {} were excluded by the window, the filters and the sample",
-                crate::quantity::count(left_out.not_wanted),
+                crate::quantity::count(left_out.excluded),
                 self.file(),
             ));
         }
@@ -292,10 +292,10 @@ impl fmt::Debug for RecordedRows {
 #[derive(Default)]
 struct CachedBlock {
     /// The [`RecordedRows::id`] (never 0) and the number of the block.
-    of: (u64, u64),
+    key: (u64, u64),
     bytes: Vec<u8>,
     /// Start and end offsets of the values, row by row.
-    places: Vec<(u32, u32)>,
+    value_ranges: Vec<(u32, u32)>,
 }
 
 thread_local! {
@@ -337,12 +337,12 @@ impl RecordedRows {
     pub fn with<T>(&self, row: u64, column: usize, work: impl FnOnce(&str) -> T) -> T {
         BLOCK.with_borrow_mut(|block| {
             let number = row / ROWS_PER_BLOCK;
-            if block.of != (self.id, number) && self.read(number, block).is_err() {
+            if block.key != (self.id, number) && self.read(number, block).is_err() {
                 self.is_lost.store(true, Ordering::Relaxed);
                 *block = CachedBlock::default();
             }
             let place = (row % ROWS_PER_BLOCK) as usize * self.names.len() + column;
-            let value = block.places.get(place).and_then(|(start, end)| {
+            let value = block.value_ranges.get(place).and_then(|(start, end)| {
                 let bytes = block.bytes.get(*start as usize..*end as usize)?;
                 std::str::from_utf8(bytes).ok()
             });
@@ -362,7 +362,7 @@ impl RecordedRows {
         block.bytes.clear();
         block.bytes.resize((end - start) as usize, 0);
         self.values.read(*start, &mut block.bytes)?;
-        block.places.clear();
+        block.value_ranges.clear();
         let mut at = 0;
         while let Some(length) = block
             .bytes
@@ -371,11 +371,11 @@ impl RecordedRows {
         {
             let length = u32::from_le_bytes(*length) as usize;
             block
-                .places
+                .value_ranges
                 .push(((at + 4) as u32, (at + 4 + length) as u32));
             at += 4 + length;
         }
-        block.of = (self.id, number);
+        block.key = (self.id, number);
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Hides secrets in displayed text: the user information and query values of URLs, and the header fields in a plan.
 //!
-//! In messages, secrets are replaced by stars ([`masked`], [`masked_plan`]). In a saved plan, which must run again, and
+//! In messages, secrets are replaced by stars ([`masked`], [`mask_plan`]). In a saved plan, which must run again, and
 //! in a report's target they are replaced by the name of an environment variable ([`with_variables`]).
 
 use std::borrow::Cow;
@@ -57,23 +57,23 @@ const FIELD_TABLES: [&str; 3] = ["header", "headers", "metadata"];
 
 /// Returns `text` with a star for each byte of a secret in a URL, so that its length is unchanged.
 pub fn masked(text: &str) -> Cow<'_, str> {
-    let mut secrets = users(text);
-    secrets.extend(parameters(text).into_iter().map(|(_, value)| value));
-    starred(text, secrets)
+    let mut secrets = user_infos(text);
+    secrets.extend(secret_parameters(text).into_iter().map(|(_, value)| value));
+    replace_by_stars(text, secrets)
 }
 
 /// Returns the text of a plan like [`masked`], with stars for the values of secret header fields as well.
-pub fn masked_plan(text: &str) -> Cow<'_, str> {
-    let mut secrets = users(text);
-    secrets.extend(parameters(text).into_iter().map(|(_, value)| value));
-    secrets.extend(fields(text));
-    starred(text, secrets)
+pub fn mask_plan(text: &str) -> Cow<'_, str> {
+    let mut secrets = user_infos(text);
+    secrets.extend(secret_parameters(text).into_iter().map(|(_, value)| value));
+    secrets.extend(secret_field_values(text));
+    replace_by_stars(text, secrets)
 }
 
 /// Returns a URL, or its path and query, with environment variables in place of the secrets in its query.
 pub fn with_variables(url: &str) -> String {
     let mut text = url.to_owned();
-    for (variable, value) in typed(url).into_iter().rev() {
+    for (variable, value) in literal_query_secrets(url).into_iter().rev() {
         text.replace_range(value, &format!("${variable}"));
     }
     text
@@ -82,19 +82,22 @@ pub fn with_variables(url: &str) -> String {
 /// Returns the secrets of a URL's query, by the variables that [`with_variables`] writes.
 pub fn query_secrets(url: &str) -> Vec<(String, String)> {
     let with_value = |(variable, value): (String, Range<usize>)| (variable, url[value].to_owned());
-    typed(url).into_iter().map(with_value).collect()
+    literal_query_secrets(url)
+        .into_iter()
+        .map(with_value)
+        .collect()
 }
 
 /// Returns a URL's path and query with the values of the variables in it (`api_key=$NAME`).
 ///
 /// # Errors
 /// Returns which variable is not set.
-pub fn from_variables(
+pub fn fill_variables(
     path: &str,
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<String, String> {
     let mut text = path.to_owned();
-    for (_, value) in parameters_of_url(path).into_iter().rev() {
+    for (_, value) in secret_url_parameters(path).into_iter().rev() {
         let Some(name) = variable_name(&path[value.clone()]) else {
             continue;
         };
@@ -106,10 +109,10 @@ pub fn from_variables(
 }
 
 /// Returns the literal secrets in a URL's query, each with the variable that replaces it.
-fn typed(url: &str) -> Vec<(String, Range<usize>)> {
+fn literal_query_secrets(url: &str) -> Vec<(String, Range<usize>)> {
     let mut taken = BTreeSet::new();
     let mut all = Vec::new();
-    for (name, value) in parameters_of_url(url) {
+    for (name, value) in secret_url_parameters(url) {
         if variable_name(&url[value.clone()]).is_some() {
             continue;
         }
@@ -134,9 +137,9 @@ fn typed(url: &str) -> Vec<(String, Range<usize>)> {
 }
 
 /// Returns the parameters of one URL, which follow its first `?`.
-fn parameters_of_url(url: &str) -> Vec<(Range<usize>, Range<usize>)> {
+fn secret_url_parameters(url: &str) -> Vec<(Range<usize>, Range<usize>)> {
     let query = url.find('?').unwrap_or(url.len());
-    let mut all = parameters(url);
+    let mut all = secret_parameters(url);
     all.retain(|(name, _)| name.start > query);
     all
 }
@@ -148,7 +151,7 @@ fn variable_name(value: &str) -> Option<&str> {
     (!name.is_empty() && name.bytes().all(is_part)).then_some(name)
 }
 
-fn starred(text: &str, secrets: Vec<Range<usize>>) -> Cow<'_, str> {
+fn replace_by_stars(text: &str, secrets: Vec<Range<usize>>) -> Cow<'_, str> {
     if secrets.is_empty() {
         return Cow::Borrowed(text);
     }
@@ -166,7 +169,7 @@ fn ends_url(byte: u8) -> bool {
 }
 
 /// Returns the user information before the hosts of the URLs in `text`: a user, a password, or both.
-fn users(text: &str) -> Vec<Range<usize>> {
+fn user_infos(text: &str) -> Vec<Range<usize>> {
     let mut all = Vec::new();
     for (at, scheme_end) in text.match_indices("://") {
         let start = at + scheme_end.len();
@@ -190,7 +193,7 @@ fn users(text: &str) -> Vec<Range<usize>> {
 }
 
 /// Returns the query parameters in `text` with secret names: the ranges of name and value.
-fn parameters(text: &str) -> Vec<(Range<usize>, Range<usize>)> {
+fn secret_parameters(text: &str) -> Vec<(Range<usize>, Range<usize>)> {
     let bytes = text.as_bytes();
     let mut all = Vec::new();
     for (mark, _) in text.match_indices(['?', '&']) {
@@ -233,7 +236,7 @@ fn is_secret_parameter(name: &str) -> bool {
 
 /// Returns the values of header fields with secret names in a plan's text. The text may be invalid TOML, so each line
 /// is examined separately.
-fn fields(plan: &str) -> Vec<Range<usize>> {
+fn secret_field_values(plan: &str) -> Vec<Range<usize>> {
     let mut all = Vec::new();
     let mut in_fields = false;
     let mut start = 0;
@@ -318,7 +321,7 @@ mod tests {
         let shown = "target = \"http://***@a\"\n[call.http]\nheaders = { Authorization = \"********\", x = \"b\" }\n\
                      [tls]\nkey = \"client.key\"\n[call.grpc.metadata]\n\"x-api-key\" = '*'\nplain = \"d\"\nauthorization = \"****\n\
                      [call.http]\nheaders.cookie = \"*\"\n";
-        assert_eq!(masked_plan(plan), shown);
+        assert_eq!(mask_plan(plan), shown);
     }
 
     #[test]
@@ -334,9 +337,9 @@ mod tests {
             let found = secrets.iter().find(|(known, _)| known == name);
             found.map(|(_, value)| value.clone())
         };
-        let filled_in = from_variables(saved, variable).unwrap();
+        let filled_in = fill_variables(saved, variable).unwrap();
         assert_eq!(filled_in, "/v1?a=1&api_key=x%20y&token=z&token=w&key=o");
-        let error = from_variables(saved, |_| None).unwrap_err();
+        let error = fill_variables(saved, |_| None).unwrap_err();
         assert!(error.ends_with("is not set"), "{error}");
     }
 }

@@ -4,7 +4,7 @@
 //! most its last interval; [`Run::load`] reads it back. Every figure is a pure function of the intervals' records
 //! ([`summary`]), so a run that is read shows the same figures as the run that was written. No clock is read here.
 
-mod checked;
+mod consistency;
 mod count_check;
 mod delivery;
 mod directory;
@@ -27,7 +27,7 @@ pub mod summary;
 mod times;
 mod writer;
 
-pub use checked::CountSum;
+pub use consistency::CountSum;
 pub use count_check::CountCheck;
 pub use delivery::DeliverySummary;
 pub use directory::{Run, read_plan};
@@ -37,7 +37,7 @@ pub use health::{HealthProblem, health};
 pub use interval::{IntervalRecord, ResourceUsage};
 pub use machine::{MachineUse, OtherProcess};
 pub use memory::{KernelMemory, MemoryPhase, MemoryReading, MemorySummary, ProcessMemory};
-pub use negotiated::{CertificateTaken, NegotiatedHandshakes, NegotiatedTls, version_name};
+pub use negotiated::{CertificateAcceptance, NegotiatedHandshakes, NegotiatedTls, version_name};
 pub use overview::{ClientOverview, RunOverview, TimesOverview, TotalOverview};
 pub use rotation::{RotationPart, RotationSummary};
 pub use sampling::SamplingSummary;

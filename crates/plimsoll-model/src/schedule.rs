@@ -20,11 +20,11 @@ use rand_chacha::rand_core::SeedableRng;
 use crate::plan::{self, ArrivalSpacing, BatchSchedule, LoadPlan};
 
 mod gaps;
-mod recorded;
+mod replay;
 pub mod turns;
 
 use gaps::RenewalGaps;
-use recorded::{ReplayArrivals, ReplaySchedule};
+use replay::{ReplayArrivals, ReplaySchedule};
 use turns::BlockAssignment;
 
 /// One call and when it is due.
@@ -62,9 +62,9 @@ struct ScheduleInner {
     seed: u64,
     calls: Option<u64>,
     /// This load's share of the batches. The numbers below count the arrivals of all loads that share the schedule.
-    turns: Option<BatchSchedule>,
+    batches: Option<BatchSchedule>,
     bounds: Vec<StageBounds>,
-    pieces: Vec<RateSegment>,
+    segments: Vec<RateSegment>,
     /// Evenly spaced arrivals only: one more than the last arrival's number.
     end_number: u64,
     /// Recorded arrivals only.
@@ -92,7 +92,7 @@ struct RateSegment {
 impl RateSegment {
     /// Returns when the integral of the rate reaches `arrivals`. Nanoseconds since the schedule's start.
     #[inline]
-    fn at(&self, arrivals: f64) -> u64 {
+    fn time_of(&self, arrivals: f64) -> u64 {
         // For whole numbers below 2^32 the product is exact: 10^9 = 5^9 · 2^9 and 5^9 needs 21 bits.
         let ns = if self.slope == 0.0 {
             arrivals * 1e9 / self.from
@@ -133,7 +133,7 @@ impl Schedule {
                 end,
                 warmup: stage.warmup,
             });
-            let (from, to) = match load.turns.and_then(|turns| turns.slot) {
+            let (from, to) = match load.batches.and_then(|turns| turns.slot) {
                 Some(slot) => (1.0 / slot.as_secs_f64(), 1.0 / slot.as_secs_f64()),
                 None => (stage.rate_from, stage.rate_to),
             };
@@ -175,9 +175,9 @@ impl Schedule {
                 spacing,
                 seed,
                 calls: load.calls,
-                turns: load.turns,
+                batches: load.batches,
                 bounds,
-                pieces,
+                segments: pieces,
                 end_number,
                 replay: ReplaySchedule::of(load),
             }),
@@ -188,9 +188,9 @@ impl Schedule {
     /// plan's last call. Closed loop: empty, or the starts of its batches.
     pub fn share(&self, index: u32, of: u32) -> ArrivalIter {
         let of = of.max(1);
-        let piece = self.inner.pieces.first().copied();
+        let piece = self.inner.segments.first().copied();
         let usable = index < of && piece.is_some();
-        let deal = self.inner.turns.map(BlockAssignment::new);
+        let deal = self.inner.batches.map(BlockAssignment::new);
         let number = u64::from(index);
         let pace = match (self.inner.spacing, deal) {
             _ if !usable => ArrivalSource::Ended,
@@ -202,24 +202,27 @@ impl Schedule {
                 ArrivalSource::Random(Box::new(RandomArrivals {
                     rng: ChaCha8Rng::seed_from_u64(self.inner.seed),
                     gaps: RenewalGaps::of(spacing),
-                    deal,
+                    assignment: deal,
                     number: 0,
-                    until_mine: index,
-                    of,
-                    passed: 0.0,
+                    others_before_next: index,
+                    share_count: of,
+                    elapsed_gaps: 0.0,
                     measured_left: self.inner.calls.unwrap_or(u64::MAX),
                 }))
             }
-            (_, Some(deal)) => ArrivalSource::Dealt(Box::new(BlockArrivals { deal, number })),
+            (_, Some(deal)) => ArrivalSource::Batched(Box::new(BlockArrivals {
+                assignment: deal,
+                number,
+            })),
             (Some(ArrivalSpacing::Constant), None) => ArrivalSource::Even { number },
             (None, None) => ArrivalSource::Ended,
         };
         ArrivalIter {
             inner: Arc::clone(&self.inner),
-            pace,
+            source: pace,
             step: u64::from(of),
             stage: 0,
-            piece: piece.unwrap_or(EMPTY_PIECE),
+            segment: piece.unwrap_or(EMPTY_SEGMENT),
         }
     }
 
@@ -248,11 +251,11 @@ impl Schedule {
         }
         if inner.spacing == Some(ArrivalSpacing::Constant) {
             let cut = inner
-                .pieces
+                .segments
                 .iter()
                 .find(|p| inner.end_number >= p.first && inner.end_number < p.next);
             if let Some(piece) = cut {
-                return Some(piece.at((inner.end_number - piece.first) as f64));
+                return Some(piece.time_of((inner.end_number - piece.first) as f64));
             }
         }
         stages_end
@@ -264,7 +267,7 @@ fn finite_rate(rate: f64) -> f64 {
     if rate.is_finite() { rate.max(0.0) } else { 0.0 }
 }
 
-const EMPTY_PIECE: RateSegment = RateSegment {
+const EMPTY_SEGMENT: RateSegment = RateSegment {
     start: 0,
     last: 0,
     from: 0.0,
@@ -279,17 +282,17 @@ const EMPTY_PIECE: RateSegment = RateSegment {
 #[derive(Clone, Debug)]
 pub struct ArrivalIter {
     inner: Arc<ScheduleInner>,
-    pace: ArrivalSource,
+    source: ArrivalSource,
     step: u64,
     stage: usize,
     /// A copy of the current stage's rate function.
-    piece: RateSegment,
+    segment: RateSegment,
 }
 
 #[derive(Clone, Debug)]
 enum ArrivalSource {
     Even { number: u64 },
-    Dealt(Box<BlockArrivals>),
+    Batched(Box<BlockArrivals>),
     Random(Box<RandomArrivals>),
     Recorded(Box<ReplayArrivals>),
     Ended,
@@ -298,7 +301,7 @@ enum ArrivalSource {
 /// Evenly spaced arrivals of a schedule that several loads share in batches.
 #[derive(Clone, Debug)]
 struct BlockArrivals {
-    deal: BlockAssignment,
+    assignment: BlockAssignment,
     /// The number of this share's next arrival among the load's own arrivals.
     number: u64,
 }
@@ -308,14 +311,14 @@ struct RandomArrivals {
     rng: ChaCha8Rng,
     gaps: RenewalGaps,
     /// The load's share of the batches, where several loads share the schedule.
-    deal: Option<BlockAssignment>,
+    assignment: Option<BlockAssignment>,
     /// The number of the next arrival of any share.
     number: u64,
     /// Arrivals of other shares before the next one of this share.
-    until_mine: u32,
-    of: u32,
+    others_before_next: u32,
+    share_count: u32,
     /// Time since the current stage's start, in units of the mean gap.
-    passed: f64,
+    elapsed_gaps: f64,
     measured_left: u64,
 }
 
@@ -323,14 +326,14 @@ impl ArrivalIter {
     /// Moves on to the next stage; returns false if there is none.
     #[cold]
     fn next_stage(&mut self) -> bool {
-        match self.inner.pieces.get(self.stage + 1) {
+        match self.inner.segments.get(self.stage + 1) {
             Some(piece) => {
                 self.stage += 1;
-                self.piece = *piece;
+                self.segment = *piece;
                 true
             }
             None => {
-                self.pace = ArrivalSource::Ended;
+                self.source = ArrivalSource::Ended;
                 false
             }
         }
@@ -338,94 +341,94 @@ impl ArrivalIter {
 
     #[inline]
     fn next_even(&mut self, number: u64) -> Option<Arrival> {
-        self.pace = ArrivalSource::Even {
+        self.source = ArrivalSource::Even {
             number: number.saturating_add(self.step),
         };
-        self.numbered(number, number)
+        self.arrival_numbered(number, number)
     }
 
-    fn next_dealt(&mut self) -> Option<Arrival> {
-        let ArrivalSource::Dealt(dealt) = &mut self.pace else {
+    fn next_batched(&mut self) -> Option<Arrival> {
+        let ArrivalSource::Batched(dealt) = &mut self.source else {
             return None;
         };
         let number = dealt.number;
-        let shared = dealt.deal.shared(number);
+        let shared = dealt.assignment.shared(number);
         dealt.number = number.saturating_add(self.step);
-        self.numbered(number, shared)
+        self.arrival_numbered(number, shared)
     }
 
     /// Returns the arrival with the load's own `number` and the number `shared` in the schedule of all loads.
     #[inline]
-    fn numbered(&mut self, number: u64, shared: u64) -> Option<Arrival> {
+    fn arrival_numbered(&mut self, number: u64, shared: u64) -> Option<Arrival> {
         if shared >= self.inner.end_number {
-            self.pace = ArrivalSource::Ended;
+            self.source = ArrivalSource::Ended;
             return None;
         }
-        while shared >= self.piece.next {
+        while shared >= self.segment.next {
             if !self.next_stage() {
                 return None;
             }
         }
         Some(Arrival {
             number,
-            at: self.piece.at((shared - self.piece.first) as f64),
+            at: self.segment.time_of((shared - self.segment.first) as f64),
             stage: self.stage as u8,
         })
     }
 
     fn next_random(&mut self) -> Option<Arrival> {
         loop {
-            let ArrivalSource::Random(random) = &mut self.pace else {
+            let ArrivalSource::Random(random) = &mut self.source else {
                 return None;
             };
-            let mut passed = random.passed + random.gaps.next(&mut random.rng);
+            let mut passed = random.elapsed_gaps + random.gaps.next(&mut random.rng);
             // A gap that crosses into the next stage continues at that stage's rate.
-            while passed >= self.piece.total {
-                passed -= self.piece.total;
+            while passed >= self.segment.total {
+                passed -= self.segment.total;
                 if !self.next_stage() {
                     return None;
                 }
             }
-            let ArrivalSource::Random(random) = &mut self.pace else {
+            let ArrivalSource::Random(random) = &mut self.source else {
                 return None;
             };
-            random.passed = passed;
-            if !self.piece.warmup {
+            random.elapsed_gaps = passed;
+            if !self.segment.warmup {
                 if random.measured_left == 0 {
-                    self.pace = ArrivalSource::Ended;
+                    self.source = ArrivalSource::Ended;
                     return None;
                 }
                 random.measured_left -= 1;
             }
             let shared = random.number;
             random.number += 1;
-            let own = match &mut random.deal {
+            let own = match &mut random.assignment {
                 None => Some(shared),
                 Some(deal) => deal.own(shared),
             };
             let Some(number) = own else {
                 continue;
             };
-            if random.until_mine == 0 {
-                random.until_mine = random.of - 1;
+            if random.others_before_next == 0 {
+                random.others_before_next = random.share_count - 1;
                 return Some(Arrival {
                     number,
-                    at: self.piece.at(passed),
+                    at: self.segment.time_of(passed),
                     stage: self.stage as u8,
                 });
             }
-            random.until_mine -= 1;
+            random.others_before_next -= 1;
         }
     }
 }
 
 impl ArrivalIter {
     fn next_recorded(&mut self) -> Option<Arrival> {
-        let ArrivalSource::Recorded(replayed) = &mut self.pace else {
+        let ArrivalSource::Recorded(replayed) = &mut self.source else {
             return None;
         };
         let Some((number, at)) = replayed.next(self.step) else {
-            self.pace = ArrivalSource::Ended;
+            self.source = ArrivalSource::Ended;
             return None;
         };
         let ends = &self.inner.bounds[self.stage..];
@@ -446,9 +449,9 @@ impl Iterator for ArrivalIter {
 
     #[inline]
     fn next(&mut self) -> Option<Arrival> {
-        match self.pace {
+        match self.source {
             ArrivalSource::Even { number } => self.next_even(number),
-            ArrivalSource::Dealt(_) => self.next_dealt(),
+            ArrivalSource::Batched(_) => self.next_batched(),
             ArrivalSource::Random(_) => self.next_random(),
             ArrivalSource::Recorded(_) => self.next_recorded(),
             ArrivalSource::Ended => None,
@@ -456,7 +459,7 @@ impl Iterator for ArrivalIter {
     }
 
     fn nth(&mut self, n: usize) -> Option<Arrival> {
-        if let ArrivalSource::Even { number } = self.pace {
+        if let ArrivalSource::Even { number } = self.source {
             return self.next_even(number.saturating_add(self.step.saturating_mul(n as u64)));
         }
         for _ in 0..n {

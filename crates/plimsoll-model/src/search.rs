@@ -97,7 +97,7 @@ pub struct Trial {
     pub p99_9_us: Option<f64>,
     /// The mean response time; `None`: no call ended ok.
     pub mean_us: Option<f64>,
-    /// The time that an objective limits ([`plotted`](crate::objective::plotted)); left out where unknown.
+    /// The time that an objective limits ([`plotted_objective`](crate::objective::plotted)); left out where unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limited_us: Option<f64>,
     /// Share of the calls that did not end ok.
@@ -180,21 +180,21 @@ pub fn next(goal: &SearchGoal, trials: &[Trial]) -> SearchStep {
             _ => 0.0,
         };
         let room_s = budget.left_s() - reserve_s;
-        if budget.takes(purpose, rate) <= room_s {
+        if budget.trial_time_s(purpose, rate) <= room_s {
             if let (Some(estimate), TrialPurpose::Narrow) = (&estimate, purpose) {
                 let length_s = budget.narrowing_length_s(estimate, rate, room_s);
-                return attempt(
+                return try_step(
                     purpose,
                     lifted_rate(goal, trials, estimate, rate, length_s),
                     length_s,
                 );
             }
-            return attempt(purpose, rate, goal.length_s(purpose, rate));
+            return try_step(purpose, rate, goal.length_s(purpose, rate));
         }
         if let Some(rate) = winner.filter(|_| !confirmed)
             && let Some(length_s) = budget.confirmation_s(rate)
         {
-            return attempt(TrialPurpose::Confirm, rate, length_s);
+            return try_step(TrialPurpose::Confirm, rate, length_s);
         }
         found.budget_spent = true;
         return SearchStep::Done(Box::new(found));
@@ -207,7 +207,7 @@ pub fn next(goal: &SearchGoal, trials: &[Trial]) -> SearchStep {
         };
         let missing = CURVE_POINTS
             .iter()
-            .map(|share| rounded(goal, line * share))
+            .map(|share| round_rate(goal, line * share))
             .find(|rate| {
                 !near(*rate)
                     && (goal.least_per_s..=goal.most_per_s).contains(rate)
@@ -216,9 +216,9 @@ pub fn next(goal: &SearchGoal, trials: &[Trial]) -> SearchStep {
                         .is_none_or(|limit| *rate < limit)
             });
         if let Some(rate) = missing
-            && budget.takes(TrialPurpose::Curve, rate) <= budget.left_s()
+            && budget.trial_time_s(TrialPurpose::Curve, rate) <= budget.left_s()
         {
-            return attempt(
+            return try_step(
                 TrialPurpose::Curve,
                 rate,
                 goal.length_s(TrialPurpose::Curve, rate),
@@ -228,7 +228,7 @@ pub fn next(goal: &SearchGoal, trials: &[Trial]) -> SearchStep {
     SearchStep::Done(Box::new(found))
 }
 
-fn attempt(purpose: TrialPurpose, rate_per_s: f64, length_s: f64) -> SearchStep {
+fn try_step(purpose: TrialPurpose, rate_per_s: f64, length_s: f64) -> SearchStep {
     SearchStep::Try {
         purpose,
         rate_per_s,
@@ -260,7 +260,7 @@ impl SearchBudget<'_> {
             .unwrap_or(DEFAULT_TRIAL_OVERHEAD_S)
     }
 
-    fn takes(&self, purpose: TrialPurpose, rate: f64) -> f64 {
+    fn trial_time_s(&self, purpose: TrialPurpose, rate: f64) -> f64 {
         self.goal.length_s(purpose, rate) + self.trial_overhead_s(purpose, rate)
     }
 
@@ -271,17 +271,17 @@ impl SearchBudget<'_> {
         let room_s = self.left_s() - self.trial_overhead_s(TrialPurpose::Confirm, rate);
         // Whole milliseconds, so that rounding can't exceed the budget.
         let room_s = (room_s * 1e3).floor() / 1e3;
-        (room_s >= self.shortest_s(rate)).then(|| length_s.min(room_s))
+        (room_s >= self.min_confirmation_length_s(rate)).then(|| length_s.min(room_s))
     }
 
-    fn shortest_s(&self, rate: f64) -> f64 {
+    fn min_confirmation_length_s(&self, rate: f64) -> f64 {
         let calls_s = self.goal.least_calls as f64 / rate;
         (self.goal.length_s(TrialPurpose::Confirm, rate) * MIN_CONFIRMATION_SHARE).max(calls_s)
     }
 
     /// Returns the time that the shortest confirmation takes.
     fn min_confirmation_time_s(&self, rate: f64) -> f64 {
-        self.shortest_s(rate) + self.trial_overhead_s(TrialPurpose::Confirm, rate)
+        self.min_confirmation_length_s(rate) + self.trial_overhead_s(TrialPurpose::Confirm, rate)
     }
 
     /// Returns the length of a narrowing trial: longer where the server's own variance requires it, so that the
@@ -320,7 +320,7 @@ fn most_informative_trial(
 ) -> Option<(TrialPurpose, f64)> {
     // A trial that was limited by the generator is repeated once.
     if let Some(last) = trials.last()
-        && last.verdict.is_limited()
+        && last.verdict.is_generator_limited()
         && !is_beyond_generator(trials, last.rate_per_s)
     {
         return Some((last.purpose, last.rate_per_s));
@@ -338,24 +338,25 @@ fn most_informative_trial(
     match (seen.lower, seen.upper) {
         (None, None) => Some((TrialPurpose::Probe, goal.start_per_s)),
         (Some(lower), None) if lower >= goal.most_per_s => at_end(lower, TrialPurpose::Confirm),
-        (Some(lower), None) => Some((TrialPurpose::Probe, higher(goal, lower))),
+        (Some(lower), None) => Some((TrialPurpose::Probe, next_higher_rate(goal, lower))),
         (None, Some(upper)) if upper <= goal.least_per_s => at_end(upper, TrialPurpose::Narrow),
         (None, Some(upper)) => {
-            let lower = hint(trials, upper).map_or(upper, |(carried, _)| carried) / 2.0;
-            let rate = rounded(goal, lower).max(goal.least_per_s);
+            let lower =
+                overload_throughput(trials, upper).map_or(upper, |(carried, _)| carried) / 2.0;
+            let rate = round_rate(goal, lower).max(goal.least_per_s);
             Some((TrialPurpose::Probe, rate))
         }
-        (Some(lower), Some(upper)) => between(goal, trials, estimate?, found, (lower, upper)),
+        (Some(lower), Some(upper)) => trial_between(goal, trials, estimate?, found, (lower, upper)),
     }
 }
 
 /// Returns the next higher rate while all trials pass.
-fn higher(goal: &SearchGoal, lower: f64) -> f64 {
+fn next_higher_rate(goal: &SearchGoal, lower: f64) -> f64 {
     (lower * RISE_FACTOR).min(goal.most_per_s)
 }
 
 /// Returns the throughput of the overloaded target at rate `upper`, and the number of calls that it was measured with.
-fn hint(trials: &[Trial], upper: f64) -> Option<(f64, f64)> {
+fn overload_throughput(trials: &[Trial], upper: f64) -> Option<(f64, f64)> {
     let at_upper = trials.iter().filter(|t| t.rate_per_s == upper);
     at_upper
         .filter_map(|t| {
@@ -367,21 +368,21 @@ fn hint(trials: &[Trial], upper: f64) -> Option<(f64, f64)> {
 }
 
 /// Returns the most informative trial for a line between two rates.
-fn between(
+fn trial_between(
     goal: &SearchGoal,
     trials: &[Trial],
     estimate: &LoadLineEstimate,
     found: &SearchResult,
     (lower, upper): (f64, f64),
 ) -> Option<(TrialPurpose, f64)> {
-    let inside = |rate: f64| rounded(goal, rate).clamp(goal.least_per_s, goal.most_per_s);
+    let inside = |rate: f64| round_rate(goal, rate).clamp(goal.least_per_s, goal.most_per_s);
     // The capacity lies just above the throughput of an overloaded target.
     let narrowed = trials
         .iter()
         .filter(|t| t.purpose >= TrialPurpose::Narrow)
         .count();
     if narrowed == 0
-        && let Some((carried, calls)) = hint(trials, upper)
+        && let Some((carried, calls)) = overload_throughput(trials, upper)
         && lower * 0.9 < carried
     {
         let lift = goal.precision.max(MIN_HINT_LIFT) + LIFT_STANDARD_ERRORS / calls.sqrt();
@@ -389,7 +390,7 @@ fn between(
     }
     let width = estimate.width(MIN_CONFIDENCE);
     if width > goal.precision * MAX_NARROWING_WIDTH
-        && estimate.is_capacity() < MIN_CONFIDENCE
+        && estimate.capacity_probability() < MIN_CONFIDENCE
         && upper > lower * (1.0 + goal.precision * MAX_NARROWING_WIDTH)
     {
         return Some((TrialPurpose::Probe, inside(estimate.quantile(0.5))));
@@ -441,13 +442,13 @@ fn lifted_rate(
     length_s: f64,
 ) -> f64 {
     let measured = trials.iter().any(|t| t.purpose >= TrialPurpose::Narrow);
-    if !measured || estimate.is_capacity() <= MIN_CONFIDENCE {
+    if !measured || estimate.capacity_probability() <= MIN_CONFIDENCE {
         return rate;
     }
     let lift = estimate.within(rate * length_s) * LIFT_STANDARD_ERRORS;
     let lifted =
         (estimate.quantile(CAPACITY_UPPER_QUANTILE) * (1.0 + lift)).min(rate * OVERLOAD_RATIO);
-    rounded(goal, lifted.max(rate)).clamp(goal.least_per_s, goal.most_per_s)
+    round_rate(goal, lifted.max(rate)).clamp(goal.least_per_s, goal.most_per_s)
 }
 
 /// Returns the rate to confirm if nothing more could be learned. If the capacity is measured: the rate near it that
@@ -468,13 +469,13 @@ fn rate_to_confirm(
     let step = goal.precision / 5.0;
     let candidates: Vec<f64> = (-20_i32..60)
         .map(|i| f64::from(i) * (1.0 + f64::from(i.max(0)) / 20.0))
-        .map(|steps| rounded(goal, middle * (1.0 - step * steps).max(0.0)))
+        .map(|steps| round_rate(goal, middle * (1.0 - step * steps).max(0.0)))
         .filter(|rate| (goal.least_per_s..=goal.most_per_s).contains(rate))
         .filter(|rate| !is_rejected(trials, *rate))
         .collect();
     let confirmations = estimate.trials(middle, length_s);
     // A measured capacity determines the line.
-    if estimate.is_capacity() > MIN_CONFIDENCE {
+    if estimate.capacity_probability() > MIN_CONFIDENCE {
         let best = candidates
             .iter()
             .map(|rate| (*rate, confirmations.chances(*rate, near)))
@@ -504,14 +505,14 @@ fn rate_to_confirm(
 fn highest_passed_rate(
     trials: &[Trial],
     estimate: &LoadLineEstimate,
-    will_do: &dyn Fn(&f64) -> bool,
+    is_acceptable: &dyn Fn(&f64) -> bool,
 ) -> Option<f64> {
     let middle = estimate.quantile(0.5);
     trials
         .iter()
         .filter(|t| t.purpose >= TrialPurpose::Narrow && t.verdict == TrialVerdict::Met)
         .map(|t| t.rate_per_s)
-        .filter(|rate| *rate <= middle && !is_rejected(trials, *rate) && will_do(rate))
+        .filter(|rate| *rate <= middle && !is_rejected(trials, *rate) && is_acceptable(rate))
         .max_by(f64::total_cmp)
 }
 
@@ -521,7 +522,7 @@ fn width(lower: f64, upper: f64) -> f64 {
 }
 
 /// Rounds a rate to a tenth of the precision, for readable figures.
-fn rounded(goal: &SearchGoal, rate: f64) -> f64 {
+fn round_rate(goal: &SearchGoal, rate: f64) -> f64 {
     let step = 10_f64.powf((rate * goal.precision / 5.0).log10().floor());
     let steps = (rate / step).round();
     // Dividing by the inverse avoids 12.300000000000001.

@@ -12,11 +12,11 @@
 mod apply;
 mod arrivals;
 mod call;
-mod fetched;
+mod context;
 mod field_value;
+mod file_calls;
 mod files;
 mod find;
-mod given;
 mod goodput;
 mod keys;
 mod ladder;
@@ -32,11 +32,11 @@ mod proxy;
 mod read;
 mod replay;
 mod resolve;
+mod resolve_entries;
 mod rows;
-mod saved;
+mod saving;
 mod spacing;
 mod steps;
-mod surroundings;
 mod target;
 mod tls;
 mod wire;
@@ -55,14 +55,14 @@ use crate::units::{self, ByteSize, Period, Rate};
 pub use crate::suggest::suggest;
 pub use apply::{apply_typed, apply_typed_to_optional};
 pub use call::CallSpec;
-pub use fetched::made_by_server;
+pub use context::ResolveContext;
 pub use field_value::MetadataSpec;
+pub use file_calls::made_by_server;
 pub use find::FindSpec;
-pub use given::give_addresses;
 pub use goodput::GoodputSpec;
 pub use keys::keys_of;
 pub use ladder::{
-    LadderSpec, OwnProxy, RungNetwork, RungRoute, RungSecurity, RungSpec, RungTable, TlsLibrary,
+    CustomProxy, LadderSpec, RungNetwork, RungRoute, RungSecurity, RungSpec, RungTable, TlsLibrary,
     UpstreamTls, register_proxies, renamed_keys,
 };
 pub use lane_table::LaneTable;
@@ -72,11 +72,11 @@ pub use metadata::{CallMetadata, FieldNameRules, MetadataScope, PlanRows, Shared
 pub use problem::{Problem, Problems};
 pub use protocol::{CallProtocol, CallSection, OwnArrivals, UrlSchemes, register, sections};
 pub use proxy::proxy;
-pub use read::{locate, read};
+pub use read::{read, set_spans};
 pub use resolve::{DEFAULT_DEADLINE, is_printable, is_visible, resolve, target_of};
-pub use saved::secrets;
+pub use resolve_entries::give_addresses;
+pub use saving::secrets;
 pub use spacing::{ArrivalsSpec, ArrivalsTable};
-pub use surroundings::ResolveContext;
 pub use target::{
     alias_of, is_bare_socket, is_socket, parse_target, path_of, scheme_of, schemes_like, section_of,
 };
@@ -139,7 +139,7 @@ impl Spec {
     pub fn deadline(&self) -> Option<Duration> {
         match self.given_deadline() {
             Some(given) => given.length(),
-            None if self.is_fixed_number() => None,
+            None if self.has_fixed_call_count() => None,
             None => Some(resolve::DEFAULT_DEADLINE),
         }
     }
@@ -148,7 +148,7 @@ impl Spec {
     ///
     /// A queue in the target may then take any time, but a target that stops answering is still noticed.
     pub fn stall_timeout(&self) -> Option<Duration> {
-        let applies = self.given_deadline().is_none() && self.is_fixed_number();
+        let applies = self.given_deadline().is_none() && self.has_fixed_call_count();
         applies.then_some(resolve::DEFAULT_DEADLINE)
     }
 
@@ -162,7 +162,7 @@ impl Spec {
     }
 
     /// Returns whether this is a closed loop that ends after a number of calls and not by time.
-    fn is_fixed_number(&self) -> bool {
+    fn has_fixed_call_count(&self) -> bool {
         let load = &self.load;
         load.clients.is_some() && load.calls.is_some() && load.duration.is_none()
     }

@@ -5,24 +5,24 @@
 //! the call's number and the time, which a [`RenderContext`] holds: a run is reproducible, and its shards agree without
 //! communicating. Protocols parse their data into an implementation of [`Render`], which the plan stores.
 
+mod formatting;
 mod live;
-mod moment;
+mod render_context;
 mod rows;
 mod taken;
 mod traces;
 mod varying;
-mod written;
 
 use std::sync::Arc;
 
 use crate::suggest::suggest;
-pub use live::{LiveValue, MAX_LIVE};
-pub use moment::{RenderContext, Variation};
+use formatting::{hyphenated, write_number};
+pub use live::{LiveValue, MAX_LIVE_BYTES};
+pub use render_context::{RenderContext, Variation};
 pub use rows::{RowColumn, RowOrder, Rows};
 pub use taken::MAX_TAKEN;
 pub use traces::{TraceId, TraceIds};
 pub use varying::{MetadataField, Render, VaryingMessages, VaryingMetadata, trace_ids};
-use written::{hyphenated, write_number};
 
 /// The names of fields.
 const FIELD_NAMES: [&str; 7] = ["seq", "uuid", "random", "now", "client", "message", "row"];
@@ -84,7 +84,7 @@ impl<'a> From<Option<&'a Rows>> for FieldScope<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeFormat {
     /// Whole units since 1970; the length of a unit in nanoseconds.
-    Every(u64),
+    UnixUnits(u64),
     /// `2026-11-21T09:30:00.123456789Z`
     Rfc3339,
 }
@@ -190,7 +190,7 @@ pub fn quote_bare(json: &str) -> String {
 impl Template {
     /// Returns a template of a command's output only.
     pub fn live(value: LiveValue) -> Template {
-        Template::only(FieldSource::Live(Arc::new(value)))
+        Template::of_source(FieldSource::Live(Arc::new(value)))
     }
 
     /// Returns a template without fields.
@@ -204,7 +204,7 @@ impl Template {
         }
     }
 
-    fn only(source: FieldSource) -> Template {
+    fn of_source(source: FieldSource) -> Template {
         Template {
             parts: vec![TemplatePart::Field(TemplateField { source, slot: 0 })],
         }
@@ -363,12 +363,12 @@ fn source(inside: &str, scope: &FieldScope<'_>) -> Result<FieldSource, String> {
     match (plain, name, arguments.as_slice()) {
         (Some(source), _, []) => Ok(source),
         (Some(_), ..) => Err(wrong("takes no arguments")),
-        (None, "now", []) => Ok(FieldSource::Now(TimeFormat::Every(1_000_000))),
+        (None, "now", []) => Ok(FieldSource::Now(TimeFormat::UnixUnits(1_000_000))),
         (None, "now", [unit]) => Ok(FieldSource::Now(match *unit {
-            "s" => TimeFormat::Every(1_000_000_000),
-            "ms" => TimeFormat::Every(1_000_000),
-            "us" => TimeFormat::Every(1_000),
-            "ns" => TimeFormat::Every(1),
+            "s" => TimeFormat::UnixUnits(1_000_000_000),
+            "ms" => TimeFormat::UnixUnits(1_000_000),
+            "us" => TimeFormat::UnixUnits(1_000),
+            "ns" => TimeFormat::UnixUnits(1),
             "rfc3339" => TimeFormat::Rfc3339,
             _ => return Err(wrong("the time is written in s, ms, us, ns or rfc3339")),
         })),
@@ -454,7 +454,7 @@ impl TemplateField {
             FieldSource::Seq => moment.number as i64,
             FieldSource::Client => moment.client() as i64,
             FieldSource::Message => i64::from(moment.message),
-            FieldSource::Now(TimeFormat::Every(nanos)) => (moment.unix_ns / nanos) as i64,
+            FieldSource::Now(TimeFormat::UnixUnits(nanos)) => (moment.unix_ns / nanos) as i64,
             FieldSource::Random(random) => moment.between(self.slot, random.low, random.high),
             FieldSource::Now(TimeFormat::Rfc3339)
             | FieldSource::Uuid
@@ -491,7 +491,7 @@ impl TemplateField {
     pub fn bounds(&self) -> (usize, usize) {
         match &self.source {
             FieldSource::Row(column) => column.bounds(),
-            FieldSource::Live(_) => (1, MAX_LIVE),
+            FieldSource::Live(_) => (1, MAX_LIVE_BYTES),
             FieldSource::Taken(_) => (0, MAX_TAKEN),
             FieldSource::Uuid => (36, 36),
             FieldSource::Traceparent => {

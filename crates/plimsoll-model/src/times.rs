@@ -12,7 +12,7 @@ pub const MAX_TIME_NS: u64 = 3_600_000_000_000;
 pub const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// Maximum number of buckets of packed times; more are merged faster as a histogram.
-const MAX_PACKED: usize = 1024;
+const MAX_PACKED_BUCKETS: usize = 1024;
 
 /// A histogram of times in nanoseconds (1 ns to 1 h, 3 significant digits). Its memory (270 KB) is allocated with the
 /// first recorded time. Times that were read from a file stay packed, with memory for their distinct values, until
@@ -165,7 +165,7 @@ impl TimeHistogram {
             (_, HistogramStorage::None) => {}
             (HistogramStorage::None, HistogramStorage::Packed(_)) => *self = other.clone(),
             (HistogramStorage::Packed(ours), HistogramStorage::Packed(theirs))
-                if ours.buckets.len() + theirs.buckets.len() <= MAX_PACKED =>
+                if ours.buckets.len() + theirs.buckets.len() <= MAX_PACKED_BUCKETS =>
             {
                 **ours = ours.with(theirs);
             }

@@ -66,13 +66,13 @@ fn number(text: &str) -> Option<(f64, &str)> {
 /// The syntax of one kind of quantity, and the words of its errors.
 struct QuantityKind {
     /// The name, singular and plural: `a rate`, `rates`.
-    what: [&'static str; 2],
+    names: [&'static str; 2],
     example: &'static str,
     units: &'static [(&'static str, f64)],
     /// The accepted units, in words.
-    known: &'static str,
+    known_units: &'static str,
     /// The smallest value that is too large, and the largest valid one in words.
-    most: (f64, &'static str),
+    limit: (f64, &'static str),
 }
 
 impl QuantityKind {
@@ -80,7 +80,7 @@ impl QuantityKind {
     ///
     /// # Errors
     /// Where the value is negative.
-    fn trimmed<'a>(&self, text: &'a str) -> Result<&'a str, String> {
+    fn trim<'a>(&self, text: &'a str) -> Result<&'a str, String> {
         match text.trim() {
             text if text.starts_with('-') => Err(format!("`{text}` is negative")),
             text => Ok(text),
@@ -88,7 +88,7 @@ impl QuantityKind {
     }
 
     fn not_a_number(&self, text: &str) -> String {
-        let [what, _] = self.what;
+        let [what, _] = self.names;
         format!("`{text}` is not {what}: write {}", self.example)
     }
 
@@ -116,14 +116,14 @@ impl QuantityKind {
                     .is_some_and(|name| bare(unit) == Some(name))
         });
         let (_, scale) = known.ok_or_else(|| {
-            let [_, what] = self.what;
-            format!("`{unit}` is not a unit of {what}: use {}", self.known)
+            let [_, what] = self.names;
+            format!("`{unit}` is not a unit of {what}: use {}", self.known_units)
         })?;
         Ok((value, *scale, rest))
     }
 
     fn check(&self, value: f64, text: &str) -> Result<(), String> {
-        let (most, words) = self.most;
+        let (most, words) = self.limit;
         if value >= most {
             Err(format!("`{text}` is too large: at most {words}"))
         } else {
@@ -133,34 +133,34 @@ impl QuantityKind {
 }
 
 const PERIOD: QuantityKind = QuantityKind {
-    what: ["a duration", "time"],
+    names: ["a duration", "time"],
     example: "\"30s\" or \"500ms\"",
     units: TIME_UNITS,
-    known: "ns, us, ms, s, m or h",
-    most: (MAX_PERIOD_NS, "ten years"),
+    known_units: "ns, us, ms, s, m or h",
+    limit: (MAX_PERIOD_NS, "ten years"),
 };
 
 const RATE: QuantityKind = QuantityKind {
-    what: ["a rate", "rates"],
+    names: ["a rate", "rates"],
     example: "\"1000/s\" or \"60/m\"",
     units: RATE_UNITS,
-    known: "/s, /m or /h",
-    most: (f64::next_up(1e9), "1000000000/s"),
+    known_units: "/s, /m or /h",
+    limit: (f64::next_up(1e9), "1000000000/s"),
 };
 
 const SIZE: QuantityKind = QuantityKind {
-    what: ["a size", "sizes"],
+    names: ["a size", "sizes"],
     example: "\"4MiB\" or \"512B\"",
     units: SIZE_UNITS,
-    known: "B, KiB, MiB, GiB, kB, MB or GB",
-    most: ((1_u64 << 53) as f64, "8388608GiB"),
+    known_units: "B, KiB, MiB, GiB, kB, MB or GB",
+    limit: ((1_u64 << 53) as f64, "8388608GiB"),
 };
 
 impl FromStr for Period {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Period, String> {
-        let text = PERIOD.trimmed(text)?;
+        let text = PERIOD.trim(text)?;
         if text.is_empty() {
             return Err(PERIOD.not_a_number(text));
         }
@@ -195,7 +195,7 @@ impl FromStr for Rate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Rate, String> {
-        let text = RATE.trimmed(text)?;
+        let text = RATE.trim(text)?;
         let (value, seconds, _) = RATE.next((text, text), |_| false, &format!("\"{text}/s\""))?;
         RATE.check(value / seconds, text)?;
         Ok(Rate(value / seconds))
@@ -236,7 +236,7 @@ impl FromStr for ByteSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<ByteSize, String> {
-        let text = SIZE.trimmed(text)?;
+        let text = SIZE.trim(text)?;
         let right = format!("\"{text}B\" or \"{text}KiB\"");
         let (value, scale, _) = SIZE.next((text, text), |_| false, &right)?;
         SIZE.check(value * scale, text)?;

@@ -14,7 +14,7 @@ use plimsoll_model::record::{RecordedInterval, RequestRecord, StageRecord};
 use plimsoll_model::run::header::{LinkSecurity, LoopKind, PlannedStage};
 use plimsoll_model::run::health::ProblemKind;
 use plimsoll_model::run::{
-    CertificateTaken, IntervalRecord, KernelMemory, MachineFacts, MachineUse, MemoryPhase,
+    CertificateAcceptance, IntervalRecord, KernelMemory, MachineFacts, MachineUse, MemoryPhase,
     MemoryReading, NegotiatedHandshakes, NegotiatedTls, OtherProcess, ProcessMemory, ResourceUsage,
     Run, RunEnding, RunHeader, RunOrigin, RunState, RunSummary, RunTotals, RunWriter,
     SCHEMA_VERSION, ShardTotals,
@@ -44,7 +44,7 @@ fn header() -> RunHeader {
             version: "TLSv1_3".to_owned(),
             suite: "TLS_AES_256_GCM_SHA384".to_owned(),
             group: Some("X25519".to_owned()),
-            certificate: vec![CertificateTaken::CommonName],
+            certificate: vec![CertificateAcceptance::CommonName],
             renewed: 2,
             handshakes: vec![NegotiatedHandshakes {
                 count: 3,
@@ -89,7 +89,7 @@ fn header() -> RunHeader {
 }
 
 /// Returns the records of second `index` of the run: 1,000 calls, every hundredth of which failed.
-fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
+fn interval_of(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
     let stage = if index < 2 { 0 } else { 1 };
     let mut recorder = Recorder::new(2).with_request_log(true);
     recorder.keep_slowest(plimsoll_model::template::TraceIds::new(1, 2), 0, Time::ZERO);
@@ -135,7 +135,7 @@ fn second(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
         recorder.connect_failure_at(address, stage);
         let carried = plimsoll_model::recorder::RequestCarrier {
             connection: Some(1),
-            traced_as: i,
+            trace_number: i,
         };
         match i {
             0 => recorder.cold_call(&sample, &phases, Some(carried)),
@@ -214,7 +214,7 @@ fn write(parent: &Path, seconds: u64) -> (RunWriter, PathBuf) {
     let writer = RunWriter::create(&dir, header, "name = 'x'\n").unwrap();
     let mut writer = writer.with_request_log(true).unwrap();
     for index in 0..seconds {
-        let (interval, requests) = second(index);
+        let (interval, requests) = interval_of(index);
         writer.interval(&interval, &requests).unwrap();
     }
     (writer, dir)
@@ -259,7 +259,7 @@ fn finished_run_round_trips() {
             Ok(())
         })
         .unwrap();
-    let expected: Vec<RequestRecord> = (0..4).flat_map(|i| second(i).1).collect();
+    let expected: Vec<RequestRecord> = (0..4).flat_map(|i| interval_of(i).1).collect();
     assert_eq!(requests, expected);
 }
 
@@ -359,7 +359,7 @@ fn documented_keys_match_written_keys() {
     let parent = tempfile::tempdir().unwrap();
     let (mut writer, dir) = write(parent.path(), 13);
     let mut totals = ShardTotals::default();
-    totals.add(writer.header(), &second(2).0);
+    totals.add(writer.header(), &interval_of(2).0);
     let mut figures = totals.figures(writer.header(), 0);
     figures.reason = Some("killed".to_owned());
     figures.limits = vec!["late".to_owned()];
@@ -395,7 +395,7 @@ fn idle_cpu_counts_toward_next_call() {
         ..second(0).0
     };
     totals.add(&header, &quiet);
-    totals.add(&header, &second(1).0);
+    totals.add(&header, &interval_of(1).0);
     let stages = RunSummary::of(&header, &totals).stages;
     let user: f64 = stages
         .iter()
@@ -490,7 +490,7 @@ fn generator_limited_shard_invalidates_run() {
     let header = writer.header().clone();
     let figures = |shard, late_ms: u64| {
         let mut totals = ShardTotals::default();
-        let mut interval = second(2).0;
+        let mut interval = interval_of(2).0;
         for (_, record) in &mut interval.stages {
             record.connect_failures = Default::default();
             for _ in 0..100 {

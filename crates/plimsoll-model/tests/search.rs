@@ -16,7 +16,7 @@ type Server<'a> = dyn FnMut(f64, f64) -> TrialVerdict + 'a;
 
 const ASIDE_S: f64 = 0.7;
 
-fn missed() -> TrialVerdict {
+fn missed_objective() -> TrialVerdict {
     TrialVerdict::Missed {
         objectives: vec!["p99 < 10ms".into()],
         errors: false,
@@ -24,7 +24,11 @@ fn missed() -> TrialVerdict {
 }
 
 fn met_if(met: bool) -> TrialVerdict {
-    if met { TrialVerdict::Met } else { missed() }
+    if met {
+        TrialVerdict::Met
+    } else {
+        missed_objective()
+    }
 }
 
 fn search(goal: &SearchGoal, server: &mut Server<'_>) -> (SearchResult, Vec<Trial>) {
@@ -295,7 +299,7 @@ fn search_reports_reached_range_limit() {
     );
     assert!(found.confirmed);
     assert_eq!(found.high_per_s, None);
-    let (found, _) = search(&goal, &mut |_, _| missed());
+    let (found, _) = search(&goal, &mut |_, _| missed_objective());
     assert_eq!(
         (found.line_per_s, found.limit),
         (None, LimitingFactor::LeastRate)
@@ -380,7 +384,7 @@ fn no_result_contradicts_its_trials() {
             match rate <= capacity * (1.0 + spread * normal(&mut random)) {
                 true => TrialVerdict::Met,
                 false if seed % 2 == 0 => TrialVerdict::Growing,
-                false => missed(),
+                false => missed_objective(),
             }
         });
         let context = format!("seed {seed}: {found:?}\n{trials:#?}");

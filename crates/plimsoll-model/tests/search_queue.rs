@@ -14,7 +14,7 @@ use statrs::distribution::{Binomial, DiscreteCDF};
 
 /// Returns the number of successes out of `n` that is reached with all but a probability of one in a million if each
 /// has 95 %.
-fn fewest(n: u64) -> u64 {
+fn min_successes(n: u64) -> u64 {
     let right = Binomial::new(0.95, n).expect("95 % is a probability");
     (0..n).find(|k| right.cdf(*k) > 1e-6).unwrap_or(n)
 }
@@ -43,14 +43,14 @@ fn load_line_confirmed_within_one_minute() {
     let (mut both, mut held, mut all) = (0, 0, 0);
     for row in Row::capacities() {
         let score = score(&row, seed, SEEDS, 0);
-        if score.both.min(score.held) < fewest(SEEDS) {
+        if score.both.min(score.held) < min_successes(SEEDS) {
             wrong.push(format!("{row}: {score}"));
         }
         (both, held, all) = (both + score.both, held + score.held, all + SEEDS);
     }
     assert!(wrong.is_empty(), "SEARCH_SEED={seed}: {}", wrong.join("\n"));
     assert!(
-        both.min(held) >= fewest(all),
+        both.min(held) >= min_successes(all),
         "SEARCH_SEED={seed}: {both} found and {held} held of {all}"
     );
 }

@@ -30,7 +30,7 @@ pub enum CodecFault {
     #[error("the plugin's `{function}` returned {result}, which is not a valid result")]
     Result { function: &'static str, result: i32 },
     #[error("the plugin claims a frame of {length} bytes, but only {given} are available")]
-    Beyond { length: u64, given: usize },
+    BeyondInput { length: u64, given: usize },
     #[error("the plugin claims a frame of no bytes")]
     Empty,
     #[error("the plugin wants {needed} bytes, but {given} are available already")]
@@ -112,7 +112,7 @@ pub fn decoded(
     limit: usize,
 ) -> Result<DecodeResult, CodecFault> {
     match result {
-        result::OK => whole(frame, given, limit).map(DecodeResult::Frame),
+        result::OK => check_complete(frame, given, limit).map(DecodeResult::Frame),
         result::MORE => more(frame, given, limit),
         result => Err(fault("decode", result)),
     }
@@ -134,12 +134,12 @@ fn more(frame: &abi::Frame, given: usize, limit: usize) -> Result<DecodeResult, 
 }
 
 #[inline]
-fn whole(frame: &abi::Frame, given: usize, limit: usize) -> Result<Frame, CodecFault> {
+fn check_complete(frame: &abi::Frame, given: usize, limit: usize) -> Result<Frame, CodecFault> {
     if frame.length == 0 {
         return Err(CodecFault::Empty);
     }
     if frame.length > given as u64 {
-        return Err(CodecFault::Beyond {
+        return Err(CodecFault::BeyondInput {
             length: frame.length,
             given,
         });
@@ -212,7 +212,7 @@ pub enum WriteResult {
     /// The length of the frame: at least 1 and at most the buffer's size.
     Bytes(usize),
     /// The buffer was too small; the required size.
-    Again(usize),
+    TooSmall(usize),
     /// The protocol has no such frame.
     Nothing,
 }
@@ -243,7 +243,7 @@ pub fn written(
             needed: length,
             room: most,
         }),
-        result::ROOM => Ok(WriteResult::Again(length as usize)),
+        result::ROOM => Ok(WriteResult::TooSmall(length as usize)),
         result::NONE if function == "make" => Ok(WriteResult::Nothing),
         result => Err(fault(function, result)),
     }
@@ -304,7 +304,7 @@ mod tests {
         ) {
             match written("make", result, length, room, room + more) {
                 Ok(WriteResult::Bytes(bytes)) => prop_assert!(bytes > 0 && bytes <= room),
-                Ok(WriteResult::Again(needed)) => {
+                Ok(WriteResult::TooSmall(needed)) => {
                     prop_assert!(needed > room && needed <= room + more);
                 }
                 Ok(WriteResult::Nothing) => prop_assert_eq!(result, 4),

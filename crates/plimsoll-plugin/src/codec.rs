@@ -134,7 +134,7 @@ fn append(
         check::written(function, result, length, room, most)
     };
     let mut written = try_with(from + TYPICAL_OVERHEAD_BYTES);
-    if let Ok(WriteResult::Again(needed)) = written {
+    if let Ok(WriteResult::TooSmall(needed)) = written {
         written = try_with(needed);
     }
     let length = match written {
@@ -144,7 +144,7 @@ fn append(
     out.truncate(start + length);
     match written? {
         // The plugin must not request space twice.
-        WriteResult::Again(needed) => Err(CodecFault::Room {
+        WriteResult::TooSmall(needed) => Err(CodecFault::Room {
             function,
             needed: needed as u64,
             room: most,

@@ -34,7 +34,7 @@ fn frame(codec: &Codec, wire: &[u8], sender: SenderRole) -> Frame {
 }
 
 /// Checks everything that both examples must do.
-fn speaks_x_example(codec: &Codec) {
+fn assert_speaks_x_example(codec: &Codec) {
     assert_eq!(codec.name(), "x_example");
     for (bytes, matches) in [
         (&b""[..], Match::More),
@@ -153,12 +153,12 @@ fn speaks_x_example(codec: &Codec) {
 #[test]
 fn c_example_speaks_its_protocol() {
     let folder = tempfile::tempdir().unwrap();
-    speaks_x_example(&load(&built::c_example(folder.path())));
+    assert_speaks_x_example(&load(&built::build_c_example(folder.path())));
 }
 
 #[test]
 fn rust_example_speaks_its_protocol() {
-    speaks_x_example(&load(&built::rust_example()));
+    assert_speaks_x_example(&load(&built::built_rust_example()));
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn documented_plugin_compiles_and_works() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ten_minutes.c");
     fs::write(&path, source).unwrap();
-    let made_of = built::c_source(&path, folder.path(), "ten_minutes.so", &[]);
+    let made_of = built::build_c(&path, folder.path(), "ten_minutes.so", &[]);
     let codec = load(&made_of);
     assert_eq!(codec.name(), "ten_minutes");
     let request = made(&codec, MakeKind::Request, 3, b"hello");
@@ -255,9 +255,9 @@ fn invalid_plugins_are_rejected_with_reason() {
 }
 
 /// A plugin that panics in every function.
-struct Panics;
+struct PanickingPlugin;
 
-impl Plugin for Panics {
+impl Plugin for PanickingPlugin {
     const NAME: &'static CStr = c"panics";
 
     fn matches(_: &[u8], _: u32) -> Matches {
@@ -280,7 +280,7 @@ impl Plugin for Panics {
 
 #[test]
 fn plugin_panic_becomes_fault() {
-    let codec = Codec::built_in::<Panics>().unwrap();
+    let codec = Codec::built_in::<PanickingPlugin>().unwrap();
     let mut out = b"before".to_vec();
     assert_eq!(
         codec.matches(b"x", SenderRole::Client),

@@ -46,7 +46,7 @@ fn serve(server: &mut Server, requests: &mut Vec<u8>, answers: &mut Vec<u8>) -> 
             while let Some((frame, length)) =
                 BoltFrame::parse(&requests[at..], MAX_CONTENT).map_err(io::Error::other)?
             {
-                BoltFrame::bare_response(frame.form, frame.id, frame.codec, Status::Success)
+                BoltFrame::status_response(frame.form, frame.id, frame.codec, Status::Success)
                     .write(answers);
                 at += length;
             }

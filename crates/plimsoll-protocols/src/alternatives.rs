@@ -3,7 +3,7 @@
 use plimsoll_model::spec::Problems;
 
 /// If two of these keys of `table` are given, reports the second one and returns true.
-pub(crate) fn collide(problems: &mut Problems, table: &str, keys: &[(&str, bool)]) -> bool {
+pub(crate) fn report_conflict(problems: &mut Problems, table: &str, keys: &[(&str, bool)]) -> bool {
     let mut given = keys.iter().filter(|(_, is_given)| *is_given);
     let (Some((first, _)), Some((second, _))) = (given.next(), given.next()) else {
         return false;

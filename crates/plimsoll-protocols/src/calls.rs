@@ -40,7 +40,7 @@ pub(crate) enum CallLookup {
 pub(crate) struct Calls {
     /// Its length is 0 or a power of two.
     ring: Box<[CallSlot]>,
-    open: u32,
+    in_flight: u32,
     next_id: u32,
 }
 
@@ -48,7 +48,7 @@ impl Default for Calls {
     fn default() -> Calls {
         Calls {
             ring: Box::default(),
-            open: 0,
+            in_flight: 0,
             next_id: 1,
         }
     }
@@ -58,11 +58,11 @@ impl Calls {
     /// Returns the number of calls in flight.
     #[inline]
     pub(crate) fn open(&self) -> u32 {
-        self.open
+        self.in_flight
     }
 
     #[inline]
-    fn place(&self, id: u32) -> usize {
+    fn slot_index(&self, id: u32) -> usize {
         id as usize & (self.ring.len().wrapping_sub(1))
     }
 
@@ -72,7 +72,7 @@ impl Calls {
         loop {
             let id = self.next_id;
             self.next_id = self.next_id.wrapping_add(1);
-            match self.ring.get(self.place(id)) {
+            match self.ring.get(self.slot_index(id)) {
                 Some(slot) if slot.state == CallSlotState::Open => {}
                 _ => return id,
             }
@@ -82,17 +82,17 @@ impl Calls {
     /// Adds a call and returns its id.
     #[inline]
     pub(crate) fn insert(&mut self, call: CallId) -> u32 {
-        if self.ring.len() < (self.open as usize + 1) * 2 {
+        if self.ring.len() < (self.in_flight as usize + 1) * 2 {
             self.grow();
         }
         let id = self.new_id();
-        let place = self.place(id);
+        let place = self.slot_index(id);
         self.ring[place] = CallSlot {
             id,
             call,
             state: CallSlotState::Open,
         };
-        self.open += 1;
+        self.in_flight += 1;
         id
     }
 
@@ -102,7 +102,7 @@ impl Calls {
         let old = std::mem::replace(&mut self.ring, vec![FREE_SLOT; length].into());
         for slot in old {
             // Slots that did not collide before can't collide in a ring of twice the length.
-            let place = self.place(slot.id);
+            let place = self.slot_index(slot.id);
             if slot.state != CallSlotState::Free {
                 self.ring[place] = slot;
             }
@@ -112,13 +112,13 @@ impl Calls {
     /// Removes the call with this id and returns it.
     #[inline]
     pub(crate) fn take(&mut self, id: u32) -> CallLookup {
-        let place = self.place(id);
+        let place = self.slot_index(id);
         let Some(slot) = self.ring.get_mut(place).filter(|slot| slot.id == id) else {
             return CallLookup::Unknown;
         };
         match std::mem::replace(&mut slot.state, CallSlotState::Free) {
             CallSlotState::Open => {
-                self.open -= 1;
+                self.in_flight -= 1;
                 CallLookup::Open(slot.call)
             }
             CallSlotState::Cancelled => CallLookup::Late,
@@ -134,13 +134,13 @@ impl Calls {
             .find(|slot| slot.state == CallSlotState::Open && slot.call == call);
         if let Some(slot) = found {
             slot.state = CallSlotState::Cancelled;
-            self.open -= 1;
+            self.in_flight -= 1;
         }
     }
 
     /// Removes all calls in flight and returns them.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = CallId> {
-        self.open = 0;
+        self.in_flight = 0;
         std::mem::take(&mut self.ring)
             .into_iter()
             .filter(|slot| slot.state == CallSlotState::Open)

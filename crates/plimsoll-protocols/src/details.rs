@@ -12,7 +12,7 @@ pub(crate) struct DetailBudget([u64; Outcome::COUNT.div_ceil(32)]);
 impl DetailBudget {
     /// Returns whether a text of this outcome would be reported.
     pub(crate) fn has_room(&self, outcome: Outcome) -> bool {
-        let (word, shift) = place_of(outcome);
+        let (word, shift) = bit_position(outcome);
         self.0[word] >> shift & 3 < MAX_TEXTS_PER_OUTCOME
     }
 
@@ -20,13 +20,13 @@ impl DetailBudget {
     #[cold]
     pub(crate) fn take_one(&mut self, outcome: Outcome) -> bool {
         let wanted = self.has_room(outcome);
-        let (word, shift) = place_of(outcome);
+        let (word, shift) = bit_position(outcome);
         self.0[word] += u64::from(wanted) << shift;
         wanted
     }
 }
 
 /// Returns the word and the shift of an outcome's two bits.
-fn place_of(outcome: Outcome) -> (usize, usize) {
+fn bit_position(outcome: Outcome) -> (usize, usize) {
     (outcome.index() / 32, outcome.index() % 32 * 2)
 }

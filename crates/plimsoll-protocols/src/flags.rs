@@ -94,7 +94,7 @@ pub struct TlsFlags {
 pub fn fields(flag: &str, typed: &[String]) -> Result<BTreeMap<String, MetadataSpec>, UsageError> {
     let mut fields = BTreeMap::new();
     for typed in typed {
-        let (name, value) = entry(flag, typed)?;
+        let (name, value) = parse_entry(flag, typed)?;
         push_field(&mut fields, name, value);
     }
     Ok(fields)
@@ -110,7 +110,7 @@ pub fn map_entries(
 ) -> Result<BTreeMap<String, MetadataSpec>, UsageError> {
     let mut entries = BTreeMap::new();
     for typed in typed {
-        let (name, value) = entry(flag, typed)?;
+        let (name, value) = parse_entry(flag, typed)?;
         if entries.insert(name.to_owned(), value).is_some() {
             return Err(UsageError::new(
                 format_args!("{flag}: `{name}` is set twice, but has only one value"),
@@ -121,7 +121,7 @@ pub fn map_entries(
     Ok(entries)
 }
 
-fn entry<'a>(flag: &str, typed: &'a str) -> Result<(&'a str, MetadataSpec), UsageError> {
+fn parse_entry<'a>(flag: &str, typed: &'a str) -> Result<(&'a str, MetadataSpec), UsageError> {
     let (name, value) = named(flag, typed, "x-tenant: 7")?;
     let value = match value.strip_prefix('$') {
         Some(variable) => MetadataSpec::Env(variable.into()),
@@ -161,10 +161,10 @@ pub fn named<'a>(
 
 /// One bound of goodput as typed: `KEY=TIME`.
 #[derive(Clone, Copy, Debug)]
-pub struct GoodputBound(GoodputField, Period);
+pub struct GoodputBound(GoodputFieldSelector, Period);
 
 /// Returns the field of a plan that a bound is written to.
-type GoodputField = fn(&mut GoodputSpec) -> &mut Option<Period>;
+type GoodputFieldSelector = fn(&mut GoodputSpec) -> &mut Option<Period>;
 
 impl FromStr for GoodputBound {
     type Err = String;
@@ -173,7 +173,7 @@ impl FromStr for GoodputBound {
         let (key, time) = typed
             .split_once('=')
             .ok_or("write KEY=TIME, such as first_token=500ms")?;
-        let place: GoodputField = match key {
+        let place: GoodputFieldSelector = match key {
             "first_token" | "ttft" => |spec| &mut spec.first_token,
             "time_per_token" | "tpot" => |spec| &mut spec.time_per_token,
             "query" | "e2e" => |spec| &mut spec.query,

@@ -11,7 +11,7 @@ pub struct VariableAlias {
     /// The variable of Plimsoll with the same meaning.
     pub variable: &'static str,
     /// How the variable's value is converted.
-    pub form: AliasConversion,
+    pub conversion: AliasConversion,
     /// The commands that accept the variable; empty means all.
     pub commands: &'static [&'static str],
 }
@@ -51,7 +51,7 @@ impl VariableAlias {
         VariableAlias {
             name,
             variable,
-            form,
+            conversion: form,
             commands,
         }
     }
@@ -65,7 +65,7 @@ pub struct ForeignTool {
     /// The tool's name of the protocol, as in `-p PROTOCOL` and `PROTOCOL://HOST`.
     pub protocol: &'static str,
     /// The tool's flags with numbers: the flag, ours in its place, and the unit of a number without one.
-    pub numbered: &'static [(&'static str, &'static str, &'static str)],
+    pub number_flags: &'static [(&'static str, &'static str, &'static str)],
     /// The tool's flag for the number of threads, which is translated into a minimum number of connections.
-    pub threads: &'static str,
+    pub threads_flag: &'static str,
 }

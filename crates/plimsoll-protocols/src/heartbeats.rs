@@ -13,12 +13,12 @@ pub(crate) const MAX_MISSED: u8 = 3;
 #[derive(Debug)]
 pub(crate) struct Heartbeats {
     /// Silence after which a heartbeat is due. Nanoseconds; 0 means never.
-    every: u64,
+    interval_ns: u64,
     /// When bytes were last sent or received.
     last_active: Time,
     /// The heartbeat in flight: its id, and the deadline of its response.
-    beat: Option<(u32, Time)>,
-    missed: u8,
+    in_flight: Option<(u32, Time)>,
+    missed_in_a_row: u8,
 }
 
 /// What the connection has to do now.
@@ -26,7 +26,7 @@ pub(crate) struct Heartbeats {
 pub(crate) enum HeartbeatAction {
     Nothing,
     /// Send a heartbeat.
-    Beat,
+    SendHeartbeat,
     /// Give up: [`MAX_MISSED`] heartbeats were not answered.
     GiveUp,
 }
@@ -35,10 +35,10 @@ impl Heartbeats {
     /// Makes the heartbeats of a connection; `every` is the silence in nanoseconds, and 0 means never.
     pub(crate) fn new(every: u64) -> Heartbeats {
         Heartbeats {
-            every,
+            interval_ns: every,
             last_active: Time::ZERO,
-            beat: None,
-            missed: 0,
+            in_flight: None,
+            missed_in_a_row: 0,
         }
     }
 
@@ -56,43 +56,47 @@ impl Heartbeats {
     /// Notes that the heartbeat with this id was sent.
     pub(crate) fn sent(&mut self, id: u32, now: Time) {
         self.last_active = now;
-        self.beat = Some((id, now.plus_nanos(ANSWER_TIMEOUT_NS)));
+        self.in_flight = Some((id, now.plus_nanos(ANSWER_TIMEOUT_NS)));
     }
 
     /// Notes the response to the heartbeat with this id.
     pub(crate) fn answered(&mut self, id: u32) {
-        if self.beat.is_some_and(|(sent, _)| sent == id) {
-            self.beat = None;
-            self.missed = 0;
+        if self.in_flight.is_some_and(|(sent, _)| sent == id) {
+            self.in_flight = None;
+            self.missed_in_a_row = 0;
         }
     }
 
     /// Returns when [`Heartbeats::expire`] has to be called; `is_open` says whether new heartbeats may be sent.
     #[inline]
     pub(crate) fn deadline(&self, is_open: bool) -> Option<Time> {
-        match self.beat {
+        match self.in_flight {
             Some((_, due)) => Some(due),
-            None if self.every > 0 && is_open => Some(self.last_active.plus_nanos(self.every)),
+            None if self.interval_ns > 0 && is_open => {
+                Some(self.last_active.plus_nanos(self.interval_ns))
+            }
             None => None,
         }
     }
 
     pub(crate) fn expire(&mut self, now: Time) -> HeartbeatAction {
-        match self.beat {
+        match self.in_flight {
             Some((_, due)) if now < due => HeartbeatAction::Nothing,
             Some(_) => {
-                self.beat = None;
-                self.missed += 1;
-                if self.missed >= MAX_MISSED {
+                self.in_flight = None;
+                self.missed_in_a_row += 1;
+                if self.missed_in_a_row >= MAX_MISSED {
                     HeartbeatAction::GiveUp
                 } else {
-                    HeartbeatAction::Beat
+                    HeartbeatAction::SendHeartbeat
                 }
             }
-            None if self.every == 0 || now < self.last_active.plus_nanos(self.every) => {
+            None if self.interval_ns == 0
+                || now < self.last_active.plus_nanos(self.interval_ns) =>
+            {
                 HeartbeatAction::Nothing
             }
-            None => HeartbeatAction::Beat,
+            None => HeartbeatAction::SendHeartbeat,
         }
     }
 }

@@ -7,13 +7,15 @@
 #![warn(missing_docs)]
 
 mod alternatives;
-mod asked;
 pub mod bolt;
 mod calls;
+mod clock_origin;
 mod details;
 pub mod fetch;
 pub mod flags;
 pub mod foreign;
+mod frame_trace;
+mod framed;
 pub mod grpc;
 mod heartbeats;
 mod hex;
@@ -22,16 +24,14 @@ pub mod hold;
 pub mod hostile;
 pub mod http;
 mod http2;
-mod numbered;
 pub mod plugin;
 mod prepare_error;
 mod protocol_module;
 pub mod registry;
 pub mod relayed;
+mod server_query;
 #[cfg(feature = "targets")]
 pub mod serving;
 pub mod session;
-mod traced;
-mod unix_zero;
 mod unpacking;
 mod xorshift;

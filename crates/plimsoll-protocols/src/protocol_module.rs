@@ -20,10 +20,10 @@ use plimsoll_model::spec::{self, CallSection, CallSpec, Spec, UrlSchemes};
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Plan, input};
 
-use crate::asked::QueryCommand;
 use crate::foreign::lines::LineTool;
 use crate::foreign::{ForeignTool, VariableAlias};
 pub use crate::prepare_error::{PrepareError, RequestError, UsageError};
+use crate::server_query::QueryCommand;
 
 /// A load that is ready to run: called once, it runs this process's part of the load against the target.
 pub type PreparedLoad<'a> = Box<
@@ -56,7 +56,7 @@ pub struct ForeignFormat {
     /// The format's name in `report --export`.
     pub name: &'static str,
     /// A description of the format, printed after its name.
-    pub about: &'static str,
+    pub description: &'static str,
     /// Writes a run into a folder.
     pub export: fn(&Run, &Path) -> Result<ExportSummary, ForeignFormatError>,
     /// Returns true if a file with this path and this beginning is in the format.
@@ -185,7 +185,7 @@ pub(crate) struct ProtocolVtable {
     pub(crate) protocol: &'static spec::CallProtocol,
     pub(crate) load:
         for<'a> fn(PrepareRequest<'a>) -> Option<Result<PreparedLoad<'a>, PrepareError>>,
-    pub(crate) files: Option<&'static ForeignFormat>,
+    pub(crate) foreign_format: Option<&'static ForeignFormat>,
     pub(crate) below_tables: fn(&Run) -> String,
     pub(crate) ask: fn(&mut dyn Any, &Spec, Option<&ForwardProxy>) -> Option<ServerUnreachable>,
     pub(crate) advice: fn(&Plan, Outcome) -> Option<&'static str>,
@@ -197,7 +197,7 @@ impl ProtocolVtable {
         ProtocolVtable {
             protocol: const { &spec::CallProtocol::of::<P>() },
             load: load_of::<P>,
-            files: P::FOREIGN_FORMAT,
+            foreign_format: P::FOREIGN_FORMAT,
             below_tables: P::below_tables,
             ask: P::ask,
             advice: |plan, outcome| P::advice(plan.call.of_type()?, outcome),
@@ -217,13 +217,13 @@ pub struct CommandEntry {
     /// The help text of the URL argument.
     pub target: &'static str,
     /// The command's [`ProtocolCommand::SERVER_QUERIES`].
-    pub questions: &'static [QueryCommand],
+    pub server_queries: &'static [QueryCommand],
     /// The command's [`ProtocolCommand::VARIABLE_ALIASES`].
     pub aliases: &'static [VariableAlias],
     /// The command's [`ProtocolCommand::FLAG_SYNONYMS`].
     pub synonyms: &'static [(&'static str, &'static str)],
     /// The command's [`ProtocolCommand::FOREIGN_TOOL`].
-    pub tool: Option<&'static ForeignTool>,
+    pub foreign_tool: Option<&'static ForeignTool>,
     /// The command's [`ProtocolCommand::LINE_TOOLS`].
     pub line_tools: &'static [&'static LineTool],
     /// The section's [`CallSection::SCHEDULES_ITSELF`].
@@ -239,11 +239,11 @@ impl CommandEntry {
         CommandEntry {
             name: F::COMMAND_NAME,
             target: F::TARGET_HELP,
-            questions: F::SERVER_QUERIES,
+            server_queries: F::SERVER_QUERIES,
             keys: F::KEY_FLAGS,
             aliases: F::VARIABLE_ALIASES,
             synonyms: F::FLAG_SYNONYMS,
-            tool: F::FOREIGN_TOOL,
+            foreign_tool: F::FOREIGN_TOOL,
             line_tools: F::LINE_TOOLS,
             schedules_itself: F::Section::SCHEDULES_ITSELF,
             protocol: const { &spec::CallProtocol::of::<F::Section>() },

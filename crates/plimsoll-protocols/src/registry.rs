@@ -10,7 +10,6 @@ use plimsoll_model::run::Run;
 use plimsoll_model::spec::{self, CallSpec, Spec, UrlSchemes};
 use plimsoll_model::{Outcome, Plan};
 
-pub use crate::asked::{QueryCommand, QueryContext, QueryError, QueryOutput};
 use crate::bolt::{self, BoltFlags, BoltOptions};
 pub use crate::fetch::sweeping;
 use crate::fetch::{self, FetchFlags, FetchOptions};
@@ -30,6 +29,7 @@ use crate::relayed::{
     CodecOptions, FrameCodec, FrameError, FrameFlavor, FrameInfo, FrameSender, RelayMode,
     RelayProtocol,
 };
+pub use crate::server_query::{QueryCommand, QueryContext, QueryError, QueryOutput};
 #[cfg(feature = "targets")]
 use crate::serving::reference::Server;
 pub use crate::session::QueryFlags;
@@ -76,7 +76,7 @@ pub static REFERENCE_SERVERS: [Server; 10] = [
 
 /// Commands of `plimsoll check` that test a link by making calls of every kind.
 #[cfg(all(feature = "schema", feature = "targets"))]
-pub static LINK_CHECKS: [QueryCommand; 1] = [QueryCommand::of::<grpc::questions::EchoFlags>()];
+pub static LINK_CHECKS: [QueryCommand; 1] = [QueryCommand::of::<grpc::query_commands::EchoFlags>()];
 
 /// The protocols that relays carry, in the order in which messages list them.
 pub static RELAYED_PROTOCOLS: [RelayProtocol<Codec>; 4] = [
@@ -185,7 +185,9 @@ pub fn command_for(url: &str) -> Option<&'static str> {
 
 /// Returns the file formats of other tools that runs can be exported to or imported from.
 pub fn foreign_formats() -> impl Iterator<Item = &'static ForeignFormat> {
-    PROTOCOL_VTABLES.iter().filter_map(|kind| kind.files)
+    PROTOCOL_VTABLES
+        .iter()
+        .filter_map(|kind| kind.foreign_format)
 }
 
 /// Returns the text that the protocol of `run` prints below its tables.

@@ -18,7 +18,7 @@ use zstd::stream::zio::Writer;
 pub(crate) const ACCEPT_ENCODING: &str = "gzip, deflate, br, zstd";
 
 /// Bytes given to a library at a time.
-const INPUT_CHUNK: usize = 1024;
+const INPUT_CHUNK_BYTES: usize = 1024;
 
 /// The most decoded bytes of one input chunk; more is an attack.
 const MAX_CHUNK_BYTES: usize = 16 << 20;
@@ -27,7 +27,7 @@ const MAX_CHUNK_BYTES: usize = 16 << 20;
 const MAX_KEPT_BYTES: usize = 64 << 10;
 
 /// The largest zstd window that a client must support (RFC 9659), as a power of two. Bytes.
-const MAX_ZSTD_WINDOW: u32 = 23;
+const MAX_ZSTD_WINDOW_LOG: u32 = 23;
 
 /// A content coding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,9 +135,9 @@ impl Write for DecodedChunk {
 /// writer does not notice a missing end.
 struct Inflater {
     stream: Decompress,
-    piece: DecodedChunk,
+    output: DecodedChunk,
     is_over: bool,
-    start: ZlibDetection,
+    detection: ZlibDetection,
 }
 
 /// What the first two bytes tell about the format.
@@ -156,28 +156,28 @@ impl Inflater {
     fn new(piece: DecodedChunk) -> Inflater {
         Inflater {
             stream: Decompress::new(true),
-            piece,
+            output: piece,
             is_over: false,
-            start: ZlibDetection::Undecided,
+            detection: ZlibDetection::Undecided,
         }
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match (&self.start, bytes) {
+        match (&self.detection, bytes) {
             (_, []) => Ok(()),
             (ZlibDetection::Undecided, [first]) => {
-                self.start = ZlibDetection::FirstByte(*first);
+                self.detection = ZlibDetection::FirstByte(*first);
                 Ok(())
             }
             (ZlibDetection::Undecided, [first, second, ..]) => {
                 self.stream = Decompress::new(is_zlib(*first, *second));
-                self.start = ZlibDetection::Decided;
+                self.detection = ZlibDetection::Decided;
                 self.inflate(bytes)
             }
             (ZlibDetection::FirstByte(first), [second, ..]) => {
                 let first = *first;
                 self.stream = Decompress::new(is_zlib(first, *second));
-                self.start = ZlibDetection::Decided;
+                self.detection = ZlibDetection::Decided;
                 self.inflate(&[first])?;
                 self.inflate(bytes)
             }
@@ -201,7 +201,7 @@ impl Inflater {
             let taken = (self.stream.total_in() - taken) as usize;
             let given = (self.stream.total_out() - given) as usize;
             bytes = &bytes[taken..];
-            self.piece.write_all(&out[..given])?;
+            self.output.write_all(&out[..given])?;
             self.is_over = status == Status::StreamEnd;
             if taken == 0 && given == 0 && !self.is_over {
                 return Ok(());
@@ -231,17 +231,17 @@ impl DecoderBackend {
             }
             ContentCoding::Zstd => {
                 let mut decoder = Decoder::new().ok()?;
-                let window = DParameter::WindowLogMax(MAX_ZSTD_WINDOW);
+                let window = DParameter::WindowLogMax(MAX_ZSTD_WINDOW_LOG);
                 decoder.set_parameter(window).ok()?;
                 DecoderBackend::Zstd(Writer::new(piece, decoder))
             }
         })
     }
 
-    fn piece(&mut self) -> &mut DecodedChunk {
+    fn output(&mut self) -> &mut DecodedChunk {
         match self {
             DecoderBackend::Gzip(library) => library.get_mut(),
-            DecoderBackend::Deflate(library) => &mut library.piece,
+            DecoderBackend::Deflate(library) => &mut library.output,
             DecoderBackend::Brotli(library) => library.get_mut(),
             DecoderBackend::Zstd(library) => library.writer_mut(),
         }
@@ -285,7 +285,7 @@ pub(crate) struct Unpacker {
     unpacked: u64,
     limit: u64,
     /// Some encoded bytes have arrived.
-    begun: bool,
+    has_begun: bool,
 }
 
 impl std::fmt::Debug for Unpacker {
@@ -306,7 +306,7 @@ impl Unpacker {
                 library: DecoderBackend::new(coding)?,
                 unpacked: 0,
                 limit,
-                begun: false,
+                has_begun: false,
             }));
         }
         unpacker
@@ -324,13 +324,13 @@ impl Unpacker {
         sink: &mut dyn FnMut(&[u8]),
     ) -> Result<(), UnpackError> {
         let Some(mut outer) = self.outer.take() else {
-            return self.take_own(data, sink);
+            return self.decode_layer(data, sink);
         };
         let mut inner = Vec::new();
         let mut unpacked = Ok(());
-        for step in data.chunks(INPUT_CHUNK) {
+        for step in data.chunks(INPUT_CHUNK_BYTES) {
             unpacked = outer.take(step, &mut |piece| inner.extend_from_slice(piece));
-            unpacked = unpacked.and_then(|()| self.take_own(&inner, sink));
+            unpacked = unpacked.and_then(|()| self.decode_layer(&inner, sink));
             if unpacked.is_err() {
                 break;
             }
@@ -341,14 +341,18 @@ impl Unpacker {
     }
 
     /// Decodes a part of the data that this coding was applied to.
-    fn take_own(&mut self, data: &[u8], sink: &mut dyn FnMut(&[u8])) -> Result<(), UnpackError> {
-        self.begun |= !data.is_empty();
-        for step in data.chunks(INPUT_CHUNK) {
+    fn decode_layer(
+        &mut self,
+        data: &[u8],
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), UnpackError> {
+        self.has_begun |= !data.is_empty();
+        for step in data.chunks(INPUT_CHUNK_BYTES) {
             let taken = self.library.write(step);
-            self.pass_on(taken, sink)?;
+            self.pass_output(taken, sink)?;
         }
         let flushed = self.library.flush();
-        self.pass_on(flushed, sink)
+        self.pass_output(flushed, sink)
     }
 
     /// Ends the body.
@@ -356,23 +360,23 @@ impl Unpacker {
         if let Some(mut outer) = self.outer.take() {
             let mut inner = Vec::new();
             outer.end(&mut |piece| inner.extend_from_slice(piece))?;
-            self.take_own(&inner, sink)?;
+            self.decode_layer(&inner, sink)?;
         }
         // Servers send nothing at all where there is no body (RFC 9110 §8.4.1), which is no error.
-        let ended = if self.begun {
+        let ended = if self.has_begun {
             self.library.finish()
         } else {
             Ok(())
         };
-        self.pass_on(ended, sink)
+        self.pass_output(ended, sink)
     }
 
-    fn pass_on(
+    fn pass_output(
         &mut self,
         result: io::Result<()>,
         sink: &mut dyn FnMut(&[u8]),
     ) -> Result<(), UnpackError> {
-        let piece = self.library.piece();
+        let piece = self.library.output();
         self.unpacked += piece.bytes.len() as u64;
         if piece.is_full || self.unpacked > self.limit {
             return Err(UnpackError::TooLarge(self.limit));

@@ -54,12 +54,12 @@ impl Server {
         }
     }
 
-    fn connect(&self) -> Client {
+    fn connect(&self) -> BoltClient {
         let stream = TcpStream::connect(self.address).unwrap();
         stream
             .set_read_timeout(Some(Duration::from_secs(120)))
             .unwrap();
-        Client {
+        BoltClient {
             stream,
             bytes: Vec::new(),
         }
@@ -79,14 +79,14 @@ fn count(counted: &ServerCounts, name: &str) -> u64 {
         .1
 }
 
-struct Client {
+struct BoltClient {
     stream: TcpStream,
     bytes: Vec<u8>,
 }
 
 /// A response with owned bytes.
 #[derive(Debug)]
-struct Answer {
+struct BoltAnswer {
     form: FrameLayout,
     id: u32,
     status: u16,
@@ -95,20 +95,20 @@ struct Answer {
     content: Vec<u8>,
 }
 
-impl Client {
+impl BoltClient {
     fn send(&mut self, frame: BoltFrame<'_>) {
         let mut wire = Vec::new();
         frame.write(&mut wire);
         self.stream.write_all(&wire).unwrap();
     }
 
-    fn answer(&mut self) -> Answer {
+    fn read_answer(&mut self) -> BoltAnswer {
         loop {
             if let Some((frame, length)) = BoltFrame::parse(&self.bytes, MAX_CONTENT).unwrap() {
                 let BoltFrameKind::Response { status } = frame.kind else {
                     panic!("{frame:?}");
                 };
-                let answer = Answer {
+                let answer = BoltAnswer {
                     form: frame.form,
                     id: frame.id,
                     status,
@@ -131,7 +131,7 @@ impl Client {
     }
 }
 
-fn string(form: FrameLayout, id: u32, content: &[u8]) -> BoltFrame<'_> {
+fn string_request(form: FrameLayout, id: u32, content: &[u8]) -> BoltFrame<'_> {
     BoltFrame {
         form,
         command: BoltCommand::RpcRequest,
@@ -172,14 +172,14 @@ fn strings_are_echoed_in_request_layout() {
             form,
             ..string(form, id as u32, b"\x05hello")
         });
-        let answer = client.answer();
+        let answer = client.read_answer();
         assert_eq!(
             (answer.form, answer.id, answer.status),
             (form, id as u32, 0)
         );
         assert_eq!(answer.content, b"\x05hello");
         client.send(BoltFrame::heartbeat(form, 99));
-        let ack = client.answer();
+        let ack = client.read_answer();
         assert_eq!((ack.command, ack.id), (BoltCommand::Heartbeat, 99));
     }
     drop(client);
@@ -200,17 +200,20 @@ fn services_answer_and_report_sofarpc_errors() {
     let mut client = server.connect();
     let (header, content) = sofa("peer.HelloService:1.0", "sayHello");
     client.send(sofa_frame(1, &header, &content));
-    assert_eq!(client.answer().content, sofa::answer("Hello, world".into()));
+    assert_eq!(
+        client.read_answer().content,
+        sofa::answer("Hello, world".into())
+    );
     let (header, content) = sofa("com.alipay.test.TestService:1.0", "echoStr");
     client.send(sofa_frame(2, &header, &content));
-    assert_eq!(client.answer().content, sofa::answer("world".into()));
+    assert_eq!(client.read_answer().content, sofa::answer("world".into()));
     for (service, method, needle) in [
         ("a.Nothing:1.0", "x", "cannot find service: [a.Nothing:1.0]"),
         ("a.TestService:1.0", "x", "Cannot find invoke method"),
     ] {
         let (header, content) = sofa(service, method);
         client.send(sofa_frame(3, &header, &content));
-        let answer = client.answer();
+        let answer = client.read_answer();
         assert_eq!(answer.status, 0);
         assert_eq!(
             header::find(&answer.header, header::RESPONSE_ERROR),
@@ -221,14 +224,14 @@ fn services_answer_and_report_sofarpc_errors() {
     }
     client.send(sofa_frame(4, b"", b"\xff\xff"));
     assert_eq!(
-        client.answer().status,
+        client.read_answer().status,
         Status::ServerDeserialException.number()
     );
     client.send(BoltFrame {
         class: b"no.such.Class",
         ..string(FrameLayout::V2_CRC, 5, b"")
     });
-    let answer = client.answer();
+    let answer = client.read_answer();
     assert_eq!(answer.status, Status::ServerException.number());
     assert!(!answer.form.has_crc());
     client.send(BoltFrame {
@@ -236,7 +239,7 @@ fn services_answer_and_report_sofarpc_errors() {
         ..string(FrameLayout::V1, 6, b"")
     });
     assert_eq!(
-        client.answer().status,
+        client.read_answer().status,
         Status::ServerDeserialException.number()
     );
     drop(client);
@@ -256,12 +259,12 @@ fn full_pool_and_queue_answer_busy() {
     let mut client = server.connect();
     let mut wire = Vec::new();
     for id in 0..6 {
-        string(FrameLayout::V1, id, b"\x01x").write(&mut wire);
+        string_request(FrameLayout::V1, id, b"\x01x").write(&mut wire);
     }
     // One write, so that the requests are read together.
     client.stream.write_all(&wire).unwrap();
     let answers: Vec<(u32, u16)> = (0..6)
-        .map(|_| client.answer())
+        .map(|_| client.read_answer())
         .map(|a| (a.id, a.status))
         .collect();
     // Which requests find the queue full depends on the server's threads.
@@ -292,8 +295,8 @@ fn failure_shares_match_configuration() {
     let mut client = server.connect();
     let (mut timeouts, mut failures) = (0, 0);
     for id in 0..400 {
-        client.send(string(FrameLayout::V1, id, b"\x01x"));
-        let answer = client.answer();
+        client.send(string_request(FrameLayout::V1, id, b"\x01x"));
+        let answer = client.read_answer();
         timeouts += u32::from(answer.status == Status::Timeout.number());
         failures += u32::from(!answer.header.is_empty());
     }
@@ -312,7 +315,7 @@ fn non_bolt_bytes_close_only_their_connection() {
     let server = Server::start(default_flags());
     let mut good = server.connect();
     let mut crc = Vec::new();
-    string(FrameLayout::V2_CRC, 1, b"\x01x").write(&mut crc);
+    string_request(FrameLayout::V2_CRC, 1, b"\x01x").write(&mut crc);
     *crc.last_mut().unwrap() ^= 1;
     let huge =
         b"\x01\x01\0\x01\x01\0\0\0\x01\x01\0\0\x0b\xb8\0\x10\0\0\x7f\xff\xff\xffjava.lang.String";
@@ -333,20 +336,20 @@ fn non_bolt_bytes_close_only_their_connection() {
     }
     // The server must not close a connection whose bytes arrive slowly.
     let mut wire = Vec::new();
-    string(FrameLayout::V1, 8, b"\x01x").write(&mut wire);
+    string_request(FrameLayout::V1, 8, b"\x01x").write(&mut wire);
     for byte in &wire {
         good.stream.write_all(&[*byte]).unwrap();
         std::thread::sleep(Duration::from_micros(200));
     }
-    assert_eq!(good.answer().content, b"\x01x");
+    assert_eq!(good.read_answer().content, b"\x01x");
     // Neither an unexpected acknowledgement nor a one-way request gets a response.
     good.send(BoltFrame::heartbeat_ack(FrameLayout::V1, 5));
     good.send(BoltFrame {
         kind: BoltFrameKind::Oneway { timeout: -1 },
         ..string(FrameLayout::V1, 9, b"\x01y")
     });
-    good.send(string(FrameLayout::V1, 10, b"\x01z"));
-    assert_eq!(good.answer().content, b"\x01z");
+    good.send(string_request(FrameLayout::V1, 10, b"\x01z"));
+    assert_eq!(good.read_answer().content, b"\x01z");
     drop(good);
     let stats = server.stop();
     assert_eq!(

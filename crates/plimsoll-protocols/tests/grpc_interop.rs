@@ -49,7 +49,7 @@ use ports::free_port;
 use serde_json::{Value, json};
 
 /// A timeout far beyond what anything takes: it includes the start of a Java virtual machine.
-const LONGEST: Duration = Duration::from_secs(300);
+const MAX_WAIT: Duration = Duration::from_secs(300);
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -57,12 +57,12 @@ fn root() -> PathBuf {
 
 /// The language of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Language {
+enum ServerLanguage {
     Go,
     Java,
 }
 
-impl Language {
+impl ServerLanguage {
     fn command(self, port: u16) -> Command {
         let peer = |path: &str| {
             let peer = root().join(".peers").join(path);
@@ -70,12 +70,12 @@ impl Language {
             peer
         };
         match self {
-            Language::Go => {
+            ServerLanguage::Go => {
                 let mut command = Command::new(peer("bin/interop-server"));
                 command.arg(format!("--port={port}"));
                 command
             }
-            Language::Java => {
+            ServerLanguage::Java => {
                 let mut command = Command::new("java");
                 // Only the fast compiler is used, since the process is short.
                 command.arg("-XX:TieredStopAtLevel=1").arg("-cp");
@@ -94,7 +94,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(language: Language) -> Server {
+    fn start(language: ServerLanguage) -> Server {
         let port = free_port();
         let child = language
             .command(port)
@@ -103,7 +103,7 @@ impl Server {
             .spawn()
             .unwrap();
         let server = Server { child, port };
-        let end = Instant::now() + LONGEST;
+        let end = Instant::now() + MAX_WAIT;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(Instant::now() < end, "the interop server does not listen");
             std::thread::sleep(Duration::from_millis(20));
@@ -145,7 +145,7 @@ fn case(method: &'static str, messages: Vec<Value>) -> Case {
 
 /// The result of a call.
 #[derive(Default)]
-struct Answer {
+struct CallResult {
     done: Option<CompletedCall>,
     details: Vec<String>,
     messages_counted: usize,
@@ -156,7 +156,7 @@ struct Answer {
     reset_sent: bool,
 }
 
-impl Answer {
+impl CallResult {
     fn outcome(&self) -> Outcome {
         self.done.unwrap().outcome
     }
@@ -181,14 +181,14 @@ impl Answer {
 }
 
 /// An independent reader of the server's frames.
-struct Witness {
+struct FrameReader {
     pending: Vec<u8>,
     decoder: Decoder,
     block: Option<HeaderBlock>,
 }
 
-impl Witness {
-    fn read(&mut self, bytes: &[u8], answer: &mut Answer) {
+impl FrameReader {
+    fn read(&mut self, bytes: &[u8], answer: &mut CallResult) {
         self.pending.extend_from_slice(bytes);
         let pending = std::mem::take(&mut self.pending);
         let mut input = &pending[..];
@@ -221,7 +221,7 @@ impl Witness {
         self.pending = input.to_vec();
     }
 
-    fn finish(&mut self, end: bool, answer: &mut Answer) {
+    fn finish(&mut self, end: bool, answer: &mut CallResult) {
         if !end {
             return;
         }
@@ -237,19 +237,19 @@ impl Witness {
     }
 }
 
-struct Interop {
-    language: Language,
+struct InteropSession {
+    language: ServerLanguage,
     server: Server,
     schema: Schema,
 }
 
-impl Interop {
-    fn call(&self, case: Case) -> Answer {
+impl InteropSession {
+    fn call(&self, case: Case) -> CallResult {
         self.calls(case, 1)
     }
 
     /// Makes `count` calls on one connection, one after another; returns the last response.
-    fn calls(&self, case: Case, count: u32) -> Answer {
+    fn calls(&self, case: Case, count: u32) -> CallResult {
         let method = self.schema.method(case.method).unwrap();
         let messages: Vec<Vec<u8>> = case
             .messages
@@ -282,11 +282,16 @@ impl Interop {
             deadline: case.deadline,
         })
         .unwrap();
-        self.converse(&protocol, case.deadline, count)
+        self.run_calls(&protocol, case.deadline, count)
     }
 
     /// Makes calls on a new connection, as the engine would.
-    fn converse(&self, protocol: &GrpcProtocol, deadline: Option<Duration>, count: u32) -> Answer {
+    fn run_calls(
+        &self,
+        protocol: &GrpcProtocol,
+        deadline: Option<Duration>,
+        count: u32,
+    ) -> CallResult {
         let began = Instant::now();
         let now = || Time(began.elapsed().as_nanos() as u64);
         let mut socket = TcpStream::connect(("127.0.0.1", self.server.port)).unwrap();
@@ -295,8 +300,8 @@ impl Interop {
             .set_read_timeout(Some(Duration::from_millis(1)))
             .unwrap();
         let mut driver = protocol.driver();
-        let mut answer = Answer::default();
-        let mut witness = Witness {
+        let mut answer = CallResult::default();
+        let mut witness = FrameReader {
             pending: Vec::new(),
             decoder: Decoder::new(4096, 1 << 20),
             block: None,
@@ -312,10 +317,10 @@ impl Interop {
                 if number == count || !done.outcome.is_ok() {
                     break;
                 }
-                (answer, started) = (Answer::default(), None);
+                (answer, started) = (CallResult::default(), None);
             }
             assert!(
-                began.elapsed() < LONGEST,
+                began.elapsed() < MAX_WAIT,
                 "no end of {}",
                 answer.heads.len()
             );
@@ -367,7 +372,7 @@ impl Interop {
                         answer.done = Some(done);
                     }
                     Event::Message(_) => answer.messages_counted += 1,
-                    Event::Sent { messages, .. } => answer.messages_sent = messages,
+                    Event::MessagesSent { messages, .. } => answer.messages_sent = messages,
                     Event::Detail { text, .. } => answer.details.push(text),
                     other => panic!("{other:?}"),
                 }
@@ -391,10 +396,10 @@ fn has_reset(out: &[u8]) -> bool {
 }
 
 /// Runs a test with the server of each language.
-fn with_each(test: impl Fn(&Interop)) {
+fn for_each_server(test: impl Fn(&InteropSession)) {
     let proto = root().join("tests/peers/interop.proto");
-    for language in [Language::Go, Language::Java] {
-        test(&Interop {
+    for language in [ServerLanguage::Go, ServerLanguage::Java] {
+        test(&InteropSession {
             language,
             server: Server::start(language),
             schema: Schema::from_protos(std::slice::from_ref(&proto), &[]).unwrap(),
@@ -429,10 +434,10 @@ const RESPONSES: [usize; 4] = [31_415, 9, 2_653, 58_979];
 
 #[test]
 fn empty_and_large_unary() {
-    with_each(empty_and_large_unary_of);
+    for_each_server(empty_and_large_unary_of);
 }
 
-fn empty_and_large_unary_of(interop: &Interop) {
+fn empty_and_large_unary_of(interop: &InteropSession) {
     let answer = interop.call(case("grpc.testing.TestService/EmptyCall", vec![json!({})]));
     assert_eq!(answer.outcome(), Outcome::Ok);
     assert_eq!(answer.messages(), [b""]);
@@ -445,10 +450,10 @@ fn empty_and_large_unary_of(interop: &Interop) {
 
 #[test]
 fn client_and_server_streaming() {
-    with_each(client_and_server_streaming_of);
+    for_each_server(client_and_server_streaming_of);
 }
 
-fn client_and_server_streaming_of(interop: &Interop) {
+fn client_and_server_streaming_of(interop: &InteropSession) {
     let messages = REQUESTS.map(|n| json!({ "payload": payload(n) })).to_vec();
     let answer = interop.call(case(
         "grpc.testing.TestService/StreamingInputCall",
@@ -475,10 +480,10 @@ fn client_and_server_streaming_of(interop: &Interop) {
 
 #[test]
 fn ping_pong_and_empty_stream() {
-    with_each(ping_pong_and_empty_stream_of);
+    for_each_server(ping_pong_and_empty_stream_of);
 }
 
-fn ping_pong_and_empty_stream_of(interop: &Interop) {
+fn ping_pong_and_empty_stream_of(interop: &InteropSession) {
     let messages = REQUESTS.iter().zip(RESPONSES).map(|(request, response)| {
         json!({ "responseParameters": [{ "size": response }], "payload": payload(*request) })
     });
@@ -500,10 +505,10 @@ fn ping_pong_and_empty_stream_of(interop: &Interop) {
 
 #[test]
 fn custom_metadata() {
-    with_each(custom_metadata_of);
+    for_each_server(custom_metadata_of);
 }
 
-fn custom_metadata_of(interop: &Interop) {
+fn custom_metadata_of(interop: &InteropSession) {
     for (method, request) in [
         (
             UNARY,
@@ -541,10 +546,10 @@ fn custom_metadata_of(interop: &Interop) {
 
 #[test]
 fn status_code_and_message() {
-    with_each(status_code_and_message_of);
+    for_each_server(status_code_and_message_of);
 }
 
-fn status_code_and_message_of(interop: &Interop) {
+fn status_code_and_message_of(interop: &InteropSession) {
     let status = json!({ "code": 2, "message": "test status message" });
     for method in [UNARY, DUPLEX] {
         let answer = interop.call(case(method, vec![json!({ "responseStatus": status })]));
@@ -561,10 +566,10 @@ fn status_code_and_message_of(interop: &Interop) {
 
 #[test]
 fn unimplemented_method_and_service() {
-    with_each(unimplemented_method_and_service_of);
+    for_each_server(unimplemented_method_and_service_of);
 }
 
-fn unimplemented_method_and_service_of(interop: &Interop) {
+fn unimplemented_method_and_service_of(interop: &InteropSession) {
     for method in [
         "grpc.testing.TestService/UnimplementedCall",
         "grpc.testing.UnimplementedService/UnimplementedCall",
@@ -576,10 +581,10 @@ fn unimplemented_method_and_service_of(interop: &Interop) {
 
 #[test]
 fn cancellation() {
-    with_each(cancellation_of);
+    for_each_server(cancellation_of);
 }
 
-fn cancellation_of(interop: &Interop) {
+fn cancellation_of(interop: &InteropSession) {
     // cancel_after_begin
     let messages = REQUESTS.map(|n| json!({ "payload": payload(n) })).to_vec();
     let mut begin = case("grpc.testing.TestService/StreamingInputCall", messages);
@@ -603,10 +608,10 @@ fn cancellation_of(interop: &Interop) {
 
 #[test]
 fn timeout_on_sleeping_server() {
-    with_each(timeout_on_sleeping_server_of);
+    for_each_server(timeout_on_sleeping_server_of);
 }
 
-fn timeout_on_sleeping_server_of(interop: &Interop) {
+fn timeout_on_sleeping_server_of(interop: &InteropSession) {
     let request = json!({
         "responseParameters": [{ "size": 31_415, "intervalUs": 10_000_000 }],
         "payload": payload(27_182),
@@ -619,15 +624,15 @@ fn timeout_on_sleeping_server_of(interop: &Interop) {
 
 #[test]
 fn compressed_unary_and_streaming_requests() {
-    with_each(compressed_unary_and_streaming_requests_of);
+    for_each_server(compressed_unary_and_streaming_requests_of);
 }
 
-fn compressed_unary_and_streaming_requests_of(interop: &Interop) {
+fn compressed_unary_and_streaming_requests_of(interop: &InteropSession) {
     let request = json!({ "responseSize": 314_159, "payload": payload(271_828) });
     let mut unary = case(UNARY, vec![request]);
     unary.compression = Some(MessageCompression::Gzip);
     let answer = interop.call(unary);
-    if interop.language == Language::Go {
+    if interop.language == ServerLanguage::Go {
         // The status of a server without decompression (gRPC, "Compression").
         return assert_eq!(answer.outcome(), Outcome::Unimplemented);
     }
@@ -642,11 +647,11 @@ fn compressed_unary_and_streaming_requests_of(interop: &Interop) {
 
 #[test]
 fn compressed_unary_and_streaming_responses() {
-    with_each(compressed_unary_and_streaming_responses_of);
+    for_each_server(compressed_unary_and_streaming_responses_of);
 }
 
-fn compressed_unary_and_streaming_responses_of(interop: &Interop) {
-    if interop.language == Language::Go {
+fn compressed_unary_and_streaming_responses_of(interop: &InteropSession) {
+    if interop.language == ServerLanguage::Go {
         return;
     }
     for packed in [true, false] {
@@ -683,10 +688,10 @@ fn compressed_unary_and_streaming_responses_of(interop: &Interop) {
 
 #[test]
 fn rpc_and_channel_soak() {
-    with_each(rpc_and_channel_soak_of);
+    for_each_server(rpc_and_channel_soak_of);
 }
 
-fn rpc_and_channel_soak_of(interop: &Interop) {
+fn rpc_and_channel_soak_of(interop: &InteropSession) {
     let request = || json!({ "responseSize": 314_159, "payload": payload(271_828) });
     // rpc_soak uses one connection, channel_soak a new one for each call.
     let answer = interop.calls(case(UNARY, vec![request()]), 100);

@@ -23,15 +23,15 @@ use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_cert
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use alone::Alone;
+use alone::SoleWorkerControl;
 
 /// An echo server that buffers no more than necessary.
-struct Echo {
+struct EchoServer {
     sessions: ServerSessions,
     connections: BTreeMap<SimulatedPeer, ServerSession>,
 }
 
-impl SimulatedServer for Echo {
+impl SimulatedServer for EchoServer {
     fn opened(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
         let session = self.sessions.session().unwrap();
         self.connections.insert(peer, session);
@@ -64,9 +64,9 @@ impl SimulatedServer for Echo {
 }
 
 /// An environment without files and variables.
-struct Nothing;
+struct EmptyContext;
 
-impl spec::ResolveContext for Nothing {
+impl spec::ResolveContext for EmptyContext {
     fn variable(&self, _: &str) -> Option<String> {
         None
     }
@@ -88,17 +88,17 @@ fn plan(certificates: &CertificateSet, keepalive: &str) -> Plan {
          [load]\nconnections = 30\nduration = '1h'\n"
     );
     plimsoll_protocols::registry::register();
-    spec::resolve(&spec::read(&text).unwrap(), &Nothing).unwrap()
+    spec::resolve(&spec::read(&text).unwrap(), &EmptyContext).unwrap()
 }
 
 /// Runs the plan and returns the record of all stages.
-fn hold(certificates: &CertificateSet, keepalive: &str, seed: u64) -> StageRecord {
+fn run_plan(certificates: &CertificateSet, keepalive: &str, seed: u64) -> StageRecord {
     let plan = plan(certificates, keepalive);
     let call: &HoldCall = plan.call.of_type().expect("connections that are held");
     let protocol = HoldProtocol::new(call.greeting, call.message);
     let tls = TlsClient::new(plan.tls.as_ref().unwrap(), &plan.target, &[])
         .unwrap()
-        .resting()
+        .for_idle_connections()
         .for_worker();
     let [ca, _, cert, key, ..] = certificates.paths();
     let chain = CertificateDer::pem_file_iter(cert).unwrap();
@@ -114,7 +114,7 @@ fn hold(certificates: &CertificateSet, keepalive: &str, seed: u64) -> StageRecor
             PrivateKeyDer::from_pem_file(key).unwrap(),
         )
         .unwrap();
-    let mut server = Echo {
+    let mut server = EchoServer {
         sessions: ServerSessions::new(&config),
         connections: BTreeMap::new(),
     };
@@ -126,7 +126,7 @@ fn hold(certificates: &CertificateSet, keepalive: &str, seed: u64) -> StageRecor
     let share = WorkerShare::at(Shard::WHOLE_RUN, Arc::new(plan.load), plan.seed);
     let network = SimulatedNetwork::new(&mut server, weather);
     let mut worker = Worker::new(share, network, Arc::new(protocol), Some(tls));
-    let mut control = Alone {
+    let mut control = SoleWorkerControl {
         start: None,
         total: RecordedInterval::default(),
     };
@@ -148,7 +148,7 @@ fn connections_survive_one_hour() {
     let dir = tempfile::tempdir().unwrap();
     let certificates = make_certificates(dir.path(), &CertificateOptions::default()).unwrap();
     for (keepalive, seed, messages) in [("none", 1, 30), ("10m", 2, 6 * 30)] {
-        let record = hold(&certificates, keepalive, seed);
+        let record = run_plan(&certificates, keepalive, seed);
         assert_eq!(
             (record.due, record.ok()),
             (messages, messages),

@@ -12,7 +12,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_engine::Address;
 use plimsoll_protocols::grpc::client::{GrpcConnection, ServerEndpoint};
-use plimsoll_protocols::grpc::reflection::{ReflectionError, SchemaQuery, schema, schema_within};
+use plimsoll_protocols::grpc::reflection::{
+    ReflectionError, SchemaQuery, fetch_schema_within, schema,
+};
 use plimsoll_protocols::grpc::schema::Schema;
 use prost_reflect::prost::Message as _;
 use prost_reflect::prost_types::{
@@ -41,7 +43,7 @@ const FILES: [(&str, &str); 2] = [
 
 /// What a server has in place of grpc.reflection.v1.
 #[derive(Clone, Copy, Debug)]
-enum Newer {
+enum V1Reply {
     Reflection,
     /// An HTML page with this HTTP status.
     Page(u16),
@@ -64,7 +66,7 @@ fn descriptors() -> Vec<u8> {
 }
 
 /// Serves v1alpha, and `newer` in place of v1; `listed` is the service that it lists.
-async fn serve(newer: Newer, older: bool, listed: &'static str) -> SocketAddr {
+async fn serve(newer: V1Reply, older: bool, listed: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     let set: Arc<[u8]> = descriptors().into();
@@ -84,7 +86,7 @@ async fn serve(newer: Newer, older: bool, listed: &'static str) -> SocketAddr {
 
 async fn answer(
     set: Arc<[u8]>,
-    newer: Newer,
+    newer: V1Reply,
     older: bool,
     listed: &'static str,
     request: Request<Incoming>,
@@ -97,24 +99,24 @@ async fn answer(
     let is_newer = request.uri().path().starts_with("/grpc.reflection.v1.");
     let newer = match is_newer {
         true => newer,
-        false if older => Newer::Reflection,
-        false => Newer::Status(Code::Unimplemented),
+        false if older => V1Reply::Reflection,
+        false => V1Reply::Status(Code::Unimplemented),
     };
     let answered: Result<Response<Body>, Infallible> = match newer {
-        Newer::Reflection if is_newer => builder().build_v1().expect("v1").call(request).await,
-        Newer::Reflection => {
+        V1Reply::Reflection if is_newer => builder().build_v1().expect("v1").call(request).await,
+        V1Reply::Reflection => {
             let mut service = builder().build_v1alpha().expect("v1alpha");
             service.call(request).await
         }
-        Newer::Page(status) => {
+        V1Reply::Page(status) => {
             let page = Response::builder().status(status);
             let page = page.header("content-type", "text/html");
             Ok(page
                 .body(Body::new("<html>none</html>".to_owned()))
                 .expect("a page"))
         }
-        Newer::Status(code) => Ok(Status::new(code, "upstream reset").into_http()),
-        Newer::Reset => return Err("reset"),
+        V1Reply::Status(code) => Ok(Status::new(code, "upstream reset").into_http()),
+        V1Reply::Reset => return Err("reset"),
     };
     Ok(answered.unwrap_or_else(|never| match never {}))
 }
@@ -131,7 +133,7 @@ async fn connect(address: SocketAddr) -> GrpcConnection {
     GrpcConnection::open(&server).await.expect("a server")
 }
 
-async fn ask(
+async fn fetch_schema(
     address: SocketAddr,
     inquiry: SchemaQuery<'_>,
     types: &[&str],
@@ -141,25 +143,25 @@ async fn ask(
     schema(&connection, inquiry, &types).await
 }
 
-const LINE: &str = "a.S/Do (unary): a.Q -> a.Q\n";
+const EXPECTED_LISTING: &str = "a.S/Do (unary): a.Q -> a.Q\n";
 
 #[tokio::test]
 async fn any_v1_failure_falls_back_to_v1alpha() {
     for newer in [
-        Newer::Reflection,
-        Newer::Page(404),
-        Newer::Page(401),
-        Newer::Page(502),
-        Newer::Page(200),
-        Newer::Status(Code::Unavailable),
-        Newer::Status(Code::PermissionDenied),
-        Newer::Status(Code::Unimplemented),
-        Newer::Reset,
+        V1Reply::Reflection,
+        V1Reply::Page(404),
+        V1Reply::Page(401),
+        V1Reply::Page(502),
+        V1Reply::Page(200),
+        V1Reply::Status(Code::Unavailable),
+        V1Reply::Status(Code::PermissionDenied),
+        V1Reply::Status(Code::Unimplemented),
+        V1Reply::Reset,
     ] {
         let address = serve(newer, true, "a.S").await;
-        let found = ask(address, SchemaQuery::Services, &[]).await;
+        let found = fetch_schema(address, SchemaQuery::Services, &[]).await;
         let found = found.unwrap_or_else(|e| panic!("{newer:?}: {e}"));
-        assert_eq!(found.list(), LINE, "{newer:?}");
+        assert_eq!(found.list(), EXPECTED_LISTING, "{newer:?}");
     }
 }
 
@@ -167,18 +169,21 @@ async fn any_v1_failure_falls_back_to_v1alpha() {
 async fn error_reports_v1_reflection_failure() {
     for (newer, expected) in [
         (
-            Newer::Page(502),
+            V1Reply::Page(502),
             "status UNAVAILABLE: HTTP status 502, content-type text/html",
         ),
-        (Newer::Page(401), "status UNAUTHENTICATED: HTTP status 401"),
         (
-            Newer::Status(Code::PermissionDenied),
+            V1Reply::Page(401),
+            "status UNAUTHENTICATED: HTTP status 401",
+        ),
+        (
+            V1Reply::Status(Code::PermissionDenied),
             "status PERMISSION_DENIED: upstream reset",
         ),
-        (Newer::Page(404), "the server has no reflection"),
+        (V1Reply::Page(404), "the server has no reflection"),
     ] {
         let address = serve(newer, false, "a.S").await;
-        let error = ask(address, SchemaQuery::Services, &[])
+        let error = fetch_schema(address, SchemaQuery::Services, &[])
             .await
             .expect_err("none");
         let said = error.to_string();
@@ -188,29 +193,29 @@ async fn error_reports_v1_reflection_failure() {
 
 #[tokio::test]
 async fn unlisted_symbols_can_be_described() {
-    let address = serve(Newer::Reflection, true, "b.None").await;
-    let found = ask(address, SchemaQuery::Symbol("a.S"), &[]).await;
-    assert_eq!(found.expect("a schema").list(), LINE);
-    let found = ask(address, SchemaQuery::Symbol("b.Y"), &[]).await;
+    let address = serve(V1Reply::Reflection, true, "b.None").await;
+    let found = fetch_schema(address, SchemaQuery::Symbol("a.S"), &[]).await;
+    assert_eq!(found.expect("a schema").list(), EXPECTED_LISTING);
+    let found = fetch_schema(address, SchemaQuery::Symbol("b.Y"), &[]).await;
     let described = found.expect("a schema").describe("b.Y").expect("a type");
     assert!(described.contains("string sku = 1;"), "{described}");
     // Listed services can be suggested.
-    let address = serve(Newer::Reflection, true, "a.S").await;
-    let found = ask(address, SchemaQuery::Symbol("a.s"), &[]).await;
-    assert_eq!(found.expect("a schema").list(), LINE);
+    let address = serve(V1Reply::Reflection, true, "a.S").await;
+    let found = fetch_schema(address, SchemaQuery::Symbol("a.s"), &[]).await;
+    assert_eq!(found.expect("a schema").list(), EXPECTED_LISTING);
 }
 
 #[tokio::test]
 async fn any_payload_types_are_fetched() {
     let json = r#"{"payload": {"@type": "type.googleapis.com/b.Y", "sku": "x"}}"#;
-    let address = serve(Newer::Reflection, true, "a.S").await;
-    let bare = ask(address, SchemaQuery::Symbol("a.S"), &[])
+    let address = serve(V1Reply::Reflection, true, "a.S").await;
+    let bare = fetch_schema(address, SchemaQuery::Symbol("a.S"), &[])
         .await
         .expect("a schema");
     let method = bare.method("a.S/Do").expect("a method");
     assert!(bare.encode(&method, json).is_err());
     let types = ["b.Y", "no.Such"];
-    let whole = ask(address, SchemaQuery::Symbol("a.S"), &types)
+    let whole = fetch_schema(address, SchemaQuery::Symbol("a.S"), &types)
         .await
         .expect("a schema");
     let method = whole.method("a.S/Do").expect("a method");
@@ -274,7 +279,7 @@ async fn serve_large(set: &[u8]) -> (SocketAddr, Arc<AtomicUsize>) {
 async fn thousands_of_services_are_listed() {
     for (files, services) in [(1, 6_000), (3_000, 2)] {
         let (address, asked) = serve_large(&large_set(files, services)).await;
-        let found = ask(address, SchemaQuery::Services, &[]).await;
+        let found = fetch_schema(address, SchemaQuery::Services, &[]).await;
         let found = found.unwrap_or_else(|e| panic!("{files} files: {e}"));
         assert_eq!(found.list().lines().count(), 6_000, "{files} files");
         let questions = asked.load(Ordering::Relaxed);
@@ -298,7 +303,7 @@ async fn slow_reflection_server_times_out() {
     });
     let connection = connect(address).await;
     let limit = Duration::from_millis(200);
-    let asked = schema_within(limit, &connection, SchemaQuery::Services, &[]).await;
+    let asked = fetch_schema_within(limit, &connection, SchemaQuery::Services, &[]).await;
     let error = asked.expect_err("a server that is too slow");
     assert_eq!(
         error.to_string(),

@@ -22,9 +22,9 @@ use plimsoll_protocols::plugin::{PluginCall, PluginOptions};
 use plimsoll_protocols::registry::register;
 
 /// An environment with files only.
-struct World;
+struct FileContext;
 
-impl ResolveContext for World {
+impl ResolveContext for FileContext {
     fn variable(&self, _: &str) -> Option<String> {
         None
     }
@@ -36,14 +36,14 @@ impl ResolveContext for World {
     }
 }
 
-fn held(call: &str, load: &str) -> String {
+fn hold_plan(call: &str, load: &str) -> String {
     format!("target = \"tls://a:1\"\n[tls]\nca = \"ca\"\n[call.hold]\n{call}\n[load]\n{load}\n")
 }
 
 /// Returns the problems of a plan.
 fn problems(text: &str) -> Vec<String> {
     register();
-    let found = spec::read(text).and_then(|spec| spec::resolve(&spec, &World));
+    let found = spec::read(text).and_then(|spec| spec::resolve(&spec, &FileContext));
     let found = found.expect_err("a wrong plan");
     found.iter().map(ToString::to_string).collect()
 }
@@ -61,14 +61,14 @@ fn message_list_error_gives_index() {
 #[test]
 fn hold_section_round_trips() {
     register();
-    let text = held("keepalive = \"2s\"", "duration = \"10s\"");
+    let text = hold_plan("keepalive = \"2s\"", "duration = \"10s\"");
     let typed = spec::read(&text).expect("readable");
-    let plan = spec::resolve(&typed, &World).expect("right");
+    let plan = spec::resolve(&typed, &FileContext).expect("right");
     assert_eq!(plan.name, "connections, held");
     assert_eq!(plan.load.connections, 1_000);
     let saved = typed.filled_in(&plan).to_toml().expect("writable");
     assert!(saved.contains("greeting = \"16B\""), "{saved}");
-    let again = spec::resolve(&spec::read(&saved).expect("readable"), &World).expect("right");
+    let again = spec::resolve(&spec::read(&saved).expect("readable"), &FileContext).expect("right");
     assert_eq!(
         (&again.call, &again.load),
         (&plan.call, &plan.load),
@@ -78,19 +78,19 @@ fn hold_section_round_trips() {
 
 #[test]
 fn hold_errors_name_key_and_span() {
-    let unknown = problems(&held("greting = \"1B\"", "duration = \"1s\""));
+    let unknown = problems(&hold_plan("greting = \"1B\"", "duration = \"1s\""));
     assert_eq!(unknown, ["`call.hold.greting`: unknown key in [call.hold]"]);
-    let kind = held("keepalive = 3", "duration = \"1s\"");
+    let kind = hold_plan("keepalive = 3", "duration = \"1s\"");
     register();
     let found = spec::read(&kind).expect_err("a number without a unit");
     assert_eq!(found[0].key, "call.hold.keepalive");
     assert_eq!(&kind[found[0].span.clone().expect("a place")], "3");
-    let size = problems(&held("message = \"1MiB\"", "duration = \"1s\""));
+    let size = problems(&hold_plan("message = \"1MiB\"", "duration = \"1s\""));
     assert_eq!(
         size,
         ["`call.hold.message`: 1MiB out of range: use 1B to 16KiB"]
     );
-    let rate = problems(&held("", "rate = \"1/s\"\nduration = \"1s\""));
+    let rate = problems(&hold_plan("", "rate = \"1/s\"\nduration = \"1s\""));
     assert!(
         rate[0].starts_with("`load.rate`: not used with held connections"),
         "{rate:?}"
@@ -132,7 +132,7 @@ fn hold_ladder_covers_plaintext_and_tls() {
     );
 }
 
-fn of_plugin(call: &str) -> String {
+fn plugin_plan(call: &str) -> String {
     format!(
         "target = \"plugin://a:7000\"\n[call.plugin]\n{call}\n[load]\nrate = \"10/s\"\nduration = \"1s\"\n"
     )
@@ -140,14 +140,14 @@ fn of_plugin(call: &str) -> String {
 
 fn plan(text: &str) -> Plan {
     register();
-    spec::resolve(&spec::read(text).expect("readable"), &World).expect("right")
+    spec::resolve(&spec::read(text).expect("readable"), &FileContext).expect("right")
 }
 
 #[test]
 fn plugin_call_has_documented_defaults() {
     let folder = tempfile::tempdir().expect("a folder");
-    let codec = built::c_example(folder.path());
-    let text = of_plugin(&format!(
+    let codec = built::build_c_example(folder.path());
+    let text = plugin_plan(&format!(
         "codec = '{}'\npayload = \"hello\"",
         codec.display()
     ));
@@ -166,8 +166,8 @@ fn plugin_call_has_documented_defaults() {
 #[test]
 fn saved_plugin_call_round_trips() {
     let folder = tempfile::tempdir().expect("a folder");
-    let codec = built::c_example(folder.path());
-    let text = of_plugin(&format!(
+    let codec = built::build_c_example(folder.path());
+    let text = plugin_plan(&format!(
         "codec = '{}'\npayload = \"x\"\nheartbeat = \"none\"\ndeadline = \"2s\"\nin_flight = 3\nmax_frame = \"1MiB\"",
         codec.display()
     ));
@@ -208,7 +208,7 @@ fn plugin_call_errors_name_key() {
             "`call.plugin.codec`: plugin absent.so: can't be read",
         ),
     ] {
-        let problems = problems(&of_plugin(call));
+        let problems = problems(&plugin_plan(call));
         assert!(
             problems.iter().any(|p| p.contains(needle)),
             "{call}: {problems:?}"
@@ -216,7 +216,7 @@ fn plugin_call_errors_name_key() {
     }
 }
 
-fn of_bolt(call: &str) -> String {
+fn bolt_plan(call: &str) -> String {
     format!(
         "target = \"sofa://a:12200\"\n[call.bolt]\n{call}\n[load]\nrate = \"10/s\"\nduration = \"1s\"\n"
     )
@@ -224,7 +224,7 @@ fn of_bolt(call: &str) -> String {
 
 #[test]
 fn bolt_call_has_documented_defaults() {
-    let plan = plan(&of_bolt(
+    let plan = plan(&bolt_plan(
         "service = \"a.B:1.0\"\nmethod = \"c\"\narguments = \"[1]\"",
     ));
     assert_eq!(plan.name, "c, open loop");
@@ -238,7 +238,7 @@ fn bolt_call_has_documented_defaults() {
 
 #[test]
 fn saved_bolt_call_round_trips() {
-    let text = of_bolt(
+    let text = bolt_plan(
         "class = \"java.lang.String\"\ncontent = \"1\"\nversion = \"v2-crc\"\ntimeout = \"none\"\ndeadline = \"2s\"\nin_flight = 3",
     );
     let first = plan(&text);
@@ -287,7 +287,7 @@ fn bolt_call_errors_name_key() {
             "`call.bolt.arguments`: `{{seq}}`: fields are not supported",
         ),
     ] {
-        let problems = problems(&of_bolt(call));
+        let problems = problems(&bolt_plan(call));
         assert!(
             problems.iter().any(|p| p.contains(needle)),
             "{call}: {problems:?}"

@@ -9,9 +9,9 @@ use plimsoll_protocols::registry::register;
 use plimsoll_protocols::session::{QueryText, SessionCall, SessionSection};
 
 /// An environment with a file of rows.
-struct World;
+struct RowsContext;
 
-impl ResolveContext for World {
+impl ResolveContext for RowsContext {
     fn variable(&self, _: &str) -> Option<String> {
         None
     }
@@ -28,12 +28,12 @@ impl ResolveContext for World {
 
 fn plan(text: &str) -> Plan {
     register();
-    resolve(&read(text).expect("readable"), &World).expect("right")
+    resolve(&read(text).expect("readable"), &RowsContext).expect("right")
 }
 
-fn wrong(text: &str) -> Vec<String> {
+fn plan_problems(text: &str) -> Vec<String> {
     register();
-    let problems = resolve(&read(text).expect("readable"), &World).expect_err("a wrong plan");
+    let problems = resolve(&read(text).expect("readable"), &RowsContext).expect_err("a wrong plan");
     problems.iter().map(ToString::to_string).collect()
 }
 
@@ -87,7 +87,7 @@ fn query_text_is_json_escaped() {
 
     // The saved plan makes the same queries.
     let spec = read(&text(varies, &format!("{ROWS}\n{CLIENTS}"))).unwrap();
-    let kept = resolve(&spec, &World).unwrap();
+    let kept = resolve(&spec, &RowsContext).unwrap();
     let kept = spec.filled_in(&kept);
     let query = |spec: &Spec| spec.call.get::<SessionSection>().unwrap().query;
     assert_eq!(query(&kept).unwrap(), query(&spec).unwrap());
@@ -128,7 +128,7 @@ fn query_errors_name_key() {
             "\"unique\" with 3 rows",
         ),
     ] {
-        let problems = wrong(&text(session, &load)).join("; ");
+        let problems = plan_problems(&text(session, &load)).join("; ");
         assert!(problems.contains(expected), "{session} {load}: {problems}");
     }
     // Two queries of one session, and three rows.

@@ -15,7 +15,7 @@ use plimsoll_protocols::http::{
 
 /// The results of parsing a response.
 #[derive(Debug, Default, PartialEq)]
-struct Findings {
+struct ParseResult {
     outcome: Option<Outcome>,
     /// The number of events with tokens.
     pieces: u32,
@@ -50,7 +50,7 @@ fn driver() -> Http1Driver {
 }
 
 /// Parses `body`, which arrives in pieces of `step` bytes, on a new connection.
-fn findings(body: &[u8], media_type: &str, step: usize) -> Findings {
+fn parse(body: &[u8], media_type: &str, step: usize) -> ParseResult {
     let mut driver = driver();
     let (mut out, mut events) = (Vec::new(), Vec::new());
     driver.start(CallId(0), 0, Time::ZERO, &mut out);
@@ -64,7 +64,7 @@ fn findings(body: &[u8], media_type: &str, step: usize) -> Findings {
             .receive(piece, Time(1), &mut out, &mut events)
             .expect("bytes that are taken");
     }
-    let mut found = Findings::default();
+    let mut found = ParseResult::default();
     for event in events {
         match event {
             Event::Done(CompletedCall { outcome, .. }) => found.outcome = Some(outcome),
@@ -87,7 +87,7 @@ fn findings(body: &[u8], media_type: &str, step: usize) -> Findings {
 }
 
 /// A server's name, the number of pieces, token usage, and what ended the response.
-type Expected = (
+type ExpectedResult = (
     &'static str,
     u32,
     Option<(u64, u64, u64)>,
@@ -98,7 +98,7 @@ type Expected = (
 const OK: Outcome = Outcome::Ok;
 const ERROR: Outcome = Outcome::EventError;
 
-const EXPECTED: &[Expected] = &[
+const EXPECTED: &[ExpectedResult] = &[
     ("azure", 1, Some((8, 1, 1)), Some(Count::FinishStop), OK),
     (
         "azure-filtered",
@@ -199,9 +199,9 @@ fn streams_of_many_servers_parse() {
     for (name, pieces, usage, finished, outcome) in EXPECTED {
         let body = fs::read(folder().join(name).with_extension("sse")).unwrap();
         for step in [1, 2, 3, 7, 64, 1_000, body.len() + 200] {
-            let mut found = findings(&body, "text/event-stream", step);
+            let mut found = parse(&body, "text/event-stream", step);
             let details = std::mem::take(&mut found.details);
-            let expected = Findings {
+            let expected = ParseResult {
                 outcome: Some(*outcome),
                 pieces: *pieces,
                 usage: *usage,
@@ -275,7 +275,7 @@ fn stream_errors_name_event_and_excerpt() {
         ),
     ] {
         for step in [1, 5, 1_000] {
-            let found = findings(body.as_bytes(), media_type, step);
+            let found = parse(body.as_bytes(), media_type, step);
             assert_eq!(found.outcome, Some(outcome), "{body} by {step}: {found:?}");
             let text = found.details.join("\n");
             for part in parts {

@@ -3,8 +3,8 @@
 
 #![warn(missing_docs)]
 
-mod asker;
 pub mod bus;
+mod client_address;
 pub mod gateway;
 pub mod llm;
 mod metrics;

@@ -22,13 +22,13 @@ impl RefusalLog {
     }
 
     pub(crate) fn add(&self, status: Option<u16>, reason: &'static str, peer: impl Display) {
-        if self.is_first(reason) {
+        if self.count_refusal(reason) {
             tracing::warn!(%peer, status, reason, "refused");
         }
     }
 
     /// Counts a refusal; returns whether it is the first of its class.
-    fn is_first(&self, reason: &'static str) -> bool {
+    fn count_refusal(&self, reason: &'static str) -> bool {
         let mut unreported = self.lock();
         let known = unreported.get_mut(reason).map(|n| *n += 1).is_some();
         if !known {
@@ -71,14 +71,16 @@ mod tests {
     #[test]
     fn first_logged_and_rest_counted() {
         let refusals = RefusalLog::default();
-        let firsts = (0..100).filter(|_| refusals.is_first("expired")).count();
-        assert_eq!((firsts, refusals.is_first("path")), (1, true));
+        let firsts = (0..100)
+            .filter(|_| refusals.count_refusal("expired"))
+            .count();
+        assert_eq!((firsts, refusals.count_refusal("path")), (1, true));
         assert_eq!(refusals.take(), [("expired", 99)]);
-        assert!(!refusals.is_first("expired"), "it goes on");
+        assert!(!refusals.count_refusal("expired"), "it goes on");
         assert_eq!(refusals.take(), [("expired", 1)]);
         assert_eq!(refusals.take(), []);
         assert!(
-            refusals.is_first("expired"),
+            refusals.count_refusal("expired"),
             "it was quiet, and comes again"
         );
     }

@@ -47,7 +47,7 @@ pub enum TokenError {
     #[error("an expired token")]
     Expired,
     #[error("a token without the claims it needs")]
-    Claims,
+    InvalidClaims,
     #[error("a token of another session")]
     WrongSession,
 }
@@ -58,13 +58,13 @@ pub struct TokenKeys(Arc<RwLock<Arc<ActiveKeys>>>);
 
 impl fmt::Debug for TokenKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Keys({} secrets)", self.in_use().checking.len())
+        write!(f, "Keys({} secrets)", self.active().verifying.len())
     }
 }
 
 struct ActiveKeys {
     signing: EncodingKey,
-    checking: Vec<DecodingKey>,
+    verifying: Vec<DecodingKey>,
     validation: Validation,
 }
 
@@ -84,7 +84,7 @@ impl ActiveKeys {
         let checking = secrets.iter().map(|s| DecodingKey::from_secret(s));
         Ok(Arc::new(ActiveKeys {
             signing: EncodingKey::from_secret(first),
-            checking: checking.collect(),
+            verifying: checking.collect(),
             validation,
         }))
     }
@@ -110,7 +110,7 @@ impl TokenKeys {
         Ok(())
     }
 
-    fn in_use(&self) -> Arc<ActiveKeys> {
+    fn active(&self) -> Arc<ActiveKeys> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -121,7 +121,7 @@ impl TokenKeys {
     pub fn sign(&self, session: &str) -> Result<String, jsonwebtoken::errors::Error> {
         let claims = json!({ "session_id": session, "iat": Timestamp::now().as_second() });
         let header = Header::new(Algorithm::HS256);
-        encode(&header, &claims, &self.in_use().signing)
+        encode(&header, &claims, &self.active().signing)
     }
 
     /// Verifies that the token opens this session.
@@ -135,9 +135,9 @@ impl TokenKeys {
             return Err(TokenError::NotGenuine);
         }
         let mut refusal = TokenError::NotGenuine;
-        let in_use = self.in_use();
+        let in_use = self.active();
         let now = Timestamp::now().as_millisecond() as f64 / 1000.0;
-        for key in &in_use.checking {
+        for key in &in_use.verifying {
             match decode::<SessionClaims>(token, key, &in_use.validation) {
                 // A token is expired from `exp` on (RFC 7519 §4.1.4).
                 Ok(checked) if checked.claims.exp.is_some_and(|exp| exp <= now) => {
@@ -150,7 +150,7 @@ impl TokenKeys {
                     ErrorKind::Json(_)
                     | ErrorKind::MissingRequiredClaim(_)
                     | ErrorKind::InvalidClaimFormat(_)
-                    | ErrorKind::ImmatureSignature => refusal = TokenError::Claims,
+                    | ErrorKind::ImmatureSignature => refusal = TokenError::InvalidClaims,
                     _ => {}
                 },
             }
@@ -246,27 +246,27 @@ mod tests {
             (
                 "exp null",
                 token(Algorithm::HS256, ONE, &nothing),
-                Err(TokenError::Claims),
+                Err(TokenError::InvalidClaims),
             ),
             (
                 "exp no number",
                 token(Algorithm::HS256, ONE, &strange),
-                Err(TokenError::Claims),
+                Err(TokenError::InvalidClaims),
             ),
             (
                 "no iat",
                 token(Algorithm::HS256, ONE, &undated),
-                Err(TokenError::Claims),
+                Err(TokenError::InvalidClaims),
             ),
             (
                 "iat no number",
                 token(Algorithm::HS256, ONE, &worded),
-                Err(TokenError::Claims),
+                Err(TokenError::InvalidClaims),
             ),
             (
                 "iat null",
                 token(Algorithm::HS256, ONE, &null),
-                Err(TokenError::Claims),
+                Err(TokenError::InvalidClaims),
             ),
             (
                 "iat with a fraction",
@@ -276,12 +276,12 @@ mod tests {
             (
                 "session no text",
                 token(Algorithm::HS256, ONE, &numbered),
-                Err(TokenError::Claims),
+                Err(TokenError::InvalidClaims),
             ),
             (
                 "no session",
                 token(Algorithm::HS256, ONE, &json!({ "iat": 1 })),
-                Err(TokenError::Claims),
+                Err(TokenError::InvalidClaims),
             ),
             (
                 "cut",

@@ -25,37 +25,37 @@ const TIMEOUT: u32 = 4;
 const CLOSED: u32 = 5;
 
 /// One end of a connection that speaks x_example.
-struct Peer {
+struct PluginPeer {
     codec: Codec,
     stream: TcpStream,
     bytes: Vec<u8>,
 }
 
-impl Peer {
-    fn new(codec: &Codec, stream: TcpStream) -> Peer {
+impl PluginPeer {
+    fn new(codec: &Codec, stream: TcpStream) -> PluginPeer {
         stream
             .set_read_timeout(Some(Duration::from_secs(120)))
             .unwrap();
         stream.set_nodelay(true).unwrap();
-        Peer {
+        PluginPeer {
             codec: codec.clone(),
             stream,
             bytes: Vec::new(),
         }
     }
 
-    fn connect(codec: &Codec, address: SocketAddr) -> Peer {
-        Peer::new(codec, TcpStream::connect(address).unwrap())
+    fn connect(codec: &Codec, address: SocketAddr) -> PluginPeer {
+        PluginPeer::new(codec, TcpStream::connect(address).unwrap())
     }
 
-    fn made(&self, what: MakeKind, id: u64, payload: &[u8]) -> Vec<u8> {
+    fn make_frame(&self, what: MakeKind, id: u64, payload: &[u8]) -> Vec<u8> {
         let mut wire = Vec::new();
         assert!(self.codec.make(what, id, 0, payload, &mut wire).unwrap());
         wire
     }
 
     fn send(&mut self, what: MakeKind, id: u64, payload: &[u8]) {
-        let wire = self.made(what, id, payload);
+        let wire = self.make_frame(what, id, payload);
         self.stream.write_all(&wire).unwrap();
     }
 
@@ -79,7 +79,7 @@ impl Peer {
 
     /// Returns status, id and payload of the next answer.
     #[track_caller]
-    fn answer(&mut self) -> (u32, u64, Vec<u8>) {
+    fn next_answer(&mut self) -> (u32, u64, Vec<u8>) {
         match self.next(SenderRole::Server) {
             Some((FrameKind::Response { status }, id, payload)) => (status, id, payload),
             other => panic!("{other:?}"),
@@ -107,7 +107,7 @@ fn echo_server(codec: &Codec) -> SocketAddr {
     let codec = codec.clone();
     thread::spawn(move || {
         for stream in listener.incoming() {
-            let mut peer = Peer::new(&codec, stream.unwrap());
+            let mut peer = PluginPeer::new(&codec, stream.unwrap());
             peer.stream.set_read_timeout(None).unwrap();
             thread::spawn(move || {
                 while let Some((kind, id, payload)) = peer.next(SenderRole::Client) {
@@ -115,7 +115,7 @@ fn echo_server(codec: &Codec) -> SocketAddr {
                         (FrameKind::Heartbeat, _) => peer.send(MakeKind::HeartbeatAck, id, b""),
                         (_, b"hold") => {}
                         (_, b"drip") => {
-                            for byte in peer.made(MakeKind::Response, id, &payload) {
+                            for byte in peer.make_frame(MakeKind::Response, id, &payload) {
                                 peer.stream.write_all(&[byte]).unwrap();
                                 thread::sleep(Duration::from_millis(1));
                             }
@@ -136,7 +136,10 @@ fn with(plugin: &Path, more: &str) -> String {
 #[test]
 fn c_and_rust_sidecars_share_connection() {
     let folder = certificates();
-    let (c, rust) = (built::c_example(folder.path()), built::rust_example());
+    let (c, rust) = (
+        built::build_c_example(folder.path()),
+        built::built_rust_example(),
+    );
     let codec = Codec::load(&c).unwrap();
     let tls = |key, who| files(key, folder.path(), who);
     let (server, middle) = sidecar(&route(
@@ -151,13 +154,13 @@ fn c_and_rust_sidecars_share_connection() {
     ));
     let threads: Vec<_> = (0..10u64)
         .map(|n| {
-            let mut peer = Peer::connect(&codec, outside);
+            let mut peer = PluginPeer::connect(&codec, outside);
             thread::spawn(move || {
                 // All requests leave in one write, and every client uses the same ids.
                 let texts: Vec<_> = (0..50).map(|i| format!("{n:02}-{i:02}")).collect();
-                let mut wire = peer.made(MakeKind::Heartbeat, 777, b"");
+                let mut wire = peer.make_frame(MakeKind::Heartbeat, 777, b"");
                 for (i, text) in texts.iter().enumerate() {
-                    wire.extend(peer.made(MakeKind::Request, i as u64, text.as_bytes()));
+                    wire.extend(peer.make_frame(MakeKind::Request, i as u64, text.as_bytes()));
                 }
                 peer.stream.write_all(&wire).unwrap();
                 assert_eq!(
@@ -166,7 +169,7 @@ fn c_and_rust_sidecars_share_connection() {
                 );
                 let mut seen = vec![false; texts.len()];
                 for _ in &texts {
-                    let (status, id, payload) = peer.answer();
+                    let (status, id, payload) = peer.next_answer();
                     assert_eq!((status, &payload[..]), (0, texts[id as usize].as_bytes()));
                     assert!(!std::mem::replace(&mut seen[id as usize], true));
                 }
@@ -190,22 +193,29 @@ fn c_and_rust_sidecars_share_connection() {
 #[test]
 fn frames_pass_in_any_pieces() {
     let folder = tempfile::tempdir().unwrap();
-    for plugin in [built::c_example(folder.path()), built::rust_example()] {
+    for plugin in [
+        built::build_c_example(folder.path()),
+        built::built_rust_example(),
+    ] {
         let codec = Codec::load(&plugin).unwrap();
         let (relay, outside) = sidecar(&route("plugin", echo_server(&codec), &with(&plugin, "")));
-        let mut peer = Peer::connect(&codec, outside);
-        let wire = peer.made(MakeKind::Request, 5, b"drip");
+        let mut peer = PluginPeer::connect(&codec, outside);
+        let wire = peer.make_frame(MakeKind::Request, 5, b"drip");
         for at in 1..wire.len() {
             let (first, rest) = wire.split_at(at);
             peer.stream.write_all(first).unwrap();
             // The previous piece was most likely read by now; the test also holds if not.
             thread::sleep(Duration::from_millis(2));
             peer.stream.write_all(rest).unwrap();
-            assert_eq!(peer.answer(), (0, 5, b"drip".to_vec()), "split at {at}");
+            assert_eq!(
+                peer.next_answer(),
+                (0, 5, b"drip".to_vec()),
+                "split at {at}"
+            );
         }
         let large = vec![b'l'; 3_000_000];
         peer.send(MakeKind::Request, 6, &large);
-        assert_eq!(peer.answer(), (0, 6, large));
+        assert_eq!(peer.next_answer(), (0, 6, large));
         relay.stop();
     }
 }
@@ -213,7 +223,7 @@ fn frames_pass_in_any_pieces() {
 #[test]
 fn upstream_failures_use_plugin_statuses() {
     let folder = tempfile::tempdir().unwrap();
-    let plugin = built::c_example(folder.path());
+    let plugin = built::build_c_example(folder.path());
     let codec = Codec::load(&plugin).unwrap();
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let more = "max_in_flight = 2\ntimeout = \"2s\"";
@@ -222,17 +232,17 @@ fn upstream_failures_use_plugin_statuses() {
         upstream.local_addr().unwrap(),
         &with(&plugin, more),
     ));
-    let mut client = Peer::connect(&codec, outside);
+    let mut client = PluginPeer::connect(&codec, outside);
     for id in 1..=3 {
         client.send(MakeKind::Request, id, b"x");
     }
-    assert_eq!(client.answer(), (BUSY, 3, vec![]));
-    let mut held = Peer::new(&codec, upstream.accept().unwrap().0);
+    assert_eq!(client.next_answer(), (BUSY, 3, vec![]));
+    let mut held = PluginPeer::new(&codec, upstream.accept().unwrap().0);
     let (_, first, _) = held.next(SenderRole::Client).unwrap();
     let (_, second, _) = held.next(SenderRole::Client).unwrap();
     held.send(MakeKind::Response, second, b"two");
-    assert_eq!(client.answer(), (0, 2, b"two".to_vec()));
-    assert_eq!(client.answer(), (TIMEOUT, 1, vec![]));
+    assert_eq!(client.next_answer(), (0, 2, b"two".to_vec()));
+    assert_eq!(client.next_answer(), (TIMEOUT, 1, vec![]));
     held.send(MakeKind::Response, first, b"late");
     eventually("late answers are counted", || {
         relay.counter("r", "stray_answers_total") == Some(1)
@@ -240,17 +250,17 @@ fn upstream_failures_use_plugin_statuses() {
     client.send(MakeKind::Request, 4, b"x");
     held.next(SenderRole::Client).unwrap();
     drop(held);
-    assert_eq!(client.answer(), (CLOSED, 4, vec![]));
+    assert_eq!(client.next_answer(), (CLOSED, 4, vec![]));
     drop(upstream);
     client.send(MakeKind::Request, 5, b"x");
-    assert_eq!(client.answer(), (UNREACHABLE, 5, vec![]));
+    assert_eq!(client.next_answer(), (UNREACHABLE, 5, vec![]));
     relay.stop();
 }
 
 #[test]
 fn idle_connections_exchange_heartbeats() {
     let folder = tempfile::tempdir().unwrap();
-    let plugin = built::c_example(folder.path());
+    let plugin = built::build_c_example(folder.path());
     let codec = Codec::load(&plugin).unwrap();
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let (relay, outside) = sidecar(&route(
@@ -258,9 +268,9 @@ fn idle_connections_exchange_heartbeats() {
         upstream.local_addr().unwrap(),
         &with(&plugin, "heartbeat = \"100ms\""),
     ));
-    let mut client = Peer::connect(&codec, outside);
+    let mut client = PluginPeer::connect(&codec, outside);
     client.send(MakeKind::Request, 1, b"x");
-    let mut held = Peer::new(&codec, upstream.accept().unwrap().0);
+    let mut held = PluginPeer::new(&codec, upstream.accept().unwrap().0);
     let (_, call, _) = held.next(SenderRole::Client).unwrap();
     held.send(MakeKind::Heartbeat, 9, b"");
     let (mut beats, mut acks) = (0, 0);
@@ -275,34 +285,34 @@ fn idle_connections_exchange_heartbeats() {
         }
     }
     held.send(MakeKind::Response, call, b"after all");
-    assert_eq!(client.answer(), (0, 1, b"after all".to_vec()));
+    assert_eq!(client.next_answer(), (0, 1, b"after all".to_vec()));
     relay.stop();
 }
 
 #[test]
 fn malformed_input_closes_only_own_connection() {
     let folder = tempfile::tempdir().unwrap();
-    let plugin = built::c_example(folder.path());
+    let plugin = built::build_c_example(folder.path());
     let codec = Codec::load(&plugin).unwrap();
     let (relay, outside) = sidecar(&route("plugin", echo_server(&codec), &with(&plugin, "")));
-    let mut good = Peer::connect(&codec, outside);
+    let mut good = PluginPeer::connect(&codec, outside);
     for wire in [
         &b"GET / HTTP/1.1\r\n\r\n"[..],
         b"x\x09\0",
         // An answer that comes from a client.
         b"x\x01\x01\0\0\0\x01\0\0\0\0\0\0",
     ] {
-        let mut bad = Peer::connect(&codec, outside);
+        let mut bad = PluginPeer::connect(&codec, outside);
         bad.stream.write_all(wire).unwrap();
         assert!(bad.is_closed(), "{}", wire.escape_ascii());
     }
     // A frame of slightly over 4 GiB: its call is refused, and its bytes are skipped.
-    let mut long = Peer::connect(&codec, outside);
+    let mut long = PluginPeer::connect(&codec, outside);
     let wire = b"x\x01\0\0\0\0\x07\xff\xff\xff\xffand more";
     long.stream.write_all(wire).unwrap();
-    assert_eq!(long.answer(), (UNREACHABLE, 7, Vec::new()));
+    assert_eq!(long.next_answer(), (UNREACHABLE, 7, Vec::new()));
     good.send(MakeKind::Request, 1, b"still here");
-    assert_eq!(good.answer().2, b"still here");
+    assert_eq!(good.next_answer().2, b"still here");
     assert_eq!(relay.counter("r", "malformed_total"), Some(3));
     assert_eq!(relay.counter("r", "frames_too_long_total"), Some(1));
     assert_eq!(relay.counter("r", "plugin_faults_total"), Some(0));

@@ -15,11 +15,11 @@ pub(crate) fn answer(run: &Run) -> Option<String> {
     let total = &run.summary.total;
     let response = total.response?;
     let told = figures(&response);
-    let mut parts = vec![told.sure.join(", ")];
-    parts.push(told.unsure.join(", "));
+    let mut parts = vec![told.certain.join(", ")];
+    parts.push(told.uncertain.join(", "));
     parts.retain(|part| !part.is_empty());
     let mut text = parts.join("; ");
-    if !told.unsure.is_empty() {
+    if !told.uncertain.is_empty() {
         text += &cause(run);
     }
     if let Some(needed) = ConnectionsNeeded::of(&run.measured(), &run.header) {
@@ -44,14 +44,14 @@ pub(crate) fn answer(run: &Run) -> Option<String> {
 }
 
 struct LatencyFigures {
-    sure: Vec<String>,
-    unsure: Vec<String>,
+    certain: Vec<String>,
+    uncertain: Vec<String>,
 }
 
 fn figures(times: &TimesSummary) -> LatencyFigures {
     let mut told = LatencyFigures {
-        sure: Vec::new(),
-        unsure: Vec::new(),
+        certain: Vec::new(),
+        uncertain: Vec::new(),
     };
     let intervals = times.instrument.map(|instrument| instrument.percentiles());
     let known = times.percentiles().into_iter().enumerate();
@@ -66,19 +66,20 @@ fn figures(times: &TimesSummary) -> LatencyFigures {
     for (name, us, interval) in known {
         match interval {
             Some(interval) if !is_narrow(interval) => {
-                told.unsure.push(format!("{name} {}", apart(interval)));
+                told.uncertain
+                    .push(format!("{name} {}", format_interval(interval)));
             }
             Some([low, high]) if time(low) != time(high) => {
                 // The time is shown with as many digits as are known.
-                let three = |us| rounded(us, 3, f64::round);
+                let three = |us| round_to_digits(us, 3, f64::round);
                 let known = if three(low) == three(high) {
                     three(high)
                 } else {
-                    two_figures(high)
+                    round_to_two_digits(high)
                 };
-                told.sure.push(format!("{name} {}", short(known)));
+                told.certain.push(format!("{name} {}", short_time(known)));
             }
-            _ => told.sure.push(format!("{name} {}", time(us))),
+            _ => told.certain.push(format!("{name} {}", time(us))),
         }
     }
     told
@@ -93,7 +94,7 @@ fn cause(run: &Run) -> String {
     } else {
         format!(
             ", because the generator was up to {} late",
-            short(two_figures(greatest as f64 / 1e3))
+            short_time(round_to_two_digits(greatest as f64 / 1e3))
         )
     }
 }
@@ -101,7 +102,7 @@ fn cause(run: &Run) -> String {
 /// Formats a value, or its interval if that is wider than two significant digits. Microseconds.
 pub(crate) fn figure(us: f64, interval: Option<[f64; 2]>) -> String {
     match interval.filter(|interval| !is_narrow(*interval)) {
-        Some(interval) => apart(interval)
+        Some(interval) => format_interval(interval)
             .replace("between ", "")
             .replace(" and ", " to "),
         None => time(us),
@@ -110,16 +111,16 @@ pub(crate) fn figure(us: f64, interval: Option<[f64; 2]>) -> String {
 
 /// Returns whether both ends are equal to two significant digits or within a hundredth.
 pub(crate) fn is_narrow([low, high]: [f64; 2]) -> bool {
-    two_figures(low) == two_figures(high) || high - low <= high / 100.0
+    round_to_two_digits(low) == round_to_two_digits(high) || high - low <= high / 100.0
 }
 
 /// Rounds `us` to two significant digits.
-fn two_figures(us: f64) -> f64 {
-    rounded(us, 2, f64::round)
+fn round_to_two_digits(us: f64) -> f64 {
+    round_to_digits(us, 2, f64::round)
 }
 
 /// Rounds `us` to `figures` significant digits.
-fn rounded(us: f64, figures: u8, round: fn(f64) -> f64) -> f64 {
+fn round_to_digits(us: f64, figures: u8, round: fn(f64) -> f64) -> f64 {
     if us <= 0.0 {
         return 0.0;
     }
@@ -128,9 +129,12 @@ fn rounded(us: f64, figures: u8, round: fn(f64) -> f64) -> f64 {
 }
 
 /// Formats an interval as "between 8.1 and 9.3 ms": with two significant digits, rounded outward.
-fn apart([low, high]: [f64; 2]) -> String {
-    let (low, high) = (rounded(low, 2, f64::floor), rounded(high, 2, f64::ceil));
-    let (from, to) = (short(low), short(high));
+fn format_interval([low, high]: [f64; 2]) -> String {
+    let (low, high) = (
+        round_to_digits(low, 2, f64::floor),
+        round_to_digits(high, 2, f64::ceil),
+    );
+    let (from, to) = (short_time(low), short_time(high));
     if low <= 0.0 {
         return format!("at most {to}");
     }
@@ -142,7 +146,7 @@ fn apart([low, high]: [f64; 2]) -> String {
 }
 
 /// Formats a time with two significant digits, without trailing zeros.
-fn short(us: f64) -> String {
+fn short_time(us: f64) -> String {
     let text = time(us);
     match text.split_once(' ') {
         Some((number, unit)) if number.contains('.') => {
@@ -167,9 +171,15 @@ mod tests {
 
     #[test]
     fn interval_rounds_outward_unless_narrow() {
-        assert_eq!(apart([8_137.0, 9_301.0]), "between 8.1 and 9.4 ms");
-        assert_eq!(apart([870.0, 1_200.0]), "between 870 µs and 1.2 ms");
-        assert_eq!(apart([0.0, 1_200.0]), "at most 1.2 ms");
+        assert_eq!(
+            format_interval([8_137.0, 9_301.0]),
+            "between 8.1 and 9.4 ms"
+        );
+        assert_eq!(
+            format_interval([870.0, 1_200.0]),
+            "between 870 µs and 1.2 ms"
+        );
+        assert_eq!(format_interval([0.0, 1_200.0]), "at most 1.2 ms");
         assert_eq!(figure(5_231.0, Some([5_160.0, 5_231.0])), "5.23 ms");
         assert_eq!(figure(9_301.0, Some([8_137.0, 9_301.0])), "8.1 to 9.4 ms");
         assert!(is_narrow([199_500.0, 202_000.0]));

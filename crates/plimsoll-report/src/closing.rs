@@ -68,12 +68,12 @@ pub fn of_ladder(record: &LadderRecord, options: &TerminalOptions) -> Vec<String
         lines.push(options.loud(ladder::INVALID_NOTE));
     }
     let sentences = ladder::answers(record);
-    let left_out = sentences.len().saturating_sub(MAX_SENTENCES);
+    let omitted = sentences.len().saturating_sub(MAX_SENTENCES);
     for sentence in sentences.iter().take(MAX_SENTENCES) {
         lines.extend(bold(sentence, options));
     }
-    if left_out > 0 {
-        lines.push(format!("and {left_out} more above"));
+    if omitted > 0 {
+        lines.push(format!("and {omitted} more above"));
     }
     lines.extend(ladder::verdict(record));
     lines.extend(ladder::resolution(record));

@@ -44,7 +44,7 @@ impl ComparisonRow {
     }
 
     /// Returns the shift relative to a; `None` where a is zero.
-    pub fn relative(&self) -> Option<f64> {
+    pub fn relative_shift(&self) -> Option<f64> {
         (self.a != 0.0).then(|| self.shift() / self.a)
     }
 
@@ -59,7 +59,7 @@ impl ComparisonRow {
 
     /// Returns the difference in per cent of a, with its sign.
     pub fn percent(&self) -> Option<String> {
-        self.relative().map(percent)
+        self.relative_shift().map(percent)
     }
 
     /// Returns the interval of the difference in per cent of a; `None`: too few runs.
@@ -95,7 +95,7 @@ pub struct Comparison {
     /// The metrics that all runs of both groups have.
     pub rows: Vec<ComparisonRow>,
     /// The number of rows that are judged: those whose values differ at all.
-    pub judged: usize,
+    pub judged_rows: usize,
     /// Reasons why the figures may not be comparable, as sentences.
     pub warnings: Vec<String>,
     /// Keys in which the plans of the first runs differ.
@@ -138,10 +138,10 @@ impl ComparisonUnit {
 impl Comparison {
     /// Describes the statistical method.
     pub fn method(&self) -> String {
-        if self.enough_runs() {
+        if self.has_enough_runs() {
             return format!(
                 "Mann–Whitney test on one figure a run; the difference is the median over all pairs of runs (Hodges–Lehmann), its interval in % of A. “better” and “worse” where chance alone would make any row differ as much in at most 5 % of comparisons: p is multiplied by the {} judged (Bonferroni), and the intervals are simultaneous.",
-                plural(self.judged as u64, "row")
+                plural(self.judged_rows as u64, "row")
             );
         }
         let sides = match (self.a.runs, self.b.runs) {
@@ -154,8 +154,8 @@ impl Comparison {
         };
         format!(
             "{sides}: not enough runs to tell ({} or more a side for {}): this difference may be chance",
-            rank::fewest_runs(self.judged),
-            plural(self.judged.max(1) as u64, "row")
+            rank::fewest_runs(self.judged_rows),
+            plural(self.judged_rows.max(1) as u64, "row")
         )
     }
 
@@ -179,8 +179,8 @@ impl Comparison {
     }
 
     /// Returns whether both groups have enough runs for the judged rows.
-    pub fn enough_runs(&self) -> bool {
-        rank::enough_values(self.a.runs, self.b.runs, self.judged)
+    pub fn has_enough_runs(&self) -> bool {
+        rank::enough_values(self.a.runs, self.b.runs, self.judged_rows)
     }
 }
 
@@ -196,31 +196,31 @@ fn cold_total(s: &StageSummary) -> Option<TimesSummary> {
 
 type SummaryFigure = fn(&StageSummary) -> Option<f64>;
 
-const fn cost(name: &'static str, of: SummaryFigure) -> ComparedMetric {
+const fn time_metric(name: &'static str, of: SummaryFigure) -> ComparedMetric {
     (name, ComparisonUnit::Time, of)
 }
 
 const STEADY_METRICS: &[ComparedMetric] = &[
-    cost("response mean", |s| Some(s.response?.mean_us)),
-    cost("response p50", |s| s.response?.p50_us),
-    cost("response p90", |s| s.response?.p90_us),
-    cost("response p99", |s| s.response?.p99_us),
-    cost("response p99.9", |s| s.response?.p99_9_us),
+    time_metric("response mean", |s| Some(s.response?.mean_us)),
+    time_metric("response p50", |s| s.response?.p50_us),
+    time_metric("response p90", |s| s.response?.p90_us),
+    time_metric("response p99", |s| s.response?.p99_us),
+    time_metric("response p99.9", |s| s.response?.p99_9_us),
 ];
 
 const COLD_METRICS: &[ComparedMetric] = &[
-    cost("t_connect mean", |s| Some(connection(s)?.mean_us)),
-    cost("t_connect p50", |s| connection(s)?.p50_us),
-    cost("t_first_rpc mean", |s| Some(s.service?.mean_us)),
-    cost("t_first_rpc p50", |s| s.service?.p50_us),
-    cost("t_total mean", |s| Some(cold_total(s)?.mean_us)),
-    cost("t_total p50", |s| cold_total(s)?.p50_us),
-    cost("t_total p99", |s| cold_total(s)?.p99_us),
+    time_metric("t_connect mean", |s| Some(connection(s)?.mean_us)),
+    time_metric("t_connect p50", |s| connection(s)?.p50_us),
+    time_metric("t_first_rpc mean", |s| Some(s.service?.mean_us)),
+    time_metric("t_first_rpc p50", |s| s.service?.p50_us),
+    time_metric("t_total mean", |s| Some(cold_total(s)?.mean_us)),
+    time_metric("t_total p50", |s| cold_total(s)?.p50_us),
+    time_metric("t_total p99", |s| cold_total(s)?.p99_us),
 ];
 
 const COMMON_METRICS: &[ComparedMetric] = &[
-    cost("client CPU a call", |s| s.client?.cpu_us_per_call),
-    cost("server CPU a call", |s| s.server?.cpu_us_per_call),
+    time_metric("client CPU a call", |s| s.client?.cpu_us_per_call),
+    time_metric("server CPU a call", |s| s.server?.cpu_us_per_call),
     ("rate achieved", ComparisonUnit::PerSecond, |s| {
         s.achieved_per_s
     }),
@@ -228,7 +228,7 @@ const COMMON_METRICS: &[ComparedMetric] = &[
 ];
 
 /// The metric that is used where one group only knows the user CPU time.
-const USER_CPU: ComparedMetric = cost("client user CPU a call", |s| {
+const USER_CPU: ComparedMetric = time_metric("client user CPU a call", |s| {
     let ended = s.ok + s.errors + s.cut_off;
     Some(s.client.filter(|_| ended > 0)?.cpu_user_us / ended as f64)
 });
@@ -290,7 +290,7 @@ pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
         a: side(a),
         b: side(b),
         rows,
-        judged,
+        judged_rows: judged,
         warnings: warnings(a, b, &plan_differences),
         plan_differences,
     })
@@ -300,8 +300,8 @@ pub fn compare(a: &[Run], b: &[Run]) -> Option<Comparison> {
 fn warnings(a: &[Run], b: &[Run], plan_differences: &[PlanDifference]) -> Vec<String> {
     let (first_a, first_b) = (&a[0], &b[0]);
     let mut warnings = Vec::new();
-    warn_of_states(&mut warnings, "A", a);
-    warn_of_states(&mut warnings, "B", b);
+    add_state_warnings(&mut warnings, "A", a);
+    add_state_warnings(&mut warnings, "B", b);
     for (name, group) in [("A", a), ("B", b)] {
         let strangers = group[1..]
             .iter()
@@ -353,7 +353,7 @@ fn warnings(a: &[Run], b: &[Run], plan_differences: &[PlanDifference]) -> Vec<St
     warnings
 }
 
-fn warn_of_states(warnings: &mut Vec<String>, name: &str, runs: &[Run]) {
+fn add_state_warnings(warnings: &mut Vec<String>, name: &str, runs: &[Run]) {
     for run in runs {
         if run.state != RunState::Complete {
             let reason = run.reason.as_deref().unwrap_or("no reason is given");

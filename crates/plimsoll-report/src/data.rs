@@ -90,15 +90,15 @@ pub fn export(
     format: TableFormat,
     folder: &Path,
 ) -> Result<Vec<(String, u64)>, ExportError> {
-    let intervals = table(format, folder, "intervals", INTERVAL_COLUMNS, |add| {
+    let intervals = write_table(format, folder, "intervals", INTERVAL_COLUMNS, |add| {
         let mut failed = None;
         run.each_interval(|interval| {
             let interval = Rc::new(interval);
             for (at, (stage, _)) in interval.stages.iter().enumerate() {
                 let row = StageInterval {
                     interval: Rc::clone(&interval),
-                    at,
-                    stage: name_of(run, *stage),
+                    position: at,
+                    stage: stage_name(run, *stage),
                     warmup: run.header.is_warmup(*stage),
                 };
                 if failed.is_none() {
@@ -108,7 +108,7 @@ pub fn export(
         })?;
         failed.map_or(Ok(()), Err)
     })?;
-    let percentiles = table(format, folder, "percentiles", PERCENTILE_COLUMNS, |add| {
+    let percentiles = write_table(format, folder, "percentiles", PERCENTILE_COLUMNS, |add| {
         let record = run.measured();
         for (key, times) in histograms(&record) {
             let kind = key.trim_end_matches("_ns");
@@ -128,21 +128,27 @@ pub fn export(
     })?;
     let mut written = vec![intervals, percentiles];
     if run.has_requests {
-        written.push(table(format, folder, "requests", REQUEST_COLUMNS, |add| {
-            run.try_each_request(|request| {
-                add(&CallRow {
-                    sample: request.sample,
-                    phases: request.phases,
-                    stage: name_of(run, request.sample.stage),
-                    warmup: run.header.is_warmup(request.sample.stage),
+        written.push(write_table(
+            format,
+            folder,
+            "requests",
+            REQUEST_COLUMNS,
+            |add| {
+                run.try_each_request(|request| {
+                    add(&CallRow {
+                        sample: request.sample,
+                        phases: request.phases,
+                        stage: stage_name(run, request.sample.stage),
+                        warmup: run.header.is_warmup(request.sample.stage),
+                    })
                 })
-            })
-        })?);
+            },
+        )?);
     }
     Ok(written)
 }
 
-fn name_of(run: &Run, stage: u8) -> String {
+fn stage_name(run: &Run, stage: u8) -> String {
     let planned = run.header.planned_stages.get(usize::from(stage));
     planned.map_or_else(String::new, |s| s.name.clone())
 }
@@ -150,7 +156,7 @@ fn name_of(run: &Run, stage: u8) -> String {
 /// A function that adds a row to a table.
 type AddRow<'a, R> = &'a mut dyn FnMut(&R) -> Result<(), ExportError>;
 
-fn table<R>(
+fn write_table<R>(
     format: TableFormat,
     folder: &Path,
     name: &str,
@@ -186,14 +192,14 @@ fn table<R>(
 struct StageInterval {
     interval: Rc<IntervalRecord>,
     /// The position of the stage in the interval.
-    at: usize,
+    position: usize,
     stage: String,
     warmup: bool,
 }
 
 impl StageInterval {
     fn record(&self) -> &StageRecord {
-        &self.interval.stages[self.at].1
+        &self.interval.stages[self.position].1
     }
 }
 
@@ -205,7 +211,7 @@ fn seconds(time: Duration) -> Option<f64> {
     Some(time.as_secs_f64())
 }
 
-fn mean(times: &TimeHistogram) -> Option<f64> {
+fn mean_us(times: &TimeHistogram) -> Option<f64> {
     Some(times.histogram()?.mean() / 1e3)
 }
 
@@ -213,7 +219,7 @@ fn at(times: &TimeHistogram, p: f64) -> Option<f64> {
     us(quantile(times.histogram()?, p)?)
 }
 
-fn longest(times: &TimeHistogram) -> Option<f64> {
+fn max_us(times: &TimeHistogram) -> Option<f64> {
     us(times.histogram()?.max())
 }
 
@@ -236,12 +242,12 @@ const INTERVAL_COLUMNS: &[TableColumn<StageInterval>] = &[
     }),
     int("bytes_sent", |s| Some(s.record().bytes_sent)),
     int("bytes_received", |s| Some(s.record().bytes_received)),
-    float("response_mean_us", |s| mean(&s.record().response)),
+    float("response_mean_us", |s| mean_us(&s.record().response)),
     float("response_p50_us", |s| at(&s.record().response, 0.5)),
     float("response_p90_us", |s| at(&s.record().response, 0.9)),
     float("response_p99_us", |s| at(&s.record().response, 0.99)),
-    float("response_max_us", |s| longest(&s.record().response)),
-    float("service_mean_us", |s| mean(&s.record().service)),
+    float("response_max_us", |s| max_us(&s.record().response)),
+    float("service_mean_us", |s| mean_us(&s.record().service)),
     float("service_p50_us", |s| at(&s.record().service, 0.5)),
     float("service_p99_us", |s| at(&s.record().service, 0.99)),
     float("lag_p99_us", |s| at(&s.record().lag, 0.99)),

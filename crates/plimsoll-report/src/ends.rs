@@ -41,7 +41,7 @@ fn ends(total: &StageSummary) -> impl Iterator<Item = (&'static str, ResourcesSu
 /// Returns notes on the table's figures.
 pub(crate) fn notes(run: &Run) -> Vec<String> {
     // With fewer connections, the process's own growth dominates.
-    const MANY_CONNECTIONS: u64 = 1_000;
+    const MIN_MEMORY_CONNECTIONS: u64 = 1_000;
     let view = run.header.live_view_cpu_us.map(|us| {
         format!(
             "client CPU includes {} of the live view, warm-up included",
@@ -51,7 +51,7 @@ pub(crate) fn notes(run: &Run) -> Vec<String> {
     let mut notes = Vec::from_iter(view);
     let total = &run.summary.total;
     // If memory was measured at rest, that more precise figure is reported elsewhere.
-    if total.connections_open_max >= MANY_CONNECTIONS && run.summary.memory.is_none() {
+    if total.connections_open_max >= MIN_MEMORY_CONNECTIONS && run.summary.memory.is_none() {
         let grown = |r: ResourcesSummary| {
             let grown = r.rss_bytes_max.saturating_sub(r.rss_bytes_before?);
             Some(grown / total.connections_open_max)

@@ -21,7 +21,7 @@ pub(crate) fn how(h: &RunHeader) -> Vec<String> {
         parts.push(format!("from {} shards", count(h.shards.len() as u64)));
     }
     parts.extend(h.version.as_ref().map(|version| format!("HTTP/{version}")));
-    parts.extend(h.security.map(|security| link(h, security)));
+    parts.extend(h.security.map(|security| link_security(h, security)));
     let warmup = h.warmup();
     if !warmup.is_zero() {
         let us = warmup.as_micros() as f64;
@@ -79,7 +79,7 @@ pub(crate) fn issuing(
     })
 }
 
-fn link(h: &RunHeader, security: LinkSecurity) -> String {
+fn link_security(h: &RunHeader, security: LinkSecurity) -> String {
     let name = match security {
         LinkSecurity::Plaintext => "plaintext",
         LinkSecurity::Tls => "TLS",

@@ -50,10 +50,10 @@ use timeline::RunTimeline;
 pub struct RunView {
     run: Run,
     timeline: RunTimeline,
-    judged: Vec<ObjectiveResult>,
+    objectives: Vec<ObjectiveResult>,
     /// Whether other runs are on the same page.
     is_one_of_several: bool,
-    overhead_over: Option<Duration>,
+    server_delay: Option<Duration>,
 }
 
 impl RunView {
@@ -66,9 +66,9 @@ impl RunView {
         run.each_interval(|interval| timeline.add(&interval))?;
         Ok(RunView {
             timeline,
-            judged: objective::judge_run(&run),
+            objectives: objective::judge_run(&run),
             is_one_of_several: false,
-            overhead_over: None,
+            server_delay: None,
             run,
         })
     }
@@ -76,13 +76,13 @@ impl RunView {
     /// Sets the server's own `delay`, if known, so that the added overhead is shown.
     pub fn over(self, delay: Option<Duration>) -> RunView {
         RunView {
-            overhead_over: delay,
+            server_delay: delay,
             ..self
         }
     }
 
     /// Returns `what`, preceded by the run's name if there are several.
-    fn named(&self, what: &str) -> String {
+    fn with_run_name(&self, what: &str) -> String {
         if self.is_one_of_several {
             format!("{}, {what}", self.run.header.name)
         } else {
@@ -97,7 +97,7 @@ pub fn runs(views: &[RunView]) -> String {
         [one] => one.run.header.name.clone(),
         several => format!("{} runs", several.len()),
     };
-    page(&title, &each(views))
+    page(&title, &run_sections(views))
 }
 
 /// Returns the report of a run of several lanes; `views`: the lanes' runs, in order.
@@ -106,14 +106,14 @@ pub fn lanes(record: &LanesRecord, views: &[RunView]) -> String {
     let table = lane_words::table(record, &runs);
     let body = html! {
         (tables::table_section("The lanes", &lane_words::note(&runs), &table))
-        (each(views))
+        (run_sections(views))
     };
     page(&record.name, &body)
 }
 
 /// Returns the sections of each run.
-fn each(views: &[RunView]) -> Markup {
-    let views = told_apart(views);
+fn run_sections(views: &[RunView]) -> Markup {
+    let views = with_unique_names(views);
     let views = &views[..];
     html! {
         @for view in views { (verdict(view)) }
@@ -140,7 +140,7 @@ fn each(views: &[RunView]) -> Markup {
 }
 
 /// Adds directories to the names of runs with the same name.
-fn told_apart(views: &[RunView]) -> Cow<'_, [RunView]> {
+fn with_unique_names(views: &[RunView]) -> Cow<'_, [RunView]> {
     if let [_] = views {
         return Cow::Borrowed(views);
     }
@@ -168,11 +168,13 @@ fn told_apart(views: &[RunView]) -> Cow<'_, [RunView]> {
 pub fn search(record: &SearchRecord, plan: &str, dir: &Path) -> String {
     let finding = record.finding.as_ref();
     let (tone, label) = match finding.map(|f| (&f.limit, f.confirmed)) {
-        None => (VerdictTone::Unsure, "not ended"),
-        Some((LimitingFactor::Generator { .. }, _)) => (VerdictTone::Unsure, "generator-limited"),
+        None => (VerdictTone::Uncertain, "not ended"),
+        Some((LimitingFactor::Generator { .. }, _)) => {
+            (VerdictTone::Uncertain, "generator-limited")
+        }
         Some((LimitingFactor::LeastRate, _)) => (VerdictTone::Bad, "no rate meets the objectives"),
         Some((_, true)) => (VerdictTone::Good, "confirmed"),
-        Some((_, false)) => (VerdictTone::Unsure, "not confirmed"),
+        Some((_, false)) => (VerdictTone::Uncertain, "not confirmed"),
     };
     let mut cards = Vec::new();
     if let Some(f) = finding {
@@ -221,11 +223,15 @@ pub fn ladder(record: &LadderRecord, plan: &str, dir: &Path) -> String {
         _ if record.conclusion() == Some(RunVerdict::Fail) => {
             (VerdictTone::Bad, "objective missed")
         }
-        _ if record.interrupted => (VerdictTone::Unsure, "interrupted"),
-        _ if record.is_generator_limited() => (VerdictTone::Unsure, "invalid: generator-limited"),
-        AddedCost::Clear(_) => (VerdictTone::Good, "differences seen"),
-        AddedCost::NoneSeen(_) => (VerdictTone::Plain, "no difference seen"),
-        AddedCost::Counted(_) | AddedCost::TooFew => (VerdictTone::Unsure, "not enough data"),
+        _ if record.interrupted => (VerdictTone::Uncertain, "interrupted"),
+        _ if record.is_generator_limited() => {
+            (VerdictTone::Uncertain, "invalid: generator-limited")
+        }
+        AddedCost::Significant(_) => (VerdictTone::Good, "differences seen"),
+        AddedCost::NotSignificant(_) => (VerdictTone::Plain, "no difference seen"),
+        AddedCost::Exact(_) | AddedCost::TooFewRounds => {
+            (VerdictTone::Uncertain, "not enough data")
+        }
     };
     let mut cards = vec![
         FigureCard::new("rungs", count(record.rungs.len() as u64)),
@@ -242,12 +248,14 @@ pub fn ladder(record: &LadderRecord, plan: &str, dir: &Path) -> String {
         }
     }
     let heading = match (added, record.rungs.first(), record.rungs.last()) {
-        (AddedCost::Clear(d), Some(first), Some(last)) if tone == VerdictTone::Good => format!(
-            "{} adds {} to {} at the p50",
-            last.name,
-            signed_time(d.shift).trim_start_matches('+'),
-            first.name
-        ),
+        (AddedCost::Significant(d), Some(first), Some(last)) if tone == VerdictTone::Good => {
+            format!(
+                "{} adds {} to {} at the p50",
+                last.name,
+                signed_time(d.shift).trim_start_matches('+'),
+                first.name
+            )
+        }
         _ => record.name.clone(),
     };
     let facts = PageFacts::of_ladder(Some(&record.name), record);
@@ -273,23 +281,23 @@ fn verdict(view: &RunView) -> Markup {
     let total = &run.summary.total;
     let invalid = run.summary.health.problems.iter().find(|p| p.invalidates);
     let unjudged = view
-        .judged
+        .objectives
         .iter()
         .any(|j| j.verdict != ObjectiveVerdict::Met);
     let (tone, label) = match (run.state, invalid) {
         // A miss counts even in an invalid run, whose problems can't be the cause.
-        _ if RunVerdict::of(&view.judged) == Some(RunVerdict::Fail) => {
+        _ if RunVerdict::of(&view.objectives) == Some(RunVerdict::Fail) => {
             (VerdictTone::Bad, "objective missed")
         }
         (_, Some(p)) if p.kind.is_generator_limit() => {
-            (VerdictTone::Unsure, "invalid: load not delivered")
+            (VerdictTone::Uncertain, "invalid: load not delivered")
         }
-        (_, Some(_)) => (VerdictTone::Unsure, "invalid"),
-        (RunState::Aborted, _) => (VerdictTone::Unsure, "stopped before its end"),
-        (RunState::Partial | RunState::Running, _) => (VerdictTone::Unsure, "partial"),
+        (_, Some(_)) => (VerdictTone::Uncertain, "invalid"),
+        (RunState::Aborted, _) => (VerdictTone::Uncertain, "stopped before its end"),
+        (RunState::Partial | RunState::Running, _) => (VerdictTone::Uncertain, "partial"),
         _ if total.ok == 0 => (VerdictTone::Bad, "not one call succeeded"),
-        _ if unjudged => (VerdictTone::Unsure, "inconclusive"),
-        _ if view.judged.is_empty() => (VerdictTone::Plain, "no objective"),
+        _ if unjudged => (VerdictTone::Uncertain, "inconclusive"),
+        _ if view.objectives.is_empty() => (VerdictTone::Plain, "no objective"),
         _ => (VerdictTone::Good, "objectives met"),
     };
     let mut cards = vec![FigureCard::new("calls ok", share(total.ok, settled(total)))];
@@ -318,7 +326,7 @@ fn verdict(view: &RunView) -> Markup {
     if let Some(cpu) = total.server.and_then(|c| c.cpu_us_per_call) {
         cards.push(FigureCard::new("server CPU a call", time(cpu)));
     }
-    let objectives = view.judged.iter().map(|j| {
+    let objectives = view.objectives.iter().map(|j| {
         let word = j.verdict.words();
         format!("{}: {word} ({})", j.objective, j.measured)
     });

@@ -42,7 +42,11 @@ pub fn lanes(
 /// # Errors
 /// When the record can't be serialised as JSON.
 pub fn search(record: &SearchRecord, dir: &Path) -> serde_json::Result<Value> {
-    Ok(of_many("search", serde_json::to_value(record)?, dir))
+    Ok(record_document(
+        "search",
+        serde_json::to_value(record)?,
+        dir,
+    ))
 }
 
 /// Returns the document of the ladder or sweep in `dir`.
@@ -51,23 +55,23 @@ pub fn search(record: &SearchRecord, dir: &Path) -> serde_json::Result<Value> {
 /// When the record can't be serialised as JSON.
 pub fn ladder(record: &LadderRecord, dir: &Path) -> serde_json::Result<Value> {
     if record.limits.is_some() {
-        return Ok(of_many("sweep", sweep::document(record), dir));
+        return Ok(record_document("sweep", sweep::document(record), dir));
     }
     let mut ladder = serde_json::to_value(record)?;
     let gated = record.gated().into_iter().map(|gated| {
         json!({
             "gate": gated.gate,
             "rung": record.rungs[gated.rung].name,
-            "passage": gated.passage,
+            "passage": gated.outcome,
             "allowed": gated.allowed,
         })
     });
     ladder["gated"] = gated.collect();
-    Ok(of_many("ladder", ladder, dir))
+    Ok(record_document("ladder", ladder, dir))
 }
 
 /// Returns the document of a record, which contains figures of runs in its directory.
-fn of_many(kind: &str, mut record: Value, dir: &Path) -> Value {
+fn record_document(kind: &str, mut record: Value, dir: &Path) -> Value {
     record["directory"] = json!(dir);
     json!({ "version": DOCUMENT_VERSION, "runs": [], kind: record })
 }

@@ -21,13 +21,13 @@ pub fn render(runs: &[Run]) -> String {
 /// Returns the document of a ladder: a suite for each rung, and one for gates and resolution.
 pub fn ladder(record: &LadderRecord) -> String {
     let rungs = record.rungs.iter().map(|r| TestSuite::rung(record, r));
-    document(rungs.chain(TestSuite::between_rungs(record)).collect())
+    document(rungs.chain(TestSuite::of_differences(record)).collect())
 }
 
 /// Returns the document of a search.
 pub fn search(record: &SearchRecord) -> String {
     let headline = || words::headline(record);
-    let is_found = TestCase {
+    let found_case = TestCase {
         name: format!("a rate meets {}", record.objectives.join(", ")),
         problem: match record.finding.as_ref().map(|f| (f.line_per_s, &f.limit)) {
             Some((Some(_), _)) => None,
@@ -35,7 +35,7 @@ pub fn search(record: &SearchRecord) -> String {
             _ => Some(("error", headline())),
         },
     };
-    let is_sure = TestCase {
+    let confirmed_case = TestCase {
         name: "the load line is confirmed".to_owned(),
         problem: match record.finding.as_ref() {
             _ if record.interrupted => Some(("error", "the search was interrupted".to_owned())),
@@ -46,14 +46,14 @@ pub fn search(record: &SearchRecord) -> String {
     };
     document(vec![TestSuite {
         name: record.name.clone(),
-        timestamp: stamp(record.started_at),
+        timestamp: format_timestamp(record.started_at),
         seconds: record.trials.iter().map(|t| t.took_s).sum(),
         insecure: false,
-        cases: vec![is_found, is_sure],
+        cases: vec![found_case, confirmed_case],
     }])
 }
 
-fn stamp(at: Timestamp) -> String {
+fn format_timestamp(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%S").to_string()
 }
 
@@ -113,11 +113,11 @@ struct TestSuite {
 impl TestSuite {
     fn of(run: &Run) -> TestSuite {
         let judged = judge_run(run);
-        let mut cases = vec![validity(run, &judged)];
+        let mut cases = vec![validity_case(run, &judged)];
         cases.extend(judged.into_iter().map(objective));
         TestSuite {
             name: run.header.name.clone(),
-            timestamp: stamp(run.header.started_at),
+            timestamp: format_timestamp(run.header.started_at),
             seconds: run.summary.elapsed_us.unwrap_or(0) as f64 / 1e6,
             insecure: run.header.insecure,
             cases,
@@ -179,7 +179,7 @@ impl TestSuite {
         }));
         TestSuite {
             name: format!("{}: {}", record.name, rung.name),
-            timestamp: stamp(record.started_at),
+            timestamp: format_timestamp(record.started_at),
             seconds: {
                 // The slices of a sweep may be divided.
                 let length =
@@ -192,13 +192,13 @@ impl TestSuite {
     }
 
     /// Returns the suite of gates and resolution: `None` if neither was asked for and the ladder was completed.
-    fn between_rungs(record: &LadderRecord) -> Option<TestSuite> {
+    fn of_differences(record: &LadderRecord) -> Option<TestSuite> {
         let mut cases: Vec<TestCase> = record
             .gated()
             .iter()
             .map(|gated| TestCase {
                 name: format!("{}: {}", record.rungs[gated.rung].name, gated.gate),
-                problem: match gated.passage {
+                problem: match gated.outcome {
                     GateOutcome::Within => None,
                     GateOutcome::Beyond => Some(("failure", rungs::passage(record, gated))),
                     GateOutcome::Undecided => Some(("error", rungs::passage(record, gated))),
@@ -225,7 +225,7 @@ impl TestSuite {
         }
         (!cases.is_empty()).then(|| TestSuite {
             name: format!("{}: differences", record.name),
-            timestamp: stamp(record.started_at),
+            timestamp: format_timestamp(record.started_at),
             seconds: 0.0,
             insecure: false,
             cases,
@@ -274,7 +274,7 @@ impl TestSuite {
 }
 
 /// Returns the test case of validity: complete, with figures of the target, and not only failures.
-fn validity(run: &Run, judged: &[ObjectiveResult]) -> TestCase {
+fn validity_case(run: &Run, judged: &[ObjectiveResult]) -> TestCase {
     let problem = match run.state {
         // Lost, or missed whatever the generator did: the failure is proven.
         _ if RunVerdict::of(judged) == Some(RunVerdict::Fail) => None,

@@ -1,6 +1,6 @@
 //! A ladder: the figures of rungs and the costs that they add, for the terminal and Markdown.
 
-mod bill;
+mod costs;
 mod notes;
 
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use plimsoll_model::objective::ObjectiveVerdict;
 use crate::quantity::{bytes, or_dash, plural, signed, time};
 use crate::table::TextTable;
 use crate::terminal::TerminalOptions;
-pub use bill::bill;
+pub use costs::bill;
 use notes::lasted;
 pub use notes::notes;
 pub(crate) use notes::{libraries, limits, resolution};
@@ -32,13 +32,13 @@ pub fn show(metric: LadderMetric, value: f64) -> String {
 pub fn added(metric: LadderMetric, added: AddedCost) -> String {
     let signed = |value| signed(value, |v| show(metric, v));
     match added {
-        AddedCost::Clear(d) => format!(
+        AddedCost::Significant(d) => format!(
             "{} ({} … {})",
             signed(d.shift),
             signed(d.low),
             signed(d.high)
         ),
-        AddedCost::NoneSeen(d) => {
+        AddedCost::NotSignificant(d) => {
             format!(
                 "no difference seen ({} … {})",
                 signed(d.low),
@@ -46,8 +46,8 @@ pub fn added(metric: LadderMetric, added: AddedCost) -> String {
             )
         }
         // The bytes of a call vary by hundredths: acknowledgements of settings, pings.
-        AddedCost::Counted(more) => signed(more.round()),
-        AddedCost::TooFew => "not enough data".to_owned(),
+        AddedCost::Exact(more) => signed(more.round()),
+        AddedCost::TooFewRounds => "not enough data".to_owned(),
     }
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn prices(ladder: &LadderRecord) -> Option<TextTable> {
             let is_ours = rung.server_tls == ladder.client_tls;
             let of_server = primitives.of_server(&handshake).filter(|_| is_ours);
             let ends = [
-                (price.client_cpu_us, primitives.of_client(&handshake)),
+                (price.client_cpu_us, primitives.client_us(&handshake)),
                 (price.server_cpu_us, of_server),
             ];
             let mut row = vec![match (several, price.resumed) {
@@ -146,7 +146,7 @@ pub(crate) fn answers(ladder: &LadderRecord) -> Vec<String> {
 /// Describes the result of a rung at a gate.
 pub(crate) fn passage(ladder: &LadderRecord, gated: &GateResult) -> String {
     let metric = gated.gate.metric;
-    let word = match gated.passage {
+    let word = match gated.outcome {
         GateOutcome::Within => "within",
         GateOutcome::Beyond => "BEYOND",
         GateOutcome::Undecided => "not decided",

@@ -36,7 +36,7 @@ pub fn render(runs: &[Run], overhead_over: Option<Duration>) -> String {
     table(&mut out, &TextTable::new(head, &[0, 6], rows));
     for run in runs {
         let _ = writeln!(out, "\n**{}**\n", cell(&run.header.name));
-        verdicts(&mut out, run);
+        write_verdicts(&mut out, run);
         figures(&mut out, run, overhead_over);
     }
     out
@@ -46,17 +46,17 @@ pub fn render(runs: &[Run], overhead_over: Option<Duration>) -> String {
 /// runs, in order.
 pub fn lanes(record: &LanesRecord, runs: &[Run], overhead_over: Option<Duration>) -> String {
     let mut out = format!("**{}**\n", cell(&record.name));
-    part(&mut out, &lanes::table(record, runs), [lanes::note(runs)]);
+    write_section(&mut out, &lanes::table(record, runs), [lanes::note(runs)]);
     out.push('\n');
     out + &render(runs, overhead_over)
 }
 
 /// Writes how the run was made, its objectives, and notes on its figures.
-fn verdicts(out: &mut String, run: &Run) {
-    sentences(out, answer(run));
+fn write_verdicts(out: &mut String, run: &Run) {
+    write_list(out, answer(run));
     let how = facts::how(&run.header);
     let how = (!how.is_empty()).then(|| how.join(", "));
-    sentences(out, facts::what(&run.header).into_iter().chain(how));
+    write_list(out, facts::what(&run.header).into_iter().chain(how));
     for j in judge_run(run) {
         let word = match j.verdict {
             ObjectiveVerdict::Met => "✅ met",
@@ -74,7 +74,7 @@ fn verdicts(out: &mut String, run: &Run) {
     for text in facts::ending(run).into_iter().chain(problems) {
         let _ = writeln!(out, "- ⚠️ {}", cell(&text));
     }
-    sentences(out, facts::notes(&run.header));
+    write_list(out, facts::notes(&run.header));
 }
 
 /// Writes the figures: a table for each part of the report, with notes.
@@ -91,7 +91,7 @@ fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
         let mark = if fact.is_loud { "⚠️ " } else { "" };
         [fact.name.to_owned(), format!("{mark}{}", fact.text)]
     });
-    part(out, &TextTable::new([""; 2], &[0, 1], rows), None);
+    write_section(out, &TextTable::new([""; 2], &[0, 1], rows), None);
     let of_calls = times::of_calls(run);
     let calls = of_calls.first().map(|(_, first)| first.count);
     let streams = summary
@@ -101,36 +101,36 @@ fn figures(out: &mut String, run: &Run, overhead_over: Option<Duration>) {
     let above = overhead_over.map(|delay| times::overhead_text(run, delay));
     let notes = calls.and_then(times::dash_note).into_iter();
     let notes = notes.chain(streams).chain(above);
-    part(out, &measures::table("times", of_calls), notes);
-    part(out, &times::sampling(run), times::sampling_note(run));
-    part(out, &steps::table(run), steps::note(run));
+    write_section(out, &measures::table("times", of_calls), notes);
+    write_section(out, &times::sampling(run), times::sampling_note(run));
+    write_section(out, &steps::table(run), steps::note(run));
     let besides = summary.total.measures.as_ref();
     let besides = besides.map(measures::times).unwrap_or_default();
-    part(out, &measures::table(measures::timed(), besides), None);
+    write_section(out, &measures::table(measures::timed(), besides), None);
     if let Some(memory) = &summary.memory {
-        part(
+        write_section(
             out,
             &memory::table(memory),
             [memory::MEMORY_NOTE.to_owned()],
         );
     }
     let phases = measures::table("connections", times::of_phases(run));
-    part(out, &phases, None);
-    part(out, &addresses::table(run), None);
-    part(out, &shards::table(run), shards::note(run));
-    part(out, &slowest::table(run), None);
+    write_section(out, &phases, None);
+    write_section(out, &addresses::table(run), None);
+    write_section(out, &shards::table(run), shards::note(run));
+    write_section(out, &slowest::table(run), None);
     for failed in [
         errors::calls(run),
         errors::given_up(run),
         errors::connections(run),
     ] {
-        part(out, &failed, errors::details(run, &failed));
+        write_section(out, &failed, errors::details(run, &failed));
     }
-    part(out, &ends::table(run).sideways(), ends::notes(run));
+    write_section(out, &ends::table(run).sideways(), ends::notes(run));
 }
 
 /// Writes a table and its notes; nothing if it has no rows.
-fn part(out: &mut String, rows: &TextTable, notes: impl IntoIterator<Item = String>) {
+fn write_section(out: &mut String, rows: &TextTable, notes: impl IntoIterator<Item = String>) {
     if rows.rows.is_empty() {
         return;
     }
@@ -140,7 +140,7 @@ fn part(out: &mut String, rows: &TextTable, notes: impl IntoIterator<Item = Stri
     if notes.peek().is_some() {
         out.push('\n');
     }
-    sentences(out, notes);
+    write_list(out, notes);
 }
 
 /// Renders a search: its result in sentences, and a row for each trial.
@@ -152,7 +152,7 @@ pub fn search(record: &SearchRecord) -> String {
         cell(&found::headline(record))
     );
     let finding = record.finding.as_ref();
-    sentences(
+    write_list(
         &mut out,
         finding.map_or_else(Vec::new, |f| found::explanation(record, f)),
     );
@@ -164,7 +164,7 @@ pub fn search(record: &SearchRecord) -> String {
 /// Renders a ladder or sweep: the verdict and notes, and a row for each rung.
 pub fn ladder(record: &LadderRecord) -> String {
     if record.limits.is_some() {
-        return swept(record);
+        return sweep_report(record);
     }
     let mut out = format!(
         "**{}**\n\n{}\n\n",
@@ -192,7 +192,7 @@ pub fn ladder(record: &LadderRecord) -> String {
             String::new(),
         ];
         let rows = pair.rows.into_iter().map(<[String; 2]>::from);
-        part(&mut out, &TextTable::new(head, &[0, 1], rows), None);
+        write_section(&mut out, &TextTable::new(head, &[0, 1], rows), None);
     }
     let notes = [
         rungs::bill(record),
@@ -201,11 +201,11 @@ pub fn ladder(record: &LadderRecord) -> String {
         vec![rungs::INTERVALS_NOTE.to_owned()],
     ];
     out.push('\n');
-    sentences(&mut out, notes.concat());
+    write_list(&mut out, notes.concat());
     out
 }
 
-fn swept(record: &LadderRecord) -> String {
+fn sweep_report(record: &LadderRecord) -> String {
     let links = sweep::links::links(record);
     let mut out = format!("**{}**\n\n", cell(&record.name));
     table(
@@ -213,13 +213,13 @@ fn swept(record: &LadderRecord) -> String {
         &sweep::table(&links).columns(&sweep::NARROW_COLUMNS),
     );
     out.push('\n');
-    sentences(&mut out, record.limits.as_ref().map(sweep::wall));
-    sentences(&mut out, sweep::notes(record, &links));
+    write_list(&mut out, record.limits.as_ref().map(sweep::wall));
+    write_list(&mut out, sweep::notes(record, &links));
     out
 }
 
 /// Writes sentences as a list.
-fn sentences<S: AsRef<str>>(out: &mut String, all: impl IntoIterator<Item = S>) {
+fn write_list<S: AsRef<str>>(out: &mut String, all: impl IntoIterator<Item = S>) {
     for sentence in all {
         let _ = writeln!(out, "- {}", cell(sentence.as_ref()));
     }
@@ -263,7 +263,7 @@ pub fn comparison(c: &Comparison) -> String {
     if !c.plan_differences.is_empty() {
         out += "\nThe plans differ in:\n\n";
         let differences = c.plan_differences.iter();
-        sentences(&mut out, differences.map(ToString::to_string));
+        write_list(&mut out, differences.map(ToString::to_string));
     }
     let _ = writeln!(out, "\n{}", cell(&c.method()));
     out

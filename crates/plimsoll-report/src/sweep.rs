@@ -7,7 +7,7 @@ mod metrics;
 use std::fmt::Write as _;
 
 use plimsoll_model::ladder::LadderRecord;
-use plimsoll_model::ladder::pieces::IntervalEstimate;
+use plimsoll_model::ladder::throughput::IntervalEstimate;
 use plimsoll_model::limits::CryptoSpeeds;
 use serde_json::{Value, json};
 

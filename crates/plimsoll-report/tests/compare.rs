@@ -56,7 +56,7 @@ fn group(name: &str, runs: usize) -> Vec<Run> {
 
 /// Gives every run the figures of a service that takes `by` times as long: a deviation that all figures share, noise
 /// of each, and occasionally a bad moment that affects the tails.
-fn measure(group: &mut [Run], by: f64, shared: f64, random: &mut Random) {
+fn simulate_figures(group: &mut [Run], by: f64, shared: f64, random: &mut Random) {
     for run in group {
         let mood = 1.0 + shared * random.normal();
         let bad = if random.uniform() < 0.1 { 1.4 } else { 1.0 };
@@ -80,10 +80,10 @@ fn differ(comparisons: u32, shared: f64, runs: usize, random: &mut Random) -> u3
     let (mut a, mut b) = (group("a", runs), group("b", runs));
     let mut differ = 0;
     for _ in 0..comparisons {
-        measure(&mut a, 1.0, shared, random);
-        measure(&mut b, 1.0, shared, random);
+        simulate_figures(&mut a, 1.0, shared, random);
+        simulate_figures(&mut b, 1.0, shared, random);
         let compared = compare(&a, &b).unwrap();
-        assert!(compared.enough_runs(), "{} rows", compared.judged);
+        assert!(compared.has_enough_runs(), "{} rows", compared.judged_rows);
         differ += u32::from(compared.rows.iter().any(|row| row.better().is_some()));
     }
     differ
@@ -112,8 +112,8 @@ fn ten_percent_slowdown_is_detected() {
     let (mut a, mut b) = (group("a", 8), group("b", 8));
     let found = (0..200)
         .filter(|_| {
-            measure(&mut a, 1.0, 0.02, &mut random);
-            measure(&mut b, 1.1, 0.02, &mut random);
+            simulate_figures(&mut a, 1.0, 0.02, &mut random);
+            simulate_figures(&mut b, 1.1, 0.02, &mut random);
             let compared = compare(&a, &b).unwrap();
             let worse = |name| {
                 let row = compared.rows.iter().find(|r| r.metric == name).unwrap();
@@ -131,8 +131,8 @@ fn verdict_p_value_and_interval_agree() {
     let mut random = Random::seeded();
     let (mut a, mut b) = (group("a", 8), group("b", 8));
     for _ in 0..200 {
-        measure(&mut a, 1.0, 0.02, &mut random);
-        measure(&mut b, 1.03, 0.02, &mut random);
+        simulate_figures(&mut a, 1.0, 0.02, &mut random);
+        simulate_figures(&mut b, 1.03, 0.02, &mut random);
         for row in compare(&a, &b).unwrap().rows {
             let d = row.difference.unwrap();
             let outside = d.low > 0.0 || d.high < 0.0;

@@ -117,7 +117,7 @@ fn junit_case_names_are_unique() {
 }
 
 /// Returns the errors of `xmllint` for a document.
-fn against_schema(xml: &str) -> Result<(), String> {
+fn validate(xml: &str) -> Result<(), String> {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("junit.xml");
     std::fs::write(&file, xml).expect("written");
@@ -143,7 +143,7 @@ fn junit_conforms_to_its_schema() {
     aborted.state = plimsoll_model::run::RunState::Aborted;
     aborted.reason = Some("interrupted \"by\" a\u{7} signal".to_owned());
     let xml = junit::render(&[met, without, aborted]);
-    assert_eq!(against_schema(&xml), Ok(()), "{xml}");
+    assert_eq!(validate(&xml), Ok(()), "{xml}");
     assert_eq!(xml.matches("name=\"the run is valid\"").count(), 3);
     assert!(
         xml.contains("<error type=\"error\" message=\"interrupted &quot;by&quot; a signal\"/>")
@@ -155,7 +155,7 @@ fn junit_conforms_to_its_schema() {
         ("<testcase", "<case"),
     ] {
         let broken = xml.replace(right, wrong);
-        assert!(against_schema(&broken).is_err(), "{right} as {wrong}");
+        assert!(validate(&broken).is_err(), "{right} as {wrong}");
     }
 }
 
@@ -163,7 +163,7 @@ fn junit_conforms_to_its_schema() {
 #[test]
 fn ladder_junit_includes_gates_and_resolution() {
     let gates = |gates: &[&str]| {
-        let mut record = records::turns();
+        let mut record = records::ladder_in_batches();
         let read = |gate: &&str| gate.parse().expect("a gate");
         record.gates = gates.iter().map(read).collect();
         record
@@ -172,7 +172,7 @@ fn ladder_junit_includes_gates_and_resolution() {
     let beyond = gates(&["p50 +5us"]);
     assert_eq!(beyond.conclusion(), Some(RunVerdict::Fail));
     let xml = junit::ladder(&beyond);
-    assert_eq!(against_schema(&xml), Ok(()), "{xml}");
+    assert_eq!(validate(&xml), Ok(()), "{xml}");
     assert!(
         xml.contains("name=\"tls server: p50 +5us\"") && xml.contains("p50 +5us BEYOND"),
         "{xml}"
@@ -192,7 +192,7 @@ fn ladder_junit_includes_gates_and_resolution() {
     }
     assert_eq!(unresolved.conclusion(), Some(RunVerdict::Invalid));
     let xml = junit::ladder(&unresolved);
-    assert_eq!(against_schema(&xml), Ok(()), "{xml}");
+    assert_eq!(validate(&xml), Ok(()), "{xml}");
     assert!(
         xml.contains("<error type=\"error\" message=\"RESOLUTION NOT REACHED"),
         "{xml}"

@@ -21,7 +21,7 @@ fn view(name: &str) -> RunView {
 }
 
 /// Checks what every report must fulfil.
-fn check(page: &str) {
+fn check_page(page: &str) {
     assert!(page.starts_with("<!DOCTYPE html>"));
     for outside in [
         "<script", "http://", "https://", "@import", "url(", "<img", "<iframe",
@@ -55,7 +55,7 @@ fn check(page: &str) {
 #[test]
 fn page_shows_verdict_plots_and_tables() {
     let page = html::runs(&[view("<b>steady</b> & \"co\"")]);
-    check(&page);
+    check_page(&page);
     assert!(page.contains("objective missed"), "the verdict");
     assert!(page.contains("p99 &lt; 1ms: missed"));
     assert!(!page.contains("<b>steady"), "names are text");
@@ -90,7 +90,7 @@ fn streams_and_sessions_show_own_measures() {
     let streams = view(Fixture::streams("streams"), "streams");
     let sessions = view(Fixture::sessions("sessions"), "sessions");
     let page = html::runs(std::slice::from_ref(&streams));
-    check(&page);
+    check_page(&page);
     for words in [
         "<h2>Streams</h2>",
         "800 sent (21.6 kB), 4,000 received (11.2 kB) at 1,000/s",
@@ -102,7 +102,7 @@ fn streams_and_sessions_show_own_measures() {
     }
     assert!(!page.contains("<h2>Sessions</h2>"));
     let page = html::runs(std::slice::from_ref(&sessions));
-    check(&page);
+    check_page(&page);
     for words in [
         "<h2>Sessions</h2>",
         "200 ok, 0 failed",
@@ -116,7 +116,7 @@ fn streams_and_sessions_show_own_measures() {
     }
     assert!(!page.contains("<h2>Streams</h2>"));
     let page = html::runs(&[streams, sessions]);
-    check(&page);
+    check_page(&page);
     assert!(page.contains("tokens, streamed, first message"));
     assert!(page.contains("chat, sessions, first token"));
 }
@@ -124,7 +124,7 @@ fn streams_and_sessions_show_own_measures() {
 #[test]
 fn plots_overlay_several_runs() {
     let page = html::runs(&[view("before"), view("after")]);
-    check(&page);
+    check_page(&page);
     assert!(page.contains("before, response time") && page.contains("after, response time"));
 }
 
@@ -141,7 +141,7 @@ fn same_named_runs_are_distinguished() {
         RunView::of(run).expect("a view")
     };
     let page = html::runs(&[view("monday"), view("tuesday")]);
-    check(&page);
+    check_page(&page);
     for words in [
         "steady (monday), response time",
         "steady (tuesday), response time",
@@ -162,7 +162,7 @@ fn page_shows_setup_and_rerun_command() {
     );
     let again = format!("plimsoll run '{}/plan.toml'", run.dir.display());
     let page = html::runs(&[RunView::of(run).expect("a view")]);
-    check(&page);
+    check_page(&page);
     for words in [
         "<dt>began</dt>",
         " UTC</dd>",
@@ -186,7 +186,7 @@ fn sweep_page_has_own_sections() {
     let mut record = records::sweep();
     record.limits = Some(CryptoSpeeds::default());
     let page = html::ladder(&record, "[load]\n", Path::new("runs/sweep"));
-    check(&page);
+    check_page(&page);
     for words in [
         "<h2>Bytes a second</h2>",
         "<h2>Files a second</h2>",
@@ -206,7 +206,7 @@ fn search_plots_limited_percentile() {
         trial.limited_us = trial.p99_us.map(|us| us / 2.0);
     }
     let page = html::search(&record, "", Path::new("runs/search"));
-    check(&page);
+    check_page(&page);
     assert!(
         page.contains("what &quot;p95 &lt; 10ms&quot; limits"),
         "{page}"
@@ -215,14 +215,14 @@ fn search_plots_limited_percentile() {
 
 #[test]
 fn search_shows_load_line_and_trials() {
-    check(&html::search(
-        &records::begun(),
+    check_page(&html::search(
+        &records::begun_search(),
         "",
         Path::new("runs/search"),
     ));
     let record = records::search();
     let page = html::search(&record, "[load]\n", Path::new("runs/search"));
-    check(&page);
+    check_page(&page);
     assert!(
         page.contains("is the load line (p99 &lt; 10ms)"),
         "the verdict"
@@ -235,7 +235,7 @@ fn search_shows_load_line_and_trials() {
 #[test]
 fn a_ladder_shows_its_rungs() {
     let page = html::ladder(&records::ladder(), "", Path::new("runs/ladder"));
-    check(&page);
+    check_page(&page);
     for words in [
         "tls mutual, via two sidecars adds ",
         "no difference seen",
@@ -258,7 +258,7 @@ fn comparison_shows_differences_in_plans() {
     assert!(text.contains("&lt;i>before"), "{text}");
     let views = |runs: [_; 1]| runs.map(|run| RunView::of(run).expect("a view"));
     let page = html::comparison(&comparison, &views(a), &views(b));
-    check(&page);
+    check_page(&page);
     assert!(!page.contains("<i>before"), "names are text");
     for words in [
         "warning",

@@ -12,7 +12,7 @@ mod runs;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use browser::{Browser, Look};
+use browser::{Browser, Viewport};
 use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::limits::CryptoSpeeds;
 use plimsoll_model::run::RunEnding;
@@ -20,31 +20,31 @@ use plimsoll_report::compare::compare;
 use plimsoll_report::html::{self, RunView};
 use runs::{Fixture, finished_in};
 
-const PHONE: Look = Look {
+const PHONE: Viewport = Viewport {
     name: "phone",
     width: 390,
     dark: false,
     print: false,
 };
-const DESK: Look = Look {
+const DESKTOP: Viewport = Viewport {
     name: "desk",
     width: 1440,
     dark: false,
     print: false,
 };
-const LOOKS: [Look; 4] = [
+const LOOKS: [Viewport; 4] = [
     PHONE,
-    DESK,
-    Look {
+    DESKTOP,
+    Viewport {
         name: "dark",
         dark: true,
-        ..DESK
+        ..DESKTOP
     },
-    Look {
+    Viewport {
         name: "print",
         width: 800,
         print: true,
-        ..DESK
+        ..DESKTOP
     },
 ];
 
@@ -127,7 +127,7 @@ fn pages(dir: &Path) -> Vec<(&'static str, String)> {
 
 /// Finds labels of charts that start left of the page, or of the box in which a chart scrolls: "800 ms" would read "00
 /// ms".
-const CUT: &str = "[...document.querySelectorAll('svg.plot text')]
+const CUT_LABELS_SCRIPT: &str = "[...document.querySelectorAll('svg.plot text')]
     .filter(text => text.getBoundingClientRect().width > 0)
     .filter(text => text.getBoundingClientRect().left
         < (text.closest('.scroll') ?? document.body).getBoundingClientRect().left - 0.5)
@@ -151,7 +151,11 @@ fn pages_render_without_external_requests() {
             assert!(seen.content_height > 600, "{at}");
             let pictures_shown = browser.number("[...document.querySelectorAll('svg.plot')].filter(s => s.getBoundingClientRect().width > 200).length");
             assert!(pictures_shown >= 1.0, "{at}: no picture is shown");
-            assert_eq!(browser.text(CUT), "", "{at}: words that are cut at a side");
+            assert_eq!(
+                browser.text(CUT_LABELS_SCRIPT),
+                "",
+                "{at}: words that are cut at a side"
+            );
             fs::write(
                 pictures.join(format!("{name}-{}.png", look.name)),
                 seen.picture,
@@ -189,7 +193,7 @@ fn page_policy_blocks_external_requests() {
         page.replace("</main>", "<img src=\"http://127.0.0.1:9/x.png\"></main>"),
     )
     .unwrap();
-    let seen = Browser::start().open(&file, DESK);
+    let seen = Browser::start().open(&file, DESKTOP);
     assert!(
         seen.problems
             .iter()

@@ -67,7 +67,7 @@ fn narrow_sweep_never_breaks_metric_names() {
 
 #[test]
 fn ladder_in_batches() {
-    let text = ladder::render(&records::turns(), &TerminalOptions::default());
+    let text = ladder::render(&records::ladder_in_batches(), &TerminalOptions::default());
     assert_data_eq!(text, file!["golden/turns.txt"]);
 }
 
@@ -133,7 +133,7 @@ fn tiny() {
 }
 
 /// Returns a run of each kind in `dir`, some with properties that the fixtures lack.
-fn of_all_kinds(dir: &Path) -> Vec<Run> {
+fn runs_of_all_kinds(dir: &Path) -> Vec<Run> {
     let kept = |fixture: Fixture, name: &str, ending| finished_in(&dir.join(name), fixture, ending);
     let mut runs: Vec<Run> = [
         Fixture::steady("steady"),
@@ -236,7 +236,7 @@ fn page_and_markdown_match_terminal() {
     };
     let dir = tempfile::tempdir().unwrap();
     let mut missing = Vec::new();
-    for run in of_all_kinds(dir.path()) {
+    for run in runs_of_all_kinds(dir.path()) {
         // The page has a table of them.
         let is_handshake = |line: &&str| line.starts_with("handshakes ");
         let report = render(&run, &wide);
@@ -266,7 +266,7 @@ fn multi_run_markdown_matches_terminal() {
         width: 4_000,
         ..TerminalOptions::default()
     };
-    let ladders = [records::turns(), records::ladder()];
+    let ladders = [records::ladder_in_batches(), records::ladder()];
     let mut reports: Vec<(String, String)> = ladders
         .iter()
         .map(|record| (ladder::render(record, &wide), markdown::ladder(record)))
@@ -283,7 +283,7 @@ fn multi_run_markdown_matches_terminal() {
 
 #[test]
 fn markdown_special_characters_are_escaped() {
-    let mut record = records::turns();
+    let mut record = records::ladder_in_batches();
     record.rungs[1].name = "a|b <b>_x_</b> @team &lt; ~~y~~".to_owned();
     let shown = markdown::ladder(&record);
     let named = r"a\|b &lt;b>\_x\_&lt;/b> &#64;team &amp;lt; \~\~y\~\~";
@@ -305,7 +305,7 @@ fn long_report_repeats_headline_last() {
     assert!(invalid.starts_with("INVALID"), "{invalid}");
     let search = closing::of_search(&records::search(), &TerminalOptions::default());
     assert_eq!(search, [search::headline(&records::search())]);
-    let ladder = closing::of_ladder(&records::turns(), &TerminalOptions::default());
+    let ladder = closing::of_ladder(&records::ladder_in_batches(), &TerminalOptions::default());
     assert!(
         ladder[0].starts_with("tls server, compared with tls off, adds "),
         "{ladder:?}"
@@ -358,7 +358,7 @@ fn compare_replicates() {
     };
     let (a, b) = (group("a", 1.0), group("b", 0.85));
     let compared = compare::compare(&a, &b).unwrap();
-    assert!(compared.enough_runs());
+    assert!(compared.has_enough_runs());
     assert_eq!(compared.rows[0].better(), Some(true));
     assert_data_eq!(
         render_comparison(&compared, &TerminalOptions::default()),
@@ -391,7 +391,7 @@ fn ladder_and_sweep_json_match_runs() {
     let mut sweep = records::sweep();
     sweep.limits = Some(CryptoSpeeds::default());
     for (record, kind, part) in [
-        (records::turns(), "ladder", "gated"),
+        (records::ladder_in_batches(), "ladder", "gated"),
         (sweep, "sweep", "metrics"),
     ] {
         let shown = json::ladder(&record, Path::new("runs/climb")).unwrap();

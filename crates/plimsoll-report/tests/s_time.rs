@@ -10,7 +10,7 @@ use std::time::Duration;
 use plimsoll_model::run::Timestamp;
 use plimsoll_report::s_time::{self, STimeSection, TextError};
 
-fn captured(name: &str) -> String {
+fn read_capture(name: &str) -> String {
     fs::read_to_string(folder().join(format!("{name}.txt"))).unwrap()
 }
 
@@ -74,12 +74,12 @@ const FIGURES: &[(&str, &[Row])] = &[
 ];
 
 /// Stopped, or failed, before there were any figures.
-const NOTHING: [&str; 3] = ["interrupted", "refused", "server-died"];
+const WITHOUT_FIGURES: [&str; 3] = ["interrupted", "refused", "server-died"];
 
 #[test]
 fn every_openssl_version_parses() {
     for (name, rows) in FIGURES {
-        let text = captured(name);
+        let text = read_capture(name);
         assert!(s_time::is_s_time_output(&text), "{name}");
         let expected: Vec<STimeSection> = rows
             .iter()
@@ -109,22 +109,22 @@ fn captures_without_figures_are_rejected() {
         let name = path.file_stem().unwrap().to_str().unwrap();
         let kind = name.split_once('-').unwrap().1;
         let has_figures = FIGURES.iter().any(|(known, _)| *known == name);
-        assert_ne!(has_figures, NOTHING.contains(&kind), "{name}");
+        assert_ne!(has_figures, WITHOUT_FIGURES.contains(&kind), "{name}");
         if !has_figures {
-            let text = captured(name);
+            let text = read_capture(name);
             assert!(s_time::is_s_time_output(&text), "{name}");
             assert_eq!(s_time::read(&text), Err(TextError::NoFigures), "{name}");
         }
         seen += 1;
     }
-    assert_eq!(seen, FIGURES.len() + 3 * NOTHING.len());
+    assert_eq!(seen, FIGURES.len() + 3 * WITHOUT_FIGURES.len());
 }
 
 #[test]
 fn empty_second_section_is_noted() {
     let dir = tempfile::tempdir().unwrap();
     for version in ["1.1.1w", "3.0.19", "4.0.3"] {
-        let text = captured(&format!("{version}-both-interrupted"));
+        let text = read_capture(&format!("{version}-both-interrupted"));
         let dir = dir.path().join(version);
         let runs =
             s_time::import(Path::new("x.txt"), &text, &dir, "0", Timestamp::UNIX_EPOCH).unwrap();

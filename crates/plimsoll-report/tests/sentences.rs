@@ -81,7 +81,7 @@ fn record() -> impl Strategy<Value = SearchRecord> {
                 goal,
                 trials,
                 interrupted,
-                ..records::begun()
+                ..records::begun_search()
             }
         },
     )
@@ -89,7 +89,7 @@ fn record() -> impl Strategy<Value = SearchRecord> {
 
 /// Searches a server of about this capacity, above which the backlog grows, an objective is missed, or calls fail.
 /// Trials are wrong with probability `noise`, so confirmations fail too; some are `hiccups`.
-fn searched(
+fn simulate_search(
     seed: u64,
     capacity: f64,
     (noise, hiccups): (f64, f64),
@@ -114,7 +114,7 @@ fn searched(
     };
     let mut record = SearchRecord {
         goal,
-        ..records::begun()
+        ..records::begun_search()
     };
     loop {
         let (purpose, rate_per_s, length_s) = match next(&record.goal, &record.trials) {
@@ -179,7 +179,7 @@ fn search() -> impl Strategy<Value = SearchRecord> {
         prop_oneof![1 => 0..12_usize, 3 => Just(usize::MAX)],
     )
         .prop_map(|(seed, capacity, noise, budget_s, kind, ended_after)| {
-            searched(
+            simulate_search(
                 seed,
                 10_f64.powf(capacity),
                 noise,
@@ -191,22 +191,22 @@ fn search() -> impl Strategy<Value = SearchRecord> {
 }
 
 /// A claim that the trials don't support.
-type Wrong = String;
+type Contradiction = String;
 
 /// The knowledge of a reader: the trials and the goal.
-struct Reader<'a> {
+struct ClaimChecker<'a> {
     record: &'a SearchRecord,
     /// The line in the headline.
     line: Option<f64>,
 }
 
-impl Reader<'_> {
+impl ClaimChecker<'_> {
     fn trials(&self) -> &[Trial] {
         &self.record.trials
     }
 
     /// Parses a rate in a text, which must be that of a trial.
-    fn rate(&self, text: &str) -> Result<f64, Wrong> {
+    fn trial_rate(&self, text: &str) -> Result<f64, Contradiction> {
         let named = |t: &&Trial| rate(t.rate_per_s) == text;
         let trial = self.trials().iter().find(named);
         trial
@@ -218,14 +218,14 @@ impl Reader<'_> {
         self.trials().iter().filter(|t| of(t)).count()
     }
 
-    fn any(&self, of: impl Fn(&Trial) -> bool, wrong: &str) -> Result<(), Wrong> {
+    fn any(&self, of: impl Fn(&Trial) -> bool, wrong: &str) -> Result<(), Contradiction> {
         match self.count(of) {
             0 => Err(wrong.to_owned()),
             _ => Ok(()),
         }
     }
 
-    fn none(&self, of: impl Fn(&Trial) -> bool, wrong: &str) -> Result<(), Wrong> {
+    fn require_none(&self, of: impl Fn(&Trial) -> bool, wrong: &str) -> Result<(), Contradiction> {
         match self.count(of) {
             0 => Ok(()),
             n => Err(format!("{wrong}: {n}")),
@@ -236,14 +236,14 @@ impl Reader<'_> {
         self.line.is_none_or(|line| trial.rate_per_s > line)
     }
 
-    fn met(&self, at: f64) -> Result<(), Wrong> {
+    fn require_met(&self, at: f64) -> Result<(), Contradiction> {
         let met = |t: &Trial| t.rate_per_s == at && t.verdict == TrialVerdict::Met;
         self.any(met, "no trial there met the objectives")
     }
 
     /// Checks that the target failed at no rate above the line, up to `below`, or only in trials that are outnumbered
     /// at their rate.
-    fn carries_all(&self, below: f64) -> Result<(), Wrong> {
+    fn require_no_failures(&self, below: f64) -> Result<(), Contradiction> {
         // Considers the longest trials of the target at a rate.
         let outnumbered = |rate: f64| {
             let here = |t: &Trial| {
@@ -256,7 +256,7 @@ impl Reader<'_> {
             self.count(|t| long(t) && t.verdict == TrialVerdict::Met)
                 >= self.count(|t| long(t) && t.verdict.is_failure())
         };
-        self.none(
+        self.require_none(
             |t| {
                 self.is_above(t)
                     && t.rate_per_s <= below
@@ -268,26 +268,26 @@ impl Reader<'_> {
         )
     }
 
-    fn headline(&mut self, text: &str) -> Result<(), Wrong> {
+    fn check_headline(&mut self, text: &str) -> Result<(), Contradiction> {
         let held = format!(" ({})", self.record.objectives.join(", "));
         let meets = format!("Meets {} up to ", self.record.objectives.join(", "));
         if let Some(rest) = text.strip_prefix(&meets) {
             let end = rest.find("/s").ok_or("no rate")? + 2;
             let (at, rest) = rest.split_at(end);
-            let line = self.rate(at)?;
+            let line = self.trial_rate(at)?;
             self.line = Some(line);
-            self.met(line)?;
+            self.require_met(line)?;
             let told_apart = rest.strip_prefix(", and fails at ");
             if let Some(rest) = told_apart {
                 let between = "; between them the generator was too late to tell.";
                 let at = rest.strip_suffix(between).ok_or("unknown")?;
-                let failed = self.rate(at)?;
+                let failed = self.trial_rate(at)?;
                 self.generators_limit().ok_or("no such trial")?;
                 self.any(
                     |t| t.rate_per_s == failed && t.verdict.is_failure(),
                     "no trial there failed",
                 )?;
-                return self.none(
+                return self.require_none(
                     |t| t.rate_per_s >= failed && t.verdict == TrialVerdict::Met,
                     "trials there or higher met the objectives",
                 );
@@ -295,19 +295,19 @@ impl Reader<'_> {
             return match rest {
                 "; above it the generator was too late to tell." => {
                     let limit = self.generators_limit().ok_or("no such trial")?;
-                    self.carries_all(limit)
+                    self.require_no_failures(limit)
                 }
                 ", the highest rate tried." => {
-                    self.none(|t| t.rate_per_s > line, "higher rates were tried")
+                    self.require_none(|t| t.rate_per_s > line, "higher rates were tried")
                 }
-                "." => self.carries_all(f64::INFINITY),
+                "." => self.require_no_failures(f64::INFINITY),
                 _ => Err("unknown".to_owned()),
             };
         }
         if let Some((at, ".")) = text.split_once(&format!(" is the load line{held}")) {
-            let line = self.rate(at)?;
+            let line = self.trial_rate(at)?;
             self.line = Some(line);
-            self.met(line)?;
+            self.require_met(line)?;
             return self.any(
                 |t| t.rate_per_s > line && t.verdict.is_failure(),
                 "the target failed at no higher rate",
@@ -318,16 +318,16 @@ impl Reader<'_> {
         match text {
             "No rate was shown: the generator was too late to tell from the start." => {
                 self.generators_limit().ok_or("no such trial")?;
-                self.none(met, "trials met the objectives")
+                self.require_none(met, "trials met the objectives")
             }
-            "No trial was made." => self.none(|_| true, "trials"),
-            "No rate was shown: the generator was late in every trial." => self.none(
+            "No trial was made." => self.require_none(|_| true, "trials"),
+            "No rate was shown: the generator was late in every trial." => self.require_none(
                 |t| !matches!(t.verdict, TrialVerdict::GeneratorLimited { .. }),
                 "other trials",
             ),
             _ if text == format!("No rate that was tried meets {objectives}.") => {
                 self.any(|_| true, "no trial was made")?;
-                self.none(met, "trials met the objectives")
+                self.require_none(met, "trials met the objectives")
             }
             _ if text
                 == format!(
@@ -355,7 +355,7 @@ impl Reader<'_> {
             .min_by(f64::total_cmp)
     }
 
-    fn sentence(&self, text: &str) -> Result<(), Wrong> {
+    fn check_sentence(&self, text: &str) -> Result<(), Contradiction> {
         let finding = self.record.finding.as_ref().unwrap();
         let line = self.line;
         let above = |of: &dyn Fn(&Trial) -> bool, wrong: &str| {
@@ -364,7 +364,7 @@ impl Reader<'_> {
         if let Some(rest) = text.strip_prefix("it lies between ") {
             let (low, rest) = rest.split_once(" and ").ok_or("unknown")?;
             let (high, _) = rest.split_once(" (").ok_or("unknown")?;
-            let (low, high) = (figure(low)?, figure(high)?);
+            let (low, high) = (parse_rate(low)?, parse_rate(high)?);
             let line = line.ok_or("there is no line")?;
             return if low <= line && line <= high {
                 Ok(())
@@ -394,7 +394,7 @@ impl Reader<'_> {
         if text.contains("above the line met every objective (up to")
             || text.contains("at the line or below it")
         {
-            return self.exceptions(text);
+            return self.check_exceptions(text);
         }
         if let Some(rest) = text.strip_prefix("the knee: up to about ") {
             let (at, p99) = rest.split_once(" the p99 stays near ").ok_or("unknown")?;
@@ -407,7 +407,7 @@ impl Reader<'_> {
             let (at, _) = rest
                 .split_once(" were unsure: a late worker")
                 .ok_or("no reason")?;
-            return if Some(self.rate(at)?) == self.generators_limit() {
+            return if Some(self.trial_rate(at)?) == self.generators_limit() {
                 Ok(())
             } else {
                 Err("another rate".to_owned())
@@ -415,8 +415,8 @@ impl Reader<'_> {
         }
         if let Some((at, rest)) = text.split_once(" is the highest rate that was allowed") {
             assert_eq!(rest, ", and it meets every objective");
-            let at = self.rate(at)?;
-            self.met(at)?;
+            let at = self.trial_rate(at)?;
+            self.require_met(at)?;
             return if at == self.record.goal.most_per_s && Some(at) == line {
                 Ok(())
             } else {
@@ -424,7 +424,7 @@ impl Reader<'_> {
             };
         }
         if let Some((at, "")) = text.split_once(" is the lowest rate that was allowed") {
-            let at = self.rate(at)?;
+            let at = self.trial_rate(at)?;
             self.any(
                 |t| t.rate_per_s == at && t.verdict.is_failure(),
                 "it failed in no trial",
@@ -472,7 +472,7 @@ impl Reader<'_> {
             let (n, _) = n.split_once(' ').ok_or("no count")?;
             let failed = self.count(|t| self.is_above(t) && t.verdict.is_failure());
             return if n.parse() == Ok(failed) && line.is_some() {
-                self.carries_all(f64::INFINITY)
+                self.require_no_failures(f64::INFINITY)
             } else {
                 Err(format!("{failed} did"))
             };
@@ -480,7 +480,7 @@ impl Reader<'_> {
         if let Some(rest) = text.strip_prefix("at ") {
             // Without a line: the lowest rate at which the target failed.
             let (at, what) = rest.split_once(' ').ok_or("unknown")?;
-            let at_rate = self.rate(at)?;
+            let at_rate = self.trial_rate(at)?;
             let here = |t: &Trial| t.rate_per_s == at_rate;
             if line.is_some() {
                 return Err(format!("there is a line, and not at {at}"));
@@ -503,7 +503,7 @@ impl Reader<'_> {
             return Err("above what?".to_owned());
         }
         match text {
-            "NOT CONFIRMED: no confirmation at the line met every objective" => self.none(
+            "NOT CONFIRMED: no confirmation at the line met every objective" => self.require_none(
                 |t| {
                     Some(t.rate_per_s) == line
                         && t.purpose == TrialPurpose::Confirm
@@ -535,7 +535,7 @@ impl Reader<'_> {
                 above(&|t| t.verdict == TrialVerdict::Growing, "they don't")
             }
             "above it the target answers with errors" => above(&missed(true), "it doesn't"),
-            "no higher rate was found that misses an objective" => self.none(
+            "no higher rate was found that misses an objective" => self.require_none(
                 |t| self.is_above(t) && t.verdict.is_failure(),
                 "a higher rate missed one",
             ),
@@ -545,11 +545,11 @@ impl Reader<'_> {
     }
 
     /// Checks `2 trials above the line met every objective (…); 1 trial at the line or below it did not`.
-    fn exceptions(&self, text: &str) -> Result<(), Wrong> {
+    fn check_exceptions(&self, text: &str) -> Result<(), Contradiction> {
         let line = self.line.ok_or("there is no line")?;
         let higher = |t: &Trial| t.rate_per_s > line && t.verdict == TrialVerdict::Met;
         let lower = |t: &Trial| t.rate_per_s <= line && t.verdict.is_failure();
-        let count = |part: &str| -> Result<usize, Wrong> {
+        let count = |part: &str| -> Result<usize, Contradiction> {
             let (n, _) = part.split_once(" trial").ok_or("no count")?;
             n.parse().map_err(|_| "no count".to_owned())
         };
@@ -560,17 +560,20 @@ impl Reader<'_> {
                 let (_, rest) = part.split_once("(up to ").ok_or("unknown")?;
                 let (at, rest) = rest.split_once(" for ").ok_or("unknown")?;
                 let (s, _) = rest.split_once(" s)").ok_or("unknown")?;
-                let (at, s) = (self.rate(at)?, s.parse::<f64>().map_err(|_| "no length")?);
+                let (at, s) = (
+                    self.trial_rate(at)?,
+                    s.parse::<f64>().map_err(|_| "no length")?,
+                );
                 self.any(
                     |t| higher(t) && t.rate_per_s == at && (t.length_s - s).abs() <= 0.051,
                     "no such trial",
                 )?;
-                self.none(|t| higher(t) && t.rate_per_s > at, "higher ones met")?;
+                self.require_none(|t| higher(t) && t.rate_per_s > at, "higher ones met")?;
                 let failed = |t: &Trial| t.rate_per_s <= at && t.verdict.is_failure();
                 match part.split_once(" s), ").map(|(_, why)| why) {
                     Some("but longer or more trials did not") => self.any(failed, "none failed")?,
                     Some("too few or too short to confirm it there") => {
-                        self.none(failed, "failed")?
+                        self.require_none(failed, "failed")?
                     }
                     _ => return Err("unknown".to_owned()),
                 }
@@ -591,7 +594,7 @@ impl Reader<'_> {
 }
 
 /// Parses the number of a text such as `1,234/s`.
-fn figure(text: &str) -> Result<f64, Wrong> {
+fn parse_rate(text: &str) -> Result<f64, Contradiction> {
     let digits = text.trim_end_matches("/s").replace(',', "");
     digits.parse().map_err(|_| format!("no figure: {text}"))
 }
@@ -624,17 +627,17 @@ proptest! {
 
 /// Checks the sentences of a search against its table.
 fn read(record: &SearchRecord) -> Result<(), TestCaseError> {
-    let mut reader = Reader { record, line: None };
+    let mut reader = ClaimChecker { record, line: None };
     let finding = record.finding.as_ref().unwrap();
     let first = headline(record);
     let sentences = explanation(record, finding);
     let table = render(record, &TerminalOptions::default());
     let said = format!("{first}\n  - {}\n{table}", sentences.join("\n  - "));
-    let wrong = reader.headline(&first);
+    let wrong = reader.check_headline(&first);
     prop_assert!(wrong.is_ok(), "{first} – {wrong:?}\n\n{said}");
     prop_assert_eq!(reader.line, finding.line_per_s, "{}", said);
     for sentence in &sentences {
-        let wrong = reader.sentence(sentence);
+        let wrong = reader.check_sentence(sentence);
         prop_assert!(wrong.is_ok(), "{sentence} – {wrong:?}\n\n{said}");
     }
     // Anything that a reader would find contradictory must be mentioned.

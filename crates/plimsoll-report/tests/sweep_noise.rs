@@ -14,7 +14,7 @@ mod records;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
-use plimsoll_model::ladder::pieces::pieces;
+use plimsoll_model::ladder::throughput::pieces;
 use plimsoll_model::ladder::{self, LadderRecord, SliceResult};
 use plimsoll_report::sweep;
 use serde_json::Value;
@@ -30,14 +30,14 @@ struct Burst {
 
 impl Burst {
     /// Returns the work done from `at` on for `length` seconds, at one a second.
-    fn done(&self, at: f64, length: f64) -> f64 {
+    fn work_done(&self, at: f64, length: f64) -> f64 {
         let hit = (self.to.min(at + length) - self.from.max(at)).max(0.0);
         length - hit / 2.0
     }
 }
 
 /// Measures two equal configurations in this many slices each, which together take [`SLICE_S`].
-fn measured(slices: usize, burst: &Burst, seed: u64) -> LadderRecord {
+fn measure_sweep(slices: usize, burst: &Burst, seed: u64) -> LadderRecord {
     let mut record = records::sweep();
     let length = SLICE_S / slices as f64;
     let whole = record.rungs[0].slices[0].clone();
@@ -48,7 +48,7 @@ fn measured(slices: usize, burst: &Burst, seed: u64) -> LadderRecord {
     for rung in ladder::order(2, slices, seed).concat() {
         let mut volume = whole.volume.clone().unwrap();
         volume.elapsed_s = length;
-        volume.ok = (burst.done(at, length) * 10_000.0) as u64;
+        volume.ok = (burst.work_done(at, length) * 10_000.0) as u64;
         volume.bytes_received = volume.ok << 10;
         record.rungs[rung].slices.push(SliceResult {
             volume: Some(volume),
@@ -60,7 +60,7 @@ fn measured(slices: usize, burst: &Burst, seed: u64) -> LadderRecord {
 }
 
 /// Returns the files a second of each configuration, with the interval.
-fn figures(record: &LadderRecord) -> Vec<(f64, Option<[f64; 2]>)> {
+fn rates_with_intervals(record: &LadderRecord) -> Vec<(f64, Option<[f64; 2]>)> {
     let document = sweep::document(record);
     let links = document["links"].as_array().unwrap();
     let of = |link: &Value| {
@@ -91,11 +91,11 @@ fn noise_burst_keeps_equal_links_equal() {
             to: from + 0.8,
         };
         let seed = seed.wrapping_add(nth);
-        let old = figures(&measured(1, &burst, seed));
+        let old = rates_with_intervals(&measure_sweep(1, &burst, seed));
         assert!(old.iter().all(|(_, interval)| interval.is_none()));
         let apart = |links: &[(f64, _)]| (links[0].0 / links[1].0 - 1.0).abs();
         assert!(apart(&old) > 0.19, "{old:?}");
-        let new = figures(&measured(divided, &burst, seed));
+        let new = rates_with_intervals(&measure_sweep(divided, &burst, seed));
         let [a, b] = [new[0].1.unwrap(), new[1].1.unwrap()];
         claimed += u64::from(a[1] < b[0] || b[1] < a[0]);
         assert!(apart(&new) < apart(&old), "{old:?}, {new:?}");

@@ -150,10 +150,10 @@ impl KeyAlgorithm {
         self.name().starts_with("rsa-")
     }
 
-    fn key(self) -> Result<KeyPair, rcgen::Error> {
+    fn generate_key(self) -> Result<KeyPair, rcgen::Error> {
         let rsa = |size| KeyPair::generate_rsa_for(&rcgen::PKCS_RSA_SHA256, size);
         match self {
-            KeyAlgorithm::Ed25519 => ed25519(),
+            KeyAlgorithm::Ed25519 => generate_ed25519(),
             KeyAlgorithm::EcdsaP256 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256),
             KeyAlgorithm::EcdsaP384 => KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384),
             KeyAlgorithm::Rsa2048 => rsa(RsaKeySize::_2048),
@@ -168,7 +168,7 @@ impl KeyAlgorithm {
 
 /// Makes a key in version 1 of PKCS #8 (RFC 8410 §7): OpenSSL 3.0 can't read version 2, which includes the public
 /// key.
-fn ed25519() -> Result<KeyPair, rcgen::Error> {
+fn generate_ed25519() -> Result<KeyPair, rcgen::Error> {
     // The bytes before the 32-byte seed. In version 2 the outer length and the version differ.
     const PKCS8_PREFIX: [u8; 16] = [
         0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04,
@@ -265,7 +265,7 @@ impl CertificateSet {
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    #[error("{} would be overwritten: {}; use --force, or choose another directory", plural(files.len()), names(files))]
+    #[error("{} would be overwritten: {}; use --force, or choose another directory", file_noun(files.len()), names(files))]
     Exists { files: Vec<PathBuf> },
     #[error("{} is there and is not a file; move it away, or choose another directory", path.display())]
     NotAFile { path: PathBuf },
@@ -298,7 +298,7 @@ pub enum CertificateError {
     },
 }
 
-fn plural(files: usize) -> &'static str {
+fn file_noun(files: usize) -> &'static str {
     if files == 1 { "a file" } else { "files" }
 }
 

@@ -26,8 +26,8 @@ pub enum NamespaceError {
 pub struct NetworkNamespace {
     name: String,
     /// The device on the host's side.
-    near: String,
-    inner: Ipv4Addr,
+    host_device: String,
+    namespace_address: Ipv4Addr,
 }
 
 /// Addresses reserved for benchmarks (RFC 2544, appendix C.2.2): 198.18.0.0/15. Nothing else uses them.
@@ -51,8 +51,12 @@ impl NetworkNamespace {
         let (near, far) = (format!("pl{number}a"), format!("pl{number}b"));
         ip(["netns", "add", &name])?;
         // From here on, dropping the value cleans up after an error.
-        let made = NetworkNamespace { name, near, inner };
-        let (name, near) = (made.name.as_str(), made.near.as_str());
+        let made = NetworkNamespace {
+            name,
+            host_device: near,
+            namespace_address: inner,
+        };
+        let (name, near) = (made.name.as_str(), made.host_device.as_str());
         ip([
             "link", "add", near, "type", "veth", "peer", "name", &far, "netns", name,
         ])?;
@@ -74,7 +78,7 @@ impl NetworkNamespace {
 
     /// Returns the address of the namespace, which is the same from both sides.
     pub fn address(&self) -> Ipv4Addr {
-        self.inner
+        self.namespace_address
     }
 
     /// Returns a command that runs `program` in the namespace. The command starts `ip`, which `program` then replaces
@@ -90,7 +94,7 @@ impl Drop for NetworkNamespace {
     fn drop(&mut self) {
         // A failure can't be handled here; the next namespace that is created tries again. The device would disappear
         // with the namespace, but only some time later.
-        let _ = ip(["link", "delete", &self.near]);
+        let _ = ip(["link", "delete", &self.host_device]);
         let _ = ip(["netns", "delete", &self.name]);
     }
 }

@@ -108,7 +108,7 @@ pub enum StackError {
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
     #[error("{} contains a running stack; stop it first: plimsoll stack down sessions", .0.display())]
-    Already(PathBuf),
+    StillRunning(PathBuf),
     #[error("{} contains no stack", .0.display())]
     NoStack(PathBuf),
     #[error("haproxy does not accept {}: {printed}", path.display())]
@@ -117,9 +117,9 @@ pub enum StackError {
         "{name} can't listen on {address}, which is already in use: choose another port \
          (--api-port, --socket-port, --stats-port, --first-port)"
     )]
-    Taken { name: String, address: SocketAddr },
+    AddressInUse { name: String, address: SocketAddr },
     #[error("{name} exited at once; {} contains: {logged}", log.display())]
-    Ended {
+    Exited {
         name: String,
         log: PathBuf,
         logged: String,
@@ -164,12 +164,12 @@ impl Stack {
         let servers = if topology.embedded {
             None
         } else {
-            Some((installed("redis-server")?, installed("haproxy")?))
+            Some((find_program("redis-server")?, find_program("haproxy")?))
         };
         if let Ok(old) = Stack::load(dir)
             && old.processes.iter().any(StackProcess::is_alive)
         {
-            return Err(StackError::Already(dir.to_owned()));
+            return Err(StackError::StillRunning(dir.to_owned()));
         }
         fs::create_dir_all(dir).map_err(file(dir))?;
         let mut stack = Stack {
@@ -180,7 +180,7 @@ impl Stack {
         };
         if let Some((name, address)) = limits::find_taken_address(topology.ports()) {
             let name = name.to_owned();
-            return Err(StackError::Taken { name, address });
+            return Err(StackError::AddressInUse { name, address });
         }
         let secret = dir.join("jwt-secret");
         write_secret(&secret).map_err(file(&secret))?;
@@ -332,7 +332,7 @@ impl Stack {
             if !process.is_alive() {
                 let logged = fs::read_to_string(&log).unwrap_or_default();
                 let logged = logged.lines().rev().take(3).collect::<Vec<_>>();
-                return Err(StackError::Ended {
+                return Err(StackError::Exited {
                     name: name.to_owned(),
                     log,
                     logged: logged.into_iter().rev().collect::<Vec<_>>().join(" | "),
@@ -385,7 +385,7 @@ impl Stack {
     }
 }
 
-fn installed(name: &'static str) -> Result<PathBuf, StackError> {
+fn find_program(name: &'static str) -> Result<PathBuf, StackError> {
     // haproxy is in sbin, which is not in the PATH of ordinary users; PATH may also be empty.
     let path = std::env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"].map(PathBuf::from);
@@ -412,14 +412,14 @@ fn write_secret(path: &Path) -> io::Result<()> {
 
 /// Returns whether something listens at `address`, and answers `path` with 200 if one is given.
 pub fn is_healthy(address: SocketAddr, path: Option<&str>) -> bool {
-    ask_health(address, &address.to_string(), path).is_ok()
+    check_health(address, &address.to_string(), path).is_ok()
 }
 
 /// Connects, and requests `path` if one is given, with `host` as its `Host`. Takes at most two seconds.
 ///
 /// # Errors
 /// When nothing listens, or the response is not 200.
-pub fn ask_health(address: SocketAddr, host: &str, path: Option<&str>) -> io::Result<()> {
+pub fn check_health(address: SocketAddr, host: &str, path: Option<&str>) -> io::Result<()> {
     let limit = Duration::from_secs(1);
     let mut stream = TcpStream::connect_timeout(&address, limit)?;
     let Some(path) = path else {

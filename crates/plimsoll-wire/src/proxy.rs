@@ -54,7 +54,7 @@ pub fn has_signature(bytes: &[u8]) -> bool {
 pub fn parse(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
     let shorter = |whole: &[u8]| whole.starts_with(&bytes[..bytes.len().min(whole.len())]);
     if shorter(v2::PROTOCOL_PREFIX) {
-        binary(bytes)
+        parse_binary(bytes)
     } else if shorter(TEXT_PREFIX) {
         text(bytes)
     } else {
@@ -82,7 +82,7 @@ fn text(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
     Ok(Some(ProxyHeader { client, size }))
 }
 
-fn binary(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
+fn parse_binary(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyError> {
     if let Some(fixed) = bytes.first_chunk::<FIXED_HEADER_LEN>() {
         let rest = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));
         let size = FIXED_HEADER_LEN + rest;

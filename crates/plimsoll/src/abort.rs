@@ -14,7 +14,7 @@ pub(crate) struct AbortMonitor<'a> {
     after: Duration,
     so_far: LiveObjectiveInputs,
     /// Why the monitor ended the run; `None` if it has not.
-    pub(crate) lost: Option<String>,
+    pub(crate) reason: Option<String>,
 }
 
 impl<'a> AbortMonitor<'a> {
@@ -24,12 +24,12 @@ impl<'a> AbortMonitor<'a> {
             plan,
             after,
             so_far: LiveObjectiveInputs::of_plan(plan),
-            lost: None,
+            reason: None,
         }
     }
 
     /// Adds an interval; returns the reason if the run is to end here.
-    fn lost_in(&mut self, interval: &IntervalRecord) -> Option<String> {
+    fn add_interval(&mut self, interval: &IntervalRecord) -> Option<String> {
         self.so_far.add(interval);
         let end = interval.end_offset();
         if end < self.after {
@@ -47,11 +47,11 @@ impl<'a> AbortMonitor<'a> {
 
 impl Reporter for AbortMonitor<'_> {
     fn interval(&mut self, interval: &IntervalRecord) -> Option<String> {
-        if self.lost.is_some() {
+        if self.reason.is_some() {
             return None;
         }
-        self.lost = self.lost_in(interval);
-        self.lost.clone()
+        self.reason = self.add_interval(interval);
+        self.reason.clone()
     }
 }
 

@@ -191,7 +191,7 @@ mod tests {
                 let text = text.replace("{plain}", "").replace("{secured}", "");
                 for sub in command.get_subcommands() {
                     let has = |flag: &str| flag_names::is_of(sub, flag);
-                    let advice = flag_names::filled_in_with(&text, has);
+                    let advice = flag_names::fill_in_flags_with(&text, has);
                     assert!(!advice.contains(['{', '}']), "{outcome:?}: {advice}");
                     for flag in flag_names::named_in(&advice) {
                         assert!(has(flag), "{} {outcome:?}: {advice}", sub.get_name());

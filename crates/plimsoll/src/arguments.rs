@@ -14,11 +14,11 @@ use crate::console;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
 use crate::flag_names;
+use crate::foreign_words;
 use crate::help;
 use crate::origins::{FlagOrigins, Precedence};
 use crate::synonyms;
 use crate::variables;
-use crate::words;
 
 /// Former names of flags with their present ones. The former names are accepted as aliases.
 const RENAMED_FLAGS: [(&str, &str); 1] = [("--turn", "--batch")];
@@ -35,7 +35,7 @@ pub(crate) fn parse(
         console::failure(&failure);
         failure.exit()
     };
-    let typed = words::translate(typed.into_iter().collect()).map_err(reported)?;
+    let typed = foreign_words::translate(typed.into_iter().collect()).map_err(reported)?;
     let checked = |(cli, origins, needed): ParsedArguments| match needed {
         Some(failure) => Err(reported(failure)),
         None => Ok((cli, origins)),
@@ -49,7 +49,7 @@ pub(crate) fn parse(
     let parsed = read(commands::command(), &typed, environment).map_err(|(error, stand_ins)| {
         let error = synonyms::explain(error, &commands::command(), &typed);
         print(&error);
-        if let Some(variable) = blamed_variable(&error, &typed, &stand_ins, environment) {
+        if let Some(variable) = variable_of_invalid_value(&error, &typed, &stand_ins, environment) {
             console::notice(format_args!(
                 "note: the value comes from the environment variable {variable}"
             ));
@@ -105,16 +105,16 @@ fn read(
         command = help::short(command);
     }
     let parsed = command.try_get_matches_from_mut(typed).and_then(|matches| {
-        check_places(&matches)?;
+        check_flag_positions(&matches)?;
         let cli = Cli::of(&matches)?;
-        let needed = needed_but_refused(&command, "", &matches, environment);
+        let needed = rejected_value_failure(&command, "", &matches, environment);
         Ok((cli, origins(&command, &matches, &stand_ins), needed))
     });
     parsed.map_err(|error| (error, stand_ins))
 }
 
 /// Rejects flags typed before a nested subcommand, which would have no effect.
-fn check_places(matches: &ArgMatches) -> Result<(), clap::Error> {
+fn check_flag_positions(matches: &ArgMatches) -> Result<(), clap::Error> {
     let Some((outer, chosen)) = matches.subcommand() else {
         return Ok(());
     };
@@ -180,7 +180,7 @@ fn with_fallbacks(
 
 /// Returns the failure of a flag of the chosen command whose value in an env file was rejected. `path` is the
 /// command's words after the program's name.
-fn needed_but_refused(
+fn rejected_value_failure(
     command: &Command,
     path: &str,
     matches: &ArgMatches,
@@ -190,7 +190,7 @@ fn needed_but_refused(
         && let Some(chosen) = command.find_subcommand(name)
     {
         let path = format!("{path} {name}");
-        return needed_but_refused(chosen, path.trim_start(), inner, environment);
+        return rejected_value_failure(chosen, path.trim_start(), inner, environment);
     }
     let typed = Some(ValueSource::CommandLine);
     let mut untyped = (command.get_arguments())
@@ -230,7 +230,7 @@ fn origins(command: &Command, matches: &ArgMatches, stand_ins: &Fallbacks) -> Fl
 }
 
 /// Returns the variable that set an invalid value, if it was not typed.
-fn blamed_variable(
+fn variable_of_invalid_value(
     error: &clap::Error,
     typed: &[OsString],
     stand_ins: &Fallbacks,
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn single_command_help_matches_full_tree() {
-        for mut among in command().get_subcommands().cloned() {
+        for mut among in command().get_subcommands().cloned_commit() {
             let words = ["plimsoll", among.get_name()].map(OsString::from);
             let alone = commands::command_of(&words);
             let alone: Vec<&Command> = alone.get_subcommands().collect();

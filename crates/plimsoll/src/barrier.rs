@@ -8,7 +8,7 @@ use plimsoll_engine::{Clock, EngineError, Observation, RunCompletion, RunRole, S
 use plimsoll_model::Time;
 use plimsoll_model::plan::{Plan, Shard};
 
-use crate::protocols::{PreparedLoad, connections_beforehand};
+use crate::protocols::{PreparedLoad, initial_connections};
 
 /// How often a waiting load checks for a stop request.
 pub(crate) const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -65,7 +65,7 @@ impl StartBarrier {
         stop: &StopFlag,
         observe: &mut dyn FnMut(Observation<'_>),
     ) -> Result<RunCompletion, EngineError> {
-        let wanted = connections_beforehand(plan);
+        let wanted = initial_connections(plan);
         let mut problem = None;
         let mut start = |established: &ConnectSummary, _workers| match established
             .check(&plan.target.url, wanted)

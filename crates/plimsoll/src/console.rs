@@ -48,11 +48,11 @@ fn lines() -> MutexGuard<'static, Option<Vec<String>>> {
 }
 
 /// Whether each line is a JSON object.
-static IN_JSON: AtomicBool = AtomicBool::new(false);
+static PRINTS_JSON: AtomicBool = AtomicBool::new(false);
 
 /// Prints each line as a JSON object from here on.
 pub(crate) fn set_json() {
-    IN_JSON.store(true, Ordering::Relaxed);
+    PRINTS_JSON.store(true, Ordering::Relaxed);
 }
 
 /// Whether only results and errors are printed.
@@ -74,7 +74,7 @@ pub(crate) fn confirmation(text: impl fmt::Display) {
 pub(crate) fn notice(text: impl fmt::Display) {
     // Format outside of the lock: it may panic, and the panic's report takes the lock, too.
     let text = text.to_string();
-    line(if IN_JSON.load(Ordering::Relaxed) {
+    line(if PRINTS_JSON.load(Ordering::Relaxed) {
         json_line("INFO", &text)
     } else {
         text

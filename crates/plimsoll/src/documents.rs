@@ -107,7 +107,7 @@ impl OutputDirs {
 const LATEST_FILE: &str = "LATEST";
 
 /// Maximum size of `LATEST`, bytes; no file name is longer.
-const MAX_LATEST: u64 = 4 << 10;
+const MAX_LATEST_BYTES: u64 = 4 << 10;
 
 /// Writes the name of `dir` into `runs/LATEST` if it is in `runs/`. On failure, `LATEST` keeps naming another run.
 fn note_latest(dir: &Path) {
@@ -136,7 +136,7 @@ pub(crate) fn named(typed: &Path) -> PathBuf {
     let short = (typed == Path::new(LATEST_FILE)).then(|| Path::new("runs").join(LATEST_FILE));
     let files = std::iter::once(typed.to_owned()).chain(short);
     let mut names = files.filter_map(|file| {
-        let name = input::entry_to_string(&file, MAX_LATEST).ok()?;
+        let name = input::entry_to_string(&file, MAX_LATEST_BYTES).ok()?;
         // Use the file name only, so that it can't lead to another folder.
         let name = Path::new(name.trim()).file_name()?;
         Some(file.with_file_name(name))

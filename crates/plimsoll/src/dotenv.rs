@@ -26,10 +26,10 @@ pub(crate) struct UnreadableLine {
 type LineProblem = &'static str;
 
 const NO_NAME: LineProblem = "expected NAME=value: a name has letters, digits, `_`, `.` and `-`";
-const OPEN_QUOTE: LineProblem = "a quote is not closed";
-const BEHIND_QUOTE: LineProblem =
+const UNCLOSED_QUOTE: LineProblem = "a quote is not closed";
+const TEXT_AFTER_QUOTE: LineProblem =
     "something follows the closing quote: a comment begins with a blank and #";
-const OPEN_BRACE: LineProblem =
+const INVALID_BRACES: LineProblem =
     "${ is not closed, or holds no name: write ${NAME} or ${NAME:-default}, and $$ for a $";
 const NOT_SET: LineProblem = "it requires a variable that is not set (${NAME:?…})";
 
@@ -38,7 +38,7 @@ const MAX_DEPTH: u32 = 16;
 /// Maximum length of a value after substitution, bytes.
 const MAX_VALUE: usize = 1 << 20;
 /// Maximum total length of a file's values, bytes.
-const MAX_HELD: usize = 4 << 20;
+const MAX_TOTAL_BYTES: usize = 4 << 20;
 const TOO_LONG: LineProblem =
     "too long: the limits are 1 MiB a value, 4 MiB for all, and a few levels of nested defaults";
 
@@ -57,15 +57,16 @@ pub(crate) fn read(text: &str, process: impl Fn(&str) -> Option<String>) -> Dote
             continue;
         }
         let mut name = None;
-        let read = assignment(line, rest, &mut name).and_then(|found| {
+        let read = parse_assignment(line, rest, &mut name).and_then(|found| {
             let Some((value, after)) = found else {
                 // A name without a value refers to the process's own variable.
                 return Ok((None, after));
             };
-            let known = |name: &str| process(name).or_else(|| variables.values.get(name).cloned());
+            let known =
+                |name: &str| process(name).or_else(|| variables.values.get(name).cloned());
             let value = value.filled_in(&known)?;
             held += value.len();
-            if held > MAX_HELD {
+            if held > MAX_TOTAL_BYTES {
                 return Err(TOO_LONG);
             }
             Ok((Some(value), after))
@@ -108,7 +109,7 @@ enum RawValue<'a> {
 
 /// Returns the value of an assignment and the rest of the text; `None` for a bare variable name. `name` is set as
 /// soon as it is known. `rest` starts with `line`.
-fn assignment<'a>(
+fn parse_assignment<'a>(
     line: &'a str,
     rest: &'a str,
     name: &mut Option<String>,
@@ -137,10 +138,10 @@ fn assignment<'a>(
     match value.chars().next() {
         Some(quote @ ('"' | '\'')) => {
             let content = &quoted[1..];
-            let end = closing(content, quote).ok_or(OPEN_QUOTE)?;
+            let end = find_closing_quote(content, quote).ok_or(UNCLOSED_QUOTE)?;
             let (tail, after) = split_line(&content[end + 1..]);
             if !tail.trim().is_empty() && !tail.trim_start().starts_with('#') {
-                return Err(BEHIND_QUOTE);
+                return Err(TEXT_AFTER_QUOTE);
             }
             let content = &content[..end];
             let raw = match quote {
@@ -162,7 +163,7 @@ fn assignment<'a>(
 }
 
 /// Returns the position of the closing quote; `content` starts after the opening one.
-fn closing(content: &str, quote: char) -> Option<usize> {
+fn find_closing_quote(content: &str, quote: char) -> Option<usize> {
     let mut escaped = false;
     for (at, c) in content.char_indices() {
         if c == quote && !escaped {
@@ -177,14 +178,14 @@ impl RawValue<'_> {
     fn filled_in(&self, known: &dyn Fn(&str) -> Option<String>) -> Result<String, LineProblem> {
         match self {
             RawValue::Plain(text) => filled_in(text, known, 0),
-            RawValue::Double(text) => filled_in(&unescaped(text), known, 0),
+            RawValue::Double(text) => filled_in(&unescape(text), known, 0),
             RawValue::Literal(text) => Ok(text.replace("\\'", "'")),
         }
     }
 }
 
 /// Replaces the escapes of double-quoted text. `\$` becomes `$$`, which later stands for a `$`.
-fn unescaped(text: &str) -> String {
+fn unescape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();
     while let Some(c) = chars.next() {
@@ -223,8 +224,8 @@ fn filled_in(
             out.push('$');
             rest = after;
         } else if let Some(inner) = rest.strip_prefix('{') {
-            let end = closing_brace(inner).ok_or(OPEN_BRACE)?;
-            out.push_str(&of_braces(&inner[..end], known, depth)?);
+            let end = find_closing_brace(inner).ok_or(INVALID_BRACES)?;
+            out.push_str(&expand_braces(&inner[..end], known, depth)?);
             rest = &inner[end + 1..];
         } else {
             let name = name_length(rest);
@@ -252,7 +253,7 @@ fn name_length(text: &str) -> usize {
 }
 
 /// Returns the position of the closing brace; `text` starts after the opening one.
-fn closing_brace(text: &str) -> Option<usize> {
+fn find_closing_brace(text: &str) -> Option<usize> {
     let mut open = 1;
     for (at, c) in text.char_indices() {
         open += match c {
@@ -269,14 +270,14 @@ fn closing_brace(text: &str) -> Option<usize> {
 
 /// Evaluates `NAME`, `NAME:-default`, `NAME:+other` or `NAME:?problem`; without the colon, an empty value counts as
 /// set.
-fn of_braces(
+fn expand_braces(
     text: &str,
     known: &dyn Fn(&str) -> Option<String>,
     depth: u32,
 ) -> Result<String, LineProblem> {
     let (name, rest) = text.split_at(name_length(text));
     if name.is_empty() {
-        return Err(OPEN_BRACE);
+        return Err(INVALID_BRACES);
     }
     let value = known(name);
     let (value, operator) = match rest.strip_prefix(':') {
@@ -292,7 +293,7 @@ fn of_braces(
         (Some('-'), None) | (Some('+'), Some(_)) => filled_in(other, known, depth + 1),
         (Some('+'), None) => Ok(String::new()),
         (Some('?'), None) => Err(NOT_SET),
-        _ => Err(OPEN_BRACE),
+        _ => Err(INVALID_BRACES),
     }
 }
 
@@ -347,11 +348,11 @@ mod tests {
     #[test]
     fn malformed_line_drops_only_its_variable() {
         for (line, name, problem) in [
-            ("A=\"secret", Some("A"), OPEN_QUOTE),
-            ("A='secret' secret", Some("A"), BEHIND_QUOTE),
-            ("A=${secret", Some("A"), OPEN_BRACE),
-            ("A=${}", Some("A"), OPEN_BRACE),
-            ("A=${B*}", Some("A"), OPEN_BRACE),
+            ("A=\"secret", Some("A"), UNCLOSED_QUOTE),
+            ("A='secret' secret", Some("A"), TEXT_AFTER_QUOTE),
+            ("A=${secret", Some("A"), INVALID_BRACES),
+            ("A=${}", Some("A"), INVALID_BRACES),
+            ("A=${B*}", Some("A"), INVALID_BRACES),
             ("A=${NONE:?secret}", Some("A"), NOT_SET),
             ("secret words", None, NO_NAME),
             ("=secret", None, NO_NAME),

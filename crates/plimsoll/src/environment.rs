@@ -125,7 +125,7 @@ struct RejectedVariable {
 pub(crate) struct Environment {
     process: BTreeMap<String, String>,
     file: BTreeMap<String, String>,
-    refused: Vec<RejectedVariable>,
+    rejected: Vec<RejectedVariable>,
     /// Whether commands that plans name are run.
     pub(crate) plan_code: PlanCode,
 }
@@ -143,9 +143,9 @@ impl Environment {
         for name in ENV_FILES {
             let path = Path::new(name);
             if path.is_file() {
-                match text_of(path) {
+                match read_env_file(path) {
                     Ok(text) => environment.read_file(name, &text),
-                    Err(problem) => environment.refuse(name.to_owned(), None, problem),
+                    Err(problem) => environment.reject(name.to_owned(), None, problem),
                 }
             }
         }
@@ -161,7 +161,7 @@ impl Environment {
                 .iter()
                 .for_each(|name| drop(self.file.remove(name)));
             let place = format!("{file}, line {}", line.line);
-            self.refuse(place, line.name, line.problem.to_owned());
+            self.reject(place, line.name, line.problem.to_owned());
         }
         for (name, value) in read.values {
             let never = FORBIDDEN_IN_FILES.iter().find(|(never, _)| *never == name);
@@ -170,10 +170,10 @@ impl Environment {
                     let problem = format!(
                         "{why}, so a file can't set it: give the flag, or set the environment variable"
                     );
-                    self.refuse(file.to_owned(), Some(name), problem);
+                    self.reject(file.to_owned(), Some(name), problem);
                 }
                 None => {
-                    self.refused
+                    self.rejected
                         .retain(|refusal| refusal.name.as_ref() != Some(&name));
                     self.file.insert(name, value);
                 }
@@ -181,8 +181,8 @@ impl Environment {
         }
     }
 
-    fn refuse(&mut self, place: String, name: Option<String>, problem: String) {
-        self.refused.push(RejectedVariable {
+    fn reject(&mut self, place: String, name: Option<String>, problem: String) {
+        self.rejected.push(RejectedVariable {
             place,
             name,
             problem,
@@ -191,7 +191,7 @@ impl Environment {
 
     /// Returns a message for each rejected variable.
     pub(crate) fn refusals(&self) -> impl Iterator<Item = String> {
-        let left_out = self.refused.iter();
+        let left_out = self.rejected.iter();
         left_out.map(|refusal| format!("{}; ignored", refusal.text()))
     }
 
@@ -199,13 +199,13 @@ impl Environment {
     /// rejected and nothing else sets it.
     pub(crate) fn needed_but_refused(&self, variable: &str, command: &str) -> Option<Failure> {
         let is_set = self.process.contains_key(variable);
-        if self.refused.is_empty() || is_set || self.fallback(variable, command).is_some() {
+        if self.rejected.is_empty() || is_set || self.fallback(variable, command).is_some() {
             return None;
         }
         let mut names = self.names_for(variable, command).into_iter();
         let refusal = names.find_map(|wanted| {
             let is_it = |refusal: &&RejectedVariable| refusal.name.as_deref() == Some(wanted);
-            let refusal = self.refused.iter().find(is_it);
+            let refusal = self.rejected.iter().find(is_it);
             refusal.filter(|_| !self.process.contains_key(wanted))
         })?;
         Some(Failure::usage(
@@ -226,7 +226,7 @@ impl Environment {
             _ => &[],
         };
         let own = self
-            .refused
+            .rejected
             .iter()
             .filter_map(|refusal| refusal.name.as_deref());
         let own = own.filter(|name| *name == variable);
@@ -284,7 +284,7 @@ impl Environment {
     }
 
     fn alias(&self, variable: &str, command: &str) -> Option<VariableValue> {
-        let named = known_aliases(variable, command).find_map(|alias| match alias.form {
+        let named = known_aliases(variable, command).find_map(|alias| match alias.conversion {
             AliasConversion::Plain { unit } => self.plain(alias.name, unit),
             AliasConversion::Url(schemes) => self.url(alias.name, schemes),
         });
@@ -292,11 +292,12 @@ impl Environment {
             ("PLIMSOLL_TARGET", _) => self.address(true),
             // Names as generic as HOST apply to one command only.
             ("PLIMSOLL_LISTEN", "serve llm") => {
-                let own = || self.listening("FASTAPI_HOST", "FASTAPI_PORT", ["127.0.0.1", "8000"]);
+                let own =
+                    || self.host_and_port("FASTAPI_HOST", "FASTAPI_PORT", ["127.0.0.1", "8000"]);
                 self.address(false).or_else(own)
             }
             ("PLIMSOLL_LISTEN", "relay gateway") => {
-                let own = || self.listening("HOST", "PORT", ["127.0.0.1", "4040"]);
+                let own = || self.host_and_port("HOST", "PORT", ["127.0.0.1", "4040"]);
                 self.address(false).or_else(own)
             }
             ("PLIMSOLL_LISTEN", _) => self.address(false),
@@ -315,7 +316,7 @@ impl Environment {
 
     /// Combines `DF_HOST` and `DF_PORT`. The URL of a target has the TLS scheme if a CA is set.
     fn address(&self, target: bool) -> Option<VariableValue> {
-        let mut found = self.listening("DF_HOST", "DF_PORT", ["localhost", "50051"])?;
+        let mut found = self.host_and_port("DF_HOST", "DF_PORT", ["localhost", "50051"])?;
         let secured = self
             .get("PLIMSOLL_CA")
             .or_else(|| self.get("TLS_CA"))
@@ -354,7 +355,12 @@ impl Environment {
     }
 
     /// Combines the host and port of two variables, with defaults for a missing one.
-    fn listening(&self, host_name: &str, port_name: &str, or: [&str; 2]) -> Option<VariableValue> {
+    fn host_and_port(
+        &self,
+        host_name: &str,
+        port_name: &str,
+        or: [&str; 2],
+    ) -> Option<VariableValue> {
         let host = self.get(host_name);
         let port = self.get(port_name);
         if host.is_none() && port.is_none() {
@@ -405,7 +411,7 @@ fn known_aliases<'a>(
         })
 }
 
-fn text_of(path: &Path) -> Result<String, String> {
+fn read_env_file(path: &Path) -> Result<String, String> {
     let size = path.metadata().map_err(|e| e.to_string())?.len();
     if size > MAX_FILE {
         return Err(format!(

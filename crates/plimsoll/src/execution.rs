@@ -75,13 +75,13 @@ pub(crate) fn execute(
                 }
                 Some(run) => presentation::show(&run, output.screen())?,
                 // The report page says that the target was unreachable.
-                None if never_began(&dir) => drop(write_page(&dir, &process.made)?),
+                None if never_began(&dir) => drop(write_page(&dir, &process.output_dirs)?),
                 None => {}
             }
             return Err(failure);
         }
     };
-    show(&run, &dir, output.screen(), &process.made)?;
+    show(&run, &dir, output.screen(), &process.output_dirs)?;
     then(&run)?;
     Ok(exit(&run, &objective::judge_run(&run), process))
 }
@@ -145,7 +145,7 @@ pub(crate) fn make_directory(dir: &Path, what: &str, plan_toml: String) -> Resul
 ///
 /// # Errors
 /// When something can't be written.
-pub(crate) fn show_all(
+pub(crate) fn show_record(
     dir: &Path,
     screen: StdoutContent,
     made: &OutputDirs,
@@ -277,7 +277,7 @@ pub(crate) fn measure(
     measure_recorded(job, plan_toml, &spread, process, |stop, observe| {
         let load = MultiprocessLoad {
             plan,
-            spread: &spread,
+            layout: &spread,
             plan_file: &plan_file,
         };
         multiprocess::run(load, RunRole::Standalone, process, stop, observe)
@@ -291,7 +291,7 @@ pub(crate) fn exit(run: &Run, judged: &[ObjectiveResult], process: &ProcessConte
     if ok == 0 && !interrupted {
         console::notice("not one call succeeded");
     }
-    let cut_off = cut_off_of_fixed_number(run);
+    let cut_off = cut_off_calls(run);
     if cut_off > 0 && !interrupted {
         console::notice(format_args!(
             "{cut_off} of {} calls were cut off by the drain time: give a longer --drain, or leave it out",
@@ -303,7 +303,7 @@ pub(crate) fn exit(run: &Run, judged: &[ObjectiveResult], process: &ProcessConte
 }
 
 /// Returns how many calls were cut off at the end of a closed loop with a fixed number of calls.
-fn cut_off_of_fixed_number(run: &Run) -> u64 {
+fn cut_off_calls(run: &Run) -> u64 {
     if run.header.clients.is_none() || run.header.calls.is_none() {
         return 0;
     }
@@ -369,7 +369,7 @@ fn measure_recorded(
     let lost = arrivals
         .and_then(|arrivals| arrivals.lost())
         .map(RunEnding::partial);
-    let ending = match abort.and_then(|abort| abort.lost) {
+    let ending = match abort.and_then(|abort| abort.reason) {
         _ if process.stop.level() != StopLevel::Run => {
             RunEnding::aborted("interrupted by a signal")
         }

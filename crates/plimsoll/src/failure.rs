@@ -116,16 +116,20 @@ impl Failure {
 
     /// Returns an error with exit code 1, and help on what to do about it.
     pub(crate) fn error_with_help(message: impl std::fmt::Display, help: &str) -> Failure {
-        Failure::helped(Exit::Error, message, help)
+        Failure::with_exit_and_help(Exit::Error, message, help)
     }
 
     /// Returns a usage error, with exit code 2.
     pub(crate) fn usage(message: impl std::fmt::Display, help: &str) -> Failure {
-        Failure::helped(Exit::Usage, message, help)
+        Failure::with_exit_and_help(Exit::Usage, message, help)
     }
 
     /// Returns an error with help and any exit code.
-    pub(crate) fn helped(exit: Exit, message: impl std::fmt::Display, help: &str) -> Failure {
+    pub(crate) fn with_exit_and_help(
+        exit: Exit,
+        message: impl std::fmt::Display,
+        help: &str,
+    ) -> Failure {
         // Mask before layout: a secret wrapped over two lines would not be recognised.
         let message = message.to_string();
         let message = redaction::masked(&message);
@@ -139,7 +143,7 @@ impl Failure {
             Some(help) => format!("{help}; {more}"),
             None => more.to_owned(),
         };
-        Failure::helped(self.exit, self.report, &help)
+        Failure::with_exit_and_help(self.exit, self.report, &help)
     }
 
     pub(crate) fn exit(&self) -> Exit {

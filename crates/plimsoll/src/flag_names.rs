@@ -42,11 +42,11 @@ pub(crate) fn named_in(text: &str) -> impl Iterator<Item = &str> {
 
 /// Replaces `{tls.ca}` by `--ca (tls.ca)`, or by `tls.ca` if the current command has no such flag.
 pub(crate) fn filled_in(text: &str) -> String {
-    filled_in_with(text, command_has)
+    fill_in_flags_with(text, command_has)
 }
 
 /// Does the same, with `has` telling which flags the command has.
-pub(crate) fn filled_in_with(text: &str, has: impl Fn(&str) -> bool) -> String {
+pub(crate) fn fill_in_flags_with(text: &str, has: impl Fn(&str) -> bool) -> String {
     let mut text = text.to_owned();
     for (key, flags) in all() {
         if named_in(flags).all(&has) {
@@ -62,12 +62,12 @@ pub(crate) fn filled_in_with(text: &str, has: impl Fn(&str) -> bool) -> String {
 /// Returns plan keys with their flags: the common ones and those of protocols.
 pub(crate) fn all() -> &'static [(String, String)] {
     static ALL: LazyLock<Vec<(String, String)>> =
-        LazyLock::new(|| plans().chain(registry::flags()).collect());
+        LazyLock::new(|| common_flags().chain(registry::flags()).collect());
     &ALL
 }
 
 /// Returns the common plan keys with their flags; a key that is a prefix of another comes after it.
-fn plans() -> impl Iterator<Item = (String, String)> {
+fn common_flags() -> impl Iterator<Item = (String, String)> {
     let load = LoadSpec::augment_args(Command::new("load"));
     let tls = TlsFlags::augment_args(TlsSpec::augment_args(Command::new("tls")));
     let sections = [
@@ -132,12 +132,12 @@ mod tests {
     #[test]
     fn key_without_flag_is_shown_alone() {
         let text = "with {tls.ca} or {call.http.version}";
-        let http = filled_in_with(text, |_| true);
+        let http = fill_in_flags_with(text, |_| true);
         assert_eq!(
             http,
             "with --ca (tls.ca) or --http-version (call.http.version)"
         );
-        let fetch = filled_in_with(text, |flag| flag == "--ca");
+        let fetch = fill_in_flags_with(text, |flag| flag == "--ca");
         assert_eq!(fetch, "with --ca (tls.ca) or call.http.version");
     }
 
@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn every_mapped_key_names_existing_flag() {
         let command = commands::command();
-        for (key, words) in plans() {
+        for (key, words) in common_flags() {
             let mut subs = command.get_subcommands();
             let found = subs.any(|sub| named_in(&words).all(|flag| is_of(sub, flag)));
             assert!(found, "{key}: no command has {words}");

@@ -117,7 +117,7 @@ mod tests {
     }
 
     /// A line of another tool with its input, whether it runs, and its translation.
-    struct Case {
+    struct TranslationCase {
         theirs: String,
         runs: bool,
         ours: String,
@@ -125,7 +125,7 @@ mod tests {
 
     /// Reads `tests/foreign_lines.txt`. Each line of another tool is followed by its translation, after `=` if it runs,
     /// or after `?` if it is only printed.
-    fn cases() -> Vec<Case> {
+    fn cases() -> Vec<TranslationCase> {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/foreign_lines.txt");
         let text = std::fs::read_to_string(file).expect(file);
         let mut lines = text
@@ -136,7 +136,7 @@ mod tests {
             let ours = lines.next().expect(theirs);
             let (mark, ours) = ours.split_once(' ').expect(ours);
             assert!(["=", "?"].contains(&mark), "{theirs}: {mark}");
-            cases.push(Case {
+            cases.push(TranslationCase {
                 theirs: theirs.to_owned(),
                 runs: mark == "=",
                 ours: ours.to_owned(),
@@ -150,7 +150,7 @@ mod tests {
         plimsoll_protocols::registry::register();
         let cases = cases();
         assert!(cases.len() >= 200, "{}", cases.len());
-        for Case { theirs, runs, ours } in cases {
+        for TranslationCase { theirs, runs, ours } in cases {
             let mut words = shell_words::split(&theirs).expect("words of a shell");
             // The interpreter of a script is not part of the tool's line.
             words.retain(|word| word != "python3");
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn every_suggested_line_is_read_by_our_parser() {
         plimsoll_protocols::registry::register();
-        for Case { theirs, ours, .. } in cases() {
+        for TranslationCase { theirs, ours, .. } in cases() {
             let line = shell_words::split(&format!("plimsoll {ours}")).expect("words of a shell");
             let words: Vec<OsString> = line.into_iter().map(OsString::from).collect();
             let read = commands::command_of(&words).try_get_matches_from(&words);

@@ -69,13 +69,13 @@ mod tests {
     use crate::commands;
 
     /// Maximum lines of a short help page of 100 columns.
-    const SCREEN: usize = 60;
+    const MAX_SHORT_HELP_LINES: usize = 60;
 
     #[test]
     fn short_help_fits_one_screen() {
         fn check(command: &mut Command, path: &str, long: &mut Vec<String>) {
             let help = command.render_help().to_string();
-            if help.lines().count() > SCREEN {
+            if help.lines().count() > MAX_SHORT_HELP_LINES {
                 long.push(format!("{path}: {} lines\n{help}", help.lines().count()));
             }
             assert!(help.contains(FULL_HELP_HINT), "{path}");

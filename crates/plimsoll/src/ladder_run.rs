@@ -6,19 +6,19 @@
 //! round in random order ([`slices`]). Servers that the ladder starts are child processes of this program, so that
 //! client and server CPU are measured apart; they are stopped when the ladder ends.
 
+mod crypto_costs;
 mod flags;
+mod interleaving;
 mod openssl;
 mod outline;
 mod parts;
-mod prices;
 mod proxied;
 mod routes;
 mod servers;
 mod sidecars;
 mod slices;
 mod testbed;
-mod timed;
-mod turning;
+mod time_slots;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -47,12 +47,12 @@ use crate::shards::{ShardContext, ShardGroup};
 use crate::version;
 
 pub(crate) use flags::LadderFlags;
+use interleaving::Interleaving;
 use outline::LadderOutline;
 pub(crate) use routes::example;
 use servers::{RungServers, ServerSharing};
 use slices::SliceRounds;
 use testbed::Testbed;
-use turning::Interleaving;
 
 /// The kind of the `ladder` command; only its rungs are compared with each other.
 const LADDER_KIND: &str = "ladder";
@@ -68,13 +68,13 @@ pub(crate) struct LadderRequest<'a> {
     pub(crate) source: &'a PlanSource<'a>,
     pub(crate) process: &'a ProcessContext,
     /// This shard's context; `None` when this machine makes the load alone.
-    pub(crate) meeting: Option<&'a ShardContext>,
+    pub(crate) shard_context: Option<&'a ShardContext>,
 }
 
 impl LadderRequest<'_> {
     /// Returns whether the load is split over several machines (shards).
-    fn over_shards(&self) -> bool {
-        self.flags.shards.are_asked_for()
+    fn is_sharded(&self) -> bool {
+        self.flags.shards.are_requested()
     }
 
     fn plan(&self, spec: &Spec) -> Result<Plan, Failure> {
@@ -99,7 +99,7 @@ pub(crate) fn execute(
         return Ok(Exit::Done);
     }
     let of_step = |step| outline.load(step, asked);
-    ShardGroup::run(asked.meeting, process, of_step, |team| {
+    ShardGroup::run(asked.shard_context, process, of_step, |team| {
         if team.is_some() && asked.kind == LADDER_KIND && flags.ladder.slice.is_none() {
             console::notice(
                 "across shards, rungs are measured in slices, each a run of all shards: batches need one clock, and each shard has its own",
@@ -127,7 +127,7 @@ pub(crate) struct LadderRun<'a> {
     pub(crate) dir: PathBuf,
     plans: Vec<Plan>,
     /// Whether CPU cores were kept out of idle states during the last replicate.
-    awake: bool,
+    kept_awake: bool,
     /// Whether a rung was dropped because its proxy ended during the measurement.
     has_failed_rung: bool,
     /// Loads that are measured in slices after the interleaved calls.
@@ -155,7 +155,7 @@ impl<'a> LadderRun<'a> {
         let dir =
             execution::directory(asked.flags.out.as_deref(), &format!("{own} {}", asked.kind));
         let text = spec.without_secrets().to_toml().map_err(Failure::error)?;
-        let (available, mut skipped) = proxied::leave_out(&mut outline.rungs)?;
+        let (available, mut skipped) = proxied::remove_unavailable(&mut outline.rungs)?;
         execution::make_directory(&dir, "ladder", text)?;
         let servers = match &options.serve {
             Some(words) => {
@@ -189,7 +189,7 @@ impl<'a> LadderRun<'a> {
             .iter()
             .map(|part| parts::rounds(*part, metrics, rungs, asked))
             .collect::<Result<Vec<SliceRounds>, Failure>>()?;
-        let handshakes = prices::handshakes(rungs, &plans, &parts);
+        let handshakes = crypto_costs::handshakes(rungs, &plans, &parts);
         let has_tls = plans.iter().any(|plan| plan.tls.is_some());
         let record = LadderRecord {
             schema_version: SCHEMA_VERSION,
@@ -202,7 +202,7 @@ impl<'a> LadderRun<'a> {
             sliced_because: turning.as_ref().err().cloned(),
             seed: outline.spec.seed.unwrap_or(1),
             client_tls: has_tls.then(version::tls),
-            primitives: prices::primitives(&handshakes, &identities)?,
+            primitives: crypto_costs::primitives(&handshakes, &identities)?,
             rungs: rungs
                 .iter()
                 .zip(libraries)
@@ -230,7 +230,7 @@ impl<'a> LadderRun<'a> {
             plans,
             process: asked.process,
             team,
-            awake: false,
+            kept_awake: false,
             has_failed_rung: false,
             parts,
             testbed,
@@ -319,13 +319,14 @@ impl<'a> LadderRun<'a> {
     fn slice(&self, plan: &Plan, run: &Run, name: String) -> SliceResult {
         let limits = self.record.limits.as_ref();
         SliceResult {
-            volume: limits.map(|limits| SliceThroughput::of(run, limits, verified(plan))),
+            volume: limits
+                .map(|limits| SliceThroughput::of(run, limits, verified_signatures(plan))),
             ..SliceResult::of(run, name)
         }
     }
 
     /// Returns the medians measured so far as a suffix for progress lines; empty for anything but a ladder.
-    fn so_far(&self) -> String {
+    fn progress_suffix(&self) -> String {
         if self.outline.kind != LADDER_KIND {
             return String::new();
         }
@@ -344,9 +345,9 @@ impl<'a> LadderRun<'a> {
         }
     }
 
-    fn note_connections(&mut self, rung: usize, plan: &Plan, run: &Run) {
+    fn record_connections(&mut self, rung: usize, plan: &Plan, run: &Run) {
         let measured = &mut self.record.rungs[rung];
-        prices::note_connections(plan, run, &mut self.connections[rung], measured);
+        crypto_costs::note_connections(plan, run, &mut self.connections[rung], measured);
     }
 
     fn save_record(&self) -> Result<(), Failure> {
@@ -370,8 +371,8 @@ impl<'a> LadderRun<'a> {
 
 /// Returns how many signatures a client of `plan` verifies in a full handshake: the server's, and one of its chain if
 /// the chain is checked on every connection.
-fn verified(plan: &Plan) -> f64 {
-    match plan.tls.as_ref().map(|tls| (&tls.trust, tls.chain)) {
+fn verified_signatures(plan: &Plan) -> f64 {
+    match plan.tls.as_ref().map(|tls| (&tls.trust, tls.chain_check)) {
         Some((ServerTrust::Pinned(_) | ServerTrust::Unchecked, _) | (_, ChainCheck::Once)) => 1.0,
         Some((_, ChainCheck::Each)) | None => 2.0,
     }
@@ -383,7 +384,7 @@ fn check_identity(rungs: &[RungSpec]) -> Result<(), Failure> {
         // Towards the load a proxy uses certificates that the ladder makes; those for its server are checked
         // elsewhere.
         let is_to_server = !rung.has_proxy() || rung.is_passed_through();
-        rung.secured == RungSecurity::Mutual
+        rung.security == RungSecurity::Mutual
             && is_to_server
             && rung.spec.tls.as_ref().is_none_or(|tls| tls.cert.is_none())
     });

@@ -14,11 +14,11 @@ use plimsoll_report::{closing, terminal};
 use crate::environment::Environment;
 use crate::execution::{self, OutputFlags};
 use crate::failure::{Exit, Failure};
+use crate::parallel_loads::{self, ParallelLoad};
 use crate::planning;
 use crate::presentation;
 use crate::problems::{self, PlanSource};
 use crate::process::ProcessContext;
-use crate::together::{self, ParallelLoad};
 
 /// The resolved lanes of a plan.
 pub(crate) struct LaneSet {
@@ -46,7 +46,7 @@ impl LaneSet {
         let mut lanes = Vec::new();
         for lane in specs {
             let mut plan = planning::plan(&lane.spec, environment, source)?;
-            plan.load.turns = Some(BatchSchedule {
+            plan.load.batches = Some(BatchSchedule {
                 of,
                 index,
                 share: lane.weight,
@@ -98,7 +98,7 @@ impl LaneSet {
                 dir: dir.join(directory(lane)),
             })
             .collect();
-        let runs = together::run(&parts, &format!("{} lanes", parts.len()), process)?;
+        let runs = parallel_loads::run(&parts, &format!("{} lanes", parts.len()), process)?;
         record
             .write(&dir)
             .map_err(|e| execution::save_failure(&e, &dir))?;
@@ -110,7 +110,7 @@ impl LaneSet {
         };
         let answer =
             |options: &terminal::TerminalOptions| closing::of_lanes(&record, &runs, options);
-        execution::show_all(&dir, output.screen(), &process.made, tables, answer)?;
+        execution::show_record(&dir, output.screen(), &process.output_dirs, tables, answer)?;
         let exits = runs.iter().map(|run: &Run| {
             let judged = objective::judge_run(run);
             execution::exit(run, &judged, process)

@@ -3,7 +3,7 @@
 //! A thread draws the board when that has changed, about once a second. It has a lower priority than the workers, and
 //! its CPU time is reported. The terminal is restored whatever ends the run: its end, a signal or a panic.
 
-mod board;
+mod dashboard;
 mod draw;
 
 use std::io::{self, BufWriter, Stderr};
@@ -28,7 +28,7 @@ use ratatui::crossterm::terminal::{
 use rustix::process::{Signal, getpid, kill_process, setpriority_process};
 
 use crate::console;
-use board::{Dashboard, RunPhase};
+use dashboard::{Dashboard, RunPhase};
 
 /// How often keys, resizes and the end of the run are polled.
 const EVENT_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -48,7 +48,7 @@ pub(crate) struct LiveView {
 struct LiveViewState {
     board: Mutex<Dashboard>,
     changed: AtomicBool,
-    over: AtomicBool,
+    is_over: AtomicBool,
     /// CPU time of the drawing thread, ns.
     cpu_ns: AtomicU64,
 }
@@ -90,13 +90,13 @@ impl LiveView {
         let shared = Arc::new(LiveViewState {
             board: Mutex::new(Dashboard::of(plan, context, Duration::ZERO)),
             changed: AtomicBool::new(true),
-            over: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
             cpu_ns: AtomicU64::new(0),
         });
         let seen = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("live view".into())
-            .spawn(move || show(terminal, &seen))
+            .spawn(move || run_view(terminal, &seen))
             .inspect_err(|_| restore())?;
         Ok(LiveView {
             shared,
@@ -129,7 +129,7 @@ impl LiveView {
 
 impl Drop for LiveView {
     fn drop(&mut self) {
-        self.shared.over.store(true, Ordering::Relaxed);
+        self.shared.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was already reported.
             let _ = thread.join();
@@ -162,12 +162,12 @@ fn restore_on_panic() {
 }
 
 /// Body of the drawing thread: draws changes and handles keys.
-fn show(mut terminal: Terminal<CrosstermBackend<BufWriter<Stderr>>>, shared: &LiveViewState) {
+fn run_view(mut terminal: Terminal<CrosstermBackend<BufWriter<Stderr>>>, shared: &LiveViewState) {
     // On Linux this is the calling thread's own priority, not the process's (setpriority(2)).
     let _ = setpriority_process(None, DRAW_NICENESS);
     let mut asked = false;
     let mut shown = 0;
-    while !shared.over.load(Ordering::Relaxed) && TERMINAL_OWNED.load(Ordering::SeqCst) {
+    while !shared.is_over.load(Ordering::Relaxed) && TERMINAL_OWNED.load(Ordering::SeqCst) {
         let lines = console::held_lines();
         if shared.changed.swap(false, Ordering::Relaxed) || lines.len() != shown {
             fault::point("live");
@@ -190,7 +190,7 @@ fn show(mut terminal: Terminal<CrosstermBackend<BufWriter<Stderr>>>, shared: &Li
         match event::read() {
             Ok(Event::Resize(..)) => shared.changed.store(true, Ordering::Relaxed),
             // Key repeat must not count as a second request.
-            Ok(Event::Key(key)) if is_end(key) && !asked => {
+            Ok(Event::Key(key)) if is_quit(key) && !asked => {
                 asked = true;
                 interrupt();
             }
@@ -201,7 +201,7 @@ fn show(mut terminal: Terminal<CrosstermBackend<BufWriter<Stderr>>>, shared: &Li
     }
 }
 
-fn is_end(key: KeyEvent) -> bool {
+fn is_quit(key: KeyEvent) -> bool {
     key.kind == KeyEventKind::Press
         && matches!(key.code, KeyCode::Char('q' | 'Q'))
         && key.modifiers.difference(KeyModifiers::SHIFT).is_empty()

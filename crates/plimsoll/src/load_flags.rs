@@ -180,9 +180,9 @@ impl LoadFlags {
             (load.duration, load.calls) = (None, None);
         }
         if typed.deadline.is_some() {
-            spec.call.forget_deadline();
+            spec.call.remove_deadline();
         }
-        apply_typed("load", &typed, load).map_err(problems::of_flag)?;
+        apply_typed("load", &typed, load).map_err(problems::flag_failure)?;
         if self.cold {
             load.reuse = Some("never".into());
             load.connections = self.keys.connections;
@@ -207,7 +207,7 @@ impl LoadFlags {
 
     fn apply_tls(&self, spec: &mut Spec, origins: &FlagOrigins) -> Result<(), Failure> {
         let mut typed = self.tls.clone();
-        apply_typed("tls", &self.identity, &mut typed).map_err(problems::of_flag)?;
+        apply_typed("tls", &self.identity, &mut typed).map_err(problems::flag_failure)?;
         // CA, pin and `--insecure` exclude each other: the origin with precedence wins.
         let given = [
             ("ca", typed.ca.is_some()),
@@ -224,7 +224,7 @@ impl LoadFlags {
                 (tls.ca, tls.pin, tls.insecure) = (None, None, None);
             }
         }
-        apply_typed_to_optional("tls", &typed, &mut spec.tls).map_err(problems::of_flag)
+        apply_typed_to_optional("tls", &typed, &mut spec.tls).map_err(problems::flag_failure)
     }
 }
 

@@ -70,7 +70,7 @@ struct ThrottleLayer;
 struct LogThrottle {
     format: LogFormat,
     clock: Clock,
-    places: Mutex<HashMap<Identifier, CallsiteCount>>,
+    call_sites: Mutex<HashMap<Identifier, CallsiteCount>>,
 }
 
 /// Number of messages of a call site in the current period.
@@ -101,12 +101,14 @@ impl LogThrottle {
         LogThrottle {
             format,
             clock: Clock::new(),
-            places: Mutex::default(),
+            call_sites: Mutex::default(),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Identifier, CallsiteCount>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+        self.call_sites
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn admit(&self, what: &'static Metadata<'static>) -> (bool, u64) {

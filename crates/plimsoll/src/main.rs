@@ -20,6 +20,7 @@ mod execution;
 mod failure;
 mod flag_names;
 mod foreign_lines;
+mod foreign_words;
 mod help;
 mod ladder_run;
 mod lanes;
@@ -30,6 +31,7 @@ mod load_flags;
 mod logging;
 mod multiprocess;
 mod origins;
+mod parallel_loads;
 mod planning;
 mod precision;
 mod presentation;
@@ -46,10 +48,8 @@ mod stopping;
 mod synonyms;
 mod telemetry;
 mod threads;
-mod together;
 mod variables;
 mod version;
-mod words;
 
 use std::process::ExitCode;
 

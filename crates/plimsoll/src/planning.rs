@@ -76,11 +76,11 @@ pub(crate) fn plan(
     let resolved = spec::resolve(spec, &world).and_then(watchable);
     resolved.map_err(|mut found| {
         // Without the server's answer the other problems may be wrong.
-        if let Some(lost) = world.lost.take() {
+        if let Some(lost) = world.query_failure.take() {
             return lost;
         }
         if let PlanSource::File { text, .. } = source {
-            spec::locate(text, &mut found);
+            spec::set_spans(text, &mut found);
         }
         problems::failure(found, source)
     })
@@ -101,7 +101,7 @@ fn watchable(plan: Plan) -> Result<Plan, Vec<Problem>> {
 }
 
 /// Calls `work` with the context that resolves values of flags.
-pub(crate) fn with_surroundings<T>(
+pub(crate) fn with_resolve_context<T>(
     environment: &Environment,
     work: impl FnOnce(&dyn ResolveContext) -> T,
 ) -> T {
@@ -114,7 +114,7 @@ struct SystemContext<'a> {
     /// The plan, used to query its servers.
     spec: &'a Spec,
     /// Failure to reach a server that had to be queried.
-    lost: RefCell<Option<Failure>>,
+    query_failure: RefCell<Option<Failure>>,
 }
 
 impl<'a> SystemContext<'a> {
@@ -122,7 +122,7 @@ impl<'a> SystemContext<'a> {
         SystemContext {
             environment,
             spec,
-            lost: RefCell::new(None),
+            query_failure: RefCell::new(None),
         }
     }
 }
@@ -157,8 +157,10 @@ impl ResolveContext for SystemContext<'_> {
 
     fn recording(&self, request: &RecordingRequest) -> Result<Recording, String> {
         // A plan may be resolved several times, and the file may grow in between.
-        static KNOWN: Mutex<Vec<(RecordingRequest, Recording)>> = Mutex::new(Vec::new());
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        static READ_RECORDINGS: Mutex<Vec<(RecordingRequest, Recording)>> = Mutex::new(Vec::new());
+        let mut known = READ_RECORDINGS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some((_, recording)) = known.iter().find(|(other, _)| other == request) {
             return Ok(recording.clone());
         }
@@ -176,7 +178,7 @@ impl ResolveContext for SystemContext<'_> {
         let proxy = typed.and_then(|typed| spec::proxy(typed, self).ok());
         if let Some(lost) = registry::ask(question, self.spec, proxy.as_ref()) {
             let failure = server_unreachable(lost.why);
-            *self.lost.borrow_mut() = Some(match lost.help {
+            *self.query_failure.borrow_mut() = Some(match lost.help {
                 None => failure,
                 Some(help) => failure.with_help(&help),
             });

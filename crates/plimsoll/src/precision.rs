@@ -15,11 +15,11 @@ const MIN_INTERVAL_LENGTH: Duration = Duration::from_millis(500);
 pub(crate) struct PrecisionMonitor {
     warmup: Vec<bool>,
     /// Requested half-width of the confidence interval, relative to the rate.
-    wanted: f64,
+    wanted_half_width: f64,
     /// Calls per second of each measured interval.
     rates: Vec<f64>,
     /// Why the monitor ended the run; `None` if it has not.
-    ended: Option<String>,
+    end_reason: Option<String>,
 }
 
 impl PrecisionMonitor {
@@ -27,9 +27,9 @@ impl PrecisionMonitor {
     pub(crate) fn new(plan: &Plan) -> Option<PrecisionMonitor> {
         Some(PrecisionMonitor {
             warmup: plan.load.stages.iter().map(|s| s.warmup).collect(),
-            wanted: plan.load.precision?,
+            wanted_half_width: plan.load.precision?,
             rates: Vec::new(),
-            ended: None,
+            end_reason: None,
         })
     }
 
@@ -45,7 +45,8 @@ impl PrecisionMonitor {
         let ended: u64 = interval.stages.iter().map(|(_, r)| r.ended()).sum();
         self.rates
             .push(ended as f64 / interval.length.as_secs_f64());
-        let width = relative_half_width(&self.rates).filter(|width| *width <= self.wanted)?;
+        let width =
+            relative_half_width(&self.rates).filter(|width| *width <= self.wanted_half_width)?;
         Some(format!(
             "the rate {}",
             precision_text(width, self.rates.len())
@@ -54,7 +55,7 @@ impl PrecisionMonitor {
 
     /// Returns the note on a run: why it ended, or as an error that the precision was not reached.
     pub(crate) fn conclusion(&self) -> Result<String, String> {
-        self.ended.clone().ok_or_else(|| self.not_reached())
+        self.end_reason.clone().ok_or_else(|| self.not_reached())
     }
 
     fn not_reached(&self) -> String {
@@ -73,11 +74,11 @@ impl PrecisionMonitor {
 
 impl Reporter for PrecisionMonitor {
     fn interval(&mut self, interval: &IntervalRecord) -> Option<String> {
-        if self.ended.is_some() {
+        if self.end_reason.is_some() {
             return None;
         }
-        self.ended = self.add_interval(interval);
-        self.ended.clone()
+        self.end_reason = self.add_interval(interval);
+        self.end_reason.clone()
     }
 }
 
@@ -108,9 +109,9 @@ mod tests {
     fn run_stops_when_rate_precision_is_reached() {
         let mut precision = PrecisionMonitor {
             warmup: vec![true, false],
-            wanted: 0.02,
+            wanted_half_width: 0.02,
             rates: Vec::new(),
-            ended: None,
+            end_reason: None,
         };
         // Warm-up intervals do not count.
         assert_eq!(precision.add_interval(&interval(0, 5)), None);
@@ -122,7 +123,7 @@ mod tests {
         }
         let text = precision.add_interval(&interval(1, 1000)).unwrap();
         assert!(text.starts_with("the rate is known to ±0."), "{text}");
-        precision.wanted = 0.0001;
+        precision.wanted_half_width = 0.0001;
         assert_eq!(precision.add_interval(&interval(1, 1000)), None);
         assert!(
             precision

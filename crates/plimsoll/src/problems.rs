@@ -54,7 +54,7 @@ impl<'a> PlanSource<'a> {
 }
 
 /// Returns the failure of a problem of a single flag.
-pub(crate) fn of_flag(problem: Problem) -> Failure {
+pub(crate) fn flag_failure(problem: Problem) -> Failure {
     failure(vec![problem], &PlanSource::Flags)
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn failure(problems: Vec<Problem>, source: &PlanSource<'_>) -> Failur
 const MAX_SHOWN: usize = 20;
 
 /// Maximum number of lines quoted of a place in the plan.
-const MAX_LINES: usize = 8;
+const MAX_QUOTED_LINES: usize = 8;
 
 /// Groups problems that differ only in numbers: the first of each kind and the number of others.
 fn kinds(problems: Vec<Problem>) -> Vec<(Problem, usize)> {
@@ -120,7 +120,7 @@ fn show_one(problem: Problem, source: &PlanSource<'_>) -> ProblemReport {
     match source {
         PlanSource::File { name, text } => {
             // Masking keeps lengths, so spans stay valid.
-            let text = redaction::masked_plan(text);
+            let text = redaction::mask_plan(text);
             // A span shows file, line and column; without one, name the file.
             let message = match problem.span {
                 Some(_) => problem.to_string(),
@@ -131,13 +131,13 @@ fn show_one(problem: Problem, source: &PlanSource<'_>) -> ProblemReport {
                 help: problem
                     .help
                     .map(|help| redaction::masked(&help).into_owned()),
-                span: problem.span.map(|span| shortened(span, &text).into()),
+                span: problem.span.map(|span| shorten_span(span, &text).into()),
                 text: Some(NamedSource::new(name, text.into_owned()).with_language("TOML")),
             }
         }
         PlanSource::Flags => ProblemReport {
-            message: as_flags(&redaction::masked(&problem.to_string())),
-            help: (problem.help.as_deref()).map(|help| as_flags(&redaction::masked(help))),
+            message: replace_keys(&redaction::masked(&problem.to_string())),
+            help: (problem.help.as_deref()).map(|help| replace_keys(&redaction::masked(help))),
             span: None,
             text: None,
         },
@@ -145,10 +145,10 @@ fn show_one(problem: Problem, source: &PlanSource<'_>) -> ProblemReport {
 }
 
 /// Reduces a span of many lines to its first line.
-fn shortened(span: Range<usize>, text: &str) -> Range<usize> {
+fn shorten_span(span: Range<usize>, text: &str) -> Range<usize> {
     let place = text.get(span.clone()).unwrap_or_default();
     match place.split_once('\n') {
-        Some((line, _)) if place.lines().count() > MAX_LINES => {
+        Some((line, _)) if place.lines().count() > MAX_QUOTED_LINES => {
             span.start..span.start + line.len().max(1)
         }
         _ => span,
@@ -167,7 +167,7 @@ fn flags() -> &'static [(String, String)] {
 }
 
 /// Replaces plan keys in a text by flags.
-fn as_flags(text: &str) -> String {
+fn replace_keys(text: &str) -> String {
     let mut text = text.to_owned();
     for (key, flag) in flags() {
         // Quoted keys may have a suffix (`tls.groups.0`); in running text only dotted keys are unambiguous.
@@ -188,11 +188,11 @@ fn as_flags(text: &str) -> String {
             text = text.replace(key, flag);
         }
     }
-    typed_assignments(text)
+    replace_assignments(text)
 }
 
 /// Replaces assignments as in a plan, `rate = "1000/s"`, by flags, `--rate 1000/s`.
-fn typed_assignments(mut text: String) -> String {
+fn replace_assignments(mut text: String) -> String {
     for (key, flag) in flags() {
         let name = key.rsplit('.').next().unwrap_or(key);
         let assignment = format!(" {name} = ");
@@ -237,31 +237,31 @@ mod tests {
     #[test]
     fn long_span_is_shortened_to_first_line() {
         let text = "a = [\n".to_owned() + &"1,\n".repeat(20) + "]";
-        assert_eq!(shortened(4..text.len(), &text), 4..5);
-        assert_eq!(shortened(4..9, &text), 4..9);
-        assert_eq!(shortened(4..text.len() + 9, &text), 4..text.len() + 9);
+        assert_eq!(shorten_span(4..text.len(), &text), 4..5);
+        assert_eq!(shorten_span(4..9, &text), 4..9);
+        assert_eq!(shorten_span(4..text.len() + 9, &text), 4..text.len() + 9);
     }
 
     #[test]
     fn plan_keys_are_replaced_by_flags() {
         assert_eq!(
-            as_flags("`load.clients`: can't be combined with load.rate: use one of the two"),
+            replace_keys("`load.clients`: can't be combined with load.rate: use one of the two"),
             "`--clients`: can't be combined with --rate: use one of the two"
         );
         assert_eq!(
-            as_flags("`tls.groups.0`: `X` is not a group"),
+            replace_keys("`tls.groups.0`: `X` is not a group"),
             "`--group`: `X` is not a group"
         );
         assert_eq!(
-            as_flags("`call.grpc.metadata.a b`: wrong"),
+            replace_keys("`call.grpc.metadata.a b`: wrong"),
             "`--metadata a b`: wrong"
         );
         assert_eq!(
-            as_flags("`load`: neither"),
+            replace_keys("`load`: neither"),
             "`--rate or --clients`: neither"
         );
         assert_eq!(
-            as_flags("`load.duration`: missing: write duration = \"30s\", or calls = 100000"),
+            replace_keys("`load.duration`: missing: write duration = \"30s\", or calls = 100000"),
             "`--duration`: missing: write `--duration 30s`, or `--calls 100000`"
         );
     }

@@ -21,7 +21,7 @@ pub(crate) struct ProcessContext {
     /// The stop flag that signal handlers set.
     pub(crate) stop: StopFlag,
     /// Directories whose documents are written when the command ends.
-    pub(crate) made: OutputDirs,
+    pub(crate) output_dirs: OutputDirs,
     /// The origin of each flag's value.
     pub(crate) origins: FlagOrigins,
     pub(crate) environment: Environment,
@@ -31,7 +31,7 @@ pub(crate) struct ProcessContext {
 ///
 /// # Errors
 /// When signal handlers can't be installed.
-pub(crate) fn stopped_by_signals(loads: bool) -> Result<StopFlag, Failure> {
+pub(crate) fn stop_on_signals(loads: bool) -> Result<StopFlag, Failure> {
     descriptors::raise_limit()?;
     let stop = StopFlag::new();
     let pulled = stop.clone();

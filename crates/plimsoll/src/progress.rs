@@ -10,7 +10,7 @@ use clap::ValueEnum;
 use plimsoll_engine::Observation;
 use plimsoll_model::Plan;
 use plimsoll_model::record::{StageRecord, TimeHistogram};
-use plimsoll_model::run::health::WHOLE_INTERVAL;
+use plimsoll_model::run::health::MIN_COMPLETE_INTERVAL;
 use plimsoll_model::run::{IntervalRecord, RunHeader};
 use plimsoll_model::statistics::quantile::{is_supported, quantile};
 use plimsoll_report::quantity::count;
@@ -53,9 +53,11 @@ impl ProgressMode {
         match self {
             ProgressMode::None => Ok(ProgressStyle::None),
             ProgressMode::Lines => Ok(ProgressStyle::Lines),
-            ProgressMode::Auto if logging || no_live_view().is_some() => Ok(ProgressStyle::Lines),
+            ProgressMode::Auto if logging || live_view_obstacle().is_some() => {
+                Ok(ProgressStyle::Lines)
+            }
             ProgressMode::Auto => Ok(ProgressStyle::Live),
-            ProgressMode::Live => match no_live_view() {
+            ProgressMode::Live => match live_view_obstacle() {
                 None => Ok(ProgressStyle::Live),
                 Some(why) => Err(Failure::usage(
                     format_args!("--progress live: {why}"),
@@ -67,7 +69,7 @@ impl ProgressMode {
 }
 
 /// Returns why the live view is not possible.
-fn no_live_view() -> Option<&'static str> {
+fn live_view_obstacle() -> Option<&'static str> {
     let terminal = io::stderr();
     if !terminal.is_terminal() {
         return Some("stderr is not a terminal");
@@ -115,7 +117,7 @@ impl ProgressSeries {
             }
             _ => ProgressDisplay::Hidden,
         };
-        Progress::showing(shown, Some(plan), None)
+        Progress::with_display(shown, Some(plan), None)
     }
 
     /// Prints a line about the series.
@@ -165,7 +167,7 @@ enum ProgressDisplay {
 
 /// The progress of one run.
 pub(crate) struct Progress {
-    shown: ProgressDisplay,
+    display: ProgressDisplay,
     /// `None` if another process coordinates the run.
     plan: Option<Plan>,
     /// Prints a line every this many measured calls.
@@ -176,7 +178,7 @@ pub(crate) struct Progress {
     /// Start of the measured part, from the run's start.
     counting_since: Option<Duration>,
     /// CPU time of the live view before this run.
-    used_before: Duration,
+    view_cpu_before: Duration,
 }
 
 impl Progress {
@@ -186,7 +188,7 @@ impl Progress {
             ProgressStyle::Lines => ProgressDisplay::Lines,
             ProgressStyle::Live => ProgressDisplay::Pending,
         };
-        Progress::showing(
+        Progress::with_display(
             shown,
             Some(plan),
             every.filter(|_| style != ProgressStyle::None),
@@ -195,7 +197,7 @@ impl Progress {
 
     /// Returns the progress of one of several concurrent loads.
     pub(crate) fn together(plan: &Plan, so_far: &Arc<LoadTotals>) -> Progress {
-        Progress::showing(
+        Progress::with_display(
             ProgressDisplay::Shared(Arc::clone(so_far)),
             Some(plan),
             None,
@@ -210,17 +212,17 @@ impl Progress {
         };
         Progress {
             warmup: header.planned_stages.iter().map(|s| s.warmup).collect(),
-            ..Progress::showing(shown, None, None)
+            ..Progress::with_display(shown, None, None)
         }
     }
 
-    fn showing(shown: ProgressDisplay, plan: Option<&Plan>, every: Option<u64>) -> Progress {
+    fn with_display(shown: ProgressDisplay, plan: Option<&Plan>, every: Option<u64>) -> Progress {
         Progress {
-            used_before: match &shown {
+            view_cpu_before: match &shown {
                 ProgressDisplay::Live(live) => live.cpu(),
                 _ => Duration::ZERO,
             },
-            shown,
+            display: shown,
             plan: plan.cloned(),
             every,
             warmup: plan
@@ -234,14 +236,14 @@ impl Progress {
     }
 
     fn take_terminal(&mut self) {
-        if !matches!(self.shown, ProgressDisplay::Pending) {
+        if !matches!(self.display, ProgressDisplay::Pending) {
             return;
         }
         let Some(plan) = &self.plan else {
-            self.shown = ProgressDisplay::Lines;
+            self.display = ProgressDisplay::Lines;
             return;
         };
-        self.shown = match LiveView::start(plan, Vec::new()) {
+        self.display = match LiveView::start(plan, Vec::new()) {
             Ok(live) => ProgressDisplay::Live(Arc::new(live)),
             Err(e) => {
                 console::notice(format_args!("the live view can't be shown: {e}"));
@@ -252,7 +254,7 @@ impl Progress {
 
     fn connecting(&mut self, open: u64, wanted: u64) {
         self.take_terminal();
-        match &self.shown {
+        match &self.display {
             ProgressDisplay::Live(live) => live.connecting(open, wanted),
             ProgressDisplay::Lines if wanted > 0 => {
                 console::notice(format_args!("connecting: {open} of {wanted}"));
@@ -277,7 +279,7 @@ impl Progress {
                 warming = false;
                 self.calls += record.ended();
                 self.errors += record.errors();
-                if let ProgressDisplay::Shared(so_far) = &self.shown {
+                if let ProgressDisplay::Shared(so_far) = &self.display {
                     so_far.add(record);
                 }
                 self.counting_since.get_or_insert(interval.start_offset);
@@ -286,7 +288,7 @@ impl Progress {
         for line in self.milestones(before, interval) {
             console::notice(line);
         }
-        match &self.shown {
+        match &self.display {
             ProgressDisplay::Live(live) => live.interval(interval),
             // Lines per number of calls replace lines per interval.
             ProgressDisplay::Lines if self.every.is_none() => {
@@ -361,8 +363,8 @@ impl Progress {
 
     /// Ends the progress of the run; returns the CPU time that the live view used during it.
     pub(crate) fn finish(self) -> Option<Duration> {
-        match self.shown {
-            ProgressDisplay::Live(live) => Some(live.cpu().saturating_sub(self.used_before)),
+        match self.display {
+            ProgressDisplay::Live(live) => Some(live.cpu().saturating_sub(self.view_cpu_before)),
             ProgressDisplay::Lines
             | ProgressDisplay::Hidden
             | ProgressDisplay::Pending
@@ -385,7 +387,7 @@ impl Reporter for Progress {
     /// Prints the reason, except for a run among several.
     fn ending(&mut self, reason: &str) {
         if !matches!(
-            self.shown,
+            self.display,
             ProgressDisplay::Hidden | ProgressDisplay::Shared(_)
         ) {
             console::notice(reason);
@@ -402,7 +404,8 @@ fn pace(n: u64, time: Duration) -> String {
 /// a second would look like thousands.
 fn rate(n: u64, time: Duration) -> Option<String> {
     let seconds = time.as_secs_f64();
-    (time >= WHOLE_INTERVAL).then(|| format!("{}/s", count((n as f64 / seconds).round() as u64)))
+    (time >= MIN_COMPLETE_INTERVAL)
+        .then(|| format!("{}/s", count((n as f64 / seconds).round() as u64)))
 }
 
 #[cfg(test)]
@@ -412,7 +415,7 @@ mod tests {
 
     /// Returns the lines of intervals with these end times, ms, and numbers of calls.
     fn lines(intervals: &[(u64, u64)]) -> Vec<String> {
-        let progress = Progress::showing(ProgressDisplay::Hidden, None, None);
+        let progress = Progress::with_display(ProgressDisplay::Hidden, None, None);
         let mut began = Duration::ZERO;
         let lines = intervals.iter().map(|&(end_ms, calls)| {
             let end = Duration::from_millis(end_ms);
@@ -432,7 +435,7 @@ mod tests {
 
     #[test]
     fn each_call_milestone_prints_one_line() {
-        let mut progress = Progress::showing(ProgressDisplay::Hidden, None, Some(1_000));
+        let mut progress = Progress::with_display(ProgressDisplay::Hidden, None, Some(1_000));
         progress.counting_since = Some(Duration::ZERO);
         let interval = IntervalRecord {
             length: Duration::from_secs(2),

@@ -25,18 +25,21 @@ pub(crate) fn prepare(asked: PrepareRequest<'_>) -> Result<PreparedLoad<'_>, Fai
         ))
     };
     let load = registry::load(asked).unwrap_or_else(unknown);
-    load.map_err(|unmade| failed(unmade, &|outcome| registry::advice(plan, outcome)))
+    load.map_err(|unmade| prepare_failure(unmade, &|outcome| registry::advice(plan, outcome)))
 }
 
 /// Returns the failure to query a server, with help.
 pub(crate) fn server_unreachable(unmade: PrepareError) -> Failure {
-    failed(unmade, &registry::query_advice)
+    prepare_failure(unmade, &registry::query_advice)
 }
 
 /// Returns the failure to prepare a load, with advice of its protocol.
-fn failed(unmade: PrepareError, advice: &dyn Fn(Outcome) -> Option<&'static str>) -> Failure {
+fn prepare_failure(
+    unmade: PrepareError,
+    advice: &dyn Fn(Outcome) -> Option<&'static str>,
+) -> Failure {
     match unmade {
-        PrepareError::Engine(error) => not_begun(error, advice),
+        PrepareError::Engine(error) => start_failure_with(error, advice),
         PrepareError::Call(why) => Failure::error(why),
     }
 }
@@ -51,7 +54,7 @@ pub(crate) struct LoadRequirements {
 }
 
 /// Returns the number of connections opened before the load: none if each call opens its own.
-pub(crate) fn connections_beforehand(plan: &Plan) -> u64 {
+pub(crate) fn initial_connections(plan: &Plan) -> u64 {
     match plan.load.reuse {
         ConnectionReuse::Always => u64::from(plan.load.connections),
         ConnectionReuse::Never => 0,
@@ -89,11 +92,14 @@ impl LoadRequirements {
 }
 
 /// Returns the failure of a load of `plan` that did not start, with help.
-pub(crate) fn could_not_begin(error: EngineError, plan: &Plan) -> Failure {
-    not_begun(error, &|outcome| registry::advice(plan, outcome))
+pub(crate) fn start_failure(error: EngineError, plan: &Plan) -> Failure {
+    start_failure_with(error, &|outcome| registry::advice(plan, outcome))
 }
 
-fn not_begun(error: EngineError, of_protocol: &dyn Fn(Outcome) -> Option<&'static str>) -> Failure {
+fn start_failure_with(
+    error: EngineError,
+    of_protocol: &dyn Fn(Outcome) -> Option<&'static str>,
+) -> Failure {
     let exit = match error {
         EngineError::Interrupted => Exit::Interrupted,
         EngineError::Defect(_) => Exit::Defect,
@@ -111,7 +117,7 @@ fn not_begun(error: EngineError, of_protocol: &dyn Fn(Outcome) -> Option<&'stati
         _ => None,
     };
     match help {
-        Some(help) => Failure::helped(exit, error, &help),
+        Some(help) => Failure::with_exit_and_help(exit, error, &help),
         None => Failure::new(exit, miette::miette!("{error}")),
     }
 }

@@ -53,9 +53,9 @@ pub(crate) struct Proxy {
     /// Runs the program to get its version.
     version: fn(&Path) -> Option<ProxyVersion>,
     /// Returns why this installation can't serve a route that the proxy supports in general.
-    lacks: fn(&InstalledProxy, &ProxyRoute) -> Option<String>,
+    limitation: fn(&InstalledProxy, &ProxyRoute) -> Option<String>,
     /// Name of its configuration file.
-    file: &'static str,
+    config_file: &'static str,
     /// Returns the configuration.
     configure: fn(&InstalledProxy, &ProxyRoute) -> String,
     /// Adds the arguments that run the program in the foreground with that file.
@@ -169,7 +169,7 @@ impl InstalledProxy {
                 proxy.carries_in_words()
             ));
         }
-        (proxy.lacks)(self, route)
+        (proxy.limitation)(self, route)
     }
 
     pub(crate) fn configuration(&self, route: &ProxyRoute) -> String {
@@ -178,7 +178,7 @@ impl InstalledProxy {
 
     /// Returns the path of its configuration in the route's folder.
     pub(crate) fn configuration_file(&self, route: &ProxyRoute) -> PathBuf {
-        route.dir.join(self.proxy.file)
+        route.dir.join(self.proxy.config_file)
     }
 
     pub(crate) fn joins_keys(&self) -> bool {
@@ -213,7 +213,7 @@ pub(crate) fn register() {
 }
 
 /// Finds a program on PATH or in the sbin folders, where Debian installs daemons.
-fn on_path(name: &str) -> Option<PathBuf> {
+fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).map(Some);
     let more = ["/usr/sbin", "/usr/local/sbin"].map(|folder| Some(PathBuf::from(folder)));
@@ -241,7 +241,7 @@ fn words_after(text: &str, before: &str, words: usize) -> Option<String> {
 }
 
 /// Quotes a path with double quotes.
-fn quoted(path: &Path) -> String {
+fn quote(path: &Path) -> String {
     let text = path.display().to_string();
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

@@ -580,9 +580,9 @@ pub(crate) fn explain(mut error: Error, command: &Command, typed: &[OsString]) -
     };
     let words: Vec<&str> = typed.iter().filter_map(|word| word.to_str()).collect();
     let command = innermost(command, &words);
-    let found = match meaning(command, unknown, &words) {
+    let found = match counterpart(command, unknown, &words) {
         Some(ours) => Some((unknown.clone(), ours)),
-        None => numbered(command, &words),
+        None => numbered_switch(command, &words),
     };
     let Some((theirs, ours)) = found else {
         return error;
@@ -613,10 +613,10 @@ fn innermost<'a>(command: &'a Command, words: &[&str]) -> &'a Command {
 }
 
 /// Returns the counterpart of an unknown flag, with the value that was typed; `None` if there is none.
-fn meaning(command: &Command, unknown: &str, words: &[&str]) -> Option<String> {
+fn counterpart(command: &Command, unknown: &str, words: &[&str]) -> Option<String> {
     let name = unknown.strip_prefix("--").or(unknown.strip_prefix('-'))?;
     let ours = candidates(name).find(|ours| has_all(command, ours))?;
-    Some(filled_in(ours, value_of(unknown, words)))
+    Some(fill_in(ours, value_of(unknown, words)))
 }
 
 fn candidates(name: &str) -> impl Iterator<Item = &'static str> {
@@ -663,7 +663,7 @@ fn value_of<'a>(flag: &str, words: &[&'a str]) -> Option<&'a str> {
 }
 
 /// Replaces the placeholder of a text, if any, by the value. A value that has a unit keeps it.
-fn filled_in(text: &str, value: Option<&str>) -> String {
+fn fill_in(text: &str, value: Option<&str>) -> String {
     let (Some(begin), Some(end)) = (text.find('{'), text.find('}')) else {
         return text.to_owned();
     };
@@ -691,18 +691,14 @@ fn filled_in(text: &str, value: Option<&str>) -> String {
 }
 
 /// Returns a switch of Plimsoll that was typed with a number, and the counterpart of both.
-fn numbered(command: &Command, words: &[&str]) -> Option<(String, String)> {
+fn numbered_switch(command: &Command, words: &[&str]) -> Option<(String, String)> {
     words.windows(2).find_map(|pair| {
         let (flag, ours) = NUMBERED_SWITCHES
             .iter()
             .find(|(flag, _)| pair[0] == *flag)?;
         let is_number = pair[1].chars().all(|c| c.is_ascii_digit());
-        (is_number && has_all(command, ours)).then(|| {
-            (
-                format!("{flag} {}", pair[1]),
-                filled_in(ours, Some(pair[1])),
-            )
-        })
+        (is_number && has_all(command, ours))
+            .then(|| (format!("{flag} {}", pair[1]), fill_in(ours, Some(pair[1]))))
     })
 }
 
@@ -720,7 +716,7 @@ mod tests {
         let all = commands::command();
         all.get_subcommands()
             .filter(|command| puts_load(command))
-            .cloned()
+            .cloned_commit()
             .collect()
     }
 
@@ -751,7 +747,7 @@ mod tests {
                 } else {
                     format!("--{name}")
                 };
-                let Some(ours) = meaning(&command, &unknown, &[&unknown]) else {
+                let Some(ours) = counterpart(&command, &unknown, &[&unknown]) else {
                     continue;
                 };
                 if ours == "PLAN" {

@@ -44,14 +44,14 @@ type ReportedRuns = Arc<Mutex<BTreeMap<String, (u64, RunningTotals)>>>;
 struct Telemetry {
     runs: ReportedRuns,
     /// Counts intervals; closing it ends the thread.
-    news: Option<watch::Sender<u64>>,
+    interval_count: Option<watch::Sender<u64>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// The telemetry of this process, if requested.
 static TELEMETRY: Mutex<Option<Telemetry>> = Mutex::new(None);
 
-fn current() -> MutexGuard<'static, Option<Telemetry>> {
+fn lock_telemetry() -> MutexGuard<'static, Option<Telemetry>> {
     TELEMETRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn start(
     environment: &Environment,
 ) -> Result<(), Failure> {
     let telemetry = Telemetry::start(TelemetrySink::of(wanted, headers, environment)?)?;
-    *current() = Some(telemetry);
+    *lock_telemetry() = Some(telemetry);
     Ok(())
 }
 
@@ -76,21 +76,23 @@ pub(crate) struct RunTelemetry<'a>(&'a Plan);
 impl RunTelemetry<'_> {
     /// Registers a run of `plan`.
     pub(crate) fn begin(plan: &Plan) -> RunTelemetry<'_> {
-        current().iter().for_each(|t| t.begin(plan));
+        lock_telemetry().iter().for_each(|t| t.begin(plan));
         RunTelemetry(plan)
     }
 }
 
 impl Reporter for RunTelemetry<'_> {
     fn interval(&mut self, interval: &IntervalRecord) -> Option<String> {
-        current().iter().for_each(|t| t.interval(self.0, interval));
+        lock_telemetry()
+            .iter()
+            .for_each(|t| t.interval(self.0, interval));
         None
     }
 }
 
 /// Exports the final figures and ends the thread.
 pub(crate) fn end() {
-    let last = current().take();
+    let last = lock_telemetry().take();
     drop(last);
 }
 
@@ -110,7 +112,7 @@ impl Telemetry {
         let thread = threads::start("telemetry", move || export(wanted, &told, seen))?;
         Ok(Telemetry {
             runs,
-            news: Some(news),
+            interval_count: Some(news),
             thread: Some(thread),
         })
     }
@@ -118,7 +120,7 @@ impl Telemetry {
     /// Registers a run of `plan`.
     fn begin(&self, plan: &Plan) {
         let now = unix_ns();
-        let mut runs = lock(&self.runs);
+        let mut runs = lock_runs(&self.runs);
         let number = 1 + runs.values().map(|(number, _)| *number).max().unwrap_or(0);
         let run = RunningTotals::new(&plan.name, &plan.target.url, now);
         runs.insert(plan.name.clone(), (number, run));
@@ -132,10 +134,10 @@ impl Telemetry {
     }
 
     fn interval(&self, plan: &Plan, interval: &IntervalRecord) {
-        if let Some((_, run)) = lock(&self.runs).get_mut(&plan.name) {
+        if let Some((_, run)) = lock_runs(&self.runs).get_mut(&plan.name) {
             run.add(interval);
         }
-        if let Some(news) = &self.news {
+        if let Some(news) = &self.interval_count {
             news.send_modify(|intervals| *intervals += 1);
         }
     }
@@ -143,7 +145,7 @@ impl Telemetry {
 
 impl Drop for Telemetry {
     fn drop(&mut self) {
-        self.news = None;
+        self.interval_count = None;
         if let Some(thread) = self.thread.take() {
             // A panic of the thread was already reported.
             let _ = thread.join();
@@ -151,7 +153,7 @@ impl Drop for Telemetry {
     }
 }
 
-fn lock(runs: &ReportedRuns) -> MutexGuard<'_, BTreeMap<String, (u64, RunningTotals)>> {
+fn lock_runs(runs: &ReportedRuns) -> MutexGuard<'_, BTreeMap<String, (u64, RunningTotals)>> {
     runs.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -218,7 +220,7 @@ async fn answer(
 
 fn page(runs: &ReportedRuns, path: &str) -> Response<String> {
     let (status, kind, text) = if path == "/metrics" {
-        let text = ongoing::openmetrics(lock(runs).values().map(|(_, run)| run));
+        let text = ongoing::openmetrics(lock_runs(runs).values().map(|(_, run)| run));
         let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
         (StatusCode::OK, kind, text)
     } else {
@@ -263,7 +265,7 @@ async fn post_all(
     loop {
         let more = news.changed().await.is_ok();
         let metrics = {
-            let runs = lock(runs);
+            let runs = lock_runs(runs);
             let all = runs.values().map(|(_, run)| run);
             MetricsRequest::of(all, unix_ns(), env!("CARGO_PKG_VERSION"))
         };

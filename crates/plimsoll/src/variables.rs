@@ -25,7 +25,7 @@ pub(crate) fn check(environment: &Environment) -> Result<(), Failure> {
         name.starts_with(VARIABLE_PREFIX)
             && !name.starts_with(METADATA_PREFIX)
             && !name.starts_with(QUERY_VARIABLE)
-            && !is_a_clusters(name)
+            && !is_set_by_kubernetes(name)
     };
     let mut ours = environment.names().filter(may_be_a_flags).peekable();
     if ours.peek().is_none() {
@@ -61,7 +61,7 @@ fn collect(command: &Command, known: &mut BTreeSet<String>) {
 
 /// Returns whether Kubernetes may have set this variable: it sets some for every service in every container, and
 /// those of a service named `plimsoll` or `plimsoll-…` start like Plimsoll's own.
-fn is_a_clusters(name: &str) -> bool {
+fn is_set_by_kubernetes(name: &str) -> bool {
     name.ends_with("_PORT") || name.contains("_PORT_") || name.contains("_SERVICE_")
 }
 

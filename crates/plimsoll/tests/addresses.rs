@@ -15,12 +15,12 @@ use support::{Place, SCORE, Server, stderr_of};
 
 const HOSTS: [&str; 3] = ["127.0.0.1", "127.0.0.2", "::1"];
 
-fn at(host: &str, port: u16) -> SocketAddr {
+fn socket_address(host: &str, port: u16) -> SocketAddr {
     SocketAddr::new(host.parse::<IpAddr>().unwrap(), port)
 }
 
 fn serve(place: &Place, host: &str, port: u16) -> Server {
-    let listen = at(host, port).to_string();
+    let listen = socket_address(host, port).to_string();
     let (before_port, _) = listen.rsplit_once(':').unwrap();
     let mut command = place.command(&["serve", "score", "--listen", &listen]);
     Server::start_at(&format!("{before_port}:"), &mut command)
@@ -35,7 +35,7 @@ fn resolve(port: u16, hosts: &[&str]) -> String {
 }
 
 /// Runs a load of 600 calls; returns its printed report.
-fn load<'a>(url: &'a str, resolve: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+fn load_arguments<'a>(url: &'a str, resolve: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let mut arguments = vec!["grpc", url, "--resolve", resolve, "--out", "run"];
     arguments.extend(["--rate", "600/s", "--calls", "600"]);
     arguments.extend(more);
@@ -44,7 +44,7 @@ fn load<'a>(url: &'a str, resolve: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 }
 
 fn count(run: &Value, host: &str, port: u16, key: &str) -> u64 {
-    let address = at(host, port).to_string();
+    let address = socket_address(host, port).to_string();
     let rows = run["total"]["addresses"].as_array().unwrap();
     let row = rows.iter().find(|row| row["address"] == address.as_str());
     row.map_or(0, |row| row[key].as_u64().unwrap())
@@ -69,7 +69,7 @@ fn connections_spread_over_all_resolved_addresses() {
         let servers = HOSTS.map(|host| serve(&place, host, port));
         let (url, resolve) = (format!("grpc://api.test:{port}"), resolve(port, &HOSTS));
         let more = ["--connections", "6", "--processes", processes];
-        let out = place.expect(0, &load(&url, &resolve, &more));
+        let out = place.expect(0, &load_arguments(&url, &resolve, &more));
         assert!(out.contains("failed to connect"), "{out}");
         let run = place.run_json("run");
         for (host, server) in HOSTS.into_iter().zip(servers) {
@@ -87,7 +87,7 @@ fn address_refusing_connections_fails_no_calls() {
     let port = free_port_on(&HOSTS);
     let servers = [HOSTS[0], HOSTS[2]].map(|host| serve(&place, host, port));
     let (url, resolve) = (format!("grpc://api.test:{port}"), resolve(port, &HOSTS));
-    place.expect(0, &load(&url, &resolve, &["--connections", "6"]));
+    place.expect(0, &load_arguments(&url, &resolve, &["--connections", "6"]));
     let run = place.run_json("run");
     assert_eq!(run["total"]["ok"], 600, "{run}");
     assert!(count(&run, HOSTS[1], port, "connect_failures") > 0);
@@ -105,7 +105,7 @@ fn address_refusing_connections_fails_no_calls() {
 
 /// Returns a listening socket whose backlog is full, so that it answers no SYN.
 fn black_hole(host: &str) -> (TcpListener, Vec<TcpStream>) {
-    let listener = TcpListener::bind(at(host, 0)).unwrap();
+    let listener = TcpListener::bind(socket_address(host, 0)).unwrap();
     rustix::net::listen(&listener, 0).unwrap();
     let address = listener.local_addr().unwrap();
     let limit = Duration::from_millis(500);
@@ -124,7 +124,7 @@ fn unresponsive_address_is_raced_with_next() {
     let server = serve(&place, "127.0.0.1", port);
     let url = format!("grpc://api.test:{port}");
     let resolve = resolve(port, &["127.0.0.3", "127.0.0.1"]);
-    place.expect(0, &load(&url, &resolve, &["--connections", "2"]));
+    place.expect(0, &load_arguments(&url, &resolve, &["--connections", "2"]));
     let run = place.run_json("run");
     assert_eq!(run["total"]["ok"], 600, "{run}");
     let connect = &run["total"]["phases"]["connect"];
@@ -141,7 +141,7 @@ fn unresponsive_address_is_raced_with_next() {
 fn ipv6_grpcio_server_reached_despite_dead_ipv4() {
     let place = Place::new();
     let port = free_port_on(&HOSTS);
-    let listen = at("::1", port).to_string();
+    let listen = socket_address("::1", port).to_string();
     let mut command = python(&place, "grpcio_server.py");
     command.args(["--listen", &listen]);
     let _server = Server::start_at("[::1]:", &mut command);
@@ -149,7 +149,7 @@ fn ipv6_grpcio_server_reached_despite_dead_ipv4() {
         format!("grpc://api.test:{port}"),
         resolve(port, &["127.0.0.1", "::1"]),
     );
-    place.expect(0, &load(&url, &resolve, &["--connections", "2"]));
+    place.expect(0, &load_arguments(&url, &resolve, &["--connections", "2"]));
     let run = place.run_json("run");
     assert_eq!(run["total"]["ok"], 600, "{run}");
     assert_eq!(count(&run, "::1", port, "calls"), 600);
@@ -165,7 +165,7 @@ fn mismatched_resolve_entries_are_rejected() {
             "is for b.test:1, and the target is api.test:1",
         ),
     ] {
-        let output = place.run(&load("grpc://api.test:1", given, &[]));
+        let output = place.run(&load_arguments("grpc://api.test:1", given, &[]));
         assert_eq!(output.status.code(), Some(2), "{}", stderr_of(&output));
         assert!(
             stderr_of(&output).contains(needle),

@@ -10,12 +10,12 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use support::ports::free_port;
-use support::{LONGEST, Place, output, text};
+use support::{MAX_WAIT, Place, output, text};
 
 const OURS: &str = env!("CARGO_BIN_EXE_plimsoll");
 
 /// Runs the shortest form of a benchmark with these variables.
-fn bench(place: &Place, name: &str, flags: &[&str], variables: &[(&str, &str)]) -> Output {
+fn run_benchmark(place: &Place, name: &str, flags: &[&str], variables: &[(&str, &str)]) -> Output {
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench");
     let mut command = Command::new("python3");
     command
@@ -26,10 +26,10 @@ fn bench(place: &Place, name: &str, flags: &[&str], variables: &[(&str, &str)]) 
         .env("PLIMSOLL", OURS)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .envs(variables.iter().copied());
-    output(&mut command, LONGEST)
+    output(&mut command, MAX_WAIT)
 }
 
-fn script(place: &Place, name: &str, lines: &str) {
+fn write_script(place: &Place, name: &str, lines: &str) {
     let path = place.path(name);
     fs::write(&path, lines).expect("writable");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("ours");
@@ -62,7 +62,7 @@ fn mosn_path_from_env() {
         variables.extend(ports.iter().map(|(name, port)| (*name, port.as_str())));
         let short = ["--sizes", "5000", "--callers", "10", "--megabytes", "1"];
         let flags = [&["--protocols", "bolt"][..], &short].concat();
-        let ran = bench(&place, "sidecar.py", &flags, &variables);
+        let ran = run_benchmark(&place, "sidecar.py", &flags, &variables);
         assert!(
             TcpStream::connect(("127.0.0.1", listen)).is_err(),
             "{mosn} was left behind"
@@ -115,7 +115,7 @@ echo "requests: 1000 total, 1000 started, 1000 done, 1000 succeeded, 0 failed, 0
         ),
     );
     let run = |sofaload: &str| {
-        let ran = bench(&place, "bolt.py", &[], &[("SOFALOAD", sofaload)]);
+        let ran = run_benchmark(&place, "bolt.py", &[], &[("SOFALOAD", sofaload)]);
         (ran.status.code(), text(&ran.stdout), text(&ran.stderr))
     };
     let (code, said, problem) = run("./sofaload.sh");

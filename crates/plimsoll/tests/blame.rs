@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
-use support::{LONGEST, Place, SCORE, signal, wait};
+use support::{MAX_WAIT, Place, SCORE, signal, wait};
 
 /// Runs a load that must meet `objective`, and acts once its first second is written.
-fn loading(place: &Place, url: &str, objective: &str) -> Child {
+fn start_load(place: &Place, url: &str, objective: &str) -> Child {
     let fixed = ["grpc", url, "--rate", "500/s", "--duration", "4s", "-q"];
     let kept = ["--out", "run", "--objective", objective];
     let mut command = place.command(&[&fixed[..], &kept, &SCORE].concat());
@@ -30,7 +30,7 @@ fn loading(place: &Place, url: &str, objective: &str) -> Child {
     while fs::metadata(&intervals).map_or(0, |file| file.len()) == 0 {
         let ended = child.try_wait().expect("a child");
         assert!(ended.is_none(), "{ended:?}: {}", place.read("screen"));
-        assert!(began.elapsed() < LONGEST, "no interval");
+        assert!(began.elapsed() < MAX_WAIT, "no interval");
         thread::sleep(Duration::from_millis(10));
     }
     child
@@ -45,7 +45,7 @@ struct Documents {
 
 /// Asserts that the documents agree with each other and with the exit code.
 #[track_caller]
-fn agreed(place: &Place, code: i32) -> Documents {
+fn assert_documents_agree(place: &Place, code: i32) -> Documents {
     let screen = place.read("screen");
     let json = place.expect_run(0, &["report", "run", "--json"]);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -104,12 +104,12 @@ fn stalled_generator_does_not_fail_target() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let url = server.plaintext();
-    let mut child = loading(&place, &url, "p99 < 500ms");
+    let mut child = start_load(&place, &url, "p99 < 500ms");
     signal(&child, Signal::STOP);
     thread::sleep(Duration::from_millis(1_500));
     signal(&child, Signal::CONT);
     let code = wait(&mut child);
-    let documents = agreed(&place, code);
+    let documents = assert_documents_agree(&place, code);
     // The response times show that the limit was missed, but not because of the target.
     let p99 = documents.run["total"]["response"]["p99_us"].as_f64();
     assert!(p99.is_some_and(|us| us > 500_000.0), "{}", documents.run);
@@ -123,7 +123,7 @@ fn dead_server_fails_run_despite_late_generator() {
         let place = Place::new();
         let server = place.serve(&["score"]);
         let url = server.plaintext();
-        let mut child = loading(&place, &url, "errors < 1%");
+        let mut child = start_load(&place, &url, "errors < 1%");
         signal(&server.child, Signal::KILL);
         if pause {
             signal(&child, Signal::STOP);
@@ -131,7 +131,7 @@ fn dead_server_fails_run_despite_late_generator() {
             signal(&child, Signal::CONT);
         }
         let code = wait(&mut child);
-        let documents = agreed(&place, code);
+        let documents = assert_documents_agree(&place, code);
         assert_eq!(documents.objective, "missed", "{}", documents.run);
         let codes = documents.run["total"]["errors_by_code"].as_array();
         let mut codes = codes.expect("a list").iter();

@@ -94,7 +94,7 @@ impl Server {
     }
 
     /// Starts a command that prints the address it listens on.
-    fn listening(command: Command) -> Server {
+    fn start_listening(command: Command) -> Server {
         let (mut server, line) = Server::start(command, "listening on");
         server.port = line
             .split("127.0.0.1:")
@@ -107,7 +107,7 @@ impl Server {
     }
 
     /// Stops our server; returns what it printed about its calls.
-    fn conclude(mut self) -> String {
+    fn stop(mut self) -> String {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
         let mut text = String::new();
@@ -117,11 +117,11 @@ impl Server {
     }
 }
 
-fn load(server: &Server, flags: &[&str]) -> (i32, Value) {
-    load_url(&format!("sofa://127.0.0.1:{}", server.port), flags)
+fn run_load_on(server: &Server, flags: &[&str]) -> (i32, Value) {
+    run_load(&format!("sofa://127.0.0.1:{}", server.port), flags)
 }
 
-fn load_url(url: &str, flags: &[&str]) -> (i32, Value) {
+fn run_load(url: &str, flags: &[&str]) -> (i32, Value) {
     let runs = tempfile::tempdir().unwrap();
     let output: Output = Command::new(env!("CARGO_BIN_EXE_plimsoll"))
         .args(["bolt", url])
@@ -140,7 +140,7 @@ fn load_url(url: &str, flags: &[&str]) -> (i32, Value) {
 
 /// Returns the successful calls and the errors by code, after checking that every scheduled call
 /// was counted once.
-fn counts(run: &Value) -> (u64, Vec<(String, u64)>) {
+fn check_counts(run: &Value) -> (u64, Vec<(String, u64)>) {
     assert_eq!(run["count_check"]["matches"], true, "{run}");
     let errors = run["total"]["errors_by_code"].as_array().unwrap();
     let errors = errors
@@ -155,12 +155,12 @@ fn counts(run: &Value) -> (u64, Vec<(String, u64)>) {
     (run["total"]["ok"].as_u64().unwrap(), errors)
 }
 
-fn all_ok(server: &Server, calls: u64, flags: &[&str]) {
+fn assert_all_ok(server: &Server, calls: u64, flags: &[&str]) {
     let number = calls.to_string();
     let flags: Vec<&str> = flags.iter().copied().chain(["-n", &number]).collect();
-    let (exit, run) = load(server, &flags);
+    let (exit, run) = run_load_on(server, &flags);
     assert_eq!(
-        (exit, counts(&run)),
+        (exit, check_counts(&run)),
         (0, (calls, vec![])),
         "{flags:?}: {}",
         run["details"]
@@ -174,17 +174,17 @@ fn java_sofabolt_server_handles_our_load() {
     for version in ["v1", "v2", "v2-crc"] {
         let version = ["--bolt-version", version];
         let fleet = ["--clients", "64", "-c", "4", "--in-flight", "32"];
-        all_ok(&server, 3000, &[&echo[..], &version, &fleet].concat());
+        assert_all_ok(&server, 3000, &[&echo[..], &version, &fleet].concat());
         // Heartbeats are sent in between, and the connection still works afterwards.
         let slow = ["--rate", "2/s", "--heartbeat", "100ms"];
-        all_ok(&server, 3, &[&echo[..], &version, &slow].concat());
-        all_ok(
+        assert_all_ok(&server, 3, &[&echo[..], &version, &slow].concat());
+        assert_all_ok(
             &server,
             10,
             &[&echo[..], &version, &["--oneway", "--rate", "100/s"]].concat(),
         );
     }
-    let (exit, run) = load(
+    let (exit, run) = run_load_on(
         &server,
         &[
             "--class",
@@ -198,7 +198,7 @@ fn java_sofabolt_server_handles_our_load() {
         ],
     );
     assert_eq!(
-        (exit, counts(&run)),
+        (exit, check_counts(&run)),
         (1, (0, vec![("BOLT_SERVER_EXCEPTION".to_owned(), 20)]))
     );
     assert!(
@@ -206,7 +206,7 @@ fn java_sofabolt_server_handles_our_load() {
         "{}",
         run["details"]
     );
-    let (_, run) = load(
+    let (_, run) = run_load_on(
         &server,
         &[
             "--class",
@@ -220,15 +220,15 @@ fn java_sofabolt_server_handles_our_load() {
         ],
     );
     assert_eq!(
-        counts(&run),
+        check_counts(&run),
         (0, vec![("BOLT_SERVER_EXCEPTION".to_owned(), 5)])
     );
-    let (_, run) = load(
+    let (_, run) = run_load_on(
         &server,
         &[&echo[..], &["--codec", "9", "--fleet", "1", "-n", "5"]].concat(),
     );
     assert_eq!(
-        counts(&run),
+        check_counts(&run),
         (0, vec![("BOLT_SERVER_DESERIAL_EXCEPTION".to_owned(), 5)])
     );
 }
@@ -242,12 +242,12 @@ fn java_sofarpc_server_handles_our_load() {
     let long = folder.path().join("long.json");
     std::fs::write(&long, format!("[\"{}\"]", "é\u{1F600}x".repeat(20_000))).unwrap();
     let long = format!("@{}", long.display());
-    all_ok(
+    assert_all_ok(
         &server,
         2000,
         &[&hello[..], &["--data", "[\"world\"]", "--fleet", "20"]].concat(),
     );
-    all_ok(
+    assert_all_ok(
         &server,
         200,
         &[&test[..], &["--data", &long, "--rate", "100/s", "-c", "4"]].concat(),
@@ -266,12 +266,12 @@ fn java_sofarpc_server_handles_our_load() {
             "RPC-020100011",
         ),
     ] {
-        let (exit, run) = load(
+        let (exit, run) = run_load_on(
             &server,
             &[&call[..], &["--fleet", "2", "-n", "20"]].concat(),
         );
         assert_eq!(
-            (exit, counts(&run)),
+            (exit, check_counts(&run)),
             (1, (0, vec![("SOFA_ERROR".to_owned(), 20)])),
             "{call:?}"
         );
@@ -307,7 +307,7 @@ fn java_clients_work_with_our_server() {
         );
     }
     java_client(&["sofa-client", "127.0.0.1", &port, "200"], &[]);
-    let printed = server.conclude();
+    let printed = server.stop();
     let heartbeats = printed
         .split("heartbeats ")
         .nth(1)
@@ -410,13 +410,13 @@ fn java_peers_work_through_sidecar_chains() {
             "20",
         ];
         for version in ["v1", "v2", "v2-crc"] {
-            all_ok(
+            assert_all_ok(
                 to_bolt,
                 1000,
                 &[&echo[..], &["--bolt-version", version]].concat(),
             );
         }
-        let (exit, run) = load(
+        let (exit, run) = run_load_on(
             to_sofa,
             &[
                 "--service",
@@ -430,22 +430,22 @@ fn java_peers_work_through_sidecar_chains() {
             ],
         );
         assert_eq!(
-            (exit, counts(&run)),
+            (exit, check_counts(&run)),
             (1, (0, vec![("SOFA_ERROR".to_owned(), 20)]))
         );
     }
     // The service is gone: every call is answered all the same.
     drop((sofa, sofa_in));
-    let (exit, run) = load(&sofa_out, &["--fleet", "2", "-n", "20"]);
+    let (exit, run) = run_load_on(&sofa_out, &["--fleet", "2", "-n", "20"]);
     assert_eq!(
-        (exit, counts(&run)),
+        (exit, check_counts(&run)),
         (1, (0, vec![("BOLT_NO_PROCESSOR".to_owned(), 20)]))
     );
     let sidecars = [one.0, one.1, bolt_out, bolt_in, sofa_out];
     for sidecar in sidecars.into_iter().chain([ours_one, ours_out, ours_in]) {
-        sidecar.conclude();
+        sidecar.stop();
     }
-    let printed = ours.conclude();
+    let printed = ours.stop();
     assert!(!printed.contains("malformed"), "{printed}");
 }
 
@@ -467,29 +467,29 @@ fn bolt_works_over_tls_and_mtls() {
     let run = |server: &Server, flags: &[&str]| {
         let url = format!("sofas://127.0.0.1:{}", server.port);
         let flags: Vec<&str> = [&client[..], flags, &["-n", "400"]].concat();
-        load_url(&url, &flags)
+        run_load(&url, &flags)
     };
     let server = Server::ours(&tls);
     for version in ["v1", "v2-crc"] {
         let flags = ["--bolt-version", version, "--clients", "64", "-c", "4"];
         let (exit, json) = run(&server, &flags);
-        assert_eq!((exit, counts(&json)), (0, (400, vec![])), "{version}");
+        assert_eq!((exit, check_counts(&json)), (0, (400, vec![])), "{version}");
         assert_eq!(json["security"], "tls");
     }
-    let printed = server.conclude();
+    let printed = server.stop();
     assert!(!printed.contains("malformed"), "{printed}");
     let server = Server::ours(&[&tls[..], &["--tls-client-ca", &ca]].concat());
     let flags = [&identity[..], &["--rate", "400/s", "-c", "4"]].concat();
     let (exit, json) = run(&server, &flags);
-    assert_eq!((exit, counts(&json)), (0, (400, vec![])));
+    assert_eq!((exit, check_counts(&json)), (0, (400, vec![])));
     assert_eq!(json["security"], "mutual-tls");
     // A client without a certificate reports the refusal, and so does one whose server does not
     // speak TLS; no call succeeds.
     let (exit, json) = run(&server, &["--rate", "400/s", "--cold"]);
-    let (ok, errors) = counts(&json);
+    let (ok, errors) = check_counts(&json);
     assert_eq!((exit, ok), (1, 0));
     assert_eq!(errors[0].0, "TLS_CLIENT_CERTIFICATE_REQUIRED");
     let plain = Server::ours(&[]);
     let (exit, json) = run(&plain, &["--rate", "400/s", "--cold"]);
-    assert_eq!((exit, counts(&json).0), (1, 0));
+    assert_eq!((exit, check_counts(&json).0), (1, 0));
 }

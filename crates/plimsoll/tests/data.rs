@@ -14,7 +14,7 @@ use serde_json::Value;
 use support::peers::python;
 use support::{Place, Server, stderr_of, traces, wait};
 
-const SHOP: &str = r#"syntax = "proto3"; package shop;
+const SHOP_PROTO: &str = r#"syntax = "proto3"; package shop;
     message Item { string name = 1; int32 price = 2; }
     service Shop {
       rpc Add(Item) returns (Item);
@@ -22,20 +22,20 @@ const SHOP: &str = r#"syntax = "proto3"; package shop;
     }"#;
 
 /// A recording server, in a place with the description of its service.
-struct Abroad {
+struct RecordingServer {
     place: Place,
     server: Server,
 }
 
 /// How many calls carried each value.
-type Counted = BTreeMap<String, u64>;
+type CallsByValue = BTreeMap<String, u64>;
 
-impl Abroad {
-    fn new() -> Abroad {
+impl RecordingServer {
+    fn new() -> RecordingServer {
         let place = Place::new();
-        fs::write(place.path("shop.proto"), SHOP).expect("writable");
+        fs::write(place.path("shop.proto"), SHOP_PROTO).expect("writable");
         let server = Server::start(&mut python(&place, "recorder.py"));
-        Abroad { place, server }
+        RecordingServer { place, server }
     }
 
     /// Runs `calls` calls of a method, all of which must succeed.
@@ -61,30 +61,30 @@ impl Abroad {
 
     /// Stops the server; returns what it recorded.
     #[track_caller]
-    fn stop(self) -> Remembered {
+    fn stop(self) -> RecordedCalls {
         let (code, said) = self.server.stop();
         assert_eq!(code, 0, "{said}");
         let line = said.lines().last().expect("what it remembers");
-        Remembered(serde_json::from_str(line).expect("JSON"))
+        RecordedCalls(serde_json::from_str(line).expect("JSON"))
     }
 }
 
-struct Remembered(Value);
+struct RecordedCalls(Value);
 
-impl Remembered {
+impl RecordedCalls {
     #[track_caller]
-    fn metadata(&self, name: &str) -> Counted {
+    fn metadata(&self, name: &str) -> CallsByValue {
         serde_json::from_value(self.0["metadata"][name].clone()).expect("counts")
     }
 
     /// Calls by their messages in hexadecimal, joined with commas.
     #[track_caller]
-    fn calls(&self) -> Counted {
+    fn calls(&self) -> CallsByValue {
         serde_json::from_value(self.0["calls"].clone()).expect("counts")
     }
 }
 
-fn counted<const N: usize>(values: [(&str, u64); N]) -> Counted {
+fn calls_by_value<const N: usize>(values: [(&str, u64); N]) -> CallsByValue {
     values.map(|(value, n)| (value.to_owned(), n)).into()
 }
 
@@ -97,7 +97,7 @@ fn per_call_metadata_arrives_as_templated() {
         ("AddAll", r#"[{"name": "a"}, {"price": 7}]"#),
         ("AddAll", r#"[{"name": "{{seq}}"}, {"price": 7}]"#),
     ] {
-        let abroad = Abroad::new();
+        let abroad = RecordingServer::new();
         fs::write(
             abroad.place.path("users.csv"),
             "user,token\nann,AQID\nbob b.,/w==\ncy,\n",
@@ -114,12 +114,15 @@ fn per_call_metadata_arrives_as_templated() {
         arguments.extend(metadata.iter().flat_map(|typed| ["--metadata", typed]));
         abroad.load(method, 30, &arguments);
         let remembered = abroad.stop();
-        let users = counted([("ann", 10), ("bob b.", 10), ("cy", 10)]);
+        let users = calls_by_value([("ann", 10), ("bob b.", 10), ("cy", 10)]);
         assert_eq!(remembered.metadata("x-user"), users, "{method} {data}");
-        let tokens = counted([("010203", 10), ("ff", 10), ("", 10)]);
+        let tokens = calls_by_value([("010203", 10), ("ff", 10), ("", 10)]);
         assert_eq!(remembered.metadata("token-bin"), tokens);
-        assert_eq!(remembered.metadata("x-same"), counted([("{{seq}}", 30)]));
-        let calls: Counted = (0..30).map(|n| (format!("n{n}"), 1)).collect();
+        assert_eq!(
+            remembered.metadata("x-same"),
+            calls_by_value([("{{seq}}", 30)])
+        );
+        let calls: CallsByValue = (0..30).map(|n| (format!("n{n}"), 1)).collect();
         assert_eq!(remembered.metadata("x-call"), calls);
         let ids = remembered.metadata("id-bin");
         assert_eq!(ids.len(), 30, "{ids:?}");
@@ -133,7 +136,7 @@ fn per_call_metadata_arrives_as_templated() {
 /// listed in the report are among those that the server saw.
 #[test]
 fn slowest_call_traces_are_seen_by_server() {
-    let abroad = Abroad::new();
+    let abroad = RecordingServer::new();
     let (mut listed, mut prefixes) = (BTreeSet::new(), BTreeSet::new());
     for (method, data, flags) in [
         ("Add", r#"{"name": "a"}"#, &["--workers", "2"][..]),
@@ -168,7 +171,7 @@ fn slowest_call_traces_are_seen_by_server() {
 /// A secret stays out of the plan that shards and the run directory keep.
 #[test]
 fn secret_metadata_varies_across_processes() {
-    let abroad = Abroad::new();
+    let abroad = RecordingServer::new();
     fs::write(abroad.place.path("t.csv"), "token\nred\nblue\n").expect("writable");
     abroad.load(
         "Add",
@@ -190,27 +193,33 @@ fn secret_metadata_varies_across_processes() {
     let remembered = abroad.stop();
     assert_eq!(
         remembered.metadata("authorization"),
-        counted([("Bearer blue", 10), ("Bearer red", 10)])
+        calls_by_value([("Bearer blue", 10), ("Bearer red", 10)])
     );
-    assert_eq!(remembered.metadata("x-api-key"), counted([("{{7", 20)]));
+    assert_eq!(
+        remembered.metadata("x-api-key"),
+        calls_by_value([("{{7", 20)])
+    );
 }
 
 /// Field 9 is not in the description and the name is `é`, so an encoder would not produce these
 /// bytes.
-const ODD: &[u8] = b"\x48\x05\x10\x87\x00\x0a\x02\xc3\xa9";
+const UNENCODABLE_MESSAGE: &[u8] = b"\x48\x05\x10\x87\x00\x0a\x02\xc3\xa9";
 const ODD_HEX: &str = "48051087000a02c3a9";
 
 #[test]
 fn binary_messages_arrive_byte_for_byte() {
-    let abroad = Abroad::new();
+    let abroad = RecordingServer::new();
     let place = &abroad.place;
     // The message spans several DATA frames.
     let large = [&b"\x0a\xa0\x9c\x01"[..], &b"x".repeat(20_000)].concat();
     for (name, bytes) in [
-        ("odd.bin", ODD),
+        ("odd.bin", UNENCODABLE_MESSAGE),
         ("empty.bin", b""),
         ("large.bin", &large),
-        ("many.bin", &[&[2, 0x10, 7, 0, 9][..], ODD].concat()),
+        (
+            "many.bin",
+            &[&[2, 0x10, 7, 0, 9][..], UNENCODABLE_MESSAGE].concat(),
+        ),
     ] {
         fs::write(place.path(name), bytes).expect("writable");
     }
@@ -242,7 +251,7 @@ fn binary_messages_arrive_byte_for_byte() {
     let mut large_hex = "0aa09c01".to_owned();
     large_hex.push_str(&"78".repeat(20_000));
     let stream = format!("{ODD_HEX},1007,,{ODD_HEX}");
-    let expected = counted([
+    let expected = calls_by_value([
         (ODD_HEX, 7 + 2 + 5 + 5),
         ("", 4 + 2),
         ("1007", 2),
@@ -256,14 +265,18 @@ fn binary_messages_arrive_byte_for_byte() {
 #[test]
 fn binary_messages_are_read_from_stdin() {
     for (flag, bytes, expected) in [
-        ("--data-binary", ODD.to_vec(), counted([(ODD_HEX, 4)])),
+        (
+            "--data-binary",
+            UNENCODABLE_MESSAGE.to_vec(),
+            calls_by_value([(ODD_HEX, 4)]),
+        ),
         (
             "--data-delimited",
-            [&[2, 0x10, 7, 9][..], ODD].concat(),
-            counted([("1007", 2), (ODD_HEX, 2)]),
+            [&[2, 0x10, 7, 9][..], UNENCODABLE_MESSAGE].concat(),
+            calls_by_value([("1007", 2), (ODD_HEX, 2)]),
         ),
     ] {
-        let abroad = Abroad::new();
+        let abroad = RecordingServer::new();
         let url = abroad.server.plaintext();
         let call = [
             "grpc",
@@ -292,7 +305,7 @@ fn binary_messages_are_read_from_stdin() {
 #[test]
 fn malformed_binary_messages_are_rejected_before_load() {
     let place = Place::new();
-    fs::write(place.path("shop.proto"), SHOP).expect("writable");
+    fs::write(place.path("shop.proto"), SHOP_PROTO).expect("writable");
     for (name, bytes) in [
         ("cut.bin", &b"\x0a\x05ab"[..]),
         ("latin.bin", b"\x0a\x01\xe9"),

@@ -7,7 +7,7 @@ mod support;
 use std::fs;
 
 use serde_json::Value;
-use support::{LONGEST, Place, SCORE, only_run, output, stderr_of, text};
+use support::{MAX_WAIT, Place, SCORE, only_run, output, stderr_of, text};
 
 const DOCUMENTS: [&str; 6] = [
     "--junit",
@@ -212,7 +212,7 @@ fn ci_job_summary_contains_measurements() {
     .concat();
     let mut command = place.command(&arguments);
     command.env("GITHUB_STEP_SUMMARY", place.path("summary.md"));
-    let output = output(&mut command, LONGEST);
+    let output = output(&mut command, MAX_WAIT);
     assert_eq!(output.status.code(), Some(0), "{}", stderr_of(&output));
     let json = serde_json::from_slice(&output.stdout).expect("JSON alone");
     assert_eq!(only_run(&json)["total"]["due"], 30);

@@ -16,10 +16,10 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{LONGEST, ORDER, Place, SCORE, Server, only_run, output, stderr_of, text};
+use support::{MAX_WAIT, ORDER, Place, SCORE, Server, only_run, output, stderr_of, text};
 
 /// EX_SOFTWARE of sysexits.h.
-const DEFECT: i32 = 70;
+const DEFECT_EXIT_CODE: i32 = 70;
 
 /// Returns a command with `fault` injected in each of its processes.
 fn command_with_fault(place: &Place, fault: &str, arguments: &[&str]) -> Command {
@@ -52,7 +52,7 @@ fn assert_defect_reported(output: &Output, fault: &str) {
 #[track_caller]
 fn assert_partial_run(place: &Place, output: &Output, fault: &str) -> Value {
     let all = format!("{}\n{}", text(&output.stdout), text(&output.stderr));
-    assert_eq!(output.status.code(), Some(DEFECT), "{all}");
+    assert_eq!(output.status.code(), Some(DEFECT_EXIT_CODE), "{all}");
     assert_defect_reported(output, fault);
     let run = place.run_json("run");
     assert_eq!(run["state"], "partial", "{all}");
@@ -89,7 +89,7 @@ fn worker_panic_loses_no_figures() {
         let two = ["--connections", "4", "--workers", "2"];
         let arguments = load(&url, &[&two, more].concat());
         let mut command = command_with_fault(&place, "call:600", &arguments);
-        let output = output(&mut command, LONGEST);
+        let output = output(&mut command, MAX_WAIT);
         let run = assert_partial_run(&place, &output, "call");
         // All 599 calls that ended before, of either worker and any second, and the calls of the
         // other worker that were in flight.
@@ -110,7 +110,7 @@ fn panic_with_cold_connections_loses_no_figures() {
     let arguments = load(&url, &["--cold", "--rate", "100/s"]);
     let output = output(
         &mut command_with_fault(&place, "call:120", &arguments),
-        LONGEST,
+        MAX_WAIT,
     );
     let run = assert_partial_run(&place, &output, "call");
     assert!(count(&run["total"]["ok"]) >= 119, "{}", run["total"]);
@@ -134,7 +134,7 @@ fn script_panic_loses_no_figures() {
     .concat();
     let output = output(
         &mut command_with_fault(&place, "script:2000", &arguments),
-        LONGEST,
+        MAX_WAIT,
     );
     let run = assert_partial_run(&place, &output, "script");
     assert!(count(&run["total"]["ok"]) > 0, "{}", run["total"]);
@@ -148,7 +148,7 @@ fn panicking_process_hands_over_its_measurements() {
     let two = ["--rate", "400/s", "--connections", "4", "--processes", "2"];
     let output = output(
         &mut command_with_fault(&place, "call:400", &load(&url, &two)),
-        LONGEST,
+        MAX_WAIT,
     );
     let run = assert_partial_run(&place, &output, "call");
     let reason = run["reason"].as_str().expect("a reason");
@@ -165,7 +165,7 @@ fn interval_observer_panic_keeps_results() {
     let arguments = load(&url, &["--rate", "100/s"]);
     let output = output(
         &mut command_with_fault(&place, "interval:2", &arguments),
-        LONGEST,
+        MAX_WAIT,
     );
     let run = assert_partial_run(&place, &output, "interval");
     assert!(count(&run["total"]["ok"]) > 20, "{}", run["total"]);
@@ -178,8 +178,8 @@ fn panic_in_first_call_exits_as_defect() {
     let server = place.serve(&["score"]);
     let url = server.plaintext();
     let mut command = command_with_fault(&place, "call:1", &load(&url, &["--rate", "100/s"]));
-    let output = output(&mut command, LONGEST);
-    assert_eq!(output.status.code(), Some(DEFECT));
+    let output = output(&mut command, MAX_WAIT);
+    assert_eq!(output.status.code(), Some(DEFECT_EXIT_CODE));
     assert_defect_reported(&output, "call");
 }
 
@@ -191,7 +191,7 @@ fn serve(place: &Place, fault: &str, arguments: &[&str]) -> Server {
 
 /// Asserts that the server continues and reports the panic at its end.
 #[track_caller]
-fn ends_as_defect(mut server: Server, fault: &str) -> String {
+fn assert_ends_as_defect(mut server: Server, fault: &str) -> String {
     let stderr = server.child.stderr.take();
     let (code, counted) = server.stop();
     let mut printed = String::new();
@@ -199,7 +199,7 @@ fn ends_as_defect(mut server: Server, fault: &str) -> String {
         .expect("stderr is piped")
         .read_to_string(&mut printed)
         .expect("text");
-    assert_eq!(code, DEFECT, "{counted}{printed}");
+    assert_eq!(code, DEFECT_EXIT_CODE, "{counted}{printed}");
     assert!(counted.contains("panics 1"), "{counted}");
     assert!(printed.contains("an error in plimsoll"), "{printed}");
     assert!(
@@ -270,7 +270,7 @@ fn server_survives_connection_panic() {
         assert_eq!(again["total"]["errors"], 0, "{name}: {again}");
         assert_eq!(again["total"]["connections_lost"], 0, "{name}: {again}");
         let (fault, _) = fault.split_once(':').expect("a number");
-        let counted = ends_as_defect(server, fault);
+        let counted = assert_ends_as_defect(server, fault);
         let lost = number_after(&counted, "connections broken ");
         assert!(
             lost >= 1 && failed <= lost,
@@ -297,7 +297,7 @@ fn multiprocess_server_reports_panics_at_exit() {
     let fixed = ["grpc", &url, "--out", "run", "-q"];
     place.run(&[&fixed, &SCORE[..], &flags].concat());
     let (code, counted) = server.stop();
-    assert_eq!(code, DEFECT, "{counted}");
+    assert_eq!(code, DEFECT_EXIT_CODE, "{counted}");
     assert!(counted.contains("panics "), "{counted}");
 }
 
@@ -328,7 +328,7 @@ fn sidecar_survives_worker_panic() {
         "{page}"
     );
     let stderr = server.child.stderr.take();
-    assert_eq!(server.stop().0, DEFECT);
+    assert_eq!(server.stop().0, DEFECT_EXIT_CODE);
     drop(stderr);
 }
 
@@ -354,7 +354,7 @@ fn server_with_failing_epoll_exits_with_error() {
         let mut server = serve(&place, "epoll_pwait2:6", &arguments);
         let (address, began) = (server.address(), Instant::now());
         // Each connection wakes one of the workers; late ones are refused.
-        while server.child.try_wait().expect("a child").is_none() && began.elapsed() < LONGEST {
+        while server.child.try_wait().expect("a child").is_none() && began.elapsed() < MAX_WAIT {
             drop(TcpStream::connect(&address));
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -408,7 +408,7 @@ fn gateway_survives_connection_panic() {
     assert_eq!(http_get(&server.address(), "/health"), "");
     let answer = http_get(&server.address(), "/health");
     assert!(answer.contains("healthy"), "{answer}");
-    ends_as_defect(server, "gateway");
+    assert_ends_as_defect(server, "gateway");
 }
 
 /// Returns what a server answers over HTTP/1.1 until it closes the connection.

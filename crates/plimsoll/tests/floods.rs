@@ -16,14 +16,14 @@ use std::time::Duration;
 use plimsoll_protocols::bolt::{BoltFrame, FrameLayout};
 use plimsoll_wire::http2::{self, kind, write};
 use plimsoll_wire::websocket::{self, Opcode};
-use support::{LONGEST, Place, SCORE, Server, wait};
+use support::{MAX_WAIT, Place, SCORE, Server, wait};
 
 /// Bytes of a flood if everything is accepted.
-const FLOOD: usize = 160 << 20;
+const FLOOD_BYTES: usize = 160 << 20;
 /// Most additional memory of a process, in KiB.
-const ROOM: u64 = 64 << 10;
+const MAX_GROWTH_KIB: u64 = 64 << 10;
 /// How long a peer must accept nothing to count as not reading.
-const STANDSTILL: Duration = Duration::from_secs(2);
+const STALL_TIME: Duration = Duration::from_secs(2);
 /// The bytes that are sent repeatedly, and the length of the answer.
 struct Flood {
     name: &'static str,
@@ -65,7 +65,7 @@ fn http2(from_client: bool) -> [Flood; 2] {
     ]
 }
 
-fn heartbeats() -> Flood {
+fn heartbeat_flood() -> Flood {
     let (mut unit, mut answer) = (Vec::new(), Vec::new());
     BoltFrame::heartbeat(FrameLayout::V1, 7).write(&mut unit);
     BoltFrame::heartbeat_ack(FrameLayout::V1, 7).write(&mut answer);
@@ -82,10 +82,10 @@ impl Flood {
     /// sent.
     fn send(&self, mut stream: &TcpStream) -> usize {
         stream.write_all(&self.greeting).expect("a peer");
-        stream.set_write_timeout(Some(STANDSTILL)).expect("a time");
+        stream.set_write_timeout(Some(STALL_TIME)).expect("a time");
         let chunk = self.unit.repeat(16 * 1024 / self.unit.len());
         let mut sent = 0;
-        while sent < FLOOD {
+        while sent < FLOOD_BYTES {
             match stream.write(&chunk[sent % chunk.len()..]) {
                 Ok(n) => sent += n,
                 Err(_) => break,
@@ -97,7 +97,7 @@ impl Flood {
     /// Reads the replies for this many bytes.
     #[track_caller]
     fn collect(&self, mut stream: &TcpStream, sent: usize) {
-        stream.set_read_timeout(Some(LONGEST)).expect("a time");
+        stream.set_read_timeout(Some(MAX_WAIT)).expect("a time");
         let owed = sent / self.unit.len() * self.answer;
         let (mut came, mut buffer) = (0, vec![0; 64 << 10]);
         while came < owed {
@@ -110,7 +110,7 @@ impl Flood {
 }
 
 /// Returns a value of /proc/PID/status in KiB.
-fn status(pid: u32, key: &str) -> u64 {
+fn status_kib(pid: u32, key: &str) -> u64 {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
     let line = text.lines().find_map(|line| line.strip_prefix(key));
     let figure = line.and_then(|rest| rest.split_whitespace().nth(1)?.parse().ok());
@@ -119,12 +119,12 @@ fn status(pid: u32, key: &str) -> u64 {
 
 /// Returns the most memory that the process may use.
 fn limit(pid: u32) -> u64 {
-    status(pid, "VmRSS") + ROOM
+    status_kib(pid, "VmRSS") + MAX_GROWTH_KIB
 }
 
 #[track_caller]
-fn is_within(pid: u32, limit: u64, what: &str) {
-    let peak = status(pid, "VmHWM");
+fn assert_memory_within(pid: u32, limit: u64, what: &str) {
+    let peak = status_kib(pid, "VmHWM");
     assert!(
         peak <= limit,
         "{what}: {peak} KiB at most, where {limit} are allowed"
@@ -133,14 +133,14 @@ fn is_within(pid: u32, limit: u64, what: &str) {
 
 /// Floods a server over one connection and checks that it still answers.
 #[track_caller]
-fn at_server(server: &Server, flood: &Flood, what: &str) {
+fn flood_server(server: &Server, flood: &Flood, what: &str) {
     let (pid, what) = (server.child.id(), format!("{} at {what}", flood.name));
     let limit = limit(pid);
     let stream = TcpStream::connect(server.address()).expect("a server");
     let sent = flood.send(&stream);
-    is_within(pid, limit, &what);
+    assert_memory_within(pid, limit, &what);
     flood.collect(&stream, sent);
-    is_within(pid, limit, &what);
+    assert_memory_within(pid, limit, &what);
 }
 
 fn sidecar(place: &Place, protocol: &str, upstream: u16) -> Server {
@@ -158,30 +158,30 @@ fn servers_bound_memory_for_stalled_readers() {
     let place = Place::new();
     for name in ["fast", "score"] {
         for flood in http2(true) {
-            at_server(&place.serve(&[name]), &flood, &format!("serve {name}"));
+            flood_server(&place.serve(&[name]), &flood, &format!("serve {name}"));
         }
     }
-    at_server(&place.serve(&["bolt"]), &heartbeats(), "serve bolt");
+    flood_server(&place.serve(&["bolt"]), &heartbeat_flood(), "serve bolt");
     let echo = Flood {
         name: "messages",
         greeting: Vec::new(),
         unit: b"...............\n".to_vec(),
         answer: 16,
     };
-    at_server(&place.serve(&["hold"]), &echo, "serve hold");
+    flood_server(&place.serve(&["hold"]), &echo, "serve hold");
     let requests = Flood {
         name: "requests",
         greeting: Vec::new(),
         unit: b"GET /bytes/100 HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
         answer: 100,
     };
-    at_server(&place.serve(&["files"]), &requests, "serve files");
+    flood_server(&place.serve(&["files"]), &requests, "serve files");
 }
 
 /// Sends a request; returns the status and body of the response.
-fn post(address: &str, path: &str) -> String {
+fn post_request(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("a server");
-    stream.set_read_timeout(Some(LONGEST)).expect("a time");
+    stream.set_read_timeout(Some(MAX_WAIT)).expect("a time");
     write!(
         stream,
         "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
@@ -195,7 +195,7 @@ fn post(address: &str, path: &str) -> String {
 
 /// Returns the request for the socket of a new session.
 fn socket_of_new_session(api: &str) -> Vec<u8> {
-    let made = post(api, "/session/create");
+    let made = post_request(api, "/session/create");
     let made: serde_json::Value = serde_json::from_str(&made).expect("JSON");
     let text = |key: &str| made[key].as_str().expect("text").to_owned();
     format!(
@@ -256,7 +256,11 @@ fn session_stack_bounds_memory_for_stalled_readers() {
                     stream.read_exact(&mut answer).expect("an answer");
                     assert_eq!(&answer, b"HTTP/1.1 101");
                     let sent = flood.send(&stream);
-                    assert!(sent < FLOOD, "{}: {sent} bytes were taken", flood.name);
+                    assert!(
+                        sent < FLOOD_BYTES,
+                        "{}: {sent} bytes were taken",
+                        flood.name
+                    );
                     stream
                 })
             })
@@ -265,19 +269,19 @@ fn session_stack_bounds_memory_for_stalled_readers() {
         // Keeps the system from accepting minutes' worth of answers.
         rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 64 << 10).expect("a socket");
         let sent = requests.send(&stream);
-        is_within(pid, limit, "requests at the API");
-        assert!(sent < FLOOD, "{sent} bytes of requests were taken");
+        assert_memory_within(pid, limit, "requests at the API");
+        assert!(sent < FLOOD_BYTES, "{sent} bytes of requests were taken");
         let stuck = sending.into_iter().map(|s| s.join().expect("a flood"));
         stuck.collect()
     });
-    is_within(pid, limit, "floods at a gateway");
+    assert_memory_within(pid, limit, "floods at a gateway");
     // Other clients are not affected.
     let (api, gateway) = (format!("session://{api}"), format!("ws://{gateway}"));
     let load = ["session", &api, "--socket", &gateway, "--clients", "5"];
     let load = [&load[..], &["--queries", "2", "--out", "run", "-q"]].concat();
     place.expect(0, &load);
     assert_eq!(place.run_json("run")["total"]["ok"], 10);
-    is_within(pid, limit, "floods at a gateway, and others' sessions");
+    assert_memory_within(pid, limit, "floods at a gateway, and others' sessions");
     drop(stuck);
 }
 
@@ -285,21 +289,21 @@ fn session_stack_bounds_memory_for_stalled_readers() {
 fn sidecar_bounds_memory_for_stalled_readers() {
     let place = Place::new();
     let bolt = place.serve(&["bolt"]);
-    at_server(
+    flood_server(
         &sidecar(&place, "bolt", bolt.port),
-        &heartbeats(),
+        &heartbeat_flood(),
         "a sidecar's Bolt",
     );
     let score = place.serve(&["score"]);
     for flood in http2(true) {
         let sidecar = sidecar(&place, "grpc", score.port);
-        at_server(&sidecar, &flood, "a sidecar's HTTP/2");
+        flood_server(&sidecar, &flood, "a sidecar's HTTP/2");
     }
     for flood in http2(false) {
         let (upstream, port) = listener();
         let sidecar = sidecar(&place, "grpc", port);
-        let client = Load::begin(&place, &grpc(&sidecar.plaintext()));
-        at_client(
+        let client = LoadProcess::begin(&place, &grpc_load(&sidecar.plaintext()));
+        flood_client(
             &upstream,
             sidecar.child.id(),
             &flood,
@@ -309,9 +313,14 @@ fn sidecar_bounds_memory_for_stalled_readers() {
     }
     let (upstream, port) = listener();
     let sidecar = sidecar(&place, "bolt", port);
-    let client = Load::begin(&place, &sofa(sidecar.port));
+    let client = LoadProcess::begin(&place, &sofa_load(sidecar.port));
     let pid = sidecar.child.id();
-    at_client(&upstream, pid, &heartbeats(), "a sidecar's Bolt upstream");
+    flood_client(
+        &upstream,
+        pid,
+        &heartbeat_flood(),
+        "a sidecar's Bolt upstream",
+    );
     client.end();
 }
 
@@ -333,26 +342,26 @@ const LOAD: [&str; 9] = [
     "-q",
 ];
 
-fn grpc(url: &str) -> Vec<String> {
+fn grpc_load(url: &str) -> Vec<String> {
     let flags = [&["grpc", url], &SCORE[..], &LOAD].concat();
     flags.into_iter().map(str::to_owned).collect()
 }
 
-fn sofa(port: u16) -> Vec<String> {
+fn sofa_load(port: u16) -> Vec<String> {
     let url = format!("sofa://127.0.0.1:{port}");
     let flags = [&["bolt", &url], &LOAD[..]].concat();
     flags.into_iter().map(str::to_owned).collect()
 }
 
 /// A running `plimsoll` process.
-struct Load(Child);
+struct LoadProcess(Child);
 
-impl Load {
-    fn begin(place: &Place, arguments: &[String]) -> Load {
+impl LoadProcess {
+    fn begin(place: &Place, arguments: &[String]) -> LoadProcess {
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let mut command = place.command(&arguments);
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        Load(command.spawn().expect("plimsoll"))
+        LoadProcess(command.spawn().expect("plimsoll"))
     }
 
     /// Stops the process, which must exit by itself.
@@ -362,7 +371,7 @@ impl Load {
     }
 }
 
-impl Drop for Load {
+impl Drop for LoadProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -371,19 +380,19 @@ impl Drop for Load {
 
 /// Floods the connection that a process makes and checks that it continues.
 #[track_caller]
-fn at_client(listener: &TcpListener, pid: u32, flood: &Flood, what: &str) {
+fn flood_client(listener: &TcpListener, pid: u32, flood: &Flood, what: &str) {
     let (stream, _) = listener.accept().expect("a client");
-    at_connection(&stream, pid, flood, what);
+    flood_connection(&stream, pid, flood, what);
 }
 
 #[track_caller]
-fn at_connection(stream: &TcpStream, pid: u32, flood: &Flood, what: &str) {
+fn flood_connection(stream: &TcpStream, pid: u32, flood: &Flood, what: &str) {
     let limit = limit(pid);
     let what = format!("{} at {what}", flood.name);
     let sent = flood.send(stream);
-    is_within(pid, limit, &what);
+    assert_memory_within(pid, limit, &what);
     flood.collect(stream, sent);
-    is_within(pid, limit, &what);
+    assert_memory_within(pid, limit, &what);
 }
 
 #[test]
@@ -391,19 +400,19 @@ fn clients_bound_memory_for_stalled_servers() {
     let place = Place::new();
     for flood in http2(false) {
         let (server, port) = listener();
-        let client = Load::begin(&place, &grpc(&format!("grpc://127.0.0.1:{port}")));
-        at_client(&server, client.0.id(), &flood, "plimsoll grpc");
+        let client = LoadProcess::begin(&place, &grpc_load(&format!("grpc://127.0.0.1:{port}")));
+        flood_client(&server, client.0.id(), &flood, "plimsoll grpc");
         client.end();
     }
     let (server, port) = listener();
-    let client = Load::begin(&place, &sofa(port));
-    at_client(&server, client.0.id(), &heartbeats(), "plimsoll bolt");
+    let client = LoadProcess::begin(&place, &sofa_load(port));
+    flood_client(&server, client.0.id(), &heartbeat_flood(), "plimsoll bolt");
     client.end();
 }
 
 /// The upgrade request of a WebSocket client, and the response that accepts it.
 fn upgrade(mut stream: &TcpStream) -> Vec<u8> {
-    stream.set_read_timeout(Some(LONGEST)).expect("a time");
+    stream.set_read_timeout(Some(MAX_WAIT)).expect("a time");
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -434,7 +443,7 @@ fn session_client_bounds_memory_for_stalled_gateway() {
         format!("ws://127.0.0.1:{port}"),
     );
     let session = ["session", &url, "--socket", &socket, "--clients", "1", "-q"];
-    let client = Load::begin(&place, &session.map(str::to_owned));
+    let client = LoadProcess::begin(&place, &session.map(str::to_owned));
     let (stream, _) = gateway.accept().expect("a client");
     let mut unit = Vec::new();
     websocket::put_frame(&mut unit, Opcode::Ping, &[b'p'; 125]);
@@ -444,7 +453,7 @@ fn session_client_bounds_memory_for_stalled_gateway() {
         answer: unit.len() + 4,
         unit,
     };
-    at_connection(&stream, client.0.id(), &pings, "plimsoll session");
+    flood_connection(&stream, client.0.id(), &pings, "plimsoll session");
     client.end();
 }
 

@@ -17,13 +17,13 @@ use std::thread;
 use plimsoll_model::Outcome;
 use plimsoll_protocols::hostile::{Behaviour, HostileProtocol, behaviours};
 use serde_json::Value;
-use support::{CLIENT_TLS, LONGEST, Place, SCORE, SERVER_TLS, output_watched, stderr_of};
+use support::{CLIENT_TLS, MAX_WAIT, Place, SCORE, SERVER_TLS, output_watched, stderr_of};
 
 /// Concurrent runs; most of their time is waiting.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT_RUNS: usize = 4;
 
 /// Most bytes of memory of a load above those of an idle load of the same protocol.
-const ROOM: u64 = 64 << 20;
+const MAX_EXTRA_BYTES: u64 = 64 << 20;
 
 const CALLS: u64 = 2;
 
@@ -72,10 +72,10 @@ impl Drop for Server {
 
 /// Behaviours that a client recognises at once, but whose call it only fails at the deadline,
 /// because valid frames may still arrive.
-const WAITED_OUT: [&str; 2] = ["ws-no-json", "ws-empty-flood"];
+const FAILS_AT_DEADLINE: [&str; 2] = ["ws-no-json", "ws-empty-flood"];
 
 /// The error message expected for behaviours that share a code with others.
-const TOLD: [(&str, &str); 4] = [
+const EXPECTED_MESSAGES: [(&str, &str); 4] = [
     ("h2-length-short", "more DATA than content-length"),
     ("h2-length-long", "less DATA than content-length"),
     ("h2-length-no-data", "less DATA than content-length"),
@@ -127,7 +127,7 @@ fn expected_http_outcome(behaviour: &Behaviour) -> Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Client {
     /// The protocol's own command.
-    Own,
+    ProtocolCommand,
     /// The command `plimsoll http`.
     PlainHttp,
 }
@@ -143,7 +143,7 @@ struct Case {
 impl Case {
     fn new(wire: HostileProtocol, behaviour: &Behaviour, url: &str, client: Client) -> Case {
         let (name, outcome) = match client {
-            Client::Own => (behaviour.name.to_owned(), behaviour.outcome),
+            Client::ProtocolCommand => (behaviour.name.to_owned(), behaviour.outcome),
             Client::PlainHttp => (
                 format!("{} by http", behaviour.name),
                 expected_http_outcome(behaviour),
@@ -170,7 +170,7 @@ fn load(
     let time = |outcome: Outcome| match expected == outcome {
         true => "1s",
         // Long enough to detect the behaviour on a busy machine.
-        false if WAITED_OUT.contains(&name) => "5s",
+        false if FAILS_AT_DEADLINE.contains(&name) => "5s",
         false => "60s",
     };
     let plain = url.replace("grpc://", "http://");
@@ -211,7 +211,7 @@ fn run(place: &Place, name: &str, load: &[String]) -> (Output, u64) {
     arguments.extend(["--out", name]);
     let mut peak = 0;
     let mut command = place.command(&arguments);
-    let output = output_watched(command.stdin(Stdio::null()), LONGEST, |child| {
+    let output = output_watched(command.stdin(Stdio::null()), MAX_WAIT, |child| {
         let status = fs::read_to_string(format!("/proc/{}/status", child.id()));
         let kilobytes = status.ok().and_then(|status| {
             let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"))?;
@@ -261,7 +261,9 @@ fn find_problems(place: &Place, case: &Case, output: &Output) -> String {
         let _ = write!(problems, "{seen:?} of {due}, expected {expected:?}; ");
     }
     let told = run["details"][0]["text"].as_str().unwrap_or_default();
-    if let Some((_, words)) = TOLD.iter().find(|(name, _)| case.name.starts_with(name))
+    if let Some((_, words)) = EXPECTED_MESSAGES
+        .iter()
+        .find(|(name, _)| case.name.starts_with(name))
         && !told.contains(words)
     {
         let _ = write!(problems, "the message lacks {words:?}: ");
@@ -291,7 +293,7 @@ fn every_behaviour_ends_with_its_error_code() {
         .into_iter()
         .map(|wire| {
             let (_, behaviour, url) = server.of(idle(wire));
-            let case = Case::new(wire, behaviour, url, Client::Own);
+            let case = Case::new(wire, behaviour, url, Client::ProtocolCommand);
             let (output, peak) = run(&place, "idle", &case.load);
             let printed = stderr_of(&output);
             assert!(peak > 1 << 20, "{wire:?}: {peak} B, {printed}");
@@ -307,7 +309,7 @@ fn every_behaviour_ends_with_its_error_code() {
         .flat_map(|(wire, behaviour, url)| {
             // The plain HTTP client already covers files.
             let is_http2 = matches!(wire, HostileProtocol::Http2);
-            let clients = [Client::Own]
+            let clients = [Client::ProtocolCommand]
                 .into_iter()
                 .chain(is_http2.then_some(Client::PlainHttp));
             clients.map(|client| Case::new(*wire, behaviour, url, client))
@@ -316,13 +318,13 @@ fn every_behaviour_ends_with_its_error_code() {
     assert!(!chosen.is_empty(), "no behaviour begins with {only}");
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
-        for _ in 0..AT_ONCE {
+        for _ in 0..MAX_CONCURRENT_RUNS {
             scope.spawn(|| {
                 while let Some(case) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let (output, peak) = run(&place, &case.name, &case.load);
                     let mut problems = find_problems(&place, case, &output);
                     let idle = idle[&case.wire];
-                    if peak > idle + ROOM {
+                    if peak > idle + MAX_EXTRA_BYTES {
                         let _ = write!(problems, "held {peak} B, idle {idle} B");
                     }
                     if !problems.is_empty() {

@@ -8,14 +8,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{LONGEST, Place, SCORE, output, text};
+use support::{MAX_WAIT, Place, SCORE, output, text};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// Returns what bash completes when the cursor is behind the last word.
-fn offered(place: &Place, words: &[&str]) -> Vec<String> {
+fn bash_completions(place: &Place, words: &[&str]) -> Vec<String> {
     let script = r#"
         set -eu
         source plimsoll.bash
@@ -30,7 +30,7 @@ fn offered(place: &Place, words: &[&str]) -> Vec<String> {
             .args(["--norc", "--noprofile", "-c", script, "bash"])
             .args(words)
             .current_dir(place.path(".")),
-        LONGEST,
+        MAX_WAIT,
     );
     assert!(done.status.success(), "{words:?}: {}", text(&done.stderr));
     let lines = text(&done.stdout);
@@ -42,7 +42,7 @@ fn bash_completes_commands_flags_and_values() {
     let place = Place::new();
     let script = place.expect(0, &["completions", "bash"]);
     fs::write(place.path("plimsoll.bash"), script).expect("writable");
-    let offers = |words: &[&str]| offered(&place, words);
+    let offers = |words: &[&str]| bash_completions(&place, words);
     assert_eq!(offers(&["plimsoll", "lad"]), ["ladder"]);
     assert_eq!(offers(&["plimsoll", "serve", "sco"]), ["score"]);
     assert_eq!(offers(&["plimsoll", "grpc", "--objec"]), ["--objective"]);
@@ -85,7 +85,7 @@ fn every_command_has_valid_manual_page() {
                 .into_owned()
         })
         .collect();
-    let main = shown(&place, "plimsoll.1");
+    let main = rendered_page(&place, "plimsoll.1");
     let (_, listed) = main.split_once("SUBCOMMANDS").expect("a section");
     let listed: Vec<&str> = listed
         .split_whitespace()
@@ -101,7 +101,7 @@ fn every_command_has_valid_manual_page() {
     for section in ["NAME", "SYNOPSIS", "EXAMPLES", "ENVIRONMENT", "EXIT STATUS"] {
         assert!(main.contains(section), "{section}:\n{main}");
     }
-    let grpc = shown(&place, "plimsoll-grpc.1");
+    let grpc = rendered_page(&place, "plimsoll-grpc.1");
     for part in [
         "plimsoll grpc [OPTIONS]",
         "--objective",
@@ -112,7 +112,7 @@ fn every_command_has_valid_manual_page() {
     }
     let mut lint = Command::new("mandoc");
     lint.args(["-T", "lint", "-W", "warning"]).args(&pages);
-    let done = output(lint.current_dir(place.path("pages")), LONGEST);
+    let done = output(lint.current_dir(place.path("pages")), MAX_WAIT);
     // A page has no date, so that every build produces the same; empty lines are those that the
     // generator puts between an option and its values.
     let printed = text(&done.stdout);
@@ -127,10 +127,10 @@ fn every_command_has_valid_manual_page() {
 }
 
 /// Returns a page as a terminal without bold type shows it.
-fn shown(place: &Place, page: &str) -> String {
+fn rendered_page(place: &Place, page: &str) -> String {
     let mut mandoc = Command::new("mandoc");
     mandoc.args(["-T", "ascii", "-O", "width=300", page]);
-    let done = output(mandoc.current_dir(place.path("pages")), LONGEST);
+    let done = output(mandoc.current_dir(place.path("pages")), MAX_WAIT);
     assert!(done.status.success(), "{}", text(&done.stderr));
     let printed = text(&done.stdout);
     let mut plain = String::new();
@@ -197,7 +197,7 @@ fn every_crate_can_be_published() {
 }
 
 /// Runs the action's only step with its inputs as GitHub passes them.
-fn act(place: &Place, inputs: &[(&str, &str)]) -> (i32, String) {
+fn run_action(place: &Place, inputs: &[(&str, &str)]) -> (i32, String) {
     let mut step = Command::new("python3");
     step.arg(root().join("action/run.py").canonicalize().expect("there"))
         .current_dir(place.path("."))
@@ -209,7 +209,7 @@ fn act(place: &Place, inputs: &[(&str, &str)]) -> (i32, String) {
     for (name, value) in inputs {
         step.env(format!("LOAD_{name}"), value);
     }
-    let done = output(&mut step, LONGEST);
+    let done = output(&mut step, MAX_WAIT);
     let printed = text(&done.stdout) + &text(&done.stderr);
     (done.status.code().unwrap_or(-1), printed)
 }
@@ -224,7 +224,7 @@ fn action_runs_plan_and_compares_with_base() {
         server.plaintext()
     );
     fs::write(place.path("plan.toml"), plan).expect("writable");
-    let (code, printed) = act(&place, &[("PLAN", "plan.toml"), ("FOLDER", "base")]);
+    let (code, printed) = run_action(&place, &[("PLAN", "plan.toml"), ("FOLDER", "base")]);
     assert_eq!(code, 0, "{printed}");
     assert_eq!(place.run_json("base/run")["total"]["ok"], 400);
     let inputs = [
@@ -232,7 +232,7 @@ fn action_runs_plan_and_compares_with_base() {
         ("BASE", "base/run"),
         ("FLAGS", "--calls '300' --clients 3"),
     ];
-    let (code, printed) = act(&place, &inputs);
+    let (code, printed) = run_action(&place, &inputs);
     assert_eq!(code, 0, "{printed}");
     assert!(printed.contains("::notice title=Compared"), "{printed}");
     assert!(!printed.contains("::error"), "{printed}");
@@ -260,16 +260,16 @@ fn action_reports_failures_as_annotations() {
         "--clients 1 --calls 3",
     ]
     .join(" ");
-    let (code, printed) = act(&place, &[("COMMAND", &line)]);
+    let (code, printed) = run_action(&place, &[("COMMAND", &line)]);
     assert_eq!(code, 1, "{printed}");
     assert!(printed.contains("::error title="), "{printed}");
     assert!(place.read("output").contains("exit-code=1\nresult=error\n"));
     // A mistake in the inputs is reported before anything runs.
-    let (code, printed) = act(&place, &[]);
+    let (code, printed) = run_action(&place, &[]);
     assert_eq!(code, 2, "{printed}");
     assert!(printed.contains("::error title=No plan::"), "{printed}");
     // The documents of the previous load are not taken for this one's.
-    let (code, printed) = act(&place, &[("PLAN", "missing.toml")]);
+    let (code, printed) = run_action(&place, &[("PLAN", "missing.toml")]);
     assert_eq!(code, 1, "{printed}");
     assert!(
         printed.contains("::error title=Nothing was measured::plimsoll ended with 1"),

@@ -44,7 +44,7 @@ fn stop(server: Server) -> String {
 }
 
 /// Runs an assay of a run, which may fail on a busy machine.
-fn assay(place: &Place, run: &str, envelope: &str) -> Value {
+fn run_assay(place: &Place, run: &str, envelope: &str) -> Value {
     let output = place.run(&["assay", run, envelope, "--json"]);
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let holds = document["intervals_that_hold"] == document["intervals"];
@@ -72,7 +72,7 @@ fn http_runs_are_compared_with_truth() {
         load(&place, &url, &format!("run-{name}"), client);
         let counted = stop(server);
         assert!(counted.starts_with("answered 60"), "{counted}");
-        let found = assay(&place, &format!("run-{name}"), &format!("{name}.jsonl"));
+        let found = run_assay(&place, &format!("run-{name}"), &format!("{name}.jsonl"));
         assert_eq!(found["basis"], "schedule", "{found}");
         assert_eq!(found["disagreements"], serde_json::json!([]), "{found}");
         let counts = ["requests", "calls", "compared"].map(|key| found[key].as_u64().unwrap());

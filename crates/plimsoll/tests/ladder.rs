@@ -90,7 +90,7 @@ fn equal_rungs_show_no_clear_difference() {
     let (_, record) = run_ladder(dir.path(), "\"load.deadline\" = [\"5s\", \"6s\"]");
     assert_eq!(record.rungs.len(), 2);
     for metric in LadderMetric::ALL {
-        if let AddedCost::Clear(d) = record.added(1, 0, metric) {
+        if let AddedCost::Significant(d) = record.added(1, 0, metric) {
             // By chance alone, one ladder in forty claims a difference.
             let first = record.rungs[0].median(metric).unwrap();
             assert!(d.shift.abs() < 0.25 * first, "{metric:?} {d:?}");
@@ -99,7 +99,7 @@ fn equal_rungs_show_no_clear_difference() {
 }
 
 /// The paths one after the other, as in the bundled plan of hops.
-const HOPS: &str = "rungs = [{ network = \"localhost\" }, { network = \"namespaces\" }, \
+const HOP_RUNGS: &str = "rungs = [{ network = \"localhost\" }, { network = \"namespaces\" }, \
     { network = \"namespaces\", tls = \"mutual\" }]\nrounds = 2";
 
 /// Returns whether network namespaces can be created here; prints a note if not.
@@ -140,7 +140,7 @@ fn namespaces_isolate_rungs_and_are_removed() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let child = command(dir.path(), HOPS)
+    let child = command(dir.path(), HOP_RUNGS)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -179,7 +179,7 @@ fn interrupt_removes_namespace() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let mut child = command(dir.path(), &HOPS.replace("rounds = 2", "rounds = 100"))
+    let mut child = command(dir.path(), &HOP_RUNGS.replace("rounds = 2", "rounds = 100"))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -218,7 +218,7 @@ fn ladder_continues_without_namespace_permission() {
         (Path::new("/nowhere"), "iproute2"),
     ] {
         let _ = fs::remove_dir_all(dir.path().join("ladder"));
-        let output = command(dir.path(), HOPS)
+        let output = command(dir.path(), HOP_RUNGS)
             .env("PATH", path)
             .output()
             .unwrap();

@@ -8,7 +8,7 @@ mod support;
 mod terminal;
 
 use support::{Place, SCORE};
-use terminal::Seat;
+use terminal::TestTerminal;
 
 /// Runs a load on `url` for half a minute unless it is ended before.
 fn load<'a>(url: &'a str, more: &[&'a str]) -> Vec<&'a str> {
@@ -31,7 +31,7 @@ fn live_view_resizes_and_ends_on_key() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "2ms"]);
     let url = server.plaintext();
-    let mut seat = Seat::take(&place.path(""), &load(&url, &["--objective", "p99 < 5s"]));
+    let mut seat = TestTerminal::start(&place.path(""), &load(&url, &["--objective", "p99 < 5s"]));
     let text = seat.until("figures", is_measuring);
     assert!(seat.is_whole_terminal());
     for words in [
@@ -78,7 +78,7 @@ fn signal_ends_view_and_run() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let url = server.plaintext();
-    let seat = Seat::take(&place.path(""), &load(&url, &[]));
+    let seat = TestTerminal::start(&place.path(""), &load(&url, &[]));
     seat.until("figures", is_measuring);
     let pid = seat.child.process_id().expect("a process");
     let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("a process");
@@ -97,7 +97,7 @@ fn ctrl_c_ends_search_and_keeps_results() {
         server.plaintext()
     );
     std::fs::write(place.path("plan.toml"), plan).expect("written");
-    let mut seat = Seat::take(&place.path(""), &["find", "plan.toml", "--out", "search"]);
+    let mut seat = TestTerminal::start(&place.path(""), &["find", "plan.toml", "--out", "search"]);
     seat.until("second trial", |text| {
         text.contains("step 2 at ") && text.contains("step  1 ") && text.contains("the line is")
     });
@@ -112,7 +112,7 @@ fn progress_lines_on_terminal() {
     let place = Place::new();
     let server = place.serve(&["score"]);
     let url = server.plaintext();
-    let seat = Seat::take(
+    let seat = TestTerminal::start(
         &place.path(""),
         &load(&url, &["--progress", "lines", "--duration", "2s"]),
     );
@@ -134,7 +134,7 @@ fn view_panic_restores_terminal() {
     let server = place.serve(&["score", "--delay", "1ms"]);
     let url = server.plaintext();
     let arguments = load(&url, &["--duration", "3s"]);
-    let seat = Seat::take_with(&place.path(""), &arguments, "live:2");
+    let seat = TestTerminal::start_with_fault(&place.path(""), &arguments, "live:2");
     let (code, screen) = seat.end();
     assert_eq!(code, 70, "{screen}");
     let run = place.run_json("run");

@@ -9,38 +9,38 @@ mod support;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use support::peers::{peer, python, succeeds, tool};
+use support::peers::{peer, python, run_successfully, tool};
 use support::{
-    CLIENT_MTLS, CLIENT_TLS, LONGEST, ORDER, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output,
-    stderr_of, text,
+    CLIENT_MTLS, CLIENT_TLS, MAX_WAIT, ORDER, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server,
+    output, stderr_of, text,
 };
 
 /// How a link is secured: its name in `run.json`, the server's flags and the client's.
-struct Security {
+struct LinkSecurity {
     name: &'static str,
     server: &'static [&'static str],
     client: &'static [&'static str],
 }
 
-const SECURITIES: [Security; 3] = [
-    Security {
+const LINK_SECURITIES: [LinkSecurity; 3] = [
+    LinkSecurity {
         name: "plaintext",
         server: &[],
         client: &[],
     },
-    Security {
+    LinkSecurity {
         name: "tls",
         server: &SERVER_TLS,
         client: &CLIENT_TLS,
     },
-    Security {
+    LinkSecurity {
         name: "mutual-tls",
         server: &SERVER_MTLS,
         client: &CLIENT_MTLS,
     },
 ];
 
-impl Security {
+impl LinkSecurity {
     fn url(&self, server: &Server) -> String {
         match self.name {
             "plaintext" => server.plaintext(),
@@ -49,13 +49,13 @@ impl Security {
     }
 }
 
-fn grpcio_server(place: &Place, security: &Security) -> Server {
+fn grpcio_server(place: &Place, security: &LinkSecurity) -> Server {
     Server::start(python(place, "grpcio_server.py").args(security.server))
 }
 
 /// Runs a small load: every call must succeed, on persistent connections and on new ones.
 #[track_caller]
-fn every_call_succeeds(place: &Place, url: &str, call: &[&str], security: &Security) {
+fn assert_calls_succeed(place: &Place, url: &str, call: &[&str], security: &LinkSecurity) {
     for (load, calls) in [
         (&["--rate", "200/s", "--calls", "200"][..], 200),
         (
@@ -81,11 +81,11 @@ fn every_call_succeeds(place: &Place, url: &str, call: &[&str], security: &Secur
 fn our_client_calls_grpcio() {
     let place = Place::new();
     place.certificates();
-    for security in &SECURITIES {
+    for security in &LINK_SECURITIES {
         let server = grpcio_server(&place, security);
         let url = security.url(&server);
-        every_call_succeeds(&place, &url, &SCORE, security);
-        every_call_succeeds(&place, &url, &ORDER, security);
+        assert_calls_succeed(&place, &url, &SCORE, security);
+        assert_calls_succeed(&place, &url, &ORDER, security);
         assert_eq!(server.stop().0, 0);
     }
 }
@@ -93,7 +93,7 @@ fn our_client_calls_grpcio() {
 #[test]
 fn grpcio_statuses_are_distinguished() {
     let place = Place::new();
-    let server = grpcio_server(&place, &SECURITIES[0]);
+    let server = grpcio_server(&place, &LINK_SECURITIES[0]);
     let url = server.plaintext();
     for code in [
         "CANCELLED",
@@ -177,7 +177,7 @@ fn client_certificate_rejected_by_grpcio_is_suspected() {
     let place = Place::new();
     place.certificates();
     place.expect(0, &["certs", "other"]);
-    let server = grpcio_server(&place, &SECURITIES[2]);
+    let server = grpcio_server(&place, &LINK_SECURITIES[2]);
     let url = server.tls();
     let strange = [
         "--ca",
@@ -233,7 +233,7 @@ fn slow_grpcio_server_exceeds_deadline() {
 fn grpcio_rejects_client_without_certificate() {
     let place = Place::new();
     place.certificates();
-    let server = grpcio_server(&place, &SECURITIES[2]);
+    let server = grpcio_server(&place, &LINK_SECURITIES[2]);
     let url = server.tls();
     let flags = [
         "grpc", &url, "-q", "--cold", "--rate", "50/s", "--calls", "3", "--out", "run",
@@ -252,12 +252,12 @@ fn grpcio_rejects_client_without_certificate() {
 fn grpcio_calls_our_servers() {
     let place = Place::new();
     place.certificates();
-    for security in &SECURITIES {
+    for security in &LINK_SECURITIES {
         for service in ["score", "orders", "echo"] {
             let server = place.serve(&[&[service], security.server].concat());
             // The client's flags are named like ours; certificates are for the host name.
             let address = format!("localhost:{}", server.port);
-            succeeds(
+            run_successfully(
                 python(&place, "grpcio_client.py")
                     .args([service, &address, "--calls", "50"])
                     .args(security.client),
@@ -334,7 +334,7 @@ fn gzip_works_with_grpcio_and_grpc_go() {
     for service in ["score", "orders", "echo"] {
         let server = place.serve(&[service]);
         let address = format!("localhost:{}", server.port);
-        succeeds(
+        run_successfully(
             python(&place, "grpcio_client.py").args([service, &address, "--calls", "5", "--gzip"]),
         );
     }
@@ -346,7 +346,7 @@ fn grpcio_client_sees_server_error_codes() {
     place.certificates();
     let expects = |server: &Server, service: &str, code: &str, flags: &[&str]| {
         let address = format!("localhost:{}", server.port);
-        succeeds(
+        run_successfully(
             python(&place, "grpcio_client.py")
                 .args([service, &address, "--expect", code])
                 .args(flags),
@@ -363,12 +363,12 @@ fn grpcio_client_sees_server_error_codes() {
 fn our_client_calls_grpc_go() {
     let place = Place::new();
     place.certificates();
-    for security in &SECURITIES {
+    for security in &LINK_SECURITIES {
         // Go's flag package accepts two dashes, too.
         let mut command = Command::new(peer("bin/go-score"));
         command.args(security.server).current_dir(place.path(""));
         let server = Server::start(&mut command);
-        every_call_succeeds(&place, &security.url(&server), &SCORE, security);
+        assert_calls_succeed(&place, &security.url(&server), &SCORE, security);
     }
 }
 
@@ -384,7 +384,7 @@ fn openssl_agrees_with_our_server() {
             .args(["-servername", "localhost", "-verify_hostname", "localhost"])
             .args(flags)
             .current_dir(place.path(""));
-        output(&mut command, LONGEST)
+        output(&mut command, MAX_WAIT)
     };
     let server = place.serve(&[&["score"], &SERVER_TLS[..]].concat());
     let agreed = connect(&server, &[]);
@@ -455,7 +455,7 @@ fn h2load_reports_no_server_errors() {
     place.certificates();
     // score.JsonVector { json: "[0.5]" } behind gRPC's prefix.
     fs::write(place.path("frame"), b"\0\0\0\0\x07\x0a\x05[0.5]").expect("writable");
-    for security in &SECURITIES[..2] {
+    for security in &LINK_SECURITIES[..2] {
         for service in ["fast", "score"] {
             let server = place.serve(&[&[service], security.server].concat());
             let scheme = if security.name == "plaintext" {
@@ -473,7 +473,7 @@ fn h2load_reports_no_server_errors() {
                 .args(["-H", "content-type: application/grpc", "-H", "te: trailers"])
                 .arg(url)
                 .current_dir(place.path(""));
-            let said = text(&succeeds(&mut command).stdout);
+            let said = text(&run_successfully(&mut command).stdout);
             for expected in [
                 "2000 done, 2000 succeeded, 0 failed, 0 errored, 0 timeout",
                 "status codes: 2000 2xx",

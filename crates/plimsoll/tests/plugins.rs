@@ -18,8 +18,8 @@ use support::{CLIENT_TLS, Place, SERVER_TLS, Server, signal, stderr_of, text, wa
 /// A folder with both examples: `c.so` and `rust.so`.
 fn place() -> Place {
     let place = Place::new();
-    fs::rename(built::c_example(&place.path(".")), place.path("c.so")).expect("c.so");
-    fs::copy(built::rust_example(), place.path("rust.so")).expect("rust.so");
+    fs::rename(built::build_c_example(&place.path(".")), place.path("c.so")).expect("c.so");
+    fs::copy(built::built_rust_example(), place.path("rust.so")).expect("rust.so");
     place
 }
 

@@ -16,16 +16,16 @@ use socket2::{Domain, Socket, Type};
 use support::haproxy::Haproxy;
 use support::nginx::Nginx;
 use support::ports::free_port;
-use support::{CLIENT_MTLS, LONGEST, ORDER, Place, Server};
+use support::{CLIENT_MTLS, MAX_WAIT, ORDER, Place, Server};
 
 /// Sends `sent` from an address of this machine; returns the complete answer and the local port.
-fn ask(from: [u8; 4], to: &str, sent: &str) -> (String, SocketAddr) {
+fn request_from(from: [u8; 4], to: &str, sent: &str) -> (String, SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     let from = SocketAddr::from((from, 0));
     socket.bind(&from.into()).expect("an address of loopback");
     let to: SocketAddr = to.parse().expect("an address");
     socket.connect(&to.into()).expect("somebody listens");
-    socket.set_read_timeout(Some(LONGEST)).expect("a socket");
+    socket.set_read_timeout(Some(MAX_WAIT)).expect("a socket");
     let here = socket.local_addr().expect("an address");
     (&socket).write_all(sent.as_bytes()).expect("a connection");
     let mut answer = Vec::new();
@@ -37,8 +37,8 @@ fn ask(from: [u8; 4], to: &str, sent: &str) -> (String, SocketAddr) {
 
 /// Waits for a line of the file that contains all `parts`.
 #[track_caller]
-fn line_with(place: &Place, file: &str, parts: &[&str]) -> String {
-    let end = Instant::now() + LONGEST;
+fn wait_for_line(place: &Place, file: &str, parts: &[&str]) -> String {
+    let end = Instant::now() + MAX_WAIT;
     loop {
         let text = place.read(file);
         let mut lines = text.lines();
@@ -57,7 +57,7 @@ struct Balancers {
     addresses: [String; 3],
 }
 
-fn balanced(place: &Place, server: &str) -> Balancers {
+fn start_balancers(place: &Place, server: &str) -> Balancers {
     let ports = [free_port(), free_port()];
     let sections = ["send-proxy", "send-proxy-v2"].iter().zip(ports);
     let sections = sections.map(|(send, port)| {
@@ -68,7 +68,7 @@ fn balanced(place: &Place, server: &str) -> Balancers {
     });
     let config: String = sections.collect();
     let haproxy = Haproxy::start(place, "tcp", &config, ports[1]);
-    let nginx = Nginx::carrying(place, server);
+    let nginx = Nginx::forwarding_tcp(place, server);
     let ports = [ports[0], ports[1], nginx.port];
     Balancers {
         _haproxy: haproxy,
@@ -124,35 +124,35 @@ fn api_and_gateway_log_original_client_addresses() {
         ),
     ];
     for (server, cases) in cases {
-        let balancers = balanced(&place, server);
+        let balancers = start_balancers(&place, server);
         for (address, (request, status, reason)) in balancers.addresses.iter().zip(cases) {
-            let (answer, client) = ask(CLIENT, address, &request);
+            let (answer, client) = request_from(CLIENT, address, &request);
             assert!(
                 answer.starts_with(&format!("HTTP/1.1 {status} ")),
                 "{answer}"
             );
             let reason = format!("\"reason\":\"{reason}\"");
-            let line = line_with(&place, "log", &[&reason]);
+            let line = wait_for_line(&place, "log", &[&reason]);
             assert!(line.contains(&format!("\"{client}\"")), "{client}: {line}");
         }
     }
     // An untrusted client is served, but rejected if it sends a PROXY header.
-    let (answer, _) = ask(CLIENT, &api, &create);
+    let (answer, _) = request_from(CLIENT, &api, &create);
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     let lying = format!("PROXY TCP4 203.0.113.7 127.0.0.1 5 80\r\n{create}");
     for server in [&api, &gateway] {
-        let (answer, _) = ask(CLIENT, server, &lying);
+        let (answer, _) = request_from(CLIENT, server, &lying);
         assert_eq!(answer, "");
     }
-    line_with(
+    wait_for_line(
         &place,
         "log",
         &["\"reason\":\"proxy_not_trusted\"", "127.0.0.2"],
     );
     // A trusted proxy that sends no header is rejected.
-    let (answer, _) = ask(PROXY, &api, &create);
+    let (answer, _) = request_from(PROXY, &api, &create);
     assert_eq!(answer, "");
-    line_with(&place, "log", &["\"reason\":\"proxy_header_missing\""]);
+    wait_for_line(&place, "log", &["\"reason\":\"proxy_header_missing\""]);
     assert!(!place.read("log").contains("203.0.113.7"));
     assert_eq!(server.stop().0, 0);
 }
@@ -176,27 +176,27 @@ fn sidecar_gets_client_address_from_proxy_protocol() {
     };
     let plain = sidecar("plain", "tcp", &http, "");
     let get = "GET /bytes/10 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
-    let balancers = balanced(&place, &plain.address());
+    let balancers = start_balancers(&place, &plain.address());
     for address in &balancers.addresses {
-        let (answer, client) = ask(CLIENT, address, get);
+        let (answer, client) = request_from(CLIENT, address, get);
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-        line_with(&place, "plain.log", &[&format!("\"client\":\"{client}\"")]);
+        wait_for_line(&place, "plain.log", &[&format!("\"client\":\"{client}\"")]);
     }
     drop(balancers);
     let lying = format!("PROXY TCP4 203.0.113.7 127.0.0.1 5 80\r\n{get}");
-    assert_eq!(ask(CLIENT, &plain.address(), &lying).0, "");
-    line_with(
+    assert_eq!(request_from(CLIENT, &plain.address(), &lying).0, "");
+    wait_for_line(
         &place,
         "plain.err",
         &["refused the client 127.0.0.2", "not trusted"],
     );
-    let (answer, client) = ask(CLIENT, &plain.address(), get);
+    let (answer, client) = request_from(CLIENT, &plain.address(), get);
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    line_with(&place, "plain.log", &[&format!("\"client\":\"{client}\"")]);
+    wait_for_line(&place, "plain.log", &[&format!("\"client\":\"{client}\"")]);
     assert_eq!(plain.stop().0, 0);
     // The header precedes TLS and the first frame of HTTP/2.
     let secured = sidecar("secured", "grpc", &orders, tls);
-    let balancers = balanced(&place, &secured.address());
+    let balancers = start_balancers(&place, &secured.address());
     for (out, address) in ["one", "two", "three"].iter().zip(&balancers.addresses) {
         let (_, port) = address.split_once(':').expect("a port");
         let url = format!("grpcs://localhost:{port}");

@@ -14,7 +14,7 @@ use serde_json::Value;
 use support::peers::{peer, python, tool};
 use support::ports::free_port;
 use support::{
-    CLIENT_TLS, LONGEST, Place, SCORE, SERVER_TLS, Server, only_run, output, stderr_of, text,
+    CLIENT_TLS, MAX_WAIT, Place, SCORE, SERVER_TLS, Server, only_run, output, stderr_of, text,
 };
 
 const LOGIN: (&str, &str) = ("PROXY_LOGIN", "ann:secret-7f3a9c");
@@ -29,7 +29,7 @@ impl Proxy {
     fn start(command: &mut Command, scheme: &str, port: u16) -> Proxy {
         let command = command.stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().expect("the proxy is installed");
-        let end = Instant::now() + LONGEST;
+        let end = Instant::now() + MAX_WAIT;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(Instant::now() < end, "{scheme}: nobody listens");
             std::thread::sleep(Duration::from_millis(20));
@@ -74,11 +74,11 @@ impl Drop for Proxy {
 }
 
 #[track_caller]
-fn measured(place: &Place, code: i32, arguments: &[&str]) -> Value {
+fn run_measured(place: &Place, code: i32, arguments: &[&str]) -> Value {
     let _ = fs::remove_dir_all(place.path("run"));
     let fixed = ["-q", "--json", "--out", "run"];
     let mut command = place.command(&[arguments, &fixed].concat());
-    let ended = output(command.env(LOGIN.0, LOGIN.1), LONGEST);
+    let ended = output(command.env(LOGIN.0, LOGIN.1), MAX_WAIT);
     let (out, printed) = (text(&ended.stdout), text(&ended.stderr));
     assert_eq!(
         ended.status.code(),
@@ -106,7 +106,7 @@ fn every_protocol_works_through_both_proxy_kinds() {
             format!("{scheme}://127.0.0.1:{}{path}", server.port)
         };
         let url = of(&http, "http", "/bytes/100KiB");
-        let run = measured(&place, 0, &[&["http", &url], &load[..], &proxied].concat());
+        let run = run_measured(&place, 0, &[&["http", &url], &load[..], &proxied].concat());
         assert_eq!(
             (&run["total"]["ok"], &run["target"]),
             (&30.into(), &url.as_str().into())
@@ -114,14 +114,14 @@ fn every_protocol_works_through_both_proxy_kinds() {
         assert_eq!(run["total"]["bytes_received"], 30 * 100 * 1024);
         // One connection per call, and two versions over TLS.
         let rate = ["--rate", "50/s", "--duration", "400ms", "--cold"];
-        measured(&place, 0, &[&["http", &url], &rate[..], &proxied].concat());
+        run_measured(&place, 0, &[&["http", &url], &rate[..], &proxied].concat());
         // Proxies resolve names; one that uses only the first address is given the right one.
         let url = format!("https://localhost:{}/bytes/10", secured.port);
         let address = format!("localhost:{}:127.0.0.1", secured.port);
         let named = ["--resolve", &address];
         for version in ["1.1", "2"] {
             let flags = ["--http-version", version];
-            measured(
+            run_measured(
                 &place,
                 0,
                 &[
@@ -136,19 +136,19 @@ fn every_protocol_works_through_both_proxy_kinds() {
             );
         }
         let url = of(&score, "grpc", "");
-        let run = measured(
+        let run = run_measured(
             &place,
             0,
             &[&["grpc", &url], &SCORE[..], &load, &proxied].concat(),
         );
         assert_eq!(run["total"]["ok"], 30, "{run}");
         let url = of(&bolt, "sofa", "");
-        measured(&place, 0, &[&["bolt", &url], &load[..], &proxied].concat());
+        run_measured(&place, 0, &[&["bolt", &url], &load[..], &proxied].concat());
         let url = of(&llm, "http", "");
         let turns = ["--model", "m", "--clients", "2", "--turns", "2"];
-        measured(&place, 0, &[&["llm", &url], &turns[..], &proxied].concat());
+        run_measured(&place, 0, &[&["llm", &url], &turns[..], &proxied].concat());
         let url = of(&sockets, "ws", "/echo");
-        measured(
+        run_measured(
             &place,
             0,
             &[&["ws", &url, "-d", "x"], &load[..], &proxied].concat(),
@@ -170,7 +170,7 @@ fn reflection_goes_through_proxies() {
     let load = ["--clients", "2", "--calls", "10"];
     for proxy in [&tiny, &socks] {
         let to = ["grpc", &url, "--proxy", &proxy.with_login()];
-        let run = measured(&place, 0, &[&to, &call[..], &load].concat());
+        let run = run_measured(&place, 0, &[&to, &call[..], &load].concat());
         assert_eq!(run["total"]["ok"], 10, "{run}");
         let to = ["grpc", &url, "--proxy", &proxy.url];
         let refused = place.run(&[&to, &call[..], &load].concat());
@@ -189,7 +189,7 @@ fn proxy_login_stays_secret_and_refusals_reported() {
     let load = ["--clients", "2", "--calls", "10"];
     for proxy in [&tiny, &socks] {
         let with_login = proxy.with_login();
-        let run = measured(
+        let run = run_measured(
             &place,
             0,
             &[&["http", &url, "--proxy", &with_login], &load[..]].concat(),
@@ -200,7 +200,7 @@ fn proxy_login_stays_secret_and_refusals_reported() {
         }
         let again = ["run", "run/plan.toml", "-q", "--out", "again"];
         let _ = fs::remove_dir_all(place.path("again"));
-        let again = output(place.command(&again).env(LOGIN.0, LOGIN.1), LONGEST);
+        let again = output(place.command(&again).env(LOGIN.0, LOGIN.1), MAX_WAIT);
         assert_eq!(again.status.code(), Some(0), "{}", stderr_of(&again));
         let refused = place.run(&[&["http", &url, "--proxy", &proxy.url], &load[..]].concat());
         let printed = stderr_of(&refused);

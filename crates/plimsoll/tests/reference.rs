@@ -117,7 +117,7 @@ fn every_plan_key_is_listed() {
         with every default filled in.\n"
         .to_owned();
     for (section, file, structure) in SECTIONS {
-        let (about, keys) = definition(file, structure);
+        let (about, keys) = documented_struct(file, structure);
         let heading = match section {
             "" => "At the top".to_owned(),
             section => format!("`[{section}]`"),
@@ -148,7 +148,7 @@ fn parser_accepts_exactly_listed_keys() {
         );
     }
     for (section, file, structure) in SECTIONS {
-        let (_, keys) = definition(file, structure);
+        let (_, keys) = documented_struct(file, structure);
         let listed: Vec<&str> = keys.iter().map(|(key, _)| key.as_str()).collect();
         let path = section.trim_matches(['[', ']']);
         match known(path) {
@@ -156,12 +156,12 @@ fn parser_accepts_exactly_listed_keys() {
             // Other keys are axes, whose values are lists of anything.
             None => {
                 assert!(path.starts_with("ladder"), "{path}");
-                assert_eq!(listed.last(), Some(&FLAT));
+                assert_eq!(listed.last(), Some(&FLATTENED_KEYS));
                 let heading = section.replace(path, &format!("[{path}]"));
                 let parses = |key: &str| read(&format!("{heading}\n{key} = [[[]]]")).is_ok();
                 assert!(parses("an_axis"));
                 let axes = listed.iter().filter(|key| parses(key));
-                assert_eq!(axes.collect::<Vec<_>>(), [&FLAT; 0]);
+                assert_eq!(axes.collect::<Vec<_>>(), [&FLATTENED_KEYS; 0]);
             }
         }
         // The sections of a lane are those of the plan.
@@ -180,7 +180,7 @@ fn parser_accepts_exactly_listed_keys() {
 }
 
 /// Placeholder for the keys of a flattened map.
-const FLAT: &str = "…";
+const FLATTENED_KEYS: &str = "…";
 
 /// The keys of a header field or metadata entry; the section of gRPC's metadata shows them for all.
 const FIELD_VALUE: [&str; 4] = ["env", "file", "command", "refresh"];
@@ -203,7 +203,7 @@ fn known(path: &str) -> Option<Vec<String>> {
 }
 
 /// Returns the documentation of a structure, and its keys with theirs.
-fn definition(file: &str, name: &str) -> (String, Vec<(String, String)>) {
+fn documented_struct(file: &str, name: &str) -> (String, Vec<(String, String)>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
     let source = fs::read_to_string(&path).expect("a source file");
     let parsed = syn::parse_file(&source).expect("Rust");
@@ -231,7 +231,7 @@ fn key(name: &str, attributes: &[Attribute]) -> Option<String> {
             };
             match word.as_str() {
                 "skip" => key = None,
-                "flatten" => key = Some(FLAT.to_owned()),
+                "flatten" => key = Some(FLATTENED_KEYS.to_owned()),
                 "rename" => key = Some(value),
                 // An alias is a key's former name.
                 "default" | "skip_serializing_if" | "alias" => {}

@@ -27,7 +27,7 @@ fn go_health(reflection: bool) -> Server {
     Server::start(command.stderr(Stdio::null()))
 }
 
-fn grpcio(flags: &[&str]) -> Server {
+fn grpcio_server(flags: &[&str]) -> Server {
     let mut command = Command::new(peer("venv/bin/python"));
     command.arg(root().join("tests/peers/grpcio_server.py"));
     command.args(flags);
@@ -35,7 +35,7 @@ fn grpcio(flags: &[&str]) -> Server {
 }
 
 /// Starts a server on protobuf's Python runtime with a service of each of `files`.
-fn python(files: &[(&str, &str)], flags: &[&str]) -> (Server, tempfile::TempDir) {
+fn python_server(files: &[(&str, &str)], flags: &[&str]) -> (Server, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, text) in files {
         std::fs::write(folder.path().join(name), text).expect("a file");
@@ -46,7 +46,7 @@ fn python(files: &[(&str, &str)], flags: &[&str]) -> (Server, tempfile::TempDir)
     (Server::start(&mut command), folder)
 }
 
-const OLD: (&str, &str) = (
+const PROTO3_FILE: (&str, &str) = (
     "old.proto",
     r#"syntax = "proto3"; package old;
     message M { string text = 1; }
@@ -72,7 +72,7 @@ const NEW: (&str, &str) = (
 #[test]
 fn editions_and_proto3_services_are_listed_together() {
     let place = Place::new();
-    let (server, _folder) = python(&[OLD, NEW], &[]);
+    let (server, _folder) = python_server(&[PROTO3_FILE, NEW], &[]);
     let url = server.plaintext();
     let listed = place.expect(0, &["grpc", "list", &url]);
     for line in [
@@ -117,7 +117,7 @@ fn editions_and_proto3_services_are_listed_together() {
 #[test]
 fn malformed_service_descriptor_does_not_hide_others() {
     let place = Place::new();
-    let (server, _folder) = python(&[OLD, NEW], &["--break", "odd.S"]);
+    let (server, _folder) = python_server(&[PROTO3_FILE, NEW], &["--break", "odd.S"]);
     let url = server.plaintext();
     let said = place.run(&["grpc", "list", &url]);
     assert_eq!(said.status.code(), Some(0));
@@ -270,7 +270,7 @@ fn grpc_go_server_answers_reflection() {
 #[test]
 fn grpcio_reflection_falls_back_to_v1alpha() {
     let place = Place::new();
-    let server = grpcio(&[]);
+    let server = grpcio_server(&[]);
     let url = server.plaintext();
     let listed = place.expect(0, &["grpc", "list", &url]);
     for kind in [
@@ -322,7 +322,7 @@ fn grpcio_reflection_falls_back_to_v1alpha() {
 #[test]
 fn reflection_requests_carry_authorization_metadata() {
     let place = Place::new();
-    let server = grpcio(&["--authorization", "Bearer 7"]);
+    let server = grpcio_server(&["--authorization", "Bearer 7"]);
     let url = server.plaintext();
     let method = "grpc.examples.echo.Echo/UnaryEcho";
     let load = ["grpc", &url, "-m", method, "--reflection", "--clients", "1"];
@@ -472,8 +472,8 @@ fn list_works_through_proxy() {
 #[test]
 fn proto_files_replace_reflection() {
     let place = Place::new();
-    std::fs::write(place.path(OLD.0), OLD.1).expect("a file");
-    let files = ["--proto", OLD.0];
+    std::fs::write(place.path(PROTO3_FILE.0), PROTO3_FILE.1).expect("a file");
+    let files = ["--proto", PROTO3_FILE.0];
     let listed = place.expect(
         0,
         &[&["grpc", "list", "grpc://127.0.0.1:1"], &files[..]].concat(),

@@ -5,14 +5,14 @@ mod support;
 use serde_json::Value;
 use support::{CLIENT_MTLS, CLIENT_TLS, Place, SERVER_MTLS, Server};
 
-const HI: [&str; 2] = ["-d", r#"{"message": "hi"}"#];
+const HELLO_DATA: [&str; 2] = ["-d", r#"{"message": "hi"}"#];
 
 /// Runs 40 calls of an echo method from four clients; returns the run's `total`.
 fn total(place: &Place, server: &Server, code: i32, method: &str, flags: &[&str]) -> Value {
     let method = format!("grpc.examples.echo.Echo/{method}");
     let url = server.plaintext();
     let mut arguments = vec!["grpc", &url, "-q", "--json", "-m", &method];
-    arguments.extend(HI);
+    arguments.extend(HELLO_DATA);
     arguments.extend(["--clients", "4", "--calls", "40"]);
     arguments.extend(flags);
     let run = place.expect_run(code, &arguments);

@@ -17,7 +17,7 @@ fn python() -> PathBuf {
     python
 }
 
-fn load<'a>(url: &'a str, telemetry: &'a str, duration: &'a str) -> Vec<&'a str> {
+fn load_arguments<'a>(url: &'a str, telemetry: &'a str, duration: &'a str) -> Vec<&'a str> {
     let mut arguments = vec!["grpc", url];
     arguments.extend(SCORE);
     arguments.extend(["--rate", "200/s", "--duration", duration, "--out", "run"]);
@@ -32,7 +32,7 @@ fn metrics_are_scraped_during_run() {
     let server = place.serve(&["score", "--delay", "2ms"]);
     let url = server.plaintext();
     let mut run = place
-        .command(&load(&url, "127.0.0.1:0", "60s"))
+        .command(&load_arguments(&url, "127.0.0.1:0", "60s"))
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -98,13 +98,13 @@ fn scrape(address: &str) -> String {
 }
 
 /// A request that a collector received: head in lower case, and body.
-struct Post {
+struct ReceivedPost {
     head: String,
     body: Vec<u8>,
 }
 
 /// Accepts this many requests with metrics and answers each with `answer`; returns them.
-fn collector(listener: &TcpListener, requests: usize, answer: &str) -> Vec<Post> {
+fn accept_posts(listener: &TcpListener, requests: usize, answer: &str) -> Vec<ReceivedPost> {
     let mut posts = Vec::new();
     let mut connection = None;
     while posts.len() < requests {
@@ -134,7 +134,7 @@ fn collector(listener: &TcpListener, requests: usize, answer: &str) -> Vec<Post>
         }
         let mut body = vec![0; length];
         stream.read_exact(&mut body).expect("a body");
-        posts.push(Post { head, body });
+        posts.push(ReceivedPost { head, body });
         let sent = stream.get_mut().write_all(answer.as_bytes());
         sent.expect("answered");
         connection = Some(stream);
@@ -142,7 +142,7 @@ fn collector(listener: &TcpListener, requests: usize, answer: &str) -> Vec<Post>
     posts
 }
 
-fn bound() -> (TcpListener, String) {
+fn bind_listener() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     (listener, url)
@@ -166,12 +166,12 @@ fn collector_receives_metrics_in_both_encodings() {
             "json_format.Parse(body, ExportMetricsServiceRequest())",
         ),
     ] {
-        let (listener, collector_url) = bound();
+        let (listener, collector_url) = bind_listener();
         let answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
-        let taken = thread::spawn(move || collector(&listener, 3, answer));
+        let taken = thread::spawn(move || accept_posts(&listener, 3, answer));
         let url = server.plaintext();
         let out = format!("run-{}", kind.len());
-        let mut arguments = load(&url, &collector_url, "4s");
+        let mut arguments = load_arguments(&url, &collector_url, "4s");
         for word in arguments.iter_mut().filter(|word| **word == "run") {
             *word = &out;
         }
@@ -181,7 +181,7 @@ fn collector_receives_metrics_in_both_encodings() {
             .env("OTEL_EXPORTER_OTLP_PROTOCOL", encoding)
             .env("OTEL_EXPORTER_OTLP_HEADERS", "x-key=a%20b")
             .env("KEY", "hush");
-        let ended = output(&mut command, support::LONGEST);
+        let ended = output(&mut command, support::MAX_WAIT);
         assert_eq!(ended.status.code(), Some(0), "{}", text(&ended.stderr));
         assert!(!text(&ended.stderr).contains("hush"));
         let script = format!(
@@ -239,12 +239,12 @@ print(json.dumps(ok[0]))
 fn collector_rejection_is_reported() {
     let place = Place::new();
     let server = place.serve(&["score"]);
-    let (listener, collector_url) = bound();
+    let (listener, collector_url) = bind_listener();
     let answer =
         "HTTP/1.1 400 Bad Request\r\nContent-Length: 24\r\n\r\n\x08\x03no such tenant: hush!\n";
-    let taken = thread::spawn(move || collector(&listener, 1, answer));
+    let taken = thread::spawn(move || accept_posts(&listener, 1, answer));
     let url = server.plaintext();
-    let mut arguments = load(&url, &collector_url, "2s");
+    let mut arguments = load_arguments(&url, &collector_url, "2s");
     arguments.extend(["--telemetry-header", "x-key: hush"]);
     let ended = place.run(&arguments);
     taken.join().expect("a collector");
@@ -260,14 +260,14 @@ fn collector_rejection_is_reported() {
 fn collector_redirect_is_not_followed() {
     let place = Place::new();
     let server = place.serve(&["score"]);
-    let ((listener, collector_url), (elsewhere, target)) = (bound(), bound());
+    let ((listener, collector_url), (elsewhere, target)) = (bind_listener(), bind_listener());
     elsewhere.set_nonblocking(true).expect("a socket");
     let answer = format!(
         "HTTP/1.1 307 Temporary Redirect\r\nLocation: {target}/\r\nContent-Length: 0\r\n\r\n"
     );
-    let taken = thread::spawn(move || collector(&listener, 1, &answer));
+    let taken = thread::spawn(move || accept_posts(&listener, 1, &answer));
     let url = server.plaintext();
-    let ended = place.run(&load(&url, &collector_url, "2s"));
+    let ended = place.run(&load_arguments(&url, &collector_url, "2s"));
     taken.join().expect("a collector");
     let said = support::stderr_of(&ended);
     assert!(said.contains("redirects are not followed"), "{said}");
@@ -279,9 +279,9 @@ fn collector_redirect_is_not_followed() {
 fn silent_collector_does_not_block_exit() {
     let place = Place::new();
     let server = place.serve(&["score"]);
-    let (_listener, collector_url) = bound();
+    let (_listener, collector_url) = bind_listener();
     let url = server.plaintext();
-    let ended = place.run(&load(&url, &collector_url, "2s"));
+    let ended = place.run(&load_arguments(&url, &collector_url, "2s"));
     assert_eq!(ended.status.code(), Some(0), "{}", text(&ended.stderr));
     let said = support::stderr_of(&ended);
     let last = "did not accept the last metrics within 3 s of the end";
@@ -294,7 +294,7 @@ fn incomplete_scrape_does_not_block_exit() {
     let server = place.serve(&["score"]);
     let url = server.plaintext();
     let mut run = place
-        .command(&load(&url, "127.0.0.1:0", "2s"))
+        .command(&load_arguments(&url, "127.0.0.1:0", "2s"))
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -327,7 +327,7 @@ fn run_survives_unreachable_collector() {
     let address = format!("http://{}", gone.local_addr().expect("an address"));
     drop(gone);
     let url = server.plaintext();
-    let ended = place.run(&load(&url, &address, "3s"));
+    let ended = place.run(&load_arguments(&url, &address, "3s"));
     assert_eq!(ended.status.code(), Some(0), "{}", text(&ended.stderr));
     let said = text(&ended.stderr);
     assert_eq!(said.matches("--telemetry: ").count(), 1, "{said}");
@@ -344,7 +344,7 @@ fn invalid_telemetry_address_fails_before_load() {
             "--telemetry: `name.invalid:9464`: failed to lookup address",
         ),
     ] {
-        let ended = place.run(&load("grpc://127.0.0.1:1", wrong, "1s"));
+        let ended = place.run(&load_arguments("grpc://127.0.0.1:1", wrong, "1s"));
         assert_eq!(ended.status.code(), Some(2));
         let said = text(&ended.stderr);
         assert!(said.contains(why), "{said}");

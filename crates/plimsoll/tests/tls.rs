@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use support::nginx::Nginx;
 use support::{
-    CLIENT_TLS, LONGEST, Place, SERVER_TLS, Server, output, signal, stderr_of, text, wait,
+    CLIENT_TLS, MAX_WAIT, Place, SERVER_TLS, Server, output, signal, stderr_of, text, wait,
 };
 
 fn url(server: &Server, path: &str) -> String {
     format!("https://localhost:{}{path}", server.port)
 }
 
-fn files(place: &Place) -> Server {
+fn file_server(place: &Place) -> Server {
     place.certificates();
     place.serve(&[&["files"], &SERVER_TLS[..]].concat())
 }
@@ -146,7 +146,7 @@ fn interrupted_sweep_keeps_measurements() {
     let mut command = place.command(&["sweep", "sweep.toml", "--out", "sweep", "--rounds", "99"]);
     command.stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().expect("it starts");
-    let end = Instant::now() + LONGEST;
+    let end = Instant::now() + MAX_WAIT;
     let measured = || {
         let record = fs::read_to_string(place.path("sweep/ladder.json")).unwrap_or_default();
         record.matches("\"bytes_received\"").count()
@@ -214,7 +214,7 @@ fn invalid_sweep_plans_are_rejected() {
 #[test]
 fn mode_both_measures_new_and_resumed() {
     let place = Place::new();
-    let server = files(&place);
+    let server = file_server(&place);
     let url = url(&server, "/bytes/1KiB");
     let fixed = ["fetch", &url, "--mode", "both", "--json", "-q"];
     let flags = ["--duration", "600ms", "--clients", "4", "--out", "both"];
@@ -238,7 +238,7 @@ fn mode_both_measures_new_and_resumed() {
 #[test]
 fn closed_loop_stops_at_rate_precision() {
     let place = Place::new();
-    let server = files(&place);
+    let server = file_server(&place);
     let url = url(&server, "/bytes/10");
     let fixed = [
         "fetch", &url, "--mode", "reused", "--fleet", "2", "--json", "--out", "run",
@@ -293,7 +293,7 @@ fn closed_loop_stops_at_rate_precision() {
 #[test]
 fn openssl_s_time_import_is_comparable() {
     let place = Place::new();
-    let server = files(&place);
+    let server = file_server(&place);
     let address = server.address();
     let mut openssl = Command::new("openssl");
     openssl.current_dir(place.path(""));
@@ -306,7 +306,7 @@ fn openssl_s_time_import_is_comparable() {
         "-time",
         "1",
     ]);
-    let timed = output(&mut openssl, LONGEST);
+    let timed = output(&mut openssl, MAX_WAIT);
     assert!(timed.status.success(), "{}", text(&timed.stderr));
     fs::write(place.path("both.txt"), &timed.stdout).expect("a file");
     let runs = place.expect_json(0, &["import", "both.txt", "--out", "theirs", "--json"]);
@@ -451,7 +451,7 @@ fn unattainable_connection_count_fails_before_load() {
         env!("CARGO_BIN_EXE_plimsoll")
     );
     command.args(["-c", &script]).current_dir(place.path(""));
-    let refused = output(&mut command, LONGEST);
+    let refused = output(&mut command, MAX_WAIT);
     assert_eq!(refused.status.code(), Some(1), "{}", stderr_of(&refused));
     assert!(
         stderr_of(&refused).contains("9,000 connections need 1,500 processes, as each may have 6"),
@@ -463,7 +463,7 @@ fn unattainable_connection_count_fails_before_load() {
 #[test]
 fn chain_once_rejects_untrusted_certificates() {
     let place = Place::new();
-    let server = files(&place);
+    let server = file_server(&place);
     place.expect(0, &["certs", "other"]);
     let url = url(&server, "/bytes/10");
     let fixed = [

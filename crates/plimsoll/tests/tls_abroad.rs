@@ -13,14 +13,14 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use support::nginx::Nginx;
 use support::openssl::{openssl, s_server};
-use support::peers::{go_tls, peer, succeeds};
-use support::{CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SERVER_MTLS, Server, output, text};
+use support::peers::{go_tls, peer, run_successfully};
+use support::{CLIENT_MTLS, CLIENT_TLS, MAX_WAIT, Place, SERVER_MTLS, Server, output, text};
 
 /// The least record size in bytes that OpenSSL supports.
-const SMALL: [&str; 4] = ["-max_send_frag", "512", "-split_send_frag", "512"];
+const SMALL_RECORDS: [&str; 4] = ["-max_send_frag", "512", "-split_send_frag", "512"];
 
 #[track_caller]
-fn fetch(place: &Place, code: i32, url: &str, flags: &[&str]) -> Value {
+fn run_fetch(place: &Place, code: i32, url: &str, flags: &[&str]) -> Value {
     let _ = fs::remove_dir_all(place.path("run"));
     let fixed = ["fetch", url, "-q", "--json", "--out", "run"];
     place.expect_run(code, &[&fixed, flags].concat())
@@ -41,7 +41,7 @@ fn place() -> Place {
         (0..150).fold(String::new(), |mut all, n| {
             let long = |of: char| of.to_string().repeat(60);
             let subject = format!("/O={}/OU={}/CN={n:060}", long('o'), long('u'));
-            let made = succeeds(&mut openssl(
+            let made = run_successfully(&mut openssl(
                 &place,
                 &[
                     "req",
@@ -63,7 +63,7 @@ fn place() -> Place {
 /// Fetches files over new and resumed connections with either record layer; all or none of the
 /// handshakes were retried.
 #[track_caller]
-fn fetches(place: &Place, url: &str, client: &[&str], retried: bool) {
+fn assert_fetches(place: &Place, url: &str, client: &[&str], retried: bool) {
     let load = ["--size", "100000B", "--calls", "10", "--clients", "2"];
     for records in ["own", "library"] {
         // Tickets are obtained in the warm-up.
@@ -72,7 +72,7 @@ fn fetches(place: &Place, url: &str, client: &[&str], retried: bool) {
             ("resumed", "connections_resumed", "1s"),
         ] {
             let flags = ["--mode", mode, "--warmup", warmup, "--records", records];
-            let run = fetch(place, 0, url, &[&load, &flags[..], client].concat());
+            let run = run_fetch(place, 0, url, &[&load, &flags[..], client].concat());
             let total = &run["total"];
             assert_eq!(total["ok"], 10, "{records} {mode}: {run}");
             assert_eq!(total[key], 10, "{records} {mode}: {run}");
@@ -100,12 +100,12 @@ fn fetch_handles_openssl_small_records() {
     let request = ["-Verify", "2", "-CAfile", "many.crt"];
     let other_group = ["-groups", "P-384"];
     let shapes: [(&[&str], &[&str], bool); 5] = [
-        (&SMALL, &CLIENT_TLS, false),
+        (&SMALL_RECORDS, &CLIENT_TLS, false),
         (&chain, &CLIENT_TLS, false),
-        (&[&SMALL[..], &chain].concat(), &CLIENT_TLS, false),
+        (&[&SMALL_RECORDS[..], &chain].concat(), &CLIENT_TLS, false),
         (&other_group, &CLIENT_TLS, true),
         (
-            &[&SMALL[..], &chain, &request, &other_group].concat(),
+            &[&SMALL_RECORDS[..], &chain, &request, &other_group].concat(),
             &CLIENT_MTLS,
             true,
         ),
@@ -113,7 +113,7 @@ fn fetch_handles_openssl_small_records() {
     for (flags, client, retried) in shapes {
         let server = s_server(&place, &[&["-WWW", "-tls1_3"], flags].concat());
         let url = format!("https://localhost:{}/file.bin", server.port);
-        fetches(&place, &url, client, retried);
+        assert_fetches(&place, &url, client, retried);
     }
 }
 
@@ -122,7 +122,7 @@ fn hold_handles_openssl_small_records() {
     let place = place();
     let flags = [
         &["-rev", "-tls1_3", "-cert_chain", "chain.crt"][..],
-        &SMALL,
+        &SMALL_RECORDS,
         &["-Verify", "2", "-CAfile", "many.crt", "-groups", "P-384"],
     ];
     let server = s_server(&place, &flags.concat());
@@ -163,9 +163,9 @@ fn serve_hold_accepts_fragmented_openssl_handshakes() {
             "-key",
             "certs/client.key",
         ];
-        let arguments = [&fixed[..], &SMALL, &identity, chain].concat();
+        let arguments = [&fixed[..], &SMALL_RECORDS, &identity, chain].concat();
         let mut client = openssl(&place, &arguments);
-        let said = output(client.stdin(Stdio::null()), LONGEST);
+        let said = output(client.stdin(Stdio::null()), MAX_WAIT);
         let printed = format!("{}{}", text(&said.stdout), text(&said.stderr));
         assert!(said.status.success(), "{printed}");
         assert!(printed.contains("Verify return code: 0 (ok)"), "{printed}");
@@ -198,7 +198,7 @@ fn nginx_long_handshakes_and_retries_succeed() {
     ] {
         let nginx = Nginx::start(&place, more);
         let url = format!("https://localhost:{}/file.bin", nginx.port);
-        fetches(&place, &url, client, retried);
+        assert_fetches(&place, &url, client, retried);
     }
 }
 
@@ -216,7 +216,7 @@ fn go_fragmented_handshakes_and_retries_succeed() {
         for records in ["own", "library"] {
             let load = ["--size", "4MiB", "--mode", "new", "--calls", "3"];
             let more = ["--clients", "1", "--records", records];
-            let run = fetch(&place, 0, &url, &[&load, &more[..], &CLIENT_TLS].concat());
+            let run = run_fetch(&place, 0, &url, &[&load, &more[..], &CLIENT_TLS].concat());
             assert_eq!(run["total"]["ok"], 3, "{records}: {run}");
             let expected = if retried { Value::from(3) } else { Value::Null };
             assert_eq!(run["total"]["connections_retried"], expected, "{run}");
@@ -240,7 +240,7 @@ fn mid_body_failure_is_reported_promptly() {
                 // Longer than a test may take.
                 let load = ["--mode", mode, "--calls", "2", "--deadline", "600s"];
                 let more = ["--clients", "1", "--records", records];
-                let run = fetch(&place, 1, &url, &[&load, &more[..], &CLIENT_TLS].concat());
+                let run = run_fetch(&place, 1, &url, &[&load, &more[..], &CLIENT_TLS].concat());
                 let errors = &run["total"]["errors_by_code"];
                 assert_eq!(errors[0]["code"], code, "{end} {records} {mode}: {run}");
                 assert_eq!(errors[0]["count"], 2, "{end} {records} {mode}: {run}");
@@ -261,7 +261,7 @@ const GO_GROUPS: [(&str, &str); 6] = [
 
 /// Returns those of [`GO_GROUPS`] that the installed Go supports.
 fn known_to_go() -> Vec<(&'static str, &'static str)> {
-    let printed = succeeds(Command::new(peer("bin/go-tls")).arg("-groups"));
+    let printed = run_successfully(Command::new(peer("bin/go-tls")).arg("-groups"));
     let printed = text(&printed.stdout);
     let known = GO_GROUPS.into_iter();
     let known: Vec<_> = known
@@ -292,12 +292,12 @@ fn go_client(place: &Place, address: &str, flags: &[&str]) -> Output {
         .args(["-connect", address, "-ca", "certs/ca.crt"])
         .args(flags)
         .current_dir(place.path(""));
-    output(&mut command, LONGEST)
+    output(&mut command, MAX_WAIT)
 }
 
 /// Returns the lines that it prints.
 #[track_caller]
-fn go_asks(place: &Place, address: &str, flags: &[&str]) -> String {
+fn go_request(place: &Place, address: &str, flags: &[&str]) -> String {
     let out = go_client(place, address, flags);
     let (said, errors) = (text(&out.stdout), text(&out.stderr));
     assert!(out.status.success(), "{flags:?}: {said}{errors}");
@@ -352,7 +352,7 @@ fn go_interoperates_with_every_group() {
                 let (server, addresses) = serve_to_go(&place, name, flags);
                 for address in addresses {
                     let asks = [asks, &["-curve", theirs], &GO_IDENTITY].concat();
-                    let said = go_asks(&place, &address, &asks);
+                    let said = go_request(&place, &address, &asks);
                     assert!(said.contains(answer), "{name} {ours}: {said}");
                 }
                 drop(server);
@@ -362,7 +362,7 @@ fn go_interoperates_with_every_group() {
         let url = format!("https://localhost:{}/", server.port);
         let load = ["--size", "4MiB", "--mode", "new", "--calls", "3"];
         let more = ["--clients", "1", "--group", ours];
-        let run = fetch(&place, 0, &url, &[&load, &more[..], &CLIENT_TLS].concat());
+        let run = run_fetch(&place, 0, &url, &[&load, &more[..], &CLIENT_TLS].concat());
         let agreed = &run["tls"]["handshakes"][0];
         assert_eq!(
             (&agreed["count"], &agreed["group"]),
@@ -390,7 +390,7 @@ fn go_interoperates_with_every_certificate_kind() {
         for (name, asks, answer) in SERVERS {
             let (_server, addresses) = serve_to_go(&place, name, &[]);
             for address in addresses {
-                let said = go_asks(&place, &address, &[asks, &GO_IDENTITY].concat());
+                let said = go_request(&place, &address, &[asks, &GO_IDENTITY].concat());
                 assert!(said.contains(answer), "{name} {kind}: {said}");
                 // Whether it first reads an alert or a reset is a race.
                 let out = go_client(&place, &address, asks);
@@ -403,7 +403,7 @@ fn go_interoperates_with_every_certificate_kind() {
         let server = go_tls(&place, &[]);
         let url = format!("https://localhost:{}/", server.port);
         let load = ["--size", "4MiB", "--mode", "new", "--calls", "3"];
-        let run = fetch(
+        let run = run_fetch(
             &place,
             0,
             &url,
@@ -432,7 +432,7 @@ fn go_negotiates_offered_tls_1_2() {
                     .flat_map(|address| spoken.iter().map(move |version| (address, version)))
                 {
                     let asks = [asks, &["-version", version], &GO_IDENTITY].concat();
-                    let said = go_asks(&place, address, &asks);
+                    let said = go_request(&place, address, &asks);
                     assert!(said.contains(answer), "{name} {kind} {version}: {said}");
                     // The gRPC client only prints the score.
                     let is_named = said.contains(&format!("TLS {version} "));
@@ -465,7 +465,7 @@ fn go_client_resumes_sessions() {
             let (_server, addresses) = serve_to_go(&place, name, &["--tls-version", version]);
             for address in addresses {
                 let more = ["-resume", "-version", version];
-                let said = go_asks(&place, &address, &[asks, &more[..], &GO_IDENTITY].concat());
+                let said = go_request(&place, &address, &[asks, &more[..], &GO_IDENTITY].concat());
                 let resumed = said.lines().map(|line| line.contains("resumed true"));
                 assert_eq!(
                     resumed.collect::<Vec<_>>(),

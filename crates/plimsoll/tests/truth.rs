@@ -24,7 +24,7 @@ use serde_json::Value;
 use support::{Place, SCORE, print_uncaptured, signal};
 
 /// Serialises the tests, because tests that measure time would disturb each other.
-fn alone() -> MutexGuard<'static, ()> {
+fn lock_tests() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(|failed| failed.into_inner())
 }
@@ -33,7 +33,7 @@ const MS: u64 = 1_000_000;
 
 /// A constant rate against a server that needs `delay` for an answer and freezes once. All times in
 /// nanoseconds.
-struct Frozen {
+struct FreezeScenario {
     rate: u64,
     seconds: u64,
     delay: u64,
@@ -41,18 +41,18 @@ struct Frozen {
     freeze: u64,
     /// Most calls in flight.
     streams: Option<u32>,
-    server: Server,
+    server: TestedServer,
 }
 
 /// The server under test.
-enum Server {
+enum TestedServer {
     /// [`Exact`]: only the delay and the freeze, accurate to some microseconds.
     Exact,
     /// `plimsoll serve score`, which needs a while for the answers that the freeze has delayed.
     Score,
 }
 
-impl Frozen {
+impl FreezeScenario {
     fn calls(&self) -> u64 {
         self.rate * self.seconds
     }
@@ -61,12 +61,12 @@ impl Frozen {
     fn run(&self) -> Value {
         let place = Place::new();
         let (url, _server) = match self.server {
-            Server::Exact => {
+            TestedServer::Exact => {
                 let freeze = self.freeze_after..self.freeze_after + self.freeze;
-                let exact = Exact::start(self.delay, freeze, self.streams);
+                let exact = ExactServer::start(self.delay, freeze, self.streams);
                 (format!("grpc://127.0.0.1:{}", exact.port), None)
             }
-            Server::Score => {
+            TestedServer::Score => {
                 let ms = |ns: u64| format!("{}ms", ns / MS);
                 let stall = format!("{}@{}", ms(self.freeze), ms(self.freeze_after));
                 let streams = self.streams.unwrap_or(0).to_string();
@@ -113,7 +113,7 @@ fn micros(run: &Value, times: &str, what: &str) -> f64 {
 
 /// Asserts that each percentile of the response time is at least this many milliseconds.
 #[track_caller]
-fn check(run: &Value, at_least_ms: &[(&str, f64)]) {
+fn assert_at_least(run: &Value, at_least_ms: &[(&str, f64)]) {
     for (name, least) in at_least_ms {
         let seen = micros(run, "response", name) / 1e3;
         print_uncaptured(format_args!(
@@ -133,18 +133,18 @@ fn check(run: &Value, at_least_ms: &[(&str, f64)]) {
 /// 505 − 200 × 0.5 = 405 ms, and p99.9 (20 calls) is 495 ms.
 #[test]
 fn half_second_freeze_shows_in_percentiles() {
-    let _alone = alone();
-    let frozen = Frozen {
+    let _alone = lock_tests();
+    let frozen = FreezeScenario {
         rate: 2000,
         seconds: 10,
         delay: 5 * MS,
         freeze_after: 3000 * MS,
         freeze: 500 * MS,
         streams: None,
-        server: Server::Exact,
+        server: TestedServer::Exact,
     };
     let run = frozen.run();
-    check(
+    assert_at_least(
         &run,
         &[
             ("p50", 5.0),
@@ -162,18 +162,18 @@ fn half_second_freeze_shows_in_percentiles() {
 /// is that of a call due 95 ms into the freeze, sent at its end, and answered 5 ms later.
 #[test]
 fn stream_wait_lengthens_only_response_time() {
-    let _alone = alone();
-    let frozen = Frozen {
+    let _alone = lock_tests();
+    let frozen = FreezeScenario {
         rate: 2000,
         seconds: 10,
         delay: 5 * MS,
         freeze_after: 3000 * MS,
         freeze: 500 * MS,
         streams: Some(100),
-        server: Server::Exact,
+        server: TestedServer::Exact,
     };
     let run = frozen.run();
-    check(&run, &[("p99", 405.0), ("max", 505.0)]);
+    assert_at_least(&run, &[("p99", 405.0), ("max", 505.0)]);
     let mean = |times| micros(&run, times, "mean");
     let service = mean("service");
     print_uncaptured(format_args!("service mean: {:.1} ms", service / 1e3));
@@ -200,35 +200,35 @@ fn stream_wait_lengthens_only_response_time() {
 /// 5 % are 500, so p95 is 505 ms.
 #[test]
 fn one_second_freeze_shows_in_percentiles() {
-    let _alone = alone();
-    let frozen = Frozen {
+    let _alone = lock_tests();
+    let frozen = FreezeScenario {
         rate: 1000,
         seconds: 10,
         delay: 5 * MS,
         freeze_after: 3000 * MS,
         freeze: 1000 * MS,
         streams: None,
-        server: Server::Score,
+        server: TestedServer::Score,
     };
     let run = frozen.run();
-    check(&run, &[("p95", 505.0), ("p99", 905.0), ("max", 1005.0)]);
+    assert_at_least(&run, &[("p95", 505.0), ("p99", 905.0), ("max", 1005.0)]);
 }
 
 /// A server that answers a fixed time after a request was read from the socket, or at the end of
 /// its freeze if that is later. Everything that is due leaves in one write, so that the server adds
 /// as little delay as possible.
-struct Exact {
+struct ExactServer {
     port: u16,
 }
 
 /// State shared by the two threads of a connection: one reads, the other answers.
-struct Answering {
+struct ConnectionState {
     connection: CannedConnection,
     stream: TcpStream,
     out: Vec<u8>,
 }
 
-impl Answering {
+impl ConnectionState {
     fn flush(&mut self) -> Option<()> {
         self.stream.write_all(&self.out).ok()?;
         self.out.clear();
@@ -237,9 +237,9 @@ impl Answering {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a test measures in real time")]
-impl Exact {
+impl ExactServer {
     /// Times in nanoseconds; those of `freeze` since the first request.
-    fn start(delay: u64, freeze: Range<u64>, streams: Option<u32>) -> Exact {
+    fn start(delay: u64, freeze: Range<u64>, streams: Option<u32>) -> ExactServer {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("bound").port();
         let options = CannedOptions {
@@ -251,14 +251,14 @@ impl Exact {
             for stream in listener.incoming().flatten() {
                 let options = options.clone();
                 let (due, ready) = mpsc::channel();
-                let answering = Answering {
+                let answering = ConnectionState {
                     connection: CannedServer::new(options).connection(),
                     stream: stream.try_clone().expect("a descriptor"),
                     out: Vec::new(),
                 };
                 let answering = Arc::new(Mutex::new(answering));
                 let shared = Arc::clone(&answering);
-                thread::spawn(move || Exact::answer(&ready, &shared));
+                thread::spawn(move || ExactServer::answer(&ready, &shared));
                 let leaves = {
                     let freeze = freeze.clone();
                     move |arrived: Duration| {
@@ -270,16 +270,16 @@ impl Exact {
                         })
                     }
                 };
-                thread::spawn(move || Exact::read(stream, &answering, leaves, &due));
+                thread::spawn(move || ExactServer::read(stream, &answering, leaves, &due));
             }
         });
-        Exact { port }
+        ExactServer { port }
     }
 
     /// Reads until the client closes.
     fn read(
         mut stream: TcpStream,
-        answering: &Mutex<Answering>,
+        answering: &Mutex<ConnectionState>,
         leaves: impl Fn(Duration) -> Duration,
         due: &mpsc::Sender<(Instant, u32)>,
     ) -> Option<()> {
@@ -289,7 +289,7 @@ impl Exact {
         let mut first = None;
         {
             let mut answering = answering.lock().ok()?;
-            let Answering {
+            let ConnectionState {
                 connection, out, ..
             } = &mut *answering;
             connection.open(out);
@@ -299,7 +299,7 @@ impl Exact {
             let n = stream.read(&mut buffer).ok().filter(|n| *n > 0)?;
             let now = Instant::now();
             let mut answering = answering.lock().ok()?;
-            let Answering {
+            let ConnectionState {
                 connection, out, ..
             } = &mut *answering;
             connection.receive(&buffer[..n], out, &mut held).ok()?;
@@ -318,7 +318,10 @@ impl Exact {
     }
 
     /// One delay for all, so requests become due in the order of arrival.
-    fn answer(due: &mpsc::Receiver<(Instant, u32)>, answering: &Mutex<Answering>) -> Option<()> {
+    fn answer(
+        due: &mpsc::Receiver<(Instant, u32)>,
+        answering: &Mutex<ConnectionState>,
+    ) -> Option<()> {
         let mut next = None;
         loop {
             let (ready, stream) = match next.take() {
@@ -327,7 +330,7 @@ impl Exact {
             };
             thread::sleep(ready.saturating_duration_since(Instant::now()));
             let mut answering = answering.lock().ok()?;
-            let Answering {
+            let ConnectionState {
                 connection, out, ..
             } = &mut *answering;
             connection.complete(stream, out);
@@ -348,8 +351,8 @@ impl Exact {
 /// would inflate the rate.
 #[test]
 fn rate_covers_last_arrival_interval() {
-    let _alone = alone();
-    let server = Exact::start(MS, 0..0, None);
+    let _alone = lock_tests();
+    let server = ExactServer::start(MS, 0..0, None);
     let place = Place::new();
     let url = format!("grpc://127.0.0.1:{}", server.port);
     for (name, length, calls, rate) in [
@@ -375,8 +378,8 @@ fn rate_covers_last_arrival_interval() {
 /// calls' times, and judge objectives by both ends of the resulting interval.
 #[test]
 fn stopped_generator_widens_judged_intervals() {
-    let _alone = alone();
-    let server = Exact::start(MS, 0..0, None);
+    let _alone = lock_tests();
+    let server = ExactServer::start(MS, 0..0, None);
     let place = Place::new();
     let url = format!("grpc://127.0.0.1:{}", server.port);
     let mut command = place.command(&["grpc", &url, "--rate", "500/s", "--duration", "8s"]);
@@ -428,8 +431,8 @@ fn stopped_generator_widens_judged_intervals() {
 /// checked.
 #[test]
 fn no_call_succeeds_after_deadline() {
-    let _alone = alone();
-    let server = Exact::start(5 * MS, 0..0, None);
+    let _alone = lock_tests();
+    let server = ExactServer::start(5 * MS, 0..0, None);
     let place = Place::new();
     let url = format!("grpc://127.0.0.1:{}", server.port);
     let mut arguments = vec!["grpc", &url, "--out", "run", "--json", "-q"];
@@ -458,8 +461,8 @@ fn no_call_succeeds_after_deadline() {
 /// Calls that are in flight when the warm-up ends count as work of the measured time.
 #[test]
 fn slow_responses_keep_rate_after_warmup() {
-    let _alone = alone();
-    let server = Exact::start(500 * MS, 0..0, None);
+    let _alone = lock_tests();
+    let server = ExactServer::start(500 * MS, 0..0, None);
     let place = Place::new();
     let url = format!("grpc://127.0.0.1:{}", server.port);
     let mut arguments = vec!["grpc", &url, "--out", "run", "--json", "-q"];

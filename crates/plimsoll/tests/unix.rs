@@ -16,31 +16,31 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use support::nginx;
-use support::peers::{python, succeeds, tool};
+use support::peers::{python, run_successfully, tool};
 use support::{
-    CLIENT_MTLS, LONGEST, ORDER, Place, SCORE, SERVER_MTLS, SERVER_TLS, signal, stderr_of, text,
+    CLIENT_MTLS, MAX_WAIT, ORDER, Place, SCORE, SERVER_MTLS, SERVER_TLS, signal, stderr_of, text,
     wait,
 };
 
 /// A server on a socket, usually `s.sock` of the place; killed when dropped.
-struct Served(Child);
+struct SocketServer(Child);
 
-impl Served {
+impl SocketServer {
     /// Starts it and waits until it accepts connections.
     #[track_caller]
-    fn new(place: &Place, command: &mut Command) -> Served {
-        Served::at(&place.path("s.sock"), command)
+    fn new(place: &Place, command: &mut Command) -> SocketServer {
+        SocketServer::at(&place.path("s.sock"), command)
     }
 
     #[track_caller]
-    fn at(path: &Path, command: &mut Command) -> Served {
+    fn at(path: &Path, command: &mut Command) -> SocketServer {
         let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap_or_else(|e| panic!("{command:?}: {e}"));
-        let mut served = Served(child);
-        let end = Instant::now() + LONGEST;
+        let mut served = SocketServer(child);
+        let end = Instant::now() + MAX_WAIT;
         while UnixStream::connect(path).is_err() {
             let ended = served.0.try_wait().unwrap();
             assert!(ended.is_none(), "{command:?} has ended: {ended:?}");
@@ -50,9 +50,9 @@ impl Served {
         served
     }
 
-    fn ours(place: &Place, arguments: &[&str]) -> Served {
+    fn serve_on_socket(place: &Place, arguments: &[&str]) -> SocketServer {
         let listen = ["--listen", "unix:s.sock"];
-        Served::new(
+        SocketServer::new(
             place,
             &mut place.command(&[&["serve"], arguments, &listen].concat()),
         )
@@ -65,7 +65,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for SocketServer {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -74,7 +74,7 @@ impl Drop for Served {
 
 /// The server's certificate is checked against the CA and this name, because a socket has no host
 /// name.
-const NAMED: [&str; 4] = ["--ca", "certs/ca.crt", "--server-name", "localhost"];
+const NAMED_SERVER: [&str; 4] = ["--ca", "certs/ca.crt", "--server-name", "localhost"];
 const CALLS: [&str; 6] = ["--calls", "60", "--clients", "3", "--connections", "3"];
 
 /// Runs a load of 60 calls, all of which must succeed; returns its `run.json`.
@@ -92,7 +92,7 @@ fn load(place: &Place, command: &[&str], more: &[&str]) -> serde_json::Value {
 fn every_protocol_works_over_unix_sockets() {
     let place = Place::new();
     place.certificates();
-    let codec = built::c_example(&place.path("."));
+    let codec = built::build_c_example(&place.path("."));
     let codec = codec.to_str().unwrap();
     let loads: [(&[&str], &str, &[&str]); 6] = [
         (&["score"], "grpc", &SCORE),
@@ -109,11 +109,11 @@ fn every_protocol_works_over_unix_sockets() {
     for (server, command, call) in loads {
         for secured in [false, true] {
             let (serve, tls): (&[&str], &[&str]) = if secured {
-                (&SERVER_TLS, &NAMED)
+                (&SERVER_TLS, &NAMED_SERVER)
             } else {
                 (&[], &[])
             };
-            let served = Served::ours(&place, &[server, serve].concat());
+            let served = SocketServer::ours(&place, &[server, serve].concat());
             let url = match command {
                 "fetch" => "unix:s.sock:/bytes/1KiB",
                 _ => "unix:s.sock",
@@ -146,11 +146,11 @@ fn sessions_work_over_unix_sockets() {
     place.certificates();
     for secured in [false, true] {
         let (serve, tls): (&[&str], &[&str]) = if secured {
-            (&SERVER_TLS, &NAMED)
+            (&SERVER_TLS, &NAMED_SERVER)
         } else {
             (&[], &[])
         };
-        let served = Served::ours(
+        let served = SocketServer::ours(
             &place,
             &[&["llm", "--with-gateway", "unix:ws.sock"], serve].concat(),
         );
@@ -162,7 +162,7 @@ fn sessions_work_over_unix_sockets() {
         served.stop();
         assert!(!place.path("s.sock").exists() && !place.path("ws.sock").exists());
     }
-    let gateway = Served::new(
+    let gateway = SocketServer::new(
         &place,
         &mut place.command(&["relay", "gateway", "--echo", "--listen", "unix:s.sock"]),
     );
@@ -176,7 +176,7 @@ fn sessions_work_over_unix_sockets() {
 fn unix_socket_holds_mtls_connections() {
     let place = Place::new();
     place.certificates();
-    let served = Served::ours(&place, &[&["hold"], &SERVER_MTLS[..]].concat());
+    let served = SocketServer::ours(&place, &[&["hold"], &SERVER_MTLS[..]].concat());
     let hold = ["hold", "tls+unix:s.sock", "-q", "--out", "run"];
     let more = ["--connections", "20", "--duration", "1s"];
     let name = ["--server-name", "localhost"];
@@ -197,7 +197,7 @@ fn sidecars_relay_mtls_over_unix_sockets() {
         ("score", "tcp", "grpc"),
         ("bolt", "bolt", "bolt"),
     ] {
-        let served = Served::ours(&place, &[server]);
+        let served = SocketServer::ours(&place, &[server]);
         let route = |name: &str, listen: &str, upstream: &str, tls: &str| {
             let text = format!(
                 "workers = 2\n[[route]]\nname = \"r\"\nprotocol = \"{protocol}\"\n\
@@ -205,7 +205,7 @@ fn sidecars_relay_mtls_over_unix_sockets() {
             );
             fs::write(place.path(name), text).unwrap();
             let mut command = place.command(&["relay", "sidecar", name]);
-            Served::at(&place.path(listen), &mut command)
+            SocketServer::at(&place.path(listen), &mut command)
         };
         let near = format!("listen_tls = {listen_tls}");
         let inner = route("inner.toml", "mid.sock", "s.sock", &near);
@@ -225,7 +225,7 @@ fn sidecars_relay_mtls_over_unix_sockets() {
 fn only_stale_socket_is_replaced() {
     let place = Place::new();
     drop(UnixListener::bind(place.path("s.sock")).unwrap());
-    let served = Served::ours(&place, &["score"]);
+    let served = SocketServer::ours(&place, &["score"]);
     let second = ["serve", "score", "--listen", "unix:s.sock"];
     let output = place.run(&second);
     assert_eq!(output.status.code(), Some(1), "{}", stderr_of(&output));
@@ -340,24 +340,24 @@ fn grpcio_interoperates_over_unix_sockets() {
     let path = format!("unix:{}", place.path("s.sock").display());
     for secured in [false, true] {
         let (serve, tls): (&[&str], &[&str]) = if secured {
-            (&SERVER_TLS, &NAMED)
+            (&SERVER_TLS, &NAMED_SERVER)
         } else {
             (&[], &[])
         };
         let mut theirs = python(&place, "grpcio_server.py");
         let theirs = theirs.args(["--listen", &path]).args(serve);
-        let served = Served::new(&place, theirs);
+        let served = SocketServer::new(&place, theirs);
         load(&place, &["grpc", &path], &[tls, &SCORE].concat());
         let listed = place.expect(0, &[&["grpc", "list", &path], tls].concat());
         assert!(listed.contains("score.ScoreService"), "{listed}");
         drop(served);
         // The server was killed, so its socket file is stale and is replaced.
-        let served = Served::ours(&place, &[&["score"], serve].concat());
+        let served = SocketServer::ours(&place, &[&["score"], serve].concat());
         let mut theirs = python(&place, "grpcio_client.py");
         // By default grpcio sends the socket's path, which is no valid authority in HTTP/2.
         let authority = ["--authority", "localhost"];
         let theirs = theirs.args(["score", &path, "--calls", "20"]);
-        succeeds(theirs.args(tls).args(authority));
+        run_successfully(theirs.args(tls).args(authority));
         served.stop();
     }
 }
@@ -368,13 +368,13 @@ fn curl(place: &Place, url: &str) -> Vec<u8> {
     let mut curl = tool("curl");
     curl.current_dir(place.path(""));
     let flags = ["-sS", "--fail", "--unix-socket", "s.sock", url];
-    succeeds(curl.args(flags)).stdout
+    run_successfully(curl.args(flags)).stdout
 }
 
 #[test]
 fn curl_and_nginx_interoperate_over_unix_sockets() {
     let place = Place::new();
-    let served = Served::ours(&place, &["files"]);
+    let served = SocketServer::ours(&place, &["files"]);
     assert_eq!(curl(&place, "http://localhost/bytes/1KiB").len(), 1024);
     served.stop();
 
@@ -390,7 +390,7 @@ fn curl_and_nginx_interoperate_over_unix_sockets() {
     fs::write(place.path("nginx.conf"), config).unwrap();
     let mut nginx = nginx::command();
     nginx.arg("-p").arg(place.path(""));
-    let served = Served::new(&place, nginx.args(["-c", "nginx.conf", "-e", "stderr"]));
+    let served = SocketServer::new(&place, nginx.args(["-c", "nginx.conf", "-e", "stderr"]));
     load(&place, &["fetch", "unix:s.sock:/file.bin"], &[]);
     assert_eq!(place.read("access.log").lines().count(), 60);
     drop(served);

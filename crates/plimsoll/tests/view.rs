@@ -9,11 +9,11 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 
-use browser::{Browser, Look};
+use browser::{Browser, Viewport};
 use support::{Place, Server};
 
 /// Four runs of one plan, a run of another, and a directory that a later version wrote.
-fn folder() -> Place {
+fn folder_of_runs() -> Place {
     let place = Place::new();
     for (run, ms) in [
         ("one", 5.0),
@@ -53,7 +53,7 @@ fn folder() -> Place {
     place
 }
 
-fn view(place: &Place) -> Server {
+fn start_view(place: &Place) -> Server {
     Server::start(&mut place.command(&["view", "runs", "--port", "0"]))
 }
 
@@ -73,8 +73,8 @@ fn get(server: &Server, host: &str, path: &str) -> (u16, String) {
 
 #[test]
 fn view_serves_only_its_folder() {
-    let place = folder();
-    let server = view(&place);
+    let place = folder_of_runs();
+    let server = start_view(&place);
     let (status, list) = get(&server, "localhost", "/");
     assert_eq!(status, 200);
     for words in [
@@ -113,7 +113,7 @@ fn view_serves_only_its_folder() {
 
 #[test]
 fn list_skips_intervals_without_objectives() {
-    let place = folder();
+    let place = folder_of_runs();
     let broken = place.path("runs/four/intervals.jsonl");
     fs::write(broken, "no interval\n").expect("written");
     let judged = place.path("runs/one/plan.toml");
@@ -124,7 +124,7 @@ fn list_skips_intervals_without_objectives() {
     let whole = fs::read_to_string(&record).expect("a run");
     let many = whole.replace("\"ok\": 400", "\"ok\": 18446744073709551615");
     fs::write(record, many).expect("written");
-    let server = view(&place);
+    let server = start_view(&place);
     let (status, list) = get(&server, "localhost", "/");
     assert_eq!(status, 200);
     assert!(list.contains("href=\"/runs/four\""), "{list}");
@@ -137,7 +137,7 @@ fn list_skips_intervals_without_objectives() {
 
 #[test]
 fn external_symlinks_are_not_followed() {
-    let place = folder();
+    let place = folder_of_runs();
     let secret = place.path("secret");
     fs::write(&secret, "a-secret-of-this-machine").expect("written");
     for (run, file) in [("one", "plan.toml"), ("two", "run.json")] {
@@ -145,7 +145,7 @@ fn external_symlinks_are_not_followed() {
         fs::remove_file(&path).expect("removed");
         std::os::unix::fs::symlink(&secret, &path).expect("linked");
     }
-    let server = view(&place);
+    let server = start_view(&place);
     let (status, page) = get(&server, "localhost", "/runs/one");
     assert_eq!(status, 422);
     assert!(page.contains("a link, not a file"), "{page}");
@@ -160,8 +160,8 @@ fn external_symlinks_are_not_followed() {
 
 #[test]
 fn browser_lists_and_compares_runs() {
-    let place = folder();
-    let server = view(&place);
+    let place = folder_of_runs();
+    let server = start_view(&place);
     let url = format!("http://{}/", server.address());
     let pictures = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("view");
     fs::create_dir_all(&pictures).expect("a folder");
@@ -171,7 +171,7 @@ fn browser_lists_and_compares_runs() {
         ("desk", 1440, false),
         ("dark", 1440, true),
     ] {
-        let look = Look {
+        let look = Viewport {
             name,
             width,
             dark,
@@ -182,21 +182,21 @@ fn browser_lists_and_compares_runs() {
         assert_eq!(seen.content_width, u64::from(width), "{name}");
         fs::write(pictures.join(format!("{name}.png")), seen.picture).expect("kept");
     }
-    browser.follow(
+    browser.navigate(
         "document.querySelector('input[name=a][value=one]').checked = true; \
          document.querySelector('input[name=b][value=\"deep/three\"]').checked = true; \
          document.querySelector('form').requestSubmit()",
     );
     let heading = browser.text("document.querySelector('h2').textContent");
     assert_eq!(heading, "What differs");
-    browser.follow("document.querySelector('a.home').click()");
+    browser.navigate("document.querySelector('a.home').click()");
     assert_eq!(browser.text("location.pathname"), "/");
 }
 
 #[test]
 fn incomplete_requests_do_not_block_server() {
-    let place = folder();
-    let server = view(&place);
+    let place = folder_of_runs();
+    let server = start_view(&place);
     let halves: Vec<TcpStream> = (0..300)
         .map(|_| {
             let mut stream = TcpStream::connect(server.address()).expect("connected");

@@ -16,7 +16,7 @@ pub enum LocalResourceError {
     /// File descriptors of this process.
     #[error(
         "this process ran out of file descriptors (limit: {}): raise `ulimit -n`",
-        shown_limit()
+        format_limit()
     )]
     Descriptors,
     /// File descriptors of this machine.
@@ -61,7 +61,7 @@ pub enum LocalResourceError {
     Permission,
 }
 
-fn shown_limit() -> String {
+fn format_limit() -> String {
     match descriptor_limit() {
         u64::MAX => "no limit".to_owned(),
         limit => limit.to_string(),
@@ -72,8 +72,8 @@ impl LocalResourceError {
     /// Returns the shortage behind an error of a connection or lookup; `None` if the peer or the network caused it.
     pub fn of(error: &io::Error) -> Option<LocalResourceError> {
         let named = error.get_ref().and_then(|inner| inner.downcast_ref());
-        if let Some(lack) = named {
-            return Some(*lack);
+        if let Some(shortage) = named {
+            return Some(*shortage);
         }
         match Errno::from_io_error(error)? {
             Errno::MFILE => Some(LocalResourceError::Descriptors),
@@ -99,20 +99,20 @@ impl LocalResourceError {
 
     /// Refines the error of a connection to `to` as far as the cause can be determined.
     pub fn refine_connect_error(error: io::Error, to: SocketAddr) -> io::Error {
-        let lack = match Errno::from_io_error(&error) {
-            Some(Errno::ADDRNOTAVAIL) => LocalResourceError::of_address(to),
+        let shortage = match Errno::from_io_error(&error) {
+            Some(Errno::ADDRNOTAVAIL) => LocalResourceError::probe_address(to),
             // Over IPv6 a remote firewall can cause EACCES as well (RFC 4443 §3.1).
             Some(Errno::ACCESS) if to.is_ipv4() => LocalResourceError::Permission,
             _ => return error,
         };
-        lack.error(&error)
+        shortage.to_io_error(&error)
     }
 
     /// Does the same as [`LocalResourceError::refine_connect_error`], for an error that was returned before anything
     /// was sent.
     pub(super) fn refine_immediate_error(error: io::Error, to: SocketAddr) -> io::Error {
         match Errno::from_io_error(&error) {
-            Some(Errno::ACCESS) => LocalResourceError::Permission.error(&error),
+            Some(Errno::ACCESS) => LocalResourceError::Permission.to_io_error(&error),
             _ => LocalResourceError::refine_connect_error(error, to),
         }
     }
@@ -120,14 +120,14 @@ impl LocalResourceError {
     /// Refines the error of binding to `source` with a port that the system chooses.
     pub(super) fn refine_bind_error(error: io::Error, source: IpAddr) -> io::Error {
         match Errno::from_io_error(&error) {
-            Some(Errno::ADDRNOTAVAIL) => LocalResourceError::Source(source).error(&error),
+            Some(Errno::ADDRNOTAVAIL) => LocalResourceError::Source(source).to_io_error(&error),
             _ => error,
         }
     }
 
     /// Determines whether a port or a source address is missing, by connecting a datagram socket: it has
     /// ports of its own, uses the same addresses, and sends nothing.
-    fn of_address(to: SocketAddr) -> LocalResourceError {
+    fn probe_address(to: SocketAddr) -> LocalResourceError {
         let asked = Socket::new(Domain::for_address(to), Type::DGRAM.cloexec(), None);
         match asked.and_then(|socket| socket.connect(&to.into())) {
             Err(e) if Errno::from_io_error(&e) == Some(Errno::ADDRNOTAVAIL) => {
@@ -144,21 +144,23 @@ impl LocalResourceError {
         let text = "failed to lookup address information";
         LocalResourceError::of(error).or_else(|| {
             let is_of_look_up = error.to_string().starts_with(text);
-            is_of_look_up.then(LocalResourceError::of_opening).flatten()
+            is_of_look_up
+                .then(LocalResourceError::probe_descriptors)
+                .flatten()
         })
     }
 
     /// Refines the error of a lookup. A resolver that cannot open a file reports existing names as missing,
     /// so its result is ignored while this process has no free descriptor.
     pub(super) fn refine_lookup_error(error: io::Error) -> io::Error {
-        match LocalResourceError::of(&error).or_else(LocalResourceError::of_opening) {
-            Some(lack) => lack.error(&error),
+        match LocalResourceError::of(&error).or_else(LocalResourceError::probe_descriptors) {
+            Some(shortage) => shortage.to_io_error(&error),
             None => error,
         }
     }
 
     /// Returns the shortage that currently prevents this process from opening descriptors.
-    fn of_opening() -> Option<LocalResourceError> {
+    fn probe_descriptors() -> Option<LocalResourceError> {
         let opened = Socket::new(Domain::UNIX, Type::DGRAM.cloexec(), None);
         opened.err().as_ref().and_then(LocalResourceError::of)
     }
@@ -166,18 +168,18 @@ impl LocalResourceError {
     /// Refines the error of a socket that was not connected yet, which is always local.
     pub(crate) fn refine_socket_error(error: io::Error) -> io::Error {
         match (LocalResourceError::of(&error), Errno::from_io_error(&error)) {
-            (None, Some(errno)) => LocalResourceError::Socket(errno).error(&error),
+            (None, Some(errno)) => LocalResourceError::Socket(errno).to_io_error(&error),
             _ => error,
         }
     }
 
     /// Returns the error of a lookup for which no thread could be started.
     pub(crate) fn of_thread(error: &io::Error) -> io::Error {
-        LocalResourceError::Threads.error(error)
+        LocalResourceError::Threads.to_io_error(error)
     }
 
     /// Wraps this shortage into an error of the original kind.
-    fn error(self, was: &io::Error) -> io::Error {
+    fn to_io_error(self, was: &io::Error) -> io::Error {
         io::Error::new(was.kind(), self)
     }
 
@@ -213,11 +215,14 @@ mod tests {
             (Errno::NOSPC, Outcome::NoSocket, "max_user_watches"),
             (Errno::PERM, Outcome::NoSocket, "does not permit"),
         ] {
-            let lack = LocalResourceError::of(&errno.into()).unwrap();
-            assert_eq!(lack.outcome(), outcome, "{errno:?}");
-            assert!(lack.to_string().contains(needle), "{errno:?}: {lack}");
-            let again = lack.error(&errno.into());
-            assert_eq!(LocalResourceError::of(&again), Some(lack));
+            let shortage = LocalResourceError::of(&errno.into()).unwrap();
+            assert_eq!(shortage.outcome(), outcome, "{errno:?}");
+            assert!(
+                shortage.to_string().contains(needle),
+                "{errno:?}: {shortage}"
+            );
+            let again = shortage.to_io_error(&errno.into());
+            assert_eq!(LocalResourceError::of(&again), Some(shortage));
         }
         for errno in [Errno::CONNREFUSED, Errno::NETUNREACH, Errno::ACCESS] {
             assert_eq!(LocalResourceError::of(&errno.into()), None, "{errno:?}");

@@ -12,8 +12,8 @@ use plimsoll_model::record::RecordedInterval;
 use plimsoll_model::run::merge::IntervalMerger;
 use plimsoll_model::run::{IntervalRecord, NegotiatedTls, ResourceUsage};
 
-use super::hands::{SharedRunState, WorkerMessage};
-use super::holding::IdleMemorySampler;
+use super::idle_memory::IdleMemorySampler;
+use super::worker_handle::{SharedRunState, WorkerMessage};
 use super::{Observation, RunCompletion, RunRole, end_at_once};
 use crate::clock::Clock;
 use crate::error::EngineError;
@@ -29,10 +29,10 @@ pub(super) struct Conductor<'a, 'o> {
     pub(super) client: ResourceMeter,
     pub(super) server: Option<ResourceMeter>,
     pub(super) machine: MachineMeter,
-    pub(super) holding: Option<IdleMemorySampler>,
+    pub(super) idle_memory: Option<IdleMemorySampler>,
     pub(super) shard: Shard,
     /// Other loads run in this process, so the process's CPU time is not this load's.
-    pub(super) among_others: bool,
+    pub(super) shares_process: bool,
     pub(super) token_counter: Option<TokenCounter>,
     pub(super) intervals: IntervalMerger,
     pub(super) negotiated: Option<NegotiatedTls>,
@@ -52,16 +52,16 @@ impl Conductor<'_, '_> {
     pub(super) fn conduct(
         &mut self,
         plan: &Plan,
-        place: RunRole<'_>,
+        role: RunRole<'_>,
         workers: u32,
         wanted: u64,
     ) -> Result<RunCompletion, EngineError> {
         let established = self.await_connections(workers, wanted)?;
-        if let Some(holding) = &self.holding {
+        if let Some(holding) = &self.idle_memory {
             holding.settle();
             self.read_memory();
         }
-        let start = match place {
+        let start = match role {
             RunRole::Standalone => {
                 let url = &plan.target.url;
                 established.check(url, wanted)?;
@@ -98,7 +98,7 @@ impl Conductor<'_, '_> {
                 Ok(WorkerMessage::Defect(worker, defect)) => {
                     // The other workers still finish and record their calls in flight.
                     self.shared.stop.request();
-                    self.intervals.ended(self.source(worker));
+                    self.intervals.ended(self.local_index(worker));
                     self.emit();
                     failure.get_or_insert(EngineError::Defect(defect));
                 }
@@ -161,7 +161,7 @@ impl Conductor<'_, '_> {
 
     fn read_memory(&mut self) {
         let open = || u64::try_from(self.shared.connections.load(Ordering::Relaxed)).unwrap_or(0);
-        if let Some(holding) = &mut self.holding {
+        if let Some(holding) = &mut self.idle_memory {
             holding.read(open);
         }
     }
@@ -170,7 +170,7 @@ impl Conductor<'_, '_> {
         if let Some(counter) = &self.token_counter {
             from.recorded.count_tokens(counter);
         }
-        let source = self.source(from.worker);
+        let source = self.local_index(from.worker);
         let all = self.negotiated.take().into_iter().chain(from.negotiated);
         self.negotiated = all.reduce(NegotiatedTls::with);
         let (recorded, requests) = IntervalRecord::recorded(&from.recorded);
@@ -193,7 +193,7 @@ impl Conductor<'_, '_> {
             ..recorded
         };
         self.intervals.add(source, record, requests);
-        if from.last {
+        if from.is_last {
             self.intervals.ended(source);
         }
         let mut spare = from.recorded;
@@ -203,7 +203,7 @@ impl Conductor<'_, '_> {
     }
 
     /// Returns a worker's index in this process; `worker` counts over all processes.
-    fn source(&self, worker: u32) -> usize {
+    fn local_index(&self, worker: u32) -> usize {
         (worker / self.shard.of) as usize
     }
 
@@ -212,7 +212,7 @@ impl Conductor<'_, '_> {
         while let Some((mut record, requests)) = self.intervals.next(None) {
             self.read_memory();
             let mut client = self.client.read().unwrap_or_default();
-            if self.among_others {
+            if self.shares_process {
                 let workers = record.client.and_then(|workers| workers.cpu_us());
                 client = client.of_cpu(workers.unwrap_or(0));
             }
@@ -221,7 +221,7 @@ impl Conductor<'_, '_> {
             let pids = self.server.as_ref().map_or(&[][..], ResourceMeter::pids);
             record.machine = Some(self.machine.read(pids));
             record.memory = self
-                .holding
+                .idle_memory
                 .as_mut()
                 .map(IdleMemorySampler::take)
                 .unwrap_or_default();

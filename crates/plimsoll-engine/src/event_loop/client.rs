@@ -93,16 +93,16 @@ pub trait LoopHandler<W> {
         found: ResolveResult,
     );
 
-    /// Decides whether the connection requested by `wish` can be started now.
+    /// Decides whether the requested connection can be started now.
     fn decide_connect(
         &mut self,
         control: &mut impl WorkerControl,
-        wish: W,
+        request: W,
         now: Time,
     ) -> ConnectDecision;
 
-    /// Starts the connection requested by `wish`.
-    fn begin_connection(&mut self, control: &mut impl WorkerControl, wish: W, now: Time);
+    /// Starts the requested connection.
+    fn begin_connection(&mut self, control: &mut impl WorkerControl, request: W, now: Time);
 
     /// Returns when the client's next timer expires.
     fn next_timer(&self) -> Time;

@@ -28,8 +28,8 @@ where
     }
 
     /// Returns the number of connections in any state.
-    pub(crate) fn live_connections(&self) -> usize {
-        self.connections.len() - self.free.len()
+    pub(crate) fn connection_count(&self) -> usize {
+        self.connections.len() - self.free_indices.len()
     }
 
     pub(crate) fn token_of(&self, index: u32) -> SocketToken {
@@ -40,31 +40,31 @@ where
     /// Starts requested connections, at the plan's connect rate.
     pub(crate) fn begin_connections(&mut self, control: &mut impl WorkerControl, now: Time) {
         while self.connecting < self.share.max_connecting() && now >= self.next_connect {
-            let Some(wish) = self.to_connect.front().copied() else {
+            let Some(request) = self.to_connect.front().copied() else {
                 return;
             };
-            let grant = self.decide_connect(control, wish, now);
-            if let ConnectDecision::Defer = grant {
+            let decision = self.decide_connect(control, request, now);
+            if let ConnectDecision::Defer = decision {
                 return;
             }
             self.to_connect.pop_front();
-            if let ConnectDecision::Drop = grant {
+            if let ConnectDecision::Drop = decision {
                 continue;
             }
             if let Some(rate) = self.share.load.connect_rate {
                 let gap = (1e9 * f64::from(self.share.of) / rate) as u64;
                 self.next_connect = self.next_connect.max(now).plus_nanos(gap);
             }
-            self.begin_connection(control, wish, now);
+            self.begin_connection(control, request, now);
         }
     }
 
     /// Adds a connection to a target, with its connect deadline, and returns its index.
-    pub(crate) fn new_connection(&mut self, own: C::ConnectionData, target: u8, now: Time) -> u32 {
+    pub(crate) fn add_connection(&mut self, own: C::ConnectionData, target: u8, now: Time) -> u32 {
         let generation = self.next_generation;
         self.next_generation = self.next_generation.wrapping_add(1) & 0x7fff_ffff;
         let connection = Connection::new(generation, target, own, now);
-        let index = self.free.pop().unwrap_or_else(|| {
+        let index = self.free_indices.pop().unwrap_or_else(|| {
             self.connections.push(None);
             (self.connections.len() - 1) as u32
         });
@@ -147,7 +147,7 @@ where
             if !ready.writable {
                 return;
             }
-            self.socket_is_connected(control, index);
+            self.finish_connect(control, index);
             // A server that speaks first or closes at once may already have done so, and sockets report that
             // only once.
             let spoke = ready.readable || ready.hangup;
@@ -158,7 +158,7 @@ where
         self.serve(control, index, ready);
     }
 
-    fn socket_is_connected(&mut self, control: &mut impl WorkerControl, index: u32) {
+    fn finish_connect(&mut self, control: &mut impl WorkerControl, index: u32) {
         let now = self.network.now();
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
@@ -227,7 +227,13 @@ where
     }
 
     /// Records a failed connection for the addresses that were tried, which may exclude them.
-    pub(crate) fn never_came_up(&mut self, index: u32, why: Outcome, stage: u8, now: Time) {
+    pub(crate) fn record_connect_failure(
+        &mut self,
+        index: u32,
+        why: Outcome,
+        stage: u8,
+        now: Time,
+    ) {
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
         };
@@ -246,11 +252,11 @@ where
     pub(crate) fn expire_connects(&mut self, control: &mut impl WorkerControl, now: Time) {
         let is_due = |(deadline, _): &mut (Time, SocketToken)| *deadline <= now;
         while let Some((_, token)) = self.connect_deadlines.pop_front_if(is_due) {
-            self.connect_timed_out(control, token, now);
+            self.time_out_connect(control, token, now);
         }
     }
 
-    fn connect_timed_out(
+    fn time_out_connect(
         &mut self,
         control: &mut impl WorkerControl,
         token: SocketToken,
@@ -287,7 +293,7 @@ where
         index: u32,
     ) -> Option<Connection<C::ConnectionData, N::Socket>> {
         let connection = self.connections[index as usize].take()?;
-        self.free.push(index);
+        self.free_indices.push(index);
         Some(connection)
     }
 

@@ -52,7 +52,7 @@ impl ConnectionState {
 /// Whether a request is sent as TLS early data (0-RTT, RFC 8446 §2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EarlyDataState {
-    No,
+    Unused,
     /// Early data is used; the number of bytes of the outbox that have been sealed as such.
     Sent(u32),
     Accepted,
@@ -75,8 +75,8 @@ pub(crate) struct Connection<O, S> {
     /// Bytes of the protocol that have not been written (or sealed) yet.
     pub(crate) out: Vec<u8>,
     written: usize,
-    traced: Option<Box<ConnectionTrace>>,
-    pub(crate) early: EarlyDataState,
+    trace: Option<Box<ConnectionTrace>>,
+    pub(crate) early_data: EarlyDataState,
     pub(crate) state: ConnectionState,
     /// The target's number in the network.
     pub(crate) target: u8,
@@ -87,7 +87,7 @@ pub(crate) struct Connection<O, S> {
     /// once: later reads return end of stream.
     write_errno: u16,
     /// The client's state for this connection.
-    pub(crate) own: O,
+    pub(crate) data: O,
     phase_began: Time,
     pub(crate) phases: ConnectPhases,
 }
@@ -102,7 +102,7 @@ struct ConnectionTrace {
 impl<O, S> Connection<O, S> {
     pub(crate) fn new(generation: u32, target: u8, own: O, now: Time) -> Connection<O, S> {
         Connection {
-            own,
+            data: own,
             generation,
             state: ConnectionState::Resolving,
             target,
@@ -111,12 +111,12 @@ impl<O, S> Connection<O, S> {
             tls: None,
             out: Vec::new(),
             written: 0,
-            traced: None,
+            trace: None,
             write_failed: false,
             read_paused: false,
             write_errno: 0,
             reply_bytes: 0,
-            early: EarlyDataState::No,
+            early_data: EarlyDataState::Unused,
             phase_began: now,
             phases: ConnectPhases::default(),
         }
@@ -200,7 +200,7 @@ impl<O, S> Connection<O, S> {
     /// Writes the pending bytes, in one system call where the socket accepts them all.
     #[inline]
     pub(crate) fn flush<N: Network<Socket = S>>(&mut self, network: &mut N) {
-        if self.traced.is_some() {
+        if self.trace.is_some() {
             self.write_traced(network)
         } else {
             self.write(network)
@@ -232,7 +232,7 @@ impl<O, S> Connection<O, S> {
                         Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                             return self.forget_written();
                         }
-                        Err(e) => return self.write_failed(&e),
+                        Err(e) => return self.record_write_error(&e),
                     }
                 }
                 Ok(())
@@ -240,11 +240,11 @@ impl<O, S> Connection<O, S> {
             Some(session) => {
                 // Early data stays in the outbox until the server has accepted it.
                 if let (ConnectionState::Handshaking, EarlyDataState::Sent(sealed)) =
-                    (self.state, self.early)
+                    (self.state, self.early_data)
                 {
                     let more = session.seal_early(&self.out[sealed as usize..]);
                     // Bounded by the ticket's max_early_data_size, a u32 (RFC 8446 §4.6.1).
-                    self.early = EarlyDataState::Sent(sealed + more as u32);
+                    self.early_data = EarlyDataState::Sent(sealed + more as u32);
                 }
                 // Sealing more while the socket is full would only move the unsent bytes.
                 let ready = self.state != ConnectionState::Handshaking && session.has_room();
@@ -274,12 +274,12 @@ impl<O, S> Connection<O, S> {
                 }
             }
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-            Err(e) => self.write_failed(&e),
+            Err(e) => self.record_write_error(&e),
         }
     }
 
     #[cold]
-    fn write_failed(&mut self, e: &io::Error) {
+    fn record_write_error(&mut self, e: &io::Error) {
         self.write_failed = true;
         let errno = e.raw_os_error().unwrap_or(0);
         self.write_errno = u16::try_from(errno).unwrap_or(0);
@@ -297,9 +297,9 @@ impl<O, S> Connection<O, S> {
             return ConnectionLoss::new(Outcome::Reset, "the connection was reset while writing");
         };
         match LocalResourceError::of_write(&error) {
-            Some(lack) => ConnectionLoss::new(
-                lack.outcome(),
-                format!("the connection was lost while writing: {lack}"),
+            Some(shortage) => ConnectionLoss::new(
+                shortage.outcome(),
+                format!("the connection was lost while writing: {shortage}"),
             ),
             None => ConnectionLoss::of_error(" while writing", &error),
         }
@@ -331,40 +331,40 @@ impl<O, S> Connection<O, S> {
     /// Removes `bytes` from the outbox that were accepted as early data.
     pub(crate) fn forget_sealed(&mut self, bytes: usize) {
         self.out.drain(..bytes);
-        if let Some(traced) = &mut self.traced {
+        if let Some(traced) = &mut self.trace {
             traced.sent = traced.sent.saturating_sub(bytes);
         }
     }
 
     /// Traces all further bytes with `tracer`.
     pub(crate) fn trace(&mut self, tracer: Box<dyn Tracer>) {
-        self.traced = Some(Box::new(ConnectionTrace { tracer, sent: 0 }));
+        self.trace = Some(Box::new(ConnectionTrace { tracer, sent: 0 }));
     }
 
     /// Traces what the driver has added to the outbox since the last call, and writes.
     #[cold]
     fn write_traced<N: Network<Socket = S>>(&mut self, network: &mut N) {
-        if let (Some(traced), false) = (&mut self.traced, self.write_failed) {
+        if let (Some(traced), false) = (&mut self.trace, self.write_failed) {
             let new = self.out.get(traced.sent..).unwrap_or_default();
-            traced.explain(Direction::Sent, new, self.generation);
+            traced.log(Direction::Sent, new, self.generation);
         }
         self.write(network);
-        if let Some(traced) = &mut self.traced {
+        if let Some(traced) = &mut self.trace {
             traced.sent = self.out.len();
         }
     }
 
     #[inline]
     pub(crate) fn trace_received(&mut self, bytes: &[u8]) {
-        if let Some(traced) = &mut self.traced {
-            traced.explain(Direction::Received, bytes, self.generation);
+        if let Some(traced) = &mut self.trace {
+            traced.log(Direction::Received, bytes, self.generation);
         }
     }
 }
 
 impl ConnectionTrace {
     #[cold]
-    fn explain(&mut self, direction: Direction, bytes: &[u8], connection: u32) {
+    fn log(&mut self, direction: Direction, bytes: &[u8], connection: u32) {
         let mut lines = Vec::new();
         self.tracer.bytes(direction, bytes, &mut lines);
         let arrow = match direction {
@@ -393,9 +393,9 @@ mod tests {
     use crate::network::os::{OsNetwork, SocketOptions};
 
     #[derive(Clone, Default)]
-    struct Explained(Arc<Mutex<Vec<u8>>>);
+    struct RecordingTracer(Arc<Mutex<Vec<u8>>>);
 
-    impl Tracer for Explained {
+    impl Tracer for RecordingTracer {
         fn bytes(&mut self, _: Direction, bytes: &[u8], _: &mut Vec<String>) {
             self.0.lock().unwrap().extend_from_slice(bytes);
         }
@@ -405,7 +405,7 @@ mod tests {
     fn early_tls_bytes_are_traced_once() {
         let options = SocketOptions::default();
         let mut network = OsNetwork::new(Clock::new(), &[], options, 0).unwrap();
-        let explained = Explained::default();
+        let explained = RecordingTracer::default();
         let mut connection = Connection::<(), TcpStream>::new(0, 0, (), Time::ZERO);
         connection.trace(Box::new(explained.clone()));
         connection.out.extend_from_slice(b"early");

@@ -23,7 +23,7 @@ pub struct WorkerInterval {
     /// The interval's number: 0 is the first second of the load.
     pub index: u32,
     /// Whether this is the worker's last interval.
-    pub last: bool,
+    pub is_last: bool,
     /// What this worker's TLS handshakes negotiated; only in the last interval.
     pub negotiated: Option<NegotiatedTls>,
     /// End of the interval in nanoseconds from the load's start.

@@ -63,7 +63,7 @@ impl IntervalClock {
         let over = WorkerInterval {
             worker,
             index: self.index,
-            last: false,
+            is_last: false,
             negotiated: None,
             end_ns: now.since(self.start),
             length_ns,

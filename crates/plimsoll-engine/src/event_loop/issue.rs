@@ -55,23 +55,23 @@ pub(crate) struct OpenLoop {
     /// The time from which calls are released without waiting for a tick.
     ticks_end: Time,
     /// The CPU meter, where several loads alternate in batches and CPU is read for each.
-    pub(crate) turn_meter: Option<BatchMeter>,
+    pub(crate) batch_meter: Option<BatchMeter>,
 }
 
 /// The closed loop: each client starts its next call when the previous one has ended.
 pub(crate) struct ClosedLoop {
-    left: Option<u64>,
-    issued: u64,
+    calls_left: Option<u64>,
+    calls_issued: u64,
     /// Clients without a persistent connection that are ready to start a call.
-    pub(crate) idle: u32,
+    pub(crate) ready_clients: u32,
     /// When further clients, which pause between two calls, become ready.
     pausing: TimerQueue<()>,
     stage_end: Time,
     /// Clients with persistent connections are to start, at the beginning of the load or of a batch.
-    pub(crate) lanes_begin: bool,
+    pub(crate) starts_persistent: bool,
     /// Another load's batch is running, so no call is started.
     is_paused: bool,
-    pub(crate) turns: Option<Box<ClosedLoopBatches>>,
+    pub(crate) batches: Option<Box<ClosedLoopBatches>>,
 }
 
 impl CallSource {
@@ -84,17 +84,17 @@ impl CallSource {
                 end: Time(0),
                 tick_ns: (Time::ZERO + share.load.tick).0,
                 ticks_end: Time::NEVER,
-                turn_meter: None,
+                batch_meter: None,
             }),
             ArrivalsPlan::Closed { .. } => CallSource::Closed(ClosedLoop {
-                left: share.calls,
-                issued: 0,
-                idle: 0,
+                calls_left: share.calls,
+                calls_issued: 0,
+                ready_clients: 0,
                 pausing: TimerQueue::new(),
                 stage_end: Time::NEVER,
-                lanes_begin: false,
-                is_paused: share.load.turns.is_some(),
-                turns: ClosedLoopBatches::of(share),
+                starts_persistent: false,
+                is_paused: share.load.batches.is_some(),
+                batches: ClosedLoopBatches::of(share),
             }),
         }
     }
@@ -150,13 +150,13 @@ impl CallSource {
 
     /// Closed loop: returns whether calls may be started now.
     pub(crate) fn has_calls_left(&self) -> bool {
-        matches!(self, CallSource::Closed(closed) if closed.left != Some(0) && !closed.is_paused)
+        matches!(self, CallSource::Closed(closed) if closed.calls_left != Some(0) && !closed.is_paused)
     }
 
     /// Closed loop: returns true once per load, or per batch, when clients with persistent connections must start.
-    pub(crate) fn take_lanes_begin(&mut self) -> bool {
+    pub(crate) fn take_persistent_start(&mut self) -> bool {
         match self {
-            CallSource::Closed(closed) => std::mem::take(&mut closed.lanes_begin),
+            CallSource::Closed(closed) => std::mem::take(&mut closed.starts_persistent),
             CallSource::Open(_) => false,
         }
     }
@@ -165,7 +165,7 @@ impl CallSource {
     pub(crate) fn client_free(&mut self, pause: Duration, now: Time) {
         if let CallSource::Closed(closed) = self {
             if pause.is_zero() {
-                closed.idle += 1
+                closed.ready_clients += 1
             } else {
                 closed.pausing.push(now + pause, ())
             }
@@ -175,7 +175,7 @@ impl CallSource {
 
 impl OpenLoop {
     /// Returns the time up to which due calls are released at `now`: the last tick, where calls are released together.
-    fn last_tick(&self, start: Time, now: Time) -> Time {
+    fn released_until(&self, start: Time, now: Time) -> Time {
         match self.tick_ns {
             0 => now,
             // The last calls do not wait for a tick after the load's end.
@@ -185,7 +185,7 @@ impl OpenLoop {
     }
 
     /// Returns when the call that is due at `at` (from the load's start) is released.
-    fn leaves_at(&self, start: Time, at: u64) -> Time {
+    fn release_time(&self, start: Time, at: u64) -> Time {
         let due = start.plus_nanos(at);
         match self.tick_ns {
             0 => due,
@@ -261,8 +261,8 @@ impl<C: LoopClient, N: Network> EventLoop<C, N>
 where
     Self: LoopHandler<C::ConnectRequest>,
 {
-    pub(super) fn begin_issue(&mut self) {
-        match &mut self.issue {
+    pub(super) fn start_issuing(&mut self) {
+        match &mut self.call_source {
             CallSource::Open(open) => {
                 open.next = open.arrivals.next();
                 let length = self.share.schedule.end();
@@ -281,7 +281,7 @@ where
     fn enter_stage(&mut self, now: Time) {
         let stage = self.share.schedule.stage_at(now.since(self.start));
         let bounds = self.share.schedule.stage_bounds();
-        if let CallSource::Closed(closed) = &mut self.issue {
+        if let CallSource::Closed(closed) = &mut self.call_source {
             let end = stage.and_then(|stage| bounds[stage as usize].end);
             closed.stage_end = end.map_or(Time::NEVER, |end| self.start.plus_nanos(end));
         }
@@ -297,15 +297,15 @@ where
         if self.phase == LoadPhase::Connecting || now < self.start {
             return;
         }
-        match &self.issue {
+        match &self.call_source {
             CallSource::Open(_) => self.issue_open(control, now),
             CallSource::Closed(closed) => {
-                let takes_turns = closed.turns.is_some();
+                let takes_turns = closed.batches.is_some();
                 if now >= closed.stage_end {
                     self.enter_stage(now);
                 }
                 if takes_turns {
-                    self.take_turn(now);
+                    self.switch_batch(now);
                 }
                 self.issue_closed(control, now);
             }
@@ -314,11 +314,11 @@ where
 
     fn issue_open(&mut self, control: &mut impl WorkerControl, now: Time) {
         self.start_backlog(now);
-        let leaving = match &self.issue {
-            CallSource::Open(open) => open.last_tick(self.start, now),
+        let leaving = match &self.call_source {
+            CallSource::Open(open) => open.released_until(self.start, now),
             CallSource::Closed(_) => return,
         };
-        while let CallSource::Open(open) = &mut self.issue
+        while let CallSource::Open(open) = &mut self.call_source
             && let Some(arrival) = open.next
         {
             let due = self.start.plus_nanos(arrival.at);
@@ -326,10 +326,10 @@ where
                 break;
             }
             self.stage = arrival.stage;
-            if let Some(meter) = &open.turn_meter
+            if let Some(meter) = &open.batch_meter
                 && let Some(turn) = meter.began(arrival.number)
             {
-                self.recorder.turn_began(turn);
+                self.recorder.record_batch_start(turn);
             }
             self.recorder
                 .stage(arrival.stage)
@@ -345,38 +345,38 @@ where
     }
 
     /// Closed loop with alternating batches: ends the current batch, or begins the next.
-    fn take_turn(&mut self, now: Time) {
+    fn switch_batch(&mut self, now: Time) {
         let (is_idle, is_loading) = (self.is_idle(), self.phase == LoadPhase::Loading);
-        let CallSource::Closed(closed) = &mut self.issue else {
+        let CallSource::Closed(closed) = &mut self.call_source else {
             return;
         };
-        let Some(turns) = &mut closed.turns else {
+        let Some(turns) = &mut closed.batches else {
             return;
         };
-        closed.is_paused |= now >= turns.until;
+        closed.is_paused |= now >= turns.batch_end;
         if closed.is_paused && is_idle {
             turns.has_ended(now);
         }
         if closed.is_paused && is_loading && turns.begin_next(self.start, now, &mut self.recorder) {
-            (closed.is_paused, closed.lanes_begin) = (false, true);
+            (closed.is_paused, closed.starts_persistent) = (false, true);
         }
     }
 
     fn issue_closed(&mut self, control: &mut impl WorkerControl, now: Time) {
         self.issue_on_lanes(now);
-        let CallSource::Closed(closed) = &mut self.issue else {
+        let CallSource::Closed(closed) = &mut self.call_source else {
             return;
         };
         while closed.pausing.due(now).is_some() {
-            closed.idle += 1;
+            closed.ready_clients += 1;
         }
         // An immediate failure makes the client idle again, so only those idle now are started.
-        for _ in 0..closed.idle {
+        for _ in 0..closed.ready_clients {
             let Some(number) = self.take_call() else {
                 break;
             };
-            if let CallSource::Closed(closed) = &mut self.issue {
-                closed.idle -= 1;
+            if let CallSource::Closed(closed) = &mut self.call_source {
+                closed.ready_clients -= 1;
             }
             self.begin(control, number, now);
         }
@@ -389,28 +389,28 @@ where
         if self.phase != LoadPhase::Loading {
             return None;
         }
-        let CallSource::Closed(closed) = &mut self.issue else {
+        let CallSource::Closed(closed) = &mut self.call_source else {
             return None;
         };
         if closed.is_paused {
             return None;
         }
         let counts = C::WARMUP_COUNTS || !self.share.load.stages[self.stage as usize].warmup;
-        match &mut closed.left {
+        match &mut closed.calls_left {
             Some(0) if counts => return None,
             Some(left) if counts => *left -= 1,
             _ => {}
         }
-        let number = closed.issued * u64::from(self.share.of) + u64::from(self.share.index);
-        closed.issued += 1;
+        let number = closed.calls_issued * u64::from(self.share.of) + u64::from(self.share.index);
+        closed.calls_issued += 1;
         Some(number)
     }
 
     /// Returns when the next arrival is released.
     pub(super) fn next_arrival(&self) -> Time {
-        match &self.issue {
+        match &self.call_source {
             CallSource::Open(open) if self.phase == LoadPhase::Loading => {
-                (open.next).map_or(Time::NEVER, |next| open.leaves_at(self.start, next.at))
+                (open.next).map_or(Time::NEVER, |next| open.release_time(self.start, next.at))
             }
             _ => Time::NEVER,
         }
@@ -418,22 +418,23 @@ where
 
     /// Returns when the loop must act next without an arrival or a socket event: a stage or a batch ends, or a
     /// client's pause is over.
-    pub(super) fn next_issue(&self) -> Time {
+    pub(super) fn next_issue_time(&self) -> Time {
         let is_loading = self.phase == LoadPhase::Loading;
-        match &self.issue {
+        match &self.call_source {
             CallSource::Open(open) if is_loading && open.next.is_none() => open.end,
             CallSource::Open(_) => Time::NEVER,
             CallSource::Closed(closed) => {
-                let begins = closed.lanes_begin || closed.idle > 0 && self.issue.has_calls_left();
+                let begins = closed.starts_persistent
+                    || closed.ready_clients > 0 && self.call_source.has_calls_left();
                 let begin = if is_loading && begins {
                     self.start
                 } else {
                     Time::NEVER
                 };
                 let back = closed.pausing.next();
-                let turn = match &closed.turns {
-                    Some(turns) if is_loading && closed.is_paused => turns.next_begins(self.start),
-                    Some(turns) if is_loading => turns.until,
+                let turn = match &closed.batches {
+                    Some(turns) if is_loading && closed.is_paused => turns.next_start(self.start),
+                    Some(turns) if is_loading => turns.batch_end,
                     _ => Time::NEVER,
                 };
                 closed.stage_end.min(back).min(begin).min(turn)
@@ -450,13 +451,13 @@ where
 
     /// Returns whether no further call will be issued.
     pub(super) fn is_exhausted(&self, now: Time) -> bool {
-        match &self.issue {
+        match &self.call_source {
             CallSource::Open(open) => open.next.is_none() && now >= open.end,
             CallSource::Closed(closed) => {
                 let stages = &self.share.load.stages;
                 let is_counted = !stages[self.stage as usize].warmup
                     && stages.last().is_some_and(|last| !last.warmup);
-                closed.left == Some(0) && (C::WARMUP_COUNTS || is_counted)
+                closed.calls_left == Some(0) && (C::WARMUP_COUNTS || is_counted)
             }
         }
     }
@@ -484,8 +485,8 @@ where
             let grace_over = self.interrupted && now >= self.stopped_at + INTERRUPT_GRACE;
             let is_over = self.is_idle() || now >= self.drain_end() || grace_over;
             if level == StopLevel::Now || is_over && (was_draining || !C::AWAITS_LATE_ANSWERS) {
-                if let CallSource::Closed(closed) = &self.issue
-                    && let Some(turns) = &closed.turns
+                if let CallSource::Closed(closed) = &self.call_source
+                    && let Some(turns) = &closed.batches
                 {
                     turns.end(now, &mut self.recorder);
                 }

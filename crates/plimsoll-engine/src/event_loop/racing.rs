@@ -65,7 +65,7 @@ impl<S> ConnectRaces<S> {
     }
 
     /// Returns a connection whose next attempt is due.
-    fn due(&mut self, now: Time) -> Option<SocketToken> {
+    fn take_due(&mut self, now: Time) -> Option<SocketToken> {
         while let Some((at, connection)) = self.timers.pop_front_if(|(at, _)| *at <= now) {
             let race = self.races.get(&connection);
             if race.is_some_and(|race| race.next_attempt_at == at) {
@@ -84,17 +84,17 @@ impl<S> ConnectRaces<S> {
         let Some(race) = self.races.remove(&connection) else {
             return;
         };
-        for runner in race.running {
-            self.attempts.remove(&runner.token);
-            network.close(runner.socket);
+        for attempt in race.running {
+            self.attempts.remove(&attempt.token);
+            network.close(attempt.socket);
         }
     }
 
     /// Closes the attempts of all races at the end of the run.
     pub(crate) fn close<N: Network<Socket = S>>(&mut self, network: &mut N) {
         for (_, race) in self.races.drain() {
-            for runner in race.running {
-                network.close(runner.socket);
+            for attempt in race.running {
+                network.close(attempt.socket);
             }
         }
     }
@@ -125,7 +125,7 @@ where
 
     /// Starts the attempts that are due.
     pub(crate) fn start_due_attempts(&mut self, control: &mut impl WorkerControl, now: Time) {
-        while let Some(connection) = self.races.due(now) {
+        while let Some(connection) = self.races.take_due(now) {
             self.start_next_attempt(control, connection, None, now);
         }
     }
@@ -193,18 +193,18 @@ where
         let Some(race) = self.races.races.get_mut(&connection) else {
             return;
         };
-        let is_it = |runner: &RaceAttempt<_>| runner.token == ready.token;
+        let is_it = |attempt: &RaceAttempt<_>| attempt.token == ready.token;
         let Some(at) = race.running.iter().position(is_it) else {
             return;
         };
-        let mut runner = race.running.remove(at);
+        let mut attempt = race.running.remove(at);
         let addresses = &mut self.addresses[usize::from(race.target)];
-        let up = self.network.connected(&mut runner.socket);
-        if let Err(e) = up.and_then(|()| self.network.change_token(&runner.socket, connection)) {
+        let up = self.network.connected(&mut attempt.socket);
+        if let Err(e) = up.and_then(|()| self.network.change_token(&attempt.socket, connection)) {
             let why = classify_connect(&e);
-            addresses.failed(runner.place, why, self.stage, now, &mut self.recorder);
-            self.network.close(runner.socket);
-            return self.start_next_attempt(control, connection, Some((runner.place, e)), now);
+            addresses.failed(attempt.place, why, self.stage, now, &mut self.recorder);
+            self.network.close(attempt.socket);
+            return self.start_next_attempt(control, connection, Some((attempt.place, e)), now);
         }
         // Attempts that started earlier and are not up count as timed out.
         for slow in &race.running[..at] {
@@ -213,11 +213,11 @@ where
         }
         self.races.abandon(connection, &mut self.network);
         let Some(index) = self.find_live(connection) else {
-            return self.network.close(runner.socket);
+            return self.network.close(attempt.socket);
         };
         if let Some(connection) = self.connections[index as usize].as_mut() {
-            connection.socket = Some(runner.socket);
-            connection.address_index = runner.place;
+            connection.socket = Some(attempt.socket);
+            connection.address_index = attempt.place;
         }
         self.on_tcp_connected(control, index, now);
     }
@@ -226,9 +226,9 @@ where
     pub(super) fn time_out_race(&mut self, connection: SocketToken, now: Time) {
         if let Some(race) = self.races.races.get(&connection) {
             let addresses = &mut self.addresses[usize::from(race.target)];
-            for runner in &race.running {
+            for attempt in &race.running {
                 let why = Outcome::ConnectTimeout;
-                addresses.failed(runner.place, why, self.stage, now, &mut self.recorder);
+                addresses.failed(attempt.place, why, self.stage, now, &mut self.recorder);
             }
         }
         self.races.abandon(connection, &mut self.network);

@@ -19,9 +19,9 @@ pub(crate) struct ClosedLoopBatches {
     next: Option<Arrival>,
     slot: Duration,
     /// End of the current batch: no call is started after it.
-    pub(super) until: Time,
+    pub(super) batch_end: Time,
     /// When all calls of the last batch had ended; `None` while some may be in flight.
-    ended: Option<Time>,
+    ended_at: Option<Time>,
     /// The number of the batch that began last.
     number: u64,
     meter: BatchMeter,
@@ -29,15 +29,15 @@ pub(crate) struct ClosedLoopBatches {
 
 impl ClosedLoopBatches {
     pub(super) fn of(share: &WorkerShare) -> Option<Box<ClosedLoopBatches>> {
-        let slot = share.load.turns?.slot?;
+        let slot = share.load.batches?.slot?;
         // All workers run every batch together.
         let mut beginnings = share.schedule.share(0, 1);
         Some(Box::new(ClosedLoopBatches {
             next: beginnings.next(),
             beginnings,
             slot,
-            until: Time::ZERO,
-            ended: Some(Time::ZERO),
+            batch_end: Time::ZERO,
+            ended_at: Some(Time::ZERO),
             number: 0,
             meter: BatchMeter::default(),
         }))
@@ -48,26 +48,26 @@ impl ClosedLoopBatches {
     }
 
     /// Returns when the next batch begins, in a load that began at `start`.
-    pub(super) fn next_begins(&self, start: Time) -> Time {
+    pub(super) fn next_start(&self, start: Time) -> Time {
         (self.next).map_or(Time::NEVER, |next| start.plus_nanos(next.at))
     }
 
     /// Records that all calls of the batch have ended, by `now` at the latest.
     pub(super) fn has_ended(&mut self, now: Time) {
-        self.ended.get_or_insert(now);
+        self.ended_at.get_or_insert(now);
     }
 
     /// Begins the next batch if it is due. A batch that was missed entirely is skipped.
     pub(super) fn begin_next(&mut self, start: Time, now: Time, recorder: &mut Recorder) -> bool {
         while let Some(next) = self.next
-            && let at = self.next_begins(start)
+            && let at = self.next_start(start)
             && at <= now
         {
             self.next = self.beginnings.next();
-            self.until = at + batch_start_window(self.slot);
-            if now < self.until {
+            self.batch_end = at + batch_start_window(self.slot);
+            if now < self.batch_end {
                 self.record(next.number, now, recorder);
-                (self.number, self.ended) = (next.number, None);
+                (self.number, self.ended_at) = (next.number, None);
                 return true;
             }
         }
@@ -85,8 +85,8 @@ impl ClosedLoopBatches {
             ok,
             bytes_received,
             began_ns: now.0,
-            ended_ns: self.ended.unwrap_or(now).0,
+            ended_ns: self.ended_at.unwrap_or(now).0,
         };
-        recorder.turn_began(self.meter.read(number, Some(done)));
+        recorder.record_batch_start(self.meter.read(number, Some(done)));
     }
 }

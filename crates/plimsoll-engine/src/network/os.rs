@@ -35,7 +35,7 @@ pub struct SocketOptions {
     /// Maximum busy wait before an arrival.
     pub spin: Duration,
     /// Whether to request the kernel's receive times, for [`Network::last_arrival`].
-    pub stamps: bool,
+    pub wants_receive_times: bool,
 }
 
 /// The operating system's network, for one worker thread.
@@ -70,7 +70,7 @@ impl OsNetwork {
         let resolver = |target: &&Target| Resolver::new(target, &options.sources, waker.clone());
         let resolvers = targets.iter().map(resolver).collect();
         let window = SpinWindow::new(options.spin);
-        let stamps = options.stamps.then(ReceiveTimestamps::new);
+        let stamps = options.wants_receive_times.then(ReceiveTimestamps::new);
         Ok(OsNetwork {
             clock,
             poller,
@@ -200,7 +200,7 @@ impl Network for OsNetwork {
 
     #[inline]
     fn last_arrival(&self) -> Option<Time> {
-        self.stamps.as_ref()?.arrived
+        self.stamps.as_ref()?.last_arrival
     }
 
     fn low_water(&mut self, socket: &mut TcpStream, bytes: usize) {
@@ -252,12 +252,12 @@ impl Network for OsNetwork {
             }
             let woke = self.clock.now();
             if woke.0 >= target {
-                self.window.overslept(woke.0 - target);
+                self.window.learn(woke.0 - target);
             }
         }
         // The rest is too short for a sleep: poll without blocking until the time is reached.
         loop {
-            if !self.window.enabled() || self.clock.now() >= wake.at {
+            if !self.window.is_enabled() || self.clock.now() >= wake.at {
                 if left == 0 {
                     self.poll(Some(Duration::ZERO), ready)?;
                 }
@@ -282,37 +282,37 @@ impl Network for OsNetwork {
 /// How long before an arrival to stop sleeping, learned from the measured oversleep.
 #[derive(Clone, Copy, Debug)]
 struct SpinWindow {
-    longest: u64,
-    mean: f64,
-    deviation: f64,
+    max_ns: u64,
+    mean_ns: f64,
+    deviation_ns: f64,
 }
 
 impl SpinWindow {
     fn new(longest: Duration) -> SpinWindow {
         SpinWindow {
-            longest: u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX),
-            mean: 20_000.0,
-            deviation: 10_000.0,
+            max_ns: u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX),
+            mean_ns: 20_000.0,
+            deviation_ns: 10_000.0,
         }
     }
 
-    fn enabled(&self) -> bool {
-        self.longest > 0
+    fn is_enabled(&self) -> bool {
+        self.max_ns > 0
     }
 
     /// Returns the nanoseconds of busy wait for an arrival in `left` nanoseconds: at most half of them, so
     /// that a fast schedule does not become a permanent busy loop.
     fn for_gap(&self, left: u64) -> u64 {
-        let learned = self.mean + 3.0 * self.deviation;
-        (learned as u64).min(self.longest).min(left / 2)
+        let learned = self.mean_ns + 3.0 * self.deviation_ns;
+        (learned as u64).min(self.max_ns).min(left / 2)
     }
 
-    fn overslept(&mut self, nanos: u64) {
+    fn learn(&mut self, nanos: u64) {
         // Ignore preemptions: learning from them would cost CPU and gain nothing.
         if nanos < 500_000 {
-            let error = nanos as f64 - self.mean;
-            self.mean += 0.05 * error;
-            self.deviation += 0.05 * (error.abs() - self.deviation);
+            let error = nanos as f64 - self.mean_ns;
+            self.mean_ns += 0.05 * error;
+            self.deviation_ns += 0.05 * (error.abs() - self.deviation_ns);
         }
     }
 }
@@ -326,12 +326,12 @@ mod tests {
         let mut window = SpinWindow::new(Duration::from_micros(50));
         assert_eq!(window.for_gap(1_000_000), 50_000);
         for _ in 0..500 {
-            window.overslept(5_000);
+            window.learn(5_000);
         }
         let learned = window.for_gap(1_000_000);
         assert!((4_000..8_000).contains(&learned), "{learned}");
         assert_eq!(window.for_gap(2_000), 1_000);
-        assert!(!SpinWindow::new(Duration::ZERO).enabled());
+        assert!(!SpinWindow::new(Duration::ZERO).is_enabled());
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(crate) struct Resolver {
     waker: Waker,
     fixed: Option<ResolvedAddresses>,
     /// Results that needed no thread.
-    at_once: Vec<(SocketToken, ResolveResult)>,
+    immediate: Vec<(SocketToken, ResolveResult)>,
     thread: Option<ResolverThread>,
 }
 
@@ -34,7 +34,7 @@ struct LookupName {
 }
 
 struct ResolverThread {
-    questions: mpsc::Sender<(SocketToken, LookupScope)>,
+    requests: mpsc::Sender<(SocketToken, LookupScope)>,
     answers: mpsc::Receiver<(SocketToken, ResolveResult)>,
 }
 
@@ -58,14 +58,14 @@ impl Resolver {
             name,
             waker,
             fixed,
-            at_once: Vec::new(),
+            immediate: Vec::new(),
             thread: None,
         }
     }
 
     pub(crate) fn ask(&mut self, token: SocketToken, lookup: LookupScope) {
         if let Some(fixed) = &self.fixed {
-            self.at_once.push((token, Ok(fixed.clone())));
+            self.immediate.push((token, Ok(fixed.clone())));
             return;
         }
         let thread = match self.thread.take() {
@@ -75,23 +75,23 @@ impl Resolver {
         match thread {
             Ok(thread) => {
                 // Cannot fail: the thread lives as long as this resolver.
-                let _ = thread.questions.send((token, lookup));
+                let _ = thread.requests.send((token, lookup));
                 self.thread = Some(thread);
             }
             // The next request tries again to start the thread.
             Err(e) => self
-                .at_once
+                .immediate
                 .push((token, Err(Arc::new(LocalResourceError::of_thread(&e))))),
         }
     }
 
     /// Returns whether a result is available for which no thread wakes the worker.
     pub(crate) fn has_answer(&self) -> bool {
-        !self.at_once.is_empty()
+        !self.immediate.is_empty()
     }
 
     pub(crate) fn answer(&mut self) -> Option<(SocketToken, ResolveResult)> {
-        if let Some(answer) = self.at_once.pop() {
+        if let Some(answer) = self.immediate.pop() {
             return Some(answer);
         }
         self.thread.as_ref()?.answers.try_recv().ok()
@@ -119,11 +119,14 @@ fn spawn(name: LookupName, waker: Waker) -> io::Result<ResolverThread> {
     std::thread::Builder::new()
         .name("names".to_owned())
         .spawn(body)?;
-    Ok(ResolverThread { questions, answers })
+    Ok(ResolverThread {
+        requests: questions,
+        answers,
+    })
 }
 
 fn find(name: &LookupName) -> ResolveResult {
-    let addresses = by_name(&name.host, name.port)?;
+    let addresses = look_up_name(&name.host, name.port)?;
     Ok(ResolvedAddresses {
         addresses: reachable(addresses, &name.sources).into(),
         may_change: true,
@@ -138,7 +141,7 @@ pub(crate) fn addresses(target: &Target) -> io::Result<Arc<[Address]>> {
     let target = &target.reached();
     let addresses = match known(target) {
         Some(known) => known,
-        None => by_name(&target.host, target.port)?,
+        None => look_up_name(&target.host, target.port)?,
     };
     Ok(addresses.into())
 }
@@ -156,7 +159,7 @@ fn known(target: &Target) -> Option<Vec<Address>> {
     Some(vec![with_port(&literal)])
 }
 
-fn by_name(host: &str, port: u16) -> io::Result<Vec<Address>> {
+fn look_up_name(host: &str, port: u16) -> io::Result<Vec<Address>> {
     let found = look_up((host, port))?;
     if found.is_empty() {
         return Err(io::Error::new(

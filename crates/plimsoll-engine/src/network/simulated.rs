@@ -24,9 +24,9 @@ use super::{
     LookupScope, Network, ResolveResult, ResolvedAddresses, SocketReady, SocketToken, WakeTime,
 };
 
-mod weather;
+mod conditions;
 
-pub use weather::NetworkConditions;
+pub use conditions::NetworkConditions;
 
 /// Identifies a connection to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -120,7 +120,7 @@ struct SimulatedConnection {
     low_water: usize,
     /// Bytes that were written and have not reached the server.
     outbound: usize,
-    wants_room: bool,
+    write_blocked: bool,
     /// Data that arrived while the server does not read; `None` while it reads.
     unread: Option<Vec<Vec<u8>>>,
     refused: bool,
@@ -142,29 +142,29 @@ enum NetworkEvent {
     Reset,
     Timer(u64),
     /// The low-water mark or the token has changed, so readiness is checked again.
-    Marked,
+    ReadinessChanged,
 }
 
 /// A network of one worker and one server.
 pub struct SimulatedNetwork<S> {
     server: S,
-    weather: NetworkConditions,
+    conditions: NetworkConditions,
     random: ChaCha8Rng,
     now: Time,
     connections: BTreeMap<u64, SimulatedConnection>,
-    next_link: u64,
-    agenda: BinaryHeap<Reverse<(Time, u64, u64, NetworkEvent)>>,
+    next_id: u64,
+    event_queue: BinaryHeap<Reverse<(Time, u64, u64, NetworkEvent)>>,
     sequence: u64,
     resolving: VecDeque<SocketToken>,
     /// Arrival time of the last bytes that were read.
     arrived: Option<Time>,
     /// Consecutive iterations without any event, sent bytes or wait.
-    idle_turns: u32,
+    idle_iterations: u32,
 }
 
 /// More idle iterations than this count as a busy loop. The limit is high because calls that are cancelled at once,
 /// on a connection that accepts no bytes, take many iterations until its unsent bytes reach their limit.
-const MAX_IDLE_TURNS: u32 = 20_000;
+const MAX_IDLE_ITERATIONS: u32 = 20_000;
 
 impl<S: SimulatedServer> SimulatedNetwork<S> {
     /// Makes a network whose only host is `server`.
@@ -174,26 +174,26 @@ impl<S: SimulatedServer> SimulatedNetwork<S> {
         SimulatedNetwork {
             server,
             random: ChaCha8Rng::seed_from_u64(weather.seed),
-            weather,
+            conditions: weather,
             now: Time(1_000_000_000),
             connections: BTreeMap::new(),
-            next_link: 0,
-            agenda: BinaryHeap::new(),
+            next_id: 0,
+            event_queue: BinaryHeap::new(),
             sequence: 0,
             resolving: VecDeque::new(),
             arrived: None,
-            idle_turns: 0,
+            idle_iterations: 0,
         }
     }
 
-    fn stop_the_worker(&mut self, ready: &mut Vec<SocketReady>) {
-        while let Some((_, length)) = self.weather.pauses.pop_if(|(at, _)| *at <= self.now) {
+    fn pause_worker(&mut self, ready: &mut Vec<SocketReady>) {
+        while let Some((_, length)) = self.conditions.pauses.pop_if(|(at, _)| *at <= self.now) {
             let end = self.now + length;
             while self
-                .agenda
+                .event_queue
                 .peek()
                 .is_some_and(|Reverse((at, ..))| *at <= end)
-                && let Some(Reverse((at, _, connection, what))) = self.agenda.pop()
+                && let Some(Reverse((at, _, connection, what))) = self.event_queue.pop()
             {
                 self.now = self.now.max(at);
                 self.apply_event(connection, what, ready);
@@ -202,7 +202,7 @@ impl<S: SimulatedServer> SimulatedNetwork<S> {
         }
     }
 
-    fn pick(&mut self, range: &RangeInclusive<u64>) -> u64 {
+    fn draw_from(&mut self, range: &RangeInclusive<u64>) -> u64 {
         let span = range.end() - range.start() + 1;
         range.start() + self.random.next_u64() % span
     }
@@ -212,13 +212,13 @@ impl<S: SimulatedServer> SimulatedNetwork<S> {
     }
 
     fn latency(&mut self) -> u64 {
-        let range = self.weather.latency_us.clone();
-        self.pick(&range) * 1_000
+        let range = self.conditions.latency_us.clone();
+        self.draw_from(&range) * 1_000
     }
 
     fn schedule(&mut self, at: Time, connection: u64, what: NetworkEvent) {
         self.sequence += 1;
-        self.agenda
+        self.event_queue
             .push(Reverse((at, self.sequence, connection, what)));
     }
 
@@ -226,16 +226,16 @@ impl<S: SimulatedServer> SimulatedNetwork<S> {
     fn transmit(&mut self, connection: u64, bytes: &[u8], up: bool) {
         let mut rest = bytes;
         while !rest.is_empty() {
-            let range = *self.weather.piece.start() as u64..=*self.weather.piece.end() as u64;
-            let size = (self.pick(&range) as usize).clamp(1, rest.len());
+            let range = *self.conditions.piece.start() as u64..=*self.conditions.piece.end() as u64;
+            let size = (self.draw_from(&range) as usize).clamp(1, rest.len());
             let (piece, after) = rest.split_at(size);
             rest = after;
             let mut at = self.now.plus_nanos(self.latency());
-            if self.draw_chance(self.weather.stall) {
-                let range = self.weather.stall_ms.clone();
-                at = at.plus_nanos(self.pick(&range) * 1_000_000);
+            if self.draw_chance(self.conditions.stall_ppm) {
+                let range = self.conditions.stall_ms.clone();
+                at = at.plus_nanos(self.draw_from(&range) * 1_000_000);
             }
-            let reset = self.draw_chance(self.weather.reset);
+            let reset = self.draw_chance(self.conditions.reset_ppm);
             let Some(state) = self.connections.get_mut(&connection) else {
                 return;
             };
@@ -324,7 +324,7 @@ impl<S: SimulatedServer> SimulatedNetwork<S> {
             }
             NetworkEvent::Up(bytes) => {
                 state.outbound -= bytes.len().min(state.outbound);
-                signal.writable = std::mem::take(&mut state.wants_room);
+                signal.writable = std::mem::take(&mut state.write_blocked);
                 self.server
                     .receive(SimulatedPeer(connection), &bytes, self.now, &mut actions);
             }
@@ -337,7 +337,7 @@ impl<S: SimulatedServer> SimulatedNetwork<S> {
                 state.inbox.extend(bytes);
                 signal.readable = state.inbox.len() >= state.low_water;
             }
-            NetworkEvent::Marked => {
+            NetworkEvent::ReadinessChanged => {
                 let waiting = state.inbox.len();
                 signal.readable = waiting > 0 && waiting >= state.low_water;
             }
@@ -391,8 +391,8 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
         to: &Address,
         token: SocketToken,
     ) -> io::Result<SimulatedSocket> {
-        let id = self.next_link;
-        self.next_link += 1;
+        let id = self.next_id;
+        self.next_id += 1;
         self.connections.insert(
             id,
             SimulatedConnection {
@@ -402,11 +402,11 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
         );
         let is_among = |those: &[SocketAddr]| those.iter().any(|a| Address::Tcp(*a) == *to);
         let (silent, refusing) = (
-            is_among(&self.weather.silent),
-            is_among(&self.weather.refusing),
+            is_among(&self.conditions.silent_addresses),
+            is_among(&self.conditions.refusing_addresses),
         );
-        if !self.draw_chance(self.weather.ignore) && !silent {
-            let refused = self.draw_chance(self.weather.refuse) || refusing;
+        if !self.draw_chance(self.conditions.ignore_ppm) && !silent {
+            let refused = self.draw_chance(self.conditions.refuse_ppm) || refusing;
             let at = self.now.plus_nanos(2 * self.latency());
             let what = if refused {
                 NetworkEvent::Refused
@@ -429,7 +429,7 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
     fn change_token(&mut self, socket: &SimulatedSocket, token: SocketToken) -> io::Result<()> {
         if let Some(connection) = self.connections.get_mut(&socket.0) {
             connection.token = token.0;
-            self.schedule(self.now, socket.0, NetworkEvent::Marked);
+            self.schedule(self.now, socket.0, NetworkEvent::ReadinessChanged);
         }
         Ok(())
     }
@@ -479,12 +479,12 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
         if let Some(connection) = self.connections.get_mut(&socket.0) {
             connection.low_water = bytes;
             // Linux re-evaluates readiness at once.
-            self.schedule(self.now, socket.0, NetworkEvent::Marked);
+            self.schedule(self.now, socket.0, NetworkEvent::ReadinessChanged);
         }
     }
 
     fn write(&mut self, socket: &mut SimulatedSocket, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let send_buffer = self.weather.send_buffer;
+        let send_buffer = self.conditions.send_buffer;
         let Some(connection) = self.connections.get_mut(&socket.0) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
@@ -493,10 +493,10 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
         }
         let room = send_buffer.saturating_sub(connection.outbound);
         if room == 0 {
-            connection.wants_room = true;
+            connection.write_blocked = true;
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        self.idle_turns = 0;
+        self.idle_iterations = 0;
         let mut bytes: Vec<u8> = slices
             .iter()
             .flat_map(|slice| slice.iter().copied())
@@ -529,11 +529,11 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
             return Ok(());
         }
         let until = wake.map_or(Time::NEVER, |wake| wake.at);
-        while let Some(Reverse((at, ..))) = self.agenda.peek() {
+        while let Some(Reverse((at, ..))) = self.event_queue.peek() {
             if *at > until.max(self.now) || (!ready.is_empty() && *at > self.now) {
                 break;
             }
-            if let Some(Reverse((at, _, connection, what))) = self.agenda.pop() {
+            if let Some(Reverse((at, _, connection, what))) = self.event_queue.pop() {
                 self.now = self.now.max(at);
                 self.apply_event(connection, what, ready);
             }
@@ -542,17 +542,17 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
             if until == Time::NEVER {
                 return Err(io::Error::other("the simulation waits for nothing"));
             }
-            self.idle_turns = if until <= self.now {
-                self.idle_turns + 1
+            self.idle_iterations = if until <= self.now {
+                self.idle_iterations + 1
             } else {
                 0
             };
-            if self.idle_turns > MAX_IDLE_TURNS {
+            if self.idle_iterations > MAX_IDLE_ITERATIONS {
                 return Err(io::Error::other("the loop turns and never waits"));
             }
             self.now = self.now.max(until);
         }
-        self.stop_the_worker(ready);
+        self.pause_worker(ready);
         Ok(())
     }
 
@@ -562,18 +562,18 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
 
     fn resolved(&mut self) -> Option<(SocketToken, ResolveResult)> {
         let token = self.resolving.pop_front()?;
-        if self.now >= self.weather.nameless_from {
+        if self.now >= self.conditions.lookups_fail_from {
             return Some((token, Err(io::Error::other("no server answers").into())));
         }
         let found = ResolvedAddresses {
             addresses: self
-                .weather
+                .conditions
                 .addresses
                 .iter()
                 .copied()
                 .map(Address::Tcp)
                 .collect(),
-            may_change: self.weather.addresses.len() > 1,
+            may_change: self.conditions.addresses.len() > 1,
         };
         Some((token, Ok(found)))
     }

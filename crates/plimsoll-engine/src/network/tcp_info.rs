@@ -11,9 +11,9 @@ use std::os::fd::{AsFd, AsRawFd};
 use super::ByteCounts;
 
 /// Offsets of the counters in `struct tcp_info` (linux/tcp.h), since Linux 4.19. The structure only grows at its end.
-const BYTES_RECEIVED: usize = 128;
-const BYTES_SENT: usize = 200;
-const BYTES_SENT_AGAIN: usize = 208;
+const BYTES_RECEIVED_OFFSET: usize = 128;
+const BYTES_SENT_OFFSET: usize = 200;
+const BYTES_RETRANSMITTED_OFFSET: usize = 208;
 const TCP_INFO_LENGTH: usize = 216;
 
 /// Returns the byte counts of a socket; `None` if it is not TCP, or the kernel is older than 4.19.
@@ -39,8 +39,8 @@ pub(super) fn carried(socket: &impl AsFd) -> Option<ByteCounts> {
         Some(u64::from_ne_bytes(*bytes))
     };
     Some(ByteCounts {
-        sent: at(BYTES_SENT)?.saturating_sub(at(BYTES_SENT_AGAIN)?),
-        received: at(BYTES_RECEIVED)?,
+        sent: at(BYTES_SENT_OFFSET)?.saturating_sub(at(BYTES_RETRANSMITTED_OFFSET)?),
+        received: at(BYTES_RECEIVED_OFFSET)?,
     })
 }
 

@@ -27,7 +27,7 @@ struct PendingTunnel {
 enum TunnelState {
     /// TCP is connecting; holds a duplicate descriptor of the socket.
     Connecting(TcpStream, Arc<Tunnel>),
-    Asking(TcpStream, ProxyHandshake),
+    Handshaking(TcpStream, ProxyHandshake),
     Failed(io::Error),
 }
 
@@ -58,7 +58,7 @@ impl PendingTunnels {
     pub(super) fn rename(&mut self, socket: &TcpStream, token: SocketToken) {
         let socket = socket.as_raw_fd();
         let mut all = self.0.iter_mut();
-        if let Some(found) = all.find(|underway| underway.socket == socket) {
+        if let Some(found) = all.find(|pending| pending.socket == socket) {
             found.token = token;
         }
     }
@@ -66,10 +66,7 @@ impl PendingTunnels {
     /// Removes a socket, and returns the error of its tunnel if it failed.
     pub(super) fn end(&mut self, socket: &TcpStream) -> Option<io::Error> {
         let socket = socket.as_raw_fd();
-        let place = self
-            .0
-            .iter()
-            .position(|underway| underway.socket == socket)?;
+        let place = self.0.iter().position(|pending| pending.socket == socket)?;
         match self.0.swap_remove(place).state {
             TunnelState::Failed(e) => Some(e),
             _ => None,
@@ -80,8 +77,8 @@ impl PendingTunnels {
     pub(super) fn proxy_asked(&self, socket: &TcpStream) -> Option<String> {
         let socket = socket.as_raw_fd();
         let mut all = self.0.iter();
-        match &all.find(|underway| underway.socket == socket)?.state {
-            TunnelState::Asking(_, opening) => Some(opening.proxy()),
+        match &all.find(|pending| pending.socket == socket)?.state {
+            TunnelState::Handshaking(_, handshake) => Some(handshake.proxy()),
             TunnelState::Connecting(..) | TunnelState::Failed(_) => None,
         }
     }
@@ -91,7 +88,7 @@ impl PendingTunnels {
         let place = self
             .0
             .iter()
-            .position(|underway| underway.token == ready.token);
+            .position(|pending| pending.token == ready.token);
         let Some(place) = place else {
             return Some(ready);
         };
@@ -128,12 +125,12 @@ impl TunnelState {
                 return Err(e);
             }
             let mut asked = Vec::new();
-            let opening = ProxyHandshake::begin(Arc::clone(tunnel), &mut asked);
+            let handshake = ProxyHandshake::begin(Arc::clone(tunnel), &mut asked);
             // Cannot block: a new socket accepts some kilobytes at once.
             socket.write_all(&asked)?;
-            *self = TunnelState::Asking(socket.try_clone()?, opening);
+            *self = TunnelState::Handshaking(socket.try_clone()?, handshake);
         }
-        let TunnelState::Asking(socket, opening) = self else {
+        let TunnelState::Handshaking(socket, handshake) = self else {
             return Ok(true);
         };
         let mut seen = [0; MAX_ANSWER];
@@ -148,7 +145,7 @@ impl TunnelState {
                 return Err(proxy_error(&e));
             }
             let mut answer = Vec::new();
-            let (taken, is_open) = opening.advance(&seen[..length], &mut answer)?;
+            let (taken, is_open) = handshake.advance(&seen[..length], &mut answer)?;
             if taken > 0 {
                 // Cannot block: the bytes were peeked at above.
                 net::recv(&*socket, &mut seen[..taken], RecvFlags::empty())?;

@@ -149,7 +149,7 @@ struct UserSettings<C> {
     tls: Option<TlsClient>,
     deadline: Option<Duration>,
     /// Whether calls that the server did not process are retried once.
-    retries: bool,
+    retries_unprocessed: bool,
     goodput: GoodputBounds,
 }
 
@@ -157,20 +157,20 @@ impl<C: Scenario> UserScripts<C> {
     /// Makes the users' factory; without `tls` they use plaintext. `load` gives the deadline of each call
     /// from when it is due, and whether unprocessed calls are retried.
     pub fn new(
-        course: C,
+        scenario: C,
         target: &Target,
         tls: Option<TlsClient>,
         load: &LoadPlan,
     ) -> UserScripts<C> {
         let (deadline, retries) = (load.deadline.or(load.stall_timeout), load.retry);
-        let goodput = course.protocol().goodput();
+        let goodput = scenario.protocol().goodput();
         UserScripts {
             shared: Arc::new(UserSettings {
-                scenario: course,
+                scenario,
                 target: target.clone(),
                 tls,
                 deadline,
-                retries,
+                retries_unprocessed: retries,
                 goodput,
             }),
         }
@@ -193,10 +193,10 @@ where
             driver: None,
             is_connecting: false,
             memory,
-            begun: 0,
+            calls_begun: 0,
             call: None,
             next_at: Time::NEVER,
-            reads_rest: false,
+            waits_for_remainder: false,
             has_failed: false,
             events: Vec::new(),
         }
@@ -230,7 +230,7 @@ struct CurrentCall {
     /// When the call was first sent; [`Time::NEVER`] before that.
     sent: Time,
     /// Whether the call waits for a connection, to be sent or retried.
-    waits: bool,
+    is_waiting: bool,
     is_retry: bool,
     deadline: Time,
     answer: ResponseTokens,
@@ -242,7 +242,7 @@ impl CurrentCall {
         CurrentCall {
             due,
             sent: Time::NEVER,
-            waits: true,
+            is_waiting: true,
             is_retry: false,
             deadline: Time::NEVER,
             answer: ResponseTokens::NONE,
@@ -262,143 +262,143 @@ pub struct User<C: Scenario> {
     is_connecting: bool,
     memory: C::Memory,
     /// Number of calls that have been due.
-    begun: u32,
+    calls_begun: u32,
     call: Option<CurrentCall>,
     /// When the next call is due.
     next_at: Time,
     /// The next call would be due, but the connection, and so the user, is still reading the remainder of the
     /// last answer.
-    reads_rest: bool,
+    waits_for_remainder: bool,
     has_failed: bool,
     events: Vec<Event>,
 }
 
 impl<C: Scenario> User<C> {
     /// Starts a call that was due at `due`.
-    fn start_call(&mut self, due: Time, now: Time, turn: &mut ScriptContext<'_>) {
-        self.count_due(turn);
+    fn start_call(&mut self, due: Time, now: Time, context: &mut ScriptContext<'_>) {
+        self.count_due(context);
         self.next_at = Time::NEVER;
         self.call = Some(CurrentCall {
             deadline: self.shared.deadline.map_or(Time::NEVER, |d| due + d),
             ..CurrentCall::waiting(due)
         });
-        self.advance(now, turn);
+        self.advance(now, context);
     }
 
-    fn count_due(&mut self, turn: &mut ScriptContext<'_>) {
-        turn.due();
-        self.begun += 1;
+    fn count_due(&mut self, context: &mut ScriptContext<'_>) {
+        context.due();
+        self.calls_begun += 1;
         let scenario = &self.shared.scenario;
         if !scenario.step_names().is_empty() {
             let step = scenario.current_step(&self.memory);
-            turn.step_due(step, scenario.step_names());
+            context.step_due(step, scenario.step_names());
         }
     }
 
     /// Returns whether the connection has no capacity because it reads the remainder of the last answer.
-    fn is_reading(&self) -> bool {
+    fn is_reading_remainder(&self) -> bool {
         let driver = self.driver.as_ref();
         driver.is_some_and(|driver| driver.is_reading_remainder() && driver.capacity() == 0)
     }
 
     fn number(&self) -> u64 {
-        let in_user = u64::from(self.begun.saturating_sub(1));
+        let in_user = u64::from(self.calls_begun.saturating_sub(1));
         self.origin.number * u64::from(self.shared.scenario.calls()) + in_user
     }
 
     /// Sends the waiting call, or requests the connection that it needs.
-    fn advance(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
-        if self.reads_rest && !self.is_reading() {
-            self.reads_rest = false;
-            return if turn.is_stopping() {
-                self.stop(now, turn)
+    fn advance(&mut self, now: Time, context: &mut ScriptContext<'_>) {
+        if self.waits_for_remainder && !self.is_reading_remainder() {
+            self.waits_for_remainder = false;
+            return if context.is_stopping() {
+                self.stop(now, context)
             } else {
-                self.start_call(now, now, turn)
+                self.start_call(now, now, context)
             };
         }
         let number = self.number();
-        let waits = self.call.as_mut().filter(|call| call.waits);
+        let waits = self.call.as_mut().filter(|call| call.is_waiting);
         if let Some(call) = waits {
             match &mut self.driver {
                 Some(driver) if driver.is_draining() => {
                     self.driver = None;
-                    turn.close(ONLY_LINK);
+                    context.close(ONLY_LINK);
                 }
                 Some(driver) if driver.capacity() > 0 => {
                     let step = UserCall {
-                        call: self.begun - 1,
+                        call: self.calls_begun - 1,
                         number,
                         is_retry: call.is_retry,
                     };
-                    let course = &self.shared.scenario;
+                    let scenario = &self.shared.scenario;
                     if let Err((outcome, text)) =
-                        course.prepare(step, now, &mut self.memory, driver)
+                        scenario.prepare(step, now, &mut self.memory, driver)
                     {
-                        turn.detail(outcome, &text);
-                        self.fail(outcome, now, turn);
-                        self.follow(outcome, now, turn);
-                        return if turn.ended.is_none() {
-                            self.arm(turn);
+                        context.detail(outcome, &text);
+                        self.fail(outcome, now, context);
+                        self.follow(outcome, now, context);
+                        return if context.ended.is_none() {
+                            self.set_timer(context);
                         };
                     }
-                    driver.start(ONLY_CALL, number, now, turn.out(ONLY_LINK));
-                    (call.sent, call.waits) = (call.sent.min(now), false);
+                    driver.start(ONLY_CALL, number, now, context.out(ONLY_LINK));
+                    (call.sent, call.is_waiting) = (call.sent.min(now), false);
                 }
                 _ => {}
             }
         }
         if self.call.is_some() && self.driver.is_none() && !self.is_connecting {
             self.is_connecting = true;
-            turn.connect(ONLY_LINK);
+            context.connect(ONLY_LINK);
         }
-        self.arm(turn);
+        self.set_timer(context);
     }
 
     /// Sets the wake-up time to the earliest timer.
-    fn arm(&self, turn: &mut ScriptContext<'_>) {
+    fn set_timer(&self, context: &mut ScriptContext<'_>) {
         let deadline = self.call.as_ref().map_or(Time::NEVER, |call| call.deadline);
         let driver = self.driver.as_ref().and_then(Driver::deadline);
         let at = deadline.min(self.next_at);
-        turn.wake_at(at.min(driver.unwrap_or(Time::NEVER)));
+        context.wake_at(at.min(driver.unwrap_or(Time::NEVER)));
     }
 
     /// Processes the events that the driver has reported.
-    fn take_events(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
+    fn take_events(&mut self, now: Time, context: &mut ScriptContext<'_>) {
         let mut events = std::mem::take(&mut self.events);
         for event in events.drain(..) {
-            let stage = turn.stage;
+            let stage = context.stage;
             match (event, &mut self.call) {
                 (Event::Done(done) | Event::EndedWithLoad(done), Some(_)) => {
-                    self.ended(&done, now, turn);
+                    self.on_call_end(&done, now, context);
                 }
-                (Event::Unprocessed(done), Some(_)) => self.not_taken(&done, now, turn),
+                (Event::Unprocessed(done), Some(_)) => self.on_unprocessed(&done, now, context),
                 (Event::Token { bytes, .. }, Some(call)) => {
-                    call.answer.token(stage, bytes, now, turn.recorder);
+                    call.answer.token(stage, bytes, now, context.recorder);
                 }
                 (Event::Message(_), Some(call)) => {
                     match std::mem::replace(&mut call.last_message, now) {
                         Time::NEVER => {
                             let since = now.since(call.sent);
-                            turn.recorder.first_message(stage, since);
+                            context.recorder.first_message(stage, since);
                         }
-                        before => turn.recorder.inter_message(stage, now.since(before)),
+                        before => context.recorder.inter_message(stage, now.since(before)),
                     }
                 }
                 (Event::Usage { usage, .. }, Some(call)) => call.answer.usage(usage),
-                (Event::Finished(_), Some(call)) => call.answer.finished(now),
-                (Event::Answer { text, .. }, _) => {
+                (Event::EndedWithoutText(_), Some(call)) => call.answer.finished(now),
+                (Event::AnswerText { text, .. }, _) => {
                     self.shared
                         .scenario
                         .on_response_text(text, &mut self.memory);
                 }
-                (Event::Text { text, .. }, _) => turn.recorder.text(stage, text),
-                (Event::Count { count, n, .. }, _) => turn.count(count, n),
-                (Event::Sent { messages, .. }, _) => {
-                    turn.recorder.messages_sent(stage, u64::from(messages));
+                (Event::TextToCount { text, .. }, _) => context.recorder.text(stage, text),
+                (Event::Count { count, n, .. }, _) => context.count(count, n),
+                (Event::MessagesSent { messages, .. }, _) => {
+                    context.recorder.messages_sent(stage, u64::from(messages));
                 }
-                (Event::Unsolicited, _) => turn.count(Count::MessagesUnasked, 1),
-                (Event::Late, _) => turn.recorder.stage(stage).late += 1,
-                (Event::Detail { outcome, text }, _) => turn.detail(outcome, &text),
+                (Event::Unsolicited, _) => context.count(Count::MessagesUnasked, 1),
+                (Event::Late, _) => context.recorder.stage(stage).late += 1,
+                (Event::Detail { outcome, text }, _) => context.detail(outcome, &text),
                 (
                     Event::Done(_)
                     | Event::Unprocessed(_)
@@ -406,7 +406,7 @@ impl<C: Scenario> User<C> {
                     | Event::Token { .. }
                     | Event::Message(_)
                     | Event::Usage { .. }
-                    | Event::Finished(_),
+                    | Event::EndedWithoutText(_),
                     None,
                 ) => {}
             }
@@ -416,54 +416,54 @@ impl<C: Scenario> User<C> {
 
     /// Schedules the retry of a call that the server did not process, over the same connection or its replacement.
     #[cold]
-    fn not_taken(&mut self, done: &CompletedCall, now: Time, turn: &mut ScriptContext<'_>) {
-        let may_retry = self.shared.retries
+    fn on_unprocessed(&mut self, done: &CompletedCall, now: Time, context: &mut ScriptContext<'_>) {
+        let may_retry = self.shared.retries_unprocessed
             && self.shared.scenario.replaces_connections()
-            && !turn.is_interrupted();
+            && !context.is_interrupted();
         let again =
             (self.call.as_mut()).filter(|call| may_retry && !call.is_retry && now < call.deadline);
         let Some(call) = again else {
-            return self.ended(done, now, turn);
+            return self.on_call_end(done, now, context);
         };
-        (call.waits, call.is_retry) = (true, true);
+        (call.is_waiting, call.is_retry) = (true, true);
         (call.answer, call.last_message) = (ResponseTokens::NONE, Time::NEVER);
-        turn.count(Count::CallsRetried, 1);
+        context.count(Count::CallsRetried, 1);
     }
 
-    fn ended(&mut self, done: &CompletedCall, now: Time, turn: &mut ScriptContext<'_>) {
+    fn on_call_end(&mut self, done: &CompletedCall, now: Time, context: &mut ScriptContext<'_>) {
         let mut done = *done;
         if done.outcome.is_ok()
             && let Some(driver) = &mut self.driver
             && let Err((outcome, text)) =
                 (self.shared.scenario).check_answer(&mut self.memory, driver, now)
         {
-            turn.detail(outcome, &text);
+            context.detail(outcome, &text);
             done.outcome = outcome;
         }
-        self.record(&done, now, turn);
-        self.follow(done.outcome, now, turn);
+        self.record(&done, now, context);
+        self.follow(done.outcome, now, context);
     }
 
     /// Does what the scenario has follow a call that has ended and is recorded.
-    fn follow(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {
+    fn follow(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>) {
         let ended = EndedCall {
             outcome,
-            calls_made: self.begun,
+            calls_made: self.calls_begun,
             number: self.origin.number,
         };
         match self.shared.scenario.after_call(ended, &mut self.memory) {
-            NextCall::After(_) if turn.is_stopping() => self.stop(now, turn),
+            NextCall::After(_) if context.is_stopping() => self.stop(now, context),
             NextCall::After(pause) => self.next_at = now + pause,
             NextCall::Finish { is_ok } => {
                 self.has_failed |= !is_ok;
-                self.finish(now, turn);
+                self.finish(now, context);
             }
-            NextCall::Abort => self.abort_remaining(now, turn),
+            NextCall::Abort => self.abort_remaining(now, context),
         }
     }
 
     /// Records the current call.
-    fn record(&mut self, done: &CompletedCall, now: Time, turn: &mut ScriptContext<'_>) {
+    fn record(&mut self, done: &CompletedCall, now: Time, context: &mut ScriptContext<'_>) {
         let Some(call) = self.call.take() else { return };
         // A call that was never sent waited until now.
         let sent = call.sent.min(now);
@@ -474,7 +474,8 @@ impl<C: Scenario> User<C> {
             None
         };
         if let Some(measured) = &measured {
-            call.answer.record(measured, turn.stage, turn.recorder);
+            call.answer
+                .record(measured, context.stage, context.recorder);
         }
         let sample = CallSample {
             number: self.number(),
@@ -495,15 +496,15 @@ impl<C: Scenario> User<C> {
         let scenario = &self.shared.scenario;
         if !scenario.step_names().is_empty() {
             let step = scenario.current_step(&self.memory);
-            turn.step_call(sample, step, scenario.step_names());
+            context.step_call(sample, step, scenario.step_names());
         }
-        turn.call(ONLY_LINK, sample, counts, times, traced_as);
+        context.call(ONLY_LINK, sample, counts, times, traced_as);
     }
 
     /// Ends the current call without the driver.
-    fn fail(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {
+    fn fail(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>) {
         let exchanged = match (&self.driver, &self.call) {
-            (Some(driver), Some(call)) if !call.waits => driver.call_progress(ONLY_CALL),
+            (Some(driver), Some(call)) if !call.is_waiting => driver.call_progress(ONLY_CALL),
             _ => Default::default(),
         };
         let done = CompletedCall {
@@ -513,67 +514,67 @@ impl<C: Scenario> User<C> {
             bytes_sent: exchanged.bytes_sent,
             bytes_received: exchanged.bytes_received,
         };
-        self.record(&done, now, turn);
+        self.record(&done, now, context);
     }
 
     /// Records the remaining calls as broken off after a failure, and ends the user.
-    fn abort_remaining(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
-        while self.begun < self.shared.scenario.calls() && !turn.is_stopping() {
-            self.count_due(turn);
+    fn abort_remaining(&mut self, now: Time, context: &mut ScriptContext<'_>) {
+        while self.calls_begun < self.shared.scenario.calls() && !context.is_stopping() {
+            self.count_due(context);
             self.call = Some(CurrentCall::waiting(now));
-            self.fail(Outcome::BrokenOff, now, turn);
+            self.fail(Outcome::BrokenOff, now, context);
         }
         self.has_failed = true;
-        self.finish(now, turn);
+        self.finish(now, context);
     }
 
     /// Ends the user because the load is over, before its last call.
-    fn stop(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
+    fn stop(&mut self, now: Time, context: &mut ScriptContext<'_>) {
         if self.has_failed || self.shared.scenario.step_names().is_empty() {
-            return self.finish(now, turn);
+            return self.finish(now, context);
         }
-        turn.count(Count::UsersStopped, 1);
-        self.end(turn);
+        context.count(Count::UsersStopped, 1);
+        self.end(context);
     }
 
-    fn finish(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
+    fn finish(&mut self, now: Time, context: &mut ScriptContext<'_>) {
         let count = if self.has_failed {
             Count::UsersFailed
         } else {
             Count::UsersOk
         };
-        turn.count(count, 1);
+        context.count(count, 1);
         if !self.has_failed && !self.shared.scenario.step_names().is_empty() {
-            turn.time(TimeMeasure::Journey, now.since(self.due));
+            context.time(TimeMeasure::Journey, now.since(self.due));
         }
-        self.end(turn);
+        self.end(context);
     }
 
-    fn end(&mut self, turn: &mut ScriptContext<'_>) {
-        (self.next_at, self.reads_rest) = (Time::NEVER, false);
+    fn end(&mut self, context: &mut ScriptContext<'_>) {
+        (self.next_at, self.waits_for_remainder) = (Time::NEVER, false);
         if let Some(driver) = &mut self.driver {
-            driver.finish(turn.out(ONLY_LINK));
+            driver.finish(context.out(ONLY_LINK));
         }
-        turn.end(!self.has_failed);
+        context.end(!self.has_failed);
     }
 
     /// Handles a lost connection after the driver has reported the outcome of its call.
-    fn on_connection_gone(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {
+    fn on_connection_gone(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>) {
         self.driver = None;
         self.is_connecting = false;
-        if turn.ended.is_some() {
+        if context.ended.is_some() {
             return;
         }
         // A waiting call was not sent over the lost connection, and between two calls none is in flight.
         if self.shared.scenario.replaces_connections() {
-            return self.advance(now, turn);
+            return self.advance(now, context);
         }
-        if self.call.is_none() && self.begun < self.shared.scenario.calls() {
-            self.count_due(turn);
+        if self.call.is_none() && self.calls_begun < self.shared.scenario.calls() {
+            self.count_due(context);
             self.call = Some(CurrentCall::waiting(now));
         }
-        self.fail(outcome, now, turn);
-        self.abort_remaining(now, turn);
+        self.fail(outcome, now, context);
+        self.abort_remaining(now, context);
     }
 }
 
@@ -581,42 +582,48 @@ impl<C: Scenario> Script for User<C>
 where
     <C::Protocol as Protocol>::Driver: Send,
 {
-    fn begin(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
+    fn begin(&mut self, now: Time, context: &mut ScriptContext<'_>) {
         self.due = Time(now.0.saturating_sub(self.origin.late_ns));
-        self.start_call(self.due, now, turn);
+        self.start_call(self.due, now, context);
     }
 
-    fn connected(&mut self, _link: LinkId, _took_ns: u64, now: Time, turn: &mut ScriptContext<'_>) {
+    fn connected(
+        &mut self,
+        _link: LinkId,
+        _took_ns: u64,
+        now: Time,
+        context: &mut ScriptContext<'_>,
+    ) {
         self.is_connecting = false;
         let mut driver = self.shared.scenario.protocol().driver();
-        driver.open(now, turn.out(ONLY_LINK));
+        driver.open(now, context.out(ONLY_LINK));
         self.driver = Some(driver);
-        self.advance(now, turn);
+        self.advance(now, context);
     }
 
-    fn receive(&mut self, _link: LinkId, bytes: &[u8], now: Time, turn: &mut ScriptContext<'_>) {
+    fn receive(&mut self, _link: LinkId, bytes: &[u8], now: Time, context: &mut ScriptContext<'_>) {
         let Some(driver) = &mut self.driver else {
             return;
         };
-        let received = driver.receive(bytes, now, turn.out(ONLY_LINK), &mut self.events);
+        let received = driver.receive(bytes, now, context.out(ONLY_LINK), &mut self.events);
         if let Err(e) = &received {
-            turn.detail(e.outcome, &e.detail);
+            context.detail(e.outcome, &e.detail);
             driver.abort(e.outcome, now, &mut self.events);
         }
-        self.take_events(now, turn);
-        if turn.ended.is_some() {
+        self.take_events(now, context);
+        if context.ended.is_some() {
             return;
         }
         if let Err(e) = received {
-            turn.close(ONLY_LINK);
-            return self.on_connection_gone(e.outcome, now, turn);
+            context.close(ONLY_LINK);
+            return self.on_connection_gone(e.outcome, now, context);
         }
         let is_draining = self.driver.as_ref().is_some_and(Driver::is_draining);
         if is_draining && !self.shared.scenario.replaces_connections() {
-            turn.close(ONLY_LINK);
-            return self.on_connection_gone(Outcome::SocketClosed, now, turn);
+            context.close(ONLY_LINK);
+            return self.on_connection_gone(Outcome::SocketClosed, now, context);
         }
-        self.advance(now, turn);
+        self.advance(now, context);
     }
 
     fn lost(
@@ -625,7 +632,7 @@ where
         outcome: Outcome,
         detail: &str,
         now: Time,
-        turn: &mut ScriptContext<'_>,
+        context: &mut ScriptContext<'_>,
     ) {
         // Only connections that were ready are replaced: a server that accepts connections without greeting
         // would otherwise be retried endlessly.
@@ -637,64 +644,64 @@ where
             };
             let outcome = ended.map_or_else(|e| e.outcome, |()| outcome);
             driver.abort(outcome, now, &mut self.events);
-            self.take_events(now, turn);
+            self.take_events(now, context);
         }
-        if turn.ended.is_some() {
+        if context.ended.is_some() {
             return;
         }
         // A server may close an idle connection; if that happened before the waiting call was sent, another
         // connection is made.
         if was_up {
-            return self.on_connection_gone(outcome, now, turn);
+            return self.on_connection_gone(outcome, now, context);
         }
-        turn.detail(outcome, detail);
+        context.detail(outcome, detail);
         self.driver = None;
         self.is_connecting = false;
-        self.fail(outcome, now, turn);
-        self.follow(outcome, now, turn);
-        if turn.ended.is_none() {
-            self.arm(turn);
+        self.fail(outcome, now, context);
+        self.follow(outcome, now, context);
+        if context.ended.is_none() {
+            self.set_timer(context);
         }
     }
 
-    fn expire(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
+    fn expire(&mut self, now: Time, context: &mut ScriptContext<'_>) {
         if let Some(driver) = &mut self.driver
             && driver.deadline().is_some_and(|at| at <= now)
         {
-            driver.expire(now, turn.out(ONLY_LINK), &mut self.events);
-            self.take_events(now, turn);
+            driver.expire(now, context.out(ONLY_LINK), &mut self.events);
+            self.take_events(now, context);
         }
-        if turn.ended.is_some() {
+        if context.ended.is_some() {
             return;
         }
-        if self.next_at <= now && self.is_reading() {
-            (self.next_at, self.reads_rest) = (Time::NEVER, true);
+        if self.next_at <= now && self.is_reading_remainder() {
+            (self.next_at, self.waits_for_remainder) = (Time::NEVER, true);
         }
         if self.next_at <= now {
-            return if turn.is_stopping() {
-                self.stop(now, turn)
+            return if context.is_stopping() {
+                self.stop(now, context)
             } else {
-                self.start_call(self.next_at, now, turn)
+                self.start_call(self.next_at, now, context)
             };
         }
         if self.call.as_ref().is_some_and(|call| call.deadline <= now) {
-            self.fail(Outcome::DeadlineExceeded, now, turn);
+            self.fail(Outcome::DeadlineExceeded, now, context);
             if let Some(driver) = &mut self.driver {
-                driver.cancel(ONLY_CALL, now, turn.out(ONLY_LINK));
+                driver.cancel(ONLY_CALL, now, context.out(ONLY_LINK));
             }
-            self.follow(Outcome::DeadlineExceeded, now, turn);
-            if turn.ended.is_some() {
+            self.follow(Outcome::DeadlineExceeded, now, context);
+            if context.ended.is_some() {
                 return;
             }
         }
-        self.advance(now, turn);
+        self.advance(now, context);
     }
 
-    fn abort(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {
+    fn abort(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>) {
         let failed = self.has_failed || self.call.is_some() && outcome.is_error();
-        self.fail(outcome, now, turn);
+        self.fail(outcome, now, context);
         if failed {
-            turn.count(Count::UsersFailed, 1);
+            context.count(Count::UsersFailed, 1);
         }
     }
 }

@@ -13,7 +13,7 @@ use plimsoll_model::schedule::Arrival;
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 
-use super::turn::{
+use super::context::{
     LinkId, MAX_LINKS, Script, ScriptAction, ScriptContext, ScriptFactory, ScriptOrigin,
 };
 use crate::addresses::NO_ADDRESS;
@@ -22,9 +22,9 @@ use crate::event_loop::issue::{CallSource, LoadPhase};
 use crate::event_loop::timers::TimerQueue;
 use crate::event_loop::{EventLoop, WorkerControl, WorkerShare};
 use crate::fault;
-use crate::keyed::GenerationalSlab;
 use crate::loss::ConnectionLoss;
 use crate::network::{LookupScope, Network, ResolveResult, SocketReady, SocketToken};
+use crate::slab::GenerationalSlab;
 use crate::tls::TlsClient;
 
 mod links;
@@ -48,7 +48,7 @@ struct ScriptSlot<C> {
     /// The indices of the script's connections in the loop's table.
     links: [Option<u32>; MAX_LINKS],
     /// The address indices last used by links that have no connection now.
-    places: [u32; MAX_LINKS],
+    last_addresses: [u32; MAX_LINKS],
     timer: Time,
     stage: u8,
 }
@@ -89,8 +89,8 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
             in_flight: 0,
         };
         let mut worker = EventLoop::of(users, share, network, MAX_LINKS, READ_BUFFER);
-        if let CallSource::Closed(closed) = &mut worker.issue {
-            closed.idle = clients;
+        if let CallSource::Closed(closed) = &mut worker.call_source {
+            closed.ready_clients = clients;
         }
         worker
     }
@@ -101,12 +101,12 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
             number: origin.number,
             script: users.scripts.script(origin),
             links: [None; MAX_LINKS],
-            places: [NO_ADDRESS; MAX_LINKS],
+            last_addresses: [NO_ADDRESS; MAX_LINKS],
             timer: Time::NEVER,
             stage: self.stage,
         });
-        self.dispatch(control, index, now, &mut |script, turn| {
-            script.begin(now, turn);
+        self.dispatch(control, index, now, &mut |script, context| {
+            script.begin(now, context);
         });
     }
 
@@ -125,28 +125,30 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         fault::point("script");
         let number = |link: usize| {
             let there = slot.links[link].and_then(|at| self.connections[at as usize].as_ref());
-            let place = there.map_or(slot.places[link], |connection| connection.address_index);
+            let place = there.map_or(slot.last_addresses[link], |connection| {
+                connection.address_index
+            });
             self.addresses[link].number(place)
         };
-        let is_closed = matches!(self.issue, CallSource::Closed(_));
-        let mut turn = ScriptContext {
+        let is_closed = matches!(self.call_source, CallSource::Closed(_));
+        let mut context = ScriptContext {
             recorder: &mut self.recorder,
             stage: slot.stage,
-            interrupted: self.interrupted,
+            is_interrupted: self.interrupted,
             // In an open loop, sessions that arrived are completed; closed-loop clients stop.
-            stopping: self.interrupted
+            is_stopping: self.interrupted
                 || self.phase != LoadPhase::Loading && is_closed && self.share.calls.is_none(),
             in_flight: &mut users.in_flight,
-            calls_begun: &mut self.due,
+            calls_begun: &mut self.calls_due,
             addresses: std::array::from_fn(number),
             connections: slot.links,
             actions: &mut users.actions,
-            outs: &mut users.outboxes,
+            outboxes: &mut users.outboxes,
             wake: None,
             ended: None,
         };
-        tell(&mut slot.script, &mut turn);
-        let (wake, ended) = (turn.wake, turn.ended);
+        tell(&mut slot.script, &mut context);
+        let (wake, ended) = (context.wake, context.ended);
         if let Some(at) = wake
             && at != slot.timer
         {
@@ -170,7 +172,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         }
         if let Some(ok) = ended {
             self.end_script(control, index);
-            self.user_free(ok, now);
+            self.release_user(ok, now);
         }
     }
 
@@ -184,8 +186,8 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         now: Time,
     ) {
         self.close(control, slot, link);
-        self.dispatch(control, slot, now, &mut |script, turn| {
-            script.lost(link, loss.outcome, &loss.detail, now, turn);
+        self.dispatch(control, slot, now, &mut |script, context| {
+            script.lost(link, loss.outcome, &loss.detail, now, context);
         });
     }
 
@@ -197,10 +199,10 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
     }
 
     /// Lets the user start its next script, after a pause.
-    fn user_free(&mut self, ok: bool, now: Time) {
+    fn release_user(&mut self, ok: bool, now: Time) {
         if let ArrivalsPlan::Closed { think, .. } = self.share.load.arrivals {
             let pause = if ok { think } else { think.max(FAILURE_PAUSE) };
-            self.issue.client_free(pause, now);
+            self.call_source.client_free(pause, now);
         }
     }
 }
@@ -306,7 +308,7 @@ impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, 
     ) {
         let LinkRequest { slot, link } = wanted;
         self.close(control, slot, link);
-        let index = self.new_connection(LinkOwner { slot, link }, link.0, now);
+        let index = self.add_connection(LinkOwner { slot, link }, link.0, now);
         if let Some(slot) = self.client.slots.get_mut(slot) {
             slot.links[usize::from(link.0)] = Some(index);
             let number = slot.number;
@@ -326,8 +328,8 @@ impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, 
                 && slot.timer == when
             {
                 slot.timer = Time::NEVER;
-                self.dispatch(control, index, now, &mut |script, turn| {
-                    script.expire(now, turn);
+                self.dispatch(control, index, now, &mut |script, context| {
+                    script.expire(now, context);
                 });
             }
         }
@@ -363,8 +365,8 @@ impl<C: ScriptFactory, N: Network> LoopHandler<LinkRequest> for ScriptWorker<C, 
 
     fn end_everything(&mut self, control: &mut impl WorkerControl, outcome: Outcome, now: Time) {
         for index in self.client.slots.keys() {
-            self.dispatch(control, index, now, &mut |script, turn| {
-                script.abort(outcome, now, turn);
+            self.dispatch(control, index, now, &mut |script, context| {
+                script.abort(outcome, now, context);
             });
             self.end_script(control, index);
         }

@@ -19,9 +19,9 @@ const MAX_VERDICT_AGE_S: u64 = 60;
 struct ChainVerdict {
     chain: Vec<CertificateDer<'static>>,
     name: ServerName<'static>,
-    at: u64,
+    verified_at: u64,
     /// The result is valid before this second, since certificates may expire.
-    until: u64,
+    valid_until: u64,
 }
 
 /// Caches the last verified chain.
@@ -41,7 +41,7 @@ impl ChainCache {
         // A panic of another thread leaves the cache consistent.
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let seconds = now.as_secs();
-        let is_it = |known: &ChainVerdict| known.is(end_entity, intermediates, name, seconds);
+        let is_it = |known: &ChainVerdict| known.matches(end_entity, intermediates, name, seconds);
         if last.as_ref().is_some_and(is_it) {
             return Ok(());
         }
@@ -52,15 +52,15 @@ impl ChainCache {
         *last = Some(ChainVerdict {
             chain: chain.map(|c| c.clone().into_owned()).collect(),
             name: name.to_owned(),
-            at: seconds,
-            until,
+            verified_at: seconds,
+            valid_until: until,
         });
         Ok(())
     }
 }
 
 impl ChainVerdict {
-    fn is(
+    fn matches(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
@@ -68,7 +68,7 @@ impl ChainVerdict {
         now: u64,
     ) -> bool {
         let chain = std::iter::once(end_entity).chain(intermediates);
-        (self.at..self.until).contains(&now)
+        (self.verified_at..self.valid_until).contains(&now)
             && self.name == *name
             && self.chain.len() == 1 + intermediates.len()
             && self
@@ -90,10 +90,11 @@ mod tests {
         let known = ChainVerdict {
             chain: vec![der(1), der(2)],
             name: name("a.test"),
-            at: 1000,
-            until: 1060,
+            verified_at: 1000,
+            valid_until: 1060,
         };
-        let is = |leaf, above: &[CertificateDer<'_>], host, now| known.is(&leaf, above, &host, now);
+        let is =
+            |leaf, above: &[CertificateDer<'_>], host, now| known.matches(&leaf, above, &host, now);
         assert!(is(der(1), &[der(2)], name("a.test"), 1000));
         assert!(is(der(1), &[der(2)], name("a.test"), 1059));
         assert!(!is(der(1), &[der(2)], name("a.test"), 1060));

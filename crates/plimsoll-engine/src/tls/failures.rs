@@ -41,10 +41,10 @@ pub(super) fn classify_record(error: &RecordError, shown: PresentedIdentity) -> 
 pub(super) fn explained(
     error: &rustls::Error,
     shown: PresentedIdentity,
-    learned: &CertificateObservations,
+    observations: &CertificateObservations,
 ) -> (Outcome, String) {
     let (outcome, text) = classify(error, shown);
-    match learned.why(error) {
+    match observations.why(error) {
         Some(why) => (outcome, format!("{text}: {why}")),
         None => (outcome, text),
     }

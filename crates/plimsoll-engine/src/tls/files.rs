@@ -18,7 +18,7 @@ use rustls::sign::CertifiedKey;
 
 use super::der::{SEQUENCE, element, take};
 use super::validity::not_after;
-use super::version_1::{self, is_version_1};
+use super::x509_version_1::{self, is_version_1};
 use super::{key_kinds, pem_errors};
 
 /// Why a file cannot be used: its role, its path and the problem.
@@ -43,7 +43,7 @@ impl NamedFile<'_> {
     }
 
     /// Returns the error for an unreadable PEM section.
-    fn bad_pem(self, content: &[u8], error: &pem::Error) -> FileError {
+    fn pem_error(self, content: &[u8], error: &pem::Error) -> FileError {
         let own = self.1.extension().and_then(|extension| extension.to_str());
         let extension = format!("lines.{}", own.unwrap_or("pem"));
         self.bad(pem_errors::problem(content, error, |command| {
@@ -82,7 +82,7 @@ pub fn certificates(file: NamedFile<'_>) -> Result<Vec<CertificateDer<'static>>,
     if !is_der(&content) {
         let chain: Vec<_> = CertificateDer::pem_slice_iter(&content)
             .collect::<Result<_, _>>()
-            .map_err(|e| file.bad_pem(&content, &e))?;
+            .map_err(|e| file.pem_error(&content, &e))?;
         if chain.is_empty() {
             let hint = if has_label(&content, "TRUSTED CERTIFICATE") {
                 let command = file.openssl("x509 -in {in} -out {out}", "plain.crt");
@@ -128,7 +128,7 @@ pub fn revocation_lists(
     }
     let lists: Vec<_> = CertificateRevocationListDer::pem_slice_iter(&content)
         .collect::<Result<_, _>>()
-        .map_err(|e| file.bad_pem(&content, &e))?;
+        .map_err(|e| file.pem_error(&content, &e))?;
     if lists.is_empty() {
         return Err(
             file.bad("holds no list of revoked certificates (expected -----BEGIN X509 CRL-----)")
@@ -150,7 +150,7 @@ pub fn private_key(file: NamedFile<'_>) -> Result<PrivateKeyDer<'static>, FileEr
             Err(file.bad(format!(
                 "a PKCS #12 file, not a private key in PEM or DER; extract the key: {command}"
             )))
-        } else if is_sealed(&content) {
+        } else if is_encrypted(&content) {
             let command = file.openssl("pkcs8 -inform DER -in {in} -out {out}", "plain.key");
             Err(file.bad(format!("a PKCS #8 key in DER, {SEALED_HINT}: {command}")))
         } else if not_after(&content).is_some() {
@@ -180,7 +180,7 @@ pub fn private_key(file: NamedFile<'_>) -> Result<PrivateKeyDer<'static>, FileEr
         pem::Error::NoItemsFound => {
             file.bad("holds no PEM private key (expected -----BEGIN PRIVATE KEY-----)")
         }
-        other => file.bad_pem(&content, &other),
+        other => file.pem_error(&content, &other),
     })
 }
 
@@ -197,7 +197,7 @@ pub fn identity(
     let private = private_key(key)?;
     let key_problem = key_kinds::problem(&private);
     let certified = if chain.first().is_some_and(|first| is_version_1(first)) {
-        version_1::certified(chain, private, provider)
+        x509_version_1::certified(chain, private, provider)
     } else {
         CertifiedKey::from_der(chain, private, provider)
     };
@@ -228,7 +228,7 @@ fn is_pkcs12(der: &[u8]) -> bool {
 
 /// Returns whether the content is an `EncryptedPrivateKeyInfo`, which begins with the encryption algorithm
 /// (RFC 5958 §3). Certificates and unencrypted keys begin with a version or number.
-fn is_sealed(der: &[u8]) -> bool {
+fn is_encrypted(der: &[u8]) -> bool {
     const OBJECT_IDENTIFIER: u8 = 0x06;
     let algorithm = take(der, SEQUENCE).and_then(|(body, _)| take(body, SEQUENCE));
     algorithm.is_some_and(|(algorithm, _)| algorithm.first() == Some(&OBJECT_IDENTIFIER))
@@ -252,11 +252,11 @@ mod tests {
     use tempfile::TempDir;
 
     /// A temporary folder with files made by openssl.
-    struct Made(TempDir);
+    struct TestFiles(TempDir);
 
-    impl Made {
-        fn new() -> Made {
-            let made = Made(TempDir::with_prefix("with 'quotes' ").unwrap());
+    impl TestFiles {
+        fn new() -> TestFiles {
+            let made = TestFiles(TempDir::with_prefix("with 'quotes' ").unwrap());
             made.openssl(
                 "req -x509 -newkey rsa:2048 -nodes -subj /CN=a.test -keyout a.key -out a.crt",
             );
@@ -294,7 +294,7 @@ mod tests {
     }
 
     /// Runs the command that an error suggests, with the passphrase it asks for.
-    fn follow(made: &Made, error: &FileError) {
+    fn run_suggested_command(made: &TestFiles, error: &FileError) {
         let said = error.to_string();
         let command = said.split('`').nth(1).expect("a command");
         made.shell(&format!("{command} -passin pass:secret"));
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn unencrypted_identities_load_in_every_format() {
-        let made = Made::new();
+        let made = TestFiles::new();
         for (cert, key, how) in [
             ("a.crt", "a.key", "version"),
             ("a.der", "a.key", "x509 -in a.crt -outform DER -out a.der"),
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn pem_with_bom_is_read() {
-        let made = Made::new();
+        let made = TestFiles::new();
         for name in ["a.crt", "a.key"] {
             let marked = [b"\xef\xbb\xbf", &fs::read(made.path(name)).unwrap()[..]].concat();
             fs::write(made.path(&format!("marked-{name}")), marked).unwrap();
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn encrypted_files_explain_decryption() {
-        let made = Made::new();
+        let made = TestFiles::new();
         for (name, how, what, opened) in [
             (
                 "8.pem",
@@ -377,19 +377,19 @@ mod tests {
             made.openssl(how);
             let error = made.key(name).unwrap_err();
             assert!(error.to_string().contains(what), "{error}");
-            follow(&made, &error);
+            run_suggested_command(&made, &error);
             assert!(made.identity("a.crt", opened).is_ok(), "{name}");
         }
         let store = made.path("store.p12");
         let error = certificates(NamedFile("CA file", &store)).unwrap_err();
         assert!(error.to_string().contains("PKCS #12"), "{error}");
-        follow(&made, &error);
+        run_suggested_command(&made, &error);
         assert!(made.identity("store.crt", "a.key").is_ok());
     }
 
     #[test]
     fn wrong_file_kinds_are_named() {
-        let made = Made::new();
+        let made = TestFiles::new();
         made.openssl("x509 -in a.crt -outform DER -out a.der");
         made.openssl("crl2pkcs7 -nocrl -certfile a.crt -out a.p7b");
         made.openssl("x509 -in a.crt -trustout -addtrust serverAuth -out trusted.pem");
@@ -421,7 +421,7 @@ mod tests {
 
     #[test]
     fn newline_free_pem_error_names_repair() {
-        let made = Made::new();
+        let made = TestFiles::new();
         let whole = fs::read_to_string(made.path("a.key")).unwrap();
         let lines: Vec<&str> = whole.lines().collect();
         for (name, text) in [
@@ -452,7 +452,7 @@ mod tests {
 
     #[test]
     fn broken_pem_error_leaks_no_bytes() {
-        let made = Made::new();
+        let made = TestFiles::new();
         let whole = fs::read_to_string(made.path("a.key")).unwrap();
         let lines: Vec<&str> = whole.lines().collect();
         let (first, last) = (lines[0], lines[lines.len() - 1]);
@@ -481,7 +481,7 @@ mod tests {
     /// Truncated files of any kind are rejected without a panic.
     #[test]
     fn truncated_identity_files_are_rejected() {
-        let made = Made::new();
+        let made = TestFiles::new();
         made.openssl("x509 -in a.crt -outform DER -out a.der");
         made.openssl("pkcs8 -topk8 -in a.key -passout pass:secret -outform DER -out 8.der");
         for name in ["a.der", "8.der", "a.key", "a.crt"] {

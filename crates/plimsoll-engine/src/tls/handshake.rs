@@ -15,13 +15,13 @@ use rustls::{
     HandshakeKind, ProtocolVersion, ServerConnection, SignatureScheme,
 };
 
-use super::agreed::{Agreement, noted_signature};
+use super::agreement::{Agreement, noted_signature};
 use super::record::{Cipher, HEADER_LENGTH, RecordError, TrafficKey};
 
 /// Maximum bytes buffered for an incomplete message. The library accepts messages of up to 64 KiB; small
 /// records add overhead.
 pub(super) const MAX_HANDSHAKE: usize = 256 * 1024;
-const FIRST_OUTPUT: usize = 1024;
+const INITIAL_OUTPUT_BYTES: usize = 1024;
 
 /// One end's unbuffered connection of the library, either client or server.
 pub trait TlsEnd: Sized + Deref<Target: Deref<Target = CommonState>> {
@@ -94,7 +94,7 @@ impl TlsEnd for UnbufferedServerConnection {
     }
 
     fn ticket(_: &mut KernelConnection<Self::Data>, _: &[u8]) -> Result<(), rustls::Error> {
-        Err(general("a client sent a ticket"))
+        Err(general_error("a client sent a ticket"))
     }
 
     fn early_data(_: &ServerConnection) -> bool {
@@ -105,17 +105,17 @@ impl TlsEnd for UnbufferedServerConnection {
 /// What a handshake negotiated.
 #[derive(Clone, Debug)]
 pub(super) struct HandshakeResult {
-    pub(super) on: Agreement,
+    pub(super) agreement: Agreement,
     pub(super) alpn: Option<Box<[u8]>>,
 }
 
 /// The results of a completed handshake.
 pub(super) struct HandshakeOutput<E: TlsEnd> {
-    pub(super) agreed: HandshakeResult,
+    pub(super) negotiated: HandshakeResult,
     pub(super) secrets: ExtractedSecrets,
     pub(super) kernel: KernelConnection<E::Data>,
     /// Bytes received after the end of the handshake.
-    pub(super) early: Vec<u8>,
+    pub(super) trailing: Vec<u8>,
     /// Bytes that must be sent before any record of our own layer.
     pub(super) unsent: Vec<u8>,
 }
@@ -126,7 +126,7 @@ pub(super) struct Handshake<E> {
     input: Vec<u8>,
     /// Bytes of `input` that were given to the library, all in complete records. Those that it has not discarded are
     /// the beginning of a message.
-    given: usize,
+    passed: usize,
     retried: bool,
     /// The signature scheme by which the peer proved its identity.
     signature: Option<SignatureScheme>,
@@ -139,7 +139,7 @@ impl<E: TlsEnd> Handshake<E> {
         Handshake {
             connection,
             input: Vec::new(),
-            given: 0,
+            passed: 0,
             retried: false,
             signature: None,
             output: Vec::new(),
@@ -155,13 +155,13 @@ impl<E: TlsEnd> Handshake<E> {
         self.input.extend_from_slice(bytes);
         let over = self.advance()?;
         if !over && self.input.len() > MAX_HANDSHAKE {
-            return Err(general("the peer's handshake is too long"));
+            return Err(general_error("the peer's handshake is too long"));
         }
         Ok(over)
     }
 
     /// Returns whether TLS 1.2 was negotiated.
-    pub(super) fn is_of_version_1_2(&self) -> bool {
+    pub(super) fn is_tls12(&self) -> bool {
         let common: &CommonState = &self.connection;
         common.protocol_version() == Some(ProtocolVersion::TLSv1_2)
     }
@@ -169,16 +169,16 @@ impl<E: TlsEnd> Handshake<E> {
     /// Ends a handshake whose records stay with the library. Returns its connection, what was negotiated, the
     /// bytes received after the end, and the bytes to send first.
     pub(super) fn finish_in_library(self) -> (E, HandshakeResult, Vec<u8>, Vec<u8>) {
-        let agreed = self.agreed();
+        let agreed = self.negotiated();
         let mut unsent = self.output;
         unsent.drain(..self.written);
         (self.connection, agreed, self.input, unsent)
     }
 
-    fn agreed(&self) -> HandshakeResult {
+    fn negotiated(&self) -> HandshakeResult {
         let common: &CommonState = &self.connection;
         HandshakeResult {
-            on: Agreement {
+            agreement: Agreement {
                 retried: self.retried,
                 signature: self.signature,
                 ..Agreement::of(common)
@@ -192,15 +192,15 @@ impl<E: TlsEnd> Handshake<E> {
     /// # Errors
     /// If the handshake is not complete, or the library does not release its secrets.
     pub(super) fn finish(self) -> Result<HandshakeOutput<E>, rustls::Error> {
-        let agreed = self.agreed();
+        let agreed = self.negotiated();
         let (secrets, kernel) = self.connection.into_kernel()?;
         let mut unsent = self.output;
         unsent.drain(..self.written);
         Ok(HandshakeOutput {
-            agreed,
+            negotiated: agreed,
             secrets,
             kernel,
-            early: self.input,
+            trailing: self.input,
             unsent,
         })
     }
@@ -222,18 +222,18 @@ impl<E: TlsEnd> Handshake<E> {
         let mut taken = 0;
         let over = loop {
             // Incomplete records are passed as well: their header may be invalid already.
-            let (there, whole) = first_record(&self.input[self.given..]);
-            let end = self.given + there;
+            let (there, whole) = first_record(&self.input[self.passed..]);
+            let end = self.passed + there;
             let over = self.process(&mut taken, end)?;
             if whole {
-                self.given = end;
+                self.passed = end;
             }
             if over || !whole || end == self.input.len() {
                 break over;
             }
         };
         self.input.drain(..taken);
-        self.given -= taken;
+        self.passed -= taken;
         Ok(over)
     }
 
@@ -257,9 +257,11 @@ impl<E: TlsEnd> Handshake<E> {
                     Ok(true)
                 }
                 Ok(ConnectionState::PeerClosed | ConnectionState::Closed) => {
-                    Err(general("the peer sent close_notify in the handshake"))
+                    Err(general_error("the peer sent close_notify in the handshake"))
                 }
-                Ok(_) => Err(general("the peer sent data before the handshake's end")),
+                Ok(_) => Err(general_error(
+                    "the peer sent data before the handshake's end",
+                )),
                 Err(e) => Err(e),
             };
             *taken += discard;
@@ -302,7 +304,7 @@ fn first_record(bytes: &[u8]) -> (usize, bool) {
     (length.min(bytes.len()), length <= bytes.len())
 }
 
-fn general(what: &str) -> rustls::Error {
+fn general_error(what: &str) -> rustls::Error {
     rustls::Error::General(what.to_owned())
 }
 
@@ -312,7 +314,7 @@ pub(super) fn encode(
     mut write: impl FnMut(&mut [u8]) -> Result<usize, EncodeError>,
 ) -> Result<(), rustls::Error> {
     let start = output.len();
-    output.resize(start + FIRST_OUTPUT, 0);
+    output.resize(start + INITIAL_OUTPUT_BYTES, 0);
     let wrote = match write(&mut output[start..]) {
         Err(EncodeError::InsufficientSize(InsufficientSizeError { required_size })) => {
             output.resize(start + required_size, 0);

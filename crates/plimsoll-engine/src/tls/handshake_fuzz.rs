@@ -17,11 +17,11 @@ use rustls::{
 };
 
 use super::TlsClient;
+use super::buffered::{BufferedSession, SessionError};
 use super::failures::PresentedIdentity;
 use super::handshake::TlsEnd;
 use super::record::Cipher;
 use super::session::{ServerSessions, SessionLayer, TlsConnection};
-use super::whole::{BufferedSession, SessionError};
 
 mod path;
 
@@ -48,7 +48,7 @@ pub enum Implementation {
     /// Our record layer, with keys from the library's connection.
     Own,
     /// Our record layer, with keys from logged secrets, so that sessions can rest. Servers have only this one.
-    Lean,
+    OwnFromSecrets,
 }
 
 /// The segmentation of both directions: client to server, and server to client.
@@ -60,7 +60,7 @@ pub struct EndState {
     /// The client's outcome code, or the error of the server's library.
     pub error: Option<String>,
     /// The plaintext that it received.
-    pub heard: Vec<u8>,
+    pub received: Vec<u8>,
     /// Whether the peer has closed its side.
     pub closed: bool,
     /// Whether it reports a resumed session.
@@ -77,7 +77,7 @@ pub struct Conversation {
     /// The server's final state.
     pub server: EndState,
     /// Whether the path only changed the segmentation and did not tamper with records.
-    pub legal: bool,
+    pub is_untampered: bool,
 }
 
 /// Returns what the client sends once its handshake is over.
@@ -200,31 +200,31 @@ impl HandshakeSetup {
     }
 
     /// Makes a client without tickets that stores none.
-    pub fn client(&self, whose: Implementation) -> FuzzClient {
-        self.client_with(whose, false)
+    pub fn client(&self, implementation: Implementation) -> FuzzClient {
+        self.client_with(implementation, false)
     }
 
     /// Makes a client that stores tickets.
-    pub fn resuming_client(&self, whose: Implementation) -> FuzzClient {
-        self.client_with(whose, true)
+    pub fn resuming_client(&self, implementation: Implementation) -> FuzzClient {
+        self.client_with(implementation, true)
     }
 
-    fn client_with(&self, whose: Implementation, resume: bool) -> FuzzClient {
+    fn client_with(&self, implementation: Implementation, resume: bool) -> FuzzClient {
         let mut config = self.client.clone();
         config.resumption = Resumption::disabled();
-        config.enable_secret_extraction = whose != Implementation::Library;
+        config.enable_secret_extraction = implementation != Implementation::Library;
         let client = TlsClient {
             config: Arc::new(config),
             server_name: self.name.clone(),
-            shown: PresentedIdentity::of(self.client.client_auth_cert_resolver.has_certs()),
-            resume,
-            full: None,
+            presented: PresentedIdentity::of(self.client.client_auth_cert_resolver.has_certs()),
+            resumes_sessions: resume,
+            full_handshake_share: None,
             identity: None,
             logs_keys: false,
             tickets: None,
-            own_records: whose != Implementation::Library,
-            key_log_secrets: (whose == Implementation::Lean).then(Arc::default),
-            learned: Arc::default(),
+            own_records: implementation != Implementation::Library,
+            key_log_secrets: (implementation == Implementation::OwnFromSecrets).then(Arc::default),
+            observations: Arc::default(),
         };
         FuzzClient(client.for_worker())
     }
@@ -253,7 +253,7 @@ impl HandshakeSetup {
     /// If the settings are invalid.
     pub fn serve(
         &self,
-        whose: Implementation,
+        implementation: Implementation,
         config: &ClientConfig,
         shape: Shape<'_>,
     ) -> Result<Conversation, rustls::Error> {
@@ -261,11 +261,11 @@ impl HandshakeSetup {
         let mut config = config.clone();
         config.key_log = Arc::clone(&tap) as _;
         let client = ClientConnection::new(Arc::new(config), self.name.clone())?;
-        let server = match whose {
+        let server = match implementation {
             Implementation::Library => {
                 ConversationEnd::of_library(ServerConnection::new(Arc::new(self.server.clone()))?)
             }
-            Implementation::Own | Implementation::Lean => {
+            Implementation::Own | Implementation::OwnFromSecrets => {
                 let session = ServerSessions::new(&self.server).session();
                 let session = session.map_err(|e| rustls::Error::General(e.to_string()))?;
                 ConversationEnd::new(session, None)
@@ -281,7 +281,7 @@ struct ConversationEnd<'a, E: TlsEnd> {
     session: TlsConnection<E>,
     /// The client that maps errors to outcomes; `None` for plain library errors.
     client: Option<&'a FuzzClient>,
-    came: EndState,
+    state: EndState,
 }
 
 impl<'a, E: TlsEnd> ConversationEnd<'a, E> {
@@ -289,7 +289,7 @@ impl<'a, E: TlsEnd> ConversationEnd<'a, E> {
         ConversationEnd {
             session,
             client,
-            came: EndState::default(),
+            state: EndState::default(),
         }
     }
 
@@ -298,17 +298,17 @@ impl<'a, E: TlsEnd> ConversationEnd<'a, E> {
         ConversationEnd::new(TlsConnection(SessionLayer::Library(Box::new(whole))), None)
     }
 
-    fn listens(&self) -> bool {
-        self.came.error.is_none() && !self.came.closed
+    fn is_receiving(&self) -> bool {
+        self.state.error.is_none() && !self.state.closed
     }
 
     fn take(&mut self, bytes: &mut [u8]) {
-        let heard = &mut self.came.heard;
+        let heard = &mut self.state.received;
         match (self.session).receive(bytes, &mut |plain| heard.extend_from_slice(plain)) {
-            Ok(closed) => self.came.closed = closed,
+            Ok(closed) => self.state.closed = closed,
             Err(fault) => {
                 let known = self.client.map(|client| client.outcome(&fault).to_owned());
-                self.came.error = Some(known.unwrap_or_else(|| match fault {
+                self.state.error = Some(known.unwrap_or_else(|| match fault {
                     SessionError::Handshake(e) | SessionError::Library(e) => e.to_string(),
                     SessionError::Record(e) => e.to_string(),
                     full @ SessionError::TooLong => full.to_string(),
@@ -317,7 +317,7 @@ impl<'a, E: TlsEnd> ConversationEnd<'a, E> {
         }
     }
 
-    fn give(&mut self) -> Vec<u8> {
+    fn take_output(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
         // Writing to a vector cannot fail.
         let _ = self.session.flush(&mut bytes);
@@ -325,9 +325,9 @@ impl<'a, E: TlsEnd> ConversationEnd<'a, E> {
     }
 
     /// Records what was negotiated and sends `text` after the handshake.
-    fn speak(&mut self, text: &[u8]) {
+    fn send_text(&mut self, text: &[u8]) {
         let agreed = self.session.agreement().unwrap_or_default();
-        (self.came.resumed, self.came.retried) = (agreed.resumed, agreed.retried);
+        (self.state.resumed, self.state.retried) = (agreed.resumed, agreed.retried);
         self.session.seal(text);
     }
 }

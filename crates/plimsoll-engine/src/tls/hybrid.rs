@@ -53,7 +53,7 @@ impl SupportedKxGroup for Secp384r1Mlkem1024 {
         Ok(CompletedKeyExchange {
             group: self.name(),
             pub_key: [&classical.pub_key[..], &post_quantum.pub_key].concat(),
-            secret: joined(&classical.secret, &post_quantum.secret),
+            secret: join_secrets(&classical.secret, &post_quantum.secret),
         })
     }
 
@@ -70,7 +70,7 @@ impl SupportedKxGroup for Secp384r1Mlkem1024 {
     }
 }
 
-fn joined(classical: &SharedSecret, post_quantum: &SharedSecret) -> SharedSecret {
+fn join_secrets(classical: &SharedSecret, post_quantum: &SharedSecret) -> SharedSecret {
     [classical.secret_bytes(), post_quantum.secret_bytes()]
         .concat()
         .into()
@@ -81,7 +81,7 @@ impl ActiveKeyExchange for HybridExchange {
         let (classical, post_quantum) = split(share, CIPHERTEXT_LENGTH)?;
         let classical = self.classical.complete(classical)?;
         let post_quantum = self.post_quantum.complete(post_quantum)?;
-        Ok(joined(&classical, &post_quantum))
+        Ok(join_secrets(&classical, &post_quantum))
     }
 
     /// Returns P-384's share, which rustls offers as well if that group is enabled.

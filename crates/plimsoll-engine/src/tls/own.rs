@@ -18,6 +18,7 @@ use rustls::kernel::KernelConnection;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ConnectionTrafficSecrets};
 
+use super::buffered::SessionError;
 use super::handshake::{Handshake, HandshakeOutput, HandshakeResult, TlsEnd, key};
 use super::record::{
     KeySchedule, MAX_PLAINTEXT, MAX_RECORD, ReceiveError, RecordError, RestingRecords, TlsRecords,
@@ -25,8 +26,7 @@ use super::record::{
 };
 use super::secrets::{InitialSecrets, KeyLogSecrets, LocalEnd, TrafficSecrets};
 use super::tickets::TicketStore;
-use super::version_1_2::Tls12Records;
-use super::whole::SessionError;
+use super::tls12::Tls12Records;
 
 /// The configured source of keys after the handshake.
 pub(super) enum KeySource {
@@ -34,7 +34,7 @@ pub(super) enum KeySource {
     /// dropped to save their key derivation.
     Library(Option<Arc<TicketStore>>),
     /// Secrets that the connection's key log records.
-    Heard(Arc<KeyLogSecrets>, LocalEnd),
+    KeyLog(Arc<KeyLogSecrets>, LocalEnd),
 }
 
 /// The source of an open connection's keys.
@@ -55,14 +55,14 @@ impl<E: TlsEnd> KeySchedule for SessionKeys<E> {
     fn next_sending(&mut self) -> Result<TrafficKey, RecordError> {
         match self {
             SessionKeys::Secrets(secrets) => secrets.next_sending(),
-            SessionKeys::Library(kept) => updated(kept.library.update_tx_secret()),
+            SessionKeys::Library(kept) => updated_key(kept.library.update_tx_secret()),
         }
     }
 
     fn next_receiving(&mut self) -> Result<TrafficKey, RecordError> {
         match self {
             SessionKeys::Secrets(secrets) => secrets.next_receiving(),
-            SessionKeys::Library(kept) => updated(kept.library.update_rx_secret()),
+            SessionKeys::Library(kept) => updated_key(kept.library.update_rx_secret()),
         }
     }
 
@@ -71,7 +71,7 @@ impl<E: TlsEnd> KeySchedule for SessionKeys<E> {
             SessionKeys::Secrets(secrets) => return secrets.ticket(payload),
             SessionKeys::Library(kept) => kept,
         };
-        let is_wanted = |tickets: &TicketStore| !kept.has_ticket || !tickets.are_plenty();
+        let is_wanted = |tickets: &TicketStore| !kept.has_ticket || !tickets.has_plenty();
         if !kept.tickets.as_deref().is_some_and(is_wanted) {
             return Ok(());
         }
@@ -81,7 +81,7 @@ impl<E: TlsEnd> KeySchedule for SessionKeys<E> {
 }
 
 /// Converts the library's updated secret to a key.
-fn updated(
+fn updated_key(
     secret: Result<(u64, ConnectionTrafficSecrets), rustls::Error>,
 ) -> Result<TrafficKey, RecordError> {
     let (sequence, secrets) = secret.map_err(|e| library(&e))?;
@@ -95,20 +95,20 @@ fn library(e: &rustls::Error) -> RecordError {
 struct PendingHandshake<E> {
     handshake: Handshake<E>,
     source: KeySource,
-    first: Option<InitialSecrets>,
+    initial_secrets: Option<InitialSecrets>,
 }
 
 struct OpenSession<E: TlsEnd> {
     records: TlsRecords<SessionKeys<E>>,
     /// Bytes received after the end of the handshake that have not been opened.
-    early: Vec<u8>,
+    trailing: Vec<u8>,
     /// What was negotiated; `None` after the session has rested.
-    agreed: Option<HandshakeResult>,
+    negotiated: Option<HandshakeResult>,
 }
 
 impl<E: TlsEnd> OpenSession<E> {
     /// Returns whether the session can rest when nothing is in progress.
-    fn rests(&self) -> bool {
+    fn supports_rest(&self) -> bool {
         matches!(self.records.schedule(), SessionKeys::Secrets(_))
     }
 }
@@ -118,7 +118,7 @@ enum SessionStage<E: TlsEnd> {
     Open(Box<OpenSession<E>>),
     Resting(Box<RestingRecords<TrafficSecrets>>),
     /// Open, with TLS 1.2 records.
-    Old(Box<Tls12Records<E>>),
+    Tls12(Box<Tls12Records<E>>),
     /// Failed; a failed handshake is kept until its alert has been sent.
     Failed(Option<Box<PendingHandshake<E>>>),
 }
@@ -151,7 +151,7 @@ impl<E: TlsEnd> OwnSession<E> {
             stage: SessionStage::Handshake(Box::new(PendingHandshake {
                 handshake: Handshake::new(connection),
                 source,
-                first: None,
+                initial_secrets: None,
             })),
         }
     }
@@ -159,15 +159,15 @@ impl<E: TlsEnd> OwnSession<E> {
     pub(super) fn is_handshaking(&self) -> bool {
         !matches!(
             self.stage,
-            SessionStage::Open(_) | SessionStage::Resting(_) | SessionStage::Old(_)
+            SessionStage::Open(_) | SessionStage::Resting(_) | SessionStage::Tls12(_)
         )
     }
 
     /// Returns what was negotiated; `None` until the handshake is complete, and after the session has rested.
     pub(super) fn agreed(&self) -> Option<&HandshakeResult> {
         match &self.stage {
-            SessionStage::Open(open) => open.agreed.as_ref(),
-            SessionStage::Old(old) => Some(&old.agreed),
+            SessionStage::Open(open) => open.negotiated.as_ref(),
+            SessionStage::Tls12(old) => Some(&old.negotiated),
             _ => None,
         }
     }
@@ -179,10 +179,10 @@ impl<E: TlsEnd> OwnSession<E> {
         };
         let taken = state.handshake.take(bytes);
         // A thread processes one handshake at a time, so the logged secrets belong to this one.
-        if let KeySource::Heard(heard, _) = &state.source
+        if let KeySource::KeyLog(heard, _) = &state.source
             && let Some(first) = heard.take()
         {
-            state.first = Some(first);
+            state.initial_secrets = Some(first);
         }
         if let Ok(false) = taken {
             return Ok(());
@@ -200,17 +200,17 @@ impl<E: TlsEnd> OwnSession<E> {
 
     /// Takes the secrets after the handshake and opens the record layer.
     fn open(&mut self, state: PendingHandshake<E>) -> Result<(), SessionError> {
-        if state.handshake.is_of_version_1_2() {
+        if state.handshake.is_tls12() {
             let (connection, agreed, early, unsent) = state.handshake.finish_in_library();
             let records = Tls12Records::new(connection, agreed, early, unsent);
-            self.stage = SessionStage::Old(Box::new(records));
+            self.stage = SessionStage::Tls12(Box::new(records));
             return Ok(());
         }
         let HandshakeOutput {
-            agreed,
+            negotiated: agreed,
             secrets,
             kernel,
-            early,
+            trailing: early,
             unsent,
         } = state.handshake.finish().map_err(SessionError::Handshake)?;
         let keys = match state.source {
@@ -219,8 +219,8 @@ impl<E: TlsEnd> OwnSession<E> {
                 tickets,
                 has_ticket: false,
             })),
-            KeySource::Heard(_, ours) => {
-                let first = state.first.unwrap_or_default();
+            KeySource::KeyLog(_, ours) => {
+                let first = state.initial_secrets.unwrap_or_default();
                 SessionKeys::Secrets(TrafficSecrets::new(ours, first, &secrets)?)
             }
         };
@@ -231,22 +231,22 @@ impl<E: TlsEnd> OwnSession<E> {
         records.queue(&unsent);
         self.stage = SessionStage::Open(Box::new(OpenSession {
             records,
-            early,
-            agreed: Some(agreed),
+            trailing: early,
+            negotiated: Some(agreed),
         }));
         Ok(())
     }
 
     /// Returns the open connection, waking it if it rests; `None` in other stages.
-    fn awake(&mut self) -> Result<Option<&mut OpenSession<E>>, RecordError> {
+    fn wake(&mut self) -> Result<Option<&mut OpenSession<E>>, RecordError> {
         if matches!(self.stage, SessionStage::Resting(_)) {
             let nothing = SessionStage::Failed(None);
             if let SessionStage::Resting(at_rest) = std::mem::replace(&mut self.stage, nothing) {
                 let records = at_rest.wake(SessionKeys::Secrets)?;
                 self.stage = SessionStage::Open(Box::new(OpenSession {
                     records,
-                    early: Vec::new(),
-                    agreed: None,
+                    trailing: Vec::new(),
+                    negotiated: None,
                 }));
             }
         }
@@ -262,14 +262,14 @@ impl<E: TlsEnd> OwnSession<E> {
         bytes: &mut [u8],
         take: &mut impl FnMut(&[u8]) -> Result<(), T>,
     ) -> Result<bool, ReceiveError<T>> {
-        if let SessionStage::Old(old) = &mut self.stage {
+        if let SessionStage::Tls12(old) = &mut self.stage {
             return old.receive(bytes, take);
         }
-        let Some(open) = self.awake()? else {
+        let Some(open) = self.wake()? else {
             return Ok(false);
         };
-        if !open.early.is_empty() {
-            let mut early = std::mem::take(&mut open.early);
+        if !open.trailing.is_empty() {
+            let mut early = std::mem::take(&mut open.trailing);
             if open.records.receive(&mut early, take)? {
                 return Ok(true);
             }
@@ -279,8 +279,8 @@ impl<E: TlsEnd> OwnSession<E> {
 
     pub(super) fn seal(&mut self, plaintext: &[u8]) {
         let sealed = match &mut self.stage {
-            SessionStage::Old(old) => old.seal(plaintext),
-            _ => self.awake().and_then(|open| match open {
+            SessionStage::Tls12(old) => old.seal(plaintext),
+            _ => self.wake().and_then(|open| match open {
                 Some(open) => open.records.seal(plaintext),
                 None => Ok(()),
             }),
@@ -292,9 +292,9 @@ impl<E: TlsEnd> OwnSession<E> {
     }
 
     pub(super) fn close_notify(&mut self) {
-        if let SessionStage::Old(old) = &mut self.stage {
+        if let SessionStage::Tls12(old) = &mut self.stage {
             let _ = old.close_notify();
-        } else if let Ok(Some(open)) = self.awake() {
+        } else if let Ok(Some(open)) = self.wake() {
             let _ = open.records.close_notify();
         }
     }
@@ -302,7 +302,7 @@ impl<E: TlsEnd> OwnSession<E> {
     /// Releases everything that can be rebuilt, if nothing is in progress.
     pub(super) fn rest(&mut self) {
         let can_rest = |open: &OpenSession<E>| {
-            open.rests() && open.early.is_empty() && open.records.can_rest()
+            open.supports_rest() && open.trailing.is_empty() && open.records.can_rest()
         };
         if !matches!(&self.stage, SessionStage::Open(open) if can_rest(open)) {
             return;
@@ -322,9 +322,11 @@ impl<E: TlsEnd> OwnSession<E> {
     /// Returns the same as [`TlsRecords::fewest_to_come`]; 0 where no low-water mark must be set.
     pub(super) fn fewest_to_come(&self, plaintext: u64) -> u64 {
         match &self.stage {
-            SessionStage::Open(open) if !open.rests() => open.records.fewest_to_come(plaintext),
+            SessionStage::Open(open) if !open.supports_rest() => {
+                open.records.fewest_to_come(plaintext)
+            }
             // Part of a record may have arrived already.
-            SessionStage::Old(_) => plaintext.saturating_sub(MAX_RECORD as u64),
+            SessionStage::Tls12(_) => plaintext.saturating_sub(MAX_RECORD as u64),
             // Sessions that rest are mostly idle, so a low-water mark gains nothing.
             _ => 0,
         }
@@ -334,10 +336,10 @@ impl<E: TlsEnd> OwnSession<E> {
     /// first request thus leave in one write.
     pub(super) fn has_room(&self) -> bool {
         match &self.stage {
-            SessionStage::Open(open) if !open.rests() => {
+            SessionStage::Open(open) if !open.supports_rest() => {
                 open.records.outgoing().len() < MAX_PLAINTEXT
             }
-            SessionStage::Old(old) => old.outgoing().len() < MAX_PLAINTEXT,
+            SessionStage::Tls12(old) => old.outgoing().len() < MAX_PLAINTEXT,
             _ => self.outgoing().is_empty(),
         }
     }
@@ -348,7 +350,7 @@ impl<E: TlsEnd> OwnSession<E> {
                 state.handshake.outgoing()
             }
             SessionStage::Open(open) => open.records.outgoing(),
-            SessionStage::Old(old) => old.outgoing(),
+            SessionStage::Tls12(old) => old.outgoing(),
             SessionStage::Resting(_) | SessionStage::Failed(None) => &[],
         }
     }
@@ -359,7 +361,7 @@ impl<E: TlsEnd> OwnSession<E> {
                 state.handshake.sent(bytes)
             }
             SessionStage::Open(open) => open.records.sent(bytes),
-            SessionStage::Old(old) => old.sent(bytes),
+            SessionStage::Tls12(old) => old.sent(bytes),
             SessionStage::Resting(_) | SessionStage::Failed(None) => {}
         }
     }

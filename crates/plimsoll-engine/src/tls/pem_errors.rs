@@ -4,7 +4,7 @@
 use rustls::pki_types::pem;
 
 /// A shell command that restores lost newlines, with `{in}` and `{out}` for the files.
-const PUT_NEWLINES_BACK: &str = r"sed -E 's/(\\r)?\\n/\n/g; s/-----BEGIN [A-Z0-9 ]+-----/&\n/g; s/-----END/\n&/g; s/\n+/\n/g' {in} > {out}";
+const RESTORE_NEWLINES_COMMAND: &str = r"sed -E 's/(\\r)?\\n/\n/g; s/-----BEGIN [A-Z0-9 ]+-----/&\n/g; s/-----END/\n&/g; s/\n+/\n/g' {in} > {out}";
 
 /// Returns the problem of `content`, which the library rejected with `error`. `mend` turns a command with
 /// `{in}` and `{out}` into one for the actual files.
@@ -16,7 +16,7 @@ pub(super) fn problem(
     if let Some(lost) = lost_newlines(content) {
         return format!(
             "PEM without its newlines ({lost}), as variables of shells and CI systems leave it; put them back: {}",
-            mend(PUT_NEWLINES_BACK)
+            mend(RESTORE_NEWLINES_COMMAND)
         );
     }
     let problem = match error {

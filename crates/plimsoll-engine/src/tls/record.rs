@@ -92,7 +92,7 @@ pub struct TrafficKey {
     aead: LessSafeKey,
     iv: [u8; 12],
     sequence: u64,
-    most: u64,
+    max_records: u64,
 }
 
 impl std::fmt::Debug for TrafficKey {
@@ -113,7 +113,7 @@ impl TrafficKey {
             aead: LessSafeKey::new(UnboundKey::new(algorithm, key).ok()?),
             iv,
             sequence,
-            most,
+            max_records: most,
         })
     }
 
@@ -193,10 +193,10 @@ pub struct TlsRecords<K> {
     out: Vec<u8>,
     written: usize,
     /// Whether the peer has requested a key update of our side.
-    update_asked: bool,
+    update_requested: bool,
     idle: IdleCounters,
     warnings: u8,
-    closed: bool,
+    peer_closed: bool,
     failed: Option<RecordError>,
 }
 
@@ -211,10 +211,10 @@ impl<K: KeySchedule> TlsRecords<K> {
             handshake: Vec::new(),
             out: Vec::new(),
             written: 0,
-            update_asked: false,
+            update_requested: false,
             idle: IdleCounters::default(),
             warnings: 0,
-            closed: false,
+            peer_closed: false,
             failed: None,
         }
     }
@@ -256,10 +256,10 @@ impl<K: KeySchedule> TlsRecords<K> {
         take: &mut impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<bool, ReceiveError<E>> {
         let mut at = 0;
-        while at < bytes.len() && !self.closed {
+        while at < bytes.len() && !self.peer_closed {
             let rest = &mut bytes[at..];
             if self.partial.is_empty() {
-                match length_of(rest)? {
+                match record_length(rest)? {
                     Some(length) if length <= rest.len() => {
                         self.open(&mut rest[..length], take)?;
                         at += length;
@@ -272,17 +272,17 @@ impl<K: KeySchedule> TlsRecords<K> {
                 }
                 continue;
             }
-            let whole = length_of(&self.partial)?.unwrap_or(HEADER_LENGTH);
+            let whole = record_length(&self.partial)?.unwrap_or(HEADER_LENGTH);
             let missing = (whole - self.partial.len()).min(rest.len());
             self.partial.extend_from_slice(&rest[..missing]);
             at += missing;
             // The complete header gives the record's length.
-            if length_of(&self.partial)? == Some(self.partial.len()) {
+            if record_length(&self.partial)? == Some(self.partial.len()) {
                 let mut record = std::mem::take(&mut self.partial);
                 self.open(&mut record, take)?;
             }
         }
-        Ok(self.closed)
+        Ok(self.peer_closed)
     }
 
     /// Decrypts one complete record.
@@ -311,13 +311,13 @@ impl<K: KeySchedule> TlsRecords<K> {
             APPLICATION_DATA => {
                 self.idle.key_updates = 0;
                 if content.is_empty() {
-                    return Ok(self.empty()?);
+                    return Ok(self.count_empty()?);
                 }
                 self.idle.empty = 0;
-                take(content).map_err(ReceiveError::Taker)
+                take(content).map_err(ReceiveError::Consumer)
             }
             HANDSHAKE => Ok(self.handshake_messages(content)?),
-            ALERT => Ok(self.alert(content)?),
+            ALERT => Ok(self.process_alert(content)?),
             CHANGE_CIPHER_SPEC => Err(RecordError::Unexpected(CHANGE_CIPHER_SPEC).into()),
             other => Err(RecordError::Unexpected(other).into()),
         }
@@ -325,7 +325,7 @@ impl<K: KeySchedule> TlsRecords<K> {
 
     /// Counts a record without content.
     #[cold]
-    fn empty(&mut self) -> Result<(), RecordError> {
+    fn count_empty(&mut self) -> Result<(), RecordError> {
         if self.idle.empty == MAX_EMPTY {
             return Err(RecordError::Empty);
         }
@@ -333,11 +333,11 @@ impl<K: KeySchedule> TlsRecords<K> {
         Ok(())
     }
 
-    fn alert(&mut self, content: &[u8]) -> Result<(), RecordError> {
+    fn process_alert(&mut self, content: &[u8]) -> Result<(), RecordError> {
         self.idle.empty = 0;
         match *content {
             [_, CLOSE_NOTIFY] => {
-                self.closed = true;
+                self.peer_closed = true;
                 Ok(())
             }
             // A close_notify follows (§6.1).
@@ -402,7 +402,7 @@ impl<K: KeySchedule> TlsRecords<K> {
         self.idle.key_updates += 1;
         match asked {
             0 => {}
-            1 => self.update_asked = true,
+            1 => self.update_requested = true,
             other => return Err(RecordError::KeyUpdateValue(other)),
         }
         self.receiving = self.schedule.next_receiving()?;
@@ -414,12 +414,12 @@ impl<K: KeySchedule> TlsRecords<K> {
     /// # Errors
     /// If no further key can be derived.
     pub fn seal(&mut self, plaintext: &[u8]) -> Result<(), RecordError> {
-        let update = std::mem::take(&mut self.update_asked);
+        let update = std::mem::take(&mut self.update_requested);
         if update && !plaintext.is_empty() {
             self.update_sending()?;
         }
         for piece in plaintext.chunks(MAX_PLAINTEXT) {
-            if self.sending.sequence >= self.sending.most {
+            if self.sending.sequence >= self.sending.max_records {
                 self.update_sending()?;
             }
             self.push(APPLICATION_DATA, piece)?;
@@ -484,7 +484,7 @@ impl<K: KeySchedule> TlsRecords<K> {
 }
 
 /// Returns the length of the record at the beginning of `bytes` with its header; `None` until the header is complete.
-fn length_of(bytes: &[u8]) -> Result<Option<usize>, RecordError> {
+fn record_length(bytes: &[u8]) -> Result<Option<usize>, RecordError> {
     let [kind, _, _, high, low, ..] = *bytes else {
         return Ok(None);
     };

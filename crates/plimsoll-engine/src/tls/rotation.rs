@@ -24,7 +24,7 @@ use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use super::files::{self, FileError, NamedFile};
 use super::trust::{CertificateObservations, ClientCheck, TrustAnchors};
 use super::validity::{not_after, now};
-use super::version_1::parse;
+use super::x509_version_1::parse;
 
 /// Identifies a version of a file: inode, length and modification time.
 type FileStamp = Option<(u64, u64, i64, i64)>;
@@ -36,8 +36,8 @@ struct WatchedFiles<T> {
     files: [(&'static str, PathBuf); 2],
     /// Unix time of the last check, seconds.
     checked_at: AtomicU64,
-    seen: Mutex<[FileStamp; 2]>,
-    held: RwLock<T>,
+    stamps: Mutex<[FileStamp; 2]>,
+    content: RwLock<T>,
 }
 
 impl<T: Clone> WatchedFiles<T> {
@@ -50,9 +50,9 @@ impl<T: Clone> WatchedFiles<T> {
         let seen = files.map(stamp);
         Ok(WatchedFiles {
             checked_at: AtomicU64::new(now()),
-            seen: Mutex::new(seen),
+            stamps: Mutex::new(seen),
             files: files.map(|NamedFile(what, path)| (what, path.to_owned())),
-            held: RwLock::new(read()?),
+            content: RwLock::new(read()?),
         })
     }
 
@@ -62,12 +62,12 @@ impl<T: Clone> WatchedFiles<T> {
             .map(|(what, path)| NamedFile(what, path))
     }
 
-    fn replace(&self, read: T) {
-        *self.held.write().unwrap_or_else(PoisonError::into_inner) = read;
+    fn set_content(&self, read: T) {
+        *self.content.write().unwrap_or_else(PoisonError::into_inner) = read;
     }
 
     fn last(&self) -> T {
-        let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
+        let held = self.content.read().unwrap_or_else(PoisonError::into_inner);
         held.clone()
     }
 
@@ -83,7 +83,7 @@ impl<T: Clone> WatchedFiles<T> {
     #[cold]
     fn reload_if_changed(&self, renew: impl FnOnce() -> Result<(), FileError>) {
         let stamps = self.files().map(stamp);
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
         if *seen == stamps {
             return;
         }
@@ -104,12 +104,12 @@ impl<T: Clone> WatchedFiles<T> {
 pub struct RotatingIdentity {
     provider: Arc<CryptoProvider>,
     /// The loaded certificate and key.
-    shown: WatchedFiles<Arc<CertifiedKey>>,
-    renewed: AtomicU64,
+    identity: WatchedFiles<Arc<CertifiedKey>>,
+    reload_count: AtomicU64,
     /// Whether a server has asked a client for the certificate.
     was_requested: AtomicBool,
     /// Whether a server has accepted the certificate.
-    accepted: AtomicBool,
+    was_accepted: AtomicBool,
 }
 
 impl RotatingIdentity {
@@ -123,11 +123,11 @@ impl RotatingIdentity {
         provider: Arc<CryptoProvider>,
     ) -> Result<RotatingIdentity, FileError> {
         Ok(RotatingIdentity {
-            shown: WatchedFiles::read([cert, key], || files::identity(cert, key, &provider))?,
+            identity: WatchedFiles::read([cert, key], || files::identity(cert, key, &provider))?,
             provider,
-            renewed: AtomicU64::new(0),
+            reload_count: AtomicU64::new(0),
             was_requested: AtomicBool::new(false),
-            accepted: AtomicBool::new(false),
+            was_accepted: AtomicBool::new(false),
         })
     }
 
@@ -136,44 +136,44 @@ impl RotatingIdentity {
     /// # Errors
     /// If the files cannot be used; the previous certificate then stays in use.
     pub fn renew(&self) -> Result<(), FileError> {
-        let [cert, key] = self.shown.files();
-        self.shown
-            .replace(files::identity(cert, key, &self.provider)?);
-        self.renewed.fetch_add(1, Ordering::Relaxed);
+        let [cert, key] = self.identity.files();
+        self.identity
+            .set_content(files::identity(cert, key, &self.provider)?);
+        self.reload_count.fetch_add(1, Ordering::Relaxed);
         // No server has accepted the new certificate yet.
-        self.accepted.store(false, Ordering::Relaxed);
+        self.was_accepted.store(false, Ordering::Relaxed);
         Ok(())
     }
 
     /// Returns how often the files were reloaded.
     pub fn reload_count(&self) -> u64 {
-        self.renewed.load(Ordering::Relaxed)
+        self.reload_count.load(Ordering::Relaxed)
     }
 
     /// Returns the Unix time, in seconds, at which the chain expires: the earliest end of its certificates'
     /// validity. `None` if it is not known.
     pub fn chain_expiry(&self) -> Option<u64> {
-        let shown = self.shown.last();
+        let shown = self.identity.last();
         shown.cert.iter().filter_map(|c| not_after(c)).min()
     }
 
     /// Returns whether a server has asked for the certificate, and none has accepted it yet.
     pub(super) fn may_be_refused(&self) -> bool {
-        self.was_requested.load(Ordering::Relaxed) && !self.accepted.load(Ordering::Relaxed)
+        self.was_requested.load(Ordering::Relaxed) && !self.was_accepted.load(Ordering::Relaxed)
     }
 
     /// Records that a server has accepted the certificate.
     pub(super) fn note_accepted(&self) {
         // Checked first to avoid contention: all workers' connections pass here.
-        if !self.accepted.load(Ordering::Relaxed) {
-            self.accepted.store(true, Ordering::Relaxed);
+        if !self.was_accepted.load(Ordering::Relaxed) {
+            self.was_accepted.store(true, Ordering::Relaxed);
         }
     }
 
     /// Returns the certificate's file, subject and issuer, for messages.
     pub(super) fn description(&self) -> String {
-        let [NamedFile(what, path), _] = self.shown.files();
-        let shown = self.shown.last();
+        let [NamedFile(what, path), _] = self.identity.files();
+        let shown = self.identity.last();
         let parsed = shown.cert.first().and_then(|first| parse(first).ok());
         match parsed {
             Some(parsed) => format!(
@@ -187,7 +187,7 @@ impl RotatingIdentity {
     }
 
     fn current(&self) -> Arc<CertifiedKey> {
-        self.shown.current(|| self.renew())
+        self.identity.current(|| self.renew())
     }
 }
 
@@ -224,9 +224,9 @@ pub type TrustDigest = [u8; 8];
 #[derive(Debug)]
 pub struct RotatingCheck {
     provider: Arc<CryptoProvider>,
-    learned: Arc<CertificateObservations>,
+    observations: Arc<CertificateObservations>,
     /// Loaded from the CA file and the lists; without lists, from the CA file given twice.
-    held: WatchedFiles<LoadedClientCheck>,
+    loaded: WatchedFiles<LoadedClientCheck>,
     has_lists: bool,
 }
 
@@ -234,7 +234,7 @@ pub struct RotatingCheck {
 #[derive(Clone, Debug)]
 struct LoadedClientCheck {
     check: Arc<ClientCheck>,
-    mark: TrustDigest,
+    digest: TrustDigest,
     /// Names of the CAs. They are leaked on purpose: the verifier lends them for its lifetime, which is the
     /// server's, and CA files rarely change.
     names: &'static [DistinguishedName],
@@ -245,7 +245,7 @@ impl LoadedClientCheck {
     fn read(
         (file, lists): (NamedFile<'_>, Option<NamedFile<'_>>),
         provider: &Arc<CryptoProvider>,
-        learned: &Arc<CertificateObservations>,
+        observations: &Arc<CertificateObservations>,
         before: &'static [DistinguishedName],
     ) -> Result<LoadedClientCheck, FileError> {
         let mut anchors = TrustAnchors::read(file)?;
@@ -253,7 +253,7 @@ impl LoadedClientCheck {
             anchors = anchors.with_lists(lists)?;
         }
         let mut digest = Context::new(&SHA256);
-        for certificate in &anchors.given {
+        for certificate in &anchors.ca_certificates {
             digest.update(certificate);
         }
         for list in &anchors.lists {
@@ -261,7 +261,7 @@ impl LoadedClientCheck {
         }
         let mut mark = TrustDigest::default();
         mark.copy_from_slice(&digest.finish().as_ref()[..size_of::<TrustDigest>()]);
-        let check = ClientCheck::new(anchors, provider, Arc::clone(learned));
+        let check = ClientCheck::new(anchors, provider, Arc::clone(observations));
         let check = check.map_err(|e| file.bad(e))?;
         let names = check.root_hint_subjects();
         let bytes = AsRef::<[u8]>::as_ref;
@@ -273,7 +273,7 @@ impl LoadedClientCheck {
                 names.to_vec().leak()
             },
             check: Arc::new(check),
-            mark,
+            digest: mark,
         })
     }
 }
@@ -287,15 +287,15 @@ impl RotatingCheck {
         file: NamedFile<'_>,
         lists: Option<NamedFile<'_>>,
         provider: Arc<CryptoProvider>,
-        learned: Arc<CertificateObservations>,
+        observations: Arc<CertificateObservations>,
     ) -> Result<RotatingCheck, FileError> {
         let files = [file, lists.unwrap_or(file)];
-        let read = || LoadedClientCheck::read((file, lists), &provider, &learned, &[]);
+        let read = || LoadedClientCheck::read((file, lists), &provider, &observations, &[]);
         Ok(RotatingCheck {
-            held: WatchedFiles::read(files, read)?,
+            loaded: WatchedFiles::read(files, read)?,
             has_lists: lists.is_some(),
             provider,
-            learned,
+            observations,
         })
     }
 
@@ -304,27 +304,28 @@ impl RotatingCheck {
     /// # Errors
     /// If one of the files cannot be used; the previous contents then stay in use.
     pub fn renew(&self) -> Result<(), FileError> {
-        let [file, lists] = self.held.files();
+        let [file, lists] = self.loaded.files();
         let lists = self.has_lists.then_some(lists);
-        let before = self.held.last().names;
-        let read = LoadedClientCheck::read((file, lists), &self.provider, &self.learned, before)?;
-        self.held.replace(read);
+        let before = self.loaded.last().names;
+        let read =
+            LoadedClientCheck::read((file, lists), &self.provider, &self.observations, before)?;
+        self.loaded.set_content(read);
         Ok(())
     }
 
     /// Returns the observations about clients' certificates.
     pub fn observations(&self) -> &Arc<CertificateObservations> {
-        &self.learned
+        &self.observations
     }
 
     /// Returns the digest of the current files. A session made under another digest must not be resumed,
     /// since resumption verifies no certificate.
     pub fn trust_digest(&self) -> TrustDigest {
-        self.current().mark
+        self.current().digest
     }
 
     fn current(&self) -> LoadedClientCheck {
-        self.held.current(|| self.renew())
+        self.loaded.current(|| self.renew())
     }
 }
 
@@ -349,7 +350,7 @@ impl ClientCertVerifier for RotatingCheck {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let check = self.held.last().check;
+        let check = self.loaded.last().check;
         check.verify_tls12_signature(message, certificate, signature)
     }
 
@@ -359,11 +360,11 @@ impl ClientCertVerifier for RotatingCheck {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let check = self.held.last().check;
+        let check = self.loaded.last().check;
         check.verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.held.last().check.supported_verify_schemes()
+        self.loaded.last().check.supported_verify_schemes()
     }
 }

@@ -19,10 +19,10 @@ const CLIENT_LABEL: &str = "CLIENT_TRAFFIC_SECRET_0";
 const SERVER_LABEL: &str = "SERVER_TRAFFIC_SECRET_0";
 
 /// Length of the longest hash of a TLS 1.3 suite (SHA-384). Bytes.
-const MAX_SECRET: usize = 48;
-const MAX_KEY: usize = 32;
+const MAX_SECRET_BYTES: usize = 48;
+const MAX_KEY_BYTES: usize = 32;
 
-type Secret = [u8; MAX_SECRET];
+type Secret = [u8; MAX_SECRET_BYTES];
 
 /// Which end of the connection this process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl KeyLogSecrets {
 
 impl KeyLog for KeyLogSecrets {
     fn log(&self, label: &str, _client_random: &[u8], secret: &[u8]) {
-        let mut padded = [0; MAX_SECRET];
+        let mut padded = [0; MAX_SECRET_BYTES];
         let Some(room) = padded.get_mut(..secret.len()) else {
             return;
         };
@@ -107,15 +107,15 @@ impl TrafficSecrets {
             sending,
             receiving,
         };
-        let fits = secrets.gives(&secrets.sending, &extracted.tx.1)?
-            && secrets.gives(&secrets.receiving, &extracted.rx.1)?;
+        let fits = secrets.derives(&secrets.sending, &extracted.tx.1)?
+            && secrets.derives(&secrets.receiving, &extracted.rx.1)?;
         if fits { Ok(secrets) } else { Err(strangers()) }
     }
 
     /// Makes secrets in which both directions have the same secret.
     #[cfg(any(test, fuzzing))]
     pub(super) fn single(cipher: Cipher, secret: &[u8]) -> TrafficSecrets {
-        let mut padded = [0; MAX_SECRET];
+        let mut padded = [0; MAX_SECRET_BYTES];
         padded[..secret.len()].copy_from_slice(secret);
         TrafficSecrets {
             cipher,
@@ -125,13 +125,13 @@ impl TrafficSecrets {
         }
     }
 
-    fn gives(
+    fn derives(
         &self,
         secret: &Secret,
         theirs: &ConnectionTrafficSecrets,
     ) -> Result<bool, RecordError> {
         let (cipher, key, iv) = parts(theirs)?;
-        let mut ours = [0; MAX_KEY];
+        let mut ours = [0; MAX_KEY_BYTES];
         let ours = self.derive_key(secret, &mut ours)?;
         Ok(cipher == self.cipher && ours == key && self.derive_iv(secret)? == iv)
     }
@@ -145,7 +145,7 @@ impl TrafficSecrets {
 
     fn expand(&self, secret: &Secret, label: &[u8], into: &mut [u8]) -> Result<(), RecordError> {
         let hash = self.hash();
-        let secret = &secret[..hash.len().min(MAX_SECRET)];
+        let secret = &secret[..hash.len().min(MAX_SECRET_BYTES)];
         expand_label(hash, secret, label, into)
             .ok_or_else(|| RecordError::Library("a key could not be derived".to_owned()))
     }
@@ -153,7 +153,7 @@ impl TrafficSecrets {
     fn derive_key<'a>(
         &self,
         secret: &Secret,
-        into: &'a mut [u8; MAX_KEY],
+        into: &'a mut [u8; MAX_KEY_BYTES],
     ) -> Result<&'a [u8], RecordError> {
         let key = &mut into[..self.cipher.key_length()];
         self.expand(secret, b"key", key)?;
@@ -168,7 +168,7 @@ impl TrafficSecrets {
 
     /// Derives the key for records from number `sequence` on (RFC 8446 §7.3).
     fn key(&self, secret: &Secret, sequence: u64) -> Result<TrafficKey, RecordError> {
-        let mut room = [0; MAX_KEY];
+        let mut room = [0; MAX_KEY_BYTES];
         let key = self.derive_key(secret, &mut room)?;
         TrafficKey::new(self.cipher, key, self.derive_iv(secret)?, sequence)
             .ok_or_else(|| RecordError::Library("a key that does not fit its cipher".to_owned()))
@@ -176,7 +176,7 @@ impl TrafficSecrets {
 
     /// Derives the secret that follows `secret` (RFC 8446 §7.2).
     fn next(&self, secret: &Secret) -> Result<Secret, RecordError> {
-        let mut next = [0; MAX_SECRET];
+        let mut next = [0; MAX_SECRET_BYTES];
         let length = self.hash().len();
         self.expand(secret, b"traffic upd", &mut next[..length])?;
         Ok(next)
@@ -276,7 +276,7 @@ mod tests {
             ),
         ] {
             let secrets = secrets(Cipher::Aes128Gcm, secret);
-            let mut room = [0; MAX_KEY];
+            let mut room = [0; MAX_KEY_BYTES];
             assert_eq!(
                 secrets.derive_key(&secrets.sending, &mut room).unwrap(),
                 bytes(key)
@@ -287,7 +287,10 @@ mod tests {
 
     #[test]
     fn debug_output_contains_no_secret() {
-        let printed = format!("{:?}", secrets(Cipher::Aes128Gcm, &"ab".repeat(MAX_SECRET)));
+        let printed = format!(
+            "{:?}",
+            secrets(Cipher::Aes128Gcm, &"ab".repeat(MAX_SECRET_BYTES))
+        );
         assert!(printed.contains("Aes128Gcm"), "{printed}");
         assert!(
             !printed.contains("171") && !printed.contains("ab"),
@@ -302,7 +305,7 @@ mod tests {
             Cipher::Aes256Gcm,
             Cipher::Chacha20Poly1305,
         ] {
-            let mut secrets = secrets(cipher, &"ab".repeat(MAX_SECRET));
+            let mut secrets = secrets(cipher, &"ab".repeat(MAX_SECRET_BYTES));
             let before = secrets.sending;
             secrets.next_sending().unwrap();
             let once = secrets.sending;
@@ -336,16 +339,16 @@ mod tests {
     fn key_match_covers_cipher_and_iv() {
         use rustls::crypto::cipher::{AeadKey, Iv};
         let secrets = secrets(Cipher::Chacha20Poly1305, &"ab".repeat(32));
-        let mut key = [0; MAX_KEY];
+        let mut key = [0; MAX_KEY_BYTES];
         secrets.derive_key(&secrets.sending, &mut key).unwrap();
         let iv = secrets.derive_iv(&secrets.sending).unwrap();
-        let gives = |cipher: Cipher, key: [u8; MAX_KEY], iv: [u8; 12]| {
+        let gives = |cipher: Cipher, key: [u8; MAX_KEY_BYTES], iv: [u8; 12]| {
             let (key, iv) = (AeadKey::from(key), Iv::from(iv));
             let theirs = match cipher {
                 Cipher::Aes256Gcm => ConnectionTrafficSecrets::Aes256Gcm { key, iv },
                 _ => ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv },
             };
-            secrets.gives(&secrets.sending, &theirs).unwrap()
+            secrets.derives(&secrets.sending, &theirs).unwrap()
         };
         let (mut other_key, mut other_iv) = (key, iv);
         other_key[31] ^= 1;

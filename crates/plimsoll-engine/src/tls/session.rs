@@ -10,12 +10,12 @@ use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
 use rustls::{ServerConfig, ServerConnection};
 
-use super::agreed::Agreement;
+use super::agreement::Agreement;
+use super::buffered::{BufferedSession, SessionError};
 use super::handshake::TlsEnd;
 use super::own::{KeySource, OwnSession};
 use super::record::{MAX_RECORD, ReceiveError};
 use super::secrets::{KeyLogSecrets, LocalEnd};
-use super::whole::{BufferedSession, SessionError};
 
 /// One end of one TLS connection, without its socket.
 pub struct TlsConnection<E: TlsEnd>(pub(super) SessionLayer<E>);
@@ -45,7 +45,7 @@ impl<E: TlsEnd> TlsConnection<E> {
     pub fn agreement(&self) -> Option<Agreement> {
         match &self.0 {
             SessionLayer::Library(session) => session.agreement(),
-            SessionLayer::Own(session) => session.agreed().map(|agreed| agreed.on),
+            SessionLayer::Own(session) => session.agreed().map(|agreed| agreed.agreement),
         }
     }
 
@@ -98,7 +98,7 @@ impl<E: TlsEnd> TlsConnection<E> {
         match &mut self.0 {
             SessionLayer::Library(session) => session.open(bytes, take, fault),
             SessionLayer::Own(session) => session.receive(bytes, take).map_err(|e| match e {
-                ReceiveError::Taker(e) => e,
+                ReceiveError::Consumer(e) => e,
                 ReceiveError::Record(e) => fault(SessionError::Record(e)),
             }),
         }
@@ -160,7 +160,7 @@ impl<E: TlsEnd> TlsConnection<E> {
 impl TlsSession {
     /// Returns how many bytes may be sent as early data (0-RTT, RFC 8446 §2.3): 0 if the plan or the ticket
     /// does not allow any.
-    pub(crate) fn early_room(&mut self) -> usize {
+    pub(crate) fn early_capacity(&mut self) -> usize {
         match &mut self.0 {
             SessionLayer::Library(session) => {
                 let early = session.connection.early_data();
@@ -220,7 +220,7 @@ impl TlsSession {
 pub struct ServerSessions {
     config: Arc<ServerConfig>,
     /// The key log for our own record layer; `None` with the library's.
-    heard: Option<Arc<KeyLogSecrets>>,
+    key_log_secrets: Option<Arc<KeyLogSecrets>>,
 }
 
 impl ServerSessions {
@@ -232,7 +232,7 @@ impl ServerSessions {
         let config = Arc::make_mut(&mut sessions.config);
         config.enable_secret_extraction = true;
         config.key_log = Arc::clone(&heard) as _;
-        sessions.heard = Some(heard);
+        sessions.key_log_secrets = Some(heard);
         sessions
     }
 
@@ -243,7 +243,7 @@ impl ServerSessions {
         config.max_early_data_size = 0;
         ServerSessions {
             config: Arc::new(config),
-            heard: None,
+            key_log_secrets: None,
         }
     }
 
@@ -253,11 +253,11 @@ impl ServerSessions {
     /// Returns the library's errors for an invalid configuration.
     pub fn session(&self) -> Result<ServerSession, SessionError> {
         let config = Arc::clone(&self.config);
-        let layer = match &self.heard {
+        let layer = match &self.key_log_secrets {
             Some(heard) => {
                 let connection = UnbufferedServerConnection::new(config);
                 let connection = connection.map_err(SessionError::Handshake)?;
-                let source = KeySource::Heard(Arc::clone(heard), LocalEnd::Server);
+                let source = KeySource::KeyLog(Arc::clone(heard), LocalEnd::Server);
                 SessionLayer::Own(OwnSession::new(connection, source))
             }
             None => {

@@ -22,19 +22,19 @@ const MAX_TICKETS: usize = 32_768;
 
 /// Tickets for one server, since all connections of a run use the same target.
 pub(crate) struct TicketStore {
-    kept: Mutex<StoredTickets>,
-    learned: Arc<CertificateObservations>,
+    stored: Mutex<StoredTickets>,
+    observations: Arc<CertificateObservations>,
 }
 
 #[derive(Default)]
 struct StoredTickets {
     tickets: VecDeque<DatedTicket>,
     /// The TLS 1.2 session, which may be resumed repeatedly (RFC 5077).
-    lasting: Option<(Tls12ClientSessionValue, u64)>,
+    tls12_session: Option<(Tls12ClientSessionValue, u64)>,
     /// Number of full handshakes still to be made, where the plan asks for a share of them.
-    owed: f64,
+    full_handshakes_due: f64,
     /// Whether the connection being started makes a full handshake.
-    withheld: bool,
+    is_withheld: bool,
 }
 
 /// A ticket, and the last second since 1970 in which it may be used.
@@ -45,32 +45,35 @@ impl TicketStore {
     /// a key derivation.
     const HIGH_WATER: usize = 256;
 
-    /// Makes an empty store; `learned` tells until when the sessions' certificates are valid.
-    pub(crate) fn new(learned: Arc<CertificateObservations>) -> TicketStore {
+    /// Makes an empty store; `observations` tells until when the sessions' certificates are valid.
+    pub(crate) fn new(observations: Arc<CertificateObservations>) -> TicketStore {
         let kept = Mutex::default();
-        TicketStore { kept, learned }
+        TicketStore {
+            stored: kept,
+            observations,
+        }
     }
 
     /// Called before a connection is started, where the plan asks that the share `share` of connections make a full
     /// handshake: these get no ticket. A connection that finds no ticket counts as one of them, so that the share is
     /// right over a run.
     pub(crate) fn begin(&self, share: f64) {
-        let mut kept = self.kept();
-        let has_none = kept.tickets.is_empty() && kept.lasting.is_none();
-        kept.owed += share;
-        kept.withheld = kept.owed >= 0.5;
-        if kept.withheld || has_none {
-            kept.owed -= 1.0;
+        let mut kept = self.lock_stored();
+        let has_none = kept.tickets.is_empty() && kept.tls12_session.is_none();
+        kept.full_handshakes_due += share;
+        kept.is_withheld = kept.full_handshakes_due >= 0.5;
+        if kept.is_withheld || has_none {
+            kept.full_handshakes_due -= 1.0;
         }
     }
 
-    pub(crate) fn are_plenty(&self) -> bool {
-        self.kept().tickets.len() >= TicketStore::HIGH_WATER
+    pub(crate) fn has_plenty(&self) -> bool {
+        self.lock_stored().tickets.len() >= TicketStore::HIGH_WATER
     }
 
-    fn kept(&self) -> MutexGuard<'_, StoredTickets> {
+    fn lock_stored(&self) -> MutexGuard<'_, StoredTickets> {
         // A panic of another thread leaves the state consistent.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -82,31 +85,31 @@ impl ClientSessionStore for TicketStore {
     }
 
     fn set_tls12_session(&self, _server: ServerName<'static>, session: Tls12ClientSessionValue) {
-        self.kept().lasting = Some((session, self.learned.until()));
+        self.lock_stored().tls12_session = Some((session, self.observations.until()));
     }
 
     fn tls12_session(&self, _server: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
-        let kept = self.kept();
-        let lasting = kept.lasting.as_ref().filter(|_| !kept.withheld);
+        let kept = self.lock_stored();
+        let lasting = kept.tls12_session.as_ref().filter(|_| !kept.is_withheld);
         let usable = lasting.filter(|(_, until)| now() <= *until);
         usable.map(|(session, _)| session.clone())
     }
 
     fn remove_tls12_session(&self, _server: &ServerName<'static>) {
-        self.kept().lasting = None;
+        self.lock_stored().tls12_session = None;
     }
 
     fn insert_tls13_ticket(&self, _server: ServerName<'static>, ticket: Tls13ClientSessionValue) {
-        let mut kept = self.kept();
+        let mut kept = self.lock_stored();
         if kept.tickets.len() >= MAX_TICKETS {
             kept.tickets.pop_front();
         }
-        kept.tickets.push_back((ticket, self.learned.until()));
+        kept.tickets.push_back((ticket, self.observations.until()));
     }
 
     fn take_tls13_ticket(&self, _server: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        let (now, mut kept) = (now(), self.kept());
-        if kept.withheld {
+        let (now, mut kept) = (now(), self.lock_stored());
+        if kept.is_withheld {
             return None;
         }
         while let Some((ticket, until)) = kept.tickets.pop_back() {
@@ -121,6 +124,6 @@ impl ClientSessionStore for TicketStore {
 impl fmt::Debug for TicketStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Tickets are secrets and must not be printed.
-        write!(f, "{} tickets", self.kept().tickets.len())
+        write!(f, "{} tickets", self.lock_stored().tickets.len())
     }
 }

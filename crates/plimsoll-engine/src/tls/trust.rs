@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ::aws_lc_rs::digest::{SHA256, digest};
 use plimsoll_model::Fingerprint;
-use plimsoll_model::run::CertificateTaken;
+use plimsoll_model::run::CertificateAcceptance;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{VerifierBuilderError, WebPkiServerVerifier};
 use rustls::crypto::{
@@ -27,17 +27,17 @@ use rustls::{
 };
 use x509_parser::prelude::X509Certificate;
 
-use super::agreed::note_signature;
+use super::agreement::note_signature;
 use super::chain::ChainCache;
 use super::files::{self, FileError, NamedFile};
 use super::validity::{not_after, now};
-use super::version_1::{
+use super::x509_version_1::{
     CertificateFields, check_held, check_in_time, check_signed, common_name, constrains_names,
     is_version_1, parse,
 };
 
 mod client;
-mod sentences;
+mod explanations;
 
 pub use client::ClientCheck;
 
@@ -72,12 +72,12 @@ pub struct TrustAnchors {
     roots: Arc<RootCertStore>,
     /// Certificates of the CA file. Empty for the system's store, whose certificates are not accepted as
     /// peers' own and cannot vouch for version 1 certificates.
-    pub(super) given: Vec<CertificateDer<'static>>,
+    pub(super) ca_certificates: Vec<CertificateDer<'static>>,
     /// Revocation lists (RFC 5280 §5), one for every issuer in a chain. A chain is rejected if an issuer has
     /// no list, or an expired one, because its status is then unknown.
     pub(super) lists: Vec<CertificateRevocationListDer<'static>>,
     /// Verifies chains and names of servers.
-    servers: Arc<WebPkiServerVerifier>,
+    server_verifier: Arc<WebPkiServerVerifier>,
 }
 
 /// Makes the library's verifier of servers with `roots` and `lists`.
@@ -116,9 +116,9 @@ impl TrustAnchors {
     ) -> Result<TrustAnchors, VerifierBuilderError> {
         let roots = Arc::new(roots);
         Ok(TrustAnchors {
-            servers: servers(&roots, &[])?,
+            server_verifier: servers(&roots, &[])?,
             roots,
-            given,
+            ca_certificates: given,
             lists: Vec::new(),
         })
     }
@@ -133,7 +133,7 @@ impl TrustAnchors {
             .map_err(|e| file.bad(format!("not a usable list: {e}")))?;
         Ok(TrustAnchors {
             lists,
-            servers,
+            server_verifier: servers,
             ..self
         })
     }
@@ -155,25 +155,27 @@ impl TrustAnchors {
     ) -> Result<Option<DirectTrust<'a>>, Error> {
         if self.holds(end_entity) {
             check_in_time(&parse(end_entity)?, now)?;
-            return Ok(Some(DirectTrust::Itself));
+            return Ok(Some(DirectTrust::InCaFile));
         }
         if !is_version_1(end_entity) {
             return Ok(None);
         }
-        if self.given.is_empty() {
+        if self.ca_certificates.is_empty() {
             return Err(CertificateRejection::Version1.into());
         }
         if !self.lists.is_empty() {
             return Err(CertificateRejection::Version1Listed.into());
         }
         let certificate = parse(end_entity)?;
-        check_signed(&certificate, &self.given, algorithms)?;
+        check_signed(&certificate, &self.ca_certificates, algorithms)?;
         check_in_time(&certificate, now)?;
         Ok(Some(DirectTrust::Version1(Box::new(certificate))))
     }
 
     fn holds(&self, certificate: &CertificateDer<'_>) -> bool {
-        self.given.iter().any(|given| given == certificate)
+        self.ca_certificates
+            .iter()
+            .any(|given| given == certificate)
     }
 
     /// Checks the common name, which counts as the server's name only if there is no alternative name and no
@@ -184,14 +186,14 @@ impl TrustAnchors {
         intermediates: &[CertificateDer<'_>],
         name: &ServerName<'_>,
     ) -> Result<(), Error> {
-        let found = common_name(certificate).filter(|_| !self.given.is_empty());
-        let mut issuers = self.given.iter().chain(intermediates);
+        let found = common_name(certificate).filter(|_| !self.ca_certificates.is_empty());
+        let mut issuers = self.ca_certificates.iter().chain(intermediates);
         let free = |issuer: &CertificateDer<'_>| {
             parse(issuer).is_ok_and(|issuer| !constrains_names(&issuer))
         };
         match (found, name) {
             (Some(found), ServerName::DnsName(wanted))
-                if is_named(found, wanted.as_ref()) && issuers.all(free) =>
+                if name_matches(found, wanted.as_ref()) && issuers.all(free) =>
             {
                 Ok(())
             }
@@ -207,7 +209,7 @@ impl TrustAnchors {
     }
 
     /// Returns the library's error or a more precise one, and an explanation if there is one.
-    fn explained(
+    fn explain_rejection(
         &self,
         error: Error,
         end_entity: &CertificateDer<'_>,
@@ -222,20 +224,20 @@ impl TrustAnchors {
             Some(seen) if is_self_signed(&seen) => CertificateError::UnknownIssuer.into(),
             Some(_) => CertificateRejection::Ca.into(),
             None => {
-                let above: Vec<_> = intermediates.iter().chain(&self.given).collect();
-                let sentence = sentences::of_chain(&error, end_entity, &above);
+                let above: Vec<_> = intermediates.iter().chain(&self.ca_certificates).collect();
+                let sentence = explanations::chain_problem(&error, end_entity, &above);
                 sentence.map_or(error, |sentence| {
                     CertificateRejection::Unsupported(sentence).into()
                 })
             }
         };
         let unknown = error == Error::InvalidCertificate(CertificateError::UnknownIssuer);
-        let why = unknown.then(|| self.missing(end_entity, intermediates));
+        let why = unknown.then(|| self.explain_missing_issuer(end_entity, intermediates));
         (error, why.flatten())
     }
 
     /// Explains which certificate is missing between `end_entity` and a trusted one.
-    fn missing(
+    fn explain_missing_issuer(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
@@ -284,7 +286,7 @@ impl TrustAnchors {
 
 /// A certificate accepted because it is in the CA file, or was signed by one there.
 enum DirectTrust<'a> {
-    Itself,
+    InCaFile,
     Version1(Box<X509Certificate<'a>>),
 }
 
@@ -293,7 +295,7 @@ fn is_self_signed(certificate: &X509Certificate<'_>) -> bool {
 }
 
 /// Returns whether a certificate's name, whose first label may be `*`, matches `wanted` (RFC 6125 §6.4).
-fn is_named(presented: &str, wanted: &str) -> bool {
+fn name_matches(presented: &str, wanted: &str) -> bool {
     let wanted = wanted.trim_end_matches('.');
     match presented.strip_prefix("*.") {
         None => presented.eq_ignore_ascii_case(wanted),
@@ -307,13 +309,13 @@ fn is_named(presented: &str, wanted: &str) -> bool {
 #[derive(Debug)]
 pub struct CertificateObservations {
     /// Whether the server asked for a client certificate.
-    asked: AtomicBool,
+    was_requested: AtomicBool,
     /// Exceptional acceptances, a bit for each of [`CertificateTaken::ALL`].
-    taken: AtomicU8,
+    exceptions: AtomicU8,
     /// Explanation for the last certificate without a trusted issuer.
-    why: Mutex<Option<String>>,
+    explanation: Mutex<Option<String>>,
     /// Last second since 1970 in which all accepted certificates are valid.
-    until: AtomicU64,
+    valid_until: AtomicU64,
     seen: Mutex<SeenCertificates>,
     /// Replaced certificates that no connection has counted yet.
     replaced: AtomicU64,
@@ -324,7 +326,7 @@ pub struct CertificateObservations {
 struct SeenCertificates {
     last: Vec<u8>,
     known: Vec<Fingerprint>,
-    renewed: u64,
+    reload_count: u64,
 }
 
 /// Maximum number of distinct server certificates; beyond it none counts as a replacement.
@@ -333,10 +335,10 @@ const MAX_SEEN_CERTIFICATES: usize = 1024;
 impl Default for CertificateObservations {
     fn default() -> CertificateObservations {
         CertificateObservations {
-            asked: AtomicBool::new(false),
-            taken: AtomicU8::new(0),
-            why: Mutex::new(None),
-            until: AtomicU64::new(u64::MAX),
+            was_requested: AtomicBool::new(false),
+            exceptions: AtomicU8::new(0),
+            explanation: Mutex::new(None),
+            valid_until: AtomicU64::new(u64::MAX),
             seen: Mutex::default(),
             replaced: AtomicU64::new(0),
         }
@@ -344,56 +346,58 @@ impl Default for CertificateObservations {
 }
 
 impl CertificateObservations {
-    pub(super) fn was_asked(&self) {
-        self.asked.store(true, Ordering::Relaxed);
+    pub(super) fn note_requested(&self) {
+        self.was_requested.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn asked(&self) -> bool {
-        self.asked.load(Ordering::Relaxed)
+        self.was_requested.load(Ordering::Relaxed)
     }
 
     /// Returns the exceptional ways in which certificates were accepted.
-    pub fn taken(&self) -> Vec<CertificateTaken> {
-        let taken = self.taken.load(Ordering::Relaxed);
-        let known = CertificateTaken::ALL.iter().enumerate();
+    pub fn taken(&self) -> Vec<CertificateAcceptance> {
+        let taken = self.exceptions.load(Ordering::Relaxed);
+        let known = CertificateAcceptance::ALL.iter().enumerate();
         known
             .filter(|(bit, _)| taken & (1 << bit) != 0)
             .map(|(_, how)| *how)
             .collect()
     }
 
-    fn take(&self, how: CertificateTaken) {
-        let bit = CertificateTaken::ALL.iter().position(|known| *known == how);
+    fn take(&self, how: CertificateAcceptance) {
+        let bit = CertificateAcceptance::ALL
+            .iter()
+            .position(|known| *known == how);
         let bit = 1 << bit.unwrap_or(0);
-        if self.taken.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
+        if self.exceptions.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
             tracing::info!("a peer's certificate was accepted: {}", how.sentence());
         }
     }
 
     /// Records until when an accepted chain is valid.
-    fn holds_until<'a>(&self, chain: impl Iterator<Item = &'a CertificateDer<'a>>) {
+    fn record_validity<'a>(&self, chain: impl Iterator<Item = &'a CertificateDer<'a>>) {
         let Some(until) = chain.filter_map(|c| not_after(c)).min() else {
             return;
         };
-        self.rests_until(until);
+        self.record_resumption(until);
     }
 
     /// Records a resumed session whose certificates are valid until the second `until`.
-    pub fn rests_until(&self, until: u64) {
-        let known = self.until.load(Ordering::Relaxed);
+    pub fn record_resumption(&self, until: u64) {
+        let known = self.valid_until.load(Ordering::Relaxed);
         let first = known == u64::MAX || known < now();
         let until = if first { until } else { known.min(until) };
-        self.until.store(until, Ordering::Relaxed);
+        self.valid_until.store(until, Ordering::Relaxed);
     }
 
     /// Returns the last second since 1970 in which a session with the certificates accepted so far may be
     /// resumed, since resumption verifies none.
     pub fn until(&self) -> u64 {
-        self.until.load(Ordering::Relaxed)
+        self.valid_until.load(Ordering::Relaxed)
     }
 
     /// Records an accepted server certificate.
-    fn saw(&self, certificate: &CertificateDer<'_>) {
+    fn record_certificate(&self, certificate: &CertificateDer<'_>) {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.last == **certificate {
             return;
@@ -410,13 +414,13 @@ impl CertificateObservations {
     }
 
     /// Records how often the client's certificate was reloaded so far.
-    pub(super) fn was_renewed(&self, times: u64) {
+    pub(super) fn note_reloads(&self, times: u64) {
         if times == 0 {
             return;
         }
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let more = times.saturating_sub(seen.renewed);
-        seen.renewed = seen.renewed.max(times);
+        let more = times.saturating_sub(seen.reload_count);
+        seen.reload_count = seen.reload_count.max(times);
         self.replaced.fetch_add(more, Ordering::Relaxed);
     }
 
@@ -428,26 +432,30 @@ impl CertificateObservations {
     /// Returns an explanation of `error`, if there is more than its message says.
     pub fn why(&self, error: &Error) -> Option<String> {
         let unknown = *error == Error::InvalidCertificate(CertificateError::UnknownIssuer);
-        let why = self.why.lock().unwrap_or_else(PoisonError::into_inner);
+        let why = self
+            .explanation
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         why.clone().filter(|_| unknown)
     }
 
     /// Records why a chain was rejected, or until when an accepted one is valid.
-    fn judged(
+    fn record_verdict(
         &self,
         verdict: Result<(), Error>,
         anchors: &TrustAnchors,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
     ) -> Result<(), Error> {
-        verdict.map_err(|e| self.explain(anchors.explained(e, end_entity, intermediates)))?;
+        verdict
+            .map_err(|e| self.explain(anchors.explain_rejection(e, end_entity, intermediates)))?;
         // Issuers of a certificate in the CA file are not verified.
         let above = if anchors.holds(end_entity) {
             &[]
         } else {
             intermediates
         };
-        self.holds_until(std::iter::once(end_entity).chain(above));
+        self.record_validity(std::iter::once(end_entity).chain(above));
         Ok(())
     }
 
@@ -455,7 +463,10 @@ impl CertificateObservations {
         if let Some(why) = &why {
             tracing::debug!("a peer's certificate is refused: {why}");
         }
-        *self.why.lock().unwrap_or_else(PoisonError::into_inner) = why;
+        *self
+            .explanation
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = why;
         error
     }
 }
@@ -491,34 +502,34 @@ impl TrustPolicy {
 pub struct ServerCheck {
     trust: TrustPolicy,
     algorithms: WebPkiSupportedAlgorithms,
-    learned: Arc<CertificateObservations>,
+    observations: Arc<CertificateObservations>,
     /// The cache of verified chains; `None` if each chain is verified.
-    once: Option<ChainCache>,
+    cache: Option<ChainCache>,
 }
 
 impl ServerCheck {
-    /// Makes a verifier that records its observations in `learned`.
+    /// Makes a verifier that records its observations in `observations`.
     pub fn new(
         trust: TrustPolicy,
         provider: &CryptoProvider,
-        learned: Arc<CertificateObservations>,
+        observations: Arc<CertificateObservations>,
     ) -> ServerCheck {
         ServerCheck {
             trust,
             algorithms: provider.signature_verification_algorithms,
-            learned,
-            once: None,
+            observations,
+            cache: None,
         }
     }
 
     /// Enables the cache, so that a verified chain is not verified again for a while.
     #[must_use]
     pub(super) fn once(mut self) -> ServerCheck {
-        self.once = Some(ChainCache::default());
+        self.cache = Some(ChainCache::default());
         self
     }
 
-    fn judge(
+    fn verify(
         &self,
         anchors: &TrustAnchors,
         end_entity: &CertificateDer<'_>,
@@ -527,14 +538,14 @@ impl ServerCheck {
         now: UnixTime,
     ) -> Result<(), Error> {
         match anchors.taken(end_entity, now, &self.algorithms)? {
-            Some(DirectTrust::Itself) => self.learned.take(CertificateTaken::InCaFile),
+            Some(DirectTrust::InCaFile) => self.observations.take(CertificateAcceptance::InCaFile),
             Some(DirectTrust::Version1(certificate)) => {
                 anchors.check_common_name(&certificate, &[], name)?;
-                self.learned.take(CertificateTaken::Version1);
-                self.learned.take(CertificateTaken::CommonName);
+                self.observations.take(CertificateAcceptance::Version1);
+                self.observations.take(CertificateAcceptance::CommonName);
             }
             None => {
-                let servers = &anchors.servers;
+                let servers = &anchors.server_verifier;
                 match servers.verify_server_cert(end_entity, intermediates, name, &[], now) {
                     // The library checks the name last.
                     Err(
@@ -548,7 +559,7 @@ impl ServerCheck {
                             return Err(library);
                         }
                         anchors.check_common_name(&seen, intermediates, name)?;
-                        self.learned.take(CertificateTaken::CommonName);
+                        self.observations.take(CertificateAcceptance::CommonName);
                     }
                     verdict => {
                         verdict?;
@@ -567,22 +578,23 @@ impl ServerCheck {
         now: UnixTime,
     ) -> Result<(), Error> {
         match &self.trust {
-            TrustPolicy::Unchecked => self.learned.take(CertificateTaken::Unchecked),
+            TrustPolicy::Unchecked => self.observations.take(CertificateAcceptance::Unchecked),
             TrustPolicy::Pinned(known) => {
                 let found = fingerprint(end_entity);
                 if !known.contains(&found) {
                     return Err(CertificateRejection::NotPinned(found).into());
                 }
                 check_in_time(&parse(end_entity)?, now)?;
-                self.learned.take(CertificateTaken::Pinned);
-                self.learned.holds_until(std::iter::once(end_entity));
+                self.observations.take(CertificateAcceptance::Pinned);
+                self.observations
+                    .record_validity(std::iter::once(end_entity));
             }
             TrustPolicy::Anchors(anchors) => {
-                let verdict = self.judge(anchors, end_entity, intermediates, name, now);
-                (self.learned).judged(verdict, anchors, end_entity, intermediates)?;
+                let verdict = self.verify(anchors, end_entity, intermediates, name, now);
+                (self.observations).record_verdict(verdict, anchors, end_entity, intermediates)?;
             }
         }
-        self.learned.saw(end_entity);
+        self.observations.record_certificate(end_entity);
         Ok(())
     }
 }
@@ -597,7 +609,7 @@ impl ServerCertVerifier for ServerCheck {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let check = || self.check(end_entity, intermediates, name, now);
-        match &self.once {
+        match &self.cache {
             Some(once) => once.check(end_entity, intermediates, name, now, check)?,
             None => check()?,
         }
@@ -612,7 +624,7 @@ impl ServerCertVerifier for ServerCheck {
     ) -> Result<HandshakeSignatureValid, Error> {
         note_signature(signature.scheme);
         let verdict = verify_tls12_signature(message, certificate, signature, &self.algorithms);
-        verdict.map_err(|error| of_short_key(error, certificate))
+        verdict.map_err(|error| explain_short_key(error, certificate))
     }
 
     fn verify_tls13_signature(
@@ -627,7 +639,7 @@ impl ServerCertVerifier for ServerCheck {
         };
         note_signature(signature.scheme);
         let verdict = check_held(message, certificate, signature, &self.algorithms, matters);
-        verdict.map_err(|error| of_short_key(error, certificate))
+        verdict.map_err(|error| explain_short_key(error, certificate))
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -636,8 +648,8 @@ impl ServerCertVerifier for ServerCheck {
 }
 
 /// Replaces the error of a handshake signature if the key is too short for any signature.
-fn of_short_key(error: Error, certificate: &CertificateDer<'_>) -> Error {
-    match sentences::of_key(certificate) {
+fn explain_short_key(error: Error, certificate: &CertificateDer<'_>) -> Error {
+    match explanations::key_problem(certificate) {
         Some(sentence) => CertificateRejection::Unsupported(sentence).into(),
         None => error,
     }

@@ -50,7 +50,7 @@ pub fn now() -> u64 {
 }
 
 /// Formats a time in seconds since 1970 as UTC.
-pub fn utc(seconds: u64) -> String {
+pub fn format_utc(seconds: u64) -> String {
     i64::try_from(seconds)
         .ok()
         .and_then(|seconds| Timestamp::from_second(seconds).ok())
@@ -62,13 +62,13 @@ pub fn failure(error: &rustls::Error) -> String {
     match error {
         rustls::Error::InvalidCertificate(CertificateError::ExpiredContext {
             not_after, ..
-        }) => format!("the certificate expired at {}", utc(not_after.as_secs())),
+        }) => format!("the certificate expired at {}", format_utc(not_after.as_secs())),
         rustls::Error::InvalidCertificate(CertificateError::NotValidYetContext {
             not_before,
             ..
         }) => format!(
             "the certificate is not valid before {}",
-            utc(not_before.as_secs())
+            format_utc(not_before.as_secs())
         ),
         rustls::Error::InvalidCertificate(CertificateError::Revoked) => {
             "the certificate, or one above it, is on the list of revoked certificates".to_owned()
@@ -81,7 +81,7 @@ pub fn failure(error: &rustls::Error) -> String {
             ..
         }) => format!(
             "the list of revoked certificates expired at {}",
-            utc(next_update.as_secs())
+            format_utc(next_update.as_secs())
         ),
         rustls::Error::InvalidCertificate(CertificateError::Other(why)) => {
             format!("the certificate is refused: {}", why.0)
@@ -94,7 +94,7 @@ pub fn failure(error: &rustls::Error) -> String {
 mod tests {
     use super::*;
 
-    fn made(not_after: (i32, u8, u8)) -> Vec<u8> {
+    fn certificate_until(not_after: (i32, u8, u8)) -> Vec<u8> {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut wanted = rcgen::CertificateParams::new(["a.test".to_owned()]).unwrap();
         let (year, month, day) = not_after;
@@ -114,14 +114,18 @@ mod tests {
             ((2100, 3, 1), 4_107_542_400),
             ((9999, 12, 31), 253_402_214_400),
         ] {
-            assert_eq!(not_after(&made(date)), Some(seconds), "{date:?}");
+            assert_eq!(
+                not_after(&certificate_until(date)),
+                Some(seconds),
+                "{date:?}"
+            );
         }
-        assert_eq!(utc(1_772_323_200), "2026-03-01T00:00:00Z");
+        assert_eq!(format_utc(1_772_323_200), "2026-03-01T00:00:00Z");
     }
 
     #[test]
     fn truncated_certificate_has_no_expiry() {
-        let whole = made((2026, 1, 1));
+        let whole = certificate_until((2026, 1, 1));
         for length in 0..whole.len() {
             assert_eq!(not_after(&whole[..length]), None, "{length}");
         }
@@ -134,7 +138,10 @@ mod tests {
 
     #[test]
     fn chain_expires_with_earliest_certificate() {
-        let (past, future) = (made((2024, 1, 1)), made((2090, 1, 1)));
+        let (past, future) = (
+            certificate_until((2024, 1, 1)),
+            certificate_until((2090, 1, 1)),
+        );
         assert!(check_not_expired([&future[..], &future]).is_ok());
         assert!(check_not_expired([]).is_ok());
         let error = check_not_expired([&future[..], &past]).unwrap_err();

@@ -28,7 +28,7 @@ pub(crate) struct InFlightCall {
     /// Whether the call was sent before and the server did not process it.
     pub(crate) retried: bool,
     /// Upper bound of the generator's own delay in sending the call, in units of [`LATE_UNIT_NS`], rounded up.
-    late: u32,
+    late_units: u32,
     previous: u32,
     next: u32,
 }
@@ -42,7 +42,7 @@ impl InFlightCall {
         stage: u8,
     ) -> InFlightCall {
         InFlightCall {
-            late: 0,
+            late_units: 0,
             number,
             arrival,
             sent,
@@ -65,13 +65,16 @@ impl InFlightCall {
     #[must_use]
     pub(crate) fn sent_late(self, ns: u64) -> InFlightCall {
         let late = u32::try_from(ns.div_ceil(LATE_UNIT_NS)).unwrap_or(u32::MAX);
-        InFlightCall { late, ..self }
+        InFlightCall {
+            late_units: late,
+            ..self
+        }
     }
 
     /// Returns an upper bound of the generator's own delay in sending the call, in nanoseconds.
     #[inline]
     pub(crate) fn late_ns(&self) -> u64 {
-        match self.late {
+        match self.late_units {
             u32::MAX => u64::MAX,
             late => u64::from(late) * LATE_UNIT_NS,
         }

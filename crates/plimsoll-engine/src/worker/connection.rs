@@ -19,8 +19,8 @@ pub(super) type DriverConnection<D, S> = connection::Connection<DriverState<D>, 
 /// The purpose of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ConnectionRole {
-    /// One of the plan's persistent connections, which are replaced when lost. Holds the index of its lane.
-    Lane(u32),
+    /// One of the plan's persistent connections, which are replaced when lost. Holds the index of its slot.
+    Slot(u32),
     /// Made for a single call, which is in `attempts` at the connection's index.
     SingleCall,
 }
@@ -64,18 +64,18 @@ pub struct DriverState<D> {
     /// The socket's low-water mark: it becomes readable at this many bytes; at most the read buffer's size.
     low_water: u32,
     /// Whether an answer has begun to arrive, or a call has succeeded.
-    pub(super) has_carried: bool,
+    pub(super) was_used: bool,
     /// Whether the call that the connection was made for has been handed to the driver.
     pub(super) attempt_started: bool,
     /// Whether it is in the worker's queue of connections with capacity.
-    pub(super) queued: bool,
-    pub(super) dirty: bool,
+    pub(super) is_queued: bool,
+    pub(super) is_dirty: bool,
     /// Whether a low-water check is scheduled for it.
-    pub(super) watched: bool,
+    pub(super) is_watched: bool,
     /// Whether bytes have arrived since the last low-water check.
-    fresh: bool,
+    has_new_bytes: bool,
     /// Whether it is among the connections that read a remainder.
-    pub(super) reads_rest: bool,
+    pub(super) reads_remainder: bool,
     pub(super) driver: D,
     /// The time of the driver's timer in the worker's timer queue.
     pub(super) timer: Time,
@@ -91,15 +91,15 @@ impl<D> DriverState<D> {
             in_flight: 0,
             calls_left: u64::MAX,
             expires_at: Time::NEVER,
-            has_carried: false,
+            was_used: false,
             attempt_started: false,
-            queued: false,
-            dirty: false,
+            is_queued: false,
+            is_dirty: false,
             timer: Time::NEVER,
             low_water: 1,
-            watched: false,
-            fresh: false,
-            reads_rest: false,
+            is_watched: false,
+            has_new_bytes: false,
+            reads_remainder: false,
             no_low_water_until: Time::ZERO,
         }
     }
@@ -109,7 +109,7 @@ impl<D> DriverState<D> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadUntil {
     /// At a read that does not fill the buffer, which means that the socket is empty.
-    Short,
+    ShortRead,
     /// At `WouldBlock` or end of stream: the peer may have closed after the data.
     End,
 }
@@ -119,7 +119,7 @@ impl ReadUntil {
         if ready.hangup {
             ReadUntil::End
         } else {
-            ReadUntil::Short
+            ReadUntil::ShortRead
         }
     }
 }
@@ -137,21 +137,24 @@ impl<D: Driver, S> DriverConnection<D, S> {
     /// Sends the protocol's greeting now that the transport is established.
     pub(super) fn greet(&mut self, now: Time) {
         self.state = ConnectionState::Greeting;
-        if self.early == EarlyDataState::No {
-            self.own.driver.open(now, &mut self.out);
+        if self.early_data == EarlyDataState::Unused {
+            self.data.driver.open(now, &mut self.out);
         }
     }
 
     /// Returns whether a call may start now as TLS early data. The driver is then opened before the handshake
     /// is complete.
     pub(super) fn begin_early(&mut self, now: Time) -> bool {
-        let room = self.tls.as_mut().map_or(0, |session| session.early_room());
+        let room = self
+            .tls
+            .as_mut()
+            .map_or(0, |session| session.early_capacity());
         if room == 0 {
             return false;
         }
-        self.early = EarlyDataState::Sent(0);
-        self.own.driver.open(now, &mut self.out);
-        self.own.driver.is_ready() && self.own.driver.capacity() > 0
+        self.early_data = EarlyDataState::Sent(0);
+        self.data.driver.open(now, &mut self.out);
+        self.data.driver.is_ready() && self.data.driver.capacity() > 0
     }
 
     fn on_handshake_done(
@@ -166,19 +169,19 @@ impl<D: Driver, S> DriverConnection<D, S> {
             let detail = format!("tls: the server did not agree to protocol {wanted:?} by ALPN");
             return Err(ConnectionLoss::new(Outcome::TlsAlpn, detail));
         }
-        self.own.driver.on_alpn(session.alpn());
+        self.data.driver.on_alpn(session.alpn());
         let agreement = session.agreement().unwrap_or_default();
         (self.phases.resumed, self.phases.retried) = (agreement.resumed, agreement.retried);
         self.phases.replaced = tls.is_some_and(TlsClient::took_replacement);
         let handshake_ns = self.lap(now);
-        match self.early {
+        match self.early_data {
             EarlyDataState::Sent(sealed) => {
                 // The call was sent during the handshake, which is therefore no phase before it.
                 if agreement.early_data {
                     self.forget_sealed(sealed as usize);
-                    self.early = EarlyDataState::Accepted;
+                    self.early_data = EarlyDataState::Accepted;
                 } else {
-                    self.early = EarlyDataState::Rejected;
+                    self.early_data = EarlyDataState::Rejected;
                 }
             }
             _ => self.phases.handshake_ns = handshake_ns,
@@ -189,7 +192,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
 
     /// Opens the connection if its greeting has been answered; returns true once, when calls may start.
     pub(super) fn try_open(&mut self, now: Time) -> bool {
-        if self.state != ConnectionState::Greeting || !self.own.driver.is_ready() {
+        if self.state != ConnectionState::Greeting || !self.data.driver.is_ready() {
             return false;
         }
         self.phases.ready_ns = self.lap(now);
@@ -213,15 +216,15 @@ impl<D: Driver, S> DriverConnection<D, S> {
         if self.state != ConnectionState::Open || self.out.len() > MAX_UNSENT || self.write_failed {
             return 0;
         }
-        self.own
+        self.data
             .driver
             .capacity()
-            .min(usize::try_from(self.own.calls_left).unwrap_or(usize::MAX))
+            .min(usize::try_from(self.data.calls_left).unwrap_or(usize::MAX))
     }
 
     /// Returns whether the connection has reached the plan's limit of calls or its lifetime.
     pub(super) fn is_spent(&self, now: Time) -> bool {
-        self.own.calls_left == 0 || now >= self.own.expires_at
+        self.data.calls_left == 0 || now >= self.data.expires_at
     }
 
     /// Reads the available bytes, up to a limit for fairness, and hands them to the driver. Also returns the
@@ -237,7 +240,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
         let was_open = self.state == ConnectionState::Open;
         let mut read = ReadStats::default();
         let received = self.receive_all(network, reading, &mut read);
-        let light = was_open && self.own.driver.is_cheap_to_receive();
+        let light = was_open && self.data.driver.is_cheap_to_receive();
         match read.bytes {
             1..=CHEAP_READ_BYTES if light => (received, read.at),
             _ => (received, network.now()),
@@ -264,7 +267,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
                 }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
                 Err(e) => {
-                    let loss = self.read_failed(&e);
+                    let loss = self.read_loss(&e);
                     return Err(self.map_client_cert_loss(reading.tls, loss));
                 }
             };
@@ -272,23 +275,23 @@ impl<D: Driver, S> DriverConnection<D, S> {
             read.bytes += got;
             read.at = now;
             if got == 0 {
-                let cut_off = self.tls.is_some() && self.own.in_flight > 0;
+                let cut_off = self.tls.is_some() && self.data.in_flight > 0;
                 let loss = if let Some(error) = self.write_error() {
-                    self.read_failed(&error)
+                    self.read_loss(&error)
                 } else if cut_off {
-                    truncated()
+                    truncation_loss()
                 } else {
-                    self.ended(now, reading.events)
+                    self.end_loss(now, reading.events)
                 };
                 return Err(self.map_client_cert_loss(reading.tls, loss));
             }
-            let before = (self.unsent(), self.own.driver.payload_bytes());
+            let before = (self.unsent(), self.data.driver.payload_bytes());
             self.take(got, reading, now)?;
-            let carried = (self.own.driver.payload_bytes() - before.1) as usize;
+            let carried = (self.data.driver.payload_bytes() - before.1) as usize;
             let answers = self.unsent().saturating_sub(before.0 + carried);
             self.add_reply_bytes(answers);
             // A short read has emptied the socket; the next bytes make a new event.
-            if got < reading.buffer.len() && reading.until == ReadUntil::Short {
+            if got < reading.buffer.len() && reading.until == ReadUntil::ShortRead {
                 self.adjust_low_water(network, reading.buffer.len(), read.at);
                 return Ok(ReadProgress::Drained);
             }
@@ -307,25 +310,25 @@ impl<D: Driver, S> DriverConnection<D, S> {
     ) {
         /// Smaller marks save less than the two system calls cost.
         const MIN_LOW_WATER: u64 = 32 * 1024;
-        let promised = self.own.driver.still_to_come();
-        if promised < MIN_LOW_WATER && self.own.low_water == 1 {
+        let promised = self.data.driver.still_to_come();
+        if promised < MIN_LOW_WATER && self.data.low_water == 1 {
             return;
         }
         let sure = match &self.tls {
             Some(session) => session.fewest_to_come(promised),
             None => promised,
         };
-        let wanted = if sure < MIN_LOW_WATER || now < self.own.no_low_water_until {
+        let wanted = if sure < MIN_LOW_WATER || now < self.data.no_low_water_until {
             1
         } else {
             sure.min(most as u64) as u32
         };
-        self.own.fresh = true;
+        self.data.has_new_bytes = true;
         if let Some(socket) = &mut self.socket
-            && wanted != self.own.low_water
+            && wanted != self.data.low_water
         {
             network.low_water(socket, wanted as usize);
-            self.own.low_water = wanted;
+            self.data.low_water = wanted;
         }
     }
 
@@ -333,7 +336,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
     /// stream, which is always reported.
     #[inline]
     pub(super) fn needs_watch(&self) -> bool {
-        self.own.low_water > 1 && self.tls.is_some()
+        self.data.low_water > 1 && self.tls.is_some()
     }
 
     /// Returns whether no bytes were read since the last check although a mark is set. Then no mark is set
@@ -341,10 +344,10 @@ impl<D: Driver, S> DriverConnection<D, S> {
     pub(super) fn low_water_missed(&mut self, now: Time) -> bool {
         /// How long no mark is set after a missed one.
         const LOW_WATER_PAUSE: Duration = Duration::from_millis(200);
-        if self.own.low_water == 1 || std::mem::take(&mut self.own.fresh) {
+        if self.data.low_water == 1 || std::mem::take(&mut self.data.has_new_bytes) {
             return false;
         }
-        self.own.no_low_water_until = now + LOW_WATER_PAUSE;
+        self.data.no_low_water_until = now + LOW_WATER_PAUSE;
         true
     }
 
@@ -356,16 +359,16 @@ impl<D: Driver, S> DriverConnection<D, S> {
         now: Time,
     ) -> Result<(), ConnectionLoss> {
         if self.tls.is_some() {
-            return self.take_records(got, reading, now);
+            return self.process_records(got, reading, now);
         }
         let bytes = &reading.buffer[..got];
         self.trace_received(bytes);
-        let driver = &mut self.own.driver;
+        let driver = &mut self.data.driver;
         driver.receive(bytes, now, &mut self.out, reading.events)?;
         Ok(())
     }
 
-    fn take_records(
+    fn process_records(
         &mut self,
         got: usize,
         reading: &mut ReadContext<'_>,
@@ -377,7 +380,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
         let opened = self.open_records(&mut session, got, reading, now);
         self.tls = Some(session);
         if opened? {
-            let loss = self.ended(now, reading.events);
+            let loss = self.end_loss(now, reading.events);
             return Err(self.map_client_cert_loss(reading.tls, loss));
         }
         Ok(())
@@ -402,14 +405,14 @@ impl<D: Driver, S> DriverConnection<D, S> {
         }
         let mut take = |plain: &[u8]| {
             self.trace_received(plain);
-            let driver = &mut self.own.driver;
+            let driver = &mut self.data.driver;
             Ok(driver.receive(plain, now, &mut self.out, reading.events)?)
         };
         session.open(bytes, &mut take, |fault| explained(tls, &fault))
     }
 
     /// Returns the loss after an orderly end of stream.
-    fn ended(&mut self, now: Time, events: &mut Vec<Event>) -> ConnectionLoss {
+    fn end_loss(&mut self, now: Time, events: &mut Vec<Event>) -> ConnectionLoss {
         match self.state {
             ConnectionState::Resolving
             | ConnectionState::Connecting
@@ -417,7 +420,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
                 ConnectionLoss::new(Outcome::TlsFailed, CLOSED_IN_HANDSHAKE)
             }
             ConnectionState::Greeting | ConnectionState::Open | ConnectionState::Draining => {
-                match self.own.driver.receive_end(now, events) {
+                match self.data.driver.receive_end(now, events) {
                     Err(e) => e.into(),
                     Ok(()) => ConnectionLoss::closed(),
                 }
@@ -443,7 +446,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
             Outcome::Reset,
             Outcome::Truncated,
         ];
-        match tls.refusal_suspected() {
+        match tls.suspected_refusal() {
             Some(suspected) if without_a_word.contains(&loss.outcome) => {
                 ConnectionLoss::new(Outcome::TlsClientCertificateRejected, suspected)
             }
@@ -451,7 +454,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
         }
     }
 
-    fn read_failed(&self, e: &io::Error) -> ConnectionLoss {
+    fn read_loss(&self, e: &io::Error) -> ConnectionLoss {
         let during = match self.state {
             ConnectionState::Handshaking => " during the TLS handshake",
             ConnectionState::Greeting => " before the protocol's greeting",
@@ -463,7 +466,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
     /// Releases the TLS session's buffers and keys when nothing is in flight.
     pub(super) fn rest(&mut self) {
         if self.state == ConnectionState::Open
-            && self.own.in_flight == 0
+            && self.data.in_flight == 0
             && self.out.is_empty()
             && let Some(session) = &mut self.tls
         {
@@ -477,7 +480,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
             self.state,
             ConnectionState::Greeting | ConnectionState::Open | ConnectionState::Draining
         ) {
-            self.own.driver.finish(&mut self.out);
+            self.data.driver.finish(&mut self.out);
         }
         self.close_gracefully(network);
     }
@@ -485,7 +488,7 @@ impl<D: Driver, S> DriverConnection<D, S> {
 
 /// Returns the loss for a missing close_notify (RFC 8446 §6.1): without it the client cannot tell whether the data is
 /// complete.
-fn truncated() -> ConnectionLoss {
+fn truncation_loss() -> ConnectionLoss {
     let detail = "tls: the server closed the connection without close_notify";
     ConnectionLoss::new(Outcome::Truncated, detail)
 }

@@ -18,40 +18,40 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if self.interrupted {
             return;
         }
-        while let Some(backlog) = self.issue.backlog() {
+        while let Some(backlog) = self.call_source.backlog() {
             let (head, due) = (backlog.head, backlog.due(self.start));
             if due + deadline > now {
                 break;
             }
-            if let Some(mut backlog) = self.issue.take_backlog() {
+            if let Some(mut backlog) = self.call_source.take_backlog() {
                 backlog.advance();
-                self.issue.put_back(backlog);
+                self.call_source.put_back(backlog);
             }
-            self.expired_unsent(head.number, due, now, head.stage);
+            self.record_expired_unsent(head.number, due, now, head.stage);
         }
-        while let Some((_, lane)) = self.client.waits.due(now) {
-            self.client.lanes[lane as usize].watched = false;
-            self.expire_clients(lane, deadline, now);
+        while let Some((_, slot)) = self.client.wait_deadlines.due(now) {
+            self.client.slots[slot as usize].has_wait_timer = false;
+            self.expire_clients(slot, deadline, now);
         }
     }
 
-    /// Closed loop: fails calls of the lane's clients that have waited until their deadline.
-    fn expire_clients(&mut self, lane: u32, deadline: Duration, now: Time) {
-        while let Some(&since) = self.client.lanes[lane as usize].waiting.front()
+    /// Closed loop: fails calls of the slot's clients that have waited until their deadline.
+    fn expire_clients(&mut self, slot: u32, deadline: Duration, now: Time) {
+        while let Some(&since) = self.client.slots[slot as usize].waiting.front()
             && since + deadline <= now
             && let Some(number) = self.take_call()
         {
-            let state = &mut self.client.lanes[lane as usize];
+            let state = &mut self.client.slots[slot as usize];
             state.waiting.pop_front();
             state.idle -= 1;
             self.count_due(self.stage);
-            self.expired_unsent(number, since, now, self.stage);
-            self.client_free(ConnectionRole::Lane(lane), Outcome::DeadlineExceeded, now);
+            self.record_expired_unsent(number, since, now, self.stage);
+            self.client_free(ConnectionRole::Slot(slot), Outcome::DeadlineExceeded, now);
         }
-        self.note_waiting(lane, now);
+        self.note_waiting(slot, now);
     }
 
-    fn expired_unsent(&mut self, number: u64, due: Time, now: Time, stage: u8) {
+    fn record_expired_unsent(&mut self, number: u64, due: Time, now: Time, stage: u8) {
         self.recorder.stage(stage).expired_unsent += 1;
         self.record_unsent(number, due, now, stage, Outcome::DeadlineExceeded);
     }
@@ -68,17 +68,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         while let Some((id, call)) = self.client.calls.oldest()
             && call.arrival + deadline <= until
         {
-            self.deadline_passed(control, id, now);
+            self.on_deadline(control, id, now);
         }
     }
 
     /// Ends a call whose deadline has passed, and cancels it on the wire.
-    pub(super) fn deadline_passed(
-        &mut self,
-        control: &mut impl WorkerControl,
-        id: CallId,
-        now: Time,
-    ) {
+    pub(super) fn on_deadline(&mut self, control: &mut impl WorkerControl, id: CallId, now: Time) {
         let Some((_, call)) = self.client.calls.oldest() else {
             return;
         };
@@ -89,13 +84,13 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
-        let exchanged = connection.own.driver.call_progress(id);
+        let exchanged = connection.data.driver.call_progress(id);
         self.recorder
             .messages_sent(call.stage, u64::from(exchanged.messages_sent));
-        connection.own.driver.cancel(id, now, &mut connection.out);
+        connection.data.driver.cancel(id, now, &mut connection.out);
         // If cancelling ends the connection, we closed it, so it must not count as unused.
-        connection.own.has_carried |= connection.own.driver.is_draining();
-        let role = connection.own.role;
+        connection.data.was_used |= connection.data.driver.is_draining();
+        let role = connection.data.role;
         self.flush_later(index);
         let done = CompletedCall {
             call: id,
@@ -104,7 +99,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             bytes_sent: exchanged.bytes_sent,
             bytes_received: exchanged.bytes_received,
         };
-        self.call_ended(&done, role, now);
+        self.on_call_end(&done, role, now);
         self.after_service(control, index, now);
     }
 
@@ -129,7 +124,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         while let Some((id, call)) = self.client.calls.oldest()
             && call.arrival + timeout <= now
         {
-            self.deadline_passed(control, id, now);
+            self.on_deadline(control, id, now);
         }
     }
 
@@ -148,12 +143,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             let Some(connection) = self.connections[index as usize].as_mut() else {
                 continue;
             };
-            if connection.own.in_flight == 0 {
+            if connection.data.in_flight == 0 {
                 continue;
             }
-            let (driver, out) = (&mut connection.own.driver, &mut connection.out);
+            let (driver, out) = (&mut connection.data.driver, &mut connection.out);
             driver.end_with_load(now, out, &mut self.client.events);
-            let role = connection.own.role;
+            let role = connection.data.role;
             self.take_events(role, now);
             self.after_service(control, index, now);
         }
@@ -161,7 +156,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// Records a stream that ended with the load. A deadline that has passed since then does not count.
     #[cold]
-    pub(super) fn ended_with_load(
+    pub(super) fn on_ended_with_load(
         &mut self,
         done: &CompletedCall,
         role: ConnectionRole,

@@ -16,14 +16,14 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         }
         let mut events = std::mem::take(&mut self.client.events);
-        if self.stamps {
+        if self.records_lower_bounds {
             self.note_arrival(&events);
         }
         for event in events.drain(..) {
             match event {
-                Event::Done(done) => self.call_ended(&done, role, now),
+                Event::Done(done) => self.on_call_end(&done, role, now),
                 Event::Unprocessed(done) => self.on_unprocessed(&done, role, now),
-                Event::EndedWithLoad(done) => self.ended_with_load(&done, role, now),
+                Event::EndedWithLoad(done) => self.on_ended_with_load(&done, role, now),
                 Event::Message(call) => match self.client.calls.message(call, now) {
                     (stage, Time::NEVER, sent) => {
                         self.recorder.first_message(stage, now.since(sent));
@@ -35,20 +35,20 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     self.client.tokens.token(id, bytes, (call, now), recorder);
                 }
                 Event::Usage { call, usage } => self.client.tokens.usage(call, usage),
-                Event::Finished(call) => self.client.tokens.finished(call, now),
+                Event::EndedWithoutText(call) => self.client.tokens.finished(call, now),
                 Event::Count { call, count, n } => {
                     self.recorder
                         .count(self.client.calls.get(call).stage, count, n);
                 }
-                Event::Sent { call, messages } => {
+                Event::MessagesSent { call, messages } => {
                     let stage = self.client.calls.get(call).stage;
                     self.recorder.messages_sent(stage, u64::from(messages));
                 }
-                Event::Text { call, text } => {
+                Event::TextToCount { call, text } => {
                     self.recorder.text(self.client.calls.get(call).stage, text);
                 }
                 // Only scripts request the text of answers.
-                Event::Answer { .. } => {}
+                Event::AnswerText { .. } => {}
                 Event::Unsolicited => self.recorder.count(self.stage, Count::MessagesUnasked, 1),
                 Event::Late => self.recorder.stage(self.stage).late += 1,
                 Event::Detail { outcome, text } => self.recorder.detail(outcome, &text),
@@ -64,14 +64,15 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         // The receive time is that of the last bytes: of several answers in one read, the others arrived earlier.
         let is_one = ends.next().is_some() && ends.next().is_none();
         let stamp = self.network.last_arrival().filter(|_| is_one);
-        self.client.arrived = stamp.map_or(self.last_poll, |stamp| stamp.max(self.last_poll));
+        self.client.answers_arrived =
+            stamp.map_or(self.last_poll, |stamp| stamp.max(self.last_poll));
     }
 
     /// Records a lower bound of the response time: as if the call had been sent when due and its answer read
     /// on arrival. Also adds the read delay to calls that were queued behind it.
     #[inline]
-    pub(super) fn record_low_end(&mut self, call: &InFlightCall, outcome: Outcome, now: Time) {
-        let read_late = now.since(self.client.arrived.max(call.sent));
+    pub(super) fn record_response_low(&mut self, call: &InFlightCall, outcome: Outcome, now: Time) {
+        let read_late = now.since(self.client.answers_arrived.max(call.sent));
         if outcome.is_ok() {
             let late = call.late_ns().saturating_add(read_late);
             let added = late.max(self.pauses.added_ns(call.sent));
@@ -79,6 +80,6 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             self.recorder.response_low(call.stage, low);
         }
         let others = u64::from(self.open_connections.max(1));
-        self.issue.add_lateness(read_late / others);
+        self.call_source.add_lateness(read_late / others);
     }
 }

@@ -42,48 +42,48 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             0 => self.recorder.stage(arrival.stage).waited_for_connection += 1,
             _ => self.recorder.stage(arrival.stage).waited_for_stream += 1,
         }
-        if let CallSource::Open(open) = &mut self.issue {
+        if let CallSource::Open(open) = &mut self.call_source {
             open.wait(arrival, late_ns);
         }
     }
 
-    /// Closed loop: records since when the lane's idle clients wait for capacity. While the connection reads the
+    /// Closed loop: records since when the slot's idle clients wait for capacity. While the connection reads the
     /// remainder of an answer, its clients count as reading, so their next calls are not due.
     #[cold]
-    pub(super) fn note_waiting(&mut self, lane: u32, now: Time) {
-        if self.phase != LoadPhase::Loading || !self.issue.has_calls_left() {
+    pub(super) fn note_waiting(&mut self, slot: u32, now: Time) {
+        if self.phase != LoadPhase::Loading || !self.call_source.has_calls_left() {
             return;
         }
-        let connection = self.client.lanes[lane as usize].connection;
+        let connection = self.client.slots[slot as usize].connection;
         let connection = connection.and_then(|index| self.connections[index as usize].as_ref());
-        if connection.is_some_and(|connection| connection.own.driver.is_reading_remainder()) {
+        if connection.is_some_and(|connection| connection.data.driver.is_reading_remainder()) {
             return;
         }
-        let state = &mut self.client.lanes[lane as usize];
+        let state = &mut self.client.slots[slot as usize];
         state.waiting.resize(state.idle as usize, now);
         if let (Some(deadline), Some(&since), false) = (
             self.share.load.deadline,
             state.waiting.front(),
-            state.watched,
+            state.has_wait_timer,
         ) {
-            state.watched = true;
-            self.client.waits.push(since + deadline, lane);
+            state.has_wait_timer = true;
+            self.client.wait_deadlines.push(since + deadline, slot);
         }
     }
 
     pub(super) fn drain_backlog(&mut self, now: Time) {
-        let Some(mut backlog) = self.issue.take_backlog() else {
+        let Some(mut backlog) = self.call_source.take_backlog() else {
             return;
         };
         while !backlog.is_empty() && self.try_start(backlog.head, now, backlog.late_ns()) {
             backlog.advance();
         }
-        self.issue.put_back(backlog);
+        self.call_source.put_back(backlog);
     }
 
     /// Counts the calls that are still in the backlog at the end of the run.
     pub(super) fn abandon_backlog(&mut self, now: Time) {
-        let Some(mut backlog) = self.issue.take_backlog() else {
+        let Some(mut backlog) = self.call_source.take_backlog() else {
             return;
         };
         // After an interrupt no waiting call is started, so waiting ends there.
@@ -118,19 +118,19 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             });
             return true;
         }
-        while let Some(index) = self.client.open.pop_front() {
+        while let Some(index) = self.client.available.pop_front() {
             let Some(connection) = self.connections[index as usize].as_mut() else {
                 continue;
             };
             let capacity = connection.capacity();
             if capacity > 1 {
-                self.client.open.push_back(index);
+                self.client.available.push_back(index);
             } else {
-                connection.own.queued = false;
+                connection.data.is_queued = false;
             }
             if capacity > 0 {
                 if self.connections.len() > MAX_CACHED_CONNECTIONS
-                    && let Some(next) = self.client.open.front()
+                    && let Some(next) = self.client.available.front()
                 {
                     self.prefetch_connection(*next);
                 }
@@ -140,8 +140,8 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             }
         }
         // Every connection is down, so fail the call now, as a real client would.
-        if self.client.lanes_down == self.client.lanes.len()
-            && let Some(outcome) = self.client.lanes.first().and_then(|lane| lane.down)
+        if self.client.slots_down == self.client.slots.len()
+            && let Some(outcome) = self.client.slots.first().and_then(|slot| slot.last_failure)
         {
             self.record_unsent(arrival.number, due, now, arrival.stage, outcome);
             return true;
@@ -158,16 +158,16 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         };
         let id = self.client.calls.insert(call);
         connection.borrow_outbox(&mut self.client.spare_outboxes);
-        let (driver, out) = (&mut connection.own.driver, &mut connection.out);
+        let (driver, out) = (&mut connection.data.driver, &mut connection.out);
         if now.since(due) > MIN_WAIT_NS {
             driver.start_delayed(id, number, now.duration_since(due), now, out);
         } else {
             driver.start(id, number, now, out);
         }
-        connection.own.in_flight += 1;
-        connection.own.calls_left -= 1;
-        if !connection.own.dirty {
-            connection.own.dirty = true;
+        connection.data.in_flight += 1;
+        connection.data.calls_left -= 1;
+        if !connection.data.is_dirty {
+            connection.data.is_dirty = true;
             self.client.dirty.push(index);
         }
     }
@@ -180,33 +180,33 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let call = self.client.calls.get(id);
         let waited = now.duration_since(call.arrival);
         connection.borrow_outbox(&mut self.client.spare_outboxes);
-        let (driver, out) = (&mut connection.own.driver, &mut connection.out);
+        let (driver, out) = (&mut connection.data.driver, &mut connection.out);
         driver.start_delayed(id, call.number, waited, now, out);
-        connection.own.in_flight += 1;
-        connection.own.calls_left -= 1;
+        connection.data.in_flight += 1;
+        connection.data.calls_left -= 1;
         self.flush_later(index);
     }
 
-    /// Closed loop with persistent connections: starts calls for the lane's idle clients.
+    /// Closed loop with persistent connections: starts calls for the slot's idle clients.
     #[inline]
-    pub(super) fn start_idle_clients(&mut self, lane: u32, now: Time) {
+    pub(super) fn start_idle_clients(&mut self, slot: u32, now: Time) {
         if self.phase != LoadPhase::Loading || now < self.start {
             return;
         }
-        while self.client.lanes[lane as usize].idle > 0 {
-            let connection = self.client.lanes[lane as usize].connection;
+        while self.client.slots[slot as usize].idle > 0 {
+            let connection = self.client.slots[slot as usize].connection;
             let room = connection.filter(|index| {
                 self.connections[*index as usize]
                     .as_ref()
                     .is_some_and(|c| c.capacity() > 0)
             });
             let Some(index) = room else {
-                return self.note_waiting(lane, now);
+                return self.note_waiting(slot, now);
             };
             let Some(number) = self.take_call() else {
                 return;
             };
-            let state = &mut self.client.lanes[lane as usize];
+            let state = &mut self.client.slots[slot as usize];
             state.idle -= 1;
             let due = state.waiting.pop_front().unwrap_or(now);
             self.count_due(self.stage);
@@ -220,7 +220,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// Counts a call as due.
     #[inline]
     pub(super) fn count_due(&mut self, stage: u8) {
-        self.due += 1;
+        self.calls_due += 1;
         self.recorder.stage(stage).due += 1;
     }
 
@@ -232,17 +232,21 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         match role {
-            ConnectionRole::Lane(lane) if think.is_zero() => {
-                self.client.lanes[lane as usize].idle += 1
+            ConnectionRole::Slot(slot) if think.is_zero() => {
+                self.client.slots[slot as usize].idle += 1
             }
-            ConnectionRole::Lane(lane) => self.client.thinking.push(now + think, lane),
-            ConnectionRole::SingleCall if outcome.is_ok() => self.issue.client_free(think, now),
-            ConnectionRole::SingleCall => self.issue.client_free(think.max(FAILURE_PAUSE), now),
+            ConnectionRole::Slot(slot) => self.client.thinking.push(now + think, slot),
+            ConnectionRole::SingleCall if outcome.is_ok() => {
+                self.call_source.client_free(think, now)
+            }
+            ConnectionRole::SingleCall => {
+                self.call_source.client_free(think.max(FAILURE_PAUSE), now)
+            }
         }
     }
 
     #[inline]
-    pub(super) fn call_ended(&mut self, done: &CompletedCall, role: ConnectionRole, now: Time) {
+    pub(super) fn on_call_end(&mut self, done: &CompletedCall, role: ConnectionRole, now: Time) {
         self.end_call(done, role, now, self.deadline_ns);
     }
 
@@ -271,16 +275,16 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         };
         let mut carried = RequestCarrier {
             connection: Some(call.connection).filter(|index| *index != NO_CONNECTION),
-            traced_as: call.number,
+            trace_number: call.number,
         };
         let connection = self.connections.get_mut(call.connection as usize);
         if let Some(connection) = connection.and_then(Option::as_mut) {
-            carried.traced_as = connection.own.driver.trace_number(call.number);
-            connection.own.in_flight -= 1;
-            connection.own.has_carried |= outcome.is_ok() | (done.first_byte != Time::NEVER);
+            carried.trace_number = connection.data.driver.trace_number(call.number);
+            connection.data.in_flight -= 1;
+            connection.data.was_used |= outcome.is_ok() | (done.first_byte != Time::NEVER);
             (self.recorder).call_at(connection.address_index, call.stage, outcome);
-            match connection.early {
-                EarlyDataState::No | EarlyDataState::Sent(_) => {}
+            match connection.early_data {
+                EarlyDataState::Unused | EarlyDataState::Sent(_) => {}
                 EarlyDataState::Accepted => {
                     self.recorder.count(call.stage, Count::EarlyAccepted, 1)
                 }
@@ -307,11 +311,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let (tokens, recorder) = (&mut self.client.tokens, &mut self.recorder);
         let measured = tokens.ended(done.call, outcome, (&call, now), recorder);
         let carried = Some(carried);
-        if self.stamps {
-            self.record_low_end(&call, outcome, now);
+        if self.records_lower_bounds {
+            self.record_response_low(&call, outcome, now);
         }
         match role {
-            ConnectionRole::Lane(_) => match measured {
+            ConnectionRole::Slot(_) => match measured {
                 None => self.recorder.sent_call(&sample, carried),
                 Some(measured) => {
                     let (counts, times) = (&measured.counts, &measured.times);
@@ -321,16 +325,16 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             ConnectionRole::SingleCall => {
                 let connection = self.connections[call.connection as usize].as_ref();
                 let phases = connection.map(|c| c.phases).unwrap_or_default();
-                self.client.attempting -= 1;
+                self.client.single_calls -= 1;
                 self.recorder.cold_call(&sample, &phases, carried);
-                self.note_first(call.stage, phases);
+                self.count_first_connection(call.stage, phases);
             }
         }
         self.client_free(role, outcome, now);
     }
 
     /// Counts the worker's first connection, which cannot resume a session because there is no ticket yet.
-    fn note_first(&mut self, stage: u8, phases: ConnectPhases) {
+    fn count_first_connection(&mut self, stage: u8, phases: ConnectPhases) {
         if self.client.ticketless && phases.ready_ns > 0 {
             self.client.ticketless = false;
             if !phases.resumed {
@@ -349,28 +353,28 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         outcome: Outcome,
     ) {
         self.recorder
-            .call(&unsent(number, due, now, stage, outcome));
+            .call(&unsent_sample(number, due, now, stage, outcome));
     }
 
-    /// Closed loop: fails the calls of a lane's idle clients because its connection could not be made.
-    pub(super) fn fail_idle_clients(&mut self, lane: u32, outcome: Outcome, now: Time) {
+    /// Closed loop: fails the calls of a slot's idle clients because its connection could not be made.
+    pub(super) fn fail_idle_clients(&mut self, slot: u32, outcome: Outcome, now: Time) {
         if self.phase != LoadPhase::Loading || now < self.start {
             return;
         }
-        for _ in 0..self.client.lanes[lane as usize].idle {
+        for _ in 0..self.client.slots[slot as usize].idle {
             let Some(number) = self.take_call() else {
                 break;
             };
-            let waiting = &mut self.client.lanes[lane as usize].waiting;
+            let waiting = &mut self.client.slots[slot as usize].waiting;
             let due = waiting.pop_front().unwrap_or(now);
             self.count_due(self.stage);
             self.record_unsent(number, due, now, self.stage, outcome);
         }
-        self.note_waiting(lane, now);
+        self.note_waiting(slot, now);
     }
 
     /// Fails a call whose deadline passed while it waited for a connection of its own.
-    pub(super) fn attempt_expired(
+    pub(super) fn expire_attempt(
         &mut self,
         control: &mut impl WorkerControl,
         token: SocketToken,
@@ -380,14 +384,15 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         let waits = self.connections[index as usize].as_ref().and_then(|c| {
-            let waits = matches!(c.own.role, ConnectionRole::SingleCall) && !c.own.attempt_started;
+            let waits =
+                matches!(c.data.role, ConnectionRole::SingleCall) && !c.data.attempt_started;
             waits.then_some(c.state)
         });
         let Some(state) = waits else {
             return;
         };
         self.recorder
-            .stage(self.client.attempts[index as usize].stage)
+            .stage(self.client.pending_calls[index as usize].stage)
             .expired_unsent += 1;
         let what = state.waiting_for();
         let detail = format!("the call's deadline passed while it waited for {what}");
@@ -396,19 +401,19 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Records a call whose own connection was lost before the call could start.
-    pub(super) fn attempt_failed(
+    pub(super) fn on_attempt_failed(
         &mut self,
         index: u32,
         phases: ConnectPhases,
         outcome: Outcome,
         now: Time,
     ) {
-        self.client.attempting -= 1;
-        let attempt = self.client.attempts[index as usize];
+        self.client.single_calls -= 1;
+        let attempt = self.client.pending_calls[index as usize];
         let sample = CallSample {
             // The call was never sent: connection time is in the phases and must not count as send delay.
             sent: attempt.begun.plus_nanos(phases.total_ns()),
-            ..unsent(attempt.number, attempt.arrival, now, attempt.stage, outcome)
+            ..unsent_sample(attempt.number, attempt.arrival, now, attempt.stage, outcome)
         };
         self.recorder.cold_call(&sample, &phases, None);
         self.client_free(ConnectionRole::SingleCall, outcome, now);
@@ -416,7 +421,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 }
 
 /// Returns the sample of a call that failed before it could be sent.
-fn unsent(number: u64, due: Time, now: Time, stage: u8, outcome: Outcome) -> CallSample {
+fn unsent_sample(number: u64, due: Time, now: Time, stage: u8, outcome: Outcome) -> CallSample {
     CallSample {
         number,
         arrival: due,

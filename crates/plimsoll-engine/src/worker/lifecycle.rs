@@ -10,7 +10,7 @@ use plimsoll_model::{Outcome, Time};
 use super::Worker;
 use super::calls::InFlightCall;
 use super::connection::{ConnectionRole, DriverState, PendingCall, ReadProgress, ReadUntil};
-use super::lanes::LostConnection;
+use super::slots::LostConnection;
 use crate::driver::{Driver, Protocol};
 use crate::event_loop::WorkerControl;
 use crate::event_loop::client::LoopHandler;
@@ -24,16 +24,16 @@ use crate::tls::Agreement;
 const LOW_WATER_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_SPARE_OUTBOXES: usize = 64;
 /// Larger spare outboxes are kept only up to [`MAX_LARGE_SPARE_OUTBOXES`] in all. Bytes.
-const LARGE_OUTBOX: usize = 256 << 10;
+const LARGE_OUTBOX_BYTES: usize = 256 << 10;
 const MAX_LARGE_SPARE_OUTBOXES: usize = 4;
 
 impl<P: Protocol, N: Network> Worker<P, N> {
     /// Makes a connection for one call. Immediate failures are handled in the same iteration.
     pub(super) fn begin_attempt(&mut self, attempt: PendingCall) {
-        self.client.attempting += 1;
+        self.client.single_calls += 1;
         let now = attempt.begun;
-        let index = self.new_driver(ConnectionRole::SingleCall, now);
-        let attempts = &mut self.client.attempts;
+        let index = self.add_driver(ConnectionRole::SingleCall, now);
+        let attempts = &mut self.client.pending_calls;
         attempts.resize(attempts.len().max(index as usize + 1), attempt);
         attempts[index as usize] = attempt;
         if let Some(deadline) = self.share.load.deadline {
@@ -52,9 +52,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             .resolve(0, self.token_of(index), LookupScope::Own);
     }
 
-    pub(super) fn new_driver(&mut self, role: ConnectionRole, now: Time) -> u32 {
+    pub(super) fn add_driver(&mut self, role: ConnectionRole, now: Time) -> u32 {
         let driver = self.client.protocol.driver();
-        let index = self.new_connection(DriverState::new(role, driver), 0, now);
+        let index = self.add_connection(DriverState::new(role, driver), 0, now);
         if self.share.trace
             && let Some(connection) = self.connections[index as usize].as_mut()
             && let Some(tracer) = self.client.protocol.tracer()
@@ -78,16 +78,16 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if ready.readable || ready.hangup {
             // Received data may cause replies (PING, WINDOW_UPDATE) and new calls.
             connection.borrow_outbox(&mut self.client.spare_outboxes);
-            let mut reading = self.client.reading(&mut self.buffer, ReadUntil::of(ready));
+            let mut reading = self.client.read_context(&mut self.buffer, ReadUntil::of(ready));
             let (received, now) = connection.receive(&mut self.network, &mut reading);
-            self.received(control, index, received, now);
+            self.on_received(control, index, received, now);
         } else {
             let now = self.network.now();
             self.after_service(control, index, now);
         }
     }
 
-    fn received(
+    fn on_received(
         &mut self,
         control: &mut impl WorkerControl,
         index: u32,
@@ -97,11 +97,11 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
         };
-        let role = connection.own.role;
+        let role = connection.data.role;
         self.take_events(role, now);
         match received {
             Ok(ReadProgress::Drained) => {
-                self.watch(index, now);
+                self.schedule_low_water_check(index, now);
                 self.after_service(control, index, now);
             }
             Ok(ReadProgress::More) => {
@@ -114,12 +114,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
 
     /// Schedules a low-water check for a connection that has a mark.
     #[inline]
-    fn watch(&mut self, index: u32, now: Time) {
+    fn schedule_low_water_check(&mut self, index: u32, now: Time) {
         if let Some(connection) = self.connections[index as usize].as_mut()
             && connection.needs_watch()
-            && !connection.own.watched
+            && !connection.data.is_watched
         {
-            connection.own.watched = true;
+            connection.data.is_watched = true;
             let token = connection.token(index);
             self.client
                 .low_water_checks
@@ -141,9 +141,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
-        connection.own.watched = false;
+        connection.data.is_watched = false;
         if !connection.low_water_missed(now) {
-            self.watch(index, now);
+            self.schedule_low_water_check(index, now);
             return;
         }
         let ready = SocketReady {
@@ -164,7 +164,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             connection.greet(now);
         }
         if let (ConnectionRole::SingleCall, ConnectionState::Handshaking) =
-            (connection.own.role, connection.state)
+            (connection.data.role, connection.state)
             && connection.begin_early(now)
         {
             self.start_attempt(index, now);
@@ -185,31 +185,32 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         if connection.state == ConnectionState::Greeting && connection.try_open(now) {
-            self.is_open(control, index);
+            self.on_open(control, index);
         }
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
-        match connection.own.role {
-            ConnectionRole::Lane(lane) if connection.state == ConnectionState::Open => {
+        match connection.data.role {
+            ConnectionRole::Slot(slot) if connection.state == ConnectionState::Open => {
                 let spent = connection.is_spent(now);
-                if spent || connection.own.driver.is_draining() {
+                if spent || connection.data.driver.is_draining() {
                     // We closed it because its lifetime ended, so do not report it as an unused connection.
-                    connection.own.has_carried |= spent;
-                    self.drain_lane(control, index, lane, now);
+                    connection.data.was_used |= spent;
+                    self.drain_slot(control, index, slot, now);
                 } else {
-                    let wants_queue = !connection.own.queued && connection.capacity() > 0;
-                    let had_rest = wants_queue && std::mem::take(&mut connection.own.reads_rest);
-                    let has_rest =
-                        connection.own.driver.is_reading_remainder() && !connection.own.reads_rest;
+                    let wants_queue = !connection.data.is_queued && connection.capacity() > 0;
+                    let had_rest =
+                        wants_queue && std::mem::take(&mut connection.data.reads_remainder);
+                    let has_rest = connection.data.driver.is_reading_remainder()
+                        && !connection.data.reads_remainder;
                     if wants_queue {
-                        connection.own.queued = true;
+                        connection.data.is_queued = true;
                         // Exclusive connections are reused last in, first out: a server that closes idle
                         // connections then closes unneeded ones, not one whose next request is on its way.
-                        if connection.own.driver.is_exclusive() {
-                            self.client.open.push_front(index);
+                        if connection.data.driver.is_exclusive() {
+                            self.client.available.push_front(index);
                         } else {
-                            self.client.open.push_back(index);
+                            self.client.available.push_back(index);
                         }
                     }
                     if had_rest {
@@ -217,24 +218,29 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                     } else if has_rest {
                         self.on_remainder_begun(index, now);
                     }
-                    self.start_idle_clients(lane, now);
+                    self.start_idle_clients(slot, now);
                 }
             }
             ConnectionRole::SingleCall if connection.state == ConnectionState::Open => {
-                if connection.own.attempt_started {
-                    if connection.own.in_flight == 0 {
+                if connection.data.attempt_started {
+                    if connection.data.in_flight == 0 {
                         self.retire(index);
                         return;
                     }
-                } else if connection.own.driver.is_draining() {
-                    return self.on_disconnect(control, index, &ConnectionLoss::went_away(), now);
+                } else if connection.data.driver.is_draining() {
+                    return self.on_disconnect(
+                        control,
+                        index,
+                        &ConnectionLoss::drained_unused(),
+                        now,
+                    );
                 } else if connection.capacity() > 0 {
                     self.start_attempt(index, now);
                 }
             }
             // Clients whose calls end here continue on the replacement.
-            ConnectionRole::Lane(lane) if connection.state == ConnectionState::Draining => {
-                self.start_idle_clients(lane, now)
+            ConnectionRole::Slot(slot) if connection.state == ConnectionState::Draining => {
+                self.start_idle_clients(slot, now)
             }
             _ => {}
         }
@@ -244,9 +250,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// Starts the call for which the connection was made.
     fn start_attempt(&mut self, index: u32, now: Time) {
         if let Some(connection) = self.connections[index as usize].as_mut() {
-            connection.own.attempt_started = true;
+            connection.data.attempt_started = true;
         }
-        let attempt = self.client.attempts[index as usize];
+        let attempt = self.client.pending_calls[index as usize];
         let (number, due, stage) = (attempt.number, attempt.arrival, attempt.stage);
         self.start_call(index, InFlightCall::new(number, due, now, index, stage));
     }
@@ -256,9 +262,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     #[inline]
     pub(super) fn flush_later(&mut self, index: u32) {
         if let Some(connection) = self.connections[index as usize].as_mut()
-            && !connection.own.dirty
+            && !connection.data.is_dirty
         {
-            connection.own.dirty = true;
+            connection.data.is_dirty = true;
             self.client.dirty.push(index);
         }
     }
@@ -270,16 +276,16 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             return;
         };
         connection.flush(&mut self.network);
-        connection.own.dirty = false;
-        if connection.own.driver.is_held_back() && connection.out.is_empty() {
+        connection.data.is_dirty = false;
+        if connection.data.driver.is_held_back() && connection.out.is_empty() {
             connection
-                .own
+                .data
                 .driver
                 .resume_sending(now, &mut connection.out);
             connection.flush(&mut self.network);
-            if connection.own.driver.is_held_back() && connection.out.is_empty() {
+            if connection.data.driver.is_held_back() && connection.out.is_empty() {
                 // Serve the other connections first.
-                connection.own.dirty = true;
+                connection.data.is_dirty = true;
                 self.client.dirty.push(index);
             }
         }
@@ -287,7 +293,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             self.unfinished.push(connection.token(index));
         }
         let most_spare = match connection.out.capacity() {
-            0..=LARGE_OUTBOX => MAX_SPARE_OUTBOXES,
+            0..=LARGE_OUTBOX_BYTES => MAX_SPARE_OUTBOXES,
             _ => MAX_LARGE_SPARE_OUTBOXES,
         };
         if connection.out.is_empty()
@@ -300,30 +306,30 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         } else if connection.out.is_empty() {
             connection.out = Vec::new();
         }
-        if let Some(when) = connection.own.driver.deadline()
-            && when < connection.own.timer
+        if let Some(when) = connection.data.driver.deadline()
+            && when < connection.data.timer
         {
-            connection.own.timer = when;
+            connection.data.timer = when;
             let token = connection.token(index);
             self.client.driver_timers.push(when, token);
         }
         if connection.write_failed {
             // The peer has closed the connection: the bytes that it sent before may say why, so they are read.
-            let mut reading = self.client.reading(&mut self.buffer, ReadUntil::End);
+            let mut reading = self.client.read_context(&mut self.buffer, ReadUntil::End);
             let (mut received, mut now) = (Ok(ReadProgress::More), now);
             while let Ok(ReadProgress::More) = received {
                 (received, now) = connection.receive(&mut self.network, &mut reading);
             }
             let loss = received.err().unwrap_or_else(|| connection.write_loss());
-            self.received(control, index, Err(loss), now);
+            self.on_received(control, index, Err(loss), now);
             return;
         }
         if self.client.is_mostly_idle {
             connection.rest();
         }
         let finished =
-            connection.state == ConnectionState::Draining && connection.own.in_flight == 0;
-        if finished && !connection.own.driver.is_reading_remainder() {
+            connection.state == ConnectionState::Draining && connection.data.in_flight == 0;
+        if finished && !connection.data.driver.is_reading_remainder() {
             self.retire(index);
         }
     }
@@ -337,7 +343,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         for index in dirty.drain(..) {
             let is_dirty = self.connections[index as usize]
                 .as_ref()
-                .is_some_and(|c| c.own.dirty);
+                .is_some_and(|c| c.data.is_dirty);
             if is_dirty {
                 self.flush_connection(control, index, now);
             }
@@ -348,7 +354,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Records that a connection is open: the protocol's greeting was answered and calls may start.
-    fn is_open(&mut self, control: &mut impl WorkerControl, index: u32) {
+    fn on_open(&mut self, control: &mut impl WorkerControl, index: u32) {
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
         };
@@ -356,26 +362,26 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             chosen: self.client.protocol.chosen(session.alpn()),
             ..session.agreement().unwrap_or_default()
         });
-        let (phases, role) = (connection.phases, connection.own.role);
+        let (phases, role) = (connection.phases, connection.data.role);
         if let Some(tls) = &self.client.tls {
-            tls.was_accepted();
+            tls.note_accepted();
         }
         self.came_up(index, agreement, self.stage_of(index, role));
-        let ConnectionRole::Lane(lane) = role else {
+        let ConnectionRole::Slot(slot) = role else {
             return;
         };
-        self.begin_life(index, lane);
-        tracing::debug!(lane, ?phases, "connection up");
+        self.set_lifetime(index, slot);
+        tracing::debug!(slot, ?phases, "connection up");
         self.recorder.connection(self.stage, &phases);
         self.open_connections += 1;
         control.add_connections(1);
-        let state = &mut self.client.lanes[lane as usize];
+        let state = &mut self.client.slots[slot as usize];
         state.connection = Some(index);
-        if state.down.take().is_some() {
-            self.client.lanes_down -= 1;
+        if state.last_failure.take().is_some() {
+            self.client.slots_down -= 1;
         }
-        if !state.settled {
-            state.settled = true;
+        if !state.was_tried {
+            state.was_tried = true;
             self.client.established.open += 1;
         }
     }
@@ -383,9 +389,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     /// Removes a connection from the queue of those with capacity.
     pub(super) fn unqueue(&mut self, index: u32) {
         if let Some(connection) = self.connections[index as usize].as_mut()
-            && std::mem::take(&mut connection.own.queued)
+            && std::mem::take(&mut connection.data.is_queued)
         {
-            self.client.open.retain(|queued| *queued != index);
+            self.client.available.retain(|queued| *queued != index);
         }
     }
 
@@ -395,8 +401,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(mut connection) = self.remove(index) else {
             return;
         };
-        if let (ConnectionRole::Lane(_), false) = (connection.own.role, connection.own.has_carried)
-        {
+        if let (ConnectionRole::Slot(_), false) = (connection.data.role, connection.data.was_used) {
             self.recorder.stage(self.stage).connections_unused += 1;
         }
         connection.finish_and_close(&mut self.network);
@@ -414,7 +419,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
         };
-        let (role, state) = (connection.own.role, connection.state);
+        let (role, state) = (connection.data.role, connection.state);
         tracing::debug!(
             connection = connection.generation,
             ?state,
@@ -425,7 +430,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let was_up = matches!(state, ConnectionState::Open | ConnectionState::Draining);
         if !was_up {
             let stage = self.stage_of(index, role);
-            self.never_came_up(index, loss.outcome, stage, now);
+            self.record_connect_failure(index, loss.outcome, stage, now);
             self.connecting -= 1;
         }
         let idle = self.end_calls(index, loss.outcome, now);
@@ -437,20 +442,23 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             connection.flush(&mut self.network);
             self.close_socket(connection.socket);
         }
-        let ConnectionRole::Lane(lane) = role else {
+        let ConnectionRole::Slot(slot) = role else {
             return;
         };
         match state {
             // A draining connection has been replaced already.
             ConnectionState::Draining => {}
             ConnectionState::Open => {
-                self.client.lanes[lane as usize].connection = None;
+                self.client.slots[slot as usize].connection = None;
                 self.open_connections -= 1;
                 control.add_connections(-1);
                 self.recorder.stage(self.stage).connections_lost += 1;
-                self.replace(lane, LostConnection { served, idle }, loss, now);
+                self.replace(slot, LostConnection {
+                    was_useful: served,
+                    was_idle: idle,
+                }, loss, now);
             }
-            _ => self.lane_failed(lane, loss, now),
+            _ => self.on_slot_failed(slot, loss, now),
         }
     }
 
@@ -460,22 +468,22 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return true;
         };
-        let (role, phases) = (connection.own.role, connection.phases);
-        if connection.own.in_flight > 0 {
-            let driver = &mut connection.own.driver;
+        let (role, phases) = (connection.data.role, connection.phases);
+        if connection.data.in_flight > 0 {
+            let driver = &mut connection.data.driver;
             driver.abort(outcome, now, &mut self.client.events);
             self.take_events(role, now);
             return false;
         }
         if let ConnectionRole::SingleCall = role
-            && !connection.own.attempt_started
+            && !connection.data.attempt_started
         {
-            self.attempt_failed(index, phases, outcome, now);
+            self.on_attempt_failed(index, phases, outcome, now);
         }
         true
     }
 
-    pub(super) fn driver_expired(
+    pub(super) fn expire_driver(
         &mut self,
         control: &mut impl WorkerControl,
         token: SocketToken,
@@ -487,12 +495,12 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
-        connection.own.timer = Time::NEVER;
+        connection.data.timer = Time::NEVER;
         connection
-            .own
+            .data
             .driver
             .expire(now, &mut connection.out, &mut self.client.events);
-        let role = connection.own.role;
+        let role = connection.data.role;
         self.take_events(role, now);
         self.after_service(control, index, now);
     }

@@ -17,8 +17,8 @@ pub(super) struct InFlightLimiter {
     /// Calls of this worker that may be in flight.
     calls: usize,
     /// The limit over all workers; this worker's time at the limit is weighted by its part of it.
-    of: u64,
-    sheds: bool,
+    total: u64,
+    sheds_calls: bool,
     /// Whether the limit was reached when it was last checked.
     is_reached: bool,
     /// The end of the period in which the time at the limit has been counted.
@@ -31,8 +31,8 @@ impl InFlightLimiter {
         let limit = share.load.in_flight_limit?;
         Some(InFlightLimiter {
             calls: share.in_flight as usize,
-            of: u64::from(limit.calls.max(1)),
-            sheds: limit.when_full == WhenFull::Shed,
+            total: u64::from(limit.calls.max(1)),
+            sheds_calls: limit.when_full == WhenFull::Shed,
             is_reached: false,
             counted_to: Time::ZERO,
         })
@@ -53,14 +53,18 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         match self.share.load.reuse {
             ConnectionReuse::Always => self.client.calls.len(),
             // Every call has a connection of its own for as long as it lasts.
-            ConnectionReuse::Never => self.client.attempting,
+            ConnectionReuse::Never => self.client.single_calls,
         }
     }
 
     /// Returns whether a due call is shed because of the limit, and records it if so.
     #[cold]
     pub(super) fn is_shed(&mut self, arrival: Arrival, now: Time) -> bool {
-        let sheds = self.client.limit.as_ref().is_some_and(|limit| limit.sheds);
+        let sheds = self
+            .client
+            .limit
+            .as_ref()
+            .is_some_and(|limit| limit.sheds_calls);
         let is_shed = sheds && self.is_at_limit();
         if is_shed {
             let due = self.start.plus_nanos(arrival.at);
@@ -80,7 +84,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     #[cold]
     fn count_limit(&mut self, now: Time) {
         let under_way = self.calls_under_way();
-        let until = match &self.issue {
+        let until = match &self.call_source {
             CallSource::Open(open) => now.min(open.end()),
             CallSource::Closed(_) => now,
         };
@@ -93,7 +97,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 .since(limit.counted_to)
                 .saturating_mul(limit.calls as u64);
             self.recorder
-                .count(self.stage, Count::LimitReached, own / limit.of);
+                .count(self.stage, Count::LimitReached, own / limit.total);
         }
         limit.is_reached = under_way >= limit.calls;
         limit.counted_to = until;

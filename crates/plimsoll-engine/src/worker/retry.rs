@@ -18,8 +18,8 @@ use crate::network::Network;
 #[derive(Clone, Copy)]
 pub(super) struct PendingRetry {
     call: CallId,
-    /// The lane whose connection carried the call first.
-    lane: u32,
+    /// The slot whose connection carried the call first.
+    slot: u32,
     /// The outcome of the first attempt, which counts if there is no second one.
     outcome: Outcome,
 }
@@ -30,22 +30,22 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     pub(super) fn on_unprocessed(&mut self, done: &CompletedCall, role: ConnectionRole, now: Time) {
         let call = *self.client.calls.get(done.call);
         let overdue = now.since(call.arrival) >= self.deadline_ns;
-        let attempts = &self.client.attempts;
+        let attempts = &self.client.pending_calls;
         let is_retry = match role {
-            ConnectionRole::Lane(_) => call.retried,
+            ConnectionRole::Slot(_) => call.retried,
             ConnectionRole::SingleCall => attempts[call.connection as usize].is_retry,
         };
         if !self.share.load.retry || is_retry || overdue || self.interrupted {
-            return self.call_ended(done, role, now);
+            return self.on_call_end(done, role, now);
         }
         if let Some(connection) = self.connections[call.connection as usize].as_mut() {
-            connection.own.in_flight -= 1;
+            connection.data.in_flight -= 1;
         }
         self.recorder.count(call.stage, Count::CallsRetried, 1);
-        let ConnectionRole::Lane(lane) = role else {
+        let ConnectionRole::Slot(slot) = role else {
             // The retry gets a new connection of its own.
             self.client.calls.remove(done.call);
-            self.client.attempting -= 1;
+            self.client.single_calls -= 1;
             return self.begin_attempt(PendingCall {
                 number: call.number,
                 arrival: call.arrival,
@@ -57,7 +57,7 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         self.client.calls.put_aside(done.call);
         self.client.retries.push_back(PendingRetry {
             call: done.call,
-            lane,
+            slot,
             outcome: done.outcome,
         });
     }
@@ -66,22 +66,22 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     #[cold]
     pub(super) fn start_retries(&mut self, now: Time) {
         let mut waiting = std::mem::take(&mut self.client.retries);
-        waiting.retain(|retry| !self.start_again(*retry, now));
+        waiting.retain(|retry| !self.try_retry(*retry, now));
         // No retry was added meanwhile: calls that fail again are not sent a third time.
         self.client.retries = waiting;
     }
 
     /// Starts a retry; returns `false` if it must wait.
-    fn start_again(&mut self, retry: PendingRetry, now: Time) -> bool {
-        let lane = &self.client.lanes[retry.lane as usize];
-        let is_down = lane.connection.is_none() && lane.down.is_some();
-        // In a closed loop the call belongs to a client of this lane, so no other lane may carry it.
-        let is_lost = is_down && matches!(self.issue, CallSource::Closed(_));
-        if is_lost || self.client.lanes_down == self.client.lanes.len() {
+    fn try_retry(&mut self, retry: PendingRetry, now: Time) -> bool {
+        let slot = &self.client.slots[retry.slot as usize];
+        let is_down = slot.connection.is_none() && slot.last_failure.is_some();
+        // In a closed loop the call belongs to a client of this slot, so no other slot may carry it.
+        let is_lost = is_down && matches!(self.call_source, CallSource::Closed(_));
+        if is_lost || self.client.slots_down == self.client.slots.len() {
             self.abandon_retry(retry, retry.outcome, now);
             return true;
         }
-        let Some(index) = self.connection_for(retry.lane, is_down) else {
+        let Some(index) = self.connection_for(retry.slot, is_down) else {
             return false;
         };
         self.client.calls.assign(retry.call, index);
@@ -90,16 +90,16 @@ impl<P: Protocol, N: Network> Worker<P, N> {
     }
 
     /// Returns a connection with capacity: the replacement of the one that failed, since other old ones may
-    /// be about to end in the same way, or any other while the lane is down.
-    fn connection_for(&self, lane: u32, is_down: bool) -> Option<u32> {
+    /// be about to end in the same way, or any other while the slot is down.
+    fn connection_for(&self, slot: u32, is_down: bool) -> Option<u32> {
         let has_room = |index: &u32| {
             let connection = self.connections[*index as usize].as_ref();
             connection.is_some_and(|connection| connection.capacity() > 0)
         };
         if is_down {
-            return self.client.open.iter().copied().find(has_room);
+            return self.client.available.iter().copied().find(has_room);
         }
-        let connection = self.client.lanes[lane as usize].connection;
+        let connection = self.client.slots[slot as usize].connection;
         connection.filter(has_room)
     }
 
@@ -129,6 +129,6 @@ impl<P: Protocol, N: Network> Worker<P, N> {
             bytes_received: 0,
         };
         debug_assert_eq!(self.client.calls.get(retry.call).connection, NO_CONNECTION);
-        self.call_ended(&done, ConnectionRole::Lane(retry.lane), now);
+        self.on_call_end(&done, ConnectionRole::Slot(retry.slot), now);
     }
 }

@@ -29,7 +29,7 @@ pub(crate) struct ResponseTokens {
     /// The token counts that the service reported.
     usage: Option<TokenUsage>,
     /// When an answer without text ended; [`Time::NEVER`] otherwise.
-    finished: Time,
+    ended_without_text: Time,
     /// Gaps between pieces in nanoseconds; `f32` is more precise than the histograms.
     gaps: Vec<f32>,
 }
@@ -43,12 +43,12 @@ impl ResponseTokens {
         bytes: 0,
         first_tokens: None,
         usage: None,
-        finished: Time::NEVER,
+        ended_without_text: Time::NEVER,
         gaps: Vec::new(),
     };
 
     /// Resets the entry and keeps its allocation.
-    fn restart(&mut self) {
+    fn reset(&mut self) {
         let mut gaps = std::mem::take(&mut self.gaps);
         gaps.clear();
         *self = ResponseTokens {
@@ -81,7 +81,7 @@ impl ResponseTokens {
 
     /// Records that the answer has ended without any text.
     pub(crate) fn finished(&mut self, now: Time) {
-        self.finished = self.finished.min(now);
+        self.ended_without_text = self.ended_without_text.min(now);
     }
 
     /// Returns the number of tokens after the first piece, at least 1. Pieces are counted instead if the
@@ -109,7 +109,10 @@ impl ResponseTokens {
         // A token without text arrives with the answer's end.
         let (first, last) = match (self.received, usage.answer) {
             (0, 0) => return None,
-            (0, _) => (self.finished.min(now), self.finished.min(now)),
+            (0, _) => (
+                self.ended_without_text.min(now),
+                self.ended_without_text.min(now),
+            ),
             _ => (self.first, self.last),
         };
         let per_token = last.since(first) / self.tokens_after_first();
@@ -224,7 +227,7 @@ impl TokenTracker {
         if let Some(measured) = &measured {
             answer.record(measured, call.stage, recorder);
         }
-        answer.restart();
+        answer.reset();
         measured
     }
 }

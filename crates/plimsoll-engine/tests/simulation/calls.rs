@@ -29,7 +29,7 @@ fn driver_wakes_at_requested_time() {
         ..Ids::default()
     };
     let network = SimulatedNetwork::new(echo(2), NetworkConditions::calm(1));
-    let (record, _) = run_alone(worker(load, network, 1, protocol), None);
+    let (record, _) = run_worker(worker(load, network, 1, protocol), None);
     accounted(&record);
     assert_eq!((record.due, record.ok()), (2_000, 2_000));
     let (least, most) = (micros(&record.service, 0.0), micros(&record.service, 1.0));
@@ -43,7 +43,7 @@ fn stall_shows_only_in_response_time() {
     // flight. Calls that are due in the freeze wait for up to 400 ms; only the 8 in flight see it in their
     // service time.
     let freeze = Some((Time(5_500_000_000), Time(5_900_000_000)));
-    let server = Echo {
+    let server = EchoServer {
         delay: Duration::from_millis(1),
         freeze,
         held: Vec::new(),
@@ -117,7 +117,7 @@ fn closed_loop_numbers_calls_across_workers() {
     let seen = Arc::clone(&protocol.numbers);
     let network = SimulatedNetwork::new(echo(1), NetworkConditions::calm(1));
     // The odd numbers belong to the second worker.
-    run_alone(worker(load, network, 2, protocol), None);
+    run_worker(worker(load, network, 2, protocol), None);
     assert_eq!(*seen.lock().unwrap(), [0, 2, 4, 6, 8, 10, 12, 14, 16, 18]);
 }
 
@@ -178,7 +178,7 @@ fn expired_calls_count_late_responses() {
 fn expired_call_is_cancelled_without_traffic() {
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 1.0, 1);
     load.drain = Some(Duration::from_secs(2));
-    let mut server = Silent::default();
+    let mut server = SilentServer::default();
     let record = simulate(load, NetworkConditions::calm(1), &mut server);
     accounted(&record);
     assert_eq!(record.outcomes.of(Outcome::DeadlineExceeded), 2);
@@ -224,7 +224,7 @@ fn delayed_call_receives_wait_time() {
         let protocol = Ids::default();
         let seen = Arc::clone(&protocol.waited);
         let network = SimulatedNetwork::new(echo(delay_ms), NetworkConditions::calm(1));
-        let (record, _) = run_alone(worker(load.clone(), network, 1, protocol), None);
+        let (record, _) = run_worker(worker(load.clone(), network, 1, protocol), None);
         assert_eq!(record.ok(), 400);
         let lag = record.lag.histogram().unwrap();
         let seen = seen.lock().unwrap();
@@ -281,7 +281,7 @@ fn closed_loop_deadline_includes_stream_wait() {
 }
 
 /// Fifty clients with one call each, and a server that answers ten calls a second and at most `answers` in total.
-fn fixed_number(answers: usize) -> (StageRecord, Duration) {
+fn run_fifty_calls(answers: usize) -> (StageRecord, Duration) {
     let clients = ArrivalModel::Closed {
         clients: 50,
         think: Duration::ZERO,
@@ -291,7 +291,7 @@ fn fixed_number(answers: usize) -> (StageRecord, Duration) {
     load.calls = Some(50);
     (load.deadline, load.drain) = (None, None);
     load.stall_timeout = Some(Duration::from_millis(500));
-    let server = Queue {
+    let server = QueueServer {
         service: Duration::from_millis(100),
         answers,
         held: Vec::new(),
@@ -302,7 +302,7 @@ fn fixed_number(answers: usize) -> (StageRecord, Duration) {
 
 #[test]
 fn fixed_call_count_awaits_last_response() {
-    let (record, lasted) = fixed_number(50);
+    let (record, lasted) = run_fifty_calls(50);
     accounted(&record);
     assert_eq!((record.due, record.ok()), (50, 50), "{record:?}");
     // Ten times the stall timeout, which each answer restarts.
@@ -311,7 +311,7 @@ fn fixed_call_count_awaits_last_response() {
 
 #[test]
 fn fixed_call_count_fails_without_responses() {
-    let (record, lasted) = fixed_number(20);
+    let (record, lasted) = run_fifty_calls(20);
     accounted(&record);
     assert_eq!(record.ok(), 20, "{record:?}");
     assert_eq!(record.outcomes.of(Outcome::DeadlineExceeded), 30);
@@ -322,7 +322,7 @@ fn fixed_call_count_fails_without_responses() {
 #[test]
 fn late_connection_sends_no_expired_call() {
     let mut weather = NetworkConditions::calm(1);
-    weather.ignore = 500_000;
+    weather.ignore_ppm = 500_000;
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 100.0, 1);
     load.reuse = ConnectionReuse::Never;
     load.deadline = Some(Duration::from_millis(300));
@@ -339,7 +339,7 @@ fn generator_delay_fails_no_calls() {
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 1_000.0, 4);
     load.deadline = Some(Duration::from_millis(200));
     let pause = (Time(6_000_000_000), Duration::from_millis(500));
-    let record = simulate_stopped(load, NetworkConditions::calm(1), echo(5), vec![pause]);
+    let record = simulate_paused(load, NetworkConditions::calm(1), echo(5), vec![pause]);
     accounted(&record);
     // Calls that were due in the last 200 ms of the pause found eight streams per connection.
     assert!(
@@ -369,14 +369,14 @@ fn interrupt_lets_calls_in_flight_finish() {
         )
     };
     // Eight at a time, each for 1.5 s: those in flight at the interrupt, at 2 s, end by 3.5 s.
-    let (record, lasted) = stopped(Slow(echo(1_500)));
+    let (record, lasted) = stopped(SlowServer(echo(1_500)));
     accounted(&record);
     assert_eq!(record.outcomes.of(Outcome::Interrupted), 0, "{record:?}");
     assert!(record.ok() >= 16 && record.not_started > 10, "{record:?}");
     assert_eq!(record.cut_off.len(), record.not_started);
     assert!(lasted < Duration::from_millis(3_600), "{lasted:?}");
     // Calls that take longer are cut off after the grace period.
-    let (record, lasted) = stopped(Slow(echo(10_000)));
+    let (record, lasted) = stopped(SlowServer(echo(10_000)));
     accounted(&record);
     assert_eq!(record.outcomes.of(Outcome::Interrupted), 8, "{record:?}");
     assert_eq!(record.given_up(), record.due);
@@ -403,7 +403,7 @@ fn run_ends_with_last_call() {
     let (record, lasted) = carry_out(
         load,
         NetworkConditions::calm(1),
-        Slow(echo(60_000)),
+        SlowServer(echo(60_000)),
         Vec::new(),
         None,
     );
@@ -423,7 +423,7 @@ fn nothing_is_counted_before_load_starts() {
     let record = simulate(
         load(clients, 0.0, 1),
         NetworkConditions::calm(1),
-        reluctant(3),
+        resetting(3),
     );
     accounted(&record);
     assert_eq!(record.connect_failures.of(Outcome::Reset), 3);
@@ -437,7 +437,7 @@ fn p99_9_below_20_ms(record: &StageRecord) -> ObjectiveVerdict {
     let objective = Objective {
         metric: Metric::Time(TimeMetric::Response, Statistic::Percentile(99.9)),
         stage: None,
-        below: true,
+        is_upper: true,
         limit: 20e6,
         text: "p99.9 < 20ms".to_owned(),
     };
@@ -464,7 +464,7 @@ fn generator_pause_differs_from_target_stall() {
     );
     for (load, name) in [(open, "open"), (closed, "closed")] {
         let run = |server, pauses| {
-            simulate_stopped(load.clone(), NetworkConditions::calm(1), server, pauses)
+            simulate_paused(load.clone(), NetworkConditions::calm(1), server, pauses)
         };
         let calm = run(echo(7), Vec::new());
         assert!(calm.delayed.is_empty(), "{name}: {:?}", calm.delayed);
@@ -489,7 +489,7 @@ fn generator_pause_differs_from_target_stall() {
         );
 
         // A server that stalls for as long is judged, also if the generator pauses at another time, for less.
-        let frozen = || Echo {
+        let frozen = || EchoServer {
             freeze: Some((Time(5_500_000_000), Time(5_900_000_000))),
             ..echo(7)
         };

@@ -3,37 +3,37 @@
 use super::*;
 
 /// Returns three addresses of one name.
-fn three() -> [SocketAddr; 3] {
+fn three_addresses() -> [SocketAddr; 3] {
     [1, 2, 3].map(|last| ([10, 0, 0, last], 1).into())
 }
 
-fn at_three(seed: u64) -> NetworkConditions {
+fn with_three_addresses(seed: u64) -> NetworkConditions {
     NetworkConditions {
-        addresses: three().to_vec(),
+        addresses: three_addresses().to_vec(),
         ..NetworkConditions::calm(seed)
     }
 }
 
-fn all_silent() -> NetworkConditions {
+fn with_silent_addresses() -> NetworkConditions {
     NetworkConditions {
-        silent: three().to_vec(),
-        ..at_three(1)
+        silent_addresses: three_addresses().to_vec(),
+        ..with_three_addresses(1)
     }
 }
 
-fn simulate_at_three(load: LoadPlan, weather: NetworkConditions) -> StageRecord {
+fn simulate_with_addresses(load: LoadPlan, weather: NetworkConditions) -> StageRecord {
     simulate(load, weather, echo(1))
 }
 
 fn counts(record: &StageRecord, address: usize) -> AddressCounts {
-    let name = three()[address].to_string();
+    let name = three_addresses()[address].to_string();
     record.addresses.get(&name).copied().unwrap_or_default()
 }
 
 #[test]
 fn connections_and_calls_spread_over_addresses() {
     let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 600.0, 6);
-    let record = simulate_at_three(load, at_three(1));
+    let record = simulate_with_addresses(load, with_three_addresses(1));
     accounted(&record);
     for address in 0..3 {
         let counts = counts(&record, address);
@@ -45,11 +45,11 @@ fn connections_and_calls_spread_over_addresses() {
 #[test]
 fn refusing_address_fails_no_calls() {
     let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 600.0, 6);
-    let record = simulate_at_three(
+    let record = simulate_with_addresses(
         load,
         NetworkConditions {
-            refusing: vec![three()[1]],
-            ..at_three(1)
+            refusing_addresses: vec![three_addresses()[1]],
+            ..with_three_addresses(1)
         },
     );
     accounted(&record);
@@ -71,11 +71,11 @@ fn refusing_address_fails_no_calls() {
 #[test]
 fn silent_address_is_raced_after_250_ms() {
     let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 600.0, 3);
-    let record = simulate_at_three(
+    let record = simulate_with_addresses(
         load,
         NetworkConditions {
-            silent: vec![three()[0]],
-            ..at_three(1)
+            silent_addresses: vec![three_addresses()[0]],
+            ..with_three_addresses(1)
         },
     );
     accounted(&record);
@@ -100,17 +100,17 @@ fn silent_address_is_raced_after_250_ms() {
 fn cold_calls_rotate_over_reachable_addresses() {
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 300.0, 0);
     load.reuse = ConnectionReuse::Never;
-    let record = simulate_at_three(load.clone(), at_three(1));
+    let record = simulate_with_addresses(load.clone(), with_three_addresses(1));
     accounted(&record);
     for address in 0..3 {
         let counts = counts(&record, address);
         assert_eq!((counts.connections, counts.calls), (200, 200));
     }
-    let record = simulate_at_three(
+    let record = simulate_with_addresses(
         load,
         NetworkConditions {
-            silent: vec![three()[2]],
-            ..at_three(1)
+            silent_addresses: vec![three_addresses()[2]],
+            ..with_three_addresses(1)
         },
     );
     accounted(&record);
@@ -174,17 +174,17 @@ fn unresolvable_name_keeps_its_addresses() {
     load.connection_lifetime = Some(Duration::from_millis(200));
     load.resolve_interval = Duration::from_millis(300);
     let weather = || NetworkConditions {
-        nameless_from: Time(6_000_000_000),
-        ..at_three(5)
+        lookups_fail_from: Time(6_000_000_000),
+        ..with_three_addresses(5)
     };
-    let record = simulate_at_three(load.clone(), weather());
+    let record = simulate_with_addresses(load.clone(), weather());
     accounted(&record);
     assert_eq!((record.due, record.ok()), (200, 200), "{record:?}");
     let made: u64 = (0..3).map(|at| counts(&record, at).connections).sum();
     assert!(made > 10, "{made}");
     load.reuse = ConnectionReuse::Never;
     load.connection_lifetime = None;
-    let record = simulate_at_three(load, weather());
+    let record = simulate_with_addresses(load, weather());
     accounted(&record);
     let unresolved = record.outcomes.of(Outcome::ResolveFailed);
     assert!(unresolved >= 90 && record.ok() >= 90, "{record:?}");
@@ -193,7 +193,7 @@ fn unresolvable_name_keeps_its_addresses() {
 #[test]
 fn connect_to_silent_addresses_times_out() {
     let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 100.0, 1);
-    let record = simulate_at_three(load, all_silent());
+    let record = simulate_with_addresses(load, with_silent_addresses());
     accounted(&record);
     assert_eq!(record.ok(), 0);
     assert_eq!(
@@ -222,7 +222,7 @@ fn connection_per_call_records_phases() {
 #[test]
 fn refused_connections_fail_calls_and_retry() {
     let mut weather = NetworkConditions::calm(1);
-    weather.refuse = 1_000_000;
+    weather.refuse_ppm = 1_000_000;
     let record = simulate(
         load(ArrivalModel::Open(ArrivalSpacing::Constant), 1000.0, 2),
         weather,
@@ -239,7 +239,7 @@ fn repeated_refusals_fail_calls_immediately() {
     let mut refused = 0;
     for seed in 1..=10 {
         let mut weather = NetworkConditions::calm(seed);
-        (weather.reset, weather.refuse) = (5_000, 600_000);
+        (weather.reset_ppm, weather.refuse_ppm) = (5_000, 600_000);
         let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 1000.0, 1);
         let record = simulate(load, weather, echo(1));
         accounted(&record);
@@ -264,7 +264,7 @@ fn closing_connection_is_replaced_once() {
         think: Duration::from_millis(10),
     };
     for load in [open, load(clients, 0.0, 1)] {
-        let mut server = Leaves {
+        let mut server = GoingAwayServer {
             opened: 0,
             first: None,
             then: echo(1),
@@ -287,10 +287,10 @@ fn clients_without_reconnection_record_failed_calls() {
         think: Duration::ZERO,
     };
     let load = load(clients, 0.0, 2);
-    let record = simulate_stopped(
+    let record = simulate_paused(
         load,
         NetworkConditions::calm(1),
-        Mortal(echo(10)),
+        DyingServer(echo(10)),
         Vec::new(),
     );
     accounted(&record);
@@ -305,7 +305,7 @@ fn clients_without_reconnection_record_failed_calls() {
 fn connections_follow_connect_rate() {
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 10.0, 5);
     load.connect_rate = Some(20.0);
-    let mut server = reluctant(0);
+    let mut server = resetting(0);
     let network = SimulatedNetwork::new(&mut server, NetworkConditions::calm(1));
     // This worker's share is ten connections a second.
     let established = worker(load.clone(), network, 2, Ids::default())
@@ -317,7 +317,7 @@ fn connections_follow_connect_rate() {
         let apart = two[1].duration_since(two[0]);
         assert_eq!(apart, Duration::from_millis(100));
     }
-    let mut server = reluctant(3);
+    let mut server = resetting(3);
     let network = SimulatedNetwork::new(&mut server, NetworkConditions::calm(1));
     let established = worker(load, network, 2, Ids::default())
         .establish(&mut alone(None))
@@ -330,7 +330,7 @@ fn connections_follow_connect_rate() {
 fn failed_connections_retry_with_backoff() {
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 10.0, 1);
     load.stages[0].duration = Some(Duration::from_secs(10));
-    let mut server = reluctant(usize::MAX);
+    let mut server = resetting(usize::MAX);
     let record = simulate(load, NetworkConditions::calm(1), &mut server);
     accounted(&record);
     let pauses: Vec<f64> = server
@@ -354,8 +354,8 @@ fn failed_connections_retry_with_backoff() {
 
 #[test]
 fn failed_call_counts_as_connection_use() {
-    let mut server = Ends {
-        how: Ending::WithTheFirstCall,
+    let mut server = ClosingServer {
+        how: ConnectionEnd::OnFirstCall,
         opened: 0,
     };
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 100.0, 0);
@@ -370,7 +370,7 @@ fn failed_call_counts_as_connection_use() {
 fn reads_pause_while_replies_are_unread() {
     const PINGS: usize = 4 << 20;
     for (reads_after, send_buffer) in [(None, 1 << 16), (Some(5), 1 << 16), (Some(5), 1 << 20)] {
-        let mut server = Flood {
+        let mut server = PingFlood {
             pings: PINGS,
             reads_after: reads_after.map(Duration::from_secs),
             taken: 0,
@@ -414,13 +414,13 @@ fn unused_connections_reconnect_with_backoff() {
         think: Duration::from_millis(100),
     };
     for how in [
-        Ending::AtOnce,
-        Ending::GoingAway,
-        Ending::AnsweringNothing,
-        Ending::WithTheFirstCall,
+        ConnectionEnd::Immediately,
+        ConnectionEnd::GoingAway,
+        ConnectionEnd::AfterInvalidAnswer,
+        ConnectionEnd::OnFirstCall,
     ] {
         for arrivals in [open, closed] {
-            let mut server = Ends { how, opened: 0 };
+            let mut server = ClosingServer { how, opened: 0 };
             let mut load = load(arrivals, 10.0, 1);
             load.stages[0].duration = Some(Duration::from_secs(10));
             let record = simulate(load, NetworkConditions::calm(1), &mut server);
@@ -441,8 +441,8 @@ fn unused_connections_reconnect_with_backoff() {
 
 #[test]
 fn used_connection_is_replaced_immediately() {
-    let mut server = Ends {
-        how: Ending::AfterTheFirstAnswer,
+    let mut server = ClosingServer {
+        how: ConnectionEnd::AfterFirstAnswer,
         opened: 0,
     };
     let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 100.0, 1);
@@ -458,15 +458,15 @@ fn calls_still_connecting_are_cut_off() {
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 10.0, 1);
     load.reuse = ConnectionReuse::Never;
     (load.deadline, load.connect_timeout) = (None, Duration::from_secs(60));
-    let record = simulate_at_three(load, all_silent());
+    let record = simulate_with_addresses(load, with_silent_addresses());
     accounted(&record);
     assert_eq!((record.due, record.calls_cut_off()), (20, 20), "{record:?}");
 }
 
 #[test]
 fn call_without_connection_waits_for_one() {
-    let server = Ends {
-        how: Ending::AfterTheFirstAnswer,
+    let server = ClosingServer {
+        how: ConnectionEnd::AfterFirstAnswer,
         opened: 0,
     };
     // A call every 50 ms, while replacing a connection takes longer.

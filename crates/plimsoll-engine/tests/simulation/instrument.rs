@@ -2,14 +2,14 @@
 //! undisturbed generator, and from one that sends late, reads late and pauses.
 
 use super::*;
-use plimsoll_model::instrument::{LatenessBounds, LowEnds};
+use plimsoll_model::instrument::{LatenessBounds, LowerBounds};
 use plimsoll_model::objective::{ObjectiveResult, RunCircumstances};
 
 /// When the load begins.
 const START: Time = Time(5_000_000_000);
 
 /// Serves calls one after another with random service times; may stall once.
-struct Queue {
+struct RandomServer {
     random: Random,
     mean_ns: u64,
     free: Time,
@@ -18,7 +18,7 @@ struct Queue {
     answers: Vec<Vec<u8>>,
 }
 
-impl SimulatedServer for Queue {
+impl SimulatedServer for RandomServer {
     fn opened(&mut self, _peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {}
     fn receive(
         &mut self,
@@ -40,7 +40,7 @@ impl SimulatedServer for Queue {
                 begins = to;
             }
             // Exponential, so that queues form.
-            let share = (self.random.below(1_000_000) + 1) as f64 / 1e6;
+            let share = (self.random.next_below(1_000_000) + 1) as f64 / 1e6;
             let took = (self.mean_ns as f64 * -share.ln()) as u64;
             self.free = begins.plus_nanos(took);
             actions.push(ServerAction::Timer {
@@ -67,7 +67,7 @@ impl SimulatedServer for Queue {
 struct Random(u64);
 
 impl Random {
-    fn below(&mut self, below: u64) -> u64 {
+    fn next_below(&mut self, below: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -77,25 +77,25 @@ impl Random {
 }
 
 /// A random load with its server, derived from a seed.
-struct Scene {
+struct RandomLoad {
     seed: u64,
     load: LoadPlan,
     mean_ns: u64,
     freeze: Option<(Time, Time)>,
 }
 
-impl Scene {
-    fn of(seed: u64, random: &mut Random) -> Scene {
-        let spacing = match random.below(2) {
+impl RandomLoad {
+    fn of(seed: u64, random: &mut Random) -> RandomLoad {
+        let spacing = match random.next_below(2) {
             0 => ArrivalSpacing::Constant,
             _ => ArrivalSpacing::Poisson,
         };
-        let rate = 200 + random.below(800);
-        let freeze = (random.below(3) == 0).then(|| {
-            let from = START.plus_nanos(random.below(1_500) * MS);
-            (from, from.plus_nanos((1 + random.below(150)) * MS))
+        let rate = 200 + random.next_below(800);
+        let freeze = (random.next_below(3) == 0).then(|| {
+            let from = START.plus_nanos(random.next_below(1_500) * MS);
+            (from, from.plus_nanos((1 + random.next_below(150)) * MS))
         });
-        Scene {
+        RandomLoad {
             seed,
             load: LoadPlan {
                 deadline: None,
@@ -103,14 +103,14 @@ impl Scene {
                 ..load(ArrivalModel::Open(spacing), rate as f64, 1)
             },
             // The server is busy for at most three quarters of the time.
-            mean_ns: 1_000_000_000 / rate * (10 + random.below(65)) / 100,
+            mean_ns: 1_000_000_000 / rate * (10 + random.next_below(65)) / 100,
             freeze,
         }
     }
 
     /// Returns the record of a run in which the generator is paused at these times.
     fn record(&self, pauses: Vec<(Time, Duration)>) -> StageRecord {
-        let server = Queue {
+        let server = RandomServer {
             random: Random(self.seed),
             mean_ns: self.mean_ns,
             free: Time(0),
@@ -118,7 +118,7 @@ impl Scene {
             greeted: false,
             answers: Vec::new(),
         };
-        let record = simulate_stopped(
+        let record = simulate_paused(
             self.load.clone(),
             NetworkConditions::calm(self.seed),
             server,
@@ -132,18 +132,18 @@ impl Scene {
 /// Returns random pauses: long and short, at the start and in bursts.
 fn pauses(random: &mut Random) -> Vec<(Time, Duration)> {
     let mut pauses = Vec::new();
-    if random.below(4) == 0 {
-        let before = START.0 - random.below(20 * MS);
-        let length = Duration::from_millis(1 + random.below(450));
+    if random.next_below(4) == 0 {
+        let before = START.0 - random.next_below(20 * MS);
+        let length = Duration::from_millis(1 + random.next_below(450));
         pauses.push((Time(before), length));
     }
-    for _ in 0..random.below(6) {
-        let mut at = START.plus_nanos(random.below(2_000) * MS);
-        let longest = [3, 20, 150][random.below(3) as usize] * MS;
-        for _ in 0..=random.below(8) {
-            let length = 1_100_000 + random.below(longest);
+    for _ in 0..random.next_below(6) {
+        let mut at = START.plus_nanos(random.next_below(2_000) * MS);
+        let longest = [3, 20, 150][random.next_below(3) as usize] * MS;
+        for _ in 0..=random.next_below(8) {
+            let length = 1_100_000 + random.next_below(longest);
             pauses.push((at, Duration::from_nanos(length)));
-            at = at.plus_nanos(length + random.below(2 * longest));
+            at = at.plus_nanos(length + random.next_below(2 * longest));
         }
     }
     pauses
@@ -159,7 +159,7 @@ fn judged(record: &StageRecord, p: f64, limit_ns: u64) -> ObjectiveResult {
     let objective = Objective {
         metric: Metric::Time(TimeMetric::Response, Statistic::Percentile(p * 100.0)),
         stage: None,
-        below: true,
+        is_upper: true,
         limit: limit_ns as f64,
         text: String::new(),
     };
@@ -176,21 +176,21 @@ fn judged(record: &StageRecord, p: f64, limit_ns: u64) -> ObjectiveResult {
 }
 
 /// Tolerance for the loop's own processing time, which recorded times include. Nanoseconds.
-const TURN_NS: u64 = 20_000;
+const LOOP_TOLERANCE_NS: u64 = 20_000;
 
 /// Number of simulated loads.
 const SEEDS: u64 = 300;
 
 /// Maximum number per thousand of figures whose interval may miss the true value: late sends change the
 /// target's queue, which no bound of single calls covers.
-const MAX_UNCOVERED: u64 = 10;
+const MAX_UNCOVERED_PER_THOUSAND: u64 = 10;
 /// If the p99 of send delays exceeds this (a tenth of the load's length), the load was not delivered and its
 /// run is invalid.
 const MAX_LATE_NS: u64 = 200 * MS;
 
 /// Totals over all loads.
 #[derive(Debug, Default)]
-struct Counts {
+struct Tally {
     undelivered: u64,
     figures: u64,
     /// For the 50th, 90th and 99th percentiles: widths of the intervals relative to the true value, in thousandths.
@@ -202,19 +202,20 @@ struct Counts {
     wrong: Vec<String>,
 }
 
-impl Counts {
+impl Tally {
     /// Compares a load with a disturbed generator to the same load without disturbance.
-    fn compare(
+    fn count_load(
         &mut self,
         seed: u64,
         (truth, late): (&StageRecord, &StageRecord),
         random: &mut Random,
     ) {
         let lateness = LatenessBounds::of(late);
-        let low_ends = LowEnds::of_responses(late, &lateness);
+        let low_ends = LowerBounds::of_responses(late, &lateness);
         for (i, p) in [0.5, 0.9, 0.99].into_iter().enumerate() {
             let (own, low, high) = (quantile(truth, p), low_ends.quantile(p), quantile(late, p));
-            let range = low.saturating_sub(low / 500 + TURN_NS)..=high + high / 500 + TURN_NS;
+            let range = low.saturating_sub(low / 500 + LOOP_TOLERANCE_NS)
+                ..=high + high / 500 + LOOP_TOLERANCE_NS;
             self.figures += 1;
             self.widths[i].push((high - low.min(high)) * 1_000 / own);
             if !range.contains(&own) {
@@ -222,14 +223,14 @@ impl Counts {
                     .push(format!("seed {seed}, {p}: {own} in {range:?}"));
             }
             for _ in 0..4 {
-                let limit = own * (20 + random.below(200)) / 100;
-                self.judge(seed, own, limit, &judged(late, p, limit));
+                let limit = own * (20 + random.next_below(200)) / 100;
+                self.count_verdict(seed, own, limit, &judged(late, p, limit));
             }
         }
     }
 
-    fn judge(&mut self, seed: u64, own: u64, limit: u64, judged: &ObjectiveResult) {
-        let near = own / 250 + TURN_NS;
+    fn count_verdict(&mut self, seed: u64, own: u64, limit: u64, judged: &ObjectiveResult) {
+        let near = own / 250 + LOOP_TOLERANCE_NS;
         let is_right = match judged.verdict {
             ObjectiveVerdict::Met => {
                 self.met += 1;
@@ -253,10 +254,10 @@ impl Counts {
 
 #[test]
 fn intervals_and_verdicts_match_true_times() {
-    let mut counts = Counts::default();
+    let mut counts = Tally::default();
     for seed in 0..SEEDS {
         let mut random = Random(seed);
-        let scene = Scene::of(seed, &mut random);
+        let scene = RandomLoad::of(seed, &mut random);
         let truth = scene.record(Vec::new());
         let late = scene.record(pauses(&mut random));
         assert_eq!(truth.due, late.due);
@@ -265,7 +266,7 @@ fn intervals_and_verdicts_match_true_times() {
             counts.undelivered += 1;
             continue;
         }
-        counts.compare(seed, (&truth, &late), &mut random);
+        counts.count_load(seed, (&truth, &late), &mut random);
     }
     let medians = std::mem::take(&mut counts.widths).map(|mut widths| {
         widths.sort_unstable();
@@ -275,7 +276,7 @@ fn intervals_and_verdicts_match_true_times() {
     let uncovered = counts.uncovered.len() as u64;
     let decided = counts.met + counts.missed;
     assert!(
-        uncovered * 1_000 <= MAX_UNCOVERED * counts.figures,
+        uncovered * 1_000 <= MAX_UNCOVERED_PER_THOUSAND * counts.figures,
         "{counts:#?}"
     );
     assert!(counts.wrong.is_empty(), "{counts:#?}");

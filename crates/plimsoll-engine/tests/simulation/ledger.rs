@@ -13,7 +13,7 @@ use super::*;
 
 mod runs;
 
-use runs::{Run, everywhere, keys};
+use runs::{LedgerRun, keys, runs_by_network};
 
 /// 64-bit FNV-1a, which is the same on every machine.
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ impl Digest {
 }
 
 /// Records what a server receives, and forwards it.
-struct Seen {
+struct RecordingServer {
     then: Box<dyn SimulatedServer>,
     opened: u64,
     closed: u64,
@@ -45,7 +45,7 @@ struct Seen {
     digest: Digest,
 }
 
-impl SimulatedServer for Seen {
+impl SimulatedServer for RecordingServer {
     fn opened(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
         self.opened += 1;
         self.digest.all([1, peer.0, now.0]);
@@ -79,7 +79,7 @@ impl SimulatedServer for Seen {
 }
 
 /// Records what a worker reports.
-struct Book {
+struct RecordingControl {
     start: Option<Time>,
     stop_after: Option<(u32, StopLevel)>,
     level: StopLevel,
@@ -88,7 +88,7 @@ struct Book {
     intervals: String,
 }
 
-impl WorkerControl for Book {
+impl WorkerControl for RecordingControl {
     fn stop_level(&self) -> StopLevel {
         self.level
     }
@@ -129,14 +129,14 @@ fn times(digest: &mut Digest, times: &TimeHistogram) {
     }
 }
 
-fn counted(counts: &plimsoll_model::record::OutcomeCounts) -> String {
+fn format_outcomes(counts: &plimsoll_model::record::OutcomeCounts) -> String {
     let texts = counts
         .iter()
         .map(|(outcome, n)| format!(" {}={n}", outcome.code()));
     texts.collect()
 }
 
-fn stage(page: &mut String, index: u8, record: &StageRecord) {
+fn write_stage(page: &mut String, index: u8, record: &StageRecord) {
     let r = record;
     writeln!(
         page,
@@ -147,7 +147,7 @@ fn stage(page: &mut String, index: u8, record: &StageRecord) {
         r.late,
         r.waited_for_stream,
         r.waited_for_connection,
-        counted(&r.outcomes)
+        format_outcomes(&r.outcomes)
     )
     .unwrap();
     writeln!(
@@ -156,7 +156,7 @@ fn stage(page: &mut String, index: u8, record: &StageRecord) {
         r.connections_full,
         r.connections_lost,
         r.connections_unused,
-        counted(&r.connect_failures),
+        format_outcomes(&r.connect_failures),
     )
     .unwrap();
     for (address, c) in &r.addresses {
@@ -198,8 +198,8 @@ fn request(digest: &mut Digest, request: &RequestRecord) {
 }
 
 /// Executes a run and returns its record as text.
-fn written(run: Run) -> String {
-    let mut seen = Seen {
+fn written(run: LedgerRun) -> String {
+    let mut seen = RecordingServer {
         then: run.server,
         opened: 0,
         closed: 0,
@@ -221,10 +221,10 @@ fn written(run: Run) -> String {
         ..Ids::default()
     };
     let (numbers, waited) = (Arc::clone(&protocol.numbers), Arc::clone(&protocol.waited));
-    let mut worker = worker_that(run.load, network, run.of, protocol, |share| {
+    let mut worker = worker_with(run.load, network, run.of, protocol, |share| {
         (share.keep_requests, share.trace) = (true, run.trace);
     });
-    let mut book = Book {
+    let mut book = RecordingControl {
         start: None,
         stop_after: run.stop_after,
         level: StopLevel::Run,
@@ -248,7 +248,7 @@ fn written(run: Run) -> String {
     .unwrap();
     writeln!(page, "  seconds:{}", book.intervals).unwrap();
     for (index, record) in book.total.recorded() {
-        stage(&mut page, index, record);
+        write_stage(&mut page, index, record);
     }
     for detail in &book.total.details {
         writeln!(page, "  {}: {}", detail.code.code(), detail.text).unwrap();
@@ -278,7 +278,7 @@ fn written(run: Run) -> String {
 
 #[test]
 fn load_loops_match_recorded_ledger() {
-    let pages: Vec<String> = everywhere().into_iter().map(written).collect();
+    let pages: Vec<String> = runs_by_network().into_iter().map(written).collect();
     assert_data_eq!(pages.join("\n"), file!["ledger/loops.txt"].raw());
 }
 

@@ -8,7 +8,7 @@ use super::*;
 
 /// Returns a load of one call per millisecond for two seconds, each answered after 5.1 ms, with at most four
 /// in flight.
-fn limited(when_full: WhenFull) -> LoadPlan {
+fn load_with_limit(when_full: WhenFull) -> LoadPlan {
     LoadPlan {
         deadline: None,
         in_flight_limit: Some(InFlightLimit {
@@ -19,7 +19,7 @@ fn limited(when_full: WhenFull) -> LoadPlan {
     }
 }
 
-fn reached_ms(record: &StageRecord) -> f64 {
+fn time_at_limit_ms(record: &StageRecord) -> f64 {
     record.measures.of(Count::LimitReached) as f64 / 1e6
 }
 
@@ -27,14 +27,18 @@ fn reached_ms(record: &StageRecord) -> f64 {
 /// six calls. In each 6 ms four are in flight for 2.1 ms, and three times for 0.1 ms.
 #[test]
 fn calls_beyond_limit_are_shed() {
-    let record = simulate(limited(WhenFull::Shed), NetworkConditions::calm(1), echo(5));
+    let record = simulate(
+        load_with_limit(WhenFull::Shed),
+        NetworkConditions::calm(1),
+        echo(5),
+    );
     accounted(&record);
     assert_eq!(record.due, 2_000);
     assert_eq!(
         (record.ok(), record.outcomes.of(Outcome::NotSent)),
         (1_334, 666)
     );
-    let reached = reached_ms(&record);
+    let reached = time_at_limit_ms(&record);
     assert!((795.0..820.0).contains(&reached), "{reached} ms");
     assert!(micros(&record.response, 1.0) < 5_200.0);
     assert_eq!(record.measures.of(Count::LimitWaits), 0);
@@ -43,7 +47,11 @@ fn calls_beyond_limit_are_shed() {
 /// Four calls per 5.1 ms: the last one is due at 1,999 ms and sent after 1,996 others in groups of four.
 #[test]
 fn calls_beyond_limit_wait_in_order() {
-    let record = simulate(limited(WhenFull::Wait), NetworkConditions::calm(1), echo(5));
+    let record = simulate(
+        load_with_limit(WhenFull::Wait),
+        NetworkConditions::calm(1),
+        echo(5),
+    );
     accounted(&record);
     assert_eq!((record.due, record.ok()), (2_000, 2_000));
     assert_eq!(record.measures.of(Count::LimitWaits), 1_996);
@@ -51,7 +59,7 @@ fn calls_beyond_limit_wait_in_order() {
         (record.waited_for_stream, record.waited_for_connection),
         (0, 0)
     );
-    let reached = reached_ms(&record);
+    let reached = time_at_limit_ms(&record);
     assert!((1_990.0..1_997.1).contains(&reached), "{reached} ms");
     let longest = micros(&record.response, 1.0) / 1e3;
     let expected = 499.0 * 5.1 + 3.0 + 5.1 - 1_999.0;
@@ -78,14 +86,14 @@ fn limit_counts_connections_made_for_calls() {
 
 #[test]
 fn unreached_limit_has_no_effect() {
-    let mut high = limited(WhenFull::Shed);
+    let mut high = load_with_limit(WhenFull::Shed);
     high.in_flight_limit = Some(InFlightLimit {
         calls: 7,
         when_full: WhenFull::Shed,
     });
     let record = simulate(high, NetworkConditions::calm(1), echo(5));
     assert_eq!((record.ok(), record.due), (2_000, 2_000));
-    assert_eq!(reached_ms(&record), 0.0);
+    assert_eq!(time_at_limit_ms(&record), 0.0);
 }
 
 /// Bursts of ten calls every 100 ms, in two repetitions of one second.

@@ -41,7 +41,7 @@ use protocol::*;
 use servers::*;
 
 /// Controls a single worker: merges its intervals, and stops it on request.
-struct Alone {
+struct SoleWorkerControl {
     start: Option<Time>,
     /// How many more times `start` returns `None`.
     unknown_for: Cell<u32>,
@@ -56,7 +56,7 @@ struct Alone {
     under_way: Vec<(u64, u64)>,
 }
 
-impl WorkerControl for Alone {
+impl WorkerControl for SoleWorkerControl {
     fn stop_level(&self) -> StopLevel {
         self.level
     }
@@ -72,7 +72,7 @@ impl WorkerControl for Alone {
     fn add_connections(&self, _change: i64) {}
     fn send_interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval> {
         self.total.merge(&interval.recorded);
-        self.lasts += usize::from(interval.last);
+        self.lasts += usize::from(interval.is_last);
         self.ended_ns = interval.end_ns;
         let so_far = self.total.stage_mut(0);
         let under_way = so_far.due - so_far.ended() - so_far.not_started;
@@ -105,21 +105,21 @@ fn simulate(
     weather: NetworkConditions,
     server: impl SimulatedServer,
 ) -> StageRecord {
-    simulate_stopped(load, weather, server, Vec::new())
+    simulate_paused(load, weather, server, Vec::new())
 }
 
 /// Simulates a run in which the worker is paused at the given times.
-fn simulate_stopped(
+fn simulate_paused(
     load: LoadPlan,
     weather: NetworkConditions,
     server: impl SimulatedServer,
     pauses: Vec<(Time, Duration)>,
 ) -> StageRecord {
-    carry_out(load, weather, server, pauses, None).0
+    simulate_until(load, weather, server, pauses, None).0
 }
 
 /// Simulates a run; returns its record and its length. `stop_after` is the interval after which it is interrupted.
-fn carry_out(
+fn simulate_until(
     load: LoadPlan,
     weather: NetworkConditions,
     server: impl SimulatedServer,
@@ -127,22 +127,22 @@ fn carry_out(
     stop_after: Option<u32>,
 ) -> (StageRecord, Duration) {
     let network = SimulatedNetwork::new(server, NetworkConditions { pauses, ..weather });
-    carry_out_on(load, network, stop_after)
+    simulate_on(load, network, stop_after)
 }
 
-fn carry_out_on(
+fn simulate_on(
     load: LoadPlan,
     network: SimulatedNetwork<impl SimulatedServer>,
     stop_after: Option<u32>,
 ) -> (StageRecord, Duration) {
-    run_alone(worker(load, network, 1, Ids::default()), stop_after)
+    run_worker(worker(load, network, 1, Ids::default()), stop_after)
 }
 
-fn run_alone(
+fn run_worker(
     mut worker: Worker<Ids, SimulatedNetwork<impl SimulatedServer>>,
     stop_after: Option<u32>,
 ) -> (StageRecord, Duration) {
-    let mut control = alone(stop_after);
+    let mut control = new_control(stop_after);
     worker.establish(&mut control).unwrap();
     let start = Time(5_000_000_000);
     control.start = Some(start);
@@ -159,10 +159,10 @@ fn worker<S: SimulatedServer>(
     of: u32,
     protocol: Ids,
 ) -> Worker<Ids, SimulatedNetwork<S>> {
-    worker_that(load, network, of, protocol, |_| {})
+    worker_with(load, network, of, protocol, |_| {})
 }
 
-fn worker_that<S: SimulatedServer>(
+fn worker_with<S: SimulatedServer>(
     load: LoadPlan,
     network: SimulatedNetwork<S>,
     of: u32,
@@ -177,8 +177,8 @@ fn worker_that<S: SimulatedServer>(
     Worker::new(share, network, Arc::new(protocol), None)
 }
 
-fn alone(stop_after: Option<u32>) -> Alone {
-    Alone {
+fn new_control(stop_after: Option<u32>) -> SoleWorkerControl {
+    SoleWorkerControl {
         start: None,
         unknown_for: Cell::new(0),
         total: RecordedInterval::default(),
@@ -190,7 +190,7 @@ fn alone(stop_after: Option<u32>) -> Alone {
     }
 }
 
-fn accounted(record: &StageRecord) {
+fn assert_all_counted(record: &StageRecord) {
     assert_eq!(
         record.due,
         record.ended() + record.not_started,
@@ -237,16 +237,16 @@ proptest! {
             seed,
             latency_us: latency / 2..=latency,
             piece: 1..=piece,
-            reset,
-            stall,
+            reset_ppm,
+            stall_ppm,
             stall_ms: 1..=800,
-            refuse,
-            ignore,
+            refuse_ppm,
+            ignore_ppm,
             send_buffer,
             ..NetworkConditions::calm(seed)
         };
         let first = simulate(load.clone(), weather.clone(), echo(delay));
-        accounted(&first);
+        assert_all_counted(&first);
         let second = simulate(load, weather, echo(delay));
         prop_assert_eq!(first, second);
     }

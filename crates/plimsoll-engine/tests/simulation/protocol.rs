@@ -4,8 +4,8 @@ use super::*;
 
 #[derive(Default)]
 pub(crate) struct Ids {
-    pub(crate) waited: Waited,
-    pub(crate) numbers: Numbers,
+    pub(crate) waited: WaitTimes,
+    pub(crate) numbers: CallNumbers,
     /// Delay between the start of a call and its request, by the driver's own timer.
     pub(crate) held_for: Duration,
     /// Whether a connection carries one call at a time.
@@ -13,14 +13,14 @@ pub(crate) struct Ids {
 }
 
 /// The numbers of started calls, in order.
-pub(crate) type Numbers = Arc<Mutex<Vec<u64>>>;
+pub(crate) type CallNumbers = Arc<Mutex<Vec<u64>>>;
 
 /// The waiting times that were passed to `start_delayed`, in order.
-pub(crate) type Waited = Arc<Mutex<Vec<Duration>>>;
+pub(crate) type WaitTimes = Arc<Mutex<Vec<Duration>>>;
 
 pub(crate) struct IdsDriver {
-    pub(crate) waited: Waited,
-    pub(crate) numbers: Numbers,
+    pub(crate) waited: WaitTimes,
+    pub(crate) numbers: CallNumbers,
     pub(crate) held_for: Duration,
     pub(crate) exclusive: bool,
     pub(crate) held: VecDeque<(Time, CallId)>,
@@ -40,10 +40,10 @@ pub(crate) const PONG: [u8; 4] = *b"pong";
 pub(crate) const CANCEL: [u8; 4] = *b"cncl";
 
 /// The server accepts no more calls, and answers those in flight.
-pub(crate) const AWAY: [u8; 4] = *b"away";
+pub(crate) const GOING_AWAY: [u8; 4] = *b"away";
 
 /// The server accepts no more calls, and has not processed the unanswered ones.
-pub(crate) const NOT_TAKEN: [u8; 4] = *b"none";
+pub(crate) const UNPROCESSED: [u8; 4] = *b"none";
 
 impl Protocol for Ids {
     type Driver = IdsDriver;
@@ -144,14 +144,14 @@ impl Driver for IdsDriver {
                 self.ready = true;
                 continue;
             }
-            if word == AWAY {
+            if word == GOING_AWAY {
                 self.draining = true;
                 continue;
             }
             if word == CANCEL {
                 continue;
             }
-            if word == NOT_TAKEN {
+            if word == UNPROCESSED {
                 self.draining = true;
                 let before = events.len();
                 self.abort(Outcome::Goaway, now, events);

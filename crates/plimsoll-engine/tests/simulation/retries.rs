@@ -7,16 +7,16 @@ use plimsoll_model::Count;
 use super::*;
 
 /// Answers `limit` calls per connection, then rejects those in flight and all further ones.
-struct Drops {
+struct RejectingServer {
     limit: u64,
     taken: BTreeMap<SimulatedPeer, u64>,
     /// Received calls, including rejected ones.
     received: u64,
-    then: Echo,
+    then: EchoServer,
 }
 
-fn drops(limit: u64) -> Drops {
-    Drops {
+fn rejecting_after(limit: u64) -> RejectingServer {
+    RejectingServer {
         limit,
         taken: BTreeMap::new(),
         received: 0,
@@ -24,7 +24,7 @@ fn drops(limit: u64) -> Drops {
     }
 }
 
-impl SimulatedServer for Drops {
+impl SimulatedServer for RejectingServer {
     fn opened(&mut self, _peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
         actions.push(ServerAction::Send(GREETING.to_vec()));
     }
@@ -42,7 +42,7 @@ impl SimulatedServer for Drops {
             self.received += 1;
             let taken = self.taken.entry(peer).or_default();
             if *taken == self.limit {
-                actions.push(ServerAction::Send(NOT_TAKEN.to_vec()))
+                actions.push(ServerAction::Send(UNPROCESSED.to_vec()))
             } else {
                 *taken += 1;
                 self.then.receive(peer, word, now, actions);
@@ -54,7 +54,7 @@ impl SimulatedServer for Drops {
     }
 }
 
-fn loops() -> [ArrivalModel; 3] {
+fn arrival_models() -> [ArrivalModel; 3] {
     [
         ArrivalModel::Open(ArrivalSpacing::Constant),
         ArrivalModel::Closed {
@@ -70,8 +70,8 @@ fn loops() -> [ArrivalModel; 3] {
 
 #[test]
 fn unprocessed_calls_are_retried_once() {
-    for arrivals in loops() {
-        let mut server = drops(20);
+    for arrivals in arrival_models() {
+        let mut server = rejecting_after(20);
         let record = simulate(
             load(arrivals, 600.0, 3),
             NetworkConditions::calm(1),
@@ -85,7 +85,7 @@ fn unprocessed_calls_are_retried_once() {
 
         let mut once = load(arrivals, 600.0, 3);
         once.retry = false;
-        let mut server = drops(20);
+        let mut server = rejecting_after(20);
         let record = simulate(once, NetworkConditions::calm(1), &mut server);
         accounted(&record);
         assert_eq!(record.measures.of(Count::CallsRetried), 0);
@@ -96,8 +96,8 @@ fn unprocessed_calls_are_retried_once() {
 
 #[test]
 fn call_is_sent_at_most_twice() {
-    for arrivals in loops() {
-        let mut server = drops(0);
+    for arrivals in arrival_models() {
+        let mut server = rejecting_after(0);
         let record = simulate(
             load(arrivals, 100.0, 2),
             NetworkConditions::calm(1),
@@ -116,13 +116,13 @@ fn call_is_sent_at_most_twice() {
 }
 
 /// Rejects all calls on every third connection.
-struct DropsOnThird {
+struct ThirdConnectionRejecter {
     opened: Vec<SimulatedPeer>,
     received: u64,
-    then: Echo,
+    then: EchoServer,
 }
 
-impl SimulatedServer for DropsOnThird {
+impl SimulatedServer for ThirdConnectionRejecter {
     fn opened(&mut self, peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
         self.opened.push(peer);
         actions.push(ServerAction::Send(GREETING.to_vec()));
@@ -141,7 +141,7 @@ impl SimulatedServer for DropsOnThird {
             self.received += 1;
             let nth = self.opened.iter().position(|opened| *opened == peer);
             if nth.is_some_and(|nth| nth % 3 == 2) {
-                actions.push(ServerAction::Send(NOT_TAKEN.to_vec()))
+                actions.push(ServerAction::Send(UNPROCESSED.to_vec()))
             } else {
                 self.then.receive(peer, word, now, actions)
             }
@@ -165,7 +165,7 @@ fn unprocessed_cold_calls_get_new_connection() {
     ] {
         let mut load = load(arrivals, 20.0, 1);
         (load.reuse, load.retry) = (ConnectionReuse::Never, retry);
-        let mut server = DropsOnThird {
+        let mut server = ThirdConnectionRejecter {
             opened: Vec::new(),
             received: 0,
             then: echo(5),
@@ -195,7 +195,7 @@ fn exclusive_connections_are_reused_lifo() {
         };
         let network = SimulatedNetwork::new(&mut server, NetworkConditions::calm(1));
         let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 20.0, 5);
-        let (record, _) = run_alone(worker(load, network, 1, protocol), None);
+        let (record, _) = run_worker(worker(load, network, 1, protocol), None);
         accounted(&record);
         assert_eq!(record.ok(), record.due);
         let carrying = server.calls.iter().filter(|calls| **calls > 0).count();
@@ -216,17 +216,17 @@ proptest! {
         (stop, is_cold) in any::<(bool, bool)>(),
     ) {
         let weather = NetworkConditions {
-            reset,
-            stall,
+            reset_ppm,
+            stall_ppm,
             stall_ms: 1..=800,
-            refuse,
+            refuse_ppm,
             ..NetworkConditions::calm(seed)
         };
-        let mut load = load(loops()[mode], 300.0, connections);
+        let mut load = load(arrival_models()[mode], 300.0, connections);
         if is_cold {
             load.reuse = ConnectionReuse::Never;
         }
-        let (record, _) = carry_out(load, weather, drops(limit), Vec::new(), stop.then_some(0));
+        let (record, _) = carry_out(load, weather, rejecting_after(limit), Vec::new(), stop.then_some(0));
         accounted(&record);
         prop_assert!(record.measures.of(Count::CallsRetried) <= record.due);
     }

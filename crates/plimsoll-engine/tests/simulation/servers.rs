@@ -3,13 +3,13 @@
 use super::*;
 
 /// Echoes after a delay; may stall once.
-pub(crate) struct Echo {
+pub(crate) struct EchoServer {
     pub(crate) delay: Duration,
     pub(crate) freeze: Option<(Time, Time)>,
     pub(crate) held: Vec<Vec<u8>>,
 }
 
-impl SimulatedServer for Echo {
+impl SimulatedServer for EchoServer {
     fn opened(&mut self, _peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {}
     fn receive(
         &mut self,
@@ -45,14 +45,14 @@ impl SimulatedServer for Echo {
 }
 
 /// Answers one call at a time over all connections, each after `service`, and at most `answers` calls.
-pub(crate) struct Queue {
+pub(crate) struct QueueServer {
     pub(crate) service: Duration,
     pub(crate) answers: usize,
     pub(crate) held: Vec<Vec<u8>>,
     pub(crate) busy_until: Time,
 }
 
-impl SimulatedServer for Queue {
+impl SimulatedServer for QueueServer {
     fn opened(&mut self, _peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {}
     fn receive(
         &mut self,
@@ -91,7 +91,7 @@ impl SimulatedServer for Queue {
 }
 
 /// Sends many pings and reads nothing for a while, to measure how many pongs the client buffers.
-pub(crate) struct Flood {
+pub(crate) struct PingFlood {
     pub(crate) pings: usize,
     pub(crate) reads_after: Option<Duration>,
     /// Bytes that the client has read, in total and while the server was not reading.
@@ -102,7 +102,7 @@ pub(crate) struct Flood {
     pub(crate) rest: Vec<u8>,
 }
 
-impl SimulatedServer for Flood {
+impl SimulatedServer for PingFlood {
     fn opened(&mut self, _peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
         let mut bytes = GREETING.to_vec();
         bytes.extend(PING.repeat(self.pings));
@@ -151,34 +151,34 @@ impl SimulatedServer for Flood {
 
 /// How a server ends an accepted connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Ending {
-    AtOnce,
+pub(crate) enum ConnectionEnd {
+    Immediately,
     /// It announces its end before it has carried a call.
     GoingAway,
-    AnsweringNothing,
-    WithTheFirstCall,
-    AfterTheFirstAnswer,
+    AfterInvalidAnswer,
+    OnFirstCall,
+    AfterFirstAnswer,
 }
 
 /// Accepts connections, greets, and ends them.
-pub(crate) struct Ends {
-    pub(crate) how: Ending,
+pub(crate) struct ClosingServer {
+    pub(crate) how: ConnectionEnd,
     pub(crate) opened: u64,
 }
 
-impl SimulatedServer for Ends {
+impl SimulatedServer for ClosingServer {
     fn opened(&mut self, _peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
         self.opened += 1;
         actions.push(ServerAction::Send(GREETING.to_vec()));
         match self.how {
-            Ending::AtOnce => actions.push(ServerAction::Close),
-            Ending::GoingAway => actions.push(ServerAction::Send(AWAY.to_vec())),
+            ConnectionEnd::Immediately => actions.push(ServerAction::Close),
+            ConnectionEnd::GoingAway => actions.push(ServerAction::Send(GOING_AWAY.to_vec())),
             // After the connection is established.
-            Ending::AnsweringNothing => actions.push(ServerAction::Timer {
+            ConnectionEnd::AfterInvalidAnswer => actions.push(ServerAction::Timer {
                 after: Duration::from_millis(1),
                 tag: 0,
             }),
-            Ending::WithTheFirstCall | Ending::AfterTheFirstAnswer => {}
+            ConnectionEnd::OnFirstCall | ConnectionEnd::AfterFirstAnswer => {}
         }
     }
     fn receive(
@@ -193,12 +193,14 @@ impl SimulatedServer for Ends {
             return;
         }
         match self.how {
-            Ending::WithTheFirstCall => actions.push(ServerAction::Close),
-            Ending::AfterTheFirstAnswer => {
+            ConnectionEnd::OnFirstCall => actions.push(ServerAction::Close),
+            ConnectionEnd::AfterFirstAnswer => {
                 actions.push(ServerAction::Send(call.to_vec()));
                 actions.push(ServerAction::Close);
             }
-            Ending::AtOnce | Ending::GoingAway | Ending::AnsweringNothing => {}
+            ConnectionEnd::Immediately
+            | ConnectionEnd::GoingAway
+            | ConnectionEnd::AfterInvalidAnswer => {}
         }
     }
     fn timer(
@@ -212,8 +214,8 @@ impl SimulatedServer for Ends {
     }
 }
 
-pub(crate) fn echo(delay_ms: u64) -> Echo {
-    Echo {
+pub(crate) fn echo(delay_ms: u64) -> EchoServer {
+    EchoServer {
         delay: Duration::from_millis(delay_ms),
         freeze: None,
         held: Vec::new(),
@@ -221,21 +223,21 @@ pub(crate) fn echo(delay_ms: u64) -> Echo {
 }
 
 /// Counts the calls of each connection, in the order in which they were opened.
-pub(crate) struct Counting {
+pub(crate) struct CallCounter {
     pub(crate) opened: Vec<(SimulatedPeer, Time)>,
     pub(crate) calls: Vec<u64>,
-    pub(crate) then: Echo,
+    pub(crate) then: EchoServer,
 }
 
-pub(crate) fn counting() -> Counting {
-    Counting {
+pub(crate) fn counting() -> CallCounter {
+    CallCounter {
         opened: Vec::new(),
         calls: Vec::new(),
         then: echo(1),
     }
 }
 
-impl SimulatedServer for Counting {
+impl SimulatedServer for CallCounter {
     fn opened(&mut self, peer: SimulatedPeer, now: Time, _actions: &mut Vec<ServerAction>) {
         self.opened.push((peer, now));
         self.calls.push(0);
@@ -259,11 +261,11 @@ impl SimulatedServer for Counting {
 
 /// Answers only the greeting.
 #[derive(Default)]
-pub(crate) struct Silent {
+pub(crate) struct SilentServer {
     pub(crate) cancelled: Vec<Time>,
 }
 
-impl SimulatedServer for Silent {
+impl SimulatedServer for SilentServer {
     fn opened(&mut self, _peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
         actions.push(ServerAction::Send(GREETING.to_vec()));
     }
@@ -281,13 +283,13 @@ impl SimulatedServer for Silent {
 }
 
 /// Announces the end of the first connection with its first call and resets it later; echoes on others.
-pub(crate) struct Leaves {
+pub(crate) struct GoingAwayServer {
     pub(crate) opened: usize,
     pub(crate) first: Option<SimulatedPeer>,
-    pub(crate) then: Echo,
+    pub(crate) then: EchoServer,
 }
 
-impl SimulatedServer for Leaves {
+impl SimulatedServer for GoingAwayServer {
     fn opened(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
         self.opened += 1;
         self.first.get_or_insert(peer);
@@ -306,7 +308,7 @@ impl SimulatedServer for Leaves {
             actions.push(ServerAction::Send(GREETING.to_vec()));
         }
         if bytes != GREETING {
-            actions.push(ServerAction::Send(AWAY.to_vec()));
+            actions.push(ServerAction::Send(GOING_AWAY.to_vec()));
             let (after, tag) = (Duration::from_millis(50), u64::MAX);
             actions.push(ServerAction::Timer { after, tag });
         }
@@ -320,9 +322,9 @@ impl SimulatedServer for Leaves {
 }
 
 /// Greets at once, and answers calls after a delay.
-pub(crate) struct Slow(pub(crate) Echo);
+pub(crate) struct SlowServer(pub(crate) EchoServer);
 
-impl SimulatedServer for Slow {
+impl SimulatedServer for SlowServer {
     fn opened(&mut self, _peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {}
     fn receive(
         &mut self,
@@ -343,9 +345,9 @@ impl SimulatedServer for Slow {
 }
 
 /// Is reachable when the load begins, and resets all connections from a second later on.
-pub(crate) struct Mortal(pub(crate) Echo);
+pub(crate) struct DyingServer(pub(crate) EchoServer);
 
-impl SimulatedServer for Mortal {
+impl SimulatedServer for DyingServer {
     fn opened(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
         if now >= Time(6_000_000_000) {
             return actions.push(ServerAction::Reset);
@@ -373,21 +375,21 @@ impl SimulatedServer for Mortal {
 }
 
 /// Resets the first connections, and echoes on the others.
-pub(crate) struct Reluctant {
+pub(crate) struct ResettingServer {
     pub(crate) resets: usize,
     pub(crate) opened: Vec<Time>,
-    pub(crate) then: Echo,
+    pub(crate) then: EchoServer,
 }
 
-pub(crate) fn reluctant(resets: usize) -> Reluctant {
-    Reluctant {
+pub(crate) fn resetting(resets: usize) -> ResettingServer {
+    ResettingServer {
         resets,
         opened: Vec::new(),
         then: echo(10),
     }
 }
 
-impl SimulatedServer for Reluctant {
+impl SimulatedServer for ResettingServer {
     fn opened(&mut self, _peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
         self.opened.push(now);
         if self.opened.len() <= self.resets {

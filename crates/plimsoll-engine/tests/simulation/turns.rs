@@ -11,14 +11,14 @@ const START: Time = Time(5_000_000_000);
 /// Number of rounds; the first is the warm-up.
 const ROUNDS: u32 = 9;
 
-fn in_turns(reuse: ConnectionReuse, index: u32) -> LoadPlan {
+fn load_in_batches(reuse: ConnectionReuse, index: u32) -> LoadPlan {
     let clients = ArrivalModel::Closed {
         clients: 4,
         think: Duration::ZERO,
     };
     let mut load = load(clients, 0.0, 2);
     load.reuse = reuse;
-    load.turns = Some(BatchSchedule {
+    load.batches = Some(BatchSchedule {
         of: 2,
         index,
         share: 1,
@@ -36,7 +36,7 @@ fn in_turns(reuse: ConnectionReuse, index: u32) -> LoadPlan {
 }
 
 /// Runs one of two alternating loads; returns its record and the number of calls that its server received.
-fn taken(load: LoadPlan, pauses: Vec<(Time, Duration)>) -> (RecordedInterval, u64) {
+fn run_batches(load: LoadPlan, pauses: Vec<(Time, Duration)>) -> (RecordedInterval, u64) {
     let mut server = counting();
     let mut control = alone(None);
     {
@@ -45,10 +45,10 @@ fn taken(load: LoadPlan, pauses: Vec<(Time, Duration)>) -> (RecordedInterval, u6
             ..NetworkConditions::calm(1)
         };
         let network = SimulatedNetwork::new(&mut server, weather);
-        let mut worker = worker_that(load, network, 1, Ids::default(), |share| {
+        let mut worker = worker_with(load, network, 1, Ids::default(), |share| {
             share.keep_requests = true;
         });
-        worker.measure_turns(Some(BatchMeter::default()));
+        worker.measure_batches(Some(BatchMeter::default()));
         worker.establish(&mut control).unwrap();
         control.start = Some(START);
         worker.run(START, &mut control).unwrap();
@@ -60,7 +60,7 @@ fn taken(load: LoadPlan, pauses: Vec<(Time, Duration)>) -> (RecordedInterval, u6
 fn closed_loop_calls_stay_within_batches() {
     for reuse in [ConnectionReuse::Always, ConnectionReuse::Never] {
         for index in 0..2 {
-            let (total, seen) = taken(in_turns(reuse, index), Vec::new());
+            let (total, seen) = run_batches(load_in_batches(reuse, index), Vec::new());
             let numbers: Vec<u64> = total.turns.iter().map(|turn| turn.batch).collect();
             // The last entry holds the result of the batch before it.
             assert_eq!(numbers, Vec::from_iter(0..=u64::from(ROUNDS)));
@@ -99,7 +99,7 @@ fn closed_loop_calls_stay_within_batches() {
 fn missed_batch_loses_no_calls() {
     // Longer than a batch, so that at least one batch is missed entirely.
     let pauses = vec![(START + SLOT * 4, SLOT * 3)];
-    let (total, seen) = taken(in_turns(ConnectionReuse::Always, 0), pauses);
+    let (total, seen) = run_batches(load_in_batches(ConnectionReuse::Always, 0), pauses);
     let numbers: Vec<u64> = total.turns.iter().map(|turn| turn.batch).collect();
     assert!(numbers.len() < ROUNDS as usize + 1, "{numbers:?}");
     assert!(numbers.is_sorted() && numbers.last() == Some(&u64::from(ROUNDS)));

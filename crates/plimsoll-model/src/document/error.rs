@@ -40,7 +40,7 @@ pub enum RunError {
     },
     /// A document that is not valid JSON, or lacks a key.
     #[error("{path}: not valid: {problem}")]
-    Garbage {
+    InvalidDocument {
         /// The path of the document.
         path: PathBuf,
         /// The problem with it.

@@ -25,7 +25,7 @@ pub struct GateResult {
     /// The rung's position in the ladder, from 0.
     pub rung: usize,
     /// The position of the rung's difference to the first rung.
-    pub passage: GateOutcome,
+    pub outcome: GateOutcome,
     /// The allowed value, in the metric's unit; `None`: the first rung's value is not known.
     pub allowed: Option<f64>,
 }
@@ -35,16 +35,20 @@ impl LadderRecord {
     pub fn gated(&self) -> Vec<GateResult> {
         let rungs = 1..self.rungs.len();
         rungs
-            .flat_map(|rung| self.gates.iter().map(move |gate| self.at(*gate, rung)))
+            .flat_map(|rung| {
+                self.gates
+                    .iter()
+                    .map(move |gate| self.evaluate_gate(*gate, rung))
+            })
             .collect()
     }
 
-    fn at(&self, gate: Gate, rung: usize) -> GateResult {
+    fn evaluate_gate(&self, gate: Gate, rung: usize) -> GateResult {
         let allowed = gate.allowed(self.rungs[0].median(gate.metric));
         let (low, high) = match self.added(rung, 0, gate.metric) {
-            AddedCost::Clear(d) | AddedCost::NoneSeen(d) => (d.low, d.high),
-            AddedCost::Counted(more) => (more, more),
-            AddedCost::TooFew => (f64::NEG_INFINITY, f64::INFINITY),
+            AddedCost::Significant(d) | AddedCost::NotSignificant(d) => (d.low, d.high),
+            AddedCost::Exact(more) => (more, more),
+            AddedCost::TooFewRounds => (f64::NEG_INFINITY, f64::INFINITY),
         };
         let passage = match allowed {
             Some(allowed) if high <= allowed => GateOutcome::Within,
@@ -54,7 +58,7 @@ impl LadderRecord {
         GateResult {
             gate,
             rung,
-            passage,
+            outcome: passage,
             allowed,
         }
     }

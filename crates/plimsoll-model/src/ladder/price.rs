@@ -78,17 +78,17 @@ impl Rung {
                 bytes: self.bytes(part).map(|(connection, _)| connection),
             }
         };
-        let apart: Vec<ConnectionCost> = [
+        let costs: Vec<ConnectionCost> = [
             (false, ExtraMeasurement::Connections),
             (true, ExtraMeasurement::Resumed),
         ]
         .into_iter()
         .filter_map(|(resumed, part)| Some(price(resumed, self.parts.get(&part)?)))
         .collect();
-        if apart.is_empty() {
+        if costs.is_empty() {
             vec![price(handshake.resumed, &self.slices)]
         } else {
-            apart
+            costs
         }
     }
 }

@@ -56,7 +56,7 @@ fn claims(ladder: &LadderRecord) -> usize {
     (1..ladder.rungs.len())
         .flat_map(|of| [(of, of - 1), (of, 0)])
         .flat_map(|(of, to)| LadderMetric::ALL.map(|m| ladder.added(of, to, m)))
-        .filter(|a| matches!(a, AddedCost::Clear(_)))
+        .filter(|a| matches!(a, AddedCost::Significant(_)))
         .count()
 }
 
@@ -75,12 +75,12 @@ fn added_cost_is_found_within_interval() {
     for seed in 0..100 {
         let ladder = simulated(&[0.0, 40.0, 60.0], 20, seed);
         match ladder.added(1, 0, LadderMetric::P50) {
-            AddedCost::Clear(d) => {
+            AddedCost::Significant(d) => {
                 found += 1;
                 // Drift scales the added costs by up to a quarter.
                 held += usize::from(d.low <= 52.0 && d.high >= 38.0);
             }
-            other => assert!(!matches!(other, AddedCost::TooFew)),
+            other => assert!(!matches!(other, AddedCost::TooFewRounds)),
         }
     }
     // A slow moment of the first rung can hide a difference; more rounds would reveal it.
@@ -91,7 +91,10 @@ fn added_cost_is_found_within_interval() {
 #[test]
 fn too_few_rounds_claim_nothing() {
     let ladder = simulated(&[0.0, 500.0], 3, 1);
-    assert_eq!(ladder.added(1, 0, LadderMetric::P50), AddedCost::TooFew);
+    assert_eq!(
+        ladder.added(1, 0, LadderMetric::P50),
+        AddedCost::TooFewRounds
+    );
     assert_eq!(fewest_rounds(2), 9);
     assert_eq!(fewest_rounds(3), 11);
 }

@@ -18,7 +18,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use serde::{Deserialize, Serialize};
 
-use super::pieces::ThroughputSample;
+use super::throughput::ThroughputSample;
 use super::{LadderMetric, LadderRecord};
 use crate::plan::BatchSchedule;
 use crate::record::BatchStart;
@@ -96,17 +96,17 @@ pub struct RungDifference {
 #[derive(Clone, Debug)]
 pub struct RungMeasurement {
     calls: u32,
-    left_out: u32,
+    discarded_calls: u32,
     /// Whether each of the plan's stages is warm-up.
     warmup: Vec<bool>,
     /// Service times in nanoseconds of the measured calls that ended ok, by round.
-    rounds: Vec<Vec<u64>>,
+    times_by_round: Vec<Vec<u64>>,
     /// The first round of each replicate.
-    sittings: Vec<usize>,
+    replicate_starts: Vec<usize>,
     /// CPU clock readings of the current group of batches, in order.
-    began: Vec<BatchStart>,
+    batch_starts: Vec<BatchStart>,
     /// CPU time by round.
-    used: Vec<Option<BatchCpu>>,
+    cpu_by_round: Vec<Option<BatchCpu>>,
 }
 
 /// CPU time of one batch, in nanoseconds.
@@ -115,7 +115,7 @@ struct BatchCpu {
     client_ns: u64,
     server_ns: Option<u64>,
     /// Closed loop: the calls that ended ok, the bytes received, and the length of the batch in nanoseconds.
-    done: Option<(u64, u64, u64)>,
+    closed_loop_totals: Option<(u64, u64, u64)>,
 }
 
 impl RungMeasurement {
@@ -123,32 +123,32 @@ impl RungMeasurement {
     pub fn new(turns: BatchSchedule, left_out: u32, warmup: Vec<bool>) -> RungMeasurement {
         RungMeasurement {
             calls: turns.calls.max(1),
-            left_out,
+            discarded_calls: left_out,
             warmup,
-            rounds: Vec::new(),
-            sittings: vec![0],
-            began: Vec::new(),
-            used: Vec::new(),
+            times_by_round: Vec::new(),
+            replicate_starts: vec![0],
+            batch_starts: Vec::new(),
+            cpu_by_round: Vec::new(),
         }
     }
 
     /// Appends the measurements of another group of batches, rung by rung.
     pub fn extend(all: &mut [RungMeasurement], more: Vec<RungMeasurement>) {
-        let rounds = longest(all);
+        let rounds = round_count(all);
         for (before, after) in all.iter_mut().zip(more) {
             // Rounds must have the same number in every rung.
-            before.rounds.resize(rounds, Vec::new());
-            before.rounds.extend(after.rounds);
-            before.used.resize(rounds, None);
-            before.used.extend(after.used);
+            before.times_by_round.resize(rounds, Vec::new());
+            before.times_by_round.extend(after.times_by_round);
+            before.cpu_by_round.resize(rounds, None);
+            before.cpu_by_round.extend(after.cpu_by_round);
         }
     }
 
     /// Appends the measurements of another replicate, with restarted servers.
     pub fn extend_with_replicate(all: &mut [RungMeasurement], more: Vec<RungMeasurement>) {
-        let first = longest(all);
+        let first = round_count(all);
         for measured in &mut *all {
-            measured.sittings.push(first);
+            measured.replicate_starts.push(first);
         }
         RungMeasurement::extend(all, more);
     }
@@ -167,31 +167,33 @@ impl RungMeasurement {
         let next: Vec<Vec<u64>> = (0..all.len())
             .map(|rung| {
                 let same = (0..all.len()).filter(|other| clock(*other) == clock(rung));
-                let readings = same.filter(|_| own(rung)).flat_map(|same| &all[same].began);
+                let readings = same
+                    .filter(|_| own(rung))
+                    .flat_map(|same| &all[same].batch_starts);
                 let mut readings: Vec<u64> = readings.filter_map(|began| began.server_ns).collect();
                 readings.sort_unstable();
                 readings
             })
             .collect();
         for (rung, next_ns) in all.iter_mut().zip(next) {
-            for two in rung.began.windows(2) {
+            for two in rung.batch_starts.windows(2) {
                 let (began, next) = (two[0], two[1]);
                 let round = began.batch as usize;
                 // The next reading closes a batch of fixed time, even if a batch in between was slept through.
                 if next.batch != began.batch + 1 && began.done.is_none() {
                     continue;
                 }
-                if round >= rung.used.len() {
-                    rung.used.resize(round + 1, None);
+                if round >= rung.cpu_by_round.len() {
+                    rung.cpu_by_round.resize(round + 1, None);
                 }
                 let server_ns = began.server_ns.and_then(|at| {
                     let next = next_ns.partition_point(|ns| *ns <= at);
                     Some(next_ns.get(next)? - at)
                 });
-                rung.used[round] = Some(BatchCpu {
+                rung.cpu_by_round[round] = Some(BatchCpu {
                     client_ns: next.client_ns.saturating_sub(began.client_ns),
                     server_ns,
-                    done: began.done.zip(next.done).map(|(began, next)| {
+                    closed_loop_totals: began.done.zip(next.done).map(|(began, next)| {
                         (
                             next.ok - began.ok,
                             next.bytes_received - began.bytes_received,
@@ -200,19 +202,19 @@ impl RungMeasurement {
                     }),
                 });
             }
-            rung.began.clear();
+            rung.batch_starts.clear();
         }
     }
 
     /// Returns the mean CPU time of the server for a call, over the measured batches, in µs.
     pub fn server_cpu_us_per_call(&self) -> Option<f64> {
-        let turns =
-            (0..self.used.len()).filter_map(|n| self.cpu_us_per_call(LadderMetric::ServerCpu, n));
+        let turns = (0..self.cpu_by_round.len())
+            .filter_map(|n| self.cpu_us_per_call(LadderMetric::ServerCpu, n));
         let turns: Vec<f64> = turns.collect();
         (!turns.is_empty()).then(|| mean(&turns))
     }
 
-    fn warms_up(&self, stage: u8) -> bool {
+    fn is_warmup(&self, stage: u8) -> bool {
         self.warmup.get(usize::from(stage)) == Some(&true)
     }
 
@@ -220,24 +222,27 @@ impl RungMeasurement {
     pub fn call(&mut self, sample: &CallSample) {
         let calls = u64::from(self.calls);
         let round = usize::try_from(sample.number / calls).unwrap_or(usize::MAX);
-        if self.warms_up(sample.stage)
+        if self.is_warmup(sample.stage)
             || !sample.outcome.is_ok()
-            || sample.number % calls < u64::from(self.left_out)
+            || sample.number % calls < u64::from(self.discarded_calls)
         {
             return;
         }
-        if round >= self.rounds.len() {
-            self.rounds.resize(round + 1, Vec::new());
+        if round >= self.times_by_round.len() {
+            self.times_by_round.resize(round + 1, Vec::new());
         }
-        self.rounds[round].push(sample.service_ns());
+        self.times_by_round[round].push(sample.service_ns());
     }
 
     /// Adds one interval of the rung's run.
     pub fn interval(&mut self, interval: &IntervalRecord) {
         for turn in &interval.batches {
-            match self.began.binary_search_by_key(&turn.batch, |t| t.batch) {
-                Ok(at) => self.began[at].beside(turn),
-                Err(at) => self.began.insert(at, *turn),
+            match self
+                .batch_starts
+                .binary_search_by_key(&turn.batch, |t| t.batch)
+            {
+                Ok(at) => self.batch_starts[at].beside(turn),
+                Err(at) => self.batch_starts.insert(at, *turn),
             }
         }
     }
@@ -245,9 +250,9 @@ impl RungMeasurement {
     /// Returns the batches of a closed loop without the first `warmup` ones. `slot`: time between the starts of two
     /// batches.
     pub fn carried(&self, warmup: usize, slot: Duration) -> Vec<ThroughputSample> {
-        let measured = self.used.iter().skip(warmup).flatten();
+        let measured = self.cpu_by_round.iter().skip(warmup).flatten();
         let of = |used: &BatchCpu| {
-            let (ok, bytes_received, length_ns) = used.done?;
+            let (ok, bytes_received, length_ns) = used.closed_loop_totals?;
             Some(ThroughputSample {
                 elapsed_s: length_ns as f64 / 1e9,
                 ok,
@@ -262,7 +267,7 @@ impl RungMeasurement {
 
     /// Returns a quantile of all measured calls, in µs; `None`: too few calls.
     pub fn quantile_us(&self, q: f64) -> Option<f64> {
-        let mut times: Vec<u64> = self.rounds.iter().flatten().copied().collect();
+        let mut times: Vec<u64> = self.times_by_round.iter().flatten().copied().collect();
         if !is_supported(times.len() as u64, q) {
             return None;
         }
@@ -273,41 +278,45 @@ impl RungMeasurement {
     }
 
     /// Returns whether the rung's batch of that round has enough calls.
-    fn has(&self, round: usize) -> bool {
-        let counting = self.calls.saturating_sub(self.left_out) as usize;
-        let ended = self.rounds.get(round).map_or(0, Vec::len);
+    fn has_enough_calls(&self, round: usize) -> bool {
+        let counting = self.calls.saturating_sub(self.discarded_calls) as usize;
+        let ended = self.times_by_round.get(round).map_or(0, Vec::len);
         ended > 0 && 2 * ended >= counting
     }
 
     fn median_us(&self, round: usize) -> Option<f64> {
-        let times = self.rounds[round].iter().map(|ns| *ns as f64);
+        let times = self.times_by_round[round].iter().map(|ns| *ns as f64);
         median_of(times.collect()).map(|ns| ns / 1e3)
     }
 
     /// Returns the CPU time per call of a batch in which every call counts or was discarded, in µs.
     fn cpu_us_per_call(&self, metric: LadderMetric, round: usize) -> Option<f64> {
-        let counting = self.calls.saturating_sub(self.left_out) as usize;
-        let used = self.used.get(round).copied().flatten()?;
+        let counting = self.calls.saturating_sub(self.discarded_calls) as usize;
+        let used = self.cpu_by_round.get(round).copied().flatten()?;
         let ns = match metric {
             LadderMetric::ClientCpu => used.client_ns,
             LadderMetric::ServerCpu => used.server_ns?,
             _ => return None,
         };
-        let whole = self.rounds.get(round).map_or(0, Vec::len) == counting;
-        whole.then(|| ns as f64 / 1e3 / f64::from(self.calls))
+        let is_complete = self.times_by_round.get(round).map_or(0, Vec::len) == counting;
+        is_complete.then(|| ns as f64 / 1e3 / f64::from(self.calls))
     }
 }
 
-fn longest(rungs: &[RungMeasurement]) -> usize {
-    rungs.iter().map(|m| m.rounds.len()).max().unwrap_or(0)
+fn round_count(rungs: &[RungMeasurement]) -> usize {
+    rungs
+        .iter()
+        .map(|m| m.times_by_round.len())
+        .max()
+        .unwrap_or(0)
 }
 
 /// Returns the rounds that every rung has, by replicate. A replicate with less than half the rounds of the longest one
 /// is left out.
 fn rounds_by_replicate(rungs: &[RungMeasurement]) -> Vec<Vec<usize>> {
-    let starts: &[usize] = rungs.first().map_or(&[], |rung| &rung.sittings);
-    let ends = starts.iter().skip(1).copied().chain([longest(rungs)]);
-    let has = |round: &usize| rungs.iter().all(|rung| rung.has(*round));
+    let starts: &[usize] = rungs.first().map_or(&[], |rung| &rung.replicate_starts);
+    let ends = starts.iter().skip(1).copied().chain([round_count(rungs)]);
+    let has = |round: &usize| rungs.iter().all(|rung| rung.has_enough_calls(*round));
     let mut all: Vec<Vec<usize>> = starts
         .iter()
         .zip(ends)
@@ -323,14 +332,21 @@ impl BatchesRecord {
     ///
     /// `alpha`: error probability of all intervals together, including the `besides` ones of metrics that are not
     /// measured in batches. `seed`: the seed of the bootstrap.
-    pub fn of(rungs: &[RungMeasurement], alpha: f64, besides: usize, seed: u64) -> BatchesRecord {
-        let (calls, left_out) = rungs.first().map_or((0, 0), |r| (r.calls, r.left_out));
+    pub fn of(
+        rungs: &[RungMeasurement],
+        alpha: f64,
+        other_metrics: usize,
+        seed: u64,
+    ) -> BatchesRecord {
+        let (calls, left_out) = rungs
+            .first()
+            .map_or((0, 0), |r| (r.calls, r.discarded_calls));
         let rounds = rounds_by_replicate(rungs);
         let pairs: Vec<(usize, usize)> = LadderRecord::pairs(rungs.len()).collect();
         // `alpha` is half of the ladder's total error probability. Half of it is shared equally by all metrics; the
         // other half goes to the main ones: half of that to the p50, half to the CPU time of both ends.
         let of_pair = alpha / pairs.len().max(1) as f64;
-        let each = of_pair / (COMPARED_METRICS.len() + besides) as f64;
+        let each = of_pair / (COMPARED_METRICS.len() + other_metrics) as f64;
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut differences = Vec::new();
         for (of, to) in pairs {

@@ -45,7 +45,7 @@ impl DelayLaw for DriftLaw {
     fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
         let time = self.of.leaves(request, draws).saturating_sub(request.at);
         let since_first = request.at.saturating_sub(FIRST_ARRIVAL_NS);
-        let way = (since_first as f64 / self.over).min(1.0);
-        request.after(time as f64 * (1.0 + (self.to - 1.0) * way))
+        let progress = (since_first as f64 / self.over).min(1.0);
+        request.after(time as f64 * (1.0 + (self.to - 1.0) * progress))
     }
 }

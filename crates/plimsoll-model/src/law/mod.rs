@@ -138,14 +138,14 @@ type LawParser = fn(Table, &LawContext) -> Result<Box<dyn DelayLaw>, LawError>;
 /// A law with its type erased.
 struct LawEntry {
     name: &'static str,
-    read: LawParser,
+    parse: LawParser,
 }
 
 impl LawEntry {
     const fn of<S: LawSettings>() -> LawEntry {
         LawEntry {
             name: S::NAME,
-            read: |table, within| {
+            parse: |table, within| {
                 if let Some(key) = table.keys().find(|key| !S::KEYS.contains(&&***key)) {
                     let keys = S::KEYS.join("`, `");
                     return Err(LawError::new(format!(
@@ -175,7 +175,7 @@ fn read(mut table: Table, within: &LawContext) -> Result<Box<dyn DelayLaw>, LawE
         }
     };
     match LAWS.iter().find(|law| law.name == name) {
-        Some(entry) => (entry.read)(table, within),
+        Some(entry) => (entry.parse)(table, within),
         None => {
             let names = names();
             let hint = suggest(&name, &names).map(|near| format!("did you mean `{near}`? "));

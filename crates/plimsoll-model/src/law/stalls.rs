@@ -32,7 +32,7 @@ impl LawSettings for StallsSettings {
             every,
             length: nanos("length", self.length)?,
             draws: RequestRng::of_server(within.seed),
-            known: Vec::new(),
+            stalls: Vec::new(),
         }))
     }
 }
@@ -45,19 +45,19 @@ struct StallsLaw {
     length: f64,
     draws: RequestRng,
     /// Start and end of the stalls drawn so far, in order.
-    known: Vec<(u64, u64)>,
+    stalls: Vec<(u64, u64)>,
 }
 
 impl StallsLaw {
     /// Draws stalls until one starts after `at`.
     fn draw_until(&mut self, at: u64) {
-        while self.known.last().is_none_or(|(begins, _)| *begins <= at) {
-            let end = self.known.last().map_or(FIRST_ARRIVAL_NS, |(_, end)| *end);
+        while self.stalls.last().is_none_or(|(begins, _)| *begins <= at) {
+            let end = self.stalls.last().map_or(FIRST_ARRIVAL_NS, |(_, end)| *end);
             // A gap of at least a nanosecond makes the loop terminate.
             let gap = (self.every * self.draws.exponential()).round().max(1.0);
             let begins = end.saturating_add(gap as u64);
             let ends = begins.saturating_add(self.length as u64);
-            self.known.push((begins, ends));
+            self.stalls.push((begins, ends));
             if begins == u64::MAX {
                 return;
             }
@@ -69,8 +69,8 @@ impl DelayLaw for StallsLaw {
     fn leaves(&mut self, request: LawRequest, draws: &mut RequestRng) -> u64 {
         let due = self.of.leaves(request, draws);
         self.draw_until(due);
-        let before = self.known.partition_point(|(begins, _)| *begins <= due);
-        match before.checked_sub(1).map(|last| self.known[last]) {
+        let before = self.stalls.partition_point(|(begins, _)| *begins <= due);
+        match before.checked_sub(1).map(|last| self.stalls[last]) {
             Some((_, end)) => due.max(end),
             None => due,
         }

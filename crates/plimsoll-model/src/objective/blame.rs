@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use crate::instrument::{LatenessBounds, TailCounts, UNRECORDED_NS, beyond, known_least};
+use crate::instrument::{LatenessBounds, TailCounts, UNRECORDED_NS, beyond, known_lower_bounds};
 use crate::measure::TimeMeasure;
 use crate::plan::TimeMetric;
 use crate::record::{MAX_TIME_NS, StageRecord, TimeHistogram};
@@ -19,11 +19,11 @@ pub struct RunCircumstances {
     /// The time after which a call fails.
     pub deadline: Option<Duration>,
     /// Whether descriptors or ports ran out, so that calls waited for the generator's own resources.
-    pub short: bool,
+    pub is_short_of_resources: bool,
     /// Whether calls waited because the plan has too few connections.
     pub too_few_connections: bool,
     /// Whether a worker used a whole core.
-    pub busy: bool,
+    pub has_busy_worker: bool,
     /// Whether handshakes were full although the plan asks for resumed ones.
     pub not_resumed: bool,
 }
@@ -32,11 +32,11 @@ pub struct RunCircumstances {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FailureCounts {
     /// Failures of the target or of the connection.
-    pub(super) sure: u64,
+    pub(super) certain: u64,
     /// Timeouts: a late generator may have caused them.
     pub(super) timeouts: u64,
     /// Failures of this process itself.
-    pub(super) ours: u64,
+    pub(super) local: u64,
 }
 
 impl FailureCounts {
@@ -46,19 +46,19 @@ impl FailureCounts {
         for (outcome, n) in record.outcomes.iter() {
             match outcome.blame() {
                 None => {}
-                _ if outcome.is_given_up() => {}
-                Some(FailureSource::Client) => failed.ours += n,
+                _ if outcome.is_abandoned() => {}
+                Some(FailureSource::Client) => failed.local += n,
                 Some(FailureSource::Link | FailureSource::Target) if outcome.is_timeout() => {
                     failed.timeouts += n
                 }
-                Some(FailureSource::Link | FailureSource::Target) => failed.sure += n,
+                Some(FailureSource::Link | FailureSource::Target) => failed.certain += n,
             }
         }
         failed
     }
 
     pub(super) fn all(self) -> u64 {
-        self.sure + self.timeouts + self.ours
+        self.certain + self.timeouts + self.local
     }
 
     /// Returns the failures that neither a late generator nor this process itself can have caused.
@@ -69,10 +69,10 @@ impl FailureCounts {
     ) -> u64 {
         if circumstances.too_few_connections {
             // A call may have spent its time waiting for a connection.
-            return self.sure;
+            return self.certain;
         }
         let deadline = circumstances.deadline.unwrap_or(FALLBACK_DEADLINE);
-        self.sure
+        self.certain
             + self.timeouts.saturating_sub(
                 LatenessBounds::of(record).longer_than(deadline_tolerance_ns(deadline)),
             )
@@ -127,7 +127,7 @@ pub(super) struct TimeEvidence<'a> {
     lateness: LatenessBounds,
     deadline: Duration,
     counts_failures: bool,
-    is_of_client: bool,
+    may_be_client_caused: bool,
 }
 
 impl<'a> TimeEvidence<'a> {
@@ -141,10 +141,10 @@ impl<'a> TimeEvidence<'a> {
         let (failed, cut_off) = if counts_failures && circumstances.too_few_connections {
             // How long these calls waited for a connection is not known.
             let failed = FailureCounts::of(record);
-            let ours = failed.ours + failed.timeouts;
+            let ours = failed.local + failed.timeouts;
             (
                 FailureCounts {
-                    ours,
+                    local: ours,
                     timeouts: 0,
                     ..failed
                 },
@@ -162,7 +162,7 @@ impl<'a> TimeEvidence<'a> {
             timed
         };
         let least = match own {
-            TimeMetric::Response => known_least(record),
+            TimeMetric::Response => known_lower_bounds(record),
             _ => None,
         };
         TimeEvidence {
@@ -178,15 +178,15 @@ impl<'a> TimeEvidence<'a> {
             lateness: LatenessBounds::of(record),
             deadline: circumstances.deadline.unwrap_or(FALLBACK_DEADLINE),
             counts_failures,
-            is_of_client: is_of_client(timed, record, circumstances),
+            may_be_client_caused: is_of_client(timed, record, circumstances),
         }
     }
 
     /// Returns how many calls would have taken longer than `limit` ns even if the generator had never been late.
     /// Failed calls count as longer if this kind of time counts failures.
-    pub(super) fn surely_over(&self, limit: u64) -> u64 {
-        if self.is_of_client {
-            return self.failed.sure;
+    pub(super) fn certainly_over(&self, limit: u64) -> u64 {
+        if self.may_be_client_caused {
+            return self.failed.certain;
         }
         // A call that hit its deadline took at least that long; how much longer is not known.
         let reach = nanos(self.deadline)
@@ -220,7 +220,7 @@ impl<'a> TimeEvidence<'a> {
         let least = self.least.as_ref();
         let of_each = least.map_or(0, |least| least.longer_than(limit) + over(None));
         // Failures that lateness can't cause are the target's, however many calls were late.
-        self.failed.sure + of_all.max(of_each)
+        self.failed.certain + of_all.max(of_each)
     }
 
     /// Returns the number of calls that the statistic is of. Abandoned calls are included only if they are known to
@@ -235,19 +235,19 @@ impl<'a> TimeEvidence<'a> {
     }
 
     /// Returns whether more calls than a percentile (0–100) leaves out certainly took longer than `limit` ns.
-    pub(super) fn surely_exceeds(&self, percentile: f64, limit: u64) -> bool {
-        self.surely_over(limit) > beyond(percentile / 100.0, self.population(limit))
+    pub(super) fn certainly_exceeds(&self, percentile: f64, limit: u64) -> bool {
+        self.certainly_over(limit) > beyond(percentile / 100.0, self.population(limit))
     }
 
     /// Returns the lower end of a percentile's instrument interval, in nanoseconds; infinite where failures decide.
     pub(super) fn low_end(&self, percentile: f64) -> f64 {
-        if self.surely_exceeds(percentile, MAX_TIME_NS) {
+        if self.certainly_exceeds(percentile, MAX_TIME_NS) {
             return f64::INFINITY;
         }
         let (mut low, mut high) = (0, MAX_TIME_NS);
         while low < high {
             let middle = low + (high - low) / 2;
-            if self.surely_exceeds(percentile, middle) {
+            if self.certainly_exceeds(percentile, middle) {
                 low = middle + 1
             } else {
                 high = middle
@@ -261,7 +261,8 @@ impl<'a> TimeEvidence<'a> {
         if self.counts_failures && self.failed.certain_count(self.record, circumstances) > 0 {
             return f64::INFINITY;
         }
-        if circumstances.short || circumstances.not_resumed || !mean_ns.is_finite() {
+        if circumstances.is_short_of_resources || circumstances.not_resumed || !mean_ns.is_finite()
+        {
             0.0
         } else {
             let of_each = self.lateness.sum_ns() / self.record.ok().max(1) as f64;
@@ -287,8 +288,8 @@ fn is_of_client(timed: TimeMetric, record: &StageRecord, circumstances: &RunCirc
         TimeMetric::FirstToken => !from_due.is_empty(),
         TimeMetric::Service | TimeMetric::FirstByte => false,
     };
-    let is_unserved =
-        circumstances.short || circumstances.too_few_connections && timed != TimeMetric::Response;
+    let is_unserved = circumstances.is_short_of_resources
+        || circumstances.too_few_connections && timed != TimeMetric::Response;
     is_unserved && waits_for_connection || circumstances.not_resumed
 }
 
@@ -316,7 +317,7 @@ mod tests {
             deadline: Some(Duration::from_secs(1)),
             ..RunCircumstances::default()
         };
-        TimeEvidence::of(TimeMetric::Response, record, &circumstances).surely_over(limit_ms * MS)
+        TimeEvidence::of(TimeMetric::Response, record, &circumstances).certainly_over(limit_ms * MS)
     }
 
     fn record(calls: &[(u64, u64)]) -> StageRecord {
@@ -393,7 +394,10 @@ mod tests {
                 ..RunCircumstances::default()
             };
             let evidence = TimeEvidence::of(timed, &queued, &circumstances);
-            (evidence.surely_over(20 * MS), evidence.surely_over(3 * MS))
+            (
+                evidence.certainly_over(20 * MS),
+                evidence.certainly_over(3 * MS),
+            )
         };
         assert_eq!(evidence(false, TimeMetric::Response), (1_040, 1_040));
         // The part of their time that the target took is still known.

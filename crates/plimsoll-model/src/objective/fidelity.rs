@@ -7,7 +7,7 @@ use crate::run::DeliverySummary;
 /// Evaluates the fidelity of a load, which is known as an interval.
 pub(super) fn find(objective: &Objective, delivery: &DeliverySummary) -> Evaluation {
     let [low, high] = delivery.fidelity();
-    let (is_met, is_missed) = if objective.below {
+    let (is_met, is_missed) = if objective.is_upper {
         (high <= objective.limit, low > objective.limit)
     } else {
         (low >= objective.limit, high < objective.limit)
@@ -22,7 +22,7 @@ pub(super) fn find(objective: &Objective, delivery: &DeliverySummary) -> Evaluat
         (LimitCheck::Within, format!("{text}; {why}"))
     };
     Evaluation {
-        found,
+        check: found,
         text,
         interval: None,
     }

@@ -20,9 +20,9 @@ pub fn lost<'a>(
     measured: &ObjectiveInputs,
     expected: ExpectedCalls<'_>,
 ) -> Option<&'a Objective> {
-    objectives.iter().filter(|o| o.below).find(|o| {
+    objectives.iter().filter(|o| o.is_upper).find(|o| {
         let stage = o.stage.as_deref();
-        let (Some(part), Some(expected)) = (measured.part(stage), expected(stage)) else {
+        let (Some(part), Some(expected)) = (measured.of_stage(stage), expected(stage)) else {
             return false;
         };
         is_lost(o, &part.record, expected, &measured.circumstances)
@@ -51,7 +51,7 @@ fn is_lost(
     };
     match statistic {
         Statistic::Percentile(p) => {
-            let slow = evidence(timed).surely_over(objective.limit as u64);
+            let slow = evidence(timed).certainly_over(objective.limit as u64);
             slow > beyond(p / 100.0, most)
         }
         Statistic::Mean => {

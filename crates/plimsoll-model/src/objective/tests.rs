@@ -135,7 +135,7 @@ fn local_failures_make_objectives_inconclusive() {
     let mut r = record(900, 0, 0);
     r.outcomes.add(Outcome::NoPorts, 100);
     let circumstances = RunCircumstances {
-        short: true,
+        is_short_of_resources: true,
         ..RunCircumstances::default()
     };
     let measured = ObjectiveInputs {

@@ -38,7 +38,7 @@ pub struct ProxyCredentials {
 
 impl ProxyCredentials {
     /// Returns the value of `Proxy-Authorization` (RFC 7617 §2).
-    pub fn basic(&self) -> String {
+    pub fn basic_auth_value(&self) -> String {
         let both = format!("{}:{}", self.user, self.password);
         format!("Basic {}", STANDARD.encode(both))
     }

@@ -24,19 +24,19 @@ pub struct TlsPlan {
     /// The key-exchange groups that are offered, the preferred one first.
     pub groups: Vec<KeyExchangeGroup>,
     /// Whether compressed certificates are accepted, and the client's is compressed (RFC 8879).
-    pub compressed: bool,
+    pub compress_certificates: bool,
     /// The file that TLS secrets are written to (NSS key log format), for decrypting packet captures.
     pub key_log: Option<PathBuf>,
     /// Whether sessions are resumed from tickets.
     pub resume: bool,
     /// Where sessions are resumed: the share of new connections that make a full handshake nevertheless (0–1).
-    pub full: Option<f64>,
+    pub full_share: Option<f64>,
     /// Whether requests are sent with the first bytes of a resumed session (0-RTT, RFC 8446 §2.3).
     pub early_data: bool,
     /// The code that encrypts and decrypts TLS records.
-    pub records: RecordLayer,
+    pub record_layer: RecordLayer,
     /// How often a certificate chain is checked.
-    pub chain: ChainCheck,
+    pub chain_check: ChainCheck,
 }
 
 impl TlsPlan {

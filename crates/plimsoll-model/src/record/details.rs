@@ -19,8 +19,8 @@ pub struct FailureDetail {
 
 /// Adds `text` for `outcome` unless it is known or there are enough. Returns whether it was added.
 pub(crate) fn add_detail(details: &mut Vec<FailureDetail>, code: Outcome, text: &str) -> bool {
-    const LONGEST_TEXT: usize = 400;
-    let text = match text.char_indices().nth(LONGEST_TEXT) {
+    const MAX_TEXT_CHARS: usize = 400;
+    let text = match text.char_indices().nth(MAX_TEXT_CHARS) {
         Some((end, _)) => &text[..end],
         None => text,
     };

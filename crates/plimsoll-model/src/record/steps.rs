@@ -57,7 +57,7 @@ impl StepRecord {
 
     /// Returns the calls that were sent, and abandoned because the run ended.
     pub fn calls_cut_off(&self) -> u64 {
-        let given_up = self.outcomes.iter().filter(|(o, _)| o.is_given_up());
+        let given_up = self.outcomes.iter().filter(|(o, _)| o.is_abandoned());
         given_up.map(|(_, n)| n).sum()
     }
 

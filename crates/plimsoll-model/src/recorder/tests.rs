@@ -267,7 +267,7 @@ fn slowest_sent_calls_keep_trace_ids() {
     let carried = |number| {
         Some(RequestCarrier {
             connection: Some(3),
-            traced_as: number / 2,
+            trace_number: number / 2,
         })
     };
     let record = |recorder: &mut Recorder| {

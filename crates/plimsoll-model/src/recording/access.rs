@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::stamps::{LineTimestamp, clf, date};
+use super::stamps::{LineTimestamp, date, parse_clf};
 
 /// The result of parsing a line: its time and the values of its columns, or why it is invalid.
 pub(super) type RowResult = Result<(LineTimestamp, Vec<String>), &'static str>;
@@ -52,8 +52,11 @@ pub(super) fn parse_line(line: &str) -> RowResult {
     let mut bracketed = line
         .match_indices('[')
         .filter_map(|(at, _)| line[at + 1..].split(']').next());
-    let time =
-        bracketed.find_map(|text| clf(text).or_else(|| date(text)).map(|stamp| (stamp, text)));
+    let time = bracketed.find_map(|text| {
+        parse_clf(text)
+            .or_else(|| date(text))
+            .map(|stamp| (stamp, text))
+    });
     let words = || line.split(' ').take(3).chain(creation_time(line));
     let found = || {
         words()
@@ -61,7 +64,7 @@ pub(super) fn parse_line(line: &str) -> RowResult {
             .last()
     };
     let (stamp, time) = time.or_else(found).ok_or(NO_TIME)?;
-    let (before, request, behind) = quoted(line)
+    let (before, request, behind) = quoted_texts(line)
         .find(|(_, text, _)| request_line(text).is_some())
         .ok_or("it has no request line in quotes")?;
     let (method, target) = request_line(request).unwrap_or_default();
@@ -69,7 +72,7 @@ pub(super) fn parse_line(line: &str) -> RowResult {
     if !is_path(path) {
         return Err(UNSENDABLE_PATH);
     }
-    let mut after = quoted(behind).map(|(_, text, _)| text);
+    let mut after = quoted_texts(behind).map(|(_, text, _)| text);
     // Load balancers and proxies write the status before the request.
     let is_status = |word: &&str| word.len() == 3 && word.bytes().all(|b| b.is_ascii_digit());
     let status = behind
@@ -137,7 +140,7 @@ fn creation_time(line: &str) -> Option<&str> {
 }
 
 /// Returns the quoted texts of a line, each with the text before and after it.
-fn quoted(line: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+fn quoted_texts(line: &str) -> impl Iterator<Item = (&str, &str, &str)> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let start = at + line[at..].find('"')? + 1;

@@ -85,7 +85,7 @@ impl<'a> RecordingLines<'a> {
         }
         let format = match format {
             Some(format) => format,
-            None => recognised(head)?,
+            None => detect_format(head)?,
         };
         let mut lines = RecordingLines {
             source: LineSource::Text(Box::new(io::empty()), format),
@@ -100,7 +100,7 @@ impl<'a> RecordingLines<'a> {
                 let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(from);
                 let headers = reader.headers().map_err(|e| e.to_string())?;
                 lines.names = headers.iter().map(|name| name.trim().to_owned()).collect();
-                let place = lines.time_place()?;
+                let place = lines.time_column_index()?;
                 lines.source = LineSource::Csv(reader, csv::StringRecord::new(), place);
             }
             RecordingFormat::Access => {
@@ -175,7 +175,7 @@ impl<'a> RecordingLines<'a> {
                 }
                 let buffer = std::mem::take(&mut self.buffer);
                 let row = match std::str::from_utf8(&buffer) {
-                    Ok(text) => self.row(format, text.trim()),
+                    Ok(text) => self.parse_row(format, text.trim()),
                     Err(_) => Err("it is not UTF-8"),
                 };
                 self.buffer = buffer;
@@ -184,18 +184,18 @@ impl<'a> RecordingLines<'a> {
         }
     }
 
-    fn row(&mut self, format: RecordingFormat, text: &str) -> RowResult {
+    fn parse_row(&mut self, format: RecordingFormat, text: &str) -> RowResult {
         match format {
             RecordingFormat::Times | RecordingFormat::Csv => {
                 let stamp = stamp(text, SECOND_NS).ok_or("it is not a time")?;
                 Ok((stamp, Vec::new()))
             }
             RecordingFormat::Access => parse_line(text),
-            RecordingFormat::JsonLines => self.json(text),
+            RecordingFormat::JsonLines => self.parse_json(text),
         }
     }
 
-    fn json(&mut self, text: &str) -> RowResult {
+    fn parse_json(&mut self, text: &str) -> RowResult {
         let mut entries = json_entries(text).map_err(|_| "it is not a JSON object")?;
         let nested = entries
             .iter()
@@ -211,7 +211,7 @@ impl<'a> RecordingLines<'a> {
         if self.names.is_empty() {
             self.names = entries.iter().map(|(name, _)| name.clone()).collect();
             self.lacking = vec![None; self.names.len()];
-            if self.time_place().is_err() {
+            if self.time_column_index().is_err() {
                 self.names.clear();
                 return Err("it has no time");
             }
@@ -225,7 +225,7 @@ impl<'a> RecordingLines<'a> {
         {
             return Err(UNSENDABLE_PATH);
         }
-        let place = self.time_place().map_err(|_| "it has no time")?;
+        let place = self.time_column_index().map_err(|_| "it has no time")?;
         let time_name = &self.names[place];
         let value_of = |name: &str| {
             entries
@@ -262,7 +262,7 @@ impl<'a> RecordingLines<'a> {
     }
 
     /// Returns the position of the column of times.
-    fn time_place(&self) -> Result<usize, String> {
+    fn time_column_index(&self) -> Result<usize, String> {
         let place = |wanted: &str| {
             self.names
                 .iter()
@@ -299,7 +299,7 @@ impl<R: Read> Read for FillingReader<R> {
 }
 
 /// Detects the format from the first lines.
-fn recognised(head: &[u8]) -> Result<RecordingFormat, String> {
+fn detect_format(head: &[u8]) -> Result<RecordingFormat, String> {
     let head = String::from_utf8_lossy(head);
     let lines = head
         .lines()

@@ -22,11 +22,11 @@ pub struct TimeWindow {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum WindowBound {
     /// A time of day by the clock of the file, in nanoseconds since midnight.
-    OfDay(i64),
+    TimeOfDay(i64),
     /// Nanoseconds since 1970.
-    At(i64),
+    Absolute(i64),
     /// Nanoseconds since the start.
-    After(i64),
+    SinceStart(i64),
 }
 
 impl FromStr for TimeWindow {
@@ -59,10 +59,10 @@ fn end(text: &str) -> Option<WindowBound> {
     if let Ok(period) = text.parse::<Period>() {
         return i64::try_from(period.0.as_nanos())
             .ok()
-            .map(WindowBound::After);
+            .map(WindowBound::SinceStart);
     }
     if let Some(stamp) = date(text) {
-        return Some(WindowBound::At(stamp.ns));
+        return Some(WindowBound::Absolute(stamp.ns));
     }
     // jiff requires all digits.
     let padded = match text.find(':') {
@@ -72,7 +72,9 @@ fn end(text: &str) -> Option<WindowBound> {
     let time = padded.parse::<Time>().ok().filter(|_| text.contains(':'))?;
     let midnight = Time::midnight();
     let since = time.duration_since(midnight);
-    i64::try_from(since.as_nanos()).ok().map(WindowBound::OfDay)
+    i64::try_from(since.as_nanos())
+        .ok()
+        .map(WindowBound::TimeOfDay)
 }
 
 impl fmt::Display for TimeWindow {
@@ -93,7 +95,7 @@ impl TimeWindow {
         ahead_s: Option<i32>,
     ) -> Result<(Option<i64>, Option<i64>), String> {
         let place = |end: WindowBound, earliest: i64| match (end, ahead_s) {
-            (WindowBound::After(ns), _) => Ok(if ahead_s.is_some() {
+            (WindowBound::SinceStart(ns), _) => Ok(if ahead_s.is_some() {
                 first.saturating_add(ns)
             } else {
                 ns
@@ -101,8 +103,8 @@ impl TimeWindow {
             (_, None) => Err(format!(
                 "`{self}`: the file's times are seconds from its beginning: write 10m..20m or the like"
             )),
-            (WindowBound::At(ns), _) => Ok(ns),
-            (WindowBound::OfDay(ns), Some(ahead_s)) => {
+            (WindowBound::Absolute(ns), _) => Ok(ns),
+            (WindowBound::TimeOfDay(ns), Some(ahead_s)) => {
                 let ahead = i64::from(ahead_s) * 1_000_000_000;
                 let midnight = (earliest + ahead).div_euclid(DAY_NS) * DAY_NS - ahead;
                 let at = midnight + ns;
@@ -125,7 +127,7 @@ impl TimeWindow {
         match (from, to) {
             // In a log that starts at night, the morning is that of the next day.
             (Some(from), Some(to))
-                if to <= first && matches!(self.from, Some(WindowBound::OfDay(_))) =>
+                if to <= first && matches!(self.from, Some(WindowBound::TimeOfDay(_))) =>
             {
                 Ok((Some(from + DAY_NS), Some(to + DAY_NS)))
             }
@@ -140,7 +142,7 @@ impl TimeWindow {
 pub struct ColumnFilter {
     pub(super) column: String,
     pattern: String,
-    is_wanted: bool,
+    keeps_matches: bool,
 }
 
 impl FromStr for ColumnFilter {
@@ -157,7 +159,7 @@ impl FromStr for ColumnFilter {
             Some((column, pattern, is_wanted)) if !column.trim().is_empty() => Ok(ColumnFilter {
                 column: column.trim().to_owned(),
                 pattern: pattern.trim().to_owned(),
-                is_wanted,
+                keeps_matches: is_wanted,
             }),
             _ => Err(format!(
                 "`{text}` is not a filter: write COLUMN=VALUE or COLUMN!=VALUE, such as method=GET or path=/api/*"
@@ -169,7 +171,7 @@ impl FromStr for ColumnFilter {
 impl ColumnFilter {
     /// Returns whether a line with this value is replayed.
     pub(super) fn takes(&self, value: &str) -> bool {
-        matches(&self.pattern, value) == self.is_wanted
+        matches(&self.pattern, value) == self.keeps_matches
     }
 }
 

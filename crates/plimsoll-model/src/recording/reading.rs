@@ -12,8 +12,8 @@ use super::lines::RecordingLines;
 use super::spool::SpoolWriter;
 use super::stamps::LineTimestamp;
 use super::{
-    LeftOut, ROWS_PER_BLOCK, RecordedRows, Recording, RecordingFormat, RecordingInner,
-    RecordingRequest,
+    ROWS_PER_BLOCK, RecordedRows, Recording, RecordingFormat, RecordingInner, RecordingRequest,
+    SkippedLines,
 };
 use crate::mixing::mix_text;
 
@@ -81,12 +81,12 @@ impl Recording {
 struct RecordingReader<'a> {
     request: &'a RecordingRequest,
     lines: RecordingLines<'a>,
-    waiting: BinaryHeap<Reverse<PendingLine>>,
+    pending: BinaryHeap<Reverse<PendingLine>>,
     newest: i64,
     first: Option<LineTimestamp>,
     /// The positions of the columns that filters check.
-    filtered: Vec<usize>,
-    client: Option<usize>,
+    filter_columns: Vec<usize>,
+    client_column: Option<usize>,
     /// The recorded time that is replayed, by the file's own clock.
     bounds: (Option<i64>, Option<i64>),
     /// The time of the line that was written last.
@@ -96,7 +96,7 @@ struct RecordingReader<'a> {
     /// The current whole second and its arrivals, which are spread over it.
     second: Option<(i64, u64)>,
     out: RecordingWriter,
-    left_out: LeftOut,
+    left_out: SkippedLines,
 }
 
 /// The times and rows that are kept, in spools.
@@ -118,17 +118,17 @@ impl<'a> RecordingReader<'a> {
         RecordingReader {
             request,
             lines,
-            waiting: BinaryHeap::new(),
+            pending: BinaryHeap::new(),
             newest: i64::MIN,
             first: None,
-            filtered: Vec::new(),
-            client: None,
+            filter_columns: Vec::new(),
+            client_column: None,
             bounds: (None, None),
             last: None,
             start: None,
             second: None,
             out: RecordingWriter::default(),
-            left_out: LeftOut::default(),
+            left_out: SkippedLines::default(),
         }
     }
 
@@ -137,12 +137,15 @@ impl<'a> RecordingReader<'a> {
             let kind = self.first.map(|first| first.is_clock);
             let (stamp, values) = match row {
                 Ok((stamp, _)) if kind.is_some_and(|kind| kind != stamp.is_clock) => {
-                    self.cannot_read(line, "its time has another format than the first line's");
+                    self.count_unreadable(
+                        line,
+                        "its time has another format than the first line's",
+                    );
                     continue;
                 }
                 Ok(row) => row,
                 Err(why) => {
-                    self.cannot_read(line, why);
+                    self.count_unreadable(line, why);
                     continue;
                 }
             };
@@ -151,25 +154,25 @@ impl<'a> RecordingReader<'a> {
             }
             self.left_out.sorted += u64::from(stamp.ns < self.newest);
             self.newest = self.newest.max(stamp.ns);
-            self.waiting.push(Reverse(PendingLine {
+            self.pending.push(Reverse(PendingLine {
                 stamp,
                 line,
                 values,
             }));
-            while let Some(Reverse(oldest)) = self.waiting.peek()
+            while let Some(Reverse(oldest)) = self.pending.peek()
                 && (self.newest - oldest.stamp.ns > MAX_DISORDER_NS
-                    || self.waiting.len() > MAX_SORTED_LINES)
+                    || self.pending.len() > MAX_SORTED_LINES)
             {
-                self.take_oldest()?;
+                self.process_oldest()?;
             }
         }
-        while !self.waiting.is_empty() {
-            self.take_oldest()?;
+        while !self.pending.is_empty() {
+            self.process_oldest()?;
         }
         self.end_second()
     }
 
-    fn cannot_read(&mut self, line: u64, why: &'static str) {
+    fn count_unreadable(&mut self, line: u64, why: &'static str) {
         let left_out = &mut self.left_out;
         left_out.unreadable += 1;
         if left_out.first_unreadable.len() < MAX_NAMED_LINES {
@@ -186,14 +189,14 @@ impl<'a> RecordingReader<'a> {
                 format!(
                     "a filter needs column `{}`, but it has {}",
                     filter.column,
-                    columns(names)
+                    list_columns(names)
                 )
             })?;
-            self.filtered.push(place);
+            self.filter_columns.push(place);
         }
-        self.client = ["client", "user"].into_iter().find_map(place);
+        self.client_column = ["client", "user"].into_iter().find_map(place);
         if let Some(window) = &self.request.window {
-            let ahead = stamp.is_clock.then_some(stamp.ahead_s);
+            let ahead = stamp.is_clock.then_some(stamp.utc_offset_s);
             self.bounds = window.bounds(stamp.ns, ahead)?;
         }
         self.out.bounds = vec![(usize::MAX, 0); names.len()];
@@ -201,8 +204,8 @@ impl<'a> RecordingReader<'a> {
         Ok(())
     }
 
-    fn take_oldest(&mut self) -> Result<(), String> {
-        let Some(Reverse(oldest)) = self.waiting.pop() else {
+    fn process_oldest(&mut self) -> Result<(), String> {
+        let Some(Reverse(oldest)) = self.pending.pop() else {
             return Ok(());
         };
         let ns = oldest.stamp.ns;
@@ -220,7 +223,7 @@ impl<'a> RecordingReader<'a> {
             || to.is_some_and(|to| ns >= to)
             || !self.is_wanted(&oldest)
         {
-            self.left_out.not_wanted += 1;
+            self.left_out.excluded += 1;
             return Ok(());
         }
         if !oldest.stamp.is_whole_second {
@@ -235,21 +238,21 @@ impl<'a> RecordingReader<'a> {
             self.second = Some((ns, 1));
         }
         if !oldest.values.is_empty() {
-            self.out.row(&oldest.values)?;
+            self.out.push_row(&oldest.values)?;
         }
         Ok(())
     }
 
     fn is_wanted(&self, line: &PendingLine) -> bool {
         let value = |place: usize| line.values.get(place).map_or("", String::as_str);
-        let mut filters = self.request.filters.iter().zip(&self.filtered);
+        let mut filters = self.request.filters.iter().zip(&self.filter_columns);
         if !filters.all(|(filter, place)| filter.takes(value(*place))) {
             return false;
         }
         let Some(share) = self.request.sample else {
             return true;
         };
-        let drawn = match self.client {
+        let drawn = match self.client_column {
             Some(place) => mix_text(self.request.seed, value(place)),
             None => mix_text(self.request.seed, &line.line.to_string()),
         };
@@ -275,8 +278,8 @@ impl<'a> RecordingReader<'a> {
         // Without a window, a clock starts with the first arrival; offsets are used as they are.
         let begin = self.bounds.0.unwrap_or(if is_clock { ns } else { 0 });
         let start = *self.start.get_or_insert(begin);
-        let at = scaled(ns.saturating_sub(start), self.request.speed);
-        self.out.time(at)
+        let at = scale(ns.saturating_sub(start), self.request.speed);
+        self.out.push_time(at)
     }
 
     fn finish(self, file: String, format: RecordingFormat) -> Result<Recording, String> {
@@ -285,10 +288,10 @@ impl<'a> RecordingReader<'a> {
         if out.count == 0 {
             let first = left_out.first_unreadable.first();
             return Err(match first {
-                _ if left_out.not_wanted > 0 => {
+                _ if left_out.excluded > 0 => {
                     format!(
                         "none of its {} lines matches the window, the filters and the sample",
-                        left_out.not_wanted
+                        left_out.excluded
                     )
                 }
                 Some((line, why)) => format!(
@@ -298,7 +301,7 @@ impl<'a> RecordingReader<'a> {
                 None => "it has no lines".to_owned(),
             });
         }
-        if left_out.unreadable > out.count + left_out.not_wanted {
+        if left_out.unreadable > out.count + left_out.excluded {
             let (line, why) = left_out
                 .first_unreadable
                 .first()
@@ -311,7 +314,7 @@ impl<'a> RecordingReader<'a> {
             ));
         }
         let end = match (self.bounds.1, self.start) {
-            (Some(to), Some(start)) => scaled(to.saturating_sub(start), self.request.speed),
+            (Some(to), Some(start)) => scale(to.saturating_sub(start), self.request.speed),
             _ => out.last_at.saturating_add(out.mean_gap()),
         };
         let (names, lacking) = (self.lines.names().to_vec(), self.lines.lacking().to_vec());
@@ -338,7 +341,7 @@ impl<'a> RecordingReader<'a> {
                 times: out.times.finish().map_err(spooled)?,
                 rows: (rows.count > 0).then(|| Arc::new(rows)),
                 checksum: out.checksum.sum(),
-                left_out,
+                skipped: left_out,
                 is_lost: AtomicBool::new(false),
             }),
         })
@@ -346,7 +349,7 @@ impl<'a> RecordingReader<'a> {
 }
 
 /// Divides a time by the speed.
-fn scaled(ns: i64, speed: f64) -> u64 {
+fn scale(ns: i64, speed: f64) -> u64 {
     let ns = u64::try_from(ns).unwrap_or(0);
     if speed == 1.0 {
         ns
@@ -355,7 +358,7 @@ fn scaled(ns: i64, speed: f64) -> u64 {
     }
 }
 
-fn columns(names: &[String]) -> String {
+fn list_columns(names: &[String]) -> String {
     if names.is_empty() {
         "no columns".to_owned()
     } else {
@@ -368,7 +371,7 @@ fn cannot_spool(error: &std::io::Error) -> String {
 }
 
 impl RecordingWriter {
-    fn time(&mut self, at: u64) -> Result<(), String> {
+    fn push_time(&mut self, at: u64) -> Result<(), String> {
         if self.count == 0 {
             self.first_at = at;
         }
@@ -379,7 +382,7 @@ impl RecordingWriter {
         self.times.write(&bytes).map_err(|e| cannot_spool(&e))
     }
 
-    fn row(&mut self, values: &[String]) -> Result<(), String> {
+    fn push_row(&mut self, values: &[String]) -> Result<(), String> {
         if self.rows.is_multiple_of(ROWS_PER_BLOCK) {
             self.blocks.push(self.values.length());
         }

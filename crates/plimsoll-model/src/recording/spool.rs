@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::FileExt;
 
 /// Maximum bytes that are kept in memory.
-const MAX_HELD: usize = 4 << 20;
+const MAX_MEMORY_BYTES: usize = 4 << 20;
 
 /// A spool that is being written.
 #[derive(Default)]
@@ -30,7 +30,7 @@ impl SpoolWriter {
     /// When the temporary folder can't be written.
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.length += bytes.len() as u64;
-        if self.file.is_none() && self.held.len() + bytes.len() > MAX_HELD {
+        if self.file.is_none() && self.held.len() + bytes.len() > MAX_MEMORY_BYTES {
             let mut file = BufWriter::with_capacity(1 << 18, tempfile::tempfile()?);
             file.write_all(&self.held)?;
             self.held = Vec::new();
@@ -51,7 +51,7 @@ impl SpoolWriter {
     /// Returns the errors of [`SpoolWriter::write`].
     pub(super) fn finish(self) -> io::Result<Spool> {
         Ok(match self.file {
-            None => Spool::Held(self.held),
+            None => Spool::Memory(self.held),
             Some(file) => Spool::File(file.into_inner().map_err(io::IntoInnerError::into_error)?),
         })
     }
@@ -60,7 +60,7 @@ impl SpoolWriter {
 /// A spool that has been written.
 pub(super) enum Spool {
     /// The bytes in memory.
-    Held(Vec<u8>),
+    Memory(Vec<u8>),
     /// An unlinked file that holds them.
     File(File),
 }
@@ -68,7 +68,7 @@ pub(super) enum Spool {
 impl fmt::Debug for Spool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Spool::Held(bytes) => write!(f, "Held({} bytes)", bytes.len()),
+            Spool::Memory(bytes) => write!(f, "Held({} bytes)", bytes.len()),
             Spool::File(_) => f.write_str("File"),
         }
     }
@@ -82,7 +82,7 @@ impl Spool {
     pub(super) fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         match self {
             Spool::File(file) => file.read_exact_at(out, offset),
-            Spool::Held(bytes) => {
+            Spool::Memory(bytes) => {
                 let start = usize::try_from(offset).unwrap_or(usize::MAX);
                 let end = start.saturating_add(out.len());
                 let found = bytes.get(start..end).ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn spool_reads_back_from_memory_and_file() {
-        for length in [10, MAX_HELD + 10] {
+        for length in [10, MAX_MEMORY_BYTES + 10] {
             let mut writer = SpoolWriter::default();
             let bytes: Vec<u8> = (0..length).map(|n| (n % 251) as u8).collect();
             for part in bytes.chunks(65_537) {
@@ -107,7 +107,7 @@ mod tests {
             }
             assert_eq!(writer.length(), length as u64);
             let spool = writer.finish().unwrap();
-            assert_eq!(matches!(spool, Spool::File(_)), length > MAX_HELD);
+            assert_eq!(matches!(spool, Spool::File(_)), length > MAX_MEMORY_BYTES);
             let mut read = [0; 7];
             spool.read(length as u64 - 7, &mut read).unwrap();
             assert_eq!(read, bytes[length - 7..]);

@@ -17,19 +17,19 @@ pub(super) struct LineTimestamp {
     /// Whether it is a date without a fraction of a second.
     pub(super) is_whole_second: bool,
     /// The offset of the clock from UTC, in seconds.
-    pub(super) ahead_s: i32,
+    pub(super) utc_offset_s: i32,
 }
 
 /// Parses a number or a date. Plain numbers below 100,000,000 are offsets in units of `offset_unit_ns` nanoseconds;
 /// larger ones are seconds, milliseconds, microseconds or nanoseconds since 1970, depending on their size.
 pub(super) fn stamp(text: &str, offset_unit_ns: i64) -> Option<LineTimestamp> {
     let text = text.trim();
-    number(text, offset_unit_ns)
+    parse_number(text, offset_unit_ns)
         .or_else(|| date(text))
-        .or_else(|| clf(text))
+        .or_else(|| parse_clf(text))
 }
 
-fn number(text: &str, offset_unit_ns: i64) -> Option<LineTimestamp> {
+fn parse_number(text: &str, offset_unit_ns: i64) -> Option<LineTimestamp> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
     if whole.is_empty() || !digits(whole) || !digits(fraction) {
@@ -57,7 +57,7 @@ fn number(text: &str, offset_unit_ns: i64) -> Option<LineTimestamp> {
             .checked_add(rest)?,
         is_clock,
         is_whole_second: false,
-        ahead_s: 0,
+        utc_offset_s: 0,
     })
 }
 
@@ -68,7 +68,7 @@ pub(super) fn date(text: &str) -> Option<LineTimestamp> {
     }
     let time = text.get(11..)?;
     let (ns, ahead_s) = match text.parse::<Timestamp>() {
-        Ok(moment) => (moment.as_nanosecond(), ahead(time).unwrap_or(0)),
+        Ok(moment) => (moment.as_nanosecond(), parse_utc_offset(time).unwrap_or(0)),
         Err(_) => {
             let civil = text.parse::<DateTime>().ok()?;
             let moment = Offset::UTC.to_timestamp(civil).ok()?;
@@ -79,12 +79,12 @@ pub(super) fn date(text: &str) -> Option<LineTimestamp> {
         ns: i64::try_from(ns).ok()?,
         is_clock: true,
         is_whole_second: !time.contains('.') && !time.contains(','),
-        ahead_s,
+        utc_offset_s: ahead_s,
     })
 }
 
 /// Parses a zone `+02:00`, `+0200` or `-07` at the end of `text`; returns its offset in seconds.
-fn ahead(text: &str) -> Option<i32> {
+fn parse_utc_offset(text: &str) -> Option<i32> {
     let at = text.rfind(['+', '-'])?;
     let digits: String = text[at + 1..].chars().filter(|c| *c != ':').collect();
     let part = |range: std::ops::Range<usize>| {
@@ -99,7 +99,7 @@ fn ahead(text: &str) -> Option<i32> {
 }
 
 /// Parses `10/Oct/2000:13:55:36 -0700` of the Common Log Format, or `06/Feb/2009:12:14:14.655` of HAProxy.
-pub(super) fn clf(text: &str) -> Option<LineTimestamp> {
+pub(super) fn parse_clf(text: &str) -> Option<LineTimestamp> {
     const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
     let (moment, zone) = match text.split_once(' ') {
         Some((moment, zone)) => (moment, Some(zone)),
@@ -132,7 +132,7 @@ pub(super) fn clf(text: &str) -> Option<LineTimestamp> {
         nanoseconds,
     );
     let ahead_s = match zone {
-        Some(zone) => ahead(zone)?,
+        Some(zone) => parse_utc_offset(zone)?,
         None => 0,
     };
     let offset = Offset::from_seconds(ahead_s).ok()?;
@@ -141,7 +141,7 @@ pub(super) fn clf(text: &str) -> Option<LineTimestamp> {
         ns: i64::try_from(moment.as_nanosecond()).ok()?,
         is_clock: true,
         is_whole_second: fraction.is_none(),
-        ahead_s,
+        utc_offset_s: ahead_s,
     })
 }
 
@@ -153,8 +153,9 @@ mod tests {
 
     #[test]
     fn stamps_of_all_kinds_are_exact() {
-        let ns =
-            |text| stamp(text, SECOND).map(|s| (s.ns, s.is_clock, s.is_whole_second, s.ahead_s));
+        let ns = |text| {
+            stamp(text, SECOND).map(|s| (s.ns, s.is_clock, s.is_whole_second, s.utc_offset_s))
+        };
         assert_eq!(ns("0.25"), Some((250_000_000, false, false, 0)));
         assert_eq!(ns("12"), Some((12 * SECOND, false, false, 0)));
         for (text, rest) in [

@@ -146,7 +146,7 @@ fn filters_window_and_sample_choose_lines() {
         ..request()
     };
     let found = read(&only_get, &text).unwrap();
-    assert_eq!((found.count(), found.left_out().not_wanted), (500, 500));
+    assert_eq!((found.count(), found.left_out().excluded), (500, 500));
     let window = RecordingRequest {
         window: Some("10s..20s".parse().unwrap()),
         ..request()

@@ -52,17 +52,17 @@ pub struct DeliverySummary {
 
 /// The arrivals that a plan schedules.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct AskedArrivals {
+pub(super) struct ScheduledArrivals {
     /// The highest rate of the schedule.
     peak_per_s: f64,
     is_poisson: bool,
     stages: usize,
 }
 
-impl AskedArrivals {
+impl ScheduledArrivals {
     /// Returns the arrivals of the stages of `header` that are `wanted`; `None` where the plan does not schedule
     /// calls: in closed loops, in runs of other tools, and where arrivals are users who make several calls each.
-    pub(super) fn of(header: &RunHeader, wanted: impl Fn(u8) -> bool) -> Option<AskedArrivals> {
+    pub(super) fn of(header: &RunHeader, wanted: impl Fn(u8) -> bool) -> Option<ScheduledArrivals> {
         let are_calls = header.cold || header.connections.is_some();
         if !header.is_open() || !are_calls {
             return None;
@@ -74,7 +74,7 @@ impl AskedArrivals {
             .collect();
         let rates = rates?;
         let own_peak = rates.iter().copied().reduce(f64::max)?;
-        Some(AskedArrivals {
+        Some(ScheduledArrivals {
             peak_per_s: own_peak / header.schedule_share.unwrap_or(1.0),
             is_poisson: header.arrivals.as_deref() == Some("poisson"),
             stages: rates.len(),
@@ -82,7 +82,7 @@ impl AskedArrivals {
     }
 
     /// Returns an upper bound of how many of `all` arrivals fall within a window of `ns`.
-    fn within(&self, ns: u64, all: u64) -> f64 {
+    fn max_within(&self, ns: u64, all: u64) -> f64 {
         let expected = self.peak_per_s * ns as f64 / 1e9;
         // The first arrival of a stage may follow the previous stage's last one without a gap.
         let begun = self.stages as f64;
@@ -129,7 +129,12 @@ pub(super) fn mean_unnoticed(pacing: &TimeHistogram, length: Duration) -> f64 {
 
 /// Returns an upper bound of how many calls were due and not sent at the same time, given how late calls were and that
 /// `unsent` were never sent.
-fn max_unsent_at_once(late: &TailCounts, unsent: u64, arrivals: &AskedArrivals, due: u64) -> f64 {
+fn max_unsent_at_once(
+    late: &TailCounts,
+    unsent: u64,
+    arrivals: &ScheduledArrivals,
+    due: u64,
+) -> f64 {
     let mut least = late.len() as f64;
     let mut tried = 0.0;
     for (ns, later) in late.longer_by_length() {
@@ -137,13 +142,13 @@ fn max_unsent_at_once(late: &TailCounts, unsent: u64, arrivals: &AskedArrivals, 
             continue;
         }
         tried = ns as f64;
-        least = least.min(arrivals.within(ns, due) + later as f64);
+        least = least.min(arrivals.max_within(ns, due) + later as f64);
     }
     least + unsent as f64
 }
 
 /// Returns the calls of `record` that were abandoned unsent because the generator noticed them too late.
-pub(super) fn given_up_late(record: &StageRecord) -> u64 {
+pub(super) fn abandoned_late(record: &StageRecord) -> u64 {
     // The other unsent calls waited for the target until the run ended.
     let ended = record.cut_off.len().saturating_sub(record.calls_cut_off());
     record.not_started.saturating_sub(ended)
@@ -162,24 +167,24 @@ impl DeliverySummary {
     /// time; `lasted`: how long calls were sent. `None` where none was due.
     pub(super) fn of(
         record: &StageRecord,
-        arrivals: &AskedArrivals,
+        arrivals: &ScheduledArrivals,
         unnoticed: f64,
-        lasted: Duration,
+        duration: Duration,
     ) -> Option<DeliverySummary> {
         let due = record.due;
         if due == 0 {
             return None;
         }
         let unsent = (record.not_started + record.expired_unsent).min(due);
-        let late = given_up_late(record);
+        let late = abandoned_late(record);
         let own_low = unnoticed.max(late as f64);
         let own_high = max_unsent_at_once(&TailCounts::of(&record.pacing), late, arrivals, due);
         let lag = record.lag.histogram();
         let sum_ns = lag.map_or(0.0, |h| h.mean() * h.len() as f64) * (1.0 - RECORDED_PRECISION);
-        let mean_unsent = if lasted.is_zero() {
+        let mean_unsent = if duration.is_zero() {
             0.0
         } else {
-            sum_ns / lasted.as_nanos() as f64
+            sum_ns / duration.as_nanos() as f64
         };
         let low = own_low.max(unsent as f64).max(mean_unsent);
         let high = max_unsent_at_once(&TailCounts::of(&record.lag), unsent, arrivals, due);
@@ -208,8 +213,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn constant(peak_per_s: f64) -> AskedArrivals {
-        AskedArrivals {
+    fn constant(peak_per_s: f64) -> ScheduledArrivals {
+        ScheduledArrivals {
             peak_per_s,
             is_poisson: false,
             stages: 1,
@@ -227,7 +232,11 @@ mod tests {
         record
     }
 
-    fn delivery(record: &StageRecord, arrivals: AskedArrivals, seconds: u64) -> DeliverySummary {
+    fn delivery(
+        record: &StageRecord,
+        arrivals: ScheduledArrivals,
+        seconds: u64,
+    ) -> DeliverySummary {
         let lasted = Duration::from_secs(seconds);
         let unnoticed = mean_unnoticed(&record.pacing, lasted);
         DeliverySummary::of(record, &arrivals, unnoticed, lasted).unwrap()
@@ -328,7 +337,7 @@ mod tests {
             let truth = sends.iter().map(|at| behind(*at)).max().unwrap_or(0) as f64 / 1e3;
             let record = sent_late(due.iter().zip(&sends).map(|(due, sent)| sent - due));
             let lasted = Duration::from_nanos(*sends.last().unwrap());
-            let arrivals = AskedArrivals {
+            let arrivals = ScheduledArrivals {
                 is_poisson,
                 ..constant(1e3)
             };

@@ -18,10 +18,10 @@ use super::{
 
 /// Maximum bytes of a line of `intervals.jsonl`. Even a second of many stages, addresses and batches has less than a
 /// tenth.
-const MAX_INTERVAL: usize = 16 << 20;
+const MAX_INTERVAL_LINE_BYTES: usize = 16 << 20;
 
 /// Maximum bytes of a line of `requests.jsonl.zst`; a call takes about 200.
-const MAX_REQUEST: usize = 1 << 20;
+const MAX_REQUEST_LINE_BYTES: usize = 1 << 20;
 
 /// Stages are numbered by one byte.
 const MAX_STAGES: usize = 256;
@@ -72,20 +72,20 @@ impl Run {
         } = document::parse(&text, &path)?;
         let stages = header.planned_stages.len();
         if stages > MAX_STAGES {
-            return Err(RunError::Garbage {
+            return Err(RunError::InvalidDocument {
                 path,
                 problem: format!("{stages} planned stages, and a plan has at most {MAX_STAGES}"),
             });
         }
         let mut totals = RunTotals::default();
-        let whole = each_interval(dir, |interval| totals.add(&header, &interval))?;
+        let is_complete = each_interval(dir, |interval| totals.add(&header, &interval))?;
         if state == RunState::Running {
             state = RunState::Partial;
             reason = Some(
                 "the run has not ended, or was killed: only what was written until then is shown"
                     .to_owned(),
             );
-        } else if !whole && state != RunState::Partial {
+        } else if !is_complete && state != RunState::Partial {
             state = RunState::Partial;
             reason = Some(format!("the last line of {} is cut off", file::INTERVALS));
         }
@@ -163,22 +163,22 @@ impl Run {
             zstd::Decoder::new(opened).map_err(RunError::io(&path, "starting to decompress"))?;
         let mut reader = BufReader::new(decoder);
         let mut line = Vec::new();
-        let cut_off_is_the_end = self.state == RunState::Partial;
+        let may_be_truncated = self.state == RunState::Partial;
         // The last records of a killed run may be of calls that no interval counts.
         let check = &self.summary.count_check;
-        let counted = if cut_off_is_the_end {
+        let counted = if may_be_truncated {
             check.ok + check.errors + check.cut_off
         } else {
             u64::MAX
         };
         for number in 1..=counted {
-            match input::read_line(&mut reader, &mut line, MAX_REQUEST) {
-                Ok(LineEnd::EndOfInput) if line.is_empty() || cut_off_is_the_end => return Ok(()),
+            match input::read_line(&mut reader, &mut line, MAX_REQUEST_LINE_BYTES) {
+                Ok(LineEnd::EndOfInput) if line.is_empty() || may_be_truncated => return Ok(()),
                 Ok(_) => {}
-                Err(e) if cut_off_is_the_end && e.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(e) if may_be_truncated && e.kind() == io::ErrorKind::UnexpectedEof => {
                     return Ok(());
                 }
-                Err(e) => return Err(unreadable(&path, number)(e).into()),
+                Err(e) => return Err(line_error(&path, number)(e).into()),
             }
             let record = text(&line)
                 .and_then(RequestRecord::from_line)
@@ -206,8 +206,8 @@ fn each_interval(dir: &Path, mut f: impl FnMut(IntervalRecord)) -> Result<bool, 
     let mut sum = CountSum::default();
     let mut line = Vec::new();
     for number in 1.. {
-        let end = input::read_line(&mut reader, &mut line, MAX_INTERVAL)
-            .map_err(unreadable(&path, number))?;
+        let end = input::read_line(&mut reader, &mut line, MAX_INTERVAL_LINE_BYTES)
+            .map_err(line_error(&path, number))?;
         if end == LineEnd::EndOfInput {
             return Ok(line.is_empty());
         }
@@ -225,7 +225,7 @@ fn text(line: &[u8]) -> Result<&str, String> {
 }
 
 /// Creates the error of a line that can't be read: an invalid line, or an error of the file.
-fn unreadable(path: &Path, number: u64) -> impl FnOnce(io::Error) -> RunError {
+fn line_error(path: &Path, number: u64) -> impl FnOnce(io::Error) -> RunError {
     move |error| match error.kind() {
         io::ErrorKind::InvalidInput => RunError::line(path, number)(error.to_string()),
         _ => RunError::io(path, "reading it")(error),

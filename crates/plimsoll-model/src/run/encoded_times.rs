@@ -13,7 +13,7 @@ use crate::record::TimeHistogram;
 pub(super) const MAX_COUNT: u64 = 1 << 53;
 
 /// Maximum bytes of all histograms of a line, decompressed. This program's own rarely exceed 20,000.
-const MAX_BYTES: usize = 8 << 20;
+const MAX_HISTOGRAM_BYTES: usize = 8 << 20;
 
 /// The first bytes of a compressed histogram, and those of an uncompressed one.
 const COMPRESSED_COOKIE: u32 = 0x1c84_9314;
@@ -37,7 +37,7 @@ pub(super) struct TimesReader {
     /// The decompressed histogram.
     plain: Vec<u8>,
     /// Bytes that the remaining histograms of the line may take.
-    left: usize,
+    bytes_left: usize,
 }
 
 impl TimesReader {
@@ -45,7 +45,7 @@ impl TimesReader {
         TimesReader {
             inflate: Decompress::new(true),
             plain: Vec::new(),
-            left: MAX_BYTES,
+            bytes_left: MAX_HISTOGRAM_BYTES,
         }
     }
 
@@ -69,11 +69,11 @@ impl TimesReader {
             }
             _ => return Err(wrong("it begins with the wrong number")),
         }
-        if self.plain.len() > self.left {
+        if self.plain.len() > self.bytes_left {
             return Err(too_large());
         }
-        self.left -= self.plain.len();
-        counts(&self.plain).map_err(|e| wrong(&e))
+        self.bytes_left -= self.plain.len();
+        decode_counts(&self.plain).map_err(|e| wrong(&e))
     }
 
     /// Decompresses `compressed` into `plain`.
@@ -83,7 +83,7 @@ impl TimesReader {
         self.plain.reserve(16 << 10);
         loop {
             if self.plain.len() == self.plain.capacity() {
-                if self.plain.len() > self.left {
+                if self.plain.len() > self.bytes_left {
                     return Err(too_large());
                 }
                 self.plain.reserve(self.plain.len() * 3);
@@ -107,7 +107,7 @@ impl TimesReader {
 fn too_large() -> String {
     format!(
         "the line's histograms have more than {} MiB",
-        MAX_BYTES >> 20
+        MAX_HISTOGRAM_BYTES >> 20
     )
 }
 
@@ -146,7 +146,7 @@ impl BucketLayout {
 }
 
 /// Reads the counts of an uncompressed histogram.
-fn counts(bytes: &[u8]) -> Result<TimeHistogram, String> {
+fn decode_counts(bytes: &[u8]) -> Result<TimeHistogram, String> {
     let head: &[u8; HEADER_LENGTH] = bytes.first_chunk().ok_or("cut off")?;
     let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| head[at + i]));
     let long = |at: usize| u64::from(word(at)) << 32 | u64::from(word(at + 4));
@@ -287,7 +287,7 @@ mod tests {
         use flate2::{Compression, write::ZlibEncoder};
         use std::io::Write as _;
         let mut packed = ZlibEncoder::new(Vec::new(), Compression::best());
-        packed.write_all(&vec![0; MAX_BYTES + 1]).unwrap();
+        packed.write_all(&vec![0; MAX_HISTOGRAM_BYTES + 1]).unwrap();
         let mut bytes = COMPRESSED_COOKIE.to_be_bytes().to_vec();
         bytes.extend([0; 4]);
         bytes.extend(packed.finish().unwrap());

@@ -288,7 +288,7 @@ impl RunHeader {
         };
         let (load_loop, arrivals, clients) = arrival_facts(plan.load.arrivals);
         // Where several loads share a schedule, some of its arrivals belong to others.
-        let own = plan.load.turns.map_or(1.0, |turns| {
+        let own = plan.load.batches.map_or(1.0, |turns| {
             f64::from(turns.share) / f64::from(turns.of.max(1))
         });
         let rate = |r: f64| (load_loop == LoopKind::Open).then_some(r * own);
@@ -320,7 +320,7 @@ impl RunHeader {
             },
             connection_lifetime_us: plan.load.connection_lifetime.map(micros),
             tick_us: (!plan.load.tick.is_zero()).then(|| micros(plan.load.tick)),
-            full_share: plan.tls.as_ref().and_then(|tls| tls.full),
+            full_share: plan.tls.as_ref().and_then(|tls| tls.full_share),
             resume: plan.tls.as_ref().is_some_and(|tls| tls.resume),
             calls: plan.load.calls,
             seed: Some(plan.seed),

@@ -12,21 +12,22 @@ use crate::quantity::planned as planned_length;
 use crate::record::{OutcomeCounts, StageRecord, TimeHistogram};
 use crate::statistics::quantile::quantile;
 
-use super::delivery::{DeliverySummary, given_up_late};
+use super::delivery::{DeliverySummary, abandoned_late};
 use super::header::{PlannedStage, RunHeader};
 use super::shards::ShardFigures;
 
-mod observed;
+mod generator_stats;
 mod waits;
 
-pub use observed::GeneratorStats;
+pub use generator_stats::GeneratorStats;
 pub use waits::ConnectionsNeeded;
 
 /// The nominal length of an interval.
 pub const INTERVAL_LENGTH: Duration = Duration::from_secs(1);
 
 /// Minimum length of a complete interval: workers may end theirs slightly early or late.
-pub const WHOLE_INTERVAL: Duration = INTERVAL_LENGTH.saturating_sub(Duration::from_millis(100));
+pub const MIN_COMPLETE_INTERVAL: Duration =
+    INTERVAL_LENGTH.saturating_sub(Duration::from_millis(100));
 
 /// A worker that used more than this share of a core in an interval counts as fully busy.
 pub const BUSY_RATIO: f64 = 0.95;
@@ -268,13 +269,13 @@ pub fn health(
     let response_p50 = response.map(|h| h.value_at_quantile(0.5));
     let mut problems: Vec<HealthProblem> = late(record, header, (observed, delivery), response_p50)
         .into_iter()
-        .chain(busy(header, observed))
-        .chain(exhausted(record))
-        .chain(stalled(observed))
-        .chain(target_gone(observed))
+        .chain(busy_worker(header, observed))
+        .chain(exhausted_resources(record))
+        .chain(machine_stalls(observed))
+        .chain(target_outage(observed))
         .chain(waits::waited(record, header, response_p50).filter(|_| header.is_open()))
-        .chain(unused(record))
-        .chain(not_started(record))
+        .chain(unused_connections(record))
+        .chain(unsent_calls(record))
         .chain(slow_failures(record))
         .collect();
     problems.sort_by_key(|p| !p.invalidates);
@@ -352,7 +353,7 @@ fn undelivered(
     observed: &GeneratorStats,
     (name, late): (&str, u64),
 ) -> Option<String> {
-    let unsent = given_up_late(record);
+    let unsent = abandoned_late(record);
     if unsent as f64 > MAX_UNSENT_SHARE * record.due as f64 {
         return Some(format!(
             "{unsent} of {} calls were not sent, because the generator reached them after their deadline",
@@ -377,7 +378,7 @@ fn undelivered(
 
 /// Describes a generator at its limit. In a closed loop that lowers the rate, which then isn't the target's; in an
 /// open loop calls are late, which is known for each call.
-fn busy(header: &RunHeader, observed: &GeneratorStats) -> Option<HealthProblem> {
+fn busy_worker(header: &RunHeader, observed: &GeneratorStats) -> Option<HealthProblem> {
     let busy_intervals = observed.busy_intervals();
     if busy_intervals == 0 {
         return None;
@@ -399,7 +400,7 @@ fn busy(header: &RunHeader, observed: &GeneratorStats) -> Option<HealthProblem> 
 }
 
 /// Describes resources of this machine that ran out.
-fn exhausted(record: &StageRecord) -> impl Iterator<Item = HealthProblem> {
+fn exhausted_resources(record: &StageRecord) -> impl Iterator<Item = HealthProblem> {
     let limits = [
         (
             Outcome::NoDescriptors,
@@ -424,7 +425,7 @@ fn exhausted(record: &StageRecord) -> impl Iterator<Item = HealthProblem> {
     })
 }
 
-fn stalled(observed: &GeneratorStats) -> Option<HealthProblem> {
+fn machine_stalls(observed: &GeneratorStats) -> Option<HealthProblem> {
     let text = format!(
         "the machine stalled: {} of {} intervals were longer than requested, the longest {:.2} s instead of 1 s",
         observed.stalled_intervals,
@@ -434,7 +435,7 @@ fn stalled(observed: &GeneratorStats) -> Option<HealthProblem> {
     (observed.stalled_intervals > 0).then(|| ProblemKind::MachineStalled.noted_problem(text))
 }
 
-fn target_gone(observed: &GeneratorStats) -> Option<HealthProblem> {
+fn target_outage(observed: &GeneratorStats) -> Option<HealthProblem> {
     let text = format!(
         "the target was down in {} of {} intervals: no call succeeded in them, and connections failed; the load generator's delay is judged by the others",
         observed.gone_intervals, observed.intervals
@@ -442,7 +443,7 @@ fn target_gone(observed: &GeneratorStats) -> Option<HealthProblem> {
     (observed.gone_intervals > 0).then(|| ProblemKind::TargetGone.noted_problem(text))
 }
 
-fn unused(record: &StageRecord) -> Option<HealthProblem> {
+fn unused_connections(record: &StageRecord) -> Option<HealthProblem> {
     let text = format!(
         "{} of {} connections ended without carrying a call: the server, or what is in front of it, accepts connections and closes them; after the second in a row there is a pause before the next",
         record.connections_unused,
@@ -451,7 +452,7 @@ fn unused(record: &StageRecord) -> Option<HealthProblem> {
     (record.connections_unused > 0).then(|| ProblemKind::ConnectionsUnused.noted_problem(text))
 }
 
-fn not_started(record: &StageRecord) -> Option<HealthProblem> {
+fn unsent_calls(record: &StageRecord) -> Option<HealthProblem> {
     let text = format!(
         "{} of {} scheduled calls were dropped before they were sent: the run ended, or this process reached them after their deadline; objectives do not count them",
         record.not_started, record.due

@@ -345,7 +345,7 @@ mod tests {
                 ..ConnectPhases::default()
             },
         );
-        recorder.turn_began(BatchStart {
+        recorder.record_batch_start(BatchStart {
             batch: 7,
             client_ns: 1_234_567_890,
             server_ns: None,

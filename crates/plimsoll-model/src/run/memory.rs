@@ -175,13 +175,13 @@ impl MemoryReading {
         self.connections += other.connections;
         self.client = self.client.zip(other.client).map(|(a, b)| a.plus(b));
         let most = self.moment == MemoryPhase::Held;
-        self.server = of_both(self.server, other.server, most);
-        self.kernel = of_both(self.kernel, other.kernel, most);
+        self.server = min_or_max(self.server, other.server, most);
+        self.kernel = min_or_max(self.kernel, other.kernel, most);
     }
 }
 
 /// Returns the larger or the smaller of two values. `None` where either is missing.
-fn of_both<T: Ord>(a: Option<T>, b: Option<T>, larger: bool) -> Option<T> {
+fn min_or_max<T: Ord>(a: Option<T>, b: Option<T>, larger: bool) -> Option<T> {
     let (a, b) = (a?, b?);
     Some(if larger { a.max(b) } else { a.min(b) })
 }

@@ -30,7 +30,7 @@ struct MergeSource {
     last: Option<u64>,
     /// The values at the end of that interval.
     open: SourceGauges,
-    ended: bool,
+    has_ended: bool,
 }
 
 /// Gauges of a source at the end of an interval. The later interval's values replace the earlier ones'.
@@ -53,7 +53,7 @@ impl SourceGauges {
     }
 
     /// Subtracts the values from an interval to which they were added.
-    fn leave(&self, interval: &mut IntervalRecord) {
+    fn subtract_from(&self, interval: &mut IntervalRecord) {
         interval.in_flight = interval.in_flight.saturating_sub(self.in_flight);
         interval.backlog = interval.backlog.saturating_sub(self.backlog);
         interval.connections_open = interval.connections_open.saturating_sub(self.connections);
@@ -90,7 +90,7 @@ impl IntervalMerger {
             Ok(at) => {
                 let (merged, calls) = &mut self.pending[at];
                 if last == Some(part.index) {
-                    open.leave(merged);
+                    open.subtract_from(merged);
                     part.memory.clear();
                 }
                 merged.merge(&part);
@@ -102,21 +102,21 @@ impl IntervalMerger {
 
     /// Marks `source` as ended.
     pub fn ended(&mut self, source: usize) {
-        self.sources[source].ended = true;
+        self.sources[source].has_ended = true;
     }
 
     /// Marks all sources as ended.
     pub fn all_ended(&mut self) {
-        self.sources.iter_mut().for_each(|s| s.ended = true);
+        self.sources.iter_mut().for_each(|s| s.has_ended = true);
     }
 
     /// Returns the next interval that every source has moved past; it starts at the end of the previous one. If `late`
     /// is given, intervals up to that one are also returned, with the parts that exist.
     pub fn next(&mut self, late: Option<u64>) -> Option<(IntervalRecord, Vec<RequestRecord>)> {
-        let reached = |s: &MergeSource| if s.ended { Some(u64::MAX) } else { s.last };
-        let whole = self.sources.iter().map(reached).min().flatten();
+        let reached = |s: &MergeSource| if s.has_ended { Some(u64::MAX) } else { s.last };
+        let complete_until = self.sources.iter().map(reached).min().flatten();
         let first = self.pending.first()?.0.index;
-        if whole.max(late) < Some(first) {
+        if complete_until.max(late) < Some(first) {
             return None;
         }
         let (mut merged, requests) = self.pending.remove(0);
@@ -310,7 +310,7 @@ mod tests {
                 };
                 let carried = RequestCarrier {
                     connection: (number % 5 != 0).then_some(number as u32 % 5),
-                    traced_as: number,
+                    trace_number: number,
                 };
                 recorder.sent_call(&sample, Some(carried));
             }

@@ -17,7 +17,7 @@ pub struct NegotiatedTls {
     pub group: Option<String>,
     /// Remarks on how the server's certificate was accepted; left out where it was verified as usual.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub certificate: Vec<CertificateTaken>,
+    pub certificate: Vec<CertificateAcceptance>,
     /// How often the client's certificate was reloaded during the run, because it was replaced on disk.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub renewed: u64,
@@ -158,7 +158,7 @@ named! {
     /// subject alternative names; in words that follow "the server's certificate".
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
-    pub enum CertificateTaken by sentence {
+    pub enum CertificateAcceptance by sentence {
         /// The certificate is itself in the CA file.
         InCaFile "is in the CA file itself: that it has not expired was checked, its name and CA flag were not",
         /// The certificate has a pinned fingerprint.

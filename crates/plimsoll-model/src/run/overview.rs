@@ -75,13 +75,13 @@ impl RunOverview {
             total: Option<IgnoredAny>,
         }
         let path = dir.join(file::RUN);
-        let begun: StoredRunState = document::read(&path)?;
+        let stored: StoredRunState = document::read(&path)?;
         let has_objectives = || -> Result<bool, RunError> {
             let plan: Table = read_plan(dir)?.parse().unwrap_or_default();
             let objectives = plan.get("objective").and_then(Value::as_table);
             Ok(objectives.is_some_and(|objectives| !objectives.is_empty()))
         };
-        let has_ended = begun.state != RunState::Running && begun.total.is_some();
+        let has_ended = stored.state != RunState::Running && stored.total.is_some();
         if !has_ended || has_objectives()? {
             return Ok(None);
         }

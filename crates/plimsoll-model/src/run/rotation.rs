@@ -125,7 +125,7 @@ pub(super) struct RotationTotals {
     /// The last interval, whose group depends on the next one.
     last: Option<IntervalSums>,
     /// Whether a certificate was replaced in the last interval.
-    follows: bool,
+    was_just_replaced: bool,
 }
 
 impl RotationTotals {
@@ -141,8 +141,8 @@ impl RotationTotals {
                 add(&mut self.around, &last);
             }
             add(&mut self.around, &part);
-            self.follows = true;
-        } else if std::mem::take(&mut self.follows) {
+            self.was_just_replaced = true;
+        } else if std::mem::take(&mut self.was_just_replaced) {
             add(&mut self.around, &part);
         } else if let Some(last) = self.last.replace(part) {
             add(&mut self.rest, &last);

@@ -82,15 +82,15 @@ struct SecondsBlock {
 }
 
 impl SecondsBlock {
-    fn of(record: &StageRecord, whole: Option<Duration>) -> SecondsBlock {
+    fn of(record: &StageRecord, complete_length: Option<Duration>) -> SecondsBlock {
         let counted = |times: &TimeHistogram| {
             let mut all = ValueCounts::new();
             times.each_bucket(|ns, n| all.push((ns, n)));
             all
         };
         SecondsBlock {
-            ended: whole.map_or(0, |_| record.ended()),
-            length: whole.unwrap_or_default(),
+            ended: complete_length.map_or(0, |_| record.ended()),
+            length: complete_length.unwrap_or_default(),
             response: counted(&record.response),
             service: counted(&record.service),
         }
@@ -108,16 +108,16 @@ impl SecondsBlock {
 #[derive(Clone, Debug)]
 pub(super) struct StageSeconds {
     blocks: Vec<SecondsBlock>,
-    per_block: usize,
-    in_last: usize,
+    seconds_per_block: usize,
+    seconds_in_last: usize,
 }
 
 impl Default for StageSeconds {
     fn default() -> StageSeconds {
         StageSeconds {
             blocks: Vec::new(),
-            per_block: 1,
-            in_last: 0,
+            seconds_per_block: 1,
+            seconds_in_last: 0,
         }
     }
 }
@@ -130,16 +130,16 @@ impl StageSeconds {
         }
         let block = SecondsBlock::of(record, whole);
         match self.blocks.last_mut() {
-            Some(last) if self.in_last < self.per_block => {
+            Some(last) if self.seconds_in_last < self.seconds_per_block => {
                 last.add(&block);
-                self.in_last += 1;
+                self.seconds_in_last += 1;
             }
             _ => {
                 self.blocks.push(block);
-                self.in_last = 1;
+                self.seconds_in_last = 1;
             }
         }
-        if self.blocks.len() >= 2 * MAX_BLOCKS && self.in_last == self.per_block {
+        if self.blocks.len() >= 2 * MAX_BLOCKS && self.seconds_in_last == self.seconds_per_block {
             self.halve();
         }
     }
@@ -152,8 +152,8 @@ impl StageSeconds {
                 _ => self.blocks.push(block),
             }
         }
-        self.per_block *= 2;
-        self.in_last = self.per_block;
+        self.seconds_per_block *= 2;
+        self.seconds_in_last = self.seconds_per_block;
     }
 }
 

@@ -17,9 +17,9 @@ pub struct ShardTotals {
     /// The record of the stages that are not warm-up, with only the times that the figures need.
     record: StageRecord,
     observed: GeneratorStats,
-    lasted: Duration,
+    duration: Duration,
     cpu_us: u64,
-    cpu_known: bool,
+    is_cpu_known: bool,
     connections_open_max: u64,
     /// The count check over all stages.
     check: CountCheck,
@@ -49,10 +49,10 @@ impl ShardTotals {
         }
         if counts {
             self.observed.add(header, interval);
-            self.lasted += interval.length;
+            self.duration += interval.length;
             if let Some(cpu) = interval.client.and_then(|c| c.cpu_us()) {
                 self.cpu_us += cpu;
-                self.cpu_known = true;
+                self.is_cpu_known = true;
             }
         }
     }
@@ -68,7 +68,7 @@ impl ShardTotals {
 
     /// Returns the figures of shard number `shard`; the caller fills in how it ended.
     pub fn figures(&self, header: &RunHeader, shard: u32) -> ShardFigures {
-        let seconds = self.lasted.as_secs_f64();
+        let seconds = self.duration.as_secs_f64();
         let per_second = |n: f64| (seconds > 0.0).then(|| (n / seconds * 1e3).round() / 1e3);
         let p99 = |times: &TimeHistogram| Some(quantile(times.histogram()?, 0.99)? as f64 / 1e3);
         let limits = health(&self.record, header, &self.observed, None)
@@ -86,7 +86,7 @@ impl ShardTotals {
             response_p99_us: p99(&self.record.response),
             lag_p99_us: p99(&self.record.lag),
             pacing_p99_us: p99(&self.record.pacing),
-            cores_used: per_second(self.cpu_us as f64 / 1e6).filter(|_| self.cpu_known),
+            cores_used: per_second(self.cpu_us as f64 / 1e6).filter(|_| self.is_cpu_known),
             busiest_worker_ratio: self.observed.busiest_ratio,
             connections_open_max: self.connections_open_max,
             clock_offset_us: None,

@@ -20,7 +20,7 @@ use crate::record::{
 };
 
 use super::count_check::CountCheck;
-use super::delivery::{AskedArrivals, DeliverySummary};
+use super::delivery::{DeliverySummary, ScheduledArrivals};
 use super::health::{HealthProblem, ProblemKind};
 use super::memory::MemorySummary;
 use super::rotation::RotationSummary;
@@ -351,7 +351,7 @@ impl StageSummary {
         name: String,
         totals: &StageTotals,
         is_lateness_known: bool,
-        asked: Option<AskedArrivals>,
+        asked: Option<ScheduledArrivals>,
     ) -> StageSummary {
         let r = &totals.record;
         let lateness = is_lateness_known.then(|| LatenessBounds::of(r));
@@ -391,7 +391,7 @@ impl StageSummary {
             connections_unused: (r.connections_unused > 0).then_some(r.connections_unused),
             connections_open_max: totals.connections_open_max,
             errors_by_code: ErrorSummary::of(&r.outcomes, Outcome::is_error),
-            cut_off_by_code: ErrorSummary::of(&r.outcomes, Outcome::is_given_up),
+            cut_off_by_code: ErrorSummary::of(&r.outcomes, Outcome::is_abandoned),
             connect_failures_by_code: ErrorSummary::of(&r.connect_failures, |o| !o.is_ok()),
             addresses: AddressSummary::of(r),
             steps: (r.steps.iter())
@@ -493,7 +493,7 @@ impl RunSummary {
                 .planned_stages
                 .get(usize::from(*stage))
                 .map_or_else(|| format!("stage {stage}"), |s| s.name.clone());
-            let asked = AskedArrivals::of(header, |of| of == *stage);
+            let asked = ScheduledArrivals::of(header, |of| of == *stage);
             let summary = StageSummary::of(name, &t, is_measured, asked);
             let warmup = header.is_warmup(*stage);
             stages.push(StageSummary { warmup, ..summary });
@@ -509,7 +509,7 @@ impl RunSummary {
             }
         }
         check.matches = check.due == check.accounted();
-        let asked = AskedArrivals::of(header, |stage| !header.is_warmup(stage));
+        let asked = ScheduledArrivals::of(header, |stage| !header.is_warmup(stage));
         let sampling = RunSampling::of(totals.seconds.values());
         let total = StageSummary::of("total".to_owned(), &measured, is_measured, asked);
         let total = total.with_sampling(&sampling);

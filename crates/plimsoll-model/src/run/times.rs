@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::instrument::{LatenessBounds, LowEnds};
+use crate::instrument::{LatenessBounds, LowerBounds};
 use crate::record::{StageRecord, TimeHistogram};
 use crate::statistics::quantile::quantile;
 
@@ -73,7 +73,7 @@ pub struct InstrumentSummary {
 }
 
 impl InstrumentSummary {
-    fn of(high: &TimesSummary, low: &LowEnds<'_>) -> InstrumentSummary {
+    fn of(high: &TimesSummary, low: &LowerBounds<'_>) -> InstrumentSummary {
         let interval = |low_us: f64, high_us: f64| [rounded(low_us.min(high_us)), high_us];
         let at = |p: f64, high_us: Option<f64>| Some(interval(micros(low.quantile(p)), high_us?));
         InstrumentSummary {
@@ -140,7 +140,7 @@ impl TimesSummary {
         times: &TimeHistogram,
         lateness: Option<&LatenessBounds>,
     ) -> Option<TimesSummary> {
-        let low_ends = lateness.map(|late| LowEnds::of(times, late));
+        let low_ends = lateness.map(|late| LowerBounds::of(times, late));
         TimesSummary::of(times).map(|summary| summary.with(low_ends))
     }
 
@@ -150,11 +150,11 @@ impl TimesSummary {
         record: &StageRecord,
         lateness: Option<&LatenessBounds>,
     ) -> Option<TimesSummary> {
-        let low_ends = lateness.map(|late| LowEnds::of_responses(record, late));
+        let low_ends = lateness.map(|late| LowerBounds::of_responses(record, late));
         TimesSummary::of(&record.response).map(|summary| summary.with(low_ends))
     }
 
-    fn with(self, low_ends: Option<LowEnds<'_>>) -> TimesSummary {
+    fn with(self, low_ends: Option<LowerBounds<'_>>) -> TimesSummary {
         TimesSummary {
             instrument: low_ends.map(|low_ends| InstrumentSummary::of(&self, &low_ends)),
             ..self

@@ -13,8 +13,8 @@ use crate::{document, output};
 
 use super::json::RunDocument;
 use super::{
-    CertificateTaken, IntervalRecord, NegotiatedTls, Run, RunEnding, RunError, RunHeader, RunState,
-    RunSummary, RunTotals, ShardFigures, UnsavedRun, file,
+    CertificateAcceptance, IntervalRecord, NegotiatedTls, Run, RunEnding, RunError, RunHeader,
+    RunState, RunSummary, RunTotals, ShardFigures, UnsavedRun, file,
 };
 
 /// Minimum number of connections for a memory figure: with fewer, single pages and one-time allocations of the process
@@ -26,7 +26,7 @@ struct AppendOnlyFile {
     path: PathBuf,
     file: File,
     /// Bytes of complete lines.
-    whole: u64,
+    complete_bytes: u64,
 }
 
 impl AppendOnlyFile {
@@ -39,19 +39,19 @@ impl AppendOnlyFile {
         Ok(AppendOnlyFile {
             path,
             file,
-            whole: 0,
+            complete_bytes: 0,
         })
     }
 
     fn append(&mut self, bytes: &[u8]) -> Result<(), RunError> {
         match self.file.write_all(bytes) {
             Ok(()) => {
-                self.whole += bytes.len() as u64;
+                self.complete_bytes += bytes.len() as u64;
                 Ok(())
             }
             Err(error) => {
                 // Truncating needs no space. If even that fails, readers ignore the partial line.
-                let _cut = self.file.set_len(self.whole);
+                let _cut = self.file.set_len(self.complete_bytes);
                 Err(RunError::io(&self.path, "writing to it")(error))
             }
         }
@@ -162,7 +162,7 @@ impl RunWriter {
 
     /// Records the heap that connections made before the load took, if known. Ignored for few connections, where
     /// one-time allocations of the process dominate.
-    pub fn connecting_took(&mut self, connections: u32, heap_bytes: Option<u64>) {
+    pub fn set_connection_heap(&mut self, connections: u32, heap_bytes: Option<u64>) {
         if let Some(bytes) = heap_bytes.filter(|_| connections >= MANY_CONNECTIONS) {
             let each = bytes as f64 / f64::from(connections);
             self.header.heap_bytes_per_connection = Some((each * 10.0).round() / 10.0);
@@ -173,7 +173,7 @@ impl RunWriter {
     pub fn negotiated(&mut self, tls: NegotiatedTls) {
         // A certificate that was not checked is a health problem, not a note.
         let unusual = tls.certificate.iter();
-        let taken = unusual.filter(|how| **how != CertificateTaken::Unchecked);
+        let taken = unusual.filter(|how| **how != CertificateAcceptance::Unchecked);
         let taken = taken.map(|how| format!("the server's certificate {}", how.sentence()));
         self.header.notes.extend(taken);
         if tls.renewed > 0 {
@@ -197,12 +197,12 @@ impl RunWriter {
     }
 
     /// Records how much of the client's CPU time the live view used.
-    pub fn live_view(&mut self, cpu: std::time::Duration) {
+    pub fn set_live_view_cpu(&mut self, cpu: std::time::Duration) {
         self.header.live_view_cpu_us = u64::try_from(cpu.as_micros()).ok();
     }
 
     /// Records the watched processes of the server.
-    pub fn server_processes(&mut self, pids: &[i32]) {
+    pub fn set_server_processes(&mut self, pids: &[i32]) {
         self.header.server_pids = pids.to_vec();
     }
 
@@ -278,7 +278,7 @@ impl RunWriter {
             self.failure.get_or_insert_with(|| describe(&error));
         }
         let summary = self.summary();
-        let (mut state, mut reason) = verdict(ending, self.failure, &summary);
+        let (mut state, mut reason) = final_state(ending, self.failure, &summary);
         let written = write_document(&self.dir, state, reason.as_deref(), &self.header, &summary);
         if let Err(error) = &written {
             state = RunState::Partial;
@@ -312,7 +312,7 @@ fn describe(error: &RunError) -> String {
 }
 
 /// Returns the final state and its reason.
-fn verdict(
+fn final_state(
     ending: RunEnding,
     failure: Option<String>,
     summary: &RunSummary,

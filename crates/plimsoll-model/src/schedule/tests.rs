@@ -276,7 +276,7 @@ fn measured_call_count_excludes_warmup() {
         vec![stage(false, 10_000, 20.0, 20.0)],
         None,
     );
-    in_turns.turns = Some(BatchSchedule {
+    in_turns.batches = Some(BatchSchedule {
         of: 5,
         index: 1,
         share: 2,
@@ -390,7 +390,7 @@ proptest! {
         let whole = all(&Schedule::new(&load, seed));
         let mut dealt = Vec::new();
         for index in 0..of {
-            load.turns = Some(BatchSchedule { of, index, share: 1, calls, seed, read_cpu: false, slot: None });
+            load.batches = Some(BatchSchedule { of, index, share: 1, calls, seed, read_cpu: false, slot: None });
             let schedule = Schedule::new(&load, seed);
             let mut own: Vec<Arrival> =
                 (0..workers).flat_map(|w| schedule.share(w, workers)).collect();
@@ -429,7 +429,7 @@ proptest! {
         let mut dealt = Vec::new();
         let mut index = 0;
         for share in shares {
-            load.turns = Some(BatchSchedule { of, index, share, calls, seed, read_cpu: false, slot: None });
+            load.batches = Some(BatchSchedule { of, index, share, calls, seed, read_cpu: false, slot: None });
             let schedule = Schedule::new(&load, seed);
             let own: Vec<u64> = (0..workers)
                 .flat_map(|w| schedule.share(w, workers))
@@ -440,7 +440,7 @@ proptest! {
             index += share;
         }
         dealt.sort_unstable();
-        load.turns = None;
+        load.batches = None;
         let whole: Vec<u64> = Schedule::new(&load, seed).share(0, 1).map(|a| a.at).collect();
         prop_assert_eq!(dealt, whole);
     }

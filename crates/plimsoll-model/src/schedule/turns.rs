@@ -21,63 +21,63 @@ pub fn order(of: u32, round: u64, seed: u64) -> Vec<u32> {
 /// Maps the numbers of one load's own arrivals, from 0, to those of the schedule that it shares, and back.
 #[derive(Clone, Debug)]
 pub(super) struct BlockAssignment {
-    turns: BatchSchedule,
+    batches: BatchSchedule,
     round: u64,
     /// The positions of the load's own batches within that round, ascending.
-    places: Vec<u64>,
+    batch_positions: Vec<u64>,
 }
 
 impl BlockAssignment {
     pub(super) fn new(turns: BatchSchedule) -> BlockAssignment {
         let mut deal = BlockAssignment {
-            turns: BatchSchedule {
+            batches: BatchSchedule {
                 of: turns.of.max(1),
                 share: turns.share.max(1),
                 calls: turns.calls.max(1),
                 ..turns
             },
             round: 0,
-            places: Vec::new(),
+            batch_positions: Vec::new(),
         };
-        deal.draw();
+        deal.shuffle_round();
         deal
     }
 
-    fn draw(&mut self) {
+    fn shuffle_round(&mut self) {
         let BatchSchedule {
             of,
             index,
             share,
             seed,
             ..
-        } = self.turns;
+        } = self.batches;
         let own = index..index.saturating_add(share);
         let order = order(of, self.round, seed);
-        self.places.clear();
+        self.batch_positions.clear();
         let places = (0..).zip(order).filter(|(_, turn)| own.contains(turn));
-        self.places
+        self.batch_positions
             .extend(places.map(|(place, _): (u64, u32)| place));
     }
 
     #[inline]
-    fn enter(&mut self, round: u64) {
+    fn enter_round(&mut self, round: u64) {
         if round != self.round {
             self.round = round;
-            self.draw();
+            self.shuffle_round();
         }
     }
 
     fn calls(&self) -> u64 {
-        u64::from(self.turns.calls)
+        u64::from(self.batches.calls)
     }
 
     /// Returns the number of arrivals of a round that belong to the load.
     fn own_per_round(&self) -> u64 {
-        self.calls() * u64::from(self.turns.share)
+        self.calls() * u64::from(self.batches.share)
     }
 
     fn per_round(&self) -> u64 {
-        self.calls() * u64::from(self.turns.of)
+        self.calls() * u64::from(self.batches.of)
     }
 
     /// Returns the number in the schedule of arrival `own` of the load.
@@ -85,8 +85,8 @@ impl BlockAssignment {
     pub(super) fn shared(&mut self, own: u64) -> u64 {
         let calls = self.calls();
         let (round, within) = (own / self.own_per_round(), own % self.own_per_round());
-        self.enter(round);
-        let place = self.places[(within / calls) as usize];
+        self.enter_round(round);
+        let place = self.batch_positions[(within / calls) as usize];
         round
             .saturating_mul(self.per_round())
             .saturating_add(place * calls + within % calls)
@@ -96,8 +96,8 @@ impl BlockAssignment {
     pub(super) fn own(&mut self, shared: u64) -> Option<u64> {
         let calls = self.calls();
         let (round, within) = (shared / self.per_round(), shared % self.per_round());
-        self.enter(round);
-        let turn = self.places.binary_search(&(within / calls)).ok()?;
+        self.enter_round(round);
+        let turn = self.batch_positions.binary_search(&(within / calls)).ok()?;
         Some(round * self.own_per_round() + turn as u64 * calls + within % calls)
     }
 }

@@ -17,7 +17,7 @@ impl TrialVerdict {
         matches!(self, TrialVerdict::Missed { .. } | TrialVerdict::Growing)
     }
 
-    pub(super) fn is_limited(&self) -> bool {
+    pub(super) fn is_generator_limited(&self) -> bool {
         matches!(self, TrialVerdict::GeneratorLimited { .. })
     }
 }
@@ -27,7 +27,7 @@ pub(super) fn is_beyond_generator(trials: &[Trial], rate: f64) -> bool {
     let at = |limited: bool| {
         trials
             .iter()
-            .filter(|t| t.rate_per_s == rate && t.verdict.is_limited() == limited)
+            .filter(|t| t.rate_per_s == rate && t.verdict.is_generator_limited() == limited)
             .count()
     };
     at(true) >= GENERATOR_TRIALS && at(true) > at(false)
@@ -61,7 +61,7 @@ pub(super) fn bounds(trials: &[Trial]) -> RateBounds {
         upper: counting()
             .filter(|t| {
                 t.verdict.is_failure()
-                    || t.verdict.is_limited() && is_beyond_generator(trials, t.rate_per_s)
+                    || t.verdict.is_generator_limited() && is_beyond_generator(trials, t.rate_per_s)
             })
             .map(|t| t.rate_per_s)
             .min_by(f64::total_cmp),
@@ -73,7 +73,9 @@ pub(super) fn is_rejected(trials: &[Trial], rate: f64) -> bool {
     // A generator-limited trial does not overrule one of the target.
     let here = || {
         trials.iter().filter(|t| {
-            t.rate_per_s == rate && t.purpose != TrialPurpose::Curve && !t.verdict.is_limited()
+            t.rate_per_s == rate
+                && t.purpose != TrialPurpose::Curve
+                && !t.verdict.is_generator_limited()
         })
     };
     let longest = here().map(|t| t.length_s).fold(0.0, f64::max);

@@ -61,7 +61,7 @@ struct TrialEvidence {
     /// Variance of the throughput within the trial, relative to the rate.
     within: f64,
     /// Factor of the standard deviation between trials, which averages out over the trial's length.
-    mood: f64,
+    spread_factor: f64,
 }
 
 /// A range of rates (as logarithms), with weights of the hypotheses about it.
@@ -73,7 +73,7 @@ struct RateCell {
     capacity: f64,
     below: f64,
     /// The likelihood of the measured throughput for a capacity in this range.
-    carried: f64,
+    throughput_likelihood: f64,
 }
 
 impl RateCell {
@@ -85,7 +85,7 @@ impl RateCell {
         self.to - self.from
     }
 
-    fn line(&self) -> f64 {
+    fn line_weight(&self) -> f64 {
         self.capacity + self.below
     }
 }
@@ -98,22 +98,26 @@ pub(super) struct LoadLineEstimate {
     spread: f64,
     dispersion: f64,
     /// Growth that is within the precision, relative to the rate.
-    unseen: f64,
+    tolerated_growth: f64,
     trial_s: f64,
 }
 
 impl LoadLineEstimate {
     /// Estimates the line from `trials`; `None`: only one side of it has been seen.
     pub(super) fn of(goal: &SearchGoal, trials: &[Trial]) -> Option<LoadLineEstimate> {
-        LoadLineEstimate::made(goal, trials, false)
+        LoadLineEstimate::from_trials(goal, trials, false)
     }
 
     /// Estimates like [`LoadLineEstimate::of`], but also counts trials that longer ones contradict.
     pub(super) fn with_outlasted(goal: &SearchGoal, trials: &[Trial]) -> Option<LoadLineEstimate> {
-        LoadLineEstimate::made(goal, trials, true)
+        LoadLineEstimate::from_trials(goal, trials, true)
     }
 
-    fn made(goal: &SearchGoal, trials: &[Trial], outlasted: bool) -> Option<LoadLineEstimate> {
+    fn from_trials(
+        goal: &SearchGoal,
+        trials: &[Trial],
+        outlasted: bool,
+    ) -> Option<LoadLineEstimate> {
         let dispersion = dispersion(trials);
         let evidence = evidence(goal, trials, dispersion, outlasted);
         let sides = |met| {
@@ -133,16 +137,16 @@ impl LoadLineEstimate {
         let mut edges: Vec<f64> = (0..=CELL_COUNT).map(edge).collect();
         let (mut cells, mut spread) = weigh(goal, &evidence, &edges);
         for pass in 1..MAX_PASSES {
-            let heaviest = cells.iter().map(RateCell::line).fold(0.0, f64::max);
-            let fine = heaviest < MAX_CELL_WEIGHT * cells.iter().map(RateCell::line).sum::<f64>();
+            let heaviest = cells.iter().map(RateCell::line_weight).fold(0.0, f64::max);
+            let fine = heaviest < MAX_CELL_WEIGHT * cells.iter().map(RateCell::line_weight).sum::<f64>();
             // The first, coarse passes may have missed a peak.
             if fine && pass > 2 {
                 break;
             }
-            edges = closer(&cells);
+            edges = refined_edges(&cells);
             (cells, spread) = weigh(goal, &evidence, &edges);
         }
-        let all: f64 = cells.iter().map(RateCell::line).sum();
+        let all: f64 = cells.iter().map(RateCell::line_weight).sum();
         for cell in &mut cells {
             cell.capacity /= all;
             cell.below /= all;
@@ -151,7 +155,7 @@ impl LoadLineEstimate {
             cells,
             spread,
             dispersion,
-            unseen: MAX_TOLERATED_GROWTH * goal.precision,
+            tolerated_growth: MAX_TOLERATED_GROWTH * goal.precision,
             trial_s: goal.trial_s,
         })
     }
@@ -160,7 +164,7 @@ impl LoadLineEstimate {
     pub(super) fn quantile(&self, share: f64) -> f64 {
         let mut sum = 0.0;
         for cell in &self.cells {
-            let weight = cell.line();
+            let weight = cell.line_weight();
             if weight > 0.0 && sum + weight >= share {
                 let part = ((share - sum) / weight).clamp(0.0, 1.0);
                 return (cell.from + cell.width() * part).exp();
@@ -177,7 +181,7 @@ impl LoadLineEstimate {
     }
 
     /// Returns the probability that the line is the capacity.
-    pub(super) fn is_capacity(&self) -> f64 {
+    pub(super) fn capacity_probability(&self) -> f64 {
         self.cells.iter().map(|c| c.capacity).sum()
     }
 
@@ -187,35 +191,37 @@ impl LoadLineEstimate {
     }
 
     /// Predicts trials of this length at rates near `middle`.
-    pub(super) fn trials(&self, middle: f64, length_s: f64) -> PlannedTrials<'_> {
+    pub(super) fn trials(&self, middle: f64, length_s: f64) -> TrialPrediction<'_> {
         let mood = self.spread * (self.trial_s / length_s).sqrt();
         let within = self.within(middle * length_s);
         let blur = within.hypot(mood).max(1e-9);
-        PlannedTrials {
+        TrialPrediction {
             lines: self
                 .cells
                 .iter()
-                .filter(|c| c.line() > NEGLIGIBLE_PROBABILITY)
+                .filter(|c| c.line_weight() > NEGLIGIBLE_PROBABILITY)
                 .collect(),
             blur,
-            unclear: (self.unseen + critical(length_s.floor().max(3.0)) * within) / blur,
+            insignificant_growth: (self.tolerated_growth
+                + critical(length_s.floor().max(3.0)) * within)
+                / blur,
             measured: self.dispersion > 0.0,
         }
     }
 }
 
 /// Predicted results of trials.
-pub(super) struct PlannedTrials<'a> {
+pub(super) struct TrialPrediction<'a> {
     lines: Vec<&'a RateCell>,
     /// The standard deviation of the throughput, relative to the rate.
     blur: f64,
     /// The growth that is not significant, in standard deviations.
-    unclear: f64,
+    insignificant_growth: f64,
     /// Whether trials measure the growth of queues.
     measured: bool,
 }
 
-impl PlannedTrials<'_> {
+impl TrialPrediction<'_> {
     /// Returns the probability that a trial at `rate` meets the objectives, and the probability that it does and the
     /// line is within `near` of the rate, relative to the line.
     pub(super) fn chances(&self, rate: f64, near: f64) -> (f64, f64) {
@@ -228,9 +234,9 @@ impl PlannedTrials<'_> {
         for cell in &self.lines {
             let room = (cell.middle() - at) / self.blur;
             let carries = if self.measured {
-                reflected(&normal, 0.0, self.unclear, -room)
+                reflected_walk_cdf(&normal, 0.0, self.insignificant_growth, -room)
             } else {
-                normal.cdf(room + self.unclear)
+                normal.cdf(room + self.insignificant_growth)
             };
             let capacity = cell.capacity * carries;
             let chance = capacity + cell.below * normal.cdf(room);
@@ -300,24 +306,24 @@ fn evidence(
                 g.first / f64::from(g.increments) / trial.rate_per_s
             }),
             within: calls.map_or(0.0, |n| dispersion / n + 0.25 / (n * n) + doubt * doubt),
-            mood: (goal.trial_s / trial.length_s).sqrt(),
+            spread_factor: (goal.trial_s / trial.length_s).sqrt(),
         });
     }
     all
 }
 
 /// Returns the edges of as many cells, narrower where there is more weight.
-fn closer(cells: &[RateCell]) -> Vec<f64> {
+fn refined_edges(cells: &[RateCell]) -> Vec<f64> {
     let sum = |of: fn(&RateCell) -> f64| cells.iter().map(of).sum::<f64>();
     let (line, carried, width) = (
-        sum(RateCell::line),
-        sum(|c| c.carried),
+        sum(RateCell::line_weight),
+        sum(|c| c.throughput_likelihood),
         sum(RateCell::width),
     );
     let part = |weight: f64, of: f64| if of > 0.0 { weight / of } else { 0.0 };
     let wanted = |cell: &RateCell| {
-        LINE_CELL_SHARE * part(cell.line(), line)
-            + CAPACITY_CELL_SHARE * part(cell.carried, carried)
+        LINE_CELL_SHARE * part(cell.line_weight(), line)
+            + CAPACITY_CELL_SHARE * part(cell.throughput_likelihood, carried)
             + (1.0 - LINE_CELL_SHARE - CAPACITY_CELL_SHARE) * part(cell.width(), width)
     };
     let step = cells.iter().map(wanted).sum::<f64>() / CELL_COUNT as f64;
@@ -346,7 +352,7 @@ fn weigh(goal: &SearchGoal, evidence: &[TrialEvidence], edges: &[f64]) -> (Vec<R
             to: edge[1],
             capacity: 0.0,
             below: 0.0,
-            carried: 0.0,
+            throughput_likelihood: 0.0,
         })
         .collect();
     let grid: Vec<f64> = cells.iter().map(RateCell::middle).collect();
@@ -371,13 +377,13 @@ fn weigh(goal: &SearchGoal, evidence: &[TrialEvidence], edges: &[f64]) -> (Vec<R
         let mut as_capacity = vec![1.0_f64; grid.len()];
         let mut as_below = vec![1.0_f64; grid.len()];
         for e in evidence {
-            let blur = (e.within + (spread * e.mood).powi(2)).sqrt();
+            let blur = (e.within + (spread * e.spread_factor).powi(2)).sqrt();
             let at = e.rate.ln();
             for (i, x) in grid.iter().enumerate() {
                 if let Some(growth) = e.growth {
                     let drift = 1.0 - (x - at).exp();
                     let queue = (e.first, e.first + growth);
-                    carried[i] *= walk(&normal, queue, e.within.sqrt(), drift, blur);
+                    carried[i] *= walk_density(&normal, queue, e.within.sqrt(), drift, blur);
                 }
                 let Some(met) = e.met else { continue };
                 let room = if met { x - at } else { at - x } / blur;
@@ -399,7 +405,7 @@ fn weigh(goal: &SearchGoal, evidence: &[TrialEvidence], edges: &[f64]) -> (Vec<R
                 / HIGHEST_CAPACITY.ln();
             cell.capacity += capacity;
             cell.below += below;
-            cell.carried += carried;
+            cell.throughput_likelihood += carried;
             spreads += spread * (capacity + below);
             total += capacity + below;
         }
@@ -409,12 +415,12 @@ fn weigh(goal: &SearchGoal, evidence: &[TrialEvidence], edges: &[f64]) -> (Vec<R
 
 /// Returns the probability that a random walk that starts at `first`, with drift `drift` and deviation 1 and reflected
 /// at zero, is at most at `end`.
-fn reflected(normal: &Normal, first: f64, end: f64, drift: f64) -> f64 {
-    normal.cdf(end - first - drift) - mirrored(normal, first, end, drift)
+fn reflected_walk_cdf(normal: &Normal, first: f64, end: f64, drift: f64) -> f64 {
+    normal.cdf(end - first - drift) - mirror_term(normal, first, end, drift)
 }
 
 /// Returns e^(2·drift·end) · Φ(−end − first − drift), whose factors alone would overflow.
-fn mirrored(normal: &Normal, first: f64, end: f64, drift: f64) -> f64 {
+fn mirror_term(normal: &Normal, first: f64, end: f64, drift: f64) -> f64 {
     match end + first + drift {
         far if far > 5.0 => (2.0 * drift * end - far * far / 2.0).exp() / far / SQRT_TWO_PI,
         far => (2.0 * drift * end).exp() * normal.cdf(-far),
@@ -423,15 +429,15 @@ fn mirrored(normal: &Normal, first: f64, end: f64, drift: f64) -> f64 {
 
 /// Returns the density of a reflected random walk with deviation `blur` from the first to the second value of `queue`;
 /// if the second is below `least`, the probability of ending below `least`. All values are relative to the rate.
-fn walk(normal: &Normal, queue: (f64, f64), least: f64, drift: f64, blur: f64) -> f64 {
+fn walk_density(normal: &Normal, queue: (f64, f64), least: f64, drift: f64, blur: f64) -> f64 {
     let density = |z: f64| (-z * z / 2.0).exp() / SQRT_TWO_PI;
     let (first, end, drift) = (queue.0 / blur, queue.1 / blur, drift / blur);
     let p = if queue.1 < least {
-        reflected(normal, first, least / blur, drift)
+        reflected_walk_cdf(normal, first, least / blur, drift)
     } else {
         let straight = density(end - first - drift);
         let back = (-2.0 * drift * first - (end + first - drift).powi(2) / 2.0).exp() / SQRT_TWO_PI;
-        (straight + back - 2.0 * drift * mirrored(normal, first, end, drift)) / blur
+        (straight + back - 2.0 * drift * mirror_term(normal, first, end, drift)) / blur
     };
     HICCUP_PROBABILITY / 10.0 + (1.0 - HICCUP_PROBABILITY) * p.max(0.0)
 }
@@ -454,7 +460,7 @@ mod tests {
             (1.0, 0.0, 0.5),
             (0.1, 1.0, 0.1),
         ] {
-            let p = |end: f64| walk(&normal, (first, end), least, drift, blur);
+            let p = |end: f64| walk_density(&normal, (first, end), least, drift, blur);
             let step = blur / 400.0;
             let above: f64 = (0..8_000)
                 .map(|n| p(least + (f64::from(n) + 0.5) * step) * step)

@@ -90,7 +90,7 @@ pub(super) fn found(
         ending.map(|t| t.rate_per_s).min_by(f64::total_cmp)
     };
     let generator_limit_per_s =
-        lowest(&|t| t.verdict.is_limited() && is_beyond_generator(trials, t.rate_per_s));
+        lowest(&|t| t.verdict.is_generator_limited() && is_beyond_generator(trials, t.rate_per_s));
     let failed_per_s = lowest(&|t| t.verdict.is_failure() && is_rejected(trials, t.rate_per_s));
     // The lower of the two limits is the one that ends the line.
     let generator_limit_per_s =

@@ -23,7 +23,7 @@ const MIN_GROWN_CALLS: f64 = 3.0;
 /// With at most this many increments, their variance can't be estimated: they are assumed to vary like those of a
 /// server with exponential service times, and growth is significant beyond the next constant's number of standard
 /// deviations.
-const FEW_INCREMENTS: u32 = 3;
+const MAX_SHORT_INCREMENTS: u32 = 3;
 const CLEAR_DEVIATIONS: f64 = 2.6;
 /// Readings are whole calls: the mean of increments has at least this error, in calls.
 const ROUNDING_ERROR: f64 = 0.5;
@@ -92,7 +92,7 @@ impl BacklogGrowth {
         if self.per_s * n < MIN_GROWN_CALLS {
             return false;
         }
-        if self.increments <= FEW_INCREMENTS
+        if self.increments <= MAX_SHORT_INCREMENTS
             && more_per_s * n >= CLEAR_DEVIATIONS * (rate_per_s * n).sqrt()
         {
             return true;
@@ -104,7 +104,7 @@ impl BacklogGrowth {
 /// Returns how many standard errors above zero a growth of `n` increments must be to be significant. A queue never
 /// falls below zero, so it rises past a bound twice as often as an unrestricted walk (the reflection principle).
 pub(super) fn critical(n: f64) -> f64 {
-    let error = if n <= f64::from(FEW_INCREMENTS) {
+    let error = if n <= f64::from(MAX_SHORT_INCREMENTS) {
         SHORT_TRIAL_GROWTH_ERROR
     } else {
         GROWTH_ERROR

@@ -69,7 +69,7 @@ impl Problems {
             );
         }
         match (load.clients, &load.rate, &load.steps) {
-            (Some(clients), ..) => self.closed(load, clients, duration, warmup),
+            (Some(clients), ..) => self.closed_loop(load, clients, duration, warmup),
             (None, None, None) => {
                 self.add("load", "neither a rate nor clients: write rate = \"1000/s\" (open loop) or clients = 100 (closed loop)");
                 (None, Vec::new())
@@ -78,14 +78,14 @@ impl Problems {
                 let mut stages = Vec::new();
                 match rate {
                     Some(RateSpec::Steady(rate)) => {
-                        let steady = self.steady(load, rate.0, duration, spacing);
+                        let steady = self.steady_stage(load, rate.0, duration, spacing);
                         stages.push(match steady {
                             Some(stage) => stage,
                             None => return (None, stages),
                         });
                     }
-                    Some(RateSpec::Ramp(ramp)) => self.ramp(ramp, duration, &mut stages),
-                    None => self.steps(load, steps.as_deref().unwrap_or_default(), &mut stages),
+                    Some(RateSpec::Ramp(ramp)) => self.add_ramp(ramp, duration, &mut stages),
+                    None => self.add_steps(load, steps.as_deref().unwrap_or_default(), &mut stages),
                 }
                 if let Some(length) = warmup {
                     // A warm-up at rate 0 would have no effect.
@@ -99,7 +99,7 @@ impl Problems {
     }
 
     /// Resolves a closed loop, in which clients start calls.
-    fn closed(
+    fn closed_loop(
         &mut self,
         load: &LoadSpec,
         clients: u32,
@@ -119,7 +119,7 @@ impl Problems {
             ),
         ]);
         if load.calls.is_none() && load.duration.is_none() {
-            self.missing_end();
+            self.report_missing_end();
         }
         let own = LoadStage {
             duration,
@@ -131,7 +131,7 @@ impl Problems {
         (Some(arrivals), stages.chain([own]).collect())
     }
 
-    fn steady(
+    fn steady_stage(
         &mut self,
         load: &LoadSpec,
         rate: f64,
@@ -145,15 +145,23 @@ impl Problems {
             );
             return None;
         }
-        let of_calls = || load.calls.map(|calls| length_of(calls, rate, spacing));
+        let of_calls = || {
+            load.calls
+                .map(|calls| open_loop_length(calls, rate, spacing))
+        };
         let length = duration.or_else(of_calls);
         if length.is_none() && load.duration.is_none() {
-            self.missing_end();
+            self.report_missing_end();
         }
         Some(LoadStage::measured("steady", length?, rate))
     }
 
-    fn ramp(&mut self, ramp: &RampSpec, duration: Option<Duration>, stages: &mut Vec<LoadStage>) {
+    fn add_ramp(
+        &mut self,
+        ramp: &RampSpec,
+        duration: Option<Duration>,
+        stages: &mut Vec<LoadStage>,
+    ) {
         let over = ramp.over.0;
         self.add_all([
             (
@@ -215,14 +223,14 @@ impl Problems {
         }
     }
 
-    fn missing_end(&mut self) {
+    fn report_missing_end(&mut self) {
         self.add(
             "load.duration",
             "missing: write duration = \"30s\", or calls = 100000",
         );
     }
 
-    fn steps(&mut self, load: &LoadSpec, steps: &[StepSpec], stages: &mut Vec<LoadStage>) {
+    fn add_steps(&mut self, load: &LoadSpec, steps: &[StepSpec], stages: &mut Vec<LoadStage>) {
         if load.duration.is_some() {
             self.add(
                 "load.duration",
@@ -289,7 +297,7 @@ fn warm_up(length: Duration, rate: f64) -> LoadStage {
 }
 
 /// Returns how long an open loop takes to issue `calls` arrivals.
-fn length_of(calls: u64, rate: f64, spacing: ArrivalSpacing) -> Duration {
+fn open_loop_length(calls: u64, rate: f64, spacing: ArrivalSpacing) -> Duration {
     let arrivals = match spacing {
         ArrivalSpacing::Constant | ArrivalSpacing::Recorded => calls as f64,
         // Long enough that the count is missed only once in a billion runs; the load ends when it is reached.

@@ -101,7 +101,7 @@ impl CallSpec {
 
     /// Returns whether a warm-up is certain to end. Where a user makes several calls, all of them belong to the stage
     /// in which it started, so those of a user from the warm-up might never be measured.
-    pub fn leaves_warmup(&self) -> bool {
+    pub fn can_leave_warmup(&self) -> bool {
         self.has_warmup() && self.calls_in_a_row().is_none_or(|calls| calls <= 1)
     }
 
@@ -134,7 +134,7 @@ impl CallSpec {
     }
 
     /// Removes the deadline that a section sets itself.
-    pub fn forget_deadline(&mut self) {
+    pub fn remove_deadline(&mut self) {
         for section in self.sections.values_mut() {
             section.remove("deadline");
         }

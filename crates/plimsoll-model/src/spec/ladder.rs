@@ -10,7 +10,7 @@ use clap::{ArgAction, Args, value_parser};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use super::fetched::{files, made_by_server};
+use super::file_calls::{files, made_by_server};
 use super::problem::{one_of, reword};
 use super::target::{is_secured, scheme_of, schemes_like, section_of};
 use super::{Problem, Spec, suggest};
@@ -18,7 +18,7 @@ use crate::gate::Gate;
 use crate::named::named;
 use crate::units::Period;
 
-pub use via::{OwnProxy, RungRoute, UpstreamTls, register_proxies};
+pub use via::{CustomProxy, RungRoute, UpstreamTls, register_proxies};
 
 /// The variants of a plan. Every key besides those named here is an axis: a list of values.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -178,11 +178,11 @@ pub struct RungSpec {
     /// Axis and value, as typed.
     pub settings: BTreeMap<String, String>,
     /// The security of the rung's connections, from its target and TLS settings.
-    pub secured: RungSecurity,
+    pub security: RungSecurity,
     /// The network of the server that the ladder starts.
     pub network: RungNetwork,
     /// The sidecars or proxy between load and server.
-    pub via: RungRoute,
+    pub route: RungRoute,
     /// The security of the proxy's connections to the server; `None`: the same as the load's.
     pub upstream_tls: Option<UpstreamTls>,
     /// The type of both ends' certificates where the ladder creates them, by its name in `certs --algorithm`. `None`:
@@ -223,9 +223,9 @@ impl Spec {
         let bare = RungSpec {
             name: String::new(),
             settings: BTreeMap::new(),
-            secured: RungSecurity::of(self),
+            security: RungSecurity::of(self),
             network: RungNetwork::Localhost,
-            via: RungRoute::Direct,
+            route: RungRoute::Direct,
             upstream_tls: None,
             certificate: None,
             library: TlsLibrary::default(),
@@ -236,7 +236,7 @@ impl Spec {
             None => vec![bare],
             Some(listed) => listed
                 .iter()
-                .map(|settings| bare.listed(settings))
+                .map(|settings| bare.from_table(settings))
                 .collect::<Result<_, _>>()?,
         };
         for (axis, values) in &ladder.axes {
@@ -281,9 +281,9 @@ impl Spec {
             .help("write serve = [\"score\"] or the like in [ladder], for the rungs without `serve`"));
         }
         if let Some(rung) = rungs.iter().find(|r| {
-            r.certificate.is_some() && (ladder.serve.is_none() || r.secured == RungSecurity::Off)
+            r.certificate.is_some() && (ladder.serve.is_none() || r.security == RungSecurity::Off)
         }) {
-            let problem = match rung.secured {
+            let problem = match rung.security {
                 RungSecurity::Off => Problem::new(
                     "ladder.certificate",
                     format!(
@@ -327,7 +327,7 @@ impl RungSpec {
                 "openssl replaces Plimsoll's own file server: write serve = [\"files\"]".to_owned(),
             );
         }
-        if self.secured == RungSecurity::Off {
+        if self.security == RungSecurity::Off {
             return Err(format!(
                 "rung \"{}\" is plaintext: write tls = \"server\" or \"mutual\"",
                 self.name
@@ -350,14 +350,14 @@ impl RungSpec {
 
     /// Returns one of the listed rungs. Its target is applied first, since it determines the security: a plaintext one
     /// ignores the plan's `[tls]`.
-    fn listed(&self, table: &RungTable) -> Result<RungSpec, Problem> {
+    fn from_table(&self, table: &RungTable) -> Result<RungSpec, Problem> {
         let mut rung = self.clone();
         if let Some(target) = &table.target {
             rung = rung.with("target", &Value::String(target.clone()))?;
             if !rung.spec.target.as_deref().is_some_and(is_secured) {
                 rung.spec.tls = None;
             }
-            rung.secured = RungSecurity::of(&rung.spec);
+            rung.security = RungSecurity::of(&rung.spec);
         }
         for (axis, value) in &table.settings {
             rung = match (axis.as_str(), value) {
@@ -382,10 +382,10 @@ impl RungSpec {
     fn with_tls(&self, own: &Table) -> Result<RungSpec, Problem> {
         let mut rung = self.clone();
         for (key, value) in own {
-            rung.spec = set(&rung.spec, &format!("tls.{key}"), value)
+            rung.spec = with_key(&rung.spec, &format!("tls.{key}"), value)
                 .map_err(|message| Problem::new(format!("ladder.rungs.tls.{key}"), message))?;
         }
-        rung.secured = RungSecurity::of(&rung.spec).max(RungSecurity::Server);
+        rung.security = RungSecurity::of(&rung.spec).max(RungSecurity::Server);
         Ok(rung)
     }
 
@@ -393,7 +393,7 @@ impl RungSpec {
         let key = format!("ladder.{axis}");
         let text = match value {
             Value::String(text) => text.clone(),
-            Value::Table(own) if axis == "via" => via::own_name(own),
+            Value::Table(own) if axis == "via" => via::command_name(own),
             other => other.to_string(),
         };
         let mut rung = self.clone();
@@ -401,9 +401,9 @@ impl RungSpec {
         let spec = &mut rung.spec;
         match axis {
             "tls" => {
-                rung.secured =
+                rung.security =
                     one_of(&text, &RungSecurity::ALL, RungSecurity::name).map_err(wrong)?;
-                match rung.secured {
+                match rung.security {
                     RungSecurity::Off => spec.tls = None,
                     RungSecurity::Server => {
                         let tls = spec.tls.get_or_insert_default();
@@ -414,7 +414,7 @@ impl RungSpec {
                     }
                 }
                 if let Some(target) = &mut spec.target {
-                    *target = with_security(target, rung.secured != RungSecurity::Off);
+                    *target = with_security(target, rung.security != RungSecurity::Off);
                 }
             }
             "connection" => {
@@ -424,13 +424,13 @@ impl RungSpec {
                     "reused" => load.reuse = Some("always".into()),
                     asked => {
                         (load.reuse, load.connections) = (Some("never".into()), None);
-                        if rung.secured != RungSecurity::Off || asked == "resumed" {
+                        if rung.security != RungSecurity::Off || asked == "resumed" {
                             spec.tls.get_or_insert_default().resume = Some(asked == "resumed");
                         }
                     }
                 }
             }
-            "via" => rung.via = via::read(value, &text).map_err(wrong)?,
+            "via" => rung.route = via::read(value, &text).map_err(wrong)?,
             "upstream_tls" => {
                 let all = &UpstreamTls::ALL;
                 let found = one_of(&text, all, UpstreamTls::name).map_err(wrong)?;
@@ -451,7 +451,7 @@ impl RungSpec {
                 Problem::new(key.clone(), message).help("for example: size = [\"1KiB\", \"1MiB\"]")
             })?,
             path => {
-                *spec = set(spec, path, value).map_err(|message| {
+                *spec = with_key(spec, path, value).map_err(|message| {
                     let problem = Problem::new(key.clone(), message);
                     match suggest(path, &NAMED_AXES) {
                         Some(nearest) => problem.help(format!("did you mean `{nearest}`?")),
@@ -478,7 +478,7 @@ impl RungSpec {
 }
 
 /// Returns `spec` with the key at `path` set to `value`.
-fn set(spec: &Spec, path: &str, value: &Value) -> Result<Spec, String> {
+fn with_key(spec: &Spec, path: &str, value: &Value) -> Result<Spec, String> {
     let mut whole = Table::try_from(spec).map_err(|e| e.to_string())?;
     let mut table = &mut whole;
     let mut parts = path.split('.').peekable();

@@ -78,14 +78,14 @@ impl Spec {
 }
 
 /// Returns whether the name is valid for a lane and its run directory.
-fn is_name(name: &str) -> bool {
+fn is_valid_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     (1..=64).contains(&name.len()) && name.chars().all(plain)
 }
 
 fn lane(plan: &Table, name: &str, own: &LaneTable) -> Result<LaneSpec, Problem> {
     let key = format!("lanes.{name}");
-    if !is_name(name) {
+    if !is_valid_name(name) {
         return Err(Problem::new(
             "lanes",
             format!(

@@ -21,10 +21,10 @@ const MAX_SOURCE_ADDRESSES: u32 = 65_536;
 impl Problems {
     pub(super) fn load(&mut self, spec: &Spec, context: &dyn ResolveContext) -> Option<LoadPlan> {
         let load = &spec.load;
-        let unasked = LoadPlan::default();
+        let defaults = LoadPlan::default();
         let before = self.0.len();
         let recording = self.recording(spec, context);
-        let (arrivals, stages) = self.issuing(spec, recording.as_ref());
+        let (arrivals, stages) = self.arrival_model(spec, recording.as_ref());
         let reuse = self.choice(
             "load.reuse",
             load.reuse.as_deref(),
@@ -32,23 +32,23 @@ impl Problems {
             ConnectionReuse::name,
         );
         // Each user has as many connections as it needs.
-        let connections = load.connections.unwrap_or(unasked.connections);
-        self.carriers(spec, reuse, connections);
+        let connections = load.connections.unwrap_or(defaults.connections);
+        self.check_counts(spec, reuse, connections);
         let deadline = self.deadline(spec);
         let stall_timeout = spec.stall_timeout();
         let connect_timeout = load
             .connect_timeout
-            .map_or(unasked.connect_timeout, |p| p.0);
-        self.lives(spec, reuse);
+            .map_or(defaults.connect_timeout, |p| p.0);
+        self.check_lifetimes(spec, reuse);
         let resolve_interval = load
             .resolve_interval
-            .map_or(unasked.resolve_interval, |p| p.0);
+            .map_or(defaults.resolve_interval, |p| p.0);
         let precision = self.precision(load);
-        let spin = load.spin.map_or(unasked.spin, |p| p.0);
+        let spin = load.spin.map_or(defaults.spin, |p| p.0);
         let tick = self.tick(spec);
         let read_buffer = load
             .read_buffer
-            .map_or(unasked.read_buffer as u64, |size| size.0);
+            .map_or(defaults.read_buffer as u64, |size| size.0);
         self.add_all([
             (
                 connect_timeout.is_zero(),
@@ -99,12 +99,12 @@ impl Problems {
             calls_per_connection: load.calls_per_connection,
             resolve_interval,
             stall_timeout,
-            retry: load.no_retry.map_or(unasked.retry, |no_retry| !no_retry),
+            retry: load.no_retry.map_or(defaults.retry, |no_retry| !no_retry),
             // A call may take its full deadline.
             drain: match (load.drain, stall_timeout) {
                 (Some(given), _) => Some(given.0),
                 (None, Some(_)) => None,
-                (None, None) => deadline.or(unasked.drain),
+                (None, None) => deadline.or(defaults.drain),
             },
             processes: load.processes,
             workers: load.workers,
@@ -113,12 +113,12 @@ impl Problems {
             read_buffer: read_buffer as usize,
             source_addresses,
             // The ladder assigns batches once it knows the number of rungs.
-            ..unasked
+            ..defaults
         })
     }
 
     /// Checks that connections, processes and workers are neither too few nor too many.
-    fn carriers(&mut self, spec: &Spec, reuse: ConnectionReuse, connections: u32) {
+    fn check_counts(&mut self, spec: &Spec, reuse: ConnectionReuse, connections: u32) {
         let load = &spec.load;
         let early = spec.tls.as_ref().and_then(|tls| tls.early_data);
         self.add_all([
@@ -214,7 +214,7 @@ impl Problems {
     }
 
     /// Resolves the arrival model and the stages: from the load, or from the protocol itself.
-    fn issuing(
+    fn arrival_model(
         &mut self,
         spec: &Spec,
         recording: Option<&Recording>,
@@ -277,7 +277,7 @@ impl Problems {
     }
 
     /// Checks the limits of a connection's lifetime.
-    fn lives(&mut self, spec: &Spec, reuse: ConnectionReuse) {
+    fn check_lifetimes(&mut self, spec: &Spec, reuse: ConnectionReuse) {
         let load = &spec.load;
         let asked = [
             (

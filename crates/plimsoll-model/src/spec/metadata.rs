@@ -32,7 +32,7 @@ pub struct FieldNameRules {
 }
 
 impl FieldNameRules {
-    fn are_binary(&self, name: &str) -> bool {
+    fn is_binary_name(&self, name: &str) -> bool {
         self.binary && name.ends_with("-bin")
     }
 
@@ -51,7 +51,7 @@ pub enum PlanRows<'a> {
     /// The plan has no rows.
     Nothing,
     /// The rows have a problem, which has been reported.
-    Lost,
+    Unreadable,
     /// The rows were read.
     Rows(&'a Rows),
 }
@@ -61,7 +61,7 @@ impl<'a> PlanRows<'a> {
     pub fn of(rows: Option<&'a Rows>, spec: &Spec) -> PlanRows<'a> {
         match rows {
             Some(rows) => PlanRows::Rows(rows),
-            None if spec.rows.is_some() => PlanRows::Lost,
+            None if spec.rows.is_some() => PlanRows::Unreadable,
             None => PlanRows::Nothing,
         }
     }
@@ -149,7 +149,7 @@ impl Problems {
         for (name, spec) in entries {
             let mut fields = Vec::new();
             for one in spec.each() {
-                let field = self.field(names, (name, one), scope, surroundings, &mut slots);
+                let field = self.resolve_field(names, (name, one), scope, surroundings, &mut slots);
                 metadata.uses_rows |= field.uses_rows;
                 fields.extend(field.field);
             }
@@ -167,7 +167,7 @@ impl Problems {
     }
 
     /// Resolves one entry whose value is not a list.
-    fn field(
+    fn resolve_field(
         &mut self,
         names: &FieldNameRules,
         (name, spec): (&str, &MetadataSpec),
@@ -182,7 +182,7 @@ impl Problems {
             self.add(&*key, problem);
             return parsed;
         }
-        if names.are_binary(&lower) && matches!(spec, MetadataSpec::Command { .. }) {
+        if names.is_binary_name(&lower) && matches!(spec, MetadataSpec::Command { .. }) {
             self.add(
                 &*key,
                 "names that end in -bin are binary, and no command prints that: use another name",
@@ -295,8 +295,8 @@ fn template(
 ) -> Result<Option<Template>, String> {
     let rows = match scope.rows {
         PlanRows::Rows(rows) => Some(rows),
-        PlanRows::Lost if template::uses_rows(text) => return Ok(None),
-        PlanRows::Lost | PlanRows::Nothing => None,
+        PlanRows::Unreadable if template::uses_rows(text) => return Ok(None),
+        PlanRows::Unreadable | PlanRows::Nothing => None,
     };
     let taken = scope.taken;
     match Template::parse(text, slots, FieldScope { rows, taken }) {
@@ -320,7 +320,7 @@ fn check(
     template: &Template,
     rows: PlanRows<'_>,
 ) -> Result<(), String> {
-    let is_binary = names.are_binary(name);
+    let is_binary = names.is_binary_name(name);
     let in_words = |problem: &'static str| match problem {
         UNPRINTABLE_METADATA if !names.binary => UNPRINTABLE_FIELD,
         problem => problem,

@@ -79,17 +79,17 @@ pub(super) fn parse(metric: &str, limit: &str) -> Result<Objective, String> {
         None => ("", value.trim()),
     };
     let number = match parsed {
-        Metric::Errors => share(value, "calls: write \"< 0.1%\"")?,
-        Metric::Fidelity => share(value, "load: write \"> 99%\"")?,
-        Metric::Resumed => share(value, "handshakes: write \">= 100%\"")?,
-        Metric::Finish(_) => share(value, "answers: write \"< 5%\"")?,
+        Metric::Errors => parse_share(value, "calls: write \"< 0.1%\"")?,
+        Metric::Fidelity => parse_share(value, "load: write \"> 99%\"")?,
+        Metric::Resumed => parse_share(value, "handshakes: write \">= 100%\"")?,
+        Metric::Finish(_) => parse_share(value, "answers: write \"< 5%\"")?,
         Metric::Rate => value.parse::<Rate>()?.0,
         Metric::Memory(_) => value.parse::<ByteSize>()?.0 as f64,
         _ => value.parse::<Period>()?.0.as_nanos() as f64,
     };
     Ok(Objective {
         metric: parsed,
-        below,
+        is_upper: below,
         limit: number,
         stage: stage.map(str::to_owned),
         text: format!(
@@ -151,12 +151,12 @@ fn finish_reason(name: &str) -> Result<Count, String> {
 fn statistic(metric: &str, text: &str) -> Result<Statistic, String> {
     match text.trim() {
         "mean" => Ok(Statistic::Mean),
-        p if p.starts_with('p') => percentile(p).map(Statistic::Percentile),
+        p if p.starts_with('p') => parse_percentile(p).map(Statistic::Percentile),
         _ => Err(format!("`{metric}` is not a metric: use {METRIC_NAMES}")),
     }
 }
 
-fn percentile(text: &str) -> Result<f64, String> {
+fn parse_percentile(text: &str) -> Result<f64, String> {
     text.strip_prefix('p')
         .filter(|digits| digits.starts_with(|c: char| c.is_ascii_digit()))
         .and_then(|digits| digits.parse::<f64>().ok())
@@ -173,7 +173,7 @@ pub(super) fn percent(text: &str) -> Option<f64> {
 }
 
 /// Parses a share. `of`: the whole that it refers to, and what would be right.
-fn share(text: &str, of: &str) -> Result<f64, String> {
+fn parse_share(text: &str, of: &str) -> Result<f64, String> {
     percent(text).ok_or_else(|| format!("`{text}` is not a share of the {of}"))
 }
 
@@ -237,7 +237,7 @@ mod tests {
             Ok(Objective {
                 metric: Metric::Time(TimeMetric::Response, Statistic::Percentile(99.0)),
                 stage: None,
-                below: true,
+                is_upper: true,
                 limit: 10e6,
                 text: "p99 < 10ms".into()
             })
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!((errors.metric, errors.limit), (Metric::Errors, 0.001));
         let rate = parse("rate", ">= 950/s").expect("right");
         assert_eq!(
-            (rate.metric, rate.below, rate.limit),
+            (rate.metric, rate.is_upper, rate.limit),
             (Metric::Rate, false, 950.0)
         );
         for typed in ["finish.length", "finish length"] {
@@ -259,12 +259,12 @@ mod tests {
         }
         let fidelity = parse("fidelity", "> 99%").expect("right");
         assert_eq!(
-            (fidelity.metric, fidelity.below, fidelity.limit),
+            (fidelity.metric, fidelity.is_upper, fidelity.limit),
             (Metric::Fidelity, false, 0.99)
         );
         let resumed = parse("resumed", ">= 100%").expect("right");
         assert_eq!(
-            (resumed.metric, resumed.below, resumed.limit),
+            (resumed.metric, resumed.is_upper, resumed.limit),
             (Metric::Resumed, false, 1.0)
         );
         assert_eq!(resumed.text, "resumed >= 100%");

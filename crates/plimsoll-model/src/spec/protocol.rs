@@ -13,9 +13,9 @@ use serde_path_to_error::Segment;
 use toml::{Table, Value};
 
 use super::apply::NON_UTF8_HELP;
+use super::context::ResolveContext;
 use super::keys::keys_of;
 use super::problem::{Problem, Problems, reword};
-use super::surroundings::ResolveContext;
 use super::wire::WireFormat;
 use super::{LoadSpec, MetadataSpec, Spec};
 use crate::plan::{ArrivalModel, Call, CallPlan, LoadStage};
@@ -34,7 +34,7 @@ pub struct UrlSchemes {
     /// The end of the help text about these schemes: `for SOFARPC`.
     pub purpose: &'static str,
     /// Equivalent schemes of other tools, each with the one to use here.
-    pub elsewhere: &'static [(&'static str, &'static str)],
+    pub foreign_schemes: &'static [(&'static str, &'static str)],
     /// Default ports, plaintext and over TLS.
     pub ports: Option<(u16, u16)>,
     /// Whether the URL may have a path, which is part of the call.
@@ -135,9 +135,9 @@ pub struct CallProtocol {
     /// [`CallSection::SCHEDULES_ITSELF`].
     pub(super) schedules_itself: bool,
     /// [`CallSection::SUPPORTS_ROWS`].
-    pub(super) varies: bool,
+    pub(super) supports_rows: bool,
     /// [`CallSection::SUPPORTS_TRACEPARENT`].
-    pub(super) traces: bool,
+    pub(super) supports_traceparent: bool,
     /// [`CallSection::FETCHES_FILES`].
     pub(super) fetches_files: bool,
     /// [`CallSection::BINARY_NAMES`].
@@ -172,8 +172,8 @@ impl CallProtocol {
             keys: keys_of::<S>,
             keys_within: S::keys_within,
             schedules_itself: S::SCHEDULES_ITSELF,
-            varies: S::SUPPORTS_ROWS,
-            traces: S::SUPPORTS_TRACEPARENT,
+            supports_rows: S::SUPPORTS_ROWS,
+            supports_traceparent: S::SUPPORTS_TRACEPARENT,
             fetches_files: S::FETCHES_FILES,
             binary_names: S::BINARY_NAMES,
             check: |section| table_of(&parse_section::<S>(section)?),
@@ -278,7 +278,7 @@ pub(super) fn default_url_schemes() -> &'static UrlSchemes {
         secured: None,
         aliases: None,
         purpose: "",
-        elsewhere: &[],
+        foreign_schemes: &[],
         ports: None,
         with_path: false,
     };

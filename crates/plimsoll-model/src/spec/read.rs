@@ -23,7 +23,7 @@ use super::{
 pub fn read(text: &str) -> Result<Spec, Vec<Problem>> {
     let document = DeTable::parse(text).map_err(|e| vec![from_toml(&e, None)])?;
     let mut problems = Vec::new();
-    unknown_keys(document.get_ref(), "", &mut problems);
+    report_unknown_keys(document.get_ref(), "", &mut problems);
     if !problems.is_empty() {
         return Err(problems);
     }
@@ -42,7 +42,7 @@ pub fn read(text: &str) -> Result<Spec, Vec<Problem>> {
 }
 
 /// Sets the spans of `problems` to the places of their keys in the text.
-pub fn locate(text: &str, problems: &mut [Problem]) {
+pub fn set_spans(text: &str, problems: &mut [Problem]) {
     let Ok(document) = DeTable::parse(text) else {
         return;
     };
@@ -145,7 +145,7 @@ fn known_keys(path: &str) -> Option<Cow<'static, [&'static str]>> {
     Some(keys.into())
 }
 
-fn unknown_keys(table: &DeTable<'_>, path: &str, problems: &mut Vec<Problem>) {
+fn report_unknown_keys(table: &DeTable<'_>, path: &str, problems: &mut Vec<Problem>) {
     let known = known_keys(path);
     for (key, value) in table {
         let name = key.get_ref().as_ref();
@@ -161,7 +161,7 @@ fn unknown_keys(table: &DeTable<'_>, path: &str, problems: &mut Vec<Problem>) {
                 // The load's length has another name than that of its steps.
                 _ if path == "load.steps" && name == "duration" => "did you mean `for`?".to_owned(),
                 Some(nearest) => format!("did you mean `{nearest}`?"),
-                None => match elsewhere(name) {
+                None => match section_with_key(name) {
                     Some((section, key)) if key == name => {
                         format!("`{name}` belongs in [{section}]")
                     }
@@ -174,10 +174,10 @@ fn unknown_keys(table: &DeTable<'_>, path: &str, problems: &mut Vec<Problem>) {
             continue;
         }
         match value.get_ref() {
-            DeValue::Table(inner) => unknown_keys(inner, &here, problems),
+            DeValue::Table(inner) => report_unknown_keys(inner, &here, problems),
             DeValue::Array(items) => {
                 for inner in items.iter().filter_map(|item| item.get_ref().as_table()) {
-                    unknown_keys(inner, &here, problems);
+                    report_unknown_keys(inner, &here, problems);
                 }
             }
             _ => {}
@@ -186,7 +186,7 @@ fn unknown_keys(table: &DeTable<'_>, path: &str, problems: &mut Vec<Problem>) {
 }
 
 /// Returns the section that has a key of this name or a similar one.
-fn elsewhere(name: &str) -> Option<(String, &'static str)> {
+fn section_with_key(name: &str) -> Option<(String, &'static str)> {
     let mut sections = vec!["load".to_owned()];
     sections.extend(CallSpec::names().map(|section| format!("call.{section}")));
     sections.extend(["tls", "rows", "watch", "find"].map(str::to_owned));
@@ -210,9 +210,9 @@ mod tests {
 
     #[test]
     fn misplaced_key_names_its_section() {
-        assert_eq!(elsewhere("ca"), Some(("tls".to_owned(), "ca")));
-        assert_eq!(elsewhere("raet"), Some(("load".to_owned(), "rate")));
-        assert_eq!(elsewhere("nothing_like_it"), None);
+        assert_eq!(section_with_key("ca"), Some(("tls".to_owned(), "ca")));
+        assert_eq!(section_with_key("raet"), Some(("load".to_owned(), "rate")));
+        assert_eq!(section_with_key("nothing_like_it"), None);
     }
 
     fn problems(text: &str) -> Vec<String> {

@@ -104,10 +104,10 @@ impl Problems {
             None => None,
         };
         let speed = load.speed.as_deref().map(|typed| self.speed(typed));
-        let window = self.read_as("load.window", load.window.as_deref());
+        let window = self.parse_or_report("load.window", load.window.as_deref());
         let filters = load.filter.iter().flatten().enumerate();
         let filters = filters.filter_map(|(n, typed)| {
-            self.read_as(&format!("load.filter.{n}"), Some(typed.as_str()))
+            self.parse_or_report(&format!("load.filter.{n}"), Some(typed.as_str()))
         });
         let filters = filters.collect();
         let sample = load.sample.as_deref().and_then(|typed| self.sample(typed));
@@ -123,7 +123,11 @@ impl Problems {
         })
     }
 
-    fn read_as<T: FromStr<Err = String>>(&mut self, key: &str, typed: Option<&str>) -> Option<T> {
+    fn parse_or_report<T: FromStr<Err = String>>(
+        &mut self,
+        key: &str,
+        typed: Option<&str>,
+    ) -> Option<T> {
         self.keep(key, typed?.parse())
     }
 

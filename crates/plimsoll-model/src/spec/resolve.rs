@@ -3,8 +3,8 @@
 use std::iter;
 use std::time::Duration;
 
+use super::context::ResolveContext;
 use super::problem::{Problem, Problems};
-use super::surroundings::ResolveContext;
 use super::target::{
     goes_with, how_to_write, is_bare_socket, parse_target_for, path_of, scheme_of, schemes_for,
     section_of, takes_path,
@@ -25,7 +25,7 @@ pub(super) const DEFAULT_SEED: u64 = 1;
 /// Resolves `spec`.
 ///
 /// # Errors
-/// All problems, each with its key; [`super::locate`] adds places.
+/// All problems, each with its key; [`super::set_spans`] adds places.
 pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, Vec<Problem>> {
     let mut problems = Problems::default();
     let mut spec = spec.clone();
@@ -47,7 +47,7 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
         problems.addresses(spec, &mut targets);
         problems.proxy(spec, &mut targets, surroundings);
     }
-    problems.server_name(tls.as_ref(), target.as_ref(), call.as_ref());
+    problems.check_server_name(tls.as_ref(), target.as_ref(), call.as_ref());
     let load = problems.load(spec, surroundings);
     let objectives = problems.objectives(spec, load.as_ref());
     let watch = problems.watch(spec);
@@ -56,14 +56,17 @@ pub fn resolve(spec: &Spec, surroundings: &dyn ResolveContext) -> Result<Plan, V
         problems.add("seed", format!("{seed} is too large: at most {}", i64::MAX));
     }
     if let (Some(call), Some(load)) = (&call, &load) {
-        problems.enough_rows(call, load, seed);
+        problems.check_row_count(call, load, seed);
     }
     if !spec.lanes.is_empty() {
         problems.add("lanes", "only `plimsoll run` supports lanes");
     }
     match (target, call, load, problems.0.is_empty()) {
         (Some((target, _)), Some(call), Some(load), true) => Ok(Plan {
-            name: spec.name.clone().unwrap_or_else(|| name_for(&call, &load)),
+            name: spec
+                .name
+                .clone()
+                .unwrap_or_else(|| default_name(&call, &load)),
             target,
             tls,
             call,
@@ -130,7 +133,7 @@ impl Problems {
 }
 
 /// Returns a default name such as `GetScore, open loop`.
-fn name_for(call: &CallPlan, load: &LoadPlan) -> String {
+fn default_name(call: &CallPlan, load: &LoadPlan) -> String {
     if let Some(name) = call.run_name() {
         return name.to_owned();
     }
@@ -169,7 +172,7 @@ impl Problems {
     }
 
     /// Reports a missing name for the server's certificate to be checked against.
-    fn server_name(
+    fn check_server_name(
         &mut self,
         tls: Option<&TlsPlan>,
         target: Option<&(Target, bool)>,
@@ -239,8 +242,8 @@ impl Problems {
             }
         }
         let (protocol, section) = spec.call.protocols().next()?;
-        if spec.rows.is_some() && !protocol.varies {
-            let others = sections(|protocol| protocol.varies);
+        if spec.rows.is_some() && !protocol.supports_rows {
+            let others = sections(|protocol| protocol.supports_rows);
             self.add(
                 "rows",
                 format!(
@@ -249,8 +252,8 @@ impl Problems {
                 ),
             );
         }
-        if spec.traceparent == Some(true) && !protocol.traces {
-            let others = sections(|protocol| protocol.traces);
+        if spec.traceparent == Some(true) && !protocol.supports_traceparent {
+            let others = sections(|protocol| protocol.supports_traceparent);
             self.add(
                 "traceparent",
                 format!(

@@ -38,14 +38,14 @@ impl Problems {
             order,
         );
         if spec.rows.is_none() && load.recording_key().is_some() {
-            variation.of_arrivals()
+            variation.with_rows_by_arrival()
         } else {
             variation
         }
     }
 
     /// Checks that there are as many rows as calls, including the warm-up's, where each row is used only once.
-    pub(super) fn enough_rows(&mut self, call: &CallPlan, load: &LoadPlan, seed: u64) {
+    pub(super) fn check_row_count(&mut self, call: &CallPlan, load: &LoadPlan, seed: u64) {
         // An arrival may be a user that makes several calls.
         let each = u64::from(call.calls_in_a_row().unwrap_or(1));
         let Some(variation) = call.variation() else {

@@ -5,7 +5,7 @@ use crate::plan::{Target, UnixSocket};
 
 impl UrlSchemes {
     /// Returns whether `scheme` is one with TLS; `None`: it is not one of these schemes.
-    fn secures(&self, scheme: &str) -> Option<bool> {
+    fn uses_tls(&self, scheme: &str) -> Option<bool> {
         let is_it = |name: &str| scheme.eq_ignore_ascii_case(name);
         let secured = self.secured.is_some_and(is_it) || self.aliases.is_some_and(|a| is_it(a.1));
         let plain = is_it(self.plain) || self.aliases.is_some_and(|a| is_it(a.0));
@@ -47,7 +47,7 @@ fn all() -> impl Iterator<Item = &'static UrlSchemes> {
 }
 
 /// Returns the schemes of all protocols; of protocols with the same schemes, only those of the first.
-fn distinct() -> impl Iterator<Item = &'static UrlSchemes> {
+fn distinct_schemes() -> impl Iterator<Item = &'static UrlSchemes> {
     all().filter(|schemes| {
         let first = all().find(|other| other.plain == schemes.plain);
         first.is_some_and(|first| first.section == schemes.section)
@@ -56,12 +56,12 @@ fn distinct() -> impl Iterator<Item = &'static UrlSchemes> {
 
 /// Returns the schemes of targets over TLS.
 pub(super) fn secured_schemes() -> impl Iterator<Item = &'static str> {
-    distinct().filter_map(|schemes| schemes.secured)
+    distinct_schemes().filter_map(|schemes| schemes.secured)
 }
 
 /// Returns `grpc://HOST:PORT, or grpcs://HOST:PORT for TLS`, and so on for each protocol.
 pub(super) fn how_to_write() -> String {
-    let mut all = distinct();
+    let mut all = distinct_schemes();
     let mut text = all.next().map_or_else(String::new, |first| {
         let secured = first.secured.unwrap_or(first.plain);
         format!(
@@ -87,7 +87,7 @@ pub(super) fn how_to_write() -> String {
 }
 
 fn schemes_of(scheme: &str) -> Option<(&'static UrlSchemes, bool)> {
-    all().find_map(|schemes| Some((schemes, schemes.secures(scheme)?)))
+    all().find_map(|schemes| Some((schemes, schemes.uses_tls(scheme)?)))
 }
 
 /// The two schemes of Unix domain sockets.
@@ -95,7 +95,7 @@ const UNIX_SCHEMES: [&str; 2] = ["unix", "unix-abstract"];
 
 /// Splits `unix:PATH` and `grpcs+unix:PATH`, and similar URLs, into the scheme before the `+`, if any, and the name of
 /// the socket; `None`: the URL is not of a socket.
-fn unix_of(url: &str) -> Option<(Option<&str>, &str)> {
+fn split_unix(url: &str) -> Option<(Option<&str>, &str)> {
     let (scheme, _) = url.split_once(':')?;
     let (before, kind) = match scheme.split_once('+') {
         Some((before, kind)) => (Some(before), kind),
@@ -107,17 +107,17 @@ fn unix_of(url: &str) -> Option<(Option<&str>, &str)> {
 
 /// Returns whether a URL names a Unix domain socket.
 pub fn is_socket(url: &str) -> bool {
-    unix_of(url).is_some()
+    split_unix(url).is_some()
 }
 
 /// Returns whether a URL names a Unix domain socket without a protocol.
 pub fn is_bare_socket(url: &str) -> bool {
-    unix_of(url).is_some_and(|(scheme, _)| scheme.is_none())
+    split_unix(url).is_some_and(|(scheme, _)| scheme.is_none())
 }
 
 /// Splits a URL into its scheme and the rest: `://…`, or `+unix:…`.
 pub fn scheme_of(url: &str) -> Option<(&str, &str)> {
-    match unix_of(url) {
+    match split_unix(url) {
         Some((scheme, _)) => url.split_at_checked(scheme?.len()),
         None => url.split_at_checked(url.find("://")?),
     }
@@ -139,7 +139,7 @@ pub(super) fn goes_with(section: &str, url: &str) -> bool {
     let Some((scheme, _)) = scheme_of(url) else {
         return true;
     };
-    let mut known = all().filter(|schemes| schemes.secures(scheme).is_some());
+    let mut known = all().filter(|schemes| schemes.uses_tls(scheme).is_some());
     schemes_of(scheme).is_none() || known.any(|schemes| schemes.section == section)
 }
 
@@ -175,7 +175,7 @@ pub(super) fn schemes_for(section: &str) -> &'static UrlSchemes {
 
 /// Returns path and query of a URL, if they are part of the call.
 pub fn path_of(url: &str) -> Option<&str> {
-    if let Some((_, socket)) = unix_of(url) {
+    if let Some((_, socket)) = split_unix(url) {
         // The syntax is nginx's: unix:/PATH/TO/SOCKET:/PATH/TO/FETCH.
         let (_, rest) = socket.split_once(':')?;
         return rest.find(":/").map(|at| &rest[at + 1..]);
@@ -198,14 +198,14 @@ pub fn parse_target(url: &str) -> Result<(Target, bool), String> {
 /// # Errors
 /// What is wrong with the URL, and what would be right.
 pub(super) fn parse_target_for(section: Option<&str>, url: &str) -> Result<(Target, bool), String> {
-    if let Some((scheme, name)) = unix_of(url) {
+    if let Some((scheme, name)) = split_unix(url) {
         return unix_target(url, scheme, name);
     }
     let (scheme, rest) = url
         .split_once("://")
-        .ok_or_else(|| no_scheme(section, url))?;
+        .ok_or_else(|| missing_scheme_message(section, url))?;
     let Some((schemes, secured)) = schemes_of(scheme) else {
-        let elsewhere = all().flat_map(|schemes| schemes.elsewhere);
+        let elsewhere = all().flat_map(|schemes| schemes.foreign_schemes);
         if let Some((_, ours)) = elsewhere
             .into_iter()
             .find(|(name, _)| scheme.eq_ignore_ascii_case(name))
@@ -215,7 +215,7 @@ pub(super) fn parse_target_for(section: Option<&str>, url: &str) -> Result<(Targ
                 without_userinfo(rest)
             ));
         }
-        let known: Vec<String> = distinct()
+        let known: Vec<String> = distinct_schemes()
             .map(|s| match s.secured {
                 Some(secured) => format!("{}:// (over TLS {secured}://)", s.plain),
                 None => format!("{}://", s.plain),
@@ -232,7 +232,7 @@ pub(super) fn parse_target_for(section: Option<&str>, url: &str) -> Result<(Targ
     };
     let address = rest.strip_suffix('/').unwrap_or(rest);
     if address.contains('@') {
-        return Err(no_userinfo(schemes));
+        return Err(userinfo_message(schemes));
     }
     if let Some(at) = address.find(['/', '?', '#']) {
         return Err(format!(
@@ -285,7 +285,7 @@ pub(super) fn parse_target_for(section: Option<&str>, url: &str) -> Result<(Targ
 }
 
 /// Returns the message for a URL without a scheme.
-fn no_scheme(section: Option<&str>, url: &str) -> String {
+fn missing_scheme_message(section: Option<&str>, url: &str) -> String {
     let url = without_userinfo(url);
     let schemes = section.map_or(protocol::default_url_schemes(), schemes_for);
     let secured = schemes.secured.unwrap_or(schemes.plain);
@@ -308,7 +308,7 @@ fn without_userinfo(rest: &str) -> &str {
 }
 
 /// Returns the message for a URL with a user name or password, which is not repeated.
-fn no_userinfo(schemes: &UrlSchemes) -> String {
+fn userinfo_message(schemes: &UrlSchemes) -> String {
     let keys = protocol::named(schemes.section).map_or(&[][..], |protocol| (protocol.keys)());
     let fields = keys
         .iter()
@@ -346,7 +346,7 @@ fn unix_target(url: &str, scheme: Option<&str>, name: &str) -> Result<(Target, b
         None => false,
         Some((_, Some((_, secured)))) => secured,
         Some((scheme, None)) => {
-            let known: Vec<&str> = distinct().map(|s| s.plain).collect();
+            let known: Vec<&str> = distinct_schemes().map(|s| s.plain).collect();
             return Err(format!(
                 "unknown scheme `{scheme}` before `+unix`: use {}, or none",
                 known.join(", ")

@@ -227,7 +227,7 @@ fn named<T: Copy>(typed: &str, all: &[T], name: fn(T) -> &'static str) -> Result
 
 impl Problems {
     pub(super) fn tls(&mut self, spec: Option<&TlsSpec>, secured: Option<bool>) -> Option<TlsPlan> {
-        self.settings_of_plaintext(spec.filter(|_| secured == Some(false)));
+        self.check_plaintext_settings(spec.filter(|_| secured == Some(false)));
         let spec = spec.cloned().unwrap_or_default();
         let trust = trust(&spec).unwrap_or_else(|problems| {
             self.0.extend(problems);
@@ -258,12 +258,12 @@ impl Problems {
             group_named,
             "a key-exchange group",
         );
-        let full = self.full(spec.full.as_deref(), spec.resume);
+        let full = self.full_share(spec.full.as_deref(), spec.resume);
         let resume = spec.resume.unwrap_or(full.is_some());
         let early_data = spec.early_data.unwrap_or(false);
         let versions = versions
             .unwrap_or_else(|| default_versions(suites.as_deref(), groups.as_deref(), early_data));
-        self.suites(&versions, suites.as_deref().unwrap_or_default());
+        self.check_suites(&versions, suites.as_deref().unwrap_or_default());
         let only_old = !versions.contains(&TlsVersion::V1_3);
         let is_own = spec.records.as_deref() == Some("own");
         self.add_all([
@@ -315,18 +315,18 @@ impl Problems {
                     .collect()
             }),
             versions,
-            compressed: spec.compressed.unwrap_or(false),
+            compress_certificates: spec.compressed.unwrap_or(false),
             key_log: spec.key_log,
             groups: groups.unwrap_or_else(|| KeyExchangeGroup::DEFAULT_OFFER.to_vec()),
             resume,
-            full,
+            full_share: full,
             early_data,
-            records,
-            chain,
+            record_layer: records,
+            chain_check: chain,
         })
     }
 
-    fn settings_of_plaintext(&mut self, spec: Option<&TlsSpec>) {
+    fn check_plaintext_settings(&mut self, spec: Option<&TlsSpec>) {
         // A key log is allowed here: SSLKEYLOGFILE may be set for all programs.
         let keys: Vec<String> = match spec.map(toml::Table::try_from) {
             None => return,
@@ -353,7 +353,7 @@ impl Problems {
     }
 
     /// Checks that suites and versions match.
-    fn suites(&mut self, versions: &[TlsVersion], suites: &[TlsSuite]) {
+    fn check_suites(&mut self, versions: &[TlsVersion], suites: &[TlsSuite]) {
         for suite in suites
             .iter()
             .filter(|suite| !versions.contains(&suite.version()))
@@ -381,7 +381,7 @@ impl Problems {
     }
 
     /// Resolves the share of new connections that make a full handshake, where others resume sessions.
-    fn full(&mut self, typed: Option<&str>, resume: Option<bool>) -> Option<f64> {
+    fn full_share(&mut self, typed: Option<&str>, resume: Option<bool>) -> Option<f64> {
         let typed = typed?;
         let share = objective::percent(typed.trim());
         if share.is_none() {

@@ -26,7 +26,7 @@ pub const MAX_BLOCKS: usize = 120;
 const MAX_VALUES: usize = 4_096;
 
 /// Number of resampled runs.
-const REPLICATES: usize = 400;
+const RESAMPLES: usize = 400;
 
 /// The confidence level of intervals.
 const CONFIDENCE: f64 = 0.95;
@@ -85,7 +85,7 @@ impl BootstrapResamples {
             weights
         };
         Some(BootstrapResamples {
-            weights: (0..REPLICATES).map(draw).collect(),
+            weights: (0..RESAMPLES).map(draw).collect(),
             widening: widening(&strata),
         })
     }
@@ -173,7 +173,7 @@ impl BootstrapRng {
 pub struct TimesBySecond {
     values: Vec<u64>,
     /// For each second, how many calls took at most each value.
-    within: Vec<Vec<u32>>,
+    counts_up_to: Vec<Vec<u32>>,
     /// For each second, the number of calls, and the sum of their times.
     counts: Vec<f64>,
     sums: Vec<f64>,
@@ -213,7 +213,7 @@ impl TimesBySecond {
         let all = counts.iter().sum::<f64>() as u64;
         TimesBySecond {
             values,
-            within,
+            counts_up_to: within,
             counts,
             sums,
             all,
@@ -256,7 +256,7 @@ impl TimesBySecond {
                 .sum();
             (n as f64) < rank
         };
-        let at = self.within.partition_point(is_below);
+        let at = self.counts_up_to.partition_point(is_below);
         let value = self.values.get(at).or(self.values.last());
         value.copied().unwrap_or(0) as f64
     }

@@ -8,7 +8,7 @@ use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 /// Maximum length of a value, bytes.
-pub const MAX_LIVE: usize = 16 << 10;
+pub const MAX_LIVE_BYTES: usize = 16 << 10;
 
 /// The output of a command that is refreshed during the run.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl LiveValue {
         if text.is_empty() {
             return Err("it printed nothing");
         }
-        if text.len() > MAX_LIVE {
+        if text.len() > MAX_LIVE_BYTES {
             return Err("it printed more than 16 KiB");
         }
         let is_ascii = text.bytes().all(|b| (0x20..=0x7e).contains(&b));
@@ -99,7 +99,7 @@ mod tests {
             value.write(&mut out);
             String::from_utf8(out).unwrap()
         };
-        for wrong in ["", " x", "a\nb", "\u{e9}", &"x".repeat(MAX_LIVE + 1)] {
+        for wrong in ["", " x", "a\nb", "\u{e9}", &"x".repeat(MAX_LIVE_BYTES + 1)] {
             assert!(value.set(wrong).is_err(), "{wrong:?}");
             assert!(LiveValue::new("token", None, wrong).is_err());
         }

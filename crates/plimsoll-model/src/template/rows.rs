@@ -37,7 +37,7 @@ pub struct RowColumn {
 /// The storage of a column's values.
 enum ColumnValues {
     /// Values in memory.
-    Held(Box<[Box<str>]>),
+    Memory(Box<[Box<str>]>),
     /// A column of a recording.
     Recorded(Arc<RecordedRows>, usize),
     /// All columns of a recording, as JSON.
@@ -47,7 +47,7 @@ enum ColumnValues {
 impl PartialEq for ColumnValues {
     fn eq(&self, other: &ColumnValues) -> bool {
         match (self, other) {
-            (ColumnValues::Held(a), ColumnValues::Held(b)) => a == b,
+            (ColumnValues::Memory(a), ColumnValues::Memory(b)) => a == b,
             (ColumnValues::Recorded(a, i), ColumnValues::Recorded(b, j)) => {
                 Arc::ptr_eq(a, b) && i == j
             }
@@ -68,7 +68,7 @@ impl fmt::Debug for RowColumn {
 impl RowColumn {
     fn length(&self) -> usize {
         match &self.values {
-            ColumnValues::Held(values) => values.len(),
+            ColumnValues::Memory(values) => values.len(),
             ColumnValues::Recorded(rows, _) | ColumnValues::RecordedWhole(rows) => {
                 usize::try_from(rows.count()).unwrap_or(usize::MAX)
             }
@@ -79,11 +79,11 @@ impl RowColumn {
     #[inline]
     pub fn value(&self, row: usize) -> Cow<'_, str> {
         match &self.values {
-            ColumnValues::Held(values) => Cow::Borrowed(&values[row]),
+            ColumnValues::Memory(values) => Cow::Borrowed(&values[row]),
             ColumnValues::Recorded(rows, column) => {
                 Cow::Owned(rows.with(row as u64, *column, str::to_owned))
             }
-            ColumnValues::RecordedWhole(rows) => Cow::Owned(whole_recorded(rows, row)),
+            ColumnValues::RecordedWhole(rows) => Cow::Owned(row_as_json(rows, row)),
         }
     }
 
@@ -91,12 +91,12 @@ impl RowColumn {
     #[inline]
     pub(super) fn write(&self, row: usize, out: &mut Vec<u8>) {
         match &self.values {
-            ColumnValues::Held(values) => out.extend_from_slice(values[row].as_bytes()),
+            ColumnValues::Memory(values) => out.extend_from_slice(values[row].as_bytes()),
             ColumnValues::Recorded(rows, column) => rows.with(row as u64, *column, |value| {
                 out.extend_from_slice(value.as_bytes());
             }),
             ColumnValues::RecordedWhole(rows) => {
-                out.extend_from_slice(whole_recorded(rows, row).as_bytes());
+                out.extend_from_slice(row_as_json(rows, row).as_bytes());
             }
         }
     }
@@ -109,7 +109,7 @@ impl RowColumn {
     /// Returns the minimum and the maximum length of a value, in bytes.
     pub fn bounds(&self) -> (usize, usize) {
         match &self.values {
-            ColumnValues::Held(values) => {
+            ColumnValues::Memory(values) => {
                 let lengths = || values.iter().map(|value| value.len());
                 (lengths().min().unwrap_or(0), lengths().max().unwrap_or(0))
             }
@@ -127,7 +127,7 @@ impl RowColumn {
     }
 }
 
-fn whole_recorded(rows: &RecordedRows, row: usize) -> String {
+fn row_as_json(rows: &RecordedRows, row: usize) -> String {
     let entry = |(column, name): (usize, &String)| {
         let value = rows.with(row as u64, column, |value| Value::String(value.to_owned()));
         format!("{}:{value}", Value::from(name.as_str()))
@@ -157,7 +157,7 @@ impl Rows {
     pub fn parse(file: &str, text: &str) -> Result<Rows, String> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let rows = match text.trim_start().chars().next() {
-            Some('{') => json_lines(file, text)?,
+            Some('{') => parse_json_lines(file, text)?,
             Some('[') => {
                 return Err(format!(
                     "{file}, line 1: a JSON list: write one object a line, without brackets and commas"
@@ -234,7 +234,7 @@ impl Rows {
             };
             Arc::new(RowColumn {
                 name: "row".to_owned(),
-                values: ColumnValues::Held((0..self.length).map(row).collect()),
+                values: ColumnValues::Memory((0..self.length).map(row).collect()),
             })
         })
     }
@@ -260,7 +260,7 @@ impl Rows {
                 .map(|(name, values)| {
                     Arc::new(RowColumn {
                         name,
-                        values: ColumnValues::Held(values.into()),
+                        values: ColumnValues::Memory(values.into()),
                     })
                 })
                 .collect(),
@@ -344,7 +344,7 @@ fn check_names(names: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-fn json_lines(file: &str, text: &str) -> Result<Rows, String> {
+fn parse_json_lines(file: &str, text: &str) -> Result<Rows, String> {
     let mut names: Vec<String> = Vec::new();
     let mut values: Vec<Vec<Box<str>>> = Vec::new();
     let mut defects: Vec<Option<ColumnDefect>> = Vec::new();
@@ -396,7 +396,7 @@ fn json_lines(file: &str, text: &str) -> Result<Rows, String> {
     rows.defects = defects;
     rows.whole = OnceLock::from(Arc::new(RowColumn {
         name: "row".to_owned(),
-        values: ColumnValues::Held(whole.into()),
+        values: ColumnValues::Memory(whole.into()),
     }));
     Ok(rows)
 }

@@ -79,7 +79,7 @@ impl MetadataField {
         MetadataField {
             name: MetadataField::TRACEPARENT.to_owned(),
             typed: String::new(),
-            template: Template::only(FieldSource::Traceparent),
+            template: Template::of_source(FieldSource::Traceparent),
         }
     }
 

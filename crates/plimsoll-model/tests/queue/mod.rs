@@ -31,10 +31,10 @@ use statrs::distribution::{Continuous, ContinuousCDF, Normal};
 const BUDGET_S: f64 = 60.0;
 const PRECISION: f64 = 0.01;
 /// Standard deviation of the capacity between trials of 5 s, relative to it.
-const MOOD: f64 = 0.001;
+const CAPACITY_DEVIATION: f64 = 0.001;
 const WARMUP_S: f64 = 1.0;
 /// Time that a trial needs to connect, and for the pause before the next one. Seconds.
-const ASIDE_S: f64 = 0.5;
+const TRIAL_OVERHEAD_S: f64 = 0.5;
 
 /// A small random number generator (Steele, Lea and Flood 2014: SplitMix64).
 struct Random(u64);
@@ -58,15 +58,15 @@ impl Random {
 }
 
 /// Service times of mean 1, as equally probable quantiles of their distribution.
-struct Service {
+struct ServiceTimes {
     name: &'static str,
     times: Vec<f64>,
     /// The coefficient of variation.
     cv: f64,
 }
 
-impl Service {
-    fn of(name: &'static str, quantile: impl Fn(f64) -> f64) -> Service {
+impl ServiceTimes {
+    fn of(name: &'static str, quantile: impl Fn(f64) -> f64) -> ServiceTimes {
         const QUANTILES: usize = 8_192;
         let mut times: Vec<f64> = (0..QUANTILES)
             .map(|i| quantile((i as f64 + 0.5) / QUANTILES as f64))
@@ -74,31 +74,31 @@ impl Service {
         let mean = times.iter().sum::<f64>() / QUANTILES as f64;
         times.iter_mut().for_each(|t| *t /= mean);
         let variance = times.iter().map(|t| (t - 1.0).powi(2)).sum::<f64>() / QUANTILES as f64;
-        Service {
+        ServiceTimes {
             name,
             times,
             cv: variance.sqrt(),
         }
     }
 
-    fn constant() -> Service {
-        Service::of("constant", |_| 1.0)
+    fn constant() -> ServiceTimes {
+        ServiceTimes::of("constant", |_| 1.0)
     }
 
-    fn exponential() -> Service {
-        Service::of("exponential", |p| -(1.0 - p).ln())
+    fn exponential() -> ServiceTimes {
+        ServiceTimes::of("exponential", |p| -(1.0 - p).ln())
     }
 
     /// Pareto-distributed with index 2.2.
-    fn heavy() -> Service {
-        Service::of("heavy-tailed", |p| (1.0 - p).powf(-1.0 / 2.2))
+    fn heavy() -> ServiceTimes {
+        ServiceTimes::of("heavy-tailed", |p| (1.0 - p).powf(-1.0 / 2.2))
     }
 }
 
 /// A server with an objective, and the load line that follows from them.
 pub(crate) struct Row {
     name: &'static str,
-    service: Service,
+    service: ServiceTimes,
     pub(crate) capacity_per_s: f64,
     /// Standard deviation of the capacity between trials of 5 s, relative to it.
     mood: f64,
@@ -115,7 +115,7 @@ pub(crate) struct Row {
 const MEASURING_S: f64 = 38.0;
 /// The variance of a line that is estimated from verdicts, relative to one estimated from measured times: π / 2, the
 /// asymptotic efficiency of a mean relative to a median.
-const BY_VERDICTS: f64 = std::f64::consts::FRAC_PI_2;
+const VERDICT_VARIANCE_RATIO: f64 = std::f64::consts::FRAC_PI_2;
 
 /// Returns how close the line of an objective can be found *and* confirmed in 95 of 100 searches, in standard errors of
 /// all calls that the budget has time for.
@@ -137,7 +137,7 @@ fn attainable_share(errors: f64) -> f64 {
     let normal = Normal::standard();
     let mut best = 0.0_f64;
     for confirmation_s in (2..30).map(f64::from) {
-        let deviation = (BUDGET_S * BY_VERDICTS / (MEASURING_S - confirmation_s)).sqrt();
+        let deviation = (BUDGET_S * VERDICT_VARIANCE_RATIO / (MEASURING_S - confirmation_s)).sqrt();
         let scatter = (BUDGET_S / confirmation_s).sqrt();
         for margin in (0..40).map(|i| f64::from(i) / 4.0) {
             let share: f64 = (-STEPS..STEPS)
@@ -153,20 +153,20 @@ fn attainable_share(errors: f64) -> f64 {
 }
 
 /// Returns how many calls a search can make at its line.
-fn calls(line_per_s: f64) -> f64 {
+fn calls_in_budget(line_per_s: f64) -> f64 {
     BUDGET_S * line_per_s
 }
 
 impl Row {
     /// Returns a row whose line is the capacity. A search finds it to the precision, or to three standard errors of the
     /// mean service time of all calls that the budget has time for.
-    fn capacity(service: Service, capacity_per_s: f64) -> Row {
+    fn capacity(service: ServiceTimes, capacity_per_s: f64) -> Row {
         Row {
             name: service.name,
-            room: (3.0 * service.cv / calls(capacity_per_s).sqrt()).max(PRECISION),
+            room: (3.0 * service.cv / calls_in_budget(capacity_per_s).sqrt()).max(PRECISION),
             service,
             capacity_per_s,
-            mood: MOOD,
+            mood: CAPACITY_DEVIATION,
             poisson: false,
             p99_s: None,
             line_per_s: capacity_per_s,
@@ -196,12 +196,13 @@ impl Row {
         let line_per_s = line(p99_s);
         // The share of calls slower than the limit is proportional to its −ln(100)th power.
         let change = (line(p99_s * 1.001) / line_per_s).ln() / 0.001;
-        let error = slow_error * (1e6 / calls(line_per_s)).sqrt() * change / 100.0_f64.ln();
+        let error =
+            slow_error * (1e6 / calls_in_budget(line_per_s)).sqrt() * change / 100.0_f64.ln();
         Row {
             name: if poisson { "p99, Poisson" } else { "p99" },
-            service: Service::exponential(),
+            service: ServiceTimes::exponential(),
             capacity_per_s,
-            mood: MOOD,
+            mood: CAPACITY_DEVIATION,
             poisson,
             p99_s: Some(p99_s),
             line_per_s,
@@ -213,12 +214,12 @@ impl Row {
     pub(crate) fn quiet(capacity_per_s: f64) -> Row {
         Row {
             mood: 0.0,
-            ..Row::capacity(Service::constant(), capacity_per_s)
+            ..Row::capacity(ServiceTimes::constant(), capacity_per_s)
         }
     }
 
     /// Returns a row whose objective is missed only when the queue begins to grow, so that the line is the capacity.
-    fn loose(service: Service, capacity_per_s: f64, p99_s: f64) -> Row {
+    fn loose_objective(service: ServiceTimes, capacity_per_s: f64, p99_s: f64) -> Row {
         Row {
             p99_s: Some(p99_s),
             ..Row::capacity(service, capacity_per_s)
@@ -227,7 +228,11 @@ impl Row {
 
     pub(crate) fn capacities() -> Vec<Row> {
         let mut rows = Vec::new();
-        for service in [Service::constant, Service::exponential, Service::heavy] {
+        for service in [
+            ServiceTimes::constant,
+            ServiceTimes::exponential,
+            ServiceTimes::heavy,
+        ] {
             rows.extend([200.0, 2_000.0, 10_000.0, 50_000.0].map(|c| Row::capacity(service(), c)));
         }
         rows
@@ -235,7 +240,11 @@ impl Row {
 
     pub(crate) fn objectives() -> Vec<Row> {
         let attainable = attainable();
-        let mut rows = vec![Row::loose(Service::exponential(), 2_000.0, 0.5)];
+        let mut rows = vec![Row::loose_objective(
+            ServiceTimes::exponential(),
+            2_000.0,
+            0.5,
+        )];
         rows.extend(OBJECTIVES.map(|row| Row::p99(row, attainable)));
         rows
     }
@@ -295,7 +304,7 @@ impl Arrivals {
 
 impl Server<'_> {
     /// Simulates a trial: returns whether it met the objective, how the queue grew, and how long it took.
-    fn carry(&mut self, rate: f64, length_s: f64) -> (bool, Option<BacklogGrowth>, f64) {
+    fn run_trial(&mut self, rate: f64, length_s: f64) -> (bool, Option<BacklogGrowth>, f64) {
         let mood = 1.0 + self.row.mood * self.random.normal() * (5.0 / length_s).sqrt();
         let unit_s = 1.0 / (self.row.capacity_per_s * mood);
         let end_s = WARMUP_S + length_s;
@@ -355,7 +364,11 @@ impl Server<'_> {
             Duration::from_secs_f64(end_s),
         );
         let drain_s = (free_s - last_s).clamp(0.0, 4.0 * limit_s.min(0.5));
-        (slow <= most_slow, growth, last_s + drain_s + ASIDE_S)
+        (
+            slow <= most_slow,
+            growth,
+            last_s + drain_s + TRIAL_OVERHEAD_S,
+        )
     }
 }
 
@@ -386,7 +399,7 @@ fn search(server: &mut Server<'_>, budget_s: f64) -> (SearchResult, Vec<Trial>) 
             } => (purpose, rate_per_s, length),
         };
         let length_s = length.as_secs_f64();
-        let (met, growth, took_s) = server.carry(rate_per_s, length_s);
+        let (met, growth, took_s) = server.run_trial(rate_per_s, length_s);
         let grew = growth.is_some_and(|g| g.is_clear(rate_per_s, goal.precision));
         let verdict = match (met, grew) {
             (true, false) => TrialVerdict::Met,
@@ -528,7 +541,7 @@ impl Row {
                     random: Random(seed ^ 1),
                 };
                 let rate = self.line_per_s * (1.0 + off);
-                let met = (0..TRIALS).filter(|_| server.carry(rate, length_s).0);
+                let met = (0..TRIALS).filter(|_| server.run_trial(rate, length_s).0);
                 let share = met.count() as f64 / f64::from(TRIALS) * 100.0;
                 println!("  {share:.0} % of trials of {length_s} s at {rate:.1}/s meet it");
             }

@@ -157,7 +157,7 @@ pub(crate) fn table<P: Plugin>() -> &'static Table {
 ///
 /// # Safety
 /// `bytes` points to `length` bytes that nobody writes to meanwhile, or `length` is 0.
-unsafe fn view<'a>(bytes: *const u8, length: u64) -> Option<&'a [u8]> {
+unsafe fn bytes_at<'a>(bytes: *const u8, length: u64) -> Option<&'a [u8]> {
     let length = usize::try_from(length).ok()?;
     if length == 0 {
         return Some(&[]);
@@ -171,7 +171,7 @@ unsafe fn view<'a>(bytes: *const u8, length: u64) -> Option<&'a [u8]> {
 
 unsafe extern "C" fn matches<P: Plugin>(bytes: *const u8, length: u64, sender: u32) -> i32 {
     // SAFETY: the host guarantees `length` bytes at `bytes` for the time of the call.
-    let Some(bytes) = (unsafe { view(bytes, length) }) else {
+    let Some(bytes) = (unsafe { bytes_at(bytes, length) }) else {
         return abi::result::FAILED;
     };
     match catch_unwind(|| P::matches(bytes, sender)) {
@@ -189,7 +189,7 @@ unsafe extern "C" fn decode<P: Plugin>(
     frame: *mut abi::Frame,
 ) -> i32 {
     // SAFETY: the host guarantees `length` bytes at `bytes` for the time of the call.
-    let Some(bytes) = (unsafe { view(bytes, length) }) else {
+    let Some(bytes) = (unsafe { bytes_at(bytes, length) }) else {
         return abi::result::FAILED;
     };
     let (decoded, result) = match catch_unwind(|| P::decode(bytes, sender)) {
@@ -218,7 +218,7 @@ unsafe extern "C" fn decode<P: Plugin>(
 /// # Safety
 /// `bytes` is as for [`view`]; `out` is null, or the host's buffer: `room` bytes that were written to
 /// before.
-unsafe fn writing(
+unsafe fn write_frame(
     bytes: *const u8,
     length: u64,
     out: *mut Buffer,
@@ -226,7 +226,7 @@ unsafe fn writing(
     write: impl FnOnce(&[u8], &mut Out<'_>) -> bool,
 ) -> i32 {
     // SAFETY: the caller vouches for the bytes; `out` is null or the host's buffer, which nobody else uses meanwhile.
-    let (bytes, buffer) = unsafe { (view(bytes, length), out.as_mut()) };
+    let (bytes, buffer) = unsafe { (bytes_at(bytes, length), out.as_mut()) };
     let (Some(bytes), Some(buffer)) = (bytes, buffer) else {
         return abi::result::FAILED;
     };
@@ -257,7 +257,7 @@ unsafe extern "C" fn encode<P: Plugin>(
 ) -> i32 {
     let write = |frame: &[u8], out: &mut Out<'_>| P::encode(frame, note, id, out);
     // SAFETY: the host guarantees `length` bytes at `frame`, and exclusive use of `out`, for the time of the call.
-    unsafe { writing(frame, length, out, abi::result::MALFORMED, write) }
+    unsafe { write_frame(frame, length, out, abi::result::MALFORMED, write) }
 }
 
 unsafe extern "C" fn make_frame<P: Plugin>(
@@ -270,5 +270,5 @@ unsafe extern "C" fn make_frame<P: Plugin>(
 ) -> i32 {
     let write = |payload: &[u8], out: &mut Out<'_>| P::make(what, id, note, payload, out);
     // SAFETY: the host guarantees the bytes at `payload`, and exclusive use of `out`, for the time of the call.
-    unsafe { writing(payload, payload_length, out, abi::result::NONE, write) }
+    unsafe { write_frame(payload, payload_length, out, abi::result::NONE, write) }
 }

@@ -111,7 +111,7 @@ impl PluginFunctions {
         // SAFETY: runs the library's initialisers: whoever names a plugin trusts its code
         // with this process. All its symbols are resolved now, not at a call.
         let library = unsafe { Library::open(Some(&place), RTLD_NOW | RTLD_LOCAL) };
-        let library = library.map_err(|e| LoadProblem::Load(reason(&e, &place)))?;
+        let library = library.map_err(|e| LoadProblem::Load(loader_message(&e, &place)))?;
         // SAFETY: the header declares the symbol with this type, and a plugin must follow the header.
         let entry = unsafe { library.get::<EntryFn>(abi::ENTRY_SYMBOL.as_bytes()) };
         let entry: Symbol<EntryFn> = entry.map_err(|_| LoadProblem::Symbol)?;
@@ -220,7 +220,7 @@ fn buffer(room: &mut [u8]) -> Buffer {
 }
 
 /// Returns the loader's message without the path, which the caller adds.
-fn reason(error: &libloading::Error, place: &Path) -> String {
+fn loader_message(error: &libloading::Error, place: &Path) -> String {
     let place = format!("{}: ", place.display());
     error.to_string().replacen(&place, "", 1)
 }

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-fn here() -> PathBuf {
+fn crate_dirin_crate() -> PathBuf {
     // All crates are siblings, whichever one the test belongs to.
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../plimsoll-plugin")
 }
 
-fn succeed(command: &mut Command) {
+fn run_successfully(command: &mut Command) {
     let output = command
         .output()
         .unwrap_or_else(|e| panic!("{command:?}: {e}"));
@@ -25,7 +25,7 @@ fn succeed(command: &mut Command) {
 }
 
 /// Builds C source into `folder` with compiler `flags` such as `-DNAME`.
-pub(crate) fn c_source(source: &Path, folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
+pub(crate) fn build_c(source: &Path, folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
     let made = folder.join(name);
     let mut command = Command::new("cc");
     command
@@ -33,27 +33,32 @@ pub(crate) fn c_source(source: &Path, folder: &Path, name: &str, flags: &[&str])
         .args(["-O1", "-fPIC", "-shared", "-fvisibility=hidden"])
         .args(flags)
         .arg("-I")
-        .arg(here().join("include"))
+        .arg(crate_dirin_crate().join("include"))
         .arg("-o")
         .arg(&made)
         .arg(source);
-    succeed(&mut command);
+    run_successfully(&mut command);
     made
 }
 
 /// Builds the example in C.
-pub(crate) fn c_example(folder: &Path) -> PathBuf {
-    let source = here().join("examples/x_example.c");
-    c_source(&source, folder, "x_example.so", &[])
+pub(crate) fn build_c_example(folder: &Path) -> PathBuf {
+    let source = crate_dirin_crate().join("examples/x_example.c");
+    build_c(&source, folder, "x_example.so", &[])
 }
 
 /// Builds the plugin that returns whatever it reads, or one of the invalid plugins.
 pub(crate) fn nonsense(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
-    c_source(&here().join("tests/nonsense.c"), folder, name, flags)
+    build_c(
+        &crate_dirin_crate().join("tests/nonsense.c"),
+        folder,
+        name,
+        flags,
+    )
 }
 
 /// Builds the example in Rust, once for all tests of a binary.
-pub(crate) fn rust_example() -> PathBuf {
+pub(crate) fn built_rust_example() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(build_rust_example).clone()
 }
@@ -72,8 +77,8 @@ fn build_rust_example() -> PathBuf {
             .args(flags)
             .arg("-L")
             .arg(&folder)
-            .arg(here().join(source));
-        succeed(&mut command);
+            .arg(crate_dirin_crate().join(source));
+        run_successfully(&mut command);
     };
     build("src/lib.rs", "rlib", "plimsoll_plugin", &[]);
     let uses = ["--extern", "plimsoll_plugin"];

@@ -14,7 +14,7 @@ use super::request::{BoltCall, LiveRequest, PreparedBoltRequest};
 use super::status::SOFA_ERROR;
 use super::trace::BoltFrameTracer;
 use super::{Status, header, sofa};
-use crate::numbered::{FrameFormat, FramePurpose, FramedDriver};
+use crate::framed::{FrameFormat, FramePurpose, FramedDriver};
 use crate::prepare_error::RequestError;
 
 /// SOFABolt with a prepared call.
@@ -36,13 +36,13 @@ impl BoltProtocol {
     /// # Errors
     /// Returns what part of the call can't be sent.
     pub fn new(call: &BoltCall) -> Result<BoltProtocol, RequestError> {
-        let renewing = LiveRequest::of(call)?.map(Arc::new);
+        let live_request = LiveRequest::of(call)?.map(Arc::new);
         Ok(BoltProtocol {
-            prepared: match &renewing {
+            prepared: match &live_request {
                 Some(renewing) => renewing.current().1,
                 None => Arc::new(PreparedBoltRequest::new(call)?),
             },
-            live_request: renewing,
+            live_request,
             generation: 0,
         })
     }
@@ -119,7 +119,7 @@ impl FrameFormat for BoltProtocol {
             ) => FramePurpose::Answer(frame.id),
             (BoltFrameKind::Response { .. }, _) => FramePurpose::HeartbeatAck(frame.id),
             (_, BoltCommand::GoAway) => FramePurpose::GoAway,
-            (BoltFrameKind::Request { .. }, _) => FramePurpose::Ask,
+            (BoltFrameKind::Request { .. }, _) => FramePurpose::NeedsResponse,
             (BoltFrameKind::Oneway { .. }, _) => FramePurpose::Other,
         }
     }
@@ -129,7 +129,7 @@ impl FrameFormat for BoltProtocol {
         if answer.kind == (BoltFrameKind::Response { status: 0 }) && answer.header.is_empty() {
             Outcome::Ok
         } else {
-            verdict(answer).0
+            judge_answer(answer).0
         }
     }
 
@@ -140,14 +140,14 @@ impl FrameFormat for BoltProtocol {
     }
 
     fn failure_detail(&self, answer: &BoltFrame<'_>) -> Option<String> {
-        verdict(answer).1.or_else(|| failure_text(answer))
+        judge_answer(answer).1.or_else(|| failure_text(answer))
     }
 
     fn respond(&self, asking: &BoltFrame<'_>, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
         let form = asking.form.without_switches();
         match asking.command {
             BoltCommand::Heartbeat => BoltFrame::heartbeat_ack(form, asking.id),
-            _ => BoltFrame::bare_response(form, asking.id, asking.codec, Status::NoProcessor),
+            _ => BoltFrame::status_response(form, asking.id, asking.codec, Status::NoProcessor),
         }
         .write(out);
         Ok(())
@@ -161,7 +161,7 @@ impl FrameFormat for BoltProtocol {
 
 /// Returns the outcome of a response that is not a plain success, and its reason.
 #[inline(never)]
-fn verdict(answer: &BoltFrame<'_>) -> (Outcome, Option<String>) {
+fn judge_answer(answer: &BoltFrame<'_>) -> (Outcome, Option<String>) {
     let BoltFrameKind::Response { status } = answer.kind else {
         return (Outcome::ProtocolError, None);
     };

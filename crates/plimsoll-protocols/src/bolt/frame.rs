@@ -69,7 +69,7 @@ impl FrameLayout {
     }
 
     /// Returns the offset of a request's timeout in a frame: after id, codec and switches.
-    pub(super) fn timeout_at(self) -> usize {
+    pub(super) fn timeout_offset(self) -> usize {
         match self {
             FrameLayout::V1 => 10,
             FrameLayout::V2 { .. } => 12,
@@ -345,7 +345,7 @@ impl<'a> BoltFrame<'a> {
     }
 
     /// Returns a response that has a status only.
-    pub fn bare_response(
+    pub fn status_response(
         form: FrameLayout,
         id: u32,
         codec: u8,

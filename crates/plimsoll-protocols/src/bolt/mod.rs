@@ -1,6 +1,7 @@
 //! SOFABolt and SOFARPC (SOFABolt 1.6, protocol versions 1 and 2): the frame codec, the
 //! Hessian 2 dialect that SOFARPC speaks, the client driver and the reference server.
 
+pub mod call_encoding;
 mod driver;
 pub mod frame;
 pub mod header;
@@ -14,7 +15,6 @@ pub mod status;
 #[cfg(feature = "targets")]
 pub mod target;
 mod trace;
-pub mod typed;
 
 pub use driver::{BoltDriver, BoltProtocol};
 pub use frame::{

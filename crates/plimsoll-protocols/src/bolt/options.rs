@@ -15,13 +15,13 @@ use plimsoll_model::units::ByteSize;
 use plimsoll_model::{input, template};
 use serde::{Deserialize, Serialize};
 
+use super::call_encoding;
 use super::frame::{MAX_CONTENT, codec};
-use super::typed;
 use super::{BoltCall, BoltProtocol, FrameLayout, report};
-use crate::alternatives::collide;
+use crate::alternatives::report_conflict;
 use crate::flags::{CredentialFlags, map_entries};
 use crate::foreign::ForeignTool;
-use crate::numbered;
+use crate::framed;
 use crate::protocol_module::{
     EnvLookup, PrepareError, PrepareRequest, PreparedLoad, ProtocolCommand, ProtocolModule,
     UsageError, load_with_driver, text_or_file,
@@ -154,7 +154,7 @@ impl CallSection for BoltOptions {
         secured: Some("sofas"),
         aliases: None,
         purpose: "for SOFARPC",
-        elsewhere: &[("sofarpc", "sofa"), ("bolt", "sofa")],
+        foreign_schemes: &[("sofarpc", "sofa"), ("bolt", "sofa")],
         ports: None,
         with_path: false,
     };
@@ -183,7 +183,9 @@ impl CallSection for BoltOptions {
         let form = match self.version.as_deref() {
             None => FrameLayout::V1,
             Some(typed) => {
-                let known = VERSION_NAMES.iter().find(|(name, _)| *name == typed);
+                let known = VERSION_NAMES
+                    .iter()
+                    .find(|(name, _)| *name == typed);
                 if known.is_none() {
                     problems.add(
                         "call.bolt.version",
@@ -195,7 +197,7 @@ impl CallSection for BoltOptions {
         };
         let max_content = self.max_content.map_or(MAX_CONTENT as u64, |most| most.0);
         let most = ("max_content", max_content);
-        numbered::check(problems, "bolt", self.in_flight, self.heartbeat, most);
+        framed::check(problems, "bolt", self.in_flight, self.heartbeat, most);
         if self.timeout.is_some_and(OptionalPeriod::is_zero) {
             problems.add(
                 "call.bolt.timeout",
@@ -205,12 +207,14 @@ impl CallSection for BoltOptions {
         }
         self.check_shape(problems);
         self.check_constant(problems);
-        let (constant, live) = self.entries(problems, surroundings);
+        let (constant, live) = self.resolve_entries(problems, surroundings);
         if problems.0.len() > before {
             return None;
         }
-        let typed = self.encoded(&constant, surroundings);
-        let typed = typed.map_err(|problem| problems.0.push(problem)).ok()?;
+        let typed = self.encode_call(&constant, surroundings);
+        let typed = typed
+            .map_err(|problem| problems.0.push(problem))
+            .ok()?;
         Some(BoltCall {
             form,
             codec: self.codec.unwrap_or(codec::HESSIAN2),
@@ -250,7 +254,7 @@ impl BoltOptions {
 
     /// Returns the entries of the header map: constant ones, and live ones whose values commands print during
     /// the run.
-    fn entries(
+    fn resolve_entries(
         &self,
         problems: &mut Problems,
         surroundings: &dyn ResolveContext,
@@ -272,7 +276,7 @@ impl BoltOptions {
     }
 
     /// Encodes class, header map and content for a frame.
-    fn encoded(
+    fn encode_call(
         &self,
         header: &[(String, String)],
         surroundings: &dyn ResolveContext,
@@ -283,7 +287,7 @@ impl BoltOptions {
         };
         let extra = header.iter().map(|(k, v)| (k.as_str(), v.as_str()));
         let Some(class) = &self.class else {
-            return typed::service(
+            return call_encoding::service(
                 self.service.as_deref().unwrap_or_default(),
                 self.method.as_deref().unwrap_or_default(),
                 self.arguments.as_deref().unwrap_or("[]"),
@@ -293,13 +297,13 @@ impl BoltOptions {
             .map_err(|(key, problem)| wrong(key)(problem));
         };
         let content = match (&self.content, &self.content_file) {
-            (Some(json), _) => typed::content(json).map_err(wrong("content"))?,
+            (Some(json), _) => call_encoding::content(json).map_err(wrong("content"))?,
             (None, Some(path)) => surroundings.read_bytes(path).map_err(|e| {
                 wrong("content_file")(format!("can't read {}: {e}", path.display()))
             })?,
             (None, None) => Vec::new(),
         };
-        Ok(typed::raw(class, content, extra))
+        Ok(call_encoding::raw(class, content, extra))
     }
 
     /// Rejects template fields such as `{{seq}}`: Bolt calls are constant, and the braces would be sent
@@ -352,7 +356,9 @@ impl BoltOptions {
                 ("content", self.content.is_some()),
                 ("content_file", self.content_file.is_some()),
             ];
-            if !collide(problems, "call.bolt", &contents) && contents.iter().all(|(_, is)| !is) {
+            if !report_conflict(problems, "call.bolt", &contents)
+                && contents.iter().all(|(_, is)| !is)
+            {
                 problems.add(
                     "call.bolt.content",
                     "missing: a raw call needs content (JSON) or content_file",
@@ -388,8 +394,8 @@ impl ProtocolCommand for BoltFlags {
     const FOREIGN_TOOL: Option<&ForeignTool> = Some(&ForeignTool {
         name: "sofaload",
         protocol: "sofarpc",
-        numbered: &[("-D", "--duration", "s")],
-        threads: "-t",
+        number_flags: &[("-D", "--duration", "s")],
+        threads_flag: "-t",
     });
 
     fn section(self, _: &mut Spec, _: EnvLookup<'_>) -> Result<BoltOptions, UsageError> {

@@ -62,7 +62,7 @@ impl FrameCodec for BoltRelayCodec {
 
     #[inline]
     fn read(&self, from: FrameSender, bytes: &[u8]) -> Result<Option<FrameInfo>, FrameError> {
-        let parsed = BoltFrame::parse(bytes, self.0).map_err(|e| broken(e, bytes))?;
+        let parsed = BoltFrame::parse(bytes, self.0).map_err(|e| frame_error(e, bytes))?;
         let Some((frame, length)) = parsed else {
             return Ok(None);
         };
@@ -72,7 +72,7 @@ impl FrameCodec for BoltRelayCodec {
             kind: kind(frame.kind, frame.command),
             flavor: manner(frame.form, frame.codec),
         };
-        if let Err(why) = check(&frame) {
+        if let Err(why) = check_relayable(&frame) {
             return Err(match from {
                 FrameSender::Client => FrameError::new(why),
                 FrameSender::Server => FrameError {
@@ -96,7 +96,7 @@ impl FrameCodec for BoltRelayCodec {
         out.extend_from_slice(frame);
         let frame = &mut out[start..];
         let at = form.id_at();
-        frame[at..at + 4].copy_from_slice(&narrow(id).to_be_bytes());
+        frame[at..at + 4].copy_from_slice(&to_bolt_id(id).to_be_bytes());
         if form.has_crc() {
             let end = frame.len() - 4;
             let crc = crc32fast::hash(&frame[..end]);
@@ -106,7 +106,7 @@ impl FrameCodec for BoltRelayCodec {
     }
 
     fn heartbeat(&self, layout: usize, id: u64, out: &mut Vec<u8>) -> Result<bool, FrameError> {
-        BoltFrame::heartbeat(form(FrameFlavor(layout as u64)), narrow(id)).write(out);
+        BoltFrame::heartbeat(form(FrameFlavor(layout as u64)), to_bolt_id(id)).write(out);
         Ok(true)
     }
 
@@ -116,7 +116,7 @@ impl FrameCodec for BoltRelayCodec {
         manner: FrameFlavor,
         out: &mut Vec<u8>,
     ) -> Result<(), FrameError> {
-        BoltFrame::heartbeat_ack(form(manner), narrow(id)).write(out);
+        BoltFrame::heartbeat_ack(form(manner), to_bolt_id(id)).write(out);
         Ok(())
     }
 
@@ -136,7 +136,7 @@ impl FrameCodec for BoltRelayCodec {
             RejectReason::FrameTooLarge | RejectReason::MalformedResponse => Status::CodecException,
         };
         let (form, codec) = (form(manner).without_switches(), manner.0.to_le_bytes()[2]);
-        let mut answer = BoltFrame::bare_response(form, narrow(id), codec, status);
+        let mut answer = BoltFrame::status_response(form, to_bolt_id(id), codec, status);
         // Reasons without a status of their own are explained by a text.
         let text = match why {
             RejectReason::FrameTooLarge => {
@@ -181,7 +181,7 @@ impl FrameCodec for BoltRelayCodec {
 /// Returns an error for frames that are not relayed, because the receiver might close its connection and so
 /// fail other calls.
 #[inline]
-fn check(frame: &BoltFrame<'_>) -> Result<(), String> {
+fn check_relayable(frame: &BoltFrame<'_>) -> Result<(), String> {
     let most = i16::MAX as usize;
     if frame.class.len() > most || frame.header.len() > most {
         let (class, header) = (frame.class.len(), frame.header.len());
@@ -196,7 +196,7 @@ fn check(frame: &BoltFrame<'_>) -> Result<(), String> {
 }
 
 #[cold]
-fn broken(error: BoltFrameError, bytes: &[u8]) -> FrameError {
+fn frame_error(error: BoltFrameError, bytes: &[u8]) -> FrameError {
     let BoltFrameError::ContentTooLong { .. } = error else {
         return FrameError::new(error.to_string());
     };
@@ -243,6 +243,6 @@ fn kind(kind: BoltFrameKind, command: BoltCommand) -> relayed::RelayFrameKind {
 
 /// Converts an id to Bolt's 32 bits. Ids read from frames and ids assigned to calls always fit.
 #[inline]
-fn narrow(id: u64) -> u32 {
+fn to_bolt_id(id: u64) -> u32 {
     id as u32
 }

@@ -26,8 +26,8 @@ pub(super) fn render(run: &Run) -> String {
         record.ended() as f64 / seconds.max(1e-9),
         bytes(((record.bytes_sent + record.bytes_received) as f64 / seconds.max(1e-9)) as u64),
     );
-    requests(&mut out, &record);
-    statuses(&mut out, &record);
+    write_requests(&mut out, &record);
+    write_statuses(&mut out, &record);
     let traffic = record.bytes_sent + record.bytes_received;
     let _ = writeln!(
         out,
@@ -46,17 +46,17 @@ pub(super) fn render(run: &Run) -> String {
         "{:<18}{:>11}{:>11}{:>11}{:>11}{:>9}",
         "", "min", "max", "mean", "sd", "+/- sd"
     );
-    spread(
+    write_spread(
         &mut out,
         "time for request:",
         spread_of(&record.service),
         us,
     );
     let connect = spread_of(record.measures.times(TimeMeasure::Connection));
-    spread(&mut out, "time for connect:", connect, us);
+    write_spread(&mut out, "time for connect:", connect, us);
     let rate = |rate| format!("{rate:.2}");
-    spread(&mut out, "req/s           :", rates(run), rate);
-    distribution(&mut out, &record.service);
+    write_spread(&mut out, "req/s           :", rates(run), rate);
+    write_distribution(&mut out, &record.service);
     out
 }
 
@@ -76,13 +76,13 @@ fn headers_and_data(record: &StageRecord, traffic: u64) -> String {
 
 /// Prints the counts of requests. All scheduled calls are in `total`; the other counts divide it, except for
 /// calls abandoned at the end of the run.
-fn requests(out: &mut String, record: &StageRecord) {
+fn write_requests(out: &mut String, record: &StageRecord) {
     let timeout = record.outcomes.of(Outcome::DeadlineExceeded);
     let blamed = |blame: &[FailureSource]| -> u64 {
         record
             .outcomes
             .iter()
-            .filter(|(o, _)| *o != Outcome::DeadlineExceeded && !o.is_given_up())
+            .filter(|(o, _)| *o != Outcome::DeadlineExceeded && !o.is_abandoned())
             .filter(|(outcome, _)| outcome.blame().is_some_and(|b| blame.contains(&b)))
             .map(|(_, n)| n)
             .sum()
@@ -101,7 +101,7 @@ fn requests(out: &mut String, record: &StageRecord) {
     );
 }
 
-fn statuses(out: &mut String, record: &StageRecord) {
+fn write_statuses(out: &mut String, record: &StageRecord) {
     let sofa = record.outcomes.of(SOFA_ERROR);
     let words = Status::ALL.iter().map(|status| {
         let n = match status {
@@ -117,7 +117,12 @@ fn statuses(out: &mut String, record: &StageRecord) {
 
 /// Prints minimum, maximum, mean and standard deviation of some values, and the percentage of values within
 /// one standard deviation of the mean; dashes if there are no values.
-fn spread(out: &mut String, name: &str, figures: Option<([f64; 4], f64)>, show: fn(f64) -> String) {
+fn write_spread(
+    out: &mut String,
+    name: &str,
+    figures: Option<([f64; 4], f64)>,
+    show: fn(f64) -> String,
+) {
     let dash = || "–".to_owned();
     let ([min, max, mean, sd], near) = match figures {
         Some((figures, near)) => (figures.map(show), format!("{near:.2}%")),
@@ -168,7 +173,7 @@ fn rates(run: &Run) -> Option<([f64; 4], f64)> {
     (n > 0.0).then_some(([min, max, mean, sd], near * 100.0 / n))
 }
 
-fn distribution(out: &mut String, times: &TimeHistogram) {
+fn write_distribution(out: &mut String, times: &TimeHistogram) {
     let Some(h) = times.histogram().filter(|h| !h.is_empty()) else {
         return;
     };

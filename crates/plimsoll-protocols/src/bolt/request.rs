@@ -13,7 +13,7 @@ use plimsoll_model::template::{FieldSource, LiveValue, MetadataField};
 
 use super::frame::{BoltCommand, BoltFrame, BoltFrameKind, FrameLayout, codec};
 use super::header;
-use crate::numbered::FramedSettings;
+use crate::framed::FramedSettings;
 use crate::prepare_error::RequestError;
 
 /// The maximum length of a class or header map, whose lengths are signed 16-bit numbers in Java. Bytes.
@@ -89,7 +89,7 @@ impl Call for BoltCall {
 #[derive(Debug)]
 pub(super) struct LiveRequest {
     /// The request without the live entries.
-    bare: PreparedBoltRequest,
+    without_entries: PreparedBoltRequest,
     live: Vec<(String, Arc<LiveValue>)>,
     /// The request with its latest values, and their [`LiveRequest::generation`], which was read before the
     /// values.
@@ -112,7 +112,7 @@ impl LiveRequest {
         let generation = generation(&live);
         let first = Arc::new(bare.with_entries(&live)?);
         Ok(Some(LiveRequest {
-            bare,
+            without_entries: bare,
             live,
             current: Mutex::new((generation, first)),
         }))
@@ -130,7 +130,7 @@ impl LiveRequest {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let generation = self.generation();
         if current.0 != generation {
-            match self.bare.with_entries(&self.live) {
+            match self.without_entries.with_entries(&self.live) {
                 Ok(prepared) => *current = (generation, Arc::new(prepared)),
                 Err(problem) => {
                     tracing::warn!("keeping the previous header map: {problem}");
@@ -146,7 +146,7 @@ fn generation(live: &[(String, Arc<LiveValue>)]) -> u64 {
     live.iter().map(|(_, value)| value.generation()).sum()
 }
 
-fn too_long(what: &str, length: usize, most: usize) -> RequestError {
+fn too_long_error(what: &str, length: usize, most: usize) -> RequestError {
     RequestError::new(format_args!(
         "{what} of {length} bytes: at most {most} fit a frame"
     ))
@@ -157,9 +157,9 @@ fn too_long(what: &str, length: usize, most: usize) -> RequestError {
 pub(super) struct PreparedBoltRequest {
     /// The frame, with id 0.
     frame: Vec<u8>,
-    id_at: usize,
+    id_offset: usize,
     /// For each byte of the id and each of its values, the change of the checksum.
-    crc: Option<Box<[[u32; 256]; 4]>>,
+    crc_tables: Option<Box<[[u32; 256]; 4]>>,
     pub(super) form: FrameLayout,
     pub(super) oneway: bool,
     timeout: Option<Duration>,
@@ -173,13 +173,13 @@ pub(super) struct PreparedBoltRequest {
 impl PreparedBoltRequest {
     pub(super) fn new(call: &BoltCall) -> Result<PreparedBoltRequest, RequestError> {
         if call.class.len() > MAX_HEADER {
-            return Err(too_long("class", call.class.len(), MAX_HEADER));
+            return Err(too_long_error("class", call.class.len(), MAX_HEADER));
         }
         if call.header.len() > MAX_HEADER {
-            return Err(too_long("header map", call.header.len(), MAX_HEADER));
+            return Err(too_long_error("header map", call.header.len(), MAX_HEADER));
         }
         if call.content.len() > MAX_CONTENT {
-            return Err(too_long("content", call.content.len(), MAX_CONTENT));
+            return Err(too_long_error("content", call.content.len(), MAX_CONTENT));
         }
         if call.in_flight == Some(0) {
             return Err(RequestError::in_flight());
@@ -203,10 +203,10 @@ impl PreparedBoltRequest {
         }
         .write(&mut frame);
         Ok(PreparedBoltRequest {
-            crc: crc_of(call.form, &frame),
+            crc_tables: crc_tables_of(call.form, &frame),
             settings: FramedSettings::new(call.in_flight, call.heartbeat, &frame),
             frame,
-            id_at: call.form.id_at(),
+            id_offset: call.form.id_at(),
             form: call.form,
             oneway: call.oneway,
             timeout: call.timeout,
@@ -222,7 +222,7 @@ impl PreparedBoltRequest {
     ) -> Result<PreparedBoltRequest, RequestError> {
         let parsed = BoltFrame::parse(&self.frame, usize::MAX);
         let Some((bare, _)) = parsed.ok().flatten() else {
-            return Err(too_long("content", self.frame.len(), MAX_CONTENT));
+            return Err(too_long_error("content", self.frame.len(), MAX_CONTENT));
         };
         let (mut map, mut value) = (bare.header.to_vec(), Vec::new());
         for (name, live) in live {
@@ -231,7 +231,7 @@ impl PreparedBoltRequest {
             header::write(&mut map, Some(name.as_bytes()), Some(&value));
         }
         if map.len() > MAX_HEADER {
-            return Err(too_long("header map", map.len(), MAX_HEADER));
+            return Err(too_long_error("header map", map.len(), MAX_HEADER));
         }
         let mut frame = Vec::new();
         let whole = BoltFrame {
@@ -240,7 +240,7 @@ impl PreparedBoltRequest {
         };
         whole.write(&mut frame);
         Ok(PreparedBoltRequest {
-            crc: crc_of(self.form, &frame),
+            crc_tables: crc_tables_of(self.form, &frame),
             settings: FramedSettings {
                 request_bytes: u32::try_from(frame.len()).unwrap_or(u32::MAX),
                 ..self.settings
@@ -259,7 +259,7 @@ impl PreparedBoltRequest {
         };
         let left = millis(timeout.saturating_sub(waited)).to_be_bytes();
         let written = &mut out[start..];
-        written[self.form.timeout_at()..][..4].copy_from_slice(&left);
+        written[self.form.timeout_offset()..][..4].copy_from_slice(&left);
         if self.form.has_crc() {
             let at = written.len() - 4;
             let crc = crc32fast::hash(&written[..at]).to_be_bytes();
@@ -274,8 +274,8 @@ impl PreparedBoltRequest {
         out.extend_from_slice(&self.frame);
         let written = &mut out[start..];
         let id = id.to_be_bytes();
-        written[self.id_at..][..4].copy_from_slice(&id);
-        if let Some(tables) = &self.crc {
+        written[self.id_offset..][..4].copy_from_slice(&id);
+        if let Some(tables) = &self.crc_tables {
             let at = written.len() - 4;
             for (table, byte) in tables.iter().zip(id) {
                 let adds = table[usize::from(byte)].to_be_bytes();
@@ -293,12 +293,12 @@ fn millis(timeout: Duration) -> i32 {
 }
 
 /// Returns the checksum tables of `frame`, if its layout has a checksum.
-fn crc_of(form: FrameLayout, frame: &[u8]) -> Option<Box<[[u32; 256]; 4]>> {
-    (form.has_crc()).then(|| crc_of_ids(frame.len() - 4, form.id_at()))
+fn crc_tables_of(form: FrameLayout, frame: &[u8]) -> Option<Box<[[u32; 256]; 4]>> {
+    (form.has_crc()).then(|| build_crc_tables(frame.len() - 4, form.id_at()))
 }
 
 /// Returns, for each byte of an id at offset `id_at` of `length` bytes, the change of the CRC for each value.
-fn crc_of_ids(length: usize, id_at: usize) -> Box<[[u32; 256]; 4]> {
+fn build_crc_tables(length: usize, id_at: usize) -> Box<[[u32; 256]; 4]> {
     let mut zeros = vec![0u8; length];
     let nothing = crc32fast::hash(&zeros);
     let mut tables = Box::new([[0u32; 256]; 4]);

@@ -113,16 +113,16 @@ impl SofaCall {
                 .field(field)
                 .and_then(HessianValue::as_str)
                 .map(str::to_owned)
-                .ok_or_else(|| missing(field))
+                .ok_or_else(|| missing_field_error(field))
         };
         let signature = match request.field("methodArgSigs") {
             Some(HessianValue::List { items, .. }) => items
                 .iter()
                 .map(|item| item.as_str().map(str::to_owned))
                 .collect::<Option<Vec<_>>>()
-                .ok_or_else(|| missing("methodArgSigs"))?,
+                .ok_or_else(|| missing_field_error("methodArgSigs"))?,
             Some(HessianValue::Null) | None => Vec::new(),
-            Some(_) => return Err(missing("methodArgSigs")),
+            Some(_) => return Err(missing_field_error("methodArgSigs")),
         };
         let mut arguments = Vec::new();
         while decoder.left() > 0 {
@@ -137,7 +137,7 @@ impl SofaCall {
     }
 }
 
-fn missing(field: &str) -> String {
+fn missing_field_error(field: &str) -> String {
     format!("field {field} is missing, or of another type")
 }
 

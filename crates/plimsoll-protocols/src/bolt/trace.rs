@@ -6,7 +6,7 @@ use super::frame::{
     BoltCommand, BoltFrame, BoltFrameError, BoltFrameKind, FrameLayout, MAX_CONTENT,
 };
 use super::{Status, header};
-use crate::traced::{DirectionTraces, not_this_protocol};
+use crate::frame_trace::{DirectionTraces, not_this_protocol};
 
 /// A tracer that reads a copy of both directions of a connection and never disturbs it.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ mod tests {
         let (mut tracer, mut lines, mut wire) =
             (BoltFrameTracer::default(), Vec::new(), Vec::new());
         BoltFrame::heartbeat(FrameLayout::V2_CRC, 7).write(&mut wire);
-        BoltFrame::bare_response(FrameLayout::V1, 8, 1, Status::ServerThreadpoolBusy)
+        BoltFrame::status_response(FrameLayout::V1, 8, 1, Status::ServerThreadpoolBusy)
             .write(&mut wire);
         for byte in &wire {
             tracer.bytes(Direction::Received, &[*byte], &mut lines);

@@ -97,7 +97,7 @@ impl CallSection for FetchOptions {
         secured: Some("https"),
         aliases: None,
         purpose: "for HTTP",
-        elsewhere: &[],
+        foreign_schemes: &[],
         ports: Some((80, 443)),
         with_path: true,
     };
@@ -133,8 +133,8 @@ impl CallSection for FetchOptions {
         let section = Self::SCHEMES.section;
         let path = self.path.as_deref();
         let path = http::path_of_call(problems, section, spec, path, surroundings)?;
-        if !path.starts_with('/') || !http::fits_a_path(&path) {
-            problems.add("call.fetch.path", http::not_a_path(&path));
+        if !path.starts_with('/') || !http::is_valid_in_path(&path) {
+            problems.add("call.fetch.path", http::invalid_path_message(&path));
         }
         problems.refuse_fields("call.fetch.path", Some(&path));
         http::check_host(problems, section, self.host.as_deref());

@@ -23,7 +23,7 @@ pub fn check(spec: &Spec, kind: &str) -> Result<(), UsageError> {
 }
 
 /// Makes the error of a plaintext target.
-pub fn not_secured() -> UsageError {
+pub fn plaintext_target_error() -> UsageError {
     UsageError::new(
         "a sweep measures TLS connections, but the target is plaintext",
         "write the target with https://; `plimsoll ladder` compares with plaintext",

@@ -16,24 +16,24 @@ pub struct LineTool {
     /// The names of the tool, one of which its lines begin with: `["h2load"]`, `["vegeta attack", "vegeta"]`.
     pub names: &'static [&'static str],
     /// How the tool writes flags.
-    pub style: Style,
+    pub style: FlagStyle,
     /// The tool's flags.
     pub flags: &'static [LineFlag],
     /// Whether the tool reads its targets from stdin.
     pub reads_stdin: bool,
     /// Sets of flags: a line without the tool's name belongs to it if it has all flags of one set, and no flag or value
     /// that the tool would refuse.
-    pub known_by: &'static [&'static [&'static str]],
+    pub marker_flags: &'static [&'static [&'static str]],
     /// Completes the line: adds what several flags mean together, and the tool's own defaults.
     ///
     /// # Errors
     /// Returns the reason why the line can't be run, in words.
-    pub finish: fn(&mut Line) -> Result<(), String>,
+    pub finish: fn(&mut LineBuilder) -> Result<(), String>,
 }
 
 /// How a tool writes flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Style {
+pub enum FlagStyle {
     /// Short flags with one dash, together or with their value attached (`-kc50`); long ones with two.
     Gnu,
     /// Flags of any length with one dash or two, as Go's `flag` package reads them.
@@ -46,7 +46,7 @@ pub struct LineFlag {
     names: &'static [&'static str],
     /// The form of its value; `None` if it takes none.
     value: Option<ValueForm>,
-    means: Meaning,
+    means: FlagMeaning,
 }
 
 /// The form of a flag's value. A line with a value of another form belongs to another tool.
@@ -66,15 +66,15 @@ pub enum ValueForm {
 
 /// What a flag of another tool means here.
 #[derive(Clone, Copy, Debug)]
-pub enum Meaning {
+pub enum FlagMeaning {
     /// The flag of ours with this meaning, and the unit that is appended to a bare number.
-    Ours(&'static str, &'static str),
+    OurFlag(&'static str, &'static str),
     /// Words of ours with this meaning; the value replaces `{}`.
     Words(&'static [&'static str]),
     /// A header field of this name.
     Header(&'static str),
     /// The flag is ignored, because it changes neither the load nor the figures.
-    Nothing,
+    Ignored,
     /// The flag has no counterpart, for this reason.
     Missing(&'static str),
     /// [`LineTool::finish`] translates the flag, and looks it up by its first name.
@@ -85,7 +85,7 @@ pub enum Meaning {
 pub(crate) const fn value(
     names: &'static [&'static str],
     form: ValueForm,
-    means: Meaning,
+    means: FlagMeaning,
 ) -> LineFlag {
     LineFlag {
         names,
@@ -95,7 +95,7 @@ pub(crate) const fn value(
 }
 
 /// Makes a flag without a value.
-pub(crate) const fn switch(names: &'static [&'static str], means: Meaning) -> LineFlag {
+pub(crate) const fn switch(names: &'static [&'static str], means: FlagMeaning) -> LineFlag {
     LineFlag {
         names,
         value: None,
@@ -147,11 +147,11 @@ fn is_time(text: &str) -> bool {
 /// A line of another tool that is being translated: our words so far, and the flags that [`LineTool::finish`] has yet
 /// to translate.
 #[derive(Debug, Default)]
-pub struct Line {
+pub struct LineBuilder {
     /// The words that are neither flags nor values of flags, without the tool's name.
     pub words: Vec<String>,
     /// Our flags so far.
-    pub ours: Vec<String>,
+    pub our_flags: Vec<String>,
     /// The target of the calls; `finish` sets it.
     pub target: Option<String>,
     /// A subcommand of ours, such as `describe`, and its arguments, if the line asks for no load; `finish` sets it.
@@ -159,15 +159,15 @@ pub struct Line {
     /// The text of stdin, for a tool that reads its targets from it.
     pub input: Option<String>,
     /// The first names of the flags that were given, with their values.
-    given: Vec<(&'static str, String)>,
+    typed_flags: Vec<(&'static str, String)>,
     /// Flags without a counterpart, with the reason.
-    missing: Vec<(String, &'static str)>,
+    without_counterpart: Vec<(String, &'static str)>,
 }
 
-impl Line {
+impl LineBuilder {
     /// Returns the value of a flag, by its first name; the last one where it is given several times.
     pub fn value(&self, name: &str) -> Option<&str> {
-        let mut given = self.given.iter().rev();
+        let mut given = self.typed_flags.iter().rev();
         given
             .find(|(known, _)| *known == name)
             .map(|(_, value)| value.as_str())
@@ -175,7 +175,7 @@ impl Line {
 
     /// Returns all values of a flag, by its first name.
     pub fn values(&self, name: &str) -> Vec<String> {
-        let given = self.given.iter().filter(|(known, _)| *known == name);
+        let given = self.typed_flags.iter().filter(|(known, _)| *known == name);
         given.map(|(_, value)| value.clone()).collect()
     }
 
@@ -193,12 +193,12 @@ impl Line {
 
     /// Adds a flag of ours with its value.
     pub fn add(&mut self, flag: &str, value: impl ToString) {
-        self.ours.extend([flag.to_owned(), value.to_string()]);
+        self.our_flags.extend([flag.to_owned(), value.to_string()]);
     }
 
     /// Adds a flag of ours that takes no value.
     pub fn add_switch(&mut self, flag: &str) {
-        self.ours.push(flag.to_owned());
+        self.our_flags.push(flag.to_owned());
     }
 
     /// Adds a header field with `flag`, our flag for such fields.
@@ -208,7 +208,7 @@ impl Line {
 
     /// Records a flag or value that has no counterpart.
     pub fn add_missing(&mut self, what: impl Into<String>, why: &'static str) {
-        self.missing.push((what.into(), why));
+        self.without_counterpart.push((what.into(), why));
     }
 
     /// Takes the only word as the target, and adds the scheme if it has none.
@@ -259,7 +259,7 @@ const OUR_FLAGS: [&str; 6] = [
 const FOREIGN_FLAGS: [&str; 5] = ["vus", "iterations", "stage", "call", "num-prompts"];
 
 /// The placeholder for a target that is missing in a line.
-const NO_TARGET: &str = "URL";
+const TARGET_PLACEHOLDER: &str = "URL";
 
 /// A line of another tool, translated into ours.
 #[derive(Debug, PartialEq, Eq)]
@@ -274,9 +274,9 @@ pub struct TranslatedLine {
 #[derive(Debug, PartialEq, Eq)]
 pub enum LineError {
     /// A flag that the tool does not have.
-    Unknown(String),
+    UnknownFlag(String),
     /// A flag whose value is missing, or has another form.
-    Value(String),
+    InvalidValue(String),
 }
 
 /// A flag of a typed word, the value that is attached to it, and how it was typed.
@@ -315,8 +315,8 @@ impl LineTool {
         if OUR_FLAGS.iter().any(long) && !FOREIGN_FLAGS.iter().any(long) {
             return false;
         }
-        let has = |name: &&str| line.given.iter().any(|(known, _)| known == name);
-        self.known_by.iter().any(|set| set.iter().all(has))
+        let has = |name: &&str| line.typed_flags.iter().any(|(known, _)| known == name);
+        self.marker_flags.iter().any(|set| set.iter().all(has))
     }
 
     /// Translates the words after the tool's name to a line of our `command`. `input` is the text of stdin, if the tool
@@ -333,14 +333,14 @@ impl LineTool {
         let mut line = self.read(words)?;
         line.input = input;
         let lacks = (self.finish)(&mut line).err();
-        settle(command, &mut line.ours);
-        let target = line.target.unwrap_or_else(|| NO_TARGET.to_owned());
+        resolve_conflicts(command, &mut line.our_flags);
+        let target = line.target.unwrap_or_else(|| TARGET_PLACEHOLDER.to_owned());
         let (question, symbol) = match line.subcommand {
             Some(mut words) if !words.is_empty() => (Some(words.remove(0)), words),
             _ => (None, Vec::new()),
         };
         let missing = line
-            .missing
+            .without_counterpart
             .iter()
             .map(|(what, why)| format!("`{what}` has no counterpart: {why}"));
         Ok(TranslatedLine {
@@ -348,14 +348,14 @@ impl LineTool {
                 .chain(question)
                 .chain(std::iter::once(target))
                 .chain(symbol)
-                .chain(line.ours)
+                .chain(line.our_flags)
                 .collect(),
             reasons: lacks.into_iter().chain(missing).collect(),
         })
     }
 
-    fn read(&self, words: &[String]) -> Result<Line, LineError> {
-        let mut line = Line::default();
+    fn read(&self, words: &[String]) -> Result<LineBuilder, LineError> {
+        let mut line = LineBuilder::default();
         let mut left = words.iter();
         while let Some(word) = left.next() {
             if word == "--" {
@@ -367,33 +367,33 @@ impl LineTool {
                 line.words.push(word.clone());
                 continue;
             }
-            for (flag, attached, shown) in self.flags_of(word)? {
+            for (flag, attached, shown) in self.parse_word(word)? {
                 let value = match (flag.value, attached) {
                     (None, None) => String::new(),
                     // Switches may have a value in Go's `flag` package and in kingpin.
                     (None, Some(said)) if said == "true" => String::new(),
                     (None, Some(said)) if said == "false" => {
-                        line.given.push((flag.names[0], said));
+                        line.typed_flags.push((flag.names[0], said));
                         continue;
                     }
-                    (None, Some(_)) => return Err(LineError::Value(shown)),
+                    (None, Some(_)) => return Err(LineError::InvalidValue(shown)),
                     (Some(form), attached) => {
                         let value = attached.or_else(|| left.next().cloned());
                         value
                             .filter(|value| form.accepts(value))
-                            .ok_or_else(|| LineError::Value(shown.clone()))?
+                            .ok_or_else(|| LineError::InvalidValue(shown.clone()))?
                     }
                 };
-                line.given.push((flag.names[0], value.clone()));
-                apply(&mut line, flag, shown, &value);
+                line.typed_flags.push((flag.names[0], value.clone()));
+                add_meaning(&mut line, flag, shown, &value);
             }
         }
         Ok(line)
     }
 
     /// Returns the flags of one word.
-    fn flags_of(&self, word: &str) -> Result<Vec<TypedFlag<'_>>, LineError> {
-        let unknown = |shown: &str| LineError::Unknown(shown.to_owned());
+    fn parse_word(&self, word: &str) -> Result<Vec<TypedFlag<'_>>, LineError> {
+        let unknown = |shown: &str| LineError::UnknownFlag(shown.to_owned());
         let find = |name: &str| self.flags.iter().find(|flag| flag.names.contains(&name));
         let bare = word.trim_start_matches('-');
         let dashes = word.len() - bare.len();
@@ -404,8 +404,8 @@ impl LineTool {
         if dashes > 2 {
             return Err(unknown(word));
         }
-        if self.style == Style::Go || dashes == 2 {
-            let is_long = self.style == Style::Go || name.chars().count() > 1;
+        if self.style == FlagStyle::Go || dashes == 2 {
+            let is_long = self.style == FlagStyle::Go || name.chars().count() > 1;
             let flag = find(name).filter(|_| is_long);
             let shown = format!("{}{name}", "-".repeat(dashes));
             return flag
@@ -430,30 +430,30 @@ impl LineTool {
 }
 
 /// Adds to `line` what `flag` means by itself.
-fn apply(line: &mut Line, flag: &LineFlag, shown: String, value: &str) {
+fn add_meaning(line: &mut LineBuilder, flag: &LineFlag, shown: String, value: &str) {
     match flag.means {
-        Meaning::Ours(ours, _)
-            if flag.value.is_none() && line.ours.iter().any(|word| word == ours) => {}
-        Meaning::Ours(ours, unit) => {
+        FlagMeaning::OurFlag(ours, _)
+            if flag.value.is_none() && line.our_flags.iter().any(|word| word == ours) => {}
+        FlagMeaning::OurFlag(ours, unit) => {
             line.add_switch(ours);
             if flag.value.is_some() {
-                line.ours.push(with_unit_if_any(value, unit));
+                line.our_flags.push(with_unit_if_any(value, unit));
             }
         }
-        Meaning::Words(words) => {
+        FlagMeaning::Words(words) => {
             let filled = words.iter().map(|word| word.replace("{}", value));
-            line.ours.extend(filled);
+            line.our_flags.extend(filled);
         }
-        Meaning::Header(name) => line.add_field("-H", name, value),
-        Meaning::Missing(why) => line.add_missing(shown, why),
-        Meaning::Nothing | Meaning::Deferred => {}
+        FlagMeaning::Header(name) => line.add_field("-H", name, value),
+        FlagMeaning::Missing(why) => line.add_missing(shown, why),
+        FlagMeaning::Ignored | FlagMeaning::Deferred => {}
     }
 }
 
 /// Removes flags that ours refuse beside others but other tools allow: a CA if no certificate is checked, and a number
 /// of connections if each call has its own; with a rate that number becomes the limit of calls in flight. For HTTP, the
 /// field `host` becomes its own flag, and fields that kept connections imply are removed.
-fn settle(command: &str, ours: &mut Vec<String>) {
+fn resolve_conflicts(command: &str, ours: &mut Vec<String>) {
     let has = |flag: &str| ours.iter().any(|word| word == flag);
     let (is_unchecked, is_cold, is_open) = (has("--insecure"), has("--cold"), has("--rate"));
     if is_unchecked {
@@ -516,11 +516,11 @@ impl LineError {
         let name = tool.name();
         let help = format!("`plimsoll {ours} --help` lists our own flags");
         match self {
-            LineError::Unknown(flag) => UsageError::new(
+            LineError::UnknownFlag(flag) => UsageError::new(
                 format_args!("{name}: `{flag}` is not a flag of {name} that is known here"),
                 &help,
             ),
-            LineError::Value(flag) => UsageError::new(
+            LineError::InvalidValue(flag) => UsageError::new(
                 format_args!("{name}: the value of `{flag}` is missing, or not of its form"),
                 &help,
             ),
@@ -534,23 +534,23 @@ mod tests {
 
     static TOOL: LineTool = LineTool {
         names: &["tool run", "tool"],
-        style: Style::Gnu,
+        style: FlagStyle::Gnu,
         flags: &[
             value(
                 &["c", "clients"],
                 ValueForm::Number,
-                Meaning::Ours("--clients", ""),
+                FlagMeaning::OurFlag("--clients", ""),
             ),
             value(
                 &["z", "time"],
                 ValueForm::Seconds,
-                Meaning::Ours("--duration", "s"),
+                FlagMeaning::OurFlag("--duration", "s"),
             ),
-            switch(&["k"], Meaning::Ours("--insecure", "")),
-            switch(&["x"], Meaning::Missing("nobody needs it")),
+            switch(&["k"], FlagMeaning::OurFlag("--insecure", "")),
+            switch(&["x"], FlagMeaning::Missing("nobody needs it")),
         ],
         reads_stdin: false,
-        known_by: &[&["c", "z"]],
+        marker_flags: &[&["c", "z"]],
         finish: |line| line.take_target("http"),
     };
 
@@ -580,14 +580,17 @@ mod tests {
     #[test]
     fn lines_with_foreign_flags_or_values_are_refused() {
         let read = |line: &str| TOOL.translate("http", &words(line), None).expect_err(line);
-        assert_eq!(read("-c 5 -q a"), LineError::Unknown("-q".to_owned()));
-        assert_eq!(read("-c many a"), LineError::Value("-c".to_owned()));
-        assert_eq!(read("--time 3x a"), LineError::Value("--time".to_owned()));
-        assert_eq!(read("-c"), LineError::Value("-c".to_owned()));
+        assert_eq!(read("-c 5 -q a"), LineError::UnknownFlag("-q".to_owned()));
+        assert_eq!(read("-c many a"), LineError::InvalidValue("-c".to_owned()));
+        assert_eq!(
+            read("--time 3x a"),
+            LineError::InvalidValue("--time".to_owned())
+        );
+        assert_eq!(read("-c"), LineError::InvalidValue("-c".to_owned()));
     }
 
     #[test]
-    fn nameless_line_needs_its_marks() {
+    fn nameless_line_needs_marker_flags() {
         assert!(TOOL.owns(&words("-c 5 -z 3 a")));
         assert!(!TOOL.owns(&words("-c 5 a")));
         assert!(!TOOL.owns(&words("-c 5 -z 3 --rate 5 a")));

@@ -56,7 +56,7 @@ pub struct GrpcCall {
     /// The varying messages; `None`: every call sends the same.
     pub varying: Option<VaryingMessages>,
     /// The messages as the plan gives them, for the run directory.
-    pub given: PlanMessages,
+    pub plan_messages: PlanMessages,
     /// ASCII metadata in order; `-bin` values already in base64. Values may be secret: the run directory
     /// keeps only the names.
     pub metadata: Vec<(String, String)>,
@@ -114,7 +114,7 @@ pub struct MessageShapes {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MessageShape {
     /// Fields in the order of their numbers. Fields that accept any bytes are left out.
-    pub parts: Vec<(u32, FieldShape)>,
+    pub fields: Vec<(u32, FieldShape)>,
 }
 
 /// The content of a field of a [`MessageShape`].
@@ -130,7 +130,7 @@ impl MessageShapes {
     /// Returns the content of a field; `None`: any bytes are valid.
     #[inline]
     pub fn part(&self, shape: usize, field: u32) -> Option<FieldShape> {
-        let parts = &self.shapes.get(shape)?.parts;
+        let parts = &self.shapes.get(shape)?.fields;
         let place = parts.binary_search_by_key(&field, |(number, _)| *number);
         place.ok().map(|place| parts[place].1)
     }

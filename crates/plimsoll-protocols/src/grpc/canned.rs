@@ -28,7 +28,7 @@ pub use self::connection::CannedConnection;
 use plimsoll_wire::hpack::Encoder;
 use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, EndStream, ErrorCode, MAX_WINDOW, Violation, write};
 
-use crate::http2::stream_id_places;
+use crate::http2::stream_id_offsets;
 
 /// The responses of the server, and its limits.
 #[derive(Clone, Debug)]
@@ -119,7 +119,7 @@ struct PreparedAnswer {
     table_needed: usize,
     /// A complete response of steady blocks, and the offsets of its stream ids (`ids`).
     steady: Vec<u8>,
-    ids: Box<[u32]>,
+    id_offsets: Box<[u32]>,
 }
 
 /// The header blocks of a field list: see [`plimsoll_wire::hpack::Encoder`].
@@ -149,7 +149,7 @@ impl CannedServer {
         };
         let head_blocks = blocks(&head);
         let trailers = (!trailers_only).then(|| blocks(&last));
-        let table_needed = encoder.table_used();
+        let table_needed = encoder.inserted_bytes();
 
         let mut body = Vec::new();
         let mut steady = Vec::new();
@@ -167,7 +167,7 @@ impl CannedServer {
             let steady_trailers = encoder.encode(last.iter().copied());
             write::header_block(&mut steady, 0, &steady_trailers, EndStream(true));
         }
-        let ids = stream_id_places(&steady);
+        let ids = stream_id_offsets(&steady);
         let head = head_blocks;
         CannedServer(Arc::new(PreparedAnswer {
             options,
@@ -176,7 +176,7 @@ impl CannedServer {
             body,
             table_needed,
             steady,
-            ids,
+            id_offsets: ids,
         }))
     }
 

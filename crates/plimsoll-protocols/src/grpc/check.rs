@@ -71,7 +71,7 @@ pub async fn run(connection: &GrpcConnection, case: &'static str, check: &EchoCh
         ..CaseResult::default()
     };
     let mut grpc = connection.grpc();
-    let asked = ask(&mut grpc, case, sent, check, &mut result);
+    let asked = make_call(&mut grpc, case, sent, check, &mut result);
     match tokio::time::timeout(check.deadline, asked).await {
         Ok(Ok(())) => {}
         Ok(Err(status)) => {
@@ -121,7 +121,7 @@ fn judge(result: &mut CaseResult, expected: usize, message: &str) {
 
 /// Makes one call as a stream. All kinds of calls are streams on the wire, and only a stream gives access to
 /// all trailers.
-async fn ask(
+async fn make_call(
     grpc: &mut Grpc<GrpcConnection>,
     case: &str,
     sent: usize,

@@ -30,7 +30,7 @@ use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue, Request, Response
 use tonic::{Code, Status};
 
 use super::dial::{dial, open_tunnel};
-use crate::http2::{closed, not_http2};
+use crate::http2::{closed, other_protocol_error};
 
 /// Why a server can't be queried.
 #[derive(Debug, thiserror::Error)]
@@ -95,14 +95,14 @@ impl GrpcConnection {
         let origin = origin(server)?;
         let metadata = metadata(server)?;
         let tcp = dial(&server.addresses);
-        let tcp = within(server, until, "the TCP connection", tcp).await?;
+        let tcp = with_timeout(server, until, "the TCP connection", tcp).await?;
         let mut tcp = tcp.map_err(|(address, e)| ConnectError::Link {
             outcome: classify_connect(&e),
             detail: address.describe_failure(&e),
         })?;
         if let Some(tunnel) = &server.tunnel {
             let opened = open_tunnel(&mut tcp, tunnel);
-            let opened = within(server, until, "the proxy", opened).await?;
+            let opened = with_timeout(server, until, "the proxy", opened).await?;
             opened.map_err(|e| ConnectError::Link {
                 outcome: classify_connect(&e),
                 detail: e.to_string(),
@@ -110,14 +110,14 @@ impl GrpcConnection {
         }
         let sender = match &server.tls {
             None => {
-                let greeted = greet(tcp, None);
-                within(server, until, "the server's greeting", greeted).await??
+                let greeted = start_http2(tcp, None);
+                with_timeout(server, until, "the server's greeting", greeted).await??
             }
             Some(tls) => {
                 let connector = tokio_rustls::TlsConnector::from(Arc::clone(tls.config()));
                 let handshake = connector.connect(tls.server_name().clone(), tcp);
-                let secured = within(server, until, "the TLS handshake", handshake).await?;
-                let secured = secured.map_err(|e| tls_lost(tls, &e))?;
+                let secured = with_timeout(server, until, "the TLS handshake", handshake).await?;
+                let secured = secured.map_err(|e| tls_failure(tls, &e))?;
                 if secured.get_ref().1.alpn_protocol() != Some(b"h2") {
                     return Err(ConnectError::Link {
                         outcome: Outcome::TlsAlpn,
@@ -125,8 +125,8 @@ impl GrpcConnection {
                             .to_owned(),
                     });
                 }
-                let greeted = greet(secured, Some(tls));
-                within(server, until, "the server's greeting", greeted).await??
+                let greeted = start_http2(secured, Some(tls));
+                with_timeout(server, until, "the server's greeting", greeted).await??
             }
         };
         Ok(GrpcConnection {
@@ -144,7 +144,7 @@ impl GrpcConnection {
 
 /// Returns the outcome that a load would count for a status.
 pub(super) fn outcome_of(code: Code) -> Outcome {
-    Outcome::of_status(code as u32)
+    Outcome::status_response(code as u32)
 }
 
 fn origin(server: &ServerEndpoint) -> Result<Uri, ConnectError> {
@@ -171,7 +171,7 @@ fn metadata(server: &ServerEndpoint) -> Result<HeaderMap, ConnectError> {
 }
 
 /// Waits for `work` until the connect timeout; `what` names it in the error.
-async fn within<T>(
+async fn with_timeout<T>(
     server: &ServerEndpoint,
     until: Instant,
     what: &str,
@@ -188,14 +188,17 @@ async fn within<T>(
         })
 }
 
-fn tls_lost(tls: &TlsClient, error: &io::Error) -> ConnectError {
+fn tls_failure(tls: &TlsClient, error: &io::Error) -> ConnectError {
     let (outcome, detail) = tls.failure(error);
     ConnectError::Link { outcome, detail }
 }
 
 /// Starts HTTP/2 and waits for the server's first frame. Before it, nothing shows whether the peer is a gRPC
 /// server, and the library's errors do not say what the peer sent instead.
-async fn greet<S>(stream: S, tls: Option<&TlsClient>) -> Result<SendRequest<Body>, ConnectError>
+async fn start_http2<S>(
+    stream: S,
+    tls: Option<&TlsClient>,
+) -> Result<SendRequest<Body>, ConnectError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -216,18 +219,18 @@ where
     let gone = || Err(io::ErrorKind::ConnectionReset.into());
     match (start.await.unwrap_or_else(|_| gone()), sender) {
         (Ok(start), Some(sender)) if start.len() >= FrameHeader::LEN => {
-            not_http2(&start).map_or(Ok(sender), |other| Err(other.into()))
+            other_protocol_error(&start).map_or(Ok(sender), |other| Err(other.into()))
         }
-        (Ok(start), _) => Err(match (not_http2(&start), tls) {
-            (None, Some(tls)) if tls.lacks_certificate() || tls.refusal_suspected().is_some() => {
-                tls_lost(tls, &io::ErrorKind::UnexpectedEof.into())
+        (Ok(start), _) => Err(match (other_protocol_error(&start), tls) {
+            (None, Some(tls)) if tls.lacks_certificate() || tls.suspected_refusal().is_some() => {
+                tls_failure(tls, &io::ErrorKind::UnexpectedEof.into())
             }
             (other, _) => other
                 .unwrap_or_else(|| closed("before the server's SETTINGS"))
                 .into(),
         }),
         (Err(e), _) => Err(match tls {
-            Some(tls) => tls_lost(tls, &e),
+            Some(tls) => tls_failure(tls, &e),
             None => ConnectError::Link {
                 outcome: classify_connect(&e),
                 detail: format!("{e} before the server's SETTINGS"),

@@ -7,9 +7,9 @@
 //! is counted. Nothing is allocated.
 
 mod answers;
+mod complete;
+mod compressed;
 mod messages;
-mod packed;
-mod whole;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +19,9 @@ use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http2::{ErrorCode, StreamPayload, Violation};
 
+use super::decompression::StreamUnpackers;
 use super::exchange::StreamExchanges;
 use super::head::HeadReader;
-use super::packing::StreamUnpackers;
 use super::rendered::MessageRenderer;
 use super::request::{GrpcRequest, PreparedGrpcCall};
 use super::unary::GrpcResponseState;
@@ -61,7 +61,7 @@ impl Protocol for GrpcProtocol {
             prepared: Arc::clone(&self.prepared),
             exchanges: None,
             heads: HeadReader::new(self.prepared.max_head),
-            decodable: AnswerValidator::default(),
+            validator: AnswerValidator::default(),
             unpackers: None,
         })
     }
@@ -91,7 +91,7 @@ pub struct GrpcCalls {
     exchanges: Option<Box<StreamExchanges>>,
     /// The state of compressed responses; `None` until the first.
     unpackers: Option<Box<StreamUnpackers>>,
-    decodable: AnswerValidator,
+    validator: AnswerValidator,
     heads: HeadReader,
 }
 
@@ -141,7 +141,7 @@ impl StreamCalls for GrpcCalls {
         input: &'a [u8],
         to: &mut DriverEffects<'_>,
     ) -> &'a [u8] {
-        connection.take_whole(input, to)
+        connection.take_complete_responses(input, to)
     }
 
     #[inline(always)]
@@ -178,12 +178,12 @@ impl StreamCalls for GrpcCalls {
         if let Some(unpackers) = &mut self.unpackers {
             unpackers.forget(stream.id);
         }
-        self.decodable.forget(stream.id);
+        self.validator.forget(stream.id);
     }
 
     fn forget_all(&mut self) {
         self.exchanges = None;
-        self.decodable = AnswerValidator::default();
+        self.validator = AnswerValidator::default();
         self.unpackers = None;
     }
 
@@ -219,7 +219,7 @@ impl StreamCalls for GrpcCalls {
     #[inline]
     fn prefetch(&self) {
         self.heads.prefetch();
-        self.decodable.prefetch();
+        self.validator.prefetch();
     }
 
     fn max_head(&self) -> u32 {
@@ -243,7 +243,7 @@ impl StreamCalls for GrpcCalls {
     }
 
     fn expire(connection: &mut GrpcDriver, to: &mut DriverEffects<'_>) {
-        connection.streams_due(to);
+        connection.handle_due_streams(to);
     }
 
     fn heap_bytes(&self) -> usize {
@@ -251,7 +251,7 @@ impl StreamCalls for GrpcCalls {
             .as_ref()
             .map_or(0, |e| size_of_val(&**e) + e.heap_bytes())
             + self.heads.heap_bytes()
-            + self.decodable.heap_bytes()
+            + self.validator.heap_bytes()
     }
 }
 

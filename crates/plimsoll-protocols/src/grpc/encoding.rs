@@ -51,11 +51,11 @@ pub(super) fn encode(
     let described = match (&call.proto, &call.descriptor_set) {
         (Some(files), _) => {
             let imports = call.import_path.as_deref().unwrap_or(&[]);
-            Some(Schema::from_protos(files, imports).map_err(wrong("proto"))?)
+            Some(Schema::from_protos(files, imports).map_err(problem_at("proto"))?)
         }
         (None, Some(path)) => {
             let set = Schema::from_descriptor_set(path);
-            Some(set.map_err(wrong("descriptor_set"))?)
+            Some(set.map_err(problem_at("descriptor_set"))?)
         }
         (None, None) => None,
     };
@@ -63,7 +63,7 @@ pub(super) fn encode(
         Some(schema) if call.reflection != Some(true) => schema,
         files => {
             let types = types_named_in(given);
-            undescribed(
+            find_schema(
                 call,
                 method,
                 (metadata, types),
@@ -73,7 +73,7 @@ pub(super) fn encode(
         }
     };
     let method = schema.method(method).map_err(|e| {
-        let problem = wrong("method")(e);
+        let problem = problem_at("method")(e);
         match (&call.proto, &call.descriptor_set) {
             (None, None) => problem.help("for a service of your own give its .proto files (call.grpc.proto) or a descriptor set (call.grpc.descriptor_set)"),
             _ => problem,
@@ -82,7 +82,7 @@ pub(super) fn encode(
     let requests = match given {
         PlanMessages::Nothing => schema.encode_all(&method, "{}", rows),
         PlanMessages::Json(json) => schema.encode_all(&method, json, rows),
-        PlanMessages::Binary(messages) => schema.take_all(&method, messages),
+        PlanMessages::Binary(messages) => schema.requests_from_encoded(&method, messages),
     };
     let requests = requests.map_err(|e| {
         let key = match (&e, given) {
@@ -91,7 +91,7 @@ pub(super) fn encode(
             _ if call.message_file.is_some() => "message_file",
             _ => "message",
         };
-        wrong(key)(e)
+        problem_at(key)(e)
     })?;
     Ok(EncodedCall {
         method: method.path(),
@@ -102,7 +102,7 @@ pub(super) fn encode(
     })
 }
 
-fn wrong(key: &str) -> impl FnOnce(SchemaError) -> Problem {
+fn problem_at(key: &str) -> impl FnOnce(SchemaError) -> Problem {
     let key = format!("call.grpc.{key}");
     move |e| Problem::new(key, e.to_string())
 }
@@ -148,7 +148,7 @@ fn types_named_in(given: &PlanMessages) -> Vec<String> {
 
 /// Returns the schema of a method that no file describes: that of a built-in service, or the server's
 /// reflection, supplemented by `files`.
-fn undescribed(
+fn find_schema(
     call: &GrpcSpec,
     method: &str,
     (metadata, types): (&[(String, String)], Vec<String>),
@@ -159,7 +159,7 @@ fn undescribed(
     let service = bare
         .rsplit_once(['/', '.'])
         .map_or("", |(service, _)| service);
-    let builtin = Schema::builtin().map_err(wrong("method"))?;
+    let builtin = Schema::builtin().map_err(problem_at("method"))?;
     let asked_for = call.reflection == Some(true);
     let named = !service.is_empty();
     if !asked_for && (!named || builtin.has_service(service) || call.reflection == Some(false)) {
@@ -181,7 +181,7 @@ fn undescribed(
     match question.answer {
         ReflectionResult::Schema(schema) => match files {
             #[cfg(feature = "targets")]
-            Some(files) => schema.supplemented(files).map_err(wrong("proto")),
+            Some(files) => schema.supplemented(files).map_err(problem_at("proto")),
             _ => Ok(schema),
         },
         ReflectionResult::Unreachable => Err(unknown()),

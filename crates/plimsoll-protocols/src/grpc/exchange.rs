@@ -112,7 +112,7 @@ impl StreamScript {
 pub(super) struct StreamExchange {
     pub(super) call: CallId,
     /// The stream's own messages, if they vary.
-    own: Option<Box<RenderedMessages>>,
+    rendered: Option<Box<RenderedMessages>>,
     began: Time,
     /// The number of messages that are due.
     released: u32,
@@ -139,7 +139,7 @@ pub(super) struct OutgoingPiece<'a> {
 impl StreamExchange {
     /// Returns the number of messages sent completely.
     pub(super) fn messages_sent(&self, script: &StreamScript) -> u32 {
-        match &self.own {
+        match &self.rendered {
             None => script.messages_in(self.sent_bytes),
             Some(own) => own.messages_sent(),
         }
@@ -156,7 +156,7 @@ impl StreamExchange {
 
     /// Returns true if due messages wait for a window.
     pub(super) fn is_blocked(&self) -> bool {
-        match &self.own {
+        match &self.rendered {
             None => self.sent_bytes < self.released_bytes,
             Some(own) => own.messages_sent() < self.released,
         }
@@ -196,7 +196,7 @@ impl StreamExchange {
                 end_stream: true,
             });
         }
-        if let (Some(own), Some(renderer)) = (&mut self.own, renderer) {
+        if let (Some(own), Some(renderer)) = (&mut self.rendered, renderer) {
             let bytes = own.advance(renderer, self.released, window.min(DEFAULT_MAX_FRAME));
             if bytes.is_empty() {
                 return None;
@@ -251,7 +251,7 @@ impl StreamExchanges {
     ) -> u32 {
         let mut exchange = StreamExchange {
             call,
-            own: number.map(|number| Box::new(RenderedMessages::new(number))),
+            rendered: number.map(|number| Box::new(RenderedMessages::new(number))),
             began: now,
             released: 0,
             released_bytes: 0,
@@ -291,7 +291,7 @@ impl StreamExchanges {
 
     pub(super) fn close(&mut self, slot: u32) {
         if let Some(exchange) = self.slots.get_mut(slot as usize) {
-            exchange.own = None;
+            exchange.rendered = None;
             self.free.push(slot);
         }
     }

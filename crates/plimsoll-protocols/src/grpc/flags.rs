@@ -8,13 +8,13 @@ use super::binary::{BinarySource, BinarySpec};
 use super::delimited;
 use super::lines;
 #[cfg(all(feature = "schema", feature = "targets"))]
-use super::questions::{DescribeFlags, ListFlags};
+use super::query_commands::{DescribeFlags, ListFlags};
 use super::section::{GrpcSpec, MessageSpec};
-#[cfg(all(feature = "schema", feature = "targets"))]
-use crate::asked::QueryCommand;
 use crate::flags::fields;
 use crate::foreign::lines::LineTool;
 use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, text_or_file};
+#[cfg(all(feature = "schema", feature = "targets"))]
+use crate::server_query::QueryCommand;
 
 impl GrpcSpec {
     /// Converts the typed flags to a plan section.

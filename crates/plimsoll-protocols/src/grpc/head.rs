@@ -170,10 +170,10 @@ impl HeadReader {
             rules,
         } = reading;
         head.http_status = rules.status;
-        if decoded.list_too_large {
+        if decoded.is_list_too_large {
             head.malformed = Some(HEAD_TOO_LARGE);
         }
-        if decoded.changed_table {
+        if decoded.has_changed_table {
             self.memo.clear();
         }
         if decoded.is_steady && texts.is_none() {

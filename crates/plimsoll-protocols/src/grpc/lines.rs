@@ -3,13 +3,13 @@
 mod ghz;
 mod grpcurl;
 
-use crate::foreign::lines::{Line, LineTool};
+use crate::foreign::lines::{LineBuilder, LineTool};
 
 /// The tools whose command lines are translated.
 pub(super) static TOOLS: [&LineTool; 2] = [&ghz::TOOL, &grpcurl::TOOL];
 
 /// Sets the target to `address`, over TLS unless it is plaintext.
-fn set_target(line: &mut Line, address: &str, plaintext: &str) {
+fn set_target(line: &mut LineBuilder, address: &str, plaintext: &str) {
     let scheme = if line.has(plaintext) { "grpc" } else { "grpcs" };
     let target = match address.strip_prefix("unix:") {
         Some(socket) => format!("{scheme}+unix:{socket}"),
@@ -20,7 +20,7 @@ fn set_target(line: &mut Line, address: &str, plaintext: &str) {
 }
 
 /// Returns a method as `package.Service/Method`, even if its name follows a dot.
-fn our_method(method: &str) -> String {
+fn slash_method(method: &str) -> String {
     match method.rsplit_once('.') {
         Some((service, name)) if !method.contains('/') => format!("{service}/{name}"),
         _ => method.to_owned(),
@@ -28,7 +28,7 @@ fn our_method(method: &str) -> String {
 }
 
 /// Adds the flags that name descriptions of services, once for each path of a comma-separated list.
-fn add_descriptions(line: &mut Line) {
+fn add_descriptions(line: &mut LineBuilder) {
     for (name, flag) in [
         ("import-path", "--import-path"),
         ("proto", "--proto"),

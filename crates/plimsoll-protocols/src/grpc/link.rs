@@ -5,13 +5,13 @@ use plimsoll_model::spec::{self, TlsSpec, apply_typed, give_addresses, is_bare_s
 use plimsoll_model::units::Period;
 use serde::Serialize;
 
-use super::asking::{self, no_way};
 use super::client::{GrpcConnection, ServerEndpoint};
 use super::resolve::metadata;
 use super::section::GrpcSpec;
-use crate::asked::{QueryContext, QueryError};
+use super::server_query::{self, connect_failure};
 use crate::flags::{TlsFlags, fields};
 use crate::protocol_module::{PrepareError, UsageError};
+use crate::server_query::{QueryContext, QueryError};
 use crate::serving::runtime;
 
 #[derive(Debug, Args)]
@@ -89,7 +89,7 @@ impl LinkFlags {
     /// Returns the server that the flags describe.
     fn server(&self, asking: QueryContext<'_>) -> Result<ServerEndpoint, QueryError> {
         let help = "write grpc://HOST:PORT, or grpcs://HOST:PORT for TLS";
-        let typed = asking::target(&self.target);
+        let typed = server_query::target(&self.target);
         let (mut target, secured) = typed.map_err(|problem| UsageError::new(problem, help))?;
         give_addresses(&self.resolve, &mut [&mut target]).map_err(|(_, problem)| {
             UsageError::new(
@@ -143,7 +143,7 @@ impl LinkFlags {
         Ok(ServerEndpoint {
             metadata,
             connect_timeout: self.connect_timeout.0,
-            ..asking::server(&target, tls, self.authority.clone())?
+            ..server_query::server(&target, tls, self.authority.clone())?
         })
     }
 
@@ -160,7 +160,7 @@ impl LinkFlags {
         let runtime = runtime(Some(1)).map_err(|e| PrepareError::Call(e.to_string()))?;
         runtime.block_on(async {
             let opened = GrpcConnection::open(&server).await;
-            Ok(work(opened.map_err(|e| no_way(&self.target, e))?).await)
+            Ok(work(opened.map_err(|e| connect_failure(&self.target, e))?).await)
         })
     }
 }

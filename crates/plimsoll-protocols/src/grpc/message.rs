@@ -54,7 +54,7 @@ pub(super) fn write_message(
     write(out);
     if compression.is_some() {
         out[start] = 1;
-        pack(out, start + PREFIX_LEN);
+        compress_from(out, start + PREFIX_LEN);
     }
     // Callers ensure that messages are smaller than four gigabytes.
     let length = (out.len() - start - PREFIX_LEN) as u32;
@@ -62,7 +62,7 @@ pub(super) fn write_message(
 }
 
 /// Compresses the bytes of `out` from offset `from` on with gzip (RFC 1952).
-fn pack(out: &mut Vec<u8>, from: usize) {
+fn compress_from(out: &mut Vec<u8>, from: usize) {
     let plain = out.split_off(from);
     let mut encoder = GzEncoder::new(&mut *out, flate2::Compression::default());
     // Writing to a vector can't fail.

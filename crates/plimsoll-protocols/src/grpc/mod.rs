@@ -1,8 +1,6 @@
 //! gRPC over HTTP/2 (RFC 9113, RFC 7541 and the gRPC-over-HTTP/2 specification): the
 //! client driver, a canned server for tests and benchmarks, and the reference servers.
 
-#[cfg(all(feature = "schema", feature = "targets"))]
-mod asking;
 mod binary;
 mod call;
 pub mod canned;
@@ -10,6 +8,7 @@ pub mod canned;
 pub mod check;
 #[cfg(feature = "targets")]
 pub mod client;
+mod decompression;
 mod delimited;
 #[cfg(feature = "targets")]
 mod dial;
@@ -23,11 +22,10 @@ mod lines;
 #[cfg(all(feature = "schema", feature = "targets"))]
 mod link;
 mod message;
-mod packing;
 #[cfg(feature = "schema")]
 mod patch;
 #[cfg(all(feature = "schema", feature = "targets"))]
-pub(crate) mod questions;
+pub(crate) mod query_commands;
 #[cfg(all(feature = "schema", feature = "targets"))]
 pub mod reflection;
 pub(crate) mod relayed;
@@ -37,6 +35,8 @@ mod resolve;
 #[cfg(feature = "schema")]
 pub mod schema;
 mod section;
+#[cfg(all(feature = "schema", feature = "targets"))]
+mod server_query;
 #[cfg(feature = "targets")]
 pub mod target;
 mod timeout;

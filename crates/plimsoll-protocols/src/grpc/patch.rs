@@ -65,7 +65,7 @@ pub(super) enum PatchNode {
     Bytes(Box<[u8]>),
     Number {
         tag: FieldTag,
-        form: NumberEncoding,
+        encoding: NumberEncoding,
         field: TemplateField,
         /// Bits of the value that are kept: counters wrap around at the type's maximum.
         mask: i64,
@@ -88,7 +88,7 @@ pub(super) enum PatchNode {
         tag: FieldTag,
     },
     /// The content of a `google.protobuf.Duration`; the field is its seconds.
-    Span {
+    Duration {
         field: TemplateField,
     },
     /// A field that is encoded for every row beforehand, including its tag.
@@ -108,14 +108,14 @@ pub(super) enum PatchNode {
 #[derive(Debug)]
 pub(super) struct PatchedMessage {
     nodes: Box<[PatchNode]>,
-    most: usize,
+    max_bytes: usize,
 }
 
 impl PatchedMessage {
     pub(super) fn new(nodes: Vec<PatchNode>) -> PatchedMessage {
         let nodes = joined(nodes);
         PatchedMessage {
-            most: bounds(&nodes).1,
+            max_bytes: bounds(&nodes).1,
             nodes,
         }
     }
@@ -123,12 +123,12 @@ impl PatchedMessage {
 
 impl Render for PatchedMessage {
     fn render(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
-        out.reserve(self.most.min(1 << 16));
+        out.reserve(self.max_bytes.min(1 << 16));
         write_all(&self.nodes, moment, out);
     }
 
     fn max_bytes(&self) -> usize {
-        self.most
+        self.max_bytes
     }
 }
 
@@ -156,7 +156,7 @@ impl PatchNode {
             PatchNode::Bytes(bytes) => out.extend_from_slice(bytes),
             PatchNode::Number {
                 tag,
-                form,
+                encoding: form,
                 field,
                 mask,
                 presence,
@@ -201,7 +201,7 @@ impl PatchNode {
                     }
                 });
             }
-            PatchNode::Span { field } => {
+            PatchNode::Duration { field } => {
                 let (number, digits) = (field.number(moment), u32::from(field.digits()));
                 let scale = 10i64.pow(digits);
                 // There are at most nine digits, so nanoseconds are whole numbers.
@@ -229,7 +229,11 @@ impl PatchNode {
     fn bounds(&self) -> (usize, usize) {
         match self {
             PatchNode::Bytes(bytes) => (bytes.len(), bytes.len()),
-            PatchNode::Number { tag, form, .. } => {
+            PatchNode::Number {
+                tag,
+                encoding: form,
+                ..
+            } => {
                 let most = match form {
                     NumberEncoding::Varint | NumberEncoding::Zigzag => 10,
                     NumberEncoding::Fixed32 | NumberEncoding::Float => 4,
@@ -242,7 +246,7 @@ impl PatchNode {
                 (least, tag.bytes().len() + varint(most as u64).1 + most)
             }
             PatchNode::Uuid { tag, .. } => (17, tag.bytes().len() + 17),
-            PatchNode::Span { .. } => (0, 22),
+            PatchNode::Duration { .. } => (0, 22),
             PatchNode::Timestamp { tag } => (1, tag.bytes().len() + 1 + 12),
             PatchNode::Rows { ends, .. } => {
                 let starts = std::iter::once(&0).chain(ends.iter());
@@ -308,14 +312,14 @@ fn write_length_prefixed(width: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut V
     let length = out.len() - start - width;
     let (bytes, needed) = varint(length as u64);
     if needed != width {
-        move_behind(out, start, width, needed);
+        move_content(out, start, width, needed);
     }
     out[start..start + needed].copy_from_slice(&bytes[..needed]);
     length
 }
 
 #[cold]
-fn move_behind(out: &mut Vec<u8>, start: usize, width: usize, needed: usize) {
+fn move_content(out: &mut Vec<u8>, start: usize, width: usize, needed: usize) {
     let end = out.len();
     if needed > width {
         out.resize(end + needed - width, 0);

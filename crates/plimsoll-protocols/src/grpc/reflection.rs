@@ -32,7 +32,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// The timeout of all queries together.
 const TOTAL_TIMEOUT: Duration = Duration::from_secs(60);
 /// The limit of concurrent queries.
-const MAX_QUESTIONS: usize = 8;
+const MAX_CONCURRENT_QUERIES: usize = 8;
 
 /// Why a server gives no description of its services.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +52,7 @@ pub enum ReflectionError {
     },
     /// The server's answer is invalid or does not fit the query.
     #[error("asking the server for {what}: {problem}")]
-    Answer {
+    InvalidAnswer {
         /// The subject of the query.
         what: String,
         /// What is wrong with the answer.
@@ -60,7 +60,7 @@ pub enum ReflectionError {
     },
     /// The description exceeds the limits.
     #[error("the server's services are described in more than {MAX_FILES} files, or {} MiB of them", MAX_DESCRIPTOR_BYTES >> 20)]
-    TooMany,
+    TooLarge,
     /// The server answers, but not all queries within the timeout.
     #[error("the server has sent {files} files within {} s, and others are missing: it describes its services too slowly", limit.as_secs_f64())]
     TooSlow {
@@ -135,7 +135,7 @@ impl ReflectionClient {
     async fn ask(&self, wanted: Query) -> Result<MessageResponse, ReflectionError> {
         let what = subject_of(&wanted);
         let called = tokio::time::timeout(ANSWER_TIMEOUT, self.call(wanted));
-        let called = called.await.map_err(|_| ReflectionError::Answer {
+        let called = called.await.map_err(|_| ReflectionError::InvalidAnswer {
             what: what.clone(),
             problem: format!("no answer within {} s", ANSWER_TIMEOUT.as_secs()),
         })?;
@@ -148,31 +148,31 @@ impl ReflectionClient {
                     error_message: status.message().to_owned(),
                 }));
             }
-            Err(status) => return Err(failure_of(what, status)),
+            Err(status) => return Err(status_error(what, status)),
         };
         reply
             .and_then(|reply| reply.message_response)
             .ok_or_else(|| {
                 let problem = format!("an empty answer ({SAME_ANSWER_HINT})");
-                ReflectionError::Answer { what, problem }
+                ReflectionError::InvalidAnswer { what, problem }
             })
     }
 
     /// Sends the first query in each version until one is answered. Other failures (a status, an error page
     /// of a proxy, no response) are reported only if no version works.
-    async fn first_answer(
+    async fn ask_first_version(
         connection: &GrpcConnection,
         wanted: &Query,
     ) -> Result<(ReflectionClient, MessageResponse), ReflectionError> {
         let mut failure = ReflectionError::NotSupported;
         for version in REFLECTION_VERSIONS {
-            let mirror = ReflectionClient {
+            let client = ReflectionClient {
                 connection: connection.clone(),
                 version,
             };
-            let answered = mirror.ask(wanted.clone()).await;
+            let answered = client.ask(wanted.clone()).await;
             match answered.and_then(|answer| check_kind(wanted, answer)) {
-                Ok(answer) => return Ok((mirror, answer)),
+                Ok(answer) => return Ok((client, answer)),
                 // The failure of the newest version is the most informative.
                 Err(e) if matches!(failure, ReflectionError::NotSupported) => failure = e,
                 Err(_) => {}
@@ -198,9 +198,9 @@ impl ReflectionClient {
     ) -> Vec<(String, Result<Vec<ProtoFile>, ReflectionError>)> {
         let mut questions = JoinSet::new();
         for name in names {
-            let mirror = self.clone();
+            let client = self.clone();
             questions.spawn(async move {
-                let files = mirror.files(wanted(name.clone())).await;
+                let files = client.files(wanted(name.clone())).await;
                 (name, files)
             });
         }
@@ -211,13 +211,13 @@ impl ReflectionClient {
 }
 
 /// Converts the status that a query about `what` ended with.
-fn failure_of(what: String, status: Status) -> ReflectionError {
+fn status_error(what: String, status: Status) -> ReflectionError {
     match status.code() {
         Code::Unimplemented => ReflectionError::NotSupported,
         // tonic could not decode the answer: it is another message.
         Code::Internal if status.message().starts_with("failed to decode") => {
             let problem = format!("{} ({SAME_ANSWER_HINT})", status.message());
-            ReflectionError::Answer { what, problem }
+            ReflectionError::InvalidAnswer { what, problem }
         }
         _ => ReflectionError::Refused {
             what,
@@ -236,7 +236,7 @@ fn check_kind(wanted: &Query, answer: MessageResponse) -> Result<MessageResponse
             answer @ (MessageResponse::FileDescriptorResponse(_)
             | MessageResponse::ErrorResponse(_)),
         ) => Ok(answer),
-        (wanted, answer) => Err(mismatch(answer, subject_of(wanted))),
+        (wanted, answer) => Err(mismatch_error(answer, subject_of(wanted))),
     }
 }
 
@@ -246,33 +246,33 @@ fn services_in(answer: MessageResponse) -> Result<Vec<String>, ReflectionError> 
         MessageResponse::ListServicesResponse(found) => {
             Ok(found.service.into_iter().map(|s| s.name).collect())
         }
-        other => Err(mismatch(other, what)),
+        other => Err(mismatch_error(other, what)),
     }
 }
 
 fn files_in(answer: MessageResponse, what: String) -> Result<Vec<ProtoFile>, ReflectionError> {
     let found = match answer {
         MessageResponse::FileDescriptorResponse(found) => found.file_descriptor_proto,
-        other => return Err(mismatch(other, what)),
+        other => return Err(mismatch_error(other, what)),
     };
     let decoded = found.iter().map(|file| ProtoFile::decode(file));
     decoded
         .collect::<Result<_, _>>()
-        .map_err(|e| ReflectionError::Answer {
+        .map_err(|e| ReflectionError::InvalidAnswer {
             what,
             problem: format!("not a file descriptor: {e}"),
         })
 }
 
 /// Returns the error for an error response, or for the answer to another query.
-fn mismatch(answer: MessageResponse, what: String) -> ReflectionError {
+fn mismatch_error(answer: MessageResponse, what: String) -> ReflectionError {
     let problem = match answer {
         MessageResponse::ErrorResponse(refusal) => {
             format!("error {}: {}", refusal.error_code, refusal.error_message)
         }
         _ => "the answer to another request".to_owned(),
     };
-    ReflectionError::Answer { what, problem }
+    ReflectionError::InvalidAnswer { what, problem }
 }
 
 /// The subject of a query: what a server is to describe.
@@ -295,39 +295,39 @@ pub async fn schema(
     inquiry: SchemaQuery<'_>,
     types: &[String],
 ) -> Result<Schema, ReflectionError> {
-    schema_within(TOTAL_TIMEOUT, connection, inquiry, types).await
+    fetch_schema_within(TOTAL_TIMEOUT, connection, inquiry, types).await
 }
 
 /// Does the same as [`schema`], with another timeout for all queries together.
 ///
 /// # Errors
 /// Returns the errors of [`schema`].
-pub async fn schema_within(
+pub async fn fetch_schema_within(
     limit: Duration,
     connection: &GrpcConnection,
     inquiry: SchemaQuery<'_>,
     types: &[String],
 ) -> Result<Schema, ReflectionError> {
-    let mut gathered = FileCollector::default();
-    let asked = tokio::time::timeout(limit, gathered.ask(connection, inquiry, types));
+    let mut collector = FileCollector::default();
+    let asked = tokio::time::timeout(limit, collector.ask(connection, inquiry, types));
     let wanted = match asked.await {
         Ok(wanted) => wanted?,
         Err(_) => {
-            let files = gathered.files.len();
+            let files = collector.files.len();
             return Err(ReflectionError::TooSlow { files, limit });
         }
     };
-    Ok(gathered.assembled(&wanted))
+    Ok(collector.into_schema(&wanted))
 }
 
 /// Returns the problem of a single answer as the inner error, and a failure that ends all queries as the outer
 /// one.
-fn described(
+fn separate_problem(
     files: Result<Vec<ProtoFile>, ReflectionError>,
 ) -> Result<Result<Vec<ProtoFile>, String>, ReflectionError> {
     match files {
         Ok(files) => Ok(Ok(files)),
-        Err(ReflectionError::Answer { problem, .. }) => Ok(Err(problem)),
+        Err(ReflectionError::InvalidAnswer { problem, .. }) => Ok(Err(problem)),
         Err(other) => Err(other),
     }
 }
@@ -356,10 +356,11 @@ impl FileCollector {
             SchemaQuery::Services => list,
             SchemaQuery::Symbol(name) => Query::FileContainingSymbol(name.to_owned()),
         };
-        let (mirror, answer) = ReflectionClient::first_answer(connection, &first).await?;
+        let (mirror, answer) = ReflectionClient::ask_first_version(connection, &first).await?;
         let services = match inquiry {
             SchemaQuery::Services => services_in(answer)?,
-            SchemaQuery::Symbol(_) => match described(files_in(answer, subject_of(&first)))? {
+            SchemaQuery::Symbol(_) => match separate_problem(files_in(answer, subject_of(&first)))?
+            {
                 Ok(files) => {
                     let services = files.iter().flat_map(ProtoFile::services).collect();
                     self.take(files)?;
@@ -375,7 +376,7 @@ impl FileCollector {
             self.broken.insert(name, why);
         }
         self.describe(&mirror, types).await?;
-        self.with_imports(&mirror).await?;
+        self.fetch_imports(&mirror).await?;
         Ok(services)
     }
 
@@ -391,13 +392,13 @@ impl FileCollector {
         let mut left = symbols.iter();
         loop {
             let fresh = left.by_ref().filter(|symbol| !defined.contains(*symbol));
-            let batch: Vec<String> = fresh.take(MAX_QUESTIONS).cloned().collect();
+            let batch: Vec<String> = fresh.take(MAX_CONCURRENT_QUERIES).cloned().collect();
             if batch.is_empty() {
                 return Ok(refused);
             }
             let answers = mirror.files_of(batch, Query::FileContainingSymbol).await;
             for (symbol, files) in answers {
-                match described(files)? {
+                match separate_problem(files)? {
                     Ok(files) => {
                         defined.extend(files.iter().flat_map(symbols_of));
                         self.take(files)?;
@@ -418,20 +419,20 @@ impl FileCollector {
             self.files.insert(file.name().to_owned(), file);
         }
         if self.files.len() > MAX_FILES || self.bytes > MAX_DESCRIPTOR_BYTES {
-            return Err(ReflectionError::TooMany);
+            return Err(ReflectionError::TooLarge);
         }
         Ok(())
     }
 
     /// Queries missing imports. Some servers send a file with its imports, others have to be asked for each
     /// import, and some lack the files that come with protobuf.
-    async fn with_imports(&mut self, mirror: &ReflectionClient) -> Result<(), ReflectionError> {
+    async fn fetch_imports(&mut self, mirror: &ReflectionClient) -> Result<(), ReflectionError> {
         let known = DescriptorPool::global();
         let mut asked = BTreeSet::new();
         let mut missing: VecDeque<String> = imports(self.files.values()).collect();
         loop {
             let mut batch = Vec::new();
-            while batch.len() < MAX_QUESTIONS
+            while batch.len() < MAX_CONCURRENT_QUERIES
                 && let Some(name) = missing.pop_front()
             {
                 if !self.files.contains_key(&name)
@@ -445,10 +446,10 @@ impl FileCollector {
                 return Ok(());
             }
             if asked.len() + self.files.len() > MAX_FILES {
-                return Err(ReflectionError::TooMany);
+                return Err(ReflectionError::TooLarge);
             }
             for (name, files) in mirror.files_of(batch, Query::FileByFilename).await {
-                match described(files)? {
+                match separate_problem(files)? {
                     Ok(found) => {
                         missing.extend(imports(found.iter()));
                         self.take(found)?;
@@ -460,7 +461,7 @@ impl FileCollector {
     }
 
     /// Assembles the files to a schema. `wanted` lists the services that they should define.
-    fn assembled(self, wanted: &[String]) -> Schema {
+    fn into_schema(self, wanted: &[String]) -> Schema {
         let FileCollector {
             files,
             absent,

@@ -49,7 +49,7 @@ impl StreamFields for GrpcRelayFields {
 
     fn status_name(status: u32) -> String {
         match status {
-            0..=16 => Outcome::of_status(status).code().to_owned(),
+            0..=16 => Outcome::status_response(status).code().to_owned(),
             _ => status.to_string(),
         }
     }

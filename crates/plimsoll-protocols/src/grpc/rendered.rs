@@ -33,7 +33,7 @@ impl MessageRenderer<'_> {
 pub(super) struct RenderedMessages {
     number: u64,
     /// The number of messages rendered. The last ones are in `buffer`.
-    made: u32,
+    rendered: u32,
     buffer: Vec<u8>,
     /// The offsets in `buffer` at which messages end.
     ends: Vec<u32>,
@@ -45,7 +45,7 @@ impl RenderedMessages {
     pub(super) fn new(number: u64) -> RenderedMessages {
         RenderedMessages {
             number,
-            made: 0,
+            rendered: 0,
             buffer: Vec::new(),
             ends: Vec::new(),
             sent: 0,
@@ -55,7 +55,7 @@ impl RenderedMessages {
     /// Returns the number of messages sent completely.
     pub(super) fn messages_sent(&self) -> u32 {
         let waiting = self.ends.len() - self.ends.partition_point(|end| *end as usize <= self.sent);
-        self.made - waiting as u32
+        self.rendered - waiting as u32
     }
 
     /// Returns the range in `buffer` of the next piece of at most `most` bytes, which counts as sent from then
@@ -71,10 +71,10 @@ impl RenderedMessages {
             self.buffer.clear();
             self.ends.clear();
             self.sent = 0;
-            while self.made < released && self.buffer.len() < DEFAULT_MAX_FRAME as usize {
-                renderer.write(self.number, self.made, &mut self.buffer);
+            while self.rendered < released && self.buffer.len() < DEFAULT_MAX_FRAME as usize {
+                renderer.write(self.number, self.rendered, &mut self.buffer);
                 self.ends.push(self.buffer.len() as u32);
-                self.made += 1;
+                self.rendered += 1;
             }
         }
         let start = self.sent;

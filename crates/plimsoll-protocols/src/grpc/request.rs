@@ -113,7 +113,7 @@ impl PreparedGrpcCall {
         // The overhead of gzip on incompressible data is far below the reserve.
         const MAX_MESSAGE_BYTES: usize = u32::MAX as usize - PREFIX_LEN - (1 << 20);
         if most > MAX_MESSAGE_BYTES {
-            return Err(too_large(most));
+            return Err(too_large_error(most));
         }
         let mut body = Vec::with_capacity(PREFIX_LEN + call.message.len());
         write_message(&mut body, call.compression, |out| {
@@ -122,9 +122,8 @@ impl PreparedGrpcCall {
 
         let script = call.stream.as_ref().map(|stream| match varying {
             Some(_) => Ok(StreamScript::varying(stream)),
-            None => {
-                StreamScript::new(stream, call.compression).ok_or_else(|| too_large(usize::MAX))
-            }
+            None => StreamScript::new(stream, call.compression)
+                .ok_or_else(|| too_large_error(usize::MAX)),
         });
         let script = script.transpose()?;
         let bodies = match (&script, &varying) {
@@ -177,7 +176,7 @@ fn largest_message(call: &GrpcCall) -> usize {
     }
 }
 
-fn too_large(bytes: usize) -> RequestError {
+fn too_large_error(bytes: usize) -> RequestError {
     RequestError::new(format_args!(
         "a request message of {bytes} bytes is over gRPC's limit of 4294967290"
     ))
@@ -255,7 +254,7 @@ mod tests {
         let call = call("score.ScoreService/GetScore", &[("x-a", "1")]);
         let prepared = prepare(&call).unwrap().request;
         // HEADERS and three DATA frames.
-        assert_eq!(prepared.ids.len(), 4);
+        assert_eq!(prepared.id_offsets.len(), 4);
         assert_eq!(prepared.body.len(), 40_005);
         assert!(
             prepared.steady_block.bytes().len() < 16,

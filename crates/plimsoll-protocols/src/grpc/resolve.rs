@@ -28,7 +28,7 @@ use super::driver::GrpcProtocol;
 use super::encoding::encode;
 use super::request::GrpcRequest;
 use super::section::{GrpcSpec, MessageSpec};
-use crate::alternatives::collide;
+use crate::alternatives::report_conflict;
 use crate::http2::{NOT_HTTP2, max_head};
 #[cfg(all(feature = "schema", feature = "targets"))]
 use crate::protocol_module::ServerUnreachable;
@@ -61,7 +61,7 @@ impl ProtocolModule for GrpcSpec {
         spec: &Spec,
         proxy: Option<&ForwardProxy>,
     ) -> Option<ServerUnreachable> {
-        super::asking::answer(question.downcast_mut()?, spec, proxy)
+        super::server_query::answer(question.downcast_mut()?, spec, proxy)
     }
 
     fn advice(_: &GrpcCall, outcome: Outcome) -> Option<&'static str> {
@@ -153,7 +153,7 @@ impl CallSection for GrpcSpec {
         plain: "grpc",
         secured: Some("grpcs"),
         aliases: None,
-        elsewhere: &[],
+        foreign_schemes: &[],
         ports: None,
         with_path: false,
     };
@@ -224,14 +224,14 @@ impl CallSection for GrpcSpec {
                 ),
             );
         }
-        grpc_call(problems, spec, self, surroundings)
+        resolve_call(problems, spec, self, surroundings)
     }
 
     fn filled_in(mut self, call: &GrpcCall) -> GrpcSpec {
         self.method = Some(call.method.clone());
         // The messages themselves are recorded, so that the plan stays the same when a file changes.
         (self.message, self.message_file, self.message_binary) = (None, None, None);
-        match &call.given {
+        match &call.plan_messages {
             PlanMessages::Nothing => {}
             PlanMessages::Json(text) => self.message = Some(MessageSpec(text.clone())),
             PlanMessages::Binary(messages) => {
@@ -255,24 +255,24 @@ impl CallSection for GrpcSpec {
 }
 
 /// Checks that the method is described in one way only.
-fn one_description(problems: &mut Problems, call: &GrpcSpec) {
+fn check_one_description(problems: &mut Problems, call: &GrpcSpec) {
     let schemas = [
         ("proto", call.proto.is_some()),
         ("descriptor_set", call.descriptor_set.is_some()),
     ];
-    collide(problems, "call.grpc", &schemas);
+    report_conflict(problems, "call.grpc", &schemas);
     if call.import_path.is_some() && call.proto.is_none() {
         problems.add("call.grpc.import_path", "used only with call.grpc.proto");
     }
 }
 
-fn grpc_call(
+fn resolve_call(
     problems: &mut Problems,
     spec: &Spec,
     call: &GrpcSpec,
     surroundings: &dyn ResolveContext,
 ) -> Option<GrpcCall> {
-    one_description(problems, call);
+    check_one_description(problems, call);
     let rows = problems.rows(spec, surroundings);
     let given = PlanRows::of(rows.as_ref(), spec);
     let mut metadata = problems.metadata(&METADATA_NAMES, &call.metadata, given, surroundings);
@@ -348,7 +348,7 @@ fn grpc_call(
             variation,
             messages: encoded.varying,
         }),
-        given,
+        plan_messages: given,
         metadata: fields.constant,
         varying_metadata: fields.varying,
         authority: call.authority.clone(),
@@ -430,7 +430,7 @@ fn message(
         ("message_file", call.message_file.is_some()),
         ("message_binary", call.message_binary.is_some()),
     ];
-    if collide(problems, "call.grpc", &given) {
+    if report_conflict(problems, "call.grpc", &given) {
         return None;
     }
     if let Some(message) = &call.message {

@@ -88,7 +88,7 @@ impl Schema {
             {
                 let looked = match import_paths {
                     [] => "an import path (none given)".to_owned(),
-                    paths => list(paths),
+                    paths => join_paths(paths),
                 };
                 return Err(SchemaError::new(format_args!(
                     "proto file {}: no such file, neither here nor in {looked}",
@@ -101,7 +101,11 @@ impl Schema {
         let mut compiler = Compiler::with_file_resolver(source::resolver(&includes, &apart));
         compiler.open_files(files).map_err(|e| proto_error(&e))?;
         let apart = apart.take();
-        Ok(Schema::new(compiler.descriptor_pool(), list(files), apart))
+        Ok(Schema::new(
+            compiler.descriptor_pool(),
+            join_paths(files),
+            apart,
+        ))
     }
 
     /// Reads a compiled `FileDescriptorSet` (`protoc --descriptor_set_out --include_imports`, `buf build`).
@@ -163,10 +167,12 @@ impl Schema {
                 })?;
         }
         let mut apart = UnsupportedFeatures::clone(&self.unsupported);
-        apart.closed.extend(more.unsupported.closed.iter().cloned());
         apart
-            .any_bytes
-            .extend(more.unsupported.any_bytes.iter().cloned());
+            .closed_enums
+            .extend(more.unsupported.closed_enums.iter().cloned());
+        apart
+            .unverified_strings
+            .extend(more.unsupported.unverified_strings.iter().cloned());
         let broken = more
             .broken
             .iter()
@@ -181,7 +187,7 @@ impl Schema {
         let of_proto2 = |found: &EnumDescriptor| found.parent_file().syntax() == Syntax::Proto2;
         let enums = pool.all_enums().filter(of_proto2);
         apart
-            .closed
+            .closed_enums
             .extend(enums.map(|found| found.full_name().to_owned()));
         Schema {
             pool,
@@ -242,7 +248,7 @@ impl Schema {
         }
         let all: Vec<String> = self.methods().map(|method| method.path()).collect();
         if split.is_none_or(|(service, method)| service.is_empty() || method.is_empty())
-            && near(bare, all.iter()).is_empty()
+            && similar_names(bare, all.iter()).is_empty()
         {
             return Err(SchemaError::new(format_args!(
                 "method {name:?} is not of the form package.Service/Method"
@@ -251,7 +257,7 @@ impl Schema {
         Err(SchemaError::new(format_args!(
             "method {bare:?} is not in {}{}",
             self.source,
-            nearest(&near(bare, all.iter()))
+            nearest(&similar_names(bare, all.iter()))
         )))
     }
 
@@ -340,7 +346,7 @@ fn folder_of(file: &Path) -> PathBuf {
     }
 }
 
-fn list(paths: &[PathBuf]) -> String {
+fn join_paths(paths: &[PathBuf]) -> String {
     let names: Vec<_> = paths
         .iter()
         .map(|path| path.display().to_string())
@@ -360,7 +366,7 @@ fn proto_error(error: &protox::Error) -> SchemaError {
 
 /// Returns at most three of `names` that are similar to `wanted`, best first: those that are equal except for
 /// case, that end in `wanted`, or that differ in a few letters.
-fn near<'a>(wanted: &str, names: impl Iterator<Item = &'a String>) -> Vec<String> {
+fn similar_names<'a>(wanted: &str, names: impl Iterator<Item = &'a String>) -> Vec<String> {
     let wanted = wanted.to_lowercase();
     let mut scored: Vec<(f64, &String)> = names
         .filter_map(|name| {

@@ -7,9 +7,9 @@
 use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http2::{EndStream, StreamPayload};
 
+use super::decompression::StreamUnpacker;
 use super::head::{ContentType, FailureTexts, GrpcHeaders};
 use super::message::{MessageError, MessageReader};
-use super::packing::StreamUnpacker;
 use crate::http2::{self, length_problem};
 
 /// The outcome of a response whose HTTP status is not 200.
@@ -36,7 +36,7 @@ pub(super) struct CallFailure {
 
 /// Returns the action for a header block that is malformed or over the limit.
 #[cold]
-fn malformed(why: &'static str) -> ResponseAction {
+fn malformed_action(why: &'static str) -> ResponseAction {
     match why {
         http2::HEAD_TOO_LARGE => ResponseAction::Fail(Box::new(CallFailure {
             outcome: Outcome::HeadTooLarge,
@@ -60,9 +60,9 @@ pub struct GrpcResponseState {
     content_length: u32,
     head_seen: bool,
     /// Whether the call is streaming. If so, the driver checks the number of messages.
-    streams: bool,
-    /// Whether messages may be compressed. If so, [`GrpcResponseState::packed_data`] reads them.
-    pub(super) packed: bool,
+    is_streaming: bool,
+    /// Whether messages may be compressed. If so, [`GrpcResponseState::receive_compressed_data`] reads them.
+    pub(super) may_be_compressed: bool,
 }
 
 impl http2::ResponseState for GrpcResponseState {
@@ -72,8 +72,8 @@ impl http2::ResponseState for GrpcResponseState {
         received: 0,
         content_length: u32::MAX,
         head_seen: false,
-        streams: false,
-        packed: false,
+        is_streaming: false,
+        may_be_compressed: false,
     };
 
     #[inline(always)]
@@ -84,7 +84,7 @@ impl http2::ResponseState for GrpcResponseState {
 
 impl GrpcResponseState {
     pub(super) const NEW_STREAM: GrpcResponseState = GrpcResponseState {
-        streams: true,
+        is_streaming: true,
         ..<GrpcResponseState as http2::ResponseState>::NEW
     };
 
@@ -98,7 +98,7 @@ impl GrpcResponseState {
     ) -> ResponseAction {
         let EndStream(end_stream) = end;
         if let Some(why) = head.malformed {
-            return malformed(why);
+            return malformed_action(why);
         }
         if self.head_seen {
             if head.http_status != 0 {
@@ -107,7 +107,7 @@ impl GrpcResponseState {
             if !end_stream {
                 return ResponseAction::Malformed("trailers without END_STREAM (RFC 9113, 8.1)");
             }
-            return self.verdict(head, texts);
+            return self.judge_end(head, texts);
         }
         match head.http_status {
             0 => return ResponseAction::Malformed("an answer without :status (RFC 9113, 8.3.2)"),
@@ -135,7 +135,7 @@ impl GrpcResponseState {
             return http_failure(head.http_status, texts);
         }
         if end_stream {
-            return self.verdict(head, texts);
+            return self.judge_end(head, texts);
         }
         match head.content_type {
             ContentType::Grpc => ResponseAction::Continue,
@@ -167,7 +167,7 @@ impl GrpcResponseState {
     }
 
     /// Handles DATA like [`GrpcResponseState::data`] if messages may be compressed.
-    pub(super) fn packed_data(
+    pub(super) fn receive_compressed_data(
         &mut self,
         piece: StreamPayload<'_>,
         limit: u32,
@@ -190,7 +190,7 @@ impl GrpcResponseState {
         if !piece.end_stream {
             return ResponseAction::Continue;
         }
-        if let Some(step) = self.wrong_length() {
+        if let Some(step) = self.length_violation() {
             return step;
         }
         missing_status()
@@ -198,12 +198,12 @@ impl GrpcResponseState {
 
     /// Handles a header block that ends the stream.
     #[inline]
-    fn verdict(&self, head: &GrpcHeaders, texts: MaybeTexts) -> ResponseAction {
+    fn judge_end(&self, head: &GrpcHeaders, texts: MaybeTexts) -> ResponseAction {
         match head.grpc_status {
             Some(0) if self.is_one_message() && self.content_length == u32::MAX => {
                 ResponseAction::Succeed
             }
-            other => self.failure(other, texts),
+            other => self.judge_failure(other, texts),
         }
     }
 
@@ -219,14 +219,14 @@ impl GrpcResponseState {
     }
 
     #[inline(never)]
-    fn failure(&self, status: Option<u8>, texts: MaybeTexts) -> ResponseAction {
-        if let Some(step) = self.wrong_length() {
+    fn judge_failure(&self, status: Option<u8>, texts: MaybeTexts) -> ResponseAction {
+        if let Some(step) = self.length_violation() {
             return step;
         }
         match status {
             None => missing_status(),
             Some(0) if self.is_one_message() => ResponseAction::Succeed,
-            Some(0) if self.streams && !self.messages.is_inside() => ResponseAction::Succeed,
+            Some(0) if self.is_streaming && !self.messages.is_inside() => ResponseAction::Succeed,
             Some(0) if self.messages.is_inside() => {
                 bad_answer("status OK, but a message is cut short".to_owned())
             }
@@ -234,15 +234,15 @@ impl GrpcResponseState {
                 "status OK with {} messages, not 1, for a unary call",
                 self.messages.complete_messages()
             )),
-            Some(status) => fail(
-                Outcome::of_status(u32::from(status)),
+            Some(status) => failure_action(
+                Outcome::status_response(u32::from(status)),
                 texts.and_then(|texts| texts.message),
             ),
         }
     }
 
     /// Returns the violation of `content-length`, if any (RFC 9113, 8.1.1).
-    fn wrong_length(&self) -> Option<ResponseAction> {
+    fn length_violation(&self) -> Option<ResponseAction> {
         if self.content_length == u32::MAX {
             return None;
         }
@@ -251,7 +251,7 @@ impl GrpcResponseState {
 }
 
 #[cold]
-fn fail(outcome: Outcome, detail: Option<String>) -> ResponseAction {
+fn failure_action(outcome: Outcome, detail: Option<String>) -> ResponseAction {
     ResponseAction::Fail(Box::new(CallFailure { outcome, detail }))
 }
 
@@ -266,7 +266,7 @@ pub(super) fn bad_message(error: MessageError) -> ResponseAction {
             Outcome::BadAnswer
         }
     };
-    fail(outcome, Some(error.to_string()))
+    failure_action(outcome, Some(error.to_string()))
 }
 
 #[cold]
@@ -275,12 +275,12 @@ fn http_failure(status: u16, texts: MaybeTexts) -> ResponseAction {
         Some(content_type) => format!("HTTP status {status}, content-type `{content_type}`"),
         None => format!("HTTP status {status}"),
     };
-    fail(OTHER_STATUS, Some(text))
+    failure_action(OTHER_STATUS, Some(text))
 }
 
 #[cold]
 fn missing_status() -> ResponseAction {
-    fail(
+    failure_action(
         Outcome::MissingStatus,
         Some("the stream ended without grpc-status".to_owned()),
     )
@@ -288,5 +288,5 @@ fn missing_status() -> ResponseAction {
 
 #[cold]
 fn bad_answer(why: String) -> ResponseAction {
-    fail(Outcome::BadAnswer, Some(why))
+    failure_action(Outcome::BadAnswer, Some(why))
 }

@@ -52,27 +52,27 @@ struct NestingLevel {
 pub(super) struct WireValidator {
     /// The open messages and groups within the top-level message.
     levels: Vec<NestingLevel>,
-    next: ValidatorState,
+    state: ValidatorState,
     /// The bytes seen so far.
-    at: u64,
+    offset: u64,
     /// The value of a partial varint.
     number: u64,
     shift: u32,
     /// The first bytes of a partial UTF-8 character.
-    begun: [u8; 4],
-    begun_len: usize,
+    partial_char: [u8; 4],
+    partial_char_len: usize,
 }
 
 impl Default for WireValidator {
     fn default() -> WireValidator {
         WireValidator {
             levels: Vec::new(),
-            next: ValidatorState::Tag,
-            at: 0,
+            state: ValidatorState::Tag,
+            offset: 0,
             number: 0,
             shift: 0,
-            begun: [0; 4],
-            begun_len: 0,
+            partial_char: [0; 4],
+            partial_char_len: 0,
         }
     }
 }
@@ -80,13 +80,13 @@ impl Default for WireValidator {
 impl WireValidator {
     fn restart(&mut self) {
         self.levels.clear();
-        (self.next, self.at) = (ValidatorState::Tag, 0);
-        (self.number, self.shift, self.begun_len) = (0, 0, 0);
+        (self.state, self.offset) = (ValidatorState::Tag, 0);
+        (self.number, self.shift, self.partial_char_len) = (0, 0, 0);
     }
 
     /// Returns true if no byte of a message has arrived.
     pub(super) fn is_new(&self) -> bool {
-        self.at == 0
+        self.offset == 0
     }
 
     #[inline]
@@ -104,18 +104,18 @@ impl WireValidator {
     /// Returns why they are invalid.
     fn feed(&mut self, shapes: &MessageShapes, mut bytes: &[u8]) -> Result<(), &'static str> {
         while !bytes.is_empty() {
-            match self.next {
+            match self.state {
                 ValidatorState::Bytes(left) | ValidatorState::Text(left) => {
                     let take = usize::try_from(left).map_or(bytes.len(), |n| n.min(bytes.len()));
                     let (taken, rest) = bytes.split_at(take);
                     bytes = rest;
-                    self.at += take as u64;
+                    self.offset += take as u64;
                     let left = left - take as u64;
-                    let is_text = matches!(self.next, ValidatorState::Text(_));
+                    let is_text = matches!(self.state, ValidatorState::Text(_));
                     if is_text {
                         self.text(taken, left == 0)?;
                     }
-                    self.next = match left {
+                    self.state = match left {
                         0 => ValidatorState::Tag,
                         left if is_text => ValidatorState::Text(left),
                         left => ValidatorState::Bytes(left),
@@ -124,7 +124,7 @@ impl WireValidator {
                 ValidatorState::Tag | ValidatorState::Number | ValidatorState::Length(_) => {
                     let byte = bytes[0];
                     bytes = &bytes[1..];
-                    self.at += 1;
+                    self.offset += 1;
                     // The tenth byte of a varint has only one bit left.
                     if self.shift == 63 && byte > 1 {
                         return Err("a number of more than 64 bits");
@@ -136,14 +136,14 @@ impl WireValidator {
                     }
                     let number = std::mem::take(&mut self.number);
                     self.shift = 0;
-                    self.numbered(shapes, number)?;
+                    self.on_varint(shapes, number)?;
                 }
             }
-            while self.next == ValidatorState::Tag
+            while self.state == ValidatorState::Tag
                 && let Some(level) = self.levels.last()
-                && self.at >= level.end
+                && self.offset >= level.end
             {
-                if self.at > level.end {
+                if self.offset > level.end {
                     return Err("a field that extends past the end of its message");
                 }
                 if level.group != 0 {
@@ -157,9 +157,9 @@ impl WireValidator {
 
     /// Handles a complete varint.
     #[inline]
-    fn numbered(&mut self, shapes: &MessageShapes, number: u64) -> Result<(), &'static str> {
+    fn on_varint(&mut self, shapes: &MessageShapes, number: u64) -> Result<(), &'static str> {
         let level = self.level();
-        self.next = match self.next {
+        self.state = match self.state {
             ValidatorState::Tag => {
                 let field = match u32::try_from(number >> 3) {
                     Ok(field) if field != 0 && field < 1 << 29 => field,
@@ -202,7 +202,7 @@ impl WireValidator {
                     Some(FieldShape::Message(shape)) if self.levels.len() < MAX_LEVELS => {
                         self.levels.push(NestingLevel {
                             shape,
-                            end: self.at + length,
+                            end: self.offset + length,
                             group: 0,
                         });
                         ValidatorState::Tag
@@ -219,7 +219,7 @@ impl WireValidator {
 
     #[inline]
     fn bytes(&self, level: NestingLevel, length: u64) -> Result<ValidatorState, &'static str> {
-        match self.at.checked_add(length) {
+        match self.offset.checked_add(length) {
             Some(end) if end <= level.end => Ok(ValidatorState::Bytes(length)),
             _ => Err("a field that extends past the end of its message"),
         }
@@ -228,14 +228,14 @@ impl WireValidator {
     /// Validates a piece of a string.
     fn text(&mut self, mut piece: &[u8], is_last: bool) -> Result<(), &'static str> {
         const INVALID_UTF8: &str = "a string that is not UTF-8";
-        while self.begun_len > 0
+        while self.partial_char_len > 0
             && let [first, rest @ ..] = piece
         {
-            self.begun[self.begun_len] = *first;
-            self.begun_len += 1;
+            self.partial_char[self.partial_char_len] = *first;
+            self.partial_char_len += 1;
             piece = rest;
-            match std::str::from_utf8(&self.begun[..self.begun_len]) {
-                Ok(_) => self.begun_len = 0,
+            match std::str::from_utf8(&self.partial_char[..self.partial_char_len]) {
+                Ok(_) => self.partial_char_len = 0,
                 Err(e) if e.error_len().is_some() => return Err(INVALID_UTF8),
                 Err(_) => {}
             }
@@ -245,10 +245,10 @@ impl WireValidator {
             if e.error_len().is_some() {
                 return Err(INVALID_UTF8);
             }
-            self.begun[..rest.len()].copy_from_slice(rest);
-            self.begun_len = rest.len();
+            self.partial_char[..rest.len()].copy_from_slice(rest);
+            self.partial_char_len = rest.len();
         }
-        if is_last && self.begun_len > 0 {
+        if is_last && self.partial_char_len > 0 {
             Err(INVALID_UTF8)
         } else {
             Ok(())
@@ -257,7 +257,7 @@ impl WireValidator {
 
     /// Checks that the message may end here.
     fn finish(&self) -> Result<(), &'static str> {
-        match self.next {
+        match self.state {
             ValidatorState::Tag if self.shift == 0 && self.levels.is_empty() => Ok(()),
             ValidatorState::Tag if self.shift == 0 => Err("a message or a group that does not end"),
             _ => Err("a field that is cut short"),
@@ -268,19 +268,19 @@ impl WireValidator {
 /// A sink that validates the messages of a stream.
 #[derive(Debug)]
 pub(super) struct ValidatingSink<'a> {
-    pub(super) walk: &'a mut WireValidator,
+    pub(super) validator: &'a mut WireValidator,
     pub(super) shapes: &'a MessageShapes,
 }
 
 impl MessageSink for ValidatingSink<'_> {
     fn piece(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
-        let walked = self.walk.feed(self.shapes, bytes);
+        let walked = self.validator.feed(self.shapes, bytes);
         walked.map_err(MessageError::Undecodable)
     }
 
     fn end(&mut self) -> Result<(), MessageError> {
-        let finished = self.walk.finish();
-        self.walk.restart();
+        let finished = self.validator.finish();
+        self.validator.restart();
         finished.map_err(MessageError::Undecodable)
     }
 }
@@ -289,8 +289,8 @@ impl MessageSink for ValidatingSink<'_> {
 #[derive(Debug, Default)]
 pub(super) struct AnswerValidator {
     /// The last valid message.
-    known: Vec<u8>,
-    walks: Option<Box<ValidatorSet>>,
+    last_valid: Vec<u8>,
+    validators: Option<Box<ValidatorSet>>,
 }
 
 #[derive(Debug, Default)]
@@ -304,7 +304,7 @@ impl AnswerValidator {
     /// Prefetches the last valid message.
     #[inline]
     pub(super) fn prefetch(&self) {
-        if let Some(first) = self.known.first() {
+        if let Some(first) = self.last_valid.first() {
             prefetch(first);
         }
     }
@@ -313,19 +313,23 @@ impl AnswerValidator {
     /// cheap.
     #[inline(always)]
     pub(super) fn is_valid(&mut self, shapes: Option<&MessageShapes>, message: &[u8]) -> bool {
-        bytes_equal(message, &self.known) || self.walk(shapes, message).is_ok()
+        bytes_equal(message, &self.last_valid) || self.validate(shapes, message).is_ok()
     }
 
     #[inline(never)]
-    fn walk(&mut self, shapes: Option<&MessageShapes>, message: &[u8]) -> Result<(), MessageError> {
+    fn validate(
+        &mut self,
+        shapes: Option<&MessageShapes>,
+        message: &[u8],
+    ) -> Result<(), MessageError> {
         let Some(shapes) = shapes else { return Ok(()) };
-        let walk = &mut self.walks.get_or_insert_default().whole;
+        let walk = &mut self.validators.get_or_insert_default().whole;
         walk.restart();
         let walked = walk.feed(shapes, message).and_then(|()| walk.finish());
         walked.map_err(MessageError::Undecodable)?;
         if message.len() <= MAX_CACHED_BYTES {
-            self.known.clear();
-            self.known.extend_from_slice(message);
+            self.last_valid.clear();
+            self.last_valid.extend_from_slice(message);
         }
         Ok(())
     }
@@ -341,27 +345,34 @@ impl AnswerValidator {
         if let [0, a, b, c, d, message @ ..] = data
             && message.len() == u32::from_be_bytes([*a, *b, *c, *d]) as usize
         {
-            if bytes_equal(message, &self.known) {
+            if bytes_equal(message, &self.last_valid) {
                 return Ok(());
             }
-            return self.walk(Some(shapes), message);
+            return self.validate(Some(shapes), message);
         }
-        self.continue_message(shapes, stream, data)
+        self.continue_validation(shapes, stream, data)
     }
 
     /// Validates the next DATA of a stream, which may begin anywhere in a message, uncompressed.
     #[inline(never)]
-    pub(super) fn continue_message(
+    pub(super) fn continue_validation(
         &mut self,
         shapes: &MessageShapes,
         stream: u32,
         data: &[u8],
     ) -> Result<(), MessageError> {
-        let split = &mut self.walks.get_or_insert_default().split;
+        let split = &mut self.validators.get_or_insert_default().split;
         let new = || (MessageReader::NEW, WireValidator::default());
         let (reader, walk) = split.entry(stream).or_insert_with(new);
         // The message's size was checked before.
-        let read = reader.read_into(&mut ValidatingSink { walk, shapes }, data, u32::MAX);
+        let read = reader.read_into(
+            &mut ValidatingSink {
+                validator: walk,
+                shapes,
+            },
+            data,
+            u32::MAX,
+        );
         if read.is_err() || !reader.is_inside() {
             split.remove(&stream);
         }
@@ -371,7 +382,7 @@ impl AnswerValidator {
     /// Discards the state of a stream whose call has ended.
     #[inline]
     pub(super) fn forget(&mut self, stream: u32) {
-        if let Some(walks) = &mut self.walks {
+        if let Some(walks) = &mut self.validators {
             walks.split.remove(&stream);
         }
     }
@@ -379,8 +390,8 @@ impl AnswerValidator {
     /// Returns the bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
         let levels = |walk: &WireValidator| walk.levels.capacity() * size_of::<NestingLevel>();
-        self.known.capacity()
-            + self.walks.as_ref().map_or(0, |walks| {
+        self.last_valid.capacity()
+            + self.validators.as_ref().map_or(0, |walks| {
                 size_of_val(&**walks)
                     + levels(&walks.whole)
                     + walks

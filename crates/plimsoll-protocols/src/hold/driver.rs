@@ -24,7 +24,7 @@ pub struct HoldProtocol(Arc<EchoTexts>);
 
 /// Returns the part of a line that must be echoed: all but the newline, or the newline if the line is otherwise
 /// empty.
-fn content(line: &[u8]) -> &[u8] {
+fn echoed_part(line: &[u8]) -> &[u8] {
     &line[..line.len().saturating_sub(1).max(1)]
 }
 
@@ -59,8 +59,8 @@ impl Protocol for HoldProtocol {
             texts: Arc::clone(&self.0),
             call: None,
             echoed: 0,
-            skipped: 0,
-            late: 0,
+            line_end_bytes: 0,
+            late_echoes: 0,
             is_greeted: false,
             newline_may_follow: false,
         }
@@ -80,9 +80,9 @@ pub struct HoldDriver {
     echoed: u16,
     /// Bytes of line ends since the last echo. They count towards the next one, so that results do not depend on how
     /// bytes are split.
-    skipped: u16,
+    line_end_bytes: u16,
     /// Cancelled calls whose echo is outstanding; these echoes arrive before that of the current call.
-    late: u16,
+    late_echoes: u16,
     is_greeted: bool,
     /// The last echo was complete before its newline, which may follow.
     newline_may_follow: bool,
@@ -103,12 +103,12 @@ impl HoldDriver {
             bytes = rest;
             // An empty line has no separate line end.
             let counts = self.texts.message.len() > 1;
-            self.skipped = self.skipped.saturating_add(u16::from(counts));
+            self.line_end_bytes = self.line_end_bytes.saturating_add(u16::from(counts));
         }
         bytes
     }
 
-    fn wrong(bytes: &[u8], awaited: &str) -> ProtocolError {
+    fn bad_echo(bytes: &[u8], awaited: &str) -> ProtocolError {
         ProtocolError {
             outcome: Outcome::BadAnswer,
             detail: format!(
@@ -120,7 +120,7 @@ impl HoldDriver {
 }
 
 /// Returns how many of `bytes` continue `text`, of which `had` bytes have arrived; `None` if one differs.
-fn next_of(text: &[u8], had: u16, bytes: &[u8]) -> Option<usize> {
+fn matching_prefix(text: &[u8], had: u16, bytes: &[u8]) -> Option<usize> {
     let rest = &text[usize::from(had)..];
     let n = rest.len().min(bytes.len());
     (rest[..n] == bytes[..n]).then_some(n)
@@ -151,7 +151,7 @@ impl Driver for HoldDriver {
     fn cancel(&mut self, _call: CallId, _now: Time, _out: &mut Vec<u8>) {
         // An echo can't be cancelled.
         if self.call.take().is_some() {
-            self.late = self.late.saturating_add(1);
+            self.late_echoes = self.late_echoes.saturating_add(1);
         }
     }
 
@@ -169,27 +169,27 @@ impl Driver for HoldDriver {
             }
             if !self.is_ready() {
                 let greeting = &self.texts.greeting;
-                let n = next_of(content(greeting), self.echoed, bytes)
-                    .ok_or_else(|| HoldDriver::wrong(bytes, "the greeting"))?;
+                let n = matching_prefix(echoed_part(greeting), self.echoed, bytes)
+                    .ok_or_else(|| HoldDriver::bad_echo(bytes, "the greeting"))?;
                 bytes = &bytes[n..];
                 self.echoed += n as u16;
-                if usize::from(self.echoed) == content(greeting).len() {
+                if usize::from(self.echoed) == echoed_part(greeting).len() {
                     (self.echoed, self.is_greeted) = (0, true);
                     self.newline_may_follow = greeting.len() > 1;
                 }
                 continue;
             }
-            if self.late == 0 {
+            if self.late_echoes == 0 {
                 match &mut self.call {
                     Some((_, first_byte)) if *first_byte == Time::NEVER => *first_byte = now,
                     Some(_) => {}
-                    None => return Err(HoldDriver::wrong(bytes, "anything that was sent")),
+                    None => return Err(HoldDriver::bad_echo(bytes, "anything that was sent")),
                 }
             }
             let message = &self.texts.message;
-            let (sent, awaited) = (message.len(), content(message).len());
-            let n = next_of(content(message), self.echoed, bytes)
-                .ok_or_else(|| HoldDriver::wrong(bytes, "the message"))?;
+            let (sent, awaited) = (message.len(), echoed_part(message).len());
+            let n = matching_prefix(echoed_part(message), self.echoed, bytes)
+                .ok_or_else(|| HoldDriver::bad_echo(bytes, "the message"))?;
             bytes = &bytes[n..];
             self.echoed += n as u16;
             if usize::from(self.echoed) < awaited {
@@ -197,9 +197,9 @@ impl Driver for HoldDriver {
             }
             self.echoed = 0;
             self.newline_may_follow = sent > awaited;
-            let received = awaited as u32 + u32::from(std::mem::take(&mut self.skipped));
-            if self.late > 0 {
-                self.late -= 1;
+            let received = awaited as u32 + u32::from(std::mem::take(&mut self.line_end_bytes));
+            if self.late_echoes > 0 {
+                self.late_echoes -= 1;
                 events.push(Event::Late);
             } else if let Some((call, first_byte)) = self.call.take() {
                 events.push(Event::Done(CompletedCall {
@@ -297,11 +297,11 @@ mod tests {
     }
 
     /// How a server echoes a line.
-    type Ended = fn(&str) -> String;
+    type EchoStyle = fn(&str) -> String;
 
     #[test]
     fn echo_may_use_different_line_endings() {
-        let ways: [(Ended, u32); 3] = [
+        let ways: [(EchoStyle, u32); 3] = [
             (|text| text.trim_end().to_owned(), 2),
             (|text| text.replace('\n', "\r\n"), 4),
             (|text| format!("{text}{}", "\0".repeat(61)), 64),

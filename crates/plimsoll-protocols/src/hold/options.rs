@@ -24,10 +24,10 @@ const DEFAULT_GREETING: ByteSize = ByteSize(16);
 /// Longer than an empty line, which servers that echo lines need not answer.
 const DEFAULT_MESSAGE: ByteSize = ByteSize(2);
 /// The largest greeting or message, that of one TLS record (RFC 8446 §5.1): idle connections carry little.
-const MAX_BYTES: u64 = 1 << 14;
+const MAX_MESSAGE_BYTES: u64 = 1 << 14;
 /// The rate of the calls that try out all connections at the end, if there is no keepalive; it is a light load for
 /// either side.
-const TRIAL_CALLS_PER_S: u64 = 5_000;
+const FINAL_CALLS_PER_S: u64 = 5_000;
 
 /// Connections that are opened and held.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -103,7 +103,7 @@ impl CallSection for HoldOptions {
         secured: Some("tls"),
         aliases: None,
         purpose: "to hold connections",
-        elsewhere: &[("mtls", "tls")],
+        foreign_schemes: &[("mtls", "tls")],
         ports: None,
         with_path: false,
     };
@@ -198,8 +198,8 @@ impl CallSection for HoldOptions {
                 vec![LoadStage::measured("held", held, rate)]
             }
             None | Some(OptionalPeriod::None) => {
-                let tries = Duration::from_nanos(connections * (1_000_000_000 / TRIAL_CALLS_PER_S));
-                let rate = TRIAL_CALLS_PER_S as f64;
+                let tries = Duration::from_nanos(connections * (1_000_000_000 / FINAL_CALLS_PER_S));
+                let rate = FINAL_CALLS_PER_S as f64;
                 vec![
                     LoadStage::measured("held", held, 0.0),
                     LoadStage::measured("tried out", tries, rate),
@@ -220,7 +220,7 @@ impl CallSection for HoldOptions {
 }
 
 fn checked_size(problems: &mut Problems, key: &str, size: ByteSize) -> Option<usize> {
-    if !(1..=MAX_BYTES).contains(&size.0) {
+    if !(1..=MAX_MESSAGE_BYTES).contains(&size.0) {
         problems.add(
             format!("call.hold.{key}"),
             format!("{size} out of range: use 1B to 16KiB"),

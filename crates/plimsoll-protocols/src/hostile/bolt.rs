@@ -31,7 +31,7 @@ fn response(id: u32) -> BoltFrame<'static> {
     BoltFrame {
         content: b"\x02ok",
         class: b"java.lang.String",
-        ..BoltFrame::bare_response(FrameLayout::V1, id, codec::HESSIAN2, Status::Success)
+        ..BoltFrame::status_response(FrameLayout::V1, id, codec::HESSIAN2, Status::Success)
     }
 }
 
@@ -50,7 +50,7 @@ fn all_but_one(out: &mut Vec<u8>, id: u32) {
 }
 
 /// Writes a good response with some bytes of its head changed.
-fn patched(out: &mut Vec<u8>, id: u32, at: usize, with: &[u8]) {
+fn write_patched(out: &mut Vec<u8>, id: u32, at: usize, with: &[u8]) {
     good(out, id);
     out[at..at + with.len()].copy_from_slice(with);
 }
@@ -82,7 +82,7 @@ const fn status<const NUMBER: u16>(name: &'static str, about: &'static str) -> B
         .frames(|out, id| {
             BoltFrame {
                 kind: BoltFrameKind::Response { status: NUMBER },
-                ..BoltFrame::bare_response(FrameLayout::V1, id, codec::HESSIAN2, Status::Success)
+                ..BoltFrame::status_response(FrameLayout::V1, id, codec::HESSIAN2, Status::Success)
             }
             .write(out);
         })
@@ -138,22 +138,22 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .answers_with(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
     Behaviour::new("bolt-protocol", O::ProtocolError)
         .about("protocol 3")
-        .frames(|out, id| patched(out, id, 0, &[3])),
+        .frames(|out, id| write_patched(out, id, 0, &[3])),
     Behaviour::new("bolt-type", O::ProtocolError)
         .about("a frame of type 9")
-        .frames(|out, id| patched(out, id, 1, &[9])),
+        .frames(|out, id| write_patched(out, id, 1, &[9])),
     Behaviour::new("bolt-command", O::ProtocolError)
         .about("command 77")
-        .frames(|out, id| patched(out, id, 2, &[0, 77])),
+        .frames(|out, id| write_patched(out, id, 2, &[0, 77])),
     Behaviour::new("bolt-class-longer", O::DeadlineExceeded)
         .about("a class declared longer than it is")
-        .frames(|out, id| patched(out, id, 12, &[0x7f, 0xff])),
+        .frames(|out, id| write_patched(out, id, 12, &[0x7f, 0xff])),
     Behaviour::new("bolt-content-huge", O::MessageTooLarge)
         .about("a content declared as 2 GiB")
-        .frames(|out, id| patched(out, id, 16, &[0x7f, 0xff, 0xff, 0xff])),
+        .frames(|out, id| write_patched(out, id, 16, &[0x7f, 0xff, 0xff, 0xff])),
     Behaviour::new("bolt-content-negative", O::ProtocolError)
         .about("a content of −1 bytes")
-        .frames(|out, id| patched(out, id, 16, &[0xff, 0xff, 0xff, 0xff])),
+        .frames(|out, id| write_patched(out, id, 16, &[0xff, 0xff, 0xff, 0xff])),
     Behaviour::new("bolt-crc", O::ProtocolError)
         .about("version 2 with a wrong checksum")
         .frames(wrong_checksum),
@@ -210,5 +210,5 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     status::<0x12>("bolt-status-deserial", "status SERVER_DESERIAL_EXCEPTION"),
     Behaviour::new("bolt-status-number", O::coded("BOLT_UNKNOWN"))
         .about("a status that does not exist")
-        .frames(|out, id| patched(out, id, 10, &[0x7f, 0x01])),
+        .frames(|out, id| write_patched(out, id, 10, &[0x7f, 0x01])),
 ];

@@ -49,7 +49,7 @@ fn deep_json(out: &mut Vec<u8>, _: u32) {
 }
 
 /// Writes the head of a response whose body claims to be encoded with `coding`.
-fn packed(out: &mut Vec<u8>, coding: &str) {
+fn write_encoded_head(out: &mut Vec<u8>, coding: &str) {
     let head = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Encoding: {coding}\r\nConnection: close\r\n\r\n"
     );
@@ -253,15 +253,25 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // Content codings.
     Behaviour::new("sse-gzip-none", O::BadAnswer)
         .about("not gzip, although it says so")
-        .script(&[Request, Write(|out, _| packed(out, "gzip")), TOKEN, DONE]),
+        .script(&[
+            Request,
+            Write(|out, _| write_encoded_head(out, "gzip")),
+            TOKEN,
+            DONE,
+        ]),
     Behaviour::new("sse-coding", O::CompressionUnsupported)
         .about("an unknown content coding")
-        .script(&[Request, Write(|out, _| packed(out, "magic")), TOKEN, DONE]),
+        .script(&[
+            Request,
+            Write(|out, _| write_encoded_head(out, "magic")),
+            TOKEN,
+            DONE,
+        ]),
     Behaviour::new("sse-zstd-bomb", O::MessageTooLarge)
         .about("400 kB of zstd that unpack to 13 GB")
         .script(&[
             Request,
-            Write(|out, _| packed(out, "zstd")),
+            Write(|out, _| write_encoded_head(out, "zstd")),
             Write(zstd_bomb),
         ]),
 ];

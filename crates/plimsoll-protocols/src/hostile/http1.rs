@@ -21,7 +21,7 @@ const HALF_ANSWER: HostileStep = Send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n
 const CHUNKED_HEAD: HostileStep = Send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
 
 /// A chunk of 2^64 bytes.
-const OVER_2_64: HostileStep = Send(b"10000000000000000\r\nhello\r\n");
+const HUGE_CHUNK: HostileStep = Send(b"10000000000000000\r\nhello\r\n");
 
 /// The last chunk.
 const LAST_CHUNK: HostileStep = Send(b"0\r\n");
@@ -168,7 +168,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .script(&[Request, CHUNKED_HEAD, Send(b"five\r\nhello\r\n"), Wait]),
     Behaviour::new("http-chunk-huge", O::BadAnswer)
         .about("a chunk of 2^64 bytes")
-        .script(&[Request, CHUNKED_HEAD, OVER_2_64, Wait]),
+        .script(&[Request, CHUNKED_HEAD, HUGE_CHUNK, Wait]),
     Behaviour::new("http-chunk-no-end", O::BadAnswer)
         .about("more data where a chunk ends (RFC 9112 §7.1)")
         .script(&[Request, CHUNKED_HEAD, Send(b"5\r\nhelloworld"), Wait]),

@@ -28,11 +28,11 @@ const SETTINGS: HostileStep = Write(|out, _| write::settings(out, &[]));
 /// stream.
 pub(super) fn request(peer: &mut ScriptPeer) -> io::Result<u32> {
     peer.play(&[PREFACE, SETTINGS])?;
-    whole_request(peer)
+    read_whole_request(peer)
 }
 
 /// Reads frames up to one with END_STREAM, and returns its stream.
-fn whole_request(peer: &mut ScriptPeer) -> io::Result<u32> {
+fn read_whole_request(peer: &mut ScriptPeer) -> io::Result<u32> {
     loop {
         let head = peer.take(9)?;
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
@@ -65,7 +65,7 @@ fn data(out: &mut Vec<u8>, stream: u32) {
 }
 
 fn trailers(out: &mut Vec<u8>, stream: u32) {
-    ends(out, stream, &[STATUS_OK]);
+    end_with(out, stream, &[STATUS_OK]);
 }
 
 fn answer(out: &mut Vec<u8>, stream: u32) {
@@ -81,19 +81,19 @@ fn half(out: &mut Vec<u8>, stream: u32) {
 }
 
 /// Writes these fields with END_STREAM.
-fn ends(out: &mut Vec<u8>, stream: u32, fields: &[(&str, &str)]) {
+fn end_with(out: &mut Vec<u8>, stream: u32, fields: &[(&str, &str)]) {
     headers(out, stream, fields, EndStream(true));
 }
 
 /// Writes a response that consists of trailers only.
-fn status(out: &mut Vec<u8>, stream: u32, fields: &[(&str, &str)]) {
-    ends(out, stream, &[&ANSWER_HEAD, fields].concat());
+fn trailers_only(out: &mut Vec<u8>, stream: u32, fields: &[(&str, &str)]) {
+    end_with(out, stream, &[&ANSWER_HEAD, fields].concat());
 }
 
 /// Writes a response of trailers only, with a status and a message.
-fn refused(out: &mut Vec<u8>, stream: u32, number: &str, message: &str) {
+fn error_status(out: &mut Vec<u8>, stream: u32, number: &str, message: &str) {
     let fields = [("grpc-status", number), ("grpc-message", message)];
-    status(out, stream, &fields);
+    trailers_only(out, stream, &fields);
 }
 
 /// Writes a response whose message consists of these bytes, prefix included.
@@ -119,7 +119,7 @@ fn message_with(out: &mut Vec<u8>, stream: u32, more: &[(&str, &str)], bytes: &[
 fn answers(peer: &mut ScriptPeer) -> io::Result<()> {
     loop {
         peer.play(&[Write(answer)])?;
-        peer.number = whole_request(peer)?;
+        peer.number = read_whole_request(peer)?;
     }
 }
 
@@ -217,7 +217,12 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .script(&[PREFACE, SETTINGS]),
     Behaviour::new("h2-reset-after-settings", O::Reset)
         .about("SETTINGS, and RST")
-        .script(&[PREFACE, SETTINGS, Do(|p| whole_request(p).map(drop)), Reset]),
+        .script(&[
+            PREFACE,
+            SETTINGS,
+            Do(|p| read_whole_request(p).map(drop)),
+            Reset,
+        ]),
     Behaviour::new("h2-half-close", O::ConnectionClosed)
         .about("half-closes after the request, and keeps reading")
         .script(&[Request, HalfClose]),
@@ -444,11 +449,11 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         }),
     Behaviour::new("h2-header-upper-case", O::ProtocolError)
         .about("a field name in upper case (RFC 9113 §8.2.1)")
-        .frames(|out, s| status(out, s, &[("Grpc-Status", "0")])),
+        .frames(|out, s| trailers_only(out, s, &[("Grpc-Status", "0")])),
     Behaviour::new("h2-header-connection", O::ProtocolError)
         .about("a connection-specific field (RFC 9113 §8.2.2)")
         .frames(|out, s| {
-            status(
+            trailers_only(
                 out,
                 s,
                 &[("connection", "keep-alive"), ("grpc-status", "0")],
@@ -456,7 +461,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         }),
     Behaviour::new("h2-header-list-long", O::HeadTooLarge)
         .about("1 MiB of header fields")
-        .frames(|out, s| refused(out, s, "14", &"x".repeat(1 << 20))),
+        .frames(|out, s| error_status(out, s, "14", &"x".repeat(1 << 20))),
     // gRPC.
     Behaviour::new("grpc-no-trailers", O::MissingStatus)
         .about("the stream ends with DATA: no status")
@@ -466,28 +471,28 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         }),
     Behaviour::new("grpc-head-only", O::MissingStatus)
         .about("the stream ends with its head: no status")
-        .frames(|out, s| ends(out, s, &ANSWER_HEAD)),
+        .frames(|out, s| end_with(out, s, &ANSWER_HEAD)),
     Behaviour::new("grpc-no-message", O::BadAnswer)
         .about("status OK and no message")
-        .frames(|out, s| status(out, s, &[STATUS_OK])),
+        .frames(|out, s| trailers_only(out, s, &[STATUS_OK])),
     Behaviour::new("grpc-two-messages", O::BadAnswer)
         .about("two messages where one is expected")
         .frames(|out, s| message(out, s, &[SCORE_MESSAGE, SCORE_MESSAGE].concat())),
     Behaviour::new("grpc-status-unavailable", O::Unavailable)
         .about("status 14")
-        .frames(|out, s| refused(out, s, "14", "over%20there")),
+        .frames(|out, s| error_status(out, s, "14", "over%20there")),
     Behaviour::new("grpc-status-unknown-number", O::Unknown)
         .about("status 99")
-        .frames(|out, s| status(out, s, &[("grpc-status", "99")])),
+        .frames(|out, s| trailers_only(out, s, &[("grpc-status", "99")])),
     Behaviour::new("grpc-status-no-number", O::Unknown)
         .about("a status of letters")
-        .frames(|out, s| status(out, s, &[("grpc-status", "fine")])),
+        .frames(|out, s| trailers_only(out, s, &[("grpc-status", "fine")])),
     Behaviour::new("grpc-message-controls", O::Internal)
         .about("a message with tabs, newlines and bad UTF-8")
-        .frames(|out, s| refused(out, s, "13", "line%0Aline%09tab%FF%00%1B[31mred")),
+        .frames(|out, s| error_status(out, s, "13", "line%0Aline%09tab%FF%00%1B[31mred")),
     Behaviour::new("grpc-message-long", O::Internal)
         .about("a grpc-message of 12 kB")
-        .frames(|out, s| refused(out, s, "13", &"y".repeat(12_000))),
+        .frames(|out, s| error_status(out, s, "13", &"y".repeat(12_000))),
     Behaviour::new("grpc-length-huge", O::MessageTooLarge)
         .about("a message declared as 2 GiB")
         .frames(|out, s| message(out, s, &[0, 0x7f, 0xff, 0xff, 0xff, 1, 2, 3])),
@@ -508,10 +513,10 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .frames(|out, s| message(out, s, &[0, 0, 0, 0, 4, 0x0a, 0xff, 0xff, 0xff])),
     Behaviour::new("grpc-http-503", HTTP_STATUS)
         .about("HTTP status 503")
-        .frames(|out, s| ends(out, s, &[(":status", "503"), ("content-type", "text/html")])),
+        .frames(|out, s| end_with(out, s, &[(":status", "503"), ("content-type", "text/html")])),
     Behaviour::new("grpc-http-302", HTTP_STATUS)
         .about("a redirect")
-        .frames(|out, s| ends(out, s, &[(":status", "302"), ("location", "/elsewhere")])),
+        .frames(|out, s| end_with(out, s, &[(":status", "302"), ("location", "/elsewhere")])),
     Behaviour::new("grpc-html", O::BadAnswer)
         .about("a page with status 200")
         .frames(|out, s| {

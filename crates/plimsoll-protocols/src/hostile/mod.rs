@@ -87,7 +87,7 @@ impl HostileProtocol {
     }
 
     /// Returns the function that reads a request, and returns its number if it has one.
-    fn request(self) -> fn(&mut ScriptPeer) -> io::Result<u32> {
+    fn request_reader(self) -> fn(&mut ScriptPeer) -> io::Result<u32> {
         match self {
             HostileProtocol::Http2 => http2::request,
             HostileProtocol::Http1 | HostileProtocol::WebSocket => http1::request,

@@ -23,8 +23,8 @@ const MAX_REQUEST: usize = 1 << 20;
 /// begun.
 #[derive(Debug, Default)]
 pub(super) struct StartedRuns {
-    made: AtomicU64,
-    begun: Mutex<BTreeSet<String>>,
+    session_count: AtomicU64,
+    started: Mutex<BTreeSet<String>>,
     changed: Condvar,
 }
 
@@ -213,14 +213,17 @@ impl ScriptPeer {
 
     /// Returns a new session id.
     pub(super) fn session(&self) -> String {
-        format!("hostile-{}", self.runs.made.fetch_add(1, Ordering::Relaxed))
+        format!(
+            "hostile-{}",
+            self.runs.session_count.fetch_add(1, Ordering::Relaxed)
+        )
     }
 
     /// Records that a session's run has begun, and wakes its socket's connection.
     pub(super) fn begin_run(&self, session: &str) {
         let mut begun = self
             .runs
-            .begun
+            .started
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if begun.len() >= MAX_RUNS {
@@ -234,7 +237,7 @@ impl ScriptPeer {
     pub(super) fn await_run(&self, session: &str) {
         let begun = self
             .runs
-            .begun
+            .started
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let _ = self

@@ -19,7 +19,7 @@ pub struct Behaviour {
     pub outcome: Outcome,
     /// Whether the server needs a certificate and key, because the handshake succeeds.
     pub needs_certificate: bool,
-    pub(super) act: BehaviourScript,
+    pub(super) script: BehaviourScript,
 }
 
 /// What a behaviour does on a connection, which is closed afterwards.
@@ -63,7 +63,7 @@ impl Behaviour {
             about: "",
             outcome,
             needs_certificate: false,
-            act: BehaviourScript::Script(&[]),
+            script: BehaviourScript::Script(&[]),
         }
     }
 
@@ -72,7 +72,10 @@ impl Behaviour {
     }
 
     pub(super) const fn act(self, act: BehaviourScript) -> Behaviour {
-        Behaviour { act, ..self }
+        Behaviour {
+            script: act,
+            ..self
+        }
     }
 
     pub(super) const fn script(self, script: &'static [HostileStep]) -> Behaviour {
@@ -111,7 +114,7 @@ impl Behaviour {
     /// # Errors
     /// When the connection fails; a client may also close it before the script has ended.
     pub(super) fn play(&self, peer: &mut ScriptPeer) -> io::Result<()> {
-        match &self.act {
+        match &self.script {
             BehaviourScript::Script(steps) => peer.play(steps),
             BehaviourScript::ThreeSteps(steps) => peer.play(steps),
             BehaviourScript::Session(acts) => session::play(peer, acts),

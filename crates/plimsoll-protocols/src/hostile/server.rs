@@ -29,7 +29,7 @@ pub struct HostileStats {
 #[derive(Clone, Copy, Debug)]
 pub struct HostileEndpoint {
     /// The protocol spoken there.
-    pub wire: HostileProtocol,
+    pub protocol: HostileProtocol,
     /// The behaviour of each connection.
     pub behaviour: &'static Behaviour,
     /// The address, with the port that the system chose.
@@ -39,8 +39,8 @@ pub struct HostileEndpoint {
 impl HostileEndpoint {
     /// Returns the URL for a load. Over TLS it has a host name, because certificates are issued for names.
     pub fn url(&self) -> String {
-        let (scheme, address) = (self.wire.scheme(), self.address);
-        match self.wire {
+        let (scheme, address) = (self.protocol.scheme(), self.address);
+        match self.protocol {
             HostileProtocol::Tls if address.ip().is_loopback() => {
                 format!("{scheme}://localhost:{}/file", address.port())
             }
@@ -53,7 +53,7 @@ impl HostileEndpoint {
 /// The chosen behaviours, whose ports are bound but not yet served.
 pub struct HostileServer {
     listeners: Vec<(TcpListener, HostileProtocol, &'static Behaviour)>,
-    listening: Vec<HostileEndpoint>,
+    endpoints: Vec<HostileEndpoint>,
     shared: Arc<HostileShared>,
 }
 
@@ -88,7 +88,7 @@ impl HostileServer {
         };
         let mut hostile = HostileServer {
             listeners: Vec::new(),
-            listening: Vec::new(),
+            endpoints: Vec::new(),
             shared: Arc::new(HostileShared {
                 config,
                 open: AtomicUsize::new(0),
@@ -121,8 +121,8 @@ impl HostileServer {
             listener
                 .set_nonblocking(false)
                 .map_err(ServeError::io("handing the listening socket to its thread"))?;
-            hostile.listening.push(HostileEndpoint {
-                wire: *wire,
+            hostile.endpoints.push(HostileEndpoint {
+                protocol: *wire,
                 behaviour,
                 address: bound.address.tcp().unwrap_or(address),
             });
@@ -133,7 +133,7 @@ impl HostileServer {
 
     /// Returns the endpoints, in the order in which they were given.
     pub fn listening(&self) -> &[HostileEndpoint] {
-        &self.listening
+        &self.endpoints
     }
 
     /// Serves on threads that end with the process; the returned function reads the counts.
@@ -177,7 +177,7 @@ fn accept(
         let (of_thread, runs) = (Arc::clone(shared), Arc::clone(&runs));
         let body = move || {
             let config = of_thread.config.clone();
-            if let Ok(mut peer) = ScriptPeer::new(stream, wire.request(), config, runs) {
+            if let Ok(mut peer) = ScriptPeer::new(stream, wire.request_reader(), config, runs) {
                 // Errors are ignored, because clients may close the connection within a script.
                 let _ = behaviour.play(&mut peer);
                 peer.close();

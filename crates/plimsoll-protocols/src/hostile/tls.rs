@@ -10,10 +10,10 @@ use super::script::{Behaviour, HostileStep, HostileStep::*};
 
 /// Reads the client's first record, the ClientHello.
 pub(super) fn request(peer: &mut ScriptPeer) -> io::Result<u32> {
-    hello(peer).map(|_| 0)
+    read_hello(peer).map(|_| 0)
 }
 
-fn hello(peer: &mut ScriptPeer) -> io::Result<Vec<u8>> {
+fn read_hello(peer: &mut ScriptPeer) -> io::Result<Vec<u8>> {
     let head = peer.take(5)?;
     peer.take(usize::from(u16::from_be_bytes([head[3], head[4]])))
 }
@@ -26,7 +26,7 @@ fn record(out: &mut Vec<u8>, kind: u8, payload: &[u8]) {
 }
 
 /// Writes a fatal alert of this description (RFC 8446 §6).
-fn alert(out: &mut Vec<u8>, description: u8) {
+fn write_alert(out: &mut Vec<u8>, description: u8) {
     record(out, 21, &[2, description]);
 }
 
@@ -53,14 +53,14 @@ fn server_hello(client: &[u8], suite: u16, extensions: &[u8]) -> Vec<u8> {
 }
 
 /// Answers a ClientHello with a ServerHello.
-fn replies(peer: &mut ScriptPeer, suite: u16, extensions: &[u8]) -> io::Result<()> {
-    let client = hello(peer)?;
+fn reply(peer: &mut ScriptPeer, suite: u16, extensions: &[u8]) -> io::Result<()> {
+    let client = read_hello(peer)?;
     peer.write(|out| record(out, 22, &server_hello(&client, suite, extensions)))
 }
 
 /// Answers a ClientHello with a ServerHello of TLS 1.1.
 fn replies_in_1_1(peer: &mut ScriptPeer) -> io::Result<()> {
-    let client = hello(peer)?;
+    let client = read_hello(peer)?;
     let mut message = server_hello(&client, 0xc013, &[]);
     // The version follows the message's head.
     message[4..6].copy_from_slice(&[3, 2]);
@@ -69,8 +69,8 @@ fn replies_in_1_1(peer: &mut ScriptPeer) -> io::Result<()> {
 
 /// Answers a ClientHello with a HelloRetryRequest for each of these lists of extensions: a ServerHello with a
 /// special random value (§4.1.3).
-fn retries(peer: &mut ScriptPeer, extensions: &[&[u8]]) -> io::Result<()> {
-    let client = hello(peer)?;
+fn retry_hello(peer: &mut ScriptPeer, extensions: &[&[u8]]) -> io::Result<()> {
+    let client = read_hello(peer)?;
     for extensions in extensions {
         let mut message = server_hello(&client, 0x1301, extensions);
         message[6..38].copy_from_slice(&[
@@ -84,7 +84,7 @@ fn retries(peer: &mut ScriptPeer, extensions: &[&[u8]]) -> io::Result<()> {
 }
 
 const HALF_HELLO: HostileStep = Do(|p| {
-    let client = hello(p)?;
+    let client = read_hello(p)?;
     let message = server_hello(&client, 0x1301, &SUPPORTED_VERSIONS);
     p.write(|out| record(out, 22, &message[..message.len() / 2]))
 });
@@ -123,7 +123,7 @@ const fn alerts<const DESCRIPTION: u8>(
 ) -> Behaviour {
     Behaviour::new(name, outcome)
         .about(about)
-        .frames(|out, _| alert(out, DESCRIPTION))
+        .frames(|out, _| write_alert(out, DESCRIPTION))
 }
 
 pub(super) const BEHAVIOURS: &[Behaviour] = &[
@@ -182,20 +182,20 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .script(&[Do(replies_in_1_1), Wait]),
     Behaviour::new("tls-12", O::TlsFailed)
         .about("a ServerHello of TLS 1.2, and then silence")
-        .script(&[Do(|p| replies(p, 0xc02f, &[])), Wait]),
+        .script(&[Do(|p| reply(p, 0xc02f, &[])), Wait]),
     Behaviour::new("tls-suite-unasked", O::TlsFailed)
         .about("a suite that was not offered (§4.1.3)")
-        .script(&[Do(|p| replies(p, 0x1305, &SUPPORTED_VERSIONS)), Wait]),
+        .script(&[Do(|p| reply(p, 0x1305, &SUPPORTED_VERSIONS)), Wait]),
     Behaviour::new("tls-no-key-share", O::TlsFailed)
         .about("a ServerHello without a key share (§4.1.3)")
-        .script(&[Do(|p| replies(p, 0x1301, &SUPPORTED_VERSIONS)), Wait]),
+        .script(&[Do(|p| reply(p, 0x1301, &SUPPORTED_VERSIONS)), Wait]),
     Behaviour::new("tls-retry-for-nothing", O::TlsFailed)
         .about("a HelloRetryRequest that changes nothing (§4.1.4)")
-        .script(&[Do(|p| retries(p, &[&SUPPORTED_VERSIONS])), Wait]),
+        .script(&[Do(|p| retry_hello(p, &[&SUPPORTED_VERSIONS])), Wait]),
     Behaviour::new("tls-retry-twice", O::TlsFailed)
         .about("two HelloRetryRequests (§4.1.4)")
         .script(&[
-            Do(|p| retries(p, &[&VERSIONS_AND_COOKIE, &VERSIONS_AND_COOKIE])),
+            Do(|p| retry_hello(p, &[&VERSIONS_AND_COOKIE, &VERSIONS_AND_COOKIE])),
             Wait,
         ]),
     // Alerts.
@@ -267,7 +267,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         ]),
     secured("tls-alert-in-body", O::TlsFailed)
         .about("an alert in plaintext in the middle of a body")
-        .script(&[HALF_ANSWER, Raw(|out, _| alert(out, 80)), Wait]),
+        .script(&[HALF_ANSWER, Raw(|out, _| write_alert(out, 80)), Wait]),
     secured("tls-record-long-in-body", O::TlsFailed)
         .about("a record over 2^14 + 256 bytes in the middle of a body")
         .script(&[

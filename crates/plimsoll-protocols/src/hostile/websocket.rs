@@ -48,30 +48,30 @@ impl Behaviour {
 const EARLY_HINTS: &[u8] = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
 
 /// Answers a run with this Transfer-Encoding, which may be followed by further fields.
-fn run_answer(peer: &mut ScriptPeer, coding: &str, body: &str) -> io::Result<()> {
+fn answer_run(peer: &mut ScriptPeer, coding: &str, body: &str) -> io::Result<()> {
     let answer = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: {coding}\r\n\r\n{body}");
     peer.send(answer.as_bytes())
 }
 
 /// Sends a status line, and then header fields without end.
-fn floods_fields(peer: &mut ScriptPeer, status: &[u8]) -> io::Result<()> {
+fn flood_fields(peer: &mut ScriptPeer, status: &[u8]) -> io::Result<()> {
     peer.send(status)?;
     peer.flood(b"X-More: and more\r\n")
 }
 
 /// Returns an error, which ends the script and so the connection.
-fn ends() -> io::Result<()> {
+fn end_connection() -> io::Result<()> {
     Err(io::ErrorKind::Other.into())
 }
 
 /// Sends tokens with these numbers, and the end of the run with the number `end`.
-fn streams(peer: &mut ScriptPeer, numbers: &[u64], end: u64) -> io::Result<()> {
+fn stream_run(peer: &mut ScriptPeer, numbers: &[u64], end: u64) -> io::Result<()> {
     tokens(peer, numbers)?;
     done(peer, end)
 }
 
 /// Sends a token, and then these bytes in place of a frame.
-fn raw(peer: &mut ScriptPeer, bytes: &[u8]) -> io::Result<()> {
+fn send_raw_frame(peer: &mut ScriptPeer, bytes: &[u8]) -> io::Result<()> {
     tokens(peer, &[1])?;
     peer.send(bytes)?;
     peer.wait()
@@ -80,7 +80,7 @@ fn raw(peer: &mut ScriptPeer, bytes: &[u8]) -> io::Result<()> {
 fn masked(peer: &mut ScriptPeer) -> io::Result<()> {
     let mut out = Vec::new();
     put_masked(&mut out, Opcode::Text, [1, 2, 3, 4], b"{}");
-    raw(peer, &out)
+    send_raw_frame(peer, &out)
 }
 
 /// Sends correct frames, one byte at a time.
@@ -101,7 +101,7 @@ const FAILED_RUN: &str =
     r#"{"type":"done","content":"","seq":1,"run":1,"tokens":0,"finish":"error"}"#;
 
 /// Sends a token, and a close frame with this payload.
-fn closes(peer: &mut ScriptPeer, payload: &[u8]) -> io::Result<()> {
+fn send_close(peer: &mut ScriptPeer, payload: &[u8]) -> io::Result<()> {
     tokens(peer, &[1])?;
     frame(peer, Opcode::Close, payload)?;
     peer.wait()
@@ -141,7 +141,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .create(|p| p.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1099511627776\r\n\r\n{")),
     Behaviour::new("api-head-flood", O::BadAnswer)
         .about("header fields without end")
-        .create(|p| floods_fields(p, b"HTTP/1.1 200 OK\r\n")),
+        .create(|p| flood_fields(p, b"HTTP/1.1 200 OK\r\n")),
     Behaviour::new("api-create-interim", O::Ok)
         .about("103 Early Hints before a good answer (RFC 9110 §15.2)")
         .create(|p| {
@@ -154,7 +154,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("api-run-chunks", O::Ok)
         .about("a good answer in chunks, with an extension and trailers (RFC 9112 §7.1)")
         .run(|p| {
-            run_answer(
+            answer_run(
                 p,
                 "chunked",
                 "1;a=b\r\n{\r\n8\r\n\"run\":1}\r\n0\r\nX: y\r\n\r\n",
@@ -162,11 +162,11 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         }),
     Behaviour::new("api-run-coding", O::BadAnswer)
         .about("an unknown transfer coding")
-        .run(|p| run_answer(p, "magic\r\nContent-Length: 9", "{\"run\":1}")),
+        .run(|p| answer_run(p, "magic\r\nContent-Length: 9", "{\"run\":1}")),
     Behaviour::new("api-run-length-and-chunked", O::BadAnswer)
         .about("a length and chunks (RFC 9112 §6.1)")
         .run(|p| {
-            run_answer(
+            answer_run(
                 p,
                 "chunked\r\nContent-Length: 9",
                 "9\r\n{\"run\":1}\r\n0\r\n\r\n",
@@ -180,7 +180,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .run(|p| http(p, "503 Service Unavailable", "{}")),
     Behaviour::new("api-run-close", O::ConnectionClosed)
         .about("closes in place of an answer to the run")
-        .run(|_| ends()),
+        .run(|_| end_connection()),
     // The upgrade.
     Behaviour::new("ws-upgrade-401", O::SocketDenied)
         .about("refuses the token")
@@ -213,13 +213,13 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .upgrade(|p, _| p.send(&[0xa5; 512])),
     Behaviour::new("ws-upgrade-close", O::ConnectionClosed)
         .about("closes in place of an answer")
-        .upgrade(|_, _| ends()),
+        .upgrade(|_, _| end_connection()),
     Behaviour::new("ws-upgrade-silent", O::DeadlineExceeded)
         .about("never answers the upgrade")
         .upgrade(|p, _| p.wait()),
     Behaviour::new("ws-upgrade-head-flood", O::SocketRefused)
         .about("header fields without end")
-        .upgrade(|p, _| floods_fields(p, b"HTTP/1.1 101 Switching Protocols\r\n")),
+        .upgrade(|p, _| flood_fields(p, b"HTTP/1.1 101 Switching Protocols\r\n")),
     Behaviour::new("ws-upgrade-interim", O::Ok)
         .about("103 Early Hints before a good answer (RFC 9110 §15.2)")
         .upgrade(|p, accept| {
@@ -238,37 +238,37 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .stream(masked),
     Behaviour::new("ws-reserved-bit", O::ProtocolError)
         .about("a reserved bit (§5.2)")
-        .stream(|p| raw(p, &[0xc1, 2, b'{', b'}'])),
+        .stream(|p| send_raw_frame(p, &[0xc1, 2, b'{', b'}'])),
     Behaviour::new("ws-opcode", O::ProtocolError)
         .about("an opcode that does not exist (§5.2)")
-        .stream(|p| raw(p, &[0x83, 0])),
+        .stream(|p| send_raw_frame(p, &[0x83, 0])),
     Behaviour::new("ws-control-long", O::ProtocolError)
         .about("a PING of 126 bytes (§5.5)")
-        .stream(|p| raw(p, &[0x89, 126, 0, 126])),
+        .stream(|p| send_raw_frame(p, &[0x89, 126, 0, 126])),
     Behaviour::new("ws-control-fragment", O::ProtocolError)
         .about("half a PING (§5.5)")
-        .stream(|p| raw(p, &[0x09, 1, b'x'])),
+        .stream(|p| send_raw_frame(p, &[0x09, 1, b'x'])),
     Behaviour::new("ws-continuation-alone", O::ProtocolError)
         .about("a continuation without a message to continue (§5.4)")
-        .stream(|p| raw(p, &[0x80, 1, b'x'])),
+        .stream(|p| send_raw_frame(p, &[0x80, 1, b'x'])),
     Behaviour::new("ws-fragments-mixed", O::ProtocolError)
         .about("a message within a message (§5.4)")
-        .stream(|p| raw(p, &[0x01, 1, b'{', 0x81, 1, b'}'])),
+        .stream(|p| send_raw_frame(p, &[0x01, 1, b'{', 0x81, 1, b'}'])),
     Behaviour::new("ws-length-not-minimal", O::ProtocolError)
         .about("a length in more bytes than it needs (§5.2)")
-        .stream(|p| raw(p, &[0x81, 126, 0, 2, b'{', b'}'])),
+        .stream(|p| send_raw_frame(p, &[0x81, 126, 0, 2, b'{', b'}'])),
     Behaviour::new("ws-length-huge", O::ProtocolError)
         .about("a frame of 2^62 bytes")
-        .stream(|p| raw(p, &[0x81, 127, 0x40, 0, 0, 0, 0, 0, 0, 0])),
+        .stream(|p| send_raw_frame(p, &[0x81, 127, 0x40, 0, 0, 0, 0, 0, 0, 0])),
     Behaviour::new("ws-length-negative", O::ProtocolError)
         .about("a length with its highest bit set (§5.2)")
-        .stream(|p| raw(p, &[0x81, 127, 0x80, 0, 0, 0, 0, 0, 0, 0])),
+        .stream(|p| send_raw_frame(p, &[0x81, 127, 0x80, 0, 0, 0, 0, 0, 0, 0])),
     Behaviour::new("ws-utf8", O::ProtocolError)
         .about("text that is not UTF-8 (§8.1)")
-        .stream(|p| raw(p, &[0x81, 2, 0xc3, 0x28])),
+        .stream(|p| send_raw_frame(p, &[0x81, 2, 0xc3, 0x28])),
     Behaviour::new("ws-http", O::ProtocolError)
         .about("HTTP in place of frames")
-        .stream(|p| raw(p, b"HTTP/1.1 502 Bad Gateway\r\n\r\n")),
+        .stream(|p| send_raw_frame(p, b"HTTP/1.1 502 Bad Gateway\r\n\r\n")),
     Behaviour::new("ws-fragment-flood", O::ProtocolError)
         .about("a message of fragments without end")
         .stream(|p| {
@@ -287,34 +287,34 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     // Ends.
     Behaviour::new("ws-close-1000", O::SocketClosed)
         .about("closes with 1000 in mid-run")
-        .stream(|p| closes(p, &[0x03, 0xe8])),
+        .stream(|p| send_close(p, &[0x03, 0xe8])),
     Behaviour::new("ws-close-1012", O::SocketClosed)
         .about("closes with 1012 in mid-run")
-        .stream(|p| closes(p, &[0x03, 0xf4])),
+        .stream(|p| send_close(p, &[0x03, 0xf4])),
     Behaviour::new("ws-close-code", O::ProtocolError)
         .about("closes with a code that does not exist (§7.4)")
-        .stream(|p| closes(p, &[0x03, 0xe7])),
+        .stream(|p| send_close(p, &[0x03, 0xe7])),
     Behaviour::new("ws-close-cut", O::ProtocolError)
         .about("a close frame of one byte (§5.5.1)")
-        .stream(|p| closes(p, &[0x03])),
+        .stream(|p| send_close(p, &[0x03])),
     Behaviour::new("ws-no-close", O::SocketClosed)
         .about("ends the connection without a close frame")
         .stream(|p| {
             tokens(p, &[1])?;
-            ends()
+            end_connection()
         }),
     Behaviour::new("ws-reset", O::SocketClosed)
         .about("RST in mid-run")
         .stream(|p| {
             tokens(p, &[1])?;
             p.reset()?;
-            ends()
+            end_connection()
         }),
     Behaviour::new("ws-cut-frame", O::SocketClosed)
         .about("half a frame, and ends the connection")
         .stream(|p| {
             p.send(&[0x81, 100, b'{'])?;
-            ends()
+            end_connection()
         }),
     Behaviour::new("ws-stall", O::DeadlineExceeded)
         .about("a token, and then silence")
@@ -325,16 +325,16 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
         .stream(|p| text(p, "token")),
     Behaviour::new("ws-token-missing", O::TokensLost)
         .about("says it sent two tokens, and sent one")
-        .stream(|p| streams(p, &[1], 2)),
+        .stream(|p| stream_run(p, &[1], 2)),
     Behaviour::new("ws-token-gap", O::Ok)
         .about("skips a sequence number, but no token")
-        .stream(|p| streams(p, &[1, 3], 4)),
+        .stream(|p| stream_run(p, &[1, 3], 4)),
     Behaviour::new("ws-token-twice", O::TokensLost)
         .about("sends a token twice")
-        .stream(|p| streams(p, &[1, 1, 2], 3)),
+        .stream(|p| stream_run(p, &[1, 1, 2], 3)),
     Behaviour::new("ws-token-order", O::TokensLost)
         .about("sends tokens out of order")
-        .stream(|p| streams(p, &[2, 1], 3)),
+        .stream(|p| stream_run(p, &[2, 1], 3)),
     Behaviour::new("ws-run-error", O::RunFailed)
         .about("a run that ends with an error")
         .stream(|p| text(p, FAILED_RUN)),

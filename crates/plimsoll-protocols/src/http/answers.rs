@@ -9,7 +9,7 @@ use super::payload::Payload;
 use super::section::{HttpSpec, WebSocketSpec};
 use super::tokenizer;
 
-pub(super) fn http_stream(problems: &mut Problems, call: &HttpSpec) -> Option<EventStream> {
+pub(super) fn resolve_stream(problems: &mut Problems, call: &HttpSpec) -> Option<EventStream> {
     let has_tokens = call.stream.as_deref() == Some("openai");
     let goodput = problems.goodput("call.http.goodput", call.goodput.as_ref());
     if call.goodput.is_some() && !has_tokens {
@@ -31,16 +31,16 @@ pub(super) fn http_stream(problems: &mut Problems, call: &HttpSpec) -> Option<Ev
                 return None;
             };
             let why = format!("streams of {other} have an end of their own: leave it out");
-            refuse_ends(problems, call, &why);
+            refuse_end_keys(problems, call, &why);
             format
         }
         None => {
             let why = "needs call.http.stream: \"sse\" for server-sent events, \"ndjson\" for a JSON document a line";
-            refuse_ends(problems, call, why);
+            refuse_end_keys(problems, call, why);
             return None;
         }
     };
-    let (until, error) = ends(problems, call, format);
+    let (until, error) = resolve_end_events(problems, call, format);
     Some(EventStream {
         format,
         until,
@@ -50,7 +50,7 @@ pub(super) fn http_stream(problems: &mut Problems, call: &HttpSpec) -> Option<Ev
 }
 
 /// Reports `stream_until` and `stream_error` as problems in a plan whose answers have no such events.
-fn refuse_ends(problems: &mut Problems, call: &HttpSpec, why: &str) {
+fn refuse_end_keys(problems: &mut Problems, call: &HttpSpec, why: &str) {
     for (key, given) in [
         ("stream_until", &call.stream_until),
         ("stream_error", &call.stream_error),
@@ -62,7 +62,7 @@ fn refuse_ends(problems: &mut Problems, call: &HttpSpec, why: &str) {
 }
 
 /// Resolves the tokenizer, which counts tokens in addition to the service's own count.
-pub(super) fn http_tokenizer(
+pub(super) fn resolve_tokenizer(
     problems: &mut Problems,
     call: &HttpSpec,
     tokens: Option<GoodputBounds>,
@@ -83,12 +83,13 @@ pub(super) fn http_tokenizer(
 }
 
 /// Resolves the event that ends an answer successfully, and the one that reports an error.
-fn ends(
+fn resolve_end_events(
     problems: &mut Problems,
     call: &HttpSpec,
     format: EventFormat,
 ) -> (Option<EventMatch>, Option<EventMatch>) {
-    let mut meant = |key, text: &Option<String>| event_match(problems, key, text.as_ref(), format);
+    let mut meant =
+        |key, text: &Option<String>| parse_event_match(problems, key, text.as_ref(), format);
     (
         meant("call.http.stream_until", &call.stream_until),
         meant("call.http.stream_error", &call.stream_error),
@@ -96,7 +97,7 @@ fn ends(
 }
 
 /// Parses `text`, the value of `key`, which says how an event is recognised.
-pub(super) fn event_match(
+pub(super) fn parse_event_match(
     problems: &mut Problems,
     key: &str,
     text: Option<&String>,
@@ -125,7 +126,7 @@ pub(super) fn event_match(
 }
 
 /// Resolves the WebSocket that the request opens, if it opens one.
-pub(super) fn http_socket(
+pub(super) fn resolve_socket(
     problems: &mut Problems,
     call: &HttpSpec,
     payload: Option<&Payload>,
@@ -197,11 +198,12 @@ pub(super) fn http_socket(
         Some("any") => Some(WelcomeMessage::Any),
         Some(_) => {
             let key = "call.http.websocket.welcome";
-            let meant = event_match(problems, key, socket.welcome.as_ref(), EventFormat::NdJson);
+            let meant =
+                parse_event_match(problems, key, socket.welcome.as_ref(), EventFormat::NdJson);
             meant.map(WelcomeMessage::Message)
         }
     };
-    let (until, error) = ends(problems, call, EventFormat::NdJson);
+    let (until, error) = resolve_end_events(problems, call, EventFormat::NdJson);
     Some(Box::new(SocketCall {
         subprotocols,
         welcome,

@@ -347,7 +347,7 @@ pub enum EventFormat {
     /// One JSON document per line.
     NdJson,
     /// Length-prefixed messages of gRPC-Web.
-    Web,
+    GrpcWeb,
     /// Length-prefixed messages of the Connect protocol.
     Connect,
 }

@@ -8,7 +8,7 @@ use plimsoll_model::plan::GoodputBounds;
 use super::call::{EventStream, HttpCall};
 use super::endless::EndlessStreams;
 use super::envelopes;
-use super::missing::MissingPage;
+use super::missing_page::MissingPage;
 use super::needle::Needle;
 use super::status::outcome_of;
 use crate::unpacking::ContentCodings;
@@ -18,7 +18,7 @@ const HEADER_MISMATCH: Outcome = Outcome::coded("HTTP_HEADER");
 /// The body does not contain the expected text.
 pub(super) const BODY_MISMATCH: Outcome = Outcome::coded("HTTP_BODY");
 /// The longest excerpt of received text that a message shows. Bytes.
-const MAX_TEXT: usize = 200;
+const MAX_PRINTABLE_LEN: usize = 200;
 
 /// The media type of server-sent events.
 pub(super) const EVENT_STREAM: &str = "text/event-stream";
@@ -39,7 +39,7 @@ const MEDIA_TYPES: [&str; 10] = [
 ];
 
 /// The most bytes that a compressed body may decode to, if the plan sets no limit.
-const MAX_UNPACKED: u64 = 256 << 20;
+const DEFAULT_MAX_UNPACKED: u64 = 256 << 20;
 
 /// The smallest limit for heads: calls made by tests may have none set.
 const MIN_MAX_HEAD: u32 = 64 << 10;
@@ -49,7 +49,7 @@ const MIN_MAX_HEAD: u32 = 64 << 10;
 pub(super) struct BodyMetadata {
     pub(super) codings: ContentCodings,
     /// The head reports that the call succeeded, and no message follows.
-    pub(super) ended: bool,
+    pub(super) succeeded_in_head: bool,
     /// The media type, if the body should be a stream: one of [`MEDIA_TYPES`], or a phrase for others.
     pub(super) media_type: &'static str,
     /// The body may be an error page in place of a file: such pages have no length.
@@ -60,7 +60,7 @@ impl BodyMetadata {
     /// A body that is read as it is.
     pub(super) const PLAIN: BodyMetadata = BodyMetadata {
         codings: ContentCodings::IDENTITY,
-        ended: false,
+        succeeded_in_head: false,
         media_type: "",
         may_be_page: false,
     };
@@ -70,13 +70,13 @@ impl BodyMetadata {
 #[derive(Debug)]
 pub(super) struct ResponseChecks {
     /// The call's name in failure texts: `GET /path`.
-    what: String,
+    call_name: String,
     statuses: Vec<(u16, u16)>,
     headers: Vec<(String, String)>,
     pub(super) body: Option<Needle>,
     size: Option<u64>,
     /// Recognises the page that a file server sends for a missing file.
-    pub(super) missing: Option<MissingPage>,
+    pub(super) missing_page: Option<MissingPage>,
     pub(super) stream: Option<EventStream>,
     /// How long a stream may last, from its head until it is ended as a success.
     pub(super) stream_duration: Option<Duration>,
@@ -106,12 +106,12 @@ pub(super) struct ResponseChecks {
 impl ResponseChecks {
     pub(super) fn new(call: &HttpCall) -> ResponseChecks {
         ResponseChecks {
-            what: format!("{} {}", call.method, call.path),
+            call_name: format!("{} {}", call.method, call.path),
             statuses: call.expect.clone(),
             headers: call.expect_headers.clone(),
             body: call.expect_body.as_deref().map(Needle::new),
             size: call.expect_size,
-            missing: call.is_file.then(|| MissingPage::of(&call.path)),
+            missing_page: call.is_file.then(|| MissingPage::of(&call.path)),
             stream: call.stream.clone(),
             stream_duration: call.stream_duration,
             endless: EndlessStreams::new(call.ends_with_load),
@@ -121,7 +121,7 @@ impl ResponseChecks {
             max_body: call.max_body.into(),
             max_head: call.max_head.max(MIN_MAX_HEAD),
             max_unpacked: match call.max_body {
-                u32::MAX => MAX_UNPACKED,
+                u32::MAX => DEFAULT_MAX_UNPACKED,
                 limit => limit.into(),
             },
             unpacks: call.compressed,
@@ -132,7 +132,7 @@ impl ResponseChecks {
     }
 
     /// Returns whether the content of successful answers is checked.
-    pub(super) fn look_into_bodies(&self) -> bool {
+    pub(super) fn inspects_bodies(&self) -> bool {
         self.body.is_some() || self.stream.is_some() || self.captures_body
     }
 
@@ -156,12 +156,12 @@ impl ResponseChecks {
             }
             (ended, _) => ended.unwrap_or((Outcome::Ok, None)),
         };
-        (outcome, why.map(|why| self.text_of_body(&why)))
+        (outcome, why.map(|why| self.body_failure_text(&why)))
     }
 
     /// Returns whether bodies are only counted, whatever the answer.
-    pub(super) fn receive_lightly(&self) -> bool {
-        !self.look_into_bodies() && !self.unpacks
+    pub(super) fn only_counts_bodies(&self) -> bool {
+        !self.inspects_bodies() && !self.unpacks
     }
 
     /// Returns the bounds that a call must meet to count as good.
@@ -179,25 +179,25 @@ impl ResponseChecks {
         let packed = |(name, _): &(&[u8], &[u8])| name.eq_ignore_ascii_case(b"content-encoding");
         let packings = fields.clone().filter(packed).map(|(_, value)| value);
         let codings = ContentCodings::of(packings);
-        let ended = self.ended(fields.clone());
+        let ended = self.outcome_in_head(fields.clone());
         let outcome = if self.is_expected(status) {
             match ended.filter(|ended| !ended.is_ok()) {
                 Some(failure) => failure,
-                None => self.fields(fields.clone()),
+                None => self.check_fields(fields.clone()),
             }
         } else {
-            outcome_of(status, field(fields.clone(), b"retry-after"))
+            outcome_of(status, find_field(fields.clone(), b"retry-after"))
         };
         let ended = ended == Some(Outcome::Ok);
         let reading = BodyMetadata {
             codings,
-            ended,
+            succeeded_in_head: ended,
             media_type: self.media_type(fields.clone()),
-            may_be_page: self.missing.is_some() && !has_length(fields),
+            may_be_page: self.missing_page.is_some() && !has_length(fields),
         };
         match outcome {
             // A failure's text shows the beginning of the body, so only successful bodies may go undecoded.
-            Outcome::Ok if self.receive_lightly() => (
+            Outcome::Ok if self.only_counts_bodies() => (
                 Outcome::Ok,
                 BodyMetadata {
                     may_be_page: reading.may_be_page,
@@ -214,7 +214,7 @@ impl ResponseChecks {
         if self.stream.is_none() {
             return "";
         }
-        let Some(value) = field(fields, b"content-type") else {
+        let Some(value) = find_field(fields, b"content-type") else {
             return "none";
         };
         let name = value.split(|b| *b == b';').next().unwrap_or_default();
@@ -225,9 +225,14 @@ impl ResponseChecks {
     }
 
     /// Returns the outcome that the head holds if the answer has no messages.
-    fn ended<'a>(&self, fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Option<Outcome> {
+    fn outcome_in_head<'a>(
+        &self,
+        fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Option<Outcome> {
         let [status, _] = envelopes::STATUS_FIELDS;
-        let found = self.has_prefix.then(|| field(fields, status.as_bytes()))?;
+        let found = self
+            .has_prefix
+            .then(|| find_field(fields, status.as_bytes()))?;
         envelopes::status(found?)
     }
 
@@ -237,7 +242,10 @@ impl ResponseChecks {
     }
 
     /// Checks the required fields of an answer.
-    fn fields<'a>(&self, fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone) -> Outcome {
+    fn check_fields<'a>(
+        &self,
+        fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
+    ) -> Outcome {
         let has = |(name, value): &(String, String)| {
             let of_name = |(other, _): &(&[u8], &[u8])| other.eq_ignore_ascii_case(name.as_bytes());
             let mut all = fields.clone().filter(of_name);
@@ -258,8 +266,8 @@ impl ResponseChecks {
         reason: &str,
         fields: impl Iterator<Item = (&'a [u8], &'a [u8])> + Clone,
     ) -> String {
-        let value = |name: &str| field(fields.clone(), name.as_bytes()).map(printable);
-        let mut text = format!("{}: {status}", self.what);
+        let value = |name: &str| find_field(fields.clone(), name.as_bytes()).map(printable);
+        let mut text = format!("{}: {status}", self.call_name);
         if !reason.is_empty() {
             text = format!("{text} {}", printable(reason.as_bytes()));
         }
@@ -299,8 +307,8 @@ impl ResponseChecks {
     }
 
     /// Makes the failure text for an answer that failed by its body.
-    pub(super) fn text_of_body(&self, why: &str) -> String {
-        format!("{}: {why}", self.what)
+    pub(super) fn body_failure_text(&self, why: &str) -> String {
+        format!("{}: {why}", self.call_name)
     }
 }
 
@@ -310,7 +318,7 @@ fn has_length<'a>(mut fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> boo
     fields.any(|(name, _)| names.iter().any(|other| name.eq_ignore_ascii_case(other)))
 }
 
-fn field<'a>(
+fn find_field<'a>(
     mut fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
     name: &[u8],
 ) -> Option<&'a [u8]> {
@@ -320,7 +328,7 @@ fn field<'a>(
 
 /// Makes bytes fit for a terminal: replaces control characters, and truncates.
 pub(super) fn printable(bytes: &[u8]) -> String {
-    let cut = &bytes[..bytes.len().min(MAX_TEXT)];
+    let cut = &bytes[..bytes.len().min(MAX_PRINTABLE_LEN)];
     let text = String::from_utf8_lossy(cut);
     let shown = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     shown.collect()

@@ -6,12 +6,12 @@ use plimsoll_engine::driver::{CallId, Event};
 use plimsoll_model::Outcome;
 use plimsoll_model::measure::Count;
 
-use super::any_shape;
 use super::call::{EventFormat, EventStream};
 use super::checks::{BODY_MISMATCH, BodyMetadata, EVENT_STREAM, ResponseChecks, printable};
 use super::envelopes;
 use super::events::{EventReader, EventsError, StreamEvent, StreamEventKind, begins_with_error};
-use super::missing::MAX_COMPARED;
+use super::lenient_json;
+use super::missing_page::MAX_COMPARED;
 use super::tokens::CompletionChunk;
 use crate::unpacking::{UnpackError, Unpacker};
 
@@ -21,7 +21,7 @@ const FILE_MISSING: Outcome = Outcome::coded("FILE_MISSING");
 /// The largest body that is kept for journeys to take values from. Bytes.
 const MAX_CAPTURED: usize = 1 << 20;
 
-const BODY_LACKS_TEXT: &str = "the body does not contain the expected text";
+const TEXT_MISSING_MESSAGE: &str = "the body does not contain the expected text";
 
 /// How much of a failed answer's body messages show. Bytes.
 const MAX_EXCERPT: usize = MAX_COMPARED;
@@ -31,24 +31,24 @@ const MAX_EXCERPT: usize = MAX_COMPARED;
 pub(super) struct BodyInspector {
     unpacker: Option<Box<Unpacker>>,
     /// Encoded bytes of a compressed body.
-    packed: u64,
+    encoded_bytes: u64,
     events: EventReader,
     /// How much of the expected text has matched so far. Bytes.
     matched: usize,
-    found: bool,
+    has_expected_text: bool,
     /// The number of events read.
     events_found: u32,
     tokens: TokenState,
     /// The text of the tokens, kept if the next turn of a conversation needs it.
     text: String,
     /// The text of each choice, reasoning included, kept if its tokens are counted.
-    written: Vec<String>,
+    choice_texts: Vec<String>,
     /// The outcome, if it is known before the end of the answer, and the failure text.
     settled: Option<(Outcome, Option<String>)>,
     /// The beginning of a body that failed, or in which no event was found yet.
     excerpt: Vec<u8>,
     /// The rest of the body can't be decoded, so the excerpt does not grow any more.
-    excerpt_is_over: bool,
+    excerpt_is_complete: bool,
     /// The decoded body, if values are taken from it; at most one byte more than [`MAX_CAPTURED`].
     captured: Vec<u8>,
     /// The media type of the body.
@@ -63,40 +63,40 @@ struct TokenState {
     /// Some text has arrived.
     has_text: bool,
     /// Some of the text is reasoning.
-    has_thoughts: bool,
+    has_reasoning: bool,
     /// The service's own count of tokens.
-    counted: u64,
+    reported_tokens: u64,
     /// The choices that have begun, and below those that have ended, as bit sets.
-    begun: u128,
-    ended: u128,
+    begun_choices: u128,
+    ended_choices: u128,
 }
 
 impl TokenState {
     /// Returns whether the model has given a finish reason for every choice.
-    fn are_finished(&self) -> bool {
-        self.begun != 0 && self.begun == self.ended
+    fn all_choices_ended(&self) -> bool {
+        self.begun_choices != 0 && self.begun_choices == self.ended_choices
     }
 
     /// Returns whether the answer has a token. A single token may have no text.
-    fn are_there(&self) -> bool {
-        self.has_text || self.are_finished() && self.counted > 0
+    fn has_any(&self) -> bool {
+        self.has_text || self.all_choices_ended() && self.reported_tokens > 0
     }
 }
 
 impl BodyInspector {
     pub(super) fn restart(&mut self, checks: &ResponseChecks, reading: BodyMetadata) {
         self.unpacker = Unpacker::new(reading.codings, checks.max_unpacked);
-        self.packed = 0;
+        self.encoded_bytes = 0;
         self.events.restart();
         self.matched = 0;
-        self.found = false;
+        self.has_expected_text = false;
         self.events_found = 0;
         self.tokens = TokenState::default();
         self.text.clear();
-        self.written.clear();
-        self.settled = reading.ended.then_some((Outcome::Ok, None));
+        self.choice_texts.clear();
+        self.settled = reading.succeeded_in_head.then_some((Outcome::Ok, None));
         self.excerpt.clear();
-        self.excerpt_is_over = false;
+        self.excerpt_is_complete = false;
         self.captured.clear();
         self.media_type = reading.media_type;
         self.may_be_page = reading.may_be_page;
@@ -116,13 +116,13 @@ impl BodyInspector {
         let Some(mut unpacker) = self.unpacker.take() else {
             return self.inspect(checks, data, call, events);
         };
-        self.packed += data.len() as u64;
+        self.encoded_bytes += data.len() as u64;
         let taken = unpacker.take(data, &mut |piece| self.inspect(checks, piece, call, events));
         self.unpacker = Some(unpacker);
-        self.note_unpacked(taken);
+        self.settle_on_unpack_error(taken);
     }
 
-    fn note_unpacked(&mut self, result: Result<(), UnpackError>) {
+    fn settle_on_unpack_error(&mut self, result: Result<(), UnpackError>) {
         let outcome = match &result {
             Ok(()) => return,
             Err(UnpackError::TooLarge(_)) => Outcome::MessageTooLarge,
@@ -158,14 +158,14 @@ impl BodyInspector {
                 add_to_excerpt(&mut self.excerpt, data);
             }
             let (reader, mut notes) = self.event_handler(checks, stream, call, events);
-            match reader.take(stream, data, |event| notes.event(&event)) {
+            match reader.take(stream, data, |event| notes.handle(&event)) {
                 Ok(taken) => read = taken,
-                Err(error) => return self.refuse(error),
+                Err(error) => return self.settle_as_unreadable(error),
             }
         }
         // Text after the event that ends a stream does not count, however the bytes were split.
-        if let Some(needle) = checks.body.as_ref().filter(|_| !self.found) {
-            self.found = needle.is_in(&mut self.matched, &data[..read]);
+        if let Some(needle) = checks.body.as_ref().filter(|_| !self.has_expected_text) {
+            self.has_expected_text = needle.is_in(&mut self.matched, &data[..read]);
         }
     }
 
@@ -183,7 +183,7 @@ impl BodyInspector {
             found: &mut self.events_found,
             tokens: &mut self.tokens,
             text: checks.keeps_text.then_some(&mut self.text),
-            written: checks.counts_text.then_some(&mut self.written),
+            written: checks.counts_text.then_some(&mut self.choice_texts),
             settled: &mut self.settled,
             events,
         };
@@ -192,16 +192,16 @@ impl BodyInspector {
 
     /// Settles the call as failed, because the stream can't be read.
     #[cold]
-    fn refuse(&mut self, error: EventsError) {
+    fn settle_as_unreadable(&mut self, error: EventsError) {
         let text = match self.events_found {
-            0 => format!("{error}; {}", self.beginning()),
+            0 => format!("{error}; {}", self.describe_beginning()),
             found => format!("{error}, behind event {found}"),
         };
         self.settled = Some((Outcome::BadAnswer, Some(text)));
     }
 
     /// Describes the media type of a body and its beginning, for a message.
-    fn beginning(&self) -> String {
+    fn describe_beginning(&self) -> String {
         let text = printable(self.excerpt.trim_ascii());
         format!("content-type {}, it begins: {text}", self.media_type)
     }
@@ -211,16 +211,16 @@ impl BodyInspector {
         let excerpt = &mut self.excerpt;
         let mut add = |data: &[u8]| add_to_excerpt(excerpt, data);
         match &mut self.unpacker {
-            _ if self.excerpt_is_over => {}
+            _ if self.excerpt_is_complete => {}
             None => add(data),
             // A body that can't be decoded is not shown.
-            Some(unpacker) => self.excerpt_is_over = unpacker.take(data, &mut add).is_err(),
+            Some(unpacker) => self.excerpt_is_complete = unpacker.take(data, &mut add).is_err(),
         }
     }
 
     /// Returns the heap memory in use. Bytes.
     pub(super) fn heap_bytes(&self) -> usize {
-        let written = self.written.iter().map(String::capacity);
+        let written = self.choice_texts.iter().map(String::capacity);
         let texts = self.text.capacity() + written.sum::<usize>();
         self.events.heap_bytes() + self.excerpt.capacity() + self.captured.capacity() + texts
     }
@@ -241,7 +241,7 @@ impl BodyInspector {
 
     /// Returns whether this is a stream that has brought events, is not over, and lacks nothing that is expected.
     pub(super) fn is_endless(&self, checks: &ResponseChecks) -> bool {
-        let lacks_text = checks.body.is_some() && !self.found;
+        let lacks_text = checks.body.is_some() && !self.has_expected_text;
         self.settled.is_none() && self.events_found > 0 && !lacks_text
     }
 
@@ -262,10 +262,10 @@ impl BodyInspector {
             // The outcome of a stream may be known before its body ends; the rest is not decoded then.
             if self.settled.is_none() {
                 let ended = unpacker.end(&mut |piece| self.inspect(checks, piece, call, events));
-                self.note_unpacked(ended);
+                self.settle_on_unpack_error(ended);
             }
             for (count, n) in [
-                (Count::BytesPacked, self.packed),
+                (Count::BytesPacked, self.encoded_bytes),
                 (Count::BytesUnpacked, unpacker.unpacked()),
             ] {
                 events.push(Event::Count { call, count, n });
@@ -273,34 +273,34 @@ impl BodyInspector {
         }
         if let (Some(stream), None) = (&checks.stream, &self.settled) {
             let (reader, mut notes) = self.event_handler(checks, stream, call, events);
-            let read = reader.end(stream, |event| notes.event(&event));
+            let read = reader.end(stream, |event| notes.handle(&event));
             if let Err(error) = read {
-                self.refuse(error);
+                self.settle_as_unreadable(error);
             }
-            self.note_whole(stream);
+            self.settle_if_not_a_stream(stream);
         }
         if checks.keeps_text {
             let text = std::mem::take(&mut self.text);
-            events.push(Event::Answer { call, text });
+            events.push(Event::AnswerText { call, text });
         }
-        if let Some(missing) = checks.missing.as_ref().filter(|_| self.may_be_page)
+        if let Some(missing) = checks.missing_page.as_ref().filter(|_| self.may_be_page)
             && let Some(reason) = missing.reason(&self.excerpt)
         {
             self.settled.get_or_insert((FILE_MISSING, Some(reason)));
         }
-        let (outcome, why) = self.judged(checks);
+        let (outcome, why) = self.take_outcome(checks);
         if outcome == Outcome::Ok {
             if ended_by_itself {
                 checks.endless.note_end();
             }
-            let texts = self.written.drain(..);
-            events.extend(texts.map(|text| Event::Text { call, text }));
+            let texts = self.choice_texts.drain(..);
+            events.extend(texts.map(|text| Event::TextToCount { call, text }));
         }
         (outcome, why)
     }
 
     /// Settles an answer in which no event was found although its body is not empty.
-    fn note_whole(&mut self, stream: &EventStream) {
+    fn settle_if_not_a_stream(&mut self, stream: &EventStream) {
         let is_stream = stream.format != EventFormat::Sse || self.events_found > 0;
         let body = self.excerpt.trim_ascii();
         if is_stream || body.is_empty() || self.media_type == EVENT_STREAM {
@@ -315,18 +315,21 @@ impl BodyInspector {
         } else {
             Outcome::BadAnswer
         };
-        let text = format!("the answer is not an event stream: {}", self.beginning());
+        let text = format!(
+            "the answer is not an event stream: {}",
+            self.describe_beginning()
+        );
         self.settled.get_or_insert((outcome, Some(text)));
     }
 
     /// Returns the outcome of a complete body, and the failure text.
-    fn judged(&mut self, checks: &ResponseChecks) -> (Outcome, Option<String>) {
-        let held = checks.body.is_none() || self.found;
+    fn take_outcome(&mut self, checks: &ResponseChecks) -> (Outcome, Option<String>) {
+        let held = checks.body.is_none() || self.has_expected_text;
         let stream = checks.stream.as_ref();
         let counts_tokens = stream.is_some_and(|stream| stream.tokens.is_some());
         let needs_end = stream.is_some_and(|stream| match stream.until {
             Some(_) => true,
-            None if counts_tokens => !self.tokens.are_finished(),
+            None if counts_tokens => !self.tokens.all_choices_ended(),
             None => checks.has_prefix,
         });
         match self.settled.take() {
@@ -334,22 +337,22 @@ impl BodyInspector {
             None if held && needs_end => {
                 let mut why = "the stream ended without the event that marks success".to_owned();
                 if self.events_found == 0 && !self.excerpt.is_empty() {
-                    why = format!("{why}; {}", self.beginning());
+                    why = format!("{why}; {}", self.describe_beginning());
                 }
                 (Outcome::StreamShort, Some(why))
             }
-            ended if ended.is_some() || held => match counts_tokens && !self.tokens.are_there() {
-                true => (Outcome::StreamShort, Some(self.why_no_token())),
+            ended if ended.is_some() || held => match counts_tokens && !self.tokens.has_any() {
+                true => (Outcome::StreamShort, Some(self.no_token_message())),
                 false if held => (Outcome::Ok, None),
-                false => (BODY_MISMATCH, Some(BODY_LACKS_TEXT.to_owned())),
+                false => (BODY_MISMATCH, Some(TEXT_MISSING_MESSAGE.to_owned())),
             },
-            _ => (BODY_MISMATCH, Some(BODY_LACKS_TEXT.to_owned())),
+            _ => (BODY_MISMATCH, Some(TEXT_MISSING_MESSAGE.to_owned())),
         }
     }
 
-    fn why_no_token(&self) -> String {
+    fn no_token_message(&self) -> String {
         let why = "the stream ended successfully, but contained no token";
-        match self.tokens.counted {
+        match self.tokens.reported_tokens {
             0 => why.to_owned(),
             counted => format!("{why}, although the service counts {counted}"),
         }
@@ -375,24 +378,24 @@ struct StreamEventHandler<'a> {
 
 impl StreamEventHandler<'_> {
     /// Handles an event. Returns whether more events are wanted.
-    fn event(&mut self, event: &StreamEvent<'_>) -> bool {
+    fn handle(&mut self, event: &StreamEvent<'_>) -> bool {
         *self.found = self.found.saturating_add(1);
         let counts_tokens = self.stream.tokens.is_some();
-        let is_end = event.kind != StreamEventKind::Usual
+        let is_end = event.kind != StreamEventKind::Ordinary
             && envelopes::last_flag(self.stream.format).is_some();
         if !counts_tokens && !is_end {
             self.events.push(Event::Message(self.call));
         }
         match event.kind {
-            StreamEventKind::Usual if counts_tokens => return self.tokens(event),
-            StreamEventKind::Usual => return true,
+            StreamEventKind::Ordinary if counts_tokens => return self.read_tokens(event),
+            StreamEventKind::Ordinary => return true,
             StreamEventKind::Last => *self.settled = Some((Outcome::Ok, None)),
-            StreamEventKind::Error => self.error(event.data),
+            StreamEventKind::Error => self.settle_as_error(event.data),
         }
         false
     }
 
-    fn error(&mut self, data: &[u8]) {
+    fn settle_as_error(&mut self, data: &[u8]) {
         let text = format!("event {} reports an error: {}", self.found, printable(data));
         let ended = envelopes::ended(self.stream.format, data);
         *self.settled = Some((ended.unwrap_or(Outcome::EventError), Some(text)));
@@ -400,19 +403,19 @@ impl StreamEventHandler<'_> {
 
     /// Reads an event that may hold tokens. Events that belong to no answer are skipped: keep-alives without data, or
     /// with a name of their own.
-    fn tokens(&mut self, event: &StreamEvent<'_>) -> bool {
+    fn read_tokens(&mut self, event: &StreamEvent<'_>) -> bool {
         let data = event.data.trim_ascii();
         if data.is_empty() {
             return true;
         }
         let error = match CompletionChunk::read(data) {
-            Ok(chunk) => return self.chunk(chunk, data),
+            Ok(chunk) => return self.handle_chunk(chunk, data),
             Err(error) => error,
         };
-        if let Some(mended) = any_shape::repair_json(data)
+        if let Some(mended) = lenient_json::repair_json(data)
             && let Ok(chunk) = CompletionChunk::read(mended.as_bytes())
         {
-            return self.chunk(chunk, data);
+            return self.handle_chunk(chunk, data);
         }
         let is_named = !matches!(event.name, b"" | b"message");
         if is_named && !data.starts_with(b"{") {
@@ -428,19 +431,19 @@ impl StreamEventHandler<'_> {
         false
     }
 
-    fn chunk(&mut self, chunk: CompletionChunk<'_>, data: &[u8]) -> bool {
+    fn handle_chunk(&mut self, chunk: CompletionChunk<'_>, data: &[u8]) -> bool {
         if chunk.is_error() {
-            self.error(data);
+            self.settle_as_error(data);
             return false;
         }
         let (call, tokens) = (self.call, &mut *self.tokens);
         let mut failure = None;
         for (choice, reason) in chunk.ends() {
             let choice = 1 << choice;
-            tokens.begun |= choice;
+            tokens.begun_choices |= choice;
             // Some services repeat the finish reason in later events.
-            if let Some(reason) = reason.filter(|_| tokens.ended & choice == 0) {
-                tokens.ended |= choice;
+            if let Some(reason) = reason.filter(|_| tokens.ended_choices & choice == 0) {
+                tokens.ended_choices |= choice;
                 let count = reason.count();
                 self.events.push(Event::Count { call, count, n: 1 });
                 failure = failure.or(Some(reason).filter(|reason| reason.is_failure()));
@@ -450,7 +453,7 @@ impl StreamEventHandler<'_> {
         let text_bytes = chunk.text_bytes();
         if text_bytes > 0 {
             tokens.has_text = true;
-            tokens.has_thoughts |= chunk.has_thoughts();
+            tokens.has_reasoning |= chunk.has_thoughts();
             if let Some(text) = &mut self.text {
                 text.push_str(chunk.first_content());
             }
@@ -461,12 +464,12 @@ impl StreamEventHandler<'_> {
             self.events.push(Event::Token { call, bytes });
         }
         if let Some(usage) = usage {
-            let usage = usage.usage(tokens.has_thoughts);
-            tokens.counted = usage.answer;
+            let usage = usage.usage(tokens.has_reasoning);
+            tokens.reported_tokens = usage.answer;
             self.events.push(Event::Usage { call, usage });
         }
-        if !tokens.has_text && tokens.are_finished() {
-            self.events.push(Event::Finished(call));
+        if !tokens.has_text && tokens.all_choices_ended() {
+            self.events.push(Event::EndedWithoutText(call));
         }
         if let Some(reason) = failure {
             let text = format!(

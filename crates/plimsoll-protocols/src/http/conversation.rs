@@ -27,7 +27,7 @@ pub trait AcceptsBodies: Driver {
 /// The conversations of all users of a run, over either version of HTTP.
 pub struct ConversationScenario<P> {
     protocol: P,
-    talk: ConversationPlan,
+    plan: ConversationPlan,
     variation: Variation,
     body: VaryingBody,
 }
@@ -38,13 +38,13 @@ impl<P> ConversationScenario<P> {
         let varying = call.varying.as_ref()?;
         Some(ConversationScenario {
             protocol,
-            talk: ConversationPlan::clone(call.conversation.as_ref()?),
+            plan: ConversationPlan::clone(call.conversation.as_ref()?),
             variation: varying.variation.clone(),
             body: varying.body.clone()?,
         })
     }
 
-    fn rendered(&self, body: &VaryingBody, number: u64, unix_ns: u64) -> Vec<u8> {
+    fn render(&self, body: &VaryingBody, number: u64, unix_ns: u64) -> Vec<u8> {
         let moment = self.variation.moment(number, 0, unix_ns);
         let mut bytes = Vec::new();
         write_body(body, &moment, &mut bytes);
@@ -52,8 +52,8 @@ impl<P> ConversationScenario<P> {
     }
 
     /// Renders the request of a turn as typed, and splits it into its messages and the rest.
-    fn typed(&self, number: u64, unix_ns: u64) -> (Vec<Value>, Map<String, Value>) {
-        let body = self.rendered(&self.body, number, unix_ns);
+    fn render_messages(&self, number: u64, unix_ns: u64) -> (Vec<Value>, Map<String, Value>) {
+        let body = self.render(&self.body, number, unix_ns);
         // The plan was checked to hold a JSON object, but the value of a column may have made it invalid.
         let mut rest = match serde_json::from_slice(&body) {
             Ok(Value::Object(object)) => object,
@@ -111,11 +111,11 @@ where
     }
 
     fn calls(&self) -> u32 {
-        self.talk.turns
+        self.plan.turns
     }
 
     fn pause_before(&self, _call: u32) -> Duration {
-        self.talk.think
+        self.plan.think
     }
 
     fn replaces_connections(&self) -> bool {
@@ -135,18 +135,18 @@ where
             return Ok(());
         }
         let unix_ns = driver.unix_ns(now);
-        let follow_up = match (call as usize, self.talk.follow_ups.len()) {
+        let follow_up = match (call as usize, self.plan.follow_ups.len()) {
             (0, _) | (_, 0) => None,
-            (call, kinds) => Some(&self.talk.follow_ups[(call - 1) % kinds]),
+            (call, kinds) => Some(&self.plan.follow_ups[(call - 1) % kinds]),
         };
         match follow_up {
             Some(text) => {
-                let text = self.rendered(text, number, unix_ns);
+                let text = self.render(text, number, unix_ns);
                 let content = String::from_utf8_lossy(&text);
                 history.add(&json!({ "role": "user", "content": content }));
             }
             None => {
-                let (messages, rest) = self.typed(number, unix_ns);
+                let (messages, rest) = self.render_messages(number, unix_ns);
                 let known = match call {
                     0 => {
                         history.begin(rest);

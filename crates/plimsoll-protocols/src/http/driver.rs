@@ -92,16 +92,16 @@ impl Protocol for Http1Protocol {
     fn driver(&self) -> Http1Driver {
         Http1Driver {
             shared: Arc::clone(&self.0),
-            open: false,
-            draining: false,
+            is_open: false,
+            is_draining: false,
             idle_since: Time::NEVER,
             call: None,
             head: None,
             body: BodyReader::over().with_max_trailers(self.0.checks.max_head as usize),
             content: BodyInspector::default(),
             heads: ResponseHeadReader::up_to(self.0.checks.max_head as usize),
-            memo: Vec::new(),
-            memo_meaning: HeadMeaning::EMPTY_ANSWER,
+            last_head: Vec::new(),
+            last_meaning: HeadMeaning::EMPTY_ANSWER,
             scratch: Vec::new(),
             given: GivenParts::default(),
             drain_deadline: None,
@@ -124,14 +124,14 @@ impl Protocol for Http1Protocol {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct InFlight {
+struct CallInFlight {
     call: CallId,
     started: Time,
     first_byte: Time,
     sent: u32,
 }
 
-impl InFlight {
+impl CallInFlight {
     fn done(&self, outcome: Outcome, bytes_received: u32) -> CompletedCall {
         CompletedCall {
             call: self.call,
@@ -147,7 +147,7 @@ impl InFlight {
 #[derive(Clone, Copy, Debug)]
 struct HeadMeaning {
     outcome: Outcome,
-    reading: BodyMetadata,
+    body_metadata: BodyMetadata,
     framing: BodyFraming,
     closes: bool,
 }
@@ -155,14 +155,14 @@ struct HeadMeaning {
 impl HeadMeaning {
     const EMPTY_ANSWER: HeadMeaning = HeadMeaning {
         outcome: Outcome::Ok,
-        reading: BodyMetadata::PLAIN,
+        body_metadata: BodyMetadata::PLAIN,
         framing: BodyFraming::Length(0),
         closes: false,
     };
 
     /// Returns whether more than the length of a successful body matters.
-    fn looks(&self, checks: &ResponseChecks) -> bool {
-        checks.look_into_bodies() || self.reading != BodyMetadata::PLAIN
+    fn inspects_body(&self, checks: &ResponseChecks) -> bool {
+        checks.inspects_bodies() || self.body_metadata != BodyMetadata::PLAIN
     }
 }
 
@@ -170,19 +170,19 @@ impl HeadMeaning {
 #[derive(Debug)]
 pub struct Http1Driver {
     shared: Arc<Http1Shared>,
-    open: bool,
-    draining: bool,
+    is_open: bool,
+    is_draining: bool,
     /// When the last answer ended; [`Time::NEVER`] before the first one.
     idle_since: Time,
-    call: Option<InFlight>,
+    call: Option<CallInFlight>,
     /// The meaning of the current answer's head, until its body is over.
     head: Option<HeadMeaning>,
     body: BodyReader,
     content: BodyInspector,
     heads: ResponseHeadReader,
     /// The last head, unless it is too long, and its meaning below.
-    memo: Vec<u8>,
-    memo_meaning: HeadMeaning,
+    last_head: Vec<u8>,
+    last_meaning: HeadMeaning,
     scratch: Vec<u8>,
     /// The parts of the next call's request that were set.
     given: GivenParts,
@@ -197,13 +197,13 @@ impl Http1Driver {
     /// Reads a head or a part of it. Returns the number of bytes that belong to it.
     #[inline]
     fn take_head(&mut self, bytes: &[u8]) -> Result<usize, Http1Error> {
-        let known = self.memo.len();
-        if !self.heads.have_begun()
+        let known = self.last_head.len();
+        if !self.heads.has_begun()
             && known > 0
             && bytes.len() >= known
-            && bytes[..known] == self.memo
+            && bytes[..known] == self.last_head
         {
-            let head = self.memo_meaning;
+            let head = self.last_meaning;
             self.begin_body(head)?;
             return Ok(known);
         }
@@ -212,7 +212,7 @@ impl Http1Driver {
 
     #[inline(never)]
     fn read_head(&mut self, bytes: &[u8]) -> Result<usize, Http1Error> {
-        let (checks, memo) = (&self.shared.checks, &mut self.memo);
+        let (checks, memo) = (&self.shared.checks, &mut self.last_head);
         let (taken, head) = self.heads.take(bytes, |head, bytes| {
             memo.clear();
             if bytes.len() <= MAX_REMEMBERED_HEAD || checks.captures_head {
@@ -222,7 +222,7 @@ impl Http1Driver {
             let (outcome, reading) = checks.head(head.status, fields);
             HeadMeaning {
                 outcome,
-                reading,
+                body_metadata: reading,
                 framing: if checks.bodiless {
                     BodyFraming::Length(0)
                 } else {
@@ -236,7 +236,7 @@ impl Http1Driver {
             }
         })?;
         if let Some(head) = head {
-            self.memo_meaning = head;
+            self.last_meaning = head;
             self.begin_body(head)?;
         }
         Ok(taken)
@@ -247,8 +247,8 @@ impl Http1Driver {
         self.body
             .restart(head.framing, self.shared.checks.max_body)?;
         let checks = &self.shared.checks;
-        if head.outcome != Outcome::Ok || head.looks(checks) {
-            self.content.restart(checks, head.reading);
+        if head.outcome != Outcome::Ok || head.inspects_body(checks) {
+            self.content.restart(checks, head.body_metadata);
         }
         self.head = Some(head);
         Ok(())
@@ -263,7 +263,7 @@ impl Http1Driver {
         events: &mut Vec<Event>,
     ) -> Result<usize, Http1Error> {
         let checks = &self.shared.checks;
-        if head.outcome == Outcome::Ok && !head.looks(checks) {
+        if head.outcome == Outcome::Ok && !head.inspects_body(checks) {
             return self.body.take(bytes, &mut |_| ());
         }
         let (content, call) = (&mut self.content, self.call);
@@ -278,9 +278,9 @@ impl Http1Driver {
 
     /// Ends the call, because all of the answer that matters has arrived.
     #[inline]
-    fn answered(&mut self, head: HeadMeaning, events: &mut Vec<Event>) {
+    fn end_call(&mut self, head: HeadMeaning, events: &mut Vec<Event>) {
         let Some(call) = self.call.take() else { return };
-        let looked = head.looks(&self.shared.checks);
+        let looked = head.inspects_body(&self.shared.checks);
         let outcome = match head.outcome {
             Outcome::Ok if !looked && self.shared.checks.fits(self.body.seen()) => Outcome::Ok,
             _ => self.judge(head, call.call, events),
@@ -299,7 +299,7 @@ impl Http1Driver {
             return outcome;
         }
         let ended = head
-            .looks(checks)
+            .inspects_body(checks)
             .then(|| self.content.end(checks, call, events));
         let (outcome, text) = checks.judge(ended, self.body.seen());
         if let Some(text) = text
@@ -313,19 +313,19 @@ impl Http1Driver {
     fn text_of_head(&self, outcome: Outcome) -> String {
         let checks = &self.shared.checks;
         let mut space = FieldSpace::new();
-        match ResponseHead::parse_within(&self.memo, checks.max_head as usize, &mut space) {
+        match ResponseHead::parse_within(&self.last_head, checks.max_head as usize, &mut space) {
             Ok(Some(head)) => {
                 let fields = head.fields.iter();
                 let fields = fields.map(|(name, value)| (name.as_bytes(), value));
                 let text = checks.text_of_head(outcome, head.status, head.reason, fields);
                 ResponseChecks::with_excerpt(text, outcome, self.content.excerpt())
             }
-            _ => checks.text_of_body(outcome.explanation()),
+            _ => checks.body_failure_text(outcome.explanation()),
         }
     }
 
     /// Returns the number of body bytes received.
-    fn received(&self) -> u32 {
+    fn body_bytes_received(&self) -> u32 {
         match self.head {
             Some(_) => u32::try_from(self.body.seen()).unwrap_or(u32::MAX),
             None => 0,
@@ -338,23 +338,23 @@ impl Http1Driver {
         let good = self.head.filter(|head| head.outcome.is_ok());
         if let Some(head) = good.filter(|_| self.call.is_some()) {
             self.content.settle();
-            self.answered(head, events);
-            self.draining = true;
+            self.end_call(head, events);
+            self.is_draining = true;
         }
     }
 
     /// Returns whether the server closed an idle connection while the request was on its way: nothing was answered,
     /// and the connection had been idle for longer than the request then took to fail.
-    fn was_closed_while_idle(&self, call: &InFlight, now: Time) -> bool {
+    fn was_closed_while_idle(&self, call: &CallInFlight, now: Time) -> bool {
         let has_rested = self.idle_since != Time::NEVER && call.first_byte == Time::NEVER;
         has_rested && call.started.since(self.idle_since) > now.since(call.started)
     }
 
     /// Handles the end of the body.
     #[inline]
-    fn finished(&mut self, head: HeadMeaning, events: &mut Vec<Event>) {
-        self.answered(head, events);
-        self.draining |= head.closes || self.shared.closes;
+    fn on_body_end(&mut self, head: HeadMeaning, events: &mut Vec<Event>) {
+        self.end_call(head, events);
+        self.is_draining |= head.closes || self.shared.closes;
         self.head = None;
         self.drain_deadline = None;
         self.stream_until = None;
@@ -376,7 +376,7 @@ impl StepProtocol for Http1Protocol {
         if !Arc::ptr_eq(&self.0, &driver.shared) {
             driver.shared = Arc::clone(&self.0);
             // The same head may mean something else to another step's checks.
-            driver.memo.clear();
+            driver.last_head.clear();
         }
         driver.given.step = Some(values);
     }
@@ -384,7 +384,7 @@ impl StepProtocol for Http1Protocol {
     fn with_answer<R>(driver: &Http1Driver, f: impl FnOnce(CapturedResponse<'_>) -> R) -> R {
         let mut space = FieldSpace::new();
         let max_head = driver.shared.checks.max_head as usize;
-        let fields = match ResponseHead::parse_within(&driver.memo, max_head, &mut space) {
+        let fields = match ResponseHead::parse_within(&driver.last_head, max_head, &mut space) {
             Ok(Some(head)) => head.fields.iter().map(|(n, v)| (n.as_bytes(), v)).collect(),
             _ => Vec::new(),
         };
@@ -402,24 +402,24 @@ impl StepProtocol for Http1Protocol {
 impl Driver for Http1Driver {
     fn open(&mut self, _now: Time, _out: &mut Vec<u8>) {
         // HTTP/1.1 has no connection preface.
-        self.open = true;
+        self.is_open = true;
     }
 
     fn is_cheap_to_receive(&self) -> bool {
-        self.shared.checks.receive_lightly()
+        self.shared.checks.only_counts_bodies()
     }
 
     fn is_ready(&self) -> bool {
-        self.open
+        self.is_open
     }
 
     #[inline]
     fn capacity(&self) -> usize {
-        usize::from(self.open && !self.draining && self.call.is_none() && self.head.is_none())
+        usize::from(self.is_open && !self.is_draining && self.call.is_none() && self.head.is_none())
     }
 
     fn is_reading_remainder(&self) -> bool {
-        self.drain_deadline.is_some() && !self.draining
+        self.drain_deadline.is_some() && !self.is_draining
     }
 
     fn is_exclusive(&self) -> bool {
@@ -427,7 +427,7 @@ impl Driver for Http1Driver {
     }
 
     fn is_draining(&self) -> bool {
-        self.draining
+        self.is_draining
     }
 
     #[inline]
@@ -435,7 +435,7 @@ impl Driver for Http1Driver {
         let before = out.len();
         let (given, request) = (std::mem::take(&mut self.given), &self.shared.request);
         request.write(given, number, now, &mut self.scratch, out);
-        self.call = Some(InFlight {
+        self.call = Some(CallInFlight {
             call,
             started: now,
             first_byte: Time::NEVER,
@@ -446,14 +446,14 @@ impl Driver for Http1Driver {
     fn cancel(&mut self, _call: CallId, _now: Time, _out: &mut Vec<u8>) {
         // Over HTTP/1.1 a request can only be cancelled by closing the connection.
         self.call = None;
-        self.draining = true;
+        self.is_draining = true;
     }
 
     fn call_progress(&self, _call: CallId) -> CallProgress {
         CallProgress {
             messages_sent: 0,
             bytes_sent: self.call.map_or(0, |call| call.sent),
-            bytes_received: self.received(),
+            bytes_received: self.body_bytes_received(),
         }
     }
 
@@ -477,7 +477,7 @@ impl Driver for Http1Driver {
                 Some(call) if call.first_byte == Time::NEVER => call.first_byte = now,
                 Some(_) => {}
                 // Ignores the rest of a cancelled answer.
-                None if self.draining => return Ok(()),
+                None if self.is_draining => return Ok(()),
                 None if self.head.is_some() => {}
                 None => {
                     return Err(ProtocolError {
@@ -499,12 +499,12 @@ impl Driver for Http1Driver {
             let taken = self.take_body(head, bytes, events);
             // An error in the rest of a body does not affect a call that has ended.
             if self.call.is_some() && self.content.is_settled() {
-                self.answered(head, events);
+                self.end_call(head, events);
                 self.drain_deadline = Some(now + DRAIN_TIMEOUT);
             }
             bytes = &bytes[taken.map_err(|e| broken(&e))?..];
             if self.body.is_over() {
-                self.finished(head, events);
+                self.on_body_end(head, events);
                 self.idle_since = now;
             }
         }
@@ -512,15 +512,15 @@ impl Driver for Http1Driver {
     }
 
     fn receive_end(&mut self, _now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
-        self.draining = true;
+        self.is_draining = true;
         match self.head {
             _ if self.call.is_none() => Ok(()),
             Some(head) => {
                 self.body.end().map_err(|e| broken(&e))?;
-                self.finished(head, events);
+                self.on_body_end(head, events);
                 Ok(())
             }
-            None if !self.heads.have_begun() => Ok(()),
+            None if !self.heads.has_begun() => Ok(()),
             None => {
                 let why = self.heads.cut_off();
                 Err(broken(&why.unwrap_or(Http1Error::EndedInHead)))
@@ -535,7 +535,7 @@ impl Driver for Http1Driver {
     fn expire(&mut self, now: Time, _out: &mut Vec<u8>, events: &mut Vec<Event>) {
         if self.drain_deadline.is_some_and(|until| until <= now) {
             self.drain_deadline = None;
-            self.draining = true;
+            self.is_draining = true;
         }
         if self.stream_until.is_some_and(|until| until <= now) {
             self.stream_until = None;
@@ -553,7 +553,7 @@ impl Driver for Http1Driver {
     }
 
     fn abort(&mut self, outcome: Outcome, now: Time, events: &mut Vec<Event>) {
-        self.draining = true;
+        self.is_draining = true;
         self.drain_deadline = None;
         let Some(call) = self.call.take() else { return };
         let is_loss = matches!(
@@ -561,7 +561,7 @@ impl Driver for Http1Driver {
             Outcome::Reset | Outcome::ConnectionClosed | Outcome::Truncated
         );
         if !is_loss || !self.was_closed_while_idle(&call, now) {
-            return events.push(Event::Done(call.done(outcome, self.received())));
+            return events.push(Event::Done(call.done(outcome, self.body_bytes_received())));
         }
         let done = call.done(Outcome::IdleClosed, 0);
         if self.details.take_one(Outcome::IdleClosed) {

@@ -11,30 +11,30 @@ use plimsoll_engine::driver::Event;
 #[derive(Debug)]
 pub(super) struct EndlessStreams {
     /// The plan does not define the end of a stream, and has no objective on its duration.
-    allowed: bool,
+    may_end: bool,
     /// A stream has ended by itself.
-    one_ended: AtomicBool,
+    has_one_ended: AtomicBool,
 }
 
 impl EndlessStreams {
     pub(super) fn new(allowed: bool) -> EndlessStreams {
         EndlessStreams {
-            allowed,
-            one_ended: AtomicBool::new(false),
+            may_end: allowed,
+            has_one_ended: AtomicBool::new(false),
         }
     }
 
     /// Records that a stream has ended by itself.
     pub(super) fn note_end(&self) {
         // Read first: many workers share it, and it changes only once.
-        if self.allowed && !self.one_ended.load(Ordering::Relaxed) {
-            self.one_ended.store(true, Ordering::Relaxed);
+        if self.may_end && !self.has_one_ended.load(Ordering::Relaxed) {
+            self.has_one_ended.store(true, Ordering::Relaxed);
         }
     }
 
     /// Returns whether streams that have brought events end with the load.
     pub(super) fn end_with_load(&self) -> bool {
-        self.allowed && !self.one_ended.load(Ordering::Relaxed)
+        self.may_end && !self.has_one_ended.load(Ordering::Relaxed)
     }
 }
 

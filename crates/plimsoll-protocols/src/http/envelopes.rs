@@ -30,7 +30,7 @@ pub(super) fn length(prefix: &[u8]) -> Option<usize> {
 /// Returns the format of this name.
 pub(super) fn named(name: &str) -> Option<EventFormat> {
     match FORMAT_NAMES.iter().position(|known| *known == name)? {
-        0 => Some(EventFormat::Web),
+        0 => Some(EventFormat::GrpcWeb),
         _ => Some(EventFormat::Connect),
     }
 }
@@ -48,7 +48,7 @@ pub(super) fn content_type(stream: Option<&str>, payload: &Payload) -> Option<&'
 /// Returns the flag of the last envelope; `None` if the format has no prefixes.
 pub(super) fn last_flag(format: EventFormat) -> Option<u8> {
     match format {
-        EventFormat::Web => Some(0x80),
+        EventFormat::GrpcWeb => Some(0x80),
         EventFormat::Connect => Some(0x02),
         EventFormat::Sse | EventFormat::NdJson => None,
     }
@@ -81,7 +81,7 @@ pub(super) fn body(call: &HttpCall) -> Cow<'_, [u8]> {
 /// Returns the outcome of the call from the last envelope; `None` if it holds none.
 pub(super) fn ended(format: EventFormat, last: &[u8]) -> Option<Outcome> {
     match format {
-        EventFormat::Web => {
+        EventFormat::GrpcWeb => {
             let mut lines = last.split(|b| *b == b'\n');
             lines.find_map(|line| {
                 let colon = line.iter().position(|b| *b == b':')?;
@@ -108,7 +108,7 @@ pub(super) fn ended(format: EventFormat, last: &[u8]) -> Option<Outcome> {
                 "canceled" => "CANCELLED".to_owned(),
                 code => code.to_ascii_uppercase(),
             };
-            let grpc = (1..=16).map(Outcome::of_status);
+            let grpc = (1..=16).map(Outcome::status_response);
             let known = grpc.into_iter().find(|outcome| outcome.code() == code);
             Some(known.unwrap_or(Outcome::Unknown))
         }
@@ -119,7 +119,7 @@ pub(super) fn ended(format: EventFormat, last: &[u8]) -> Option<Outcome> {
 /// Parses a status number of gRPC.
 pub(super) fn status(value: &[u8]) -> Option<Outcome> {
     let number = std::str::from_utf8(value).ok()?.parse().ok()?;
-    Some(Outcome::of_status(number))
+    Some(Outcome::status_response(number))
 }
 
 #[cfg(test)]
@@ -128,16 +128,16 @@ mod tests {
 
     #[test]
     fn outcome_is_read_from_last_envelope() {
-        use EventFormat::{Connect, Web};
+        use EventFormat::{Connect, GrpcWeb};
         for (format, last, outcome) in [
-            (Web, "grpc-status: 0\r\n", Some(Outcome::Ok)),
+            (GrpcWeb, "grpc-status: 0\r\n", Some(Outcome::Ok)),
             (
-                Web,
+                GrpcWeb,
                 "Grpc-Message: x\r\nGrpc-Status:5\r\n",
                 Some(Outcome::NotFound),
             ),
-            (Web, "grpc-status: x", None),
-            (Web, "", None),
+            (GrpcWeb, "grpc-status: x", None),
+            (GrpcWeb, "", None),
             (Connect, "{}", Some(Outcome::Ok)),
             (Connect, r#"{"metadata":{"a":["b"]}}"#, Some(Outcome::Ok)),
             (

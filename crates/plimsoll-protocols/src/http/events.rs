@@ -19,7 +19,7 @@ const TOKEN_STREAM_END: &[u8] = b"[DONE]";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamEventKind {
     /// The stream goes on.
-    Usual,
+    Ordinary,
     /// The event ends the stream successfully.
     Last,
     /// The event reports an error.
@@ -57,9 +57,9 @@ pub struct EventReader {
     data: Vec<u8>,
     name: Vec<u8>,
     /// The last line ended in CR: an LF right after it belongs to the same line end.
-    after_return: bool,
+    after_cr: bool,
     /// The first line has been read; a byte order mark may stand before it.
-    begun: bool,
+    has_begun: bool,
 }
 
 impl EventReader {
@@ -68,8 +68,8 @@ impl EventReader {
         self.line.clear();
         self.data.clear();
         self.name.clear();
-        self.after_return = false;
-        self.begun = false;
+        self.after_cr = false;
+        self.has_begun = false;
     }
 
     /// Reads `data`, and calls `sink` with each event that ends in it, until `sink` returns false. Returns the number
@@ -88,16 +88,16 @@ impl EventReader {
         }
         let mut bytes = data;
         while let Some(&first) = bytes.first() {
-            if std::mem::take(&mut self.after_return) && first == b'\n' {
+            if std::mem::take(&mut self.after_cr) && first == b'\n' {
                 bytes = &bytes[1..];
                 continue;
             }
             let is_end = |b: &u8| *b == b'\n' || *b == b'\r' && stream.format == EventFormat::Sse;
             let Some(end) = bytes.iter().position(is_end) else {
-                self.keep(bytes)?;
+                self.buffer_line(bytes)?;
                 break;
             };
-            self.after_return = bytes[end] == b'\r';
+            self.after_cr = bytes[end] == b'\r';
             let (mut piece, rest) = (&bytes[..end], &bytes[end + 1..]);
             bytes = rest;
             // Most lines arrive as a whole, and are not copied.
@@ -144,7 +144,7 @@ impl EventReader {
             let mut gathered = std::mem::take(&mut self.line);
             let message = &gathered[PREFIX_LEN..];
             let kind = match gathered[0] & last != 0 {
-                false => StreamEventKind::Usual,
+                false => StreamEventKind::Ordinary,
                 true if envelopes::ended(stream.format, message) == Some(Outcome::Ok) => {
                     StreamEventKind::Last
                 }
@@ -183,7 +183,7 @@ impl EventReader {
         if let Some(data) = self.data.strip_suffix(b"\n") {
             let event = event(stream, &self.name, data);
             let is_whole = stream.tokens.is_some() && data.trim_ascii_end().ends_with(b"}");
-            if event.kind != StreamEventKind::Usual || is_whole {
+            if event.kind != StreamEventKind::Ordinary || is_whole {
                 sink(event);
             }
         }
@@ -195,7 +195,7 @@ impl EventReader {
         self.line.capacity() + self.data.capacity() + self.name.capacity()
     }
 
-    fn keep(&mut self, bytes: &[u8]) -> Result<(), EventsError> {
+    fn buffer_line(&mut self, bytes: &[u8]) -> Result<(), EventsError> {
         if self.line.len() + bytes.len() > MAX_EVENT {
             return Err(EventsError::TooLarge);
         }
@@ -209,7 +209,7 @@ impl EventReader {
         mut line: &[u8],
         sink: &mut impl FnMut(StreamEvent<'_>) -> bool,
     ) -> Result<bool, EventsError> {
-        if !std::mem::replace(&mut self.begun, true) {
+        if !std::mem::replace(&mut self.has_begun, true) {
             line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
         }
         if stream.format == EventFormat::NdJson {
@@ -263,23 +263,23 @@ impl EventReader {
 fn event<'a>(stream: &EventStream, name: &'a [u8], data: &'a [u8]) -> StreamEvent<'a> {
     let has_tokens = stream.tokens.is_some();
     let is_error = match &stream.error {
-        Some(meant) => is_meant(meant, name, data),
+        Some(meant) => matches_event(meant, name, data),
         // Events that hold tokens are parsed completely, and errors are recognised by their keys.
         None => name == b"error" || !has_tokens && begins_with_error(data),
     };
     let is_last = match &stream.until {
-        Some(meant) => is_meant(meant, name, data),
+        Some(meant) => matches_event(meant, name, data),
         None => has_tokens && data.trim_ascii() == TOKEN_STREAM_END,
     };
     let kind = match (is_error, is_last) {
         (true, _) => StreamEventKind::Error,
         (false, true) => StreamEventKind::Last,
-        (false, false) => StreamEventKind::Usual,
+        (false, false) => StreamEventKind::Ordinary,
     };
     StreamEvent { kind, name, data }
 }
 
-pub(super) fn is_meant(meant: &EventMatch, name: &[u8], data: &[u8]) -> bool {
+pub(super) fn matches_event(meant: &EventMatch, name: &[u8], data: &[u8]) -> bool {
     match meant {
         EventMatch::Data(text) => data.trim_ascii() == text.as_bytes(),
         EventMatch::Named(text) => name == text.as_bytes(),
@@ -344,15 +344,15 @@ mod tests {
 
     #[test]
     fn prefixed_messages_parse_in_any_split() {
-        let web = stream(EventFormat::Web, None);
+        let web = stream(EventFormat::GrpcWeb, None);
         let body = b"\0\0\0\0\x03one\0\0\0\0\0\x80\0\0\0\x10grpc-status: 0\r\n\0\0\0\0\x01x";
         for step in 1..=body.len() {
             let found = read(&web, body, step).unwrap();
             let end = (StreamEventKind::Last, "grpc-status: 0\r\n".to_owned());
-            let empty = (StreamEventKind::Usual, String::new());
+            let empty = (StreamEventKind::Ordinary, String::new());
             assert_eq!(
                 found[..3],
-                [(StreamEventKind::Usual, "one".to_owned()), empty, end]
+                [(StreamEventKind::Ordinary, "one".to_owned()), empty, end]
             );
         }
         let connect = stream(EventFormat::Connect, None);
@@ -372,9 +372,9 @@ mod tests {
         for step in 1..=body.len() {
             let found = read(&sse, body, step).unwrap();
             let expected = [
-                (StreamEventKind::Usual, "one"),
-                (StreamEventKind::Usual, "two\n and more"),
-                (StreamEventKind::Usual, ""),
+                (StreamEventKind::Ordinary, "one"),
+                (StreamEventKind::Ordinary, "two\n and more"),
+                (StreamEventKind::Ordinary, ""),
                 (StreamEventKind::Error, "x"),
                 (StreamEventKind::Error, "{\"error\": 1}"),
                 (StreamEventKind::Last, "[DONE]"),
@@ -397,7 +397,11 @@ mod tests {
             (&sse, "event: error\ndata: x", Some(StreamEventKind::Error)),
             (&sse, "data: {\"n\":1}", None),
             (&tokens, "data: [DONE]", Some(StreamEventKind::Last)),
-            (&tokens, "data: {\"n\":1}\n", Some(StreamEventKind::Usual)),
+            (
+                &tokens,
+                "data: {\"n\":1}\n",
+                Some(StreamEventKind::Ordinary),
+            ),
             (&tokens, "data: {\"n\":", None),
             (&tokens, "data: ", None),
         ] {
@@ -439,7 +443,7 @@ mod tests {
         for step in 1..=body.len() {
             let found = read(&lines, body, step).unwrap();
             let kinds: Vec<StreamEventKind> = found.iter().map(|(kind, _)| *kind).collect();
-            let usual = StreamEventKind::Usual;
+            let usual = StreamEventKind::Ordinary;
             assert_eq!(
                 kinds,
                 [
@@ -485,6 +489,6 @@ mod tests {
             false
         };
         reader.take(&sse, b"data: b\n\ndata: c\n\n", take).unwrap();
-        assert_eq!(found, [(StreamEventKind::Usual, b"b".to_vec())]);
+        assert_eq!(found, [(StreamEventKind::Ordinary, b"b".to_vec())]);
     }
 }

@@ -6,7 +6,7 @@ use clap::Args;
 use plimsoll_model::spec::{LoadSpec, RowsSpec, Spec, apply_typed_to_optional};
 
 use super::call::HttpVersion;
-use super::lines;
+use super::foreign_lines;
 use super::section::{ExpectedValues, HttpSpec};
 use crate::flags::{CredentialFlags, fields, named};
 use crate::foreign::lines::LineTool;
@@ -47,7 +47,7 @@ impl ProtocolCommand for HttpFlags {
         ("--http2", "--http-version=2"),
         ("--http2-prior-knowledge", "--http-version=2"),
     ];
-    const LINE_TOOLS: &'static [&'static LineTool] = &lines::HTTP_TOOLS;
+    const LINE_TOOLS: &'static [&'static LineTool] = &foreign_lines::HTTP_TOOLS;
     const TARGET_HELP: &str =
         "http://HOST:PORT/PATH (plaintext), https://HOST:PORT/PATH (TLS), or unix:/SOCKET:/PATH";
 
@@ -84,7 +84,7 @@ impl ProtocolCommand for HttpFlags {
 
 /// Returns whether calls would queue for a connection: connections are reused, their number is not set, and they may
 /// use HTTP/1.1, which carries one call at a time.
-pub(super) fn queues(load: &LoadSpec, version: Option<HttpVersion>) -> bool {
+pub(super) fn would_queue(load: &LoadSpec, version: Option<HttpVersion>) -> bool {
     let kept = load.reuse.as_ref().is_none_or(|reuse| reuse != "never");
     kept && version != Some(HttpVersion::V2) && load.connections.is_none()
 }

@@ -13,8 +13,8 @@ use plimsoll_model::units::Period;
 use serde_json::{Map, Value, json};
 
 use super::call::HttpVersion;
-use super::flags::queues;
-use super::lines;
+use super::flags::would_queue;
+use super::foreign_lines;
 use super::section::{ConversationSpec, HttpSpec};
 use crate::flags::{CredentialFlags, GoodputBound, fields, goodput};
 use crate::foreign::lines::LineTool;
@@ -154,19 +154,19 @@ impl LlmApi {
 impl ProtocolCommand for LlmFlags {
     type Section = HttpSpec;
     const COMMAND_NAME: &str = "llm";
-    const LINE_TOOLS: &'static [&'static LineTool] = &lines::LLM_TOOLS;
+    const LINE_TOOLS: &'static [&'static LineTool] = &foreign_lines::LLM_TOOLS;
     const TARGET_HELP: &str = "http://HOST:PORT, https://HOST:PORT over TLS, or unix:/SOCKET:/PATH; /v1/chat/completions or /v1/completions is added unless the URL has a path, and the part after /v1 where it ends there";
 
     fn section(self, spec: &mut Spec, variables: EnvLookup<'_>) -> Result<HttpSpec, UsageError> {
         let api = self.api.unwrap_or_default();
-        spec.target = spec.target.as_deref().map(|url| whole_url(url, api));
+        spec.target = spec.target.as_deref().map(|url| with_api_path(url, api));
         apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;
         let mut headers = fields("--header", &self.headers)?;
         self.credentials.add_to(&mut headers)?;
-        self.add_key(&mut headers, variables);
+        self.add_api_key(&mut headers, variables);
         let follow_ups = self.follow_up.iter();
         let follow_ups: Vec<String> = follow_ups
-            .map(|typed| text_of("--follow-up", typed))
+            .map(|typed| read_text("--follow-up", typed))
             .collect::<Result<_, _>>()?;
         let section = HttpSpec {
             version: self.http_version,
@@ -187,7 +187,7 @@ impl ProtocolCommand for LlmFlags {
             .deadline
             .or(Some(OptionalPeriod::After(Period(DEFAULT_DEADLINE))));
         let is_open = load.clients.is_none() && section.calls_in_a_row().is_none();
-        if is_open && queues(load, self.http_version) {
+        if is_open && would_queue(load, self.http_version) {
             load.connections = Some(DEFAULT_CONNECTIONS);
         }
         Ok(section)
@@ -195,7 +195,7 @@ impl ProtocolCommand for LlmFlags {
 }
 
 /// Adds the API's path to `url`, unless it has a path of its own.
-fn whole_url(url: &str, api: LlmApi) -> String {
+fn with_api_path(url: &str, api: LlmApi) -> String {
     let path = api.path();
     let bare = url.trim_end_matches('/');
     let has_path = match (bare.strip_prefix("unix:"), bare.split_once("://")) {
@@ -212,7 +212,7 @@ fn whole_url(url: &str, api: LlmApi) -> String {
 }
 
 impl LlmFlags {
-    fn add_key(&self, headers: &mut BTreeMap<String, MetadataSpec>, variables: EnvLookup<'_>) {
+    fn add_api_key(&self, headers: &mut BTreeMap<String, MetadataSpec>, variables: EnvLookup<'_>) {
         let given = |name: &String| name.eq_ignore_ascii_case("authorization");
         let key = variables(&self.api_key_env);
         if let Some(key) = key.filter(|_| !headers.keys().any(given)) {
@@ -226,12 +226,12 @@ impl LlmFlags {
     /// Makes the body of the request, a template.
     fn body(&self, api: LlmApi) -> Result<String, UsageError> {
         let prompt = match (&self.body, self.prompt_tokens) {
-            (Some(prompt), _) => text_of("--prompt", prompt)?,
+            (Some(prompt), _) => read_text("--prompt", prompt)?,
             (None, Some(tokens)) => filler_prompt(tokens),
             (None, None) => DEFAULT_PROMPT.to_owned(),
         };
         let system = self.system.as_deref();
-        let system = system.map(|typed| text_of("--system", typed));
+        let system = system.map(|typed| read_text("--system", typed));
         let system = system.transpose()?;
         let mut body = Map::new();
         body.insert("model".to_owned(), json!(self.model));
@@ -269,14 +269,14 @@ impl LlmFlags {
             body.insert("max_tokens".to_owned(), json!(tokens));
         }
         match &self.extra {
-            Some(typed) => with_extra(body, &text_of("--extra", typed)?),
+            Some(typed) => merge_extra(body, &read_text("--extra", typed)?),
             None => Ok(Value::Object(body).to_string()),
         }
     }
 }
 
 /// Returns the text typed after `flag`, or that of the file named by `@FILE`; `@-` means stdin.
-fn text_of(flag: &str, typed: &str) -> Result<String, UsageError> {
+fn read_text(flag: &str, typed: &str) -> Result<String, UsageError> {
     if !typed.starts_with('@') {
         return Ok(typed.to_owned());
     }
@@ -295,7 +295,7 @@ fn text_of(flag: &str, typed: &str) -> Result<String, UsageError> {
 
 /// Merges the keys of `extra`, kept as typed, into the request; they replace keys of `body` with the same names.
 /// Template fields may stand in place of values.
-fn with_extra(mut body: Map<String, Value>, extra: &str) -> Result<String, UsageError> {
+fn merge_extra(mut body: Map<String, Value>, extra: &str) -> Result<String, UsageError> {
     let problem = |problem: &dyn std::fmt::Display| {
         UsageError::new(
             format_args!("--extra: {problem}"),
@@ -385,9 +385,9 @@ mod tests {
             ("unix:/tmp/s:/v1", "unix:/tmp/s:/v1/chat/completions"),
             ("unix:/tmp/s:/x", "unix:/tmp/s:/x"),
         ] {
-            assert_eq!(whole_url(typed, LlmApi::Chat), whole);
+            assert_eq!(with_api_path(typed, LlmApi::Chat), whole);
         }
-        let url = whole_url("http://h:1", LlmApi::Completions);
+        let url = with_api_path("http://h:1", LlmApi::Completions);
         assert_eq!(url, "http://h:1/v1/completions");
     }
 
@@ -418,7 +418,7 @@ mod tests {
                 r#"{"max_tokens":4,"n":1,"a":{"b":{"c":{{seq}}}}}"#,
             ),
         ] {
-            assert_eq!(with_extra(body(), extra).unwrap(), text);
+            assert_eq!(merge_extra(body(), extra).unwrap(), text);
         }
         for extra in [
             "[1]",
@@ -429,7 +429,7 @@ mod tests {
             "{{seq}}",
             "\\",
         ] {
-            assert!(with_extra(body(), extra).is_err(), "{extra}");
+            assert!(merge_extra(body(), extra).is_err(), "{extra}");
         }
     }
 

@@ -9,12 +9,12 @@ use plimsoll_model::plan::ConnectionReuse;
 use plimsoll_model::{Outcome, Plan};
 
 use super::call::{HttpCall, HttpVersion};
-use super::choosing::HttpProtocol;
 use super::conversation::{AcceptsBodies, ConversationScenario};
 use super::driver::Http1Protocol;
 use super::handshake::HandshakeProtocol;
 use super::journey::{JourneyPlan, JourneyScenario, StepProtocol};
 use super::multiplexed::{Http2Protocol, HttpScheme};
+use super::negotiated_driver::HttpProtocol;
 use super::request::HttpRequest;
 use super::script::FrameScripts;
 use super::section::HttpSpec;
@@ -83,8 +83,10 @@ impl ProtocolModule for HttpSpec {
         }
         if call.conversation.is_some() {
             return match version {
-                HttpVersion::V2 => conversations(plan, call, Http2Protocol::new(&request, scheme)),
-                _ => conversations(plan, call, Http1Protocol::new(&request)),
+                HttpVersion::V2 => {
+                    conversation_load(plan, call, Http2Protocol::new(&request, scheme))
+                }
+                _ => conversation_load(plan, call, Http1Protocol::new(&request)),
             };
         }
         Ok(match version {
@@ -96,7 +98,7 @@ impl ProtocolModule for HttpSpec {
 }
 
 /// Makes the load of users who talk to a model.
-fn conversations<'a, P>(
+fn conversation_load<'a, P>(
     plan: &'a Plan,
     call: &HttpCall,
     protocol: P,

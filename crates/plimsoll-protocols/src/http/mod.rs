@@ -6,10 +6,8 @@
 //! (RFC 6455). `target` is the server.
 
 mod answers;
-mod any_shape;
 mod call;
 mod checks;
-mod choosing;
 mod content;
 mod conversation;
 mod driver;
@@ -18,18 +16,20 @@ mod envelopes;
 mod errors;
 pub mod events;
 mod fields;
-mod finish;
+mod finish_reason;
 mod flags;
+mod foreign_lines;
 mod handshake;
 mod journey;
+mod lenient_json;
 mod limits;
-mod lines;
 mod llm;
 mod load;
-mod missing;
+mod missing_page;
 mod multiplexed;
 mod names;
 mod needle;
+mod negotiated_driver;
 mod paths;
 mod payload;
 mod replayed;
@@ -44,14 +44,13 @@ pub mod target;
 mod tokenizer;
 mod tokens;
 mod trace;
-mod users;
+mod user_scenarios;
 mod ws;
 
 pub use call::{
     ConversationPlan, EventFormat, EventMatch, EventStream, FrameAnswer, FrameCall, HttpCall,
     HttpVersion, SocketCall, VaryingBody, VaryingHttp, WelcomeMessage,
 };
-pub use choosing::HttpProtocol;
 pub use conversation::{AcceptsBodies, ConversationScenario};
 pub use driver::{Http1Driver, Http1Protocol};
 pub use flags::HttpFlags;
@@ -63,7 +62,8 @@ pub use llm::LlmFlags;
 pub(crate) use load::ONLY_HTTP1;
 pub use multiplexed::{Http2Driver, Http2Protocol, HttpScheme};
 pub(crate) use names::check_name;
-pub(crate) use paths::{fits_a_path, not_a_path};
+pub use negotiated_driver::HttpProtocol;
+pub(crate) use paths::{invalid_path_message, is_valid_in_path};
 pub use request::HttpRequest;
 pub(crate) use resolve::{check_host, path_of_call};
 pub use script::FrameScripts;

@@ -43,7 +43,7 @@ use crate::http2::{
 };
 
 /// The longest header block that is remembered. Bytes.
-const MEMO_BLOCK_LEN: usize = 255;
+const MAX_REMEMBERED_BLOCK: usize = 255;
 
 #[derive(Debug)]
 struct Http2Shared {
@@ -135,10 +135,10 @@ impl Protocol for Http2Protocol {
             decoder: Decoder::new(DEFAULT_TABLE_SIZE, self.0.checks.max_head),
             memo: BlockMemo::default(),
             fields: FieldList::default(),
-            kept: Vec::new(),
+            responses: Vec::new(),
             free: Vec::new(),
             scratch: Vec::new(),
-            is_given: false,
+            has_next_body: false,
             step: StepValues::default(),
             answer_fields: FieldList::default(),
             answer_slot: NO_SLOT,
@@ -168,16 +168,16 @@ pub type Http2Driver = Connection<HttpCalls>;
 pub struct HttpCalls {
     shared: Arc<Http2Shared>,
     decoder: Decoder,
-    memo: BlockMemo<HeadMeaning, MEMO_BLOCK_LEN>,
+    memo: BlockMemo<HeadMeaning, MAX_REMEMBERED_BLOCK>,
     /// The fields of the block that was decoded last.
     fields: FieldList,
     /// State of answers whose body is inspected, or whose head shows a failure. `slot` of a stream is an index into it.
-    kept: Vec<InspectedResponse>,
+    responses: Vec<InspectedResponse>,
     free: Vec<u32>,
     /// The body of the call that is being started, if each has its own.
     scratch: Vec<u8>,
     /// `scratch` was set by the caller, and is not rendered.
-    is_given: bool,
+    has_next_body: bool,
     /// The values of the step that the next call belongs to, in journeys.
     step: StepValues,
     /// The fields of the last answer's head, in journeys.
@@ -206,9 +206,9 @@ struct HeadMeaning {
     /// The status; 0 if there is none, as in trailers.
     status: u16,
     outcome: Outcome,
-    reading: BodyMetadata,
+    body_metadata: BodyMetadata,
     length: Option<u64>,
-    malformed: Option<&'static str>,
+    why_malformed: Option<&'static str>,
 }
 
 /// The state of an answer.
@@ -219,7 +219,7 @@ pub struct Http2Response {
     received: u32,
     /// The outcome so far, from its head.
     outcome: Outcome,
-    head_seen: bool,
+    has_head: bool,
     /// The `content-length`, if there is one that applies.
     length: Option<u32>,
 }
@@ -229,7 +229,7 @@ impl http2::ResponseState for Http2Response {
         first_byte: Time::NEVER,
         received: 0,
         outcome: Outcome::Ok,
-        head_seen: false,
+        has_head: false,
         length: None,
     };
 
@@ -245,12 +245,12 @@ impl HttpCalls {
     fn read(&mut self, block: &[u8]) -> Result<HeadMeaning, HpackError> {
         match self.memo.get(block) {
             Some(head) => Ok(*head),
-            None => self.read_anew(block),
+            None => self.decode_head(block),
         }
     }
 
     #[inline(never)]
-    fn read_anew(&mut self, block: &[u8]) -> Result<HeadMeaning, HpackError> {
+    fn decode_head(&mut self, block: &[u8]) -> Result<HeadMeaning, HpackError> {
         let fields = &mut self.fields;
         fields.clear();
         let mut rules = AnswerRules::default();
@@ -270,7 +270,7 @@ impl HttpCalls {
             }
             fields.push(field.name, field.value);
         })?;
-        if decoded.list_too_large {
+        if decoded.is_list_too_large {
             malformed = Some(HEAD_TOO_LARGE);
         }
         let checks = &self.shared.checks;
@@ -281,11 +281,11 @@ impl HttpCalls {
         let head = HeadMeaning {
             status: rules.status,
             outcome,
-            reading,
+            body_metadata: reading,
             length,
-            malformed,
+            why_malformed: malformed,
         };
-        if decoded.changed_table {
+        if decoded.has_changed_table {
             self.memo.clear();
         }
         // Journeys need the fields of every head.
@@ -298,12 +298,17 @@ impl HttpCalls {
     }
 
     /// Allocates the state for inspecting a stream's answer.
-    fn keep(&mut self, stream: &mut HttpStream, reading: BodyMetadata, text: Option<String>) {
+    fn begin_inspection(
+        &mut self,
+        stream: &mut HttpStream,
+        reading: BodyMetadata,
+        text: Option<String>,
+    ) {
         stream.slot = self.free.pop().unwrap_or_else(|| {
-            self.kept.push(InspectedResponse::default());
-            self.kept.len() as u32 - 1
+            self.responses.push(InspectedResponse::default());
+            self.responses.len() as u32 - 1
         });
-        let kept = &mut self.kept[stream.slot as usize];
+        let kept = &mut self.responses[stream.slot as usize];
         kept.content.restart(&self.shared.checks, reading);
         kept.text = text;
     }
@@ -311,12 +316,13 @@ impl HttpCalls {
 
 impl Http2Driver {
     #[inline(never)]
-    fn keep_answer(&mut self, id: u32, head: &HeadMeaning) {
+    fn inspect_answer(&mut self, id: u32, head: &HeadMeaning) {
         let wanted = !head.outcome.is_ok() && self.details.has_room(head.outcome);
         let (checks, fields) = (&self.calls.shared.checks, self.calls.fields.iter());
         let text = wanted.then(|| checks.text_of_head(head.outcome, head.status, "", fields));
         if let Some(stream) = self.streams.find(id) {
-            self.calls.keep(stream, head.reading, text);
+            self.calls
+                .begin_inspection(stream, head.body_metadata, text);
         }
     }
 
@@ -340,7 +346,7 @@ impl Http2Driver {
 
     /// Handles the end of a stream.
     #[inline]
-    fn answered(&mut self, id: u32, to: &mut DriverEffects<'_>) -> Result<(), Violation> {
+    fn on_stream_end(&mut self, id: u32, to: &mut DriverEffects<'_>) -> Result<(), Violation> {
         let Some(stream) = self.streams.find(id) else {
             return Ok(());
         };
@@ -374,7 +380,7 @@ impl Http2Driver {
         let Http2Response {
             outcome, received, ..
         } = stream.answer;
-        let Some(kept) = self.calls.kept.get_mut(stream.slot as usize) else {
+        let Some(kept) = self.calls.responses.get_mut(stream.slot as usize) else {
             return checks.judge(None, received.into());
         };
         if !outcome.is_ok() {
@@ -405,7 +411,7 @@ impl Http2Driver {
     }
 
     #[cold]
-    fn too_large(&mut self, last: StreamPayload<'_>, to: &mut DriverEffects<'_>) {
+    fn fail_body_too_large(&mut self, last: StreamPayload<'_>, to: &mut DriverEffects<'_>) {
         let limit = self.calls.shared.checks.max_body;
         let ProtocolError { outcome, detail } = broken(&Http1Error::BodyTooLong(limit));
         self.fail_stream(last, outcome, Some(detail), to);
@@ -414,7 +420,7 @@ impl Http2Driver {
 
 impl Http2Driver {
     /// Ends the streams that have lasted as long as the plan allows.
-    fn end_streams(&mut self, to: &mut DriverEffects<'_>) {
+    fn end_due_streams(&mut self, to: &mut DriverEffects<'_>) {
         let now = to.now;
         let is_due = |end: &mut (Time, u32)| end.0 <= now;
         while let Some((_, id)) = self.calls.stream_deadlines.pop_front_if(is_due) {
@@ -433,7 +439,7 @@ impl Http2Driver {
             return;
         };
         let is_good = stream.call != NO_CALL && stream.answer.outcome.is_ok();
-        let kept = self.calls.kept.get_mut(stream.slot as usize);
+        let kept = self.calls.responses.get_mut(stream.slot as usize);
         let Some(kept) = kept.filter(|_| is_good) else {
             return;
         };
@@ -447,7 +453,7 @@ impl Http2Driver {
     }
 
     #[cold]
-    fn head_too_large(&mut self, head: StreamPayload<'_>, to: &mut DriverEffects<'_>) {
+    fn fail_head_too_large(&mut self, head: StreamPayload<'_>, to: &mut DriverEffects<'_>) {
         let limit = self.calls.shared.checks.max_head;
         let text = format!("{HEAD_TOO_LARGE} of {limit} bytes: {MAX_HEAD_HINT}");
         self.fail_stream(head, Outcome::HeadTooLarge, Some(text), to);
@@ -460,7 +466,7 @@ impl AcceptsBodies for Http2Driver {
     }
 
     fn set_next_body(&mut self, body: Vec<u8>) {
-        (self.calls.scratch, self.calls.is_given) = (body, true);
+        (self.calls.scratch, self.calls.has_next_body) = (body, true);
     }
 }
 
@@ -490,7 +496,7 @@ impl StepProtocol for Http2Protocol {
 
     fn with_answer<R>(driver: &Http2Driver, f: impl FnOnce(CapturedResponse<'_>) -> R) -> R {
         let calls = &driver.calls;
-        let kept = calls.kept.get(calls.answer_slot as usize);
+        let kept = calls.responses.get(calls.answer_slot as usize);
         f(CapturedResponse {
             fields: calls.answer_fields.iter().collect(),
             body: kept.map_or(Some(&[]), |kept| kept.content.captured()),
@@ -510,10 +516,10 @@ impl StreamCalls for HttpCalls {
         &self.shared.request
     }
 
-    const OWN_FIELDS: bool = true;
+    const HAS_BODY_FIELDS: bool = true;
 
     fn prepare(&mut self, number: u64, now: Time) {
-        if std::mem::take(&mut self.is_given) {
+        if std::mem::take(&mut self.has_next_body) {
             return;
         }
         if let Some((varying, body)) = self.shared.varying_body() {
@@ -529,7 +535,7 @@ impl StreamCalls for HttpCalls {
     }
 
     fn write_own_fields(&self, block: &mut Vec<u8>) {
-        if self.shared.request.bodies == BodyKind::PerCall {
+        if self.shared.request.body_kind == BodyKind::PerCall {
             begin_literal("content-length", block);
             let start = block.len();
             block.extend_from_slice(decimal(self.scratch.len(), &mut [0; 20]));
@@ -562,7 +568,7 @@ impl StreamCalls for HttpCalls {
             return connection.on_closed(piece, "DATA", to.events);
         };
         let answer = &mut stream.answer;
-        if !answer.head_seen {
+        if !answer.has_head {
             let why = "DATA before HEADERS (RFC 9113, 8.1)";
             return Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why));
         }
@@ -573,13 +579,13 @@ impl StreamCalls for HttpCalls {
         if !is_over && u64::from(before) + data.len() as u64 > checks.max_body {
             // Counts no more than the limit of a body that is too large.
             answer.received = checks.max_body as u32;
-            connection.too_large(piece, to);
+            connection.fail_body_too_large(piece, to);
             return Ok(());
         }
         // The stream's window is the largest possible; only an answer of half a gigabyte needs an update.
         let window_used = (before ^ answer.received) >= WINDOW_STEP;
         let mut is_settled = false;
-        if let Some(kept) = connection.calls.kept.get_mut(stream.slot as usize) {
+        if let Some(kept) = connection.calls.responses.get_mut(stream.slot as usize) {
             match answer.outcome {
                 Outcome::Ok => kept.content.take(checks, data, stream.call, to.events),
                 _ => kept.content.keep_excerpt(data),
@@ -587,7 +593,7 @@ impl StreamCalls for HttpCalls {
             is_settled = kept.content.is_settled();
         }
         if piece.end_stream {
-            return connection.answered(id, to);
+            return connection.on_stream_end(id, to);
         }
         if window_used {
             write::window_update(to.out, id, WINDOW_STEP);
@@ -613,9 +619,9 @@ impl StreamCalls for HttpCalls {
             return connection.on_closed(piece, "HEADERS", to.events);
         };
         let malformed = |why| Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why));
-        if let Some(why) = head.malformed {
+        if let Some(why) = head.why_malformed {
             if why == HEAD_TOO_LARGE {
-                connection.head_too_large(piece, to);
+                connection.fail_head_too_large(piece, to);
                 return Ok(());
             }
             return malformed(why);
@@ -624,9 +630,9 @@ impl StreamCalls for HttpCalls {
         if answer.first_byte == Time::NEVER {
             answer.first_byte = to.now;
         }
-        if answer.head_seen {
+        if answer.has_head {
             return match head.status {
-                0 if end_stream => connection.answered(id, to),
+                0 if end_stream => connection.on_stream_end(id, to),
                 0 => malformed("trailers without END_STREAM (RFC 9113, 8.1)"),
                 _ => malformed("trailers with a pseudo-field (RFC 9113, 8.1)"),
             };
@@ -640,21 +646,21 @@ impl StreamCalls for HttpCalls {
             100..200 => return Ok(()),
             _ => {}
         }
-        answer.head_seen = true;
+        answer.has_head = true;
         answer.outcome = head.outcome;
         let checks = &connection.calls.shared.checks;
         let bodiless = checks.bodiless || matches!(head.status, 204 | 304);
         let length = if bodiless { Some(0) } else { head.length };
         if let Some(length) = length {
             if length > checks.max_body {
-                connection.too_large(piece, to);
+                connection.fail_body_too_large(piece, to);
                 return Ok(());
             }
             answer.length = Some(length as u32);
         }
-        let looks = checks.look_into_bodies() || head.reading != BodyMetadata::PLAIN;
+        let looks = checks.inspects_bodies() || head.body_metadata != BodyMetadata::PLAIN;
         if head.outcome != Outcome::Ok || looks {
-            connection.keep_answer(id, &head);
+            connection.inspect_answer(id, &head);
             let calls = &mut connection.calls;
             if let Some(lasts) = calls.shared.checks.stream_duration {
                 calls.stream_deadlines.push_back((to.now + lasts, id));
@@ -665,7 +671,7 @@ impl StreamCalls for HttpCalls {
             std::mem::swap(&mut calls.fields, &mut calls.answer_fields);
         }
         if end_stream {
-            connection.answered(id, to)
+            connection.on_stream_end(id, to)
         } else {
             Ok(())
         }
@@ -692,7 +698,7 @@ impl StreamCalls for HttpCalls {
     }
 
     fn forget_all(&mut self) {
-        self.kept = Vec::new();
+        self.responses = Vec::new();
         self.free = Vec::new();
         self.draining_streams = VecDeque::new();
         self.stream_deadlines = VecDeque::new();
@@ -718,7 +724,7 @@ impl StreamCalls for HttpCalls {
     }
 
     fn is_cheap_to_receive(&self) -> bool {
-        self.shared.checks.receive_lightly()
+        self.shared.checks.only_counts_bodies()
     }
 
     fn deadline(&self) -> Option<Time> {
@@ -728,7 +734,7 @@ impl StreamCalls for HttpCalls {
     }
 
     fn expire(connection: &mut Http2Driver, to: &mut DriverEffects<'_>) {
-        connection.end_streams(to);
+        connection.end_due_streams(to);
         while let Some(&(_, id)) = connection
             .calls
             .draining_streams
@@ -758,11 +764,11 @@ impl StreamCalls for HttpCalls {
     }
 
     fn heap_bytes(&self) -> usize {
-        let contents = self.kept.iter().map(|kept| kept.content.heap_bytes());
+        let contents = self.responses.iter().map(|kept| kept.content.heap_bytes());
         self.decoder.heap_bytes()
             + self.memo.heap_bytes()
             + self.fields.heap_bytes()
-            + self.kept.capacity() * size_of::<InspectedResponse>()
+            + self.responses.capacity() * size_of::<InspectedResponse>()
             + contents.sum::<usize>()
             + self.free.capacity() * size_of::<u32>()
             + self.scratch.capacity()

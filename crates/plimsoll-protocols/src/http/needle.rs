@@ -6,7 +6,7 @@
 pub(super) struct Needle {
     text: Box<[u8]>,
     /// For each matched length, the longest shorter length that has matched, too.
-    shorter: Box<[usize]>,
+    fallbacks: Box<[usize]>,
 }
 
 impl Needle {
@@ -24,7 +24,7 @@ impl Needle {
         }
         Needle {
             text: text.into(),
-            shorter: shorter.into(),
+            fallbacks: shorter.into(),
         }
     }
 
@@ -32,7 +32,7 @@ impl Needle {
     pub(super) fn is_in(&self, matched: &mut usize, bytes: &[u8]) -> bool {
         for b in bytes {
             while *matched > 0 && self.text[*matched] != *b {
-                *matched = self.shorter[*matched];
+                *matched = self.fallbacks[*matched];
             }
             *matched += usize::from(self.text[*matched] == *b);
             if *matched == self.text.len() {

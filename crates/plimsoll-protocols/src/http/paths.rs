@@ -9,12 +9,12 @@ use plimsoll_model::template::{FieldSource, Rows, Template, TemplatePart};
 use super::payload::has_message;
 
 /// Returns whether the text can be part of a path (RFC 9112 §3.2.1).
-pub(crate) fn fits_a_path(text: &str) -> bool {
+pub(crate) fn is_valid_in_path(text: &str) -> bool {
     is_visible(text) && !text.contains('#')
 }
 
 /// Makes the message for a text that is not a path, with a corrected version.
-pub(crate) fn not_a_path(text: &str) -> String {
+pub(crate) fn invalid_path_message(text: &str) -> String {
     let text = redaction::masked(text);
     let mut encoded = String::new();
     for byte in text.bytes() {
@@ -38,21 +38,21 @@ pub(super) fn check_path(template: &Template, rows: Option<&Rows>) -> Result<(),
         match part {
             TemplatePart::Text(text) => {
                 let begins = nth > 0 || text.starts_with('/');
-                if !begins || !fits_a_path(text) {
-                    return Err(not_a_path(text));
+                if !begins || !is_valid_in_path(text) {
+                    return Err(invalid_path_message(text));
                 }
             }
             TemplatePart::Field(field) => {
                 let column = match &field.source {
                     FieldSource::Row(column) => column,
-                    _ if nth == 0 => return Err(not_a_path("{{…}}")),
+                    _ if nth == 0 => return Err(invalid_path_message("{{…}}")),
                     _ => continue,
                 };
                 let begins = |value: &Cow<'_, str>| nth > 0 || value.starts_with('/');
                 if !column.values().all(|value| begins(&value)) {
-                    return Err(not_a_path("{{…}}"));
+                    return Err(invalid_path_message("{{…}}"));
                 }
-                let bad = |value: &Cow<'_, str>| !fits_a_path(value);
+                let bad = |value: &Cow<'_, str>| !is_valid_in_path(value);
                 if let Some(value) = column.values().find(bad) {
                     let file = rows.map_or("rows", Rows::file);
                     return Err(format!(

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use plimsoll_model::spec::{Problems, ResolveContext};
 use plimsoll_model::template::{self, FieldScope, FieldSource, Template, TemplatePart};
 
-use crate::alternatives::collide;
+use crate::alternatives::report_conflict;
 
 use super::call::VaryingBody;
 
@@ -46,7 +46,7 @@ pub(super) fn payload(
         ("body", source.text.is_some()),
         ("body_file", source.file.is_some()),
     ];
-    if collide(problems, source.key, &given) {
+    if report_conflict(problems, source.key, &given) {
         return None;
     }
     let (key, bytes) = match source.file {
@@ -62,11 +62,11 @@ pub(super) fn payload(
             (format!("{}.body", source.key), bytes)
         }
     };
-    text_payload(problems, &key, bytes, texts)
+    parse_payload(problems, &key, bytes, texts)
 }
 
 /// Parses the content at `key`, as a template if it is UTF-8 text.
-pub(super) fn text_payload(
+pub(super) fn parse_payload(
     problems: &mut Problems,
     key: &str,
     bytes: Vec<u8>,
@@ -93,7 +93,7 @@ pub(super) fn text_payload(
         return None;
     }
     texts.uses_rows |= template::uses_rows(&text);
-    let is_json = serde_json::from_str::<serde_json::Value>(&standing_in(&parsed)).is_ok();
+    let is_json = serde_json::from_str::<serde_json::Value>(&with_placeholders(&parsed)).is_ok();
     Some(Payload {
         bytes: Vec::new(),
         varying: Some(VaryingBody {
@@ -115,7 +115,7 @@ impl Payload {
         texts: &mut TemplateContext<'_>,
     ) -> Result<Vec<u8>, String> {
         if let Some(varying) = &self.varying {
-            return Ok(standing_in(&varying.template).into_bytes());
+            return Ok(with_placeholders(&varying.template).into_bytes());
         }
         let text = std::str::from_utf8(&self.bytes).map_err(|e| e.to_string())?;
         let typed = escaped(text);
@@ -141,7 +141,7 @@ pub(super) fn has_message(template: &Template) -> bool {
 }
 
 /// Replaces template fields with a text that is valid JSON both within a string and outside of one.
-fn standing_in(template: &Template) -> String {
+fn with_placeholders(template: &Template) -> String {
     let parts = template.parts().iter();
     parts
         .map(|part| match part {

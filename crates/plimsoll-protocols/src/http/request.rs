@@ -9,7 +9,7 @@ use plimsoll_wire::http1::put_request;
 use super::call::{HttpCall, VaryingBody, VaryingHttp};
 use super::envelopes;
 use super::journey::StepValues;
-use crate::unix_zero::UnixZero;
+use crate::clock_origin::ClockOrigin;
 use crate::unpacking::ACCEPT_ENCODING;
 
 /// The request of a connection's calls, and how the connection is used.
@@ -129,7 +129,7 @@ pub(super) struct EncodedRequest {
     has_prefix: bool,
     varying: Option<VaryingHttp>,
     /// Nanoseconds between 1970 and [`Time::ZERO`].
-    pub(super) unix_zero: UnixZero,
+    pub(super) unix_zero: ClockOrigin,
 }
 
 impl EncodedRequest {
@@ -155,7 +155,7 @@ impl EncodedRequest {
             body: body.into_owned(),
             has_prefix: envelopes::has_prefix(call),
             varying: varying_as_typed(call),
-            unix_zero: UnixZero::default(),
+            unix_zero: ClockOrigin::default(),
         }
     }
 
@@ -266,20 +266,20 @@ impl EncodedUpgrade {
 
 /// The payload of a frame.
 #[derive(Debug)]
-pub(super) struct FrameText {
+pub(super) struct FramePayload {
     constant: Vec<u8>,
     varying: Option<(Variation, VaryingBody)>,
 }
 
-impl FrameText {
+impl FramePayload {
     /// Makes a payload that is `constant`, or is rendered from `varying` with the variation of `call`.
     pub(super) fn new(
         call: &HttpCall,
         constant: &[u8],
         varying: Option<&VaryingBody>,
-    ) -> FrameText {
+    ) -> FramePayload {
         let chosen_by = call.varying.as_ref().map(|all| all.variation.clone());
-        FrameText {
+        FramePayload {
             constant: constant.to_vec(),
             varying: chosen_by.zip(varying.cloned()),
         }

@@ -15,12 +15,12 @@ use plimsoll_model::spec::{
 use plimsoll_model::template::{self, FieldScope, Rows, Template, Variation};
 use plimsoll_model::units::{ByteSize, Period};
 
-use super::answers::{http_socket, http_stream, http_tokenizer};
+use super::answers::{resolve_socket, resolve_stream, resolve_tokenizer};
 use super::call::{
     ConversationPlan, EventStream, HttpCall, HttpVersion, SocketCall, VaryingBody, VaryingHttp,
 };
 use super::envelopes;
-use super::flags::queues;
+use super::flags::would_queue;
 use super::journey;
 use super::limits::{
     check_scheme, check_stream_duration, ends_with_load, expected, max_body, refuse_fields,
@@ -28,10 +28,10 @@ use super::limits::{
 };
 use super::names::HEADER_NAMES;
 use super::paths::check_path;
-use super::payload::{BodySource, Payload, TemplateContext, escaped, payload, text_payload};
+use super::payload::{BodySource, Payload, TemplateContext, escaped, parse_payload, payload};
 use super::replayed;
 use super::section::{ConversationSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec};
-use super::users::{conversation, script};
+use super::user_scenarios::{conversation, script};
 use crate::http2::max_head;
 
 impl CallSection for HttpSpec {
@@ -41,7 +41,7 @@ impl CallSection for HttpSpec {
         plain: "http",
         secured: Some("https"),
         aliases: Some(("ws", "wss")),
-        elsewhere: &[],
+        foreign_schemes: &[],
         ports: Some((80, 443)),
         with_path: true,
     };
@@ -70,7 +70,7 @@ impl CallSection for HttpSpec {
 
     /// Clients that share an HTTP/1.1 connection or a WebSocket would only queue, so each gets its own.
     fn apply_defaults(&self, load: &mut LoadSpec) {
-        if self.calls_in_a_row().is_none() && queues(load, self.version) {
+        if self.calls_in_a_row().is_none() && would_queue(load, self.version) {
             load.connections = load.clients;
         }
         // A stream with a set duration gets the default deadline in addition to it.
@@ -101,7 +101,7 @@ impl CallSection for HttpSpec {
     }
 
     fn wire(&self, spec: &Spec) -> WireFormat {
-        self.wire_of(spec)
+        self.wire_format(spec)
     }
 
     fn calls_in_a_row(&self) -> Option<u32> {
@@ -125,7 +125,7 @@ impl CallSection for HttpSpec {
         check_scheme(problems, spec, self);
         match self.journey_steps() {
             Some(steps) => journey::journey(problems, spec, self, steps, surroundings),
-            None => http_call(problems, spec, self, surroundings),
+            None => resolve_call(problems, spec, self, surroundings),
         }
     }
 
@@ -188,7 +188,7 @@ fn fill_in_body(
     }
 }
 
-fn http_call(
+fn resolve_call(
     problems: &mut Problems,
     spec: &Spec,
     call: &HttpSpec,
@@ -245,7 +245,7 @@ pub(super) fn step_call(
     if spec.rows.is_some() && rows.is_none() {
         return None;
     }
-    let method = http_method(problems, call);
+    let method = resolve_method(problems, call);
     let path = replayed::path(problems, spec, (call, &method), rows, path);
     let path_template = path.as_deref().and_then(|path| {
         let template = Template::parse(path, &mut slots, fields);
@@ -269,7 +269,7 @@ pub(super) fn step_call(
     check_host(problems, HttpSpec::SCHEMES.section, call.host.as_deref());
     let expect = expected(problems, call, &method);
     refuse_fields(problems, call);
-    let answers = response_settings(problems, spec, call, payload.as_mut(), &mut texts);
+    let answers = resolve_response_settings(problems, spec, call, payload.as_mut(), &mut texts);
     let max_body = max_body(problems, call);
     check_stream_duration(problems, spec, call);
     let uses_rows =
@@ -333,7 +333,7 @@ impl ResponseSettings {
     }
 }
 
-fn response_settings(
+fn resolve_response_settings(
     problems: &mut Problems,
     spec: &Spec,
     call: &HttpSpec,
@@ -341,25 +341,25 @@ fn response_settings(
     texts: &mut TemplateContext<'_>,
 ) -> ResponseSettings {
     let think = spec.load.think.map_or(Duration::ZERO, |think| think.0);
-    let mut socket = http_socket(problems, call, payload.as_deref(), texts.surroundings);
+    let mut socket = resolve_socket(problems, call, payload.as_deref(), texts.surroundings);
     let greeting = call
         .websocket
         .as_ref()
         .and_then(|socket| socket.greeting.as_ref());
     if let (Some(socket), Some(text)) = (&mut socket, greeting) {
         let key = "call.http.websocket.greeting";
-        let payload = text_payload(problems, key, text.clone().into_bytes(), texts);
+        let payload = parse_payload(problems, key, text.clone().into_bytes(), texts);
         socket.greeting = payload.map(|payload| (payload.bytes, payload.varying));
     }
     if let (Some(socket), Some(frames)) = (&mut socket, call.frames()) {
         socket.script = script(problems, think, call, frames, texts);
     }
     let stream = match socket {
-        None => http_stream(problems, call),
+        None => resolve_stream(problems, call),
         Some(_) => None,
     };
     let tokens = stream.as_ref().and_then(|stream| stream.tokens);
-    let tokenizer = http_tokenizer(problems, call, tokens, texts.surroundings);
+    let tokenizer = resolve_tokenizer(problems, call, tokens, texts.surroundings);
     let conversation = match &call.conversation {
         Some(talk) if tokens.is_some() && call.version != Some(HttpVersion::Auto) => {
             conversation(problems, think, talk, payload, texts)
@@ -401,7 +401,7 @@ pub(crate) fn path_of_call(
             None
         }
         (Some(path), _) | (None, Some(path)) => {
-            let filled_in = redaction::from_variables(path, |name| surroundings.variable(name));
+            let filled_in = redaction::fill_variables(path, |name| surroundings.variable(name));
             problems.keep(&format!("call.{section}.path"), filled_in)
         }
         (None, None) => Some("/".to_owned()),
@@ -428,7 +428,7 @@ pub(crate) fn check_host(problems: &mut Problems, section: &str, host: Option<&s
     }
 }
 
-fn http_method(problems: &mut Problems, call: &HttpSpec) -> String {
+fn resolve_method(problems: &mut Problems, call: &HttpSpec) -> String {
     let has_body = call.body.is_some() || call.body_file.is_some() || sends_a_message(call);
     let method = match &call.method {
         Some(method) => method.clone(),

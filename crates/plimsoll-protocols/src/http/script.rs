@@ -68,7 +68,7 @@ impl Scenario for FrameScripts {
         (): &mut (),
         driver: &mut SocketDriver,
     ) -> Result<(), (Outcome, String)> {
-        driver.send_next(self.calls[step.call as usize].frames.clone());
+        driver.set_next_frames(self.calls[step.call as usize].frames.clone());
         Ok(())
     }
 

@@ -167,7 +167,7 @@ pub struct HttpSpec {
 
 impl HttpSpec {
     /// Returns what a proxy must understand to forward the connections of `spec`, whose call this is.
-    pub(super) fn wire_of(&self, spec: &Spec) -> WireFormat {
+    pub(super) fn wire_format(&self, spec: &Spec) -> WireFormat {
         if self.websocket.is_some() {
             return WireFormat::Socket;
         }
@@ -299,12 +299,15 @@ impl Serialize for HttpVersion {
 
 impl<'de> Deserialize<'de> for HttpVersion {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<HttpVersion, D::Error> {
-        typed(deserializer, "a version of HTTP such as \"1.1\"")
+        deserialize_text_or_number(deserializer, "a version of HTTP such as \"1.1\"")
     }
 }
 
 /// Deserializes a value that is written as a string or as a number.
-fn typed<'de, D, T>(deserializer: D, expected: &'static str) -> Result<T, D::Error>
+fn deserialize_text_or_number<'de, D, T>(
+    deserializer: D,
+    expected: &'static str,
+) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: FromStr<Err = String>,
@@ -382,7 +385,7 @@ impl Serialize for StatusSpec {
 
 impl<'de> Deserialize<'de> for StatusSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<StatusSpec, D::Error> {
-        typed(deserializer, "a status such as 200, or \"2xx\"")
+        deserialize_text_or_number(deserializer, "a status such as 200, or \"2xx\"")
     }
 }
 

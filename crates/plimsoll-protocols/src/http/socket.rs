@@ -24,17 +24,17 @@ use plimsoll_wire::websocket::{
 
 use super::call::{EventMatch, HttpCall, SocketCall, WelcomeMessage};
 use super::checks::{BODY_MISMATCH, ResponseChecks, printable};
-use super::events::is_meant;
+use super::events::matches_event;
 use super::needle::Needle;
-use super::request::{EncodedUpgrade, FrameText, HttpRequest};
-use crate::unix_zero::UnixZero;
+use super::request::{EncodedUpgrade, FramePayload, HttpRequest};
+use crate::clock_origin::ClockOrigin;
 use crate::xorshift::Xorshift;
 
 /// The largest message, if the plan sets no limit. Bytes.
 const MAX_MESSAGE: usize = 16 << 20;
 
 /// How long an uncertain welcome message is awaited: servers that send first do so as soon as a socket is open.
-const WELCOME_TIME: Duration = Duration::from_secs(1);
+const WELCOME_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The most failure texts reported on one connection.
 const MAX_DETAILS: usize = 3;
@@ -43,24 +43,24 @@ struct SocketShared {
     upgrade: EncodedUpgrade,
     /// The frames of the script, or the only one.
     frames: Vec<FrameExchange>,
-    greeting: Option<FrameText>,
+    greeting: Option<FramePayload>,
     socket: SocketCall,
     checks: ResponseChecks,
-    compression: bool,
+    offers_compression: bool,
     max_message: usize,
     /// The number of sockets opened so far; varying paths and headers use it.
-    opened: AtomicU64,
+    sockets_opened: AtomicU64,
     /// A call has been started on some socket.
-    calls_began: AtomicBool,
+    has_begun_calls: AtomicBool,
     /// A server sent a message on a socket before the first call. Sockets that open later then await a welcome
     /// message for some time.
     server_speaks_first: AtomicBool,
-    unix_zero: UnixZero,
+    unix_zero: ClockOrigin,
 }
 
 /// The frame of a call, and the answer that it expects.
 struct FrameExchange {
-    text: FrameText,
+    text: FramePayload,
     opcode: Opcode,
     until: Option<EventMatch>,
     expect: Option<Needle>,
@@ -78,7 +78,7 @@ impl FrameExchange {
         if socket.script.is_empty() {
             let varying = call.varying.as_ref().and_then(|all| all.body.as_ref());
             return vec![FrameExchange {
-                text: FrameText::new(call, &call.body, varying),
+                text: FramePayload::new(call, &call.body, varying),
                 opcode: opcode(socket.binary),
                 until: socket.until.clone(),
                 expect: call.expect_body.as_deref().map(Needle::new),
@@ -87,7 +87,7 @@ impl FrameExchange {
         let scripted = socket.script.iter().map(|frame| {
             let answer = frame.answer.clone().unwrap_or_default();
             FrameExchange {
-                text: FrameText::new(call, &frame.payload, frame.varying.as_ref()),
+                text: FramePayload::new(call, &frame.payload, frame.varying.as_ref()),
                 opcode: opcode(frame.binary),
                 until: answer.until,
                 expect: answer.expect.as_deref().map(Needle::new),
@@ -109,18 +109,18 @@ impl SocketProtocol {
             upgrade: EncodedUpgrade::new(request),
             frames: FrameExchange::all(call, socket),
             greeting: (socket.greeting.as_ref())
-                .map(|(constant, varying)| FrameText::new(call, constant, varying.as_ref())),
+                .map(|(constant, varying)| FramePayload::new(call, constant, varying.as_ref())),
             socket: socket.clone(),
             checks: ResponseChecks::new(call),
-            compression: call.compressed,
+            offers_compression: call.compressed,
             max_message: match call.max_body {
                 u32::MAX => MAX_MESSAGE,
                 limit => limit as usize,
             },
-            opened: AtomicU64::new(0),
-            calls_began: AtomicBool::new(false),
+            sockets_opened: AtomicU64::new(0),
+            has_begun_calls: AtomicBool::new(false),
             server_speaks_first: AtomicBool::new(false),
-            unix_zero: UnixZero::default(),
+            unix_zero: ClockOrigin::default(),
         }))
     }
 }
@@ -150,8 +150,8 @@ impl Protocol for SocketProtocol {
             random: Xorshift::new(1),
             reader: WebSocketReader::new(ReaderRole::Client, self.0.max_message),
             call: None,
-            next: 0..1,
-            draining: false,
+            next_frames: 0..1,
+            is_draining: false,
             scratch: Vec::new(),
             details: 0,
         }
@@ -169,7 +169,7 @@ enum WebSocketState {
 }
 
 #[derive(Clone, Copy)]
-struct InFlight {
+struct FrameCallInFlight {
     call: CallId,
     first_byte: Time,
     sent: u32,
@@ -177,7 +177,7 @@ struct InFlight {
     /// Index of the frame that is answered.
     frame: usize,
     /// The expected text has arrived.
-    found: bool,
+    has_expected_text: bool,
     /// When the answer is ended, as a success.
     until: Option<Time>,
 }
@@ -191,10 +191,10 @@ pub struct SocketDriver {
     key: String,
     random: Xorshift,
     reader: WebSocketReader,
-    call: Option<InFlight>,
+    call: Option<FrameCallInFlight>,
     /// The frames that the next call sends.
-    next: Range<usize>,
-    draining: bool,
+    next_frames: Range<usize>,
+    is_draining: bool,
     scratch: Vec<u8>,
     /// The number of failure texts reported.
     details: usize,
@@ -202,7 +202,7 @@ pub struct SocketDriver {
 
 impl SocketDriver {
     /// Takes the bytes that belong to the response to the upgrade, and returns the rest, which are frames.
-    fn upgraded<'a>(
+    fn read_upgrade_response<'a>(
         &mut self,
         bytes: &'a [u8],
         now: Time,
@@ -215,7 +215,7 @@ impl SocketDriver {
         gathered.extend_from_slice(bytes);
         let shared = &self.shared;
         let offer = UpgradeOffer {
-            compression: shared.compression,
+            compression: shared.offers_compression,
             protocols: &shared.socket.subprotocols,
         };
         let parsed = UpgradeResponse::parse(gathered, &self.key, offer);
@@ -240,7 +240,7 @@ impl SocketDriver {
         self.state = match &shared.socket.welcome {
             Some(_) => WebSocketState::Welcoming(None),
             None if shared.server_speaks_first.load(Ordering::Relaxed) => {
-                WebSocketState::Welcoming(Some(now + WELCOME_TIME))
+                WebSocketState::Welcoming(Some(now + WELCOME_TIMEOUT))
             }
             None => WebSocketState::Open,
         };
@@ -264,7 +264,7 @@ impl SocketDriver {
         let Some(call) = self.call.take() else { return };
         if let Some(text) = text.filter(|_| self.details < MAX_DETAILS) {
             self.details += 1;
-            let text = self.shared.checks.text_of_body(&text);
+            let text = self.shared.checks.body_failure_text(&text);
             events.push(Event::Detail { outcome, text });
         }
         events.push(Event::Done(CompletedCall {
@@ -277,7 +277,7 @@ impl SocketDriver {
     }
 
     /// Handles a complete message.
-    fn message(&mut self, data: &[u8], now: Time, events: &mut Vec<Event>) {
+    fn on_message(&mut self, data: &[u8], now: Time, events: &mut Vec<Event>) {
         if let WebSocketState::Welcoming(_) = self.state {
             if self.is_welcome(data) {
                 self.state = WebSocketState::Open;
@@ -287,7 +287,7 @@ impl SocketDriver {
             return;
         }
         let Some(call) = &mut self.call else {
-            if !self.shared.calls_began.load(Ordering::Relaxed) {
+            if !self.shared.has_begun_calls.load(Ordering::Relaxed) {
                 self.shared
                     .server_speaks_first
                     .store(true, Ordering::Relaxed);
@@ -300,11 +300,12 @@ impl SocketDriver {
         }
         call.received = call.received.saturating_add(data.len() as u32);
         if let Some(needle) = &frame.expect {
-            call.found |= needle.is_in(&mut 0, data);
+            call.has_expected_text |= needle.is_in(&mut 0, data);
         }
-        let found = call.found || frame.expect.is_none();
-        let is =
-            |meant: &Option<EventMatch>| meant.as_ref().map(|meant| is_meant(meant, b"", data));
+        let found = call.has_expected_text || frame.expect.is_none();
+        let is = |meant: &Option<EventMatch>| {
+            meant.as_ref().map(|meant| matches_event(meant, b"", data))
+        };
         let goes_on = frame.until.is_some() || call.until.is_some();
         if goes_on {
             events.push(Event::Message(call.call));
@@ -330,14 +331,14 @@ impl SocketDriver {
 
     fn is_welcome(&self, data: &[u8]) -> bool {
         match &self.shared.socket.welcome {
-            Some(WelcomeMessage::Message(meant)) => is_meant(meant, b"", data),
+            Some(WelcomeMessage::Message(meant)) => matches_event(meant, b"", data),
             Some(WelcomeMessage::Any) | None => true,
         }
     }
 
     /// Sets the frames that the next call sends; the last of them is answered.
-    pub(super) fn send_next(&mut self, frames: Range<usize>) {
-        self.next = frames;
+    pub(super) fn set_next_frames(&mut self, frames: Range<usize>) {
+        self.next_frames = frames;
     }
 
     /// Sends a close frame, and stops using the socket.
@@ -346,14 +347,14 @@ impl SocketDriver {
         let payload = close_payload(violation.code, violation.reason);
         put_masked(out, Opcode::Close, mask, &payload);
         self.state = WebSocketState::Closed;
-        self.draining = true;
+        self.is_draining = true;
     }
 }
 
 impl Driver for SocketDriver {
     fn open(&mut self, now: Time, out: &mut Vec<u8>) {
         let shared = Arc::clone(&self.shared);
-        self.number = shared.opened.fetch_add(1, Ordering::Relaxed);
+        self.number = shared.sockets_opened.fetch_add(1, Ordering::Relaxed);
         let mix = self.number.wrapping_add(1);
         self.random = Xorshift::new(mix.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let mut nonce = [0; 16];
@@ -368,7 +369,7 @@ impl Driver for SocketDriver {
             ("sec-websocket-version", "13"),
             ("sec-websocket-key", &*self.key),
         ];
-        if shared.compression {
+        if shared.offers_compression {
             fields.push(("sec-websocket-extensions", Deflate::CLIENT_OFFER));
         }
         let subprotocols = shared.socket.subprotocols.join(", ");
@@ -392,31 +393,31 @@ impl Driver for SocketDriver {
 
     fn capacity(&self) -> usize {
         let is_open = matches!(self.state, WebSocketState::Open);
-        usize::from(is_open && !self.draining && self.call.is_none())
+        usize::from(is_open && !self.is_draining && self.call.is_none())
     }
 
     fn is_draining(&self) -> bool {
-        self.draining
+        self.is_draining
     }
 
     fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
         let shared = Arc::clone(&self.shared);
-        shared.calls_began.store(true, Ordering::Relaxed);
+        shared.has_begun_calls.store(true, Ordering::Relaxed);
         let unix_ns = shared.unix_zero.at(now);
         let mut sent = 0;
-        for frame in &shared.frames[self.next.clone()] {
+        for frame in &shared.frames[self.next_frames.clone()] {
             let mask = self.random.mask();
             let payload = frame.text.of(number, unix_ns, &mut self.scratch);
             sent += payload.len() as u32;
             put_masked(out, frame.opcode, mask, payload);
         }
-        self.call = Some(InFlight {
+        self.call = Some(FrameCallInFlight {
             call,
             first_byte: Time::NEVER,
             sent,
             received: 0,
-            frame: self.next.end.saturating_sub(1),
-            found: false,
+            frame: self.next_frames.end.saturating_sub(1),
+            has_expected_text: false,
             until: shared.checks.stream_duration.map(|lasts| now + lasts),
         });
     }
@@ -424,7 +425,7 @@ impl Driver for SocketDriver {
     fn cancel(&mut self, _call: CallId, _now: Time, _out: &mut Vec<u8>) {
         // The answer to the cancelled call could not be told from the answer to the next one.
         self.call = None;
-        self.draining = true;
+        self.is_draining = true;
     }
 
     fn call_progress(&self, _call: CallId) -> CallProgress {
@@ -442,7 +443,7 @@ impl Driver for SocketDriver {
         out: &mut Vec<u8>,
         events: &mut Vec<Event>,
     ) -> Result<(), ProtocolError> {
-        let bytes = self.upgraded(bytes, now, out)?;
+        let bytes = self.read_upgrade_response(bytes, now, out)?;
         if bytes.is_empty() || matches!(self.state, WebSocketState::Closed) {
             return Ok(());
         }
@@ -451,8 +452,8 @@ impl Driver for SocketDriver {
         let mut closed = None;
         let read = reader.read(bytes, |message| {
             match message {
-                WebSocketMessage::Text(text) => self.message(text.as_bytes(), now, events),
-                WebSocketMessage::Binary(data) => self.message(data, now, events),
+                WebSocketMessage::Text(text) => self.on_message(text.as_bytes(), now, events),
+                WebSocketMessage::Binary(data) => self.on_message(data, now, events),
                 WebSocketMessage::Ping(payload) => {
                     let mask = self.random.mask();
                     put_masked(out, Opcode::Pong, mask, payload);
@@ -488,7 +489,7 @@ impl Driver for SocketDriver {
     }
 
     fn receive_end(&mut self, _now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
-        self.draining = true;
+        self.is_draining = true;
         match self.state {
             WebSocketState::Upgrading(_) => Err(ProtocolError {
                 outcome: Outcome::SocketRefused,
@@ -517,7 +518,7 @@ impl Driver for SocketDriver {
             self.state = WebSocketState::Open;
         } else if let Some(call) = self.call {
             let expects = self.shared.frames[call.frame].expect.is_some();
-            if call.found || !expects {
+            if call.has_expected_text || !expects {
                 self.end(Outcome::Ok, None, events)
             } else {
                 let text = "no message contains the expected text".to_owned();
@@ -527,7 +528,7 @@ impl Driver for SocketDriver {
     }
 
     fn abort(&mut self, outcome: Outcome, _now: Time, events: &mut Vec<Event>) {
-        self.draining = true;
+        self.is_draining = true;
         self.end(outcome, None, events);
     }
 

@@ -10,10 +10,10 @@ use plimsoll_engine::driver::TokenUsage;
 use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess};
 use serde::{Deserialize, Deserializer};
 
-use super::any_shape::{
+use super::finish_reason::FinishReason;
+use super::lenient_json::{
     AnyShape, FromAnyShape, LenientCount, LenientString, ObjectKey, TruthyValue, skip, value,
 };
-use super::finish::FinishReason;
 
 /// The most choices that one request may ask for.
 pub(super) const MAX_CHOICES: u64 = 128;
@@ -59,7 +59,7 @@ impl<'a> CompletionChunk<'a> {
 
     /// Returns whether some of the text is reasoning.
     pub(super) fn has_thoughts(&self) -> bool {
-        let mut written = self.choices().filter_map(Choice::written);
+        let mut written = self.choices().filter_map(Choice::delta_or_message);
         written.any(|delta| !delta.thought.is_empty() || !delta.content.thought.is_empty())
     }
 
@@ -70,8 +70,8 @@ impl<'a> CompletionChunk<'a> {
 
     /// Returns the content of the first choice without its reasoning: the next turn of a conversation repeats it.
     pub(super) fn first_content(&self) -> &str {
-        let first = self.choices().next().and_then(Choice::written);
-        first.map_or("", |delta| &delta.content.said)
+        let first = self.choices().next().and_then(Choice::delta_or_message);
+        first.map_or("", |delta| &delta.content.text)
     }
 
     /// Appends the text of each choice to its own string, with reasoning and refusals, because these are tokens, too.
@@ -86,7 +86,7 @@ impl<'a> CompletionChunk<'a> {
             let pieces = [
                 delta.thought,
                 delta.content.thought,
-                delta.content.said,
+                delta.content.text,
                 delta.refusal,
                 choice.text,
             ];
@@ -110,16 +110,16 @@ struct RawChunk<'a> {
     /// The event has `"object": "error"` or `"type": "error"`.
     is_named_error: bool,
     /// Explains an error if there is also a code.
-    message: bool,
-    code: bool,
+    has_message: bool,
+    has_code: bool,
 }
 
 impl<'a> RawChunk<'a> {
     fn into_chunk(self) -> CompletionChunk<'a> {
-        let is_coded = self.choices.is_none() && self.message && self.code;
+        let is_coded = self.choices.is_none() && self.has_message && self.has_code;
         CompletionChunk {
             error: self.error || self.is_named_error || is_coded,
-            usage: self.usage.given().or(self.nested_usage.given()),
+            usage: self.usage.if_reported().or(self.nested_usage.if_reported()),
             choices: self.choices,
         }
     }
@@ -139,8 +139,8 @@ impl<'de> FromAnyShape<'de> for RawChunk<'de> {
                 "object" | "type" => {
                     self.is_named_error |= value::<LenientString<'_>, _>(&mut object)?.0 == "error";
                 }
-                "message" | "detail" => self.message |= value::<TruthyValue, _>(&mut object)?.0,
-                "code" => self.code |= value::<ErrorCode, _>(&mut object)?.0,
+                "message" | "detail" => self.has_message |= value::<TruthyValue, _>(&mut object)?.0,
+                "code" => self.has_code |= value::<ErrorCode, _>(&mut object)?.0,
                 _ => skip(&mut object)?,
             }
         }
@@ -215,7 +215,7 @@ pub(super) struct TokenCounts {
 }
 
 impl TokenCounts {
-    fn given(self) -> Option<TokenCounts> {
+    fn if_reported(self) -> Option<TokenCounts> {
         (self.prompt.is_some() || self.answer.is_some()).then_some(self)
     }
 
@@ -287,12 +287,12 @@ struct Choice<'a> {
 }
 
 impl<'a> Choice<'a> {
-    fn written(&self) -> Option<&Delta<'a>> {
+    fn delta_or_message(&self) -> Option<&Delta<'a>> {
         self.delta.as_ref().or(self.message.as_ref())
     }
 
     fn text_bytes(&self) -> usize {
-        self.text.len() + self.written().map_or(0, Delta::text_bytes)
+        self.text.len() + self.delta_or_message().map_or(0, Delta::text_bytes)
     }
 }
 
@@ -303,17 +303,17 @@ impl<'de> FromAnyShape<'de> for Choice<'de> {
                 "index" => self.index = value::<LenientCount, _>(&mut object)?.0.unwrap_or(0),
                 "delta" => self.delta = Some(value(&mut object)?),
                 "message" => self.message = Some(value(&mut object)?),
-                "text" => self.text = value::<ContentParts<'_>, _>(&mut object)?.said,
+                "text" => self.text = value::<ContentParts<'_>, _>(&mut object)?.text,
                 "finish_reason" => {
                     let word = value::<LenientString<'_>, _>(&mut object)?.0;
                     self.finish_reason = FinishReason::of(&word);
                 }
-                "usage" => self.usage = value::<TokenCounts, _>(&mut object)?.given(),
+                "usage" => self.usage = value::<TokenCounts, _>(&mut object)?.if_reported(),
                 "error" => self.error |= value::<TruthyValue, _>(&mut object)?.0,
                 _ => skip(&mut object)?,
             }
         }
-        self.error |= self.written().is_some_and(|delta| delta.error);
+        self.error |= self.delta_or_message().is_some_and(|delta| delta.error);
         Ok(())
     }
 }
@@ -332,7 +332,7 @@ struct Delta<'a> {
 impl Delta<'_> {
     fn text_bytes(&self) -> usize {
         let texts = [
-            &self.content.said,
+            &self.content.text,
             &self.content.thought,
             &self.refusal,
             &self.thought,
@@ -346,7 +346,7 @@ impl<'de> FromAnyShape<'de> for Delta<'de> {
         while let Some(ObjectKey(key)) = object.next_key()? {
             match &*key {
                 "content" => self.content = value(&mut object)?,
-                "refusal" => self.refusal = value::<ContentParts<'_>, _>(&mut object)?.said,
+                "refusal" => self.refusal = value::<ContentParts<'_>, _>(&mut object)?.text,
                 "tool_calls" | "function_call" => {
                     self.call_bytes += value::<CallBytes, _>(&mut object)?.0;
                 }
@@ -378,13 +378,13 @@ fn is_reasoning(key: &str) -> bool {
 /// A text, or a list of parts with content and reasoning.
 #[derive(Default)]
 struct ContentParts<'a> {
-    said: Cow<'a, str>,
+    text: Cow<'a, str>,
     thought: Cow<'a, str>,
 }
 
 impl<'a> ContentParts<'a> {
     fn all(mut self) -> Cow<'a, str> {
-        append(&mut self.thought, self.said);
+        append(&mut self.thought, self.text);
         self.thought
     }
 }
@@ -399,12 +399,12 @@ fn append<'a>(text: &mut Cow<'a, str>, more: Cow<'a, str>) {
 
 impl<'de> FromAnyShape<'de> for ContentParts<'de> {
     fn take_text(&mut self, text: Cow<'de, str>) {
-        append(&mut self.said, text);
+        append(&mut self.text, text);
     }
 
     fn take_list<A: SeqAccess<'de>>(&mut self, mut list: A) -> Result<(), A::Error> {
         while let Some(AnyShape(part)) = list.next_element::<AnyShape<ContentParts<'de>>>()? {
-            append(&mut self.said, part.said);
+            append(&mut self.text, part.text);
             append(&mut self.thought, part.thought);
         }
         Ok(())
@@ -417,7 +417,7 @@ impl<'de> FromAnyShape<'de> for ContentParts<'de> {
                 "type" => is_thought = is_reasoning(&value::<LenientString<'_>, _>(&mut object)?.0),
                 "text" | "content" | "summary" => {
                     let part: ContentParts<'_> = value(&mut object)?;
-                    append(&mut self.said, part.said);
+                    append(&mut self.text, part.text);
                     append(&mut self.thought, part.thought);
                 }
                 key if is_reasoning(key) => {
@@ -430,7 +430,7 @@ impl<'de> FromAnyShape<'de> for ContentParts<'de> {
             }
         }
         if is_thought {
-            let said = std::mem::take(&mut self.said);
+            let said = std::mem::take(&mut self.text);
             append(&mut self.thought, said);
         }
         Ok(())

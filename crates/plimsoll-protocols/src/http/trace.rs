@@ -5,7 +5,7 @@ use plimsoll_wire::http1::{
     BodyFraming, BodyReader, FieldSpace, Http1Error, RequestHead, ResponseHead,
 };
 
-use crate::traced::{DirectionTrace, not_this_protocol};
+use crate::frame_trace::{DirectionTrace, not_this_protocol};
 
 /// The largest head of a request that is traced. Bytes.
 const MAX_HEAD_BYTES: usize = 64 * 1024;

@@ -125,7 +125,7 @@ impl ProtocolCommand for WsFlags {
             compressed: self.compressed.then_some(true),
             headers,
             websocket: Some(WebSocketSpec {
-                subprotocol: offered(&self.subprotocols),
+                subprotocol: subprotocol_spec(&self.subprotocols),
                 welcome: self.welcome,
                 binary: self.binary.then_some(true),
                 greeting: self.greeting,
@@ -137,7 +137,7 @@ impl ProtocolCommand for WsFlags {
 }
 
 /// Converts subprotocols as typed: one may be secret, and is then taken from the environment.
-fn offered(typed: &[String]) -> Option<MetadataSpec> {
+fn subprotocol_spec(typed: &[String]) -> Option<MetadataSpec> {
     let one = |typed: &String| match typed.strip_prefix('$') {
         Some(variable) => MetadataSpec::Env(variable.into()),
         None => MetadataSpec::Text(typed.clone()),

@@ -33,19 +33,19 @@ impl<C: StreamCalls> Connection<C> {
                 }
                 self.windows_opened = true;
             }
-            ControlEvent::Room => self.windows_opened = true,
-            ControlEvent::Reset { stream, code } => self.reset_by_peer(stream, code, to.events),
+            ControlEvent::WindowGrown => self.windows_opened = true,
+            ControlEvent::Reset { stream, code } => self.handle_reset(stream, code, to.events),
             ControlEvent::GoAway {
                 last_stream,
                 code,
                 debug,
-            } => self.goaway(last_stream, code, debug, to.events),
+            } => self.handle_goaway(last_stream, code, debug, to.events),
             ControlEvent::Acknowledged | ControlEvent::Pong(_) | ControlEvent::Nothing => {}
         }
         Ok(())
     }
 
-    fn reset_by_peer(&mut self, id: u32, code: ErrorCode, events: &mut Vec<Event>) {
+    fn handle_reset(&mut self, id: u32, code: ErrorCode, events: &mut Vec<Event>) {
         let Some(stream) = self.streams.find(id) else {
             return;
         };
@@ -69,12 +69,18 @@ impl<C: StreamCalls> Connection<C> {
             events,
         );
         if code == ErrorCode::REFUSED_STREAM {
-            mark_not_taken(&mut events[before..]);
+            mark_unprocessed(&mut events[before..]);
         }
     }
 
     /// Handles GOAWAY (RFC 9113, 6.8): streams above `last_stream` were not processed and may be retried.
-    fn goaway(&mut self, last_stream: u32, code: ErrorCode, debug: &[u8], events: &mut Vec<Event>) {
+    fn handle_goaway(
+        &mut self,
+        last_stream: u32,
+        code: ErrorCode,
+        debug: &[u8],
+        events: &mut Vec<Event>,
+    ) {
         let dropped: Vec<u32> = self
             .streams
             .iter_open()
@@ -91,7 +97,7 @@ impl<C: StreamCalls> Connection<C> {
                 events,
             );
         }
-        mark_not_taken(&mut events[before..]);
+        mark_unprocessed(&mut events[before..]);
         if code != ErrorCode::NO_ERROR || !dropped.is_empty() {
             let message = if debug.is_empty() {
                 String::new()
@@ -148,7 +154,7 @@ impl<C: StreamCalls> Connection<C> {
         let is_whole = start.len() >= FrameHeader::LEN
             || start.contains(&b'\n')
             || !start.first().is_some_and(|b| (b' '..=b'~').contains(b));
-        match not_http2(&start) {
+        match other_protocol_error(&start) {
             Some(error) if is_whole => {
                 self.http2.close();
                 Err(error)
@@ -174,7 +180,7 @@ impl<C: StreamCalls> Connection<C> {
 
 /// Marks the calls that `events` end as not processed by the server, so that they may be retried (RFC 9113,
 /// 8.7).
-fn mark_not_taken(events: &mut [Event]) {
+fn mark_unprocessed(events: &mut [Event]) {
     for event in events {
         if let Event::Done(done) = event {
             *event = Event::Unprocessed(*done);
@@ -192,7 +198,7 @@ pub(crate) fn closed(when: &str) -> ProtocolError {
 }
 
 /// Returns an error that names the other protocol if a server's first bytes are not HTTP/2.
-pub(crate) fn not_http2(start: &[u8]) -> Option<ProtocolError> {
+pub(crate) fn other_protocol_error(start: &[u8]) -> Option<ProtocolError> {
     let shown = || {
         let line = start
             .split(|b| matches!(b, b'\r' | b'\n'))

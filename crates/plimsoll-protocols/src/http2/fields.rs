@@ -11,7 +11,7 @@ use plimsoll_wire::hpack::{ENTRY_OVERHEAD, begin_literal, prefix_with_length};
 pub(crate) struct RequestBlock {
     bytes: Box<[u8]>,
     /// The offset in `bytes` at which the pseudo-header fields end.
-    pseudo: usize,
+    pseudo_end: usize,
 }
 
 impl RequestBlock {
@@ -26,21 +26,21 @@ impl RequestBlock {
         bytes.append(&mut encode(&fields[count..]));
         RequestBlock {
             bytes: bytes.into(),
-            pseudo,
+            pseudo_end: pseudo,
         }
     }
 
     /// Creates a block that is written completely before the varying fields.
-    pub(crate) fn unsplit(bytes: Vec<u8>) -> RequestBlock {
+    pub(crate) fn pseudo_only(bytes: Vec<u8>) -> RequestBlock {
         RequestBlock {
-            pseudo: bytes.len(),
+            pseudo_end: bytes.len(),
             bytes: bytes.into(),
         }
     }
 
     /// Returns the pseudo-header fields and the regular fields.
     pub(crate) fn parts(&self) -> (&[u8], &[u8]) {
-        self.bytes.split_at(self.pseudo)
+        self.bytes.split_at(self.pseudo_end)
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {

@@ -34,12 +34,12 @@ use plimsoll_wire::http2::{
     self, ClientRole, ConnectionStage, ErrorCode, MAX_WINDOW, StreamPayload, Violation, setting,
 };
 
-pub(crate) use self::control::{NOT_HTTP2, closed, not_http2};
+pub(crate) use self::control::{NOT_HTTP2, closed, other_protocol_error};
 pub(crate) use self::fields::VaryingFields;
 pub(crate) use self::max_head::max_head;
 pub(crate) use self::memo::{BlockMemo, bytes_equal};
 pub(crate) use self::receiving::lost_compression;
-pub(crate) use self::request::{BodyKind, RequestTemplate, stream_id_places};
+pub(crate) use self::request::{BodyKind, RequestTemplate, stream_id_offsets};
 pub(crate) use self::rules::{AnswerRules, content_length, length_problem, number};
 pub(crate) use self::streams::{CallStream, CallStreamState, CallStreams, NO_CALL, NO_SLOT};
 pub(crate) use self::text::{lines, printable};
@@ -85,7 +85,7 @@ pub trait StreamCalls: Debug + Sized {
     }
 
     /// Whether calls may have header fields of their own ([`StreamCalls::write_own_fields`]).
-    const OWN_FIELDS: bool = false;
+    const HAS_BODY_FIELDS: bool = false;
 
     /// Prepares the request of call `number`. Called only if requests differ from call to call.
     fn prepare(&mut self, _number: u64, _now: Time) {}
@@ -311,7 +311,7 @@ impl<C: StreamCalls> Driver for Connection<C> {
         let start = out.len();
         out.extend_from_slice(&request.steady);
         let written = &mut out[start..];
-        for &place in &request.ids {
+        for &place in &request.id_offsets {
             written[place as usize..][..4].copy_from_slice(&id.to_be_bytes());
         }
     }
@@ -404,7 +404,7 @@ impl<C: StreamCalls> Driver for Connection<C> {
     }
 
     fn receive_end(&mut self, _now: Time, _events: &mut Vec<Event>) -> Result<(), ProtocolError> {
-        let other = not_http2(self.http2.partial());
+        let other = other_protocol_error(self.http2.partial());
         let is_whole = self.http2.is_between_frames();
         let stage = self.http2.close();
         if stage == ConnectionStage::Greeting {

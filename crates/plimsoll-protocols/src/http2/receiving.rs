@@ -18,7 +18,7 @@ impl<C: StreamCalls> Connection<C> {
         mut input: &[u8],
         to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
-        let mended = self.http2.reassembled(&mut input)?;
+        let mended = self.http2.take_reassembled(&mut input)?;
         if let Some(frame) = &mended {
             http2::for_each_frame(frame, DEFAULT_MAX_FRAME, |head, payload| {
                 self.reassembled_frame(head, payload, to)
@@ -29,7 +29,7 @@ impl<C: StreamCalls> Connection<C> {
             let Some((head, payload)) = http2::split_frame(&mut input, DEFAULT_MAX_FRAME)? else {
                 break;
             };
-            self.frame(head, payload, to)?;
+            self.handle_frame(head, payload, to)?;
         }
         self.http2.keep(input, mended);
         Ok(())
@@ -44,24 +44,24 @@ impl<C: StreamCalls> Connection<C> {
         payload: &[u8],
         to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
-        self.frame(head, payload, to)
+        self.handle_frame(head, payload, to)
     }
 
     #[inline(always)]
-    fn frame(
+    fn handle_frame(
         &mut self,
         head: FrameHeader,
         payload: &[u8],
         to: &mut DriverEffects<'_>,
     ) -> Result<(), Violation> {
-        match self.act(head, payload, to) {
+        match self.dispatch_frame(head, payload, to) {
             Ok(()) => Ok(()),
             Err(violation) => self.contain(violation, to),
         }
     }
 
     #[inline(always)]
-    fn act(
+    fn dispatch_frame(
         &mut self,
         head: FrameHeader,
         payload: &[u8],

@@ -5,7 +5,7 @@ use plimsoll_wire::hpack::Encoder;
 use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, EndStream, FrameHeader, kind, write};
 
 use super::fields::{RequestBlock, VaryingFields};
-use crate::unix_zero::UnixZero;
+use crate::clock_origin::ClockOrigin;
 
 /// How the body of a call is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct RequestTemplate {
     /// bodies vary: HEADERS only.
     pub(crate) steady: Box<[u8]>,
     /// The offsets in `steady` of the stream ids.
-    pub(crate) ids: Box<[u32]>,
+    pub(crate) id_offsets: Box<[u32]>,
     pub(crate) first_block: RequestBlock,
     pub(crate) steady_block: RequestBlock,
     pub(crate) plain_block: RequestBlock,
@@ -34,12 +34,12 @@ pub struct RequestTemplate {
     pub(crate) body: Box<[u8]>,
     /// Header fields that differ from call to call; `None`: all fields are constant.
     pub(crate) varying_fields: Option<VaryingFields>,
-    pub(crate) bodies: BodyKind,
+    pub(crate) body_kind: BodyKind,
     /// Whether requests have no body and end with their HEADERS.
     pub(crate) is_bodiless: bool,
     /// The window that sending `steady` needs; `u32::MAX` if `steady` is not a complete request. Bytes.
     pub(crate) window_needed: u32,
-    pub(crate) unix_zero: UnixZero,
+    pub(crate) unix_zero: ClockOrigin,
 }
 
 impl RequestTemplate {
@@ -51,7 +51,7 @@ impl RequestTemplate {
     ) -> RequestTemplate {
         let mut encoder = Encoder::default();
         let first_block = RequestBlock::of(fields, |part| encoder.encode(part.iter().copied()));
-        let table_needed = encoder.table_used();
+        let table_needed = encoder.inserted_bytes();
         let steady_block = RequestBlock::of(fields, |part| encoder.encode(part.iter().copied()));
         let plain_block =
             RequestBlock::of(fields, |part| Encoder::encode_plain(part.iter().copied()));
@@ -70,7 +70,7 @@ impl RequestTemplate {
                 (BodyKind::Same, None) => body.len() as u32,
                 _ => u32::MAX,
             },
-            ids: stream_id_places(&steady),
+            id_offsets: stream_id_offsets(&steady),
             steady: steady.into(),
             first_block,
             steady_block,
@@ -78,9 +78,9 @@ impl RequestTemplate {
             table_needed,
             body: body.into(),
             varying_fields,
-            bodies,
+            body_kind: bodies,
             is_bodiless,
-            unix_zero: UnixZero::default(),
+            unix_zero: ClockOrigin::default(),
         }
     }
 
@@ -100,8 +100,8 @@ impl RequestTemplate {
     /// Returns true if each call's request is encoded when it is sent.
     #[inline]
     pub(crate) fn varies(&self) -> bool {
-        self.bodies == BodyKind::PerCall
-            || (self.varying_fields.is_some() && self.bodies == BodyKind::Same)
+        self.body_kind == BodyKind::PerCall
+            || (self.varying_fields.is_some() && self.body_kind == BodyKind::Same)
     }
 
     pub(crate) fn trace_ids(&self) -> Option<TraceIds> {
@@ -110,7 +110,7 @@ impl RequestTemplate {
 }
 
 /// Returns the offsets of the stream ids in a sequence of complete frames.
-pub(crate) fn stream_id_places(frames: &[u8]) -> Box<[u32]> {
+pub(crate) fn stream_id_offsets(frames: &[u8]) -> Box<[u32]> {
     let mut places = Vec::new();
     let mut at = 0;
     while let Some(head) = frames[at..].first_chunk::<{ FrameHeader::LEN }>() {

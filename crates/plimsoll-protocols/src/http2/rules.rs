@@ -9,7 +9,7 @@ use plimsoll_wire::http2::field_problem;
 pub(crate) struct AnswerRules {
     /// The value of `:status`; 0 if there is none, as in trailers.
     pub(crate) status: u16,
-    regular_began: bool,
+    regular_seen: bool,
 }
 
 impl AnswerRules {
@@ -20,7 +20,7 @@ impl AnswerRules {
     /// Returns the rule that the field violates.
     pub(crate) fn check(&mut self, name: &[u8], value: &[u8]) -> Result<(), &'static str> {
         if let Some((b':', _)) = name.split_first() {
-            if self.regular_began {
+            if self.regular_seen {
                 return Err("a pseudo-field after a regular one (RFC 9113, 8.3)");
             }
             if name != b":status" {
@@ -33,7 +33,7 @@ impl AnswerRules {
             self.status = status.ok_or(":status is not three digits (RFC 9113, 8.3.2)")? as u16;
             return Ok(());
         }
-        self.regular_began = true;
+        self.regular_seen = true;
         field_problem(name, value).map_or(Ok(()), Err)
     }
 }

@@ -38,7 +38,7 @@ impl<C: StreamCalls> Connection<C> {
         let stream_window = self.http2.initial_window() as i32;
         self.streams.insert(id, call, stream_window, body, body);
         self.write_head(id, number, now, out);
-        if self.calls.request().bodies == BodyKind::Streamed {
+        if self.calls.request().body_kind == BodyKind::Streamed {
             return C::begin_stream(self, id, number, now, out);
         }
         if let Some(stream) = self.streams.find(id) {
@@ -60,7 +60,7 @@ impl<C: StreamCalls> Connection<C> {
         } else {
             self.calls
                 .block_with_time_left(self.waited)
-                .map(RequestBlock::unsplit)
+                .map(RequestBlock::pseudo_only)
         };
         let constant = match &with_time_left {
             Some(constant) => {
@@ -81,7 +81,7 @@ impl<C: StreamCalls> Connection<C> {
     fn start_varying(&mut self, id: u32, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
         self.calls.prepare(number, now);
         if self.peer_table.is_steady() && self.waited.is_zero() {
-            steady_head(&self.calls, id, number, now, out);
+            write_steady_head(&self.calls, id, number, now, out);
         } else {
             self.write_head(id, number, now, out);
         }
@@ -93,7 +93,7 @@ impl<C: StreamCalls> Connection<C> {
         let start = out.len();
         out.extend_from_slice(&[0; FrameHeader::LEN]);
         match self.calls.request() {
-            request if request.bodies == BodyKind::Same => out.extend_from_slice(&request.body),
+            request if request.body_kind == BodyKind::Same => out.extend_from_slice(&request.body),
             _ => self.calls.write_body(number, now, out),
         }
         let size = (out.len() - start - FrameHeader::LEN) as u32;
@@ -122,18 +122,18 @@ impl<C: StreamCalls> Connection<C> {
     #[inline(never)]
     pub(super) fn send_blocked(&mut self, out: &mut Vec<u8>) {
         let request = self.calls.request();
-        if request.bodies == BodyKind::Streamed {
+        if request.body_kind == BodyKind::Streamed {
             return C::send_blocked_streams(self, out);
         }
         let body = &request.body;
         let bodies = &mut self.bodies;
         let streams = &mut self.streams;
         let http2 = &mut self.http2;
-        let carried = &mut self.payload_bytes;
+        let payload_bytes = &mut self.payload_bytes;
         self.blocked.retain(|id| {
             let waits = match streams.find(*id) {
                 Some(stream) if stream.unsent > 0 => {
-                    *carried += send_body(bodies.get(id).unwrap_or(body), stream, http2, out);
+                    *payload_bytes += send_body(bodies.get(id).unwrap_or(body), stream, http2, out);
                     stream.unsent > 0
                 }
                 _ => false,
@@ -169,18 +169,24 @@ fn write_block<C: StreamCalls>(
             fields.write(constant, &moment, block);
         }
     }
-    if C::OWN_FIELDS {
+    if C::HAS_BODY_FIELDS {
         calls.write_own_fields(block);
     }
 }
 
 /// Writes the HEADERS of a request when the peer's table already has all entries.
-fn steady_head<C: StreamCalls>(calls: &C, id: u32, number: u64, now: Time, out: &mut Vec<u8>) {
+fn write_steady_head<C: StreamCalls>(
+    calls: &C,
+    id: u32,
+    number: u64,
+    now: Time,
+    out: &mut Vec<u8>,
+) {
     let start = out.len();
     let request = calls.request();
-    if request.varying_fields.is_none() && !C::OWN_FIELDS {
+    if request.varying_fields.is_none() && !C::HAS_BODY_FIELDS {
         out.extend_from_slice(&request.steady);
-        for &place in &request.ids {
+        for &place in &request.id_offsets {
             out[start + place as usize..][..4].copy_from_slice(&id.to_be_bytes());
         }
         return;

@@ -19,7 +19,7 @@ pub(crate) const NO_SLOT: u32 = u32::MAX;
 
 /// The most cancelled streams in the overflow list, where they are kept so that their late responses are
 /// counted.
-const MAX_CANCELLED_ASIDE: usize = 64;
+const MAX_CANCELLED_OVERFLOW: usize = 64;
 
 /// What may still arrive on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,16 +89,16 @@ impl<A: ResponseState> CallStream<A> {
 pub(crate) struct CallStreams<A> {
     /// The ring buffer, whose length is 0 or a power of two.
     ring: Box<[CallStream<A>]>,
-    aside: Vec<CallStream<A>>,
-    open: u32,
+    overflow: Vec<CallStream<A>>,
+    open_count: u32,
 }
 
 impl<A> Default for CallStreams<A> {
     fn default() -> CallStreams<A> {
         CallStreams {
             ring: Box::default(),
-            aside: Vec::new(),
-            open: 0,
+            overflow: Vec::new(),
+            open_count: 0,
         }
     }
 }
@@ -107,17 +107,17 @@ impl<A: ResponseState> CallStreams<A> {
     /// Returns the number of streams whose call is in flight.
     #[inline]
     pub(crate) fn open(&self) -> u32 {
-        self.open
+        self.open_count
     }
 
     /// Returns the stream, if it is still known.
     #[inline]
     pub(crate) fn find(&mut self, id: u32) -> Option<&mut CallStream<A>> {
-        let place = self.place(id);
+        let place = self.slot_index(id);
         match self.ring.get(place) {
             Some(stream) if stream.id == id => Some(&mut self.ring[place]),
-            _ if self.aside.is_empty() => None,
-            _ => self.aside.iter_mut().find(|stream| stream.id == id),
+            _ if self.overflow.is_empty() => None,
+            _ => self.overflow.iter_mut().find(|stream| stream.id == id),
         }
     }
 
@@ -125,7 +125,7 @@ impl<A: ResponseState> CallStreams<A> {
     #[inline]
     pub(crate) fn prefetch(&self, next_id: u32) {
         for id in [next_id.wrapping_sub(2), next_id] {
-            if let Some(stream) = self.ring.get(self.place(id)) {
+            if let Some(stream) = self.ring.get(self.slot_index(id)) {
                 prefetch(stream);
             }
         }
@@ -140,7 +140,11 @@ impl<A: ResponseState> CallStreams<A> {
 
     /// Returns the stream for reading, if it is still known.
     pub(crate) fn get(&self, id: u32) -> Option<&CallStream<A>> {
-        let mut all = self.ring.get(self.place(id)).into_iter().chain(&self.aside);
+        let mut all = self
+            .ring
+            .get(self.slot_index(id))
+            .into_iter()
+            .chain(&self.overflow);
         all.find(|stream| stream.id == id)
     }
 
@@ -157,12 +161,12 @@ impl<A: ResponseState> CallStreams<A> {
         size: u32,
         unsent: u32,
     ) {
-        self.open += 1;
-        let place = self.place(id);
+        self.open_count += 1;
+        let place = self.slot_index(id);
         match self.ring.get_mut(place) {
             Some(slot) if slot.is_over() => slot.begin(id, call, send_window, size, unsent),
             _ => self
-                .make_room(id)
+                .free_slot(id)
                 .begin(id, call, send_window, size, unsent),
         }
     }
@@ -171,15 +175,15 @@ impl<A: ResponseState> CallStreams<A> {
     #[inline]
     pub(crate) fn close(&mut self, id: u32, state: CallStreamState) {
         debug_assert!(state != CallStreamState::Open);
-        let place = self.place(id);
+        let place = self.slot_index(id);
         if let Some(stream) = self.ring.get_mut(place)
             && stream.id == id
         {
-            self.open -= u32::from(stream.state == CallStreamState::Open);
+            self.open_count -= u32::from(stream.state == CallStreamState::Open);
             stream.state = state;
             stream.unsent = 0;
         } else {
-            self.close_aside(id, state);
+            self.close_in_overflow(id, state);
         }
     }
 
@@ -187,7 +191,7 @@ impl<A: ResponseState> CallStreams<A> {
     /// `None`, and changes nothing, for any other stream.
     #[inline(always)]
     pub(crate) fn end_unanswered(&mut self, id: u32) -> Option<&CallStream<A>> {
-        let place = self.place(id);
+        let place = self.slot_index(id);
         let stream = self.ring.get_mut(place)?;
         let unanswered = stream.answer.is_new() && stream.slot == NO_SLOT;
         if stream.id != id
@@ -197,14 +201,14 @@ impl<A: ResponseState> CallStreams<A> {
         {
             return None;
         }
-        self.open -= 1;
+        self.open_count -= 1;
         stream.state = CallStreamState::Ended;
         Some(stream)
     }
 
     /// Returns the streams whose calls are in flight, in no particular order.
     pub(crate) fn iter_open(&mut self) -> impl Iterator<Item = &mut CallStream<A>> {
-        let all = self.aside.iter_mut().chain(self.ring.iter_mut());
+        let all = self.overflow.iter_mut().chain(self.ring.iter_mut());
         all.filter(|stream| stream.state == CallStreamState::Open)
     }
 
@@ -213,39 +217,42 @@ impl<A: ResponseState> CallStreams<A> {
     pub(crate) fn find_call(&self, call: CallId, next_id: u32) -> Option<u32> {
         let is_it =
             |stream: &&CallStream<A>| stream.state == CallStreamState::Open && stream.call == call;
-        let (newest, oldest) = self.ring.split_at(self.place(next_id).min(self.ring.len()));
-        let mut all = self.aside.iter().chain(oldest).chain(newest);
+        let (newest, oldest) = self
+            .ring
+            .split_at(self.slot_index(next_id).min(self.ring.len()));
+        let mut all = self.overflow.iter().chain(oldest).chain(newest);
         all.find(is_it).map(|stream| stream.id)
     }
 
     /// Returns the bytes on the heap.
     pub(crate) fn heap_bytes(&self) -> usize {
-        (self.ring.len() + self.aside.capacity()) * size_of::<CallStream<A>>()
+        (self.ring.len() + self.overflow.capacity()) * size_of::<CallStream<A>>()
     }
 
     /// Returns the index of a stream's slot; past the end if the ring is empty.
     #[inline]
-    fn place(&self, id: u32) -> usize {
+    fn slot_index(&self, id: u32) -> usize {
         (id >> 1) as usize & self.ring.len().wrapping_sub(1)
     }
 
     /// Returns a slot for a new stream whose own slot is in use.
     #[inline(never)]
-    fn make_room(&mut self, id: u32) -> &mut CallStream<A> {
+    fn free_slot(&mut self, id: u32) -> &mut CallStream<A> {
         // With few streams in a large ring, the stream in the way is old and slow: growing would not help.
-        let sparse = |streams: &CallStreams<A>| (streams.open as usize) * 4 < streams.ring.len();
+        let sparse =
+            |streams: &CallStreams<A>| (streams.open_count as usize) * 4 < streams.ring.len();
         while self
             .ring
-            .get(self.place(id))
+            .get(self.slot_index(id))
             .is_none_or(|slot| !slot.is_over())
             && !sparse(self)
         {
             self.grow();
         }
-        let place = self.place(id);
+        let place = self.slot_index(id);
         let old = self.ring[place];
         if !old.is_over() {
-            self.put_aside(old);
+            self.move_to_overflow(old);
             self.ring[place].slot = NO_SLOT;
         }
         &mut self.ring[place]
@@ -257,27 +264,27 @@ impl<A: ResponseState> CallStreams<A> {
         let old = std::mem::replace(&mut self.ring, grown);
         // Streams that did not collide before can't collide in a ring of twice the length.
         for stream in old.into_iter().filter(|stream| stream.id != 0) {
-            let place = self.place(stream.id);
+            let place = self.slot_index(stream.id);
             self.ring[place] = stream;
         }
     }
 
-    fn put_aside(&mut self, old: CallStream<A>) {
-        self.aside.push(old);
+    fn move_to_overflow(&mut self, old: CallStream<A>) {
+        self.overflow.push(old);
         self.forget_cancelled();
     }
 
     #[cold]
-    fn close_aside(&mut self, id: u32, state: CallStreamState) {
-        let Some(place) = self.aside.iter().position(|stream| stream.id == id) else {
+    fn close_in_overflow(&mut self, id: u32, state: CallStreamState) {
+        let Some(place) = self.overflow.iter().position(|stream| stream.id == id) else {
             return;
         };
-        let stream = &mut self.aside[place];
-        self.open -= u32::from(stream.state == CallStreamState::Open);
+        let stream = &mut self.overflow[place];
+        self.open_count -= u32::from(stream.state == CallStreamState::Open);
         stream.state = state;
         stream.unsent = 0;
         if stream.is_over() {
-            self.aside.remove(place);
+            self.overflow.remove(place);
         } else {
             self.forget_cancelled();
         }
@@ -287,14 +294,14 @@ impl<A: ResponseState> CallStreams<A> {
     fn forget_cancelled(&mut self) {
         let is_cancelled = |stream: &CallStream<A>| stream.state == CallStreamState::Cancelled;
         let count = self
-            .aside
+            .overflow
             .iter()
             .filter(|stream| is_cancelled(stream))
             .count();
-        if count > MAX_CANCELLED_ASIDE
-            && let Some(oldest) = self.aside.iter().position(is_cancelled)
+        if count > MAX_CANCELLED_OVERFLOW
+            && let Some(oldest) = self.overflow.iter().position(is_cancelled)
         {
-            self.aside.remove(oldest);
+            self.overflow.remove(oldest);
         }
     }
 }
@@ -347,7 +354,7 @@ mod tests {
             insert(&mut streams, id);
         }
         assert_eq!(
-            (streams.open(), streams.ring.len(), streams.aside.len()),
+            (streams.open(), streams.ring.len(), streams.overflow.len()),
             (1_000, 1_024, 0)
         );
         for id in (1..=2_000).step_by(2) {
@@ -371,7 +378,7 @@ mod tests {
         );
         assert_eq!(streams.find_call(CallId(1), 1_000_001), Some(1));
         streams.close(1, CallStreamState::Ended);
-        assert_eq!((streams.open(), streams.aside.len()), (0, 0));
+        assert_eq!((streams.open(), streams.overflow.len()), (0, 0));
     }
 
     #[test]
@@ -388,9 +395,9 @@ mod tests {
         }
         assert_eq!(streams.open(), 0);
         assert!(
-            streams.aside.len() <= MAX_CANCELLED_ASIDE,
+            streams.overflow.len() <= MAX_CANCELLED_OVERFLOW,
             "{}",
-            streams.aside.len()
+            streams.overflow.len()
         );
     }
 
@@ -402,7 +409,7 @@ mod tests {
             streams.close(id, CallStreamState::Cancelled);
         }
         assert_eq!(streams.open(), 0);
-        assert!(streams.aside.len() <= MAX_CANCELLED_ASIDE);
+        assert!(streams.overflow.len() <= MAX_CANCELLED_OVERFLOW);
         assert!(streams.ring.len() <= 16, "{}", streams.ring.len());
         assert_eq!(
             streams.find(9_901).map(|s| s.state),

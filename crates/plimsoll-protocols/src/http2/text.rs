@@ -6,18 +6,18 @@ const MAX_TEXT: usize = 1024;
 /// Converts received bytes to one line of text without control characters, so that a terminal does not
 /// interpret them.
 pub(crate) fn printable(bytes: &[u8]) -> String {
-    cleaned(bytes, char::is_control)
+    replace_unprintable(bytes, char::is_control)
 }
 
 /// Converts received bytes to text that may have several lines and tabs. A caller that prints it on one line
 /// has to escape line ends and tabs.
 pub(crate) fn lines(bytes: &[u8]) -> String {
-    cleaned(bytes, |c| {
+    replace_unprintable(bytes, |c| {
         c.is_control() && !matches!(c, '\t' | '\n' | '\r')
     })
 }
 
-fn cleaned(bytes: &[u8], is_unfit: impl Fn(char) -> bool) -> String {
+fn replace_unprintable(bytes: &[u8], is_unfit: impl Fn(char) -> bool) -> String {
     let cut = &bytes[..bytes.len().min(MAX_TEXT)];
     let mut text: String = String::from_utf8_lossy(cut)
         .chars()

@@ -12,7 +12,7 @@ use plimsoll_wire::http2::{
 };
 
 use super::text::printable;
-use crate::traced::DirectionTraces;
+use crate::frame_trace::DirectionTraces;
 
 /// The largest frame that the format allows (RFC 9113, 4.2). Enforcing the negotiated limit is up to the
 /// driver.
@@ -24,20 +24,20 @@ const MAX_BLOCK: usize = 1 << 20;
 /// A tracer of one connection's HTTP/2 frames.
 #[derive(Debug, Default)]
 pub struct Http2FrameTracer {
-    halves: DirectionTraces,
+    directions: DirectionTraces,
     fields: [FieldTracer; 2],
-    began: bool,
+    preface_sent: bool,
 }
 
 impl Tracer for Http2FrameTracer {
     fn bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>) {
         let (arrow, is_begun) = match direction {
-            Direction::Sent => ('>', &mut self.began),
+            Direction::Sent => ('>', &mut self.preface_sent),
             Direction::Received => ('<', &mut true),
         };
         let fields = &mut self.fields[direction as usize];
         let unreadable = |violation| format!("{arrow} unreadable: {violation}");
-        self.halves[direction as usize].read(bytes, lines, unreadable, |bytes| {
+        self.directions[direction as usize].read(bytes, lines, unreadable, |bytes| {
             if !*is_begun && bytes.len() < PREFACE.len() && PREFACE.starts_with(bytes) {
                 return Ok(None);
             }
@@ -48,7 +48,7 @@ impl Tracer for Http2FrameTracer {
             let mut rest = bytes;
             let frame = http2::split_frame(&mut rest, MAX_FRAME)?;
             Ok::<_, Violation>(frame.map(|(head, payload)| {
-                let line = fields.line(arrow, head, payload);
+                let line = fields.describe_frame(arrow, head, payload);
                 (bytes.len() - rest.len(), Some(line))
             }))
         });
@@ -73,7 +73,7 @@ impl Default for FieldTracer {
 }
 
 impl FieldTracer {
-    fn line(&mut self, arrow: char, head: FrameHeader, payload: &[u8]) -> String {
+    fn describe_frame(&mut self, arrow: char, head: FrameHeader, payload: &[u8]) -> String {
         let name = kind::name(head.kind())
             .map_or_else(|| format!("type {:#04x}", head.kind()), str::to_owned);
         let mut line = format!(
@@ -126,7 +126,7 @@ impl FieldTracer {
             } => {
                 if let Some(mut block) = self.block.take() {
                     match block.push(fragment, MAX_BLOCK) {
-                        Ok(()) if end_headers => self.fields(block.piece().bytes, &mut line),
+                        Ok(()) if end_headers => self.append_fields(block.piece().bytes, &mut line),
                         Ok(()) => self.block = Some(block),
                         Err(violation) => line.push_str(&format!(" ({violation})")),
                     }
@@ -139,13 +139,13 @@ impl FieldTracer {
 
     fn begin_fields(&mut self, head: FrameHeader, fragment: &[u8], line: &mut String) {
         if head.has(flags::END_HEADERS) {
-            self.fields(fragment, line)
+            self.append_fields(fragment, line)
         } else {
             self.block = Some(HeaderBlock::new(head.piece(fragment)))
         }
     }
 
-    fn fields(&mut self, block: &[u8], line: &mut String) {
+    fn append_fields(&mut self, block: &[u8], line: &mut String) {
         let result = self.decoder.decode(block, |field| {
             let name = printable(field.name);
             let value = if field.sensitive || is_secret(&name) {

@@ -15,7 +15,7 @@ use plimsoll_plugin::{
 
 use super::request::{PluginCall, PreparedPluginRequest};
 use super::trace::PluginFrameTracer;
-use crate::numbered::{FrameFormat, FramePurpose, FramedDriver};
+use crate::framed::{FrameFormat, FramePurpose, FramedDriver};
 use crate::prepare_error::RequestError;
 
 /// The outcome of a call for which the plugin failed, or returned an invalid result.
@@ -26,9 +26,9 @@ const PLUGIN_FAILED: Outcome = Outcome::coded("PLUGIN_FAILED");
 pub struct PluginProtocol {
     prepared: Arc<PreparedPluginRequest>,
     /// The bytes that the plugin needs to decode the partial frame it saw last.
-    wanted: Option<usize>,
+    needed_bytes: Option<usize>,
     /// Whether the server's first bytes were recognised as the plugin's protocol.
-    recognised: bool,
+    is_recognised: bool,
 }
 
 /// The client side of one connection.
@@ -42,8 +42,8 @@ impl PluginProtocol {
     pub fn new(codec: &Codec, call: &PluginCall) -> Result<PluginProtocol, RequestError> {
         Ok(PluginProtocol {
             prepared: Arc::new(PreparedPluginRequest::new(codec, call)?),
-            wanted: None,
-            recognised: false,
+            needed_bytes: None,
+            is_recognised: false,
         })
     }
 
@@ -52,7 +52,7 @@ impl PluginProtocol {
         let codec = &self.prepared.codec;
         match codec.matches(bytes, SenderRole::Server) {
             Ok(Match::Yes) => {
-                self.recognised = true;
+                self.is_recognised = true;
                 Ok(true)
             }
             Ok(Match::More) if bytes.len() < self.prepared.max_frame => Ok(false),
@@ -64,12 +64,12 @@ impl PluginProtocol {
                     bytes[..bytes.len().min(20)].escape_ascii()
                 ),
             }),
-            Err(fault) => Err(self.broken(fault)),
+            Err(fault) => Err(self.fault_error(fault)),
         }
     }
 
     #[cold]
-    fn broken(&self, fault: CodecFault) -> ProtocolError {
+    fn fault_error(&self, fault: CodecFault) -> ProtocolError {
         let outcome = match fault {
             CodecFault::TooLong { .. } => Outcome::MessageTooLarge,
             CodecFault::Malformed => Outcome::ProtocolError,
@@ -119,26 +119,26 @@ impl FrameFormat for PluginProtocol {
 
     #[inline]
     fn read(&mut self, bytes: &[u8]) -> Result<Option<(Frame, usize)>, ProtocolError> {
-        if !self.recognised && !self.recognise(bytes)? {
+        if !self.is_recognised && !self.recognise(bytes)? {
             return Ok(None);
         }
         let limit = self.prepared.max_frame;
         match self.prepared.codec.decode(bytes, SenderRole::Server, limit) {
             Ok(DecodeResult::Frame(frame)) => {
-                self.wanted = None;
+                self.needed_bytes = None;
                 let length = frame.length;
                 Ok(Some((frame, length)))
             }
             Ok(DecodeResult::More(needed)) => {
-                self.wanted = needed;
+                self.needed_bytes = needed;
                 Ok(None)
             }
-            Err(fault) => Err(self.broken(fault)),
+            Err(fault) => Err(self.fault_error(fault)),
         }
     }
 
     fn needed(&self, _partial: &[u8]) -> Option<usize> {
-        self.wanted
+        self.needed_bytes
     }
 
     /// Classifies a frame. Ids over 32 bits belong to no call, since this driver assigns smaller ones.
@@ -148,7 +148,7 @@ impl FrameFormat for PluginProtocol {
             (FrameKind::Response { .. }, Ok(id)) => FramePurpose::Answer(id),
             (FrameKind::HeartbeatAck, Ok(id)) => FramePurpose::HeartbeatAck(id),
             (FrameKind::GoAway, _) => FramePurpose::GoAway,
-            (FrameKind::Heartbeat | FrameKind::Request { .. }, _) => FramePurpose::Ask,
+            (FrameKind::Heartbeat | FrameKind::Request { .. }, _) => FramePurpose::NeedsResponse,
             _ => FramePurpose::Other,
         }
     }
@@ -175,7 +175,7 @@ impl FrameFormat for PluginProtocol {
         };
         let codec = &self.prepared.codec;
         let made = codec.make(what, asking.id, asking.note, &[], out);
-        made.map(drop).map_err(|fault| self.broken(fault))
+        made.map(drop).map_err(|fault| self.fault_error(fault))
     }
 
     fn heartbeat(&self, id: u32, out: &mut Vec<u8>) -> Result<(), ProtocolError> {

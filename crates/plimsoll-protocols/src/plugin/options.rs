@@ -13,8 +13,8 @@ use plimsoll_plugin::Codec;
 use serde::{Deserialize, Serialize};
 
 use super::{PluginCall, PluginProtocol, RequestContent, frame_of};
-use crate::alternatives::collide;
-use crate::numbered;
+use crate::alternatives::report_conflict;
+use crate::framed;
 use crate::protocol_module::{
     EnvLookup, PrepareError, PrepareRequest, PreparedLoad, ProtocolCommand, ProtocolModule,
     UsageError, load_with_driver, text_or_file,
@@ -97,7 +97,7 @@ impl CallSection for PluginOptions {
         secured: Some("plugins"),
         aliases: None,
         purpose: "for a codec plugin's protocol",
-        elsewhere: &[],
+        foreign_schemes: &[],
         ports: None,
         with_path: false,
     };
@@ -138,11 +138,11 @@ impl CallSection for PluginOptions {
             ("frame", self.frame.is_some()),
             ("frame_file", self.frame_file.is_some()),
         ];
-        collide(problems, "call.plugin", &given);
+        report_conflict(problems, "call.plugin", &given);
         problems.refuse_fields("call.plugin.payload", self.payload.as_deref());
         let max_frame = self.max_frame.unwrap_or(MAX_FRAME).0;
         let most = ("max_frame", max_frame);
-        numbered::check(problems, "plugin", self.in_flight, self.heartbeat, most);
+        framed::check(problems, "plugin", self.in_flight, self.heartbeat, most);
         if problems.0.len() > before {
             return None;
         }

@@ -50,7 +50,7 @@ impl PluginRelayCodec {
         limit: usize,
     ) -> Result<DecodeResult, CodecFault> {
         self.call(CodecFunction::Decode, |codec| {
-            codec.decode(bytes, sender(from), limit)
+            codec.decode(bytes, sender_role(from), limit)
         })
     }
 
@@ -73,7 +73,7 @@ impl PluginRelayCodec {
 
     /// Appends a response that a caller waits for. If the protocol has no such response, returns an error,
     /// which closes the connection instead.
-    fn answer(
+    fn make_answer(
         &self,
         what: MakeKind,
         id: u64,
@@ -130,7 +130,7 @@ impl FrameCodec for PluginRelayCodec {
 
     fn recognise(&self, from: FrameSender, bytes: &[u8]) -> Result<bool, FrameError> {
         match self.call(CodecFunction::Match, |codec| {
-            codec.matches(bytes, sender(from))
+            codec.matches(bytes, sender_role(from))
         }) {
             Ok(Match::Yes) => Ok(true),
             Ok(Match::More) if bytes.len() < MAX_RECOGNITION_BYTES => Ok(false),
@@ -177,7 +177,7 @@ impl FrameCodec for PluginRelayCodec {
         manner: FrameFlavor,
         out: &mut Vec<u8>,
     ) -> Result<(), FrameError> {
-        self.answer(MakeKind::HeartbeatAck, id, manner, out)
+        self.make_answer(MakeKind::HeartbeatAck, id, manner, out)
     }
 
     fn refuse(
@@ -198,7 +198,7 @@ impl FrameCodec for PluginRelayCodec {
             | RejectReason::FrameTooLarge
             | RejectReason::MalformedResponse => MakeKind::Unreachable,
         };
-        self.answer(what, id, manner, out)
+        self.make_answer(what, id, manner, out)
     }
 
     /// Returns the status code of the protocol.
@@ -213,7 +213,7 @@ impl FrameCodec for PluginRelayCodec {
     }
 }
 
-fn sender(from: FrameSender) -> plugin::SenderRole {
+fn sender_role(from: FrameSender) -> plugin::SenderRole {
     match from {
         FrameSender::Client => plugin::SenderRole::Client,
         FrameSender::Server => plugin::SenderRole::Server,

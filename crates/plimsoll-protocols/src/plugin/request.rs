@@ -9,8 +9,8 @@ use plimsoll_plugin::{
     Codec, CodecFault, DecodeResult, FrameKind, MakeKind, SenderRole, without_debug_messages,
 };
 
+use crate::framed::FramedSettings;
 use crate::hex;
-use crate::numbered::FramedSettings;
 use crate::prepare_error::RequestError;
 
 /// A call in a protocol that a codec plugin implements.

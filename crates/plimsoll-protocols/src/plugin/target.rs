@@ -55,18 +55,18 @@ struct PluginServer {
 impl ReferenceServer for PluginOptions {
     const COMMAND_NAME: &str = "plugin";
 
-    fn serving(self, place: ServeContext) -> Result<ServerFuture, ServeError> {
+    fn serving(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
         let codec = Codec::load(&self.codec).map_err(|e| ServeError::Codec {
             problem: e.to_string(),
             help: "docs/plugin.md explains how to build a plugin",
         })?;
-        check(&codec)?;
+        check_codec(&codec)?;
         let server = Arc::new(PluginServer {
             codec,
             counters: PluginCounters::default(),
         });
         Ok(Box::pin(async move {
-            let accepted = accepting::accept(place.bound, Arc::clone(&server), place.stopped);
+            let accepted = accepting::accept(context.bound, Arc::clone(&server), context.stopped);
             let connections = accepted.await?;
             let counters = &server.counters;
             let counted = [
@@ -85,7 +85,7 @@ impl ReferenceServer for PluginOptions {
 ///
 /// # Errors
 /// Returns an error if it can't build them, or fails.
-fn check(codec: &Codec) -> Result<(), ServeError> {
+fn check_codec(codec: &Codec) -> Result<(), ServeError> {
     let wrong =
         |problem: String| ServeError::option("codec", format!("{}: {problem}", codec.name()));
     match codec.make(MakeKind::Response, 1, 0, b"echo", &mut Vec::new()) {
@@ -132,7 +132,7 @@ impl ConnectionHandler for Arc<PluginServer> {
                     }
                 }
                 Err(fault) => {
-                    self.fault(fault);
+                    self.count_fault(fault);
                     break;
                 }
             }
@@ -192,7 +192,7 @@ impl PluginServer {
         Ok(())
     }
 
-    fn fault(&self, fault: CodecFault) {
+    fn count_fault(&self, fault: CodecFault) {
         let name = self.codec.name();
         let counter = if fault.is_plugin_fault() {
             tracing::warn!("closing a connection: {name}: {fault}");

@@ -6,13 +6,13 @@ use plimsoll_plugin::{
     without_debug_messages,
 };
 
-use crate::traced::{DirectionTraces, not_this_protocol};
+use crate::frame_trace::{DirectionTraces, not_this_protocol};
 
 /// A tracer that reads a copy of both directions of a connection and never disturbs it.
 #[derive(Debug)]
 pub struct PluginFrameTracer {
     codec: Codec,
-    halves: DirectionTraces,
+    directions: DirectionTraces,
 }
 
 impl PluginFrameTracer {
@@ -20,7 +20,7 @@ impl PluginFrameTracer {
     pub fn new(codec: Codec) -> PluginFrameTracer {
         PluginFrameTracer {
             codec,
-            halves: DirectionTraces::default(),
+            directions: DirectionTraces::default(),
         }
     }
 }
@@ -32,7 +32,7 @@ impl Tracer for PluginFrameTracer {
             Direction::Received => SenderRole::Server,
         };
         let codec = &self.codec;
-        self.halves[direction as usize].read(
+        self.directions[direction as usize].read(
             bytes,
             lines,
             not_this_protocol(codec.name()),
@@ -40,7 +40,9 @@ impl Tracer for PluginFrameTracer {
                 // The plugin should print debug messages for the driver's calls only.
                 let decoded = without_debug_messages(|| codec.decode(bytes, sender, MAX_FRAME));
                 Ok::<_, CodecFault>(match decoded? {
-                    DecodeResult::Frame(frame) => Some((frame.length, Some(line(&frame)))),
+                    DecodeResult::Frame(frame) => {
+                        Some((frame.length, Some(describe_frame(&frame))))
+                    }
                     DecodeResult::More(_) => None,
                 })
             },
@@ -49,7 +51,7 @@ impl Tracer for PluginFrameTracer {
 }
 
 /// Describes a frame: `id 7 request, payload 11 bytes, 22 bytes`.
-fn line(frame: &Frame) -> String {
+fn describe_frame(frame: &Frame) -> String {
     let what = match frame.kind {
         FrameKind::Request { timeout: None } => "request".to_owned(),
         FrameKind::Request {

@@ -21,7 +21,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::admission::{UnprovenConnections, UnprovenGuard};
 use super::early::{EarlyStream, ServerStream};
-use super::proxied::ProxyHeaderError;
+use super::proxy_header::ProxyHeaderError;
 use super::{BoundServer, ConnectionStats, PeerAddress, ServeError, TrustedProxies};
 
 /// The time limit from accept to the end of the TLS handshake.
@@ -72,7 +72,7 @@ pub async fn accept(
     shutdown: impl Future<Output = ()>,
 ) -> Result<ConnectionStats, ServeError> {
     let (stop, stopped) = watch::channel(());
-    let connecting = AcceptContext {
+    let context = AcceptContext {
         proxies: bound.proxies.clone(),
         acceptor: bound.tls.clone().map(TlsAcceptor::from),
         handshakes: bound.handshakes.clone(),
@@ -93,18 +93,18 @@ pub async fn accept(
             accepted = listener.next() => {
                 let (stream, peer) = accepted?;
                 stats.accepted += 1;
-                connections.spawn(connecting.clone().open(stream, peer));
-                stats.most_at_once = stats.most_at_once.max(connections.len() as u64);
+                connections.spawn(context.clone().open(stream, peer));
+                stats.peak_open = stats.peak_open.max(connections.len() as u64);
             }
         }
     }
     // New connections are refused from here on.
     let take = |stream, peer| {
         stats.accepted += 1;
-        connections.spawn(connecting.clone().open(stream, peer));
+        connections.spawn(context.clone().open(stream, peer));
     };
     listener.close(take).await;
-    drop(connecting);
+    drop(context);
     let _ = stop.send(());
     let drained = tokio::time::timeout(drain, async {
         while let Some(ended) = connections.join_next().await {
@@ -200,7 +200,7 @@ impl<S: ConnectionHandler> AcceptContext<S> {
             return ended(peer, self.server.serve(stream, self.stopped).await);
         };
         if acceptor.config().max_early_data_size > 0 {
-            return Box::pin(self.early(stream, peer, &acceptor)).await;
+            return Box::pin(self.serve_early(stream, peer, &acceptor)).await;
         }
         let handshake = acceptor.accept(stream).into_fallible();
         let handshake = tokio::select! {
@@ -229,7 +229,7 @@ impl<S: ConnectionHandler> AcceptContext<S> {
     }
 
     /// Serves a connection whose client may send early data (0-RTT), before its handshake is complete.
-    async fn early(
+    async fn serve_early(
         mut self,
         stream: TcpStream,
         peer: PeerAddress,

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 #[derive(Debug)]
 pub(super) struct UnprovenConnections {
     max: usize,
-    waiting: Mutex<EvictionQueue>,
+    queue: Mutex<EvictionQueue>,
 }
 
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl UnprovenConnections {
     pub(super) fn new(max: usize) -> Arc<UnprovenConnections> {
         Arc::new(UnprovenConnections {
             max: max.max(1),
-            waiting: Mutex::default(),
+            queue: Mutex::default(),
         })
     }
 
@@ -61,7 +61,7 @@ impl UnprovenConnections {
     }
 
     fn lock(&self) -> MutexGuard<'_, EvictionQueue> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

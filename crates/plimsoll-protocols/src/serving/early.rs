@@ -33,11 +33,11 @@ pub(crate) struct EarlyStream {
     tcp: TcpStream,
     tls: ServerConnection,
     /// Early data that has been decrypted and not yet read.
-    early: Vec<u8>,
+    early_data: Vec<u8>,
     came_early: bool,
     closing: bool,
     /// Fires when the client has not completed its handshake in time.
-    limit: Pin<Box<Sleep>>,
+    handshake_timeout: Pin<Box<Sleep>>,
 }
 
 impl EarlyStream {
@@ -49,10 +49,10 @@ impl EarlyStream {
         Ok(EarlyStream {
             tcp,
             tls: ServerConnection::new(config)?,
-            early: Vec::new(),
+            early_data: Vec::new(),
             came_early: false,
             closing: false,
-            limit: Box::pin(tokio::time::sleep(limit)),
+            handshake_timeout: Box::pin(tokio::time::sleep(limit)),
         })
     }
 
@@ -74,21 +74,21 @@ impl EarlyStream {
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            if let Poll::Ready(Err(e)) = self.poll_drain(cx) {
+            if let Poll::Ready(Err(e)) = self.poll_write_tls(cx) {
                 return Poll::Ready(Err(e));
             }
-            if !self.tls.is_handshaking() || !self.early.is_empty() {
+            if !self.tls.is_handshaking() || !self.early_data.is_empty() {
                 return Poll::Ready(Ok(()));
             }
-            if self.limit.as_mut().poll(cx).is_ready() {
+            if self.handshake_timeout.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
-            ready!(self.poll_fill(cx))?;
+            ready!(self.poll_read_tls(cx))?;
         }
     }
 
     /// Reads and decrypts what the client has sent.
-    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_read_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.tcp.poll_read_ready(cx))?;
             match self.tls.read_tls(&mut NonblockingSocket(&self.tcp)) {
@@ -102,17 +102,17 @@ impl EarlyStream {
         }
         if let Err(e) = self.tls.process_new_packets() {
             // Tries to send the alert that explains the error.
-            let _ = self.poll_drain(cx);
+            let _ = self.poll_write_tls(cx);
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, e)));
         }
         if let Some(mut early) = self.tls.early_data() {
-            early.read_to_end(&mut self.early)?;
+            early.read_to_end(&mut self.early_data)?;
         }
         Poll::Ready(Ok(()))
     }
 
     /// Writes pending TLS records to the socket.
-    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_write_tls(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut NonblockingSocket(&self.tcp)) {
                 Ok(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -141,10 +141,10 @@ impl AsyncRead for EarlyStream {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         loop {
-            if !this.early.is_empty() {
-                let n = this.early.len().min(buffer.remaining());
-                buffer.put_slice(&this.early[..n]);
-                this.early.drain(..n);
+            if !this.early_data.is_empty() {
+                let n = this.early_data.len().min(buffer.remaining());
+                buffer.put_slice(&this.early_data[..n]);
+                this.early_data.drain(..n);
                 this.came_early = true;
                 return Poll::Ready(Ok(()));
             }
@@ -157,10 +157,10 @@ impl AsyncRead for EarlyStream {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 Err(e) => return Poll::Ready(Err(e)),
             }
-            if let Poll::Ready(Err(e)) = this.poll_drain(cx) {
+            if let Poll::Ready(Err(e)) = this.poll_write_tls(cx) {
                 return Poll::Ready(Err(e));
             }
-            ready!(this.poll_fill(cx))?;
+            ready!(this.poll_read_tls(cx))?;
         }
     }
 }
@@ -174,20 +174,20 @@ impl AsyncWrite for EarlyStream {
         let this = self.get_mut();
         loop {
             let n = this.tls.writer().write(bytes)?;
-            let drained = this.poll_drain(cx)?;
+            let drained = this.poll_write_tls(cx)?;
             if n > 0 || bytes.is_empty() {
                 return Poll::Ready(Ok(n));
             }
             ready!(drained);
             // A client that has to present a certificate gets its response only after presenting it.
             if this.tls.is_handshaking() {
-                ready!(this.poll_fill(cx))?;
+                ready!(this.poll_read_tls(cx))?;
             }
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.get_mut().poll_drain(cx)
+        self.get_mut().poll_write_tls(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -196,16 +196,16 @@ impl AsyncWrite for EarlyStream {
         // handshake a full one.
         while this.tls.is_handshaking()
             && !this.closing
-            && this.limit.as_mut().poll(cx).is_pending()
+            && this.handshake_timeout.as_mut().poll(cx).is_pending()
         {
-            ready!(this.poll_drain(cx))?;
-            ready!(this.poll_fill(cx))?;
+            ready!(this.poll_write_tls(cx))?;
+            ready!(this.poll_read_tls(cx))?;
         }
         if !this.closing {
             this.closing = true;
             this.tls.send_close_notify();
         }
-        ready!(this.poll_drain(cx))?;
+        ready!(this.poll_write_tls(cx))?;
         Pin::new(&mut this.tcp).poll_shutdown(cx)
     }
 }

@@ -69,7 +69,7 @@ pub(crate) async fn serve<S: LoopService>(
         ..LoopCounters::default()
     });
     // TLS 1.2 uses the library's record layer: an idle connection keeps its whole session.
-    let sessions = if bound.offers_1_2 {
+    let sessions = if bound.offers_tls_1_2 {
         ServerSessions::of_library
     } else {
         ServerSessions::new
@@ -123,7 +123,7 @@ pub(crate) async fn serve<S: LoopService>(
     let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     Ok(ConnectionStats {
         accepted,
-        most_at_once: read(&counters.most_at_once),
+        peak_open: read(&counters.most_at_once),
         handshakes_failed: read(&counters.handshakes_failed),
         broken: read(&counters.broken),
         cut_off: 0,
@@ -151,7 +151,7 @@ async fn accept_and_distribute(
         match stream.into_std() {
             Ok(stream) => {
                 accepted += 1;
-                mailbox.give(stream);
+                mailbox.send(stream);
             }
             Err(e) => tracing::warn!("accepting a connection: {e}"),
         }
@@ -167,7 +167,7 @@ struct WorkerMailbox {
 }
 
 impl WorkerMailbox {
-    fn give(&self, stream: TcpStream) {
+    fn send(&self, stream: TcpStream) {
         if let Some(streams) = &self.streams {
             // A worker that has failed reports the error when it is joined.
             let _ = streams.send(stream);
@@ -205,7 +205,7 @@ struct LoopWorker<S: LoopService> {
     /// Connections that have to complete their handshake, or to close, before a deadline.
     deadlines: VecDeque<(Time, SocketToken)>,
     /// Delayed responses with their connections, the earliest on top.
-    held: BinaryHeap<Reverse<(DelayedResponse, SocketToken)>>,
+    delayed: BinaryHeap<Reverse<(DelayedResponse, SocketToken)>>,
     /// When the last two waits began. Events that the second wait reports happened after the first one began.
     waits_began: [Time; 2],
     buffers: LoopBuffers,
@@ -231,7 +231,7 @@ impl<S: LoopService> LoopWorker<S> {
             free: Vec::new(),
             next_generation: 0,
             deadlines: VecDeque::new(),
-            held: BinaryHeap::new(),
+            delayed: BinaryHeap::new(),
             waits_began: [clock.now(); 2],
             buffers: LoopBuffers::new(),
         })
@@ -256,7 +256,7 @@ impl<S: LoopService> LoopWorker<S> {
             }
         }
         self.deadlines.clear();
-        self.held.clear();
+        self.delayed.clear();
         self.buffers = LoopBuffers::new();
     }
 
@@ -272,13 +272,13 @@ impl<S: LoopService> LoopWorker<S> {
             self.network.wait(wake, &mut ready)?;
             let is_busy = !ready.is_empty() && !busy_poll.is_zero();
             for event in ready.drain(..) {
-                self.turn(event);
+                self.handle_event(event);
             }
             self.release_due();
             if is_busy {
                 awake_until = Some(self.clock.now() + busy_poll);
             }
-            self.expire();
+            self.close_expired();
         }
         for connection in self.connections.iter_mut().flatten() {
             connection.shut_down(&mut self.network, &self.service, &mut self.buffers.out);
@@ -291,7 +291,7 @@ impl<S: LoopService> LoopWorker<S> {
 
     fn next_wake(&self, awake_until: Option<Time>) -> Option<WakeTime> {
         let wake = self.next_sweep(awake_until);
-        match self.held.peek() {
+        match self.delayed.peek() {
             Some(Reverse((first, _))) if wake.is_none_or(|at| first.due <= at) => Some(WakeTime {
                 at: first.due,
                 precise: true,
@@ -313,16 +313,16 @@ impl<S: LoopService> LoopWorker<S> {
 
     /// Writes the delayed responses that are due.
     fn release_due(&mut self) {
-        while let Some(Reverse((first, token))) = self.held.peek().copied()
+        while let Some(Reverse((first, token))) = self.delayed.peek().copied()
             && first.due <= self.clock.now()
         {
-            self.held.pop();
-            let Some(connection) = live(&mut self.connections, token) else {
+            self.delayed.pop();
+            let Some(connection) = find_connection(&mut self.connections, token) else {
                 continue;
             };
             let out = &mut self.buffers.out;
             out.clear();
-            let afterwards = (self.service).release(&mut connection.served, first.number, out);
+            let disposition = (self.service).release(&mut connection.state, first.number, out);
             if out.is_empty() {
                 continue;
             }
@@ -333,9 +333,9 @@ impl<S: LoopService> LoopWorker<S> {
             match written {
                 Ok(is_all) => {
                     if is_all {
-                        (self.service).released(&mut connection.served, [began, ended]);
+                        (self.service).released(&mut connection.state, [began, ended]);
                     }
-                    if afterwards == ConnectionDisposition::Closing {
+                    if disposition == ConnectionDisposition::Closing {
                         connection.send_close_notify(&mut self.network);
                         let _ = connection.socket.shutdown(Shutdown::Write);
                     }
@@ -390,12 +390,12 @@ impl<S: LoopService> LoopWorker<S> {
             socket,
             generation,
             transport,
-            served: self.service.connection(),
+            state: self.service.connection(),
         };
         if matches!(connection.transport, LoopTransport::Plain(_)) {
             let out = &mut self.buffers.out;
             out.clear();
-            self.service.open(&mut connection.served, out);
+            self.service.open(&mut connection.state, out);
             // A socket that fails now fails again when it is read.
             let _ = connection.write(&mut self.network, out);
         } else {
@@ -410,16 +410,16 @@ impl<S: LoopService> LoopWorker<S> {
         Ok(())
     }
 
-    fn turn(&mut self, event: SocketReady) {
-        let Some(connection) = live(&mut self.connections, event.token) else {
+    fn handle_event(&mut self, event: SocketReady) {
+        let Some(connection) = find_connection(&mut self.connections, event.token) else {
             return;
         };
         fault::point(S::SERVICE_NAME);
         let to = (&mut self.network, &mut self.buffers);
         let empty_at = self.waits_began[0];
         let ended = connection.serve_ready(to, &self.service, &self.counters.handshakes, empty_at);
-        while let Some(held) = self.service.held(&mut connection.served) {
-            self.held.push(Reverse((held, event.token)));
+        while let Some(held) = self.service.held(&mut connection.state) {
+            self.delayed.push(Reverse((held, event.token)));
         }
         match ended {
             ServeOutcome::Waiting => return,
@@ -444,17 +444,18 @@ impl<S: LoopService> LoopWorker<S> {
         let Some(connection) = self.connections[index as usize].take() else {
             return false;
         };
-        self.service.closed(&connection.served);
+        self.service.closed(&connection.state);
         self.network.close(connection.socket);
         self.free.push(index);
         self.counters.open.fetch_sub(1, Ordering::Relaxed);
         true
     }
 
-    fn expire(&mut self) {
+    fn close_expired(&mut self) {
         // Connections whose handshake completed long ago stay in the queue behind one that has not.
         while let Some((deadline, token)) = self.deadlines.front().copied() {
-            let awaited = live(&mut self.connections, token).filter(|c| c.has_deadline());
+            let awaited =
+                find_connection(&mut self.connections, token).filter(|c| c.has_deadline());
             if awaited.is_some() && deadline > self.clock.now() {
                 break;
             }
@@ -471,7 +472,7 @@ impl<S: LoopService> LoopWorker<S> {
 }
 
 /// Returns the connection that a token names; `None` if it was closed earlier in the same batch of events.
-fn live<S: LoopService>(
+fn find_connection<S: LoopService>(
     connections: &mut [Option<LoopConnection<S>>],
     token: SocketToken,
 ) -> Option<&mut LoopConnection<S>> {

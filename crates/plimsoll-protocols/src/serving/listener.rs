@@ -16,8 +16,8 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::TcpStream;
 
-use super::announced::StartupFacts;
 use super::peer::PeerAddress;
+use super::startup_facts::StartupFacts;
 use super::unix::{self, SocketFile};
 use super::{CertificateRenewal, ServeError, ServerTlsOptions, TicketSeed, TrustedProxies};
 
@@ -129,18 +129,18 @@ impl ListenOptions {
         if self.reuse_port && self.address.tcp().is_none() {
             return Err(port_sharing_error());
         }
-        let (listener, address, file) = self.open().map_err(|e| self.unusable(e))?;
+        let (listener, address, file) = self.open().map_err(|e| self.address_error(e))?;
         Ok(BoundServer {
             file,
             listener,
             address,
             tls,
-            offers_1_2: (self.tls.as_ref())
+            offers_tls_1_2: (self.tls.as_ref())
                 .is_some_and(|tls| tls.versions.contains(&TlsVersion::V1_2)),
             clients,
             renewal,
             handshakes: SharedHandshakeTally::default(),
-            announced: StartupFacts::default(),
+            startup_facts: StartupFacts::default(),
             max_concurrent_streams: self.max_concurrent_streams,
             proxies: self.proxies.clone(),
             drain: self.drain,
@@ -184,14 +184,14 @@ impl ListenOptions {
                 _socket: socket,
             })
         });
-        reserved.map_err(|e| self.unusable(e))
+        reserved.map_err(|e| self.address_error(e))
     }
 
-    fn unusable(&self, source: io::Error) -> ServeError {
+    fn address_error(&self, source: io::Error) -> ServeError {
         ServeError::Address {
             address: self.address.clone(),
             problem: match &self.address {
-                Address::Tcp(_) => explain(&source),
+                Address::Tcp(_) => explain_listen_error(&source),
                 Address::Unix(socket) => unix::explain(socket, &source),
             },
             source,
@@ -222,7 +222,7 @@ fn port_sharing_error() -> ServeError {
     )
 }
 
-fn explain(error: &io::Error) -> String {
+fn explain_listen_error(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
             "already in use by another process; choose another port, or 0 for a free one".to_owned()
@@ -262,7 +262,7 @@ pub struct BoundServer {
     pub(crate) address: Address,
     pub(crate) tls: Option<Arc<rustls::ServerConfig>>,
     /// Whether TLS 1.2 is offered, too. Its records are handled by the library, not by our own code.
-    pub(crate) offers_1_2: bool,
+    pub(crate) offers_tls_1_2: bool,
     /// Verifies client certificates; `None` if none are requested.
     pub(crate) clients: Option<Arc<RotatingCheck>>,
     /// Reloads the server's certificate; `None` means plaintext.
@@ -270,7 +270,7 @@ pub struct BoundServer {
     /// Counts of what handshakes negotiated, updated while the server runs.
     pub handshakes: SharedHandshakeTally,
     /// Further facts that the server prints when it starts.
-    pub announced: StartupFacts,
+    pub startup_facts: StartupFacts,
     pub(crate) max_concurrent_streams: Option<u32>,
     /// Trusted proxies, whose connections begin with a PROXY header.
     pub proxies: TrustedProxies,
@@ -295,7 +295,7 @@ impl BoundServer {
 
     /// Offers these application protocols over TLS, in order of preference.
     #[must_use]
-    pub fn speaking_one_of(mut self, protocols: &[&[u8]]) -> BoundServer {
+    pub fn with_alpn(mut self, protocols: &[&[u8]]) -> BoundServer {
         self.tls = self.tls_for(protocols);
         self
     }
@@ -317,7 +317,7 @@ impl BoundServer {
                 "handing the listening socket to the runtime",
             ))?,
             clock: Clock::new(),
-            not_accepted: Mutex::default(),
+            accept_failures: Mutex::default(),
         })
     }
 }
@@ -329,7 +329,7 @@ pub struct AsyncListener {
     _file: Option<SocketFile>,
     socket: AsyncFd<TcpListener>,
     clock: Clock,
-    not_accepted: Mutex<AcceptFailures>,
+    accept_failures: Mutex<AcceptFailures>,
 }
 
 impl AsyncListener {
@@ -349,7 +349,7 @@ impl AsyncListener {
                 Ok(accepted) => return Ok(accepted),
                 Err(e) if is_fatal(&e) => return Err(ServeError::io("accepting connections")(e)),
                 Err(e) => {
-                    let not_accepted = self.not_accepted.lock();
+                    let not_accepted = self.accept_failures.lock();
                     let mut not_accepted = not_accepted.unwrap_or_else(PoisonError::into_inner);
                     not_accepted.report(&e, self.clock.now());
                 }

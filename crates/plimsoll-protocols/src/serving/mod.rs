@@ -7,22 +7,22 @@
 
 pub mod accepting;
 mod admission;
-mod announced;
-pub(crate) mod answering;
-pub(crate) mod delay;
 pub(crate) mod early;
 pub mod envelope;
 pub(crate) mod event_loop;
 pub(crate) mod http2;
 mod listener;
-mod names;
-mod outliving;
+mod named_certificates;
 pub mod pages;
 mod peer;
-pub mod proxied;
+pub(crate) mod precise_timer;
+pub mod proxy_header;
 pub mod reference;
 mod renewal;
+pub(crate) mod response_timing;
 mod resumption;
+mod session_expiry;
+mod startup_facts;
 mod tickets;
 mod tls;
 pub mod unix;
@@ -34,13 +34,13 @@ use plimsoll_engine::Address;
 use plimsoll_engine::tls::files::FileError;
 
 pub use admission::UnprovenGuard;
-pub use announced::StartupFacts;
-pub use answering::{ResponseDelay, ResponseTiming, ServerStall};
 pub use early::ServerStream;
 pub use listener::{AcceptFailures, AsyncListener, BoundServer, ListenOptions, ReservedAddress};
 pub use peer::PeerAddress;
-pub use proxied::TrustedProxies;
+pub use proxy_header::TrustedProxies;
 pub use renewal::CertificateRenewal;
+pub use response_timing::{ResponseDelay, ResponseTiming, ServerStall};
+pub use startup_facts::StartupFacts;
 pub use tickets::TicketSeed;
 pub use tls::ServerTlsOptions;
 
@@ -126,7 +126,7 @@ pub struct ConnectionStats {
     /// Connections that were accepted.
     pub accepted: u64,
     /// The most that were open at once.
-    pub most_at_once: u64,
+    pub peak_open: u64,
     /// Connections dropped before or during the TLS handshake: refused certificates, plaintext on a TLS port,
     /// handshakes that took longer than ten seconds.
     pub handshakes_failed: u64,

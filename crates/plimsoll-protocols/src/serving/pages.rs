@@ -73,7 +73,7 @@ where
     let pages = PageHandler {
         http,
         answer,
-        place: None,
+        guard: None,
     };
     accept(bound, pages, shutdown).await
 }
@@ -83,7 +83,7 @@ struct PageHandler<A> {
     http: Builder,
     answer: A,
     /// The connection counts as unproven until it ends.
-    place: Option<Arc<UnprovenGuard>>,
+    guard: Option<Arc<UnprovenGuard>>,
 }
 
 impl<F, A> ConnectionHandler for PageHandler<A>
@@ -91,9 +91,9 @@ where
     A: Fn(Request<()>) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Response<String>> + Send + 'static,
 {
-    fn with_unproven_guard(self, place: UnprovenGuard) -> PageHandler<A> {
+    fn with_unproven_guard(self, guard: UnprovenGuard) -> PageHandler<A> {
         PageHandler {
-            place: Some(Arc::new(place)),
+            guard: Some(Arc::new(guard)),
             ..self
         }
     }
@@ -102,7 +102,7 @@ where
         let PageHandler {
             http,
             answer,
-            place: _place,
+            guard: _place,
         } = self;
         let service = service_fn(move |request: Request<Incoming>| {
             let answered = answer(request.map(drop));

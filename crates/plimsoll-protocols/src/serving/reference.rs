@@ -22,7 +22,7 @@ pub trait ReferenceServer: Args {
     ///
     /// # Errors
     /// When a flag's value is not valid, or a file can't be used.
-    fn serving(self, place: ServeContext) -> Result<ServerFuture, ServeError>;
+    fn serving(self, context: ServeContext) -> Result<ServerFuture, ServeError>;
 }
 
 /// The future of a running server, which completes with its counts.
@@ -88,7 +88,7 @@ pub struct Server {
     /// Why several processes can't serve it together; `None`: they can.
     pub single_process: Option<&'static str>,
     flags: fn(Command) -> Command,
-    serving: fn(&ArgMatches, ServeContext) -> Result<ServerFuture, ServeError>,
+    start: fn(&ArgMatches, ServeContext) -> Result<ServerFuture, ServeError>,
 }
 
 impl Server {
@@ -97,7 +97,7 @@ impl Server {
             name: S::COMMAND_NAME,
             single_process: S::SINGLE_PROCESS,
             flags: S::augment_args,
-            serving: |typed, place| S::from_arg_matches(typed)?.serving(place),
+            start: |typed, place| S::from_arg_matches(typed)?.serving(place),
         }
     }
 
@@ -115,6 +115,6 @@ impl Server {
         typed: &ArgMatches,
         place: ServeContext,
     ) -> Result<ServerFuture, ServeError> {
-        (self.serving)(typed, place)
+        (self.start)(typed, place)
     }
 }

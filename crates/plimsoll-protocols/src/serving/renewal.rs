@@ -17,7 +17,7 @@ use super::ServeError;
 /// A server's certificate and key, and the verifier of its clients' certificates.
 #[derive(Clone, Debug)]
 pub struct CertificateRenewal {
-    shown: Arc<RotatingIdentity>,
+    identity: Arc<RotatingIdentity>,
     clients: Option<Arc<RotatingCheck>>,
 }
 
@@ -31,13 +31,13 @@ impl CertificateRenewal {
         let cert = NamedFile("server certificate", cert);
         let shown = RotatingIdentity::read(cert, NamedFile("server key", key), provider)?;
         Ok(CertificateRenewal {
-            shown: Arc::new(shown),
+            identity: Arc::new(shown),
             clients,
         })
     }
 
     pub(crate) fn resolver(&self) -> Arc<dyn ResolvesServerCert> {
-        Arc::clone(&self.shown) as _
+        Arc::clone(&self.identity) as _
     }
 
     /// Reloads the files. Clients that connect from here on see the new certificate, and are verified with the new
@@ -50,17 +50,17 @@ impl CertificateRenewal {
             .clients
             .as_ref()
             .map_or(Ok(()), |clients| clients.renew());
-        self.shown.renew()?;
+        self.identity.renew()?;
         Ok(clients?)
     }
 
     /// Returns how often the files were reloaded.
     pub fn renewed(&self) -> u64 {
-        self.shown.reload_count()
+        self.identity.reload_count()
     }
 
     /// Returns the last second, since 1970, in which the chain is valid.
     pub fn ends(&self) -> Option<u64> {
-        self.shown.chain_expiry()
+        self.identity.chain_expiry()
     }
 }

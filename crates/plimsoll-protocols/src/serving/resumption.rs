@@ -6,9 +6,9 @@ use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache};
 
 use super::listener::BoundServer;
-use super::names::ByName;
+use super::named_certificates::CertificatesByName;
 use super::reference::ServerIdentity;
-use super::{ServeError, outliving};
+use super::{ServeError, session_expiry};
 
 /// The most sessions that are stored for clients that may send early data; the oldest are dropped beyond it. A
 /// session takes some hundred bytes, a kilobyte with a client's certificate.
@@ -54,17 +54,17 @@ impl BoundServer {
                 return needs("one process: another would not know which tickets have been used");
             }
             let kept = ServerSessionMemoryCache::new(MAX_CACHED_SESSIONS);
-            config.session_storage = outliving::sessions(kept, self.clients.as_ref());
+            config.session_storage = session_expiry::sessions(kept, self.clients.as_ref());
             config.max_early_data_size = early_data;
             // Otherwise the response would wait for the handshake, and early data would gain nothing.
             config.send_half_rtt_data = true;
         } else if !shared {
             let made = Ticketer::new().map_err(|e| ServeError::Tls(e.to_string()))?;
-            config.ticketer = outliving::tickets(made, self.clients.as_ref());
+            config.ticketer = session_expiry::tickets(made, self.clients.as_ref());
         }
         if let Some(folder) = &identity.tls_certs {
             let others = Arc::clone(&config.cert_resolver);
-            let by_name = ByName::read(folder, others, config.crypto_provider())?;
+            let by_name = CertificatesByName::read(folder, others, config.crypto_provider())?;
             config.cert_resolver = Arc::new(by_name);
         }
         self.tls = Some(Arc::new(config));

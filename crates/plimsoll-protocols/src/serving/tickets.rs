@@ -83,7 +83,7 @@ impl SharedTickets {
         }
     }
 
-    fn key(&self, turn: u64) -> Result<RandomizedNonceKey, Unspecified> {
+    fn key(&self, period: u64) -> Result<RandomizedNonceKey, Unspecified> {
         struct KeyLength;
         impl KeyType for KeyLength {
             fn len(&self) -> usize {
@@ -91,23 +91,23 @@ impl SharedTickets {
             }
         }
         let mut key = [0; KEY_LEN];
-        let info = turn.to_be_bytes();
+        let info = period.to_be_bytes();
         self.seed.expand(&[&info], KeyLength)?.fill(&mut key)?;
         RandomizedNonceKey::new(&AES_256_GCM, &key)
     }
 
     /// Calls `work` with the current keys, and derives them first if a new period has begun.
     fn with_keys<T>(&self, work: impl FnOnce(&TicketKeys) -> Option<T>) -> Option<T> {
-        let turn = (self.now)() / KEY_ROTATION_SECONDS;
+        let period = (self.now)() / KEY_ROTATION_SECONDS;
         let known = self.keys.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(keys) = known.as_ref().filter(|keys| keys.period == turn) {
+        if let Some(keys) = known.as_ref().filter(|keys| keys.period == period) {
             return work(keys);
         }
         drop(known);
         let made = TicketKeys {
-            period: turn,
-            current: self.key(turn).ok()?,
-            previous: self.key(turn.wrapping_sub(1)).ok()?,
+            period,
+            current: self.key(period).ok()?,
+            previous: self.key(period.wrapping_sub(1)).ok()?,
         };
         let mut known = self.keys.write().unwrap_or_else(PoisonError::into_inner);
         work(known.insert(made))
@@ -127,21 +127,21 @@ impl ProducesTickets for SharedTickets {
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
         self.with_keys(|keys| {
-            let turn = keys.period.to_be_bytes();
+            let period = keys.period.to_be_bytes();
             let mut sealed = plain.to_vec();
             let nonce = keys
                 .current
-                .seal_in_place_append_tag(Aad::from(turn), &mut sealed)
+                .seal_in_place_append_tag(Aad::from(period), &mut sealed)
                 .ok()?;
-            Some([&turn[..], nonce.as_ref(), &sealed].concat())
+            Some([&period[..], nonce.as_ref(), &sealed].concat())
         })
     }
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
-        let (turn, rest) = ticket.split_first_chunk::<PERIOD_LEN>()?;
+        let (period, rest) = ticket.split_first_chunk::<PERIOD_LEN>()?;
         let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
         self.with_keys(|keys| {
-            let key = match keys.period.checked_sub(u64::from_be_bytes(*turn))? {
+            let key = match keys.period.checked_sub(u64::from_be_bytes(*period))? {
                 0 => &keys.current,
                 1 => &keys.previous,
                 _ => return None,
@@ -149,7 +149,7 @@ impl ProducesTickets for SharedTickets {
             let mut plain = sealed.to_vec();
             let nonce = Nonce::assume_unique_for_key(*nonce);
             let length = key
-                .open_in_place(nonce, Aad::from(*turn), &mut plain)
+                .open_in_place(nonce, Aad::from(*period), &mut plain)
                 .ok()?
                 .len();
             plain.truncate(length);

@@ -11,8 +11,8 @@ use plimsoll_model::plan::{KeyExchangeGroup, TlsSuite, TlsVersion};
 use rustls::ServerConfig;
 use rustls::server::NoServerSessionStorage;
 
-use super::outliving;
 use super::renewal::CertificateRenewal;
+use super::session_expiry;
 use super::tickets::SharedTickets;
 use super::{ServeError, TicketSeed};
 
@@ -86,8 +86,8 @@ impl ServerTlsOptions {
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.ticketer = Arc::new(SharedTickets::new(seed));
         }
-        config.ticketer = outliving::tickets(config.ticketer, clients.as_ref());
-        config.session_storage = outliving::sessions(config.session_storage, clients.as_ref());
+        config.ticketer = session_expiry::tickets(config.ticketer, clients.as_ref());
+        config.session_storage = session_expiry::sessions(config.session_storage, clients.as_ref());
         Ok(LoadedTls {
             config: Arc::new(config),
             clients,

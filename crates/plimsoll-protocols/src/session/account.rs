@@ -37,7 +37,7 @@ const MAX_GAPS: usize = 1_024;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TokenAccount {
     /// The highest number received in the session.
-    pub(super) last: u64,
+    pub(super) highest: u64,
     /// Ranges of lower numbers that have not been received.
     missing: Vec<(u64, u64)>,
     /// The account of the current query.
@@ -72,7 +72,7 @@ impl TokenAccount {
 
     /// Starts a new numbering of frames.
     pub(super) fn begin_epoch(&mut self) {
-        self.last = 0;
+        self.highest = 0;
         self.missing = Vec::new();
     }
 
@@ -81,11 +81,11 @@ impl TokenAccount {
         let Some(seq) = seq else {
             return TokenArrival::New;
         };
-        if seq > self.last {
-            if seq > self.last + 1 {
-                self.remember_gap(self.last + 1, seq - 1);
+        if seq > self.highest {
+            if seq > self.highest + 1 {
+                self.remember_gap(self.highest + 1, seq - 1);
             }
-            self.last = seq;
+            self.highest = seq;
             return TokenArrival::New;
         }
         let Some(at) = self
@@ -154,7 +154,7 @@ mod tests {
             (6, 3, 3)
         );
         assert!(account.missing.is_empty());
-        assert_eq!(account.last, 6);
+        assert_eq!(account.highest, 6);
     }
 
     #[test]
@@ -197,7 +197,7 @@ mod tests {
             proptest::prop_assert_eq!(query.received, distinct.len() as u64);
             proptest::prop_assert_eq!(query.duplicated, (order.len() - distinct.len()) as u64);
             let missing: u64 = account.missing.iter().map(|(from, to)| to - from + 1).sum();
-            proptest::prop_assert_eq!(missing + distinct.len() as u64, account.last);
+            proptest::prop_assert_eq!(missing + distinct.len() as u64, account.highest);
         }
     }
 }

@@ -30,7 +30,7 @@ pub struct SessionCall {
     /// The longest pause before the first attempt; it doubles with every attempt.
     pub reconnect_pause: Duration,
     /// The longest pause before any attempt.
-    pub reconnect_pause_most: Duration,
+    pub max_reconnect_pause: Duration,
     /// Offers compression of the sockets' messages (permessage-deflate).
     pub compression: bool,
     /// Header fields of API requests and of upgrades.

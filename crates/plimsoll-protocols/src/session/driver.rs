@@ -28,7 +28,7 @@ use super::SessionCall;
 use super::account::TokenAccount;
 use super::http::ApiResponseReader;
 use super::measures;
-use crate::unix_zero::UnixZero;
+use crate::clock_origin::ClockOrigin;
 use crate::xorshift::Xorshift;
 
 mod api;
@@ -64,7 +64,7 @@ pub struct SessionOptions {
 pub struct SessionScripts {
     options: Arc<SessionOptions>,
     /// Nanoseconds since 1970 at [`Time::ZERO`].
-    unix_zero: UnixZero,
+    unix_zero: ClockOrigin,
 }
 
 impl SessionScripts {
@@ -72,7 +72,7 @@ impl SessionScripts {
     pub fn new(options: SessionOptions) -> SessionScripts {
         SessionScripts {
             options: Arc::new(options),
-            unix_zero: UnixZero::default(),
+            unix_zero: ClockOrigin::default(),
         }
     }
 }
@@ -88,20 +88,20 @@ impl ScriptFactory for SessionScripts {
             unix_zero: self.unix_zero.at(Time::ZERO),
             random: Xorshift::new(mix | 1),
             api: ApiState::Down,
-            api_kept: false,
-            answer: ApiResponseReader::default(),
+            api_is_reused: false,
+            responses: ApiResponseReader::default(),
             request: None,
-            requested: Time::ZERO,
+            requested_at: Time::ZERO,
             socket: SessionSocketState::Closed,
             reader: WebSocketReader::new(ReaderRole::Client, MAX_FRAME),
-            upgrade: Vec::new(),
+            upgrade_response: Vec::new(),
             nonce: [0; 16],
-            session: String::new(),
-            token: String::new(),
+            session_id: String::new(),
+            session_token: String::new(),
             account: TokenAccount::default(),
             epoch: None,
-            run: None,
-            began: Time::ZERO,
+            run_number: None,
+            socket_requested_at: Time::ZERO,
             created_ns: 0,
             opened_ns: 0,
             attempts: 0,
@@ -111,7 +111,7 @@ impl ScriptFactory for SessionScripts {
             gaps: Vec::new(),
             expected_tokens: None,
             queries_begun: 0,
-            due: Time::NEVER,
+            due_at: Time::NEVER,
             next_at: Time::NEVER,
             deadline: Time::NEVER,
             has_failed: false,
@@ -205,25 +205,25 @@ pub struct Session {
     random: Xorshift,
     api: ApiState,
     /// The connection to the API has carried a response already.
-    api_kept: bool,
-    answer: ApiResponseReader,
+    api_is_reused: bool,
+    responses: ApiResponseReader,
     /// The request that was sent or will be sent next, and is not answered yet.
     request: Option<ApiRequest>,
-    requested: Time,
+    requested_at: Time,
     socket: SessionSocketState,
     reader: WebSocketReader,
     /// The part of the upgrade's response that has arrived.
-    upgrade: Vec<u8>,
+    upgrade_response: Vec<u8>,
     /// The nonce of the current handshake.
     nonce: [u8; 16],
-    session: String,
-    token: String,
+    session_id: String,
+    session_token: String,
     account: TokenAccount,
     epoch: Option<u64>,
     /// The number of the current run, or of the last one.
-    run: Option<u64>,
+    run_number: Option<u64>,
     /// When the connection of the socket was requested.
-    began: Time,
+    socket_requested_at: Time,
     /// How long creating the session took, and opening its socket for the first time. Nanoseconds.
     created_ns: u64,
     opened_ns: u64,
@@ -241,7 +241,7 @@ pub struct Session {
     /// The number of queries begun.
     queries_begun: u32,
     /// When the last query was due.
-    due: Time,
+    due_at: Time,
     /// When the next query begins.
     next_at: Time,
     /// The deadline of the query, or of creating the session.
@@ -251,16 +251,16 @@ pub struct Session {
 }
 
 impl Script for Session {
-    fn begin(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
+    fn begin(&mut self, now: Time, ctx: &mut ScriptContext<'_>) {
         // The first query is due with its session: if the session can't be created, the query fails.
-        turn.due();
+        ctx.due();
         self.queries_begun = 1;
-        self.due = now;
+        self.due_at = now;
         // A session that begins late has less time left.
         let due = Time(now.0.saturating_sub(self.origin.late_ns));
         self.deadline = self.options.deadline.map_or(Time::NEVER, |d| due + d);
-        self.ask_api(ApiRequest::Create, now, turn);
-        self.arm(turn);
+        self.request_api(ApiRequest::Create, now, ctx);
+        self.set_wake_up(ctx);
     }
 
     fn connected(&mut self, link: LinkId, _took_ns: u64, now: Time, turn: &mut ScriptContext<'_>) {
@@ -270,17 +270,17 @@ impl Script for Session {
         } else {
             self.socket = SessionSocketState::Upgrading;
             self.reader = WebSocketReader::new(ReaderRole::Client, MAX_FRAME);
-            self.upgrade = Vec::new();
+            self.upgrade_response = Vec::new();
             self.put_upgrade(now, turn.out(SOCKET_LINK));
         }
     }
 
     fn receive(&mut self, link: LinkId, bytes: &[u8], now: Time, turn: &mut ScriptContext<'_>) {
         if link == API_LINK {
-            match self.answer.read(bytes) {
+            match self.responses.read(bytes) {
                 Ok(None) => {}
                 Ok(Some(answer)) => self.answered(&answer, now, turn),
-                Err(e) => self.api_failed(Outcome::BadAnswer, &e.to_string(), now, turn),
+                Err(e) => self.on_api_failure(Outcome::BadAnswer, &e.to_string(), now, turn),
             }
         } else if self.socket == SessionSocketState::Upgrading {
             self.upgraded(bytes, now, turn);
@@ -299,13 +299,13 @@ impl Script for Session {
     ) {
         if link == SOCKET_LINK {
             turn.detail(outcome, detail);
-            return self.socket_lost(outcome, now, turn);
+            return self.on_socket_lost(outcome, now, turn);
         }
         let closed = self.api == ApiState::Up && outcome == Outcome::ConnectionClosed;
         self.api = ApiState::Down;
-        let begun = self.answer.has_begun();
-        let ended = self.answer.end();
-        self.answer.clear();
+        let begun = self.responses.has_begun();
+        let ended = self.responses.end();
+        self.responses.clear();
         if self.request.is_none() {
             return;
         }
@@ -315,13 +315,13 @@ impl Script for Session {
         }
         // If the server closed a kept connection just now, it did not read the request, so that is sent again. After
         // a reset this is not known, and a run must not be started twice.
-        let kept = std::mem::take(&mut self.api_kept);
-        if closed && !begun && now.since(self.requested) < 1_000_000_000 && kept {
+        let kept = std::mem::take(&mut self.api_is_reused);
+        if closed && !begun && now.since(self.requested_at) < 1_000_000_000 && kept {
             self.api = ApiState::Connecting;
             turn.connect(API_LINK);
             return;
         }
-        self.api_failed(outcome, detail, now, turn);
+        self.on_api_failure(outcome, detail, now, turn);
     }
 
     fn expire(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
@@ -346,9 +346,9 @@ impl Script for Session {
             };
             let outcome = self.socket_failure.unwrap_or(Outcome::DeadlineExceeded);
             turn.detail(outcome, text);
-            return self.break_off(outcome, now, turn);
+            return self.abort_session(outcome, now, turn);
         }
-        self.arm(turn);
+        self.set_wake_up(turn);
     }
 
     fn abort(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {
@@ -367,7 +367,7 @@ impl Script for Session {
 
 impl Session {
     /// Requests a wake-up at the earliest deadline.
-    fn arm(&self, turn: &mut ScriptContext<'_>) {
+    fn set_wake_up(&self, turn: &mut ScriptContext<'_>) {
         let mut at = self.deadline.min(self.next_at);
         if let SessionSocketState::Pausing(again) = self.socket {
             at = at.min(again);

@@ -59,7 +59,7 @@ impl ApiResponseReader {
         let read = self
             .responses
             .take(bytes, |data| body.extend_from_slice(data));
-        Ok(read?.1.map(|response| self.answer(&response)))
+        Ok(read?.1.map(|response| self.take_response(&response)))
     }
 
     /// Returns the response that ends with its connection, if there is one.
@@ -68,10 +68,10 @@ impl ApiResponseReader {
     /// When the connection ends within a response.
     pub fn end(&mut self) -> Result<Option<ApiResponse>, Http1Error> {
         let ended = self.responses.end()?;
-        Ok(ended.map(|response| self.answer(&response)))
+        Ok(ended.map(|response| self.take_response(&response)))
     }
 
-    fn answer(&mut self, response: &HttpResponse) -> ApiResponse {
+    fn take_response(&mut self, response: &HttpResponse) -> ApiResponse {
         ApiResponse {
             status: response.status,
             body: std::mem::take(&mut self.body),

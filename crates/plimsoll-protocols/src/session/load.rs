@@ -4,7 +4,7 @@ use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::plan::Target;
 use plimsoll_model::{Outcome, Plan};
 
-use super::loadtest::LOADTEST_FILES;
+use super::loadtest::LOADTEST_FORMAT;
 use super::{SessionCall, SessionOptions, SessionScripts, SessionSection};
 use crate::http::ONLY_HTTP1;
 use crate::protocol_module::{
@@ -12,7 +12,7 @@ use crate::protocol_module::{
 };
 
 impl ProtocolModule for SessionSection {
-    const FOREIGN_FORMAT: Option<&'static ForeignFormat> = Some(&LOADTEST_FILES);
+    const FOREIGN_FORMAT: Option<&'static ForeignFormat> = Some(&LOADTEST_FORMAT);
 
     fn advice(_: &SessionCall, outcome: Outcome) -> Option<&'static str> {
         (outcome == Outcome::TlsAlpn).then_some(ONLY_HTTP1)

@@ -17,11 +17,11 @@ use serde_json::{Map, Value};
 use super::measures::{SESSION_CREATE, SESSIONS_FAILED, SESSIONS_OK, SESSIONS_RECONNECTED};
 use crate::protocol_module::{ForeignFormat, ForeignFormatError};
 
-mod bounded;
 mod export;
+mod row_budget;
 
-use bounded::RowBudget;
 use export::CSV_COLUMNS;
+use row_budget::RowBudget;
 
 const SUMMARY_SUFFIX: &str = "_summary.json";
 
@@ -29,8 +29,8 @@ const SUMMARY_SUFFIX: &str = "_summary.json";
 const MAX_DETAILS: usize = 100;
 
 /// Reads and writes the files of session load tests.
-pub(super) const LOADTEST_FILES: ForeignFormat = ForeignFormat {
-    about: "CSV and JSON summary of a run of sessions",
+pub(super) const LOADTEST_FORMAT: ForeignFormat = ForeignFormat {
+    description: "CSV and JSON summary of a run of sessions",
     name: "sessions",
     export: export::export,
     recognises: is_it,
@@ -82,7 +82,8 @@ fn import(
             path.with_file_name(format!("{stem}{SUMMARY_SUFFIX}")),
         )
     };
-    let mut header = RunHeader::imported(&name, tool_version, started(stem).unwrap_or(imported_at));
+    let mut header =
+        RunHeader::imported(&name, tool_version, start_time(stem).unwrap_or(imported_at));
     header.protocol = Some("session".to_owned());
     let mut read = LoadtestImport::default();
     let summary = if is_summary || summary.is_file() {
@@ -91,15 +92,15 @@ fn import(
         None
     };
     if !is_summary || rows.is_file() {
-        read.rows(&rows)?;
+        read.add_rows(&rows)?;
     } else if let Some(summary) = &summary {
-        read.totals(summary);
+        read.add_totals(summary);
         let note = "made from a summary alone: its percentiles are not a distribution, so times are unknown";
         header.notes.push(note.to_owned());
     }
     let length = summary.as_ref().and_then(|s| number(s, "test_duration"));
     if let Some(summary) = &summary {
-        read.reconnects(summary);
+        read.add_reconnects(summary);
     }
     read.count_sessions();
     read.record.measures = read.measures;
@@ -115,7 +116,7 @@ fn import(
 }
 
 /// Returns when a test began, from `stem`, the beginning of its files' names.
-fn started(stem: &str) -> Option<Timestamp> {
+fn start_time(stem: &str) -> Option<Timestamp> {
     let moment = stem.strip_prefix("loadtest_")?;
     Timestamp::strptime("%Y%m%d_%H%M%S%z", format!("{moment}+0000")).ok()
 }
@@ -133,12 +134,12 @@ fn number(summary: &Map<String, Value>, key: &str) -> Option<f64> {
     summary.get(key)?.as_f64()
 }
 
-fn whole(summary: &Map<String, Value>, key: &str) -> Option<u64> {
+fn integer(summary: &Map<String, Value>, key: &str) -> Option<u64> {
     summary.get(key)?.as_u64()
 }
 
 impl LoadtestImport {
-    fn rows(&mut self, path: &Path) -> Result<(), ForeignFormatError> {
+    fn add_rows(&mut self, path: &Path) -> Result<(), ForeignFormatError> {
         let file =
             input::open_file(path).map_err(|e| format!("can't read {}: {e}", path.display()))?;
         let budget = RowBudget::new();
@@ -164,14 +165,15 @@ impl LoadtestImport {
             })?;
             let line = row.position().map_or(0, csv::Position::line);
             let fields: Vec<&str> = places.iter().map(|at| row.get(*at).unwrap_or("")).collect();
-            self.row(&fields).map_err(|problem| wrong(line, problem))?;
+            self.add_row(&fields)
+                .map_err(|problem| wrong(line, problem))?;
             budget.renew();
         }
         Ok(())
     }
 
     /// Takes a row, with its fields in the order of [`CSV_COLUMNS`].
-    fn row(&mut self, fields: &[&str]) -> Result<(), String> {
+    fn add_row(&mut self, fields: &[&str]) -> Result<(), String> {
         let &[
             session,
             _,
@@ -247,10 +249,10 @@ impl LoadtestImport {
     }
 
     /// Adds the totals of a summary. Called if there are no rows.
-    fn totals(&mut self, summary: &Map<String, Value>) {
-        let of = |key: &str| whole(summary, key).unwrap_or(0);
+    fn add_totals(&mut self, summary: &Map<String, Value>) {
+        let of = |key: &str| integer(summary, key).unwrap_or(0);
         let total = of("total_queries");
-        let ok = whole(summary, "successful_queries")
+        let ok = integer(summary, "successful_queries")
             .unwrap_or(total)
             .min(total);
         self.record.due = total;
@@ -262,8 +264,8 @@ impl LoadtestImport {
     }
 
     /// Adds the reconnects of the whole test, which include those between queries.
-    fn reconnects(&mut self, summary: &Map<String, Value>) {
-        let of = |key: &str| whole(summary, key).unwrap_or(0);
+    fn add_reconnects(&mut self, summary: &Map<String, Value>) {
+        let of = |key: &str| integer(summary, key).unwrap_or(0);
         let ok = of("total_successful_reconnects");
         let failed = of("total_reconnect_attempts").saturating_sub(ok);
         for (c, total) in [

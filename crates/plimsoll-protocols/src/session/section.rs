@@ -21,8 +21,8 @@ use crate::http::check_name;
 /// The deadline of one query: answers stream for as long as there is text.
 const DEFAULT_DEADLINE: Duration = Duration::from_secs(60);
 const DEFAULT_RECONNECTS: u32 = 5;
-const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
-const RECONNECT_PAUSE_MOST: Duration = Duration::from_secs(30);
+const DEFAULT_RECONNECT_PAUSE: Duration = Duration::from_secs(1);
+const DEFAULT_MAX_RECONNECT_PAUSE: Duration = Duration::from_secs(30);
 /// The default query, because backends refuse a run without one.
 const DEFAULT_QUERY: &str = "What does the load line show?";
 const MAX_QUERIES: u32 = 1_000_000;
@@ -107,7 +107,7 @@ impl CallSection for SessionSection {
         plain: "session",
         secured: Some("sessions"),
         aliases: None,
-        elsewhere: &[],
+        foreign_schemes: &[],
         ports: None,
         with_path: false,
     };
@@ -150,7 +150,7 @@ impl CallSection for SessionSection {
     /// Whether the sockets use TLS depends on their own URL.
     fn is_secured(&self, spec: &Spec) -> bool {
         let socket = self.socket.as_deref();
-        socket.is_some_and(|url| match socket_of(url) {
+        socket.is_some_and(|url| match parse_socket_url(url) {
             Some((_, secured)) => secured || spec.tls.is_some() && is_bare_socket(url),
             None => false,
         })
@@ -219,7 +219,7 @@ impl CallSection for SessionSection {
                 "0 tokens, but a query without tokens is a failure: use 1 or more, or leave it out",
             );
         }
-        let (query, headers) = self.asked(spec, problems, surroundings);
+        let (query, headers) = self.resolve_query(spec, problems, surroundings);
         if problems.0.len() > before {
             return None;
         }
@@ -234,10 +234,12 @@ impl CallSection for SessionSection {
             expect_tokens: self.expect_tokens,
             think: spec.load.think.map_or(Duration::ZERO, |p| p.0),
             reconnects: self.reconnects.unwrap_or(DEFAULT_RECONNECTS),
-            reconnect_pause: self.reconnect_pause.map_or(RECONNECT_PAUSE, |p| p.0),
-            reconnect_pause_most: self
+            reconnect_pause: self
+                .reconnect_pause
+                .map_or(DEFAULT_RECONNECT_PAUSE, |p| p.0),
+            max_reconnect_pause: self
                 .reconnect_pause_most
-                .map_or(RECONNECT_PAUSE_MOST, |p| p.0),
+                .map_or(DEFAULT_MAX_RECONNECT_PAUSE, |p| p.0),
             compression: self.compression.unwrap_or(false),
             headers,
             goodput,
@@ -253,7 +255,7 @@ impl CallSection for SessionSection {
             expect_tokens: call.expect_tokens,
             reconnects: Some(call.reconnects),
             reconnect_pause: Some(Period(call.reconnect_pause)),
-            reconnect_pause_most: Some(Period(call.reconnect_pause_most)),
+            reconnect_pause_most: Some(Period(call.max_reconnect_pause)),
             compression: call.compression.then_some(true),
             // Keeps header fields as typed: their values may be secret.
             headers: self.headers,
@@ -267,7 +269,7 @@ impl CallSection for SessionSection {
 }
 
 /// Returns the target URL that corresponds to a WebSocket URL, and whether it uses TLS.
-fn socket_of(url: &str) -> Option<(String, bool)> {
+fn parse_socket_url(url: &str) -> Option<(String, bool)> {
     if is_bare_socket(url) {
         return Some((url.to_owned(), false));
     }
@@ -288,7 +290,7 @@ impl SessionSection {
         let Some(url) = &self.socket else {
             return api.cloned();
         };
-        let named = socket_of(url).ok_or_else(|| {
+        let named = parse_socket_url(url).ok_or_else(|| {
             let url = redaction::masked(url);
             format!(
                 "`{url}` is not the address of WebSockets: write ws://HOST:PORT, or wss://HOST:PORT over TLS; ws+unix:/PATH or wss+unix:/PATH for a Unix socket"
@@ -304,7 +306,7 @@ impl SessionSection {
     }
 
     /// Resolves the text of the queries, and their header fields.
-    fn asked(
+    fn resolve_query(
         &self,
         spec: &Spec,
         problems: &mut Problems,
@@ -315,7 +317,7 @@ impl SessionSection {
         let given = PlanRows::of(rows.as_ref(), spec);
         let mut headers = problems.metadata(&HEADER_NAMES, &self.headers, given, surroundings);
         problems.traceparent(&HEADER_NAMES, spec, &mut headers);
-        if matches!(given, PlanRows::Lost) {
+        if matches!(given, PlanRows::Unreadable) {
             return (None, RequestFields::default());
         }
         if spec.rows.is_some() && !template::uses_rows(text) && !headers.uses_rows {

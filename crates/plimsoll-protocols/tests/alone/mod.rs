@@ -4,12 +4,12 @@ use plimsoll_engine::worker::{StopLevel, WorkerControl, WorkerInterval};
 use plimsoll_model::Time;
 use plimsoll_model::record::RecordedInterval;
 
-pub(crate) struct Alone {
+pub(crate) struct SoleWorkerControl {
     pub(crate) start: Option<Time>,
     pub(crate) total: RecordedInterval,
 }
 
-impl WorkerControl for Alone {
+impl WorkerControl for SoleWorkerControl {
     fn stop_level(&self) -> StopLevel {
         StopLevel::Run
     }

@@ -6,16 +6,16 @@ use plimsoll_wire::http2::kind;
 use super::*;
 
 /// A connection to the server, and what the server has sent.
-struct Peer {
+struct CannedPeer {
     server: CannedConnection,
     out: Vec<u8>,
     held: Vec<u32>,
 }
 
-impl Peer {
+impl CannedPeer {
     /// Creates a connection whose preface was exchanged.
-    fn new(options: CannedOptions) -> Peer {
-        let mut peer = Peer::silent(options);
+    fn new(options: CannedOptions) -> CannedPeer {
+        let mut peer = CannedPeer::silent(options);
         let mut greeting = http2::PREFACE.to_vec();
         write::settings(&mut greeting, &[]);
         write::settings_ack(&mut greeting);
@@ -24,11 +24,11 @@ impl Peer {
         peer
     }
 
-    fn silent(options: CannedOptions) -> Peer {
+    fn without_settings(options: CannedOptions) -> CannedPeer {
         let mut server = CannedServer::new(options).connection();
         let mut out = Vec::new();
         server.open(&mut out);
-        Peer {
+        CannedPeer {
             server,
             out,
             held: Vec::new(),
@@ -40,7 +40,7 @@ impl Peer {
         received.map_err(|error| error.to_string())
     }
 
-    fn sent(&mut self) -> Vec<Sent> {
+    fn sent(&mut self) -> Vec<SentFrame> {
         let out = std::mem::take(&mut self.out);
         let (mut input, mut frames) = (&out[..], Vec::new());
         while let Some((head, payload)) = http2::split_frame(&mut input, 16_384).unwrap() {
@@ -50,7 +50,7 @@ impl Peer {
     }
 
     /// Returns the codes of GOAWAY and of resets that `bytes` cause.
-    fn codes(&mut self, bytes: &[u8]) -> (Option<ErrorCode>, Vec<(u32, ErrorCode)>) {
+    fn send_for_codes(&mut self, bytes: &[u8]) -> (Option<ErrorCode>, Vec<(u32, ErrorCode)>) {
         let received = self.send(bytes);
         let sent = self.sent();
         let goaway = goaway_code(&sent);
@@ -71,7 +71,7 @@ fn strict() -> CannedOptions {
     CannedOptions::default()
 }
 
-fn holding() -> CannedOptions {
+fn held_answers() -> CannedOptions {
     CannedOptions {
         answered_by_caller: true,
         ..lenient()
@@ -93,7 +93,7 @@ fn request(stream: u32) -> Vec<u8> {
     [request_head(stream, false), data(stream, MESSAGE, true)].concat()
 }
 
-fn broken(code: ErrorCode) -> (Option<ErrorCode>, Vec<(u32, ErrorCode)>) {
+fn goaway_only(code: ErrorCode) -> (Option<ErrorCode>, Vec<(u32, ErrorCode)>) {
     (Some(code), Vec::new())
 }
 
@@ -101,9 +101,12 @@ fn broken(code: ErrorCode) -> (Option<ErrorCode>, Vec<(u32, ErrorCode)>) {
 #[test]
 fn client_without_settings_is_rejected() {
     for options in [lenient(), strict()] {
-        let mut peer = Peer::silent(options);
+        let mut peer = CannedPeer::silent(options);
         let bytes = [&http2::PREFACE[..], &request(1)].concat();
-        assert_eq!(peer.codes(&bytes), broken(ErrorCode::PROTOCOL_ERROR));
+        assert_eq!(
+            peer.send_for_codes(&bytes),
+            goaway_only(ErrorCode::PROTOCOL_ERROR)
+        );
         assert_eq!(peer.server.requests(), 0);
     }
 }
@@ -117,14 +120,20 @@ fn frames_on_idle_streams_close_connection() {
             frame(kind::RST_STREAM, 0, id, &[0; 4]),
             frame(kind::WINDOW_UPDATE, 0, id, &[0, 0, 0, 1]),
         ] {
-            let mut peer = Peer::new(holding());
+            let mut peer = CannedPeer::new(held_answers());
             peer.send(&request(1)).unwrap();
-            assert_eq!(peer.codes(&bytes), broken(ErrorCode::PROTOCOL_ERROR));
+            assert_eq!(
+                peer.send_for_codes(&bytes),
+                goaway_only(ErrorCode::PROTOCOL_ERROR)
+            );
         }
     }
-    let mut peer = Peer::new(holding());
+    let mut peer = CannedPeer::new(held_answers());
     let even = request_head(2, false);
-    assert_eq!(peer.codes(&even), broken(ErrorCode::PROTOCOL_ERROR));
+    assert_eq!(
+        peer.send_for_codes(&even),
+        goaway_only(ErrorCode::PROTOCOL_ERROR)
+    );
 }
 
 /// RFC 9113, 5.4.2
@@ -142,11 +151,11 @@ fn stream_error_resets_only_its_stream() {
             ErrorCode::FRAME_SIZE_ERROR,
         ),
     ] {
-        let mut peer = Peer::new(lenient());
+        let mut peer = CannedPeer::new(lenient());
         peer.send(&request_head(1, false)).unwrap();
-        assert_eq!(peer.codes(&bytes), (None, vec![(1, code)]));
+        assert_eq!(peer.send_for_codes(&bytes), (None, vec![(1, code)]));
         // Frames in transit are ignored, and other requests are answered.
-        assert_eq!(peer.codes(&data(1, MESSAGE, true)), (None, vec![]));
+        assert_eq!(peer.send_for_codes(&data(1, MESSAGE, true)), (None, vec![]));
         peer.send(&request(3)).unwrap();
         assert_eq!(peer.server.answered(), 1);
     }
@@ -157,15 +166,19 @@ fn stream_error_resets_only_its_stream() {
 fn data_after_end_is_stream_closed() {
     let after = data(1, b"x", false);
     let closed = ErrorCode::STREAM_CLOSED;
-    let mut peer = Peer::new(holding());
+    let mut peer = CannedPeer::new(held_answers());
     peer.send(&request(1)).unwrap();
-    assert_eq!(peer.codes(&after), (None, vec![(1, closed)]));
-    let mut peer = Peer::new(lenient());
+    assert_eq!(peer.send_for_codes(&after), (None, vec![(1, closed)]));
+    let mut peer = CannedPeer::new(lenient());
     peer.send(&request(1)).unwrap();
-    assert_eq!(peer.codes(&after), broken(closed), "both sides ended it");
-    let mut peer = Peer::new(strict());
+    assert_eq!(
+        peer.send_for_codes(&after),
+        goaway_only(closed),
+        "both sides ended it"
+    );
+    let mut peer = CannedPeer::new(strict());
     peer.send(&request(1)).unwrap();
-    assert_eq!(peer.codes(&after), broken(closed));
+    assert_eq!(peer.send_for_codes(&after), goaway_only(closed));
 }
 
 /// RFC 9113, 8.1
@@ -173,20 +186,23 @@ fn data_after_end_is_stream_closed() {
 fn request_may_end_with_trailers() {
     let begun = [request_head(1, false), data(1, MESSAGE, false)].concat();
     for options in [lenient(), strict()] {
-        let mut peer = Peer::new(options);
+        let mut peer = CannedPeer::new(options);
         peer.send(&[begun.clone(), headers(1, &[("x-sum", "1")], true)].concat())
             .unwrap();
         assert_eq!(peer.server.answered(), 1);
     }
-    let mut peer = Peer::new(lenient());
+    let mut peer = CannedPeer::new(lenient());
     peer.send(&begun).unwrap();
     let unended = headers(1, &[("x-sum", "1")], false);
     let malformed = vec![(1, ErrorCode::PROTOCOL_ERROR)];
-    assert_eq!(peer.codes(&unended), (None, malformed));
-    let mut peer = Peer::new(strict());
+    assert_eq!(peer.send_for_codes(&unended), (None, malformed));
+    let mut peer = CannedPeer::new(strict());
     peer.send(&begun).unwrap();
     let pseudo = headers(1, &[(":path", "/")], true);
-    assert_eq!(peer.codes(&pseudo), broken(ErrorCode::PROTOCOL_ERROR));
+    assert_eq!(
+        peer.send_for_codes(&pseudo),
+        goaway_only(ErrorCode::PROTOCOL_ERROR)
+    );
 }
 
 /// RFC 9113, 6.9.1 and 6.9.2
@@ -196,20 +212,20 @@ fn lenient_mode_enforces_stream_windows() {
         stream_window: 10,
         ..lenient()
     };
-    let mut peer = Peer::new(options.clone());
+    let mut peer = CannedPeer::new(options.clone());
     peer.send(&request_head(1, false)).unwrap();
     let bytes = [data(1, &[0; 4], false), data(1, &[0; 7], false)].concat();
     let overrun = vec![(1, ErrorCode::FLOW_CONTROL_ERROR)];
-    assert_eq!(peer.codes(&bytes), (None, overrun));
+    assert_eq!(peer.send_for_codes(&bytes), (None, overrun));
     peer.send(&request(3)).unwrap();
     assert_eq!(peer.server.answered(), 1);
     // Before it has acknowledged SETTINGS, a client may assume the default window.
-    let mut peer = Peer::silent(options);
+    let mut peer = CannedPeer::silent(options);
     let mut greeting = http2::PREFACE.to_vec();
     write::settings(&mut greeting, &[]);
     greeting.extend(request_head(1, false));
     greeting.extend(data(1, &[0; 100], false));
-    assert_eq!(peer.codes(&greeting), (None, vec![]));
+    assert_eq!(peer.send_for_codes(&greeting), (None, vec![]));
     let mut ack = Vec::new();
     write::settings_ack(&mut ack);
     peer.send(&ack).unwrap();
@@ -221,7 +237,7 @@ fn lenient_mode_enforces_stream_windows() {
 
 #[test]
 fn headers_only_request_ends_during_another() {
-    let mut peer = Peer::new(lenient());
+    let mut peer = CannedPeer::new(lenient());
     peer.send(&[request_head(1, false), request_head(3, true)].concat())
         .unwrap();
     let answered: Vec<u32> = peer.sent().iter().map(|(head, _)| head.stream()).collect();

@@ -9,7 +9,7 @@ use plimsoll_wire::http2::{ErrorCode, flags, kind, write};
 use super::*;
 
 #[derive(Debug)]
-enum Expect {
+enum ExpectedReaction {
     /// A connection error.
     Goaway(ErrorCode),
     /// A stream error on stream 1, and the outcome of its call.
@@ -17,16 +17,16 @@ enum Expect {
     /// No effect: valid responses are still accepted.
     Ignored,
 }
-use Expect::{Goaway, Ignored, Reset};
+use ExpectedReaction::{Goaway, Ignored, Reset};
 
 struct Case {
     rule: &'static str,
     what: &'static str,
     bytes: Vec<u8>,
-    expect: Expect,
+    expect: ExpectedReaction,
 }
 
-fn case(rule: &'static str, what: &'static str, bytes: Vec<u8>, expect: Expect) -> Case {
+fn case(rule: &'static str, what: &'static str, bytes: Vec<u8>, expect: ExpectedReaction) -> Case {
     Case {
         rule,
         what,

@@ -17,7 +17,7 @@ fn open_windows() -> Vec<u8> {
 }
 
 /// Returns the bytes of messages among `frames`, and the number of ended streams.
-fn tally(frames: &[Sent]) -> (usize, usize) {
+fn count_data(frames: &[SentFrame]) -> (usize, usize) {
     let data = frames.iter().filter(|(head, _)| head.kind() == kind::DATA);
     data.fold((0, 0), |(bytes, ended), (head, payload)| {
         let ends = usize::from(head.has(flags::END_STREAM));
@@ -25,9 +25,9 @@ fn tally(frames: &[Sent]) -> (usize, usize) {
     })
 }
 
-fn is_bounded(mut client: Client, calls: usize, each: usize) {
+fn assert_output_bounded(mut client: Client, calls: usize, each: usize) {
     let started = client.out.len();
-    let (mut bytes, mut ended) = tally(&client.sent());
+    let (mut bytes, mut ended) = count_data(&client.sent());
     assert!(started < MAX_UNSENT + 20_000, "{started}");
     assert_eq!(ended, 0);
     client.receive(&open_windows()).unwrap();
@@ -38,7 +38,7 @@ fn is_bounded(mut client: Client, calls: usize, each: usize) {
             "{}",
             client.out.len()
         );
-        let (more, ends) = tally(&client.sent());
+        let (more, ends) = count_data(&client.sent());
         (bytes, ended) = (bytes + more, ended + ends);
         if !client.driver.is_held_back() {
             break;
@@ -55,7 +55,7 @@ fn is_bounded(mut client: Client, calls: usize, each: usize) {
 #[test]
 fn messages_wait_while_outbox_is_full() {
     let client = Client::with_calls(MESSAGE_SIZE, &[(setting::INITIAL_WINDOW_SIZE, 0)], 20);
-    is_bounded(client, 20, MESSAGE_SIZE + 5);
+    assert_output_bounded(client, 20, MESSAGE_SIZE + 5);
 }
 
 #[test]

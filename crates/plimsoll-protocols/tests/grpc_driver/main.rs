@@ -22,7 +22,7 @@ use plimsoll_wire::http2::{self, ErrorCode, FrameHeader, Http2Frame, write};
 
 /// Returns a protocol whose request message has `size` bytes.
 fn protocol(size: usize) -> GrpcProtocol {
-    prepared(&GrpcCall {
+    prepare(&GrpcCall {
         method: "score.ScoreService/GetScore".to_owned(),
         message: (0..size).map(|i| i as u8).collect(),
         metadata: vec![("x-team".to_owned(), "red".to_owned())],
@@ -31,7 +31,7 @@ fn protocol(size: usize) -> GrpcProtocol {
     })
 }
 
-fn prepared(call: &GrpcCall) -> GrpcProtocol {
+fn prepare(call: &GrpcCall) -> GrpcProtocol {
     let authority = "localhost:50051";
     GrpcProtocol::new(&GrpcRequest {
         call,
@@ -43,7 +43,7 @@ fn prepared(call: &GrpcCall) -> GrpcProtocol {
 }
 
 /// A sent frame with its payload.
-type Sent = (FrameHeader, Vec<u8>);
+type SentFrame = (FrameHeader, Vec<u8>);
 
 /// The client side of a connection, and what it has sent and reported.
 struct Client {
@@ -101,7 +101,7 @@ impl Client {
     }
 
     /// Returns the frames sent since the last call, without the preface.
-    fn sent(&mut self) -> Vec<Sent> {
+    fn sent(&mut self) -> Vec<SentFrame> {
         let out = std::mem::take(&mut self.out);
         let mut input = out.strip_prefix(http2::PREFACE).unwrap_or(&out);
         let mut frames = Vec::new();
@@ -130,7 +130,7 @@ impl Client {
         self.events.iter().filter_map(detail).collect()
     }
 
-    fn late(&self) -> usize {
+    fn late_answers(&self) -> usize {
         self.events
             .iter()
             .filter(|event| **event == Event::Late)
@@ -185,7 +185,7 @@ fn good_answer(stream: u32) -> Vec<u8> {
 }
 
 /// Returns the code of the GOAWAY among `frames`.
-fn goaway_code(frames: &[Sent]) -> Option<ErrorCode> {
+fn goaway_code(frames: &[SentFrame]) -> Option<ErrorCode> {
     frames
         .iter()
         .find_map(|(head, payload)| match Http2Frame::parse(*head, payload) {
@@ -195,8 +195,8 @@ fn goaway_code(frames: &[Sent]) -> Option<ErrorCode> {
 }
 
 /// Returns stream and code of each RST_STREAM among `frames`.
-fn resets(frames: &[Sent]) -> Vec<(u32, ErrorCode)> {
-    let reset = |(head, payload): &Sent| match Http2Frame::parse(*head, payload) {
+fn resets(frames: &[SentFrame]) -> Vec<(u32, ErrorCode)> {
+    let reset = |(head, payload): &SentFrame| match Http2Frame::parse(*head, payload) {
         Ok(Http2Frame::ResetStream { code }) => Some((head.stream(), code)),
         _ => None,
     };

@@ -8,10 +8,10 @@ use plimsoll_protocols::grpc::canned::{CannedOptions, CannedServer};
 use super::*;
 
 /// An allocator that counts the bytes that this thread holds, and its allocations.
-struct Counting;
+struct CountingAllocator;
 
 thread_local! {
-    static HELD: Cell<isize> = const { Cell::new(0) };
+    static HELD_BYTES: Cell<isize> = const { Cell::new(0) };
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -19,22 +19,22 @@ thread_local! {
     unsafe_code,
     reason = "the allocator's interface is unsafe; it only counts and passes on"
 )]
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = HELD.try_with(|held| held.set(held.get() + layout.size() as isize));
+        let _ = HELD_BYTES.try_with(|held| held.set(held.get() + layout.size() as isize));
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
         // SAFETY: the arguments are passed on unchanged, so the guarantees of the caller hold.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        let _ = HELD.try_with(|held| held.set(held.get() - layout.size() as isize));
+        let _ = HELD_BYTES.try_with(|held| held.set(held.get() - layout.size() as isize));
         // SAFETY: the arguments are passed on unchanged, so the guarantees of the caller hold.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[test]
 fn busy_connection_memory_stays_small() {
@@ -48,7 +48,7 @@ fn busy_connection_memory_stays_small() {
     let (mut events, mut held) = (Vec::with_capacity(64), Vec::with_capacity(64));
     server.open(&mut to_client);
 
-    let before = HELD.get();
+    let before = HELD_BYTES.get();
     let mut driver = protocol.driver();
     driver.open(Time(0), &mut out);
     let mut server_bytes = 0;
@@ -58,15 +58,15 @@ fn busy_connection_memory_stays_small() {
             .unwrap();
         driver.start(CallId(0), number, Time(1), &mut out);
         to_client.clear();
-        let server_before = HELD.get();
+        let server_before = HELD_BYTES.get();
         server.receive(&out, &mut to_client, &mut held).unwrap();
         for stream in held.drain(..) {
             server.complete(stream, &mut to_client);
         }
-        server_bytes += HELD.get() - server_before;
+        server_bytes += HELD_BYTES.get() - server_before;
         out.clear();
     }
-    let heap = HELD.get() - before - server_bytes;
+    let heap = HELD_BYTES.get() - before - server_bytes;
     let total = heap as usize + size_of_val(&driver);
     println!(
         "driver {} bytes, heap {heap} bytes, total {total}",

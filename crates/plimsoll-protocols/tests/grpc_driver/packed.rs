@@ -35,7 +35,7 @@ fn client(compression: Option<MessageCompression>) -> Client {
     client
 }
 
-fn packed_head(stream: u32, encoding: &str) -> Vec<u8> {
+fn compressed_head(stream: u32, encoding: &str) -> Vec<u8> {
     let fields = [
         (":status", "200"),
         ("content-type", "application/grpc"),
@@ -52,7 +52,7 @@ fn outcome(
     chunk: usize,
 ) -> (Outcome, String) {
     let mut client = client(compression);
-    let mut bytes = packed_head(1, encoding);
+    let mut bytes = compressed_head(1, encoding);
     for part in body.chunks(chunk) {
         bytes.extend_from_slice(&data(1, part, false));
     }
@@ -153,7 +153,7 @@ fn interleaved_compressed_calls_survive_cancel() {
     let body = framed(1, &gzip(&[9; 900]));
     let (first, second) = body.split_at(12);
     for stream in [1, 3, 5] {
-        client.receive(&packed_head(stream, "gzip")).unwrap();
+        client.receive(&compressed_head(stream, "gzip")).unwrap();
         client.receive(&data(stream, first, false)).unwrap();
     }
     client.driver.cancel(CallId(1), Time(3), &mut client.out);

@@ -252,7 +252,7 @@ fn varied_session() -> Vec<u8> {
 /// The length of the SETTINGS that the session begins with. Bytes.
 const GREETING: usize = 15;
 
-fn play(chunks: &[&[u8]]) -> (Vec<Event>, Vec<Sent>, bool) {
+fn receive_session(chunks: &[&[u8]]) -> (Vec<Event>, Vec<SentFrame>, bool) {
     let session = varied_session();
     let (greeting, rest) = session.split_at(GREETING);
     let mut client = Client::new(4);
@@ -272,7 +272,7 @@ fn play(chunks: &[&[u8]]) -> (Vec<Event>, Vec<Sent>, bool) {
 fn responses_parse_in_any_split() {
     let session = varied_session();
     let rest = &session[GREETING..];
-    let whole = play(&[rest]);
+    let whole = receive_session(&[rest]);
     let outcomes: Vec<_> = whole
         .0
         .iter()
@@ -293,7 +293,7 @@ fn responses_parse_in_any_split() {
         ]
     );
     assert!(whole.2);
-    let pong = |(head, payload): &Sent| {
+    let pong = |(head, payload): &SentFrame| {
         head.kind() == kind::PING && head.flags() == flags::ACK && payload == b"pingpong"
     };
     assert_eq!(whole.1.iter().filter(|frame| pong(frame)).count(), 1);
@@ -305,20 +305,28 @@ fn responses_parse_in_any_split() {
     };
     assert!(said("not now") && said("REFUSED_STREAM") && said("maintenance"));
     for at in 0..=rest.len() {
-        assert_eq!(play(&[&rest[..at], &rest[at..]]), whole, "split at {at}");
+        assert_eq!(
+            receive_session(&[&rest[..at], &rest[at..]]),
+            whole,
+            "split at {at}"
+        );
     }
     let bytes: Vec<&[u8]> = rest.chunks(1).collect();
-    assert_eq!(play(&bytes), whole, "byte by byte");
+    assert_eq!(receive_session(&bytes), whole, "byte by byte");
     for first in (0..rest.len()).step_by(7) {
         for second in (first..rest.len()).step_by(11) {
             let pieces = [&rest[..first], &rest[first..second], &rest[second..]];
-            assert_eq!(play(&pieces), whole, "split at {first} and {second}");
+            assert_eq!(
+                receive_session(&pieces),
+                whole,
+                "split at {first} and {second}"
+            );
         }
     }
 }
 
 /// Checks how a call ends after one response on stream 1; `reset`: whether the driver cancels the stream.
-fn ends(bytes: Vec<u8>, outcome: Outcome, detail: &str, reset: bool) {
+fn assert_call_ends(bytes: Vec<u8>, outcome: Outcome, detail: &str, reset: bool) {
     let mut client = Client::with_calls(4, &[], 1);
     client.sent();
     client.receive(&bytes).unwrap();
@@ -355,7 +363,7 @@ fn responses_map_to_outcomes() {
         bytes.extend(last);
         bytes
     };
-    ends(good_answer(1), Outcome::Ok, "", false);
+    assert_call_ends(good_answer(1), Outcome::Ok, "", false);
     // Status.
     ends(
         headers(
@@ -372,31 +380,31 @@ fn responses_map_to_outcomes() {
         "no such",
         false,
     );
-    ends(
+    assert_call_ends(
         with(message(MESSAGE), trailers(1, "13")),
         Outcome::Internal,
         "",
         false,
     );
-    ends(
+    assert_call_ends(
         with(message(MESSAGE), trailers(1, "99")),
         Outcome::Unknown,
         "",
         false,
     );
-    ends(
+    assert_call_ends(
         with(message(MESSAGE), headers(1, &[("x", "1")], true)),
         Outcome::MissingStatus,
         "grpc-status",
         false,
     );
-    ends(
+    assert_call_ends(
         [head(1), data(1, MESSAGE, true)].concat(),
         Outcome::MissingStatus,
         "grpc-status",
         false,
     );
-    ends(
+    assert_call_ends(
         headers(1, &[(":status", "200"), grpc], true),
         Outcome::MissingStatus,
         "grpc-status",
@@ -413,25 +421,25 @@ fn responses_map_to_outcomes() {
         "503, content-type `text/html`",
         true,
     );
-    ends(
+    assert_call_ends(
         headers(1, &[(":status", "404")], true),
         Outcome::coded("HTTP_STATUS"),
         "404",
         false,
     );
-    ends(
+    assert_call_ends(
         headers(1, &[(":status", "503"), ("grpc-status", "14")], true),
         Outcome::Unavailable,
         "",
         false,
     );
-    ends(
+    assert_call_ends(
         headers(1, &[(":status", "503"), ("grpc-status", "0")], true),
         Outcome::coded("HTTP_STATUS"),
         "503",
         false,
     );
-    ends(
+    assert_call_ends(
         headers(
             1,
             &[(":status", "200"), ("content-type", "text/plain")],
@@ -441,7 +449,7 @@ fn responses_map_to_outcomes() {
         "text/plain",
         true,
     );
-    ends(
+    assert_call_ends(
         headers(1, &[(":status", "200")], false),
         Outcome::BadAnswer,
         "content-type",
@@ -454,31 +462,31 @@ fn responses_map_to_outcomes() {
         "0 messages",
         false,
     );
-    ends(
+    assert_call_ends(
         with(message(&[MESSAGE, MESSAGE].concat()), trailers(1, "0")),
         Outcome::BadAnswer,
         "2 messages",
         false,
     );
-    ends(
+    assert_call_ends(
         with(message(&MESSAGE[..7]), trailers(1, "0")),
         Outcome::BadAnswer,
         "cut short",
         false,
     );
-    ends(
+    assert_call_ends(
         message(&[0, 0, 0, 3, 0xe9]),
         Outcome::MessageTooLarge,
         "1001 bytes",
         true,
     );
-    ends(
+    assert_call_ends(
         message(&[1, 0, 0, 0, 1, 0]),
         Outcome::CompressionUnsupported,
         "compress",
         true,
     );
-    ends(
+    assert_call_ends(
         message(&[7, 0, 0, 0, 1, 0]),
         Outcome::BadAnswer,
         "flag",
@@ -499,7 +507,7 @@ fn reset_codes_map_to_outcomes() {
     ] {
         let mut reset = Vec::new();
         write::reset_stream(&mut reset, 1, code);
-        ends(reset, outcome, &code.to_string(), false);
+        assert_call_ends(reset, outcome, &code.to_string(), false);
     }
     // RFC 9113, 5.1: a conforming server sends nothing after it.
     let mut client = Client::with_calls(4, &[], 1);
@@ -644,7 +652,7 @@ fn connection_end_fails_only_open_calls() {
 }
 
 /// Returns the bytes of DATA sent on a stream so far, and whether it ended.
-fn uploaded(client: &mut Client, stream: u32) -> (usize, bool) {
+fn take_uploaded(client: &mut Client, stream: u32) -> (usize, bool) {
     let mut bytes = 0;
     let mut ended = false;
     for (head, payload) in client.sent() {
@@ -657,7 +665,7 @@ fn uploaded(client: &mut Client, stream: u32) -> (usize, bool) {
     (bytes, ended)
 }
 
-fn window(stream: u32, increment: u32) -> Vec<u8> {
+fn window_update(stream: u32, increment: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     write::window_update(&mut bytes, stream, increment);
     bytes
@@ -666,18 +674,18 @@ fn window(stream: u32, increment: u32) -> Vec<u8> {
 #[test]
 fn large_upload_respects_flow_control() {
     let mut client = Client::with_calls(99_995, &[], 1);
-    assert_eq!(uploaded(&mut client, 1), (65_535, false));
+    assert_eq!(take_uploaded(&mut client, 1), (65_535, false));
     assert_eq!(
         client.driver.capacity(),
         0,
         "the connection's window is used up"
     );
-    client.receive(&window(1, 1_000_000)).unwrap();
-    assert_eq!(uploaded(&mut client, 1), (0, false));
-    client.receive(&window(0, 10_000)).unwrap();
-    assert_eq!(uploaded(&mut client, 1), (10_000, false));
-    client.receive(&window(0, 1_000_000)).unwrap();
-    assert_eq!(uploaded(&mut client, 1), (24_465, true));
+    client.receive(&window_update(1, 1_000_000)).unwrap();
+    assert_eq!(take_uploaded(&mut client, 1), (0, false));
+    client.receive(&window_update(0, 10_000)).unwrap();
+    assert_eq!(take_uploaded(&mut client, 1), (10_000, false));
+    client.receive(&window_update(0, 1_000_000)).unwrap();
+    assert_eq!(take_uploaded(&mut client, 1), (24_465, true));
     client.receive(&good_answer(1)).unwrap();
     let Event::Done(done) = &client.events[0] else {
         panic!("no Done")
@@ -688,20 +696,20 @@ fn large_upload_respects_flow_control() {
 #[test]
 fn initial_window_can_make_windows_negative() {
     let mut client = Client::with_calls(99_995, &[], 0);
-    client.receive(&window(0, 1_000_000)).unwrap();
+    client.receive(&window_update(0, 1_000_000)).unwrap();
     client.start();
-    assert_eq!(uploaded(&mut client, 1), (65_535, false));
+    assert_eq!(take_uploaded(&mut client, 1), (65_535, false));
     // 65,535 bytes were sent of a window of 1,000: it is 64,535 below zero.
     let mut settings = Vec::new();
     write::settings(&mut settings, &[(setting::INITIAL_WINDOW_SIZE, 1_000)]);
     client.receive(&settings).unwrap();
-    client.receive(&window(1, 64_535)).unwrap();
-    assert_eq!(uploaded(&mut client, 1), (0, false));
-    client.receive(&window(1, 5)).unwrap();
-    assert_eq!(uploaded(&mut client, 1), (5, false));
+    client.receive(&window_update(1, 64_535)).unwrap();
+    assert_eq!(take_uploaded(&mut client, 1), (0, false));
+    client.receive(&window_update(1, 5)).unwrap();
+    assert_eq!(take_uploaded(&mut client, 1), (5, false));
     // A new call has the small window.
     client.start();
-    assert_eq!(uploaded(&mut client, 3), (1_000, false));
+    assert_eq!(take_uploaded(&mut client, 3), (1_000, false));
     settings.clear();
     write::settings(&mut settings, &[(setting::INITIAL_WINDOW_SIZE, 200_000)]);
     client.receive(&settings).unwrap();
@@ -732,8 +740,8 @@ fn early_response_stops_request_upload() {
         (Outcome::ResourceExhausted, 65_535)
     );
     assert_eq!(resets(&client.sent()), [(1, ErrorCode::NO_ERROR)]);
-    client.receive(&window(0, 1_000_000)).unwrap();
-    assert_eq!(uploaded(&mut client, 1), (0, false));
+    client.receive(&window_update(0, 1_000_000)).unwrap();
+    assert_eq!(take_uploaded(&mut client, 1), (0, false));
 }
 
 #[test]

@@ -15,11 +15,11 @@ use super::*;
 
 /// A renderer of the call's and the message's number and the time, followed by this many bytes.
 #[derive(Debug)]
-struct Numbers {
+struct NumberRenderer {
     filling: usize,
 }
 
-impl Render for Numbers {
+impl Render for NumberRenderer {
     fn render(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         let text = format!("{}/{}@{};", moment.number, moment.message, moment.unix_ns);
         out.extend_from_slice(text.as_bytes());
@@ -36,7 +36,7 @@ fn call(filling: usize) -> GrpcCall {
         message: vec![1],
         varying: Some(VaryingMessages {
             variation: Variation::new(1, 1, 1, RowOrder::RoundRobin),
-            messages: vec![Arc::new(Numbers { filling })],
+            messages: vec![Arc::new(NumberRenderer { filling })],
         }),
         max_message: 1000,
         ..GrpcCall::default()
@@ -53,7 +53,7 @@ fn expected(number: u64, message: u32, unix_ns: u64, filling: usize) -> Vec<u8> 
 }
 
 /// Returns the DATA sent on a stream, and the number of frames with END_STREAM.
-fn received(frames: &[Sent], stream: u32) -> (Vec<u8>, usize) {
+fn received(frames: &[SentFrame], stream: u32) -> (Vec<u8>, usize) {
     let (mut bytes, mut ends) = (Vec::new(), 0);
     for (head, payload) in frames {
         if head.kind() == kind::DATA && head.stream() == stream {
@@ -126,7 +126,7 @@ fn window_blocked_messages_stay_unchanged() {
 }
 
 /// Returns metadata that varies from call to call, with values of at least `size` bytes.
-fn own_metadata(size: usize) -> Option<VaryingMetadata> {
+fn varying_metadata(size: usize) -> Option<VaryingMetadata> {
     let typed = format!("{}{{{{seq}}}}", "m".repeat(size));
     Some(VaryingMetadata {
         variation: Variation::new(1, 1, 1, RowOrder::RoundRobin),
@@ -139,7 +139,7 @@ fn own_metadata(size: usize) -> Option<VaryingMetadata> {
 }
 
 /// Returns the values of `name` in the sent header blocks, by stream.
-fn field_of(decoder: &mut Decoder, frames: &[Sent], name: &str) -> Vec<(u32, String)> {
+fn field_values(decoder: &mut Decoder, frames: &[SentFrame], name: &str) -> Vec<(u32, String)> {
     let (mut found, mut block) = (Vec::new(), Vec::new());
     for (head, payload) in frames {
         if ![kind::HEADERS, kind::CONTINUATION].contains(&head.kind()) {
@@ -175,7 +175,7 @@ fn each_call_has_own_metadata() {
             let metadata = vec![("x-team".to_owned(), "red".to_owned())];
             let call = GrpcCall {
                 metadata,
-                varying_metadata: own_metadata(size),
+                varying_metadata: varying_metadata(size),
                 ..call
             };
             let mut client = Client::of(&prepared(&call));
@@ -196,7 +196,7 @@ fn each_call_has_own_metadata() {
             ] {
                 let mut decoder = Decoder::new(table, 1 << 20);
                 assert_eq!(
-                    field_of(&mut decoder, &frames, name),
+                    field_values(&mut decoder, &frames, name),
                     wanted,
                     "{size} {table}"
                 );

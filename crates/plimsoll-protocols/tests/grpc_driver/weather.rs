@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 #[derive(Clone, Debug)]
-enum Deed {
+enum Action {
     Start,
     Cancel(u32),
     /// Move this many bytes to the server, or to the client.
@@ -20,15 +20,15 @@ enum Deed {
     Goaway,
 }
 
-fn deed() -> impl Strategy<Value = Deed> {
+fn deed() -> impl Strategy<Value = Action> {
     prop_oneof![
-        4 => Just(Deed::Start),
-        1 => any::<u32>().prop_map(Deed::Cancel),
-        6 => (1usize..400).prop_map(Deed::ToServer),
-        6 => (1usize..400).prop_map(Deed::ToClient),
-        4 => any::<usize>().prop_map(Deed::Complete),
-        1 => Just(Deed::Ping),
-        1 => prop_oneof![Just(0), Just(4096), 0u32..600].prop_map(Deed::TableSize),
+        4 => Just(Action::Start),
+        1 => any::<u32>().prop_map(Action::Cancel),
+        6 => (1usize..400).prop_map(Action::ToServer),
+        6 => (1usize..400).prop_map(Action::ToClient),
+        4 => any::<usize>().prop_map(Action::Complete),
+        1 => Just(Action::Ping),
+        1 => prop_oneof![Just(0), Just(4096), 0u32..600].prop_map(Action::TableSize),
     ]
 }
 
@@ -77,7 +77,7 @@ fn options() -> impl Strategy<Value = CannedOptions> {
 }
 
 /// A client and a server, with bytes in transit.
-struct Pair {
+struct ConnectedPair {
     client: Client,
     server: plimsoll_protocols::grpc::canned::CannedConnection,
     to_client: Vec<u8>,
@@ -86,8 +86,8 @@ struct Pair {
     cancelled: usize,
 }
 
-impl Pair {
-    fn carry_to_server(&mut self, count: usize) {
+impl ConnectedPair {
+    fn move_to_server(&mut self, count: usize) {
         let bytes: Vec<u8> = self
             .client
             .out
@@ -98,7 +98,7 @@ impl Pair {
             .expect("the client keeps the rules");
     }
 
-    fn carry_to_client(&mut self, count: usize) {
+    fn move_to_client(&mut self, count: usize) {
         let bytes: Vec<u8> = self
             .to_client
             .drain(..count.min(self.to_client.len()))
@@ -112,7 +112,7 @@ impl Pair {
     }
 
     /// Answers all requests and moves bytes until none are left.
-    fn settle(&mut self) {
+    fn finish_all(&mut self) {
         for _ in 0..100_000 {
             for stream in std::mem::take(&mut self.held) {
                 self.server.complete(stream, &mut self.to_client);
@@ -126,8 +126,8 @@ impl Pair {
             if self.client.out.is_empty() && self.to_client.is_empty() {
                 return;
             }
-            self.carry_to_server(usize::MAX);
-            self.carry_to_client(usize::MAX);
+            self.move_to_server(usize::MAX);
+            self.move_to_client(usize::MAX);
         }
         panic!("bytes go to and fro without end");
     }
@@ -144,7 +144,7 @@ proptest! {
         goaway in any::<bool>(),
     ) {
         let server = CannedServer::new(options.clone()).connection();
-        let mut pair = Pair {
+        let mut pair = ConnectedPair {
             client: Client::new(request_size),
             server,
             to_client: Vec::new(),
@@ -153,14 +153,14 @@ proptest! {
             cancelled: 0,
         };
         pair.server.open(&mut pair.to_client);
-        let deeds = deeds.into_iter().chain(goaway.then_some(Deed::Goaway));
+        let deeds = deeds.into_iter().chain(goaway.then_some(Action::Goaway));
         for deed in deeds {
             match deed {
-                Deed::Start if pair.client.driver.capacity() > 0 => {
+                Action::Start if pair.client.driver.capacity() > 0 => {
                     pair.client.start();
                     pair.running.push(true);
                 }
-                Deed::Cancel(call) => {
+                Action::Cancel(call) => {
                     if let Some(running) = pair.running.get_mut(call as usize % 64)
                         && std::mem::take(running)
                     {
@@ -169,22 +169,22 @@ proptest! {
                         pair.client.driver.cancel(call, Time(3), &mut pair.client.out);
                     }
                 }
-                Deed::ToServer(count) => pair.carry_to_server(count),
-                Deed::ToClient(count) => pair.carry_to_client(count),
-                Deed::Complete(at) if !pair.held.is_empty() => {
+                Action::ToServer(count) => pair.move_to_server(count),
+                Action::ToClient(count) => pair.move_to_client(count),
+                Action::Complete(at) if !pair.held.is_empty() => {
                     let stream = pair.held.remove(at % pair.held.len());
                     pair.server.complete(stream, &mut pair.to_client);
                 }
-                Deed::Ping => pair.to_client.extend(frame(http2::kind::PING, 0, 0, &[1; 8])),
-                Deed::TableSize(size) if size <= options.header_table_size => {
+                Action::Ping => pair.to_client.extend(frame(http2::kind::PING, 0, 0, &[1; 8])),
+                Action::TableSize(size) if size <= options.header_table_size => {
                     let settings = [(setting::HEADER_TABLE_SIZE, size)];
                     pair.server.send_settings(&settings, &mut pair.to_client);
                 }
-                Deed::Goaway => pair.server.goaway(ErrorCode::NO_ERROR, &mut pair.to_client),
+                Action::Goaway => pair.server.goaway(ErrorCode::NO_ERROR, &mut pair.to_client),
                 _ => {}
             }
         }
-        pair.settle();
+        pair.finish_all();
         let ended = pair.client.ended();
         let mut calls: Vec<u32> = ended.iter().map(|(call, _)| *call).collect();
         calls.sort_unstable();
@@ -193,7 +193,7 @@ proptest! {
         prop_assert_eq!(ended.len() + pair.cancelled, pair.client.calls as usize);
         prop_assert!(pair.client.late() <= pair.cancelled);
         for (_, outcome) in ended {
-            let expected = Outcome::of_status(u32::from(options.status));
+            let expected = Outcome::status_response(u32::from(options.status));
             prop_assert!(
                 outcome == expected
                     || outcome == Outcome::StreamRefused && options.reset_every.is_some()

@@ -4,11 +4,11 @@ use super::*;
 
 /// Returns a client with `calls` calls in flight on a connection whose header blocks are cached, and the
 /// responses to all of them in order.
-fn answered(calls: u32) -> (Client, Vec<u8>) {
-    answered_by(Client::new(20), calls)
+fn client_with_answers(calls: u32) -> (Client, Vec<u8>) {
+    answers_for(Client::new(20), calls)
 }
 
-fn answered_by(mut client: Client, calls: u32) -> (Client, Vec<u8>) {
+fn answers_for(mut client: Client, calls: u32) -> (Client, Vec<u8>) {
     client.greet(&[]);
     for _ in 0..3 {
         client.start();
@@ -41,8 +41,8 @@ fn answered_by(mut client: Client, calls: u32) -> (Client, Vec<u8>) {
 }
 
 /// Returns the client's result for `bytes` that arrive in pieces of `size`.
-fn outcome_of(size: usize, bytes: &[u8]) -> (Option<String>, String, Vec<u8>) {
-    let (mut client, _) = answered(3);
+fn receive_in_pieces(size: usize, bytes: &[u8]) -> (Option<String>, String, Vec<u8>) {
+    let (mut client, _) = client_with_answers(3);
     let error = bytes
         .chunks(size)
         .find_map(|piece| client.receive(piece).err());
@@ -55,7 +55,7 @@ fn outcome_of(size: usize, bytes: &[u8]) -> (Option<String>, String, Vec<u8>) {
 
 #[test]
 fn complete_responses_end_calls_in_order() {
-    let (mut client, answers) = answered(3);
+    let (mut client, answers) = client_with_answers(3);
     client.receive(&answers).unwrap();
     assert_eq!(client.ended(), [3, 4, 5].map(|call| (call, Outcome::Ok)));
     for event in &client.events {
@@ -69,17 +69,20 @@ fn complete_responses_end_calls_in_order() {
 
 #[test]
 fn bit_flips_match_bytewise_parsing() {
-    let (_, answers) = answered(3);
-    assert_eq!(outcome_of(answers.len(), &answers), outcome_of(1, &answers));
+    let (_, answers) = client_with_answers(3);
+    assert_eq!(
+        receive_in_pieces(answers.len(), &answers),
+        receive_in_pieces(1, &answers)
+    );
     let (mut errors, mut failed) = (0, 0);
     for place in 0..answers.len() {
         for flip in [1, 2, 4, 8, 0x10, 0x20, 0x40, 0x80, 0xff] {
             let mut bytes = answers.clone();
             bytes[place] ^= flip;
-            let whole = outcome_of(bytes.len(), &bytes);
+            let whole = receive_in_pieces(bytes.len(), &bytes);
             assert_eq!(
                 whole,
-                outcome_of(1, &bytes),
+                receive_in_pieces(1, &bytes),
                 "byte {place} changed by {flip:#x}"
             );
             errors += u32::from(whole.0.is_some());
@@ -91,9 +94,9 @@ fn bit_flips_match_bytewise_parsing() {
 
 #[test]
 fn truncated_responses_complete_no_call() {
-    let (_, answers) = answered(1);
+    let (_, answers) = client_with_answers(1);
     for length in 0..answers.len() {
-        let (mut client, _) = answered(1);
+        let (mut client, _) = client_with_answers(1);
         client.receive(&answers[..length]).unwrap();
         assert_eq!(client.ended(), [], "{length} bytes");
         client.receive(&answers[length..]).unwrap();
@@ -104,8 +107,8 @@ fn truncated_responses_complete_no_call() {
 #[test]
 fn oversized_messages_and_frames_fail() {
     for (size, outcome) in [(1001, Outcome::MessageTooLarge), (1000, Outcome::Ok)] {
-        let (mut client, answers) = answered(1);
-        let (head_end, trailers) = bounds(&answers);
+        let (mut client, answers) = client_with_answers(1);
+        let (head_end, trailers) = part_bounds(&answers);
         let mut bytes = answers[..head_end].to_vec();
         let mut message = vec![0, 0, 0, (size >> 8) as u8, size as u8];
         message.resize(size + 5, 7);
@@ -120,8 +123,8 @@ fn oversized_messages_and_frames_fail() {
         ..GrpcCall::default()
     });
     for (size, taken) in [(16_384, true), (16_385, false)] {
-        let (mut client, answers) = answered_by(Client::of(&large), 1);
-        let (head_end, trailers) = bounds(&answers);
+        let (mut client, answers) = answers_for(Client::of(&large), 1);
+        let (head_end, trailers) = part_bounds(&answers);
         let mut message = [0, 0, 0, ((size - 5) >> 8) as u8, (size - 5) as u8].to_vec();
         message.resize(size, 7);
         let data = frame(0, 0, 7, &message);
@@ -132,7 +135,7 @@ fn oversized_messages_and_frames_fail() {
 }
 
 /// Returns the end of the first response's header, and the start of the last response's trailers.
-fn bounds(answers: &[u8]) -> (usize, usize) {
+fn part_bounds(answers: &[u8]) -> (usize, usize) {
     let head_end = FrameHeader::LEN + usize::from(answers[2]);
     (head_end, answers.len() - FrameHeader::LEN - 1)
 }

@@ -22,7 +22,7 @@ fn vector(json: &str) -> JsonVector {
     JsonVector { json: json.into() }
 }
 
-fn instant() -> ScoreOptions {
+fn without_delay() -> ScoreOptions {
     ScoreOptions {
         delay: ResponseDelay::Constant(Duration::ZERO),
         ..default_flags()
@@ -30,7 +30,7 @@ fn instant() -> ScoreOptions {
 }
 
 /// Makes a call that the server has begun to handle: a later one on the same connection was answered.
-async fn in_flight(
+async fn start_call(
     client: &mut ScoreServiceClient<Channel>,
 ) -> JoinHandle<Result<Response<ScoreResponse>, Status>> {
     let mut first = client.clone();
@@ -43,7 +43,7 @@ async fn in_flight(
     tokio::spawn(call)
 }
 
-fn order(n: i64) -> Order {
+fn new_order(n: i64) -> Order {
     Order {
         instrument_id: n,
         price: 100,
@@ -54,7 +54,7 @@ fn order(n: i64) -> Order {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn malformed_vectors_return_invalid_argument() {
-    let server = serve(&listen(), instant());
+    let server = serve(&listen(), without_delay());
     let mut client = scores(server.address, plaintext()).await;
     let mut seen = Vec::new();
     for json in ["[0.1, 0.2]", "[]", " [1e3,-2] "] {
@@ -97,9 +97,9 @@ async fn malformed_vectors_return_invalid_argument() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unknown_method_returns_unimplemented() {
-    let server = serve(&listen(), instant());
+    let server = serve(&listen(), without_delay());
     let mut client = orders_client(server.address, plaintext()).await;
-    let status = client.submit(order(1)).await.unwrap_err();
+    let status = client.submit(new_order(1)).await.unwrap_err();
     assert_eq!(status.code(), Code::Unimplemented, "{status}");
     drop(client);
     server.stop().await;
@@ -191,7 +191,7 @@ async fn shutdown_finishes_calls_in_flight() {
     // it; `connect` alone shows only that the kernel has.
     let mut idle = scores(address, plaintext()).await;
     assert!(idle.get_score(vector("no vector")).await.is_err());
-    let call = in_flight(&mut client).await;
+    let call = start_call(&mut client).await;
     let task = server.stop_later();
     let limit = Instant::now() + LONGEST;
     while channel(address, plaintext()).await.is_ok() {
@@ -204,7 +204,7 @@ async fn shutdown_finishes_calls_in_flight() {
         (1, 0)
     );
     assert_eq!(stats.connections.cut_off, 0);
-    assert_eq!(stats.connections.most_at_once, 2);
+    assert_eq!(stats.connections.peak_open, 2);
     drop(idle);
 }
 
@@ -220,7 +220,7 @@ async fn drain_timeout_bounds_shutdown() {
     };
     let server = serve(&listen, options);
     let mut client = scores(server.address, plaintext()).await;
-    let call = in_flight(&mut client).await;
+    let call = start_call(&mut client).await;
     let begin = Instant::now();
     let stats = server.stop().await;
     // The stop takes far less time than the call would have.
@@ -247,7 +247,7 @@ async fn pool_bounds_orders_in_progress() {
         let client = orders_client(server.address, plaintext()).await;
         for n in 0..3 {
             let mut client = client.clone();
-            calls.spawn(async move { client.submit(order(connection * 3 + n)).await });
+            calls.spawn(async move { client.submit(new_order(connection * 3 + n)).await });
         }
     }
     for answer in calls.join_all().await {
@@ -284,7 +284,7 @@ async fn full_queue_rejects_until_order_cancelled() {
     let client = orders_client(server.address, plaintext()).await;
     let submit = |n| {
         let mut client = client.clone();
-        tokio::spawn(async move { client.submit(order(n)).await })
+        tokio::spawn(async move { client.submit(new_order(n)).await })
     };
     let first: Vec<_> = (0..3).map(submit).collect();
     let status = submit(3).await.unwrap().unwrap_err();
@@ -353,13 +353,13 @@ async fn server_handles_500_concurrent_connections() {
         clients.push(orders_client(server.address, plaintext()).await);
     }
     let mut calls = JoinSet::new();
-    for (n, mut client) in clients.iter().cloned().enumerate() {
-        calls.spawn(async move { client.submit(order(n as i64)).await });
+    for (n, mut client) in clients.iter().cloned_commit().enumerate() {
+        calls.spawn(async move { client.submit(new_order(n as i64)).await });
     }
     assert!(calls.join_all().await.iter().all(Result::is_ok));
     println!("500 connections, a call each: {:?}", begin.elapsed());
     let stats = server.stop().await;
-    assert_eq!(stats.connections.most_at_once, 500);
+    assert_eq!(stats.connections.peak_open, 500);
     assert_eq!(
         (count(&stats, "processed"), stats.connections.broken),
         (500, 0)

@@ -22,7 +22,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::peer::{
-    Secure, certificates, channel, count, listen, orders_client, plaintext, scores, secure, serve,
+    ClientSecurity, certificates, channel, count, listen, orders_client, plaintext, scores, secure,
+    serve,
 };
 
 pub(crate) fn tls(set: &CertificateSet) -> ListenOptions {
@@ -53,7 +54,7 @@ fn vector() -> JsonVector {
     }
 }
 
-fn instant() -> ScoreOptions {
+fn without_delay() -> ScoreOptions {
     ScoreOptions {
         delay: ResponseDelay::Constant(Duration::ZERO),
         ..default_flags()
@@ -61,7 +62,7 @@ fn instant() -> ScoreOptions {
 }
 
 /// Returns the client's error when it can't talk to the server.
-async fn refusal(address: SocketAddr, secure: Secure) -> String {
+async fn refusal_text(address: SocketAddr, secure: ClientSecurity) -> String {
     if secure.config.is_none() {
         return match channel(address, secure).await {
             Err(error) => error.to_string(),
@@ -103,7 +104,7 @@ async fn targets_serve_plaintext_tls_and_mtls() {
             (tls(&set), known.clone()),
             (mutual(&set), known.clone()),
         ] {
-            let server = serve(&listen, instant());
+            let server = serve(&listen, without_delay());
             let mut client_ = scores(server.address, client.clone()).await;
             client_.get_score(vector()).await.unwrap();
             drop(client_);
@@ -135,23 +136,23 @@ async fn untrusted_peers_are_rejected() {
         },
         ..CertificateOptions::default()
     });
-    let server = serve(&mutual(&set), instant());
+    let server = serve(&mutual(&set), without_delay());
     for (client, said) in [
         (secure(&set.ca_cert, None), "CertificateRequired"),
         (secure(&set.ca_cert, Some(&other)), "UnknownCA"),
         (secure(&other.ca_cert, Some(&set)), "UnknownIssuer"),
         (
-            Secure {
+            ClientSecurity {
                 name: Some("elsewhere.test"),
                 ..secure(&set.ca_cert, Some(&set))
             },
             "elsewhere.test",
         ),
     ] {
-        let text = refusal(server.address, client).await;
+        let text = refusal_text(server.address, client).await;
         assert!(text.contains(said), "expected {said} in {text}");
     }
-    assert!(!refusal(server.address, plaintext()).await.is_empty());
+    assert!(!refusal_text(server.address, plaintext()).await.is_empty());
     // A valid client is still accepted.
     let mut client = scores(server.address, secure(&set.ca_cert, Some(&set))).await;
     client.get_score(vector()).await.unwrap();
@@ -165,8 +166,8 @@ async fn untrusted_peers_are_rejected() {
         stats.connections.accepted - 1
     );
 
-    let server = serve(&mutual(&old), instant());
-    let text = refusal(server.address, secure(&old.ca_cert, Some(&old))).await;
+    let server = serve(&mutual(&old), without_delay());
+    let text = refusal_text(server.address, secure(&old.ca_cert, Some(&old))).await;
     assert!(
         text.contains("expired") || text.contains("Expired"),
         "{text}"
@@ -176,8 +177,8 @@ async fn untrusted_peers_are_rejected() {
     // A valid server, and a client of the trusted CA whose certificate has expired.
     let mut listen = tls(&set);
     listen.tls.as_mut().unwrap().client_ca = Some(old.ca_cert.clone());
-    let server = serve(&listen, instant());
-    let text = refusal(server.address, secure(&set.ca_cert, Some(&old))).await;
+    let server = serve(&listen, without_delay());
+    let text = refusal_text(server.address, secure(&set.ca_cert, Some(&old))).await;
     assert!(text.contains("CertificateExpired"), "{text}");
     server.stop().await;
 }
@@ -185,8 +186,8 @@ async fn untrusted_peers_are_rejected() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tls_client_rejects_plaintext_server() {
     let (_dir, set) = certificates(&CertificateOptions::default());
-    let server = serve(&listen(), instant());
-    let text = refusal(server.address, secure(&set.ca_cert, None)).await;
+    let server = serve(&listen(), without_delay());
+    let text = refusal_text(server.address, secure(&set.ca_cert, None)).await;
     assert!(!text.is_empty());
     let stats = server.stop().await;
     assert_eq!(
@@ -224,7 +225,7 @@ async fn suites_and_groups_are_pinned() {
         let settings = listen.tls.as_mut().unwrap();
         settings.suites = vec![suite];
         settings.groups = vec![group];
-        let server = serve(&listen, instant());
+        let server = serve(&listen, without_delay());
         let stream = client.connect_tls(server.address).await.unwrap();
         let (_, session) = stream.get_ref();
         assert_eq!(
@@ -244,7 +245,7 @@ async fn suites_and_groups_are_pinned() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tls_1_2_is_rejected() {
     let (_dir, set) = certificates(&CertificateOptions::default());
-    let server = serve(&tls(&set), instant());
+    let server = serve(&tls(&set), without_delay());
     let address = server.address.to_string();
     let run = |version: &'static str| {
         let address = address.clone();
@@ -271,7 +272,7 @@ async fn tls_1_2_is_rejected() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stalled_handshake_blocks_neither_clients_nor_shutdown() {
     let (_dir, set) = certificates(&CertificateOptions::default());
-    let server = serve(&tls(&set), instant());
+    let server = serve(&tls(&set), without_delay());
     let mut mute = TcpStream::connect(server.address).await.unwrap();
     mute.write_all(&[0x16, 3, 1]).await.unwrap();
     let mut client = scores(server.address, secure(&set.ca_cert, None)).await;

@@ -23,13 +23,13 @@ use tonic::transport::{Channel, Endpoint};
 pub(crate) const LONGEST: Duration = Duration::from_secs(120);
 
 /// A running server. Stopping it returns its counters.
-pub(crate) struct Running {
+pub(crate) struct RunningServer {
     pub(crate) address: SocketAddr,
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<ServerCounts, ServeError>>,
 }
 
-impl Running {
+impl RunningServer {
     pub(crate) async fn stop(self) -> ServerCounts {
         tokio::time::timeout(Duration::from_secs(20), self.stop_later())
             .await
@@ -52,7 +52,7 @@ pub(crate) fn listen() -> ListenOptions {
     }
 }
 
-pub(crate) fn serve(listen: &ListenOptions, options: impl ReferenceServer) -> Running {
+pub(crate) fn serve(listen: &ListenOptions, options: impl ReferenceServer) -> RunningServer {
     serve_on(1, listen, options)
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn serve_on(
     workers: usize,
     listen: &ListenOptions,
     options: impl ReferenceServer,
-) -> Running {
+) -> RunningServer {
     let bound = listen.bind().unwrap();
     let address = bound.address().tcp().unwrap();
     assert_ne!(address.port(), 0);
@@ -72,7 +72,7 @@ pub(crate) fn serve_on(
             let _ = stopped.await;
         }),
     };
-    Running {
+    RunningServer {
         address,
         stop,
         task: tokio::spawn(options.serving(place).unwrap()),
@@ -89,17 +89,17 @@ pub(crate) fn count(counted: &ServerCounts, name: &str) -> u64 {
 
 /// How a client secures its link.
 #[derive(Clone, Default)]
-pub(crate) struct Secure {
+pub(crate) struct ClientSecurity {
     pub(crate) config: Option<Arc<ClientConfig>>,
     pub(crate) name: Option<&'static str>,
 }
 
-pub(crate) fn plaintext() -> Secure {
-    Secure::default()
+pub(crate) fn plaintext() -> ClientSecurity {
+    ClientSecurity::default()
 }
 
 /// Trusts `ca` and presents the client certificate of `identity`.
-pub(crate) fn secure(ca: &Path, identity: Option<&CertificateSet>) -> Secure {
+pub(crate) fn secure(ca: &Path, identity: Option<&CertificateSet>) -> ClientSecurity {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(
         CertificateDer::pem_file_iter(ca)
@@ -125,13 +125,13 @@ pub(crate) fn secure(ca: &Path, identity: Option<&CertificateSet>) -> Secure {
             .unwrap(),
     };
     config.alpn_protocols = vec![b"h2".to_vec()];
-    Secure {
+    ClientSecurity {
         config: Some(Arc::new(config)),
         name: None,
     }
 }
 
-impl Secure {
+impl ClientSecurity {
     pub(crate) async fn connect_tls(
         &self,
         address: SocketAddr,
@@ -148,7 +148,7 @@ impl Secure {
 /// Opens a connection, which fails now or with its first call.
 pub(crate) async fn channel(
     address: SocketAddr,
-    secure: Secure,
+    secure: ClientSecurity,
 ) -> Result<Channel, tonic::transport::Error> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))
         .unwrap()
@@ -165,13 +165,16 @@ pub(crate) async fn channel(
         .await
 }
 
-pub(crate) async fn scores(address: SocketAddr, secure: Secure) -> ScoreServiceClient<Channel> {
+pub(crate) async fn scores(
+    address: SocketAddr,
+    secure: ClientSecurity,
+) -> ScoreServiceClient<Channel> {
     ScoreServiceClient::new(channel(address, secure).await.unwrap())
 }
 
 pub(crate) async fn orders_client(
     address: SocketAddr,
-    secure: Secure,
+    secure: ClientSecurity,
 ) -> OrderServiceClient<Channel> {
     OrderServiceClient::new(channel(address, secure).await.unwrap())
 }

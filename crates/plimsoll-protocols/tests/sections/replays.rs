@@ -16,15 +16,15 @@ const LOG: &str = concat!(
     "192.0.2.9 - - [28/Nov/2026:14:00:02 +0000] \"GET /e HTTP/1.1\" 200 1 \"-\" \"curl/8\"\n",
 );
 
-struct Log {
+struct LogFile {
     dir: tempfile::TempDir,
 }
 
-impl Log {
-    fn new(text: &str) -> Log {
+impl LogFile {
+    fn new(text: &str) -> LogFile {
         let dir = tempfile::tempdir().expect("a folder");
         fs::write(dir.path().join("log"), text).expect("written");
-        Log { dir }
+        LogFile { dir }
     }
 
     fn path(&self) -> PathBuf {
@@ -42,8 +42,8 @@ impl Log {
         spec::read(&self.plan(load, call)).expect("readable")
     }
 
-    fn resolved(&self, load: &str, call: &str) -> Plan {
-        spec::resolve(&self.spec(load, call), &World).expect("right")
+    fn resolve(&self, load: &str, call: &str) -> Plan {
+        spec::resolve(&self.spec(load, call), &FileContext).expect("right")
     }
 }
 
@@ -67,11 +67,11 @@ fn times_ms(plan: &Plan) -> Vec<u64> {
 
 #[test]
 fn replayed_calls_have_paths_and_times_of_lines() {
-    let log = Log::new(LOG);
-    let plan = log.resolved("filter = [\"method=GET\"]\nspeed = \"2x\"", "");
+    let log = LogFile::new(LOG);
+    let plan = log.resolve("filter = [\"method=GET\"]\nspeed = \"2x\"", "");
     assert_eq!(times_ms(&plan), [0, 250, 1_000]);
     assert_eq!(paths(&plan, 4), ["/a", "/b?c=1", "/e", "/a"]);
-    let again = log.resolved("filter = [\"method=GET\"]\nloop = true\ncalls = 7", "");
+    let again = log.resolve("filter = [\"method=GET\"]\nloop = true\ncalls = 7", "");
     assert_eq!(
         times_ms(&again),
         [0, 500, 2_000, 3_000, 3_500, 5_000, 6_000]
@@ -85,14 +85,14 @@ fn replayed_calls_have_paths_and_times_of_lines() {
 
 #[test]
 fn replay_begins_with_warmup_and_ends_after_duration() {
-    let log = Log::new("0\n0.5\n1\n1.5\n2\n2.5\n");
-    let plan = log.resolved("warmup = \"1s\"\nduration = \"1s\"", "path = \"/x\"");
+    let log = LogFile::new("0\n0.5\n1\n1.5\n2\n2.5\n");
+    let plan = log.resolve("warmup = \"1s\"\nduration = \"1s\"", "path = \"/x\"");
     assert_eq!(times_ms(&plan), [0, 500, 1_000, 1_500]);
     let schedule = Schedule::new(&plan.load, 1);
     let stages: Vec<u8> = schedule.share(0, 1).map(|a| a.stage).collect();
     assert_eq!(stages, [0, 0, 1, 1]);
     assert_eq!(schedule.end(), Some(2_000_000_000));
-    let counted = log.resolved("warmup = \"1s\"\ncalls = 1", "path = \"/x\"");
+    let counted = log.resolve("warmup = \"1s\"\ncalls = 1", "path = \"/x\"");
     assert_eq!(times_ms(&counted), [0, 500, 1_000]);
     // The single call's interval lasts until the next recorded arrival.
     assert_eq!(Schedule::new(&counted.load, 1).end(), Some(1_500_000_000));
@@ -100,11 +100,11 @@ fn replay_begins_with_warmup_and_ends_after_duration() {
 
 #[test]
 fn saved_replay_refuses_changed_file() {
-    let log = Log::new(LOG);
+    let log = LogFile::new(LOG);
     let load = "filter = [\"method=GET\"]";
-    let plan = log.resolved(load, "");
+    let plan = log.resolve(load, "");
     let saved = log.spec(load, "").filled_in(&plan).to_toml().unwrap();
-    let again = spec::resolve(&spec::read(&saved).unwrap(), &World).expect("the same file");
+    let again = spec::resolve(&spec::read(&saved).unwrap(), &FileContext).expect("the same file");
     assert_eq!(again.load.recording, plan.load.recording);
     fs::write(log.path(), LOG.replace("/e", "/f")).unwrap();
     let problems = problems(&saved);
@@ -116,7 +116,7 @@ fn saved_replay_refuses_changed_file() {
 
 #[test]
 fn replay_errors_name_key() {
-    let log = Log::new(LOG);
+    let log = LogFile::new(LOG);
     for (load, call, needle) in [
         ("", "", "`load.replay`: the file has requests of POST"),
         (

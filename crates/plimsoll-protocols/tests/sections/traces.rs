@@ -27,15 +27,16 @@ fn traceparent_is_supported_or_rejected() {
     ] {
         let text = plan(target, call);
         let typed = spec::read(&text).expect("readable");
-        let resolved = spec::resolve(&typed, &World).expect("right");
+        let resolved = spec::resolve(&typed, &FileContext).expect("right");
         let (_, varying) = resolved.call.fields();
         let names: Vec<&str> = varying.iter().map(|field| &*field.name).collect();
         assert_eq!(names, ["traceparent"], "{call}");
         let saved = typed.filled_in(&resolved).to_toml().expect("writable");
-        let again = spec::resolve(&spec::read(&saved).expect("readable"), &World).expect("right");
+        let again =
+            spec::resolve(&spec::read(&saved).expect("readable"), &FileContext).expect("right");
         assert_eq!(again.call, resolved.call, "{saved}");
         let without = text.replace("traceparent = true", "traceparent = false");
-        let without = spec::resolve(&spec::read(&without).expect("readable"), &World);
+        let without = spec::resolve(&spec::read(&without).expect("readable"), &FileContext);
         assert!(without.expect("right").call.fields().1.is_empty(), "{call}");
     }
     let others = "only for [call.grpc], [call.http], [call.session] and [call.fetch]";
@@ -64,17 +65,17 @@ fn traceparent_is_supported_or_rejected() {
 
 /// An environment that records the metadata of queries to a server.
 #[derive(Default)]
-struct Asked(RefCell<Vec<Vec<(String, String)>>>);
+struct QueryRecorder(RefCell<Vec<Vec<(String, String)>>>);
 
-impl ResolveContext for Asked {
+impl ResolveContext for QueryRecorder {
     fn variable(&self, name: &str) -> Option<String> {
-        World.variable(name)
+        FileContext.variable(name)
     }
     fn read(&self, path: &Path) -> io::Result<String> {
-        World.read(path)
+        FileContext.read(path)
     }
     fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
-        World.read_bytes(path)
+        FileContext.read_bytes(path)
     }
     fn ask(&self, question: &mut dyn Any) {
         let question = question
@@ -91,7 +92,7 @@ fn reflection_queries_have_distinct_traces() {
     let text = "target = \"grpc://a:1\"\ntraceparent = true\n[call.grpc]\nmethod = \"own.Service/Get\"\nreflection = true\n\
                 [call.grpc.metadata]\nx-tenant = \"7\"\nx-call = \"{{seq}}\"\n[load]\nclients = 1\nduration = \"1s\"\n";
     let typed = spec::read(text).expect("readable");
-    let asked = Asked::default();
+    let asked = QueryRecorder::default();
     for _ in 0..2 {
         assert!(spec::resolve(&typed, &asked).is_err(), "nobody answers");
     }

@@ -37,9 +37,9 @@ use stack::*;
 
 const SEEDS: u64 = 200;
 const TOKENS: u64 = 18;
-const LOOK_EVERY: Duration = Duration::from_millis(3);
+const POLL_INTERVAL: Duration = Duration::from_millis(3);
 
-struct Outcomes {
+struct SimulationResult {
     record: StageRecord,
     sessions: u64,
     queries: u64,
@@ -51,11 +51,11 @@ struct Outcomes {
 }
 
 /// Simulates one run. `stormy`: the network itself also loses connections, including the API's.
-fn simulate(seed: u64, stormy: bool) -> Outcomes {
-    simulate_with(seed, stormy, Fault::Nothing)
+fn simulate(seed: u64, stormy: bool) -> SimulationResult {
+    simulate_with(seed, stormy, StackFault::Nothing)
 }
 
-fn simulate_with(seed: u64, stormy: bool, fault: Fault) -> Outcomes {
+fn simulate_with(seed: u64, stormy: bool, fault: StackFault) -> SimulationResult {
     simulate_load(seed, stormy, fault, |_, _| {})
 }
 
@@ -63,9 +63,9 @@ fn simulate_with(seed: u64, stormy: bool, fault: Fault) -> Outcomes {
 fn simulate_load(
     seed: u64,
     stormy: bool,
-    fault: Fault,
+    fault: StackFault,
     adjust: impl FnOnce(&mut LoadPlan, &mut Stack),
-) -> Outcomes {
+) -> SimulationResult {
     let number = |name, from, to| choose(seed, name, from, to);
     let sessions = number(1, 1, 5);
     let queries = number(2, 1, 4);
@@ -73,20 +73,20 @@ fn simulate_load(
     let weather = NetworkConditions {
         latency_us: 20..=number(4, 20, 3_000),
         piece: 1..=usize::try_from(number(5, 1, 300)).unwrap(),
-        stall: number(6, 0, 20_000) as u32,
+        stall_ppm: number(6, 0, 20_000) as u32,
         stall_ms: 1..=number(7, 1, 200),
-        reset: if stormy {
+        reset_ppm: if stormy {
             number(8, 1, 3_000) as u32
         } else {
             0
         },
-        refuse: if stormy { 50_000 } else { 0 },
+        refuse_ppm: if stormy { 50_000 } else { 0 },
         ..NetworkConditions::calm(seed)
     };
     let weather = match fault {
-        Fault::Nothing => weather,
+        StackFault::Nothing => weather,
         // The connection's end arrives in the same poll as its establishment.
-        Fault::Leaves => NetworkConditions {
+        StackFault::ApiCloses => NetworkConditions {
             latency_us: 0..=0,
             ..NetworkConditions::calm(seed)
         },
@@ -102,7 +102,7 @@ fn simulate_load(
         pongs: 0,
         seed,
         pace: Duration::from_millis(number(9, 0, 30)),
-        kill: if fault == Fault::Nothing {
+        kill: if fault == StackFault::Nothing {
             number(10, 0, 60_000)
         } else {
             0
@@ -155,7 +155,7 @@ fn simulate_load(
             think: Duration::from_millis(number(11, 0, 20)),
             reconnects: 20,
             reconnect_pause: Duration::from_millis(number(12, 1, 300)),
-            reconnect_pause_most: Duration::from_secs(1),
+            max_reconnect_pause: Duration::from_secs(1),
             compression: false,
             headers: RequestFields::default(),
             goodput: GoodputBounds::default(),
@@ -164,7 +164,7 @@ fn simulate_load(
         seed,
     };
     let share = WorkerShare::at(Shard::WHOLE_RUN, Arc::new(load), seed);
-    let mut control = Alone {
+    let mut control = SoleWorkerControl {
         start: Some(Time(1_100_000_000)),
         total: RecordedInterval::default(),
     };
@@ -180,7 +180,7 @@ fn simulate_load(
         .flat_map(|log| log.runs.iter().copied())
         .collect();
     runs.sort_unstable();
-    Outcomes {
+    SimulationResult {
         runs,
         record,
         sessions,
@@ -278,10 +278,10 @@ fn success_implies_all_tokens_despite_faults() {
 #[test]
 fn queries_fail_with_socket_error() {
     for (fault, outcome) in [
-        (Fault::Refused, Outcome::SocketRefused),
-        (Fault::Restarts, Outcome::SocketClosed),
-        (Fault::Garbage, Outcome::BadAnswer),
-        (Fault::Binary, Outcome::ProtocolError),
+        (StackFault::UpgradeRefused, Outcome::SocketRefused),
+        (StackFault::SocketCloses, Outcome::SocketClosed),
+        (StackFault::Garbage, Outcome::BadAnswer),
+        (StackFault::Binary, Outcome::ProtocolError),
     ] {
         for seed in 0..10 {
             let seen = simulate_with(seed, false, fault);
@@ -302,7 +302,7 @@ fn queries_fail_with_socket_error() {
 #[test]
 fn api_disconnect_is_not_deadline_exceeded() {
     for seed in 0..10 {
-        let record = simulate_with(seed, false, Fault::Leaves).record;
+        let record = simulate_with(seed, false, StackFault::ApiCloses).record;
         let outcomes = &record.outcomes;
         assert!(record.due > 0 && record.due == record.ended() + record.not_started);
         assert_eq!(
@@ -316,7 +316,7 @@ fn api_disconnect_is_not_deadline_exceeded() {
 #[test]
 fn close_delimited_responses_succeed() {
     for seed in 0..10 {
-        let seen = simulate_with(seed, false, Fault::Unframed);
+        let seen = simulate_with(seed, false, StackFault::Unframed);
         let outcomes = &seen.record.outcomes;
         assert!(seen.record.due > 0);
         assert_eq!(
@@ -330,7 +330,7 @@ fn close_delimited_responses_succeed() {
 #[test]
 fn session_survives_ping_flood() {
     for seed in 0..3 {
-        let seen = simulate_with(seed, false, Fault::Flood);
+        let seen = simulate_with(seed, false, StackFault::Flood);
         let all = seen.sessions * seen.queries;
         assert_eq!((seen.record.due, seen.record.ok()), (all, all), "{seed}");
         // A pong has 6 bytes, a ping 2. The bound is what fits in the socket's buffer, the limit of pending
@@ -361,7 +361,7 @@ fn one_slow_session(load: &mut LoadPlan, stack: &mut Stack) {
 fn drain_starts_at_schedule_end() {
     let mut first_queries = 0;
     for seed in 0..10 {
-        let seen = simulate_load(seed, false, Fault::Nothing, one_slow_session);
+        let seen = simulate_load(seed, false, StackFault::Nothing, one_slow_session);
         first_queries += seen.record.ok();
     }
     // Each session's first query ends within the load; a second one does not.
@@ -372,13 +372,13 @@ fn drain_starts_at_schedule_end() {
 fn drain_cuts_off_endless_sessions() {
     let never = Duration::from_secs(3_600);
     for seed in 0..10 {
-        let seen = simulate_load(seed, false, Fault::Nothing, |load, stack| {
+        let seen = simulate_load(seed, false, StackFault::Nothing, |load, stack| {
             one_slow_session(load, stack);
             stack.pace = never;
         });
         assert_eq!(seen.record.calls_cut_off(), 1, "no deadline, seed {seed}");
         // Clients start one session after another, so deadlines do not bound the run.
-        let seen = simulate_load(seed, false, Fault::Nothing, |load, stack| {
+        let seen = simulate_load(seed, false, StackFault::Nothing, |load, stack| {
             one_slow_session(load, stack);
             load.arrivals = ArrivalModel::Closed {
                 clients: 1,
@@ -389,7 +389,7 @@ fn drain_cuts_off_endless_sessions() {
         });
         assert_eq!(seen.record.calls_cut_off(), 1, "closed loop, seed {seed}");
         // An open load waits until each query's deadline.
-        let seen = simulate_load(seed, false, Fault::Nothing, |load, stack| {
+        let seen = simulate_load(seed, false, StackFault::Nothing, |load, stack| {
             one_slow_session(load, stack);
             load.deadline = Some(Duration::from_secs(60));
             stack.pace = never;
@@ -405,7 +405,7 @@ fn sessions_respect_schedule_and_think_time() {
     let begin = Time(1_100_000_000);
     for seed in 0..20 {
         let mut queries = 0;
-        let seen = simulate_load(seed, false, Fault::Nothing, |load, stack| {
+        let seen = simulate_load(seed, false, StackFault::Nothing, |load, stack| {
             stack.kill = 0;
             match &mut load.arrivals {
                 ArrivalModel::Open(_) => {
@@ -447,7 +447,7 @@ fn users_run_sessions_back_to_back() {
     let begin = Time(1_100_000_000);
     let load_for = Duration::from_secs(10);
     for seed in 0..10 {
-        let seen = simulate_load(seed, false, Fault::Nothing, |load, stack| {
+        let seen = simulate_load(seed, false, StackFault::Nothing, |load, stack| {
             stack.kill = 0;
             load.arrivals = ArrivalModel::Closed {
                 clients: 2,

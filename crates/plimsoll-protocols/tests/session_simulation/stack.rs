@@ -15,12 +15,12 @@ pub(crate) fn choose(seed: u64, name: u64, from: u64, to: u64) -> u64 {
 /// The log of a session depends only on when its runs started: frame `n` exists once its time has come,
 /// whoever is connected.
 #[derive(Default)]
-pub(crate) struct Log {
+pub(crate) struct SessionLog {
     pub(crate) runs: Vec<Time>,
 }
 
-impl Log {
-    fn due(&self, seq: u64, pace: Duration) -> Option<Time> {
+impl SessionLog {
+    fn frame_time(&self, seq: u64, pace: Duration) -> Option<Time> {
         let run = (seq - 1) / (TOKENS + 1);
         let began = *self.runs.get(usize::try_from(run).unwrap())?;
         Some(began + pace * u32::try_from((seq - 1) % (TOKENS + 1) + 1).unwrap())
@@ -38,7 +38,7 @@ impl Log {
 }
 
 /// The kind of a connection, by its first bytes.
-pub(crate) enum Kind {
+pub(crate) enum ConnectionKind {
     Unknown(Vec<u8>),
     Socket {
         session: String,
@@ -49,29 +49,29 @@ pub(crate) enum Kind {
 
 /// How the gateway's sockets misbehave.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Fault {
+pub(crate) enum StackFault {
     Nothing,
     /// The API closes each connection as soon as it is up.
-    Leaves,
+    ApiCloses,
     /// The API responds as in HTTP/1.0: the end of the connection ends a response.
     Unframed,
     /// The upgrade is answered with 503.
-    Refused,
+    UpgradeRefused,
     /// The socket is opened, and closed at once with code 1012.
-    Restarts,
+    SocketCloses,
     /// A frame that is not JSON, and nothing after it.
     Garbage,
     Binary,
-    /// Pings whose pongs are not read, for [`FLOOD_LASTS`].
+    /// Pings whose pongs are not read, for [`FLOOD_DURATION`].
     Flood,
 }
 
 pub(crate) const PINGS: usize = 1 << 20;
-pub(crate) const FLOOD_LASTS: Duration = Duration::from_secs(2);
+pub(crate) const FLOOD_DURATION: Duration = Duration::from_secs(2);
 
 /// The API, the gateway, and the process that kills sockets.
 pub(crate) struct Stack {
-    pub(crate) fault: Fault,
+    pub(crate) fault: StackFault,
     /// Bytes that clients read from sockets while the server read nothing from them.
     pub(crate) taken_unread: usize,
     pub(crate) unread: BTreeSet<SimulatedPeer>,
@@ -80,14 +80,14 @@ pub(crate) struct Stack {
     pub(crate) pace: Duration,
     /// The probability of killing the socket before a frame, in millionths.
     pub(crate) kill: u64,
-    pub(crate) sessions: BTreeMap<String, Log>,
-    pub(crate) connections: BTreeMap<SimulatedPeer, Kind>,
+    pub(crate) sessions: BTreeMap<String, SessionLog>,
+    pub(crate) connections: BTreeMap<SimulatedPeer, ConnectionKind>,
     pub(crate) decided: u64,
     pub(crate) kills: u64,
 }
 
 impl Stack {
-    fn chance(&mut self, of_a_million: u64) -> bool {
+    fn draw_chance(&mut self, of_a_million: u64) -> bool {
         self.decided += 1;
         choose(self.seed, 1_000 + self.decided, 0, 999_999) < of_a_million
     }
@@ -97,7 +97,7 @@ impl Stack {
         let body = match path.split('/').collect::<Vec<_>>()[..] {
             ["", "session", "create"] => {
                 let id = format!("s{}", self.sessions.len());
-                self.sessions.insert(id.clone(), Log::default());
+                self.sessions.insert(id.clone(), SessionLog::default());
                 format!(r#"{{"session_id":"{id}","token":"t-{id}"}}"#)
             }
             ["", "session", id, "run"] => {
@@ -110,7 +110,7 @@ impl Stack {
             _ => panic!("a request for {path}"),
         };
         match self.fault {
-            Fault::Unframed => format!("HTTP/1.0 200 OK\r\n\r\n{body}"),
+            StackFault::Unframed => format!("HTTP/1.0 200 OK\r\n\r\n{body}"),
             _ => format!(
                 "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}",
                 body.len()
@@ -122,19 +122,21 @@ impl Stack {
     fn push(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
         let mut out = Vec::new();
         loop {
-            let Some(Kind::Socket { session, last, .. }) = self.connections.get_mut(&peer) else {
+            let Some(ConnectionKind::Socket { session, last, .. }) =
+                self.connections.get_mut(&peer)
+            else {
                 return;
             };
             let (next, session) = (*last + 1, session.clone());
-            let due = self.sessions[&session].due(next, self.pace);
+            let due = self.sessions[&session].frame_time(next, self.pace);
             if due.is_none_or(|due| due > now) {
                 break;
             }
-            put_frame(&mut out, Opcode::Text, Log::frame(next).as_bytes());
-            if let Some(Kind::Socket { last, .. }) = self.connections.get_mut(&peer) {
+            put_frame(&mut out, Opcode::Text, SessionLog::frame(next).as_bytes());
+            if let Some(ConnectionKind::Socket { last, .. }) = self.connections.get_mut(&peer) {
                 *last = next;
             }
-            if self.chance(self.kill) {
+            if self.draw_chance(self.kill) {
                 // The socket is killed within a frame, at its end, or with a close frame.
                 self.kills += 1;
                 match self.decided % 3 {
@@ -163,8 +165,9 @@ impl Stack {
 
 impl SimulatedServer for Stack {
     fn opened(&mut self, peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
-        self.connections.insert(peer, Kind::Unknown(Vec::new()));
-        if self.fault == Fault::Leaves {
+        self.connections
+            .insert(peer, ConnectionKind::Unknown(Vec::new()));
+        if self.fault == StackFault::ApiCloses {
             actions.push(ServerAction::Close);
         }
     }
@@ -178,11 +181,11 @@ impl SimulatedServer for Stack {
     ) {
         let input = match self.connections.get_mut(&peer) {
             None => return,
-            Some(Kind::Unknown(input)) => {
+            Some(ConnectionKind::Unknown(input)) => {
                 input.extend_from_slice(bytes);
                 input
             }
-            Some(Kind::Socket { reader, .. }) => {
+            Some(ConnectionKind::Socket { reader, .. }) => {
                 let pongs = &mut self.pongs;
                 let read = reader.read(bytes, |message| {
                     assert!(!matches!(
@@ -209,12 +212,12 @@ impl SimulatedServer for Stack {
         if text.starts_with("POST") {
             let answer = self.answer(&text, now);
             actions.push(ServerAction::Send(answer.into_bytes()));
-            if self.fault == Fault::Unframed {
+            if self.fault == StackFault::Unframed {
                 actions.push(ServerAction::Close);
             }
             return;
         }
-        if self.fault == Fault::Refused {
+        if self.fault == StackFault::UpgradeRefused {
             let answer = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
             return actions.push(ServerAction::Send(answer.to_vec()));
         }
@@ -242,11 +245,14 @@ impl SimulatedServer for Stack {
             );
         }
         match self.fault {
-            Fault::Nothing | Fault::Unframed | Fault::Refused | Fault::Leaves => {}
-            Fault::Garbage => put_frame(&mut out, Opcode::Text, b"nonsense"),
-            Fault::Binary => put_frame(&mut out, Opcode::Binary, b"x"),
-            Fault::Restarts => put_frame(&mut out, Opcode::Close, &1012u16.to_be_bytes()),
-            Fault::Flood => {
+            StackFault::Nothing
+            | StackFault::Unframed
+            | StackFault::UpgradeRefused
+            | StackFault::ApiCloses => {}
+            StackFault::Garbage => put_frame(&mut out, Opcode::Text, b"nonsense"),
+            StackFault::Binary => put_frame(&mut out, Opcode::Binary, b"x"),
+            StackFault::SocketCloses => put_frame(&mut out, Opcode::Close, &1012u16.to_be_bytes()),
+            StackFault::Flood => {
                 for _ in 0..PINGS {
                     put_frame(&mut out, Opcode::Ping, b"");
                 }
@@ -255,10 +261,10 @@ impl SimulatedServer for Stack {
             }
         }
         actions.push(ServerAction::Send(out));
-        if self.fault == Fault::Restarts {
+        if self.fault == StackFault::SocketCloses {
             actions.push(ServerAction::Close);
         }
-        let kind = Kind::Socket {
+        let kind = ConnectionKind::Socket {
             session,
             last,
             reader: WebSocketReader::new(ReaderRole::Server, 1 << 16),
@@ -266,8 +272,8 @@ impl SimulatedServer for Stack {
         self.connections.insert(peer, kind);
         // Due frames are polled periodically, since a run may start at any time.
         let after = match self.fault {
-            Fault::Flood => FLOOD_LASTS,
-            Fault::Nothing | Fault::Unframed => LOOK_EVERY,
+            StackFault::Flood => FLOOD_DURATION,
+            StackFault::Nothing | StackFault::Unframed => POLL_INTERVAL,
             // Nothing more is sent.
             _ => return,
         };
@@ -286,7 +292,7 @@ impl SimulatedServer for Stack {
         }
         self.push(peer, now, actions);
         if self.connections.contains_key(&peer) {
-            let after = LOOK_EVERY;
+            let after = POLL_INTERVAL;
             actions.push(ServerAction::Timer { after, tag });
         }
     }

@@ -13,14 +13,14 @@ use plimsoll_protocols::bolt::{
     BoltCall, BoltCommand, BoltFrame, BoltFrameKind, BoltProtocol, FrameLayout, Status,
 };
 
-use super::{START, choose, every_seed, load, run};
+use super::{START, check_every_seed, choose, load, run};
 
 /// Timer tags above those of responses.
 const GOAWAY: u64 = 1 << 40;
 
 /// One client's connection.
 #[derive(Default)]
-struct Connection {
+struct BoltConnection {
     partial: Vec<u8>,
     /// Ids of requests that are not yet answered.
     in_progress: BTreeSet<u32>,
@@ -28,9 +28,9 @@ struct Connection {
 }
 
 /// A service that misbehaves at random.
-struct Moody {
+struct FaultyBoltService {
     seed: u64,
-    connections: BTreeMap<SimulatedPeer, Connection>,
+    connections: BTreeMap<SimulatedPeer, BoltConnection>,
     form: FrameLayout,
     content: Vec<u8>,
     delay: Duration,
@@ -54,7 +54,7 @@ fn is_nth(every: Option<u64>, number: u64) -> bool {
     every.is_some_and(|every| number.is_multiple_of(every))
 }
 
-impl Moody {
+impl FaultyBoltService {
     /// Handles a frame; returns a complaint if the client must not send it.
     fn take(
         &mut self,
@@ -127,9 +127,9 @@ impl Moody {
     }
 }
 
-impl SimulatedServer for Moody {
+impl SimulatedServer for FaultyBoltService {
     fn opened(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
-        self.connections.insert(peer, Connection::default());
+        self.connections.insert(peer, BoltConnection::default());
         if let Some(at) = self.goaway_at
             && at > now
         {
@@ -199,14 +199,14 @@ impl SimulatedServer for Moody {
         let (id, number) = (tag as u32, tag >> 32);
         connection.in_progress.remove(&id);
         if is_nth(self.stray, number) {
-            let stray = BoltFrame::bare_response(self.form, id ^ 0x8000_0000, 1, Status::Success);
+            let stray = BoltFrame::status_response(self.form, id ^ 0x8000_0000, 1, Status::Success);
             stray.write(&mut out);
         }
         let status = match self.fails {
             Some((every, status)) if number.is_multiple_of(every) => status,
             _ => Status::Success,
         };
-        BoltFrame::bare_response(self.form, id, 1, status).write(&mut out);
+        BoltFrame::status_response(self.form, id, 1, status).write(&mut out);
         actions.push(ServerAction::Send(out));
     }
 
@@ -220,7 +220,7 @@ fn simulate(seed: u64) -> (RecordedInterval, Vec<String>) {
     let chance = |name, one_in: u64| pick(name, 1, one_in) == 1;
     let form = [FrameLayout::V1, FrameLayout::V2, FrameLayout::V2_CRC][pick(101, 0, 2) as usize];
     let content = vec![7; pick(102, 0, 700) as usize];
-    let mut server = Moody {
+    let mut server = FaultyBoltService {
         seed,
         connections: BTreeMap::new(),
         form,
@@ -271,7 +271,7 @@ fn calls_counted_once_despite_faults() {
         Outcome::ConnectRefused,
         Outcome::ConnectTimeout,
     ];
-    every_seed(simulate, &expected);
+    check_every_seed(simulate, &expected);
 }
 
 #[test]

@@ -19,14 +19,14 @@ use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_cert
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::{choose, load, run_in};
+use super::{choose, load, run_under};
 
 const CALLS: u64 = 12;
 /// A deadline far beyond the time of any body here.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// A file server with random bodies of every length and framing, complete or truncated.
-struct Moody {
+struct RandomFileServer {
     seed: u64,
     /// The number of requests on all connections.
     asked: u64,
@@ -34,9 +34,9 @@ struct Moody {
     connections: BTreeMap<SimulatedPeer, (Vec<u8>, Option<ServerSession>)>,
 }
 
-impl Moody {
-    fn new(seed: u64, sessions: Option<ServerSessions>) -> Moody {
-        Moody {
+impl RandomFileServer {
+    fn new(seed: u64, sessions: Option<ServerSessions>) -> RandomFileServer {
+        RandomFileServer {
             seed,
             asked: 0,
             sessions,
@@ -78,7 +78,7 @@ impl Moody {
     }
 }
 
-impl SimulatedServer for Moody {
+impl SimulatedServer for RandomFileServer {
     fn opened(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
         let session = self.sessions.as_ref().map(|s| s.session().unwrap());
         self.connections.insert(peer, (Vec::new(), session));
@@ -122,7 +122,7 @@ impl SimulatedServer for Moody {
                 if ends {
                     session.close_notify();
                 }
-                sealed(session)
+                take_sealed(session)
             }
         };
         if !out.is_empty() {
@@ -163,13 +163,13 @@ fn fetch<P: Protocol>(
     let weather = NetworkConditions {
         latency_us: 10..=pick(51, 10, 3_000),
         piece: 1..=pick(52, 500, 40_000) as usize,
-        stall: pick(53, 0, 50_000) as u32,
+        stall_ppm: pick(53, 0, 50_000) as u32,
         stall_ms: 1..=200,
         ..NetworkConditions::calm(seed)
     };
     let (tls, sessions) = tls.unzip();
-    let mut server = Moody::new(seed, sessions);
-    let mut total = run_in(weather, load, &mut server, protocol, tls);
+    let mut server = RandomFileServer::new(seed, sessions);
+    let mut total = run_under(weather, load, &mut server, protocol, tls);
     total.stage_mut(0).clone()
 }
 
@@ -188,7 +188,7 @@ fn protocol() -> Http1Protocol {
 }
 
 /// Checks that every call was answered or reported as truncated, so that none waited in vain.
-fn nothing_hangs(seed: u64, record: &StageRecord) -> u64 {
+fn assert_nothing_hangs(seed: u64, record: &StageRecord) -> u64 {
     let (ok, cut) = (record.ok(), record.outcomes.of(Outcome::BodyLength));
     assert_eq!(
         (record.due, ok + cut),
@@ -202,7 +202,7 @@ fn nothing_hangs(seed: u64, record: &StageRecord) -> u64 {
 #[test]
 fn driver_never_waits_past_response_end() {
     let cut: u64 = (0..1_000)
-        .map(|seed| nothing_hangs(seed, &fetch(seed, protocol(), None)))
+        .map(|seed| assert_nothing_hangs(seed, &fetch(seed, protocol(), None)))
         .sum();
     assert!(cut > 100, "{cut} were cut off");
 }
@@ -214,8 +214,8 @@ fn tls_driver_never_waits_past_response_end() {
     for records in [RecordLayer::Own, RecordLayer::Library] {
         let cut: u64 = (0..60)
             .map(|seed| {
-                let tls = Some(both_ends(&certificates, records));
-                nothing_hangs(seed, &fetch(seed, protocol(), tls))
+                let tls = Some(tls_ends(&certificates, records));
+                assert_nothing_hangs(seed, &fetch(seed, protocol(), tls))
             })
             .sum();
         assert!(cut > 0, "{records:?}");
@@ -226,7 +226,7 @@ fn tls_driver_never_waits_past_response_end() {
 fn overreading_driver_is_detected() {
     let seeds = 0..100;
     let waited_in_vain = |seed: &u64| {
-        let record = fetch(*seed, Greedy(protocol()), None);
+        let record = fetch(*seed, OverreadingDriver(protocol()), None);
         record.outcomes.of(Outcome::DeadlineExceeded) > 0
     };
     let found = seeds.filter(waited_in_vain).count();
@@ -236,25 +236,25 @@ fn overreading_driver_is_detected() {
 /// What a server sends in the middle of a body, in fewer bytes than any low-water mark, before it goes
 /// silent.
 #[derive(Clone, Copy, Debug)]
-enum Aside {
-    Goodbye,
+enum Interruption {
+    CloseNotify,
     Alert,
-    Changed,
+    TamperedRecord,
 }
 
 /// A server that sends half of a body, pauses, and then sends something else.
-struct Fickle {
+struct InterruptingServer {
     /// A pause that ends before a low-water mark is checked, or long after.
     pause: Duration,
-    aside: Aside,
+    aside: Interruption,
     sessions: ServerSessions,
     connections: BTreeMap<SimulatedPeer, (Vec<u8>, ServerSession)>,
 }
 
 const PROMISED: usize = 2 << 20;
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const LONG_PAUSE: Duration = Duration::from_secs(1);
 
-impl SimulatedServer for Fickle {
+impl SimulatedServer for InterruptingServer {
     fn opened(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
         let session = self.sessions.session().unwrap();
         self.connections.insert(peer, (Vec::new(), session));
@@ -300,16 +300,16 @@ impl SimulatedServer for Fickle {
             return;
         };
         match self.aside {
-            Aside::Goodbye => session.close_notify(),
-            Aside::Alert => {
+            Interruption::CloseNotify => session.close_notify(),
+            Interruption::Alert => {
                 // The client must report the record that it can't decrypt: bad_record_mac.
                 let mut garbage = vec![23, 3, 3, 0, 40];
                 garbage.resize(45, 7);
                 session.receive(&mut garbage, &mut |_| {}).unwrap_err();
             }
-            Aside::Changed => {
+            Interruption::TamperedRecord => {
                 session.seal(b"xxxx");
-                let mut out = sealed(session);
+                let mut out = take_sealed(session);
                 *out.last_mut().unwrap() ^= 1;
                 actions.push(ServerAction::Send(out));
             }
@@ -322,14 +322,14 @@ impl SimulatedServer for Fickle {
     }
 }
 
-fn sealed(session: &mut ServerSession) -> Vec<u8> {
+fn take_sealed(session: &mut ServerSession) -> Vec<u8> {
     let mut out = Vec::new();
     session.flush(&mut out).unwrap();
     out
 }
 
 fn send(session: &mut ServerSession, actions: &mut Vec<ServerAction>) {
-    let out = sealed(session);
+    let out = take_sealed(session);
     if !out.is_empty() {
         actions.push(ServerAction::Send(out));
     }
@@ -341,14 +341,14 @@ fn mid_body_tls_alert_fails_call_immediately() {
     let certificates = make_certificates(dir.path(), &CertificateOptions::default()).unwrap();
     for records in [RecordLayer::Own, RecordLayer::Library] {
         for (aside, outcome) in [
-            (Aside::Goodbye, Outcome::BodyLength),
-            (Aside::Alert, Outcome::TlsAlert),
-            (Aside::Changed, Outcome::TlsFailed),
+            (Interruption::CloseNotify, Outcome::BodyLength),
+            (Interruption::Alert, Outcome::TlsAlert),
+            (Interruption::TamperedRecord, Outcome::TlsFailed),
         ] {
             for seed in 0..10 {
-                let (client, sessions) = both_ends(&certificates, records);
-                let pauses = [Duration::ZERO, Duration::from_millis(5), LONGEST_PAUSE];
-                let mut server = Fickle {
+                let (client, sessions) = tls_ends(&certificates, records);
+                let pauses = [Duration::ZERO, Duration::from_millis(5), LONG_PAUSE];
+                let mut server = InterruptingServer {
                     pause: pauses[seed as usize % 3],
                     aside,
                     sessions,
@@ -372,7 +372,7 @@ fn mid_body_tls_alert_fails_call_immediately() {
                     latency_us: 10..=choose(seed, 51, 10, 3_000),
                     ..NetworkConditions::calm(seed)
                 };
-                let mut total = run_in(weather, load, &mut server, protocol(), Some(client));
+                let mut total = run_under(weather, load, &mut server, protocol(), Some(client));
                 let record = total.stage_mut(0);
                 assert_eq!(
                     record.outcomes.of(outcome),
@@ -383,14 +383,14 @@ fn mid_body_tls_alert_fails_call_immediately() {
                 // The bound is the pause, the network's delay, and the check of the low-water mark, all in
                 // simulated time.
                 let longest = record.failed.histogram().expect("three failed").max();
-                let most = LONGEST_PAUSE + Duration::from_millis(500);
+                let most = LONG_PAUSE + Duration::from_millis(500);
                 assert!(u128::from(longest) < most.as_nanos(), "{longest} ns");
             }
         }
     }
 }
 
-fn both_ends(certificates: &CertificateSet, records: RecordLayer) -> (TlsClient, ServerSessions) {
+fn tls_ends(certificates: &CertificateSet, records: RecordLayer) -> (TlsClient, ServerSessions) {
     let [ca, _, cert, key, ..] = certificates.paths();
     let plan = TlsPlan {
         trust: ServerTrust::Ca(ca.to_owned()),
@@ -400,13 +400,13 @@ fn both_ends(certificates: &CertificateSet, records: RecordLayer) -> (TlsClient,
         suites: Vec::new(),
         groups: Vec::new(),
         versions: vec![plimsoll_model::plan::TlsVersion::V1_3],
-        compressed: false,
+        compress_certificates: false,
         key_log: None,
         resume: false,
         early_data: false,
-        full: None,
-        records,
-        chain: ChainCheck::Each,
+        full_share: None,
+        record_layer: records,
+        chain_check: ChainCheck::Each,
     };
     let target = Target {
         url: "https://localhost:1".to_owned(),
@@ -429,21 +429,21 @@ fn both_ends(certificates: &CertificateSet, records: RecordLayer) -> (TlsClient,
 }
 
 /// A driver that waits for four kilobytes more than the peer announced.
-struct Greedy<T>(T);
+struct OverreadingDriver<T>(T);
 
-impl Protocol for Greedy<Http1Protocol> {
-    type Driver = Greedy<Http1Driver>;
+impl Protocol for OverreadingDriver<Http1Protocol> {
+    type Driver = OverreadingDriver<Http1Driver>;
 
     fn alpn(&self) -> Option<&'static [u8]> {
         self.0.alpn()
     }
 
-    fn driver(&self) -> Greedy<Http1Driver> {
-        Greedy(self.0.driver())
+    fn driver(&self) -> OverreadingDriver<Http1Driver> {
+        OverreadingDriver(self.0.driver())
     }
 }
 
-impl Driver for Greedy<Http1Driver> {
+impl Driver for OverreadingDriver<Http1Driver> {
     fn still_to_come(&self) -> u64 {
         match self.0.still_to_come() {
             0 => 0,

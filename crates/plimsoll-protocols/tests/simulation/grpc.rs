@@ -14,10 +14,10 @@ use plimsoll_protocols::grpc::{
 };
 use plimsoll_wire::http2::ErrorCode;
 
-use super::{START, choose, every_seed, load, run};
+use super::{START, check_every_seed, choose, load, run};
 
 /// The canned server with delays, pauses and random misbehaviour.
-pub(super) struct Moody {
+pub(super) struct FaultyGrpcServer {
     pub(super) canned: CannedServer,
     pub(super) connections: BTreeMap<SimulatedPeer, CannedConnection>,
     pub(super) delay: Duration,
@@ -28,7 +28,7 @@ pub(super) struct Moody {
     pub(super) broken: Vec<String>,
 }
 
-impl Moody {
+impl FaultyGrpcServer {
     fn send(peer_out: Vec<u8>, actions: &mut Vec<ServerAction>) {
         if !peer_out.is_empty() {
             actions.push(ServerAction::Send(peer_out));
@@ -36,7 +36,7 @@ impl Moody {
     }
 }
 
-impl SimulatedServer for Moody {
+impl SimulatedServer for FaultyGrpcServer {
     fn opened(&mut self, peer: SimulatedPeer, now: Time, actions: &mut Vec<ServerAction>) {
         let mut connection = self.canned.connection();
         let mut out = Vec::new();
@@ -116,9 +116,9 @@ impl SimulatedServer for Moody {
 
 /// A renderer of the call's and the message's number, whose messages grow.
 #[derive(Debug)]
-struct Numbers;
+struct NumberRenderer;
 
-impl Render for Numbers {
+impl Render for NumberRenderer {
     fn render(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
         let text = format!("{}/{}", moment.number, moment.message);
         out.extend_from_slice(text.as_bytes());
@@ -130,14 +130,14 @@ impl Render for Numbers {
 
 /// Draws a call from the seed: of any kind, paced or not, compressed or not, with constant or varying
 /// messages.
-fn any_call(seed: u64, answers: u32) -> GrpcCall {
+fn draw_call(seed: u64, answers: u32) -> GrpcCall {
     let pick = |name, from, to| choose(seed, name, from, to);
     let chance = |name, one_in: u64| pick(name, 1, one_in) == 1;
-    let kind = kind_of(seed);
+    let kind = method_kind(seed);
     let message = |name| vec![7; pick(name, 0, 200) as usize];
     let varying = chance(43, 3).then(|| VaryingMessages {
         variation: Variation::new(seed, 1, 1, RowOrder::RoundRobin),
-        messages: vec![Arc::new(Numbers)],
+        messages: vec![Arc::new(NumberRenderer)],
     });
     let stream = (kind != MethodKind::Unary).then(|| StreamPlan {
         kind,
@@ -166,7 +166,7 @@ fn any_call(seed: u64, answers: u32) -> GrpcCall {
     }
 }
 
-fn kind_of(seed: u64) -> MethodKind {
+fn method_kind(seed: u64) -> MethodKind {
     [
         MethodKind::Unary,
         MethodKind::ServerStreaming,
@@ -187,7 +187,7 @@ pub(super) fn unary(seed: u64) -> GrpcCall {
 
 /// Simulates calls of every kind, and checks that their message counts are consistent.
 fn simulate_any(seed: u64) -> (RecordedInterval, Vec<String>) {
-    let answers = if kind_of(seed).server_streams() {
+    let answers = if method_kind(seed).server_streams() {
         choose(seed, 42, 1, 6) as u32
     } else {
         1
@@ -198,7 +198,7 @@ fn simulate_any(seed: u64) -> (RecordedInterval, Vec<String>) {
         ..CannedOptions::default()
     };
     let length = options.message.len() as u64 + 5;
-    let (mut total, mut broken) = simulate_call(seed, &any_call(seed, answers), options);
+    let (mut total, mut broken) = simulate_call(seed, &draw_call(seed, answers), options);
     let record = total.stage_mut(0);
     if let Some(messages) = &record.messages {
         let most = u64::from(answers) * record.ended();
@@ -247,7 +247,7 @@ fn simulate_call(
         status: if chance(11, 5) { 14 } else { 0 },
         ..answer
     };
-    let mut server = Moody {
+    let mut server = FaultyGrpcServer {
         canned: CannedServer::new(options),
         connections: BTreeMap::new(),
         delay: Duration::from_micros(pick(12, 0, 30_000)),
@@ -284,7 +284,7 @@ fn calls_counted_once_despite_faults() {
         Outcome::ConnectRefused,
         Outcome::ConnectTimeout,
     ];
-    every_seed(simulate, &expected);
+    check_every_seed(simulate, &expected);
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn all_call_types_counted_despite_faults() {
         Outcome::StreamShort,
         Outcome::StreamLong,
     ];
-    every_seed(simulate_any, &expected);
+    check_every_seed(simulate_any, &expected);
 }
 
 #[test]

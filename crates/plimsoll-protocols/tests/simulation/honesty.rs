@@ -1,7 +1,7 @@
 //! Compares recorded times with calculated ones, for a server that freezes once.
 //!
 //! Calls that are due during the freeze are sent late. A tool that measures from the send omits this wait (coordinated
-//! omission); measured from the due time, the times of all calls follow from the schedule ([`Frozen::by_arithmetic`]).
+//! omission); measured from the due time, the times of all calls follow from the schedule ([`Frozen::expected_times`]).
 //! In simulated time no other process delays anything, so bounds are strict on both sides; `truth.rs` of the program's
 //! tests checks the lower bounds in real time.
 
@@ -16,8 +16,8 @@ use plimsoll_model::record::{StageRecord, TimeHistogram};
 use plimsoll_protocols::grpc::canned::{CannedOptions, CannedServer};
 use plimsoll_protocols::grpc::{GrpcProtocol, GrpcRequest};
 
-use super::grpc::{Moody, unary};
-use super::{START, load, run_in};
+use super::grpc::{FaultyGrpcServer, unary};
+use super::{START, load, run_under};
 
 const MS: u64 = 1_000_000;
 
@@ -26,11 +26,11 @@ const ROUND_TRIP: u64 = 100_000;
 
 /// The tolerance of a call: some iterations of the event loop (100 ns each in simulated time) for all calls
 /// that are sent or answered at one moment. Nanoseconds.
-const TURNS: u64 = 20_000;
+const LOOP_TOLERANCE: u64 = 20_000;
 
 /// A load of constant rate and a server that answers after `delay` and freezes once. All times are in
 /// nanoseconds.
-struct Frozen {
+struct FreezeScenario {
     rate: u64,
     seconds: u64,
     delay: u64,
@@ -41,12 +41,12 @@ struct Frozen {
 }
 
 /// The expected times of all calls, sorted. Nanoseconds.
-struct Expected {
+struct ExpectedTimes {
     response: Vec<u64>,
     service: Vec<u64>,
 }
 
-impl Frozen {
+impl FreezeScenario {
     fn calls(&self) -> u64 {
         self.rate * self.seconds
     }
@@ -54,7 +54,7 @@ impl Frozen {
     /// Computes the expected times. Call k is due at k / rate. It is sent then, or when a stream is free;
     /// calls are sent in order. Its response is sent `delay` later, or, if that falls into the freeze, at the
     /// freeze's end.
-    fn by_arithmetic(&self) -> Expected {
+    fn expected_times(&self) -> ExpectedTimes {
         let (begin, end) = (self.freeze_after, self.freeze_after + self.freeze);
         let mut busy: BinaryHeap<Reverse<u64>> = BinaryHeap::new();
         let (mut response, mut service) = (Vec::new(), Vec::new());
@@ -82,12 +82,12 @@ impl Frozen {
         }
         response.sort_unstable();
         service.sort_unstable();
-        Expected { response, service }
+        ExpectedTimes { response, service }
     }
 
     fn run(&self) -> StageRecord {
         let freeze = START.plus_nanos(self.freeze_after);
-        let mut server = Moody {
+        let mut server = FaultyGrpcServer {
             canned: CannedServer::new(CannedOptions {
                 answered_by_caller: true,
                 max_concurrent_streams: self.streams,
@@ -122,7 +122,7 @@ impl Frozen {
             deadline: load.deadline,
         })
         .unwrap();
-        let mut total = run_in(
+        let mut total = run_under(
             NetworkConditions::calm(1),
             load,
             &mut server,
@@ -143,7 +143,7 @@ fn percentile(sorted: &[u64], p: f64) -> u64 {
     sorted[rank.clamp(1, sorted.len()) - 1]
 }
 
-fn recorded(times: &TimeHistogram, p: f64) -> u64 {
+fn recorded_percentile(times: &TimeHistogram, p: f64) -> u64 {
     times
         .histogram()
         .expect("calls were recorded")
@@ -153,12 +153,12 @@ fn recorded(times: &TimeHistogram, p: f64) -> u64 {
 /// Checks that each percentile of `times` equals that of `expected`, to the histogram's three digits and one
 /// call.
 #[track_caller]
-fn check(what: &str, times: &TimeHistogram, expected: &[u64], percentiles: &[f64]) {
+fn assert_percentiles(what: &str, times: &TimeHistogram, expected: &[u64], percentiles: &[f64]) {
     for p in percentiles {
-        let (seen, expected) = (recorded(times, *p), percentile(expected, *p));
+        let (seen, expected) = (recorded_percentile(times, *p), percentile(expected, *p));
         // One call more or less changes the time by at most a thousandth of the freeze.
         let low = expected - expected / 250;
-        let high = expected + expected / 250 + ROUND_TRIP + TURNS;
+        let high = expected + expected / 250 + ROUND_TRIP + LOOP_TOLERANCE;
         assert!(
             (low..=high).contains(&seen),
             "{what} at {p}: {seen} ns; by arithmetic {expected} ns"
@@ -171,7 +171,7 @@ fn check(what: &str, times: &TimeHistogram, expected: &[u64], percentiles: &[f64
 /// percent are the 400 that wait longest, so p99 is 505 − 400 × 0.5 = 305 ms, and p99.9 (40 calls) is 485 ms.
 #[test]
 fn percentiles_include_half_second_freeze() {
-    let frozen = Frozen {
+    let frozen = FreezeScenario {
         rate: 2000,
         seconds: 20,
         delay: 5 * MS,
@@ -179,14 +179,14 @@ fn percentiles_include_half_second_freeze() {
         freeze: 500 * MS,
         streams: None,
     };
-    let expected = frozen.by_arithmetic().response;
+    let expected = frozen.expected_times().response;
     assert_eq!(percentile(&expected, 0.5), 5 * MS);
     assert_eq!(percentile(&expected, 0.99) / MS, 305);
     assert_eq!(percentile(&expected, 0.999) / MS, 485);
     assert_eq!(percentile(&expected, 1.0) / MS, 505);
     let record = frozen.run();
     let percentiles = [0.5, 0.95, 0.99, 0.999, 1.0];
-    check("response", &record.response, &expected, &percentiles);
+    assert_percentiles("response", &record.response, &expected, &percentiles);
 }
 
 /// The same freeze with a server that allows 100 concurrent calls. 10 are in flight when it begins and 90
@@ -195,7 +195,7 @@ fn percentiles_include_half_second_freeze() {
 /// 910 more calls were due during the freeze.
 #[test]
 fn stream_wait_counts_only_as_response_time() {
-    let frozen = Frozen {
+    let frozen = FreezeScenario {
         rate: 2000,
         seconds: 10,
         delay: 5 * MS,
@@ -203,26 +203,26 @@ fn stream_wait_counts_only_as_response_time() {
         freeze: 500 * MS,
         streams: Some(100),
     };
-    let expected = frozen.by_arithmetic();
+    let expected = frozen.expected_times();
     assert_eq!(percentile(&expected.service, 0.99), 5 * MS);
     // p99 is the 200th longest time. The 100 calls in flight are the longest, so it is the 100th of those that
     // waited for a stream: due 95 ms into the freeze, sent at its end, and answered 5 ms later.
     assert!((405..=415).contains(&(percentile(&expected.response, 0.99) / MS)));
     let record = frozen.run();
-    check("service", &record.service, &expected.service, &[0.5, 0.99]);
+    assert_percentiles("service", &record.service, &expected.service, &[0.5, 0.99]);
     // After the freeze, the backlog takes ten rounds of all streams, one round trip each.
     let behind = 10 * ROUND_TRIP;
     for p in [0.99, 1.0] {
         let (seen, least) = (
-            recorded(&record.response, p),
+            recorded_percentile(&record.response, p),
             percentile(&expected.response, p),
         );
         let range = least - least / 250..=least + least / 250 + behind;
         assert!(range.contains(&seen), "{p}: {seen} ns, {range:?}");
     }
     // The wait counts as lag, but not as lag of the generator.
-    assert!(recorded(&record.lag, 0.99) > 300 * MS);
-    assert!(recorded(&record.pacing, 1.0) < TURNS);
+    assert!(recorded_percentile(&record.lag, 0.99) > 300 * MS);
+    assert!(recorded_percentile(&record.pacing, 1.0) < LOOP_TOLERANCE);
 }
 
 /// The load has 10,000 calls in 10 s with a freeze of one second. 1,000 of them wait, from 1,005 ms down to 5 ms in
@@ -230,7 +230,7 @@ fn stream_wait_counts_only_as_response_time() {
 /// 505 ms.
 #[test]
 fn percentiles_include_one_second_freeze() {
-    let frozen = Frozen {
+    let frozen = FreezeScenario {
         rate: 1000,
         seconds: 10,
         delay: 5 * MS,
@@ -238,12 +238,12 @@ fn percentiles_include_one_second_freeze() {
         freeze: 1000 * MS,
         streams: None,
     };
-    let expected = frozen.by_arithmetic().response;
+    let expected = frozen.expected_times().response;
     assert_eq!(percentile(&expected, 0.99) / MS, 905);
     assert_eq!(percentile(&expected, 0.95) / MS, 505);
     let record = frozen.run();
     let percentiles = [0.5, 0.95, 0.99, 1.0];
-    check("response", &record.response, &expected, &percentiles);
+    assert_percentiles("response", &record.response, &expected, &percentiles);
     // Calls were sent one by one when they were due: a burst would show in the lag.
-    assert!(recorded(&record.lag, 1.0) < TURNS);
+    assert!(recorded_percentile(&record.lag, 1.0) < LOOP_TOLERANCE);
 }

@@ -17,16 +17,16 @@ use plimsoll_protocols::http::{
     EventFormat, EventMatch, EventStream, Http1Protocol, HttpCall, HttpRequest,
 };
 
-use super::{check, load, run, run_in};
+use super::{check, load, run, run_under};
 
-const TAKES: Duration = Duration::from_millis(100);
+const SERVICE_TIME: Duration = Duration::from_millis(100);
 /// The interval between arrivals: half of the server's time.
 const GAP_MS: f64 = 50.0;
 const CALLS: u64 = 200;
 
 /// A server that handles one request at a time over all connections.
 #[derive(Default)]
-struct OneAtATime {
+struct SerialServer {
     free_at: Time,
     heads: BTreeMap<SimulatedPeer, Vec<u8>>,
     /// Whether responses are token streams.
@@ -39,16 +39,16 @@ struct OneAtATime {
 }
 
 /// Timer tags: a response is due, or the end of its body.
-const ANSWERS: u64 = 0;
-const ENDS_BODY: u64 = 1;
+const RESPONSE_DUE: u64 = 0;
+const BODY_END_DUE: u64 = 1;
 
 /// The last chunk of a body.
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
-const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+const EVENT_RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
     12\r\ndata: 1\n\ndata: 2\n\n\r\ne\r\ndata: [DONE]\n\n\r\n0\r\n\r\n";
 
-impl SimulatedServer for OneAtATime {
+impl SimulatedServer for SerialServer {
     fn opened(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
         self.heads.insert(peer, Vec::new());
     }
@@ -66,10 +66,10 @@ impl SimulatedServer for OneAtATime {
         head.extend_from_slice(bytes);
         if head.ends_with(b"\r\n\r\n") {
             head.clear();
-            self.free_at = self.free_at.max(now) + TAKES;
+            self.free_at = self.free_at.max(now) + SERVICE_TIME;
             actions.push(ServerAction::Timer {
                 after: self.free_at.duration_since(now),
-                tag: ANSWERS,
+                tag: RESPONSE_DUE,
             });
         }
     }
@@ -81,11 +81,15 @@ impl SimulatedServer for OneAtATime {
         _now: Time,
         actions: &mut Vec<ServerAction>,
     ) {
-        if tag == ENDS_BODY {
+        if tag == BODY_END_DUE {
             self.open_bodies.remove(&peer);
             return actions.push(ServerAction::Send(LAST_CHUNK.to_vec()));
         }
-        let answer = if self.has_tokens { TOKENS } else { ANSWER };
+        let answer = if self.has_tokens {
+            TOKENS
+        } else {
+            EVENT_RESPONSE
+        };
         let Some(after) = self.rest_after else {
             return actions.push(ServerAction::Send(answer.to_vec()));
         };
@@ -94,7 +98,7 @@ impl SimulatedServer for OneAtATime {
         actions.push(ServerAction::Send(open.to_vec()));
         actions.push(ServerAction::Timer {
             after,
-            tag: ENDS_BODY,
+            tag: BODY_END_DUE,
         });
     }
 
@@ -109,11 +113,11 @@ const TOKENS: &[u8] = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
     data: [DONE]\n\n\r\n0\r\n\r\n";
 
 fn protocol(streams: bool) -> Http1Protocol {
-    of_stream(streams.then_some(None))
+    protocol_for(streams.then_some(None))
 }
 
 /// Returns the protocol; `None`: responses are not streams. Streams may hold tokens.
-fn of_stream(stream: Option<Option<GoodputBounds>>) -> Http1Protocol {
+fn protocol_for(stream: Option<Option<GoodputBounds>>) -> Http1Protocol {
     let call = HttpCall {
         method: "GET".into(),
         path: "/".into(),
@@ -134,11 +138,11 @@ fn of_stream(stream: Option<Option<GoodputBounds>>) -> Http1Protocol {
     })
 }
 
-fn measured(connections: u32, streams: bool) -> StageRecord {
-    measured_of(connections, OneAtATime::default(), protocol(streams))
+fn run_load(connections: u32, streams: bool) -> StageRecord {
+    run_load_on(connections, SerialServer::default(), protocol(streams))
 }
 
-fn measured_of(connections: u32, mut server: OneAtATime, protocol: Http1Protocol) -> StageRecord {
+fn run_load_on(connections: u32, mut server: SerialServer, protocol: Http1Protocol) -> StageRecord {
     let mut load = LoadPlan {
         arrivals: ArrivalModel::Open(ArrivalSpacing::Constant),
         connections,
@@ -151,7 +155,7 @@ fn measured_of(connections: u32, mut server: OneAtATime, protocol: Http1Protocol
     load.stages[0].duration = Some(Duration::from_secs(10));
     (load.stages[0].rate_from, load.stages[0].rate_to) = (1_000.0 / GAP_MS, 1_000.0 / GAP_MS);
     let weather = NetworkConditions::calm(1);
-    let mut total = run_in(weather, load, &mut server, protocol, None);
+    let mut total = run_under(weather, load, &mut server, protocol, None);
     total.stage_mut(0).clone()
 }
 
@@ -169,7 +173,7 @@ fn response_time_starts_at_schedule() {
     // A call waits in the generator for the single connection, or at the server.
     for connections in [1, 300] {
         for streams in [false, true] {
-            let record = measured(connections, streams);
+            let record = run_load(connections, streams);
             assert_eq!((record.due, record.ok()), (CALLS, CALLS));
             let mean = mean_ms(&record.response);
             let off = (mean / expected - 1.0).abs();
@@ -199,11 +203,11 @@ fn first_token_time_starts_at_schedule() {
         ..GoodputBounds::default()
     };
     for connections in [1, 300] {
-        let server = OneAtATime {
+        let server = SerialServer {
             has_tokens: true,
-            ..OneAtATime::default()
+            ..SerialServer::default()
         };
-        let record = measured_of(connections, server, of_stream(Some(Some(goodput))));
+        let record = run_load_on(connections, server, protocol_for(Some(Some(goodput))));
         assert_eq!((record.due, record.ok()), (CALLS, CALLS));
         let measures = &record.measures;
         assert_eq!(measures.of(Count::TokensReceived), CALLS);
@@ -225,10 +229,10 @@ fn first_token_time_starts_at_schedule() {
 
 #[test]
 fn first_token_time_excludes_previous_body() {
-    let mut server = OneAtATime {
+    let mut server = SerialServer {
         has_tokens: true,
         rest_after: Some(Duration::from_millis(400)),
-        ..OneAtATime::default()
+        ..SerialServer::default()
     };
     let mut load = LoadPlan {
         arrivals: ArrivalModel::Closed {
@@ -242,8 +246,8 @@ fn first_token_time_excludes_previous_body() {
         ..load(1)
     };
     load.stages[0].duration = None;
-    let protocol = of_stream(Some(Some(GoodputBounds::default())));
-    let mut total = run_in(
+    let protocol = protocol_for(Some(Some(GoodputBounds::default())));
+    let mut total = run_under(
         NetworkConditions::calm(1),
         load,
         &mut server,
@@ -263,10 +267,10 @@ fn open_body_does_not_delay_next_call() {
     // A call is due every 250 ms, and its body lasts longer. Beside the plan's connection, one more is read
     // to its end; if bodies last even longer, others are cut off.
     for (rest_ms, bodies_cut_off) in [(300, 0..=1), (900, 5..=20)] {
-        let mut server = OneAtATime {
+        let mut server = SerialServer {
             has_tokens: true,
             rest_after: Some(Duration::from_millis(rest_ms)),
-            ..OneAtATime::default()
+            ..SerialServer::default()
         };
         let mut load = LoadPlan {
             arrivals: ArrivalModel::Open(ArrivalSpacing::Constant),
@@ -279,8 +283,8 @@ fn open_body_does_not_delay_next_call() {
         };
         load.stages[0].duration = Some(Duration::from_secs(5));
         (load.stages[0].rate_from, load.stages[0].rate_to) = (4.0, 4.0);
-        let protocol = of_stream(Some(Some(GoodputBounds::default())));
-        let mut total = run_in(
+        let protocol = protocol_for(Some(Some(GoodputBounds::default())));
+        let mut total = run_under(
             NetworkConditions::calm(1),
             load,
             &mut server,
@@ -301,7 +305,7 @@ fn open_body_does_not_delay_next_call() {
 #[test]
 fn calls_counted_once_despite_faults() {
     for seed in 0..500 {
-        let mut server = OneAtATime::default();
+        let mut server = SerialServer::default();
         let load = LoadPlan {
             deadline: Some(Duration::from_millis(300)),
             ..load(seed)

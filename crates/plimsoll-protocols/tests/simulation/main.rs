@@ -30,7 +30,7 @@ use plimsoll_model::plan::{
 use plimsoll_model::record::{RecordedInterval, StageRecord};
 use plimsoll_model::{Outcome, Time};
 
-use alone::Alone;
+use alone::SoleWorkerControl;
 
 const SEEDS: u64 = 600;
 
@@ -38,7 +38,7 @@ const SEEDS: u64 = 600;
 const START: Time = Time(3_000_000_000);
 
 /// Draws a number in a range from a seed and a name, always the same.
-fn choose(seed: u64, name: u64, from: u64, to: u64) -> u64 {
+fn draw(seed: u64, name: u64, from: u64, to: u64) -> u64 {
     let mut z = seed
         .wrapping_mul(0x9e37_79b9_7f4a_7c15)
         .wrapping_add(name << 32 | name);
@@ -48,7 +48,7 @@ fn choose(seed: u64, name: u64, from: u64, to: u64) -> u64 {
 }
 
 fn weather(seed: u64) -> NetworkConditions {
-    let pick = |name, from, to| choose(seed, name, from, to);
+    let pick = |name, from, to| draw(seed, name, from, to);
     let rough = pick(18, 1, 2) == 1;
     let chance = |name, to| if rough { pick(name, 0, to) as u32 } else { 0 };
     NetworkConditions {
@@ -56,18 +56,18 @@ fn weather(seed: u64) -> NetworkConditions {
         latency_us: 10..=pick(19, 10, 5_000),
         // Small pieces split frames at every byte.
         piece: 1..=pick(20, 1, 40) as usize,
-        reset: chance(21, 3_000),
-        stall: chance(22, 3_000),
+        reset_ppm: chance(21, 3_000),
+        stall_ppm: chance(22, 3_000),
         stall_ms: 1..=500,
-        refuse: chance(23, 300_000),
-        ignore: chance(24, 50_000),
+        refuse_ppm: chance(23, 300_000),
+        ignore_ppm: chance(24, 50_000),
         send_buffer: pick(25, 1, 4_000) as usize,
         ..NetworkConditions::calm(seed)
     }
 }
 
 fn load(seed: u64) -> LoadPlan {
-    let pick = |name, from, to| choose(seed, name, from, to);
+    let pick = |name, from, to| draw(seed, name, from, to);
     let chance = |name, one_in: u64| pick(name, 1, one_in) == 1;
     let arrivals = match pick(26, 0, 3) {
         0 | 1 => ArrivalModel::Open(ArrivalSpacing::Constant),
@@ -108,11 +108,11 @@ fn run<P: Protocol, S: SimulatedServer>(
     server: &mut S,
     protocol: P,
 ) -> RecordedInterval {
-    run_in(weather(seed), load, server, protocol, None)
+    run_under(weather(seed), load, server, protocol, None)
 }
 
 /// Does the same under the given network conditions, with or without TLS.
-fn run_in<P: Protocol, S: SimulatedServer>(
+fn run_under<P: Protocol, S: SimulatedServer>(
     weather: NetworkConditions,
     load: LoadPlan,
     server: &mut S,
@@ -122,7 +122,7 @@ fn run_in<P: Protocol, S: SimulatedServer>(
     let share = WorkerShare::at(Shard::WHOLE_RUN, Arc::new(load), weather.seed);
     let network = SimulatedNetwork::new(server, weather);
     let mut worker = Worker::new(share, network, Arc::new(protocol), tls);
-    let mut control = Alone {
+    let mut control = SoleWorkerControl {
         start: None,
         total: RecordedInterval::default(),
     };
@@ -166,8 +166,11 @@ fn check(seed: u64, mut total: RecordedInterval, broken: &[String]) -> Result<St
 }
 
 /// Runs all seeds, or the one from the environment; together they must produce the outcomes `expected`.
-fn every_seed(simulate: impl Fn(u64) -> (RecordedInterval, Vec<String>), expected: &[Outcome]) {
-    let Some((late, not_started)) = all_seeds(simulate, expected) else {
+fn check_every_seed(
+    simulate: impl Fn(u64) -> (RecordedInterval, Vec<String>),
+    expected: &[Outcome],
+) {
+    let Some((late, not_started)) = run_all_seeds(simulate, expected) else {
         return;
     };
     assert!(
@@ -178,7 +181,7 @@ fn every_seed(simulate: impl Fn(u64) -> (RecordedInterval, Vec<String>), expecte
 
 /// Does the same; returns how many calls were answered late, and how many were not started. `None`: only one
 /// seed was run.
-fn all_seeds(
+fn run_all_seeds(
     simulate: impl Fn(u64) -> (RecordedInterval, Vec<String>),
     expected: &[Outcome],
 ) -> Option<(u64, u64)> {

@@ -20,12 +20,12 @@ use super::{START, choose, load, weather};
 const SEEDS: u64 = 24;
 
 /// A server whose delay depends only on the millisecond of the request.
-struct Varied {
+struct VaryingServer {
     seed: u64,
     heads: BTreeMap<SimulatedPeer, Vec<u8>>,
 }
 
-impl SimulatedServer for Varied {
+impl SimulatedServer for VaryingServer {
     fn opened(&mut self, peer: SimulatedPeer, _now: Time, _actions: &mut Vec<ServerAction>) {
         self.heads.insert(peer, Vec::new());
     }
@@ -66,12 +66,12 @@ impl SimulatedServer for Varied {
 }
 
 /// The records of a worker, one for each second.
-struct Seconds {
+struct SecondsControl {
     start: Option<Time>,
     records: BTreeMap<u64, StageRecord>,
 }
 
-impl WorkerControl for Seconds {
+impl WorkerControl for SecondsControl {
     fn stop_level(&self) -> StopLevel {
         StopLevel::Run
     }
@@ -89,7 +89,7 @@ impl WorkerControl for Seconds {
 }
 
 /// Returns the records of the worker at `place` for its part of the load.
-fn measured(
+fn run_share(
     seed: u64,
     weather: NetworkConditions,
     load: &LoadPlan,
@@ -108,13 +108,13 @@ fn measured(
         authority: "h:1",
         closes: false,
     });
-    let server = Varied {
+    let server = VaryingServer {
         seed,
         heads: BTreeMap::new(),
     };
     let network = SimulatedNetwork::new(server, weather);
     let mut worker = Worker::new(share, network, Arc::new(protocol), None);
-    let mut control = Seconds {
+    let mut control = SecondsControl {
         start: None,
         records: BTreeMap::new(),
     };
@@ -133,7 +133,7 @@ fn measured(
 }
 
 /// Merges the written records of `shards` with this many workers each: second by second, and in total.
-fn merged(
+fn merge_shards(
     seed: u64,
     weather: &NetworkConditions,
     load: &LoadPlan,
@@ -149,7 +149,7 @@ fn merged(
                 seed: weather.seed + 1_000_003 * u64::from(place.index),
                 ..weather.clone()
             };
-            for record in measured(seed, weather, load, place) {
+            for record in run_share(seed, weather, load, place) {
                 let read = IntervalRecord::from_line(&record.to_line()).unwrap();
                 let second = seconds.entry(read.index).or_default();
                 second.index = read.index;
@@ -169,7 +169,7 @@ fn merged(
 
 /// Compares counts and histograms only.
 #[track_caller]
-fn same(seed: u64, one: &StageRecord, several: &StageRecord) {
+fn assert_same_record(seed: u64, one: &StageRecord, several: &StageRecord) {
     let counts = |r: &StageRecord| (r.due, r.not_started, r.late, r.ended());
     assert_eq!(counts(one), counts(several), "seed {seed}");
     let outcomes = |r: &StageRecord| r.outcomes.iter().collect::<Vec<_>>();
@@ -195,13 +195,13 @@ fn four_workers_match_across_shards() {
             *clients += 3;
         }
         let weather = weather(seed);
-        let (seconds, whole) = merged(seed, &weather, &load, 1, 4);
+        let (seconds, whole) = merge_shards(seed, &weather, &load, 1, 4);
         for (shards, workers) in [(2, 2), (4, 1)] {
-            let (other_seconds, other) = merged(seed, &weather, &load, shards, workers);
-            same(seed, &whole, &other);
+            let (other_seconds, other) = merge_shards(seed, &weather, &load, shards, workers);
+            assert_same_record(seed, &whole, &other);
             assert_eq!(seconds.len(), other_seconds.len());
             for (a, b) in seconds.iter().zip(&other_seconds) {
-                same(seed, a, b);
+                assert_same_record(seed, a, b);
             }
         }
         for (outcome, n) in whole.outcomes.iter() {
@@ -228,11 +228,11 @@ fn shards_match_one_worker_without_queueing() {
         let rate = [100.0, 200.0, 400.0][seed as usize % 3];
         (load.stages[0].rate_from, load.stages[0].rate_to) = (rate, rate);
         load.stages[0].duration = Some(Duration::from_secs(3));
-        let (_, one) = merged(seed, &NetworkConditions::calm(seed), &load, 1, 1);
+        let (_, one) = merge_shards(seed, &NetworkConditions::calm(seed), &load, 1, 1);
         assert_eq!((one.due, one.ok()), (3 * rate as u64, 3 * rate as u64));
         for shards in [2, 3, 4, 12] {
-            let (_, several) = merged(seed, &NetworkConditions::calm(seed), &load, shards, 1);
-            same(seed, &one, &several);
+            let (_, several) = merge_shards(seed, &NetworkConditions::calm(seed), &load, shards, 1);
+            assert_same_record(seed, &one, &several);
         }
     }
 }

@@ -15,7 +15,7 @@ use plimsoll_protocols::http::{
 };
 use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, Http2Frame, PREFACE, split_frame, write};
 
-use super::{load, run_in};
+use super::{load, run_under};
 
 const CLIENTS: u32 = 5;
 const EVENT_INTERVAL: Duration = Duration::from_millis(100);
@@ -23,7 +23,7 @@ const EVENT: &[u8] = b"data: tick\n\n";
 
 /// A server whose streams have an event every [`EVENT_INTERVAL`].
 #[derive(Default)]
-struct Ticks {
+struct TickServer {
     /// Whether it speaks HTTP/2 (prior knowledge).
     multiplexes: bool,
     /// The first stream ends by itself after this many events.
@@ -37,7 +37,7 @@ struct Ticks {
     first: Option<(SimulatedPeer, u32)>,
 }
 
-impl Ticks {
+impl TickServer {
     fn begin(&mut self, peer: SimulatedPeer, stream: u32, actions: &mut Vec<ServerAction>) {
         self.streams += 1;
         self.first.get_or_insert((peer, stream));
@@ -58,7 +58,7 @@ impl Ticks {
     }
 }
 
-impl SimulatedServer for Ticks {
+impl SimulatedServer for TickServer {
     fn opened(&mut self, peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
         self.received.insert(peer, Vec::new());
         if self.multiplexes {
@@ -163,7 +163,7 @@ fn clients(deadline: Duration) -> LoadPlan {
     load
 }
 
-fn measured(load: &LoadPlan, expect_body: Option<&str>, server: &mut Ticks) -> StageRecord {
+fn run_streams(load: &LoadPlan, expect_body: Option<&str>, server: &mut TickServer) -> StageRecord {
     let call = HttpCall {
         method: "GET".into(),
         path: "/".into(),
@@ -187,9 +187,9 @@ fn measured(load: &LoadPlan, expect_body: Option<&str>, server: &mut Ticks) -> S
     let (weather, load) = (NetworkConditions::calm(1), load.clone());
     let mut total = if server.multiplexes {
         let protocol = Http2Protocol::new(&request, HttpScheme::Http);
-        run_in(weather, load, server, protocol, None)
+        run_under(weather, load, server, protocol, None)
     } else {
-        run_in(weather, load, server, Http1Protocol::new(&request), None)
+        run_under(weather, load, server, Http1Protocol::new(&request), None)
     };
     total.stage_mut(0).clone()
 }
@@ -212,9 +212,9 @@ fn endless_streams_end_with_load() {
             clients(Duration::from_secs(3)).arrivals,
             ArrivalModel::Open(ArrivalSpacing::Constant),
         ] {
-            let mut server = Ticks {
+            let mut server = TickServer {
                 multiplexes,
-                ..Ticks::default()
+                ..TickServer::default()
             };
             let is_open = matches!(arrivals, ArrivalModel::Open(_));
             // These deadlines expire exactly at the load's end, for streams that started with it.
@@ -223,7 +223,7 @@ fn endless_streams_end_with_load() {
                 ..clients(Duration::from_secs(3))
             };
             (load.stages[0].rate_from, load.stages[0].rate_to) = (5.0 / 3.0, 5.0 / 3.0);
-            let record = measured(&load, Some("tick"), &mut server);
+            let record = run_streams(&load, Some("tick"), &mut server);
             assert_eq!(counts(&record), [5, 5, 5, 0], "{multiplexes} {is_open}");
             assert_eq!(server.streams, 5);
             assert_eq!(record.connections_unused, 0);
@@ -237,34 +237,34 @@ fn endless_streams_end_with_load() {
 #[test]
 fn slow_streams_do_not_end_with_load() {
     for multiplexes in [false, true] {
-        let server = || Ticks {
+        let server = || TickServer {
             multiplexes,
-            ..Ticks::default()
+            ..TickServer::default()
         };
         // One stream ended by itself and its client started another; the others exceed their deadlines.
-        let mut ends = Ticks {
+        let mut ends = TickServer {
             first_ends_after: Some(10),
             ..server()
         };
-        let record = measured(&clients(Duration::from_secs(4)), None, &mut ends);
+        let record = run_streams(&clients(Duration::from_secs(4)), None, &mut ends);
         assert_eq!(counts(&record), [6, 1, 0, 5], "{multiplexes}");
         // Deadlines that expire before the load's end take effect.
-        let record = measured(&clients(Duration::from_secs(2)), None, &mut server());
+        let record = run_streams(&clients(Duration::from_secs(2)), None, &mut server());
         assert_eq!(counts(&record), [10, 5, 5, 5], "{multiplexes}");
         // Nothing has arrived, or not what the plan expects.
-        let mut silent = Ticks {
+        let mut silent = TickServer {
             silent: true,
             ..server()
         };
         let deadline = clients(Duration::from_secs(4));
-        let record = measured(&deadline, None, &mut silent);
+        let record = run_streams(&deadline, None, &mut silent);
         assert_eq!(counts(&record), [5, 0, 0, 5], "{multiplexes}");
-        let record = measured(&deadline, Some("tock"), &mut server());
+        let record = run_streams(&deadline, Some("tock"), &mut server());
         assert_eq!(counts(&record), [5, 0, 0, 5], "{multiplexes}");
         // A load of a number of calls has no end in time.
         let mut number = deadline.clone();
         number.calls = Some(5);
-        let record = measured(&number, None, &mut server());
+        let record = run_streams(&number, None, &mut server());
         assert_eq!(counts(&record), [5, 0, 0, 5], "{multiplexes}");
     }
 }

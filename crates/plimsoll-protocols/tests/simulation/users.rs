@@ -24,7 +24,7 @@ use plimsoll_protocols::http::{
 use plimsoll_wire::http2::{DEFAULT_MAX_FRAME, ErrorCode, Http2Frame, PREFACE, split_frame, write};
 use serde_json::Value;
 
-use super::{Alone, START, all_seeds, load, weather};
+use super::{START, SoleWorkerControl, load, run_all_seeds, weather};
 
 const TURNS: u32 = 4;
 const USERS: u32 = 10;
@@ -34,7 +34,7 @@ const STATUS_200: [u8; 1] = [0x88];
 
 /// A model that handles one request at a time over all connections.
 #[derive(Default)]
-struct Model {
+struct ChatModel {
     /// Whether it speaks HTTP/2 (prior knowledge).
     multiplexes: bool,
     takes: Duration,
@@ -64,7 +64,7 @@ fn body_of(request: &[u8]) -> Option<Vec<u8>> {
     (body.len() >= length.unwrap().parse().unwrap()).then(|| body.as_bytes().to_vec())
 }
 
-impl Model {
+impl ChatModel {
     /// Returns the bodies of the requests that `peer` has completed, by stream, and bytes to send at once.
     fn requests(&mut self, peer: SimulatedPeer) -> (Vec<(u32, Vec<u8>)>, Vec<u8>) {
         let received = self.received.remove(&peer).unwrap_or_default();
@@ -173,7 +173,7 @@ impl Model {
     }
 }
 
-impl SimulatedServer for Model {
+impl SimulatedServer for ChatModel {
     fn opened(&mut self, peer: SimulatedPeer, _now: Time, actions: &mut Vec<ServerAction>) {
         self.received.insert(peer, Vec::new());
         if self.multiplexes {
@@ -243,7 +243,7 @@ fn run(
     weather: NetworkConditions,
     think: Duration,
     load: LoadPlan,
-    model: &mut Model,
+    model: &mut ChatModel,
 ) -> RecordedInterval {
     let body = r#"{"messages":[{"role":"system","content":"Count."},{"role":"user","content":"call {{seq}}"}],"model":"m"}"#;
     let call = HttpCall {
@@ -276,7 +276,7 @@ fn run(
         closes: false,
     };
     if model.multiplexes {
-        talk(
+        run_users(
             weather,
             &call,
             Http2Protocol::new(&request, HttpScheme::Http),
@@ -284,16 +284,16 @@ fn run(
             model,
         )
     } else {
-        talk(weather, &call, Http1Protocol::new(&request), load, model)
+        run_users(weather, &call, Http1Protocol::new(&request), load, model)
     }
 }
 
-fn talk<P>(
+fn run_users<P>(
     weather: NetworkConditions,
     call: &HttpCall,
     protocol: P,
     load: LoadPlan,
-    model: &mut Model,
+    model: &mut ChatModel,
 ) -> RecordedInterval
 where
     P: Protocol,
@@ -303,7 +303,7 @@ where
     let target = Target::at("http://127.0.0.1:1", "127.0.0.1", 1);
     let users = UserScripts::new(course, &target, None, &load);
     let share = WorkerShare::at(Shard::WHOLE_RUN, Arc::new(load), weather.seed);
-    let mut control = Alone {
+    let mut control = SoleWorkerControl {
         start: Some(START),
         total: RecordedInterval::default(),
     };
@@ -317,17 +317,17 @@ where
 #[test]
 fn first_token_time_starts_after_think() {
     for multiplexes in [false, true] {
-        first_tokens_count_from_when_users_had_thought(multiplexes);
+        assert_first_token_times(multiplexes);
     }
 }
 
-fn first_tokens_count_from_when_users_had_thought(multiplexes: bool) {
+fn assert_first_token_times(multiplexes: bool) {
     // All users start at once. The model handles them in order, so each waits for all others. A user thinks
     // for as long as three requests take, so seven are ahead of it afterwards.
-    let mut model = Model {
+    let mut model = ChatModel {
         multiplexes,
         takes: Duration::from_millis(100),
-        ..Model::default()
+        ..ChatModel::default()
     };
     let think = Duration::from_millis(300);
     let mut total = run(NetworkConditions::calm(1), think, all_users(), &mut model);
@@ -370,12 +370,12 @@ fn unprocessed_turns_are_retried_once() {
     let all = u64::from(USERS * TURNS);
     for (goes_away_after, refuses) in [(Some(3), false), (None, true)] {
         for retry in [true, false] {
-            let mut model = Model {
+            let mut model = ChatModel {
                 multiplexes: true,
                 goes_away_after,
                 refuses,
                 takes: Duration::from_millis(10),
-                ..Model::default()
+                ..ChatModel::default()
             };
             let load = LoadPlan {
                 retry,
@@ -407,10 +407,10 @@ fn unprocessed_turns_are_retried_once() {
 
 #[test]
 fn turns_refused_twice_fail() {
-    let mut model = Model {
+    let mut model = ChatModel {
         multiplexes: true,
         goes_away_after: Some(0),
-        ..Model::default()
+        ..ChatModel::default()
     };
     let mut total = run(
         NetworkConditions::calm(1),
@@ -427,14 +427,14 @@ fn turns_refused_twice_fail() {
 
 #[test]
 fn turns_counted_once_despite_faults() {
-    all_seeds(
+    run_all_seeds(
         |seed| {
-            let mut model = Model {
+            let mut model = ChatModel {
                 multiplexes: seed % 3 == 0,
                 goes_away_after: (seed % 4 == 0).then_some((seed % 5) as usize),
                 refuses: seed % 7 == 0,
                 takes: Duration::from_millis(seed % 7),
-                ..Model::default()
+                ..ChatModel::default()
             };
             let mut load = LoadPlan {
                 reuse: ConnectionReuse::Always,

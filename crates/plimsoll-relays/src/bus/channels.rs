@@ -23,7 +23,7 @@ struct Channel {
     acknowledged: bool,
     /// The subscription was interrupted, so messages may have been missed.
     interrupted: bool,
-    waiting: Vec<oneshot::Sender<()>>,
+    acknowledgement_waiters: Vec<oneshot::Sender<()>>,
 }
 
 /// Channels to subscribe (`true`) or unsubscribe (`false`) at the server.
@@ -32,7 +32,7 @@ pub(super) type SubscriptionChanges = HashMap<Box<str>, bool>;
 #[derive(Default)]
 struct ChannelTable {
     map: HashMap<Box<str>, Channel>,
-    next: u64,
+    next_id: u64,
     /// Changes not sent to the server yet; `None` without a connection to it.
     changes: Option<SubscriptionChanges>,
 }
@@ -40,7 +40,7 @@ struct ChannelTable {
 #[derive(Default)]
 pub(super) struct Channels {
     /// Channels count as subscribed at once, because a bus within one process has no server.
-    at_once: bool,
+    subscribes_at_once: bool,
     state: Mutex<ChannelTable>,
     /// Notified when there are changes to send.
     pub(super) changed: Notify,
@@ -50,7 +50,7 @@ impl Channels {
     /// Returns the channels of a bus within this process.
     pub(super) fn within_process() -> Channels {
         Channels {
-            at_once: true,
+            subscribes_at_once: true,
             ..Channels::default()
         }
     }
@@ -67,7 +67,11 @@ impl Channels {
         sink: Arc<dyn Sink>,
     ) -> (Subscription, Option<oneshot::Receiver<()>>) {
         let mut state = self.lock();
-        let ChannelTable { map, next, changes } = &mut *state;
+        let ChannelTable {
+            map,
+            next_id: next,
+            changes,
+        } = &mut *state;
         *next += 1;
         let listening = Subscription {
             channels: Arc::downgrade(self),
@@ -75,10 +79,10 @@ impl Channels {
             id: *next,
         };
         let channel = map.entry(name.into()).or_insert_with(|| {
-            self.change(changes, name, true);
+            self.note_change(changes, name, true);
             Channel {
                 listeners: Vec::with_capacity(1),
-                acknowledged: self.at_once,
+                acknowledged: self.subscribes_at_once,
                 ..Channel::default()
             }
         });
@@ -87,12 +91,12 @@ impl Channels {
             return (listening, None);
         }
         let (sender, acknowledged) = oneshot::channel();
-        channel.waiting.push(sender);
+        channel.acknowledgement_waiters.push(sender);
         (listening, Some(acknowledged))
     }
 
     /// Notes a change to send to the server, if there is a connection.
-    fn change(&self, changes: &mut Option<SubscriptionChanges>, name: &str, subscribed: bool) {
+    fn note_change(&self, changes: &mut Option<SubscriptionChanges>, name: &str, subscribed: bool) {
         if let Some(changes) = changes {
             changes.insert(name.into(), subscribed);
             self.changed.notify_one();
@@ -118,7 +122,7 @@ impl Channels {
         if let Some(channel) = self.lock().map.get_mut(name) {
             // A second acknowledgement means that the subscription was lost in between.
             let again = std::mem::replace(&mut channel.acknowledged, true);
-            for waiting in channel.waiting.drain(..) {
+            for waiting in channel.acknowledgement_waiters.drain(..) {
                 // The listener may have given up.
                 let _ = waiting.send(());
             }
@@ -136,12 +140,12 @@ impl Channels {
         if let Some(channel) = map.get_mut(name) {
             channel.acknowledged = false;
             channel.interrupted = true;
-            self.change(changes, name, true);
+            self.note_change(changes, name, true);
         }
     }
 
     /// Handles the loss of the connection, with which all subscriptions end.
-    pub(super) fn disconnected(&self) {
+    pub(super) fn on_disconnected(&self) {
         let mut state = self.lock();
         state.changes = None;
         for channel in state.map.values_mut() {
@@ -189,7 +193,7 @@ impl Channels {
         channel.listeners.retain(|(listener, _)| *listener != id);
         if channel.listeners.is_empty() {
             map.remove(name);
-            self.change(changes, name, false);
+            self.note_change(changes, name, false);
         }
     }
 }

@@ -26,16 +26,16 @@ pub struct EmbeddedBus {
 
 struct SessionTable {
     map: HashMap<Box<str>, EmbeddedSession>,
-    swept: Instant,
+    swept_at: Instant,
 }
 
 struct EmbeddedSession {
     epoch: u64,
-    open: bool,
-    expires: Instant,
-    running: bool,
+    is_open: bool,
+    expires_at: Instant,
+    is_running: bool,
     log: Vec<Bytes>,
-    stopped: Option<LogPosition>,
+    last_delivered: Option<LogPosition>,
 }
 
 impl EmbeddedBus {
@@ -45,7 +45,7 @@ impl EmbeddedBus {
             channels: Arc::new(Channels::within_process()),
             sessions: Mutex::new(SessionTable {
                 map: HashMap::new(),
-                swept: Instant::now(),
+                swept_at: Instant::now(),
             }),
         }
     }
@@ -57,21 +57,21 @@ impl EmbeddedBus {
     pub(super) fn create(&self, session: &str, epoch: u64) {
         let now = Instant::now();
         let mut sessions = self.lock();
-        if now - sessions.swept > SWEEP_INTERVAL {
-            sessions.swept = now;
+        if now - sessions.swept_at > SWEEP_INTERVAL {
+            sessions.swept_at = now;
             sessions
                 .map
-                .retain(|_, session| session.running || session.expires > now);
+                .retain(|_, session| session.is_running || session.expires_at > now);
         }
         sessions.map.insert(
             session.into(),
             EmbeddedSession {
                 epoch,
-                open: true,
-                expires: now + self.ttl,
-                running: false,
+                is_open: true,
+                expires_at: now + self.ttl,
+                is_running: false,
                 log: Vec::new(),
-                stopped: None,
+                last_delivered: None,
             },
         );
     }
@@ -82,9 +82,9 @@ impl EmbeddedBus {
         let session = sessions
             .map
             .get_mut(session)
-            .filter(|session| session.open && session.expires > now)
+            .filter(|session| session.is_open && session.expires_at > now)
             .ok_or(BeginError::Unknown)?;
-        if std::mem::replace(&mut session.running, true) {
+        if std::mem::replace(&mut session.is_running, true) {
             return Err(BeginError::Busy);
         }
         let last = session
@@ -101,9 +101,9 @@ impl EmbeddedBus {
         if let Some(session) = self.lock().map.get_mut(session) {
             session.log.push(frame.clone());
             if part == FramePosition::Last {
-                session.running = false;
-                if session.open {
-                    session.expires = Instant::now() + self.ttl;
+                session.is_running = false;
+                if session.is_open {
+                    session.expires_at = Instant::now() + self.ttl;
                 }
             }
         }
@@ -113,9 +113,9 @@ impl EmbeddedBus {
 
     pub(super) fn close(&self, session: &str) -> bool {
         match self.lock().map.get_mut(session) {
-            Some(session) if session.open => {
-                session.open = false;
-                session.expires = Instant::now() + CLOSED_LOG_TTL;
+            Some(session) if session.is_open => {
+                session.is_open = false;
+                session.expires_at = Instant::now() + CLOSED_LOG_TTL;
                 true
             }
             _ => false,
@@ -144,7 +144,7 @@ impl EmbeddedBus {
     pub(super) fn note_stopped(&self, session: &str, at: LogPosition) {
         if let Some(session) = self.lock().map.get_mut(session) {
             let goes_back = |old: &LogPosition| old.epoch == at.epoch && old.last > at.last;
-            session.stopped = session.stopped.filter(goes_back).or(Some(at));
+            session.last_delivered = session.last_delivered.filter(goes_back).or(Some(at));
         }
     }
 
@@ -155,9 +155,9 @@ impl EmbeddedBus {
         };
         let newest = session.log.last().map(|frame| FrameStamp::of(frame));
         SessionStatus {
-            open: session.open && session.expires > Instant::now(),
+            is_open: session.is_open && session.expires_at > Instant::now(),
             log_lost: false,
-            stopped: session.stopped,
+            last_delivered: session.last_delivered,
             newest: newest.unwrap_or(FrameStamp {
                 seq: None,
                 epoch: Some(session.epoch),

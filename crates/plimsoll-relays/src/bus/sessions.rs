@@ -61,13 +61,13 @@ pub(crate) enum RunStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SessionStatus {
     /// The session was created and was neither closed nor forgotten.
-    pub(crate) open: bool,
+    pub(crate) is_open: bool,
     /// The stamp of the newest frame, empty if there is none.
     pub(crate) newest: FrameStamp,
     /// The log was lost, including the newest frame.
     pub(crate) log_lost: bool,
     /// The last frame sent to a socket of the session; `None` if no socket has recorded one.
-    pub(crate) stopped: Option<LogPosition>,
+    pub(crate) last_delivered: Option<LogPosition>,
 }
 
 /// The position of a frame in its run.

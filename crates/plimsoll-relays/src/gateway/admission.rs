@@ -32,8 +32,9 @@ pub(super) fn check<'a>(
         return GatewayResponse::refuse(404, "path", text);
     };
     let upgrade = request.upgrade(gateway.options.compression)?;
-    let overloaded = gateway.open.load(Ordering::Acquire) >= gateway.options.max_sessions as u64;
-    if overloaded || gateway.stopping.load(Ordering::Acquire) {
+    let overloaded =
+        gateway.open_sessions.load(Ordering::Acquire) >= gateway.options.max_sessions as u64;
+    if overloaded || gateway.is_stopping.load(Ordering::Acquire) {
         let reason = if overloaded { "overloaded" } else { "stopping" };
         return GatewayResponse::refuse(503, reason, "at capacity, try again later");
     }
@@ -45,7 +46,7 @@ pub(super) fn check<'a>(
         let reason = match refusal {
             TokenError::NotGenuine => "token_not_genuine",
             TokenError::Expired => "token_expired",
-            TokenError::Claims => "token_claims",
+            TokenError::InvalidClaims => "token_claims",
             TokenError::WrongSession => "token_of_another_session",
         };
         return GatewayResponse::refuse(403, reason, &refusal.to_string());

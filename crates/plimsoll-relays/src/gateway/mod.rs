@@ -30,8 +30,8 @@ use rustls::ServerConfig;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::asker::ClientAddress;
 use crate::bus::Bus;
+use crate::client_address::ClientAddress;
 use crate::refusals::RefusalLog;
 use crate::token::TokenKeys;
 use mailbox::Mailbox;
@@ -44,7 +44,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a new socket waits for the one it replaces to record where it stopped.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often shutdown checks whether all sessions have ended.
-const STOP_POLL: Duration = Duration::from_millis(20);
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Options of the gateway.
 #[derive(Clone, Debug)]
@@ -100,11 +100,11 @@ pub struct Gateway {
     metrics_registry: crate::metrics::Registry,
     refusals: RefusalLog,
     registry: SocketRegistry,
-    open: Arc<AtomicU64>,
+    open_sessions: Arc<AtomicU64>,
     /// The gateway is about to stop: health checks fail, but clients are still served.
-    leaving: AtomicBool,
+    is_leaving: AtomicBool,
     /// The gateway accepts no new sockets.
-    stopping: AtomicBool,
+    is_stopping: AtomicBool,
 }
 
 impl Gateway {
@@ -119,9 +119,9 @@ impl Gateway {
             metrics,
             refusals: RefusalLog::default(),
             registry: SocketRegistry::default(),
-            open,
-            leaving: AtomicBool::new(false),
-            stopping: AtomicBool::new(false),
+            open_sessions: open,
+            is_leaving: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
         }
     }
 
@@ -160,7 +160,7 @@ impl Gateway {
         let gateway = Arc::new(self);
         let leaving = async {
             shutdown.await;
-            gateway.leaving.store(true, Ordering::Release);
+            gateway.is_leaving.store(true, Ordering::Release);
             left.await
         };
         let take = |stream, peer| {
@@ -174,7 +174,7 @@ impl Gateway {
             () = gateway.refusals.report_regularly() => Duration::ZERO,
         };
         listener.close(take).await;
-        gateway.stopping.store(true, Ordering::Release);
+        gateway.is_stopping.store(true, Ordering::Release);
         gateway.close_all(drain).await;
         gateway.refusals.report();
         Ok(gateway.metrics.clone())
@@ -192,8 +192,8 @@ impl Gateway {
             due += gap;
             tokio::time::sleep_until(due).await;
         }
-        while self.open.load(Ordering::Acquire) > 0 && tokio::time::Instant::now() < end {
-            tokio::time::sleep(STOP_POLL).await;
+        while self.open_sessions.load(Ordering::Acquire) > 0 && tokio::time::Instant::now() < end {
+            tokio::time::sleep(STOP_POLL_INTERVAL).await;
         }
     }
 
@@ -203,13 +203,13 @@ impl Gateway {
     }
 
     fn health(&self) -> GatewayResponse {
-        if self.leaving.load(Ordering::Acquire) {
+        if self.is_leaving.load(Ordering::Acquire) {
             return GatewayResponse::json(503, r#"{"status":"stopping"}"#);
         }
         if !self.bus.is_up() {
             return GatewayResponse::json(503, r#"{"status":"the bus is not reachable"}"#);
         }
-        let open = self.open.load(Ordering::Acquire);
+        let open = self.open_sessions.load(Ordering::Acquire);
         GatewayResponse::json(200, format!(r#"{{"status":"healthy","sessions":{open}}}"#))
     }
 }
@@ -323,7 +323,7 @@ impl SocketRegistry {
     }
 
     /// Registers a session's new socket and closes the old one with 4001.
-    fn enter(&self, session: &str, generation: u64, mailbox: Arc<Mailbox>) {
+    fn register(&self, session: &str, generation: u64, mailbox: Arc<Mailbox>) {
         let replaced = self.lock().insert(session.into(), (generation, mailbox));
         if let Some((_, old)) = replaced {
             old.close(code::SESSION_REPLACED);
@@ -338,7 +338,7 @@ impl SocketRegistry {
         Some(old)
     }
 
-    fn leave(&self, session: &str, generation: u64) {
+    fn unregister(&self, session: &str, generation: u64) {
         let mut map = self.lock();
         if map.get(session).is_some_and(|(g, _)| *g == generation) {
             map.remove(session);

@@ -6,7 +6,7 @@ use plimsoll_wire::websocket::{Deflate, accept_key, is_client_key};
 use tokio::io::AsyncReadExt;
 
 use super::stream::ClientStream;
-use crate::asker::ClientAddress;
+use crate::client_address::ClientAddress;
 use crate::metrics::CONTENT_TYPE;
 
 const MAX_HEAD: usize = 16 * 1024;
@@ -22,7 +22,7 @@ pub(super) struct GatewayRequest {
     is_1_1: bool,
     has_body: bool,
     /// The client sent bytes after the head, which it must not before the response.
-    early: bool,
+    has_early_bytes: bool,
 }
 
 /// A response that ends the connection.
@@ -32,8 +32,8 @@ pub(super) struct GatewayResponse {
     /// The class of the refusal for log and metrics, empty if it is none. Contains nothing that the
     /// client sent.
     pub(super) reason: &'static str,
-    kind: &'static str,
-    extra: &'static [(&'static str, &'static str)],
+    content_type: &'static str,
+    extra_fields: &'static [(&'static str, &'static str)],
     body: String,
 }
 
@@ -42,8 +42,8 @@ impl GatewayResponse {
         GatewayResponse {
             status,
             reason: "",
-            kind: "application/json",
-            extra: &[],
+            content_type: "application/json",
+            extra_fields: &[],
             body: body.into(),
         }
     }
@@ -51,7 +51,7 @@ impl GatewayResponse {
     pub(super) fn metrics(body: String) -> GatewayResponse {
         let kind = CONTENT_TYPE;
         GatewayResponse {
-            kind,
+            content_type: kind,
             ..GatewayResponse::json(200, body)
         }
     }
@@ -66,7 +66,7 @@ impl GatewayResponse {
         let body = serde_json::json!({ "error": explanation }).to_string();
         GatewayResponse {
             reason,
-            extra,
+            extra_fields: extra,
             ..GatewayResponse::json(status, body)
         }
     }
@@ -82,8 +82,11 @@ impl GatewayResponse {
 
     pub(super) fn encode(&self) -> Vec<u8> {
         let length = self.body.len().to_string();
-        let mut fields = vec![("Content-Type", self.kind), ("Content-Length", &*length)];
-        fields.extend(self.extra);
+        let mut fields = vec![
+            ("Content-Type", self.content_type),
+            ("Content-Length", &*length),
+        ];
+        fields.extend(self.extra_fields);
         fields.push(("Connection", "close"));
         let mut out = Vec::new();
         put_response(&mut out, self.status, &fields);
@@ -95,7 +98,7 @@ impl GatewayResponse {
 /// A valid WebSocket upgrade (RFC 6455 §4.2.1).
 pub(super) struct WebSocketUpgrade {
     accept: String,
-    bearer: bool,
+    uses_bearer: bool,
     pub(super) deflate: Option<Deflate>,
 }
 
@@ -108,7 +111,7 @@ impl WebSocketUpgrade {
             ("Connection", "Upgrade"),
             ("Sec-WebSocket-Accept", &*self.accept),
         ];
-        if self.bearer {
+        if self.uses_bearer {
             fields.push(("Sec-WebSocket-Protocol", BEARER_SUBPROTOCOL));
         }
         if let Some(extension) = &extension {
@@ -156,7 +159,7 @@ impl GatewayRequest {
             query: query.to_owned(),
             is_1_1: head.is_1_1,
             has_body: head.body != BodyFraming::Length(0),
-            early: bytes.len() > head.size,
+            has_early_bytes: bytes.len() > head.size,
             headers: head
                 .fields
                 .iter()
@@ -167,7 +170,7 @@ impl GatewayRequest {
 
     /// Returns the values of a header that may occur several times, with comma-separated lists
     /// split.
-    fn list<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+    fn header_values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         self.headers
             .iter()
             .filter(move |(n, _)| n == name)
@@ -186,11 +189,11 @@ impl GatewayRequest {
         peer: PeerAddress,
         trusted: &TrustedProxies,
     ) -> ClientAddress {
-        ClientAddress::of(peer, self.list("x-forwarded-for"), trusted)
+        ClientAddress::of(peer, self.header_values("x-forwarded-for"), trusted)
     }
 
-    fn has(&self, name: &str, token: &str) -> bool {
-        self.list(name)
+    fn has_header_token(&self, name: &str, token: &str) -> bool {
+        self.header_values(name)
             .any(|value| value.eq_ignore_ascii_case(token))
     }
 
@@ -222,7 +225,7 @@ impl GatewayRequest {
                 .eq_ignore_ascii_case("bearer")
                 .then_some(token.trim());
         }
-        let mut offered = self.list("sec-websocket-protocol");
+        let mut offered = self.header_values("sec-websocket-protocol");
         offered.find(|name| *name == BEARER_SUBPROTOCOL)?;
         offered.next()
     }
@@ -235,7 +238,10 @@ impl GatewayRequest {
         if self.method != "GET" {
             return GatewayResponse::refuse(405, "method", "a WebSocket is opened with GET");
         }
-        if !self.is_1_1 || !self.has("connection", "upgrade") || !self.has("upgrade", "websocket") {
+        if !self.is_1_1
+            || !self.has_header_token("connection", "upgrade")
+            || !self.has_header_token("upgrade", "websocket")
+        {
             return GatewayResponse::refuse(426, "no_upgrade", "this is a WebSocket");
         }
         // RFC 9112 §3.2 forbids several; a proxy may have acted on the other one.
@@ -246,7 +252,7 @@ impl GatewayRequest {
         if self.count("authorization") > 1 {
             return GatewayResponse::refuse(400, "authorization", "more than one Authorization");
         }
-        let offered = self.list("sec-websocket-protocol");
+        let offered = self.header_values("sec-websocket-protocol");
         if offered.filter(|name| *name == BEARER_SUBPROTOCOL).count() > 1 {
             return GatewayResponse::refuse(400, "bearer", "the subprotocol bearer more than once");
         }
@@ -254,14 +260,14 @@ impl GatewayRequest {
         if self.has_body {
             return GatewayResponse::refuse(400, "body", "an upgrade has no body");
         }
-        if !self.has("sec-websocket-version", "13") {
+        if !self.has_header_token("sec-websocket-version", "13") {
             return GatewayResponse::refuse(
                 426,
                 "version",
                 "only WebSocket version 13 is supported",
             );
         }
-        let mut keys = self.list("sec-websocket-key");
+        let mut keys = self.header_values("sec-websocket-key");
         let key = match (keys.next(), keys.next()) {
             (Some(key), None) if is_client_key(key.as_bytes()) => key,
             _ => {
@@ -272,7 +278,7 @@ impl GatewayRequest {
                 );
             }
         };
-        if self.early {
+        if self.has_early_bytes {
             return GatewayResponse::refuse(
                 400,
                 "early_data",
@@ -281,9 +287,9 @@ impl GatewayRequest {
         }
         Ok(WebSocketUpgrade {
             accept: accept_key(key.as_bytes()),
-            bearer: self.has("sec-websocket-protocol", BEARER_SUBPROTOCOL),
+            uses_bearer: self.has_header_token("sec-websocket-protocol", BEARER_SUBPROTOCOL),
             deflate: if compression {
-                Deflate::agreed(self.list("sec-websocket-extensions"))
+                Deflate::agreed(self.header_values("sec-websocket-extensions"))
             } else {
                 None
             },

@@ -34,10 +34,10 @@ use super::stream::{
     ClientStream, READ_BUFFER, READ_BUFFER_BYTES, poll_read, send, shutdown_and_drain,
 };
 use super::{CLOSE_TIMEOUT, Gateway, HANDOVER_TIMEOUT};
-use crate::asker::ClientAddress;
 use crate::bus::{
     BusError, ChannelDirection, FrameStamp, LogPosition, SessionStatus, Subscription,
 };
+use crate::client_address::ClientAddress;
 
 /// Most bytes of reply for each byte received: seven bytes of a message that is not JSON cause an
 /// error frame.
@@ -77,10 +77,10 @@ pub(super) async fn admit(
     let standing = gateway.bus.session_status(session).await.map_err(away)?;
 
     let generation = gateway.metrics.sessions.inc();
-    gateway.open.fetch_add(1, Ordering::AcqRel);
+    gateway.open_sessions.fetch_add(1, Ordering::AcqRel);
     gateway
         .registry
-        .enter(session, generation, Arc::clone(&mailbox));
+        .register(session, generation, Arc::clone(&mailbox));
     tracing::debug!(session, %peer, "session open");
     let mut socket = SessionSocket {
         gateway: Arc::clone(gateway),
@@ -93,25 +93,25 @@ pub(super) async fn admit(
         deflate: upgrade.deflate,
         delivery: initial_position(&standing),
         written_up_to: DeliveryPosition::default(),
-        saved_position: standing.stopped,
+        saved_position: standing.last_delivered,
         joins_late: standing.log_lost,
-        fresh: resume.is_none(),
-        logged: standing.open || standing.newest.seq.is_some(),
-        open: standing.open,
+        is_unpositioned: resume.is_none(),
+        has_log: standing.is_open || standing.newest.seq.is_some(),
+        open: standing.is_open,
         losses,
-        missed: false,
+        has_missed_frames: false,
         out: upgrade.encode(),
         written: 0,
         reply_bytes: 0,
-        blocked: false,
-        sealed: false,
+        is_blocked: false,
+        has_sealed_records: false,
         needs_log: false,
         last_heard: Instant::now(),
         closing: None,
     };
     match resume {
         Some(resume) => socket.resume(resume, standing.newest),
-        None => socket.needs_log = socket.logged && standing.newest.seq > socket.delivery.last,
+        None => socket.needs_log = socket.has_log && standing.newest.seq > socket.delivery.last,
     }
     socket.written_up_to = socket.delivery;
     Ok(AdmittedSession {
@@ -124,7 +124,7 @@ pub(super) async fn admit(
 /// session's previous socket, or the beginning of the session. Frames that the log has lost are
 /// skipped.
 fn initial_position(standing: &SessionStatus) -> DeliveryPosition {
-    let (newest, stopped) = (standing.newest, standing.stopped);
+    let (newest, stopped) = (standing.newest, standing.last_delivered);
     let is_of_log = |at: &LogPosition| newest.epoch.is_none_or(|epoch| epoch == at.epoch);
     let stopped = stopped.filter(is_of_log).map_or(0, |at| at.last);
     DeliveryPosition {
@@ -166,24 +166,24 @@ struct SessionSocket {
     /// The log was lost: the first frame that arrives sets the position.
     joins_late: bool,
     /// The client did not name its position and was sent no frame yet.
-    fresh: bool,
+    is_unpositioned: bool,
     /// The session has a log. Frames without one are passed on as they come.
-    logged: bool,
+    has_log: bool,
     /// The session was open on the bus when the socket was opened.
     open: bool,
     /// The value of [`crate::bus::Bus::losses`] up to which losses were repaired.
     losses: u64,
     /// Frames were dropped that only the log still has.
-    missed: bool,
+    has_missed_frames: bool,
     /// Frames that are not written yet.
     out: Vec<u8>,
     written: usize,
     /// Upper bound of the bytes in `out` that are replies to the client's messages.
     reply_bytes: usize,
     /// The last write found the socket full.
-    blocked: bool,
+    is_blocked: bool,
     /// TLS records of written data have not reached the socket yet.
-    sealed: bool,
+    has_sealed_records: bool,
     needs_log: bool,
     /// The time of the client's last sign of life.
     last_heard: Instant,
@@ -194,8 +194,8 @@ struct SessionSocket {
 impl Drop for SessionSocket {
     fn drop(&mut self) {
         self.mailbox.mark_stopped();
-        self.gateway.registry.leave(&self.session, self.generation);
-        self.gateway.open.fetch_sub(1, Ordering::AcqRel);
+        self.gateway.registry.unregister(&self.session, self.generation);
+        self.gateway.open_sessions.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -225,7 +225,7 @@ impl SessionSocket {
         } else {
             // The new log is sent from its beginning.
             self.delivery.begin_epoch(newest.epoch);
-            if !self.logged {
+            if !self.has_log {
                 self.delivery.last = Some(resume.after);
             }
             self.needs_log = newest.seq.is_some();
@@ -265,7 +265,7 @@ impl SessionSocket {
         loop {
             let flushed = poll_fn(|cx| Poll::Ready(self.poll_flush(cx, stream))).await;
             if matches!(flushed, Poll::Ready(Err(_))) {
-                return self.lost().await;
+                return self.end_lost().await;
             }
             self.restore_if_lost().await;
             if let Some((close_code, reason)) = self.closing {
@@ -281,7 +281,7 @@ impl SessionSocket {
                     continue;
                 }
             }
-            match self.event(stream, timer.as_mut()).await {
+            match self.next_event(stream, timer.as_mut()).await {
                 SocketEvent::Mail => self.take_mail(),
                 SocketEvent::Read(got) => match self.receive(got).await {
                     Ok(()) => {}
@@ -290,33 +290,33 @@ impl SessionSocket {
                         let before = self.written_up_to;
                         return self.close_gracefully(stream, code, "", Some(before)).await;
                     }
-                    Err(DisconnectReason::Lost) => return self.lost().await,
+                    Err(DisconnectReason::Lost) => return self.end_lost().await,
                 },
                 SocketEvent::Flushed(Ok(())) => {}
-                SocketEvent::Flushed(Err(_)) => return self.lost().await,
+                SocketEvent::Flushed(Err(_)) => return self.end_lost().await,
                 SocketEvent::Timer => {
-                    self.tick(timer.as_mut());
+                    self.on_ping_timer(timer.as_mut());
                     // Recorded regularly, so that few frames are sent twice if this gateway is
                     // killed.
-                    self.note_stopped().await;
+                    self.record_delivered().await;
                 }
             }
         }
     }
 
-    async fn lost(&mut self) -> u16 {
+    async fn end_lost(&mut self) -> u16 {
         self.stop().await;
         ABNORMAL_CLOSURE
     }
 
     /// Stops delivery and records the position from which the next socket continues.
     async fn stop(&mut self) {
-        self.note_stopped().await;
+        self.record_delivered().await;
         self.mailbox.mark_stopped();
     }
 
     /// Records on the bus how far this socket has delivered.
-    async fn note_stopped(&mut self) {
+    async fn record_delivered(&mut self) {
         let Some(last) = self.written_up_to.last.filter(|last| *last > 0) else {
             return;
         };
@@ -332,12 +332,12 @@ impl SessionSocket {
         }
     }
 
-    async fn event(
+    async fn next_event(
         &mut self,
         stream: &mut ClientStream,
         mut timer: Pin<&mut Sleep>,
     ) -> SocketEvent {
-        let blocked = !self.out.is_empty() || self.sealed;
+        let blocked = !self.out.is_empty() || self.has_sealed_records;
         // While output is pending, frames stay in the mailbox.
         let wanted = if blocked {
             WakeCondition::CloseOrder
@@ -384,13 +384,13 @@ impl SessionSocket {
                 Poll::Ready(0) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Poll::Ready(n) => {
                     self.written += n;
-                    if std::mem::take(&mut self.blocked) {
+                    if std::mem::take(&mut self.is_blocked) {
                         // The client reads, so it is alive.
                         self.last_heard = Instant::now();
                     }
                 }
                 Poll::Pending => {
-                    self.blocked = true;
+                    self.is_blocked = true;
                     // Frees the written part of the buffer even if output remains.
                     if self.written > self.out.len() / 2 {
                         self.out.drain(..self.written);
@@ -407,7 +407,7 @@ impl SessionSocket {
         self.written = 0;
         self.reply_bytes = 0;
         let flushed = Pin::new(stream).poll_flush(cx)?;
-        self.sealed = flushed.is_pending();
+        self.has_sealed_records = flushed.is_pending();
         flushed.map(Ok)
     }
 
@@ -427,7 +427,7 @@ impl SessionSocket {
             return;
         }
         if mail.lost {
-            self.missed = true;
+            self.has_missed_frames = true;
             self.gateway.metrics.slow.inc();
             let unnumbered = |frame: &Bytes| FrameStamp::of(frame).seq.is_none();
             if mail.frames.front().is_none_or(unnumbered) {
@@ -447,21 +447,21 @@ impl SessionSocket {
                 return;
             }
             let stamp = FrameStamp::of(&frame);
-            if !self.logged && stamp.epoch.is_none() {
+            if !self.has_log && stamp.epoch.is_none() {
                 let gone = self.delivery.on_unlogged_frame(stamp);
                 self.gateway.metrics.gone.inc_by(gone);
-                self.put(&frame);
+                self.send_frame(&frame);
                 continue;
             }
-            let mut verdict = self.delivery.on_live_frame(stamp);
-            if verdict == FrameAction::NewEpoch {
+            let mut action = self.delivery.on_live_frame(stamp);
+            if action == FrameAction::NewEpoch {
                 let after = self.delivery.last.unwrap_or(0);
                 self.delivery.begin_epoch(stamp.epoch);
                 self.notify_resumed(false, after);
-                verdict = self.delivery.on_live_frame(stamp);
+                action = self.delivery.on_live_frame(stamp);
             }
-            match verdict {
-                FrameAction::Send => self.put(&frame),
+            match action {
+                FrameAction::Send => self.send_frame(&frame),
                 FrameAction::Drop => {
                     self.gateway.metrics.duplicates.inc();
                 }
@@ -470,8 +470,8 @@ impl SessionSocket {
         }
     }
 
-    fn put(&mut self, frame: &Bytes) {
-        self.fresh = false;
+    fn send_frame(&mut self, frame: &Bytes) {
+        self.is_unpositioned = false;
         match self.deflate {
             None => put_frame(&mut self.out, Opcode::Text, frame),
             Some(deflate) => deflate.put(&mut self.out, Opcode::Text, frame),
@@ -549,7 +549,7 @@ impl SessionSocket {
         }
     }
 
-    fn tick(&mut self, timer: Pin<&mut Sleep>) {
+    fn on_ping_timer(&mut self, timer: Pin<&mut Sleep>) {
         let options = &self.gateway.options;
         let now = Instant::now();
         if now - self.last_heard > options.ping_timeout {

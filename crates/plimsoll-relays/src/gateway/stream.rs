@@ -70,11 +70,11 @@ pub(super) async fn send(stream: &mut ClientStream, bytes: &[u8]) -> io::Result<
 /// Sends `last`, shuts down the write side and reads until the peer closes: closing a socket with
 /// unread bytes would reset the connection and might lose our Close.
 pub(super) async fn shutdown_and_drain(stream: &mut ClientStream, last: &[u8]) {
-    let farewell = async {
+    let closing = async {
         send(stream, last).await?;
         stream.shutdown().await?;
         while poll_fn(|cx| poll_read(stream, cx, READ_BUFFER_BYTES)).await? > 0 {}
         Ok(())
     };
-    let _: Result<io::Result<()>, _> = timeout(CLOSE_TIMEOUT, farewell).await;
+    let _: Result<io::Result<()>, _> = timeout(CLOSE_TIMEOUT, closing).await;
 }

@@ -16,13 +16,13 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
 use plimsoll_protocols::serving::accepting::ConnectionHandler;
-use plimsoll_protocols::serving::proxied::ProxyHeaderError;
+use plimsoll_protocols::serving::proxy_header::ProxyHeaderError;
 use plimsoll_protocols::serving::{PeerAddress, ServerStream};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 
 use super::{Llm, RefusalReason, metrics};
-use crate::asker::ClientAddress;
+use crate::client_address::ClientAddress;
 
 /// Time from the end of one request to the end of the next one's head; over HTTP/2, from the last
 /// frame to a ping. Longer than balancers keep idle connections.

@@ -94,14 +94,14 @@ pub struct Llm {
     options: LlmOptions,
     slots: Option<Arc<Semaphore>>,
     metrics: LlmStats,
-    shown: Registry,
+    metrics_registry: Registry,
     refusals: RefusalLog,
     /// Number of runs in progress; shutdown waits for them.
     running: watch::Sender<usize>,
     /// Becomes true when runs must end at once.
     halt: watch::Sender<bool>,
     /// The service is about to stop: health checks fail, but clients are still served.
-    leaving: AtomicBool,
+    is_leaving: AtomicBool,
 }
 
 impl Llm {
@@ -109,7 +109,7 @@ impl Llm {
     pub fn new(bus: Bus, keys: TokenKeys, options: LlmOptions) -> Llm {
         let (metrics, running) = (LlmStats::default(), watch::Sender::new(0));
         Llm {
-            shown: metrics.registry(&running, &bus),
+            metrics_registry: metrics.registry(&running, &bus),
             metrics,
             refusals: RefusalLog::default(),
             running,
@@ -119,12 +119,12 @@ impl Llm {
             slots: options.slots.map(|slots| Arc::new(Semaphore::new(slots))),
             options,
             halt: watch::Sender::new(false),
-            leaving: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
         }
     }
 
     fn is_leaving(&self) -> bool {
-        self.leaving.load(Ordering::Acquire)
+        self.is_leaving.load(Ordering::Acquire)
     }
 
     /// Serves HTTP/1.1 and HTTP/2 until `shutdown` completes and for the lame-duck time after it.
@@ -160,7 +160,7 @@ impl Llm {
         let mut end = Instant::now();
         let leaving = async {
             shutdown.await;
-            llm.leaving.store(true, Ordering::Release);
+            llm.is_leaving.store(true, Ordering::Release);
             // Stops taking over other instances' runs, which could not finish here.
             drop(adopting);
             tokio::time::sleep(llm.options.lame_duck).await;
@@ -168,11 +168,7 @@ impl Llm {
         };
         let connection = ApiConnection::new(&llm, router);
         // Accepted requests are answered before runs are counted, so no run begins after that.
-        let serving = accept(
-            bound.speaking_one_of(&[b"h2", b"http/1.1"]),
-            connection,
-            leaving,
-        );
+        let serving = accept(bound.with_alpn(&[b"h2", b"http/1.1"]), connection, leaving);
         let served = tokio::select! {
             served = serving => served.map(drop),
             () = llm.refusals.report_regularly() => Ok(()),
@@ -181,7 +177,10 @@ impl Llm {
         served?;
         let mut running = llm.running.subscribe();
         let all_ended = |running: &usize| *running == 0;
-        if timeout_at(end, running.wait_for(all_ended)).await.is_err() {
+        if timeout_at(end, running.wait_for(all_ended))
+            .await
+            .is_err()
+        {
             llm.halt.send_replace(true);
             let _ = timeout(HANDOVER_TIMEOUT, running.wait_for(all_ended)).await;
         }
@@ -205,7 +204,7 @@ async fn create(State(llm): State<Arc<Llm>>) -> Response {
         }
         Err(e) => {
             tracing::error!("signing a token: {e}");
-            problem(
+            error_response(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "token",
                 "the token could not be signed",
@@ -216,7 +215,7 @@ async fn create(State(llm): State<Arc<Llm>>) -> Response {
 
 async fn no_sessions() -> Response {
     let text = "no sessions: nothing could receive their tokens; serve llm has them with --with-gateway or --redis";
-    problem(StatusCode::NOT_FOUND, "path", text)
+    error_response(StatusCode::NOT_FOUND, "path", text)
 }
 
 /// Reads the body of a request, within the limits of time and size.
@@ -225,11 +224,11 @@ async fn read_body(llm: &Llm, body: Body) -> Result<Bytes, Response> {
         Ok(Ok(body)) => Ok(body),
         Ok(Err(e)) => {
             let text = format!("the body: {e}");
-            Err(problem(StatusCode::BAD_REQUEST, "body", &text))
+            Err(error_response(StatusCode::BAD_REQUEST, "body", &text))
         }
         Err(_) => {
             let close = [(header::CONNECTION, "close")];
-            let late = problem(
+            let late = error_response(
                 StatusCode::REQUEST_TIMEOUT,
                 "body_late",
                 "the body did not arrive in time",
@@ -253,7 +252,7 @@ async fn start_run(
     body: Body,
 ) -> Response {
     if !is_session_id(&session) {
-        return problem(StatusCode::NOT_FOUND, "unknown_session", "no such session");
+        return error_response(StatusCode::NOT_FOUND, "unknown_session", "no such session");
     }
     let body = match read_body(&llm, body).await {
         Ok(body) => body,
@@ -263,7 +262,7 @@ async fn start_run(
         && let Err(e) = serde_json::from_slice::<RunRequest>(&body)
     {
         let text = format!("the body is not {{\"query\": TEXT}}: {e}");
-        return problem(StatusCode::UNPROCESSABLE_ENTITY, "body", &text);
+        return error_response(StatusCode::UNPROCESSABLE_ENTITY, "body", &text);
     }
     match run::begin(&llm, session).await {
         Ok(begun) => Json(json!({
@@ -273,10 +272,10 @@ async fn start_run(
         }))
         .into_response(),
         Err(e @ BeginError::Unknown) => {
-            problem(StatusCode::NOT_FOUND, "unknown_session", &e.to_string())
+            error_response(StatusCode::NOT_FOUND, "unknown_session", &e.to_string())
         }
         Err(e @ BeginError::Busy) => {
-            problem(StatusCode::CONFLICT, "run_in_progress", &e.to_string())
+            error_response(StatusCode::CONFLICT, "run_in_progress", &e.to_string())
         }
         Err(BeginError::Bus(e)) => unavailable(&e),
     }
@@ -284,17 +283,21 @@ async fn start_run(
 
 async fn close(State(llm): State<Arc<Llm>>, Path(session): Path<String>) -> Response {
     if !is_session_id(&session) {
-        return problem(StatusCode::NOT_FOUND, "unknown_session", "no such session");
+        return error_response(StatusCode::NOT_FOUND, "unknown_session", "no such session");
     }
     match llm.bus.close(&session).await {
         Ok(true) => Json(json!({ "closed": true })).into_response(),
-        Ok(false) => problem(StatusCode::NOT_FOUND, "unknown_session", "no such session"),
+        Ok(false) => error_response(StatusCode::NOT_FOUND, "unknown_session", "no such session"),
         Err(e) => unavailable(&e),
     }
 }
 
 async fn show_metrics(State(llm): State<Arc<Llm>>) -> Response {
-    ([(header::CONTENT_TYPE, CONTENT_TYPE)], text(&llm.shown)).into_response()
+    (
+        [(header::CONTENT_TYPE, CONTENT_TYPE)],
+        text(&llm.metrics_registry),
+    )
+        .into_response()
 }
 
 async fn health(State(llm): State<Arc<Llm>>) -> Response {
@@ -320,7 +323,7 @@ impl RefusalReason {
     }
 }
 
-fn problem(status: StatusCode, reason: &'static str, message: &str) -> Response {
+fn error_response(status: StatusCode, reason: &'static str, message: &str) -> Response {
     let reason = RefusalReason::of(reason);
     (status, reason, Json(json!({ "error": message }))).into_response()
 }
@@ -330,7 +333,7 @@ fn unavailable(e: &BusError) -> Response {
     let retry = [(header::RETRY_AFTER, "1")];
     (
         retry,
-        problem(StatusCode::SERVICE_UNAVAILABLE, "bus", &e.to_string()),
+        error_response(StatusCode::SERVICE_UNAVAILABLE, "bus", &e.to_string()),
     )
         .into_response()
 }

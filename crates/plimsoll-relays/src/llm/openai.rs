@@ -142,7 +142,7 @@ async fn complete(llm: Arc<Llm>, api: CompletionApi, body: Body) -> Response {
         text.push_str(&token);
     }
     if pace.is_over() {
-        Json(answer.whole(&text)).into_response()
+        Json(answer.to_response(&text)).into_response()
     } else {
         (
             StatusCode::SERVICE_UNAVAILABLE,
@@ -168,10 +168,10 @@ async fn stream(
         // The role is sent with the first token, so that clients do not mistake it for one.
         if std::mem::take(&mut first) && answer.api == CompletionApi::Chat {
             let role = json!({ "role": "assistant", "content": "" });
-            sender.send(data(&answer.chunk(role, None))).await?;
+            sender.send(sse_event(&answer.chunk(role, None))).await?;
         }
-        let piece = answer.piece(&token);
-        sender.send(data(&answer.chunk(piece, None))).await?;
+        let piece = answer.token_value(&token);
+        sender.send(sse_event(&answer.chunk(piece, None))).await?;
     }
     if !pace.is_over() {
         return Ok(());
@@ -181,9 +181,9 @@ async fn stream(
         CompletionApi::Completions => json!(""),
     };
     let last = answer.chunk(nothing, Some(answer.finish));
-    sender.send(data(&last)).await?;
+    sender.send(sse_event(&last)).await?;
     if answer.with_usage {
-        sender.send(data(&answer.usage_chunk())).await?;
+        sender.send(sse_event(&answer.usage_chunk())).await?;
     }
     sender.send(Bytes::from_static(b"data: [DONE]\n\n")).await
 }
@@ -262,7 +262,7 @@ impl CompletionResponse {
     }
 
     /// Returns the part of an event that holds a token.
-    fn piece(&self, token: &str) -> Value {
+    fn token_value(&self, token: &str) -> Value {
         match self.api {
             CompletionApi::Chat => json!({ "content": token }),
             CompletionApi::Completions => json!(token),
@@ -296,7 +296,7 @@ impl CompletionResponse {
     }
 
     /// Returns the response for a request without streaming.
-    fn whole(&self, text: &str) -> Value {
+    fn to_response(&self, text: &str) -> Value {
         let (object, key, said) = match self.api {
             CompletionApi::Chat => {
                 let message = json!({ "role": "assistant", "content": text });
@@ -317,7 +317,7 @@ fn choices(finish: Option<&str>, key: &str, said: Value) -> Value {
     json!([choice])
 }
 
-fn data(event: &Value) -> Bytes {
+fn sse_event(event: &Value) -> Bytes {
     Bytes::from(format!("data: {event}\n\n"))
 }
 

@@ -168,7 +168,7 @@ async fn stream(
         let due = jittered(due, llm.options.jitter);
         tokio::select! {
             biased;
-            _ = cancel.asked.wait_for(|asked| *asked) => finish = RunOutcome::Cancelled,
+            _ = cancel.is_cancelled.wait_for(|asked| *asked) => finish = RunOutcome::Cancelled,
             _ = halt.wait_for(|halt| *halt) => finish = RunOutcome::Error,
             () = sleep_until(due) => {}
         }
@@ -322,7 +322,7 @@ impl PostedFrames {
 /// A subscription to the messages of a run's client.
 struct CancelSubscription {
     /// Becomes true when the client cancels the run.
-    asked: watch::Receiver<bool>,
+    is_cancelled: watch::Receiver<bool>,
     _listening: Subscription,
 }
 
@@ -331,7 +331,7 @@ impl CancelSubscription {
         let (cancel, asked) = watch::channel(false);
         let sink = Arc::new(CancelSink(cancel));
         Ok(CancelSubscription {
-            asked,
+            is_cancelled: asked,
             _listening: bus.listen(session, ChannelDirection::Up, sink).await?,
         })
     }

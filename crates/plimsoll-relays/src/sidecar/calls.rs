@@ -3,7 +3,7 @@
 //! The low bits of an id are the call's index in the table, so an answer finds its call without a
 //! search, and an id is not reused for a long time.
 
-use plimsoll_engine::keyed::GenerationalSlab;
+use plimsoll_engine::slab::GenerationalSlab;
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::FrameFlavor;
 
@@ -11,10 +11,10 @@ use plimsoll_protocols::relayed::FrameFlavor;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UpstreamCall {
     /// The token of the client's connection.
-    pub(super) from: u64,
+    pub(super) client: u64,
     /// The id that the client gave the call.
     pub(super) id: u64,
-    pub(super) manner: FrameFlavor,
+    pub(super) flavor: FrameFlavor,
     pub(super) began: Time,
     pub(super) deadline: Time,
     /// Size of the request in bytes.
@@ -30,9 +30,9 @@ mod tests {
 
     fn call(id: u64, deadline: u64) -> UpstreamCall {
         UpstreamCall {
-            from: 0,
+            client: 0,
             id,
-            manner: FrameFlavor::default(),
+            flavor: FrameFlavor::default(),
             began: Time::ZERO,
             deadline: Time(deadline),
             bytes: 0,

@@ -17,7 +17,7 @@ use serde::de::{self, Deserializer};
 use super::SidecarError;
 use super::names::Upstream;
 pub(super) use tls::versions;
-pub use tls::{TlsFiles, UpstreamTls, Version};
+pub use tls::{TlsFiles, TlsVersionSpec, UpstreamTls};
 
 const MAX_WORKERS: usize = 64;
 /// Default of `max_frame`, in bytes.
@@ -246,9 +246,9 @@ impl SidecarConfig {
 
     pub(super) fn check(&self) -> Result<(), SidecarError> {
         let mistake = |(key, problem): (String, String)| SidecarError::at(key, problem);
-        self.check_itself().map_err(mistake)?;
+        self.check_globals().map_err(mistake)?;
         for (i, route) in self.route.iter().enumerate() {
-            let checked = self.check_place(i).and_then(|()| route.check());
+            let checked = self.check_against_others(i).and_then(|()| route.check());
             let of_route = |(key, problem)| (format!("route {}: {key}", route.name), problem);
             checked.map_err(of_route).map_err(mistake)?;
         }

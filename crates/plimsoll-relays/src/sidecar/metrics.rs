@@ -167,19 +167,19 @@ impl SidecarMetrics {
 
     pub(super) fn upstream(&self, route: &str, upstream: &str) -> UpstreamCounters {
         let labels = labels([("route", route), ("upstream", upstream)]);
-        self.of_route(route, labels, |labels| self.upstreams.of(labels))
+        self.member_of_route(route, labels, |labels| self.upstreams.of(labels))
     }
 
     pub(super) fn status(&self, route: &str, status: &str) -> Counter {
         let labels = labels([("route", route), ("status", status)]);
-        self.of_route(route, labels, |labels| {
+        self.member_of_route(route, labels, |labels| {
             self.statuses.get_or_create_owned(labels)
         })
     }
 
     /// Returns a member that is removed with its route. A worker may still have calls of a removed
     /// route, or may not know of the removal yet; what it counts then is discarded.
-    fn of_route<T: Default>(
+    fn member_of_route<T: Default>(
         &self,
         route: &str,
         labels: Labels,

@@ -32,7 +32,7 @@ use plimsoll_engine::{Address, Clock, defect};
 use plimsoll_protocols::relayed::Watchdog;
 
 use access_log::AccessLog;
-pub use config::{FaultConfig, RouteConfig, SidecarConfig, TlsFiles, UpstreamTls, Version};
+pub use config::{FaultConfig, RouteConfig, SidecarConfig, TlsFiles, TlsVersionSpec, UpstreamTls};
 use metrics::{SidecarMetrics, count};
 use names::NameResolver;
 pub use names::Upstream;
@@ -103,7 +103,7 @@ pub struct Sidecar {
     metrics: Arc<SidecarMetrics>,
     names: Arc<NameResolver>,
     watchdog: Arc<Watchdog>,
-    now: Mutex<CurrentConfig>,
+    current: Mutex<CurrentConfig>,
 }
 
 /// The state of the config that was read last.
@@ -172,7 +172,7 @@ impl Sidecar {
             metrics,
             names,
             watchdog,
-            now: Mutex::new(CurrentConfig {
+            current: Mutex::new(CurrentConfig {
                 config: config.clone(),
                 routes,
                 access_logs: writer.into_iter().collect(),
@@ -188,7 +188,7 @@ impl Sidecar {
     /// then stays in use.
     pub fn reload(&self, config: &SidecarConfig) -> Result<(), SidecarError> {
         config.check()?;
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         for (key, is_same) in [
             ("admin", now.config.admin == config.admin),
             ("workers", now.config.workers() == config.workers()),
@@ -257,7 +257,7 @@ impl Sidecar {
 
     /// Returns each route's name and the address that it listens on, with the actual port.
     pub fn listening(&self) -> Vec<(String, Address)> {
-        let now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let routes = now.routes.iter();
         routes
             .map(|running| (running.route.name.clone(), running.address.clone()))
@@ -290,7 +290,7 @@ impl Sidecar {
         ended(self.workers);
         // Setups that no worker has read still hold an access log.
         drop(self.mailboxes);
-        let now = self.now.into_inner();
+        let now = self.current.into_inner();
         ended(now.unwrap_or_else(PoisonError::into_inner).access_logs);
     }
 }

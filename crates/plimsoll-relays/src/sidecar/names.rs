@@ -135,7 +135,7 @@ pub(super) struct ResolvedUpstream {
 struct LookupState {
     addresses: Vec<Address>,
     /// The local resource whose lack prevented the last lookup.
-    lack: Option<LocalResourceError>,
+    missing_resource: Option<LocalResourceError>,
 }
 
 /// The lookup results of a route's upstreams, shared by all workers.
@@ -145,7 +145,7 @@ pub(super) struct RouteUpstreams {
     upstreams: Vec<Upstream>,
     failures: Counter,
     /// The results for each of `upstreams`, in the same order.
-    known: Mutex<Vec<LookupState>>,
+    lookups: Mutex<Vec<LookupState>>,
     /// Incremented with every change.
     version: AtomicU64,
 }
@@ -157,7 +157,7 @@ impl RouteUpstreams {
             route: route.to_owned(),
             upstreams: upstreams.to_vec(),
             failures,
-            known: Mutex::new(vec![LookupState::default(); upstreams.len()]),
+            lookups: Mutex::new(vec![LookupState::default(); upstreams.len()]),
             version: AtomicU64::new(1),
         }
     }
@@ -172,7 +172,7 @@ impl RouteUpstreams {
 
     /// Returns the addresses that the route's connections may use.
     pub(super) fn places(&self) -> Vec<ResolvedUpstream> {
-        let known = self.known();
+        let known = self.lock_lookups();
         let upstreams = self.upstreams.iter().zip(known.iter());
         upstreams
             .flat_map(|(upstream, known)| {
@@ -187,13 +187,13 @@ impl RouteUpstreams {
 
     /// Returns the local resource whose lack prevented the lookup of an upstream without addresses.
     pub(super) fn lack(&self) -> Option<LocalResourceError> {
-        let known = self.known();
+        let known = self.lock_lookups();
         let mut unknown = known.iter().filter(|known| known.addresses.is_empty());
-        unknown.find_map(|known| known.lack)
+        unknown.find_map(|known| known.missing_resource)
     }
 
-    fn known(&self) -> MutexGuard<'_, Vec<LookupState>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_lookups(&self) -> MutexGuard<'_, Vec<LookupState>> {
+        self.lookups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks up every name, which may take a while. If a name has no address, a warning is logged
@@ -209,14 +209,15 @@ impl RouteUpstreams {
                         count(&self.failures, 1);
                         let name = &self.route;
                         tracing::warn!("route {name}: upstream {upstream}: {problem}");
-                        self.known()[place].lack = LocalResourceError::of(&problem);
+                        self.lock_lookups()[place].missing_resource =
+                            LocalResourceError::of(&problem);
                         continue;
                     }
                 },
             };
-            let mut known = self.known();
+            let mut known = self.lock_lookups();
             let known = &mut known[place];
-            known.lack = None;
+            known.missing_resource = None;
             if known.addresses != found {
                 known.addresses = found;
                 self.version.fetch_add(1, Ordering::Release);
@@ -235,8 +236,8 @@ impl RouteUpstreams {
 pub(super) struct NameResolver {
     routes: Mutex<Vec<Arc<RouteUpstreams>>>,
     /// Interval between lookups, in nanoseconds.
-    every: AtomicU64,
-    is_looking: AtomicBool,
+    interval_ns: AtomicU64,
+    has_thread: AtomicBool,
 }
 
 impl NameResolver {
@@ -258,20 +259,20 @@ impl NameResolver {
     ) -> Result<(), SidecarError> {
         let has_names = routes.iter().any(|route| route.has_names());
         let every = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
-        self.every.store(every, Ordering::Relaxed);
-        if has_names && !self.is_looking.swap(true, Ordering::Relaxed) {
+        self.interval_ns.store(every, Ordering::Relaxed);
+        if has_names && !self.has_thread.swap(true, Ordering::Relaxed) {
             let (names, stop) = (Arc::clone(self), Arc::clone(stop));
-            start_thread("names", move || names.keep_looking(&stop))
-                .inspect_err(|_| self.is_looking.store(false, Ordering::Relaxed))?;
+            start_thread("names", move || names.run_lookups(&stop))
+                .inspect_err(|_| self.has_thread.store(false, Ordering::Relaxed))?;
         }
         *self.routes.lock().unwrap_or_else(PoisonError::into_inner) = routes;
         Ok(())
     }
 
-    fn keep_looking(&self, stop: &AtomicBool) {
+    fn run_lookups(&self, stop: &AtomicBool) {
         let mut slept = Duration::ZERO;
         while !stop.load(Ordering::Relaxed) {
-            let every = Duration::from_nanos(self.every.load(Ordering::Relaxed));
+            let every = Duration::from_nanos(self.interval_ns.load(Ordering::Relaxed));
             thread::sleep(STOP_POLL_INTERVAL.min(every));
             slept += STOP_POLL_INTERVAL.min(every);
             if slept >= every {

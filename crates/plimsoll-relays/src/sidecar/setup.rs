@@ -46,7 +46,7 @@ pub(super) struct RouteSetup {
     pub(super) upstreams: Arc<RouteUpstreams>,
     pub(super) counters: Counters,
     /// The histogram of call latencies.
-    pub(super) took: LatencyHistogram,
+    pub(super) latency: LatencyHistogram,
 }
 
 /// All routes, for one worker.
@@ -70,7 +70,7 @@ pub(super) struct ActiveRoute {
 
 impl ActiveRoute {
     /// Returns whether connections of this route can continue under the new config `route`.
-    fn becomes(&self, route: &RouteConfig) -> bool {
+    fn can_continue_as(&self, route: &RouteConfig) -> bool {
         let known = &self.route;
         let is_carried_so = known.protocol.name == route.protocol.name && known.file == route.file;
         known.name == route.name && is_carried_so
@@ -98,10 +98,10 @@ pub(super) fn prepare(
         .collect();
     let mut routes = Vec::new();
     for route in &config.route {
-        let known = running.iter().find(|known| known.becomes(route));
+        let known = running.iter().find(|known| known.can_continue_as(route));
         let codec = match known {
             Some(known) => known.codec.clone(),
-            None => codec_of(route, watchdog)?,
+            None => open_codec(route, watchdog)?,
         };
         let name = &route.name;
         let alpn: Option<&[u8]> = match route.protocol.mode {
@@ -137,7 +137,7 @@ pub(super) fn prepare(
                     .transpose()?,
                 upstreams: Arc::clone(&upstreams),
                 counters: counters.clone(),
-                took: metrics.took(name),
+                latency: metrics.took(name),
             });
         }
         routes.push(ActiveRoute {
@@ -150,7 +150,9 @@ pub(super) fn prepare(
     }
     // Done last, because connections are accepted from here on.
     for (place, route) in routes.iter_mut().enumerate() {
-        let known = running.iter().find(|known| known.becomes(&route.route));
+        let known = running
+            .iter()
+            .find(|known| known.can_continue_as(&route.route));
         if known.is_some_and(|known| known.route.listen == route.route.listen) {
             continue;
         }
@@ -158,7 +160,7 @@ pub(super) fn prepare(
         let mut first: Option<TcpListener> = None;
         for setup in &mut setups {
             let opened = open(&route.address, first.as_ref());
-            let (listener, address) = opened.map_err(|e| not_open(route, &e))?;
+            let (listener, address) = opened.map_err(|e| listen_error(route, &e))?;
             route.address = address;
             if first.is_none() {
                 first = listener.socket.try_clone().ok();
@@ -174,7 +176,7 @@ pub(super) fn prepare(
     Ok((setups, routes))
 }
 
-fn not_open(route: &ActiveRoute, e: &io::Error) -> SidecarError {
+fn listen_error(route: &ActiveRoute, e: &io::Error) -> SidecarError {
     let (name, address) = (&route.route.name, &route.address);
     let problem = match address {
         Address::Tcp(_) => e.to_string(),
@@ -184,7 +186,7 @@ fn not_open(route: &ActiveRoute, e: &io::Error) -> SidecarError {
 }
 
 /// Opens the route's codec; returns `None` if the protocol has no frames.
-fn codec_of(route: &RouteConfig, watchdog: &Watchdog) -> Result<Option<Codec>, SidecarError> {
+fn open_codec(route: &RouteConfig, watchdog: &Watchdog) -> Result<Option<Codec>, SidecarError> {
     let RelayMode::Frames { open, .. } = route.protocol.mode else {
         return Ok(None);
     };

@@ -54,10 +54,10 @@ impl TlsSide {
         }
     }
 
-    fn make(&self, alpn: Alpn) -> Result<LoadedConfig, TlsSetupError> {
+    fn load(&self, alpn: Alpn) -> Result<LoadedConfig, TlsSetupError> {
         match self {
-            TlsSide::Listen(tls) => server(tls, alpn),
-            TlsSide::Upstream(tls) => client(tls, alpn),
+            TlsSide::Listen(tls) => server_config(tls, alpn),
+            TlsSide::Upstream(tls) => client_config(tls, alpn),
         }
     }
 }
@@ -67,7 +67,7 @@ struct LoadedConfig {
     /// The last second, since 1970, in which the whole presented chain is valid.
     not_after: Option<u64>,
     /// Details of the peers' certificates, for error messages.
-    learned: Arc<CertificateObservations>,
+    observations: Arc<CertificateObservations>,
 }
 
 enum RustlsConfig {
@@ -81,7 +81,7 @@ pub(super) struct TlsIdentity {
     alpn: Alpn,
     settings: TlsSide,
     stamp: FileStamps,
-    made: LoadedConfig,
+    loaded: LoadedConfig,
     expiry_reported: bool,
 }
 
@@ -99,7 +99,7 @@ impl TlsIdentity {
         let stamp = settings.stamp();
         Ok(TlsIdentity {
             route: route.to_owned(),
-            made: (settings.make(alpn))
+            loaded: (settings.load(alpn))
                 .map_err(|e| SidecarError::at(format!("route {route}"), e))?,
             settings,
             alpn,
@@ -114,9 +114,9 @@ impl TlsIdentity {
         if seen == self.stamp {
             return None;
         }
-        match self.settings.make(self.alpn) {
+        match self.settings.load(self.alpn) {
             Ok(made) => {
-                self.made = made;
+                self.loaded = made;
                 self.stamp = seen;
                 self.expiry_reported = false;
                 tracing::info!(route = self.route, "certificates reloaded");
@@ -134,7 +134,7 @@ impl TlsIdentity {
     /// notice.
     pub(super) fn report_expiry(&mut self) {
         if !self.expiry_reported
-            && let Some(last) = self.made.not_after
+            && let Some(last) = self.loaded.not_after
             && last < validity::now()
             && let Some(cert) = self.settings.cert()
         {
@@ -143,7 +143,7 @@ impl TlsIdentity {
                 "route {}: the certificate {} expired at {}: new connections will be refused until the file is replaced",
                 self.route,
                 cert.display(),
-                validity::utc(last)
+                validity::format_utc(last)
             );
         }
     }
@@ -151,7 +151,7 @@ impl TlsIdentity {
     /// Describes a TLS error, with further details if they are known.
     pub(super) fn failure(&self, error: &rustls::Error) -> String {
         let text = validity::failure(error);
-        match self.made.learned.why(error) {
+        match self.loaded.observations.why(error) {
             Some(why) => format!("{text}: {why}"),
             None => text,
         }
@@ -165,7 +165,7 @@ impl TlsIdentity {
     /// Begins a session. `name` is what the upstream's certificate must be for, unless the config
     /// names another.
     pub(super) fn connection(&self, name: &str) -> Result<rustls::Connection, rustls::Error> {
-        match &self.made.config {
+        match &self.loaded.config {
             RustlsConfig::Server(config) => {
                 ServerConnection::new(Arc::clone(config)).map(Into::into)
             }
@@ -202,7 +202,7 @@ fn load_certificate_chain(
     Ok((Arc::new(SingleCertAndKey::from(identity)), not_after))
 }
 
-fn server(files: &TlsFiles, alpn: Alpn) -> Result<LoadedConfig, TlsSetupError> {
+fn server_config(files: &TlsFiles, alpn: Alpn) -> Result<LoadedConfig, TlsSetupError> {
     let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
     let learned = Arc::<CertificateObservations>::default();
     let ca = NamedFile("CA", &files.ca);
@@ -220,11 +220,11 @@ fn server(files: &TlsFiles, alpn: Alpn) -> Result<LoadedConfig, TlsSetupError> {
     Ok(LoadedConfig {
         config: RustlsConfig::Server(Arc::new(config)),
         not_after,
-        learned,
+        observations: learned,
     })
 }
 
-fn client(tls: &UpstreamTls, alpn: Alpn) -> Result<LoadedConfig, TlsSetupError> {
+fn client_config(tls: &UpstreamTls, alpn: Alpn) -> Result<LoadedConfig, TlsSetupError> {
     let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
     let shown = match (&tls.cert, &tls.key) {
         (Some(cert), Some(key)) => Some(load_certificate_chain(cert, key, &provider)?),
@@ -250,6 +250,6 @@ fn client(tls: &UpstreamTls, alpn: Alpn) -> Result<LoadedConfig, TlsSetupError> 
     Ok(LoadedConfig {
         config: RustlsConfig::Client(Arc::new(config)),
         not_after,
-        learned,
+        observations: learned,
     })
 }

@@ -4,22 +4,22 @@
 //! Everything that one iteration of the loop produces for a connection is sent in one write at its
 //! end.
 
-mod apart;
+mod abuse;
 mod balance;
-mod charges;
+mod call_log;
 mod dispatch;
 mod exchanges;
 mod faults;
 mod http2;
-mod lines;
+mod isolation;
 mod multiplex;
+mod peer_errors;
 mod pipe;
 mod resets;
 mod routes;
 mod sockets;
 mod suspects;
 mod table;
-mod troubles;
 mod upstream;
 
 use std::io;
@@ -29,13 +29,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use plimsoll_engine::keyed::GenerationalSlab;
 use plimsoll_engine::poller::{Interest, PollEvents, Poller, Waker};
+use plimsoll_engine::slab::GenerationalSlab;
 use plimsoll_engine::{Clock, defect, fault};
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::{FrameInfo, RejectReason};
 use plimsoll_protocols::serving::AcceptFailures;
-use plimsoll_protocols::serving::proxied::{HEADER_LIMIT, ProxyHeaderError, ProxyHeaderReader};
+use plimsoll_protocols::serving::proxy_header::{
+    HEADER_LIMIT, ProxyHeaderError, ProxyHeaderReader,
+};
 
 use super::access_log::AccessLog;
 use super::calls::UpstreamCalls;
@@ -44,11 +46,11 @@ use super::metrics::{Counters, SidecarMetrics};
 use super::setup::WorkerSetup;
 use super::transport::Transport;
 use super::{SidecarError, count};
-use charges::{AbuseLedger, Account, Isolation};
+use abuse::{AbuseLedger, ClientNetwork, Isolation};
 use faults::DelayQueue;
 use http2::Http2State;
+use peer_errors::ConnectionPeer;
 use routes::RouteState;
-use troubles::ConnectionPeer;
 
 const TICK_INTERVAL: Duration = Duration::from_millis(100);
 const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
@@ -77,7 +79,7 @@ enum RelayRole {
         /// The client connection that sent the last request without an answer, and when.
         last_oneway: Option<(u64, Time)>,
         /// The client address that the connection is reserved for, if any.
-        owner: Option<Account>,
+        owner: Option<ClientNetwork>,
     },
     /// HTTP/2, from a client or to an upstream.
     Http2(Box<Http2State>),
@@ -96,28 +98,28 @@ struct RelayConnection {
     last_active: Time,
     /// Present while the client's address is still unknown, because a PROXY header may name
     /// another.
-    opening: Option<Box<ProxyHeaderReader>>,
+    proxy_header: Option<Box<ProxyHeaderReader>>,
     /// The client's address, from the socket or a proxy; kept because a closed socket no longer has
     /// it.
     client: Option<SocketAddr>,
     /// Bytes relayed from this connection, and to it, if it is a pipe.
-    came: u64,
-    went: u64,
-    connecting: bool,
+    bytes_received: u64,
+    bytes_sent: u64,
+    is_connecting: bool,
     /// The upstream has accepted the connection, including TLS and HTTP/2.
     is_established: bool,
     /// Why the connection could not be made, if known.
     problem: Option<String>,
     /// The connection is closed because it is unused, which says nothing about its upstream.
-    unneeded: bool,
+    is_unneeded: bool,
     /// The first bytes were valid in the route's protocol.
-    recognised: bool,
+    is_recognised: bool,
     /// The events registered with epoll.
     interest: Interest,
     /// Not read for now, because its data cannot be passed on or answered.
-    paused: bool,
+    is_paused: bool,
     /// Not read for now, because its next request waits for an upstream.
-    held: bool,
+    is_held: bool,
     /// When the next request began to wait, or [`Time::NEVER`].
     held_since: Time,
     /// Upper bound of unsent bytes to an upstream that reply to its own messages (heartbeats, PING,
@@ -131,11 +133,11 @@ struct RelayConnection {
     /// Whether a client's calls may share upstream connections with those of others.
     isolation: Isolation,
     /// The peer will send nothing more.
-    ended: bool,
+    peer_ended: bool,
     /// The end of stream is to be sent after the remaining output.
-    finishing: bool,
-    finished: bool,
-    dirty: bool,
+    ends_after_output: bool,
+    end_sent: bool,
+    is_dirty: bool,
 }
 
 /// The worker's connections by token.
@@ -144,7 +146,7 @@ type Connections = GenerationalSlab<Box<RelayConnection>>;
 /// A frame on a connection that calls share.
 #[derive(Clone, Copy)]
 struct CallFrame<'a> {
-    seen: FrameInfo,
+    info: FrameInfo,
     bytes: &'a [u8],
 }
 
@@ -153,7 +155,7 @@ enum RequestDisposition {
     /// An answer will come.
     AwaitsAnswer,
     /// The request is done: it was answered here, or needs no answer.
-    Over,
+    Done,
     /// No upstream can take it now.
     Held,
 }
@@ -173,13 +175,13 @@ impl RelayConnection {
     /// Returns whether a client has sent everything and has all its answers.
     fn is_answered(&self) -> bool {
         let is_idle = matches!(self.role, RelayRole::Down { in_flight: 0 });
-        self.ended && !self.held && is_idle
+        self.peer_ended && !self.is_held && is_idle
     }
 
     /// Returns whether calls or unsent bytes are in flight.
     fn is_busy(&self) -> bool {
         let has_calls = match &self.role {
-            RelayRole::Down { in_flight } => *in_flight > 0 || self.held,
+            RelayRole::Down { in_flight } => *in_flight > 0 || self.is_held,
             RelayRole::Up { .. } => false,
             RelayRole::Http2(http2) => http2.is_busy(),
             RelayRole::Pipe { .. } => true,
@@ -188,8 +190,8 @@ impl RelayConnection {
     }
 
     /// Returns the upstream that this connection has just reached, if it was not counted yet.
-    fn proves(&self) -> Option<usize> {
-        if self.is_established || self.is_new() {
+    fn newly_reached_upstream(&self) -> Option<usize> {
+        if self.is_established || self.is_unready() {
             None
         } else {
             self.endpoint
@@ -218,14 +220,19 @@ impl RelayConnection {
     }
 
     /// Returns whether the PROXY header is still to come.
-    fn is_awaited(&self) -> bool {
-        self.opening.as_ref().is_some_and(|o| o.is_awaited())
+    fn awaits_proxy_header(&self) -> bool {
+        self.proxy_header
+            .as_ref()
+            .is_some_and(|o| o.is_awaited())
     }
 
     /// Returns whether the connection cannot carry a call yet.
-    fn is_new(&self) -> bool {
-        let ungreeted = matches!(&self.role, RelayRole::Http2(http2) if http2.is_ungreeted());
-        self.connecting || self.is_awaited() || self.transport.is_handshaking() || ungreeted
+    fn is_unready(&self) -> bool {
+        let ungreeted = matches!(&self.role, RelayRole::Http2(http2) if http2.awaits_settings());
+        self.is_connecting
+            || self.awaits_proxy_header()
+            || self.transport.is_handshaking()
+            || ungreeted
     }
 }
 
@@ -249,19 +256,19 @@ pub(super) struct Worker {
     exchanges: GenerationalSlab<Box<Exchange>>,
     dirty: Vec<u64>,
     /// Connections whose client has just become known.
-    opened: Vec<u64>,
+    identified: Vec<u64>,
     /// Whether listeners are watched; `false` for the rest of a tick in which one has failed.
-    accepts: bool,
-    not_accepted: AcceptFailures,
+    watches_listeners: bool,
+    accept_failures: AcceptFailures,
     buffer: Vec<u8>,
     drain: Duration,
     busy_poll: Duration,
     random: fastrand::Rng,
     /// Calls over HTTP/2 whose header fields have just arrived.
-    fresh: Vec<u64>,
+    new_calls: Vec<u64>,
     /// Items delayed by fault injection.
     delayed: DelayQueue,
-    charges: AbuseLedger,
+    abuse: AbuseLedger,
 }
 
 impl Worker {
@@ -276,16 +283,16 @@ impl Worker {
             connections: Connections::default(),
             exchanges: GenerationalSlab::default(),
             dirty: Vec::new(),
-            opened: Vec::new(),
-            accepts: true,
-            not_accepted: AcceptFailures::default(),
+            identified: Vec::new(),
+            watches_listeners: true,
+            accept_failures: AcceptFailures::default(),
             buffer: vec![0; READ_BUFFER_BYTES],
             drain: Duration::ZERO,
             busy_poll: Duration::ZERO,
             random: fastrand::Rng::new(),
-            fresh: Vec::new(),
+            new_calls: Vec::new(),
             delayed: DelayQueue::default(),
-            charges: AbuseLedger::default(),
+            abuse: AbuseLedger::default(),
         };
         worker.apply_setup(setup, Time::ZERO).map_err(failed)?;
         Ok(worker)
@@ -309,7 +316,7 @@ impl Worker {
     /// # Errors
     /// The system fails to wait for sockets.
     pub(super) fn run(mut self) -> Result<(), SidecarError> {
-        defect::restart_on_panic(&mut self, Worker::relay, Worker::restart_after_panic)
+        defect::restart_on_panic(&mut self, Worker::run_loop, Worker::restart_after_panic)
             .map_err(|e| SidecarError::at("waiting for sockets", e))
     }
 
@@ -337,21 +344,21 @@ impl Worker {
             for endpoint in &mut state.endpoints {
                 endpoint.slots.fill(None);
             }
-            state.held.clear();
-            state.held_apart.clear();
-            state.apart.clear();
+            state.waiting_clients.clear();
+            state.waiting_isolated.clear();
+            state.reserved.clear();
         }
         for exchange in std::mem::take(&mut self.exchanges).into_values() {
             self.counters(exchange.route).in_flight.dec();
         }
-        self.fresh.clear();
+        self.new_calls.clear();
         self.delayed = DelayQueue::default();
         self.dirty.clear();
-        self.opened.clear();
+        self.identified.clear();
         self.buffer = vec![0; READ_BUFFER_BYTES];
     }
 
-    fn relay(&mut self) -> io::Result<()> {
+    fn run_loop(&mut self) -> io::Result<()> {
         let mut events = PollEvents::default();
         self.read_mail(self.shared.clock.now());
         let mut next_tick = self.shared.clock.now() + TICK_INTERVAL;
@@ -385,14 +392,14 @@ impl Worker {
             if events.sockets().next().is_some() {
                 awake_until = now + self.busy_poll;
             }
-            if events.are_of_waker() && drain_until.is_none() {
+            if events.include_waker() && drain_until.is_none() {
                 self.read_mail(now);
             }
             for event in events.sockets() {
                 fault::point("sidecar");
                 self.serve(event, now);
             }
-            self.begin_opened(now);
+            self.begin_identified(now);
             self.release(now);
             self.flush_dirty(now);
             self.resume_held(now);
@@ -430,13 +437,13 @@ impl Worker {
     }
 
     fn tick(&mut self, now: Time) {
-        self.learn_names();
+        self.apply_lookups();
         self.watch_listeners(true);
         for token in self.connections.keys() {
             let Some(connection) = self.connections.get(token) else {
                 continue;
             };
-            if connection.is_awaited() && now >= connection.began + HEADER_LIMIT {
+            if connection.awaits_proxy_header() && now >= connection.began + HEADER_LIMIT {
                 self.reject_connection(
                     connection.route,
                     ConnectionPeer::of(connection),
@@ -446,14 +453,17 @@ impl Worker {
                 self.close(token, now);
                 continue;
             }
-            let is_new = connection.is_new();
+            let is_new = connection.is_unready();
             if is_new && now >= connection.began + CONNECT_TIMEOUT {
-                let late = match (connection.connecting, connection.transport.is_handshaking()) {
+                let late = match (
+                    connection.is_connecting,
+                    connection.transport.is_handshaking(),
+                ) {
                     (true, _) => "no connection",
                     (false, true) => "no TLS",
                     (false, false) => "no HTTP/2",
                 };
-                if connection.transport.is_handshaking() && !connection.connecting {
+                if connection.transport.is_handshaking() && !connection.is_connecting {
                     count(&self.counters(connection.route).handshakes_failed, 1);
                 }
                 if let Some(connection) = self.live(token) {
@@ -471,8 +481,8 @@ impl Worker {
                 self.close(token, now);
             }
         }
-        self.end_due(now);
-        self.keep_connected(now);
+        self.end_timed_out(now);
+        self.refill_slots(now);
         self.drain_removed_routes(now);
     }
 }

@@ -14,19 +14,19 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
-use crate::conformance::{echo_as_client, echo_up_to};
+use crate::conformance::{echo_as_client, echo_gateway_up_to};
 use crate::ports::free_port;
 
 /// A run takes minutes, most of them spent in the suite itself.
-const LIMIT: Duration = Duration::from_secs(3600);
+const SUITE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// The cases with compressed messages, in both directions.
 const MAX_MESSAGE: usize = 256 << 10;
 
 /// Excluded cases: 6.4, whose pauses measure how early invalid UTF-8 is refused (covered by the
 /// table), and 9, which measures speed with megabytes of data.
-const LEFT_OUT: [&str; 2] = ["6.4.*", "9.*"];
+const EXCLUDED_CASES: [&str; 2] = ["6.4.*", "9.*"];
 /// Least number of cases that must pass: 216 with compression (12 and 13), and others.
-const CASES: usize = 216 + 200;
+const MIN_PASSED_CASES: usize = 216 + 200;
 
 /// Loads the site folder as packages, because zope consists of several parts. Compressed messages
 /// are independent of each other and long ones dominate the suite's time, so a case sends 100
@@ -56,7 +56,7 @@ impl Drop for Suite {
 }
 
 /// Starts the suite; returns `None` without Python 2.7.
-fn wstest(arguments: &[&str], dir: &Path) -> Option<Suite> {
+fn start_suite(arguments: &[&str], dir: &Path) -> Option<Suite> {
     let python = peers().join("autobahn/python");
     if !python.exists() {
         let note = std::fs::read_to_string(peers().join("stamps/autobahn")).unwrap_or_default();
@@ -85,18 +85,18 @@ fn wstest(arguments: &[&str], dir: &Path) -> Option<Suite> {
 }
 
 /// A case and its verdict, if it did not pass.
-type Bad = (String, String);
+type FailedCase = (String, String);
 
 /// Runs all cases. The suite expects the closing handshake within a second, which a busy machine
 /// may miss: failed cases run again, and one that fails three times fails the test.
-async fn in_order(run: impl AsyncFn(&[String]) -> Option<Report>) {
+async fn run_until_passed(run: impl AsyncFn(&[String]) -> Option<SuiteReport>) {
     let mut cases = vec!["*".to_owned()];
     for attempt in 1.. {
-        let Some(Report { bad, strict }) = run(&cases).await else {
+        let Some(SuiteReport { bad, strict }) = run(&cases).await else {
             return;
         };
         if bad.is_empty() {
-            assert!(attempt > 1 || strict > CASES, "{strict} cases");
+            assert!(attempt > 1 || strict > MIN_PASSED_CASES, "{strict} cases");
             return;
         }
         let of_each = bad
@@ -108,13 +108,13 @@ async fn in_order(run: impl AsyncFn(&[String]) -> Option<Report>) {
     }
 }
 
-struct Report {
-    bad: Vec<Bad>,
+struct SuiteReport {
+    bad: Vec<FailedCase>,
     /// Cases that passed strictly.
     strict: usize,
 }
 
-fn report(dir: &Path) -> Report {
+fn read_report(dir: &Path) -> SuiteReport {
     let text = std::fs::read_to_string(dir.join("reports/index.json")).unwrap();
     let agents: BTreeMap<String, BTreeMap<String, Value>> = serde_json::from_str(&text).unwrap();
     let cases = agents.values().next().unwrap();
@@ -133,28 +133,28 @@ fn report(dir: &Path) -> Report {
         .values()
         .filter(|verdict| verdict["behavior"] == "OK")
         .count();
-    Report { bad, strict }
+    SuiteReport { bad, strict }
 }
 
 #[ignore = "it takes minutes: make test-peers runs it"]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn gateway_passes_autobahn_suite() {
-    in_order(the_gateway).await;
+    run_until_passed(the_gateway).await;
 }
 
 /// Returns `None` if the suite is not installed.
-async fn the_gateway(cases: &[String]) -> Option<Report> {
-    let gateway = echo_up_to(MAX_MESSAGE);
+async fn the_gateway(cases: &[String]) -> Option<SuiteReport> {
+    let gateway = echo_gateway_up_to(MAX_MESSAGE);
     let dir = tempfile::tempdir().unwrap();
     let spec = serde_json::json!({
         "outdir": "reports",
         "servers": [{ "agent": "gateway", "url": format!("ws://{}", gateway.address) }],
         "cases": cases,
-        "exclude-cases": LEFT_OUT,
+        "exclude-cases": EXCLUDED_CASES,
         "exclude-agent-cases": {},
     });
     std::fs::write(dir.path().join("spec.json"), spec.to_string()).unwrap();
-    let mut suite = wstest(&["-m", "fuzzingclient", "-s", "spec.json"], dir.path())?;
+    let mut suite = start_suite(&["-m", "fuzzingclient", "-s", "spec.json"], dir.path())?;
     let ending = async {
         loop {
             if let Some(ended) = suite.0.try_wait().unwrap() {
@@ -163,30 +163,32 @@ async fn the_gateway(cases: &[String]) -> Option<Report> {
             sleep(Duration::from_millis(50)).await;
         }
     };
-    let ended = timeout(LIMIT, ending).await.expect("an end in time");
+    let ended = timeout(SUITE_TIMEOUT, ending)
+        .await
+        .expect("an end in time");
     assert!(ended.success());
-    Some(report(dir.path()))
+    Some(read_report(dir.path()))
 }
 
 #[ignore = "it takes minutes: make test-peers runs it"]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_passes_autobahn_suite() {
-    in_order(the_client).await;
+    run_until_passed(the_client).await;
 }
 
-async fn the_client(cases: &[String]) -> Option<Report> {
+async fn the_client(cases: &[String]) -> Option<SuiteReport> {
     let dir = tempfile::tempdir().unwrap();
     let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
     let spec = serde_json::json!({
         "url": format!("ws://{address}"),
         "outdir": "reports",
         "cases": cases,
-        "exclude-cases": LEFT_OUT,
+        "exclude-cases": EXCLUDED_CASES,
         "exclude-agent-cases": {},
     });
     std::fs::write(dir.path().join("spec.json"), spec.to_string()).unwrap();
     let arguments = ["-m", "fuzzingserver", "-u", "0", "-s", "spec.json"];
-    let mut suite = wstest(&arguments, dir.path())?;
+    let mut suite = start_suite(&arguments, dir.path())?;
     let all = async {
         while tokio::net::TcpStream::connect(address).await.is_err() {
             assert!(suite.0.try_wait().unwrap().is_none(), "the suite has ended");
@@ -199,7 +201,7 @@ async fn the_client(cases: &[String]) -> Option<Report> {
         }
         echo_as_client(address, "/updateReports?agent=load").await;
     };
-    timeout(LIMIT, all).await.expect("an end in time");
+    timeout(SUITE_TIMEOUT, all).await.expect("an end in time");
     drop(suite);
-    Some(report(dir.path()))
+    Some(read_report(dir.path()))
 }

@@ -49,34 +49,34 @@ pub(crate) fn upgrade(path: &str, headers: &str) -> String {
 
 /// Something that was received.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Received {
+pub(crate) enum SocketEvent {
     Frame(Value),
     Close(u16),
     /// The connection ended without a Close.
     End,
 }
 
-pub(crate) struct Client {
+pub(crate) struct SocketClient {
     pub(crate) stream: TcpStream,
     reader: WebSocketReader,
-    came: VecDeque<Received>,
+    came: VecDeque<SocketEvent>,
     pub(crate) answer_pings: bool,
 }
 
-impl Client {
+impl SocketClient {
     /// Opens a session's socket; `Err` is the HTTP status with which it was refused.
     pub(crate) async fn open(
         gateway: SocketAddr,
         session: &str,
         token: &str,
         query: &str,
-    ) -> Result<Client, u16> {
+    ) -> Result<SocketClient, u16> {
         let path = format!("/agent/ws/{session}{query}");
         let headers = format!("Authorization: Bearer {token}\r\n");
-        Client::request(gateway, &upgrade(&path, &headers)).await
+        SocketClient::request(gateway, &upgrade(&path, &headers)).await
     }
 
-    pub(crate) async fn request(gateway: SocketAddr, request: &str) -> Result<Client, u16> {
+    pub(crate) async fn request(gateway: SocketAddr, request: &str) -> Result<SocketClient, u16> {
         let Ok(mut stream) = TcpStream::connect(gateway).await else {
             return Err(0);
         };
@@ -104,7 +104,7 @@ impl Client {
             text.contains("Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo="),
             "{text}"
         );
-        let mut client = Client {
+        let mut client = SocketClient {
             stream,
             reader: WebSocketReader::new(ReaderRole::Client, 1 << 20),
             came: VecDeque::new(),
@@ -129,9 +129,11 @@ impl Client {
             .read(bytes, |message| {
                 match message {
                     WebSocketMessage::Text(text) => {
-                        came.push_back(Received::Frame(serde_json::from_str(text).unwrap()));
+                        came.push_back(SocketEvent::Frame(serde_json::from_str(text).unwrap()));
                     }
-                    WebSocketMessage::Close { code, .. } => came.push_back(Received::Close(code)),
+                    WebSocketMessage::Close { code, .. } => {
+                        came.push_back(SocketEvent::Close(code))
+                    }
                     WebSocketMessage::Ping(payload) => pongs.push(payload.to_vec()),
                     other => panic!("unexpected {other:?}"),
                 }
@@ -145,7 +147,7 @@ impl Client {
         }
     }
 
-    pub(crate) async fn next(&mut self) -> Received {
+    pub(crate) async fn next(&mut self) -> SocketEvent {
         loop {
             if let Some(came) = self.came.pop_front() {
                 return came;
@@ -153,7 +155,7 @@ impl Client {
             let mut bytes = vec![0; 16 * 1024];
             let read = timeout(LIMIT, self.stream.read(&mut bytes)).await;
             match read.expect("something from the gateway in time") {
-                Ok(0) | Err(_) => return Received::End,
+                Ok(0) | Err(_) => return SocketEvent::End,
                 Ok(n) => self.take(&bytes[..n]).await,
             }
         }
@@ -161,7 +163,7 @@ impl Client {
 
     pub(crate) async fn frame(&mut self) -> Value {
         match self.next().await {
-            Received::Frame(frame) => frame,
+            SocketEvent::Frame(frame) => frame,
             other => panic!("expected a frame, got {other:?}"),
         }
     }
@@ -183,9 +185,9 @@ impl Client {
     pub(crate) async fn close_code(&mut self) -> u16 {
         loop {
             match self.next().await {
-                Received::Frame(_) => {}
-                Received::Close(code) => return code,
-                Received::End => return 1006,
+                SocketEvent::Frame(_) => {}
+                SocketEvent::Close(code) => return code,
+                SocketEvent::End => return 1006,
             }
         }
     }

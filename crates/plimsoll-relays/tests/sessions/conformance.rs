@@ -28,11 +28,11 @@ const MASK: [u8; 4] = [0x5a, 0x01, 0xff, 0x80];
 const MAX_MESSAGE: usize = 70_000;
 
 /// A frame: its first byte, whether it is masked correctly for its sender, and its payload.
-type Sent = (u8, bool, Vec<u8>);
+type SentFrame = (u8, bool, Vec<u8>);
 
 struct Case {
     what: &'static str,
-    sent: Vec<Sent>,
+    sent: Vec<SentFrame>,
     /// The first byte and payload of the frames that must come back before the Close.
     echoed: Vec<(u8, Vec<u8>)>,
     /// The code that must come back in the Close; 0 for a Close without a code.
@@ -40,13 +40,18 @@ struct Case {
 }
 
 /// A valid case: `frames` are echoed as `echoed`, and the sender closes with 1000.
-fn passes(what: &'static str, frames: &[(u8, &[u8])], echoed: &[(u8, &[u8])]) -> Case {
-    let mut case = fails(what, frames, echoed, 1000);
+fn valid_case(what: &'static str, frames: &[(u8, &[u8])], echoed: &[(u8, &[u8])]) -> Case {
+    let mut case = closing_case(what, frames, echoed, 1000);
     case.sent.push((0x88, true, close_payload(1000, "")));
     case
 }
 
-fn fails(what: &'static str, frames: &[(u8, &[u8])], echoed: &[(u8, &[u8])], close: u16) -> Case {
+fn closing_case(
+    what: &'static str,
+    frames: &[(u8, &[u8])],
+    echoed: &[(u8, &[u8])],
+    close: u16,
+) -> Case {
     Case {
         what,
         sent: frames.iter().map(|(b, p)| (*b, true, p.to_vec())).collect(),
@@ -66,21 +71,21 @@ fn cases() -> Vec<Case> {
     let sizes = [0, 1, 125, 126, 127, 128, 65_535, 65_536, MAX_MESSAGE];
     let payloads: Vec<Vec<u8>> = sizes.iter().map(|n| vec![b'*'; *n]).collect();
     for payload in &payloads {
-        cases.push(passes(
+        cases.push(valid_case(
             "text of a size",
             &[(TEXT, payload)],
             &[(TEXT, payload)],
         ));
-        cases.push(passes(
+        cases.push(valid_case(
             "binary of a size",
             &[(BINARY, payload)],
             &[(BINARY, payload)],
         ));
     }
     let over = vec![b'*'; MAX_MESSAGE + 1];
-    cases.push(fails("oversize", &[(BINARY, &over)], &[], 1009));
+    cases.push(closing_case("oversize", &[(BINARY, &over)], &[], 1009));
     let halves = vec![b'*'; MAX_MESSAGE / 2 + 1];
-    cases.push(fails(
+    cases.push(closing_case(
         "oversize in fragments",
         &[(0x02, &halves), (0x80, &halves)],
         &[],
@@ -89,19 +94,24 @@ fn cases() -> Vec<Case> {
 
     // Pings and pongs.
     let most = vec![0xfe; 125];
-    cases.push(passes("ping", &[(PING, b"")], &[(PONG, b"")]));
-    cases.push(passes(
+    cases.push(valid_case("ping", &[(PING, b"")], &[(PONG, b"")]));
+    cases.push(valid_case(
         "ping with a payload",
         &[(PING, b"hi")],
         &[(PONG, b"hi")],
     ));
-    cases.push(passes(
+    cases.push(valid_case(
         "the longest ping",
         &[(PING, &most)],
         &[(PONG, &most)],
     ));
-    cases.push(fails("a ping too long", &[(PING, &[0; 126])], &[], 1002));
-    cases.push(passes(
+    cases.push(closing_case(
+        "a ping too long",
+        &[(PING, &[0; 126])],
+        &[],
+        1002,
+    ));
+    cases.push(valid_case(
         "a pong unasked",
         &[(PONG, b"x"), (TEXT, b"y")],
         &[(TEXT, b"y")],
@@ -109,11 +119,11 @@ fn cases() -> Vec<Case> {
     let ten: Vec<Vec<u8>> = (0..10).map(|i| vec![b'0' + i]).collect();
     let pings: Vec<(u8, &[u8])> = ten.iter().map(|p| (PING, &p[..])).collect();
     let pongs: Vec<(u8, &[u8])> = ten.iter().map(|p| (PONG, &p[..])).collect();
-    cases.push(passes("ten pings", &pings, &pongs));
+    cases.push(valid_case("ten pings", &pings, &pongs));
 
     // Reserved bits and opcodes.
     for first in [0xc1, 0xa1, 0x91, 0xd1, 0xb1, 0xe1, 0xf1, 0xc9, 0xa8] {
-        cases.push(fails(
+        cases.push(closing_case(
             "a reserved bit",
             &[(TEXT, b"a"), (first, b"b")],
             &[(TEXT, b"a")],
@@ -121,7 +131,7 @@ fn cases() -> Vec<Case> {
         ));
     }
     for opcode in (3..8).chain(11..16) {
-        cases.push(fails(
+        cases.push(closing_case(
             "a reserved opcode",
             &[(0x80 | opcode, b"a")],
             &[],
@@ -131,52 +141,57 @@ fn cases() -> Vec<Case> {
 
     // Fragments.
     let whole: &[(u8, &[u8])] = &[(TEXT, b"abc")];
-    cases.push(passes(
+    cases.push(valid_case(
         "two fragments",
         &[(0x01, b"a"), (0x80, b"bc")],
         whole,
     ));
-    cases.push(passes(
+    cases.push(valid_case(
         "empty fragments",
         &[(0x01, b""), (0x00, b"abc"), (0x80, b"")],
         whole,
     ));
-    cases.push(passes(
+    cases.push(valid_case(
         "a ping between fragments",
         &[(0x01, b"a"), (PING, b"p"), (0x00, b"b"), (0x80, b"c")],
         &[(PONG, b"p"), (TEXT, b"abc")],
     ));
-    cases.push(fails(
+    cases.push(closing_case(
         "a continuation without a message to continue",
         &[(0x80, b"a")],
         &[],
         1002,
     ));
-    cases.push(fails(
+    cases.push(closing_case(
         "a first fragment of nothing",
         &[(0x00, b"a")],
         &[],
         1002,
     ));
-    cases.push(fails(
+    cases.push(closing_case(
         "a continuation after the end",
         &[(0x01, b"a"), (0x80, b"bc"), (0x80, b"d")],
         whole,
         1002,
     ));
-    cases.push(fails(
+    cases.push(closing_case(
         "text inside fragments",
         &[(0x01, b"a"), (TEXT, b"b")],
         &[],
         1002,
     ));
-    cases.push(fails(
+    cases.push(closing_case(
         "a fragmented ping",
         &[(0x09, b"a"), (0x80, b"b")],
         &[],
         1002,
     ));
-    cases.push(fails("a fragmented close", &[(0x08, b"")], &[], 1002));
+    cases.push(closing_case(
+        "a fragmented close",
+        &[(0x08, b"")],
+        &[],
+        1002,
+    ));
 
     // UTF-8.
     for good in [
@@ -186,14 +201,14 @@ fn cases() -> Vec<Case> {
         "\u{fffd}\u{1fffe}",
     ] {
         let bytes = good.as_bytes();
-        cases.push(passes("good UTF-8", &[(TEXT, bytes)], &[(TEXT, bytes)]));
+        cases.push(valid_case("good UTF-8", &[(TEXT, bytes)], &[(TEXT, bytes)]));
         let pieces: Vec<(u8, &[u8])> = bytes
             .iter()
             .enumerate()
             .map(|(i, b)| (if i == 0 { 0x01 } else { 0x00 }, std::slice::from_ref(b)))
             .chain([(0x80, &b""[..])])
             .collect();
-        cases.push(passes(
+        cases.push(valid_case(
             "good UTF-8, a byte a fragment",
             &pieces,
             &[(TEXT, bytes)],
@@ -211,21 +226,21 @@ fn cases() -> Vec<Case> {
         b"\xf0\x90\x80",
         b"\xed\xbf\xbf",
     ] {
-        cases.push(fails("bad UTF-8", &[(TEXT, bad)], &[], 1007));
-        cases.push(fails(
+        cases.push(closing_case("bad UTF-8", &[(TEXT, bad)], &[], 1007));
+        cases.push(closing_case(
             "bad UTF-8 at the end",
             &[(0x01, b"ok"), (0x80, bad)],
             &[],
             1007,
         ));
-        cases.push(passes(
+        cases.push(valid_case(
             "no UTF-8, binary",
             &[(BINARY, bad)],
             &[(BINARY, bad)],
         ));
     }
     // Must be refused at the fragment that makes it invalid: the last one is never sent.
-    cases.push(fails(
+    cases.push(closing_case(
         "bad UTF-8 fails at once",
         &[(0x01, b"\xce\xba"), (0x00, b"\xed\xa0")],
         &[],
@@ -233,15 +248,20 @@ fn cases() -> Vec<Case> {
     ));
 
     // Closing.
-    cases.push(fails("a close without a code", &[(CLOSE, b"")], &[], 0));
-    cases.push(fails("half a code", &[(CLOSE, b"\x03")], &[], 1002));
-    cases.push(fails(
+    cases.push(closing_case(
+        "a close without a code",
+        &[(CLOSE, b"")],
+        &[],
+        0,
+    ));
+    cases.push(closing_case("half a code", &[(CLOSE, b"\x03")], &[], 1002));
+    cases.push(closing_case(
         "text after the close",
         &[(CLOSE, b"\x03\xe8"), (TEXT, b"a")],
         &[],
         1000,
     ));
-    cases.push(fails(
+    cases.push(closing_case(
         "a close in mid-message",
         &[(0x01, b"a"), (CLOSE, b"\x03\xe8")],
         &[],
@@ -249,10 +269,20 @@ fn cases() -> Vec<Case> {
     ));
     let mut longest = b"\x03\xe8".to_vec();
     longest.resize(125, b'*');
-    cases.push(fails("the longest reason", &[(CLOSE, &longest)], &[], 1000));
+    cases.push(closing_case(
+        "the longest reason",
+        &[(CLOSE, &longest)],
+        &[],
+        1000,
+    ));
     longest.push(b'*');
-    cases.push(fails("a reason too long", &[(CLOSE, &longest)], &[], 1002));
-    cases.push(fails(
+    cases.push(closing_case(
+        "a reason too long",
+        &[(CLOSE, &longest)],
+        &[],
+        1002,
+    ));
+    cases.push(closing_case(
         "a reason that is no text",
         &[(CLOSE, b"\x03\xe8\xce")],
         &[],
@@ -261,7 +291,7 @@ fn cases() -> Vec<Case> {
     for code in [
         1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 3000, 3999, 4000, 4999,
     ] {
-        cases.push(fails(
+        cases.push(closing_case(
             "a code to send",
             &[(CLOSE, &u16::to_be_bytes(code))],
             &[],
@@ -271,14 +301,14 @@ fn cases() -> Vec<Case> {
     for code in [
         0, 999, 1004, 1005, 1006, 1015, 1016, 1100, 2000, 2999, 5000, 65535,
     ] {
-        cases.push(fails(
+        cases.push(closing_case(
             "a code not to send",
             &[(CLOSE, &u16::to_be_bytes(code))],
             &[],
             1002,
         ));
     }
-    let mut unmasked = fails(
+    let mut unmasked = closing_case(
         "the wrong masking",
         &[(TEXT, b"a"), (TEXT, b"b")],
         &[(TEXT, b"a")],
@@ -317,7 +347,7 @@ fn cuts(length: usize) -> Vec<usize> {
 }
 
 /// Sends a case in pieces and checks every frame that comes back until the end.
-async fn check(stream: &mut TcpStream, case: &Case, piece: usize, as_client: bool) {
+async fn check_case(stream: &mut TcpStream, case: &Case, piece: usize, as_client: bool) {
     let _ = stream.set_nodelay(true);
     let bytes = bytes_of(case, as_client);
     let (mut read, mut write) = stream.split();
@@ -412,16 +442,16 @@ async fn gateway_passes_conformance_cases() {
                 UpgradeResponse::parse(&head, "dGhlIHNhbXBsZSBub25jZQ==", UpgradeOffer::default());
             let opened = opened.unwrap().unwrap();
             assert_eq!((opened.size, opened.problem), (head.len(), None));
-            check(&mut stream, case, piece, true).await;
+            check_case(&mut stream, case, piece, true).await;
         }
     }
 }
 
 pub(crate) fn echo() -> GatewayProcess {
-    echo_up_to(MAX_MESSAGE)
+    echo_gateway_up_to(MAX_MESSAGE)
 }
 
-pub(crate) fn echo_up_to(max_message: usize) -> GatewayProcess {
+pub(crate) fn echo_gateway_up_to(max_message: usize) -> GatewayProcess {
     let options = GatewayOptions {
         echo: true,
         max_message,
@@ -532,7 +562,7 @@ async fn client_passes_conformance_cases() {
                     accept_key(key.as_bytes())
                 );
                 stream.write_all(answer.as_bytes()).await.unwrap();
-                check(&mut stream, case, piece, false).await;
+                check_case(&mut stream, case, piece, false).await;
             };
             tokio::join!(serving, echo_as_client(address, "/case"));
         }

@@ -8,14 +8,14 @@ use plimsoll_wire::websocket::{Opcode, put_masked};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::client::{Client, LIMIT, Received, http, numbers, post};
+use crate::client::{LIMIT, SocketClient, SocketEvent, http, numbers, post};
 use crate::stack::{Stack, quick};
 
 #[tokio::test]
 async fn frame_numbers_continue_across_queries() {
     let stack = Stack::start(quick(), GatewayOptions::default());
     let (session, token) = stack.session().await;
-    let mut client = Client::open(stack.gateway.address, &session, &token, "")
+    let mut client = SocketClient::open(stack.gateway.address, &session, &token, "")
         .await
         .ok()
         .unwrap();
@@ -44,8 +44,8 @@ async fn frame_numbers_continue_across_queries() {
         "a closed session runs no more"
     );
     client.send(Opcode::Close, &1000u16.to_be_bytes()).await;
-    assert_eq!(client.next().await, Received::Close(1000));
-    assert_eq!(client.next().await, Received::End);
+    assert_eq!(client.next().await, SocketEvent::Close(1000));
+    assert_eq!(client.next().await, SocketEvent::End);
 }
 
 #[tokio::test]
@@ -56,7 +56,7 @@ async fn cancel_ends_run_or_reports_error() {
     };
     let stack = Stack::start(slow, GatewayOptions::default());
     let (session, token) = stack.session().await;
-    let mut client = Client::open(stack.gateway.address, &session, &token, "")
+    let mut client = SocketClient::open(stack.gateway.address, &session, &token, "")
         .await
         .ok()
         .unwrap();
@@ -79,11 +79,11 @@ async fn new_socket_receives_after_takeover() {
     let stack = Stack::start(quick(), GatewayOptions::default());
     let (session, token) = stack.session().await;
     let gateway = stack.gateway.address;
-    let mut old = Client::open(gateway, &session, &token, "")
+    let mut old = SocketClient::open(gateway, &session, &token, "")
         .await
         .ok()
         .unwrap();
-    let mut new = Client::open(gateway, &session, &token, "")
+    let mut new = SocketClient::open(gateway, &session, &token, "")
         .await
         .ok()
         .unwrap();
@@ -106,13 +106,13 @@ async fn only_unresponsive_clients_are_closed() {
     let stack = Stack::start(quick(), options);
     let (session, token) = stack.session().await;
     let (other, others_token) = stack.session().await;
-    let mut silent = Client::open(stack.gateway.address, &session, &token, "")
+    let mut silent = SocketClient::open(stack.gateway.address, &session, &token, "")
         .await
         .ok()
         .unwrap();
     silent.answer_pings = false;
     // The client is connected for longer than a silent one is tolerated.
-    let mut living = Client::open(stack.gateway.address, &other, &others_token, "")
+    let mut living = SocketClient::open(stack.gateway.address, &other, &others_token, "")
         .await
         .ok()
         .unwrap();
@@ -125,7 +125,7 @@ async fn only_unresponsive_clients_are_closed() {
 }
 
 /// Waits until all sockets are closed and counted.
-async fn until_no_client_is_there(stack: &Stack) {
+async fn wait_until_no_clients(stack: &Stack) {
     let limit = tokio::time::Instant::now() + Duration::from_secs(60);
     loop {
         let (_, _, health) = http(stack.gateway.address, "GET /health HTTP/1.1\r\n\r\n").await;
@@ -153,13 +153,13 @@ async fn non_reading_client_is_closed() {
     };
     let stack = Stack::start(flood, options);
     let (session, token) = stack.session().await;
-    let client = Client::open(stack.gateway.address, &session, &token, "")
+    let client = SocketClient::open(stack.gateway.address, &session, &token, "")
         .await
         .ok()
         .unwrap();
     assert_eq!(stack.run(&session).await, 200);
     // 12 MB are sent; the sockets hold a part of it, the gateway at most its queue.
-    until_no_client_is_there(&stack).await;
+    wait_until_no_clients(&stack).await;
     drop(client);
     let metrics = stack.gateway.stop().await;
     assert_eq!(metrics.closed_with(4408).get(), 1);
@@ -180,7 +180,7 @@ async fn slow_reader_catches_up_from_log() {
     };
     let stack = Stack::start(flood, options);
     let (session, token) = stack.session().await;
-    let mut client = Client::open(stack.gateway.address, &session, &token, "")
+    let mut client = SocketClient::open(stack.gateway.address, &session, &token, "")
         .await
         .ok()
         .unwrap();
@@ -201,7 +201,7 @@ async fn shutdown_closes_clients_with_1012() {
     for _ in 0..20 {
         let (session, token) = stack.session().await;
         clients.push(
-            Client::open(stack.gateway.address, &session, &token, "")
+            SocketClient::open(stack.gateway.address, &session, &token, "")
                 .await
                 .ok()
                 .unwrap(),
@@ -220,7 +220,7 @@ async fn shutdown_closes_clients_with_1012() {
 async fn metrics_contain_no_session_ids() {
     let stack = Stack::start(quick(), GatewayOptions::default());
     let (session, token) = stack.session().await;
-    let mut client = Client::open(stack.gateway.address, &session, &token, "")
+    let mut client = SocketClient::open(stack.gateway.address, &session, &token, "")
         .await
         .ok()
         .unwrap();
@@ -270,7 +270,7 @@ async fn unknown_session_returns_404() {
 }
 
 /// Sends pings until the socket accepts no more; returns the number of bytes sent.
-async fn flood(client: &mut Client, ping: &[u8]) -> usize {
+async fn flood(client: &mut SocketClient, ping: &[u8]) -> usize {
     /// More than the kernels buffer for a connection in both directions.
     const FLOOD: usize = 128 << 20;
     let chunk = ping.repeat(16 * 1024);
@@ -295,14 +295,14 @@ async fn non_reading_pinger_is_closed() {
     };
     let stack = Stack::start(quick(), options);
     let (session, token) = stack.session().await;
-    let mut client = Client::open(stack.gateway.address, &session, &token, "")
+    let mut client = SocketClient::open(stack.gateway.address, &session, &token, "")
         .await
         .ok()
         .unwrap();
     let mut ping = Vec::new();
     put_masked(&mut ping, Opcode::Ping, [1, 2, 3, 4], b"");
     flood(&mut client, &ping).await;
-    until_no_client_is_there(&stack).await;
+    wait_until_no_clients(&stack).await;
     let metrics = stack.gateway.stop().await;
     assert_eq!(metrics.closed_with(1008).get(), 1);
     assert_eq!(metrics.sessions.get(), 1, "no other one was closed");
@@ -318,7 +318,7 @@ async fn reading_pauses_while_pongs_pile_up() {
     };
     let stack = Stack::start(quick(), patient);
     let (session, token) = stack.session().await;
-    let mut client = Client::open(stack.gateway.address, &session, &token, "")
+    let mut client = SocketClient::open(stack.gateway.address, &session, &token, "")
         .await
         .ok()
         .unwrap();

@@ -13,20 +13,20 @@ use plimsoll_relays::llm::LlmOptions;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use crate::load::{Loading, of};
-use crate::redis::Server;
+use crate::load::{SessionLoad, of};
+use crate::redis::RedisServer;
 use crate::stack::{GatewayProcess, Stack, quick};
 
 /// A proxy that relays connections to `to` and cuts each after a random time.
-struct Killer {
+struct KillingProxy {
     address: SocketAddr,
     kills: Arc<AtomicU64>,
     active: Arc<AtomicBool>,
 }
 
-impl Killer {
+impl KillingProxy {
     /// Cuts connections after `shortest` to twice that time.
-    async fn start(to: SocketAddr, shortest: Duration) -> Killer {
+    async fn start(to: SocketAddr, shortest: Duration) -> KillingProxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let kills = Arc::new(AtomicU64::new(0));
@@ -55,7 +55,7 @@ impl Killer {
                 });
             }
         });
-        Killer {
+        KillingProxy {
             address,
             kills,
             active,
@@ -100,11 +100,11 @@ pub(crate) async fn assert_complete_despite(
     let queries = u64::from(sessions);
     let runs = stack.runs().await + queries;
     let frames = gateway.counter("frames_total").await + 2 * queries;
-    let loading = Loading::closed(sessions, 1)
+    let loading = SessionLoad::closed(sessions, 1)
         .within(Duration::from_secs(60))
         .carry_out(stack.api, gateway.address);
     let disturbing = async {
-        stack.until_runs(runs).await;
+        stack.wait_for_runs(runs).await;
         gateway.until("frames_total", frames).await;
         disturbing.await;
     };
@@ -120,8 +120,8 @@ async fn killed_sockets_lose_no_tokens() {
         ..LlmOptions::default()
     };
     let stack = Stack::start(slow, GatewayOptions::default());
-    let killer = Killer::start(stack.gateway.address, Duration::from_millis(120)).await;
-    let record = Loading::closed(50, 3)
+    let killer = KillingProxy::start(stack.gateway.address, Duration::from_millis(120)).await;
+    let record = SessionLoad::closed(50, 3)
         .carry_out(stack.api, killer.address)
         .await;
     assert_complete(&record, 150);
@@ -131,9 +131,9 @@ async fn killed_sockets_lose_no_tokens() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_redis_connections_lose_no_tokens() {
-    let server = Server::start();
+    let server = RedisServer::start();
     let to = SocketAddr::from(([127, 0, 0, 1], server.port));
-    let killer = Killer::start(to, Duration::from_millis(200)).await;
+    let killer = KillingProxy::start(to, Duration::from_millis(200)).await;
     let slow = LlmOptions {
         token_delay: Duration::from_millis(25),
         ..LlmOptions::default()
@@ -144,7 +144,7 @@ async fn killed_redis_connections_lose_no_tokens() {
         &crate::redis::bus_at(killer.address).await,
         GatewayOptions::default(),
     );
-    let record = Loading::closed(30, 4)
+    let record = SessionLoad::closed(30, 4)
         .carry_out(stack.api, gateway.address)
         .await;
     assert_complete(&record, 120);
@@ -152,7 +152,7 @@ async fn killed_redis_connections_lose_no_tokens() {
     // Without further disturbance everything continues to work.
     killer.active.store(false, Ordering::Relaxed);
     let again = Stack::on(server.bus().await, quick(), GatewayOptions::default());
-    let record = Loading::closed(5, 2)
+    let record = SessionLoad::closed(5, 2)
         .carry_out(again.api, gateway.address)
         .await;
     assert_complete(&record, 10);

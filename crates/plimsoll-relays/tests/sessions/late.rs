@@ -11,12 +11,12 @@ use plimsoll_relays::llm::LlmOptions;
 use plimsoll_relays::token::TokenKeys;
 use plimsoll_wire::websocket::Opcode;
 
-use crate::client::{Client, LIMIT, Received, http, numbers};
-use crate::redis::Server;
+use crate::client::{LIMIT, SocketClient, SocketEvent, http, numbers};
+use crate::redis::RedisServer;
 use crate::stack::{GatewayProcess, SECRET, Stack, quick};
 
 /// Waits until no run is in progress.
-async fn runs_are_over(api: SocketAddr) {
+async fn wait_until_runs_end(api: SocketAddr) {
     let limit = tokio::time::Instant::now() + 2 * LIMIT;
     let request = "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     while !http(api, request).await.2.contains("\"runs\":0") {
@@ -25,27 +25,27 @@ async fn runs_are_over(api: SocketAddr) {
     }
 }
 
-async fn open(gateway: SocketAddr, session: &str, token: &str) -> Client {
-    Client::open(gateway, session, token, "")
+async fn open(gateway: SocketAddr, session: &str, token: &str) -> SocketClient {
+    SocketClient::open(gateway, session, token, "")
         .await
         .ok()
         .unwrap()
 }
 
 /// Closes the socket and waits for the gateway's Close.
-async fn close(mut client: Client) {
+async fn close(mut client: SocketClient) {
     client.send(Opcode::Close, &1000u16.to_be_bytes()).await;
     assert_eq!(client.close_code().await, 1000);
 }
 
 /// Opens and closes a socket when the session is created, then opens one per query after `/run`.
-async fn each_query_has_a_socket_of_its_own(stack: &Stack, gateways: &[SocketAddr], over: bool) {
+async fn assert_socket_per_query(stack: &Stack, gateways: &[SocketAddr], over: bool) {
     let (session, token) = stack.session().await;
     close(open(gateways[0], &session, &token).await).await;
     for query in 0..4u64 {
         assert_eq!(stack.run(&session).await, 200);
         if over {
-            runs_are_over(stack.api).await;
+            wait_until_runs_end(stack.api).await;
         }
         let gateway = gateways[query as usize % gateways.len()];
         let mut client = open(gateway, &session, &token).await;
@@ -63,19 +63,19 @@ async fn each_query_has_a_socket_of_its_own(stack: &Stack, gateways: &[SocketAdd
 async fn late_socket_gets_whole_run() {
     let stack = Stack::start(quick(), GatewayOptions::default());
     let gateway = [stack.gateway.address];
-    each_query_has_a_socket_of_its_own(&stack, &gateway, false).await;
-    each_query_has_a_socket_of_its_own(&stack, &gateway, true).await;
+    assert_socket_per_query(&stack, &gateway, false).await;
+    assert_socket_per_query(&stack, &gateway, true).await;
     assert_eq!(stack.gateway.stop().await.duplicates.get(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_gateways_share_delivery_position() {
-    let server = Server::start();
+    let server = RedisServer::start();
     let stack = Stack::on(server.bus().await, quick(), GatewayOptions::default());
     let other = GatewayProcess::start(&server.bus().await, GatewayOptions::default());
     let gateways = [stack.gateway.address, other.address];
-    each_query_has_a_socket_of_its_own(&stack, &gateways, false).await;
-    each_query_has_a_socket_of_its_own(&stack, &gateways, true).await;
+    assert_socket_per_query(&stack, &gateways, false).await;
+    assert_socket_per_query(&stack, &gateways, true).await;
 }
 
 #[tokio::test]
@@ -99,12 +99,12 @@ async fn new_socket_resumes_at_old_position() {
         let new = open(stack.gateway.address, &session, &token).await;
         loop {
             match old.next().await {
-                Received::Frame(frame) => seen.push(frame["seq"].as_u64().unwrap()),
-                Received::Close(code) => {
+                SocketEvent::Frame(frame) => seen.push(frame["seq"].as_u64().unwrap()),
+                SocketEvent::Close(code) => {
                     assert_eq!(code, 4001);
                     break;
                 }
-                Received::End => panic!("no Close"),
+                SocketEvent::End => panic!("no Close"),
             }
         }
         old = new;

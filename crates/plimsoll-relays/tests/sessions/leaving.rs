@@ -12,12 +12,12 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use crate::client::{Client, http, numbers, post};
-use crate::redis::Server;
-use crate::stack::{Api, GatewayProcess, Stack, quick, session};
+use crate::client::{SocketClient, http, numbers, post};
+use crate::redis::RedisServer;
+use crate::stack::{BackendProcess, GatewayProcess, Stack, quick, session};
 
 /// Longer than any wait in these tests.
-const LAME_DUCK: Duration = Duration::from_secs(600);
+const LONG_LAME_DUCK: Duration = Duration::from_secs(600);
 
 async fn status(of: SocketAddr, path: &str) -> (u16, String, String) {
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
@@ -25,7 +25,7 @@ async fn status(of: SocketAddr, path: &str) -> (u16, String, String) {
 }
 
 /// Waits until the health check reports that the process is stopping.
-async fn until_leaving(of: SocketAddr) {
+async fn wait_until_stopping(of: SocketAddr) {
     let limit = Instant::now() + Duration::from_secs(60);
     while status(of, "/ready").await.0 != 503 {
         assert!(Instant::now() < limit, "it is ready still");
@@ -36,15 +36,15 @@ async fn until_leaving(of: SocketAddr) {
 #[tokio::test]
 async fn lame_duck_still_serves_clients() {
     let bus = Bus::embedded(Duration::from_secs(60));
-    let mut api = Api::start(
+    let mut api = BackendProcess::start(
         &bus,
         LlmOptions {
-            lame_duck: LAME_DUCK,
+            lame_duck: LONG_LAME_DUCK,
             ..quick()
         },
     );
     let options = GatewayOptions {
-        lame_duck: LAME_DUCK,
+        lame_duck: LONG_LAME_DUCK,
         ..GatewayOptions::default()
     };
     let mut gateway = GatewayProcess::start(&bus, options);
@@ -58,7 +58,7 @@ async fn lame_duck_still_serves_clients() {
     api.begin_to_stop();
     gateway.begin_to_stop();
     for of in [api.address, gateway.address] {
-        until_leaving(of).await;
+        wait_until_stopping(of).await;
         let (status, head, body) = status(of, "/health").await;
         assert_eq!(
             (status, &*body),
@@ -67,7 +67,7 @@ async fn lame_duck_still_serves_clients() {
         );
     }
     let (session, token) = session(api.address).await;
-    let mut client = Client::open(gateway.address, &session, &token, "")
+    let mut client = SocketClient::open(gateway.address, &session, &token, "")
         .await
         .ok()
         .unwrap();
@@ -87,7 +87,7 @@ async fn lame_duck_still_serves_clients() {
 }
 
 /// Options with tokens for longer than the drain time of these tests, half a second.
-fn long() -> LlmOptions {
+fn long_answers() -> LlmOptions {
     LlmOptions {
         token_delay: Duration::from_millis(40),
         tokens: Some(60),
@@ -98,11 +98,11 @@ fn long() -> LlmOptions {
 const SESSIONS: usize = 12;
 
 /// Returns clients whose runs have begun at this backend.
-async fn running(api: SocketAddr, gateway: SocketAddr) -> Vec<(String, Client)> {
+async fn start_runs(api: SocketAddr, gateway: SocketAddr) -> Vec<(String, SocketClient)> {
     let mut clients = Vec::new();
     for _ in 0..SESSIONS {
         let (session, token) = session(api).await;
-        let client = Client::open(gateway, &session, &token, "").await;
+        let client = SocketClient::open(gateway, &session, &token, "").await;
         assert_eq!(post(api, &format!("/session/{session}/run")).await.0, 200);
         let mut client = client.ok().unwrap();
         assert_eq!(client.frame().await["seq"], 1);
@@ -111,18 +111,18 @@ async fn running(api: SocketAddr, gateway: SocketAddr) -> Vec<(String, Client)> 
     clients
 }
 
-fn finish(frames: &[Value]) -> &str {
+fn finish_reason(frames: &[Value]) -> &str {
     frames.last().unwrap()["finish"].as_str().unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unfinished_runs_move_to_another_backend() {
-    let server = Server::start();
+    let server = RedisServer::start();
     let gateway = GatewayProcess::start(&server.bus().await, GatewayOptions::default());
-    let first = Api::start(&server.bus().await, long());
-    let second = Api::start(&server.bus().await, long());
+    let first = BackendProcess::start(&server.bus().await, long_answers());
+    let second = BackendProcess::start(&server.bus().await, long_answers());
     assert_eq!(status(second.address, "/ready").await.0, 200);
-    let clients = running(first.address, gateway.address).await;
+    let clients = start_runs(first.address, gateway.address).await;
     let stats = first.stop().await;
     let counted = [&stats.runs, &stats.handed_over, &stats.unfinished];
     let all = counted.map(|counter| counter.get());
@@ -131,7 +131,7 @@ async fn unfinished_runs_move_to_another_backend() {
     for (session, mut client) in clients {
         let frames = client.until_done().await;
         assert_eq!(numbers(&frames), (2..=61).collect::<Vec<u64>>());
-        assert_eq!(finish(&frames), "stop");
+        assert_eq!(finish_reason(&frames), "stop");
         let lock = server.ask(&format!("EXISTS session:{session}:run"));
         assert_eq!(lock, ":0\r\n");
         // The session continues at the backend that took the run.
@@ -151,10 +151,10 @@ async fn unfinished_runs_move_to_another_backend() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orphaned_runs_fail_and_release_lock() {
-    let server = Server::start();
+    let server = RedisServer::start();
     let gateway = GatewayProcess::start(&server.bus().await, GatewayOptions::default());
-    let only = Api::start(&server.bus().await, long());
-    let clients = running(only.address, gateway.address).await;
+    let only = BackendProcess::start(&server.bus().await, long_answers());
+    let clients = start_runs(only.address, gateway.address).await;
     let (one, _) = &clients[0];
     let lasts: u32 = server
         .ask(&format!("TTL session:{one}:run"))
@@ -168,7 +168,7 @@ async fn orphaned_runs_fail_and_release_lock() {
     assert_eq!(counted, (0, SESSIONS as u64));
     for (session, mut client) in clients {
         let frames = client.until_done().await;
-        assert_eq!(finish(&frames), "error");
+        assert_eq!(finish_reason(&frames), "error");
         let lock = server.ask(&format!("EXISTS session:{session}:run"));
         assert_eq!(lock, ":0\r\n");
     }

@@ -30,7 +30,7 @@ fn target(address: SocketAddr) -> Target {
     parse_target(&format!("session://{address}")).unwrap().0
 }
 
-pub(crate) struct Loading {
+pub(crate) struct SessionLoad {
     clients: u32,
     queries: u32,
     deadline: Duration,
@@ -41,9 +41,9 @@ pub(crate) struct Loading {
     expect_tokens: Option<u64>,
 }
 
-impl Loading {
-    pub(crate) fn closed(clients: u32, queries: u32) -> Loading {
-        Loading {
+impl SessionLoad {
+    pub(crate) fn closed(clients: u32, queries: u32) -> SessionLoad {
+        SessionLoad {
             clients,
             queries,
             deadline: Duration::from_secs(10),
@@ -54,8 +54,8 @@ impl Loading {
         }
     }
 
-    pub(crate) fn within(self, deadline: Duration) -> Loading {
-        Loading { deadline, ..self }
+    pub(crate) fn within(self, deadline: Duration) -> SessionLoad {
+        SessionLoad { deadline, ..self }
     }
 
     /// Runs the load and merges what was recorded.
@@ -70,7 +70,7 @@ impl Loading {
             think: self.think,
             reconnects: 5,
             reconnect_pause: self.reconnect_pause,
-            reconnect_pause_most: Duration::from_secs(1),
+            max_reconnect_pause: Duration::from_secs(1),
             compression: false,
             headers: RequestFields::default(),
             api_secured: false,
@@ -155,7 +155,7 @@ pub(crate) fn of(record: &StageRecord, count: Count) -> u64 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_token_arrives_exactly_once() {
     let stack = Stack::start(quick(), GatewayOptions::default());
-    let record = Loading::closed(50, 4)
+    let record = SessionLoad::closed(50, 4)
         .carry_out(stack.api, stack.gateway.address)
         .await;
     assert_eq!((record.due, record.ok()), (200, 200));
@@ -181,7 +181,7 @@ async fn every_token_arrives_exactly_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_arrive_at_a_rate() {
     let stack = Stack::start(quick(), GatewayOptions::default());
-    let mut loading = Loading::closed(0, 2);
+    let mut loading = SessionLoad::closed(0, 2);
     loading.rate = Some(40.0);
     let record = loading.carry_out(stack.api, stack.gateway.address).await;
     assert_eq!((record.due, record.ok()), (80, 80));
@@ -193,7 +193,7 @@ async fn sessions_arrive_at_a_rate() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn open_sessions_pause_between_queries() {
     let stack = Stack::start(quick(), GatewayOptions::default());
-    let mut loading = Loading::closed(0, 3);
+    let mut loading = SessionLoad::closed(0, 3);
     loading.rate = Some(5.0);
     loading.think = Duration::from_millis(600);
     let begun = tokio::time::Instant::now();
@@ -209,7 +209,7 @@ async fn open_sessions_pause_between_queries() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn socket_404_is_not_retried() {
     let stack = Stack::start(quick(), GatewayOptions::default());
-    let mut loading = Loading::closed(3, 2);
+    let mut loading = SessionLoad::closed(3, 2);
     loading.reconnect_pause = Duration::from_secs(60);
     let begun = tokio::time::Instant::now();
     // The API has no such path, so it answers 404.
@@ -244,7 +244,7 @@ async fn gateway_shutdown_loses_no_tokens() {
             });
         }
     });
-    let loading = Loading::closed(30, 3).carry_out(stack.api, front);
+    let loading = SessionLoad::closed(30, 3).carry_out(stack.api, front);
     let killing = async {
         // All sessions are in the middle of their first queries.
         stack.gateway.until("sessions_open", 30).await;
@@ -262,14 +262,14 @@ async fn gateway_shutdown_loses_no_tokens() {
 
 /// The first event after the begin of a run.
 #[derive(Clone, Copy, Debug)]
-enum First {
+enum FirstEvent {
     Answer,
     Frames,
 }
 
 /// The response to `/close`.
 #[derive(Clone, Copy, Debug)]
-enum Close {
+enum CloseReply {
     Ok,
     Refused,
     Unanswered,
@@ -277,17 +277,21 @@ enum Close {
     CutOff,
 }
 
-async fn serve(run: &'static str, first: First, frames: &'static [&'static str]) -> SocketAddr {
-    serve_with(run, first, frames, Close::Ok).await
+async fn serve(
+    run: &'static str,
+    first: FirstEvent,
+    frames: &'static [&'static str],
+) -> SocketAddr {
+    serve_with(run, first, frames, CloseReply::Ok).await
 }
 
 /// Serves the API, answering `/run` with `run`, and sends `frames` on the socket once a run has
 /// begun.
 async fn serve_with(
     run: &'static str,
-    first: First,
+    first: FirstEvent,
     frames: &'static [&'static str],
-    close: Close,
+    close: CloseReply,
 ) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -296,19 +300,29 @@ async fn serve_with(
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let server = (run, first, frames, close);
-            tokio::spawn(lie(stream, server, begun.clone(), sent.clone()));
+            tokio::spawn(answer_connection(
+                stream,
+                server,
+                begun.clone(),
+                sent.clone(),
+            ));
         }
     });
     address
 }
 
-async fn liar(frames: &'static [&'static str]) -> SocketAddr {
-    serve(r#"{"run":1,"tokens":3}"#, First::Answer, frames).await
+async fn serve_frames(frames: &'static [&'static str]) -> SocketAddr {
+    serve(r#"{"run":1,"tokens":3}"#, FirstEvent::Answer, frames).await
 }
 
-async fn lie(
+async fn answer_connection(
     mut stream: TcpStream,
-    (run, first, frames, close): (&'static str, First, &'static [&'static str], Close),
+    (run, first, frames, close): (
+        &'static str,
+        FirstEvent,
+        &'static [&'static str],
+        CloseReply,
+    ),
     begun: tokio::sync::broadcast::Sender<()>,
     sent: tokio::sync::broadcast::Sender<()>,
 ) {
@@ -363,7 +377,7 @@ async fn lie(
             return;
         }
         let mut heard = sent.subscribe();
-        if text.contains("/run") && matches!(first, First::Frames) {
+        if text.contains("/run") && matches!(first, FirstEvent::Frames) {
             begun.send(()).unwrap();
             heard.recv().await.unwrap();
             // The client reads these before those that come only now.
@@ -376,17 +390,17 @@ async fn lie(
         };
         let status = match close {
             _ if !text.contains("/close") => "200 OK",
-            Close::Ok => "200 OK",
-            Close::Refused => "500 Internal Server Error",
-            Close::Unanswered => continue,
-            Close::CutOff => return,
+            CloseReply::Ok => "200 OK",
+            CloseReply::Refused => "500 Internal Server Error",
+            CloseReply::Unanswered => continue,
+            CloseReply::CutOff => return,
         };
         let answer = format!(
             "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
         stream.write_all(answer.as_bytes()).await.unwrap();
-        if text.contains("/run") && matches!(first, First::Answer) {
+        if text.contains("/run") && matches!(first, FirstEvent::Answer) {
             begun.send(()).unwrap();
         }
     }
@@ -394,8 +408,8 @@ async fn lie(
 
 const ONE: &str = r#"{"type":"token","content":"a","seq":1,"run":1}"#;
 const TWO: &str = r#"{"type":"token","content":"b","seq":2,"run":1}"#;
-const THREE: &str = r#"{"type":"token","content":"c","seq":3,"run":1}"#;
-const BARE: &str = r#"{"type":"token","content":"a"}"#;
+const TOKEN_3: &str = r#"{"type":"token","content":"c","seq":3,"run":1}"#;
+const BARE_TOKEN: &str = r#"{"type":"token","content":"a"}"#;
 const BARE_DONE: &str = r#"{"type":"done","content":""}"#;
 const DONE: &str = r#"{"type":"done","content":"","seq":4,"run":1,"tokens":3,"finish":"stop"}"#;
 
@@ -403,15 +417,15 @@ const DONE: &str = r#"{"type":"done","content":"","seq":4,"run":1,"tokens":3,"fi
 async fn lost_tokens_fail_query() {
     type Expected = (Outcome, u64, u64, u64);
     let cases: &[(&'static [&'static str], Expected)] = &[
-        (&[ONE, TWO, THREE, DONE], (Outcome::Ok, 0, 0, 0)),
-        (&[ONE, THREE, DONE], (Outcome::TokensLost, 1, 0, 0)),
+        (&[ONE, TWO, TOKEN_3, DONE], (Outcome::Ok, 0, 0, 0)),
+        (&[ONE, TOKEN_3, DONE], (Outcome::TokensLost, 1, 0, 0)),
         (&[DONE], (Outcome::TokensLost, 3, 0, 0)),
         (
-            &[ONE, TWO, TWO, THREE, DONE],
+            &[ONE, TWO, TWO, TOKEN_3, DONE],
             (Outcome::TokensLost, 0, 1, 0),
         ),
-        (&[ONE, THREE, TWO, DONE], (Outcome::TokensLost, 0, 0, 1)),
-        (&[ONE, TWO, THREE], (Outcome::DeadlineExceeded, 0, 0, 0)),
+        (&[ONE, TOKEN_3, TWO, DONE], (Outcome::TokensLost, 0, 0, 1)),
+        (&[ONE, TWO, TOKEN_3], (Outcome::DeadlineExceeded, 0, 0, 0)),
         (&[], (Outcome::DeadlineExceeded, 0, 0, 0)),
         (
             &[
@@ -421,11 +435,14 @@ async fn lost_tokens_fail_query() {
             (Outcome::RunFailed, 0, 0, 0),
         ),
         // There are no numbers and no count except the API's, which announced three.
-        (&[BARE, BARE, BARE, BARE_DONE], (Outcome::Ok, 0, 0, 0)),
-        (&[BARE, BARE_DONE], (Outcome::TokensShort, 2, 0, 0)),
+        (
+            &[BARE_TOKEN, BARE_TOKEN, BARE_TOKEN, BARE_DONE],
+            (Outcome::Ok, 0, 0, 0),
+        ),
+        (&[BARE_TOKEN, BARE_DONE], (Outcome::TokensShort, 2, 0, 0)),
         (&[BARE_DONE], (Outcome::TokensShort, 3, 0, 0)),
         (
-            &[BARE, BARE, BARE, BARE, BARE_DONE],
+            &[BARE_TOKEN, BARE_TOKEN, BARE_TOKEN, BARE_TOKEN, BARE_DONE],
             (Outcome::TokensLost, 0, 0, 0),
         ),
         // Everything that was sent has arrived, but fewer tokens than announced.
@@ -438,8 +455,8 @@ async fn lost_tokens_fail_query() {
         ),
     ];
     for (frames, (outcome, missing, twice, shuffled)) in cases {
-        let server = liar(frames).await;
-        let mut loading = Loading::closed(1, 1);
+        let server = serve_frames(frames).await;
+        let mut loading = SessionLoad::closed(1, 1);
         loading.deadline = Duration::from_millis(300);
         let record = loading.carry_out(server, server).await;
         assert_eq!(
@@ -475,9 +492,9 @@ async fn expect_tokens_applies_without_announced_count() {
         (r#"{"tokens":2}"#, Some(5), Outcome::Ok, 0),
         (r#"{"tokens":4}"#, Some(1), Outcome::TokensShort, 2),
     ] {
-        for first in [First::Answer, First::Frames] {
-            let server = serve(run, first, &[BARE, BARE, BARE_DONE]).await;
-            let mut loading = Loading::closed(1, 2);
+        for first in [FirstEvent::Answer, FirstEvent::Frames] {
+            let server = serve(run, first, &[BARE_TOKEN, BARE_TOKEN, BARE_DONE]).await;
+            let mut loading = SessionLoad::closed(1, 2);
             loading.expect_tokens = expected;
             let record = loading.carry_out(server, server).await;
             let case = format!("{run} {expected:?} {first:?}: {:?}", record.outcomes);
@@ -492,9 +509,13 @@ async fn expect_tokens_applies_without_announced_count() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_close_fails_session() {
-    for close in [Close::Refused, Close::Unanswered, Close::CutOff] {
-        let server = serve_with("{}", First::Answer, &[BARE, BARE_DONE], close).await;
-        let mut loading = Loading::closed(1, 2);
+    for close in [
+        CloseReply::Refused,
+        CloseReply::Unanswered,
+        CloseReply::CutOff,
+    ] {
+        let server = serve_with("{}", FirstEvent::Answer, &[BARE_TOKEN, BARE_DONE], close).await;
+        let mut loading = SessionLoad::closed(1, 2);
         loading.deadline = Duration::from_secs(2);
         let record = loading.carry_out(server, server).await;
         // Its queries succeeded.
@@ -516,12 +537,12 @@ async fn failed_session_start_fails_all_queries() {
         .unwrap()
         .local_addr()
         .unwrap();
-    let record = Loading::closed(3, 4)
+    let record = SessionLoad::closed(3, 4)
         .carry_out(refusing, stack.gateway.address)
         .await;
     assert_eq!(record.outcomes.of(Outcome::ConnectRefused), 3);
     assert_eq!(record.outcomes.of(Outcome::BrokenOff), 9);
-    let mut loading = Loading::closed(3, 4);
+    let mut loading = SessionLoad::closed(3, 4);
     loading.reconnect_pause = Duration::from_millis(1);
     let record = loading.carry_out(stack.api, refusing).await;
     assert_eq!(
@@ -533,7 +554,7 @@ async fn failed_session_start_fails_all_queries() {
     assert_eq!((record.ok(), record.due), (0, 12));
     // The gateway has another secret: the refusal is final and not retried.
     let foreign = crate::stack::foreign_gateway(&stack.bus);
-    let record = Loading::closed(3, 4)
+    let record = SessionLoad::closed(3, 4)
         .carry_out(stack.api, foreign.address)
         .await;
     assert_eq!(

@@ -16,14 +16,14 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tempfile::TempDir;
 
 /// More than the sockets in between buffer, and far less than is sent.
-const MAX_TAKEN: usize = 96 << 20;
+const MAX_READ_BYTES: usize = 96 << 20;
 /// Applies to every connection.
-const SENT: usize = 512 << 20;
+const SENT_BYTES: usize = 512 << 20;
 
 /// The bytes that a server sends on each connection: once, and then repeatedly.
-type Lie = (&'static str, &'static [u8], &'static [u8]);
+type MaliciousReply = (&'static str, &'static [u8], &'static [u8]);
 
-const LIES: [Lie; 4] = [
+const MALICIOUS_REPLIES: [MaliciousReply; 4] = [
     ("a long string", b"$2000000000\r\n", b"x"),
     ("a line without an end", b"+", b"x"),
     ("an error without an end", b"-ERR ", b"x"),
@@ -33,7 +33,7 @@ const LIES: [Lie; 4] = [
 /// Starts a server that answers greetings with malicious bytes, optionally over TLS. Returns its
 /// port, the most bytes that a connection has accepted, and the number of closed connections.
 fn liar(
-    (_, once, again): Lie,
+    (_, once, again): MaliciousReply,
     tls: Option<Arc<ServerConfig>>,
 ) -> (u16, Arc<AtomicUsize>, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -67,7 +67,7 @@ fn lie(mut stream: impl Read + Write, once: &[u8], again: &[u8]) -> usize {
     }
     let more = again.repeat((64 << 10) / again.len());
     let mut sent = 0;
-    while sent < SENT {
+    while sent < SENT_BYTES {
         match stream.write(&more) {
             Ok(part @ 1..) => sent += part,
             _ => break,
@@ -77,7 +77,7 @@ fn lie(mut stream: impl Read + Write, once: &[u8], again: &[u8]) -> usize {
 }
 
 /// Returns a certificate for localhost and the CA that signed it.
-fn secured() -> (TempDir, Arc<ServerConfig>) {
+fn server_certificate() -> (TempDir, Arc<ServerConfig>) {
     let folder = tempfile::tempdir().unwrap();
     make_certificates(folder.path(), &CertificateOptions::default()).unwrap();
     let file = |name: &str| folder.path().join(name);
@@ -102,12 +102,12 @@ async fn assert_bounded(
     }
     drop(bus);
     let most = taken.load(Ordering::SeqCst);
-    assert!(most < MAX_TAKEN, "{what}: {most} bytes");
+    assert!(most < MAX_READ_BYTES, "{what}: {most} bytes");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn malicious_redis_replies_are_bounded() {
-    for lie in LIES {
+    for lie in MALICIOUS_REPLIES {
         let liar = liar(lie, None);
         for (scheme, master) in [
             ("redis", ""),
@@ -123,10 +123,10 @@ async fn malicious_redis_replies_are_bounded() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn malicious_redis_replies_over_tls_are_bounded() {
-    let (folder, config) = secured();
+    let (folder, config) = server_certificate();
     let authorities = fs::read(folder.path().join("ca.crt")).unwrap();
     // A line without an end that is actually sent, not only announced.
-    let lie = LIES[1];
+    let lie = MALICIOUS_REPLIES[1];
     let liar = liar(lie, Some(config));
     for (scheme, master) in [
         ("rediss", ""),

@@ -10,15 +10,15 @@ use plimsoll_relays::llm::LlmOptions;
 use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_certificates};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::client::{Client, numbers};
+use crate::client::{SocketClient, numbers};
 use crate::killing::{assert_complete, assert_complete_despite};
-use crate::load::Loading;
+use crate::load::SessionLoad;
 use crate::ports::free_port;
-use crate::redis::{READY_LIMIT, Server};
+use crate::redis::{READY_LIMIT, RedisServer};
 use crate::stack::{GatewayProcess, Stack, quick};
 
 /// Timeout for what a failover interrupts, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const FAILOVER_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn address(url: &str) -> RedisAddress {
     url.parse().unwrap()
@@ -28,16 +28,16 @@ fn bus(address: &RedisAddress) -> Bus {
     Bus::redis(address.clone(), RedisOptions::default())
 }
 
-async fn ready(address: &RedisAddress) -> Bus {
+async fn ready_bus(address: &RedisAddress) -> Bus {
     let bus = bus(address);
     bus.ready(READY_LIMIT).await.unwrap();
     bus
 }
 
 /// Returns the error reply that makes an address unusable; fails if the bus keeps retrying instead.
-async fn refusal(address: &RedisAddress) -> String {
+async fn error_reply(address: &RedisAddress) -> String {
     let bus = bus(address);
-    match bus.ready(PATIENCE).await {
+    match bus.ready(FAILOVER_TIMEOUT).await {
         Err(e @ BusError::ErrorReply { .. }) => e.to_string(),
         other => panic!("tried on and on: {other:?}"),
     }
@@ -45,17 +45,17 @@ async fn refusal(address: &RedisAddress) -> String {
 
 /// Runs sessions whose backend and gateway have separate connections.
 async fn assert_sessions_work(address: &RedisAddress) {
-    let stack = Stack::on(ready(address).await, quick(), GatewayOptions::default());
-    let gateway = GatewayProcess::start(&ready(address).await, GatewayOptions::default());
-    let record = Loading::closed(10, 2)
-        .within(PATIENCE)
+    let stack = Stack::on(ready_bus(address).await, quick(), GatewayOptions::default());
+    let gateway = GatewayProcess::start(&ready_bus(address).await, GatewayOptions::default());
+    let record = SessionLoad::closed(10, 2)
+        .within(FAILOVER_TIMEOUT)
         .carry_out(stack.api, gateway.address)
         .await;
     assert_complete(&record, 20);
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let limit = Instant::now() + PATIENCE;
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let limit = Instant::now() + FAILOVER_TIMEOUT;
     while !holds() {
         assert!(Instant::now() < limit, "{what}");
         std::thread::sleep(Duration::from_millis(20));
@@ -63,15 +63,15 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Certificates for servers that require client certificates, also from each other.
-struct Secured {
+struct RedisCertificates {
     set: CertificateSet,
     _folder: tempfile::TempDir,
 }
 
-impl Secured {
-    fn new() -> Secured {
+impl RedisCertificates {
+    fn new() -> RedisCertificates {
         let folder = tempfile::tempdir().unwrap();
-        Secured {
+        RedisCertificates {
             set: make_certificates(folder.path(), &CertificateOptions::default()).unwrap(),
             _folder: folder,
         }
@@ -91,15 +91,15 @@ impl Secured {
         )
     }
 
-    fn authority(&self) -> Vec<u8> {
+    fn ca_certificate(&self) -> Vec<u8> {
         std::fs::read(&self.set.ca_cert).unwrap()
     }
 
     /// Returns an address with the CA of such servers and a client certificate.
-    fn reach(&self, url: &str) -> RedisAddress {
+    fn address_with_certificates(&self, url: &str) -> RedisAddress {
         let read = |path: &std::path::Path| std::fs::read(path).unwrap();
         let client = (read(&self.set.client_cert), read(&self.set.client_key));
-        let authority = Some(self.authority());
+        let authority = Some(self.ca_certificate());
         let reached = address(url).with_certificates(authority, Some(client));
         reached.unwrap()
     }
@@ -107,26 +107,26 @@ impl Secured {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_run_over_mutual_tls() {
-    let secured = Secured::new();
+    let secured = RedisCertificates::new();
     let lines = secured.lines();
-    let server = Server::configured(&format!("port 0\ntls-port PORT\n{lines}"));
+    let server = RedisServer::configured(&format!("port 0\ntls-port PORT\n{lines}"));
     let url = format!("rediss://127.0.0.1:{}", server.port);
     let plain = address(&url);
     let trusting = |client| {
-        let authority = Some(secured.authority());
+        let authority = Some(secured.ca_certificate());
         plain.clone().with_certificates(authority, client)
     };
-    assert_sessions_work(&secured.reach(&url)).await;
+    assert_sessions_work(&secured.address_with_certificates(&url)).await;
     // A server with a certificate of an unknown CA, and one that requires a client certificate.
-    let reason = refusal(&plain).await;
+    let reason = error_reply(&plain).await;
     assert!(reason.contains("UnknownIssuer"), "{reason}");
-    let reason = refusal(&trusting(None).unwrap()).await;
+    let reason = error_reply(&trusting(None).unwrap()).await;
     assert!(reason.contains("CertificateRequired"), "{reason}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_run_over_unix_socket() {
-    let server = Server::configured("port 0\nunixsocket DIR/socket");
+    let server = RedisServer::configured("port 0\nunixsocket DIR/socket");
     let path = server.dir.path().join("socket");
     assert_sessions_work(&address(&format!("unix://{}", path.display()))).await;
     assert_sessions_work(&address(&format!("redis+unix://{}?db=3", path.display()))).await;
@@ -134,7 +134,7 @@ async fn sessions_run_over_unix_socket() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_auth_error_is_immediate() {
-    let server = Server::configured(
+    let server = RedisServer::configured(
         "requirepass both\n\
          user plimsoll on >s/cret ~session:* &session* +@all\n\
          user guest on >guest ~other:* &other* +@all",
@@ -150,7 +150,7 @@ async fn redis_auth_error_is_immediate() {
         ("", "NOAUTH"),
         ("guest:guest@", "NOPERM"),
     ] {
-        let reason = refusal(&with(credentials)).await;
+        let reason = error_reply(&with(credentials)).await;
         let place = format!("redis at 127.0.0.1:{} answered: ", server.port);
         assert!(
             reason.starts_with(&place) && reason.contains(needle),
@@ -161,13 +161,13 @@ async fn redis_auth_error_is_immediate() {
             "{reason}"
         );
     }
-    let reason = refusal(&address(&format!(
+    let reason = error_reply(&address(&format!(
         "redis://:both@127.0.0.1:{}/99",
         server.port
     )))
     .await;
     assert!(reason.contains("DB index is out of range"), "{reason}");
-    let reason = refusal(&address(&format!(
+    let reason = error_reply(&address(&format!(
         "redis-cluster://:both@127.0.0.1:{}",
         server.port
     )))
@@ -179,7 +179,7 @@ async fn redis_auth_error_is_immediate() {
     assert!(matches!(error, BusError::Unreachable { .. }), "{error}");
 }
 
-fn slow() -> LlmOptions {
+fn slow_tokens() -> LlmOptions {
     LlmOptions {
         token_delay: Duration::from_millis(60),
         ..LlmOptions::default()
@@ -188,25 +188,25 @@ fn slow() -> LlmOptions {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_follow_sentinel_failover() {
-    failing_over(None).await;
+    assert_failover_loses_nothing(None).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_follow_tls_sentinel_failover() {
-    failing_over(Some(&Secured::new())).await;
+    assert_failover_loses_nothing(Some(&RedisCertificates::new())).await;
 }
 
 /// `secured` applies to all connections except the test's own, which use other ports.
-async fn failing_over(secured: Option<&Secured>) {
+async fn assert_failover_loses_nothing(secured: Option<&RedisCertificates>) {
     let start = |lines: &str| {
         let Some(secured) = secured else {
-            let server = Server::configured(lines);
+            let server = RedisServer::configured(lines);
             let port = server.port;
             return (server, port);
         };
         let (port, tls) = (free_port(), secured.lines());
         let lines = format!("tls-port {port}\n{tls}\ntls-replication yes\n{lines}");
-        (Server::configured(&lines), port)
+        (RedisServer::configured(&lines), port)
     };
     let (server, first) = start("");
     let mut servers = vec![(server, first)];
@@ -216,27 +216,31 @@ async fn failing_over(secured: Option<&Secured>) {
          sentinel down-after-milliseconds main 1000\n\
          sentinel failover-timeout main 6000"
     ));
-    let follows = |server: &Server| server.ask("ROLE").contains("connected");
-    until("it does not follow", || follows(&servers[1].0));
-    until("sentinel knows no replica", || {
+    let follows = |server: &RedisServer| server.ask("ROLE").contains("connected");
+    wait_until("it does not follow", || follows(&servers[1].0));
+    wait_until("sentinel knows no replica", || {
         sentinel
             .ask("SENTINEL REPLICAS main")
             .contains("slave-priority")
     });
     let by_sentinel = match secured {
         None => address(&format!("redis-sentinel://127.0.0.1:{sentinel_port}/main")),
-        Some(secured) => {
-            secured.reach(&format!("rediss-sentinel://127.0.0.1:{sentinel_port}/main"))
-        }
+        Some(secured) => secured.address_with_certificates(&format!(
+            "rediss-sentinel://127.0.0.1:{sentinel_port}/main"
+        )),
     };
-    let stack = Stack::on(ready(&by_sentinel).await, slow(), GatewayOptions::default());
-    let gateway = GatewayProcess::start(&ready(&by_sentinel).await, GatewayOptions::default());
+    let stack = Stack::on(
+        ready_bus(&by_sentinel).await,
+        slow_tokens(),
+        GatewayOptions::default(),
+    );
+    let gateway = GatewayProcess::start(&ready_bus(&by_sentinel).await, GatewayOptions::default());
     let master = || {
         let answer = sentinel.ask("SENTINEL GET-MASTER-ADDR-BY-NAME main");
         let port = answer.lines().nth(4).unwrap();
         port.parse::<u16>().unwrap()
     };
-    let mut idle = Idle::open(&stack, &gateway, 4).await;
+    let mut idle = IdleSessions::open(&stack, &gateway, 4).await;
     // A master that is asked to step down, and one that is killed.
     for killed in [false, true] {
         let old = master();
@@ -249,48 +253,48 @@ async fn failing_over(secured: Option<&Secured>) {
             }
         };
         assert_complete_despite(&stack, &gateway, 20, losing).await;
-        until("no failover", || master() != old);
+        wait_until("no failover", || master() != old);
         if !killed {
             let (old, _) = servers.iter().find(|(_, port)| *port == old).unwrap();
-            until("the old master does not follow", || follows(old));
-            until("sentinel still fails over", || {
+            wait_until("the old master does not follow", || follows(old));
+            wait_until("sentinel still fails over", || {
                 let known = sentinel.ask("SENTINEL REPLICAS main");
                 known.contains("\r\nslave\r\n") && known.contains("\r\nok\r\n")
             });
         }
         // Until the old master becomes a replica, Redis would silently lose what is posted to it.
-        idle.query().await;
+        idle.run_queries().await;
     }
 }
 
 /// Sessions whose sockets stay open between queries while the bus fails and recovers.
-struct Idle<'a> {
+struct IdleSessions<'a> {
     stack: &'a Stack,
-    sessions: Vec<(String, Client)>,
+    sessions: Vec<(String, SocketClient)>,
     /// The number of frames that each session has received.
     received: u64,
 }
 
-impl<'a> Idle<'a> {
+impl<'a> IdleSessions<'a> {
     /// Opens sessions and sends a first query in each.
-    async fn open(stack: &'a Stack, gateway: &GatewayProcess, sessions: usize) -> Idle<'a> {
-        let mut idle = Idle {
+    async fn open(stack: &'a Stack, gateway: &GatewayProcess, sessions: usize) -> IdleSessions<'a> {
+        let mut idle = IdleSessions {
             stack,
             sessions: Vec::new(),
             received: 0,
         };
         for _ in 0..sessions {
             let (session, token) = stack.session().await;
-            let client = Client::open(gateway.address, &session, &token, "").await;
+            let client = SocketClient::open(gateway.address, &session, &token, "").await;
             idle.sessions.push((session, client.ok().unwrap()));
         }
-        idle.query().await;
+        idle.run_queries().await;
         idle
     }
 
     /// Sends another query in each, once the backend has noticed that the bus is back.
-    async fn query(&mut self) {
-        let limit = Instant::now() + PATIENCE;
+    async fn run_queries(&mut self) {
+        let limit = Instant::now() + FAILOVER_TIMEOUT;
         for (session, _) in &self.sessions {
             let status = loop {
                 match self.stack.run(session).await {
@@ -302,7 +306,7 @@ impl<'a> Idle<'a> {
         }
         let expected: Vec<u64> = (self.received + 1..=self.received + 19).collect();
         for (_, client) in &mut self.sessions {
-            let frames = timeout(PATIENCE, client.until_done()).await;
+            let frames = timeout(FAILOVER_TIMEOUT, client.until_done()).await;
             assert_eq!(numbers(&frames.expect("tokens")), expected);
         }
         self.received += 19;
@@ -325,10 +329,10 @@ fn redis_cli(arguments: &[String]) {
 }
 
 /// Starts three masters without replicas, with additional configuration lines.
-fn cluster(more: impl Fn() -> String) -> Vec<Server> {
-    let nodes: Vec<Server> = (0..3)
+fn start_cluster(more: impl Fn() -> String) -> Vec<RedisServer> {
+    let nodes: Vec<RedisServer> = (0..3)
         .map(|_| {
-            Server::configured(&format!(
+            RedisServer::configured(&format!(
                 "cluster-enabled yes\ncluster-node-timeout 5000\ncluster-port {}\n{}",
                 free_port(),
                 more()
@@ -342,14 +346,14 @@ fn cluster(more: impl Fn() -> String) -> Vec<Server> {
             .collect::<Vec<_>>(),
     );
     for node in &nodes {
-        until("no cluster", || {
+        wait_until("no cluster", || {
             node.ask("CLUSTER INFO").contains("cluster_state:ok")
         });
     }
     nodes
 }
 
-fn to_all(nodes: &[Server]) -> RedisAddress {
+fn cluster_address(nodes: &[RedisServer]) -> RedisAddress {
     let nodes: Vec<String> = nodes
         .iter()
         .map(|node| format!("127.0.0.1:{}", node.port))
@@ -359,14 +363,18 @@ fn to_all(nodes: &[Server]) -> RedisAddress {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cluster_uses_all_nodes_without_loss() {
-    let mut nodes = cluster(String::new);
-    let address = to_all(&nodes);
-    let stack = Stack::on(ready(&address).await, slow(), GatewayOptions::default());
-    let gateway = GatewayProcess::start(&ready(&address).await, GatewayOptions::default());
+    let mut nodes = start_cluster(String::new);
+    let address = cluster_address(&nodes);
+    let stack = Stack::on(
+        ready_bus(&address).await,
+        slow_tokens(),
+        GatewayOptions::default(),
+    );
+    let gateway = GatewayProcess::start(&ready_bus(&address).await, GatewayOptions::default());
     // The first load is undisturbed. All connections are cut during the second, and a node dies and
     // comes back empty during the third.
-    let record = Loading::closed(30, 2)
-        .within(PATIENCE)
+    let record = SessionLoad::closed(30, 2)
+        .within(FAILOVER_TIMEOUT)
         .carry_out(stack.api, gateway.address)
         .await;
     assert_complete(&record, 60);
@@ -377,23 +385,23 @@ async fn cluster_uses_all_nodes_without_loss() {
             "no session on one of the nodes: {logs}"
         );
     }
-    let mut idle = Idle::open(&stack, &gateway, 12).await;
-    let cutting = async { nodes.iter().for_each(Server::drop_connections) };
+    let mut idle = IdleSessions::open(&stack, &gateway, 12).await;
+    let cutting = async { nodes.iter().for_each(RedisServer::drop_connections) };
     assert_complete_despite(&stack, &gateway, 30, cutting).await;
-    idle.query().await;
+    idle.run_queries().await;
     let killing = async {
         nodes[1].kill();
         nodes[1].restart();
     };
     assert_complete_despite(&stack, &gateway, 30, killing).await;
-    idle.query().await;
+    idle.run_queries().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_run_over_tls_cluster() {
-    let secured = Secured::new();
+    let secured = RedisCertificates::new();
     let ports = std::cell::RefCell::new(Vec::new());
-    let _nodes = cluster(|| {
+    let _nodes = start_cluster(|| {
         ports.borrow_mut().push(free_port());
         let (port, lines) = (ports.borrow().last().copied().unwrap(), secured.lines());
         format!("tls-port {port}\n{lines}\ntls-cluster yes\ntls-replication yes")
@@ -403,16 +411,23 @@ async fn sessions_run_over_tls_cluster() {
         .iter()
         .map(|port| format!("127.0.0.1:{port}"))
         .collect();
-    assert_sessions_work(&secured.reach(&format!("rediss-cluster://{}", hosts.join(",")))).await;
+    assert_sessions_work(
+        &secured.address_with_certificates(&format!("rediss-cluster://{}", hosts.join(","))),
+    )
+    .await;
 }
 
 /// Moves each node's slots to the next one, a third at a time, while clients read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slot_migration_loses_no_tokens() {
-    let nodes = cluster(String::new);
-    let address = to_all(&nodes);
-    let stack = Stack::on(ready(&address).await, slow(), GatewayOptions::default());
-    let gateway = GatewayProcess::start(&ready(&address).await, GatewayOptions::default());
+    let nodes = start_cluster(String::new);
+    let address = cluster_address(&nodes);
+    let stack = Stack::on(
+        ready_bus(&address).await,
+        slow_tokens(),
+        GatewayOptions::default(),
+    );
+    let gateway = GatewayProcess::start(&ready_bus(&address).await, GatewayOptions::default());
     let ids: Vec<String> = nodes
         .iter()
         .map(|node| {
@@ -422,8 +437,8 @@ async fn slot_migration_loses_no_tokens() {
         .collect();
     let first = format!("127.0.0.1:{}", nodes[0].port);
     for (from, to) in [(0, 1), (1, 2), (2, 0)] {
-        let loading = Loading::closed(40, 4)
-            .within(PATIENCE)
+        let loading = SessionLoad::closed(40, 4)
+            .within(FAILOVER_TIMEOUT)
             .carry_out(stack.api, gateway.address);
         let before = gateway.counter("frames_total").await;
         let arguments = [
@@ -446,7 +461,7 @@ async fn slot_migration_loses_no_tokens() {
         assert_complete(&record, 160);
     }
     for node in &nodes {
-        until("slots are still moving", || {
+        wait_until("slots are still moving", || {
             node.ask("CLUSTER INFO").contains("cluster_state:ok")
         });
     }

@@ -11,29 +11,29 @@ use plimsoll_relays::llm::LlmOptions;
 
 use tokio::time::Instant;
 
-use crate::client::{Client, numbers};
+use crate::client::{SocketClient, numbers};
 use crate::killing::assert_complete_despite;
-use crate::load::{Loading, of};
+use crate::load::{SessionLoad, of};
 use crate::ports::free_port;
 use crate::stack::{GatewayProcess, Stack, quick};
 
 pub(crate) const READY_LIMIT: Duration = Duration::from_secs(60);
 
 /// A redis-server on a free port without persistence, killed when dropped.
-pub(crate) struct Server {
+pub(crate) struct RedisServer {
     pub(crate) port: u16,
     child: Child,
     pub(crate) dir: tempfile::TempDir,
 }
 
-impl Server {
-    pub(crate) fn start() -> Server {
-        Server::configured("")
+impl RedisServer {
+    pub(crate) fn start() -> RedisServer {
+        RedisServer::configured("")
     }
 
     /// Starts a server with these configuration lines, in which PORT is replaced by its port and
     /// DIR by its folder. It listens without TLS unless they say otherwise.
-    pub(crate) fn configured(lines: &str) -> Server {
+    pub(crate) fn configured(lines: &str) -> RedisServer {
         let port = free_port();
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().display().to_string();
@@ -43,8 +43,8 @@ impl Server {
         let config =
             format!("port {port}\nbind 127.0.0.1\nsave \"\"\nappendonly no\ndir {path}\n{lines}\n");
         std::fs::write(dir.path().join("redis.conf"), config).unwrap();
-        let child = Server::spawn(port, dir.path(), lines.contains("sentinel"));
-        Server { port, child, dir }
+        let child = RedisServer::spawn(port, dir.path(), lines.contains("sentinel"));
+        RedisServer { port, child, dir }
     }
 
     fn spawn(port: u16, dir: &std::path::Path, sentinel: bool) -> Child {
@@ -92,7 +92,7 @@ impl Server {
     pub(crate) fn ask(&self, command: &str) -> String {
         let limit = Instant::now() + Duration::from_secs(60);
         loop {
-            match self.try_to_ask(command) {
+            match self.try_command(command) {
                 Ok(answer) if !answer.is_empty() => return answer,
                 cut => assert!(Instant::now() < limit, "{command}: {cut:?}"),
             }
@@ -100,7 +100,7 @@ impl Server {
         }
     }
 
-    fn try_to_ask(&self, command: &str) -> std::io::Result<String> {
+    fn try_command(&self, command: &str) -> std::io::Result<String> {
         let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port))?;
         stream.write_all(format!("{command}\r\n").as_bytes())?;
         let mut answer = [0; 4096];
@@ -109,7 +109,7 @@ impl Server {
     }
 
     pub(crate) fn restart(&mut self) {
-        self.child = Server::spawn(self.port, self.dir.path(), false);
+        self.child = RedisServer::spawn(self.port, self.dir.path(), false);
     }
 
     pub(crate) async fn bus(&self) -> Bus {
@@ -119,7 +119,7 @@ impl Server {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_run_over_sharded_channels() {
-    let mut server = Server::start();
+    let mut server = RedisServer::start();
     let port = server.port;
     let sharded = async || {
         let address = format!("redis://127.0.0.1:{port}").parse().unwrap();
@@ -133,7 +133,7 @@ async fn sessions_run_over_sharded_channels() {
     };
     let stack = Stack::on(sharded().await, quick(), GatewayOptions::default());
     let gateway = GatewayProcess::start(&sharded().await, GatewayOptions::default());
-    let record = Loading::closed(20, 2)
+    let record = SessionLoad::closed(20, 2)
         .carry_out(stack.api, gateway.address)
         .await;
     assert_eq!((record.due, record.ok()), (40, 40), "{:?}", record.outcomes);
@@ -143,7 +143,7 @@ async fn sessions_run_over_sharded_channels() {
     for bus in [&stack.bus, &sharded().await] {
         bus.ready(READY_LIMIT).await.unwrap();
     }
-    let record = Loading::closed(5, 1)
+    let record = SessionLoad::closed(5, 1)
         .carry_out(stack.api, gateway.address)
         .await;
     assert_eq!(record.ok(), 5, "{:?}", record.outcomes);
@@ -156,7 +156,7 @@ pub(crate) async fn bus_at(address: std::net::SocketAddr) -> Bus {
     bus
 }
 
-impl Drop for Server {
+impl Drop for RedisServer {
     fn drop(&mut self) {
         // The test may have killed it already.
         let _ = self.child.kill();
@@ -166,11 +166,11 @@ impl Drop for Server {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn separate_gateways_share_one_redis() {
-    let server = Server::start();
+    let server = RedisServer::start();
     let stack = Stack::on(server.bus().await, quick(), GatewayOptions::default());
     // Another gateway with its own connections.
     let second = GatewayProcess::start(&server.bus().await, GatewayOptions::default());
-    let record = Loading::closed(40, 3)
+    let record = SessionLoad::closed(40, 3)
         .carry_out(stack.api, second.address)
         .await;
     assert_eq!(
@@ -181,7 +181,7 @@ async fn separate_gateways_share_one_redis() {
     );
     assert_eq!(of(&record, Count::TokensReceived), 120 * 18);
     let (session, token) = stack.session().await;
-    let mut client = Client::open(second.address, &session, &token, "")
+    let mut client = SocketClient::open(second.address, &session, &token, "")
         .await
         .ok()
         .unwrap();
@@ -192,7 +192,7 @@ async fn separate_gateways_share_one_redis() {
     );
     // The frames are in the log for a client that connects later to the other gateway.
     let gateway = stack.gateway.address;
-    let mut late = Client::open(gateway, &session, &token, "?after=10")
+    let mut late = SocketClient::open(gateway, &session, &token, "?after=10")
         .await
         .ok()
         .unwrap();
@@ -205,7 +205,7 @@ async fn separate_gateways_share_one_redis() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_backend_run_is_taken_over() {
-    let server = Server::start();
+    let server = RedisServer::start();
     let (dead, alive) = (server.bus().await, server.bus().await);
     struct Nothing;
     impl plimsoll_relays::bus::Sink for Nothing {
@@ -243,7 +243,7 @@ async fn dead_backend_run_is_taken_over() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_crash_loses_no_tokens() {
-    let mut server = Server::start();
+    let mut server = RedisServer::start();
     let slow = LlmOptions {
         token_delay: Duration::from_millis(60),
         ..LlmOptions::default()
@@ -267,7 +267,7 @@ async fn redis_crash_loses_no_tokens() {
     let record = assert_complete_despite(&stack, &gateway, 40, killing).await;
     assert_eq!(of(&record, Count::Reconnects), 0, "the sockets lived on");
     // Everything continues as before.
-    let record = Loading::closed(10, 2)
+    let record = SessionLoad::closed(10, 2)
         .carry_out(stack.api, gateway.address)
         .await;
     assert_eq!(record.ok(), 20, "{:?}", record.outcomes);
@@ -275,7 +275,7 @@ async fn redis_crash_loses_no_tokens() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_stall_loses_no_tokens() {
-    let server = Server::start();
+    let server = RedisServer::start();
     let slow = LlmOptions {
         token_delay: Duration::from_millis(30),
         ..LlmOptions::default()
@@ -289,7 +289,7 @@ async fn redis_stall_loses_no_tokens() {
         server.signal("-CONT");
     };
     assert_complete_despite(&stack, &gateway, 30, stopping).await;
-    let record = Loading::closed(30, 1)
+    let record = SessionLoad::closed(30, 1)
         .carry_out(stack.api, gateway.address)
         .await;
     crate::killing::assert_complete(&record, 30);
@@ -297,11 +297,11 @@ async fn redis_stall_loses_no_tokens() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn empty_redis_gets_known_sessions_back() {
-    let mut server = Server::start();
+    let mut server = RedisServer::start();
     let stack = Stack::on(server.bus().await, quick(), GatewayOptions::default());
     let gateway = GatewayProcess::start(&server.bus().await, GatewayOptions::default());
     let open = async |session: &str, token: &str, query: &str| {
-        let opened = Client::open(gateway.address, session, token, query).await;
+        let opened = SocketClient::open(gateway.address, session, token, query).await;
         opened.unwrap_or_else(|status| panic!("refused with {status}"))
     };
     // Waits until the backend has noticed that Redis is back.

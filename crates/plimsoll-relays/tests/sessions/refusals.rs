@@ -5,7 +5,7 @@ use plimsoll_relays::token::TokenKeys;
 use plimsoll_wire::websocket::Opcode;
 use tokio::io::AsyncWriteExt;
 
-use crate::client::{Client, http, upgrade};
+use crate::client::{SocketClient, http, upgrade};
 use crate::stack::{SECRET, Stack, quick};
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn token_is_checked_before_upgrade() {
     }
     let header = format!("Sec-WebSocket-Protocol: bearer, {token}\r\n");
     let request = upgrade(&format!("/agent/ws/{session}"), &header);
-    let mut client = Client::request(gateway, &request).await.ok().unwrap();
+    let mut client = SocketClient::request(gateway, &request).await.ok().unwrap();
     stack.run(&session).await;
     assert_eq!(client.until_done().await.len(), 19);
 }
@@ -139,7 +139,11 @@ async fn malformed_requests_get_their_status() {
         let (got, head, body) = http(stack.gateway.address, &request).await;
         assert_eq!(got, status, "{name}: {head} {body}");
     }
-    assert!(Client::request(stack.gateway.address, &good).await.is_ok());
+    assert!(
+        SocketClient::request(stack.gateway.address, &good)
+            .await
+            .is_ok()
+    );
 }
 
 #[tokio::test]
@@ -150,7 +154,7 @@ async fn full_gateway_returns_retry_after() {
     };
     let stack = Stack::start(quick(), options);
     let (session, token) = stack.session().await;
-    let first = Client::open(stack.gateway.address, &session, &token, "").await;
+    let first = SocketClient::open(stack.gateway.address, &session, &token, "").await;
     assert!(first.is_ok());
     let header = format!("Authorization: Bearer {token}\r\n");
     let request = upgrade(&format!("/agent/ws/{session}"), &header);
@@ -182,7 +186,7 @@ async fn protocol_violations_get_close_code() {
         ("binary", masked(Opcode::Binary, b"{}"), 1003),
         ("bad close", masked(Opcode::Close, b"\x03"), 1002),
     ] {
-        let mut client = Client::open(stack.gateway.address, &session, &token, "")
+        let mut client = SocketClient::open(stack.gateway.address, &session, &token, "")
             .await
             .ok()
             .unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use plimsoll_relays::gateway::GatewayOptions;
 use plimsoll_relays::llm::LlmOptions;
 
-use crate::client::{Client, Received, numbers};
+use crate::client::{SocketClient, SocketEvent, numbers};
 use crate::stack::{GatewayProcess, Stack, quick};
 
 #[tokio::test]
@@ -15,7 +15,7 @@ async fn client_resumes_after_last_frame() {
     stack.run(&session).await;
     let gateway = stack.gateway.address;
     // No client was connected during the run, so one that resumes at 0 gets all of it.
-    let mut client = Client::open(gateway, &session, &token, "?after=0")
+    let mut client = SocketClient::open(gateway, &session, &token, "?after=0")
         .await
         .ok()
         .unwrap();
@@ -30,7 +30,7 @@ async fn client_resumes_after_last_frame() {
         .unwrap();
     client.until_done().await;
     let query = format!("?after=15&epoch={epoch}");
-    let mut client = Client::open(gateway, &session, &token, &query)
+    let mut client = SocketClient::open(gateway, &session, &token, &query)
         .await
         .ok()
         .unwrap();
@@ -42,7 +42,7 @@ async fn client_resumes_after_last_frame() {
         format!("?after=15&epoch={}", epoch + 1),
         "?after=99".to_owned(),
     ] {
-        let mut client = Client::open(gateway, &session, &token, &query)
+        let mut client = SocketClient::open(gateway, &session, &token, &query)
             .await
             .ok()
             .unwrap();
@@ -57,7 +57,7 @@ async fn client_resumes_after_last_frame() {
         );
     }
     // A client that names no position continues where the last socket stopped.
-    let mut client = Client::open(gateway, &session, &token, "")
+    let mut client = SocketClient::open(gateway, &session, &token, "")
         .await
         .ok()
         .unwrap();
@@ -74,7 +74,7 @@ async fn gateway_shutdown_staggers_session_closes() {
     let mut clients = tokio::task::JoinSet::new();
     for _ in 0..20 {
         let (session, token) = stack.session().await;
-        let opened = Client::open(stack.gateway.address, &session, &token, "").await;
+        let opened = SocketClient::open(stack.gateway.address, &session, &token, "").await;
         let mut client = opened.ok().unwrap();
         clients.spawn(async move {
             assert_eq!(client.close_code().await, 1012);
@@ -107,17 +107,17 @@ async fn read_with_cuts(
             .wrapping_add(1_442_695_040_888_963_407);
         let gateway = gateways[(seed >> 60) as usize % gateways.len()];
         let query = format!("?after={seen}");
-        let Ok(mut client) = Client::open(gateway, &session, &token, &query).await else {
+        let Ok(mut client) = SocketClient::open(gateway, &session, &token, &query).await else {
             tokio::time::sleep(Duration::from_millis(5)).await;
             continue;
         };
         let cut_after = (seed >> 33) % 9;
         for _ in 0..=cut_after {
             match client.next().await {
-                Received::Frame(frame) if frame["type"] == "resumed" => {
+                SocketEvent::Frame(frame) if frame["type"] == "resumed" => {
                     assert_eq!(frame["resumed"], true, "{frame}");
                 }
-                Received::Frame(frame) => {
+                SocketEvent::Frame(frame) => {
                     seen += 1;
                     assert_eq!(
                         frame["seq"].as_u64(),
@@ -128,7 +128,7 @@ async fn read_with_cuts(
                         return cuts;
                     }
                 }
-                Received::Close(_) | Received::End => break,
+                SocketEvent::Close(_) | SocketEvent::End => break,
             }
         }
         cuts += 1;

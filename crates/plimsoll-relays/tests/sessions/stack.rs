@@ -68,13 +68,13 @@ impl GatewayProcess {
 
     /// Returns one of the gateway's counters or gauges.
     pub(crate) async fn counter(&self, counter: &str) -> u64 {
-        counted(self.address, &format!("plimsoll_gateway_{counter}")).await
+        read_metric(self.address, &format!("plimsoll_gateway_{counter}")).await
     }
 
     /// Waits until one of the gateway's counters or gauges is `least` or more.
     pub(crate) async fn until(&self, counter: &str, least: u64) {
         let reached = async || self.counter(counter).await >= least;
-        waited(&format!("{counter} is below {least}"), reached).await;
+        wait_for(&format!("{counter} is below {least}"), reached).await;
     }
 
     pub(crate) async fn stop(mut self) -> Metrics {
@@ -84,14 +84,14 @@ impl GatewayProcess {
 }
 
 /// A backend.
-pub(crate) struct Api {
+pub(crate) struct BackendProcess {
     pub(crate) address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<LlmStats>,
 }
 
-impl Api {
-    pub(crate) fn start(bus: &Bus, options: LlmOptions) -> Api {
+impl BackendProcess {
+    pub(crate) fn start(bus: &Bus, options: LlmOptions) -> BackendProcess {
         let keys = TokenKeys::new(&[SECRET.to_vec()]).unwrap();
         let llm = Llm::new(bus.clone(), keys, options);
         let bound = listen().bind().unwrap();
@@ -103,7 +103,7 @@ impl Api {
             };
             llm.serve(bound, stopped).await.unwrap()
         });
-        Api {
+        BackendProcess {
             address,
             stop: Some(stop),
             task,
@@ -125,7 +125,7 @@ pub(crate) struct Stack {
     pub(crate) bus: Bus,
     pub(crate) api: SocketAddr,
     pub(crate) gateway: GatewayProcess,
-    _api: Api,
+    _api: BackendProcess,
 }
 
 impl Stack {
@@ -134,7 +134,7 @@ impl Stack {
     }
 
     pub(crate) fn on(bus: Bus, llm: LlmOptions, gateway: GatewayOptions) -> Stack {
-        let api = Api::start(&bus, llm);
+        let api = BackendProcess::start(&bus, llm);
         Stack {
             gateway: GatewayProcess::start(&bus, gateway),
             bus,
@@ -150,7 +150,7 @@ impl Stack {
 
     /// Returns one of the backend's counters or gauges.
     async fn counter(&self, counter: &str) -> u64 {
-        counted(self.api, &format!("plimsoll_llm_{counter}")).await
+        read_metric(self.api, &format!("plimsoll_llm_{counter}")).await
     }
 
     /// Returns the number of runs that the backend has begun since its start.
@@ -159,16 +159,16 @@ impl Stack {
     }
 
     /// Waits until the backend has begun this many runs since its start.
-    pub(crate) async fn until_runs(&self, least: u64) {
+    pub(crate) async fn wait_for_runs(&self, least: u64) {
         let reached = async || self.runs().await >= least;
-        waited("runs have not begun", reached).await;
+        wait_for("runs have not begun", reached).await;
     }
 
     /// Waits until every run has reached the bus completely. A client may have its last token
     /// before that, and the backend posts unconfirmed frames again.
     pub(crate) async fn settled(&self) {
         let reached = async || self.counter("runs_going_on").await == 0;
-        waited("runs go on", reached).await;
+        wait_for("runs go on", reached).await;
     }
 
     pub(crate) async fn run(&self, session: &str) -> u16 {
@@ -177,7 +177,7 @@ impl Stack {
 }
 
 /// Reads a counter or gauge from a metrics page.
-async fn counted(at: SocketAddr, name: &str) -> u64 {
+async fn read_metric(at: SocketAddr, name: &str) -> u64 {
     let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     let (_, _, page) = http(at, request).await;
     let rest = page.split(&format!("\n{name} ")).nth(1);
@@ -186,7 +186,7 @@ async fn counted(at: SocketAddr, name: &str) -> u64 {
 }
 
 /// Waits for a condition that becomes true sooner or later on any machine.
-async fn waited(not_yet: &str, reached: impl AsyncFn() -> bool) {
+async fn wait_for(not_yet: &str, reached: impl AsyncFn() -> bool) {
     let limit = Instant::now() + Duration::from_secs(60);
     while !reached().await {
         assert!(Instant::now() < limit, "{not_yet}");

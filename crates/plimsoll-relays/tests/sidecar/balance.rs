@@ -9,8 +9,8 @@ use std::thread;
 use plimsoll_protocols::bolt::frame::MAX_CONTENT;
 use plimsoll_protocols::bolt::{BoltFrame, BoltFrameKind, FrameLayout, Status};
 
-use super::http2_peer::{Http2Peer, Received};
-use super::{Client, echo_server, eventually, request, route, sidecar};
+use super::http2_peer::{Http2Event, Http2Peer};
+use super::{BoltClient, echo_server, eventually, request, route, sidecar};
 
 /// Answers every request with its content as soon as it may read.
 struct BoltService {
@@ -80,7 +80,7 @@ fn calls_are_balanced_across_upstreams() {
         services[1].address,
     ));
     // One client on one connection: calls are balanced, not connections.
-    let mut client = Client::connect(outside);
+    let mut client = BoltClient::connect(outside);
     for id in 0..400 {
         client.send(request(FrameLayout::V1, id, b"\x01x"));
         assert_eq!(client.answer().2, 0);
@@ -101,7 +101,7 @@ fn calls_avoid_dead_upstream() {
         let address = dead.local_addr().unwrap();
         drop(dead);
         let (relay, outside) = sidecar(&two_upstreams("bolt", address, good.address));
-        let mut client = Client::connect(outside);
+        let mut client = BoltClient::connect(outside);
         for id in 0..20 {
             client.send(request(FrameLayout::V1, id, b"\x01x"));
             assert_eq!(client.answer().2, 0, "call {id}");
@@ -120,7 +120,7 @@ fn stalled_upstream_delays_without_failing() {
         .map(|id| {
             let content = content.clone();
             thread::spawn(move || {
-                let mut client = Client::connect(outside);
+                let mut client = BoltClient::connect(outside);
                 client.send(request(FrameLayout::V1, id, &content));
                 let (_, answered, status, echoed) = client.answer();
                 (answered == id && echoed == content, status)
@@ -163,10 +163,10 @@ fn stalled_grpc_upstream_delays_without_failing() {
     });
     let window = (plimsoll_wire::http2::setting::INITIAL_WINDOW_SIZE, 1 << 20);
     let mut service = Http2Peer::new(listener.accept().unwrap().0, false, &[window]);
-    service.say(|out| plimsoll_wire::http2::write::window_update(out, 0, 1 << 30));
+    service.send_frames(|out| plimsoll_wire::http2::write::window_update(out, 0, 1 << 30));
     let (mut bytes, mut ended) = (0, 0);
     while ended < CALLERS {
-        if let Received::Data { stream, data, end } = service.next() {
+        if let Http2Event::Data { stream, data, end } = service.next() {
             bytes += data.len();
             if end {
                 let fields = [(":status", "200"), ("grpc-status", "0")];
@@ -186,7 +186,7 @@ fn stalled_grpc_upstream_delays_without_failing() {
 fn half_closed_client_gets_responses() {
     let service = bolt_service();
     let (relay, outside) = sidecar(&route("bolt", service.address, ""));
-    let mut client = Client::connect(outside);
+    let mut client = BoltClient::connect(outside);
     for id in 0..3 {
         client.send(request(FrameLayout::V1, id, b"\x01x"));
     }
@@ -211,7 +211,7 @@ fn half_closed_client_closes_after_error() {
     let address = dead.local_addr().unwrap();
     drop(dead);
     let (relay, outside) = sidecar(&route("bolt", address, ""));
-    let mut client = Client::connect(outside);
+    let mut client = BoltClient::connect(outside);
     client.send(request(FrameLayout::V1, 1, b"\x01x"));
     client.stream.shutdown(Shutdown::Write).unwrap();
     // The request waits for a connection that cannot be made, and nothing else follows.
@@ -234,7 +234,7 @@ fn connection_goes_to_reachable_upstream() {
         echo_server()
     ));
     for _ in 0..4 {
-        let mut client = Client::connect(outside);
+        let mut client = BoltClient::connect(outside);
         client.send(request(FrameLayout::V1, 1, b"\x01x"));
         assert_eq!(client.answer().2, 0);
     }

@@ -7,16 +7,16 @@ use std::process::Command;
 /// Runs the named test in a process of its own, started by `command`; returns `false` inside that
 /// process.
 pub(crate) fn is_run_by_itself(test: &str, mut command: Command) -> bool {
-    const HERE: &str = "PLIMSOLL_TEST_BY_ITSELF";
+    const CHILD_MARKER: &str = "PLIMSOLL_TEST_BY_ITSELF";
     /// No network namespace is available.
     const NONE: i32 = 77;
-    if env::var_os(HERE).is_some() {
+    if env::var_os(CHILD_MARKER).is_some() {
         return false;
     }
     let output = command
         .arg(env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
-        .env(HERE, "1")
+        .env(CHILD_MARKER, "1")
         .output()
         .unwrap();
     let problem = String::from_utf8_lossy(&output.stderr);
@@ -33,12 +33,12 @@ pub(crate) fn is_run_by_itself(test: &str, mut command: Command) -> bool {
 }
 
 /// Returns the command that starts the process without changes.
-pub(crate) fn as_it_is() -> Command {
+pub(crate) fn unchanged() -> Command {
     Command::new("env")
 }
 
 /// Returns the command that starts it in a network namespace of its own.
-pub(crate) fn with_a_network() -> Command {
+pub(crate) fn in_own_network() -> Command {
     let mut command = Command::new("unshare");
     let script = "ip link set lo up && test -w /proc/sys/net/ipv4/ip_local_port_range || exit 77; exec \"$0\" \"$@\"";
     command.args(["-Urn", "sh", "-c", script]);

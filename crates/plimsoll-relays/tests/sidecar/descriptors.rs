@@ -12,33 +12,33 @@ use plimsoll_relays::bus::{Bus, RedisOptions};
 use plimsoll_relays::sidecar::SidecarConfig;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::by_itself::{as_it_is, is_run_by_itself};
+use super::by_itself::{is_run_by_itself, unchanged};
 use super::http2_peer::Http2Peer;
 use super::support::try_admin_page;
-use super::upstreams::before_two_servers;
-use super::{Client, admin_page, echo_server, eventually, request, sidecar};
+use super::upstreams::sidecar_with_two_servers;
+use super::{BoltClient, admin_page, echo_server, eventually, request, sidecar};
 
 /// Standard input, output and error: with this limit nothing else can be opened.
-const FEWEST: u64 = 3;
+const STANDARD_STREAMS: u64 = 3;
 
 /// Limits this process to descriptors below `limit`; open ones stay open.
-fn allow(limit: u64) {
+fn limit_descriptors(limit: u64) {
     let maximum = getrlimit(Resource::Nofile).maximum;
     let current = Some(limit);
     setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
 }
 
 /// Allows `more` descriptors than are open now, besides those that other threads close later.
-fn allow_more(more: usize) {
+fn allow_more_descriptors(more: usize) {
     let files: Vec<_> = (0..more)
         .map(|_| File::open("/dev/null").unwrap())
         .collect();
     let last = files.last().unwrap().as_raw_fd();
-    allow(u64::try_from(last).unwrap() + 1);
+    limit_descriptors(u64::try_from(last).unwrap() + 1);
 }
 
 /// Waits until a bus whose Redis cannot be reached reports `lack` as the reason.
-pub(crate) async fn bus_lacks(redis: &str, lack: &str) {
+pub(crate) async fn wait_for_bus_error(redis: &str, lack: &str) {
     let bus = Bus::redis(redis.parse().unwrap(), RedisOptions::default());
     let mut said = String::new();
     for _ in 0..60 {
@@ -57,16 +57,16 @@ pub(crate) async fn bus_lacks(redis: &str, lack: &str) {
 #[test]
 fn descriptor_exhaustion_is_reported_local() {
     let test = "descriptors::descriptor_exhaustion_is_reported_local";
-    if is_run_by_itself(test, as_it_is()) {
+    if is_run_by_itself(test, unchanged()) {
         return;
     }
-    let (relay, bolt, grpc) = before_two_servers();
+    let (relay, bolt, grpc) = sidecar_with_two_servers();
     let at = |place: usize| relay.listening()[place].1.tcp().unwrap();
     // The descriptors that the servers need themselves are open before they answer.
-    let mut direct = Client::connect(bolt);
+    let mut direct = BoltClient::connect(bolt);
     direct.send(request(FrameLayout::V1, 1, b"\x01x"));
     direct.answer();
-    let mut client = Client::connect(at(0));
+    let mut client = BoltClient::connect(at(0));
     let mut streams = Http2Peer::new(TcpStream::connect(at(1)).unwrap(), true, &[]);
     let counted = |route, name| relay.counter(route, name).unwrap();
     eventually("the sidecar has both clients", || {
@@ -81,13 +81,13 @@ fn descriptor_exhaustion_is_reported_local() {
         // With fewer the request would wait until it times out, so one more is allowed if another
         // thread took one.
         left = 5 - left;
-        allow(usual);
-        allow_more(left);
+        limit_descriptors(usual);
+        allow_more_descriptors(left);
         try_admin_page(&relay, "/ready").is_ok_and(|page| page.contains(lack))
     });
     eventually("a connection lacks a descriptor for its upstream", || {
-        allow(usual);
-        allow_more(2);
+        limit_descriptors(usual);
+        allow_more_descriptors(2);
         let Ok(mut piped) = TcpStream::connect(at(2)) else {
             return false;
         };
@@ -99,7 +99,7 @@ fn descriptor_exhaustion_is_reported_local() {
         let ended = matches!(piped.read(&mut [0]), Ok(0) | Err(_));
         ended && counted("tcp", "answered_own_lack_total") > 0
     });
-    allow(FEWEST);
+    limit_descriptors(STANDARD_STREAMS);
 
     client.send(request(FrameLayout::V1, 1, b"\x01x"));
     let (_, id, status, content) = client.answer();
@@ -114,10 +114,10 @@ fn descriptor_exhaustion_is_reported_local() {
     for host in ["127.0.0.1", "localhost"] {
         let redis = format!("redis://{host}:1");
         let lack = "this process ran out of file descriptors";
-        runtime.block_on(bus_lacks(&redis, lack));
+        runtime.block_on(wait_for_bus_error(&redis, lack));
     }
 
-    allow(usual);
+    limit_descriptors(usual);
     let page = admin_page(&relay, "/metrics");
     for (route, upstream) in [("bolt", bolt), ("grpc", grpc), ("tcp", bolt)] {
         let labels = format!("{{route=\"{route}\",upstream=\"{upstream}\"}} 0\n");
@@ -143,7 +143,7 @@ fn descriptor_exhaustion_is_reported_local() {
 #[test]
 fn descriptor_exhaustion_is_no_lookup_failure() {
     let test = "descriptors::descriptor_exhaustion_is_no_lookup_failure";
-    if is_run_by_itself(test, as_it_is()) {
+    if is_run_by_itself(test, unchanged()) {
         return;
     }
     let upstream = echo_server();
@@ -155,12 +155,12 @@ fn descriptor_exhaustion_is_no_lookup_failure() {
         )
     };
     let (relay, outside) = sidecar(&text("127.0.0.1"));
-    let mut client = Client::connect(outside);
+    let mut client = BoltClient::connect(outside);
     eventually("the sidecar has the client", || {
         relay.counter("r", "connections_open") == Some(1)
     });
     let usual = getrlimit(Resource::Nofile).current.unwrap();
-    allow(FEWEST);
+    limit_descriptors(STANDARD_STREAMS);
     relay
         .reload(&SidecarConfig::read(&text("localhost")).unwrap())
         .unwrap();
@@ -172,7 +172,7 @@ fn descriptor_exhaustion_is_no_lookup_failure() {
         assert!(text.contains("ran out of file descriptors"), "{text}");
         relay.counter("r", "upstream_lookup_failures_total") > Some(1)
     });
-    allow(usual);
+    limit_descriptors(usual);
     assert_eq!(relay.counter("r", "answered_no_upstream_total"), Some(0));
     eventually("the name is found, and calls are carried", || {
         client.send(request(FrameLayout::V1, 2, b"\x01x"));

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use plimsoll_wire::hpack::Encoder;
 use plimsoll_wire::http2::{ErrorCode, setting, write};
 
-use super::http2_peer::{Http2Peer, Received};
+use super::http2_peer::{Http2Event, Http2Peer};
 use super::{eventually, route, sidecar};
 
 const ANSWER: [(&str, &str); 2] = [(":status", "200"), ("grpc-status", "0")];
@@ -25,13 +25,13 @@ fn service(streams: u32) -> SocketAddr {
             std::thread::spawn(move || {
                 loop {
                     match peer.next() {
-                        Received::Headers {
+                        Http2Event::Headers {
                             stream, end: true, ..
                         }
-                        | Received::Data {
+                        | Http2Event::Data {
                             stream, end: true, ..
                         } => peer.headers(stream, &ANSWER, true),
-                        Received::End => return,
+                        Http2Event::End => return,
                         _ => {}
                     }
                 }
@@ -51,7 +51,7 @@ fn streams_over_limit_are_refused() {
     let refused = ErrorCode::REFUSED_STREAM.0;
     assert_eq!(
         client.next(),
-        Received::Reset {
+        Http2Event::Reset {
             stream: 5,
             code: refused
         }
@@ -109,7 +109,7 @@ fn headers_only_call_times_out() {
             .unwrap()
             .contains("request_timeout")
     );
-    assert!(matches!(client.next(), Received::Reset { stream: 1, .. }));
+    assert!(matches!(client.next(), Http2Event::Reset { stream: 1, .. }));
     // A call that has sent data may take longer.
     client.data(3, b"x", true);
     assert_eq!(client.next().field("grpc-status"), Some("0"));
@@ -121,7 +121,7 @@ fn rapid_reset_disconnects_only_offender() {
     let (relay, outside) = sidecar(&route("grpc", service(100), "max_streams = 50"));
     let mut stormy = client(outside);
     let mut calm = client(outside);
-    stormy.say(|out| {
+    stormy.send_frames(|out| {
         let block = Encoder::encode_plain([
             (":method", "POST"),
             (":scheme", "http"),
@@ -135,8 +135,8 @@ fn rapid_reset_disconnects_only_offender() {
     let mut calmed = None;
     loop {
         match stormy.next() {
-            Received::GoAway { code, .. } => calmed = Some(code),
-            Received::End => break,
+            Http2Event::GoAway { code, .. } => calmed = Some(code),
+            Http2Event::End => break,
             _ => {}
         }
     }

@@ -8,12 +8,12 @@ use plimsoll_protocols::bolt::hessian::{self, HessianValue};
 
 use super::http2_peer::Http2Peer;
 use super::{
-    BoltFrame, BoltFrameKind, Client, FrameLayout, Status, echo_server, request, route, sidecar,
+    BoltClient, BoltFrame, BoltFrameKind, FrameLayout, Status, echo_server, request, route, sidecar,
 };
 
 /// Asserts that `act` takes at least this long.
 #[allow(clippy::disallowed_methods, reason = "a lower bound")]
-fn takes(least: Duration, act: impl FnOnce()) {
+fn assert_takes(least: Duration, act: impl FnOnce()) {
     let begin = Instant::now();
     act();
     let took = begin.elapsed();
@@ -34,8 +34,8 @@ const DELAY: Duration = Duration::from_millis(150);
 fn delay_fault_loses_no_calls() {
     let fault = "fault = { delay = \"150ms\" }";
     let (relay, outside) = sidecar(&route("bolt", echo_server(), fault));
-    let mut client = Client::connect(outside);
-    takes(DELAY, || {
+    let mut client = BoltClient::connect(outside);
+    assert_takes(DELAY, || {
         for id in 1..=20 {
             client.send(request(FrameLayout::V1, id, b"\x01x"));
         }
@@ -48,7 +48,7 @@ fn delay_fault_loses_no_calls() {
 
     let (relay, outside) = sidecar(&route("grpc", service(), fault));
     let mut client = Http2Peer::new(TcpStream::connect(outside).unwrap(), true, &[]);
-    takes(DELAY, || {
+    assert_takes(DELAY, || {
         client.call(1, &[], true);
         client.call(3, &[], false);
         client.data(3, b"more", false);
@@ -60,8 +60,8 @@ fn delay_fault_loses_no_calls() {
     relay.stop();
 
     let (relay, outside) = sidecar(&route("tcp", echo_server(), fault));
-    let mut client = Client::connect(outside);
-    takes(DELAY, || {
+    let mut client = BoltClient::connect(outside);
+    assert_takes(DELAY, || {
         client.send(request(FrameLayout::V1, 1, b"\x01x"));
         assert_eq!(client.answer().1, 1);
     });
@@ -74,7 +74,7 @@ fn abort_fault_hits_configured_share() {
     let all = "fault = { abort_share = 1.0 }";
     let half = "fault = { abort_share = 0.5 }";
     let (relay, outside) = sidecar(&route("bolt", echo_server(), half));
-    let mut client = Client::connect(outside);
+    let mut client = BoltClient::connect(outside);
     let failed = (0..400)
         .filter(|id| {
             client.send(request(FrameLayout::V1, *id, b"\x01x"));
@@ -114,7 +114,7 @@ fn frames_pass_up_to_max_frame() {
     // Larger than frames may be by default.
     let content = vec![7; 20_000_000];
     let (relay, outside) = sidecar(&route("bolt", upstream, "max_frame = \"32MiB\""));
-    let mut client = Client::connect(outside);
+    let mut client = BoltClient::connect(outside);
     let sent = content.clone();
     let mut writer = client.stream.try_clone().unwrap();
     let sending = std::thread::spawn(move || {
@@ -129,13 +129,13 @@ fn frames_pass_up_to_max_frame() {
     assert!(wire.ends_with(&content));
     let id = u32::from_be_bytes([wire[5], wire[6], wire[7], wire[8]]);
     let mut answer = Vec::new();
-    BoltFrame::bare_response(FrameLayout::V1, id, 1, Status::Success).write(&mut answer);
+    BoltFrame::status_response(FrameLayout::V1, id, 1, Status::Success).write(&mut answer);
     std::io::Write::write_all(&mut held, &answer).unwrap();
     assert_eq!(client.answer().1, 9);
     relay.stop();
 
     let (relay, outside) = sidecar(&route("bolt", echo_server(), "max_frame = \"4KiB\""));
-    let mut good = Client::connect(outside);
+    let mut good = BoltClient::connect(outside);
     good.send(request(FrameLayout::V1, 1, &[7; 4096]));
     assert_eq!(good.answer().1, 1);
     relay.stop();
@@ -146,7 +146,7 @@ fn oversized_frame_fails_only_own_call() {
     let codec_exception = Status::CodecException.number();
     let (relay, outside) = sidecar(&route("bolt", echo_server(), "max_frame = \"4KiB\""));
     for form in [FrameLayout::V1, FrameLayout::V2, FrameLayout::V2_CRC] {
-        let mut client = Client::connect(outside);
+        let mut client = BoltClient::connect(outside);
         client.send(request(form, 1, &[7; 100]));
         // Larger than one read, and than what may be queued for a connection.
         client.send(request(form, 2, &[7; 3_000_000]));
@@ -181,10 +181,10 @@ fn oversized_frame_fails_only_own_call() {
         upstream.local_addr().unwrap(),
         "max_frame = \"4KiB\"",
     ));
-    let mut client = Client::connect(outside);
+    let mut client = BoltClient::connect(outside);
     client.send(request(FrameLayout::V1, 1, &[7; 10]));
     client.send(request(FrameLayout::V1, 2, &[7; 10]));
-    let mut server = Client {
+    let mut server = BoltClient {
         stream: upstream.accept().unwrap().0,
         bytes: Vec::new(),
     };
@@ -192,7 +192,7 @@ fn oversized_frame_fails_only_own_call() {
     for (id, length) in ids.into_iter().zip([1_000_000, 10]) {
         server.send(BoltFrame {
             content: &vec![7; length],
-            ..BoltFrame::bare_response(FrameLayout::V1, id, 1, Status::Success)
+            ..BoltFrame::status_response(FrameLayout::V1, id, 1, Status::Success)
         });
     }
     let answers = [client.answer(), client.answer()];

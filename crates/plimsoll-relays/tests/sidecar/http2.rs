@@ -11,7 +11,7 @@ use plimsoll_protocols::serving::reference::default_flags;
 use plimsoll_protocols::serving::runtime;
 use plimsoll_wire::http2::{ErrorCode, kind, setting, write};
 
-use super::http2_peer::{Http2Peer, Received};
+use super::http2_peer::{Http2Event, Http2Peer};
 use super::{certificates, eventually, files, route, served, sidecar};
 
 const ANSWER: [(&str, &str); 2] = [(":status", "200"), ("content-type", "application/grpc")];
@@ -103,7 +103,7 @@ fn streams_renumbered_and_frames_forwarded_immediately() {
         b.data(1, &[round; 3], round == 2);
         assert_eq!(
             service.next(),
-            Received::Data {
+            Http2Event::Data {
                 stream: 3,
                 data: vec![round; 3],
                 end: round == 2
@@ -116,7 +116,7 @@ fn streams_renumbered_and_frames_forwarded_immediately() {
         service.data(3, &[round; 5], false);
         assert_eq!(
             b.next(),
-            Received::Data {
+            Http2Event::Data {
                 stream: 1,
                 data: vec![round; 5],
                 end: false
@@ -126,16 +126,16 @@ fn streams_renumbered_and_frames_forwarded_immediately() {
     service.headers(3, &[("grpc-status", "0"), ("timestamp", "then")], true);
     let trailers = b.next();
     assert_eq!(trailers.field("timestamp"), Some("then"));
-    assert!(matches!(trailers, Received::Headers { end: true, .. }));
+    assert!(matches!(trailers, Http2Event::Headers { end: true, .. }));
     // Resets are passed on in both directions.
-    a.say(|out| write::reset_stream(out, 1, ErrorCode::CANCEL));
-    assert_eq!(service.next(), Received::Reset { stream: 1, code: 8 });
+    a.send_frames(|out| write::reset_stream(out, 1, ErrorCode::CANCEL));
+    assert_eq!(service.next(), Http2Event::Reset { stream: 1, code: 8 });
     a.call(3, &[], false);
     assert_eq!(service.next().stream(), 5);
-    service.say(|out| write::reset_stream(out, 5, ErrorCode::ENHANCE_YOUR_CALM));
+    service.send_frames(|out| write::reset_stream(out, 5, ErrorCode::ENHANCE_YOUR_CALM));
     assert_eq!(
         a.next(),
-        Received::Reset {
+        Http2Event::Reset {
             stream: 3,
             code: 11
         }
@@ -145,8 +145,8 @@ fn streams_renumbered_and_frames_forwarded_immediately() {
     assert_eq!(service.next().stream(), 7);
     service.headers(7, &[ANSWER[0], ANSWER[1], ("grpc-status", "5")], true);
     assert_eq!(a.next().field("grpc-status"), Some("5"));
-    assert_eq!(a.next(), Received::Reset { stream: 5, code: 0 });
-    assert_eq!(service.next(), Received::Reset { stream: 7, code: 8 });
+    assert_eq!(a.next(), Http2Event::Reset { stream: 5, code: 0 });
+    assert_eq!(service.next(), Http2Event::Reset { stream: 7, code: 8 });
     let counted = |name| relay.counter("r", name).unwrap();
     assert_eq!(counted("cancelled_by_client_total"), 1);
     assert_eq!(counted("reset_by_upstream_total"), 1);
@@ -175,20 +175,20 @@ fn slow_reader_delays_only_own_call() {
     service.data(3, b"at once", false);
     service.headers(3, &[("grpc-status", "0")], true);
     assert_eq!(quick.next().field(":status"), Some("200"));
-    assert!(matches!(quick.next(), Received::Data { data, .. } if data == b"at once"));
+    assert!(matches!(quick.next(), Http2Event::Data { data, .. } if data == b"at once"));
     assert_eq!(quick.next().field("grpc-status"), Some("0"));
     // The slow client reads now: all data arrives in order, the trailers last.
     service.headers(1, &[("grpc-status", "0")], true);
     assert_eq!(slow.next().field(":status"), Some("200"));
-    assert!(matches!(slow.next(), Received::Data { data, .. } if data.len() == 10));
-    slow.say(|out| {
+    assert!(matches!(slow.next(), Http2Event::Data { data, .. } if data.len() == 10));
+    slow.send_frames(|out| {
         write::window_update(out, 1, 1 << 20);
         write::window_update(out, 0, 1 << 20);
     });
     let mut received = 10;
     loop {
         match slow.next() {
-            Received::Data { data, .. } => received += data.len(),
+            Http2Event::Data { data, .. } => received += data.len(),
             came => {
                 assert_eq!(came.field("grpc-status"), Some("0"));
                 break;
@@ -219,14 +219,14 @@ fn upstream_failure_or_overload_returns_unavailable() {
     service.headers(1, &ANSWER, false);
     service.data(1, b"half", false);
     assert_eq!(client.next().field(":status"), Some("200"));
-    assert!(matches!(client.next(), Received::Data { .. }));
+    assert!(matches!(client.next(), Http2Event::Data { .. }));
     drop(service);
-    let mut ends: Vec<Received> = (0..2).map(|_| client.next()).collect();
-    ends.sort_by_key(Received::stream);
+    let mut ends: Vec<Http2Event> = (0..2).map(|_| client.next()).collect();
+    ends.sort_by_key(Http2Event::stream);
     for (end, (stream, status)) in ends.iter().zip([(1, None), (3, Some("200"))]) {
         assert_eq!((end.stream(), end.field(":status")), (stream, status));
         assert_eq!(end.field("grpc-status"), Some("14"));
-        assert!(matches!(end, Received::Headers { end: true, .. }));
+        assert!(matches!(end, Http2Event::Headers { end: true, .. }));
     }
     // The upstream comes back, and then goes away for good.
     client.call(7, &[], true);
@@ -274,24 +274,28 @@ fn stream_limit_queues_and_goaway_moves_calls() {
     assert_eq!(client.next().stream(), 1);
     // The upstream sends GOAWAY without having processed the second call: that one, and the third,
     // which it never got, move to the next connection.
-    service.say(|out| write::goaway(out, 1, ErrorCode::NO_ERROR, b""));
+    service.send_frames(|out| write::goaway(out, 1, ErrorCode::NO_ERROR, b""));
     let mut next = upstream(&listener, &[]);
     for (there, here) in [(1, 3), (3, 5)] {
         assert_eq!(next.next().stream(), there);
         next.headers(there, &[ANSWER[0], ("grpc-status", "0")], true);
         assert_eq!(client.next().stream(), here);
     }
-    assert_eq!(service.next(), Received::End, "a connection without calls");
+    assert_eq!(
+        service.next(),
+        Http2Event::End,
+        "a connection without calls"
+    );
     // Calls in flight finish on their connection; new ones use another.
     client.call(7, &[], true);
     assert_eq!(next.next().stream(), 5);
-    next.say(|out| {
+    next.send_frames(|out| {
         write::goaway(out, (1 << 31) - 1, ErrorCode::NO_ERROR, b"");
         // The answer comes once the previous frame was processed.
         write::head(out, 8, kind::PING, 0, 0);
         out.extend_from_slice(b"goneaway");
     });
-    assert_eq!(next.next(), Received::PingAck);
+    assert_eq!(next.next(), Http2Event::PingAck);
     client.call(9, &[], true);
     let mut third = upstream(&listener, &[]);
     assert_eq!(third.next().stream(), 1);
@@ -319,13 +323,13 @@ fn deadlines_expire_and_idle_upstreams_pinged() {
             (stream, Some("4"))
         );
         let mut came = service.next();
-        while came == Received::Ping {
+        while came == Http2Event::Ping {
             came = service.next();
         }
-        assert_eq!(came, Received::Reset { stream, code: 8 });
+        assert_eq!(came, Http2Event::Reset { stream, code: 8 });
     }
     assert_eq!(relay.counter("r", "answered_timeout_total"), Some(2));
-    assert_eq!(service.next(), Received::Ping);
+    assert_eq!(service.next(), Http2Event::Ping);
     relay.stop();
 }
 
@@ -347,12 +351,12 @@ fn client_disconnect_resets_upstream_calls() {
     bad.data(1, b"before any headers", true);
     assert_eq!(
         bad.next(),
-        Received::GoAway {
+        Http2Event::GoAway {
             last_stream: 0,
             code: 1
         }
     );
-    assert_eq!(bad.next(), Received::End);
+    assert_eq!(bad.next(), Http2Event::End);
     let mut worse = TcpStream::connect(outside).unwrap();
     std::io::Write::write_all(&mut worse, b"GET / HTTP/1.1\r\n\r\n").unwrap();
     eventually("garbage is counted", || {
@@ -361,7 +365,7 @@ fn client_disconnect_resets_upstream_calls() {
     // A request that violates HTTP is refused alone.
     let mut good = client(outside);
     good.headers(1, &[(":path", "/no.method")], true);
-    assert_eq!(good.next(), Received::Reset { stream: 1, code: 1 });
+    assert_eq!(good.next(), Http2Event::Reset { stream: 1, code: 1 });
     good.call(3, &[], true);
     assert_eq!(service.next().stream(), 5);
     // An answer that violates HTTP fails its call alone.
@@ -383,14 +387,14 @@ fn sidecar_shutdown_drains_calls() {
     let last_stream = (1 << 31) - 1;
     assert_eq!(
         announced,
-        Received::GoAway {
+        Http2Event::GoAway {
             last_stream,
             code: 0
         }
     );
     assert_eq!(
         client.next(),
-        Received::GoAway {
+        Http2Event::GoAway {
             last_stream: 1,
             code: 0
         }
@@ -400,5 +404,5 @@ fn sidecar_shutdown_drains_calls() {
     service.headers(1, &[ANSWER[0], ("grpc-status", "0")], true);
     assert_eq!(client.next().stream(), 1);
     stopping.join().unwrap();
-    assert_eq!(client.next(), Received::End);
+    assert_eq!(client.next(), Http2Event::End);
 }

@@ -9,7 +9,7 @@ use plimsoll_wire::http2::{Http2Frame, PREFACE, flags, kind, split_frame, write}
 
 /// A received frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Received {
+pub(crate) enum Http2Event {
     Headers {
         stream: u32,
         fields: Vec<(String, String)>,
@@ -34,10 +34,10 @@ pub(crate) enum Received {
     End,
 }
 
-impl Received {
+impl Http2Event {
     /// Returns the value of a field.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
-        let Received::Headers { fields, .. } = self else {
+        let Http2Event::Headers { fields, .. } = self else {
             return None;
         };
         let found = fields.iter().find(|(known, _)| known == name);
@@ -46,9 +46,9 @@ impl Received {
 
     pub(crate) fn stream(&self) -> u32 {
         match self {
-            Received::Headers { stream, .. }
-            | Received::Data { stream, .. }
-            | Received::Reset { stream, .. } => *stream,
+            Http2Event::Headers { stream, .. }
+            | Http2Event::Data { stream, .. }
+            | Http2Event::Reset { stream, .. } => *stream,
             _ => 0,
         }
     }
@@ -86,7 +86,7 @@ impl Http2Peer {
         }
     }
 
-    pub(crate) fn say(&mut self, frames: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn send_frames(&mut self, frames: impl FnOnce(&mut Vec<u8>)) {
         let mut out = Vec::new();
         frames(&mut out);
         self.stream.write_all(&out).unwrap();
@@ -97,14 +97,14 @@ impl Http2Peer {
         self.stream.shutdown(Shutdown::Both).unwrap();
     }
 
-    /// Like [`Http2Peer::say`], but the peer may have closed the connection.
-    pub(crate) fn try_say(&mut self, frames: &[u8]) {
+    /// Like [`Http2Peer::send_frames`], but the peer may have closed the connection.
+    pub(crate) fn try_send(&mut self, frames: &[u8]) {
         let _ = self.stream.write_all(frames);
     }
 
     pub(crate) fn headers(&mut self, stream: u32, fields: &[(&str, &str)], end: bool) {
         let block = Encoder::encode_plain(fields.iter().copied());
-        self.say(|out| write::header_block(out, stream, &block, write::EndStream(end)));
+        self.send_frames(|out| write::header_block(out, stream, &block, write::EndStream(end)));
     }
 
     /// Sends the header fields of a gRPC call.
@@ -121,20 +121,20 @@ impl Http2Peer {
     }
 
     pub(crate) fn data(&mut self, stream: u32, data: &[u8], end: bool) {
-        self.say(|out| write::data(out, stream, data, write::EndStream(end)));
+        self.send_frames(|out| write::data(out, stream, data, write::EndStream(end)));
     }
 
     /// Returns the next frame of a call, or PING, which is answered.
-    pub(crate) fn next(&mut self) -> Received {
+    pub(crate) fn next(&mut self) -> Http2Event {
         loop {
             let mut input = &self.bytes[..];
             let Some((head, payload)) = split_frame(&mut input, 1 << 14).unwrap() else {
                 let mut buffer = [0; 65_536];
                 match self.stream.read(&mut buffer) {
                     Ok(read @ 1..) => self.bytes.extend_from_slice(&buffer[..read]),
-                    Ok(_) => return Received::End,
+                    Ok(_) => return Http2Event::End,
                     Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => {
-                        return Received::End;
+                        return Http2Event::End;
                     }
                     Err(e) => panic!("nothing came: {e}"),
                 }
@@ -155,24 +155,24 @@ impl Http2Peer {
                     self.decoder
                         .decode(fragment, |f| fields.push((text(f.name), text(f.value))))
                         .unwrap();
-                    Some(Received::Headers {
+                    Some(Http2Event::Headers {
                         stream,
                         fields,
                         end: end_stream,
                     })
                 }
-                Http2Frame::Data { data, end_stream } => Some(Received::Data {
+                Http2Frame::Data { data, end_stream } => Some(Http2Event::Data {
                     stream,
                     data: data.to_vec(),
                     end: end_stream,
                 }),
-                Http2Frame::ResetStream { code } => Some(Received::Reset {
+                Http2Frame::ResetStream { code } => Some(Http2Event::Reset {
                     stream,
                     code: code.0,
                 }),
                 Http2Frame::GoAway {
                     last_stream, code, ..
-                } => Some(Received::GoAway {
+                } => Some(Http2Event::GoAway {
                     last_stream,
                     code: code.0,
                 }),
@@ -183,9 +183,9 @@ impl Http2Peer {
                 Http2Frame::Ping { data } => {
                     write::head(&mut answer, 8, kind::PING, flags::ACK, 0);
                     answer.extend_from_slice(&data);
-                    Some(Received::Ping)
+                    Some(Http2Event::Ping)
                 }
-                Http2Frame::PingAck { .. } => Some(Received::PingAck),
+                Http2Frame::PingAck { .. } => Some(Http2Event::PingAck),
                 _ => None,
             };
             self.bytes.drain(..self.bytes.len() - left);

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use plimsoll_wire::http2::{ErrorCode, write};
 
-use super::http2_peer::{Http2Peer, Received};
-use super::malformed::{GoServer, Good, SCORE, client};
+use super::http2_peer::{Http2Event, Http2Peer};
+use super::malformed::{GoServer, SCORE, ValidClient, client};
 use super::{eventually, route, sidecar};
 
 /// Most PINGs without an answer in between that gRPC servers allow, before or during a call: the
@@ -19,7 +19,7 @@ const MAX_PINGS: usize = 3;
 
 /// An upstream that enforces this limit as grpc-go does; returns the number of its PINGs. A call
 /// with `x-silent` is not answered.
-fn strict() -> (SocketAddr, Arc<AtomicUsize>) {
+fn ping_limiting_upstream() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let pings = Arc::new(AtomicUsize::new(0));
@@ -31,19 +31,21 @@ fn strict() -> (SocketAddr, Arc<AtomicUsize>) {
             loop {
                 let came = peer.next();
                 match came {
-                    Received::Ping => {
+                    Http2Event::Ping => {
                         since_answer += 1;
                         counter.fetch_add(1, Ordering::SeqCst);
                         if since_answer > MAX_PINGS {
                             let code = ErrorCode::ENHANCE_YOUR_CALM;
-                            peer.say(|out| write::goaway(out, 1 << 20, code, b"too_many_pings"));
+                            peer.send_frames(|out| {
+                                write::goaway(out, 1 << 20, code, b"too_many_pings")
+                            });
                         }
                     }
-                    Received::Headers { stream, .. } if came.field("x-silent").is_none() => {
+                    Http2Event::Headers { stream, .. } if came.field("x-silent").is_none() => {
                         peer.headers(stream, &[(":status", "200"), ("grpc-status", "0")], true);
                         since_answer = 0;
                     }
-                    Received::End => break,
+                    Http2Event::End => break,
                     _ => {}
                 }
             }
@@ -54,7 +56,7 @@ fn strict() -> (SocketAddr, Arc<AtomicUsize>) {
 
 #[test]
 fn silent_upstream_gets_few_pings() {
-    let (upstream, pings) = strict();
+    let (upstream, pings) = ping_limiting_upstream();
     let (relay, outside) = sidecar(&route("grpc", upstream, "heartbeat = \"1ms\""));
     let mut client = client(outside);
     let pinged = |before: usize| {
@@ -73,7 +75,7 @@ fn silent_upstream_gets_few_pings() {
         // One PING is reserved for the next call.
         client.call(stream + 2, &[("x-silent", "1")], true);
         so_far = pinged(so_far);
-        client.say(|out| write::reset_stream(out, stream + 2, ErrorCode::CANCEL));
+        client.send_frames(|out| write::reset_stream(out, stream + 2, ErrorCode::CANCEL));
     }
     assert_eq!(relay.counter("r", "upstream_connects_total"), Some(1));
     relay.stop();
@@ -83,7 +85,7 @@ fn silent_upstream_gets_few_pings() {
 fn grpc_go_keeps_idle_connection() {
     let go = GoServer::start();
     let (relay, outside) = sidecar(&route("grpc", go.address, "heartbeat = \"1ms\""));
-    let mut good = Good::new(outside, SCORE);
+    let mut good = ValidClient::new(outside, SCORE);
     for _ in 0..2 {
         good.call("silence");
         // Time for a PING every tick, of which grpc-go forgives three.

@@ -40,11 +40,11 @@ use support::{admin_page, certificates, eventually, files, route, sidecar};
 
 /// Starts an echo server for Bolt.
 fn echo_server() -> SocketAddr {
-    served(default_flags::<BoltOptions>)
+    start_server(default_flags::<BoltOptions>)
 }
 
 /// Starts a server that lives as long as the process; returns its address.
-fn served<R: ReferenceServer + 'static>(options: fn() -> R) -> SocketAddr {
+fn start_server<R: ReferenceServer + 'static>(options: fn() -> R) -> SocketAddr {
     let listen = ListenOptions {
         address: ([127, 0, 0, 1], 0).into(),
         ..ListenOptions::default()
@@ -63,18 +63,18 @@ fn served<R: ReferenceServer + 'static>(options: fn() -> R) -> SocketAddr {
     address
 }
 
-struct Client {
+struct BoltClient {
     stream: TcpStream,
     bytes: Vec<u8>,
 }
 
-impl Client {
-    fn connect(address: SocketAddr) -> Client {
+impl BoltClient {
+    fn connect(address: SocketAddr) -> BoltClient {
         let stream = TcpStream::connect(address).unwrap();
         stream
             .set_read_timeout(Some(Duration::from_secs(120)))
             .unwrap();
-        Client {
+        BoltClient {
             stream,
             bytes: Vec::new(),
         }
@@ -87,8 +87,8 @@ impl Client {
     }
 
     /// Returns layout, id, status and content of the next answer.
-    fn answer(&mut self) -> (FrameLayout, u32, u16, Vec<u8>) {
-        let (form, kind, id, content) = self.frame();
+    fn next_answer(&mut self) -> (FrameLayout, u32, u16, Vec<u8>) {
+        let (form, kind, id, content) = self.next_frame();
         let BoltFrameKind::Response { status } = kind else {
             panic!("{kind:?}");
         };
@@ -96,7 +96,7 @@ impl Client {
     }
 
     /// Returns layout, kind, id and content of the next frame.
-    fn frame(&mut self) -> (FrameLayout, BoltFrameKind, u32, Vec<u8>) {
+    fn next_frame(&mut self) -> (FrameLayout, BoltFrameKind, u32, Vec<u8>) {
         loop {
             if let Some((frame, length)) = BoltFrame::parse(&self.bytes, MAX_CONTENT).unwrap() {
                 let seen = (frame.form, frame.kind, frame.id, frame.content.to_vec());
@@ -131,7 +131,7 @@ fn clients_share_connections_through_mtls_sidecars() {
         .map(|n| {
             thread::spawn(move || {
                 let form = [FrameLayout::V1, FrameLayout::V2, FrameLayout::V2_CRC][n as usize % 3];
-                let mut client = Client::connect(outside);
+                let mut client = BoltClient::connect(outside);
                 let texts: Vec<Vec<u8>> = (0..50u32)
                     .map(|i| {
                         let text = format!("{n:02}-{i:02}");
@@ -148,7 +148,7 @@ fn clients_share_connections_through_mtls_sidecars() {
                 client.send(BoltFrame::heartbeat(form, 777));
                 let mut seen = vec![false; texts.len()];
                 for _ in 0..=texts.len() {
-                    let (answered, id, status, content) = client.answer();
+                    let (answered, id, status, content) = client.next_answer();
                     assert_eq!(status, 0);
                     if id == 777 {
                         continue;
@@ -177,7 +177,7 @@ fn clients_share_connections_through_mtls_sidecars() {
 #[test]
 fn malformed_requests_close_only_own_connection() {
     let (relay, outside) = sidecar(&route("bolt", echo_server(), ""));
-    let mut good = Client::connect(outside);
+    let mut good = BoltClient::connect(outside);
     let long = vec![b'a'; 40_000];
     let bad = |class: &'static [u8], header: &[u8]| {
         let mut wire = Vec::new();
@@ -187,7 +187,7 @@ fn malformed_requests_close_only_own_connection() {
             ..request(FrameLayout::V1, 1, b"\x01x")
         };
         frame.write(&mut wire);
-        let mut client = Client::connect(outside);
+        let mut client = BoltClient::connect(outside);
         client.stream.write_all(&wire).unwrap();
         let mut rest = Vec::new();
         client.stream.read_to_end(&mut rest).unwrap();
@@ -211,7 +211,7 @@ fn malformed_requests_close_only_own_connection() {
     {
         bad(b"java.lang.String", header);
         good.send(request(FrameLayout::V1, id as u32, b"\x01x"));
-        assert_eq!(good.answer().2, 0);
+        assert_eq!(good.next_answer().2, 0);
     }
     bad(long.leak(), b"");
     assert_eq!(relay.counter("r", "malformed_total"), Some(7));
@@ -224,7 +224,7 @@ fn upstream_failures_answered_and_counted() {
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = upstream.local_addr().unwrap();
     let (relay, outside) = sidecar(&route("bolt", address, "max_in_flight = 2"));
-    let mut client = Client::connect(outside);
+    let mut client = BoltClient::connect(outside);
     let with_timeout = |id, timeout| BoltFrame {
         kind: BoltFrameKind::Request { timeout },
         ..request(FrameLayout::V1, id, b"\x01x")
@@ -235,9 +235,9 @@ fn upstream_failures_answered_and_counted() {
     client.send(with_timeout(3, 60_000));
     let mut held = upstream.accept().unwrap().0;
     let number = |status: Status| status.number();
-    let (_, id, status, _) = client.answer();
+    let (_, id, status, _) = client.next_answer();
     assert_eq!((id, status), (3, number(Status::ServerThreadpoolBusy)));
-    let (_, id, status, _) = client.answer();
+    let (_, id, status, _) = client.next_answer();
     assert_eq!((id, status), (1, number(Status::Timeout)));
     // A late answer, an answer to no call, and then the upstream dies.
     let mut got = [0u8; 40];
@@ -245,14 +245,14 @@ fn upstream_failures_answered_and_counted() {
     let mut wire = Vec::new();
     let late = BoltFrame::parse(&got, MAX_CONTENT).unwrap().unwrap().0.id;
     for id in [late, 12345] {
-        BoltFrame::bare_response(FrameLayout::V1, id, 1, Status::Success).write(&mut wire);
+        BoltFrame::status_response(FrameLayout::V1, id, 1, Status::Success).write(&mut wire);
     }
     held.write_all(&wire).unwrap();
     eventually("stray answers are counted", || {
         relay.counter("r", "stray_answers_total") == Some(2)
     });
     drop(held);
-    let (_, id, status, _) = client.answer();
+    let (_, id, status, _) = client.next_answer();
     assert_eq!((id, status), (2, number(Status::ConnectionClosed)));
     let cut = relay.counter("r", "answered_connection_closed_total");
     assert_eq!(cut, Some(1));
@@ -260,7 +260,7 @@ fn upstream_failures_answered_and_counted() {
     drop(upstream);
     for id in 10..13 {
         client.send(with_timeout(id, 60_000));
-        let (_, answered, status, _) = client.answer();
+        let (_, answered, status, _) = client.next_answer();
         assert_eq!((answered, status), (id, number(Status::NoProcessor)));
     }
     relay.stop();
@@ -269,7 +269,7 @@ fn upstream_failures_answered_and_counted() {
 #[test]
 fn malformed_frames_close_only_own_connection() {
     let (relay, outside) = sidecar(&route("bolt", echo_server(), ""));
-    let mut good = Client::connect(outside);
+    let mut good = BoltClient::connect(outside);
     let negative = b"\x01\x01\0\x01\x01\0\0\0\x01\x01\0\0\x0b\xb8\0\x10\0\0\xff\xff\xff\xff";
     let mut wrong_crc = Vec::new();
     request(FrameLayout::V2_CRC, 1, b"\x01x").write(&mut wrong_crc);
@@ -287,7 +287,7 @@ fn malformed_frames_close_only_own_connection() {
         assert!(!matches!(bad.read(&mut [0; 8]), Ok(1..)), "{wire:?}");
     }
     good.send(request(FrameLayout::V1, 1, b"\x01x"));
-    assert_eq!(good.answer().3, b"\x01x");
+    assert_eq!(good.next_answer().3, b"\x01x");
     assert_eq!(relay.counter("r", "malformed_total"), Some(4));
     relay.stop();
 }
@@ -295,7 +295,7 @@ fn malformed_frames_close_only_own_connection() {
 #[test]
 fn slow_bytes_and_duplicate_ids_answered() {
     let (relay, outside) = sidecar(&route("bolt", echo_server(), ""));
-    let mut client = Client::connect(outside);
+    let mut client = BoltClient::connect(outside);
     client.stream.set_nodelay(true).unwrap();
     let mut wire = Vec::new();
     request(FrameLayout::V2_CRC, 7, b"\x01x").write(&mut wire);
@@ -304,14 +304,14 @@ fn slow_bytes_and_duplicate_ids_answered() {
         thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(
-        client.answer(),
+        client.next_answer(),
         (FrameLayout::V2_CRC, 7, 0, b"\x01x".to_vec())
     );
     // The same id is in flight three times: each is a separate call upstream.
     for text in [b"\x01a", b"\x01b", b"\x01c"] {
         client.send(request(FrameLayout::V1, 9, text));
     }
-    let mut answers: Vec<_> = (0..3).map(|_| client.answer()).collect();
+    let mut answers: Vec<_> = (0..3).map(|_| client.next_answer()).collect();
     answers.sort_by(|a, b| a.3.cmp(&b.3));
     let texts: Vec<_> = answers.iter().map(|a| (a.1, a.2, a.3[1])).collect();
     assert_eq!(texts, [(9, 0, b'a'), (9, 0, b'b'), (9, 0, b'c')]);
@@ -375,9 +375,9 @@ fn certificates_reload_unless_partially_written() {
     let call = |folder: &Path| {
         let upstream = files("upstream_tls", folder, "client");
         let (relay, outside) = sidecar(&route("bolt", middle, &upstream));
-        let mut client = Client::connect(outside);
+        let mut client = BoltClient::connect(outside);
         client.send(request(FrameLayout::V1, 1, b"\x01x"));
-        let status = client.answer().2;
+        let status = client.next_answer().2;
         relay.stop();
         status
     };
@@ -425,11 +425,11 @@ fn admin_address_serves_metrics() {
     let at = listener.local_addr().unwrap();
     let text = format!("admin = \"127.0.0.1:0\"\n{}", route("bolt", at, ""));
     let (relay, outside) = sidecar(&text);
-    let mut client = Client::connect(outside);
+    let mut client = BoltClient::connect(outside);
     for id in 1..=3 {
         client.send(request(FrameLayout::V1, id, b"\x01x"));
     }
-    let mut held = Client {
+    let mut held = BoltClient {
         stream: listener.accept().unwrap().0,
         bytes: Vec::new(),
     };
@@ -440,9 +440,9 @@ fn admin_address_serves_metrics() {
             .unwrap()
             .unwrap();
         let mut wire = Vec::new();
-        BoltFrame::bare_response(FrameLayout::V1, frame.id, 1, status).write(&mut wire);
+        BoltFrame::status_response(FrameLayout::V1, frame.id, 1, status).write(&mut wire);
         held.stream.write_all(&wire).unwrap();
-        client.answer();
+        client.next_answer();
     }
     let page = admin_page(&relay, "/metrics");
     assert!(page.starts_with("HTTP/1.1 200 OK\r\ncontent-type: application/openmetrics-text"));
@@ -463,9 +463,9 @@ fn admin_address_serves_metrics() {
     }
     // The upstream goes away with a call in flight.
     drop((held, listener));
-    client.answer();
+    client.next_answer();
     eventually("connections cannot be made any more", || {
-        client_fails(outside);
+        assert_call_fails(outside);
         let page = admin_page(&relay, "/metrics");
         page.contains(&format!("upstream_down{{{upstream}}} 1\n"))
     });
@@ -482,8 +482,8 @@ fn admin_address_serves_metrics() {
 }
 
 /// Sends a call that no upstream can take.
-fn client_fails(outside: SocketAddr) {
-    let mut client = Client::connect(outside);
+fn assert_call_fails(outside: SocketAddr) {
+    let mut client = BoltClient::connect(outside);
     client.send(request(FrameLayout::V1, 1, b"\x01x"));
-    assert_ne!(client.answer().2, 0);
+    assert_ne!(client.next_answer().2, 0);
 }

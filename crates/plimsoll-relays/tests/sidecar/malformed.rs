@@ -12,7 +12,7 @@ use plimsoll_protocols::grpc::target::echo::EchoOptions;
 use plimsoll_protocols::serving::reference::default_flags;
 use plimsoll_wire::http2::{ErrorCode, write};
 
-use super::http2_peer::{Http2Peer, Received};
+use super::http2_peer::{Http2Event, Http2Peer};
 use super::shapes::{MESSAGE, block, list, request, shapes};
 use super::{route, served, sidecar};
 
@@ -21,21 +21,21 @@ pub(crate) fn client(address: SocketAddr) -> Http2Peer {
 }
 
 /// A well-behaved client.
-pub(crate) struct Good {
+pub(crate) struct ValidClient {
     peer: Http2Peer,
     path: &'static str,
     stream: u32,
     calls: u32,
 }
 
-impl Good {
-    pub(crate) fn new(address: SocketAddr, path: &'static str) -> Good {
-        Good::by(client(address), path)
+impl ValidClient {
+    pub(crate) fn new(address: SocketAddr, path: &'static str) -> ValidClient {
+        ValidClient::by(client(address), path)
     }
 
-    pub(crate) fn by(peer: Http2Peer, path: &'static str) -> Good {
+    pub(crate) fn by(peer: Http2Peer, path: &'static str) -> ValidClient {
         let (stream, calls) = (1, 0);
-        Good {
+        ValidClient {
             peer,
             path,
             stream,
@@ -55,7 +55,7 @@ impl Good {
         list.push((field.as_bytes().to_vec(), b"1".to_vec()));
         let stream = self.stream;
         self.stream += 2;
-        self.peer.say(|out| {
+        self.peer.send_frames(|out| {
             write::header_block(out, stream, &block(&list), write::EndStream(false));
             write::data(out, stream, MESSAGE, write::EndStream(true));
         });
@@ -65,7 +65,7 @@ impl Good {
     pub(crate) fn end_call(&mut self, beside: &str) {
         loop {
             match self.peer.next() {
-                Received::Headers {
+                Http2Event::Headers {
                     fields, end: true, ..
                 } => {
                     let status = fields.iter().find(|(name, _)| name == "grpc-status");
@@ -73,7 +73,7 @@ impl Good {
                     assert_eq!(status, Some("0"), "beside {beside}: {fields:?}");
                     break;
                 }
-                Received::Headers { .. } | Received::Data { .. } | Received::Ping => {}
+                Http2Event::Headers { .. } | Http2Event::Data { .. } | Http2Event::Ping => {}
                 other => panic!("beside {beside}: {other:?}"),
             }
         }
@@ -82,7 +82,7 @@ impl Good {
 }
 
 /// An upstream that reports the complete calls that it received, and answers them.
-fn recorder() -> (SocketAddr, Receiver<Vec<(String, String)>>) {
+fn recording_upstream() -> (SocketAddr, Receiver<Vec<(String, String)>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (tell, told) = channel();
@@ -94,7 +94,7 @@ fn recorder() -> (SocketAddr, Receiver<Vec<(String, String)>>) {
                 let mut open = Vec::new();
                 loop {
                     let (stream, end) = match peer.next() {
-                        Received::Headers {
+                        Http2Event::Headers {
                             stream,
                             fields,
                             end,
@@ -102,8 +102,8 @@ fn recorder() -> (SocketAddr, Receiver<Vec<(String, String)>>) {
                             open.push((stream, fields));
                             (stream, end)
                         }
-                        Received::Data { stream, end, .. } => (stream, end),
-                        Received::End => return,
+                        Http2Event::Data { stream, end, .. } => (stream, end),
+                        Http2Event::End => return,
                         _ => continue,
                     };
                     if end {
@@ -152,7 +152,7 @@ pub(crate) const ECHO: &str = "/grpc.examples.echo.Echo/UnaryEcho";
 pub(crate) const SCORE: &str = "/score.ScoreService/GetScore";
 
 /// Runs `attack` against a sidecar in front of each of the upstreams.
-fn before_each_upstream(attack: impl Fn(SocketAddr, &'static str)) {
+fn for_each_upstream(attack: impl Fn(SocketAddr, &'static str)) {
     let go = GoServer::start();
     for (upstream, path) in [
         (served(default_flags::<EchoOptions>), ECHO),
@@ -166,23 +166,23 @@ fn before_each_upstream(attack: impl Fn(SocketAddr, &'static str)) {
 
 #[test]
 fn malformed_requests_never_reach_upstream() {
-    let (upstream, told) = recorder();
+    let (upstream, told) = recording_upstream();
     let (relay, outside) = sidecar(&route("grpc", upstream, ""));
     let mut passed = Vec::new();
-    let mut good = Good::new(outside, ECHO);
+    let mut good = ValidClient::new(outside, ECHO);
     for (place, shape) in shapes(ECHO).iter().enumerate() {
         let mut bad = client(outside);
-        bad.say(|out| shape.write(1, out));
+        bad.send_frames(|out| shape.write(1, out));
         let refused = loop {
             match bad.next() {
-                Received::Headers { .. } | Received::Data { .. } | Received::Ping => {
+                Http2Event::Headers { .. } | Http2Event::Data { .. } | Http2Event::Ping => {
                     passed.push(place)
                 }
                 other => break other,
             }
         };
-        let is_refused = matches!(refused, Received::Reset { stream: 1, code: 1 })
-            || matches!(refused, Received::GoAway { .. });
+        let is_refused = matches!(refused, Http2Event::Reset { stream: 1, code: 1 })
+            || matches!(refused, Http2Event::GoAway { .. });
         assert!(is_refused, "{place}: {refused:?}");
         good.call("a malformed request");
     }
@@ -196,17 +196,17 @@ fn malformed_requests_never_reach_upstream() {
 
 #[test]
 fn malformed_requests_leave_other_callers_unaffected() {
-    before_each_upstream(|outside, path| {
-        let mut good = Good::new(outside, path);
+    for_each_upstream(|outside, path| {
+        let mut good = ValidClient::new(outside, path);
         for (place, shape) in shapes(path).iter().enumerate() {
             // Sent at once, and with the invalid part last, after the rest was passed on.
             let mut bad = client(outside);
             let mut frames = Vec::new();
             (0..8).for_each(|i| shape.write(2 * i + 1, &mut frames));
-            bad.try_say(&frames);
+            bad.try_send(&frames);
             for stream in (17..33).step_by(2) {
                 for part in shape.frames(stream) {
-                    bad.try_say(&part);
+                    bad.try_send(&part);
                     good.call(&format!("shape {place}"));
                 }
             }
@@ -216,7 +216,7 @@ fn malformed_requests_leave_other_callers_unaffected() {
 }
 
 /// A way of causing useless work: what is sent first for a call, and what afterwards.
-type Pattern = (
+type AbusePattern = (
     &'static str,
     fn(&[u8], u32, &mut Vec<u8>),
     fn(u32, &mut Vec<u8>),
@@ -252,7 +252,7 @@ fn bad_trailers(stream: u32, out: &mut Vec<u8>) {
     write::header_block(out, stream, &fields, write::EndStream(true));
 }
 
-const PATTERNS: [Pattern; 9] = [
+const ABUSE_PATTERNS: [AbusePattern; 9] = [
     ("header fields, then resets", begin, reset),
     ("data, then resets", begin_with_data, reset),
     ("whole calls, then resets", make, reset),
@@ -286,10 +286,10 @@ const PATTERNS: [Pattern; 9] = [
 
 #[test]
 fn repeated_resets_leave_other_callers_unaffected() {
-    before_each_upstream(|outside, path| {
+    for_each_upstream(|outside, path| {
         let fields = block(&request(path));
-        let mut good = Good::new(outside, path);
-        for (name, first, then) in PATTERNS {
+        let mut good = ValidClient::new(outside, path);
+        for (name, first, then) in ABUSE_PATTERNS {
             for together in [true, false] {
                 for round in 0..10 {
                     let mut bad = client(outside);
@@ -297,15 +297,15 @@ fn repeated_resets_leave_other_callers_unaffected() {
                     let mut frames = Vec::new();
                     streams().for_each(|stream| first(&fields, stream, &mut frames));
                     if !together {
-                        bad.say(|out| out.append(&mut frames));
+                        bad.send_frames(|out| out.append(&mut frames));
                         good.call(name);
                     }
                     streams().for_each(|stream| then(stream, &mut frames));
-                    bad.try_say(&frames);
+                    bad.try_send(&frames);
                     good.call(name);
                     // A client that connects later, from the same address.
                     if round % 3 == 0 {
-                        Good::new(outside, path).call(name);
+                        ValidClient::new(outside, path).call(name);
                     }
                 }
             }
@@ -315,14 +315,14 @@ fn repeated_resets_leave_other_callers_unaffected() {
 
 #[test]
 fn expired_deadlines_leave_other_callers_unaffected() {
-    before_each_upstream(|outside, path| {
+    for_each_upstream(|outside, path| {
         let mut fields = request(path);
         fields.push((b"grpc-timeout".to_vec(), b"1m".to_vec()));
         let fields = block(&fields);
-        let mut good = Good::new(outside, path);
+        let mut good = ValidClient::new(outside, path);
         for _ in 0..10 {
             let mut bad = client(outside);
-            bad.say(|out| {
+            bad.send_frames(|out| {
                 let streams = (1..200).step_by(2);
                 streams.for_each(|stream| begin(&fields, stream, out));
             });
@@ -330,16 +330,16 @@ fn expired_deadlines_leave_other_callers_unaffected() {
             while ended < 100 {
                 let came = bad.next();
                 match came {
-                    Received::Headers { end: true, .. } => {
+                    Http2Event::Headers { end: true, .. } => {
                         assert_eq!(came.field("grpc-status"), Some("4"), "{came:?}");
                         ended += 1;
                     }
                     // An upstream may enforce the deadline itself; grpc-go then resets calls that
                     // it has not answered, which the sidecar passes on.
-                    Received::Reset { code, .. } if code == ErrorCode::CANCEL.0 => ended += 1,
+                    Http2Event::Reset { code, .. } if code == ErrorCode::CANCEL.0 => ended += 1,
                     // The answer is followed by a reset, because the request was not complete.
-                    Received::Reset { code, .. } => assert_eq!(code, ErrorCode::NO_ERROR.0),
-                    Received::Headers { .. } | Received::Ping => {}
+                    Http2Event::Reset { code, .. } => assert_eq!(code, ErrorCode::NO_ERROR.0),
+                    Http2Event::Headers { .. } | Http2Event::Ping => {}
                     other => panic!("{other:?}"),
                 }
             }

@@ -10,14 +10,14 @@ use plimsoll_protocols::bolt::hessian::{self, HessianValue};
 use plimsoll_protocols::bolt::{BoltFrame, BoltFrameKind, FrameLayout, Status, header};
 use plimsoll_relays::sidecar::Sidecar;
 
-use super::{Client, eventually, request, route, sidecar};
+use super::{BoltClient, eventually, request, route, sidecar};
 
-const GOOD: &str = "192.0.2.1";
+const GOOD_ADDRESS: &str = "192.0.2.1";
 const BEHIND_PROXY: &str = "proxy_protocol = [\"127.0.0.1\"]";
 
 /// Opens a connection whose client has this address according to a PROXY header.
-fn client_from(ip: &str, outside: SocketAddr) -> Client {
-    let mut client = Client::connect(outside);
+fn client_from(ip: &str, outside: SocketAddr) -> BoltClient {
+    let mut client = BoltClient::connect(outside);
     let (family, to) = if ip.contains(':') {
         ("TCP6", "::1")
     } else {
@@ -29,7 +29,7 @@ fn client_from(ip: &str, outside: SocketAddr) -> Client {
 }
 
 /// Returns a request with a header map whose length contradicts its contents.
-fn malformed() -> Vec<u8> {
+fn malformed_request() -> Vec<u8> {
     let mut wire = Vec::new();
     let frame = BoltFrame {
         header: b"\0\0\0\x01a\0\0\0\x09b",
@@ -46,13 +46,13 @@ fn upstream(answer: fn(BoltFrame<'_>, &mut Vec<u8>) -> Option<()>) -> SocketAddr
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for stream in listener.incoming() {
-            thread::spawn(move || serve(stream.unwrap(), answer));
+            thread::spawn(move || serve_connection(stream.unwrap(), answer));
         }
     });
     address
 }
 
-fn serve(mut stream: TcpStream, answer: fn(BoltFrame<'_>, &mut Vec<u8>) -> Option<()>) {
+fn serve_connection(mut stream: TcpStream, answer: fn(BoltFrame<'_>, &mut Vec<u8>) -> Option<()>) {
     let (mut bytes, mut buffer, mut answers) = (Vec::new(), vec![0; 65_536], Vec::new());
     while let Ok(read @ 1..) = stream.read(&mut buffer) {
         bytes.extend_from_slice(&buffer[..read]);
@@ -79,25 +79,25 @@ fn echo(frame: BoltFrame<'_>, out: &mut Vec<u8>) {
 }
 
 const HOLD: &[u8] = b"\x04hold";
-const POISON: &[u8] = b"\x06poison";
+const POISON_CONTENT: &[u8] = b"\x06poison";
 
 /// An upstream that closes its connection on a poison request and answers all others.
-fn fragile() -> SocketAddr {
+fn fragile_upstream() -> SocketAddr {
     upstream(|frame, out| {
         echo(frame, out);
-        (frame.content != POISON).then_some(())
+        (frame.content != POISON_CONTENT).then_some(())
     })
 }
 
 /// Makes a call, which must succeed.
-fn call(client: &mut Client, id: u32) {
+fn call(client: &mut BoltClient, id: u32) {
     client.send(request(FrameLayout::V1, id, b"\x01x"));
     let (_, answered, status, content) = client.answer();
     assert_eq!((answered, status, &content[..]), (id, 0, &b"\x01x"[..]));
 }
 
 /// Makes as many calls as must be answered before an address shares connections upstream.
-fn become_known(ip: &str, outside: SocketAddr) {
+fn gain_trust(ip: &str, outside: SocketAddr) {
     let mut client = client_from(ip, outside);
     (0..10).for_each(|id| call(&mut client, id));
 }
@@ -108,12 +108,12 @@ fn counter(relay: &Sidecar, name: &str) -> u64 {
 
 #[test]
 fn malformed_frames_charged_to_client_address() {
-    let (relay, outside) = sidecar(&route("bolt", fragile(), BEHIND_PROXY));
-    let mut good = client_from(GOOD, outside);
+    let (relay, outside) = sidecar(&route("bolt", fragile_upstream(), BEHIND_PROXY));
+    let mut good = client_from(GOOD_ADDRESS, outside);
     call(&mut good, 0);
-    become_known("192.0.2.2", outside);
+    gain_trust("192.0.2.2", outside);
     for place in 0..2 {
-        become_known(&format!("2001:db8:1:3::{place}"), outside);
+        gain_trust(&format!("2001:db8:1:3::{place}"), outside);
     }
     // IPv6 clients of one network share a record.
     let mut sent = 0;
@@ -132,7 +132,7 @@ fn malformed_frames_charged_to_client_address() {
                 .map(|host| client_from(&bad(host), outside))
                 .collect();
             for client in &clients {
-                (&client.stream).write_all(&malformed()).unwrap();
+                (&client.stream).write_all(&malformed_request()).unwrap();
             }
             for mut client in clients {
                 assert_eq!(client.stream.read(&mut [0; 8]).unwrap_or(0), 0);
@@ -159,7 +159,7 @@ fn malformed_frames_charged_to_client_address() {
 
 #[test]
 fn excess_isolated_clients_share_connections() {
-    let (relay, outside) = sidecar(&route("bolt", fragile(), BEHIND_PROXY));
+    let (relay, outside) = sidecar(&route("bolt", fragile_upstream(), BEHIND_PROXY));
     let bad = "198.51.100.7";
     poison(bad, outside, false, &relay);
     let mut clients: Vec<_> = (0..300).map(|_| client_from(bad, outside)).collect();
@@ -179,7 +179,7 @@ fn poison(ip: &str, outside: SocketAddr, oneway: bool, relay: &Sidecar) {
     let made = || counter(relay, "upstream_connects_total");
     let before = (lost(), made());
     let mut bad = client_from(ip, outside);
-    let poison = request(FrameLayout::V1, 1, POISON);
+    let poison = request(FrameLayout::V1, 1, POISON_CONTENT);
     if oneway {
         // The client's connection is closed before the upstream's.
         bad.send(BoltFrame {
@@ -199,10 +199,10 @@ fn poison(ip: &str, outside: SocketAddr, oneway: bool, relay: &Sidecar) {
 #[test]
 fn poison_requests_get_own_connection() {
     for oneway in [false, true] {
-        let (relay, outside) = sidecar(&route("bolt", fragile(), BEHIND_PROXY));
-        let mut good = client_from(GOOD, outside);
+        let (relay, outside) = sidecar(&route("bolt", fragile_upstream(), BEHIND_PROXY));
+        let mut good = client_from(GOOD_ADDRESS, outside);
         call(&mut good, 0);
-        become_known("198.51.100.7", outside);
+        gain_trust("198.51.100.7", outside);
         // The first poison request still uses the connection that all share.
         poison("198.51.100.7", outside, oneway, &relay);
         let mut next = 1;
@@ -227,8 +227,8 @@ fn poison_requests_get_own_connection() {
 
 #[test]
 fn first_poison_of_unknown_address_harms_nobody() {
-    let (relay, outside) = sidecar(&route("bolt", fragile(), BEHIND_PROXY));
-    let mut good = client_from(GOOD, outside);
+    let (relay, outside) = sidecar(&route("bolt", fragile_upstream(), BEHIND_PROXY));
+    let mut good = client_from(GOOD_ADDRESS, outside);
     for n in 0..5 {
         let requests = counter(&relay, "requests_total");
         good.send(request(FrameLayout::V1, 2 * n, HOLD));
@@ -272,10 +272,10 @@ fn answer_badly(frame: BoltFrame<'_>, out: &mut Vec<u8>) -> Option<()> {
 #[test]
 fn malformed_response_headers_are_not_forwarded() {
     let (relay, outside) = sidecar(&route("bolt", upstream(answer_badly), ""));
-    let mut good = Client::connect(outside);
+    let mut good = BoltClient::connect(outside);
     let mut expected = 0;
     for form in [FrameLayout::V1, FrameLayout::V2, FrameLayout::V2_CRC] {
-        let mut client = Client::connect(outside);
+        let mut client = BoltClient::connect(outside);
         for content in [b"\x041bad", b"\x042bad", b"\x043bad", b"\x044bad"] {
             // Other calls of the same and of another client use the same upstream connection.
             client.send(request(form, 1, b"\x01x"));

@@ -8,8 +8,8 @@ use std::thread;
 use plimsoll_relays::sidecar::Sidecar;
 use plimsoll_wire::http2::{ErrorCode, write};
 
-use super::http2_peer::{Http2Peer, Received};
-use super::malformed::{ECHO, Good, client, make};
+use super::http2_peer::{Http2Event, Http2Peer};
+use super::malformed::{ECHO, ValidClient, client, make};
 use super::shapes::{block, request};
 use super::{eventually, route, sidecar};
 
@@ -18,19 +18,19 @@ const ANSWER: [(&str, &str); 2] = [(":status", "200"), ("grpc-status", "0")];
 
 /// An upstream that closes its connection on a call with `x-poison` and answers all others, those
 /// with `x-hold` together with the next one.
-fn fragile() -> SocketAddr {
+fn fragile_upstream() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
         for stream in listener.incoming() {
             let peer = Http2Peer::new(stream.unwrap(), false, &[]);
-            thread::spawn(move || serve(peer));
+            thread::spawn(move || serve_connection(peer));
         }
     });
     address
 }
 
-fn serve(mut peer: Http2Peer) {
+fn serve_connection(mut peer: Http2Peer) {
     let (mut held, mut whole) = (Vec::new(), Vec::new());
     loop {
         let came = peer.next();
@@ -42,17 +42,17 @@ fn serve(mut peer: Http2Peer) {
             Some(_) => Some((came.stream(), ErrorCode::ENHANCE_YOUR_CALM)),
         };
         if let Some((last, code)) = code {
-            peer.say(|out| write::goaway(out, last, code, b""));
+            peer.send_frames(|out| write::goaway(out, last, code, b""));
             return;
         }
         if came.field("x-hold").is_some() {
             held.push(came.stream());
         }
         match came {
-            Received::Data {
+            Http2Event::Data {
                 stream, end: true, ..
             } => whole.push(stream),
-            Received::End => return,
+            Http2Event::End => return,
             _ => {}
         }
         if whole.iter().any(|stream| !held.contains(stream)) {
@@ -80,7 +80,7 @@ fn poison(kind: &str) -> Vec<u8> {
 
 /// Does something that makes an upstream close a connection, and waits until the sidecar has
 /// noticed.
-fn ending_one(relay: &Sidecar, act: impl FnOnce()) {
+fn wait_for_suspicion(relay: &Sidecar, act: impl FnOnce()) {
     let suspected = || relay.counter("r", "clients_suspected_total").unwrap();
     let before = suspected();
     act();
@@ -89,11 +89,11 @@ fn ending_one(relay: &Sidecar, act: impl FnOnce()) {
 
 #[test]
 fn poison_calls_get_own_connection() {
-    let (relay, outside) = sidecar(&route("grpc", fragile(), ""));
-    let (mut good, mut bad) = (Good::new(outside, ECHO), client(outside));
+    let (relay, outside) = sidecar(&route("grpc", fragile_upstream(), ""));
+    let (mut good, mut bad) = (ValidClient::new(outside, ECHO), client(outside));
     let poison = poison("1");
     for round in 0..20u32 {
-        bad.say(|out| make(&poison, 2 * round + 1, out));
+        bad.send_frames(|out| make(&poison, 2 * round + 1, out));
         assert_eq!(bad.next().field("grpc-status"), Some("14"));
         good.call("poison");
     }
@@ -104,12 +104,17 @@ fn poison_calls_get_own_connection() {
 }
 
 /// Sends poison while a call of `good` is in flight, which must succeed.
-fn poison_beside(good: &mut Good, kind: &str, send: impl FnOnce(&[u8]), relay: &Sidecar) {
+fn poison_during_call(
+    good: &mut ValidClient,
+    kind: &str,
+    send: impl FnOnce(&[u8]),
+    relay: &Sidecar,
+) {
     let sent = || relay.counter("r", "requests_total").unwrap();
     let before = sent();
     good.begin_call("x-hold");
     eventually("the call is in flight", || sent() > before);
-    ending_one(relay, || send(&poison(kind)));
+    wait_for_suspicion(relay, || send(&poison(kind)));
     good.begin_call("x-good");
     good.end_call(kind);
     good.end_call(kind);
@@ -117,14 +122,14 @@ fn poison_beside(good: &mut Good, kind: &str, send: impl FnOnce(&[u8]), relay: &
 
 #[test]
 fn first_poison_of_unknown_address_harms_nobody() {
-    let (relay, outside) = sidecar(&route("grpc", fragile(), BEHIND_PROXY));
-    let mut good = Good::by(client_from("192.0.2.1", outside), ECHO);
+    let (relay, outside) = sidecar(&route("grpc", fragile_upstream(), BEHIND_PROXY));
+    let mut good = ValidClient::by(client_from("192.0.2.1", outside), ECHO);
     good.call("nothing");
     let kinds = ["calm", "silent", "unseen"];
     for (n, kind) in (0..9).zip(kinds.into_iter().cycle()) {
         let mut bad = client_from(&format!("198.51.100.{n}"), outside);
-        let send = |poison: &[u8]| bad.say(|out| make(poison, 1, out));
-        poison_beside(&mut good, kind, send, &relay);
+        let send = |poison: &[u8]| bad.send_frames(|out| make(poison, 1, out));
+        poison_during_call(&mut good, kind, send, &relay);
     }
     relay.stop();
 }
@@ -132,22 +137,22 @@ fn first_poison_of_unknown_address_harms_nobody() {
 #[test]
 fn client_that_leaves_after_poison_is_blamed() {
     for kind in ["calm", "silent", "unseen"] {
-        let (relay, outside) = sidecar(&route("grpc", fragile(), BEHIND_PROXY));
-        let mut good = Good::by(client_from("192.0.2.1", outside), ECHO);
+        let (relay, outside) = sidecar(&route("grpc", fragile_upstream(), BEHIND_PROXY));
+        let mut good = ValidClient::by(client_from("192.0.2.1", outside), ECHO);
         let bad = || client_from("198.51.100.7", outside);
         // The address is trusted, so its first poison call uses the shared connection.
-        let mut known = Good::by(bad(), ECHO);
+        let mut known = ValidClient::by(bad(), ECHO);
         (0..10).for_each(|_| known.call("nothing"));
         good.call("nothing");
         let mut gone = bad();
-        ending_one(&relay, || {
-            gone.say(|out| make(&poison(kind), 1, out));
+        wait_for_suspicion(&relay, || {
+            gone.send_frames(|out| make(&poison(kind), 1, out));
             gone.leave();
         });
         for _ in 0..5 {
             let mut next = bad();
-            let send = |poison: &[u8]| next.say(|out| make(poison, 1, out));
-            poison_beside(&mut good, kind, send, &relay);
+            let send = |poison: &[u8]| next.send_frames(|out| make(poison, 1, out));
+            poison_during_call(&mut good, kind, send, &relay);
         }
         relay.stop();
     }
@@ -155,15 +160,15 @@ fn client_that_leaves_after_poison_is_blamed() {
 
 #[test]
 fn excess_isolated_clients_share_connections() {
-    let (relay, outside) = sidecar(&route("grpc", fragile(), BEHIND_PROXY));
-    Good::by(client_from("192.0.2.1", outside), ECHO).call("nothing");
+    let (relay, outside) = sidecar(&route("grpc", fragile_upstream(), BEHIND_PROXY));
+    ValidClient::by(client_from("192.0.2.1", outside), ECHO).call("nothing");
     // More clients of one address than may have reserved connections upstream.
     let ip = "198.51.100.7";
     let mut bad = client_from(ip, outside);
-    bad.say(|out| make(&poison("calm"), 1, out));
+    bad.send_frames(|out| make(&poison("calm"), 1, out));
     assert_eq!(bad.next().field("grpc-status"), Some("14"));
     let mut clients: Vec<_> = (0..300)
-        .map(|_| Good::by(client_from(ip, outside), ECHO))
+        .map(|_| ValidClient::by(client_from(ip, outside), ECHO))
         .collect();
     clients
         .iter_mut()

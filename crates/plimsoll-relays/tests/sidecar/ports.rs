@@ -9,16 +9,16 @@ use plimsoll_engine::Address;
 use plimsoll_protocols::bolt::{FrameLayout, Status};
 use plimsoll_protocols::serving::runtime;
 
-use super::by_itself::{is_run_by_itself, with_a_network};
-use super::descriptors::bus_lacks;
+use super::by_itself::{in_own_network, is_run_by_itself};
+use super::descriptors::wait_for_bus_error;
 use super::http2_peer::Http2Peer;
-use super::upstreams::before_two_servers;
-use super::{Client, admin_page, eventually, request};
+use super::upstreams::sidecar_with_two_servers;
+use super::{BoltClient, admin_page, eventually, request};
 
-const RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+const PORT_RANGE_FILE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 
 /// Connects from another address of this machine, which has separate ports.
-fn from_elsewhere(source: &str, to: SocketAddr) -> TcpStream {
+fn connect_from(source: &str, to: SocketAddr) -> TcpStream {
     let stream = Address::Tcp(to)
         .begin(Some(source.parse().unwrap()))
         .unwrap();
@@ -32,24 +32,24 @@ fn from_elsewhere(source: &str, to: SocketAddr) -> TcpStream {
 #[test]
 fn port_exhaustion_is_reported_local() {
     let test = "ports::port_exhaustion_is_reported_local";
-    if is_run_by_itself(test, with_a_network()) {
+    if is_run_by_itself(test, in_own_network()) {
         return;
     }
-    let (relay, bolt, grpc) = before_two_servers();
+    let (relay, bolt, grpc) = sidecar_with_two_servers();
     let at = |place: usize| relay.listening()[place].1.tcp().unwrap();
-    let mut client = Client::connect(at(0));
+    let mut client = BoltClient::connect(at(0));
     let mut streams = Http2Peer::new(TcpStream::connect(at(1)).unwrap(), true, &[]);
     let counted = |route, name| relay.counter(route, name).unwrap();
     eventually("the sidecar has both clients", || {
         ["bolt", "grpc"].map(|route| counted(route, "connections_open")) == [1, 1]
     });
-    let usual = fs::read_to_string(RANGE).unwrap();
+    let usual = fs::read_to_string(PORT_RANGE_FILE).unwrap();
     // The only port left for connections is one that a socket listens on.
     let taken = bolt.port();
-    fs::write(RANGE, format!("{taken} {taken}")).unwrap();
+    fs::write(PORT_RANGE_FILE, format!("{taken} {taken}")).unwrap();
 
     let lack = "this machine ran out of ports for the address pair";
-    let mut admin = from_elsewhere("127.0.0.2", relay.admin().unwrap());
+    let mut admin = connect_from("127.0.0.2", relay.admin().unwrap());
     write!(admin, "GET /ready HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
     let mut page = String::new();
     admin.read_to_string(&mut page).unwrap();
@@ -57,7 +57,7 @@ fn port_exhaustion_is_reported_local() {
         page.contains(&format!("\r\n\r\nroute bolt: {lack}")),
         "{page}"
     );
-    let mut piped = from_elsewhere("127.0.0.3", at(2));
+    let mut piped = connect_from("127.0.0.3", at(2));
     assert!(matches!(piped.read(&mut [0]), Ok(0) | Err(_)));
     client.send(request(FrameLayout::V1, 1, b"\x01x"));
     let (_, id, status, content) = client.answer();
@@ -70,9 +70,9 @@ fn port_exhaustion_is_reported_local() {
     let message = answer.field("grpc-message").unwrap();
     assert!(message.contains(lack), "{message}");
     let runtime = runtime(Some(1)).unwrap();
-    runtime.block_on(bus_lacks("redis://127.0.0.1:1", lack));
+    runtime.block_on(wait_for_bus_error("redis://127.0.0.1:1", lack));
 
-    fs::write(RANGE, usual.trim()).unwrap();
+    fs::write(PORT_RANGE_FILE, usual.trim()).unwrap();
     let page = admin_page(&relay, "/metrics");
     for (route, upstream) in [("bolt", bolt), ("grpc", grpc), ("tcp", bolt)] {
         let labels = format!("{{route=\"{route}\",upstream=\"{upstream}\"}} 0\n");

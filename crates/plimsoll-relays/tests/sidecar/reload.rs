@@ -7,49 +7,56 @@ use plimsoll_protocols::bolt::frame::MAX_CONTENT;
 use plimsoll_relays::sidecar::{Sidecar, SidecarConfig};
 use plimsoll_wire::http2::ErrorCode;
 
-use super::http2_peer::{Http2Peer, Received};
+use super::http2_peer::{Http2Event, Http2Peer};
 use super::{
-    BoltFrame, Client, FrameLayout, Status, admin_page, echo_server, eventually, request, sidecar,
+    BoltClient, BoltFrame, FrameLayout, Status, admin_page, echo_server, eventually, request,
+    sidecar,
 };
 
-fn one(name: &str, protocol: &str, listen: &str, upstream: SocketAddr, more: &str) -> String {
+fn route_config(
+    name: &str,
+    protocol: &str,
+    listen: &str,
+    upstream: SocketAddr,
+    more: &str,
+) -> String {
     format!(
         "[[route]]\nname = \"{name}\"\nprotocol = \"{protocol}\"\nlisten = \"{listen}\"\n\
          upstream = [\"{upstream}\"]\n{more}\n"
     )
 }
 
-const ANY: &str = "127.0.0.1:0";
+const ANY_PORT: &str = "127.0.0.1:0";
 
 fn reload(relay: &Sidecar, text: &str) -> Result<(), String> {
     let config = SidecarConfig::read(text).map_err(|e| e.to_string())?;
     relay.reload(&config).map_err(|e| e.to_string())
 }
 
-fn at(relay: &Sidecar, route: &str) -> SocketAddr {
+fn route_address(relay: &Sidecar, route: &str) -> SocketAddr {
     let listening = relay.listening();
     let found = listening.iter().find(|(name, _)| name == route);
     found.unwrap().1.tcp().unwrap()
 }
 
 /// Returns the request that an upstream received on the next connection that it accepts.
-fn held(listener: &TcpListener) -> (Client, u32) {
-    let mut held = Client {
+fn held(listener: &TcpListener) -> (BoltClient, u32) {
+    let mut held = BoltClient {
         stream: listener.accept().unwrap().0,
         bytes: Vec::new(),
     };
-    let id = next_id(&mut held);
+    let id = next_request_id(&mut held);
     (held, id)
 }
 
-fn next_id(held: &mut Client) -> u32 {
+fn next_request_id(held: &mut BoltClient) -> u32 {
     let mut wire = [0; 40];
     std::io::Read::read_exact(&mut held.stream, &mut wire).unwrap();
     BoltFrame::parse(&wire, MAX_CONTENT).unwrap().unwrap().0.id
 }
 
-fn answer(held: &mut Client, id: u32) {
-    held.send(BoltFrame::bare_response(
+fn send_answer(held: &mut BoltClient, id: u32) {
+    held.send(BoltFrame::status_response(
         FrameLayout::V1,
         id,
         1,
@@ -57,34 +64,34 @@ fn answer(held: &mut Client, id: u32) {
     ));
 }
 
-fn call(client: &mut Client, id: u32) -> u16 {
+fn call_status(client: &mut BoltClient, id: u32) -> u16 {
     client.send(request(FrameLayout::V1, id, b"\x01x"));
     client.answer().2
 }
 
 #[test]
 fn route_changes_drop_no_calls() {
-    let upstream = TcpListener::bind(ANY).unwrap();
+    let upstream = TcpListener::bind(ANY_PORT).unwrap();
     let slow = upstream.local_addr().unwrap();
     let admin = "admin = \"127.0.0.1:0\"\nworkers = 2\n";
-    let kept = one("kept", "bolt", ANY, echo_server(), "");
-    let goes = one("goes", "bolt", ANY, slow, "");
+    let kept = route_config("kept", "bolt", ANY_PORT, echo_server(), "");
+    let goes = route_config("goes", "bolt", ANY_PORT, slow, "");
     let (relay, _) = sidecar(&format!("{admin}{kept}{goes}"));
-    let (old, stays) = (at(&relay, "goes"), at(&relay, "kept"));
-    let mut client = Client::connect(old);
+    let (old, stays) = (route_address(&relay, "goes"), route_address(&relay, "kept"));
+    let mut client = BoltClient::connect(old);
     client.send(request(FrameLayout::V1, 7, b"\x01x"));
     let (mut service, id) = held(&upstream);
-    let mut other = Client::connect(stays);
-    assert_eq!(call(&mut other, 1), 0);
-    let comes = one("comes", "bolt", ANY, echo_server(), "");
+    let mut other = BoltClient::connect(stays);
+    assert_eq!(call_status(&mut other, 1), 0);
+    let comes = route_config("comes", "bolt", ANY_PORT, echo_server(), "");
     reload(&relay, &format!("{admin}{kept}{comes}")).unwrap();
     eventually("nothing listens for it any more", || {
         TcpStream::connect(old).is_err()
     });
-    assert_eq!(at(&relay, "kept"), stays);
-    assert_eq!(call(&mut other, 2), 0);
-    let mut new = Client::connect(at(&relay, "comes"));
-    assert_eq!(call(&mut new, 3), 0);
+    assert_eq!(route_address(&relay, "kept"), stays);
+    assert_eq!(call_status(&mut other, 2), 0);
+    let mut new = BoltClient::connect(route_address(&relay, "comes"));
+    assert_eq!(call_status(&mut new, 3), 0);
     let page = admin_page(&relay, "/metrics");
     assert!(!page.contains("route=\"goes\""), "{page}");
     assert!(
@@ -100,29 +107,29 @@ fn route_changes_drop_no_calls() {
     ));
     // A route of the same name that is added again is a new route.
     reload(&relay, &format!("{admin}{kept}{comes}{goes}")).unwrap();
-    let mut again = Client::connect(at(&relay, "goes"));
+    let mut again = BoltClient::connect(route_address(&relay, "goes"));
     again.send(request(FrameLayout::V1, 8, b"\x01x"));
     let (mut service, id) = held(&upstream);
-    answer(&mut service, id);
+    send_answer(&mut service, id);
     assert_eq!(again.answer().1, 8);
     relay.stop();
 }
 
 #[test]
 fn changed_route_keeps_its_clients() {
-    let upstream = TcpListener::bind(ANY).unwrap();
-    let before = one("r", "bolt", ANY, upstream.local_addr().unwrap(), "");
+    let upstream = TcpListener::bind(ANY_PORT).unwrap();
+    let before = route_config("r", "bolt", ANY_PORT, upstream.local_addr().unwrap(), "");
     let (relay, outside) = sidecar(&before);
-    let mut client = Client::connect(outside);
+    let mut client = BoltClient::connect(outside);
     client.send(request(FrameLayout::V1, 1, b"\x01x"));
     let (mut service, id) = held(&upstream);
-    let after = one("r", "bolt", ANY, echo_server(), "connections = 3");
+    let after = route_config("r", "bolt", ANY_PORT, echo_server(), "connections = 3");
     reload(&relay, &after).unwrap();
-    assert_eq!(at(&relay, "r"), outside);
+    assert_eq!(route_address(&relay, "r"), outside);
     // New calls on the same connection soon go to the new upstream; the old one still gets its
     // answers through.
     eventually("calls go to the new upstream", || {
-        let mut client = Client::connect(outside);
+        let mut client = BoltClient::connect(outside);
         client
             .stream
             .set_read_timeout(Some(std::time::Duration::from_millis(300)))
@@ -133,41 +140,45 @@ fn changed_route_keeps_its_clients() {
             Ok(1..)
         )
     });
-    assert_eq!(call(&mut client, 3), 0);
-    answer(&mut service, id);
+    assert_eq!(call_status(&mut client, 3), 0);
+    send_answer(&mut service, id);
     assert_eq!(client.answer().1, 1);
     // The listening address changes: connected clients stay connected.
-    let free = TcpListener::bind(ANY).unwrap().local_addr().unwrap();
-    let moved = one("r", "bolt", &free.to_string(), echo_server(), "");
+    let free = TcpListener::bind(ANY_PORT).unwrap().local_addr().unwrap();
+    let moved = route_config("r", "bolt", &free.to_string(), echo_server(), "");
     reload(&relay, &moved).unwrap();
     eventually("it listens elsewhere", || {
         TcpStream::connect(outside).is_err() && TcpStream::connect(free).is_ok()
     });
-    assert_eq!(call(&mut client, 4), 0);
+    assert_eq!(call_status(&mut client, 4), 0);
     relay.stop();
 }
 
 #[test]
 fn removed_route_sends_goaway_and_drains() {
-    let listener = TcpListener::bind(ANY).unwrap();
+    let listener = TcpListener::bind(ANY_PORT).unwrap();
     let upstream = listener.local_addr().unwrap();
-    let kept = one("kept", "tcp", ANY, upstream, "");
-    let goes = one("goes", "grpc", ANY, upstream, "");
+    let kept = route_config("kept", "tcp", ANY_PORT, upstream, "");
+    let goes = route_config("goes", "grpc", ANY_PORT, upstream, "");
     let (relay, _) = sidecar(&format!("{goes}{kept}"));
-    let mut client = Http2Peer::new(TcpStream::connect(at(&relay, "goes")).unwrap(), true, &[]);
+    let mut client = Http2Peer::new(
+        TcpStream::connect(route_address(&relay, "goes")).unwrap(),
+        true,
+        &[],
+    );
     client.call(1, &[], true);
     let mut service = Http2Peer::new(listener.accept().unwrap().0, false, &[]);
-    while !matches!(service.next(), Received::Headers { .. }) {}
+    while !matches!(service.next(), Http2Event::Headers { .. }) {}
     reload(&relay, &kept).unwrap();
     for _ in 0..2 {
-        let Received::GoAway { code, .. } = client.next() else {
+        let Http2Event::GoAway { code, .. } = client.next() else {
             panic!("no goodbye")
         };
         assert_eq!(code, ErrorCode::NO_ERROR.0);
     }
     service.headers(1, &[(":status", "200"), ("grpc-status", "0")], true);
     assert_eq!(client.next().field("grpc-status"), Some("0"));
-    assert_eq!(client.next(), Received::End);
+    assert_eq!(client.next(), Http2Event::End);
     relay.stop();
 }
 
@@ -176,10 +187,10 @@ fn invalid_reload_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     let head = format!("access_log = {log:?}\n");
-    let before = one("r", "bolt", ANY, echo_server(), "");
+    let before = route_config("r", "bolt", ANY_PORT, echo_server(), "");
     let (relay, outside) = sidecar(&format!("{head}{before}"));
-    let mut client = Client::connect(outside);
-    let taken = TcpListener::bind(ANY).unwrap();
+    let mut client = BoltClient::connect(outside);
+    let taken = TcpListener::bind(ANY_PORT).unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let cert = "listen_tls = { ca = \"/no/ca\", cert = \"/no/cert\", key = \"/no/key\" }";
     let (a, upstream) = (before.as_str(), echo_server());
@@ -194,21 +205,24 @@ fn invalid_reload_changes_nothing() {
             format!("access_log = \"/no/such/log\"\n{a}"),
             "access_log /no/such/log",
         ),
-        (one("r", "bolt", ANY, upstream, cert), "route r: CA /no/ca"),
         (
-            one("r", "plugin", ANY, upstream, "plugin = \"/no.so\""),
+            route_config("r", "bolt", ANY_PORT, upstream, cert),
+            "route r: CA /no/ca",
+        ),
+        (
+            route_config("r", "plugin", ANY_PORT, upstream, "plugin = \"/no.so\""),
             "/no.so: can't be read",
         ),
         (
-            format!("{a}{}", one("b", "tcp", &taken, upstream, "")),
+            format!("{a}{}", route_config("b", "tcp", &taken, upstream, "")),
             "route b: listening on",
         ),
     ] {
         let error = reload(&relay, &text).unwrap_err();
         assert!(error.contains(needle), "{needle}: {error}");
-        assert_eq!(call(&mut client, 1), 0);
-        let mut new = Client::connect(outside);
-        assert_eq!(call(&mut new, 2), 0);
+        assert_eq!(call_status(&mut client, 1), 0);
+        let mut new = BoltClient::connect(outside);
+        assert_eq!(call_status(&mut new, 2), 0);
     }
     assert_eq!(relay.listening().len(), 1);
     relay.stop();
@@ -221,17 +235,17 @@ fn reload_reopens_access_log() {
     let (log, old) = (folder.path().join("log"), folder.path().join("log.1"));
     let text = format!(
         "access_log = {log:?}\n{}",
-        one("r", "bolt", ANY, echo_server(), "")
+        route_config("r", "bolt", ANY_PORT, echo_server(), "")
     );
     let (relay, outside) = sidecar(&text);
-    let mut client = Client::connect(outside);
-    assert_eq!(call(&mut client, 1), 0);
+    let mut client = BoltClient::connect(outside);
+    assert_eq!(call_status(&mut client, 1), 0);
     // Renames the file as logrotate does.
     fs::rename(&log, &old).unwrap();
     reload(&relay, &text).unwrap();
     let lines = |path| fs::read_to_string(path).unwrap_or_default().lines().count();
     eventually("lines go to the new file", || {
-        call(&mut Client::connect(outside), 2) == 0 && lines(&log) > 0
+        call_status(&mut BoltClient::connect(outside), 2) == 0 && lines(&log) > 0
     });
     let before = lines(&old);
     assert!(before >= 1);
@@ -244,12 +258,12 @@ fn reload_reopens_access_log() {
 fn failed_reload_adds_no_metrics() {
     let text = format!(
         "admin = \"127.0.0.1:0\"\n{}",
-        one("r", "bolt", ANY, echo_server(), "")
+        route_config("r", "bolt", ANY_PORT, echo_server(), "")
     );
     let (relay, _) = sidecar(&text);
-    let taken = TcpListener::bind(ANY).unwrap();
+    let taken = TcpListener::bind(ANY_PORT).unwrap();
     let taken = taken.local_addr().unwrap().to_string();
-    let more = one("b", "tcp", &taken, echo_server(), "");
+    let more = route_config("b", "tcp", &taken, echo_server(), "");
     let error = reload(&relay, &format!("{text}{more}")).unwrap_err();
     assert!(error.contains("route b: listening on"), "{error}");
     let page = admin_page(&relay, "/metrics");

@@ -5,13 +5,13 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use plimsoll_wire::http2::{ErrorCode, write};
 
-use super::http2_peer::{Http2Peer, Received};
+use super::http2_peer::{Http2Event, Http2Peer};
 use super::malformed::client;
 use super::{route, sidecar};
 
 const ANSWER: [(&str, &str); 2] = [(":status", "200"), ("grpc-status", "0")];
 /// Most bytes of a request that are retained.
-const MAX_RESENT: usize = 16 << 10;
+const MAX_RETAINED_BYTES: usize = 16 << 10;
 
 fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -25,17 +25,17 @@ fn upstream(listener: &TcpListener) -> Http2Peer {
 }
 
 /// Collects what arrives of a call: its custom fields, data and trailers.
-fn whole(service: &mut Http2Peer, expected: u32) -> (String, Vec<u8>, bool) {
+fn receive_call(service: &mut Http2Peer, expected: u32) -> (String, Vec<u8>, bool) {
     let (mut name, mut all, mut has_trailers) = (String::new(), Vec::new(), false);
     loop {
         let came = service.next();
         assert_eq!(came.stream(), expected, "{came:?}");
         let is_end = match came {
-            Received::Data { data, end, .. } => {
+            Http2Event::Data { data, end, .. } => {
                 all.extend_from_slice(&data);
                 end
             }
-            Received::Headers {
+            Http2Event::Headers {
                 ref fields, end, ..
             } => {
                 has_trailers |= fields.iter().any(|(name, _)| name == "x-end");
@@ -61,26 +61,26 @@ fn calls_after_goaway_are_sent_again_whole() {
     client.call(3, &[("x-name", "bare")], true);
     client.call(5, &[("x-name", "parts")], false);
     client.data(5, b"one ", false);
-    client.data(5, &[b'x'; MAX_RESENT - 4], false);
+    client.data(5, &[b'x'; MAX_RETAINED_BYTES - 4], false);
     client.headers(5, &[("x-end", "1")], true);
     client.call(7, &[("x-name", "open")], false);
     client.data(7, b"first ", false);
     let mut first = upstream(&listener);
     assert_eq!(first.next().stream(), 1);
-    assert_eq!(whole(&mut first, 3).0, "bare");
-    let parts = whole(&mut first, 5);
+    assert_eq!(receive_call(&mut first, 3).0, "bare");
+    let parts = receive_call(&mut first, 5);
     assert_eq!(
         (&parts.0[..], parts.1.len(), parts.2),
-        ("parts", MAX_RESENT, true)
+        ("parts", MAX_RETAINED_BYTES, true)
     );
     assert_eq!(first.next().stream(), 7);
-    assert!(matches!(first.next(), Received::Data { stream: 7, .. }));
-    first.say(|out| write::goaway(out, 1, ErrorCode::NO_ERROR, b""));
+    assert!(matches!(first.next(), Http2Event::Data { stream: 7, .. }));
+    first.send_frames(|out| write::goaway(out, 1, ErrorCode::NO_ERROR, b""));
     let mut second = upstream(&listener);
-    assert_eq!(whole(&mut second, 1).0, "bare");
-    assert!(whole(&mut second, 3) == parts, "byte for byte");
+    assert_eq!(receive_call(&mut second, 1).0, "bare");
+    assert!(receive_call(&mut second, 3) == parts, "byte for byte");
     client.data(7, b"second", true);
-    assert_eq!(whole(&mut second, 5).1, b"first second");
+    assert_eq!(receive_call(&mut second, 5).1, b"first second");
     // Each call gets its own answer.
     first.headers(1, &ANSWER, true);
     assert_eq!(client.next().stream(), 1);
@@ -111,38 +111,38 @@ fn refused_call_is_sent_again_while_short() {
     client.data(1, b"x", true);
     let mut service = upstream(&listener);
     for stream in [1, 3] {
-        assert_eq!(whole(&mut service, stream).0, "short");
-        service.say(|out| write::reset_stream(out, stream, refused));
+        assert_eq!(receive_call(&mut service, stream).0, "short");
+        service.send_frames(|out| write::reset_stream(out, stream, refused));
     }
     // The call is accepted at the third attempt.
-    assert_eq!(whole(&mut service, 5).1, b"x");
+    assert_eq!(receive_call(&mut service, 5).1, b"x");
     service.headers(5, &ANSWER, true);
     assert_eq!(client.next().field("grpc-status"), Some("0"));
     // Attempts are limited, and a request that is too long to be retained is not sent again.
-    let expect_refused = |came: Received, stream: u32| {
+    let expect_refused = |came: Http2Event, stream: u32| {
         let code = refused.0;
-        assert_eq!(came, Received::Reset { stream, code });
+        assert_eq!(came, Http2Event::Reset { stream, code });
     };
     client.call(3, &[], true);
     for stream in [7, 9, 11] {
         assert_eq!(service.next().stream(), stream);
-        service.say(|out| write::reset_stream(out, stream, refused));
+        service.send_frames(|out| write::reset_stream(out, stream, refused));
     }
     expect_refused(client.next(), 3);
     client.call(5, &[], false);
-    let half = [0; MAX_RESENT / 2 + 1];
+    let half = [0; MAX_RETAINED_BYTES / 2 + 1];
     client.data(5, &half, false);
     client.data(5, &half, true);
-    assert_eq!(whole(&mut service, 13).1.len(), 2 * half.len());
-    service.say(|out| write::reset_stream(out, 13, refused));
+    assert_eq!(receive_call(&mut service, 13).1.len(), 2 * half.len());
+    service.send_frames(|out| write::reset_stream(out, 13, refused));
     expect_refused(client.next(), 5);
     // A reset with another code is passed on.
     client.call(7, &[], true);
     assert_eq!(service.next().stream(), 15);
-    service.say(|out| write::reset_stream(out, 15, ErrorCode::CANCEL));
+    service.send_frames(|out| write::reset_stream(out, 15, ErrorCode::CANCEL));
     assert_eq!(
         client.next(),
-        Received::Reset {
+        Http2Event::Reset {
             stream: 7,
             code: ErrorCode::CANCEL.0
         }

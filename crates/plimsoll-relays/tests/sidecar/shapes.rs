@@ -2,7 +2,7 @@
 
 use plimsoll_wire::http2::write;
 
-pub(crate) type List = Vec<(Vec<u8>, Vec<u8>)>;
+pub(crate) type FieldList = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Encodes a field list as a block of literals, which may contain any byte.
 pub(crate) fn block(list: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
@@ -18,25 +18,25 @@ pub(crate) fn block(list: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     block
 }
 
-pub(crate) fn list(fields: &[(&str, &str)]) -> List {
+pub(crate) fn list(fields: &[(&str, &str)]) -> FieldList {
     let bytes = |text: &str| text.as_bytes().to_vec();
     let fields = fields.iter();
     fields.map(|(n, v)| (bytes(n), bytes(v))).collect()
 }
 
 /// The parts of a request after its header fields.
-enum Part {
+enum RequestPart {
     Data(&'static [u8], bool),
     Trailers(&'static [(&'static str, &'static str)], bool),
 }
 
-pub(crate) struct Shape {
-    list: List,
-    parts: Vec<Part>,
+pub(crate) struct RequestShape {
+    list: FieldList,
+    parts: Vec<RequestPart>,
 }
 
 /// Returns a valid request for `path` without an end.
-pub(crate) fn request(path: &str) -> List {
+pub(crate) fn request(path: &str) -> FieldList {
     list(&[
         (":method", "POST"),
         (":scheme", "http"),
@@ -48,7 +48,7 @@ pub(crate) fn request(path: &str) -> List {
 }
 
 /// Returns the request with another value in one field.
-fn with(path: &str, name: &str, value: &[u8]) -> List {
+fn with(path: &str, name: &str, value: &[u8]) -> FieldList {
     let mut list = request(path);
     for field in &mut list {
         if field.0 == name.as_bytes() {
@@ -59,7 +59,7 @@ fn with(path: &str, name: &str, value: &[u8]) -> List {
 }
 
 /// Returns the request with one more field, at the end or before the regular ones.
-fn plus(path: &str, name: &[u8], value: &[u8]) -> List {
+fn with_field(path: &str, name: &[u8], value: &[u8]) -> FieldList {
     let mut list = request(path);
     let place = if name.starts_with(b":") {
         4
@@ -73,7 +73,7 @@ fn plus(path: &str, name: &[u8], value: &[u8]) -> List {
 pub(crate) const MESSAGE: &[u8] = &[0, 0, 0, 0, 0];
 
 /// Values that are invalid in every pseudo-header field.
-const VALUES: [(&str, &[u8]); 27] = [
+const INVALID_VALUES: [(&str, &[u8]); 27] = [
     (":method", b""),
     (":method", b"PO ST"),
     (":method", b"GET\r\nx: y"),
@@ -104,7 +104,7 @@ const VALUES: [(&str, &[u8]); 27] = [
 ];
 
 /// Fields that are forbidden in requests, or beside those that the request has.
-const FIELDS: [(&[u8], &[u8]); 36] = [
+const FORBIDDEN_FIELDS: [(&[u8], &[u8]); 36] = [
     (b":method", b"POST"),
     (b":path", b"/"),
     (b":scheme", b"http"),
@@ -144,31 +144,31 @@ const FIELDS: [(&[u8], &[u8]); 36] = [
 ];
 
 /// Returns the requests that RFC 9113 forbids a relay to forward.
-pub(crate) fn shapes(path: &str) -> Vec<Shape> {
-    let whole = || vec![Part::Data(MESSAGE, true)];
+pub(crate) fn shapes(path: &str) -> Vec<RequestShape> {
+    let whole = || vec![RequestPart::Data(MESSAGE, true)];
     let mut shapes = Vec::new();
-    let mut add = |list, parts| shapes.push(Shape { list, parts });
+    let mut add = |list, parts| shapes.push(RequestShape { list, parts });
     for name in [":method", ":scheme", ":path"] {
         let mut list = request(path);
         list.retain(|(known, _)| known != name.as_bytes());
         add(list, whole());
     }
-    for (name, value) in VALUES {
+    for (name, value) in INVALID_VALUES {
         add(with(path, name, value), whole());
     }
-    for (name, value) in FIELDS {
-        add(plus(path, name, value), whole());
+    for (name, value) in FORBIDDEN_FIELDS {
+        add(with_field(path, name, value), whole());
     }
     // A pseudo-header field after regular fields.
     let mut late = request(path);
     let scheme = late.remove(1);
     late.push(scheme);
     add(late, whole());
-    let length = |length: &str| plus(path, b"content-length", length.as_bytes());
+    let length = |length: &str| with_field(path, b"content-length", length.as_bytes());
     let mut twice = length("5");
     twice.push((b"content-length".to_vec(), b"5".to_vec()));
     add(twice, whole());
-    let mut hosts = plus(path, b"host", b"host.example:8080");
+    let mut hosts = with_field(path, b"host", b"host.example:8080");
     hosts.push((b"host".to_vec(), b"host.example:8080".to_vec()));
     add(hosts, whole());
     // Data whose length differs from `content-length`.
@@ -177,17 +177,23 @@ pub(crate) fn shapes(path: &str) -> Vec<Shape> {
     add(length("0"), whole());
     add(
         length("10"),
-        vec![Part::Data(MESSAGE, false), Part::Data(b"", true)],
+        vec![
+            RequestPart::Data(MESSAGE, false),
+            RequestPart::Data(b"", true),
+        ],
     );
     add(
         length("5"),
-        vec![Part::Data(MESSAGE, false), Part::Data(b"x", true)],
+        vec![
+            RequestPart::Data(MESSAGE, false),
+            RequestPart::Data(b"x", true),
+        ],
     );
     add(
         length("9"),
         vec![
-            Part::Data(MESSAGE, false),
-            Part::Trailers(&[("x", "y")], true),
+            RequestPart::Data(MESSAGE, false),
+            RequestPart::Trailers(&[("x", "y")], true),
         ],
     );
     for trailers in [
@@ -204,21 +210,24 @@ pub(crate) fn shapes(path: &str) -> Vec<Shape> {
     ] {
         add(
             request(path),
-            vec![Part::Data(MESSAGE, false), Part::Trailers(trailers, true)],
+            vec![
+                RequestPart::Data(MESSAGE, false),
+                RequestPart::Trailers(trailers, true),
+            ],
         );
     }
     add(
         request(path),
         vec![
-            Part::Data(MESSAGE, false),
-            Part::Trailers(&[("x", "y")], false),
+            RequestPart::Data(MESSAGE, false),
+            RequestPart::Trailers(&[("x", "y")], false),
         ],
     );
     assert!(shapes.len() >= 75, "{}", shapes.len());
     shapes
 }
 
-impl Shape {
+impl RequestShape {
     /// Returns the frames one by one.
     pub(crate) fn frames(&self, stream: u32) -> Vec<Vec<u8>> {
         let mut head = Vec::new();
@@ -228,10 +237,10 @@ impl Shape {
         for part in &self.parts {
             let mut frame = Vec::new();
             match part {
-                Part::Data(data, end) => {
+                RequestPart::Data(data, end) => {
                     write::data(&mut frame, stream, data, write::EndStream(*end))
                 }
-                Part::Trailers(fields, end) => {
+                RequestPart::Trailers(fields, end) => {
                     write::header_block(
                         &mut frame,
                         stream,

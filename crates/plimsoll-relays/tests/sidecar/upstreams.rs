@@ -7,8 +7,8 @@ use std::thread;
 use plimsoll_relays::sidecar::Sidecar;
 use plimsoll_wire::http2::{ErrorCode, write};
 
-use super::http2_peer::{Http2Peer, Received};
-use super::{Client, FrameLayout, admin_page, echo_server, eventually, request, sidecar};
+use super::http2_peer::{Http2Event, Http2Peer};
+use super::{BoltClient, FrameLayout, admin_page, echo_server, eventually, request, sidecar};
 
 const ANSWER: [(&str, &str); 3] = [
     (":status", "200"),
@@ -28,15 +28,15 @@ pub(crate) fn service(listener: TcpListener, answers: bool) {
             thread::spawn(move || {
                 loop {
                     match peer.next() {
-                        Received::Headers {
+                        Http2Event::Headers {
                             stream, end: true, ..
                         }
-                        | Received::Data {
+                        | Http2Event::Data {
                             stream, end: true, ..
                         } if answers => {
                             peer.headers(stream, &ANSWER, true);
                         }
-                        Received::End => return,
+                        Http2Event::End => return,
                         _ => {}
                     }
                 }
@@ -53,7 +53,7 @@ fn listener() -> (TcpListener, u16) {
 
 /// Starts a sidecar with routes `bolt` and `tcp` to an echo server and `grpc` to a gRPC service;
 /// returns it with the addresses of the two servers.
-pub(crate) fn before_two_servers() -> (Sidecar, SocketAddr, SocketAddr) {
+pub(crate) fn sidecar_with_two_servers() -> (Sidecar, SocketAddr, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (bolt, grpc) = (echo_server(), listener.local_addr().unwrap());
     service(listener, true);
@@ -82,10 +82,10 @@ fn hostname_resolves_and_failures_are_counted() {
     };
     let port = upstream.port();
     let (relay, outside) = sidecar(&text(&format!("\"no..name:1\", \"localhost:{port}\"")));
-    let mut one = Client::connect(outside);
+    let mut one = BoltClient::connect(outside);
     // If localhost is also ::1, nothing listens there, and the next address is tried.
     eventually("a call goes to the name's address", || {
-        let mut client = Client::connect(outside);
+        let mut client = BoltClient::connect(outside);
         client.send(request(FrameLayout::V1, 1, b"\x01x"));
         client.answer().2 == 0
     });
@@ -95,7 +95,7 @@ fn hostname_resolves_and_failures_are_counted() {
     relay.stop();
     // No upstream is left: calls are answered by the sidecar.
     let (relay, outside) = sidecar(&format!("lookup = \"100ms\"\n{}", text("\"no..name:1\"")));
-    let mut client = Client::connect(outside);
+    let mut client = BoltClient::connect(outside);
     client.send(request(FrameLayout::V1, 1, b"\x01x"));
     assert_ne!(client.answer().2, 0);
     eventually("the name is looked up again", || {
@@ -186,9 +186,9 @@ fn access_log_records_every_call() {
     grpc.data(1, b"hello", true);
     assert_eq!(grpc.next().field("grpc-status"), Some("0"));
     grpc.call(3, &[], false);
-    grpc.say(|out| write::reset_stream(out, 3, ErrorCode::CANCEL));
+    grpc.send_frames(|out| write::reset_stream(out, 3, ErrorCode::CANCEL));
     for (place, id) in [(1, 11), (2, 12), (3, 13)] {
-        let mut client = Client::connect(at[place]);
+        let mut client = BoltClient::connect(at[place]);
         client.send(request(FrameLayout::V1, id, b"\x01x"));
         client.answer();
     }

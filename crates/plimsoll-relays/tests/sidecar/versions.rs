@@ -1,6 +1,6 @@
 //! Versions of TLS between two sidecars.
 
-use super::{Client, certificates, echo_server, eventually, files, request, route, sidecar};
+use super::{BoltClient, certificates, echo_server, eventually, files, request, route, sidecar};
 use plimsoll_protocols::bolt::FrameLayout;
 
 /// [`files`], with versions.
@@ -29,7 +29,7 @@ fn sidecars_negotiate_common_tls_version() {
         let (server, middle) = sidecar(&route("bolt", echo_server(), &listen));
         let upstream = tls(folder.path(), "upstream_tls", "client", ours);
         let (client, outside) = sidecar(&route("bolt", middle, &upstream));
-        let mut caller = Client::connect(outside);
+        let mut caller = BoltClient::connect(outside);
         caller.send(request(FrameLayout::V1, 1, b"\x01x"));
         let status = caller.answer().2;
         assert_eq!(status == 0, is_fine, "{ours} and {theirs}: {status}");

@@ -11,8 +11,8 @@ const ROW_HEIGHT: f64 = 44.0;
 pub(super) struct BarRow {
     pub(super) name: String,
     /// A text alternative.
-    pub(super) words: String,
-    pub(super) parts: Vec<BarSegment>,
+    pub(super) text_alternative: String,
+    pub(super) segments: Vec<BarSegment>,
     /// Lower and upper end of the interval.
     pub(super) interval: Option<[f64; 2]>,
 }
@@ -23,7 +23,7 @@ pub(super) struct BarSegment {
     pub(super) to: f64,
     pub(super) colour: usize,
     /// Whether the difference is not significant.
-    pub(super) pale: bool,
+    pub(super) is_pale: bool,
     /// The tooltip.
     pub(super) title: String,
 }
@@ -34,9 +34,9 @@ pub(super) struct BarChart {
     /// The label of the axis.
     pub(super) axis: String,
     /// Formats a value on the axis.
-    pub(super) tick: fn(f64) -> String,
+    pub(super) format_tick: fn(f64) -> String,
     /// Values that the axis always includes.
-    pub(super) least: [f64; 2],
+    pub(super) always_included: [f64; 2],
     pub(super) rows: Vec<BarRow>,
 }
 
@@ -55,8 +55,12 @@ impl BarChart {
             ..*frame
         };
         let x = self.scale(&frame);
-        let marks = x.marks(frame.pick(9, 4), self.tick);
-        let words: Vec<&str> = self.rows.iter().map(|row| row.words.as_str()).collect();
+        let marks = x.marks(frame.pick(9, 4), self.format_tick);
+        let words: Vec<&str> = self
+            .rows
+            .iter()
+            .map(|row| row.text_alternative.as_str())
+            .collect();
         let zero = px(x.at(0.0));
         frame.svg(
             &format!("{} {}", self.lead, words.join("; ")),
@@ -65,7 +69,7 @@ impl BarChart {
                 @for (i, row) in self.rows.iter().enumerate() {
                     @let top = frame.top + ROW_HEIGHT * i as f64;
                     text class="strong" x=(frame.left) y=(px(top + 15.0)) { (row.name) }
-                    @for part in &row.parts { (part.draw(&x, top + 22.0)) }
+                    @for part in &row.segments { (part.draw(&x, top + 22.0)) }
                     @if let Some(ends) = row.interval {
                         @let [low, high] = ends.map(|end| px(x.at(end)));
                         @let (middle, upper) = (px(top + 27.5), px(top + 23.5));
@@ -80,10 +84,10 @@ impl BarChart {
 
     /// Returns an axis that includes zero, with some space beyond ends that are not zero.
     fn scale(&self, frame: &PlotArea) -> AxisScale {
-        let parts = self.rows.iter().flat_map(|row| &row.parts);
+        let parts = self.rows.iter().flat_map(|row| &row.segments);
         let ends = parts.flat_map(|part| [part.from, part.to]);
         let bounds = self.rows.iter().filter_map(|row| row.interval).flatten();
-        let all = ends.chain(bounds).chain(self.least);
+        let all = ends.chain(bounds).chain(self.always_included);
         let (low, high) = all.fold((0.0_f64, 0.0_f64), |(l, h), v| (l.min(v), h.max(v)));
         let room = (high - low) * 0.04;
         let left = if low < 0.0 { low - room } else { 0.0 };
@@ -95,7 +99,7 @@ impl BarSegment {
     fn draw(&self, x: &AxisScale, y: f64) -> Markup {
         let (from, to) = (x.at(self.from.min(self.to)), x.at(self.from.max(self.to)));
         html! {
-            rect class={ "fill c" (self.colour % 6) } opacity=(if self.pale { "0.28" } else { "0.85" })
+            rect class={ "fill c" (self.colour % 6) } opacity=(if self.is_pale { "0.28" } else { "0.85" })
                 x=(px(from)) y=(px(y)) rx="2" width=(px((to - from).max(1.0))) height="11" { title { (self.title) } }
         }
     }

@@ -71,7 +71,7 @@ pub(super) struct AxisScale {
     high: f64,
     from: f64,
     to: f64,
-    log: bool,
+    is_log: bool,
 }
 
 impl AxisScale {
@@ -83,7 +83,7 @@ impl AxisScale {
             high,
             from,
             to,
-            log: false,
+            is_log: false,
         }
     }
 
@@ -96,12 +96,12 @@ impl AxisScale {
             high: high * 1.15,
             from,
             to,
-            log: true,
+            is_log: true,
         }
     }
 
     pub(super) fn at(&self, value: f64) -> f64 {
-        let share = if self.log {
+        let share = if self.is_log {
             (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
         } else {
             (value - self.low) / (self.high - self.low)
@@ -117,7 +117,7 @@ impl AxisScale {
 
     /// Returns about `most` round values within the scale.
     fn ticks(&self, most: usize) -> Vec<f64> {
-        if self.log {
+        if self.is_log {
             let all = |steps: &[f64]| -> Vec<f64> {
                 let first = self.low.log10().floor() as i32;
                 let last = self.high.log10().ceil() as i32;

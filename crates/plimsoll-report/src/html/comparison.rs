@@ -19,7 +19,7 @@ pub fn comparison(c: &Comparison, a: &[RunView], b: &[RunView]) -> String {
     let body = html! {
         (verdict(c))
         (differences(c))
-        (spectrum::section(&[together("A", a), together("B", b)]))
+        (spectrum::section(&[merged_calls("A", a), merged_calls("B", b)]))
         (part("The figures", &c.method(), &html! { div.scroll { (table(c)) } }))
         (plans(c))
         (runs(a, b))
@@ -31,7 +31,7 @@ pub fn comparison(c: &Comparison, a: &[RunView], b: &[RunView]) -> String {
 }
 
 /// Merges the histograms of a group.
-fn together(name: &str, side: &[RunView]) -> SpectrumCalls {
+fn merged_calls(name: &str, side: &[RunView]) -> SpectrumCalls {
     let mut record = StageRecord::default();
     for view in side {
         record.merge(&view.run.measured());
@@ -49,9 +49,11 @@ fn verdict(c: &Comparison) -> Markup {
     };
     let (better, worse) = (names("better"), names("worse"));
     let (tone, label) = match () {
-        () if !c.warnings.is_empty() => (VerdictTone::Unsure, "warning"),
-        () if !c.enough_runs() => (VerdictTone::Plain, "not enough runs to tell"),
-        () if !worse.is_empty() && !better.is_empty() => (VerdictTone::Unsure, "better and worse"),
+        () if !c.warnings.is_empty() => (VerdictTone::Uncertain, "warning"),
+        () if !c.has_enough_runs() => (VerdictTone::Plain, "not enough runs to tell"),
+        () if !worse.is_empty() && !better.is_empty() => {
+            (VerdictTone::Uncertain, "better and worse")
+        }
         () if !worse.is_empty() => (VerdictTone::Bad, "B is worse"),
         () if !better.is_empty() => (VerdictTone::Good, "B is better"),
         () => (VerdictTone::Plain, "no difference seen"),
@@ -85,7 +87,7 @@ fn verdict(c: &Comparison) -> Markup {
             sentences.push(format!("B is {word} in {}", names.join(", ")));
         }
     }
-    if !c.enough_runs() {
+    if !c.has_enough_runs() {
         sentences.push(c.method());
     }
     let sides = format!("A: {} · B: {}", c.a.words(), c.b.words());
@@ -106,7 +108,7 @@ fn differences(c: &Comparison) -> Markup {
     let rows: Vec<&ComparisonRow> = c
         .rows
         .iter()
-        .filter(|row| row.relative().is_some())
+        .filter(|row| row.relative_shift().is_some())
         .collect();
     if rows.is_empty() {
         return html! {};
@@ -123,8 +125,8 @@ fn differences(c: &Comparison) -> Markup {
     let bars = BarChart {
         lead: "Change from A to B, in per cent of A.".to_owned(),
         axis: "per cent of A".to_owned(),
-        tick: signed_percent,
-        least: [-1.0, 1.0],
+        format_tick: signed_percent,
+        always_included: [-1.0, 1.0],
         rows: rows.into_iter().map(bar).collect(),
     };
     let picture = figure(bars.heights(), &legend(&entries), &table(c), |frame| {
@@ -144,14 +146,14 @@ fn bar(row: &ComparisonRow) -> bars::BarRow {
     let (a, b) = (row.unit.show(row.a), row.unit.show(row.b));
     bars::BarRow {
         name: format!("{}: {a} → {b}", row.metric),
-        parts: vec![BarSegment {
+        segments: vec![BarSegment {
             from: 0.0,
             to: of_a(row.shift()),
             colour: colour(row),
-            pale: row.better().is_none(),
+            is_pale: row.better().is_none(),
             title: words.clone(),
         }],
-        words,
+        text_alternative: words,
         interval: row.difference.map(|d| [of_a(d.low), of_a(d.high)]),
     }
 }

@@ -63,7 +63,7 @@ fn objective(record: &SearchRecord) -> Option<Objective> {
                 .insert(metric.trim().to_owned(), limit.to_owned());
         }
     }
-    objective::plotted(&spec.objectives()).cloned()
+    objective::plotted_objective(&spec.objectives()).cloned()
 }
 
 fn draw(frame: &PlotArea, record: &SearchRecord, points: &[(&Trial, f64)]) -> Markup {

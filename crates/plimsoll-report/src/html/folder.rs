@@ -89,7 +89,7 @@ impl FolderItem {
         let what = [run.call.as_deref(), run.target.as_deref()];
         let what = what.into_iter().flatten().collect::<Vec<_>>().join(" at ");
         FolderItem {
-            verdict: without_objectives(run.state, ended),
+            verdict: state_verdict(run.state, ended),
             rate_per_s: total.achieved_per_s,
             p50_us: total.response.and_then(|r| r.p50_us),
             p99_us: total.response.and_then(|r| r.p99_us),
@@ -191,11 +191,11 @@ fn verdict_label(conclusion: RunVerdict) -> (&'static str, String) {
 fn verdict(run: &Run) -> (&'static str, String) {
     match RunVerdict::of(&objective::judge_run(run)) {
         Some(conclusion) => verdict_label(conclusion),
-        None => without_objectives(run.state, run.summary.total.ok + run.summary.total.errors),
+        None => state_verdict(run.state, run.summary.total.ok + run.summary.total.errors),
     }
 }
 
-fn without_objectives(state: RunState, ended: u64) -> (&'static str, String) {
+fn state_verdict(state: RunState, ended: u64) -> (&'static str, String) {
     match state {
         RunState::Complete => ("", "–".to_owned()),
         RunState::Partial if ended == 0 => ("limited", "failed to start".to_owned()),

@@ -104,7 +104,7 @@ fn draw(frame: &PlotArea, columns: &[TimelineColumn], rows: usize, warmup_s: f64
                 @if wide > 60.0 { text x=(px(frame.left + wide / 2.0)) y=(px(heat_end + 10.0)) text-anchor="middle" { "warm-up" } }
             }
             (y_axis(frame, &y, 7, short_time))
-            @for column in columns { (cells(&x, &y, column, rows, frame.top, heat_end)) }
+            @for column in columns { (heat_column(&x, &y, column, rows, frame.top, heat_end)) }
             (y_axis(frame, &r, 3, short_rate))
             @if most_errors > 0 {
                 @for column in columns.iter().filter(|c| c.errors > 0) {
@@ -115,7 +115,7 @@ fn draw(frame: &PlotArea, columns: &[TimelineColumn], rows: usize, warmup_s: f64
                     }
                 }
             }
-            @for column in columns { (hover(frame, &x, column)) }
+            @for column in columns { (hover_area(frame, &x, column)) }
             path class="line stroke c2" d=(rates(|c| c.ended)) {}
             path class="line dash stroke c5" d=(rates(|c| c.due)) {}
             (x_axis(frame, &seconds, "seconds since the load began"))
@@ -124,7 +124,7 @@ fn draw(frame: &PlotArea, columns: &[TimelineColumn], rows: usize, warmup_s: f64
 }
 
 /// Draws a column's hover area with its figures.
-fn hover(frame: &PlotArea, x: &AxisScale, column: &TimelineColumn) -> Markup {
+fn hover_area(frame: &PlotArea, x: &AxisScale, column: &TimelineColumn) -> Markup {
     let from = x.at(column.from_s);
     let spread = |p: f64| Some(us(quantile(column.response.histogram()?, p)?));
     let mut text = format!(
@@ -150,7 +150,7 @@ fn hover(frame: &PlotArea, x: &AxisScale, column: &TimelineColumn) -> Markup {
 }
 
 /// Draws one column of the heatmap.
-fn cells(
+fn heat_column(
     x: &AxisScale,
     y: &AxisScale,
     column: &TimelineColumn,

@@ -35,10 +35,10 @@ pub(super) fn besides(views: &[RunView]) -> Markup {
     let mut rows = Vec::new();
     for view in views {
         let own = facts(&view.run).into_iter().chain(spread(&view.run));
-        facts_shown.extend(own.map(|fact| (view.named(fact.name), fact)));
+        facts_shown.extend(own.map(|fact| (view.with_run_name(fact.name), fact)));
         if let Some(measures) = &view.run.summary.total.measures {
             let own = times(measures).into_iter();
-            rows.extend(own.map(|(what, t)| (view.named(&what), t)));
+            rows.extend(own.map(|(what, t)| (view.with_run_name(&what), t)));
         }
     }
     if facts_shown.is_empty() {

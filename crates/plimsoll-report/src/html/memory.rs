@@ -17,7 +17,7 @@ pub(super) fn memory(views: &[RunView]) -> Markup {
     let tables = html! {
         @for (view, memory) in &known {
             @let held = held(memory);
-            @let caption = view.named(&format!("{}: {}", held.name, held.text));
+            @let caption = view.with_run_name(&format!("{}: {}", held.name, held.text));
             div.scroll { (tables::table(&caption, &table(memory))) }
         }
     };

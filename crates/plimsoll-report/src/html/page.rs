@@ -12,7 +12,7 @@ use crate::facts;
 pub(super) enum VerdictTone {
     Good,
     Bad,
-    Unsure,
+    Uncertain,
     Plain,
 }
 
@@ -21,7 +21,7 @@ impl VerdictTone {
         match self {
             VerdictTone::Good => "good",
             VerdictTone::Bad => "bad",
-            VerdictTone::Unsure => "unsure",
+            VerdictTone::Uncertain => "unsure",
             VerdictTone::Plain => "plain",
         }
     }
@@ -31,7 +31,7 @@ impl VerdictTone {
         match self {
             VerdictTone::Good => "✓",
             VerdictTone::Bad => "✕",
-            VerdictTone::Unsure => "!",
+            VerdictTone::Uncertain => "!",
             VerdictTone::Plain => "·",
         }
     }
@@ -58,7 +58,7 @@ impl FigureCard {
 #[derive(Default)]
 pub(super) struct PageFacts {
     pub(super) target: Option<String>,
-    pub(super) made: Vec<(&'static str, String)>,
+    pub(super) conditions: Vec<(&'static str, String)>,
 }
 
 impl PageFacts {
@@ -77,7 +77,7 @@ impl PageFacts {
         made.retain(|(_, text)| !text.is_empty());
         PageFacts {
             target: h.target.clone(),
-            made,
+            conditions: made,
         }
     }
 
@@ -86,7 +86,9 @@ impl PageFacts {
         let (conditions, began) = (record.conditions.as_ref(), record.started_at);
         let mut facts = PageFacts::of_record(target, began, conditions, &record.tool_version);
         let tls = record.client_tls.clone();
-        facts.made.extend(tls.map(|tls| ("TLS of the client", tls)));
+        facts
+            .conditions
+            .extend(tls.map(|tls| ("TLS of the client", tls)));
         facts
     }
 
@@ -106,7 +108,7 @@ impl PageFacts {
         made.push(("measured by", format!("plimsoll {tool_version}")));
         PageFacts {
             target: target.map(str::to_owned),
-            made,
+            conditions: made,
         }
     }
 }
@@ -125,8 +127,8 @@ pub(super) fn verdict(
             p.badge { span.sign aria-hidden="true" { (tone.sign()) } " " (label) }
             h1 { (heading) }
             @if let Some(target) = &facts.target { p.target { (target) } }
-            @if !facts.made.is_empty() {
-                dl.facts { @for (name, text) in &facts.made { div { dt { (name) } dd { (text) } } } }
+            @if !facts.conditions.is_empty() {
+                dl.facts { @for (name, text) in &facts.conditions { div { dt { (name) } dd { (text) } } } }
             }
             dl.cards {
                 @for card in cards {
@@ -193,7 +195,7 @@ pub(super) fn page(title: &str, body: &Markup) -> String {
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                header { (mark()) span { "Plimsoll" } span.what { (title) } }
+                header { (logo()) span { "Plimsoll" } span.what { (title) } }
                 main { (body) }
                 footer {
                     p {
@@ -214,7 +216,7 @@ pub(super) fn page(title: &str, body: &Markup) -> String {
 }
 
 /// Returns the logo: a ring with a line through it (the load line).
-fn mark() -> Markup {
+fn logo() -> Markup {
     html! {
         svg class="mark" viewBox="0 0 32 32" width="28" height="28" aria-hidden="true" {
             circle cx="16" cy="16" r="9.5" fill="none" stroke="currentColor" stroke-width="3" {}

@@ -59,7 +59,7 @@ impl PhaseMeans {
                     from,
                     to: from + mean,
                     colour,
-                    pale: false,
+                    is_pale: false,
                     title: format!("{phase} {}", time(mean)),
                 });
             }
@@ -67,8 +67,8 @@ impl PhaseMeans {
         let titles: Vec<&str> = parts.iter().map(|part| part.title.as_str()).collect();
         BarRow {
             name: format!("{}: {}", self.name, time(self.means.iter().sum())),
-            words: format!("{}: {}", self.name, titles.join(", ")),
-            parts,
+            text_alternative: format!("{}: {}", self.name, titles.join(", ")),
+            segments: parts,
             interval: None,
         }
     }
@@ -90,7 +90,7 @@ pub(super) fn section(views: &[RunView]) -> Markup {
             ("connection in all", phases.connection),
             ("connection and first call", phases.cold_total),
         ] {
-            rows.extend(times.map(|t| (view.named(what), t)));
+            rows.extend(times.map(|t| (view.with_run_name(what), t)));
         }
     }
     if bars.is_empty() {
@@ -105,8 +105,8 @@ pub(super) fn section(views: &[RunView]) -> Markup {
     let bars = BarChart {
         lead: "The phases of connections, means.".to_owned(),
         axis: "mean time".to_owned(),
-        tick: short_time,
-        least: [0.0, 1.0],
+        format_tick: short_time,
+        always_included: [0.0, 1.0],
         rows: bars.iter().map(PhaseMeans::row).collect(),
     };
     let figures = times_table("The phases of connections", &rows);

@@ -47,28 +47,28 @@ fn bars(ladder: &LadderRecord, metric: LadderMetric, colour: usize) -> BarChart 
         let title = added(metric, difference);
         let words = format!("{}: {title}", rung.name);
         let known = match difference {
-            AddedCost::Clear(d) | AddedCost::NoneSeen(d) => Some(d),
-            AddedCost::Counted(_) | AddedCost::TooFew => None,
+            AddedCost::Significant(d) | AddedCost::NotSignificant(d) => Some(d),
+            AddedCost::Exact(_) | AddedCost::TooFewRounds => None,
         };
         let part = known.map(|d| BarSegment {
             from: 0.0,
             to: d.shift,
             colour,
-            pale: matches!(difference, AddedCost::NoneSeen(_)),
+            is_pale: matches!(difference, AddedCost::NotSignificant(_)),
             title,
         });
         BarRow {
             name: rung.name.clone(),
-            words,
-            parts: part.into_iter().collect(),
+            text_alternative: words,
+            segments: part.into_iter().collect(),
             interval: known.map(|d| [d.low, d.high]),
         }
     });
     BarChart {
         lead: format!("What each rung adds to {first}."),
         axis: format!("added to {first}"),
-        tick: signed,
-        least: [0.0, 1.0],
+        format_tick: signed,
+        always_included: [0.0, 1.0],
         rows: rows.collect(),
     }
 }

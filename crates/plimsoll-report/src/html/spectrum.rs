@@ -21,7 +21,7 @@ const POINTS_PER_DECADE: u32 = 24;
 struct SpectrumLine {
     name: String,
     colour: usize,
-    dashed: bool,
+    is_dashed: bool,
     /// The points (log₁₀ of 1/(1−p), µs).
     points: Vec<(f64, f64)>,
 }
@@ -63,7 +63,7 @@ pub(super) fn section(all: &[SpectrumCalls]) -> Markup {
     let entries: Vec<(String, usize, LegendKey)> = lines
         .iter()
         .map(|l| {
-            let key = if l.dashed {
+            let key = if l.is_dashed {
                 LegendKey::Dash
             } else {
                 LegendKey::Line
@@ -96,7 +96,7 @@ fn line(name: String, colour: usize, dashed: bool, times: &TimeHistogram) -> Opt
     (points.len() > 1).then_some(SpectrumLine {
         name,
         colour,
-        dashed,
+        is_dashed: dashed,
         points,
     })
 }
@@ -136,7 +136,7 @@ fn draw(frame: &PlotArea, lines: &[SpectrumLine]) -> Markup {
             (x_grid(frame, &marks))
             (x_axis(frame, &marks, "share of calls that were at least as fast"))
             @for line in lines {
-                path class={ "line stroke c" (line.colour % 6) @if line.dashed { " dash" } }
+                path class={ "line stroke c" (line.colour % 6) @if line.is_dashed { " dash" } }
                     d=(path(line.points.iter().map(|(px, py)| (x.at(*px), y.at(*py))))) {}
             }
             @for line in lines { (hover(line, &x, &y)) }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use maud::{Markup, html};
 use plimsoll_model::ladder::LadderRecord;
-use plimsoll_model::ladder::pieces::IntervalEstimate;
+use plimsoll_model::ladder::throughput::IntervalEstimate;
 use plimsoll_model::limits::CryptoSpeeds;
 use plimsoll_model::objective::RunVerdict;
 
@@ -25,26 +25,26 @@ type FormatFigure = fn(f64) -> String;
 struct LinkMeasure {
     name: &'static str,
     axis: &'static str,
-    of: LinkFigure,
-    show: FormatFigure,
+    figure: LinkFigure,
+    format: FormatFigure,
     /// Formats a figure at a tick of the axis.
-    tick: FormatFigure,
+    format_tick: FormatFigure,
 }
 
 const MEASURES: [LinkMeasure; 4] = [
     LinkMeasure {
         name: "Bytes a second",
         axis: "of files, received",
-        of: |link| link.speed,
-        show: speed,
-        tick: |bytes_per_s| in_unit(bytes_per_s, round),
+        figure: |link| link.speed,
+        format: speed,
+        format_tick: |bytes_per_s| in_unit(bytes_per_s, round),
     },
     LinkMeasure {
         name: "Files a second",
         axis: "fetched; if new or resumed, connections",
-        of: |link| link.files,
-        show: rate,
-        tick: rate,
+        figure: |link| link.files,
+        format: rate,
+        format_tick: rate,
     },
     share("The client's CPU: share of cryptography", |link| {
         link.client_share
@@ -58,9 +58,9 @@ const fn share(name: &'static str, of: LinkFigure) -> LinkMeasure {
     LinkMeasure {
         name,
         axis: "of its CPU, cryptography alone (measured in memory)",
-        of,
-        show: percent,
-        tick: |share| format!("{} %", round(share * 100.0)),
+        figure: of,
+        format: percent,
+        format_tick: |share| format!("{} %", round(share * 100.0)),
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) fn page(record: &LadderRecord, plan: &str, dir: &Path) -> String {
         (verdict(record, &links))
         @for (i, measure) in MEASURES.iter().enumerate() { (section(measure, &links, i)) }
         (tables::table_section("The configurations", "", &table(&links)))
-        @if let Some(limits) = &record.limits { (limit(limits)) }
+        @if let Some(limits) = &record.limits { (limit_section(limits)) }
         (tables::plan(plan, &record.name, &tables::repeat_command("sweep", dir)))
     };
     page::page(&format!("{}: the sweep", record.name), &body)
@@ -81,12 +81,12 @@ fn verdict(record: &LadderRecord, links: &[SweepLink]) -> Markup {
     let idle = links.iter().any(|link| link.ok == 0);
     let (tone, label) = match record.conclusion() {
         Some(RunVerdict::Fail) => (VerdictTone::Bad, "objective missed"),
-        _ if record.interrupted => (VerdictTone::Unsure, "interrupted"),
+        _ if record.interrupted => (VerdictTone::Uncertain, "interrupted"),
         _ if idle => (
-            VerdictTone::Unsure,
+            VerdictTone::Uncertain,
             "not every configuration fetched a file",
         ),
-        Some(RunVerdict::Invalid) => (VerdictTone::Unsure, "inconclusive"),
+        Some(RunVerdict::Invalid) => (VerdictTone::Uncertain, "inconclusive"),
         Some(RunVerdict::Pass) => (VerdictTone::Good, "objectives met"),
         None => (VerdictTone::Plain, "no objective"),
     };
@@ -104,7 +104,7 @@ fn verdict(record: &LadderRecord, links: &[SweepLink]) -> Markup {
     for (name, of, show) in largest {
         if let Some((link, value)) = most(of) {
             let mut card = FigureCard::new(name, show(value));
-            card.note = Some(titled(link));
+            card.note = Some(link_title(link));
             cards.push(card);
         }
     }
@@ -117,21 +117,21 @@ fn verdict(record: &LadderRecord, links: &[SweepLink]) -> Markup {
 fn section(measure: &LinkMeasure, links: &[SweepLink], colour: usize) -> Markup {
     let bars: Vec<(String, IntervalEstimate)> = links
         .iter()
-        .filter_map(|link| Some((titled(link), (measure.of)(link)?)))
+        .filter_map(|link| Some((link_title(link), (measure.figure)(link)?)))
         .collect();
     if bars.is_empty() {
         return html! {};
     }
     let cells = bars
         .iter()
-        .map(|(name, value)| [name.clone(), spread(*value, measure.show)]);
+        .map(|(name, value)| [name.clone(), spread(*value, measure.format)]);
     let figures = TextTable::new(["configuration", measure.axis], &[], cells);
     let figures = tables::table(measure.name, &figures);
     let bars = BarChart {
         lead: format!("{}:", measure.name),
         axis: measure.axis.to_owned(),
-        tick: measure.tick,
-        least: [0.0; 2],
+        format_tick: measure.format_tick,
+        always_included: [0.0; 2],
         rows: bars
             .into_iter()
             .map(|(name, figure)| bar(measure, name, figure, colour))
@@ -144,25 +144,25 @@ fn section(measure: &LinkMeasure, links: &[SweepLink], colour: usize) -> Markup 
 }
 
 fn bar(measure: &LinkMeasure, name: String, figure: IntervalEstimate, colour: usize) -> BarRow {
-    let words = format!("{name} {}", spread(figure, measure.show));
+    let words = format!("{name} {}", spread(figure, measure.format));
     BarRow {
         name,
-        parts: vec![BarSegment {
+        segments: vec![BarSegment {
             from: 0.0,
             to: figure.value,
             colour,
-            pale: false,
+            is_pale: false,
             title: words.clone(),
         }],
-        words,
+        text_alternative: words,
         interval: figure.interval,
     }
 }
 
-fn limit(limits: &CryptoSpeeds) -> Markup {
+fn limit_section(limits: &CryptoSpeeds) -> Markup {
     part("The limit", "", &html! { p { (wall(limits)) } })
 }
 
-fn titled(link: &SweepLink) -> String {
+fn link_title(link: &SweepLink) -> String {
     format!("{}, {}", link.title(), link.size_text())
 }

@@ -72,11 +72,11 @@ pub(super) fn times_table(caption: &str, rows: &[(String, TimesSummary)]) -> Mar
 }
 
 /// Returns the rows of all runs, with the names of the runs if there are several.
-fn of_all(views: &[RunView], table: impl Fn(&Run) -> TextTable) -> TextTable {
+fn table_of_all(views: &[RunView], table: impl Fn(&Run) -> TextTable) -> TextTable {
     let tables = views.iter().map(|view| {
         let mut one = table(&view.run);
         for row in &mut one.rows {
-            row[0] = view.named(&row[0]);
+            row[0] = view.with_run_name(&row[0]);
         }
         one
     });
@@ -94,7 +94,7 @@ pub(super) fn times_of_all<'a, const N: usize>(
 ) -> Vec<(String, TimesSummary)> {
     let of = |view: &RunView| {
         let known = kinds(&view.run.summary.total).into_iter();
-        let known = known.filter_map(|(what, times)| Some((view.named(what), times?)));
+        let known = known.filter_map(|(what, times)| Some((view.with_run_name(what), times?)));
         known.collect::<Vec<_>>()
     };
     views.iter().flat_map(of).collect()
@@ -116,17 +116,17 @@ pub(super) fn latency(views: &[RunView]) -> Markup {
     let of = |view: &RunView| {
         let response = view.run.summary.total.response;
         let dash = response.and_then(|times| times::dash_note(times.count));
-        let above = view.overhead_over;
+        let above = view.server_delay;
         let above = above.map(|delay| times::overhead_text(&view.run, delay));
         let notes = dash.into_iter().chain(above);
-        let named = notes.map(|note| view.named(&note));
+        let named = notes.map(|note| view.with_run_name(&note));
         named.collect::<Vec<_>>()
     };
     let notes: Vec<String> = views.iter().flat_map(of).collect();
-    let sampled = of_all(views, times::sampling);
+    let sampled = table_of_all(views, times::sampling);
     let sampled_notes = views.iter().filter_map(|view| {
         let note = times::sampling_note(&view.run)?;
-        Some(view.named(&note))
+        Some(view.with_run_name(&note))
     });
     let sampled_notes: Vec<String> = sampled_notes.collect();
     let content = html! {
@@ -156,13 +156,13 @@ fn section_with_notes(
     table: impl Fn(&Run) -> TextTable,
     notes: impl Fn(&Run, &TextTable) -> Vec<String>,
 ) -> Markup {
-    let rows = of_all(views, &table);
+    let rows = table_of_all(views, &table);
     if rows.rows.is_empty() {
         return html! {};
     }
     let of = |view: &RunView| {
         let notes = notes(&view.run, &table(&view.run));
-        let named = notes.iter().map(|note| view.named(note));
+        let named = notes.iter().map(|note| view.with_run_name(note));
         named.collect::<Vec<_>>()
     };
     let notes: Vec<String> = views.iter().flat_map(of).collect();
@@ -179,7 +179,7 @@ fn sentences(all: &[String]) -> Markup {
 pub(super) fn totals(views: &[RunView]) -> Markup {
     let of = |view: &RunView| {
         let facts = totals::facts(&view.run).into_iter();
-        let named = facts.map(|fact| (view.named(fact.name), fact));
+        let named = facts.map(|fact| (view.with_run_name(fact.name), fact));
         named.collect::<Vec<_>>()
     };
     let facts: Vec<_> = views.iter().flat_map(of).collect();
@@ -204,7 +204,7 @@ pub(super) fn handshakes(views: &[RunView]) -> Markup {
         "signature",
         "handshake",
     ];
-    let rows = of_all(views, |run| {
+    let rows = table_of_all(views, |run| {
         let handshakes = run.header.tls.iter().flat_map(|tls| &tls.handshakes);
         let known = |text: &Option<String>| or_dash(text.clone(), |text| text);
         let rows = handshakes.map(|h| {
@@ -226,7 +226,7 @@ pub(super) fn handshakes(views: &[RunView]) -> Markup {
     });
     let rotations = views.iter().filter_map(|view| {
         let rotation = view.run.summary.rotation.as_ref()?;
-        Some((view.named("Rotation"), sentence(rotation)))
+        Some((view.with_run_name("Rotation"), sentence(rotation)))
     });
     let rotations: Vec<_> = rotations.collect();
     if rows.rows.is_empty() && rotations.is_empty() {
@@ -248,18 +248,18 @@ pub(super) fn handshakes(views: &[RunView]) -> Markup {
 /// Returns the figures of each step of a journey.
 pub(super) fn steps(views: &[RunView]) -> Markup {
     let lead = "Response times of calls that ended ok. A journey's first step is due when its user arrives, each further one at the end of the step before plus its pause.";
-    table_section("Steps", lead, &of_all(views, steps::table))
+    table_section("Steps", lead, &table_of_all(views, steps::table))
 }
 
 /// Returns the counts of calls and connections at each address of a name.
 pub(super) fn addresses(views: &[RunView]) -> Markup {
     let lead = "Connections are spread over the addresses of the target; one that can't be connected to is skipped for a while.";
-    table_section("Addresses", lead, &of_all(views, addresses::table))
+    table_section("Addresses", lead, &table_of_all(views, addresses::table))
 }
 
 /// Returns the figures of each shard of a run on several machines.
 pub(super) fn shards(views: &[RunView]) -> Markup {
-    let rows = of_all(views, shards::table);
+    let rows = table_of_all(views, shards::table);
     if rows.rows.is_empty() {
         return html! {};
     }
@@ -275,7 +275,7 @@ pub(super) fn shards(views: &[RunView]) -> Markup {
 /// Returns the slowest calls with their trace ids.
 pub(super) fn slowest(views: &[RunView]) -> Markup {
     let lead = "Response times, and when calls were scheduled in the run. The requests carried these trace ids: the server's traces show what took so long.";
-    table_section("Slowest calls", lead, &of_all(views, slowest::table))
+    table_section("Slowest calls", lead, &table_of_all(views, slowest::table))
 }
 
 /// Returns CPU time and memory of client and server.
@@ -293,10 +293,10 @@ pub(super) fn health(views: &[RunView]) -> Markup {
     });
     let checks: Vec<String> = views
         .iter()
-        .map(|view| view.named(&totals::check(&view.run).text))
+        .map(|view| view.with_run_name(&totals::check(&view.run).text))
         .collect();
     let busiest = views.iter().map(|view| {
-        view.named(&format!(
+        view.with_run_name(&format!(
             "the busiest worker used {:.0} % of a core at most",
             view.timeline.busiest_worker * 100.0
         ))

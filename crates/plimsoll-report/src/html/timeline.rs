@@ -54,8 +54,8 @@ impl TimelineColumn {
 pub(super) struct RunTimeline {
     columns: Vec<TimelineColumn>,
     /// The number of intervals in a column.
-    group: usize,
-    in_last: usize,
+    intervals_per_column: usize,
+    intervals_in_last: usize,
     /// The highest share of a core that the busiest worker used in an interval.
     pub(super) busiest_worker: f64,
 }
@@ -68,31 +68,31 @@ impl RunTimeline {
         if column.to_s <= column.from_s {
             return;
         }
-        self.group = self.group.max(1);
+        self.intervals_per_column = self.intervals_per_column.max(1);
         match self.columns.last_mut() {
-            Some(last) if self.in_last < self.group => {
+            Some(last) if self.intervals_in_last < self.intervals_per_column => {
                 last.merge(&column);
-                self.in_last += 1;
+                self.intervals_in_last += 1;
             }
             _ => {
                 if self.columns.len() == MAX_COLUMNS {
-                    self.columns = merged(&self.columns, 2);
-                    self.group *= 2;
+                    self.columns = merge_columns(&self.columns, 2);
+                    self.intervals_per_column *= 2;
                 }
                 self.columns.push(column);
-                self.in_last = 1;
+                self.intervals_in_last = 1;
             }
         }
     }
 
     /// Returns at most `most` columns, each merged from equally many neighbours.
     pub(super) fn columns(&self, most: usize) -> Vec<TimelineColumn> {
-        merged(&self.columns, self.columns.len().div_ceil(most).max(1))
+        merge_columns(&self.columns, self.columns.len().div_ceil(most).max(1))
     }
 }
 
 /// Merges every `group` neighbours.
-fn merged(columns: &[TimelineColumn], group: usize) -> Vec<TimelineColumn> {
+fn merge_columns(columns: &[TimelineColumn], group: usize) -> Vec<TimelineColumn> {
     columns
         .chunks(group)
         .filter_map(|chunk| {

@@ -1,6 +1,6 @@
 //! The TLS configurations of a sweep: the slices of a rung added up.
 
-use plimsoll_model::ladder::pieces::{IntervalEstimate, ThroughputSample};
+use plimsoll_model::ladder::throughput::{IntervalEstimate, ThroughputSample};
 use plimsoll_model::ladder::{LadderRecord, Rung, SliceThroughput};
 use plimsoll_model::units::ByteSize;
 

@@ -21,7 +21,7 @@ pub fn render_comparison(c: &Comparison, options: &TerminalOptions) -> String {
         sentences(&mut out, differences, options);
     }
     out.push('\n');
-    let enough = c.enough_runs();
+    let enough = c.has_enough_runs();
     // The columns that are left out on narrow terminals can be computed from the others.
     let wide = options.width >= 92;
     let columns: &[usize] = match (enough, wide) {

@@ -28,14 +28,14 @@ pub(super) fn times(out: &mut String, run: &Run, options: &TerminalOptions) {
         table.sideways().on_terminal(options.width)
     };
     let mut used = first;
-    for column in all.rows.iter().cloned() {
-        let needed = widest(&column) + COLUMN_GAP;
+    for single_column in all.rows.iter().cloned() {
+        let needed = widest(&single_column) + COLUMN_GAP;
         if used + needed > options.width && !beside.is_empty() {
             *out += &show(&mut beside);
             used = first;
         }
         used += needed;
-        beside.push(column);
+        beside.push(single_column);
     }
     *out += &show(&mut beside);
     if let Some(text) = dash_note(calls) {

@@ -20,7 +20,7 @@ use tungstenite::{Message, WebSocket};
 
 /// The viewport of a page.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
+pub(crate) struct Viewport {
     pub(crate) name: &'static str,
     pub(crate) width: u32,
     pub(crate) dark: bool,
@@ -29,7 +29,7 @@ pub(crate) struct Look {
 
 /// The result of opening a page.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct PageInspection {
     /// Console messages, exceptions, and external requests.
     pub(crate) problems: Vec<String>,
     /// Width of the document, in CSS pixels.
@@ -119,12 +119,12 @@ impl Browser {
     }
 
     /// Opens the file `page` and inspects it.
-    pub(crate) fn open(&mut self, page: &Path, look: Look) -> Seen {
+    pub(crate) fn open(&mut self, page: &Path, look: Viewport) -> PageInspection {
         self.open_at(&format!("file://{}", page.display()), look)
     }
 
     /// Opens the page at `url` and inspects it.
-    pub(crate) fn open_at(&mut self, url: &str, look: Look) -> Seen {
+    pub(crate) fn open_at(&mut self, url: &str, look: Viewport) -> PageInspection {
         self.ask(
             "Emulation.setDeviceMetricsOverride",
             json!({ "width": look.width, "height": 900, "deviceScaleFactor": 1, "mobile": look.width < 600 }),
@@ -156,7 +156,7 @@ impl Browser {
         let picture = BASE64
             .decode(shot["data"].as_str().expect("a picture"))
             .expect("base64");
-        Seen {
+        PageInspection {
             problems: std::mem::take(&mut self.problems)
                 .into_iter()
                 .filter(|problem| *problem != format!("asked for {url}"))
@@ -168,7 +168,7 @@ impl Browser {
     }
 
     /// Evaluates an expression that navigates to another page, and waits until that is loaded.
-    pub(crate) fn follow(&mut self, expression: &str) {
+    pub(crate) fn navigate(&mut self, expression: &str) {
         self.problems.clear();
         self.loaded = false;
         self.ask("Runtime.evaluate", json!({ "expression": expression }));
@@ -187,7 +187,7 @@ impl Browser {
     fn wait_for_page(&mut self) {
         while !self.loaded {
             let event = self.receive();
-            self.take_in(&event);
+            self.record_event(&event);
         }
     }
 
@@ -215,7 +215,7 @@ impl Browser {
                 assert!(answer.get("error").is_none(), "{method}: {answer}");
                 return answer["result"].clone();
             }
-            self.take_in(&answer);
+            self.record_event(&answer);
         }
     }
 
@@ -229,7 +229,7 @@ impl Browser {
         }
     }
 
-    fn take_in(&mut self, event: &Value) {
+    fn record_event(&mut self, event: &Value) {
         let given = &event["params"];
         match event["method"].as_str() {
             Some("Page.loadEventFired") => self.loaded = true,

@@ -27,7 +27,7 @@ fn conditions() -> Option<CommonConditions> {
 }
 
 /// Returns a search before its first trial.
-pub(crate) fn begun() -> SearchRecord {
+pub(crate) fn begun_search() -> SearchRecord {
     SearchRecord {
         schema_version: SCHEMA_VERSION,
         name: "score".to_owned(),
@@ -49,7 +49,7 @@ pub(crate) fn begun() -> SearchRecord {
 
 /// Returns a complete search of a target with a capacity of 1,987 calls a second.
 pub(crate) fn search() -> SearchRecord {
-    let mut record = begun();
+    let mut record = begun_search();
     loop {
         match next(&record.goal, &record.trials) {
             SearchStep::Done(finding) => {
@@ -125,7 +125,7 @@ pub(crate) fn ladder() -> LadderRecord {
 }
 
 /// Returns three rungs that were measured in batches.
-pub(crate) fn turns() -> LadderRecord {
+pub(crate) fn ladder_in_batches() -> LadderRecord {
     let mut record = ladder();
     record.rungs.truncate(3);
     for rung in &mut record.rungs {

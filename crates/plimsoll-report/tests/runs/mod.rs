@@ -32,12 +32,12 @@ pub(crate) struct Fixture {
     failing: bool,
     in_flight: u64,
     server: bool,
-    of: Of,
+    of: CallKind,
 }
 
 /// The kind of a synthetic run's calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Of {
+enum CallKind {
     Calls,
     /// Streams of five messages.
     Streams,
@@ -100,7 +100,7 @@ impl Fixture {
             failing: false,
             in_flight: 0,
             server: true,
-            of: Of::Calls,
+            of: CallKind::Calls,
         }
     }
 
@@ -116,7 +116,7 @@ impl Fixture {
         f.header.name = "tokens, streamed".to_owned();
         f.header.call = Some("llm.Generator/Generate".to_owned());
         Fixture {
-            of: Of::Streams,
+            of: CallKind::Streams,
             ..f
         }
     }
@@ -128,7 +128,7 @@ impl Fixture {
         f.header.protocol = Some("session".to_owned());
         f.header.call = Some("4 queries a session".to_owned());
         Fixture {
-            of: Of::Queries,
+            of: CallKind::Queries,
             ..f
         }
     }
@@ -245,7 +245,7 @@ impl Fixture {
         }
     }
 
-    fn second(&self, recorder: &mut Recorder, stage: u8, index: u64) {
+    fn record_second(&self, recorder: &mut Recorder, stage: u8, index: u64) {
         let open = self.header.load_loop == Some(LoopKind::Open);
         for i in 0..self.calls {
             let due = Time(index * 1_000 * MS + i * 1_000 * MS / self.calls);
@@ -289,7 +289,7 @@ impl Fixture {
             } else {
                 recorder.call(&sample);
             }
-            self.measures(recorder, stage, i, took);
+            self.record_measures(recorder, stage, i, took);
             match outcome {
                 Outcome::DeadlineExceeded if i == 3 => recorder.stage(stage).late += 1,
                 Outcome::Unavailable => {
@@ -302,17 +302,17 @@ impl Fixture {
     }
 
     /// Records additional measures of a call; every hundredth query loses a token, and gets another twice.
-    fn measures(&self, recorder: &mut Recorder, stage: u8, i: u64, took: u64) {
+    fn record_measures(&self, recorder: &mut Recorder, stage: u8, i: u64, took: u64) {
         match self.of {
-            Of::Calls => {}
-            Of::Streams => {
+            CallKind::Calls => {}
+            CallKind::Streams => {
                 recorder.messages_sent(stage, 1);
                 recorder.first_message(stage, took / 5);
                 for message in 1..5 {
                     recorder.inter_message(stage, took / 5 + message * 10 * US);
                 }
             }
-            Of::Queries => {
+            CallKind::Queries => {
                 let astray = u64::from(i % 100 == 99);
                 recorder.count(stage, Count::TokensReceived, 10 - astray);
                 recorder.count(stage, Count::TokensMissing, astray);
@@ -341,7 +341,7 @@ impl Fixture {
         const PLAN: &str = "name = \"score\"\n[load]\nrate = \"1000/s\"\nconnections = 1\n";
         const GOODPUT: &str = "[call.session]\nqueries = 4\ngoodput = { first_token = \"2ms\" }\n";
         let plan = match self.of {
-            Of::Queries => format!("{PLAN}{GOODPUT}"),
+            CallKind::Queries => format!("{PLAN}{GOODPUT}"),
             _ => PLAN.to_owned(),
         };
         let mut writer = RunWriter::create(dir, self.header.clone(), &plan)
@@ -376,7 +376,7 @@ impl Fixture {
         }
         for index in 0..self.seconds + warmup {
             let stage = if index < warmup { 0 } else { last };
-            self.second(&mut recorder, stage, index);
+            self.record_second(&mut recorder, stage, index);
             let taken = recorder.take(None);
             let used = |per_call: u64| ResourceUsage {
                 cpu_user_us: self.calls * per_call,

@@ -41,10 +41,10 @@ pub(super) fn contents(options: &CertificateOptions) -> Result<Vec<String>, Cert
     let (not_before, not_after) = validity_period(options.validity)?;
     let authority = CertificateAuthority::make(options, not_before, not_after)?;
     let leaf = |what, common_name: &str, names, algorithm: KeyAlgorithm, purpose| {
-        let key = algorithm.key().map_err(making(what))?;
+        let key = algorithm.generate_key().map_err(making(what))?;
         let mut leaf = CertificateParams::new(names).map_err(making(what))?;
         name(&mut leaf, common_name);
-        valid(&mut leaf, not_before, not_after);
+        set_validity(&mut leaf, not_before, not_after);
         leaf.serial_number = Some(serial(&leaf, &key));
         leaf.is_ca = IsCa::ExplicitNoCa;
         leaf.use_authority_key_identifier_extension = true;
@@ -123,13 +123,13 @@ impl CertificateAuthority {
         let params = |common_name: &str, below: u32| {
             let mut ca = CertificateParams::default();
             name(&mut ca, common_name);
-            valid(&mut ca, before, after);
+            set_validity(&mut ca, before, after);
             let below = u8::try_from(below).unwrap_or(u8::MAX);
             ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(below));
             ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
             ca
         };
-        let key = options.algorithm.key().map_err(making("CA key"))?;
+        let key = options.algorithm.generate_key().map_err(making("CA key"))?;
         let fingerprint: String = CertificateParams::default()
             .key_identifier(&key)
             .iter()
@@ -146,7 +146,7 @@ impl CertificateAuthority {
         let mut above = Vec::new();
         for n in 1..=options.intermediates {
             let making = making("intermediate certificate");
-            let key = options.algorithm.key().map_err(&making)?;
+            let key = options.algorithm.generate_key().map_err(&making)?;
             let common_name = format!("Plimsoll test CA {fingerprint}, intermediate {n}");
             let mut ca = params(&common_name, options.intermediates - n);
             ca.use_authority_key_identifier_extension = true;
@@ -226,7 +226,7 @@ fn name(certificate: &mut CertificateParams, common_name: &str) {
     certificate.distinguished_name = name;
 }
 
-fn valid(certificate: &mut CertificateParams, not_before: Timestamp, not_after: Timestamp) {
+fn set_validity(certificate: &mut CertificateParams, not_before: Timestamp, not_after: Timestamp) {
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     certificate.not_before = epoch + since_epoch(not_before);
     certificate.not_after = epoch + since_epoch(not_after);

@@ -65,7 +65,7 @@ impl StackProcess {
             Ok(StackProcess {
                 name: name.to_owned(),
                 pid,
-                began_ticks: began(pid).unwrap_or(0),
+                began_ticks: start_ticks(pid).unwrap_or(0),
                 address,
                 log: log.to_owned(),
                 child: Some(child),
@@ -79,7 +79,7 @@ impl StackProcess {
 
     /// Returns whether the process is still running.
     pub fn is_alive(&self) -> bool {
-        began(self.pid) == Some(self.began_ticks)
+        start_ticks(self.pid) == Some(self.began_ticks)
     }
 
     /// Asks the process to exit, and kills it if it does not.
@@ -103,7 +103,7 @@ impl StackProcess {
 }
 
 /// Returns the start time of a running process; `None` if there is none, or if it is a zombie.
-fn began(pid: i32) -> Option<u64> {
+fn start_ticks(pid: i32) -> Option<u64> {
     let stat = procfs::process::Process::new(pid).ok()?.stat().ok()?;
     (stat.state != 'Z').then_some(stat.starttime)
 }

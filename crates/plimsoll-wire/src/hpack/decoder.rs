@@ -18,14 +18,14 @@ pub struct HeaderField<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodedBlock {
     /// Whether the block added entries or resized the table, so that indices have changed their meaning.
-    pub changed_table: bool,
+    pub has_changed_table: bool,
     /// Whether decoding the same bytes again would give the same fields and leave the table unchanged, until another
     /// block changes it. This holds for a block that adds no entries, and for one whose fields refer to no entries
     /// and whose repetitions fill the whole table.
     pub is_steady: bool,
     /// Whether the size of the fields, each plus 32 bytes (RFC 9113 §6.5.2), exceeds the limit. Further fields were
     /// decoded, but not passed to the visitor.
-    pub list_too_large: bool,
+    pub is_list_too_large: bool,
 }
 
 /// The decoding state of one direction of a connection.
@@ -58,20 +58,20 @@ impl Decoder {
         F: FnMut(HeaderField<'_>),
     {
         let mut decoded = DecodedBlock {
-            changed_table: false,
+            has_changed_table: false,
             is_steady: true,
-            list_too_large: false,
+            is_list_too_large: false,
         };
         let (mut added, mut resized, mut highest) = (0, false, 0);
         let mut left = self.max_list_size as usize;
         let mut show = |field: HeaderField<'_>| {
             let size = field.name.len() + field.value.len() + super::ENTRY_OVERHEAD;
             match left.checked_sub(size) {
-                Some(rest) if !decoded.list_too_large => {
+                Some(rest) if !decoded.is_list_too_large => {
                     left = rest;
                     visit(field);
                 }
-                _ => decoded.list_too_large = true,
+                _ => decoded.is_list_too_large = true,
             }
         };
         let mut name_text = Vec::new();
@@ -98,7 +98,7 @@ impl Decoder {
             if first & 0x80 != 0 {
                 let index = integer::decode(block, &mut at, 7)?;
                 highest = index.max(highest);
-                let (name, value) = self.indexed(index)?;
+                let (name, value) = self.indexed_field(index)?;
                 show(HeaderField {
                     name,
                     value,
@@ -108,8 +108,8 @@ impl Decoder {
                 let index = integer::decode(block, &mut at, 6)?;
                 highest = index.max(highest);
                 if index == 0 {
-                    let name = string(block, &mut at, &mut name_text)?;
-                    let value = string(block, &mut at, &mut value_text)?;
+                    let name = read_string(block, &mut at, &mut name_text)?;
+                    let value = read_string(block, &mut at, &mut value_text)?;
                     show(HeaderField {
                         name,
                         value,
@@ -119,8 +119,8 @@ impl Decoder {
                 } else {
                     // Copy the name: its entry may be evicted by the insertion.
                     name_text.clear();
-                    name_text.extend_from_slice(self.indexed(index)?.0);
-                    let value = string(block, &mut at, &mut value_text)?;
+                    name_text.extend_from_slice(self.indexed_field(index)?.0);
+                    let value = read_string(block, &mut at, &mut value_text)?;
                     show(HeaderField {
                         name: &name_text,
                         value,
@@ -134,10 +134,10 @@ impl Decoder {
                 let index = integer::decode(block, &mut at, 4)?;
                 highest = index.max(highest);
                 let name = match index {
-                    0 => string(block, &mut at, &mut name_text)?,
-                    _ => self.indexed(index)?.0,
+                    0 => read_string(block, &mut at, &mut name_text)?,
+                    _ => self.indexed_field(index)?.0,
                 };
-                let value = string(block, &mut at, &mut value_text)?;
+                let value = read_string(block, &mut at, &mut value_text)?;
                 show(HeaderField {
                     name,
                     value,
@@ -145,7 +145,7 @@ impl Decoder {
                 });
             }
         }
-        decoded.changed_table = resized || added > 0;
+        decoded.has_changed_table = resized || added > 0;
         // Indices of the dynamic table may refer to other entries the next time.
         let is_alike = highest as usize <= STATIC_TABLE.len() && self.table.repeats(added);
         decoded.is_steady = !resized && (added == 0 || is_alike);
@@ -158,7 +158,7 @@ impl Decoder {
     }
 
     #[inline]
-    fn indexed(&self, index: u32) -> Result<(&[u8], &[u8]), HpackError> {
+    fn indexed_field(&self, index: u32) -> Result<(&[u8], &[u8]), HpackError> {
         let bad = HpackError::BadIndex(index);
         let place = (index as usize).checked_sub(1).ok_or(bad)?;
         match STATIC_TABLE.get(place) {
@@ -170,7 +170,7 @@ impl Decoder {
 
 /// Reads a string literal (RFC 7541 §5.2); `text` is the buffer for Huffman-coded ones.
 #[inline]
-fn string<'a>(
+fn read_string<'a>(
     block: &'a [u8],
     at: &mut usize,
     text: &'a mut Vec<u8>,

@@ -12,14 +12,14 @@ use super::{DEFAULT_TABLE_SIZE, HeaderField, huffman, integer};
 #[derive(Debug)]
 pub struct Encoder {
     table: DynamicTable,
-    used: usize,
+    inserted_bytes: usize,
 }
 
 impl Default for Encoder {
     fn default() -> Encoder {
         Encoder {
             table: DynamicTable::new(DEFAULT_TABLE_SIZE),
-            used: 0,
+            inserted_bytes: 0,
         }
     }
 }
@@ -27,12 +27,12 @@ impl Default for Encoder {
 impl Encoder {
     /// Encodes `fields`, and adds those that are in no table to the dynamic one.
     pub fn encode<'a>(&mut self, fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
-        self.block(fields, true)
+        self.encode_block(fields, true)
     }
 
     /// Appends one field, as an index if a table contains it. Otherwise it is added to the dynamic table if
     /// `keep` is set and it is not sensitive (RFC 7541 §6.2.3). Returns whether the table has changed.
-    fn field(&mut self, field: HeaderField<'_>, keep: bool, block: &mut Vec<u8>) -> bool {
+    fn encode_field(&mut self, field: HeaderField<'_>, keep: bool, block: &mut Vec<u8>) -> bool {
         let HeaderField {
             name,
             value,
@@ -40,7 +40,7 @@ impl Encoder {
         } = field;
         let (exact, by_name) = self.find(name, value);
         if sensitive {
-            literal(by_name, 4, 0x10, name, value, block);
+            put_literal(by_name, 4, 0x10, name, value, block);
             return false;
         }
         if let Some(index) = exact {
@@ -48,33 +48,33 @@ impl Encoder {
             return false;
         }
         if !keep {
-            literal(by_name, 4, 0, name, value, block);
+            put_literal(by_name, 4, 0, name, value, block);
             return false;
         }
-        literal(by_name, 6, 0x40, name, value, block);
+        put_literal(by_name, 6, 0x40, name, value, block);
         self.table.insert(name, value);
-        self.used += name.len() + value.len() + super::ENTRY_OVERHEAD;
+        self.inserted_bytes += name.len() + value.len() + super::ENTRY_OVERHEAD;
         true
     }
 
     /// Encodes `fields` without the dynamic table (RFC 7541 §6.2.2).
     pub fn encode_plain<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
-        Encoder::default().block(fields, false)
+        Encoder::default().encode_block(fields, false)
     }
 
     /// Returns the size of all entries inserted so far in a table that evicts nothing. Bytes.
-    pub fn table_used(&self) -> usize {
-        self.used
+    pub fn inserted_bytes(&self) -> usize {
+        self.inserted_bytes
     }
 
-    fn block<'a>(
+    fn encode_block<'a>(
         &mut self,
         fields: impl IntoIterator<Item = (&'a str, &'a str)>,
         keep: bool,
     ) -> Vec<u8> {
         let mut block = Vec::new();
         for (name, value) in fields {
-            self.field(plain(name, value), keep, &mut block);
+            self.encode_field(plain(name, value), keep, &mut block);
         }
         block
     }
@@ -124,7 +124,7 @@ fn find_static(name: &[u8], value: &[u8]) -> (Option<u32>, Option<u32>) {
     )
 }
 
-fn literal(
+fn put_literal(
     index: Option<u32>,
     prefix: u8,
     pattern: u8,
@@ -134,9 +134,9 @@ fn literal(
 ) {
     integer::encode(index.unwrap_or(0), prefix, pattern, block);
     if index.is_none() {
-        string(name, block);
+        put_string(name, block);
     }
-    string(value, block);
+    put_string(value, block);
 }
 
 /// Appends the beginning of a literal field without indexing (RFC 7541 §6.2.2): everything except the value,
@@ -145,7 +145,7 @@ pub fn begin_literal(name: &str, block: &mut Vec<u8>) {
     let (_, by_name) = find_static(name.as_bytes(), b"");
     integer::encode(by_name.unwrap_or(0), 4, 0, block);
     if by_name.is_none() {
-        string(name.as_bytes(), block);
+        put_string(name.as_bytes(), block);
     }
 }
 
@@ -159,7 +159,7 @@ pub fn prefix_with_length(block: &mut Vec<u8>, start: usize) {
 }
 
 /// Appends a string literal, Huffman-coded if that is shorter.
-fn string(text: &[u8], block: &mut Vec<u8>) {
+fn put_string(text: &[u8], block: &mut Vec<u8>) {
     let coded = huffman::encoded_len(text);
     if coded < text.len() {
         integer::encode(coded as u32, 7, 0x80, block);
@@ -192,7 +192,7 @@ pub struct PeerTable {
     allowed: u32,
     /// The smallest size that SETTINGS allowed since the last block.
     lowest: u32,
-    inserted: bool,
+    is_inserted: bool,
 }
 
 impl Default for PeerTable {
@@ -202,7 +202,7 @@ impl Default for PeerTable {
             signalled: size,
             allowed: size,
             lowest: size,
-            inserted: false,
+            is_inserted: false,
         }
     }
 }
@@ -217,23 +217,23 @@ impl PeerTable {
     /// Returns whether the steady block can be sent unchanged: the common case, in two comparisons.
     #[inline]
     pub fn is_steady(&self) -> bool {
-        self.inserted && self.signalled == self.lowest && self.signalled == self.allowed
+        self.is_inserted && self.signalled == self.lowest && self.signalled == self.allowed
     }
 
     /// Chooses the next block of a list whose entries need `needed` bytes, and appends to `out` the size
     /// updates that must precede it (RFC 7541 §4.2). The block must then be sent.
     pub fn next(&mut self, needed: usize, out: &mut Vec<u8>) -> BlockChoice {
         if (self.lowest as usize) < needed {
-            self.inserted = false;
+            self.is_inserted = false;
         }
         self.signal(out);
-        if self.inserted {
+        if self.is_inserted {
             return BlockChoice::Steady;
         }
         if (self.allowed as usize) < needed {
             return BlockChoice::Plain;
         }
-        self.inserted = true;
+        self.is_inserted = true;
         BlockChoice::First
     }
 
@@ -241,7 +241,7 @@ impl PeerTable {
     /// entries of `needed` bytes are sent, too.
     pub fn beside(&mut self, needed: usize, out: &mut Vec<u8>) {
         if (self.lowest as usize) < needed {
-            self.inserted = false;
+            self.is_inserted = false;
         }
         self.signal(out);
     }
@@ -291,7 +291,7 @@ impl ListEncoder {
         }
         for field in fields {
             let kept = keep(&field);
-            changed |= self.encoder.field(field, kept, block);
+            changed |= self.encoder.encode_field(field, kept, block);
         }
         changed
     }
@@ -317,7 +317,7 @@ mod tests {
         ("x-trace", "~~~~"),
     ];
 
-    fn decoded(decoder: &mut Decoder, block: &[u8]) -> Vec<(String, String)> {
+    fn decode(decoder: &mut Decoder, block: &[u8]) -> Vec<(String, String)> {
         let mut fields = Vec::new();
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         decoder
@@ -328,7 +328,7 @@ mod tests {
         fields
     }
 
-    fn owned(fields: &[(&str, &str)]) -> Vec<(String, String)> {
+    fn to_owned_fields(fields: &[(&str, &str)]) -> Vec<(String, String)> {
         fields
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
@@ -344,12 +344,12 @@ mod tests {
         assert_eq!(encoder.encode(REQUEST), steady);
         let mut decoder = Decoder::new(4096, 1 << 16);
         for block in [&first, &steady, &steady] {
-            assert_eq!(decoded(&mut decoder, block), owned(&REQUEST));
+            assert_eq!(decode(&mut decoder, block), to_owned_fields(&REQUEST));
         }
         let mut decoder = Decoder::new(0, 1 << 16);
         assert_eq!(
-            decoded(&mut decoder, &Encoder::encode_plain(REQUEST)),
-            owned(&REQUEST)
+            decode(&mut decoder, &Encoder::encode_plain(REQUEST)),
+            to_owned_fields(&REQUEST)
         );
     }
 
@@ -409,13 +409,13 @@ mod tests {
                     Some(size) => table.allow(size),
                     None => {
                         let mut block = Vec::new();
-                        let choice = table.next(encoder.table_used(), &mut block);
+                        let choice = table.next(encoder.inserted_bytes(), &mut block);
                         block.extend_from_slice(match choice {
                             BlockChoice::First => &first,
                             BlockChoice::Steady => &steady,
                             BlockChoice::Plain => &plain,
                         });
-                        prop_assert_eq!(decoded(&mut decoder, &block), owned(&REQUEST));
+                        prop_assert_eq!(decode(&mut decoder, &block), to_owned_fields(&REQUEST));
                     }
                 }
             }
@@ -458,8 +458,8 @@ mod tests {
             let mut decoder = Decoder::new(4096, 1 << 16);
             for list in lists {
                 let fields = || list.iter().map(|(name, value)| (&name[..], &value[..]));
-                prop_assert_eq!(&decoded(&mut decoder, &encoder.encode(fields())), &list);
-                prop_assert_eq!(&decoded(&mut decoder, &Encoder::encode_plain(fields())), &list);
+                prop_assert_eq!(&decode(&mut decoder, &encoder.encode(fields())), &list);
+                prop_assert_eq!(&decode(&mut decoder, &Encoder::encode_plain(fields())), &list);
             }
         }
     }

@@ -18,14 +18,14 @@ enum BodyState {
     /// The line end after a chunk's data.
     ChunkEnd,
     Trailers,
-    Over,
+    Complete,
 }
 
 /// Removes the framing of a body. It stores only an incomplete line.
 #[derive(Debug)]
 pub struct BodyReader {
     state: BodyState,
-    seen: u64,
+    received: u64,
     max: u64,
     line: Vec<u8>,
     extensions: usize,
@@ -48,8 +48,8 @@ impl BodyReader {
     /// Makes a reader in the state after a complete body.
     pub fn over() -> BodyReader {
         BodyReader {
-            state: BodyState::Over,
-            seen: 0,
+            state: BodyState::Complete,
+            received: 0,
             max: 0,
             line: Vec::new(),
             extensions: 0,
@@ -72,7 +72,7 @@ impl BodyReader {
     #[inline]
     pub fn restart(&mut self, framing: BodyFraming, max: u64) -> Result<(), Http1Error> {
         self.state = match framing {
-            BodyFraming::Length(0) => BodyState::Over,
+            BodyFraming::Length(0) => BodyState::Complete,
             BodyFraming::Length(length) if length > max => {
                 return Err(Http1Error::BodyTooLong(max));
             }
@@ -81,7 +81,7 @@ impl BodyReader {
             BodyFraming::UntilClose => BodyState::UntilClose,
         };
         self.line.clear();
-        (self.seen, self.max, self.extensions, self.trailers) = (0, max, 0, 0);
+        (self.received, self.max, self.extensions, self.trailers) = (0, max, 0, 0);
         Ok(())
     }
 
@@ -97,7 +97,7 @@ impl BodyReader {
         sink: &mut impl FnMut(&[u8]),
     ) -> Result<usize, Http1Error> {
         let mut rest = bytes;
-        while !rest.is_empty() && self.state != BodyState::Over {
+        while !rest.is_empty() && self.state != BodyState::Complete {
             let most = match self.state {
                 BodyState::Length(left) | BodyState::ChunkData(left) => left,
                 BodyState::UntilClose => u64::MAX,
@@ -109,14 +109,14 @@ impl BodyReader {
             let length = rest.len().min(usize::try_from(most).unwrap_or(usize::MAX));
             let (data, after) = rest.split_at(length);
             rest = after;
-            self.seen += length as u64;
+            self.received += length as u64;
             let left = most - length as u64;
             self.state = match self.state {
-                BodyState::Length(_) if left == 0 => BodyState::Over,
+                BodyState::Length(_) if left == 0 => BodyState::Complete,
                 BodyState::Length(_) => BodyState::Length(left),
                 BodyState::ChunkData(_) if left == 0 => BodyState::ChunkEnd,
                 BodyState::ChunkData(_) => BodyState::ChunkData(left),
-                _ if self.seen > self.max => return Err(Http1Error::BodyTooLong(self.max)),
+                _ if self.received > self.max => return Err(Http1Error::BodyTooLong(self.max)),
                 state => state,
             };
             sink(data);
@@ -151,9 +151,9 @@ impl BodyReader {
             return Err(self.malformed());
         };
         self.state = match self.state {
-            BodyState::Trailers => self.trailer(text)?,
+            BodyState::Trailers => self.check_trailer(text)?,
             BodyState::ChunkEnd => BodyState::ChunkSize,
-            _ => self.chunk_size(text)?,
+            _ => self.parse_chunk_size(text)?,
         };
         // Keep the allocation for the next line.
         line.clear();
@@ -168,7 +168,7 @@ impl BodyReader {
         }
     }
 
-    fn chunk_size(&mut self, line: &[u8]) -> Result<BodyState, Http1Error> {
+    fn parse_chunk_size(&mut self, line: &[u8]) -> Result<BodyState, Http1Error> {
         let extension = line.iter().position(|b| *b == b';');
         let (digits, extension) = line.split_at(extension.unwrap_or(line.len()));
         self.extensions += extension.len();
@@ -180,15 +180,15 @@ impl BodyReader {
             .ok_or(Http1Error::Chunk)?;
         match size {
             0 => Ok(BodyState::Trailers),
-            _ if size > self.max - self.seen => Err(Http1Error::BodyTooLong(self.max)),
+            _ if size > self.max - self.received => Err(Http1Error::BodyTooLong(self.max)),
             _ => Ok(BodyState::ChunkData(size)),
         }
     }
 
     /// Checks a trailer field (RFC 9112 §7.1.2); its value is ignored.
-    fn trailer(&mut self, line: &[u8]) -> Result<BodyState, Http1Error> {
+    fn check_trailer(&mut self, line: &[u8]) -> Result<BodyState, Http1Error> {
         if line.is_empty() {
-            return Ok(BodyState::Over);
+            return Ok(BodyState::Complete);
         }
         self.trailers += line.len();
         if self.trailers > self.max_trailers {
@@ -206,12 +206,12 @@ impl BodyReader {
     /// Returns whether the body is complete.
     #[inline]
     pub fn is_over(&self) -> bool {
-        self.state == BodyState::Over
+        self.state == BodyState::Complete
     }
 
     /// Returns the received bytes of the body, without framing.
     pub fn seen(&self) -> u64 {
-        self.seen
+        self.received
     }
 
     /// Returns how many announced bytes of the body or chunk have not arrived.
@@ -227,9 +227,9 @@ impl BodyReader {
     /// # Errors
     /// If the body is incomplete.
     pub fn end(&self) -> Result<(), Http1Error> {
-        let seen = self.seen;
+        let seen = self.received;
         match self.state {
-            BodyState::Over | BodyState::UntilClose => Ok(()),
+            BodyState::Complete | BodyState::UntilClose => Ok(()),
             BodyState::Length(left) => Err(Http1Error::Short {
                 seen,
                 promised: seen + left,

@@ -14,7 +14,7 @@ const MIN_FIELD_SIZE: usize = 3;
 
 /// Storage for a head's fields, so that parsing allocates nothing.
 pub struct FieldSpace<'b> {
-    usual: [MaybeUninit<Header<'b>>; INLINE_FIELDS],
+    inline: [MaybeUninit<Header<'b>>; INLINE_FIELDS],
     /// Storage for responses with more fields.
     large: Vec<MaybeUninit<Header<'b>>>,
 }
@@ -23,7 +23,7 @@ impl FieldSpace<'_> {
     /// Makes storage for 128 fields; it grows for responses with more.
     pub fn new() -> Self {
         FieldSpace {
-            usual: [const { MaybeUninit::uninit() }; INLINE_FIELDS],
+            inline: [const { MaybeUninit::uninit() }; INLINE_FIELDS],
             large: Vec::new(),
         }
     }
@@ -111,7 +111,7 @@ impl<'h, 'b> RequestHead<'h, 'b> {
         let status = ParserConfig::default().parse_request_with_uninit_headers(
             &mut parsed,
             bytes,
-            &mut space.usual,
+            &mut space.inline,
         );
         let Some(size) = complete_size(status, bytes.len(), max)? else {
             return Ok(None);
@@ -171,7 +171,7 @@ impl<'h, 'b> ResponseHead<'h, 'b> {
         let config = ParserConfig::default();
         let mut parsed = httparse::Response::new(&mut []);
         let mut status =
-            config.parse_response_with_uninit_headers(&mut parsed, bytes, &mut space.usual);
+            config.parse_response_with_uninit_headers(&mut parsed, bytes, &mut space.inline);
         if status == Err(httparse::Error::TooManyHeaders) {
             let room = bytes.len().min(max) / MIN_FIELD_SIZE + 1;
             space.large.clear();

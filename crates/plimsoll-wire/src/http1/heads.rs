@@ -39,7 +39,7 @@ impl ResponseHeadReader {
     pub fn take<T>(
         &mut self,
         bytes: &[u8],
-        made: impl FnOnce(&ResponseHead<'_, '_>, &[u8]) -> T,
+        on_head: impl FnOnce(&ResponseHead<'_, '_>, &[u8]) -> T,
     ) -> Result<(usize, Option<T>), Http1Error> {
         let before = self.partial.len();
         let mut gathered = std::mem::take(&mut self.partial);
@@ -74,7 +74,7 @@ impl ResponseHeadReader {
             None
         } else {
             self.interim = 0;
-            Some(made(&head, &whole[..size]))
+            Some(on_head(&head, &whole[..size]))
         };
         if self.interim > self.max {
             return Err(Http1Error::HeadTooLong(self.max));
@@ -87,7 +87,7 @@ impl ResponseHeadReader {
 
     /// Returns whether an incomplete head has been received.
     #[inline]
-    pub fn have_begun(&self) -> bool {
+    pub fn has_begun(&self) -> bool {
         self.interim > 0 || !self.partial.is_empty()
     }
 

@@ -66,7 +66,7 @@ impl ResponseReader {
         if let Some((_, body)) = &mut self.current {
             at += body.take(&bytes[at..], &mut sink)?;
             if body.is_over() {
-                return Ok((at, self.finished()));
+                return Ok((at, self.take_response()));
             }
         }
         Ok((at, None))
@@ -81,7 +81,7 @@ impl ResponseReader {
             None => self.heads.cut_off().map_or(Ok(None), Err),
             Some((_, body)) => {
                 body.end()?;
-                Ok(self.finished())
+                Ok(self.take_response())
             }
         }
     }
@@ -94,10 +94,10 @@ impl ResponseReader {
 
     /// Returns whether a response has begun to arrive.
     pub fn has_begun(&self) -> bool {
-        self.current.is_some() || self.heads.have_begun()
+        self.current.is_some() || self.heads.has_begun()
     }
 
-    fn finished(&mut self) -> Option<HttpResponse> {
+    fn take_response(&mut self) -> Option<HttpResponse> {
         let (mut response, body) = self.current.take()?;
         response.body = body.seen();
         Some(response)

@@ -1,13 +1,13 @@
 use super::*;
 
 /// Complete responses with their bodies, and how the connection ended.
-type Read = (
+type ReadResult = (
     Vec<(HttpResponse, Vec<u8>)>,
     Result<Option<HttpResponse>, Http1Error>,
 );
 
 /// Reads all responses in `bytes`, in pieces of `step` bytes.
-fn read(bytes: &[u8], step: usize, max_body: u64) -> Read {
+fn read(bytes: &[u8], step: usize, max_body: u64) -> ReadResult {
     let mut responses = ResponseReader::new(max_body);
     let (mut found, mut body) = (Vec::new(), Vec::new());
     for mut piece in bytes.chunks(step) {
@@ -29,16 +29,16 @@ fn read(bytes: &[u8], step: usize, max_body: u64) -> Read {
 }
 
 /// Returns a response with these fields, followed by `rest`.
-fn ok(fields: &str, rest: &str) -> Vec<u8> {
+fn ok_response(fields: &str, rest: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n{rest}").into_bytes()
 }
 
-fn chunked(rest: &str) -> Vec<u8> {
-    ok("Transfer-Encoding: chunked", rest)
+fn chunked_response(rest: &str) -> Vec<u8> {
+    ok_response("Transfer-Encoding: chunked", rest)
 }
 
 /// Checks that `bytes` are rejected for this reason in every split.
-fn refused(bytes: &[u8], error: &Http1Error) {
+fn assert_rejected(bytes: &[u8], error: &Http1Error) {
     for step in [1, 7, 1_000, bytes.len()] {
         let (found, end) = read(bytes, step, 1 << 20);
         let text = String::from_utf8_lossy(&bytes[..bytes.len().min(200)]);
@@ -111,7 +111,7 @@ fn truncated_or_contradictory_responses_fail() {
     let coding = |text: &str| Http1Error::TransferCoding(text.to_owned());
     for (bytes, error) in [
         (
-            ok("Content-Length: 5", "hell"),
+            ok_response("Content-Length: 5", "hell"),
             Http1Error::Short {
                 seen: 4,
                 promised: 5,
@@ -121,43 +121,49 @@ fn truncated_or_contradictory_responses_fail() {
             b"HTTP/1.1 200 OK\r\nConte".to_vec(),
             Http1Error::EndedInHead,
         ),
-        (chunked("5\r\nab"), Http1Error::EndedInChunks { seen: 2 }),
         (
-            chunked("0\r\nX: y\r\n"),
+            chunked_response("5\r\nab"),
+            Http1Error::EndedInChunks { seen: 2 },
+        ),
+        (
+            chunked_response("0\r\nX: y\r\n"),
             Http1Error::EndedInChunks { seen: 0 },
         ),
         (
-            ok("Content-Length: 5\r\nContent-Length: 6", ""),
+            ok_response("Content-Length: 5\r\nContent-Length: 6", ""),
             Http1Error::TwoLengths(5, 6),
         ),
-        (ok("Content-Length: 5, 6", ""), Http1Error::TwoLengths(5, 6)),
-        (ok("Content-Length: x", ""), wrong_length("x")),
-        (ok("Content-Length: +5", ""), wrong_length("+5")),
-        (ok("Content-Length: ", ""), wrong_length("")),
-        (ok("Content-Length: 5,", ""), wrong_length("")),
         (
-            ok("Content-Length: 18446744073709551616", ""),
+            ok_response("Content-Length: 5, 6", ""),
+            Http1Error::TwoLengths(5, 6),
+        ),
+        (ok_response("Content-Length: x", ""), wrong_length("x")),
+        (ok_response("Content-Length: +5", ""), wrong_length("+5")),
+        (ok_response("Content-Length: ", ""), wrong_length("")),
+        (ok_response("Content-Length: 5,", ""), wrong_length("")),
+        (
+            ok_response("Content-Length: 18446744073709551616", ""),
             wrong_length("18446744073709551616"),
         ),
         (
-            ok("Content-Length: 5\r\nTransfer-Encoding: chunked", ""),
+            ok_response("Content-Length: 5\r\nTransfer-Encoding: chunked", ""),
             Http1Error::LengthAndCoding,
         ),
         (
-            ok("Transfer-Encoding: chunked\r\nContent-Length: 5", ""),
+            ok_response("Transfer-Encoding: chunked\r\nContent-Length: 5", ""),
             Http1Error::LengthAndCoding,
         ),
         (
             b"HTTP/1.1 204 X\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec(),
             Http1Error::LengthAndCoding,
         ),
-        (ok("Transfer-Encoding: gzip", ""), coding("gzip")),
+        (ok_response("Transfer-Encoding: gzip", ""), coding("gzip")),
         (
-            ok("Transfer-Encoding: gzip, chunked", ""),
+            ok_response("Transfer-Encoding: gzip, chunked", ""),
             coding("gzip, chunked"),
         ),
         (
-            ok(
+            ok_response(
                 "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
                 "",
             ),
@@ -176,7 +182,7 @@ fn truncated_or_contradictory_responses_fail() {
             Http1Error::Head(httparse::Error::Version),
         ),
     ] {
-        refused(&bytes, &error);
+        assert_rejected(&bytes, &error);
     }
 }
 
@@ -192,7 +198,7 @@ fn ambiguous_response_heads_are_rejected() {
         "X: a\0b",
         "X",
     ] {
-        let (found, end) = read(&ok(fields, ""), 1_000, 0);
+        let (found, end) = read(&ok_response(fields, ""), 1_000, 0);
         assert!(found.is_empty(), "{fields:?}");
         assert!(
             matches!(end, Err(Http1Error::Head(_))),
@@ -221,7 +227,7 @@ fn malformed_chunks_are_rejected() {
         "5\r\nhello\rw",
         "5\r\nhello\n",
     ] {
-        refused(&chunked(rest), &Http1Error::Chunk);
+        assert_rejected(&chunked_response(rest), &Http1Error::Chunk);
     }
     for trailer in [
         "X\r\n",
@@ -231,9 +237,12 @@ fn malformed_chunks_are_rejected() {
         "X: y\n",
         "X: y\rz\r\n",
     ] {
-        refused(&chunked(&format!("0\r\n{trailer}")), &Http1Error::Trailer);
+        assert_rejected(
+            &chunked_response(&format!("0\r\n{trailer}")),
+            &Http1Error::Trailer,
+        );
         let after = format!("0\r\nA: b\r\n{trailer}");
-        refused(&chunked(&after), &Http1Error::Trailer);
+        assert_rejected(&chunked_response(&after), &Http1Error::Trailer);
     }
 }
 
@@ -243,7 +252,7 @@ fn heads_chunk_lines_and_trailers_are_bounded() {
     let long = format!("x: {}", "y".repeat(MAX_HEAD));
     let too_long = (vec![], Err(Http1Error::HeadTooLong(MAX_HEAD)));
     for bytes in [
-        ok(&long, ""),
+        ok_response(&long, ""),
         format!("HTTP/1.1 200 OK\r\n{long}").into_bytes(),
         b"HTTP/1.1 100 Continue\r\n\r\n".repeat(3_000),
     ] {
@@ -253,8 +262,8 @@ fn heads_chunk_lines_and_trailers_are_bounded() {
     }
     // A head of maximum length is accepted, and one byte more is not.
     for more in [0, 1] {
-        let fill = MAX_HEAD - ok(&format!("{head}x: "), "").len() + more;
-        let bytes = ok(
+        let fill = MAX_HEAD - ok_response(&format!("{head}x: "), "").len() + more;
+        let bytes = ok_response(
             &format!("{head}x: {}\r\nContent-Length: 0", "y".repeat(fill - 19)),
             "",
         );
@@ -266,25 +275,26 @@ fn heads_chunk_lines_and_trailers_are_bounded() {
     }
     // A head may have as many fields as fit into it.
     let many = "x:\n".repeat(MAX_HEAD / 3 - 50) + "Content-Length: 0";
-    let (found, end) = read(&ok(&many, ""), 5_000, 0);
+    let (found, end) = read(&ok_response(&many, ""), 5_000, 0);
     assert_eq!((found.len(), end.is_ok()), (1, true));
 
-    refused(&chunked(&"1".repeat(5_000)), &Http1Error::Chunk);
-    refused(
-        &chunked(&format!("1;{}", "x".repeat(5_000))),
+    assert_rejected(&chunked_response(&"1".repeat(5_000)), &Http1Error::Chunk);
+    assert_rejected(
+        &chunked_response(&format!("1;{}", "x".repeat(5_000))),
         &Http1Error::Chunk,
     );
     let extended = format!("1;{}\r\na\r\n", "x".repeat(1_000));
-    refused(&chunked(&extended.repeat(20)), &Http1Error::Chunk);
+    assert_rejected(&chunked_response(&extended.repeat(20)), &Http1Error::Chunk);
     let trailers = "x-more: and more\r\n".repeat(5_000);
-    refused(
-        &chunked(&format!("0\r\n{trailers}")),
+    assert_rejected(
+        &chunked_response(&format!("0\r\n{trailers}")),
         &Http1Error::TrailersTooLong(64 << 10),
     );
-    let trailer = |length: usize| chunked(&format!("0\r\nx: {}\r\n\r\n", "y".repeat(length)));
+    let trailer =
+        |length: usize| chunked_response(&format!("0\r\nx: {}\r\n\r\n", "y".repeat(length)));
     let (found, end) = read(&trailer(60_000), 1_000, 0);
     assert_eq!((found.len(), end.is_ok()), (1, true));
-    refused(&trailer(70_000), &Http1Error::TrailersTooLong(64 << 10));
+    assert_rejected(&trailer(70_000), &Http1Error::TrailersTooLong(64 << 10));
 }
 
 #[test]
@@ -305,9 +315,9 @@ fn trailers_accepted_up_to_limit() {
 fn every_body_framing_is_bounded() {
     let too_long = (vec![], Err(Http1Error::BodyTooLong(4)));
     for (bytes, ends) in [
-        (ok("Content-Length: 4", "four"), false),
-        (chunked("3\r\nfou\r\n1\r\nr\r\n0\r\n\r\n"), false),
-        (ok("Connection: close", "four"), true),
+        (ok_response("Content-Length: 4", "four"), false),
+        (chunked_response("3\r\nfou\r\n1\r\nr\r\n0\r\n\r\n"), false),
+        (ok_response("Connection: close", "four"), true),
     ] {
         for step in [1, bytes.len()] {
             let (found, end) = read(&bytes, step, 4);
@@ -319,9 +329,9 @@ fn every_body_framing_is_bounded() {
     }
     // A body that would be too long is rejected before it arrives.
     for bytes in [
-        ok("Content-Length: 5", ""),
-        chunked("3\r\nfou\r\n2\r\n"),
-        chunked("ffffffffffffffff\r\n"),
+        ok_response("Content-Length: 5", ""),
+        chunked_response("3\r\nfou\r\n2\r\n"),
+        chunked_response("ffffffffffffffff\r\n"),
     ] {
         assert_eq!(read(&bytes, bytes.len(), 4), too_long);
     }
@@ -331,12 +341,12 @@ fn every_body_framing_is_bounded() {
 fn remaining_body_bytes_are_known() {
     let mut responses = ResponseReader::new(u64::MAX);
     for (bytes, left) in [
-        (ok("Content-Length: 9", "abcd"), 5),
+        (ok_response("Content-Length: 9", "abcd"), 5),
         (b"efghi".to_vec(), 0),
-        (chunked("9\r\nab"), 7),
+        (chunked_response("9\r\nab"), 7),
         (b"cdefghi\r\n".to_vec(), 0),
         (b"0\r\n\r\n".to_vec(), 0),
-        (ok("", ""), 0),
+        (ok_response("", ""), 0),
     ] {
         let (taken, _) = responses.take(&bytes, |_| ()).unwrap();
         assert_eq!((taken, responses.still_to_come()), (bytes.len(), left));

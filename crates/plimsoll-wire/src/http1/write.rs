@@ -2,7 +2,7 @@
 
 /// Appends a request's head.
 pub fn put_request(out: &mut Vec<u8>, method: &str, target: &str, fields: &[(&str, &str)]) {
-    put(out, &[method, " ", target, " HTTP/1.1\r\n"], fields);
+    put_head(out, &[method, " ", target, " HTTP/1.1\r\n"], fields);
 }
 
 /// Appends a response's head.
@@ -14,10 +14,10 @@ pub fn put_response(out: &mut Vec<u8>, status: u16, fields: &[(&str, &str)]) {
         reason(status),
         "\r\n",
     ];
-    put(out, &line, fields);
+    put_head(out, &line, fields);
 }
 
-fn put(out: &mut Vec<u8>, line: &[&str], fields: &[(&str, &str)]) {
+fn put_head(out: &mut Vec<u8>, line: &[&str], fields: &[(&str, &str)]) {
     for part in line {
         out.extend_from_slice(part.as_bytes());
     }

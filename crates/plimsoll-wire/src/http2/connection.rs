@@ -41,7 +41,7 @@ pub enum ControlEvent<'a> {
     /// The peer has acknowledged our SETTINGS.
     Acknowledged,
     /// A send window has grown.
-    Room,
+    WindowGrown,
     /// The peer has reset an existing stream.
     Reset {
         /// The id of the stream.
@@ -70,7 +70,7 @@ pub enum StreamClosure {
     /// The peer has sent RST_STREAM and must not send on the stream any more.
     ResetByPeer,
     /// The peer has ended its side of the stream.
-    HalfEnded,
+    EndedByPeer,
     /// Both ends have ended the stream.
     Ended,
     /// The user has no record of the stream.
@@ -115,7 +115,7 @@ pub struct Http2Connection<P> {
     /// The last stream in the peer's latest GOAWAY.
     last_stream: u32,
     /// The last accepted stream according to the GOAWAY that we sent; `None` until a GOAWAY names one.
-    last_taken: Option<u32>,
+    last_accepted: Option<u32>,
     /// The highest stream that was reset here: frames on it, and on unrecorded streams below it, may be in flight.
     last_reset: u32,
 }
@@ -141,7 +141,7 @@ impl<P: EndpointRole> Http2Connection<P> {
             max_streams: u32::MAX,
             receive_window: ReceiveWindow::new(window.max(DEFAULT_WINDOW)),
             last_stream: MAX_STREAM_ID,
-            last_taken: None,
+            last_accepted: None,
             last_reset: 0,
         }
     }
@@ -164,7 +164,7 @@ impl<P: EndpointRole> Http2Connection<P> {
 
     /// Returns whether a GOAWAY with the last accepted stream was sent.
     pub fn has_sent_goaway(&self) -> bool {
-        self.last_taken.is_some()
+        self.last_accepted.is_some()
     }
 
     /// Returns how many bytes the connection's window allows to send.
@@ -281,7 +281,7 @@ impl<P: EndpointRole> Http2Connection<P> {
         } else {
             self.next_id.saturating_sub(2)
         };
-        let last = *self.last_taken.get_or_insert(newest);
+        let last = *self.last_accepted.get_or_insert(newest);
         write::goaway(out, last, code, debug);
     }
 
@@ -312,7 +312,9 @@ impl<P: EndpointRole> Http2Connection<P> {
         let expected = &PREFACE[PREFACE.len() - usize::from(self.preface_left)..];
         let (preface, rest) = input.split_at(expected.len().min(input.len()));
         if !expected.starts_with(preface) {
-            return Err(broken("no HTTP/2 connection preface (RFC 9113, 3.4)"));
+            return Err(protocol_error(
+                "no HTTP/2 connection preface (RFC 9113, 3.4)",
+            ));
         }
         self.preface_left -= preface.len() as u8;
         *input = rest;
@@ -325,14 +327,14 @@ impl<P: EndpointRole> Http2Connection<P> {
     /// # Errors
     /// If the frame is too large (RFC 9113 §4.2).
     #[inline]
-    pub fn reassembled(&mut self, input: &mut &[u8]) -> Result<Option<Vec<u8>>, Violation> {
+    pub fn take_reassembled(&mut self, input: &mut &[u8]) -> Result<Option<Vec<u8>>, Violation> {
         if self.partial.is_empty() || !complete(&mut self.partial, input, DEFAULT_MAX_FRAME)? {
             return Ok(None);
         }
         Ok(Some(mem::take(&mut self.partial)))
     }
 
-    /// Keeps `rest`, an incomplete frame. `buffer` is the result of the previous [`Http2Connection::reassembled`],
+    /// Keeps `rest`, an incomplete frame. `buffer` is the result of the previous [`Http2Connection::take_reassembled`],
     /// for reuse.
     #[inline]
     pub fn keep(&mut self, rest: &[u8], buffer: Option<Vec<u8>>) {
@@ -355,7 +357,7 @@ impl<P: EndpointRole> Http2Connection<P> {
 }
 
 #[cold]
-fn broken(why: impl Into<String>) -> Violation {
+fn protocol_error(why: impl Into<String>) -> Violation {
     Violation::connection(ErrorCode::PROTOCOL_ERROR, why)
 }
 

@@ -56,7 +56,7 @@ const fn classes() -> [u8; 256] {
 }
 
 #[inline]
-fn are_all(bytes: &[u8], class: u8) -> bool {
+fn are_all_in(bytes: &[u8], class: u8) -> bool {
     bytes
         .iter()
         .all(|b| BYTE_CLASSES[usize::from(*b)] & class != 0)
@@ -65,10 +65,10 @@ fn are_all(bytes: &[u8], class: u8) -> bool {
 /// Returns the rule that a regular field violates: RFC 9113 §8.2.1 (characters, as in RFC 9110 §5.1 and §5.5)
 /// and §8.2.2 (connection-specific fields).
 pub fn field_problem(name: &[u8], value: &[u8]) -> Option<&'static str> {
-    if name.is_empty() || !are_all(name, class::NAME) {
+    if name.is_empty() || !are_all_in(name, class::NAME) {
         return Some("a field name with upper case or other forbidden bytes (RFC 9113, 8.2.1)");
     }
-    if !are_all(value, class::VALUE) {
+    if !are_all_in(value, class::VALUE) {
         return Some("a field value with CR, LF or other control bytes (RFC 9113, 8.2.1)");
     }
     let is_blank = |b: Option<&u8>| matches!(b, Some(b' ' | b'\t'));
@@ -88,7 +88,7 @@ pub fn field_problem(name: &[u8], value: &[u8]) -> Option<&'static str> {
 
 /// Returns whether the value is a method (RFC 9110 §9.1).
 pub(super) fn is_method(value: &[u8]) -> bool {
-    !value.is_empty() && are_all(value, class::TOKEN)
+    !value.is_empty() && are_all_in(value, class::TOKEN)
 }
 
 /// Returns whether the value is a scheme (RFC 3986 §3.1).
@@ -99,13 +99,13 @@ pub(super) fn is_scheme(value: &[u8]) -> bool {
 
 /// Returns whether the value is an absolute path, with or without a query (RFC 9113 §8.3.1).
 pub(super) fn is_path(value: &[u8]) -> bool {
-    value.starts_with(b"/") && are_all(value, class::PATH)
+    value.starts_with(b"/") && are_all_in(value, class::PATH)
 }
 
 /// Returns whether the value is a host with an optional port and no user information (RFC 9113 §8.3.1). An empty
 /// authority is allowed.
 pub(super) fn is_authority(value: &[u8]) -> bool {
-    if !are_all(value, class::AUTHORITY) {
+    if !are_all_in(value, class::AUTHORITY) {
         return false;
     }
     let (host, port) = host_and_port(value);

@@ -9,7 +9,7 @@ use super::{ErrorCode, SettingsPayload, Violation, flags, kind};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
     /// Length, type and flags: the first five bytes.
-    front: u64,
+    length_type_flags: u64,
     stream: u32,
 }
 
@@ -22,7 +22,7 @@ impl FrameHeader {
     pub fn parse(bytes: &[u8; 9]) -> FrameHeader {
         let [a, b, c, kind, flags, d, e, f, g] = *bytes;
         FrameHeader {
-            front: u64::from_be_bytes([0, 0, 0, a, b, c, kind, flags]),
+            length_type_flags: u64::from_be_bytes([0, 0, 0, a, b, c, kind, flags]),
             stream: u32::from_be_bytes([d, e, f, g]) & 0x7fff_ffff,
         }
     }
@@ -30,19 +30,19 @@ impl FrameHeader {
     /// Returns the length of the payload in bytes.
     #[inline(always)]
     pub fn length(self) -> u32 {
-        (self.front >> 16) as u32
+        (self.length_type_flags >> 16) as u32
     }
 
     /// Returns the type, one of [`kind`](mod@kind) or an unknown one.
     #[inline(always)]
     pub fn kind(self) -> u8 {
-        (self.front >> 8) as u8
+        (self.length_type_flags >> 8) as u8
     }
 
     /// Returns the flags, bits of [`flags`](mod@flags) and undefined ones.
     #[inline(always)]
     pub fn flags(self) -> u8 {
-        self.front as u8
+        self.length_type_flags as u8
     }
 
     /// Returns the stream's id without the reserved bit, which is ignored.
@@ -54,7 +54,7 @@ impl FrameHeader {
     /// Returns whether the frame has exactly this type and these flags.
     #[inline(always)]
     pub fn is(self, kind: u8, flags: u8) -> bool {
-        self.front as u16 == u16::from_be_bytes([kind, flags])
+        self.length_type_flags as u16 == u16::from_be_bytes([kind, flags])
     }
 
     /// Returns whether a bit of [`flags`](mod@flags) is set.
@@ -202,8 +202,8 @@ impl<'a> Http2Frame<'a> {
     /// As [`Http2Frame::parse`].
     #[inline(always)]
     pub fn data(head: FrameHeader, payload: &'a [u8]) -> Result<&'a [u8], Violation> {
-        on_stream(head)?;
-        unpadded(head, payload)
+        check_on_stream(head)?;
+        without_padding(head, payload)
     }
 
     /// Does the same as [`Http2Frame::parse`] for a HEADERS frame; returns its fragment of the header block.
@@ -212,8 +212,8 @@ impl<'a> Http2Frame<'a> {
     /// As [`Http2Frame::parse`].
     #[inline(always)]
     pub fn fragment(head: FrameHeader, payload: &'a [u8]) -> Result<&'a [u8], Violation> {
-        on_stream(head)?;
-        let fragment = unpadded(head, payload)?;
+        check_on_stream(head)?;
+        let fragment = without_padding(head, payload)?;
         if !head.has(flags::PRIORITY) {
             return Ok(fragment);
         }
@@ -229,7 +229,7 @@ impl<'a> Http2Frame<'a> {
     fn parse_rare(head: FrameHeader, payload: &'a [u8]) -> Result<Http2Frame<'a>, Violation> {
         match head.kind() {
             kind::PRIORITY => {
-                on_stream(head)?;
+                check_on_stream(head)?;
                 match payload.len() {
                     5 => Ok(Http2Frame::Priority),
                     n => Err(Violation::stream(
@@ -240,14 +240,14 @@ impl<'a> Http2Frame<'a> {
                 }
             }
             kind::RST_STREAM => {
-                on_stream(head)?;
-                let code = ErrorCode(u32::from_be_bytes(sized(head, payload)?));
+                check_on_stream(head)?;
+                let code = ErrorCode(u32::from_be_bytes(fixed_length(head, payload)?));
                 Ok(Http2Frame::ResetStream { code })
             }
             kind::SETTINGS => Http2Frame::settings(head, payload),
             kind::PUSH_PROMISE => {
-                on_stream(head)?;
-                let payload = unpadded(head, payload)?;
+                check_on_stream(head)?;
+                let payload = without_padding(head, payload)?;
                 let (promised, fragment) = payload.split_first_chunk::<4>().ok_or_else(|| {
                     size_error(head, "PUSH_PROMISE has no stream id (RFC 9113, 6.6)")
                 })?;
@@ -258,8 +258,8 @@ impl<'a> Http2Frame<'a> {
                 })
             }
             kind::PING => {
-                on_connection(head)?;
-                let data = sized(head, payload)?;
+                check_on_connection(head)?;
+                let data = fixed_length(head, payload)?;
                 Ok(if head.has(flags::ACK) {
                     Http2Frame::PingAck { data }
                 } else {
@@ -267,7 +267,7 @@ impl<'a> Http2Frame<'a> {
                 })
             }
             kind::GOAWAY => {
-                on_connection(head)?;
+                check_on_connection(head)?;
                 let [a, b, c, d, e, f, g, h, debug @ ..] = payload else {
                     return Err(size_error(head, "GOAWAY under 8 bytes (RFC 9113, 6.8)"));
                 };
@@ -277,7 +277,7 @@ impl<'a> Http2Frame<'a> {
                     debug,
                 })
             }
-            kind::WINDOW_UPDATE => match stream_id(sized(head, payload)?) {
+            kind::WINDOW_UPDATE => match stream_id(fixed_length(head, payload)?) {
                 0 => Err(Violation::stream(
                     head.stream(),
                     ErrorCode::PROTOCOL_ERROR,
@@ -286,7 +286,7 @@ impl<'a> Http2Frame<'a> {
                 increment => Ok(Http2Frame::WindowUpdate { increment }),
             },
             kind::CONTINUATION => {
-                on_stream(head)?;
+                check_on_stream(head)?;
                 Ok(Http2Frame::Continuation {
                     fragment: payload,
                     end_headers: head.has(flags::END_HEADERS),
@@ -297,9 +297,9 @@ impl<'a> Http2Frame<'a> {
     }
 
     fn settings(head: FrameHeader, payload: &'a [u8]) -> Result<Http2Frame<'a>, Violation> {
-        on_connection(head)?;
+        check_on_connection(head)?;
         if head.has(flags::ACK) {
-            let [] = sized(head, payload)?;
+            let [] = fixed_length(head, payload)?;
             return Ok(Http2Frame::SettingsAck);
         }
         if !payload.len().is_multiple_of(6) {
@@ -316,29 +316,29 @@ fn stream_id(bytes: [u8; 4]) -> u32 {
 }
 
 #[inline(always)]
-fn on_stream(head: FrameHeader) -> Result<(), Violation> {
+fn check_on_stream(head: FrameHeader) -> Result<(), Violation> {
     match head.stream() {
-        0 => Err(misplaced(head, "")),
+        0 => Err(misplaced_frame(head, "")),
         _ => Ok(()),
     }
 }
 
-fn on_connection(head: FrameHeader) -> Result<(), Violation> {
+fn check_on_connection(head: FrameHeader) -> Result<(), Violation> {
     match head.stream() {
         0 => Ok(()),
-        _ => Err(misplaced(head, ", not 0")),
+        _ => Err(misplaced_frame(head, ", not 0")),
     }
 }
 
 #[cold]
-fn misplaced(head: FrameHeader, but: &str) -> Violation {
+fn misplaced_frame(head: FrameHeader, but: &str) -> Violation {
     let (name, stream) = (kind::name(head.kind()).unwrap_or("frame"), head.stream());
     let why = format!("{name} on stream {stream}{but} (RFC 9113, 6)");
     Violation::connection(ErrorCode::PROTOCOL_ERROR, why)
 }
 
 /// Returns the payload of a frame type of fixed length.
-fn sized<const N: usize>(head: FrameHeader, payload: &[u8]) -> Result<[u8; N], Violation> {
+fn fixed_length<const N: usize>(head: FrameHeader, payload: &[u8]) -> Result<[u8; N], Violation> {
     payload.try_into().map_err(|_| {
         let (name, length) = (kind::name(head.kind()).unwrap_or("frame"), head.length());
         Violation::connection(
@@ -358,7 +358,7 @@ fn size_error(head: FrameHeader, why: &str) -> Violation {
 
 /// Returns the payload without its padding (RFC 9113 §6.1).
 #[inline(always)]
-fn unpadded(head: FrameHeader, payload: &[u8]) -> Result<&[u8], Violation> {
+fn without_padding(head: FrameHeader, payload: &[u8]) -> Result<&[u8], Violation> {
     if !head.has(flags::PADDED) {
         return Ok(payload);
     }

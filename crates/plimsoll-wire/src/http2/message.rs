@@ -55,9 +55,9 @@ impl MessageCheck {
     #[inline]
     pub fn note(&mut self, name: &[u8], value: &[u8]) {
         let problem = if name.starts_with(b":") {
-            self.pseudo(name, value)
+            self.check_pseudo_field(name, value)
         } else {
-            self.regular(name, value)
+            self.check_regular_field(name, value)
         };
         if self.problem.is_none() {
             self.problem = problem;
@@ -69,7 +69,7 @@ impl MessageCheck {
         self.problem = Some(problem);
     }
 
-    fn pseudo(&mut self, name: &[u8], value: &[u8]) -> Option<&'static str> {
+    fn check_pseudo_field(&mut self, name: &[u8], value: &[u8]) -> Option<&'static str> {
         let (bit, is_fine) = match name {
             b":method" => {
                 self.method = match value {
@@ -118,7 +118,7 @@ impl MessageCheck {
         (!is_fine).then_some("a pseudo-field with an invalid value (RFC 9113, 8.3)")
     }
 
-    fn regular(&mut self, name: &[u8], value: &[u8]) -> Option<&'static str> {
+    fn check_regular_field(&mut self, name: &[u8], value: &[u8]) -> Option<&'static str> {
         self.seen |= bit::REGULAR_FIELD;
         match name {
             b"content-length" => {
@@ -222,7 +222,7 @@ impl MessageCheck {
     }
 
     /// Returns the declared length of the response to `request`, which was validated by another instance.
-    pub fn answer_length(&self, request: &MessageCheck) -> Option<u64> {
+    pub fn response_length(&self, request: &MessageCheck) -> Option<u64> {
         match self.status {
             _ if request.method == MethodClass::Head => Some(0),
             204 | 304 => Some(0),

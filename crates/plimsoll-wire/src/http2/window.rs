@@ -12,7 +12,7 @@ pub struct ReceiveWindow {
     /// Bytes that the peer may still send; negative after SETTINGS reduced the window.
     left: i32,
     /// Bytes that were processed and not yet returned to the peer by WINDOW_UPDATE.
-    owed: u32,
+    unreturned: u32,
 }
 
 impl ReceiveWindow {
@@ -21,7 +21,7 @@ impl ReceiveWindow {
         ReceiveWindow {
             size,
             left: size as i32,
-            owed: 0,
+            unreturned: 0,
         }
     }
 
@@ -46,7 +46,7 @@ impl ReceiveWindow {
     pub fn widen_to(&mut self, size: u32) {
         let more = size.saturating_sub(self.size);
         self.size += more;
-        self.owed += more;
+        self.unreturned += more;
     }
 
     /// Counts received DATA, padding included. `stream` is 0 for the connection's window.
@@ -58,13 +58,13 @@ impl ReceiveWindow {
         self.add(length);
         // An empty frame needs no window.
         if self.left < 0 && length > 0 {
-            return Err(self.overrun(stream, length));
+            return Err(self.overrun_violation(stream, length));
         }
         Ok(())
     }
 
     #[cold]
-    fn overrun(&mut self, stream: u32, length: u32) -> Violation {
+    fn overrun_violation(&mut self, stream: u32, length: u32) -> Violation {
         self.left = self.left.wrapping_add_unsigned(length);
         let left = self.left.max(0);
         let why = format!("{length} bytes of DATA in a window of {left} (RFC 9113, 6.9.1)");
@@ -73,12 +73,12 @@ impl ReceiveWindow {
 
     /// Counts processed bytes; returns the increment to send now, if any.
     pub fn give_back(&mut self, length: u32) -> Option<u32> {
-        self.owed += length;
-        if self.owed == 0 || self.owed < self.size / 2 {
+        self.unreturned += length;
+        if self.unreturned == 0 || self.unreturned < self.size / 2 {
             return None;
         }
-        self.left = self.left.saturating_add_unsigned(self.owed);
-        Some(std::mem::take(&mut self.owed))
+        self.left = self.left.saturating_add_unsigned(self.unreturned);
+        Some(std::mem::take(&mut self.unreturned))
     }
 
     /// Returns all received bytes to the peer, for users that process data at once; returns the increment to send

@@ -67,7 +67,7 @@ pub struct Deflate {
     /// Base-2 logarithm of the window size, in bytes, with which this end compresses.
     window_bits: u8,
     /// Whether the other end has requested that window size.
-    bounded: bool,
+    is_bounded: bool,
     /// Whether messages of the other end may refer to its earlier ones.
     keeps_context: bool,
 }
@@ -75,7 +75,7 @@ pub struct Deflate {
 impl Deflate {
     /// Returns the first acceptable one of a client's offers (`Sec-WebSocket-Extensions`, split at commas).
     pub fn agreed<'a>(offers: impl IntoIterator<Item = &'a str>) -> Option<Deflate> {
-        offers.into_iter().find_map(Deflate::of_offer)
+        offers.into_iter().find_map(Deflate::parse_offer)
     }
 
     /// A client's offers: first one without context, then that of browsers, for servers that insist on keeping their
@@ -86,7 +86,7 @@ impl Deflate {
 
     /// Parses a server's answer to [`Deflate::CLIENT_OFFER`] (`Sec-WebSocket-Extensions`); `None` if it does
     /// not match the offer (§7.1.1.1, §7.1.2.1).
-    pub fn of_answer(answer: &str) -> Option<Deflate> {
+    pub fn parse_answer(answer: &str) -> Option<Deflate> {
         let parameters = parameters(answer)?;
         let is_answer = !parameters.contains(&(CLIENT_WINDOW_PARAMETER, None));
         let deflate = Deflate::of(&parameters, CLIENT_WINDOW_PARAMETER).filter(|_| is_answer)?;
@@ -96,7 +96,7 @@ impl Deflate {
         })
     }
 
-    fn of_offer(offer: &str) -> Option<Deflate> {
+    fn parse_offer(offer: &str) -> Option<Deflate> {
         Deflate::of(&parameters(offer)?, SERVER_WINDOW_PARAMETER)
     }
 
@@ -110,7 +110,7 @@ impl Deflate {
     fn of(parameters: &[(&str, Option<&str>)], bounds: &str) -> Option<Deflate> {
         let mut deflate = Deflate {
             window_bits: MAX_WINDOW_BITS,
-            bounded: false,
+            is_bounded: false,
             keeps_context: false,
         };
         for (name, value) in parameters {
@@ -124,7 +124,7 @@ impl Deflate {
                 (CLIENT_WINDOW_PARAMETER | SERVER_WINDOW_PARAMETER, Some(bits)) => {
                     let bits = window_bits(bits)?;
                     if *name == bounds {
-                        (deflate.window_bits, deflate.bounded) = (bits, true);
+                        (deflate.window_bits, deflate.is_bounded) = (bits, true);
                     }
                 }
                 _ => return None,
@@ -135,7 +135,7 @@ impl Deflate {
 
     /// Returns the value of the answer's `Sec-WebSocket-Extensions`.
     pub fn answer(&self) -> String {
-        let bits = if self.bounded {
+        let bits = if self.is_bounded {
             format!("; server_max_window_bits={}", self.window_bits)
         } else {
             String::new()
@@ -145,7 +145,7 @@ impl Deflate {
 
     /// Appends a complete, unmasked message, compressed if that makes it shorter.
     pub fn put(&self, out: &mut Vec<u8>, opcode: Opcode, payload: &[u8]) {
-        match self.compressed(payload) {
+        match self.compress_message(payload) {
             Some(compressed) => put_compressed(out, opcode, None, &compressed),
             None => put_frame(out, opcode, payload),
         }
@@ -153,13 +153,13 @@ impl Deflate {
 
     /// Appends a complete, masked message, as a client sends it, compressed if that makes it shorter.
     pub fn put_masked(&self, out: &mut Vec<u8>, opcode: Opcode, mask: [u8; 4], payload: &[u8]) {
-        match self.compressed(payload) {
+        match self.compress_message(payload) {
             Some(compressed) => put_compressed(out, opcode, Some(mask), &compressed),
             None => put_masked(out, opcode, mask, payload),
         }
     }
 
-    fn compressed(&self, payload: &[u8]) -> Option<Vec<u8>> {
+    fn compress_message(&self, payload: &[u8]) -> Option<Vec<u8>> {
         if payload.len() < MIN_COMPRESSED_BYTES {
             return None;
         }
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn answer_must_match_offer() {
         let plain = "permessage-deflate; server_no_context_takeover";
-        let bits = |answer: &str| Deflate::of_answer(answer).map(|agreed| agreed.window_bits);
+        let bits = |answer: &str| Deflate::parse_answer(answer).map(|agreed| agreed.window_bits);
         for (more, expected) in [
             ("", Some(15)),
             ("; client_no_context_takeover", Some(15)),
@@ -336,7 +336,7 @@ mod tests {
             Some(15)
         );
         assert_eq!(bits("x-webkit-deflate-frame"), None);
-        let keeps = |answer| Deflate::of_answer(answer).map(|agreed| agreed.keeps_context);
+        let keeps = |answer| Deflate::parse_answer(answer).map(|agreed| agreed.keeps_context);
         assert_eq!(keeps("permessage-deflate"), Some(true));
         assert_eq!(keeps(plain), Some(false));
         // A server that insists on its context takes the second offer.
@@ -379,7 +379,7 @@ mod tests {
             [0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00],
             [0xf2, 0x00, 0x11, 0x00, 0x00],
         );
-        let agreed = Deflate::of_answer("permessage-deflate").unwrap();
+        let agreed = Deflate::parse_answer("permessage-deflate").unwrap();
         let mut context = agreed.context().unwrap();
         for message in [&first[..], &second, &second] {
             assert_eq!(context.inflated(message, 5).unwrap(), b"Hello");
@@ -391,7 +391,7 @@ mod tests {
         assert_eq!(context.inflated(&first, 4).unwrap_err().code, code::TOO_BIG);
         // Without the context there is nothing to refer to.
         assert_ne!(inflated(&second, 5).ok().as_deref(), Some(&b"Hello"[..]));
-        let agreed = Deflate::of_answer("permessage-deflate; server_no_context_takeover");
+        let agreed = Deflate::parse_answer("permessage-deflate; server_no_context_takeover");
         assert!(agreed.unwrap().context().is_none());
     }
 
@@ -408,11 +408,11 @@ mod tests {
         for bits in 8..=15 {
             let deflate = Deflate {
                 window_bits: bits,
-                bounded: true,
+                is_bounded: true,
                 keeps_context: false,
             };
             for length in [32, 33, 255, 256, 257, 511, 4096, 65_535, 65_537, 200_000] {
-                let compressed = deflate.compressed(&noise[..length]);
+                let compressed = deflate.compress_message(&noise[..length]);
                 // Short messages of noise grow, and are sent uncompressed.
                 let Some(compressed) = compressed else {
                     assert!(length < 256, "{bits} {length}");
@@ -422,14 +422,14 @@ mod tests {
             }
         }
         let deflate = Deflate::agreed([EXTENSION_NAME]).unwrap();
-        assert!(deflate.compressed(&[b'x'; 100_000]).unwrap().len() < 1000);
+        assert!(deflate.compress_message(&[b'x'; 100_000]).unwrap().len() < 1000);
     }
 
     #[test]
     fn decompression_bomb_is_rejected_early() {
         let bomb = Deflate::agreed([EXTENSION_NAME])
             .unwrap()
-            .compressed(&vec![0; 64 << 20])
+            .compress_message(&vec![0; 64 << 20])
             .unwrap();
         assert_eq!(inflated(&bomb, 64 * 1024).unwrap_err().code, code::TOO_BIG);
     }

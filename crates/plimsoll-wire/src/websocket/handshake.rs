@@ -104,7 +104,7 @@ fn agreed(head: &ResponseHead<'_, '_>, compression: bool) -> Result<Option<Defla
     let known = std::str::from_utf8(extension).ok();
     let known = known.filter(|_| compression && extensions.next().is_none());
     known
-        .and_then(Deflate::of_answer)
+        .and_then(Deflate::parse_answer)
         .map(Some)
         .ok_or(NotOffered)
 }
@@ -118,7 +118,7 @@ fn problem(
     (extends, protocols_offered): (bool, &[String]),
 ) -> Option<String> {
     if head.status != 101 {
-        return Some(refusal(head, &bytes[head.size..]));
+        return Some(describe_refusal(head, &bytes[head.size..]));
     }
     let fields = head.fields;
     let problem = if !fields.lists("upgrade", "websocket") {
@@ -156,7 +156,7 @@ fn problem(
 
 /// Describes a response that does not upgrade: its status, the fields that say what to do, and the beginning
 /// of the body as far as it was received.
-fn refusal(head: &ResponseHead<'_, '_>, body: &[u8]) -> String {
+fn describe_refusal(head: &ResponseHead<'_, '_>, body: &[u8]) -> String {
     let mut text = format!("the answer to the upgrade was {}", head.status);
     if !head.reason.is_empty() {
         text = format!("{text} {}", printable(head.reason.as_bytes()));

@@ -57,7 +57,7 @@ pub struct WebSocketReader {
     role: ReaderRole,
     max_message: usize,
     /// Whether messages may be compressed.
-    deflate: bool,
+    accepts_compressed: bool,
     /// The decompression context, if later messages may refer to earlier ones.
     context: Option<Box<InflateContext>>,
     /// An incomplete frame.
@@ -65,11 +65,11 @@ pub struct WebSocketReader {
     /// The opcode and the payload so far of a fragmented message.
     fragments: Option<(Opcode, Vec<u8>)>,
     /// Whether the fragmented message is compressed.
-    compressed: bool,
+    is_compressed: bool,
     /// Number of bytes of a fragmented text that were checked to be UTF-8.
-    checked: usize,
+    checked_bytes: usize,
     /// Whether a Close frame was read: what follows is ignored (§5.5.1).
-    closed: bool,
+    is_closed: bool,
 }
 
 impl WebSocketReader {
@@ -78,20 +78,20 @@ impl WebSocketReader {
         WebSocketReader {
             role,
             max_message,
-            deflate: false,
+            accepts_compressed: false,
             context: None,
-            compressed: false,
+            is_compressed: false,
             partial: Vec::new(),
             fragments: None,
-            checked: 0,
-            closed: false,
+            checked_bytes: 0,
+            is_closed: false,
         }
     }
 
     /// Accepts compressed messages if `is_agreed`.
     #[must_use]
     pub fn with_deflate(mut self, is_agreed: bool) -> WebSocketReader {
-        self.deflate = is_agreed;
+        self.accepts_compressed = is_agreed;
         self
     }
 
@@ -113,56 +113,56 @@ impl WebSocketReader {
         mut sink: impl FnMut(WebSocketMessage<'_>) -> ControlFlow<()>,
     ) -> Result<(), Violation> {
         if self.partial.is_empty() {
-            let used = self.frames(bytes, &mut sink)?;
-            if used < bytes.len() && !self.closed {
+            let used = self.read_frames(bytes, &mut sink)?;
+            if used < bytes.len() && !self.is_closed {
                 self.partial.extend_from_slice(&bytes[used..]);
             }
             return Ok(());
         }
         let mut joined = std::mem::take(&mut self.partial);
         joined.extend_from_slice(bytes);
-        let used = self.frames(&joined, &mut sink)?;
-        if used < joined.len() && !self.closed {
+        let used = self.read_frames(&joined, &mut sink)?;
+        if used < joined.len() && !self.is_closed {
             joined.drain(..used);
             self.partial = joined;
         }
         Ok(())
     }
 
-    fn frames(
+    fn read_frames(
         &mut self,
         bytes: &[u8],
         sink: &mut impl FnMut(WebSocketMessage<'_>) -> ControlFlow<()>,
     ) -> Result<usize, Violation> {
         let mut used = 0;
-        while !self.closed {
+        while !self.is_closed {
             let rest = &bytes[used..];
             let Some(head) = WebSocketFrameHeader::parse(rest).map_err(violation)? else {
                 break;
             };
-            self.check(&head)?;
+            self.check_header(&head)?;
             let end = head.size + head.length as usize;
             let Some(payload) = rest.get(head.size..end) else {
                 break;
             };
             used += end;
             let flow = match head.mask {
-                None => self.frame(&head, payload, sink)?,
+                None => self.read_frame(&head, payload, sink)?,
                 Some(mask) => {
                     let mut payload = payload.to_vec();
                     apply_mask(&mut payload, mask);
-                    self.frame(&head, &payload, sink)?
+                    self.read_frame(&head, &payload, sink)?
                 }
             };
             if flow.is_break() {
-                self.closed = true;
+                self.is_closed = true;
             }
         }
         Ok(used)
     }
 
     /// Checks a frame header before any payload is stored.
-    fn check(&self, head: &WebSocketFrameHeader) -> Result<(), Violation> {
+    fn check_header(&self, head: &WebSocketFrameHeader) -> Result<(), Violation> {
         match (self.role, head.mask) {
             (ReaderRole::Server, None) => {
                 return Err(violation("a frame without a mask from a client"));
@@ -172,7 +172,7 @@ impl WebSocketReader {
         }
         // Only the first frame of a message marks it as compressed (RFC 7692 §6.1).
         let may_be_compressed =
-            self.deflate && matches!(head.opcode, Opcode::Text | Opcode::Binary);
+            self.accepts_compressed && matches!(head.opcode, Opcode::Text | Opcode::Binary);
         if head.rsv1 && !may_be_compressed {
             return Err(violation(RESERVED_BIT_SET));
         }
@@ -202,7 +202,7 @@ impl WebSocketReader {
     }
 
     #[inline]
-    fn frame(
+    fn read_frame(
         &mut self,
         head: &WebSocketFrameHeader,
         payload: &[u8],
@@ -210,17 +210,17 @@ impl WebSocketReader {
     ) -> Result<ControlFlow<()>, Violation> {
         match head.opcode {
             Opcode::Text | Opcode::Binary if head.rsv1 && head.fin => {
-                self.inflated(head.opcode, payload, sink)
+                self.pass_inflated(head.opcode, payload, sink)
             }
             Opcode::Text | Opcode::Binary if head.fin => message(head.opcode, payload, sink),
             Opcode::Text | Opcode::Binary => {
                 self.fragments = Some((head.opcode, payload.to_vec()));
-                self.compressed = head.rsv1;
-                self.checked = 0;
+                self.is_compressed = head.rsv1;
+                self.checked_bytes = 0;
                 self.check_text(false)?;
                 Ok(ControlFlow::Continue(()))
             }
-            Opcode::Continuation => self.continued(head.fin, payload, sink),
+            Opcode::Continuation => self.read_continuation(head.fin, payload, sink),
             Opcode::Ping => Ok(sink(WebSocketMessage::Ping(payload))),
             Opcode::Pong => Ok(sink(WebSocketMessage::Pong(payload))),
             Opcode::Close => {
@@ -234,7 +234,7 @@ impl WebSocketReader {
         }
     }
 
-    fn continued(
+    fn read_continuation(
         &mut self,
         fin: bool,
         payload: &[u8],
@@ -248,13 +248,15 @@ impl WebSocketReader {
             return Ok(ControlFlow::Continue(()));
         }
         match self.fragments.take() {
-            Some((opcode, message)) if self.compressed => self.inflated(opcode, &message, sink),
+            Some((opcode, message)) if self.is_compressed => {
+                self.pass_inflated(opcode, &message, sink)
+            }
             Some((opcode, whole)) => message(opcode, &whole, sink),
             None => Ok(ControlFlow::Continue(())),
         }
     }
 
-    fn inflated(
+    fn pass_inflated(
         &mut self,
         opcode: Opcode,
         payload: &[u8],
@@ -273,12 +275,12 @@ impl WebSocketReader {
         let Some((Opcode::Text, message)) = &self.fragments else {
             return Ok(());
         };
-        if self.compressed {
+        if self.is_compressed {
             return Ok(());
         }
-        match std::str::from_utf8(&message[self.checked..]) {
-            Ok(text) => self.checked += text.len(),
-            Err(e) if e.error_len().is_none() && !last => self.checked += e.valid_up_to(),
+        match std::str::from_utf8(&message[self.checked_bytes..]) {
+            Ok(text) => self.checked_bytes += text.len(),
+            Err(e) if e.error_len().is_none() && !last => self.checked_bytes += e.valid_up_to(),
             Err(_) => return Err(BAD_TEXT),
         }
         Ok(())

@@ -10,8 +10,8 @@ use plimsoll_model::units::Period;
 use plimsoll_protocols::registry::{self, COMMAND_ENTRIES, CommandEntry};
 use plimsoll_report::quantity::planned;
 
-use super::picked::{ProtocolInvocation, Registered};
-use crate::commands::{asking, report, sweep};
+use super::registered::{ProtocolInvocation, Registered};
+use crate::commands::{query, report, sweep};
 use crate::console;
 use crate::environment;
 use crate::execution::{self, LoadRunner, OutputFlags};
@@ -54,7 +54,10 @@ impl Registered for CommandEntry {
             .env("PLIMSOLL_TARGET")
             .help(self.target);
         let command = self.with_flags(Command::new(self.name).arg(target));
-        let questions = self.questions.iter().map(|question| question.command());
+        let questions = self
+            .server_queries
+            .iter()
+            .map(|question| question.command());
         command
             .next_help_heading(None::<&str>)
             .subcommands(questions)
@@ -71,16 +74,16 @@ pub(crate) fn execute(
     process: &ProcessContext,
 ) -> Result<Exit, Failure> {
     let environment = &process.environment;
-    let (entry, CallFlags { load, output }) = (arguments.of, &arguments.shared);
-    if let Some((name, typed)) = arguments.typed.subcommand()
-        && let Some(question) = entry.questions.iter().find(|known| known.name == name)
+    let (entry, CallFlags { load, output }) = (arguments.entry, &arguments.shared);
+    if let Some((name, typed)) = arguments.matches.subcommand()
+        && let Some(question) = entry.server_queries.iter().find(|known| known.name == name)
     {
-        let answer = asking::ask(question, typed, environment)?;
+        let answer = query::ask(question, typed, environment)?;
         console::result(answer.text)?;
         return Ok(Exit::Done);
     }
     let mut spec = Spec {
-        target: arguments.typed.get_one("target").cloned(),
+        target: arguments.matches.get_one("target").cloned(),
         ..Spec::default()
     };
     load.apply(&mut spec, &process.origins)?;
@@ -92,9 +95,9 @@ pub(crate) fn execute(
         console::confirmation(format_args!("target: {url}"));
         spec.target = Some(url);
     }
-    let line = line(entry, spec.target.as_deref(), &arguments.typed);
+    let line = line(entry, spec.target.as_deref(), &arguments.matches);
     let mut default_load = fill_in_clients(&mut spec.load, entry, &line);
-    let export = entry.apply(&arguments.typed, &mut spec, &|name: &str| {
+    let export = entry.apply(&arguments.matches, &mut spec, &|name: &str| {
         environment.value(name)
     })?;
     default_load = default_load.or_else(|| fill_in_time(&mut spec.load, entry));
@@ -105,7 +108,7 @@ pub(crate) fn execute(
     let plan = planning::plan(&spec, environment, &PlanSource::Flags)?;
     default_load.into_iter().for_each(console::confirmation);
     execution::execute(&spec, &plan, output, process, LoadRunner::Local, |run| {
-        report::export_besides(run, export)
+        report::export_if_requested(run, export)
     })
 }
 

@@ -9,10 +9,10 @@ use plimsoll_engine::address::look_up;
 use plimsoll_engine::clock::Clock;
 use plimsoll_model::units::Period;
 use plimsoll_protocols::registry::{LINK_CHECKS, QueryCommand};
-use plimsoll_stack::sessions::ask_health;
+use plimsoll_stack::sessions::check_health;
 
-use super::picked::{ProtocolInvocation, Registered};
-use crate::commands::asking;
+use super::registered::{ProtocolInvocation, Registered};
+use crate::commands::query;
 use crate::console;
 use crate::documents::{JsonFlag, print_json};
 use crate::environment::Environment;
@@ -29,13 +29,13 @@ use crate::failure::{Exit, Failure};
 )]
 pub(crate) struct CheckArguments {
     #[command(subcommand)]
-    what: CheckCommand,
+    check: CheckCommand,
 }
 
 #[derive(Debug, Subcommand)]
 enum CheckCommand {
     #[command(flatten)]
-    Asked(Box<ProtocolInvocation<QueryCommand>>),
+    Query(Box<ProtocolInvocation<QueryCommand>>),
     Ready(ReadyArguments),
 }
 
@@ -105,7 +105,7 @@ impl ReadyCheck {
     fn ask(&self) -> io::Result<()> {
         let mut last = io::Error::other("the name has no address");
         for address in look_up(&self.host)? {
-            match ask_health(address, &self.host, self.path.as_deref()) {
+            match check_health(address, &self.host, self.path.as_deref()) {
                 Ok(()) => return Ok(()),
                 Err(e) => last = e,
             }
@@ -114,7 +114,7 @@ impl ReadyCheck {
     }
 }
 
-fn ready(arguments: &ReadyArguments) -> Result<Exit, Failure> {
+fn wait_until_ready(arguments: &ReadyArguments) -> Result<Exit, Failure> {
     let clock = Clock::new();
     let end = clock.now() + arguments.within.0;
     loop {
@@ -137,9 +137,9 @@ pub(crate) fn execute(
     arguments: &CheckArguments,
     environment: &Environment,
 ) -> Result<Exit, Failure> {
-    match &arguments.what {
-        CheckCommand::Asked(picked) => ask(picked, environment),
-        CheckCommand::Ready(arguments) => ready(arguments),
+    match &arguments.check {
+        CheckCommand::Query(picked) => ask(picked, environment),
+        CheckCommand::Ready(arguments) => wait_until_ready(arguments),
     }
 }
 
@@ -147,7 +147,7 @@ fn ask(
     picked: &ProtocolInvocation<QueryCommand>,
     environment: &Environment,
 ) -> Result<Exit, Failure> {
-    let answer = asking::ask(picked.of, &picked.typed, environment)?;
+    let answer = query::ask(picked.entry, &picked.matches, environment)?;
     if picked.shared.json {
         print_json(&answer.json)?
     } else {

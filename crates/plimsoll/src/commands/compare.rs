@@ -133,8 +133,8 @@ fn document(comparison: &Comparison) -> Value {
     json!({
         "a": side(&comparison.a),
         "b": side(&comparison.b),
-        "enough_runs": comparison.enough_runs(),
-        "rows_judged": comparison.judged,
+        "enough_runs": comparison.has_enough_runs(),
+        "rows_judged": comparison.judged_rows,
         "warnings": comparison.warnings,
         "plan_differences": comparison
             .plan_differences
@@ -156,7 +156,7 @@ fn row(row: &ComparisonRow) -> Value {
         "a": row.a,
         "b": row.b,
         "shift": row.shift(),
-        "relative": row.relative(),
+        "relative": row.relative_shift(),
         "p_value": row.difference.map(|d| d.p_value),
         "interval": row.difference.map(|d| [d.low, d.high]),
         "better": row.better(),

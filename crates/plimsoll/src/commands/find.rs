@@ -123,7 +123,7 @@ pub(crate) fn execute(
         process,
         source,
     };
-    let of_attempt = |attempt: TrialParams| setting.trial(attempt);
+    let of_attempt = |attempt: TrialParams| setting.plan_trial(attempt);
     ShardGroup::run(meeting, process, of_attempt, |team| {
         let implied = !plan.objectives.iter().any(|o| o.metric == Metric::Errors);
         let mut hunt = SearchRun {
@@ -142,9 +142,9 @@ pub(crate) fn execute(
                 interrupted: false,
             },
             dir: execution::directory(arguments.out.as_deref(), &format!("{} search", plan.name)),
-            setting: &setting,
+            template: &setting,
             process,
-            team,
+            shards: team,
         };
         hunt.run(&plan, arguments.documents.screen())
     })
@@ -164,10 +164,11 @@ impl FindArguments {
             }
         }
         spec.target = self.target.clone().or(spec.target.take());
-        apply_typed_to_optional("rows", &self.rows, &mut spec.rows).map_err(problems::of_flag)?;
+        apply_typed_to_optional("rows", &self.rows, &mut spec.rows)
+            .map_err(problems::flag_failure)?;
         self.load.apply(spec, origins)?;
         apply_typed("find", &self.find, spec.find.get_or_insert_default())
-            .map_err(problems::of_flag)
+            .map_err(problems::flag_failure)
     }
 }
 
@@ -254,7 +255,7 @@ struct TrialParams {
 }
 
 impl TrialTemplate<'_> {
-    fn trial(&self, attempt: TrialParams) -> Result<(Spec, Plan), Failure> {
+    fn plan_trial(&self, attempt: TrialParams) -> Result<(Spec, Plan), Failure> {
         let rate = Rate(attempt.rate_per_s);
         let mut spec = self.spec.clone();
         spec.find = None;
@@ -272,16 +273,16 @@ impl TrialTemplate<'_> {
 /// A search in progress.
 struct SearchRun<'a> {
     record: SearchRecord,
-    setting: &'a TrialTemplate<'a>,
+    template: &'a TrialTemplate<'a>,
     dir: PathBuf,
     process: &'a ProcessContext,
     /// The shards that run the trials; `None` if this process runs them alone.
-    team: Option<&'a ShardGroup<'a>>,
+    shards: Option<&'a ShardGroup<'a>>,
 }
 
 impl SearchRun<'_> {
     fn run(&mut self, plan: &Plan, screen: StdoutContent) -> Result<Exit, Failure> {
-        let text = self.setting.spec.filled_in(plan).to_toml();
+        let text = self.template.spec.filled_in(plan).to_toml();
         execution::make_directory(&self.dir, "search", text.map_err(Failure::error)?)?;
         self.save_record()?;
         let series = ProgressSeries::new(self.process.progress);
@@ -291,10 +292,10 @@ impl SearchRun<'_> {
         // Save all trials so far, whatever ended the search.
         self.save_record()?;
         outcome?;
-        execution::show_all(
+        execution::show_record(
             &self.dir,
             screen,
-            &self.process.made,
+            &self.process.output_dirs,
             |options| shown::render(&self.record, options),
             |options| closing::of_search(&self.record, options),
         )?;
@@ -307,7 +308,7 @@ impl SearchRun<'_> {
             .map_err(|e| save_failure(&e, &self.dir))
     }
 
-    fn stopped(&self) -> bool {
+    fn is_stopped(&self) -> bool {
         self.process.stop.level() != StopLevel::Run
     }
 
@@ -330,8 +331,8 @@ impl SearchRun<'_> {
                     let context = self.progress_line(rate_per_s, spent);
                     let attempt = TrialParams { rate_per_s, length };
                     let trial =
-                        self.attempt(purpose, attempt, |plan| series.one(plan, vec![context]))?;
-                    if self.stopped() {
+                        self.run_trial(purpose, attempt, |plan| series.one(plan, vec![context]))?;
+                    if self.is_stopped() {
                         self.record.interrupted = true;
                         self.record.finding = Some(search::SearchResult {
                             budget_spent: true,
@@ -339,7 +340,7 @@ impl SearchRun<'_> {
                         });
                         return Ok(());
                     }
-                    series.notice(self.line(&trial));
+                    series.notice(self.trial_line(&trial));
                     self.record.trials.push(trial);
                     self.save_record()?;
                 }
@@ -348,7 +349,7 @@ impl SearchRun<'_> {
     }
 
     /// Runs one trial and judges it.
-    fn attempt(
+    fn run_trial(
         &self,
         purpose: TrialPurpose,
         attempt: TrialParams,
@@ -358,7 +359,7 @@ impl SearchRun<'_> {
         let began = clock.now();
         let number = self.record.trials.len() + 1;
         let rate_per_s = attempt.rate_per_s;
-        let (spec, plan) = self.setting.trial(attempt)?;
+        let (spec, plan) = self.template.plan_trial(attempt)?;
         let name = format!("{number:03}-{}-{rate_per_s}", purpose.name());
         let job = execution::PlannedRun {
             spec: &spec,
@@ -367,11 +368,11 @@ impl SearchRun<'_> {
             progress: progress(&plan),
             abort_after: Some(plan.load.warmup() + FAILED_TRIAL_LENGTH),
         };
-        let run = match self.team {
+        let run = match self.shards {
             None => execution::measure(job, self.process, LoadRunner::Local)?,
             Some(team) => team.lead(attempt, job)?,
         };
-        if !self.stopped() {
+        if !self.is_stopped() {
             thread::sleep(SETTLE_TIME);
         }
         let took = clock.now().duration_since(began);
@@ -417,7 +418,7 @@ impl SearchRun<'_> {
     }
 
     /// Returns the line about a finished trial.
-    fn line(&self, trial: &Trial) -> String {
+    fn trial_line(&self, trial: &Trial) -> String {
         let p99 = trial
             .p99_us
             .map_or_else(String::new, |us| format!("  p99 {}", time(us)));

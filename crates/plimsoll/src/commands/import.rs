@@ -48,7 +48,7 @@ pub(crate) struct ImportArguments {
 }
 
 /// Maximum size of the output of `openssl s_time`, bytes: one character per connection, enough for a day.
-const MAX_S_TIME: u64 = 64 << 20;
+const MAX_S_TIME_BYTES: u64 = 64 << 20;
 
 pub(crate) fn execute(arguments: &ImportArguments) -> Result<Exit, Failure> {
     if arguments.file == Path::new("-") {
@@ -75,7 +75,7 @@ fn import(file: &Path, arguments: &ImportArguments) -> Result<Exit, Failure> {
         match s_time_output(file) {
             Some(text) => s_time::import(file, &text, &dir, version, now)
                 .map_err(|e| Failure::error(chain(&e)))?,
-            None => vec![match files_of_protocol(file) {
+            None => vec![match recognised_format(file) {
                 Some(files) => (files.import)(file, &dir, version, now)
                     .map_err(|e| Failure::error(chain(&*e)))?,
                 None => lines::import(file, &dir, version, now)
@@ -97,14 +97,14 @@ fn import(file: &Path, arguments: &ImportArguments) -> Result<Exit, Failure> {
 
 /// Returns the file's text if it is output of `openssl s_time`; anything else is left to the line reader.
 fn s_time_output(file: &Path) -> Option<String> {
-    let mut file = input::open_file(file).ok()?.take(MAX_S_TIME);
+    let mut file = input::open_file(file).ok()?.take(MAX_S_TIME_BYTES);
     let mut text = String::new();
     file.read_to_string(&mut text).ok()?;
     (!text.starts_with("#TEST=") && s_time::is_s_time_output(&text)).then_some(text)
 }
 
 /// Returns the protocol's file format that this file has, if any.
-fn files_of_protocol(path: &Path) -> Option<&'static ForeignFormat> {
+fn recognised_format(path: &Path) -> Option<&'static ForeignFormat> {
     let mut beginning = Vec::new();
     let file = input::open_file(path).ok()?;
     file.take(64).read_to_end(&mut beginning).ok()?;

@@ -97,7 +97,7 @@ pub(crate) fn execute(
         load: &load,
         shards: arguments.shards,
         run_id: &run_id,
-        meeting,
+        rendezvous: meeting,
         pods: &arguments.pods,
     };
     let yaml = objects.yaml()?;
@@ -123,7 +123,7 @@ pub(crate) fn execute(
             }
             Ok(())
         }
-        _ => Err(Failure::helped(
+        _ => Err(Failure::with_exit_and_help(
             Exit::Interrupted,
             format_args!("no longer waiting: the job {name} continues"),
             &format!("kubectl delete job {name} stops it"),

@@ -47,7 +47,7 @@ pub(crate) struct LadderArguments {
     via: Vec<String>,
 
     #[command(flatten)]
-    pub(crate) climb: LadderFlags,
+    pub(crate) ladder: LadderFlags,
 
     #[command(flatten)]
     rows: RowsSpec,
@@ -59,16 +59,21 @@ pub(crate) fn execute(
     meeting: Option<&ShardContext>,
 ) -> Result<Exit, Failure> {
     let origins = &process.origins;
-    let flags = &arguments.climb;
-    let services: Vec<(&str, &str)> = arguments.what.iter().filter_map(|w| service(w)).collect();
+    let flags = &arguments.ladder;
+    let services: Vec<(&str, &str)> = arguments
+        .what
+        .iter()
+        .filter_map(|w| split_service(w))
+        .collect();
     let (mut spec, text) = match arguments.what.as_slice() {
         [plan] if services.is_empty() => {
-            check_for_plan(origins)?;
+            reject_call_flags(origins)?;
             flags.spec(Path::new(plan), origins)?
         }
-        all if services.len() == all.len() && (all.len() > 1 || arguments.via.len() > 1) => {
-            (arguments.beside(&services, origins)?, String::new())
-        }
+        all if services.len() == all.len() && (all.len() > 1 || arguments.via.len() > 1) => (
+            arguments.spec_of_services(&services, origins)?,
+            String::new(),
+        ),
         _ => {
             let (plain, secured) = schemes_like("");
             return Err(Failure::usage(
@@ -79,10 +84,16 @@ pub(crate) fn execute(
             ));
         }
     };
-    apply_typed_to_optional("rows", &arguments.rows, &mut spec.rows).map_err(problems::of_flag)?;
+    apply_typed_to_optional("rows", &arguments.rows, &mut spec.rows)
+        .map_err(problems::flag_failure)?;
     if !arguments.via.is_empty() {
         let ladder = spec.ladder.get_or_insert_default();
-        let ways = arguments.via.iter().cloned().map(Into::into).collect();
+        let ways = arguments
+            .via
+            .iter()
+            .cloned()
+            .map(Into::into)
+            .collect();
         ladder.axes.insert("via".to_owned(), ways);
     }
     let source = if services.is_empty() {
@@ -98,12 +109,12 @@ pub(crate) fn execute(
         flags,
         source: &source,
         process,
-        meeting,
+        shard_context: meeting,
     };
     ladder_run::execute(&spec, &asked, |mut climb| {
         climb.run()?;
-        let (record, made) = (&climb.record, &process.made);
-        execution::show_all(
+        let (record, made) = (&climb.record, &process.output_dirs);
+        execution::show_record(
             &climb.dir,
             flags.documents.screen(),
             made,
@@ -115,7 +126,7 @@ pub(crate) fn execute(
 }
 
 /// Splits `NAME=URL` into name (possibly empty) and URL; `None` if it is not a URL.
-fn service(typed: &str) -> Option<(&str, &str)> {
+fn split_service(typed: &str) -> Option<(&str, &str)> {
     let scheme = typed.split_once("://")?.0;
     match scheme.split_once('=') {
         Some((name, _)) => Some((name, &typed[name.len() + 1..])),
@@ -125,7 +136,7 @@ fn service(typed: &str) -> Option<(&str, &str)> {
 
 /// # Errors
 /// When a flag of the call is given with a plan, which defines the call itself.
-fn check_for_plan(origins: &FlagOrigins) -> Result<(), Failure> {
+fn reject_call_flags(origins: &FlagOrigins) -> Result<(), Failure> {
     let flags = DefaultFlags::augment_args(clap::Command::new("call"));
     let typed = |flag: &&clap::Arg| {
         origins.strength(flag.get_id().as_str()) == Some(Precedence::CommandLine)
@@ -148,7 +159,11 @@ fn check_for_plan(origins: &FlagOrigins) -> Result<(), Failure> {
 
 impl LadderArguments {
     /// Returns a spec whose rungs are these services.
-    fn beside(&self, services: &[(&str, &str)], origins: &FlagOrigins) -> Result<Spec, Failure> {
+    fn spec_of_services(
+        &self,
+        services: &[(&str, &str)],
+        origins: &FlagOrigins,
+    ) -> Result<Spec, Failure> {
         let wrong = |problem| problems::failure(vec![problem], &PlanSource::Flags);
         let call = CallSpec::of(&self.call.typed()?).map_err(wrong)?;
         let rungs = services.iter().map(|(name, url)| {
@@ -168,7 +183,7 @@ impl LadderArguments {
             }),
             ..Spec::default()
         };
-        self.climb.load.apply(&mut spec, origins)?;
+        self.ladder.load.apply(&mut spec, origins)?;
         Ok(spec)
     }
 }

@@ -1,13 +1,12 @@
 //! Defines the command line: one file per command.
 
-mod asking;
 pub(crate) mod assay;
 pub(crate) mod calling;
 pub(crate) mod certs;
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod completions;
-mod conclusion;
+mod final_counts;
 pub(crate) mod find;
 pub(crate) mod import;
 pub(crate) mod kubernetes;
@@ -15,8 +14,9 @@ pub(crate) mod ladder;
 pub(crate) mod man;
 pub(crate) mod merge;
 pub(crate) mod payload;
-mod picked;
 pub(crate) mod proxies;
+mod query;
+mod registered;
 pub(crate) mod relay;
 mod renewing;
 pub(crate) mod report;
@@ -46,12 +46,12 @@ use crate::environment::{self, Environment};
 use crate::failure::{Exit, Failure};
 use crate::logging::LogFormat;
 use crate::origins::FlagOrigins;
-use crate::process::{ProcessContext, stopped_by_signals};
+use crate::process::{ProcessContext, stop_on_signals};
 use crate::progress::{ProgressMode, ProgressStyle};
 use crate::shards::{LoadSequence, ShardContext};
 use crate::telemetry;
 use crate::version;
-use picked::ProtocolInvocation;
+use registered::ProtocolInvocation;
 
 /// Finds the load line of a secure link: how much traffic it carries before your latency objective breaks.
 #[derive(Debug, Args)]
@@ -135,7 +135,7 @@ impl Cli {
     /// When values of flags contradict each other.
     pub(crate) fn of(matches: &ArgMatches) -> Result<Cli, clap::Error> {
         let chosen = matches.subcommand().and_then(|(name, typed)| {
-            let verb = verbs().find(|verb| verb.name == name)?;
+            let verb = definitions().find(|verb| verb.name == name)?;
             Some((verb.read)(typed))
         });
         Ok(Cli {
@@ -158,7 +158,7 @@ pub(crate) fn command_of(words: &[OsString]) -> Command {
 }
 
 fn with(wanted: impl Fn(&str) -> bool) -> Command {
-    let wanted = verbs().filter(|verb| wanted(verb.name));
+    let wanted = definitions().filter(|verb| wanted(verb.name));
     let own = wanted.map(|verb| (verb.flags)(Command::new(verb.name)));
     with_variables(MessageFlags::augment_args(Command::new("plimsoll")).subcommands(own))
 }
@@ -248,7 +248,7 @@ impl CommandDefinition {
     fn of_protocol(entry: &'static CommandEntry) -> CommandDefinition {
         CommandDefinition {
             name: entry.name,
-            flags: Box::new(|_| picked::command(entry)),
+            flags: Box::new(|_| registered::command(entry)),
             read: Box::new(|typed| {
                 Ok(ParsedCommand::Call(Box::new(ProtocolInvocation::new(
                     entry, typed,
@@ -259,7 +259,7 @@ impl CommandDefinition {
 }
 
 /// Returns all commands in the order of help.
-fn verbs() -> impl Iterator<Item = CommandDefinition> {
+fn definitions() -> impl Iterator<Item = CommandDefinition> {
     let measuring = [
         CommandDefinition::of("run", ParsedCommand::Run),
         CommandDefinition::of("find", ParsedCommand::Find),
@@ -297,8 +297,8 @@ impl ParsedCommand {
         match self {
             ParsedCommand::Run(arguments) => Some(&arguments.output.documents),
             ParsedCommand::Find(arguments) => Some(&arguments.documents),
-            ParsedCommand::Ladder(arguments) => Some(&arguments.climb.documents),
-            ParsedCommand::Sweep(arguments) => Some(&arguments.climb.documents),
+            ParsedCommand::Ladder(arguments) => Some(&arguments.ladder.documents),
+            ParsedCommand::Sweep(arguments) => Some(&arguments.ladder.documents),
             ParsedCommand::Call(arguments) => Some(&arguments.shared.output.documents),
             ParsedCommand::Merge(arguments) => Some(&arguments.documents),
             ParsedCommand::Stack(arguments) => arguments.documents(),
@@ -311,12 +311,12 @@ impl ParsedCommand {
         let only_shown = match self {
             ParsedCommand::Run(run) => run.output.dry_run,
             ParsedCommand::Find(find) => find.dry_run,
-            ParsedCommand::Ladder(ladder) => ladder.climb.dry_run,
-            ParsedCommand::Sweep(sweep) => sweep.climb.dry_run,
+            ParsedCommand::Ladder(ladder) => ladder.ladder.dry_run,
+            ParsedCommand::Sweep(sweep) => sweep.ladder.dry_run,
             ParsedCommand::Call(call) => {
-                call.shared.output.dry_run || call.typed.subcommand_name().is_some()
+                call.shared.output.dry_run || call.matches.subcommand_name().is_some()
             }
-            ParsedCommand::Stack(stack) => stack.only_shows(),
+            ParsedCommand::Stack(stack) => stack.makes_no_load(),
             ParsedCommand::Shard(_) => return PlanCode::Unannounced,
             // All other commands run no code of a plan here; shards on other machines run theirs there.
             _ => true,
@@ -332,19 +332,19 @@ impl ParsedCommand {
     ///
     /// # Errors
     /// When it can't be determined which shard this is.
-    fn meeting(&self, environment: &Environment) -> Result<Option<ShardContext>, Failure> {
+    fn shard_context(&self, environment: &Environment) -> Result<Option<ShardContext>, Failure> {
         let (shards, loads, dry_run) = match self {
             ParsedCommand::Run(run) => (&run.shards, LoadSequence::Single, run.output.dry_run),
             ParsedCommand::Find(find) => (&find.shards, LoadSequence::Series, find.dry_run),
             ParsedCommand::Ladder(ladder) => (
-                &ladder.climb.shards,
+                &ladder.ladder.shards,
                 LoadSequence::Series,
-                ladder.climb.dry_run,
+                ladder.ladder.dry_run,
             ),
             ParsedCommand::Sweep(sweep) => (
-                &sweep.climb.shards,
+                &sweep.ladder.shards,
                 LoadSequence::Series,
-                sweep.climb.dry_run,
+                sweep.ladder.dry_run,
             ),
             _ => return Ok(None),
         };
@@ -370,7 +370,7 @@ pub(crate) fn execute(
 ) -> Result<Exit, Failure> {
     let documents = cli.command.documents().cloned();
     let made = OutputDirs::default();
-    let meeting = cli.command.meeting(environment)?;
+    let meeting = cli.command.shard_context(environment)?;
     let meeting = meeting.as_ref();
     let ended = ShardContext::run_and_report_failure(meeting, || {
         documents.as_ref().map_or(Ok(()), DocumentFlags::check)?;
@@ -414,7 +414,7 @@ fn run_command(
         if let Some(wanted) = messages.telemetry.as_deref().filter(|_| leads) {
             telemetry::start(wanted, &messages.telemetry_header, environment)?;
         }
-        let stop = stopped_by_signals(loads)?;
+        let stop = stop_on_signals(loads)?;
         if let Some(meeting) = meeting {
             meeting.set_stop(&stop);
         }
@@ -427,7 +427,7 @@ fn run_command(
             verbose: messages.verbose,
             trace: messages.trace,
             stop,
-            made: made.clone(),
+            output_dirs: made.clone(),
             origins: origins.clone(),
             environment: environment.clone(),
         })

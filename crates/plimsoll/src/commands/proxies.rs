@@ -94,12 +94,12 @@ fn list(json: &JsonFlag) -> Result<(), Failure> {
             "remark": proxy.remark,
             "install": proxy.install,
         }));
-        lines.push(described(proxy, &found));
+        lines.push(describe(proxy, &found));
     }
     json.result(&json!({ "proxies": documents }), lines.join("\n"))
 }
 
-fn described(proxy: &Proxy, found: &Result<crate::proxies::InstalledProxy, String>) -> String {
+fn describe(proxy: &Proxy, found: &Result<crate::proxies::InstalledProxy, String>) -> String {
     let here = match found {
         Ok(installed) => format!(
             "{} in {}",

@@ -18,7 +18,7 @@ use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
 use plimsoll_relays::sidecar::{Sidecar, SidecarConfig, SidecarError};
 use plimsoll_relays::token::TokenKeys;
 
-use super::conclusion::conclude;
+use super::final_counts::conclude;
 use super::renewing;
 use super::secret::{MissingSecret, SecretFlags};
 use super::tls_flags::ServerTlsFlags;
@@ -32,7 +32,7 @@ use crate::processor;
 use crate::stopping::{self, STOPPING_NOTICE, ShutdownMode, until_stopped};
 
 /// How long to wait for Redis at startup.
-const WAIT_FOR_BUS: Duration = Duration::from_secs(10);
+const BUS_START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Proxy a service's traffic.
 #[derive(Debug, Args)]
@@ -291,13 +291,13 @@ impl BusFlags {
             ttl: self.session_ttl.0,
             sharded: self.sharded,
         };
-        let bus = Bus::redis(self.trusting(address)?, options);
-        bus.ready(WAIT_FOR_BUS).await.map_err(Failure::error)?;
+        let bus = Bus::redis(self.with_certificates(address)?, options);
+        bus.ready(BUS_START_TIMEOUT).await.map_err(Failure::error)?;
         Ok(bus)
     }
 
     /// Adds CA and client certificate to the address.
-    fn trusting(&self, address: RedisAddress) -> Result<RedisAddress, Failure> {
+    fn with_certificates(&self, address: RedisAddress) -> Result<RedisAddress, Failure> {
         let read = |flag: &str, path: &Option<PathBuf>| {
             let content = path.as_ref().map(|path| failure::read(flag, path));
             content.transpose()
@@ -342,7 +342,7 @@ enum SidecarEvent {
 }
 
 fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
-    let config = sidecar_file(&arguments.file)?;
+    let config = read_sidecar_config(&arguments.file)?;
     if config.uses_tls() {
         processor::leave_wide_vectors();
     }
@@ -398,7 +398,7 @@ fn sidecar(arguments: &SidecarArguments) -> Result<Exit, Failure> {
 /// Reloads the configuration file; an invalid one changes nothing.
 fn reload_sidecar(sidecar: &Sidecar, file: &Path) {
     let name = file.display();
-    let read = sidecar_file(file).and_then(|config| {
+    let read = read_sidecar_config(file).and_then(|config| {
         sidecar
             .reload(&config)
             .map_err(|e| Failure::error(format_args!("{name}: {e}")))?;
@@ -416,7 +416,7 @@ fn reload_sidecar(sidecar: &Sidecar, file: &Path) {
     }
 }
 
-fn sidecar_file(file: &Path) -> Result<SidecarConfig, Failure> {
+fn read_sidecar_config(file: &Path) -> Result<SidecarConfig, Failure> {
     let name = file.display();
     let text = input::read_to_string(file).map_err(|e| {
         Failure::error_with_help(
@@ -484,7 +484,7 @@ fn gateway(arguments: &GatewayArguments, environment: &Environment) -> Result<Ex
         echo: arguments.echo,
     };
     let renewals = bound.renewal.clone().into_iter().collect();
-    renewing::at_hangup(&service.secret, environment, &keys, renewals)?;
+    renewing::reload_at_hangup(&service.secret, environment, &keys, renewals)?;
     let metrics = until_stopped(service.workers, STOPPING_NOTICE, async |stopped| {
         let bus = service.bus.connect().await?;
         service.announce("gateway", &bound)?;

@@ -16,7 +16,7 @@ use crate::stopping;
 ///
 /// # Errors
 /// When the system refuses the handler.
-pub(super) fn at_hangup(
+pub(super) fn reload_at_hangup(
     secret: &SecretFlags,
     environment: &Environment,
     keys: &TokenKeys,
@@ -27,7 +27,7 @@ pub(super) fn at_hangup(
         let certificates = renewals
             .iter()
             .try_for_each(|renewal| renewal.renew().map_err(Failure::error));
-        let secrets = if secret.is_of_files() {
+        let secrets = if secret.uses_files() {
             secret
                 .read(&environment, MissingSecret::Fails)
                 .and_then(|secrets| keys.replace(&secrets).map_err(Failure::error))

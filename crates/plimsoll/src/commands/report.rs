@@ -75,7 +75,7 @@ const COMMON_FORMATS: [(&str, &str); 6] = [
 
 /// Lists all formats for help and errors.
 fn formats() -> String {
-    let of_protocols = registry::foreign_formats().map(|files| (files.name, files.about));
+    let of_protocols = registry::foreign_formats().map(|files| (files.name, files.description));
     let all = COMMON_FORMATS.into_iter().chain(of_protocols);
     let all = all.map(|(name, about)| format!("{name} ({about})"));
     all.collect::<Vec<String>>().join(", ")
@@ -88,12 +88,16 @@ pub(crate) fn execute(arguments: &ReportArguments, origins: &FlagOrigins) -> Res
     let overhead_over = overhead_over(arguments, &contents, origins)?;
     let mut written = (arguments.documents).write(&contents, &asked, overhead_over)?;
     if let Some(file) = &arguments.prometheus {
-        let runs = contents.runs().ok_or_else(|| only_runs("--prometheus"))?;
+        let runs = contents
+            .runs()
+            .ok_or_else(|| several_runs_failure("--prometheus"))?;
         write_text("--prometheus", file, prometheus::render(runs))?;
         written = true;
     }
     if let [format, file] = arguments.export.as_slice() {
-        let runs = contents.runs().ok_or_else(|| only_runs("--export"))?;
+        let runs = contents
+            .runs()
+            .ok_or_else(|| several_runs_failure("--export"))?;
         export(runs, format, Path::new(file))?;
         written = true;
     }
@@ -124,7 +128,7 @@ fn overhead_over(
     let is_only_written =
         documents.writes_any() || arguments.prometheus.is_some() || !arguments.export.is_empty();
     let refused = match contents.runs() {
-        None => Some(only_runs("--overhead-over")),
+        None => Some(several_runs_failure("--overhead-over")),
         Some(_) if is_only_written && !documents.shows_times() => Some(Failure::usage(
             "--overhead-over: no requested output shows it",
             "leave it out, or add --json, --markdown FILE or --html FILE",
@@ -140,7 +144,7 @@ fn overhead_over(
     }
 }
 
-fn only_runs(flag: &str) -> Failure {
+fn several_runs_failure(flag: &str) -> Failure {
     Failure::usage(
         format_args!("{flag}: a search or a ladder has several runs"),
         "give one of the run directories in it",
@@ -151,7 +155,7 @@ fn only_runs(flag: &str) -> Failure {
 ///
 /// # Errors
 /// When it can't be written.
-pub(crate) fn export_besides(run: &Run, asked: Option<ExportTarget>) -> Result<(), Failure> {
+pub(crate) fn export_if_requested(run: &Run, asked: Option<ExportTarget>) -> Result<(), Failure> {
     asked.map_or(Ok(()), |(format, path)| {
         export(slice::from_ref(run), format, &path)
     })

@@ -55,7 +55,7 @@ pub(crate) fn execute(
 ) -> Result<Exit, Failure> {
     let environment = &process.environment;
     if arguments.plans.len() > 1 {
-        arguments.output.check_for_several()?;
+        arguments.output.reject_for_several_plans()?;
     }
     // Check all plans before the first one runs.
     let mut ready = Vec::new();
@@ -63,7 +63,7 @@ pub(crate) fn execute(
         let (mut spec, text) = planning::read(path)?;
         spec.target = arguments.target.clone().or(spec.target);
         apply_typed_to_optional("rows", &arguments.rows, &mut spec.rows)
-            .map_err(problems::of_flag)?;
+            .map_err(problems::flag_failure)?;
         arguments.load.apply(&mut spec, &process.origins)?;
         let source = PlanSource::of(path, &text);
         let asked = match LaneSet::of(&spec, environment, &source)? {
@@ -91,7 +91,7 @@ pub(crate) fn execute(
         // Several plans are printed as one JSON document.
         let shown: Vec<Spec> = ready
             .iter()
-            .map(|(spec, asked)| asked.shown(spec))
+            .map(|(spec, asked)| asked.dry_run_spec(spec))
             .collect();
         return print_json(&shown).map(|()| Exit::Done);
     }
@@ -126,7 +126,7 @@ enum PlannedLoad {
 
 impl PlannedLoad {
     /// Returns the specification that a dry run shows.
-    fn shown(&self, spec: &Spec) -> Spec {
+    fn dry_run_spec(&self, spec: &Spec) -> Spec {
         match self {
             PlannedLoad::One(plan) => spec.filled_in(plan),
             // The spec stays as written, because keys that a lane lacks come from the plan itself.

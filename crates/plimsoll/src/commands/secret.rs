@@ -27,7 +27,7 @@ pub(super) enum MissingSecret {
 
 impl SecretFlags {
     /// Returns whether secrets come from files, which may change.
-    pub(super) fn is_of_files(&self) -> bool {
+    pub(super) fn uses_files(&self) -> bool {
         !self.jwt_secret_file.is_empty()
     }
 

@@ -1,12 +1,12 @@
 //! `plimsoll serve`: runs the reference servers. Those of protocols come from the registry.
 
 use clap::{Args, Command, Subcommand};
-use plimsoll_engine::tls::validity::{now, utc};
+use plimsoll_engine::tls::validity::{format_utc, now};
 use plimsoll_protocols::registry::REFERENCE_SERVERS;
 use plimsoll_protocols::serving::CertificateRenewal;
 use plimsoll_protocols::serving::reference::{ServeContext, Server};
 
-use super::picked::{ProtocolInvocation, Registered};
+use super::registered::{ProtocolInvocation, Registered};
 use crate::console;
 use crate::environment::Environment;
 use crate::failure::{Exit, Failure};
@@ -69,9 +69,9 @@ pub(crate) fn execute(
 impl ProtocolInvocation<Server> {
     /// Serves until a signal, in this process or in several.
     fn run(&self) -> Result<Exit, Failure> {
-        let (name, listen) = (self.of.name, &self.shared);
+        let (name, listen) = (self.entry.name, &self.shared);
         if listen.processes > 1 {
-            if let Some(reason) = self.of.single_process {
+            if let Some(reason) = self.entry.single_process {
                 return Err(Failure::usage(
                     format_args!("--processes {}: serve {name}: {reason}", listen.processes),
                     "leave --processes out; --workers N serves from N threads",
@@ -81,7 +81,7 @@ impl ProtocolInvocation<Server> {
         }
         let bound = listen.bind()?;
         let (handshakes, renewal) = (bound.handshakes.clone(), bound.renewal.clone());
-        let announced = bound.announced.clone();
+        let announced = bound.startup_facts.clone();
         if let Some(ended) = renewal
             .as_ref()
             .and_then(CertificateRenewal::ends)
@@ -89,7 +89,7 @@ impl ProtocolInvocation<Server> {
         {
             console::notice(format_args!(
                 "the server's certificate expired at {}: clients that check it will refuse it",
-                utc(ended)
+                format_utc(ended)
             ));
         }
         let counted =
@@ -101,7 +101,7 @@ impl ProtocolInvocation<Server> {
                     stopped,
                 };
                 // An invalid file is reported before the server announces itself.
-                let serving = self.of.serving(&self.typed, place)?;
+                let serving = self.entry.serving(&self.matches, place)?;
                 listen.announce(name, &address, &announced.facts())?;
                 Ok(serving.await?)
             })?;

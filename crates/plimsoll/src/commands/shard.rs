@@ -72,7 +72,7 @@ pub(crate) fn execute(
         ));
     }
     send_heartbeats()?;
-    match carry(arguments, process) {
+    match run_part(arguments, process) {
         Ok(end) => send(&ShardMessage::Finished(end)),
         Err(failure) if failure.exit() == Exit::Defect => {
             send(&ShardMessage::Defect(failure.to_string()))
@@ -83,8 +83,8 @@ pub(crate) fn execute(
     Ok(Exit::Done)
 }
 
-fn carry(arguments: &ShardArguments, process: &ProcessContext) -> Result<FinishReport, Failure> {
-    let orders = listen(process)?;
+fn run_part(arguments: &ShardArguments, process: &ProcessContext) -> Result<FinishReport, Failure> {
+    let orders = receive_orders(process)?;
     let (spec, text) = read(&arguments.plan)?;
     let source = PlanSource::of(&arguments.plan, &text);
     let mut plan = planning::plan(&spec, &process.environment, &source)?;
@@ -111,7 +111,7 @@ fn carry(arguments: &ShardArguments, process: &ProcessContext) -> Result<FinishR
     let finished = load(place, &process.stop, &mut |event| {
         messages(&event, |message| send(&message));
     })
-    .map_err(|e| protocols::could_not_begin(e, &plan))?;
+    .map_err(|e| protocols::start_failure(e, &plan))?;
     if let Some(lost) = plan.load.recording.as_ref().and_then(Recording::lost) {
         return Err(Failure::error(lost));
     }
@@ -119,7 +119,7 @@ fn carry(arguments: &ShardArguments, process: &ProcessContext) -> Result<FinishR
 }
 
 /// Reads orders of the supervisor on a separate thread.
-fn listen(process: &ProcessContext) -> Result<mpsc::Receiver<ChildOrder>, Failure> {
+fn receive_orders(process: &ProcessContext) -> Result<mpsc::Receiver<ChildOrder>, Failure> {
     let (sender, orders) = mpsc::channel();
     let stop = process.stop.clone();
     threads::start("orders", move || {

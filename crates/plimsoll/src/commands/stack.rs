@@ -24,7 +24,7 @@ use crate::planning;
 use crate::problems::PlanSource;
 use crate::process::ProcessContext;
 
-const FOLLOW_PAUSE: Duration = Duration::from_millis(200);
+const LOG_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Start a stack of servers on this machine, inspect it, and stop it.
 #[derive(Debug, Args)]
@@ -231,7 +231,7 @@ impl StackArguments {
     }
 
     /// Returns true for all commands but `run`, and for a dry run: they generate no load.
-    pub(crate) fn only_shows(&self) -> bool {
+    pub(crate) fn makes_no_load(&self) -> bool {
         match &self.action {
             StackAction::Run(arguments) => arguments.output.dry_run,
             _ => true,
@@ -363,7 +363,7 @@ fn load(
         &arguments.output,
         process,
         LoadRunner::Local,
-        |run| report::export_besides(run, arguments.queries.export()),
+        |run| report::export_if_requested(run, arguments.queries.export()),
     )
 }
 
@@ -416,6 +416,6 @@ fn logs(dir: &Path, follow: bool) -> Result<Exit, Failure> {
         if !follow {
             return Ok(Exit::Done);
         }
-        std::thread::sleep(FOLLOW_PAUSE);
+        std::thread::sleep(LOG_POLL_INTERVAL);
     }
 }

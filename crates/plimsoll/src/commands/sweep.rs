@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plimsoll_engine::tls::limits;
+use plimsoll_engine::tls::crypto_speed;
 use plimsoll_model::ladder::LadderRecord;
 use plimsoll_model::output;
 use plimsoll_model::plan::{KeyExchangeGroup, Plan, TlsSuite};
@@ -44,7 +44,7 @@ pub(crate) struct SweepArguments {
     plan: PathBuf,
 
     #[command(flatten)]
-    pub(crate) climb: LadderFlags,
+    pub(crate) ladder: LadderFlags,
 }
 
 pub(crate) fn execute(
@@ -52,14 +52,14 @@ pub(crate) fn execute(
     process: &ProcessContext,
     meeting: Option<&ShardContext>,
 ) -> Result<Exit, Failure> {
-    let flags = &arguments.climb;
+    let flags = &arguments.ladder;
     let (spec, text) = flags.spec(&arguments.plan, &process.origins)?;
     let asked = LadderRequest {
         kind: "sweep",
         flags,
         source: &PlanSource::of(&arguments.plan, &text),
         process,
-        meeting,
+        shard_context: meeting,
     };
     climb(&spec, &asked, flags.documents.screen())
 }
@@ -78,10 +78,10 @@ pub(crate) fn typed(
     }
     let asked = LadderRequest {
         kind: "both",
-        flags: &LadderFlags::into_directory(output.out.clone()),
+        flags: &LadderFlags::with_directory(output.out.clone()),
         source: &PlanSource::Flags,
         process,
-        meeting: None,
+        shard_context: None,
     };
     climb(spec, &asked, output.screen())
 }
@@ -93,29 +93,34 @@ pub(crate) fn typed(
 fn climb(spec: &Spec, asked: &LadderRequest<'_>, screen: StdoutContent) -> Result<Exit, Failure> {
     sweeping::check(spec, asked.kind)?;
     ladder_run::execute(spec, asked, |mut climb| {
-        let (suites, groups) = offered(climb.plans())?;
-        let limits = limits::measure(&suites, &groups).map_err(Failure::error)?;
+        let (suites, groups) = offered_parameters(climb.plans())?;
+        let limits = crypto_speed::measure(&suites, &groups).map_err(Failure::error)?;
         climb.record.limits = Some(limits);
         let measured = climb.run();
         // Show the measurements even if the sweep ended with an error.
         if climb.record.rungs.iter().any(|r| !r.slices.is_empty()) {
-            show(&climb.record, &climb.dir, screen, &asked.process.made)?;
+            show(
+                &climb.record,
+                &climb.dir,
+                screen,
+                &asked.process.output_dirs,
+            )?;
         }
         measured?;
         Ok(if climb.record.interrupted {
             Exit::Interrupted
         } else {
-            verdict(&climb.record)
+            exit_code(&climb.record)
         })
     })
 }
 
 /// Returns the suites and groups that any plan offers.
-fn offered(plans: &[Plan]) -> Result<(Vec<TlsSuite>, Vec<KeyExchangeGroup>), Failure> {
+fn offered_parameters(plans: &[Plan]) -> Result<(Vec<TlsSuite>, Vec<KeyExchangeGroup>), Failure> {
     let (mut suites, mut groups) = (Vec::new(), Vec::new());
     for plan in plans {
         let Some(tls) = &plan.tls else {
-            return Err(sweeping::not_secured().into());
+            return Err(sweeping::plaintext_target_error().into());
         };
         for suite in &tls.suites {
             if !suites.contains(suite) {
@@ -156,7 +161,7 @@ fn show(
 }
 
 /// Returns the exit code; without a successful call it is an error, whatever the objectives.
-fn verdict(record: &LadderRecord) -> Exit {
+fn exit_code(record: &LadderRecord) -> Exit {
     let volumes = record.rungs.iter().flat_map(|r| &r.slices);
     let ok = volumes.filter_map(|s| s.volume.as_ref()).any(|v| v.ok > 0);
     if ok {

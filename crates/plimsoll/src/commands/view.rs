@@ -4,7 +4,7 @@
 //! that nothing outside of the folder can be read. Only loopback clients with a loopback Host are answered, which
 //! defeats DNS rebinding by other sites.
 
-mod shelf;
+mod run_index;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 use crate::console;
 use crate::failure::{Exit, Failure, chain};
 use crate::stopping;
-use shelf::{PageResult, RunIndex};
+use run_index::{PageResult, RunIndex};
 
 /// Show a folder of runs in a browser: the history of each plan, any report, and two runs compared.
 #[derive(Debug, Args)]

@@ -77,7 +77,7 @@ impl OutputFlags {
 
     /// # Errors
     /// When a flag names one place for the results of several plans.
-    pub(crate) fn check_for_several(&self) -> Result<(), Failure> {
+    pub(crate) fn reject_for_several_plans(&self) -> Result<(), Failure> {
         for (flag, given) in [
             ("--out", self.out.is_some()),
             ("--save-plan", self.save_plan.is_some()),

@@ -71,7 +71,7 @@ impl<'a> RunRecorder<'a> {
 
     /// Records the CPU time of the live view.
     pub(super) fn record_live_view_cpu(&mut self, cpu: Duration) {
-        self.writer.live_view(cpu);
+        self.writer.set_live_view_cpu(cpu);
     }
 
     /// Records connections, negotiated TLS parameters and server processes.
@@ -81,7 +81,7 @@ impl<'a> RunRecorder<'a> {
         if let Some(tls) = finished.negotiated.clone() {
             writer.negotiated(tls);
         }
-        writer.connecting_took(established.open, established.heap_bytes);
+        writer.set_connection_heap(established.open, established.heap_bytes);
         if established.failed > 0 {
             let why = established
                 .failure
@@ -96,7 +96,7 @@ impl<'a> RunRecorder<'a> {
             );
             self.log_and_show(&text);
         }
-        self.writer.server_processes(&finished.watched_pids);
+        self.writer.set_server_processes(&finished.watched_pids);
     }
 
     /// Finishes the run directory of a run that reached its end.
@@ -123,7 +123,7 @@ impl<'a> RunRecorder<'a> {
             return self.finish(RunEnding::partial(error.to_string()));
         }
         let is_the_targets = is_target_unreachable(&error);
-        let failure = protocols::could_not_begin(error, plan);
+        let failure = protocols::start_failure(error, plan);
         if is_the_targets {
             let reason = format!("{NEVER_BEGAN_PREFIX}{failure}");
             self.writer.log(&reason);

@@ -53,7 +53,7 @@ pub(crate) struct LadderFlags {
 
 impl LadderFlags {
     /// Returns default flags with `out` as the directory of all runs.
-    pub(crate) fn into_directory(out: Option<PathBuf>) -> LadderFlags {
+    pub(crate) fn with_directory(out: Option<PathBuf>) -> LadderFlags {
         LadderFlags {
             out,
             ..LadderFlags::default()
@@ -96,7 +96,8 @@ impl LadderFlags {
                 (ladder.slice, ladder.rounds) = (None, None);
             }
         }
-        apply_typed_to_optional("ladder", &typed, &mut spec.ladder).map_err(problems::of_flag)?;
+        apply_typed_to_optional("ladder", &typed, &mut spec.ladder)
+            .map_err(problems::flag_failure)?;
         if self.no_keep_awake {
             spec.ladder.get_or_insert_default().keep_awake = Some(false);
         }

@@ -11,8 +11,8 @@ use plimsoll_model::spec::{LadderSpec, RungRoute, RungSpec, Spec};
 use plimsoll_model::units::Period;
 use plimsoll_report::quantity::planned;
 
-use super::turning::Interleaving;
-use super::{DEFAULT_SLICE, LADDER_KIND, LadderRequest, SliceId, parts, slices, timed};
+use super::interleaving::Interleaving;
+use super::{DEFAULT_SLICE, LADDER_KIND, LadderRequest, SliceId, parts, slices, time_slots};
 use crate::documents::DocumentFlags;
 use crate::failure::Failure;
 use crate::presentation;
@@ -57,23 +57,23 @@ impl LadderOutline {
             rungs.map_err(|problem| problems::failure(vec![problem], asked.source))
         };
         let unserved = listed(&spec)?;
-        if asked.over_shards() {
-            check_for_shards(&options, &unserved)?;
+        if asked.is_sharded() {
+            reject_local_servers(&options, &unserved)?;
         }
         let turning = Interleaving::of(&spec, &unserved, asked)?;
-        let in_calls = turning.as_ref().ok().filter(|t| t.timed.is_none());
+        let in_calls = turning.as_ref().ok().filter(|t| t.time_slots.is_none());
         let parts = parts::wanted(&options, &unserved, in_calls.copied())?;
         let length = turning.as_ref().map_or(length, |turning| turning.length);
-        let sittings = turning.as_ref().map_or(1, |turning| turning.replicates);
-        let timed = turning.as_ref().ok().and_then(|turning| turning.timed);
+        let replicates = turning.as_ref().map_or(1, |turning| turning.replicates);
+        let timed = turning.as_ref().ok().and_then(|turning| turning.time_slots);
         let links = unserved.len() as u32;
         (spec.load.duration, spec.load.calls) = (Some(Period(length)), None);
         let mut rungs = listed(&spec)?;
         for rung in &mut rungs {
-            let of_it = length / sittings;
+            let of_it = length / replicates;
             rung.spec.load.duration = Some(Period(of_it));
             let warmup = Period((of_it / 4).min(MAX_WARMUP));
-            let warmup = rung.spec.call.leaves_warmup().then_some(warmup);
+            let warmup = rung.spec.call.can_leave_warmup().then_some(warmup);
             rung.spec.load.warmup = rung.spec.load.warmup.or(warmup);
             // The warm-up spans whole rounds, so that every link has its batches in it.
             if let (Some((slot, _)), Some(warmup)) = (timed, &mut rung.spec.load.warmup) {
@@ -96,7 +96,7 @@ impl LadderOutline {
         let gates = options.fail_if.unwrap_or_default();
         // Slices are not divided further where gates compare slices of the same round, nor over shards, where
         // starting a slice is slow.
-        let is_whole = is_ladder || asked.over_shards() || !gates.is_empty();
+        let is_whole = is_ladder || asked.is_sharded() || !gates.is_empty();
         let rounds = if is_whole || turning.is_ok() {
             vec![rounds; rungs.len()]
         } else {
@@ -132,7 +132,7 @@ impl LadderOutline {
 
 impl LadderOutline {
     /// Returns the duration of all slices including warm-ups.
-    fn in_slices(&self) -> Duration {
+    fn slices_duration(&self) -> Duration {
         let of = |(rung, rounds): (&RungSpec, &usize)| {
             let load = &rung.spec.load;
             let times = [load.warmup, load.duration].into_iter().flatten();
@@ -159,7 +159,7 @@ impl LadderOutline {
                 write!(f, ", {} for {}", planned(warmup(rung)), rung.name)?;
             }
             writeln!(f)?;
-            return Ok(self.in_slices());
+            return Ok(self.slices_duration());
         }
         let mut alike: BTreeMap<_, Vec<&str>> = BTreeMap::new();
         for (rung, rounds) in self.rungs.iter().zip(&self.rounds) {
@@ -180,7 +180,7 @@ impl LadderOutline {
                 names.join("; ")
             )?;
         }
-        Ok(self.in_slices())
+        Ok(self.slices_duration())
     }
 
     /// Returns the load of a slice that shard 0 has announced.
@@ -213,9 +213,10 @@ impl fmt::Display for LadderOutline {
         let longest = self.rungs.iter().map(warmup).max().unwrap_or_default();
         let mut all = match &self.interleaving {
             Ok(Interleaving {
-                timed: Some(turns), ..
+                time_slots: Some(turns),
+                ..
             }) => {
-                timed::show(*turns, longest, f)?;
+                time_slots::show(*turns, longest, f)?;
                 longest + self.length
             }
             Ok(turning) => {
@@ -248,7 +249,7 @@ impl fmt::Display for LadderOutline {
             }
         };
         for part in &self.parts {
-            let rounds = parts::rounds_of(n, self.metrics());
+            let rounds = parts::round_count(n, self.metrics());
             writeln!(
                 f,
                 "{}: {rounds} rounds of slices of {}",
@@ -269,14 +270,14 @@ impl fmt::Display for LadderOutline {
 }
 
 /// Rejects servers and proxies that the ladder would start: they are reachable from shard 0's machine only.
-fn check_for_shards(options: &LadderSpec, rungs: &[RungSpec]) -> Result<(), Failure> {
+fn reject_local_servers(options: &LadderSpec, rungs: &[RungSpec]) -> Result<(), Failure> {
     if options.serve.is_some() {
         return Err(Failure::usage(
             "ladder.serve with --rendezvous: servers that a ladder starts can be reached only from their own machine",
             "start the server yourself, and name it with --target, or a target for each rung",
         ));
     }
-    match rungs.iter().find(|rung| rung.via != RungRoute::Direct) {
+    match rungs.iter().find(|rung| rung.route != RungRoute::Direct) {
         None => Ok(()),
         Some(rung) => Err(Failure::usage(
             format_args!(

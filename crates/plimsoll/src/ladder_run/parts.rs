@@ -5,13 +5,13 @@
 use std::time::Duration;
 
 use plimsoll_model::Plan;
-use plimsoll_model::ladder::pieces::EXTRA_ROUNDS;
+use plimsoll_model::ladder::throughput::EXTRA_ROUNDS;
 use plimsoll_model::ladder::{self, ExtraMeasurement};
 use plimsoll_model::run::MANY_CONNECTIONS;
 use plimsoll_model::spec::{LadderSpec, RungSecurity, RungSpec, Spec};
 use plimsoll_model::units::Period;
 
-use super::turning::Interleaving;
+use super::interleaving::Interleaving;
 use super::{LadderRequest, SliceRounds};
 use crate::failure::Failure;
 
@@ -40,7 +40,7 @@ pub(super) fn wanted(
 ) -> Result<Vec<ExtraMeasurement>, Failure> {
     let served = options.serve.is_some();
     let kept = |rung: &RungSpec| rung.spec.load.reuse.as_deref() != Some("never");
-    let is_secured = |rung: &RungSpec| rung.secured != RungSecurity::Off;
+    let is_secured = |rung: &RungSpec| rung.security != RungSecurity::Off;
     let all_kept = rungs.iter().all(kept);
     let Some(names) = options.parts.as_deref() else {
         if turning.is_none() {
@@ -105,7 +105,7 @@ pub(super) fn wanted(
 
 /// Returns the number of rounds of a part that lets the intervals of `metrics` metrics of `rungs` rungs hold
 /// simultaneously.
-pub(super) fn rounds_of(rungs: usize, metrics: usize) -> usize {
+pub(super) fn round_count(rungs: usize, metrics: usize) -> usize {
     ladder::rounds_for(rungs, metrics) + EXTRA_ROUNDS
 }
 
@@ -124,7 +124,7 @@ pub(super) fn rounds(
         .map(|rung| {
             let spec = load(part, rung);
             let mut plan = asked.plan(&spec)?;
-            plan.load.last_core = true;
+            plan.load.pin_last_core = true;
             plan.load.count_bytes = matches!(
                 part,
                 ExtraMeasurement::Connections | ExtraMeasurement::Resumed
@@ -135,14 +135,14 @@ pub(super) fn rounds(
     Ok(SliceRounds {
         part: Some(part),
         loads,
-        rounds: vec![rounds_of(rungs.len(), metrics); rungs.len()],
+        rounds: vec![round_count(rungs.len(), metrics); rungs.len()],
     })
 }
 
 /// Returns the rung's plan with the load of `part`.
 fn load(part: ExtraMeasurement, rung: &RungSpec) -> Spec {
     let mut spec = rung.spec.clone();
-    if part == ExtraMeasurement::Resumed && rung.secured != RungSecurity::Off {
+    if part == ExtraMeasurement::Resumed && rung.security != RungSecurity::Off {
         let tls = spec.tls.get_or_insert_default();
         (tls.resume, tls.full) = (Some(true), None);
     }

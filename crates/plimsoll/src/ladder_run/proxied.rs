@@ -10,7 +10,7 @@ use plimsoll_model::ladder::SkippedRung;
 use plimsoll_model::spec::{RungRoute, RungSecurity, RungSpec};
 use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_certificates};
 
-use super::routes::{absolute, cannot_write, join_keys, route, upstream_of};
+use super::routes::{absolute, cannot_write, external_upstream_tls, join_keys, route};
 use super::servers::RungServers;
 use super::sidecars::ProxyTarget;
 use crate::console;
@@ -19,7 +19,7 @@ use crate::proxies::process::{ProcessUsage, ProxyProcess, ProxyStartError, free_
 use crate::proxies::{self, InstalledProxy, ProxyRoute, UpstreamTls};
 
 /// Maximum number of free ports on which a proxy is started, in case another program takes one first.
-const MAX_PORTS: u32 = 5;
+const MAX_PORT_ATTEMPTS: u32 = 5;
 const LOG_FILE: &str = "proxy.log";
 
 /// Requested proxies that are installed on this machine, by name.
@@ -29,7 +29,7 @@ pub(super) type AvailableProxies = BTreeMap<&'static str, InstalledProxy>;
 ///
 /// # Errors
 /// When no rung is left.
-pub(super) fn leave_out(
+pub(super) fn remove_unavailable(
     rungs: &mut Vec<RungSpec>,
 ) -> Result<(AvailableProxies, Vec<SkippedRung>), Failure> {
     let mut available = AvailableProxies::new();
@@ -54,7 +54,7 @@ pub(super) fn leave_out(
 }
 
 fn find(rung: &RungSpec, available: &mut AvailableProxies) -> Result<(), String> {
-    let RungRoute::Proxy(name) = rung.via else {
+    let RungRoute::Proxy(name) = rung.route else {
         return Ok(());
     };
     if !available.contains_key(name) {
@@ -80,14 +80,14 @@ pub(super) struct RungProxies {
 /// The proxy of one rung.
 struct RungProxy {
     rung: String,
-    described: String,
+    description: String,
     program: ProxyProgram,
     listen: SocketAddr,
     log: PathBuf,
     /// `None` if it could not be restarted.
     running: Option<ProxyProcess>,
     /// Why the rung was dropped.
-    death: Option<String>,
+    drop_reason: Option<String>,
     /// Files with private keys, deleted when the proxy stops.
     keys: Vec<PathBuf>,
 }
@@ -95,14 +95,14 @@ struct RungProxy {
 /// The program of a proxy.
 enum ProxyProgram {
     Known(InstalledProxy, Box<ProxyRoute>),
-    Own(Vec<String>),
+    Custom(Vec<String>),
 }
 
 impl ProxyProgram {
     fn start(&self, listen: SocketAddr, log: &Path) -> Result<ProxyProcess, ProxyStartError> {
         let mut command = match self {
             ProxyProgram::Known(installed, route) => installed.command(route),
-            ProxyProgram::Own(words) => {
+            ProxyProgram::Custom(words) => {
                 let mut words = words.iter();
                 let mut command = Command::new(words.next().map_or("", String::as_str));
                 command.args(words);
@@ -137,7 +137,7 @@ impl RungProxies {
         let mut proxied = RungProxies::default();
         let mut own_set = None;
         for (nth, rung) in rungs.iter_mut().enumerate() {
-            let hop = match &rung.via {
+            let hop = match &rung.route {
                 RungRoute::Proxy(name) => match available.get(name) {
                     Some(installed) => {
                         let folder = dir.join("proxies").join(format!("{}-{name}", nth + 1));
@@ -145,24 +145,24 @@ impl RungProxies {
                         let set = certificates(rung, servers, &mut own_set, dir)?;
                         let upstream = match servers.pid(nth) {
                             None if !rung.is_passed_through()
-                                && rung.server_secured() != RungSecurity::Off =>
+                                && rung.server_security() != RungSecurity::Off =>
                             {
-                                Some(upstream_of(rung, &target, &folder)?)
+                                Some(external_upstream_tls(rung, &target, &folder)?)
                             }
                             _ => None,
                         };
                         let ways = (&target, &set, upstream);
-                        let hop = known(rung, installed.clone(), ways, &folder)?;
-                        point(rung, &target, &set, servers, hop.listen);
+                        let hop = start_known(rung, installed.clone(), ways, &folder)?;
+                        redirect_to_proxy(rung, &target, &set, servers, hop.listen);
                         Some(hop)
                     }
                     None => None,
                 },
-                RungRoute::Own(own) => {
+                RungRoute::Custom(own) => {
                     let target = ProxyTarget::of(rung)?;
                     let folder = dir.join("proxies").join(format!("{}-own", nth + 1));
                     fs::create_dir_all(&folder).map_err(|e| cannot_write(&folder, &e))?;
-                    let program = ProxyProgram::Own(own.command.clone());
+                    let program = ProxyProgram::Custom(own.command.clone());
                     let log = folder.join(LOG_FILE);
                     let (listen, described) = (own.listen, own.command.join(" "));
                     let running = program.start(listen, &log);
@@ -170,12 +170,12 @@ impl RungProxies {
                     target.redirect(rung, listen);
                     Some(RungProxy {
                         rung: rung.name.clone(),
-                        described,
+                        description: described,
                         program,
                         listen,
                         log,
                         running: Some(running),
-                        death: None,
+                        drop_reason: None,
                         keys: Vec::new(),
                     })
                 }
@@ -188,7 +188,7 @@ impl RungProxies {
 
     /// Returns each rung's proxy with its version, or the command that the plan gives for it.
     pub(super) fn described(&self) -> impl Iterator<Item = Option<String>> + '_ {
-        let described = |hop: &Option<RungProxy>| Some(hop.as_ref()?.described.clone());
+        let described = |hop: &Option<RungProxy>| Some(hop.as_ref()?.description.clone());
         self.by_rung.iter().map(described)
     }
 
@@ -218,7 +218,7 @@ impl RungProxies {
             let death = hop.running.as_mut().map(ProxyProcess::death);
             match death {
                 Some(None) => continue,
-                Some(Some(how)) if hop.death.is_none() => {
+                Some(Some(how)) if hop.drop_reason.is_none() => {
                     hop.drop_rung(format!("the proxy exited during the measurement ({how})"));
                 }
                 _ => {}
@@ -236,25 +236,25 @@ impl RungProxies {
 
     /// Returns why a rung was dropped after its measurement had started.
     pub(super) fn exit_reason(&self, rung: usize) -> Option<&str> {
-        self.by_rung.get(rung)?.as_ref()?.death.as_deref()
+        self.by_rung.get(rung)?.as_ref()?.drop_reason.as_deref()
     }
 }
 
 impl RungProxy {
     fn drop_rung(&mut self, why: String) {
-        if self.death.is_some() {
+        if self.drop_reason.is_some() {
             return;
         }
         let why = format!(
             "{}: {why}; its log is {}",
-            self.described,
+            self.description,
             self.log.display()
         );
         console::notice(format_args!(
             "{} is skipped, and the other rungs continue: {why}",
             self.rung
         ));
-        self.death = Some(why);
+        self.drop_reason = Some(why);
     }
 }
 
@@ -284,7 +284,7 @@ fn certificates(
         return Ok(set.clone());
     }
     let folder = dir.join("certs");
-    if rung.secured == RungSecurity::Off || rung.is_passed_through() {
+    if rung.security == RungSecurity::Off || rung.is_passed_through() {
         return Ok(CertificateSet::in_dir(&folder));
     }
     if let Some(set) = own {
@@ -296,7 +296,7 @@ fn certificates(
 }
 
 /// Starts a built-in proxy type at a free port.
-fn known(
+fn start_known(
     rung: &RungSpec,
     installed: InstalledProxy,
     (target, set, upstream): (&ProxyTarget, &CertificateSet, Option<UpstreamTls>),
@@ -321,12 +321,12 @@ fn known(
         let described = installed.describe();
         let mut hop = RungProxy {
             rung: rung.name.clone(),
-            described,
+            description: described,
             program: ProxyProgram::Known(installed.clone(), Box::new(route)),
             listen,
             log: log.clone(),
             running: None,
-            death: None,
+            drop_reason: None,
             keys,
         };
         match hop.program.start(listen, &log) {
@@ -335,28 +335,28 @@ fn known(
                 return Ok(hop);
             }
             // Another program took the port in the meantime.
-            Err(_) if tries < MAX_PORTS && TcpStream::connect(listen).is_ok() => tries += 1,
+            Err(_) if tries < MAX_PORT_ATTEMPTS && TcpStream::connect(listen).is_ok() => tries += 1,
             Err(error) => return Err(did_not_start(rung, &error, Some(&file), &log)),
         }
     }
 }
 
 /// Redirects a rung to its proxy, which presents the ladder's certificates unless it passes TLS through.
-fn point(
+fn redirect_to_proxy(
     rung: &mut RungSpec,
     target: &ProxyTarget,
     set: &CertificateSet,
     servers: &RungServers,
     listen: SocketAddr,
 ) {
-    if rung.secured != RungSecurity::Off && !rung.is_passed_through() {
+    if rung.security != RungSecurity::Off && !rung.is_passed_through() {
         let is_ours = servers.certificates(rung).is_some();
         let tls = rung.spec.tls.get_or_insert_default();
         tls.server_name = Some("localhost".to_owned());
         if !is_ours {
             tls.ca = Some(set.ca_cert.clone());
             (tls.pin, tls.insecure) = (None, None);
-            let is_mutual = rung.secured == RungSecurity::Mutual;
+            let is_mutual = rung.security == RungSecurity::Mutual;
             tls.cert = is_mutual.then(|| set.client_cert.clone());
             tls.key = is_mutual.then(|| set.client_key.clone());
         }

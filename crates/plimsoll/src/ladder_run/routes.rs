@@ -30,7 +30,7 @@ pub(super) fn route(
     dir: PathBuf,
 ) -> ProxyRoute {
     let is_passed = rung.is_passed_through();
-    let wire = if is_passed && rung.secured != RungSecurity::Off {
+    let wire = if is_passed && rung.security != RungSecurity::Off {
         WireFormat::Bytes
     } else {
         rung.spec.call.wire(&rung.spec)
@@ -40,11 +40,11 @@ pub(super) fn route(
         key: absolute(key),
         both: dir.join(name),
     };
-    let listen_tls = (!is_passed && rung.secured != RungSecurity::Off).then(|| ListenTls {
+    let listen_tls = (!is_passed && rung.security != RungSecurity::Off).then(|| ListenTls {
         identity: identity(&set.server_cert, &set.server_key, "server.pem"),
-        client_ca: (rung.secured == RungSecurity::Mutual).then(|| absolute(&set.ca_cert)),
+        client_ca: (rung.security == RungSecurity::Mutual).then(|| absolute(&set.ca_cert)),
     });
-    let secured = rung.server_secured();
+    let secured = rung.server_security();
     let of_ours = || UpstreamTls {
         ca: Some(absolute(&set.ca_cert)),
         identity: (secured == RungSecurity::Mutual)
@@ -108,7 +108,7 @@ pub(super) fn absolute(path: &Path) -> PathBuf {
 }
 
 /// Returns the TLS settings for a server that the ladder did not start, taken from the plan.
-pub(super) fn upstream_of(
+pub(super) fn external_upstream_tls(
     rung: &RungSpec,
     target: &ProxyTarget,
     dir: &Path,
@@ -143,7 +143,7 @@ pub(super) fn upstream_of(
         })?),
     };
     let TlsSpec { cert, key, .. } = tls;
-    let identity = match (rung.server_secured(), cert, key) {
+    let identity = match (rung.server_security(), cert, key) {
         (RungSecurity::Mutual, Some(cert), Some(key)) => Some(IdentityFiles {
             cert: absolute(&cert),
             key: absolute(&key),

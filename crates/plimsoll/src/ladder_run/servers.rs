@@ -69,7 +69,7 @@ struct ServerRequirements {
     /// `None` for Plimsoll's own server.
     openssl: Option<openssl::OpenSslOptions>,
     /// Fixed address, if a proxy's configuration names it; `None` for any.
-    at: Option<SocketAddr>,
+    fixed_address: Option<SocketAddr>,
 }
 
 impl ServerRequirements {
@@ -77,12 +77,12 @@ impl ServerRequirements {
         ServerRequirements {
             words: rung.serve.as_deref().unwrap_or(words).to_vec(),
             network: rung.network,
-            secured: rung.server_secured(),
+            secured: rung.server_security(),
             kind: rung.certificate.clone(),
             openssl: (rung.library == TlsLibrary::OpenSsl)
                 .then(|| openssl::OpenSslOptions::of(&rung.spec)),
-            at: match &rung.via {
-                RungRoute::Own(own) => Some(own.upstream),
+            fixed_address: match &rung.route {
+                RungRoute::Custom(own) => Some(own.upstream),
                 _ => None,
             },
         }
@@ -111,7 +111,7 @@ pub(super) fn start(
         let wanted = ServerRequirements::of(words, rung);
         let kind = wanted.kind.clone();
         let is_plain =
-            rung.secured == RungSecurity::Off && rung.server_secured() == RungSecurity::Off;
+            rung.security == RungSecurity::Off && rung.server_security() == RungSecurity::Off;
         if !is_plain && !servers.sets.contains_key(&kind) {
             let set = servers.make_certificate_set(kind.as_deref(), dir)?;
             servers.sets.insert(kind.clone(), set);
@@ -124,7 +124,7 @@ pub(super) fn start(
             Some(known) => *known,
             None => {
                 let place = servers.running.len();
-                let at = key.0.at.map(|at| at.to_string());
+                let at = key.0.fixed_address.map(|at| at.to_string());
                 let server = servers.launch(key.0.clone(), place, at.as_deref())?;
                 servers.running.push(server);
                 started.insert(key, place);
@@ -134,7 +134,7 @@ pub(super) fn start(
         servers.by_rung.push(place);
         let server = &servers.running[place];
         let (address, pid) = (&server.address, server.process.0.id());
-        let scheme = rung.spec.call.scheme(rung.secured != RungSecurity::Off);
+        let scheme = rung.spec.call.scheme(rung.security != RungSecurity::Off);
         rung.spec.target = Some(format!("{scheme}://{address}"));
         // A listener in another network namespace can't be found by its port, so the process is watched by its id.
         rung.spec.watch = Some(WatchSpec {
@@ -142,12 +142,12 @@ pub(super) fn start(
             ..WatchSpec::default()
         });
         if let (Some(set), RungSecurity::Server | RungSecurity::Mutual) =
-            (servers.sets.get(&kind), rung.secured)
+            (servers.sets.get(&kind), rung.security)
         {
             let tls = rung.spec.tls.get_or_insert_default();
             tls.ca = Some(set.ca_cert.clone());
             (tls.pin, tls.insecure) = (None, None);
-            let mutual = rung.secured == RungSecurity::Mutual;
+            let mutual = rung.security == RungSecurity::Mutual;
             tls.cert = mutual.then(|| set.client_cert.clone());
             tls.key = mutual.then(|| set.client_key.clone());
         }
@@ -308,13 +308,13 @@ impl RungServers {
         &self,
         wanted: ServerRequirements,
         place: usize,
-        again: Option<&str>,
+        fixed_address: Option<&str>,
     ) -> Result<RungServer, Failure> {
         let set = self.sets.get(&wanted.kind);
         let set = set.filter(|_| wanted.secured != RungSecurity::Off);
         if let (Some(asked), Some(set)) = (&wanted.openssl, set) {
             let (command, host) = self.command_in_network("openssl", wanted.network);
-            let at = again.map_or_else(|| format!("{host}:0"), str::to_owned);
+            let at = fixed_address.map_or_else(|| format!("{host}:0"), str::to_owned);
             let log = format!("openssl-{}", place + 1);
             let log = self.dir.join(log).with_extension("log");
             let command = asked.command(command, &at, set, wanted.secured, &self.dir)?;
@@ -335,7 +335,7 @@ impl RungServers {
             .arg("serve")
             .args(&wanted.words)
             .arg("--listen")
-            .arg(again.map_or_else(|| format!("{host}:0"), str::to_owned))
+            .arg(fixed_address.map_or_else(|| format!("{host}:0"), str::to_owned))
             .arg("--json");
         if let Some(set) = set {
             command.arg("--tls-cert").arg(&set.server_cert);
@@ -368,7 +368,7 @@ impl RungServers {
     fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         let mut start = || layout::alike(|| command.spawn());
         match self.whose {
-            ServerSharing::PerRung => cores::for_server(start),
+            ServerSharing::PerRung => cores::on_server_cores(start),
             ServerSharing::Shared => start(),
         }
     }

@@ -18,14 +18,14 @@ use crate::failure::Failure;
 use crate::proxies::process::ProcessUsage;
 
 /// A chain's key: the target's address and the number of sidecars.
-type ProxyPath = (SocketAddr, RungRoute);
+type ChainKey = (SocketAddr, RungRoute);
 
 /// Sidecars of all rungs; dropping it stops them.
 #[derive(Default)]
 pub(super) struct SidecarChains {
     /// Sidecars by chain, the one next to the target first.
-    chains: BTreeMap<ProxyPath, Vec<SidecarProcess>>,
-    by_rung: Vec<Option<ProxyPath>>,
+    chains: BTreeMap<ChainKey, Vec<SidecarProcess>>,
+    by_rung: Vec<Option<ChainKey>>,
 }
 
 /// A running `plimsoll relay sidecar`.
@@ -45,16 +45,16 @@ pub(super) fn start(rungs: &mut [RungSpec], dir: &Path) -> Result<SidecarChains,
     let mut sidecars = SidecarChains::default();
     let mut set = None;
     for rung in rungs {
-        if !matches!(rung.via, RungRoute::OneSidecar | RungRoute::TwoSidecars) {
+        if !matches!(rung.route, RungRoute::OneSidecar | RungRoute::TwoSidecars) {
             sidecars.by_rung.push(None);
             continue;
         }
-        if rung.via == RungRoute::TwoSidecars && set.is_none() {
+        if rung.route == RungRoute::TwoSidecars && set.is_none() {
             let made = make_certificates(&dir.join("certs"), &CertificateOptions::default());
             set = Some(made.map_err(Failure::error)?);
         }
         let end = ProxyTarget::of(rung)?;
-        let way = (end.address, rung.via.clone());
+        let way = (end.address, rung.route.clone());
         if !sidecars.chains.contains_key(&way) {
             let started = start_proxy_chain(
                 way.clone(),
@@ -83,7 +83,7 @@ impl SidecarChains {
         all.iter_mut().for_each(|sidecar| sidecar.process.end());
         for old in all {
             let (file, route) = (old.file.clone(), old.route.clone());
-            *old = one(file, route, old.address)?;
+            *old = start_sidecar(file, route, old.address)?;
         }
         Ok(())
     }
@@ -99,7 +99,7 @@ impl SidecarChains {
 
 /// Starts the sidecars of chain `n`, the one next to the target first, because each needs the address of the next.
 fn start_proxy_chain(
-    (end, via): ProxyPath,
+    (end, via): ChainKey,
     rung: &RungSpec,
     set: Option<&CertificateSet>,
     dir: &Path,
@@ -109,7 +109,7 @@ fn start_proxy_chain(
     let framed = RELAYED_PROTOCOLS.iter().find(|relayed| {
         matches!(relayed.mode, RelayMode::Frames { has_file, .. } if !has_file)
             && rung.spec.call.sections.contains_key(relayed.name)
-            && rung.secured == RungSecurity::Off
+            && rung.security == RungSecurity::Off
     });
     let protocol = framed.map_or("tcp", |relayed| relayed.name);
     let file = |end: &str| dir.join(format!("proxy-chain-{n}{end}.toml"));
@@ -117,7 +117,11 @@ fn start_proxy_chain(
         format!("protocol = \"{protocol}\"\nupstream = [\"{upstream}\"]\n{tls}")
     };
     match (via, set) {
-        (RungRoute::OneSidecar, _) => Ok(vec![one(file(""), route(end, ""), ANY_LOCAL_PORT)?]),
+        (RungRoute::OneSidecar, _) => Ok(vec![start_sidecar(
+            file(""),
+            route(end, ""),
+            ANY_LOCAL_PORT,
+        )?]),
         (RungRoute::TwoSidecars, Some(set)) => {
             let files = |cert: &Path, key: &Path| {
                 let [ca, cert, key] = [&set.ca_cert, cert, key].map(toml_path);
@@ -125,10 +129,10 @@ fn start_proxy_chain(
             };
             let listen = files(&set.server_cert, &set.server_key);
             let far = route(end, &format!("listen_tls = {{ {listen} }}\n"));
-            let far = one(file("-far"), far, ANY_LOCAL_PORT)?;
+            let far = start_sidecar(file("-far"), far, ANY_LOCAL_PORT)?;
             let upstream = files(&set.client_cert, &set.client_key);
             let tls = format!("upstream_tls = {{ {upstream}, server_name = \"localhost\" }}\n");
-            let near = one(file("-near"), route(far.address, &tls), ANY_LOCAL_PORT)?;
+            let near = start_sidecar(file("-near"), route(far.address, &tls), ANY_LOCAL_PORT)?;
             Ok(vec![far, near])
         }
         _ => Ok(Vec::new()),
@@ -139,7 +143,7 @@ fn start_proxy_chain(
 const ANY_LOCAL_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Starts a sidecar with one route that listens at `at`.
-fn one(file: PathBuf, route: String, at: SocketAddr) -> Result<SidecarProcess, Failure> {
+fn start_sidecar(file: PathBuf, route: String, at: SocketAddr) -> Result<SidecarProcess, Failure> {
     let shown = file.display().to_string();
     let wrong = |what: &str, e: std::io::Error| {
         Failure::error(format_args!("ladder.via: {what} {shown}: {e}"))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use plimsoll_engine::Clock;
 use plimsoll_engine::worker::StopLevel;
 use plimsoll_model::Plan;
-use plimsoll_model::ladder::pieces::{pieces, takes_part};
+use plimsoll_model::ladder::throughput::{is_measured_in, pieces};
 use plimsoll_model::ladder::{self, ExtraMeasurement};
 use plimsoll_model::spec::{RungSpec, Spec};
 use plimsoll_model::units::Period;
@@ -15,9 +15,9 @@ use super::testbed::ServersUp;
 use super::{LadderRun, SliceId};
 use crate::execution::{self, LoadRunner};
 use crate::failure::Failure;
+use crate::parallel_loads::PROGRESS_INTERVAL;
 use crate::progress::ProgressSeries;
 use crate::remaining::RemainingTime;
-use crate::together::PROGRESS_INTERVAL;
 
 /// Minimum warm-up of a divided slice: every client has to receive its first ticket within it.
 const MIN_WARMUP: Duration = Duration::from_millis(200);
@@ -87,7 +87,7 @@ impl LadderRun<'_> {
         let (clock, mut due) = (Clock::new(), PROGRESS_INTERVAL);
         for (round, mut order) in orders.into_iter().enumerate() {
             let shifted = |rung: usize| (round + rung) % rounds;
-            order.retain(|rung| takes_part(shifted(*rung), all.rounds[*rung], rounds));
+            order.retain(|rung| is_measured_in(shifted(*rung), all.rounds[*rung], rounds));
             let slices = order.len();
             let left = remaining.after(u32::try_from(round).unwrap_or(u32::MAX));
             for (nth, rung) in order.into_iter().enumerate() {
@@ -140,7 +140,7 @@ impl LadderRun<'_> {
                 // round.
                 let mut slice = self.slice(plan, &run, name);
                 self.testbed.complete_slice(rung, &before, &run, &mut slice);
-                self.note_connections(rung, plan, &run);
+                self.record_connections(rung, plan, &run);
                 let measured = &mut self.record.rungs[rung];
                 match all.part {
                     None => measured.slices.push(slice),
@@ -153,7 +153,7 @@ impl LadderRun<'_> {
             let elapsed = Duration::from_nanos(clock.now().0);
             match all.part {
                 None => {
-                    let so_far = self.so_far();
+                    let so_far = self.progress_suffix();
                     series.notice(format_args!("round {done} of {rounds}{left}{so_far}"));
                 }
                 // Rounds of parts are short, so progress is limited to one line per interval.

@@ -19,7 +19,7 @@ use crate::proxies::process::ProcessUsage;
 pub(super) struct Testbed {
     servers: RungServers,
     sidecars: SidecarChains,
-    proxied: RungProxies,
+    proxies: RungProxies,
 }
 
 /// Which rungs' servers are running.
@@ -54,7 +54,7 @@ impl Testbed {
         Ok(Testbed {
             servers,
             sidecars,
-            proxied,
+            proxies: proxied,
         })
     }
 
@@ -91,23 +91,23 @@ impl Testbed {
     pub(super) fn restart_all(&mut self, order: &[u32]) -> Result<(), Failure> {
         self.servers.restart_all(order)?;
         self.sidecars.restart()?;
-        self.proxied.restart();
+        self.proxies.restart();
         Ok(())
     }
 
     /// Returns what a rung's sidecars or proxy have used so far; `None` if it has none.
     fn proxy_usage(&self, rung: usize) -> Option<ProcessUsage> {
-        self.sidecars.used(rung).or_else(|| self.proxied.used(rung))
+        self.sidecars.used(rung).or_else(|| self.proxies.used(rung))
     }
 
     /// Returns the proxies of the rungs with their versions, by rung.
     pub(super) fn proxy_descriptions(&self) -> impl Iterator<Item = Option<String>> + '_ {
-        self.proxied.described()
+        self.proxies.described()
     }
 
     /// Returns the proxies, so that callers can check which of them have exited or are down.
     pub(super) fn proxies_mut(&mut self) -> &mut RungProxies {
-        &mut self.proxied
+        &mut self.proxies
     }
 
     /// Returns whether the ladder started the server of every rung. Then no call of a rung can reach the server of

@@ -114,12 +114,12 @@ impl KubernetesJob<'_> {
         }
         command.args(words).stdin(Stdio::piped());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|e| unstarted(&e))?;
+        let mut child = command.spawn().map_err(|e| kubectl_missing(&e))?;
         if let Some(mut stdin) = child.stdin.take() {
             // If kubectl stops reading early, its exit status and stderr say why.
             let _ = stdin.write_all(input.as_bytes());
         }
-        let output = child.wait_with_output().map_err(|e| unstarted(&e))?;
+        let output = child.wait_with_output().map_err(|e| kubectl_missing(&e))?;
         if output.status.success() {
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         } else {
@@ -197,7 +197,7 @@ impl KubernetesJob<'_> {
     }
 }
 
-fn unstarted(error: &io::Error) -> Failure {
+fn kubectl_missing(error: &io::Error) -> Failure {
     Failure::error_with_help(
         format_args!("can't start kubectl: {error}"),
         "install kubectl, or leave --apply out and give the objects to the cluster yourself",

@@ -20,7 +20,7 @@ use crate::failure::{self, Failure};
 const MAX_OBJECT: usize = 1 << 20;
 /// Maximum length of a run ID within a name, so that with `plimsoll-` and `-tls` it fits a label's 63 characters (RFC
 /// 1123).
-const MAX_NAME: usize = 50;
+const MAX_ID_LENGTH: usize = 50;
 /// User ID of the pods; it owns no files in the image.
 const USER_ID: u32 = 10_001;
 const PLAN_DIR: &str = "/plan";
@@ -32,7 +32,7 @@ pub(crate) struct KubernetesManifests<'a> {
     pub(crate) load: &'a LaunchPlan,
     pub(crate) shards: u32,
     pub(crate) run_id: &'a str,
-    pub(crate) meeting: PodRendezvous<'a>,
+    pub(crate) rendezvous: PodRendezvous<'a>,
     pub(crate) pods: &'a PodFlags,
 }
 
@@ -106,12 +106,12 @@ impl KubernetesManifests<'_> {
     /// Returns the name that all objects share.
     pub(crate) fn name(&self) -> String {
         let mut id = slug(self.run_id);
-        id.truncate(MAX_NAME);
+        id.truncate(MAX_ID_LENGTH);
         format!("plimsoll-{}", id.trim_end_matches('-'))
     }
 
     fn url(&self) -> String {
-        match self.meeting {
+        match self.rendezvous {
             PodRendezvous::Url(url) => url.to_owned(),
             PodRendezvous::Claim(_) => format!("file://{RENDEZVOUS_DIR}"),
         }
@@ -119,7 +119,7 @@ impl KubernetesManifests<'_> {
 
     /// Returns the path of the run directory that shard 0 writes.
     pub(crate) fn out(&self) -> String {
-        match self.meeting {
+        match self.rendezvous {
             PodRendezvous::Url(_) => format!("{RUNS_DIR}/run"),
             PodRendezvous::Claim(_) => format!("{RENDEZVOUS_DIR}/runs/{}", self.run_id),
         }
@@ -128,7 +128,7 @@ impl KubernetesManifests<'_> {
     fn heading(&self, name: &str) -> String {
         let space = self.pods.namespace.iter();
         let space: String = space.map(|space| format!(" -n {space}")).collect();
-        let result = match self.meeting {
+        let result = match self.rendezvous {
             PodRendezvous::Url(url) => format!(
                 "#   plimsoll watch {url} --run-id {id}\n#   plimsoll merge {url} --run-id {id} --out runs/{id}\n",
                 id = self.run_id
@@ -231,7 +231,7 @@ impl KubernetesManifests<'_> {
             text += &source("secret", &format!("{name}-tls"), secret);
         }
         text += "        - name: runs\n          emptyDir: {}\n";
-        let PodRendezvous::Claim(claim) = self.meeting else {
+        let PodRendezvous::Claim(claim) = self.rendezvous else {
             return (String::new(), text);
         };
         let _ = write!(

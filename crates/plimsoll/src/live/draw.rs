@@ -14,7 +14,7 @@ use ratatui::symbols::line::THICK_HORIZONTAL;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, LineGauge, Paragraph, Sparkline};
 
-use super::board::{Dashboard, EndpointUsage, RunPhase, TimeStats};
+use super::dashboard::{Dashboard, EndpointUsage, RunPhase, TimeStats};
 use crate::remaining::format_clock;
 use grid::{Grid, GridRow};
 use lines::lines;
@@ -50,8 +50,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Dashboard, noted: &[String]) {
         Constraint::Length(rows.head),
         Constraint::Length(TIMES_TABLE_ROWS),
         Constraint::Length(rows.objectives),
-        Constraint::Length(rows.pictures),
-        Constraint::Length(rows.ends),
+        Constraint::Length(rows.charts),
+        Constraint::Length(rows.endpoints),
         Constraint::Min(0),
         Constraint::Length(1),
     ])
@@ -76,7 +76,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Dashboard, noted: &[String]) {
     history(frame, tails, name, tail, orange, |us| time(us as f64));
     let [failed, both] = halves(ends);
     errors_panel(frame, before_gap(failed), board);
-    ends_panel(frame, both, board);
+    endpoints_panel(frame, both, board);
     notes_panel(frame, notes, noted);
     let keys = "q/Ctrl-C: stop and save · Ctrl-C twice: quit now";
     frame.render_widget(Paragraph::new(Span::styled(keys, DIM_STYLE)), foot);
@@ -86,8 +86,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, board: &Dashboard, noted: &[String]) {
 struct RowLayout {
     head: u16,
     objectives: u16,
-    pictures: u16,
-    ends: u16,
+    charts: u16,
+    endpoints: u16,
 }
 
 impl RowLayout {
@@ -119,8 +119,8 @@ impl RowLayout {
         RowLayout {
             head,
             objectives: objectives + more,
-            pictures: pictures + growth.min(MAX_CHART_ROWS - MIN_CHART_ROWS),
-            ends,
+            charts: pictures + growth.min(MAX_CHART_ROWS - MIN_CHART_ROWS),
+            endpoints: ends,
         }
     }
 }
@@ -145,7 +145,7 @@ fn header(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
             Span::raw(" ".repeat(gap)),
             Span::styled(phase, style),
         ]),
-        Line::styled(shortened(&board.what, width), DIM_STYLE),
+        Line::styled(shortened(&board.subtitle, width), DIM_STYLE),
     ];
     let context = board.context.iter().map(|line| shortened(line, width));
     lines.extend(context.map(|line| Line::styled(line, ACCENT_STYLE)));
@@ -223,7 +223,7 @@ fn calls_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     let grid = Grid {
         title: "calls",
         head: &["", "now", "so far"],
-        least: 9,
+        min_width: 9,
         entries,
     };
     grid.draw(frame, area);
@@ -264,7 +264,7 @@ fn times_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     let grid = Grid {
         title: "latency (successful calls)",
         head: &head,
-        least: 10,
+        min_width: 10,
         entries,
     };
     grid.draw(frame, area);
@@ -375,13 +375,13 @@ fn errors_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     let grid = Grid {
         title: &title,
         head: &[],
-        least: 5,
+        min_width: 5,
         entries,
     };
     grid.draw(frame, area);
 }
 
-fn ends_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
+fn endpoints_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     let percent = |part: f64| format!("{:.0} %", part * 100.0);
     let entry = |name: &str, end: Option<EndpointUsage>| match end {
         None => GridRow::of([name.to_owned(), "not seen".to_owned()], DIM_STYLE),
@@ -400,7 +400,7 @@ fn ends_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     let grid = Grid {
         title: "client and server",
         head: &["", "CPU", "a call", "memory", "open files"],
-        least: 7,
+        min_width: 7,
         entries: vec![entry("client", board.client), entry("server", board.server)],
     };
     grid.draw(frame, table);

@@ -5,7 +5,7 @@
 //! merges their results as if one process had measured; [`wire`] defines their messages, which an `IntervalAggregator`
 //! merges. Nothing here depends on a protocol.
 
-pub(crate) mod gathering;
+pub(crate) mod aggregation;
 mod server_memory;
 mod supervisor;
 pub(crate) mod wire;
@@ -43,7 +43,7 @@ pub(crate) struct ProcessLayout {
 /// A plan that several processes run.
 pub(crate) struct MultiprocessLoad<'a> {
     pub(crate) plan: &'a Plan,
-    pub(crate) spread: &'a ProcessLayout,
+    pub(crate) layout: &'a ProcessLayout,
     /// The plan's file, without secrets.
     pub(crate) plan_file: &'a Path,
 }
@@ -59,7 +59,7 @@ struct MachineLimits {
     ports: u64,
     cores: u32,
     /// Selects different loopback addresses for each run, because closed ports stay in TIME_WAIT for a minute.
-    number: u32,
+    run_number: u32,
 }
 
 impl MachineLimits {
@@ -69,7 +69,7 @@ impl MachineLimits {
             descriptors: descriptor_limit(),
             ports: ports(),
             cores: thread::available_parallelism().map_or(1, |n| n.get() as u32),
-            number: std::process::id(),
+            run_number: std::process::id(),
         }
     }
 }
@@ -90,7 +90,7 @@ impl ProcessLayout {
     pub(crate) fn of(plan: &Plan, shard: Shard) -> Result<ProcessLayout, Failure> {
         let resolve = || {
             let addresses = plimsoll_engine::resolve(&plan.target);
-            let addresses = addresses.map_err(|e| protocols::could_not_begin(e, plan))?;
+            let addresses = addresses.map_err(|e| protocols::start_failure(e, plan))?;
             let mut hosts = addresses.iter().filter_map(Address::ip);
             let first = hosts.next();
             // Prefer IPv4, whose loopback network has many addresses to connect from.
@@ -238,7 +238,7 @@ fn sources(
     {
         // Plan for half of each address's ports, which the kernel finds quickly.
         let n = wanted.div_ceil((ports / 2).max(1)) as u32;
-        let first = first_source(limits.number, n);
+        let first = first_source(limits.run_number, n);
         let last = Ipv4Addr::from(u32::from(first) + n - 1);
         notes.push(format!(
             "connections come from {first} to {last}: one address has {} ports to one server",

@@ -23,7 +23,7 @@ use plimsoll_model::plan::Shard;
 use plimsoll_model::spec::secrets;
 use plimsoll_model::{Plan, Time};
 
-use super::gathering::IntervalAggregator;
+use super::aggregation::IntervalAggregator;
 use super::server_memory::ServerMemory;
 use super::wire::{ChildOrder, ShardMessage};
 use super::{MultiprocessLoad, ProcessLayout};
@@ -31,7 +31,7 @@ use crate::child::PipedChild;
 use crate::console;
 use crate::failure::Exit;
 use crate::process::ProcessContext;
-use crate::protocols::connections_beforehand;
+use crate::protocols::initial_connections;
 
 /// How often the connection count is reported and stop requests are passed on.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -58,7 +58,7 @@ const MAX_INTERVAL_DELAY_S: u64 = 2;
 pub(crate) fn run(
     MultiprocessLoad {
         plan,
-        spread,
+        layout: spread,
         plan_file,
     }: MultiprocessLoad<'_>,
     place: RunRole<'_>,
@@ -89,13 +89,13 @@ pub(crate) fn run(
         members.push(ShardProcess::start(command, shard, sender.clone())?);
     }
     drop(sender);
-    let mut crew = Supervisor {
-        gathering: IntervalAggregator::new(members.len()),
-        members,
-        heard,
+    let mut supervisor = Supervisor {
+        aggregator: IntervalAggregator::new(members.len()),
+        children: members,
+        messages: heard,
         clock,
-        began: Time::NEVER,
-        listened_at: clock.now(),
+        begins_at: Time::NEVER,
+        checked_at: clock.now(),
         queue_drained: false,
         client: ResourceMeter::new(WatchedProcesses::own()),
         server: server.map(ResourceMeter::new),
@@ -104,28 +104,28 @@ pub(crate) fn run(
         ordered_at: Time::NEVER,
         observe,
     };
-    let (established, workers) = crew.wait_until_ready(plan, stop)?;
-    crew.memory.held();
+    let (established, workers) = supervisor.wait_until_ready(plan, stop)?;
+    supervisor.memory.held();
     let begin = match start {
         None => {
             let attempted = u64::from(established.open + established.failed);
             established.check(&plan.target.url, attempted)?;
             // Start far enough ahead that every process receives the time before it comes.
-            clock.now() + Duration::from_millis(200 + 10 * crew.members.len() as u64)
+            clock.now() + Duration::from_millis(200 + 10 * supervisor.children.len() as u64)
         }
         Some(start) => start(&established, workers).ok_or(EngineError::Interrupted)?,
     };
-    crew.begin(begin, workers, &established);
-    crew.run_to_completion(stop)?;
+    supervisor.begin(begin, workers, &established);
+    supervisor.run_to_completion(stop)?;
     Ok(RunCompletion {
         interrupted: stop.level() != StopLevel::Run,
         workers,
         established,
-        watched_pids: crew
+        watched_pids: supervisor
             .server
             .as_ref()
             .map_or_else(Vec::new, |server| server.pids().to_vec()),
-        negotiated: crew.gathering.negotiated(),
+        negotiated: supervisor.aggregator.negotiated(),
     })
 }
 
@@ -164,12 +164,12 @@ struct ShardProcess {
     shard: Shard,
     child: PipedChild,
     /// Number of messages received from it, counted by the reading thread.
-    pulse: Arc<AtomicU64>,
-    last_pulse: u64,
+    message_count: Arc<AtomicU64>,
+    last_message_count: u64,
     /// Time since the last message.
-    silent: Duration,
-    finished: bool,
-    gone: bool,
+    silence: Duration,
+    has_finished: bool,
+    is_gone: bool,
 }
 
 /// A process's index and its message; `None` once its output has ended.
@@ -202,11 +202,11 @@ impl ShardProcess {
         Ok(ShardProcess {
             shard,
             child: child.map_err(failed)?,
-            pulse,
-            last_pulse: 0,
-            silent: Duration::ZERO,
-            finished: false,
-            gone: false,
+            message_count: pulse,
+            last_message_count: 0,
+            silence: Duration::ZERO,
+            has_finished: false,
+            is_gone: false,
         })
     }
 
@@ -221,7 +221,7 @@ impl ShardProcess {
 
     /// Marks the process as gone: later messages are ignored, and its input is closed so that it stops.
     fn mark_gone(&mut self) {
-        (self.gone, self.child.stdin) = (true, None);
+        (self.is_gone, self.child.stdin) = (true, None);
     }
 
     fn failed(&self, problem: String) -> EngineError {
@@ -235,14 +235,14 @@ impl ShardProcess {
 
 /// Supervises the processes of one load.
 struct Supervisor<'a, 'o> {
-    members: Vec<ShardProcess>,
-    heard: Receiver<ChildMessage>,
-    gathering: IntervalAggregator,
+    children: Vec<ShardProcess>,
+    messages: Receiver<ChildMessage>,
+    aggregator: IntervalAggregator,
     clock: Clock,
     /// Start time of the load.
-    began: Time,
+    begins_at: Time,
     /// When the processes were last checked for silence.
-    listened_at: Time,
+    checked_at: Time,
     /// Whether the queue was empty at the last poll; only then is a missing interval late.
     queue_drained: bool,
     client: ResourceMeter,
@@ -269,9 +269,9 @@ impl Supervisor<'_, '_> {
         plan: &Plan,
         stop: &StopFlag,
     ) -> Result<(ConnectSummary, u32), EngineError> {
-        let wanted = connections_beforehand(plan);
+        let wanted = initial_connections(plan);
         let mut shown = self.clock.now();
-        while !self.gathering.is_ready() {
+        while !self.aggregator.is_ready() {
             match self.process_next_message(stop) {
                 Some((_, ChildStatus::Failed(error) | ChildStatus::Stalled(error))) => {
                     return Err(match stop.level() {
@@ -286,7 +286,7 @@ impl Supervisor<'_, '_> {
             if now.since(shown) >= 250_000_000 {
                 shown = now;
                 (self.observe)(Observation::Connecting {
-                    open: self.gathering.connecting(),
+                    open: self.aggregator.connecting(),
                     wanted,
                 });
             }
@@ -294,7 +294,7 @@ impl Supervisor<'_, '_> {
         if stop.level() != StopLevel::Run {
             return Err(EngineError::Interrupted);
         }
-        Ok(self.gathering.established())
+        Ok(self.aggregator.established())
     }
 
     fn begin(&mut self, at: Time, workers: u32, established: &ConnectSummary) {
@@ -307,34 +307,34 @@ impl Supervisor<'_, '_> {
             workers,
             connections: u64::from(established.open),
         });
-        self.began = at;
-        let begin = ChildOrder::Begin(self.began);
-        self.members.iter_mut().for_each(|m| m.send(begin));
+        self.begins_at = at;
+        let begin = ChildOrder::Begin(self.begins_at);
+        self.children.iter_mut().for_each(|m| m.send(begin));
     }
 
     /// Processes messages until the last process has ended.
     fn run_to_completion(&mut self, stop: &StopFlag) -> Result<(), EngineError> {
         let mut failure = None;
-        while self.members.iter().any(|m| !m.gone) {
+        while self.children.iter().any(|m| !m.is_gone) {
             match self.process_next_message(stop) {
                 Some((index, ChildStatus::Failed(error))) => {
                     // The rest of the load would not be the planned one, so the others are stopped.
                     console::notice(format_args!("{error}; stopping the others"));
-                    self.gathering.intervals.ended(index);
+                    self.aggregator.intervals.ended(index);
                     self.order_stop(StopLevel::Graceful);
                     failure.get_or_insert(error);
                 }
                 Some((index, ChildStatus::Stalled(error))) => {
                     // Only the share of this process is missing from the load, so the others continue.
                     console::notice(format_args!("{error}; the run goes on without it"));
-                    self.gathering.intervals.ended(index);
+                    self.aggregator.intervals.ended(index);
                     failure.get_or_insert(error);
                 }
                 Some((_, ChildStatus::Exited)) | None => {}
             }
             self.emit();
         }
-        self.gathering.intervals.all_ended();
+        self.aggregator.intervals.all_ended();
         self.emit();
         failure.map_or(Ok(()), Err)
     }
@@ -345,25 +345,25 @@ impl Supervisor<'_, '_> {
         if self.ordered_level == StopLevel::Now
             && self.clock.now() > self.ordered_at + SHUTDOWN_GRACE
         {
-            for member in self.members.iter_mut().filter(|m| !m.gone) {
+            for member in self.children.iter_mut().filter(|m| !m.is_gone) {
                 member.child.kill();
             }
         }
         if let Some(index) = self.find_stalled() {
-            return Some((index, self.give_up(index)));
+            return Some((index, self.kill_stalled(index)));
         }
-        let waiting = self.heard.try_recv().ok();
+        let waiting = self.messages.try_recv().ok();
         self.queue_drained = waiting.is_none();
         let heard = match waiting {
             Some(heard) => Ok(heard),
-            None => self.heard.recv_timeout(POLL_INTERVAL),
+            None => self.messages.recv_timeout(POLL_INTERVAL),
         };
         // Ignore a disconnected channel: every process has reported its end before.
         let (index, message) = heard.ok()?;
         if matches!(message, Some(Ok(ShardMessage::Defect(_)))) {
             defect::count_reported_panic();
         }
-        if self.members[index].gone {
+        if self.children[index].is_gone {
             return None;
         }
         let problem = match message {
@@ -377,7 +377,7 @@ impl Supervisor<'_, '_> {
             }
         };
         // The process has reported that it can't continue.
-        let member = &mut self.members[index];
+        let member = &mut self.children[index];
         member.mark_gone();
         Some((index, ChildStatus::Failed(member.failed(problem))))
     }
@@ -386,56 +386,56 @@ impl Supervisor<'_, '_> {
     /// because no child can send while the whole machine is suspended.
     fn find_stalled(&mut self) -> Option<usize> {
         let now = self.clock.now();
-        let passed = now.duration_since(self.listened_at);
+        let passed = now.duration_since(self.checked_at);
         if passed < POLL_INTERVAL {
             return None;
         }
-        self.listened_at = now;
-        for member in &mut self.members {
-            let beats = member.pulse.load(Ordering::Relaxed);
-            member.silent = if beats == member.last_pulse {
-                member.silent + passed.min(2 * POLL_INTERVAL)
+        self.checked_at = now;
+        for member in &mut self.children {
+            let beats = member.message_count.load(Ordering::Relaxed);
+            member.silence = if beats == member.last_message_count {
+                member.silence + passed.min(2 * POLL_INTERVAL)
             } else {
                 Duration::ZERO
             };
-            member.last_pulse = beats;
+            member.last_message_count = beats;
         }
         let ordered = self.ordered_level;
         let stands_still = |m: &ShardProcess| {
-            let patience = match (ordered, m.last_pulse) {
+            let patience = match (ordered, m.last_message_count) {
                 (StopLevel::Now, _) => MAX_SHUTDOWN_SILENCE,
                 (_, 0) => MAX_STARTUP_SILENCE,
                 _ => MAX_SILENCE,
             };
-            !m.gone && m.silent >= patience
+            !m.is_gone && m.silence >= patience
         };
-        self.members.iter().position(stands_still)
+        self.children.iter().position(stands_still)
     }
 
     /// Kills the stalled process; if it resumed it would flush a backlog of stale intervals.
-    fn give_up(&mut self, index: usize) -> ChildStatus {
-        let member = &mut self.members[index];
+    fn kill_stalled(&mut self, index: usize) -> ChildStatus {
+        let member = &mut self.children[index];
         member.mark_gone();
         member.child.kill();
         ChildStatus::Stalled(member.failed(format!(
             "is stalled: it has sent nothing for {} s (stopped, swapped out, or without CPU time); what it did after its last whole second is unknown",
-            member.silent.as_secs()
+            member.silence.as_secs()
         )))
     }
 
     fn take(&mut self, index: usize, message: ShardMessage) {
-        let member = &mut self.members[index];
+        let member = &mut self.children[index];
         if let ShardMessage::Finished(end) = &message {
-            member.finished = !end.interrupted || self.ordered_level != StopLevel::Run;
+            member.has_finished = !end.interrupted || self.ordered_level != StopLevel::Run;
         }
-        self.gathering.add_message(index, message);
+        self.aggregator.add_message(index, message);
     }
 
     /// Handles the end of a process's output.
     fn on_exit(&mut self, index: usize) -> ChildStatus {
-        let member = &mut self.members[index];
+        let member = &mut self.children[index];
         member.mark_gone();
-        if member.finished {
+        if member.has_finished {
             return ChildStatus::Exited;
         }
         let how = match member.child.reap() {
@@ -443,7 +443,7 @@ impl Supervisor<'_, '_> {
                 if status.code() == Some(i32::from(Exit::Defect.code())) {
                     defect::count_reported_panic();
                 }
-                how_it_ended(status)
+                describe_exit(status)
             }
             Ok(None) => "stopped sending".to_owned(),
             Err(e) => e.to_string(),
@@ -460,7 +460,7 @@ impl Supervisor<'_, '_> {
                 _ => StopLevel::Now,
             };
             self.ordered_at = self.clock.now();
-            self.members
+            self.children
                 .iter_mut()
                 .for_each(|m| m.send(ChildOrder::Stop));
         }
@@ -468,11 +468,11 @@ impl Supervisor<'_, '_> {
 
     /// Passes on intervals that all processes have completed and, if no message is queued, overdue ones.
     fn emit(&mut self) {
-        let seconds = self.clock.now().duration_since(self.began).as_secs();
+        let seconds = self.clock.now().duration_since(self.begins_at).as_secs();
         let late = seconds
             .checked_sub(1 + MAX_INTERVAL_DELAY_S)
             .filter(|_| self.queue_drained);
-        while let Some((mut record, requests)) = self.gathering.intervals.next(late) {
+        while let Some((mut record, requests)) = self.aggregator.intervals.next(late) {
             let own = self.client.read().unwrap_or_default();
             record.client = Some(record.client.unwrap_or_default().plus(own));
             record.server = self.server.as_mut().and_then(ResourceMeter::read);
@@ -482,7 +482,7 @@ impl Supervisor<'_, '_> {
     }
 }
 
-fn how_it_ended(status: ExitStatus) -> String {
+fn describe_exit(status: ExitStatus) -> String {
     match (status.signal(), status.code()) {
         (Some(signal), _) => format!("ended by signal {signal}"),
         (_, Some(0)) => "stopped".to_owned(),

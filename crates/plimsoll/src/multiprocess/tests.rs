@@ -22,7 +22,7 @@ const LIMITS: MachineLimits = MachineLimits {
     descriptors: 20_000,
     ports: 28_232,
     cores: 2,
-    number: 4_711,
+    run_number: 4_711,
 };
 
 fn plan(load: &str) -> Plan {
@@ -31,14 +31,14 @@ fn plan(load: &str) -> Plan {
     spec::resolve(&spec::read(&text).expect("a plan"), &EmptyContext).expect("a plan")
 }
 
-fn spread_at(load: &str, target: &str) -> Result<ProcessLayout, Failure> {
+fn layout_for(load: &str, target: &str) -> Result<ProcessLayout, Failure> {
     let plan = plan(load);
     let target = target.parse().expect("an address");
     decide(&plan, LoadRequirements::of(&plan), LIMITS, || Ok(target))
 }
 
-fn spread(load: &str) -> Result<ProcessLayout, Failure> {
-    spread_at(load, "127.0.0.1")
+fn layout_of(load: &str) -> Result<ProcessLayout, Failure> {
+    layout_for(load, "127.0.0.1")
 }
 
 fn fleet(n: u32) -> String {
@@ -46,7 +46,7 @@ fn fleet(n: u32) -> String {
 }
 
 #[track_caller]
-fn wrong(result: Result<ProcessLayout, Failure>, words: &[&str]) {
+fn assert_rejected(result: Result<ProcessLayout, Failure>, words: &[&str]) {
     let text = result.expect_err("it can't be done").to_string();
     for word in words {
         assert!(text.contains(word), "{text}");
@@ -55,14 +55,14 @@ fn wrong(result: Result<ProcessLayout, Failure>, words: &[&str]) {
 
 #[test]
 fn single_process_when_descriptors_suffice() {
-    let one = spread(&fleet(19_936)).expect("it can be done");
+    let one = layout_of(&fleet(19_936)).expect("it can be done");
     assert_eq!((one.processes, one.workers), (1, None));
     assert_eq!((one.sources, one.notes), (vec![], Vec::<String>::new()));
 }
 
 #[test]
 fn process_and_source_counts_follow_resource_limits() {
-    let many = spread(&fleet(100_000)).expect("it can be done");
+    let many = layout_of(&fleet(100_000)).expect("it can be done");
     assert_eq!((many.processes, many.workers), (6, Some(1)));
     assert_eq!(many.sources.len(), 8);
     assert!(many.sources.iter().all(IpAddr::is_loopback));
@@ -73,22 +73,22 @@ fn process_and_source_counts_follow_resource_limits() {
 
 #[test]
 fn requested_process_count_is_used_or_rejected() {
-    let asked = |n: u32, load: &str| spread(&format!("{load}\nprocesses = {n}"));
+    let asked = |n: u32, load: &str| layout_of(&format!("{load}\nprocesses = {n}"));
     assert_eq!(asked(3, &fleet(6_000)).expect("fine").processes, 3);
     assert_eq!(
         asked(3, &fleet(6_000)).expect("fine").notes,
         Vec::<String>::new()
     );
-    wrong(
+    assert_rejected(
         asked(2, &fleet(100_000)),
         &["2 hold 39,872", "100,000", "use 6 or more"],
     );
-    wrong(
+    assert_rejected(
         asked(3, &fleet(2)),
         &["3 for a load that has only 2 connections"],
     );
     let open = "rate = \"10/s\"\nduration = \"1s\"";
-    wrong(asked(2, open), &["one connection"]);
+    assert_rejected(asked(2, open), &["one connection"]);
     assert_eq!(
         asked(2, &format!("{open}\nconnections = 2"))
             .expect("fine")
@@ -108,7 +108,7 @@ fn fewer_connections_than_shards_is_rejected() {
     let plan = plan("rate = \"10/s\"\nduration = \"1s\"");
     let needs = |index| LoadRequirements::of(&plan).of_shard(Shard { index, of: 2 });
     for index in 0..2 {
-        wrong(
+        assert_rejected(
             decide(&plan, needs(index), LIMITS, || {
                 Ok(IpAddr::from([127, 0, 0, 1]))
             }),
@@ -123,13 +123,13 @@ fn fewer_connections_than_shards_is_rejected() {
 #[test]
 fn remote_target_needs_explicit_source_addresses() {
     let load = fleet(30_000);
-    wrong(
-        spread_at(&load, "192.0.2.7"),
+    assert_rejected(
+        layout_for(&load, "192.0.2.7"),
         &["30,000 connections", "28,232 ports", "--source"],
     );
-    wrong(spread_at(&load, "::1"), &["127.0.0.1"]);
-    let given = |range: &str| spread(&format!("{load}\nsource_addresses = [\"{range}\"]"));
-    wrong(
+    assert_rejected(layout_for(&load, "::1"), &["127.0.0.1"]);
+    let given = |range: &str| layout_of(&format!("{load}\nsource_addresses = [\"{range}\"]"));
+    assert_rejected(
         given("127.0.0.2"),
         &["from 1 addresses", "give 2 addresses or more"],
     );

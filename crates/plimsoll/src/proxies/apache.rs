@@ -7,8 +7,8 @@ use std::process::Command;
 use plimsoll_model::spec::WireFormat;
 
 use super::{
-    InstalledProxy, MAX_IDLE_CONNECTIONS, Proxy, ProxyRoute, ProxyVersion, on_path, printed,
-    quoted, words_after,
+    InstalledProxy, MAX_IDLE_CONNECTIONS, Proxy, ProxyRoute, ProxyVersion, find_program, printed,
+    quote, words_after,
 };
 
 pub(super) static PROXY: Proxy = Proxy {
@@ -17,15 +17,15 @@ pub(super) static PROXY: Proxy = Proxy {
     install: "apt-get install apache2-bin",
     carries: &[WireFormat::Http1, WireFormat::Http2, WireFormat::Socket],
     remark: "HTTP/2 requests are forwarded as HTTP/1.1; one process of many threads",
-    find: || on_path("apache2"),
+    find: || find_program("apache2"),
     version,
-    lacks: |_, _| {
+    limitation: |_, _| {
         let is_missing = modules_dir().is_none();
         is_missing.then(|| {
             "this Apache httpd has its modules elsewhere: apt-get install apache2-bin".to_owned()
         })
     },
-    file: "httpd.conf",
+    config_file: "httpd.conf",
     configure,
     arguments,
     joins_keys: true,
@@ -73,11 +73,11 @@ fn configure(_: &InstalledProxy, route: &ProxyRoute) -> String {
         let file = modules.join(format!("mod_{name}.so"));
         // Modules without a file are built in.
         if file.is_file() {
-            let _ = writeln!(text, "LoadModule {name}_module {}", quoted(&file));
+            let _ = writeln!(text, "LoadModule {name}_module {}", quote(&file));
         }
     }
-    let pid = quoted(&route.dir.join("httpd.pid"));
-    let runtime = quoted(&route.dir);
+    let pid = quote(&route.dir.join("httpd.pid"));
+    let runtime = quote(&route.dir);
     let _ = writeln!(
         text,
         "ServerName localhost\nListen {}\nPidFile {pid}\nDefaultRuntimeDir {runtime}\nErrorLog /dev/stderr\nLogLevel warn",
@@ -103,14 +103,14 @@ fn configure(_: &InstalledProxy, route: &ProxyRoute) -> String {
             text,
             "SSLEngine on\nSSLProtocol -all +TLSv1.2 +TLSv1.3\nSSLSessionCache shmcb:{}(512000)\nSSLCertificateFile {}\nSSLCertificateKeyFile {}",
             route.dir.join("resumption").display(),
-            quoted(&identity.cert),
-            quoted(&identity.key)
+            quote(&identity.cert),
+            quote(&identity.key)
         );
         if let Some(ca) = &tls.client_ca {
             let _ = writeln!(
                 text,
                 "SSLVerifyClient require\nSSLVerifyDepth 5\nSSLCACertificateFile {}",
-                quoted(ca)
+                quote(ca)
             );
         }
     }
@@ -127,7 +127,7 @@ fn configure(_: &InstalledProxy, route: &ProxyRoute) -> String {
                 let _ = writeln!(
                     text,
                     "SSLProxyVerify require\nSSLProxyVerifyDepth 5\nSSLProxyCheckPeerName off\nSSLProxyCheckPeerCN off\nSSLProxyCACertificateFile {}",
-                    quoted(ca)
+                    quote(ca)
                 );
             }
             None => {
@@ -138,7 +138,7 @@ fn configure(_: &InstalledProxy, route: &ProxyRoute) -> String {
             let _ = writeln!(
                 text,
                 "SSLProxyMachineCertificateFile {}",
-                quoted(&identity.both)
+                quote(&identity.both)
             );
         }
     }

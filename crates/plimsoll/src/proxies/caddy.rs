@@ -7,8 +7,8 @@ use std::process::Command;
 use plimsoll_model::spec::WireFormat;
 
 use super::{
-    InstalledProxy, MAX_IDLE_CONNECTIONS, Proxy, ProxyRoute, ProxyVersion, on_path, printed,
-    quoted, words_after,
+    InstalledProxy, MAX_IDLE_CONNECTIONS, Proxy, ProxyRoute, ProxyVersion, find_program, printed,
+    quote, words_after,
 };
 
 pub(super) static PROXY: Proxy = Proxy {
@@ -22,10 +22,10 @@ pub(super) static PROXY: Proxy = Proxy {
         WireFormat::Socket,
     ],
     remark: "",
-    find: || on_path("caddy"),
+    find: || find_program("caddy"),
     version,
-    lacks: |_, _| None,
-    file: "Caddyfile",
+    limitation: |_, _| None,
+    config_file: "Caddyfile",
     configure,
     arguments,
     joins_keys: false,
@@ -76,8 +76,8 @@ fn configure(_: &InstalledProxy, route: &ProxyRoute) -> String {
         let _ = write!(
             text,
             "\ttls {} {}",
-            quoted(&identity.cert),
-            quoted(&identity.key)
+            quote(&identity.cert),
+            quote(&identity.key)
         );
         text += " {\n";
         if is_multiplexed {
@@ -89,7 +89,7 @@ fn configure(_: &InstalledProxy, route: &ProxyRoute) -> String {
             let _ = writeln!(
                 text,
                 "\t\tclient_auth {{\n\t\t\tmode require_and_verify\n\t\t\ttrusted_ca_cert_file {}\n\t\t}}",
-                quoted(ca)
+                quote(ca)
             );
         }
         text += "\t}\n";
@@ -109,7 +109,7 @@ fn configure(_: &InstalledProxy, route: &ProxyRoute) -> String {
         text += "\t\t\ttls\n";
         match &tls.ca {
             Some(ca) => {
-                let _ = writeln!(text, "\t\t\ttls_trusted_ca_certs {}", quoted(ca));
+                let _ = writeln!(text, "\t\t\ttls_trusted_ca_certs {}", quote(ca));
             }
             None => text += "\t\t\ttls_insecure_skip_verify\n",
         }
@@ -118,8 +118,8 @@ fn configure(_: &InstalledProxy, route: &ProxyRoute) -> String {
             let _ = writeln!(
                 text,
                 "\t\t\ttls_client_auth {} {}",
-                quoted(&identity.cert),
-                quoted(&identity.key)
+                quote(&identity.cert),
+                quote(&identity.key)
             );
         }
     }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     IdentityFiles, InstalledProxy, MAX_IDLE_CONNECTIONS, MAX_STREAMS, Proxy, ProxyRoute,
-    ProxyVersion, on_path, printed,
+    ProxyVersion, find_program, printed,
 };
 
 pub(super) static PROXY: Proxy = Proxy {
@@ -23,10 +23,10 @@ pub(super) static PROXY: Proxy = Proxy {
         WireFormat::Bytes,
     ],
     remark: "",
-    find: || on_path("envoy"),
+    find: || find_program("envoy"),
     version,
-    lacks: |_, _| None,
-    file: "envoy.json",
+    limitation: |_, _| None,
+    config_file: "envoy.json",
     configure,
     arguments,
     joins_keys: false,

@@ -6,8 +6,8 @@ use std::process::Command;
 use plimsoll_model::spec::WireFormat;
 
 use super::{
-    InstalledProxy, MAX_IDLE_CONNECTIONS, MAX_STREAMS, Proxy, ProxyRoute, ProxyVersion, on_path,
-    printed, quoted, words_after,
+    InstalledProxy, MAX_IDLE_CONNECTIONS, MAX_STREAMS, Proxy, ProxyRoute, ProxyVersion, find_program,
+    printed, quote, words_after,
 };
 
 pub(super) static PROXY: Proxy = Proxy {
@@ -22,10 +22,10 @@ pub(super) static PROXY: Proxy = Proxy {
         WireFormat::Bytes,
     ],
     remark: "",
-    find: || on_path("haproxy"),
+    find: || find_program("haproxy"),
     version,
-    lacks: |_, _| None,
-    file: "haproxy.cfg",
+    limitation: |_, _| None,
+    config_file: "haproxy.cfg",
     configure,
     arguments,
     joins_keys: true,
@@ -57,12 +57,12 @@ fn configure(_: &InstalledProxy, route: &ProxyRoute) -> String {
     let mut server = format!("server server {}", route.upstream);
     match (&route.listen_tls, alpn) {
         (Some(tls), alpn) => {
-            bind += &format!(" ssl crt {}", quoted(&tls.identity.both));
+            bind += &format!(" ssl crt {}", quote(&tls.identity.both));
             if let Some(alpn) = alpn {
                 bind += &format!(" alpn {alpn}");
             }
             if let Some(ca) = &tls.client_ca {
-                bind += &format!(" ca-file {} verify required", quoted(ca));
+                bind += &format!(" ca-file {} verify required", quote(ca));
             }
         }
         (None, Some("h2")) => bind += " proto h2",
@@ -75,7 +75,7 @@ fn configure(_: &InstalledProxy, route: &ProxyRoute) -> String {
                 server += &format!(" alpn {alpn}");
             }
             match &tls.ca {
-                Some(ca) => server += &format!(" verify required ca-file {}", quoted(ca)),
+                Some(ca) => server += &format!(" verify required ca-file {}", quote(ca)),
                 None => server += " verify none",
             }
             // SNI must not be an IP address (RFC 6066 §3).
@@ -86,7 +86,7 @@ fn configure(_: &InstalledProxy, route: &ProxyRoute) -> String {
                 }
             }
             if let Some(identity) = &tls.identity {
-                server += &format!(" crt {}", quoted(&identity.both));
+                server += &format!(" crt {}", quote(&identity.both));
             }
         }
         (None, Some("h2")) => server += " proto h2",

@@ -8,7 +8,7 @@ use plimsoll_model::spec::WireFormat;
 
 use super::{
     InstalledProxy, MAX_CALLS_PER_CONNECTION, MAX_IDLE_CONNECTIONS, MAX_STREAMS, Proxy, ProxyRoute,
-    ProxyVersion, on_path, printed, quoted, words_after,
+    ProxyVersion, find_program, printed, quote, words_after,
 };
 
 pub(super) static PROXY: Proxy = Proxy {
@@ -23,10 +23,10 @@ pub(super) static PROXY: Proxy = Proxy {
         WireFormat::Bytes,
     ],
     remark: "HTTP/2 requests are forwarded as HTTP/1.1, except gRPC",
-    find: || on_path("nginx"),
+    find: || find_program("nginx"),
     version,
-    lacks,
-    file: "nginx.conf",
+    limitation: lacks,
+    config_file: "nginx.conf",
     configure,
     arguments,
     joins_keys: false,
@@ -73,7 +73,7 @@ fn lacks(installed: &InstalledProxy, route: &ProxyRoute) -> Option<String> {
 }
 
 /// Returns whether this version has the `http2` directive. Since 1.25.1 the `listen` parameter is deprecated.
-fn has_own_directive(number: &str) -> bool {
+fn has_http2_directive(number: &str) -> bool {
     let mut parts = number.split('.').map(|part| part.parse().unwrap_or(0));
     let mut next = || parts.next().unwrap_or(0);
     (next(), next(), next()) >= (1, 25, 1)
@@ -85,12 +85,12 @@ fn configure(installed: &InstalledProxy, route: &ProxyRoute) -> String {
     if rustix::process::geteuid().is_root() {
         text += "user root;\n";
     }
-    let pid = quoted(&route.dir.join("nginx.pid"));
+    let pid = quote(&route.dir.join("nginx.pid"));
     let _ = writeln!(text, "pid {pid};\nerror_log stderr warn;");
     if route.wire == WireFormat::Bytes
         && let Ok(Some(module)) = stream_module(installed)
     {
-        let _ = writeln!(text, "load_module {};", quoted(&module));
+        let _ = writeln!(text, "load_module {};", quote(&module));
     }
     text += "events {\n    worker_connections 16384;\n}\n";
     if route.wire == WireFormat::Bytes {
@@ -109,14 +109,14 @@ fn listen(route: &ProxyRoute, more: &str) -> String {
     let mut text = format!(
         "        listen {} ssl{more};\n        ssl_protocols TLSv1.2 TLSv1.3;\n        ssl_session_cache shared:load:1m;\n        ssl_certificate {};\n        ssl_certificate_key {};\n",
         route.listen,
-        quoted(&tls.identity.cert),
-        quoted(&tls.identity.key)
+        quote(&tls.identity.cert),
+        quote(&tls.identity.key)
     );
     if let Some(ca) = &tls.client_ca {
         let _ = writeln!(
             text,
             "        ssl_verify_client on;\n        ssl_verify_depth 5;\n        ssl_client_certificate {};",
-            quoted(ca)
+            quote(ca)
         );
     }
     text
@@ -135,15 +135,15 @@ fn upstream_tls(route: &ProxyRoute, of: &str) -> String {
         let _ = writeln!(
             text,
             "            {of}_ssl_verify on;\n            {of}_ssl_verify_depth 5;\n            {of}_ssl_trusted_certificate {};",
-            quoted(ca)
+            quote(ca)
         );
     }
     if let Some(identity) = &tls.identity {
         let _ = writeln!(
             text,
             "            {of}_ssl_certificate {};\n            {of}_ssl_certificate_key {};",
-            quoted(&identity.cert),
-            quoted(&identity.key)
+            quote(&identity.cert),
+            quote(&identity.key)
         );
     }
     text
@@ -167,7 +167,7 @@ fn stream(route: &ProxyRoute) -> String {
 fn requests(installed: &InstalledProxy, route: &ProxyRoute) -> String {
     let mut text = "http {\n    access_log off;\n".to_owned();
     for module in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"] {
-        let dir = quoted(&route.dir.join("temp"));
+        let dir = quote(&route.dir.join("temp"));
         let _ = writeln!(text, "    {module}_temp_path {dir};");
     }
     let _ = write!(
@@ -177,7 +177,7 @@ fn requests(installed: &InstalledProxy, route: &ProxyRoute) -> String {
         route.upstream
     );
     let is_multiplexed = matches!(route.wire, WireFormat::Http2 | WireFormat::Http2Trailers);
-    let has_directive = has_own_directive(&installed.version.number);
+    let has_directive = has_http2_directive(&installed.version.number);
     let more = if is_multiplexed && !has_directive {
         " http2"
     } else {

@@ -34,7 +34,7 @@ const MAX_QUOTED_BYTES: u64 = 4096;
 pub(crate) struct ProxyProcess {
     child: Child,
     log: PathBuf,
-    ended: Option<ExitStatus>,
+    exit_status: Option<ExitStatus>,
     /// Held for as long as the proxy runs.
     watchdog: Option<ServerProcess>,
 }
@@ -106,7 +106,7 @@ impl ProxyProcess {
         let mut running = ProxyProcess {
             child,
             log: log.to_owned(),
-            ended: None,
+            exit_status: None,
             watchdog: None,
         };
         running.watchdog = Some(watchdog(running.child.id()).map_err(failed)?);
@@ -115,7 +115,7 @@ impl ProxyProcess {
                 let said = quote(log, begin);
                 return Err(ProxyStartError(format!(
                     "{program} exited before it listened ({}){said}",
-                    in_words(status)
+                    describe_exit(status)
                 )));
             }
             if running.listens_at(listen) && TcpStream::connect(listen).is_ok() {
@@ -149,16 +149,16 @@ impl ProxyProcess {
 
     /// Returns its exit status if it has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
-        if self.ended.is_none() {
-            self.ended = self.child.try_wait().ok().flatten();
+        if self.exit_status.is_none() {
+            self.exit_status = self.child.try_wait().ok().flatten();
         }
-        self.ended
+        self.exit_status
     }
 
     /// Returns how it ended, with the last lines of its log; `None` if it is running.
     pub(crate) fn death(&mut self) -> Option<String> {
         let status = self.ended()?;
-        Some(format!("{}{}", in_words(status), quote(&self.log, 0)))
+        Some(format!("{}{}", describe_exit(status), quote(&self.log, 0)))
     }
 
     /// Stops the proxy and all its children.
@@ -208,7 +208,7 @@ fn peak_rss_bytes(pid: i32) -> Option<u64> {
     Some(kib * 1024)
 }
 
-fn in_words(status: ExitStatus) -> String {
+fn describe_exit(status: ExitStatus) -> String {
     match status.signal() {
         Some(signal) => format!("signal {signal}"),
         None => format!("exit code {}", status.code().unwrap_or(-1)),

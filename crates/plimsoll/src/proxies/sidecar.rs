@@ -6,7 +6,7 @@ use std::process::Command;
 
 use plimsoll_model::spec::WireFormat;
 
-use super::{IdentityFiles, InstalledProxy, Proxy, ProxyRoute, ProxyVersion, quoted};
+use super::{IdentityFiles, InstalledProxy, Proxy, ProxyRoute, ProxyVersion, quote};
 use crate::version;
 
 pub(super) static PROXY: Proxy = Proxy {
@@ -29,8 +29,8 @@ pub(super) static PROXY: Proxy = Proxy {
             printed: String::new(),
         })
     },
-    lacks: unsupported_reason,
-    file: "sidecar.toml",
+    limitation: unsupported_reason,
+    config_file: "sidecar.toml",
     configure,
     arguments,
     joins_keys: false,
@@ -62,9 +62,9 @@ fn configure(_: &InstalledProxy, route: &ProxyRoute) -> String {
     );
     let files = |ca: Option<&PathBuf>, identity: Option<&IdentityFiles>| {
         let mut keys = Vec::new();
-        keys.extend(ca.map(|ca| format!("ca = {}", quoted(ca))));
+        keys.extend(ca.map(|ca| format!("ca = {}", quote(ca))));
         keys.extend(
-            identity.map(|own| format!("cert = {}, key = {}", quoted(&own.cert), quoted(&own.key))),
+            identity.map(|own| format!("cert = {}, key = {}", quote(&own.cert), quote(&own.key))),
         );
         keys.join(", ")
     };

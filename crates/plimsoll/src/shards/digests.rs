@@ -20,7 +20,7 @@ pub(super) fn of(spec: &Spec) -> Result<RunDigests, Failure> {
     let plan = same.to_toml().map_err(Failure::error)?;
     let mut digests = RunDigests {
         plan: hex(plan.as_bytes()),
-        build: hex(&this_program()?),
+        build: hex(&read_own_executable()?),
         ..RunDigests::default()
     };
     for (key, path) in spec.data_files() {
@@ -31,7 +31,7 @@ pub(super) fn of(spec: &Spec) -> Result<RunDigests, Failure> {
     Ok(digests)
 }
 
-fn this_program() -> Result<Vec<u8>, Failure> {
+fn read_own_executable() -> Result<Vec<u8>, Failure> {
     // The running executable, even if its file was replaced since.
     std::fs::read("/proc/self/exe")
         .map_err(|e| Failure::error(format_args!("can't read this program's own file: {e}")))

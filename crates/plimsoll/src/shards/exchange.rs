@@ -51,10 +51,10 @@ impl MemberHandle {
             clock,
             stop,
             answers: inputs.clone(),
-            heard,
-            sender,
+            inputs: heard,
+            events: sender,
         };
-        threads::start("shard", move || serving.serve(member))?;
+        threads::start("shard", move || serving.run(member))?;
         Ok(MemberHandle { inputs, events })
     }
 
@@ -75,12 +75,12 @@ struct MemberThread {
     clock: Clock,
     stop: StopFlag,
     answers: Sender<MemberInput>,
-    heard: Receiver<MemberInput>,
-    sender: Sender<MemberEvent>,
+    inputs: Receiver<MemberInput>,
+    events: Sender<MemberEvent>,
 }
 
 impl MemberThread {
-    fn serve(self, mut member: Member) {
+    fn run(self, mut member: Member) {
         let mut stopped = 0;
         while !member.is_over() {
             for (which, ask) in member.poll(self.clock.now()) {
@@ -89,7 +89,7 @@ impl MemberThread {
                     let _ = answers.send(MemberInput::Answer(which, answer));
                 });
             }
-            let mut input = self.heard.recv_timeout(POLL_INTERVAL).ok();
+            let mut input = self.inputs.recv_timeout(POLL_INTERVAL).ok();
             while let Some(one) = input {
                 match one {
                     MemberInput::Message(message) => member.log(&message),
@@ -98,7 +98,7 @@ impl MemberThread {
                         member.answered(which, answer, self.clock.now())
                     }
                 }
-                input = self.heard.try_recv().ok();
+                input = self.inputs.try_recv().ok();
             }
             while let Some(event) = member.event() {
                 let level = match &event {
@@ -112,7 +112,7 @@ impl MemberThread {
                     _ => 0,
                 };
                 // Send the event before the stop that it explains. The receiver may be gone.
-                let _ = self.sender.send(event);
+                let _ = self.events.send(event);
                 while stopped < level {
                     self.stop.request();
                     stopped += 1;
@@ -129,7 +129,7 @@ pub(super) struct LeaderDriver {
     store: Arc<RendezvousStore>,
     clock: Clock,
     answers: Sender<(leader::LeaderRequestKind, StoreResponse)>,
-    heard: Receiver<(leader::LeaderRequestKind, StoreResponse)>,
+    answer_receiver: Receiver<(leader::LeaderRequestKind, StoreResponse)>,
 }
 
 impl LeaderDriver {
@@ -140,7 +140,7 @@ impl LeaderDriver {
             store,
             clock,
             answers,
-            heard,
+            answer_receiver: heard,
         }
     }
 
@@ -185,31 +185,31 @@ impl LeaderDriver {
             };
             self.leader.stop(level, self.clock.now());
             if let Some(result) = self.leader.result() {
-                observe(Observation::Shards(&self.leader.merging.figures()));
+                observe(Observation::Shards(&self.leader.merger.figures()));
                 result?;
-                let (established, workers) = self.leader.merging.gathering.established();
+                let (established, workers) = self.leader.merger.aggregator.established();
                 return Ok(RunCompletion {
                     interrupted: stop.level() != StopLevel::Run,
                     workers,
                     established,
                     watched_pids: Vec::new(),
-                    negotiated: self.leader.merging.gathering.negotiated(),
+                    negotiated: self.leader.merger.aggregator.negotiated(),
                 });
             }
         }
     }
 
     fn exchange_once(&mut self) {
-        self.ask();
-        let mut answer = self.heard.recv_timeout(POLL_INTERVAL).ok();
+        self.send_due_requests();
+        let mut answer = self.answer_receiver.recv_timeout(POLL_INTERVAL).ok();
         while let Some((which, one)) = answer {
             self.leader.answered(which, one, self.clock.now());
-            answer = self.heard.try_recv().ok();
+            answer = self.answer_receiver.try_recv().ok();
         }
     }
 
     /// Makes the requests that are due.
-    fn ask(&mut self) {
+    fn send_due_requests(&mut self) {
         for (which, ask) in self.leader.poll(self.clock.now()) {
             let answers = self.answers.clone();
             self.store.ask(ask, move |answer| {
@@ -278,7 +278,7 @@ mod tests {
         let clock = Clock::new();
         let leader = Leader::new(charge(1, Duration::from_secs(60)), clock.now(), 0);
         let mut leading = LeaderDriver::new(leader, Arc::clone(&store), clock);
-        leading.ask();
+        leading.send_due_requests();
         LeaderShutdown::start(leading)
             .unwrap()
             .end(RunResult::with(7));

@@ -107,7 +107,7 @@ const SCHEDULERS: [SchedulerVariables; 6] = [
 
 impl ShardFlags {
     /// Returns whether this process is to be a shard.
-    pub(crate) fn are_asked_for(&self) -> bool {
+    pub(crate) fn are_requested(&self) -> bool {
         self.rendezvous.is_some()
     }
 
@@ -134,7 +134,7 @@ impl ShardFlags {
                 )),
             };
         };
-        let engine = match self.shard {
+        let scheduler = match self.shard {
             // With --shard, the number of shards and the run have to come from flags as well.
             Some(_) => None,
             None => SCHEDULERS.iter().find(|e| variable(e.index).is_some()),
@@ -150,7 +150,7 @@ impl ShardFlags {
                 )
             })
         };
-        let index = match (self.shard, engine) {
+        let index = match (self.shard, scheduler) {
             (Some(shard), _) => shard,
             (None, Some(engine)) => number(engine.index)?.unwrap_or(0),
             (None, None) => {
@@ -161,13 +161,13 @@ impl ShardFlags {
             }
         };
         let mut of = self.shards;
-        for name in engine.map_or(&[][..], |e| e.count) {
+        for name in scheduler.map_or(&[][..], |e| e.count) {
             if of.is_none() {
                 of = number(name)?;
             }
         }
         let Some(of) = of else {
-            let who = engine.map_or_else(
+            let who = scheduler.map_or_else(
                 || format!("--shard {index}"),
                 |e| format!("{} ({}={index})", e.name, e.index),
             );
@@ -182,7 +182,7 @@ impl ShardFlags {
                 &format!("shards are numbered from 0, and there are {MAX_SHARDS} at most"),
             ));
         }
-        let parts = engine.map_or(&[][..], |e| e.id).iter();
+        let parts = scheduler.map_or(&[][..], |e| e.id).iter();
         let found: Vec<String> = parts.filter_map(|name| variable(name)).collect();
         let run_id = match &self.run_id {
             Some(id) => id.clone(),

@@ -15,13 +15,13 @@ use plimsoll_model::Time;
 use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::IntervalRecord;
 
-use super::lane::{RequestSlot, unusable};
 use super::member::{MAX_COUNTED_GAP, POLL_INTERVAL, STORE_TIMEOUT};
 use super::merging::LogMerger;
 use super::objects::{
     self, ARRIVALS_FOLDER, Arrival, HEAD_OBJECT, ORDERS_OBJECT, Orders, RunManifest, RunResult,
     STOP_REQUEST_OBJECT, StopRequest, from_json,
 };
+use super::request_slot::{RequestSlot, unusable};
 use super::store::{StoreRequest, StoreResponse};
 use crate::multiprocess::wire::ShardMessage;
 
@@ -43,7 +43,7 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(60);
 /// The kinds of store requests that the leader makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeaderRequestKind {
-    Head,
+    Manifest,
     List,
     StopRequest,
     Orders,
@@ -88,18 +88,18 @@ enum ArrivalState {
 
 /// The leader's view of a shard.
 struct RemoteShard {
-    arrived: ArrivalState,
-    lane: RequestSlot,
+    arrival: ArrivalState,
+    slot: RequestSlot,
     /// Number of the next part of its log.
-    next: u64,
-    asked: Time,
+    next_part: u64,
+    answered_at: Time,
     silence: Duration,
 }
 
 /// The leader's settings: its own arrival, the run's manifest, and the barrier timeout.
 pub(super) struct LeaderConfig {
-    pub(super) own: Arrival,
-    pub(super) head: RunManifest,
+    pub(super) arrival: Arrival,
+    pub(super) manifest: RunManifest,
     /// The target's URL, for messages about it.
     pub(super) url: String,
     pub(super) barrier: Duration,
@@ -107,22 +107,22 @@ pub(super) struct LeaderConfig {
 
 /// The coordinator's state machine.
 pub(super) struct Leader {
-    charge: LeaderConfig,
+    config: LeaderConfig,
     unix_zero: u64,
     /// Time by which all shards must have arrived.
-    until: Time,
+    arrival_deadline: Time,
     phase: LeaderPhase,
-    head: RequestSlot,
-    head_written: bool,
-    list: RequestSlot,
-    wish: RequestSlot,
-    write: RequestSlot,
+    manifest_slot: RequestSlot,
+    manifest_written: bool,
+    list_slot: RequestSlot,
+    stop_request_slot: RequestSlot,
+    orders_slot: RequestSlot,
     orders: Orders,
     /// The orders that are in the store.
-    written: Orders,
-    being_written: Orders,
+    written_orders: Orders,
+    pending_orders: Orders,
     shards: Vec<RemoteShard>,
-    pub(super) merging: LogMerger,
+    pub(super) merger: LogMerger,
     stopped_at: Time,
     progress_sent_at: Time,
     failure: Option<String>,
@@ -132,36 +132,36 @@ pub(super) struct Leader {
 
 impl Leader {
     pub(super) fn new(charge: LeaderConfig, now: Time, unix_zero: u64) -> Leader {
-        let shards = (0..charge.own.of).map(|shard| {
-            let turn = Duration::from_millis(u64::from(shard) * 379 % 1_000);
+        let shards = (0..charge.arrival.of).map(|shard| {
+            let offset = Duration::from_millis(u64::from(shard) * 379 % 1_000);
             RemoteShard {
-                arrived: ArrivalState::Absent,
-                lane: RequestSlot::new(now + turn),
-                next: 0,
-                asked: now,
+                arrival: ArrivalState::Absent,
+                slot: RequestSlot::new(now + offset),
+                next_part: 0,
+                answered_at: now,
                 silence: Duration::ZERO,
             }
         });
         Leader {
-            until: now + charge.barrier,
+            arrival_deadline: now + charge.barrier,
             unix_zero,
             phase: LeaderPhase::Arriving,
-            head: RequestSlot::new(now),
-            head_written: false,
-            list: RequestSlot::new(now),
-            wish: RequestSlot::new(now + STOP_POLL_INTERVAL),
-            write: RequestSlot::new(now),
+            manifest_slot: RequestSlot::new(now),
+            manifest_written: false,
+            list_slot: RequestSlot::new(now),
+            stop_request_slot: RequestSlot::new(now + STOP_POLL_INTERVAL),
+            orders_slot: RequestSlot::new(now),
             orders: Orders::default(),
-            written: Orders::default(),
-            being_written: Orders::default(),
+            written_orders: Orders::default(),
+            pending_orders: Orders::default(),
             shards: shards.collect(),
-            merging: LogMerger::new(&charge.head),
+            merger: LogMerger::new(&charge.manifest),
             stopped_at: Time::NEVER,
             progress_sent_at: now,
             failure: None,
             result: None,
             events: VecDeque::new(),
-            charge,
+            config: charge,
         }
     }
 
@@ -172,7 +172,7 @@ impl Leader {
     /// Returns the result of the load; `None` while it is running.
     pub(super) fn result(&mut self) -> Option<Result<(), EngineError>> {
         // Hold the result back until the reason of an abort is in the store.
-        let is_written = self.orders.abort.is_none() || self.written.abort.is_some();
+        let is_written = self.orders.abort.is_none() || self.written_orders.abort.is_some();
         if is_written { self.result.take() } else { None }
     }
 
@@ -183,7 +183,7 @@ impl Leader {
         }
         self.orders.stop = level;
         self.stopped_at = now;
-        self.write.make_due(now);
+        self.orders_slot.make_due(now);
         if matches!(self.phase, LeaderPhase::Arriving | LeaderPhase::Connecting) {
             self.give_up(
                 "the run was interrupted before the load began".to_owned(),
@@ -196,28 +196,28 @@ impl Leader {
     /// Announces the result of the run, once that is written and judged.
     pub(super) fn end(&mut self, ended: RunResult, now: Time) {
         self.orders.ended = Some(ended);
-        self.write.make_due(now);
+        self.orders_slot.make_due(now);
     }
 
     /// Returns whether the announcement is in the store.
     pub(super) fn has_ended(&self) -> bool {
-        self.written.ended.is_some() || self.written.abort.is_some()
+        self.written_orders.ended.is_some() || self.written_orders.abort.is_some()
     }
 
     pub(super) fn poll(&mut self, now: Time) -> Vec<(LeaderRequestKind, StoreRequest)> {
         let mut asks = Vec::new();
         self.check_deadlines(now);
-        if !self.head_written && self.head.is_due(now) {
-            self.head.send(now);
+        if !self.manifest_written && self.manifest_slot.is_due(now) {
+            self.manifest_slot.send(now);
             asks.push((
-                LeaderRequestKind::Head,
-                StoreRequest::write(HEAD_OBJECT, &self.charge.head),
+                LeaderRequestKind::Manifest,
+                StoreRequest::write(HEAD_OBJECT, &self.config.manifest),
             ));
         }
-        if self.write.is_due(now) && !self.has_ended() {
-            self.write.send(now);
+        if self.orders_slot.is_due(now) && !self.has_ended() {
+            self.orders_slot.send(now);
             self.orders.beat += 1;
-            self.being_written = self.orders.clone();
+            self.pending_orders = self.orders.clone();
             asks.push((
                 LeaderRequestKind::Orders,
                 StoreRequest::write(ORDERS_OBJECT, &self.orders),
@@ -226,30 +226,30 @@ impl Leader {
         if self.phase == LeaderPhase::Over {
             return asks;
         }
-        if self.phase == LeaderPhase::Arriving && self.list.is_due(now) {
-            self.list.send(now);
+        if self.phase == LeaderPhase::Arriving && self.list_slot.is_due(now) {
+            self.list_slot.send(now);
             asks.push((
                 LeaderRequestKind::List,
                 StoreRequest::List(ARRIVALS_FOLDER.to_owned()),
             ));
         }
-        if self.wish.is_due(now) {
-            self.wish.send(now);
+        if self.stop_request_slot.is_due(now) {
+            self.stop_request_slot.send(now);
             asks.push((
                 LeaderRequestKind::StopRequest,
                 StoreRequest::Get(STOP_REQUEST_OBJECT.to_owned()),
             ));
         }
         for (shard, remote) in (0..).zip(&mut self.shards) {
-            let wanted = match (self.phase, remote.arrived) {
+            let wanted = match (self.phase, remote.arrival) {
                 (_, ArrivalState::Listed) => Some(objects::arrival(shard)),
-                (_, ArrivalState::Withdrawn) => Some(objects::withdrawal(shard)),
+                (_, ArrivalState::Withdrawn) => Some(objects::withdrawal_object(shard)),
                 (LeaderPhase::Arriving, _) => None,
-                _ if self.merging.is_gone(shard) => None,
-                _ => Some(objects::part(shard, remote.next)),
+                _ if self.merger.is_gone(shard) => None,
+                _ => Some(objects::part(shard, remote.next_part)),
             };
-            if let Some(name) = wanted.filter(|_| remote.lane.is_due(now)) {
-                remote.lane.send(now);
+            if let Some(name) = wanted.filter(|_| remote.slot.is_due(now)) {
+                remote.slot.send(now);
                 asks.push((LeaderRequestKind::Shard(shard), StoreRequest::Get(name)));
             }
         }
@@ -259,15 +259,15 @@ impl Leader {
     /// Checks deadlines that pass without an answer of the store.
     fn check_deadlines(&mut self, now: Time) {
         match self.phase {
-            LeaderPhase::Arriving if now > self.until => {
+            LeaderPhase::Arriving if now > self.arrival_deadline => {
                 let missing: Vec<u32> = (0..)
                     .zip(&self.shards)
                     .filter_map(|(shard, remote)| {
-                        (remote.arrived == ArrivalState::Absent).then_some(shard)
+                        (remote.arrival == ArrivalState::Absent).then_some(shard)
                     })
                     .collect();
-                let (missing, of) = (ranges(&missing), self.charge.own.of);
-                let seconds = self.charge.barrier.as_secs();
+                let (missing, of) = (format_shards(&missing), self.config.arrival.of);
+                let seconds = self.config.barrier.as_secs();
                 let text = format!("{missing} of {of} did not join within {seconds} s (--barrier)");
                 self.fail(text, now);
             }
@@ -275,15 +275,15 @@ impl Leader {
                 if now.duration_since(self.progress_sent_at) >= POLL_INTERVAL =>
             {
                 self.progress_sent_at = now;
-                let up = self.merging.gathering.connecting();
+                let up = self.merger.aggregator.connecting();
                 self.events.push_back(LeaderEvent::Connecting(up));
             }
             LeaderPhase::Running
                 if self.orders.stop >= 2
                     && now.duration_since(self.stopped_at) >= SHUTDOWN_TIMEOUT =>
             {
-                for shard in 0..self.charge.own.of {
-                    if !self.merging.is_gone(shard) {
+                for shard in 0..self.config.arrival.of {
+                    if !self.merger.is_gone(shard) {
                         self.drop_shard(shard, "did not stop when it was told to".to_owned());
                     }
                 }
@@ -296,19 +296,19 @@ impl Leader {
     pub(super) fn answered(&mut self, which: LeaderRequestKind, answer: StoreResponse, now: Time) {
         if let StoreResponse::Failed { problem, for_good } = answer {
             let lane = match which {
-                LeaderRequestKind::Head => &mut self.head,
-                LeaderRequestKind::List => &mut self.list,
-                LeaderRequestKind::StopRequest => &mut self.wish,
-                LeaderRequestKind::Orders => &mut self.write,
+                LeaderRequestKind::Manifest => &mut self.manifest_slot,
+                LeaderRequestKind::List => &mut self.list_slot,
+                LeaderRequestKind::StopRequest => &mut self.stop_request_slot,
+                LeaderRequestKind::Orders => &mut self.orders_slot,
                 LeaderRequestKind::Shard(shard) => {
                     let remote = &mut self.shards[shard as usize];
-                    remote.asked = now;
-                    &mut remote.lane
+                    remote.answered_at = now;
+                    &mut remote.slot
                 }
             };
             let failing = lane.failed(now);
             let patience = match self.phase {
-                LeaderPhase::Arriving => self.charge.barrier.max(STORE_TIMEOUT),
+                LeaderPhase::Arriving => self.config.barrier.max(STORE_TIMEOUT),
                 _ => STORE_TIMEOUT,
             };
             if (for_good && self.phase == LeaderPhase::Arriving) || failing >= patience {
@@ -318,19 +318,19 @@ impl Leader {
             return;
         }
         match which {
-            LeaderRequestKind::Head => {
-                self.head_written = true;
-                self.head.answered(now);
+            LeaderRequestKind::Manifest => {
+                self.manifest_written = true;
+                self.manifest_slot.answered(now);
             }
             LeaderRequestKind::Orders => {
-                self.written = self.being_written.clone();
-                let more = self.orders != self.written;
-                let sent = self.write.sent();
+                self.written_orders = self.pending_orders.clone();
+                let more = self.orders != self.written_orders;
+                let sent = self.orders_slot.sent();
                 let next = if more { now } else { sent + POLL_INTERVAL };
-                self.write.answered(next);
+                self.orders_slot.answered(next);
             }
             LeaderRequestKind::StopRequest => {
-                self.wish.answered(now + STOP_POLL_INTERVAL);
+                self.stop_request_slot.answered(now + STOP_POLL_INTERVAL);
                 if let StoreResponse::Bytes { bytes, .. } = answer
                     && let Ok(wish) = from_json::<StopRequest>(STOP_REQUEST_OBJECT, &bytes)
                     && wish.stop > self.orders.stop
@@ -342,12 +342,12 @@ impl Leader {
                 }
             }
             LeaderRequestKind::List => {
-                self.list.answered(now + POLL_INTERVAL);
+                self.list_slot.answered(now + POLL_INTERVAL);
                 if let StoreResponse::Names(names) = answer {
                     self.on_arrivals_listed(&names, now);
                 }
             }
-            LeaderRequestKind::Shard(shard) => match self.shards[shard as usize].arrived {
+            LeaderRequestKind::Shard(shard) => match self.shards[shard as usize].arrival {
                 ArrivalState::Verified => self.on_log_part(shard, answer, now),
                 _ => self.verify_arrival(shard, &answer, now),
             },
@@ -359,11 +359,11 @@ impl Leader {
         if self.phase != LeaderPhase::Arriving {
             return;
         }
-        let of = self.charge.own.of;
+        let of = self.config.arrival.of;
         for shard in names.iter().filter_map(|name| objects::arrived(name)) {
             match self.shards.get_mut(shard as usize) {
-                Some(remote) if remote.arrived == ArrivalState::Absent => {
-                    remote.arrived = ArrivalState::Listed
+                Some(remote) if remote.arrival == ArrivalState::Absent => {
+                    remote.arrival = ArrivalState::Listed
                 }
                 Some(_) => {}
                 None => {
@@ -374,14 +374,17 @@ impl Leader {
                 }
             }
         }
-        for shard in names.iter().filter_map(|name| objects::withdrawn(name)) {
+        for shard in names
+            .iter()
+            .filter_map(|name| objects::shard_of_withdrawal(name))
+        {
             // Skip this while a request is in flight, whose answer would be taken for the withdrawal. The list is read
             // again anyway.
             if let Some(remote) = self.shards.get_mut(shard as usize)
-                && remote.lane.is_idle()
+                && remote.slot.is_idle()
             {
-                remote.arrived = ArrivalState::Withdrawn;
-                remote.lane.make_due(now);
+                remote.arrival = ArrivalState::Withdrawn;
+                remote.slot.make_due(now);
             }
         }
     }
@@ -389,20 +392,20 @@ impl Leader {
     /// Handles the content of an arrival or withdrawal: verifies that the shard belongs to this run.
     fn verify_arrival(&mut self, shard: u32, answer: &StoreResponse, now: Time) {
         let remote = &mut self.shards[shard as usize];
-        remote.asked = now;
+        remote.answered_at = now;
         let StoreResponse::Bytes { bytes, .. } = answer else {
             // A store may list an object before it can be read.
-            remote.lane.answered(now + POLL_INTERVAL);
+            remote.slot.answered(now + POLL_INTERVAL);
             return;
         };
-        remote.lane.answered(now);
-        if remote.arrived == ArrivalState::Withdrawn {
+        remote.slot.answered(now);
+        if remote.arrival == ArrivalState::Withdrawn {
             let reason = objects::reason(bytes);
-            let text = format!("shard {shard} of {}: {reason}", self.charge.own.of);
+            let text = format!("shard {shard} of {}: {reason}", self.config.arrival.of);
             return self.fail(text, now);
         }
-        remote.arrived = ArrivalState::Verified;
-        let own = &self.charge.own;
+        remote.arrival = ArrivalState::Verified;
+        let own = &self.config.arrival;
         let problem = match from_json::<Arrival>("arrival", bytes) {
             Err(problem) => Some(problem),
             Ok(there) if there.version != own.version => {
@@ -420,26 +423,26 @@ impl Leader {
         if let Some(problem) = problem {
             return self.fail(format!("shard {shard} {problem}"), now);
         }
-        if self.head_written
+        if self.manifest_written
             && self
                 .shards
                 .iter()
-                .all(|s| s.arrived == ArrivalState::Verified)
+                .all(|s| s.arrival == ArrivalState::Verified)
         {
             self.phase = LeaderPhase::Connecting;
             self.orders.connect = true;
-            self.write.make_due(now);
+            self.orders_slot.make_due(now);
         }
     }
 
     /// Handles the answer to reading a part of a shard's log.
     fn on_log_part(&mut self, shard: u32, answer: StoreResponse, now: Time) {
         let remote = &mut self.shards[shard as usize];
-        let waited = now.duration_since(remote.asked).min(MAX_COUNTED_GAP);
-        remote.asked = now;
+        let waited = now.duration_since(remote.answered_at).min(MAX_COUNTED_GAP);
+        remote.answered_at = now;
         let StoreResponse::Bytes { bytes, .. } = answer else {
             remote.silence += waited;
-            remote.lane.answered(now + POLL_INTERVAL);
+            remote.slot.answered(now + POLL_INTERVAL);
             if remote.silence >= MAX_SILENCE {
                 let seconds = remote.silence.as_secs();
                 let why = format!(
@@ -454,8 +457,8 @@ impl Leader {
             return;
         };
         remote.silence = Duration::ZERO;
-        remote.next += 1;
-        remote.lane.answered(now + LOG_POLL_INTERVAL);
+        remote.next_part += 1;
+        remote.slot.answered(now + LOG_POLL_INTERVAL);
         for message in objects::messages(&bytes) {
             self.take(shard, message, now);
         }
@@ -463,12 +466,12 @@ impl Leader {
     }
 
     fn take(&mut self, shard: u32, message: ShardMessage, now: Time) {
-        if self.merging.is_gone(shard) {
+        if self.merger.is_gone(shard) {
             return;
         }
-        self.merging.add_message(shard, message, &self.orders);
-        if let Some(problem) = self.merging.problem(shard) {
-            let text = format!("shard {shard} of {}: {problem}", self.charge.own.of);
+        self.merger.add_message(shard, message, &self.orders);
+        if let Some(problem) = self.merger.problem(shard) {
+            let text = format!("shard {shard} of {}: {problem}", self.config.arrival.of);
             match self.phase {
                 LeaderPhase::Connecting | LeaderPhase::Arriving => self.fail(text, now),
                 _ => self.stop_all(text, now),
@@ -483,35 +486,35 @@ impl Leader {
         self.failure.get_or_insert(text);
         if self.orders.stop == 0 {
             (self.orders.stop, self.stopped_at) = (1, now);
-            self.write.make_due(now);
+            self.orders_slot.make_due(now);
         }
     }
 
     /// Drops a shard; the others continue, since stopping them would not improve their measurements.
     fn drop_shard(&mut self, shard: u32, why: String) {
-        let text = format!("shard {shard} of {}: {why}", self.charge.own.of);
+        let text = format!("shard {shard} of {}: {why}", self.config.arrival.of);
         self.events.push_back(LeaderEvent::Notice(format!(
             "{text}; the run goes on without it"
         )));
-        self.merging.mark_lost(shard, why);
+        self.merger.mark_lost(shard, why);
         self.failure.get_or_insert(text);
     }
 
     /// Passes on complete intervals, starts the load once all shards are ready, and sets the result once all have
     /// ended.
     fn emit(&mut self, now: Time) {
-        while let Some((record, requests)) = self.merging.gathering.intervals.next(None) {
+        while let Some((record, requests)) = self.merger.aggregator.intervals.next(None) {
             let event = LeaderEvent::Interval(Box::new(record), requests);
             self.events.push_back(event);
         }
         match self.phase {
             LeaderPhase::Connecting => {
-                if self.merging.gathering.is_ready() {
+                if self.merger.aggregator.is_ready() {
                     self.begin(now);
                 }
             }
             LeaderPhase::Running => {
-                if (0..self.charge.own.of).all(|shard| self.merging.is_gone(shard)) {
+                if (0..self.config.arrival.of).all(|shard| self.merger.is_gone(shard)) {
                     self.phase = LeaderPhase::Over;
                     self.result = Some(match self.failure.take() {
                         Some(text) => Err(EngineError::Shards(text)),
@@ -524,15 +527,15 @@ impl Leader {
     }
 
     fn begin(&mut self, now: Time) {
-        let (established, workers) = self.merging.gathering.established();
+        let (established, workers) = self.merger.aggregator.established();
         let attempted = u64::from(established.open) + u64::from(established.failed);
-        if let Err(error) = established.check(&self.charge.url, attempted) {
+        if let Err(error) = established.check(&self.config.url, attempted) {
             return self.give_up(error.to_string(), error, now);
         }
-        let offset = i128::from(self.merging.offset(0).unwrap_or_default().offset_us) * 1_000;
+        let offset = i128::from(self.merger.offset(0).unwrap_or_default().offset_us) * 1_000;
         let begin = i128::from(self.unix_zero) + i128::from((now + START_LEAD_TIME).0) + offset;
         self.orders.begin_unix_ns = Some(u64::try_from(begin).unwrap_or(0));
-        self.write.make_due(now);
+        self.orders_slot.make_due(now);
         self.phase = LeaderPhase::Running;
         self.events.push_back(LeaderEvent::Started {
             workers,
@@ -552,24 +555,24 @@ impl Leader {
         self.phase = LeaderPhase::Over;
         self.orders.abort = Some(reason);
         self.result = Some(Err(error));
-        self.write.make_due(now);
+        self.orders_slot.make_due(now);
     }
 
     /// Ends the run when the store is unreachable. No orders can be written; members detect this by timeout.
     fn lose_store(&mut self, reason: String, now: Time) {
         if self.phase != LeaderPhase::Over {
-            self.merging.gathering.intervals.all_ended();
+            self.merger.aggregator.intervals.all_ended();
             self.phase = LeaderPhase::Over;
             self.emit(now);
             self.result = Some(Err(EngineError::Shards(reason.clone())));
         }
         self.orders.abort.get_or_insert(reason);
-        self.written = self.orders.clone();
+        self.written_orders = self.orders.clone();
     }
 }
 
 /// Formats shard numbers: `shard 2` or `shards 2, 5 to 7`.
-pub(super) fn ranges(numbers: &[u32]) -> String {
+pub(super) fn format_shards(numbers: &[u32]) -> String {
     let mut parts: Vec<String> = Vec::new();
     let mut rest = numbers;
     while let Some(&first) = rest.first() {

@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use plimsoll_model::Time;
 
-use super::lane::{RequestSlot, unusable};
 use super::objects::{
     self, Arrival, ORDERS_OBJECT, Orders, RunResult, from_json, part, seal, to_json,
 };
+use super::request_slot::{RequestSlot, unusable};
 use super::store::{StoreRequest, StoreResponse};
 use crate::multiprocess::wire::{ClockOffset, ShardMessage};
 
@@ -74,7 +74,7 @@ impl MemberEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MemberState {
     /// Check for another shard with this number.
-    Look,
+    CheckDuplicate,
     Arrive,
     /// Check that the arrival in the store is this process's.
     Verify,
@@ -88,23 +88,23 @@ pub(super) struct Member {
     /// Wall-clock time at [`Time::ZERO`], nanoseconds since 1970.
     unix_zero: u64,
     /// Time by which the coordinator must have arrived.
-    until: Time,
+    leader_deadline: Time,
     /// How long the store may fail before this shard has arrived. A store that shard 0 serves starts no sooner than
     /// shard 0 does.
     patience: Duration,
     /// Whether the user was told that the store fails.
-    reported: bool,
-    step: MemberState,
-    log: RequestSlot,
-    look: RequestSlot,
+    failure_reported: bool,
+    state: MemberState,
+    log_slot: RequestSlot,
+    orders_slot: RequestSlot,
     /// The arrival was written between these times; compared with the store's timestamp, they give the clock offset.
-    arriving: Option<(Time, Time)>,
+    arrival_written: Option<(Time, Time)>,
     offset: ClockOffset,
     lines: Vec<String>,
     /// The part that is being written; retries write the same bytes.
-    sealed: Option<Vec<u8>>,
+    sealed_part: Option<Vec<u8>>,
     /// Number of the part that is being written or, if there is none, of the next one.
-    next: u64,
+    next_part: u64,
     closed: bool,
     orders: Orders,
     /// Time without a heartbeat of the coordinator while the store answered.
@@ -117,20 +117,20 @@ impl Member {
     /// Creates a member. `barrier` is how long shards may take to arrive.
     pub(super) fn new(arrival: Arrival, now: Time, unix_zero: u64, barrier: Duration) -> Member {
         // Spread the requests of a large run over the second.
-        let turn = Duration::from_millis(u64::from(arrival.shard) * 619 % 1_000);
+        let offset = Duration::from_millis(u64::from(arrival.shard) * 619 % 1_000);
         Member {
             unix_zero,
-            until: now + barrier,
+            leader_deadline: now + barrier,
             patience: barrier.max(STORE_TIMEOUT),
-            reported: false,
-            step: MemberState::Look,
-            log: RequestSlot::new(now),
-            look: RequestSlot::new(now + turn / 2),
-            arriving: None,
+            failure_reported: false,
+            state: MemberState::CheckDuplicate,
+            log_slot: RequestSlot::new(now),
+            orders_slot: RequestSlot::new(now + offset / 2),
+            arrival_written: None,
             offset: ClockOffset::default(),
             lines: Vec::new(),
-            sealed: None,
-            next: 0,
+            sealed_part: None,
+            next_part: 0,
             closed: false,
             orders: Orders::default(),
             silence: Duration::ZERO,
@@ -148,7 +148,7 @@ impl Member {
     /// Closes the log; the rest is written without delay.
     pub(super) fn close(&mut self, now: Time) {
         self.closed = true;
-        self.log.make_due(now);
+        self.log_slot.make_due(now);
     }
 
     pub(super) fn event(&mut self) -> Option<MemberEvent> {
@@ -157,26 +157,26 @@ impl Member {
 
     /// Returns whether the member has nothing left to do.
     pub(super) fn is_over(&self) -> bool {
-        self.step == MemberState::Over
+        self.state == MemberState::Over
     }
 
     /// Returns whether the whole log is in the store.
     pub(super) fn is_written(&self) -> bool {
-        self.lines.is_empty() && self.sealed.is_none()
+        self.lines.is_empty() && self.sealed_part.is_none()
     }
 
     /// Returns the store requests that are due.
     pub(super) fn poll(&mut self, now: Time) -> Vec<(MemberRequestKind, StoreRequest)> {
         let mut asks = Vec::new();
-        if self.step == MemberState::Over {
+        if self.state == MemberState::Over {
             return asks;
         }
         // Nothing reads the log before all shards have arrived.
-        let idle = self.step == MemberState::Log && !self.orders.connect && self.is_written();
-        if self.log.is_due(now) && !idle {
+        let idle = self.state == MemberState::Log && !self.orders.connect && self.is_written();
+        if self.log_slot.is_due(now) && !idle {
             let name = objects::arrival(self.arrival.shard);
-            let ask = match self.step {
-                MemberState::Look | MemberState::Verify => StoreRequest::Get(name),
+            let ask = match self.state {
+                MemberState::CheckDuplicate | MemberState::Verify => StoreRequest::Get(name),
                 MemberState::Arrive => StoreRequest::Put {
                     name,
                     bytes: to_json(&self.arrival),
@@ -184,26 +184,26 @@ impl Member {
                 },
                 MemberState::Log | MemberState::Over => {
                     let lines = &mut self.lines;
-                    let sealed = self.sealed.get_or_insert_with(|| {
+                    let sealed = self.sealed_part.get_or_insert_with(|| {
                         let sealed = seal(lines);
                         lines.clear();
                         sealed
                     });
                     StoreRequest::Put {
-                        name: part(self.arrival.shard, self.next),
+                        name: part(self.arrival.shard, self.next_part),
                         bytes: sealed.clone(),
                         create: false,
                     }
                 }
             };
-            if self.step == MemberState::Arrive {
-                self.arriving.get_or_insert((now, now));
+            if self.state == MemberState::Arrive {
+                self.arrival_written.get_or_insert((now, now));
             }
-            self.log.send(now);
+            self.log_slot.send(now);
             asks.push((MemberRequestKind::Log, ask));
         }
-        if self.step == MemberState::Log && self.look.is_due(now) {
-            self.look.send(now);
+        if self.state == MemberState::Log && self.orders_slot.is_due(now) {
+            self.orders_slot.send(now);
             asks.push((
                 MemberRequestKind::Orders,
                 StoreRequest::Get(ORDERS_OBJECT.to_owned()),
@@ -214,24 +214,26 @@ impl Member {
 
     /// Handles the answer to a request.
     pub(super) fn answered(&mut self, which: MemberRequestKind, answer: StoreResponse, now: Time) {
-        if self.step == MemberState::Over {
+        if self.state == MemberState::Over {
             return;
         }
         if let StoreResponse::Failed { problem, for_good } = answer {
             let lane = match which {
-                MemberRequestKind::Log => &mut self.log,
-                MemberRequestKind::Orders => &mut self.look,
+                MemberRequestKind::Log => &mut self.log_slot,
+                MemberRequestKind::Orders => &mut self.orders_slot,
             };
             let failing = lane.failed(now);
-            let patience = match self.step {
+            let patience = match self.state {
                 MemberState::Log | MemberState::Over => STORE_TIMEOUT,
-                MemberState::Look | MemberState::Arrive | MemberState::Verify => self.patience,
+                MemberState::CheckDuplicate | MemberState::Arrive | MemberState::Verify => {
+                    self.patience
+                }
             };
-            let for_good = for_good && self.step != MemberState::Log;
+            let for_good = for_good && self.state != MemberState::Log;
             if for_good || failing >= patience {
                 self.fail(unusable(&problem, (!for_good).then_some(failing)));
             } else if failing >= FAILURE_NOTICE_DELAY
-                && !std::mem::replace(&mut self.reported, true)
+                && !std::mem::replace(&mut self.failure_reported, true)
             {
                 self.events.push_back(MemberEvent::Notice(format!(
                     "the rendezvous does not answer; retrying for {} s: {problem}",
@@ -247,27 +249,29 @@ impl Member {
     }
 
     fn fail(&mut self, why: String) {
-        self.step = MemberState::Over;
+        self.state = MemberState::Over;
         self.events.push_back(MemberEvent::Lost(why));
     }
 
     fn on_log_answer(&mut self, answer: StoreResponse, now: Time) {
-        let sent = self.log.sent();
+        let sent = self.log_slot.sent();
         let mut next = now;
-        match (self.step, answer) {
-            (MemberState::Look, StoreResponse::Missing) => self.step = MemberState::Arrive,
+        match (self.state, answer) {
+            (MemberState::CheckDuplicate, StoreResponse::Missing) => {
+                self.state = MemberState::Arrive
+            }
             (MemberState::Verify, StoreResponse::Missing) => {
                 // A store may take a while until a written object can be read.
                 next = now + RETRY_DELAY;
             }
             (MemberState::Arrive, StoreResponse::Done | StoreResponse::Exists) => {
-                self.step = MemberState::Verify;
-                if let Some((_, latest)) = &mut self.arriving {
+                self.state = MemberState::Verify;
+                if let Some((_, latest)) = &mut self.arrival_written {
                     *latest = now;
                 }
             }
             (
-                MemberState::Look | MemberState::Verify,
+                MemberState::CheckDuplicate | MemberState::Verify,
                 StoreResponse::Bytes {
                     bytes,
                     modified_unix_ns,
@@ -276,7 +280,7 @@ impl Member {
                 Ok(there) if there.token == self.arrival.token => {
                     self.offset = self.measure(modified_unix_ns);
                     self.log(&ShardMessage::Clock(self.offset));
-                    self.step = MemberState::Log;
+                    self.state = MemberState::Log;
                 }
                 Ok(_) => {
                     return self.fail(format!(
@@ -287,8 +291,8 @@ impl Member {
                 Err(problem) => return self.fail(problem),
             },
             (MemberState::Log, StoreResponse::Done) => {
-                self.sealed = None;
-                self.next += 1;
+                self.sealed_part = None;
+                self.next_part += 1;
                 next = if self.closed && !self.lines.is_empty() {
                     now
                 } else {
@@ -298,13 +302,13 @@ impl Member {
             // The answer does not fit the request, so make the request again.
             _ => next = now + RETRY_DELAY,
         }
-        self.log.answered(next);
+        self.log_slot.answered(next);
     }
 
     /// Computes the offset to the store's clock from the timestamp of the arrival. HTTP dates have whole seconds.
     fn measure(&self, modified_unix_ns: u64) -> ClockOffset {
         const SECOND_NS: i128 = 1_000_000_000;
-        let Some((from, to)) = self.arriving else {
+        let Some((from, to)) = self.arrival_written else {
             return ClockOffset::default();
         };
         let unix = |t: Time| i128::from(self.unix_zero) + i128::from(t.0);
@@ -341,7 +345,7 @@ impl Member {
             _ => None,
         };
         let begun = self.orders.begin_unix_ns.is_some();
-        self.look
+        self.orders_slot
             .answered(now + if begun { POLL_INTERVAL } else { RETRY_DELAY });
         match orders {
             Some(orders) if orders != self.orders => {
@@ -349,7 +353,7 @@ impl Member {
                 self.apply_orders(orders, now);
             }
             None if self.orders.beat == 0 => {
-                if now > self.until {
+                if now > self.leader_deadline {
                     self.fail(
                         "shard 0, which leads the run, has not joined (--barrier sets how long shards wait for each other)".to_owned(),
                     );
@@ -393,7 +397,7 @@ impl Member {
         }
         if let Some(ended) = &orders.ended {
             let ended = ended.clone();
-            self.step = MemberState::Over;
+            self.state = MemberState::Over;
             self.events.push_back(MemberEvent::Ended(ended));
         }
     }

@@ -7,13 +7,13 @@ use plimsoll_model::run::{
 };
 
 use super::objects::{Orders, RunManifest};
-use crate::multiprocess::gathering::IntervalAggregator;
+use crate::multiprocess::aggregation::IntervalAggregator;
 use crate::multiprocess::wire::{ClockOffset, ShardMessage};
 
 /// Merges the logs of a run's shards.
 pub(super) struct LogMerger {
     header: RunHeader,
-    pub(super) gathering: IntervalAggregator,
+    pub(super) aggregator: IntervalAggregator,
     shards: Vec<ShardProgress>,
     /// Sum of all shards' counts, checked against overflow.
     sum: CountSum,
@@ -33,7 +33,7 @@ impl LogMerger {
     pub(super) fn new(head: &RunManifest) -> LogMerger {
         LogMerger {
             header: head.header.clone(),
-            gathering: IntervalAggregator::new(head.of as usize),
+            aggregator: IntervalAggregator::new(head.of as usize),
             shards: (0..head.of).map(|_| ShardProgress::default()).collect(),
             sum: CountSum::default(),
         }
@@ -86,7 +86,7 @@ impl LogMerger {
             }
             _ => {}
         }
-        self.gathering.add_message(shard as usize, message);
+        self.aggregator.add_message(shard as usize, message);
     }
 
     /// Adds an interval to the shard's totals, unless the counts of all shards would overflow.
@@ -103,7 +103,7 @@ impl LogMerger {
         let one = &mut self.shards[shard as usize];
         one.state = Some(ShardState::Failed);
         one.reason = Some(problem);
-        self.gathering.intervals.ended(shard as usize);
+        self.aggregator.intervals.ended(shard as usize);
     }
 
     /// Marks the shard as lost.
@@ -111,7 +111,7 @@ impl LogMerger {
         let one = &mut self.shards[shard as usize];
         one.state = Some(ShardState::Lost);
         one.reason = Some(why);
-        self.gathering.intervals.ended(shard as usize);
+        self.aggregator.intervals.ended(shard as usize);
     }
 
     pub(super) fn figures(&self) -> Vec<ShardFigures> {

@@ -9,18 +9,18 @@
 //! search, are runs of their own; [`ShardGroup`] announces which comes next. A shard that fails before it has joined
 //! reports that to the others ([`ShardContext`]). Nothing here depends on a protocol.
 
+mod context;
 mod digests;
 mod exchange;
+mod group;
 pub(crate) mod identity;
-mod lane;
 mod leader;
-mod meeting;
 mod member;
 mod merging;
 mod objects;
 mod reading;
+mod request_slot;
 mod store;
-mod team;
 #[cfg(test)]
 mod tests;
 
@@ -45,18 +45,18 @@ use crate::failure::{Exit, Failure};
 use crate::multiprocess::wire::{FinishReport, ReadyReport, ShardMessage, messages};
 use crate::multiprocess::{self, MultiprocessLoad, ProcessLayout};
 use crate::process::ProcessContext;
-use crate::protocols::connections_beforehand;
+use crate::protocols::initial_connections;
+use context::withdraw;
 use exchange::{LeaderDriver, LeaderShutdown, MemberHandle};
 use identity::ShardIdentity;
 use leader::{Leader, LeaderConfig};
-use meeting::withdraw;
 use member::{Member, MemberEvent};
 use objects::{Arrival, Orders, RunManifest, RunResult};
 use store::{RendezvousStore, SHUTDOWN_GRACE, ShardRole};
 
-pub(crate) use meeting::{LoadSequence, ShardContext};
+pub(crate) use context::{LoadSequence, ShardContext};
+pub(crate) use group::ShardGroup;
 pub(crate) use reading::{RunFlags, WatchMode, merge, request_run_stop, watch};
-pub(crate) use team::ShardGroup;
 
 /// How often a shard that waits for the others checks for a stop request.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -108,7 +108,7 @@ pub(crate) fn execute(
 struct ShardRun<'a> {
     plan: Plan,
     plan_toml: String,
-    spread: ProcessLayout,
+    layout: ProcessLayout,
     identity: &'a ShardIdentity,
     process: &'a ProcessContext,
     clock: Clock,
@@ -132,7 +132,7 @@ impl<'a> ShardRun<'a> {
         }
         Ok(ShardRun {
             plan_toml: filled_in.to_toml().map_err(Failure::error)?,
-            spread: ProcessLayout::of(&plan, identity.shard)?,
+            layout: ProcessLayout::of(&plan, identity.shard)?,
             plan,
             identity,
             process,
@@ -150,7 +150,7 @@ impl<'a> ShardRun<'a> {
 }
 
 impl ShardRun<'_> {
-    fn rendezvous(&self, stop: &StopFlag) -> Result<MemberHandle, Failure> {
+    fn start_member(&self, stop: &StopFlag) -> Result<MemberHandle, Failure> {
         let (now, unix) = (self.clock.now(), self.clock.unix_zero());
         let member = Member::new(self.arrival.clone(), now, unix, self.identity.barrier);
         MemberHandle::start(member, Arc::clone(&self.store), self.clock, stop.clone())
@@ -159,16 +159,16 @@ impl ShardRun<'_> {
     /// Makes this shard's load and waits for the run's result from the coordinator.
     fn run_as_member(&self) -> Result<Exit, Failure> {
         let shard = self.identity.shard;
-        self.notice_of("waiting for the other shards");
+        self.print_status("waiting for the other shards");
         let stop = self.process.stop.child();
-        let rendezvous = self.rendezvous(&stop).inspect_err(|failure| {
+        let rendezvous = self.start_member(&stop).inspect_err(|failure| {
             // Best effort: a coordinator that can't be reached times out on its own.
             let _ = withdraw(&self.store, shard, failure);
         })?;
         let over = match self.run_load(&rendezvous, &stop) {
             LoadEnd::Over(over) => Some(over),
             LoadEnd::Done => {
-                self.notice_of("its part is done; waiting for the run's end");
+                self.print_status("its part is done; waiting for the run's end");
                 wait_for_end(&rendezvous, || false)
             }
             LoadEnd::Withdrawn => {
@@ -191,7 +191,7 @@ impl ShardRun<'_> {
         conclude: impl FnOnce(&mut RunLoad<'_>) -> Result<T, Failure>,
         exit: impl FnOnce(&T) -> Exit,
     ) -> Result<T, Failure> {
-        self.notice_of("waiting for the other shards");
+        self.print_status("waiting for the other shards");
         let version = env!("CARGO_PKG_VERSION");
         let head = RunManifest {
             version: objects::FORMAT_VERSION,
@@ -201,18 +201,18 @@ impl ShardRun<'_> {
             plan_toml: self.plan_toml.clone(),
         };
         let charge = LeaderConfig {
-            own: self.arrival.clone(),
-            head,
+            arrival: self.arrival.clone(),
+            manifest: head,
             url: self.plan.target.url.clone(),
             barrier: self.identity.barrier,
         };
-        let wanted = connections_beforehand(&self.plan);
+        let wanted = initial_connections(&self.plan);
         let (now, unix) = (self.clock.now(), self.clock.unix_zero());
         // Orders stop shard 0's own load, as they stop that of any other shard.
         let stop = StopFlag::new();
         let closing = RefCell::new(None);
         let mut charge = Some(charge);
-        let ended = self.rendezvous(&stop).and_then(|rendezvous| {
+        let ended = self.start_member(&stop).and_then(|rendezvous| {
             thread::scope(|scope| {
                 let mut own = Some((rendezvous, stop));
                 let mut carry = |run_stop: &StopFlag, observe: &mut dyn FnMut(Observation<'_>)| {
@@ -269,7 +269,7 @@ impl ShardRun<'_> {
             let at = begin.map_err(|why| missed = Some(why)).ok()?;
             begun.set(at);
             if self.identity.shard.index > 0 {
-                self.notice_of("the load begins");
+                self.print_status("the load begins");
             }
             Some(at)
         };
@@ -287,7 +287,7 @@ impl ShardRun<'_> {
             });
         };
         let mut observe = |event: Observation<'_>| messages(&event, send);
-        let result = self.load(place, stop, &mut observe);
+        let result = self.run_engine(place, stop, &mut observe);
         rendezvous.send(match (result, missed) {
             (_, Some(LoadStartError::Over(over))) => return LoadEnd::Over(over),
             (_, Some(LoadStartError::TooLate(problem))) => ShardMessage::Failed(problem),
@@ -302,14 +302,14 @@ impl ShardRun<'_> {
         LoadEnd::Done
     }
 
-    fn load(
+    fn run_engine(
         &self,
         place: RunRole<'_>,
         stop: &StopFlag,
         observe: &mut dyn FnMut(Observation<'_>),
     ) -> Result<RunCompletion, EngineError> {
-        let plan = &self.spread.apply_to(&self.plan);
-        if self.spread.processes == 1 {
+        let plan = &self.layout.apply_to(&self.plan);
+        if self.layout.processes == 1 {
             let load = self
                 .process
                 .prepare(plan)
@@ -326,14 +326,14 @@ impl ShardRun<'_> {
         std::fs::write(&plan_file, &self.plan_toml).map_err(unwritten)?;
         let load = MultiprocessLoad {
             plan,
-            spread: &self.spread,
+            layout: &self.layout,
             plan_file: &plan_file,
         };
         multiprocess::run(load, place, self.process, stop, observe)
     }
 
     /// Prints what this shard is doing, unless progress is off.
-    fn notice_of(&self, doing: &str) {
+    fn print_status(&self, doing: &str) {
         if self.process.progress != crate::progress::ProgressStyle::None {
             let shard = self.identity.shard;
             console::notice(format_args!(
@@ -395,8 +395,10 @@ fn start_time(event: MemberEvent) -> Option<Result<Time, LoadStartError>> {
 }
 
 /// Waits for the event that ends the run; `None` if the second argument returns true first.
-fn wait_for_end(rendezvous: &MemberHandle, tired: impl Fn() -> bool) -> Option<MemberEvent> {
-    wait(rendezvous, tired, |event| event.is_over().then_some(event))
+fn wait_for_end(rendezvous: &MemberHandle, should_stop: impl Fn() -> bool) -> Option<MemberEvent> {
+    wait(rendezvous, should_stop, |event| {
+        event.is_over().then_some(event)
+    })
 }
 
 /// Waits for an event for which `wanted` returns a value; `None` if the second argument returns true first.

@@ -37,7 +37,7 @@ pub(super) const FORMAT_VERSION: u32 = 3;
 pub(super) const OLDEST_READABLE_VERSION: u32 = 2;
 
 /// Maximum decompressed size of a log part, bytes.
-const MAX_PART: u64 = 256 << 20;
+const MAX_PART_BYTES: u64 = 256 << 20;
 
 pub(super) const HEAD_OBJECT: &str = "head.json";
 pub(super) const ORDERS_OBJECT: &str = "orders.json";
@@ -56,12 +56,12 @@ pub(super) fn arrived(name: &str) -> Option<u32> {
 }
 
 /// Returns the name of the object that a shard writes if it can't take part.
-pub(super) fn withdrawal(shard: u32) -> String {
+pub(super) fn withdrawal_object(shard: u32) -> String {
     format!("{ARRIVALS_FOLDER}/{shard:05}{WITHDRAWN_SUFFIX}")
 }
 
 /// Returns the shard number in the name of a withdrawal.
-pub(super) fn withdrawn(name: &str) -> Option<u32> {
+pub(super) fn shard_of_withdrawal(name: &str) -> Option<u32> {
     let (_, name) = name.rsplit_once('/')?;
     name.strip_suffix(WITHDRAWN_SUFFIX)?.parse().ok()
 }
@@ -74,11 +74,11 @@ pub(super) fn part(shard: u32, number: u64) -> String {
 pub(super) const STEPS_FOLDER: &str = "steps";
 
 pub(super) fn step(number: u32) -> String {
-    format!("{STEPS_FOLDER}/{}.json", of_series(number))
+    format!("{STEPS_FOLDER}/{}.json", load_folder(number))
 }
 
 /// Returns the folder of a load in a series.
-pub(super) fn of_series(number: u32) -> String {
+pub(super) fn load_folder(number: u32) -> String {
     format!("{number:05}")
 }
 
@@ -253,10 +253,10 @@ fn open(bytes: &[u8]) -> Result<Vec<ShardMessage>, String> {
     use std::io::Read as _;
     let mut text = String::new();
     zstd::Decoder::new(bytes)
-        .and_then(|d| d.take(MAX_PART + 1).read_to_string(&mut text))
+        .and_then(|d| d.take(MAX_PART_BYTES + 1).read_to_string(&mut text))
         .map_err(|e| format!("part of a log: {e}"))?;
-    if text.len() as u64 > MAX_PART {
-        let mib = MAX_PART >> 20;
+    if text.len() as u64 > MAX_PART_BYTES {
+        let mib = MAX_PART_BYTES >> 20;
         return Err(format!("part of a log: more than {mib} MiB, decompressed"));
     }
     text.lines().map(ShardMessage::from_line).collect()
@@ -289,9 +289,9 @@ mod tests {
         assert!(open(b"hello").is_err());
         assert_eq!(arrived(&arrival(12)), Some(12));
         assert_eq!(arrived("arrivals/x"), None);
-        assert_eq!(withdrawn(&withdrawal(12)), Some(12));
-        assert_eq!(arrived(&withdrawal(12)), None);
-        assert_eq!(withdrawn(&arrival(12)), None);
+        assert_eq!(shard_of_withdrawal(&withdrawal_object(12)), Some(12));
+        assert_eq!(arrived(&withdrawal_object(12)), None);
+        assert_eq!(shard_of_withdrawal(&arrival(12)), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use plimsoll_model::record::RequestRecord;
 use plimsoll_model::run::{IntervalRecord, RunEnding, RunError, RunWriter};
 
 use super::identity::MAX_SHARDS;
-use super::leader::ranges;
+use super::leader::format_shards;
 use super::member::LEADER_TIMEOUT;
 use super::merging::LogMerger;
 use super::objects::{
@@ -91,10 +91,10 @@ fn run_id(store: &RendezvousStore, url: &str, given: Option<&str>) -> Result<Str
 /// Reads and merges the logs of a run in a store.
 struct LogReader {
     store: RendezvousStore,
-    head: RunManifest,
-    merging: LogMerger,
+    manifest: RunManifest,
+    merger: LogMerger,
     /// Number of the next part to read, by shard.
-    next: Vec<u64>,
+    next_parts: Vec<u64>,
     /// Failed reads in a row, by shard.
     failures: Vec<u32>,
     orders: Orders,
@@ -121,7 +121,7 @@ impl LogReader {
                 None => "give the --run-id that the shards have".to_owned(),
                 Some(latest) => format!(
                     "it is a search, whose trials are runs: the latest is --run-id {id}/{}",
-                    objects::of_series(latest)
+                    objects::load_folder(latest)
                 ),
             };
             return Err(Failure::error_with_help(
@@ -150,12 +150,12 @@ impl LogReader {
             ));
         }
         Ok(LogReader {
-            merging: LogMerger::new(&head),
-            next: vec![0; head.of as usize],
+            merger: LogMerger::new(&head),
+            next_parts: vec![0; head.of as usize],
             failures: vec![0; head.of as usize],
             orders: Orders::default(),
             store,
-            head,
+            manifest: head,
         })
     }
 
@@ -171,15 +171,15 @@ impl LogReader {
 
     /// Reads the next part of every log; returns how many parts were read or have to be tried again.
     fn read_next_parts(&mut self) -> Result<usize, Failure> {
-        let wanted: Vec<u32> = (0..self.head.of)
-            .filter(|shard| !self.merging.is_gone(*shard))
+        let wanted: Vec<u32> = (0..self.manifest.of)
+            .filter(|shard| !self.merger.is_gone(*shard))
             .collect();
         let mut parts = 0;
         for some in wanted.chunks(MAX_CONCURRENT_READS) {
             let (sender, answers) = mpsc::channel();
             for &shard in some {
                 let sender = sender.clone();
-                let name = objects::part(shard, self.next[shard as usize]);
+                let name = objects::part(shard, self.next_parts[shard as usize]);
                 self.store.ask(StoreRequest::Get(name), move |answer| {
                     let _ = sender.send((shard, answer));
                 });
@@ -191,15 +191,15 @@ impl LogReader {
                     StoreResponse::Bytes { bytes, .. } => {
                         parts += 1;
                         *failures = 0;
-                        self.next[shard as usize] += 1;
+                        self.next_parts[shard as usize] += 1;
                         for message in objects::messages(&bytes) {
-                            self.merging.add_message(shard, message, &self.orders);
+                            self.merger.add_message(shard, message, &self.orders);
                         }
                     }
                     StoreResponse::Failed { problem, for_good }
                         if for_good || *failures >= MAX_FAILURES =>
                     {
-                        let part = objects::part(shard, self.next[shard as usize]);
+                        let part = objects::part(shard, self.next_parts[shard as usize]);
                         return Err(Failure::error(format_args!(
                             "rendezvous: {part}: {problem}"
                         )));
@@ -217,7 +217,7 @@ impl LogReader {
     }
 
     fn next(&mut self) -> Option<(IntervalRecord, Vec<RequestRecord>)> {
-        self.merging.gathering.intervals.next(None)
+        self.merger.aggregator.intervals.next(None)
     }
 
     /// Writes the intervals that all shards have completed.
@@ -230,8 +230,8 @@ impl LogReader {
 
     /// Returns the shards whose logs are incomplete.
     fn unfinished_shards(&self) -> Vec<u32> {
-        let shards = 0..self.head.of;
-        shards.filter(|s| !self.merging.is_gone(*s)).collect()
+        let shards = 0..self.manifest.of;
+        shards.filter(|s| !self.merger.is_gone(*s)).collect()
     }
 }
 
@@ -247,13 +247,13 @@ pub(crate) fn merge(
 ) -> Result<Exit, Failure> {
     let mut reading = LogReader::open(run)?;
     reading.refresh_orders()?;
-    let dir = execution::directory(out, &reading.head.header.name);
+    let dir = execution::directory(out, &reading.manifest.header.name);
     let RunManifest {
         header,
         plan_toml,
         keep_requests,
         ..
-    } = reading.head.clone();
+    } = reading.manifest.clone();
     let unsaved = |e: &RunError| execution::save_failure(e, &dir);
     let mut writer = RunWriter::create(&dir, header, &plan_toml)
         .and_then(|writer| writer.with_request_log(keep_requests))
@@ -268,27 +268,30 @@ pub(crate) fn merge(
     let missing = reading.unfinished_shards();
     for &shard in &missing {
         let why = "its log is incomplete; what it did after the last entry is unknown";
-        reading.merging.mark_lost(shard, why.to_owned());
+        reading.merger.mark_lost(shard, why.to_owned());
     }
     reading
         .write_complete_intervals(&mut writer)
         .map_err(|e| unsaved(&e))?;
-    let problem = (0..reading.head.of).find_map(|shard| {
-        let problem = reading.merging.problem(shard)?;
-        Some(format!("shard {shard} of {}: {problem}", reading.head.of))
+    let problem = (0..reading.manifest.of).find_map(|shard| {
+        let problem = reading.merger.problem(shard)?;
+        Some(format!(
+            "shard {shard} of {}: {problem}",
+            reading.manifest.of
+        ))
     });
     let ending = match (missing.len(), problem) {
         (2.., _) => RunEnding::partial(format!(
             "{} of {}: their logs are incomplete",
-            ranges(&missing),
-            reading.head.of
+            format_shards(&missing),
+            reading.manifest.of
         )),
         (_, Some(problem)) => RunEnding::partial(problem),
         (_, None) if reading.orders.stop > 0 => RunEnding::aborted("stopped early"),
         (_, None) => RunEnding::complete(),
     };
-    writer.shards(reading.merging.figures());
-    if let Some(tls) = reading.merging.gathering.negotiated() {
+    writer.shards(reading.merger.figures());
+    if let Some(tls) = reading.merger.aggregator.negotiated() {
         writer.negotiated(tls);
     }
     let merged = writer.finish(ending).map_err(|e| unsaved(&e.error))?;
@@ -313,7 +316,7 @@ pub(crate) fn watch(
     process: &ProcessContext,
 ) -> Result<Exit, Failure> {
     let mut reading = LogReader::open(run)?;
-    let mut progress = Progress::of_run(&reading.head.header, process.progress);
+    let mut progress = Progress::of_run(&reading.manifest.header, process.progress);
     let mut silence = Duration::ZERO;
     if watching == WatchMode::RequestStop {
         request_stop(&reading.store)?;

@@ -80,7 +80,7 @@ pub(super) enum StoreResponse {
 /// The rendezvous, or a folder in it.
 #[derive(Clone)]
 pub(super) struct RendezvousStore {
-    way: StoreBackend,
+    backend: StoreBackend,
     base: Path,
     runtime: Arc<Runtime>,
     /// The TCP server of the store, if this process runs it.
@@ -154,7 +154,7 @@ impl RendezvousStore {
             None => objects(url)?,
         };
         Ok(RendezvousStore {
-            way,
+            backend: way,
             base: Path::from(path),
             runtime: Arc::new(runtime),
             host,
@@ -197,7 +197,7 @@ impl RendezvousStore {
 
     /// Makes a request; `then` is called with the answer on another thread.
     pub(super) fn ask(&self, ask: StoreRequest, then: impl FnOnce(StoreResponse) + Send + 'static) {
-        let (way, base) = (self.way.clone(), self.base.clone());
+        let (way, base) = (self.backend.clone(), self.base.clone());
         self.runtime
             .spawn(async move { then(way.ask(&base, ask).await) });
     }
@@ -211,7 +211,7 @@ impl RendezvousStore {
         let mut pause = Duration::from_millis(250);
         let mut tried = 1;
         loop {
-            let asked = self.way.ask(&self.base, ask.clone());
+            let asked = self.backend.ask(&self.base, ask.clone());
             let (problem, for_good) = match self.runtime.block_on(asked) {
                 StoreResponse::Failed { problem, for_good } => (problem, for_good),
                 answer => return Ok(answer),

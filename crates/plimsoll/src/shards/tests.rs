@@ -11,7 +11,7 @@ use plimsoll_model::record::{StageRecord, TimeHistogram};
 use plimsoll_model::run::{IntervalRecord, ShardState};
 use plimsoll_model::{Outcome, Time};
 
-use super::leader::{self, Leader, ranges};
+use super::leader::{self, Leader, format_shards};
 use super::member::{self, Member, MemberEvent};
 use super::objects;
 use super::store::{StoreRequest, StoreResponse};
@@ -24,7 +24,7 @@ const TICK: u64 = 50_000_000;
 const SECOND: u64 = 1_000_000_000;
 
 /// Unix time at which the simulation begins, on the store's clock.
-const UNIX: u64 = 1_750_000_000 * SECOND;
+const START_UNIX_NS: u64 = 1_750_000_000 * SECOND;
 
 /// Random numbers by SplitMix64.
 struct SimulationRng(u64);
@@ -51,7 +51,7 @@ impl SimulationRng {
 #[derive(Clone, Copy, Debug, Default)]
 struct StoreFaults {
     /// One request in this many fails; 0 for none.
-    fails: u64,
+    failure_period: u64,
     /// Start and length of an outage in which the store answers 503, ns.
     outage: Option<(u64, u64)>,
     /// Maximum latency of a request, ns.
@@ -67,23 +67,23 @@ struct StoreFaults {
 enum ShardFate {
     Fine,
     /// The shard is not started.
-    NeverComes,
+    NotStarted,
     /// The shard is killed at this time, ns.
-    Dies(u64),
+    Killed(u64),
     /// The shard stalls at this time, for this long, ns.
-    Stands(u64, u64),
+    Stalled(u64, u64),
     /// The operator of the shard's machine stops it at this time, ns.
     Evicted(u64),
     /// A second shard with the same number is started at this time, ns.
-    Twice(u64),
+    Duplicated(u64),
     OtherData,
 }
 
 #[derive(Clone, Copy)]
 struct Requester {
     member: usize,
-    which: Option<member::MemberRequestKind>,
-    leads: Option<leader::LeaderRequestKind>,
+    member_request: Option<member::MemberRequestKind>,
+    leader_request: Option<leader::LeaderRequestKind>,
 }
 
 struct SimulatedShard {
@@ -104,11 +104,11 @@ struct SimulatedShard {
 
 struct ShardSimulation {
     now: u64,
-    dice: SimulationRng,
+    rng: SimulationRng,
     faults: StoreFaults,
     objects: BTreeMap<String, (Vec<u8>, u64)>,
     answers: BTreeMap<(u64, u64), (Requester, StoreResponse)>,
-    asked: u64,
+    request_count: u64,
     members: Vec<SimulatedShard>,
     leader: Leader,
     seconds: u64,
@@ -123,7 +123,7 @@ struct ShardSimulation {
 }
 
 /// Returns how long a call takes, ns, independent of the shard that makes it.
-fn time_of(second: u64, call: u64) -> u64 {
+fn response_time_ns(second: u64, call: u64) -> u64 {
     SimulationRng(second << 32 | call).below(3 * SECOND)
 }
 
@@ -147,7 +147,7 @@ impl ShardSimulation {
         let mut members = Vec::new();
         let mut add = |index: u32, started: u64, fate: ShardFate, dice: &mut SimulationRng| {
             let skew = dice.below(2 * faults.skew + 1) as i64 - faults.skew as i64;
-            let unix_zero = (UNIX + started).saturating_add_signed(skew);
+            let unix_zero = (START_UNIX_NS + started).saturating_add_signed(skew);
             let data = if fate == ShardFate::OtherData {
                 "y"
             } else {
@@ -169,23 +169,23 @@ impl ShardSimulation {
             });
         };
         for shard in 0..of {
-            if fate(shard) != ShardFate::NeverComes {
+            if fate(shard) != ShardFate::NotStarted {
                 let started = dice.below(5 * SECOND);
                 let started = if shard == 0 { 0 } else { started };
                 add(shard, started, fate(shard), &mut dice);
             }
-            if let ShardFate::Twice(at) = fate(shard) {
+            if let ShardFate::Duplicated(at) = fate(shard) {
                 add(shard, at, ShardFate::Fine, &mut dice);
             }
         }
         let unix_zero = members[0].unix_zero;
         ShardSimulation {
             now: 0,
-            dice,
+            rng: dice,
             faults,
             objects: BTreeMap::new(),
             answers: BTreeMap::new(),
-            asked: 0,
+            request_count: 0,
             members,
             leader: Leader::new(charge(of, barrier), Time(0), unix_zero),
             seconds: 20,
@@ -200,17 +200,17 @@ impl ShardSimulation {
     }
 
     fn ask(&mut self, who: Requester, ask: StoreRequest) {
-        self.asked += 1;
+        self.request_count += 1;
         *self.requests.entry(self.now / SECOND).or_default() += 1;
-        let latency = 2_000_000 + self.dice.below(self.faults.latency.max(1));
+        let latency = 2_000_000 + self.rng.below(self.faults.latency.max(1));
         let done = self.now + latency;
         let down = self
             .faults
             .outage
             .is_some_and(|(from, long)| (from..from + long).contains(&self.now));
-        let fails = down || self.dice.one_in(self.faults.fails);
+        let fails = down || self.rng.one_in(self.faults.failure_period);
         // A failed request may have taken effect all the same.
-        let does = !fails || (!down && self.dice.one_in(2));
+        let does = !fails || (!down && self.rng.one_in(2));
         let answer = match (does, ask) {
             (false, _) => None,
             (
@@ -224,7 +224,7 @@ impl ShardSimulation {
                 if create && self.objects.contains_key(&name) {
                     Some(StoreResponse::Exists)
                 } else {
-                    let at = UNIX + self.now + latency / 2;
+                    let at = START_UNIX_NS + self.now + latency / 2;
                     let at = if self.faults.coarse {
                         at / SECOND * SECOND
                     } else {
@@ -243,14 +243,15 @@ impl ShardSimulation {
             }),
             (true, StoreRequest::List(folder)) => {
                 let names = self.objects.keys().filter(|name| name.starts_with(&folder));
-                Some(StoreResponse::Names(names.cloned().collect()))
+                Some(StoreResponse::Names(names.cloned_commit().collect()))
             }
         };
         let answer = answer.filter(|_| !fails).unwrap_or(StoreResponse::Failed {
             problem: "503 Slow Down".into(),
             for_good: false,
         });
-        self.answers.insert((done, self.asked), (who, answer));
+        self.answers
+            .insert((done, self.request_count), (who, answer));
     }
 
     fn is_awake(&self, index: usize) -> bool {
@@ -258,26 +259,26 @@ impl ShardSimulation {
         let there = self.now >= m.started && m.over.is_none();
         there
             && match m.fate {
-                ShardFate::Dies(at) => self.now < at,
-                ShardFate::Stands(from, long) => !(from..from + long).contains(&self.now),
+                ShardFate::Killed(at) => self.now < at,
+                ShardFate::Stalled(from, long) => !(from..from + long).contains(&self.now),
                 _ => true,
             }
     }
 
     /// Returns whether the leader is alive; it dies with shard 0.
-    fn leads(&self) -> bool {
-        !self.ended && !matches!(self.members[0].fate, ShardFate::Dies(at) if self.now >= at)
+    fn is_leader_alive(&self) -> bool {
+        !self.ended && !matches!(self.members[0].fate, ShardFate::Killed(at) if self.now >= at)
     }
 
     fn step(&mut self) {
         self.now += TICK;
         let later = self.answers.split_off(&(self.now + 1, 0));
         for (who, answer) in std::mem::replace(&mut self.answers, later).into_values() {
-            if let Some(which) = who.leads {
-                if self.leads() {
+            if let Some(which) = who.leader_request {
+                if self.is_leader_alive() {
                     self.leader.answered(which, answer, Time(self.now));
                 }
-            } else if let Some(which) = who.which
+            } else if let Some(which) = who.member_request
                 && self.is_awake(who.member)
             {
                 let m = &mut self.members[who.member];
@@ -289,7 +290,7 @@ impl ShardSimulation {
                 self.run_member(index);
             }
         }
-        if self.leads() {
+        if self.is_leader_alive() {
             self.run_leader();
         }
     }
@@ -332,7 +333,7 @@ impl ShardSimulation {
                 };
                 record.outcomes.add(Outcome::Ok, calls);
                 for call in (u64::from(m.shard.index)..rate).step_by(m.shard.of as usize) {
-                    record.response.record(time_of(second, call));
+                    record.response.record(response_time_ns(second, call));
                 }
                 m.member
                     .log(&ShardMessage::Interval(Box::new(IntervalRecord {
@@ -364,8 +365,8 @@ impl ShardSimulation {
         for (which, ask) in self.members[index].member.poll(local) {
             let who = Requester {
                 member: index,
-                which: Some(which),
-                leads: None,
+                member_request: Some(which),
+                leader_request: None,
             };
             self.ask(who, ask);
         }
@@ -376,8 +377,8 @@ impl ShardSimulation {
         for (which, ask) in self.leader.poll(now) {
             let who = Requester {
                 member: 0,
-                which: None,
-                leads: Some(which),
+                member_request: None,
+                leader_request: Some(which),
             };
             self.ask(who, ask);
         }
@@ -403,9 +404,9 @@ impl ShardSimulation {
         while self.now < limit * SECOND {
             let going = (0..self.members.len()).any(|i| {
                 let m = &self.members[i];
-                m.over.is_none() && !matches!(m.fate, ShardFate::Dies(at) if self.now >= at)
+                m.over.is_none() && !matches!(m.fate, ShardFate::Killed(at) if self.now >= at)
             });
-            if !going && !self.leads() {
+            if !going && !self.is_leader_alive() {
                 return;
             }
             self.step();
@@ -441,8 +442,8 @@ impl ShardSimulation {
     }
 }
 
-const HARSH: StoreFaults = StoreFaults {
-    fails: 20,
+const HARSH_FAULTS: StoreFaults = StoreFaults {
+    failure_period: 20,
     outage: Some((25 * SECOND, 20 * SECOND)),
     latency: 300_000_000,
     coarse: true,
@@ -451,7 +452,7 @@ const HARSH: StoreFaults = StoreFaults {
 
 /// Asserts that every call is counted once and every second is complete.
 #[track_caller]
-fn complete(world: &ShardSimulation) {
+fn assert_complete(world: &ShardSimulation) {
     assert_eq!(world.result, Some(Ok(())), "{:?}", world.notices);
     assert_eq!(world.due(), world.rate * world.seconds);
     assert_eq!(world.intervals.len() as u64, world.seconds);
@@ -462,7 +463,7 @@ fn complete(world: &ShardSimulation) {
         let ended = MemberEvent::Ended(objects::RunResult::with(0));
         assert_eq!(m.over, Some(ended), "shard {}", m.shard.index);
     }
-    let states = world.leader.merging.figures();
+    let states = world.leader.merger.figures();
     assert!(states.iter().all(|s| s.state == ShardState::Complete));
 }
 
@@ -470,10 +471,10 @@ fn complete(world: &ShardSimulation) {
 fn every_call_counts_once_despite_store_faults() {
     for seed in 0..40 {
         let of = 1 + (seed % 9) as u32;
-        let mut world = ShardSimulation::new(of, seed, HARSH, &[]);
+        let mut world = ShardSimulation::new(of, seed, HARSH_FAULTS, &[]);
         // The outage falls into the load; measurements made meanwhile are kept.
         world.run(400);
-        complete(&world);
+        assert_complete(&world);
         // All shards start together, within the resolution of their clocks.
         let begins: Vec<u64> = world.members.iter().filter_map(|m| m.begins).collect();
         let (first, last) = (begins.iter().min().unwrap(), begins.iter().max().unwrap());
@@ -485,10 +486,10 @@ fn every_call_counts_once_despite_store_faults() {
 fn histogram_is_independent_of_shard_count() {
     const RATE: u64 = 997;
     let histogram = |of: u32| {
-        let mut world = ShardSimulation::new(of, u64::from(of), HARSH, &[]);
+        let mut world = ShardSimulation::new(of, u64::from(of), HARSH_FAULTS, &[]);
         world.rate = RATE;
         world.run(400);
-        complete(&world);
+        assert_complete(&world);
         let mut all = TimeHistogram::default();
         for interval in &world.intervals {
             all.merge(&interval.stages[0].1.response);
@@ -500,7 +501,7 @@ fn histogram_is_independent_of_shard_count() {
     // The merged histogram equals that of all calls.
     let mut sum = TimeHistogram::default();
     for (second, call) in (0..20).flat_map(|s| (0..RATE).map(move |c| (s, c))) {
-        sum.record(time_of(second, call));
+        sum.record(response_time_ns(second, call));
     }
     assert_eq!(one, sum);
     for of in [2, 4, 9] {
@@ -517,7 +518,7 @@ fn late_store_is_awaited_until_barrier_timeout() {
     };
     let mut world = ShardSimulation::with_barrier(3, 6, faults, &[], Duration::from_secs(300));
     world.run(400);
-    complete(&world);
+    assert_complete(&world);
 }
 
 #[test]
@@ -529,13 +530,13 @@ fn clock_offsets_match_within_store_date_resolution() {
     };
     let mut world = ShardSimulation::new(6, 3, fine, &[]);
     world.run(200);
-    complete(&world);
+    assert_complete(&world);
     let begins: Vec<u64> = world.members.iter().filter_map(|m| m.begins).collect();
     let spread = begins.iter().max().unwrap() - begins.iter().min().unwrap();
     // Either end may be off by one request and one tick of the simulation.
     assert!(spread <= 4 * (22_000_000 + TICK), "{begins:?}");
-    for (figures, m) in world.leader.merging.figures().iter().zip(&world.members) {
-        let real = (UNIX + m.started) as i64 - m.unix_zero as i64;
+    for (figures, m) in world.leader.merger.figures().iter().zip(&world.members) {
+        let real = (START_UNIX_NS + m.started) as i64 - m.unix_zero as i64;
         let measured = figures.clock_offset_us.unwrap() * 1_000;
         let uncertainty = figures.clock_uncertainty_us.unwrap() as i64 * 1_000 + 2_000;
         assert!(
@@ -550,14 +551,14 @@ fn clock_offsets_match_within_store_date_resolution() {
 #[test]
 fn thousand_shards_stay_exact_with_few_requests() {
     let faults = StoreFaults {
-        fails: 100,
+        failure_period: 100,
         outage: Some((30 * SECOND, 10 * SECOND)),
         latency: 200_000_000,
         ..StoreFaults::default()
     };
     let mut world = ShardSimulation::new(1_000, 11, faults, &[]);
     world.run(300);
-    complete(&world);
+    assert_complete(&world);
     let most = world.requests.values().max().unwrap();
     assert!(*most <= 6 * 1_000, "{most} requests in one second");
     let seconds = world.requests.len() as u64;
@@ -569,11 +570,11 @@ fn thousand_shards_stay_exact_with_few_requests() {
 fn missing_shard_is_named_at_barrier_timeout() {
     for seed in 0..5 {
         let fates = [
-            (2, ShardFate::NeverComes),
-            (5, ShardFate::NeverComes),
-            (6, ShardFate::NeverComes),
+            (2, ShardFate::NotStarted),
+            (5, ShardFate::NotStarted),
+            (6, ShardFate::NotStarted),
         ];
-        let mut world = ShardSimulation::new(8, seed, HARSH, &fates);
+        let mut world = ShardSimulation::new(8, seed, HARSH_FAULTS, &fates);
         world.run(250);
         let problem = world.problem();
         assert!(
@@ -590,7 +591,8 @@ fn missing_shard_is_named_at_barrier_timeout() {
 
 #[test]
 fn missing_leader_times_out() {
-    let mut world = ShardSimulation::new(3, 1, StoreFaults::default(), &[(0, ShardFate::Dies(0))]);
+    let mut world =
+        ShardSimulation::new(3, 1, StoreFaults::default(), &[(0, ShardFate::Killed(0))]);
     world.run(200);
     for m in &world.members[1..] {
         let lost = matches!(&m.over, Some(MemberEvent::Lost(why)) if why.starts_with("shard 0, which leads"));
@@ -604,9 +606,9 @@ fn dead_shard_is_dropped_and_its_data_kept() {
         let at = (15 + seed) * SECOND;
         let faults = StoreFaults {
             outage: None,
-            ..HARSH
+            ..HARSH_FAULTS
         };
-        let mut world = ShardSimulation::new(4, seed, faults, &[(3, ShardFate::Dies(at))]);
+        let mut world = ShardSimulation::new(4, seed, faults, &[(3, ShardFate::Killed(at))]);
         world.run(250);
         let problem = world.problem();
         assert!(
@@ -621,7 +623,7 @@ fn dead_shard_is_dropped_and_its_data_kept() {
             "{} {all}",
             world.due()
         );
-        let states = world.leader.merging.figures();
+        let states = world.leader.merger.figures();
         assert_eq!(states[3].state, ShardState::Lost);
         assert!(states[..3].iter().all(|s| s.state == ShardState::Complete));
         for m in &world.members[..3] {
@@ -639,7 +641,7 @@ fn members_finish_alone_when_leader_dies() {
         3,
         5,
         StoreFaults::default(),
-        &[(0, ShardFate::Dies(15 * SECOND))],
+        &[(0, ShardFate::Killed(15 * SECOND))],
     );
     world.run(200);
     for m in &world.members[1..] {
@@ -656,12 +658,12 @@ fn members_finish_alone_when_leader_dies() {
 #[test]
 fn short_stall_is_tolerated_long_stall_is_dropped() {
     let stands = |long: u64| {
-        let fate = ShardFate::Stands(14 * SECOND, long * SECOND);
+        let fate = ShardFate::Stalled(14 * SECOND, long * SECOND);
         let mut world = ShardSimulation::new(3, 7, StoreFaults::default(), &[(1, fate)]);
         world.run(300);
         world
     };
-    complete(&stands(15));
+    assert_complete(&stands(15));
     let world = stands(70);
     let problem = world.problem();
     assert!(
@@ -674,7 +676,7 @@ fn short_stall_is_tolerated_long_stall_is_dropped() {
 #[test]
 fn evicted_shard_hands_over_and_stops_others() {
     let fate = ShardFate::Evicted(20 * SECOND);
-    let mut world = ShardSimulation::new(3, 9, HARSH, &[(2, fate)]);
+    let mut world = ShardSimulation::new(3, 9, HARSH_FAULTS, &[(2, fate)]);
     world.run(300);
     let problem = world.problem();
     assert!(
@@ -687,7 +689,7 @@ fn evicted_shard_hands_over_and_stops_others() {
         "nothing that was measured is lost"
     );
     assert!(world.due() < world.rate * world.seconds);
-    assert_eq!(world.leader.merging.figures()[2].state, ShardState::Stopped);
+    assert_eq!(world.leader.merger.figures()[2].state, ShardState::Stopped);
 }
 
 #[test]
@@ -697,7 +699,7 @@ fn duplicate_shard_index_is_rejected_without_harm() {
             3,
             at,
             StoreFaults::default(),
-            &[(1, ShardFate::Twice(at * SECOND))],
+            &[(1, ShardFate::Duplicated(at * SECOND))],
         );
         world.run(300);
         assert_eq!(world.result, Some(Ok(())), "{:?}", world.notices);
@@ -711,7 +713,7 @@ fn duplicate_shard_index_is_rejected_without_harm() {
 
 #[test]
 fn shard_with_different_data_file_is_rejected() {
-    let mut world = ShardSimulation::new(3, 2, HARSH, &[(2, ShardFate::OtherData)]);
+    let mut world = ShardSimulation::new(3, 2, HARSH_FAULTS, &[(2, ShardFate::OtherData)]);
     world.run(200);
     let problem = world.problem();
     assert!(
@@ -738,7 +740,7 @@ fn unresponsive_store_is_abandoned() {
 
 #[test]
 fn consecutive_shard_numbers_are_printed_as_ranges() {
-    assert_eq!(ranges(&[3]), "shard 3");
-    assert_eq!(ranges(&[1, 2]), "shards 1, 2");
-    assert_eq!(ranges(&[2, 5, 6, 7, 9]), "shards 2, 5 to 7, 9");
+    assert_eq!(format_shards(&[3]), "shard 3");
+    assert_eq!(format_shards(&[1, 2]), "shards 1, 2");
+    assert_eq!(format_shards(&[2, 5, 6, 7, 9]), "shards 2, 5 to 7, 9");
 }

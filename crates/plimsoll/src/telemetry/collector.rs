@@ -21,7 +21,7 @@ const POST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Default path of OTLP/HTTP metrics at a collector.
 const METRICS_PATH: &str = "/v1/metrics";
 /// Maximum number of bytes read of an answer.
-const MAX_ANSWER: usize = 4 << 10;
+const MAX_ANSWER_BYTES: usize = 4 << 10;
 /// Maximum number of characters shown of an answer.
 const MAX_SHOWN: usize = 200;
 /// Variables of OpenTelemetry's exporters, those for metrics alone first.
@@ -131,7 +131,7 @@ impl OtlpCollector {
         // A body that can't be read is ignored: the status matters more.
         while let Ok(Some(part)) = answer.chunk().await {
             body.extend_from_slice(&part);
-            if body.len() >= MAX_ANSWER {
+            if body.len() >= MAX_ANSWER_BYTES {
                 break;
             }
         }

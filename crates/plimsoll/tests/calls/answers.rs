@@ -65,7 +65,7 @@ fn data(stream: u32, bytes: &[u8], end: bool) -> Vec<u8> {
     out
 }
 
-fn ok(stream: u32) -> Vec<u8> {
+fn ok_trailers(stream: u32) -> Vec<u8> {
     headers(stream, &[("grpc-status", "0")], true)
 }
 
@@ -73,7 +73,7 @@ const EMPTY: &[u8] = &[0, 0, 0, 0, 0];
 
 /// Asserts that every call of `method` ends with `code` in bounded time and is reported.
 #[track_caller]
-fn ends_as(
+fn assert_calls_end_with(
     method: &str,
     flags: &[&str],
     code: &str,
@@ -103,8 +103,8 @@ fn ends_as(
 fn message_over_limit_fails_call() {
     let large = |stream| [head(stream), data(stream, &[0, 0, 0x50, 0, 0, 1], false)].concat();
     let words = "a message of 5242880 bytes, over the limit of 4194304";
-    ends_as("UnaryEcho", &[], "MESSAGE_TOO_LARGE", words, large);
-    ends_as(
+    assert_calls_end_with("UnaryEcho", &[], "MESSAGE_TOO_LARGE", words, large);
+    assert_calls_end_with(
         "ServerStreamingEcho",
         &[],
         "MESSAGE_TOO_LARGE",
@@ -113,7 +113,7 @@ fn message_over_limit_fails_call() {
     );
     let small = |stream| [head(stream), data(stream, &[0, 0, 0, 0, 9], false)].concat();
     let words = "a message of 9 bytes, over the limit of 8";
-    ends_as(
+    assert_calls_end_with(
         "UnaryEcho",
         &["--max-message", "8B"],
         "MESSAGE_TOO_LARGE",
@@ -126,10 +126,10 @@ fn message_over_limit_fails_call() {
 fn missing_trailers_fail_call() {
     let words = "without grpc-status";
     for method in ["UnaryEcho", "ServerStreamingEcho"] {
-        ends_as(method, &[], "MISSING_STATUS", words, |stream| {
+        assert_calls_end_with(method, &[], "MISSING_STATUS", words, |stream| {
             [head(stream), data(stream, EMPTY, true)].concat()
         });
-        ends_as(method, &[], "MISSING_STATUS", words, |stream| {
+        assert_calls_end_with(method, &[], "MISSING_STATUS", words, |stream| {
             let nothing = headers(stream, &[("x-odd", "1")], true);
             [head(stream), data(stream, EMPTY, false), nothing].concat()
         });
@@ -145,12 +145,17 @@ fn unrequested_compression_fails_call() {
             ("grpc-encoding", "zstd"),
         ];
         let message = data(stream, &[1, 0, 0, 0, 1, 7], false);
-        [headers(stream, &fields, false), message, ok(stream)].concat()
+        [
+            headers(stream, &fields, false),
+            message,
+            ok_trailers(stream),
+        ]
+        .concat()
     };
     for flags in [&[][..], &["--compression", "gzip"]] {
         let code = "COMPRESSION_UNSUPPORTED";
-        ends_as("UnaryEcho", flags, code, "compressed with `zstd`", zstd);
-        ends_as(
+        assert_calls_end_with("UnaryEcho", flags, code, "compressed with `zstd`", zstd);
+        assert_calls_end_with(
             "ServerStreamingEcho",
             flags,
             code,
@@ -167,19 +172,19 @@ fn wrong_response_message_count_is_an_error() {
             [
                 head(stream),
                 data(stream, &EMPTY.repeat(n), false),
-                ok(stream),
+                ok_trailers(stream),
             ]
             .concat()
         }
     };
-    ends_as(
+    assert_calls_end_with(
         "UnaryEcho",
         &[],
         "BAD_ANSWER",
         "with 2 messages",
         messages(2),
     );
-    ends_as(
+    assert_calls_end_with(
         "UnaryEcho",
         &[],
         "BAD_ANSWER",
@@ -187,28 +192,28 @@ fn wrong_response_message_count_is_an_error() {
         messages(0),
     );
     let expect = ["--expect", "3"];
-    ends_as(
+    assert_calls_end_with(
         "ServerStreamingEcho",
         &expect,
         "STREAM_LONG",
         "more than the 3",
         messages(4),
     );
-    ends_as(
+    assert_calls_end_with(
         "ServerStreamingEcho",
         &expect,
         "STREAM_SHORT",
         "after 2 messages",
         messages(2),
     );
-    ends_as(
+    assert_calls_end_with(
         "ClientStreamingEcho",
         &[],
         "STREAM_LONG",
         "more than the 1",
         messages(2),
     );
-    ends_as(
+    assert_calls_end_with(
         "ClientStreamingEcho",
         &[],
         "STREAM_SHORT",
@@ -220,8 +225,8 @@ fn wrong_response_message_count_is_an_error() {
 #[test]
 fn endless_answer_fails_by_deadline() {
     for method in ["UnaryEcho", "BidirectionalStreamingEcho"] {
-        ends_as(method, &[], "DEADLINE_EXCEEDED", "", |_| Vec::new());
-        ends_as(method, &[], "DEADLINE_EXCEEDED", "", |stream| {
+        assert_calls_end_with(method, &[], "DEADLINE_EXCEEDED", "", |_| Vec::new());
+        assert_calls_end_with(method, &[], "DEADLINE_EXCEEDED", "", |stream| {
             [head(stream), data(stream, EMPTY, false)].concat()
         });
     }

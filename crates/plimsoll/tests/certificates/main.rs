@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use plimsoll_stack::certificates::{CertificateOptions, Validity, make_certificates};
 use support::openssl::{s_client, s_server};
-use support::peers::{peer, succeeds, tool};
-use support::{LONGEST, Place, SCORE, Server, output, stderr_of, text};
+use support::peers::{peer, run_successfully, tool};
+use support::{MAX_WAIT, Place, SCORE, Server, output, stderr_of, text};
 
 /// Flags with which `openssl s_client` shows its certificate and reads until the server closes.
-const SHOWN: [&str; 5] = [
+const SHOW_CERTIFICATE: [&str; 5] = [
     "-ign_eof",
     "-cert",
     "certs/client.crt",
@@ -28,11 +28,11 @@ const SHOWN: [&str; 5] = [
 /// The command of the TLS workload, without a name override.
 const OWN: &str =
     "req -x509 -newkey rsa:2048 -keyout server.key -out server.crt -days 3650 -nodes -subj";
-const DEFAULTS: &str = "/C=AU/ST=Some-State/O=Internet Widgits Pty Ltd";
+const DEFAULT_SUBJECT: &str = "/C=AU/ST=Some-State/O=Internet Widgits Pty Ltd";
 
 /// Makes the files of the gRPC workload's seven-line script: `x509 -req` without extensions, which
 /// creates version 1 certificates with some versions of OpenSSL.
-const SEVEN: [&str; 7] = [
+const CA_SCRIPT: [&str; 7] = [
     "genrsa -out ca.key 2048",
     "req -x509 -new -key ca.key -days 365 -out ca.crt -subj /CN=test-ca",
     "genrsa -out server.key 2048",
@@ -57,34 +57,34 @@ const MUTUAL: [&str; 6] = [
 
 #[track_caller]
 fn openssl(place: &Place, arguments: &str) {
-    openssl_of(place, &arguments.split(' ').collect::<Vec<_>>());
+    openssl_with(place, &arguments.split(' ').collect::<Vec<_>>());
 }
 
 #[track_caller]
-fn openssl_of(place: &Place, arguments: &[&str]) {
-    succeeds(tool("openssl").args(arguments).current_dir(place.path("")));
+fn openssl_with(place: &Place, arguments: &[&str]) {
+    run_successfully(tool("openssl").args(arguments).current_dir(place.path("")));
 }
 
 fn own() -> Place {
     let place = Place::new();
     let mut arguments: Vec<&str> = OWN.split(' ').collect();
-    arguments.push(DEFAULTS);
-    openssl_of(&place, &arguments);
+    arguments.push(DEFAULT_SUBJECT);
+    openssl_with(&place, &arguments);
     place
 }
 
-fn seven() -> Place {
+fn place_with_ca_script() -> Place {
     let place = Place::new();
-    SEVEN.iter().for_each(|line| openssl(&place, line));
+    CA_SCRIPT.iter().for_each(|line| openssl(&place, line));
     openssl(&place, CLIENT);
     place
 }
 
-/// Returns what is unusual about `server.crt` of [`seven`], which depends on the OpenSSL version.
+/// Returns what is unusual about `server.crt` of [`place_with_ca_script`], which depends on the OpenSSL version.
 fn unusual(place: &Place) -> Vec<&'static str> {
     let mut shown = tool("openssl");
     let shown = shown.args(["x509", "-in", "server.crt", "-noout", "-text"]);
-    let shown = succeeds(shown.current_dir(place.path("")));
+    let shown = run_successfully(shown.current_dir(place.path("")));
     if text(&shown.stdout).contains("Version: 1 ") {
         vec!["version_1", "common_name"]
     } else {
@@ -106,12 +106,12 @@ fn theirs(place: &Place, flags: &[&str]) -> Server {
     s_server(place, &[&own, flags].concat())
 }
 
-fn attempt(place: &Place, arguments: &[&str]) -> Output {
-    output(&mut place.command(arguments), LONGEST)
+fn run_command(place: &Place, arguments: &[&str]) -> Output {
+    output(&mut place.command(arguments), MAX_WAIT)
 }
 
 /// Returns a command's output as one line, independent of its wrapping.
-fn screen_of(output: &Output) -> String {
+fn unwrapped_output(output: &Output) -> String {
     let printed = text(&output.stdout).replace('│', " ");
     let words: Vec<&str> = printed.split_whitespace().collect();
     format!("{} {}", stderr_of(output), words.join(" "))
@@ -120,13 +120,13 @@ fn screen_of(output: &Output) -> String {
 /// Runs a load of three calls or files, which must succeed; returns what `run.json` records about
 /// the certificate.
 #[track_caller]
-fn loads(place: &Place, command: &[&str], flags: &[&str]) -> Vec<String> {
+fn assert_load_succeeds(place: &Place, command: &[&str], flags: &[&str]) -> Vec<String> {
     let run = format!(
         "run-{}",
         fs::read_dir(place.path("")).expect("a folder").count()
     );
     let arguments = [command, flags, &["--out", &run]].concat();
-    let output = attempt(place, &arguments);
+    let output = run_command(place, &arguments);
     assert_eq!(
         output.status.code(),
         Some(0),
@@ -135,7 +135,7 @@ fn loads(place: &Place, command: &[&str], flags: &[&str]) -> Vec<String> {
     );
     let run = place.run_json(&run);
     assert_eq!(run["total"]["ok"], 3, "{run}");
-    let unusual = run["tls"]["certificate"].as_array().cloned();
+    let unusual = run["tls"]["certificate"].as_array().cloned_commit();
     let unusual = unusual.unwrap_or_default();
     unusual
         .iter()
@@ -144,17 +144,17 @@ fn loads(place: &Place, command: &[&str], flags: &[&str]) -> Vec<String> {
 }
 
 #[track_caller]
-fn fails(place: &Place, command: &[&str], flags: &[&str], words: &[&str]) {
+fn assert_load_fails(place: &Place, command: &[&str], flags: &[&str], words: &[&str]) {
     let arguments = [command, flags, &["--out", "never"]].concat();
-    let output = attempt(place, &arguments);
-    let said = screen_of(&output);
+    let output = run_command(place, &arguments);
+    let said = unwrapped_output(&output);
     assert_eq!(output.status.code(), Some(1), "{arguments:?}: {said}");
     for word in words {
         assert!(said.contains(word), "{word:?}: {said}");
     }
 }
 
-fn grpc(url: &str) -> Vec<&str> {
+fn grpc_load(url: &str) -> Vec<&str> {
     [
         &["grpc", url][..],
         &SCORE,
@@ -163,7 +163,7 @@ fn grpc(url: &str) -> Vec<&str> {
     .concat()
 }
 
-fn fetch(url: &str) -> Vec<&str> {
+fn fetch_load(url: &str) -> Vec<&str> {
     // s_server closes the connection after each answer.
     vec!["fetch", url, "--clients", "1", "--calls", "3", "--cold"]
 }
@@ -175,7 +175,10 @@ fn self_signed_certificate_is_accepted_as_ca() {
     let theirs = theirs(&place, &[]);
     let url = format!("https://127.0.0.1:{}/file", theirs.port);
     let ca = ["--ca", "server.crt"];
-    assert_eq!(loads(&place, &grpc(&ours.tls()), &ca), ["in_ca_file"]);
+    assert_eq!(
+        assert_load_succeeds(&place, &grpc_load(&ours.tls()), &ca),
+        ["in_ca_file"]
+    );
     for more in [
         &[][..],
         &["--chain", "once"],
@@ -183,16 +186,19 @@ fn self_signed_certificate_is_accepted_as_ca() {
         &["--resume"],
     ] {
         let flags = [&ca[..], more].concat();
-        assert_eq!(loads(&place, &fetch(&url), &flags), ["in_ca_file"]);
+        assert_eq!(
+            assert_load_succeeds(&place, &fetch_load(&url), &flags),
+            ["in_ca_file"]
+        );
     }
-    let output = attempt(
+    let output = run_command(
         &place,
-        &[&fetch(&url)[..], &ca, &["--out", "shown"]].concat(),
+        &[&fetch_load(&url)[..], &ca, &["--out", "shown"]].concat(),
     );
     assert!(
-        screen_of(&output).contains("the server's certificate is in the CA file itself"),
+        unwrapped_output(&output).contains("the server's certificate is in the CA file itself"),
         "{}",
-        screen_of(&output)
+        unwrapped_output(&output)
     );
     let url = ours.tls();
     let list = ["grpc", "list", &url, "--ca", "server.crt"];
@@ -203,19 +209,27 @@ fn self_signed_certificate_is_accepted_as_ca() {
         "req -x509 -new -key server.key -out again.crt -days 30 -subj /CN=localhost",
     );
     let words = ["TLS_UNKNOWN_CA", "it is self-signed"];
-    fails(&place, &grpc(&ours.tls()), &["--ca", "again.crt"], &words);
+    assert_load_fails(
+        &place,
+        &grpc_load(&ours.tls()),
+        &["--ca", "again.crt"],
+        &words,
+    );
 }
 
 #[test]
 fn certificates_without_san_work_at_both_ends() {
-    let place = seven();
+    let place = place_with_ca_script();
     let unusual = unusual(&place);
     let demand = [&["score"], &SERVER[..], &["--tls-client-ca", "ca.crt"]].concat();
     let ours = place.serve(&demand);
-    assert_eq!(loads(&place, &grpc(&ours.tls()), &MUTUAL), unusual);
+    assert_eq!(
+        assert_load_succeeds(&place, &grpc_load(&ours.tls()), &MUTUAL),
+        unusual
+    );
     let fast = place.serve(&[&["fast"], &SERVER[..]].concat());
     assert_eq!(
-        loads(&place, &grpc(&fast.tls()), &["--ca", "ca.crt"]),
+        assert_load_succeeds(&place, &grpc_load(&fast.tls()), &["--ca", "ca.crt"]),
         unusual
     );
     // OpenSSL accepts them, too: as a server that requires one, and as a client that presents one.
@@ -224,7 +238,10 @@ fn certificates_without_san_work_at_both_ends() {
         &["-Verify", "1", "-verify_return_error", "-CAfile", "ca.crt"],
     );
     let url = format!("https://localhost:{}/file", theirs.port);
-    assert_eq!(loads(&place, &fetch(&url), &MUTUAL), unusual);
+    assert_eq!(
+        assert_load_succeeds(&place, &fetch_load(&url), &MUTUAL),
+        unusual
+    );
     let files = place.serve(&[&["files"], &demand[1..]].concat());
     let script = format!(
         "import http.client, ssl\n\
@@ -237,19 +254,19 @@ fn certificates_without_san_work_at_both_ends() {
         files.port
     );
     let mut python = Command::new(peer("venv/bin/python"));
-    let answer = succeeds(python.args(["-c", &script]).current_dir(place.path("")));
+    let answer = run_successfully(python.args(["-c", &script]).current_dir(place.path("")));
     assert_eq!(text(&answer.stdout).trim(), "200");
     // Other defects of such certificates are still rejected.
     fails(
         &place,
-        &grpc(&ours.tls()),
+        &grpc_load(&ours.tls()),
         &["--ca", "ca.crt"],
         &["TLS_CLIENT_CERTIFICATE_REQUIRED"],
     );
     let url = format!("grpcs://127.0.0.1:{}", ours.port);
-    fails(
+    assert_load_fails(
         &place,
-        &grpc(&url),
+        &grpc_load(&url),
         &MUTUAL,
         &["TLS_NAME_MISMATCH", "localhost"],
     );
@@ -257,9 +274,9 @@ fn certificates_without_san_work_at_both_ends() {
         &place,
         "x509 -req -in client.csr -CA server.crt -CAkey server.key -CAcreateserial -days 30 -out client.crt",
     );
-    fails(
+    assert_load_fails(
         &place,
-        &grpc(&ours.tls()),
+        &grpc_load(&ours.tls()),
         &MUTUAL,
         &["TLS_CLIENT_CERTIFICATE_REJECTED"],
     );
@@ -268,16 +285,21 @@ fn certificates_without_san_work_at_both_ends() {
         "req -x509 -new -key client.key -days 30 -out else.crt -subj /CN=else",
     );
     let words = ["TLS_UNKNOWN_CA", "an intermediate certificate is missing"];
-    fails(&place, &grpc(&ours.tls()), &["--ca", "else.crt"], &words);
+    assert_load_fails(
+        &place,
+        &grpc_load(&ours.tls()),
+        &["--ca", "else.crt"],
+        &words,
+    );
     openssl(
         &place,
         "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days -1 -out server.crt",
     );
     let expired = place.serve(&[&["score"], &SERVER[..]].concat());
     let ca = ["--ca", "ca.crt"];
-    fails(
+    assert_load_fails(
         &place,
-        &grpc(&expired.tls()),
+        &grpc_load(&expired.tls()),
         &ca,
         &["TLS_CERTIFICATE_EXPIRED"],
     );
@@ -285,7 +307,7 @@ fn certificates_without_san_work_at_both_ends() {
 
 #[test]
 fn only_pinned_certificate_is_accepted() {
-    let place = seven();
+    let place = place_with_ca_script();
     let server = place.serve(&[&["score"], &SERVER[..]].concat());
     let mut shown = tool("openssl");
     let shown = shown.args([
@@ -296,29 +318,39 @@ fn only_pinned_certificate_is_accepted() {
         "-fingerprint",
         "-sha256",
     ]);
-    let shown = succeeds(shown.current_dir(place.path("")));
+    let shown = run_successfully(shown.current_dir(place.path("")));
     let printed = text(&shown.stdout);
     let digits = printed.split('=').nth(1).expect("a fingerprint").trim();
     let pin = format!("sha256:{digits}");
     let url = format!("grpcs://127.0.0.1:{}", server.port);
-    assert_eq!(loads(&place, &grpc(&url), &["--pin", &pin]), ["pinned"]);
+    assert_eq!(
+        assert_load_succeeds(&place, &grpc_load(&url), &["--pin", &pin]),
+        ["pinned"]
+    );
     let other = format!("sha256:{}", "0".repeat(64));
     let both = ["--pin", &other, "--pin", &pin];
-    assert_eq!(loads(&place, &grpc(&url), &both), ["pinned"]);
+    assert_eq!(
+        assert_load_succeeds(&place, &grpc_load(&url), &both),
+        ["pinned"]
+    );
     let words = ["TLS_BAD_CERTIFICATE", "which is not pinned"];
-    fails(&place, &grpc(&url), &["--pin", &other], &words);
-    let wrong = attempt(&place, &[&grpc(&url)[..], &["--pin", "5b"]].concat());
+    assert_load_fails(&place, &grpc_load(&url), &["--pin", &other], &words);
+    let wrong = run_command(&place, &[&grpc_load(&url)[..], &["--pin", "5b"]].concat());
     assert_eq!(wrong.status.code(), Some(2));
-    assert!(screen_of(&wrong).contains("--pin"), "{}", screen_of(&wrong));
-    let wrong = attempt(
+    assert!(
+        unwrapped_output(&wrong).contains("--pin"),
+        "{}",
+        unwrapped_output(&wrong)
+    );
+    let wrong = run_command(
         &place,
-        &[&grpc(&url)[..], &["--pin", &pin, "--ca", "ca.crt"]].concat(),
+        &[&grpc_load(&url)[..], &["--pin", &pin, "--ca", "ca.crt"]].concat(),
     );
     assert_eq!(wrong.status.code(), Some(2));
     assert!(
-        screen_of(&wrong).contains("not checked against a CA"),
+        unwrapped_output(&wrong).contains("not checked against a CA"),
         "{}",
-        screen_of(&wrong)
+        unwrapped_output(&wrong)
     );
 }
 
@@ -327,12 +359,12 @@ fn skipped_verification_is_reported_everywhere() {
     let place = own();
     let server = place.serve(&[&["score"], &SERVER[..]].concat());
     let url = server.tls();
-    let load = [&grpc(&url)[..], &["--insecure", "--out", "run"]].concat();
-    let output = attempt(&place, &load);
+    let load = [&grpc_load(&url)[..], &["--insecure", "--out", "run"]].concat();
+    let output = run_command(&place, &load);
     assert_eq!(output.status.code(), Some(0), "{}", stderr_of(&output));
     // The warning appears at the start, in the line about the link, and as a note.
     assert_eq!(
-        screen_of(&output).matches("INSECURE").count(),
+        unwrapped_output(&output).matches("INSECURE").count(),
         3,
         "{}",
         stderr_of(&output)
@@ -367,15 +399,15 @@ fn skipped_verification_is_reported_everywhere() {
     }
     place.expect(0, &["report", "run", "--html", "report.html"]);
     assert!(place.read("report.html").contains("INSECURE"));
-    let list = attempt(&place, &["grpc", "list", &url, "--insecure"]);
+    let list = run_command(&place, &["grpc", "list", &url, "--insecure"]);
     assert!(
-        screen_of(&list).contains("INSECURE"),
+        unwrapped_output(&list).contains("INSECURE"),
         "{}",
         stderr_of(&list)
     );
-    fails(
+    assert_load_fails(
         &place,
-        &grpc(&url),
+        &grpc_load(&url),
         &[],
         &["TLS_UNKNOWN_CA", "it is self-signed"],
     );
@@ -402,7 +434,7 @@ fn expired_certificate_prevents_session_resumption() {
                 "--out",
                 records,
             ]);
-            scope.spawn(move || output(&mut command, LONGEST))
+            scope.spawn(move || output(&mut command, MAX_WAIT))
         });
         started.map(|run| run.join().expect("a run")).into()
     });
@@ -437,7 +469,7 @@ fn not_yet_valid_certificate_has_own_code() {
     let url = format!("https://localhost:{}/bytes/7", server.port);
     let flags = [&NEW[..], &support::CLIENT_TLS].concat();
     let words = ["TLS_CERTIFICATE_NOT_YET_VALID", "is not valid before 20"];
-    fails(&place, &["fetch", &url], &flags, &words);
+    assert_load_fails(&place, &["fetch", &url], &flags, &words);
     // A server also reports that its own certificate has expired.
     let options = CertificateOptions {
         validity: Validity::Between {

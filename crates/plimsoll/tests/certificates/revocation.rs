@@ -91,7 +91,7 @@ fn crl_without_matching_issuer_rejects_certificate() {
             &place,
             &[&["fetch", &url, "--out", "never"], &flags[..]].concat(),
         );
-        let said = screen_of(&out);
+        let said = unwrapped_output(&out);
         assert_eq!(out.status.code(), Some(code), "{flags:?}: {said}");
         assert!(said.contains(words), "{words}: {said}");
     }
@@ -100,11 +100,11 @@ fn crl_without_matching_issuer_rejects_certificate() {
         &support::SERVER_TLS[..],
     ];
     let out = attempt(&place, &bare.concat());
-    assert_eq!(out.status.code(), Some(2), "{}", screen_of(&out));
+    assert_eq!(out.status.code(), Some(2), "{}", unwrapped_output(&out));
     assert!(
-        screen_of(&out).contains("--tls-client-ca"),
+        unwrapped_output(&out).contains("--tls-client-ca"),
         "{}",
-        screen_of(&out)
+        unwrapped_output(&out)
     );
 }
 
@@ -144,12 +144,12 @@ fn client_revoked_at_runtime_is_rejected() {
             let _ = fs::remove_dir_all(place.path("run"));
             let flags = [&call[..], &load, &support::CLIENT_MTLS, &["--out", "run"]];
             let out = attempt(&place, &flags.concat());
-            (out.status.success(), screen_of(&out))
+            (out.status.success(), unwrapped_output(&out))
         };
         let (first, said) = comes_in();
         assert!(first, "{name}: {said}");
         replace(&bad);
-        let end = std::time::Instant::now() + LONGEST;
+        let end = std::time::Instant::now() + MAX_WAIT;
         let said = loop {
             let (inside, said) = comes_in();
             if !inside {
@@ -163,8 +163,8 @@ fn client_revoked_at_runtime_is_rejected() {
             "{name}: {said}"
         );
         // OpenSSL is told the reason as well.
-        let mut client = s_client(&place, &server, &SHOWN);
-        let out = output(&mut client, LONGEST);
+        let mut client = s_client(&place, &server, &SHOW_CERTIFICATE);
+        let out = output(&mut client, MAX_WAIT);
         let said = format!("{}{}", text(&out.stdout), text(&out.stderr));
         assert!(said.contains("certificate revoked"), "{name}: {said}");
         // An unusable list changes nothing; a list without the client admits it again.
@@ -172,7 +172,7 @@ fn client_revoked_at_runtime_is_rejected() {
         thread::sleep(Duration::from_millis(1100));
         assert!(!comes_in().0, "{name}");
         replace(&good);
-        let end = std::time::Instant::now() + LONGEST;
+        let end = std::time::Instant::now() + MAX_WAIT;
         while !comes_in().0 {
             assert!(std::time::Instant::now() < end, "{name}: never taken again");
             thread::sleep(Duration::from_millis(50));
@@ -191,7 +191,7 @@ fn session_predating_revocation_is_not_resumed() {
     let server = place.serve(&[&["files"], &support::SERVER_MTLS[..], &list].concat());
     let request = b"GET /bytes/7 HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
     let ask = |session: [&str; 2]| {
-        let mut client = s_client(&place, &server, &[&SHOWN[..], &session].concat());
+        let mut client = s_client(&place, &server, &[&SHOW_CERTIFICATE[..], &session].concat());
         let mut child = client
             .stdin(std::process::Stdio::piped())
             .stdout(std::process::Stdio::piped())
@@ -212,7 +212,7 @@ fn session_predating_revocation_is_not_resumed() {
     let both = good + &place.read("others/ca.crl");
     fs::write(place.path("new.crl"), both).expect("a file");
     fs::rename(place.path("new.crl"), place.path("list.crl")).expect("replaced");
-    let end = std::time::Instant::now() + LONGEST;
+    let end = std::time::Instant::now() + MAX_WAIT;
     loop {
         let later = ask(["-sess_in", "session"]);
         if later.contains("New, TLSv1.3") {

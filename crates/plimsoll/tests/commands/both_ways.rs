@@ -11,7 +11,7 @@ use super::built;
 use super::support::Place;
 
 /// Loads of every kind of call; nothing is sent.
-const LINES: &[&str] = &[
+const COMMAND_LINES: &[&str] = &[
     "grpc grpc://localhost:1 -m score.ScoreService/GetScore --rate 9/s -z 1s",
     "grpc grpc://localhost:1 -m score.ScoreService/GetScore --clients 8 -z 1s",
     "grpc grpc://localhost:1 -m score.ScoreService/GetScore --fleet 8 --calls 80",
@@ -50,8 +50,8 @@ fn shown(place: &Place, words: &[&str]) -> [String; 2] {
 #[test]
 fn saved_plans_resolve_like_flags() {
     let place = Place::new();
-    fs::rename(built::c_example(&place.path(".")), place.path("c.so")).unwrap();
-    for line in LINES {
+    fs::rename(built::build_c_example(&place.path(".")), place.path("c.so")).unwrap();
+    for line in COMMAND_LINES {
         let words: Vec<&str> = line.split(' ').collect();
         let [flags, plan] = shown(&place, &words);
         assert!(!flags.is_empty(), "{line}");

@@ -11,7 +11,7 @@ use super::support::Place;
 
 /// One command line for each command and for each kind of plan with a display of its own, and the
 /// number of plans that it shows. Nothing is sent.
-const LINES: &[(&str, usize)] = &[
+const COMMAND_LINES: &[(&str, usize)] = &[
     ("run plan.toml", 1),
     ("run plan.toml lanes.toml", 2),
     ("run lanes.toml", 1),
@@ -64,7 +64,7 @@ fn commands_with(place: &Place, flag: &str) -> Vec<String> {
 #[test]
 fn dry_run_prints_json_on_request() {
     let place = Place::new();
-    fs::rename(built::c_example(&place.path(".")), place.path("c.so")).unwrap();
+    fs::rename(built::build_c_example(&place.path(".")), place.path("c.so")).unwrap();
     let plan = "name = \"one\"\ntarget = \"grpc://localhost:1\"\n[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\n\
                 metadata = { authorization = \"let me in\" }\n[load]\nrate = \"9/s\"\n";
     let with =
@@ -78,7 +78,7 @@ fn dry_run_prints_json_on_request() {
     let links = "target = \"https://localhost:1\"\ntls.insecure = true\ncall.fetch = {}\nload.clients = 2\n\
                  [ladder]\nsize = [\"1KiB\", \"1MiB\"]\n";
     fs::write(place.path("sweep.toml"), links).unwrap();
-    for (line, plans) in LINES {
+    for (line, plans) in COMMAND_LINES {
         let words: Vec<&str> = line
             .split(' ')
             .chain(["--dry-run", "--json", "-q"])
@@ -102,7 +102,7 @@ fn dry_run_prints_json_on_request() {
         }
     }
     for command in commands_with(&place, "--dry-run") {
-        let is_there = LINES
+        let is_there = COMMAND_LINES
             .iter()
             .any(|(line, _)| line.split(' ').next() == Some(&command));
         assert!(is_there, "{command} has --dry-run: add a line of it here");

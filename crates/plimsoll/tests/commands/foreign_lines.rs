@@ -3,7 +3,7 @@
 use super::*;
 
 /// Runs a command that must be refused as typed wrongly; what it printed for people.
-fn refused(place: &Place, arguments: &[&str]) -> String {
+fn assert_refused(place: &Place, arguments: &[&str]) -> String {
     let ended = place.run(arguments);
     let said = stderr_of(&ended);
     assert_eq!(ended.status.code(), Some(2), "{arguments:?}: {said}");
@@ -26,7 +26,7 @@ fn line_of_another_tool_makes_its_calls() {
         command
             .env("PLIMSOLL_OUT", &out)
             .env("PLIMSOLL_JSON", "true");
-        let ended = output(&mut command, LONGEST);
+        let ended = output(&mut command, MAX_WAIT);
         let said = stderr_of(&ended);
         assert_eq!(ended.status.code(), Some(0), "{line:?}: {said}");
         assert!(said.contains("as: plimsoll http http://"), "{said}");
@@ -51,14 +51,14 @@ fn line_without_counterpart_ends_with_usage_error() {
         "csv",
         "http://127.0.0.1:1/",
     ];
-    let said = refused(&place, &line);
+    let said = assert_refused(&place, &line);
     let ours = "with Plimsoll: plimsoll http http://127.0.0.1:1/ --clients 1 --calls 5 Error";
     assert!(
         said.contains(ours) && said.contains("line of hey"),
         "{said}"
     );
     let line = ["k6", "run", "--vus", "3", "--duration", "5s", "x.js"];
-    let said = refused(&place, &line);
+    let said = assert_refused(&place, &line);
     let ours = "with Plimsoll: plimsoll http URL --clients 3 --duration 5s Error";
     assert!(said.contains(ours), "{said}");
 }

@@ -20,7 +20,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use support::{
-    LONGEST, Place, SCORE, SERVER_TLS, Server, output, output_with_stdin, signal, stderr_of, text,
+    MAX_WAIT, Place, SCORE, SERVER_TLS, Server, output, output_with_stdin, signal, stderr_of, text,
     wait,
 };
 
@@ -132,7 +132,7 @@ fn bundled_plans_run() {
     let llm = place.serve(&["llm", "--token-delay", "1ms"]);
     let echo = place.serve(&["echo"]);
     let files = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
-    built::c_example(&place.path("."));
+    built::build_c_example(&place.path("."));
     let plugin = place.serve(&["plugin", "x_example.so"]);
     let hold = place.serve(&[&["hold"], &SERVER_TLS[..]].concat());
     let plans = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");

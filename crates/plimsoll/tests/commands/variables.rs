@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use super::*;
 
 /// Returns the text of all files below a folder.
-fn everything_in(dir: &Path) -> String {
+fn all_text_in(dir: &Path) -> String {
     fs::read_dir(dir)
         .expect("a folder")
         .map(|entry| text(&fs::read(entry.expect("an entry").path()).expect("a file")))
@@ -123,7 +123,7 @@ fn secrets_stay_out_of_run_directory() {
     ];
     arguments.extend(SCORE);
     place.expect(0, &arguments);
-    let kept = everything_in(&place.path("run")) + &place.read("saved.toml");
+    let kept = all_text_in(&place.path("run")) + &place.read("saved.toml");
     assert!(!kept.contains("hush"), "{kept}");
     assert!(kept.contains("PLIMSOLL_METADATA_AUTHORIZATION"), "{kept}");
     // The saved plan asks for the secret, and is then equal.
@@ -187,7 +187,7 @@ fn directory_or_fifo_as_file_is_rejected() {
 }
 
 /// An env file as projects keep it next to their Compose file.
-const LOADTEST: &str = "\
+const COMPOSE_ENV: &str = "\
 # Load test
 N_RPS=50
 T_DURATION_SEC=1
@@ -202,7 +202,7 @@ JWT_ALGORITHM: HS256
 fn compose_env_file_fails_no_command() {
     let place = Place::new();
     let server = place.serve(&["score"]);
-    fs::write(place.path(".env.loadtest"), LOADTEST).expect("writable");
+    fs::write(place.path(".env.loadtest"), COMPOSE_ENV).expect("writable");
     place.expect(0, &["--version"]);
     let url = server.plaintext();
     let call = |flags: &[&str]| {
@@ -297,7 +297,7 @@ fn large_pubsub_pools_warn_once() {
             .env("PUBSUB_POOL_SIZE", size)
             .env("JWT_SECRET", "x".repeat(32));
         // The missing Redis is the only error.
-        let ended = output(&mut gateway, LONGEST);
+        let ended = output(&mut gateway, MAX_WAIT);
         let printed = text(&ended.stderr);
         assert_eq!(ended.status.code(), Some(1), "{printed}");
         let said = printed

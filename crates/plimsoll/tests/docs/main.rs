@@ -29,10 +29,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use parts::{Part, parts, plain, shape, without_low_ends};
+use parts::{PagePart, parts, plain, shape, without_low_ends};
 use serde_json::Value;
 use support::ports::free_port;
-use support::{LONGEST, Place, output, text};
+use support::{MAX_WAIT, Place, output, text};
 
 /// A page, with shorter replacements for some of its commands' arguments.
 struct Page {
@@ -42,7 +42,7 @@ struct Page {
     shorter: &'static [(&'static str, &'static str)],
 }
 
-const SECONDS: &[(&str, &str)] = &[("--duration 10s", "--duration 1s")];
+const SHORT_DURATION: &[(&str, &str)] = &[("--duration 10s", "--duration 1s")];
 
 const fn page(file: &'static str, shorter: &'static [(&'static str, &'static str)]) -> Page {
     Page {
@@ -74,10 +74,10 @@ const PAGES: &[Page] = &[
         in_clone: false,
         shorter: &[("-z 10s", "-z 1s"), ("--rate 2000/s", "--rate 200/s")],
     },
-    page("docs/assay.md", SECONDS),
+    page("docs/assay.md", SHORT_DURATION),
     page("docs/environment.md", &[]),
-    page("docs/exports.md", SECONDS),
-    page("docs/fetch.md", SECONDS),
+    page("docs/exports.md", SHORT_DURATION),
+    page("docs/fetch.md", SHORT_DURATION),
     page("docs/gateway.md", &[]),
     Page {
         file: "docs/hold.md",
@@ -100,7 +100,7 @@ const PAGES: &[Page] = &[
         in_clone: true,
         shorter: &[],
     },
-    page("docs/sidecar.md", SECONDS),
+    page("docs/sidecar.md", SHORT_DURATION),
     Page {
         file: "docs/unix.md",
         in_clone: false,
@@ -109,7 +109,7 @@ const PAGES: &[Page] = &[
             ("--rate 1000/s", "--rate 200/s"),
         ],
     },
-    page("docs/certificates.md", SECONDS),
+    page("docs/certificates.md", SHORT_DURATION),
     Page {
         file: "docs/grpc.md",
         in_clone: false,
@@ -142,13 +142,13 @@ const PAGES: &[Page] = &[
         ],
     },
     page("docs/faq.md", &[]),
-    page("docs/traces.md", SECONDS),
-    page("docs/arrivals.md", SECONDS),
-    page("docs/cookbook.md", SECONDS),
+    page("docs/traces.md", SHORT_DURATION),
+    page("docs/arrivals.md", SHORT_DURATION),
+    page("docs/cookbook.md", SHORT_DURATION),
 ];
 
 /// Commands whose flags describe a single load, which a plan can be saved from.
-const LOADS: [&str; 9] = [
+const LOAD_COMMANDS: [&str; 9] = [
     "grpc", "bolt", "http", "llm", "ws", "fetch", "hold", "plugin", "session",
 ];
 
@@ -157,7 +157,7 @@ fn root() -> PathBuf {
 }
 
 /// The state of following a page from its top.
-struct Reader<'a> {
+struct PageRun<'a> {
     page: &'a Page,
     place: Place,
     bin: PathBuf,
@@ -168,7 +168,7 @@ struct Reader<'a> {
     servers: Vec<(String, Child)>,
 }
 
-impl Drop for Reader<'_> {
+impl Drop for PageRun<'_> {
     fn drop(&mut self) {
         for (_, server) in &mut self.servers {
             let _ = server.kill();
@@ -177,8 +177,8 @@ impl Drop for Reader<'_> {
     }
 }
 
-impl<'a> Reader<'a> {
-    fn new(page: &'a Page) -> Reader<'a> {
+impl<'a> PageRun<'a> {
+    fn new(page: &'a Page) -> PageRun<'a> {
         let place = Place::new();
         let bin = place.path(".bin");
         fs::create_dir(&bin).expect("writable");
@@ -190,7 +190,7 @@ impl<'a> Reader<'a> {
                     .expect("writable");
             }
         }
-        Reader {
+        PageRun {
             page,
             place,
             bin,
@@ -202,7 +202,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the command as the test runs it.
-    fn adapted(&mut self, words: &str) -> String {
+    fn adapt(&mut self, words: &str) -> String {
         let mut words = words.to_owned();
         for ((long, short), used) in self.page.shorter.iter().zip(&mut self.used) {
             *used |= words.contains(long);
@@ -244,7 +244,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A server runs until the page ends or starts another one in its place.
-    fn serve(&mut self, command: &str) {
+    fn start_server(&mut self, command: &str) {
         let words = command.trim().trim_end_matches('&');
         let listens = words.split("--listen ").nth(1);
         let address = listens
@@ -290,20 +290,20 @@ impl<'a> Reader<'a> {
         let mut printed = String::new();
         let mut ended = 0;
         for (number, command) in commands.iter().enumerate() {
-            let command = self.adapted(command);
+            let command = self.adapt(command);
             let is_server = ["plimsoll serve ", "plimsoll relay "]
                 .iter()
                 .any(|begin| command.starts_with(begin));
             if is_server && !command.contains(" --list ") {
-                self.serve(&command);
+                self.start_server(&command);
                 continue;
             }
             if command.starts_with("export ") {
                 self.exports += &command;
                 continue;
             }
-            self.resolve_both_ways(&command);
-            let done = output(&mut self.bash(&command), LONGEST);
+            self.assert_saved_plan_matches(&command);
+            let done = output(&mut self.bash(&command), MAX_WAIT);
             printed += &text(&done.stdout);
             printed += &text(&done.stderr);
             let expected = if number + 1 == commands.len() {
@@ -329,11 +329,11 @@ impl<'a> Reader<'a> {
     }
 
     /// The plan saved from a load's flags must resolve as the flags do.
-    fn resolve_both_ways(&self, command: &str) {
+    fn assert_saved_plan_matches(&self, command: &str) {
         let name = command
             .strip_prefix("plimsoll ")
             .and_then(|rest| rest.split_whitespace().next());
-        let is_load = name.is_some_and(|name| LOADS.contains(&name));
+        let is_load = name.is_some_and(|name| LOAD_COMMANDS.contains(&name));
         // Excluded are loads that read stdin, which is consumed once, ladder modes, which are saved
         // as ladders, and shards, which need each other.
         let is_other = [
@@ -358,7 +358,7 @@ impl<'a> Reader<'a> {
             return;
         }
         let shown = |command: &str| {
-            let done = output(&mut self.bash(command), LONGEST);
+            let done = output(&mut self.bash(command), MAX_WAIT);
             let (out, error) = (text(&done.stdout), text(&done.stderr));
             assert_eq!(done.status.code(), Some(0), "$ {command}\n{out}\n{error}");
             out
@@ -371,7 +371,7 @@ impl<'a> Reader<'a> {
         assert_eq!(flags, plan, "{}: $ {command}", self.page.file);
     }
 
-    fn follow(mut self) {
+    fn check_page(mut self) {
         let page = fs::read_to_string(root().join(self.page.file)).expect("the page");
         let parts = parts(&page);
         let mut printed = String::new();
@@ -380,16 +380,16 @@ impl<'a> Reader<'a> {
         for (number, part) in parts.iter().enumerate() {
             let claims = &parts[number + 1..];
             match part {
-                Part::File { name, content } => {
-                    let content = self.adapted(content);
+                PagePart::File { name, content } => {
+                    let content = self.adapt(content);
                     fs::write(self.place.path(name), content).expect("writable");
                 }
-                Part::Commands(commands) => {
+                PagePart::Commands(commands) => {
                     let code = claims
                         .iter()
-                        .take_while(|part| !matches!(part, Part::Commands(_)))
+                        .take_while(|part| !matches!(part, PagePart::Commands(_)))
                         .find_map(|part| match part {
-                            Part::Exit(code) => Some(*code),
+                            PagePart::Exit(code) => Some(*code),
                             _ => None,
                         });
                     commands_seen += commands.len();
@@ -397,16 +397,16 @@ impl<'a> Reader<'a> {
                     (printed, ended) = self.run(commands, code.unwrap_or(0));
                     is_as_shown = ended == code.unwrap_or(0);
                 }
-                Part::Exit(_) => {}
-                Part::Prints(words) => {
-                    let words = self.adapted(words);
+                PagePart::Exit(_) => {}
+                PagePart::Prints(words) => {
+                    let words = self.adapt(words);
                     assert!(
                         plain(&printed).contains(&plain(&words)),
                         "{}: not printed: {words}\n{printed}",
                         self.page.file
                     );
                 }
-                Part::Output(shown) => {
+                PagePart::Output(shown) => {
                     let mut there: Vec<String> = printed.lines().map(shape).collect();
                     // A late generator adds a column to the times.
                     there.extend(printed.lines().map(|line| without_low_ends(&shape(line))));
@@ -428,7 +428,7 @@ impl<'a> Reader<'a> {
                         );
                     }
                 }
-                Part::Run { dir, key, value } => {
+                PagePart::Run { dir, key, value } => {
                     let run = self.place.run_json(dir);
                     let pointer = format!("/{}", key.replace('.', "/"));
                     assert_eq!(
@@ -467,7 +467,7 @@ fn every_page_with_commands_is_listed() {
         let text = fs::read_to_string(root().join(&page)).expect("a page");
         let has_commands = parts(&text)
             .iter()
-            .any(|part| matches!(part, Part::Commands(_)));
+            .any(|part| matches!(part, PagePart::Commands(_)));
         assert!(!has_commands, "{}: list it in PAGES", page.display());
     }
 }
@@ -479,7 +479,7 @@ macro_rules! followed {
             #[test]
             fn $name() {
                 let page = PAGES.iter().find(|page| page.file == $file);
-                Reader::new(page.expect("listed")).follow();
+                PageRun::new(page.expect("listed")).check_page();
             }
         )*
 

@@ -4,7 +4,7 @@ use super::*;
 
 /// The parts of a page, in order.
 #[derive(Debug)]
-pub(super) enum Part {
+pub(super) enum PagePart {
     Commands(Vec<String>),
     File {
         name: String,
@@ -20,7 +20,7 @@ pub(super) enum Part {
     },
 }
 
-pub(super) fn parts(page: &str) -> Vec<Part> {
+pub(super) fn parts(page: &str) -> Vec<PagePart> {
     let mut parts = Vec::new();
     let mut lines = page.lines();
     let (mut file, mut left_out) = (None, false);
@@ -34,11 +34,11 @@ pub(super) fn parts(page: &str) -> Vec<Part> {
                 .collect();
             if let Some(name) = file.take() {
                 let content = block.join("\n") + "\n";
-                parts.push(Part::File { name, content });
+                parts.push(PagePart::File { name, content });
             } else if language == "sh" && !left_out {
-                parts.push(Part::Commands(commands(&block)));
+                parts.push(PagePart::Commands(commands(&block)));
             } else if language == "text" && !left_out {
-                parts.push(Part::Output(block.join("\n")));
+                parts.push(PagePart::Output(block.join("\n")));
             }
             left_out = false;
             continue;
@@ -55,13 +55,13 @@ pub(super) fn parts(page: &str) -> Vec<Part> {
             assert!(!reason.is_empty(), "{line}: no reason");
             left_out = true;
         } else if let Some(code) = comment.strip_prefix("exit ") {
-            parts.push(Part::Exit(code.parse().expect(line)));
+            parts.push(PagePart::Exit(code.parse().expect(line)));
         } else if let Some(words) = comment.strip_prefix("prints ") {
-            parts.push(Part::Prints(words.to_owned()));
+            parts.push(PagePart::Prints(words.to_owned()));
         } else if let Some(claim) = comment.strip_prefix("run ") {
             let (dir, rest) = claim.split_once(": ").expect(line);
             let (key, value) = rest.split_once(" = ").expect(line);
-            parts.push(Part::Run {
+            parts.push(PagePart::Run {
                 dir: dir.to_owned(),
                 key: key.to_owned(),
                 value: serde_json::from_str(value).expect(line),

@@ -196,7 +196,7 @@ fn openssl_clients_are_served_and_resume() {
             "-time",
             "1",
         ];
-        let timed = output(&mut openssl(&place, &arguments), LONGEST);
+        let timed = output(&mut openssl(&place, &arguments), MAX_WAIT);
         assert!(timed.status.success(), "{}", text(&timed.stderr));
         assert!(text(&timed.stdout).contains("connections in"), "{kind}");
     }

@@ -4,7 +4,7 @@ use super::*;
 
 /// Starts a TLS server that announces ten bytes, sends four and closes, with or without
 /// close_notify.
-const SHORT: &str = r#"
+const TRUNCATING_SERVER: &str = r#"
 import socket, ssl, sys
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 context.load_cert_chain("certs/server.crt", "certs/server.key")
@@ -89,7 +89,7 @@ fn unusable_certificate_file_is_named() {
 fn short_body_or_missing_close_notify_fails() {
     let place = Place::new();
     place.certificates();
-    fs::write(place.path("short.py"), SHORT).expect("a file");
+    fs::write(place.path("short.py"), TRUNCATING_SERVER).expect("a file");
     for (manner, header, code) in [
         ("polite", "Content-Length: 10\r\n", "BODY_LENGTH"),
         ("rude", "Content-Length: 10\r\n", "TRUNCATED"),

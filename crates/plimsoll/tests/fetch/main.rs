@@ -17,7 +17,7 @@ use serde_json::Value;
 use support::nginx::Nginx;
 use support::openssl::{openssl, s_server};
 use support::{
-    CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output,
+    CLIENT_MTLS, CLIENT_TLS, MAX_WAIT, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output,
     stderr_of, text,
 };
 
@@ -51,7 +51,7 @@ fn url(server: &Server, path: &str) -> String {
     format!("https://localhost:{}{path}", server.port)
 }
 
-fn failure(run: &Value) -> (&str, u64) {
+fn first_error(run: &Value) -> (&str, u64) {
     let first = &run["total"]["errors_by_code"][0];
     (
         first["code"].as_str().unwrap_or("none"),
@@ -60,7 +60,7 @@ fn failure(run: &Value) -> (&str, u64) {
 }
 
 /// Returns the server's count of `name` from its last line; 0 if it is not mentioned.
-fn counted(printed: &str, name: &str) -> u64 {
+fn server_count(printed: &str, name: &str) -> u64 {
     printed
         .split([',', '\n'])
         .find_map(|part| part.trim().strip_prefix(name)?.trim().parse().ok())
@@ -108,12 +108,12 @@ fn client_and_server_count_same_handshakes() {
         }
         let (code, printed) = server.stop();
         assert_eq!(code, 0);
-        assert_eq!(counted(&printed, "refused"), 0);
+        assert_eq!(server_count(&printed, "refused"), 0);
         // A connection that was replaced at the very end has carried no call.
-        let theirs = counted(&printed, "full handshakes");
+        let theirs = server_count(&printed, "full handshakes");
         assert!(theirs.abs_diff(ours_full) <= 2, "{theirs} {ours_full}");
         assert_eq!(
-            counted(&printed, "resumed handshakes"),
+            server_count(&printed, "resumed handshakes"),
             ours_resumed,
             "{mode}"
         );
@@ -255,7 +255,7 @@ fn early_data_is_answered_before_handshake_completes() {
     let (code, told_at_end) = server.stop();
     assert_eq!(code, 0);
     assert!(
-        counted(&told_at_end, "early requests") >= taken,
+        server_count(&told_at_end, "early requests") >= taken,
         "{told_at_end}"
     );
     for (more, why) in [
@@ -298,7 +298,7 @@ fn only_get_is_answered_as_early_data() {
         command
             .args(["-c", &format!("{fixed} {known} <request")])
             .current_dir(place.path(""));
-        text(&output(&mut command, LONGEST).stdout)
+        text(&output(&mut command, MAX_WAIT).stdout)
     };
     assert!(said("").contains("200 OK"));
     let get = said("GET /bytes/5 HTTP/1.1\r\n\r\n");
@@ -310,7 +310,7 @@ fn only_get_is_answered_as_early_data() {
     let head = said("HEAD /bytes/5 HTTP/1.1\r\n\r\n");
     assert!(head.contains("425 Too Early"), "{head}");
     let (_, printed) = server.stop();
-    assert_eq!(counted(&printed, "early requests"), 2, "{printed}");
+    assert_eq!(server_count(&printed, "early requests"), 2, "{printed}");
 }
 
 #[test]
@@ -335,9 +335,13 @@ fn server_processes_share_session_tickets() {
     let (ours_full, ours_resumed) = handshakes(&run);
     let (code, printed) = server.stop();
     assert_eq!(code, 0);
-    assert_eq!(counted(&printed, "full handshakes"), ours_full, "{printed}");
     assert_eq!(
-        counted(&printed, "resumed handshakes"),
+        server_count(&printed, "full handshakes"),
+        ours_full,
+        "{printed}"
+    );
+    assert_eq!(
+        server_count(&printed, "resumed handshakes"),
         ours_resumed,
         "{printed}"
     );

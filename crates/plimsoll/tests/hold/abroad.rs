@@ -3,14 +3,14 @@
 use super::*;
 
 /// A child process that reads commands and prints.
-struct Talk {
+struct InteractiveChild {
     child: Child,
     stdin: ChildStdin,
     heard: Arc<Mutex<String>>,
 }
 
-impl Talk {
-    fn start(command: &mut Command) -> Talk {
+impl InteractiveChild {
+    fn start(command: &mut Command) -> InteractiveChild {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -29,7 +29,7 @@ impl Talk {
                     .push_str(&String::from_utf8_lossy(&piece[..n]));
             }
         });
-        Talk {
+        InteractiveChild {
             stdin: child.stdin.take().expect("it is piped"),
             child,
             heard,
@@ -46,7 +46,7 @@ impl Talk {
     /// Waits until `needle` has been printed `times` times.
     #[track_caller]
     fn wait_for_text(&self, needle: &str, times: usize) -> String {
-        let end = Instant::now() + LONGEST;
+        let end = Instant::now() + MAX_WAIT;
         loop {
             let heard = self.heard.lock().expect("whole").clone();
             if heard.matches(needle).count() >= times {
@@ -58,7 +58,7 @@ impl Talk {
     }
 }
 
-impl Drop for Talk {
+impl Drop for InteractiveChild {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -105,7 +105,8 @@ fn openssl_client_survives_key_updates_and_resumes() {
             session,
             "session.pem",
         ];
-        let mut client = Talk::start(&mut openssl(&place, &[&fixed[..], &mutual].concat()));
+        let mut client =
+            InteractiveChild::start(&mut openssl(&place, &[&fixed[..], &mutual].concat()));
         client.send_text("hello there\n");
         client.wait_for_text("hello there", 1);
         // `K` updates the keys here and requests an update from the peer; `k` only updates here.
@@ -166,7 +167,7 @@ fn openssl_server_updates_keys_on_idle_connection() {
         assert_eq!(run["tls"]["version"], "TLSv1_3");
     }
 
-    let mut server = Talk::start(&mut s_server(&place, &[]));
+    let mut server = InteractiveChild::start(&mut s_server(&place, &[]));
     let heard = server.wait_for_text("127.0.0.1:", 1);
     let port = heard
         .split("127.0.0.1:")
@@ -253,7 +254,7 @@ threading.Event().wait()
 fn third_party_echo_servers_work_by_default() {
     let place = Place::new();
     let mut python = Command::new("python3");
-    let server = Talk::start(python.args(["-c", ECHO_SERVERS]));
+    let server = InteractiveChild::start(python.args(["-c", ECHO_SERVERS]));
     let ports = server.wait_for_text("\n", 1);
     assert_eq!(ports.split_whitespace().count(), 6);
     for (nth, port) in ports.split_whitespace().enumerate() {

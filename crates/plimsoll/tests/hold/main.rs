@@ -17,23 +17,23 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use support::openssl::openssl;
 use support::{
-    CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SERVER_MTLS, SERVER_TLS, Server, stderr_of, wait,
+    CLIENT_MTLS, CLIENT_TLS, MAX_WAIT, Place, SERVER_MTLS, SERVER_TLS, Server, stderr_of, wait,
 };
 
 /// Runs `hold`; it must end with `code`.
 #[track_caller]
-fn hold(place: &Place, code: i32, url: &str, flags: &[&str]) -> Value {
+fn run_hold(place: &Place, code: i32, url: &str, flags: &[&str]) -> Value {
     let _ = fs::remove_dir_all(place.path("run"));
     let fixed = ["hold", url, "-q", "--json", "--out", "run"];
     place.expect_run(code, &[&fixed, flags].concat())
 }
 
-fn tls(port: u16) -> String {
+fn tls_url(port: u16) -> String {
     format!("tls://localhost:{port}")
 }
 
 /// Returns the server's count of `name` from its last line; 0 if it is not mentioned.
-fn counted(printed: &str, name: &str) -> u64 {
+fn server_count(printed: &str, name: &str) -> u64 {
     printed
         .split([',', '\n'])
         .find_map(|part| part.trim().strip_prefix(name)?.trim().parse().ok())
@@ -76,10 +76,10 @@ fn held_connections_are_measured_on_every_transport() {
         let server = place.serve(&[&["hold"], served].concat());
         let url = match client {
             [] => format!("tcp://127.0.0.1:{}", server.port),
-            _ => tls(server.port),
+            _ => tls_url(server.port),
         };
         let many = ["--connections", "1500", "--for", "1s"];
-        let run = hold(&place, 0, &url, &[&many, client].concat());
+        let run = run_hold(&place, 0, &url, &[&many, client].concat());
         assert_eq!(run["total"]["ok"], 1_500, "{run}");
         assert_eq!(run["count_check"]["matches"], true);
         assert_eq!(run["total"]["connections_lost"], 0);
@@ -100,11 +100,15 @@ fn held_connections_are_measured_on_every_transport() {
         );
         let (code, printed) = server.stop();
         assert_eq!(code, 0, "{printed}");
-        assert_eq!(counted(&printed, "echoed bytes"), 1_500 * 18, "{printed}");
-        assert_eq!(counted(&printed, "connections broken"), 0, "{printed}");
+        assert_eq!(
+            server_count(&printed, "echoed bytes"),
+            1_500 * 18,
+            "{printed}"
+        );
+        assert_eq!(server_count(&printed, "connections broken"), 0, "{printed}");
         let handshakes = if served.is_empty() { 0 } else { 1_500 };
         assert_eq!(
-            counted(&printed, "full handshakes"),
+            server_count(&printed, "full handshakes"),
             handshakes,
             "{printed}"
         );
@@ -126,7 +130,7 @@ fn keepalives_cover_every_connection_evenly() {
         "--message",
         "20KiB",
     ];
-    let refused = place.run(&[&["hold", &tls(server.port), "-q"], &often[..]].concat());
+    let refused = place.run(&[&["hold", &tls_url(server.port), "-q"], &often[..]].concat());
     assert_eq!(refused.status.code(), Some(2));
     assert!(
         stderr_of(&refused).contains("use 1B to 16KiB"),
@@ -134,7 +138,7 @@ fn keepalives_cover_every_connection_evenly() {
         stderr_of(&refused)
     );
     let often = [&often[..6], &["--message", "16KiB"], &CLIENT_TLS].concat();
-    let run = hold(&place, 0, &tls(server.port), &often);
+    let run = run_hold(&place, 0, &tls_url(server.port), &often);
     assert_eq!(
         (&run["total"]["due"], &run["total"]["ok"]),
         (&120.into(), &120.into())
@@ -151,10 +155,10 @@ fn keepalives_cover_every_connection_evenly() {
         "--connect-rate",
         "100/s",
     ];
-    let run = hold(
+    let run = run_hold(
         &place,
         0,
-        &tls(server.port),
+        &tls_url(server.port),
         &[&resumed[..], &CLIENT_TLS].concat(),
     );
     assert_eq!(run["total"]["ok"], 20, "{run}");
@@ -171,19 +175,19 @@ fn keepalives_cover_every_connection_evenly() {
         "--records",
         "library",
     ];
-    let run = hold(
+    let run = run_hold(
         &place,
         0,
-        &tls(server.port),
+        &tls_url(server.port),
         &[&library[..], &CLIENT_TLS].concat(),
     );
     assert_eq!(run["total"]["ok"], 20, "{run}");
     // The load uses two processes, whose memory is added up.
     let spread = ["--connections", "30", "--for", "300ms", "--processes", "2"];
-    let run = hold(
+    let run = run_hold(
         &place,
         0,
-        &tls(server.port),
+        &tls_url(server.port),
         &[&spread[..], &CLIENT_TLS].concat(),
     );
     assert_eq!(run["total"]["ok"], 30, "{run}");
@@ -195,11 +199,11 @@ fn keepalives_cover_every_connection_evenly() {
     let (code, printed) = server.stop();
     assert_eq!(code, 0, "{printed}");
     assert_eq!(
-        counted(&printed, "resumed handshakes"),
+        server_count(&printed, "resumed handshakes"),
         with_tickets,
         "{printed}"
     );
-    assert_eq!(counted(&printed, "connections broken"), 0, "{printed}");
+    assert_eq!(server_count(&printed, "connections broken"), 0, "{printed}");
 }
 
 #[test]
@@ -211,7 +215,7 @@ fn server_memory_is_reported_for_multiprocess_load() {
         let many = ["--connections", "600", "--for", "1500ms", "--processes"];
         let limit = ["--objective", "server.memory < 1MB"];
         let flags = [&many[..], &[processes], &limit, &CLIENT_TLS].concat();
-        let run = hold(&place, 0, &tls(server.port), &flags);
+        let run = run_hold(&place, 0, &tls_url(server.port), &flags);
         assert_eq!(run["objectives"][0]["verdict"], "met", "{run}");
         let each = &run["memory"]["per_connection"]["server"]["rss_bytes"];
         each.as_f64().unwrap_or_else(|| panic!("{run}"))
@@ -369,7 +373,7 @@ fn missing_connections_invalidate_run() {
         &["--objective", "client.memory < 1GB"],
         &CLIENT_TLS,
     ];
-    let run = hold(&place, 90, &tls(server.port), &flags.concat());
+    let run = run_hold(&place, 90, &tls_url(server.port), &flags.concat());
     let problems = run["health"]["problems"].as_array().expect("a list");
     let missing = problems.iter().find(|p| p["kind"] == "connections_missing");
     let missing = missing.unwrap_or_else(|| panic!("{problems:?}"));
@@ -398,7 +402,7 @@ fn connections_lost_while_held_are_counted() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("it starts");
-    let up = Instant::now() + LONGEST;
+    let up = Instant::now() + MAX_WAIT;
     // The load has begun, so the connections are established.
     while !fs::read_to_string(place.path("run/log.txt")).is_ok_and(|log| log.contains("started")) {
         assert!(Instant::now() < up, "the connections do not come up");

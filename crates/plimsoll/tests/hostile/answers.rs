@@ -94,7 +94,7 @@ fn bytewise_responses_succeed_without_deadline() {
     let run = counted(&place, 1, &score(&url, &flags));
     assert_eq!(errors(&run), [("DEADLINE_EXCEEDED", 1)]);
     let patience = ["--connect-timeout", "100ms"];
-    fails_as(
+    assert_fails_everywhere(
         &place,
         &url,
         &patience,

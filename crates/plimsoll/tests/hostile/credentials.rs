@@ -9,7 +9,7 @@ fn unknown_ca_is_rejected() {
     place.expect(0, &["certs", "others"]);
     let server = place.serve(&[&["score"], &SERVER_TLS[..]].concat());
     let flags = ["--ca", "others/ca.crt"];
-    fails_as(&place, &server.tls(), &flags, "TLS_UNKNOWN_CA", "--ca");
+    assert_fails_everywhere(&place, &server.tls(), &flags, "TLS_UNKNOWN_CA", "--ca");
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn expired_certificate_is_rejected() {
     make_certificates(&place.path("certs"), &options).expect("certificates");
     let server = place.serve(&[&["score"], &SERVER_TLS[..]].concat());
     let code = "TLS_CERTIFICATE_EXPIRED";
-    fails_as(&place, &server.tls(), &CLIENT_TLS, code, "renew");
+    assert_fails_everywhere(&place, &server.tls(), &CLIENT_TLS, code, "renew");
 }
 
 /// Certificates are verified anew for each connection, or once per distinct chain; an expired one
@@ -74,14 +74,14 @@ fn missing_and_foreign_client_certificates_are_rejected() {
     place.expect(0, &["certs", "others"]);
     let server = place.serve(&[&["score"], &SERVER_MTLS[..]].concat());
     let code = "TLS_CLIENT_CERTIFICATE_REQUIRED";
-    fails_as(&place, &server.tls(), &CLIENT_TLS, code, "--cert");
+    assert_fails_everywhere(&place, &server.tls(), &CLIENT_TLS, code, "--cert");
     let flags = [
         &CLIENT_TLS[..],
         &["--cert", "others/client.crt", "--key", "others/client.key"],
     ]
     .concat();
     let code = "TLS_CLIENT_CERTIFICATE_REJECTED";
-    fails_as(&place, &server.tls(), &flags, code, "--cert");
+    assert_fails_everywhere(&place, &server.tls(), &flags, code, "--cert");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn certificate_for_other_host_is_rejected() {
     let server = place.serve(&[&["score"], &SERVER_TLS[..]].concat());
     let flags = [&CLIENT_TLS[..], &["--server-name", "api.test"]].concat();
     let code = "TLS_NAME_MISMATCH";
-    fails_as(&place, &server.tls(), &flags, code, "--server-name");
+    assert_fails_everywhere(&place, &server.tls(), &flags, code, "--server-name");
 }
 
 #[test]

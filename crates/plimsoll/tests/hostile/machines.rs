@@ -3,7 +3,7 @@
 use super::*;
 
 /// Runs `plimsoll` with `arguments` under a limit set by a shell.
-fn limited(place: &Place, limit: &str, arguments: &[&str]) -> Command {
+fn command_under_limit(place: &Place, limit: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("sh");
     command
         .args(["-c", &format!("{limit}; exec \"$0\" \"$@\"")])
@@ -31,7 +31,11 @@ fn file_size_limit_leaves_partial_run() {
     ];
     // 16 blocks of 512 bytes.
     let limit = "ulimit -f 16";
-    let output = attempt(&mut limited(&place, limit, &score(&url, &flags)));
+    let output = attempt(&mut command_under_limit(
+        &place,
+        limit,
+        &score(&url, &flags),
+    ));
     let said = stderr_of(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
@@ -51,7 +55,7 @@ fn file_size_limit_leaves_partial_run() {
 
 /// Runs `plimsoll grpc` with its run directory `full/run` on a disk of 32 KiB, after applying
 /// `filling` to it. Returns `None` if this user may not mount one.
-fn on_a_small_disk(place: &Place, filling: &str, url: &str, flags: &[&str]) -> Option<Output> {
+fn run_on_small_disk(place: &Place, filling: &str, url: &str, flags: &[&str]) -> Option<Output> {
     fs::create_dir(place.path("full")).expect("a new folder");
     let script =
         format!("mount -t tmpfs -o size=32k tmpfs full || exit 77; {filling}; exec \"$0\" \"$@\"");
@@ -85,7 +89,7 @@ fn full_disk_prevents_run_start() {
     let place = Place::new();
     let flags = ["--clients", "1", "--calls", "1"];
     let fill = "head -c 32768 /dev/zero >full/ballast";
-    if let Some(output) = on_a_small_disk(&place, fill, "grpc://127.0.0.1:1", &flags) {
+    if let Some(output) = run_on_small_disk(&place, fill, "grpc://127.0.0.1:1", &flags) {
         assert_eq!(output.stdout, b"");
     }
 }
@@ -98,7 +102,7 @@ fn disk_filling_during_run_still_shows_totals() {
     let server = place.serve(&["score", "--delay", "1ms"]);
     let flags = ["--rate", "1000/s", "--duration", "3s", "--requests"];
     let fill = "(sleep 1; cat /dev/zero >full/ballast) 2>/dev/null & :";
-    if let Some(output) = on_a_small_disk(&place, fill, &server.plaintext(), &flags) {
+    if let Some(output) = run_on_small_disk(&place, fill, &server.plaintext(), &flags) {
         let table = String::from_utf8_lossy(&output.stdout);
         // A busy machine may also be generator-limited, which is shown above it.
         assert!(table.contains("PARTIAL\n"), "{table}");
@@ -114,7 +118,7 @@ fn too_few_server_descriptors_are_reported() {
         ["serve", "score", "--listen", "127.0.0.1:0"],
         ["relay", "gateway", "--echo", "--listen=127.0.0.1:0"],
     ] {
-        let output = attempt(&mut limited(&place, "ulimit -n 12", &arguments));
+        let output = attempt(&mut command_under_limit(&place, "ulimit -n 12", &arguments));
         let printed = stderr_of(&output);
         assert_eq!(output.status.code(), Some(2), "{printed}");
         assert!(
@@ -152,7 +156,7 @@ fn too_few_descriptors_are_reported_before_load() {
         ),
     ] {
         let arguments = score("grpc://127.0.0.1:1", flags);
-        let output = attempt(&mut limited(&place, limit, &arguments));
+        let output = attempt(&mut command_under_limit(&place, limit, &arguments));
         let printed = stderr_of(&output);
         assert_eq!(output.status.code(), Some(code), "{printed}");
         assert!(
@@ -181,7 +185,7 @@ fn exhausted_descriptors_invalidate_run() {
         "run",
     ];
     let arguments = score(&url, &flags);
-    let output = attempt(&mut limited(&place, "ulimit -n 90", &arguments));
+    let output = attempt(&mut command_under_limit(&place, "ulimit -n 90", &arguments));
     assert_eq!(output.status.code(), Some(1), "{}", stderr_of(&output));
     let run = place.run_json("run");
     assert_eq!(run["count_check"]["matches"], true, "{run}");

@@ -27,21 +27,21 @@ use plimsoll_stack::certificates::{CertificateOptions, Validity, make_certificat
 use plimsoll_wire::http2::ErrorCode;
 use serde_json::Value;
 use support::{
-    CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SCORE, SERVER_MTLS, SERVER_TLS, output,
+    CLIENT_MTLS, CLIENT_TLS, MAX_WAIT, Place, SCORE, SERVER_MTLS, SERVER_TLS, output,
     print_uncaptured, stderr_of, text,
 };
 
 /// Runs a command, which must exit in time, by itself and without a panic.
 #[track_caller]
-fn attempt(command: &mut Command) -> Output {
-    let output = output(command, LONGEST);
+fn run_to_end(command: &mut Command) -> Output {
+    let output = output(command, MAX_WAIT);
     let printed = stderr_of(&output);
     assert!(!printed.contains("panicked"), "{printed}");
     assert!(output.status.code().is_some(), "{:?}", output.status);
     output
 }
 
-fn score<'a>(url: &'a str, flags: &[&'a str]) -> Vec<&'a str> {
+fn score_load<'a>(url: &'a str, flags: &[&'a str]) -> Vec<&'a str> {
     [&["grpc", url, "-q"], &SCORE[..], flags].concat()
 }
 
@@ -49,9 +49,9 @@ fn score<'a>(url: &'a str, flags: &[&'a str]) -> Vec<&'a str> {
 /// and `advice`, exit code 1, and a run directory that records it.
 #[track_caller]
 fn assert_start_fails(place: &Place, url: &str, flags: &[&str], code: &str, advice: &str) {
-    let mut arguments = score(url, &["--rate", "50/s", "--calls", "5", "--out", "never"]);
+    let mut arguments = score_load(url, &["--rate", "50/s", "--calls", "5", "--out", "never"]);
     arguments.extend(flags);
-    let output = attempt(&mut place.command(&arguments));
+    let output = run_to_end(&mut place.command(&arguments));
     let printed = stderr_of(&output);
     assert_eq!(output.status.code(), Some(1), "{printed}");
     assert!(printed.contains(&format!("[{code}]")), "{code}: {printed}");
@@ -66,11 +66,11 @@ fn assert_start_fails(place: &Place, url: &str, flags: &[&str], code: &str, advi
 
 /// Runs a load to its end; returns `run.json`.
 #[track_caller]
-fn counted(place: &Place, exit: i32, arguments: &[&str]) -> Value {
+fn run_load(place: &Place, exit: i32, arguments: &[&str]) -> Value {
     let _ = fs::remove_dir_all(place.path("run"));
     let mut arguments = arguments.to_vec();
     arguments.extend(["--out", "run"]);
-    let output = attempt(&mut place.command(&arguments));
+    let output = run_to_end(&mut place.command(&arguments));
     let printed = stderr_of(&output);
     assert_eq!(output.status.code(), Some(exit), "{printed}");
     let run = place.run_json("run");
@@ -100,10 +100,10 @@ fn errors(run: &Value) -> Vec<(&str, u64)> {
 /// Asserts that every call over a connection of its own fails, is counted under `code`, and that
 /// the run keeps the message.
 #[track_caller]
-fn each_cold_call_fails(place: &Place, url: &str, flags: &[&str], code: &str) {
-    let mut arguments = score(url, &["--cold", "--rate", "50/s", "--calls", "5"]);
+fn assert_cold_calls_fail(place: &Place, url: &str, flags: &[&str], code: &str) {
+    let mut arguments = score_load(url, &["--cold", "--rate", "50/s", "--calls", "5"]);
     arguments.extend(flags);
-    let run = counted(place, 1, &arguments);
+    let run = run_load(place, 1, &arguments);
     assert_eq!(errors(&run), [(code, 5)], "{run}");
     assert_eq!(run["details"][0]["code"], code, "{run}");
     assert_ne!(run["details"][0]["text"], "", "{run}");
@@ -119,7 +119,7 @@ fn assert_reflection_fails(place: &Place, url: &str, flags: &[&str], code: &str,
         &["check", "echo", url],
         &load,
     ] {
-        let output = attempt(&mut place.command(&[arguments, flags].concat()));
+        let output = run_to_end(&mut place.command(&[arguments, flags].concat()));
         let printed = stderr_of(&output);
         assert_eq!(output.status.code(), Some(1), "{printed}");
         assert!(printed.contains(&format!("[{code}]")), "{code}: {printed}");
@@ -130,10 +130,10 @@ fn assert_reflection_fails(place: &Place, url: &str, flags: &[&str], code: &str,
 }
 
 #[track_caller]
-fn fails_as(place: &Place, url: &str, flags: &[&str], code: &str, advice: &str) {
+fn assert_fails_everywhere(place: &Place, url: &str, flags: &[&str], code: &str, advice: &str) {
     assert_start_fails(place, url, flags, code, advice);
     assert_reflection_fails(place, url, flags, code, advice);
-    each_cold_call_fails(place, url, flags, code);
+    assert_cold_calls_fail(place, url, flags, code);
 }
 
 /// Starts a server that handles each connection with a callback; returns its port. It listens until
@@ -167,7 +167,7 @@ fn discard_input(mut stream: &TcpStream) {
 
 /// Serves valid gRPC; `mood` is called before each write with what is to be written, and ends the
 /// connection by returning `false`.
-fn grpc(
+fn serve_grpc(
     mut stream: &TcpStream,
     options: CannedOptions,
     mut mood: impl FnMut(&mut CannedConnection, &mut Vec<u8>, &mut Vec<u32>) -> bool,
@@ -217,7 +217,7 @@ fn answer_first(
 }
 
 /// Returns pseudo-random bytes, the same in every run.
-fn garbage(seed: u32) -> Vec<u8> {
+fn random_bytes(seed: u32) -> Vec<u8> {
     let mut x = seed.wrapping_mul(0x9e37_79b9) | 1;
     std::iter::repeat_with(|| {
         x ^= x << 13;
@@ -240,8 +240,8 @@ fn tls_and_plaintext_mismatch_is_reported() {
     place.certificates();
     let plain = place.serve(&["score"]);
     let secure = place.serve(&[&["score"], &SERVER_TLS[..]].concat());
-    fails_as(&place, &plain.tls(), &CLIENT_TLS, "TLS_NOT_TLS", "grpc://");
-    fails_as(&place, &secure.plaintext(), &[], "NOT_HTTP2", "grpcs://");
+    assert_fails_everywhere(&place, &plain.tls(), &CLIENT_TLS, "TLS_NOT_TLS", "grpc://");
+    assert_fails_everywhere(&place, &secure.plaintext(), &[], "NOT_HTTP2", "grpcs://");
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn http1_server_is_reported() {
         let _ = stream.shutdown(Shutdown::Write);
         discard_input(&stream);
     });
-    fails_as(&place, &plaintext(port), &[], "NOT_HTTP2", "gRPC server");
+    assert_fails_everywhere(&place, &plaintext(port), &[], "NOT_HTTP2", "gRPC server");
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn closed_port_is_reported_as_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("bound").port();
     drop(listener);
-    fails_as(&place, &plaintext(port), &[], "CONNECT_REFUSED", "server");
+    assert_fails_everywhere(&place, &plaintext(port), &[], "CONNECT_REFUSED", "server");
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn silent_server_causes_connect_timeout() {
     let port = server(|stream| discard_input(&stream));
     let patience = ["--connect-timeout", "300ms"];
     let code = "CONNECT_TIMEOUT";
-    fails_as(
+    assert_fails_everywhere(
         &place,
         &plaintext(port),
         &patience,
@@ -283,7 +283,7 @@ fn silent_server_causes_connect_timeout() {
         "--connect-timeout",
     );
     let flags = [&CLIENT_TLS[..], &patience].concat();
-    fails_as(&place, &tls(port), &flags, code, "--connect-timeout");
+    assert_fails_everywhere(&place, &tls(port), &flags, code, "--connect-timeout");
 }
 
 #[test]
@@ -292,12 +292,12 @@ fn garbage_preface_fails_every_call() {
     place.certificates();
     static SEED: AtomicU32 = AtomicU32::new(1);
     let port = server(|mut stream| {
-        let _ = stream.write_all(&garbage(SEED.fetch_add(1, Ordering::Relaxed)));
+        let _ = stream.write_all(&random_bytes(SEED.fetch_add(1, Ordering::Relaxed)));
         let _ = stream.shutdown(Shutdown::Write);
         discard_input(&stream);
     });
     let cold = ["--cold", "--rate", "200/s", "--calls", "100"];
-    let run = counted(&place, 1, &score(&plaintext(port), &cold));
+    let run = run_load(&place, 1, &score_load(&plaintext(port), &cold));
     // Most of it does not even look like a frame; the part that does violates the rules for the
     // first frame.
     for (code, _) in errors(&run) {
@@ -305,7 +305,7 @@ fn garbage_preface_fails_every_call() {
     }
     assert_eq!(run["total"]["errors"], 100, "{run}");
     let flags = [&cold[..], &CLIENT_TLS].concat();
-    let run = counted(&place, 1, &score(&tls(port), &flags));
+    let run = run_load(&place, 1, &score_load(&tls(port), &flags));
     assert_eq!(errors(&run), [("TLS_NOT_TLS", 100)], "{run}");
 }
 

@@ -33,7 +33,7 @@ fn curl_works_with_http_server() {
             .args(more)
             .arg(format!("{base}{path}"))
             .current_dir(place.path(""));
-            let said = output(&mut curl, LONGEST);
+            let said = output(&mut curl, MAX_WAIT);
             assert!(said.status.success(), "{}", text(&said.stderr));
             text(&said.stdout)
         };
@@ -137,14 +137,18 @@ fn nginx_sees_reported_call_and_socket_traces() {
             "run",
             "--traceparent",
         ];
-        let run = measured(&place, 0, &[&fixed, flags, &CLIENT_TLS, &FORTY].concat());
+        let run = measured(
+            &place,
+            0,
+            &[&fixed, flags, &CLIENT_TLS, &FORTY_CALLS].concat(),
+        );
         assert_eq!(run["total"]["ok"], 40, "{run}");
         let slowest = traces::slowest(&run);
         assert!((1..=calls).contains(&slowest.len()), "{run}");
         listed.extend(slowest);
     }
     // nginx logs a socket when it is closed.
-    let end = Instant::now() + LONGEST;
+    let end = Instant::now() + MAX_WAIT;
     let log = loop {
         let log = place.read("traces.log");
         if log.lines().count() >= 4 * 40 + 4 {
@@ -170,16 +174,16 @@ fn haproxy_forwards_responses_and_reports_missing_backend() {
     );
     let haproxy = Haproxy::start(&place, "http", &config, port);
     let base = format!("http://127.0.0.1:{port}");
-    let whole = http(&place, 0, &format!("{base}/bytes/3000"), &FORTY);
+    let whole = http(&place, 0, &format!("{base}/bytes/3000"), &FORTY_CALLS);
     let sse = ["--stream", "sse", "--stream-until", "[DONE]"];
     let streamed = http(
         &place,
         0,
         &format!("{base}/sse/4"),
-        &[&FORTY[..], &sse].concat(),
+        &[&FORTY_CALLS[..], &sse].concat(),
     );
-    let nobody = http(&place, 1, &format!("{base}/nobody"), &FORTY);
-    let two = [&FORTY[..], &["--http-version", "2"]].concat();
+    let nobody = http(&place, 1, &format!("{base}/nobody"), &FORTY_CALLS);
+    let two = [&FORTY_CALLS[..], &["--http-version", "2"]].concat();
     let whole_2 = http(&place, 0, "unix:h2.sock:/bytes/3000", &two);
     let streamed_2 = http(&place, 0, "unix:h2.sock:/sse/4", &[&two[..], &sse].concat());
     let nobody_2 = http(&place, 1, "unix:h2.sock:/nobody", &two);
@@ -216,7 +220,12 @@ fn chunked_go_responses_with_trailers_are_read() {
                 format!("http://127.0.0.1:{}{path}", server.port)
             }
         };
-        let run = http(&place, 0, &url("/bytes/100000"), &[&FORTY, tls].concat());
+        let run = http(
+            &place,
+            0,
+            &url("/bytes/100000"),
+            &[&FORTY_CALLS, tls].concat(),
+        );
         assert_eq!(run["total"]["bytes_received"], 40 * 100_000);
         let put = [
             "-X",
@@ -228,12 +237,27 @@ fn chunked_go_responses_with_trailers_are_read() {
             "--expect-body",
             "\"a\": ",
         ];
-        let run = http(&place, 0, &url("/echo"), &[&FORTY, &put[..], tls].concat());
+        let run = http(
+            &place,
+            0,
+            &url("/echo"),
+            &[&FORTY_CALLS, &put[..], tls].concat(),
+        );
         assert_eq!(run["total"]["ok"], 40, "{run}");
         let sse = ["--stream", "sse", "--stream-until", "event:done"];
-        let run = http(&place, 0, &url("/sse/5"), &[&FORTY, &sse[..], tls].concat());
+        let run = http(
+            &place,
+            0,
+            &url("/sse/5"),
+            &[&FORTY_CALLS, &sse[..], tls].concat(),
+        );
         assert_eq!(events(&run), (240, 40, 200));
-        let run = http(&place, 1, &url("/status/502"), &[&FORTY, tls].concat());
+        let run = http(
+            &place,
+            1,
+            &url("/status/502"),
+            &[&FORTY_CALLS, tls].concat(),
+        );
         assert_eq!(failure(&run), ("HTTP_502", 40));
     }
 }
@@ -242,7 +266,7 @@ fn chunked_go_responses_with_trailers_are_read() {
 fn python_bodies_and_stream_endings_are_judged() {
     let place = Place::new();
     let server = Server::start(&mut python(&place, "http_server.py"));
-    let run = http(&place, 0, &url(&server, "/close"), &FORTY);
+    let run = http(&place, 0, &url(&server, "/close"), &FORTY_CALLS);
     assert_eq!(run["total"]["ok"], 40, "{run}");
     assert_eq!(run["total"]["bytes_received"], 40 * 23);
     let load = ["--clients", "2", "--calls", "6"];
@@ -317,7 +341,7 @@ fn node_server_is_measured() {
     for (module, version) in [("http", "1.1"), ("http2", "2")] {
         let mut node = tool("node");
         let server = Server::start(node.arg(place.path("server.js")).arg(module));
-        let flags = [&FORTY[..], &post, &["--http-version", version]].concat();
+        let flags = [&FORTY_CALLS[..], &post, &["--http-version", version]].concat();
         let run = http(&place, 0, &url(&server, "/any"), &flags);
         assert_eq!(run["total"]["ok"], 40, "{run}");
         assert_eq!(

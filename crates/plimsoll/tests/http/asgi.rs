@@ -2,7 +2,7 @@
 
 use crate::support::peers::python;
 use crate::support::{CLIENT_TLS, Place, Server};
-use crate::{FORTY, events, failure, http, url};
+use crate::{FORTY_CALLS, events, failure, http, url};
 
 /// A server, its command line, and its URL.
 const SERVERS: [(&str, bool, &str); 6] = [
@@ -39,7 +39,7 @@ fn python_asgi_servers_are_measured() {
                 &place,
                 code,
                 &at(path),
-                &[&FORTY[..], tls, &chosen, flags].concat(),
+                &[&FORTY_CALLS[..], tls, &chosen, flags].concat(),
             );
             assert_eq!(run["http_version"], version, "{name} {path}");
             run

@@ -5,14 +5,14 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
-use crate::support::{LONGEST, Place, SERVER_TLS, Server, output, output_watched, text};
+use crate::support::{MAX_WAIT, Place, SERVER_TLS, Server, output, output_watched, text};
 
 /// The canary. It is valid base64, so that it can be used in PEM.
 const CANARY: &str = "Zc4naryZc4naryZc4naryZc4naryZc4naryZc4nary";
 
 /// Returns whether the canary is in `bytes`: as text, wrapped over lines of a framed message, or as
 /// numbers.
-fn is_in(bytes: &[u8]) -> bool {
+fn contains_canary(bytes: &[u8]) -> bool {
     let plain = text(bytes);
     let joined: String = plain
         .chars()
@@ -27,42 +27,46 @@ fn is_in(bytes: &[u8]) -> bool {
 }
 
 #[track_caller]
-fn is_clean(what: &str, output: &Output) {
+fn assert_output_clean(what: &str, output: &Output) {
     for (stream, bytes) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
-        assert!(!is_in(bytes), "{what}, {stream}: {}", text(bytes));
+        assert!(!contains_canary(bytes), "{what}, {stream}: {}", text(bytes));
     }
 }
 
 /// Asserts that no file below `folder` has the canary in its name or content.
 #[track_caller]
-fn are_clean(what: &str, folder: &Path) {
+fn assert_files_clean(what: &str, folder: &Path) {
     for entry in fs::read_dir(folder).expect("a folder").flatten() {
         let path = entry.path();
         assert!(
-            !is_in(path.as_os_str().as_encoded_bytes()),
+            !contains_canary(path.as_os_str().as_encoded_bytes()),
             "{what}: {}",
             path.display()
         );
         if path.is_dir() {
-            are_clean(what, &path);
+            assert_files_clean(what, &path);
             continue;
         }
         let content = fs::read(&path).expect("a file");
-        assert!(!is_in(&content), "{what}: {}", path.display());
+        assert!(!contains_canary(&content), "{what}: {}", path.display());
     }
 }
 
 /// Asserts that no child of `parent` has it on its command line. Between fork and exec a child
 /// still shows the parent's own.
 #[track_caller]
-fn no_child_shows_it(what: &str, parent: u32) {
+fn assert_no_child_shows_canary(what: &str, parent: u32) {
     let own = fs::read(format!("/proc/{parent}/cmdline")).unwrap_or_default();
     for entry in fs::read_dir("/proc").expect("/proc").flatten() {
         let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
         let after_name = stat.rsplit(") ").next().unwrap_or_default();
         if after_name.split(' ').nth(1) == Some(&parent.to_string()) {
             let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            assert!(line == own || !is_in(&line), "{what}: {}", text(&line));
+            assert!(
+                line == own || !contains_canary(&line),
+                "{what}: {}",
+                text(&line)
+            );
         }
     }
 }
@@ -164,17 +168,17 @@ fn broken_private_keys_never_appear_in_messages() {
             let mut command = place.command(command);
             command.env("JWT_SECRET", "x".repeat(32));
             command.env("PLIMSOLL_RENDEZVOUS_TOKEN", "y".repeat(32));
-            let ended = output(&mut command, LONGEST);
+            let ended = output(&mut command, MAX_WAIT);
             let what = format!("{what}, {name}");
             assert!(!ended.status.success(), "{what}");
-            is_clean(&what, &ended);
+            assert_output_clean(&what, &ended);
         }
     }
 }
 
 /// Runs a load with documents, logs and a second process; none of them contains the canary.
 #[track_caller]
-fn is_clean_run(place: &Place, what: &str, arguments: &[&str], environment: &[(&str, &str)]) {
+fn assert_run_clean(place: &Place, what: &str, arguments: &[&str], environment: &[(&str, &str)]) {
     let _ = fs::remove_dir_all(place.path("out"));
     fs::create_dir(place.path("out")).expect("a folder");
     let documents = [
@@ -195,9 +199,9 @@ fn is_clean_run(place: &Place, what: &str, arguments: &[&str], environment: &[(&
     let mut command = place.command(&[arguments, &documents].concat());
     command.envs(environment.iter().copied());
     let mut parent = None;
-    let ended = output_watched(&mut command, LONGEST, |child| {
+    let ended = output_watched(&mut command, MAX_WAIT, |child| {
         parent = Some(child.id());
-        no_child_shows_it(what, child.id());
+        assert_no_child_shows_canary(what, child.id());
     });
     assert!(parent.is_some(), "{what}: nobody watched it");
     assert!(
@@ -205,10 +209,10 @@ fn is_clean_run(place: &Place, what: &str, arguments: &[&str], environment: &[(&
         "{what}: {}",
         text(&ended.stderr)
     );
-    is_clean(what, &ended);
-    are_clean(what, &place.path("out"));
+    assert_output_clean(what, &ended);
+    assert_files_clean(what, &place.path("out"));
     // A report made of it is clean, too.
-    is_clean(what, &place.run(&["report", "out/run"]));
+    assert_output_clean(what, &place.run(&["report", "out/run"]));
 }
 
 #[test]
@@ -239,18 +243,18 @@ fn call_secrets_never_appear_in_any_output() {
             ("a query", &query, vec![], vec![]),
         ] {
             let command = [&["http", url][..], &load, &flags, &spread].concat();
-            is_clean_run(&place, what, &command, &variables);
+            assert_run_clean(&place, what, &command, &variables);
         }
     }
     // The saved plan gives the same run once the variable is set.
     let again = ["run", "out/run/plan.toml", "--out", "again", "-q"];
     assert_eq!(place.run(&again).status.code(), Some(2));
     let mut command = place.command(&again);
-    let ended = output(command.env("PLIMSOLL_QUERY_API_KEY", CANARY), LONGEST);
+    let ended = output(command.env("PLIMSOLL_QUERY_API_KEY", CANARY), MAX_WAIT);
     assert_eq!(ended.status.code(), Some(0), "{}", text(&ended.stderr));
-    are_clean("the same run again", &place.path("again"));
+    assert_files_clean("the same run again", &place.path("again"));
     let page = place.run(&["http", &query, "--clients", "1", "--dry-run"]);
-    is_clean("a dry run", &page);
+    assert_output_clean("a dry run", &page);
     let traced = [
         "--clients",
         "1",
@@ -261,7 +265,7 @@ fn call_secrets_never_appear_in_any_output() {
         "traced",
     ];
     let secret = ["http", &query, "-H", &header];
-    is_clean("a trace", &place.run(&[&secret[..], &traced].concat()));
+    assert_output_clean("a trace", &place.run(&[&secret[..], &traced].concat()));
 }
 
 /// The report of an injected panic does not contain it either.
@@ -286,10 +290,10 @@ fn call_secrets_never_appear_in_panic_report() {
     command
         .env("PLIMSOLL_FAULT", "call:3")
         .env("RUST_BACKTRACE", "full");
-    let ended = output(&mut command, LONGEST);
+    let ended = output(&mut command, MAX_WAIT);
     assert_eq!(ended.status.code(), Some(70), "{}", text(&ended.stderr));
-    is_clean("a panic", &ended);
-    are_clean("a panic", &place.path("run"));
+    assert_output_clean("a panic", &ended);
+    assert_files_clean("a panic", &place.path("run"));
 }
 
 #[test]
@@ -335,14 +339,14 @@ fn rejected_values_do_not_echo_secrets() {
     ];
     for (what, command) in &commands {
         let mut command = place.command(command);
-        let ended = output(command.env("JWT_SECRET", "x".repeat(32)), LONGEST);
+        let ended = output(command.env("JWT_SECRET", "x".repeat(32)), MAX_WAIT);
         assert!(!ended.status.success(), "{what}");
-        is_clean(what, &ended);
+        assert_output_clean(what, &ended);
     }
     let mut short = place.command(&gateway);
-    is_clean(
+    assert_output_clean(
         "a short secret of tokens",
-        &output(short.env("JWT_SECRET", &CANARY[..20]), LONGEST),
+        &output(short.env("JWT_SECRET", &CANARY[..20]), MAX_WAIT),
     );
 }
 
@@ -362,13 +366,13 @@ fn plan_errors_do_not_show_secrets() {
         fs::write(place.path(name), plan).unwrap();
         let ended = place.run(&["run", name]);
         assert_eq!(ended.status.code(), Some(2), "{}", text(&ended.stderr));
-        is_clean(name, &ended);
+        assert_output_clean(name, &ended);
         // The plan may come from stdin, too.
         let mut command = place.command(&["run", "-"]);
         command.stdin(fs::File::open(place.path(name)).unwrap());
-        let ended = crate::support::output_with_stdin(&mut command, LONGEST);
+        let ended = crate::support::output_with_stdin(&mut command, MAX_WAIT);
         assert_eq!(ended.status.code(), Some(2));
-        is_clean(name, &ended);
+        assert_output_clean(name, &ended);
     }
 }
 
@@ -401,13 +405,13 @@ fn help_does_not_show_environment_secrets() {
                 .iter()
                 .map(|(name, value)| (*name, value.as_str())),
         );
-        is_clean(&format!("{help:?}"), &output(&mut by_environment, LONGEST));
+        assert_output_clean(&format!("{help:?}"), &output(&mut by_environment, MAX_WAIT));
     }
     let lines = variables.map(|(name, value)| format!("{name}=\"{value}\"\n"));
     fs::write(place.path(".env"), lines.concat()).unwrap();
     for command in commands {
         let help = [command, &["--help"]].concat();
-        is_clean(&format!(".env, {help:?}"), &place.run(&help));
+        assert_output_clean(&format!(".env, {help:?}"), &place.run(&help));
     }
 }
 
@@ -434,10 +438,10 @@ fn external_system_secrets_stay_out_of_logs() {
     let telemetry = ["--telemetry", &collector, "--telemetry-header", &field];
     let mut command = place.command(&[&["http", &url][..], &telemetry, &load].concat());
     command.env("OTEL_EXPORTER_OTLP_HEADERS", format!("x-api-key={CANARY}"));
-    let ended = output(&mut command, LONGEST);
+    let ended = output(&mut command, MAX_WAIT);
     assert_eq!(ended.status.code(), Some(0), "{}", text(&ended.stderr));
-    is_clean("a collector", &ended);
-    are_clean("a collector", &place.path("run"));
+    assert_output_clean("a collector", &ended);
+    assert_files_clean("a collector", &place.path("run"));
     let mut gateway = place.command(&[
         "serve",
         "llm",
@@ -463,10 +467,10 @@ fn external_system_secrets_stay_out_of_logs() {
         "--out",
         "ws",
     ]);
-    is_clean("a socket's client", &refused);
+    assert_output_clean("a socket's client", &refused);
     drop(gateway);
     assert!(
-        !is_in(place.read("gateway.log").as_bytes()),
+        !contains_canary(place.read("gateway.log").as_bytes()),
         "{}",
         place.read("gateway.log")
     );

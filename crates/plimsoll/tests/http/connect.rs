@@ -10,7 +10,7 @@ use crate::support::{Place, Server};
 use crate::{http, url};
 
 /// How the calls of a run ended, and the number of messages in their answers.
-fn outcome_of(run: &Value) -> (String, u64) {
+fn outcome_and_messages(run: &Value) -> (String, u64) {
     let code = run["total"]["errors_by_code"][0]["code"].as_str();
     let messages = run["total"]["messages"]["received"].as_u64();
     (code.unwrap_or("OK").to_owned(), messages.unwrap_or(0))
@@ -78,7 +78,7 @@ fn connect_go_grpc_web_and_connect_are_parsed() {
                 &url(&server, path),
                 &[&load[..], &flags].concat(),
             );
-            let (outcome, messages) = outcome_of(&run);
+            let (outcome, messages) = outcome_and_messages(&run);
             assert_eq!(
                 (outcome.as_str(), messages),
                 expected,
@@ -97,7 +97,7 @@ fn connect_go_grpc_web_and_connect_are_parsed() {
             let code = i32::from(expected != "OK");
             let url = url(&server, "/echo.Echo/Say");
             let run = http(&place, code, &url, &[&load[..], &flags].concat());
-            assert_eq!(outcome_of(&run).0, expected, "{version} {body}");
+            assert_eq!(outcome_and_messages(&run).0, expected, "{version} {body}");
         }
     }
 }

@@ -29,23 +29,23 @@ use support::peers::{peer, python, tool};
 use support::ports::free_port;
 use support::traces;
 use support::{
-    CLIENT_MTLS, CLIENT_TLS, LONGEST, Place, SERVER_MTLS, SERVER_TLS, Server, only_run, output,
+    CLIENT_MTLS, CLIENT_TLS, MAX_WAIT, Place, SERVER_MTLS, SERVER_TLS, Server, only_run, output,
     text,
 };
 
 /// A load of 40 calls from four clients.
-const FORTY: [&str; 4] = ["--clients", "4", "--calls", "40"];
+const FORTY_CALLS: [&str; 4] = ["--clients", "4", "--calls", "40"];
 
 /// Runs `http`; it must end with `code`, or report that the machine was too busy to hold the rate.
 #[track_caller]
-fn http(place: &Place, code: i32, url: &str, flags: &[&str]) -> Value {
+fn run_http(place: &Place, code: i32, url: &str, flags: &[&str]) -> Value {
     let _ = fs::remove_dir_all(place.path("run"));
     let fixed = ["http", url, "-q", "--json", "--out", "run"];
-    measured(place, code, &[&fixed, flags].concat())
+    run_measured(place, code, &[&fixed, flags].concat())
 }
 
 #[track_caller]
-fn measured(place: &Place, code: i32, arguments: &[&str]) -> Value {
+fn run_measured(place: &Place, code: i32, arguments: &[&str]) -> Value {
     let said = place.run(arguments);
     let (out, printed) = (text(&said.stdout), text(&said.stderr));
     let ended = said.status.code();
@@ -61,7 +61,7 @@ fn url(server: &Server, path: &str) -> String {
     format!("http://{}{path}", server.address())
 }
 
-fn failure(run: &Value) -> (&str, u64) {
+fn first_error(run: &Value) -> (&str, u64) {
     let first = &run["total"]["errors_by_code"][0];
     (
         first["code"].as_str().unwrap_or("none"),
@@ -70,7 +70,7 @@ fn failure(run: &Value) -> (&str, u64) {
 }
 
 /// Returns the number of events, the number of answers with events, and the gaps between events.
-fn events(run: &Value) -> (u64, u64, u64) {
+fn event_counts(run: &Value) -> (u64, u64, u64) {
     let messages = &run["total"]["messages"];
     let number = |value: &Value| value.as_u64().unwrap_or(u64::MAX);
     (
@@ -94,7 +94,7 @@ fn client_and_server_count_same_requests() {
         let client = [client, &["--http-version", version][..]].concat();
         let server = place.serve(&[&["http"], *server].concat());
         let url = format!("{scheme}://{host}:{}", server.port);
-        let run = http(&place, 0, &url, &[&FORTY[..], &client].concat());
+        let run = run_http(&place, 0, &url, &[&FORTY_CALLS[..], &client].concat());
         assert_eq!(run["protocol"], "http");
         assert_eq!(run["http_version"], version);
         assert_eq!(run["call"], "GET /");
@@ -104,7 +104,7 @@ fn client_and_server_count_same_requests() {
         // Clients share a connection that multiplexes their calls.
         assert_eq!(run["connections"], if version == "2" { 1 } else { 4 });
         let cold = ["--cold", "--calls", "5"];
-        let run = http(&place, 0, &url, &[&cold[..], &client].concat());
+        let run = run_http(&place, 0, &url, &[&cold[..], &client].concat());
         assert_eq!(run["total"]["ok"], 5, "{run}");
         let (code, printed) = server.stop();
         assert_eq!(code, 0);
@@ -137,7 +137,7 @@ fn open_loop_templated_bodies_are_accounted_exactly() {
         "--expect-body",
         r#"", "n": "#,
     ];
-    let run = http(
+    let run = run_http(
         &place,
         0,
         &url(&server, "/echo"),
@@ -166,7 +166,7 @@ fn open_loop_templated_bodies_are_accounted_exactly() {
         "{plan}"
     );
     let again = ["run", "run/plan.toml", "--json", "-q", "--out", "again"];
-    let again = measured(&place, 0, &again);
+    let again = run_measured(&place, 0, &again);
     assert_eq!(again["total"]["bytes_received"], expected);
 }
 
@@ -215,18 +215,18 @@ fn unexpected_status_header_and_body_are_failures() {
             "http: a body of more than 1000 bytes",
         ),
     ] {
-        let run = http(
+        let run = run_http(
             &place,
             1,
             &url(&server, path),
             &[&three[..], flags].concat(),
         );
-        assert_eq!(failure(&run), (code, 3), "{path} {flags:?}");
+        assert_eq!(first_error(&run), (code, 3), "{path} {flags:?}");
         let printed = run["details"][0]["text"].as_str().unwrap_or_default();
         assert!(printed.starts_with(detail), "{printed}");
     }
     let found = ["--expect", "404,5xx"];
-    let run = http(
+    let run = run_http(
         &place,
         0,
         &url(&server, "/status/404"),
@@ -234,7 +234,7 @@ fn unexpected_status_header_and_body_are_failures() {
     );
     assert_eq!(run["total"]["ok"], 3);
     let head = ["-X", "HEAD"];
-    let run = http(&place, 0, &url(&server, "/"), &[&three[..], &head].concat());
+    let run = run_http(&place, 0, &url(&server, "/"), &[&three[..], &head].concat());
     assert_eq!(
         (&run["total"]["ok"], &run["total"]["bytes_received"]),
         (&3.into(), &0.into())
@@ -247,7 +247,7 @@ fn event_streams_are_timed_and_end_checked() {
     let server = place.serve(&["http", "--pace", "20ms"]);
     let load = ["--clients", "2", "--calls", "6"];
     let sse = ["--stream", "sse", "--stream-until", "[DONE]"];
-    let run = http(
+    let run = run_http(
         &place,
         0,
         &url(&server, "/sse/5"),
@@ -255,7 +255,7 @@ fn event_streams_are_timed_and_end_checked() {
     );
     assert_eq!(run["total"]["ok"], 6, "{run}");
     // Five events and the final one, in each of six answers.
-    assert_eq!(events(&run), (36, 6, 30));
+    assert_eq!(event_counts(&run), (36, 6, 30));
     // Four gaps of 20 ms and one of zero; a busy machine only lengthens them.
     let mean = run["total"]["messages"]["inter_message"]["mean_us"]
         .as_f64()
@@ -270,13 +270,13 @@ fn event_streams_are_timed_and_end_checked() {
         "--stream-until",
         "contains:\"done\":true",
     ];
-    let run = http(
+    let run = run_http(
         &place,
         0,
         &url(&server, "/ndjson/3"),
         &[&load[..], &lines].concat(),
     );
-    assert_eq!(events(&run), (18, 6, 12));
+    assert_eq!(event_counts(&run), (18, 6, 12));
 
     for (path, flags, code) in [
         (
@@ -291,8 +291,8 @@ fn event_streams_are_timed_and_end_checked() {
         ),
         ("/bytes/100", &["--stream", "ndjson"], "BAD_ANSWER"),
     ] {
-        let run = http(&place, 1, &url(&server, path), &[&load[..], flags].concat());
-        assert_eq!(failure(&run), (code, 6), "{path} {flags:?}");
+        let run = run_http(&place, 1, &url(&server, path), &[&load[..], flags].concat());
+        assert_eq!(first_error(&run), (code, 6), "{path} {flags:?}");
     }
 }
 
@@ -320,24 +320,24 @@ fn auto_version_follows_server_alpn_choice() {
         ),
         (url(&plain, "/"), &[], "1.1"),
     ] {
-        let run = http(&place, 0, &url, &[&FORTY[..], &auto, tls].concat());
+        let run = run_http(&place, 0, &url, &[&FORTY_CALLS[..], &auto, tls].concat());
         assert_eq!(run["total"]["ok"], 40, "{run}");
         assert_eq!(run["http_version"], version, "{run}");
         let chosen = &run["tls"]["handshakes"][0]["chosen"];
         assert_eq!(chosen.as_str(), (!tls.is_empty()).then_some(version));
         let cold = ["--cold", "--calls", "5"];
-        let run = http(&place, 0, &url, &[&cold[..], &auto, tls].concat());
+        let run = run_http(&place, 0, &url, &[&cold[..], &auto, tls].concat());
         assert_eq!(run["total"]["ok"], 5, "{run}");
     }
     let sse = ["--stream", "sse", "--stream-until", "[DONE]"];
     let url = format!("https://localhost:{}/sse/4", secured.port);
-    let run = http(
+    let run = run_http(
         &place,
         0,
         &url,
-        &[&FORTY[..], &auto, &CLIENT_TLS, &sse].concat(),
+        &[&FORTY_CALLS[..], &auto, &CLIENT_TLS, &sse].concat(),
     );
-    assert_eq!(events(&run), (200, 40, 160));
+    assert_eq!(event_counts(&run), (200, 40, 160));
 }
 
 #[test]
@@ -354,8 +354,8 @@ fn deadline_resets_stream_but_keeps_connection() {
         "--calls",
         "8",
     ];
-    let run = http(&place, 1, &url(&server, "/"), &flags);
-    assert_eq!(failure(&run), ("DEADLINE_EXCEEDED", 8), "{run}");
+    let run = run_http(&place, 1, &url(&server, "/"), &flags);
+    assert_eq!(first_error(&run), ("DEADLINE_EXCEEDED", 8), "{run}");
     assert_eq!(run["count_check"]["matches"], true);
     assert_eq!(run["total"]["connections_lost"], 0, "{run}");
 }
@@ -382,7 +382,7 @@ fn single_slot_server_makes_calls_queue() {
     let place = Place::new();
     let server = place.serve(&["http", "--pool", "1", "--delay", "50ms"]);
     let load = ["--rate", "40/s", "--duration", "1s", "--connections", "40"];
-    let run = http(&place, 0, &url(&server, "/"), &load);
+    let run = run_http(&place, 0, &url(&server, "/"), &load);
     assert_eq!(run["total"]["ok"], 40, "{run}");
     // Call k is due at 25 k ms and answered at 50 (k + 1) ms at the earliest: the last after 1025
     // ms.
@@ -397,20 +397,20 @@ fn unix_socket_works_as_target() {
     let place = Place::new();
     let mut command = place.command(&["serve", "http", "--listen", "unix:http.sock"]);
     let child = command.stdout(Stdio::null()).spawn().expect("a server");
-    struct Ends(std::process::Child);
-    impl Drop for Ends {
+    struct KilledOnDrop(std::process::Child);
+    impl Drop for KilledOnDrop {
         fn drop(&mut self) {
             let _ = self.0.kill();
             let _ = self.0.wait();
         }
     }
-    let _ends = Ends(child);
-    let end = Instant::now() + LONGEST;
+    let _ends = KilledOnDrop(child);
+    let end = Instant::now() + MAX_WAIT;
     while !Path::exists(&place.path("http.sock")) {
         assert!(Instant::now() < end, "no socket");
         std::thread::sleep(Duration::from_millis(10));
     }
-    let run = http(&place, 0, "unix:http.sock:/bytes/10", &FORTY);
+    let run = run_http(&place, 0, "unix:http.sock:/bytes/10", &FORTY_CALLS);
     assert_eq!(run["total"]["bytes_received"], 400, "{run}");
 }
 
@@ -464,8 +464,8 @@ fn http_ladder_is_measured() {
 fn fast_server_sends_configured_size_over_http2() {
     let place = Place::new();
     let server = place.serve(&["fast", "--answer-size", "1KiB"]);
-    let two = [&FORTY[..], &["--http-version", "2"]].concat();
-    let run = http(&place, 0, &url(&server, "/any"), &two);
+    let two = [&FORTY_CALLS[..], &["--http-version", "2"]].concat();
+    let run = run_http(&place, 0, &url(&server, "/any"), &two);
     assert_eq!(run["total"]["ok"], 40, "{run}");
     assert_eq!(run["total"]["bytes_received"], 40 * 1024, "{run}");
 

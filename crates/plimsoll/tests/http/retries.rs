@@ -12,7 +12,7 @@ use crate::support::{CLIENT_TLS, Place};
 use crate::wire::{Recorder, always};
 use crate::{failure, http};
 
-fn retried(run: &Value) -> u64 {
+fn calls_retried(run: &Value) -> u64 {
     let counts = &run["total"]["measures"]["counts"];
     counts["calls_retried"].as_u64().unwrap_or(0)
 }
@@ -40,13 +40,13 @@ fn calls_unprocessed_by_nginx_are_retried() {
     let run = http(&place, 0, &url, &flags);
     assert_eq!(run["total"]["errors"], 0, "{run}");
     assert_eq!(run["total"]["ok"], 3000, "{run}");
-    assert!(retried(&run) > 0, "{run}");
+    assert!(calls_retried(&run) > 0, "{run}");
     let report = place.expect(0, &["report", "run"]);
     assert!(report.contains("sent again"), "{report}");
 
     let run = http(&place, 0, &url, &[&flags[..], &["--no-retry"]].concat());
     let (code, errors) = failure(&run);
-    assert_eq!((code, retried(&run)), ("GOAWAY", 0), "{run}");
+    assert_eq!((code, calls_retried(&run)), ("GOAWAY", 0), "{run}");
     assert!(errors > 0, "{run}");
     let plan = place.read("run/plan.toml");
     assert!(plan.contains("no_retry = true"), "{plan}");
@@ -65,18 +65,18 @@ fn idle_timeout_races_are_distinguished_from_failures() {
         (&6.into(), &0.into()),
         "{run}"
     );
-    assert_eq!(retried(&run), 5, "{run}");
+    assert_eq!(calls_retried(&run), 5, "{run}");
 
     let run = http(&place, 0, &url, &[&load[..], &["--no-retry"]].concat());
     assert_eq!(
-        (failure(&run).0, retried(&run)),
+        (failure(&run).0, calls_retried(&run)),
         ("IDLE_CLOSED", 0),
         "{run}"
     );
     // A request that may have been processed is repeated only if it has an idempotency key.
     let run = http(&place, 0, &url, &[&load[..], &["-X", "POST"]].concat());
     assert_eq!(
-        (failure(&run).0, retried(&run)),
+        (failure(&run).0, calls_retried(&run)),
         ("IDLE_CLOSED", 0),
         "{run}"
     );
@@ -84,7 +84,7 @@ fn idle_timeout_races_are_distinguished_from_failures() {
     assert!(details.contains("had been idle for"), "{details}");
     let keyed = ["-X", "POST", "-H", "idempotency-key: {{uuid}}"];
     let run = http(&place, 0, &url, &[&load[..], &keyed].concat());
-    assert_eq!(retried(&run), 5, "{run}");
+    assert_eq!(calls_retried(&run), 5, "{run}");
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn immediately_dropped_request_is_not_retried() {
     let flags = ["--clients", "2", "--calls", "10"];
     let run = http(&place, 1, &server.url("/"), &flags);
     assert_eq!(failure(&run), ("CONNECTION_CLOSED", 10), "{run}");
-    assert_eq!(retried(&run), 0, "{run}");
+    assert_eq!(calls_retried(&run), 0, "{run}");
 }
 
 #[test]

@@ -11,19 +11,19 @@ use crate::http;
 use crate::support::{Place, stderr_of};
 
 /// A received request: head and body.
-type Received = (String, Vec<u8>);
+type ReceivedRequest = (String, Vec<u8>);
 
 /// The response to the request of this number on its connection, from 0; `None` closes it.
-type Answer = fn(usize) -> Option<&'static [u8]>;
+type AnswerFn = fn(usize) -> Option<&'static [u8]>;
 
 /// Records the requests that it answers until the test ends.
 pub(crate) struct Recorder {
     port: u16,
-    received: Arc<Mutex<Vec<Received>>>,
+    received: Arc<Mutex<Vec<ReceivedRequest>>>,
 }
 
 impl Recorder {
-    pub(crate) fn start(answer: Answer) -> Recorder {
+    pub(crate) fn start(answer: AnswerFn) -> Recorder {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("bound").port();
         let received = Arc::new(Mutex::new(Vec::new()));
@@ -41,12 +41,12 @@ impl Recorder {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
-    pub(crate) fn take(&self) -> Vec<Received> {
+    pub(crate) fn take(&self) -> Vec<ReceivedRequest> {
         std::mem::take(&mut *self.received.lock().expect("no panic"))
     }
 }
 
-fn serve(connection: TcpStream, answer: Answer, all: &Mutex<Vec<Received>>) {
+fn serve(connection: TcpStream, answer: AnswerFn, all: &Mutex<Vec<ReceivedRequest>>) {
     let mut writer = connection.try_clone().expect("a socket");
     let mut reader = BufReader::new(connection);
     for number in 0.. {
@@ -141,7 +141,7 @@ fn repeated_headers_are_sent_in_order() {
         "1",
     ];
     http(&place, 0, &server.url("/"), &flags);
-    let fields = |received: Vec<Received>| -> Vec<String> {
+    let fields = |received: Vec<ReceivedRequest>| -> Vec<String> {
         let (head, _) = received.into_iter().next().expect("a request");
         let lines = head.lines().map(str::to_ascii_lowercase);
         let wanted = |line: &String| line.starts_with("cookie") || line.starts_with("x-a");

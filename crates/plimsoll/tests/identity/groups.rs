@@ -78,7 +78,7 @@ fn each_group_is_negotiated_with_openssl() {
                 theirs,
             ],
         );
-        let said = output(client.stdin(Stdio::null()), LONGEST);
+        let said = output(client.stdin(Stdio::null()), MAX_WAIT);
         let printed = format!("{}{}", text(&said.stdout), text(&said.stderr));
         assert!(said.status.success(), "{ours}: {printed}");
         assert!(

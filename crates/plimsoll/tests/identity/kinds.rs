@@ -3,7 +3,7 @@
 use super::*;
 
 #[track_caller]
-fn is_of_kind(agreed: &Value, kind: &str, signature: &str) {
+fn assert_kind(agreed: &Value, kind: &str, signature: &str) {
     assert_eq!(agreed["certificate"], kind, "{agreed}");
     assert_eq!(agreed["chain"], 2, "{agreed}");
     let signed = agreed["signature"].as_str().expect("a signature");
@@ -12,13 +12,13 @@ fn is_of_kind(agreed: &Value, kind: &str, signature: &str) {
 
 #[test]
 fn both_ends_verify_each_certificate_kind() {
-    for (kind, signature) in KINDS {
+    for (kind, signature) in CERTIFICATE_KINDS {
         let place = place_with_certificates(kind);
         let server = place.serve(&[&["files"], &SERVER_MTLS[..]].concat());
         let url = format!("https://localhost:{}/bytes/100", server.port);
         for records in ["own", "library"] {
             let flags = [&["--records", records], &IDENTITY[..]].concat();
-            is_of_kind(&uniform_handshake(&place, &url, &flags), kind, signature);
+            assert_kind(&uniform_handshake(&place, &url, &flags), kind, signature);
         }
         let refused = [
             "fetch",
@@ -53,14 +53,14 @@ fn both_ends_verify_each_certificate_kind() {
         ];
         let ends = [&CLIENT_TLS[..], &IDENTITY].concat();
         let run = place.expect_run(0, &[&hold[..], &["--out", "hold"], &ends].concat());
-        is_of_kind(&run["tls"]["handshakes"][0], kind, signature);
+        assert_kind(&run["tls"]["handshakes"][0], kind, signature);
     }
 }
 
 #[test]
 fn openssl_interoperates_with_each_certificate_kind() {
     let version = Place::new();
-    for (kind, signature) in known_to_openssl(&version, &KINDS) {
+    for (kind, signature) in known_to_openssl(&version, &CERTIFICATE_KINDS) {
         let place = place_with_certificates(kind);
         let ends = ["-CAfile", "certs/ca.crt", "-cert_chain", "certs/server.crt"];
         let demands = ["-Verify", "2", "-verify_return_error"];
@@ -111,8 +111,8 @@ fn openssl_interoperates_with_each_certificate_kind() {
 #[test]
 fn both_ends_verify_crls_of_each_kind() {
     let version = Place::new();
-    let theirs = known_to_openssl(&version, &KINDS);
-    for (kind, _) in KINDS {
+    let theirs = known_to_openssl(&version, &CERTIFICATE_KINDS);
+    for (kind, _) in CERTIFICATE_KINDS {
         let place = Place::new();
         let make = [
             "certs",
@@ -135,7 +135,7 @@ fn both_ends_verify_crls_of_each_kind() {
                 let chain = ["-untrusted", whose, "-CRLfile", "certs/ca.crl", whose];
                 let out = output(
                     &mut openssl(&place, &[&check[..], &chain].concat()),
-                    LONGEST,
+                    MAX_WAIT,
                 );
                 let said = format!("{}{}", text(&out.stdout), text(&out.stderr));
                 assert_eq!(out.status.success(), good, "{kind} {whose}: {said}");
@@ -205,6 +205,6 @@ fn multi_record_certificate_chain_works_with_peers() {
     assert!(agreed["chain_bytes"].as_u64() > Some(20_000), "{agreed}");
     let server = place.serve(&[&["files"], &SERVER_TLS[..]].concat());
     let mut client = s_client(&place, &server, &["-verify_return_error"]);
-    let said = output(client.stdin(Stdio::null()), LONGEST);
+    let said = output(client.stdin(Stdio::null()), MAX_WAIT);
     assert!(said.status.success(), "{}", text(&said.stderr));
 }

@@ -102,7 +102,7 @@ fn ladder_lists_new_and_resumed_connection_costs() {
 #[test]
 fn ladder_compares_openssl_and_rustls_servers() {
     let place = Place::new();
-    let version = text(&succeeds(&mut openssl(&place, &["version"])).stdout);
+    let version = text(&run_successfully(&mut openssl(&place, &["version"])).stdout);
     let version: Vec<&str> = version.split_whitespace().take(2).collect();
     let version = version.join(" ");
     let mine = [("ecdsa-p256", ""), ("rsa-2048", ""), ("ml-dsa-65", "")];
@@ -123,7 +123,7 @@ fn ladder_compares_openssl_and_rustls_servers() {
     fs::write(place.path("plan.toml"), plan).expect("a file");
     let mut command = place.command(&["ladder", "plan.toml", "--out", "ladder", "--json"]);
     let path = std::env::var_os("PATH").expect("a path");
-    let out = output(command.env("PATH", &path), LONGEST);
+    let out = output(command.env("PATH", &path), MAX_WAIT);
     assert_eq!(out.status.code(), Some(0), "{}", stderr_of(&out));
     let mut document: Value = serde_json::from_slice(&out.stdout).expect("JSON");
     let document = document["ladder"].take();
@@ -214,7 +214,7 @@ fn ladder_reports_unsupported_openssl_settings() {
         fs::write(place.path("wrong.toml"), plan.replace(from, to)).expect("a file");
         let _ = fs::remove_dir_all(place.path("wrong"));
         let mut command = place.command(&["ladder", "wrong.toml", "--out", "wrong"]);
-        let out = output(command.env("PATH", place.path("")), LONGEST);
+        let out = output(command.env("PATH", place.path("")), MAX_WAIT);
         assert!(!out.status.success(), "{why}");
         assert!(stderr_of(&out).contains(why), "{why}: {}", stderr_of(&out));
     }

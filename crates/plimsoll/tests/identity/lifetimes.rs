@@ -4,7 +4,7 @@ use super::*;
 
 /// Returns the full and resumed handshakes that our server counted.
 #[track_caller]
-fn counted(server: Server) -> (u64, u64) {
+fn stop_and_count(server: Server) -> (u64, u64) {
     let (code, said) = server.stop();
     assert_eq!(code, 0, "{said}");
     let number = |name: &str| {
@@ -42,7 +42,7 @@ fn full_handshake_share_matches_server_count() {
         ];
         let more = ["--clients", clients, "--calls", "400", "--full", share];
         let run = place.expect_run(0, &[&load[..], &more, &versions, &CLIENT_TLS].concat());
-        let (full, resumed) = counted(server);
+        let (full, resumed) = stop_and_count(server);
         assert_eq!(full + resumed, 400, "{run}");
         let part: f64 = share.trim_end_matches('%').parse().expect("a number");
         let asked = part / 100.0 * 400.0;

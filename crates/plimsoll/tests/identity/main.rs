@@ -19,9 +19,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 use support::openssl::{openssl, s_client, s_server};
-use support::peers::{go_tls, succeeds};
+use support::peers::{go_tls, run_successfully};
 use support::{
-    CLIENT_TLS, LONGEST, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output, stderr_of, text,
+    CLIENT_TLS, MAX_WAIT, Place, SCORE, SERVER_MTLS, SERVER_TLS, Server, output, stderr_of, text,
 };
 
 /// The groups by our names and by OpenSSL's.
@@ -39,7 +39,7 @@ const GROUPS: [(&str, &str); 8] = [
 /// Returns those of `all` that the installed OpenSSL knows: without ML-KEM and ML-DSA before 3.5.
 /// `make test` uses the system's OpenSSL, `make test-peers` a newer one.
 fn known_to_openssl<'a>(place: &Place, all: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
-    let said = text(&succeeds(&mut openssl(place, &["version"])).stdout);
+    let said = text(&run_successfully(&mut openssl(place, &["version"])).stdout);
     let number = said.split_whitespace().nth(1).expect("a version");
     let mut parts = number
         .split('.')
@@ -91,7 +91,7 @@ fn place() -> Place {
 
 /// The kinds of certificates by our names, and the signature algorithm that a server with such a
 /// certificate uses.
-const KINDS: [(&str, &str); 9] = [
+const CERTIFICATE_KINDS: [(&str, &str); 9] = [
     ("ed25519", "ed25519"),
     ("ecdsa-p256", "ecdsa_secp256r1_sha256"),
     ("ecdsa-p384", "ecdsa_secp384r1_sha384"),
@@ -112,10 +112,10 @@ fn place_with_certificates(kind: &str) -> Place {
     place
 }
 
-const IDENTITY: [&str; 4] = ["--cert", "certs/client.crt", "--key", "certs/client.key"];
+const CLIENT_IDENTITY: [&str; 4] = ["--cert", "certs/client.crt", "--key", "certs/client.key"];
 
 /// The cipher suites of TLS 1.2 by our names, with the kind of certificate that they need.
-const OLD_SUITES: [(&str, &str); 3] = [
+const TLS12_SUITES: [(&str, &str); 3] = [
     ("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "ecdsa-p256"),
     (
         "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
@@ -124,13 +124,13 @@ const OLD_SUITES: [(&str, &str); 3] = [
     ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "rsa-2048"),
 ];
 
-const OLD: [&str; 2] = ["--tls-version", "1.2"];
-const BOTH: [&str; 4] = ["--tls-version", "1.3", "--tls-version", "1.2"];
+const TLS12: [&str; 2] = ["--tls-version", "1.2"];
+const BOTH_VERSIONS: [&str; 4] = ["--tls-version", "1.3", "--tls-version", "1.2"];
 
 #[test]
 fn tls_secrets_go_only_to_key_log() {
     let place = place();
-    let server = place.serve(&[&["files"], &BOTH[..], &SERVER_TLS].concat());
+    let server = place.serve(&[&["files"], &BOTH_VERSIONS[..], &SERVER_TLS].concat());
     let url = format!("https://localhost:{}/bytes/100", server.port);
     uniform_handshake(&place, &url, &[]);
     let here = fs::read_dir(place.path("")).expect("a folder");
@@ -163,7 +163,7 @@ fn tls_secrets_go_only_to_key_log() {
         }
         fs::remove_file(place.path("keys")).expect("a file");
     }
-    uniform_handshake(&place, &url, &[&OLD[..], &["--key-log", "keys"]].concat());
+    uniform_handshake(&place, &url, &[&TLS12[..], &["--key-log", "keys"]].concat());
     let keys = place.read("keys");
     assert_eq!(keys.matches("CLIENT_RANDOM ").count(), 3, "{keys}");
     let mode = fs::metadata(place.path("keys")).expect("a file");

@@ -4,10 +4,10 @@ use super::*;
 
 /// Creates a CA in `ca.crt` and a certificate `NAME.crt` for localhost signed by it: `key` are
 /// options of `openssl genpkey`, `sign` of `openssl x509`, and `more` is a line of extensions.
-fn issue(place: &Place, name: &str, key: &str, sign: &str, more: &str) {
+fn issue_certificate(place: &Place, name: &str, key: &str, sign: &str, more: &str) {
     let make = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
-        succeeds(&mut openssl(place, &words));
+        run_successfully(&mut openssl(place, &words));
     };
     if !place.path("ca.crt").exists() {
         make("ecparam -name prime256v1 -genkey -noout -out ca.key");
@@ -87,7 +87,7 @@ fn unsupported_server_certificates_are_explained() {
             &["TLS client authentication (clientAuth), 1.2.3.4"],
         ),
     ] {
-        issue(&place, name, key, sign, more);
+        issue_certificate(&place, name, key, sign, more);
         let (cert, key) = (format!("{name}.crt"), format!("{name}.key"));
         let fixed = [
             "s_server",

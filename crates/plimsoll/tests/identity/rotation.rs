@@ -17,7 +17,7 @@ fn certificates_rotate_at_both_ends_during_load() {
     let mut child = command.spawn().expect("it starts");
     // New leaf certificates of another kind under the CA that both ends trust, made with OpenSSL.
     let wait_for = |wanted: &dyn Fn() -> bool, what: &str| {
-        let end = std::time::Instant::now() + LONGEST;
+        let end = std::time::Instant::now() + MAX_WAIT;
         while !wanted() {
             assert!(std::time::Instant::now() < end, "{what}");
             std::thread::sleep(Duration::from_millis(50));
@@ -66,7 +66,7 @@ fn certificates_rotate_at_both_ends_during_load() {
                 "new.crt",
             ],
         ] {
-            succeeds(&mut openssl(&place, line));
+            run_successfully(&mut openssl(&place, line));
         }
         // The files are not replaced atomically: in between, certificate and key do not match.
         for kind in ["crt", "key"] {
@@ -126,7 +126,7 @@ fn replaced_client_ca_takes_effect_at_runtime() {
     let place = place();
     place.expect(0, &["certs", "others"]);
     let until = |what: &str, is_so: &dyn Fn() -> bool| {
-        let end = std::time::Instant::now() + LONGEST;
+        let end = std::time::Instant::now() + MAX_WAIT;
         while !is_so() {
             assert!(std::time::Instant::now() < end, "{what}");
             std::thread::sleep(Duration::from_millis(50));

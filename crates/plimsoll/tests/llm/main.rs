@@ -17,19 +17,25 @@ use plimsoll_model::measure::{Count, TimeMeasure};
 use plimsoll_model::run::Run;
 use rustix::process::Signal;
 use serde_json::Value;
-use support::peers::{python, succeeds, tool};
+use support::peers::{python, run_successfully, tool};
 use support::{
-    CLIENT_TLS, LONGEST, Place, SERVER_TLS, Server, only_run, output, signal, stderr_of, text,
+    CLIENT_TLS, MAX_WAIT, Place, SERVER_TLS, Server, only_run, output, signal, stderr_of, text,
 };
 
 /// Runs `llm` in the directory `run`.
 #[track_caller]
-fn llm(place: &Place, code: i32, url: &str, flags: &[&str], variables: &[(&str, &str)]) -> Value {
+fn run_llm(
+    place: &Place,
+    code: i32,
+    url: &str,
+    flags: &[&str],
+    variables: &[(&str, &str)],
+) -> Value {
     let _ = fs::remove_dir_all(place.path("run"));
     let fixed = ["llm", url, "--model", "m", "-q", "--json", "--out", "run"];
     let mut command = place.command(&[&fixed, flags].concat());
     command.envs(variables.iter().copied());
-    let ended = output(&mut command, LONGEST);
+    let ended = output(&mut command, MAX_WAIT);
     let (out, printed) = (text(&ended.stdout), text(&ended.stderr));
     assert_eq!(
         ended.status.code(),
@@ -43,7 +49,7 @@ fn url(server: &Server) -> String {
     format!("http://{}", server.address())
 }
 
-fn counted(run: &Value, name: &str) -> u64 {
+fn count_of(run: &Value, name: &str) -> u64 {
     let counts = &run["total"]["measures"]["counts"];
     counts[name]
         .as_u64()
@@ -68,18 +74,18 @@ fn client_and_server_count_same_tokens() {
         let server = place.serve(&[&["llm", "--token-delay", "10ms"], server].concat());
         let url = format!("{scheme}://{host}:{}", server.port);
         let load = ["--clients", "5", "--calls", "20", "--requests"];
-        let run = llm(&place, 0, &url, &[&load[..], client].concat(), &[]);
+        let run = run_llm(&place, 0, &url, &[&load[..], client].concat(), &[]);
         assert_eq!(run["call"], "POST /v1/chat/completions");
         assert_eq!(
             (&run["total"]["ok"], &run["connections"]),
             (&20.into(), &5.into())
         );
-        assert_eq!(counted(&run, "tokens_received"), 20 * 18);
-        assert_eq!(counted(&run, "tokens_answer"), 20 * 18);
+        assert_eq!(count_of(&run, "tokens_received"), 20 * 18);
+        assert_eq!(count_of(&run, "tokens_answer"), 20 * 18);
         // "What does the load line show?"
-        assert_eq!(counted(&run, "tokens_prompt"), 20 * 6);
-        assert_eq!(counted(&run, "usage_missing"), 0);
-        assert_eq!(counted(&run, "queries_good"), 20);
+        assert_eq!(count_of(&run, "tokens_prompt"), 20 * 6);
+        assert_eq!(count_of(&run, "usage_missing"), 0);
+        assert_eq!(count_of(&run, "queries_good"), 20);
         // The server's pace; a busy machine only slows it down, and its timers have millisecond
         // resolution.
         let (count, shortest) = times(&run, "time_to_first_token");
@@ -128,11 +134,11 @@ fn answers_respect_max_tokens_and_slots() {
         "6",
     ];
     let made = ["--prompt-tokens", "50"];
-    let run = llm(&place, 0, &url(&server), &[&cut[..], &made].concat(), &[]);
+    let run = run_llm(&place, 0, &url(&server), &[&cut[..], &made].concat(), &[]);
     assert_eq!(run["call"], "POST /v1/completions");
-    assert_eq!(counted(&run, "tokens_answer"), 24);
+    assert_eq!(count_of(&run, "tokens_answer"), 24);
     // The time and the number before the colon are two words, and the first of fifty.
-    assert_eq!(counted(&run, "tokens_prompt"), 6 * 51);
+    assert_eq!(count_of(&run, "tokens_prompt"), 6 * 51);
     // One at a time, 80 ms each: of three concurrent calls the last begins after two others.
     let waited = run["total"]["measures"]["times"]["time_to_first_token"]["max_us"].as_f64();
     assert!(waited.unwrap() > 2.0 * 75_000.0 + 19_000.0, "{waited:?}");
@@ -153,14 +159,14 @@ fn goodput_and_token_objectives_are_judged() {
         ("tpot=10ms", 0),
         ("e2e=1h,tpot=1h", 10),
     ] {
-        let run = llm(
+        let run = run_llm(
             &place,
             0,
             &url(&server),
             &[&load[..], &["--goodput", bound]].concat(),
             &[],
         );
-        assert_eq!(counted(&run, "queries_good"), good, "{bound}");
+        assert_eq!(count_of(&run, "queries_good"), good, "{bound}");
     }
     let table = place.expect(0, &["report", "run"]);
     assert!(table.contains("10 of 10 queries"), "{table}");
@@ -175,7 +181,7 @@ fn goodput_and_token_objectives_are_judged() {
         ("tpot.p50 < 1ms", 99),
         ("itl.mean > 1ms", 0),
     ] {
-        let run = llm(
+        let run = run_llm(
             &place,
             code,
             &url(&slow),
@@ -190,7 +196,7 @@ fn goodput_and_token_objectives_are_judged() {
 fn run_exports_to_aiperf_metric_names() {
     let place = Place::new();
     let server = place.serve(&["llm", "--token-delay", "1ms"]);
-    llm(
+    run_llm(
         &place,
         0,
         &url(&server),
@@ -260,7 +266,7 @@ fn uvicorn_streams_parse_and_key_stays_secret() {
     ];
     let key = [("OPENAI_API_KEY", "sk-7f3a9c")];
     for api in ["chat", "completions"] {
-        let run = llm(
+        let run = run_llm(
             &place,
             0,
             &url,
@@ -268,11 +274,11 @@ fn uvicorn_streams_parse_and_key_stays_secret() {
             &key,
         );
         // The rows are used in turn, with four words and three; the service counts two tokens per word.
-        assert_eq!(counted(&run, "tokens_received"), 35, "{run}");
+        assert_eq!(count_of(&run, "tokens_received"), 35, "{run}");
         assert_eq!(
             (
-                counted(&run, "tokens_prompt"),
-                counted(&run, "tokens_answer")
+                count_of(&run, "tokens_prompt"),
+                count_of(&run, "tokens_answer")
             ),
             (35, 70)
         );
@@ -291,11 +297,11 @@ fn uvicorn_streams_parse_and_key_stays_secret() {
         .nth(1)
         .and_then(|rest| rest.split('"').next())
         .unwrap();
-    let again = output(command.env(variable, "Bearer sk-7f3a9c"), LONGEST);
+    let again = output(command.env(variable, "Bearer sk-7f3a9c"), MAX_WAIT);
     let run = only_run(&serde_json::from_slice(&again.stdout).unwrap());
-    assert_eq!(counted(&run, "tokens_answer"), 70);
+    assert_eq!(count_of(&run, "tokens_answer"), 70);
 
-    let run = llm(
+    let run = run_llm(
         &place,
         0,
         &url,
@@ -304,12 +310,12 @@ fn uvicorn_streams_parse_and_key_stays_secret() {
     );
     assert_eq!(
         (
-            counted(&run, "tokens_received"),
-            counted(&run, "tokens_answer")
+            count_of(&run, "tokens_received"),
+            count_of(&run, "tokens_answer")
         ),
         (30, 0)
     );
-    assert_eq!(counted(&run, "usage_missing"), 10);
+    assert_eq!(count_of(&run, "usage_missing"), 10);
     for (flags, variables, code, detail) in [
         (&[][..], &[][..], "HTTP_401", "Incorrect API key provided"),
         (
@@ -344,7 +350,7 @@ fn uvicorn_streams_parse_and_key_stays_secret() {
         ),
     ] {
         let load = ["--clients", "1", "--calls", "2"];
-        let run = llm(&place, 1, &url, &[&load[..], flags].concat(), variables);
+        let run = run_llm(&place, 1, &url, &[&load[..], flags].concat(), variables);
         let first = &run["total"]["errors_by_code"][0];
         assert_eq!(first["code"], code, "{flags:?}: {run}");
         let printed = run["details"][0]["text"].as_str().unwrap_or_default();
@@ -364,7 +370,7 @@ fn openai_package_reads_simulator_responses() {
         let server = place.serve(&[&["llm", "--token-delay", "1ms"], tls].concat());
         let mut client = python(&place, "openai_client.py");
         client.arg(format!("{scheme}://{host}:{}", server.port));
-        let printed = succeeds(client.args(authorities));
+        let printed = run_successfully(client.args(authorities));
         assert_eq!(text(&printed.stdout), "ok\n");
         let (code, _) = server.stop();
         assert_eq!(code, 0);
@@ -387,10 +393,10 @@ fn responses_stream_over_http2() {
         (&secured, "auto", &CLIENT_TLS[..]),
     ] {
         let flags = [&load[..], &["--http-version", version], tls].concat();
-        let run = llm(&place, 0, url, &flags, &[]);
+        let run = run_llm(&place, 0, url, &flags, &[]);
         assert_eq!(run["total"]["ok"], 500, "{run}");
         assert_eq!(run["connections"], 1, "{run}");
-        assert_eq!(counted(&run, "tokens_answer"), 500 * 18);
+        assert_eq!(count_of(&run, "tokens_answer"), 500 * 18);
     }
     for (base, flags) in [
         (&plain, &["--http2-prior-knowledge"][..]),
@@ -410,7 +416,7 @@ fn responses_stream_over_http2() {
         .args(flags)
         .arg(format!("{base}/v1/completions"))
         .current_dir(place.path(""));
-        let read = output(&mut curl, LONGEST);
+        let read = output(&mut curl, MAX_WAIT);
         let (events, problem) = (text(&read.stdout), text(&read.stderr));
         assert!(events.contains(r#""text":"is""#), "{events}{problem}");
         assert!(events.ends_with("data: [DONE]\n\n2"), "{events}{problem}");
@@ -426,13 +432,13 @@ fn lame_duck_server_closes_http2_connections() {
     let version = ["--http-version", "2"];
     let flags = [&load[..], &version].concat();
     let made = || {
-        let run = llm(&place, 0, &url(&server), &flags, &[]);
+        let run = run_llm(&place, 0, &url(&server), &flags, &[]);
         assert_eq!(run["total"]["ok"], 5, "{run}");
         run["total"]["connections_full"].as_u64().unwrap()
     };
     let before = made();
     signal(&server.child, Signal::TERM);
-    let end = Instant::now() + LONGEST;
+    let end = Instant::now() + MAX_WAIT;
     while made() <= before {
         assert!(Instant::now() < end, "the connection is kept");
     }

@@ -11,14 +11,14 @@ const TOKEN: &str = r#"data: {"choices":[{"index":0,"delta":{"content":"w "}}]}"
 const DONE: &str = "data: [DONE]";
 
 /// Answers requests with events, and records their bodies.
-struct Scripted {
+struct ScriptedServer {
     url: String,
     bodies: Arc<Mutex<Vec<String>>>,
 }
 
-impl Scripted {
+impl ScriptedServer {
     /// `events` returns the events of the answer to request number n, from 0.
-    fn start(events: impl Fn(u64) -> Vec<String> + Send + Sync + 'static) -> Scripted {
+    fn start(events: impl Fn(u64) -> Vec<String> + Send + Sync + 'static) -> ScriptedServer {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let url = format!("http://{}", listener.local_addr().expect("an address"));
         let bodies = Arc::new(Mutex::new(Vec::new()));
@@ -41,7 +41,7 @@ impl Scripted {
                 });
             }
         });
-        Scripted { url, bodies }
+        ScriptedServer { url, bodies }
     }
 }
 
@@ -83,7 +83,7 @@ fn events(all: &[&str]) -> Vec<String> {
 fn times_and_counts_cover_only_successes() {
     let place = Place::new();
     let failure = r#"data: {"object":"error","message":"the engine died","code":500}"#;
-    let server = Scripted::start(move |number| match number % 2 {
+    let server = ScriptedServer::start(move |number| match number % 2 {
         0 => events(&[TOKEN, TOKEN, DONE]),
         _ => events(&[TOKEN, TOKEN, TOKEN, failure, DONE]),
     });
@@ -118,7 +118,7 @@ fn finish_reasons_are_counted_shown_and_judged() {
     let ending = |reason: &str| {
         format!(r#"data: {{"choices":[{{"index":0,"delta":{{}},"finish_reason":"{reason}"}}]}}"#)
     };
-    let server = Scripted::start(move |number| {
+    let server = ScriptedServer::start(move |number| {
         let reason = match number % 5 {
             0 => "length",
             1 => "content_filter",
@@ -150,7 +150,7 @@ fn finish_reasons_are_counted_shown_and_judged() {
 #[test]
 fn prompt_files_and_templates_fill_request_body() {
     let place = Place::new();
-    let server = Scripted::start(|_| events(&[TOKEN, DONE]));
+    let server = ScriptedServer::start(|_| events(&[TOKEN, DONE]));
     for (name, content) in [
         ("prompt.txt", "Row {{seq}} \"quoted\"\nof a file."),
         ("system.txt", "Be brief."),

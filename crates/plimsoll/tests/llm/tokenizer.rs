@@ -18,7 +18,7 @@ fn tokenizer_requires_token_stream() {
 
 /// Writes a tokenizer of words and punctuation with this vocabulary.
 #[cfg(feature = "tokenizers")]
-fn words(place: &Place, vocabulary: &str) {
+fn write_tokenizer(place: &Place, vocabulary: &str) {
     let file = format!(
         r#"{{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
             "pre_tokenizer": {{"type": "Whitespace"}}, "post_processor": null, "decoder": null,
@@ -32,7 +32,7 @@ fn words(place: &Place, vocabulary: &str) {
 fn tokenizer_counts_alongside_or_instead_of_service() {
     let place = Place::new();
     place.certificates();
-    words(&place, r#""[UNK]": 0"#);
+    write_tokenizer(&place, r#""[UNK]": 0"#);
     let server = place.serve(&["llm", "--token-delay", "1ms"]);
     let flags = [
         "--clients",

@@ -34,7 +34,7 @@ fn count(value: &Value) -> u64 {
 
 /// Asserts that all of `calls` are accounted for and succeeded.
 #[track_caller]
-fn all_ok(run: &Value, calls: u64) {
+fn assert_all_ok(run: &Value, calls: u64) {
     // On a busy machine the generator may have been late, which does not matter here.
     let over = ["complete", "invalid"]
         .map(Value::from)
@@ -178,7 +178,7 @@ fn clients_beyond_descriptor_limit_use_more_processes() {
     let (report, progress) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{report}\n{progress}");
     let run = place.run_json("run");
-    all_ok(&run, 18_001);
+    assert_all_ok(&run, 18_001);
     assert_eq!(run["processes"], 3);
     assert_eq!(count(&run["total"]["connections_open_max"]), 6_000);
     assert_eq!(count(&run["stages"][0]["connections_full"]), 6_000);
@@ -224,7 +224,7 @@ fn credentials_reach_processes_but_no_file() {
     arguments.extend(CLIENT_MTLS);
     arguments.extend(SCORE);
     let run = place.expect_run(0, &arguments);
-    all_ok(&run, 10);
+    assert_all_ok(&run, 10);
     assert_eq!(run["tls"]["version"], "TLSv1_3");
     for entry in fs::read_dir(place.path("run")).unwrap() {
         let bytes = fs::read(entry.unwrap().path()).unwrap();
@@ -262,7 +262,7 @@ fn fetch_and_bolt_run_in_multiple_processes() {
             "-q",
         ],
     );
-    all_ok(&run, 101);
+    assert_all_ok(&run, 101);
     let files = place.serve(&["files"]);
     let url = format!("http://{}/bytes/1KiB", files.address());
     let run = place.expect_run(
@@ -283,7 +283,7 @@ fn fetch_and_bolt_run_in_multiple_processes() {
             "-q",
         ],
     );
-    all_ok(&run, 50);
+    assert_all_ok(&run, 50);
 }
 
 #[test]
@@ -361,7 +361,7 @@ fn unsplittable_loads_are_reported() {
 
 /// Returns the processes of a run once it has measured for more than a second.
 #[track_caller]
-fn started(place: &Place, run: u32, n: usize) -> Vec<i32> {
+fn wait_until_started(place: &Place, run: u32, n: usize) -> Vec<i32> {
     let end = Instant::now() + Duration::from_secs(30);
     let intervals = place.path("run/intervals.jsonl");
     while fs::read_to_string(&intervals).map_or(0, |text| text.lines().count()) < 2 {
@@ -373,7 +373,7 @@ fn started(place: &Place, run: u32, n: usize) -> Vec<i32> {
     parts
 }
 
-fn is_there(pid: i32) -> bool {
+fn is_running(pid: i32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
@@ -394,7 +394,7 @@ fn replayed_log_is_divided_over_processes() {
     let mut arguments = vec!["http", &url, "--replay", "access.log", "--speed", "3x"];
     arguments.extend(["--processes", "2", "--connections", "4", "-q"]);
     place.expect(0, &[&arguments[..], &["--out", "run"]].concat());
-    all_ok(&place.run_json("run"), 300);
+    assert_all_ok(&place.run_json("run"), 300);
     // The saved plan rejects a file that has grown since.
     let mut grown = log;
     grown.push_str(&line(300));

@@ -23,15 +23,15 @@ use serde_json::Value;
 use snapbox::{Data, assert_data_eq};
 use support::Place;
 
-fn here(folder: &str) -> PathBuf {
+fn test_folder(folder: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/saved")
         .join(folder)
 }
 
 /// Returns the names of all plans.
-fn plans() -> Vec<String> {
-    let files = fs::read_dir(here("plans"))
+fn plan_names() -> Vec<String> {
+    let files = fs::read_dir(test_folder("plans"))
         .unwrap()
         .map(|file| file.unwrap().path());
     let mut names: Vec<String> = files
@@ -43,7 +43,7 @@ fn plans() -> Vec<String> {
 }
 
 /// Returns the command for a plan: the first word of its name, unless that is a protocol.
-fn command(name: &str) -> &str {
+fn command_for(name: &str) -> &str {
     let first = name.split('-').next().unwrap();
     match first {
         "find" | "ladder" | "sweep" => first,
@@ -52,13 +52,13 @@ fn command(name: &str) -> &str {
 }
 
 /// Collects the plans kept in `dir` by path; of several slices of a rung, only the first.
-fn kept(dir: &Path, below: &str, found: &mut Vec<(String, String)>) {
+fn collect_plans(dir: &Path, below: &str, found: &mut Vec<(String, String)>) {
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
         let is_later = name.starts_with("slice-") && name != "slice-01";
         if path.is_dir() && !is_later {
-            kept(&path, &format!("{below}{name}/"), found);
+            collect_plans(&path, &format!("{below}{name}/"), found);
         } else if name == "plan.toml" {
             found.push((format!("{below}{name}"), fs::read_to_string(&path).unwrap()));
         }
@@ -70,12 +70,12 @@ fn kept(dir: &Path, below: &str, found: &mut Vec<(String, String)>) {
 fn saved_plans_match_golden_files() {
     let place = Place::new();
     place.certificates();
-    fs::rename(built::c_example(&place.path(".")), place.path("c.so")).unwrap();
+    fs::rename(built::build_c_example(&place.path(".")), place.path("c.so")).unwrap();
     fs::write(place.path("rows.csv"), "instrument,price\n1,2\n3,4\n").unwrap();
-    for name in plans() {
-        let typed = here("plans").join(format!("{name}.toml"));
+    for name in plan_names() {
+        let typed = test_folder("plans").join(format!("{name}.toml"));
         fs::copy(typed, place.path("typed.toml")).unwrap();
-        let output = place.run(&[command(&name), "typed.toml", "--out", &name, "-q"]);
+        let output = place.run(&[command_for(&name), "typed.toml", "--out", &name, "-q"]);
         assert_eq!(
             output.status.code(),
             Some(1),
@@ -83,13 +83,13 @@ fn saved_plans_match_golden_files() {
             support::stderr_of(&output)
         );
         let mut found = Vec::new();
-        kept(&place.path(&name), "", &mut found);
+        collect_plans(&place.path(&name), "", &mut found);
         assert!(!found.is_empty(), "{name}");
         let text: String = found
             .iter()
             .map(|(path, text)| format!("#### {path}\n{text}"))
             .collect();
-        let golden = here("golden").join(format!("{name}.toml"));
+        let golden = test_folder("golden").join(format!("{name}.toml"));
         assert_data_eq!(text, Data::read_from(&golden, None).raw());
     }
 }
@@ -97,8 +97,8 @@ fn saved_plans_match_golden_files() {
 /// Returns the golden plans, each with its file and path.
 fn golden() -> Vec<(String, String)> {
     let mut all = Vec::new();
-    for name in plans() {
-        let text = fs::read_to_string(here("golden").join(format!("{name}.toml"))).unwrap();
+    for name in plan_names() {
+        let text = fs::read_to_string(test_folder("golden").join(format!("{name}.toml"))).unwrap();
         for plan in text.split("#### ").skip(1) {
             let (path, text) = plan.split_once('\n').unwrap();
             all.push((format!("{name}: {path}"), text.to_owned()));
@@ -109,7 +109,7 @@ fn golden() -> Vec<(String, String)> {
 
 /// Returns `plan` as another build may have spelled it: times in seconds, rates in another unit,
 /// sizes in bytes. Listed rungs keep their spelling.
-fn spelled_otherwise(plan: &str) -> String {
+fn respell(plan: &str) -> String {
     let line = |line: &str| {
         let Some((key, value)) = line.split_once(" = \"") else {
             return line.to_owned();
@@ -139,7 +139,7 @@ fn equivalent_plans_compare_equal() {
         // Resolving a kept plan again gives the same text.
         let read = spec::read(&plan).unwrap_or_else(|problems| panic!("{place}: {problems:?}"));
         assert_eq!(read.without_secrets().to_toml().unwrap(), plan, "{place}");
-        let other = spelled_otherwise(&plan);
+        let other = respell(&plan);
         changed += plan
             .lines()
             .zip(other.lines())
@@ -192,7 +192,7 @@ fn respelled_plan_shows_no_differences_in_compare() {
         let key = |difference: &Value| difference["key"].as_str().unwrap().to_owned();
         found.iter().map(key).collect()
     };
-    assert_eq!(differs(&spelled_otherwise(&now)), [""; 0]);
+    assert_eq!(differs(&respell(&now)), [""; 0]);
     let longer = now.replace("deadline = \"12500ms\"", "deadline = \"12.6s\"");
     assert_eq!(differs(&longer), ["load.deadline"]);
 }

@@ -183,7 +183,7 @@ fn session_env_files_configure_run() {
         format!("LLM_RESPONSE_TEXT='{text}'\nTOKEN_DELAY_MS=1\nFASTAPI_WORKERS=2\n"),
     )
     .expect("a file");
-    let stack = Stack::start_without(&place, &[]);
+    let stack = Stack::start_with_default_pace(&place, &[]);
     fs::write(
         place.path(".env.loadtest"),
         format!(

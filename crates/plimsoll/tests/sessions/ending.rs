@@ -39,7 +39,7 @@ fn stopped_stack_drains_active_runs() {
 fn shutdown_completes_runs_already_accepted() {
     const RUNS: usize = 50;
     let place = Place::new();
-    let mut stack = Stack::start_without(&place, &["--token-delay", "20ms"]);
+    let mut stack = Stack::start_with_default_pace(&place, &["--token-delay", "20ms"]);
     let connect = |to: &str| {
         let stream = std::net::TcpStream::connect(to).expect("it listens");
         let limit = Some(Duration::from_secs(60));

@@ -33,11 +33,11 @@ impl Stack {
     }
 
     fn start_with(place: &Place, more: &[&str]) -> Stack {
-        Stack::start_without(place, &[&["--token-delay", "2ms"], more].concat())
+        Stack::start_with_default_pace(place, &[&["--token-delay", "2ms"], more].concat())
     }
 
     /// Starts the stack with the tokens' default pace, unless `more` changes it.
-    fn start_without(place: &Place, more: &[&str]) -> Stack {
+    fn start_with_default_pace(place: &Place, more: &[&str]) -> Stack {
         let mut child = place
             .command(&[
                 "serve",
@@ -333,7 +333,7 @@ fn compression_requires_both_ends() {
     assert!(compressed < whole / 2, "{compressed} of {whole}");
 }
 
-fn health(api: &str) -> String {
+fn get_health(api: &str) -> String {
     let mut stream = std::net::TcpStream::connect(api).expect("it listens");
     let request = "GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
     let mut answer = String::new();
@@ -444,9 +444,9 @@ fn tls_sessions_verify_server_certificate() {
 }
 
 /// A child process, killed when dropped.
-struct Ended(std::process::Child);
+struct KilledOnDrop(std::process::Child);
 
-impl Drop for Ended {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

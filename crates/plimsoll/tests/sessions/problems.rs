@@ -110,7 +110,7 @@ fn gateway_startup_reports_redis_errors() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.local_addr().unwrap().port().to_string()
     };
-    let _redis = Ended(
+    let _redis = KilledOnDrop(
         std::process::Command::new("redis-server")
             .args(["--port", &port, "--bind", "127.0.0.1", "--save", ""])
             .args(["--requirepass", "right"])

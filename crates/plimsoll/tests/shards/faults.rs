@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::support::{self, Place, signal, text};
-use super::terminal::Seat;
+use super::terminal::TestTerminal;
 use super::{finish, plan, rendezvous, shard, wait_for_intervals};
 
 #[test]
@@ -129,7 +129,7 @@ fn watch_ctrl_c_asks_before_stopping() {
     wait_for_intervals(&place, 2);
     let url = rendezvous(&place);
     let asks = |answer: &str| {
-        let mut seat = Seat::take(&place.path(""), &["watch", &url]);
+        let mut seat = TestTerminal::start(&place.path(""), &["watch", &url]);
         seat.until("progress", |text| text.contains(" calls "));
         seat.press("\x03");
         seat.until("question", |text| text.contains("stop the run?"));

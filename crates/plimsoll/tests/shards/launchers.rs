@@ -5,13 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::support::peers::{peer, python, succeeds};
+use super::support::peers::{peer, python, run_successfully};
 use super::support::{self, Place, SERVER_MTLS, Server, stderr_of, text, wait};
 use super::{Rendezvous, assert_complete, calls, plan};
 
 /// Compares what one process measured with what shards measured.
 #[track_caller]
-fn is_the_same(place: &Place, run: &str) {
+fn assert_matches_one_process(place: &Place, run: &str) {
     let (one, merged) = (place.run_json("one"), place.run_json(run));
     assert_complete(&merged);
     for key in ["due", "ok", "errors", "not_started"] {
@@ -22,7 +22,7 @@ fn is_the_same(place: &Place, run: &str) {
 }
 
 /// A fake `srun` that starts the tasks on this machine with Slurm's variables.
-const SRUN: &str = r#"#!/bin/bash
+const FAKE_SRUN: &str = r#"#!/bin/bash
 while [[ $1 == --* ]]; do shift; done
 export SLURM_STEP_NUM_TASKS=3 SLURM_STEP_ID=0
 for k in 0 1 2; do SLURM_PROCID=$k "$@" & tasks+=($!); done
@@ -66,7 +66,7 @@ fn slurm_batch_script_starts_all_shards() {
     }
     fs::write(place.path("load.sh"), script).unwrap();
     fs::create_dir(place.path("bin")).unwrap();
-    fs::write(place.path("bin/srun"), SRUN).unwrap();
+    fs::write(place.path("bin/srun"), FAKE_SRUN).unwrap();
     fs::set_permissions(place.path("bin/srun"), fs::Permissions::from_mode(0o755)).unwrap();
     let mut batch = Command::new("bash");
     batch
@@ -84,7 +84,7 @@ fn slurm_batch_script_starts_all_shards() {
         .spawn()
         .unwrap();
     assert!(matches!(wait(&mut batch), 0 | 90));
-    is_the_same(&place, "runs/sharded-77");
+    assert_matches_one_process(&place, "runs/sharded-77");
     let refused = place.run(&["slurm", "plan.toml", "--shards", "3", "--partition", "a b"]);
     assert_eq!(refused.status.code(), Some(2));
 }
@@ -137,11 +137,11 @@ fn valid_kubernetes_manifests_run_all_shards() {
     fs::write(place.path("run.yaml"), &objects).unwrap();
     let program = place.command(&[]).get_program().to_owned();
     let mut pods = python(&place, "kubernetes_pods.py");
-    let output = succeeds(pods.arg("run.yaml").arg(program).arg("nodes"));
+    let output = run_successfully(pods.arg("run.yaml").arg(program).arg("nodes"));
     let printed = text(&output.stdout);
     let codes = printed.lines().last().unwrap();
     assert!(matches!(codes, "0 0 0" | "90 90 90"), "{printed}");
-    is_the_same(&place, "nodes/claim/runs/R_1");
+    assert_matches_one_process(&place, "nodes/claim/runs/R_1");
 
     // Manifests for a bucket are only checked against the schema.
     let bucket = [
@@ -182,7 +182,7 @@ fn valid_kubernetes_manifests_run_all_shards() {
 }
 
 /// A fake `kubectl` whose cluster is this machine, in a folder for PATH.
-fn kubectl(place: &Place) {
+fn write_fake_kubectl(place: &Place) {
     let python = peer("venv/bin/python");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/peers/kubectl.py");
     let program = place.command(&[]).get_program().to_owned();
@@ -225,13 +225,13 @@ fn kubernetes_apply_returns_run_exit_code() {
         ];
         let mut command = meeting.command(&place, &words);
         // Another kubectl may be installed on this machine.
-        support::output(command.env("PATH", place.path("bin")), support::LONGEST)
+        support::output(command.env("PATH", place.path("bin")), support::MAX_WAIT)
     };
     let missing = apply("r0", "plan.toml");
     assert_eq!(missing.status.code(), Some(1));
     let printed = stderr_of(&missing);
     assert!(printed.contains("can't start kubectl"), "{printed}");
-    kubectl(&place);
+    write_fake_kubectl(&place);
     let output = apply("r1", "plan.toml");
     let printed = stderr_of(&output);
     assert!(
@@ -240,7 +240,7 @@ fn kubernetes_apply_returns_run_exit_code() {
         text(&output.stdout)
     );
     assert!(text(&output.stdout).contains("from 3 shards"), "{printed}");
-    is_the_same(&place, "r1");
+    assert_matches_one_process(&place, "r1");
     // A run that misses its objective ends with 99, on the cluster as here.
     let missed = place
         .read("plan.toml")

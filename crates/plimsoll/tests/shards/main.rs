@@ -93,7 +93,7 @@ impl Rendezvous {
     }
 
     /// Adds the place's certificates.
-    fn secured(mut self) -> Rendezvous {
+    fn with_certificates(mut self) -> Rendezvous {
         let certs = ("PLIMSOLL_RENDEZVOUS_CERTS", "certs".to_owned());
         self.variables.push(certs);
         self
@@ -107,7 +107,7 @@ impl Rendezvous {
     }
 
     /// Returns the command of shard `shard` of `of`.
-    fn shard_of(&self, place: &Place, words: &[&str], of: u32, shard: u32) -> Command {
+    fn shard_command(&self, place: &Place, words: &[&str], of: u32, shard: u32) -> Command {
         let mut command = self.command(place, words);
         command
             .args(["--rendezvous", &self.url, "--run-id", "r1"])
@@ -118,7 +118,7 @@ impl Rendezvous {
     /// Returns the command of a shard that runs the plan, with more arguments.
     fn shard(&self, place: &Place, of: u32, shard: u32, more: &[&str]) -> Command {
         let words = [&["run", "plan.toml", "--out", "merged"], more].concat();
-        self.shard_of(place, &words, of, shard)
+        self.shard_command(place, &words, of, shard)
     }
 }
 
@@ -212,7 +212,7 @@ fn assert_four_shards_match_one(place: &Place, meeting: &Rendezvous) {
     let sum = |key: &str| table.iter().map(|s| s[key].as_u64().unwrap()).sum::<u64>();
     assert_eq!(sum("due"), merged["total"]["due"].as_u64().unwrap());
     assert_eq!(sum("ok"), merged["total"]["ok"].as_u64().unwrap());
-    histogram_is_of_all_calls(place, "merged");
+    assert_histogram_complete(place, "merged");
     let report = &ended[0].1;
     assert!(report.contains("from 4 shards"), "{report}");
     assert!(report.contains("send delay p99"), "{report}");
@@ -224,7 +224,7 @@ fn assert_four_shards_match_one(place: &Place, meeting: &Rendezvous) {
 
 /// Asserts that the histogram of response times has exactly the calls of all shards.
 #[track_caller]
-fn histogram_is_of_all_calls(place: &Place, run: &str) {
+fn assert_histogram_complete(place: &Place, run: &str) {
     let run = plimsoll_model::run::Run::load(&place.path(run)).unwrap();
     let mut calls = TimeHistogram::default();
     run.each_request(|r| {
@@ -243,9 +243,9 @@ fn histogram_is_of_all_calls(place: &Place, run: &str) {
 
 /// Asserts that merging the rendezvous gives the same run.
 #[track_caller]
-fn merges_again(place: &Place, meeting: &Rendezvous) {
+fn assert_merge_reproduces(place: &Place, meeting: &Rendezvous) {
     let words = ["merge", &meeting.url, "--out", "again", "--json"];
-    let again = support::output(&mut meeting.command(place, &words), support::LONGEST);
+    let again = support::output(&mut meeting.command(place, &words), support::MAX_WAIT);
     let again = support::only_run(&serde_json::from_slice(&again.stdout).unwrap());
     let merged = place.run_json("merged");
     for key in [
@@ -273,7 +273,7 @@ fn shards_sharing_folder_match_single_process() {
     let place = Place::new();
     let meeting = Rendezvous::folder(&place);
     assert_four_shards_match_one(&place, &meeting);
-    merges_again(&place, &meeting);
+    assert_merge_reproduces(&place, &meeting);
 }
 
 #[test]
@@ -282,14 +282,14 @@ fn shards_sharing_bucket_match_single_process() {
     let store = Server::start(&mut Command::new(peer("bin/go-s3")));
     let meeting = Rendezvous::bucket(&store);
     assert_four_shards_match_one(&place, &meeting);
-    merges_again(&place, &meeting);
+    assert_merge_reproduces(&place, &meeting);
 }
 
 #[test]
 fn shards_using_leader_match_single_process() {
     let place = Place::new();
     place.certificates();
-    let meeting = Rendezvous::leader().secured();
+    let meeting = Rendezvous::leader().with_certificates();
     // The data that shard 0 stores for the others is below this folder.
     let kept = place.path("kept");
     fs::create_dir(&kept).unwrap();
@@ -308,7 +308,7 @@ fn wrong_token_or_certificate_is_rejected() {
     place.expect(0, &["certs", "others"]);
     let server = place.serve(&["score"]);
     plan(&place, &server, 100, 2);
-    let meeting = Rendezvous::leader().secured();
+    let meeting = Rendezvous::leader().with_certificates();
     let mut leader = meeting
         .shard(&place, 2, 0, &["--barrier", "120s"])
         .spawn()
@@ -340,7 +340,7 @@ fn wrong_token_or_certificate_is_rejected() {
     let mut bare = meeting.command(&place, &["merge", &meeting.url, "--run-id", "r1"]);
     let bare = support::output(
         bare.env_remove("PLIMSOLL_RENDEZVOUS_CERTS"),
-        support::LONGEST,
+        support::MAX_WAIT,
     );
     assert_eq!(bare.status.code(), Some(1));
     // The run itself is not affected.
@@ -418,7 +418,7 @@ fn store_redirect_is_not_followed() {
             ("AWS_ACCESS_KEY_ID", "key"),
             ("AWS_SECRET_ACCESS_KEY", "secret"),
         ]);
-    let ended = support::output(&mut command, support::LONGEST);
+    let ended = support::output(&mut command, support::MAX_WAIT);
     assert_ne!(ended.status.code(), Some(0));
     let said = support::stderr_of(&ended);
     assert!(said.contains("307"), "{said}");
@@ -445,7 +445,7 @@ fn silent_connections_block_no_shards() {
     }
     let mut rest = Vec::new();
     // The oldest connection is closed, the newest is not.
-    let _ = silent[0].set_read_timeout(Some(support::LONGEST));
+    let _ = silent[0].set_read_timeout(Some(support::MAX_WAIT));
     assert!(matches!(silent[0].read_to_end(&mut rest), Ok(0) | Err(_)));
     let newest = silent.last_mut().unwrap();
     newest.set_nonblocking(true).unwrap();

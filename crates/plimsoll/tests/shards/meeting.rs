@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::series::rungs;
-use super::support::{LONGEST, Place, signal, wait};
+use super::support::{MAX_WAIT, Place, signal, wait};
 use super::{Rendezvous, finish};
 
 const RUN: &[&str] = &["run", "rungs-no-more.toml"];
-const FIND: &[&str] = &["find", "rungs-no-more.toml", "--objective", "p99 < 1s"];
-const LADDER: &[&str] = &["ladder", "rungs.toml"];
+const FIND_COMMAND: &[&str] = &["find", "rungs-no-more.toml", "--objective", "p99 < 1s"];
+const LADDER_COMMAND: &[&str] = &["ladder", "rungs.toml"];
 const SWEEP: &[&str] = &["sweep", "sweep.toml"];
 
 /// Returns a place with a plan for each command. No load begins, so nothing is called.
@@ -46,13 +46,13 @@ size = ["1KiB", "1MiB"]
 
 fn start(place: &Place, meeting: &Rendezvous, words: &[&str], k: u32, more: &[&str]) -> Child {
     let words = [words, more, &["--barrier", "30m"]].concat();
-    meeting.shard_of(place, &words, 3, k).spawn().unwrap()
+    meeting.shard_command(place, &words, 3, k).spawn().unwrap()
 }
 
 /// Starts three shards, of which `failing` has `more` flags and starts last: all must end and
 /// report its reason.
 #[track_caller]
-fn all_end(
+fn assert_all_end(
     meeting: &Rendezvous,
     place: &Place,
     words: &[&str],
@@ -89,16 +89,20 @@ fn all_end(
 #[test]
 fn leader_failure_ends_all_shards() {
     for (words, more, why) in [
-        (LADDER, &["--batch", "20"][..], "batches need one clock"),
-        (LADDER, &["--out", "full"], "full is not empty"),
+        (
+            LADDER_COMMAND,
+            &["--batch", "20"][..],
+            "batches need one clock",
+        ),
+        (LADDER_COMMAND, &["--out", "full"], "full is not empty"),
         (SWEEP, &["--slice", "1ms"], "must be at least 100ms"),
         (
             SWEEP,
             &["--junit", "nowhere/x.xml"],
             "there is no folder for",
         ),
-        (FIND, &["--precision", "no"], "precision"),
-        (FIND, &["--out", "full"], "full is not empty"),
+        (FIND_COMMAND, &["--precision", "no"], "precision"),
+        (FIND_COMMAND, &["--out", "full"], "full is not empty"),
         (RUN, &["--out", "full"], "full"),
         (
             RUN,
@@ -108,16 +112,20 @@ fn leader_failure_ends_all_shards() {
         (RUN, &["--telemetry", "127.0.0.1:none"], "telemetry"),
     ] {
         let place = place();
-        all_end(&Rendezvous::folder(&place), &place, words, 0, more, why);
+        assert_all_end(&Rendezvous::folder(&place), &place, words, 0, more, why);
     }
 }
 
 #[test]
 fn member_failure_ends_all_shards() {
     for (words, more, why) in [
-        (LADDER, &["--batch", "20"][..], "batches need one clock"),
+        (
+            LADDER_COMMAND,
+            &["--batch", "20"][..],
+            "batches need one clock",
+        ),
         (SWEEP, &["--slice", "1ms"], "must be at least 100ms"),
-        (FIND, &["--precision", "no"], "precision"),
+        (FIND_COMMAND, &["--precision", "no"], "precision"),
         (
             RUN,
             &["--ca", "nowhere.crt"],
@@ -130,7 +138,7 @@ fn member_failure_ends_all_shards() {
         ),
     ] {
         let place = place();
-        all_end(&Rendezvous::folder(&place), &place, words, 1, more, why);
+        assert_all_end(&Rendezvous::folder(&place), &place, words, 1, more, why);
     }
 }
 
@@ -138,7 +146,11 @@ fn member_failure_ends_all_shards() {
 fn leader_rendezvous_reports_failures_to_all() {
     for failing in [0, 1] {
         for (words, more, why) in [
-            (LADDER, &["--batch", "20"][..], "batches need one clock"),
+            (
+                LADDER_COMMAND,
+                &["--batch", "20"][..],
+                "batches need one clock",
+            ),
             (
                 RUN,
                 &["--ca", "nowhere.crt"],
@@ -146,16 +158,16 @@ fn leader_rendezvous_reports_failures_to_all() {
             ),
         ] {
             let place = place();
-            all_end(&Rendezvous::leader(), &place, words, failing, more, why);
+            assert_all_end(&Rendezvous::leader(), &place, words, failing, more, why);
         }
     }
 }
 
 #[track_caller]
-fn until_there(file: &Path) {
+fn wait_for_file(file: &Path) {
     let began = Instant::now();
     while !file.exists() {
-        assert!(began.elapsed() < LONGEST, "no {}", file.display());
+        assert!(began.elapsed() < MAX_WAIT, "no {}", file.display());
         thread::sleep(Duration::from_millis(50));
     }
 }
@@ -163,13 +175,13 @@ fn until_there(file: &Path) {
 /// Two of three shards join, one of which is interrupted.
 #[test]
 fn interrupted_shard_is_not_awaited() {
-    for (words, folder) in [(RUN, "meeting/r1"), (LADDER, "meeting/r1/00001")] {
+    for (words, folder) in [(RUN, "meeting/r1"), (LADDER_COMMAND, "meeting/r1/00001")] {
         for interrupted in [0, 1] {
             let place = place();
             let meeting = Rendezvous::folder(&place);
             let shards = [0, 1].map(|k| start(&place, &meeting, words, k, &[]));
             for k in [0, 1] {
-                until_there(&place.path(&format!("{folder}/arrivals/0000{k}.json")));
+                wait_for_file(&place.path(&format!("{folder}/arrivals/0000{k}.json")));
             }
             signal(&shards[interrupted], Signal::TERM);
             let [first, second] = shards.map(finish);
@@ -194,9 +206,9 @@ fn interrupted_member_exits_on_second_signal() {
     let place = place();
     let meeting = Rendezvous::folder(&place);
     let mut other = start(&place, &meeting, RUN, 1, &[]);
-    until_there(&place.path("meeting/r1/arrivals/00001.json"));
+    wait_for_file(&place.path("meeting/r1/arrivals/00001.json"));
     signal(&other, Signal::TERM);
-    until_there(&place.path("meeting/r1/arrivals/00001.withdrawn.json"));
+    wait_for_file(&place.path("meeting/r1/arrivals/00001.withdrawn.json"));
     signal(&other, Signal::TERM);
     assert_eq!(wait(&mut other), 130);
     let (code, _, printed) = finish(start(&place, &meeting, RUN, 0, &[]));
@@ -238,7 +250,7 @@ fn failed_shard_exits_on_second_signal() {
 fn run_id_accepts_one_leader() {
     let place = place();
     let meeting = Rendezvous::folder(&place);
-    for words in [RUN, LADDER] {
+    for words in [RUN, LADDER_COMMAND] {
         let wrong = start(&place, &meeting, words, 0, &["--ca", "nowhere.crt"]);
         assert_eq!(finish(wrong).0, 2);
         let (code, _, printed) = finish(start(&place, &meeting, words, 0, &[]));

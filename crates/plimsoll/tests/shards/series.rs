@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::support::{LONGEST, Place, SERVER_TLS, signal, stderr_of};
+use super::support::{MAX_WAIT, Place, SERVER_TLS, signal, stderr_of};
 use super::{Rendezvous, assert_complete, finish, plan};
 
 #[test]
@@ -35,7 +35,7 @@ fn search_runs_over_shards() {
         "120s",
     ];
     let shards: Vec<Child> = (0..3)
-        .map(|k| meeting.shard_of(&place, &words, 3, k).spawn().unwrap())
+        .map(|k| meeting.shard_command(&place, &words, 3, k).spawn().unwrap())
         .collect();
     let ended: Vec<_> = shards.into_iter().map(finish).collect();
     let search: Value = serde_json::from_str(&place.read("search/search.json")).unwrap();
@@ -72,14 +72,14 @@ fn search_ends_when_shard_is_lost() {
     plan(&place, &server, 50, 1);
     let meeting = Rendezvous::folder(&place);
     let words = ["find", "plan.toml", "--out", "search", "--trial", "60s"];
-    let start = |k| meeting.shard_of(&place, &words, 2, k).spawn().unwrap();
+    let start = |k| meeting.shard_command(&place, &words, 2, k).spawn().unwrap();
     let (leader, other) = (start(0), start(1));
     let began = Instant::now();
     while !place
         .path("meeting/r1/00001/logs/00001/00000001.zst")
         .exists()
     {
-        assert!(began.elapsed() < LONGEST, "no trial");
+        assert!(began.elapsed() < MAX_WAIT, "no trial");
         thread::sleep(Duration::from_millis(50));
     }
     signal(&other, Signal::TERM);
@@ -116,7 +116,7 @@ rate = "200/s"
 
 /// Asserts that each slice is a run of all three shards with as many calls as one machine's.
 #[track_caller]
-fn slices_are_of_three(place: &Place, dir: &str, calls: Option<u64>) {
+fn assert_slices_of_three_shards(place: &Place, dir: &str, calls: Option<u64>) {
     let record: Value = serde_json::from_str(&place.read(&format!("{dir}/ladder.json"))).unwrap();
     assert_eq!(record["batches"], Value::Null);
     let rungs = record["rungs"].as_array().unwrap();
@@ -134,9 +134,13 @@ fn slices_are_of_three(place: &Place, dir: &str, calls: Option<u64>) {
     }
 }
 
-fn three(place: &Place, meeting: &Rendezvous, words: &[&str]) -> Vec<(i32, String, String)> {
+fn run_three_shards(
+    place: &Place,
+    meeting: &Rendezvous,
+    words: &[&str],
+) -> Vec<(i32, String, String)> {
     let shards: Vec<Child> = (0..3)
-        .map(|k| meeting.shard_of(place, words, 3, k).spawn().unwrap())
+        .map(|k| meeting.shard_command(place, words, 3, k).spawn().unwrap())
         .collect();
     shards.into_iter().map(finish).collect()
 }
@@ -158,13 +162,13 @@ fn sliced_ladder_runs_over_shards() {
         "--rounds",
         "2",
     ];
-    let ended = three(&place, &meeting, &[&words[..], &slices[..]].concat());
+    let ended = run_three_shards(&place, &meeting, &[&words[..], &slices[..]].concat());
     // Two slices per rung are too few for a verdict.
     let codes: Vec<i32> = ended.iter().map(|(code, ..)| *code).collect();
     assert_eq!(codes, [codes[0]; 3], "{ended:?}");
     assert!(matches!(codes[0], 0 | 90), "{ended:?}");
     assert!(ended[0].1.contains("12"), "{ended:?}");
-    slices_are_of_three(&place, "ladder", Some(200));
+    assert_slices_of_three_shards(&place, "ladder", Some(200));
     // The same slice on one machine has exactly the same calls.
     place.run(
         &[
@@ -217,9 +221,9 @@ size = ["1KiB", "1MiB"]
     );
     fs::write(place.path("sweep.toml"), plan).unwrap();
     let words = ["sweep", "sweep.toml", "--out", "sweep"];
-    let ended = three(&place, &Rendezvous::folder(&place), &words);
+    let ended = run_three_shards(&place, &Rendezvous::folder(&place), &words);
     assert!(ended.iter().all(|(code, ..)| *code == 0), "{ended:?}");
-    slices_are_of_three(&place, "sweep", None);
+    assert_slices_of_three_shards(&place, "sweep", None);
     assert!(place.read("sweep/metrics.csv").contains("tls_client_"));
 }
 
@@ -251,7 +255,8 @@ fn sharded_ladder_rejects_local_options() {
     ] {
         rungs(&place, "grpc://127.0.0.1:1", more);
         let words = [&["ladder", "rungs.toml"][..], flags].concat();
-        let (code, _, printed) = finish(meeting.shard_of(&place, &words, 2, 1).spawn().unwrap());
+        let (code, _, printed) =
+            finish(meeting.shard_command(&place, &words, 2, 1).spawn().unwrap());
         assert_eq!(code, 2, "{printed}");
         assert!(printed.contains(seen), "{printed}");
     }

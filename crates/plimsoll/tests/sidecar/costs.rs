@@ -3,7 +3,7 @@
 use super::*;
 
 /// Returns a value of a process's status in bytes.
-fn memory(relay: &Server, line: &str) -> u64 {
+fn status_bytes(relay: &Server, line: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", relay.child.id()));
     let status = status.expect("a process of ours");
     let found = status.lines().find(|found| found.starts_with(line));
@@ -24,7 +24,7 @@ fn large_messages_keep_sidecar_memory_bounded() {
     fs::write(place.path("relay.toml"), text).expect("writable");
     let relay = Server::start(&mut place.command(&["relay", "sidecar", "relay.toml"]));
     let url = format!("sofa://{}", relay.address());
-    let idle = memory(&relay, "VmRSS:");
+    let idle = status_bytes(&relay, "VmRSS:");
     for (bytes, callers, calls) in [
         (5_000, "500", "1000"),
         (20_000, "500", "1000"),
@@ -48,7 +48,7 @@ fn large_messages_keep_sidecar_memory_bounded() {
         let timeout = ["--deadline", "120s"];
         let run = place.expect_run(0, &[&load[..], &flags, &timeout].concat());
         assert_eq!(run["total"]["errors"], 0, "{bytes}: {run}");
-        let most = memory(&relay, "VmHWM:") - idle;
+        let most = status_bytes(&relay, "VmHWM:") - idle;
         assert!(
             most < 64_000_000,
             "{bytes} bytes, {callers} callers: {most} bytes over idle"
@@ -58,7 +58,7 @@ fn large_messages_keep_sidecar_memory_bounded() {
 }
 
 /// Returns the CPU ticks that a sidecar has used, user and system.
-fn ticks(relay: &Server) -> u64 {
+fn cpu_ticks(relay: &Server) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{}/stat", relay.child.id()));
     let stat = stat.expect("a process of ours");
     let (_, fields) = stat.rsplit_once(')').expect("a name in parentheses");
@@ -85,13 +85,13 @@ fn sidecar_sleeps_after_busy_poll() {
         relay
     };
     let (briefly, always) = (sidecar("1ms"), sidecar("1h"));
-    let before = (ticks(&briefly), ticks(&always));
-    let end = Instant::now() + LONGEST;
-    while ticks(&always) < before.1 + 50 {
+    let before = (cpu_ticks(&briefly), cpu_ticks(&always));
+    let end = Instant::now() + MAX_WAIT;
+    while cpu_ticks(&always) < before.1 + 50 {
         assert!(Instant::now() < end, "it does not poll");
         std::thread::sleep(Duration::from_millis(20));
     }
-    let slept = ticks(&briefly) - before.0;
+    let slept = cpu_ticks(&briefly) - before.0;
     assert!(slept < 25, "{slept} ticks with nothing to do");
     assert_eq!((briefly.stop().0, always.stop().0), (0, 0));
 }

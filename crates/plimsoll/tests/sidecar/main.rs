@@ -14,14 +14,14 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::peers::{peer, python, succeeds, tool};
-use support::{LONGEST, ORDER, Place, SCORE, Server, text};
+use support::peers::{peer, python, run_successfully, tool};
+use support::{MAX_WAIT, ORDER, Place, SCORE, Server, text};
 
 /// Sidecars in front of a service, the outermost first.
-struct Way(Vec<Server>);
+struct SidecarChain(Vec<Server>);
 
-impl Way {
-    fn new(place: &Place, name: &str, service: &Server) -> Way {
+impl SidecarChain {
+    fn new(place: &Place, name: &str, service: &Server) -> SidecarChain {
         let one = |more: &str, upstream: u16| {
             let file = format!("{name}-{upstream}.toml");
             let text = format!(
@@ -32,7 +32,7 @@ impl Way {
             Server::start(&mut place.command(&["relay", "sidecar", &file]))
         };
         let (listen, upstream) = match name {
-            "one" => return Way(vec![one("", service.port)]),
+            "one" => return SidecarChain(vec![one("", service.port)]),
             "two" => (String::new(), String::new()),
             _ => (
                 tls_files("listen_tls", "server"),
@@ -40,7 +40,7 @@ impl Way {
             ),
         };
         let inner = one(&listen, service.port);
-        Way(vec![one(&upstream, inner.port), inner])
+        SidecarChain(vec![one(&upstream, inner.port), inner])
     }
 
     fn url(&self) -> String {
@@ -66,11 +66,11 @@ fn tls_files(key: &str, who: &str) -> String {
     )
 }
 
-const WAYS: [&str; 3] = ["one", "two", "mutual"];
+const CHAIN_KINDS: [&str; 3] = ["one", "two", "mutual"];
 
 /// Runs a load over many client connections, in which every call must succeed.
 #[track_caller]
-fn carries(place: &Place, url: &str, call: &[&str]) {
+fn assert_calls_pass(place: &Place, url: &str, call: &[&str]) {
     for load in [
         &["--clients", "48", "--connections", "6", "--calls", "1500"][..],
         &["--rate", "200/s", "--calls", "100"],
@@ -86,7 +86,7 @@ fn carries(place: &Place, url: &str, call: &[&str]) {
 
 /// Makes a call of each kind with headers and trailers, and a load of streams.
 #[track_caller]
-fn streams(place: &Place, url: &str) {
+fn assert_streams_pass(place: &Place, url: &str) {
     let printed = place.expect(0, &["check", "echo", url]);
     assert_eq!(printed.matches(": passed").count(), 4, "{printed}");
     let _ = fs::remove_dir_all(place.path("run"));
@@ -104,12 +104,12 @@ fn sidecars_relay_our_client_and_servers() {
     let place = Place::new();
     place.certificates();
     let (echo, orders) = (place.serve(&["echo"]), place.serve(&["orders"]));
-    for way in WAYS {
-        let to_echo = Way::new(&place, way, &echo);
-        streams(&place, &to_echo.url());
+    for way in CHAIN_KINDS {
+        let to_echo = SidecarChain::new(&place, way, &echo);
+        assert_streams_pass(&place, &to_echo.url());
         to_echo.stop();
-        let to_orders = Way::new(&place, way, &orders);
-        carries(&place, &to_orders.url(), &ORDER);
+        let to_orders = SidecarChain::new(&place, way, &orders);
+        assert_calls_pass(&place, &to_orders.url(), &ORDER);
         to_orders.stop();
     }
     // Six connections, and as many more as there were cold calls; one upstream per sidecar.
@@ -132,14 +132,14 @@ fn sidecar_avoids_avx512_by_default() {
         entry.map(|value| String::from_utf8_lossy(value).into_owned())
     };
     let echo = place.serve(&["echo"]);
-    let secured = Way::new(&place, "mutual", &echo);
+    let secured = SidecarChain::new(&place, "mutual", &echo);
     let expected =
         std::arch::is_x86_feature_detected!("avx512f").then(|| ":~0xd0230000".to_owned());
     for sidecar in &secured.0 {
         assert_eq!(variable(sidecar), expected);
     }
     secured.stop();
-    let plain = Way::new(&place, "one", &echo);
+    let plain = SidecarChain::new(&place, "one", &echo);
     assert_eq!(variable(&plain.0[0]), None);
     plain.stop();
     let mut command = place.command(&["relay", "sidecar", &format!("mutual-{}.toml", echo.port)]);
@@ -224,7 +224,7 @@ fn certificate_expiry_in_use_is_reported() {
     }
 }
 
-fn metrics(admin: &str) -> String {
+fn fetch_metrics(admin: &str) -> String {
     let mut page = TcpStream::connect(admin).expect("an admin page");
     page.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         .expect("asked");
@@ -235,7 +235,7 @@ fn metrics(admin: &str) -> String {
 
 /// Returns a value of a sidecar's admin page for its only route.
 fn metric(admin: &str, name: &str) -> u64 {
-    let said = metrics(admin);
+    let said = fetch_metrics(admin);
     let line = said
         .lines()
         .find(|line| line.contains(name) && !line.starts_with('#'));
@@ -245,7 +245,7 @@ fn metric(admin: &str, name: &str) -> u64 {
 
 /// Starts a sidecar to a TLS upstream; its messages go to `relay.log`, its admin page is the second
 /// address.
-fn towards(place: &Place, upstream: u16, tls: &str) -> (Server, String) {
+fn sidecar_to(place: &Place, upstream: u16, tls: &str) -> (Server, String) {
     let text = format!(
         "admin = \"127.0.0.1:0\"\n[[route]]\nname = \"r\"\nprotocol = \"grpc\"\n\
          listen = \"127.0.0.1:0\"\nupstream = [\"127.0.0.1:{upstream}\"]\nupstream_tls = {{ {tls} }}\n"
@@ -260,8 +260,8 @@ fn towards(place: &Place, upstream: u16, tls: &str) -> (Server, String) {
 
 /// Returns the output of a peer.
 #[track_caller]
-fn text_of(command: &mut Command) -> String {
-    text(&succeeds(command).stdout)
+fn output_text(command: &mut Command) -> String {
+    text(&run_successfully(command).stdout)
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn upstream_certificate_is_verified_as_configured() {
     // Its issuer is in no file here, and it has another name.
     let mut make = tool("openssl");
     make.current_dir(place.path(""));
-    succeeds(make.args([
+    run_successfully(make.args([
         "req",
         "-x509",
         "-newkey",
@@ -289,7 +289,8 @@ fn upstream_certificate_is_verified_as_configured() {
     ]));
     let mut show = tool("openssl");
     show.current_dir(place.path(""));
-    let shown = succeeds(show.args(["x509", "-in", "s.crt", "-noout", "-fingerprint", "-sha256"]));
+    let shown =
+        run_successfully(show.args(["x509", "-in", "s.crt", "-noout", "-fingerprint", "-sha256"]));
     let shown = text(&shown.stdout);
     let pin = shown.split('=').nth(1).expect("a fingerprint").trim();
     // A third-party server.
@@ -304,7 +305,7 @@ fn upstream_certificate_is_verified_as_configured() {
         ("ca = \"s.crt\"", true),
         (other.as_str(), false),
     ] {
-        let (relay, admin) = towards(&place, theirs.port, tls);
+        let (relay, admin) = sidecar_to(&place, theirs.port, tls);
         let _ = fs::remove_dir_all(place.path("run"));
         let url = relay.plaintext();
         let load = [
@@ -342,21 +343,23 @@ fn sidecars_relay_grpcio_and_grpc_go() {
     let grpcio = Server::start(&mut python(&place, "grpcio_server.py"));
     let mut go = Command::new(peer("bin/go-score"));
     let go = Server::start(go.current_dir(place.path("")));
-    for way in WAYS {
-        let to_grpcio = Way::new(&place, way, &grpcio);
-        streams(&place, &to_grpcio.url());
+    for way in CHAIN_KINDS {
+        let to_grpcio = SidecarChain::new(&place, way, &grpcio);
+        assert_streams_pass(&place, &to_grpcio.url());
         let address = to_grpcio.0[0].address();
-        succeeds(python(&place, "grpcio_client.py").args(["score", &address, "--calls", "50"]));
+        run_successfully(
+            python(&place, "grpcio_client.py").args(["score", &address, "--calls", "50"]),
+        );
         to_grpcio.stop();
-        let to_go = Way::new(&place, way, &go);
-        carries(&place, &to_go.url(), &SCORE);
+        let to_go = SidecarChain::new(&place, way, &go);
+        assert_calls_pass(&place, &to_go.url(), &SCORE);
         to_go.stop();
     }
     // A service that is gone gives gRPC's status for that.
-    let way = Way::new(&place, "mutual", &go);
+    let way = SidecarChain::new(&place, "mutual", &go);
     drop(go);
     let address = way.0[0].address();
     let expected = ["score", &address, "--expect", "UNAVAILABLE"];
-    succeeds(python(&place, "grpcio_client.py").args(expected));
+    run_successfully(python(&place, "grpcio_client.py").args(expected));
     way.stop();
 }

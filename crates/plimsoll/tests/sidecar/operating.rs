@@ -38,7 +38,7 @@ fn prometheus_parser_reads_metrics() {
 
 /// Waits until the log contains `words` `times` times.
 #[track_caller]
-fn logged(place: &Place, words: &str, times: usize) {
+fn wait_for_log(place: &Place, words: &str, times: usize) {
     let printed = || place.read("relay.log").matches(words).count();
     for _ in 0..600 {
         if printed() >= times {
@@ -90,14 +90,14 @@ fn outages_and_malformed_peers_are_logged() {
     assert_eq!(service.stop().0, 0);
     assert!((0..3).all(|_| fails()));
     let down = format!("route r: upstream {at} is down: Connection refused");
-    logged(&place, &down, 1);
+    wait_for_log(&place, &down, 1);
     let again = place.command(&["serve", "bolt", "--listen", &at]).spawn();
     let mut again = again.expect("plimsoll runs");
     // The upstream may be ejected for a second.
     assert!((0..60).any(|_| !fails()), "{}", place.read("relay.log"));
     assert!((0..3).all(|_| !fails()));
-    logged(&place, &format!("route r: upstream {at} is back"), 1);
-    logged(&place, &down, 1);
+    wait_for_log(&place, &format!("route r: upstream {at} is back"), 1);
+    wait_for_log(&place, &down, 1);
     again.kill().expect("ours");
     again.wait().expect("ours");
     // Bytes of peers are not logged without --verbose.
@@ -106,7 +106,7 @@ fn outages_and_malformed_peers_are_logged() {
     let mut said = Vec::new();
     let _ = bad.read_to_end(&mut said);
     let peer = bad.local_addr().expect("connected");
-    logged(
+    wait_for_log(
         &place,
         &format!("route r: malformed data from client {peer}: "),
         1,
@@ -135,10 +135,10 @@ fn sighup_reloads_sidecar_config() {
     let hangup = |relay: &Server| support::signal(&relay.child, rustix::process::Signal::HUP);
     fs::write(place.path("relay.toml"), "[[route]]\nname = 7\n").expect("writable");
     hangup(&relay);
-    logged(&place, "not reloaded, nothing changed: relay.toml: ", 1);
+    wait_for_log(&place, "not reloaded, nothing changed: relay.toml: ", 1);
     fs::write(place.path("relay.toml"), route("a") + &route("b")).expect("writable");
     hangup(&relay);
-    logged(&place, "relay.toml: reloaded", 1);
+    wait_for_log(&place, "relay.toml: reloaded", 1);
     // The current routes: the first keeps its address.
     let first = relay.address();
     assert_eq!(relay.next_address(), first);

@@ -45,16 +45,16 @@ fn late_clients_get_every_token() {
 }
 
 /// A process that is killed when dropped.
-struct Killed(Child);
+struct KilledOnDrop(Child);
 
-impl Killed {
-    fn start(command: &mut std::process::Command, address: &str, health: bool) -> Killed {
+impl KilledOnDrop {
+    fn start(command: &mut std::process::Command, address: &str, health: bool) -> KilledOnDrop {
         let child = command
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .unwrap_or_else(|e| panic!("{command:?}: {e}"));
-        let mut process = Killed(child);
+        let mut process = KilledOnDrop(child);
         let address = address.parse().expect("an address");
         let begun = Instant::now();
         while !is_healthy(address, health.then_some("/health")) {
@@ -67,7 +67,7 @@ impl Killed {
     }
 }
 
-impl Drop for Killed {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         // The process may have exited by itself.
         let _ = self.0.kill();
@@ -88,7 +88,7 @@ fn fastapi_backend_works_behind_our_gateways() {
     redis
         .args(["--appendonly", "no"])
         .current_dir(place.path(""));
-    let _redis = Killed::start(&mut redis, &at(0), false);
+    let _redis = KilledOnDrop::start(&mut redis, &at(0), false);
     let url = format!("redis://{}", at(0));
     let mut backend = python("session_backend.py");
     backend
@@ -100,8 +100,8 @@ fn fastapi_backend_works_behind_our_gateways() {
         .env("LLM_RESPONSE_TEXT", TEXT)
         .env("JWT_SECRET", SECRET)
         .env("JWT_ALGORITHM", "HS256");
-    let _backend = Killed::start(&mut backend, &at(1), true);
-    let gateways: Vec<Killed> = [2, 3]
+    let _backend = KilledOnDrop::start(&mut backend, &at(1), true);
+    let gateways: Vec<KilledOnDrop> = [2, 3]
         .into_iter()
         .map(|n| {
             let mut gateway = place.command(&["relay", "gateway"]);
@@ -112,7 +112,7 @@ fn fastapi_backend_works_behind_our_gateways() {
                 .env("PUBSUB_POOL_SIZE", "2")
                 .env("JWT_SECRET", SECRET)
                 .env("JWT_ALGORITHM", "HS256");
-            Killed::start(&mut gateway, &at(n), true)
+            KilledOnDrop::start(&mut gateway, &at(n), true)
         })
         .collect();
     let balancer = BalancerConfig {
@@ -129,7 +129,7 @@ fn fastapi_backend_works_behind_our_gateways() {
     let mut haproxy = std::process::Command::new("haproxy");
     haproxy.env("PATH", path).args(["-db", "-f"]);
     haproxy.arg(place.path("haproxy.cfg"));
-    let _haproxy = Killed::start(&mut haproxy, &at(4), true);
+    let _haproxy = KilledOnDrop::start(&mut haproxy, &at(4), true);
 
     let tokens = TEXT.split_whitespace().count() as u64;
     let addresses = [(at(1), at(2)), (at(4), at(5))];

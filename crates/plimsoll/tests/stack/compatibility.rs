@@ -12,7 +12,7 @@ fn compatibility_flags_start_and_stop_stack() {
     let port = |n: u16| (stack.first_port + n).to_string();
     let run = |more: &[&str]| {
         let mut command = place.command(&["stack", "run", "sessions", "--dir", "stack"]);
-        let output = support::output(command.args(more), support::LONGEST);
+        let output = support::output(command.args(more), support::MAX_WAIT);
         assert!(output.status.success(), "{}", support::stderr_of(&output));
         support::text(&output.stdout)
     };

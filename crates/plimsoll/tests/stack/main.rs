@@ -84,14 +84,14 @@ impl<'a> Stack<'a> {
         stack
     }
 
-    fn at(&self, n: u16) -> String {
+    fn address(&self, n: u16) -> String {
         format!("127.0.0.1:{}", self.first_port + n)
     }
 
     fn load(&self, out: &str, more: &[&str]) -> Child {
         let (api, socket) = (
-            format!("session://{}", self.at(10)),
-            format!("ws://{}", self.at(11)),
+            format!("session://{}", self.address(10)),
+            format!("ws://{}", self.address(11)),
         );
         let mut arguments = vec!["session", &api, "--socket", &socket, "--out", out, "-q"];
         arguments.extend(more);
@@ -110,7 +110,7 @@ impl<'a> Stack<'a> {
 
     /// Returns the tokens that a gateway has sent to clients.
     fn tokens_of(&self, gateway: u16) -> u64 {
-        let mut stream = TcpStream::connect(self.at(BACKENDS + gateway)).expect("it listens");
+        let mut stream = TcpStream::connect(self.address(BACKENDS + gateway)).expect("it listens");
         let request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
         stream.write_all(request.as_bytes()).expect("sent");
         let mut page = String::new();
@@ -126,7 +126,7 @@ impl<'a> Stack<'a> {
 
     /// Waits until these gateways together have sent this many tokens.
     #[track_caller]
-    fn until_tokens(&self, gateways: &[u16], tokens: u64) {
+    fn wait_for_tokens(&self, gateways: &[u16], tokens: u64) {
         let began = Instant::now();
         loop {
             let sent: u64 = gateways.iter().map(|g| self.tokens_of(*g)).sum();
@@ -146,11 +146,11 @@ impl<'a> Stack<'a> {
     }
 
     fn signal(&self, name: &str, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_raw(self.process(name)).expect("a process");
+        let pid = rustix::process::Pid::from_raw(self.process_id(name)).expect("a process");
         rustix::process::kill_process(pid, signal).expect("it is there");
     }
 
-    fn process(&self, name: &str) -> i32 {
+    fn process_id(&self, name: &str) -> i32 {
         let state: Value =
             serde_json::from_str(&self.place.read("stack/stack.json")).expect("json");
         let processes = state["processes"].as_array().expect("a list");
@@ -168,7 +168,7 @@ impl Drop for Stack<'_> {
 }
 
 /// Sends a request and reads until `enough` is in the answer, or to the end.
-fn ask(to: &str, request: &str, enough: &str) -> String {
+fn send_request(to: &str, request: &str, enough: &str) -> String {
     let mut stream = TcpStream::connect(to).expect("it listens");
     stream
         .set_read_timeout(Some(Duration::from_secs(5)))
@@ -184,8 +184,8 @@ fn ask(to: &str, request: &str, enough: &str) -> String {
     answer
 }
 
-fn sessions_of(gateway: &str) -> u64 {
-    let text = ask(
+fn session_count(gateway: &str) -> u64 {
+    let text = send_request(
         gateway,
         "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n",
         "log_reads",
@@ -203,7 +203,7 @@ fn stack_carries_load_until_stopped() {
     let stack = Stack::up(&place, 0, "2ms");
     let status = stack.status(0);
     assert_eq!(status.as_array().map(Vec::len), Some(7), "{status}");
-    let gateways: Vec<String> = (3..6).map(|n| stack.at(n)).collect();
+    let gateways: Vec<String> = (3..6).map(|n| stack.address(n)).collect();
 
     assert_eq!(
         wait(&mut stack.load("run", &["--clients", "30", "--queries", "3"])),
@@ -215,13 +215,13 @@ fn stack_carries_load_until_stopped() {
         run["total"]["measures"]["counts"]["tokens_received"],
         90 * 18
     );
-    let before: Vec<u64> = gateways.iter().map(|g| sessions_of(g)).collect();
+    let before: Vec<u64> = gateways.iter().map(|g| session_count(g)).collect();
     assert_eq!(before.iter().sum::<u64>(), 30);
     assert!(before.iter().all(|n| *n > 0), "all carry some: {before:?}");
 
     // The same session uses the same gateway, whichever backend created it.
-    let made = ask(
-        &stack.at(10),
+    let made = send_request(
+        &stack.address(10),
         "POST /session/create HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
         "\"}",
     );
@@ -232,8 +232,8 @@ fn stack_carries_load_until_stopped() {
         made["token"].as_str().expect("a token"),
     );
     for _ in 0..6 {
-        let answer = ask(
-            &stack.at(11),
+        let answer = send_request(
+            &stack.address(11),
             &format!(
                 "GET /agent/ws/{id} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
                  Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
@@ -246,7 +246,7 @@ fn stack_carries_load_until_stopped() {
     let mut grown: Vec<u64> = gateways
         .iter()
         .zip(&before)
-        .map(|(g, n)| sessions_of(g) - n)
+        .map(|(g, n)| session_count(g) - n)
         .collect();
     grown.sort_unstable();
     assert_eq!(grown, [0, 0, 6]);
@@ -270,9 +270,9 @@ fn stack_carries_load_until_stopped() {
     assert!(!fs::exists(place.path("stack/jwt-secret")).expect("a folder"));
     for n in [0, 1, 2, 3, 4, 5, 10, 11, 12] {
         assert!(
-            TcpStream::connect(stack.at(n)).is_err(),
+            TcpStream::connect(stack.address(n)).is_err(),
             "{} still listens",
-            stack.at(n)
+            stack.address(n)
         );
     }
 }
@@ -293,7 +293,7 @@ fn gateway_kill_loses_no_tokens() {
         ],
     );
     // The sessions' queries are in progress.
-    stack.until_tokens(&[2], 20);
+    stack.wait_for_tokens(&[2], 20);
     stack.kill("gateway-2");
     assert_eq!(wait(&mut load), 0);
     let run = place.run_json("run");
@@ -317,7 +317,7 @@ fn backend_kill_fails_only_its_queries() {
         &["--clients", "30", "--queries", "2", "--deadline", "4s"],
     );
     // Every session has a query in progress, half of them at the backend that is killed.
-    stack.until_tokens(&[1, 2, 3], 60);
+    stack.wait_for_tokens(&[1, 2, 3], 60);
     stack.kill("backend-1");
     assert_eq!(wait(&mut load), 0);
     let run = place.run_json("run");
@@ -341,7 +341,7 @@ fn haproxy_reload_loses_no_tokens() {
     let stack = Stack::up(&place, 3, "50ms");
     let mut load = stack.load("run", &["--clients", "30", "--queries", "3"]);
     for part in 1..=3 {
-        stack.until_tokens(&[1, 2, 3], part * 90 * 18 / 4);
+        stack.wait_for_tokens(&[1, 2, 3], part * 90 * 18 / 4);
         stack.signal("haproxy", rustix::process::Signal::USR2);
     }
     assert_eq!(wait(&mut load), 0);

@@ -3,9 +3,9 @@
 use super::*;
 
 /// Tells waiting threads to stop, also when a test fails.
-struct Ending<'a>(&'a AtomicBool);
+struct StopOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Ending<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
@@ -13,9 +13,9 @@ impl Drop for Ending<'_> {
 
 /// Processes that replace a stack's own, killed when dropped.
 #[derive(Default)]
-struct Replacing(HashMap<&'static str, Child>);
+struct ReplacedProcesses(HashMap<&'static str, Child>);
 
-impl Replacing {
+impl ReplacedProcesses {
     /// Asks processes to stop, and restarts each once it has.
     fn restart(&mut self, stack: &Stack<'_>, names: &[&'static str]) {
         let parts = |pid: i32, file: &str| -> Vec<String> {
@@ -54,7 +54,7 @@ impl Replacing {
                     .is_some_and(|rest| rest.starts_with(" Z")),
                 Err(_) => true,
             };
-            until(&format!("{name} ends"), ended);
+            wait_until(&format!("{name} ends"), ended);
             if let Some(mut old) = self.0.remove(name) {
                 assert!(old.wait().expect("a child").success(), "{name}");
             }
@@ -64,7 +64,7 @@ impl Replacing {
     }
 }
 
-impl Drop for Replacing {
+impl Drop for ReplacedProcesses {
     fn drop(&mut self) {
         for child in self.0.values_mut() {
             let _ = child.kill();
@@ -74,7 +74,7 @@ impl Drop for Replacing {
 }
 
 #[track_caller]
-fn until(what: &str, is_so: impl Fn() -> bool) {
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {
         assert!(began.elapsed() < Duration::from_secs(60), "{what}");
@@ -110,7 +110,7 @@ fn backend_limits_logging_without_redis() {
     stack.signal("backend-1", rustix::process::Signal::TERM);
     let path = place.path("stack/backend-1.log");
     let log = || fs::read_to_string(&path).expect("a log");
-    until("it says what it left out", || log().contains("omitted"));
+    wait_until("it says what it left out", || log().contains("omitted"));
     let log = log();
     let said = log.lines().filter(|line| line.contains("is not reachable"));
     assert!(said.count() as u64 <= 10 * whiles, "{log}");
@@ -160,15 +160,15 @@ fn rolling_restarts_lose_no_tokens() {
             }
             runs
         });
-        let _ending = Ending(&restarted);
-        let mut replacing = Replacing::default();
+        let _ending = StopOnDrop(&restarted);
+        let mut replacing = ReplacedProcesses::default();
         for _ in 0..3 {
             for (names, ports) in [
                 (&["backend-1", "gateway-1"][..], &[1, 3][..]),
                 (&["backend-2", "gateway-2", "gateway-3"], &[2, 4, 5]),
             ] {
                 replacing.restart(&stack, names);
-                until("they are back", || {
+                wait_until("they are back", || {
                     let state = ask(
                         &stack.at(12),
                         "GET /stats;csv HTTP/1.1\r\nHost: x\r\n\r\n",

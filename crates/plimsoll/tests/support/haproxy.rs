@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-use super::{LONGEST, Place};
+use super::{MAX_WAIT, Place};
 
 /// Returns the command of HAProxy, wherever it is installed.
 pub(crate) fn command() -> Command {
@@ -39,7 +39,7 @@ impl Haproxy {
             .spawn()
             .expect("haproxy starts");
         let haproxy = Haproxy(child);
-        let end = Instant::now() + LONGEST;
+        let end = Instant::now() + MAX_WAIT;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(Instant::now() < end, "haproxy does not listen");
             std::thread::sleep(std::time::Duration::from_millis(20));

@@ -42,7 +42,7 @@ pub(crate) const SCORE: [&str; 4] = [
 pub(crate) const ORDER: [&str; 4] = ["-m", "orders.OrderService/Submit", "-d", r#"{"price": 5}"#];
 
 /// Upper bound for every command, server and peer of these tests, also on a busy machine.
-pub(crate) const LONGEST: Duration = Duration::from_secs(300);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(300);
 
 /// Returns the only run in the output of `--json`.
 #[track_caller]
@@ -79,7 +79,7 @@ impl Place {
     }
 
     pub(crate) fn run(&self, arguments: &[&str]) -> Output {
-        output(&mut self.command(arguments), LONGEST)
+        output(&mut self.command(arguments), MAX_WAIT)
     }
 
     /// Runs a command that must end with `code`; returns its JSON output.
@@ -284,7 +284,7 @@ pub(crate) fn signal(child: &Child, signal: rustix::process::Signal) {
 
 /// Returns the exit code of a child that ends soon.
 pub(crate) fn wait(child: &mut Child) -> i32 {
-    ended(child, LONGEST, |_| ())
+    wait_within(child, MAX_WAIT, |_| ())
         .expect("plimsoll did not end")
         .code()
         .unwrap_or(-1)
@@ -317,7 +317,7 @@ pub(crate) fn output_watched(
     // Both are read concurrently, because a full pipe would block the child.
     let out = drain(child.stdout.take());
     let err = drain(child.stderr.take());
-    let status = ended(&mut child, longest, watch);
+    let status = wait_within(&mut child, longest, watch);
     let (stdout, stderr) = (
         out.join().expect("stdout is read"),
         err.join().expect("stderr is read"),
@@ -337,7 +337,7 @@ pub(crate) fn output_watched(
 }
 
 /// `None` for a child that had to be killed.
-fn ended(
+fn wait_within(
     child: &mut Child,
     longest: Duration,
     mut watch: impl FnMut(&Child),

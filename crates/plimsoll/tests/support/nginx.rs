@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::ports::free_port;
-use super::{LONGEST, Place};
+use super::{MAX_WAIT, Place};
 
 /// Returns the command of nginx, wherever it is installed.
 pub(crate) fn command() -> Command {
@@ -42,7 +42,7 @@ impl Nginx {
     }
 
     /// Forwards TCP connections to `server` with a PROXY header (version 1).
-    pub(crate) fn carrying(place: &Place, server: &str) -> Nginx {
+    pub(crate) fn forwarding_tcp(place: &Place, server: &str) -> Nginx {
         // Debian installs the module separately, others have it built in.
         let modules = ["/usr/lib/nginx/modules", "/usr/lib64/nginx/modules"];
         let modules = modules.map(|folder| format!("{folder}/ngx_stream_module.so"));
@@ -73,7 +73,7 @@ impl Nginx {
             .stdout(Stdio::null())
             .spawn()
             .expect("nginx starts");
-        let end = Instant::now() + LONGEST;
+        let end = Instant::now() + MAX_WAIT;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
             assert!(Instant::now() < end, "nginx does not listen");
             std::thread::sleep(Duration::from_millis(20));

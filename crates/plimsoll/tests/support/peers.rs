@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use super::{LONGEST, Place, Server, output, text};
+use super::{MAX_WAIT, Place, Server, output, text};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -55,8 +55,8 @@ pub(crate) fn python(place: &Place, script: &str) -> Command {
 }
 
 #[track_caller]
-pub(crate) fn succeeds(command: &mut Command) -> Output {
-    let output = output(command, LONGEST);
+pub(crate) fn run_successfully(command: &mut Command) -> Output {
+    let output = output(command, MAX_WAIT);
     assert!(
         output.status.success(),
         "{command:?}\n{}\n{}",

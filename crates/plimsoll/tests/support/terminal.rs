@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, native_pty_system};
 
-use super::support::LONGEST;
+use super::support::MAX_WAIT;
 
 /// `plimsoll` on a terminal of its own.
-pub(crate) struct Seat {
+pub(crate) struct TestTerminal {
     pub(crate) child: Box<dyn Child + Send + Sync>,
     master: Box<dyn MasterPty + Send>,
     keys: Box<dyn Write + Send>,
@@ -33,13 +33,13 @@ fn size(rows: u16, cols: u16) -> PtySize {
     }
 }
 
-impl Seat {
-    pub(crate) fn take(dir: &Path, arguments: &[&str]) -> Seat {
-        Seat::take_with(dir, arguments, "")
+impl TestTerminal {
+    pub(crate) fn start(dir: &Path, arguments: &[&str]) -> TestTerminal {
+        TestTerminal::start_with_fault(dir, arguments, "")
     }
 
     /// Starts it with an injected fault.
-    pub(crate) fn take_with(dir: &Path, arguments: &[&str], fault: &str) -> Seat {
+    pub(crate) fn start_with_fault(dir: &Path, arguments: &[&str], fault: &str) -> TestTerminal {
         let pair = native_pty_system()
             .openpty(size(30, 100))
             .expect("a pseudo-terminal");
@@ -61,7 +61,7 @@ impl Seat {
                 shown.lock().expect("the screen").process(&bytes[..n]);
             }
         });
-        Seat {
+        TestTerminal {
             child,
             keys: pair.master.take_writer().expect("a writer"),
             master: pair.master,
@@ -85,7 +85,7 @@ impl Seat {
     /// Waits until the screen satisfies a condition.
     #[track_caller]
     pub(crate) fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
-        let end = Instant::now() + LONGEST;
+        let end = Instant::now() + MAX_WAIT;
         loop {
             let text = self.text();
             if wanted(&text) {
@@ -110,7 +110,7 @@ impl Seat {
     /// Returns the exit code and the final screen; the terminal must be restored.
     #[track_caller]
     pub(crate) fn end(mut self) -> (u32, String) {
-        let end = Instant::now() + LONGEST;
+        let end = Instant::now() + MAX_WAIT;
         let status = loop {
             if let Some(status) = self.child.try_wait().expect("a child of ours") {
                 break status;

@@ -9,7 +9,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use crate::sources::{Source, sources};
 
 /// Flags that are no advice to users: the beginning of the files that name them, and the flags.
-const ELSEWHERE: &[(&str, &[&str])] = &[
+const NOT_OUR_FLAGS: &[(&str, &[&str])] = &[
     // Flags of redis-server, protoc, cargo, sbatch, srun and kubectl.
     (
         "crates/plimsoll-stack/src/sessions.rs",
@@ -166,24 +166,24 @@ fn add(path: &[&str], all: &mut BTreeMap<String, BTreeSet<String>>) {
 }
 
 /// Returns the string literals of a source file, without those of tests and comments.
-fn texts(source: &Source) -> Vec<String> {
+fn string_literals(source: &Source) -> Vec<String> {
     let (text, _) = source
         .text
         .split_once("#[cfg(test)]\nmod tests {")
         .unwrap_or((&source.text, ""));
     let mut found = Vec::new();
-    collect(text.parse().expect("it compiles"), &mut found);
+    collect_literals(text.parse().expect("it compiles"), &mut found);
     found
 }
 
-fn collect(tokens: TokenStream, found: &mut Vec<String>) {
+fn collect_literals(tokens: TokenStream, found: &mut Vec<String>) {
     for token in tokens {
         match token {
             TokenTree::Group(group) => {
                 // A doc comment is parsed as `[doc = …]`.
                 let mut first = group.stream().into_iter();
                 if !matches!(first.next(), Some(TokenTree::Ident(name)) if name == "doc") {
-                    collect(group.stream(), found);
+                    collect_literals(group.stream(), found);
                 }
             }
             TokenTree::Literal(literal) => {
@@ -197,7 +197,7 @@ fn collect(tokens: TokenStream, found: &mut Vec<String>) {
 }
 
 /// Returns the flags that a text names, with their dashes.
-fn named_in(text: &str) -> impl Iterator<Item = &str> {
+fn flags_in(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && !"-._".contains(c));
     let words = words.map(|word| word.trim_end_matches(['.', '-']));
     words.filter(|word| {
@@ -213,8 +213,8 @@ fn flags_named_in_messages_exist() {
     for source in sources().iter().filter(|source| !source.is_test) {
         let own = source.file.strip_prefix("crates/plimsoll/src/commands/");
         let own = own.and_then(|path| path.split(['/', '.']).next());
-        for text in texts(source) {
-            for flag in named_in(&text) {
+        for text in string_literals(source) {
+            for flag in flags_in(&text) {
                 let mut having = flags
                     .iter()
                     .filter(|(_, flags)| flags.contains(flag))
@@ -226,7 +226,7 @@ fn flags_named_in_messages_exist() {
                             || text.contains(&format!("plimsoll {command}"))
                     }),
                 };
-                let is_elsewhere = ELSEWHERE
+                let is_elsewhere = NOT_OUR_FLAGS
                     .iter()
                     .any(|(file, flags)| source.file.starts_with(file) && flags.contains(&flag));
                 if !is_named && !is_elsewhere {

@@ -55,7 +55,7 @@ const BELOW_THE_LOOP: [&str; 9] = [
 ];
 
 /// Collects paths that begin with `crate`, `super` or `self`.
-struct Reader {
+struct PathCollector {
     /// The current module, including modules within the file.
     module: Module,
     /// The modules that the file declares.
@@ -63,7 +63,7 @@ struct Reader {
     parsed: Parsed,
 }
 
-impl Reader {
+impl PathCollector {
     /// Returns the path from the root of the crate; `None` for another crate's or a local name.
     fn absolute(&self, path: &[String]) -> Option<Vec<String>> {
         let mut at = self.module.clone();
@@ -80,7 +80,7 @@ impl Reader {
         while parts.next_if(|part| *part == "super").is_some() {
             at.pop();
         }
-        at.extend(parts.cloned());
+        at.extend(parts.cloned_commit());
         Some(at)
     }
 
@@ -92,20 +92,22 @@ impl Reader {
         }
     }
 
-    fn tree(&mut self, before: &[String], tree: &UseTree) {
+    fn add_use_tree(&mut self, before: &[String], tree: &UseTree) {
         let mut path = before.to_vec();
         let name = match tree {
             UseTree::Path(more) => {
                 path.push(more.ident.to_string());
-                return self.tree(&path, &more.tree);
+                return self.add_use_tree(&path, &more.tree);
             }
             UseTree::Group(group) => {
                 for tree in &group.items {
-                    self.tree(&path, tree);
+                    self.add_use_tree(&path, tree);
                 }
                 return;
             }
-            UseTree::Name(name) if name.ident == "self" => path.last().cloned().unwrap_or_default(),
+            UseTree::Name(name) if name.ident == "self" => {
+                path.last().cloned_commit().unwrap_or_default()
+            }
             UseTree::Name(name) => {
                 path.push(name.ident.to_string());
                 name.ident.to_string()
@@ -131,7 +133,7 @@ impl Reader {
     }
 }
 
-impl<'ast> Visit<'ast> for Reader {
+impl<'ast> Visit<'ast> for PathCollector {
     fn visit_item_mod(&mut self, module: &'ast ItemMod) {
         if !is_for_tests(&module.attrs) {
             self.module.push(module.ident.to_string());
@@ -142,7 +144,7 @@ impl<'ast> Visit<'ast> for Reader {
 
     fn visit_item_use(&mut self, item: &'ast ItemUse) {
         if !is_for_tests(&item.attrs) {
-            self.tree(&[], &item.tree);
+            self.add_use_tree(&[], &item.tree);
         }
     }
 
@@ -179,7 +181,7 @@ fn parse(module: &Module, text: &str) -> Parsed {
         Item::Mod(module) => Some(module.ident.to_string()),
         _ => None,
     });
-    let mut reader = Reader {
+    let mut reader = PathCollector {
         module: module.clone(),
         beneath: beneath.collect(),
         parsed: Parsed {
@@ -206,7 +208,7 @@ impl Crate {
     }
 
     /// Returns the module that defines the item at `path`.
-    fn home(&self, path: &[String], steps: usize) -> Option<&Module> {
+    fn defining_module(&self, path: &[String], steps: usize) -> Option<&Module> {
         let at = (0..=path.len())
             .rev()
             .find(|n| self.modules.contains_key(&path[..*n]))?;
@@ -220,7 +222,7 @@ impl Crate {
         match parsed.passes_on.get(name) {
             Some(to) => {
                 let to = [to.as_deref()?, &path[at + 1..]].concat();
-                self.home(&to, steps - 1)
+                self.defining_module(&to, steps - 1)
             }
             None => Some(module),
         }
@@ -229,7 +231,10 @@ impl Crate {
     /// Returns the imports of each module, except from itself and modules beneath it.
     fn imports(&self) -> BTreeSet<(&Module, &Module)> {
         let all = self.modules.iter().flat_map(|(module, parsed)| {
-            let homes = parsed.uses.iter().filter_map(|path| self.home(path, 8));
+            let homes = parsed
+                .uses
+                .iter()
+                .filter_map(|path| self.defining_module(path, 8));
             homes.map(move |home| (module, home))
         });
         all.filter(|(module, home)| !home.starts_with(module))
@@ -247,7 +252,7 @@ impl Crate {
     }
 
     /// Returns the groups of siblings that import each other.
-    fn circles(&self) -> Vec<String> {
+    fn cycles(&self) -> Vec<String> {
         let mut siblings = BTreeMap::<&[String], BTreeMap<&str, BTreeSet<&str>>>::new();
         for (module, home) in self.imports() {
             let shared = module.iter().zip(home).take_while(|(a, b)| a == b).count();
@@ -260,7 +265,7 @@ impl Crate {
         for (above, imports) in siblings {
             let reached: BTreeMap<&str, BTreeSet<&str>> = imports
                 .keys()
-                .map(|from| (*from, reach(from, &imports)))
+                .map(|from| (*from, reachable(from, &imports)))
                 .collect();
             for (from, all) in &reached {
                 if all.contains(from) {
@@ -273,7 +278,7 @@ impl Crate {
 }
 
 /// Returns everything that `from` imports directly or indirectly.
-fn reach<'a>(from: &str, imports: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeSet<&'a str> {
+fn reachable<'a>(from: &str, imports: &BTreeMap<&'a str, BTreeSet<&'a str>>) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     let mut next: Vec<&str> = imports.get(from).into_iter().flatten().copied().collect();
     while let Some(module) = next.pop() {
@@ -343,7 +348,7 @@ fn upward_imports_and_cycles_are_detected() {
             .map(|(file, text)| (format!("crates/x/src/{file}"), *text))
             .collect();
         let found = Crate::of(files.iter().map(|(file, text)| (file.as_str(), *text)));
-        (found.upward(), found.circles())
+        (found.upward(), found.cycles())
     };
     let none: Vec<String> = Vec::new();
     assert_eq!(

@@ -49,7 +49,7 @@ const fn protocol(
 
 /// Places where a word does not mean the protocol: beginning of the path, protocol or word,
 /// meaning.
-const ELSEWHERE: &[(&str, &str, &str)] = &[
+const OTHER_MEANINGS: &[(&str, &str, &str)] = &[
     (
         "crates/plimsoll/src/telemetry/",
         "http",
@@ -222,14 +222,14 @@ const ELSEWHERE: &[(&str, &str, &str)] = &[
 ];
 
 /// Code that makes any protocol misbehave, or that chooses between them.
-const OF_ALL: [&str; 3] = [
+const PROTOCOL_NEUTRAL_FILES: [&str; 3] = [
     "crates/plimsoll-protocols/src/hostile/",
     "crates/plimsoll-protocols/src/lib.rs",
     "crates/plimsoll-protocols/src/registry.rs",
 ];
 
 /// Methods of atomics.
-const ATOMICS: [&str; 8] = [
+const ATOMIC_METHODS: [&str; 8] = [
     "fetch_add",
     "fetch_and",
     "fetch_max",
@@ -241,21 +241,21 @@ const ATOMICS: [&str; 8] = [
 ];
 
 /// Returns the lines of `text` that name a protocol, each with the words.
-fn places(file: &str, tokens: TokenStream) -> BTreeSet<(usize, &'static str)> {
+fn places_in(file: &str, tokens: TokenStream) -> BTreeSet<(usize, &'static str)> {
     let mut found = BTreeSet::new();
     let elsewhere = |name: &str| {
-        ELSEWHERE
+        OTHER_MEANINGS
             .iter()
             .any(|(path, what, _)| file.starts_with(path) && *what == name)
     };
-    let known: Vec<Known> = PROTOCOLS
+    let known: Vec<ProtocolMatcher> = PROTOCOLS
         .iter()
         .filter(|protocol| {
             let own = format!("crates/plimsoll-protocols/src/{}", protocol.folder);
             let beneath = file.strip_prefix(own.as_str());
             !beneath.is_some_and(|rest| rest.starts_with(['/', '.'])) && !elsewhere(protocol.folder)
         })
-        .map(|protocol| Known {
+        .map(|protocol| ProtocolMatcher {
             protocol,
             words: protocol
                 .words
@@ -265,20 +265,27 @@ fn places(file: &str, tokens: TokenStream) -> BTreeSet<(usize, &'static str)> {
                 .collect(),
         })
         .collect();
-    if OF_ALL.iter().any(|path| file.starts_with(path)) {
+    if PROTOCOL_NEUTRAL_FILES
+        .iter()
+        .any(|path| file.starts_with(path))
+    {
         return found;
     }
-    walk(tokens, &known, &mut found);
+    collect_places(tokens, &known, &mut found);
     found
 }
 
 /// Looks for a protocol in one file.
-struct Known {
+struct ProtocolMatcher {
     protocol: &'static Protocol,
     words: Vec<&'static str>,
 }
 
-fn walk(tokens: TokenStream, known: &[Known], found: &mut BTreeSet<(usize, &'static str)>) {
+fn collect_places(
+    tokens: TokenStream,
+    known: &[ProtocolMatcher],
+    found: &mut BTreeSet<(usize, &'static str)>,
+) {
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {
         match token {
@@ -309,19 +316,19 @@ fn walk(tokens: TokenStream, known: &[Known], found: &mut BTreeSet<(usize, &'sta
                     }
                     continue;
                 }
-                walk(attribute.stream(), known, found);
+                collect_places(attribute.stream(), known, found);
             }
-            TokenTree::Group(group) => walk(group.stream(), known, found),
+            TokenTree::Group(group) => collect_places(group.stream(), known, found),
             TokenTree::Ident(ident) => {
                 let name = ident.to_string();
                 let line = ident.span().start().line;
                 let words = words_of(&name);
-                for Known {
+                for ProtocolMatcher {
                     protocol,
                     words: naming,
                 } in known
                 {
-                    if !ATOMICS.contains(&name.as_str())
+                    if !ATOMIC_METHODS.contains(&name.as_str())
                         && words.iter().any(|word| naming.contains(&word.as_str()))
                     {
                         found.insert((line, protocol.folder));
@@ -332,7 +339,7 @@ fn walk(tokens: TokenStream, known: &[Known], found: &mut BTreeSet<(usize, &'sta
                 let text = literal.to_string();
                 let line = literal.span().start().line;
                 for known in known.iter().filter(|_| text.contains('"')) {
-                    if is_in_text(known, &text.to_lowercase()) {
+                    if is_named_in(known, &text.to_lowercase()) {
                         found.insert((line, known.protocol.folder));
                     }
                 }
@@ -361,7 +368,7 @@ pub(crate) fn words_of(name: &str) -> Vec<String> {
     words
 }
 
-fn is_in_text(known: &Known, text: &str) -> bool {
+fn is_named_in(known: &ProtocolMatcher, text: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     known.words.iter().any(|word| {
         text.match_indices(word).any(|(at, _)| {
@@ -380,7 +387,7 @@ fn places_by_crate() -> BTreeMap<String, Vec<String>> {
     for Source { file, text, .. } in sources().iter().filter(|source| !source.is_test) {
         let tokens: TokenStream = text.parse().expect("it compiles");
         let all = by_crate.entry(crate_of(file).to_owned()).or_default();
-        for (line, protocol) in places(file, tokens) {
+        for (line, protocol) in places_in(file, tokens) {
             all.push(format!("{file}:{line}: {protocol}"));
         }
     }
@@ -409,7 +416,7 @@ fn every_protocol_is_checked() {
 fn protocol_names_exclude_plain_words() {
     let found = |file: &str, text: &str| -> Vec<(usize, &'static str)> {
         let tokens = text.parse().expect("Rust");
-        places(file, tokens).into_iter().collect()
+        places_in(file, tokens).into_iter().collect()
     };
     let file = "crates/plimsoll-model/src/x.rs";
     for wrong in [

@@ -15,11 +15,11 @@ use syn::{
 use crate::ratchet::{Bounds, Ratchet};
 use crate::sources::{Source, crate_of, sources};
 
-const FILE_LINES: usize = 500;
-const FUNCTION_LINES: usize = 100;
+const MAX_FILE_LINES: usize = 500;
+const MAX_FUNCTION_LINES: usize = 100;
 /// The most parameters of a function, including `self`.
-const PARAMETERS: usize = 6;
-const REASON: &str = "//! Long because";
+const MAX_PARAMETERS: usize = 6;
+const REASON_PREFIX: &str = "//! Long because";
 
 /// The properties of a function that the rules check.
 #[derive(Debug, PartialEq, Eq)]
@@ -35,19 +35,19 @@ struct Function {
 
 fn functions(text: &str) -> Vec<Function> {
     let file = syn::parse_file(text).expect("it compiles");
-    let mut reader = Reader::default();
+    let mut reader = FunctionCollector::default();
     reader.visit_file(&file);
     reader.found
 }
 
 #[derive(Default)]
-struct Reader {
+struct FunctionCollector {
     found: Vec<Function>,
     /// The functions belong to a trait or implement one, whose signature fixes them.
     of_trait: bool,
 }
 
-impl Reader {
+impl FunctionCollector {
     fn take(&mut self, visibility: &Visibility, signature: &Signature, block: Option<&Block>) {
         let begins = signature.fn_token.span.start().line;
         let last = block.map_or(signature.paren_token.span.close(), |block| {
@@ -77,7 +77,7 @@ impl Reader {
     }
 }
 
-impl<'ast> Visit<'ast> for Reader {
+impl<'ast> Visit<'ast> for FunctionCollector {
     fn visit_item_mod(&mut self, module: &'ast ItemMod) {
         if !is_for_tests(&module.attrs) {
             visit::visit_item_mod(self, module);
@@ -125,7 +125,7 @@ pub(crate) fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
 /// Returns the head of a file: the lines that describe its module.
 fn has_reason(text: &str) -> bool {
     let head = text.lines().take_while(|line| line.starts_with("//!"));
-    head.into_iter().any(|line| line.starts_with(REASON))
+    head.into_iter().any(|line| line.starts_with(REASON_PREFIX))
 }
 
 #[test]
@@ -134,11 +134,11 @@ fn long_files_are_justified_and_bounded() {
     for Source { file, text, .. } in sources() {
         let lines = text.lines().count();
         sizes.insert(file.clone(), lines);
-        if lines > FILE_LINES && !has_reason(text) {
+        if lines > MAX_FILE_LINES && !has_reason(text) {
             unexplained.push(file.clone());
         }
     }
-    Bounds::read("lines").hold(&sizes, FILE_LINES);
+    Bounds::read("lines").hold(&sizes, MAX_FILE_LINES);
     let unexplained = BTreeMap::from([("all".to_owned(), unexplained)]);
     Ratchet::read("long files without a reason").hold(&unexplained);
 }
@@ -155,7 +155,7 @@ fn all_functions() -> &'static [(&'static str, Vec<Function>)] {
 }
 
 /// Checks the violations of a rule for functions, by crate.
-fn hold(table: &'static str, is_found: impl Fn(&Function) -> bool) {
+fn check_functions(table: &'static str, is_found: impl Fn(&Function) -> bool) {
     let mut by_crate = BTreeMap::<String, Vec<String>>::new();
     for (file, functions) in all_functions() {
         let found = by_crate.entry(crate_of(file).to_owned()).or_default();
@@ -177,19 +177,21 @@ fn hold(table: &'static str, is_found: impl Fn(&Function) -> bool) {
 
 #[test]
 fn functions_are_short() {
-    hold("long functions", |function| function.lines > FUNCTION_LINES);
+    check_functions("long functions", |function| {
+        function.lines > MAX_FUNCTION_LINES
+    });
 }
 
 #[test]
 fn functions_take_few_parameters() {
-    hold("functions of many parameters", |function| {
-        function.parameters > PARAMETERS
+    check_functions("functions of many parameters", |function| {
+        function.parameters > MAX_PARAMETERS
     });
 }
 
 #[test]
 fn public_functions_take_no_bare_bool() {
-    hold("bare bool parameters", |function| function.has_bare_bool);
+    check_functions("bare bool parameters", |function| function.has_bare_bool);
 }
 
 #[test]

@@ -123,10 +123,14 @@ impl Terms {
                 types == "–" || types.contains('`'),
                 "{PAGE}: `{term}` says nothing of types; write – if there are none"
             );
-            terms.places.entry(word).or_default().extend(code(types));
+            terms
+                .places
+                .entry(word)
+                .or_default()
+                .extend(code_spans(types));
             terms
                 .exceptions
-                .extend(code(not).filter(|it| it.contains("::")));
+                .extend(code_spans(not).filter(|it| it.contains("::")));
         }
         terms
     }
@@ -155,7 +159,7 @@ impl Terms {
         let places = self.places.iter();
         let places =
             places.flat_map(|(word, all)| all.iter().map(move |it| format!("{word}: {it}")));
-        let listed = places.chain(self.exceptions.iter().cloned());
+        let listed = places.chain(self.exceptions.iter().cloned_commit());
         let unused = listed.filter(|it| !used.contains(it));
         found.extend(unused.map(|it| format!("{PAGE}: `{it}`: no such type; take it out")));
         found
@@ -180,7 +184,7 @@ impl Terms {
 }
 
 /// Returns the texts in backticks.
-fn code(cell: &str) -> impl Iterator<Item = String> {
+fn code_spans(cell: &str) -> impl Iterator<Item = String> {
     cell.split('`').skip(1).step_by(2).map(str::to_owned)
 }
 

@@ -76,7 +76,7 @@ fn bool_arms(text: &str) -> Vec<usize> {
 }
 
 /// Checks the places that `find` finds in the sources, by crate.
-fn hold(table: &'static str, with_tests: bool, find: impl Fn(&Source) -> Vec<String>) {
+fn check_findings(table: &'static str, with_tests: bool, find: impl Fn(&Source) -> Vec<String>) {
     let mut by_crate = BTreeMap::<String, Vec<String>>::new();
     for source in sources()
         .iter()
@@ -94,7 +94,7 @@ fn hold(table: &'static str, with_tests: bool, find: impl Fn(&Source) -> Vec<Str
 
 #[test]
 fn comments_have_a_subject() {
-    hold("comments without a subject", false, |source| {
+    check_findings("comments without a subject", false, |source| {
         let comments = comments(&source.text).into_iter();
         let fragments = comments.filter(|(_, comment)| is_fragment(comment));
         fragments
@@ -105,7 +105,7 @@ fn comments_have_a_subject() {
 
 #[test]
 fn test_names_are_subject_and_condition() {
-    hold("proverbs as test names", true, |source| {
+    check_findings("proverbs as test names", true, |source| {
         let proverbs = test_names(&source.text).into_iter();
         let proverbs = proverbs.filter(|name| is_proverb(name));
         proverbs.map(|name| format!(" {name}")).collect()
@@ -114,7 +114,7 @@ fn test_names_are_subject_and_condition() {
 
 #[test]
 fn bools_are_not_matched() {
-    hold("matches on a bool", false, |source| {
+    check_findings("matches on a bool", false, |source| {
         let arms = bool_arms(&source.text).into_iter();
         arms.map(|line| line.to_string()).collect()
     });

@@ -26,7 +26,7 @@ method = "score.ScoreService/GetScore"
 message = { json = "[0.1, 0.2]" }
 "#;
 
-fn plan(place: &Place, load: &str, ladder: &str) {
+fn write_plan(place: &Place, load: &str, ladder: &str) {
     let text = format!("{PLAN}[load]\n{load}\n[ladder]\n{ladder}\n");
     std::fs::write(place.path("plan.toml"), text).unwrap();
 }
@@ -41,7 +41,7 @@ fn run_ladder(place: &Place) -> (String, LadderRecord) {
 #[test]
 fn interleaved_rungs_share_schedule_without_loss() {
     let place = Place::new();
-    plan(
+    write_plan(
         &place,
         "rate = \"300/s\"\nwarmup = \"200ms\"\nduration = \"3s\"",
         "batch = 10\nparts = [\"none\"]\nserve = [\"score\", \"--delay\", \"0s\"]\ntls = [\"off\", \"server\", \"mutual\"]",
@@ -102,7 +102,7 @@ fn interleaved_rungs_share_schedule_without_loss() {
 #[test]
 fn added_server_work_is_detected() {
     let place = Place::new();
-    plan(
+    write_plan(
         &place,
         "rate = \"400/s\"\nduration = \"4s\"",
         "batch = 10\nparts = [\"none\"]\nserve = [\"score\", \"--delay\", \"0s\"]\n\
@@ -188,7 +188,7 @@ fn one_command_measures_multiple_services() {
 fn ladder_fails_naming_unreachable_rung() {
     let place = Place::new();
     let server = place.serve(&["score", "--delay", "0s"]);
-    plan(
+    write_plan(
         &place,
         "rate = \"100/s\"\nduration = \"60s\"",
         &format!(
@@ -209,7 +209,7 @@ fn ladder_fails_naming_unreachable_rung() {
 #[test]
 fn interleaved_ladder_prints_interim_results() {
     let place = Place::new();
-    plan(
+    write_plan(
         &place,
         "rate = \"200/s\"\nwarmup = \"200ms\"\nduration = \"11s\"",
         "parts = [\"none\"]\nserve = [\"score\", \"--delay\", \"0s\"]\ntls = [\"off\", \"server\"]",
@@ -257,7 +257,7 @@ fn invalid_turn_settings_are_rejected() {
         } else {
             "tls = [\"off\", \"server\"]\n"
         };
-        plan(
+        write_plan(
             &place,
             load,
             &format!("serve = [\"score\"]\n{axis}{ladder}"),
@@ -302,7 +302,7 @@ fn ladder_reports_connection_and_memory_costs() {
     // figure or a clause of the sentence needs.
     let mut ladders = (0..3).map(|_| {
         let place = Place::new();
-        plan(
+        write_plan(
             &place,
             "rate = \"400/s\"\nduration = \"4s\"",
             "batch = 10\nserve = [\"score\", \"--delay\", \"0s\"]\ntls = [\"off\", \"mutual\"]",
@@ -408,13 +408,13 @@ fn gate_exits_99_only_when_exceeded() {
              rungs = [{{ name = \"old\" }}, {{ name = \"new\", serve = [\"score\", \"--delay\", \"20ms\"] }}]"
         )
     };
-    plan(&place, slow, &ladder("\"p50 +5ms\""));
+    write_plan(&place, slow, &ladder("\"p50 +5ms\""));
     let out = place.expect(99, &["ladder", "plan.toml", "--out", "beyond"]);
     assert!(out.contains("new: p50 +5000us BEYOND"), "{out}");
     // The decision is immediate, so nothing more was measured.
     let record = LadderRecord::load(&place.path("beyond")).unwrap();
     assert_eq!(record.rungs[0].slices.len(), 1);
-    plan(&place, slow, &ladder("\"p50 +10s\""));
+    write_plan(&place, slow, &ladder("\"p50 +10s\""));
     let out = place.expect(0, &["ladder", "plan.toml", "--out", "within"]);
     assert!(out.contains("new: p50 +10000000us within"), "{out}");
     // Without data of the metric the whole budget is used, and the exit code says so.
@@ -432,11 +432,11 @@ fn ladder_stops_at_resolution_or_budget() {
             "batch = 10\nparts = [\"none\"]\nbudget = \"4s\"\nresolution = \"{resolution}\"\nserve = [\"score\", \"--delay\", \"0s\"]\ntls = [\"off\", \"server\"]"
         )
     };
-    plan(&place, load, &ladder("10s"));
+    write_plan(&place, load, &ladder("10s"));
     let out = place.expect(0, &["ladder", "plan.toml", "--out", "coarse"]);
     let record = LadderRecord::load(&place.path("coarse")).unwrap();
     assert_eq!(record.rungs[0].slices.len(), 1, "{out}");
-    plan(&place, load, &ladder("1ns"));
+    write_plan(&place, load, &ladder("1ns"));
     let out = place.expect(90, &["ladder", "plan.toml", "--out", "fine"]);
     assert!(out.contains("RESOLUTION NOT REACHED: "), "{out}");
     let record = LadderRecord::load(&place.path("fine")).unwrap();

@@ -13,7 +13,7 @@ use plimsoll_model::run::Run;
 
 use crate::support::peers::python;
 use crate::support::ports::free_port;
-use crate::support::{LONGEST, Place, Server, stderr_of, text};
+use crate::support::{MAX_WAIT, Place, Server, stderr_of, text};
 
 /// The calls, by what a proxy must understand of them, and the server for each.
 const CALLS: [(&str, &str, &str); 4] = [
@@ -44,14 +44,14 @@ fn write(place: &Place, name: &str, call: &str, load: &str, ladder: &str) {
 }
 
 #[track_caller]
-fn measured(place: &Place, name: &str, more: &[&str]) -> (String, LadderRecord) {
+fn run_ladder_plan(place: &Place, name: &str, more: &[&str]) -> (String, LadderRecord) {
     let plan = format!("{name}.toml");
     let out = place.expect(0, &[&["ladder", &plan, "--out", name], more].concat());
     (out, LadderRecord::load(&place.path(name)).unwrap())
 }
 
 #[track_caller]
-fn all_ok(place: &Place, name: &str, record: &LadderRecord, each: u64) {
+fn assert_all_ok(place: &Place, name: &str, record: &LadderRecord, each: u64) {
     for rung in &record.rungs {
         for slice in &rung.slices {
             let run = Run::load(&place.path(name).join(&slice.run)).unwrap();
@@ -78,14 +78,14 @@ fn proxies_carry_protocols_with_every_tls() {
              rungs = [\n{{ tls = \"off\" }},\n{{ tls = \"mutual\" }},\n{more}\n]"
         );
         write(&place, &format!("{name}.toml"), call, LOAD, &ladder);
-        let (out, record) = measured(&place, name, &[]);
+        let (out, record) = run_ladder_plan(&place, name, &[]);
         let rungs = if more.is_empty() { 4 } else { 10 };
         assert_eq!(
             (record.rungs.len(), record.skipped.len()),
             (rungs, 0),
             "{out}"
         );
-        all_ok(&place, name, &record, 200 / rungs as u64);
+        assert_all_ok(&place, name, &record, 200 / rungs as u64);
         for (nth, rung) in record.rungs.iter().enumerate() {
             let slice = &rung.slices[0];
             assert!(
@@ -138,9 +138,9 @@ fn proxies_pass_websockets_to_own_server() {
     let ladder = "batch = 5\nvia = [\"haproxy\", \"nginx\"]\nrungs = [\n{ tls = \"off\" },\n\
                   { tls = \"mutual\", upstream_tls = \"off\" },\n]";
     write(&place, "socket.toml", &call, LOAD, ladder);
-    let (out, record) = measured(&place, "socket", &[]);
+    let (out, record) = run_ladder_plan(&place, "socket", &[]);
     assert_eq!((record.rungs.len(), record.skipped.len()), (4, 0), "{out}");
-    all_ok(&place, "socket", &record, 50);
+    assert_all_ok(&place, "socket", &record, 50);
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn dying_proxy_is_named_and_others_continue() {
     let child = command.spawn().unwrap();
     // The interval of the first second is written: the load continues for two more.
     let intervals = place.path("plan/rung-1/intervals.jsonl");
-    let end = Instant::now() + LONGEST;
+    let end = Instant::now() + MAX_WAIT;
     while fs::metadata(&intervals).map_or(0, |file| file.len()) == 0 {
         assert!(Instant::now() < end, "no load");
         thread::sleep(Duration::from_millis(20));
@@ -261,7 +261,7 @@ fn own_proxy_replaces_built_in_one() {
     };
     let haproxy = "\"/usr/sbin/haproxy\", \"-db\", \"-f\", \"own.cfg\"";
     write(&place, "own.toml", CALLS[2].1, LOAD, &ladder(haproxy));
-    let (out, record) = measured(&place, "own", &[]);
+    let (out, record) = run_ladder_plan(&place, "own", &[]);
     assert_eq!(record.rungs[1].name, "via /usr/sbin/haproxy", "{out}");
     for rung in &record.rungs {
         assert_eq!(rung.slices[0].errors, 0, "{rung:?}");

@@ -12,7 +12,7 @@ use crate::network::{Network, SocketReady};
 use crate::script::{LinkId, Script, ScriptFactory};
 use crate::tls::CLOSED_IN_HANDSHAKE;
 
-const MAX_READS: usize = 4;
+const MAX_READS_PER_EVENT: usize = 4;
 
 /// The script and link to which a connection belongs.
 #[derive(Clone, Copy)]
@@ -96,19 +96,19 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         connection.state = ConnectionState::Open;
         let took = connection.phases.connect_ns + connection.lap(now);
         let agreement = connection.tls.as_ref().and_then(|tls| tls.agreement());
-        let LinkOwner { slot, link } = connection.own;
+        let LinkOwner { slot, link } = connection.data;
         self.came_up(index, agreement, self.stage);
         self.open_connections += 1;
         control.add_connections(1);
-        self.dispatch(control, slot, now, &mut |script, turn| {
-            script.connected(link, took, now, turn);
+        self.dispatch(control, slot, now, &mut |script, context| {
+            script.connected(link, took, now, context);
         });
     }
 
     fn read(&mut self, control: &mut impl WorkerControl, index: u32, ready: SocketReady) {
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut more = false;
-        for _ in 0..MAX_READS {
+        for _ in 0..MAX_READS_PER_EVENT {
             // A script may close its connection, or end, on any bytes.
             let connection = match self.find_live(ready.token) {
                 Some(index) => self.connections[index as usize].as_mut(),
@@ -122,7 +122,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
             more = match read {
                 None => false,
                 Some(Ok(got @ 1..)) => {
-                    self.received(control, index, &mut buffer[..got], now);
+                    self.on_received(control, index, &mut buffer[..got], now);
                     // A short read has emptied the socket; the next bytes make a new event.
                     got == buffer.len() || ready.hangup
                 }
@@ -145,7 +145,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
     }
 
     /// Decrypts received bytes if necessary and passes them to the script.
-    fn received(
+    fn on_received(
         &mut self,
         control: &mut impl WorkerControl,
         index: u32,
@@ -155,7 +155,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         let Some(connection) = self.connections[index as usize].as_mut() else {
             return;
         };
-        let LinkOwner { slot, link } = connection.own;
+        let LinkOwner { slot, link } = connection.data;
         let token = connection.token(index);
         let mut plain = std::mem::take(&mut self.client.plain);
         plain.clear();
@@ -174,8 +174,8 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         }
         let bytes = if is_secured { &plain[..] } else { bytes };
         if !bytes.is_empty() && self.find_live(token).is_some() {
-            self.dispatch(control, slot, now, &mut |script, turn| {
-                script.receive(link, bytes, now, turn);
+            self.dispatch(control, slot, now, &mut |script, context| {
+                script.receive(link, bytes, now, context);
             });
         }
         self.client.plain = plain;
@@ -200,9 +200,9 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
         let Some(connection) = self.connections[index as usize].as_ref() else {
             return;
         };
-        let LinkOwner { slot, link } = connection.own;
+        let LinkOwner { slot, link } = connection.data;
         if connection.state != ConnectionState::Open {
-            self.never_came_up(index, loss.outcome, self.stage, now);
+            self.record_connect_failure(index, loss.outcome, self.stage, now);
         }
         self.lose_link(control, slot, link, loss, now);
     }
@@ -218,7 +218,7 @@ impl<C: ScriptFactory, N: Network> ScriptWorker<C, N> {
             return;
         };
         if let Some(slot) = self.client.slots.get_mut(slot) {
-            slot.places[at] = connection.address_index;
+            slot.last_addresses[at] = connection.address_index;
         }
         let token = connection.token(index);
         self.races.abandon(token, &mut self.network);

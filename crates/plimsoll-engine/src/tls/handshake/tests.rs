@@ -45,21 +45,21 @@ fn fixed(record: usize, read: usize) -> Shape<'static> {
 }
 
 /// The shape that changes nothing.
-fn uncut() -> Shape<'static> {
+fn unchanged() -> Shape<'static> {
     fixed(MAX_PLAINTEXT, 1 << 20)
 }
 
 fn came(heard: Vec<u8>, closed: bool, resumed: bool, retried: bool) -> EndState {
     EndState {
         error: None,
-        heard,
+        received: heard,
         closed,
         resumed,
         retried,
     }
 }
 
-fn assert_whole(what: &Conversation, resumed: bool, retried: bool, seed: u64) {
+fn assert_complete(what: &Conversation, resumed: bool, retried: bool, seed: u64) {
     let client = came(server_text(), true, resumed, retried);
     let server = came(client_text(), false, resumed, retried);
     assert_eq!(what.client.error, None, "seed {seed}");
@@ -106,32 +106,38 @@ fn fuzzed_client_handshakes_match_library() {
             let [library, own, lean] = [
                 Implementation::Library,
                 Implementation::Own,
-                Implementation::Lean,
+                Implementation::OwnFromSecrets,
             ]
-            .map(|whose| {
+            .map(|implementation| {
                 // The resting implementation stores no tickets.
-                let resumed = resumed && whose != Implementation::Lean;
+                let resumed = resumed && implementation != Implementation::OwnFromSecrets;
                 let client = if resumed {
-                    setup.resuming_client(whose)
+                    setup.resuming_client(implementation)
                 } else {
-                    setup.client(whose)
+                    setup.client(implementation)
                 };
                 if resumed {
-                    let first = setup.converse(&client, uncut()).unwrap();
-                    assert_whole(&first, false, retried, seed);
+                    let first = setup.converse(&client, unchanged()).unwrap();
+                    assert_complete(&first, false, retried, seed);
                 }
                 let came = setup.converse(&client, shape(seed)).unwrap();
-                if came.legal {
-                    assert_whole(&came, resumed, retried, seed);
+                if came.is_untampered {
+                    assert_complete(&came, resumed, retried, seed);
                 }
                 came
             });
-            assert_eq!(own.legal, library.legal, "seed {seed}");
+            assert_eq!(own.is_untampered, library.is_untampered, "seed {seed}");
             assert_eq!(own.client.error, library.client.error, "seed {seed}");
-            assert!(own.client.heard == library.client.heard, "seed {seed}");
+            assert!(
+                own.client.received == library.client.received,
+                "seed {seed}"
+            );
             if !resumed {
                 assert_eq!(lean.client.error, library.client.error, "seed {seed}");
-                assert!(lean.client.heard == library.client.heard, "seed {seed}");
+                assert!(
+                    lean.client.received == library.client.received,
+                    "seed {seed}"
+                );
             }
         }
     }
@@ -142,26 +148,30 @@ fn fuzzed_server_handshakes_match_library() {
     for (kind, (setup, resumed, retried)) in kinds().into_iter().enumerate() {
         for seed in 0..60 {
             let seed = 1_000 * kind as u64 + seed;
-            let [library, own] = [Implementation::Library, Implementation::Lean].map(|whose| {
-                let mut client = setup.client.clone();
-                client.resumption = if resumed {
-                    Resumption::in_memory_sessions(8)
-                } else {
-                    Resumption::disabled()
-                };
-                if resumed {
-                    let first = setup.serve(whose, &client, uncut()).unwrap();
-                    assert_whole(&first, false, retried, seed);
-                }
-                let came = setup.serve(whose, &client, shape(seed)).unwrap();
-                if came.legal {
-                    assert_whole(&came, resumed, retried, seed);
-                }
-                came
-            });
-            assert_eq!(own.legal, library.legal, "seed {seed}");
+            let [library, own] =
+                [Implementation::Library, Implementation::OwnFromSecrets].map(|implementation| {
+                    let mut client = setup.client.clone();
+                    client.resumption = if resumed {
+                        Resumption::in_memory_sessions(8)
+                    } else {
+                        Resumption::disabled()
+                    };
+                    if resumed {
+                        let first = setup.serve(implementation, &client, unchanged()).unwrap();
+                        assert_complete(&first, false, retried, seed);
+                    }
+                    let came = setup.serve(implementation, &client, shape(seed)).unwrap();
+                    if came.is_untampered {
+                        assert_complete(&came, resumed, retried, seed);
+                    }
+                    came
+                });
+            assert_eq!(own.is_untampered, library.is_untampered, "seed {seed}");
             assert_eq!(own.server.error, library.server.error, "seed {seed}");
-            assert!(own.server.heard == library.server.heard, "seed {seed}");
+            assert!(
+                own.server.received == library.server.received,
+                "seed {seed}"
+            );
         }
     }
 }
@@ -171,17 +181,18 @@ fn fuzzed_server_handshakes_match_library() {
 fn handshake_flight_survives_any_split() {
     let kinds = kinds().into_iter().filter(|(_, resumed, _)| !resumed);
     for (kind, (setup, _, retried)) in kinds.enumerate() {
-        for whose in [Implementation::Own, Implementation::Lean] {
-            let client = setup.client(whose);
+        for implementation in [Implementation::Own, Implementation::OwnFromSecrets] {
+            let client = setup.client(implementation);
             // Single bytes, and with as much trailing data as possible.
             for (record, read) in [(1, 1), (100, 1), (MAX_PLAINTEXT, 1), (1, 1 << 20)] {
                 let came = setup.converse(&client, fixed(record, read)).unwrap();
-                assert_whole(&came, false, retried, record as u64);
+                assert_complete(&came, false, retried, record as u64);
             }
             // Every split position occurs in one of the kinds.
             for cut in (1 + kind..1_200).step_by(4) {
-                let came = setup.converse(&client, [uncut(), fixed(90, cut)].map(|[_, down]| down));
-                assert_whole(&came.unwrap(), false, retried, cut as u64);
+                let came =
+                    setup.converse(&client, [unchanged(), fixed(90, cut)].map(|[_, down]| down));
+                assert_complete(&came.unwrap(), false, retried, cut as u64);
             }
         }
     }
@@ -201,10 +212,10 @@ fn small_records_carry_long_chains() {
         (100, 1_000),
         (100, 16_406),
     ] {
-        for whose in [Implementation::Own, Implementation::Lean] {
-            let client = setup.client(whose);
+        for implementation in [Implementation::Own, Implementation::OwnFromSecrets] {
+            let client = setup.client(implementation);
             let came = setup.converse(&client, fixed(record, read)).unwrap();
-            assert_whole(&came, false, false, record as u64);
+            assert_complete(&came, false, false, record as u64);
         }
     }
 }
@@ -255,13 +266,13 @@ fn library_reports_full_handshake_buffer() {
     // Our buffer is large enough.
     let client = setup.client(Implementation::Own);
     let came = setup.converse(&client, fixed(10, 1_000)).unwrap();
-    assert_whole(&came, false, false, 10);
+    assert_complete(&came, false, false, 10);
 }
 
 /// Accepts three bytes per write.
-struct Narrow(Vec<u8>);
+struct ThreeByteWriter(Vec<u8>);
 
-impl std::io::Write for Narrow {
+impl std::io::Write for ThreeByteWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         let taken = bytes.len().min(3);
         self.0.extend_from_slice(&bytes[..taken]);
@@ -276,24 +287,24 @@ impl std::io::Write for Narrow {
 #[test]
 fn non_tls_peer_gets_single_alert() {
     let setup = setup(Cipher::Aes128Gcm, false, false, ExtraLength::default());
-    for whose in [
+    for implementation in [
         Implementation::Own,
-        Implementation::Lean,
+        Implementation::OwnFromSecrets,
         Implementation::Library,
     ] {
-        let client = setup.client(whose);
+        let client = setup.client(implementation);
         let mut session = client.session();
-        let mut hello = Narrow(Vec::new());
+        let mut hello = ThreeByteWriter(Vec::new());
         session.flush(&mut hello).unwrap();
-        assert_eq!(hello.0[..3], [22, 3, 1], "{whose:?}");
+        assert_eq!(hello.0[..3], [22, 3, 1], "{implementation:?}");
         // The record is invalid by its first bytes, so its rest is not awaited.
         let mut bytes = b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec();
         let error = session.handshake(&mut bytes).unwrap_err();
-        assert_eq!(client.outcome(&error), "TLS_NOT_TLS", "{whose:?}");
-        let mut alert = Narrow(Vec::new());
+        assert_eq!(client.outcome(&error), "TLS_NOT_TLS", "{implementation:?}");
+        let mut alert = ThreeByteWriter(Vec::new());
         session.flush(&mut alert).unwrap();
-        assert_eq!(alert.0, [21, 3, 3, 0, 2, 2, 50], "{whose:?}");
-        assert!(!session.wants_write(), "{whose:?}");
+        assert_eq!(alert.0, [21, 3, 3, 0, 2, 2, 50], "{implementation:?}");
+        assert!(!session.wants_write(), "{implementation:?}");
     }
 }
 
@@ -301,9 +312,9 @@ fn non_tls_peer_gets_single_alert() {
 #[test]
 fn malformed_record_still_counts_as_tls() {
     let setup = setup(Cipher::Aes128Gcm, false, false, ExtraLength::default());
-    for whose in [
+    for implementation in [
         Implementation::Own,
-        Implementation::Lean,
+        Implementation::OwnFromSecrets,
         Implementation::Library,
     ] {
         for record in [
@@ -311,11 +322,11 @@ fn malformed_record_still_counts_as_tls() {
             &[21, 3, 3, 0, 1, 2],
             &[22, 3, 3, 0x50, 0],
         ] {
-            let client = setup.client(whose);
+            let client = setup.client(implementation);
             let mut bytes = record.to_vec();
             let error = client.session().handshake(&mut bytes).unwrap_err();
             let outcome = client.outcome(&error);
-            assert_eq!(outcome, "TLS_FAILED", "{whose:?}: {record:?}");
+            assert_eq!(outcome, "TLS_FAILED", "{implementation:?}: {record:?}");
         }
     }
 }
@@ -346,15 +357,15 @@ fn key_shares(hello: &[u8]) -> Vec<u16> {
 fn resumed_connections_offer_same_key_shares() {
     const X25519: u16 = 0x001d;
     let setup = setup(Cipher::Aes128Gcm, false, true, ExtraLength::default());
-    for whose in [Implementation::Own, Implementation::Library] {
-        let client = setup.resuming_client(whose);
+    for implementation in [Implementation::Own, Implementation::Library] {
+        let client = setup.resuming_client(implementation);
         for resumed in [false, true, true] {
-            let came = setup.converse(&client, uncut()).unwrap();
+            let came = setup.converse(&client, unchanged()).unwrap();
             // The client does not adapt its key shares to what it knows of the server.
-            assert_whole(&came, resumed, true, 0);
+            assert_complete(&came, resumed, true, 0);
             let mut hello = Vec::new();
             client.session().flush(&mut hello).unwrap();
-            assert_eq!(key_shares(&hello), [X25519], "{whose:?}");
+            assert_eq!(key_shares(&hello), [X25519], "{implementation:?}");
         }
     }
 }

@@ -56,13 +56,13 @@ impl<'a> ByteSource<'a> {
         })
     }
 
-    fn below(&mut self, most: usize) -> usize {
+    fn choose_below(&mut self, most: usize) -> usize {
         usize::from((self.next)()) % most
     }
 
     /// Chooses a size distribution between 1 and `most`.
-    fn sizes(&mut self, most: usize) -> SizePolicy {
-        let bound = [1, 7, 100, 600, 5_000, most][self.below(6)];
+    fn choose_sizes(&mut self, most: usize) -> SizePolicy {
+        let bound = [1, 7, 100, 600, 5_000, most][self.choose_below(6)];
         SizePolicy::UpTo { bound, most }
     }
 }
@@ -79,7 +79,7 @@ impl SizePolicy {
             SizePolicy::Fixed(size) => return size,
             SizePolicy::UpTo { bound, most } => (bound, most),
         };
-        let choice = choices.below(usize::MAX);
+        let choice = choices.choose_below(usize::MAX);
         // Occasionally choose the maximum size.
         match choice % 32 {
             n if n == usize::from(MAX_SIZE_CHOICE) => most,
@@ -135,9 +135,9 @@ struct PathDirection<'a> {
     records: SizePolicy,
     reads: SizePolicy,
     padding: usize,
-    meddling: Option<(usize, Tampering)>,
-    meddled: bool,
-    written: usize,
+    tampering: Option<(usize, Tampering)>,
+    has_tampered: bool,
+    records_written: usize,
 }
 
 impl<'a> PathDirection<'a> {
@@ -149,10 +149,13 @@ impl<'a> PathDirection<'a> {
     ) -> PathDirection<'a> {
         let (records, reads) = match choices.fixed {
             Some((record, read)) => (SizePolicy::Fixed(record), SizePolicy::Fixed(read)),
-            None => (choices.sizes(MAX_PLAINTEXT), choices.sizes(MAX_READ)),
+            None => (
+                choices.choose_sizes(MAX_PLAINTEXT),
+                choices.choose_sizes(MAX_READ),
+            ),
         };
         let is_fixed = choices.fixed.is_some();
-        let meddling = match choices.below(16) {
+        let meddling = match choices.choose_below(16) {
             _ if is_fixed => None,
             0 => Some(Tampering::Flip),
             1 => Some(Tampering::Empty),
@@ -174,11 +177,11 @@ impl<'a> PathDirection<'a> {
             padding: if is_fixed {
                 0
             } else {
-                [0, 0, 1, 40][choices.below(4)]
+                [0, 0, 1, 40][choices.choose_below(4)]
             },
-            meddling: meddling.map(|what| (choices.below(40), what)),
-            meddled: false,
-            written: 0,
+            tampering: meddling.map(|what| (choices.choose_below(40), what)),
+            has_tampered: false,
+            records_written: 0,
             choices,
         }
     }
@@ -196,7 +199,7 @@ impl<'a> PathDirection<'a> {
     }
 
     /// Returns the same messages in other records, as far as they can be decrypted yet.
-    fn cut(&mut self, bytes: &mut Vec<u8>) -> Vec<u8> {
+    fn resegment(&mut self, bytes: &mut Vec<u8>) -> Vec<u8> {
         let mut out = Vec::new();
         let mut cut = 0;
         while let [kind, major, minor, high, low, ..] = bytes[cut..] {
@@ -208,12 +211,12 @@ impl<'a> PathDirection<'a> {
             cut = end;
             match kind {
                 HANDSHAKE => {
-                    for piece in self.pieces(&record[HEADER_LENGTH..]) {
-                        self.meddle(&mut out, false);
-                        plain(HANDSHAKE, [major, minor], piece, &mut out);
+                    for piece in self.split_content(&record[HEADER_LENGTH..]) {
+                        self.tamper(&mut out, false);
+                        put_unprotected(HANDSHAKE, [major, minor], piece, &mut out);
                     }
                 }
-                APPLICATION_DATA => self.cut_protected(record, &mut out),
+                APPLICATION_DATA => self.resegment_protected(record, &mut out),
                 _ => out.extend_from_slice(record),
             }
         }
@@ -221,7 +224,7 @@ impl<'a> PathDirection<'a> {
         out
     }
 
-    fn pieces<'b>(&mut self, mut rest: &'b [u8]) -> Vec<&'b [u8]> {
+    fn split_content<'b>(&mut self, mut rest: &'b [u8]) -> Vec<&'b [u8]> {
         let mut pieces = Vec::new();
         while !rest.is_empty() {
             let mut size = self.records.next(&mut self.choices);
@@ -236,7 +239,7 @@ impl<'a> PathDirection<'a> {
         pieces
     }
 
-    fn cut_protected(&mut self, record: &mut [u8], out: &mut Vec<u8>) {
+    fn resegment_protected(&mut self, record: &mut [u8], out: &mut Vec<u8>) {
         let opening = self.opening.as_mut().expect("the keys are known");
         let inner = opening.open(record).expect("its sender sealed it");
         let end = inner.iter().rposition(|byte| *byte != 0);
@@ -244,20 +247,20 @@ impl<'a> PathDirection<'a> {
         let kind = kind[0];
         let pieces = match kind {
             ALERT => vec![content],
-            _ => self.pieces(content),
+            _ => self.split_content(content),
         };
         for piece in pieces {
             let room = MAX_PLAINTEXT - piece.len();
             let mut tail = vec![kind];
-            tail.resize(1 + self.choices.below(self.padding + 1).min(room), 0);
-            let flip = self.meddle(out, true);
+            tail.resize(1 + self.choices.choose_below(self.padding + 1).min(room), 0);
+            let flip = self.tamper(out, true);
             let sealing = self.sealing.as_mut().expect("the keys are known");
             sealing.seal(piece, &tail, out).expect("numbers are left");
             if flip && let Some(last) = out.last_mut() {
                 *last ^= 1;
             }
         }
-        if kind == HANDSHAKE && self.follow(content) {
+        if kind == HANDSHAKE && self.track_messages(content) {
             (self.opening, self.sealing) = (None, None);
         }
     }
@@ -268,7 +271,7 @@ impl<'a> PathDirection<'a> {
     }
 
     /// Tracks handshake messages; returns true after the last one under the current keys.
-    fn follow(&mut self, content: &[u8]) -> bool {
+    fn track_messages(&mut self, content: &[u8]) -> bool {
         self.message.extend_from_slice(content);
         let mut finished = false;
         while let [kind, a, b, c, ..] = *self.message {
@@ -283,31 +286,31 @@ impl<'a> PathDirection<'a> {
     }
 
     /// Applies the modification before the next record; returns true if that record must be changed.
-    fn meddle(&mut self, out: &mut Vec<u8>, is_protected: bool) -> bool {
-        let (at, open) = (self.written, self.labels.is_empty());
-        self.written += 1;
-        let Some((_, what)) = self.meddling.filter(|(here, _)| *here == at && !open) else {
+    fn tamper(&mut self, out: &mut Vec<u8>, is_protected: bool) -> bool {
+        let (at, open) = (self.records_written, self.labels.is_empty());
+        self.records_written += 1;
+        let Some((_, what)) = self.tampering.filter(|(here, _)| *here == at && !open) else {
             return false;
         };
         match what {
             // Unprotected records are not flipped: a `ClientHello` has its extensions in random order.
             Tampering::Flip => {
-                self.meddled |= is_protected;
+                self.has_tampered |= is_protected;
                 return is_protected;
             }
-            Tampering::Empty => plain(HANDSHAKE, [3, 3], &[], out),
-            Tampering::Alert(alert) => plain(ALERT, [3, 3], &alert, out),
+            Tampering::Empty => put_unprotected(HANDSHAKE, [3, 3], &[], out),
+            Tampering::Alert(alert) => put_unprotected(ALERT, [3, 3], &alert, out),
             Tampering::ChangeCipherSpec(value) => {
-                plain(CHANGE_CIPHER_SPEC, [3, 3], &[value], out);
+                put_unprotected(CHANGE_CIPHER_SPEC, [3, 3], &[value], out);
             }
         }
-        self.meddled = true;
+        self.has_tampered = true;
         false
     }
 }
 
 /// Appends an unprotected record.
-fn plain(kind: u8, [major, minor]: [u8; 2], content: &[u8], out: &mut Vec<u8>) {
+fn put_unprotected(kind: u8, [major, minor]: [u8; 2], content: &[u8], out: &mut Vec<u8>) {
     let [high, low] = u16::try_from(content.len())
         .unwrap_or(u16::MAX)
         .to_be_bytes();
@@ -343,11 +346,11 @@ impl<'a> TamperingPath<'a> {
         loop {
             if !client_spoke && !client.session.is_handshaking() {
                 client_spoke = true;
-                client.speak(&client_text());
+                client.send_text(&client_text());
             }
             if !server_spoke && !server.session.is_handshaking() {
                 server_spoke = true;
-                server.speak(&server_text());
+                server.send_text(&server_text());
                 server.session.close_notify();
             }
             let (up, down) = (client.give(), server.give());
@@ -358,9 +361,9 @@ impl<'a> TamperingPath<'a> {
             deliver(&mut self.down, down, &mut client);
         }
         Conversation {
-            client: client.came,
-            server: server.came,
-            legal: !self.up.meddled && !self.down.meddled,
+            client: client.state,
+            server: server.state,
+            is_untampered: !self.up.has_tampered && !self.down.has_tampered,
         }
     }
 }
@@ -371,7 +374,7 @@ fn deliver<E: TlsEnd>(
     to: &mut ConversationEnd<'_, E>,
 ) {
     loop {
-        let mut cut = path.cut(&mut bytes);
+        let mut cut = path.resegment(&mut bytes);
         let mut rest = &mut cut[..];
         if rest.is_empty() {
             // Data that cannot be decrypted, from an end that has failed, is dropped.

@@ -76,7 +76,7 @@ fn client(config: &ClientConfig) -> Client {
     OwnSession::client(
         Arc::new(config),
         name(),
-        KeySource::Heard(heard, LocalEnd::Client),
+        KeySource::KeyLog(heard, LocalEnd::Client),
     )
     .unwrap()
 }
@@ -170,7 +170,7 @@ where
 
 /// Exchanges the pending bytes of both ends in pieces of `step` until both are silent; returns the text that
 /// each received.
-fn carry(a: &mut impl Peer, b: &mut impl Peer, step: usize) -> (Vec<u8>, Vec<u8>) {
+fn exchange(a: &mut impl Peer, b: &mut impl Peer, step: usize) -> (Vec<u8>, Vec<u8>) {
     let (mut heard_a, mut heard_b) = (Vec::new(), Vec::new());
     loop {
         let (from_a, from_b) = (a.give(), b.give());
@@ -189,9 +189,9 @@ fn carry(a: &mut impl Peer, b: &mut impl Peer, step: usize) -> (Vec<u8>, Vec<u8>
 /// Checks that text of each end reaches the other.
 fn talk(a: &mut impl Peer, b: &mut impl Peer, text: &[u8]) {
     a.write(text);
-    assert_eq!(carry(a, b, 7), (Vec::new(), text.to_vec()));
+    assert_eq!(exchange(a, b, 7), (Vec::new(), text.to_vec()));
     b.write(text);
-    assert_eq!(carry(a, b, 1_000), (text.to_vec(), Vec::new()));
+    assert_eq!(exchange(a, b, 1_000), (text.to_vec(), Vec::new()));
 }
 
 fn pair(settings: &Settings) -> (Client, ServerSession) {
@@ -199,20 +199,20 @@ fn pair(settings: &Settings) -> (Client, ServerSession) {
         client(&settings.client),
         ServerSessions::new(&settings.server).session().unwrap(),
     );
-    carry(&mut a, &mut b, usize::MAX);
+    exchange(&mut a, &mut b, usize::MAX);
     assert!(!a.is_handshaking() && !b.is_handshaking());
     (a, b)
 }
 
 /// Returns the inner session of a server, which must have our record layer.
-fn lean(session: &mut ServerSession) -> &mut OwnSession<UnbufferedServerConnection> {
+fn own_session(session: &mut ServerSession) -> &mut OwnSession<UnbufferedServerConnection> {
     match &mut session.0 {
         SessionLayer::Own(session) => session,
         SessionLayer::Library(_) => panic!("the records are the library's"),
     }
 }
 
-fn at_rest<E: TlsEnd>(session: &OwnSession<E>) -> bool {
+fn is_at_rest<E: TlsEnd>(session: &OwnSession<E>) -> bool {
     matches!(session.stage, SessionStage::Resting(_)) && session.agreed().is_none()
 }
 
@@ -225,7 +225,7 @@ fn every_suite_continues_after_rest() {
             for text in [b"one".as_slice(), b"two", &[7; 40_000]] {
                 a.rest();
                 b.rest();
-                assert!(at_rest(&a) && at_rest(lean(&mut b)));
+                assert!(is_at_rest(&a) && is_at_rest(own_session(&mut b)));
                 assert!(a.outgoing().is_empty() && !b.wants_write());
                 talk(&mut a, &mut b, text);
             }
@@ -271,26 +271,26 @@ fn key_updates_reach_resting_session() {
         let settings = settings(suite, false);
         let mut ours = client(&settings.client);
         let mut theirs = ServerConnection::new(Arc::new(settings.server.clone())).unwrap();
-        carry(&mut ours, &mut theirs, usize::MAX);
+        exchange(&mut ours, &mut theirs, usize::MAX);
         for text in [b"one".as_slice(), b"two", b"three"] {
             ours.rest();
-            assert!(at_rest(&ours));
+            assert!(is_at_rest(&ours));
             // The peer also requests a key update of us, which precedes our next data.
             theirs.refresh_traffic_keys().unwrap();
             theirs.write(b"new keys");
-            assert_eq!(carry(&mut ours, &mut theirs, 7).0, b"new keys");
+            assert_eq!(exchange(&mut ours, &mut theirs, 7).0, b"new keys");
             ours.rest();
-            assert!(at_rest(&ours), "with an update owed");
+            assert!(is_at_rest(&ours), "with an update owed");
             talk(&mut ours, &mut theirs, text);
         }
 
         let mut ours = ServerSessions::new(&settings.server).session().unwrap();
         let mut theirs = ClientConnection::new(Arc::new(settings.client), name()).unwrap();
-        carry(&mut theirs, &mut ours, usize::MAX);
+        exchange(&mut theirs, &mut ours, usize::MAX);
         ours.rest();
         theirs.refresh_traffic_keys().unwrap();
         theirs.write(b"new keys");
-        assert_eq!(carry(&mut theirs, &mut ours, 7).1, b"new keys");
+        assert_eq!(exchange(&mut theirs, &mut ours, 7).1, b"new keys");
         ours.rest();
         talk(&mut ours, &mut theirs, b"and on");
         theirs.send_close_notify();
@@ -307,7 +307,7 @@ fn rested_session_survives_millions_of_records() {
     b.rest();
     let hours = 1 << 24;
     if let (SessionStage::Resting(a), SessionStage::Resting(b)) =
-        (&mut a.stage, &mut lean(&mut b).stage)
+        (&mut a.stage, &mut own_session(&mut b).stage)
     {
         a.age(hours, hours);
         b.age(hours, hours);
@@ -328,7 +328,7 @@ fn resting_server_resumes_from_tickets() {
     for kind in [HandshakeKind::Full, HandshakeKind::Resumed] {
         let mut ours = sessions.session().unwrap();
         let mut theirs = ClientConnection::new(Arc::clone(&config), name()).unwrap();
-        carry(&mut theirs, &mut ours, usize::MAX);
+        exchange(&mut theirs, &mut ours, usize::MAX);
         assert_eq!(theirs.handshake_kind(), Some(kind));
         let resumed = ours.agreement().map(|agreed| agreed.resumed);
         assert_eq!(resumed, Some(kind == HandshakeKind::Resumed));
@@ -346,7 +346,7 @@ fn resting_server_resumes_from_tickets() {
     let (mut a, mut b) = pair(&settings);
     a.rest();
     b.rest();
-    lean(&mut b)
+    own_session(&mut b)
         .awake()
         .unwrap()
         .unwrap()
@@ -375,16 +375,16 @@ fn pending_data_prevents_rest() {
     let (mut a, mut b) = pair(&settings(SUITES[0], false));
     a.write(b"unsent");
     a.rest();
-    assert!(!at_rest(&a));
+    assert!(!is_at_rest(&a));
     let bytes = a.give();
     let (half, rest) = bytes.split_at(9);
     b.take(half);
     b.rest();
-    assert!(!at_rest(lean(&mut b)), "half a record is there");
+    assert!(!is_at_rest(own_session(&mut b)), "half a record is there");
     assert_eq!(b.take(rest).0, b"unsent");
     a.rest();
     b.rest();
-    assert!(at_rest(&a) && at_rest(lean(&mut b)));
+    assert!(is_at_rest(&a) && is_at_rest(own_session(&mut b)));
     // A corrupted record is rejected after resting as before, and the peer gets an alert.
     let mut theirs = {
         b.write(b"changed");
@@ -395,14 +395,14 @@ fn pending_data_prevents_rest() {
     assert_eq!(refused, Err(ReceiveError::Record(RecordError::BadTag)));
     assert!(!a.outgoing().is_empty());
     a.rest();
-    assert!(!at_rest(&a), "what has failed stays so");
+    assert!(!is_at_rest(&a), "what has failed stays so");
 }
 
 #[test]
 fn rejected_handshake_sends_alert() {
     let settings = settings(SUITES[0], true);
     let mut anonymous = settings.client.clone();
-    anonymous.client_auth_cert_resolver = Arc::new(Nobody);
+    anonymous.client_auth_cert_resolver = Arc::new(NoClientCertificate);
     let mut ours = ServerSessions::new(&settings.server).session().unwrap();
     let mut theirs = ClientConnection::new(Arc::new(anonymous), name()).unwrap();
     ours.take(&theirs.give());
@@ -420,9 +420,9 @@ fn rejected_handshake_sends_alert() {
 }
 
 #[derive(Debug)]
-struct Nobody;
+struct NoClientCertificate;
 
-impl rustls::client::ResolvesClientCert for Nobody {
+impl rustls::client::ResolvesClientCert for NoClientCertificate {
     fn resolve(
         &self,
         _: &[&[u8]],

@@ -93,7 +93,7 @@ pub enum ReceiveError<E> {
     /// The peer violated the protocol.
     Record(RecordError),
     /// The receiver of the plaintext failed.
-    Taker(E),
+    Consumer(E),
 }
 
 impl<E> From<RecordError> for ReceiveError<E> {

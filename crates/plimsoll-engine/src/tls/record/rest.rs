@@ -24,7 +24,7 @@ pub struct RestingRecords<R> {
     schedule: R,
     receiving: u64,
     sending: u64,
-    update_asked: bool,
+    update_requested: bool,
     idle: IdleCounters,
     warnings: u8,
 }
@@ -35,7 +35,7 @@ impl<K> TlsRecords<K> {
         self.partial.is_empty()
             && self.handshake.is_empty()
             && self.out.is_empty()
-            && !self.closed
+            && !self.peer_closed
             && self.failed.is_none()
     }
 
@@ -46,7 +46,7 @@ impl<K> TlsRecords<K> {
             schedule: schedule(self.schedule)?,
             receiving: self.receiving.sequence,
             sending: self.sending.sequence,
-            update_asked: self.update_asked,
+            update_requested: self.update_requested,
             idle: self.idle,
             warnings: self.warnings,
         })
@@ -72,7 +72,7 @@ impl<R: Rekey> RestingRecords<R> {
         let receiving = self.schedule.receiving(self.receiving)?;
         let sending = self.schedule.sending(self.sending)?;
         let mut records = TlsRecords::new(schedule(self.schedule), receiving, sending);
-        records.update_asked = self.update_asked;
+        records.update_requested = self.update_requested;
         records.idle = self.idle;
         records.warnings = self.warnings;
         Ok(records)

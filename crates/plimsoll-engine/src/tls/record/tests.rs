@@ -64,7 +64,7 @@ fn drain(from: &mut TlsRecords<Schedule>) -> Vec<u8> {
 }
 
 /// Passes `bytes` to `to` in pieces of `step`; returns the content and the result.
-fn give(
+fn deliver(
     to: &mut TlsRecords<Schedule>,
     bytes: &[u8],
     step: usize,
@@ -80,14 +80,14 @@ fn give(
         match taken {
             Ok(end) => closed = end,
             Err(ReceiveError::Record(e)) => return (got, Err(e)),
-            Err(ReceiveError::Taker(())) => unreachable!("the taker does not fail"),
+            Err(ReceiveError::Consumer(())) => unreachable!("the taker does not fail"),
         }
     }
     (got, Ok(closed))
 }
 
 /// Makes a record with the given inner content, type and padding.
-fn raw(from: &mut TlsRecords<Schedule>, inner: &[u8]) -> Vec<u8> {
+fn record_of(from: &mut TlsRecords<Schedule>, inner: &[u8]) -> Vec<u8> {
     from.seal_inner(inner).unwrap();
     drain(from)
 }
@@ -105,7 +105,7 @@ fn sealed_records_open_however_split() {
             a.seal(&text).unwrap();
             a.close_notify().unwrap();
             let bytes = drain(&mut a);
-            assert_eq!(give(&mut b, &bytes, step), (text.clone(), Ok(true)));
+            assert_eq!(deliver(&mut b, &bytes, step), (text.clone(), Ok(true)));
             assert!(b.partial.is_empty() && b.partial.capacity() == 0);
             assert_eq!(a.out.capacity(), 0, "an idle end keeps no buffer");
         }
@@ -121,18 +121,21 @@ fn flipped_bit_fails_connection_permanently() {
         let mut bytes = good.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
         let (_, mut b) = pair(Cipher::Aes128Gcm);
-        let (got, end) = give(&mut b, &bytes, usize::MAX);
+        let (got, end) = deliver(&mut b, &bytes, usize::MAX);
         assert_eq!(got, b"", "bit {bit}");
         // A changed length may also leave the record incomplete.
         let length_grew = (24..40).contains(&bit) && end == Ok(false);
         assert!(end.is_err() || length_grew, "bit {bit}: {end:?}");
         if end == Err(RecordError::BadTag) {
-            assert_eq!(give(&mut b, &good, usize::MAX).1, Err(RecordError::BadTag));
+            assert_eq!(
+                deliver(&mut b, &good, usize::MAX).1,
+                Err(RecordError::BadTag)
+            );
             // The alert bad_record_mac is pending.
             let (mut peer, _) = pair(Cipher::Aes128Gcm);
             let alert = drain(&mut b);
             assert_eq!(
-                give(&mut peer, &alert, usize::MAX).1,
+                deliver(&mut peer, &alert, usize::MAX).1,
                 Err(RecordError::AlertReceived(20))
             );
         }
@@ -157,7 +160,7 @@ fn reordered_repeated_or_missing_records_fail() {
         let (_, mut b) = pair(Cipher::Chacha20Poly1305);
         let bytes: Vec<u8> = order.iter().flat_map(|n| records[*n].clone()).collect();
         assert_eq!(
-            give(&mut b, &bytes, 7),
+            deliver(&mut b, &bytes, 7),
             (got.to_vec(), Err(RecordError::BadTag)),
             "{order:?}"
         );
@@ -167,11 +170,11 @@ fn reordered_repeated_or_missing_records_fail() {
 #[test]
 fn padded_and_empty_data_is_accepted() {
     let (mut a, mut b) = pair(Cipher::Aes256Gcm);
-    let padded = raw(&mut a, b"data\x17\0\0\0\0");
-    let empty = raw(&mut a, b"\x17");
-    let empty_padded = raw(&mut a, &[&[23u8][..], &[0; 1000]].concat());
+    let padded = record_of(&mut a, b"data\x17\0\0\0\0");
+    let empty = record_of(&mut a, b"\x17");
+    let empty_padded = record_of(&mut a, &[&[23u8][..], &[0; 1000]].concat());
     let bytes = [padded, empty, empty_padded].concat();
-    assert_eq!(give(&mut b, &bytes, 3), (b"data".to_vec(), Ok(false)));
+    assert_eq!(deliver(&mut b, &bytes, 3), (b"data".to_vec(), Ok(false)));
     for (inner, error) in [
         (&b"\0\0\0"[..], RecordError::OnlyPadding),
         (b"\x16", RecordError::Handshake),
@@ -182,8 +185,8 @@ fn padded_and_empty_data_is_accepted() {
         (b"\x02\x28\x15", RecordError::AlertReceived(40)),
     ] {
         let (mut a, mut b) = pair(Cipher::Aes256Gcm);
-        let bytes = raw(&mut a, inner);
-        assert_eq!(give(&mut b, &bytes, 100).1, Err(error), "{inner:?}");
+        let bytes = record_of(&mut a, inner);
+        assert_eq!(deliver(&mut b, &bytes, 100).1, Err(error), "{inner:?}");
     }
 }
 
@@ -192,8 +195,8 @@ fn record_size_limits_are_enforced() {
     let full = |extra: usize| {
         let (mut a, mut b) = pair(Cipher::Aes128Gcm);
         let inner = [&vec![b'x'; MAX_PLAINTEXT + extra][..], &[23]].concat();
-        let bytes = raw(&mut a, &inner);
-        give(&mut b, &bytes, 999)
+        let bytes = record_of(&mut a, &inner);
+        deliver(&mut b, &bytes, 999)
     };
     assert_eq!(full(0), (vec![b'x'; MAX_PLAINTEXT], Ok(false)));
     assert_eq!(
@@ -212,7 +215,7 @@ fn record_size_limits_are_enforced() {
         for step in [1, 5] {
             let (_, mut b) = pair(Cipher::Aes128Gcm);
             // The record is rejected by its header alone, before memory is allocated for the rest.
-            assert_eq!(give(&mut b, &header, step).1, Err(error.clone()));
+            assert_eq!(deliver(&mut b, &header, step).1, Err(error.clone()));
             assert!(b.partial.capacity() == 0);
         }
     }
@@ -223,17 +226,20 @@ fn key_updates_rotate_and_are_answered() {
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
     a.seal(b"old ").unwrap();
     let mut bytes = drain(&mut a);
-    bytes.extend(raw(&mut a, &[KEY_UPDATE, 0, 0, 1, 1, HANDSHAKE]));
+    bytes.extend(record_of(&mut a, &[KEY_UPDATE, 0, 0, 1, 1, HANDSHAKE]));
     a.sending = a.schedule.next_sending().unwrap();
     a.seal(b"new").unwrap();
     bytes.extend(drain(&mut a));
-    assert_eq!(give(&mut b, &bytes, 11), (b"old new".to_vec(), Ok(false)));
+    assert_eq!(
+        deliver(&mut b, &bytes, 11),
+        (b"old new".to_vec(), Ok(false))
+    );
     assert_eq!((b.schedule.receiving, b.schedule.sending), (2, 101));
     // The answer precedes the next data, under the old key.
     b.seal(b"answer").unwrap();
     assert_eq!(b.schedule.sending, 102);
     let bytes = drain(&mut b);
-    assert_eq!(give(&mut a, &bytes, 11), (b"answer".to_vec(), Ok(false)));
+    assert_eq!(deliver(&mut a, &bytes, 11), (b"answer".to_vec(), Ok(false)));
     assert_eq!(a.schedule.receiving, 102);
     b.seal(b"!").unwrap();
     assert_eq!(b.schedule.sending, 102, "one answer for one question");
@@ -264,8 +270,8 @@ fn key_updates_rotate_and_are_answered() {
         ),
     ] {
         let (mut a, mut b) = pair(Cipher::Aes128Gcm);
-        let bytes = raw(&mut a, message);
-        assert_eq!(give(&mut b, &bytes, 50).1, Err(error));
+        let bytes = record_of(&mut a, message);
+        assert_eq!(deliver(&mut b, &bytes, 50).1, Err(error));
         assert_eq!(alert_sent(&mut b), alert);
     }
 }
@@ -274,7 +280,7 @@ fn key_updates_rotate_and_are_answered() {
 fn alert_sent(by: &mut TlsRecords<Schedule>) -> u8 {
     let bytes = drain(by);
     let (mut peer, _) = pair(by.schedule.cipher);
-    match give(&mut peer, &bytes, usize::MAX) {
+    match deliver(&mut peer, &bytes, usize::MAX) {
         (text, Err(RecordError::AlertReceived(alert))) if text.is_empty() => alert,
         other => panic!("{other:?}"),
     }
@@ -293,29 +299,29 @@ fn repeated(
     let mut end = Ok(false);
     for _ in 0..times {
         let bytes = make(&mut a);
-        end = give(&mut b, &bytes, usize::MAX).1;
+        end = deliver(&mut b, &bytes, usize::MAX).1;
     }
     (a, b, end)
 }
 
 #[test]
 fn unproductive_record_limits_match_library() {
-    let empty = |a: &mut TlsRecords<Schedule>| raw(a, &[APPLICATION_DATA, 0, 0]);
+    let empty = |a: &mut TlsRecords<Schedule>| record_of(a, &[APPLICATION_DATA, 0, 0]);
     let (mut a, mut b, end) = repeated(32, empty);
     assert_eq!(end, Ok(false));
     // Data resets the count.
     let bytes = [
-        raw(&mut a, b"x\x17"),
+        record_of(&mut a, b"x\x17"),
         (0..32).flat_map(|_| empty(&mut a)).collect(),
     ]
     .concat();
-    assert_eq!(give(&mut b, &bytes, 7), (b"x".to_vec(), Ok(false)));
+    assert_eq!(deliver(&mut b, &bytes, 7), (b"x".to_vec(), Ok(false)));
     let bytes = empty(&mut a);
-    assert_eq!(give(&mut b, &bytes, 7).1, Err(RecordError::Empty));
+    assert_eq!(deliver(&mut b, &bytes, 7).1, Err(RecordError::Empty));
     assert_eq!(alert_sent(&mut b), 10);
 
     let update = |a: &mut TlsRecords<Schedule>| {
-        let bytes = raw(a, &[KEY_UPDATE, 0, 0, 1, 0, HANDSHAKE]);
+        let bytes = record_of(a, &[KEY_UPDATE, 0, 0, 1, 0, HANDSHAKE]);
         a.sending = a.schedule.next_sending().unwrap();
         bytes
     };
@@ -326,17 +332,17 @@ fn unproductive_record_limits_match_library() {
         (0..32).flat_map(|_| update(&mut a)).collect(),
     ]
     .concat();
-    assert_eq!(give(&mut b, &bytes, 7).1, Ok(false), "data, if none");
+    assert_eq!(deliver(&mut b, &bytes, 7).1, Ok(false), "data, if none");
     let bytes = update(&mut a);
-    assert_eq!(give(&mut b, &bytes, 7).1, Err(RecordError::KeyUpdates));
+    assert_eq!(deliver(&mut b, &bytes, 7).1, Err(RecordError::KeyUpdates));
     assert_eq!(alert_sent(&mut b), 10);
 
-    let canceled = |a: &mut TlsRecords<Schedule>| raw(a, &[1, USER_CANCELED, ALERT]);
+    let canceled = |a: &mut TlsRecords<Schedule>| record_of(a, &[1, USER_CANCELED, ALERT]);
     let (mut a, mut b, end) = repeated(4, canceled);
     assert_eq!(end, Ok(false));
-    let bytes = [raw(&mut a, b"x\x17"), canceled(&mut a)].concat();
+    let bytes = [record_of(&mut a, b"x\x17"), canceled(&mut a)].concat();
     assert_eq!(
-        give(&mut b, &bytes, 7),
+        deliver(&mut b, &bytes, 7),
         (b"x".to_vec(), Err(RecordError::Warnings))
     );
     assert_eq!(alert_sent(&mut b), 10);
@@ -351,7 +357,7 @@ fn message_length_limits_are_inclusive() {
         ([23, 3, 3, 0, 16], Err(RecordError::TooShort)),
     ] {
         let (_, mut b) = pair(Cipher::Aes128Gcm);
-        assert_eq!(give(&mut b, &header, 3).1, end);
+        assert_eq!(deliver(&mut b, &header, 3).1, end);
     }
     let ticket = |length: usize| {
         let [_, high, middle, low] = u32::try_from(length).unwrap().to_be_bytes();
@@ -363,9 +369,9 @@ fn message_length_limits_are_inclusive() {
         let (mut a, mut b) = pair(Cipher::Aes128Gcm);
         let bytes: Vec<u8> = message
             .chunks(1_000)
-            .flat_map(|piece| raw(&mut a, &[piece, &[HANDSHAKE]].concat()))
+            .flat_map(|piece| record_of(&mut a, &[piece, &[HANDSHAKE]].concat()))
             .collect();
-        let end = give(&mut b, &bytes, 4_096).1;
+        let end = deliver(&mut b, &bytes, 4_096).1;
         (b, end)
     };
     let most = (1 << 16) - 1;
@@ -389,14 +395,14 @@ fn tickets_pass_and_other_messages_fail() {
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
     let two = [4, 0, 0, 2, 7, 8, 4, 0, 0, 1, 9];
     let (first, second) = two.split_at(5);
-    let mut bytes = raw(&mut a, &[first, &[22]].concat());
-    bytes.extend(raw(&mut a, &[second, &[22, 0, 0]].concat()));
-    assert_eq!(give(&mut b, &bytes, 9), (Vec::new(), Ok(false)));
+    let mut bytes = record_of(&mut a, &[first, &[22]].concat());
+    bytes.extend(record_of(&mut a, &[second, &[22, 0, 0]].concat()));
+    assert_eq!(deliver(&mut b, &bytes, 9), (Vec::new(), Ok(false)));
     assert_eq!(b.schedule.tickets, [vec![7, 8], vec![9]]);
 
-    let mut cut = raw(&mut a, &[4, 0, 0, 2, 7, 22]);
-    cut.extend(raw(&mut a, b"data\x17"));
-    assert_eq!(give(&mut b, &cut, 100).1, Err(RecordError::Interleaved));
+    let mut cut = record_of(&mut a, &[4, 0, 0, 2, 7, 22]);
+    cut.extend(record_of(&mut a, b"data\x17"));
+    assert_eq!(deliver(&mut b, &cut, 100).1, Err(RecordError::Interleaved));
 
     for (message, error) in [
         (&[13, 0, 0, 0, 22][..], RecordError::Unexpected(13)),
@@ -404,8 +410,8 @@ fn tickets_pass_and_other_messages_fail() {
         (&[4, 1, 0, 0, 22], RecordError::Handshake),
     ] {
         let (mut a, mut b) = pair(Cipher::Aes128Gcm);
-        let bytes = raw(&mut a, message);
-        assert_eq!(give(&mut b, &bytes, 100).1, Err(error));
+        let bytes = record_of(&mut a, message);
+        assert_eq!(deliver(&mut b, &bytes, 100).1, Err(error));
     }
 }
 
@@ -417,7 +423,7 @@ fn keys_rotate_before_sequence_wraps() {
     for text in [b"last", b"next"] {
         a.seal(text).unwrap();
         let bytes = drain(&mut a);
-        assert_eq!(give(&mut b, &bytes, 100).0, text);
+        assert_eq!(deliver(&mut b, &bytes, 100).0, text);
     }
     // The key update itself is one more record under the old key.
     assert_eq!((a.schedule.sending, b.schedule.receiving), (2, 2));
@@ -432,7 +438,7 @@ fn keys_rotate_before_sequence_wraps() {
         drain(&mut other)
     };
     b.receiving.sequence = u64::MAX;
-    assert_eq!(give(&mut b, &bytes, 100).1, Err(RecordError::Sequence));
+    assert_eq!(deliver(&mut b, &bytes, 100).1, Err(RecordError::Sequence));
 }
 
 #[test]
@@ -444,7 +450,7 @@ fn truncated_stream_yields_only_whole_records() {
     let bytes = drain(&mut a);
     for end in 0..bytes.len() {
         let (_, mut b) = pair(Cipher::Aes256Gcm);
-        let (got, closed) = give(&mut b, &bytes[..end], usize::MAX);
+        let (got, closed) = deliver(&mut b, &bytes[..end], usize::MAX);
         assert_eq!(got, if end >= whole { &b"first"[..] } else { b"" });
         assert_eq!(closed, Ok(false), "no close_notify was seen");
     }
@@ -457,14 +463,14 @@ fn data_after_close_is_ignored() {
     a.seal(b"late").unwrap();
     let mut bytes = drain(&mut a);
     bytes.extend_from_slice(b"garbage");
-    assert_eq!(give(&mut b, &bytes, usize::MAX), (Vec::new(), Ok(true)));
+    assert_eq!(deliver(&mut b, &bytes, usize::MAX), (Vec::new(), Ok(true)));
 
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
     a.seal(b"x").unwrap();
     let mut bytes = drain(&mut a);
     assert_eq!(
         b.receive(&mut bytes, &mut |_| Err("no")),
-        Err(ReceiveError::Taker("no"))
+        Err(ReceiveError::Consumer("no"))
     );
 }
 
@@ -477,23 +483,23 @@ fn only_idle_session_can_rest() {
     let bytes = drain(&mut a);
     assert!(a.can_rest());
     let (half, rest) = bytes.split_at(7);
-    assert_eq!(give(&mut b, half, 7).1, Ok(false));
+    assert_eq!(deliver(&mut b, half, 7).1, Ok(false));
     assert!(!b.can_rest(), "half a record");
-    assert_eq!(give(&mut b, rest, 99), (b"text".to_vec(), Ok(false)));
+    assert_eq!(deliver(&mut b, rest, 99), (b"text".to_vec(), Ok(false)));
     assert!(b.can_rest());
-    let half = raw(&mut a, &[NEW_SESSION_TICKET, 0, 0, 2, 7, HANDSHAKE]);
-    assert_eq!(give(&mut b, &half, 99).1, Ok(false));
+    let half = record_of(&mut a, &[NEW_SESSION_TICKET, 0, 0, 2, 7, HANDSHAKE]);
+    assert_eq!(deliver(&mut b, &half, 99).1, Ok(false));
     assert!(!b.can_rest(), "half a message");
 
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
     a.close_notify().unwrap();
     let bytes = drain(&mut a);
-    assert_eq!(give(&mut b, &bytes, 99).1, Ok(true));
+    assert_eq!(deliver(&mut b, &bytes, 99).1, Ok(true));
     assert!(!b.can_rest(), "the peer is gone");
 
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
-    let bytes = raw(&mut a, b"\0");
-    assert_eq!(give(&mut b, &bytes, 99).1, Err(RecordError::OnlyPadding));
+    let bytes = record_of(&mut a, b"\0");
+    assert_eq!(deliver(&mut b, &bytes, 99).1, Err(RecordError::OnlyPadding));
     drain(&mut b);
     assert!(!b.can_rest(), "failed");
 }
@@ -503,31 +509,31 @@ fn counters_persist_across_rest() {
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
     let mut bytes = Vec::new();
     for _ in 0..MAX_WARNINGS {
-        bytes.extend(raw(&mut a, &[1, USER_CANCELED, ALERT]));
+        bytes.extend(record_of(&mut a, &[1, USER_CANCELED, ALERT]));
     }
-    bytes.extend(raw(&mut a, &[KEY_UPDATE, 0, 0, 1, 1, HANDSHAKE]));
+    bytes.extend(record_of(&mut a, &[KEY_UPDATE, 0, 0, 1, 1, HANDSHAKE]));
     a.sending = a.schedule.next_sending().unwrap();
     for _ in 0..MAX_EMPTY {
-        bytes.extend(raw(&mut a, &[APPLICATION_DATA]));
+        bytes.extend(record_of(&mut a, &[APPLICATION_DATA]));
     }
-    assert_eq!(give(&mut b, &bytes, 99).1, Ok(false));
+    assert_eq!(deliver(&mut b, &bytes, 99).1, Ok(false));
     let mut b = b.rest(Some).unwrap().wake(|kept| kept).unwrap();
     b.seal(b"answer").unwrap();
     assert_eq!(b.schedule.sending, 102, "the update that was asked for");
     let bytes = drain(&mut b);
-    assert_eq!(give(&mut a, &bytes, 99).0, b"answer");
-    let one_more = raw(&mut a, &[APPLICATION_DATA]);
+    assert_eq!(deliver(&mut a, &bytes, 99).0, b"answer");
+    let one_more = record_of(&mut a, &[APPLICATION_DATA]);
     let mut c = b.rest(Some).unwrap().wake(|kept| kept).unwrap();
-    assert_eq!(give(&mut c, &one_more, 99).1, Err(RecordError::Empty));
+    assert_eq!(deliver(&mut c, &one_more, 99).1, Err(RecordError::Empty));
 
     let (mut a, mut b) = pair(Cipher::Aes128Gcm);
     for _ in 0..MAX_WARNINGS {
-        let bytes = raw(&mut a, &[1, USER_CANCELED, ALERT]);
-        assert_eq!(give(&mut b, &bytes, 99).1, Ok(false));
+        let bytes = record_of(&mut a, &[1, USER_CANCELED, ALERT]);
+        assert_eq!(deliver(&mut b, &bytes, 99).1, Ok(false));
         b = b.rest(Some).unwrap().wake(|kept| kept).unwrap();
     }
-    let one_more = raw(&mut a, &[1, USER_CANCELED, ALERT]);
-    assert_eq!(give(&mut b, &one_more, 99).1, Err(RecordError::Warnings));
+    let one_more = record_of(&mut a, &[1, USER_CANCELED, ALERT]);
+    assert_eq!(deliver(&mut b, &one_more, 99).1, Err(RecordError::Warnings));
 }
 
 /// Header, type and tag take 22 bytes per record of up to 16,384 bytes.
@@ -545,7 +551,7 @@ fn minimum_bytes_remaining_assume_full_records() {
     }
     a.seal(&[7; 100]).unwrap();
     let bytes = drain(&mut a);
-    assert_eq!(give(&mut b, &bytes[..22], 99).1, Ok(false));
+    assert_eq!(deliver(&mut b, &bytes[..22], 99).1, Ok(false));
     assert_eq!(b.fewest_to_come(100), 100);
     assert_eq!(b.fewest_to_come(0), 0);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_model::run::CertificateTaken;
+use plimsoll_model::run::CertificateAcceptance;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature};
 use rustls::pki_types::{CertificateDer, UnixTime};
@@ -10,8 +10,8 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
-use super::super::agreed::note_signature;
-use super::super::version_1::{CertificateFields, check_held};
+use super::super::agreement::note_signature;
+use super::super::x509_version_1::{CertificateFields, check_held};
 use super::{CertificateObservations, DirectTrust, TrustAnchors};
 
 /// Verifies clients' certificates.
@@ -20,18 +20,18 @@ pub struct ClientCheck {
     anchors: TrustAnchors,
     library: Arc<dyn ClientCertVerifier>,
     algorithms: WebPkiSupportedAlgorithms,
-    learned: Arc<CertificateObservations>,
+    observations: Arc<CertificateObservations>,
 }
 
 impl ClientCheck {
-    /// Makes a verifier with `anchors` that records its observations in `learned`.
+    /// Makes a verifier with `anchors` that records its observations in `observations`.
     ///
     /// # Errors
     /// If the library rejects the certificates.
     pub fn new(
         anchors: TrustAnchors,
         provider: &Arc<CryptoProvider>,
-        learned: Arc<CertificateObservations>,
+        observations: Arc<CertificateObservations>,
     ) -> Result<ClientCheck, VerifierBuilderError> {
         let roots = Arc::clone(&anchors.roots);
         let library = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(provider))
@@ -41,19 +41,21 @@ impl ClientCheck {
             library: library.build()?,
             algorithms: provider.signature_verification_algorithms,
             anchors,
-            learned,
+            observations,
         })
     }
 
-    fn judge(
+    fn verify(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), Error> {
         match self.anchors.taken(end_entity, now, &self.algorithms)? {
-            Some(DirectTrust::Itself) => self.learned.take(CertificateTaken::InCaFile),
-            Some(DirectTrust::Version1(_)) => self.learned.take(CertificateTaken::Version1),
+            Some(DirectTrust::InCaFile) => self.observations.take(CertificateAcceptance::InCaFile),
+            Some(DirectTrust::Version1(_)) => {
+                self.observations.take(CertificateAcceptance::Version1)
+            }
             None => {
                 self.library
                     .verify_client_cert(end_entity, intermediates, now)?;
@@ -74,8 +76,8 @@ impl ClientCertVerifier for ClientCheck {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let verdict = self.judge(end_entity, intermediates, now);
-        (self.learned).judged(verdict, &self.anchors, end_entity, intermediates)?;
+        let verdict = self.verify(end_entity, intermediates, now);
+        (self.observations).record_verdict(verdict, &self.anchors, end_entity, intermediates)?;
         Ok(ClientCertVerified::assertion())
     }
 

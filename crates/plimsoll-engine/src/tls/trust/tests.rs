@@ -10,12 +10,12 @@ use tempfile::TempDir;
 
 const DAY: u64 = 86_400;
 
-struct Made(TempDir);
+struct TestCertificates(TempDir);
 
-impl Made {
+impl TestCertificates {
     /// Makes the certificates of a gRPC test suite, except for the client's, and another CA of the same name.
-    fn new() -> Made {
-        let made = Made(tempfile::tempdir().unwrap());
+    fn new() -> TestCertificates {
+        let made = TestCertificates(tempfile::tempdir().unwrap());
         for ca in ["ca", "other"] {
             made.openssl(&format!("genrsa -out {ca}.key 2048"));
             made.openssl(&format!(
@@ -68,35 +68,45 @@ impl Made {
 
 /// Verifies a server's certificate as of `days` from now. Returns the result, the exceptions that were recorded, and
 /// the explanation, if there is one.
-fn judge(
+fn verify_server(
     trust: TrustPolicy,
     certificate: &CertificateDer<'_>,
     above: &[CertificateDer<'_>],
     name: &str,
     days: u64,
-) -> (Result<(), Error>, Vec<CertificateTaken>, Option<String>) {
-    let learned = Arc::new(CertificateObservations::default());
+) -> (
+    Result<(), Error>,
+    Vec<CertificateAcceptance>,
+    Option<String>,
+) {
+    let observations = Arc::new(CertificateObservations::default());
     let provider = rustls::crypto::aws_lc_rs::default_provider();
-    let check = ServerCheck::new(trust, &provider, Arc::clone(&learned));
+    let check = ServerCheck::new(trust, &provider, Arc::clone(&observations));
     let at = UnixTime::since_unix_epoch(Duration::from_secs(now() + days * DAY));
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let verdict = check.verify_server_cert(certificate, above, &name, &[], at);
-    let why = verdict.as_ref().err().and_then(|e| learned.why(e));
-    (verdict.map(|_| ()), learned.taken(), why)
+    let why = verdict.as_ref().err().and_then(|e| observations.why(e));
+    (verdict.map(|_| ()), observations.taken(), why)
 }
 
-fn problem(verdict: (Result<(), Error>, Vec<CertificateTaken>, Option<String>)) -> String {
+fn problem(
+    verdict: (
+        Result<(), Error>,
+        Vec<CertificateAcceptance>,
+        Option<String>,
+    ),
+) -> String {
     let error = verdict.0.expect_err("refused");
     super::super::validity::failure(&error) + &verdict.2.unwrap_or_default()
 }
 
 #[test]
 fn version_1_certificate_is_accepted_conditionally() {
-    use CertificateTaken::{CommonName, Version1};
-    let made = Made::new();
+    use CertificateAcceptance::{CommonName, Version1};
+    let made = TestCertificates::new();
     let leaf = made.certificate("server");
     assert!(is_version_1(&leaf) && !is_version_1(&made.certificate("ca")));
-    let with = |ca, name, days| judge(made.anchors(ca), &leaf, &[], name, days);
+    let with = |ca, name, days| verify_server(made.anchors(ca), &leaf, &[], name, days);
     assert_eq!(
         with("ca", "A.test", 0),
         (Ok(()), vec![Version1, CommonName], None)
@@ -115,7 +125,7 @@ fn version_1_certificate_is_accepted_conditionally() {
         let mut changed = leaf.to_vec();
         changed[at] ^= 1;
         let changed = CertificateDer::from(changed);
-        let (verdict, taken, _) = judge(made.anchors("ca"), &changed, &[], "a.test", 0);
+        let (verdict, taken, _) = verify_server(made.anchors("ca"), &changed, &[], "a.test", 0);
         assert!(verdict.is_err() && taken.is_empty(), "byte {at}");
     }
     // It is not accepted if an intermediate CA signed it, nor with the system's trust store.
@@ -123,10 +133,10 @@ fn version_1_certificate_is_accepted_conditionally() {
     made.openssl("x509 -req -in server.csr -CA middle.crt -CAkey middle.key -CAcreateserial -days 30 -out below.crt");
     let below = made.certificate("below");
     let middle = [made.certificate("middle")];
-    let (verdict, ..) = judge(made.anchors("ca"), &below, &middle, "a.test", 0);
+    let (verdict, ..) = verify_server(made.anchors("ca"), &below, &middle, "a.test", 0);
     assert_eq!(verdict, Err(CertificateError::UnknownIssuer.into()));
     assert!(
-        judge(made.anchors("middle"), &below, &[], "a.test", 0)
+        verify_server(made.anchors("middle"), &below, &[], "a.test", 0)
             .0
             .is_ok()
     );
@@ -134,20 +144,21 @@ fn version_1_certificate_is_accepted_conditionally() {
         panic!("a CA file has anchors");
     };
     let system = TrustPolicy::Anchors(TrustAnchors {
-        given: Vec::new(),
+        ca_certificates: Vec::new(),
         ..anchors
     });
-    assert!(problem(judge(system, &leaf, &[], "a.test", 0)).contains("of X.509 version 1"));
+    assert!(problem(verify_server(system, &leaf, &[], "a.test", 0)).contains("of X.509 version 1"));
 }
 
 #[test]
 fn common_name_is_used_without_san() {
-    use CertificateTaken::CommonName;
-    let made = Made::new();
+    use CertificateAcceptance::CommonName;
+    let made = TestCertificates::new();
     made.version_3("plain", "ca", "keyUsage=digitalSignature");
     made.version_3("named", "ca", "subjectAltName=DNS:else.test");
-    let with =
-        |leaf, name, days| judge(made.anchors("ca"), &made.certificate(leaf), &[], name, days);
+    let with = |leaf, name, days| {
+        verify_server(made.anchors("ca"), &made.certificate(leaf), &[], name, days)
+    };
     assert_eq!(
         with("plain", "plain.test", 0),
         (Ok(()), vec![CommonName], None)
@@ -159,11 +170,11 @@ fn common_name_is_used_without_san() {
     // Name constraints must not be circumvented.
     made.openssl("req -x509 -new -key ca.key -subj /CN=CA -days 30 -out bound.crt -addext nameConstraints=permitted;DNS:b.test");
     let plain = made.certificate("plain");
-    let bound = judge(made.anchors("bound"), &plain, &[], "plain.test", 0);
+    let bound = verify_server(made.anchors("bound"), &plain, &[], "plain.test", 0);
     assert!(bound.0.is_err() && bound.1.is_empty());
     let old = made.certificate("server");
     assert!(
-        judge(made.anchors("bound"), &old, &[], "a.test", 0)
+        verify_server(made.anchors("bound"), &old, &[], "a.test", 0)
             .0
             .is_err()
     );
@@ -188,8 +199,8 @@ fn hostnames_match_label_by_label() {
 
 #[test]
 fn directly_trusted_certificate_still_expires() {
-    use CertificateTaken::{InCaFile, Pinned, Unchecked};
-    let made = Made::new();
+    use CertificateAcceptance::{InCaFile, Pinned, Unchecked};
+    let made = TestCertificates::new();
     made.openssl("req -x509 -newkey rsa:2048 -keyout own.key -out own.crt -days 30 -nodes -subj /C=AU/ST=Some-State/O=Widgits");
     let own = made.certificate("own");
     let mut changed = own.to_vec();
@@ -203,28 +214,30 @@ fn directly_trusted_certificate_still_expires() {
         ),
         (&pinned as &dyn Fn() -> TrustPolicy, Pinned),
     ] {
-        let with = |leaf: &CertificateDer<'_>, days| judge(trust(), leaf, &[], "any.test", days);
+        let with =
+            |leaf: &CertificateDer<'_>, days| verify_server(trust(), leaf, &[], "any.test", days);
         assert_eq!(with(&own, 0), (Ok(()), vec![how], None));
         assert!(problem(with(&own, 31)).contains("expired at"));
         assert!(with(&changed, 0).0.is_err() && with(&changed, 0).1.is_empty());
         assert!(with(&made.certificate("ca"), 0).0.is_err());
     }
-    let said = problem(judge(pinned(), &changed, &[], "any.test", 0));
+    let said = problem(verify_server(pinned(), &changed, &[], "any.test", 0));
     assert!(said.contains("its fingerprint is sha256:"), "{said}");
-    let any = judge(TrustPolicy::Unchecked, &changed, &[], "any.test", 31);
+    let any = verify_server(TrustPolicy::Unchecked, &changed, &[], "any.test", 31);
     assert_eq!(any, (Ok(()), vec![Unchecked], None));
 }
 
 #[test]
 fn missing_intermediate_is_named() {
-    let made = Made::new();
+    let made = TestCertificates::new();
     made.version_3("middle", "ca", "basicConstraints=critical,CA:TRUE");
     made.version_3("leaf", "middle", "subjectAltName=DNS:leaf.test");
     made.openssl("req -x509 -new -key other.key -subj /CN=Else -days 30 -out else.crt");
     let (leaf, middle) = (made.certificate("leaf"), made.certificate("middle"));
     let whole = [middle.clone(), made.certificate("ca")];
-    let with =
-        |ca, above: &[CertificateDer<'_>]| judge(made.anchors(ca), &leaf, above, "leaf.test", 0);
+    let with = |ca, above: &[CertificateDer<'_>]| {
+        verify_server(made.anchors(ca), &leaf, above, "leaf.test", 0)
+    };
     assert_eq!(with("ca", &whole), (Ok(()), vec![], None));
     for (ca, above, words) in [
         (
@@ -243,7 +256,7 @@ fn missing_intermediate_is_named() {
         assert_eq!(verdict.0, Err(CertificateError::UnknownIssuer.into()));
         assert!(problem(verdict.clone()).contains(words), "{verdict:?}");
     }
-    let alone = judge(
+    let alone = verify_server(
         made.anchors("else"),
         &made.certificate("ca"),
         &[],
@@ -251,49 +264,55 @@ fn missing_intermediate_is_named() {
         0,
     );
     assert!(problem(alone).contains("it is self-signed"));
-    let said = problem(judge(made.anchors("ca"), &middle, &[], "middle.test", 0));
+    let said = problem(verify_server(
+        made.anchors("ca"),
+        &middle,
+        &[],
+        "middle.test",
+        0,
+    ));
     assert!(said.contains("it is a CA certificate"), "{said}");
 }
 
 #[test]
 fn earliest_certificate_limits_session_lifetime() {
-    let made = Made::new();
-    let learned = CertificateObservations::default();
-    assert_eq!(learned.until(), u64::MAX);
+    let made = TestCertificates::new();
+    let observations = CertificateObservations::default();
+    assert_eq!(observations.until(), u64::MAX);
     made.openssl(
         "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 3 -out short.crt",
     );
     let (short, long) = (made.certificate("short"), made.certificate("server"));
     let (soon, later) = (not_after(&short).unwrap(), not_after(&long).unwrap());
-    learned.holds_until([&long].into_iter());
-    assert_eq!(learned.until(), later);
-    learned.holds_until([&short].into_iter());
-    learned.holds_until([&long].into_iter());
-    assert_eq!(learned.until(), soon);
-    learned.until.store(now() - 1, Ordering::Relaxed);
-    learned.holds_until([&long].into_iter());
-    assert_eq!(learned.until(), later);
+    observations.record_validity([&long].into_iter());
+    assert_eq!(observations.until(), later);
+    observations.record_validity([&short].into_iter());
+    observations.record_validity([&long].into_iter());
+    assert_eq!(observations.until(), soon);
+    observations.valid_until.store(now() - 1, Ordering::Relaxed);
+    observations.record_validity([&long].into_iter());
+    assert_eq!(observations.until(), later);
 }
 
 /// A client certificate that was reloaded twice counts twice, however often that is reported.
 #[test]
 fn reloaded_certificate_is_one_replacement() {
-    let learned = CertificateObservations::default();
-    learned.was_renewed(0);
-    assert!(!learned.took_replacement());
+    let observations = CertificateObservations::default();
+    observations.note_reloads(0);
+    assert!(!observations.took_replacement());
     for times in [1, 3] {
-        learned.was_renewed(times);
-        assert!(learned.took_replacement(), "{times}");
-        learned.was_renewed(times);
-        assert!(!learned.took_replacement(), "{times}");
+        observations.note_reloads(times);
+        assert!(observations.took_replacement(), "{times}");
+        observations.note_reloads(times);
+        assert!(!observations.took_replacement(), "{times}");
     }
-    assert_eq!(learned.seen.lock().unwrap().renewed, 3);
+    assert_eq!(observations.seen.lock().unwrap().reload_count, 3);
 }
 
 /// RFC 8446 §4.2.4: a client with several certificates chooses one by the CA names.
 #[test]
 fn clients_receive_trusted_ca_names() {
-    let made = Made::new();
+    let made = TestCertificates::new();
     let TrustPolicy::Anchors(anchors) = made.anchors("ca") else {
         panic!("a CA file has anchors");
     };
@@ -310,7 +329,7 @@ fn clients_receive_trusted_ca_names() {
 
 #[test]
 fn changed_certificate_is_one_replacement() {
-    let learned = CertificateObservations::default();
+    let observations = CertificateObservations::default();
     let [first, second] = [b"first", b"other"].map(|der| CertificateDer::from(&der[..]));
     for (certificate, replaced) in [
         (&first, false),
@@ -318,7 +337,7 @@ fn changed_certificate_is_one_replacement() {
         (&second, true),
         (&first, false),
     ] {
-        learned.saw(certificate);
-        assert_eq!(learned.took_replacement(), replaced, "{certificate:?}");
+        observations.record_certificate(certificate);
+        assert_eq!(observations.took_replacement(), replaced, "{certificate:?}");
     }
 }

@@ -5,7 +5,7 @@ use plimsoll_model::plan::BatchSchedule;
 use super::super::*;
 
 /// A run to be recorded.
-pub(super) struct Run {
+pub(super) struct LedgerRun {
     pub(super) name: &'static str,
     pub(super) load: LoadPlan,
     pub(super) weather: NetworkConditions,
@@ -18,8 +18,8 @@ pub(super) struct Run {
     pub(super) trace: bool,
 }
 
-fn of(name: &'static str, load: LoadPlan, change: impl FnOnce(&mut Run)) -> Run {
-    let mut run = Run {
+fn of(name: &'static str, load: LoadPlan, change: impl FnOnce(&mut LedgerRun)) -> LedgerRun {
+    let mut run = LedgerRun {
         name,
         load,
         weather: NetworkConditions::calm(7),
@@ -35,7 +35,7 @@ fn of(name: &'static str, load: LoadPlan, change: impl FnOnce(&mut Run)) -> Run 
     run
 }
 
-fn constant(rate: f64, connections: u32) -> LoadPlan {
+fn constant_rate(rate: f64, connections: u32) -> LoadPlan {
     load(
         ArrivalModel::Open(ArrivalSpacing::Constant),
         rate,
@@ -43,7 +43,7 @@ fn constant(rate: f64, connections: u32) -> LoadPlan {
     )
 }
 
-fn poisson(rate: f64, connections: u32) -> LoadPlan {
+fn poisson_rate(rate: f64, connections: u32) -> LoadPlan {
     load(
         ArrivalModel::Open(ArrivalSpacing::Poisson),
         rate,
@@ -57,22 +57,22 @@ fn clients(clients: u32, think_ms: u64, connections: u32) -> LoadPlan {
 }
 
 /// Network conditions with small and slow pieces, resets, refusals and unanswered connects.
-fn rough(seed: u64) -> NetworkConditions {
+fn rough_network(seed: u64) -> NetworkConditions {
     NetworkConditions {
         seed,
         latency_us: 20..=4_000,
         piece: 1..=7,
-        reset: 2_000,
-        stall: 2_000,
+        reset_ppm: 2_000,
+        stall_ppm: 2_000,
         stall_ms: 1..=300,
-        refuse: 100_000,
-        ignore: 30_000,
+        refuse_ppm: 100_000,
+        ignore_ppm: 30_000,
         send_buffer: 64,
         ..NetworkConditions::calm(seed)
     }
 }
 
-fn stages(load: &mut LoadPlan) {
+fn set_stages(load: &mut LoadPlan) {
     let stage = |name: &str, warmup, ms, rate_from, rate_to| LoadStage {
         name: name.to_owned(),
         warmup,
@@ -89,11 +89,11 @@ fn stages(load: &mut LoadPlan) {
 }
 
 /// Returns runs of every kind of load under every network condition.
-pub(super) fn everywhere() -> Vec<Run> {
-    type Made = fn() -> LoadPlan;
-    let loops: [(&str, Made); 6] = [
-        ("constant", || constant(200.0, 3)),
-        ("poisson", || poisson(200.0, 3)),
+pub(super) fn runs_by_network() -> Vec<LedgerRun> {
+    type MakeLoad = fn() -> LoadPlan;
+    let loops: [(&str, MakeLoad); 6] = [
+        ("constant", || constant_rate(200.0, 3)),
+        ("poisson", || poisson_rate(200.0, 3)),
         ("clients", || clients(9, 0, 3)),
         ("clients who think", || clients(9, 7, 3)),
         ("new connections", || LoadPlan {
@@ -105,17 +105,17 @@ pub(super) fn everywhere() -> Vec<Run> {
             ..clients(5, 3, 5)
         }),
     ];
-    type Change = fn(&mut Run);
-    let changes: [(&str, Change); 14] = [
+    type ChangeRun = fn(&mut LedgerRun);
+    let changes: [(&str, ChangeRun); 14] = [
         ("calm", |_| {}),
-        ("rough", |run| run.weather = rough(11)),
+        ("rough", |run| run.weather = rough_network(11)),
         ("rougher", |run| {
             run.weather = NetworkConditions {
-                reset: 30_000,
+                reset_ppm: 30_000,
                 ..rough(12)
             }
         }),
-        ("four stages", |run| stages(&mut run.load)),
+        ("four stages", |run| set_stages(&mut run.load)),
         ("so many calls", |run| run.load.calls = Some(77)),
         ("second of three workers' share", |run| run.of = 3),
         ("overloaded, deadlines", |run| {
@@ -123,7 +123,7 @@ pub(super) fn everywhere() -> Vec<Run> {
             run.load.deadline = Some(Duration::from_millis(260));
         }),
         ("no deadlines, a short drain", |run| {
-            run.server = Box::new(Slow(echo(900)));
+            run.server = Box::new(SlowServer(echo(900)));
             run.load.deadline = None;
             run.load.drain = Some(Duration::from_millis(400));
         }),
@@ -134,24 +134,24 @@ pub(super) fn everywhere() -> Vec<Run> {
             ];
         }),
         ("interrupted", |run| {
-            run.server = Box::new(Slow(echo(400)));
+            run.server = Box::new(SlowServer(echo(400)));
             run.stop_after = Some((0, StopLevel::Graceful));
         }),
         ("stopped at once", |run| {
-            run.server = Box::new(Slow(echo(400)));
+            run.server = Box::new(SlowServer(echo(400)));
             run.stop_after = Some((0, StopLevel::Now));
         }),
         ("a server that dies", |run| {
-            run.server = Box::new(Mortal(echo(5)));
+            run.server = Box::new(DyingServer(echo(5)));
         }),
         ("a server that ends each connection", |run| {
-            run.server = Box::new(Ends {
-                how: Ending::AfterTheFirstAnswer,
+            run.server = Box::new(ClosingServer {
+                how: ConnectionEnd::AfterFirstAnswer,
                 opened: 0,
             });
         }),
         ("a server that resets ten", |run| {
-            run.server = Box::new(reluctant(10));
+            run.server = Box::new(resetting(10));
         }),
     ];
     let mut all = Vec::new();
@@ -165,17 +165,17 @@ pub(super) fn everywhere() -> Vec<Run> {
 }
 
 /// Returns runs that each change one key of the plan.
-pub(super) fn keys() -> Vec<Run> {
+pub(super) fn keys() -> Vec<LedgerRun> {
     let ms = Duration::from_millis;
     vec![
-        of("lifetime", constant(200.0, 4), |run| {
+        of("lifetime", constant_rate(200.0, 4), |run| {
             run.load.connection_lifetime = Some(ms(300));
         }),
         of("lifetime, clients, rough", clients(6, 2, 4), |run| {
             run.load.connection_lifetime = Some(ms(300));
-            run.weather = rough(21);
+            run.weather = rough_network(21);
         }),
-        of("calls a connection", constant(200.0, 4), |run| {
+        of("calls a connection", constant_rate(200.0, 4), |run| {
             run.load.calls_per_connection = Some(9);
         }),
         of(
@@ -183,67 +183,71 @@ pub(super) fn keys() -> Vec<Run> {
             clients(6, 0, 4),
             |run| {
                 run.load.calls_per_connection = Some(9);
-                run.weather = rough(22);
+                run.weather = rough_network(22);
             },
         ),
-        of("calls and time a connection", poisson(200.0, 4), |run| {
-            run.load.calls_per_connection = Some(30);
-            run.load.connection_lifetime = Some(ms(450));
-        }),
-        of("connect rate", constant(100.0, 6), |run| {
+        of(
+            "calls and time a connection",
+            poisson_rate(200.0, 4),
+            |run| {
+                run.load.calls_per_connection = Some(30);
+                run.load.connection_lifetime = Some(ms(450));
+            },
+        ),
+        of("connect rate", constant_rate(100.0, 6), |run| {
             run.load.connect_rate = Some(10.0);
-            run.server = Box::new(reluctant(3));
+            run.server = Box::new(resetting(3));
         }),
-        of("connect rate, lives", constant(100.0, 6), |run| {
+        of("connect rate, lives", constant_rate(100.0, 6), |run| {
             run.load.connect_rate = Some(5.0);
             run.load.calls_per_connection = Some(10);
         }),
-        of("tick", constant(333.0, 2), |run| run.load.tick = ms(7)),
-        of("tick, poisson, rough", poisson(333.0, 2), |run| {
+        of("tick", constant_rate(333.0, 2), |run| run.load.tick = ms(7)),
+        of("tick, poisson, rough", poisson_rate(333.0, 2), |run| {
             run.load.tick = ms(3);
-            run.weather = rough(23);
+            run.weather = rough_network(23);
         }),
-        of("spin", constant(200.0, 2), |run| {
+        of("spin", constant_rate(200.0, 2), |run| {
             run.load.spin = Duration::from_micros(100);
         }),
-        of("small reads", constant(400.0, 2), |run| {
+        of("small reads", constant_rate(400.0, 2), |run| {
             run.load.read_buffer = 8;
             run.server = Box::new(echo(40));
         }),
-        of("bytes counted", poisson(200.0, 2), |run| {
+        of("bytes counted", poisson_rate(200.0, 2), |run| {
             run.load.count_bytes = true
         }),
-        of("a driver's timer", constant(200.0, 2), |run| {
+        of("a driver's timer", constant_rate(200.0, 2), |run| {
             run.held_for = ms(3)
         }),
-        of("turns", constant(400.0, 2), |run| {
-            run.load.turns = Some(turns(0, 1))
+        of("turns", constant_rate(400.0, 2), |run| {
+            run.load.batches = Some(batches(0, 1))
         }),
-        of("turns, a bigger share", constant(400.0, 2), |run| {
-            run.load.turns = Some(turns(1, 2));
+        of("turns, a bigger share", constant_rate(400.0, 2), |run| {
+            run.load.batches = Some(batches(1, 2));
         }),
-        of("turns, poisson", poisson(400.0, 2), |run| {
-            run.load.turns = Some(turns(2, 1));
+        of("turns, poisson", poisson_rate(400.0, 2), |run| {
+            run.load.batches = Some(batches(2, 1));
         }),
-        of("three addresses", constant(200.0, 7), |run| {
+        of("three addresses", constant_rate(200.0, 7), |run| {
             run.addresses = 3
         }),
         of(
             "three addresses, new connections",
-            constant(200.0, 3),
+            constant_rate(200.0, 3),
             |run| {
                 run.addresses = 3;
                 run.load.reuse = ConnectionReuse::Never;
-                run.weather = rough(24);
+                run.weather = rough_network(24);
             },
         ),
-        of("addresses resolved again", constant(200.0, 6), |run| {
+        of("addresses resolved again", constant_rate(200.0, 6), |run| {
             run.addresses = 3;
             run.load.resolve_interval = ms(250);
             run.load.connection_lifetime = Some(ms(400));
         }),
-        of("a server that goes away", constant(200.0, 3), |run| {
-            run.server = Box::new(Leaves {
+        of("a server that goes away", constant_rate(200.0, 3), |run| {
+            run.server = Box::new(GoingAwayServer {
                 opened: 0,
                 first: None,
                 then: echo(5),
@@ -253,7 +257,7 @@ pub(super) fn keys() -> Vec<Run> {
             "a server that goes away, clients",
             clients(9, 0, 3),
             |run| {
-                run.server = Box::new(Leaves {
+                run.server = Box::new(GoingAwayServer {
                     opened: 0,
                     first: None,
                     then: echo(5),
@@ -262,20 +266,20 @@ pub(super) fn keys() -> Vec<Run> {
         ),
         of(
             "a server that answers to nothing",
-            constant(50.0, 2),
+            constant_rate(50.0, 2),
             |run| {
-                run.server = Box::new(Ends {
-                    how: Ending::AnsweringNothing,
+                run.server = Box::new(ClosingServer {
+                    how: ConnectionEnd::AfterInvalidAnswer,
                     opened: 0,
                 });
             },
         ),
         of(
             "a server that goes away at once",
-            constant(50.0, 2),
+            constant_rate(50.0, 2),
             |run| {
-                run.server = Box::new(Ends {
-                    how: Ending::GoingAway,
+                run.server = Box::new(ClosingServer {
+                    how: ConnectionEnd::GoingAway,
                     opened: 0,
                 });
             },
@@ -284,45 +288,45 @@ pub(super) fn keys() -> Vec<Run> {
             "a server that closes at the first call",
             clients(3, 0, 2),
             |run| {
-                run.server = Box::new(Ends {
-                    how: Ending::WithTheFirstCall,
+                run.server = Box::new(ClosingServer {
+                    how: ConnectionEnd::OnFirstCall,
                     opened: 0,
                 });
             },
         ),
-        of("a server that is silent", constant(100.0, 2), |run| {
-            run.server = Box::new(Silent::default());
+        of("a server that is silent", constant_rate(100.0, 2), |run| {
+            run.server = Box::new(SilentServer::default());
         }),
-        of("nobody is there", constant(50.0, 2), |run| {
-            run.weather.refuse = 1_000_000
+        of("nobody is there", constant_rate(50.0, 2), |run| {
+            run.weather.refuse_ppm = 1_000_000
         }),
         of("nobody is there, clients", clients(5, 0, 2), |run| {
-            run.weather.refuse = 1_000_000;
+            run.weather.refuse_ppm = 1_000_000;
         }),
         of(
             "nobody is there, new connections",
             clients(5, 0, 5),
             |run| {
-                run.weather.refuse = 1_000_000;
+                run.weather.refuse_ppm = 1_000_000;
                 run.load.reuse = ConnectionReuse::Never;
             },
         ),
-        of("nobody answers", constant(50.0, 2), |run| {
-            run.weather.ignore = 1_000_000;
+        of("nobody answers", constant_rate(50.0, 2), |run| {
+            run.weather.ignore_ppm = 1_000_000;
             run.load.connect_timeout = ms(300);
         }),
         of(
             "nobody answers, new connections",
-            constant(50.0, 2),
+            constant_rate(50.0, 2),
             |run| {
-                run.weather.ignore = 1_000_000;
+                run.weather.ignore_ppm = 1_000_000;
                 run.load.connect_timeout = ms(300);
                 run.load.reuse = ConnectionReuse::Never;
             },
         ),
-        of("a peer that does not read", constant(50.0, 1), |run| {
+        of("a peer that does not read", constant_rate(50.0, 1), |run| {
             run.weather.send_buffer = 16;
-            run.server = Box::new(Flood {
+            run.server = Box::new(PingFlood {
                 pings: 40_000,
                 reads_after: Some(Duration::from_millis(4_900)),
                 taken: 0,
@@ -332,14 +336,14 @@ pub(super) fn keys() -> Vec<Run> {
                 rest: Vec::new(),
             });
         }),
-        of("traced", constant(20.0, 1), |run| run.trace = true),
+        of("traced", constant_rate(20.0, 1), |run| run.trace = true),
         of("more clients than fit", clients(40, 0, 2), |_| {}),
         of("fewer clients than connections", clients(2, 1, 5), |_| {}),
         of(
             "clients and a warm-up of so many calls",
             clients(4, 0, 2),
             |run| {
-                stages(&mut run.load);
+                set_stages(&mut run.load);
                 run.load.stages.truncate(2);
                 run.load.stages[1].duration = None;
                 run.load.calls = Some(120);
@@ -348,7 +352,7 @@ pub(super) fn keys() -> Vec<Run> {
     ]
 }
 
-fn turns(index: u32, share: u32) -> BatchSchedule {
+fn batches(index: u32, share: u32) -> BatchSchedule {
     BatchSchedule {
         of: 4,
         index,

@@ -4,7 +4,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::RngCore;
 
 use super::RungMeasurement;
-use super::replicates::{MIN_REPLICATES, mean, student_interval, widened_by_replicates};
+use super::replicates::{MIN_REPLICATES, mean, student_interval, widen_by_replicates};
 use crate::ladder::LadderMetric;
 use crate::statistics::autocorrelation::widening;
 use crate::statistics::paired::{PairedDifference, paired};
@@ -46,19 +46,19 @@ fn by_replicate(rounds: &[Vec<usize>], of: impl Fn(usize) -> Option<f64>) -> Vec
 
 /// Estimates the difference of typical batches.
 fn typical(differences: &[Vec<f64>], alpha: f64) -> Option<PairedDifference> {
-    let found = dependent(&differences.concat(), alpha)?;
+    let found = autocorrelated_difference(&differences.concat(), alpha)?;
     let most = MAX_PAIRS / differences.len().max(1);
-    let value = |sitting: &Vec<f64>| Some(paired(&thinned(sitting, most), 1.0)?.shift);
+    let value = |sitting: &Vec<f64>| Some(paired(&thin_out(sitting, most), 1.0)?.shift);
     let values: Vec<f64> = match differences.len() {
         // With so few replicates, the interval is not widened.
         ..MIN_REPLICATES => Vec::new(),
         _ => differences.iter().filter_map(value).collect(),
     };
-    widened_by_replicates(found, differences.len(), &values, alpha)
+    widen_by_replicates(found, differences.len(), &values, alpha)
 }
 
 /// Reduces `values` to at most `most` medians of neighbouring values.
-fn thinned(values: &[f64], most: usize) -> Vec<f64> {
+fn thin_out(values: &[f64], most: usize) -> Vec<f64> {
     let block = values.len().div_ceil(most.max(1)).max(1);
     let blocks = values.chunks_exact(block);
     blocks
@@ -67,8 +67,8 @@ fn thinned(values: &[f64], most: usize) -> Vec<f64> {
 }
 
 /// Estimates the interval of differences that may be autocorrelated.
-fn dependent(differences: &[f64], alpha: f64) -> Option<PairedDifference> {
-    let medians = thinned(differences, MAX_PAIRS);
+fn autocorrelated_difference(differences: &[f64], alpha: f64) -> Option<PairedDifference> {
+    let medians = thin_out(differences, MAX_PAIRS);
     let found = paired(&medians, alpha)?;
     let wider = widening(&medians, medians.len() / PAIRS_PER_LAG, alpha);
     Some(PairedDifference {
@@ -109,8 +109,8 @@ fn average(differences: &[Vec<f64>], alpha: f64) -> Option<PairedDifference> {
     let means: Vec<f64> = all.chunks_exact(block).map(mean).collect();
     let found = student_interval(&means, alpha)?;
     let of_sittings = differences.iter().filter(|sitting| !sitting.is_empty());
-    let of_sittings: Vec<f64> = of_sittings.map(|sitting| mean(sitting)).collect();
-    widened_by_replicates(found, differences.len(), &of_sittings, alpha)
+    let replicate_means: Vec<f64> = of_sittings.map(|sitting| mean(sitting)).collect();
+    widen_by_replicates(found, differences.len(), &replicate_means, alpha)
 }
 
 /// All calls of a rung, the longest first, each with its block of rounds.
@@ -125,7 +125,7 @@ impl PooledCalls {
         let mut calls_by_block = Vec::new();
         for (n, block) in blocks.iter().enumerate() {
             let before = longest.len();
-            let times = block.iter().flat_map(|round| &rung.rounds[*round]);
+            let times = block.iter().flat_map(|round| &rung.times_by_round[*round]);
             longest.extend(times.map(|ns| (*ns, n)));
             calls_by_block.push((longest.len() - before) as u64);
         }
@@ -168,7 +168,7 @@ pub(super) fn p99(
         return None;
     }
     let divided = rounds.iter().map(|sitting| sitting.chunks(block));
-    let blocks_by_sitting: Vec<usize> = divided.clone().map(|blocks| blocks.len()).collect();
+    let blocks_by_replicate: Vec<usize> = divided.clone().map(|blocks| blocks.len()).collect();
     let divided: Vec<&[usize]> = divided.flatten().collect();
     let (upper, lower) = (
         PooledCalls::of(upper, &divided),
@@ -202,7 +202,7 @@ pub(super) fn p99(
     // Tibshirani, *An Introduction to the Bootstrap*, 11.5).
     let sittings = rounds.len();
     let mut first = 0;
-    let values = blocks_by_sitting.iter().map(|blocks_of_it| {
+    let values = blocks_by_replicate.iter().map(|blocks_of_it| {
         let mut times = vec![1; blocks];
         times[first..first + blocks_of_it].fill(0);
         first += blocks_of_it;
@@ -210,5 +210,5 @@ pub(super) fn p99(
         n * shift - (n - 1.0) * difference(&times)
     });
     let values: Vec<f64> = values.collect();
-    widened_by_replicates(found, sittings, &values, alpha)
+    widen_by_replicates(found, sittings, &values, alpha)
 }

@@ -18,13 +18,13 @@ pub const MIN_REPLICATES: usize = 5;
 
 /// Widens `found`, the interval from the batches of all replicates, to that of the values of each replicate. `None`:
 /// too few replicates have a value.
-pub(super) fn widened_by_replicates(
+pub(super) fn widen_by_replicates(
     found: PairedDifference,
-    sittings: usize,
+    replicates: usize,
     values: &[f64],
     alpha: f64,
 ) -> Option<PairedDifference> {
-    if sittings < MIN_REPLICATES {
+    if replicates < MIN_REPLICATES {
         return Some(found);
     }
     if values.len() < MIN_REPLICATES {

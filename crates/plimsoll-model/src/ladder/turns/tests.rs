@@ -16,9 +16,9 @@ struct NoisyMachine<'a> {
     rounds: u64,
     calls: u32,
     /// Additional cost of one rung for about ten rounds, µs.
-    luck_us: f64,
+    disturbance_us: f64,
     /// Number of replicates that the rounds are divided into.
-    sittings: u64,
+    replicates: u64,
     /// Standard deviation of processes of the same program, in time and in CPU time of either end, µs per call.
     process_us: f64,
 }
@@ -28,8 +28,8 @@ const EQUAL: NoisyMachine<'_> = NoisyMachine {
     adds_us: &[0.0, 0.0],
     rounds: 600,
     calls: 10,
-    luck_us: 0.0,
-    sittings: 1,
+    disturbance_us: 0.0,
+    replicates: 1,
     process_us: 0.0,
 };
 
@@ -49,7 +49,7 @@ impl NoisyMachine<'_> {
         let mut all: Vec<RungMeasurement> = Vec::new();
         let mut luck = vec![0.0; of as usize];
         let (mut elapsed, mut burst_until, mut burst) = (0.0_f64, 0.0, 1.0);
-        for sitting in 0..self.sittings {
+        for sitting in 0..self.replicates {
             let seed = seed.wrapping_add(sitting);
             let turns = |index| BatchSchedule {
                 of,
@@ -75,17 +75,17 @@ impl NoisyMachine<'_> {
                 }
             }
             let mut spent = vec![(0.0, 0.0); of as usize];
-            for round in 0..self.rounds / self.sittings {
+            for round in 0..self.rounds / self.replicates {
                 for luck in &mut luck {
                     if uniform() < 0.1 {
-                        *luck = self.luck_us * uniform();
+                        *luck = self.disturbance_us * uniform();
                     }
                 }
                 for rung in order(of, round, seed) {
                     let rung = rung as usize;
                     let (add, process) =
                         (self.adds_us[..=rung].iter().sum::<f64>(), processes[rung]);
-                    rungs[rung].began.push(BatchStart {
+                    rungs[rung].batch_starts.push(BatchStart {
                         batch: round,
                         client_ns: (spent[rung].0 * 1e3) as u64,
                         server_ns: Some((spent[rung].1 * 1e3) as u64),
@@ -167,7 +167,7 @@ fn fresh() -> u64 {
 }
 
 /// Equal rungs are distinguished in at most the promised share of `LADDERS` ladders.
-fn claims_little(machine: &NoisyMachine<'_>) {
+fn assert_rarely_differs(machine: &NoisyMachine<'_>) {
     let given = std::env::var("LADDERS").ok();
     let ladders: u64 = given.map_or(100, |text| text.parse().unwrap());
     let seed = fresh();
@@ -186,7 +186,7 @@ fn claims_little(machine: &NoisyMachine<'_>) {
 
 #[test]
 fn equal_rungs_rarely_differ() {
-    claims_little(&NoisyMachine {
+    assert_rarely_differs(&NoisyMachine {
         adds_us: &[0.0, 0.0, 0.0],
         rounds: 200,
         calls: 20,
@@ -196,31 +196,31 @@ fn equal_rungs_rarely_differ() {
 
 #[test]
 fn equal_rungs_with_drift_rarely_differ() {
-    claims_little(&NoisyMachine {
+    assert_rarely_differs(&NoisyMachine {
         rounds: 660,
-        luck_us: 60.0,
+        disturbance_us: 60.0,
         ..EQUAL
     });
 }
 
 /// Like a ladder of 5 s.
-const SITTINGS: NoisyMachine<'_> = NoisyMachine {
+const REPLICATES: NoisyMachine<'_> = NoisyMachine {
     rounds: 250,
     calls: 20,
-    sittings: 10,
+    replicates: 10,
     ..EQUAL
 };
 
 #[test]
 fn equal_replicated_rungs_rarely_differ() {
-    claims_little(&SITTINGS);
+    assert_rarely_differs(&REPLICATES);
 }
 
 #[test]
 fn equal_rungs_rarely_differ_across_processes() {
-    claims_little(&NoisyMachine {
+    assert_rarely_differs(&NoisyMachine {
         process_us: 0.35,
-        ..SITTINGS
+        ..REPLICATES
     });
 }
 
@@ -229,12 +229,12 @@ fn equal_rungs_rarely_differ_across_processes() {
 fn large_process_variation_shows_no_difference() {
     let much = NoisyMachine {
         process_us: 5.0,
-        ..SITTINGS
+        ..REPLICATES
     };
-    claims_little(&much);
+    assert_rarely_differs(&much);
     let seed = fresh();
     let one = NoisyMachine {
-        sittings: 1,
+        replicates: 1,
         ..much
     };
     let claimed = (0..20).filter(|n| {
@@ -278,12 +278,12 @@ fn names_of_first_format_version_are_read() {
 /// An interrupted replicate would give a less precise difference than the others.
 #[test]
 fn incomplete_replicate_is_excluded() {
-    let mut rungs = SITTINGS.measured(1);
+    let mut rungs = REPLICATES.measured(1);
     let more = |rounds| {
         NoisyMachine {
             rounds,
-            sittings: 1,
-            ..SITTINGS
+            replicates: 1,
+            ..REPLICATES
         }
         .measured(2)
     };
@@ -296,8 +296,8 @@ fn incomplete_replicate_is_excluded() {
 /// Like a ladder of 20 s.
 const LONG: NoisyMachine<'_> = NoisyMachine {
     rounds: 1_000,
-    sittings: 20,
-    ..SITTINGS
+    replicates: 20,
+    ..REPLICATES
 };
 
 #[test]
@@ -328,7 +328,10 @@ fn small_difference_shows_between_varying_processes() {
 fn replication_costs_little_resolution() {
     let seed = fresh();
     let resolved = |sittings| -> f64 {
-        let machine = NoisyMachine { sittings, ..LONG };
+        let machine = NoisyMachine {
+            replicates: sittings,
+            ..LONG
+        };
         let ladders = (0..20).map(|n| machine.ladder(seed.wrapping_add(n << 16)));
         ladders.map(|record| record.resolution_us().unwrap()).sum()
     };
@@ -376,7 +379,7 @@ fn slow_tail_shows_only_in_p99() {
         };
         let mut rungs = machine.measured(seed.wrapping_add(n));
         // One call in eighteen of every round.
-        for round in &mut rungs[1].rounds {
+        for round in &mut rungs[1].times_by_round {
             round[4] += 9_000_000;
         }
         let record = BatchesRecord::of(&rungs, ALPHA, 0, seed);
@@ -420,7 +423,7 @@ fn failed_and_warmup_calls_are_excluded() {
     measured.call(&sample(9, 1, Outcome::Ok));
     measured.call(&sample(10, 1, Outcome::ConnectFailed));
     assert_eq!(
-        measured.rounds,
+        measured.times_by_round,
         [vec![], vec![5_000, 6_000, 7_000], vec![9_000]]
     );
     assert!(!measured.has(0) && measured.has(1) && !measured.has(2) && !measured.has(3));
@@ -428,7 +431,7 @@ fn failed_and_warmup_calls_are_excluded() {
 }
 
 /// Two rungs with one batch of one call per round, alternately, with their clock readings at its start.
-fn two(servers: [[u64; 4]; 2]) -> Vec<RungMeasurement> {
+fn two_rungs(servers: [[u64; 4]; 2]) -> Vec<RungMeasurement> {
     let rung = |server_ns: [u64; 4]| {
         let turns = BatchSchedule {
             of: 2,
@@ -440,14 +443,14 @@ fn two(servers: [[u64; 4]; 2]) -> Vec<RungMeasurement> {
             slot: None,
         };
         let mut measured = RungMeasurement::new(turns, 0, vec![false]);
-        measured.rounds = vec![vec![1]; 4];
+        measured.times_by_round = vec![vec![1]; 4];
         let read = (0..).zip(server_ns).map(|(turn, ns)| BatchStart {
             batch: turn,
             client_ns: 7_000 * turn,
             server_ns: Some(ns),
             done: None,
         });
-        measured.began = read.collect();
+        measured.batch_starts = read.collect();
         measured
     };
     servers.map(rung).into()
@@ -462,7 +465,7 @@ fn server_us(measured: &RungMeasurement) -> Vec<Option<f64>> {
 fn shared_server_cpu_is_split_by_batch() {
     // 20 µs for a batch of the first rung, 30 µs for one of the second.
     let shared = || {
-        two([
+        two_rungs([
             [1_000, 51_000, 101_000, 151_000],
             [21_000, 71_000, 121_000, 171_000],
         ])
@@ -483,7 +486,7 @@ fn shared_server_cpu_is_split_by_batch() {
     );
     assert_eq!(rungs[1].server_cpu_us_per_call(), Some(30.0));
 
-    let mut rungs = two([
+    let mut rungs = two_rungs([
         [1_000, 21_000, 41_000, 61_000],
         [500, 30_500, 60_500, 90_500],
     ]);
@@ -507,7 +510,7 @@ fn shared_server_cpu_is_split_by_batch() {
 fn bursty_cpu_cost_counts_in_difference() {
     let mut rungs = EQUAL.measured(fresh());
     // One batch in ten collects garbage.
-    for used in rungs[1].used.iter_mut().step_by(10).flatten() {
+    for used in rungs[1].cpu_by_round.iter_mut().step_by(10).flatten() {
         used.client_ns += 2_000_000;
     }
     let record = BatchesRecord::of(&rungs, ALPHA, 0, 1);
@@ -519,7 +522,7 @@ fn bursty_cpu_cost_counts_in_difference() {
 fn coarse_cpu_clock_yields_no_difference() {
     let mut rungs = EQUAL.measured(fresh());
     for (rung, ticks) in rungs.iter_mut().zip([1, 2]) {
-        for used in rung.used.iter_mut().flatten() {
+        for used in rung.cpu_by_round.iter_mut().flatten() {
             used.client_ns = ticks * 4_000_000;
         }
     }

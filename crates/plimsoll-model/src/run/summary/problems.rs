@@ -39,20 +39,20 @@ pub(super) fn problems(
     let every = totals.stages.values();
     let open = every.map(|t| t.connections_open_max).max().unwrap_or(0);
     // A run shorter than an interval has closed all its connections when they are counted.
-    let kept = is_measured && !header.cold && open > 0;
+    let has_open_connections = is_measured && !header.cold && open > 0;
     // If the target also closes connections, all planned ones may have been made, though never open at once.
     let made: u64 = totals
         .stages()
         .map(|r| r.connections_full + r.connections_resumed)
         .sum();
-    if kept && open.max(made) < wanted && judged.connect_failures.total() > 0 {
+    if has_open_connections && open.max(made) < wanted && judged.connect_failures.total() > 0 {
         let reasons = &judged.connect_failures;
         problems.push(HealthProblem::connections_missing(wanted, open, reasons));
     }
-    let is_kept = !header.cold
+    let are_connections_kept = !header.cold
         && header.calls_per_connection.is_none()
         && header.connection_lifetime_us.is_none();
-    if is_measured && is_kept {
+    if is_measured && are_connections_kept {
         let made = judged.connections_full + judged.connections_resumed;
         problems.extend(HealthProblem::not_reused(wanted, made, judged.ended()));
     }

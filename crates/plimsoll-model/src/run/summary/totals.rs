@@ -7,7 +7,7 @@ use super::ResourcesSummary;
 use crate::record::{FailureDetail, StageRecord, add_detail};
 use crate::run::RunHeader;
 use crate::run::delivery::mean_unnoticed;
-use crate::run::health::{GeneratorStats, INTERVAL_LENGTH, WHOLE_INTERVAL};
+use crate::run::health::{GeneratorStats, INTERVAL_LENGTH, MIN_COMPLETE_INTERVAL};
 use crate::run::interval::{IntervalRecord, ResourceUsage};
 use crate::run::memory::MemoryReading;
 use crate::run::rotation::RotationTotals;
@@ -54,7 +54,7 @@ impl ResourcesSummary {
     }
 }
 
-fn added(ours: &mut Option<ResourcesSummary>, more: Option<ResourcesSummary>) {
+fn add_resources(ours: &mut Option<ResourcesSummary>, more: Option<ResourcesSummary>) {
     *ours = ours
         .take()
         .into_iter()
@@ -116,8 +116,8 @@ impl StageTotals {
         self.window += other.window;
         self.connections_open_max = self.connections_open_max.max(other.connections_open_max);
         self.unnoticed = self.unnoticed.max(other.unnoticed);
-        added(&mut self.client, other.client);
-        added(&mut self.server, other.server);
+        add_resources(&mut self.client, other.client);
+        add_resources(&mut self.server, other.server);
     }
 }
 
@@ -136,7 +136,7 @@ pub struct RunTotals {
     pub(super) observed: GeneratorStats,
     pub(super) rotations: RotationTotals,
     /// Resources of client and server in intervals in which no call started or ended.
-    carried: (Option<ResourceUsage>, Option<ResourceUsage>),
+    unattributed: (Option<ResourceUsage>, Option<ResourceUsage>),
     /// Resident memory of both before the first connection.
     pub(super) rss_before: [Option<u64>; 2],
 }
@@ -155,10 +155,10 @@ fn with(before: Option<ResourceUsage>, now: Option<ResourceUsage>) -> Option<Res
 }
 
 /// Returns whether the whole interval belongs to the stage, within the precision of the workers' clocks.
-fn is_whole(header: &RunHeader, stage: u8, interval: &IntervalRecord) -> bool {
+fn is_within_stage(header: &RunHeader, stage: u8, interval: &IntervalRecord) -> bool {
     let (begin, end) = header.span(stage);
-    let slack = INTERVAL_LENGTH - WHOLE_INTERVAL;
-    interval.length >= WHOLE_INTERVAL
+    let slack = INTERVAL_LENGTH - MIN_COMPLETE_INTERVAL;
+    interval.length >= MIN_COMPLETE_INTERVAL
         && interval.start_offset + slack >= begin
         && end.is_none_or(|end| interval.end_offset() <= end + slack)
 }
@@ -177,12 +177,12 @@ impl RunTotals {
         // An interval that spans two stages is divided by the calls that ended in each.
         let weight = |r: &StageRecord| r.ended() as f64 * 1e3 + r.due as f64;
         let all: f64 = interval.stages.iter().map(|(_, r)| weight(r)).sum();
-        let client = with(self.carried.0.take(), interval.client);
-        let server = with(self.carried.1.take(), interval.server);
+        let client = with(self.unattributed.0.take(), interval.client);
+        let server = with(self.unattributed.1.take(), interval.server);
         if all == 0.0 {
             // Calls are longer than an interval: resources used meanwhile are attributed to the interval in which the
             // calls end.
-            self.carried = (client, server);
+            self.unattributed = (client, server);
         }
         let before = |of: Option<ResourceUsage>| of.and_then(|r| r.rss_bytes_before);
         self.rss_before[0] = self.rss_before[0].or(before(interval.client));
@@ -192,7 +192,7 @@ impl RunTotals {
             let totals = self.stages.entry(*stage).or_default();
             totals.record.merge(record);
             if !header.is_warmup(*stage) {
-                let whole = is_whole(header, *stage, interval).then_some(interval.length);
+                let whole = is_within_stage(header, *stage, interval).then_some(interval.length);
                 self.seconds.entry(*stage).or_default().add(record, whole);
             }
             let unnoticed = mean_unnoticed(&record.pacing, interval.length);
@@ -205,8 +205,8 @@ impl RunTotals {
             if all > 0.0 {
                 let share = weight(record) / all;
                 let of = |used: Option<ResourceUsage>| Some(ResourcesSummary::of(&used?, share));
-                added(&mut totals.client, of(client));
-                added(&mut totals.server, of(server));
+                add_resources(&mut totals.client, of(client));
+                add_resources(&mut totals.server, of(server));
             }
             measured |= !header.is_warmup(*stage) && record.due + record.ended() > 0;
         }

@@ -25,7 +25,7 @@ fn every_combination_is_a_rung() {
     assert_eq!(found[3].spec.target.as_deref(), Some("grpcs://h:1"));
     assert_eq!(found[2].spec.target.as_deref(), Some("grpc://h:1"));
     assert_eq!(found[2].spec.ladder, None);
-    assert_eq!(found[1].secured, RungSecurity::Mutual);
+    assert_eq!(found[1].security, RungSecurity::Mutual);
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn explicitly_listed_rungs_are_expanded() {
         ]
     );
     assert_eq!(found[2].network, RungNetwork::Namespaces);
-    assert_eq!(found[2].secured, RungSecurity::Mutual);
+    assert_eq!(found[2].security, RungSecurity::Mutual);
     // With another axis, each listed rung is measured at all of its values.
     let listed = "rungs = [{ tls = \"off\" }, { tls = \"server\" }]";
     let found = rungs(&format!("{listed}\n\"load.connections\" = [1, 2]")).unwrap();
@@ -85,7 +85,7 @@ fn listed_rungs_override_target_and_tls() {
             (
                 r.name.as_str(),
                 r.spec.target.as_deref().unwrap(),
-                r.secured,
+                r.security,
                 ca,
                 cert,
             )
@@ -134,7 +134,7 @@ fn listed_rungs_override_server() {
 #[test]
 fn sidecars_are_an_axis() {
     let found = rungs("via = [\"direct\", \"one sidecar\", \"two sidecars\"]").unwrap();
-    let vias: Vec<RungRoute> = found.iter().map(|r| r.via.clone()).collect();
+    let vias: Vec<RungRoute> = found.iter().map(|r| r.route.clone()).collect();
     assert_eq!(
         vias,
         [

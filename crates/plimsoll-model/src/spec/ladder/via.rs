@@ -23,13 +23,13 @@ pub enum RungRoute {
     /// A proxy with a registered name ([`register_proxies`]).
     Proxy(&'static str),
     /// A proxy started by a command of the plan.
-    Own(OwnProxy),
+    Custom(CustomProxy),
 }
 
 /// A custom proxy: a command with a configuration that contains both addresses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct OwnProxy {
+pub struct CustomProxy {
     /// The program and its arguments.
     pub command: Vec<String>,
     /// The address at which it accepts the load's connections.
@@ -66,7 +66,7 @@ pub fn register_proxies(names: impl IntoIterator<Item = &'static str>) {
 /// Where the value is neither a known name nor a table of a command and two addresses.
 pub(super) fn read(value: &Value, text: &str) -> Result<RungRoute, String> {
     if let Value::Table(table) = value {
-        let own = OwnProxy::deserialize(table.clone()).map_err(|e| {
+        let own = CustomProxy::deserialize(table.clone()).map_err(|e| {
             format!(
                 "{}: a proxy of your own is {{ command = [\"PROGRAM\", …], listen = \"ADDRESS:PORT\", upstream = \"ADDRESS:PORT\" }}",
                 e.message()
@@ -81,7 +81,7 @@ pub(super) fn read(value: &Value, text: &str) -> Result<RungRoute, String> {
                 own.listen
             ));
         }
-        return Ok(RungRoute::Own(own));
+        return Ok(RungRoute::Custom(own));
     }
     let mut known = vec!["direct", "one sidecar", "two sidecars"];
     known.extend(PROXY_NAMES.get().into_iter().flatten());
@@ -94,7 +94,7 @@ pub(super) fn read(value: &Value, text: &str) -> Result<RungRoute, String> {
 }
 
 /// Returns the name of a custom proxy: its program.
-pub(super) fn own_name(own: &Table) -> String {
+pub(super) fn command_name(own: &Table) -> String {
     let command = own.get("command").and_then(Value::as_array);
     let program = command.and_then(|words| words.first()?.as_str());
     program.map_or_else(|| Value::Table(own.clone()).to_string(), str::to_owned)
@@ -103,7 +103,7 @@ pub(super) fn own_name(own: &Table) -> String {
 impl RungSpec {
     /// Returns whether there is a proxy with connections of its own to the server.
     pub fn has_proxy(&self) -> bool {
-        matches!(self.via, RungRoute::Proxy(_) | RungRoute::Own(_))
+        matches!(self.route, RungRoute::Proxy(_) | RungRoute::Custom(_))
     }
 
     /// Returns whether the load's TLS ends at the server although there is a proxy.
@@ -112,9 +112,9 @@ impl RungSpec {
     }
 
     /// Returns the security of connections to the server: the load's, unless the proxy's differs.
-    pub fn server_secured(&self) -> RungSecurity {
+    pub fn server_security(&self) -> RungSecurity {
         match self.upstream_tls.filter(|_| self.has_proxy()) {
-            None | Some(UpstreamTls::Passed) => self.secured,
+            None | Some(UpstreamTls::Passed) => self.security,
             Some(UpstreamTls::Off) => RungSecurity::Off,
             Some(UpstreamTls::Server) => RungSecurity::Server,
             Some(UpstreamTls::Mutual) => RungSecurity::Mutual,

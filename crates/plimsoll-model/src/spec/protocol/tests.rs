@@ -57,7 +57,7 @@ impl CallSection for GrpcSpec {
         plain: "grpc",
         secured: Some("grpcs"),
         aliases: None,
-        elsewhere: &[],
+        foreign_schemes: &[],
         ports: None,
         with_path: false,
     };
@@ -113,7 +113,7 @@ impl CallSection for HttpSpec {
         plain: "http",
         secured: Some("https"),
         aliases: None,
-        elsewhere: &[],
+        foreign_schemes: &[],
         ports: Some((80, 443)),
         with_path: true,
     };

@@ -3,7 +3,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use super::super::{locate, read};
+use super::super::{read, set_spans};
 use super::*;
 use crate::plan::{
     ArrivalSpacing, ChainCheck, KeyExchangeGroup, LoadStage, Metric, RecordLayer, ServerTrust,
@@ -35,7 +35,7 @@ fn plan(text: &str) -> Plan {
 fn wrong(text: &str) -> Vec<String> {
     let spec = read(text).expect("readable");
     let mut problems = resolve(&spec, &FakeContext).expect_err("a wrong plan");
-    locate(text, &mut problems);
+    set_spans(text, &mut problems);
     problems.iter().map(ToString::to_string).collect()
 }
 
@@ -73,12 +73,12 @@ fn defaults_match_documentation() {
             groups: KeyExchangeGroup::DEFAULT_OFFER.to_vec(),
             resume: false,
             early_data: false,
-            full: None,
+            full_share: None,
             versions: TlsVersion::ALL.to_vec(),
-            compressed: false,
+            compress_certificates: false,
             key_log: None,
-            records: RecordLayer::Own,
-            chain: ChainCheck::Each,
+            record_layer: RecordLayer::Own,
+            chain_check: ChainCheck::Each,
         })
     );
     assert_eq!(
@@ -111,9 +111,9 @@ fn defaults_match_documentation() {
             tick: Duration::ZERO,
             read_buffer: 128 << 10,
             source_addresses: vec![],
-            turns: None,
+            batches: None,
             count_bytes: false,
-            last_core: false,
+            pin_last_core: false,
             ..LoadPlan::default()
         }
     );
@@ -325,7 +325,7 @@ fn all_problems_have_spans() {
     let text = "target = \"grpc://a\"\n[tls]\ncert = \"c\"\ngroups = [\"X25518\"]\n[call.grpc]\n[load]\nrate = \"0/s\"\n[objective]\n\"p99\" = \"10ms\"\n[watch]\npid = 1\noff = true\n";
     let spec = read(text).expect("readable");
     let mut problems = resolve(&spec, &FakeContext).expect_err("a wrong plan");
-    locate(text, &mut problems);
+    set_spans(text, &mut problems);
     let printed: Vec<(String, &str)> = problems
         .iter()
         .map(|p| (p.key.clone(), p.span.clone().map_or("", |s| &text[s])))

@@ -244,7 +244,7 @@ fn server_initiated_requests_are_answered() {
     let (out, _) = receive(&mut driver, &wire);
     let expected = [
         BoltFrame::heartbeat_ack(FrameLayout::V1, 9),
-        BoltFrame::bare_response(FrameLayout::V1, 10, 1, Status::NoProcessor),
+        BoltFrame::status_response(FrameLayout::V1, 10, 1, Status::NoProcessor),
     ];
     assert_eq!(sent(&out), expected);
     let mut wire = Vec::new();

@@ -24,7 +24,7 @@ pub struct HessianError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HessianProblem {
     #[error("unexpected end of data")]
-    Cut,
+    UnexpectedEnd,
     #[error("unknown type code {0:#04x}")]
     Tag(u8),
     #[error("invalid length {0}")]
@@ -38,11 +38,11 @@ pub enum HessianProblem {
     #[error("a reference to value {0}, which is not defined")]
     Ref(u32),
     #[error("references repeat more than {MAX_REPEATED} bytes of type names")]
-    TooLong,
+    TooManyRepeats,
     #[error("values nested more than {MAX_DEPTH} deep")]
     TooDeep,
     #[error("{0} bytes after the value")]
-    Rest(usize),
+    TrailingBytes(usize),
 }
 
 /// Decodes exactly one value.
@@ -54,7 +54,7 @@ pub fn decode(bytes: &[u8]) -> Result<HessianValue, HessianError> {
     let value = decoder.value()?;
     match decoder.left() {
         0 => Ok(value),
-        left => Err(decoder.error(HessianProblem::Rest(left))),
+        left => Err(decoder.error(HessianProblem::TrailingBytes(left))),
     }
 }
 
@@ -69,7 +69,7 @@ pub struct HessianDecoder<'a> {
     /// Bytes of type names that references have repeated.
     repeated: usize,
     /// The number of lists, maps and objects begun.
-    begun: u32,
+    container_count: u32,
 }
 
 impl<'a> HessianDecoder<'a> {
@@ -82,7 +82,7 @@ impl<'a> HessianDecoder<'a> {
             classes: Vec::new(),
             types: Vec::new(),
             repeated: 0,
-            begun: 0,
+            container_count: 0,
         }
     }
 
@@ -113,7 +113,7 @@ impl<'a> HessianDecoder<'a> {
             return Err(self.error(HessianProblem::TooDeep));
         }
         self.depth += 1;
-        let value = self.nested();
+        let value = self.tagged_value();
         self.depth -= 1;
         value
     }
@@ -122,7 +122,7 @@ impl<'a> HessianDecoder<'a> {
         (0..count).map(|_| self.value()).collect()
     }
 
-    fn nested(&mut self) -> Result<HessianValue, HessianError> {
+    fn tagged_value(&mut self) -> Result<HessianValue, HessianError> {
         let mut tag = self.byte()?;
         // Class definitions precede the object that uses them first.
         while tag == b'O' {
@@ -167,7 +167,7 @@ impl<'a> HessianDecoder<'a> {
         let byte = *self
             .bytes
             .get(self.at)
-            .ok_or_else(|| self.error(HessianProblem::Cut))?;
+            .ok_or_else(|| self.error(HessianProblem::UnexpectedEnd))?;
         self.at += 1;
         Ok(byte)
     }
@@ -177,7 +177,7 @@ impl<'a> HessianDecoder<'a> {
             .at
             .checked_add(length)
             .and_then(|end| self.bytes.get(self.at..end))
-            .ok_or_else(|| self.error(HessianProblem::Cut))?;
+            .ok_or_else(|| self.error(HessianProblem::UnexpectedEnd))?;
         self.at += length;
         Ok(taken)
     }
@@ -319,13 +319,13 @@ impl<'a> HessianDecoder<'a> {
             .ok_or_else(|| self.error(HessianProblem::Type(number)))?;
         self.repeated += name.len();
         if self.repeated > MAX_REPEATED {
-            return Err(self.error(HessianProblem::TooLong));
+            return Err(self.error(HessianProblem::TooManyRepeats));
         }
         Ok(name)
     }
 
     fn list(&mut self) -> Result<HessianValue, HessianError> {
-        self.begun += 1;
+        self.container_count += 1;
         let class = self.class_name()?;
         // The length is only a hint: the end mark decides.
         if self.next_is(b'n') {
@@ -342,7 +342,7 @@ impl<'a> HessianDecoder<'a> {
 
     /// Decodes a list with a type reference, a length and no end mark.
     fn short_list(&mut self) -> Result<HessianValue, HessianError> {
-        self.begun += 1;
+        self.container_count += 1;
         let number = self.int()?;
         let class = Some(self.named_type(number)?);
         let length = self.length()?;
@@ -351,7 +351,7 @@ impl<'a> HessianDecoder<'a> {
     }
 
     fn map(&mut self) -> Result<HessianValue, HessianError> {
-        self.begun += 1;
+        self.container_count += 1;
         let class = self.class_name()?;
         let mut entries = Vec::new();
         while !self.next_is(b'z') {
@@ -380,7 +380,7 @@ impl<'a> HessianDecoder<'a> {
             .and_then(|n| self.classes.get(n))
             .cloned()
             .ok_or_else(|| self.error(HessianProblem::Class(number)))?;
-        self.begun += 1;
+        self.container_count += 1;
         let fields = self.values(class.fields.len())?;
         Ok(HessianValue::Object { class, fields })
     }
@@ -391,7 +391,7 @@ impl<'a> HessianDecoder<'a> {
             2 => u32::from(self.be_u16()?),
             _ => self.be_i32()?.cast_unsigned(),
         };
-        if number < self.begun {
+        if number < self.container_count {
             Ok(HessianValue::Ref(number))
         } else {
             Err(self.error(HessianProblem::Ref(number)))

@@ -29,7 +29,7 @@ pub fn from_json(json: &Json) -> Result<HessianValue, String> {
                 class: None,
                 entries: entries(object)?,
             },
-            Some(Json::String(class)) => typed(class, object)?,
+            Some(Json::String(class)) => typed_value(class, object)?,
             Some(other) => {
                 return Err(format!(
                     "\"@type\" is {other}, expected the name of a Java class as a string"
@@ -59,7 +59,7 @@ fn entries(object: &Map<String, Json>) -> Result<Vec<(HessianValue, HessianValue
 
 /// Converts an object with a type: `{"@type": "long", "value": 1}`, `{"@type": "java.util.TreeMap",
 /// "entries": {}}` or `{"@type": "my.Class", "field": …}`.
-fn typed(class: &str, object: &Map<String, Json>) -> Result<HessianValue, String> {
+fn typed_value(class: &str, object: &Map<String, Json>) -> Result<HessianValue, String> {
     let content = object.get("value");
     let whole = content.and_then(Json::as_i64);
     let (value, expected) = match class {
@@ -80,13 +80,13 @@ fn typed(class: &str, object: &Map<String, Json>) -> Result<HessianValue, String
             let expected = "a string of hex digits, two a byte";
             (bytes.map(HessianValue::Bytes), expected)
         }
-        _ => return composite(class, object),
+        _ => return composite_value(class, object),
     };
     value.ok_or_else(|| format!("\"@type\" {class}: \"value\" must be {expected}"))
 }
 
 /// Converts a list, a map or an object of the given class.
-fn composite(class: &str, object: &Map<String, Json>) -> Result<HessianValue, String> {
+fn composite_value(class: &str, object: &Map<String, Json>) -> Result<HessianValue, String> {
     if let Some(Json::Array(items)) = object.get("items") {
         return Ok(HessianValue::List {
             class: Some(class.to_owned()),

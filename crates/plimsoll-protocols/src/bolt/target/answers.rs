@@ -88,7 +88,7 @@ pub(super) fn fail(request: &BoltFrame<'_>, share: FailureShare, out: &mut Vec<u
 /// Appends a response that has a status only.
 pub(super) fn status_only(request: &BoltFrame<'_>, status: Status, out: &mut Vec<u8>) {
     let form = request.form.without_switches();
-    BoltFrame::bare_response(form, request.id, request.codec, status).write(out);
+    BoltFrame::status_response(form, request.id, request.codec, status).write(out);
 }
 
 /// Appends a successful response in the request's layout.

@@ -116,7 +116,7 @@ fn take(
         match BoltFrame::parse(&input[taken..], MAX_CONTENT) {
             Ok(Some((frame, length))) => {
                 let bytes = &input[taken..taken + length];
-                if server.at_once && is_call(&frame) {
+                if server.answers_at_once && is_call(&frame) {
                     complete_from_cache(&frame, bytes, server, last, out);
                 } else {
                     request(&frame, bytes, server, sender, in_progress, out);

@@ -22,9 +22,9 @@ use super::Status;
 use super::status::SOFA_ERROR;
 use crate::serving::ServeError;
 use crate::serving::accepting::{self, ConnectionHandler};
-use crate::serving::answering::{ResponseDelay, ResponseScheduler, ResponseTiming};
 use crate::serving::early::ServerStream;
 use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
+use crate::serving::response_timing::{ResponseDelay, ResponseScheduler, ResponseTiming};
 
 /// The share of responses that fail with a given status (`--fail`).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -99,22 +99,22 @@ pub struct BoltOptions {
 impl ReferenceServer for BoltOptions {
     const COMMAND_NAME: &str = "bolt";
 
-    fn serving(self, place: ServeContext) -> Result<ServerFuture, ServeError> {
+    fn serving(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
         check(&self.fail)?;
         let answering = ResponseScheduler::new(self.delay, self.answers)?;
         let server = Arc::new(BoltServer {
             answering,
-            at_once: self.delay == ResponseDelay::Constant(Duration::ZERO)
+            answers_at_once: self.delay == ResponseDelay::Constant(Duration::ZERO)
                 && self.answers.stall.is_none()
                 && self.pool == 0,
             pool: (self.pool > 0).then(|| Semaphore::new(self.pool.min(Semaphore::MAX_PERMITS))),
             queue: self.queue,
             waiting: AtomicUsize::new(0),
-            shares: self.fail,
+            failure_shares: self.fail,
             counters: BoltCounters::default(),
         });
         Ok(Box::pin(async move {
-            let accepted = accepting::accept(place.bound, Arc::clone(&server), place.stopped);
+            let accepted = accepting::accept(context.bound, Arc::clone(&server), context.stopped);
             let connections = accepted.await?;
             let counters = &server.counters;
             let counted = [
@@ -147,24 +147,24 @@ struct BoltCounters {
 struct BoltServer {
     answering: ResponseScheduler,
     /// Whether responses can be sent as soon as their requests are read.
-    at_once: bool,
+    answers_at_once: bool,
     pool: Option<Semaphore>,
     queue: usize,
     waiting: AtomicUsize,
-    shares: Vec<FailureShare>,
+    failure_shares: Vec<FailureShare>,
     counters: BoltCounters,
 }
 
 impl BoltServer {
     fn never_fails(&self) -> bool {
-        self.shares.is_empty()
+        self.failure_shares.is_empty()
     }
 
     /// Draws whether, and how, a request fails; `None`: it succeeds.
     fn failure(&self) -> Option<FailureShare> {
-        self.shares.first()?;
+        self.failure_shares.first()?;
         let mut drawn = self.answering.fraction();
-        self.shares.iter().copied().find(|share| {
+        self.failure_shares.iter().copied().find(|share| {
             let is_met = drawn < share.share;
             drawn -= share.share;
             is_met

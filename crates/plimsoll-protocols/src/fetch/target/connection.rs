@@ -23,11 +23,11 @@ const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 struct FileRequest {
     path: String,
     /// The method is neither GET nor HEAD.
-    refused: bool,
+    has_wrong_method: bool,
     /// The request is early data that may be a replay, and its method is not GET (RFC 8470 §5.2).
-    too_early: bool,
-    head_only: bool,
-    keep: bool,
+    is_too_early: bool,
+    is_head: bool,
+    keeps_alive: bool,
 }
 
 pub(super) async fn serve<I>(
@@ -42,7 +42,7 @@ where
     let mut input = Vec::with_capacity(1024);
     let mut output = Vec::with_capacity(1024);
     loop {
-        let mut asked = loop {
+        let mut request = loop {
             match parse(&input) {
                 Err(()) => {
                     counters.refused.fetch_add(1, Ordering::Relaxed);
@@ -85,12 +85,12 @@ where
             }
         };
         if io.came_early() {
-            counters.early.fetch_add(1, Ordering::Relaxed);
-            asked.too_early = asked.refused || asked.head_only;
+            counters.early_requests.fetch_add(1, Ordering::Relaxed);
+            request.is_too_early = request.has_wrong_method || request.is_head;
         }
         output.clear();
-        answer(&mut io, &asked, content, counters, &mut output).await?;
-        if !asked.keep {
+        answer(&mut io, &request, content, counters, &mut output).await?;
+        if !request.keeps_alive {
             let _ = io.shutdown().await;
             // Closing with unread bytes would send RST, and the response could be lost.
             let drained = async { while let Ok(1..) = io.read(&mut [0; 256]).await {} };
@@ -113,10 +113,10 @@ fn parse(input: &[u8]) -> Result<Option<(usize, FileRequest)>, ()> {
     }
     let asked = FileRequest {
         path: head.target.to_owned(),
-        too_early: false,
-        refused: !matches!(head.method, "GET" | "HEAD"),
-        head_only: head.method == "HEAD",
-        keep: !head.closes,
+        is_too_early: false,
+        has_wrong_method: !matches!(head.method, "GET" | "HEAD"),
+        is_head: head.method == "HEAD",
+        keeps_alive: !head.closes,
     };
     Ok(Some((head.size, asked)))
 }
@@ -128,15 +128,15 @@ async fn answer<I: AsyncWrite + Unpin>(
     counters: &FileCounters,
     output: &mut Vec<u8>,
 ) -> io::Result<()> {
-    let body = if asked.refused || asked.too_early {
+    let body = if asked.has_wrong_method || asked.is_too_early {
         None
     } else {
         content.find(&asked.path)
     };
     let (status, mut body) = match body {
         Some(body) => (200, body),
-        None if asked.too_early => (425, ContentBody::made(0)),
-        None if asked.refused => (405, ContentBody::made(0)),
+        None if asked.is_too_early => (425, ContentBody::made(0)),
+        None if asked.has_wrong_method => (405, ContentBody::made(0)),
         None => (404, ContentBody::made(0)),
     };
     let count = if status == 200 {
@@ -145,14 +145,18 @@ async fn answer<I: AsyncWrite + Unpin>(
         &counters.refused
     };
     count.fetch_add(1, Ordering::Relaxed);
-    let connection = if asked.keep { "keep-alive" } else { "close" };
+    let connection = if asked.keeps_alive {
+        "keep-alive"
+    } else {
+        "close"
+    };
     let fields = [
         ("Content-Length", &*body.length().to_string()),
         ("Content-Type", "application/octet-stream"),
         ("Connection", connection),
     ];
     put_response(output, status, &fields);
-    if asked.head_only {
+    if asked.is_head {
         io.write_all(output).await?;
         return io.flush().await;
     }

@@ -20,7 +20,7 @@ static FILLER_BLOCK: LazyLock<Vec<u8>> = LazyLock::new(|| vec![b'x'; BLOCK_BYTES
 
 /// A body of known length, read in blocks.
 pub(super) struct ContentBody {
-    left: u64,
+    remaining: u64,
     /// The file and a buffer for its block; `None` if the body is generated.
     file: Option<(File, Vec<u8>)>,
 }
@@ -28,13 +28,13 @@ pub(super) struct ContentBody {
 impl ContentBody {
     pub(super) fn made(length: u64) -> ContentBody {
         ContentBody {
-            left: length,
+            remaining: length,
             file: None,
         }
     }
 
     pub(super) fn length(&self) -> u64 {
-        self.left
+        self.remaining
     }
 
     /// Returns the next bytes, at most `most`; empty at the end of the body.
@@ -42,9 +42,9 @@ impl ContentBody {
     /// # Errors
     /// When the file can't be read, or has become shorter than it was.
     pub(super) fn next(&mut self, most: usize) -> io::Result<&[u8]> {
-        let left = usize::try_from(self.left).unwrap_or(BLOCK_BYTES);
+        let left = usize::try_from(self.remaining).unwrap_or(BLOCK_BYTES);
         let n = most.min(BLOCK_BYTES).min(left);
-        self.left -= n as u64;
+        self.remaining -= n as u64;
         let Some((file, block)) = &mut self.file else {
             return Ok(&FILLER_BLOCK[..n]);
         };
@@ -102,7 +102,7 @@ impl ServedFolder {
         // Opening a FIFO must not block other requests.
         let file = input::open_file(&whole).ok()?;
         Some(ContentBody {
-            left: file.metadata().ok()?.len(),
+            remaining: file.metadata().ok()?.len(),
             file: Some((file, Vec::new())),
         })
     }

@@ -65,9 +65,9 @@ impl ReferenceServer for FilesOptions {
                 ("served", &counters.served),
                 ("refused", &counters.refused),
                 ("bytes", &counters.bytes),
-                ("full handshakes", &counters.full),
-                ("resumed handshakes", &counters.resumed),
-                ("early requests", &counters.early),
+                ("full handshakes", &counters.full_handshakes),
+                ("resumed handshakes", &counters.resumed_handshakes),
+                ("early requests", &counters.early_requests),
             ];
             Ok(ServerCounts::of(connections, counted))
         }))
@@ -82,10 +82,10 @@ struct FileCounters {
     refused: AtomicU64,
     /// Body bytes sent.
     bytes: AtomicU64,
-    full: AtomicU64,
-    resumed: AtomicU64,
+    full_handshakes: AtomicU64,
+    resumed_handshakes: AtomicU64,
     /// Requests received as early data.
-    early: AtomicU64,
+    early_requests: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -105,8 +105,8 @@ impl ConnectionHandler for FileServer {
 
     fn secured(&self, session: &ServerConnection) {
         let count = match session.handshake_kind() {
-            Some(HandshakeKind::Resumed) => &self.counters.resumed,
-            _ => &self.counters.full,
+            Some(HandshakeKind::Resumed) => &self.counters.resumed_handshakes,
+            _ => &self.counters.full_handshakes,
         };
         count.fetch_add(1, Ordering::Relaxed);
     }

@@ -206,14 +206,14 @@ impl CannedConnection {
     fn receive_frames(&mut self, bytes: &[u8], to: &mut CannedOutput<'_>) -> Result<(), Violation> {
         let mut input = bytes;
         self.http2.preface(&mut input)?;
-        let mended = self.http2.reassembled(&mut input)?;
+        let mended = self.http2.take_reassembled(&mut input)?;
         if let Some(frame) = &mended {
             http2::for_each_frame(frame, DEFAULT_MAX_FRAME, |head, payload| {
                 self.reassembled_frame(head, payload, to)
             })?;
         }
         let rest = http2::for_each_frame(input, DEFAULT_MAX_FRAME, |head, payload| {
-            self.frame(head, payload, to)
+            self.receive_frame(head, payload, to)
         })?;
         self.http2.keep(rest, mended);
         self.http2.give_back_all(to.out);
@@ -229,22 +229,23 @@ impl CannedConnection {
         payload: &[u8],
         to: &mut CannedOutput<'_>,
     ) -> Result<(), Violation> {
-        self.frame(head, payload, to)
+        self.receive_frame(head, payload, to)
     }
 
     #[inline(always)]
-    fn frame(
+    fn receive_frame(
         &mut self,
         head: FrameHeader,
         payload: &[u8],
         to: &mut CannedOutput<'_>,
     ) -> Result<(), Violation> {
         let done = match head.kind() {
-            kind::DATA => (self.http2.data(head, payload)).and_then(|piece| self.data(piece, to)),
+            kind::DATA => (self.http2.data(head, payload))
+                .and_then(|piece| self.receive_data(piece, to)),
             kind::HEADERS if head.has(flags::END_HEADERS) => {
-                (self.http2.headers(head, payload)).and_then(|piece| self.block(piece, to))
+                (self.http2.headers(head, payload)).and_then(|piece| self.receive_block(piece, to))
             }
-            _ => self.control(head, payload, to),
+            _ => self.receive_control(head, payload, to),
         };
         match done {
             Ok(()) => Ok(()),
@@ -253,21 +254,21 @@ impl CannedConnection {
     }
 
     #[inline(never)]
-    fn control(
+    fn receive_control(
         &mut self,
         head: FrameHeader,
         payload: &[u8],
         to: &mut CannedOutput<'_>,
     ) -> Result<(), Violation> {
         match (self.http2).control(head, payload, &mut self.streams, to.out)? {
-            ControlEvent::Block(block) => return self.block(block.piece(), to),
+            ControlEvent::Block(block) => return self.receive_block(block.piece(), to),
             ControlEvent::Settings(settings) => {
                 for size in settings.values(setting::HEADER_TABLE_SIZE) {
                     self.client_table.allow(size);
                 }
                 self.send_blocked(to.out);
             }
-            ControlEvent::Room => self.send_blocked(to.out),
+            ControlEvent::WindowGrown => self.send_blocked(to.out),
             ControlEvent::Reset { stream, .. } => {
                 self.resets += 1;
                 let ignores = self.prepared.options.ignore_resets;
@@ -315,7 +316,7 @@ impl CannedConnection {
     }
 
     /// Handles a complete header block: a request's, or the trailers that end a request (RFC 9113, 8.1).
-    fn block(
+    fn receive_block(
         &mut self,
         block: StreamPayload<'_>,
         to: &mut CannedOutput<'_>,
@@ -327,9 +328,9 @@ impl CannedConnection {
             check_fields(&mut self.decoder, block.bytes, !is_new)?;
         }
         if !is_new {
-            let place = self.receiving(block, "HEADERS")?;
+            let place = self.receiving_stream(block, "HEADERS")?;
             return match (place, block.end_stream) {
-                (Some(place), true) => self.whole_request(place, to),
+                (Some(place), true) => self.finish_request(place, to),
                 (Some(_), false) => {
                     let why = "trailers without END_STREAM (RFC 9113, 8.1)";
                     Err(Violation::stream(id, ErrorCode::PROTOCOL_ERROR, why))
@@ -366,7 +367,7 @@ impl CannedConnection {
             reset: false,
         });
         if block.end_stream {
-            self.whole_request(self.streams.0.len() - 1, to)
+            self.finish_request(self.streams.0.len() - 1, to)
         } else {
             Ok(())
         }
@@ -374,23 +375,27 @@ impl CannedConnection {
 
     /// Returns the index of the stream that `piece` belongs to; `None`: the piece is ignored.
     #[inline]
-    fn receiving(&self, piece: StreamPayload<'_>, what: &str) -> Result<Option<usize>, Violation> {
+    fn receiving_stream(
+        &self,
+        piece: StreamPayload<'_>,
+        what: &str,
+    ) -> Result<Option<usize>, Violation> {
         let place = self.streams.find(piece.stream);
         let closed = match place.map(|place| self.streams.0[place].phase) {
             Some(StreamPhase::Receiving) => return Ok(place),
-            Some(_) => StreamClosure::HalfEnded,
+            Some(_) => StreamClosure::EndedByPeer,
             None => StreamClosure::Forgotten,
         };
         self.http2.check_closed(piece.stream, what, closed)?;
         Ok(None)
     }
 
-    fn data(
+    fn receive_data(
         &mut self,
         piece: StreamPayload<'_>,
         to: &mut CannedOutput<'_>,
     ) -> Result<(), Violation> {
-        let Some(place) = self.receiving(piece, "DATA")? else {
+        let Some(place) = self.receiving_stream(piece, "DATA")? else {
             return Ok(());
         };
         let options = &self.prepared.options;
@@ -405,7 +410,7 @@ impl CannedConnection {
             read.map_err(|error| protocol_error(error.to_string()))?;
         }
         if piece.end_stream {
-            return self.whole_request(place, to);
+            return self.finish_request(place, to);
         }
         if let Some(increment) = stream.receive_window.give_back(piece.length) {
             write::window_update(to.out, stream.id, increment);
@@ -413,7 +418,7 @@ impl CannedConnection {
         Ok(())
     }
 
-    fn whole_request(&mut self, place: usize, to: &mut CannedOutput<'_>) -> Result<(), Violation> {
+    fn finish_request(&mut self, place: usize, to: &mut CannedOutput<'_>) -> Result<(), Violation> {
         let options = &self.prepared.options;
         let stream = &mut self.streams.0[place];
         let wrong = !options.streams && stream.message.complete_messages() != 1;
@@ -456,7 +461,7 @@ impl CannedConnection {
         let start = out.len();
         out.extend_from_slice(&prepared.steady);
         let written = &mut out[start..];
-        for &at in &prepared.ids {
+        for &at in &prepared.id_offsets {
             written[at as usize..][..4].copy_from_slice(&stream.id.to_be_bytes());
         }
         self.answered += 1;

@@ -4,7 +4,7 @@ use plimsoll_model::{Outcome, Time};
 use plimsoll_wire::http2::{EndStream, ErrorCode, StreamPayload, Violation, write};
 
 use super::GrpcDriver;
-use super::packed::{note_encoding, read_data};
+use super::compressed::{note_encoding, read_data};
 use crate::grpc::head::MessageEncoding;
 use crate::grpc::unary::{CallFailure, ResponseAction, bad_message};
 use crate::http2::{
@@ -29,27 +29,27 @@ impl GrpcDriver {
         let before = stream.answer.received;
         let begins = !stream.answer.is_inside();
         let shapes = &self.calls.prepared.answer;
-        let mut step = if stream.answer.packed {
+        let mut step = if stream.answer.may_be_compressed {
             read_data(&mut self.calls.unpackers, shapes, stream, piece, limit)
         } else {
             stream.answer.data(piece, limit)
         };
         if step == ResponseAction::Continue
             && let Some(shapes) = shapes
-            && !stream.answer.packed
+            && !stream.answer.may_be_compressed
         {
-            let decodable = &mut self.calls.decodable;
+            let decodable = &mut self.calls.validator;
             let taken = if begins {
                 decodable.begin(shapes, id, data)
             } else {
-                decodable.continue_message(shapes, id, data)
+                decodable.continue_validation(shapes, id, data)
             };
             if let Err(error) = taken {
                 step = bad_message(error);
             }
         }
         if stream.slot != NO_SLOT {
-            return self.stream_data(piece, before, step, to);
+            return self.receive_stream_data(piece, before, step, to);
         }
         match step {
             ResponseAction::Continue => {
@@ -124,7 +124,7 @@ impl GrpcDriver {
                         "{HEAD_TOO_LARGE} of {} bytes: --max-head (call.grpc.max_head) raises the limit",
                         self.calls.prepared.max_head
                     )),
-                    _ => self.with_encoding(outcome, detail),
+                    _ => self.failure_detail(outcome, detail),
                 };
                 self.fail_stream(piece, outcome, detail, to);
                 Ok(())

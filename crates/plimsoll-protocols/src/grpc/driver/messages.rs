@@ -97,7 +97,7 @@ impl GrpcDriver {
 
     /// Handles DATA of a streaming call. `before` is the number of bytes received before it.
     #[inline(never)]
-    pub(super) fn stream_data(
+    pub(super) fn receive_stream_data(
         &mut self,
         piece: StreamPayload<'_>,
         before: u32,
@@ -159,7 +159,7 @@ impl GrpcDriver {
     /// Ends the call of a stream that has ended with status OK.
     #[inline(never)]
     pub(super) fn stream_succeeded(&mut self, id: u32, to: &mut DriverEffects<'_>) {
-        let (outcome, detail) = match self.judge_stream(id) {
+        let (outcome, detail) = match self.find_stream_failure(id) {
             None => (Outcome::Ok, None),
             Some((outcome, why)) => (outcome, Some(why)),
         };
@@ -168,7 +168,7 @@ impl GrpcDriver {
     }
 
     /// Returns the failure of a stream that has ended with status OK before all messages were exchanged.
-    pub(super) fn judge_stream(&mut self, id: u32) -> Option<(Outcome, String)> {
+    pub(super) fn find_stream_failure(&mut self, id: u32) -> Option<(Outcome, String)> {
         let script = self.calls.prepared.script.as_ref()?;
         let slot = self.streams.find(id)?.slot;
         let exchange = self.calls.exchanges.as_ref()?.get(slot)?;
@@ -190,7 +190,7 @@ impl GrpcDriver {
     }
 
     /// Handles expired timers of streams: sends due messages and cancels calls.
-    pub(super) fn streams_due(&mut self, to: &mut DriverEffects<'_>) {
+    pub(super) fn handle_due_streams(&mut self, to: &mut DriverEffects<'_>) {
         let now = to.now;
         let prepared = Arc::clone(&self.calls.prepared);
         let Some(script) = &prepared.script else {
@@ -227,7 +227,7 @@ impl GrpcCalls {
         (ended.bytes_sent, ended.bytes_received) = (exchanged.bytes_sent, exchanged.bytes_received);
         let exchanges = self.exchanges.as_deref();
         if let Some(exchange) = exchanges.and_then(|all| all.get(stream.slot)) {
-            events.push(Event::Sent {
+            events.push(Event::MessagesSent {
                 call: exchange.call,
                 messages: exchanged.messages_sent,
             });

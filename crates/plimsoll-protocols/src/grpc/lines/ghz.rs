@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use super::{add_descriptions, our_method, set_target};
-use crate::foreign::lines::Meaning::{Deferred, Missing, Nothing, Ours, Words};
+use super::{add_descriptions, slash_method, set_target};
+use crate::foreign::lines::FlagMeaning::{Deferred, Ignored, Missing, OurFlag, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
-use crate::foreign::lines::{Line, LineTool, Style, switch, value};
+use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 const IN_A_PLAN: &str = "a plan has rates that change: steps, or { from, to, over }";
 const CLIENTS_STAY: &str = "the number of clients does not change during a load";
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["ghz"],
-    style: Style::Gnu,
+    style: FlagStyle::Gnu,
     flags: &[
         value(
             &["config"],
@@ -23,14 +23,14 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["protoset"], Text, Deferred),
         value(&["import-path", "i", "import-paths"], Text, Deferred),
         value(&["call"], Text, Deferred),
-        value(&["cacert"], Text, Ours("--ca", "")),
-        value(&["cert"], Text, Ours("--cert", "")),
-        value(&["key"], Text, Ours("--key", "")),
-        value(&["cname"], Text, Ours("--server-name", "")),
-        switch(&["skipTLS"], Ours("--insecure", "")),
+        value(&["cacert"], Text, OurFlag("--ca", "")),
+        value(&["cert"], Text, OurFlag("--cert", "")),
+        value(&["key"], Text, OurFlag("--key", "")),
+        value(&["cname"], Text, OurFlag("--server-name", "")),
+        switch(&["skipTLS"], OurFlag("--insecure", "")),
         switch(&["insecure"], Deferred),
-        value(&["authority"], Text, Ours("--authority", "")),
-        switch(&["async"], Nothing),
+        value(&["authority"], Text, OurFlag("--authority", "")),
+        switch(&["async"], Ignored),
         value(&["r", "rps"], Decimal, Deferred),
         value(&["load-schedule"], Text, Deferred),
         value(&["load-start"], Number, Missing(IN_A_PLAN)),
@@ -48,8 +48,8 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["n", "total"], Number, Deferred),
         value(&["t", "timeout"], Time, Deferred),
         value(&["z", "duration"], Time, Deferred),
-        value(&["x", "max-duration"], Time, Ours("--duration", "")),
-        value(&["duration-stop"], Text, Nothing),
+        value(&["x", "max-duration"], Time, OurFlag("--duration", "")),
+        value(&["duration-stop"], Text, Ignored),
         value(&["d", "data"], Text, Deferred),
         value(&["D", "data-file"], Text, Words(&["-d", "@{}"])),
         switch(&["b", "binary"], Words(&["--data-binary", "@-"])),
@@ -64,14 +64,14 @@ pub(super) static TOOL: LineTool = LineTool {
             Text,
             Missing("--metadata 'name: value' sets each"),
         ),
-        value(&["stream-interval"], Time, Ours("--pace", "")),
+        value(&["stream-interval"], Time, OurFlag("--pace", "")),
         value(
             &["stream-call-duration"],
             Time,
-            Ours("--stream-duration", ""),
+            OurFlag("--stream-duration", ""),
         ),
-        value(&["stream-call-count"], Number, Ours("--messages", "")),
-        switch(&["stream-dynamic-messages"], Nothing),
+        value(&["stream-call-count"], Number, OurFlag("--messages", "")),
+        switch(&["stream-dynamic-messages"], Ignored),
         value(
             &["reflect-metadata"],
             Text,
@@ -91,12 +91,12 @@ pub(super) static TOOL: LineTool = LineTool {
             Text,
             Missing("all addresses of a name are used in turn"),
         ),
-        value(&["connections"], Number, Ours("--connections", "")),
-        value(&["connect-timeout"], Time, Ours("--connect-timeout", "")),
+        value(&["connections"], Number, OurFlag("--connections", "")),
+        value(&["connect-timeout"], Time, OurFlag("--connect-timeout", "")),
         value(&["keepalive"], Time, Missing("no keepalive pings are sent")),
-        value(&["cpus"], Number, Ours("--workers", "")),
-        value(&["name"], Text, Ours("--name", "")),
-        value(&["tags"], Text, Nothing),
+        value(&["cpus"], Number, OurFlag("--workers", "")),
+        value(&["name"], Text, OurFlag("--name", "")),
+        value(&["tags"], Text, Ignored),
         value(&["o", "output"], Text, Deferred),
         value(&["O", "format"], Text, Deferred),
         value(
@@ -104,18 +104,18 @@ pub(super) static TOOL: LineTool = LineTool {
             Number,
             Missing("--warmup 5s leaves out the beginning, by time"),
         ),
-        switch(&["count-errors"], Nothing),
-        value(&["debug"], Text, Nothing),
-        switch(&["disable-template-functions"], Nothing),
-        switch(&["disable-template-data"], Nothing),
+        switch(&["count-errors"], Ignored),
+        value(&["debug"], Text, Ignored),
+        switch(&["disable-template-functions"], Ignored),
+        switch(&["disable-template-data"], Ignored),
     ],
     reads_stdin: false,
-    known_by: &[&["call"]],
+    marker_flags: &[&["call"]],
     finish,
 };
 
-fn finish(line: &mut Line) -> Result<(), String> {
-    let method = line.value("call").map(our_method);
+fn finish(line: &mut LineBuilder) -> Result<(), String> {
+    let method = line.value("call").map(slash_method);
     line.add("-m", method.as_deref().unwrap_or("SERVICE/METHOD"));
     add_data(line)?;
     add_descriptions(line);
@@ -170,7 +170,7 @@ const FIELDS: [(&str, &str); 4] = [
     ("{{.UUID}}", "{{uuid}}"),
 ];
 
-fn add_data(line: &mut Line) -> Result<(), String> {
+fn add_data(line: &mut LineBuilder) -> Result<(), String> {
     if let Some(data) = line.value("d").map(str::to_owned) {
         let data = FIELDS
             .iter()
@@ -193,7 +193,7 @@ fn add_data(line: &mut Line) -> Result<(), String> {
     Ok(())
 }
 
-fn add_output(line: &mut Line) {
+fn add_output(line: &mut LineBuilder) {
     let format = line.value("O").unwrap_or_default().to_owned();
     match (format.as_str(), line.value("o").map(str::to_owned)) {
         ("html", file) => line.add("--html", file.unwrap_or_else(|| "-".to_owned())),

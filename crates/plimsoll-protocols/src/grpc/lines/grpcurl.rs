@@ -1,25 +1,25 @@
 //! Translates command lines of [grpcurl](https://github.com/fullstorydev/grpcurl) to a load of one call. Flags of a
 //! load may be mixed with grpcurl's own, and its arguments may be in any order.
 
-use super::{add_descriptions, our_method, set_target};
-use crate::foreign::lines::Meaning::{Deferred, Missing, Nothing, Ours};
+use super::{add_descriptions, slash_method, set_target};
+use crate::foreign::lines::FlagMeaning::{Deferred, Ignored, Missing, OurFlag};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
-use crate::foreign::lines::{Line, LineTool, Style, switch, value};
+use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["grpcurl"],
-    style: Style::Go,
+    style: FlagStyle::Go,
     flags: &[
         switch(&["plaintext"], Deferred),
-        switch(&["insecure"], Ours("--insecure", "")),
-        value(&["cacert"], Text, Ours("--ca", "")),
-        value(&["cert"], Text, Ours("--cert", "")),
-        value(&["key"], Text, Ours("--key", "")),
-        value(&["servername"], Text, Ours("--server-name", "")),
-        value(&["authority"], Text, Ours("--authority", "")),
+        switch(&["insecure"], OurFlag("--insecure", "")),
+        value(&["cacert"], Text, OurFlag("--ca", "")),
+        value(&["cert"], Text, OurFlag("--cert", "")),
+        value(&["key"], Text, OurFlag("--key", "")),
+        value(&["servername"], Text, OurFlag("--server-name", "")),
+        value(&["authority"], Text, OurFlag("--authority", "")),
         value(&["d"], Text, Deferred),
-        value(&["H"], Text, Ours("--metadata", "")),
-        value(&["rpc-header"], Text, Ours("--metadata", "")),
+        value(&["H"], Text, OurFlag("--metadata", "")),
+        value(&["rpc-header"], Text, OurFlag("--metadata", "")),
         value(
             &["reflect-header"],
             Text,
@@ -32,31 +32,31 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["proto"], Text, Deferred),
         value(&["import-path"], Text, Deferred),
         value(&["protoset"], Text, Deferred),
-        switch(&["use-reflection"], Ours("--reflection", "")),
-        value(&["user-agent"], Text, Ours("--user-agent", "")),
+        switch(&["use-reflection"], OurFlag("--reflection", "")),
+        value(&["user-agent"], Text, OurFlag("--user-agent", "")),
         value(
             &["connect-timeout"],
             Decimal,
-            Ours("--connect-timeout", "s"),
+            OurFlag("--connect-timeout", "s"),
         ),
-        value(&["max-time"], Decimal, Ours("--deadline", "s")),
+        value(&["max-time"], Decimal, OurFlag("--deadline", "s")),
         value(
             &["keepalive-time"],
             Decimal,
             Missing("no keepalive pings are sent"),
         ),
-        value(&["max-msg-sz"], Number, Ours("--max-message", "B")),
+        value(&["max-msg-sz"], Number, OurFlag("--max-message", "B")),
         switch(&["unix"], Deferred),
         value(&["format"], Text, Deferred),
-        switch(&["format-error"], Nothing),
+        switch(&["format-error"], Ignored),
         switch(
             &["allow-unknown-fields"],
             Missing("a message has the fields of its type"),
         ),
-        switch(&["emit-defaults"], Nothing),
-        switch(&["msg-template"], Nothing),
-        switch(&["v"], Nothing),
-        switch(&["vv"], Nothing),
+        switch(&["emit-defaults"], Ignored),
+        switch(&["msg-template"], Ignored),
+        switch(&["v"], Ignored),
+        switch(&["vv"], Ignored),
         switch(&["alts"], Missing("links are plaintext or TLS")),
         value(
             &["protoset-out"],
@@ -69,17 +69,17 @@ pub(super) static TOOL: LineTool = LineTool {
             Missing("no descriptions are written"),
         ),
         // Flags of our own, for the load that the call becomes.
-        value(&["clients"], Number, Ours("--clients", "")),
-        value(&["calls"], Number, Ours("--calls", "")),
-        value(&["rate"], Text, Ours("--rate", "/s")),
-        value(&["duration"], Text, Ours("--duration", "s")),
-        value(&["connections"], Number, Ours("--connections", "")),
-        value(&["objective"], Text, Ours("--objective", "")),
-        value(&["out"], Text, Ours("--out", "")),
-        switch(&["dry-run"], Ours("--dry-run", "")),
+        value(&["clients"], Number, OurFlag("--clients", "")),
+        value(&["calls"], Number, OurFlag("--calls", "")),
+        value(&["rate"], Text, OurFlag("--rate", "/s")),
+        value(&["duration"], Text, OurFlag("--duration", "s")),
+        value(&["connections"], Number, OurFlag("--connections", "")),
+        value(&["objective"], Text, OurFlag("--objective", "")),
+        value(&["out"], Text, OurFlag("--out", "")),
+        switch(&["dry-run"], OurFlag("--dry-run", "")),
     ],
     reads_stdin: false,
-    known_by: &[
+    marker_flags: &[
         &["plaintext"],
         &["rpc-header"],
         &["protoset"],
@@ -88,7 +88,7 @@ pub(super) static TOOL: LineTool = LineTool {
     finish,
 };
 
-fn finish(line: &mut Line) -> Result<(), String> {
+fn finish(line: &mut LineBuilder) -> Result<(), String> {
     if line.value("format").is_some_and(|format| format != "json") {
         line.add_missing("-format", "messages are written as JSON");
     }
@@ -138,8 +138,8 @@ fn is_address(word: &str, is_socket: bool) -> bool {
     word.starts_with("unix:") || port.is_some_and(|port| port.parse::<u16>().is_ok())
 }
 
-fn add_call(line: &mut Line, method: Option<&str>) -> Result<(), String> {
-    let known = method.map(our_method);
+fn add_call(line: &mut LineBuilder, method: Option<&str>) -> Result<(), String> {
+    let known = method.map(slash_method);
     line.add("-m", known.as_deref().unwrap_or("SERVICE/METHOD"));
     if let Some(data) = line.value("d").map(str::to_owned) {
         line.add("-d", if data == "@" { "@-".to_owned() } else { data });
@@ -148,7 +148,7 @@ fn add_call(line: &mut Line, method: Option<&str>) -> Result<(), String> {
         .iter()
         .any(|name| line.has(name));
     if !is_load {
-        line.ours
+        line.our_flags
             .extend(["--clients", "1", "--calls", "1"].map(str::to_owned));
     }
     match method {

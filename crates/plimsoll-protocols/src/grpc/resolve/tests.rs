@@ -3,14 +3,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use plimsoll_model::Plan;
-use plimsoll_model::spec::{locate, read, resolve, secrets};
+use plimsoll_model::spec::{read, resolve, secrets, set_spans};
 
 use super::*;
 use crate::registry::register;
 
-struct World;
+struct TestContext;
 
-impl ResolveContext for World {
+impl ResolveContext for TestContext {
     fn variable(&self, name: &str) -> Option<String> {
         match name {
             "TOKEN" | "PLIMSOLL_METADATA_AUTHORIZATION" => Some("Bearer hush".into()),
@@ -44,20 +44,20 @@ const CALL: &str = "[call.grpc]\nmethod = \"score.ScoreService/GetScore\"\n";
 
 fn resolved(text: &str) -> Result<Plan, Vec<Problem>> {
     register();
-    resolve(&read(text).expect("readable"), &World)
+    resolve(&read(text).expect("readable"), &TestContext)
 }
 
 fn plan(text: &str) -> Plan {
     resolved(text).unwrap_or_else(|problems| panic!("{problems:?}"))
 }
 
-fn grpc(plan: &Plan) -> GrpcCall {
+fn grpc_call_of(plan: &Plan) -> GrpcCall {
     plan.call.of_type::<GrpcCall>().expect("gRPC").clone()
 }
 
 fn wrong(text: &str) -> Vec<String> {
     let mut problems = resolved(text).expect_err("a wrong plan");
-    locate(text, &mut problems);
+    set_spans(text, &mut problems);
     problems.iter().map(ToString::to_string).collect()
 }
 
@@ -67,7 +67,7 @@ fn stream_settings_resolve() {
         let text = format!(
             "target = \"grpc://h:1\"\n[call.grpc]\nmethod = \"{ECHO}/BidirectionalStreamingEcho\"\n{lines}\n[load]\nclients = 1\ncalls = 1\n"
         );
-        let call = grpc(&plan(&text));
+        let call = grpc_call_of(&plan(&text));
         call.stream.unwrap()
     };
     assert_eq!(
@@ -122,9 +122,9 @@ fn messages_and_metadata_resolve_or_are_rejected() {
     let with = |call: &str| {
         format!("target = \"grpc://a:1\"\n[load]\nrate = \"1/s\"\ncalls = 1\n{CALL}{call}\n")
     };
-    let call = grpc(&plan(&with("message = { json = \"[0.1, 0.2]\" }")));
+    let call = grpc_call_of(&plan(&with("message = { json = \"[0.1, 0.2]\" }")));
     assert_eq!(call.message, b"\x0a\x0a[0.1, 0.2]");
-    let call = grpc(&plan(&with(
+    let call = grpc_call_of(&plan(&with(
         "message_file = \"score.json\"\n[call.grpc.metadata]\nX-Id = \"7\"\nauthorization = { env = \"TOKEN\" }",
     )));
     assert_eq!(call.message, b"\x0a\x015");
@@ -244,7 +244,7 @@ fn messages_are_read_from_binary_files() {
     ] {
         let text = with(binary);
         let first = plan(&text);
-        let of = |plan: &Plan| grpc(plan).stream.unwrap().messages;
+        let of = |plan: &Plan| grpc_call_of(plan).stream.unwrap().messages;
         assert_eq!(of(&first), messages, "{binary}");
         // The saved plan resolves without the files.
         let saved = read(&text).unwrap().filled_in(&first).to_toml().unwrap();
@@ -289,7 +289,7 @@ fn varying_metadata_is_validated_per_row() {
     let typed = "b = \"{{row.name}}-{{{{\", a-bin = \"{{uuid}}\", c = \"{{{{\", \
                  authorization = { env = \"VARYING\" }";
     let plan = plan(&with(typed, "users.csv"));
-    let call = grpc(&plan);
+    let call = grpc_call_of(&plan);
     assert_eq!(call.metadata, [("c".to_owned(), "{{".to_owned())]);
     let varying = call.varying_metadata.as_ref().unwrap();
     let of_call = |number| {
@@ -350,7 +350,7 @@ fn rows_are_read_and_counted() {
     };
     let steady = "rate = \"10/s\"\ncalls = 3";
     let plan = plan(&text("file = \"users.csv\"\norder = \"unique\"", steady));
-    let call = grpc(&plan);
+    let call = grpc_call_of(&plan);
     let varying = call.varying.unwrap();
     let mut message = Vec::new();
     varying.messages[0].render(&varying.variation.moment(2, 0, 0), &mut message);
@@ -406,7 +406,7 @@ fn compression_and_user_agent_resolve() {
     let text = &format!(
         "target = \"grpc://h:1\"\n[call.grpc]\nmethod = \"{ECHO}/UnaryEcho\"\ncompression = \"gzip\"\nuser_agent = \"shop/1\"\n[load]\nrate = \"1/s\"\ncalls = 1\n"
     );
-    let call = grpc(&plan(text));
+    let call = grpc_call_of(&plan(text));
     assert_eq!(call.compression, Some(MessageCompression::Gzip));
     assert_eq!(call.user_agent.as_deref(), Some("shop/1"));
 }

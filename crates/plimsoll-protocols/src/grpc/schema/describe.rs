@@ -7,14 +7,14 @@ use prost_reflect::{Cardinality, EnumDescriptor, FieldDescriptor, Kind, MessageD
 
 use super::editions::is_missing_zero;
 use super::error::nearest;
-use super::{GrpcMethod, Schema, SchemaError, near};
+use super::{GrpcMethod, Schema, SchemaError, similar_names};
 
 impl Schema {
     /// Returns one line for each method: its path, kind, request and response.
     pub fn list(&self) -> String {
         let mut text = String::new();
         for method in self.methods() {
-            line(&mut text, &method);
+            write_method(&mut text, &method);
         }
         if text.is_empty() {
             let _ = writeln!(text, "{} defines no services", self.source);
@@ -32,7 +32,7 @@ impl Schema {
         let bare = name.strip_prefix('/').unwrap_or(name);
         if let Some(service) = self.pool.get_service_by_name(bare) {
             for descriptor in service.methods() {
-                line(&mut text, &GrpcMethod { descriptor });
+                write_method(&mut text, &GrpcMethod { descriptor });
             }
             return Ok(text);
         } else if let Some(message) = self.pool.get_message_by_name(bare) {
@@ -40,7 +40,7 @@ impl Schema {
         } else if let Some(found) = self.pool.get_enum_by_name(bare) {
             queue.push_back(Kind::Enum(found));
         } else if let Ok(method) = self.method(bare) {
-            line(&mut text, &method);
+            write_method(&mut text, &method);
             text.push('\n');
             queue.push_back(Kind::Message(method.descriptor.input()));
             queue.push_back(Kind::Message(method.descriptor.output()));
@@ -59,15 +59,15 @@ impl Schema {
             return Err(SchemaError::new(format_args!(
                 "{bare:?} is neither a service, a method, a message nor an enum of {}{}",
                 self.source,
-                nearest(&near(bare, names.iter()))
+                nearest(&similar_names(bare, names.iter()))
             )));
         }
-        types(&mut text, queue);
+        write_types(&mut text, queue);
         Ok(text)
     }
 }
 
-fn line(text: &mut String, method: &GrpcMethod) {
+fn write_method(text: &mut String, method: &GrpcMethod) {
     let _ = writeln!(
         text,
         "{} ({}): {} -> {}",
@@ -79,7 +79,7 @@ fn line(text: &mut String, method: &GrpcMethod) {
 }
 
 /// Writes every type in the queue and every type that those refer to, each once.
-fn types(text: &mut String, mut queue: VecDeque<Kind>) {
+fn write_types(text: &mut String, mut queue: VecDeque<Kind>) {
     let mut seen = BTreeSet::new();
     while let Some(kind) = queue.pop_front() {
         match kind {

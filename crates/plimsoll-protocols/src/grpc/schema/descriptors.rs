@@ -136,7 +136,7 @@ pub(in crate::grpc) fn assemble(
         }
     }
     add_known(&mut by_name, &known);
-    for (name, descriptor) in in_order(&mut by_name) {
+    for (name, descriptor) in take_in_import_order(&mut by_name) {
         let mut file = descriptor.file;
         let is_own = known.get_file_by_name(&name).is_some();
         let lost = forget_imports(&mut file, &done.pool);
@@ -147,7 +147,7 @@ pub(in crate::grpc) fn assemble(
         let added = match done.broken.remove(&name) {
             Some(why) => Err(why),
             None if is_own => add(&mut done.pool, file),
-            None => ready(
+            None => prepare_file(
                 &mut file,
                 descriptor.declared,
                 &known,
@@ -175,13 +175,13 @@ pub(in crate::grpc) fn assemble(
 fn add_known(files: &mut BTreeMap<String, ProtoFile>, known: &DescriptorPool) {
     let imports = files.values().flat_map(ProtoFile::imports);
     let mut wanted: Vec<String> = imports.cloned().collect();
-    while let Some(name) = wanted.pop() {
-        if !files.contains_key(&name)
-            && let Some(file) = known.get_file_by_name(&name)
+    while let Some(set_common_name) = wanted.pop() {
+        if !files.contains_key(&set_common_name)
+            && let Some(file) = known.get_file_by_name(&set_common_name)
         {
             let file = ProtoFile::known(&file);
             wanted.extend(file.imports().iter().cloned());
-            files.insert(name, file);
+            files.insert(set_common_name, file);
         }
     }
 }
@@ -194,7 +194,7 @@ fn add(pool: &mut DescriptorPool, file: FileDescriptorProto) -> Result<(), Strin
 
 /// Removes and returns the files that can be ordered after all their imports. The files that remain are in
 /// import cycles, or depend on such files.
-fn in_order(files: &mut BTreeMap<String, ProtoFile>) -> Vec<(String, ProtoFile)> {
+fn take_in_import_order(files: &mut BTreeMap<String, ProtoFile>) -> Vec<(String, ProtoFile)> {
     let mut awaited: BTreeMap<String, usize> = BTreeMap::new();
     let mut needed_by: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (name, descriptor) in files.iter() {
@@ -251,7 +251,7 @@ pub(super) fn forget_imports(file: &mut FileDescriptorProto, pool: &DescriptorPo
 }
 
 /// Prepares a file for the library.
-fn ready(
+fn prepare_file(
     file: &mut FileDescriptorProto,
     declared: Option<DynamicMessage>,
     known: &DescriptorPool,
@@ -281,34 +281,34 @@ pub(super) fn check(file: &mut FileDescriptorProto, known: &DescriptorPool) -> R
     if !package.is_empty() {
         package
             .split('.')
-            .try_for_each(|part| named("package", part))?;
+            .try_for_each(|part| check_identifier("package", part))?;
     }
     for message in &mut file.message_type {
-        ready_message(message, &package, known)?;
+        prepare_message(message, &package, known)?;
     }
     for found in &mut file.enum_type {
         ready_enum(found)?;
     }
     for field in &mut file.extension {
-        ready_field(field)?;
+        prepare_field(field)?;
     }
     for service in &mut file.service {
-        named("service", service.name())?;
+        check_identifier("service", service.name())?;
         service.options = None;
         for method in &mut service.method {
-            named("method", method.name())?;
+            check_identifier("method", method.name())?;
             method.options = None;
         }
     }
     Ok(())
 }
 
-fn ready_message(
+fn prepare_message(
     message: &mut DescriptorProto,
     scope: &str,
     known: &DescriptorPool,
 ) -> Result<(), String> {
-    named("message", message.name())?;
+    check_identifier("message", message.name())?;
     let full = qualified(scope, message.name());
     // These messages have a JSON format of their own, so the library relies on their fields.
     if let Some(own) = known.get_message_by_name(&full)
@@ -334,14 +334,14 @@ fn ready_message(
         range.options = None;
     }
     for oneof in &mut message.oneof_decl {
-        named("oneof", oneof.name())?;
+        check_identifier("oneof", oneof.name())?;
         oneof.options = None;
     }
     for field in message.field.iter_mut().chain(&mut message.extension) {
-        ready_field(field)?;
+        prepare_field(field)?;
     }
     for nested in &mut message.nested_type {
-        ready_message(nested, &full, known)?;
+        prepare_message(nested, &full, known)?;
     }
     message.enum_type.iter_mut().try_for_each(ready_enum)
 }
@@ -384,8 +384,8 @@ fn check_entry(entry: &DescriptorProto) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn ready_field(field: &mut FieldDescriptorProto) -> Result<(), String> {
-    named("field", field.name())?;
+fn prepare_field(field: &mut FieldDescriptorProto) -> Result<(), String> {
+    check_identifier("field", field.name())?;
     field.default_value = None;
     let packed = field.options.as_ref().and_then(|options| options.packed);
     field.options = packed.map(|packed| FieldOptions {
@@ -396,7 +396,7 @@ fn ready_field(field: &mut FieldDescriptorProto) -> Result<(), String> {
 }
 
 fn ready_enum(found: &mut EnumDescriptorProto) -> Result<(), String> {
-    named("enum", found.name())?;
+    check_identifier("enum", found.name())?;
     let allow_alias = found.options.take().and_then(|options| {
         // The options of a source file are not interpreted yet.
         let mut written = options.uninterpreted_option.into_iter();
@@ -410,13 +410,13 @@ fn ready_enum(found: &mut EnumDescriptorProto) -> Result<(), String> {
         ..EnumOptions::default()
     });
     for value in &mut found.value {
-        named("enum value", value.name())?;
+        check_identifier("enum value", value.name())?;
         value.options = None;
     }
     Ok(())
 }
 
-fn named(what: &str, name: &str) -> Result<(), String> {
+fn check_identifier(what: &str, name: &str) -> Result<(), String> {
     let is_letter = |c: char| c.is_ascii_alphabetic() || c == '_';
     if name.starts_with(is_letter) && name.chars().all(|c| is_letter(c) || c.is_ascii_digit()) {
         return Ok(());

@@ -30,9 +30,9 @@ use prost_reflect::{DynamicMessage, EnumValueDescriptor, Kind, ReflectMessage as
 #[derive(Clone, Debug, Default)]
 pub(super) struct UnsupportedFeatures {
     /// Closed enums, which accept only the numbers that they define.
-    pub(super) closed: BTreeSet<String>,
+    pub(super) closed_enums: BTreeSet<String>,
     /// Strings of editions that need not be UTF-8.
-    pub(super) any_bytes: BTreeSet<String>,
+    pub(super) unverified_strings: BTreeSet<String>,
 }
 
 /// Numbers of `google.protobuf.Edition`.
@@ -103,13 +103,13 @@ fn set(part: &DynamicMessage) -> Option<DynamicMessage> {
     let options = part.get_field_by_name("options")?;
     let options = options.as_message()?;
     let mut set = options.get_field_by_name("features")?.as_message()?.clone();
-    for option in parts(options, "uninterpreted_option") {
+    for option in repeated_messages(options, "uninterpreted_option") {
         let Ok(option) = option.transcode_to::<UninterpretedOption>() else {
             continue;
         };
         match &option.name[..] {
             [first, feature] if first.name_part == "features" && !first.is_extension => {
-                put(&mut set, &feature.name_part, option.identifier_value());
+                set_feature(&mut set, &feature.name_part, option.identifier_value());
             }
             [first] if first.name_part == "features" && !first.is_extension => {
                 let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -119,7 +119,7 @@ fn set(part: &DynamicMessage) -> Option<DynamicMessage> {
                     .filter(|w| !w.is_empty())
                     .collect();
                 for pair in words.windows(2) {
-                    put(&mut set, pair[0], pair[1]);
+                    set_feature(&mut set, pair[0], pair[1]);
                 }
             }
             _ => {}
@@ -128,7 +128,7 @@ fn set(part: &DynamicMessage) -> Option<DynamicMessage> {
     Some(set)
 }
 
-fn put(set: &mut DynamicMessage, feature: &str, value: &str) {
+fn set_feature(set: &mut DynamicMessage, feature: &str, value: &str) {
     if let Some(field) = set.descriptor().get_field_by_name(feature)
         && let Kind::Enum(values) = field.kind()
         && let Some(named) = values.get_value_by_name(value)
@@ -142,7 +142,7 @@ fn put(set: &mut DynamicMessage, feature: &str, value: &str) {
 }
 
 /// Returns the messages in the repeated field of this name.
-fn parts<'a>(
+fn repeated_messages<'a>(
     of: &'a DynamicMessage,
     name: &'static str,
 ) -> impl Iterator<Item = &'a DynamicMessage> {
@@ -190,13 +190,23 @@ pub(super) fn translate(
 ) {
     let resolved = ResolvedFeatures::EDITION_DEFAULTS.with(declared);
     let scope = file.package().to_owned();
-    for (message, declared) in (file.message_type.iter_mut()).zip(parts(declared, "message_type")) {
+    for (message, declared) in
+        (file.message_type.iter_mut()).zip(repeated_messages(declared, "message_type"))
+    {
         translate_message(message, declared, resolved, &scope, apart);
     }
-    for (found, declared) in file.enum_type.iter_mut().zip(parts(declared, "enum_type")) {
+    for (found, declared) in file
+        .enum_type
+        .iter_mut()
+        .zip(repeated_messages(declared, "enum_type"))
+    {
         translate_enum(found, declared, resolved, &scope, apart);
     }
-    for (field, declared) in file.extension.iter_mut().zip(parts(declared, "extension")) {
+    for (field, declared) in file
+        .extension
+        .iter_mut()
+        .zip(repeated_messages(declared, "extension"))
+    {
         translate_field(field, resolved.with(declared), FieldContext::Extension);
     }
     file.syntax = Some("proto3".to_owned());
@@ -230,9 +240,13 @@ fn translate_message(
         .filter(|nested| is_map_entry(nested))
         .map(|nested| nested.name().to_owned())
         .collect();
-    let oneofs = parts(declared, "oneof_decl").map(|oneof| resolved.with(oneof));
+    let oneofs = repeated_messages(declared, "oneof_decl").map(|oneof| resolved.with(oneof));
     let oneofs: Vec<ResolvedFeatures> = oneofs.collect();
-    for (field, declared) in message.field.iter_mut().zip(parts(declared, "field")) {
+    for (field, declared) in message
+        .field
+        .iter_mut()
+        .zip(repeated_messages(declared, "field"))
+    {
         let oneof = field.oneof_index.and_then(|at| usize::try_from(at).ok());
         let around = oneof.and_then(|at| oneofs.get(at)).unwrap_or(&resolved);
         let kind = field.type_name().rsplit('.').next().unwrap_or_default();
@@ -243,28 +257,30 @@ fn translate_message(
         };
         let features = around.with(declared);
         if features.text == NO_UTF8_CHECK && matches!(field.r#type(), Type::String) {
-            apart.any_bytes.insert(qualified(&scope, field.name()));
+            apart
+                .unverified_strings
+                .insert(qualified(&scope, field.name()));
         }
         translate_field(field, features, place);
     }
     for (field, declared) in message
         .extension
         .iter_mut()
-        .zip(parts(declared, "extension"))
+        .zip(repeated_messages(declared, "extension"))
     {
         translate_field(field, resolved.with(declared), FieldContext::Extension);
     }
     for (nested, declared) in message
         .nested_type
         .iter_mut()
-        .zip(parts(declared, "nested_type"))
+        .zip(repeated_messages(declared, "nested_type"))
     {
         translate_message(nested, declared, resolved, &scope, apart);
     }
     for (found, declared) in message
         .enum_type
         .iter_mut()
-        .zip(parts(declared, "enum_type"))
+        .zip(repeated_messages(declared, "enum_type"))
     {
         translate_enum(found, declared, resolved, &scope, apart);
     }
@@ -316,7 +332,7 @@ fn translate_enum(
     if inherited.with(declared).enums != CLOSED_ENUM {
         return;
     }
-    apart.closed.insert(qualified(scope, found.name()));
+    apart.closed_enums.insert(qualified(scope, found.name()));
     let zero = found.value.iter().position(|value| value.number() == 0);
     let zero = match zero {
         Some(at) => found.value.remove(at),

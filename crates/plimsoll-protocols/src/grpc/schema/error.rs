@@ -32,7 +32,7 @@ pub(super) fn nearest(names: &[String]) -> String {
     }
 }
 
-pub(super) fn nearest_or_all(near: &[String], fields: &str) -> String {
+pub(super) fn suggestion_or_fields(near: &[String], fields: &str) -> String {
     match near {
         [] => format!("; there is {fields}"),
         near => nearest(near),

@@ -11,9 +11,9 @@ use serde_json::Value;
 
 use super::describe::{field_named, type_name};
 use super::editions::is_missing_zero;
-use super::error::nearest_or_all;
+use super::error::suggestion_or_fields;
 use super::type_hint::{expected_type_hint, fields, one};
-use super::{GrpcMethod, Schema, SchemaError, near};
+use super::{GrpcMethod, Schema, SchemaError, similar_names};
 use crate::grpc::BinaryMessage;
 
 impl Schema {
@@ -117,9 +117,9 @@ impl Schema {
     ) -> Result<(), SchemaError> {
         let check = NameCheck {
             top,
-            closed: &self.unsupported.closed,
+            closed: &self.unsupported.closed_enums,
         };
-        check.message(top, value, "")
+        check.check_message(top, value, "")
     }
 }
 
@@ -130,7 +130,7 @@ struct NameCheck<'a> {
 }
 
 impl NameCheck<'_> {
-    fn message(
+    fn check_message(
         &self,
         message: &MessageDescriptor,
         value: &Value,
@@ -159,33 +159,38 @@ impl NameCheck<'_> {
                 return Err(SchemaError::new(format_args!(
                     "message of {}: no field {inner:?}{}",
                     self.top.full_name(),
-                    nearest_or_all(&near(key, names.iter()), &fields(message))
+                    suggestion_or_fields(&similar_names(key, names.iter()), &fields(message))
                 )));
             };
-            self.field(&field, value, &inner)?;
+            self.check_field(&field, value, &inner)?;
         }
         Ok(())
     }
 
-    fn field(&self, field: &FieldDescriptor, value: &Value, path: &str) -> Result<(), SchemaError> {
+    fn check_field(
+        &self,
+        field: &FieldDescriptor,
+        value: &Value,
+        path: &str,
+    ) -> Result<(), SchemaError> {
         match (value, field.kind()) {
             (Value::Object(entries), Kind::Message(entry)) if field.is_map() => {
                 let kind = entry.map_entry_value_field().kind();
-                entries
-                    .iter()
-                    .try_for_each(|(key, value)| self.one(&kind, value, &format!("{path}.{key}")))
+                entries.iter().try_for_each(|(key, value)| {
+                    self.check_value(&kind, value, &format!("{path}.{key}"))
+                })
             }
             (Value::Array(items), kind) if field.is_list() => items
                 .iter()
                 .enumerate()
-                .try_for_each(|(i, value)| self.one(&kind, value, &format!("{path}[{i}]"))),
-            (value, kind) => self.one(&kind, value, path),
+                .try_for_each(|(i, value)| self.check_value(&kind, value, &format!("{path}[{i}]"))),
+            (value, kind) => self.check_value(&kind, value, path),
         }
     }
 
-    fn one(&self, kind: &Kind, value: &Value, path: &str) -> Result<(), SchemaError> {
+    fn check_value(&self, kind: &Kind, value: &Value, path: &str) -> Result<(), SchemaError> {
         match kind {
-            Kind::Message(message) => self.message(message, value, path),
+            Kind::Message(message) => self.check_message(message, value, path),
             Kind::Enum(found) if self.closed.contains(found.full_name()) => {
                 let named = match value {
                     Value::Number(number) => number

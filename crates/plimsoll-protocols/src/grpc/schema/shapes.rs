@@ -42,7 +42,11 @@ impl Schema {
                     }))
                 }
                 Kind::String
-                    if is_verified && !self.unsupported.any_bytes.contains(field.full_name()) =>
+                    if is_verified
+                        && !self
+                            .unsupported
+                            .unverified_strings
+                            .contains(field.full_name()) =>
                 {
                     FieldShape::Text
                 }
@@ -51,6 +55,6 @@ impl Schema {
             parts.push((field.number(), part));
         }
         parts.sort_unstable_by_key(|(number, _)| *number);
-        MessageShape { parts }
+        MessageShape { fields: parts }
     }
 }

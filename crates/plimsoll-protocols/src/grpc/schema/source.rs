@@ -27,8 +27,8 @@ use super::editions::{UnsupportedFeatures, check_named, translate};
 /// A resolver of imports in a folder.
 struct FolderResolver {
     path: PathBuf,
-    known: IncludeFileResolver,
-    apart: Rc<RefCell<UnsupportedFeatures>>,
+    resolver: IncludeFileResolver,
+    unsupported: Rc<RefCell<UnsupportedFeatures>>,
     opened: Rc<RefCell<OpenedFiles>>,
 }
 
@@ -46,8 +46,8 @@ pub(super) fn resolver(
     for path in folders {
         chain.add(FolderResolver {
             path: path.clone(),
-            known: IncludeFileResolver::new(path.clone()),
-            apart: Rc::clone(apart),
+            resolver: IncludeFileResolver::new(path.clone()),
+            unsupported: Rc::clone(apart),
             opened: Rc::clone(&opened),
         });
     }
@@ -79,7 +79,7 @@ impl fmt::Debug for SourceError {
 
 impl FileResolver for FolderResolver {
     fn resolve_path(&self, path: &Path) -> Option<String> {
-        self.known.resolve_path(path)
+        self.resolver.resolve_path(path)
     }
 
     fn open_file(&self, name: &str) -> Result<File, protox::Error> {
@@ -103,10 +103,10 @@ impl FileResolver for FolderResolver {
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => {
                 return Err(refused(e.to_string()));
             }
-            Err(_) => return self.known.open_file(name),
+            Err(_) => return self.resolver.open_file(name),
         };
         let tokens = tokens(&text);
-        if let Some(at) = too_deep(&tokens) {
+        if let Some(at) = find_too_deep(&tokens) {
             let before = &text[..at];
             let line = before.rfind('\n').map_or(0, |end| end + 1);
             return Err(refused_at(
@@ -114,11 +114,11 @@ impl FileResolver for FolderResolver {
                 format!("nested more than {MAX_NESTED} deep"),
             ));
         }
-        let Some(source) = EditionSource::of_an_edition(&text, &tokens) else {
+        let Some(source) = EditionSource::from_edition(&text, &tokens) else {
             let length = fs::metadata(&path).map_or(0, |found| found.len());
             // A byte-order mark was removed, which the library does not accept.
             return if length == text.len() as u64 {
-                self.known.open_file(name)
+                self.resolver.open_file(name)
             } else {
                 File::from_source(name, &text)
             };
@@ -129,7 +129,7 @@ impl FileResolver for FolderResolver {
         let declared = declared.map_err(|e| refused(e.to_string()))?;
         // Files that come with protobuf may also be read from this folder.
         check(&mut file, &DescriptorPool::new()).map_err(refused)?;
-        translate(&mut file, &declared, &mut self.apart.borrow_mut());
+        translate(&mut file, &declared, &mut self.unsupported.borrow_mut());
         Ok(file.into())
     }
 }
@@ -174,7 +174,7 @@ enum ProtoToken<'a> {
 
 impl EditionSource {
     /// Rewrites a source file; returns `None` if it does not begin with an edition.
-    fn of_an_edition(
+    fn from_edition(
         text: &str,
         tokens: &[(ProtoToken<'_>, Range<usize>)],
     ) -> Option<EditionSource> {
@@ -260,7 +260,7 @@ impl EditionSource {
 }
 
 /// Returns the offset at which the nesting exceeds [`MAX_NESTED`].
-fn too_deep(tokens: &[(ProtoToken<'_>, Range<usize>)]) -> Option<usize> {
+fn find_too_deep(tokens: &[(ProtoToken<'_>, Range<usize>)]) -> Option<usize> {
     let mut depth = 0_usize;
     for (token, range) in tokens {
         match token {

@@ -11,7 +11,7 @@ const MAX_LISTED_NAMES: usize = 12;
 
 /// Describes a valid value at `path` of a message; empty if that is not known.
 pub(super) fn expected_type_hint(top: &MessageDescriptor, path: &Path) -> String {
-    let mut place = PathTarget::One(Kind::Message(top.clone()));
+    let mut place = PathTarget::Value(Kind::Message(top.clone()));
     for segment in path.iter() {
         let Some(inner) = place.inner(segment) else {
             return String::new();
@@ -26,7 +26,7 @@ pub(super) fn expected_type_hint(top: &MessageDescriptor, path: &Path) -> String
             format!("a JSON object ({})", type_name(&field))
         }
         PathTarget::Field(field) => one(&field.kind()),
-        PathTarget::One(kind) => one(&kind),
+        PathTarget::Value(kind) => one(&kind),
     }
 }
 
@@ -34,30 +34,32 @@ pub(super) fn expected_type_hint(top: &MessageDescriptor, path: &Path) -> String
 enum PathTarget {
     Field(FieldDescriptor),
     /// A message, an item of a list or a value of a map.
-    One(Kind),
+    Value(Kind),
 }
 
 impl PathTarget {
     fn inner(&self, segment: &Segment) -> Option<PathTarget> {
         match (self, segment) {
             (PathTarget::Field(field), Segment::Seq { .. }) if field.is_list() => {
-                Some(PathTarget::One(field.kind()))
+                Some(PathTarget::Value(field.kind()))
             }
             (PathTarget::Field(field), Segment::Map { .. }) if field.is_map() => match field.kind()
             {
-                Kind::Message(entry) => Some(PathTarget::One(entry.map_entry_value_field().kind())),
+                Kind::Message(entry) => {
+                    Some(PathTarget::Value(entry.map_entry_value_field().kind()))
+                }
                 _ => None,
             },
             (PathTarget::Field(field), Segment::Map { key }) if !field.is_list() => {
-                named(&field.kind(), key)
+                field_target(&field.kind(), key)
             }
-            (PathTarget::One(kind), Segment::Map { key }) => named(kind, key),
+            (PathTarget::Value(kind), Segment::Map { key }) => field_target(kind, key),
             _ => None,
         }
     }
 }
 
-fn named(kind: &Kind, key: &str) -> Option<PathTarget> {
+fn field_target(kind: &Kind, key: &str) -> Option<PathTarget> {
     field_named(kind.as_message()?, key).map(PathTarget::Field)
 }
 
@@ -75,7 +77,7 @@ pub(super) fn one(kind: &Kind) -> String {
         Kind::Enum(values) => {
             let own = values.values().filter(|value| !is_missing_zero(value));
             let names: Vec<String> = own.map(|v| format!("\"{}\"", v.name())).collect();
-            format!("one of {}, or its number", listed(names.into_iter()))
+            format!("one of {}, or its number", join_limited(names.into_iter()))
         }
         Kind::Bool => "true or false".to_owned(),
         Kind::String => "a string, in quotes".to_owned(),
@@ -90,14 +92,14 @@ pub(super) fn fields(message: &MessageDescriptor) -> String {
     if message.fields().len() == 0 {
         return "no field".to_owned();
     }
-    listed(
+    join_limited(
         message
             .fields()
             .map(|field| format!("{} ({})", field.json_name(), type_name(&field))),
     )
 }
 
-fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
+fn join_limited(names: impl ExactSizeIterator<Item = String>) -> String {
     let more = names.len().saturating_sub(MAX_LISTED_NAMES);
     let names: Vec<String> = names.take(MAX_LISTED_NAMES).collect();
     match more {

@@ -4,10 +4,10 @@
 //! The library encodes constant fields one by one. Only elements that contain a template are encoded here, in
 //! the order of field numbers, as the library does.
 
-mod filling;
-mod known;
+mod filler;
 mod scalar;
 mod tree;
+mod well_known;
 
 use std::sync::Arc;
 
@@ -23,10 +23,10 @@ use super::describe::field_named;
 use super::{GrpcMethod, Schema, SchemaError};
 use crate::grpc::BinaryMessage;
 use crate::grpc::patch::{FieldPresence, FieldTag, PatchNode, PatchedMessage};
-use filling::{TemplateFiller, typed, whole};
-use known::is_now;
+use filler::{TemplateFiller, typed, whole};
 use scalar::{scalar, wire, wire_type};
 use tree::{TemplateTree, join, parse_tree};
+use well_known::is_now;
 
 /// The requests of a call.
 #[derive(Clone, Debug)]
@@ -57,10 +57,10 @@ impl Schema {
         } else {
             json.to_owned()
         };
-        let texts = listed(method, &quoted).unwrap_or_else(|| vec![quoted]);
+        let texts = split_messages(method, &quoted).unwrap_or_else(|| vec![quoted]);
         let in_turn = texts.len() != 1 && !method.kind().client_streams();
         if in_turn && texts.is_empty() {
-            return Err(wrong(
+            return Err(value_error(
                 &method.descriptor.input(),
                 "",
                 "an empty list of messages",
@@ -99,7 +99,7 @@ impl Schema {
     ///
     /// # Errors
     /// Returns an error if a message is not a request of `method`, or lacks a required field.
-    pub fn take_all(
+    pub fn requests_from_encoded(
         &self,
         method: &GrpcMethod,
         given: &[BinaryMessage],
@@ -135,16 +135,16 @@ impl Schema {
             return Ok((bytes, patched));
         }
         let message = TemplateMessage::parse(self, method, json, slots, rows)?;
-        let sample = message.filled(&first.moment(0, 0, 0));
+        let sample = message.fill(&first.moment(0, 0, 0));
         // Field names are checked first, then the templates, and values last.
         self.check_names(&message.message, &sample)?;
-        let patched = message.patched()?;
+        let patched = message.to_patched()?;
         Ok((self.encode(method, &sample.to_string())?, patched))
     }
 }
 
 /// Returns the messages of a list or of JSON lines; `None`: the text is neither.
-fn listed(method: &GrpcMethod, json: &str) -> Option<Vec<String>> {
+fn split_messages(method: &GrpcMethod, json: &str) -> Option<Vec<String>> {
     let name = method.request();
     let is_list_itself = name == "google.protobuf.ListValue" || name == "google.protobuf.Value";
     let values = serde_json::Deserializer::from_str(json).into_iter::<Value>();
@@ -164,8 +164,8 @@ struct RoundRobinMessages(Vec<Arc<dyn Render>>);
 
 impl Render for RoundRobinMessages {
     fn render(&self, moment: &RenderContext<'_>, out: &mut Vec<u8>) {
-        let turn = moment.number % self.0.len() as u64;
-        self.0[turn as usize].render(moment, out);
+        let index = moment.number % self.0.len() as u64;
+        self.0[index as usize].render(moment, out);
     }
 
     fn max_bytes(&self) -> usize {
@@ -195,11 +195,11 @@ impl<'a> TemplateMessage<'a> {
         let Ok(value) = serde_json::from_str(json) else {
             // The plain encoder reports the problem.
             schema.encode(method, json)?;
-            return Err(wrong(&message, "", "not valid JSON"));
+            return Err(value_error(&message, "", "not valid JSON"));
         };
         let tree = parse_tree(value, slots, rows, "").map_err(|(path, e)| {
             let problem = e.to_string();
-            wrong(&message, &path, &problem)
+            value_error(&message, &path, &problem)
         })?;
         Ok(TemplateMessage {
             schema,
@@ -211,26 +211,26 @@ impl<'a> TemplateMessage<'a> {
     }
 
     /// Returns the JSON with the values of `moment`.
-    fn filled(&self, moment: &RenderContext<'_>) -> Value {
+    fn fill(&self, moment: &RenderContext<'_>) -> Value {
         TemplateFiller { moment }.message(&self.message, &self.tree)
     }
 
-    fn patched(&self) -> Result<PatchedMessage, SchemaError> {
+    fn to_patched(&self) -> Result<PatchedMessage, SchemaError> {
         match &self.tree {
-            TemplateTree::Object(entries) => Ok(PatchedMessage::new(self.nodes(
+            TemplateTree::Object(entries) => Ok(PatchedMessage::new(self.message_nodes(
                 &self.message,
                 entries,
                 "",
             )?)),
             TemplateTree::Constant(value) => {
-                let bytes = self.constant(&self.message, value, "")?;
+                let bytes = self.encode_constant(&self.message, value, "")?;
                 Ok(PatchedMessage::new(vec![PatchNode::Bytes(bytes.into())]))
             }
             tree => {
                 if let Some(column) = tree.column() {
                     let whole = |text: &str| whole(&self.message, text);
                     let encode = |value: Value| self.schema.encode(self.method, &value.to_string());
-                    let rows = self.each_row(column, "", whole, encode)?;
+                    let rows = self.encode_rows(column, "", whole, encode)?;
                     return Ok(PatchedMessage::new(vec![rows]));
                 }
                 Ok(PatchedMessage::new(self.content(
@@ -243,7 +243,7 @@ impl<'a> TemplateMessage<'a> {
     }
 
     /// Returns a message's nodes in the order of field numbers.
-    fn nodes(
+    fn message_nodes(
         &self,
         message: &MessageDescriptor,
         entries: &[(String, TemplateTree)],
@@ -253,22 +253,22 @@ impl<'a> TemplateMessage<'a> {
         for (key, tree) in entries {
             let path = join(path, key);
             if let TemplateTree::Constant(value) = tree {
-                let bytes = self.one_field(message, key, value.clone(), &path)?;
+                let bytes = self.encode_field(message, key, value.clone(), &path)?;
                 if let Ok((number, _)) = decode_key(&mut &bytes[..]) {
                     fields.push((number, vec![PatchNode::Bytes(bytes.into())]));
                 }
                 continue;
             }
             let Some(field) = field_named(message, key) else {
-                return Err(self.refused(&path, "an extension can't vary"));
+                return Err(self.error_at(&path, "an extension can't vary"));
             };
-            fields.push((field.number(), self.field(&field, tree, &path)?));
+            fields.push((field.number(), self.field_nodes(&field, tree, &path)?));
         }
         fields.sort_by_key(|(number, _)| *number);
         Ok(fields.into_iter().flat_map(|(_, nodes)| nodes).collect())
     }
 
-    fn field(
+    fn field_nodes(
         &self,
         field: &FieldDescriptor,
         tree: &TemplateTree,
@@ -276,15 +276,18 @@ impl<'a> TemplateMessage<'a> {
     ) -> Result<Vec<PatchNode>, SchemaError> {
         let message = field.parent_message();
         if let Some(column) = tree.column() {
-            let encode = |value| self.one_field(message, field.json_name(), value, path);
-            let rows = self.each_row(column, path, |text| typed(field, text), encode)?;
+            let encode = |value| self.encode_field(message, field.json_name(), value, path);
+            let rows = self.encode_rows(column, path, |text| typed(field, text), encode)?;
             return Ok(vec![rows]);
         }
         let tag = FieldTag::new(field.number(), wire::LEN);
         let pair =
             |entry: &MessageDescriptor, key: TemplateTree, value: &TemplateTree, path: &str| {
                 let pair = [("key".to_owned(), key), ("value".to_owned(), value.clone())];
-                Ok(PatchNode::nested(tag, self.nodes(entry, &pair, path)?))
+                Ok(PatchNode::nested(
+                    tag,
+                    self.message_nodes(entry, &pair, path)?,
+                ))
             };
         match (field.kind(), tree) {
             (Kind::Message(entry), TemplateTree::Object(entries)) if field.is_map() => {
@@ -307,8 +310,10 @@ impl<'a> TemplateMessage<'a> {
                 });
                 pairs.collect()
             }
-            (_, TemplateTree::List(items)) if field.is_list() => self.list(field, items, path),
-            _ if field.is_list() || field.is_map() => Err(self.refused(
+            (_, TemplateTree::List(items)) if field.is_list() => {
+                self.list_nodes(field, items, path)
+            }
+            _ if field.is_list() || field.is_map() => Err(self.error_at(
                 path,
                 "a whole list or map can only be replaced by {{row.NAME}} alone",
             )),
@@ -319,12 +324,12 @@ impl<'a> TemplateMessage<'a> {
                     FieldPresence::Implicit
                 };
                 let tag = FieldTag::new(field.number(), wire_type(field));
-                self.value(field, tree, (tag, presence), path)
+                self.value_nodes(field, tree, (tag, presence), path)
             }
         }
     }
 
-    fn list(
+    fn list_nodes(
         &self,
         field: &FieldDescriptor,
         items: &[TemplateTree],
@@ -334,8 +339,12 @@ impl<'a> TemplateMessage<'a> {
         let message = field.parent_message();
         let name = field.json_name();
         let encode = |value: Value, path: &str| -> Result<Vec<u8>, SchemaError> {
-            let bytes = self.one_field(message, name, Value::Array(vec![value]), path)?;
-            Ok(if packed { unframed(&bytes) } else { bytes })
+            let bytes = self.encode_field(message, name, Value::Array(vec![value]), path)?;
+            Ok(if packed {
+                without_tag_and_length(&bytes)
+            } else {
+                bytes
+            })
         };
         let mut elements = Vec::new();
         for (i, tree) in items.iter().enumerate() {
@@ -348,7 +357,7 @@ impl<'a> TemplateMessage<'a> {
                     if let Some(column) = tree.column() {
                         let each = |value| encode(value, &path);
                         let typed = |text: &str| typed(field, text);
-                        elements.push(self.each_row(column, &path, typed, each)?);
+                        elements.push(self.encode_rows(column, &path, typed, each)?);
                         continue;
                     }
                     let tag = if packed {
@@ -356,7 +365,7 @@ impl<'a> TemplateMessage<'a> {
                     } else {
                         FieldTag::new(field.number(), wire_type(field))
                     };
-                    elements.extend(self.value(
+                    elements.extend(self.value_nodes(
                         field,
                         tree,
                         (tag, FieldPresence::Explicit),
@@ -373,7 +382,7 @@ impl<'a> TemplateMessage<'a> {
     }
 
     /// Returns the nodes of a field's value, or of one list element.
-    fn value(
+    fn value_nodes(
         &self,
         field: &FieldDescriptor,
         tree: &TemplateTree,
@@ -399,20 +408,20 @@ impl<'a> TemplateMessage<'a> {
             }
             (kind, TemplateTree::Template(template)) => {
                 let Some(only) = template.alone() else {
-                    return Err(self.refused(
+                    return Err(self.error_at(
                         path,
                         "a value that is not a string can only be replaced by one template field alone",
                     ));
                 };
                 let node = scalar(&kind, only, tag, presence);
-                Ok(vec![node.map_err(|problem| self.refused(path, &problem))?])
+                Ok(vec![node.map_err(|problem| self.error_at(path, &problem))?])
             }
-            _ => Err(self.refused(path, "this field can't hold a list or an object")),
+            _ => Err(self.error_at(path, "this field can't hold a list or an object")),
         }
     }
 
     /// Returns the node of a field that is a column's value; `encode` encodes it for each row.
-    fn each_row(
+    fn encode_rows(
         &self,
         column: &RowColumn,
         path: &str,
@@ -429,7 +438,7 @@ impl<'a> TemplateMessage<'a> {
             encoded.extend_from_slice(&bytes);
             ends.push(
                 u32::try_from(encoded.len())
-                    .map_err(|_| self.refused(path, "the column has over four gigabytes"))?,
+                    .map_err(|_| self.error_at(path, "the column has over four gigabytes"))?,
             );
         }
         Ok(PatchNode::Rows {
@@ -439,7 +448,7 @@ impl<'a> TemplateMessage<'a> {
     }
 
     /// Encodes a message that has one field.
-    fn one_field(
+    fn encode_field(
         &self,
         message: &MessageDescriptor,
         key: &str,
@@ -447,10 +456,10 @@ impl<'a> TemplateMessage<'a> {
         path: &str,
     ) -> Result<Vec<u8>, SchemaError> {
         let object = Value::Object(Map::from_iter([(key.to_owned(), value)]));
-        self.constant(message, &object, path)
+        self.encode_constant(message, &object, path)
     }
 
-    fn constant(
+    fn encode_constant(
         &self,
         message: &MessageDescriptor,
         value: &Value,
@@ -458,22 +467,22 @@ impl<'a> TemplateMessage<'a> {
     ) -> Result<Vec<u8>, SchemaError> {
         match DynamicMessage::deserialize(message.clone(), value) {
             Ok(encoded) => Ok(encoded.encode_to_vec()),
-            Err(e) => Err(self.refused(path, &e.to_string())),
+            Err(e) => Err(self.error_at(path, &e.to_string())),
         }
     }
 
-    fn refused(&self, path: &str, problem: &str) -> SchemaError {
-        wrong(&self.message, path, problem)
+    fn error_at(&self, path: &str, problem: &str) -> SchemaError {
+        value_error(&self.message, path, problem)
     }
 }
 
-fn wrong(message: &MessageDescriptor, path: &str, problem: &str) -> SchemaError {
+fn value_error(message: &MessageDescriptor, path: &str, problem: &str) -> SchemaError {
     let path = if path.is_empty() { "." } else { path };
     SchemaError::value(message.full_name(), path, problem, "")
 }
 
 /// Returns a field's bytes without its tag and length.
-fn unframed(mut bytes: &[u8]) -> Vec<u8> {
+fn without_tag_and_length(mut bytes: &[u8]) -> Vec<u8> {
     let _tag = decode_varint(&mut bytes);
     let _length = decode_varint(&mut bytes);
     bytes.to_vec()

@@ -27,11 +27,11 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::generated::echo::{EchoRequest, EchoResponse};
-use super::reflecting::reflecting;
+use super::reflection_service::reflecting;
 use crate::grpc::MethodKind;
-use crate::serving::answering::MAX_DELAY;
-use crate::serving::delay::PreciseTimer;
+use crate::serving::precise_timer::PreciseTimer;
 use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
+use crate::serving::response_timing::MAX_DELAY;
 use crate::serving::{ServeError, http2};
 
 /// How long before a paced response is due the server polls the clock instead of sleeping.
@@ -61,7 +61,7 @@ pub struct EchoOptions {
 impl ReferenceServer for EchoOptions {
     const COMMAND_NAME: &str = "echo";
 
-    fn serving(self, place: ServeContext) -> Result<ServerFuture, ServeError> {
+    fn serving(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
         if MetadataValue::try_from(&self.location).is_err() {
             return Err(ServeError::option(
                 "location",
@@ -83,7 +83,7 @@ impl ReferenceServer for EchoOptions {
         let counts = Arc::clone(&echo.counts);
         let echo = reflecting(echo, "grpc.examples.echo.Echo")?;
         Ok(Box::pin(async move {
-            let connections = http2::serve(place.bound, echo, place.stopped).await?;
+            let connections = http2::serve(context.bound, echo, context.stopped).await?;
             let counted = [
                 ("calls", &counts.calls),
                 ("messages received", &counts.received),

@@ -46,7 +46,7 @@ pub struct FastOptions {
 impl ReferenceServer for FastOptions {
     const COMMAND_NAME: &str = "fast";
 
-    fn serving(self, place: ServeContext) -> Result<ServerFuture, ServeError> {
+    fn serving(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
         let message = match self.answer_size {
             None => self.message,
             Some(ByteSize(size)) if (PREFIX_BYTES..=MAX_UNSENT_BYTES as u64).contains(&size) => {
@@ -63,7 +63,7 @@ impl ReferenceServer for FastOptions {
         };
         let canned = CannedServer::new(CannedOptions {
             message,
-            max_concurrent_streams: place.bound.max_concurrent_streams,
+            max_concurrent_streams: context.bound.max_concurrent_streams,
             check_requests: false,
             max_unsent_bytes: MAX_UNSENT_BYTES,
             ..CannedOptions::default()
@@ -74,9 +74,9 @@ impl ReferenceServer for FastOptions {
             answered: Arc::clone(&answered),
             busy_poll: self.busy_poll.0,
         };
-        let workers = place.workers.unwrap_or(1);
+        let workers = context.workers.unwrap_or(1);
         Ok(Box::pin(async move {
-            let served = event_loop::serve(place.bound, workers, service, place.stopped);
+            let served = event_loop::serve(context.bound, workers, service, context.stopped);
             Ok(ServerCounts::of(served.await?, [("answered", &*answered)]))
         }))
     }

@@ -66,7 +66,7 @@ impl ReferenceServer for KnownOptions {
     const SINGLE_PROCESS: Option<&str> =
         Some("one process numbers all requests and writes their envelope");
 
-    fn serving(self, place: ServeContext) -> Result<ServerFuture, ServeError> {
+    fn serving(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
         let named = |problem: String| {
             let law = self.law.display();
             ServeError::option("law", format!("{law}: {problem}"))
@@ -99,7 +99,7 @@ impl ReferenceServer for KnownOptions {
             };
             ServeError::option("envelope", problem)
         })?;
-        let announced = &place.bound.announced;
+        let announced = &context.bound.startup_facts;
         announced.add("commitment", &*writer.commitment);
         let counters = Arc::<KnownCounters>::default();
         let service = KnownService {
@@ -107,7 +107,7 @@ impl ReferenceServer for KnownOptions {
             spin: self.spin.0,
             delays: Arc::new(Mutex::new(delays)),
             canned: CannedServer::new(CannedOptions {
-                max_concurrent_streams: place.bound.max_concurrent_streams,
+                max_concurrent_streams: context.bound.max_concurrent_streams,
                 answered_by_caller: true,
                 check_requests: false,
                 ..CannedOptions::default()
@@ -115,10 +115,10 @@ impl ReferenceServer for KnownOptions {
             log,
             counters: Arc::clone(&counters),
         };
-        let bound = place.bound.speaking_one_of(&[b"h2", b"http/1.1"]);
-        let workers = place.workers.unwrap_or(1);
+        let bound = context.bound.with_alpn(&[b"h2", b"send_http/1.1"]);
+        let workers = context.workers.unwrap_or(1);
         Ok(Box::pin(async move {
-            let served = event_loop::serve(bound, workers, service, place.stopped).await;
+            let served = event_loop::serve(bound, workers, service, context.stopped).await;
             // No worker is left, so all requests were passed to the writer.
             let written = tokio::task::spawn_blocking(|| writer.end()).await;
             let connections = served?;
@@ -183,7 +183,7 @@ impl LoopService for KnownService {
     fn sockets(&self) -> SocketOptions {
         SocketOptions {
             spin: self.spin,
-            stamps: true,
+            wants_receive_times: true,
             ..SocketOptions::default()
         }
     }

@@ -3,12 +3,12 @@
 //! Each server is bound ([`crate::serving::ListenOptions::bind`]) and then runs until a future completes; it
 //! returns its counters.
 
+mod compression;
 pub mod echo;
 pub mod fast;
 pub mod known;
 pub mod orders;
-mod packing;
-mod reflecting;
+mod reflection_service;
 pub mod score;
 
 /// Messages and service traits generated from `proto/`.

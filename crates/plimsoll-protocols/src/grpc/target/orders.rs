@@ -13,12 +13,12 @@ use tokio::sync::{Semaphore, SemaphorePermit, TryAcquireError};
 use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status};
 
+use super::compression::ResponseCompression;
 use super::generated::orders::order_service_server::{OrderService, OrderServiceServer};
 use super::generated::orders::{Order, OrderReply};
-use super::packing::AnswerPacking;
-use super::reflecting::reflecting;
-use crate::serving::answering::{ResponseDelay, ResponseScheduler, ResponseTiming};
+use super::reflection_service::reflecting;
 use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
+use crate::serving::response_timing::{ResponseDelay, ResponseScheduler, ResponseTiming};
 use crate::serving::{ServeError, http2};
 
 /// orders.OrderService/Submit: a pool of workers that take orders from a queue.
@@ -47,7 +47,7 @@ pub struct OrdersOptions {
 impl ReferenceServer for OrdersOptions {
     const COMMAND_NAME: &str = "orders";
 
-    fn serving(self, place: ServeContext) -> Result<ServerFuture, ServeError> {
+    fn serving(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
         if self.pool == 0 || self.pool > Semaphore::MAX_PERMITS {
             return Err(ServeError::option(
                 "pool",
@@ -58,7 +58,7 @@ impl ReferenceServer for OrdersOptions {
             ));
         }
         let orders = Arc::new(OrderHandler {
-            answering: ResponseScheduler::new(self.processing, self.answers)?,
+            scheduler: ResponseScheduler::new(self.processing, self.answers)?,
             workers: Semaphore::new(self.pool),
             queue: self.queue as u64,
             received: AtomicU64::new(0),
@@ -72,7 +72,7 @@ impl ReferenceServer for OrdersOptions {
             .send_compressed(CompressionEncoding::Gzip);
         let service = reflecting(service, "orders.OrderService")?;
         Ok(Box::pin(async move {
-            let connections = http2::serve(place.bound, service, place.stopped).await?;
+            let connections = http2::serve(context.bound, service, context.stopped).await?;
             let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
             let (received, processed, refused) = (
                 read(&orders.received),
@@ -88,8 +88,8 @@ impl ReferenceServer for OrdersOptions {
                     ("received", received),
                     ("refused", refused),
                     ("abandoned", abandoned),
-                    ("most in progress", read(&orders.in_progress.most)),
-                    ("most waiting", read(&orders.waiting.most)),
+                    ("most in progress", read(&orders.in_progress.peak)),
+                    ("most waiting", read(&orders.waiting.peak)),
                 ],
             })
         }))
@@ -97,7 +97,7 @@ impl ReferenceServer for OrdersOptions {
 }
 
 struct OrderHandler {
-    answering: ResponseScheduler,
+    scheduler: ResponseScheduler,
     workers: Semaphore,
     queue: u64,
     /// All orders received.
@@ -138,9 +138,9 @@ impl OrderService for OrderHandler {
         self.received.fetch_add(1, Ordering::Relaxed);
         let _worker = self.worker().await?;
         let _busy = self.in_progress.enter(u64::MAX);
-        self.answering.wait().await;
+        self.scheduler.wait().await;
         self.processed.fetch_add(1, Ordering::Relaxed);
-        let packing = AnswerPacking::of(order.metadata());
+        let packing = ResponseCompression::of(order.metadata());
         Ok(packing.answer(OrderReply { received: true }))
     }
 }
@@ -148,19 +148,19 @@ impl OrderService for OrderHandler {
 /// A gauge with its current and its maximum value.
 #[derive(Default)]
 struct PeakGauge {
-    now: AtomicU64,
-    most: AtomicU64,
+    current: AtomicU64,
+    peak: AtomicU64,
 }
 
 impl PeakGauge {
     /// Increments the gauge until the guard is dropped; returns `None` if `limit` is reached.
     fn enter(&self, limit: u64) -> Option<GaugeGuard<'_>> {
-        let before = self.now.fetch_add(1, Ordering::Relaxed);
+        let before = self.current.fetch_add(1, Ordering::Relaxed);
         let inside = GaugeGuard(self);
         if before >= limit {
             return None;
         }
-        self.most.fetch_max(before + 1, Ordering::Relaxed);
+        self.peak.fetch_max(before + 1, Ordering::Relaxed);
         Some(inside)
     }
 }
@@ -169,6 +169,6 @@ struct GaugeGuard<'a>(&'a PeakGauge);
 
 impl Drop for GaugeGuard<'_> {
     fn drop(&mut self) {
-        self.0.now.fetch_sub(1, Ordering::Relaxed);
+        self.0.current.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -11,12 +11,12 @@ use tokio::time::Instant;
 use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status};
 
+use super::compression::ResponseCompression;
 use super::generated::score::score_service_server::{ScoreService, ScoreServiceServer};
 use super::generated::score::{JsonVector, ScoreResponse};
-use super::packing::AnswerPacking;
-use super::reflecting::reflecting;
-use crate::serving::answering::{ResponseDelay, ResponseScheduler, ResponseTiming};
+use super::reflection_service::reflecting;
 use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
+use crate::serving::response_timing::{ResponseDelay, ResponseScheduler, ResponseTiming};
 use crate::serving::{ServeError, http2};
 
 /// score.ScoreService/GetScore: a random score after a delay.
@@ -41,7 +41,7 @@ pub struct ScoreOptions {
 impl ReferenceServer for ScoreOptions {
     const COMMAND_NAME: &str = "score";
 
-    fn serving(self, place: ServeContext) -> Result<ServerFuture, ServeError> {
+    fn serving(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
         let busy = self.busy.0;
         if busy > MAX_BUSY_TIME {
             return Err(ServeError::option(
@@ -51,7 +51,7 @@ impl ReferenceServer for ScoreOptions {
         }
         let score = Arc::new(ScoreHandler {
             busy,
-            answering: ResponseScheduler::new(self.delay, self.answers)?,
+            scheduler: ResponseScheduler::new(self.delay, self.answers)?,
             received: AtomicU64::new(0),
             scored: AtomicU64::new(0),
             invalid: AtomicU64::new(0),
@@ -61,7 +61,7 @@ impl ReferenceServer for ScoreOptions {
             .send_compressed(CompressionEncoding::Gzip);
         let service = reflecting(service, "score.ScoreService")?;
         Ok(Box::pin(async move {
-            let connections = http2::serve(place.bound, service, place.stopped).await?;
+            let connections = http2::serve(context.bound, service, context.stopped).await?;
             let (scored, invalid) = (read(&score.scored), read(&score.invalid));
             // Calls that the client cancelled, or that ended with their connection.
             let abandoned = read(&score.received).saturating_sub(scored + invalid);
@@ -93,7 +93,7 @@ fn work(busy: Duration) {
 
 struct ScoreHandler {
     busy: Duration,
-    answering: ResponseScheduler,
+    scheduler: ResponseScheduler,
     received: AtomicU64,
     /// Calls answered with a score.
     scored: AtomicU64,
@@ -108,7 +108,7 @@ impl ScoreService for ScoreHandler {
         request: Request<JsonVector>,
     ) -> Result<Response<ScoreResponse>, Status> {
         self.received.fetch_add(1, Ordering::Relaxed);
-        let packing = AnswerPacking::of(request.metadata());
+        let packing = ResponseCompression::of(request.metadata());
         if let Err(e) = serde_json::from_str::<Vec<f64>>(&request.get_ref().json) {
             self.invalid.fetch_add(1, Ordering::Relaxed);
             return Err(Status::invalid_argument(format!(
@@ -116,10 +116,10 @@ impl ScoreService for ScoreHandler {
             )));
         }
         work(self.busy);
-        self.answering.wait().await;
+        self.scheduler.wait().await;
         self.scored.fetch_add(1, Ordering::Relaxed);
         let answer = ScoreResponse {
-            score: self.answering.fraction(),
+            score: self.scheduler.fraction(),
         };
         Ok(packing.answer(answer))
     }

@@ -6,7 +6,7 @@ fn shapes() -> MessageShapes {
     MessageShapes {
         name: "a.M".to_owned(),
         shapes: vec![MessageShape {
-            parts: vec![
+            fields: vec![
                 (1, FieldShape::Text),
                 (2, FieldShape::Message(0)),
                 (3, FieldShape::Message(0)),
@@ -106,9 +106,9 @@ fn known_messages_skip_validation() {
         let (first, second) = data.split_at(6);
         let second = [second, &data].concat();
         let split = decodable.begin(&shapes, 3, first);
-        let split = split.and_then(|()| decodable.continue_message(&shapes, 3, &second));
+        let split = split.and_then(|()| decodable.continue_validation(&shapes, 3, &second));
         assert_eq!(split.is_ok(), is_good);
-        assert!(decodable.walks.as_ref().unwrap().split.is_empty());
+        assert!(decodable.validators.as_ref().unwrap().split.is_empty());
     }
     // Without a known layout, any bytes are accepted.
     assert!(AnswerValidator::default().is_valid(None, b"\x0a"));

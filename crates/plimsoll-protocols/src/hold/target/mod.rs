@@ -63,13 +63,13 @@ impl LoopService for Echo {
 impl ReferenceServer for HoldOptions {
     const COMMAND_NAME: &str = Echo::SERVICE_NAME;
 
-    fn serving(self, place: ServeContext) -> Result<ServerFuture, ServeError> {
-        let workers = place.workers.unwrap_or(1);
-        let bound = place.bound.with_resumption(&[], &self.identity, None)?;
+    fn serving(self, context: ServeContext) -> Result<ServerFuture, ServeError> {
+        let workers = context.workers.unwrap_or(1);
+        let bound = context.bound.with_resumption(&[], &self.identity, None)?;
         Ok(Box::pin(async move {
             let echo = Echo::default();
             let counters = Arc::clone(&echo.0);
-            let connections = event_loop::serve(bound, workers, echo, place.stopped).await?;
+            let connections = event_loop::serve(bound, workers, echo, context.stopped).await?;
             let counted = [
                 ("echoed bytes", &counters.echoed),
                 ("full handshakes", &counters.full),

@@ -345,7 +345,7 @@ fn only_successful_responses_emit_text() {
         let texts: Vec<&str> = events
             .iter()
             .filter_map(|event| match event {
-                Event::Text { text, .. } => Some(text.as_str()),
+                Event::TextToCount { text, .. } => Some(text.as_str()),
                 _ => None,
             })
             .collect();
@@ -359,7 +359,7 @@ fn grpc_web_outcome_follows_trailers() {
     let mut web = call();
     (web.method, web.body) = ("POST".into(), b"abc".to_vec());
     web.stream = Some(EventStream {
-        format: EventFormat::Web,
+        format: EventFormat::GrpcWeb,
         until: None,
         error: None,
         tokens: None,

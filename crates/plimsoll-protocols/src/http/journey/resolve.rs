@@ -65,7 +65,7 @@ pub(in crate::http) fn journey(
     }
     let variation = problems
         .variation(spec, rows.as_ref())
-        .of_arrivals()
+        .with_rows_by_arrival()
         .in_a_row(max_calls(steps));
     let mut resolver = StepResolver {
         problems,

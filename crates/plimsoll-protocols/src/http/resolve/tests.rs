@@ -31,7 +31,7 @@ fn plan(text: &str) -> Plan {
     resolved(text).expect("right")
 }
 
-fn wrong(text: &str) -> Vec<String> {
+fn problems_of(text: &str) -> Vec<String> {
     let problems = resolved(text).expect_err("a wrong plan");
     problems.iter().map(ToString::to_string).collect()
 }
@@ -202,7 +202,7 @@ fn invalid_http_request_errors_suggest_fix() {
         let text = format!(
             "target = \"http://a:1\"\n[load]\nclients = 1\ncalls = 1\n[call.http]\n{section}\n"
         );
-        let problems = wrong(&text);
+        let problems = problems_of(&text);
         assert!(problems[0].starts_with(expected), "{section}: {problems:?}");
     }
 }
@@ -221,7 +221,7 @@ fn url_path_is_normalized() {
         assert_eq!(call.path, path, "{url}");
     }
     let text = "target = \"http://a:1/caf\u{e9} x\"\n[load]\nclients = 1\ncalls = 1\n[call.http]\n";
-    let problems = wrong(text);
+    let problems = problems_of(text);
     assert!(
         problems[0].contains("write `/caf%C3%A9%20x`"),
         "{problems:?}"
@@ -231,7 +231,7 @@ fn url_path_is_normalized() {
 #[test]
 fn invalid_header_value_error_names_field() {
     let text = "target = \"http://a:1\"\n[load]\nclients = 1\ncalls = 1\n[call.http]\nheaders = { x-c = \"\u{fc}\" }\n";
-    let problems = wrong(text);
+    let problems = problems_of(text);
     let expected = "`call.http.headers.x-c`: not a field value: use printable ASCII";
     assert!(problems[0].starts_with(expected), "{problems:?}");
 }

@@ -16,8 +16,8 @@ static FILLER_BLOCK: LazyLock<Vec<u8>> = LazyLock::new(|| vec![b'x'; BLOCK_BYTES
 
 /// The body of a response.
 pub(super) enum ResponseBody {
-    Whole(Bytes),
-    Made(u64),
+    Content(Bytes),
+    Filler(u64),
     /// Events, until the sender is dropped.
     Events(Receiver<Bytes>),
 }
@@ -31,10 +31,10 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let piece = match self.get_mut() {
-            ResponseBody::Whole(bytes) if bytes.is_empty() => None,
-            ResponseBody::Whole(bytes) => Some(std::mem::take(bytes)),
-            ResponseBody::Made(0) => None,
-            ResponseBody::Made(left) => {
+            ResponseBody::Content(bytes) if bytes.is_empty() => None,
+            ResponseBody::Content(bytes) => Some(std::mem::take(bytes)),
+            ResponseBody::Filler(0) => None,
+            ResponseBody::Filler(left) => {
                 let size = usize::try_from(*left)
                     .unwrap_or(BLOCK_BYTES)
                     .min(BLOCK_BYTES);
@@ -51,16 +51,16 @@ impl Body for ResponseBody {
 
     fn is_end_stream(&self) -> bool {
         match self {
-            ResponseBody::Whole(bytes) => bytes.is_empty(),
-            ResponseBody::Made(left) => *left == 0,
+            ResponseBody::Content(bytes) => bytes.is_empty(),
+            ResponseBody::Filler(left) => *left == 0,
             ResponseBody::Events(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            ResponseBody::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            ResponseBody::Made(left) => SizeHint::with_exact(*left),
+            ResponseBody::Content(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            ResponseBody::Filler(left) => SizeHint::with_exact(*left),
             ResponseBody::Events(_) => SizeHint::default(),
         }
     }

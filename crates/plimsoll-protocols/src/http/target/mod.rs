@@ -31,9 +31,9 @@ use tokio::time::timeout;
 
 use crate::serving::ServeError;
 use crate::serving::accepting::{self, ConnectionHandler};
-use crate::serving::answering::{ResponseDelay, ResponseScheduler, ResponseTiming};
 use crate::serving::early::ServerStream;
 use crate::serving::reference::{ReferenceServer, ServeContext, ServerCounts, ServerFuture};
+use crate::serving::response_timing::{ResponseDelay, ResponseScheduler, ResponseTiming};
 
 use body::ResponseBody;
 
@@ -94,7 +94,7 @@ impl ReferenceServer for HttpOptions {
             size: self.size.0,
             status,
             pace: self.pace.0,
-            answering: ResponseScheduler::new(self.delay, self.answers)?,
+            scheduler: ResponseScheduler::new(self.delay, self.answers)?,
             pool: (self.pool > 0).then(|| Semaphore::new(self.pool)),
             counters: HttpCounters::default(),
         });
@@ -109,7 +109,7 @@ impl ReferenceServer for HttpOptions {
             http,
             service: Arc::clone(&service),
         };
-        let bound = place.bound.speaking_one_of(&[b"h2", b"http/1.1"]);
+        let bound = place.bound.with_alpn(&[b"h2", b"send_http/1.1"]);
         Ok(Box::pin(async move {
             let connections = accepting::accept(bound, server, place.stopped).await?;
             let counted = [
@@ -136,7 +136,7 @@ struct HttpService {
     size: u64,
     status: StatusCode,
     pace: Duration,
-    answering: ResponseScheduler,
+    scheduler: ResponseScheduler,
     pool: Option<Semaphore>,
     counters: HttpCounters,
 }
@@ -154,8 +154,8 @@ impl ConnectionHandler for HttpServer {
         mut stopped: watch::Receiver<()>,
     ) -> io::Result<()> {
         let HttpServer { http, service } = self;
-        let (asked, stopping) = (Arc::new(Notify::new()), stopped.clone());
-        let asking = Arc::clone(&asked);
+        let (first_request, stopping) = (Arc::new(Notify::new()), stopped.clone());
+        let asking = Arc::clone(&first_request);
         let calls = service_fn(move |request: Request<Incoming>| {
             asking.notify_one();
             // Over HTTP/2 the library sends GOAWAY.
@@ -175,7 +175,7 @@ impl ConnectionHandler for HttpServer {
         let stopping = async {
             let _ = stopped.changed().await;
             // Before the first request the library would drop the connection at once.
-            let _ = timeout(FIRST_REQUEST_TIMEOUT, asked.notified()).await;
+            let _ = timeout(FIRST_REQUEST_TIMEOUT, first_request.notified()).await;
         };
         let result = tokio::select! {
             biased;
@@ -206,7 +206,7 @@ impl HttpService {
             None => None,
             Some(pool) => pool.acquire().await.ok(),
         };
-        self.answering.wait().await;
+        self.scheduler.wait().await;
         let is_head = request.method() == Method::HEAD;
         let mut response = HttpService::respond(&self, request).await;
         if is_head {
@@ -215,7 +215,7 @@ impl HttpService {
             if let Some(size) = size.filter(|size| *size > 0) {
                 response.headers_mut().insert(CONTENT_LENGTH, size.into());
             }
-            *response.body_mut() = ResponseBody::Made(0);
+            *response.body_mut() = ResponseBody::Filler(0);
         }
         let counter = match response.status().as_u16() {
             ..400 => &self.counters.answered,
@@ -231,7 +231,7 @@ impl HttpService {
         match (parts.next().unwrap_or_default(), parts.next()) {
             ("echo", None) => return echo(request).await,
             ("bytes", Some(size)) => match size_of(size) {
-                Some(size) => return response(StatusCode::OK, OCTETS, ResponseBody::Made(size)),
+                Some(size) => return response(StatusCode::OK, OCTETS, ResponseBody::Filler(size)),
                 None => return not_found("write /bytes/1000 or /bytes/1KiB"),
             },
             ("status", Some(code)) => {
@@ -250,8 +250,8 @@ impl HttpService {
             _ => {}
         }
         let body = match service.status {
-            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => ResponseBody::Made(0),
-            _ => ResponseBody::Made(service.size),
+            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => ResponseBody::Filler(0),
+            _ => ResponseBody::Filler(service.size),
         };
         response(service.status, OCTETS, body)
     }
@@ -262,7 +262,7 @@ impl HttpService {
         tokio::spawn(async move {
             for number in 0..count {
                 if number > 0 && !service.pace.is_zero() {
-                    service.answering.pause(service.pace).await;
+                    service.scheduler.pause(service.pace).await;
                 }
                 let text = if sse {
                     format!("data: {{\"n\":{number}}}\n\n")
@@ -310,7 +310,7 @@ fn of_status(status: StatusCode) -> Response<ResponseBody> {
         StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => String::new(),
         _ => format!("{status}\n"),
     };
-    let mut response = response(status, TEXT, ResponseBody::Whole(text.into()));
+    let mut response = response(status, TEXT, ResponseBody::Content(text.into()));
     if matches!(
         status,
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
@@ -323,7 +323,7 @@ fn of_status(status: StatusCode) -> Response<ResponseBody> {
 
 fn not_found(text: &str) -> Response<ResponseBody> {
     let text = Bytes::from(format!("{text}\n"));
-    response(StatusCode::NOT_FOUND, TEXT, ResponseBody::Whole(text))
+    response(StatusCode::NOT_FOUND, TEXT, ResponseBody::Content(text))
 }
 
 async fn echo(request: Request<Incoming>) -> Response<ResponseBody> {
@@ -331,17 +331,17 @@ async fn echo(request: Request<Incoming>) -> Response<ResponseBody> {
     let mut whole = Vec::new();
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
         let Ok(frame) = frame else {
-            return response(StatusCode::BAD_REQUEST, TEXT, ResponseBody::Made(0));
+            return response(StatusCode::BAD_REQUEST, TEXT, ResponseBody::Filler(0));
         };
         let Ok(data) = frame.into_data() else {
             continue;
         };
         if whole.len() + data.len() > MAX_ECHOED {
-            return response(StatusCode::PAYLOAD_TOO_LARGE, TEXT, ResponseBody::Made(0));
+            return response(StatusCode::PAYLOAD_TOO_LARGE, TEXT, ResponseBody::Filler(0));
         }
         whole.extend_from_slice(&data);
     }
-    let mut response = response(StatusCode::OK, OCTETS, ResponseBody::Whole(whole.into()));
+    let mut response = response(StatusCode::OK, OCTETS, ResponseBody::Content(whole.into()));
     if let Some(kind) = head.headers.get(CONTENT_TYPE) {
         response.headers_mut().insert(CONTENT_TYPE, kind.clone());
     }
@@ -362,7 +362,7 @@ mod tests {
             size: 7,
             status: StatusCode::OK,
             pace: Duration::ZERO,
-            answering: ResponseScheduler::new(
+            scheduler: ResponseScheduler::new(
                 ResponseDelay::Constant(Duration::ZERO),
                 default_flags(),
             )

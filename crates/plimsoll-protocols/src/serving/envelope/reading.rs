@@ -30,7 +30,7 @@ pub struct Envelope {
     /// The commitment that was printed before the first request, in hexadecimal digits.
     pub commitment: String,
     /// The seed, nonce and law that open it.
-    pub opened: CommitmentOpening,
+    pub opening: CommitmentOpening,
     /// All requests, by number.
     pub requests: Vec<ServedRequest>,
 }
@@ -57,7 +57,7 @@ impl Envelope {
     /// # Errors
     /// When the text of the law is not valid.
     pub fn delays(&self) -> Result<ServerDelays, LawError> {
-        let delays = ServerDelays::new(&self.opened.law, self.opened.seed)?;
+        let delays = ServerDelays::new(&self.opening.law, self.opening.seed)?;
         Ok(match self.requests.first() {
             Some(first) => delays.counting_from(first.arrived_ns),
             None => delays,
@@ -109,7 +109,7 @@ impl Envelope {
         requests.sort_by_key(|request| request.number);
         let envelope = Envelope {
             commitment: sealed.commitment.clone(),
-            opened,
+            opening: opened,
             requests,
         };
         Ok((sealed, hex::encode(context.finish().as_ref()), envelope))
@@ -123,7 +123,7 @@ impl Envelope {
                 sealed.envelope
             ));
         }
-        let opened = &self.opened;
+        let opened = &self.opening;
         let found = commitment(opened.seed, &opened.nonce, &opened.law);
         if found != sealed.commitment {
             return Err(format!(

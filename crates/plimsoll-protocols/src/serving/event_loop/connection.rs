@@ -36,7 +36,7 @@ pub(super) struct LoopConnection<S: LoopService> {
     pub(super) generation: u32,
     pub(super) transport: LoopTransport,
     /// The service's state. Over TLS, [`LoopService::open`] is called once the handshake is complete.
-    pub(super) served: S::Connection,
+    pub(super) state: S::Connection,
 }
 
 pub(super) enum LoopTransport {
@@ -88,7 +88,7 @@ impl<S: LoopService> LoopConnection<S> {
             }
             let LoopBuffers { read, out } = &mut *buffers;
             out.clear();
-            if service.produce_more(&mut self.served, out) {
+            if service.produce_more(&mut self.state, out) {
                 if let Err(e) = self.write(network, out) {
                     return ServeOutcome::Broken(format!("writing: {e}"));
                 }
@@ -98,7 +98,7 @@ impl<S: LoopService> LoopConnection<S> {
                 return ServeOutcome::Waiting;
             }
             let got = match network.read(&mut self.socket, read) {
-                Ok(0) => return self.ended(),
+                Ok(0) => return self.on_stream_end(),
                 Ok(got) => got,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     if S::IS_MOSTLY_IDLE
@@ -114,7 +114,7 @@ impl<S: LoopService> LoopConnection<S> {
             // A read that does not fill the buffer has emptied the socket, and more bytes raise another event.
             emptied = got < read.len() && !S::IS_MOSTLY_IDLE;
             let bytes = &mut read[..got];
-            let served = &mut self.served;
+            let served = &mut self.state;
             if network.has_receive_times() {
                 let last = network.last_arrival().unwrap_or_else(|| network.now());
                 let earliest = empty_at.min(last);
@@ -179,7 +179,7 @@ impl<S: LoopService> LoopConnection<S> {
     }
 
     /// Handles the end of the client's stream.
-    fn ended(&self) -> ServeOutcome {
+    fn on_stream_end(&self) -> ServeOutcome {
         match &self.transport {
             LoopTransport::Tls(session) if session.is_handshaking() => ServeOutcome::Abandoned,
             // Without close_notify the stream may have been truncated (RFC 8446 §6.1).
@@ -253,7 +253,7 @@ impl<S: LoopService> LoopConnection<S> {
     pub(super) fn shut_down(&mut self, network: &mut OsNetwork, service: &S, out: &mut Vec<u8>) {
         out.clear();
         if !self.has_deadline() {
-            service.finish(&mut self.served, out);
+            service.finish(&mut self.state, out);
         }
         let _ = self.write(network, out);
         self.send_close_notify(network);

@@ -14,7 +14,12 @@ const SESSION_REFUSED: Outcome = Outcome::coded("SESSION_REFUSED");
 const TOKEN_KEYS: [&str; 4] = ["auth_token", "token", "jwt", "access_token"];
 
 impl Session {
-    pub(super) fn ask_api(&mut self, request: ApiRequest, now: Time, turn: &mut ScriptContext<'_>) {
+    pub(super) fn request_api(
+        &mut self,
+        request: ApiRequest,
+        now: Time,
+        turn: &mut ScriptContext<'_>,
+    ) {
         self.request = Some(request);
         match self.api {
             ApiState::Up => self.send_request(now, turn),
@@ -32,16 +37,16 @@ impl Session {
             None => return,
             Some(ApiRequest::Create) => ("/session/create".to_owned(), &[][..]),
             Some(ApiRequest::Run) => {
-                let path = format!("/session/{}/run", self.session);
+                let path = format!("/session/{}/run", self.session_id);
                 (path, self.run_body(now, &mut rendered))
             }
-            Some(ApiRequest::Close) => (format!("/session/{}/close", self.session), &[][..]),
+            Some(ApiRequest::Close) => (format!("/session/{}/close", self.session_id), &[][..]),
         };
         let out = turn.out(API_LINK);
         let before = out.len();
-        let own = self.own_fields(now);
+        let own = self.plan_fields(now);
         put_post(out, &self.options.api_host, &path, &own, body);
-        self.requested = now;
+        self.requested_at = now;
         let size = (out.len() - before) as u32;
         if let Some(query) = &mut self.query
             && self.request == Some(ApiRequest::Run)
@@ -54,7 +59,7 @@ impl Session {
     }
 
     /// Returns the plan's header fields.
-    pub(super) fn own_fields(&self, now: Time) -> Vec<(String, String)> {
+    pub(super) fn plan_fields(&self, now: Time) -> Vec<(String, String)> {
         let unix_ns = self.unix_zero.wrapping_add(now.0);
         self.options.call.headers.of(self.number(), unix_ns)
     }
@@ -81,7 +86,7 @@ impl Session {
         now: Time,
         turn: &mut ScriptContext<'_>,
     ) {
-        self.api_kept = !answer.closes;
+        self.api_is_reused = !answer.closes;
         if answer.closes {
             self.api = ApiState::Down;
             turn.close(API_LINK);
@@ -95,29 +100,29 @@ impl Session {
         match self.request.take() {
             None => {
                 let text = "an answer without a request";
-                self.api_failed(Outcome::BadAnswer, text, now, turn);
+                self.on_api_failure(Outcome::BadAnswer, text, now, turn);
             }
             Some(ApiRequest::Create) if ok => self.created(&answer.body, now, turn),
             Some(ApiRequest::Create) => {
                 turn.detail(SESSION_REFUSED, &refused("POST /session/create"));
-                self.break_off(SESSION_REFUSED, now, turn);
+                self.abort_session(SESSION_REFUSED, now, turn);
             }
             Some(ApiRequest::Run) if ok => {
                 // Other backends' responses may hold values of any type under these keys.
                 let begun = serde_json::from_slice::<serde_json::Value>(&answer.body);
                 let number = |key: &str| begun.as_ref().ok()?.get(key)?.as_u64();
-                self.run = number("run").or(self.run);
+                self.run_number = number("run").or(self.run_number);
                 self.expected_tokens = number("tokens").or(self.expected_tokens);
                 self.end_query(now, turn);
             }
             Some(ApiRequest::Run) => {
                 turn.detail(Outcome::RunRefused, &refused("POST /session/ID/run"));
-                self.query_over(Outcome::RunRefused, now, turn);
-                self.after_query(now, turn);
+                self.finish_query(Outcome::RunRefused, now, turn);
+                self.begin_next_query(now, turn);
             }
             Some(ApiRequest::Close) => {
                 if !ok {
-                    self.close_failed(turn);
+                    self.note_failed_close(turn);
                 }
                 self.finish_session(turn);
             }
@@ -131,22 +136,22 @@ impl Session {
         let token = TOKEN_KEYS.iter().find_map(|key| text(key));
         match (text("session_id"), token) {
             (Some(session), Some(token)) => {
-                self.created_ns = now.since(self.requested);
+                self.created_ns = now.since(self.requested_at);
                 turn.time(measures::SESSION_CREATE, self.created_ns);
-                self.session = session.to_owned();
-                self.token = token.to_owned();
+                self.session_id = session.to_owned();
+                self.session_token = token.to_owned();
                 self.open_socket(now, turn);
             }
             _ => {
                 // The response may hold secrets, so it is not shown.
                 let text = "POST /session/create: the answer has no session_id and auth_token";
-                self.api_failed(Outcome::BadAnswer, text, now, turn);
+                self.on_api_failure(Outcome::BadAnswer, text, now, turn);
             }
         }
     }
 
     /// Handles an API that can't be used: the current request fails, and the session with it.
-    pub(super) fn api_failed(
+    pub(super) fn on_api_failure(
         &mut self,
         outcome: Outcome,
         text: &str,
@@ -156,13 +161,13 @@ impl Session {
         turn.detail(outcome, text);
         if self.request == Some(ApiRequest::Close) {
             // All queries have ended, so only closing the session failed.
-            self.close_failed(turn);
+            self.note_failed_close(turn);
             return self.finish_session(turn);
         }
         if self.request == Some(ApiRequest::Run) && self.query.is_some_and(|q| q.end.is_some()) {
             self.request = None;
             return self.end_query(now, turn);
         }
-        self.break_off(outcome, now, turn);
+        self.abort_session(outcome, now, turn);
     }
 }

@@ -14,9 +14,9 @@ use crate::session::measures;
 const MAX_GAPS: usize = 1 << 16;
 
 impl Session {
-    pub(super) fn frame(&mut self, text: &str, now: Time, turn: &mut ScriptContext<'_>) {
+    pub(super) fn frame(&mut self, text: &str, now: Time, ctx: &mut ScriptContext<'_>) {
         let Ok(frame) = serde_json::from_str::<SessionFrame<'_>>(text) else {
-            turn.detail(
+            ctx.detail(
                 Outcome::BadAnswer,
                 "a frame that is not a JSON object with a type",
             );
@@ -28,14 +28,14 @@ impl Session {
         match &*frame.kind {
             "token" => {
                 self.note_epoch(frame.epoch);
-                self.token_came(&frame, text.len(), now, turn);
+                self.on_token(&frame, text.len(), now, ctx);
             }
             "done" => {
                 self.note_epoch(frame.epoch);
-                self.done_came(&frame, now, turn);
+                self.on_done(&frame, now, ctx);
             }
             "resumed" if frame.resumed == Some(false) => {
-                turn.count(Count::HistoryGone, 1);
+                ctx.count(Count::HistoryGone, 1);
                 self.account.begin_epoch();
                 self.epoch = frame.epoch;
             }
@@ -56,10 +56,10 @@ impl Session {
     /// Returns whether a frame belongs to a run that has ended already.
     pub(super) fn is_stray(&self, frame: &SessionFrame<'_>) -> bool {
         self.query.is_none_or(|query| query.end.is_some())
-            || matches!((frame.run, self.run), (Some(of), Some(run)) if of < run)
+            || matches!((frame.run, self.run_number), (Some(of), Some(run)) if of < run)
     }
 
-    pub(super) fn token_came(
+    pub(super) fn on_token(
         &mut self,
         frame: &SessionFrame<'_>,
         length: usize,
@@ -74,7 +74,7 @@ impl Session {
             return;
         }
         let arrived = self.account.token(frame.seq);
-        self.run = frame.run.or(self.run);
+        self.run_number = frame.run.or(self.run_number);
         let Some(query) = &mut self.query else {
             return;
         };
@@ -90,7 +90,7 @@ impl Session {
         query.last_token = now;
     }
 
-    pub(super) fn done_came(
+    pub(super) fn on_done(
         &mut self,
         frame: &SessionFrame<'_>,
         now: Time,
@@ -122,8 +122,8 @@ impl Session {
     pub(super) fn end_query(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
         if let Some(end) = self.query.and_then(|query| query.end) {
             let outcome = self.judge(end, turn);
-            self.query_over(outcome, end.at, turn);
-            self.after_query(now, turn);
+            self.finish_query(outcome, end.at, turn);
+            self.begin_next_query(now, turn);
         }
     }
 
@@ -171,7 +171,7 @@ impl Session {
 
     pub(super) fn ask(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
         self.deadline = self.options.deadline.map_or(Time::NEVER, |d| now + d);
-        self.due = now;
+        self.due_at = now;
         self.account.begin();
         self.query = Some(ActiveQuery {
             sent: Time::NEVER,
@@ -184,8 +184,8 @@ impl Session {
             end: None,
         });
         self.expected_tokens = self.options.call.expect_tokens;
-        self.ask_api(ApiRequest::Run, now, turn);
-        self.arm(turn);
+        self.request_api(ApiRequest::Run, now, turn);
+        self.set_wake_up(turn);
     }
 
     /// Returns the number in the run of the current query, or of the next one if none is in flight.
@@ -198,7 +198,7 @@ impl Session {
     pub(super) fn record(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {
         let query = self.query.take();
         // A query that was never sent counts from when it was due.
-        let unsent = self.due.min(now);
+        let unsent = self.due_at.min(now);
         let sent = query.map_or(Time::NEVER, |query| query.sent);
         let sent = if sent == Time::NEVER { unsent } else { sent };
         let account = std::mem::take(&mut self.account.query);
@@ -275,21 +275,26 @@ impl Session {
         self.has_failed |= !outcome.is_ok();
     }
 
-    pub(super) fn query_over(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {
+    pub(super) fn finish_query(
+        &mut self,
+        outcome: Outcome,
+        now: Time,
+        turn: &mut ScriptContext<'_>,
+    ) {
         self.record(outcome, now, turn);
         self.deadline = Time::NEVER;
-        self.arm(turn);
+        self.set_wake_up(turn);
     }
 
     /// Begins the next query, or closes the session after the last one.
-    pub(super) fn after_query(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
+    pub(super) fn begin_next_query(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
         if self.queries_begun >= self.options.call.queries || turn.is_stopping() {
-            self.ask_api(ApiRequest::Close, now, turn);
+            self.request_api(ApiRequest::Close, now, turn);
             // The session is over either way, so the wait for the server's response is limited to the deadline, and
             // to five seconds at most.
             let limit = Duration::from_secs(5);
             self.deadline = now + self.options.deadline.map_or(limit, |d| d.min(limit));
-            return self.arm(turn);
+            return self.set_wake_up(turn);
         }
         if self.options.call.think.is_zero() {
             turn.due();
@@ -297,19 +302,24 @@ impl Session {
             return self.ask(now, turn);
         }
         self.next_at = now + self.options.call.think;
-        self.arm(turn);
+        self.set_wake_up(turn);
     }
 
     /// Counts a session that the API did not close as failed; its queries keep their outcomes.
-    pub(super) fn close_failed(&mut self, turn: &mut ScriptContext<'_>) {
+    pub(super) fn note_failed_close(&mut self, turn: &mut ScriptContext<'_>) {
         turn.count(Count::ClosesFailed, 1);
         self.has_failed = true;
     }
 
     /// Ends a session that can't go on: the current query fails, and all remaining ones with it.
-    pub(super) fn break_off(&mut self, outcome: Outcome, now: Time, turn: &mut ScriptContext<'_>) {
+    pub(super) fn abort_session(
+        &mut self,
+        outcome: Outcome,
+        now: Time,
+        turn: &mut ScriptContext<'_>,
+    ) {
         if self.request == Some(ApiRequest::Close) {
-            self.close_failed(turn);
+            self.note_failed_close(turn);
             return self.finish_session(turn);
         }
         if self.next_at == Time::NEVER {
@@ -326,7 +336,7 @@ impl Session {
             while self.queries_begun < self.options.call.queries {
                 turn.due();
                 self.queries_begun += 1;
-                self.due = now;
+                self.due_at = now;
                 self.record(Outcome::BrokenOff, now, turn);
             }
         }

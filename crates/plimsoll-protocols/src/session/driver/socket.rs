@@ -16,16 +16,16 @@ use crate::session::measures;
 use super::{ApiRequest, MAX_FRAME, SOCKET_LINK, Session, SessionSocketState};
 
 impl Session {
-    pub(super) fn open_socket(&mut self, now: Time, turn: &mut ScriptContext<'_>) {
+    pub(super) fn open_socket(&mut self, now: Time, ctx: &mut ScriptContext<'_>) {
         self.socket = SessionSocketState::Connecting;
-        self.began = now;
-        turn.connect(SOCKET_LINK);
+        self.socket_requested_at = now;
+        ctx.connect(SOCKET_LINK);
     }
 
     pub(super) fn put_upgrade(&mut self, now: Time, out: &mut Vec<u8>) {
         let mut query = String::new();
         if self.lost_at != Time::NEVER {
-            query = format!("?after={}", self.account.last);
+            query = format!("?after={}", self.account.highest);
             if let Some(epoch) = self.epoch {
                 query.push_str(&format!("&epoch={epoch}"));
             }
@@ -37,8 +37,8 @@ impl Session {
         self.nonce[8..].copy_from_slice(&low.to_ne_bytes());
         let key = client_key(&self.nonce);
         let options = &self.options;
-        let target = format!("/{}/ws/{}{query}", options.call.agent, self.session);
-        let authorization = format!("Bearer {}", self.token);
+        let target = format!("/{}/ws/{}{query}", options.call.agent, self.session_id);
+        let authorization = format!("Bearer {}", self.session_token);
         let mut fields = vec![
             ("Host", &*options.socket_host),
             ("Upgrade", "websocket"),
@@ -50,27 +50,28 @@ impl Session {
         if options.call.compression {
             fields.push(("Sec-WebSocket-Extensions", Deflate::CLIENT_OFFER));
         }
-        let mut own = self.own_fields(now);
+        let mut own = self.plan_fields(now);
         own.retain(|(name, _)| name != "authorization");
         fields.extend(own.iter().map(|(name, value)| (&**name, &**value)));
         put_request(out, "GET", &target, &fields);
     }
 
     pub(super) fn upgraded(&mut self, bytes: &[u8], now: Time, turn: &mut ScriptContext<'_>) {
-        self.upgrade.extend_from_slice(bytes);
+        self.upgrade_response.extend_from_slice(bytes);
         let offer = UpgradeOffer {
             compression: self.options.call.compression,
             protocols: &[],
         };
-        let answer = match UpgradeResponse::parse(&self.upgrade, &client_key(&self.nonce), offer) {
-            Ok(None) => return,
-            Ok(Some(answer)) => answer,
-            Err(e) => {
-                turn.detail(Outcome::SocketRefused, &e.to_string());
-                turn.close(SOCKET_LINK);
-                return self.socket_lost(Outcome::SocketRefused, now, turn);
-            }
-        };
+        let answer =
+            match UpgradeResponse::parse(&self.upgrade_response, &client_key(&self.nonce), offer) {
+                Ok(None) => return,
+                Ok(Some(answer)) => answer,
+                Err(e) => {
+                    turn.detail(Outcome::SocketRefused, &e.to_string());
+                    turn.close(SOCKET_LINK);
+                    return self.on_socket_lost(Outcome::SocketRefused, now, turn);
+                }
+            };
         if let Some(text) = answer.problem {
             let denied = matches!(answer.status, 401 | 403);
             // Another service listens there, and retrying will not change that.
@@ -88,18 +89,18 @@ impl Session {
             turn.detail(outcome, &format!("{text}{advice}"));
             turn.close(SOCKET_LINK);
             if denied || elsewhere {
-                return self.break_off(outcome, now, turn);
+                return self.abort_session(outcome, now, turn);
             }
-            return self.socket_lost(outcome, now, turn);
+            return self.on_socket_lost(outcome, now, turn);
         }
         self.socket = SessionSocketState::Open;
         if let Some(agreed) = answer.deflate {
             self.reader =
                 WebSocketReader::new(ReaderRole::Client, MAX_FRAME).with_agreement(agreed);
         }
-        turn.time(TimeMeasure::SocketOpen, now.since(self.began));
+        turn.time(TimeMeasure::SocketOpen, now.since(self.socket_requested_at));
         if self.opened_ns == 0 {
-            self.opened_ns = now.since(self.began);
+            self.opened_ns = now.since(self.socket_requested_at);
         }
         if self.lost_at != Time::NEVER && self.queries_begun > 0 && self.has_reconnected {
             turn.count(Count::Reconnects, 1);
@@ -108,7 +109,7 @@ impl Session {
             }
             turn.time(TimeMeasure::Reconnect, now.since(self.lost_at));
         }
-        let gathered = std::mem::take(&mut self.upgrade);
+        let gathered = std::mem::take(&mut self.upgrade_response);
         let rest = &gathered[answer.size..];
         if self.query.is_none() && self.request.is_none() && self.next_at == Time::NEVER {
             // Begins the first query, or one that waited for the socket.
@@ -120,7 +121,7 @@ impl Session {
     }
 
     /// Handles a socket that was lost or could not be opened: retries it, or ends the session.
-    pub(super) fn socket_lost(
+    pub(super) fn on_socket_lost(
         &mut self,
         outcome: Outcome,
         now: Time,
@@ -149,15 +150,15 @@ impl Session {
             }
         }
         if self.attempts >= self.options.call.reconnects {
-            return self.break_off(outcome, now, turn);
+            return self.abort_session(outcome, now, turn);
         }
         // Full jitter: uniform between zero and the pause, which doubles with each attempt.
         let pause = self.options.call.reconnect_pause * 2u32.saturating_pow(self.attempts);
-        let pause = pause.min(self.options.call.reconnect_pause_most);
+        let pause = pause.min(self.options.call.max_reconnect_pause);
         let share = (self.random.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         self.attempts += 1;
         self.socket = SessionSocketState::Pausing(now + pause.mul_f64(share));
-        self.arm(turn);
+        self.set_wake_up(turn);
     }
 
     pub(super) fn frames(&mut self, bytes: &[u8], now: Time, turn: &mut ScriptContext<'_>) {
@@ -209,7 +210,7 @@ impl Session {
         let payload = close_payload(closed.code, closed.reason);
         put_masked(turn.out(SOCKET_LINK), Opcode::Close, mask, &payload);
         turn.close(SOCKET_LINK);
-        self.socket_lost(outcome, now, turn);
+        self.on_socket_lost(outcome, now, turn);
     }
 }
 

@@ -102,10 +102,10 @@ impl RedisAddress {
             .set_push_sender(Arc::clone(&push));
         match &self.topology {
             RedisTopology::Server(address) => {
-                let info = self.info(address)?;
+                let info = self.connection_info(address)?;
                 let certificates = self.certificates.as_ref();
                 let opened = open(&info, certificates, config, CONNECT_TIMEOUT).await;
-                opened.map(RedisConnection::One)
+                opened.map(RedisConnection::Single)
             }
             RedisTopology::Sentinel { nodes, master } => {
                 let certificates = self.certificates.as_ref();
@@ -117,10 +117,13 @@ impl RedisAddress {
                 // Looked up for each connection, because the master may have changed.
                 let info = find_master(nodes, master, certificates, to_master).await?;
                 let opened = open(&info, certificates, config, CONNECT_TIMEOUT).await;
-                opened.map(RedisConnection::One)
+                opened.map(RedisConnection::Single)
             }
             RedisTopology::Cluster(nodes) => {
-                let nodes: RedisResult<Vec<_>> = nodes.iter().map(|node| self.info(node)).collect();
+                let nodes: RedisResult<Vec<_>> = nodes
+                    .iter()
+                    .map(|node| self.connection_info(node))
+                    .collect();
                 let certificates = NodeCertificates::keep(self.certificates.clone());
                 let client = ClusterClientBuilder::new(nodes?)
                     .push_sender(push)
@@ -139,7 +142,7 @@ impl RedisAddress {
         }
     }
 
-    fn info(&self, address: &ConnectionAddr) -> RedisResult<ConnectionInfo> {
+    fn connection_info(&self, address: &ConnectionAddr) -> RedisResult<ConnectionInfo> {
         let info = address.clone().into_connection_info()?;
         Ok(info.set_redis_settings(self.settings.clone()))
     }
@@ -197,7 +200,7 @@ impl FromStr for RedisAddress {
         let tls = match (link, kind) {
             ("redis", None | Some("sentinel" | "cluster")) => false,
             ("rediss", None | Some("sentinel" | "cluster")) => true,
-            ("unix" | "redis+unix", None) => return socket(url),
+            ("unix" | "redis+unix", None) => return parse_socket_url(url),
             _ => {
                 return Err(format!(
                     "`{scheme}` is not a scheme: use redis, rediss, unix, redis-sentinel, \
@@ -294,7 +297,7 @@ fn settings(credentials: Option<&str>) -> Result<RedisConnectionInfo, String> {
 }
 
 /// Reads the client library's URL of a socket: `unix:///PATH?db=NUMBER&user=USER&pass=PASSWORD`.
-fn socket(url: &str) -> Result<RedisAddress, String> {
+fn parse_socket_url(url: &str) -> Result<RedisAddress, String> {
     // The library's error may quote the password.
     let info = url.into_connection_info();
     let info =

@@ -45,9 +45,9 @@ pub(super) struct CommandPipeline {
 
 #[derive(Default)]
 struct UnsentCommands {
-    connected: bool,
+    is_connected: bool,
     batch: CommandBatch,
-    waiting: Vec<PendingReplies>,
+    pending_replies: Vec<PendingReplies>,
 }
 
 /// The receiver of the replies to the next `commands` commands.
@@ -83,13 +83,13 @@ impl CommandPipeline {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn data(&self) -> MutexGuard<'_, DataIdentity> {
+    fn lock_data(&self) -> MutexGuard<'_, DataIdentity> {
         self.data.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether a lost session may still be restored by an instance that knows it.
     pub(super) fn may_be_restored(&self) -> bool {
-        self.data()
+        self.lock_data()
             .lost_at
             .is_some_and(|at| at.elapsed() < RESTORE_LIMIT)
     }
@@ -103,20 +103,22 @@ impl CommandPipeline {
         reply_to: Option<oneshot::Sender<Vec<Value>>>,
     ) -> bool {
         let mut queue = self.lock();
-        if !queue.connected {
+        if !queue.is_connected {
             return false;
         }
-        let was_empty = queue.waiting.is_empty();
+        let was_empty = queue.pending_replies.is_empty();
         let before = queue.batch.len();
         for command in commands {
             queue.batch.put(self.clustered.then_some(key), command);
         }
         let commands = queue.batch.len() - before;
-        match queue.waiting.last_mut() {
+        match queue.pending_replies.last_mut() {
             Some(last) if last.reply_to.is_none() && reply_to.is_none() => {
                 last.commands += commands;
             }
-            _ => queue.waiting.push(PendingReplies { commands, reply_to }),
+            _ => queue
+                .pending_replies
+                .push(PendingReplies { commands, reply_to }),
         }
         if queue.batch.bytes > MAX_UNSENT {
             self.overflowed.notify_one();
@@ -135,8 +137,8 @@ impl CommandPipeline {
         loop {
             {
                 let mut queue = self.lock();
-                if !queue.waiting.is_empty() {
-                    let waiting = std::mem::take(&mut queue.waiting);
+                if !queue.pending_replies.is_empty() {
+                    let waiting = std::mem::take(&mut queue.pending_replies);
                     return Ok((std::mem::take(&mut queue.batch), waiting));
                 }
             }
@@ -217,7 +219,7 @@ impl CommandPipeline {
             return Err(why);
         }
         let names: Vec<Value> = replies.into_iter().skip(1).step_by(2).collect();
-        let mut data = self.data();
+        let mut data = self.lock_data();
         let before = std::mem::replace(&mut data.names, names);
         if !before.is_empty() && before != data.names {
             tracing::warn!("redis has lost its data; announcing all known sessions again");
@@ -250,7 +252,7 @@ impl ConnectionUser for CommandPipeline {
             return why;
         }
         *self.lock() = UnsentCommands {
-            connected: true,
+            is_connected: true,
             ..UnsentCommands::default()
         };
         self.generation.fetch_add(1, Ordering::AcqRel);

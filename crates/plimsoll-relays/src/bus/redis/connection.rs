@@ -49,7 +49,7 @@ impl CommandBatch {
 
 /// A connection to one server or to a cluster.
 pub(super) enum RedisConnection {
-    One(MultiplexedConnection),
+    Single(MultiplexedConnection),
     Cluster {
         connection: ClusterConnection<ClusterNode>,
         /// Kept alive because the library needs the certificates to reconnect to nodes.
@@ -63,7 +63,7 @@ impl RedisConnection {
     pub(super) async fn run(&mut self, batch: CommandBatch) -> Result<Vec<Value>, RedisFailure> {
         let sent = async {
             match self {
-                RedisConnection::One(connection) => {
+                RedisConnection::Single(connection) => {
                     let count = batch.len();
                     connection
                         .send_packed_commands(&batch.commands, 0, count)
@@ -135,7 +135,7 @@ impl RedisFailure {
 impl From<RedisError> for RedisFailure {
     fn from(error: RedisError) -> RedisFailure {
         let lasting = match error.kind() {
-            ErrorKind::Io => io_of(&error).is_some_and(is_of_tls),
+            ErrorKind::Io => io_cause(&error).is_some_and(is_of_tls),
             ErrorKind::AuthenticationFailed
             | ErrorKind::InvalidClientConfig
             | ErrorKind::RESP3NotSupported => true,
@@ -145,7 +145,7 @@ impl From<RedisError> for RedisFailure {
             ErrorKind::Server(ServerErrorKind::NoPerm) | ErrorKind::Extension => true,
             _ => false,
         };
-        let lack = io_of(&error).and_then(LocalResourceError::of_library_error);
+        let lack = io_cause(&error).and_then(LocalResourceError::of_library_error);
         RedisFailure {
             is_local: lack.is_some(),
             why: match error.kind() {
@@ -168,7 +168,7 @@ pub(super) fn server_error_text(error: &ServerError) -> String {
 }
 
 /// Returns the I/O error that caused the library's error.
-fn io_of(error: &RedisError) -> Option<&io::Error> {
+fn io_cause(error: &RedisError) -> Option<&io::Error> {
     type SharedError = Arc<dyn std::error::Error + Send + Sync>;
     let source = std::error::Error::source(error)?;
     source.downcast_ref::<SharedError>()?.downcast_ref()

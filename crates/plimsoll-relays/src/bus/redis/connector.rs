@@ -56,7 +56,7 @@ enum ConnectorState {
 pub(super) struct Connector {
     pub(super) address: RedisAddress,
     state: watch::Sender<ConnectorState>,
-    been_up: AtomicBool,
+    has_been_up: AtomicBool,
 }
 
 impl Connector {
@@ -64,7 +64,7 @@ impl Connector {
         Arc::new(Connector {
             address,
             state: watch::Sender::new(ConnectorState::Down(None)),
-            been_up: AtomicBool::new(false),
+            has_been_up: AtomicBool::new(false),
         })
     }
 
@@ -74,7 +74,7 @@ impl Connector {
 
     pub(super) fn mark_usable(&self) {
         self.state.send_replace(ConnectorState::Up);
-        if self.been_up.swap(true, Ordering::Relaxed) {
+        if self.has_been_up.swap(true, Ordering::Relaxed) {
             tracing::warn!(redis = %self.address, "connection to redis is back");
         }
     }

@@ -2,12 +2,12 @@
 //! of sessions.
 
 mod address;
-mod bounded;
 mod commands;
 mod connection;
 mod connector;
 mod offers;
 mod open;
+mod reply_limits;
 mod sentinel;
 mod subscriber;
 
@@ -35,7 +35,7 @@ use connector::Connector;
 use subscriber::{PLAIN_COMMANDS, PubSubCommands, SHARDED_COMMANDS, Subscriber};
 
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
-const AFTER_CLOSE_SECONDS: i64 = 60;
+const CLOSED_LOG_TTL_SECONDS: i64 = 60;
 /// How long the lock of a run lasts if its backend dies and no longer renews it.
 const LEASE_SECONDS: u64 = 60;
 /// Sets `KEYS[1]` to "EPOCH SEQ" for `ARGV[3]` seconds, unless it holds a higher number of the same
@@ -47,7 +47,7 @@ const NOTE_STOPPED: &str = "local old = redis.call('GET', KEYS[1]) \
     end \
     redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. ARGV[2], 'EX', ARGV[3]) \
     return 1";
-const RESTORE_POLL: Duration = Duration::from_millis(50);
+const RESTORE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Options of the bus over Redis.
 #[derive(Clone, Copy, Debug)]
@@ -74,8 +74,8 @@ impl Default for RedisOptions {
 /// See [`super::Bus::redis`].
 pub struct RedisBus {
     ttl_seconds: i64,
-    words: &'static PubSubCommands,
-    clustered: bool,
+    command_names: &'static PubSubCommands,
+    is_cluster: bool,
     commands: Arc<CommandPipeline>,
     subscribers: Vec<Arc<Subscriber>>,
     hasher: RandomState,
@@ -108,8 +108,8 @@ impl RedisBus {
                     channels: Arc::default(),
                     connector: Arc::clone(&connector),
                     commands: Arc::clone(&commands),
-                    words,
-                    clustered,
+                    command_names: words,
+                    is_cluster: clustered,
                 });
                 tasks.push(tokio::spawn(connector.keep(Arc::clone(&subscriber))).abort_handle());
                 subscriber
@@ -117,8 +117,8 @@ impl RedisBus {
             .collect();
         Arc::new(RedisBus {
             ttl_seconds: i64::try_from(options.ttl.as_secs().max(1)).unwrap_or(i64::MAX),
-            words,
-            clustered,
+            command_names: words,
+            is_cluster: clustered,
             commands,
             subscribers,
             hasher: RandomState::new(),
@@ -149,7 +149,7 @@ impl RedisBus {
                 connector
                     .ready()
                     .await
-                    .map_err(|why| self.refused(&why.why))?;
+                    .map_err(|why| self.error_reply(&why.why))?;
             }
             Ok(())
         };
@@ -157,20 +157,20 @@ impl RedisBus {
             Ok(settled) => settled?,
             Err(_) => {
                 return Err(match self.connectors().find_map(Connector::why_down) {
-                    Some(why) => self.away(why),
-                    None => self.down(),
+                    Some(why) => self.unreachable_error(why),
+                    None => self.down_error(),
                 });
             }
         }
-        if std::ptr::eq(self.words, &PLAIN_COMMANDS) {
+        if std::ptr::eq(self.command_names, &PLAIN_COMMANDS) {
             return Ok(());
         }
-        let publish = self.words.publish;
+        let publish = self.command_names.publish;
         let info = cmd("COMMAND").arg("INFO").arg(publish).take();
         // A server that lacks the command answers nil.
-        let known: ([Value; 1],) = self.ask("", [info]).await?;
+        let known: ([Value; 1],) = self.query("", [info]).await?;
         match known {
-            ([Value::Nil],) => Err(self.refused(&format!(
+            ([Value::Nil],) => Err(self.error_reply(&format!(
                 "it has no {publish} (sharded channels need Redis 7)"
             ))),
             _ => Ok(()),
@@ -181,22 +181,22 @@ impl RedisBus {
         self.commands.connector.address.to_string()
     }
 
-    fn down(&self) -> BusError {
+    fn down_error(&self) -> BusError {
         let whys = self.connectors().filter_map(Connector::why_down);
         match whys.into_iter().find(|why| why.is_local) {
-            Some(why) => self.away(why),
+            Some(why) => self.unreachable_error(why),
             None => BusError::Down(self.address()),
         }
     }
 
-    fn away(&self, why: RedisFailure) -> BusError {
+    fn unreachable_error(&self, why: RedisFailure) -> BusError {
         BusError::Unreachable {
             address: self.address(),
             why: why.why,
         }
     }
 
-    fn refused(&self, message: &str) -> BusError {
+    fn error_reply(&self, message: &str) -> BusError {
         BusError::ErrorReply {
             address: self.address(),
             message: message.to_owned(),
@@ -206,7 +206,7 @@ impl RedisBus {
     /// Returns the name of a session's key or channel. In a cluster, all of a session share one
     /// slot.
     fn name(&self, session: &str, what: &str) -> String {
-        if self.clustered {
+        if self.is_cluster {
             format!("session:{{{session}}}:{what}")
         } else {
             format!("session:{session}:{what}")
@@ -218,34 +218,34 @@ impl RedisBus {
     }
 
     /// Sends commands on the data of a session (or another key) together and waits for all replies.
-    async fn ask<T: FromRedisValue>(
+    async fn query<T: FromRedisValue>(
         &self,
         key: &str,
         commands: impl IntoIterator<Item = Cmd>,
     ) -> Result<T, BusError> {
         let (reply_to, replies) = oneshot::channel();
         if !self.commands.send(key, commands, Some(reply_to)) {
-            return Err(self.down());
+            return Err(self.down_error());
         }
         let replies = match timeout(REPLY_TIMEOUT, replies).await {
             Ok(Ok(replies)) => replies,
-            Ok(Err(_)) => return Err(self.down()),
+            Ok(Err(_)) => return Err(self.down_error()),
             Err(_) => return Err(BusError::TimedOut(self.address(), REPLY_TIMEOUT)),
         };
         match replies.iter().find_map(|reply| match reply {
             Value::ServerError(message) => Some(message),
             _ => None,
         }) {
-            Some(message) => Err(self.refused(&server_error_text(message))),
+            Some(message) => Err(self.error_reply(&server_error_text(message))),
             None => from_redis_value(Value::Array(replies))
-                .map_err(|strange| self.refused(&strange.to_string())),
+                .map_err(|strange| self.error_reply(&strange.to_string())),
         }
     }
 
     pub(super) async fn create(&self, session: &str, epoch: u64) -> Result<(), BusError> {
         let key = self.name(session, "epoch");
-        let set = expiring(&key, epoch, self.ttl_seconds);
-        self.ask(session, [set]).await
+        let set = set_with_ttl(&key, epoch, self.ttl_seconds);
+        self.query(session, [set]).await
     }
 
     pub(super) async fn restore(
@@ -256,15 +256,15 @@ impl RedisBus {
     ) -> Result<(), BusError> {
         let known = format!("{} {}", begun.epoch, begun.last);
         let key = self.name(session, "epoch");
-        let set = expiring(&key, known, self.ttl_seconds).arg("NX").take();
+        let set = set_with_ttl(&key, known, self.ttl_seconds).arg("NX").take();
         let lock = (run == RunStatus::Active).then(|| self.lock_if_free(session));
-        self.ask(session, [set].into_iter().chain(lock)).await
+        self.query(session, [set].into_iter().chain(lock)).await
     }
 
     /// Returns the command that takes the lock of a session's run if it is free.
     fn lock_if_free(&self, session: &str) -> Cmd {
         let lock = self.name(session, "run");
-        expiring(&lock, 1, LEASE_SECONDS).arg("NX").take()
+        set_with_ttl(&lock, 1, LEASE_SECONDS).arg("NX").take()
     }
 
     pub(super) async fn begin_run(&self, session: &str) -> Result<LogPosition, BeginError> {
@@ -273,8 +273,8 @@ impl RedisBus {
             return begun;
         }
         while self.commands.may_be_restored() {
-            sleep(RESTORE_POLL).await;
-            if self.session_status(session).await?.open {
+            sleep(RESTORE_POLL_INTERVAL).await;
+            if self.session_status(session).await?.is_open {
                 return self.try_to_begin(session).await;
             }
         }
@@ -286,13 +286,13 @@ impl RedisBus {
         let (epoch, log) = (self.name(session, "epoch"), self.name(session, "log"));
         let stopped = self.name(session, "stopped");
         let (known, locked, newest, counts, (), ()): BeginReply = self
-            .ask(
+            .query(
                 session,
                 [
                     Cmd::get(&epoch),
                     self.lock_if_free(session),
                     Cmd::lindex(&log, -1),
-                    cmd("PUBSUB").arg(self.words.count).arg(&up).take(),
+                    cmd("PUBSUB").arg(self.command_names.count).arg(&up).take(),
                     Cmd::expire(&epoch, self.ttl_seconds),
                     Cmd::expire(&stopped, self.ttl_seconds),
                 ],
@@ -300,7 +300,7 @@ impl RedisBus {
             .await?;
         let Some(known) = known.and_then(parse_position) else {
             let unlock = Cmd::del(self.name(session, "run"));
-            self.ask::<()>(session, [unlock]).await?;
+            self.query::<()>(session, [unlock]).await?;
             return Err(BeginError::Unknown);
         };
         if locked.is_none() {
@@ -334,14 +334,14 @@ impl RedisBus {
             FramePosition::Last => Some(Cmd::del(self.name(session, "run"))),
         };
         let push = Cmd::rpush(&log, &frame[..]);
-        let publish = self.publishing(&down, frame);
+        let publish = self.publish_command(&down, frame);
         let commands = [push].into_iter().chain(then).chain([publish]);
         self.commands.send(session, commands, None);
     }
 
     pub(super) fn renew(&self, session: &str) {
         let lock = self.name(session, "run");
-        let set = expiring(&lock, 1, LEASE_SECONDS);
+        let set = set_with_ttl(&lock, 1, LEASE_SECONDS);
         self.commands.send(session, [set], None);
     }
 
@@ -349,11 +349,11 @@ impl RedisBus {
         let log = self.name(session, "log");
         // Nothing to expire: the log is missing, so posts were lost.
         match self
-            .ask(session, [Cmd::expire(&log, self.ttl_seconds)])
+            .query(session, [Cmd::expire(&log, self.ttl_seconds)])
             .await?
         {
             (true,) => Ok(()),
-            (false,) => Err(self.down()),
+            (false,) => Err(self.down_error()),
         }
     }
 
@@ -362,10 +362,10 @@ impl RedisBus {
         let stopped = self.name(session, "stopped");
         let commands = [
             Cmd::del(self.name(session, "epoch")),
-            Cmd::expire(&log, AFTER_CLOSE_SECONDS),
-            Cmd::expire(&stopped, AFTER_CLOSE_SECONDS),
+            Cmd::expire(&log, CLOSED_LOG_TTL_SECONDS),
+            Cmd::expire(&stopped, CLOSED_LOG_TTL_SECONDS),
         ];
-        let (was_open, (), ()) = self.ask(session, commands).await?;
+        let (was_open, (), ()) = self.query(session, commands).await?;
         Ok(was_open)
     }
 
@@ -381,7 +381,7 @@ impl RedisBus {
     ) -> Result<Subscription, BusError> {
         let subscriber = self.subscriber(name);
         if !subscriber.connector.is_up() {
-            return Err(self.down());
+            return Err(self.down_error());
         }
         let (listening, acknowledged) = subscriber.channels.add(name, sink);
         if let Some(acknowledged) = acknowledged
@@ -393,12 +393,17 @@ impl RedisBus {
     }
 
     pub(super) async fn publish(&self, name: &str, payload: &[u8]) -> Result<u64, BusError> {
-        let (heard,) = self.ask(name, [self.publishing(name, payload)]).await?;
+        let (heard,) = self
+            .query(name, [self.publish_command(name, payload)])
+            .await?;
         Ok(heard)
     }
 
-    fn publishing(&self, name: &str, payload: &[u8]) -> Cmd {
-        cmd(self.words.publish).arg(name).arg(payload).take()
+    fn publish_command(&self, name: &str, payload: &[u8]) -> Cmd {
+        cmd(self.command_names.publish)
+            .arg(name)
+            .arg(payload)
+            .take()
     }
 
     pub(super) async fn history(
@@ -409,7 +414,7 @@ impl RedisBus {
         let log = self.name(session, "log");
         let last = position + HISTORY_PAGE as u64 - 1;
         let range = cmd("LRANGE").arg(log).arg(position).arg(last).take();
-        let (frames,): (Vec<Vec<u8>>,) = self.ask(session, [range]).await?;
+        let (frames,): (Vec<Vec<u8>>,) = self.query(session, [range]).await?;
         Ok(frames.into_iter().map(Bytes::from).collect())
     }
 
@@ -426,7 +431,7 @@ impl RedisBus {
             .arg(at.last)
             .arg(self.ttl_seconds)
             .take();
-        self.ask(session, [note]).await
+        self.query(session, [note]).await
     }
 
     pub(super) async fn session_status(&self, session: &str) -> Result<SessionStatus, BusError> {
@@ -436,7 +441,7 @@ impl RedisBus {
             Cmd::get(self.name(session, "stopped")),
         ];
         type SessionStatusReply = (Option<Vec<u8>>, Option<String>, Option<String>);
-        let (frame, known, stopped): SessionStatusReply = self.ask(session, commands).await?;
+        let (frame, known, stopped): SessionStatusReply = self.query(session, commands).await?;
         let known = known.and_then(parse_position);
         let newest = match (&frame, known) {
             (Some(frame), _) => FrameStamp::of(frame),
@@ -449,10 +454,10 @@ impl RedisBus {
             _ => FrameStamp::default(),
         };
         Ok(SessionStatus {
-            open: known.is_some(),
+            is_open: known.is_some(),
             newest,
             log_lost: frame.is_none() && newest.seq.is_some(),
-            stopped: stopped.and_then(parse_position),
+            last_delivered: stopped.and_then(parse_position),
         })
     }
 }
@@ -469,7 +474,7 @@ type BeginReply = (
 );
 
 /// Returns the command that sets a key with a lifetime in seconds.
-fn expiring(key: &str, value: impl ToRedisArgs, seconds: impl ToRedisArgs) -> Cmd {
+fn set_with_ttl(key: &str, value: impl ToRedisArgs, seconds: impl ToRedisArgs) -> Cmd {
     let mut set = cmd("SET");
     set.arg(key).arg(value).arg("EX").arg(seconds);
     set

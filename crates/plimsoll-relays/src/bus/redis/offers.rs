@@ -71,11 +71,11 @@ impl RedisBus {
         };
         let lock = self.name(session, "run");
         let set = Cmd::set_ex(&lock, &offer.name, LEASE_SECONDS);
-        self.ask::<()>(session, [set]).await?;
+        self.query::<()>(session, [set]).await?;
         if self.publish(OFFERS_CHANNEL, &text).await? > 0 {
             let limit = Instant::now() + OFFER_TIMEOUT;
             while Instant::now() < limit {
-                let (held,): (Option<String>,) = self.ask(session, [Cmd::get(&lock)]).await?;
+                let (held,): (Option<String>,) = self.query(session, [Cmd::get(&lock)]).await?;
                 if held.as_ref() != Some(&offer.name) {
                     return Ok(true);
                 }
@@ -98,7 +98,7 @@ impl RedisBus {
             .arg(&offer.name)
             .arg(LEASE_SECONDS)
             .take();
-        let (taken,): (bool,) = self.ask(&offer.session, [take]).await?;
+        let (taken,): (bool,) = self.query(&offer.session, [take]).await?;
         Ok(taken)
     }
 }

@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::bounded::BoundedStream;
+use super::reply_limits::BoundedStream;
 
 /// How long connecting to a server may take.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -38,17 +38,17 @@ pub(super) async fn open(
         match info.addr() {
             ConnectionAddr::Tcp(host, port) => {
                 let stream = connect(host, *port).await?;
-                hand_over(info, stream, config).await
+                start_connection(info, stream, config).await
             }
             ConnectionAddr::TcpTls { host, port, .. } => {
                 let tls = TlsConnector::from(Arc::new(tls_config(certificates)?));
                 let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
                 let stream = tls.connect(name, connect(host, *port).await?).await?;
-                hand_over(info, stream, config).await
+                start_connection(info, stream, config).await
             }
             ConnectionAddr::Unix(path) => {
                 let stream = UnixStream::connect(path).await?;
-                hand_over(info, stream, config).await
+                start_connection(info, stream, config).await
             }
             _ => Err((ErrorKind::InvalidClientConfig, "an unknown kind of address").into()),
         }
@@ -73,7 +73,7 @@ async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     Err(failed)
 }
 
-async fn hand_over(
+async fn start_connection(
     info: &ConnectionInfo,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     config: AsyncConnectionConfig,

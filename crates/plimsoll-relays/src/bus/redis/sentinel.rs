@@ -16,7 +16,7 @@ use super::open::{CONNECT_TIMEOUT, open};
 
 /// How long one Sentinel may take to name a master, and that master to confirm its role. By then a
 /// later Sentinel in the list may have answered.
-const LOOKUP_LIMIT: Duration = Duration::from_secs(2);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Sentinels that are asked concurrently.
 const MAX_LOOKUPS: usize = 8;
 
@@ -39,14 +39,14 @@ pub(super) async fn find_master(
             let certificates = certificates.cloned();
             lookups.spawn(async move {
                 let looked_up = look_up(sentinel, &name, certificates.as_ref(), to_master);
-                let found = timeout(LOOKUP_LIMIT, looked_up).await;
-                (place, found.unwrap_or_else(|_| Err(silent().into())))
+                let found = timeout(LOOKUP_TIMEOUT, looked_up).await;
+                (place, found.unwrap_or_else(|_| Err(timeout_error().into())))
             });
         }
     };
     (0..MAX_LOOKUPS).for_each(|_| spawn(&mut lookups));
     let mut ended: Vec<Option<_>> = sentinels.iter().map(|_| None).collect();
-    let mut failure = not_found();
+    let mut failure = not_found_error();
     let mut next = 0;
     while let Some(lookup) = lookups.join_next().await {
         let (place, lookup) = lookup.map_err(std::io::Error::other)?;
@@ -65,12 +65,12 @@ pub(super) async fn find_master(
     Err(failure.1)
 }
 
-fn silent() -> std::io::Error {
+fn timeout_error() -> std::io::Error {
     std::io::ErrorKind::TimedOut.into()
 }
 
 /// Returns the error that no Sentinel knows the name, and `false`: no named server is at fault.
-fn not_found() -> (bool, RedisError) {
+fn not_found_error() -> (bool, RedisError) {
     let kind = ErrorKind::MasterNameNotFoundBySentinel;
     (false, (kind, "no Sentinel knows this master").into())
 }
@@ -89,7 +89,7 @@ async fn look_up(
         .query_async(&mut connection)
         .await?;
     let mut failure = None;
-    for (host, port) in masters.iter().filter_map(|of| named(of, name)) {
+    for (host, port) in masters.iter().filter_map(|of| master_address(of, name)) {
         let info = to_master(host, port)?;
         match is_master(&info, certificates).await {
             Ok(true) => return Ok(Ok(info)),
@@ -99,12 +99,12 @@ async fn look_up(
     }
     match failure {
         Some(of_master) => Ok(Err(of_master)),
-        None => Err(not_found().1),
+        None => Err(not_found_error().1),
     }
 }
 
 /// Returns the host and port of a master that has this name and is not marked down.
-fn named<'a>(master: &'a HashMap<String, String>, name: &str) -> Option<(&'a str, u16)> {
+fn master_address<'a>(master: &'a HashMap<String, String>, name: &str) -> Option<(&'a str, u16)> {
     let field = |key: &str| master.get(key).map(String::as_str);
     let mut flags = field("flags")?.split(',');
     let is_down = |flag: &str| matches!(flag, "s_down" | "o_down");
@@ -130,11 +130,11 @@ async fn is_master(
         Ok(_) => Ok(false),
         // The user may lack permission for `ROLE`.
         Err(e) if e.is_io_error() => Err(e),
-        Err(e) => says_master(&mut connection).await.map_err(|_| e),
+        Err(e) => info_reports_master(&mut connection).await.map_err(|_| e),
     }
 }
 
-async fn says_master(connection: &mut MultiplexedConnection) -> RedisResult<bool> {
+async fn info_reports_master(connection: &mut MultiplexedConnection) -> RedisResult<bool> {
     let info: String = cmd("INFO")
         .arg("REPLICATION")
         .query_async(connection)
@@ -145,7 +145,7 @@ async fn says_master(connection: &mut MultiplexedConnection) -> RedisResult<bool
 fn config() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_connection_timeout(Some(CONNECT_TIMEOUT))
-        .set_response_timeout(Some(LOOKUP_LIMIT))
+        .set_response_timeout(Some(LOOKUP_TIMEOUT))
 }
 
 #[cfg(test)]
@@ -171,10 +171,10 @@ mod tests {
             ("slave", "6379", false),
             ("master", "70000", false),
         ] {
-            let found = named(&master("main", flags, port), "main").is_some();
+            let found = master_address(&master("main", flags, port), "main").is_some();
             assert_eq!(found, is_used, "{flags} {port}");
         }
-        assert!(named(&master("other", "master", "6379"), "main").is_none());
-        assert!(named(&HashMap::new(), "main").is_none());
+        assert!(master_address(&master("other", "master", "6379"), "main").is_none());
+        assert!(master_address(&HashMap::new(), "main").is_none());
     }
 }

@@ -45,8 +45,8 @@ pub(super) struct Subscriber {
     pub(super) channels: Arc<Channels>,
     pub(super) connector: Arc<Connector>,
     pub(super) commands: Arc<CommandPipeline>,
-    pub(super) words: &'static PubSubCommands,
-    pub(super) clustered: bool,
+    pub(super) command_names: &'static PubSubCommands,
+    pub(super) is_cluster: bool,
 }
 
 impl Subscriber {
@@ -59,11 +59,11 @@ impl Subscriber {
             let mut batch = CommandBatch::default();
             for (channel, subscribed) in some {
                 let word = if *subscribed {
-                    self.words.subscribe
+                    self.command_names.subscribe
                 } else {
-                    self.words.unsubscribe
+                    self.command_names.unsubscribe
                 };
-                let key = self.clustered.then_some(&**channel);
+                let key = self.is_cluster.then_some(&**channel);
                 batch.put(key, cmd(word).arg(&**channel).take());
             }
             if let Some(why) = error_in(&connection.run(batch).await?) {
@@ -75,7 +75,7 @@ impl Subscriber {
 
     async fn ping(&self, connection: &mut RedisConnection) -> Result<(), RedisFailure> {
         let mut batch = CommandBatch::default();
-        batch.put(self.clustered.then_some(""), Cmd::ping());
+        batch.put(self.is_cluster.then_some(""), Cmd::ping());
         connection.run(batch).await.map(|_| ())
     }
 }
@@ -132,7 +132,7 @@ impl ConnectionUser for Subscriber {
                     Ok(()) = came_back.changed() => {
                         // The library reconnects to a cluster's nodes by itself and does not report
                         // whether all subscriptions were restored.
-                        if self.clustered {
+                        if self.is_cluster {
                             self.apply_changes(&mut connection, all()).await?;
                         }
                         // Makes listeners restore the sessions that Redis has lost.
@@ -144,7 +144,7 @@ impl ConnectionUser for Subscriber {
             }
         };
         let why: Result<std::convert::Infallible, RedisFailure> = why.await;
-        channels.disconnected();
+        channels.on_disconnected();
         match why {
             Err(why) => why,
             Ok(never) => match never {},

@@ -11,7 +11,7 @@ use super::SessionSocket;
 use crate::bus::{Bus, FrameStamp, HISTORY_PAGE, LogPosition, RunStatus, new_epoch};
 
 /// Delay before a failed read of the log is retried.
-const LOG_RETRY: Duration = Duration::from_millis(500);
+const LOG_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 impl SessionSocket {
     /// Reads a page of the log from the client's position on. A read that fails is retried; if
@@ -25,10 +25,10 @@ impl SessionSocket {
         loop {
             let page = match bus.history(&self.session, position).await {
                 Ok(page) => page,
-                Err(_) => return timer.reset(Instant::now() + LOG_RETRY),
+                Err(_) => return timer.reset(Instant::now() + LOG_RETRY_DELAY),
             };
             let (before, mut delivery) = (self.delivery, self.delivery);
-            let hole = delivery.replay_log(&page, |frame| self.put(frame));
+            let hole = delivery.replay_log(&page, |frame| self.send_frame(frame));
             self.delivery = delivery;
             if hole {
                 if !from_the_start {
@@ -37,10 +37,10 @@ impl SessionSocket {
                     position = 0;
                     continue;
                 }
-                if std::mem::take(&mut self.fresh) && self.skip_lost_frames(&page) {
+                if std::mem::take(&mut self.is_unpositioned) && self.skip_lost_frames(&page) {
                     continue;
                 }
-                return self.history_gone();
+                return self.close_with_gap();
             }
             if page.len() == HISTORY_PAGE {
                 position += HISTORY_PAGE as u64;
@@ -52,17 +52,17 @@ impl SessionSocket {
             }
             if self.delivery == before {
                 match self.locate_missing_frames(&bus).await {
-                    LogRemainder::Gone => return self.history_gone(),
-                    LogRemainder::Elsewhere if !from_the_start => {
+                    MissingFrames::Gone => return self.close_with_gap(),
+                    MissingFrames::Elsewhere if !from_the_start => {
                         from_the_start = true;
                         position = 0;
                         continue;
                     }
-                    LogRemainder::Elsewhere | LogRemainder::Nothing => {}
+                    MissingFrames::Elsewhere | MissingFrames::Nothing => {}
                 }
             }
             self.needs_log = false;
-            self.missed = false;
+            self.has_missed_frames = false;
             return;
         }
     }
@@ -75,7 +75,7 @@ impl SessionSocket {
         if losses == self.losses {
             return;
         }
-        let begun = match (self.delivery.epoch, self.missed) {
+        let begun = match (self.delivery.epoch, self.has_missed_frames) {
             (Some(epoch), false) => LogPosition {
                 epoch,
                 last: self.delivery.last.unwrap_or(0),
@@ -110,7 +110,7 @@ impl SessionSocket {
         true
     }
 
-    fn history_gone(&mut self) {
+    fn close_with_gap(&mut self) {
         let after = self.delivery.last.unwrap_or(0);
         self.notify_resumed(false, after);
         self.closing = Some((code::HISTORY_GONE, "frames are missing from the log"));
@@ -118,13 +118,13 @@ impl SessionSocket {
 
     /// Finds out where frames are that the client should have but that were not at their position
     /// in the log.
-    async fn locate_missing_frames(&mut self, bus: &Bus) -> LogRemainder {
+    async fn locate_missing_frames(&mut self, bus: &Bus) -> MissingFrames {
         let Ok(standing) = bus.session_status(&self.session).await else {
-            return LogRemainder::Nothing;
+            return MissingFrames::Nothing;
         };
         let newest = standing.newest;
         let Some(seq) = newest.seq else {
-            return LogRemainder::Nothing;
+            return MissingFrames::Nothing;
         };
         if newest.epoch.is_some()
             && self.delivery.epoch.is_some()
@@ -133,18 +133,18 @@ impl SessionSocket {
             let after = self.delivery.last.unwrap_or(0);
             self.delivery.begin_epoch(newest.epoch);
             self.notify_resumed(false, after);
-            return LogRemainder::Elsewhere;
+            return MissingFrames::Elsewhere;
         }
         match seq > self.delivery.last.unwrap_or(0) {
-            true if standing.log_lost => LogRemainder::Gone,
-            true => LogRemainder::Elsewhere,
-            false => LogRemainder::Nothing,
+            true if standing.log_lost => MissingFrames::Gone,
+            true => MissingFrames::Elsewhere,
+            false => MissingFrames::Nothing,
         }
     }
 }
 
 /// Whether the log has frames for the client other than at the expected position.
-enum LogRemainder {
+enum MissingFrames {
     Nothing,
     /// The log was restarted: read it from the beginning.
     Elsewhere,

@@ -23,7 +23,7 @@ fn ensure(is_fine: bool, key: &str, problem: &str) -> CheckResult {
 }
 
 /// Lists the protocols whose relay mode meets a condition, for messages.
-fn names_of(is_so: impl Fn(&RelayMode<Codec>) -> bool) -> String {
+fn list_protocols(is_so: impl Fn(&RelayMode<Codec>) -> bool) -> String {
     let named = RELAYED_PROTOCOLS
         .iter()
         .filter(|protocol| is_so(&protocol.mode));
@@ -38,13 +38,13 @@ fn names_of(is_so: impl Fn(&RelayMode<Codec>) -> bool) -> String {
     }
 }
 
-fn has_file(carriage: &RelayMode<Codec>) -> bool {
-    matches!(carriage, RelayMode::Frames { has_file: true, .. })
+fn has_file(mode: &RelayMode<Codec>) -> bool {
+    matches!(mode, RelayMode::Frames { has_file: true, .. })
 }
 
 impl SidecarConfig {
     /// Checks the keys above the routes.
-    pub(super) fn check_itself(&self) -> CheckResult {
+    pub(super) fn check_globals(&self) -> CheckResult {
         let has_routes = !self.route.is_empty();
         ensure(has_routes, "route", "none: write at least one [[route]]")?;
         let are_few = (1..=MAX_WORKERS).contains(&self.workers());
@@ -57,7 +57,7 @@ impl SidecarConfig {
     }
 
     /// Checks a route against the others: its name, its address and loops.
-    pub(super) fn check_place(&self, i: usize) -> CheckResult {
+    pub(super) fn check_against_others(&self, i: usize) -> CheckResult {
         let route = &self.route[i];
         let is_known = self.route[..i].iter().any(|other| other.name == route.name);
         ensure(!is_known, "name", "used twice: give each route its own")?;
@@ -152,11 +152,15 @@ impl RouteConfig {
         let of_file = [("codec_timeout", self.codec_timeout.is_some())];
         let have_calls = |carriage: &_| !matches!(carriage, RelayMode::Bytes);
         let have_streams = |carriage: &_| matches!(carriage, RelayMode::Streams { .. });
-        let known_calls = format!("{}: {name} has no calls", names_of(have_calls));
+        let known_calls = format!("{}: {name} has no calls", list_protocols(have_calls));
         for (keys, those, is_one) in [
             (&of_calls[..], known_calls, have_calls(carriage)),
-            (&of_streams, names_of(have_streams), have_streams(carriage)),
-            (&of_file, names_of(has_file), has_file(carriage)),
+            (
+                &of_streams,
+                list_protocols(have_streams),
+                have_streams(carriage),
+            ),
+            (&of_file, list_protocols(has_file), has_file(carriage)),
         ] {
             if let Some((key, _)) = keys.iter().find(|(_, given)| *given && !is_one) {
                 return invalid_key(key, format!("only for {those}"));
@@ -164,7 +168,7 @@ impl RouteConfig {
         }
         match (carriage, self.max_frame) {
             (RelayMode::Streams { title }, Some(_)) => {
-                let those = names_of(|carriage| matches!(carriage, RelayMode::Frames { .. }));
+                let those = list_protocols(|carriage| matches!(carriage, RelayMode::Frames { .. }));
                 invalid_key(
                     "max_frame",
                     format!(
@@ -219,7 +223,7 @@ impl RouteConfig {
                 ),
             ),
             (false, Some(_)) => {
-                let those = names_of(has_file);
+                let those = list_protocols(has_file);
                 invalid_key(
                     those.trim_matches('"'),
                     format!("only for protocol = {those}"),

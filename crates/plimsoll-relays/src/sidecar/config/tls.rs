@@ -18,20 +18,20 @@ pub struct TlsFiles {
     /// The private key of `cert`.
     pub key: PathBuf,
     /// Accepted versions of TLS. Default 1.3 and 1.2.
-    pub versions: Option<Vec<Version>>,
+    pub versions: Option<Vec<TlsVersionSpec>>,
     /// Only parsed so that it can be rejected with a reason: clients' names are not checked.
     pub(super) server_name: Option<String>,
 }
 
 /// A version of TLS, parsed from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version(pub TlsVersion);
+pub struct TlsVersionSpec(pub TlsVersion);
 
-impl<'de> Deserialize<'de> for Version {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Version, D::Error> {
+impl<'de> Deserialize<'de> for TlsVersionSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TlsVersionSpec, D::Error> {
         let text = String::deserialize(deserializer)?;
         let known = TlsVersion::ALL.into_iter().find(|v| v.name() == text);
-        known.map(Version).ok_or_else(|| {
+        known.map(TlsVersionSpec).ok_or_else(|| {
             de::Error::custom(format!(
                 "`{text}` is not a supported TLS version: use \"1.3\" or \"1.2\""
             ))
@@ -40,7 +40,7 @@ impl<'de> Deserialize<'de> for Version {
 }
 
 /// Returns the configured versions, or both if none is given.
-pub(in super::super) fn versions(given: Option<&[Version]>) -> Vec<TlsVersion> {
+pub(in super::super) fn versions(given: Option<&[TlsVersionSpec]>) -> Vec<TlsVersion> {
     match given {
         Some(given) => given.iter().map(|version| version.0).collect(),
         None => TlsVersion::ALL.to_vec(),
@@ -63,7 +63,7 @@ pub struct UpstreamTls {
     /// The private key of `cert`.
     pub key: Option<PathBuf>,
     /// Offered versions of TLS. Default 1.3 and 1.2.
-    pub versions: Option<Vec<Version>>,
+    pub versions: Option<Vec<TlsVersionSpec>>,
     /// The name that the upstream's certificate must be for. Default: the upstream's host or IP
     /// address.
     pub server_name: Option<String>,

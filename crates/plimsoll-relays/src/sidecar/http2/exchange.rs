@@ -40,13 +40,13 @@ pub(crate) struct Exchange {
     pub(crate) route: usize,
     pub(crate) down: StreamRef,
     pub(crate) up: StreamRef,
-    pub(crate) to_up: SendQueue,
-    pub(crate) to_down: SendQueue,
+    pub(crate) up_queue: SendQueue,
+    pub(crate) down_queue: SendQueue,
     pub(crate) request: Arc<HeaderFields>,
     /// The answer's header fields have been passed on.
-    pub(crate) begun: bool,
+    pub(crate) has_answer_begun: bool,
     /// Number of attempts to find an upstream.
-    pub(crate) tries: u8,
+    pub(crate) attempts: u8,
     pub(crate) began: Time,
     pub(crate) deadline: Time,
     /// When the call times out if neither side has sent more than header fields by then.
@@ -74,8 +74,8 @@ impl Exchange {
     /// Returns the source, the destination and the queue of a direction.
     pub(crate) fn parts(&mut self, way: CallDirection) -> (StreamRef, StreamRef, &mut SendQueue) {
         match way {
-            CallDirection::Up => (self.down, self.up, &mut self.to_up),
-            CallDirection::Down => (self.up, self.down, &mut self.to_down),
+            CallDirection::Up => (self.down, self.up, &mut self.up_queue),
+            CallDirection::Down => (self.up, self.down, &mut self.down_queue),
         }
     }
 
@@ -106,7 +106,7 @@ impl Exchange {
     }
 
     /// Returns the direction of data that comes from the connection `token`.
-    pub(crate) fn way_from(&self, token: u64) -> CallDirection {
+    pub(crate) fn direction_from(&self, token: u64) -> CallDirection {
         if self.down.token == token {
             CallDirection::Up
         } else {

@@ -131,13 +131,13 @@ impl HeaderFields {
     }
 
     /// Returns the sidecar's own answer to the request that begins with these fields.
-    pub(crate) fn answer(&self, verdict: &LocalResponse) -> HeaderFields {
+    pub(crate) fn answer(&self, response: &LocalResponse) -> HeaderFields {
         let mut fields = HeaderFields::default();
         if self.metadata.is_protocol_call() {
             RelayedFields::begin_answer(fields.pusher());
-            RelayedFields::end_answer(verdict.outcome, &verdict.why, fields.pusher());
+            RelayedFields::end_answer(response.outcome, &response.why, fields.pusher());
         } else {
-            fields.pusher()(b":status", verdict.http_status.as_bytes());
+            fields.pusher()(b":status", response.http_status.as_bytes());
         }
         fields
     }
@@ -219,11 +219,11 @@ impl FieldReader {
         }
         let mut fields = HeaderFields::default();
         let decoded = self.decoder.decode(block, |field| fields.push(field))?;
-        if decoded.list_too_large {
+        if decoded.is_list_too_large {
             (fields.check).refuse("a field list over 65536 bytes (RFC 9113, 6.5.2)");
         }
         let fields = Arc::new(fields);
-        if decoded.changed_table {
+        if decoded.has_changed_table {
             self.memo.clear();
         }
         if decoded.is_steady && block.len() <= MAX_REMEMBERED_BYTES {

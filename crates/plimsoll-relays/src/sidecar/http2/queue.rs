@@ -18,16 +18,16 @@ pub(crate) struct SendQueue {
     data: Vec<u8>,
     sent: usize,
     /// Bytes of `data` that were sent to any connection, including an earlier one.
-    passed_on: usize,
+    ever_sent: usize,
     /// Sent data is retained.
     retains_sent: bool,
     trailers: Option<Arc<HeaderFields>>,
     /// END_STREAM follows the data.
-    ends: bool,
+    has_end: bool,
     /// END_STREAM was sent.
-    pub(crate) ended: bool,
+    pub(crate) end_sent: bool,
     /// The call is in the list of those whose data waits to be sent on the connection.
-    pub(crate) listed: bool,
+    pub(crate) is_listed: bool,
 }
 
 impl SendQueue {
@@ -41,7 +41,7 @@ impl SendQueue {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting() == 0 && (self.ended || !self.ends)
+        self.waiting() == 0 && (self.end_sent || !self.has_end)
     }
 
     /// Returns the bytes of data that wait.
@@ -50,23 +50,23 @@ impl SendQueue {
     }
 
     /// Returns the bytes of data that were never sent to any connection.
-    pub(crate) fn not_passed_on(&self) -> usize {
-        self.data.len() - self.passed_on
+    pub(crate) fn never_sent(&self) -> usize {
+        self.data.len() - self.ever_sent
     }
 
     /// Returns whether only END_STREAM is left to be sent.
     pub(crate) fn is_bare_end(&self) -> bool {
-        self.ends && self.waiting() == 0 && self.trailers.is_none()
+        self.has_end && self.waiting() == 0 && self.trailers.is_none()
     }
 
     /// Returns whether the source has sent everything.
     pub(crate) fn ends(&self) -> bool {
-        self.ends
+        self.has_end
     }
 
     pub(crate) fn push(&mut self, data: &[u8], end: EndStream) {
         self.data.extend_from_slice(data);
-        self.ends |= end.0;
+        self.has_end |= end.0;
     }
 
     /// Records data that was sent directly because the queue was empty.
@@ -74,11 +74,11 @@ impl SendQueue {
         if self.retains_sent {
             self.data.extend_from_slice(data);
             self.sent = self.data.len();
-            self.passed_on = self.sent;
+            self.ever_sent = self.sent;
             self.drop_sent();
         }
-        self.ends |= end.0;
-        self.ended |= end.0;
+        self.has_end |= end.0;
+        self.end_sent |= end.0;
     }
 
     /// Stops retaining sent data.
@@ -93,7 +93,7 @@ impl SendQueue {
     /// retained.
     pub(crate) fn rewind(&mut self) -> bool {
         if self.retains_sent {
-            (self.sent, self.ended, self.listed) = (0, false, false);
+            (self.sent, self.end_sent, self.is_listed) = (0, false, false);
         }
         self.retains_sent
     }
@@ -101,7 +101,7 @@ impl SendQueue {
     /// Ends the stream with trailers.
     pub(crate) fn finish(&mut self, trailers: Arc<HeaderFields>) {
         self.trailers = Some(trailers);
-        self.ends = true;
+        self.has_end = true;
     }
 
     /// Writes what the windows allow while `out` is shorter than `limit`; returns the bytes of data
@@ -120,20 +120,20 @@ impl SendQueue {
                 break;
             }
             let end = self.sent + length;
-            let last = self.ends && self.trailers.is_none() && end == self.data.len();
+            let last = self.has_end && self.trailers.is_none() && end == self.data.len();
             session.data(stream, &self.data[self.sent..end], EndStream(last), out);
-            self.ended = last;
+            self.end_sent = last;
             self.sent = end;
         }
-        let went = self.sent.saturating_sub(self.passed_on);
-        self.passed_on += went;
+        let went = self.sent.saturating_sub(self.ever_sent);
+        self.ever_sent += went;
         self.drop_sent();
-        if self.waiting() == 0 && self.ends && !self.ended {
+        if self.waiting() == 0 && self.has_end && !self.end_sent {
             match &self.trailers {
                 Some(trailers) => session.headers(stream, trailers, EndStream(true), out),
                 None => session.data(stream, &[], EndStream(true), out),
             }
-            self.ended = true;
+            self.end_sent = true;
         }
         went
     }
@@ -144,7 +144,7 @@ impl SendQueue {
         if self.retains_sent || self.waiting() > 0 {
             return;
         }
-        (self.sent, self.passed_on) = (0, 0);
+        (self.sent, self.ever_sent) = (0, 0);
         if self.data.capacity() > MAX_KEPT_CAPACITY {
             self.data = Vec::new();
         } else {
@@ -183,16 +183,13 @@ mod tests {
         queue.push(b"hel", EndStream(false));
         queue.push(b"lo", EndStream(true));
         let (first, went) = sent_anew(&mut queue);
-        assert_eq!(
-            (went, queue.is_empty(), queue.not_passed_on()),
-            (5, true, 0)
-        );
+        assert_eq!((went, queue.is_empty(), queue.never_sent()), (5, true, 0));
         assert!(queue.rewind());
-        assert!(!queue.is_empty() && !queue.ended);
+        assert!(!queue.is_empty() && !queue.end_sent);
         // The sender's window was already opened for these bytes.
         assert_eq!(sent_anew(&mut queue), (first, 0));
         queue.stop_retaining();
-        assert!(!queue.rewind() && queue.ended && queue.is_empty());
+        assert!(!queue.rewind() && queue.end_sent && queue.is_empty());
     }
 
     #[test]
@@ -200,11 +197,11 @@ mod tests {
         let mut queue = SendQueue::retaining();
         queue.note_sent(&[0; MAX_RESENT], EndStream(false));
         queue.push(b"more", EndStream(false));
-        assert_eq!(queue.not_passed_on(), 4);
+        assert_eq!(queue.never_sent(), 4);
         assert!(queue.rewind());
         assert_eq!(sent_anew(&mut queue).1, 4);
         assert!(!queue.rewind(), "{} bytes", queue.data.len());
-        assert_eq!((queue.waiting(), queue.not_passed_on()), (0, 0));
+        assert_eq!((queue.waiting(), queue.never_sent()), (0, 0));
         queue.note_sent(b"and more", EndStream(true));
         assert!(queue.data.is_empty() && queue.is_empty());
     }

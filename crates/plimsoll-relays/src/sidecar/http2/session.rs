@@ -27,7 +27,7 @@ const FLOWING_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
 /// Streams that may be opened before the upstream's SETTINGS arrive.
-const STREAMS_BEFORE_SETTINGS: usize = 100;
+const MAX_STREAMS_BEFORE_SETTINGS: usize = 100;
 
 /// Maximum number of PINGs without DATA or HEADERS from the peer in between; the last one is sent
 /// only while a call is open.
@@ -58,7 +58,7 @@ pub(crate) enum SessionEvent<'a> {
     /// The stream is closed and forgotten: the peer reset it or violated a rule on it.
     Reset { key: u64, code: ErrorCode },
     /// A window was opened, so more may be sent.
-    Room,
+    WindowOpened,
     /// The peer processes no stream above `last_stream`.
     GoAway { last_stream: u32, code: ErrorCode },
 }
@@ -69,7 +69,7 @@ struct StreamState {
     send_window: i32,
     receive_window: ReceiveWindow,
     /// The peer has sent END_STREAM.
-    ended: bool,
+    peer_ended: bool,
     /// Set when the call is over and the stream will be reset later: whether this end has sent
     /// END_STREAM.
     abandoned: Option<EndStream>,
@@ -145,7 +145,7 @@ impl Http2Session {
         if self.is_greeted() {
             self.http2.max_streams() as usize
         } else {
-            STREAMS_BEFORE_SETTINGS
+            MAX_STREAMS_BEFORE_SETTINGS
         }
     }
 
@@ -196,7 +196,7 @@ impl Http2Session {
             // The initial window is at most 2³¹−1.
             send_window: self.http2.initial_window() as i32,
             receive_window: ReceiveWindow::new(STREAM_WINDOW),
-            ended: ended.0,
+            peer_ended: ended.0,
             abandoned: None,
         };
         self.streams.0.insert(stream, entry);
@@ -241,7 +241,7 @@ impl Http2Session {
         let length = length as u32;
         self.http2.give_back(length, out);
         if let Some(entry) = self.streams.0.get_mut(&stream)
-            && !entry.ended
+            && !entry.peer_ended
             && let Some(increment) = entry.receive_window.give_back(length)
         {
             write::window_update(out, stream, increment);
@@ -262,7 +262,7 @@ impl Http2Session {
     /// Returns whether the peer has ended or reset the stream.
     pub(crate) fn is_ended_by_peer(&self, stream: u32) -> bool {
         let entry = self.streams.0.get(&stream);
-        entry.is_none_or(|entry| entry.ended)
+        entry.is_none_or(|entry| entry.peer_ended)
     }
 
     /// Marks a stream whose call is over: later frames on it are dropped. [`Http2Session::reset`] ends
@@ -306,7 +306,7 @@ impl Http2Session {
 
     /// Resets the count of PINGs on DATA or HEADERS. A PING in flight still counts, because the
     /// peer may receive it after them.
-    fn forget_pings(&mut self) {
+    fn reset_ping_count(&mut self) {
         self.pings = u8::from(self.awaits_ping_ack);
     }
 
@@ -324,7 +324,7 @@ impl Http2Session {
     ) -> Result<Option<SessionEvent<'a>>, Violation> {
         self.http2.preface(input)?;
         while let Some((head, payload)) = http2::split_frame(input, DEFAULT_MAX_FRAME)? {
-            match self.frame(head, payload, out) {
+            match self.handle_frame(head, payload, out) {
                 Ok(None) => {}
                 Ok(event) => return Ok(event),
                 Err(violation) => {
@@ -340,7 +340,7 @@ impl Http2Session {
         Ok(None)
     }
 
-    fn frame<'a>(
+    fn handle_frame<'a>(
         &mut self,
         head: FrameHeader,
         payload: &'a [u8],
@@ -349,7 +349,7 @@ impl Http2Session {
         match head.kind() {
             kind::DATA => {
                 let data = self.http2.data(head, payload)?;
-                self.forget_pings();
+                self.reset_ping_count();
                 return self.take_data(data, out);
             }
             kind::HEADERS if head.has(flags::END_HEADERS) => {
@@ -365,9 +365,9 @@ impl Http2Session {
                     for size in settings.values(setting::HEADER_TABLE_SIZE) {
                         self.writer.allow(size);
                     }
-                    Some(SessionEvent::Room)
+                    Some(SessionEvent::WindowOpened)
                 }
-                ControlEvent::Room => Some(SessionEvent::Room),
+                ControlEvent::WindowGrown => Some(SessionEvent::WindowOpened),
                 ControlEvent::Reset { stream, code } => {
                     let entry = self.streams.0.remove(&stream);
                     let entry = entry.filter(|entry| entry.abandoned.is_none());
@@ -391,12 +391,12 @@ impl Http2Session {
         out: &mut Vec<u8>,
     ) -> Result<Option<SessionEvent<'a>>, Violation> {
         let (stream, length) = (data.stream, data.length);
-        let taken = self.receiving(data, "DATA").and_then(|entry| {
+        let taken = self.find_receiving(data, "DATA").and_then(|entry| {
             let Some(entry) = entry else {
                 return Ok(None);
             };
             entry.receive_window.take(stream, length)?;
-            entry.ended = data.end_stream;
+            entry.peer_ended = data.end_stream;
             Ok(Some((entry.key, entry.abandoned)))
         });
         let passed_on = match taken {
@@ -430,7 +430,7 @@ impl Http2Session {
         block: StreamPayload<'_>,
         out: &mut Vec<u8>,
     ) -> Result<Option<SessionEvent<'static>>, Violation> {
-        self.forget_pings();
+        self.reset_ping_count();
         let fields = self.reader.read(block.bytes).map_err(|error| {
             Violation::connection(ErrorCode::COMPRESSION_ERROR, error.to_string())
         })?;
@@ -442,10 +442,10 @@ impl Http2Session {
                 end_stream,
             }));
         }
-        let Some(entry) = self.receiving(block, "HEADERS")? else {
+        let Some(entry) = self.find_receiving(block, "HEADERS")? else {
             return Ok(None);
         };
-        entry.ended = end_stream;
+        entry.peer_ended = end_stream;
         let (key, abandoned) = (entry.key, entry.abandoned);
         if let Some(sent) = abandoned {
             if end_stream {
@@ -461,14 +461,14 @@ impl Http2Session {
     }
 
     /// Returns the stream of a frame; `None` if frames on it are ignored.
-    fn receiving(
+    fn find_receiving(
         &mut self,
         piece: StreamPayload<'_>,
         what: &str,
     ) -> Result<Option<&mut StreamState>, Violation> {
         let closed = match self.streams.0.get_mut(&piece.stream) {
-            Some(entry) if !entry.ended => return Ok(Some(entry)),
-            Some(_) => StreamClosure::HalfEnded,
+            Some(entry) if !entry.peer_ended => return Ok(Some(entry)),
+            Some(_) => StreamClosure::EndedByPeer,
             None => StreamClosure::Forgotten,
         };
         self.http2.check_closed(piece.stream, what, closed)?;

@@ -10,7 +10,7 @@ use plimsoll_protocols::relayed::RejectReason;
 use plimsoll_wire::http2::EitherRole;
 
 use super::super::calls::UpstreamCalls;
-use super::charges::Account;
+use super::abuse::ClientNetwork;
 use super::http2::Http2State;
 use super::{HIGH_WATER, RelayConnection, RelayRole, RouteState, UpstreamChoice, Worker};
 
@@ -20,7 +20,7 @@ enum SlotState {
     /// The slot's connection is ready, and has this many calls in flight.
     Ready(usize),
     /// The connection is being made, and this many calls wait for it.
-    New(usize),
+    Connecting(usize),
     /// Too many bytes wait for the socket.
     Congested,
     /// The connection has reached `max_in_flight`.
@@ -42,7 +42,7 @@ impl RelayConnection {
 impl RouteState {
     /// Returns the role of a connection to an upstream. `owner` is the client address that it is
     /// reserved for, if any.
-    pub(super) fn up(&self, layout: usize, owner: Option<Account>) -> RelayRole {
+    pub(super) fn up(&self, layout: usize, owner: Option<ClientNetwork>) -> RelayRole {
         if self.setup.codec.is_none() {
             let mut http2 = Http2State::new(EitherRole::Client);
             http2.owner = owner;
@@ -65,7 +65,7 @@ impl RouteState {
     }
 
     /// Returns the upstream of a slot, and the slot's index there.
-    fn at(&self, layout: usize, lane: usize) -> (usize, usize) {
+    fn slot_position(&self, layout: usize, lane: usize) -> (usize, usize) {
         let each = self.setup.route.connections();
         (lane / each, layout * each + lane % each)
     }
@@ -79,7 +79,7 @@ impl Worker {
         layout: usize,
         now: Time,
     ) -> UpstreamChoice {
-        self.routes[route].called |= 1 << layout;
+        self.routes[route].called_layouts |= 1 << layout;
         if let Some(token) = self.better_of_two(route, layout) {
             return UpstreamChoice::Upstream(token);
         }
@@ -89,7 +89,7 @@ impl Worker {
         for lane in 0..self.routes[route].slot_count() {
             match self.slot_state(route, layout, lane) {
                 (SlotState::Ready(calls), token) => best = least(best, (calls, token)),
-                (SlotState::New(calls), token) => new = least(new, (calls, token)),
+                (SlotState::Connecting(calls), token) => new = least(new, (calls, token)),
                 (SlotState::Congested, _) => choked = true,
                 (SlotState::Full, _) => full = true,
                 (SlotState::Missing, _) => {}
@@ -109,13 +109,13 @@ impl Worker {
 
     /// Picks two slots and returns the ready one with fewer calls; `None` if neither is ready.
     fn better_of_two(&mut self, route: usize, layout: usize) -> Option<u64> {
-        let lanes = self.routes[route].slot_count();
-        let (first, second) = match lanes {
+        let slots = self.routes[route].slot_count();
+        let (first, second) = match slots {
             0 => return None,
             1 => (0, 0),
             _ => {
-                let first = self.random.usize(..lanes);
-                let second = self.random.usize(..lanes - 1);
+                let first = self.random.usize(..slots);
+                let second = self.random.usize(..slots - 1);
                 (first, second + usize::from(second >= first))
             }
         };
@@ -134,7 +134,7 @@ impl Worker {
 
     fn slot_state(&self, route: usize, layout: usize, lane: usize) -> (SlotState, u64) {
         let state = &self.routes[route];
-        let (endpoint, place) = state.at(layout, lane);
+        let (endpoint, place) = state.slot_position(layout, lane);
         let Some(token) = state.endpoints[endpoint].slots[place] else {
             return (SlotState::Missing, 0);
         };
@@ -148,8 +148,8 @@ impl Worker {
         let calls = connection.calls();
         if calls >= self.routes[connection.route].setup.route.max_in_flight() {
             SlotState::Full
-        } else if connection.is_new() {
-            SlotState::New(calls)
+        } else if connection.is_unready() {
+            SlotState::Connecting(calls)
         } else if matches!(connection.role, RelayRole::Up { .. })
             && connection.transport.unsent() > HIGH_WATER
         {
@@ -164,7 +164,7 @@ impl Worker {
     pub(super) fn found(&self, connection: &RelayConnection) -> UpstreamChoice {
         match (self.connection_state(connection), &connection.role) {
             (SlotState::Full, _) => UpstreamChoice::Refused(RejectReason::Busy),
-            (SlotState::New(_), RelayRole::Up { .. }) => UpstreamChoice::Connecting,
+            (SlotState::Connecting(_), RelayRole::Up { .. }) => UpstreamChoice::Connecting,
             (SlotState::Congested, _) => UpstreamChoice::Congested,
             _ => UpstreamChoice::Upstream(connection.token),
         }
@@ -174,7 +174,7 @@ impl Worker {
     fn connect_missing(&mut self, route: usize, layout: usize, now: Time) {
         for lane in 0..self.routes[route].slot_count() {
             let state = &self.routes[route];
-            let (endpoint, place) = state.at(layout, lane);
+            let (endpoint, place) = state.slot_position(layout, lane);
             let upstream = &state.endpoints[endpoint];
             if upstream.slots[place].is_some() || !upstream.is_usable(now) {
                 continue;
@@ -191,9 +191,9 @@ impl Worker {
     }
 
     /// Fills the connection slots of routes that had calls since the last tick.
-    pub(super) fn keep_connected(&mut self, now: Time) {
+    pub(super) fn refill_slots(&mut self, now: Time) {
         for route in 0..self.routes.len() {
-            let called = std::mem::take(&mut self.routes[route].called);
+            let called = std::mem::take(&mut self.routes[route].called_layouts);
             for layout in (0..u8::BITS as usize).filter(|layout| called & 1 << layout != 0) {
                 self.connect_missing(route, layout, now);
             }
@@ -211,14 +211,14 @@ impl Worker {
     /// Makes a client's next request wait for an upstream; until then nothing is read from the
     /// client.
     pub(super) fn queue_request(&mut self, connection: &mut RelayConnection, now: Time) {
-        if !connection.held {
-            connection.held = true;
+        if !connection.is_held {
+            connection.is_held = true;
             connection.held_since = connection.held_since.min(now);
             let state = &mut self.routes[connection.route];
             if connection.isolation.is_active(now) {
-                state.held_apart.push(connection.token)
+                state.waiting_isolated.push(connection.token)
             } else {
-                state.held.push_back(connection.token)
+                state.waiting_clients.push_back(connection.token)
             }
         }
     }
@@ -226,15 +226,15 @@ impl Worker {
     /// Resumes clients whose requests waited, in order of arrival.
     pub(super) fn resume_held(&mut self, now: Time) {
         for route in 0..self.routes.len() {
-            for token in std::mem::take(&mut self.routes[route].held_apart) {
+            for token in std::mem::take(&mut self.routes[route].waiting_isolated) {
                 self.resume(route, token, now);
             }
-            for _ in 0..self.routes[route].held.len() {
-                let Some(token) = self.routes[route].held.pop_front() else {
+            for _ in 0..self.routes[route].waiting_clients.len() {
+                let Some(token) = self.routes[route].waiting_clients.pop_front() else {
                     break;
                 };
                 self.resume(route, token, now);
-                let held = &mut self.routes[route].held;
+                let held = &mut self.routes[route].waiting_clients;
                 if held.back() == Some(&token) {
                     // The client still waits, and keeps its place at the front.
                     held.rotate_right(1);
@@ -249,7 +249,7 @@ impl Worker {
             return;
         };
         self.serving(token, now, |worker, connection| {
-            connection.held = false;
+            connection.is_held = false;
             worker.relay_frames(connection, &codec, now)
         });
     }

@@ -17,7 +17,7 @@ use super::{RelayRole, UpstreamChoice, Worker};
 const PING_TIMEOUT_NS: u64 = 3_000_000_000;
 
 /// Most attempts to give a call to an upstream while none has processed it.
-const MAX_TRIES: u8 = 3;
+const MAX_ATTEMPTS: u8 = 3;
 
 impl Worker {
     /// Assigns a call to an upstream connection, and opens a stream there as soon as possible.
@@ -40,7 +40,7 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
-        exchange.tries += 1;
+        exchange.attempts += 1;
         let down = exchange.down.token;
         let found = match self.find_isolated_upstream(down, now) {
             Some(found) => found,
@@ -113,11 +113,11 @@ impl Worker {
             if exchange.up.token != token || exchange.up.stream != 0 {
                 continue;
             }
-            let ends = exchange.to_up.is_bare_end();
+            let ends = exchange.up_queue.is_bare_end();
             let request = &exchange.request;
             let end = write::EndStream(ends);
             exchange.up.stream = http2.session.begin(key, request, end, &mut transport.out);
-            exchange.to_up.ended = ends;
+            exchange.up_queue.end_sent = ends;
             let is_used_up = http2.session.ids_exhausted();
             self.routes[route].endpoints[endpoint].counters.calls.inc();
             if is_used_up {
@@ -130,7 +130,7 @@ impl Worker {
 
     /// Handles an upstream's GOAWAY: new calls use another connection, and so do those that it did
     /// not process.
-    pub(super) fn upstream_leaves(
+    pub(super) fn on_upstream_goaway(
         &mut self,
         token: u64,
         last_stream: u32,
@@ -157,21 +157,21 @@ impl Worker {
         }
         self.connections.put_back(token, connection);
         for key in unseen {
-            self.return_unseen(token, key, code, now);
+            self.resend_unprocessed(token, key, code, now);
         }
         for key in waiting {
-            self.take_elsewhere(token, key, now);
+            self.redispatch(token, key, now);
         }
     }
 
     /// Sends a call again that the upstream did not process. If that is impossible, the call is
     /// refused so that its client can retry, which gRPC libraries do by themselves (RFC 9113, 8.7).
-    fn return_unseen(&mut self, token: u64, key: u64, code: ErrorCode, now: Time) {
+    fn resend_unprocessed(&mut self, token: u64, key: u64, code: ErrorCode, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
         let (up, client) = (exchange.up, exchange.down.token);
-        if up.token != token || exchange.begun {
+        if up.token != token || exchange.has_answer_begun {
             return;
         }
         exchange.up = StreamRef::NONE;
@@ -198,8 +198,8 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return false;
         };
-        let is_spent = exchange.begun || exchange.tries >= MAX_TRIES;
-        if is_spent || !exchange.to_up.rewind() {
+        let is_spent = exchange.has_answer_begun || exchange.attempts >= MAX_ATTEMPTS;
+        if is_spent || !exchange.up_queue.rewind() {
             return false;
         }
         exchange.up = StreamRef::NONE;
@@ -209,7 +209,7 @@ impl Worker {
         true
     }
 
-    fn take_elsewhere(&mut self, token: u64, key: u64, now: Time) {
+    fn redispatch(&mut self, token: u64, key: u64, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
@@ -217,7 +217,7 @@ impl Worker {
             return;
         }
         exchange.up = StreamRef::NONE;
-        if exchange.tries < MAX_TRIES {
+        if exchange.attempts < MAX_ATTEMPTS {
             self.dispatch(key, now);
             return;
         }
@@ -225,7 +225,7 @@ impl Worker {
     }
 
     /// Handles the loss of a connection: its calls end, or move elsewhere.
-    pub(super) fn http2_lost(
+    pub(super) fn on_http2_lost(
         &mut self,
         token: u64,
         route: usize,
@@ -252,21 +252,21 @@ impl Worker {
                 continue;
             }
             exchange.up = StreamRef::NONE;
-            if !exchange.to_down.ends() {
+            if !exchange.down_queue.ends() {
                 lost += 1;
                 self.refuse_for(key, RejectReason::UpstreamClosed, now);
             }
         }
         if lost > 0 {
-            self.calls_failed(route, endpoint, lost, now);
+            self.on_failed_calls(route, endpoint, lost, now);
         }
         for key in http2.waiting.into_iter().chain(http2.headers_only) {
-            self.take_elsewhere(token, key, now);
+            self.redispatch(token, key, now);
         }
     }
 
     /// Removes a call from the lists of those that wait for a stream.
-    pub(super) fn unlist(&mut self, token: u64, key: u64) {
+    pub(super) fn remove_waiting(&mut self, token: u64, key: u64) {
         if let Some((_, http2)) = http2_of(&mut self.connections, token) {
             http2.waiting.retain(|other| *other != key);
             http2.headers_only.retain(|other| *other != key);
@@ -293,9 +293,9 @@ impl Worker {
             return true;
         };
         let state = &self.routes[connection.route];
-        let lanes = &state.endpoints[endpoint].slots;
-        if http2.calls() == 0 && !lanes.contains(&Some(token)) {
-            connection.unneeded = true;
+        let slots = &state.endpoints[endpoint].slots;
+        if http2.calls() == 0 && !slots.contains(&Some(token)) {
+            connection.is_unneeded = true;
             return false;
         }
         let heard = connection.last_active;
@@ -306,7 +306,7 @@ impl Worker {
                 tracing::warn!("route {name}: an upstream does not answer PING");
                 return false;
             }
-        } else if (http2.session.may_ping() || http2.pings_rarely(now))
+        } else if (http2.session.may_ping() || http2.may_ping_rarely(now))
             && now >= connection.last_active + state.setup.route.heartbeat()
         {
             http2.session.send_ping(&mut connection.transport.out);
@@ -332,17 +332,17 @@ impl Worker {
             let RelayRole::Http2(http2) = &mut connection.role else {
                 continue;
             };
-            if http2.session.side() == EitherRole::Client || http2.left || !of(route) {
+            if http2.session.side() == EitherRole::Client || http2.goaway_sent || !of(route) {
                 continue;
             }
             let out = &mut connection.transport.out;
-            match http2.leaving {
+            match http2.goaway_announced {
                 true => http2.session.http2.goaway(ErrorCode::NO_ERROR, b"", out),
                 // The two steps ensure that no request is lost (RFC 9113, 6.8).
                 false => http2.session.http2.announce_goaway(out),
             }
-            http2.left = http2.leaving;
-            http2.leaving = true;
+            http2.goaway_sent = http2.goaway_announced;
+            http2.goaway_announced = true;
             self.mark(token);
         }
     }

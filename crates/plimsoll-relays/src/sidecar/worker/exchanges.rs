@@ -17,7 +17,7 @@ use super::super::http2::{
 use super::Worker;
 use super::http2::http2_of;
 
-const HALF_OPEN: LocalResponse = LocalResponse {
+const HALF_OPEN_RESPONSE: LocalResponse = LocalResponse {
     outcome: Outcome::DeadlineExceeded,
     http_status: "408",
     why: Cow::Borrowed("sidecar: no body received after the header fields (request_timeout)"),
@@ -65,7 +65,7 @@ fn answer_problem(
     fields: &HeaderFields,
     end: write::EndStream,
 ) -> Option<&'static str> {
-    if exchange.begun {
+    if exchange.has_answer_begun {
         return if end.0 {
             (fields.trailers_problem()).or_else(|| exchange.count(CallDirection::Down, b"", end))
         } else {
@@ -78,7 +78,7 @@ fn answer_problem(
     if fields.check.is_informational() {
         return (end.0).then_some("an informational answer that ends (RFC 9113, 8.1)");
     }
-    exchange.length_down = fields.check.answer_length(&exchange.request.check);
+    exchange.length_down = fields.check.response_length(&exchange.request.check);
     if end.0 {
         exchange.count(CallDirection::Down, b"", end)
     } else {
@@ -106,7 +106,7 @@ impl Worker {
         let Some((transport, http2)) = http2_of(&mut self.connections, token) else {
             return Ok(());
         };
-        if http2.left {
+        if http2.goaway_sent {
             // The stream is above GOAWAY's last stream, so the client knows that it is not served.
             return Ok(());
         }
@@ -127,7 +127,7 @@ impl Worker {
             http2
                 .session
                 .reset(stream, ErrorCode::PROTOCOL_ERROR, &mut transport.out);
-            self.report_garbage_of(token, &problem, now);
+            self.report_malformed_on(token, &problem, now);
             return self.charge(token, 1, now);
         }
         let limits = [
@@ -141,11 +141,11 @@ impl Worker {
             route,
             down: StreamRef { token, stream },
             up: StreamRef::NONE,
-            to_up,
-            to_down: SendQueue::default(),
+            up_queue: to_up,
+            down_queue: SendQueue::default(),
             request: fields,
-            begun: false,
-            tries: 0,
+            has_answer_begun: false,
+            attempts: 0,
             began: now,
             endpoint: None,
             status: None,
@@ -167,21 +167,21 @@ impl Worker {
         http2.session.adopt(stream, key, end);
         count(&self.counters(route).requests, 1);
         self.counters(route).in_flight.inc();
-        self.fresh.push(key);
+        self.new_calls.push(key);
         Ok(())
     }
 
     /// Dispatches calls that have just arrived, after everything read together was parsed, so that
     /// an upstream does not see a call that its client resets at once or that is malformed.
-    pub(super) fn dispatch_fresh(&mut self, now: Time) {
-        let mut fresh = std::mem::take(&mut self.fresh);
+    pub(super) fn dispatch_new_calls(&mut self, now: Time) {
+        let mut fresh = std::mem::take(&mut self.new_calls);
         for key in fresh.drain(..) {
             // The call may have been reset in the meantime.
             if self.exchanges.get_mut(key).is_some_and(|e| e.is_fresh) {
                 self.dispatch(key, now);
             }
         }
-        self.fresh = fresh;
+        self.new_calls = fresh;
     }
 
     /// Handles header fields on a known stream.
@@ -200,7 +200,7 @@ impl Worker {
             return Ok(());
         };
         exchange.request_until = Time::NEVER;
-        match exchange.way_from(token) {
+        match exchange.direction_from(token) {
             CallDirection::Up => self.request_trailers(token, key, fields, end, now),
             CallDirection::Down => {
                 self.answer_fields(key, fields, end, now);
@@ -226,9 +226,9 @@ impl Worker {
             Some("trailers without END_STREAM (RFC 9113, 8.1)")
         };
         if let Some(problem) = problem {
-            return self.bad_request(token, key, problem, now);
+            return self.reject_malformed_request(token, key, problem, now);
         }
-        exchange.to_up.finish(fields);
+        exchange.up_queue.finish(fields);
         let (is_fresh, up) = (exchange.is_fresh, exchange.up);
         if up.stream == 0 && !is_fresh {
             self.promote(up.token, key, now);
@@ -242,14 +242,14 @@ impl Worker {
     ///
     /// # Errors
     /// The connection that sent it must be closed.
-    pub(super) fn bad_request(
+    pub(super) fn reject_malformed_request(
         &mut self,
         token: u64,
         key: u64,
         problem: &str,
         now: Time,
     ) -> Result<(), Violation> {
-        self.report_garbage_of(token, &problem, now);
+        self.report_malformed_on(token, &problem, now);
         self.reset_call(key, ErrorCode::PROTOCOL_ERROR, now);
         self.charge(token, 1, now)
     }
@@ -266,7 +266,7 @@ impl Worker {
             return;
         };
         let (route, endpoint) = (exchange.route, exchange.endpoint);
-        exchange.to_up.stop_retaining();
+        exchange.up_queue.stop_retaining();
         exchange.code = fields.code().or(exchange.code);
         if logs && exchange.status.is_none() {
             exchange.status = fields.status();
@@ -278,10 +278,10 @@ impl Worker {
         if let Some(problem) = answer_problem(exchange, &fields, end) {
             self.bad_answer(key, problem, now);
         } else if end.0 {
-            exchange.to_down.finish(fields);
+            exchange.down_queue.finish(fields);
             self.send_queued(key, CallDirection::Down, now);
         } else {
-            exchange.begun = !fields.check.is_informational();
+            exchange.has_answer_begun = !fields.check.is_informational();
             let down = exchange.down;
             if let Some((transport, http2)) = http2_of(&mut self.connections, down.token) {
                 http2.session.headers(
@@ -301,7 +301,7 @@ impl Worker {
             return;
         };
         let up = exchange.up.token;
-        self.report_garbage_of(up, &problem, now);
+        self.report_malformed_on(up, &problem, now);
         self.refuse_call(key, &verdict(RejectReason::MalformedResponse), now);
     }
 
@@ -314,23 +314,23 @@ impl Worker {
     }
 
     /// Answers in place of the service, or ends the answer that the service began.
-    fn refuse_call(&mut self, key: u64, verdict: &LocalResponse, now: Time) {
+    fn refuse_call(&mut self, key: u64, response: &LocalResponse, now: Time) {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
         let up = std::mem::replace(&mut exchange.up, StreamRef::NONE);
         exchange.by_sidecar = true;
-        exchange.status = Some(exchange.request.status_of(verdict));
-        let fields = match exchange.begun {
-            false => exchange.request.answer(verdict),
-            true if exchange.request.metadata.is_protocol_call() => HeaderFields::end(verdict),
+        exchange.status = Some(exchange.request.status_of(response));
+        let fields = match exchange.has_answer_begun {
+            false => exchange.request.answer(response),
+            true if exchange.request.metadata.is_protocol_call() => HeaderFields::end(response),
             true => {
                 self.drop_stream(key, up, now);
                 self.reset_call(key, ErrorCode::INTERNAL_ERROR, now);
                 return;
             }
         };
-        exchange.to_down.finish(Arc::new(fields));
+        exchange.down_queue.finish(Arc::new(fields));
         self.drop_stream(key, up, now);
         self.send_queued(key, CallDirection::Down, now);
     }
@@ -339,13 +339,13 @@ impl Worker {
     pub(super) fn on_direction_done(&mut self, key: u64, way: CallDirection, now: Time) {
         if way == CallDirection::Down {
             // An answered call is over, whatever the client would still send (RFC 9113, 8.1).
-            self.conclude(key, ErrorCode::NO_ERROR, ErrorCode::CANCEL, now);
+            self.end_exchange(key, ErrorCode::NO_ERROR, ErrorCode::CANCEL, now);
         }
     }
 
     /// Resets a call on both sides.
     pub(super) fn reset_call(&mut self, key: u64, code: ErrorCode, now: Time) {
-        self.conclude(key, code, ErrorCode::CANCEL, now);
+        self.end_exchange(key, code, ErrorCode::CANCEL, now);
     }
 
     /// Handles the reset of a stream at `token` by resetting the one on the other side.
@@ -353,18 +353,18 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return;
         };
-        let way = exchange.way_from(token);
+        let way = exchange.direction_from(token);
         match way {
             CallDirection::Up => {
                 let counters = &self.routes[exchange.route].setup.counters;
                 exchange.status = Some(format!("RESET BY CLIENT: {code}"));
                 exchange.down.stream = 0;
                 count(&counters.cancelled, 1);
-                self.conclude(key, code, code, now);
+                self.end_exchange(key, code, code, now);
             }
             CallDirection::Down => {
                 let up = std::mem::replace(&mut exchange.up, StreamRef::NONE);
-                let (client, is_whole) = (exchange.down.token, exchange.to_down.ends());
+                let (client, is_whole) = (exchange.down.token, exchange.down_queue.ends());
                 if let Some((_, http2)) = http2_of(&mut self.connections, token) {
                     // The upstream may yet close the connection because of this call.
                     http2.reset_calls.note(up.stream, client, now);
@@ -378,13 +378,13 @@ impl Worker {
                     let route = exchange.route;
                     count(&self.counters(route).reset, 1);
                 }
-                self.conclude(key, code, code, now);
+                self.end_exchange(key, code, code, now);
             }
         }
     }
 
     /// Removes a call and resets its streams that are still open.
-    fn conclude(&mut self, key: u64, code_down: ErrorCode, code_up: ErrorCode, now: Time) {
+    fn end_exchange(&mut self, key: u64, code_down: ErrorCode, code_up: ErrorCode, now: Time) {
         let Some(exchange) = self.exchanges.remove(key) else {
             return;
         };
@@ -392,11 +392,14 @@ impl Worker {
             self.log_exchange(&exchange);
         }
         self.counters(exchange.route).in_flight.dec();
-        if exchange.to_down.ended {
+        if exchange.down_queue.end_sent {
             count(&self.counters(exchange.route).answers, 1);
             if !exchange.by_sidecar {
                 let state = &mut self.routes[exchange.route];
-                state.setup.took.observe(now.duration_since(exchange.began));
+                state
+                    .setup
+                    .latency
+                    .observe(now.duration_since(exchange.began));
                 let (metrics, name) = (&self.shared.metrics, &state.setup.route.name);
                 let status = exchange.code.unwrap_or(u32::MAX);
                 let named = || HeaderFields::code_name(exchange.code);
@@ -407,7 +410,7 @@ impl Worker {
         self.release_stream(&exchange, CallDirection::Down, code_down, now);
         let up = exchange.up;
         if up.stream == 0 {
-            self.unlist(up.token, key);
+            self.remove_waiting(up.token, key);
         } else {
             self.release_stream(&exchange, CallDirection::Up, code_up, now);
             self.open_waiting(up.token, now);
@@ -424,8 +427,8 @@ impl Worker {
         now: Time,
     ) {
         let (end, to_there, from_there) = match way {
-            CallDirection::Up => (exchange.up, &exchange.to_up, &exchange.to_down),
-            CallDirection::Down => (exchange.down, &exchange.to_down, &exchange.to_up),
+            CallDirection::Up => (exchange.up, &exchange.up_queue, &exchange.down_queue),
+            CallDirection::Down => (exchange.down, &exchange.down_queue, &exchange.up_queue),
         };
         let Some((transport, http2)) = http2_of(&mut self.connections, end.token) else {
             return;
@@ -434,18 +437,24 @@ impl Worker {
         let client = exchange.down.token;
         if end.stream == 0 {
             // The peer has reset the stream.
-        } else if http2.session.is_ended_by_peer(end.stream) && to_there.ended {
+        } else if http2.session.is_ended_by_peer(end.stream) && to_there.end_sent {
             http2.session.forget(end.stream);
-        } else if way == CallDirection::Up && !exchange.begun {
+        } else if way == CallDirection::Up && !exchange.has_answer_begun {
             http2.reset_calls.note(end.stream, client, now);
-            http2.reset_unanswered(end.stream, code, write::EndStream(to_there.ended), now, out);
+            http2.reset_unanswered(
+                end.stream,
+                code,
+                write::EndStream(to_there.end_sent),
+                now,
+                out,
+            );
         } else {
             http2.reset_calls.note(end.stream, client, now);
             http2.session.reset(end.stream, code, out);
         }
         http2
             .session
-            .replenish_window(end.stream, from_there.not_passed_on(), out);
+            .replenish_window(end.stream, from_there.never_sent(), out);
         self.mark(end.token);
     }
 
@@ -469,7 +478,10 @@ impl Worker {
         let Some(exchange) = self.exchanges.get(key).filter(|_| end.stream != 0) else {
             return;
         };
-        let (begun, sent) = (exchange.begun, write::EndStream(exchange.to_up.ended));
+        let (begun, sent) = (
+            exchange.has_answer_begun,
+            write::EndStream(exchange.up_queue.end_sent),
+        );
         let client = exchange.down.token;
         if let Some((transport, http2)) = http2_of(&mut self.connections, end.token) {
             let out = &mut transport.out;
@@ -485,7 +497,7 @@ impl Worker {
     }
 
     /// Ends the calls whose deadline has passed.
-    pub(super) fn end_due(&mut self, now: Time) {
+    pub(super) fn end_timed_out(&mut self, now: Time) {
         for key in self.exchanges.keys() {
             let Some(exchange) = self.exchanges.get_mut(key) else {
                 continue;
@@ -499,16 +511,16 @@ impl Worker {
             let (route, endpoint) = (exchange.route, exchange.endpoint);
             if is_half_open {
                 count(&self.counters(route).timeouts, 1);
-                self.refuse_call(key, &HALF_OPEN, now);
+                self.refuse_call(key, &HALF_OPEN_RESPONSE, now);
                 continue;
             }
-            if exchange.to_down.ends() {
+            if exchange.down_queue.ends() {
                 // The call is answered, but the client does not read the answer.
                 self.reset_call(key, ErrorCode::CANCEL, now);
             } else {
                 self.refuse_for(key, RejectReason::Timeout, now);
                 if let Some(endpoint) = endpoint {
-                    self.calls_failed(route, endpoint, 1, now);
+                    self.on_failed_calls(route, endpoint, 1, now);
                 }
             }
         }

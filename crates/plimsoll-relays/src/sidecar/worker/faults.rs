@@ -9,7 +9,7 @@ use std::time::Duration;
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::FrameInfo;
 
-use super::troubles::ConnectionPeer;
+use super::peer_errors::ConnectionPeer;
 use super::{CallFrame, HIGH_WATER, RelayConnection, RelayRole, RequestDisposition, Worker};
 
 /// Delay before a frame that no upstream could take is tried again.
@@ -33,11 +33,11 @@ pub(super) enum DelayedItem {
 }
 
 pub(super) struct DelayedFrame {
-    from: u64,
-    seen: FrameInfo,
+    client: u64,
+    info: FrameInfo,
     bytes: Vec<u8>,
     /// When its delay ended.
-    since: Time,
+    delay_ended_at: Time,
 }
 
 /// The delayed items, by time.
@@ -93,10 +93,10 @@ impl Worker {
     ) {
         from.delayed += frame.bytes.len();
         let late = DelayedFrame {
-            from: from.token,
-            seen: frame.seen,
+            client: from.token,
+            info: frame.info,
             bytes: frame.bytes.to_vec(),
-            since: until,
+            delay_ended_at: until,
         };
         self.delayed.push(until, DelayedItem::Frame(late));
     }
@@ -117,29 +117,29 @@ impl Worker {
     }
 
     fn release_frame(&mut self, late: DelayedFrame, now: Time) {
-        self.serving(late.from, now, |worker, connection| {
+        self.serving(late.client, now, |worker, connection| {
             let Some(codec) = worker.routes[connection.route].setup.codec.clone() else {
                 return true;
             };
             let frame = CallFrame {
-                seen: late.seen,
+                info: late.info,
                 bytes: &late.bytes,
             };
-            match worker.forward_request(connection, &codec, frame, late.since, now) {
+            match worker.forward_request(connection, &codec, frame, late.delay_ended_at, now) {
                 Ok(RequestDisposition::Held) => worker
                     .delayed
                     .push(now + RETRY_DELAY, DelayedItem::Frame(late)),
                 Ok(taken) => {
                     connection.delayed -= late.bytes.len();
                     // The request was counted as waiting for an answer.
-                    if let (RequestDisposition::Over, RelayRole::Down { in_flight }) =
+                    if let (RequestDisposition::Done, RelayRole::Down { in_flight }) =
                         (taken, &mut connection.role)
                     {
                         *in_flight = in_flight.saturating_sub(1);
                     }
                 }
                 Err(broken) => {
-                    worker.report_broken(
+                    worker.report_frame_error(
                         connection.route,
                         ConnectionPeer::of(connection),
                         &broken,
@@ -155,7 +155,7 @@ impl Worker {
     fn release_pipe(&mut self, token: u64, route: usize, now: Time) {
         self.join(token, route, now);
         if let Some(connection) = self.live(token) {
-            connection.paused = false;
+            connection.is_paused = false;
             self.watch(token);
         }
     }
@@ -169,7 +169,7 @@ impl Worker {
                 self.delayed
                     .push(now + time, DelayedItem::Pipe(token, route));
                 if let Some(connection) = self.live(token) {
-                    connection.paused = true;
+                    connection.is_paused = true;
                     self.watch(token);
                 }
             }

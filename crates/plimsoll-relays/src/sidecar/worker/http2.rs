@@ -17,7 +17,7 @@ use plimsoll_wire::http2::{ConnectionStage, EitherRole, ErrorCode, Violation, wr
 use super::super::count;
 use super::super::http2::{CallDirection, Http2Session, SessionEvent, StreamRef};
 use super::super::transport::Transport;
-use super::charges::Account;
+use super::abuse::ClientNetwork;
 use super::resets::{PendingResets, ResetCalls};
 use super::{Connections, HIGH_WATER, RelayRole, Worker};
 
@@ -41,14 +41,14 @@ pub(super) struct Http2State {
     /// Streams still to be reset on an upstream connection.
     pub(super) resets: PendingResets,
     /// The client address that an upstream connection is reserved for.
-    pub(super) owner: Option<Account>,
+    pub(super) owner: Option<ClientNetwork>,
     /// Calls that were recently reset on an upstream connection.
     pub(super) reset_calls: ResetCalls,
     /// The lowest stream of which nothing was written to the socket yet.
     pub(super) first_unsent: u32,
     /// GOAWAY was announced, and below, it was sent with the last stream's id.
-    pub(super) leaving: bool,
-    pub(super) left: bool,
+    pub(super) goaway_announced: bool,
+    pub(super) goaway_sent: bool,
 }
 
 impl Http2State {
@@ -65,8 +65,8 @@ impl Http2State {
             owner: None,
             reset_calls: ResetCalls::default(),
             first_unsent: 0,
-            leaving: false,
-            left: false,
+            goaway_announced: false,
+            goaway_sent: false,
         }
     }
 
@@ -77,8 +77,8 @@ impl Http2State {
 
     /// Returns whether calls are in flight or a GOAWAY is still to be sent.
     pub(super) fn is_busy(&self) -> bool {
-        let goodbye = self.session.side() == EitherRole::Server && !self.left;
-        goodbye || self.session.open_streams() > 0
+        let lacks_goaway = self.session.side() == EitherRole::Server && !self.goaway_sent;
+        lacks_goaway || self.session.open_streams() > 0
     }
 
     pub(super) fn is_congested(&self) -> bool {
@@ -93,13 +93,13 @@ impl Http2State {
 
     /// Returns whether a call is open and the last PING was long ago: gRPC servers allow one every
     /// five minutes.
-    pub(super) fn pings_rarely(&self, now: Time) -> bool {
+    pub(super) fn may_ping_rarely(&self, now: Time) -> bool {
         let has_calls = self.session.open_streams() > 0;
         has_calls && self.session.is_greeted() && now >= self.ping_deadline + RARE_PING_INTERVAL
     }
 
     /// Returns whether the upstream's SETTINGS are still missing.
-    pub(super) fn is_ungreeted(&self) -> bool {
+    pub(super) fn awaits_settings(&self) -> bool {
         self.session.side() == EitherRole::Client && !self.session.is_greeted()
     }
 }
@@ -148,11 +148,11 @@ impl Http2State {
 
 impl Worker {
     /// Handles the frames that a connection received.
-    pub(super) fn take_frames(&mut self, token: u64, now: Time) {
+    pub(super) fn handle_frames(&mut self, token: u64, now: Time) {
         let Some(connection) = self.live(token) else {
             return;
         };
-        if connection.connecting {
+        if connection.is_connecting {
             return;
         }
         let (route, input) = (
@@ -167,7 +167,7 @@ impl Worker {
             let next = http2.session.next(&mut rest, &mut transport.out);
             answered += transport.out.len() - before;
             let problem = match next {
-                Ok(Some(event)) => self.event(token, event, now).err(),
+                Ok(Some(event)) => self.on_event(token, event, now).err(),
                 Ok(None) => break,
                 Err(found) => Some(found),
             };
@@ -179,7 +179,7 @@ impl Worker {
                 break;
             }
         }
-        self.dispatch_fresh(now);
+        self.dispatch_new_calls(now);
         let used = input.len() - rest.len();
         let counters = self.counters(route);
         let counter = match side {
@@ -188,7 +188,7 @@ impl Worker {
         };
         count(counter, used as u64);
         if let Some(violation) = &violation {
-            self.report_garbage_of(token, violation, now);
+            self.report_malformed_on(token, violation, now);
         }
         let Some(connection) = self.live(token) else {
             return;
@@ -196,11 +196,11 @@ impl Worker {
         connection.transport.input = input;
         connection.transport.consume(used);
         connection.reply_bytes += answered;
-        connection.paused = match side {
+        connection.is_paused = match side {
             EitherRole::Server => connection.transport.unsent() > HIGH_WATER,
             EitherRole::Client => connection.reply_bytes > HIGH_WATER,
         };
-        if connection.ended || violation.is_some() {
+        if connection.peer_ended || violation.is_some() {
             // These are the last frames, above all GOAWAY with its reason. An upstream that has
             // ended gets no more calls.
             if side == EitherRole::Server || violation.is_some() {
@@ -217,7 +217,12 @@ impl Worker {
     ///
     /// # Errors
     /// The connection must be closed.
-    fn event(&mut self, token: u64, event: SessionEvent<'_>, now: Time) -> Result<(), Violation> {
+    fn on_event(
+        &mut self,
+        token: u64,
+        event: SessionEvent<'_>,
+        now: Time,
+    ) -> Result<(), Violation> {
         match event {
             SessionEvent::Opened {
                 stream,
@@ -233,14 +238,14 @@ impl Worker {
                 key,
                 data,
                 end_stream,
-            } => return self.carry(token, key, data, write::EndStream(end_stream), now),
+            } => return self.on_data(token, key, data, write::EndStream(end_stream), now),
             SessionEvent::Reset { key, code } => {
                 self.reset_by(token, key, code, now);
                 return self.charge(token, 1, now);
             }
-            SessionEvent::Room => self.send_blocked(token, now),
+            SessionEvent::WindowOpened => self.send_blocked(token, now),
             SessionEvent::GoAway { last_stream, code } => {
-                self.upstream_leaves(token, last_stream, code, now);
+                self.on_upstream_goaway(token, last_stream, code, now);
             }
         }
         Ok(())
@@ -252,7 +257,7 @@ impl Worker {
     ///
     /// # Errors
     /// The connection must be closed.
-    fn carry(
+    fn on_data(
         &mut self,
         token: u64,
         key: u64,
@@ -263,17 +268,19 @@ impl Worker {
         let Some(exchange) = self.exchanges.get_mut(key) else {
             return Ok(());
         };
-        let way = exchange.way_from(token);
+        let way = exchange.direction_from(token);
         exchange.request_until = Time::NEVER;
         let problem = match way {
-            CallDirection::Down if !exchange.begun => Some("DATA before HEADERS (RFC 9113, 8.1)"),
+            CallDirection::Down if !exchange.has_answer_begun => {
+                Some("DATA before HEADERS (RFC 9113, 8.1)")
+            }
             _ => exchange.count(way, data, end),
         };
         if let Some(problem) = problem {
             let (from, ..) = exchange.parts(way);
-            self.give_back(from, data.len());
+            self.replenish_sender(from, data.len());
             return match way {
-                CallDirection::Up => self.bad_request(token, key, problem, now),
+                CallDirection::Up => self.reject_malformed_request(token, key, problem, now),
                 CallDirection::Down => {
                     self.bad_answer(key, problem, now);
                     Ok(())
@@ -282,7 +289,7 @@ impl Worker {
         }
         if way == CallDirection::Up && exchange.up.stream == 0 {
             // The call now consists of more than header fields.
-            exchange.to_up.push(data, end);
+            exchange.up_queue.push(data, end);
             let (is_fresh, up) = (exchange.is_fresh, exchange.up.token);
             if !is_fresh {
                 self.promote(up, key, now);
@@ -311,7 +318,7 @@ impl Worker {
         if let Some((_, http2)) = http2_of(&mut self.connections, from.token) {
             http2.session.widen_window(from.stream);
         }
-        self.give_back(from, data.len());
+        self.replenish_sender(from, data.len());
         if end.0 {
             self.on_direction_done(key, way, now);
         }
@@ -334,17 +341,17 @@ impl Worker {
         let before = out.len();
         let went = queue.send(&mut http2.session, to.stream, out, HIGH_WATER);
         let wrote = out.len() > before;
-        if !queue.is_empty() && !queue.listed {
-            queue.listed = true;
+        if !queue.is_empty() && !queue.is_listed {
+            queue.is_listed = true;
             http2.blocked.push_back(key);
         }
         http2.is_congested |= !queue.is_empty() && out.len() >= HIGH_WATER;
-        let ended = queue.ended;
+        let ended = queue.end_sent;
         if wrote {
             self.mark(to.token);
         }
         if went > 0 {
-            self.give_back(from, went);
+            self.replenish_sender(from, went);
         }
         if ended {
             self.on_direction_done(key, way, now);
@@ -363,14 +370,14 @@ impl Worker {
         };
         for key in std::mem::take(&mut http2.blocked) {
             if let Some(exchange) = self.exchanges.get_mut(key) {
-                exchange.parts(way).2.listed = false;
+                exchange.parts(way).2.is_listed = false;
                 self.send_queued(key, way, now);
             }
         }
     }
 
     /// Reopens the sender's windows for data that was passed on.
-    fn give_back(&mut self, from: StreamRef, length: usize) {
+    fn replenish_sender(&mut self, from: StreamRef, length: usize) {
         let Some((transport, http2)) = http2_of(&mut self.connections, from.token) else {
             return;
         };

@@ -17,7 +17,7 @@ use super::super::calls::UpstreamCall;
 use super::super::count;
 
 use super::faults::FaultAction;
-use super::troubles::ConnectionPeer;
+use super::peer_errors::ConnectionPeer;
 use super::{
     CONNECT_TIMEOUT, CallFrame, HIGH_WATER, RelayConnection, RelayRole, RequestDisposition,
     UpstreamChoice, Worker,
@@ -68,9 +68,9 @@ impl Worker {
                         continue;
                     }
                     if from == FrameSender::Client && broken.origin == FaultOrigin::Peer {
-                        self.charge_malformed(connection, now);
+                        self.count_malformed(connection, now);
                     }
-                    self.report_broken(
+                    self.report_frame_error(
                         connection.route,
                         ConnectionPeer::of(connection),
                         &broken,
@@ -87,12 +87,12 @@ impl Worker {
         match from {
             FrameSender::Client => {
                 count(&counters.bytes_down, at as u64);
-                connection.paused = connection.is_full();
+                connection.is_paused = connection.is_full();
             }
             FrameSender::Server => {
                 count(&counters.bytes_up, at as u64);
                 connection.reply_bytes += connection.transport.out.len() - before;
-                connection.paused = connection.reply_bytes > HIGH_WATER;
+                connection.is_paused = connection.reply_bytes > HIGH_WATER;
             }
         }
         fine
@@ -136,7 +136,7 @@ impl Worker {
         let route = connection.route;
         let answered = match (&mut connection.role, seen.kind) {
             (RelayRole::Down { .. }, RelayFrameKind::Request { .. } | RelayFrameKind::Oneway) => {
-                let frame = CallFrame { seen, bytes };
+                let frame = CallFrame { info: seen, bytes };
                 self.reject_request(connection, codec, frame, why, now)
                     .is_ok()
             }
@@ -145,7 +145,7 @@ impl Worker {
                     Some(call) => {
                         self.call_answered(route, connection.endpoint);
                         self.counters(route).in_flight.dec();
-                        self.refuse(route, &call, connection.endpoint, why);
+                        self.refuse_to_client(route, &call, connection.endpoint, why);
                     }
                     None => count(&self.counters(route).stray, 1),
                 }
@@ -158,7 +158,7 @@ impl Worker {
             let peer = ConnectionPeer::of(connection);
             match why {
                 RejectReason::FrameTooLarge => self.report_too_long(route, peer, &broken.why, now),
-                _ => self.report_broken(route, peer, broken, now),
+                _ => self.report_frame_error(route, peer, broken, now),
             }
         }
         answered
@@ -171,11 +171,11 @@ impl Worker {
         frame: CallFrame<'_>,
         now: Time,
     ) -> Result<RequestDisposition, FrameError> {
-        let seen = frame.seen;
+        let seen = frame.info;
         match seen.kind {
             RelayFrameKind::Heartbeat => {
                 codec.heartbeat_ack(seen.id, seen.flavor, &mut from.transport.out)?;
-                return Ok(RequestDisposition::Over);
+                return Ok(RequestDisposition::Done);
             }
             RelayFrameKind::Request { .. } | RelayFrameKind::Oneway => {}
             RelayFrameKind::Response { .. }
@@ -183,16 +183,16 @@ impl Worker {
             | RelayFrameKind::GoAway
             | RelayFrameKind::Other => {
                 count(&self.counters(from.route).stray, 1);
-                return Ok(RequestDisposition::Over);
+                return Ok(RequestDisposition::Done);
             }
         }
         // A fault is chosen once for each request, before it can be held.
         let since = from.held_since;
-        let fate = match since {
+        let fault = match since {
             Time::NEVER => self.choose_fault(from.route),
             _ => FaultAction::Forward,
         };
-        match fate {
+        match fault {
             FaultAction::Forward => self.forward_request(from, codec, frame, since, now),
             FaultAction::Abort => {
                 self.reject_request(from, codec, frame, RejectReason::InjectedFault, now)
@@ -213,7 +213,7 @@ impl Worker {
         since: Time,
         now: Time,
     ) -> Result<RequestDisposition, FrameError> {
-        let CallFrame { seen, bytes } = frame;
+        let CallFrame { info: seen, bytes } = frame;
         let (wants_answer, timeout) = match seen.kind {
             RelayFrameKind::Request { timeout } => (true, timeout),
             _ => (false, None),
@@ -221,7 +221,7 @@ impl Worker {
         let route = from.route;
         let patience = timeout.unwrap_or(self.routes[route].setup.route.timeout());
         let layout = codec.layout(seen.flavor);
-        let found = match self.find_own(from, layout, now) {
+        let found = match self.find_reserved(from, layout, now) {
             Some(found) => found,
             None => self.find_upstream(route, layout, now),
         };
@@ -237,9 +237,9 @@ impl Worker {
             UpstreamChoice::Refused(why) => why,
             UpstreamChoice::Upstream(up) => {
                 let call = UpstreamCall {
-                    from: from.token,
+                    client: from.token,
                     id: seen.id,
-                    manner: seen.flavor,
+                    flavor: seen.flavor,
                     began: now,
                     deadline: now + patience,
                     bytes: bytes.len() as u32,
@@ -249,7 +249,7 @@ impl Worker {
                     let (counter, taken) = if wants_answer {
                         (&counters.requests, RequestDisposition::AwaitsAnswer)
                     } else {
-                        (&counters.oneway, RequestDisposition::Over)
+                        (&counters.oneway, RequestDisposition::Done)
                     };
                     count(counter, 1);
                     return Ok(taken);
@@ -265,7 +265,7 @@ impl Worker {
         &mut self,
         from: &mut RelayConnection,
         codec: &Codec,
-        CallFrame { seen, bytes }: CallFrame<'_>,
+        CallFrame { info: seen, bytes }: CallFrame<'_>,
         refused: RejectReason,
         now: Time,
     ) -> Result<RequestDisposition, FrameError> {
@@ -289,7 +289,7 @@ impl Worker {
             };
             self.log(route, None, now, line);
         }
-        Ok(RequestDisposition::Over)
+        Ok(RequestDisposition::Done)
     }
 
     /// Appends a request to an upstream connection; returns `false` if that has no room or is gone.
@@ -315,10 +315,10 @@ impl Worker {
         };
         let route = connection.route;
         let id = calls.insert(call);
-        let written = codec.renumber(bytes, call.manner, id, &mut connection.transport.out);
+        let written = codec.renumber(bytes, call.flavor, id, &mut connection.transport.out);
         if !wants_answer || written.is_err() {
             calls.remove(id);
-            *last_oneway = Some((call.from, call.began));
+            *last_oneway = Some((call.client, call.began));
         }
         written?;
         self.routes[route].endpoints[endpoint].counters.calls.inc();
@@ -333,7 +333,7 @@ impl Worker {
         &mut self,
         up: &mut RelayConnection,
         codec: &Codec,
-        CallFrame { seen, bytes }: CallFrame<'_>,
+        CallFrame { info: seen, bytes }: CallFrame<'_>,
         now: Time,
     ) -> Result<(), FrameError> {
         let (
@@ -358,14 +358,19 @@ impl Worker {
                     self.call_answered(up.route, up.endpoint);
                     self.counters(up.route).in_flight.dec();
                     self.timed(up.route, call.began, status, now);
-                    self.note_answered(call.from, now);
+                    self.note_answered(call.client, now);
                     let delivered = self.deliver(up.route, &call, up.endpoint, false, |out| {
                         codec.renumber(bytes, seen.flavor, call.id, out)
                     });
                     if delivered.is_err() {
                         // The call has its answer, so it must not wait until it times out.
                         count(&self.counters(up.route).cut, 1);
-                        self.refuse(up.route, &call, up.endpoint, RejectReason::UpstreamClosed);
+                        self.refuse_to_client(
+                            up.route,
+                            &call,
+                            up.endpoint,
+                            RejectReason::UpstreamClosed,
+                        );
                     }
                     delivered?;
                 }
@@ -404,7 +409,7 @@ impl Worker {
     ) -> Result<(), FrameError> {
         let codec = self.routes[route].setup.codec.as_ref();
         let codec = codec.filter(|_| self.logs()).cloned();
-        let Some(client) = self.live(call.from) else {
+        let Some(client) = self.live(call.client) else {
             count(&self.counters(route).stray, 1);
             return Ok(());
         };
@@ -414,7 +419,7 @@ impl Worker {
             *in_flight = in_flight.saturating_sub(1);
         }
         // Stop reading requests from a client that does not read its answers.
-        client.paused |= client.transport.unsent() > HIGH_WATER;
+        client.is_paused |= client.transport.unsent() > HIGH_WATER;
         let line = codec.map(|codec| {
             let answer = &client.transport.out[before..];
             AccessLogEntry {
@@ -430,12 +435,12 @@ impl Worker {
         if let Some(line) = line {
             self.log(route, endpoint, call.began, line);
         }
-        self.mark(call.from);
+        self.mark(call.client);
         count(&self.counters(route).answers, 1);
         Ok(())
     }
 
-    fn refuse(
+    fn refuse_to_client(
         &mut self,
         route: usize,
         call: &UpstreamCall,
@@ -446,22 +451,22 @@ impl Worker {
             return;
         };
         let refused = self.deliver(route, call, endpoint, true, |out| {
-            codec.refuse(call.id, call.manner, why, out)
+            codec.refuse(call.id, call.flavor, why, out)
         });
         if let Err(broken) = refused {
             // Without an answer the client would wait forever, so its connection is closed.
             let now = self.shared.clock.now();
-            if let Some(client) = self.live(call.from) {
+            if let Some(client) = self.live(call.client) {
                 let peer = ConnectionPeer::of(client);
-                self.report_broken(route, peer, &broken, now);
+                self.report_frame_error(route, peer, &broken, now);
             }
-            if let Some(client) = self.live(call.from) {
-                client.ended = true;
-                client.finishing = true;
+            if let Some(client) = self.live(call.client) {
+                client.peer_ended = true;
+                client.ends_after_output = true;
                 if let RelayRole::Down { in_flight } = &mut client.role {
                     *in_flight = in_flight.saturating_sub(1);
                 }
-                self.mark(call.from);
+                self.mark(call.client);
             }
         }
     }
@@ -478,7 +483,7 @@ impl Worker {
         counters.in_flight.dec_by(calls.len() as i64);
         counters.refused(why, calls.len() as u64);
         for call in calls {
-            self.refuse(route, call, Some(endpoint), why);
+            self.refuse_to_client(route, call, Some(endpoint), why);
         }
     }
 
@@ -507,8 +512,8 @@ impl Worker {
         let is_busy = !calls.is_empty() || !due.is_empty() || connection.transport.unsent() > 0;
         let mut keep = is_busy || state.endpoints[endpoint].slots.contains(&Some(token));
         // A request may wait for a connection that is being made.
-        keep |= connection.connecting || connection.transport.is_handshaking();
-        connection.unneeded = !keep;
+        keep |= connection.is_connecting || connection.transport.is_handshaking();
+        connection.is_unneeded = !keep;
         match (*beat, &state.setup.codec) {
             (Some((_, until)), _) if now >= until => {
                 tracing::warn!(
@@ -517,7 +522,7 @@ impl Worker {
                 );
                 keep = false;
             }
-            (None, Some(codec)) if now >= idle_since && !connection.connecting => {
+            (None, Some(codec)) if now >= idle_since && !connection.is_connecting => {
                 connection.last_active = now;
                 match codec.heartbeat(*layout, HEARTBEAT_ID, &mut connection.transport.out) {
                     Ok(true) => {
@@ -527,7 +532,7 @@ impl Worker {
                     Ok(false) => {}
                     Err(broken) => {
                         let peer = ConnectionPeer::of(connection);
-                        self.report_broken(route, peer, &broken, now);
+                        self.report_frame_error(route, peer, &broken, now);
                         keep = false;
                     }
                 }
@@ -536,7 +541,7 @@ impl Worker {
         }
         self.refuse_all(route, endpoint, &due, RejectReason::Timeout);
         if !due.is_empty() {
-            self.calls_failed(route, endpoint, due.len(), now);
+            self.on_failed_calls(route, endpoint, due.len(), now);
         }
         keep
     }
@@ -550,15 +555,15 @@ fn next<'a>(
     from: FrameSender,
     bytes: &'a [u8],
 ) -> Result<Option<CallFrame<'a>>, FrameError> {
-    if !connection.recognised {
-        connection.recognised = codec.recognise(from, bytes)?;
-        if !connection.recognised {
+    if !connection.is_recognised {
+        connection.is_recognised = codec.recognise(from, bytes)?;
+        if !connection.is_recognised {
             return Ok(None);
         }
     }
     let seen = codec.read(from, bytes)?;
     Ok(seen.map(|seen| CallFrame {
-        seen,
+        info: seen,
         bytes: &bytes[..seen.length],
     }))
 }

@@ -49,8 +49,8 @@ impl Worker {
         let Some(other) = self.live(peer) else {
             return false;
         };
-        connection.came += came;
-        other.went += came;
+        connection.bytes_received += came;
+        other.bytes_sent += came;
         if other.transport.out.is_empty() {
             // Swaps the buffers instead of copying.
             std::mem::swap(&mut other.transport.out, &mut connection.transport.input);
@@ -64,10 +64,10 @@ impl Worker {
             connection.transport.consume(taken);
         }
         if ended {
-            other.finishing = true;
-            connection.ended = true;
+            other.ends_after_output = true;
+            connection.peer_ended = true;
         }
-        connection.paused = other.transport.unsent() > HIGH_WATER;
+        connection.is_paused = other.transport.unsent() > HIGH_WATER;
         self.mark(peer);
         true
     }

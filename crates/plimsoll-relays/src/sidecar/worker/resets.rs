@@ -17,7 +17,7 @@ const MAX_RESETS_AT_ONCE: u32 = 10;
 const MAX_SILENCE: Duration = Duration::from_secs(1);
 
 /// How long after its reset a call is suspected of having ended the connection.
-const SUSPECTED_FOR: Duration = Duration::from_secs(10);
+const SUSPICION_PERIOD: Duration = Duration::from_secs(10);
 /// Maximum number of reset calls that are remembered.
 const MAX_REMEMBERED: usize = 64;
 
@@ -77,7 +77,7 @@ impl ResetCalls {
 
     pub(super) fn recent(&self, now: Time) -> impl Iterator<Item = (u32, u64)> {
         let all = self.0.iter();
-        let recent = all.filter(move |(_, _, at)| now < *at + SUSPECTED_FOR);
+        let recent = all.filter(move |(_, _, at)| now < *at + SUSPICION_PERIOD);
         recent.map(|(stream, client, _)| (*stream, *client))
     }
 }

@@ -12,29 +12,29 @@ use plimsoll_model::Time;
 
 use super::super::metrics::StatusCounters;
 use super::super::setup::{RouteSetup, WorkerSetup};
-use super::troubles::PeerErrorLog;
+use super::peer_errors::PeerErrorLog;
 use super::upstream::Endpoint;
 use super::{LISTENER_BIT, RelayRole, Worker};
 
 pub(super) struct RouteState {
     pub(super) setup: RouteSetup,
     /// The version of the upstreams that this worker knows; 0 if none.
-    pub(super) version: u64,
+    pub(super) upstreams_version: u64,
     pub(super) endpoints: Vec<Endpoint>,
     /// Index of the next endpoint in rotation, for connections that are not shared.
     pub(super) next_endpoint: usize,
     /// Bit set of the frame layouts in which calls arrived since the last tick.
-    pub(super) called: u8,
+    pub(super) called_layouts: u8,
     /// Upstream connections that are each reserved for one client.
-    pub(super) apart: Vec<u64>,
+    pub(super) reserved: Vec<u64>,
     /// Clients whose next request waits until an upstream can take it.
-    pub(super) held: VecDeque<u64>,
+    pub(super) waiting_clients: VecDeque<u64>,
     /// Clients whose next request waits for a reserved connection, which delays no other client.
-    pub(super) held_apart: Vec<u64>,
-    pub(super) troubles: PeerErrorLog,
+    pub(super) waiting_isolated: Vec<u64>,
+    pub(super) peer_errors: PeerErrorLog,
     /// Counters of the upstreams' answers by status.
     pub(super) statuses: StatusCounters,
-    presence: RouteLifecycle,
+    lifecycle: RouteLifecycle,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,16 +50,16 @@ impl RouteState {
     fn new(setup: RouteSetup) -> RouteState {
         RouteState {
             setup,
-            version: 0,
+            upstreams_version: 0,
             endpoints: Vec::new(),
             next_endpoint: 0,
-            called: 0,
-            apart: Vec::new(),
-            held: VecDeque::new(),
-            held_apart: Vec::new(),
-            troubles: PeerErrorLog::default(),
+            called_layouts: 0,
+            reserved: Vec::new(),
+            waiting_clients: VecDeque::new(),
+            waiting_isolated: Vec::new(),
+            peer_errors: PeerErrorLog::default(),
             statuses: StatusCounters::default(),
-            presence: RouteLifecycle::Active,
+            lifecycle: RouteLifecycle::Active,
         }
     }
 
@@ -73,13 +73,13 @@ impl RouteState {
             setup.listener = self.setup.listener.take();
         }
         if !Arc::ptr_eq(&self.setup.upstreams, &setup.upstreams) {
-            self.version = 0;
+            self.upstreams_version = 0;
         }
         self.setup = setup;
         if is_otherwise {
-            let lanes = self.slots_per_upstream();
+            let slots = self.slots_per_upstream();
             for endpoint in &mut self.endpoints {
-                endpoint.slots = vec![None; lanes];
+                endpoint.slots = vec![None; slots];
             }
         }
     }
@@ -97,10 +97,10 @@ impl Worker {
             if let Err(e) = self.apply_setup(setup, now) {
                 tracing::error!("watching a listening socket: {e}; retrying");
                 // The next tick watches all listeners again.
-                self.accepts = false;
+                self.watches_listeners = false;
             }
         }
-        self.learn_names();
+        self.apply_lookups();
     }
 
     /// Replaces the routes by those of `setup`.
@@ -110,7 +110,7 @@ impl Worker {
     pub(super) fn apply_setup(&mut self, setup: WorkerSetup, now: Time) -> io::Result<()> {
         (self.access_log, self.drain) = (setup.access_log, setup.drain);
         self.busy_poll = setup.busy_poll;
-        let is_here = |state: &RouteState| state.presence == RouteLifecycle::Active;
+        let is_here = |state: &RouteState| state.lifecycle == RouteLifecycle::Active;
         let mut before: Vec<usize> = (0..self.routes.len())
             .filter(|place| is_here(&self.routes[*place]))
             .collect();
@@ -129,7 +129,7 @@ impl Worker {
             };
             if is_new && let Some(listener) = &self.routes[place].setup.listener {
                 let interest = Interest::State {
-                    reads: self.accepts,
+                    reads: self.watches_listeners,
                     writes: false,
                 };
                 let token = SocketToken(LISTENER_BIT | place as u64);
@@ -139,7 +139,7 @@ impl Worker {
         }
         for place in before {
             let state = &mut self.routes[place];
-            state.presence = RouteLifecycle::Draining(now + self.drain);
+            state.lifecycle = RouteLifecycle::Draining(now + self.drain);
             state.setup.listener = None;
         }
         watched
@@ -147,7 +147,7 @@ impl Worker {
 
     fn add(&mut self, state: RouteState) -> usize {
         let mut routes = self.routes.iter();
-        match routes.position(|old| old.presence == RouteLifecycle::Removed) {
+        match routes.position(|old| old.lifecycle == RouteLifecycle::Removed) {
             Some(place) => {
                 self.routes[place] = state;
                 place
@@ -162,7 +162,7 @@ impl Worker {
     /// Closes the connections of draining routes as they become idle.
     pub(super) fn drain_removed_routes(&mut self, now: Time) {
         for route in 0..self.routes.len() {
-            let RouteLifecycle::Draining(until) = self.routes[route].presence else {
+            let RouteLifecycle::Draining(until) = self.routes[route].lifecycle else {
                 continue;
             };
             self.send_goaways(|of| of == route);
@@ -185,10 +185,10 @@ impl Worker {
             }
             if left == 0 {
                 let state = &mut self.routes[route];
-                state.presence = RouteLifecycle::Removed;
+                state.lifecycle = RouteLifecycle::Removed;
                 state.endpoints.clear();
-                state.held.clear();
-                state.held_apart.clear();
+                state.waiting_clients.clear();
+                state.waiting_isolated.clear();
             }
         }
     }

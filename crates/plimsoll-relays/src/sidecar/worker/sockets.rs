@@ -6,17 +6,17 @@ use plimsoll_engine::poller::{Interest, SocketReady, SocketToken};
 use plimsoll_engine::tls::validity;
 use plimsoll_model::Time;
 use plimsoll_protocols::relayed::RelayMode;
-use plimsoll_protocols::serving::proxied::{ProxyHeaderError, ProxyHeaderReader};
+use plimsoll_protocols::serving::proxy_header::{ProxyHeaderError, ProxyHeaderReader};
 use plimsoll_protocols::serving::unix;
 use plimsoll_wire::http2::EitherRole;
 
 use super::super::count;
 use super::super::transport::{ReadResult, Transport, tls_error};
 use super::http2::Http2State;
-use super::troubles::{ConnectionPeer, PeerError};
+use super::peer_errors::{ConnectionPeer, PeerError};
 use super::{LISTENER_BIT, LOW_WATER, RelayConnection, RelayRole, Worker};
 
-const MAX_ACCEPTED: usize = 64;
+const MAX_ACCEPTS_PER_EVENT: usize = 64;
 
 impl Worker {
     pub(super) fn serve(&mut self, event: SocketReady, now: Time) {
@@ -26,7 +26,7 @@ impl Worker {
             return;
         }
         self.serving(token, now, |worker, connection| {
-            worker.serve_one(connection, event, now)
+            worker.handle_event(connection, event, now)
         });
     }
 
@@ -46,7 +46,7 @@ impl Worker {
             self.connections.put_back(token, connection);
             self.mark(token);
             if is_http2 {
-                self.take_frames(token, now);
+                self.handle_frames(token, now);
             }
         } else {
             self.connections.release(token);
@@ -55,16 +55,16 @@ impl Worker {
     }
 
     /// Handles an event of a connection; returns `false` if it must be closed.
-    fn serve_one(
+    fn handle_event(
         &mut self,
         connection: &mut RelayConnection,
         event: SocketReady,
         now: Time,
     ) -> bool {
-        if connection.connecting && event.writable {
+        if connection.is_connecting && event.writable {
             match connection.transport.socket.take_error() {
                 Ok(None) => {
-                    connection.connecting = false;
+                    connection.is_connecting = false;
                 }
                 Ok(Some(e)) | Err(e) => {
                     connection.problem = Some(e.to_string());
@@ -72,24 +72,24 @@ impl Worker {
                 }
             }
         }
-        if !event.readable || connection.connecting {
+        if !event.readable || connection.is_connecting {
             return true;
         }
-        if connection.opening.is_some() {
+        if connection.proxy_header.is_some() {
             return self.open(connection, now);
         }
-        if connection.ended {
+        if connection.peer_ended {
             // Reading is over, so the event is a failure or the end of both directions.
             let fails = matches!(connection.role, RelayRole::Down { .. });
-            return !fails && !connection.finished && connection.transport.flush().is_ok();
+            return !fails && !connection.end_sent && connection.transport.flush().is_ok();
         }
-        if connection.paused || connection.held {
+        if connection.is_paused || connection.is_held {
             // Reading was not registered, so the event is a failure. A pipe may still hold bytes.
             let is_asked = matches!(connection.interest, Interest::State { reads: true, .. });
             return is_asked || !matches!(connection.role, RelayRole::Down { .. });
         }
         if matches!(connection.role, RelayRole::Down { .. })
-            && !self.routes[connection.route].held.is_empty()
+            && !self.routes[connection.route].waiting_clients.is_empty()
             && !connection.isolation.is_active(now)
         {
             // Other clients already wait: leaves the bytes in the socket, where they cost nothing.
@@ -99,7 +99,7 @@ impl Worker {
         let got = match connection.transport.read(&mut self.buffer) {
             Ok(got) => got,
             Err(e) => {
-                self.read_failed(connection, &e, now);
+                self.on_read_failure(connection, &e, now);
                 // Sends the TLS alert with the reason, if there is one.
                 let _ = connection.flush();
                 return false;
@@ -111,14 +111,14 @@ impl Worker {
             (RelayRole::Down { .. }, Some(codec)) => {
                 let fine = self.relay_frames(connection, &codec, now);
                 // Earlier requests are still answered.
-                connection.ended = got == ReadResult::End;
+                connection.peer_ended = got == ReadResult::End;
                 fine
             }
             (RelayRole::Up { .. }, Some(codec)) => {
                 self.relay_frames(connection, &codec, now) && got != ReadResult::End
             }
             (RelayRole::Http2(_), _) => {
-                connection.ended = got == ReadResult::End;
+                connection.peer_ended = got == ReadResult::End;
                 true
             }
             _ => self.relay_bytes(connection, got),
@@ -127,16 +127,16 @@ impl Worker {
 
     /// Reads the PROXY header; returns `false` if the connection must be closed.
     fn open(&mut self, connection: &mut RelayConnection, now: Time) -> bool {
-        let Some(opening) = &mut connection.opening else {
+        let Some(opening) = &mut connection.proxy_header else {
             return true;
         };
         match opening.read(&connection.transport.socket) {
             Ok(client) => {
                 if opening.is_awaited() {
                     connection.client = client.0;
-                    self.opened.push(connection.token);
+                    self.identified.push(connection.token);
                 }
-                connection.opening = None;
+                connection.proxy_header = None;
                 true
             }
             Err(ProxyHeaderError::Socket(e)) if e.kind() == io::ErrorKind::WouldBlock => true,
@@ -148,8 +148,8 @@ impl Worker {
     }
 
     /// Begins to relay connections whose client has just become known.
-    pub(super) fn begin_opened(&mut self, now: Time) {
-        for token in std::mem::take(&mut self.opened) {
+    pub(super) fn begin_identified(&mut self, now: Time) {
+        for token in std::mem::take(&mut self.identified) {
             if let Some(connection) = self.live(token) {
                 let route = connection.route;
                 self.begin(token, route, now);
@@ -170,7 +170,7 @@ impl Worker {
 
     /// Counts and logs a failed handshake. The alert of a peer that rejects our certificate may
     /// arrive after our side of the handshake is complete (RFC 8446 §4.4.2).
-    fn read_failed(&mut self, connection: &mut RelayConnection, error: &io::Error, now: Time) {
+    fn on_read_failure(&mut self, connection: &mut RelayConnection, error: &io::Error, now: Time) {
         connection.problem = Some(error.to_string());
         let state = &mut self.routes[connection.route];
         let name = &state.setup.route.name;
@@ -184,7 +184,7 @@ impl Worker {
             return;
         }
         count(&state.setup.counters.handshakes_failed, 1);
-        let Some(more) = state.troubles.line(PeerError::Handshake, now) else {
+        let Some(more) = state.peer_errors.line(PeerError::Handshake, now) else {
             return;
         };
         let identity = match connection.endpoint {
@@ -209,7 +209,7 @@ impl Worker {
     }
 
     pub(super) fn accept(&mut self, route: usize, now: Time) {
-        for _ in 0..MAX_ACCEPTED {
+        for _ in 0..MAX_ACCEPTS_PER_EVENT {
             let state = &self.routes[route];
             let Some(listener) = &state.setup.listener else {
                 return;
@@ -218,7 +218,7 @@ impl Worker {
                 Ok(accepted) => accepted,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 Err(e) => {
-                    self.not_accepted.report(&e, now);
+                    self.accept_failures.report(&e, now);
                     self.watch_listeners(false);
                     return;
                 }
@@ -252,7 +252,7 @@ impl Worker {
                 .as_deref()
                 .is_some_and(ProxyHeaderReader::is_awaited);
             if let Some(connection) = self.live(token) {
-                (connection.opening, connection.client) = (opening, peer.0);
+                (connection.proxy_header, connection.client) = (opening, peer.0);
             }
             if !is_awaited {
                 self.begin(token, route, now);
@@ -263,10 +263,10 @@ impl Worker {
     /// Starts or stops accepting. A listener that cannot accept because descriptors have run out
     /// stays readable, so watching it would wake the worker again and again.
     pub(super) fn watch_listeners(&mut self, reads: bool) {
-        if self.accepts == reads {
+        if self.watches_listeners == reads {
             return;
         }
-        self.accepts = reads;
+        self.watches_listeners = reads;
         for (place, state) in self.routes.iter().enumerate() {
             let Some(listener) = &state.setup.listener else {
                 continue;
@@ -282,7 +282,7 @@ impl Worker {
             };
             if let Err(e) = watched {
                 tracing::error!("watching a listening socket: {e}; retrying");
-                self.accepts = false;
+                self.watches_listeners = false;
             }
         }
     }
@@ -300,11 +300,11 @@ impl Worker {
         let Some(connection) = self.live(token) else {
             return;
         };
-        connection.dirty = false;
-        if connection.connecting {
+        connection.is_dirty = false;
+        if connection.is_connecting {
             return;
         }
-        if let Some(endpoint) = connection.proves() {
+        if let Some(endpoint) = connection.newly_reached_upstream() {
             connection.is_established = true;
             let route = connection.route;
             self.connected(route, endpoint);
@@ -316,13 +316,13 @@ impl Worker {
             self.close(token, now);
             return;
         }
-        connection.finishing |= connection.is_answered();
+        connection.ends_after_output |= connection.is_answered();
         let is_sent = !connection.transport.wants_write() && connection.transport.unsent() == 0;
-        if connection.finishing && !connection.finished && is_sent {
+        if connection.ends_after_output && !connection.end_sent && is_sent {
             connection.transport.finish();
-            connection.finished = true;
+            connection.end_sent = true;
         }
-        if connection.finished && connection.ended {
+        if connection.end_sent && connection.peer_ended {
             self.close(token, now);
             return;
         }
@@ -342,9 +342,9 @@ impl Worker {
         };
         let choked = matches!(&connection.role, RelayRole::Http2(http2) if http2.is_congested());
         if let Some(source) = peer.and_then(|peer| self.live(peer))
-            && source.paused
+            && source.is_paused
         {
-            source.paused = false;
+            source.is_paused = false;
             let source = source.token;
             self.watch(source);
         }
@@ -360,8 +360,8 @@ impl Worker {
             return;
         };
         let interest = Interest::State {
-            reads: !connection.paused && !connection.held && !connection.ended,
-            writes: connection.connecting || connection.transport.wants_write(),
+            reads: !connection.is_paused && !connection.is_held && !connection.peer_ended,
+            writes: connection.is_connecting || connection.transport.wants_write(),
         };
         if interest != connection.interest {
             connection.interest = interest;
@@ -393,7 +393,7 @@ mod tests {
     use super::*;
 
     /// Runs one iteration of the loop for sockets only; returns whether there was an event.
-    fn turn(worker: &mut Worker) -> bool {
+    fn run_iteration(worker: &mut Worker) -> bool {
         let mut events = PollEvents::default();
         let woken = (worker.poller).wait(Some(Duration::ZERO), &mut events);
         let now = worker.shared.clock.now();
@@ -431,11 +431,11 @@ mod tests {
             clock: Clock::new(),
         };
         let mut worker = Worker::new(setup, shared).unwrap();
-        while !turn(&mut worker) {}
+        while !run_iteration(&mut worker) {}
         for _ in 0..3 {
-            assert!(!turn(&mut worker), "it sleeps until the tick");
+            assert!(!run_iteration(&mut worker), "it sleeps until the tick");
             worker.tick(worker.shared.clock.now());
-            assert!(turn(&mut worker), "it has tried again");
+            assert!(run_iteration(&mut worker), "it has tried again");
         }
         // Descriptors are available again.
         let token = SocketToken(LISTENER_BIT);
@@ -446,14 +446,14 @@ mod tests {
         worker.poller.add(&working, token, interest).unwrap();
         worker.routes[0].setup.listener.as_mut().unwrap().socket = working;
         let _second = TcpStream::connect(address).unwrap();
-        assert!(!turn(&mut worker));
+        assert!(!run_iteration(&mut worker));
         worker.tick(worker.shared.clock.now());
         while worker.counters(0).accepted.get() == 0 {
-            turn(&mut worker);
+            run_iteration(&mut worker);
         }
         let _third = TcpStream::connect(address).unwrap();
         while worker.counters(0).accepted.get() == 1 {
-            turn(&mut worker);
+            run_iteration(&mut worker);
         }
     }
 }

@@ -18,7 +18,7 @@ use super::http2::Http2State;
 /// Most clients that are suspected for one closed connection.
 const MAX_SUSPECTS: usize = 16;
 /// How long a request without an answer is suspected: nothing tells when it was done.
-const ONEWAY_SUSPECTED_FOR: Duration = Duration::from_secs(1);
+const ONEWAY_SUSPICION_PERIOD: Duration = Duration::from_secs(1);
 
 /// Returns the distinct clients of these calls, in order.
 fn first_clients(calls: impl Iterator<Item = u64>) -> Vec<u64> {
@@ -36,8 +36,8 @@ fn first_clients(calls: impl Iterator<Item = u64>) -> Vec<u64> {
 
 /// Returns the clients of the newest lost calls. `oneway` is the last request without an answer.
 fn suspects(lost: &[UpstreamCall], oneway: Option<(u64, Time)>, now: Time) -> Vec<u64> {
-    let mut newest: Vec<_> = lost.iter().map(|call| (call.began, call.from)).collect();
-    let oneway = oneway.filter(|(_, at)| now < *at + ONEWAY_SUSPECTED_FOR);
+    let mut newest: Vec<_> = lost.iter().map(|call| (call.began, call.client)).collect();
+    let oneway = oneway.filter(|(_, at)| now < *at + ONEWAY_SUSPICION_PERIOD);
     newest.extend(oneway.map(|(from, at)| (at, from)));
     newest.sort_unstable_by(|a, b| b.cmp(a));
     first_clients(newest.into_iter().map(|(_, from)| from))
@@ -99,9 +99,9 @@ mod tests {
     fn suspects_are_newest_distinct_callers() {
         let second = |n: u64| Time::ZERO + Duration::from_secs(n);
         let call = |from, at| UpstreamCall {
-            from,
+            client: from,
             id: 0,
-            manner: FrameFlavor::default(),
+            flavor: FrameFlavor::default(),
             began: second(at),
             deadline: Time::NEVER,
             bytes: 0,

@@ -10,7 +10,7 @@ use plimsoll_wire::http2::MAX_STREAM_ID;
 use super::super::access_log::AccessLogEntry;
 use super::super::count;
 use super::super::transport::Transport;
-use super::charges::Isolation;
+use super::abuse::Isolation;
 use super::{RelayConnection, RelayRole, Worker};
 
 impl Worker {
@@ -20,9 +20,9 @@ impl Worker {
 
     pub(super) fn mark(&mut self, token: u64) {
         if let Some(connection) = self.live(token)
-            && !connection.dirty
+            && !connection.is_dirty
         {
-            connection.dirty = true;
+            connection.is_dirty = true;
             self.dirty.push(token);
         }
     }
@@ -56,28 +56,28 @@ impl Worker {
             endpoint,
             role,
             began: now,
-            opening: None,
+            proxy_header: None,
             client: None,
             last_active: now,
-            came: 0,
-            went: 0,
-            connecting,
+            bytes_received: 0,
+            bytes_sent: 0,
+            is_connecting: connecting,
             is_established: false,
             problem: None,
-            unneeded: false,
-            recognised: false,
+            is_unneeded: false,
+            is_recognised: false,
             interest,
-            paused: false,
-            held: false,
+            is_paused: false,
+            is_held: false,
             held_since: Time::NEVER,
             reply_bytes: 0,
             skip: 0,
             delayed: 0,
             isolation: Isolation::default(),
-            ended: false,
-            finishing: false,
-            finished: false,
-            dirty: false,
+            peer_ended: false,
+            ends_after_output: false,
+            end_sent: false,
+            is_dirty: false,
         };
         self.connections.put_back(token, Box::new(connection));
         Ok(token)
@@ -91,7 +91,7 @@ impl Worker {
     }
 
     pub(super) fn closed(&mut self, mut connection: RelayConnection, now: Time) {
-        let (route, is_new) = (connection.route, connection.is_new());
+        let (route, is_new) = (connection.route, connection.is_unready());
         let problem = connection.problem.take();
         let problem = problem.as_deref();
         let problem = problem.unwrap_or("it closed the connection before it could be used");
@@ -99,7 +99,7 @@ impl Worker {
         match endpoint {
             None => {
                 self.counters(route).open.dec();
-                self.charge_abandoned(&connection, now);
+                self.count_abandoned(&connection, now);
             }
             Some(endpoint) => {
                 if connection.is_established {
@@ -108,10 +108,10 @@ impl Worker {
                 self.free_slot(route, endpoint, connection.token);
                 connection.end_reservation(&mut self.routes);
                 let is_pipe = matches!(connection.role, RelayRole::Pipe { .. });
-                if connection.unneeded {
+                if connection.is_unneeded {
                     // It was closed from this side because it was unused.
                 } else if is_new {
-                    self.endpoint_failed(route, endpoint, problem, now);
+                    self.on_endpoint_failure(route, endpoint, problem, now);
                 } else if !is_pipe {
                     count(&self.counters(route).upstream_lost, 1);
                 }
@@ -124,32 +124,32 @@ impl Worker {
                 ..
             } if let Some(endpoint) = endpoint => {
                 let lost = calls.take_if(|_| true);
-                if !connection.unneeded {
+                if !connection.is_unneeded {
                     self.blame_newest(route, &lost, last_oneway, now);
                 }
-                let why = if connection.connecting {
+                let why = if connection.is_connecting {
                     RejectReason::NoUpstream
                 } else {
                     RejectReason::UpstreamClosed
                 };
                 self.refuse_all(route, endpoint, &lost, why);
-                if !connection.connecting {
-                    self.calls_failed(route, endpoint, lost.len(), now);
+                if !connection.is_connecting {
+                    self.on_failed_calls(route, endpoint, lost.len(), now);
                 }
             }
             RelayRole::Http2(http2) => {
-                if !connection.unneeded && http2.ends_silently() {
+                if !connection.is_unneeded && http2.ends_silently() {
                     self.blame_around(route, MAX_STREAM_ID, &http2, now);
                 }
-                self.http2_lost(connection.token, route, endpoint, *http2, now);
-                self.close_own(connection.isolation.own, now);
+                self.on_http2_lost(connection.token, route, endpoint, *http2, now);
+                self.close_reserved(connection.isolation.reserved, now);
             }
             RelayRole::Pipe { peer } => {
                 if endpoint.is_none() && self.logs() {
                     let line = AccessLogEntry {
                         client: connection.client(),
-                        bytes_up: connection.came,
-                        bytes_down: connection.went,
+                        bytes_up: connection.bytes_received,
+                        bytes_down: connection.bytes_sent,
                         ..AccessLogEntry::default()
                     };
                     let endpoint = self.live(peer).and_then(|other| other.endpoint);
@@ -158,8 +158,8 @@ impl Worker {
                 // If this end failed, the other must not wait for more; if both had finished, the
                 // other is gone or about to be.
                 if let Some(other) = self.live(peer) {
-                    other.ended = true;
-                    other.finishing = true;
+                    other.peer_ended = true;
+                    other.ends_after_output = true;
                     self.mark(peer);
                 }
             }

@@ -12,7 +12,7 @@ use super::super::count;
 use super::super::metrics::UpstreamCounters;
 use super::super::names::ResolvedUpstream;
 use super::super::transport::Transport;
-use super::troubles::PeerError;
+use super::peer_errors::PeerError;
 use super::{RelayRole, Worker};
 
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(20);
@@ -23,28 +23,28 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// One of a route's upstreams, and when it may be tried again.
 pub(super) struct Endpoint {
-    place: ResolvedUpstream,
+    upstream: ResolvedUpstream,
     pub(super) counters: UpstreamCounters,
     /// The connections that take new calls, for each layout of frames in turn.
     pub(super) slots: Vec<Option<u64>>,
     /// The upstream's name no longer resolves to this address.
-    gone: bool,
+    is_gone: bool,
     /// Consecutive connections that could not be made.
     failures: u32,
     /// Consecutive calls that failed.
-    bad_calls: u32,
+    failed_calls: u32,
     /// The local resource that was lacking when a connection was last begun.
-    lack: Option<LocalResourceError>,
+    missing_resource: Option<LocalResourceError>,
     retry_at: Time,
 }
 
 impl Endpoint {
     pub(super) fn address(&self) -> &Address {
-        &self.place.address
+        &self.upstream.address
     }
 
     pub(super) fn is_usable(&self, now: Time) -> bool {
-        !self.gone && self.retry_at <= now
+        !self.is_gone && self.retry_at <= now
     }
 
     /// Ejects the upstream for twice as long as the last time, until a connection succeeds.
@@ -57,49 +57,49 @@ impl Endpoint {
 
 impl Worker {
     /// Applies the lookup results since the last call.
-    pub(super) fn learn_names(&mut self) {
+    pub(super) fn apply_lookups(&mut self) {
         for route in 0..self.routes.len() {
             let state = &mut self.routes[route];
             let version = state.setup.upstreams.version();
-            if std::mem::replace(&mut state.version, version) == version {
+            if std::mem::replace(&mut state.upstreams_version, version) == version {
                 continue;
             }
             let places = state.setup.upstreams.places();
-            let lanes = state.slots_per_upstream();
+            let slots = state.slots_per_upstream();
             let endpoints = &mut state.endpoints;
             let mut left = Vec::new();
             for (number, endpoint) in endpoints.iter_mut().enumerate() {
-                let gone = !places.contains(&endpoint.place);
-                if gone && !std::mem::replace(&mut endpoint.gone, gone) {
+                let gone = !places.contains(&endpoint.upstream);
+                if gone && !std::mem::replace(&mut endpoint.is_gone, gone) {
                     left.push(number);
                 }
-                endpoint.gone = gone;
+                endpoint.is_gone = gone;
             }
             for place in places {
-                if endpoints.iter().any(|known| known.place == place) {
+                if endpoints.iter().any(|known| known.upstream == place) {
                     continue;
                 }
                 let address = place.address.to_string();
                 let metrics = &self.shared.metrics;
                 let endpoint = Endpoint {
                     counters: metrics.upstream(&state.setup.route.name, &address),
-                    place,
-                    slots: vec![None; lanes],
-                    gone: false,
+                    upstream: place,
+                    slots: vec![None; slots],
+                    is_gone: false,
                     failures: 0,
-                    bad_calls: 0,
-                    lack: None,
+                    failed_calls: 0,
+                    missing_resource: None,
                     retry_at: Time::ZERO,
                 };
                 // Upstreams are referred to by index; indexes are reused only when there are many.
                 let reused = if endpoints.len() < MAX_REMEMBERED {
                     None
                 } else {
-                    endpoints.iter_mut().find(|known| known.gone)
+                    endpoints.iter_mut().find(|known| known.is_gone)
                 };
                 match reused {
                     Some(old) => {
-                        let address = old.place.address.to_string();
+                        let address = old.upstream.address.to_string();
                         metrics.forget_upstream(&state.setup.route.name, &address);
                         *old = endpoint;
                     }
@@ -107,19 +107,25 @@ impl Worker {
                 }
             }
             for endpoint in left {
-                self.leave(route, endpoint);
+                self.stop_new_calls(route, endpoint);
             }
         }
     }
 
     /// Gives no new calls to the connections of this upstream; calls in flight finish there.
-    fn leave(&mut self, route: usize, endpoint: usize) {
+    fn stop_new_calls(&mut self, route: usize, endpoint: usize) {
         self.routes[route].endpoints[endpoint].slots.fill(None);
     }
 
     /// Counts calls that an upstream has lost or not answered in time. After several in a row the
     /// upstream is ejected for a while, unless it is the only one.
-    pub(super) fn calls_failed(&mut self, route: usize, endpoint: usize, calls: usize, now: Time) {
+    pub(super) fn on_failed_calls(
+        &mut self,
+        route: usize,
+        endpoint: usize,
+        calls: usize,
+        now: Time,
+    ) {
         let state = &mut self.routes[route];
         let (after, pause) = (
             state.setup.route.eject_after(),
@@ -127,8 +133,8 @@ impl Worker {
         );
         let failed = &mut state.endpoints[endpoint];
         count(&failed.counters.failed, calls as u64);
-        failed.bad_calls = failed.bad_calls.saturating_add(calls as u32);
-        if failed.bad_calls < after || !failed.is_usable(now) {
+        failed.failed_calls = failed.failed_calls.saturating_add(calls as u32);
+        if failed.failed_calls < after || !failed.is_usable(now) {
             return;
         }
         let address = failed.address().clone();
@@ -140,21 +146,21 @@ impl Worker {
             return;
         }
         let failed = &mut state.endpoints[endpoint];
-        failed.bad_calls = 0;
-        failed.lack = None;
+        failed.failed_calls = 0;
+        failed.missing_resource = None;
         failed.retry_at = now + pause;
         let name = &state.setup.route.name;
         tracing::warn!(
             "route {name}: {address} failed {after} calls in a row, ejected for {pause:?}"
         );
         count(&self.counters(route).ejections, 1);
-        self.leave(route, endpoint);
+        self.stop_new_calls(route, endpoint);
     }
 
     /// Records that an upstream has answered a call.
     pub(super) fn call_answered(&mut self, route: usize, endpoint: Option<usize>) {
         if let Some(endpoint) = endpoint {
-            self.routes[route].endpoints[endpoint].bad_calls = 0;
+            self.routes[route].endpoints[endpoint].failed_calls = 0;
         }
     }
 
@@ -173,7 +179,7 @@ impl Worker {
     }
 
     /// Records that a connection to an upstream could not be made.
-    pub(super) fn endpoint_failed(
+    pub(super) fn on_endpoint_failure(
         &mut self,
         route: usize,
         endpoint: usize,
@@ -188,7 +194,7 @@ impl Worker {
             let (name, address) = (&state.setup.route.name, endpoint.address());
             tracing::warn!("route {name}: upstream {address} is down: {problem}");
         }
-        endpoint.lack = None;
+        endpoint.missing_resource = None;
         endpoint.eject(now);
     }
 
@@ -208,8 +214,8 @@ impl Worker {
     pub(super) fn why_unconnected(&self, route: usize, now: Time) -> RejectReason {
         let state = &self.routes[route];
         let endpoints = state.endpoints.iter();
-        let mut there = endpoints.filter(|endpoint| !endpoint.gone && now < endpoint.retry_at);
-        let lack = there.find_map(|endpoint| endpoint.lack);
+        let mut there = endpoints.filter(|endpoint| !endpoint.is_gone && now < endpoint.retry_at);
+        let lack = there.find_map(|endpoint| endpoint.missing_resource);
         match lack.or_else(|| state.setup.upstreams.lack()) {
             Some(lack) => RejectReason::LocalResource(lack),
             None => RejectReason::NoUpstream,
@@ -225,7 +231,7 @@ impl Worker {
         now: Time,
     ) -> Option<u64> {
         let state = &mut self.routes[route];
-        let ResolvedUpstream { host, address } = state.endpoints[endpoint].place.clone();
+        let ResolvedUpstream { host, address } = state.endpoints[endpoint].upstream.clone();
         let begun = (|| -> io::Result<Transport> {
             let tls = match &state.setup.upstream_tls {
                 Some(identity) => Some(identity.connection(&host).map_err(io::Error::other)?),
@@ -237,14 +243,14 @@ impl Worker {
         let adopted =
             begun.and_then(|transport| self.adopt(transport, route, Some(endpoint), role(), now));
         let lack = adopted.as_ref().err().and_then(LocalResourceError::of);
-        self.routes[route].endpoints[endpoint].lack = lack;
+        self.routes[route].endpoints[endpoint].missing_resource = lack;
         match (adopted, lack) {
             (Ok(token), _) => Some(token),
             (Err(_), Some(lack)) => {
                 count(&self.counters(route).upstream_failures, 1);
                 self.routes[route].endpoints[endpoint].eject(now);
                 let what = format_args!("no connection to upstream {address}: {lack}");
-                self.warn(route, PeerError::Lack, what, now);
+                self.warn(route, PeerError::LocalResource, what, now);
                 None
             }
             (Err(e), None) => {
@@ -252,7 +258,7 @@ impl Worker {
                     Address::Tcp(_) => e.to_string(),
                     Address::Unix(_) => address.describe_failure(&e),
                 };
-                self.endpoint_failed(route, endpoint, &problem, now);
+                self.on_endpoint_failure(route, endpoint, &problem, now);
                 None
             }
         }

@@ -32,7 +32,7 @@ fn fields(lines: &[&str]) -> Fields {
 }
 
 /// Checks blocks decoded one after another, and the table's size after each.
-fn session(table_size: u32, steps: &[(&str, &[&str], usize)]) {
+fn assert_decodes(table_size: u32, steps: &[(&str, &[&str], usize)]) {
     let mut decoder = Decoder::new(table_size, 1 << 16);
     for (block, expected, size) in steps {
         assert_eq!(
@@ -46,7 +46,7 @@ fn session(table_size: u32, steps: &[(&str, &[&str], usize)]) {
 
 #[test]
 fn rfc7541_c2_literals() {
-    session(
+    assert_decodes(
         4096,
         &[
             (
@@ -94,7 +94,7 @@ const C3: [&[&str]; 3] = [
 
 #[test]
 fn rfc7541_c3_requests() {
-    session(
+    assert_decodes(
         4096,
         &[
             (
@@ -114,7 +114,7 @@ fn rfc7541_c3_requests() {
 
 #[test]
 fn rfc7541_c4_requests_huffman() {
-    session(
+    assert_decodes(
         4096,
         &[
             ("8286 8441 8cf1 e3c2 e5f2 3a6b a0ab 90f4 ff", C3[0], 57),
@@ -128,7 +128,7 @@ fn rfc7541_c4_requests_huffman() {
     );
 }
 
-const C5: [&[&str]; 3] = [
+const C5_RESPONSES: [&[&str]; 3] = [
     &[
         ":status: 302",
         "cache-control: private",
@@ -153,23 +153,23 @@ const C5: [&[&str]; 3] = [
 
 #[test]
 fn rfc7541_c5_responses_with_eviction() {
-    session(
+    assert_decodes(
         256,
         &[
             (
                 "4803 3330 3258 0770 7269 7661 7465 611d 4d6f 6e2c 2032 3120 4f63 7420 3230
                  3133 2032 303a 3133 3a32 3120 474d 546e 1768 7474 7073 3a2f 2f77 7777 2e65
                  7861 6d70 6c65 2e63 6f6d",
-                C5[0],
+                C5_RESPONSES[0],
                 222,
             ),
-            ("4803 3330 37c1 c0bf", C5[1], 222),
+            ("4803 3330 37c1 c0bf", C5_RESPONSES[1], 222),
             (
                 "88c1 611d 4d6f 6e2c 2032 3120 4f63 7420 3230 3133 2032 303a 3133 3a32 3220
                  474d 54c0 5a04 677a 6970 7738 666f 6f3d 4153 444a 4b48 514b 425a 584f 5157
                  454f 5049 5541 5851 5745 4f49 553b 206d 6178 2d61 6765 3d33 3630 303b 2076
                  6572 7369 6f6e 3d31",
-                C5[2],
+                C5_RESPONSES[2],
                 215,
             ),
         ],
@@ -178,21 +178,21 @@ fn rfc7541_c5_responses_with_eviction() {
 
 #[test]
 fn rfc7541_c6_responses_with_eviction_huffman() {
-    session(
+    assert_decodes(
         256,
         &[
             (
                 "4882 6402 5885 aec3 771a 4b61 96d0 7abe 9410 54d4 44a8 2005 9504 0b81 66e0
                  82a6 2d1b ff6e 919d 29ad 1718 63c7 8f0b 97c8 e9ae 82ae 43d3",
-                C5[0],
+                C5_RESPONSES[0],
                 222,
             ),
-            ("4883 640e ffc1 c0bf", C5[1], 222),
+            ("4883 640e ffc1 c0bf", C5_RESPONSES[1], 222),
             (
                 "88c1 6196 d07a be94 1054 d444 a820 0595 040b 8166 e084 a62d 1bff c05a 839b
                  d9ab 77ad 94e7 821d d7f2 e6c7 b335 dfdf cd5b 3960 d5af 2708 7f36 72c1 ab27
                  0fb5 291f 9587 3160 65c0 03ed 4ee5 b106 3d50 07",
-                C5[2],
+                C5_RESPONSES[2],
                 215,
             ),
         ],
@@ -275,12 +275,12 @@ fn oversized_list_truncates_but_updates_table() {
     let mut shown = 0;
     let decoded = decoder.decode(&block, |_| shown += 1).unwrap();
     assert_eq!(
-        (shown, decoded.list_too_large, decoded.changed_table),
+        (shown, decoded.is_list_too_large, decoded.has_changed_table),
         (2, true, true)
     );
     let decoded = decoder.decode(&[0xbe], |_| shown += 1).unwrap();
     assert_eq!(
-        (shown, decoded.list_too_large, decoded.changed_table),
+        (shown, decoded.is_list_too_large, decoded.has_changed_table),
         (3, false, false)
     );
 }

@@ -4,12 +4,12 @@ use super::super::{
     EndpointRole, ErrorCode, FrameHeader, HeaderBlock, Http2Frame, MAX_WINDOW, SettingsPayload,
     StreamPayload, Violation, flags, kind, setting, write,
 };
-use super::{ConnectionStage, ControlEvent, Http2Connection, StreamClosure, StreamWindows, broken};
+use super::{ConnectionStage, ControlEvent, Http2Connection, StreamClosure, StreamWindows, protocol_error};
 
 impl<P: EndpointRole> Http2Connection<P> {
     /// Returns whether any frame may come next: SETTINGS have arrived and no header block is incomplete.
     #[inline(always)]
-    pub fn takes_any(&self) -> bool {
+    pub fn may_take_any(&self) -> bool {
         self.stage != ConnectionStage::Greeting && self.block.is_none()
     }
 
@@ -88,7 +88,7 @@ impl<P: EndpointRole> Http2Connection<P> {
             } => {
                 let Some(mut block) = self.block.take() else {
                     let why = "CONTINUATION after no HEADERS (RFC 9113, 6.10)";
-                    return Err(broken(why));
+                    return Err(protocol_error(why));
                 };
                 block.push(fragment, self.max_block())?;
                 if end_headers {
@@ -97,7 +97,7 @@ impl<P: EndpointRole> Http2Connection<P> {
                 self.block = Some(block);
             }
             Http2Frame::Settings(settings) => {
-                self.settings(settings, streams)?;
+                self.apply_settings(settings, streams)?;
                 write::settings_ack(out);
                 return Ok(ControlEvent::Settings(settings));
             }
@@ -113,14 +113,14 @@ impl<P: EndpointRole> Http2Connection<P> {
                     return Err(window_overflow(0));
                 }
                 self.send_window = window;
-                return Ok(ControlEvent::Room);
+                return Ok(ControlEvent::WindowGrown);
             }
             Http2Frame::WindowUpdate { increment } => {
                 self.check_not_idle(stream, "WINDOW_UPDATE")?;
                 if let Some(window) = streams.send_window(stream) {
                     let wider = window.checked_add_unsigned(increment);
                     *window = wider.ok_or_else(|| window_overflow(stream))?;
-                    return Ok(ControlEvent::Room);
+                    return Ok(ControlEvent::WindowGrown);
                 }
             }
             Http2Frame::ResetStream { code } => {
@@ -133,7 +133,7 @@ impl<P: EndpointRole> Http2Connection<P> {
                 debug,
             } => {
                 if last_stream > self.last_stream {
-                    return Err(broken(format!(
+                    return Err(protocol_error(format!(
                         "GOAWAY up to stream {last_stream} after one up to {} (RFC 9113, 6.8)",
                         self.last_stream
                     )));
@@ -146,14 +146,14 @@ impl<P: EndpointRole> Http2Connection<P> {
                 });
             }
             Http2Frame::PushPromise { .. } => {
-                return Err(broken("PUSH_PROMISE, and push is disabled (RFC 9113, 8.4)"));
+                return Err(protocol_error("PUSH_PROMISE, and push is disabled (RFC 9113, 8.4)"));
             }
             Http2Frame::Priority | Http2Frame::Unknown | Http2Frame::Data { .. } => {}
         }
         Ok(ControlEvent::Nothing)
     }
 
-    fn settings(
+    fn apply_settings(
         &mut self,
         settings: SettingsPayload<'_>,
         streams: &mut impl StreamWindows,
@@ -161,7 +161,7 @@ impl<P: EndpointRole> Http2Connection<P> {
         for (id, value) in settings.iter() {
             match id {
                 setting::ENABLE_PUSH if value != 0 && self.role.is_client() => {
-                    return Err(broken("ENABLE_PUSH from a server (RFC 9113, 6.5.2)"));
+                    return Err(protocol_error("ENABLE_PUSH from a server (RFC 9113, 6.5.2)"));
                 }
                 setting::MAX_CONCURRENT_STREAMS => self.max_streams = value,
                 // The windows of open streams move by the difference (RFC 9113, 6.9.2).
@@ -218,13 +218,13 @@ impl<P: EndpointRole> Http2Connection<P> {
         let left_out = if self.role.is_client() {
             stream > self.last_stream
         } else {
-            self.last_taken.is_some_and(|last| stream > last)
+            self.last_accepted.is_some_and(|last| stream > last)
         };
         match closed {
             StreamClosure::Reset => Ok(()),
             StreamClosure::Forgotten if stream <= self.last_reset || left_out => Ok(()),
             StreamClosure::ResetByPeer => after(stream, "RST_STREAM"),
-            StreamClosure::HalfEnded => after(stream, "END_STREAM"),
+            StreamClosure::EndedByPeer => after(stream, "END_STREAM"),
             StreamClosure::Ended | StreamClosure::Forgotten => after(0, "END_STREAM"),
         }
     }
@@ -236,7 +236,7 @@ impl<P: EndpointRole> Http2Connection<P> {
 
     fn check_not_idle(&self, stream: u32, what: &str) -> Result<(), Violation> {
         if self.is_idle(stream) {
-            Err(broken(format!(
+            Err(protocol_error(format!(
                 "{what} on stream {stream}, which was never opened (RFC 9113, 5.1)"
             )))
         } else {
@@ -246,7 +246,7 @@ impl<P: EndpointRole> Http2Connection<P> {
 
     #[inline(always)]
     fn check_order(&self, head: FrameHeader) -> Result<(), Violation> {
-        if self.takes_any() {
+        if self.may_take_any() {
             Ok(())
         } else {
             self.check_next(head)
@@ -260,13 +260,13 @@ impl<P: EndpointRole> Http2Connection<P> {
         let is_settings = head.kind() == kind::SETTINGS && !head.has(flags::ACK);
         if self.stage == ConnectionStage::Greeting && !is_settings {
             let why = format!("{name} before the peer's SETTINGS (RFC 9113, 3.4)");
-            return Err(broken(why));
+            return Err(protocol_error(why));
         }
         let stream = head.stream();
         let open = self.block.as_ref().map(|block| block.piece().stream);
         match open.filter(|open| head.kind() != kind::CONTINUATION || stream != *open) {
             None => Ok(()),
-            Some(open) => Err(broken(format!(
+            Some(open) => Err(protocol_error(format!(
                 "{name} on stream {stream} inside a header block, of stream {open} (RFC 9113, 4.3)"
             ))),
         }

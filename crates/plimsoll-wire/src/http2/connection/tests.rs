@@ -7,9 +7,9 @@ use super::*;
 
 /// Send windows by stream id.
 #[derive(Default)]
-struct Table(Vec<(u32, i32)>);
+struct WindowTable(Vec<(u32, i32)>);
 
-impl StreamWindows for Table {
+impl StreamWindows for WindowTable {
     fn send_window(&mut self, id: u32) -> Option<&mut i32> {
         let mut all = self.0.iter_mut();
         all.find(|(of, _)| *of == id).map(|(_, window)| window)
@@ -22,7 +22,7 @@ impl StreamWindows for Table {
 /// One end of a connection with its streams.
 struct End<P> {
     http2: Http2Connection<P>,
-    streams: Table,
+    streams: WindowTable,
     out: Vec<u8>,
 }
 
@@ -30,7 +30,7 @@ impl<P: EndpointRole> End<P> {
     fn new(peer: P) -> End<P> {
         End {
             http2: Http2Connection::new(peer, MAX_WINDOW),
-            streams: Table::default(),
+            streams: WindowTable::default(),
             out: Vec::new(),
         }
     }
@@ -67,7 +67,7 @@ impl<P: EndpointRole> End<P> {
     }
 
     /// Returns the error that `bytes` cause: its code, and the stream that it ends.
-    fn error(&mut self, bytes: &[u8]) -> (ErrorCode, u32) {
+    fn error_of(&mut self, bytes: &[u8]) -> (ErrorCode, u32) {
         match self.receive(bytes) {
             Ok(seen) => panic!("no error: {seen:?}"),
             Err(violation) => match self.http2.contain(violation) {
@@ -102,7 +102,7 @@ fn goaway(last: u32) -> Vec<u8> {
 }
 
 const PROTOCOL: (ErrorCode, u32) = (ErrorCode::PROTOCOL_ERROR, 0);
-const FLOW: (ErrorCode, u32) = (ErrorCode::FLOW_CONTROL_ERROR, 0);
+const FLOW_CONTROL_ERROR: (ErrorCode, u32) = (ErrorCode::FLOW_CONTROL_ERROR, 0);
 
 /// 3.4
 #[test]
@@ -138,8 +138,8 @@ fn settings_must_be_first_frame() {
         frame(kind::HEADERS, 0, 1, b""),
         frame(0xee, 0, 0, b""),
     ] {
-        assert_eq!(End::new(ServerRole).error(&first), PROTOCOL);
-        assert_eq!(End::new(ClientRole).error(&first), PROTOCOL);
+        assert_eq!(End::new(ServerRole).error_of(&first), PROTOCOL);
+        assert_eq!(End::new(ClientRole).error_of(&first), PROTOCOL);
     }
 }
 
@@ -151,13 +151,13 @@ fn split_frame_is_reassembled() {
         http2.keep(&ping[..cut], None);
         assert!(!http2.is_between_frames());
         let mut input = &ping[cut..];
-        let whole = http2.reassembled(&mut input).unwrap().unwrap();
+        let whole = http2.take_reassembled(&mut input).unwrap().unwrap();
         assert_eq!((&whole[..], input), (&ping[..], &b""[..]));
         http2.keep(b"", Some(whole));
         assert!(http2.is_between_frames());
     }
     http2.keep(&frame(kind::DATA, 0, 1, &[0; 16_385])[..5], None);
-    let error = http2.reassembled(&mut &[0; 4][..]).unwrap_err();
+    let error = http2.take_reassembled(&mut &[0; 4][..]).unwrap_err();
     assert_eq!(error.code, ErrorCode::FRAME_SIZE_ERROR);
 }
 
@@ -192,10 +192,10 @@ fn header_block_must_be_contiguous() {
         frame(kind::PING, 0, 0, &[0; 8]),
         frame(0xee, 0, 9, b""),
     ] {
-        assert_eq!(open().error(&other), PROTOCOL);
+        assert_eq!(open().error_of(&other), PROTOCOL);
     }
     let late = frame(kind::CONTINUATION, flags::END_HEADERS, 9, b"");
-    assert_eq!(end.error(&late), PROTOCOL);
+    assert_eq!(end.error_of(&late), PROTOCOL);
 }
 
 /// 5.1
@@ -208,8 +208,8 @@ fn idle_stream_frame_is_connection_error() {
             window_update(id, 0),
             frame(kind::RST_STREAM, 0, id, &[0; 4]),
         ] {
-            assert_eq!(End::greeted(ServerRole).error(&bytes), PROTOCOL);
-            assert_eq!(End::greeted(ClientRole).error(&bytes), PROTOCOL);
+            assert_eq!(End::greeted(ServerRole).error_of(&bytes), PROTOCOL);
+            assert_eq!(End::greeted(ClientRole).error_of(&bytes), PROTOCOL);
         }
         for closed in [StreamClosure::Forgotten, StreamClosure::Reset] {
             let http2 = End::greeted(ServerRole).http2;
@@ -220,10 +220,10 @@ fn idle_stream_frame_is_connection_error() {
         let priority = |length| frame(kind::PRIORITY, 0, id, &vec![0; length]);
         let mut end = End::greeted(ServerRole);
         assert_eq!(end.receive(&priority(5)).unwrap(), [""; 0]);
-        assert_eq!(end.error(&priority(4)), (ErrorCode::FRAME_SIZE_ERROR, 0));
+        assert_eq!(end.error_of(&priority(4)), (ErrorCode::FRAME_SIZE_ERROR, 0));
     }
     let block = frame(kind::HEADERS, 0, 7, b"");
-    assert_eq!(End::greeted(ClientRole).error(&block), PROTOCOL);
+    assert_eq!(End::greeted(ClientRole).error_of(&block), PROTOCOL);
     assert!(End::greeted(ServerRole).receive(&block).is_ok());
     // Late frames on a closed stream are not an error.
     let late = [window_update(3, 1), window_update(5, 1)].concat();
@@ -245,7 +245,7 @@ fn closed_stream_error_depends_on_closer() {
     let closed = |stream| Some((ErrorCode::STREAM_CLOSED, stream));
     assert_eq!(code(&http2, 3, StreamClosure::Reset), None);
     assert_eq!(code(&http2, 3, StreamClosure::ResetByPeer), closed(3));
-    assert_eq!(code(&http2, 3, StreamClosure::HalfEnded), closed(3));
+    assert_eq!(code(&http2, 3, StreamClosure::EndedByPeer), closed(3));
     assert_eq!(code(&http2, 3, StreamClosure::Ended), closed(0));
     assert_eq!(code(&http2, 3, StreamClosure::Forgotten), closed(0));
     // Unrecorded streams may have been reset by this end.
@@ -289,10 +289,13 @@ fn settings_are_applied_and_acknowledged() {
     assert_eq!(end.out, frame(kind::SETTINGS, flags::ACK, 0, b""));
     assert_eq!(end.http2.max_streams(), 7);
     assert!(end.http2.is_acknowledged());
-    assert_eq!(end.error(&setting(2, 1)), PROTOCOL);
+    assert_eq!(end.error_of(&setting(2, 1)), PROTOCOL);
     assert!(End::greeted(ServerRole).receive(&setting(2, 1)).is_ok());
-    assert_eq!(End::greeted(ServerRole).error(&setting(2, 2)), PROTOCOL);
-    assert_eq!(End::greeted(ServerRole).error(&setting(4, 1 << 31)), FLOW);
+    assert_eq!(End::greeted(ServerRole).error_of(&setting(2, 2)), PROTOCOL);
+    assert_eq!(
+        End::greeted(ServerRole).error_of(&setting(4, 1 << 31)),
+        FLOW_CONTROL_ERROR
+    );
     end.out.clear();
     let ping = frame(kind::PING, 0, 0, b"pingpong");
     assert_eq!(end.receive(&ping).unwrap(), [""; 0]);
@@ -306,7 +309,7 @@ fn goaway_last_stream_only_decreases() {
     client.receive(&goaway(MAX_STREAM_ID)).unwrap();
     assert_eq!(client.http2.stage(), ConnectionStage::Draining);
     client.receive(&[goaway(3), goaway(3)].concat()).unwrap();
-    assert_eq!(client.error(&goaway(5)), PROTOCOL);
+    assert_eq!(client.error_of(&goaway(5)), PROTOCOL);
     let late = |http2: &Http2Connection<ClientRole>, id| {
         http2.check_closed(id, "DATA", StreamClosure::Forgotten)
     };
@@ -342,11 +345,11 @@ fn windows_never_overflow() {
     assert_eq!(end.streams.0, [(1, 65_535), (5, 0x7fff_ffff)]);
     end.http2.sent(1);
     end.receive(&window_update(0, 1)).unwrap();
-    assert_eq!(end.error(&window_update(0, 1)), FLOW);
+    assert_eq!(end.error_of(&window_update(0, 1)), FLOW_CONTROL_ERROR);
     let of_stream = (ErrorCode::FLOW_CONTROL_ERROR, 5);
-    assert_eq!(end.error(&window_update(5, 1)), of_stream);
-    assert_eq!(end.error(&window_update(5, 0)), (PROTOCOL.0, 5));
-    assert_eq!(end.error(&window_update(0, 0)), PROTOCOL);
+    assert_eq!(end.error_of(&window_update(5, 1)), of_stream);
+    assert_eq!(end.error_of(&window_update(5, 0)), (PROTOCOL.0, 5));
+    assert_eq!(end.error_of(&window_update(0, 0)), PROTOCOL);
 }
 
 /// 6.9.2
@@ -360,7 +363,7 @@ fn initial_window_change_adjusts_streams() {
     end.receive(&setting(4, 70_000)).unwrap();
     assert_eq!(end.streams.0, [(1, 1_000 + 4_465), (5, 70_000)]);
     end.receive(&window_update(5, 1)).unwrap();
-    assert_eq!(end.error(&setting(4, MAX_WINDOW)), FLOW);
+    assert_eq!(end.error_of(&setting(4, MAX_WINDOW)), FLOW_CONTROL_ERROR);
     assert_eq!(end.http2.send_window(), 65_535, "the connection's stays");
 }
 
@@ -390,7 +393,7 @@ fn flow_control_counts_padding() {
     assert_eq!(end.out, b"", "in few frames");
     end.receive(&[padded.clone(), padded.clone(), padded.clone()].concat())
         .unwrap();
-    assert_eq!(end.error(&padded), FLOW);
+    assert_eq!(end.error_of(&padded), FLOW_CONTROL_ERROR);
     end.http2.give_back_all(&mut end.out);
     assert_eq!(end.out, window_update(0, 4 * 16_001));
     assert!(end.receive(&padded).is_ok());
@@ -400,6 +403,6 @@ fn flow_control_counts_padding() {
 #[test]
 fn push_promise_is_rejected() {
     let promise = frame(kind::PUSH_PROMISE, flags::END_HEADERS, 1, &[0, 0, 0, 2]);
-    assert_eq!(End::greeted(ClientRole).error(&promise), PROTOCOL);
-    assert_eq!(End::greeted(ServerRole).error(&promise), PROTOCOL);
+    assert_eq!(End::greeted(ClientRole).error_of(&promise), PROTOCOL);
+    assert_eq!(End::greeted(ServerRole).error_of(&promise), PROTOCOL);
 }

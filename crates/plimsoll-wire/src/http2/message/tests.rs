@@ -1,8 +1,8 @@
 use super::*;
 
-type List = Vec<(&'static [u8], &'static [u8])>;
+type FieldList = Vec<(&'static [u8], &'static [u8])>;
 
-fn check(list: &List) -> MessageCheck {
+fn check(list: &FieldList) -> MessageCheck {
     let mut check = MessageCheck::default();
     for (name, value) in list {
         check.note(name, value);
@@ -10,7 +10,7 @@ fn check(list: &List) -> MessageCheck {
     check
 }
 
-fn request_problem(list: &List) -> Option<&'static str> {
+fn request_problem(list: &FieldList) -> Option<&'static str> {
     let find = |name: &[u8]| {
         let found = list.iter().find(|(known, _)| *known == name);
         found.map(|(_, value)| *value)
@@ -19,8 +19,8 @@ fn request_problem(list: &List) -> Option<&'static str> {
 }
 
 /// Returns a valid request with its path and authority, followed by these fields.
-fn request(more: &[(&'static [u8], &'static [u8])]) -> List {
-    let mut list: List = vec![
+fn request(more: &[(&'static [u8], &'static [u8])]) -> FieldList {
+    let mut list: FieldList = vec![
         (b":method", b"POST"),
         (b":scheme", b"http"),
         (b":path", b"/a.B/C"),
@@ -31,7 +31,7 @@ fn request(more: &[(&'static [u8], &'static [u8])]) -> List {
 }
 
 /// Returns [`request`] with another value of one of its fields.
-fn with(name: &'static [u8], value: &'static [u8]) -> List {
+fn with(name: &'static [u8], value: &'static [u8]) -> FieldList {
     let mut list = request(&[]);
     for field in &mut list {
         if field.0 == name {
@@ -41,7 +41,7 @@ fn with(name: &'static [u8], value: &'static [u8]) -> List {
     list
 }
 
-fn without(name: &[u8]) -> List {
+fn without(name: &[u8]) -> FieldList {
     let mut list = request(&[]);
     list.retain(|(known, _)| *known != name);
     list
@@ -204,11 +204,11 @@ fn body_length_follows_method_and_status() {
     let head = check(&with(b":method", b"HEAD"));
     assert_eq!(head.request_length(), None);
     let answer = |status| check(&vec![(b":status", status), (b"content-length", b"9")]);
-    assert_eq!(answer(b"200").answer_length(&post), Some(9));
-    assert_eq!(answer(b"200").answer_length(&head), Some(0));
-    assert_eq!(answer(b"304").answer_length(&post), Some(0));
+    assert_eq!(answer(b"200").response_length(&post), Some(9));
+    assert_eq!(answer(b"200").response_length(&head), Some(0));
+    assert_eq!(answer(b"304").response_length(&post), Some(0));
     assert_eq!(
-        check(&vec![(b":status", b"200")]).answer_length(&post),
+        check(&vec![(b":status", b"200")]).response_length(&post),
         None
     );
 }

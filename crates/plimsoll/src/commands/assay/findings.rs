@@ -59,7 +59,7 @@ impl FigureCheck {
 #[derive(Clone, Debug)]
 pub(super) struct ObjectiveCheck {
     pub(super) text: String,
-    pub(super) judged: ObjectiveVerdict,
+    pub(super) verdict: ObjectiveVerdict,
     /// Whether the true value meets the objective; `None` if it is too close to the limit to tell.
     pub(super) was_met: Option<bool>,
 }
@@ -68,7 +68,7 @@ impl ObjectiveCheck {
     /// Returns whether the verdict was wrong.
     pub(super) fn is_wrong(&self) -> bool {
         matches!(
-            (self.judged, self.was_met),
+            (self.verdict, self.was_met),
             (ObjectiveVerdict::Met, Some(false)) | (ObjectiveVerdict::Missed, Some(true))
         )
     }
@@ -86,14 +86,14 @@ pub(super) struct Assay {
     pub(super) requests: u64,
     pub(super) calls: u64,
     /// Number of measured calls, which are compared.
-    pub(super) compared: u64,
+    pub(super) compared_calls: u64,
     pub(super) basis: TruthBasis,
     /// Why the run can't be compared completely, in sentences.
     pub(super) disagreements: Vec<String>,
     /// Whether the run claims to be valid.
-    pub(super) stands: bool,
+    pub(super) claims_validity: bool,
     pub(super) figures: Vec<FigureCheck>,
-    pub(super) promises: Vec<ObjectiveCheck>,
+    pub(super) objectives: Vec<ObjectiveCheck>,
     /// Lateness of the server's own writes: p50 and maximum, µs.
     pub(super) server_late_us: [f64; 2],
 }
@@ -114,17 +114,17 @@ impl Assay {
         } else {
             None
         };
-        let measured = usize::try_from(warmup)
+        let warmup_requests = usize::try_from(warmup)
             .unwrap_or(usize::MAX)
             .min(requests.len());
         let (basis, truth) = match due.filter(|due| due.len() == requests.len()) {
-            Some(due) => (TruthBasis::Schedule, on_schedule(envelope, &due)?),
+            Some(due) => (TruthBasis::Schedule, scheduled_time_bounds(envelope, &due)?),
             None => (
                 TruthBasis::Arrivals,
                 requests.iter().filter_map(as_served).collect(),
             ),
         };
-        let truth = TimeBounds::of(truth.into_iter().skip(measured));
+        let truth = TimeBounds::of(truth.into_iter().skip(warmup_requests));
         let figures = figures(run, &truth, path);
         if figures.is_empty() {
             return Err(format!(
@@ -143,17 +143,17 @@ impl Assay {
         Ok(Assay {
             run: run.dir.display().to_string(),
             commitment: envelope.commitment.clone(),
-            law: envelope.opened.law.clone(),
-            seed: envelope.opened.seed,
+            law: envelope.opening.law.clone(),
+            seed: envelope.opening.seed,
             path,
             requests: requests.len() as u64,
             calls: check.due,
-            compared: truth.len(),
+            compared_calls: truth.len(),
             basis,
             disagreements,
-            stands: run.state == RunState::Complete && run.summary.health.valid,
+            claims_validity: run.state == RunState::Complete && run.summary.health.valid,
             figures,
-            promises: promises(run, &truth, path),
+            objectives: promises(run, &truth, path),
             server_late_us: [late_at(50.0), late_at(100.0)],
         })
     }
@@ -166,14 +166,14 @@ impl Assay {
     }
 
     /// Returns whether the run claims to be valid although an interval misses the true value.
-    pub(super) fn stands_falsely(&self) -> bool {
+    pub(super) fn is_falsely_valid(&self) -> bool {
         let (held, of) = self.coverage();
-        self.stands && held < of
+        self.claims_validity && held < of
     }
 
     pub(super) fn exit(&self) -> Exit {
         let (held, of) = self.coverage();
-        if held < of || self.promises.iter().any(ObjectiveCheck::is_wrong) {
+        if held < of || self.objectives.iter().any(ObjectiveCheck::is_wrong) {
             Exit::ObjectiveMissed
         } else if of == 0 || !self.disagreements.is_empty() {
             Exit::Invalid
@@ -219,7 +219,7 @@ fn as_served(request: &ServedRequest) -> Option<[u64; 2]> {
 
 /// Returns bounds of each call's time as a client that sends and reads without delay would see it, ns: the law's
 /// delays for calls when due, plus the server's own lateness with the request of the same number.
-fn on_schedule(envelope: &Envelope, due: &[u64]) -> Result<Vec<[u64; 2]>, String> {
+fn scheduled_time_bounds(envelope: &Envelope, due: &[u64]) -> Result<Vec<[u64; 2]>, String> {
     let requests = &envelope.requests;
     // Calls are never sent early, so the smallest offset gives the start of the schedule.
     let offsets = requests.iter().zip(due);
@@ -299,7 +299,7 @@ fn promises(run: &Run, truth: &TimeBounds, path: Duration) -> Vec<ObjectiveCheck
     let judged = judge_run(run);
     let pairs = objectives.iter().zip(judged);
     let promises = pairs.filter_map(|(objective, judged)| {
-        let true_us = limited(objective, truth)?;
+        let true_us = true_value(objective, truth)?;
         let [low, high] = [true_us[0], true_us[1] + path.as_secs_f64() * 1e6];
         let limit_us = objective.limit / 1e3;
         let is_above = if low > limit_us {
@@ -309,15 +309,15 @@ fn promises(run: &Run, truth: &TimeBounds, path: Duration) -> Vec<ObjectiveCheck
         };
         Some(ObjectiveCheck {
             text: judged.objective,
-            judged: judged.verdict,
-            was_met: is_above.map(|above| above != objective.below),
+            verdict: judged.verdict,
+            was_met: is_above.map(|above| above != objective.is_upper),
         })
     });
     promises.collect()
 }
 
 /// Returns the true value of the figure that an objective limits, µs; `None` if the envelope does not determine it.
-fn limited(objective: &Objective, truth: &TimeBounds) -> Option<[f64; 2]> {
+fn true_value(objective: &Objective, truth: &TimeBounds) -> Option<[f64; 2]> {
     match objective.metric {
         _ if objective.stage.is_some() => None,
         Metric::Time(TimeMetric::Response, Statistic::Percentile(percent)) => {
@@ -354,7 +354,7 @@ mod tests {
         });
         Envelope {
             commitment: String::new(),
-            opened: CommitmentOpening {
+            opening: CommitmentOpening {
                 seed: 7,
                 nonce: String::new(),
                 law: LAW.to_owned(),
@@ -372,7 +372,7 @@ mod tests {
         let begins = 5_000 * MS;
         let arrivals: Vec<u64> = due.iter().map(|due| begins + due.max(&(8 * MS))).collect();
         let envelope = envelope(&arrivals);
-        let truth = on_schedule(&envelope, &due).unwrap();
+        let truth = scheduled_time_bounds(&envelope, &due).unwrap();
         for ((request, due), truth) in envelope.requests.iter().zip(&due).zip(truth).skip(8) {
             assert_eq!(truth, [request.due_ns - begins - due; 2], "{request:?}");
         }

@@ -46,12 +46,12 @@ impl Assay {
         let _ = writeln!(
             out,
             "{verdict}: {} of {} calls compared.",
-            self.compared, self.calls
+            self.compared_calls, self.calls
         );
         for sentence in &self.disagreements {
             let _ = writeln!(out, "Not all can be compared: {sentence}.");
         }
-        if self.stands_falsely() {
+        if self.is_falsely_valid() {
             let _ = writeln!(out, "The run reports that it is valid.");
         }
         let _ = writeln!(out, "\n{}\n", self.basis.sentence());
@@ -72,14 +72,14 @@ impl Assay {
             let line = cells.collect::<Vec<_>>().join("  ");
             let _ = writeln!(out, "{}", line.trim_end());
         }
-        for promise in &self.promises {
+        for promise in &self.objectives {
             let was = match promise.was_met {
                 Some(true) => "actually met",
                 Some(false) => "actually missed",
                 None => "the true value is too close to the limit to tell",
             };
             let wrong = if promise.is_wrong() { ": WRONG" } else { "" };
-            let judged = promise.judged.words();
+            let judged = promise.verdict.words();
             let _ = writeln!(out, "{}: judged {judged}, {was}{wrong}", promise.text);
         }
         let [p50, most] = self.server_late_us;
@@ -104,11 +104,11 @@ impl Assay {
             "basis": self.basis.code(),
             "requests": self.requests,
             "calls": self.calls,
-            "compared": self.compared,
-            "compared_share": self.compared as f64 / self.calls.max(1) as f64,
+            "compared": self.compared_calls,
+            "compared_share": self.compared_calls as f64 / self.calls.max(1) as f64,
             "disagreements": self.disagreements,
-            "valid": self.stands,
-            "falsely_valid": self.stands_falsely(),
+            "valid": self.claims_validity,
+            "falsely_valid": self.is_falsely_valid(),
             "intervals": of,
             "intervals_that_hold": held,
             "server_late_p50_us": self.server_late_us[0],
@@ -122,9 +122,9 @@ impl Assay {
                 "relative_width": figure.relative_width(),
                 "relative_error": figure.relative_error(),
             })).collect::<Vec<_>>(),
-            "objectives": self.promises.iter().map(|promise| json!({
+            "objectives": self.objectives.iter().map(|promise| json!({
                 "objective": promise.text,
-                "verdict": promise.judged,
+                "verdict": promise.verdict,
                 "met": promise.was_met,
                 "wrong": promise.is_wrong(),
             })).collect::<Vec<_>>(),

@@ -69,11 +69,16 @@ pub(super) fn judge(
     let implied = implied_errors_share.map(|share| Objective {
         metric: Metric::Errors,
         stage: None,
-        below: true,
+        is_upper: true,
         limit: share,
         text: format!("errors < {}% (implied)", share * 100.0),
     });
-    let promised: Vec<Objective> = plan.objectives.iter().cloned().chain(implied).collect();
+    let promised: Vec<Objective> = plan
+        .objectives
+        .iter()
+        .cloned()
+        .chain(implied)
+        .collect();
     let mut measured = ObjectiveInputs::of(run, plan.load.deadline);
     // The search is for the load line with the plan's connections, so too few connections are no reason for doubt.
     measured.circumstances.too_few_connections = false;
@@ -125,7 +130,7 @@ pub(super) fn judge(
 /// Returns the measured value of the plotted time objective, µs; `None` without such an objective, with too few
 /// calls, or with too many failed ones.
 pub(super) fn limited_us(plan: &Plan, run: &Run) -> Option<f64> {
-    let objective = objective::plotted(&plan.objectives)?;
+    let objective = objective::plotted_objective(&plan.objectives)?;
     let ns = objective::value(objective, &ObjectiveInputs::of(run, plan.load.deadline))?;
     ns.is_finite().then_some(ns / 1e3)
 }

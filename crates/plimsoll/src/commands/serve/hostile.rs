@@ -114,7 +114,7 @@ fn choose(names: &[String]) -> Result<SelectedBehaviours, Failure> {
                 .collect(),
         };
         if found.is_empty() {
-            return Err(unknown(name));
+            return Err(unknown_behaviour(name));
         }
         // Several arguments may select the same behaviour.
         let new = |(_, behaviour): &(HostileProtocol, &Behaviour)| {
@@ -127,7 +127,7 @@ fn choose(names: &[String]) -> Result<SelectedBehaviours, Failure> {
 }
 
 /// Returns the failure of an unknown name, with suggestions: names that contain it, or similar ones.
-fn unknown(name: &str) -> Failure {
+fn unknown_behaviour(name: &str) -> Failure {
     /// Maximum number of names in an error.
     const MAX_SUGGESTIONS: usize = 6;
     let names: Vec<&str> = hostile::behaviours().map(|(_, b)| b.name).collect();

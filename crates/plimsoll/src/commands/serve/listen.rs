@@ -8,7 +8,7 @@ use plimsoll_model::units::Period;
 use plimsoll_protocols::serving::reference::ServerCounts;
 use plimsoll_protocols::serving::{BoundServer, ListenOptions, ReservedAddress, TicketSeed};
 
-use crate::commands::conclusion;
+use crate::commands::final_counts;
 use crate::commands::tls_flags::ServerTlsFlags;
 use crate::defects;
 use crate::descriptors;
@@ -59,20 +59,20 @@ pub(crate) struct ListenFlags {
 impl ListenFlags {
     pub(super) fn bind(&self) -> Result<BoundServer, Failure> {
         descriptors::raise_limit()?;
-        self.plan()?.bind().map_err(Failure::error)
+        self.options()?.bind().map_err(Failure::error)
     }
 
     /// Reserves the port for processes that will share it.
     pub(super) fn reserve(&self) -> Result<ReservedAddress, Failure> {
-        self.plan()?.reserve().map_err(Failure::error)
+        self.options()?.reserve().map_err(Failure::error)
     }
 
-    fn plan(&self) -> Result<ListenOptions, Failure> {
+    fn options(&self) -> Result<ListenOptions, Failure> {
         Ok(ListenOptions {
             address: listening_address("--listen", &self.listen)?,
             reuse_port: self.reuse_port,
             tls: self.tls.tls(),
-            tickets: self.tickets()?,
+            tickets: self.read_ticket_seed()?,
             max_concurrent_streams: Some(self.max_streams).filter(|&n| n > 0),
             drain: self.drain.0,
             ..ListenOptions::default()
@@ -80,7 +80,7 @@ impl ListenFlags {
     }
 
     /// Reads the ticket seed from stdin, because other users could read it on the command line or in the environment.
-    fn tickets(&self) -> Result<Option<TicketSeed>, Failure> {
+    fn read_ticket_seed(&self) -> Result<Option<TicketSeed>, Failure> {
         if !self.tickets_from_input {
             return Ok(None);
         }
@@ -124,7 +124,7 @@ impl ListenFlags {
         let connections = &counted.connections;
         let all = [
             ("connections", connections.accepted),
-            ("connections at once", connections.most_at_once),
+            ("connections at once", connections.peak_open),
             ("handshakes failed", connections.handshakes_failed),
             ("connections broken", connections.broken),
             ("connections cut off", connections.cut_off),
@@ -137,6 +137,6 @@ impl ListenFlags {
     /// Prints the first count and all that are not zero.
     pub(super) fn print(&self, all: &[(&str, u64)]) -> Result<(), Failure> {
         // Zero counts are left out, except the first, which is the calls.
-        conclusion::print(&self.json, all, |(i, n)| i == 0 || n > 0)
+        final_counts::print(&self.json, all, |(i, n)| i == 0 || n > 0)
     }
 }

@@ -9,7 +9,7 @@ use plimsoll_relays::gateway::{Gateway, GatewayOptions, Metrics};
 use plimsoll_relays::llm::{Llm, LlmOptions, LlmStats, RESPONSE_TEXT};
 use tokio::time::Instant;
 
-use crate::commands::conclusion::conclude;
+use crate::commands::final_counts::conclude;
 use crate::commands::relay::{ServiceFlags, gateway_counts};
 use crate::commands::renewing;
 use crate::commands::secret::MissingSecret;
@@ -129,7 +129,7 @@ pub(crate) fn execute(
         .into_iter()
         .flatten()
         .filter_map(|bound| bound.renewal.clone());
-    renewing::at_hangup(&service.secret, environment, &keys, renewals.collect())?;
+    renewing::reload_at_hangup(&service.secret, environment, &keys, renewals.collect())?;
 
     let stop = tokio::sync::watch::Sender::new(false);
     let (mut stopped, mut gateway_stopped) = (stop.subscribe(), stop.subscribe());

@@ -22,16 +22,16 @@ use crate::failure::{Exit, Failure};
 use crate::stopping::{self, ShutdownMode};
 
 /// Flags that are replaced for the child processes.
-const OWN_WITH_VALUE: [&str; 2] = ["--listen", "--processes"];
-const OWN_SWITCHES: [&str; 3] = ["--json", "--reuse-port", "--tickets-from-input"];
+const REPLACED_FLAGS: [&str; 2] = ["--listen", "--processes"];
+const REPLACED_SWITCHES: [&str; 3] = ["--json", "--reuse-port", "--tickets-from-input"];
 
 /// An event of the server processes or a signal.
 enum ProcessEvent {
     /// A process printed a line.
     Line(String),
     /// A process has ended, or closed its output.
-    Gone(usize),
-    Wish(ShutdownMode),
+    Exited(usize),
+    StopRequested(ShutdownMode),
 }
 
 /// Runs the server processes until a signal.
@@ -45,7 +45,7 @@ pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
     let wished = sender.clone();
     stopping::on_signal(move |wish| {
         // The receiver lives until the processes have ended.
-        let _ = wished.send(ProcessEvent::Wish(wish));
+        let _ = wished.send(ProcessEvent::StopRequested(wish));
     })?;
     let of = usize::from(listen.processes);
     let mut processes = Vec::new();
@@ -55,8 +55,10 @@ pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
         processes.push(start(&words, &tickets, index, &sender)?);
         match heard.recv() {
             Ok(ProcessEvent::Line(_)) => {}
-            Ok(ProcessEvent::Gone(which)) => return Err(ended(which, of, "did not start")),
-            Ok(ProcessEvent::Wish(_)) | Err(_) => return Ok(Exit::Interrupted),
+            Ok(ProcessEvent::Exited(which)) => {
+                return Err(exit_failure(which, of, "did not start"));
+            }
+            Ok(ProcessEvent::StopRequested(_)) | Err(_) => return Ok(Exit::Interrupted),
         }
     }
     listen.announce(name, &address.into(), &[])?;
@@ -67,19 +69,23 @@ pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
     while left > 0 {
         match heard.recv() {
             Ok(ProcessEvent::Line(line)) => add(&mut counts, &line),
-            Ok(ProcessEvent::Gone(index)) => {
+            Ok(ProcessEvent::Exited(index)) => {
                 if !stopping {
-                    return Err(ended(index, of, "exited, and the others were stopped"));
+                    return Err(exit_failure(
+                        index,
+                        of,
+                        "exited, and the others were stopped",
+                    ));
                 }
                 left -= 1;
             }
-            Ok(ProcessEvent::Wish(ShutdownMode::Graceful)) => {
+            Ok(ProcessEvent::StopRequested(ShutdownMode::Graceful)) => {
                 stopping = true;
                 for process in &mut processes {
                     drop(process.stdin.take());
                 }
             }
-            Ok(ProcessEvent::Wish(ShutdownMode::Immediate)) | Err(_) => {
+            Ok(ProcessEvent::StopRequested(ShutdownMode::Immediate)) | Err(_) => {
                 return Ok(Exit::Interrupted);
             }
         }
@@ -89,7 +95,7 @@ pub(super) fn serve(name: &str, listen: &ListenFlags) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn ended(index: usize, of: usize, how: &str) -> Failure {
+fn exit_failure(index: usize, of: usize, how: &str) -> Failure {
     Failure::error_with_help(
         format_args!("--processes: process {} of {of} {how}", index + 1),
         "its output is above; a process that was killed printed nothing",
@@ -130,11 +136,11 @@ fn arguments(
         if text == "--" {
             words.push(word.clone());
             words.extend(rest.by_ref().cloned());
-        } else if OWN_WITH_VALUE.contains(&flag) {
+        } else if REPLACED_FLAGS.contains(&flag) {
             if !text.contains('=') {
                 rest.next();
             }
-        } else if !OWN_SWITCHES.contains(&flag) {
+        } else if !REPLACED_SWITCHES.contains(&flag) {
             words.push(word.clone());
         }
     }
@@ -184,7 +190,7 @@ fn start(
     let heard = move |line| match line {
         Some(Ok(line)) => sender.send(ProcessEvent::Line(line)).is_ok(),
         Some(Err(_)) => false,
-        None => sender.send(ProcessEvent::Gone(index)).is_ok(),
+        None => sender.send(ProcessEvent::Exited(index)).is_ok(),
     };
     let mut child = PipedChild::start(command.args(words), heard).map_err(failed)?;
     if let Some(stdin) = &mut child.stdin {

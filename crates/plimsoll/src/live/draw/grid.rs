@@ -33,7 +33,7 @@ pub(super) struct Grid<'a> {
     /// Column heads; empty for none.
     pub(super) head: &'a [&'a str],
     /// Minimum width of a column of figures if there is room, so that columns stay in place as figures change.
-    pub(super) least: usize,
+    pub(super) min_width: usize,
     pub(super) entries: Vec<GridRow>,
 }
 
@@ -93,7 +93,7 @@ impl Grid<'_> {
         widths[0] += more;
         left -= more;
         for width in widths.iter_mut().skip(1) {
-            let more = left.min(self.least.saturating_sub(*width));
+            let more = left.min(self.min_width.saturating_sub(*width));
             *width += more;
             left -= more;
         }

@@ -19,7 +19,7 @@ pub(super) fn lines(board: &Dashboard, area: Rect) -> Vec<Line<'static>> {
     let judged = board.objectives.len();
     let is_low = rows.len() + figures.len() + judged > height;
     rows.extend(if is_low {
-        beside(&figures, width)
+        arrange(&figures, width)
     } else {
         figures
     });
@@ -36,13 +36,13 @@ pub(super) fn lines(board: &Dashboard, area: Rect) -> Vec<Line<'static>> {
     if judged <= left {
         lines.extend(objectives(board, area.width, left))
     } else {
-        lines.extend(some_of(&board.objectives, width, left))
+        lines.extend(missed_first(&board.objectives, width, left))
     }
     lines
 }
 
 /// Returns some of the objectives, the missed ones first, and a row that counts the rest.
-fn some_of(objectives: &[ObjectiveResult], width: usize, rows: usize) -> Vec<Line<'static>> {
+fn missed_first(objectives: &[ObjectiveResult], width: usize, rows: usize) -> Vec<Line<'static>> {
     let Some(shown) = rows.checked_sub(1) else {
         return Vec::new();
     };
@@ -85,7 +85,7 @@ fn figures(board: &Dashboard) -> Vec<String> {
 }
 
 /// Arranges figures in lines, as many on each as `width` has room for.
-fn beside(figures: &[String], width: usize) -> Vec<String> {
+fn arrange(figures: &[String], width: usize) -> Vec<String> {
     const FIGURE_SEPARATOR: &str = " · ";
     let mut rows: Vec<String> = Vec::new();
     for figure in figures {

@@ -96,19 +96,19 @@ fn running(load: &str, failing: u64) -> Dashboard {
     board
 }
 
-const JUDGED: &str = "rate = \"1000/s\"\nwarmup = \"1s\"\nduration = \"30s\"\n[objective]\np99 = \"< 10ms\"\nerrors = \"< 1%\"\n\"p99.99\" = \"< 1s\"\n";
-const TIMED: &str = "rate = \"1000/s\"\nwarmup = \"1s\"\nduration = \"30s\"\n";
+const LOAD_WITH_OBJECTIVES: &str = "rate = \"1000/s\"\nwarmup = \"1s\"\nduration = \"30s\"\n[objective]\np99 = \"< 10ms\"\nerrors = \"< 1%\"\n\"p99.99\" = \"< 1s\"\n";
+const TIMED_LOAD: &str = "rate = \"1000/s\"\nwarmup = \"1s\"\nduration = \"30s\"\n";
 
 #[test]
 fn running_view_matches_golden() {
     let noted = ["1 of 10 connections did not come up".to_owned()];
-    let text = frame(&running(TIMED, 20), &noted, 80, 30);
+    let text = frame(&running(TIMED_LOAD, 20), &noted, 80, 30);
     assert_data_eq!(text, file!["../golden/run.txt"]);
 }
 
 #[test]
 fn abandoned_calls_are_not_errors() {
-    let mut board = running(TIMED, 0);
+    let mut board = running(TIMED_LOAD, 0);
     let mut last = interval(8, 1, 0);
     let record = &mut last.stages[0].1;
     record.not_started = 700;
@@ -130,10 +130,10 @@ fn abandoned_calls_are_not_errors() {
 
 #[test]
 fn wide_characters_occupy_two_columns() {
-    let mut board = running(TIMED, 20);
+    let mut board = running(TIMED_LOAD, 20);
     let name = "压力测试".repeat(20);
     board.title.clone_from(&name);
-    board.what.clone_from(&name);
+    board.subtitle.clone_from(&name);
     board.context = vec![name.clone()];
     for width in [60, 61, 80, 120] {
         let text = frame(&board, std::slice::from_ref(&name), width, 30);
@@ -149,7 +149,7 @@ fn wide_characters_occupy_two_columns() {
 
 #[test]
 fn connecting_view_shows_connection_count() {
-    let mut board = Dashboard::of(&plan(TIMED), Vec::new(), Duration::ZERO);
+    let mut board = Dashboard::of(&plan(TIMED_LOAD), Vec::new(), Duration::ZERO);
     board.phase = RunPhase::Connecting {
         open: 640,
         wanted: 10_000,
@@ -162,7 +162,7 @@ fn connecting_view_shows_connection_count() {
 
 #[test]
 fn search_trial_on_wide_terminal() {
-    let mut board = running(TIMED, 0);
+    let mut board = running(TIMED_LOAD, 0);
     board.context = vec!["step 7 at 1,000/s · the line is between 900/s and 1,100/s".to_owned()];
     let noted: Vec<String> = (1..7)
         .map(|n| format!("step  {n}      1,000/s  met"))
@@ -184,7 +184,7 @@ fn call_limited_run_shows_completed_calls() {
 
 #[test]
 fn drawing_survives_any_terminal_size() {
-    let board = running(TIMED, 20);
+    let board = running(TIMED_LOAD, 20);
     for (width, height) in [(1, 1), (10, 3), (20, 8), (40, 12), (79, 16), (500, 200)] {
         frame(&board, &["noted".to_owned()], width, height);
     }
@@ -193,7 +193,7 @@ fn drawing_survives_any_terminal_size() {
 /// No figure is cut, however narrow the terminal is.
 #[test]
 fn figures_are_never_truncated() {
-    let mut board = running(TIMED, 20);
+    let mut board = running(TIMED_LOAD, 20);
     let mut big = interval(8, 1, 0);
     big.stages[0].1.due = 12_345_678;
     big.stages[0].1.outcomes.add(Outcome::Ok, 12_344_000);
@@ -218,7 +218,7 @@ fn figures_are_never_truncated() {
 #[test]
 fn narrow_terminal_keeps_essential_figures() {
     let noted = ["1 of 10 connections did not come up".to_owned()];
-    let board = running(JUDGED, 20);
+    let board = running(LOAD_WITH_OBJECTIVES, 20);
     assert_data_eq!(frame(&board, &noted, 60, 36), file!["../golden/narrow.txt"]);
     assert_data_eq!(frame(&board, &noted, 40, 12), file!["../golden/lines.txt"]);
 }
@@ -226,7 +226,7 @@ fn narrow_terminal_keeps_essential_figures() {
 /// Below 60 columns or 10 rows figures are not cut, and shortened text ends with `…`.
 #[test]
 fn plain_lines_mark_truncated_text() {
-    let mut board = running(JUDGED, 20);
+    let mut board = running(LOAD_WITH_OBJECTIVES, 20);
     board.title = "a long name of a plan that no narrow terminal has room for, by far".to_owned();
     board.context = vec!["step 7 at 1,000/s · the line is above 900/s".to_owned()];
     for judged in &mut board.objectives {
@@ -263,8 +263,8 @@ fn plain_lines_mark_truncated_text() {
 /// A long target address and a search's context end with `…`; messages are wrapped and shown in full.
 #[test]
 fn long_text_is_wrapped_or_ends_with_ellipsis() {
-    let mut board = running(TIMED, 0);
-    board.what = format!("grpcs://{}.example:443", "long-".repeat(40));
+    let mut board = running(TIMED_LOAD, 0);
+    board.subtitle = format!("grpcs://{}.example:443", "long-".repeat(40));
     board.context = vec!["step 7 · ".repeat(20)];
     let noted = ["1 of 10 connections did not come up: the target refused them ".repeat(3)];
     for width in [60, 80, 120] {
@@ -284,14 +284,14 @@ fn long_text_is_wrapped_or_ends_with_ellipsis() {
 #[test]
 fn tall_terminal_shows_objectives_and_fills_height() {
     let noted = ["1 of 10 connections did not come up".to_owned()];
-    let board = running(JUDGED, 20);
+    let board = running(LOAD_WITH_OBJECTIVES, 20);
     assert_data_eq!(frame(&board, &noted, 120, 60), file!["../golden/tall.txt"]);
 }
 
 /// Terminals show only one of bold and dim, and differ in which.
 #[test]
 fn titles_are_never_bold_and_dim() {
-    let mut board = running(JUDGED, 20);
+    let mut board = running(LOAD_WITH_OBJECTIVES, 20);
     board.phase = RunPhase::WarmUp;
     for (width, height) in [(60, 36), (80, 30), (120, 60)] {
         let drawn = buffer(&board, &["noted".to_owned()], width, height);
@@ -305,7 +305,7 @@ fn titles_are_never_bold_and_dim() {
 /// An objective's reason is shown in full if there are rows for it, and otherwise ends with `…`.
 #[test]
 fn objective_reasons_are_wrapped() {
-    let mut board = running(JUDGED, 20);
+    let mut board = running(LOAD_WITH_OBJECTIVES, 20);
     let reason = "too few calls yet: the percentile needs 36,887 of them, 7,000 have ended, and more are due";
     for judged in &mut board.objectives {
         judged.verdict = ObjectiveVerdict::CannotBeJudged;
@@ -330,7 +330,7 @@ fn objective_reasons_are_wrapped() {
 /// Six calls a second are too few for a p99, so the maximum is shown and named as such.
 #[test]
 fn maximum_replaces_unsupported_p99() {
-    let mut board = Dashboard::of(&plan(TIMED), Vec::new(), Duration::ZERO);
+    let mut board = Dashboard::of(&plan(TIMED_LOAD), Vec::new(), Duration::ZERO);
     for index in 1..5 {
         let mut record = StageRecord {
             due: 6,
@@ -352,7 +352,7 @@ fn maximum_replaces_unsupported_p99() {
 /// Tokens have their own kinds of time.
 #[test]
 fn token_latencies_appear_beside_response_time() {
-    let mut board = Dashboard::of(&plan(TIMED), Vec::new(), Duration::ZERO);
+    let mut board = Dashboard::of(&plan(TIMED_LOAD), Vec::new(), Duration::ZERO);
     let mut one = interval(1, 1, 0);
     let record = &mut one.stages[0].1;
     let measures = &mut record.measures;
@@ -371,7 +371,7 @@ fn token_latencies_appear_beside_response_time() {
 /// A rate of a few milliseconds, scaled to a second, would be misleading.
 #[test]
 fn truncated_interval_does_not_update_rate() {
-    let mut board = running(TIMED, 0);
+    let mut board = running(TIMED_LOAD, 0);
     let whole = (
         board.last.per_second(board.last.record.ended()),
         board.rates.clone(),

@@ -8,9 +8,9 @@ use reqwest::redirect::Policy;
 use reqwest::{NoProxy, Proxy};
 
 /// Timeout of connecting: the library's default.
-const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of a request: the library's default.
-const REQUEST_LIMIT: Duration = Duration::from_secs(30);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Makes HTTP clients that report a redirect as an error. They honour the library options that are documented for
 /// users: plaintext, unchecked certificates, a proxy.
@@ -27,8 +27,8 @@ impl HttpConnector for NoRedirectConnector {
         let is_set = |key| value(key).as_deref() == Some("true");
         let mut client = reqwest::Client::builder()
             .redirect(Policy::none())
-            .connect_timeout(CONNECT_LIMIT)
-            .timeout(REQUEST_LIMIT)
+            .connect_timeout(CONNECT_TIMEOUT)
+            .timeout(REQUEST_TIMEOUT)
             .https_only(!is_set(ClientConfigKey::AllowHttp))
             .tls_danger_accept_invalid_certs(is_set(ClientConfigKey::AllowInvalidCertificates));
         if let Some(url) = value(ClientConfigKey::ProxyUrl) {

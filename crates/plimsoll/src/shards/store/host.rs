@@ -47,7 +47,7 @@ struct HostService {
     /// Authenticated connections that are open.
     open: Arc<AtomicU64>,
     /// All authenticated connections so far.
-    came: Arc<AtomicU64>,
+    accepted_connections: Arc<AtomicU64>,
     /// Marks an unauthenticated peer; dropped once the peer has sent the token.
     unproven: Option<Arc<UnprovenGuard>>,
 }
@@ -68,7 +68,7 @@ impl StoreHost {
             store,
             token: access.token()?,
             open: Arc::default(),
-            came: Arc::default(),
+            accepted_connections: Arc::default(),
             unproven: None,
         };
         let bound = address.listen(access).map_err(|e| e.to_string())?;
@@ -92,7 +92,11 @@ impl StoreHost {
     ) {
         const POLL_INTERVAL: Duration = Duration::from_millis(50);
         let mut waited = Duration::ZERO;
-        let HostService { open, came, .. } = &self.serving;
+        let HostService {
+            open,
+            accepted_connections: came,
+            ..
+        } = &self.serving;
         let is_awaited =
             || open.load(Ordering::Relaxed) > 0 || came.load(Ordering::Relaxed) < others;
         while is_awaited() && waited < patience && stop.level() != StopLevel::Now {
@@ -133,8 +137,8 @@ impl ConnectionHandler for HostService {
         }
         self.unproven = None;
         self.open.fetch_add(1, Ordering::Relaxed);
-        self.came.fetch_add(1, Ordering::Relaxed);
-        let ended = self.converse(&mut stream).await;
+        self.accepted_connections.fetch_add(1, Ordering::Relaxed);
+        let ended = self.answer_requests(&mut stream).await;
         self.open.fetch_sub(1, Ordering::Relaxed);
         ended
     }
@@ -160,7 +164,7 @@ impl HostService {
         Ok(is_admitted)
     }
 
-    async fn converse(&self, stream: &mut impl ServerStream) -> io::Result<()> {
+    async fn answer_requests(&self, stream: &mut impl ServerStream) -> io::Result<()> {
         while let Some(request) = read(stream, FRAME_LIMITS).await? {
             let StoreLinkRequest::Ask(ask) = request else {
                 return Err(io::ErrorKind::InvalidData.into());

@@ -32,21 +32,21 @@ use super::{StoreRequest, StoreResponse};
 const PROTOCOL_VERSION: u32 = 2;
 
 /// Maximum size of a head, bytes; a listing of 10,000 shards takes a third of it.
-const MAX_HEAD: u32 = 1 << 20;
+const MAX_HEAD_BYTES: u32 = 1 << 20;
 
 /// Maximum size of the first head, bytes.
-const MAX_HELLO: u32 = 4 << 10;
+const MAX_HELLO_BYTES: u32 = 4 << 10;
 
 /// Maximum size of a body, bytes; the largest are compressed log parts.
-const MAX_BODY: u32 = 256 << 20;
+const MAX_BODY_BYTES: u32 = 256 << 20;
 
 /// Maximum number of unauthenticated connections; the oldest is closed for the next one.
 const MAX_UNPROVEN: usize = 256;
 
 /// Limits of head and body, in bytes, before the peer has sent the token.
-pub(super) const FIRST_FRAME_LIMITS: (u32, u32) = (MAX_HELLO, 0);
+pub(super) const FIRST_FRAME_LIMITS: (u32, u32) = (MAX_HELLO_BYTES, 0);
 /// Limits of head and body, in bytes, once the peer has sent the token.
-pub(super) const FRAME_LIMITS: (u32, u32) = (MAX_HEAD, MAX_BODY);
+pub(super) const FRAME_LIMITS: (u32, u32) = (MAX_HEAD_BYTES, MAX_BODY_BYTES);
 
 /// Credentials for a tcp:// rendezvous.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
@@ -204,7 +204,8 @@ impl StoreClient {
         let tls = match &access.certs {
             None => None,
             Some(dir) => {
-                let config = client(&CertificateSet::in_dir(dir)).map_err(|e| e.to_string())?;
+                let config =
+                    client_config(&CertificateSet::in_dir(dir)).map_err(|e| e.to_string())?;
                 let bare = address.host.trim_start_matches('[').trim_end_matches(']');
                 let name = ServerName::try_from(bare.to_owned())
                     .map_err(|_| format!("{bare:?} is neither a DNS name nor an IP address"))?;
@@ -369,7 +370,7 @@ impl RendezvousAccess {
 }
 
 /// Returns a client configuration for mutual TLS 1.3 with the certificates of a set.
-fn client(set: &CertificateSet) -> Result<Arc<ClientConfig>, FileError> {
+fn client_config(set: &CertificateSet) -> Result<Arc<ClientConfig>, FileError> {
     let provider = Arc::new(plimsoll_engine::tls::provider(&[], &[]));
     let anchors = TrustAnchors::read(NamedFile("CA of the rendezvous", &set.ca_cert))?;
     let check = ServerCheck::new(TrustPolicy::Anchors(anchors), &provider, Arc::default());
@@ -391,7 +392,7 @@ fn client(set: &CertificateSet) -> Result<Arc<ClientConfig>, FileError> {
 mod tests {
     use super::*;
 
-    fn on_a_runtime<T>(future: impl Future<Output = T>) -> T {
+    fn block_on<T>(future: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread()
             .build()
             .unwrap()
@@ -400,12 +401,12 @@ mod tests {
 
     fn frame(request: &StoreLinkRequest) -> Vec<u8> {
         let mut bytes = Vec::new();
-        on_a_runtime(write(&mut bytes, request.clone())).unwrap();
+        block_on(write(&mut bytes, request.clone())).unwrap();
         bytes
     }
 
     fn read(mut bytes: &[u8], limits: (u32, u32)) -> std::io::Result<Option<StoreLinkRequest>> {
-        on_a_runtime(super::read(&mut bytes, limits))
+        block_on(super::read(&mut bytes, limits))
     }
 
     #[test]
@@ -425,7 +426,7 @@ mod tests {
         assert!(read(&bytes, FIRST_FRAME_LIMITS).is_err());
         let long = StoreLinkRequest::Hello {
             version: PROTOCOL_VERSION,
-            token: "x".repeat(MAX_HELLO as usize),
+            token: "x".repeat(MAX_HELLO_BYTES as usize),
         };
         assert!(read(&frame(&long), FIRST_FRAME_LIMITS).is_err());
         let lengths = [[0xff; 4], [0; 4]].concat();

@@ -25,8 +25,8 @@ pub(in crate::shards) fn arrival(shard: u32, of: u32, token: String, data: &str)
 
 pub(in crate::shards) fn charge(of: u32, barrier: Duration) -> LeaderConfig {
     LeaderConfig {
-        own: arrival(0, of, "0@0".into(), "x"),
-        head: RunManifest {
+        arrival: arrival(0, of, "0@0".into(), "x"),
+        manifest: RunManifest {
             version: objects::FORMAT_VERSION,
             of,
             keep_requests: false,

@@ -42,7 +42,7 @@ fn utf8_validation_feature_is_honoured() {
         fs::write(dir.path().join("a.proto"), source).unwrap();
         let schema = Schema::from_protos(&[dir.path().join("a.proto")], &[]).unwrap();
         assert_eq!(
-            shapes(&schema).shapes[0].parts,
+            shapes(&schema).shapes[0].fields,
             [(2, FieldShape::Text)],
             "{feature}"
         );
@@ -71,7 +71,7 @@ fn utf8_validation_feature_is_honoured() {
     let path = dir.path().join("a.binpb");
     fs::write(&path, text(1, &file.concat())).unwrap();
     let schema = Schema::from_descriptor_set(&path).unwrap();
-    assert_eq!(shapes(&schema).shapes[0].parts, [(2, FieldShape::Text)]);
+    assert_eq!(shapes(&schema).shapes[0].fields, [(2, FieldShape::Text)]);
 }
 
 #[test]

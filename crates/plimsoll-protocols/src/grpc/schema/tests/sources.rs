@@ -119,5 +119,5 @@ fn schema_is_supplemented_by_files() {
     };
     assert!(carried(r#""sku": "x""#).is_ok());
     assert!(carried(r#""ski": "x""#).is_err());
-    assert!(both.unsupported.closed.contains("b.E"));
+    assert!(both.unsupported.closed_enums.contains("b.E"));
 }

@@ -82,7 +82,7 @@ pub(super) fn scalar(
         _ if *kind == Kind::Bool => {
             return Err("the field is bool: use {{random 0 1}} or a column".to_owned());
         }
-        FieldSource::Now(TimeFormat::Every(nanos)) if *nanos < 1_000_000_000 && fits_in_32 => {
+        FieldSource::Now(TimeFormat::UnixUnits(nanos)) if *nanos < 1_000_000_000 && fits_in_32 => {
             return Err(format!("the field is {name}: only {{{{now s}}}} fits"));
         }
         _ => {}
@@ -90,7 +90,7 @@ pub(super) fn scalar(
     let counts = !matches!(only.source, FieldSource::Random(_));
     Ok(PatchNode::Number {
         tag,
-        form,
+        encoding: form,
         field: only.clone(),
         mask: if counts && !is_real { high } else { -1 },
         presence,

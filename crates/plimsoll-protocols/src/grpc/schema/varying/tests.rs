@@ -10,9 +10,9 @@ use super::*;
 use crate::grpc::schema::editions::UnsupportedFeatures;
 
 /// A resolver of one `.proto` file, given as text.
-struct One(String);
+struct SingleProto(String);
 
-impl FileResolver for One {
+impl FileResolver for SingleProto {
     fn open_file(&self, name: &str) -> Result<File, protox::Error> {
         match name {
             "a.proto" => File::from_source(name, &self.0),
@@ -22,7 +22,7 @@ impl FileResolver for One {
 }
 
 fn schema(source: &str) -> Schema {
-    let mut compiler = Compiler::with_file_resolver(One(source.to_owned()));
+    let mut compiler = Compiler::with_file_resolver(SingleProto(source.to_owned()));
     compiler
         .open_file("a.proto")
         .unwrap_or_else(|e| panic!("{e:?}: {source}"));
@@ -62,7 +62,7 @@ impl Dice {
 }
 
 /// A random schema, and a random message of it with templates.
-struct Shape {
+struct SchemaGenerator {
     dice: Dice,
     /// Definitions of messages.
     source: String,
@@ -74,7 +74,7 @@ const SCALARS: [&str; 17] = [
     "sfixed64", "float", "double", "bool", "string", "bytes", "Colour", "when",
 ];
 
-impl Shape {
+impl SchemaGenerator {
     /// Generates a message type; returns its name, and a message as JSON.
     fn message(&mut self, depth: u32) -> (String, String) {
         self.messages += 1;
@@ -107,7 +107,7 @@ impl Shape {
             let kind = self.dice.one(&SCALARS);
             (kind.to_owned(), String::new())
         };
-        let value = |shape: &mut Shape| {
+        let value = |shape: &mut SchemaGenerator| {
             if nested {
                 sample.clone()
             } else {
@@ -226,7 +226,7 @@ proptest! {
     /// For random schemas and positions, patched bytes equal those of encoding the whole message.
     #[test]
     fn patched_message_equals_full_encoding(seed in any::<u64>(), number in 0u64..100_000) {
-        let mut shape = Shape {
+        let mut shape = SchemaGenerator {
             dice: Dice(seed),
             source: "syntax = \"proto3\";\nimport \"google/protobuf/timestamp.proto\";\n\
                      enum Colour { GREY = 0; RED = 1; }\n".to_owned(),

@@ -52,7 +52,7 @@ pub(super) struct KnownConnection {
     pending: BTreeMap<u64, (PendingRequest, PendingReply)>,
     /// When the last response is due: over HTTP/1.1 responses are sent in order.
     last_due: Time,
-    version: ConnectionProtocol,
+    protocol: ConnectionProtocol,
 }
 
 enum ConnectionProtocol {
@@ -84,7 +84,7 @@ impl KnownConnection {
             answer_in_write: None,
             pending: BTreeMap::new(),
             last_due: Time::ZERO,
-            version: ConnectionProtocol::Unknown(Vec::new()),
+            protocol: ConnectionProtocol::Unknown(Vec::new()),
         }
     }
 
@@ -121,7 +121,7 @@ impl KnownConnection {
             self.pending.insert(pending.number, (pending, reply));
         }
         if self.pending.len() > MAX_PIPELINED
-            && matches!(self.version, ConnectionProtocol::Http1(_))
+            && matches!(self.protocol, ConnectionProtocol::Http1(_))
         {
             return Err(format!("more than {MAX_PIPELINED} requests in a row"));
         }
@@ -135,13 +135,13 @@ impl KnownConnection {
         out: &mut Vec<u8>,
         replies: &mut Vec<PendingReply>,
     ) -> Result<(), String> {
-        if let ConnectionProtocol::Unknown(begun) = &mut self.version {
+        if let ConnectionProtocol::Unknown(begun) = &mut self.protocol {
             begun.extend_from_slice(bytes);
             if begun.len() < PREFACE.len() && PREFACE.starts_with(begun) {
                 return Ok(());
             }
             let begun = std::mem::take(begun);
-            self.version = if begun.starts_with(PREFACE) {
+            self.protocol = if begun.starts_with(PREFACE) {
                 let mut connection = canned.connection();
                 connection.open(out);
                 ConnectionProtocol::Http2(Box::new(connection))
@@ -150,7 +150,7 @@ impl KnownConnection {
             };
             return self.read(canned, &begun, out, replies);
         }
-        match &mut self.version {
+        match &mut self.protocol {
             ConnectionProtocol::Unknown(_) => Ok(()),
             ConnectionProtocol::Http1(http1) => http1.read(bytes, out, replies),
             ConnectionProtocol::Http2(connection) => {
@@ -172,7 +172,7 @@ impl KnownConnection {
             return (ConnectionDisposition::Open, None);
         };
         let mut afterwards = ConnectionDisposition::Open;
-        let is_whole = match (reply, &mut self.version) {
+        let is_whole = match (reply, &mut self.protocol) {
             (reply @ PendingReply::Http1 { closes, .. }, _) => {
                 put_answer(reply, out);
                 if closes {
@@ -199,7 +199,7 @@ impl KnownConnection {
 
     /// Ends the connection gracefully, because the server stops.
     pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
-        if let ConnectionProtocol::Http2(connection) = &mut self.version {
+        if let ConnectionProtocol::Http2(connection) = &mut self.protocol {
             connection.goaway(ErrorCode::NO_ERROR, out);
         }
     }

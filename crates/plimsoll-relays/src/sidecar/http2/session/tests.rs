@@ -43,7 +43,7 @@ fn events_of(session: &mut Http2Session, bytes: &[u8], out: &mut Vec<u8>) -> Vec
                     end_stream,
                 } => format!("data {key} {} {end_stream}", data.len()),
                 SessionEvent::Reset { key, code } => format!("reset {key} {code}"),
-                SessionEvent::Room => "room".to_owned(),
+                SessionEvent::WindowOpened => "room".to_owned(),
                 SessionEvent::GoAway { last_stream, .. } => format!("goaway {last_stream}"),
             }),
             Ok(None) => break,

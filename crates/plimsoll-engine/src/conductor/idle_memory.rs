@@ -1,0 +1,65 @@
+//! The memory of client and server while connections are idle: read before any connection is made, when all
+//! are established, and once per interval. The conductor uses this for protocols whose connections are mostly
+//! idle.
+
+use std::thread;
+use std::time::Duration;
+
+use plimsoll_model::run::{MemoryPhase, MemoryReading};
+
+use crate::memory;
+use crate::resources::WatchedProcesses;
+
+/// Delay before the memory of idle connections is read: the server may still be setting up the last of them.
+const SETTLING_TIME: Duration = Duration::from_millis(500);
+
+pub(super) struct IdleMemorySampler {
+    client: WatchedProcesses,
+    server: Option<WatchedProcesses>,
+    /// Readings for the next interval's record.
+    readings: Vec<MemoryReading>,
+}
+
+impl IdleMemorySampler {
+    /// Makes a sampler and reads the memory without any connection.
+    pub(super) fn before(
+        client: &WatchedProcesses,
+        server: Option<&WatchedProcesses>,
+    ) -> IdleMemorySampler {
+        let mut sampler = IdleMemorySampler {
+            client: client.clone(),
+            server: server.cloned(),
+            readings: Vec::new(),
+        };
+        let before = sampler.reading(MemoryPhase::Before, 0);
+        sampler.readings.push(before);
+        sampler
+    }
+
+    pub(super) fn settle(&self) {
+        thread::sleep(SETTLING_TIME);
+    }
+
+    /// Reads the memory with open connections. The reading is dropped if the number of connections changed meanwhile.
+    pub(super) fn read(&mut self, open: impl Fn() -> u64) {
+        let connections = open();
+        let reading = self.reading(MemoryPhase::Held, connections);
+        if connections > 0 && open() == connections {
+            self.readings.push(reading);
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Vec<MemoryReading> {
+        std::mem::take(&mut self.readings)
+    }
+
+    fn reading(&self, moment: MemoryPhase, connections: u64) -> MemoryReading {
+        MemoryReading {
+            moment,
+            connections,
+            client: memory::of_processes(&self.client),
+            server: self.server.as_ref().and_then(memory::of_processes),
+            kernel: memory::of_kernel(),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The channel between the conductor and its workers, and a worker's end of it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
+
+use plimsoll_model::Time;
+use plimsoll_model::record::RecordedInterval;
+
+use crate::defect::Defect;
+use crate::event_loop::{ConnectSummary, StopLevel, WorkerControl, WorkerInterval};
+use crate::resources::{BatchMeter, thread_cpu};
+use crate::stop::StopFlag;
+
+/// State shared by all threads of a run.
+pub(super) struct SharedRunState {
+    pub(super) stop: StopFlag,
+    /// Start of the load in nanoseconds on the run's clock; 0 while unknown.
+    pub(super) start: AtomicU64,
+    pub(super) connections: AtomicI64,
+}
+
+pub(super) enum WorkerMessage {
+    Established(ConnectSummary),
+    /// An interval, with the CPU time that the worker's thread used in it, in nanoseconds.
+    Interval(Box<WorkerInterval>, u64),
+    Failed(io::Error),
+    /// The worker with this number panicked.
+    Defect(u32, Defect),
+}
+
+/// A worker's end of the channel to its conductor.
+pub(super) struct WorkerHandle {
+    pub(super) shared: Arc<SharedRunState>,
+    pub(super) sender: Sender<WorkerMessage>,
+    pub(super) spares: Receiver<RecordedInterval>,
+    /// CPU time of the thread at the end of its last interval.
+    pub(super) last_cpu: Duration,
+    pub(super) batch_meter: Option<BatchMeter>,
+}
+
+impl WorkerHandle {
+    /// Excludes the CPU time used before the load.
+    pub(super) fn begin(&mut self) {
+        self.last_cpu = thread_cpu();
+    }
+}
+
+impl WorkerControl for WorkerHandle {
+    #[inline]
+    fn stop_level(&self) -> StopLevel {
+        self.shared.stop.level()
+    }
+
+    fn start(&self) -> Option<Time> {
+        match self.shared.start.load(Ordering::Acquire) {
+            0 => None,
+            start => Some(Time(start)),
+        }
+    }
+
+    fn add_connections(&self, change: i64) {
+        self.shared.connections.fetch_add(change, Ordering::Relaxed);
+    }
+
+    fn send_interval(&mut self, interval: WorkerInterval) -> Option<RecordedInterval> {
+        // A send fails only if the run was abandoned.
+        let used = thread_cpu();
+        let used_in_it = used.saturating_sub(std::mem::replace(&mut self.last_cpu, used));
+        let used_ns = used_in_it.as_nanos() as u64;
+        let _ = self
+            .sender
+            .send(WorkerMessage::Interval(Box::new(interval), used_ns));
+        self.spares.try_recv().ok()
+    }
+}

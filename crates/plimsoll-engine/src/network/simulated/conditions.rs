@@ -1,0 +1,62 @@
+//! The properties of a simulated network: latency, segmentation and faults.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use plimsoll_model::Time;
+
+/// How the network treats traffic. Probabilities are in parts per million.
+#[derive(Clone, Debug)]
+pub struct NetworkConditions {
+    /// Seed of the random numbers: the same seed gives the same run.
+    pub seed: u64,
+    /// One-way latency of each piece in microseconds.
+    pub latency_us: RangeInclusive<u64>,
+    /// Size of a piece in bytes; longer writes arrive as several pieces.
+    pub piece: RangeInclusive<usize>,
+    /// Probability for each piece that the connection is reset.
+    pub reset_ppm: u32,
+    /// Probability for each piece that its direction stalls for [`NetworkConditions::stall_ms`].
+    pub stall_ppm: u32,
+    /// Length of a stall in milliseconds.
+    pub stall_ms: RangeInclusive<u64>,
+    /// Probability for each connect that it is refused at once.
+    pub refuse_ppm: u32,
+    /// Probability for each connect that it is never answered.
+    pub ignore_ppm: u32,
+    /// Bytes that may be in transit to the server before writes block.
+    pub send_buffer: usize,
+    /// Addresses of the only name. All of them lead to the one server.
+    pub addresses: Vec<SocketAddr>,
+    /// Addresses that never answer a connect.
+    pub silent_addresses: Vec<SocketAddr>,
+    /// Addresses that refuse every connect.
+    pub refusing_addresses: Vec<SocketAddr>,
+    /// When and for how long the worker is paused, as by a signal or a busy machine; network and server continue.
+    pub pauses: Vec<(Time, Duration)>,
+    /// Name lookups fail from this time on.
+    pub lookups_fail_from: Time,
+}
+
+impl NetworkConditions {
+    /// Returns a network without faults: 50 µs one-way latency, nothing split, nothing lost.
+    pub fn calm(seed: u64) -> NetworkConditions {
+        NetworkConditions {
+            seed,
+            latency_us: 50..=50,
+            piece: 1 << 20..=1 << 20,
+            reset_ppm: 0,
+            stall_ppm: 0,
+            stall_ms: 0..=0,
+            refuse_ppm: 0,
+            ignore_ppm: 0,
+            send_buffer: 1 << 20,
+            addresses: vec![SocketAddr::from(([127, 0, 0, 1], 1))],
+            silent_addresses: Vec::new(),
+            refusing_addresses: Vec::new(),
+            pauses: Vec::new(),
+            lookups_fail_from: Time::NEVER,
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The interface of scripts: one simulated user, and the context of each call to it.
+
+use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::plan::Target;
+use plimsoll_model::recorder::RequestCarrier;
+use plimsoll_model::template::TraceIds;
+use plimsoll_model::{CallSample, Outcome, Recorder, Time};
+
+use crate::tls::TlsClient;
+
+/// Maximum number of connections of a script.
+pub const MAX_LINKS: usize = 2;
+
+/// The number of one of a script's connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkId(pub u8);
+
+/// The position of a script in its run.
+#[derive(Clone, Copy, Debug)]
+pub struct ScriptOrigin {
+    /// The script's position in the run's schedule, from which everything that varies is derived.
+    pub number: u64,
+    /// How late the script was started, in nanoseconds; 0 in a closed loop.
+    pub late_ns: u64,
+}
+
+/// The state machine of one simulated user.
+pub trait Script: Send {
+    /// Starts the user; called once.
+    fn begin(&mut self, now: Time, context: &mut ScriptContext<'_>);
+
+    /// Called when a connection requested with [`ScriptContext::connect`] is established, after `took_ns`
+    /// nanoseconds.
+    fn connected(&mut self, link: LinkId, took_ns: u64, now: Time, context: &mut ScriptContext<'_>);
+
+    /// Processes bytes from the peer, in any split.
+    fn receive(&mut self, link: LinkId, bytes: &[u8], now: Time, context: &mut ScriptContext<'_>);
+
+    /// Called when a connection was lost or could not be established; it is already closed.
+    fn lost(
+        &mut self,
+        link: LinkId,
+        outcome: Outcome,
+        detail: &str,
+        now: Time,
+        context: &mut ScriptContext<'_>,
+    );
+
+    /// Called when the time set with [`ScriptContext::wake_at`] is reached.
+    fn expire(&mut self, now: Time, context: &mut ScriptContext<'_>);
+
+    /// Ends a call in flight with `outcome` at the end of the run; nothing is called afterwards.
+    fn abort(&mut self, outcome: Outcome, now: Time, context: &mut ScriptContext<'_>);
+}
+
+/// Makes the scripts of a run, and holds everything that they share.
+pub trait ScriptFactory: Send + Sync + 'static {
+    /// The script of one user.
+    type Script: Script;
+
+    /// Makes a script for the user that starts now.
+    fn script(&self, origin: ScriptOrigin) -> Self::Script;
+
+    /// Returns the target that each link leads to.
+    fn targets(&self) -> [&Target; MAX_LINKS];
+
+    /// Returns the TLS settings of a link, always the same ones; `None` for plaintext.
+    fn tls(&self, _link: LinkId) -> Option<&TlsClient> {
+        None
+    }
+
+    /// Returns the number of calls of a script that does not fail.
+    fn calls(&self) -> u32;
+
+    /// Returns the same as [`crate::driver::Protocol::trace_ids`].
+    fn trace_ids(&self) -> Option<TraceIds> {
+        None
+    }
+
+    /// Sets the wall-clock time at [`Time::ZERO`], in nanoseconds since 1970. Called before the first script,
+    /// and never where time is simulated.
+    fn set_clock_origin(&self, _unix_ns: u64) {}
+}
+
+pub(crate) enum ScriptAction {
+    Connect(LinkId),
+    Close(LinkId),
+}
+
+/// The context in which a script is called: its means to send, connect and record.
+pub struct ScriptContext<'a> {
+    pub(crate) recorder: &'a mut Recorder,
+    pub(crate) stage: u8,
+    pub(crate) is_stopping: bool,
+    pub(crate) is_interrupted: bool,
+    /// The recorder's numbers for the addresses of the links.
+    pub(crate) addresses: [u32; MAX_LINKS],
+    /// The worker's numbers for the connections of the links.
+    pub(crate) connections: [Option<u32>; MAX_LINKS],
+    pub(crate) in_flight: &'a mut u64,
+    pub(crate) calls_begun: &'a mut u64,
+    pub(crate) actions: &'a mut Vec<ScriptAction>,
+    pub(crate) outboxes: &'a mut [Vec<u8>; MAX_LINKS],
+    pub(crate) wake: Option<Time>,
+    pub(crate) ended: Option<bool>,
+}
+
+impl ScriptContext<'_> {
+    /// Requests a connection; [`Script::connected`] or [`Script::lost`] follows.
+    pub fn connect(&mut self, link: LinkId) {
+        self.actions.push(ScriptAction::Connect(link));
+    }
+
+    /// Closes a connection after sending what was appended to [`ScriptContext::out`], as far as that does not block.
+    /// No further events of the connection follow.
+    pub fn close(&mut self, link: LinkId) {
+        self.actions.push(ScriptAction::Close(link));
+    }
+
+    /// Returns the link's outgoing bytes, which are only appended to.
+    pub fn out(&mut self, link: LinkId) -> &mut Vec<u8> {
+        &mut self.outboxes[usize::from(link.0)]
+    }
+
+    /// Sets when [`Script::expire`] is called, replacing the previous time. [`Time::NEVER`] disables it.
+    pub fn wake_at(&mut self, at: Time) {
+        self.wake = Some(at);
+    }
+
+    /// Returns whether the load is over, so that the script must not start another call.
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping
+    }
+
+    /// Returns whether the run was stopped early, so that nothing more must be sent.
+    pub fn is_interrupted(&self) -> bool {
+        self.is_interrupted
+    }
+
+    /// Counts a call as due; exactly one [`ScriptContext::call`] must follow.
+    pub fn due(&mut self) {
+        *self.in_flight += 1;
+        *self.calls_begun += 1;
+        self.recorder.stage(self.stage).due += 1;
+    }
+
+    /// Records a call that ended on a link; the stage is filled in here. `counts` and `times` are stored with
+    /// the call where calls are recorded one by one, and are not added to the run's measures. `traced_as` is
+    /// the number from which the trace ids of its request were derived; `None` if it was not sent.
+    pub fn call(
+        &mut self,
+        link: LinkId,
+        sample: CallSample,
+        counts: &[(Count, u64)],
+        times: &[(TimeMeasure, u64)],
+        traced_as: Option<u64>,
+    ) {
+        *self.in_flight -= 1;
+        let address = self.addresses[usize::from(link.0)];
+        self.recorder.call_at(address, self.stage, sample.outcome);
+        let sample = CallSample {
+            stage: self.stage,
+            ..sample
+        };
+        let connection = self.connections[usize::from(link.0)];
+        let carried = traced_as.map(|traced_as| RequestCarrier {
+            connection,
+            trace_number: traced_as,
+        });
+        (self.recorder).measured_call(&sample, counts, times, carried);
+    }
+
+    /// Counts a call of a journey's step as due, beside [`ScriptContext::due`]. `names`: those of all steps.
+    pub fn step_due(&mut self, step: usize, names: &[String]) {
+        self.recorder.step_due(self.stage, step, names);
+    }
+
+    /// Records the end of a call of a journey's step, beside [`ScriptContext::call`].
+    pub fn step_call(&mut self, sample: CallSample, step: usize, names: &[String]) {
+        let stage = self.stage;
+        (self.recorder).step_call(&CallSample { stage, ..sample }, step, names);
+    }
+
+    /// Adds `n` to a count other than calls.
+    pub fn count(&mut self, count: Count, n: u64) {
+        if n > 0 {
+            self.recorder.count(self.stage, count, n);
+        }
+    }
+
+    /// Records a time other than that of calls, in nanoseconds.
+    #[inline]
+    pub fn time(&mut self, measure: TimeMeasure, ns: u64) {
+        self.recorder.time(self.stage, measure, ns);
+    }
+
+    /// Records the message of a failure.
+    pub fn detail(&mut self, outcome: Outcome, text: &str) {
+        self.recorder.detail(outcome, text);
+    }
+
+    /// Ends the script; `ok` tells whether it succeeded.
+    pub fn end(&mut self, ok: bool) {
+        self.ended = Some(ok);
+    }
+}

@@ -1,0 +1,93 @@
+//! Open loop: connections that are still reading the remainder of an answer whose call has ended, while other
+//! calls wait.
+//!
+//! The remainder of a body usually arrives at once. If it does not, the wait is caused by the generator and
+//! must not count towards the next call: the connection is set aside, reads on, and another replaces it.
+
+use std::time::Duration;
+
+use plimsoll_model::{Count, Time};
+
+use super::Worker;
+use super::connection::ConnectionRole;
+use crate::driver::{Driver, Protocol};
+use crate::event_loop::WorkerControl;
+use crate::event_loop::connection::ConnectionState;
+use crate::event_loop::issue::{CallSource, LoadPhase};
+use crate::network::Network;
+
+/// How long a call waits for a connection that reads a remainder before a new one is made: about the time
+/// that making one takes.
+const MAX_REMAINDER_WAIT: Duration = Duration::from_millis(5);
+
+impl<P: Protocol, N: Network> Worker<P, N> {
+    /// Records that a connection has begun to read a remainder.
+    #[cold]
+    pub(super) fn on_remainder_begun(&mut self, index: u32, now: Time) {
+        if !matches!(self.call_source, CallSource::Open(_)) {
+            // In a closed loop the client itself reads the remainder, and its next call is not due.
+            return;
+        }
+        while let Some((_, token)) = self.client.reading_remainders.front()
+            && self.find_live(*token).is_none()
+        {
+            self.client.reading_remainders.pop_front();
+        }
+        let token = self.token_of(index);
+        if let Some(connection) = self.connections[index as usize].as_mut() {
+            connection.data.reads_remainder = true;
+            self.client.reading_remainders.push_back((now, token));
+        }
+    }
+
+    /// Records that a connection has read the remainder and has capacity again.
+    #[cold]
+    pub(super) fn on_remainder_read(&mut self, index: u32) {
+        let over = self.token_of(index);
+        self.client
+            .reading_remainders
+            .retain(|(_, token)| *token != over);
+    }
+
+    /// Returns when the next connection must be set aside; [`Time::NEVER`] if enough connections for all
+    /// waiting calls are already being made.
+    #[inline]
+    pub(super) fn next_set_aside(&self) -> Time {
+        let Some((since, _)) = self.client.reading_remainders.front() else {
+            return Time::NEVER;
+        };
+        let coming = (self.to_connect.len() + self.connecting) as u64;
+        if self.phase == LoadPhase::Loading && self.call_source.waiting() > coming {
+            *since + MAX_REMAINDER_WAIT
+        } else {
+            Time::NEVER
+        }
+    }
+
+    /// Sets aside as many connections as there are waiting calls.
+    #[cold]
+    pub(super) fn set_aside_readers(&mut self, control: &mut impl WorkerControl, now: Time) {
+        while self.next_set_aside() <= now
+            && let Some((_, token)) = self.client.reading_remainders.pop_front()
+        {
+            let Some(index) = self.find_live(token) else {
+                continue;
+            };
+            let Some(connection) = self.connections[index as usize].as_ref() else {
+                continue;
+            };
+            let reads_rest = connection.data.driver.is_reading_remainder();
+            if let (ConnectionRole::Slot(slot), ConnectionState::Open, true) =
+                (connection.data.role, connection.state, reads_rest)
+            {
+                self.recorder
+                    .count(self.stage, Count::ConnectionsSetAside, 1);
+                self.drain_slot(control, index, slot, now);
+                // Bound the number of connections set aside to the plan's number of connections.
+                if self.connection_count() >= 2 * self.client.slots.len() {
+                    self.retire(index);
+                }
+            }
+        }
+    }
+}

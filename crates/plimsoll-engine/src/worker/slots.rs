@@ -1,0 +1,170 @@
+//! Slots: the plan's persistent connections, each served by a current connection.
+//!
+//! A lost or drained connection is replaced, after growing pauses while the target refuses connections, or
+//! accepts them and closes them before they have carried a call.
+
+use std::time::Duration;
+
+use plimsoll_model::{Outcome, Time};
+
+use super::Worker;
+use super::connection::ConnectionRole;
+use crate::driver::{Driver, Protocol};
+use crate::event_loop::connection::ConnectionState;
+use crate::event_loop::{ConnectSummary, WorkerControl};
+use crate::loss::ConnectionLoss;
+use crate::network::Network;
+
+const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(10);
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(1);
+
+/// Properties of a connection that was lost.
+pub(super) struct LostConnection {
+    /// Whether the connection carried a call, or lasted long enough.
+    pub(super) was_useful: bool,
+    /// Whether it had no call in flight, so that no client has seen a failure.
+    pub(super) was_idle: bool,
+}
+
+impl<P: Protocol, N: Network> Worker<P, N> {
+    /// Sets the lifetime of an established connection, where the plan limits it. The first connections of the
+    /// slots end one after another over one lifetime, so that their successors do not end together.
+    pub(super) fn set_lifetime(&mut self, index: u32, slot: u32) {
+        let load = &self.share.load;
+        let (lifetime, calls) = (load.connection_lifetime, load.calls_per_connection);
+        if lifetime.is_none() && calls.is_none() {
+            return;
+        }
+        let part = if self.client.slots[slot as usize].was_tried {
+            1.0
+        } else {
+            f64::from(slot + 1) / self.client.slots.len() as f64
+        };
+        let now = self.network.now();
+        let token = self.token_of(index);
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return;
+        };
+        if let Some(calls) = calls {
+            connection.data.calls_left = ((f64::from(calls) * part) as u64).max(1);
+        }
+        if let Some(lifetime) = lifetime {
+            connection.data.expires_at = now + lifetime.mul_f64(part);
+            // An idle connection has no other event at that time.
+            self.client
+                .driver_timers
+                .push(connection.data.expires_at, token);
+        }
+    }
+
+    /// Drains the slot's connection: it finishes its calls while another replaces it.
+    pub(super) fn drain_slot(
+        &mut self,
+        control: &mut impl WorkerControl,
+        index: u32,
+        slot: u32,
+        now: Time,
+    ) {
+        let mut served = true;
+        if let Some(connection) = self.connections[index as usize].as_mut() {
+            connection.state = ConnectionState::Draining;
+            tracing::debug!(connection = connection.generation, "connection draining");
+            // Calls in flight may still succeed.
+            served = connection.data.in_flight > 0 || self.has_served(index, now);
+        }
+        self.unqueue(index);
+        self.client.slots[slot as usize].connection = None;
+        self.open_connections -= 1;
+        control.add_connections(-1);
+        let idle = true;
+        self.replace(
+            slot,
+            LostConnection {
+                was_useful: served,
+                was_idle: idle,
+            },
+            &ConnectionLoss::drained_unused(),
+            now,
+        );
+    }
+
+    /// Returns whether a slot's connection that is about to end was useful: it carried a call, or lasted. One
+    /// that carried none is counted as unused.
+    pub(super) fn has_served(&mut self, index: u32, now: Time) -> bool {
+        let Some(connection) = self.connections[index as usize].as_mut() else {
+            return true;
+        };
+        // Connections of mostly idle protocols count as used while they exist.
+        let is_to_carry =
+            matches!(connection.data.role, ConnectionRole::Slot(_)) && !self.client.is_mostly_idle;
+        let carried = std::mem::replace(&mut connection.data.was_used, true);
+        let lasted = connection.age(now) >= MAX_RECONNECT_DELAY;
+        // A server may close idle connections, which are those that were not needed recently.
+        let was_idle = lasted && connection.data.driver.is_exclusive();
+        if is_to_carry && !carried && !was_idle {
+            self.recorder.stage(self.stage).connections_unused += 1;
+        }
+        carried || lasted
+    }
+
+    /// Replaces a slot's lost connection: at once if it was useful, otherwise after a pause.
+    pub(super) fn replace(
+        &mut self,
+        slot: u32,
+        gone: LostConnection,
+        loss: &ConnectionLoss,
+        now: Time,
+    ) {
+        let entry = &mut self.client.slots[slot as usize];
+        if gone.was_useful {
+            entry.failures = 0;
+        }
+        if gone.was_useful || entry.failures == 0 {
+            entry.failures += u32::from(!gone.was_useful);
+            self.to_connect.push_back(slot);
+            return self.start_idle_clients(slot, now);
+        }
+        self.schedule_reconnect(slot, loss.outcome, now);
+        if gone.was_idle {
+            self.fail_idle_clients(slot, loss.outcome, now);
+        } else {
+            self.start_idle_clients(slot, now);
+        }
+    }
+
+    /// Marks the slot as down and schedules a reconnect with exponential backoff, spread so that slots do not
+    /// reconnect simultaneously.
+    fn schedule_reconnect(&mut self, slot: u32, outcome: Outcome, now: Time) {
+        let entry = &mut self.client.slots[slot as usize];
+        if entry.last_failure.replace(outcome).is_none() {
+            self.client.slots_down += 1;
+        }
+        let doublings = entry.failures.min(7);
+        entry.failures += 1;
+        let pause = (MIN_RECONNECT_DELAY * 2u32.pow(doublings)).min(MAX_RECONNECT_DELAY);
+        let mixed = (slot ^ entry.failures << 20).wrapping_mul(0x9e37_79b9);
+        let spread = 0.75 + f64::from(mixed >> 16) / 131_072.0;
+        self.client
+            .reconnects
+            .push(now + pause.mul_f64(spread), slot);
+    }
+
+    /// Records that a slot's connection could not be established.
+    pub(super) fn on_slot_failed(&mut self, slot: u32, loss: &ConnectionLoss, now: Time) {
+        let entry = &mut self.client.slots[slot as usize];
+        if !entry.was_tried {
+            entry.was_tried = true;
+            let ConnectSummary {
+                failed, failure, ..
+            } = &mut self.client.established;
+            *failed += 1;
+            failure.get_or_insert_with(|| (loss.outcome, loss.detail.clone()));
+        }
+        self.schedule_reconnect(slot, loss.outcome, now);
+        self.recorder
+            .stage(self.stage)
+            .connect_failures
+            .add(loss.outcome, 1);
+        self.fail_idle_clients(slot, loss.outcome, now);
+    }
+}

@@ -1,0 +1,125 @@
+//! Accumulates what a run's intervals show about the generator and its machine.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use super::{BUSY_RATIO, INTERVAL_LENGTH};
+use crate::outcome::FailureSource;
+use crate::record::{StageRecord, TimeHistogram};
+use crate::run::header::RunHeader;
+use crate::run::interval::IntervalRecord;
+use crate::run::machine::{LatenessCause, MachineUse};
+
+/// Statistics of the generator and its machine over the intervals of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GeneratorStats {
+    /// Intervals with calls that are not warm-up.
+    pub intervals: u64,
+    /// Intervals, the last one excepted, in which a worker was above [`BUSY_RATIO`].
+    busy_intervals: u64,
+    /// The largest share of a core that a worker used (0–1).
+    pub busiest_ratio: f64,
+    /// Intervals at least a quarter longer than planned.
+    pub stalled_intervals: u64,
+    /// The length of the longest interval; the plan is [`INTERVAL_LENGTH`].
+    pub longest_interval: Duration,
+    /// Totals of the machine over all intervals.
+    pub machine: MachineUse,
+    /// Total length of the intervals with data about the machine; zero: there are none.
+    pub machine_data_length: Duration,
+    /// Intervals in which no call succeeded and connections failed.
+    pub gone_intervals: u64,
+    /// How late arrivals were noticed, except in intervals in which the target disappeared, was gone or came back.
+    pacing: TimeHistogram,
+    /// The last interval's data, held back because the target may have disappeared in it.
+    pending: Option<PendingInterval>,
+}
+
+/// Data of an interval that counts unless the next interval shows that the target is gone.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct PendingInterval {
+    pacing: TimeHistogram,
+    is_busy: bool,
+}
+
+impl GeneratorStats {
+    /// Adds an interval with calls that are not warm-up, of the run with this header.
+    pub fn add(&mut self, header: &RunHeader, interval: &IntervalRecord) {
+        self.intervals += 1;
+        self.longest_interval = self.longest_interval.max(interval.length);
+        if let Some(machine) = &interval.machine {
+            self.machine.add(machine);
+            self.machine_data_length += interval.length;
+        }
+        if interval.length > INTERVAL_LENGTH + INTERVAL_LENGTH / 4 {
+            self.stalled_intervals += 1;
+        }
+        let counted = interval.stages.iter();
+        let counted = counted.filter(|(stage, _)| !header.is_warmup(*stage));
+        let records: Vec<&StageRecord> = counted.map(|(_, record)| record).collect();
+        if is_gone(&records) {
+            self.gone_intervals += 1;
+            self.pending = None;
+            return;
+        }
+        let mut now = PendingInterval::default();
+        for record in records {
+            now.pacing.merge(&record.pacing);
+        }
+        // The last interval often has a few milliseconds, too short for a meaningful share.
+        if interval.length >= INTERVAL_LENGTH / 2 {
+            self.busiest_ratio = self.busiest_ratio.max(interval.busiest_worker_ratio);
+            now.is_busy = interval.busiest_worker_ratio >= BUSY_RATIO;
+        }
+        match self.pending.take() {
+            // The first interval, or one in which the target came back.
+            None if self.gone_intervals > 0 => self.pending = Some(PendingInterval::default()),
+            None => self.pending = Some(now),
+            Some(before) => {
+                self.pacing.merge(&before.pacing);
+                self.busy_intervals += u64::from(before.is_busy);
+                self.pending = Some(now);
+            }
+        }
+    }
+
+    /// Returns the intervals in which a worker was above [`BUSY_RATIO`] while the target was up.
+    pub fn busy_intervals(&self) -> u64 {
+        self.busy_intervals + u64::from(self.pending.as_ref().is_some_and(|last| last.is_busy))
+    }
+
+    /// Returns how late arrivals were noticed while the target was up. `record`: the whole run's.
+    pub(super) fn pacing<'a>(&self, record: &'a StageRecord) -> Cow<'a, TimeHistogram> {
+        if self.gone_intervals == 0 {
+            return Cow::Borrowed(&record.pacing);
+        }
+        let mut pacing = self.pacing.clone();
+        if let Some(last) = &self.pending {
+            pacing.merge(&last.pacing);
+        }
+        Cow::Owned(pacing)
+    }
+
+    /// Returns why the load was late, as the end of a sentence; empty where that is not known.
+    pub(super) fn cause(&self) -> String {
+        if self.machine_data_length.is_zero() {
+            return String::new();
+        }
+        let seconds = self.machine_data_length.as_secs_f64();
+        format!(
+            "; {}",
+            LatenessCause::of(&self.machine, seconds, self.busiest_ratio)
+        )
+    }
+}
+
+/// Returns whether the target was gone: no call succeeded and connections failed. Such an interval has no times to
+/// show.
+fn is_gone(records: &[&StageRecord]) -> bool {
+    let is_link = |outcome: crate::Outcome| outcome.blame() == Some(FailureSource::Link);
+    let failed = |record: &&StageRecord| {
+        let mut all = record.outcomes.iter().chain(record.connect_failures.iter());
+        all.any(|(outcome, _)| is_link(outcome))
+    };
+    records.iter().all(|record| record.ok() == 0) && records.iter().any(failed)
+}

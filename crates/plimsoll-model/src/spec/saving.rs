@@ -1,0 +1,235 @@
+//! Writes a plan as the TOML of the run directory: every default written out, no secrets.
+
+use std::convert::Infallible;
+
+use toml::{Table, Value};
+
+use super::protocol::CallProtocol;
+use super::{ArrivalsSpec, MetadataSpec, Spec, TlsSpec, WatchSpec};
+use crate::plan::{
+    ArrivalModel, ArrivalSpacing, ConnectionReuse, KeyExchangeGroup, Plan, ServerTrust, TlsPlan,
+    TlsSuite, TlsVersion, WatchedProcess,
+};
+use crate::recording::Recording;
+use crate::redaction::{self, is_secret_name};
+use crate::units::{ByteSize, Period};
+
+/// Returns the values that must not be written to the run directory, by the variables in which the plan there expects
+/// them.
+pub fn secrets(plan: &Plan) -> Vec<(String, String)> {
+    let (constant, varying) = plan.call.fields();
+    // Values are written as typed, since fields are parsed again when the plan is read.
+    let constant = constant.iter();
+    let constant = constant.map(|(name, value)| (name, value.replace("{{", "{{{{")));
+    // A command's output is computed again, so it has no text.
+    let varying = varying.iter();
+    let all: Vec<(&String, String)> = constant
+        .chain(varying.map(|field| (&field.name, field.typed.clone())))
+        .collect();
+    let secret = all.iter().enumerate();
+    let secret = secret.filter(|(_, (name, value))| is_secret_name(name) && !value.is_empty());
+    secret
+        .map(|(place, (name, value))| {
+            let named_alike = |field: &&(&String, String)| field.0 == *name;
+            let variable = match all.iter().filter(named_alike).count() {
+                1 => secret_variable(name),
+                _ => nth_variable(name, all[..=place].iter().filter(named_alike).count()),
+            };
+            (variable, value.clone())
+        })
+        .chain(
+            plan.call
+                .path()
+                .into_iter()
+                .flat_map(redaction::query_secrets),
+        )
+        .collect()
+}
+
+/// Returns the variable of one of several values of a name, numbered from 1.
+fn nth_variable(name: &str, nth: usize) -> String {
+    format!("{}_{nth}", secret_variable(name))
+}
+
+impl Spec {
+    /// Returns this spec with every default of `plan` (which was resolved from it) written out, and secrets replaced
+    /// by environment variables: another version with other defaults repeats the same run.
+    #[must_use]
+    pub fn filled_in(&self, plan: &Plan) -> Spec {
+        let mut spec = self.without_secrets();
+        spec.name = Some(plan.name.clone());
+        spec.target = Some(plan.target.url.clone());
+        spec.seed = Some(plan.seed);
+        spec.requests = Some(plan.keep_requests);
+        spec.tls = plan
+            .tls
+            .as_ref()
+            .map(|tls| tls_spec(self.tls.as_ref(), tls));
+        spec.fill_in_call(plan);
+        spec.fill_in_load(plan);
+        spec.watch = Some(watch_spec(plan));
+        spec.hide_queries();
+        spec
+    }
+
+    fn fill_in_call(&mut self, plan: &Plan) {
+        let call = &plan.call;
+        let filled_in = |protocol: &CallProtocol, section: &Table| -> Result<_, Infallible> {
+            Ok((protocol.filled_in)(section, call))
+        };
+        let Ok(()) = self.call.change(filled_in);
+        if let (Some(variation), Some(rows)) = (call.variation(), &mut self.rows) {
+            rows.order = Some(variation.order().name().to_owned());
+        }
+    }
+
+    fn fill_in_load(&mut self, plan: &Plan) {
+        let load = &mut self.load;
+        match plan.load.arrivals {
+            ArrivalModel::Open(spacing) => {
+                load.arrivals = match spacing {
+                    ArrivalSpacing::Gamma(shape) => Some(ArrivalsSpec::gamma(shape)),
+                    // The file is named as it was typed.
+                    ArrivalSpacing::Recorded => load.arrivals.take(),
+                    named => Some(ArrivalsSpec::Named(named.name().to_owned())),
+                };
+                load.checksum = plan.load.recording.as_ref().map(Recording::checksum);
+                // Arriving users pause as well; the plan keeps their think time with the calls.
+                load.think = load.think.filter(|think| !think.0.is_zero());
+            }
+            ArrivalModel::Closed { clients, think } => {
+                load.clients = Some(clients);
+                load.think = Some(Period(think));
+            }
+        }
+        match plan.load.reuse {
+            // Each user has as many connections as it needs.
+            ConnectionReuse::Always if plan.call.calls_in_a_row().is_some() => {
+                load.calls = plan.load.calls;
+            }
+            ConnectionReuse::Always => {
+                load.reuse = Some("always".into());
+                load.connections = Some(plan.load.connections);
+            }
+            ConnectionReuse::Never => load.reuse = Some("never".into()),
+        }
+        load.warmup = Some(Period(plan.load.warmup()));
+        // A stall timeout replaces a deadline that is not set.
+        if plan.load.stall_timeout.is_none() {
+            load.deadline = Some(plan.load.deadline.into());
+        }
+        load.connect_timeout = Some(Period(plan.load.connect_timeout));
+        load.resolve_interval = Some(Period(plan.load.resolve_interval));
+        load.no_retry = (!plan.load.retry).then_some(true);
+        load.drain = plan.load.drain.map(Period);
+        load.spin = Some(Period(plan.load.spin));
+        load.read_buffer = Some(ByteSize(plan.load.read_buffer as u64));
+    }
+
+    /// Returns this spec with secrets replaced by environment variables.
+    #[must_use]
+    pub fn without_secrets(&self) -> Spec {
+        let mut spec = self.clone();
+        let hide = |name: &str, value: &mut MetadataSpec| {
+            if !is_secret_name(name) {
+                return;
+            }
+            match value {
+                MetadataSpec::Text(_) => *value = MetadataSpec::Env(secret_variable(name)),
+                MetadataSpec::Several(values) => {
+                    let typed = (1..).zip(values);
+                    for (nth, value) in typed.filter(|(_, v)| matches!(v, MetadataSpec::Text(_))) {
+                        *value = MetadataSpec::Env(nth_variable(name, nth));
+                    }
+                }
+                MetadataSpec::Env(_) | MetadataSpec::File(_) | MetadataSpec::Command { .. } => {}
+            }
+        };
+        let hidden = |protocol: &CallProtocol, section: &Table| -> Result<_, Infallible> {
+            Ok((protocol.with_fields)(section, &hide))
+        };
+        let Ok(()) = spec.call.change(hidden);
+        spec.hide_queries();
+        spec
+    }
+
+    /// Replaces the secrets in the queries of target and path.
+    fn hide_queries(&mut self) {
+        if let Some(target) = &mut self.target {
+            *target = redaction::with_variables(target);
+        }
+        let hidden = |_: &CallProtocol, section: &Table| -> Result<_, Infallible> {
+            let mut section = section.clone();
+            if let Some(Value::String(path)) = section.get_mut("path") {
+                *path = redaction::with_variables(path);
+            }
+            Ok(section)
+        };
+        let Ok(()) = self.call.change(hidden);
+    }
+
+    /// Formats the spec as TOML.
+    ///
+    /// # Errors
+    /// Where a path is not UTF-8.
+    pub fn to_toml(&self) -> Result<String, String> {
+        super::steps::to_toml(self)
+    }
+}
+
+/// Returns the typed settings completed by the defaults of `plan`, in the words of plans.
+fn tls_spec(typed: Option<&TlsSpec>, plan: &TlsPlan) -> TlsSpec {
+    TlsSpec {
+        pin: match &plan.trust {
+            ServerTrust::Pinned(known) => Some(known.iter().map(ToString::to_string).collect()),
+            _ => None,
+        },
+        insecure: (plan.trust == ServerTrust::Unchecked).then_some(true),
+        versions: Some(names(&plan.versions, TlsVersion::name)),
+        compressed: Some(plan.compress_certificates),
+        suites: Some(names(&plan.suites, TlsSuite::name)),
+        groups: Some(names(&plan.groups, KeyExchangeGroup::name)),
+        resume: Some(plan.resume),
+        full: plan.full_share.map(|share| format!("{}%", share * 100.0)),
+        early_data: Some(plan.early_data),
+        records: Some(plan.record_layer.name().into()),
+        chain: Some(plan.chain_check.name().into()),
+        ..typed.cloned().unwrap_or_default()
+    }
+}
+
+fn watch_spec(plan: &Plan) -> WatchSpec {
+    let (port, pid, off) = match plan.watch {
+        // The process is found by the socket again.
+        WatchedProcess::TargetPort | WatchedProcess::Started if plan.target.socket.is_some() => {
+            (None, None, None)
+        }
+        // A later run of this plan has not started the process itself.
+        WatchedProcess::TargetPort | WatchedProcess::Started => {
+            (Some(plan.target.port), None, None)
+        }
+        WatchedProcess::Port(port) => (Some(port), None, None),
+        WatchedProcess::Pid(pid) => (None, Some(pid), None),
+        WatchedProcess::Nothing => (None, None, Some(true)),
+    };
+    WatchSpec { pid, port, off }
+}
+
+/// Returns `PLIMSOLL_METADATA_AUTHORIZATION` for `authorization`.
+fn secret_variable(name: &str) -> String {
+    let name: String = name
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() {
+                c.to_ascii_uppercase()
+            } else {
+                '_'
+            }
+        })
+        .collect();
+    format!("PLIMSOLL_METADATA_{name}")
+}
+
+fn names<T: Copy>(values: &[T], name: fn(T) -> &'static str) -> Vec<String> {
+    values.iter().map(|value| name(*value).to_owned()).collect()
+}

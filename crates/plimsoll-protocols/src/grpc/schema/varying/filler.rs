@@ -1,0 +1,208 @@
+//! Fills a message's templates with one call's values. The resulting JSON is checked for mistakes, and its
+//! encoding must equal the patched bytes.
+
+use plimsoll_model::template::{FieldSource, RenderContext, Template};
+use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
+use serde_json::Value;
+
+use super::well_known::{any_content, is_now, json_or_string};
+use super::{TemplateTree, field_named};
+
+/// Replaces templates with their values.
+pub(super) struct TemplateFiller<'a> {
+    pub(super) moment: &'a RenderContext<'a>,
+}
+
+impl TemplateFiller<'_> {
+    pub(super) fn message(&self, message: &MessageDescriptor, tree: &TemplateTree) -> Value {
+        match (message.full_name(), tree) {
+            (_, TemplateTree::Template(template)) if tree.column().is_some() => {
+                whole(message, &self.text(template))
+            }
+            (
+                "google.protobuf.Struct" | "google.protobuf.Value" | "google.protobuf.ListValue",
+                tree,
+            ) => self.open(tree),
+            ("google.protobuf.Any", TemplateTree::Object(entries)) => {
+                match any_content(message, entries) {
+                    Some((held, _)) if held.full_name().starts_with("google.protobuf.") => {
+                        object(self.entries(tree), |key, tree| {
+                            if key == "value" {
+                                self.message(&held, tree)
+                            } else {
+                                self.open(tree)
+                            }
+                        })
+                    }
+                    Some((held, _)) => self.fill_fields(&held, tree),
+                    None => self.open(tree),
+                }
+            }
+            (_, TemplateTree::Object(_)) => self.fill_fields(message, tree),
+            (_, tree) => self.fill_field(None, tree),
+        }
+    }
+
+    fn text(&self, template: &Template) -> String {
+        let mut text = Vec::new();
+        template.write(self.moment, &mut text);
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// Returns an object's keys and values.
+    fn entries<'t>(&self, tree: &'t TemplateTree) -> Vec<(String, &'t TemplateTree)> {
+        match tree {
+            TemplateTree::Object(entries) => entries
+                .iter()
+                .map(|(key, tree)| (key.clone(), tree))
+                .collect(),
+            TemplateTree::Keyed(entries) => entries
+                .iter()
+                .map(|(key, tree)| (self.text(key), tree))
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns JSON of any type, for messages such as `google.protobuf.Value`.
+    fn open(&self, tree: &TemplateTree) -> Value {
+        match tree {
+            TemplateTree::Constant(value) => value.clone(),
+            TemplateTree::Template(template) => match template.alone() {
+                Some(only) if only.is_number() || tree.column().is_some() => {
+                    json_or_string(&self.text(template))
+                }
+                _ => Value::String(self.text(template)),
+            },
+            TemplateTree::List(items) => items.iter().map(|item| self.open(item)).collect(),
+            TemplateTree::Object(_) | TemplateTree::Keyed(_) => {
+                object(self.entries(tree), |_, tree| self.open(tree))
+            }
+        }
+    }
+
+    fn fill_fields(&self, message: &MessageDescriptor, tree: &TemplateTree) -> Value {
+        object(self.entries(tree), |key, tree| {
+            self.fill_field(field_named(message, key).as_ref(), tree)
+        })
+    }
+
+    /// Returns the JSON of a field; `None` stands for an unknown field, which is reported later.
+    fn fill_field(&self, field: Option<&FieldDescriptor>, tree: &TemplateTree) -> Value {
+        match tree {
+            TemplateTree::Constant(value) => value.clone(),
+            TemplateTree::Template(template) => {
+                let text = self.text(template);
+                let Some((field, only)) = field.zip(template.alone()) else {
+                    return Value::String(text);
+                };
+                match field.kind() {
+                    Kind::Bytes if matches!(only.source, FieldSource::Uuid) => {
+                        Value::String(base64(&only.uuid(self.moment)))
+                    }
+                    Kind::Message(message) if is_now(&message, tree) => {
+                        Value::String(self.moment.rfc3339())
+                    }
+                    _ => typed(field, &text),
+                }
+            }
+            TemplateTree::List(items) => {
+                if let Some(Kind::Message(message)) = field.map(FieldDescriptor::kind)
+                    && message.full_name() == "google.protobuf.ListValue"
+                    && !field.is_some_and(FieldDescriptor::is_list)
+                {
+                    return self.open(tree);
+                }
+                Value::Array(
+                    items
+                        .iter()
+                        .map(|item| self.fill_field(field, item))
+                        .collect(),
+                )
+            }
+            TemplateTree::Object(_) | TemplateTree::Keyed(_) => {
+                let Some(Kind::Message(message)) = field.map(FieldDescriptor::kind) else {
+                    return self.open(tree);
+                };
+                if !message.is_map_entry() {
+                    return self.message(&message, tree);
+                }
+                let value = message.map_entry_value_field();
+                let mut entries = self.entries(tree);
+                if message.map_entry_key_field().kind() == Kind::Bool {
+                    for (key, _) in &mut entries {
+                        match key.as_str() {
+                            "0" => "false".clone_into(key),
+                            "1" => "true".clone_into(key),
+                            _ => {}
+                        }
+                    }
+                }
+                object(entries, |_, tree| self.fill_field(Some(&value), tree))
+            }
+        }
+    }
+}
+
+/// Builds an object, with values that `value` computes from the entries.
+fn object(
+    entries: Vec<(String, &TemplateTree)>,
+    mut value: impl FnMut(&str, &TemplateTree) -> Value,
+) -> Value {
+    let entries = entries.into_iter().map(|(key, tree)| {
+        let value = value(&key, tree);
+        (key, value)
+    });
+    Value::Object(entries.collect())
+}
+
+/// Returns true if a message's JSON may be of any type.
+fn accepts_any_json(message: &MessageDescriptor) -> bool {
+    message.full_name() == "google.protobuf.Value"
+}
+
+/// Converts a row to the JSON of a message; strings are converted to the types of their fields.
+pub(super) fn whole(message: &MessageDescriptor, text: &str) -> Value {
+    match json_or_string(text) {
+        Value::Object(entries) if !message.full_name().starts_with("google.protobuf.") => {
+            let fitted = entries.into_iter().map(|(key, value)| {
+                let value = match (value, field_named(message, &key)) {
+                    (Value::String(text), Some(field)) => typed(&field, &text),
+                    (value, _) => value,
+                };
+                (key, value)
+            });
+            Value::Object(fitted.collect())
+        }
+        other => other,
+    }
+}
+
+/// Converts a text to the JSON of a field. Numbers remain strings, which the proto3 JSON mapping allows.
+pub(super) fn typed(field: &FieldDescriptor, text: &str) -> Value {
+    let parsed = || serde_json::from_str(text).ok();
+    let plain = || Value::String(text.to_owned());
+    let one = |kind: &Kind| match (kind, text) {
+        (Kind::Bool, "1") => Value::Bool(true),
+        (Kind::Bool, "0") => Value::Bool(false),
+        (Kind::Bool, _) => parsed().filter(Value::is_boolean).unwrap_or_else(plain),
+        (Kind::Enum(_), _) => parsed().filter(Value::is_i64).unwrap_or_else(plain),
+        (Kind::Message(message), _) if accepts_any_json(message) => json_or_string(text),
+        (Kind::Message(message), _) => match parsed() {
+            Some(Value::Object(_)) => whole(message, text),
+            Some(other) if other.is_array() || other.is_boolean() => other,
+            _ => plain(),
+        },
+        _ => plain(),
+    };
+    match parsed() {
+        Some(whole @ Value::Array(_)) if field.is_list() => whole,
+        Some(whole @ Value::Object(_)) if field.is_map() => whole,
+        _ => one(&field.kind()),
+    }
+}
+
+fn base64(bytes: &[u8]) -> String {
+    use ::base64::Engine as _;
+    ::base64::engine::general_purpose::STANDARD.encode(bytes)
+}

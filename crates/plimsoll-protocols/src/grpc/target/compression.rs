@@ -1,0 +1,30 @@
+//! Compresses a response only if its request was compressed, so that clients without compression cost the
+//! server no time for it.
+
+use tonic::Response;
+use tonic::metadata::MetadataMap;
+
+/// Whether a request announces compressed messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ResponseCompression {
+    Plain,
+    Compressed,
+}
+
+impl ResponseCompression {
+    pub(super) fn of(metadata: &MetadataMap) -> ResponseCompression {
+        match metadata.get("grpc-encoding") {
+            Some(encoding) if encoding != "identity" => ResponseCompression::Compressed,
+            _ => ResponseCompression::Plain,
+        }
+    }
+
+    /// Returns the response with this message.
+    pub(super) fn answer<T>(self, message: T) -> Response<T> {
+        let mut response = Response::new(message);
+        if self == ResponseCompression::Plain {
+            response.disable_compression();
+        }
+        response
+    }
+}

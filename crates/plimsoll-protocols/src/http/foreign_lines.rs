@@ -1,0 +1,127 @@
+//! Translates command lines of other load tools, for HTTP and for language models, to ours: one file for each tool.
+
+mod ab;
+mod aiperf;
+mod bombardier;
+mod curl;
+mod h2load;
+mod hey;
+mod k6;
+mod oha;
+mod vegeta;
+mod vllm;
+mod wrk;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+
+use crate::foreign::lines::{LineBuilder, LineTool};
+
+/// The tools whose lines are translated to `plimsoll http`. A line without the name of a tool belongs to the first tool
+/// that recognises its flags.
+pub(super) static HTTP_TOOLS: [&LineTool; 9] = [
+    &h2load::TOOL,
+    &hey::TOOL,
+    &wrk::TOOL,
+    &oha::TOOL,
+    &ab::TOOL,
+    &bombardier::TOOL,
+    &vegeta::TOOL,
+    &k6::TOOL,
+    &curl::TOOL,
+];
+
+/// The tools whose lines are translated to `plimsoll llm`.
+pub(super) static LLM_TOOLS: [&LineTool; 2] = [&aiperf::TOOL, &vllm::TOOL];
+
+/// Connections of an open loop, for tools that open as many as they need.
+const OPEN_LOOP_CONNECTIONS: u64 = 100;
+
+const NO_SCRIPT: &str =
+    "there is no script language; fields such as {{seq}} and --rows vary requests";
+const NO_FILE: &str =
+    "every run leaves a directory, and `plimsoll report --export` writes files from it";
+const NO_FOLLOWING: &str = "redirects are not followed: measure the URL that they lead to";
+
+/// Adds a header field of basic authentication for each `USER:PASSWORD` of the flag.
+fn add_basic(line: &mut LineBuilder, name: &str) {
+    for pair in line.values(name) {
+        let encoded = BASE64_STANDARD.encode(pair);
+        line.add_field("-H", "authorization", &format!("Basic {encoded}"));
+    }
+}
+
+/// Adds `--proxy`; a proxy without a scheme gets `http`.
+fn add_proxy(line: &mut LineBuilder, name: &str) {
+    if let Some(proxy) = line.value(name) {
+        let proxy = crate::foreign::lines::with_scheme(proxy, "http");
+        line.add("--proxy", proxy);
+    }
+}
+
+/// Adds the clients of a closed loop, one for each worker; with a rate, the connections of an open loop instead.
+fn add_workers(line: &mut LineBuilder, workers: u64, rate: Option<f64>) {
+    match rate {
+        Some(rate) if rate > 0.0 => {
+            line.add("--connections", workers);
+            line.add("--rate", format_args!("{rate}/s"));
+        }
+        _ => line.add("--clients", workers),
+    }
+}
+
+/// Adds `-X GET` for a tool that sends bodies with GET, because ours would become a POST. `bodies` are the tool's flags
+/// for bodies, `method` is that for the method.
+fn add_get_with_body(line: &mut LineBuilder, bodies: &[&str], method: &str) {
+    if bodies.iter().any(|name| line.has(name)) && !line.has(method) {
+        line.add("-X", "GET");
+    }
+}
+
+/// Refuses the text of a body that begins with @, which would be the name of a file here.
+fn refuse_at_sign(line: &mut LineBuilder, name: &str) {
+    let begins = |text: &String| text.starts_with('@') || text == "-";
+    if line.values(name).iter().any(begins) {
+        line.add_missing(
+            format!("-{name} @…"),
+            "a body that begins with @ is the name of a file here: put the text into a file",
+        );
+    }
+}
+
+/// Lets the server choose HTTP/2 by ALPN, for a tool that does so over TLS.
+fn add_alpn(line: &mut LineBuilder) {
+    let target = line.target.as_deref();
+    if target.is_some_and(|url| url.starts_with("https")) {
+        line.add("--http-version", "auto");
+    }
+}
+
+/// Returns a flag's value as a number that may have a fraction.
+fn decimal_value(line: &LineBuilder, name: &str) -> Option<f64> {
+    line.value(name)?.parse().ok()
+}
+
+/// Adds `--deadline` if the tool's flag `name` is set; 0 means none.
+fn add_deadline(line: &mut LineBuilder, name: &str) {
+    if let Some(time) = line.value(name) {
+        let time = match time {
+            "0" | "0s" => "none".to_owned(),
+            time => crate::foreign::lines::with_unit(time, "s"),
+        };
+        line.add("--deadline", time);
+    }
+}
+
+/// Takes the target of a tool that does not check certificates, and adds `--insecure` for https.
+fn take_unverified_target(line: &mut LineBuilder) -> Result<(), String> {
+    line.take_target("http")?;
+    if line
+        .target
+        .as_deref()
+        .is_some_and(|url| url.starts_with("https"))
+    {
+        line.add_switch("--insecure");
+    }
+    Ok(())
+}

@@ -1,0 +1,81 @@
+//! Translates command lines of [ab](https://httpd.apache.org/docs/2.4/programs/ab.html), the Apache benchmark.
+
+use super::{NO_FILE, add_basic, add_proxy, take_unverified_target};
+use crate::foreign::lines::FlagMeaning::{Deferred, Header, Ignored, Missing, OurFlag, Words};
+use crate::foreign::lines::ValueForm::{Number, Text};
+use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+
+pub(super) static TOOL: LineTool = LineTool {
+    names: &["ab"],
+    style: FlagStyle::Gnu,
+    flags: &[
+        value(&["n"], Number, Deferred),
+        value(&["c"], Number, Deferred),
+        value(&["t"], Number, Deferred),
+        value(&["s"], Number, OurFlag("--deadline", "s")),
+        switch(&["k"], Deferred),
+        value(&["p"], Text, Words(&["-d", "@{}"])),
+        value(&["u"], Text, Words(&["-X", "PUT", "-d", "@{}"])),
+        value(&["T"], Text, Header("content-type")),
+        value(&["m"], Text, OurFlag("-X", "")),
+        switch(&["i"], Words(&["-X", "HEAD"])),
+        value(&["H"], Text, OurFlag("-H", "")),
+        value(&["C"], Text, Header("cookie")),
+        value(&["A"], Text, Deferred),
+        value(
+            &["P"],
+            Text,
+            Missing("--proxy 'http://$NAME@HOST:PORT' takes USER:PASSWORD from a variable"),
+        ),
+        value(&["X"], Text, Deferred),
+        value(&["B"], Text, OurFlag("--source", "")),
+        value(&["b"], Number, Ignored),
+        value(&["v"], Number, Ignored),
+        value(&["E"], Text, Words(&["--cert", "{}", "--key", "{}"])),
+        value(&["f"], Text, Deferred),
+        value(
+            &["Z"],
+            Text,
+            Missing("--suite names a suite of TLS 1.3 or 1.2"),
+        ),
+        value(&["g"], Text, Missing(NO_FILE)),
+        value(&["e"], Text, Missing(NO_FILE)),
+        switch(&["w"], Missing("--html FILE writes a page")),
+        value(&["x"], Text, Ignored),
+        value(&["y"], Text, Ignored),
+        value(&["z"], Text, Ignored),
+        switch(&["l"], Ignored),
+        switch(&["r"], Ignored),
+        switch(&["q"], Ignored),
+        switch(&["S"], Ignored),
+        switch(&["d"], Ignored),
+        switch(&["I"], Ignored),
+    ],
+    reads_stdin: false,
+    marker_flags: &[&["n", "c", "k"], &["n", "k"]],
+    finish,
+};
+
+/// Without `-k`, ab opens a connection for each request. `-t` limits the run to a number of seconds; ab then also stops
+/// after 50,000 requests, which is not translated.
+fn finish(line: &mut LineBuilder) -> Result<(), String> {
+    line.add("--clients", line.number("c", 1));
+    if let Some(seconds) = line.value("t").map(str::to_owned) {
+        line.add("--duration", format_args!("{seconds}s"));
+    }
+    if line.has("n") || !line.has("t") {
+        line.add("--calls", line.number("n", 1));
+    }
+    if !line.has("k") {
+        line.add_switch("--cold");
+    }
+    match line.value("f") {
+        Some("TLS1.2") => line.add("--tls-version", "1.2"),
+        Some("TLS1.3") => line.add("--tls-version", "1.3"),
+        Some("ALL") | None => {}
+        Some(_) => line.add_missing("-f", "TLS 1.2 and 1.3 are offered"),
+    }
+    add_basic(line, "A");
+    add_proxy(line, "X");
+    take_unverified_target(line)
+}

@@ -1,0 +1,314 @@
+//! Translates command lines of [curl](https://curl.se): the request is made once, unless flags of a load stand among
+//! curl's own.
+
+use super::{NO_FILE, NO_FOLLOWING, add_alpn, add_basic, add_proxy};
+use crate::foreign::lines::FlagMeaning::{Deferred, Header, Ignored, Missing, OurFlag, Words};
+use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
+use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+
+const BASIC_ONLY: &str =
+    "basic authentication and bearer tokens are header fields; others need answers of the server";
+const OLD_TLS: &str = "TLS 1.2 and 1.3 are offered";
+const NO_FORM: &str = "no multipart forms are made: -d @FILE sends a body that was made before";
+
+pub(super) static TOOL: LineTool = LineTool {
+    names: &["curl"],
+    style: FlagStyle::Gnu,
+    flags: &[
+        value(&["X", "request"], Text, Deferred),
+        value(&["d", "data", "data-ascii"], Text, Deferred),
+        value(&["data-raw"], Text, Deferred),
+        value(&["data-binary"], Text, Deferred),
+        value(&["data-urlencode"], Text, Deferred),
+        value(&["json"], Text, Deferred),
+        switch(&["G", "get"], Deferred),
+        value(&["url-query"], Text, Deferred),
+        switch(&["I", "head"], Words(&["-X", "HEAD"])),
+        value(&["T", "upload-file"], Text, Deferred),
+        value(&["F", "form"], Text, Missing(NO_FORM)),
+        value(&["form-string"], Text, Missing(NO_FORM)),
+        value(&["H", "header"], Text, Deferred),
+        value(&["A", "user-agent"], Text, Header("user-agent")),
+        value(&["e", "referer"], Text, Header("referer")),
+        value(&["b", "cookie"], Text, Deferred),
+        value(&["u", "user"], Text, Deferred),
+        switch(&["basic"], Ignored),
+        value(
+            &["oauth2-bearer"],
+            Text,
+            Words(&["-H", "authorization: Bearer {}"]),
+        ),
+        switch(&["digest"], Missing(BASIC_ONLY)),
+        switch(&["ntlm"], Missing(BASIC_ONLY)),
+        switch(&["negotiate"], Missing(BASIC_ONLY)),
+        switch(&["anyauth"], Missing(BASIC_ONLY)),
+        value(
+            &["r", "range"],
+            Text,
+            Words(&["-H", "range: bytes={}", "--expect", "206"]),
+        ),
+        switch(&["L", "location"], Missing(NO_FOLLOWING)),
+        value(&["max-redirs"], Number, Ignored),
+        switch(&["compressed"], OurFlag("--compressed", "")),
+        value(&["url"], Text, Deferred),
+        value(&["x", "proxy"], Text, Deferred),
+        value(&["noproxy"], Text, Ignored),
+        value(
+            &["U", "proxy-user"],
+            Text,
+            Missing("--proxy 'http://$NAME@HOST:PORT' takes USER:PASSWORD from a variable"),
+        ),
+        value(&["resolve"], Text, OurFlag("--resolve", "")),
+        value(
+            &["connect-to"],
+            Text,
+            Missing("--resolve NAME:PORT:ADDRESS gives a name another address"),
+        ),
+        value(&["interface"], Text, OurFlag("--source", "")),
+        value(&["unix-socket"], Text, Deferred),
+        value(&["m", "max-time"], Decimal, OurFlag("--deadline", "s")),
+        value(
+            &["connect-timeout"],
+            Decimal,
+            OurFlag("--connect-timeout", "s"),
+        ),
+        value(&["retry"], Number, Ignored),
+        switch(&["http1.1"], Words(&["--http-version", "1.1"])),
+        switch(&["http2"], Words(&["--http-version", "auto"])),
+        switch(&["http2-prior-knowledge"], Words(&["--http-version", "2"])),
+        switch(&["0", "http1.0"], Missing("HTTP/1.1 and HTTP/2 are spoken")),
+        switch(&["http3"], Missing("HTTP/1.1 and HTTP/2 are spoken")),
+        switch(&["k", "insecure"], OurFlag("--insecure", "")),
+        value(&["cacert"], Text, OurFlag("--ca", "")),
+        value(&["capath"], Text, Missing("--ca takes a file")),
+        value(&["crlfile"], Text, OurFlag("--crl", "")),
+        value(&["E", "cert"], Text, OurFlag("--cert", "")),
+        value(&["key"], Text, OurFlag("--key", "")),
+        switch(&["tlsv1.2"], Ignored),
+        switch(&["tlsv1.3"], Words(&["--tls-version", "1.3"])),
+        switch(&["1", "tlsv1", "tlsv1.0"], Missing(OLD_TLS)),
+        switch(&["tlsv1.1"], Missing(OLD_TLS)),
+        value(&["tls-max"], Text, Deferred),
+        value(
+            &["ciphers"],
+            Text,
+            Missing("--suite names a suite of TLS 1.3 or 1.2"),
+        ),
+        value(&["tls13-ciphers"], Text, Deferred),
+        value(&["curves"], Text, Deferred),
+        switch(
+            &["haproxy-protocol"],
+            Missing("the PROXY protocol is sent by relays only"),
+        ),
+        switch(&["g", "globoff"], Ignored),
+        switch(&["path-as-is"], Ignored),
+        switch(&["no-keepalive"], Ignored),
+        switch(&["tcp-nodelay"], Ignored),
+        switch(&["4", "ipv4"], Ignored),
+        switch(&["6", "ipv6"], Ignored),
+        value(&["o", "output"], Text, Ignored),
+        switch(&["O", "remote-name"], Ignored),
+        value(&["w", "write-out"], Text, Ignored),
+        value(&["c", "cookie-jar"], Text, Ignored),
+        value(&["D", "dump-header"], Text, Missing(NO_FILE)),
+        switch(&["s", "silent"], Ignored),
+        switch(&["S", "show-error"], Ignored),
+        switch(&["f", "fail"], Ignored),
+        switch(&["fail-with-body"], Ignored),
+        switch(&["v", "verbose"], Ignored),
+        switch(&["i", "include"], Ignored),
+        switch(&["N", "no-buffer"], Ignored),
+        switch(&["#", "progress-bar"], Ignored),
+        switch(&["no-progress-meter"], Ignored),
+        switch(&["q", "disable"], Ignored),
+        switch(&["Z", "parallel"], Ignored),
+        // These flags are ours, and define a load.
+        value(&["clients"], Number, OurFlag("--clients", "")),
+        value(&["calls"], Number, OurFlag("--calls", "")),
+        value(&["rate"], Text, OurFlag("--rate", "/s")),
+        value(&["duration"], Text, OurFlag("--duration", "s")),
+        value(&["connections"], Number, OurFlag("--connections", "")),
+        value(&["objective"], Text, OurFlag("--objective", "")),
+        value(&["out"], Text, OurFlag("--out", "")),
+        switch(&["dry-run"], OurFlag("--dry-run", "")),
+    ],
+    reads_stdin: false,
+    marker_flags: &[],
+    finish,
+};
+
+fn finish(line: &mut LineBuilder) -> Result<(), String> {
+    add_method_and_body(line);
+    add_fields(line);
+    add_basic(line, "u");
+    add_proxy(line, "x");
+    match line.value("tls-max") {
+        Some("1.2") => line.add("--tls-version", "1.2"),
+        Some("1.0" | "1.1") => line.add_missing("--tls-max", OLD_TLS),
+        _ => {}
+    }
+    if !line.has("key")
+        && let Some(cert) = line.value("E").map(str::to_owned)
+    {
+        // The file of a certificate may hold its key, too.
+        line.add("--key", cert);
+    }
+    for (name, flag) in [("tls13-ciphers", "--suite"), ("curves", "--group")] {
+        for value in line.values(name).iter().flat_map(|list| list.split(':')) {
+            line.add(flag, value);
+        }
+    }
+    let is_load = ["clients", "calls", "rate", "duration"]
+        .iter()
+        .any(|name| line.has(name));
+    if !is_load {
+        line.our_flags
+            .extend(["--clients", "1", "--calls", "1"].map(str::to_owned));
+    }
+    let urls = line.values("url");
+    line.words.extend(urls);
+    line.take_target("http")?;
+    add_query(line);
+    let versions = ["http1.1", "http2", "http2-prior-knowledge", "0", "http3"];
+    if !versions.iter().any(|name| line.has(name)) {
+        add_alpn(line);
+    }
+    if let (Some(socket), Some(url)) = (line.value("unix-socket").map(str::to_owned), &line.target)
+    {
+        let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+        let path = rest.find('/').map_or("/", |at| &rest[at..]);
+        line.target = Some(format!("{scheme}+unix:{socket}:{path}"));
+    }
+    Ok(())
+}
+
+/// The flags whose values are data. Data are put together in this order, not in that of the line.
+const DATA: [&str; 3] = ["d", "data-raw", "data-binary"];
+
+/// Returns the data of all flags, as they are joined to a body.
+fn data(line: &LineBuilder) -> Vec<String> {
+    let plain = DATA.iter().flat_map(|name| line.values(name));
+    let encoded = line.values("data-urlencode");
+    plain
+        .chain(encoded.iter().map(|pair| encode_pair(pair)))
+        .collect()
+}
+
+/// Percent-encodes the value of `name=value`.
+fn encode_pair(pair: &str) -> String {
+    match pair.split_once('=') {
+        Some(("", value)) => percent_encode(value),
+        Some((name, value)) => format!("{name}={}", percent_encode(value)),
+        None => percent_encode(pair),
+    }
+}
+
+/// Percent-encodes all but the unreserved characters of RFC 3986 §2.3; as in curl, a space becomes +.
+fn percent_encode(text: &str) -> String {
+    let encoded = text.bytes().map(|byte| {
+        if byte == b' ' {
+            "+".to_owned()
+        } else if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
+    });
+    encoded.collect()
+}
+
+fn add_method_and_body(line: &mut LineBuilder) {
+    let file = line.value("T").map(str::to_owned);
+    let put = file.as_ref().map(|_| "PUT".to_owned());
+    if let Some(method) = line.value("X").map(str::to_owned).or(put) {
+        line.add("-X", method);
+    }
+    if let Some(file) = file {
+        line.add("-d", format_args!("@{file}"));
+        return;
+    }
+    refuse_files(line);
+    let fields = line.values("H");
+    let has = |name: &str| {
+        let mut names = fields
+            .iter()
+            .filter_map(|field| Some(field.split_once(':')?.0));
+        names.any(|known| known.eq_ignore_ascii_case(name))
+    };
+    if let Some(body) = line.value("json").map(str::to_owned) {
+        line.add("-d", body);
+        for name in ["content-type", "accept"].iter().filter(|name| !has(name)) {
+            line.add_field("-H", name, "application/json");
+        }
+        return;
+    }
+    let data = data(line);
+    if data.is_empty() || line.has("G") {
+        return;
+    }
+    if data.len() > 1 && data.iter().any(|part| part.starts_with('@')) {
+        line.add_missing("-d @FILE", "a body is one file, or text");
+    }
+    line.add("-d", data.join("&"));
+    if !has("content-type") {
+        line.add_field("-H", "content-type", "application/x-www-form-urlencoded");
+    }
+}
+
+/// Reports data that curl reads from a file but we don't, or the other way round.
+fn refuse_files(line: &mut LineBuilder) {
+    let has_at = |text: &String| text.starts_with('@');
+    if line.values("data-raw").iter().any(has_at) {
+        line.add_missing(
+            "--data-raw @…",
+            "a body that begins with @ is the name of a file here: put the text into a file",
+        );
+    }
+    let is_file = |text: &String| !text.contains('=') && text.contains('@');
+    if line.values("data-urlencode").iter().any(is_file) {
+        line.add_missing("--data-urlencode @FILE", "no file is encoded");
+    }
+    let plain = ["d", "data-binary"];
+    if line.has("G")
+        && plain
+            .iter()
+            .any(|name| line.values(name).iter().any(has_at))
+    {
+        line.add_missing("-G -d @FILE", "a query is read from no file");
+    }
+}
+
+fn add_fields(line: &mut LineBuilder) {
+    for field in line.values("H") {
+        match field.split_once(':') {
+            Some((name, value)) if name.eq_ignore_ascii_case("host") => {
+                line.add("--host", value.trim());
+            }
+            Some((_, value)) if !value.trim().is_empty() => line.add("-H", field),
+            _ => line.add_missing(format!("-H '{field}'"), "a field is `name: value`"),
+        }
+    }
+    let cookies = line.values("b");
+    if cookies.iter().any(|cookie| !cookie.contains('=')) {
+        line.add_missing("-b", "a cookie is `name=value`; no file of cookies is read");
+    } else if !cookies.is_empty() {
+        line.add_field("-H", "cookie", &cookies.join("; "));
+    }
+}
+
+/// Adds `--url-query` to the query of the target, and with `-G` the data.
+fn add_query(line: &mut LineBuilder) {
+    let queries = line.values("url-query");
+    let queries = queries.iter().map(|pair| match pair.strip_prefix('+') {
+        Some(encoded) => encoded.to_owned(),
+        None => encode_pair(pair),
+    });
+    let mut parts: Vec<String> = queries.collect();
+    if line.has("G") {
+        parts.extend(data(line));
+    }
+    if let Some(url) = line.target.as_mut().filter(|_| !parts.is_empty()) {
+        url.push(if url.contains('?') { '&' } else { '?' });
+        url.push_str(&parts.join("&"));
+    }
+}

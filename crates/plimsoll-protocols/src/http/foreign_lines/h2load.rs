@@ -1,0 +1,157 @@
+//! Translates command lines of [h2load](https://nghttp2.org/documentation/h2load.1.html).
+
+use super::{NO_FILE, NO_SCRIPT, decimal_value};
+use crate::foreign::lines::FlagMeaning::{Deferred, Ignored, Missing, OurFlag, Words};
+use crate::foreign::lines::ValueForm::{Decimal, Number, Seconds, Text};
+use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+
+const ONE_URL: &str = "one URL is measured; fields and --rows vary its path";
+const WINDOWS_HINT: &str =
+    "windows and tables are not set here; they are large enough not to be the limit";
+const NO_HTTP3: &str = "there is no HTTP/3";
+
+pub(super) static TOOL: LineTool = LineTool {
+    names: &["h2load"],
+    style: FlagStyle::Gnu,
+    flags: &[
+        value(&["n", "requests"], Number, Deferred),
+        value(&["c", "clients"], Number, Deferred),
+        value(&["t", "threads"], Number, OurFlag("--workers", "")),
+        value(&["m", "max-concurrent-streams"], Number, Deferred),
+        value(&["D", "duration"], Seconds, OurFlag("--duration", "s")),
+        value(&["warm-up-time"], Seconds, OurFlag("--warmup", "s")),
+        value(&["rps"], Decimal, Deferred),
+        value(
+            &["r", "rate"],
+            Number,
+            Missing(
+                "connections are made before the load; `--cold --rate 10/s` makes one for each call",
+            ),
+        ),
+        value(
+            &["rate-period"],
+            Text,
+            Missing("a rate has its unit: 10/s, 60/m"),
+        ),
+        value(
+            &["T", "connection-active-timeout"],
+            Seconds,
+            OurFlag("--connection-lifetime", "s"),
+        ),
+        value(
+            &["N", "connection-inactivity-timeout"],
+            Seconds,
+            OurFlag("--deadline", "s"),
+        ),
+        value(&["d", "data"], Text, Words(&["-d", "@{}"])),
+        value(&["H", "header"], Text, Deferred),
+        value(&["i", "input-file"], Text, Missing(ONE_URL)),
+        value(&["timing-script-file"], Text, Missing(NO_SCRIPT)),
+        switch(&["h1"], Deferred),
+        value(&["p", "no-tls-proto"], Text, Deferred),
+        value(&["npn-list", "alpn-list"], Text, Deferred),
+        value(&["w", "window-bits"], Number, Missing(WINDOWS_HINT)),
+        value(
+            &["W", "connection-window-bits"],
+            Number,
+            Missing(WINDOWS_HINT),
+        ),
+        value(&["f", "max-frame-size"], Text, Missing(WINDOWS_HINT)),
+        value(&["header-table-size"], Text, Missing(WINDOWS_HINT)),
+        value(&["encoder-header-table-size"], Text, Missing(WINDOWS_HINT)),
+        value(
+            &["ciphers"],
+            Text,
+            Missing("--suite names a suite of TLS 1.3 or 1.2"),
+        ),
+        value(&["tls13-ciphers"], Text, Deferred),
+        value(&["groups"], Text, Deferred),
+        value(&["sni"], Text, OurFlag("--server-name", "")),
+        value(
+            &["connect-to"],
+            Text,
+            Missing("--resolve NAME:PORT:ADDRESS gives a name another address"),
+        ),
+        value(
+            &["B", "base-uri"],
+            Text,
+            Missing("the URL names a socket: unix:/SOCKET:/PATH"),
+        ),
+        value(&["log-file"], Text, Missing(NO_FILE)),
+        value(&["qlog-file-base"], Text, Missing(NO_HTTP3)),
+        value(&["max-udp-payload-size"], Text, Missing(NO_HTTP3)),
+        switch(&["no-udp-gso"], Missing(NO_HTTP3)),
+        switch(
+            &["ktls"],
+            Missing("--records library leaves TLS records to the library"),
+        ),
+        switch(&["v", "verbose"], Ignored),
+    ],
+    reads_stdin: false,
+    marker_flags: &[&["n", "c", "m"], &["c", "m", "D"], &["c", "D"]],
+    finish,
+};
+
+/// Each of h2load's clients is a connection with up to `-m` streams; `--rps` is the rate of each.
+fn finish(line: &mut LineBuilder) -> Result<(), String> {
+    let connections = line.number("c", 1);
+    let streams = match line.value("m") {
+        None | Some("auto") => 1,
+        Some(number) => number
+            .parse()
+            .map_err(|_| format!("-m: `{number}` is no number"))?,
+    };
+    let is_old = line.has("h1")
+        || line.value("p") == Some("http/1.1")
+        || line.value("npn-list") == Some("http/1.1");
+    if is_old && streams > 1 {
+        line.add_missing("-m", "requests are not pipelined over HTTP/1.1");
+    }
+    add_fields(line);
+    line.take_target("http")?;
+    let is_secured = line
+        .target
+        .as_deref()
+        .is_some_and(|url| url.starts_with("https"));
+    if !is_old {
+        line.add("--http-version", if is_secured { "auto" } else { "2" });
+    }
+    line.add("--connections", connections);
+    match decimal_value(line, "rps") {
+        Some(each) => {
+            line.add("--rate", format_args!("{}/s", each * connections as f64));
+            if line.has("m") {
+                line.add("--max-in-flight", connections * streams);
+            }
+        }
+        None => line.add("--clients", connections * if is_old { 1 } else { streams }),
+    }
+    if line.has("n") || !line.has("D") {
+        line.add("--calls", line.number("n", 1));
+    }
+    if is_secured {
+        // h2load does not check certificates.
+        line.add_switch("--insecure");
+    }
+    for (name, flag) in [("tls13-ciphers", "--suite"), ("groups", "--group")] {
+        for value in line.values(name).iter().flat_map(|list| list.split(':')) {
+            line.add(flag, value);
+        }
+    }
+    Ok(())
+}
+
+/// Adds the header fields. Pseudo-header fields become the flags for method and host.
+fn add_fields(line: &mut LineBuilder) {
+    for field in line.values("H") {
+        match field
+            .strip_prefix(':')
+            .and_then(|field| field.split_once(':'))
+        {
+            Some(("method", method)) => line.add("-X", method.trim()),
+            Some(("authority", host)) => line.add("--host", host.trim()),
+            Some(_) => line.add_missing(format!("-H {field}"), "the URL says it"),
+            None => line.add("-H", field),
+        }
+    }
+}

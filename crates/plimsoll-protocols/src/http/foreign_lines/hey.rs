@@ -1,0 +1,57 @@
+//! Translates command lines of [hey](https://github.com/rakyll/hey).
+
+use super::{
+    NO_FILE, add_basic, add_deadline, add_get_with_body, add_proxy, add_workers, decimal_value,
+    refuse_at_sign, take_unverified_target,
+};
+use crate::foreign::lines::FlagMeaning::{Deferred, Header, Ignored, Missing, OurFlag, Words};
+use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
+use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+
+pub(super) static TOOL: LineTool = LineTool {
+    names: &["hey"],
+    style: FlagStyle::Go,
+    flags: &[
+        value(&["n"], Number, Deferred),
+        value(&["c"], Number, Deferred),
+        value(&["q"], Decimal, Deferred),
+        value(&["z"], Time, Deferred),
+        value(&["o"], Text, Missing(NO_FILE)),
+        value(&["m"], Text, OurFlag("-X", "")),
+        value(&["H"], Text, OurFlag("-H", "")),
+        value(&["t"], Number, Deferred),
+        value(&["A"], Text, Header("accept")),
+        value(&["d"], Text, OurFlag("-d", "")),
+        value(&["D"], Text, Words(&["-d", "@{}"])),
+        value(&["T"], Text, Header("content-type")),
+        value(&["U"], Text, Header("user-agent")),
+        value(&["a"], Text, Deferred),
+        value(&["x"], Text, Deferred),
+        switch(&["h2"], Words(&["--http-version", "2"])),
+        value(&["host"], Text, OurFlag("--host", "")),
+        switch(&["disable-compression"], Ignored),
+        switch(&["disable-keepalive"], OurFlag("--cold", "")),
+        switch(&["disable-redirects"], Ignored),
+        value(&["cpus"], Number, OurFlag("--workers", "")),
+    ],
+    reads_stdin: false,
+    marker_flags: &[&["n", "c"], &["z", "c"], &["n", "q"]],
+    finish,
+};
+
+/// `-q` is the rate of each worker, and `-z` wins over `-n`.
+fn finish(line: &mut LineBuilder) -> Result<(), String> {
+    add_get_with_body(line, &["d", "D"], "m");
+    refuse_at_sign(line, "d");
+    let workers = line.number("c", 50);
+    let rate = decimal_value(line, "q").map(|each| each * workers as f64);
+    add_workers(line, workers, rate);
+    match line.value("z").map(str::to_owned) {
+        Some(time) => line.add("--duration", time),
+        None => line.add("--calls", line.number("n", 200)),
+    }
+    add_deadline(line, "t");
+    add_basic(line, "a");
+    add_proxy(line, "x");
+    take_unverified_target(line)
+}

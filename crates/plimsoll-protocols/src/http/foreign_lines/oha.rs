@@ -1,0 +1,114 @@
+//! Translates command lines of [oha](https://github.com/hatoo/oha).
+
+use super::{
+    NO_FILE, add_basic, add_deadline, add_get_with_body, add_proxy, add_workers, decimal_value,
+    refuse_at_sign,
+};
+use crate::foreign::lines::FlagMeaning::{Deferred, Header, Ignored, Missing, OurFlag, Words};
+use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
+use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+
+const ONE_URL: &str = "one URL is measured; fields and --rows vary its path";
+
+pub(super) static TOOL: LineTool = LineTool {
+    names: &["oha"],
+    style: FlagStyle::Gnu,
+    flags: &[
+        value(&["n"], Number, Deferred),
+        value(&["c"], Number, Deferred),
+        value(&["p"], Number, Deferred),
+        value(&["z"], Time, Deferred),
+        switch(&["w", "wait-ongoing-requests-after-deadline"], Ignored),
+        value(&["q", "query-per-second"], Decimal, Deferred),
+        value(
+            &["burst-delay"],
+            Text,
+            Missing("--arrivals gamma=0.1 sends in bursts"),
+        ),
+        value(
+            &["burst-rate"],
+            Text,
+            Missing("--arrivals gamma=0.1 sends in bursts"),
+        ),
+        switch(&["rand-regex-url"], Missing(ONE_URL)),
+        switch(&["urls-from-file"], Missing(ONE_URL)),
+        value(&["max-repeat"], Number, Missing(ONE_URL)),
+        value(&["dump-urls"], Number, Missing(ONE_URL)),
+        switch(&["latency-correction"], Ignored),
+        switch(&["no-tui"], Words(&["--progress", "lines"])),
+        switch(&["no-color", "disable-color"], Ignored),
+        switch(&["j", "json"], OurFlag("--json", "")),
+        value(&["output-format"], Text, Deferred),
+        value(&["o", "output"], Text, Missing(NO_FILE)),
+        value(&["db-url"], Text, Missing(NO_FILE)),
+        value(&["fps"], Number, Ignored),
+        switch(&["stats-success-breakdown"], Ignored),
+        value(&["m", "method"], Text, OurFlag("-X", "")),
+        value(&["H"], Text, OurFlag("-H", "")),
+        value(&["t"], Time, Deferred),
+        value(&["A"], Text, Header("accept")),
+        value(&["d"], Text, OurFlag("-d", "")),
+        value(&["D"], Text, Words(&["-d", "@{}"])),
+        value(&["T"], Text, Header("content-type")),
+        value(&["a"], Text, Deferred),
+        value(&["x"], Text, Deferred),
+        value(&["http-version"], Text, OurFlag("--http-version", "")),
+        switch(&["http2"], Words(&["--http-version", "2"])),
+        value(&["host"], Text, OurFlag("--host", "")),
+        switch(&["disable-compression"], Ignored),
+        value(&["r", "redirect"], Number, Ignored),
+        switch(&["disable-keepalive"], OurFlag("--cold", "")),
+        switch(&["no-pre-lookup"], Ignored),
+        switch(&["ipv4"], Ignored),
+        switch(&["ipv6"], Ignored),
+        value(&["cacert"], Text, OurFlag("--ca", "")),
+        value(&["cert"], Text, OurFlag("--cert", "")),
+        value(&["key"], Text, OurFlag("--key", "")),
+        switch(&["insecure"], OurFlag("--insecure", "")),
+        value(
+            &["connect-to"],
+            Text,
+            Missing("--resolve NAME:PORT:ADDRESS gives a name another address"),
+        ),
+        value(
+            &["unix-socket"],
+            Text,
+            Missing("the URL names it: unix:/SOCKET:/PATH"),
+        ),
+        switch(&["debug"], Missing("one call is --clients 1 --calls 1")),
+    ],
+    reads_stdin: false,
+    marker_flags: &[&["z", "q"], &["n", "p"], &["no-tui"]],
+    finish,
+};
+
+/// `-p` is the number of streams of each connection, and `-z` wins over `-n`.
+fn finish(line: &mut LineBuilder) -> Result<(), String> {
+    add_get_with_body(line, &["d", "D"], "m");
+    refuse_at_sign(line, "d");
+    let connections = line.number("c", 50);
+    let streams = line.number("p", 1);
+    if streams > 1 && decimal_value(line, "q").is_none() {
+        line.add("--connections", connections);
+    }
+    let rate = decimal_value(line, "q");
+    let workers = if rate.is_some() {
+        connections
+    } else {
+        connections * streams
+    };
+    add_workers(line, workers, rate);
+    match line.value("z").map(str::to_owned) {
+        Some(time) => line.add("--duration", time),
+        None => line.add("--calls", line.number("n", 200)),
+    }
+    match line.value("output-format") {
+        Some("json") => line.add_switch("--json"),
+        Some("text" | "quiet") | None => {}
+        Some(_) => line.add_missing("--output-format", NO_FILE),
+    }
+    add_deadline(line, "t");
+    add_basic(line, "a");
+    add_proxy(line, "x");
+    line.take_target("http")
+}

@@ -1,0 +1,189 @@
+//! Translates command lines of [vegeta](https://github.com/tsenart/vegeta): `echo "GET http://HOST" | vegeta attack
+//! -rate=50 -duration=10s`.
+
+use super::{NO_FILE, NO_FOLLOWING, OPEN_LOOP_CONNECTIONS, add_alpn};
+use crate::foreign::lines::FlagMeaning::{Deferred, Ignored, Missing, OurFlag, Words};
+use crate::foreign::lines::ValueForm::{Number, Text, Time};
+use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+
+pub(super) static TOOL: LineTool = LineTool {
+    names: &["vegeta attack", "vegeta"],
+    style: FlagStyle::Go,
+    flags: &[
+        value(&["rate"], Text, Deferred),
+        value(&["duration"], Time, Deferred),
+        value(
+            &["targets"],
+            Text,
+            Missing("one URL is measured: write it, or put the first line of the file on stdin"),
+        ),
+        value(&["format"], Text, Deferred),
+        value(&["body"], Text, Words(&["-d", "@{}"])),
+        value(&["header"], Text, OurFlag("-H", "")),
+        value(&["timeout"], Time, Deferred),
+        value(&["connections"], Number, Deferred),
+        value(&["max-connections"], Number, Deferred),
+        value(&["workers"], Number, Ignored),
+        value(&["max-workers"], Number, Deferred),
+        switch(&["keepalive"], Deferred),
+        switch(&["http2"], Deferred),
+        switch(&["h2c"], Words(&["--http-version", "2"])),
+        switch(&["insecure"], OurFlag("--insecure", "")),
+        value(&["cert"], Text, OurFlag("--cert", "")),
+        value(&["key"], Text, OurFlag("--key", "")),
+        value(&["root-certs"], Text, Deferred),
+        value(&["redirects"], Text, Deferred),
+        value(&["name"], Text, OurFlag("--name", "")),
+        value(&["output"], Text, Missing(NO_FILE)),
+        switch(&["lazy"], Ignored),
+        switch(
+            &["chunked"],
+            Missing("bodies are sent with their length, not in chunks"),
+        ),
+        value(&["laddr"], Text, OurFlag("--source", "")),
+        value(&["max-body"], Text, Ignored),
+        value(
+            &["proxy-header"],
+            Text,
+            Missing("--proxy 'http://$NAME@HOST:PORT' takes USER:PASSWORD from a variable"),
+        ),
+        value(
+            &["resolvers"],
+            Text,
+            Missing("--resolve NAME:PORT:ADDRESS gives a name its address"),
+        ),
+        value(&["dns-ttl"], Time, OurFlag("--resolve-interval", "")),
+        switch(&["session-tickets"], OurFlag("--resume", "")),
+        value(
+            &["unix-socket"],
+            Text,
+            Missing("the URL names it: unix:/SOCKET:/PATH"),
+        ),
+        value(
+            &["connect-to"],
+            Text,
+            Missing("--resolve NAME:PORT:ADDRESS gives a name another address"),
+        ),
+    ],
+    reads_stdin: true,
+    marker_flags: &[],
+    finish,
+};
+
+fn finish(line: &mut LineBuilder) -> Result<(), String> {
+    let connections = ["max-connections", "max-workers"].map(|name| line.number(name, 0));
+    let connections = connections.into_iter().filter(|&n| n > 0).min();
+    let rate = line.value("rate").unwrap_or("50/1s").to_owned();
+    let rate = if rate == "0" || rate == "infinity" {
+        // Without a rate each worker sends again after its answer: a closed loop.
+        line.add("--clients", connections.unwrap_or(OPEN_LOOP_CONNECTIONS));
+        None
+    } else {
+        line.add(
+            "--connections",
+            connections.unwrap_or(OPEN_LOOP_CONNECTIONS),
+        );
+        Some(convert_rate(&rate).ok_or_else(|| format!("-rate: `{rate}` is no rate"))?)
+    };
+    if let Some(rate) = rate {
+        line.add("--rate", rate);
+    }
+    match line.value("duration").map(str::to_owned) {
+        Some(time) if time != "0" && time != "0s" => line.add("--duration", time),
+        _ => line.add_missing("-duration=0", "a load has an end: --duration"),
+    }
+    if let Some(time) = line.value("timeout").map(str::to_owned) {
+        line.add(
+            "--deadline",
+            if time == "0s" {
+                "none".to_owned()
+            } else {
+                time
+            },
+        );
+    }
+    if line.value("keepalive") == Some("false") {
+        line.add_switch("--cold");
+    }
+    for file in line
+        .values("root-certs")
+        .iter()
+        .flat_map(|files| files.split(','))
+    {
+        line.add("--ca", file);
+    }
+    if line
+        .value("redirects")
+        .is_some_and(|n| !["-1", "0"].contains(&n))
+    {
+        line.add_missing("-redirects", NO_FOLLOWING);
+    }
+    if line.value("format").is_some_and(|format| format != "http") {
+        line.add_missing(
+            "-format",
+            "a target is `METHOD URL`, with header fields below",
+        );
+    }
+    if line.value("redirects") == Some("-1") {
+        line.add("--expect", "2xx,3xx");
+    }
+    take_target(line)?;
+    if line.value("http2") != Some("false") && !line.has("h2c") {
+        add_alpn(line);
+    }
+    Ok(())
+}
+
+/// Converts a rate such as `50`, `50/1s`, `3000/m` or `90/30s`.
+fn convert_rate(text: &str) -> Option<String> {
+    let (count, unit) = text.split_once('/').unwrap_or((text, "1s"));
+    let count: f64 = count.parse().ok()?;
+    let at = unit.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = unit.split_at(at);
+    let number = if number.is_empty() {
+        1.0
+    } else {
+        number.parse().ok()?
+    };
+    ["s", "m", "h"]
+        .contains(&unit)
+        .then(|| format!("{}/{unit}", count / number))
+}
+
+/// Takes the target from stdin: `GET http://HOST/`, with lines of header fields and `@FILE`. Without stdin the target
+/// is a word of the command line.
+fn take_target(line: &mut LineBuilder) -> Result<(), String> {
+    let input = line.input.take().unwrap_or_default();
+    let mut lines = input
+        .lines()
+        .map(str::trim)
+        .skip_while(|text| text.is_empty());
+    let Some(first) = lines.next() else {
+        return line.take_target("http").map_err(|_| {
+            "the URL is missing: vegeta reads it from stdin (`echo \"GET http://HOST/\" | …`)"
+                .to_owned()
+        });
+    };
+    let (method, url) = first.split_once(' ').unwrap_or(("GET", first));
+    // Without `-X` a request with a body would become a POST.
+    if method != "GET" || line.has("body") || input.contains("\n@") {
+        line.add("-X", method);
+    }
+    line.target = Some(url.trim().to_owned());
+    for text in lines.by_ref().take_while(|text| !text.is_empty()) {
+        if text.starts_with('@') {
+            line.add("-d", text);
+        } else if text
+            .split_once(' ')
+            .is_some_and(|(_, url)| url.contains("://"))
+        {
+            line.add_missing(
+                text,
+                "one URL is measured; lanes of a plan put several loads side by side",
+            );
+        } else {
+            line.add("-H", text);
+        }
+    }
+    Ok(())
+}

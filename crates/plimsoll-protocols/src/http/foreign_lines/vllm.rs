@@ -1,0 +1,182 @@
+//! Translates command lines of [vLLM](https://docs.vllm.ai)'s server benchmark: `vllm bench serve --model NAME …`.
+
+use super::NO_FILE;
+use super::aiperf::{LENGTH_SPREAD_HINT, add_goodput};
+use crate::foreign::lines::FlagMeaning::{Deferred, Ignored, Missing, OurFlag};
+use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
+use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+
+const DATA: &str = "--rows FILE with --prompt '{{row.NAME}}' takes prompts from a file";
+
+/// Backends that are called by OpenAI's API.
+const OPENAI_BACKENDS: [&str; 7] = [
+    "vllm",
+    "openai",
+    "openai-comp",
+    "openai-chat",
+    "lmdeploy",
+    "scalellm",
+    "sglang",
+];
+
+pub(super) static TOOL: LineTool = LineTool {
+    names: &["vllm bench serve", "benchmark_serving.py"],
+    style: FlagStyle::Gnu,
+    flags: &[
+        value(&["model"], Text, Deferred),
+        value(&["served-model-name"], Text, Deferred),
+        value(&["backend", "endpoint-type"], Text, Deferred),
+        value(&["base-url"], Text, Deferred),
+        value(&["host"], Text, Deferred),
+        value(&["port"], Number, Deferred),
+        value(&["endpoint"], Text, Deferred),
+        value(&["header"], Text, Deferred),
+        value(&["num-prompts"], Number, Deferred),
+        value(&["request-rate"], Text, Deferred),
+        value(&["burstiness"], Decimal, Deferred),
+        value(&["max-concurrency"], Number, Deferred),
+        value(
+            &["num-warmups"],
+            Number,
+            Missing("--warmup 5s warms up by time"),
+        ),
+        value(&["dataset-name"], Text, Deferred),
+        value(&["dataset-path"], Text, Missing(DATA)),
+        value(&["random-input-len", "input-len"], Number, Deferred),
+        value(&["random-output-len", "output-len"], Number, Deferred),
+        value(&["random-range-ratio"], Decimal, Deferred),
+        value(
+            &["random-prefix-len"],
+            Number,
+            Missing("--system sends the same text before each prompt"),
+        ),
+        switch(&["ignore-eos"], Deferred),
+        value(&["temperature"], Decimal, Deferred),
+        value(&["tokenizer"], Text, Ignored),
+        value(&["seed"], Number, OurFlag("--seed", "")),
+        value(&["goodput"], Text, Deferred),
+        value(&["percentile-metrics"], Text, Ignored),
+        value(&["metric-percentiles"], Text, Ignored),
+        switch(&["save-result"], Ignored),
+        switch(&["save-detailed"], OurFlag("--requests", "")),
+        value(&["result-dir"], Text, OurFlag("--out", "")),
+        value(&["result-filename"], Text, Missing(NO_FILE)),
+        switch(&["trust-remote-code"], Ignored),
+        switch(&["disable-tqdm"], Ignored),
+        value(&["ready-check-timeout-sec"], Number, Ignored),
+    ],
+    reads_stdin: false,
+    marker_flags: &[&["num-prompts"], &["random-input-len"]],
+    finish,
+};
+
+/// Requests come at random times unless their rate is `inf`, when all come at once.
+fn finish(line: &mut LineBuilder) -> Result<(), String> {
+    let prompts = line.number("num-prompts", 1000);
+    let most = line.value("max-concurrency").map(str::to_owned);
+    let rate = line
+        .value("request-rate")
+        .filter(|rate| *rate != "inf")
+        .map(str::to_owned);
+    match rate {
+        Some(rate) if rate.parse::<f64>().is_err() => {
+            return Err(format!("--request-rate: `{rate}` is no rate"));
+        }
+        Some(rate) => {
+            line.add("--rate", format_args!("{rate}/s"));
+            let shape = line.value("burstiness").unwrap_or("1").to_owned();
+            if shape.parse() == Ok(1.0) {
+                line.add("--arrivals", "poisson");
+            } else {
+                line.add("--arrivals", format_args!("gamma={shape}"));
+            }
+            if let Some(most) = most {
+                line.add("--max-in-flight", most);
+            }
+        }
+        None => line.add("--clients", most.unwrap_or_else(|| prompts.to_string())),
+    }
+    line.add("--calls", prompts);
+    add_request(line);
+    let base = line
+        .value("base-url")
+        .map(str::to_owned)
+        .unwrap_or_else(|| {
+            format!(
+                "http://{}:{}",
+                line.value("host").unwrap_or("127.0.0.1"),
+                line.value("port").unwrap_or("8000")
+            )
+        });
+    let endpoint = line.value("endpoint").unwrap_or_default();
+    line.target = Some(format!("{}{endpoint}", base.trim_end_matches('/')));
+    // `--goodput ttft:200 tpot:50` takes several words.
+    for word in std::mem::take(&mut line.words) {
+        if !line.has("goodput") || !word.contains(':') {
+            return Err(format!("`{word}` is one word too many"));
+        }
+        add_goodput(line, &word);
+    }
+    if line.has("model") || line.has("served-model-name") {
+        Ok(())
+    } else {
+        line.add("--model", "NAME");
+        Err("the model is missing: --model NAME".to_owned())
+    }
+}
+
+fn add_request(line: &mut LineBuilder) {
+    let model = line.value("served-model-name").or(line.value("model"));
+    if let Some(model) = model.map(str::to_owned) {
+        line.add("--model", model);
+    }
+    if line
+        .value("random-range-ratio")
+        .is_some_and(|ratio| ratio.parse() != Ok(0.0))
+    {
+        line.add_missing("--random-range-ratio", LENGTH_SPREAD_HINT);
+    }
+    if line
+        .value("backend")
+        .is_some_and(|name| !OPENAI_BACKENDS.contains(&name))
+    {
+        line.add_missing("--backend", "chat and completions are measured");
+    }
+    let is_chat = line
+        .value("backend")
+        .is_some_and(|backend| backend.ends_with("chat"))
+        || line
+            .value("endpoint")
+            .is_some_and(|path| path.ends_with("chat/completions"));
+    if !is_chat {
+        line.add("--api", "completions");
+    }
+    if line
+        .value("dataset-name")
+        .is_none_or(|name| name == "random")
+    {
+        line.add("--prompt-tokens", line.number("random-input-len", 1024));
+        line.add("--max-tokens", line.number("random-output-len", 128));
+    } else {
+        line.add_missing("--dataset-name", DATA);
+    }
+    let mut extra = Vec::new();
+    if line.has("ignore-eos") {
+        extra.push("\"ignore_eos\": true".to_owned());
+    }
+    if let Some(temperature) = line.value("temperature") {
+        extra.push(format!("\"temperature\": {temperature}"));
+    }
+    if !extra.is_empty() {
+        line.add("--extra", format_args!("{{{}}}", extra.join(", ")));
+    }
+    for field in line.values("header") {
+        match field.split_once('=') {
+            Some((name, value)) => line.add_field("-H", name, value),
+            None => line.add("-H", field),
+        }
+    }
+    for pairs in line.values("goodput") {
+        add_goodput(line, &pairs);
+    }
+}

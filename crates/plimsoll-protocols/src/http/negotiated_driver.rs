@@ -1,0 +1,240 @@
+//! Drives connections over HTTP/1.1 or HTTP/2, whichever the server chooses by ALPN (RFC 7301); over HTTP/1.1 if it
+//! chooses neither.
+//!
+//! The driver delegates to those of the two versions. Loads whose version is known use its protocol directly.
+
+use std::time::Duration;
+
+use plimsoll_engine::driver::{
+    CallId, CallProgress, Direction, Driver, Event, Protocol, ProtocolError, Tracer,
+};
+use plimsoll_model::plan::GoodputBounds;
+use plimsoll_model::template::TraceIds;
+use plimsoll_model::{Outcome, Time};
+
+use super::driver::{Http1Driver, Http1Protocol};
+use super::multiplexed::{Http2Driver, Http2Protocol, HttpScheme};
+use super::request::HttpRequest;
+
+const ALPN_H2: &[u8] = b"h2";
+
+/// Both versions, each with the request prepared.
+#[derive(Clone, Debug)]
+pub struct HttpProtocol {
+    http1: Http1Protocol,
+    http2: Http2Protocol,
+}
+
+impl HttpProtocol {
+    /// Prepares the request for either version.
+    pub fn new(request: &HttpRequest<'_>) -> HttpProtocol {
+        HttpProtocol {
+            http1: Http1Protocol::new(request),
+            http2: Http2Protocol::new(request, HttpScheme::Https),
+        }
+    }
+}
+
+impl Protocol for HttpProtocol {
+    type Driver = HttpDriver;
+
+    fn alpn(&self) -> Option<&'static [u8]> {
+        None
+    }
+
+    fn alpn_choices(&self) -> &'static [&'static [u8]] {
+        &[ALPN_H2, b"http/1.1"]
+    }
+
+    fn chosen(&self, alpn: Option<&[u8]>) -> Option<&'static str> {
+        Some(if alpn == Some(ALPN_H2) { "2" } else { "1.1" })
+    }
+
+    fn set_clock_origin(&self, unix_ns: u64) {
+        self.http1.set_clock_origin(unix_ns);
+        self.http2.set_clock_origin(unix_ns);
+    }
+
+    fn driver(&self) -> HttpDriver {
+        HttpDriver {
+            two: Some(Box::new(self.http2.driver())),
+            one: self.http1.driver(),
+        }
+    }
+
+    fn goodput(&self) -> GoodputBounds {
+        self.http1.goodput()
+    }
+
+    fn trace_ids(&self) -> Option<TraceIds> {
+        self.http1.trace_ids()
+    }
+
+    fn tracer(&self) -> Option<Box<dyn Tracer>> {
+        Some(Box::new(NegotiatedTracer {
+            chosen: None,
+            protocol: self.clone(),
+        }))
+    }
+}
+
+/// The driver of one connection. The HTTP/2 driver is dropped after the TLS handshake if the server has not chosen
+/// HTTP/2.
+#[derive(Debug)]
+pub struct HttpDriver {
+    two: Option<Box<Http2Driver>>,
+    one: Http1Driver,
+}
+
+/// Calls a method of the driver that is in use.
+macro_rules! either {
+    ($self:ident.$method:ident($($argument:expr),*)) => {
+        match &$self.two {
+            Some(two) => two.$method($($argument),*),
+            None => $self.one.$method($($argument),*),
+        }
+    };
+    (mut $self:ident.$method:ident($($argument:expr),*)) => {
+        match &mut $self.two {
+            Some(two) => two.$method($($argument),*),
+            None => $self.one.$method($($argument),*),
+        }
+    };
+}
+
+impl Driver for HttpDriver {
+    fn on_alpn(&mut self, alpn: Option<&[u8]>) {
+        if alpn != Some(ALPN_H2) {
+            self.two = None;
+        }
+    }
+
+    fn open(&mut self, now: Time, out: &mut Vec<u8>) {
+        either!(mut self.open(now, out));
+    }
+
+    fn is_cheap_to_receive(&self) -> bool {
+        either!(self.is_cheap_to_receive())
+    }
+
+    fn is_ready(&self) -> bool {
+        either!(self.is_ready())
+    }
+
+    #[inline]
+    fn capacity(&self) -> usize {
+        either!(self.capacity())
+    }
+
+    fn is_reading_remainder(&self) -> bool {
+        either!(self.is_reading_remainder())
+    }
+
+    fn is_exclusive(&self) -> bool {
+        either!(self.is_exclusive())
+    }
+
+    fn is_draining(&self) -> bool {
+        either!(self.is_draining())
+    }
+
+    #[inline]
+    fn start(&mut self, call: CallId, number: u64, now: Time, out: &mut Vec<u8>) {
+        either!(mut self.start(call, number, now, out));
+    }
+
+    fn start_delayed(
+        &mut self,
+        call: CallId,
+        number: u64,
+        waited: Duration,
+        now: Time,
+        out: &mut Vec<u8>,
+    ) {
+        either!(mut self.start_delayed(call, number, waited, now, out));
+    }
+
+    fn cancel(&mut self, call: CallId, now: Time, out: &mut Vec<u8>) {
+        either!(mut self.cancel(call, now, out));
+    }
+
+    fn call_progress(&self, call: CallId) -> CallProgress {
+        either!(self.call_progress(call))
+    }
+
+    fn still_to_come(&self) -> u64 {
+        either!(self.still_to_come())
+    }
+
+    #[inline]
+    fn receive(
+        &mut self,
+        bytes: &[u8],
+        now: Time,
+        out: &mut Vec<u8>,
+        events: &mut Vec<Event>,
+    ) -> Result<(), ProtocolError> {
+        either!(mut self.receive(bytes, now, out, events))
+    }
+
+    fn receive_end(&mut self, now: Time, events: &mut Vec<Event>) -> Result<(), ProtocolError> {
+        either!(mut self.receive_end(now, events))
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        either!(self.deadline())
+    }
+
+    fn payload_bytes(&self) -> u64 {
+        either!(self.payload_bytes())
+    }
+
+    fn is_held_back(&self) -> bool {
+        either!(self.is_held_back())
+    }
+
+    fn resume_sending(&mut self, now: Time, out: &mut Vec<u8>) {
+        either!(mut self.resume_sending(now, out));
+    }
+
+    fn expire(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        either!(mut self.expire(now, out, events));
+    }
+
+    fn end_with_load(&mut self, now: Time, out: &mut Vec<u8>, events: &mut Vec<Event>) {
+        either!(mut self.end_with_load(now, out, events));
+    }
+
+    fn abort(&mut self, outcome: Outcome, now: Time, events: &mut Vec<Event>) {
+        either!(mut self.abort(outcome, now, events));
+    }
+
+    fn finish(&mut self, out: &mut Vec<u8>) {
+        either!(mut self.finish(out));
+    }
+}
+
+/// Traces a connection. The first bytes show its version: a client of HTTP/2 begins with a preface.
+struct NegotiatedTracer {
+    chosen: Option<Box<dyn Tracer>>,
+    protocol: HttpProtocol,
+}
+
+impl Tracer for NegotiatedTracer {
+    fn bytes(&mut self, direction: Direction, bytes: &[u8], lines: &mut Vec<String>) {
+        let chosen = match &mut self.chosen {
+            Some(chosen) => Some(chosen),
+            none => {
+                *none = if bytes.starts_with(b"PRI * HTTP/2") {
+                    self.protocol.http2.tracer()
+                } else {
+                    self.protocol.http1.tracer()
+                };
+                none.as_mut()
+            }
+        };
+        if let Some(chosen) = chosen {
+            chosen.bytes(direction, bytes, lines);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Limits the resumption of sessions to the lifetime of the client's certificate.
+//!
+//! Resumption does not verify a certificate (RFC 8446 §2.2): the library trusts the one that the client presented in
+//! its first handshake. So every session, stored here or sealed in a ticket, is stamped with its expiry and with the
+//! CA file that verified its client. After that time, or with another CA, the client gets a full handshake, which
+//! verifies its certificate again.
+
+use std::sync::Arc;
+
+use plimsoll_engine::tls::rotation::{RotatingCheck, TrustDigest};
+use plimsoll_engine::tls::trust::CertificateObservations;
+use plimsoll_engine::tls::validity::now;
+use rustls::server::{ProducesTickets, StoresServerSessions};
+
+/// A ticketer or session store that stamps its sessions.
+#[derive(Debug)]
+struct ExpiringStore<T: ?Sized> {
+    inner: Arc<T>,
+    clients: Arc<RotatingCheck>,
+}
+
+/// Wraps a ticketer. `clients` verifies the clients' certificates; `None` if they present none.
+pub(super) fn tickets(
+    kept: Arc<dyn ProducesTickets>,
+    clients: Option<&Arc<RotatingCheck>>,
+) -> Arc<dyn ProducesTickets> {
+    match clients.cloned() {
+        Some(clients) => Arc::new(ExpiringStore {
+            inner: kept,
+            clients,
+        }),
+        None => kept,
+    }
+}
+
+/// Wraps a session store in the same way as [`tickets`].
+pub(super) fn sessions(
+    kept: Arc<dyn StoresServerSessions>,
+    clients: Option<&Arc<RotatingCheck>>,
+) -> Arc<dyn StoresServerSessions> {
+    match clients.cloned() {
+        Some(clients) => Arc::new(ExpiringStore {
+            inner: kept,
+            clients,
+        }),
+        None => kept,
+    }
+}
+
+impl<T: ?Sized> ExpiringStore<T> {
+    fn stamped(&self, session: &[u8]) -> Vec<u8> {
+        stamped(
+            session,
+            self.clients.observations(),
+            self.clients.trust_digest(),
+        )
+    }
+
+    fn unstamped_if_valid(&self, dated: &[u8]) -> Option<Vec<u8>> {
+        unstamped_if_valid(
+            dated,
+            self.clients.observations(),
+            self.clients.trust_digest(),
+        )
+    }
+}
+
+fn stamped(session: &[u8], learned: &CertificateObservations, mark: TrustDigest) -> Vec<u8> {
+    [&learned.until().to_be_bytes()[..], &mark, session].concat()
+}
+
+/// Returns the session if its stamp is still valid. Sessions that are resumed from it inherit its expiry, whichever
+/// process it began in.
+fn unstamped_if_valid(
+    dated: &[u8],
+    learned: &CertificateObservations,
+    mark: TrustDigest,
+) -> Option<Vec<u8>> {
+    let (until, session) = dated.split_first_chunk()?;
+    let (known, session) = session.split_first_chunk::<{ size_of::<TrustDigest>() }>()?;
+    let until = u64::from_be_bytes(*until);
+    if until < now() || *known != mark {
+        return None;
+    }
+    learned.record_resumption(until);
+    Some(session.to_vec())
+}
+
+impl ProducesTickets for ExpiringStore<dyn ProducesTickets> {
+    fn enabled(&self) -> bool {
+        self.inner.enabled()
+    }
+
+    fn lifetime(&self) -> u32 {
+        self.inner.lifetime()
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        self.inner.encrypt(&self.stamped(plain))
+    }
+
+    fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
+        self.unstamped_if_valid(&self.inner.decrypt(ticket)?)
+    }
+}
+
+impl StoresServerSessions for ExpiringStore<dyn StoresServerSessions> {
+    fn put(&self, key: Vec<u8>, session: Vec<u8>) -> bool {
+        let session = self.stamped(&session);
+        self.inner.put(key, session)
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.unstamped_if_valid(&self.inner.get(key)?)
+    }
+
+    fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.unstamped_if_valid(&self.inner.take(key)?)
+    }
+
+    fn can_cache(&self) -> bool {
+        self.inner.can_cache()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn session_resumes_until_expiry_under_same_ca() {
+        let mark = TrustDigest::from([7; 8]);
+        let until = now() + 60;
+        let begun = CertificateObservations::default();
+        begun.record_resumption(until);
+        let session = stamped(b"session", &begun, mark);
+        let learned = CertificateObservations::default();
+        assert_eq!(
+            unstamped_if_valid(&session, &learned, TrustDigest::default()),
+            None
+        );
+        let back = unstamped_if_valid(&session, &learned, mark);
+        assert_eq!(back, Some(b"session".to_vec()));
+        assert_eq!(learned.until(), until);
+        let over = [&(now() - 1).to_be_bytes()[..], &mark, b"session"].concat();
+        assert_eq!(unstamped_if_valid(&over, &learned, mark), None);
+        assert_eq!(unstamped_if_valid(&session[..15], &learned, mark), None);
+    }
+}

@@ -1,0 +1,338 @@
+//! Counts abuse by clients: calls that they reset or abandon, malformed ones, and calls with which
+//! an upstream's connection ended. Such calls cost upstreams work for nothing, and may make one
+//! close a connection that others share.
+//!
+//! Abuse is counted by address, because a client that is disconnected can reconnect. After a few
+//! such calls in a second, the calls of that connection and of new ones from its address are
+//! isolated: they use upstream connections reserved for them, so that a failure harms nobody else.
+//! After many, the connection is closed. An older connection of the address that does nothing wrong
+//! stays as it is.
+//!
+//! A new address is on probation: its calls are isolated, too, until some were answered, so that
+//! not even the first harmful call affects others. The very first address is exempt, because there
+//! is nobody whom it could harm.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use plimsoll_model::Time;
+use plimsoll_wire::http2::{ErrorCode, Violation};
+
+use super::{RelayConnection, RelayRole, Worker};
+
+const COUNTING_WINDOW: Duration = Duration::from_secs(1);
+/// Abusive calls of one address within [`COUNTING_WINDOW`] before it is isolated.
+const MAX_ABUSIVE_CALLS: u32 = 20;
+const ISOLATION_PERIOD: Duration = Duration::from_secs(10);
+/// Answered calls after which an address is trusted and shares connections upstream.
+const MIN_ANSWERED: u8 = 10;
+const MAX_ADDRESSES: usize = 4096;
+/// Client connections remembered after their end, because an upstream may fail only then.
+const MAX_CLOSED_CLIENTS: usize = 1024;
+
+/// A client's address; the /64 network for IPv6, which belongs to one customer. `None` for Unix
+/// sockets.
+pub(super) type ClientNetwork = Option<IpAddr>;
+
+#[derive(Clone, Copy, Default)]
+struct AbuseRecord {
+    count: u32,
+    counted_until: Time,
+    isolated_until: Time,
+    /// Number of answered calls, at most [`MIN_ANSWERED`], with which the address is trusted.
+    answered: u8,
+}
+
+impl AbuseRecord {
+    fn is_trusted(&self) -> bool {
+        self.answered >= MIN_ANSWERED
+    }
+
+    fn start_isolation(&mut self, now: Time) {
+        self.isolated_until = now + ISOLATION_PERIOD;
+        self.answered = 0;
+    }
+}
+
+/// The abuse counted for each address.
+#[derive(Default)]
+pub(super) struct AbuseLedger {
+    records: HashMap<ClientNetwork, AbuseRecord, RandomState>,
+    /// Client connections that have ended, the newest last.
+    closed_clients: VecDeque<(u64, ClientNetwork)>,
+    /// The first address was seen, which is trusted from the beginning.
+    has_first: bool,
+}
+
+/// Whether a client's calls must not share upstream connections with those of others.
+#[derive(Default)]
+pub(super) struct Isolation {
+    /// The calls are isolated until this time.
+    until: Time,
+    /// The calls are isolated until the address is trusted.
+    is_on_probation: bool,
+    /// The upstream connections reserved for these calls; for framed protocols, one for each
+    /// layout.
+    pub(super) reserved: Vec<u64>,
+}
+
+impl Isolation {
+    #[inline]
+    pub(super) fn is_active(&self, now: Time) -> bool {
+        now < self.until || self.is_on_probation
+    }
+
+    /// Returns whether nothing is held against the client, so that probation is the only reason.
+    pub(super) fn is_probation_alone(&self, now: Time) -> bool {
+        now >= self.until
+    }
+
+    fn extend(&mut self, until: Time) {
+        self.until = self.until.max(until);
+    }
+}
+
+impl AbuseLedger {
+    fn of(&mut self, account: ClientNetwork, now: Time) -> &mut AbuseRecord {
+        let accounts = &mut self.records;
+        if accounts.len() >= MAX_ADDRESSES && !accounts.contains_key(&account) {
+            accounts.retain(|_, charge| {
+                charge.is_trusted() || now < charge.counted_until.max(charge.isolated_until)
+            });
+            if accounts.len() >= MAX_ADDRESSES {
+                accounts.clear();
+            }
+        }
+        accounts.entry(account).or_default()
+    }
+
+    /// Adds abusive calls to an address and returns its record.
+    fn add(&mut self, account: ClientNetwork, count: u32, now: Time) -> AbuseRecord {
+        let charge = self.of(account, now);
+        if now >= charge.counted_until {
+            (charge.count, charge.counted_until) = (0, now + COUNTING_WINDOW);
+        }
+        charge.count = charge.count.saturating_add(count);
+        if charge.count > MAX_ABUSIVE_CALLS {
+            charge.start_isolation(now);
+        }
+        *charge
+    }
+
+    /// Returns the isolation of a new connection from this address.
+    fn admit(&mut self, account: ClientNetwork, now: Time) -> Isolation {
+        if !std::mem::replace(&mut self.has_first, true) {
+            self.of(account, now).answered = MIN_ANSWERED;
+        }
+        let known = self.records.get(&account).copied().unwrap_or_default();
+        Isolation {
+            until: known.isolated_until,
+            is_on_probation: !known.is_trusted(),
+            reserved: Vec::new(),
+        }
+    }
+
+    /// Records an answered call; returns whether the address is trusted now.
+    fn count_answered(&mut self, account: ClientNetwork, now: Time) -> bool {
+        let charge = self.of(account, now);
+        if now >= charge.isolated_until && !charge.is_trusted() {
+            charge.answered += 1;
+        }
+        charge.is_trusted()
+    }
+
+    fn remember(&mut self, token: u64, account: ClientNetwork) {
+        if self.closed_clients.len() >= MAX_CLOSED_CLIENTS {
+            self.closed_clients.pop_front();
+        }
+        self.closed_clients.push_back((token, account));
+    }
+
+    fn network_of_closed(&self, token: u64) -> Option<ClientNetwork> {
+        let mut departed = self.closed_clients.iter().rev();
+        departed.find_map(|(known, account)| (*known == token).then_some(*account))
+    }
+}
+
+pub(super) fn account(connection: &RelayConnection) -> ClientNetwork {
+    connection
+        .client()
+        .map(|address| match address.ip().to_canonical() {
+            IpAddr::V6(ip) => {
+                let network = u128::from(ip) & !u128::from(u64::MAX);
+                IpAddr::V6(Ipv6Addr::from(network))
+            }
+            ip => ip,
+        })
+}
+
+impl Worker {
+    /// Counts reset or malformed calls against the client of a connection.
+    ///
+    /// # Errors
+    /// The calls within a second exceed the allowed number in flight: the connection must be
+    /// closed.
+    pub(super) fn charge(&mut self, token: u64, calls: u32, now: Time) -> Result<(), Violation> {
+        let Some(connection) = self.live(token) else {
+            return Ok(());
+        };
+        if connection.endpoint.is_some() {
+            return Ok(());
+        }
+        let (account, route) = (account(connection), connection.route);
+        let charge = self.abuse.add(account, calls, now);
+        if let Some(connection) = self.live(token) {
+            connection.isolation.extend(charge.isolated_until);
+        }
+        let most = self.routes[route].setup.route.max_streams();
+        if charge.count <= most {
+            return Ok(());
+        }
+        let why = format!(
+            "more than {most} calls of one address reset, or malformed, within a second (max_streams)"
+        );
+        Err(Violation::connection(ErrorCode::ENHANCE_YOUR_CALM, why))
+    }
+
+    /// Counts a malformed frame, which ends its connection, against the client's address.
+    pub(super) fn count_malformed(&mut self, connection: &RelayConnection, now: Time) {
+        self.abuse.add(account(connection), 1, now);
+    }
+
+    /// Counts the unfinished calls of a client's connection that has ended: over HTTP/2 each is a
+    /// reset. For framed protocols upstreams are not told, so one may fail only later.
+    pub(super) fn count_abandoned(&mut self, connection: &RelayConnection, now: Time) {
+        match &connection.role {
+            RelayRole::Http2(http2) => {
+                let calls = http2.session.open_streams();
+                if calls > 0 {
+                    self.abuse.add(account(connection), calls as u32, now);
+                }
+                self.abuse.remember(connection.token, account(connection));
+            }
+            RelayRole::Down { .. } => self.abuse.remember(connection.token, account(connection)),
+            RelayRole::Up { .. } | RelayRole::Pipe { .. } => {}
+        }
+    }
+
+    /// Applies the record of an address to a new connection from it.
+    pub(super) fn admit(&mut self, token: u64, now: Time) {
+        let Some(connection) = self.live(token) else {
+            return;
+        };
+        let account = account(connection);
+        let isolation = self.abuse.admit(account, now);
+        if let Some(connection) = self.live(token) {
+            connection.isolation = isolation;
+        }
+    }
+
+    /// Records that a service has answered a call of a client.
+    #[inline]
+    pub(super) fn note_answered(&mut self, client: u64, now: Time) {
+        if let Some(connection) = self.live(client)
+            && connection.isolation.is_on_probation
+        {
+            let account = account(connection);
+            self.end_probation(client, account, now);
+        }
+    }
+
+    #[cold]
+    fn end_probation(&mut self, client: u64, account: ClientNetwork, now: Time) {
+        if self.abuse.count_answered(account, now)
+            && let Some(connection) = self.live(client)
+        {
+            connection.isolation.is_on_probation = false;
+        }
+    }
+
+    /// Isolates a client's next calls and those of new connections from its address. Its connection
+    /// may be over.
+    pub(super) fn isolate(&mut self, client: u64, now: Time) {
+        let account = match self.connections.get(client) {
+            Some(connection) => account(connection),
+            None => match self.abuse.network_of_closed(client) {
+                Some(account) => account,
+                None => return,
+            },
+        };
+        self.abuse.of(account, now).start_isolation(now);
+        if let Some(connection) = self.live(client) {
+            connection.isolation.extend(now + ISOLATION_PERIOD);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn charges_are_per_address_and_bounded() {
+        let mut charges = AbuseLedger::default();
+        let of = |n: u32| Some(IpAddr::from(n.to_be_bytes()));
+        let now = Time::ZERO + Duration::from_secs(5);
+        assert_eq!(
+            charges.add(of(1), MAX_ABUSIVE_CALLS, now).isolated_until,
+            Time::ZERO
+        );
+        let later = now + Duration::from_millis(999);
+        assert_eq!(
+            charges.add(of(1), 1, later).isolated_until,
+            later + ISOLATION_PERIOD
+        );
+        assert_eq!(charges.add(of(2), 1, later).count, 1);
+        let next = now + COUNTING_WINDOW;
+        assert_eq!(charges.add(of(1), 1, next).count, 1);
+        for n in 0..3 * MAX_ADDRESSES as u32 {
+            charges.add(of(n), 1, next);
+            assert!(charges.records.len() <= MAX_ADDRESSES);
+        }
+        assert!(
+            charges
+                .records
+                .contains_key(&of(3 * MAX_ADDRESSES as u32 - 1))
+        );
+    }
+
+    #[test]
+    fn new_address_is_trusted_once_answered() {
+        let mut charges = AbuseLedger::default();
+        let of = |n: u32| Some(IpAddr::from(n.to_be_bytes()));
+        let now = Time::ZERO + Duration::from_secs(5);
+        assert!(
+            !charges.admit(of(1), now).is_active(now),
+            "the first of all"
+        );
+        for _ in 0..MIN_ANSWERED {
+            assert!(charges.admit(of(2), now).is_active(now));
+            charges.count_answered(of(2), now);
+        }
+        assert!(!charges.admit(of(2), now).is_active(now));
+        // Abuse also ends the address's trust.
+        charges.of(of(2), now).start_isolation(now);
+        let later = now + ISOLATION_PERIOD;
+        assert!(!charges.count_answered(of(2), now));
+        assert!(charges.admit(of(2), now).until == later);
+        assert!(charges.admit(of(2), later).is_active(later));
+        for _ in 0..MIN_ANSWERED {
+            charges.count_answered(of(2), later);
+        }
+        assert!(!charges.admit(of(2), later).is_active(later));
+    }
+
+    #[test]
+    fn recently_closed_connections_are_remembered() {
+        let mut charges = AbuseLedger::default();
+        let of = |n: u64| Some(IpAddr::from((n as u32).to_be_bytes()));
+        for token in 0..3 * MAX_CLOSED_CLIENTS as u64 {
+            charges.remember(token, of(token));
+            assert!(charges.closed_clients.len() <= MAX_CLOSED_CLIENTS);
+            assert_eq!(charges.network_of_closed(token), Some(of(token)));
+        }
+        assert_eq!(charges.network_of_closed(0), None);
+    }
+}

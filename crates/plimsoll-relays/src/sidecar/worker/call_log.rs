@@ -1,0 +1,53 @@
+//! Records ended calls and connections: lines of the access log, and metrics of answers.
+
+use jiff::Timestamp;
+use plimsoll_model::Time;
+
+use super::super::access_log::AccessLogEntry;
+use super::super::count;
+use super::Worker;
+
+impl Worker {
+    /// Returns whether there is an access log; without one nothing is collected for it.
+    pub(super) fn logs(&self) -> bool {
+        self.access_log.is_some()
+    }
+
+    /// Logs an ended call or connection. `line` holds what the protocol knows of it, `endpoint` the
+    /// index of its upstream.
+    pub(super) fn log(
+        &self,
+        route: usize,
+        endpoint: Option<usize>,
+        began: Time,
+        line: AccessLogEntry,
+    ) {
+        let Some(log) = &self.access_log else {
+            return;
+        };
+        let state = &self.routes[route];
+        let upstream = endpoint.and_then(|place| state.endpoints.get(place));
+        let took = self.shared.clock.now().duration_since(began);
+        let line = AccessLogEntry {
+            time: Timestamp::now(),
+            route: state.setup.route.name.clone(),
+            upstream: upstream.map(|endpoint| endpoint.address().to_string()),
+            took_us: u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+            ..line
+        };
+        if !log.write(line) {
+            count(&self.counters(route).lines_lost, 1);
+        }
+    }
+
+    /// Records the latency and status of an answered call.
+    pub(super) fn timed(&mut self, route: usize, began: Time, status: u32, now: Time) {
+        let state = &mut self.routes[route];
+        state.setup.latency.observe(now.duration_since(began));
+        let (metrics, name) = (&self.shared.metrics, &state.setup.route.name);
+        let codec = state.setup.codec.as_ref();
+        state.statuses.count(status, metrics, name, || {
+            codec.map_or_else(|| status.to_string(), |codec| codec.status_name(status))
+        });
+    }
+}

@@ -1,0 +1,169 @@
+//! Finds and makes upstream connections that are reserved for one client, for clients whose calls
+//! are isolated. Their number is limited.
+
+use plimsoll_model::Time;
+use plimsoll_protocols::relayed::RejectReason;
+
+use super::abuse::{ClientNetwork, account};
+use super::{RelayConnection, RelayRole, RouteState, UpstreamChoice, Worker};
+
+/// Most reserved upstream connections of one route and worker.
+const MAX_RESERVED: usize = 256;
+/// Most reserved connections for one address, so that others get some, too.
+const MAX_RESERVED_PER_ADDRESS: usize = 32;
+
+impl RelayConnection {
+    /// Returns the client address that an upstream connection is reserved for, if any.
+    pub(super) fn owner(&self) -> Option<ClientNetwork> {
+        match &self.role {
+            RelayRole::Up { owner, .. } => *owner,
+            RelayRole::Http2(http2) => http2.owner,
+            RelayRole::Down { .. } | RelayRole::Pipe { .. } => None,
+        }
+    }
+
+    /// Ends the reservation of a connection that takes no more calls.
+    pub(super) fn end_reservation(&mut self, routes: &mut [RouteState]) {
+        let owner = match &mut self.role {
+            RelayRole::Up { owner, .. } => owner.take(),
+            RelayRole::Http2(http2) => http2.owner.take(),
+            RelayRole::Down { .. } | RelayRole::Pipe { .. } => None,
+        };
+        if owner.is_some() {
+            let apart = &mut routes[self.route].reserved;
+            apart.retain(|token| *token != self.token);
+        }
+    }
+
+    /// Returns whether the connection carries frames of this layout.
+    fn has_layout(&self, wanted: usize) -> bool {
+        match &self.role {
+            RelayRole::Up { layout, .. } => *layout == wanted,
+            _ => true,
+        }
+    }
+}
+
+impl Worker {
+    /// Returns whether this client's calls over HTTP/2 are isolated.
+    pub(super) fn is_isolated(&self, client: u64, now: Time) -> bool {
+        let connection = self.connections.get(client);
+        connection.is_some_and(|connection| connection.isolation.is_active(now))
+    }
+
+    /// Returns the upstream connection of an isolated client that is in the table; `None` if its
+    /// calls share others'.
+    #[inline]
+    pub(super) fn find_isolated_upstream(
+        &mut self,
+        client: u64,
+        now: Time,
+    ) -> Option<UpstreamChoice> {
+        if !self.is_isolated(client, now) {
+            return None;
+        }
+        let mut from = self.connections.check_out(client)?;
+        let found = self.find_reserved(&mut from, 0, now);
+        self.connections.put_back(client, from);
+        found
+    }
+
+    /// Returns the upstream connection of an isolated client; `None` if its calls share others'.
+    #[inline]
+    pub(super) fn find_reserved(
+        &mut self,
+        from: &mut RelayConnection,
+        layout: usize,
+        now: Time,
+    ) -> Option<UpstreamChoice> {
+        if from.isolation.is_active(now) {
+            self.find_or_make_reserved(from, layout, now)
+        } else {
+            None
+        }
+    }
+
+    fn find_or_make_reserved(
+        &mut self,
+        from: &mut RelayConnection,
+        layout: usize,
+        now: Time,
+    ) -> Option<UpstreamChoice> {
+        let (route, owner) = (from.route, account(from));
+        let connections = &self.connections;
+        let takes_more = |own: &RelayConnection| own.owner().is_some();
+        let isolation = &mut from.isolation;
+        (isolation.reserved)
+            .retain(|token| connections.get(*token).is_some_and(|own| takes_more(own)));
+        let own = isolation.reserved.iter();
+        let mut own = own.filter_map(|token| connections.get(*token));
+        if let Some(own) = own.find(|own| own.has_layout(layout)) {
+            return Some(self.found(own));
+        }
+        let apart = &self.routes[route].reserved;
+        let is_owners = |token: &&u64| {
+            let own = connections.get(**token);
+            own.is_some_and(|own| own.owner() == Some(owner))
+        };
+        if apart.len() >= MAX_RESERVED
+            || apart.iter().filter(is_owners).count() >= MAX_RESERVED_PER_ADDRESS
+        {
+            return self.find_reserved_to_share(from, layout, now);
+        }
+        let Some(endpoint) = self.next_endpoint(route, now) else {
+            return Some(UpstreamChoice::Refused(self.why_unconnected(route, now)));
+        };
+        let is_http2 = self.routes[route].setup.codec.is_none();
+        let role = self.routes[route].up(layout, Some(owner));
+        let Some(token) = self.connect(route, endpoint, || role, now) else {
+            return Some(UpstreamChoice::Refused(self.why_unconnected(route, now)));
+        };
+        self.routes[route].reserved.push(token);
+        from.isolation.reserved.push(token);
+        if is_http2 {
+            self.greet(token);
+            return Some(UpstreamChoice::Upstream(token));
+        }
+        Some(UpstreamChoice::Connecting)
+    }
+
+    /// Finds another client's reserved connection to share when no more can be made, preferably one
+    /// of the same address, since clients may be isolated on suspicion only. A client that is merely
+    /// on probation never shares one of another address: `None`, and it uses unreserved connections.
+    fn find_reserved_to_share(
+        &self,
+        from: &mut RelayConnection,
+        layout: usize,
+        now: Time,
+    ) -> Option<UpstreamChoice> {
+        let owner = account(from);
+        let others = self.routes[from.route].reserved.iter();
+        let others = others.filter_map(|token| self.connections.get(*token));
+        let others = others.filter(|other| other.has_layout(layout));
+        let least = others.min_by_key(|other| (other.owner() != Some(owner), other.calls()));
+        let is_foreign = least.is_none_or(|least| least.owner() != Some(owner));
+        if is_foreign && from.isolation.is_probation_alone(now) {
+            return None;
+        }
+        Some(match least {
+            Some(least) => {
+                from.isolation.reserved.push(least.token);
+                self.found(least)
+            }
+            None => UpstreamChoice::Refused(RejectReason::Busy),
+        })
+    }
+
+    /// Closes the idle reserved HTTP/2 connections of a client that has gone. Others end once their
+    /// output is sent and nothing is in flight.
+    pub(super) fn close_reserved(&mut self, own: Vec<u64>, now: Time) {
+        for token in own {
+            if let Some(own) = self.live(token)
+                && matches!(&own.role, RelayRole::Http2(http2) if http2.calls() == 0)
+            {
+                own.is_unneeded = true;
+                self.close(token, now);
+            }
+        }
+    }
+}

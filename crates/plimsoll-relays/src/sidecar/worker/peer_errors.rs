@@ -1,0 +1,184 @@
+//! Logs errors of connections with their peer's address. Clients can cause many of them, so lines
+//! are rate-limited, and each says how many errors it stands for.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use plimsoll_model::Time;
+use plimsoll_protocols::relayed::{FaultOrigin, FrameError};
+use plimsoll_protocols::serving::proxy_header::ProxyHeaderError;
+
+use super::super::count;
+use super::{RelayConnection, Worker};
+
+/// How often one kind of error is logged for each route.
+const LOG_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A kind of error.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum PeerError {
+    /// A handshake failed.
+    Handshake,
+    /// A connection carried another protocol than the route's.
+    WrongProtocol,
+    Codec,
+    /// A frame is larger than `max_frame`.
+    TooLong,
+    /// A PROXY header is unusable, or comes from an untrusted client.
+    Refusal,
+    /// The sidecar lacks a local resource for a connection to an upstream.
+    LocalResource,
+}
+
+/// For each kind of error of a route: when it was last logged, and how many were suppressed since
+/// then.
+#[derive(Default)]
+pub(super) struct PeerErrorLog([(Option<Time>, u64); 6]);
+
+impl PeerErrorLog {
+    /// Decides whether to log an error; returns the suffix of its line, or `None` to suppress it.
+    pub(super) fn line(&mut self, trouble: PeerError, now: Time) -> Option<SuppressedCount> {
+        let (logged, unlogged) = &mut self.0[trouble as usize];
+        if logged.is_some_and(|logged| now < logged + LOG_INTERVAL) {
+            *unlogged += 1;
+            return None;
+        }
+        *logged = Some(now);
+        Some(SuppressedCount(std::mem::take(unlogged)))
+    }
+}
+
+/// The number of errors suppressed since the last line.
+pub(super) struct SuppressedCount(u64);
+
+impl fmt::Display for SuppressedCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            n => write!(f, " ({n} more since the last such line)"),
+        }
+    }
+}
+
+/// The peer of a connection, as logged.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ConnectionPeer {
+    is_upstream: bool,
+    /// `None` for a Unix socket.
+    address: Option<SocketAddr>,
+}
+
+impl ConnectionPeer {
+    pub(super) fn of(connection: &RelayConnection) -> ConnectionPeer {
+        ConnectionPeer {
+            is_upstream: connection.endpoint.is_some(),
+            address: connection.client(),
+        }
+    }
+}
+
+impl fmt::Display for ConnectionPeer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_upstream {
+            "upstream"
+        } else {
+            "client"
+        })?;
+        match self.address {
+            Some(address) => write!(f, " {address}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Worker {
+    /// Logs an error of a route's connection.
+    pub(super) fn warn(
+        &mut self,
+        route: usize,
+        trouble: PeerError,
+        what: fmt::Arguments<'_>,
+        now: Time,
+    ) {
+        let state = &mut self.routes[route];
+        if let Some(more) = state.peer_errors.line(trouble, now) {
+            let name = &state.setup.route.name;
+            tracing::warn!("route {name}: {what}{more}");
+        }
+    }
+
+    /// Rejects a connection whose PROXY header is missing or unusable.
+    pub(super) fn reject_connection(
+        &mut self,
+        route: usize,
+        peer: ConnectionPeer,
+        why: &ProxyHeaderError,
+        now: Time,
+    ) {
+        if why.reason().is_some() {
+            count(&self.counters(route).malformed, 1);
+            let what = format_args!("refused the {peer}: {why}");
+            self.warn(route, PeerError::Refusal, what, now);
+        }
+    }
+
+    /// Logs a malformed frame, or one that the codec rejected.
+    pub(super) fn report_frame_error(
+        &mut self,
+        route: usize,
+        peer: ConnectionPeer,
+        broken: &FrameError,
+        now: Time,
+    ) {
+        let why = &broken.why;
+        match broken.origin {
+            FaultOrigin::Peer => return self.report_malformed(route, peer, why, now),
+            FaultOrigin::Codec => count(&self.counters(route).codec_faults, 1),
+            FaultOrigin::Protocol => {}
+        }
+        let file = self.routes[route]
+            .setup
+            .route
+            .file
+            .clone()
+            .unwrap_or_default();
+        let file = file.display();
+        let what = format_args!("plugin {file}: closing the connection of {peer}: {why}");
+        self.warn(route, PeerError::Codec, what, now);
+    }
+
+    /// Logs a frame that exceeds the route's `max_frame`.
+    pub(super) fn report_too_long(
+        &mut self,
+        route: usize,
+        peer: ConnectionPeer,
+        why: &dyn fmt::Display,
+        now: Time,
+    ) {
+        count(&self.counters(route).too_long, 1);
+        let what = format_args!("dropped a frame from {peer}: {why}");
+        self.warn(route, PeerError::TooLong, what, now);
+    }
+
+    /// Logs a connection that does not carry the route's protocol.
+    fn report_malformed(
+        &mut self,
+        route: usize,
+        peer: ConnectionPeer,
+        why: &dyn fmt::Display,
+        now: Time,
+    ) {
+        count(&self.counters(route).malformed, 1);
+        let what = format_args!("malformed data from {peer}: {why}");
+        self.warn(route, PeerError::WrongProtocol, what, now);
+    }
+
+    /// Calls [`Worker::report_malformed`] for a connection in the table.
+    pub(super) fn report_malformed_on(&mut self, token: u64, why: &dyn fmt::Display, now: Time) {
+        if let Some(connection) = self.live(token) {
+            let (route, peer) = (connection.route, ConnectionPeer::of(connection));
+            self.report_malformed(route, peer, why, now);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Describes what each rung of a ladder adds to the first one, in sentences.
+
+use plimsoll_model::ladder::{AddedCost, LadderMetric, LadderRecord};
+use plimsoll_model::statistics::paired::PairedDifference;
+
+use crate::quantity::{signed, time};
+
+/// Returns a quotable sentence for each rung about what it adds to the first one. The uncertainty is the half-width of
+/// the interval after "±"; for a difference that is not significant, its upper bound.
+pub fn bill(ladder: &LadderRecord) -> Vec<String> {
+    if ladder.batches.is_none() {
+        return Vec::new();
+    }
+    let first = ladder.rungs.first().map_or("", |rung| &rung.name);
+    (1..ladder.rungs.len())
+        .filter_map(|of| {
+            let name = &ladder.rungs[of].name;
+            let call = sentence([
+                time_of(ladder, of, LadderMetric::P50, "to the time of a call (p50)"),
+                cpu_at_both_ends(ladder, of, CALL_CPU, " a call"),
+            ]);
+            let connection = sentence([
+                time_of(ladder, of, LadderMetric::ConnectionTime, "of time (p50)"),
+                cpu_at_both_ends(ladder, of, CONNECTION_CPU, ""),
+            ]);
+            let resumed = sentence([
+                time_of(ladder, of, LadderMetric::ResumedTime, "of time (p50)"),
+                cpu_at_both_ends(ladder, of, RESUMED_CPU, ""),
+            ]);
+            let saturated = cpu_at_both_ends(ladder, of, SATURATED_CPU, " a call");
+            // A single figure without an interval: the first rung has no proxy to compare with.
+            let proxy_cpu = ladder.rungs[of].median(LadderMetric::SidecarCpu);
+            let clauses: Vec<String> = [
+                call.map(|call| format!("adds {call}")),
+                proxy_cpu.map(|us| format!("the proxies take {} of CPU a call", time(us))),
+                saturated.map(|cpu| format!("at full load it adds {cpu}")),
+                connection.map(|c| format!("it adds {c}, to each new connection")),
+                resumed.map(|c| format!("it adds {c}, to one that resumes a session")),
+            ]
+            .into_iter()
+            .flatten()
+            .collect();
+            (!clauses.is_empty())
+                .then(|| format!("{name}, compared with {first}, {}", clauses.join("; ")))
+        })
+        .collect()
+}
+
+type EndMetrics = [LadderMetric; 2];
+
+const CALL_CPU: EndMetrics = [LadderMetric::ClientCpu, LadderMetric::ServerCpu];
+const SATURATED_CPU: EndMetrics = [LadderMetric::BusyClientCpu, LadderMetric::BusyServerCpu];
+const CONNECTION_CPU: EndMetrics = [
+    LadderMetric::ConnectionClientCpu,
+    LadderMetric::ConnectionServerCpu,
+];
+const RESUMED_CPU: EndMetrics = [
+    LadderMetric::ResumedClientCpu,
+    LadderMetric::ResumedServerCpu,
+];
+
+/// Joins the parts that exist to a sentence.
+fn sentence(parts: [Option<String>; 2]) -> Option<String> {
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join(", and "))
+}
+
+fn time_of(ladder: &LadderRecord, of: usize, metric: LadderMetric, what: &str) -> Option<String> {
+    match ladder.added(of, 0, metric) {
+        AddedCost::Significant(d) => Some(format!("{} {what}", with_uncertainty(d.shift, d))),
+        AddedCost::NotSignificant(d) => Some(format!("at most {} {what}", time(d.high.max(0.0)))),
+        AddedCost::Exact(_) | AddedCost::TooFewRounds => None,
+    }
+}
+
+/// Describes the CPU time at both ends. `each`: what the CPU time is for; empty where the sentence has said so.
+fn cpu_at_both_ends(
+    ladder: &LadderRecord,
+    of: usize,
+    ends: EndMetrics,
+    each: &str,
+) -> Option<String> {
+    let mut sum = PairedDifference {
+        shift: 0.0,
+        low: 0.0,
+        high: 0.0,
+    };
+    let mut base = 0.0;
+    for end in ends {
+        let (AddedCost::Significant(d) | AddedCost::NotSignificant(d)) = ladder.added(of, 0, end)
+        else {
+            return None;
+        };
+        sum.shift += d.shift;
+        // Both intervals are simultaneous, so their sum is an interval of the sum.
+        sum.low += d.low;
+        sum.high += d.high;
+        base += ladder.rungs[0].median(end)?;
+    }
+    if !sum.is_clear() {
+        return Some(format!(
+            "at most {} of CPU{each} at client and server together",
+            time(sum.high.max(0.0))
+        ));
+    }
+    let share = if base > 0.0 {
+        format!(" ({:+.0} %)", sum.shift / base * 100.0)
+    } else {
+        String::new()
+    };
+    Some(format!(
+        "{} of CPU{each} at client and server together{share}",
+        with_uncertainty(sum.shift, sum)
+    ))
+}
+
+/// Formats a difference with the half-width of its interval, or the distance of the farther bound if that is larger;
+/// with both bounds if `±` would include zero although the interval doesn't.
+fn with_uncertainty(shift: f64, d: PairedDifference) -> String {
+    let off = (d.high - shift).max(shift - d.low);
+    if off >= shift.abs() {
+        let [of, low, high] = [shift, d.low, d.high].map(|us| signed(us, time));
+        return format!("{} ({low} … {high})", of.trim_start_matches('+'));
+    }
+    let shift = signed(shift, time);
+    format!("{} ± {}", shift.trim_start_matches('+'), time(off))
+}

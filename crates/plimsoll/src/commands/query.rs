@@ -1,0 +1,37 @@
+//! Queries servers without a load. The queries are defined by their protocols.
+
+use clap::ArgMatches;
+use plimsoll_protocols::registry::{QueryCommand, QueryContext, QueryError, QueryOutput};
+
+use crate::console;
+use crate::environment::Environment;
+use crate::failure::Failure;
+use crate::planning;
+use crate::problems::{self, PlanSource};
+use crate::protocols::server_unreachable;
+
+/// # Errors
+/// When the server can't be reached, or refuses an answer.
+pub(super) fn ask(
+    question: &QueryCommand,
+    typed: &ArgMatches,
+    environment: &Environment,
+) -> Result<QueryOutput, Failure> {
+    let answer = planning::with_resolve_context(environment, |surroundings| {
+        let notice = &|text: &str| console::notice(text);
+        question.ask(
+            typed,
+            QueryContext {
+                surroundings,
+                notice,
+            },
+        )
+    });
+    answer.map_err(|why| match why {
+        QueryError::Usage(wrong) => wrong.into(),
+        QueryError::Flags(found) => problems::failure(found, &PlanSource::Flags),
+        QueryError::Unreachable(why) => server_unreachable(why),
+        QueryError::Refused(why, Some(help)) => Failure::error_with_help(why, help),
+        QueryError::Refused(why, None) => Failure::error(why),
+    })
+}

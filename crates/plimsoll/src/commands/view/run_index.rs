@@ -1,0 +1,185 @@
+//! Indexes a folder of runs and renders its pages.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use plimsoll_model::input;
+use plimsoll_model::ladder::LadderRecord;
+use plimsoll_model::lanes::LanesRecord;
+use plimsoll_model::run::header::plan_hash;
+use plimsoll_model::run::{Run, RunError, RunOverview, file};
+use plimsoll_model::search::SearchRecord;
+use plimsoll_model::{ladder, lanes, search};
+use plimsoll_report::compare::compare;
+use plimsoll_report::html::{self, FolderItem};
+
+use crate::documents;
+use crate::failure::chain;
+
+/// Maximum depth of nested folders.
+const MAX_DEPTH: usize = 4;
+
+/// The index of a folder of runs.
+pub(super) struct RunIndex {
+    dir: PathBuf,
+    /// Cached entries by directory, with the modification time of their record file.
+    cache: HashMap<PathBuf, (Option<SystemTime>, Result<FolderItem, String>)>,
+}
+
+/// The result of a request, with the page to show.
+pub(super) enum PageResult {
+    Page(String),
+    /// Nothing has this URL.
+    Unknown(String),
+    /// The run exists, but no page can be rendered from it.
+    Failed(String),
+}
+
+impl RunIndex {
+    pub(super) fn new(dir: &Path) -> RunIndex {
+        RunIndex {
+            dir: dir.to_owned(),
+            cache: HashMap::new(),
+        }
+    }
+
+    /// Returns the page at `path`; `query` is the raw query string.
+    pub(super) fn answer(&mut self, path: &str, query: &str) -> PageResult {
+        let found = found(&self.dir);
+        let by_id = |id: &str| {
+            let of = |dir: &&PathBuf| is_same_id(id, &self.id(dir));
+            found.iter().find(of).cloned()
+        };
+        match path {
+            "/" => PageResult::Page(self.list(&found)),
+            "/compare" => {
+                let side = |name: &str| {
+                    let fields = query.split('&').filter_map(|field| field.split_once('='));
+                    let mut ids = fields.filter(|(key, _)| *key == name).map(|(_, id)| id);
+                    ids.next().and_then(by_id)
+                };
+                match (side("a"), side("b")) {
+                    (Some(a), Some(b)) => page_result(comparison_page(&a, &b)),
+                    _ => PageResult::Failed(message("Choose two runs: one as A and one as B.")),
+                }
+            }
+            _ => match path.strip_prefix("/runs/").and_then(by_id) {
+                Some(dir) => page_result(documents::page(&[dir], None).map_err(|e| e.to_string())),
+                None => PageResult::Unknown(message("There is nothing under this name.")),
+            },
+        }
+    }
+
+    fn list(&mut self, found: &[PathBuf]) -> String {
+        let mut items = Vec::new();
+        let mut unreadable = Vec::new();
+        for dir in found {
+            let id = self.id(dir);
+            let changed =
+                record_file(dir).and_then(|file| fs::metadata(file).ok()?.modified().ok());
+            let fresh = |(at, _): &&(Option<SystemTime>, _)| *at == changed && at.is_some();
+            let read = match self.cache.get(dir).filter(fresh) {
+                Some((_, read)) => read.clone(),
+                None => {
+                    let read = item(id.clone(), dir).map_err(|e| chain(&e));
+                    self.cache.insert(dir.clone(), (changed, read.clone()));
+                    read
+                }
+            };
+            match read {
+                Ok(item) => items.push(item),
+                Err(why) => unreadable.push((id, why)),
+            }
+        }
+        self.cache.retain(|dir, _| found.contains(dir));
+        html::folder(&self.dir.display().to_string(), items, &unreadable)
+    }
+
+    /// Returns the ID of a directory in URLs: its relative path if that needs no escaping, otherwise a hash.
+    fn id(&self, dir: &Path) -> String {
+        let inside = dir.strip_prefix(&self.dir).unwrap_or(dir);
+        let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
+        match inside.to_str() {
+            Some(path) if !path.is_empty() && path.chars().all(plain) => path.to_owned(),
+            Some("") => "here".to_owned(),
+            _ => plan_hash(&inside.to_string_lossy()).replace(':', "-"),
+        }
+    }
+}
+
+/// Compares IDs; browsers encode `/` as `%2F` in a query.
+fn is_same_id(typed: &str, id: &str) -> bool {
+    typed == id || typed.replace("%2F", "/") == id
+}
+
+fn page_result(page: Result<String, String>) -> PageResult {
+    match page {
+        Ok(page) => PageResult::Page(html::with_home_link(&page)),
+        Err(why) => PageResult::Failed(message(&why)),
+    }
+}
+
+/// Returns a page with a message.
+fn message(text: &str) -> String {
+    html::with_home_link(&html::message(text))
+}
+
+/// Returns the record file that makes a directory a search, ladder, lanes or run.
+fn record_file(dir: &Path) -> Option<PathBuf> {
+    [
+        search::FILE_NAME,
+        ladder::FILE_NAME,
+        lanes::FILE_NAME,
+        file::RUN,
+    ]
+    .into_iter()
+    .map(|name| dir.join(name))
+    .find(|file| input::is_entry(file))
+}
+
+/// Returns `dir` if it holds a measurement, otherwise all directories below it that do. The directories within a
+/// measurement are left out.
+fn found(dir: &Path) -> Vec<PathBuf> {
+    fn look(dir: &Path, depth: usize, found: &mut Vec<PathBuf>) {
+        if record_file(dir).is_some() {
+            found.push(dir.to_owned());
+            return;
+        }
+        let Some(depth) = depth.checked_sub(1) else {
+            return;
+        };
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        // Don't follow links, which may form cycles.
+        let dirs = entries.filter(|e| e.file_type().is_ok_and(|kind| kind.is_dir()));
+        dirs.for_each(|entry| look(&entry.path(), depth, found));
+    }
+    let mut all = Vec::new();
+    look(dir, MAX_DEPTH, &mut all);
+    all.sort();
+    all
+}
+
+fn item(id: String, dir: &Path) -> Result<FolderItem, RunError> {
+    Ok(match () {
+        () if SearchRecord::is_in(dir) => FolderItem::of_search(id, &SearchRecord::load(dir)?),
+        () if LadderRecord::is_in(dir) => FolderItem::of_ladder(id, &LadderRecord::load(dir)?),
+        () if LanesRecord::is_in(dir) => FolderItem::of_lanes(id, &LanesRecord::load(dir)?),
+        () => match RunOverview::load(dir)? {
+            Some(run) => FolderItem::of_overview(id, &run),
+            None => FolderItem::of_run(id, &Run::load(dir)?),
+        },
+    })
+}
+
+fn comparison_page(a: &Path, b: &Path) -> Result<String, String> {
+    if a == b {
+        return Err("A and B are the same run: choose two.".to_owned());
+    }
+    let load = |dir: &Path| Run::load(dir).map_err(|e| chain(&e));
+    let (a, b) = ([load(a)?], [load(b)?]);
+    let comparison = compare(&a, &b).ok_or("There is nothing to compare.")?;
+    let views = |runs: [Run; 1]| documents::views(runs.into()).map_err(|e| e.to_string());
+    Ok(html::comparison(&comparison, &views(a)?, &views(b)?))
+}

@@ -1,0 +1,108 @@
+//! Measures the share of cryptography in a rung's connection setup cost, so that a reader can check the measured CPU
+//! time against it. Only ladders whose rungs differ in the kind of certificate have this share.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plimsoll_engine::tls::crypto_speed;
+use plimsoll_model::ladder::{ExtraMeasurement, PercentileEstimate, Rung};
+use plimsoll_model::limits::{HandshakeWork, PrimitiveCosts};
+use plimsoll_model::plan::{ClientIdentity, ConnectionReuse, KeyExchangeGroup, TlsVersion};
+use plimsoll_model::record::TimeHistogram;
+use plimsoll_model::run::Run;
+use plimsoll_model::spec::{RungSecurity, RungSpec};
+use plimsoll_model::{Plan, TimeMeasure};
+use plimsoll_stack::certificates::CertificateOptions;
+
+use super::SliceRounds;
+use crate::failure::Failure;
+
+/// Returns the handshake of each rung's new connections, by rung; `None` if calls share connections and none of
+/// `parts` makes others, or the link is not TLS 1.3 with certificates that the ladder made.
+pub(super) fn handshakes(
+    rungs: &[RungSpec],
+    plans: &[Plan],
+    parts: &[SliceRounds],
+) -> Vec<Option<HandshakeWork>> {
+    let are_asked = rungs.iter().any(|rung| rung.certificate.is_some());
+    let apart = parts.iter().any(SliceRounds::makes_connections);
+    let of = |(rung, plan): (&RungSpec, &Plan)| {
+        let makes = apart || plan.load.reuse == ConnectionReuse::Never;
+        (are_asked && makes)
+            .then(|| handshake(rung, plan))
+            .flatten()
+    };
+    rungs.iter().zip(plans).map(of).collect()
+}
+
+fn handshake(rung: &RungSpec, plan: &Plan) -> Option<HandshakeWork> {
+    let tls = plan.tls.as_ref()?;
+    // The ladder's servers negotiate TLS 1.3 whenever the client offers it.
+    if !tls.versions.contains(&TlsVersion::V1_3) || tls.full_share.is_some() {
+        return None;
+    }
+    Some(HandshakeWork {
+        group: tls.groups.first()?.name().to_owned(),
+        certificate: algorithm_name(rung.certificate.as_deref())?,
+        mutual: rung.security == RungSecurity::Mutual,
+        resumed: tls.resume,
+    })
+}
+
+/// Adds a slice's connection times to those of its rung.
+pub(super) fn note_connections(
+    plan: &Plan,
+    run: &Run,
+    all: &mut BTreeMap<ExtraMeasurement, TimeHistogram>,
+    rung: &mut Rung,
+) {
+    if rung.handshake.is_none() || plan.load.reuse != ConnectionReuse::Never {
+        return;
+    }
+    let part = if plan.tls.as_ref().is_some_and(|tls| tls.resume) {
+        ExtraMeasurement::Resumed
+    } else {
+        ExtraMeasurement::Connections
+    };
+    let times = all.entry(part).or_default();
+    times.merge(run.measured().measures.times(TimeMeasure::Connection));
+    if let Some(p99) = PercentileEstimate::p99(times) {
+        rung.connection_p99.insert(part, p99);
+    }
+}
+
+/// Returns the canonical name of a kind of certificate; `None` stands for the default kind.
+fn algorithm_name(asked: Option<&str>) -> Option<String> {
+    let algorithm = match asked {
+        None => CertificateOptions::default().algorithm,
+        Some(asked) => asked.parse().ok()?,
+    };
+    Some(algorithm.name().to_owned())
+}
+
+/// Measures how much CPU time the primitives of these handshakes take on this machine.
+///
+/// # Errors
+/// When a certificate can't be used.
+pub(super) fn primitives(
+    handshakes: &[Option<HandshakeWork>],
+    identities: &[(Option<String>, ClientIdentity)],
+) -> Result<Option<PrimitiveCosts>, Failure> {
+    let asked: BTreeSet<&str> = handshakes
+        .iter()
+        .flatten()
+        .map(|h| h.group.as_str())
+        .collect();
+    if asked.is_empty() {
+        return Ok(None);
+    }
+    let groups: Vec<KeyExchangeGroup> = KeyExchangeGroup::ALL
+        .into_iter()
+        .filter(|group| asked.contains(group.name()))
+        .collect();
+    let identities: Vec<(String, ClientIdentity)> = identities
+        .iter()
+        .filter_map(|(asked, identity)| Some((algorithm_name(asked.as_deref())?, identity.clone())))
+        .collect();
+    let measured = crypto_speed::primitives(&groups, &identities);
+    measured.map(Some).map_err(Failure::error)
+}

@@ -1,0 +1,499 @@
+//! Interleaves rungs whose servers all run at once: one schedule is dealt out in batches of calls (in a sweep: in
+//! time slots of a closed loop) to one load per rung, on one clock.
+
+use std::time::Duration;
+
+use plimsoll_engine::Clock;
+use plimsoll_engine::awake::AwakeCores;
+use plimsoll_engine::worker::StopLevel;
+use plimsoll_model::ladder::turns::{
+    self, BatchesRecord, DEFAULT_BATCH_CALLS, DEFAULT_DISCARDED_CALLS, MIN_REPLICATES,
+    RungMeasurement,
+};
+use plimsoll_model::ladder::{ALPHA, BatchPercentiles, GateOutcome, GateResult};
+use plimsoll_model::plan::BatchSchedule;
+use plimsoll_model::run::MANY_CONNECTIONS;
+use plimsoll_model::schedule::Schedule;
+use plimsoll_model::schedule::turns::order;
+use plimsoll_model::spec::{LadderSpec, RateSpec, RungSpec, Spec};
+use plimsoll_report::quantity::time;
+
+use super::testbed::ServersUp;
+use super::{LADDER_KIND, LadderRequest, LadderRun, time_slots};
+use crate::failure::Failure;
+use crate::parallel_loads::{self, PROGRESS_INTERVAL, ParallelLoad};
+use crate::progress::ProgressSeries;
+use crate::remaining::RemainingTime;
+
+/// Minimum length of a segment: enough blocks at usual rates, and enough samples of CPU differences.
+const MIN_SEGMENT_LENGTH: Duration = Duration::from_secs(20);
+/// Number of blocks for which a segment is extended at low rates, up to the maximum length.
+const TARGET_BLOCKS: f64 = 100.0;
+const MAX_SEGMENT_LENGTH: Duration = Duration::from_secs(120);
+
+/// Default total length of all segments when a resolution or a gate asks for several.
+const DEFAULT_BUDGET: Duration = Duration::from_secs(120);
+const MAX_SEGMENTS: u32 = 60;
+
+/// Maximum number of replicates per segment: with more, their confidence interval would hardly become narrower.
+const MAX_REPLICATES: u32 = 20;
+const MIN_REPLICATE_LENGTH: Duration = Duration::from_millis(500);
+/// Minimum number of blocks in a replicate.
+const MIN_REPLICATE_BLOCKS: f64 = 10.0;
+/// Minimum number of blocks of a segment that is divided; differences between restarts would hide in a shorter one.
+const MIN_DIVIDED_BLOCKS: f64 = 100.0;
+
+/// Maximum number of interleaved rungs: each has a thread and servers of its own.
+const MAX_RUNGS: usize = 16;
+
+/// How rungs are interleaved.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Interleaving {
+    pub(super) calls: u32,
+    discarded_calls: u32,
+    /// Time from one batch's start to the next and batches per rung; `None` unless the load is a closed loop.
+    pub(super) time_slots: Option<(Duration, u32)>,
+    /// Length of a segment without warm-up.
+    pub(super) length: Duration,
+    /// Whether CPU cores are kept out of idle states between calls.
+    keep_awake: bool,
+    /// Requested resolution of the p50 difference between neighbouring rungs, µs.
+    resolution_us: Option<f64>,
+    /// Maximum number of segments, run one after another until the requested resolution or gates are decided.
+    pub(super) segments: u32,
+    /// Number of replicates in a segment.
+    pub(super) replicates: u32,
+    /// Whether the ladder owns the servers and restarts them for each replicate.
+    restarts_servers: bool,
+}
+
+impl Interleaving {
+    /// Returns how rungs are interleaved, or why they are measured in slices instead.
+    ///
+    /// # Errors
+    /// When interleaving is requested and not possible.
+    pub(super) fn of(
+        spec: &Spec,
+        rungs: &[RungSpec],
+        asked: &LadderRequest<'_>,
+    ) -> Result<Result<Interleaving, String>, Failure> {
+        let options = spec.ladder.clone().unwrap_or_default();
+        let turning = Interleaving::wanted(spec, rungs, asked, &options)?;
+        if turning.is_err() && options.resolution.is_some() {
+            return Err(Failure::usage(
+                "ladder.resolution (--resolution): needs batches, and these rungs are measured in slices",
+                "leave it out, or measure the rungs together: --batch 20",
+            ));
+        }
+        Ok(turning)
+    }
+
+    fn wanted(
+        spec: &Spec,
+        rungs: &[RungSpec],
+        asked: &LadderRequest<'_>,
+        options: &LadderSpec,
+    ) -> Result<Result<Interleaving, String>, Failure> {
+        let wanted = options.batch;
+        if options.slice.is_some() || options.rounds.is_some() {
+            return match wanted {
+                None => Ok(Err("slices or rounds are set".to_owned())),
+                Some(_) => Err(Failure::usage(
+                    "ladder.batch: with ladder.slice or ladder.rounds",
+                    "rungs are measured in batches or in rounds of slices: leave one of them out",
+                )),
+            };
+        }
+        let full_load = match asked.kind {
+            LADDER_KIND => Ok(None),
+            _ => time_slots::turns(spec, rungs, options).map(Some),
+        };
+        let obstacle = obstacle(spec, rungs, asked, wanted.is_some());
+        if let Some(obstacle) = obstacle.or(full_load.as_ref().err().cloned()) {
+            return match wanted {
+                None => Ok(Err(obstacle)),
+                Some(_) => Err(Failure::usage(
+                    format_args!("ladder.batch (--batch): {obstacle}"),
+                    "measure each rung in slices: --slice 2s",
+                )),
+            };
+        }
+        if let Ok(Some((slot, rounds))) = full_load {
+            return Ok(Ok(Interleaving {
+                calls: 1,
+                time_slots: Some((slot, rounds)),
+                length: slot * rungs.len() as u32 * rounds,
+                segments: 1,
+                replicates: 1,
+                ..Interleaving::default()
+            }));
+        }
+        let calls = wanted.unwrap_or(DEFAULT_BATCH_CALLS);
+        if calls == 0 {
+            return Err(Failure::usage(
+                "ladder.batch: must be at least 1",
+                "use 20, or leave it out",
+            ));
+        }
+        let left_out = options
+            .warmup_calls
+            .unwrap_or(DEFAULT_DISCARDED_CALLS.min(calls - 1));
+        if left_out >= calls {
+            return Err(Failure::usage(
+                format_args!(
+                    "ladder.warmup_calls: {left_out} of the {calls} calls of a batch are discarded, which leaves none"
+                ),
+                "discard fewer, or give batches more calls: ladder.batch (--batch)",
+            ));
+        }
+        let (resolution, budget) = (options.resolution, options.budget);
+        let gated = options.fail_if.is_some();
+        if budget.is_some() && resolution.is_none() && !gated {
+            return Err(Failure::usage(
+                "ladder.budget (--budget): needs --resolution or --fail-if",
+                "add --resolution 1us or --fail-if 'p99 +3%'; for a fixed time, use --duration",
+            ));
+        }
+        let length = match &spec.load.rate {
+            Some(RateSpec::Steady(rate)) => {
+                let calls = TARGET_BLOCKS * rungs.len() as f64 * f64::from(calls);
+                Duration::try_from_secs_f64(calls / rate.0).unwrap_or(MAX_SEGMENT_LENGTH)
+            }
+            _ => MIN_SEGMENT_LENGTH,
+        };
+        let length = length.clamp(MIN_SEGMENT_LENGTH, MAX_SEGMENT_LENGTH);
+        let length = budget.map_or(length, |most| length.min(most.0));
+        let stretch = spec.load.duration.map_or(length, |given| given.0);
+        let segments = if resolution.is_some() || gated {
+            budget.map_or(DEFAULT_BUDGET, |p| p.0).as_secs_f64() / stretch.as_secs_f64().max(0.1)
+        } else {
+            1.0
+        };
+        Ok(Ok(Interleaving {
+            calls,
+            discarded_calls: left_out,
+            time_slots: None,
+            length: stretch,
+            keep_awake: options.keep_awake.unwrap_or(options.serve.is_some()),
+            resolution_us: resolution.map(|p| p.0.as_secs_f64() * 1e6),
+            segments: (segments as u32).clamp(1, MAX_SEGMENTS),
+            replicates: replicates_per_segment(spec, rungs, options, calls, stretch),
+            restarts_servers: options.serve.is_some(),
+        }))
+    }
+}
+
+/// Returns the number of replicates per segment: one for external servers, and for objectives, which judge whole
+/// runs.
+fn replicates_per_segment(
+    spec: &Spec,
+    rungs: &[RungSpec],
+    options: &LadderSpec,
+    calls: u32,
+    stretch: Duration,
+) -> u32 {
+    let Some(RateSpec::Steady(rate)) = &spec.load.rate else {
+        return 1;
+    };
+    let are_judged = rungs.iter().any(|rung| !rung.spec.objective.is_empty());
+    if options.serve.is_none() || are_judged {
+        return 1;
+    }
+    // Restarted servers need the plan's warm-up again.
+    let warmup = spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
+    let shortest = MIN_REPLICATE_LENGTH.max(warmup);
+    let rounds = rate.0 * stretch.as_secs_f64() / (rungs.len() as f64 * f64::from(calls));
+    if rounds < MIN_DIVIDED_BLOCKS {
+        return 1;
+    }
+    let most = (rounds / MIN_REPLICATE_BLOCKS).min(stretch.as_secs_f64() / shortest.as_secs_f64());
+    match most as u32 {
+        too_few if too_few < MIN_REPLICATES as u32 => 1,
+        most => most.min(MAX_REPLICATES),
+    }
+}
+
+/// Returns why the rungs can't be interleaved.
+fn obstacle(
+    spec: &Spec,
+    rungs: &[RungSpec],
+    asked: &LadderRequest<'_>,
+    wanted: bool,
+) -> Option<String> {
+    let load = &spec.load;
+    let is_ladder = asked.kind == LADDER_KIND;
+    let schedule = |rung: &RungSpec| {
+        let load = &rung.spec.load;
+        (
+            load.rate.clone(),
+            load.steps.clone(),
+            load.arrivals.clone(),
+            load.warmup,
+            load.duration,
+            load.clients.filter(|_| is_ladder),
+        )
+    };
+    let served = spec.ladder.as_ref().is_some_and(|l| l.serve.is_some());
+    let connections = |rung: &RungSpec| rung.spec.load.connections.unwrap_or(1);
+    if asked.is_sharded() {
+        return Some("batches need one clock, and each shard has its own".to_owned());
+    }
+    if rungs.len() < 2 {
+        return Some("there is only one rung".to_owned());
+    }
+    if rungs.len() > MAX_RUNGS {
+        return Some(format!(
+            "{} rungs can't be up together: at most {MAX_RUNGS} can",
+            rungs.len()
+        ));
+    }
+    if is_ladder && (load.clients.is_some() || load.rate.is_none() && load.steps.is_none()) {
+        return Some("batches need a rate, and a closed loop has none".to_owned());
+    }
+    if rungs.iter().any(|rung| rung.spec.call.schedules_itself()) {
+        return Some("sessions and held connections last longer than batches".to_owned());
+    }
+    if rungs
+        .windows(2)
+        .any(|two| schedule(&two[0]) != schedule(&two[1]))
+    {
+        return Some("batches need one schedule, and the rungs have several".to_owned());
+    }
+    // Prefer slices, whose restarted servers give the memory per connection, unless interleaving is requested.
+    if !wanted
+        && served
+        && rungs
+            .iter()
+            .any(|rung| connections(rung) >= MANY_CONNECTIONS)
+    {
+        return Some("measuring memory per connection restarts the servers".to_owned());
+    }
+    None
+}
+
+impl LadderRun<'_> {
+    /// Measures all rungs interleaved, for the record, until the time is over or resolution and gates are decided.
+    ///
+    /// # Errors
+    /// When one of the rungs could not be measured.
+    pub(super) fn run_interleaved(&mut self, turning: Interleaving) -> Result<(), Failure> {
+        if turning.time_slots.is_some() {
+            return self.run_replicate(turning, 1).map(drop);
+        }
+        let (clock, mut due) = (Clock::new(), PROGRESS_INTERVAL);
+        let series = ProgressSeries::new(self.process.progress);
+        let sittings = turning.segments * turning.replicates;
+        let remaining = RemainingTime::of(sittings);
+        // Segments may end earlier, so the estimate is an upper bound.
+        let at_most = |sitting| match turning.segments {
+            1 => remaining.after(sitting),
+            _ => remaining.after(sitting).replacen(", ", ", at most ", 1),
+        };
+        for sitting in 1..=sittings {
+            let more = self.try_replicate(turning, sitting)?;
+            let is_lost = more.is_none();
+            match (more, turning.restarts_servers) {
+                (None, _) => {}
+                (Some(more), _) if self.interleaved.is_empty() => self.interleaved = more,
+                (Some(more), true) => {
+                    RungMeasurement::extend_with_replicate(&mut self.interleaved, more)
+                }
+                (Some(more), false) => RungMeasurement::extend(&mut self.interleaved, more),
+            }
+            let is_over = self.record.interrupted || is_lost;
+            if !sitting.is_multiple_of(turning.replicates) && !is_over {
+                let elapsed = Duration::from_nanos(clock.now().0);
+                if elapsed >= due {
+                    due = elapsed + PROGRESS_INTERVAL;
+                    let so_far = self.progress_suffix();
+                    let left = at_most(sitting);
+                    series.notice(format_args!(
+                        "replicate {sitting} of {sittings}{left}{so_far}"
+                    ));
+                }
+                continue;
+            }
+            for (rung, measured) in self.record.rungs.iter_mut().zip(&self.interleaved) {
+                let quantile = |q| measured.quantile_us(q);
+                rung.in_turns = (sitting > 1).then(|| BatchPercentiles {
+                    p50_us: quantile(0.5),
+                    p99_us: quantile(0.99),
+                });
+            }
+            self.update_comparison();
+            if is_over || self.is_conclusive() {
+                break;
+            }
+            if sitting < sittings {
+                self.save_record()?;
+                let reached = self.record.batches.as_ref();
+                let found = reached.and_then(BatchesRecord::resolution_us).map_or_else(
+                    || "no p50 difference is detected yet".to_owned(),
+                    |us| format!("detects p50 differences over ±{}", time(us)),
+                );
+                series.notice(format_args!(
+                    "{found} after {} s: continuing{}",
+                    (f64::from(sitting) * self.record.slice_s).round(),
+                    at_most(sitting)
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Recomputes the comparison of all interleaved measurements so far.
+    pub(super) fn update_comparison(&mut self) {
+        let Ok(turning) = self.outline.interleaving else {
+            return;
+        };
+        if turning.time_slots.is_some() {
+            return;
+        }
+        let metrics = self.outline.parts.iter().map(|part| part.metrics().len());
+        // Each interim analysis may find a difference by chance, so divide the error rate among them (Bonferroni).
+        let alpha = ALPHA / f64::from(turning.segments);
+        let seed = self.record.seed;
+        let mut turns = BatchesRecord::of(&self.interleaved, alpha, metrics.sum(), seed);
+        turns.wanted_us = turning.resolution_us;
+        turns.kept_awake = self.kept_awake;
+        self.record.batches = Some(turns);
+    }
+
+    /// Runs one replicate; `None` if a proxy is down, so that not all rungs can run together any more.
+    fn try_replicate(
+        &mut self,
+        turning: Interleaving,
+        sitting: u32,
+    ) -> Result<Option<Vec<RungMeasurement>>, Failure> {
+        if turning.restarts_servers && sitting > 1 {
+            let seed = self.replicate_seed(sitting);
+            let of = self.outline.rungs.len() as u32;
+            self.testbed.restart_all(&order(of, 0, seed))?;
+        }
+        if self.testbed.proxies_mut().report_exits() {
+            return Ok(None);
+        }
+        let measured = self.run_replicate(turning, sitting);
+        let is_down = self.testbed.proxies_mut().report_exits();
+        match measured {
+            // The other rungs' results still count.
+            Ok(measured) => Ok(Some(measured)),
+            Err(_) if is_down => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn replicate_seed(&self, sitting: u32) -> u64 {
+        self.record.seed.wrapping_add(u64::from(sitting - 1))
+    }
+
+    /// Returns whether the requested resolution is reached and all gates on interleaved metrics are decided.
+    fn is_conclusive(&self) -> bool {
+        let in_turns = |gated: &GateResult| turns::COMPARED_METRICS.contains(&gated.gate.metric);
+        let gated = self.record.gated();
+        let decided = gated
+            .iter()
+            .all(|gated| !in_turns(gated) || gated.outcome != GateOutcome::Undecided);
+        let resolved = |turns: &BatchesRecord| turns.is_resolved();
+        decided && self.record.batches.as_ref().is_some_and(resolved)
+    }
+
+    /// Runs one replicate, counted from 1, and returns its measurements by rung.
+    fn run_replicate(
+        &mut self,
+        turning: Interleaving,
+        sitting: u32,
+    ) -> Result<Vec<RungMeasurement>, Failure> {
+        let of = self.outline.rungs.len() as u32;
+        let seed = self.replicate_seed(sitting);
+        let turns = |index| BatchSchedule {
+            of,
+            index,
+            share: 1,
+            calls: turning.calls,
+            seed,
+            read_cpu: true,
+            slot: turning.time_slots.map(|(slot, _)| slot),
+        };
+        let mut plans = self.plans.clone();
+        let mut before = Vec::new();
+        for (rung, plan) in plans.iter_mut().enumerate() {
+            plan.load.batches = Some(turns(rung as u32));
+            plan.load.pin_last_core = true;
+            // The request log and byte counts are off at full load, where they would slow the generator.
+            plan.keep_requests = turning.time_slots.is_none();
+            plan.load.count_bytes = turning.time_slots.is_none();
+            before.push(self.testbed.prepare_slice(rung, plan, ServersUp::All)?);
+        }
+        let loads = self.outline.rungs.iter().zip(&plans).enumerate();
+        let parts: Vec<ParallelLoad<'_>> = loads
+            .map(|(rung, (spec, plan))| ParallelLoad {
+                name: &spec.name,
+                plan,
+                spec: &spec.spec,
+                dir: self.dir.join(directory(rung, sitting)),
+            })
+            .collect();
+        let what = format!("{} rungs, in batches", plans.len());
+        let awake = turning.keep_awake.then(AwakeCores::keep).flatten();
+        let runs = parallel_loads::run(&parts, &what, self.process)?;
+        self.kept_awake = awake.is_some();
+        drop(awake);
+        self.record.interrupted = self.process.stop.level() != StopLevel::Run;
+        let mut all = Vec::new();
+        for (rung, (plan, run)) in plans.iter().zip(&runs).enumerate() {
+            let stages = plan.load.stages.iter().map(|stage| stage.warmup).collect();
+            let dealt = plan.load.batches.unwrap_or_else(|| turns(rung as u32));
+            let mut measured = RungMeasurement::new(dealt, turning.discarded_calls, stages);
+            if plan.keep_requests {
+                run.each_request(|request| {
+                    measured.call(&request.sample);
+                    Ok(())
+                })
+                .map_err(Failure::error)?;
+            }
+            run.each_interval(|interval| {
+                measured.interval(&interval);
+            })
+            .map_err(Failure::error)?;
+            let mut slice = self.slice(plan, run, directory(rung, sitting));
+            self.testbed
+                .complete_slice(rung, &before[rung], run, &mut slice);
+            if plan.keep_requests {
+                slice.p50_us = measured.quantile_us(0.5).or(slice.p50_us);
+                slice.p99_us = measured.quantile_us(0.99);
+            }
+            self.record_connections(rung, plan, run);
+            self.record.rungs[rung].slices.push(slice);
+            all.push(measured);
+        }
+        let pids = runs.iter().map(|run| &*run.header.server_pids);
+        let are_known = self.testbed.serves_all(plans.len());
+        let servers: Vec<&[i32]> = pids.filter(|_| are_known).collect();
+        RungMeasurement::end(&mut all, &servers);
+        let measured = self.record.rungs.iter_mut().zip(&all).zip(&plans);
+        for ((rung, measured), plan) in measured {
+            let Some(slice) = rung.slices.last_mut() else {
+                continue;
+            };
+            match (turning.time_slots, &mut slice.volume) {
+                (Some((slot, _)), Some(volume)) => {
+                    let turns = Schedule::new(&plan.load, plan.seed).share(0, 1);
+                    let warm =
+                        turns.take_while(|turn| plan.load.stages[usize::from(turn.stage)].warmup);
+                    volume.set_batches(measured.carried(warm.count(), slot));
+                }
+                _ => slice.server_cpu_us_per_call = measured.server_cpu_us_per_call(),
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Returns a run's directory: `rung-1` for the first replicate, `rung-1-02` and so on for later ones.
+fn directory(rung: usize, sitting: u32) -> String {
+    match sitting {
+        1 => format!("rung-{}", rung + 1),
+        more => format!("rung-{}-{more:02}", rung + 1),
+    }
+}

@@ -1,0 +1,218 @@
+//! Connects a shard to its run's rendezvous, and reports a shard's early failure to the others, which would wait for
+//! it otherwise.
+//!
+//! Invariant: any failure of a command before its shard has joined the run, such as an invalid plan or a missing
+//! file, is reported to shard 0, and through it to all. After joining, the run itself tracks its shards
+//! ([`super::leader`]).
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::thread;
+use std::time::Duration;
+
+use plimsoll_engine::worker::StopLevel;
+use plimsoll_engine::{Clock, StopFlag};
+use plimsoll_model::plan::Shard;
+
+use super::identity::{ShardFlags, ShardIdentity};
+use super::member::RETRY_DELAY;
+use super::objects::{self, NextLoad, ORDERS_OBJECT, Orders, RunResult, Withdrawal};
+use super::store::{RendezvousStore, ShardRole, StoreRequest, StoreResponse};
+use crate::console;
+use crate::environment::Environment;
+use crate::failure::{Exit, Failure};
+
+/// How long a failing shard tries to report that to shard 0, and how long a failing shard 0 keeps its report
+/// available to shards that may start later.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Whether the shards run a single load or a series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LoadSequence {
+    Single,
+    /// Several loads, one after another ([`super::ShardGroup`]).
+    Series,
+}
+
+/// A shard and its connection to the rendezvous.
+pub(crate) struct ShardContext {
+    pub(super) identity: ShardIdentity,
+    loads: LoadSequence,
+    /// The run's folder, opened on first use.
+    store: OnceCell<RendezvousStore>,
+    has_joined: Cell<bool>,
+    /// The stop flag that signal handlers set, once they are installed.
+    stop: RefCell<StopFlag>,
+}
+
+impl ShardContext {
+    /// Returns the context of the shard that `flags` ask for; `None` if they ask for none.
+    ///
+    /// # Errors
+    /// Those of [`ShardFlags::identity`].
+    pub(crate) fn of(
+        flags: &ShardFlags,
+        loads: LoadSequence,
+        environment: &Environment,
+    ) -> Result<Option<ShardContext>, Failure> {
+        let identity = flags.identity(|name| environment.value(name))?;
+        Ok(identity.map(|identity| ShardContext {
+            identity,
+            loads,
+            store: OnceCell::new(),
+            has_joined: Cell::new(false),
+            stop: RefCell::new(StopFlag::new()),
+        }))
+    }
+
+    /// Runs `work`, during which this shard joins the run. A failure before that is reported to the other shards.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub(crate) fn run_and_report_failure(
+        meeting: Option<&ShardContext>,
+        work: impl FnOnce() -> Result<Exit, Failure>,
+    ) -> Result<Exit, Failure> {
+        let ended = work();
+        if let (Some(meeting), Err(failure)) = (meeting, &ended)
+            && !meeting.has_joined.get()
+            && let Err(problem) = meeting.store().and_then(|s| meeting.report_failure(&s, failure))
+            // If the rendezvous can't be opened, that is usually the failure itself.
+            && problem.to_string() != failure.to_string()
+        {
+            console::notice(format_args!(
+                "this failure can't be reported to the other shards, which wait for --barrier: {problem}"
+            ));
+        }
+        ended
+    }
+
+    /// Sets the stop flag, whose immediate level ends waiting for other shards.
+    pub(crate) fn set_stop(&self, stop: &StopFlag) {
+        self.stop.replace(stop.clone());
+    }
+
+    /// Marks the shard as joined, so that a failure is not reported: no other shard waits for it.
+    pub(crate) fn mark_joined(&self) {
+        self.has_joined.set(true);
+    }
+
+    /// Returns the store of this run's folder.
+    ///
+    /// # Errors
+    /// When the rendezvous can't be opened.
+    pub(super) fn store(&self) -> Result<RendezvousStore, Failure> {
+        if let Some(store) = self.store.get() {
+            return Ok(store.clone());
+        }
+        let ShardIdentity {
+            rendezvous, access, ..
+        } = &self.identity;
+        let store = RendezvousStore::open(rendezvous, access, self.identity.role())?;
+        let folder = store.folder(&self.identity.run_id);
+        Ok(self.store.get_or_init(|| folder).clone())
+    }
+
+    /// Joins the run; from here on the run itself tracks this shard.
+    ///
+    /// # Errors
+    /// When the run ID was used before, or the rendezvous can't be opened.
+    pub(super) fn join(&self) -> Result<RendezvousStore, Failure> {
+        let store = self.store()?;
+        self.has_joined.set(true);
+        // An unreachable store is reported later, where requests are retried.
+        let leads = self.identity.role() == ShardRole::Leader;
+        if leads
+            && let Ok(StoreResponse::Bytes { .. }) =
+                store.ask_now(&StoreRequest::Get(self.announcement_object()))
+        {
+            return Err(Failure::usage(
+                format_args!(
+                    "--run-id {}: shard 0 of this run has already joined",
+                    self.identity.run_id
+                ),
+                "give each run a --run-id of its own",
+            ));
+        }
+        Ok(store)
+    }
+
+    /// Returns the first object that the coordinator of the run or series writes.
+    fn announcement_object(&self) -> String {
+        match self.loads {
+            LoadSequence::Single => ORDERS_OBJECT.to_owned(),
+            LoadSequence::Series => objects::step(1),
+        }
+    }
+
+    fn report_failure(&self, store: &RendezvousStore, failure: &Failure) -> Result<(), Failure> {
+        let shard = self.identity.shard;
+        if self.identity.role() == ShardRole::Leader {
+            let ended = RunResult::failed(failure);
+            let bytes = match self.loads {
+                LoadSequence::Single => objects::to_json(&Orders::ended(ended)),
+                LoadSequence::Series => objects::to_json(&NextLoad::<()>::Ended(ended)),
+            };
+            // Do not overwrite the announcement of a run of the same name that is in progress. The check precedes
+            // `create` because not every store can create without overwriting.
+            if let Ok(StoreResponse::Bytes { .. }) =
+                store.ask_now(&StoreRequest::Get(self.announcement_object()))
+            {
+                return Ok(());
+            }
+            store.ask_now(&StoreRequest::Put {
+                name: self.announcement_object(),
+                bytes,
+                create: true,
+            })?;
+            if store.is_served() {
+                console::notice(format_args!(
+                    "shard 0 failed: {failure}; waiting up to {} s for the others to read why",
+                    REPORT_TIMEOUT.as_secs()
+                ));
+            }
+            store.wait_for_peers_to_finish(shard.of - 1, REPORT_TIMEOUT, &self.stop.borrow());
+            store.close(true);
+            return Ok(());
+        }
+        let folder = match self.loads {
+            LoadSequence::Single => store.clone(),
+            LoadSequence::Series => store.folder(&objects::load_folder(1)),
+        };
+        let clock = Clock::new();
+        let began = clock.now();
+        let mut reported = withdraw(&folder, shard, failure);
+        if reported.is_err() {
+            console::notice(format_args!(
+                "shard {} failed: {failure}; trying for {} s to report it to shard 0, which does not answer yet",
+                shard.index,
+                REPORT_TIMEOUT.as_secs()
+            ));
+        }
+        let is_asked_to_end = || self.stop.borrow().level() == StopLevel::Now;
+        while reported.is_err()
+            && !is_asked_to_end()
+            && clock.now().duration_since(began) < REPORT_TIMEOUT
+        {
+            thread::sleep(RETRY_DELAY);
+            reported = withdraw(&folder, shard, failure);
+        }
+        reported
+    }
+}
+
+/// Tells the coordinator of the run in the folder `store` that `shard` does not take part.
+///
+/// # Errors
+/// When the store does not accept it.
+pub(super) fn withdraw(
+    store: &RendezvousStore,
+    shard: Shard,
+    why: impl std::fmt::Display,
+) -> Result<(), Failure> {
+    let reason = why.to_string();
+    let ask = StoreRequest::write(
+        objects::withdrawal_object(shard.index),
+        &Withdrawal { reason },
+    );
+    store.ask_now(&ask).map(drop)
+}

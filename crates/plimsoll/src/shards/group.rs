@@ -1,0 +1,177 @@
+//! Runs a series of loads on the same shards, such as the trials of a search or the slices of a ladder.
+//!
+//! Shard 0 decides what comes next and announces it; the others derive the same plan from the announcement. Each load
+//! is a run in its own folder of the series, with all checks of a sharded run: a shard with another plan is rejected,
+//! and a lost one is named.
+
+use std::cell::Cell;
+use std::thread;
+
+use plimsoll_engine::Clock;
+use plimsoll_engine::worker::StopLevel;
+use plimsoll_model::Plan;
+use plimsoll_model::run::{Run, RunState};
+use plimsoll_model::spec::Spec;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::context::{ShardContext, withdraw};
+use super::identity::ShardIdentity;
+use super::member::{LEADER_TIMEOUT, RETRY_DELAY};
+use super::objects::{self, NextLoad, RunResult, from_json};
+use super::store::{RendezvousStore, SHUTDOWN_GRACE, ShardRole, StoreRequest, StoreResponse};
+use super::{INTERRUPTED_REASON, ShardRun};
+use crate::execution::{self, LoadRunner, PlannedRun};
+use crate::failure::{Exit, Failure};
+use crate::process::ProcessContext;
+
+/// This process as one of the shards of a series.
+pub(crate) struct ShardGroup<'a> {
+    identity: &'a ShardIdentity,
+    process: &'a ProcessContext,
+    /// The folder of the series.
+    store: RendezvousStore,
+    /// Number of loads started so far.
+    loads_started: Cell<u32>,
+}
+
+impl<'a> ShardGroup<'a> {
+    /// Runs a series of loads. `decide` chooses and runs them one after another: in this process alone if `meeting` is
+    /// `None`, otherwise on shard 0. The other shards run their part of each announced load, whose plan `plan_of`
+    /// derives from the announced step, and end with shard 0's exit code.
+    ///
+    /// # Errors
+    /// Those of `decide`, and when the rendezvous can't be opened, shard 0 announces nothing, a plan is invalid, the
+    /// run is over for this shard, or the result can't be announced.
+    pub(crate) fn run<S: DeserializeOwned>(
+        meeting: Option<&ShardContext>,
+        process: &ProcessContext,
+        plan_of: impl Fn(S) -> Result<(Spec, Plan), Failure>,
+        decide: impl FnOnce(Option<&ShardGroup<'_>>) -> Result<Exit, Failure>,
+    ) -> Result<Exit, Failure> {
+        let Some(meeting) = meeting else {
+            return decide(None);
+        };
+        let identity = &meeting.identity;
+        let team = ShardGroup {
+            store: meeting.join()?,
+            identity,
+            process,
+            loads_started: Cell::new(0),
+        };
+        if identity.role() == ShardRole::Member {
+            return team.run_member(plan_of);
+        }
+        let ended = decide(Some(&team));
+        let next = NextLoad::<()>::Ended(match &ended {
+            Ok(exit) => RunResult::with(exit.code()),
+            Err(failure) => RunResult::failed(failure),
+        });
+        let announced = team.announce(team.loads_started.get() + 1, &next);
+        team.store
+            .wait_for_peers_to_finish(identity.shard.of - 1, SHUTDOWN_GRACE, &process.stop);
+        team.store.close(announced.is_ok());
+        ended.and_then(|exit| announced.map(|()| exit))
+    }
+
+    /// Announces load `number` of the series, or the end of the series in its place.
+    fn announce(&self, number: u32, next: &NextLoad<impl Serialize>) -> Result<(), Failure> {
+        let ask = StoreRequest::write(objects::step(number), next);
+        self.store.ask_now(&ask).map(drop)
+    }
+
+    /// Runs a load on all shards; called in shard 0. The others derive the same plan from `step`.
+    ///
+    /// # Errors
+    /// When the load could not start, a shard was lost, or results can't be saved.
+    pub(crate) fn lead(&self, step: impl Serialize, job: PlannedRun<'_>) -> Result<Run, Failure> {
+        let number = self.loads_started.get() + 1;
+        // Build our own part first: announce the load only if this shard can run it.
+        let part = self.part(number, job.spec, job.plan)?;
+        self.announce(number, &NextLoad::Load(step))?;
+        self.loads_started.set(number);
+        let run = part.run_as_leader(
+            |carry| {
+                Ok(execution::measure(
+                    job,
+                    self.process,
+                    LoadRunner::External(carry),
+                )?)
+            },
+            |_| Exit::Done,
+        )?;
+        match run.state {
+            // A partial run lacks calls of a shard, so it is not the planned load.
+            RunState::Partial => Err(Failure::error(run.reason.as_deref().unwrap_or("partial"))),
+            _ => Ok(run),
+        }
+    }
+
+    fn run_member<S: DeserializeOwned>(
+        &self,
+        plan_of: impl Fn(S) -> Result<(Spec, Plan), Failure>,
+    ) -> Result<Exit, Failure> {
+        loop {
+            let number = self.loads_started.get() + 1;
+            let next = self.next();
+            match next.inspect_err(|failure| self.withdraw(number, failure))? {
+                Some(NextLoad::Load(step)) => {
+                    self.loads_started.set(number);
+                    let part = plan_of(step)
+                        .and_then(|(spec, plan)| self.part(number, &spec, &plan))
+                        .inspect_err(|failure| self.withdraw(number, failure))?;
+                    part.run_as_member()?;
+                }
+                Some(NextLoad::Ended(ended)) => return ended.result(),
+                None => {
+                    self.withdraw(number, INTERRUPTED_REASON);
+                    return Ok(Exit::Interrupted);
+                }
+            }
+        }
+    }
+
+    /// Tells shard 0 that this shard takes no part in a load. Best effort: shard 0 times out otherwise.
+    fn withdraw(&self, number: u32, why: impl std::fmt::Display) {
+        let folder = self.store.folder(&objects::load_folder(number));
+        let _ = withdraw(&folder, self.identity.shard, why);
+    }
+
+    /// Waits for the next announcement; `None` if this process is interrupted.
+    fn next<S: DeserializeOwned>(&self) -> Result<Option<NextLoad<S>>, Failure> {
+        let number = self.loads_started.get() + 1;
+        let patience = match number {
+            1 => self.identity.barrier,
+            _ => LEADER_TIMEOUT,
+        };
+        let clock = Clock::new();
+        let began = clock.now();
+        let name = objects::step(number);
+        loop {
+            // Shard 0 may not have started yet, so connection errors are retried.
+            let answer = self.store.ask_now(&StoreRequest::Get(name.clone()));
+            let waited = clock.now().duration_since(began);
+            match answer {
+                Ok(StoreResponse::Bytes { bytes, .. }) => {
+                    return from_json(&name, &bytes).map(Some).map_err(Failure::error);
+                }
+                Err(failure) if waited >= patience => return Err(failure),
+                _ if waited >= patience => {
+                    return Err(Failure::error(format_args!(
+                        "shard 0, which leads the run, has announced nothing for {} s",
+                        waited.as_secs()
+                    )));
+                }
+                _ if self.process.stop.level() != StopLevel::Run => {
+                    return Ok(None);
+                }
+                _ => thread::sleep(RETRY_DELAY),
+            }
+        }
+    }
+
+    fn part(&self, number: u32, spec: &Spec, plan: &Plan) -> Result<ShardRun<'a>, Failure> {
+        let store = self.store.folder(&objects::load_folder(number));
+        ShardRun::new(spec, plan, self.identity, self.process, store)
+    }
+}
