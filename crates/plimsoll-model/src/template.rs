@@ -254,10 +254,11 @@ impl Template {
         Ok(Template { parts })
     }
 
-    /// Returns the template of a URL's path or query: values that earlier answers bound are percent-encoded.
+    /// Returns the template of a URL's path and query: values that earlier answers bound are percent-encoded, but for one
+    /// at the beginning, which is a path itself.
     #[must_use]
     pub fn in_url(mut self) -> Template {
-        for part in &mut self.parts {
+        for part in self.parts.iter_mut().skip(1) {
             if let TemplatePart::Field(field) = part
                 && let FieldSource::Taken(taken) = &mut field.source
             {
@@ -265,6 +266,15 @@ impl Template {
             }
         }
         self
+    }
+
+    /// Returns the position of the name that the text begins with the value of.
+    pub fn leading_taken(&self) -> Option<u16> {
+        let first = self.parts.first().and_then(TemplatePart::field);
+        first.and_then(|field| match field.source {
+            FieldSource::Taken(taken) => Some(taken.index),
+            _ => None,
+        })
     }
 
     /// Returns the positions of the names whose values the template needs ([`FieldScope::taken`]).

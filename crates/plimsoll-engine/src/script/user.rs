@@ -211,7 +211,13 @@ where
     }
 
     fn calls(&self) -> u32 {
-        self.shared.scenario.calls()
+        // Journeys differ in how many calls they make, and count as one.
+        let scenario = &self.shared.scenario;
+        if scenario.step_names().is_empty() {
+            scenario.calls()
+        } else {
+            1
+        }
     }
 
     fn trace_ids(&self) -> Option<TraceIds> {

@@ -40,6 +40,11 @@ pub trait Call: DynEq + fmt::Debug + Send + Sync {
         None
     }
 
+    /// Returns whether users make calls of several kinds, whose number is not known beforehand.
+    fn is_journey(&self) -> bool {
+        false
+    }
+
     /// Returns how many calls each arriving user makes in a row over a connection of its own; `None`: calls arrive
     /// independently of each other.
     fn calls_in_a_row(&self) -> Option<u32> {

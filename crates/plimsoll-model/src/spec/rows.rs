@@ -54,11 +54,6 @@ impl Problems {
         if variation.order() != RowOrder::Unique {
             return;
         }
-        let (each, of_row) = if variation.is_of_arrivals() {
-            (1, each)
-        } else {
-            (each, 1)
-        };
         let rows = variation.rows();
         let key = "rows.order";
         let enough = match load.arrivals {
@@ -70,7 +65,7 @@ impl Problems {
             ArrivalModel::Closed { .. } => {
                 let warms_up = load.stages.iter().any(|stage| stage.warmup);
                 match load.calls {
-                    Some(calls) if !warms_up => calls.div_ceil(of_row) <= rows,
+                    Some(calls) if !warms_up => calls <= rows,
                     _ => {
                         self.add(
                             key,

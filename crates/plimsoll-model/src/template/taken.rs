@@ -56,6 +56,13 @@ mod tests {
         assert_eq!(rendered(&header), b"Bearer a b/\xc3\xa9&");
         let path = parse("/x?q={{ token }}").unwrap().in_url();
         assert_eq!(rendered(&path), b"/x?q=a%20b/%C3%A9%26");
+        let location = parse("{{token}}?{{token}}").unwrap().in_url();
+        assert_eq!(location.leading_taken(), Some(0));
+        assert_eq!(
+            rendered(&location),
+            b"a b/\xc3\xa9&?a%20b/%C3%A9%26",
+            "a path is not encoded again"
+        );
         let two = parse("{{next page}}{{token}}{{seq}}").unwrap();
         assert_eq!(two.needs().collect::<Vec<_>>(), [1, 0]);
         let unknown = parse("{{tokn}}").unwrap_err();

@@ -159,6 +159,10 @@ impl Call for HttpCall {
         self.tokenizer.as_ref()
     }
 
+    fn is_journey(&self) -> bool {
+        self.journey.is_some()
+    }
+
     fn calls_in_a_row(&self) -> Option<u32> {
         let of_socket = self
             .socket
@@ -168,8 +172,7 @@ impl Call for HttpCall {
                 script => Some(script.iter().filter(|frame| frame.answer.is_some()).count() as u32),
             });
         let turns = self.conversation.as_ref().map(|talk| talk.turns);
-        let of_journey = self.journey.as_ref().map(|journey| journey.max_calls());
-        turns.or(of_socket).or(of_journey)
+        turns.or(of_socket).or(self.is_journey().then_some(1))
     }
 }
 

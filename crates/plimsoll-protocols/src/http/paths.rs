@@ -45,6 +45,8 @@ pub(super) fn check_path(template: &Template, rows: Option<&Rows>) -> Result<(),
             TemplatePart::Field(field) => {
                 let column = match &field.source {
                     FieldSource::Row(column) => column,
+                    // Checked once the value is known.
+                    FieldSource::Taken(_) => continue,
                     _ if nth == 0 => return Err(invalid_path_message("{{…}}")),
                     _ => continue,
                 };

@@ -12,6 +12,7 @@ mod fetch;
 mod grpc;
 mod honesty;
 mod http;
+mod journeys;
 mod shards;
 mod streams;
 mod users;

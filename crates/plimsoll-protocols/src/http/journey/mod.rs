@@ -13,7 +13,7 @@ mod spec;
 mod take;
 
 pub use plan::JourneyPlan;
-pub(super) use resolve::{journey, max_calls};
+pub(super) use resolve::journey;
 pub use scenario::{CapturedResponse, JourneyProtocol, JourneyScenario, StepProtocol, StepValues};
 pub use spec::{PauseSpec, RepeatSpec, StepSpec, TakeSpec};
 pub(super) use spec::{change_fields, keys_within};

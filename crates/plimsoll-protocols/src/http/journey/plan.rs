@@ -36,6 +36,8 @@ pub(super) struct JourneyStep {
     pub(super) takes: Vec<Take>,
     /// The positions of the names that the request contains.
     pub(super) needs: Vec<usize>,
+    /// The position of the name that the path begins with, if it does with one.
+    pub(super) path_name: Option<usize>,
     pub(super) pause: PauseSpec,
     pub(super) repeat: Repeat,
     pub(super) condition: Option<Condition>,
@@ -95,11 +97,6 @@ pub(super) enum OnFailure {
 }
 
 impl JourneyPlan {
-    /// Returns the most calls of one user.
-    pub fn max_calls(&self) -> u32 {
-        self.max_calls
-    }
-
     /// Returns the requests of the steps, and whether values are taken from the bodies of their answers.
     pub fn requests(&self) -> impl Iterator<Item = (&HttpCall, bool)> {
         self.steps.iter().map(|step| {

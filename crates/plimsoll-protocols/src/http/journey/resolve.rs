@@ -11,7 +11,7 @@ use toml::Table;
 use super::plan::{
     BranchPlace, Condition, JourneyPlan, JourneyStep, MAX_PASSES, OnFailure, Repeat,
 };
-use super::spec::{FlowSpec, PauseSpec, RepeatSpec, StepSpec, field_name};
+use super::spec::{FlowSpec, PauseSpec, RepeatSpec, StepSpec, field_name, is_bound};
 use super::take::{Take, TakeSource};
 use crate::http::call::{HttpCall, HttpVersion, VaryingHttp};
 use crate::http::resolve::{CallScope, step_call};
@@ -28,7 +28,7 @@ const DEFAULT_BACKOFF: Duration = Duration::from_millis(100);
 const BUILT_IN_NAMES: [&str; 7] = ["seq", "uuid", "random", "now", "client", "message", "row"];
 
 /// Returns the most calls that a user of these steps makes, as far as it is known before resolution.
-pub(in crate::http) fn max_calls(steps: &[StepSpec]) -> u32 {
+fn max_calls(steps: &[StepSpec]) -> u32 {
     let calls = steps.iter().map(|step| {
         let flow = &step.flow;
         let passes = match &flow.repeat {
@@ -273,7 +273,10 @@ impl StepResolver<'_> {
         let branch = self.forks.place(index, &step.flow);
         let branch = self.problems.keep(&key("branch"), branch);
         let (call, needs, has_own_cookies) = call?;
+        let path = call.varying.as_ref().and_then(|all| all.path.as_ref());
+        let path_name = path.and_then(Template::leading_taken).map(usize::from);
         Some(JourneyStep {
+            path_name,
             call,
             takes: takes?,
             needs,
@@ -570,7 +573,7 @@ fn all_fields(section: &HttpSpec, typed: &[StepSpec], steps: &[JourneyStep]) -> 
         }
         let fields = step.call.varying.iter().flat_map(|all| &all.headers);
         let mut of_step = Vec::new();
-        for field in fields.filter(|field| is_typed(&field.name)) {
+        for field in fields.filter(|field| is_typed(&field.name) && !is_bound(&field.typed)) {
             let mut field = field.clone();
             (_, field.name) = shown(&field.name);
             of_step.push(field);

@@ -14,6 +14,8 @@ use super::cookies::CookieJar;
 use super::flow::{JourneyPosition, NextStep};
 use super::plan::JourneyPlan;
 use super::take::AnswerParts;
+use crate::http::checks::printable;
+use crate::http::fits_a_path;
 
 /// An answer lacks what a later step needs.
 const TAKE_MISSING: Outcome = Outcome::coded("TAKE_MISSING");
@@ -197,6 +199,16 @@ impl<P: StepProtocol> Scenario for JourneyScenario<P> {
             let (name, step) = (&self.plan.taken[*name], &self.plan.names[at]);
             let text = format!("step {step}: `{name}` is not bound: no answer has had it");
             return Err((TAKE_MISSING, text));
+        }
+        if let Some(name) = step.path_name {
+            let value = user.values[name].as_deref().unwrap_or_default();
+            let text = std::str::from_utf8(value).unwrap_or_default();
+            if !text.starts_with('/') || !fits_a_path(text) {
+                let (name, step) = (&self.plan.taken[name], &self.plan.names[at]);
+                let shown = printable(value);
+                let text = format!("step {step}: `{name}` is not a path: {shown}");
+                return Err((TAKE_MISSING, text));
+            }
         }
         let cookies = if step.has_own_cookies {
             String::new()

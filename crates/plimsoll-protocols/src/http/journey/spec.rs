@@ -196,12 +196,31 @@ pub(in crate::http) fn change_fields(
             let Ok(mut value) = typed.clone().try_into::<MetadataSpec>() else {
                 continue;
             };
+            if matches!(&value, MetadataSpec::Text(text) if is_bound(text)) {
+                continue;
+            }
             change(&field_name(number, name), &mut value);
             if let Ok(changed) = Value::try_from(&value) {
                 *typed = changed;
             }
         }
     }
+}
+
+/// Returns whether the text holds nothing secret, whatever its field's name: fields only, and the name of an
+/// authentication scheme (RFC 9110, 11.1).
+pub(super) fn is_bound(text: &str) -> bool {
+    let (mut rest, mut literal) = (text, String::new());
+    while let Some((before, after)) = rest.split_once("{{") {
+        let Some((_, behind)) = after.split_once("}}") else {
+            return false;
+        };
+        literal.push_str(before);
+        rest = behind;
+    }
+    literal.push_str(rest);
+    let has_field = rest.len() < text.len();
+    has_field && matches!(literal.trim(), "" | "Bearer" | "Basic" | "Token")
 }
 
 /// Returns the name of a step's header field among those of all steps.
@@ -220,6 +239,20 @@ mod tests {
         }
         for wrong in ["", "soon", "3s to 1s", "exponential"] {
             assert!(wrong.parse::<PauseSpec>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn bound_values_hold_nothing_secret() {
+        for (text, bound) in [
+            ("Bearer {{token}}", true),
+            ("{{a}}{{b}}", true),
+            ("Bearer abc", false),
+            ("abc{{token}}", false),
+            ("{{token", false),
+            ("", false),
+        ] {
+            assert_eq!(is_bound(text), bound, "{text}");
         }
     }
 

@@ -1,0 +1,359 @@
+//! Simulation of journeys over HTTP/1.1: users who log in, list, order one of what was listed, and leave, on a server
+//! that refuses some requests, and lacks what was asked for in some answers.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_engine::network::simulated::{
+    NetworkConditions, ServerAction, SimulatedNetwork, SimulatedPeer, SimulatedServer,
+};
+use plimsoll_engine::script::user::UserScripts;
+use plimsoll_engine::script::worker::ScriptWorker;
+use plimsoll_engine::worker::WorkerShare;
+use plimsoll_model::measure::{Count, TimeMeasure};
+use plimsoll_model::plan::Shard;
+use plimsoll_model::record::{RecordedInterval, StageRecord};
+use plimsoll_model::spec::{self, ResolveContext};
+use plimsoll_model::{Plan, Time};
+use plimsoll_protocols::http::{Http1Protocol, HttpCall, HttpRequest, JourneyScenario};
+
+use super::{Alone, START, choose};
+
+/// A machine without files and variables.
+struct NoSurroundings;
+
+impl ResolveContext for NoSurroundings {
+    fn variable(&self, _: &str) -> Option<String> {
+        None
+    }
+    fn read(&self, _: &Path) -> std::io::Result<String> {
+        Err(std::io::ErrorKind::NotFound.into())
+    }
+    fn read_bytes(&self, _: &Path) -> std::io::Result<Vec<u8>> {
+        Err(std::io::ErrorKind::NotFound.into())
+    }
+    fn printed(&self, _: &str) -> Result<String, String> {
+        Err("no commands here".to_owned())
+    }
+}
+
+fn plan(text: &str) -> Plan {
+    plimsoll_protocols::registry::register();
+    let spec = spec::read(text).unwrap();
+    spec::resolve(&spec, &NoSurroundings).unwrap()
+}
+
+/// A shop that answers each request after `takes`, and refuses some by a seed.
+#[derive(Default)]
+struct Shop {
+    seed: u64,
+    /// Of a hundred requests, so many are refused with 503.
+    refused: u64,
+    /// Of a hundred logins, so many are answered without a token.
+    tokenless: u64,
+    takes: Duration,
+    /// Requests for this path wait until the time.
+    frozen: Option<(&'static str, Time)>,
+    /// Requests by the first part of their path.
+    served: BTreeMap<String, u64>,
+    requests: u64,
+    received: BTreeMap<SimulatedPeer, Vec<u8>>,
+    answers: BTreeMap<SimulatedPeer, Vec<u8>>,
+    problems: Vec<String>,
+}
+
+impl Shop {
+    fn answer(&mut self, head: &str, body: &str) -> (u16, String) {
+        self.requests += 1;
+        let draw = |name| choose(self.seed, self.requests << 8 | name, 0, 99);
+        let (refuses, is_tokenless) = (draw(1) < self.refused, draw(2) < self.tokenless);
+        let path = head.split(' ').nth(1).unwrap_or_default();
+        let first = path
+            .trim_start_matches('/')
+            .split('/')
+            .next()
+            .unwrap_or_default();
+        *self.served.entry(first.to_owned()).or_default() += 1;
+        let has_token = head.lines().any(|line| line == "authorization: Bearer t-1");
+        let has_cookie = head.lines().any(|line| line == "cookie: sid=s1");
+        if first != "login" && first != "leave" && !(has_token && has_cookie) {
+            self.problems.push(format!("not logged in: {head}"));
+        }
+        if refuses {
+            return (503, "{}".to_owned());
+        }
+        match first {
+            "login" if is_tokenless => (200, r#"{"error":"no token"}"#.to_owned()),
+            "login" => (200, r#"{"token":"t-1"}"#.to_owned()),
+            "items" => (200, r#"{"items":[{"id":3},{"id":5},{"id":8}]}"#.to_owned()),
+            "orders" => {
+                if !["/orders/3", "/orders/5", "/orders/8"].contains(&path) || body != "{\"n\":1}" {
+                    self.problems.push(format!("not an order: {path} {body}"));
+                }
+                (201, "{}".to_owned())
+            }
+            _ => (200, "{}".to_owned()),
+        }
+    }
+}
+
+impl SimulatedServer for Shop {
+    fn opened(&mut self, peer: SimulatedPeer, _: Time, _: &mut Vec<ServerAction>) {
+        self.received.insert(peer, Vec::new());
+    }
+
+    fn receive(
+        &mut self,
+        peer: SimulatedPeer,
+        bytes: &[u8],
+        now: Time,
+        actions: &mut Vec<ServerAction>,
+    ) {
+        let received = self.received.entry(peer).or_default();
+        received.extend_from_slice(bytes);
+        let text = String::from_utf8(received.clone()).unwrap();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
+            return;
+        };
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "));
+        if body.len() < length.map_or(0, |length| length.parse().unwrap()) {
+            return;
+        }
+        received.clear();
+        let (status, answer) = self.answer(head, body);
+        let cookie = if head.contains(" /login ") {
+            "set-cookie: sid=s1; Path=/\r\n"
+        } else {
+            ""
+        };
+        let length = answer.len();
+        let answer =
+            format!("HTTP/1.1 {status} X\r\n{cookie}content-length: {length}\r\n\r\n{answer}");
+        self.answers.insert(peer, answer.into_bytes());
+        let mut after = self.takes;
+        if let Some((path, until)) = self.frozen
+            && head.contains(path)
+            && now < until
+        {
+            after += until.duration_since(now);
+        }
+        actions.push(ServerAction::Timer { after, tag: 0 });
+    }
+
+    fn timer(&mut self, peer: SimulatedPeer, _: u64, _: Time, actions: &mut Vec<ServerAction>) {
+        if let Some(answer) = self.answers.remove(&peer) {
+            actions.push(ServerAction::Send(answer));
+        }
+    }
+
+    fn closed(&mut self, peer: SimulatedPeer, _: Time) {
+        self.received.remove(&peer);
+        self.answers.remove(&peer);
+    }
+}
+
+/// Runs a plan against the shop over a network without faults.
+fn run(plan: &Plan, seed: u64, shop: &mut Shop) -> StageRecord {
+    let call: &HttpCall = plan.call.of_type().unwrap();
+    let journey = call.journey.as_ref().unwrap();
+    let steps = journey.requests().map(|(call, captures_body)| {
+        let request = HttpRequest {
+            call,
+            authority: "h:1",
+            closes: false,
+        };
+        Http1Protocol::of_step(&request, captures_body)
+    });
+    let scenario = JourneyScenario::new(
+        Arc::new((**journey).clone()),
+        steps.collect(),
+        false,
+        plan.seed,
+    );
+    let users = UserScripts::new(scenario, &plan.target, None, &plan.load);
+    let share = WorkerShare::at(Shard::WHOLE_RUN, Arc::new(plan.load.clone()), seed);
+    let mut control = Alone {
+        start: Some(START),
+        total: RecordedInterval::default(),
+    };
+    let network = SimulatedNetwork::new(shop, NetworkConditions::calm(seed));
+    let mut worker = ScriptWorker::new(share, network, Arc::new(users));
+    worker.run(START, &mut control).unwrap();
+    drop(worker);
+    let mut total = control.total;
+    total.stage_mut(0).clone()
+}
+
+const STEPS: &str = r#"
+target = "http://h:1"
+[[steps]]
+name = "log in"
+method = "POST"
+path = "/login"
+body = "{}"
+take.token = "/token"
+on_failure = "RULE"
+ATTEMPTS
+[[steps]]
+name = "list"
+path = "/items"
+headers.authorization = "Bearer {{token}}"
+pause = "1ms to 5ms"
+take.item = "$.items[*].id"
+repeat = REPEAT
+on_failure = "continue"
+[[steps]]
+name = "order"
+branch = "buy"
+weight = 3
+if = "item"
+method = "POST"
+path = "/orders/{{item}}"
+body = '{"n":1}'
+headers.authorization = "Bearer {{token}}"
+pause = "exponential 2ms"
+expect = [201]
+on_failure = "retry"
+backoff = "1ms"
+[[steps]]
+name = "browse"
+branch = "browse"
+weight = 2
+path = "/items/{{item}}"
+headers.authorization = "Bearer {{token}}"
+on_failure = "continue"
+[[steps]]
+name = "leave"
+path = "/leave"
+pause = "1ms"
+"#;
+
+fn step<'a>(record: &'a StageRecord, name: &str) -> &'a plimsoll_model::record::StepRecord {
+    let found = record.steps.iter().find(|step| step.name == name);
+    found.unwrap()
+}
+
+#[test]
+fn every_step_and_journey_is_accounted_for() {
+    let (mut ok, mut failed, mut retried) = (0, 0, 0);
+    for seed in 0..1_000 {
+        let pick = |name, from, to| choose(seed, name, from, to);
+        let (rule, attempts) = match pick(1, 0, 2) {
+            0 => ("end", ""),
+            1 => ("continue", ""),
+            _ => ("retry", "attempts = 2"),
+        };
+        let users = pick(2, 1, 30);
+        let load = if pick(3, 0, 1) == 0 {
+            format!("[load]\nclients = {}\ncalls = {users}\n", pick(4, 1, users))
+        } else {
+            format!("[load]\nrate = \"500/s\"\narrivals = \"poisson\"\ncalls = {users}\n")
+        };
+        let text = STEPS
+            .replace("RULE", rule)
+            .replace("ATTEMPTS", attempts)
+            .replace("REPEAT", &pick(5, 1, 3).to_string());
+        let plan = plan(&format!("seed = {seed}\n{text}{load}"));
+        let mut shop = Shop {
+            seed,
+            refused: pick(6, 0, 30),
+            tokenless: pick(7, 0, 20),
+            takes: Duration::from_micros(pick(8, 0, 3_000)),
+            ..Shop::default()
+        };
+        let record = run(&plan, seed, &mut shop);
+        // A step that needs a name that no answer has had is not sent.
+        let unsent = record
+            .outcomes
+            .of(plimsoll_model::Outcome::coded("TAKE_MISSING"));
+        assert_eq!(shop.problems, [] as [String; 0], "seed {seed}");
+        assert_eq!(record.due, record.ended(), "seed {seed}");
+        let due: u64 = record.steps.iter().map(|step| step.due).sum();
+        assert_eq!(record.due, due, "seed {seed}");
+        for step in &record.steps {
+            assert_eq!(
+                step.due,
+                step.outcomes.total(),
+                "seed {seed}: {}",
+                step.name
+            );
+            assert_eq!(step.response.len(), step.ok(), "seed {seed}: {}", step.name);
+        }
+        let count = |count| record.measures.of(count);
+        let (users_ok, users_failed) = (count(Count::UsersOk), count(Count::UsersFailed));
+        assert_eq!(users_ok + users_failed, users, "seed {seed}");
+        let journeys = record.measures.times(TimeMeasure::Journey).len();
+        assert_eq!(journeys, users_ok, "seed {seed}");
+        assert!(step(&record, "log in").due >= users, "seed {seed}");
+        let served = |path: &str| shop.served.get(path).copied().unwrap_or(0);
+        assert_eq!(served("login"), step(&record, "log in").due, "seed {seed}");
+        assert_eq!(served("leave"), step(&record, "leave").due, "seed {seed}");
+        let sent: u64 = shop.served.values().sum();
+        assert!(
+            sent <= record.due && record.due <= sent + unsent,
+            "seed {seed}"
+        );
+        (ok, failed) = (ok + users_ok, failed + users_failed);
+        retried += step(&record, "order").due - step(&record, "order").ok();
+    }
+    assert!(
+        ok > 1_000 && failed > 1_000 && retried > 300,
+        "{ok} {failed} {retried}"
+    );
+}
+
+#[test]
+fn stall_in_third_step_lengthens_exactly_its_journeys() {
+    // A user arrives every 10 ms, and each step takes 1 ms, the third one after a pause of 20 ms.
+    let text = r#"
+target = "http://h:1"
+[[steps]]
+name = "one"
+path = "/leave/1"
+[[steps]]
+name = "two"
+path = "/leave/2"
+[[steps]]
+name = "three"
+path = "/leave/3"
+pause = "20ms"
+[load]
+rate = "100/s"
+calls = 200
+"#;
+    let plan = plan(text);
+    let until = START + Duration::from_millis(1_000);
+    let mut shop = Shop {
+        takes: Duration::from_millis(1),
+        frozen: Some(("/leave/3", until)),
+        ..Shop::default()
+    };
+    let record = run(&plan, 1, &mut shop);
+    assert_eq!((record.due, record.ok()), (600, 600));
+    let mean =
+        |times: &plimsoll_model::record::TimeHistogram| times.histogram().unwrap().mean() / 1e6;
+    // User n reaches step three 22 ms after its arrival and waits until the server thaws.
+    let waits: f64 = (0..200)
+        .map(|n| (1_000.0 - (f64::from(n) * 10.0 + 22.0)).max(0.0))
+        .sum();
+    let expected = 1.0 + waits / 200.0;
+    let three = mean(&step(&record, "three").response);
+    assert!(
+        (three / expected - 1.0).abs() < 0.01,
+        "{three} ms, not {expected} ms"
+    );
+    let journey = mean(record.measures.times(TimeMeasure::Journey));
+    let expected = expected + 22.0;
+    assert!(
+        (journey / expected - 1.0).abs() < 0.01,
+        "{journey} ms, not {expected} ms"
+    );
+    for name in ["one", "two"] {
+        let one = mean(&step(&record, name).response);
+        assert!(one < 1.2, "{name}: {one} ms");
+    }
+}
