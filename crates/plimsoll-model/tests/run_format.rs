@@ -392,7 +392,7 @@ fn idle_cpu_counts_toward_next_call() {
     let mut totals = RunTotals::default();
     let quiet = IntervalRecord {
         stages: Vec::new(),
-        ..second(0).0
+        ..interval_of(0).0
     };
     totals.add(&header, &quiet);
     totals.add(&header, &interval_of(1).0);

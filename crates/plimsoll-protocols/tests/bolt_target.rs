@@ -155,7 +155,7 @@ fn sofa_frame<'a>(id: u32, header: &'a [u8], content: &'a [u8]) -> BoltFrame<'a>
     BoltFrame {
         class: sofa::REQUEST_CLASS.as_bytes(),
         header,
-        ..string(FrameLayout::V1, id, content)
+        ..string_request(FrameLayout::V1, id, content)
     }
 }
 
@@ -170,7 +170,7 @@ fn strings_are_echoed_in_request_layout() {
         // One connection may mix layouts.
         client.send(BoltFrame {
             form,
-            ..string(form, id as u32, b"\x05hello")
+            ..string_request(form, id as u32, b"\x05hello")
         });
         let answer = client.read_answer();
         assert_eq!(
@@ -229,14 +229,14 @@ fn services_answer_and_report_sofarpc_errors() {
     );
     client.send(BoltFrame {
         class: b"no.such.Class",
-        ..string(FrameLayout::V2_CRC, 5, b"")
+        ..string_request(FrameLayout::V2_CRC, 5, b"")
     });
     let answer = client.read_answer();
     assert_eq!(answer.status, Status::ServerException.number());
     assert!(!answer.form.has_crc());
     client.send(BoltFrame {
         codec: 9,
-        ..string(FrameLayout::V1, 6, b"")
+        ..string_request(FrameLayout::V1, 6, b"")
     });
     assert_eq!(
         client.read_answer().status,
@@ -346,7 +346,7 @@ fn non_bolt_bytes_close_only_their_connection() {
     good.send(BoltFrame::heartbeat_ack(FrameLayout::V1, 5));
     good.send(BoltFrame {
         kind: BoltFrameKind::Oneway { timeout: -1 },
-        ..string(FrameLayout::V1, 9, b"\x01y")
+        ..string_request(FrameLayout::V1, 9, b"\x01y")
     });
     good.send(string_request(FrameLayout::V1, 10, b"\x01z"));
     assert_eq!(good.read_answer().content, b"\x01z");

@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn single_command_help_matches_full_tree() {
-        for mut among in command().get_subcommands().cloned_commit() {
+        for mut among in command().get_subcommands().cloned() {
             let words = ["plimsoll", among.get_name()].map(OsString::from);
             let alone = commands::command_of(&words);
             let alone: Vec<&Command> = alone.get_subcommands().collect();

@@ -716,7 +716,7 @@ mod tests {
         let all = commands::command();
         all.get_subcommands()
             .filter(|command| puts_load(command))
-            .cloned_commit()
+            .cloned()
             .collect()
     }
 

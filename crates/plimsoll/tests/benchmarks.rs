@@ -48,7 +48,7 @@ fn mosn_path_from_env() {
     )
     .expect("writable");
     // The relaying process is a child of the started one, as with MOSN's start script.
-    script(
+    write_script(
         &place,
         "mosn.sh",
         &format!("#!/bin/sh\n{OURS} relay sidecar mosn.toml &\nwait\n"),
@@ -97,7 +97,7 @@ fn mosn_path_from_env() {
 fn sofaload_path_from_env() {
     let place = Place::new();
     // The arguments are those documented in bench/README.md.
-    script(
+    write_script(
         &place,
         "sofaload.sh",
         &format!(

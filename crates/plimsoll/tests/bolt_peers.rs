@@ -90,7 +90,7 @@ impl Server {
         command
             .args(["serve", "bolt", "--listen", "127.0.0.1:0"])
             .args(flags);
-        Server::listening(command)
+        Server::start_listening(command)
     }
 
     /// Starts a command that prints the address it listens on.
@@ -330,7 +330,7 @@ fn relay(folder: &Path, name: &str, upstream: u16, tls: &str) -> Server {
     std::fs::write(&file, text).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
     command.args(["relay", "sidecar"]).arg(&file);
-    Server::listening(command)
+    Server::start_listening(command)
 }
 
 #[test]

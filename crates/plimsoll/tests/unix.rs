@@ -113,7 +113,7 @@ fn every_protocol_works_over_unix_sockets() {
             } else {
                 (&[], &[])
             };
-            let served = SocketServer::ours(&place, &[server, serve].concat());
+            let served = SocketServer::serve_on_socket(&place, &[server, serve].concat());
             let url = match command {
                 "fetch" => "unix:s.sock:/bytes/1KiB",
                 _ => "unix:s.sock",
@@ -150,7 +150,7 @@ fn sessions_work_over_unix_sockets() {
         } else {
             (&[], &[])
         };
-        let served = SocketServer::ours(
+        let served = SocketServer::serve_on_socket(
             &place,
             &[&["llm", "--with-gateway", "unix:ws.sock"], serve].concat(),
         );
@@ -176,7 +176,7 @@ fn sessions_work_over_unix_sockets() {
 fn unix_socket_holds_mtls_connections() {
     let place = Place::new();
     place.certificates();
-    let served = SocketServer::ours(&place, &[&["hold"], &SERVER_MTLS[..]].concat());
+    let served = SocketServer::serve_on_socket(&place, &[&["hold"], &SERVER_MTLS[..]].concat());
     let hold = ["hold", "tls+unix:s.sock", "-q", "--out", "run"];
     let more = ["--connections", "20", "--duration", "1s"];
     let name = ["--server-name", "localhost"];
@@ -197,7 +197,7 @@ fn sidecars_relay_mtls_over_unix_sockets() {
         ("score", "tcp", "grpc"),
         ("bolt", "bolt", "bolt"),
     ] {
-        let served = SocketServer::ours(&place, &[server]);
+        let served = SocketServer::serve_on_socket(&place, &[server]);
         let route = |name: &str, listen: &str, upstream: &str, tls: &str| {
             let text = format!(
                 "workers = 2\n[[route]]\nname = \"r\"\nprotocol = \"{protocol}\"\n\
@@ -225,7 +225,7 @@ fn sidecars_relay_mtls_over_unix_sockets() {
 fn only_stale_socket_is_replaced() {
     let place = Place::new();
     drop(UnixListener::bind(place.path("s.sock")).unwrap());
-    let served = SocketServer::ours(&place, &["score"]);
+    let served = SocketServer::serve_on_socket(&place, &["score"]);
     let second = ["serve", "score", "--listen", "unix:s.sock"];
     let output = place.run(&second);
     assert_eq!(output.status.code(), Some(1), "{}", stderr_of(&output));
@@ -352,7 +352,7 @@ fn grpcio_interoperates_over_unix_sockets() {
         assert!(listed.contains("score.ScoreService"), "{listed}");
         drop(served);
         // The server was killed, so its socket file is stale and is replaced.
-        let served = SocketServer::ours(&place, &[&["score"], serve].concat());
+        let served = SocketServer::serve_on_socket(&place, &[&["score"], serve].concat());
         let mut theirs = python(&place, "grpcio_client.py");
         // By default grpcio sends the socket's path, which is no valid authority in HTTP/2.
         let authority = ["--authority", "localhost"];
@@ -374,7 +374,7 @@ fn curl(place: &Place, url: &str) -> Vec<u8> {
 #[test]
 fn curl_and_nginx_interoperate_over_unix_sockets() {
     let place = Place::new();
-    let served = SocketServer::ours(&place, &["files"]);
+    let served = SocketServer::serve_on_socket(&place, &["files"]);
     assert_eq!(curl(&place, "http://localhost/bytes/1KiB").len(), 1024);
     served.stop();
 

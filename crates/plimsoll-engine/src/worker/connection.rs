@@ -504,7 +504,7 @@ mod tests {
         type Bare = DriverConnection<(), TcpStream>;
         assert!(size_of::<Option<Bare>>() <= 184);
         assert!(
-            std::mem::offset_of!(Bare, own) + std::mem::offset_of!(DriverState<()>, driver) <= 120
+            std::mem::offset_of!(Bare, data) + std::mem::offset_of!(DriverState<()>, driver) <= 120
         );
     }
 }

@@ -11,7 +11,7 @@ fn open_loop_is_exact_without_faults() {
         NetworkConditions::calm(1),
         echo(5),
     );
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!((record.due, record.ok()), (2000, 2000));
     // 5 ms of delay and 50 µs each way.
     for quantile in [0.01, 0.5, 0.999] {
@@ -30,7 +30,7 @@ fn driver_wakes_at_requested_time() {
     };
     let network = SimulatedNetwork::new(echo(2), NetworkConditions::calm(1));
     let (record, _) = run_worker(worker(load, network, 1, protocol), None);
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!((record.due, record.ok()), (2_000, 2_000));
     let (least, most) = (micros(&record.service, 0.0), micros(&record.service, 1.0));
     assert!((5_000.0..5_100.0).contains(&least), "{least}");
@@ -51,7 +51,7 @@ fn stall_shows_only_in_response_time() {
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 1000.0, 1);
     load.deadline = None;
     let record = simulate(load, NetworkConditions::calm(1), server);
-    accounted(&record);
+    assert_all_counted(&record);
     let (response, service) = (micros(&record.response, 0.9), micros(&record.service, 0.9));
     // 2,000 calls: the slowest tenth are 200 of the 400 (and the few after) in the freeze.
     assert!(
@@ -71,7 +71,7 @@ fn calls_within_tick_are_sent_together() {
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 1000.0, 1);
     load.tick = Duration::from_millis(7);
     let record = simulate(load, NetworkConditions::calm(1), echo(1));
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!((record.ok(), record.errors()), (2000, 0));
     let mut waits = [0_u64; 8];
     for bucket in record.pacing.histogram().unwrap().iter_recorded() {
@@ -101,7 +101,7 @@ fn closed_loop_runs_exactly_requested_calls() {
     );
     load.calls = Some(500);
     let record = simulate(load, NetworkConditions::calm(1), echo(2));
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!((record.due, record.ok()), (500, 500));
 }
 
@@ -135,7 +135,7 @@ fn call_limit_excludes_warmup() {
     load.stages.push(steady);
     load.calls = Some(50);
     let network = SimulatedNetwork::new(echo(10), NetworkConditions::calm(1));
-    let mut control = alone(None);
+    let mut control = new_control(None);
     let mut worker = worker(load, network, 1, Ids::default());
     worker.establish(&mut control).unwrap();
     control.start = Some(Time(5_000_000_000));
@@ -157,7 +157,7 @@ fn think_time_limits_closed_loop_rate() {
         2,
     );
     let record = simulate(load, NetworkConditions::calm(1), echo(10));
-    accounted(&record);
+    assert_all_counted(&record);
     // A cycle takes 10 ms of delay, 10 ms of think time and 0.1 ms of latency: 2 s / 20.1 ms × 10.
     assert!((980..=1000).contains(&record.ok()), "{}", record.ok());
 }
@@ -169,7 +169,7 @@ fn expired_calls_count_late_responses() {
         NetworkConditions::calm(1),
         echo(700),
     );
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!(record.outcomes.of(Outcome::DeadlineExceeded), record.due);
     assert!(record.late > 0 && record.late <= record.due);
 }
@@ -180,7 +180,7 @@ fn expired_call_is_cancelled_without_traffic() {
     load.drain = Some(Duration::from_secs(2));
     let mut server = SilentServer::default();
     let record = simulate(load, NetworkConditions::calm(1), &mut server);
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!(record.outcomes.of(Outcome::DeadlineExceeded), 2);
     // Due at 0 s and at 1 s of the load, which begins at 5 s.
     assert_eq!(server.cancelled.len(), 2, "{:?}", server.cancelled);
@@ -202,7 +202,7 @@ fn overloaded(deadline_ms: u64) -> LoadPlan {
 #[test]
 fn deadline_counts_from_due_time() {
     let record = simulate(overloaded(200), NetworkConditions::calm(1), echo(100));
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!(record.due, 400);
     let slowest = record.response.histogram().unwrap().max();
     assert!(slowest < 201 * MS, "ok after {slowest} ns");
@@ -242,7 +242,7 @@ fn intervals_report_queued_and_active_calls() {
     let mut load = overloaded(200);
     (load.deadline, load.drain) = (None, Some(Duration::from_secs(60)));
     let network = SimulatedNetwork::new(echo(100), NetworkConditions::calm(1));
-    let mut control = alone(None);
+    let mut control = new_control(None);
     let mut worker = worker(load, network, 1, Ids::default());
     worker.establish(&mut control).unwrap();
     control.start = Some(Time(5_000_000_000));
@@ -268,7 +268,7 @@ fn closed_loop_deadline_includes_stream_wait() {
     let mut load = load(clients, 0.0, 1);
     load.deadline = Some(Duration::from_millis(250));
     let record = simulate(load, NetworkConditions::calm(1), echo(100));
-    accounted(&record);
+    assert_all_counted(&record);
     // Eight at a time: a client of the third group waits for 200 ms and is answered after 300.
     let slowest = record.response.histogram().unwrap().max();
     assert!(slowest < 251 * MS, "ok after {slowest} ns");
@@ -297,13 +297,13 @@ fn run_fifty_calls(answers: usize) -> (StageRecord, Duration) {
         held: Vec::new(),
         busy_until: Time::ZERO,
     };
-    carry_out(load, NetworkConditions::calm(1), server, Vec::new(), None)
+    simulate_until(load, NetworkConditions::calm(1), server, Vec::new(), None)
 }
 
 #[test]
 fn fixed_call_count_awaits_last_response() {
     let (record, lasted) = run_fifty_calls(50);
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!((record.due, record.ok()), (50, 50), "{record:?}");
     // Ten times the stall timeout, which each answer restarts.
     assert!(lasted >= Duration::from_millis(4_900), "{lasted:?}");
@@ -312,7 +312,7 @@ fn fixed_call_count_awaits_last_response() {
 #[test]
 fn fixed_call_count_fails_without_responses() {
     let (record, lasted) = run_fifty_calls(20);
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!(record.ok(), 20, "{record:?}");
     assert_eq!(record.outcomes.of(Outcome::DeadlineExceeded), 30);
     let bound = Duration::from_millis(2_600);
@@ -327,7 +327,7 @@ fn late_connection_sends_no_expired_call() {
     load.reuse = ConnectionReuse::Never;
     load.deadline = Some(Duration::from_millis(300));
     let record = simulate(load, weather, echo(1));
-    accounted(&record);
+    assert_all_counted(&record);
     let expired = record.outcomes.of(Outcome::DeadlineExceeded);
     assert!(expired > 50 && record.ok() > 50, "{record:?}");
     assert_eq!(record.expired_unsent, expired);
@@ -340,7 +340,7 @@ fn generator_delay_fails_no_calls() {
     load.deadline = Some(Duration::from_millis(200));
     let pause = (Time(6_000_000_000), Duration::from_millis(500));
     let record = simulate_paused(load, NetworkConditions::calm(1), echo(5), vec![pause]);
-    accounted(&record);
+    assert_all_counted(&record);
     // Calls that were due in the last 200 ms of the pause found eight streams per connection.
     assert!(
         (150..=220).contains(&record.waited_for_stream),
@@ -360,7 +360,7 @@ fn interrupt_lets_calls_in_flight_finish() {
     load.deadline = None;
     load.drain = Some(Duration::from_secs(30));
     let stopped = |server| {
-        carry_out(
+        simulate_until(
             load.clone(),
             NetworkConditions::calm(1),
             server,
@@ -370,14 +370,14 @@ fn interrupt_lets_calls_in_flight_finish() {
     };
     // Eight at a time, each for 1.5 s: those in flight at the interrupt, at 2 s, end by 3.5 s.
     let (record, lasted) = stopped(SlowServer(echo(1_500)));
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!(record.outcomes.of(Outcome::Interrupted), 0, "{record:?}");
     assert!(record.ok() >= 16 && record.not_started > 10, "{record:?}");
     assert_eq!(record.cut_off.len(), record.not_started);
     assert!(lasted < Duration::from_millis(3_600), "{lasted:?}");
     // Calls that take longer are cut off after the grace period.
     let (record, lasted) = stopped(SlowServer(echo(10_000)));
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!(record.outcomes.of(Outcome::Interrupted), 8, "{record:?}");
     assert_eq!(record.given_up(), record.due);
     assert!((3_990..4_300).contains(&lasted.as_millis()), "{lasted:?}");
@@ -388,26 +388,26 @@ fn interrupt_lets_calls_in_flight_finish() {
 fn run_ends_with_last_call() {
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 100.0, 1);
     load.drain = Some(Duration::from_secs(30));
-    let (record, lasted) = carry_out(
+    let (record, lasted) = simulate_until(
         load.clone(),
         NetworkConditions::calm(1),
         echo(20),
         Vec::new(),
         None,
     );
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!(record.ok(), 200);
     assert!(lasted < Duration::from_millis(2_150), "{lasted:?}");
     // With calls that never end, the run waits for the drain time and then cuts them off.
     (load.deadline, load.drain) = (None, Some(Duration::from_secs(3)));
-    let (record, lasted) = carry_out(
+    let (record, lasted) = simulate_until(
         load,
         NetworkConditions::calm(1),
         SlowServer(echo(60_000)),
         Vec::new(),
         None,
     );
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!(record.outcomes.of(Outcome::CutOff), 8, "{record:?}");
     assert_eq!(record.cut_off.len(), 200);
     assert!((4_990..5_200).contains(&lasted.as_millis()), "{lasted:?}");
@@ -425,7 +425,7 @@ fn nothing_is_counted_before_load_starts() {
         NetworkConditions::calm(1),
         resetting(3),
     );
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!(record.connect_failures.of(Outcome::Reset), 3);
     assert_eq!(record.errors(), 0, "{record:?}");
     // 10.1 ms a call.
@@ -472,7 +472,7 @@ fn generator_pause_differs_from_target_stall() {
 
         let pause = (Time(6_000_000_000), Duration::from_millis(80));
         let stopped = run(echo(7), vec![pause]);
-        accounted(&stopped);
+        assert_all_counted(&stopped);
         assert!(micros(&stopped.response, 0.999) > 60_000.0, "{name}");
         assert_eq!(
             p99_9_below_20_ms(&stopped),

@@ -34,7 +34,7 @@ fn counts(record: &StageRecord, address: usize) -> AddressCounts {
 fn connections_and_calls_spread_over_addresses() {
     let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 600.0, 6);
     let record = simulate_with_addresses(load, with_three_addresses(1));
-    accounted(&record);
+    assert_all_counted(&record);
     for address in 0..3 {
         let counts = counts(&record, address);
         assert_eq!((counts.connections, counts.calls), (2, 400), "{address}");
@@ -52,7 +52,7 @@ fn refusing_address_fails_no_calls() {
             ..with_three_addresses(1)
         },
     );
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!((record.ok(), record.errors()), (1200, 0));
     assert_eq!(
         record.connect_failures.total(),
@@ -78,7 +78,7 @@ fn silent_address_is_raced_after_250_ms() {
             ..with_three_addresses(1)
         },
     );
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!((record.ok(), record.errors()), (1200, 0));
     let connect = record.measures.times(TimeMeasure::Connect);
     let connect = connect.histogram().unwrap();
@@ -101,7 +101,7 @@ fn cold_calls_rotate_over_reachable_addresses() {
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 300.0, 0);
     load.reuse = ConnectionReuse::Never;
     let record = simulate_with_addresses(load.clone(), with_three_addresses(1));
-    accounted(&record);
+    assert_all_counted(&record);
     for address in 0..3 {
         let counts = counts(&record, address);
         assert_eq!((counts.connections, counts.calls), (200, 200));
@@ -113,7 +113,7 @@ fn cold_calls_rotate_over_reachable_addresses() {
             ..with_three_addresses(1)
         },
     );
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!((record.ok(), record.errors()), (600, 0));
     let silent = counts(&record, 2);
     assert_eq!(silent.connections, 0);
@@ -133,7 +133,7 @@ fn connections_end_staggered_after_call_limit() {
     load.stages[0].duration = None;
     let mut server = counting();
     let record = simulate(load, NetworkConditions::calm(1), &mut server);
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!(record.ok(), 1_000);
     let (first, rest) = server.calls.split_at(3);
     // The third connection replaced the first after half a lifetime.
@@ -152,7 +152,7 @@ fn connections_end_staggered_after_time_limit() {
     load.connection_lifetime = Some(Duration::from_secs(1));
     let mut server = counting();
     let record = simulate(load, NetworkConditions::calm(1), &mut server);
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!(record.errors(), 0, "{record:?}");
     // Four a second from the load's start at 5 s, never two at the same time.
     let start = Time(5_000_000_000);
@@ -178,14 +178,14 @@ fn unresolvable_name_keeps_its_addresses() {
         ..with_three_addresses(5)
     };
     let record = simulate_with_addresses(load.clone(), weather());
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!((record.due, record.ok()), (200, 200), "{record:?}");
     let made: u64 = (0..3).map(|at| counts(&record, at).connections).sum();
     assert!(made > 10, "{made}");
     load.reuse = ConnectionReuse::Never;
     load.connection_lifetime = None;
     let record = simulate_with_addresses(load, weather());
-    accounted(&record);
+    assert_all_counted(&record);
     let unresolved = record.outcomes.of(Outcome::ResolveFailed);
     assert!(unresolved >= 90 && record.ok() >= 90, "{record:?}");
 }
@@ -194,7 +194,7 @@ fn unresolvable_name_keeps_its_addresses() {
 fn connect_to_silent_addresses_times_out() {
     let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 100.0, 1);
     let record = simulate_with_addresses(load, with_silent_addresses());
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!(record.ok(), 0);
     assert_eq!(
         record.connect_failures.total(),
@@ -210,7 +210,7 @@ fn connection_per_call_records_phases() {
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 100.0, 1);
     load.reuse = ConnectionReuse::Never;
     let record = simulate(load, NetworkConditions::calm(1), echo(1));
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!(record.ok(), 200);
     let phase = |measure| micros(record.measures.times(measure), 0.5);
     // One round trip to connect; one and the server's delay for the greeting.
@@ -228,7 +228,7 @@ fn refused_connections_fail_calls_and_retry() {
         weather,
         echo(1),
     );
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!(record.outcomes.of(Outcome::ConnectRefused), 2000);
     assert!(record.connect_failures.of(Outcome::ConnectRefused) > 4);
 }
@@ -242,7 +242,7 @@ fn repeated_refusals_fail_calls_immediately() {
         (weather.reset_ppm, weather.refuse_ppm) = (5_000, 600_000);
         let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 1000.0, 1);
         let record = simulate(load, weather, echo(1));
-        accounted(&record);
+        assert_all_counted(&record);
         refused += record.outcomes.of(Outcome::ConnectRefused);
         let slowest = record.response.histogram().unwrap().max();
         assert!(
@@ -270,7 +270,7 @@ fn closing_connection_is_replaced_once() {
             then: echo(1),
         };
         let record = simulate(load, NetworkConditions::calm(1), &mut server);
-        accounted(&record);
+        assert_all_counted(&record);
         assert_eq!(server.opened, 2, "{record:?}");
         // Only the call that the first connection had accepted is reset.
         assert_eq!(record.outcomes.of(Outcome::Reset), 1, "{record:?}");
@@ -293,7 +293,7 @@ fn clients_without_reconnection_record_failed_calls() {
         DyingServer(echo(10)),
         Vec::new(),
     );
-    accounted(&record);
+    assert_all_counted(&record);
     // Calls in flight fail, and again one per client for each failed connection: for a second, with pauses
     // that grow from 10 ms to a second, some eight times per client.
     let failed = record.outcomes.of(Outcome::Reset);
@@ -309,7 +309,7 @@ fn connections_follow_connect_rate() {
     let network = SimulatedNetwork::new(&mut server, NetworkConditions::calm(1));
     // This worker's share is ten connections a second.
     let established = worker(load.clone(), network, 2, Ids::default())
-        .establish(&mut alone(None))
+        .establish(&mut new_control(None))
         .unwrap();
     assert_eq!((established.open, established.failed), (5, 0));
     assert_eq!(established.failure, None);
@@ -320,7 +320,7 @@ fn connections_follow_connect_rate() {
     let mut server = resetting(3);
     let network = SimulatedNetwork::new(&mut server, NetworkConditions::calm(1));
     let established = worker(load, network, 2, Ids::default())
-        .establish(&mut alone(None))
+        .establish(&mut new_control(None))
         .unwrap();
     assert_eq!((established.open, established.failed), (2, 3));
     assert_eq!(established.failure.unwrap().0, Outcome::Reset);
@@ -332,7 +332,7 @@ fn failed_connections_retry_with_backoff() {
     load.stages[0].duration = Some(Duration::from_secs(10));
     let mut server = resetting(usize::MAX);
     let record = simulate(load, NetworkConditions::calm(1), &mut server);
-    accounted(&record);
+    assert_all_counted(&record);
     let pauses: Vec<f64> = server
         .opened
         .windows(2)
@@ -361,7 +361,7 @@ fn failed_call_counts_as_connection_use() {
     let mut load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 100.0, 0);
     load.reuse = ConnectionReuse::Never;
     let record = simulate(load, NetworkConditions::calm(1), &mut server);
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!((record.due, record.ok(), server.opened), (200, 0, 200));
     assert_eq!(record.connections_unused, 0);
 }
@@ -387,7 +387,7 @@ fn reads_pause_while_replies_are_unread() {
             ..NetworkConditions::calm(1)
         };
         let record = simulate(load, weather, &mut server);
-        accounted(&record);
+        assert_all_counted(&record);
         // Pongs are as long as pings, so the bytes read are in the socket, in the outbox, or from one read.
         let most = send_buffer + (64 << 10) + (128 << 10);
         assert!(
@@ -424,7 +424,7 @@ fn unused_connections_reconnect_with_backoff() {
             let mut load = load(arrivals, 10.0, 1);
             load.stages[0].duration = Some(Duration::from_secs(10));
             let record = simulate(load, NetworkConditions::calm(1), &mut server);
-            accounted(&record);
+            assert_all_counted(&record);
             let what = format!("{how:?}, {arrivals:?}: {} connections", server.opened);
             // Pauses of 20 to 640 ms and then of one second: 6 and about 12 connections, in addition to those
             // before the load.
@@ -447,7 +447,7 @@ fn used_connection_is_replaced_immediately() {
     };
     let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 100.0, 1);
     let record = simulate(load, NetworkConditions::calm(1), &mut server);
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!((record.due, record.ok()), (200, 200));
     assert_eq!(record.connections_unused, 0);
     assert!((200..=201).contains(&server.opened), "{}", server.opened);
@@ -459,7 +459,7 @@ fn calls_still_connecting_are_cut_off() {
     load.reuse = ConnectionReuse::Never;
     (load.deadline, load.connect_timeout) = (None, Duration::from_secs(60));
     let record = simulate_with_addresses(load, with_silent_addresses());
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!((record.due, record.calls_cut_off()), (20, 20), "{record:?}");
 }
 
@@ -476,7 +476,7 @@ fn call_without_connection_waits_for_one() {
         ..NetworkConditions::calm(1)
     };
     let record = simulate(load, far, server);
-    accounted(&record);
+    assert_all_counted(&record);
     assert!(record.waited_for_connection >= 10, "{record:?}");
     assert_eq!(record.waited_for_stream, 0);
 }

@@ -292,7 +292,7 @@ fn start_pause_counts_as_delay() {
         let network = SimulatedNetwork::new(echo(20), NetworkConditions::calm(1));
         let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 300.0, 1);
         let mut worker = worker(load, network, 1, Ids::default());
-        let mut control = alone(None);
+        let mut control = new_control(None);
         worker.establish(&mut control).unwrap();
         control.start = Some(START);
         control.unknown_for.set(unknown_for);

@@ -32,7 +32,7 @@ fn calls_beyond_limit_are_shed() {
         NetworkConditions::calm(1),
         echo(5),
     );
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!(record.due, 2_000);
     assert_eq!(
         (record.ok(), record.outcomes.of(Outcome::NotSent)),
@@ -52,7 +52,7 @@ fn calls_beyond_limit_wait_in_order() {
         NetworkConditions::calm(1),
         echo(5),
     );
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!((record.due, record.ok()), (2_000, 2_000));
     assert_eq!(record.measures.of(Count::LimitWaits), 1_996);
     assert_eq!(
@@ -74,10 +74,10 @@ fn calls_beyond_limit_wait_in_order() {
 fn limit_counts_connections_made_for_calls() {
     let load = LoadPlan {
         reuse: ConnectionReuse::Never,
-        ..limited(WhenFull::Shed)
+        ..load_with_limit(WhenFull::Shed)
     };
     let record = simulate(load, NetworkConditions::calm(1), echo(5));
-    accounted(&record);
+    assert_all_counted(&record);
     let shed = record.outcomes.of(Outcome::NotSent);
     assert_eq!(record.ok() + shed, 2_000);
     // Making a connection prolongs each call.
@@ -119,7 +119,7 @@ fn recorded_calls_leave_at_their_times() {
     )];
     (load.recording, load.repeats) = (Some(recording), true);
     let record = simulate(load, NetworkConditions::calm(1), echo(5));
-    accounted(&record);
+    assert_all_counted(&record);
     assert_eq!((record.due, record.ok()), (200, 200));
     assert!(micros(&record.lag, 1.0) < 1.0);
 }

@@ -237,11 +237,11 @@ proptest! {
             seed,
             latency_us: latency / 2..=latency,
             piece: 1..=piece,
-            reset_ppm,
-            stall_ppm,
+            reset_ppm: reset,
+            stall_ppm: stall,
             stall_ms: 1..=800,
-            refuse_ppm,
-            ignore_ppm,
+            refuse_ppm: refuse,
+            ignore_ppm: ignore,
             send_buffer,
             ..NetworkConditions::calm(seed)
         };

@@ -77,7 +77,7 @@ fn unprocessed_calls_are_retried_once() {
             NetworkConditions::calm(1),
             &mut server,
         );
-        accounted(&record);
+        assert_all_counted(&record);
         let retried = record.measures.of(Count::CallsRetried);
         assert!(retried > 20, "{arrivals:?}: {retried}");
         assert_eq!(record.ok(), record.due, "{arrivals:?}: {record:?}");
@@ -87,7 +87,7 @@ fn unprocessed_calls_are_retried_once() {
         once.retry = false;
         let mut server = rejecting_after(20);
         let record = simulate(once, NetworkConditions::calm(1), &mut server);
-        accounted(&record);
+        assert_all_counted(&record);
         assert_eq!(record.measures.of(Count::CallsRetried), 0);
         assert!(record.errors() > 20, "{arrivals:?}: {record:?}");
         assert_eq!(server.received, record.due, "{arrivals:?}");
@@ -103,7 +103,7 @@ fn call_is_sent_at_most_twice() {
             NetworkConditions::calm(1),
             &mut server,
         );
-        accounted(&record);
+        assert_all_counted(&record);
         let retried = record.measures.of(Count::CallsRetried);
         assert_eq!(record.ok(), 0, "{arrivals:?}");
         assert!(
@@ -171,7 +171,7 @@ fn unprocessed_cold_calls_get_new_connection() {
             then: echo(5),
         };
         let record = simulate(load, NetworkConditions::calm(1), &mut server);
-        accounted(&record);
+        assert_all_counted(&record);
         let retried = record.measures.of(Count::CallsRetried);
         assert_eq!(server.received, record.due + retried, "{arrivals:?}");
         if retry {
@@ -196,7 +196,7 @@ fn exclusive_connections_are_reused_lifo() {
         let network = SimulatedNetwork::new(&mut server, NetworkConditions::calm(1));
         let load = load(ArrivalModel::Open(ArrivalSpacing::Constant), 20.0, 5);
         let (record, _) = run_worker(worker(load, network, 1, protocol), None);
-        accounted(&record);
+        assert_all_counted(&record);
         assert_eq!(record.ok(), record.due);
         let carrying = server.calls.iter().filter(|calls| **calls > 0).count();
         assert_eq!(carrying, used, "{:?}", server.calls);
@@ -216,18 +216,18 @@ proptest! {
         (stop, is_cold) in any::<(bool, bool)>(),
     ) {
         let weather = NetworkConditions {
-            reset_ppm,
-            stall_ppm,
+            reset_ppm: reset,
+            stall_ppm: stall,
             stall_ms: 1..=800,
-            refuse_ppm,
+            refuse_ppm: refuse,
             ..NetworkConditions::calm(seed)
         };
         let mut load = load(arrival_models()[mode], 300.0, connections);
         if is_cold {
             load.reuse = ConnectionReuse::Never;
         }
-        let (record, _) = carry_out(load, weather, rejecting_after(limit), Vec::new(), stop.then_some(0));
-        accounted(&record);
+        let (record, _) = simulate_until(load, weather, rejecting_after(limit), Vec::new(), stop.then_some(0));
+        assert_all_counted(&record);
         prop_assert!(record.measures.of(Count::CallsRetried) <= record.due);
     }
 }

@@ -38,7 +38,7 @@ fn load_in_batches(reuse: ConnectionReuse, index: u32) -> LoadPlan {
 /// Runs one of two alternating loads; returns its record and the number of calls that its server received.
 fn run_batches(load: LoadPlan, pauses: Vec<(Time, Duration)>) -> (RecordedInterval, u64) {
     let mut server = counting();
-    let mut control = alone(None);
+    let mut control = new_control(None);
     {
         let weather = NetworkConditions {
             pauses,

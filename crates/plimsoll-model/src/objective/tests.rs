@@ -187,7 +187,7 @@ fn mean_and_stage_objectives_become_lost() {
 #[test]
 fn measured_times_are_readable() {
     assert_eq!(
-        [1_500.0, 52_192_900.0, 2.5e9].map(readable),
+        [1_500.0, 52_192_900.0, 2.5e9].map(format_ns),
         ["1.5us", "52.19ms", "2.50s"]
     );
 }

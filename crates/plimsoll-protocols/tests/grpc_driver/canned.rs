@@ -15,7 +15,7 @@ struct CannedPeer {
 impl CannedPeer {
     /// Creates a connection whose preface was exchanged.
     fn new(options: CannedOptions) -> CannedPeer {
-        let mut peer = CannedPeer::silent(options);
+        let mut peer = CannedPeer::without_settings(options);
         let mut greeting = http2::PREFACE.to_vec();
         write::settings(&mut greeting, &[]);
         write::settings_ack(&mut greeting);
@@ -101,7 +101,7 @@ fn goaway_only(code: ErrorCode) -> (Option<ErrorCode>, Vec<(u32, ErrorCode)>) {
 #[test]
 fn client_without_settings_is_rejected() {
     for options in [lenient(), strict()] {
-        let mut peer = CannedPeer::silent(options);
+        let mut peer = CannedPeer::without_settings(options);
         let bytes = [&http2::PREFACE[..], &request(1)].concat();
         assert_eq!(
             peer.send_for_codes(&bytes),
@@ -220,7 +220,7 @@ fn lenient_mode_enforces_stream_windows() {
     peer.send(&request(3)).unwrap();
     assert_eq!(peer.server.answered(), 1);
     // Before it has acknowledged SETTINGS, a client may assume the default window.
-    let mut peer = CannedPeer::silent(options);
+    let mut peer = CannedPeer::without_settings(options);
     let mut greeting = http2::PREFACE.to_vec();
     write::settings(&mut greeting, &[]);
     greeting.extend(request_head(1, false));

@@ -6,7 +6,7 @@ use plimsoll_wire::http2::setting;
 use super::*;
 
 fn client(max_head: u32) -> Client {
-    let mut client = Client::of(&prepared(&GrpcCall {
+    let mut client = Client::of(&prepare(&GrpcCall {
         method: "a.S/M".to_owned(),
         max_message: 1000,
         max_head,

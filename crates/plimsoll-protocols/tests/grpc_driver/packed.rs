@@ -23,7 +23,7 @@ fn framed(flag: u8, message: &[u8]) -> Vec<u8> {
 
 /// Creates a client with one call in flight.
 fn client(compression: Option<MessageCompression>) -> Client {
-    let mut client = Client::of(&prepared(&GrpcCall {
+    let mut client = Client::of(&prepare(&GrpcCall {
         method: "a.S/M".to_owned(),
         message: vec![5; 500],
         compression,

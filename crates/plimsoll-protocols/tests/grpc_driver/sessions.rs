@@ -348,7 +348,7 @@ fn assert_call_ends(bytes: Vec<u8>, outcome: Outcome, detail: &str, reset: bool)
         client
             .receive(&[data(1, b"more", false), trailers(1, "0")].concat())
             .unwrap();
-        assert_eq!((client.ended().len(), client.late()), (1, 0));
+        assert_eq!((client.ended().len(), client.late_answers()), (1, 0));
     }
     client.start();
     client.receive(&good_answer(3)).unwrap();
@@ -365,7 +365,7 @@ fn responses_map_to_outcomes() {
     };
     assert_call_ends(good_answer(1), Outcome::Ok, "", false);
     // Status.
-    ends(
+    assert_call_ends(
         headers(
             1,
             &[
@@ -411,7 +411,7 @@ fn responses_map_to_outcomes() {
         false,
     );
     // HTTP.
-    ends(
+    assert_call_ends(
         headers(
             1,
             &[(":status", "503"), ("content-type", "text/html")],
@@ -456,7 +456,7 @@ fn responses_map_to_outcomes() {
         true,
     );
     // Messages.
-    ends(
+    assert_call_ends(
         with(head(1), trailers(1, "0")),
         Outcome::BadAnswer,
         "0 messages",
@@ -535,13 +535,13 @@ fn cancelled_call_counts_late_response() {
     client.driver.cancel(CallId(77), Time(5), &mut client.out);
     assert_eq!(client.sent(), []);
     client.receive(&good_answer(1)).unwrap();
-    assert_eq!((client.late(), client.ended().len()), (1, 0));
+    assert_eq!((client.late_answers(), client.ended().len()), (1, 0));
     // A reset by the server is not a late response.
     client
         .receive(&frame(kind::RST_STREAM, 0, 3, &[0, 0, 0, 8]))
         .unwrap();
     client.receive(&good_answer(5)).unwrap();
-    assert_eq!((client.late(), client.ended()), (1, vec![(2, Outcome::Ok)]));
+    assert_eq!((client.late_answers(), client.ended()), (1, vec![(2, Outcome::Ok)]));
 }
 
 #[test]
@@ -553,7 +553,7 @@ fn late_response_is_counted_much_later() {
         client.receive(&good_answer(stream)).unwrap();
     }
     client.receive(&good_answer(1)).unwrap();
-    assert_eq!((client.late(), client.ended().len()), (1, 19));
+    assert_eq!((client.late_answers(), client.ended().len()), (1, 19));
 }
 
 #[test]
@@ -573,7 +573,7 @@ fn abandoned_stream_frames_are_ignored() {
         .receive(&[data(1, b"<html>", false), trailers(1, "0")].concat())
         .unwrap();
     assert_eq!(
-        (client.sent(), client.late(), client.ended().len()),
+        (client.sent(), client.late_answers(), client.ended().len()),
         (vec![], 0, 20)
     );
 }

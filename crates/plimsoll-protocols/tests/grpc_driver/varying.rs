@@ -67,7 +67,7 @@ fn received(frames: &[SentFrame], stream: u32) -> (Vec<u8>, usize) {
 #[test]
 fn each_call_has_own_message() {
     for filling in [0, 100, 40_000] {
-        let protocol = prepared(&call(filling));
+        let protocol = prepare(&call(filling));
         protocol.set_clock_origin(500);
         let mut client = Client::of(&protocol);
         client.greet(&[(setting::INITIAL_WINDOW_SIZE, 1 << 20)]);
@@ -99,7 +99,7 @@ fn each_call_has_own_message() {
 
 #[test]
 fn window_blocked_messages_stay_unchanged() {
-    let mut client = Client::of(&prepared(&call(60)));
+    let mut client = Client::of(&prepare(&call(60)));
     client.greet(&[(setting::INITIAL_WINDOW_SIZE, 20)]);
     for _ in 0..3 {
         client.start();
@@ -178,7 +178,7 @@ fn each_call_has_own_metadata() {
                 varying_metadata: varying_metadata(size),
                 ..call
             };
-            let mut client = Client::of(&prepared(&call));
+            let mut client = Client::of(&prepare(&call));
             client.greet(&[
                 (setting::HEADER_TABLE_SIZE, table),
                 (setting::INITIAL_WINDOW_SIZE, 1 << 20),
@@ -233,7 +233,7 @@ fn each_stream_message_is_distinct() {
         (2_000, 1 << 20),
         (2_000, 3_000),
     ] {
-        let mut client = Client::of(&prepared(&streaming(count, StreamPace::None)));
+        let mut client = Client::of(&prepare(&streaming(count, StreamPace::None)));
         client.greet(&[(setting::INITIAL_WINDOW_SIZE, window)]);
         let mut opened = Vec::new();
         write::window_update(&mut opened, 0, 1 << 24);
@@ -264,7 +264,7 @@ fn each_stream_message_is_distinct() {
 fn stream_succeeds_after_its_duration() {
     let mut call = streaming(2, StreamPace::Every(Duration::from_nanos(300)));
     call.stream.as_mut().unwrap().duration = Some(Duration::from_nanos(500));
-    let mut client = Client::of(&prepared(&call));
+    let mut client = Client::of(&prepare(&call));
     client.greet(&[]);
     client.start();
     let mut expire = |now, deadline: Option<u64>| {
@@ -283,7 +283,7 @@ fn stream_succeeds_after_its_duration() {
 #[test]
 fn paced_messages_carry_send_time() {
     let pace = StreamPace::Every(Duration::from_nanos(100));
-    let mut client = Client::of(&prepared(&streaming(3, pace)));
+    let mut client = Client::of(&prepare(&streaming(3, pace)));
     client.greet(&[]);
     client.start();
     for now in [101, 201] {

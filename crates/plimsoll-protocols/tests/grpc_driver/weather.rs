@@ -191,7 +191,7 @@ proptest! {
         calls.dedup();
         prop_assert_eq!(calls.len(), ended.len(), "no call ends twice");
         prop_assert_eq!(ended.len() + pair.cancelled, pair.client.calls as usize);
-        prop_assert!(pair.client.late() <= pair.cancelled);
+        prop_assert!(pair.client.late_answers() <= pair.cancelled);
         for (_, outcome) in ended {
             let expected = Outcome::status_response(u32::from(options.status));
             prop_assert!(

@@ -117,7 +117,7 @@ fn oversized_messages_and_frames_fail() {
         client.receive(&bytes).unwrap();
         assert_eq!(client.ended(), [(3, outcome)], "{size}");
     }
-    let large = prepared(&GrpcCall {
+    let large = prepare(&GrpcCall {
         method: "a.S/M".to_owned(),
         max_message: 20_000,
         ..GrpcCall::default()

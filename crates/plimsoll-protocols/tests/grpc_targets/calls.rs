@@ -353,7 +353,7 @@ async fn server_handles_500_concurrent_connections() {
         clients.push(orders_client(server.address, plaintext()).await);
     }
     let mut calls = JoinSet::new();
-    for (n, mut client) in clients.iter().cloned_commit().enumerate() {
+    for (n, mut client) in clients.iter().cloned().enumerate() {
         calls.spawn(async move { client.submit(new_order(n as i64)).await });
     }
     assert!(calls.join_all().await.iter().all(Result::is_ok));

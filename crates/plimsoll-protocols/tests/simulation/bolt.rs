@@ -13,7 +13,7 @@ use plimsoll_protocols::bolt::{
     BoltCall, BoltCommand, BoltFrame, BoltFrameKind, BoltProtocol, FrameLayout, Status,
 };
 
-use super::{START, check_every_seed, choose, load, run};
+use super::{START, check_every_seed, draw, load, run};
 
 /// Timer tags above those of responses.
 const GOAWAY: u64 = 1 << 40;
@@ -108,7 +108,7 @@ impl FaultyBoltService {
             return Err(format!("id {} again while it is in progress", frame.id));
         }
         // Responses may overtake each other.
-        let mut after = self.delay + Duration::from_micros(choose(self.seed, number, 0, 3_000));
+        let mut after = self.delay + Duration::from_micros(draw(self.seed, number, 0, 3_000));
         if let Some((from, to)) = self.stall
             && now + after >= from
             && now + after < to
@@ -216,7 +216,7 @@ impl SimulatedServer for FaultyBoltService {
 }
 
 fn simulate(seed: u64) -> (RecordedInterval, Vec<String>) {
-    let pick = |name, from, to| choose(seed, name, from, to);
+    let pick = |name, from, to| draw(seed, name, from, to);
     let chance = |name, one_in: u64| pick(name, 1, one_in) == 1;
     let form = [FrameLayout::V1, FrameLayout::V2, FrameLayout::V2_CRC][pick(101, 0, 2) as usize];
     let content = vec![7; pick(102, 0, 700) as usize];

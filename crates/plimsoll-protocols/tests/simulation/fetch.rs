@@ -19,7 +19,7 @@ use plimsoll_stack::certificates::{CertificateOptions, CertificateSet, make_cert
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::{choose, load, run_under};
+use super::{draw, load, run_under};
 
 const CALLS: u64 = 12;
 /// A deadline far beyond the time of any body here.
@@ -47,7 +47,7 @@ impl RandomFileServer {
     /// Returns a response, and whether the connection ends after it.
     fn answer(&mut self) -> (Vec<u8>, bool) {
         self.asked += 1;
-        let pick = |name, from, to| choose(self.seed, 1_000 * self.asked + name, from, to);
+        let pick = |name, from, to| draw(self.seed, 1_000 * self.asked + name, from, to);
         // Sizes around the minimum for a low-water mark (32 KiB), records (16 KiB) and the read buffer (128
         // KiB).
         let near = [0, 1 << 10, 16 << 10, 32 << 10, 128 << 10, 300 << 10];
@@ -145,7 +145,7 @@ fn fetch<P: Protocol>(
     protocol: P,
     tls: Option<(TlsClient, ServerSessions)>,
 ) -> StageRecord {
-    let pick = |name, from, to| choose(seed, name, from, to);
+    let pick = |name, from, to| draw(seed, name, from, to);
     let clients = pick(50, 1, 4) as u32;
     let mut load = LoadPlan {
         arrivals: ArrivalModel::Closed {
@@ -368,8 +368,8 @@ fn mid_body_tls_alert_fails_call_immediately() {
                 };
                 load.stages[0].duration = Some(Duration::from_secs(3_600));
                 let weather = NetworkConditions {
-                    piece: 1..=choose(seed, 52, 500, 400_000) as usize,
-                    latency_us: 10..=choose(seed, 51, 10, 3_000),
+                    piece: 1..=draw(seed, 52, 500, 400_000) as usize,
+                    latency_us: 10..=draw(seed, 51, 10, 3_000),
                     ..NetworkConditions::calm(seed)
                 };
                 let mut total = run_under(weather, load, &mut server, protocol(), Some(client));

@@ -14,7 +14,7 @@ use plimsoll_protocols::grpc::{
 };
 use plimsoll_wire::http2::ErrorCode;
 
-use super::{START, check_every_seed, choose, load, run};
+use super::{START, check_every_seed, draw, load, run};
 
 /// The canned server with delays, pauses and random misbehaviour.
 pub(super) struct FaultyGrpcServer {
@@ -131,7 +131,7 @@ impl Render for NumberRenderer {
 /// Draws a call from the seed: of any kind, paced or not, compressed or not, with constant or varying
 /// messages.
 fn draw_call(seed: u64, answers: u32) -> GrpcCall {
-    let pick = |name, from, to| choose(seed, name, from, to);
+    let pick = |name, from, to| draw(seed, name, from, to);
     let chance = |name, one_in: u64| pick(name, 1, one_in) == 1;
     let kind = method_kind(seed);
     let message = |name| vec![7; pick(name, 0, 200) as usize];
@@ -172,13 +172,13 @@ fn method_kind(seed: u64) -> MethodKind {
         MethodKind::ServerStreaming,
         MethodKind::ClientStreaming,
         MethodKind::Bidirectional,
-    ][choose(seed, 41, 0, 3) as usize]
+    ][draw(seed, 41, 0, 3) as usize]
 }
 
 pub(super) fn unary(seed: u64) -> GrpcCall {
     GrpcCall {
         method: "score.ScoreService/GetScore".to_owned(),
-        message: vec![7; choose(seed, 36, 0, 700) as usize],
+        message: vec![7; draw(seed, 36, 0, 700) as usize],
         metadata: vec![("x-run".to_owned(), "simulated".to_owned())],
         max_message: 4 << 20,
         ..GrpcCall::default()
@@ -188,7 +188,7 @@ pub(super) fn unary(seed: u64) -> GrpcCall {
 /// Simulates calls of every kind, and checks that their message counts are consistent.
 fn simulate_any(seed: u64) -> (RecordedInterval, Vec<String>) {
     let answers = if method_kind(seed).server_streams() {
-        choose(seed, 42, 1, 6) as u32
+        draw(seed, 42, 1, 6) as u32
     } else {
         1
     };
@@ -229,7 +229,7 @@ fn simulate_call(
     call: &GrpcCall,
     answer: CannedOptions,
 ) -> (RecordedInterval, Vec<String>) {
-    let pick = |name, from, to| choose(seed, name, from, to);
+    let pick = |name, from, to| draw(seed, name, from, to);
     let chance = |name, one_in: u64| pick(name, 1, one_in) == 1;
     let goaway_after = chance(5, 4).then(|| pick(6, 1, 60));
     let options = CannedOptions {

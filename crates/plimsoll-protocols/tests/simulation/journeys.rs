@@ -19,7 +19,7 @@ use plimsoll_model::spec::{self, ResolveContext};
 use plimsoll_model::{Plan, Time};
 use plimsoll_protocols::http::{Http1Protocol, HttpCall, HttpRequest, JourneyScenario};
 
-use super::{Alone, START, choose};
+use super::{SoleWorkerControl, START, draw};
 
 /// A machine without files and variables.
 struct NoSurroundings;
@@ -67,7 +67,7 @@ struct Shop {
 impl Shop {
     fn answer(&mut self, head: &str, body: &str) -> (u16, String) {
         self.requests += 1;
-        let draw = |name| choose(self.seed, self.requests << 8 | name, 0, 99);
+        let draw = |name| draw(self.seed, self.requests << 8 | name, 0, 99);
         let (refuses, is_tokenless) = (draw(1) < self.refused, draw(2) < self.tokenless);
         let path = head.split(' ').nth(1).unwrap_or_default();
         let first = path
@@ -176,7 +176,7 @@ fn run(plan: &Plan, seed: u64, shop: &mut Shop) -> StageRecord {
     );
     let users = UserScripts::new(scenario, &plan.target, None, &plan.load);
     let share = WorkerShare::at(Shard::WHOLE_RUN, Arc::new(plan.load.clone()), seed);
-    let mut control = Alone {
+    let mut control = SoleWorkerControl {
         start: Some(START),
         total: RecordedInterval::default(),
     };
@@ -241,7 +241,7 @@ fn step<'a>(record: &'a StageRecord, name: &str) -> &'a plimsoll_model::record::
 fn every_step_and_journey_is_accounted_for() {
     let (mut ok, mut failed, mut retried) = (0, 0, 0);
     for seed in 0..1_000 {
-        let pick = |name, from, to| choose(seed, name, from, to);
+        let pick = |name, from, to| draw(seed, name, from, to);
         let (rule, attempts) = match pick(1, 0, 2) {
             0 => ("end", ""),
             1 => ("continue", ""),

@@ -15,7 +15,7 @@ use plimsoll_model::run::IntervalRecord;
 use plimsoll_model::{Outcome, Time};
 use plimsoll_protocols::http::{Http1Protocol, HttpCall, HttpRequest};
 
-use super::{START, choose, load, weather};
+use super::{START, draw, load, weather};
 
 const SEEDS: u64 = 24;
 
@@ -44,7 +44,7 @@ impl SimulatedServer for VaryingServer {
         if head.ends_with(b"\r\n\r\n") {
             head.clear();
             let millisecond = now.since(START) / 1_000_000;
-            let after = Duration::from_micros(choose(self.seed, millisecond, 100, 1_900));
+            let after = Duration::from_micros(draw(self.seed, millisecond, 100, 1_900));
             actions.push(ServerAction::Timer { after, tag: 0 });
         }
     }
@@ -189,7 +189,7 @@ fn four_workers_match_across_shards() {
     let mut outcomes: BTreeMap<Outcome, u64> = BTreeMap::new();
     for seed in 0..SEEDS {
         let mut load = load(seed);
-        load.connections = choose(seed, 70, 4, 9) as u32;
+        load.connections = draw(seed, 70, 4, 9) as u32;
         load.stages[0].duration = Some(Duration::from_secs(2));
         if let ArrivalModel::Closed { clients, .. } = &mut load.arrivals {
             *clients += 3;

@@ -83,7 +83,7 @@ fn calls_are_balanced_across_upstreams() {
     let mut client = BoltClient::connect(outside);
     for id in 0..400 {
         client.send(request(FrameLayout::V1, id, b"\x01x"));
-        assert_eq!(client.answer().2, 0);
+        assert_eq!(client.next_answer().2, 0);
     }
     let shares = services.map(|service| service.answered.load(Ordering::Relaxed));
     // A fair choice gives fewer than 120 of 400 once in 10¹⁵ runs.
@@ -104,7 +104,7 @@ fn calls_avoid_dead_upstream() {
         let mut client = BoltClient::connect(outside);
         for id in 0..20 {
             client.send(request(FrameLayout::V1, id, b"\x01x"));
-            assert_eq!(client.answer().2, 0, "call {id}");
+            assert_eq!(client.next_answer().2, 0, "call {id}");
         }
         relay.stop();
     }
@@ -122,7 +122,7 @@ fn stalled_upstream_delays_without_failing() {
             thread::spawn(move || {
                 let mut client = BoltClient::connect(outside);
                 client.send(request(FrameLayout::V1, id, &content));
-                let (_, answered, status, echoed) = client.answer();
+                let (_, answered, status, echoed) = client.next_answer();
                 (answered == id && echoed == content, status)
             })
         })
@@ -195,7 +195,7 @@ fn half_closed_client_gets_responses() {
         relay.counter("r", "requests_total") == Some(3)
     });
     service.read.send(()).unwrap();
-    let mut answered: Vec<u32> = (0..3).map(|_| client.answer().1).collect();
+    let mut answered: Vec<u32> = (0..3).map(|_| client.next_answer().1).collect();
     answered.sort_unstable();
     assert_eq!(answered, [0, 1, 2]);
     assert_eq!(client.stream.read(&mut [0; 8]).unwrap(), 0);
@@ -215,7 +215,7 @@ fn half_closed_client_closes_after_error() {
     client.send(request(FrameLayout::V1, 1, b"\x01x"));
     client.stream.shutdown(Shutdown::Write).unwrap();
     // The request waits for a connection that cannot be made, and nothing else follows.
-    assert_eq!(client.answer().2, Status::NoProcessor.number());
+    assert_eq!(client.next_answer().2, Status::NoProcessor.number());
     assert_eq!(client.stream.read(&mut [0; 8]).unwrap(), 0);
     eventually("the connection is gone", || {
         relay.counter("r", "connections_open") == Some(0)
@@ -236,7 +236,7 @@ fn connection_goes_to_reachable_upstream() {
     for _ in 0..4 {
         let mut client = BoltClient::connect(outside);
         client.send(request(FrameLayout::V1, 1, b"\x01x"));
-        assert_eq!(client.answer().2, 0);
+        assert_eq!(client.next_answer().2, 0);
     }
     assert_eq!(relay.counter("r", "answered_no_upstream_total"), Some(0));
     relay.stop();

@@ -65,7 +65,7 @@ fn descriptor_exhaustion_is_reported_local() {
     // The descriptors that the servers need themselves are open before they answer.
     let mut direct = BoltClient::connect(bolt);
     direct.send(request(FrameLayout::V1, 1, b"\x01x"));
-    direct.answer();
+    direct.next_answer();
     let mut client = BoltClient::connect(at(0));
     let mut streams = Http2Peer::new(TcpStream::connect(at(1)).unwrap(), true, &[]);
     let counted = |route, name| relay.counter(route, name).unwrap();
@@ -102,7 +102,7 @@ fn descriptor_exhaustion_is_reported_local() {
     limit_descriptors(STANDARD_STREAMS);
 
     client.send(request(FrameLayout::V1, 1, b"\x01x"));
-    let (_, id, status, content) = client.answer();
+    let (_, id, status, content) = client.next_answer();
     let text = String::from_utf8_lossy(&content);
     assert_eq!((id, status), (1, Status::ServerThreadpoolBusy as u16));
     assert!(text.contains("ran out of file descriptors"), "{text}");
@@ -135,7 +135,7 @@ fn descriptor_exhaustion_is_reported_local() {
     }
     eventually("calls are carried again", || {
         client.send(request(FrameLayout::V1, 2, b"\x01x"));
-        client.answer().2 == 0
+        client.next_answer().2 == 0
     });
     relay.stop();
 }
@@ -166,7 +166,7 @@ fn descriptor_exhaustion_is_no_lookup_failure() {
         .unwrap();
     eventually("a call is answered after the reload", || {
         client.send(request(FrameLayout::V1, 1, b"\x01x"));
-        let (_, _, status, content) = client.answer();
+        let (_, _, status, content) = client.next_answer();
         let text = String::from_utf8_lossy(&content);
         assert_eq!(status, Status::ServerThreadpoolBusy as u16, "{text}");
         assert!(text.contains("ran out of file descriptors"), "{text}");
@@ -176,7 +176,7 @@ fn descriptor_exhaustion_is_no_lookup_failure() {
     assert_eq!(relay.counter("r", "answered_no_upstream_total"), Some(0));
     eventually("the name is found, and calls are carried", || {
         client.send(request(FrameLayout::V1, 2, b"\x01x"));
-        client.answer().2 == 0
+        client.next_answer().2 == 0
     });
     relay.stop();
 }

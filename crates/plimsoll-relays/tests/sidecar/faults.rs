@@ -39,7 +39,7 @@ fn delay_fault_loses_no_calls() {
         for id in 1..=20 {
             client.send(request(FrameLayout::V1, id, b"\x01x"));
         }
-        let mut ids: Vec<u32> = (0..20).map(|_| client.answer().1).collect();
+        let mut ids: Vec<u32> = (0..20).map(|_| client.next_answer().1).collect();
         ids.sort_unstable();
         assert_eq!(ids, Vec::from_iter(1..=20));
     });
@@ -63,7 +63,7 @@ fn delay_fault_loses_no_calls() {
     let mut client = BoltClient::connect(outside);
     assert_takes(DELAY, || {
         client.send(request(FrameLayout::V1, 1, b"\x01x"));
-        assert_eq!(client.answer().1, 1);
+        assert_eq!(client.next_answer().1, 1);
     });
     assert_eq!(relay.counter("r", "faults_delayed_total"), Some(1));
     relay.stop();
@@ -78,7 +78,7 @@ fn abort_fault_hits_configured_share() {
     let failed = (0..400)
         .filter(|id| {
             client.send(request(FrameLayout::V1, *id, b"\x01x"));
-            let status = client.answer().2;
+            let status = client.next_answer().2;
             assert!(status == 0 || status == Status::ServerException.number());
             status != 0
         })
@@ -131,13 +131,13 @@ fn frames_pass_up_to_max_frame() {
     let mut answer = Vec::new();
     BoltFrame::status_response(FrameLayout::V1, id, 1, Status::Success).write(&mut answer);
     std::io::Write::write_all(&mut held, &answer).unwrap();
-    assert_eq!(client.answer().1, 9);
+    assert_eq!(client.next_answer().1, 9);
     relay.stop();
 
     let (relay, outside) = sidecar(&route("bolt", echo_server(), "max_frame = \"4KiB\""));
     let mut good = BoltClient::connect(outside);
     good.send(request(FrameLayout::V1, 1, &[7; 4096]));
-    assert_eq!(good.answer().1, 1);
+    assert_eq!(good.next_answer().1, 1);
     relay.stop();
 }
 
@@ -156,7 +156,7 @@ fn oversized_frame_fails_only_own_call() {
         });
         client.send(request(form, 4, &[7; 4097]));
         client.send(request(form, 5, &[7; 4096]));
-        let mut answers: Vec<_> = (0..4).map(|_| client.answer()).collect();
+        let mut answers: Vec<_> = (0..4).map(|_| client.next_answer()).collect();
         answers.sort_by_key(|answer| answer.1);
         let statuses: Vec<_> = answers.iter().map(|answer| (answer.1, answer.2)).collect();
         let expected = [(1, 0), (2, codec_exception), (4, codec_exception), (5, 0)];
@@ -188,14 +188,14 @@ fn oversized_frame_fails_only_own_call() {
         stream: upstream.accept().unwrap().0,
         bytes: Vec::new(),
     };
-    let ids = [server.frame().2, server.frame().2];
+    let ids = [server.next_frame().2, server.next_frame().2];
     for (id, length) in ids.into_iter().zip([1_000_000, 10]) {
         server.send(BoltFrame {
             content: &vec![7; length],
             ..BoltFrame::status_response(FrameLayout::V1, id, 1, Status::Success)
         });
     }
-    let answers = [client.answer(), client.answer()];
+    let answers = [client.next_answer(), client.next_answer()];
     let statuses = answers.map(|answer| (answer.1, answer.2));
     assert_eq!(statuses, [(1, codec_exception), (2, 0)]);
     relay.stop();

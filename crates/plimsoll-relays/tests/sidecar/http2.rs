@@ -12,7 +12,7 @@ use plimsoll_protocols::serving::runtime;
 use plimsoll_wire::http2::{ErrorCode, kind, setting, write};
 
 use super::http2_peer::{Http2Event, Http2Peer};
-use super::{certificates, eventually, files, route, served, sidecar};
+use super::{certificates, eventually, files, route, start_server, sidecar};
 
 const ANSWER: [(&str, &str); 2] = [(":status", "200"), ("content-type", "application/grpc")];
 
@@ -32,7 +32,7 @@ fn upstream(listener: &TcpListener, settings: &[(u16, u32)]) -> Http2Peer {
 
 /// The service grpc.examples.echo.Echo.
 fn echo_server() -> SocketAddr {
-    served(default_flags::<EchoOptions>)
+    start_server(default_flags::<EchoOptions>)
 }
 
 #[test]

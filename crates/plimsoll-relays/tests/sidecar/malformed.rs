@@ -14,7 +14,7 @@ use plimsoll_wire::http2::{ErrorCode, write};
 
 use super::http2_peer::{Http2Event, Http2Peer};
 use super::shapes::{MESSAGE, block, list, request, shapes};
-use super::{route, served, sidecar};
+use super::{route, start_server, sidecar};
 
 pub(crate) fn client(address: SocketAddr) -> Http2Peer {
     Http2Peer::new(TcpStream::connect(address).unwrap(), true, &[])
@@ -155,7 +155,7 @@ pub(crate) const SCORE: &str = "/score.ScoreService/GetScore";
 fn for_each_upstream(attack: impl Fn(SocketAddr, &'static str)) {
     let go = GoServer::start();
     for (upstream, path) in [
-        (served(default_flags::<EchoOptions>), ECHO),
+        (start_server(default_flags::<EchoOptions>), ECHO),
         (go.address, SCORE),
     ] {
         let (relay, outside) = sidecar(&route("grpc", upstream, ""));

@@ -92,7 +92,7 @@ fn fragile_upstream() -> SocketAddr {
 /// Makes a call, which must succeed.
 fn call(client: &mut BoltClient, id: u32) {
     client.send(request(FrameLayout::V1, id, b"\x01x"));
-    let (_, answered, status, content) = client.answer();
+    let (_, answered, status, content) = client.next_answer();
     assert_eq!((answered, status, &content[..]), (id, 0, &b"\x01x"[..]));
 }
 
@@ -167,7 +167,7 @@ fn excess_isolated_clients_share_connections() {
         client.send(request(FrameLayout::V1, 1, b"\x01x"));
     }
     for client in &mut clients {
-        assert_eq!(client.answer().2, 0);
+        assert_eq!(client.next_answer().2, 0);
     }
     assert_eq!(counter(&relay, "answered_busy_total"), 0);
     relay.stop();
@@ -189,7 +189,7 @@ fn poison(ip: &str, outside: SocketAddr, oneway: bool, relay: &Sidecar) {
         bad.stream.shutdown(Shutdown::Both).unwrap();
     } else {
         bad.send(poison);
-        assert_eq!(bad.answer().2, Status::ConnectionClosed.number());
+        assert_eq!(bad.next_answer().2, Status::ConnectionClosed.number());
     }
     eventually("a connection upstream is made for it, or is lost", || {
         lost() > before.0 || made() > before.1
@@ -216,7 +216,7 @@ fn poison_requests_get_own_connection() {
             poison("198.51.100.7", outside, oneway, &relay);
             good.send(request(FrameLayout::V1, next + 1, b"\x01x"));
             for _ in 0..2 {
-                assert_eq!(good.answer().2, 0);
+                assert_eq!(good.next_answer().2, 0);
             }
             next += 2;
             call(&mut client_from("192.0.2.2", outside), 1);
@@ -238,7 +238,7 @@ fn first_poison_of_unknown_address_harms_nobody() {
         poison(&format!("198.51.100.{n}"), outside, false, &relay);
         good.send(request(FrameLayout::V1, 2 * n + 1, b"\x01x"));
         for _ in 0..2 {
-            assert_eq!(good.answer().2, 0);
+            assert_eq!(good.next_answer().2, 0);
         }
     }
     relay.stop();
@@ -281,7 +281,7 @@ fn malformed_response_headers_are_not_forwarded() {
             client.send(request(form, 1, b"\x01x"));
             client.send(request(form, 2, content));
             client.send(request(form, 3, b"\x01x"));
-            let mut answers: Vec<_> = (0..3).map(|_| client.answer()).collect();
+            let mut answers: Vec<_> = (0..3).map(|_| client.next_answer()).collect();
             answers.sort_by_key(|answer| answer.1);
             let codec_exception = Status::CodecException.number();
             let statuses: Vec<_> = answers.iter().map(|answer| answer.2).collect();
@@ -310,6 +310,6 @@ fn malformed_response_headers_are_not_forwarded() {
         header: &map,
         ..request(FrameLayout::V1, 9, b"\x01x")
     });
-    assert_eq!(good.answer().2, 0);
+    assert_eq!(good.next_answer().2, 0);
     relay.stop();
 }

@@ -60,7 +60,7 @@ fn port_exhaustion_is_reported_local() {
     let mut piped = connect_from("127.0.0.3", at(2));
     assert!(matches!(piped.read(&mut [0]), Ok(0) | Err(_)));
     client.send(request(FrameLayout::V1, 1, b"\x01x"));
-    let (_, id, status, content) = client.answer();
+    let (_, id, status, content) = client.next_answer();
     let text = String::from_utf8_lossy(&content);
     assert_eq!((id, status), (1, Status::ServerThreadpoolBusy as u16));
     assert!(text.contains(lack), "{text}");
@@ -85,7 +85,7 @@ fn port_exhaustion_is_reported_local() {
     }
     eventually("calls are carried again", || {
         client.send(request(FrameLayout::V1, 2, b"\x01x"));
-        client.answer().2 == 0
+        client.next_answer().2 == 0
     });
     relay.stop();
 }

@@ -87,17 +87,17 @@ fn hostname_resolves_and_failures_are_counted() {
     eventually("a call goes to the name's address", || {
         let mut client = BoltClient::connect(outside);
         client.send(request(FrameLayout::V1, 1, b"\x01x"));
-        client.answer().2 == 0
+        client.next_answer().2 == 0
     });
     one.send(request(FrameLayout::V1, 2, b"\x01y"));
-    assert_eq!(one.answer().3, b"\x01y");
+    assert_eq!(one.next_answer().3, b"\x01y");
     assert!(relay.counter("r", "upstream_lookup_failures_total") >= Some(1));
     relay.stop();
     // No upstream is left: calls are answered by the sidecar.
     let (relay, outside) = sidecar(&format!("lookup = \"100ms\"\n{}", text("\"no..name:1\"")));
     let mut client = BoltClient::connect(outside);
     client.send(request(FrameLayout::V1, 1, b"\x01x"));
-    assert_ne!(client.answer().2, 0);
+    assert_ne!(client.next_answer().2, 0);
     eventually("the name is looked up again", || {
         relay.counter("r", "upstream_lookup_failures_total") >= Some(3)
     });
@@ -190,7 +190,7 @@ fn access_log_records_every_call() {
     for (place, id) in [(1, 11), (2, 12), (3, 13)] {
         let mut client = BoltClient::connect(at[place]);
         client.send(request(FrameLayout::V1, id, b"\x01x"));
-        client.answer();
+        client.next_answer();
     }
     eventually("every call has ended", || {
         let counted = |route, name| relay.counter(route, name).unwrap();

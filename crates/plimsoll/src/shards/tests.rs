@@ -243,7 +243,7 @@ impl ShardSimulation {
             }),
             (true, StoreRequest::List(folder)) => {
                 let names = self.objects.keys().filter(|name| name.starts_with(&folder));
-                Some(StoreResponse::Names(names.cloned_commit().collect()))
+                Some(StoreResponse::Names(names.cloned().collect()))
             }
         };
         let answer = answer.filter(|_| !fails).unwrap_or(StoreResponse::Failed {

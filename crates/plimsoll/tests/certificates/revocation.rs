@@ -37,19 +37,19 @@ fn revoked_server_certificate_has_own_error_code() {
                     ]
                     .concat();
                     if good {
-                        assert!(loads(&place, &["fetch", &url], &flags).is_empty());
+                        assert!(assert_load_succeeds(&place, &["fetch", &url], &flags).is_empty());
                     } else {
                         let words = [
                             "TLS_CERTIFICATE_REVOKED",
                             "on the list of revoked certificates",
                         ];
-                        fails(&place, &["fetch", &url], &flags, &words);
+                        assert_load_fails(&place, &["fetch", &url], &flags, &words);
                         let _ = fs::remove_dir_all(place.path("never"));
                     }
                 }
                 // Without the flag no revocation list is checked.
                 let unchecked = [&NEW[..], &["--size", "7B"], &support::CLIENT_TLS].concat();
-                assert!(loads(&place, &["fetch", &url], &unchecked).is_empty());
+                assert!(assert_load_succeeds(&place, &["fetch", &url], &unchecked).is_empty());
             }
         }
     }
@@ -64,14 +64,14 @@ fn crl_without_matching_issuer_rejects_certificate() {
     let url = format!("https://localhost:{}/bytes/7", server.port);
     let with = |list: &'static str| [&NEW[..], &support::CLIENT_TLS, &["--crl", list]].concat();
     let unknown = ["TLS_BAD_CERTIFICATE", "give one of every issuer"];
-    fails(&place, &["fetch", &url], &with("others/ca.crl"), &unknown);
+    assert_load_fails(&place, &["fetch", &url], &with("others/ca.crl"), &unknown);
     // The list of the last issuer alone does not help either.
     let all = place.read("certs/ca.crl");
     let end = "-----END X509 CRL-----";
     let first = all.split_once(end).expect("a list").0;
     fs::write(place.path("first.crl"), format!("{first}{end}\n")).expect("a file");
     let _ = fs::remove_dir_all(place.path("never"));
-    fails(&place, &["fetch", &url], &with("first.crl"), &unknown);
+    assert_load_fails(&place, &["fetch", &url], &with("first.crl"), &unknown);
     let _ = fs::remove_dir_all(place.path("never"));
     // An invalid list is named, and so is a list for which there is no use.
     for (flags, code, words) in [
@@ -87,7 +87,7 @@ fn crl_without_matching_issuer_rejects_certificate() {
             "without a CA, revocation can't be checked",
         ),
     ] {
-        let out = attempt(
+        let out = run_command(
             &place,
             &[&["fetch", &url, "--out", "never"], &flags[..]].concat(),
         );
@@ -99,7 +99,7 @@ fn crl_without_matching_issuer_rejects_certificate() {
         &["serve", "files", "--tls-client-crl", "certs/ca.crl"],
         &support::SERVER_TLS[..],
     ];
-    let out = attempt(&place, &bare.concat());
+    let out = run_command(&place, &bare.concat());
     assert_eq!(out.status.code(), Some(2), "{}", unwrapped_output(&out));
     assert!(
         unwrapped_output(&out).contains("--tls-client-ca"),
@@ -143,7 +143,7 @@ fn client_revoked_at_runtime_is_rejected() {
         let comes_in = || {
             let _ = fs::remove_dir_all(place.path("run"));
             let flags = [&call[..], &load, &support::CLIENT_MTLS, &["--out", "run"]];
-            let out = attempt(&place, &flags.concat());
+            let out = run_command(&place, &flags.concat());
             (out.status.success(), unwrapped_output(&out))
         };
         let (first, said) = comes_in();

@@ -25,7 +25,7 @@ fn openssl_server_serves_full_and_resumed_handshakes() {
             &url(&server, "/none.txt"),
             &[&load, size].concat(),
         );
-        assert_eq!(failure(&run), ("FILE_MISSING", 2), "{run}");
+        assert_eq!(first_error(&run), ("FILE_MISSING", 2), "{run}");
         let details = run["details"].to_string();
         assert!(details.contains("missing on the server"), "{details}");
         assert!(details.contains("Error opening 'none.txt'"), "{details}");
@@ -69,7 +69,7 @@ fn handshake_only_mode_sends_no_request() {
     }
     // No request arrived.
     let (_, printed) = ours.stop();
-    assert_eq!(counted(&printed, "bytes"), 0, "{printed}");
+    assert_eq!(server_count(&printed, "bytes"), 0, "{printed}");
     for (flags, why) in [
         (&["--mode", "resumed"][..], "tickets"),
         (&["--mode", "reused"], "makes a new one for every call"),
@@ -98,7 +98,7 @@ fn version_mismatch_differs_from_untrusted_server() {
     let old = s_server(&place, &["-WWW", "-tls1_2"]);
     let only_1_3 = [&cold[..], &["--tls-version", "1.3"]].concat();
     let run = fetch(&place, 1, &url(&old, "/x"), &only_1_3);
-    assert_eq!(failure(&run), ("TLS_VERSION", 2));
+    assert_eq!(first_error(&run), ("TLS_VERSION", 2));
     let _ = fs::remove_dir_all(place.path("run"));
     let new = s_server(&place, &["-WWW", "-tls1_3"]);
     let untrusting = [&cold[..], &["--ca", "other/ca.crt"]].concat();
@@ -106,7 +106,7 @@ fn version_mismatch_differs_from_untrusted_server() {
     let url = url(&new, "/x");
     let fixed = ["fetch", &url, "-q", "--json", "--out", "run"];
     let run = place.expect_run(1, &[&fixed, &untrusting[..]].concat());
-    assert_eq!(failure(&run), ("TLS_UNKNOWN_CA", 2));
+    assert_eq!(first_error(&run), ("TLS_UNKNOWN_CA", 2));
 }
 
 #[test]
@@ -201,8 +201,8 @@ fn openssl_clients_are_served_and_resume() {
         assert!(text(&timed.stdout).contains("connections in"), "{kind}");
     }
     let (_, printed) = server.stop();
-    let full = counted(&printed, "full handshakes");
-    let resumed = counted(&printed, "resumed handshakes");
+    let full = server_count(&printed, "full handshakes");
+    let resumed = server_count(&printed, "resumed handshakes");
     assert!(full > 2 && resumed > 2, "{printed}");
-    assert_eq!(counted(&printed, "refused"), 0);
+    assert_eq!(server_count(&printed, "refused"), 0);
 }

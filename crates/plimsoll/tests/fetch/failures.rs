@@ -43,11 +43,11 @@ fn wrong_status_length_and_missing_file_fail() {
     let run = fetch(&place, 0, &url(&server, "/a.bin"), &load);
     assert_eq!(run["total"]["bytes_received"], 3 * 1024);
     let run = fetch(&place, 1, &url(&server, "/b.bin"), &load);
-    assert_eq!(failure(&run), ("HTTP_404", 3));
+    assert_eq!(first_error(&run), ("HTTP_404", 3));
     assert_eq!(run["details"][0]["text"], "GET /b.bin: 404 Not Found");
     let sized = [&load[..], &["--size", "2KiB"]].concat();
     let run = fetch(&place, 1, &url(&server, "/a.bin"), &sized);
-    assert_eq!(failure(&run), ("BODY_LENGTH", 3));
+    assert_eq!(first_error(&run), ("BODY_LENGTH", 3));
     assert_eq!(
         run["details"][0]["text"],
         "GET /a.bin: a body of 1024 bytes instead of 2048"
@@ -102,7 +102,7 @@ fn short_body_or_missing_close_notify_fails() {
         let server = Server::start(&mut python);
         let flags = ["--mode", "new", "--calls", "2", "--clients", "1"];
         let run = fetch(&place, 1, &url(&server, "/x"), &flags);
-        assert_eq!(failure(&run), (code, 2), "{manner} {header}");
+        assert_eq!(first_error(&run), (code, 2), "{manner} {header}");
     }
 }
 
@@ -169,10 +169,10 @@ fn fifo_in_served_directory_does_not_block() {
     let load = ["--clients", "20", "--calls", "600"];
     // None of them succeeds, and all are answered.
     let run = fetch(&place, 1, &url, &load);
-    assert_eq!(failure(&run).1, 600, "{run}");
-    assert_ne!(failure(&run).0, "DEADLINE_EXCEEDED", "{run}");
+    assert_eq!(first_error(&run).1, 600, "{run}");
+    assert_ne!(first_error(&run).0, "DEADLINE_EXCEEDED", "{run}");
     let url = format!("http://{}/file", server.address());
     assert_eq!(fetch(&place, 0, &url, &load)["total"]["ok"], 600);
     let (code, printed) = server.stop();
-    assert_eq!((code, counted(&printed, "refused")), (0, 600), "{printed}");
+    assert_eq!((code, server_count(&printed, "refused")), (0, 600), "{printed}");
 }

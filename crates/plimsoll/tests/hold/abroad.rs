@@ -121,9 +121,9 @@ fn openssl_client_survives_key_updates_and_resumes() {
     }
     let (code, printed) = server.stop();
     assert_eq!(code, 0);
-    assert_eq!(counted(&printed, "full handshakes"), 2, "{printed}");
-    assert_eq!(counted(&printed, "resumed handshakes"), 1, "{printed}");
-    assert_eq!(counted(&printed, "connections broken"), 0, "{printed}");
+    assert_eq!(server_count(&printed, "full handshakes"), 2, "{printed}");
+    assert_eq!(server_count(&printed, "resumed handshakes"), 1, "{printed}");
+    assert_eq!(server_count(&printed, "connections broken"), 0, "{printed}");
 }
 
 /// Starts `openssl s_server` on a free port.
@@ -162,7 +162,7 @@ fn openssl_server_updates_keys_on_idle_connection() {
             "--keepalive",
             "100ms",
         ];
-        let run = hold(&place, 0, &tls(server.port), &[&one, client].concat());
+        let run = run_hold(&place, 0, &tls_url(server.port), &[&one, client].concat());
         assert_eq!(run["total"]["ok"], 5, "{run}");
         assert_eq!(run["tls"]["version"], "TLSv1_3");
     }
@@ -174,7 +174,7 @@ fn openssl_server_updates_keys_on_idle_connection() {
         .nth(1)
         .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
         .expect("a port");
-    let url = tls(port);
+    let url = tls_url(port);
     let fixed = [
         "hold",
         &url,
@@ -266,7 +266,7 @@ fn third_party_echo_servers_work_by_default() {
             "--keepalive",
             "100ms",
         ];
-        let run = hold(&place, 0, &format!("tcp://127.0.0.1:{port}"), &few);
+        let run = run_hold(&place, 0, &format!("tcp://127.0.0.1:{port}"), &few);
         assert_eq!(run["total"]["ok"], 9, "server {nth}: {run}");
         assert_eq!(run["total"]["connections_lost"], 0, "server {nth}: {run}");
     }

@@ -10,11 +10,11 @@ const FEW_IN_FLIGHT: [&str; 4] = ["--clients", "2", "--calls", "200"];
 fn connection_reset_fails_only_calls_in_flight() {
     let place = Place::new();
     let port = server(|stream| {
-        grpc(&stream, held(), answer_first(10));
+        serve_grpc(&stream, held(), answer_first(10));
         // Closing without lingering resets the connection, with a call in flight.
         let _ = rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO));
     });
-    let run = counted(&place, 0, &score(&plaintext(port), &FEW_IN_FLIGHT));
+    let run = run_load(&place, 0, &score_load(&plaintext(port), &FEW_IN_FLIGHT));
     assert_eq!(run["total"]["due"], 200);
     let errors = errors(&run);
     assert!(
@@ -28,11 +28,11 @@ fn connection_reset_fails_only_calls_in_flight() {
 fn server_half_close_fails_as_connection_closed() {
     let place = Place::new();
     let port = server(|stream| {
-        grpc(&stream, held(), answer_first(10));
+        serve_grpc(&stream, held(), answer_first(10));
         let _ = stream.shutdown(Shutdown::Write);
         discard_input(&stream);
     });
-    let run = counted(&place, 0, &score(&plaintext(port), &FEW_IN_FLIGHT));
+    let run = run_load(&place, 0, &score_load(&plaintext(port), &FEW_IN_FLIGHT));
     assert_eq!(run["total"]["due"], 200);
     let errors = errors(&run);
     assert!(
@@ -46,12 +46,12 @@ fn garbage_between_answers_fails_calls() {
     let place = Place::new();
     static SEED: AtomicU32 = AtomicU32::new(1);
     let port = server(|mut stream| {
-        grpc(&stream, held(), answer_first(10));
-        let _ = stream.write_all(&garbage(SEED.fetch_add(1, Ordering::Relaxed)));
+        serve_grpc(&stream, held(), answer_first(10));
+        let _ = stream.write_all(&random_bytes(SEED.fetch_add(1, Ordering::Relaxed)));
         let _ = stream.shutdown(Shutdown::Write);
         discard_input(&stream);
     });
-    let run = counted(&place, 0, &score(&plaintext(port), &FEW_IN_FLIGHT));
+    let run = run_load(&place, 0, &score_load(&plaintext(port), &FEW_IN_FLIGHT));
     assert!(run["total"]["ok"].as_u64() >= Some(100), "{run}");
     let errors = errors(&run);
     assert!(!errors.is_empty());
@@ -77,7 +77,7 @@ fn bytewise_responses_succeed_without_deadline() {
             })
         };
         let mut answer = answer_first(usize::MAX);
-        grpc(&stream, held(), |connection, out, held| {
+        serve_grpc(&stream, held(), |connection, out, held| {
             let whole = answer(connection, out, held) && drip(out);
             out.clear();
             whole
@@ -86,12 +86,12 @@ fn bytewise_responses_succeed_without_deadline() {
     });
     let url = plaintext(port);
     // Slow responses are valid.
-    let run = counted(&place, 0, &score(&url, &["--clients", "1", "--calls", "2"]));
+    let run = run_load(&place, 0, &score_load(&url, &["--clients", "1", "--calls", "2"]));
     assert_eq!(run["total"]["ok"], 2, "{run}");
     assert!(run["total"]["service"]["min_us"].as_f64() > Some(500_000.0));
     // A deadline makes slow responses fail.
     let flags = ["--clients", "1", "--calls", "1", "--deadline", "200ms"];
-    let run = counted(&place, 1, &score(&url, &flags));
+    let run = run_load(&place, 1, &score_load(&url, &flags));
     assert_eq!(errors(&run), [("DEADLINE_EXCEEDED", 1)]);
     let patience = ["--connect-timeout", "100ms"];
     assert_fails_everywhere(
@@ -111,7 +111,7 @@ fn repeated_goaways_fail_only_unserved_calls() {
     let port = server(|stream| {
         let mut answer = answer_first(usize::MAX);
         let mut announced = false;
-        grpc(&stream, held(), |connection, out, held| {
+        serve_grpc(&stream, held(), |connection, out, held| {
             let goes_on = answer(connection, out, held);
             if !announced && connection.answered() >= 5 {
                 announced = true;
@@ -121,7 +121,7 @@ fn repeated_goaways_fail_only_unserved_calls() {
         });
     });
     let flags = ["--rate", "500/s", "--duration", "2s"];
-    let run = counted(&place, 0, &score(&plaintext(port), &flags));
+    let run = run_load(&place, 0, &score_load(&plaintext(port), &flags));
     assert_eq!(run["total"]["ok"], 1000, "{run}");
     assert!(
         run["total"]["connections_full"].as_u64() > Some(50),
@@ -134,9 +134,9 @@ fn repeated_goaways_fail_only_unserved_calls() {
             goaway_after: Some(5),
             ..CannedOptions::default()
         };
-        grpc(&stream, options, |_, _, _| true);
+        serve_grpc(&stream, options, |_, _, _| true);
     });
-    let run = counted(&place, 0, &score(&plaintext(port), &FEW_IN_FLIGHT));
+    let run = run_load(&place, 0, &score_load(&plaintext(port), &FEW_IN_FLIGHT));
     assert_eq!(run["total"]["due"], 200, "{run}");
     assert!(run["total"]["ok"].as_u64() > Some(100), "{run}");
     for (code, _) in errors(&run) {
@@ -156,16 +156,16 @@ fn refused_and_reset_streams_have_own_codes() {
                 reset_every: Some((4, error)),
                 ..CannedOptions::default()
             };
-            grpc(&stream, options, |_, _, _| true);
+            serve_grpc(&stream, options, |_, _, _| true);
         });
         let flags = ["--clients", "1", "--calls", "100"];
         let once = [&flags[..], &["--no-retry"]].concat();
-        let run = counted(&place, 0, &score(&plaintext(port), &once));
+        let run = run_load(&place, 0, &score_load(&plaintext(port), &once));
         assert_eq!(run["total"]["ok"], 75, "{run}");
         assert_eq!(errors(&run), [(code, 25)]);
         // A refused stream was not processed.
         if error == ErrorCode::REFUSED_STREAM {
-            let run = counted(&place, 0, &score(&plaintext(port), &flags));
+            let run = run_load(&place, 0, &score_load(&plaintext(port), &flags));
             assert_eq!(run["total"]["ok"], 100, "{run}");
         }
     }
@@ -174,10 +174,10 @@ fn refused_and_reset_streams_have_own_codes() {
 #[test]
 fn unanswered_calls_fail_by_deadline() {
     let place = Place::new();
-    let port = server(|stream| grpc(&stream, held(), |_, _, _| true));
+    let port = server(|stream| serve_grpc(&stream, held(), |_, _, _| true));
     let url = plaintext(port);
     let flags = ["--rate", "100/s", "--calls", "20", "--deadline", "200ms"];
-    let run = counted(&place, 1, &score(&url, &flags));
+    let run = run_load(&place, 1, &score_load(&url, &flags));
     assert_eq!(errors(&run), [("DEADLINE_EXCEEDED", 20)]);
     assert!(
         run["total"]["failed"]["min_us"].as_f64() >= Some(199_000.0),
@@ -194,7 +194,7 @@ fn unanswered_calls_fail_by_deadline() {
         "--drain",
         "200ms",
     ];
-    let run = counted(&place, 1, &score(&url, &flags));
+    let run = run_load(&place, 1, &score_load(&url, &flags));
     assert_eq!(errors(&run), []);
     let cut_off = &run["total"]["cut_off_by_code"][0];
     assert_eq!(cut_off["code"], "CUT_OFF", "{run}");

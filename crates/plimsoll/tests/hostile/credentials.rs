@@ -40,11 +40,11 @@ fn certificate_expiring_during_load_is_rejected() {
     let url = server.tls();
     let runs: Vec<Output> = thread::scope(|scope| {
         let started = ["each", "once"].map(|chain| {
-            let mut arguments = score(&url, &["--cold", "--rate", "20/s", "--duration", "8s"]);
+            let mut arguments = score_load(&url, &["--cold", "--rate", "20/s", "--duration", "8s"]);
             arguments.extend(CLIENT_TLS);
             arguments.extend(["--chain", chain, "--out", chain, "--json"]);
             let mut command = place.command(&arguments);
-            scope.spawn(move || attempt(&mut command))
+            scope.spawn(move || run_to_end(&mut command))
         });
         started.map(|run| run.join().expect("a run")).into()
     });
@@ -116,7 +116,7 @@ fn unusable_key_files_are_named() {
             &["--cert", "certs/client.crt", "--key", key],
         ]
         .concat();
-        let output = attempt(&mut place.command(&score("grpcs://localhost:1", &flags)));
+        let output = run_to_end(&mut place.command(&score_load("grpcs://localhost:1", &flags)));
         let printed = stderr_of(&output);
         assert_eq!(output.status.code(), Some(1), "{printed}");
         for word in words {
@@ -149,7 +149,7 @@ fn unreadable_key_file_is_reported() {
     .concat();
     let mut command = Command::new(&binary);
     command
-        .args(score("grpcs://localhost:1", &flags))
+        .args(score_load("grpcs://localhost:1", &flags))
         .current_dir(&dir)
         .env_clear();
     if rustix::process::geteuid().is_root() {
@@ -158,7 +158,7 @@ fn unreadable_key_file_is_reported() {
         let none = fs::Permissions::from_mode(0o000);
         fs::set_permissions(place.path("certs/client.key"), none).expect("ours");
     }
-    let output = attempt(&mut command);
+    let output = run_to_end(&mut command);
     let printed = stderr_of(&output);
     assert_eq!(output.status.code(), Some(1), "{printed}");
     assert!(

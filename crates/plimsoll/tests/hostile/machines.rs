@@ -31,10 +31,10 @@ fn file_size_limit_leaves_partial_run() {
     ];
     // 16 blocks of 512 bytes.
     let limit = "ulimit -f 16";
-    let output = attempt(&mut command_under_limit(
+    let output = run_to_end(&mut command_under_limit(
         &place,
         limit,
-        &score(&url, &flags),
+        &score_load(&url, &flags),
     ));
     let said = stderr_of(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
@@ -63,9 +63,9 @@ fn run_on_small_disk(place: &Place, filling: &str, url: &str, flags: &[&str]) ->
     command
         .args(["--mount", "sh", "-c", &script])
         .arg(env!("CARGO_BIN_EXE_plimsoll"))
-        .args(score(url, &[flags, &["--out", "full/run"]].concat()))
+        .args(score_load(url, &[flags, &["--out", "full/run"]].concat()))
         .current_dir(place.path(""));
-    let output = attempt(&mut command);
+    let output = run_to_end(&mut command);
     let printed = stderr_of(&output);
     if output.status.code() == Some(77) || printed.contains("unshare failed") {
         print_uncaptured(format_args!(
@@ -118,7 +118,7 @@ fn too_few_server_descriptors_are_reported() {
         ["serve", "score", "--listen", "127.0.0.1:0"],
         ["relay", "gateway", "--echo", "--listen=127.0.0.1:0"],
     ] {
-        let output = attempt(&mut command_under_limit(&place, "ulimit -n 12", &arguments));
+        let output = run_to_end(&mut command_under_limit(&place, "ulimit -n 12", &arguments));
         let printed = stderr_of(&output);
         assert_eq!(output.status.code(), Some(2), "{printed}");
         assert!(
@@ -155,8 +155,8 @@ fn too_few_descriptors_are_reported_before_load() {
             "a process can't open even one of 1,000 connections",
         ),
     ] {
-        let arguments = score("grpc://127.0.0.1:1", flags);
-        let output = attempt(&mut command_under_limit(&place, limit, &arguments));
+        let arguments = score_load("grpc://127.0.0.1:1", flags);
+        let output = run_to_end(&mut command_under_limit(&place, limit, &arguments));
         let printed = stderr_of(&output);
         assert_eq!(output.status.code(), Some(code), "{printed}");
         assert!(
@@ -184,8 +184,8 @@ fn exhausted_descriptors_invalidate_run() {
         "--out",
         "run",
     ];
-    let arguments = score(&url, &flags);
-    let output = attempt(&mut command_under_limit(&place, "ulimit -n 90", &arguments));
+    let arguments = score_load(&url, &flags);
+    let output = run_to_end(&mut command_under_limit(&place, "ulimit -n 90", &arguments));
     assert_eq!(output.status.code(), Some(1), "{}", stderr_of(&output));
     let run = place.run_json("run");
     assert_eq!(run["count_check"]["matches"], true, "{run}");

@@ -32,7 +32,7 @@ duration = \"1s\"
     ] {
         fs::write(place.path("plan.toml"), plan.replace(right, wrong)).expect("writable");
         let arguments = ["run", "plan.toml", "--out", "never", "-q"];
-        let output = attempt(&mut place.command(&arguments));
+        let output = run_to_end(&mut place.command(&arguments));
         let printed = stderr_of(&output);
         assert_eq!(output.status.code(), Some(2), "{printed}");
         for word in words {
@@ -57,8 +57,8 @@ fn flag_mistakes_are_explained() {
         (["--rate", "10/s", "--drain", "1"], ["--drain", "no unit"]),
         (["--rate", "10/s", "--calls", "0"], ["--calls", "0"]),
     ] {
-        let arguments = score("grpc://127.0.0.1:1", &flags);
-        let output = attempt(&mut place.command(&arguments));
+        let arguments = score_load("grpc://127.0.0.1:1", &flags);
+        let output = run_to_end(&mut place.command(&arguments));
         let printed = stderr_of(&output);
         assert_eq!(output.status.code(), Some(2), "{printed}");
         for word in words {
@@ -71,8 +71,8 @@ fn flag_mistakes_are_explained() {
 fn nonexistent_watched_pid_is_rejected() {
     let place = Place::new();
     let flags = ["--clients", "1", "--calls", "1", "--out", "never", "--pid"];
-    let arguments = [&score("grpc://127.0.0.1:1", &flags)[..], &["999999999"]].concat();
-    let output = attempt(&mut place.command(&arguments));
+    let arguments = [&score_load("grpc://127.0.0.1:1", &flags)[..], &["999999999"]].concat();
+    let output = run_to_end(&mut place.command(&arguments));
     let printed = stderr_of(&output);
     assert_eq!(output.status.code(), Some(2), "{printed}");
     for word in ["`--pid`", "no process 999999999", "help: "] {

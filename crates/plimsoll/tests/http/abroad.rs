@@ -64,10 +64,10 @@ fn nginx_transfers_and_404s_are_counted() {
     for (port, version) in [(nginx.port, "1.1"), (port, "2")] {
         let url = |path: &str| format!("https://localhost:{port}{path}");
         let flags = [&half, &CLIENT_TLS[..], &["--http-version", version]].concat();
-        let run = http(&place, 0, &url("/a"), &flags);
+        let run = run_http(&place, 0, &url("/a"), &flags);
         assert_eq!(run["total"]["bytes_received"], 20 * 70_000, "{run}");
-        let run = http(&place, 1, &url("/b"), &flags);
-        assert_eq!(failure(&run), ("HTTP_404", 20));
+        let run = run_http(&place, 1, &url("/b"), &flags);
+        assert_eq!(first_error(&run), ("HTTP_404", 20));
     }
     let log = place.read("access.log");
     assert_eq!(
@@ -137,7 +137,7 @@ fn nginx_sees_reported_call_and_socket_traces() {
             "run",
             "--traceparent",
         ];
-        let run = measured(
+        let run = run_measured(
             &place,
             0,
             &[&fixed, flags, &CLIENT_TLS, &FORTY_CALLS].concat(),
@@ -174,28 +174,28 @@ fn haproxy_forwards_responses_and_reports_missing_backend() {
     );
     let haproxy = Haproxy::start(&place, "http", &config, port);
     let base = format!("http://127.0.0.1:{port}");
-    let whole = http(&place, 0, &format!("{base}/bytes/3000"), &FORTY_CALLS);
+    let whole = run_http(&place, 0, &format!("{base}/bytes/3000"), &FORTY_CALLS);
     let sse = ["--stream", "sse", "--stream-until", "[DONE]"];
-    let streamed = http(
+    let streamed = run_http(
         &place,
         0,
         &format!("{base}/sse/4"),
         &[&FORTY_CALLS[..], &sse].concat(),
     );
-    let nobody = http(&place, 1, &format!("{base}/nobody"), &FORTY_CALLS);
+    let nobody = run_http(&place, 1, &format!("{base}/nobody"), &FORTY_CALLS);
     let two = [&FORTY_CALLS[..], &["--http-version", "2"]].concat();
-    let whole_2 = http(&place, 0, "unix:h2.sock:/bytes/3000", &two);
-    let streamed_2 = http(&place, 0, "unix:h2.sock:/sse/4", &[&two[..], &sse].concat());
-    let nobody_2 = http(&place, 1, "unix:h2.sock:/nobody", &two);
+    let whole_2 = run_http(&place, 0, "unix:h2.sock:/bytes/3000", &two);
+    let streamed_2 = run_http(&place, 0, "unix:h2.sock:/sse/4", &[&two[..], &sse].concat());
+    let nobody_2 = run_http(&place, 1, "unix:h2.sock:/nobody", &two);
     drop(haproxy);
     for whole in [whole, whole_2] {
         assert_eq!(whole["total"]["bytes_received"], 40 * 3_000);
     }
     for streamed in [streamed, streamed_2] {
-        assert_eq!(events(&streamed), (200, 40, 160));
+        assert_eq!(event_counts(&streamed), (200, 40, 160));
     }
     for nobody in [nobody, nobody_2] {
-        assert_eq!(failure(&nobody), ("HTTP_503", 40));
+        assert_eq!(first_error(&nobody), ("HTTP_503", 40));
     }
 }
 
@@ -220,7 +220,7 @@ fn chunked_go_responses_with_trailers_are_read() {
                 format!("http://127.0.0.1:{}{path}", server.port)
             }
         };
-        let run = http(
+        let run = run_http(
             &place,
             0,
             &url("/bytes/100000"),
@@ -237,7 +237,7 @@ fn chunked_go_responses_with_trailers_are_read() {
             "--expect-body",
             "\"a\": ",
         ];
-        let run = http(
+        let run = run_http(
             &place,
             0,
             &url("/echo"),
@@ -245,20 +245,20 @@ fn chunked_go_responses_with_trailers_are_read() {
         );
         assert_eq!(run["total"]["ok"], 40, "{run}");
         let sse = ["--stream", "sse", "--stream-until", "event:done"];
-        let run = http(
+        let run = run_http(
             &place,
             0,
             &url("/sse/5"),
             &[&FORTY_CALLS, &sse[..], tls].concat(),
         );
-        assert_eq!(events(&run), (240, 40, 200));
-        let run = http(
+        assert_eq!(event_counts(&run), (240, 40, 200));
+        let run = run_http(
             &place,
             1,
             &url("/status/502"),
             &[&FORTY_CALLS, tls].concat(),
         );
-        assert_eq!(failure(&run), ("HTTP_502", 40));
+        assert_eq!(first_error(&run), ("HTTP_502", 40));
     }
 }
 
@@ -266,7 +266,7 @@ fn chunked_go_responses_with_trailers_are_read() {
 fn python_bodies_and_stream_endings_are_judged() {
     let place = Place::new();
     let server = Server::start(&mut python(&place, "http_server.py"));
-    let run = http(&place, 0, &url(&server, "/close"), &FORTY_CALLS);
+    let run = run_http(&place, 0, &url(&server, "/close"), &FORTY_CALLS);
     assert_eq!(run["total"]["ok"], 40, "{run}");
     assert_eq!(run["total"]["bytes_received"], 40 * 23);
     let load = ["--clients", "2", "--calls", "6"];
@@ -309,15 +309,15 @@ fn python_bodies_and_stream_endings_are_judged() {
         ("/ndjson/short/4", &["--stream", "ndjson"], None, 24),
     ] {
         let exit = i32::from(code.is_some());
-        let run = http(
+        let run = run_http(
             &place,
             exit,
             &url(&server, path),
             &[&load[..], flags].concat(),
         );
-        assert_eq!(events(&run).0, count, "{path}");
+        assert_eq!(event_counts(&run).0, count, "{path}");
         if let Some(code) = code {
-            assert_eq!(failure(&run), (code, 6), "{path}");
+            assert_eq!(first_error(&run), (code, 6), "{path}");
         }
     }
 }
@@ -342,7 +342,7 @@ fn node_server_is_measured() {
         let mut node = tool("node");
         let server = Server::start(node.arg(place.path("server.js")).arg(module));
         let flags = [&FORTY_CALLS[..], &post, &["--http-version", version]].concat();
-        let run = http(&place, 0, &url(&server, "/any"), &flags);
+        let run = run_http(&place, 0, &url(&server, "/any"), &flags);
         assert_eq!(run["total"]["ok"], 40, "{run}");
         assert_eq!(
             run["total"]["bytes_received"],

@@ -2,7 +2,7 @@
 
 use crate::support::peers::python;
 use crate::support::{CLIENT_TLS, Place, Server};
-use crate::{FORTY_CALLS, events, failure, http, url};
+use crate::{FORTY_CALLS, event_counts, first_error, run_http, url};
 
 /// A server, its command line, and its URL.
 const SERVERS: [(&str, bool, &str); 6] = [
@@ -35,7 +35,7 @@ fn python_asgi_servers_are_measured() {
         let tls = if secured { &CLIENT_TLS[..] } else { &[] };
         let chosen = ["--http-version", version];
         let of = |code, path: &str, flags: &[&str]| {
-            let run = http(
+            let run = run_http(
                 &place,
                 code,
                 &at(path),
@@ -65,12 +65,12 @@ fn python_asgi_servers_are_measured() {
         whole("/echo", &echoed, 8);
         let sse = ["--stream", "sse", "--stream-until", "[DONE]"];
         let run = of(0, "/sse/4", &sse);
-        assert_eq!(events(&run), (200, 40, 160), "{name}");
+        assert_eq!(event_counts(&run), (200, 40, 160), "{name}");
 
         let run = of(1, "/status/503", &[]);
-        assert_eq!(failure(&run), ("HTTP_503_RETRY_AFTER", 40), "{name}");
+        assert_eq!(first_error(&run), ("HTTP_503_RETRY_AFTER", 40), "{name}");
         let run = of(1, "/breaks", &sse);
         assert_eq!(run["total"]["errors"], 40, "{name}: {run}");
-        assert_eq!(events(&run).0, 40, "{name}: {run}");
+        assert_eq!(event_counts(&run).0, 40, "{name}: {run}");
     }
 }

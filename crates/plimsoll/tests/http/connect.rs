@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::support::peers::peer;
 use crate::support::{Place, Server};
-use crate::{http, url};
+use crate::{run_http, url};
 
 /// How the calls of a run ended, and the number of messages in their answers.
 fn outcome_and_messages(run: &Value) -> (String, u64) {
@@ -72,7 +72,7 @@ fn connect_go_grpc_web_and_connect_are_parsed() {
                 version,
             ];
             let code = i32::from(expected.0 != "OK");
-            let run = http(
+            let run = run_http(
                 &place,
                 code,
                 &url(&server, path),
@@ -96,7 +96,7 @@ fn connect_go_grpc_web_and_connect_are_parsed() {
             let flags = ["--data", body, "-H", &kind, "--http-version", version];
             let code = i32::from(expected != "OK");
             let url = url(&server, "/echo.Echo/Say");
-            let run = http(&place, code, &url, &[&load[..], &flags].concat());
+            let run = run_http(&place, code, &url, &[&load[..], &flags].concat());
             assert_eq!(outcome_and_messages(&run).0, expected, "{version} {body}");
         }
     }

@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::support::peers::python;
 use crate::support::{Place, Server, stderr_of};
-use crate::{http, url};
+use crate::{run_http, url};
 
 /// A command that prints a higher number each time.
 const COUNTS: &str = "n=$(cat n 2>/dev/null || echo 0); echo $((n + 1)) > n; echo \"Bearer $n\"";
@@ -18,7 +18,7 @@ fn header_uses_latest_command_output() {
         let _ = fs::remove_file(place.path("n"));
         let flags = ["--header-from-command", &header, "--http-version", version];
         let load = ["--refresh", "1s", "--clients", "1", "--duration", "3500ms"];
-        let run = http(&place, 0, &url(&server, "/"), &[&flags[..], &load].concat());
+        let run = run_http(&place, 0, &url(&server, "/"), &[&flags[..], &load].concat());
         assert_eq!(run["total"]["errors"], 0, "{run}");
         // The command runs once for the plan and then every second, later on a busy machine.
         let ran: u32 = place.read("n").trim().parse().unwrap();

@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::support::{Place, text};
-use crate::{events, failure, http, url};
+use crate::{event_counts, first_error, run_http, url};
 
 #[test]
 fn http2_responses_are_judged_like_http1() {
@@ -61,21 +61,21 @@ fn http2_responses_are_judged_like_http1() {
         ),
     ] {
         let all = [&two[..], &load, flags].concat();
-        let run = http(&place, 1, &url(&server, path), &all);
-        assert_eq!(failure(&run), (code, 20), "{path} {flags:?}");
+        let run = run_http(&place, 1, &url(&server, path), &all);
+        assert_eq!(first_error(&run), (code, 20), "{path} {flags:?}");
         let printed = run["details"][0]["text"].as_str().unwrap_or_default();
         assert!(printed.starts_with(detail), "{printed}");
     }
     let sse = ["--stream", "sse", "--stream-until", "[DONE]"];
-    let run = http(
+    let run = run_http(
         &place,
         0,
         &url(&server, "/sse/4"),
         &[&two[..], &load, &sse].concat(),
     );
-    assert_eq!(events(&run), (100, 20, 80));
+    assert_eq!(event_counts(&run), (100, 20, 80));
     let head = ["-X", "HEAD"];
-    let run = http(
+    let run = run_http(
         &place,
         0,
         &url(&server, "/"),
@@ -85,7 +85,7 @@ fn http2_responses_are_judged_like_http1() {
     // More data in flight than the windows allow at once.
     let big = format!("@{}", place.path("big").display());
     fs::write(place.path("big"), vec![b'x'; 300_000]).unwrap();
-    let run = http(
+    let run = run_http(
         &place,
         0,
         &url(&server, "/echo"),
@@ -102,7 +102,7 @@ fn http2_responses_are_judged_like_http1() {
         "--expect-body",
         r#", "city": ""#,
     ];
-    let run = http(
+    let run = run_http(
         &place,
         0,
         &url(&server, "/echo?n={{seq}}"),
@@ -127,14 +127,14 @@ fn endless_event_streams_end_with_load() {
     for version in ["1.1", "2"] {
         let flags = ["--deadline", "3s", "--http-version", version];
         let url = url(&server, "/sse/1000000");
-        let run = http(&place, 0, &url, &[&held[..], &flags].concat());
+        let run = run_http(&place, 0, &url, &[&held[..], &flags].concat());
         let counts = &run["total"]["measures"]["counts"];
         assert_eq!(run["total"]["ok"], 5, "{run}");
         assert_eq!(run["total"]["errors"], 0, "{run}");
         assert_eq!(counts["streams_ended_with_load"], 5, "{run}");
         assert_eq!(run["count_check"]["matches"], true, "{run}");
         assert!(run["total"]["connections_unused"].is_null(), "{run}");
-        let (received, answers, gaps) = events(&run);
+        let (received, answers, gaps) = event_counts(&run);
         assert_eq!((answers, gaps), (5, received - 5), "{run}");
         let report = place.expect(0, &["report", "run"]);
         assert!(report.contains("5 streams with the load"), "{report}");
@@ -157,7 +157,7 @@ fn too_few_connections_are_named_before_target() {
         "--objective",
         "fidelity > 99%",
     ];
-    let run = http(&place, 99, &url(&server, "/"), &load);
+    let run = run_http(&place, 99, &url(&server, "/"), &load);
     assert_eq!(run["total"]["ok"], 400, "{run}");
     let problems = run["health"]["problems"].as_array().expect("a list");
     let too_few = problems.iter().find(|p| p["kind"] == "too_few_connections");

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::support::peers::python;
 use crate::support::{Place, Server};
-use crate::{events, failure, http, url};
+use crate::{event_counts, first_error, run_http, url};
 
 #[test]
 fn compressed_responses_are_decoded_counted_and_bounded() {
@@ -21,7 +21,7 @@ fn compressed_responses_are_decoded_counted_and_bounded() {
         let path = format!("/packed/{coding}/1000");
         // The body is checked whether or not compression was requested.
         for flags in [&looked[..], &["--compressed"]] {
-            let run = http(
+            let run = run_http(
                 &place,
                 0,
                 &url(&server, &path),
@@ -38,23 +38,23 @@ fn compressed_responses_are_decoded_counted_and_bounded() {
             );
         }
         let asked = format!("/packed/{coding}/10?asked=1");
-        http(
+        run_http(
             &place,
             0,
             &url(&server, &asked),
             &[&load[..], &["--compressed"]].concat(),
         );
-        let run = http(&place, 1, &url(&server, &asked), &load);
-        assert_eq!(failure(&run), ("HTTP_4XX", 10));
+        let run = run_http(&place, 1, &url(&server, &asked), &load);
+        assert_eq!(first_error(&run), ("HTTP_4XX", 10));
         let stream = format!("/packed/{coding}/20?sse=1");
         let sse = ["--stream", "sse", "--stream-until", "[DONE]"];
-        let run = http(
+        let run = run_http(
             &place,
             0,
             &url(&server, &stream),
             &[&load[..], &sse].concat(),
         );
-        assert_eq!(events(&run), (210, 10, 200), "{coding}");
+        assert_eq!(event_counts(&run), (210, 10, 200), "{coding}");
         let over = format!("/packed/{coding}/100000");
         let limit = ["--compressed", "--max-body", "1MiB"];
         for (path, flags, code, detail) in [
@@ -83,8 +83,8 @@ fn compressed_responses_are_decoded_counted_and_bounded() {
                 "content-encoding: rot13",
             ),
         ] {
-            let run = http(&place, 1, &url(&server, path), &[&load[..], flags].concat());
-            assert_eq!(failure(&run), (code, 10), "{path}");
+            let run = run_http(&place, 1, &url(&server, path), &[&load[..], flags].concat());
+            assert_eq!(first_error(&run), (code, 10), "{path}");
             let printed = run["details"][0]["text"].as_str().unwrap_or_default();
             assert!(printed.contains(detail), "{path}: {printed}");
             // A failure shows the beginning of the decompressed text.
@@ -95,7 +95,7 @@ fn compressed_responses_are_decoded_counted_and_bounded() {
         }
     }
     // Without a check of the body nothing is decompressed.
-    let run = http(&place, 0, &url(&server, "/packed/rot13/10"), &load);
+    let run = run_http(&place, 0, &url(&server, "/packed/rot13/10"), &load);
     assert_eq!(counted(&run, "bytes_unpacked"), 0);
     let table = place.expect(
         0,

@@ -10,7 +10,7 @@ use crate::support::nginx::Nginx;
 use crate::support::ports::free_port;
 use crate::support::{CLIENT_TLS, Place};
 use crate::wire::{Recorder, always};
-use crate::{failure, http};
+use crate::{first_error, run_http};
 
 fn calls_retried(run: &Value) -> u64 {
     let counts = &run["total"]["measures"]["counts"];
@@ -37,15 +37,15 @@ fn calls_unprocessed_by_nginx_are_retried() {
     let url = format!("https://localhost:{port}/a");
     let flags = ["--http-version", "2", "--clients", "8", "--calls", "3000"];
     let flags = [&flags[..], &CLIENT_TLS].concat();
-    let run = http(&place, 0, &url, &flags);
+    let run = run_http(&place, 0, &url, &flags);
     assert_eq!(run["total"]["errors"], 0, "{run}");
     assert_eq!(run["total"]["ok"], 3000, "{run}");
     assert!(calls_retried(&run) > 0, "{run}");
     let report = place.expect(0, &["report", "run"]);
     assert!(report.contains("sent again"), "{report}");
 
-    let run = http(&place, 0, &url, &[&flags[..], &["--no-retry"]].concat());
-    let (code, errors) = failure(&run);
+    let run = run_http(&place, 0, &url, &[&flags[..], &["--no-retry"]].concat());
+    let (code, errors) = first_error(&run);
     assert_eq!((code, calls_retried(&run)), ("GOAWAY", 0), "{run}");
     assert!(errors > 0, "{run}");
     let plan = place.read("run/plan.toml");
@@ -59,7 +59,7 @@ fn idle_timeout_races_are_distinguished_from_failures() {
     let server = Recorder::start(|number| always(number).filter(|_| number == 0));
     let load = ["--connections", "1", "--rate", "2/s", "--duration", "3s"];
     let url = server.url("/");
-    let run = http(&place, 0, &url, &load);
+    let run = run_http(&place, 0, &url, &load);
     assert_eq!(
         (&run["total"]["ok"], &run["total"]["errors"]),
         (&6.into(), &0.into()),
@@ -67,23 +67,23 @@ fn idle_timeout_races_are_distinguished_from_failures() {
     );
     assert_eq!(calls_retried(&run), 5, "{run}");
 
-    let run = http(&place, 0, &url, &[&load[..], &["--no-retry"]].concat());
+    let run = run_http(&place, 0, &url, &[&load[..], &["--no-retry"]].concat());
     assert_eq!(
-        (failure(&run).0, calls_retried(&run)),
+        (first_error(&run).0, calls_retried(&run)),
         ("IDLE_CLOSED", 0),
         "{run}"
     );
     // A request that may have been processed is repeated only if it has an idempotency key.
-    let run = http(&place, 0, &url, &[&load[..], &["-X", "POST"]].concat());
+    let run = run_http(&place, 0, &url, &[&load[..], &["-X", "POST"]].concat());
     assert_eq!(
-        (failure(&run).0, calls_retried(&run)),
+        (first_error(&run).0, calls_retried(&run)),
         ("IDLE_CLOSED", 0),
         "{run}"
     );
     let details = run["details"].to_string();
     assert!(details.contains("had been idle for"), "{details}");
     let keyed = ["-X", "POST", "-H", "idempotency-key: {{uuid}}"];
-    let run = http(&place, 0, &url, &[&load[..], &keyed].concat());
+    let run = run_http(&place, 0, &url, &[&load[..], &keyed].concat());
     assert_eq!(calls_retried(&run), 5, "{run}");
 }
 
@@ -92,8 +92,8 @@ fn immediately_dropped_request_is_not_retried() {
     let place = Place::new();
     let server = Recorder::start(|_| None);
     let flags = ["--clients", "2", "--calls", "10"];
-    let run = http(&place, 1, &server.url("/"), &flags);
-    assert_eq!(failure(&run), ("CONNECTION_CLOSED", 10), "{run}");
+    let run = run_http(&place, 1, &server.url("/"), &flags);
+    assert_eq!(first_error(&run), ("CONNECTION_CLOSED", 10), "{run}");
     assert_eq!(calls_retried(&run), 0, "{run}");
 }
 
@@ -104,10 +104,10 @@ fn silent_server_fails_only_by_deadline() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}/", silent.local_addr().unwrap());
     let flags = ["--clients", "3", "--deadline", "200ms", "--duration", "2s"];
-    let run = http(&place, 1, &url, &flags);
+    let run = run_http(&place, 1, &url, &flags);
     let codes = run["total"]["errors_by_code"].as_array().expect("a list");
     assert_eq!(codes.len(), 1, "{run}");
-    assert_eq!(failure(&run).0, "DEADLINE_EXCEEDED", "{run}");
+    assert_eq!(first_error(&run).0, "DEADLINE_EXCEEDED", "{run}");
     assert_eq!(run["total"]["connections_unused"], Value::Null, "{run}");
 }
 
@@ -142,11 +142,11 @@ fn response_head_over_limit_is_reported() {
     let server = Recorder::start(|_| Some(Box::leak(long_head().into_boxed_slice())));
     let load = ["--clients", "1", "--calls", "2"];
     let url = server.url("/");
-    let run = http(&place, 1, &url, &load);
-    assert_eq!(failure(&run), ("HEAD_TOO_LARGE", 2), "{run}");
+    let run = run_http(&place, 1, &url, &load);
+    assert_eq!(first_error(&run), ("HEAD_TOO_LARGE", 2), "{run}");
     let details = run["details"].to_string();
     assert!(details.contains("--max-head"), "{details}");
-    http(
+    run_http(
         &place,
         0,
         &url,

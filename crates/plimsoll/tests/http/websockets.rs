@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::support::peers::python;
 use crate::support::{Place, Server, stderr_of};
-use crate::{events, failure, measured};
+use crate::{event_counts, first_error, run_measured};
 
 /// Returns the number of calls that failed with `code`.
 fn failures(run: &Value, code: &str) -> u64 {
@@ -36,7 +36,7 @@ fn websocket_users_follow_frame_script() {
             "--script",
             "frames.toml",
         ];
-        measured(&place, code, &[&fixed[..], flags].concat())
+        run_measured(&place, code, &[&fixed[..], flags].concat())
     };
     fs::write(place.path("get.bin"), "get").unwrap();
     fs::write(place.path("users.csv"), "name\nann\nbob\n").unwrap();
@@ -68,13 +68,13 @@ fn websocket_users_follow_frame_script() {
         (&12.into(), &4.into())
     );
     // A welcome is the first message of its call; each get is answered by three.
-    assert_eq!(events(&run).0, 8 * 3);
+    assert_eq!(event_counts(&run).0, 8 * 3);
     // The frames are part of the run's plan, so their files are no longer needed.
     fs::remove_file(place.path("get.bin")).unwrap();
     fs::rename(place.path("run/plan.toml"), place.path("plan.toml")).unwrap();
     let _ = fs::remove_dir_all(place.path("again"));
     let again = ["run", "plan.toml", "-q", "--json", "--out", "again"];
-    assert_eq!(measured(&place, 0, &again)["total"]["ok"], 12);
+    assert_eq!(run_measured(&place, 0, &again)["total"]["ok"], 12);
     fs::write(place.path("get.bin"), "get").unwrap();
 
     // In an open loop users arrive at a rate.
@@ -140,7 +140,7 @@ fn websocket_frames_work_with_python_server() {
         let url = format!("ws://{}{path}", server.address());
         let fixed = ["ws", &url, "-q", "--json", "--out", "run"];
         let load = ["--clients", "3", "--calls", "30"];
-        measured(&place, code, &[&fixed[..], &load, flags].concat())
+        run_measured(&place, code, &[&fixed[..], &load, flags].concat())
     };
     let frame = r#"{"n": {{seq}}}"#;
     let run = ws(0, "/echo", &["-d", frame, "--expect-body", "\"n\": "]);
@@ -165,7 +165,7 @@ fn websocket_frames_work_with_python_server() {
     );
     assert_eq!(run["total"]["bytes_received"], 90);
     let run = ws(0, "/stream", &["-d", "go", "--until", "contains:\"done\""]);
-    assert_eq!(events(&run), (120, 30, 90));
+    assert_eq!(event_counts(&run), (120, 30, 90));
     let run = ws(
         0,
         "/greeted",
@@ -217,7 +217,7 @@ fn websocket_frames_work_with_python_server() {
         ),
     ] {
         let run = ws(1, path, flags);
-        assert_eq!(failure(&run).0, code, "{path}: {run}");
+        assert_eq!(first_error(&run).0, code, "{path}: {run}");
         let printed = run["details"][0]["text"].as_str().unwrap_or_default();
         assert!(printed.contains(detail), "{path}: {printed}");
         assert_eq!(run["count_check"]["matches"], true);

@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use crate::http;
+use crate::run_http;
 use crate::support::{Place, stderr_of};
 
 /// A received request: head and body.
@@ -97,12 +97,12 @@ fn json_rows_arrive_byte_for_byte() {
     fs::write(place.path("rows.jsonl"), lines.join("\n")).unwrap();
     let load = ["--rows", "rows.jsonl", "--clients", "1", "-n", "10"];
     let flags = [&load[..], &["-d", "{{row}}"]].concat();
-    http(&place, 0, &server.url("/"), &flags);
+    run_http(&place, 0, &server.url("/"), &flags);
     let bodies = server.take().into_iter().map(|(_, body)| text(body));
     assert_eq!(bodies.collect::<Vec<_>>(), lines);
 
     let flags = [&load[..], &["-d", r#"{"n": {{row.z}}, "s": "{{row.z}}"}"#]].concat();
-    http(&place, 0, &server.url("/{{row.account}}"), &flags);
+    run_http(&place, 0, &server.url("/{{row.account}}"), &flags);
     let received = server.take();
     for ((head, body), value) in received.into_iter().zip(values) {
         assert!(head.starts_with("POST /1.0 "), "{head}");
@@ -140,7 +140,7 @@ fn repeated_headers_are_sent_in_order() {
         "-n",
         "1",
     ];
-    http(&place, 0, &server.url("/"), &flags);
+    run_http(&place, 0, &server.url("/"), &flags);
     let fields = |received: Vec<ReceivedRequest>| -> Vec<String> {
         let (head, _) = received.into_iter().next().expect("a request");
         let lines = head.lines().map(str::to_ascii_lowercase);
@@ -180,7 +180,7 @@ fn typed_names_flag_preserves_header_case() {
         (&["--typed-names"][..], ["X-CaseD: 1", "X-SeQ: 0"]),
         (&[], ["x-cased: 1", "x-seq: 0"]),
     ] {
-        http(&place, 0, &server.url("/"), &[&flags[..], asked].concat());
+        run_http(&place, 0, &server.url("/"), &[&flags[..], asked].concat());
         let (head, _) = server.take().remove(0);
         for name in names {
             assert!(head.contains(&format!("\r\n{name}\r\n")), "{head}");
@@ -200,7 +200,7 @@ fn every_expected_header_value_is_required() {
             "--expect-header",
             "set-cookie: a=1",
         ];
-        let run = http(
+        let run = run_http(
             &place,
             code,
             &url,

@@ -17,7 +17,7 @@ fn both_ends_verify_each_certificate_kind() {
         let server = place.serve(&[&["files"], &SERVER_MTLS[..]].concat());
         let url = format!("https://localhost:{}/bytes/100", server.port);
         for records in ["own", "library"] {
-            let flags = [&["--records", records], &IDENTITY[..]].concat();
+            let flags = [&["--records", records], &CLIENT_IDENTITY[..]].concat();
             assert_kind(&uniform_handshake(&place, &url, &flags), kind, signature);
         }
         let refused = [
@@ -51,7 +51,7 @@ fn both_ends_verify_each_certificate_kind() {
             "--for",
             "200ms",
         ];
-        let ends = [&CLIENT_TLS[..], &IDENTITY].concat();
+        let ends = [&CLIENT_TLS[..], &CLIENT_IDENTITY].concat();
         let run = place.expect_run(0, &[&hold[..], &["--out", "hold"], &ends].concat());
         assert_kind(&run["tls"]["handshakes"][0], kind, signature);
     }
@@ -69,7 +69,7 @@ fn openssl_interoperates_with_each_certificate_kind() {
             &[&["-WWW", "-tls1_3"], &ends[..], &demands].concat(),
         );
         let url = format!("https://localhost:{}/file.bin", server.port);
-        let flags = [&["--size", "1000B"], &IDENTITY[..]].concat();
+        let flags = [&["--size", "1000B"], &CLIENT_IDENTITY[..]].concat();
         let agreed = uniform_handshake(&place, &url, &flags);
         assert_eq!(agreed["certificate"], kind, "{agreed}");
         let signed = agreed["signature"].as_str().expect("a signature");
@@ -162,7 +162,7 @@ fn both_ends_verify_crls_of_each_kind() {
         ];
         let list = ["--crl", "certs/ca.crl"];
         // The client accepts the server's certificate, and the server finds the client's revoked.
-        let out = place.run(&[&fetch[..], &list, &IDENTITY, &CLIENT_TLS].concat());
+        let out = place.run(&[&fetch[..], &list, &CLIENT_IDENTITY, &CLIENT_TLS].concat());
         assert_eq!(out.status.code(), Some(1), "{kind}");
         let errors = &place.run_json("run")["total"]["errors_by_code"];
         assert_eq!(

@@ -11,7 +11,7 @@ fn certificates_rotate_at_both_ends_during_load() {
         "fetch", &url, "-q", "--json", "--out", "run", "--mode", "new", "--rate", "50/s",
     ];
     let more = ["--duration", "60s", "--workers", "1"];
-    let trust = [&CLIENT_TLS[..], &IDENTITY].concat();
+    let trust = [&CLIENT_TLS[..], &CLIENT_IDENTITY].concat();
     let mut command = place.command(&[&load[..], &more, &trust].concat());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("it starts");

@@ -7,26 +7,26 @@ fn tls12_is_negotiated_on_request() {
     for (suite, kind) in TLS12_SUITES {
         let place = place_with_certificates(kind);
         // Our implementation at both ends.
-        let server = place.serve(&[&["files"], &BOTH[..], &SERVER_MTLS].concat());
+        let server = place.serve(&[&["files"], &BOTH_VERSIONS[..], &SERVER_MTLS].concat());
         let url = format!("https://localhost:{}/bytes/100", server.port);
-        let flags = [&OLD[..], &["--suite", suite], &IDENTITY].concat();
+        let flags = [&TLS12[..], &["--suite", suite], &CLIENT_IDENTITY].concat();
         let agreed = uniform_handshake(&place, &url, &flags);
         assert_eq!(agreed["version"], "TLSv1_2", "{agreed}");
         assert_eq!(agreed["suite"], suite, "{agreed}");
         assert_eq!(agreed["certificate"], kind, "{agreed}");
         assert!(agreed["signature"].is_string(), "{agreed}");
-        let newer = uniform_handshake(&place, &url, &[&BOTH[..], &IDENTITY].concat());
+        let newer = uniform_handshake(&place, &url, &[&BOTH_VERSIONS[..], &CLIENT_IDENTITY].concat());
         assert_eq!(newer["version"], "TLSv1_3", "{newer}");
         // OpenSSL at either end.
         let chain = ["-WWW", "-tls1_2", "-cert_chain", "certs/server.crt"];
         let server = s_server(&place, &chain);
         let url = format!("https://localhost:{}/file.bin", server.port);
         let flags = ["--size", "1000B", "--suite", suite];
-        let chained = [&flags[..], &OLD].concat();
+        let chained = [&flags[..], &TLS12].concat();
         let agreed = uniform_handshake(&place, &url, &chained);
         assert_eq!(agreed["version"], "TLSv1_2", "{agreed}");
         assert_eq!(agreed["suite"], suite, "{agreed}");
-        let server = place.serve(&[&["files"], &OLD[..], &SERVER_TLS].concat());
+        let server = place.serve(&[&["files"], &TLS12[..], &SERVER_TLS].concat());
         let mut client = s_client(&place, &server, &["-verify_return_error"]);
         let said = output(client.stdin(Stdio::null()), MAX_WAIT);
         let printed = format!("{}{}", text(&said.stdout), text(&said.stderr));
@@ -38,10 +38,10 @@ fn tls12_is_negotiated_on_request() {
 #[test]
 fn tls12_sessions_are_resumed() {
     let place = place();
-    let server = place.serve(&[&["files"], &OLD[..], &SERVER_TLS].concat());
+    let server = place.serve(&[&["files"], &TLS12[..], &SERVER_TLS].concat());
     let url = format!("https://localhost:{}/bytes/100", server.port);
     let resumed = ["--mode", "resumed", "--warmup", "300ms", "--calls", "20"];
-    let all = handshakes(&place, &url, &[&resumed[..], &OLD].concat());
+    let all = handshakes(&place, &url, &[&resumed[..], &TLS12].concat());
     assert_eq!(all.len(), 2, "{all:?}");
     assert_eq!(all[0]["resumed"], true, "{all:?}");
     assert_eq!(all[0]["version"], "TLSv1_2", "{all:?}");
@@ -64,7 +64,7 @@ fn tls_version_conflicts_are_reported() {
         "--out",
         "none",
     ];
-    let out = place.run(&[&fetch[..], &OLD, &CLIENT_TLS].concat());
+    let out = place.run(&[&fetch[..], &TLS12, &CLIENT_TLS].concat());
     assert_eq!(out.status.code(), Some(1));
     assert!(
         stderr_of(&out).contains("TLS_VERSION"),
@@ -99,14 +99,14 @@ fn tls_version_conflicts_are_reported() {
 #[test]
 fn held_connections_use_tls12_on_request() {
     let place = place();
-    let server = place.serve(&[&["hold"], &BOTH[..], &SERVER_MTLS].concat());
+    let server = place.serve(&[&["hold"], &BOTH_VERSIONS[..], &SERVER_MTLS].concat());
     let url = format!("tls://localhost:{}", server.port);
-    for (versions, spoken) in [(&OLD[..], "TLSv1_2"), (&BOTH, "TLSv1_3"), (&[], "TLSv1_3")] {
+    for (versions, spoken) in [(&TLS12[..], "TLSv1_2"), (&BOTH_VERSIONS, "TLSv1_3"), (&[], "TLSv1_3")] {
         let _ = fs::remove_dir_all(place.path("run"));
         let hold = ["hold", &url, "-q", "--json", "--out", "run"];
         // Each connection sends something after being idle.
         let many = ["--connections", "20", "--for", "1s"];
-        let flags = [&hold[..], &many, versions, &IDENTITY, &CLIENT_TLS].concat();
+        let flags = [&hold[..], &many, versions, &CLIENT_IDENTITY, &CLIENT_TLS].concat();
         let run = place.expect_run(0, &flags);
         assert_eq!(run["total"]["ok"], 20, "{run}");
         let agreed = &run["tls"]["handshakes"][0];
@@ -123,11 +123,11 @@ fn held_connections_use_tls12_on_request() {
 #[test]
 fn tls12_only_servers_work_by_default() {
     let place = place_with_certificates("ecdsa-p256");
-    for (server_versions, spoken) in [(&OLD[..], "TLSv1_2"), (&BOTH, "TLSv1_3"), (&[], "TLSv1_3")] {
+    for (server_versions, spoken) in [(&TLS12[..], "TLSv1_2"), (&BOTH_VERSIONS, "TLSv1_3"), (&[], "TLSv1_3")] {
         let server = place.serve(&[&["files"], server_versions, &SERVER_MTLS[..]].concat());
         let url = format!("https://localhost:{}/bytes/100000", server.port);
         for records in [&[][..], &["--records", "own"], &["--records", "library"]] {
-            let agreed = uniform_handshake(&place, &url, &[records, &IDENTITY].concat());
+            let agreed = uniform_handshake(&place, &url, &[records, &CLIENT_IDENTITY].concat());
             assert_eq!(
                 agreed["version"], spoken,
                 "{server_versions:?} {records:?}: {agreed}"
@@ -147,7 +147,7 @@ fn tls12_only_servers_work_by_default() {
         ];
         let _ = fs::remove_dir_all(place.path("only"));
         let only = ["--tls-version", "1.3"];
-        let out = place.run(&[&fetch[..], &only, &IDENTITY, &CLIENT_TLS].concat());
+        let out = place.run(&[&fetch[..], &only, &CLIENT_IDENTITY, &CLIENT_TLS].concat());
         assert_eq!(
             out.status.success(),
             spoken == "TLSv1_3",
@@ -168,7 +168,7 @@ fn tls12_only_servers_work_by_default() {
 #[test]
 fn every_protocol_works_over_tls12_by_default() {
     let place = place();
-    let server = place.serve(&[&["score"], &OLD[..], &SERVER_TLS].concat());
+    let server = place.serve(&[&["score"], &TLS12[..], &SERVER_TLS].concat());
     let grpc = [
         "grpc",
         &server.tls(),
@@ -177,7 +177,7 @@ fn every_protocol_works_over_tls12_by_default() {
         "-d",
         r#"{"json": "[0.1]"}"#,
     ];
-    let http = place.serve(&[&["http"], &OLD[..], &SERVER_TLS].concat());
+    let http = place.serve(&[&["http"], &TLS12[..], &SERVER_TLS].concat());
     let https = format!("https://localhost:{}/bytes/70000", http.port);
     let load = ["--clients", "4", "--calls", "200", "-q", "--json", "--out"];
     for (name, call) in [
@@ -194,7 +194,7 @@ fn every_protocol_works_over_tls12_by_default() {
 #[test]
 fn held_connections_work_with_tls12_servers() {
     let place = place();
-    let server = place.serve(&[&["hold"], &OLD[..], &SERVER_TLS].concat());
+    let server = place.serve(&[&["hold"], &TLS12[..], &SERVER_TLS].concat());
     let url = format!("tls://localhost:{}", server.port);
     let hold = ["hold", &url, "-q", "--json", "--out", "run"];
     let many = ["--connections", "20", "--for", "1s"];
@@ -210,7 +210,7 @@ fn held_connections_work_with_tls12_servers() {
 #[test]
 fn sessions_resume_with_either_tls_version() {
     let place = place();
-    for (versions, spoken) in [(&OLD[..], "TLSv1_2"), (&BOTH, "TLSv1_3")] {
+    for (versions, spoken) in [(&TLS12[..], "TLSv1_2"), (&BOTH_VERSIONS, "TLSv1_3")] {
         let server = place.serve(&[&["files"], versions, &SERVER_TLS[..]].concat());
         let url = format!("https://localhost:{}/bytes/100", server.port);
         for full in [&[][..], &["--full", "50%"]] {

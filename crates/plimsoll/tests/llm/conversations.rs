@@ -4,7 +4,7 @@ use crate::support::nginx::Nginx;
 use crate::support::peers::python;
 use crate::support::ports::free_port;
 use crate::support::{CLIENT_TLS, Place, SERVER_TLS, Server};
-use crate::{counted, llm, times, url};
+use crate::{count_of, run_llm, times, url};
 
 #[test]
 fn conversations_repeat_history_and_pause_between_turns() {
@@ -13,7 +13,7 @@ fn conversations_repeat_history_and_pause_between_turns() {
     let url = url(&server);
     let key = [("OPENAI_API_KEY", "sk-7f3a9c")];
     let fixed = ["--system", "x", "--extra", r#"{"model": "recalls"}"#];
-    let of = |code, flags: &[&str]| llm(&place, code, &url, &[&fixed[..], flags].concat(), &key);
+    let of = |code, flags: &[&str]| run_llm(&place, code, &url, &[&fixed[..], flags].concat(), &key);
     let run = of(
         0,
         &[
@@ -27,14 +27,14 @@ fn conversations_repeat_history_and_pause_between_turns() {
     );
     assert_eq!(run["total"]["ok"], 6);
     assert_eq!(
-        (counted(&run, "users_ok"), run["connections"].as_u64()),
+        (count_of(&run, "users_ok"), run["connections"].as_u64()),
         (2, Some(2))
     );
     assert_eq!(times(&run, "time_to_first_token").0, 6);
     // Each question and each answer has three words, which the next turn's prompt repeats.
     let prompts = [1 + 3, 1 + 3 + 3 + 3, 1 + 3 + 3 + 3 + 3 + 3];
     assert_eq!(
-        counted(&run, "tokens_prompt"),
+        count_of(&run, "tokens_prompt"),
         2 * prompts.iter().sum::<u64>()
     );
     let table = place.expect(0, &["report", "run"]);
@@ -63,10 +63,10 @@ fn conversations_repeat_history_and_pause_between_turns() {
         ],
     );
     assert_eq!(
-        (&run["total"]["ok"], counted(&run, "users_ok")),
+        (&run["total"]["ok"], count_of(&run, "users_ok")),
         (&4.into(), 1)
     );
-    assert_eq!(counted(&run, "tokens_received"), 1 + 2 + 1 + 2);
+    assert_eq!(count_of(&run, "tokens_received"), 1 + 2 + 1 + 2);
     let made = run["stages"][0]["connections_full"].as_u64();
     assert!(made.is_none_or(|made| made <= 4), "{run}");
     let plan = place.read("run/plan.toml");
@@ -81,7 +81,7 @@ fn conversations_repeat_history_and_pause_between_turns() {
         &["--rate", "10/s", "--duration", "500ms", "--turns", "2"],
     );
     assert_eq!(
-        (&run["total"]["due"], counted(&run, "users_ok")),
+        (&run["total"]["due"], count_of(&run, "users_ok")),
         (&10.into(), 5)
     );
     let table = place.expect(0, &["report", "run"]);
@@ -89,7 +89,7 @@ fn conversations_repeat_history_and_pause_between_turns() {
 
     // A conversation stops after a failed answer.
     let fails = ["--extra", r#"{"model": "fails"}"#, "--prompt", "a b c d"];
-    let run = llm(
+    let run = run_llm(
         &place,
         1,
         &url,
@@ -115,7 +115,7 @@ fn conversations_repeat_history_and_pause_between_turns() {
         codes.iter().find(|(code, _)| *code == "SESSION_BROKEN"),
         Some(&("SESSION_BROKEN", 2))
     );
-    assert_eq!(counted(&run, "users_failed"), 1);
+    assert_eq!(count_of(&run, "users_failed"), 1);
 }
 
 /// nginx closes an HTTP/2 connection after some requests, in the middle of a conversation.
@@ -135,9 +135,9 @@ fn conversations_outlive_connections_of_nginx() {
     let _nginx = Nginx::start(&place, &more);
     let url = format!("https://localhost:{port}");
     let talk = ["--turns", "7", "--clients", "4", "--http-version", "2"];
-    let run = llm(&place, 0, &url, &[&talk[..], &CLIENT_TLS].concat(), &[]);
+    let run = run_llm(&place, 0, &url, &[&talk[..], &CLIENT_TLS].concat(), &[]);
     assert_eq!(
-        (&run["total"]["ok"], counted(&run, "users_ok")),
+        (&run["total"]["ok"], count_of(&run, "users_ok")),
         (&28.into(), 4),
         "{run}"
     );
@@ -150,13 +150,13 @@ fn conversations_work_over_tls() {
     let server = place.serve(&[&["llm", "--token-delay", "1ms"][..], &SERVER_TLS].concat());
     let url = format!("https://localhost:{}", server.port);
     let load = ["--turns", "3", "--clients", "4"];
-    let run = llm(&place, 0, &url, &[&load[..], &CLIENT_TLS].concat(), &[]);
+    let run = run_llm(&place, 0, &url, &[&load[..], &CLIENT_TLS].concat(), &[]);
     assert_eq!(
-        (&run["total"]["ok"], counted(&run, "users_ok")),
+        (&run["total"]["ok"], count_of(&run, "users_ok")),
         (&12.into(), 4)
     );
     // Six words are asked and 18 answered; later turns repeat both.
-    assert_eq!(counted(&run, "tokens_prompt"), 4 * (6 + 30 + 54));
+    assert_eq!(count_of(&run, "tokens_prompt"), 4 * (6 + 30 + 54));
 }
 
 /// hypercorn speaks HTTP/2 by ALPN and by prior knowledge, and closes connections after a second of
@@ -187,13 +187,13 @@ fn conversations_work_over_http2() {
             let users = clients.to_string();
             let load = ["--turns", "3", "--think", think, "--clients", &users];
             let flags = [&recalls[..], &asked, &load, tls].concat();
-            let run = llm(&place, 0, &url, &flags, &key);
+            let run = run_llm(&place, 0, &url, &flags, &key);
             assert_eq!(
-                (&run["total"]["ok"], counted(&run, "users_ok")),
+                (&run["total"]["ok"], count_of(&run, "users_ok")),
                 (&(3 * clients).into(), clients)
             );
             assert_eq!(run["http_version"], "2");
-            assert_eq!(counted(&run, "tokens_prompt"), clients * (4 + 10 + 16));
+            assert_eq!(count_of(&run, "tokens_prompt"), clients * (4 + 10 + 16));
         }
     }
 }

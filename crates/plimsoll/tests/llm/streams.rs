@@ -88,7 +88,7 @@ fn times_and_counts_cover_only_successes() {
         _ => events(&[TOKEN, TOKEN, TOKEN, failure, DONE]),
     });
     let load = ["--clients", "1", "--calls", "20"];
-    let run = llm(&place, 0, &server.url, &load, &[]);
+    let run = run_llm(&place, 0, &server.url, &load, &[]);
     let total = &run["total"];
     assert_eq!((&total["ok"], &total["errors"]), (&10.into(), &10.into()));
     let first = &total["errors_by_code"][0];
@@ -106,8 +106,8 @@ fn times_and_counts_cover_only_successes() {
     ] {
         assert_eq!(times(&run, name).0, count, "{name}: {run}");
     }
-    assert_eq!(counted(&run, "tokens_received"), 10 * 2 + 10 * 3);
-    assert_eq!(counted(&run, "pieces_answer"), 10 * 2);
+    assert_eq!(count_of(&run, "tokens_received"), 10 * 2 + 10 * 3);
+    assert_eq!(count_of(&run, "pieces_answer"), 10 * 2);
     let export = place.expect_json(0, &["report", "run", "--export", "aiperf", "-"]);
     assert_eq!(export["time_to_first_token"]["count"], 10, "{export}");
 }
@@ -130,10 +130,10 @@ fn finish_reasons_are_counted_shown_and_judged() {
     let load = ["--clients", "1", "--calls", "20"];
     for (objective, code) in [("finish.length < 50%", 0), ("finish.length < 10%", 99)] {
         let flags = [&load[..], &["--objective", objective]].concat();
-        let run = llm(&place, code, &server.url, &flags, &[]);
-        assert_eq!(counted(&run, "finish_stop"), 12);
-        assert_eq!(counted(&run, "finish_length"), 4);
-        assert_eq!(counted(&run, "finish_content_filter"), 4);
+        let run = run_llm(&place, code, &server.url, &flags, &[]);
+        assert_eq!(count_of(&run, "finish_stop"), 12);
+        assert_eq!(count_of(&run, "finish_length"), 4);
+        assert_eq!(count_of(&run, "finish_content_filter"), 4);
         assert_eq!(run["total"]["ok"], 16, "{run}");
         assert_eq!(run["total"]["errors_by_code"][0]["code"], "EVENT_ERROR");
         let verdict = &run["objectives"][0];
@@ -173,7 +173,7 @@ fn prompt_files_and_templates_fill_request_body() {
         "--calls",
         "1",
     ];
-    llm(&place, 0, &server.url, &flags, &[]);
+    run_llm(&place, 0, &server.url, &flags, &[]);
     let body = server.bodies.lock().unwrap().remove(0);
     assert!(body.contains("\"max_tokens\": 16, \"x\": 1.10"), "{body}");
     let sent: Value = serde_json::from_str(&body).unwrap();

@@ -50,25 +50,25 @@ fn tokenizer_counts_alongside_or_instead_of_service() {
         &["--turns", "5"],
         &["--processes", "2"],
     ] {
-        let run = llm(&place, 0, &url(&server), &[&flags[..], more].concat(), &[]);
-        assert_eq!(counted(&run, "tokens_answer"), 20 * 18, "{more:?}");
-        assert_eq!(counted(&run, "tokens_counted"), 20 * 20, "{more:?}");
+        let run = run_llm(&place, 0, &url(&server), &[&flags[..], more].concat(), &[]);
+        assert_eq!(count_of(&run, "tokens_answer"), 20 * 18, "{more:?}");
+        assert_eq!(count_of(&run, "tokens_counted"), 20 * 20, "{more:?}");
     }
     let table = place.expect(0, &["report", "run"]);
     assert!(table.contains("360 out"), "{table}");
     assert!(table.contains("400 by the tokenizer"), "{table}");
     let flags = [&flags[..], &["--no-usage"]].concat();
-    let run = llm(&place, 0, &url(&server), &flags, &[]);
-    assert_eq!(counted(&run, "usage_missing"), 20);
+    let run = run_llm(&place, 0, &url(&server), &flags, &[]);
+    assert_eq!(count_of(&run, "usage_missing"), 20);
     let table = place.expect(0, &["report", "run"]);
     assert!(table.contains("400 out by the tokenizer"), "{table}");
     let export = place.expect_json(0, &["report", "run", "--export", "aiperf", "-"]);
     assert_eq!(export["output_sequence_length"]["avg"], 20.0);
     // The vocabulary has no token for unknown words.
-    words(&place, r#""Load": 0"#);
-    let run = llm(&place, 0, &url(&server), &flags, &[]);
-    assert_eq!(counted(&run, "answers_uncounted"), 20);
-    assert_eq!(counted(&run, "tokens_counted"), 0);
+    write_tokenizer(&place, r#""Load": 0"#);
+    let run = run_llm(&place, 0, &url(&server), &flags, &[]);
+    assert_eq!(count_of(&run, "answers_uncounted"), 20);
+    assert_eq!(count_of(&run, "tokens_counted"), 0);
     let table = place.expect(0, &["report", "run"]);
     assert!(table.contains("20 answers that it can't count"), "{table}");
 }

@@ -23,7 +23,7 @@ fn interrupt_reaches_all_processes_and_saves_results() {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
-    let parts = started(&place, child.id(), 3);
+    let parts = wait_until_started(&place, child.id(), 3);
     signal(&child, Signal::INT);
     assert_eq!(wait(&mut child), 130);
     let run = place.run_json("run");
@@ -38,7 +38,7 @@ fn interrupt_reaches_all_processes_and_saves_results() {
     );
     assert!(count(&run["total"]["ok"]) > 100);
     assert!(
-        parts.iter().all(|pid| !is_there(*pid)),
+        parts.iter().all(|pid| !is_running(*pid)),
         "a process outlived its run"
     );
 }
@@ -65,7 +65,7 @@ fn dead_process_ends_run_and_keeps_measurements() {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     let child = command.spawn().unwrap();
-    let parts = started(&place, child.id(), 3);
+    let parts = wait_until_started(&place, child.id(), 3);
     kill_process(Pid::from_raw(parts[1]).unwrap(), Signal::KILL).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(90), "{}", text(&output.stderr));
@@ -93,7 +93,7 @@ fn dead_process_ends_run_and_keeps_measurements() {
         stderr_of(&output)
     );
     assert!(
-        parts.iter().all(|pid| !is_there(*pid)),
+        parts.iter().all(|pid| !is_running(*pid)),
         "a process outlived its run"
     );
 }
@@ -116,7 +116,7 @@ fn stalled_process_is_dropped_and_others_continue() {
     command.args(SCORE);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
-    let parts = started(&place, child.id(), 3);
+    let parts = wait_until_started(&place, child.id(), 3);
     kill_process(Pid::from_raw(parts[1]).unwrap(), Signal::STOP).unwrap();
     // The measurements of the others are written continuously, long before the end.
     let written = intervals(&place);
@@ -140,7 +140,7 @@ fn stalled_process_is_dropped_and_others_continue() {
     // Two of three processes continued: 300/s for 20 s, without most of the third one's share.
     let ok = count(&run["total"]["ok"]);
     assert!((3_900..5_500).contains(&ok), "{}", run["total"]);
-    assert!(parts.iter().all(|pid| !is_there(*pid)));
+    assert!(parts.iter().all(|pid| !is_running(*pid)));
 }
 
 /// Two stop requests mean "at once", also for a process that cannot receive them.
@@ -161,7 +161,7 @@ fn stalled_process_does_not_block_shutdown() {
     command.args(SCORE);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
-    let parts = started(&place, child.id(), 3);
+    let parts = wait_until_started(&place, child.id(), 3);
     kill_process(Pid::from_raw(parts[2]).unwrap(), Signal::STOP).unwrap();
     // Two signals of one kind may be merged.
     signal(&child, Signal::INT);
@@ -171,7 +171,7 @@ fn stalled_process_does_not_block_shutdown() {
     let check = &run["count_check"];
     assert_eq!(check["matches"], true, "{check}");
     assert!(count(&run["total"]["ok"]) > 100);
-    assert!(parts.iter().all(|pid| !is_there(*pid)));
+    assert!(parts.iter().all(|pid| !is_running(*pid)));
 }
 
 fn intervals(place: &Place) -> usize {
@@ -199,11 +199,11 @@ fn child_processes_exit_with_parent() {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
-    let parts = started(&place, child.id(), 2);
+    let parts = wait_until_started(&place, child.id(), 2);
     child.kill().unwrap();
     child.wait().unwrap();
     let end = Instant::now() + Duration::from_secs(60);
-    while parts.iter().any(|pid| is_there(*pid)) {
+    while parts.iter().any(|pid| is_running(*pid)) {
         assert!(Instant::now() < end, "a process outlived its run");
         thread::sleep(Duration::from_millis(20));
     }

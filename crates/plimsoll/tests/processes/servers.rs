@@ -23,7 +23,7 @@ fn multiprocess_server_acts_as_one() {
     arguments.extend(ORDER);
     let run = place.expect_run(0, &arguments);
     let calls = count(&run["total"]["ok"]);
-    all_ok(&run, calls);
+    assert_all_ok(&run, calls);
     // The final counts cover all processes that listen on the port.
     let descriptors = |pid: &i32| fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count() as u64;
     let own: u64 = parts.iter().map(descriptors).sum();
@@ -39,7 +39,7 @@ fn multiprocess_server_acts_as_one() {
         assert!(counts.contains(part), "{counts}");
     }
     assert!(
-        parts.iter().all(|pid| !is_there(*pid)),
+        parts.iter().all(|pid| !is_running(*pid)),
         "a process outlived its server"
     );
 }
@@ -64,7 +64,7 @@ fn dead_server_process_ends_server() {
     let mut stderr = server.child.stderr.take().unwrap();
     std::io::Read::read_to_string(&mut stderr, &mut said).unwrap();
     assert!(said.contains("process 2 of 2 exited"), "{said}");
-    assert!(!is_there(parts[0]));
+    assert!(!is_running(parts[0]));
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn server_processes_exit_with_parent() {
     server.child.kill().unwrap();
     server.child.wait().unwrap();
     let end = Instant::now() + Duration::from_secs(60);
-    while parts.iter().any(|pid| is_there(*pid)) {
+    while parts.iter().any(|pid| is_running(*pid)) {
         assert!(Instant::now() < end, "a process outlived its server");
         thread::sleep(Duration::from_millis(20));
     }

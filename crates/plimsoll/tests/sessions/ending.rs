@@ -20,7 +20,7 @@ fn stopped_stack_drains_active_runs() {
         .expect("plimsoll starts");
     let begun = (0..2000).any(|_| {
         std::thread::sleep(Duration::from_millis(10));
-        health(&stack.api).contains("\"runs\":5")
+        get_health(&stack.api).contains("\"runs\":5")
     });
     assert!(begun, "the runs begin");
     signal(&stack.child, rustix::process::Signal::TERM);

@@ -19,8 +19,8 @@ fn prometheus_parser_reads_metrics() {
     let load = ["grpc", &url, "-q", "--clients", "4", "--calls", "100"];
     let out = ["--out", "run"];
     place.expect(0, &[&load[..], &SCORE, &out].concat());
-    fs::write(place.path("page"), metrics(&admin)).expect("writable");
-    let read = text_of(python(&place, "openmetrics.py").arg("page"));
+    fs::write(place.path("page"), fetch_metrics(&admin)).expect("writable");
+    let read = output_text(python(&place, "openmetrics.py").arg("page"));
     for line in [
         "plimsoll_sidecar_call_duration_seconds histogram: From a request's arrival".to_owned(),
         format!(

@@ -22,8 +22,8 @@ fn late_clients_get_every_token() {
     let stack = Stack::up(&place, 4, "20ms");
     let mut users = python("session_client.py");
     users
-        .env("FASTAPI_URL", format!("http://{}", stack.at(10)))
-        .env("WSPROXY_URL", format!("ws://{}", stack.at(11)))
+        .env("FASTAPI_URL", format!("http://{}", stack.address(10)))
+        .env("WSPROXY_URL", format!("ws://{}", stack.address(11)))
         .env("CLIENTS", "200")
         .env("QUERIES_PER_CLIENT", "3");
     let output = support::output(&mut users, Duration::from_secs(300));

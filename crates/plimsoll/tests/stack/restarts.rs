@@ -27,7 +27,7 @@ impl ReplacedProcesses {
         for name in names {
             let pid = match self.0.get(name) {
                 Some(child) => child.id() as i32,
-                None => stack.process(name),
+                None => stack.process_id(name),
             };
             let arguments = parts(pid, "cmdline");
             let mut command = Command::new(&arguments[0]);
@@ -91,10 +91,10 @@ fn backend_limits_logging_without_redis() {
     stack.kill("redis");
     let request = "POST /session/create HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n";
     let began = Instant::now();
-    while !ask(&stack.at(1), request, "}").contains(" 503 ") {
+    while !send_request(&stack.address(1), request, "}").contains(" 503 ") {
         assert!(began.elapsed() < Duration::from_secs(60), "the bus is away");
     }
-    let mut stream = TcpStream::connect(stack.at(1)).expect("it listens");
+    let mut stream = TcpStream::connect(stack.address(1)).expect("it listens");
     let limit = Some(Duration::from_secs(60));
     stream.set_read_timeout(limit).expect("a time");
     let last = request.replace("Host: x", "Host: x\r\nConnection: close");
@@ -169,8 +169,8 @@ fn rolling_restarts_lose_no_tokens() {
             ] {
                 replacing.restart(&stack, names);
                 wait_until("they are back", || {
-                    let state = ask(
-                        &stack.at(12),
+                    let state = send_request(
+                        &stack.address(12),
                         "GET /stats;csv HTTP/1.1\r\nHost: x\r\n\r\n",
                         "stats,BACKEND",
                     );
@@ -181,7 +181,7 @@ fn rolling_restarts_lose_no_tokens() {
                     });
                     ports
                         .iter()
-                        .all(|n| TcpStream::connect(stack.at(*n)).is_ok())
+                        .all(|n| TcpStream::connect(stack.address(*n)).is_ok())
                         && up.count() == names.len()
                 });
             }

@@ -80,7 +80,7 @@ impl PathCollector {
         while parts.next_if(|part| *part == "super").is_some() {
             at.pop();
         }
-        at.extend(parts.cloned_commit());
+        at.extend(parts.cloned());
         Some(at)
     }
 
@@ -106,7 +106,7 @@ impl PathCollector {
                 return;
             }
             UseTree::Name(name) if name.ident == "self" => {
-                path.last().cloned_commit().unwrap_or_default()
+                path.last().cloned().unwrap_or_default()
             }
             UseTree::Name(name) => {
                 path.push(name.ident.to_string());
@@ -322,7 +322,7 @@ fn imports_point_down_without_cycles() {
         found.collect()
     };
     Ratchet::read("upward imports").hold(&each(Crate::upward));
-    Ratchet::read("modules in circles").hold(&each(Crate::circles));
+    Ratchet::read("modules in circles").hold(&each(Crate::cycles));
 }
 
 #[test]

@@ -159,7 +159,7 @@ impl Terms {
         let places = self.places.iter();
         let places =
             places.flat_map(|(word, all)| all.iter().map(move |it| format!("{word}: {it}")));
-        let listed = places.chain(self.exceptions.iter().cloned_commit());
+        let listed = places.chain(self.exceptions.iter().cloned());
         let unused = listed.filter(|it| !used.contains(it));
         found.extend(unused.map(|it| format!("{PAGE}: `{it}`: no such type; take it out")));
         found

@@ -418,7 +418,7 @@ fn gate_exits_99_only_when_exceeded() {
     let out = place.expect(0, &["ladder", "plan.toml", "--out", "within"]);
     assert!(out.contains("new: p50 +10000000us within"), "{out}");
     // Without data of the metric the whole budget is used, and the exit code says so.
-    plan(&place, slow, &ladder("\"sidecar_cpu +1%\", \"p50 +10s\""));
+    write_plan(&place, slow, &ladder("\"sidecar_cpu +1%\", \"p50 +10s\""));
     let out = place.expect(90, &["ladder", "plan.toml", "--out", "undecided"]);
     assert!(out.contains("sidecar_cpu +1% not decided"), "{out}");
 }

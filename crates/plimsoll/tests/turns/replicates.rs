@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 use plimsoll_model::run::Run;
 
 use crate::support::Place;
-use crate::{plan, run_ladder};
+use crate::{write_plan, run_ladder};
 
 /// Otherwise a difference between two processes of one program would count as a difference between
 /// rungs.
 #[test]
 fn servers_and_sidecars_restart_every_replicate() {
     let place = Place::new();
-    plan(
+    write_plan(
         &place,
         "rate = \"400/s\"\nduration = \"5s\"",
         "batch = 10\nparts = [\"none\"]\nserve = [\"score\", \"--delay\", \"0s\"]\nvia = [\"direct\", \"two sidecars\"]",

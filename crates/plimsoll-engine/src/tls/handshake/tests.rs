@@ -249,7 +249,7 @@ fn endless_handshake_fails_at_256_kib() {
         let error = handshake
             .take(&bytes[MAX_HANDSHAKE_BYTES..=MAX_HANDSHAKE_BYTES])
             .unwrap_err();
-        assert_eq!(error, general("the peer's handshake is too long"));
+        assert_eq!(error, general_error("the peer's handshake is too long"));
     }
 }
 

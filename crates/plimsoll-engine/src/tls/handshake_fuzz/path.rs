@@ -353,7 +353,7 @@ impl<'a> TamperingPath<'a> {
                 server.send_text(&server_text());
                 server.session.close_notify();
             }
-            let (up, down) = (client.give(), server.give());
+            let (up, down) = (client.take_output(), server.take_output());
             if up.is_empty() && down.is_empty() {
                 break;
             }
@@ -380,7 +380,7 @@ fn deliver<E: TlsEnd>(
             // Data that cannot be decrypted, from an end that has failed, is dropped.
             return;
         }
-        while !rest.is_empty() && to.listens() {
+        while !rest.is_empty() && to.is_receiving() {
             let size = path.read(rest.len());
             let (piece, next) = std::mem::take(&mut rest).split_at_mut(size);
             rest = next;

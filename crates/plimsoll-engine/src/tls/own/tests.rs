@@ -347,7 +347,7 @@ fn resting_server_resumes_from_tickets() {
     a.rest();
     b.rest();
     own_session(&mut b)
-        .awake()
+        .wake()
         .unwrap()
         .unwrap()
         .records
@@ -357,7 +357,7 @@ fn resting_server_resumes_from_tickets() {
     assert_eq!(a.take(&late), (Vec::new(), false));
     talk(&mut a, &mut b, b"and on");
     // A client must not send a ticket.
-    a.awake()
+    a.wake()
         .unwrap()
         .unwrap()
         .records

@@ -193,7 +193,7 @@ fn hostnames_match_label_by_label() {
         ("b*.a.test", "bc.a.test", false),
         ("", "a.test", false),
     ] {
-        assert_eq!(is_named(presented, wanted), same, "{presented} {wanted}");
+        assert_eq!(name_matches(presented, wanted), same, "{presented} {wanted}");
     }
 }
 

@@ -98,7 +98,7 @@ pub(super) fn runs_by_network() -> Vec<LedgerRun> {
         ("clients who think", || clients(9, 7, 3)),
         ("new connections", || LoadPlan {
             reuse: ConnectionReuse::Never,
-            ..constant(200.0, 3)
+            ..constant_rate(200.0, 3)
         }),
         ("clients with new connections", || LoadPlan {
             reuse: ConnectionReuse::Never,
@@ -112,7 +112,7 @@ pub(super) fn runs_by_network() -> Vec<LedgerRun> {
         ("rougher", |run| {
             run.weather = NetworkConditions {
                 reset_ppm: 30_000,
-                ..rough(12)
+                ..rough_network(12)
             }
         }),
         ("four stages", |run| set_stages(&mut run.load)),

@@ -29,7 +29,7 @@ fn cost_s(services: usize) -> f64 {
         let mut gathered = FileCollector::default();
         gathered.take(vec![file.clone()]).unwrap();
         let began = cpu_s();
-        let schema = gathered.assembled(&wanted);
+        let schema = gathered.into_schema(&wanted);
         assert_eq!(schema.broken_services().count(), 0);
         cpu_s() - began
     });

@@ -15,7 +15,7 @@ use super::flow::{JourneyPosition, NextStep};
 use super::plan::JourneyPlan;
 use super::take::AnswerParts;
 use crate::http::checks::printable;
-use crate::http::fits_a_path;
+use crate::http::is_valid_in_path;
 
 /// An answer lacks what a later step needs.
 const TAKE_MISSING: Outcome = Outcome::coded("TAKE_MISSING");
@@ -203,7 +203,7 @@ impl<P: StepProtocol> Scenario for JourneyScenario<P> {
         if let Some(name) = step.path_name {
             let value = user.values[name].as_deref().unwrap_or_default();
             let text = std::str::from_utf8(value).unwrap_or_default();
-            if !text.starts_with('/') || !fits_a_path(text) {
+            if !text.starts_with('/') || !is_valid_in_path(text) {
                 let (name, step) = (&self.plan.taken[name], &self.plan.names[at]);
                 let shown = printable(value);
                 let text = format!("step {step}: `{name}` is not a path: {shown}");

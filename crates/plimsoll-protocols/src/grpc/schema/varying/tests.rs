@@ -252,7 +252,7 @@ proptest! {
         let varied = TemplateMessage::parse(&schema, &method, &quote_bare(&json), &mut 0, Some(&rows)).unwrap();
         for (number, unix_ns) in [(0, 0), (1, 1), (number, 1_795_253_400_250_000_000), (number + 1, 5_000_000_000)] {
             let moment = variation.moment(number, (number % 7) as u32, unix_ns);
-            let filled = varied.filled(&moment).to_string();
+            let filled = varied.fill(&moment).to_string();
             let afresh = schema.encode(&method, &filled).unwrap_or_else(|e| panic!("{e}: {filled}"));
             let mut patched = b"before".to_vec();
             let render = &requests.varying[0];
@@ -477,7 +477,7 @@ fn varying_well_known_types_encode_correctly() {
         let variation = Variation::new(3, 2, rows.count(), RowOrder::RoundRobin);
         for number in 0..40 {
             let moment = variation.moment(number, 0, 1_795_253_400_250_000_000);
-            let filled = varied.filled(&moment).to_string();
+            let filled = varied.fill(&moment).to_string();
             let afresh = schema.encode(&method, &filled);
             let afresh = afresh.unwrap_or_else(|e| panic!("{json}: {e}: {filled}"));
             let mut patched = Vec::new();
