@@ -59,7 +59,7 @@ impl Address {
                 Some(Errno::CONNREFUSED) => {
                     Some("nothing listens on it; a server that was killed leaves its file behind")
                 }
-                Some(Errno::AGAIN) => Some("the server's queue of connections is full"),
+                Some(Errno::AGAIN) => Some("the server's listen backlog is full"),
                 Some(Errno::PROTOTYPE) => Some("it is not a stream socket"),
                 _ => None,
             },
@@ -193,7 +193,7 @@ mod tests {
             (Errno::ACCESS, "not permitted"),
             (Errno::NOENT, "no such file"),
             (Errno::NOTDIR, "not a folder"),
-            (Errno::AGAIN, "queue of connections is full"),
+            (Errno::AGAIN, "listen backlog is full"),
             (Errno::PROTOTYPE, "not a stream socket"),
         ] {
             let text = reported(&at(&file), errno);

@@ -9,7 +9,7 @@ use std::io;
 /// Panics if the environment requests it.
 #[cfg(any(debug_assertions, feature = "fault"))]
 pub fn point(name: &str) {
-    assert!(!is_due(name), "a fault put in on purpose: {name}");
+    assert!(!is_due(name), "injected fault: {name}");
 }
 
 /// Marks the place before a system call of this name.

@@ -18,7 +18,7 @@ pub fn alike<T>(start: impl FnOnce() -> T) -> T {
             // Cannot fail: the same call succeeded above.
             let _ = personality::set(before);
         }
-        Err(error) => tracing::debug!(%error, "processes lie at random addresses"),
+        Err(error) => tracing::debug!(%error, "memory layouts of processes stay random"),
     }
     started
 }

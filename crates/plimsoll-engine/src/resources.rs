@@ -349,7 +349,7 @@ pub fn thread_cpu() -> Duration {
         static WARNED: Once = Once::new();
         WARNED.call_once(|| {
             tracing::warn!(
-                "the CPU time of threads can't be read: {e}: figures of CPU time are too low"
+                "the CPU time of threads can't be read: {e}: reported CPU times are too low"
             );
         });
         Duration::ZERO

@@ -78,7 +78,7 @@ pub enum TlsSetupError {
     #[error("no trusted certificates: the system's trust store is empty; give tls.ca (--ca)")]
     NoSystemRoots,
     #[error(
-        "a Unix socket has no name for the server's certificate to be checked against; give the one that it is for with --server-name (tls.server_name)"
+        "a Unix socket has no host name to check the server's certificate against; give the certificate's name with --server-name (tls.server_name)"
     )]
     /// The target is a Unix socket, which has no server name.
     NoServerName,

@@ -249,7 +249,7 @@ fn head(bytes: &[u8]) -> io::Result<Option<(usize, bool)>> {
 fn reply(code: u8) -> io::Error {
     use io::ErrorKind as Kind;
     let (kind, why) = match code {
-        1 => (Kind::Other, "it failed"),
+        1 => (Kind::Other, "general failure"),
         2 => (
             Kind::PermissionDenied,
             "its rules don't allow the connection",
@@ -260,7 +260,7 @@ fn reply(code: u8) -> io::Error {
         ),
         4 => (Kind::HostUnreachable, "the target's host is unreachable"),
         5 => (Kind::ConnectionRefused, "the target refused the connection"),
-        6 => (Kind::TimedOut, "the target did not answer it"),
+        6 => (Kind::TimedOut, "the target did not answer"),
         7 => (Kind::Other, "it does not support CONNECT"),
         8 => (Kind::Other, "it does not support addresses of this kind"),
         _ => (Kind::Other, "it gave no reason"),

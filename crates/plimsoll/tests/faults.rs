@@ -40,7 +40,7 @@ fn assert_defect_reported(output: &Output, fault: &str) {
     let printed = stderr_of(output);
     for words in [
         "an error in plimsoll, not in what it talks to: ",
-        &format!("a fault put in on purpose: {fault}"),
+        &format!("injected fault: {fault}"),
         "please report it",
         "plimsoll --version",
     ] {
@@ -203,7 +203,7 @@ fn assert_ends_as_defect(mut server: Server, fault: &str) -> String {
     assert!(counted.contains("panics 1"), "{counted}");
     assert!(printed.contains("an error in plimsoll"), "{printed}");
     assert!(
-        printed.contains(&format!("a fault put in on purpose: {fault}")),
+        printed.contains(&format!("injected fault: {fault}")),
         "{printed}"
     );
     counted

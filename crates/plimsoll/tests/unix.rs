@@ -295,7 +295,7 @@ fn unix_socket_errors_are_reported() {
         ),
         (
             "grpc list grpcs+unix:a.sock".to_owned(),
-            "give the one that it is for with --server-name",
+            "give the certificate's name with --server-name",
         ),
         (
             "grpc list sofa+unix:a.sock".to_owned(),

@@ -36,7 +36,7 @@ pub enum LocalResourceError {
     PortsOrAddress,
     /// A source address from which the other address can be reached.
     #[error(
-        "this machine has no address to connect from: give it one of the same family (IPv6 may be turned off)"
+        "this machine has no source address for the connection: give it one of the same family (IPv6 may be turned off)"
     )]
     Address,
     /// The configured source address, which does not belong to this machine.

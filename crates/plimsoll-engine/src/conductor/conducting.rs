@@ -148,7 +148,7 @@ impl Conductor<'_, '_> {
                     });
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    let lost = "a worker ended before its connections were up";
+                    let lost = "a worker ended before its connections were established";
                     return Err(EngineError::Loop(io::Error::other(lost)));
                 }
             }

@@ -44,7 +44,7 @@ impl ConnectionState {
             ConnectionState::Greeting => {
                 "the server's greeting (it accepted the connection and sent nothing)"
             }
-            ConnectionState::Open | ConnectionState::Draining => "the server to allow a call",
+            ConnectionState::Open | ConnectionState::Draining => "the server to accept a call",
         }
     }
 }

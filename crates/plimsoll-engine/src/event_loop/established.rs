@@ -35,10 +35,10 @@ impl ConnectSummary {
         if wanted == 0 || self.open > 0 {
             return Ok(());
         }
-        let (outcome, detail) = self
-            .failure
-            .clone()
-            .unwrap_or((Outcome::ConnectFailed, "no connection came up".to_owned()));
+        let (outcome, detail) = self.failure.clone().unwrap_or((
+            Outcome::ConnectFailed,
+            "no connection was established".to_owned(),
+        ));
         Err(EngineError::NoConnection {
             url: url.to_owned(),
             outcome,

@@ -540,7 +540,7 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
         }
         if ready.is_empty() {
             if until == Time::NEVER {
-                return Err(io::Error::other("the simulation waits for nothing"));
+                return Err(io::Error::other("no event is scheduled in the simulation"));
             }
             self.idle_iterations = if until <= self.now {
                 self.idle_iterations + 1
@@ -548,7 +548,7 @@ impl<S: SimulatedServer> Network for SimulatedNetwork<S> {
                 0
             };
             if self.idle_iterations > MAX_IDLE_ITERATIONS {
-                return Err(io::Error::other("the loop turns and never waits"));
+                return Err(io::Error::other("the event loop spins without waiting"));
             }
             self.now = self.now.max(until);
         }

@@ -63,7 +63,9 @@ pub fn measure(
     groups: &[KeyExchangeGroup],
 ) -> Result<CryptoSpeeds, TlsSetupError> {
     let refused = |_: Unspecified| {
-        TlsSetupError::Library(rustls::Error::General("the library's own test".to_owned()))
+        TlsSetupError::Library(rustls::Error::General(
+            "the library rejected its own test key".to_owned(),
+        ))
     };
     let mut limits = CryptoSpeeds::default();
     for suite in suites {
@@ -110,7 +112,7 @@ fn signature_with_ns(
     identity: &CertifiedKey,
     provider: &CryptoProvider,
 ) -> Result<(f64, f64), rustls::Error> {
-    let refused = || rustls::Error::General("a key of no use for signatures".to_owned());
+    let refused = || rustls::Error::General("the key cannot sign handshakes".to_owned());
     let algorithms = &provider.signature_verification_algorithms;
     let signer = identity.key.choose_scheme(&algorithms.supported_schemes());
     let signer = signer.ok_or_else(refused)?;

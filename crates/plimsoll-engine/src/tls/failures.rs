@@ -115,7 +115,8 @@ pub(super) fn classify(error: &rustls::Error, shown: PresentedIdentity) -> (Outc
     };
     let said = match error {
         rustls::Error::AlertReceived(Alert::UnrecognisedName) => {
-            "the server has no certificate for the name that it was asked for (SNI; alert unrecognized_name)".to_owned()
+            "the server has no certificate for the requested name (SNI; alert unrecognized_name)"
+                .to_owned()
         }
         rustls::Error::AlertReceived(Alert::HandshakeFailure) => format!(
             "{}: no cipher suite, group or key type in common with the server (RSA-PSS, Ed448 and DSA keys are not supported)",

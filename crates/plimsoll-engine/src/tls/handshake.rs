@@ -346,7 +346,7 @@ pub(super) fn key(
     <[u8; 12]>::try_from(iv)
         .ok()
         .and_then(|iv| TrafficKey::new(cipher, key, iv, sequence))
-        .ok_or_else(|| RecordError::Library("a key that does not fit its cipher".to_owned()))
+        .ok_or_else(|| RecordError::Library("the key's length does not fit its cipher".to_owned()))
 }
 
 /// Returns the cipher, the key and the IV.

@@ -36,7 +36,7 @@ pub(super) fn problem(key: &PrivateKeyDer<'_>) -> String {
     };
     match kind {
         Some(kind) => {
-            format!("the key is of the kind {kind}, which is not supported: {USABLE_KEYS}")
+            format!("{kind} keys are not supported: {USABLE_KEYS}")
         }
         None => format!("the key is damaged, or of a kind that is not supported: {USABLE_KEYS}"),
     }

@@ -91,10 +91,10 @@ impl<T: Clone> WatchedFiles<T> {
             Ok(()) => {
                 *seen = stamps;
                 let [(what, path), _] = &self.files;
-                tracing::info!("{what} {}: read again", path.display());
+                tracing::info!("{what} {}: reloaded", path.display());
             }
             // The other file may not be written yet; the next check tries again.
-            Err(e) => tracing::warn!("{e}; the previous one stays in use"),
+            Err(e) => tracing::warn!("{e}; the previous file stays in use"),
         }
     }
 }

@@ -72,7 +72,7 @@ impl KeyLog for KeyLogSecrets {
 
 impl fmt::Debug for KeyLogSecrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Heard")
+        f.write_str("KeyLogSecrets")
     }
 }
 
@@ -94,7 +94,8 @@ impl TrafficSecrets {
         first: InitialSecrets,
         extracted: &ExtractedSecrets,
     ) -> Result<TrafficSecrets, RecordError> {
-        let strangers = || RecordError::Library("it logged other secrets than it uses".to_owned());
+        let strangers =
+            || RecordError::Library("its key log differs from the keys that it uses".to_owned());
         let (sending, receiving) = match ours {
             LocalEnd::Client => (first.client, first.server),
             LocalEnd::Server => (first.server, first.client),
@@ -170,8 +171,9 @@ impl TrafficSecrets {
     fn key(&self, secret: &Secret, sequence: u64) -> Result<TrafficKey, RecordError> {
         let mut room = [0; MAX_KEY_BYTES];
         let key = self.derive_key(secret, &mut room)?;
-        TrafficKey::new(self.cipher, key, self.derive_iv(secret)?, sequence)
-            .ok_or_else(|| RecordError::Library("a key that does not fit its cipher".to_owned()))
+        TrafficKey::new(self.cipher, key, self.derive_iv(secret)?, sequence).ok_or_else(|| {
+            RecordError::Library("the key's length does not fit its cipher".to_owned())
+        })
     }
 
     /// Derives the secret that follows `secret` (RFC 8446 §7.2).
@@ -332,7 +334,7 @@ mod tests {
         heard.log(SERVER_LABEL, &[], &[6; 32]);
         let first = heard.take().expect("both");
         assert_eq!(first.client.unwrap()[..33], [&[5; 32][..], &[0]].concat());
-        assert_eq!(format!("{heard:?}"), "Heard");
+        assert_eq!(format!("{heard:?}"), "KeyLogSecrets");
     }
 
     #[test]

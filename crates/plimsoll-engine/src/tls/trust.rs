@@ -45,13 +45,15 @@ pub use client::ClientCheck;
 #[derive(Debug, thiserror::Error)]
 enum CertificateRejection {
     #[error(
-        "it is of X.509 version 1, which is accepted only where a certificate of the CA file signed it directly"
+        "it is an X.509 version 1 certificate, which is accepted only if a certificate in the CA file signed it directly"
     )]
     Version1,
-    #[error("it is a CA certificate, not a server's or client's, and not in the CA file")]
+    #[error(
+        "it is a CA certificate instead of a server's or client's, and it is not in the CA file"
+    )]
     Ca,
     #[error(
-        "it is of X.509 version 1, whose revocation is not checked: leave the list of revoked certificates out, or use one of version 3"
+        "it is an X.509 version 1 certificate, whose revocation cannot be checked: use no revocation list, or a version 3 certificate"
     )]
     Version1Listed,
     #[error("its fingerprint is {0}, which is not pinned")]
@@ -258,7 +260,7 @@ impl TrustAnchors {
             };
             if trusted.iter().any(is_issuer) {
                 return Some(format!(
-                    "a trusted certificate is called \"{issuer}\" as its issuer is, but did not sign it"
+                    "a trusted certificate has the name of its issuer, \"{issuer}\", but did not sign it"
                 ));
             }
             if is_self_signed(last) {
@@ -491,7 +493,7 @@ impl TrustPolicy {
         match self {
             TrustPolicy::Anchors(anchors) => Ok(TrustPolicy::Anchors(anchors.with_lists(file)?)),
             TrustPolicy::Pinned(_) | TrustPolicy::Unchecked => {
-                Err(file.bad("there is no CA to check it with"))
+                Err(file.bad("can't be checked without a CA"))
             }
         }
     }

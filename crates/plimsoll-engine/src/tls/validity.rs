@@ -71,10 +71,10 @@ pub fn failure(error: &rustls::Error) -> String {
             format_utc(not_before.as_secs())
         ),
         rustls::Error::InvalidCertificate(CertificateError::Revoked) => {
-            "the certificate, or one above it, is on the list of revoked certificates".to_owned()
+            "the certificate or one of its issuers is on the revocation list".to_owned()
         }
         rustls::Error::InvalidCertificate(CertificateError::UnknownRevocationStatus) => {
-            "there is no list of revoked certificates for an issuer in the certificate's chain: give one of every issuer, all in one file".to_owned()
+            "an issuer in the certificate's chain has no revocation list: give the lists of all issuers in one file".to_owned()
         }
         rustls::Error::InvalidCertificate(CertificateError::ExpiredRevocationListContext {
             next_update,
@@ -84,7 +84,7 @@ pub fn failure(error: &rustls::Error) -> String {
             format_utc(next_update.as_secs())
         ),
         rustls::Error::InvalidCertificate(CertificateError::Other(why)) => {
-            format!("the certificate is refused: {}", why.0)
+            format!("the certificate is rejected: {}", why.0)
         }
         other => other.to_string(),
     }

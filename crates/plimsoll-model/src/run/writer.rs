@@ -178,7 +178,7 @@ impl RunWriter {
         self.header.notes.extend(taken);
         if tls.renewed > 0 {
             self.header.notes.push(format!(
-                "the client's certificate was replaced on disk and read again ({}×): new connections used the new one",
+                "the client's certificate was replaced on disk and reloaded ({}×): new connections used the new one",
                 tls.renewed
             ));
         }

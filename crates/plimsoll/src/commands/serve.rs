@@ -113,7 +113,7 @@ impl ProtocolInvocation<Server> {
             ));
         }
         if let Some(renewed) = renewal.map(|renewal| renewal.renewed()).filter(|n| *n > 0) {
-            console::notice(format_args!("certificate read again {renewed}"));
+            console::notice(format_args!("certificate reloaded {renewed}"));
         }
         listen.conclude(&counted)?;
         Ok(Exit::Done)

@@ -41,7 +41,7 @@ fn revoked_server_certificate_has_own_error_code() {
                     } else {
                         let words = [
                             "TLS_CERTIFICATE_REVOKED",
-                            "on the list of revoked certificates",
+                            "on the revocation list",
                         ];
                         assert_load_fails(&place, &["fetch", &url], &flags, &words);
                         let _ = fs::remove_dir_all(place.path("never"));
@@ -63,7 +63,7 @@ fn crl_without_matching_issuer_rejects_certificate() {
     let server = place.serve(&[&["files"], &support::SERVER_TLS[..]].concat());
     let url = format!("https://localhost:{}/bytes/7", server.port);
     let with = |list: &'static str| [&NEW[..], &support::CLIENT_TLS, &["--crl", list]].concat();
-    let unknown = ["TLS_BAD_CERTIFICATE", "give one of every issuer"];
+    let unknown = ["TLS_BAD_CERTIFICATE", "give the lists of all issuers"];
     assert_load_fails(&place, &["fetch", &url], &with("others/ca.crl"), &unknown);
     // The list of the last issuer alone does not help either.
     let all = place.read("certs/ca.crl");

@@ -38,7 +38,7 @@ fn unsupported_server_certificates_are_explained() {
             "-sha1",
             "",
             "TLS_BAD_CERTIFICATE",
-            &["signed with SHA-1", "sign it anew with SHA-256"][..],
+            &["signed with SHA-1", "sign it again with SHA-256"][..],
         ),
         (
             "short",

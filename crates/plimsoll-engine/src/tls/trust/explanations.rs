@@ -66,7 +66,7 @@ fn unsupported_signature(certificate: &CertificateDer<'_>) -> Option<String> {
     let name = parsed.subject();
     Some(match algorithm {
         "MD5" | "SHA-1" => format!(
-            "\"{name}\" is signed with {algorithm}, which can be forged and is not accepted: sign it anew with SHA-256"
+            "\"{name}\" is signed with {algorithm}, which can be forged and is not accepted: sign it again with SHA-256"
         ),
         _ => {
             format!("\"{name}\" is signed with {algorithm}, which is not supported: {USABLE_KEYS}")
@@ -81,7 +81,7 @@ fn purpose_problem(required: &ExtendedKeyPurpose, presented: &[ExtendedKeyPurpos
         all => all.join(", "),
     };
     format!(
-        "its extended key usage is {found}, and not {}: issue it with extendedKeyUsage={}, or without that extension",
+        "its extended key usage is {found}, not {}: issue it with extendedKeyUsage={}, or without that extension",
         purpose(required),
         match required {
             ExtendedKeyPurpose::ClientAuth => "clientAuth",
