@@ -31,9 +31,9 @@ pub enum CodecFault {
     Result { function: &'static str, result: i32 },
     #[error("the plugin claims a frame of {length} bytes, but only {given} are available")]
     BeyondInput { length: u64, given: usize },
-    #[error("the plugin claims a frame of no bytes")]
+    #[error("the plugin claims an empty frame")]
     Empty,
-    #[error("the plugin wants {needed} bytes, but {given} are available already")]
+    #[error("the plugin asks for {needed} bytes although {given} are available already")]
     MoreAgain { needed: u64, given: usize },
     #[error("the plugin claims a payload of {length} bytes at {at}, in a frame of {frame} bytes")]
     Payload { at: u64, length: u64, frame: u64 },
@@ -42,7 +42,7 @@ pub enum CodecFault {
     #[error("the plugin's heartbeat is {0}, expected 0 or 1")]
     Heartbeat(u32),
     #[error(
-        "the plugin's `{function}` claims to have written {length} bytes, into room for {room}"
+        "the plugin's `{function}` claims to have written {length} bytes into a buffer of {room}"
     )]
     Written {
         function: &'static str,
@@ -50,7 +50,7 @@ pub enum CodecFault {
         room: usize,
     },
     #[error(
-        "the plugin's `{function}` wants room for {needed} bytes, but only {room} are available"
+        "the plugin's `{function}` needs a buffer of {needed} bytes, but at most {room} are allowed"
     )]
     Room {
         function: &'static str,

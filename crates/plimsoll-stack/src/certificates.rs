@@ -267,7 +267,7 @@ impl CertificateSet {
 pub enum CertificateError {
     #[error("{} would be overwritten: {}; use --force, or choose another directory", file_noun(files.len()), names(files))]
     Exists { files: Vec<PathBuf> },
-    #[error("{} is there and is not a file; move it away, or choose another directory", path.display())]
+    #[error("{} exists and is not a file; move it away, or choose another directory", path.display())]
     NotAFile { path: PathBuf },
     #[error("name {name:?} is neither a DNS name nor an IP address")]
     Name { name: String },

@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum NamespaceError {
-    #[error("`ip` can't be run: {0}; it is in the package iproute2")]
+    #[error("`ip` can't be run: {0}; install the package iproute2")]
     NoProgram(io::Error),
     #[error("`ip {arguments}`: {problem}")]
     Refused { arguments: String, problem: String },

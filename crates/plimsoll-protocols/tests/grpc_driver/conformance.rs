@@ -319,7 +319,7 @@ fn cases() -> Vec<Case> {
         // Server push.
         case(
             "8.4",
-            "PUSH_PROMISE, and push is disabled",
+            "PUSH_PROMISE although push is disabled",
             frame(
                 kind::PUSH_PROMISE,
                 flags::END_HEADERS,

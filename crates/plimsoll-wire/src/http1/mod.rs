@@ -39,9 +39,9 @@ pub enum Http1Error {
     ContentLength(String),
     #[error("two different lengths: {0} and {1}")]
     TwoLengths(u64, u64),
-    #[error("101, but no other protocol was requested (RFC 9110, 15.2.2)")]
+    #[error("status 101, although no other protocol was requested (RFC 9110, 15.2.2)")]
     Switching,
-    #[error("transfer coding {0:?} is not known; chunked is")]
+    #[error("transfer coding {0:?} is not supported; only chunked is")]
     TransferCoding(String),
     #[error("a transfer coding in HTTP/1.0, which has none (RFC 9112, 6.1)")]
     OldCoding,

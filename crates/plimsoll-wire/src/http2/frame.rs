@@ -90,7 +90,7 @@ pub struct StreamPayload<'a> {
 
 impl std::fmt::Debug for FrameHeader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FrameHead")
+        f.debug_struct("FrameHeader")
             .field("length", &self.length())
             .field("kind", &self.kind())
             .field("flags", &self.flags())

@@ -172,7 +172,7 @@ impl MessageCheck {
             );
         }
         if self.path == PathForm::Asterisk && self.method != MethodClass::Options {
-            return Some(":path `*` of another method than OPTIONS (RFC 9113, 8.3.1)");
+            return Some(":path `*` with a method other than OPTIONS (RFC 9113, 8.3.1)");
         }
         let is_web = !self.default_port.is_empty();
         if is_web && self.has(bit::AUTHORITY) && self.is_authority_empty {
@@ -191,9 +191,9 @@ impl MessageCheck {
     /// Returns why the list cannot begin a final or interim response.
     pub fn answer(&self) -> Option<&'static str> {
         match self.problem {
-            None if self.seen & bit::PSEUDO_FIELDS != bit::STATUS => {
-                Some("an answer without :status, or with a request's (RFC 9113, 8.3.2)")
-            }
+            None if self.seen & bit::PSEUDO_FIELDS != bit::STATUS => Some(
+                "a response without :status, or with pseudo-fields of a request (RFC 9113, 8.3.2)",
+            ),
             other => other,
         }
     }

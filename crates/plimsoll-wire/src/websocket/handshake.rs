@@ -142,7 +142,7 @@ fn problem(
                     };
                     match chosen {
                         (None, _) if protocols_offered.is_empty() => return None,
-                        (None, _) => "no Sec-WebSocket-Protocol, of which one was offered",
+                        (None, _) => "no Sec-WebSocket-Protocol, although one was offered",
                         (Some(chosen), None) if is_offered(chosen) => return None,
                         _ => "a Sec-WebSocket-Protocol that was not offered",
                     }

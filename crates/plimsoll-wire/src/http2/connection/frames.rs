@@ -146,7 +146,7 @@ impl<P: EndpointRole> Http2Connection<P> {
                 });
             }
             Http2Frame::PushPromise { .. } => {
-                return Err(protocol_error("PUSH_PROMISE, and push is disabled (RFC 9113, 8.4)"));
+                return Err(protocol_error("PUSH_PROMISE although push is disabled (RFC 9113, 8.4)"));
             }
             Http2Frame::Priority | Http2Frame::Unknown | Http2Frame::Data { .. } => {}
         }
