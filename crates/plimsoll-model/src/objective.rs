@@ -446,7 +446,7 @@ fn measure(objective: &Objective, part: &MeasuredCalls) -> (Option<f64>, String)
             let of = |count| record.measures.of(count);
             let all: u64 = Count::FINISH_REASONS.into_iter().map(of).sum();
             let share = (all > 0).then(|| of(reason) as f64 / all as f64);
-            let text = share.map_or("no answer gives a finish reason".to_owned(), |share| {
+            let text = share.map_or("no answer has a finish reason".to_owned(), |share| {
                 format!(
                     "{:.4}% of {all} answers with a finish reason",
                     share * 100.0

@@ -207,7 +207,7 @@ impl ServerDelays {
     pub fn new(text: &str, seed: u64) -> Result<ServerDelays, LawError> {
         if text.len() > MAX_LAW_BYTES {
             return Err(LawError::new(format!(
-                "{} bytes are too many for a law: at most {MAX_LAW_BYTES}",
+                "a law of {} bytes is too long: at most {MAX_LAW_BYTES} bytes",
                 text.len()
             )));
         }

@@ -151,7 +151,7 @@ impl<'a> RecordingLines<'a> {
                 if record.len() != self.names.len() {
                     return Ok(Some((
                         line,
-                        Err("it has another number of values than the first line"),
+                        Err("it does not have as many values as the first line"),
                     )));
                 }
                 let time = record.get(*place).unwrap_or_default();

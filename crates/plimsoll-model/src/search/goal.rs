@@ -91,7 +91,7 @@ impl SearchGoal {
             );
         }
         if self.trials == 0 {
-            return wrong("trials", "0 trials decide nothing: use 1 or more".into());
+            return wrong("trials", "0 trials can't decide: use 1 or more".into());
         }
         if self.trial_s < self.probe_s || self.confirm_s < self.trial_s {
             return wrong(

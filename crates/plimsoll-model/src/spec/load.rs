@@ -302,7 +302,7 @@ impl Problems {
         {
             self.add(
                 "load.connection_lifetime",
-                "shorter than 10ms: use load.reuse = \"never\" for a connection a call",
+                "shorter than 10ms: use load.reuse = \"never\" for one connection per call",
             );
         }
         if load.calls_per_connection == Some(0) {

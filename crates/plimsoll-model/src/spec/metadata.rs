@@ -185,7 +185,7 @@ impl Problems {
         if names.is_binary_name(&lower) && matches!(spec, MetadataSpec::Command { .. }) {
             self.add(
                 &*key,
-                "names that end in -bin are binary, and no command prints that: use another name",
+                "names that end in -bin hold binary values, which a command can't supply: use another name",
             );
             return parsed;
         }

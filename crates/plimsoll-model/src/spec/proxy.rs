@@ -22,7 +22,7 @@ impl Problems {
         if targets.first().is_some_and(|first| first.socket.is_some()) {
             self.add(
                 PROXY_KEY,
-                "a socket of this machine is reached without a proxy: leave it out",
+                "a Unix socket is reached without a proxy: leave this out",
             );
         }
         for target in targets.iter_mut().filter(|t| t.socket.is_none()) {

@@ -203,7 +203,7 @@ impl Problems {
             self.add("load.warmup", problem);
         } else if !repeats && warmup.saturating_add(measured) > all {
             let problem = format!(
-                "{}, which is less: leave it out, or begin the file anew with load.loop",
+                "{}, which is shorter: leave it out, or restart the file with load.loop",
                 lasts()
             );
             self.add("load.duration", problem);
@@ -212,7 +212,7 @@ impl Problems {
             && calls > recording.count()
         {
             let problem = format!(
-                "{} has {} arrivals: use fewer, or begin the file anew with load.loop",
+                "{} has {} arrivals: use fewer calls, or restart the file with load.loop",
                 recording.file(),
                 recording.count()
             );

@@ -80,7 +80,7 @@ impl Problems {
         if !enough {
             self.add(
                 key,
-                format!("\"unique\" with {rows} rows, and more calls than that (the warm-up's count, too)"),
+                format!("\"unique\" needs one row per call, warm-up included: the file has only {rows} rows"),
             );
         }
     }

@@ -171,8 +171,8 @@ pub fn trust(spec: &TlsSpec) -> Result<ServerTrust, Vec<Problem>> {
     let mut problems = Vec::new();
     if insecure && (spec.ca.is_some() || spec.pin.is_some()) {
         problems.push(
-            Problem::new("tls.insecure", "with it no certificate is checked")
-                .help("take it out, or take out the CA and the fingerprints"),
+            Problem::new("tls.insecure", "it disables all certificate checks")
+                .help("remove it, or remove the CA (tls.ca) and the fingerprints (tls.pin)"),
         );
     } else if spec.ca.is_some() && spec.pin.is_some() {
         problems.push(
@@ -186,7 +186,7 @@ pub fn trust(spec: &TlsSpec) -> Result<ServerTrust, Vec<Problem>> {
     if spec.crl.is_some() && (insecure || spec.pin.is_some()) {
         problems.push(
             Problem::new("tls.crl", "without a CA, revocation can't be checked").help(
-                "give a CA file (tls.ca) in place of tls.pin or tls.insecure, or take the list out",
+                "give a CA file (tls.ca) in place of tls.pin or tls.insecure, or remove tls.crl",
             ),
         );
     }
@@ -270,7 +270,7 @@ impl Problems {
             (
                 early_data && !resume,
                 "tls.early_data",
-                "0-RTT is for resumed sessions: ask for tls.resume as well",
+                "0-RTT is for resumed sessions: set tls.resume as well",
             ),
             (
                 early_data && is_own,
@@ -373,7 +373,7 @@ impl Problems {
             self.0.push(
                 Problem::new(
                     "tls.suites",
-                    format!("none of them is for TLS {}", version.name()),
+                    format!("none of these suites is for TLS {}", version.name()),
                 )
                 .help("name one, or leave the version out (tls.versions)"),
             );

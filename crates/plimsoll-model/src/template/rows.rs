@@ -160,14 +160,14 @@ impl Rows {
             Some('{') => parse_json_lines(file, text)?,
             Some('[') => {
                 return Err(format!(
-                    "{file}, line 1: a JSON list: write one object a line, without brackets and commas"
+                    "{file}, line 1: a JSON list: write one object per line, without brackets and commas"
                 ));
             }
             _ => csv(file, text)?,
         };
         if rows.length == 0 {
             return Err(format!(
-                "{file}: no rows: write a line of names and then a line a row (CSV), or a JSON object a line"
+                "{file}: no rows: write a header line and one line per row (CSV), or one JSON object per line"
             ));
         }
         Ok(rows)
@@ -374,7 +374,7 @@ fn parse_json_lines(file: &str, text: &str) -> Result<Rows, String> {
             if values[place].len() > whole.len() {
                 defects[place].get_or_insert(ColumnDefect {
                     line: i + 1,
-                    problem: "occurs twice: a column has one value a line",
+                    problem: "occurs twice: a column has one value per line",
                 });
                 continue;
             }

@@ -160,7 +160,7 @@ fn row_files_parse_as_csv_and_json() {
         ("a,\n1,2\n", "column 2 has no name"),
         ("{\"a\": 1}\nx", "a, line 2: not a JSON object"),
         ("{}", "without a key"),
-        ("[{\"a\": 1}]", "one object a line"),
+        ("[{\"a\": 1}]", "one object per line"),
         ("{\"a\": 1} x", "a, line 1: not a JSON object"),
         ("{\"a\": 01}", "a, line 1: not a JSON object"),
         ("{\"a\": \"\\ud800\"}", "a, line 1: not a JSON object"),

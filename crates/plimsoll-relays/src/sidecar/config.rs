@@ -396,7 +396,7 @@ mod tests {
             ),
             (
                 format!("{route}upstream_tls = {{ ca = \"a\", insecure = true }}\n"),
-                "route a: upstream_tls.insecure: with it no certificate is checked",
+                "route a: upstream_tls.insecure: it disables all certificate checks",
             ),
             (
                 format!("{route}upstream_tls = {{ cert = \"a\" }}\n"),

@@ -110,7 +110,7 @@ fn connections_needed_follow_from_rate_and_service() {
         None,
     );
     assert_eq!(kinds(&problems), [(ProblemKind::TooFewConnections, false)]);
-    let expected = "990 of 1000 calls waited for a free connection (send delay p99 900.20 ms): the client's one connection carries one call at a time, and the rate needs at least 2 at a service p99 of 4.00 ms (-c 2), so the wait is not held against the target";
+    let expected = "990 of 1000 calls waited for a free connection (send delay p99 900.20 ms): the client's one connection carries one call at a time, and the rate needs at least 2 at a service p99 of 4.00 ms (-c 2), so the wait does not count against the target";
     assert_eq!(problems[0].text, expected);
     // A target that stalls twenty connections for 500 ms once is what calls waited for.
     let mut stalled = record.clone();

@@ -36,7 +36,7 @@ pub(super) fn waited(
     };
     if let Some(needed) = ConnectionsNeeded::of(record, header) {
         return Some(ProblemKind::TooFewConnections.noted_problem(format!(
-            "{what} (send delay {name} {}): {needed}, so the wait is not held against the target",
+            "{what} (send delay {name} {}): {needed}, so the wait does not count against the target",
             ReadableDuration(lag)
         )));
     }

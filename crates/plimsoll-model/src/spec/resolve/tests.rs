@@ -483,7 +483,7 @@ fn server_trust_settings_are_mutually_exclusive() {
         ),
         (
             format!("insecure = true\n{pin}"),
-            "`tls.insecure`: with it no certificate is checked",
+            "`tls.insecure`: it disables all certificate checks",
         ),
         ("pin = []".to_owned(), "`tls.pin`: empty"),
         (
