@@ -242,7 +242,7 @@ impl GatewayRequest {
             || !self.has_header_token("connection", "upgrade")
             || !self.has_header_token("upgrade", "websocket")
         {
-            return GatewayResponse::refuse(426, "no_upgrade", "this is a WebSocket");
+            return GatewayResponse::refuse(426, "no_upgrade", "a WebSocket upgrade is required");
         }
         // RFC 9112 §3.2 forbids several; a proxy may have acted on the other one.
         if self.count("host") != 1 {

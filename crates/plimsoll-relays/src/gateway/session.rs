@@ -432,7 +432,7 @@ impl SessionSocket {
             let unnumbered = |frame: &Bytes| FrameStamp::of(frame).seq.is_none();
             if mail.frames.front().is_none_or(unnumbered) {
                 // Frames without numbers are in no log, so the dropped ones are lost.
-                self.closing = Some((code::TRY_AGAIN, "read too slowly"));
+                self.closing = Some((code::TRY_AGAIN, "the client reads too slowly"));
                 return;
             }
         }
@@ -537,7 +537,7 @@ impl SessionSocket {
             {
                 Ok(0) => {
                     metrics.up_unheard.inc();
-                    Some(("nobody_listens", "no backend listens: no run is active"))
+                    Some(("nobody_listens", "no run is active, so no backend listens"))
                 }
                 Ok(_) => None,
                 Err(_) => Some(("unavailable", "the message could not be forwarded")),
@@ -555,7 +555,10 @@ impl SessionSocket {
         if now - self.last_heard > options.ping_timeout {
             self.closing = Some(if self.exceeds_reply_limit() {
                 self.gateway.metrics.unread.inc();
-                (code::POLICY_VIOLATION, "does not read its answers")
+                (
+                    code::POLICY_VIOLATION,
+                    "the client does not read its answers",
+                )
             } else {
                 (code::PING_TIMEOUT, "no data or pong from the client")
             });

@@ -47,7 +47,7 @@ counted! {
         upstream_failures: Counter, "upstream_connect_failures", "Connections to upstreams that could not be made";
         upstream_lost: Counter, "upstream_connections_lost", "Connections to upstreams that were lost";
         requests: Counter, "requests", "Requests from clients";
-        answers: Counter, "answers", "Answers to them, from upstreams and from the sidecar";
+        answers: Counter, "answers", "Answers to requests, from upstreams and from the sidecar";
         oneway: Counter, "oneway", "Requests that expect no answer";
         busy: Counter, "answered_busy", "Requests answered by the sidecar: too many at once";
         no_upstream: Counter, "answered_no_upstream", "Requests answered by the sidecar: no upstream could be reached";

@@ -175,7 +175,7 @@ impl CommandPipeline {
                     Ok(replies) => replies,
                     Err(why) => return why,
                 },
-                () = self.wait_for_overflow() => return RedisFailure::transient("it accepts no data"),
+                () = self.wait_for_overflow() => return RedisFailure::transient("it does not read data"),
             };
             // A lost cluster node may have restarted empty before it answered, so its replies are
             // not trusted.

@@ -185,7 +185,7 @@ impl Worker {
             return;
         }
         if let Some(exchange) = self.exchanges.get_mut(key) {
-            exchange.status = Some("NOT LOOKED AT BY UPSTREAM".to_owned());
+            exchange.status = Some("NOT PROCESSED BY UPSTREAM".to_owned());
             let route = exchange.route;
             count(&self.counters(route).reset, 1);
         }

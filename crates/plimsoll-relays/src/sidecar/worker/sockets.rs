@@ -195,9 +195,12 @@ impl Worker {
             (Some(rustls::Error::AlertReceived(alert)), Some(identity)) => {
                 match identity.certificate() {
                     Some(file) => {
-                        format!("it answered {alert:?} (it was shown {})", file.display())
+                        format!(
+                            "it sent the alert {alert:?} (our certificate: {})",
+                            file.display()
+                        )
                     }
-                    None => format!("it answered {alert:?} (it was shown no certificate)"),
+                    None => format!("it sent the alert {alert:?} (our certificate: none)"),
                 }
             }
             (Some(tls), Some(identity)) => identity.failure(tls),
