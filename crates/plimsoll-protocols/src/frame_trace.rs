@@ -50,5 +50,5 @@ impl DirectionTrace {
 
 /// Returns a function that makes the line for bytes of another protocol.
 pub(crate) fn not_this_protocol<E: Display>(protocol: &str) -> impl FnOnce(E) -> String {
-    move |error| format!("not {protocol} ({error}); no more is read")
+    move |error| format!("not {protocol} ({error}); the rest is not traced")
 }

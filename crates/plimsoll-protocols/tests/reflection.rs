@@ -307,7 +307,7 @@ async fn slow_reflection_server_times_out() {
     let error = asked.expect_err("a server that is too slow");
     assert_eq!(
         error.to_string(),
-        "the server has sent 0 files within 0.2 s, and others are missing: it describes its services too slowly"
+        "the server sent only 0 of its files within 0.2 s: its reflection is too slow"
     );
     assert!(error.advice().is_some_and(|text| text.contains("describe")));
 }

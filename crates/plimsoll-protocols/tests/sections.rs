@@ -64,7 +64,7 @@ fn hold_section_round_trips() {
     let text = hold_plan("keepalive = \"2s\"", "duration = \"10s\"");
     let typed = spec::read(&text).expect("readable");
     let plan = spec::resolve(&typed, &FileContext).expect("right");
-    assert_eq!(plan.name, "connections, held");
+    assert_eq!(plan.name, "held connections");
     assert_eq!(plan.load.connections, 1_000);
     let saved = typed.filled_in(&plan).to_toml().expect("writable");
     assert!(saved.contains("greeting = \"16B\""), "{saved}");

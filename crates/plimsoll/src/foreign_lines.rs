@@ -289,9 +289,6 @@ mod tests {
         );
         let words = ["hey", "--vus", "3", "http://a"].map(OsString::from);
         let failure = translate(&words).expect_err("no flag of hey").to_string();
-        assert!(
-            failure.contains("`--vus` is not a flag of hey"),
-            "{failure}"
-        );
+        assert!(failure.contains("unknown flag `--vus`"), "{failure}");
     }
 }

@@ -288,7 +288,7 @@ fn unusable_plugins_prevent_start_with_reason() {
     for (flags, needle) in [
         (
             &["--frame", "78zz"][..],
-            "`--frame`: not hexadecimal: write two digits a byte",
+            "`--frame`: not hexadecimal: write two digits per byte",
         ),
         (
             &["--frame", "7801"],

@@ -22,7 +22,7 @@ pub fn service<'a>(
         serde_json::from_str(arguments).map_err(|e| wrong(format!("not JSON: {e}")))?;
     let serde_json::Value::Array(items) = json else {
         return Err(wrong(
-            "not a JSON array: write one element a parameter, such as [\"text\", 7]".to_owned(),
+            "not a JSON array: write one element per parameter, such as [\"text\", 7]".to_owned(),
         ));
     };
     let arguments = items

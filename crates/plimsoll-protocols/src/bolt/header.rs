@@ -12,7 +12,7 @@ pub const METHOD_NAME: &str = "sofa_head_method_name";
 
 /// The error of a malformed header map: a length exceeds the remaining bytes, or is below -1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("header map: the length at byte {at} is {length}, but only {left} bytes are left")]
+#[error("header map: the length at byte {at} is {length}, but only {left} bytes remain")]
 pub struct HeaderError {
     /// The offset of the length from the map's beginning. Bytes.
     pub at: usize,

@@ -112,7 +112,7 @@ fn write_statuses(out: &mut String, record: &StageRecord) {
     });
     let words: Vec<String> = words.collect();
     let _ = writeln!(out, "statuses: {}", words.join(", "));
-    let _ = writeln!(out, "of SUCCESS, with an error header: {sofa}");
+    let _ = writeln!(out, "SUCCESS with an error header: {sofa}");
 }
 
 /// Prints minimum, maximum, mean and standard deviation of some values, and the percentage of values within

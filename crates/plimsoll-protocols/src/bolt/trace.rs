@@ -76,7 +76,7 @@ mod tests {
             [
                 "id 7 v2 heartbeat, 24 bytes",
                 "id 8 v1 response SERVER_THREADPOOL_BUSY, 20 bytes",
-                "not a Bolt frame (protocol byte 0x48, expected 0x01 or 0x02); no more is read",
+                "not a Bolt frame (protocol byte 0x48, expected 0x01 or 0x02); the rest is not traced",
             ]
         );
     }

@@ -222,7 +222,7 @@ impl LineBuilder {
                 self.target = Some(with_scheme(url, scheme));
                 Ok(())
             }
-            [_, more, ..] => Err(format!("`{more}` is one word too many")),
+            [_, more, ..] => Err(format!("unexpected argument `{more}`")),
         }
     }
 }
@@ -517,11 +517,11 @@ impl LineError {
         let help = format!("`plimsoll {ours} --help` lists our own flags");
         match self {
             LineError::UnknownFlag(flag) => UsageError::new(
-                format_args!("{name}: `{flag}` is not a flag of {name} that is known here"),
+                format_args!("{name}: unknown flag `{flag}`"),
                 &help,
             ),
             LineError::InvalidValue(flag) => UsageError::new(
-                format_args!("{name}: the value of `{flag}` is missing, or not of its form"),
+                format_args!("{name}: the value of `{flag}` is missing or invalid"),
                 &help,
             ),
         }

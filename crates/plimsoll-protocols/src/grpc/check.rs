@@ -106,7 +106,7 @@ fn judge(result: &mut CaseResult, expected: usize, message: &str) {
         result.problems.push(problem);
     }
     if let Some(other) = result.messages.iter().find(|text| *text != message) {
-        let problem = format!("the message {other:?}, although {message:?} was sent");
+        let problem = format!("received the message {other:?}, but {message:?} was sent");
         result.problems.push(problem);
     }
     for (place, timestamp) in [

@@ -175,7 +175,7 @@ fn find_schema(
         is_required: asked_for,
         metadata: metadata.to_vec(),
         types,
-        answer: ReflectionResult::NoAnswer("there is no way to ask it".to_owned()),
+        answer: ReflectionResult::NoAnswer("the server can't be queried here".to_owned()),
     };
     surroundings.ask(&mut question);
     match question.answer {

@@ -62,7 +62,7 @@ pub enum ReflectionError {
     #[error("the server's services are described in more than {MAX_FILES} files, or {} MiB of them", MAX_DESCRIPTOR_BYTES >> 20)]
     TooLarge,
     /// The server answers, but not all queries within the timeout.
-    #[error("the server has sent {files} files within {} s, and others are missing: it describes its services too slowly", limit.as_secs_f64())]
+    #[error("the server sent only {files} of its files within {} s: its reflection is too slow", limit.as_secs_f64())]
     TooSlow {
         /// The number of files received.
         files: usize,

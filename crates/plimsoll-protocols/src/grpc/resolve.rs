@@ -219,7 +219,7 @@ impl CallSection for GrpcSpec {
             problems.add(
                 "call.grpc.stream_duration",
                 format!(
-                    "streams of {} would run into their deadline: give a longer deadline, or \"none\"",
+                    "streams of {} would exceed their deadline: give a longer deadline, or \"none\"",
                     Period(lasts)
                 ),
             );
@@ -388,7 +388,7 @@ fn stream(problems: &mut Problems, call: &GrpcSpec, encoded: &EncodedCall) -> Op
             problems.add(
                 "call.grpc.pace",
                 format!(
-                    "\"answers\" needs answers while it sends, but {} is {kind}",
+                    "\"answers\" needs responses while the client still sends, but {} is {kind}",
                     encoded.method
                 ),
             );

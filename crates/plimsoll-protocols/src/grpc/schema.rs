@@ -265,7 +265,7 @@ impl Schema {
         match self.broken.get(service) {
             None => Ok(()),
             Some(problem) => Err(SchemaError::new(format_args!(
-                "service {service}: {problem}, as {} describes it",
+                "service {service}: {problem} (described by {})",
                 self.source
             ))),
         }

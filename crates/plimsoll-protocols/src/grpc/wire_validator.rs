@@ -405,7 +405,10 @@ impl AnswerValidator {
     }
 }
 
-const _: () = assert!(PREFIX_LEN == 5, "Decodable::data takes a prefix apart");
+const _: () = assert!(
+    PREFIX_LEN == 5,
+    "AnswerValidator::begin splits a prefix of 5 bytes"
+);
 
 #[cfg(test)]
 mod tests;

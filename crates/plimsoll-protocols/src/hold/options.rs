@@ -92,7 +92,7 @@ impl Call for HoldCall {
     }
 
     fn run_name(&self) -> Option<&'static str> {
-        Some("connections, held")
+        Some("held connections")
     }
 }
 
@@ -202,7 +202,7 @@ impl CallSection for HoldOptions {
                 let rate = FINAL_CALLS_PER_S as f64;
                 vec![
                     LoadStage::measured("held", held, 0.0),
-                    LoadStage::measured("tried out", tries, rate),
+                    LoadStage::measured("final calls", tries, rate),
                 ]
             }
         };

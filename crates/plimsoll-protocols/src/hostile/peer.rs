@@ -77,7 +77,7 @@ impl ScriptPeer {
         let config = self
             .config
             .clone()
-            .ok_or_else(|| io::Error::other("a behaviour that needs a certificate"))?;
+            .ok_or_else(|| io::Error::other("this behaviour needs a certificate"))?;
         let mut tls = ServerConnection::new(config).map_err(io::Error::other)?;
         while tls.is_handshaking() {
             tls.complete_io(&mut self.stream)?;

@@ -104,7 +104,7 @@ impl HostileServer {
                     ServeError::option(
                         "listen",
                         format!(
-                            "{} behaviours from port {} on go beyond port 65535",
+                            "{} behaviours from port {} onwards need ports beyond 65535",
                             behaviours.len(),
                             first.port()
                         ),

@@ -30,7 +30,7 @@ pub(super) fn resolve_stream(problems: &mut Problems, call: &HttpSpec) -> Option
                 );
                 return None;
             };
-            let why = format!("streams of {other} have an end of their own: leave it out");
+            let why = format!("streams of {other} mark their end themselves: leave it out");
             refuse_end_keys(problems, call, &why);
             format
         }
@@ -181,7 +181,7 @@ pub(super) fn resolve_socket(
     if !binary && payload.is_some_and(|payload| !is_text(payload)) {
         problems.add(
             "call.http.body_file",
-            "not UTF-8, as a frame of text has to be: write call.http.websocket.binary = true",
+            "text frames must be UTF-8, and this file is not: write call.http.websocket.binary = true",
         );
     }
     let own = |name: &&String| name.to_ascii_lowercase().starts_with("sec-websocket-");

@@ -195,7 +195,7 @@ impl BodyInspector {
     fn settle_as_unreadable(&mut self, error: EventsError) {
         let text = match self.events_found {
             0 => format!("{error}; {}", self.describe_beginning()),
-            found => format!("{error}, behind event {found}"),
+            found => format!("{error}, after event {found}"),
         };
         self.settled = Some((Outcome::BadAnswer, Some(text)));
     }

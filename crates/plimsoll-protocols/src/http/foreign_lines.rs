@@ -41,7 +41,7 @@ const NO_SCRIPT: &str =
     "there is no script language; fields such as {{seq}} and --rows vary requests";
 const NO_FILE: &str =
     "every run leaves a directory, and `plimsoll report --export` writes files from it";
-const NO_FOLLOWING: &str = "redirects are not followed: measure the URL that they lead to";
+const NO_FOLLOWING: &str = "redirects are not followed: give the final URL";
 
 /// Adds a header field of basic authentication for each `USER:PASSWORD` of the flag.
 fn add_basic(line: &mut LineBuilder, name: &str) {

@@ -19,7 +19,7 @@ pub(super) fn max_body(problems: &mut Problems, call: &HttpSpec) -> u32 {
         problems.add(
             "call.http.expect_size",
             format!(
-                "larger than the largest body: at most {}",
+                "larger than call.http.max_body allows: at most {}",
                 ByteSize(max_body)
             ),
         );
@@ -33,7 +33,7 @@ pub(super) fn check_scheme(problems: &mut Problems, spec: &Spec, call: &HttpSpec
     if let Some(scheme) = alias.filter(|_| call.websocket.is_none()) {
         problems.add(
             "target",
-            format!("{scheme}:// is the address of WebSockets: write [call.http.websocket], or http:// or https://"),
+            format!("{scheme}:// is for WebSockets: add [call.http.websocket], or write http:// or https://"),
         );
     }
 }
@@ -53,7 +53,7 @@ pub(super) fn check_stream_duration(problems: &mut Problems, spec: &Spec, call: 
     if call.stream.is_none() && call.websocket.is_none() {
         problems.add(
             DURATION_KEY,
-            "for answers without end: needs call.http.stream, such as \"sse\", or call.http.websocket",
+            "only for streams: needs call.http.stream, such as \"sse\", or call.http.websocket",
         );
     }
     if call.frames().is_some() || call.conversation.is_some() {
@@ -65,7 +65,7 @@ pub(super) fn check_stream_duration(problems: &mut Problems, spec: &Spec, call: 
     if spec.deadline().is_some_and(|deadline| deadline <= lasts.0) {
         problems.add(
             DURATION_KEY,
-            format!("streams of {lasts} would run into their deadline: give a longer deadline, or \"none\""),
+            format!("streams of {lasts} would exceed their deadline: give a longer deadline, or \"none\""),
         );
     }
 }
@@ -104,14 +104,14 @@ pub(super) fn expected(problems: &mut Problems, call: &HttpSpec, method: &str) -
     if call.expect_size.is_some() && (call.websocket.is_some() || call.stream.is_some()) {
         problems.add(
             "call.http.expect_size",
-            "not used with events or messages, only with a body in one piece: leave it out",
+            "not used with streams or WebSockets: leave it out",
         );
     }
     let looks = call.expect_body.is_some() || call.expect_size.is_some() || call.stream.is_some();
     if method == "HEAD" && looks {
         problems.add(
             "call.http.method",
-            "answers to HEAD have no body to look at: use GET",
+            "answers to HEAD have no body to check: use GET",
         );
     }
     match &call.expect {
@@ -119,7 +119,7 @@ pub(super) fn expected(problems: &mut Problems, call: &HttpSpec, method: &str) -
         Some(statuses) if statuses.is_empty() => {
             problems.add(
                 "call.http.expect",
-                "no status at all, so that no call could succeed: write [200], or leave it out",
+                "empty, so no call could succeed: write [200], or leave it out",
             );
             Vec::new()
         }

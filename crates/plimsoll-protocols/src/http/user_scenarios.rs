@@ -88,7 +88,7 @@ pub(super) fn script(
         if !binary && std::str::from_utf8(&payload.bytes).is_err() {
             problems.add(
                 format!("{key}.body_file"),
-                "not UTF-8, as a frame of text has to be: also write binary = true",
+                "text frames must be UTF-8, and this file is not: also write binary = true",
             );
         }
         let waits = frame.answer.unwrap_or(true);

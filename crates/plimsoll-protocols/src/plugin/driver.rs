@@ -59,7 +59,7 @@ impl PluginProtocol {
             Ok(Match::More | Match::No) => Err(ProtocolError {
                 outcome: Outcome::ProtocolError,
                 detail: format!(
-                    "what the server sends is not {}: it begins with \"{}\"",
+                    "the server's bytes are not {}: they begin with \"{}\"",
                     codec.name(),
                     bytes[..bytes.len().min(20)].escape_ascii()
                 ),

@@ -65,7 +65,7 @@ fn checked_frame(codec: &Codec, content: RequestContent<'_>) -> Result<Vec<u8>, 
         RequestContent::Hex(text) => {
             let digits: String = text.split_whitespace().collect();
             hex::decode(&digits).ok_or_else(|| {
-                RequestError::new("not hexadecimal: write two digits a byte, such as 7801")
+                RequestError::new("not hexadecimal: write two digits per byte, such as 7801")
             })?
         }
         RequestContent::Payload(payload) => {
@@ -113,7 +113,7 @@ fn check_single_request(codec: &Codec, frame: &[u8]) -> Result<(u64, bool), Requ
         FrameKind::Oneway => return Ok((seen.note, false)),
         FrameKind::Response { .. } => "response",
         FrameKind::Heartbeat => "heartbeat",
-        FrameKind::HeartbeatAck => "heartbeat's answer",
+        FrameKind::HeartbeatAck => "heartbeat acknowledgement",
         FrameKind::GoAway => "goaway",
     };
     Err(RequestError::new(format_args!(
@@ -166,7 +166,7 @@ impl PreparedPluginRequest {
                     Err(fault) => format!("bytes that it rejects: {fault}"),
                 };
                 return Err(RequestError::new(format_args!(
-                    "the plugin {} does not renumber requests: asked for id 1 it wrote {got}",
+                    "the plugin {} does not renumber requests: when asked for id 1, it wrote {got}",
                     codec.name()
                 )));
             }

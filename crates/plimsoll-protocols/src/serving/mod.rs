@@ -74,7 +74,7 @@ pub enum ServeError {
     /// A system call that the server needs failed.
     #[error("{doing}: {source}")]
     Io {
-        /// What failed, as a present participle: "making a timer".
+        /// What failed, as a present participle: "creating a timer".
         doing: &'static str,
         /// The system's error.
         source: io::Error,
@@ -117,7 +117,7 @@ pub(crate) async fn joined(threads: Vec<JoinHandle<io::Result<()>>>) -> Result<(
         })
     });
     let ended = ended.await.unwrap_or_else(|e| Err(io::Error::other(e)));
-    ended.map_err(ServeError::io("waiting in a worker"))
+    ended.map_err(ServeError::io("running a worker thread"))
 }
 
 /// Counts of a server's connections.

@@ -156,7 +156,7 @@ impl ResponseScheduler {
                 format!("the range {from:?} to {to:?} is reversed: write the smaller value first"),
             ));
         }
-        let alarms = PreciseTimer::new(spin.0).map_err(ServeError::io("making a timer"))?;
+        let alarms = PreciseTimer::new(spin.0).map_err(ServeError::io("creating a timer"))?;
         Ok(ResponseScheduler {
             delay,
             stall,

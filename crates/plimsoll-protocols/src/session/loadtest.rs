@@ -427,7 +427,7 @@ mod tests {
             (HEAD.replace(",tokens", ""), "line 1: no column tokens"),
             (
                 format!("{HEAD}\na,1,1,1,0,0,0,0,0,\n\"{}", "x\n".repeat(600_000)),
-                "a row of more than 1048576 bytes: is a quote left open?",
+                "a row of more than 1048576 bytes: is a closing quote missing?",
             ),
         ] {
             let error = imported(&[("rows.csv", &rows)]).unwrap_err();

@@ -77,7 +77,7 @@ fn typed_value(class: &str, object: &Map<String, Json>) -> Result<HessianValue, 
         "java.util.Date" => (whole.map(HessianValue::Date), "milliseconds since 1970"),
         "[byte" | "byte[]" => {
             let bytes = content.and_then(Json::as_str).and_then(crate::hex::decode);
-            let expected = "a string of hex digits, two a byte";
+            let expected = "a string of hex digits, two per byte";
             (bytes.map(HessianValue::Bytes), expected)
         }
         _ => return composite_value(class, object),

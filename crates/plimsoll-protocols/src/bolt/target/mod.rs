@@ -202,7 +202,7 @@ fn check(shares: &[FailureShare]) -> Result<(), ServeError> {
         return Err(ServeError::option(
             "fail",
             format!(
-                "shares of {:.1}% in all: each is 0% to 100%, and so is their sum",
+                "the shares add up to {:.1}%: each share, and their sum, must be 0% to 100%",
                 total * 100.0
             ),
         ));

@@ -7,7 +7,8 @@ use crate::foreign::lines::FlagMeaning::{Deferred, Ignored, Missing, OurFlag, Wo
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
-const IN_A_PLAN: &str = "a plan has rates that change: steps, or { from, to, over }";
+const IN_A_PLAN: &str =
+    "rates that change are set in a plan: load.steps, or rate = { from, to, over }";
 const CLIENTS_STAY: &str = "the number of clients does not change during a load";
 
 pub(super) static TOOL: LineTool = LineTool {
@@ -17,7 +18,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(
             &["config"],
             Text,
-            Missing("a plan holds what a configuration holds: plimsoll run PLAN"),
+            Missing("write a plan in place of the configuration: plimsoll run PLAN"),
         ),
         value(&["proto"], Text, Deferred),
         value(&["protoset"], Text, Deferred),
@@ -75,7 +76,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(
             &["reflect-metadata"],
             Text,
-            Missing("reflection is asked with --metadata"),
+            Missing("reflection queries carry the fields of --metadata"),
         ),
         value(
             &["max-recv-message-size", "max-send-message-size"],
@@ -102,7 +103,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(
             &["skipFirst"],
             Number,
-            Missing("--warmup 5s leaves out the beginning, by time"),
+            Missing("--warmup 5s excludes the beginning, by time"),
         ),
         switch(&["count-errors"], Ignored),
         value(&["debug"], Text, Ignored),
@@ -154,7 +155,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     match line.words.clone().as_slice() {
         [address] => set_target(line, address, "insecure"),
         [] => return Err("the server's HOST:PORT is missing".to_owned()),
-        [_, more, ..] => return Err(format!("`{more}` is one word too many")),
+        [_, more, ..] => return Err(format!("unexpected argument `{more}`")),
     }
     if method.is_none() {
         return Err("the method is missing: --call package.Service/Method".to_owned());
@@ -178,14 +179,14 @@ fn add_data(line: &mut LineBuilder) -> Result<(), String> {
         if data.contains("{{.") || data.contains("{{ .") {
             line.add_missing(
                 "-d",
-                "of the template's fields, {{seq}} and {{uuid}} are known here",
+                "only the template fields {{seq}} and {{uuid}} are supported",
             );
         }
         line.add("-d", if data == "@" { "@-".to_owned() } else { data });
     }
     if let Some(metadata) = line.value("m").map(str::to_owned) {
         let read = serde_json::from_str::<BTreeMap<String, String>>(&metadata);
-        let read = read.map_err(|_| format!("-m: `{metadata}` is no JSON object of texts"))?;
+        let read = read.map_err(|_| format!("-m: `{metadata}` is not a JSON object of strings"))?;
         for (name, value) in read {
             line.add_field("--metadata", &name, &value);
         }

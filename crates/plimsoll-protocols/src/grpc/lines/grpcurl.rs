@@ -23,7 +23,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(
             &["reflect-header"],
             Text,
-            Missing("reflection is asked with --metadata"),
+            Missing("reflection queries carry the fields of --metadata"),
         ),
         switch(
             &["expand-headers"],
@@ -51,13 +51,13 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["format-error"], Ignored),
         switch(
             &["allow-unknown-fields"],
-            Missing("a message has the fields of its type"),
+            Missing("fields that the message type lacks are always rejected"),
         ),
         switch(&["emit-defaults"], Ignored),
         switch(&["msg-template"], Ignored),
         switch(&["v"], Ignored),
         switch(&["vv"], Ignored),
-        switch(&["alts"], Missing("links are plaintext or TLS")),
+        switch(&["alts"], Missing("connections are plaintext or TLS")),
         value(
             &["protoset-out"],
             Text,
@@ -106,7 +106,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         .filter(|word| Some(*word) != address)
         .collect();
     if symbols.len() > 1 {
-        return Err(format!("`{}` is one word too many", symbols[1]));
+        return Err(format!("unexpected argument `{}`", symbols[1]));
     }
     if let Some(address) = address {
         let socket = format!("unix:{address}");

@@ -106,7 +106,7 @@ fn stream_settings_resolve() {
             "BidirectionalStreamingEcho",
             "stream_duration = \"30s\"\ndeadline = \"30s\""
         )
-        .contains("streams of 30s would run into their deadline")
+        .contains("streams of 30s would exceed their deadline")
     );
     assert!(
         problems("ServerStreamingEcho", "pace = \"1s\"")

@@ -159,7 +159,7 @@ pub(in crate::grpc) fn assemble(
             for import in lost {
                 let reason = done.broken.get(&import).or_else(|| absent.get(&import));
                 let reason = reason.map_or("it is missing", String::as_str);
-                why.push_str(&format!("; of its import {import}: {reason}"));
+                why.push_str(&format!("; import {import}: {reason}"));
             }
             done.broken.insert(name, why);
         }
@@ -324,7 +324,7 @@ fn prepare_message(
         ));
     }
     if is_map_entry(message) {
-        check_entry(message).map_err(|why| format!("{full}, of a map: {why}"))?;
+        check_entry(message).map_err(|why| format!("map entry {full}: {why}"))?;
     }
     message.options = is_map_entry(message).then(|| MessageOptions {
         map_entry: Some(true),
@@ -368,7 +368,7 @@ fn check_entry(entry: &DescriptorProto) -> Result<(), &'static str> {
         field.label() == Label::Optional && field.oneof_index.is_none()
     };
     if !is_plain(key) || !is_plain(value) {
-        return Err("its key or its value is not one field");
+        return Err("its key or its value is repeated, required or in a oneof");
     }
     let unfit = [
         Type::Double,

@@ -28,13 +28,13 @@ pub(super) fn nearest(names: &[String]) -> String {
     match names {
         [] => String::new(),
         [one] => format!("; did you mean {one}?"),
-        several => format!("; nearest are {}", several.join(", ")),
+        several => format!("; similar names are {}", several.join(", ")),
     }
 }
 
 pub(super) fn suggestion_or_fields(near: &[String], fields: &str) -> String {
     match near {
-        [] => format!("; there is {fields}"),
+        [] => format!("; its fields are {fields}"),
         near => nearest(near),
     }
 }

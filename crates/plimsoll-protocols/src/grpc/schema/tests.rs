@@ -297,7 +297,7 @@ fn type_mismatch_error_names_expected_type() {
         ),
         (
             r#"{"items": [{"weight": 1}]}"#,
-            "; there is name (string), price (int64), colour (shop.v1.Colour), inside (shop.v1.Item)",
+            "; its fields are name (string), price (int64), colour (shop.v1.Colour), inside (shop.v1.Item)",
         ),
     ] {
         let error = encode_error(&schema, json);
@@ -639,7 +639,7 @@ fn malformed_descriptors_are_rejected_individually() {
     let files = [
         (file("entry.proto", "e", entry), "its key"),
         (in_a_circle, "imports itself"),
-        (needs, "of its import gone.proto: it was lost"),
+        (needs, "import gone.proto: it was lost"),
         (unneeding, ""),
         (syntax, "proto9"),
         (

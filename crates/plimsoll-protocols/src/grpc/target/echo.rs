@@ -74,7 +74,8 @@ impl ReferenceServer for EchoOptions {
                 format!("{:?} is too long; at most {MAX_DELAY:?}", self.pace.0),
             ));
         }
-        let alarms = PreciseTimer::new(POLL_LEAD_TIME).map_err(ServeError::io("making a timer"))?;
+        let alarms =
+            PreciseTimer::new(POLL_LEAD_TIME).map_err(ServeError::io("creating a timer"))?;
         let echo = EchoService {
             options: Arc::new(self),
             alarms: Arc::new(alarms),

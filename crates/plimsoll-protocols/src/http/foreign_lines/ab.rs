@@ -73,7 +73,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         Some("TLS1.2") => line.add("--tls-version", "1.2"),
         Some("TLS1.3") => line.add("--tls-version", "1.3"),
         Some("ALL") | None => {}
-        Some(_) => line.add_missing("-f", "TLS 1.2 and 1.3 are offered"),
+        Some(_) => line.add_missing("-f", "only TLS 1.2 and 1.3 are supported"),
     }
     add_basic(line, "A");
     add_proxy(line, "X");

@@ -159,7 +159,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
             line.add("--model", "NAME");
             Err("the model is missing: --model NAME".to_owned())
         }
-        [word, ..] => Err(format!("`{word}` is one word too many")),
+        [word, ..] => Err(format!("unexpected argument `{word}`")),
     }
 }
 
@@ -175,7 +175,10 @@ fn add_request(line: &mut LineBuilder) {
     match line.value("endpoint-type") {
         Some("completions") => line.add("--api", "completions"),
         Some("chat") | None => {}
-        Some(_) => line.add_missing("--endpoint-type", "chat and completions are measured"),
+        Some(_) => line.add_missing(
+            "--endpoint-type",
+            "only the chat and completions APIs are supported",
+        ),
     }
     for name in ["synthetic-input-tokens-stddev", "output-tokens-stddev"] {
         if line
@@ -230,7 +233,7 @@ pub(super) fn add_goodput(line: &mut LineBuilder, pairs: &str) {
             "inter_token_latency" | "tpot" | "time_per_output_token" => "tpot",
             "request_latency" | "e2el" => "e2e",
             _ => {
-                line.add_missing("--goodput", "it is of ttft, tpot or e2e");
+                line.add_missing("--goodput", "goodput bounds are ttft, tpot and e2e");
                 continue;
             }
         };

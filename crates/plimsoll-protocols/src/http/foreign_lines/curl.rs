@@ -8,8 +8,8 @@ use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 const BASIC_ONLY: &str =
     "basic authentication and bearer tokens are header fields; others need answers of the server";
-const OLD_TLS: &str = "TLS 1.2 and 1.3 are offered";
-const NO_FORM: &str = "no multipart forms are made: -d @FILE sends a body that was made before";
+const OLD_TLS: &str = "only TLS 1.2 and 1.3 are supported";
+const NO_FORM: &str = "multipart forms are not supported: -d @FILE sends a prepared body";
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["curl"],
@@ -76,8 +76,8 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["http1.1"], Words(&["--http-version", "1.1"])),
         switch(&["http2"], Words(&["--http-version", "auto"])),
         switch(&["http2-prior-knowledge"], Words(&["--http-version", "2"])),
-        switch(&["0", "http1.0"], Missing("HTTP/1.1 and HTTP/2 are spoken")),
-        switch(&["http3"], Missing("HTTP/1.1 and HTTP/2 are spoken")),
+        switch(&["0", "http1.0"], Missing("only HTTP/1.1 and HTTP/2 are supported")),
+        switch(&["http3"], Missing("only HTTP/1.1 and HTTP/2 are supported")),
         switch(&["k", "insecure"], OurFlag("--insecure", "")),
         value(&["cacert"], Text, OurFlag("--ca", "")),
         value(&["capath"], Text, Missing("--ca takes a file")),
@@ -247,7 +247,7 @@ fn add_method_and_body(line: &mut LineBuilder) {
         return;
     }
     if data.len() > 1 && data.iter().any(|part| part.starts_with('@')) {
-        line.add_missing("-d @FILE", "a body is one file, or text");
+        line.add_missing("-d @FILE", "a body is either one file or text");
     }
     line.add("-d", data.join("&"));
     if !has("content-type") {
@@ -266,7 +266,7 @@ fn refuse_files(line: &mut LineBuilder) {
     }
     let is_file = |text: &String| !text.contains('=') && text.contains('@');
     if line.values("data-urlencode").iter().any(is_file) {
-        line.add_missing("--data-urlencode @FILE", "no file is encoded");
+        line.add_missing("--data-urlencode @FILE", "files are not URL-encoded");
     }
     let plain = ["d", "data-binary"];
     if line.has("G")
@@ -274,7 +274,7 @@ fn refuse_files(line: &mut LineBuilder) {
             .iter()
             .any(|name| line.values(name).iter().any(has_at))
     {
-        line.add_missing("-G -d @FILE", "a query is read from no file");
+        line.add_missing("-G -d @FILE", "a query cannot be read from a file");
     }
 }
 

@@ -7,7 +7,7 @@ use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 const ONE_URL: &str = "one URL is measured; fields and --rows vary its path";
 const WINDOWS_HINT: &str =
-    "windows and tables are not set here; they are large enough not to be the limit";
+    "windows and tables cannot be set; they are large enough not to limit the load";
 const NO_HTTP3: &str = "there is no HTTP/3";
 
 pub(super) static TOOL: LineTool = LineTool {
@@ -99,7 +99,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         None | Some("auto") => 1,
         Some(number) => number
             .parse()
-            .map_err(|_| format!("-m: `{number}` is no number"))?,
+            .map_err(|_| format!("-m: `{number}` is not a number"))?,
     };
     let is_old = line.has("h1")
         || line.value("p") == Some("http/1.1")
@@ -150,7 +150,7 @@ fn add_fields(line: &mut LineBuilder) {
         {
             Some(("method", method)) => line.add("-X", method.trim()),
             Some(("authority", host)) => line.add("--host", host.trim()),
-            Some(_) => line.add_missing(format!("-H {field}"), "the URL says it"),
+            Some(_) => line.add_missing(format!("-H {field}"), "set by the URL"),
             None => line.add("-H", field),
         }
     }

@@ -38,7 +38,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(
             &["c", "config"],
             Text,
-            Missing("a plan holds what a configuration holds: plimsoll run PLAN"),
+            Missing("write a plan in place of the configuration: plimsoll run PLAN"),
         ),
         switch(&["paused"], Ignored),
         switch(&["q", "quiet"], OurFlag("--quiet", "")),
@@ -78,7 +78,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     let is_script = |word: &String| [".js", ".ts", ".tar"].iter().any(|end| word.ends_with(end));
     match line.words.first() {
         Some(script) if is_script(script) || script == "-" => {
-            Err(format!("what is called stands in {script}: write its URL"))
+            Err(format!("the URLs are in {script}: write one of them"))
         }
         _ => {
             line.take_target("http")?;

@@ -83,14 +83,14 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
             "--connections",
             connections.unwrap_or(OPEN_LOOP_CONNECTIONS),
         );
-        Some(convert_rate(&rate).ok_or_else(|| format!("-rate: `{rate}` is no rate"))?)
+        Some(convert_rate(&rate).ok_or_else(|| format!("-rate: `{rate}` is not a rate"))?)
     };
     if let Some(rate) = rate {
         line.add("--rate", rate);
     }
     match line.value("duration").map(str::to_owned) {
         Some(time) if time != "0" && time != "0s" => line.add("--duration", time),
-        _ => line.add_missing("-duration=0", "a load has an end: --duration"),
+        _ => line.add_missing("-duration=0", "a load must end: set --duration"),
     }
     if let Some(time) = line.value("timeout").map(str::to_owned) {
         line.add(

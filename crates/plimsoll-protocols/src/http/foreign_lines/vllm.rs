@@ -80,7 +80,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         .map(str::to_owned);
     match rate {
         Some(rate) if rate.parse::<f64>().is_err() => {
-            return Err(format!("--request-rate: `{rate}` is no rate"));
+            return Err(format!("--request-rate: `{rate}` is not a rate"));
         }
         Some(rate) => {
             line.add("--rate", format_args!("{rate}/s"));
@@ -113,7 +113,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     // `--goodput ttft:200 tpot:50` takes several words.
     for word in std::mem::take(&mut line.words) {
         if !line.has("goodput") || !word.contains(':') {
-            return Err(format!("`{word}` is one word too many"));
+            return Err(format!("unexpected argument `{word}`"));
         }
         add_goodput(line, &word);
     }
@@ -140,7 +140,10 @@ fn add_request(line: &mut LineBuilder) {
         .value("backend")
         .is_some_and(|name| !OPENAI_BACKENDS.contains(&name))
     {
-        line.add_missing("--backend", "chat and completions are measured");
+        line.add_missing(
+            "--backend",
+            "only the chat and completions APIs are supported",
+        );
     }
     let is_chat = line
         .value("backend")

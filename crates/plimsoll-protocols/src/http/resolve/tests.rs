@@ -155,7 +155,10 @@ fn invalid_http_request_errors_suggest_fix() {
             "body = \"a\"\nbody_file = \"b\"",
             "`call.http.body_file`: can't be combined with call.http.body",
         ),
-        ("expect = []", "`call.http.expect`: no status at all"),
+        (
+            "expect = []",
+            "`call.http.expect`: empty, so no call could succeed",
+        ),
         ("expect_body = \"\"", "`call.http.expect_body`: empty"),
         (
             "stream = \"csv\"",
@@ -163,7 +166,7 @@ fn invalid_http_request_errors_suggest_fix() {
         ),
         (
             "stream = \"connect\"\nstream_error = \"x\"",
-            "`call.http.stream_error`: streams of connect have an end of their own",
+            "`call.http.stream_error`: streams of connect mark their end themselves",
         ),
         (
             "stream_until = \"x\"",
@@ -176,11 +179,11 @@ fn invalid_http_request_errors_suggest_fix() {
         ("max_body = \"0B\"", "`call.http.max_body`: out of range"),
         (
             "max_body = \"1KiB\"\nexpect_size = \"2KiB\"",
-            "`call.http.expect_size`: larger than the largest body: at most 1KiB",
+            "`call.http.expect_size`: larger than call.http.max_body allows: at most 1KiB",
         ),
         (
             "stream = \"sse\"\nexpect_size = \"2KiB\"",
-            "`call.http.expect_size`: not used with events or messages",
+            "`call.http.expect_size`: not used with streams or WebSockets",
         ),
         (
             "method = \"HEAD\"\nexpect_size = \"2KiB\"",

@@ -154,7 +154,7 @@ fn foreign_bytes_close_connection_with_reason() {
         (
             &b"HTTP/1.1 400"[..],
             Outcome::ProtocolError,
-            "is not x_example: it begins with \"HTTP/1.1 400\"",
+            "are not x_example: they begin with \"HTTP/1.1 400\"",
         ),
         (
             b"x\x07\x01",
@@ -198,8 +198,8 @@ fn invalid_requests_are_rejected_with_reason() {
     );
     assert_eq!(frame(RequestContent::Payload(b"hello")).unwrap(), hello);
     for (content, needle) in [
-        (RequestContent::Hex("7"), "two digits a byte"),
-        (RequestContent::Hex("+1zz"), "two digits a byte"),
+        (RequestContent::Hex("7"), "two digits per byte"),
+        (RequestContent::Hex("+1zz"), "two digits per byte"),
         (RequestContent::Frame(b""), "0 bytes, but more are needed"),
         (
             RequestContent::Frame(&hello[..9]),

@@ -160,7 +160,7 @@ impl Session {
         turn.detail(
             Outcome::TokensLost,
             &format!(
-                "{received} of {} tokens received, {} of them twice, {} out of order",
+                "{received} of {} tokens received, {} duplicates, {} out of order",
                 sent.map_or("?".to_owned(), |n| n.to_string()),
                 account.duplicated,
                 account.out_of_order

@@ -39,7 +39,7 @@ impl<R: Read> Read for BoundedReader<R> {
         let rest = left.get().checked_sub(read);
         left.set(rest.ok_or_else(|| {
             io::Error::other(format!(
-                "a row of more than {MAX_ROW} bytes: is a quote left open?"
+                "a row of more than {MAX_ROW} bytes: is a closing quote missing?"
             ))
         })?);
         Ok(read)

@@ -80,7 +80,7 @@ impl TemplateMessage<'_> {
             }
             (_, TemplateTree::Template(_)) => Err(self.error_at(
                 path,
-                &format!("a {name} can't be a template such as this one"),
+                &format!("this template can't be used for a {name}"),
             )),
             _ => Err(self.error_at(path, &format!("nothing in a {name} can vary"))),
         }
