@@ -61,7 +61,7 @@ pub(crate) fn notes(run: &Run) -> Vec<String> {
             .collect();
         if !each.is_empty() {
             notes.push(format!(
-                "memory a connection, of {}: {} (what the process grew by since before the first)",
+                "memory a connection, over {}: {} (growth of the process since before the first one)",
                 plural(total.connections_open_max, "connection"),
                 each.join(", ")
             ));

@@ -21,7 +21,7 @@ pub(crate) fn cut_off(run: &Run) -> TextTable {
 /// Returns the abandoned calls, which say nothing about the target: cut off or never sent.
 pub(crate) fn given_up(run: &Run) -> TextTable {
     let total = &run.summary.total;
-    let mut given_up = table("given up", &total.cut_off_by_code, total.due);
+    let mut given_up = table("abandoned", &total.cut_off_by_code, total.due);
     if total.not_started > 0 {
         given_up.rows.push(vec![
             "not started".to_owned(),

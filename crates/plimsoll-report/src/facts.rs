@@ -28,7 +28,7 @@ pub(crate) fn how(h: &RunHeader) -> Vec<String> {
         parts.push(format!("after {} of warm-up", time(us)));
     }
     if h.source == RunOrigin::Imported {
-        parts.push("imported: what the file doesn't contain is unknown".to_owned());
+        parts.push("imported: values that the file doesn't contain are unknown".to_owned());
     }
     parts
 }

@@ -169,7 +169,7 @@ pub(crate) fn facts(run: &Run) -> Vec<CountFact> {
     let (taken, again) = (of(Count::EarlyAccepted), of(Count::EarlyRejected));
     let mut besides = Vec::new();
     if taken + again > 0 {
-        let text = format!("{} taken, {} sent again", count(taken), count(again));
+        let text = format!("{} accepted, {} sent again", count(taken), count(again));
         besides.push(CountFact::new(EARLY_DATA_LABEL, text));
     }
     besides.extend(limit(run, of));
@@ -181,7 +181,7 @@ pub(crate) fn facts(run: &Run) -> Vec<CountFact> {
     let ended = of(Count::StreamsEndedWithLoad);
     if ended > 0 {
         let text = format!(
-            "{} streams with the load: none had ended by itself, so their times are how long they were held open",
+            "{} streams were closed at the end of the load; their times are how long they were held open",
             count(ended)
         );
         besides.push(CountFact::loud(ENDED_WITH_LOAD_LABEL, text));

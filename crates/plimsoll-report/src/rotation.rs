@@ -28,7 +28,7 @@ pub(crate) fn sentence(rotation: &RotationSummary) -> String {
     for (what, figure) in figures {
         if let (Some(here), Some(there)) = (figure(around), figure(rest)) {
             parts.push(format!(
-                "{what} {} around them, {} else",
+                "{what} {} around them, {} otherwise",
                 time(here),
                 time(there)
             ));
@@ -39,7 +39,7 @@ pub(crate) fn sentence(rotation: &RotationSummary) -> String {
         format!("{failed} failed of {}", count(part.calls))
     };
     parts.push(format!(
-        "{} around them, {} else",
+        "{} around them, {} otherwise",
         failed(around),
         failed(rest)
     ));

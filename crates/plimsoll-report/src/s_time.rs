@@ -128,7 +128,7 @@ impl PartialSection {
             Some(first) => first,
             None => {
                 return Err(
-                    "real time without the line before it (\"… connections/user sec …\")"
+                    "a line of real time without the line of user time before it (\"… connections/user sec …\")"
                         .to_owned(),
                 );
             }

@@ -15,7 +15,7 @@ pub fn verdict(verdict: &TrialVerdict) -> String {
         TrialVerdict::Missed { errors: true, .. } => "errors".to_owned(),
         TrialVerdict::Missed { objectives, .. } => format!("missed {}", objectives.join(", ")),
         TrialVerdict::Growing => "calls pile up".to_owned(),
-        TrialVerdict::GeneratorLimited { .. } => "unsure".to_owned(),
+        TrialVerdict::GeneratorLimited { .. } => "generator-limited".to_owned(),
     }
 }
 
@@ -49,13 +49,14 @@ pub fn headline(record: &SearchRecord) -> String {
         (Some(line), _) => format!("{} is the load line ({held}).", exact_rate(line)),
         (None, _) if record.trials.is_empty() => "No trial was made.".to_owned(),
         (None, _) if record.trials.iter().any(|t| t.verdict == TrialVerdict::Met) => format!(
-            "No rate was shown to meet {held}: where some trials met it, longer or more trials missed it."
+            "No rate was found to meet {held}: where some trials met it, longer or more trials missed it."
         ),
         (None, LimitingFactor::Generator { .. }) => {
-            "No rate was shown: the generator was too late to tell from the start.".to_owned()
+            "No rate was found: the generator was too late to tell from the first trial on."
+                .to_owned()
         }
         (None, _) if !record.trials.iter().any(|t| t.verdict.is_failure()) => {
-            "No rate was shown: the generator was late in every trial.".to_owned()
+            "No rate was found: the generator was late in every trial.".to_owned()
         }
         (None, _) => format!("No rate that was tried meets {held}."),
     }
@@ -149,9 +150,12 @@ fn above(record: &SearchRecord, finding: &SearchResult) -> Option<String> {
         LimitingFactor::Queue => "calls pile up for as long as the load lasts".to_owned(),
         LimitingFactor::ServerErrors => "the target answers with errors".to_owned(),
         LimitingFactor::Generator { reason } => {
-            return finding
-                .generator_limit_per_s
-                .map(|rate| format!("most trials at {} were unsure: {reason}", exact_rate(rate)));
+            return finding.generator_limit_per_s.map(|rate| {
+                format!(
+                    "most trials at {} were generator-limited: {reason}",
+                    exact_rate(rate)
+                )
+            });
         }
         LimitingFactor::MostRate => {
             return Some(format!(
@@ -168,7 +172,7 @@ fn above(record: &SearchRecord, finding: &SearchResult) -> Option<String> {
         LimitingFactor::NotReached => return not_reached(record, finding),
     };
     let carries_no_more = match finding.limit {
-        LimitingFactor::Queue => ": the target carries no more",
+        LimitingFactor::Queue => ": the target's capacity is reached",
         _ => "",
     };
     if finding.line_per_s.is_some() {

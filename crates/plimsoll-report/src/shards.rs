@@ -54,7 +54,7 @@ fn row(s: &ShardFigures) -> [String; 9] {
         format!("{offset:+.1} ± {uncertainty:.1} ms")
     });
     let health = match s.state {
-        ShardState::Complete if s.limits.is_empty() => "fine",
+        ShardState::Complete if s.limits.is_empty() => "ok",
         ShardState::Complete => "generator-limited",
         ShardState::Stopped => "stopped",
         ShardState::Failed => "failed",

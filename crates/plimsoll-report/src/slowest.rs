@@ -15,7 +15,7 @@ pub(crate) fn table(run: &Run) -> TextTable {
             call.code.to_owned(),
             match call.connection {
                 Some(connection) => format!("{connection} of worker {}", call.worker),
-                None => format!("lost, of worker {}", call.worker),
+                None => format!("closed, of worker {}", call.worker),
             },
             call.trace_id.to_string(),
         ]

@@ -91,7 +91,7 @@ pub(crate) fn sampling(run: &Run) -> TextTable {
         Some(cells)
     });
     let head = [
-        "in runs like it",
+        "in repeated runs",
         "mean",
         "p50",
         "p75",

@@ -243,7 +243,7 @@ fn abandoned_calls_are_never_errors() {
         let html = html::runs(&[RunView::of(run.clone()).expect("a view")]);
         assert!(!html.contains(" errors at "), "the timeline");
         assert!(!html.contains("<h2>Errors"), "the table of errors");
-        assert!(html.contains("Given up") && html.contains(outcome.code()));
+        assert!(html.contains("Abandoned") && html.contains(outcome.code()));
         let runs = [run];
         let text = markdown::render(&runs, None);
         let row = format!("| ended | {} % |", success.1);

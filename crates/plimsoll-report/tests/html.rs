@@ -286,7 +286,7 @@ fn long_runs_show_sampling_intervals() {
     };
     let (run, summary, page) = shown(12);
     for text in [&summary, &page] {
-        assert!(text.contains("in runs like it"), "{text}");
+        assert!(text.contains("in repeated runs"), "{text}");
         assert!(text.contains("block bootstrap over its seconds"), "{text}");
         assert!(text.contains("achieved: "), "{text}");
     }
@@ -303,5 +303,5 @@ fn long_runs_show_sampling_intervals() {
     }
     let (run, summary, page) = shown(9);
     assert_eq!(run.summary.total.response.expect("calls").sampling, None);
-    assert!(!summary.contains("in runs like it") && !page.contains("in runs like it"));
+    assert!(!summary.contains("in repeated runs") && !page.contains("in repeated runs"));
 }

@@ -316,12 +316,12 @@ impl ClaimChecker<'_> {
         let met = |t: &Trial| t.verdict == TrialVerdict::Met;
         let objectives = self.record.objectives.join(", ");
         match text {
-            "No rate was shown: the generator was too late to tell from the start." => {
+            "No rate was found: the generator was too late to tell from the first trial on." => {
                 self.generators_limit().ok_or("no such trial")?;
                 self.require_none(met, "trials met the objectives")
             }
             "No trial was made." => self.require_none(|_| true, "trials"),
-            "No rate was shown: the generator was late in every trial." => self.require_none(
+            "No rate was found: the generator was late in every trial." => self.require_none(
                 |t| !matches!(t.verdict, TrialVerdict::GeneratorLimited { .. }),
                 "other trials",
             ),
@@ -331,7 +331,7 @@ impl ClaimChecker<'_> {
             }
             _ if text
                 == format!(
-                    "No rate was shown to meet {objectives}: where some trials met it, longer or more trials missed it."
+                    "No rate was found to meet {objectives}: where some trials met it, longer or more trials missed it."
                 ) =>
             {
                 self.any(met, "no trial met the objectives")
@@ -405,7 +405,7 @@ impl ClaimChecker<'_> {
         }
         if let Some(rest) = text.strip_prefix("most trials at ") {
             let (at, _) = rest
-                .split_once(" were unsure: a late worker")
+                .split_once(" were generator-limited: a late worker")
                 .ok_or("no reason")?;
             return if Some(self.trial_rate(at)?) == self.generators_limit() {
                 Ok(())
@@ -531,7 +531,7 @@ impl ClaimChecker<'_> {
             "above it the target misses p99 < 10ms" => {
                 above(&missed(false), "no higher rate missed it")
             }
-            "above it calls pile up for as long as the load lasts: the target carries no more" => {
+            "above it calls pile up for as long as the load lasts: the target's capacity is reached" => {
                 above(&|t| t.verdict == TrialVerdict::Growing, "they don't")
             }
             "above it the target answers with errors" => above(&missed(true), "it doesn't"),

@@ -233,7 +233,7 @@ pub fn folder(title: &str, mut items: Vec<FolderItem>, unreadable: &[(String, St
             @if comparable > 1 { p.choice { button type="submit" { "Compare A with B" } } }
         }
         @if !unreadable.is_empty() {
-            (part("Not readable", "", &html! { ul.sentences { @for (dir, why) in unreadable { li { (dir) ": " (why) } } } }))
+            (part("Unreadable directories", "", &html! { ul.sentences { @for (dir, why) in unreadable { li { (dir) ": " (why) } } } }))
         }
     };
     page(title, &body)

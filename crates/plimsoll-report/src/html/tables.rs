@@ -143,7 +143,7 @@ pub(super) fn errors(views: &[RunView]) -> Markup {
     let connections = "Failed attempts to connect, counted separately from calls and including the warm-up. The share is of all attempts.";
     html! {
         (section_with_notes("Errors", "", views, errors::calls, errors::details))
-        (section_with_notes("Given up", given_up, views, errors::given_up, errors::details))
+        (section_with_notes("Abandoned", given_up, views, errors::given_up, errors::details))
         (section_with_notes("Connections that failed", connections, views, errors::connections, errors::details))
     }
 }

@@ -54,7 +54,7 @@ fn proxies(ladder: &LadderRecord) -> Option<String> {
             all.push(proxy);
         }
     }
-    (!all.is_empty()).then(|| format!("on the way: {}", all.join(", ")))
+    (!all.is_empty()).then(|| format!("proxies: {}", all.join(", ")))
 }
 
 /// Describes the TLS implementations and cryptography libraries of the rungs.
@@ -167,7 +167,7 @@ fn needed(more_s: f64) -> String {
         s if s <= 7_200.0 => format!("needs about {} min more (--budget)", (s / 60.0).ceil()),
         s if s <= DAY_S => format!("needs about {} h more (--budget)", (s / 3_600.0).ceil()),
         // Infinite, or more than a day.
-        _ => "too far to estimate: close other programs, or ask for less (--resolve)".to_owned(),
+        _ => "can't be estimated: close other programs, or request a coarser resolution (--resolution)".to_owned(),
     }
 }
 
@@ -205,10 +205,7 @@ mod tests {
         assert_eq!(needed(1_000.0), "needs about 17 min more (--budget)");
         assert_eq!(needed(22_000.0), "needs about 7 h more (--budget)");
         for more_s in [22_774_290_755.0, f64::INFINITY, f64::NAN] {
-            assert!(
-                needed(more_s).starts_with("too far to estimate"),
-                "{more_s}"
-            );
+            assert!(needed(more_s).starts_with("can't be estimated"), "{more_s}");
         }
     }
 }

@@ -45,7 +45,7 @@ mod tests {
             "1.22 s",
             "12.345 s",
             "DEADLINE_EXCEEDED",
-            "lost, of worker 11",
+            "closed, of worker 11",
             trace_id,
         ];
         let calls = slowest::of([row.map(str::to_owned)]);

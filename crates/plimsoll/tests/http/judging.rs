@@ -137,7 +137,10 @@ fn endless_event_streams_end_with_load() {
         let (received, answers, gaps) = event_counts(&run);
         assert_eq!((answers, gaps), (5, received - 5), "{run}");
         let report = place.expect(0, &["report", "run"]);
-        assert!(report.contains("5 streams with the load"), "{report}");
+        assert!(
+            report.contains("5 streams were closed at the end of the load"),
+            "{report}"
+        );
     }
 }
 
