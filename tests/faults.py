@@ -680,7 +680,7 @@ def check_command(traced, fault):
     how = fault.how if fault else None
     if code is None:
         return [f"hangs: killed after {MAX_WAIT_S} s"]
-    if "an error in plimsoll" in said or "panicked at" in said or code in (70, 101):
+    if "a bug in plimsoll" in said or "panicked at" in said or code in (70, 101):
         line = next((line for line in said.splitlines() if "panicked" in line), first_line(said))
         wrong.append(f"panic: {line}")
     elif how in ("SIGINT", "SIGKILL") and code == -SIGNALS[how]:

@@ -54,7 +54,7 @@ pub enum EngineError {
     #[error("interrupted before the load began")]
     Interrupted,
     /// A thread of the load, or its observer, panicked.
-    #[error("an error in plimsoll: {0}; please report it with the run directory")]
+    #[error("a bug in plimsoll: {0}; please report it with the run directory")]
     Defect(Defect),
     /// Shards on several machines could not start together, or one of them failed.
     #[error("{0}")]

@@ -132,7 +132,7 @@ fn check_flag_positions(matches: &ArgMatches) -> Result<(), clap::Error> {
         Some(id) => Err(clap::Error::raw(
             clap::error::ErrorKind::ArgumentConflict,
             format!(
-                "`{}` of `plimsoll {outer}` can't be used with `{inner}`: write the flags of `{inner}` after it\n",
+                "`{}` of `plimsoll {outer}` can't be used with `{inner}`: write flags of `{inner}` after `{inner}`\n",
                 id.as_str().replace('_', "-")
             ),
         )),

@@ -23,7 +23,7 @@ pub(crate) fn end_with_runtime() {
 pub(crate) fn watch() {
     defect::watch(|cause, what| match cause {
         PanicCause::Defect => console::notice(format_args!(
-            "an error in plimsoll, not in what it talks to: {what}\n\
+            "a bug in plimsoll, not in the target: {what}\n\
              please report it: this message, the command or plan, the output of \
              `plimsoll --version`, and the run directory where there is one"
         )),

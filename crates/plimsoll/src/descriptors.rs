@@ -25,7 +25,7 @@ pub(crate) fn raise_limit() -> Result<(), Failure> {
     match descriptor_limit() {
         few @ ..MIN_OPEN_FILES => Err(Failure::usage(
             format_args!(
-                "{few} files may be open at once, and {MIN_OPEN_FILES} are needed before the first connection"
+                "only {few} files may be open at once; plimsoll needs {MIN_OPEN_FILES} before its first connection"
             ),
             "raise the limit: `ulimit -n 1024`, or as far as `ulimit -Hn` says",
         )),

@@ -135,7 +135,7 @@ pub(crate) fn make_directory(dir: &Path, what: &str, plan_toml: String) -> Resul
     std::fs::create_dir_all(dir)
         .and_then(|()| files::write(&dir.join(run::file::PLAN), plan_toml))
         .map_err(|e| {
-            let text = format!("can't keep the {what} in {}: {e}", dir.display());
+            let text = format!("can't save the {what} in {}: {e}", dir.display());
             Failure::error_with_help(text, OUT_DIR_HELP)
         })
 }

@@ -44,11 +44,11 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
         ));
         return Err(Failure::usage(
             format_args!(
-                "that is a line of {}: {}",
+                "this is a command line of {}: {}",
                 line.tool.name(),
                 translated.reasons.join("; ")
             ),
-            "the line above is ours, without what has no counterpart: run it as it is, or change it",
+            "the line above is for Plimsoll, without the words that have no counterpart: run it as it is, or edit it",
         ));
     }
     if !is_bare {
@@ -284,7 +284,7 @@ mod tests {
         let words = ["hey", "-o", "csv", "http://a"].map(OsString::from);
         let failure = translate(&words).expect_err("no counterpart").to_string();
         assert!(
-            failure.starts_with("that is a line of hey: `-o` has no counterpart"),
+            failure.starts_with("this is a command line of hey: `-o` has no counterpart"),
             "{failure}"
         );
         let words = ["hey", "--vus", "3", "http://a"].map(OsString::from);

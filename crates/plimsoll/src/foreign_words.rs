@@ -88,7 +88,7 @@ fn script(words: &[OsString]) -> Result<Option<Vec<OsString>>, Failure> {
     if command == &["import"] && flags.is_empty() {
         return Err(Failure::usage(
             format_args!("{name}: the results' file is missing"),
-            "write it behind the script: plimsoll import FILE makes a run of it and prints its report",
+            "write it after the script: plimsoll import FILE makes a run of it and prints its report",
         ));
     }
     if command.is_empty() {
@@ -128,7 +128,7 @@ fn add_missing_command(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fail
     {
         let UrlSchemes { section, plain, .. } = registry::default_schemes();
         return Err(Failure::usage(
-            format_args!("{FLEET_FLAG}: the command is missing, and the service"),
+            format_args!("{FLEET_FLAG}: the command and the service are missing"),
             &format!(
                 "write them before the flags: plimsoll {section} {plain}://HOST:PORT -m PACKAGE.SERVICE/METHOD"
             ),
@@ -272,7 +272,7 @@ fn replace_threads(ours: &mut Vec<OsString>, threads: u16) {
         ours.splice(end..end, connections);
     }
     console::notice(format_args!(
-        "{threads} threads: understood as a need for connections; plimsoll starts as many workers as help (--workers {threads}: exactly so many)"
+        "{threads} threads: taken as a minimum number of connections; plimsoll chooses the number of workers itself (--workers {threads} sets it)"
     ));
 }
 
@@ -395,11 +395,11 @@ mod tests {
             ("generate_html.sh f 1k", "takes a file and its size"),
             (
                 "--no-of-clients=100000 --count=1000000",
-                "the command is missing, and the service",
+                "the command and the service are missing",
             ),
             (
                 "python3 grcp_clients.py --no-of-clients=100000 --count=1000000",
-                "the command is missing, and the service",
+                "the command and the service are missing",
             ),
             ("python3 summarize.py", "the results' file is missing"),
             (

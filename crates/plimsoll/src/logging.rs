@@ -126,7 +126,7 @@ impl LogThrottle {
         if left_out == 0 {
             return;
         }
-        let text = format!("omitted {left_out} more of these");
+        let text = format!("omitted {left_out} more messages like this");
         let at = jiff::Timestamp::now();
         console::line(match self.format {
             LogFormat::Text => format!("{at} {level:>5} {text}"),

@@ -39,7 +39,7 @@ fn count(value: &Value) -> u64 {
 fn assert_defect_reported(output: &Output, fault: &str) {
     let printed = stderr_of(output);
     for words in [
-        "an error in plimsoll, not in what it talks to: ",
+        "a bug in plimsoll, not in the target: ",
         &format!("injected fault: {fault}"),
         "please report it",
         "plimsoll --version",
@@ -57,7 +57,7 @@ fn assert_partial_run(place: &Place, output: &Output, fault: &str) -> Value {
     let run = place.run_json("run");
     assert_eq!(run["state"], "partial", "{all}");
     let reason = run["reason"].as_str().expect("a reason");
-    assert!(reason.contains("an error in plimsoll"), "{reason}");
+    assert!(reason.contains("a bug in plimsoll"), "{reason}");
     assert!(reason.contains(fault), "{reason}");
     let check = &run["count_check"];
     assert_eq!(check["matches"], true, "{check}");
@@ -201,7 +201,7 @@ fn assert_ends_as_defect(mut server: Server, fault: &str) -> String {
         .expect("text");
     assert_eq!(code, DEFECT_EXIT_CODE, "{counted}{printed}");
     assert!(counted.contains("panics 1"), "{counted}");
-    assert!(printed.contains("an error in plimsoll"), "{printed}");
+    assert!(printed.contains("a bug in plimsoll"), "{printed}");
     assert!(
         printed.contains(&format!("injected fault: {fault}")),
         "{printed}"

@@ -99,7 +99,9 @@ fn ctrl_c_ends_search_and_keeps_results() {
     std::fs::write(place.path("plan.toml"), plan).expect("written");
     let mut seat = TestTerminal::start(&place.path(""), &["find", "plan.toml", "--out", "search"]);
     seat.until("second trial", |text| {
-        text.contains("step 2 at ") && text.contains("step  1 ") && text.contains("the line is")
+        text.contains("step 2 at ")
+            && text.contains("step  1 ")
+            && text.contains("the load line is")
     });
     seat.press("\u{3}");
     let (code, text) = seat.end();

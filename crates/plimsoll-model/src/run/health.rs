@@ -227,7 +227,7 @@ impl HealthProblem {
 
     pub(super) fn counts_differ(due: u64, accounted: u64) -> HealthProblem {
         ProblemKind::CountsDiffer.invalidating_problem(format!(
-                "{due} calls were scheduled but {accounted} are accounted for: an error in plimsoll; please report it with the run directory"
+                "{due} calls were scheduled but {accounted} are accounted for: a bug in plimsoll; please report it with the run directory"
             ),
         )
     }

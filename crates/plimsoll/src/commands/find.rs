@@ -178,7 +178,7 @@ fn outline(plan: &Plan, goal: &SearchGoal) -> String {
     let objectives: Vec<&str> = plan.objectives.iter().map(|o| o.text.as_str()).collect();
     format!(
         "a search for the highest rate that meets {}\nfrom {} on, between {} and {}, until the bounds are within {} %\n\
-         at most {} trials of {} a rate, and one of {} that confirms the winner; {} at most in all",
+         at most {} trials of {} per rate, and one of {} that confirms the winner; at most {} in total",
         objectives.join(", "),
         Rate(goal.start_per_s),
         Rate(goal.least_per_s),
@@ -402,11 +402,11 @@ impl SearchRun<'_> {
         let known = search::finding(&self.record.goal, &self.record.trials);
         let bounds = match (known.low_per_s, known.high_per_s) {
             (Some(low), Some(high)) => {
-                format!("the line is between {} and {}", rate(low), rate(high))
+                format!("the load line is between {} and {}", rate(low), rate(high))
             }
-            (Some(low), None) => format!("the line is at {} or above", rate(low)),
-            (None, Some(high)) => format!("the line is below {}", rate(high)),
-            (None, None) => "the line is not known yet".to_owned(),
+            (Some(low), None) => format!("the load line is at {} or above", rate(low)),
+            (None, Some(high)) => format!("the load line is below {}", rate(high)),
+            (None, None) => "the load line is not known yet".to_owned(),
         };
         format!(
             "step {} at {} · {bounds} · {:.0} of at most {} s",

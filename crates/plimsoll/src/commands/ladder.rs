@@ -148,7 +148,7 @@ fn reject_call_flags(origins: &FlagOrigins) -> Result<(), Failure> {
     {
         None => Ok(()),
         Some(flag) => Err(Failure::usage(
-            format_args!("--{flag} with a plan"),
+            format_args!("--{flag} can't be combined with a plan"),
             &format!(
                 "the plan says what is called, in [call.{}]; flags of the call are for services that are given as URLs",
                 registry::default_schemes().section

@@ -75,13 +75,13 @@ pub(crate) fn execute(
     if let Some(meeting) = meeting {
         let [(spec, asked)] = &ready[..] else {
             return Err(Failure::usage(
-                format_args!("--rendezvous with {} plans", ready.len()),
+                format_args!("--rendezvous can't be used with {} plans", ready.len()),
                 "shards run one plan: give one, and use another --run-id for the next",
             ));
         };
         let PlannedLoad::One(plan) = asked else {
             return Err(Failure::usage(
-                "--rendezvous with a plan of several lanes",
+                "--rendezvous can't be used with a plan of several lanes",
                 "lanes run on one machine: give each kind of call a plan, or leave --rendezvous out",
             ));
         };

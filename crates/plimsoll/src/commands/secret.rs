@@ -75,7 +75,7 @@ impl SecretFlags {
             if secret.len() < MIN_SECRET_BYTES {
                 return Err(Failure::usage(
                     format_args!(
-                        "{name}: a secret of {} bytes, and HS256 needs at least {MIN_SECRET_BYTES}",
+                        "{name}: the secret has {} bytes; HS256 needs at least {MIN_SECRET_BYTES}",
                         secret.len()
                     ),
                     "make one, for example: openssl rand -hex 32",

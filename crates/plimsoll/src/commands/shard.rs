@@ -68,7 +68,7 @@ pub(crate) fn execute(
     if arguments.index >= arguments.of {
         return Err(Failure::usage(
             format_args!("--index {} --of {}", arguments.index, arguments.of),
-            "they are numbered from 0",
+            "shards are numbered from 0: --index must be less than --of",
         ));
     }
     send_heartbeats()?;

@@ -84,7 +84,7 @@ impl OutputFlags {
         ] {
             if given {
                 return Err(Failure::usage(
-                    format_args!("{flag} with several plans"),
+                    format_args!("{flag} can't be used with several plans"),
                     "give one plan, or leave it out: each run gets a directory of its own in runs/",
                 ));
             }

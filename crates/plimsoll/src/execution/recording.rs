@@ -155,7 +155,7 @@ impl Reporter for RunRecorder<'_> {
                 if let Err(e) = self.writer.interval(interval, requests) {
                     let remedy = remedy_of(&e).map_or_else(String::new, |what| format!("; {what}"));
                     self.log_and_show(&format!(
-                        "the run directory is no longer written, and the totals are only in memory: {}{remedy}",
+                        "the run directory can't be written any more; totals are kept in memory only: {}{remedy}",
                         chain(&e)
                     ));
                 }
@@ -222,7 +222,7 @@ fn remedy_of(error: &run::RunError) -> Option<&'static str> {
 
 /// Returns the failure to write a run directory.
 pub(crate) fn save_failure(error: &run::RunError, dir: &Path) -> Failure {
-    let text = format!("can't keep the run in {}: {}", dir.display(), chain(error));
+    let text = format!("can't save the run in {}: {}", dir.display(), chain(error));
     match remedy_of(error) {
         Some(remedy) => Failure::error_with_help(text, remedy),
         None => Failure::error(text),

@@ -99,7 +99,7 @@ impl Interleaving {
             return match wanted {
                 None => Ok(Err("slices or rounds are set".to_owned())),
                 Some(_) => Err(Failure::usage(
-                    "ladder.batch: with ladder.slice or ladder.rounds",
+                    "ladder.batch can't be combined with ladder.slice or ladder.rounds",
                     "rungs are measured in batches or in rounds of slices: leave one of them out",
                 )),
             };

@@ -208,7 +208,12 @@ impl fmt::Display for LadderOutline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.rungs.iter().map(|r| r.name.as_str()).collect();
         let n = names.len();
-        writeln!(f, "a {} of {n}: {}", self.kind, names.join("; "))?;
+        let unit = if self.kind == LADDER_KIND {
+            "rungs"
+        } else {
+            "configurations"
+        };
+        writeln!(f, "a {} of {n} {unit}: {}", self.kind, names.join("; "))?;
         let warmup = |rung: &RungSpec| rung.spec.load.warmup.map_or(Duration::ZERO, |p| p.0);
         let longest = self.rungs.iter().map(warmup).max().unwrap_or_default();
         let mut all = match &self.interleaving {

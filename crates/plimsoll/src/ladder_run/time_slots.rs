@@ -52,7 +52,7 @@ pub(super) fn turns(
     }
     let length = (spec.load.duration).map_or(DEFAULT_SLICE * rungs.len() as u32, |given| given.0);
     throughput::turns(length, rungs.len(), bytes, handshakes)
-        .ok_or_else(|| format!("{} are too short for the batches of every configuration that intervals need, with so much in flight (--duration)", planned(length)))
+        .ok_or_else(|| format!("{} are too short: confidence intervals need several batches of every configuration, and batches are long with so much data in flight (--duration)", planned(length)))
 }
 
 /// Describes the batches in a sentence.

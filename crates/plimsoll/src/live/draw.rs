@@ -384,7 +384,7 @@ fn errors_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
 fn endpoints_panel(frame: &mut Frame<'_>, area: Rect, board: &Dashboard) {
     let percent = |part: f64| format!("{:.0} %", part * 100.0);
     let entry = |name: &str, end: Option<EndpointUsage>| match end {
-        None => GridRow::of([name.to_owned(), "not seen".to_owned()], DIM_STYLE),
+        None => GridRow::of([name.to_owned(), "not watched".to_owned()], DIM_STYLE),
         Some(end) => {
             let cells = [
                 name.to_owned(),

@@ -129,7 +129,7 @@ fn decide(
         Some(asked) if asked < needed => {
             return Err(Failure::usage(
                 format_args!(
-                    "load.processes (--processes): {asked} hold {} connections at most, and {} are asked for (ulimit -n)",
+                    "load.processes (--processes): with {asked}, at most {} connections are possible (ulimit -n), but the load has {}",
                     holds(asked),
                     thousands(needs.connections),
                 ),
@@ -172,7 +172,7 @@ fn decide(
     if processes > u64::from(needs.max_parts) {
         return Err(Failure::usage(
             format_args!(
-                "load.processes (--processes): {processes} for a load that has only {}",
+                "load.processes (--processes): {processes} processes for a load that has only {}",
                 match needs.max_parts {
                     1 => "one connection or client".to_owned(),
                     n => format!("{} connections or clients", thousands(u64::from(n))),
@@ -214,7 +214,7 @@ fn sources(
         if wanted > room {
             return Err(Failure::error_with_help(
                 format_args!(
-                    "load.source_addresses (--source): {} connections from {} addresses, which have {} ports each to one server",
+                    "load.source_addresses (--source): {} connections need more ports than {} addresses have ({} each to one server)",
                     thousands(wanted),
                     given.len(),
                     thousands(ports),
@@ -258,7 +258,7 @@ fn sources(
     };
     Err(Failure::error_with_help(
         format_args!(
-            "{} connections to one server, for which an address has {} ports (net.ipv4.ip_local_port_range)",
+            "{} connections to one server, but one address has only {} ports (net.ipv4.ip_local_port_range)",
             thousands(wanted),
             thousands(ports),
         ),

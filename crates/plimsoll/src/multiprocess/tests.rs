@@ -85,7 +85,7 @@ fn requested_process_count_is_used_or_rejected() {
     );
     assert_rejected(
         asked(3, &fleet(2)),
-        &["3 for a load that has only 2 connections"],
+        &["3 processes for a load that has only 2 connections"],
     );
     let open = "rate = \"10/s\"\nduration = \"1s\"";
     assert_rejected(asked(2, open), &["one connection"]);

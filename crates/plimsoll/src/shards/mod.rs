@@ -168,7 +168,7 @@ impl ShardRun<'_> {
         let over = match self.run_load(&rendezvous, &stop) {
             LoadEnd::Over(over) => Some(over),
             LoadEnd::Done => {
-                self.print_status("its part is done; waiting for the run's end");
+                self.print_status("its share is done; waiting for the end of the run");
                 wait_for_end(&rendezvous, || false)
             }
             LoadEnd::Withdrawn => {

@@ -120,7 +120,7 @@ impl LogReader {
             let help = match help {
                 None => "give the --run-id that the shards have".to_owned(),
                 Some(latest) => format!(
-                    "it is a search, whose trials are runs: the latest is --run-id {id}/{}",
+                    "it is a search: name one of its trials, the latest with --run-id {id}/{}",
                     objects::load_folder(latest)
                 ),
             };

@@ -200,7 +200,7 @@ fn encoding(environment: &Environment) -> Result<OtlpEncoding, Failure> {
 fn add_from_variable(headers: &mut HeaderMap, variable: &str, text: &str) -> Result<(), Failure> {
     let wrong = |number: usize| {
         Failure::usage(
-            format_args!("{variable}: its entry {number} is not a header field"),
+            format_args!("{variable}: entry {number} is not a header field"),
             "write NAME=VALUE,NAME=VALUE, with blanks and commas in values as %20 and %2C",
         )
     };
@@ -234,7 +234,7 @@ fn add_typed(
     };
     add(headers, name, value.as_bytes()).ok_or_else(|| {
         Failure::usage(
-            format_args!("{HEADER_FLAG} {name}: not a field name and a value that HTTP can carry"),
+            format_args!("{HEADER_FLAG} {name}: not a valid header field"),
             "use letters, digits and `-` in the name, and printable ASCII in the value",
         )
     })
@@ -304,7 +304,7 @@ mod tests {
         let of = |variable, text| collector(&[], &[(variable, text)]).unwrap_err();
         let said = of("OTEL_EXPORTER_OTLP_HEADERS", "x=1,hush");
         assert!(
-            said.contains("OTEL_EXPORTER_OTLP_HEADERS: its entry 2"),
+            said.contains("OTEL_EXPORTER_OTLP_HEADERS: entry 2"),
             "{said}"
         );
         assert!(!said.contains("hush"), "{said}");

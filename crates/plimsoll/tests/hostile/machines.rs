@@ -39,7 +39,7 @@ fn file_size_limit_leaves_partial_run() {
     let said = stderr_of(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
-        said.contains("the run directory is no longer written"),
+        said.contains("the run directory can't be written any more"),
         "{said}"
     );
     assert!(said.contains("File too large"), "{said}");
@@ -139,7 +139,7 @@ fn too_few_descriptors_are_reported_before_load() {
             "ulimit -n 100",
             &alone[..],
             2,
-            "1 hold 36 connections at most, and 1,000 are asked for",
+            "with 1, at most 36 connections are possible (ulimit -n), but the load has 1,000",
         ),
         // Even many processes could not hold these connections.
         (

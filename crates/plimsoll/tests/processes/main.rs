@@ -319,7 +319,10 @@ fn unsplittable_loads_are_reported() {
     says(
         2,
         &["--processes", "3"],
-        &["--processes", "3 for a load that has only one connection"],
+        &[
+            "--processes",
+            "3 processes for a load that has only one connection",
+        ],
     );
     says(2, &["--processes", "0"], &["processes", "1 to 256"]);
     let both = [

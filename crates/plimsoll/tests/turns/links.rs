@@ -96,7 +96,7 @@ fn sweep_explains_use_of_slices() {
         ),
         (
             changed("[\"1KiB\"]", "[\"1KiB\", \"64MiB\"]"),
-            "are too short for the batches of every configuration that intervals need",
+            "are too short: confidence intervals need several batches of every configuration",
         ),
         (
             changed("clients = 4", "rate = \"50/s\""),

@@ -175,7 +175,7 @@ fn one_command_measures_multiple_services() {
         ),
         (
             vec!["ladder", "plan.toml", "-m", "a.B/C"],
-            "--method with a plan",
+            "--method can't be combined with a plan",
         ),
     ] {
         let output = place.run(&arguments);

@@ -49,7 +49,7 @@ impl Assay {
             self.compared_calls, self.calls
         );
         for sentence in &self.disagreements {
-            let _ = writeln!(out, "Not all can be compared: {sentence}.");
+            let _ = writeln!(out, "The comparison is incomplete: {sentence}.");
         }
         if self.is_falsely_valid() {
             let _ = writeln!(out, "The run reports that it is valid.");

@@ -163,7 +163,7 @@ fn connecting_view_shows_connection_count() {
 #[test]
 fn search_trial_on_wide_terminal() {
     let mut board = running(TIMED_LOAD, 0);
-    board.context = vec!["step 7 at 1,000/s · the line is between 900/s and 1,100/s".to_owned()];
+    board.context = vec!["step 7 at 1,000/s · the load line is between 900/s and 1,100/s".to_owned()];
     let noted: Vec<String> = (1..7)
         .map(|n| format!("step  {n}      1,000/s  met"))
         .collect();
@@ -228,7 +228,7 @@ fn narrow_terminal_keeps_essential_figures() {
 fn plain_lines_mark_truncated_text() {
     let mut board = running(LOAD_WITH_OBJECTIVES, 20);
     board.title = "a long name of a plan that no narrow terminal has room for, by far".to_owned();
-    board.context = vec!["step 7 at 1,000/s · the line is above 900/s".to_owned()];
+    board.context = vec!["step 7 at 1,000/s · the load line is above 900/s".to_owned()];
     for judged in &mut board.objectives {
         judged.measured = "calls that failed, of which there were more than a few".to_owned();
     }
