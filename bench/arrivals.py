@@ -64,7 +64,7 @@ def main():
                     found.setdefault(client, []).append(record["variance_over_mean"])
             print(f"repetition {rep + 1} of {args.reps} done", file=sys.stderr)
 
-    print(f"\nVariance over mean of arrivals a millisecond at {args.rate:,}/s, medians of {args.reps} repetitions; {bench.machine()}\n")
+    print(f"\nVariance over mean of arrivals per millisecond at {args.rate:,}/s, medians of {args.reps} repetitions; {bench.machine()}\n")
     rows = [
         [client, f"{bench.median(found[client]):.3f}" if client in found else "invalid",
          f"{min(found[client]):.3f}–{max(found[client]):.3f}" if client in found else "–"]

@@ -163,7 +163,7 @@ def main():
     for name in clients:
         print(f"{name}: {version(name)}")
     print(f"\n{arguments.rate}/s for {arguments.seconds} s each; µs printed / true (error)\n")
-    print("| law | tool | " + " | ".join(f"p{percent:g}" for percent in PERCENTILES) + " | intervals that hold |")
+    print("| law | tool | " + " | ".join(f"p{percent:g}" for percent in PERCENTILES) + " | intervals that contain the true value |")
     print("|---|---|" + "---|" * (len(PERCENTILES) + 1))
     errors, rows = {name: {percent: [] for percent in PERCENTILES} for name in clients}, []
     for law in laws:

@@ -116,7 +116,7 @@ def main():
     held = bench.median(memory)
     missed |= held > MAX_MEMORY
     print(f"\nmemory with 16 threads: {held / 1e6:.1f} MB; goal: at most {MAX_MEMORY / 1e6:.0f} MB")
-    print(f"waking alone, 2000/s: {bench.median(waking):.1f} µs ({min(waking):.1f} to {max(waking):.1f}), in each request at that rate")
+    print(f"wake-ups alone, 2000/s: {bench.median(waking):.1f} µs ({min(waking):.1f} to {max(waking):.1f}), in each request at that rate")
     print(f"goals: {'MISSED' if missed else 'met'}")
     if args.gate and missed:
         sys.exit(1)

@@ -191,7 +191,7 @@ def report(reps, servers, clients, shapes, links, costs, wrong):
     """Prints the table and returns the number of missed goals."""
     peers = [name for name in clients if name != "plimsoll"]
     print(f"\ngRPC unary calls, closed loop, medians of {reps} interleaved repetitions; {bench.machine()}")
-    print("µs of client CPU a call, and how many times more calls Plimsoll makes in a CPU-second (lowest–highest repetition; goal)\n")
+    print("µs of client CPU per call, and how many times more calls Plimsoll makes in a CPU-second (lowest–highest repetition; goal)\n")
     rows, missed, met = [], 0, 0
     for name in servers:
         for link in links:

@@ -124,7 +124,7 @@ def main():
             rows.append([link, "kernel, both ends", f"{kernel['slab_bytes']:.0f} of slabs",
                          f"{kernel['tcp_buffer_bytes']:.0f} of buffers", "", "", ""])
             print(f"{link} done", file=sys.stderr)
-    print(f"\nBytes a connection, {args.connections:,} at rest for {args.held}, records {args.records}, "
+    print(f"\nBytes per connection, {args.connections:,} idle for {args.held}, records {args.records}, "
           f"server with {args.certificates} certificate(s); {bench.machine()}\n")
     print("; ".join(f"{link}: {group}, {kind}" for link, (group, kind) in ALGORITHMS.items() if link in links) + "\n")
     bench.print_table(["link", "end", "resident", "proportional", "private", "resident at the end", "goal"], rows)

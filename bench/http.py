@@ -294,7 +294,7 @@ def main():
 def report(reps, servers, shapes, clients, costs):
     """Prints the table and returns the number of missed goals."""
     print(f"\nGET of 1 KiB over HTTP, closed loop, medians of {reps} interleaved repetitions; {bench.machine()}")
-    print("µs of client CPU a request, and how many times more requests Plimsoll makes in a CPU-second (lowest–highest repetition; goal)\n")
+    print("µs of client CPU per request, and how many times more requests Plimsoll makes in a CPU-second (lowest–highest repetition; goal)\n")
     peers = [name for name in ("h2load", "oha", "wrk", "vegeta") if name in clients]
     rows, missed = [], 0
     for server in servers:

@@ -220,7 +220,7 @@ def print_tables(lines):
     by_condition = collections.defaultdict(list)
     for line in lines:
         by_condition[line["condition"]].append(line)
-    print("Intervals that hold what was true:\n")
+    print("Intervals that contain the true value:\n")
     rows, judged_rows = [], []
     for condition, all_lines in by_condition.items():
         results = [line for line in all_lines if "error" not in line]
@@ -261,7 +261,7 @@ def print_tables(lines):
     bench.print_table(["law", *by_condition], rows)
     off = [line for line in lines if "error" in line or is_off(line)]
     if off:
-        print("\nRuns that are off:\n")
+        print("\nRuns with a missed interval or a wrong verdict:\n")
     for line in off:
         words = line["error"] if "error" in line else "; ".join(describe_misses(line))
         where = f"{line['condition']} #{line['number']}: {line['law']}, {line['rate']}/s, {line['protocol']}"

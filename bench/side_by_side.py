@@ -229,7 +229,7 @@ def warn_if_busy():
     """Warns about other work on the machine, which distorts pacing and ratios."""
     load = os.getloadavg()[0]
     if load > 0.5:
-        print(f"warning: load average {load:.1f} before the start: these figures will be those of a busy machine", file=sys.stderr)
+        print(f"warning: load average {load:.1f} before the start: the results will be distorted", file=sys.stderr)
 
 
 def print_table(head, rows):

@@ -129,7 +129,7 @@ def main():
 
     print(f"\ngRPC streams of {MESSAGES} messages, {CLIENTS} at a time on as few connections as the client makes, "
           f"medians of {reps} interleaved repetitions; {bench.machine()}")
-    print("messages a client CPU-second, and how many times more Plimsoll's are (lowest–highest repetition; goal)\n")
+    print("messages per client-CPU-second, and how many times more Plimsoll's are (lowest–highest repetition; goal)\n")
     rows, missed = [], 0
     for shape, method in METHODS.items():
         ours = rates.get(("plimsoll", shape))

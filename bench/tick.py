@@ -71,7 +71,7 @@ def main():
                 found.setdefault(("bolt", "sofaload --qps"), []).append(bolt.theirs(peer, sofa, "2000/s", args)[1])
             print(f"repetition {rep + 1} of {args.reps} done", file=sys.stderr)
 
-    print(f"Client CPU a call at {args.rate:,}/s over {args.connections} connections, medians of {args.reps}; {bench.machine()}\n")
+    print(f"Client CPU per call at {args.rate:,}/s over {args.connections} connections, medians of {args.reps}; {bench.machine()}\n")
     bench.print_table(
         ["protocol", "load", "CPU a call, µs"],
         [[protocol, name, f"{bench.median(costs):.1f} ({min(costs):.1f} to {max(costs):.1f})"] for (protocol, name), costs in sorted(found.items())],

@@ -224,7 +224,7 @@ def main():
 def report(reps, rows, names, figures, wrong):
     """Prints the table and returns the number of missed goals."""
     print(f"\nTLS 1.3, {KIND} and {GROUP} where no others are named, closed loop, medians of {reps} interleaved repetitions; {bench.machine()}")
-    print("µs of client CPU a connection, or GB a client-CPU-second; and how many times more Plimsoll does in a CPU-second (lowest–highest repetition; goal)\n")
+    print("µs of client CPU per connection, or GB per client-CPU-second; and how many times more Plimsoll does in a CPU-second (lowest–highest repetition; goal)\n")
     table, counts = [], {True: 0, False: 0}
 
     def judge(held, goal):

@@ -76,7 +76,7 @@ def main():
             print(f"repetition {rep + 1} of {reps} done", file=sys.stderr)
 
     print(f"\nUnary calls, 100 at a time on one connection, medians of {reps} interleaved repetitions; {bench.machine()}")
-    print("µs of client CPU a call\n")
+    print("µs of client CPU per call\n")
     rows, missed = [], 0
     for (name, what), pairs in found.items():
         still, varying = (bench.median([pair[i] for pair in pairs]) for i in (0, 1))

@@ -154,7 +154,7 @@ def main() -> None:
     write_sources()
     subprocess.run([sys.argv[1], "build", str(SITE)], check=True)
     checked = check()
-    print(f"{BOOK.relative_to(ROOT)}/index.html: {len(chapters())} pages, {checked} links that lead somewhere")
+    print(f"{BOOK.relative_to(ROOT)}/index.html: {len(chapters())} pages, {checked} valid links")
 
 
 if __name__ == "__main__":

@@ -99,4 +99,4 @@ for target in "${targets[@]}"; do
     rustup target add "$target" || fail "rustup target add $target failed (is the network available?)"
 done
 
-say "everything for '$scope' is there"
+say "everything for '$scope' is installed"

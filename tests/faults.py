@@ -866,12 +866,12 @@ def run_faults(options, scenarios):
             for finding in wrong:
                 print(f"{fault}: {finding}", flush=True)
             if only and not wrong:
-                print(f"{fault}: as it should be: {code}, {shown}" if fired else f"{fault}: it did not come to that call")
+                print(f"{fault}: no problem: {code}, {shown}" if fired else f"{fault}: the call was not reached")
             if options.results:
                 with options.results.open("a", encoding="utf-8") as out:
                     print(json.dumps([str(fault), fired, code, wrong, shown]), file=out)
     ended = ", ".join(f"{code} {count}×" for code, count in sorted(codes.items(), key=lambda of: -of[1]))
-    print(f"{len(faults)} faults, of which {happened} came to pass; ended with {ended}; {bad} with findings")
+    print(f"{len(faults)} faults, of which {happened} occurred; exit codes {ended}; {bad} with problems")
     return 1 if bad or happened < len(faults) / 2 else 0
 
 

@@ -317,7 +317,7 @@ def check_pod_loss(cluster, program, folder, store):
     job = json.loads(cluster.kubectl("get", "job", "plimsoll-killed", "-o", "json"))
     failed = [c for c in job["status"]["conditions"] if c["type"] == "Failed"]
     assert failed and failed[0]["reason"] == "PodFailurePolicy", job["status"]
-    print(f"a pod that is killed: {result['reason']}; {result['total']['ok']} calls kept")
+    print(f"killed pod: {result['reason']}; {result['total']['ok']} calls kept")
 
 
 def main():

@@ -389,7 +389,7 @@ def build_all(copy):
             return binaries
         before = len(copy.unviable) + len(copy.alone)
         if not copy.drop_failing(errors) or before == len(copy.unviable) + len(copy.alone):
-            fail("the compile errors are not in the changes:\n" + "".join(rendered))
+            fail("the compile errors are outside of the mutants:\n" + "".join(rendered))
         log(f"{len(copy.unviable)} do not compile, {len(copy.alone)} are built by themselves; again")
 
 
@@ -551,7 +551,7 @@ def main():
         log(f"seed {seed}")
         mutants = sample_mutants(mutants, args.sample, args.least, seed)
     if not mutants:
-        fail("there is nothing to change in: " + " ".join(args.files))
+        fail("no mutants in: " + " ".join(args.files))
     log(f"{len(mutants)} changes")
 
     began = time.monotonic()

@@ -193,7 +193,7 @@ class Tests:
 
     def wait_for_setup(self):
         if self.setup.wait() != 0:
-            sys.exit("tests/run.py: what the tests need is missing (see above); no test was run")
+            sys.exit("tests/run.py: requirements of the tests are missing (see above); no test was run")
 
     def build(self, *arguments):
         """Compiles the tests that `arguments` choose, as `cargo test` takes them; returns their binaries."""

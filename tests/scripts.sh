@@ -11,7 +11,7 @@ complain() {
 }
 
 mapfile -t shell < <(git ls-files --cached --others --exclude-standard -- '*.sh' .ci/run)
-shellcheck "${shell[@]}" || complain "shellcheck has complaints (above)"
+shellcheck "${shell[@]}" || complain "shellcheck reports problems (above)"
 for script in "${shell[@]}"; do
     grep -q '^set -euo pipefail$' "$script" || complain "$script: expected the line 'set -euo pipefail'"
     [[ -x $script ]] || complain "$script: not executable: run chmod +x $script"

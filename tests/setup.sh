@@ -305,4 +305,4 @@ if [[ $scope == peers || $scope == bench ]] && { ! fresh openssl "$openssl_crate
     stamp openssl "$openssl_crate"
 fi
 
-say "everything for '$scope' is there"
+say "everything for '$scope' is installed"

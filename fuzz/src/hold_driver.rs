@@ -112,7 +112,10 @@ impl Player {
                 // A line may end differently; from there on the expected echo is unknown.
                 let may_end_line = piece.iter().all(|byte| b"\r\n\0.".contains(byte));
                 let is_taken = self.result.is_ok();
-                assert!(!is_taken || may_end_line, "an echo that is none");
+                assert!(
+                    !is_taken || may_end_line,
+                    "accepted bytes that are not the echo"
+                );
                 self.is_over |= is_taken;
             }
         }

@@ -31,7 +31,7 @@ fn command_with_fault(place: &Place, fault: &str, arguments: &[&str]) -> Command
 fn count(value: &Value) -> u64 {
     value
         .as_u64()
-        .unwrap_or_else(|| panic!("{value} is no count"))
+        .unwrap_or_else(|| panic!("{value} is not a count"))
 }
 
 /// Asserts that the output names the place, says that it is Plimsoll's defect, and what to do.

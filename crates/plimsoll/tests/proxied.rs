@@ -24,7 +24,7 @@ fn request_from(from: [u8; 4], to: &str, sent: &str) -> (String, SocketAddr) {
     let from = SocketAddr::from((from, 0));
     socket.bind(&from.into()).expect("an address of loopback");
     let to: SocketAddr = to.parse().expect("an address");
-    socket.connect(&to.into()).expect("somebody listens");
+    socket.connect(&to.into()).expect("a server listens");
     socket.set_read_timeout(Some(MAX_WAIT)).expect("a socket");
     let here = socket.local_addr().expect("an address");
     (&socket).write_all(sent.as_bytes()).expect("a connection");

@@ -31,7 +31,7 @@ impl Proxy {
         let child = command.spawn().expect("the proxy is installed");
         let end = Instant::now() + MAX_WAIT;
         while TcpStream::connect(("127.0.0.1", port)).is_err() {
-            assert!(Instant::now() < end, "{scheme}: nobody listens");
+            assert!(Instant::now() < end, "{scheme}: the proxy does not listen");
             std::thread::sleep(Duration::from_millis(20));
         }
         Proxy {

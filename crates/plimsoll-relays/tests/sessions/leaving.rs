@@ -28,7 +28,10 @@ async fn status(of: SocketAddr, path: &str) -> (u16, String, String) {
 async fn wait_until_stopping(of: SocketAddr) {
     let limit = Instant::now() + Duration::from_secs(60);
     while status(of, "/ready").await.0 != 503 {
-        assert!(Instant::now() < limit, "it is ready still");
+        assert!(
+            Instant::now() < limit,
+            "the health check still reports ready"
+        );
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -145,7 +148,7 @@ async fn unfinished_runs_move_to_another_backend() {
     }
     assert!(
         begun < SESSIONS as u64 * 60,
-        "there was something left: {begun}"
+        "no run was unfinished: {begun} tokens"
     );
 }
 

@@ -39,7 +39,7 @@ async fn error_reply(address: &RedisAddress) -> String {
     let bus = bus(address);
     match bus.ready(FAILOVER_TIMEOUT).await {
         Err(e @ BusError::ErrorReply { .. }) => e.to_string(),
-        other => panic!("tried on and on: {other:?}"),
+        other => panic!("the bus kept retrying: {other:?}"),
     }
 }
 

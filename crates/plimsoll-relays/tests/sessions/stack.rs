@@ -168,7 +168,7 @@ impl Stack {
     /// before that, and the backend posts unconfirmed frames again.
     pub(crate) async fn settled(&self) {
         let reached = async || self.counter("runs_going_on").await == 0;
-        wait_for("runs go on", reached).await;
+        wait_for("runs are still in progress", reached).await;
     }
 
     pub(crate) async fn run(&self, session: &str) -> u16 {

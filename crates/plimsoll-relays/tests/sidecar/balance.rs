@@ -128,7 +128,7 @@ fn stalled_upstream_delays_without_failing() {
         })
         .collect();
     // More than a megabyte waits in the sidecar, the rest at the callers.
-    eventually("the sidecar has taken what it may", || {
+    eventually("the sidecar has read as much as its limits allow", || {
         relay.counter("r", "requests_total") >= Some(16)
     });
     service.read.send(()).unwrap();

@@ -84,7 +84,7 @@ fn wait_for_suspicion(relay: &Sidecar, act: impl FnOnce()) {
     let suspected = || relay.counter("r", "clients_suspected_total").unwrap();
     let before = suspected();
     act();
-    eventually("somebody is suspected", || suspected() > before);
+    eventually("a client is suspected", || suspected() > before);
 }
 
 #[test]

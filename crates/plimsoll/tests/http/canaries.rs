@@ -203,7 +203,10 @@ fn assert_run_clean(place: &Place, what: &str, arguments: &[&str], environment: 
         parent = Some(child.id());
         assert_no_child_shows_canary(what, child.id());
     });
-    assert!(parent.is_some(), "{what}: nobody watched it");
+    assert!(
+        parent.is_some(),
+        "{what}: the process ended before it was checked"
+    );
     assert!(
         place.path("out/run/run.json").exists(),
         "{what}: {}",

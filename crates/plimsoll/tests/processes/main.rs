@@ -29,7 +29,7 @@ fn children(parent: u32) -> Vec<i32> {
 fn count(value: &Value) -> u64 {
     value
         .as_u64()
-        .unwrap_or_else(|| panic!("{value} is no count"))
+        .unwrap_or_else(|| panic!("{value} is not a count"))
 }
 
 /// Asserts that all of `calls` are accounted for and succeeded.

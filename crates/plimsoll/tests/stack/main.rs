@@ -447,7 +447,11 @@ fn containers_use_same_haproxy_config() {
     ] {
         let path = deploy.join(file);
         let text = fs::read_to_string(&path).expect("a file");
-        assert_eq!(text, balancer.configuration(), "{file} is another one");
+        assert_eq!(
+            text,
+            balancer.configuration(),
+            "{file} differs from the generated configuration"
+        );
         let checked = support::haproxy::command()
             .args(["-c", "-f"])
             .arg(&path)

@@ -205,6 +205,9 @@ fn rolling_restarts_lose_no_tokens() {
         assert_eq!(counts["tokens_duplicated"], 0, "{counts}");
         reconnected += counts["sessions_reconnected"].as_u64().unwrap_or(0);
     }
-    assert!(reconnected > 0, "nobody noticed, in {runs} runs");
+    assert!(
+        reconnected > 0,
+        "no client noticed a restart in {runs} runs"
+    );
     println!("{runs} runs of {queries} queries, {reconnected} sessions reconnected");
 }

@@ -95,7 +95,7 @@ fn bounds(text: &str, table: &str) -> BTreeMap<String, usize> {
             let number = number.split('#').next().unwrap_or_default().trim();
             let number = number
                 .parse()
-                .unwrap_or_else(|_| panic!("{FILE}: `{number}` is no number"));
+                .unwrap_or_else(|_| panic!("{FILE}: `{number}` is not a number"));
             (name.trim().trim_matches('"').to_owned(), number)
         })
         .collect()
