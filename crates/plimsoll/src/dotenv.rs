@@ -62,8 +62,7 @@ pub(crate) fn read(text: &str, process: impl Fn(&str) -> Option<String>) -> Dote
                 // A name without a value refers to the process's own variable.
                 return Ok((None, after));
             };
-            let known =
-                |name: &str| process(name).or_else(|| variables.values.get(name).cloned());
+            let known = |name: &str| process(name).or_else(|| variables.values.get(name).cloned());
             let value = value.filled_in(&known)?;
             held += value.len();
             if held > MAX_TOTAL_BYTES {

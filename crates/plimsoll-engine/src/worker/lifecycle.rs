@@ -78,7 +78,9 @@ impl<P: Protocol, N: Network> Worker<P, N> {
         if ready.readable || ready.hangup {
             // Received data may cause replies (PING, WINDOW_UPDATE) and new calls.
             connection.borrow_outbox(&mut self.client.spare_outboxes);
-            let mut reading = self.client.read_context(&mut self.buffer, ReadUntil::of(ready));
+            let mut reading = self
+                .client
+                .read_context(&mut self.buffer, ReadUntil::of(ready));
             let (received, now) = connection.receive(&mut self.network, &mut reading);
             self.on_received(control, index, received, now);
         } else {
@@ -453,10 +455,15 @@ impl<P: Protocol, N: Network> Worker<P, N> {
                 self.open_connections -= 1;
                 control.add_connections(-1);
                 self.recorder.stage(self.stage).connections_lost += 1;
-                self.replace(slot, LostConnection {
-                    was_useful: served,
-                    was_idle: idle,
-                }, loss, now);
+                self.replace(
+                    slot,
+                    LostConnection {
+                        was_useful: served,
+                        was_idle: idle,
+                    },
+                    loss,
+                    now,
+                );
             }
             _ => self.on_slot_failed(slot, loss, now),
         }

@@ -94,11 +94,7 @@ impl LatenessCause {
         } else if waited >= 0.02 {
             LatenessCause::Others(
                 percent(waited),
-                machine
-                    .busiest
-                    .as_ref()
-                    .filter(is_worth_naming)
-                    .cloned(),
+                machine.busiest.as_ref().filter(is_worth_naming).cloned(),
             )
         } else if busiest >= 0.8 {
             LatenessCause::OwnWork(percent(busiest))

@@ -138,7 +138,8 @@ impl LoadLineEstimate {
         let (mut cells, mut spread) = weigh(goal, &evidence, &edges);
         for pass in 1..MAX_PASSES {
             let heaviest = cells.iter().map(RateCell::line_weight).fold(0.0, f64::max);
-            let fine = heaviest < MAX_CELL_WEIGHT * cells.iter().map(RateCell::line_weight).sum::<f64>();
+            let fine =
+                heaviest < MAX_CELL_WEIGHT * cells.iter().map(RateCell::line_weight).sum::<f64>();
             // The first, coarse passes may have missed a peak.
             if fine && pass > 2 {
                 break;

@@ -183,9 +183,7 @@ impl CallSection for BoltOptions {
         let form = match self.version.as_deref() {
             None => FrameLayout::V1,
             Some(typed) => {
-                let known = VERSION_NAMES
-                    .iter()
-                    .find(|(name, _)| *name == typed);
+                let known = VERSION_NAMES.iter().find(|(name, _)| *name == typed);
                 if known.is_none() {
                     problems.add(
                         "call.bolt.version",
@@ -212,9 +210,7 @@ impl CallSection for BoltOptions {
             return None;
         }
         let typed = self.encode_call(&constant, surroundings);
-        let typed = typed
-            .map_err(|problem| problems.0.push(problem))
-            .ok()?;
+        let typed = typed.map_err(|problem| problems.0.push(problem)).ok()?;
         Some(BoltCall {
             form,
             codec: self.codec.unwrap_or(codec::HESSIAN2),

@@ -516,10 +516,9 @@ impl LineError {
         let name = tool.name();
         let help = format!("`plimsoll {ours} --help` lists our own flags");
         match self {
-            LineError::UnknownFlag(flag) => UsageError::new(
-                format_args!("{name}: unknown flag `{flag}`"),
-                &help,
-            ),
+            LineError::UnknownFlag(flag) => {
+                UsageError::new(format_args!("{name}: unknown flag `{flag}`"), &help)
+            }
             LineError::InvalidValue(flag) => UsageError::new(
                 format_args!("{name}: the value of `{flag}` is missing or invalid"),
                 &help,

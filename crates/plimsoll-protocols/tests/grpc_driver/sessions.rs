@@ -541,7 +541,10 @@ fn cancelled_call_counts_late_response() {
         .receive(&frame(kind::RST_STREAM, 0, 3, &[0, 0, 0, 8]))
         .unwrap();
     client.receive(&good_answer(5)).unwrap();
-    assert_eq!((client.late_answers(), client.ended()), (1, vec![(2, Outcome::Ok)]));
+    assert_eq!(
+        (client.late_answers(), client.ended()),
+        (1, vec![(2, Outcome::Ok)])
+    );
 }
 
 #[test]

@@ -19,7 +19,7 @@ use plimsoll_model::spec::{self, ResolveContext};
 use plimsoll_model::{Plan, Time};
 use plimsoll_protocols::http::{Http1Protocol, HttpCall, HttpRequest, JourneyScenario};
 
-use super::{SoleWorkerControl, START, draw};
+use super::{START, SoleWorkerControl, draw};
 
 /// A machine without files and variables.
 struct NoSurroundings;

@@ -194,7 +194,9 @@ struct SessionSocket {
 impl Drop for SessionSocket {
     fn drop(&mut self) {
         self.mailbox.mark_stopped();
-        self.gateway.registry.unregister(&self.session, self.generation);
+        self.gateway
+            .registry
+            .unregister(&self.session, self.generation);
         self.gateway.open_sessions.fetch_sub(1, Ordering::AcqRel);
     }
 }

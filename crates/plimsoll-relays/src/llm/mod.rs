@@ -177,10 +177,7 @@ impl Llm {
         served?;
         let mut running = llm.running.subscribe();
         let all_ended = |running: &usize| *running == 0;
-        if timeout_at(end, running.wait_for(all_ended))
-            .await
-            .is_err()
-        {
+        if timeout_at(end, running.wait_for(all_ended)).await.is_err() {
             llm.halt.send_replace(true);
             let _ = timeout(HANDOVER_TIMEOUT, running.wait_for(all_ended)).await;
         }

@@ -221,9 +221,7 @@ impl RelayConnection {
 
     /// Returns whether the PROXY header is still to come.
     fn awaits_proxy_header(&self) -> bool {
-        self.proxy_header
-            .as_ref()
-            .is_some_and(|o| o.is_awaited())
+        self.proxy_header.as_ref().is_some_and(|o| o.is_awaited())
     }
 
     /// Returns whether the connection cannot carry a call yet.

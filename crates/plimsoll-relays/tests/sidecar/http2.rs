@@ -12,7 +12,7 @@ use plimsoll_protocols::serving::runtime;
 use plimsoll_wire::http2::{ErrorCode, kind, setting, write};
 
 use super::http2_peer::{Http2Event, Http2Peer};
-use super::{certificates, eventually, files, route, start_server, sidecar};
+use super::{certificates, eventually, files, route, sidecar, start_server};
 
 const ANSWER: [(&str, &str); 2] = [(":status", "200"), ("content-type", "application/grpc")];
 

@@ -14,7 +14,7 @@ use plimsoll_wire::http2::{ErrorCode, write};
 
 use super::http2_peer::{Http2Event, Http2Peer};
 use super::shapes::{MESSAGE, block, list, request, shapes};
-use super::{route, start_server, sidecar};
+use super::{route, sidecar, start_server};
 
 pub(crate) fn client(address: SocketAddr) -> Http2Peer {
     Http2Peer::new(TcpStream::connect(address).unwrap(), true, &[])

@@ -88,12 +88,7 @@ pub(crate) fn execute(
         .map_err(problems::flag_failure)?;
     if !arguments.via.is_empty() {
         let ladder = spec.ladder.get_or_insert_default();
-        let ways = arguments
-            .via
-            .iter()
-            .cloned()
-            .map(Into::into)
-            .collect();
+        let ways = arguments.via.iter().cloned().map(Into::into).collect();
         ladder.axes.insert("via".to_owned(), ways);
     }
     let source = if services.is_empty() {

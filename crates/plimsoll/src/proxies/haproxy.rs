@@ -6,8 +6,8 @@ use std::process::Command;
 use plimsoll_model::spec::WireFormat;
 
 use super::{
-    InstalledProxy, MAX_IDLE_CONNECTIONS, MAX_STREAMS, Proxy, ProxyRoute, ProxyVersion, find_program,
-    printed, quote, words_after,
+    InstalledProxy, MAX_IDLE_CONNECTIONS, MAX_STREAMS, Proxy, ProxyRoute, ProxyVersion,
+    find_program, printed, quote, words_after,
 };
 
 pub(super) static PROXY: Proxy = Proxy {

@@ -39,10 +39,7 @@ fn revoked_server_certificate_has_own_error_code() {
                     if good {
                         assert!(assert_load_succeeds(&place, &["fetch", &url], &flags).is_empty());
                     } else {
-                        let words = [
-                            "TLS_CERTIFICATE_REVOKED",
-                            "on the revocation list",
-                        ];
+                        let words = ["TLS_CERTIFICATE_REVOKED", "on the revocation list"];
                         assert_load_fails(&place, &["fetch", &url], &flags, &words);
                         let _ = fs::remove_dir_all(place.path("never"));
                     }

@@ -174,5 +174,9 @@ fn fifo_in_served_directory_does_not_block() {
     let url = format!("http://{}/file", server.address());
     assert_eq!(fetch(&place, 0, &url, &load)["total"]["ok"], 600);
     let (code, printed) = server.stop();
-    assert_eq!((code, server_count(&printed, "refused")), (0, 600), "{printed}");
+    assert_eq!(
+        (code, server_count(&printed, "refused")),
+        (0, 600),
+        "{printed}"
+    );
 }

@@ -86,7 +86,11 @@ fn bytewise_responses_succeed_without_deadline() {
     });
     let url = plaintext(port);
     // Slow responses are valid.
-    let run = run_load(&place, 0, &score_load(&url, &["--clients", "1", "--calls", "2"]));
+    let run = run_load(
+        &place,
+        0,
+        &score_load(&url, &["--clients", "1", "--calls", "2"]),
+    );
     assert_eq!(run["total"]["ok"], 2, "{run}");
     assert!(run["total"]["service"]["min_us"].as_f64() > Some(500_000.0));
     // A deadline makes slow responses fail.

@@ -71,7 +71,11 @@ fn flag_mistakes_are_explained() {
 fn nonexistent_watched_pid_is_rejected() {
     let place = Place::new();
     let flags = ["--clients", "1", "--calls", "1", "--out", "never", "--pid"];
-    let arguments = [&score_load("grpc://127.0.0.1:1", &flags)[..], &["999999999"]].concat();
+    let arguments = [
+        &score_load("grpc://127.0.0.1:1", &flags)[..],
+        &["999999999"],
+    ]
+    .concat();
     let output = run_to_end(&mut place.command(&arguments));
     let printed = stderr_of(&output);
     assert_eq!(output.status.code(), Some(2), "{printed}");

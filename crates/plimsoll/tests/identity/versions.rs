@@ -15,7 +15,11 @@ fn tls12_is_negotiated_on_request() {
         assert_eq!(agreed["suite"], suite, "{agreed}");
         assert_eq!(agreed["certificate"], kind, "{agreed}");
         assert!(agreed["signature"].is_string(), "{agreed}");
-        let newer = uniform_handshake(&place, &url, &[&BOTH_VERSIONS[..], &CLIENT_IDENTITY].concat());
+        let newer = uniform_handshake(
+            &place,
+            &url,
+            &[&BOTH_VERSIONS[..], &CLIENT_IDENTITY].concat(),
+        );
         assert_eq!(newer["version"], "TLSv1_3", "{newer}");
         // OpenSSL at either end.
         let chain = ["-WWW", "-tls1_2", "-cert_chain", "certs/server.crt"];
@@ -101,7 +105,11 @@ fn held_connections_use_tls12_on_request() {
     let place = place();
     let server = place.serve(&[&["hold"], &BOTH_VERSIONS[..], &SERVER_MTLS].concat());
     let url = format!("tls://localhost:{}", server.port);
-    for (versions, spoken) in [(&TLS12[..], "TLSv1_2"), (&BOTH_VERSIONS, "TLSv1_3"), (&[], "TLSv1_3")] {
+    for (versions, spoken) in [
+        (&TLS12[..], "TLSv1_2"),
+        (&BOTH_VERSIONS, "TLSv1_3"),
+        (&[], "TLSv1_3"),
+    ] {
         let _ = fs::remove_dir_all(place.path("run"));
         let hold = ["hold", &url, "-q", "--json", "--out", "run"];
         // Each connection sends something after being idle.
@@ -123,7 +131,11 @@ fn held_connections_use_tls12_on_request() {
 #[test]
 fn tls12_only_servers_work_by_default() {
     let place = place_with_certificates("ecdsa-p256");
-    for (server_versions, spoken) in [(&TLS12[..], "TLSv1_2"), (&BOTH_VERSIONS, "TLSv1_3"), (&[], "TLSv1_3")] {
+    for (server_versions, spoken) in [
+        (&TLS12[..], "TLSv1_2"),
+        (&BOTH_VERSIONS, "TLSv1_3"),
+        (&[], "TLSv1_3"),
+    ] {
         let server = place.serve(&[&["files"], server_versions, &SERVER_MTLS[..]].concat());
         let url = format!("https://localhost:{}/bytes/100000", server.port);
         for records in [&[][..], &["--records", "own"], &["--records", "library"]] {

@@ -13,7 +13,8 @@ fn conversations_repeat_history_and_pause_between_turns() {
     let url = url(&server);
     let key = [("OPENAI_API_KEY", "sk-7f3a9c")];
     let fixed = ["--system", "x", "--extra", r#"{"model": "recalls"}"#];
-    let of = |code, flags: &[&str]| run_llm(&place, code, &url, &[&fixed[..], flags].concat(), &key);
+    let of =
+        |code, flags: &[&str]| run_llm(&place, code, &url, &[&fixed[..], flags].concat(), &key);
     let run = of(
         0,
         &[

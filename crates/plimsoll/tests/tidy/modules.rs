@@ -105,9 +105,7 @@ impl PathCollector {
                 }
                 return;
             }
-            UseTree::Name(name) if name.ident == "self" => {
-                path.last().cloned().unwrap_or_default()
-            }
+            UseTree::Name(name) if name.ident == "self" => path.last().cloned().unwrap_or_default(),
             UseTree::Name(name) => {
                 path.push(name.ident.to_string());
                 name.ident.to_string()

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use plimsoll_model::run::Run;
 
 use crate::support::Place;
-use crate::{write_plan, run_ladder};
+use crate::{run_ladder, write_plan};
 
 /// Otherwise a difference between two processes of one program would count as a difference between
 /// rungs.

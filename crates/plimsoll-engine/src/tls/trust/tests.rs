@@ -147,7 +147,10 @@ fn version_1_certificate_is_accepted_conditionally() {
         ca_certificates: Vec::new(),
         ..anchors
     });
-    assert!(problem(verify_server(system, &leaf, &[], "a.test", 0)).contains("an X.509 version 1 certificate"));
+    assert!(
+        problem(verify_server(system, &leaf, &[], "a.test", 0))
+            .contains("an X.509 version 1 certificate")
+    );
 }
 
 #[test]
@@ -193,7 +196,11 @@ fn hostnames_match_label_by_label() {
         ("b*.a.test", "bc.a.test", false),
         ("", "a.test", false),
     ] {
-        assert_eq!(name_matches(presented, wanted), same, "{presented} {wanted}");
+        assert_eq!(
+            name_matches(presented, wanted),
+            same,
+            "{presented} {wanted}"
+        );
     }
 }
 

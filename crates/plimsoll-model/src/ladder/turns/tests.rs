@@ -426,7 +426,12 @@ fn failed_and_warmup_calls_are_excluded() {
         measured.times_by_round,
         [vec![], vec![5_000, 6_000, 7_000], vec![9_000]]
     );
-    assert!(!measured.has_enough_calls(0) && measured.has_enough_calls(1) && !measured.has_enough_calls(2) && !measured.has_enough_calls(3));
+    assert!(
+        !measured.has_enough_calls(0)
+            && measured.has_enough_calls(1)
+            && !measured.has_enough_calls(2)
+            && !measured.has_enough_calls(3)
+    );
     assert_eq!(measured.median_us(1), Some(6.0));
 }
 

@@ -240,8 +240,9 @@ impl CannedConnection {
         to: &mut CannedOutput<'_>,
     ) -> Result<(), Violation> {
         let done = match head.kind() {
-            kind::DATA => (self.http2.data(head, payload))
-                .and_then(|piece| self.receive_data(piece, to)),
+            kind::DATA => {
+                (self.http2.data(head, payload)).and_then(|piece| self.receive_data(piece, to))
+            }
             kind::HEADERS if head.has(flags::END_HEADERS) => {
                 (self.http2.headers(head, payload)).and_then(|piece| self.receive_block(piece, to))
             }

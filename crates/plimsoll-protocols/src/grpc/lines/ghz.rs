@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{add_descriptions, slash_method, set_target};
+use super::{add_descriptions, set_target, slash_method};
 use crate::foreign::lines::FlagMeaning::{Deferred, Ignored, Missing, OurFlag, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};

@@ -1,7 +1,7 @@
 //! Translates command lines of [grpcurl](https://github.com/fullstorydev/grpcurl) to a load of one call. Flags of a
 //! load may be mixed with grpcurl's own, and its arguments may be in any order.
 
-use super::{add_descriptions, slash_method, set_target};
+use super::{add_descriptions, set_target, slash_method};
 use crate::foreign::lines::FlagMeaning::{Deferred, Ignored, Missing, OurFlag};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};

@@ -3,7 +3,9 @@
 use plimsoll_model::Outcome as O;
 
 use super::super::script::Behaviour;
-use super::{ANSWER_HEAD, SCORE_MESSAGE, STATUS_OK, data, end_with, head, message_with, trailers_only};
+use super::{
+    ANSWER_HEAD, SCORE_MESSAGE, STATUS_OK, data, end_with, head, message_with, trailers_only,
+};
 
 pub(in super::super) const FIELD_BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("h2-header-no-status", O::ProtocolError)

@@ -76,8 +76,14 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["http1.1"], Words(&["--http-version", "1.1"])),
         switch(&["http2"], Words(&["--http-version", "auto"])),
         switch(&["http2-prior-knowledge"], Words(&["--http-version", "2"])),
-        switch(&["0", "http1.0"], Missing("only HTTP/1.1 and HTTP/2 are supported")),
-        switch(&["http3"], Missing("only HTTP/1.1 and HTTP/2 are supported")),
+        switch(
+            &["0", "http1.0"],
+            Missing("only HTTP/1.1 and HTTP/2 are supported"),
+        ),
+        switch(
+            &["http3"],
+            Missing("only HTTP/1.1 and HTTP/2 are supported"),
+        ),
         switch(&["k", "insecure"], OurFlag("--insecure", "")),
         value(&["cacert"], Text, OurFlag("--ca", "")),
         value(&["capath"], Text, Missing("--ca takes a file")),

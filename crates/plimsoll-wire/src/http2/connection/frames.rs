@@ -4,7 +4,9 @@ use super::super::{
     EndpointRole, ErrorCode, FrameHeader, HeaderBlock, Http2Frame, MAX_WINDOW, SettingsPayload,
     StreamPayload, Violation, flags, kind, setting, write,
 };
-use super::{ConnectionStage, ControlEvent, Http2Connection, StreamClosure, StreamWindows, protocol_error};
+use super::{
+    ConnectionStage, ControlEvent, Http2Connection, StreamClosure, StreamWindows, protocol_error,
+};
 
 impl<P: EndpointRole> Http2Connection<P> {
     /// Returns whether any frame may come next: SETTINGS have arrived and no header block is incomplete.
@@ -146,7 +148,9 @@ impl<P: EndpointRole> Http2Connection<P> {
                 });
             }
             Http2Frame::PushPromise { .. } => {
-                return Err(protocol_error("PUSH_PROMISE although push is disabled (RFC 9113, 8.4)"));
+                return Err(protocol_error(
+                    "PUSH_PROMISE although push is disabled (RFC 9113, 8.4)",
+                ));
             }
             Http2Frame::Priority | Http2Frame::Unknown | Http2Frame::Data { .. } => {}
         }
@@ -161,7 +165,9 @@ impl<P: EndpointRole> Http2Connection<P> {
         for (id, value) in settings.iter() {
             match id {
                 setting::ENABLE_PUSH if value != 0 && self.role.is_client() => {
-                    return Err(protocol_error("ENABLE_PUSH from a server (RFC 9113, 6.5.2)"));
+                    return Err(protocol_error(
+                        "ENABLE_PUSH from a server (RFC 9113, 6.5.2)",
+                    ));
                 }
                 setting::MAX_CONCURRENT_STREAMS => self.max_streams = value,
                 // The windows of open streams move by the difference (RFC 9113, 6.9.2).

@@ -73,12 +73,7 @@ pub(super) fn judge(
         limit: share,
         text: format!("errors < {}% (implied)", share * 100.0),
     });
-    let promised: Vec<Objective> = plan
-        .objectives
-        .iter()
-        .cloned()
-        .chain(implied)
-        .collect();
+    let promised: Vec<Objective> = plan.objectives.iter().cloned().chain(implied).collect();
     let mut measured = ObjectiveInputs::of(run, plan.load.deadline);
     // The search is for the load line with the plan's connections, so too few connections are no reason for doubt.
     measured.circumstances.too_few_connections = false;

@@ -163,7 +163,8 @@ fn connecting_view_shows_connection_count() {
 #[test]
 fn search_trial_on_wide_terminal() {
     let mut board = running(TIMED_LOAD, 0);
-    board.context = vec!["step 7 at 1,000/s · the load line is between 900/s and 1,100/s".to_owned()];
+    board.context =
+        vec!["step 7 at 1,000/s · the load line is between 900/s and 1,100/s".to_owned()];
     let noted: Vec<String> = (1..7)
         .map(|n| format!("step  {n}      1,000/s  met"))
         .collect();

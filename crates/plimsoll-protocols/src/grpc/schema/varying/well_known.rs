@@ -78,10 +78,9 @@ impl TemplateMessage<'_> {
             (_, TemplateTree::Template(_)) if name.ends_with("Value") => {
                 self.wrapper_nodes(message, tree, path)
             }
-            (_, TemplateTree::Template(_)) => Err(self.error_at(
-                path,
-                &format!("this template can't be used for a {name}"),
-            )),
+            (_, TemplateTree::Template(_)) => {
+                Err(self.error_at(path, &format!("this template can't be used for a {name}")))
+            }
             _ => Err(self.error_at(path, &format!("nothing in a {name} can vary"))),
         }
     }
