@@ -201,7 +201,13 @@ pub struct LoadSpec {
     #[arg(long, value_parser = units::per_second::<RateSpec>)]
     pub rate: Option<RateSpec>,
     /// Open loop: one step after another.
-    #[arg(skip)]
+    #[arg(
+        help = "Open loop, in steps: TIME:RATE, such as 10s:100/s, or TIME:FROM..TO, whose rate changes evenly; repeatable, one step after another",
+        id = "steps",
+        long = "step",
+        value_name = "TIME:RATE",
+        display_order = 2000
+    )]
     pub steps: Option<Vec<StepSpec>>,
     /// How arrivals are spaced: constant, poisson, gamma=SHAPE (less than 1: in bursts), or file=FILE (a file of times).
     ///
@@ -459,6 +465,30 @@ pub struct StepSpec {
     /// How long the step lasts.
     #[serde(rename = "for")]
     pub length: Option<Period>,
+}
+
+impl std::str::FromStr for StepSpec {
+    type Err = String;
+    fn from_str(text: &str) -> Result<StepSpec, Self::Err> {
+        let (length, rate) = text
+            .split_once(':')
+            .ok_or("write TIME:RATE, such as 10s:100/s, or TIME:FROM..TO")?;
+        let step = StepSpec {
+            length: Some(units::seconds(length)?),
+            ..StepSpec::default()
+        };
+        Ok(match rate.split_once("..") {
+            None => StepSpec {
+                rate: Some(units::per_second(rate)?),
+                ..step
+            },
+            Some((from, to)) => StepSpec {
+                from: Some(units::per_second(from)?),
+                to: Some(units::per_second(to)?),
+                ..step
+            },
+        })
+    }
 }
 
 /// The server process to watch. Default: the one that listens on the target's port.

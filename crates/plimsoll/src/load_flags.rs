@@ -167,11 +167,14 @@ impl LoadFlags {
         let load = &mut spec.load;
         if typed.recording_key().is_some() {
             (load.rate, load.steps, load.clients, load.think) = (None, None, None, None);
-        } else if typed.rate.is_some() || typed.clients.is_some() {
+        } else if typed.rate.is_some() || typed.clients.is_some() || typed.steps.is_some() {
             forget_replay(load);
         }
         if typed.rate.is_some() {
             (load.steps, load.clients, load.think) = (None, None, None);
+        } else if typed.steps.is_some() {
+            (load.rate, load.clients, load.think) = (None, None, None);
+            load.duration = None;
         } else if typed.clients.is_some() {
             (load.steps, load.rate, load.arrivals) = (None, None, None);
         }
