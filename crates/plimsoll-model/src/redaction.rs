@@ -265,7 +265,8 @@ fn secret_field_values(plan: &str) -> Vec<Range<usize>> {
                     .find(quote)
                     .unwrap_or(line[from..].trim_end().len());
                 at = from + length;
-                if is_secret_name(name) {
+                // `{ basic = "me:hush" }` is a value of a field with another name.
+                if is_secret_name(name) || name == "basic" {
                     all.push(start + from..start + from + length);
                 }
             }
@@ -317,10 +318,10 @@ mod tests {
     fn secret_headers_in_plan_are_masked() {
         let plan = "target = \"http://u:p@a\"\n[call.http]\nheaders = { Authorization = \"Bearer a\", x = \"b\" }\n\
                     [tls]\nkey = \"client.key\"\n[call.grpc.metadata]\n\"x-api-key\" = 'c'\nplain = \"d\"\nauthorization = \"open\n\
-                    [call.http]\nheaders.cookie = \"e\"\n";
+                    [call.http]\nheaders.cookie = \"e\"\nheaders.authorization = { basic = \"f:g\" }\n";
         let shown = "target = \"http://***@a\"\n[call.http]\nheaders = { Authorization = \"********\", x = \"b\" }\n\
                      [tls]\nkey = \"client.key\"\n[call.grpc.metadata]\n\"x-api-key\" = '*'\nplain = \"d\"\nauthorization = \"****\n\
-                     [call.http]\nheaders.cookie = \"*\"\n";
+                     [call.http]\nheaders.cookie = \"*\"\nheaders.authorization = { basic = \"***\" }\n";
         assert_eq!(mask_plan(plan), shown);
     }
 

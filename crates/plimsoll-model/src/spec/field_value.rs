@@ -17,6 +17,9 @@ pub enum MetadataSpec {
     Env(String),
     /// `{ file = "token.txt" }`: the file's text without the last newline.
     File(PathBuf),
+    /// `{ basic = "me:$PASSWORD" }`: Basic authentication (RFC 7617). A password `$NAME` is that of the environment
+    /// variable; a plain $ at its beginning is written `$$`.
+    Basic(String),
     /// Literal text.
     #[serde(untagged)]
     Text(String),
@@ -44,6 +47,27 @@ impl MetadataSpec {
         }
     }
 
+    /// Parses a value as flags have it: `$NAME` is an environment variable, and `$$` a plain $.
+    pub fn typed(text: &str) -> MetadataSpec {
+        match text.strip_prefix('$') {
+            Some(literal) if literal.starts_with('$') => MetadataSpec::Text(literal.to_owned()),
+            Some(variable) => MetadataSpec::Env(variable.to_owned()),
+            None => MetadataSpec::Text(text.to_owned()),
+        }
+    }
+
+    /// Returns whether the value is a secret that the plan itself contains.
+    pub(super) fn is_literal(&self) -> bool {
+        match self {
+            MetadataSpec::Text(_) => true,
+            MetadataSpec::Basic(pair) => {
+                let password = pair.split_once(':').map_or("", |(_, password)| password);
+                !matches!(MetadataSpec::typed(password), MetadataSpec::Env(_))
+            }
+            _ => false,
+        }
+    }
+
     /// Appends `value`.
     pub fn push(&mut self, value: MetadataSpec) {
         match self {
@@ -61,7 +85,7 @@ impl MetadataSpec {
     }
 }
 
-/// A value that is not in the plan. One of `env`, `file` and `command` names its source.
+/// A value that is not in the plan, or only in part. One of `env`, `file`, `basic` and `command` names its source.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
 struct MetadataSource {
@@ -69,6 +93,9 @@ struct MetadataSource {
     env: Option<String>,
     /// The file that holds the value; a newline at its end is left out.
     file: Option<PathBuf>,
+    /// `USER:PASSWORD` of Basic authentication (RFC 7617); a password `$NAME` is that of the environment variable, and
+    /// `$$` a plain $.
+    basic: Option<String>,
     /// The shell command that prints the value.
     command: Option<String>,
     /// How often `command` runs again. Default: it runs once.
@@ -82,7 +109,7 @@ impl<'de> Deserialize<'de> for MetadataSpec {
             type Value = MetadataSpec;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(
-                    "a string, { env = \"NAME\" }, { file = \"PATH\" }, { command = \"CMD\" } or a list of these",
+                    "a string, { env = \"NAME\" }, { file = \"PATH\" }, { basic = \"USER:$NAME\" }, { command = \"CMD\" } or a list of these",
                 )
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<MetadataSpec, E> {
@@ -107,14 +134,16 @@ impl<'de> Deserialize<'de> for MetadataSpec {
             fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<MetadataSpec, M::Error> {
                 let source =
                     MetadataSource::deserialize(de::value::MapAccessDeserializer::new(map))?;
-                match (source.env, source.file, source.command, source.refresh) {
-                    (Some(name), None, None, None) => Ok(MetadataSpec::Env(name)),
-                    (None, Some(path), None, None) => Ok(MetadataSpec::File(path)),
-                    (None, None, Some(command), refresh) => {
+                let given = (source.env, source.file, source.basic, source.command);
+                match (given, source.refresh) {
+                    ((Some(name), None, None, None), None) => Ok(MetadataSpec::Env(name)),
+                    ((None, Some(path), None, None), None) => Ok(MetadataSpec::File(path)),
+                    ((None, None, Some(pair), None), None) => Ok(MetadataSpec::Basic(pair)),
+                    ((None, None, None, Some(command)), refresh) => {
                         Ok(MetadataSpec::Command { command, refresh })
                     }
                     _ => Err(de::Error::custom(
-                        "a metadata value is either { env = \"NAME\" }, { file = \"PATH\" } or { command = \"CMD\", refresh = \"5m\" }",
+                        "a metadata value is either { env = \"NAME\" }, { file = \"PATH\" }, { basic = \"USER:$NAME\" } or { command = \"CMD\", refresh = \"5m\" }",
                     )),
                 }
             }

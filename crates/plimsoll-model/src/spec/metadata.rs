@@ -269,6 +269,7 @@ fn value(spec: &MetadataSpec, surroundings: &dyn ResolveContext) -> Result<Share
             .read(path)
             .map(|text| text.trim_end_matches(['\r', '\n']).to_owned())
             .map_err(|e| format!("can't read {}: {e}", path.display()))?,
+        MetadataSpec::Basic(pair) => basic(pair, surroundings)?,
         MetadataSpec::Command { command, refresh } => {
             let refresh = refresh.map(|period| period.0);
             if refresh.is_some_and(|every| every < MIN_REFRESH) {
@@ -283,6 +284,34 @@ fn value(spec: &MetadataSpec, surroundings: &dyn ResolveContext) -> Result<Share
         }
     };
     Ok(SharedValue::Constant(text))
+}
+
+/// Returns the value of Basic authentication for `USER:PASSWORD` (RFC 7617 §2). Problems do not show the password.
+fn basic(pair: &str, surroundings: &dyn ResolveContext) -> Result<String, String> {
+    let (user, typed) = pair
+        .split_once(':')
+        .ok_or("no colon: write USER:PASSWORD, or USER:$NAME for a password of the environment")?;
+    let password = match MetadataSpec::typed(typed) {
+        MetadataSpec::Env(variable) => surroundings.variable(&variable).ok_or(
+            "a password that begins with $ is taken from the environment, and its variable is not set; a plain $ is written $$",
+        )?,
+        MetadataSpec::Text(password) => password,
+        _ => String::new(),
+    };
+    if template::has_fields(user) || template::has_fields(typed) {
+        return Err(
+            "fields are not filled in here: put USER:PASSWORD in base64 into a column, and write authorization = \"Basic {{row.NAME}}\""
+                .to_owned(),
+        );
+    }
+    let pair = format!("{user}:{password}");
+    if pair.chars().any(char::is_control) {
+        return Err(
+            "a control character, such as a line end: user and password have none".to_owned(),
+        );
+    }
+    let encoded = base64::prelude::BASE64_STANDARD.encode(pair);
+    Ok(format!("Basic {encoded}"))
 }
 
 /// Parses a value. `is_typed`: it is literal text of the plan; otherwise it may be secret. `None`: it needs rows that

@@ -135,14 +135,14 @@ impl Spec {
                 return;
             }
             match value {
-                MetadataSpec::Text(_) => *value = MetadataSpec::Env(secret_variable(name)),
                 MetadataSpec::Several(values) => {
                     let typed = (1..).zip(values);
-                    for (nth, value) in typed.filter(|(_, v)| matches!(v, MetadataSpec::Text(_))) {
+                    for (nth, value) in typed.filter(|(_, value)| value.is_literal()) {
                         *value = MetadataSpec::Env(nth_variable(name, nth));
                     }
                 }
-                MetadataSpec::Env(_) | MetadataSpec::File(_) | MetadataSpec::Command { .. } => {}
+                one if one.is_literal() => *one = MetadataSpec::Env(secret_variable(name)),
+                _ => {}
             }
         };
         let hidden = |protocol: &CallProtocol, section: &Table| -> Result<_, Infallible> {
