@@ -11,6 +11,8 @@ pub mod bolt;
 mod calls;
 mod clock_origin;
 mod details;
+#[cfg(feature = "targets")]
+mod dial;
 pub mod fetch;
 pub mod flags;
 pub mod foreign;

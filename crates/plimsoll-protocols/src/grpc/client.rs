@@ -29,7 +29,7 @@ use tonic::codegen::Service;
 use tonic::codegen::http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri};
 use tonic::{Code, Status};
 
-use super::dial::{dial, open_tunnel};
+use crate::dial::{dial, open_tunnel};
 use crate::http2::{closed, other_protocol_error};
 
 /// Why a server can't be queried.

@@ -10,8 +10,6 @@ pub mod check;
 pub mod client;
 mod decompression;
 mod delimited;
-#[cfg(feature = "targets")]
-mod dial;
 mod driver;
 #[cfg(feature = "schema")]
 pub mod encoding;

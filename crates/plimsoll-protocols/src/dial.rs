@@ -22,7 +22,7 @@ const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
 ///
 /// # Errors
 /// Returns the last address and its error if no address can be connected to.
-pub(super) async fn dial(addresses: &[Address]) -> Result<TcpStream, (Address, io::Error)> {
+pub(crate) async fn dial(addresses: &[Address]) -> Result<TcpStream, (Address, io::Error)> {
     let mut left = addresses.iter().cloned();
     let mut attempts = JoinSet::new();
     let mut last = None;
@@ -54,7 +54,7 @@ pub(super) async fn dial(addresses: &[Address]) -> Result<TcpStream, (Address, i
 ///
 /// # Errors
 /// Returns an error if the proxy refuses, could not connect, or is not a proxy.
-pub(super) async fn open_tunnel(proxy: &mut TcpStream, tunnel: &Arc<Tunnel>) -> io::Result<()> {
+pub(crate) async fn open_tunnel(proxy: &mut TcpStream, tunnel: &Arc<Tunnel>) -> io::Result<()> {
     let mut asked = Vec::new();
     let mut opening = ProxyHandshake::begin(Arc::clone(tunnel), &mut asked);
     let mut answer = Vec::new();
