@@ -155,6 +155,7 @@ outcomes! {
     _ "HTTP_504" Target "a gateway answered 504 Gateway Timeout";
     _ "HTTP_HEADER" Target "the answer lacks a header field that the plan expects, or it has another value";
     _ "HTTP_BODY" Target "the answer's body does not hold the text that the plan expects";
+    _ "MESSAGE_MISMATCH" Target "the answer's message lacks what the plan expects, or has another value";
     _ "FILE_MISSING" Target "the server has no such file, and says so with status 200, as openssl s_server does";
     EventError "EVENT_ERROR" Target "an event of the answer's stream reports an error";
 

@@ -108,7 +108,49 @@ pub struct MessageShapes {
     pub name: String,
     /// The top-level message type, followed by those it refers to.
     pub shapes: Vec<MessageShape>,
+    /// What each message must contain; `None`: anything.
+    pub expected: Option<ExpectedAnswer>,
 }
+
+/// Checks a message in the protobuf encoding; the error says how it differs.
+type CheckFn = dyn Fn(&[u8]) -> Result<(), String> + Send + Sync;
+
+/// What messages must contain.
+#[derive(Clone)]
+pub struct ExpectedAnswer {
+    json: String,
+    check: Arc<CheckFn>,
+}
+
+impl ExpectedAnswer {
+    /// Returns the expectation that `json` describes, and `check` tests.
+    pub fn new(json: &str, check: Arc<CheckFn>) -> ExpectedAnswer {
+        let json = json.to_owned();
+        ExpectedAnswer { json, check }
+    }
+
+    /// Checks a message in the protobuf encoding.
+    ///
+    /// # Errors
+    /// Returns how it differs.
+    pub fn check(&self, message: &[u8]) -> Result<(), String> {
+        (self.check)(message)
+    }
+}
+
+impl fmt::Debug for ExpectedAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ExpectedAnswer").field(&self.json).finish()
+    }
+}
+
+impl PartialEq for ExpectedAnswer {
+    fn eq(&self, other: &ExpectedAnswer) -> bool {
+        self.json == other.json
+    }
+}
+
+impl Eq for ExpectedAnswer {}
 
 /// The layout of one message type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

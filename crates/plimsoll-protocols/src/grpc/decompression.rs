@@ -72,7 +72,9 @@ impl MessageSink for StreamUnpacker {
         };
         let mut walked = Ok(());
         let taken = unpacker.take(bytes, &mut |plain| {
-            walked = walked.and_then(|()| self.validate(|walking| walking.piece(plain)));
+            if walked.is_ok() {
+                walked = self.validate(|walking| walking.piece(plain));
+            }
         });
         self.unpacker = Some(unpacker);
         walked.and(taken.map_err(|error| self.message_error(error)))
@@ -82,7 +84,9 @@ impl MessageSink for StreamUnpacker {
         if let Some(mut unpacker) = self.unpacker.take() {
             let mut walked = Ok(());
             let ended = unpacker.end(&mut |plain| {
-                walked = walked.and_then(|()| self.validate(|walking| walking.piece(plain)));
+                if walked.is_ok() {
+                    walked = self.validate(|walking| walking.piece(plain));
+                }
             });
             walked.and(ended.map_err(|error| self.message_error(error)))?;
         }

@@ -93,12 +93,17 @@ pub(super) fn encode(
         };
         problem_at(key)(e)
     })?;
+    let mut answer = schema.answer(&method);
+    if let Some(expected) = &call.expect_message {
+        let expected = schema.expected(&method, &expected.0);
+        answer.expected = Some(expected.map_err(wrong("expect_message"))?);
+    }
     Ok(EncodedCall {
         method: method.path(),
         kind: method.kind(),
         messages: requests.messages,
         varying: requests.varying,
-        answer: Some(Arc::new(schema.answer(&method))),
+        answer: Some(Arc::new(answer)),
     })
 }
 

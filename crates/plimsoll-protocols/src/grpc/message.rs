@@ -12,7 +12,7 @@ use super::call::MessageCompression;
 pub const PREFIX_LEN: usize = 5;
 
 /// Why a message is rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MessageError {
     /// The declared length exceeds the limit.
     #[error("a message of {length} bytes, over the limit of {limit}")]
@@ -40,6 +40,9 @@ pub enum MessageError {
     /// The bytes are not a valid message: the reason.
     #[error("not the message that the method returns: {0}")]
     Undecodable(&'static str),
+    /// The message is not what the plan expects: how it differs.
+    #[error("not the message that the plan expects: {0}")]
+    Mismatch(Box<str>),
 }
 
 /// Appends a message with its prefix, compressed if `compression` is set.

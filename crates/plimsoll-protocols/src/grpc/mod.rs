@@ -44,8 +44,8 @@ mod wire_validator;
 pub use crate::http2::Http2FrameTracer;
 pub use binary::{BinarySource, BinarySpec};
 pub use call::{
-    BinaryMessage, FieldShape, GrpcCall, MessageCompression, MessageShape, MessageShapes,
-    MethodKind, PlanMessages, StreamPace, StreamPlan,
+    BinaryMessage, ExpectedAnswer, FieldShape, GrpcCall, MessageCompression, MessageShape,
+    MessageShapes, MethodKind, PlanMessages, StreamPace, StreamPlan,
 };
 pub use delimited::delimited;
 pub use driver::{GrpcDriver, GrpcProtocol};

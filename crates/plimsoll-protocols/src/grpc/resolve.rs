@@ -285,6 +285,11 @@ fn resolve_call(
         0
     };
     let max_head = max_head(problems, GrpcSpec::SCHEMES.section, call.max_head);
+    let expected = call.expect_message.as_ref();
+    problems.refuse_fields(
+        "call.grpc.expect_message",
+        expected.map(|json| json.0.as_str()),
+    );
     problems.refuse_fields("call.grpc.authority", call.authority.as_deref());
     problems.refuse_fields("call.grpc.user_agent", call.user_agent.as_deref());
     if let Some(authority) = &call.authority

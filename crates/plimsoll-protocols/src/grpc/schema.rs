@@ -8,6 +8,7 @@ mod describe;
 mod descriptors;
 mod editions;
 mod error;
+mod expected;
 mod message;
 mod shapes;
 mod source;

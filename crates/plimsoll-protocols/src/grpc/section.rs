@@ -116,6 +116,16 @@ pub struct GrpcSpec {
     #[arg(long, value_name = "N", help_heading = "Call")]
     pub expect: Option<u32>,
 
+    /// Fields that each answer must have, with these values: a table, or its JSON text. What it does not name may be
+    /// anything; another message fails with MESSAGE_MISMATCH.
+    #[arg(
+        help = "Fields that each answer must have, with these values, as JSON: other fields may be anything, and another message fails with MESSAGE_MISMATCH",
+        long,
+        value_name = "JSON",
+        help_heading = "Call"
+    )]
+    pub expect_message: Option<MessageSpec>,
+
     /// Streams: cancel the call after this many messages from the server; 0: at once.
     #[arg(long, value_name = "N", help_heading = "Call")]
     pub cancel_after: Option<u32>,

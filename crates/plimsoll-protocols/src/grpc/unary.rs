@@ -15,6 +15,9 @@ use crate::http2::{self, length_problem};
 /// The outcome of a response whose HTTP status is not 200.
 const OTHER_STATUS: Outcome = Outcome::coded("HTTP_STATUS");
 
+/// The outcome of a response without what the plan expects.
+const MESSAGE_MISMATCH: Outcome = Outcome::coded("MESSAGE_MISMATCH");
+
 /// What the driver does after a piece of a response.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ResponseAction {
@@ -261,6 +264,7 @@ pub(super) fn bad_message(error: MessageError) -> ResponseAction {
         MessageError::TooLarge { .. } | MessageError::UnpacksTooLarge { .. } => {
             Outcome::MessageTooLarge
         }
+        MessageError::Mismatch(_) => MESSAGE_MISMATCH,
         MessageError::Compressed => Outcome::CompressionUnsupported,
         MessageError::BadFlag(_) | MessageError::NotGzip | MessageError::Undecodable(_) => {
             Outcome::BadAnswer

@@ -61,6 +61,8 @@ pub(super) struct WireValidator {
     /// The first bytes of a partial UTF-8 character.
     partial_char: [u8; 4],
     partial_char_len: usize,
+    /// The message so far, where the plan expects something of it.
+    kept: Vec<u8>,
 }
 
 impl Default for WireValidator {
@@ -73,6 +75,7 @@ impl Default for WireValidator {
             shift: 0,
             partial_char: [0; 4],
             partial_char_len: 0,
+            kept: Vec::new(),
         }
     }
 }
@@ -82,6 +85,7 @@ impl WireValidator {
         self.levels.clear();
         (self.state, self.offset) = (ValidatorState::Tag, 0);
         (self.number, self.shift, self.partial_char_len) = (0, 0, 0);
+        self.kept.clear();
     }
 
     /// Returns true if no byte of a message has arrived.
@@ -275,14 +279,27 @@ pub(super) struct ValidatingSink<'a> {
 impl MessageSink for ValidatingSink<'_> {
     fn piece(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
         let walked = self.validator.feed(self.shapes, bytes);
+        if self.shapes.expected.is_some() {
+            self.walk.kept.extend_from_slice(bytes);
+        }
         walked.map_err(MessageError::Undecodable)
     }
 
     fn end(&mut self) -> Result<(), MessageError> {
-        let finished = self.validator.finish();
+        let finished = self.validator.finish().map_err(MessageError::Undecodable);
+        let finished = finished.and_then(|()| check_expected(self.shapes, &self.walk.kept));
         self.validator.restart();
-        finished.map_err(MessageError::Undecodable)
+        finished
     }
+}
+
+/// Checks that a valid message is what the plan expects.
+fn check_expected(shapes: &MessageShapes, message: &[u8]) -> Result<(), MessageError> {
+    let Some(expected) = &shapes.expected else {
+        return Ok(());
+    };
+    let checked = expected.check(message);
+    checked.map_err(|difference| MessageError::Mismatch(difference.into()))
 }
 
 /// The validation of one connection's responses.
@@ -313,7 +330,15 @@ impl AnswerValidator {
     /// cheap.
     #[inline(always)]
     pub(super) fn is_valid(&mut self, shapes: Option<&MessageShapes>, message: &[u8]) -> bool {
-        bytes_equal(message, &self.last_valid) || self.validate(shapes, message).is_ok()
+        self.is_known(shapes, message) || self.walk(shapes, message).is_ok()
+    }
+
+    /// Returns true if the message equals the last valid one.
+    #[inline(always)]
+    fn is_known(&self, shapes: Option<&MessageShapes>, message: &[u8]) -> bool {
+        // At first, no message is known, and an empty one is not checked against what the plan expects.
+        let is_expected = || shapes.is_some_and(|shapes| shapes.expected.is_some());
+        bytes_equal(message, &self.known) && !(message.is_empty() && is_expected())
     }
 
     #[inline(never)]
@@ -327,6 +352,7 @@ impl AnswerValidator {
         walk.restart();
         let walked = walk.feed(shapes, message).and_then(|()| walk.finish());
         walked.map_err(MessageError::Undecodable)?;
+        check_expected(shapes, message)?;
         if message.len() <= MAX_CACHED_BYTES {
             self.last_valid.clear();
             self.last_valid.extend_from_slice(message);
@@ -345,7 +371,7 @@ impl AnswerValidator {
         if let [0, a, b, c, d, message @ ..] = data
             && message.len() == u32::from_be_bytes([*a, *b, *c, *d]) as usize
         {
-            if bytes_equal(message, &self.last_valid) {
+            if self.is_known(Some(shapes), message) {
                 return Ok(());
             }
             return self.validate(Some(shapes), message);
@@ -389,7 +415,9 @@ impl AnswerValidator {
 
     /// Returns the bytes on the heap.
     pub(super) fn heap_bytes(&self) -> usize {
-        let levels = |walk: &WireValidator| walk.levels.capacity() * size_of::<NestingLevel>();
+        let levels = |walk: &WireValidator| {
+            walk.levels.capacity() * size_of::<NestingLevel>() + walk.kept.capacity()
+        };
         self.last_valid.capacity()
             + self.validators.as_ref().map_or(0, |walks| {
                 size_of_val(&**walks)

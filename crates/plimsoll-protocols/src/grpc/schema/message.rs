@@ -28,41 +28,38 @@ impl Schema {
             let name = message.full_name();
             SchemaError::new(format_args!("message of {name}: not valid JSON: {e}"))
         })?;
-        self.check_names(&message, &value)?;
-        let mut track = serde_path_to_error::Track::new();
-        let deserializer = serde_path_to_error::Deserializer::new(&value, &mut track);
-        let encoded = DynamicMessage::deserialize(message.clone(), deserializer);
-        match encoded {
-            Ok(encoded) => {
-                let missing = missing(&encoded, "");
-                match missing {
-                    None => Ok(encoded.encode_to_vec()),
-                    Some((field, path)) => Err(SchemaError::new(format_args!(
-                        "message of {}: required field {path:?} is missing: set it to a {}",
-                        message.full_name(),
-                        type_name(&field)
-                    ))),
-                }
-            }
-            Err(e) => {
-                let path = track.path();
-                // A problem of the top-level object as a whole is described by the decoder's error, without a
-                // hint.
-                let is_known = path.iter().len() > 0 || !value.is_object();
-                let right = if is_known {
-                    expected_type_hint(&message, &path)
-                } else {
-                    String::new()
-                };
-                let (path, problem) = (path.to_string(), e.to_string());
-                Err(SchemaError::value(
-                    message.full_name(),
-                    &path,
-                    &problem,
-                    &right,
-                ))
-            }
+        let encoded = self.read_json(&message, &value)?;
+        match missing(&encoded, "") {
+            None => Ok(encoded.encode_to_vec()),
+            Some((field, path)) => Err(SchemaError::new(format_args!(
+                "message of {}: required field {path:?} is missing: set it to a {}",
+                message.full_name(),
+                type_name(&field)
+            ))),
         }
+    }
+
+    /// Reads a message from JSON. Required fields may be missing.
+    pub(super) fn read_json(
+        &self,
+        message: &MessageDescriptor,
+        value: &Value,
+    ) -> Result<DynamicMessage, SchemaError> {
+        self.check_names(message, value)?;
+        let mut track = serde_path_to_error::Track::new();
+        let deserializer = serde_path_to_error::Deserializer::new(value, &mut track);
+        DynamicMessage::deserialize(message.clone(), deserializer).map_err(|e| {
+            let path = track.path();
+            // Problems of an object as a whole are described by the decoder alone.
+            let is_known = path.iter().len() > 0 || !value.is_object();
+            let right = if is_known {
+                expected_type_hint(message, &path)
+            } else {
+                String::new()
+            };
+            let (path, problem) = (path.to_string(), e.to_string());
+            SchemaError::value(message.full_name(), &path, &problem, &right)
+        })
     }
 
     /// Checks that bytes are a request of `method`.

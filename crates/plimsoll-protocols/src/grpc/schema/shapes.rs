@@ -20,6 +20,7 @@ impl Schema {
         MessageShapes {
             name: method.response(),
             shapes,
+            expected: None,
         }
     }
 

@@ -4,6 +4,7 @@ use super::*;
 /// Returns the layout of a message with a string, a nested message of its own type, and the same as a group.
 fn shapes() -> MessageShapes {
     MessageShapes {
+        expected: None,
         name: "a.M".to_owned(),
         shapes: vec![MessageShape {
             fields: vec![
