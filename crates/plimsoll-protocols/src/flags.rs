@@ -52,6 +52,43 @@ impl CredentialFlags {
     }
 }
 
+/// The flag of every command whose calls are requests over HTTP.
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+pub struct BasicAuthFlags {
+    /// Basic authentication: a field authorization with user and password; $NAME as the password is taken from the
+    /// environment ($$ is a plain $).
+    #[arg(short = 'u', long, value_name = "USER:PASSWORD", help_heading = "Call")]
+    user: Option<String>,
+}
+
+impl BasicAuthFlags {
+    /// # Errors
+    /// When the value has no colon, or when a field `authorization` is given, too.
+    pub fn add_to(&self, fields: &mut BTreeMap<String, MetadataSpec>) -> Result<(), UsageError> {
+        let Some(pair) = &self.user else {
+            return Ok(());
+        };
+        if !pair.contains(':') {
+            return Err(UsageError::new(
+                "--user: no colon in the value",
+                "write --user USER:PASSWORD, or --user 'USER:$NAME' for a password of the environment",
+            ));
+        }
+        let mut names = fields.keys();
+        if names.any(|name| name.eq_ignore_ascii_case("authorization")) {
+            return Err(UsageError::new(
+                "--user can't be combined with a field `authorization`",
+                "use one of the two",
+            ));
+        }
+        fields.insert(
+            "authorization".to_owned(),
+            MetadataSpec::Basic(pair.clone()),
+        );
+        Ok(())
+    }
+}
+
 /// Flags of every command that connects to a server: how the server is authenticated, and the client. They have the
 /// names of keys of a `TlsSpec`.
 #[derive(Debug, Default, Args, Serialize)]
@@ -66,7 +103,7 @@ pub struct TlsFlags {
     pin: Option<Vec<String>>,
 
     /// Accept any server certificate. Every report of the run says so.
-    #[arg(long, help_heading = "TLS")]
+    #[arg(short = 'k', long, help_heading = "TLS")]
     insecure: bool,
 
     /// Reject a server certificate that these revocation lists (CRL, PEM or DER) contain; give one for each issuer in
@@ -123,11 +160,7 @@ pub fn map_entries(
 
 fn parse_entry<'a>(flag: &str, typed: &'a str) -> Result<(&'a str, MetadataSpec), UsageError> {
     let (name, value) = named(flag, typed, "x-tenant: 7")?;
-    let value = match value.strip_prefix('$') {
-        Some(variable) => MetadataSpec::Env(variable.into()),
-        None => MetadataSpec::Text(value.into()),
-    };
-    Ok((name, value))
+    Ok((name, MetadataSpec::typed(value)))
 }
 
 /// Adds a value after those of the same name, whose case does not matter (RFC 9110 §5.1).

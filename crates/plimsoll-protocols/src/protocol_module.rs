@@ -44,6 +44,15 @@ pub struct PrepareRequest<'a> {
     pub trace: bool,
 }
 
+/// A redirect that was followed before a load.
+#[derive(Debug)]
+pub struct RedirectHop {
+    /// The URL that it leads to.
+    pub url: String,
+    /// The names of what was left out because the URL has another origin.
+    pub dropped: Vec<String>,
+}
+
 /// Looks up an environment variable.
 pub type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
@@ -173,6 +182,24 @@ pub trait ProtocolCommand: Args {
         variables: EnvLookup<'_>,
     ) -> Result<Self::Section, UsageError>;
 
+    /// Returns how many redirects are followed before the load, at most.
+    fn max_redirects(typed: &ArgMatches) -> u32 {
+        let _ = typed;
+        0
+    }
+
+    /// Requests once what `plan` calls; it was resolved from `spec`. If a redirect answers, `spec` is changed to call
+    /// what it leads to; `None`: another answer.
+    ///
+    /// # Errors
+    /// Returns an error if the server can't be reached, or if the redirect can't be followed.
+    fn follow_redirect(
+        _plan: &Plan,
+        _spec: &mut Spec,
+    ) -> Result<Option<RedirectHop>, PrepareError> {
+        Ok(None)
+    }
+
     /// Returns the format in which the run is exported in addition to the run directory.
     fn export(&self) -> Option<ExportTarget> {
         None
@@ -209,6 +236,8 @@ impl ProtocolVtable {
 type ApplyFn =
     fn(&ArgMatches, &mut Spec, EnvLookup<'_>) -> Result<Option<ExportTarget>, UsageError>;
 
+type FollowFn = fn(&Plan, &mut Spec) -> Result<Option<RedirectHop>, PrepareError>;
+
 /// A type-erased [`ProtocolCommand`] command.
 #[derive(Debug)]
 pub struct CommandEntry {
@@ -232,6 +261,8 @@ pub struct CommandEntry {
     protocol: &'static spec::CallProtocol,
     flags: fn(Command) -> Command,
     apply: ApplyFn,
+    max_redirects: fn(&ArgMatches) -> u32,
+    follow_redirect: FollowFn,
 }
 
 impl CommandEntry {
@@ -249,6 +280,8 @@ impl CommandEntry {
             protocol: const { &spec::CallProtocol::of::<F::Section>() },
             flags: F::augment_args,
             apply: apply::<F>,
+            max_redirects: F::max_redirects,
+            follow_redirect: F::follow_redirect,
         }
     }
 
@@ -274,6 +307,24 @@ impl CommandEntry {
         variables: EnvLookup<'_>,
     ) -> Result<Option<ExportTarget>, UsageError> {
         (self.apply)(typed, spec, variables)
+    }
+
+    /// Returns how many redirects are followed before the load, at most.
+    pub fn max_redirects(&self, typed: &ArgMatches) -> u32 {
+        (self.max_redirects)(typed)
+    }
+
+    /// Requests once what `plan` calls; it was resolved from `spec`. If a redirect answers, `spec` is changed to call
+    /// what it leads to; `None`: another answer.
+    ///
+    /// # Errors
+    /// Returns an error if the server can't be reached, or if the redirect can't be followed.
+    pub fn follow_redirect(
+        &self,
+        plan: &Plan,
+        spec: &mut Spec,
+    ) -> Result<Option<RedirectHop>, PrepareError> {
+        (self.follow_redirect)(plan, spec)
     }
 
     pub(crate) fn flags(&self) -> Vec<(String, String)> {

@@ -13,7 +13,7 @@ use support::Place;
 use syn::{Attribute, Expr, Item, Lit, LitStr, Meta};
 
 /// The sections of a plan: heading, defining file, structure.
-const SECTIONS: [(&str, &str, &str); 26] = [
+const SECTIONS: [(&str, &str, &str); 27] = [
     ("", "plimsoll-model/src/spec.rs", "Spec"),
     ("tls", "plimsoll-model/src/spec/tls.rs", "TlsSpec"),
     ("rows", "plimsoll-model/src/spec.rs", "RowsSpec"),
@@ -44,6 +44,11 @@ const SECTIONS: [(&str, &str, &str); 26] = [
         "call.http",
         "plimsoll-protocols/src/http/section.rs",
         "HttpSpec",
+    ),
+    (
+        "[call.http.form]",
+        "plimsoll-protocols/src/http/form.rs",
+        "FormPartSpec",
     ),
     (
         "call.http.websocket",

@@ -2,15 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use clap::Args;
+use clap::{ArgMatches, Args};
+#[cfg(feature = "targets")]
+use plimsoll_model::Plan;
 use plimsoll_model::spec::{LoadSpec, RowsSpec, Spec, apply_typed_to_optional};
 
 use super::call::HttpVersion;
+use super::form::typed_part;
 use super::foreign_lines;
+#[cfg(feature = "targets")]
+use super::redirects;
 use super::section::{ExpectedValues, HttpSpec};
-use crate::flags::{CredentialFlags, fields, named};
+use crate::flags::{BasicAuthFlags, CredentialFlags, fields, named};
 use crate::foreign::lines::LineTool;
 use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, text_or_file};
+#[cfg(feature = "targets")]
+use crate::protocol_module::{PrepareError, RedirectHop};
 
 /// Load-test an HTTP service: requests of any method, and answers that stream.
 #[derive(Debug, Args)]
@@ -32,8 +39,25 @@ pub struct HttpFlags {
     #[command(flatten)]
     section: HttpSpec,
 
+    /// Follow redirects before the load, at most this many: the URL is requested once, with GET, and the load goes to
+    /// where that leads; another origin is sent no credentials [default: none are followed; without a number: 10].
+    #[arg(
+        short = 'L',
+        long,
+        visible_alias = "location",
+        value_name = "N",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "10",
+        value_parser = clap::value_parser!(u32).range(..=100)
+    )]
+    redirects: Option<u32>,
+
     #[command(flatten)]
     credentials: CredentialFlags,
+
+    #[command(flatten)]
+    basic: BasicAuthFlags,
 
     #[command(flatten)]
     rows: RowsSpec,
@@ -51,12 +75,22 @@ impl ProtocolCommand for HttpFlags {
     const TARGET_HELP: &str =
         "http://HOST:PORT/PATH (plaintext), https://HOST:PORT/PATH (TLS), or unix:/SOCKET:/PATH";
 
+    fn max_redirects(typed: &ArgMatches) -> u32 {
+        typed.get_one("redirects").copied().unwrap_or(0)
+    }
+
+    #[cfg(feature = "targets")]
+    fn follow_redirect(plan: &Plan, spec: &mut Spec) -> Result<Option<RedirectHop>, PrepareError> {
+        redirects::follow(plan, spec)
+    }
+
     fn section(self, spec: &mut Spec, _: EnvLookup<'_>) -> Result<HttpSpec, UsageError> {
         apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;
         let typed = self.section;
         let (body, body_file) = text_or_file(typed.body.as_deref())?;
         let mut headers = fields("--header", &typed.typed_headers)?;
         self.credentials.add_to(&mut headers)?;
+        self.basic.add_to(&mut headers)?;
         let mut expected = BTreeMap::<String, Vec<String>>::new();
         for typed in &typed.typed_expect_headers {
             let (name, value) = named("--expect-header", typed, "x-cache: hit")?;
@@ -70,7 +104,12 @@ impl ProtocolCommand for HttpFlags {
             };
             (name, values)
         });
+        let form = typed.typed_form.iter();
+        let form: Vec<_> = form
+            .map(|part| typed_part(part))
+            .collect::<Result<_, _>>()?;
         Ok(HttpSpec {
+            form: (!form.is_empty()).then_some(form),
             body,
             body_file,
             compressed: typed.compressed.filter(|asked| *asked),

@@ -16,7 +16,7 @@ use super::call::HttpVersion;
 use super::flags::would_queue;
 use super::foreign_lines;
 use super::section::{ConversationSpec, HttpSpec};
-use crate::flags::{CredentialFlags, GoodputBound, fields, goodput};
+use crate::flags::{BasicAuthFlags, CredentialFlags, GoodputBound, fields, goodput};
 use crate::foreign::lines::LineTool;
 use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, text_or_file};
 
@@ -113,7 +113,7 @@ pub struct LlmFlags {
     #[arg(long, value_name = "NAME", default_value = "OPENAI_API_KEY")]
     api_key_env: String,
 
-    /// A header field, 'name: value'; a value $NAME is taken from the environment; repeatable.
+    /// A header field, 'name: value'; a value $NAME is taken from the environment ($$ is a plain $); repeatable.
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     headers: Vec<String>,
 
@@ -129,6 +129,9 @@ pub struct LlmFlags {
 
     #[command(flatten)]
     credentials: CredentialFlags,
+
+    #[command(flatten)]
+    basic: BasicAuthFlags,
 
     #[command(flatten)]
     rows: RowsSpec,
@@ -163,6 +166,7 @@ impl ProtocolCommand for LlmFlags {
         apply_typed_to_optional("rows", &self.rows, &mut spec.rows)?;
         let mut headers = fields("--header", &self.headers)?;
         self.credentials.add_to(&mut headers)?;
+        self.basic.add_to(&mut headers)?;
         self.add_api_key(&mut headers, variables);
         let follow_ups = self.follow_up.iter();
         let follow_ups: Vec<String> = follow_ups

@@ -18,7 +18,7 @@ pub mod events;
 mod fields;
 mod finish_reason;
 mod flags;
-mod foreign_lines;
+mod form;
 mod handshake;
 mod journey;
 mod lenient_json;
@@ -32,6 +32,8 @@ mod needle;
 mod negotiated_driver;
 mod paths;
 mod payload;
+#[cfg(feature = "targets")]
+mod redirects;
 mod replayed;
 mod request;
 mod resolve;
@@ -54,10 +56,7 @@ pub use call::{
 pub use conversation::{AcceptsBodies, ConversationScenario};
 pub use driver::{Http1Driver, Http1Protocol};
 pub use flags::HttpFlags;
-pub use journey::{
-    CapturedResponse, JourneyPlan, JourneyProtocol, JourneyScenario, PauseSpec, RepeatSpec,
-    StepProtocol, StepSpec, StepValues, TakeSpec,
-};
+pub use form::FormPartSpec;
 pub use llm::LlmFlags;
 pub(crate) use load::ONLY_HTTP1;
 pub use multiplexed::{Http2Driver, Http2Protocol, HttpScheme};

@@ -25,6 +25,8 @@ pub(super) struct Payload {
     pub(super) bytes: Vec<u8>,
     pub(super) varying: Option<VaryingBody>,
     pub(super) is_json: bool,
+    /// The content type that the payload needs; `None`: that of JSON, or of bytes.
+    pub(super) content_type: Option<String>,
 }
 
 /// Where the payload of a request or a frame comes from.
@@ -76,6 +78,7 @@ pub(super) fn parse_payload(
         is_json: serde_json::from_slice::<serde_json::Value>(&bytes).is_ok(),
         bytes,
         varying: None,
+        content_type: None,
     };
     // Bytes that are not UTF-8 have no template fields.
     let text = match String::from_utf8(bytes) {
@@ -102,6 +105,7 @@ pub(super) fn parse_payload(
             typed: text,
         }),
         is_json,
+        content_type: None,
     })
 }
 

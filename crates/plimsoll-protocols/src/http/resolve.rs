@@ -20,15 +20,15 @@ use super::call::{
     ConversationPlan, EventStream, HttpCall, HttpVersion, SocketCall, VaryingBody, VaryingHttp,
 };
 use super::envelopes;
-use super::flags::would_queue;
-use super::journey;
+use super::flags::queues;
+use super::form::{self, FormPartSpec};
 use super::limits::{
     check_scheme, check_stream_duration, ends_with_load, expected, max_body, refuse_fields,
     required_headers,
 };
 use super::names::HEADER_NAMES;
 use super::paths::check_path;
-use super::payload::{BodySource, Payload, TemplateContext, escaped, parse_payload, payload};
+use super::payload::{Payload, TemplateContext, escaped, text_payload};
 use super::replayed;
 use super::section::{ConversationSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec};
 use super::user_scenarios::{conversation, script};
@@ -54,6 +54,7 @@ impl CallSection for HttpSpec {
             path if path.split('.').next() == Some("steps") => journey::keys_within(path),
             "websocket" => Some(keys_of::<WebSocketSpec>()),
             "websocket.script" => Some(keys_of::<FrameSpec>()),
+            "form" => Some(keys_of::<FormPartSpec>()),
             "conversation" => Some(keys_of::<ConversationSpec>()),
             "goodput" => Some(keys_of::<GoodputSpec>()),
             path => path.starts_with("headers.").then(MetadataSpec::keys),
@@ -95,7 +96,9 @@ impl CallSection for HttpSpec {
             ("body_file", &self.body_file),
             ("tokenizer", &self.tokenizer),
         ];
-        let all = own.into_iter().chain(frames);
+        let parts = self.form.iter().flatten();
+        let parts = parts.map(|part| ("form", &part.file));
+        let all = own.into_iter().chain(parts).chain(frames);
         all.filter_map(|(key, path)| Some((key, path.clone()?)))
             .collect()
     }
@@ -160,6 +163,7 @@ fn fill_in(spec: &mut HttpSpec, call: &HttpCall) {
     let varying = call.varying.as_ref().and_then(|all| all.body.as_ref());
     let body = (&mut spec.body, &mut spec.body_file);
     fill_in_body(body, &call.body, varying);
+    form::fill_in(spec, call);
     let frames = spec
         .websocket
         .as_mut()
@@ -261,12 +265,7 @@ pub(super) fn step_call(
         uses_rows: false,
         surroundings,
     };
-    let source = BodySource {
-        key: "call.http",
-        text: call.body.as_ref(),
-        file: call.body_file.as_ref(),
-    };
-    let mut payload = payload(problems, source, &mut texts);
+    let mut payload = form::body(problems, call, &mut texts);
     check_host(problems, HttpSpec::SCHEMES.section, call.host.as_deref());
     let expect = expected(problems, call, &method);
     refuse_fields(problems, call);
@@ -430,7 +429,10 @@ pub(crate) fn check_host(problems: &mut Problems, section: &str, host: Option<&s
 }
 
 fn resolve_method(problems: &mut Problems, call: &HttpSpec) -> String {
-    let has_body = call.body.is_some() || call.body_file.is_some() || sends_a_message(call);
+    let has_body = call.body.is_some()
+        || call.body_file.is_some()
+        || call.form.is_some()
+        || sends_a_message(call);
     let method = match &call.method {
         Some(method) => method.clone(),
         None if call.websocket.is_some() => "GET".to_owned(),
@@ -486,7 +488,7 @@ fn headers(metadata: &CallMetadata, call: &HttpSpec, payload: &Payload) -> Vec<(
             "application/octet-stream"
         };
         let kind = envelopes::content_type(call.stream.as_deref(), payload);
-        let kind = kind.unwrap_or(plain);
+        let kind = payload.content_type.as_deref().or(kind).unwrap_or(plain);
         headers.push(("content-type".to_owned(), kind.to_owned()));
     }
     headers

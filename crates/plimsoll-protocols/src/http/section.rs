@@ -12,7 +12,7 @@ use plimsoll_model::units::{ByteSize, Period};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::call::HttpVersion;
-use super::journey::StepSpec;
+use super::form::FormPartSpec;
 
 /// One kind of request over HTTP.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ pub struct HttpSpec {
     #[arg(skip)]
     pub path: Option<String>,
 
-    /// A header field, 'name: value'; a value $NAME is taken from the environment; repeatable.
+    /// A header field, 'name: value'; a value $NAME is taken from the environment ($$ is a plain $); repeatable.
     #[arg(
         id = "headers",
         short = 'H',
@@ -63,6 +63,16 @@ pub struct HttpSpec {
     /// A file that holds the body.
     #[arg(skip)]
     pub body_file: Option<PathBuf>,
+
+    /// A part of a form (multipart/form-data), NAME=VALUE or NAME=@FILE; `;type=TYPE` and `;filename=NAME` may follow;
+    /// repeatable. Values may have fields, files are sent as they are.
+    #[arg(id = "form", short = 'F', long = "form", value_name = "NAME=VALUE")]
+    #[serde(skip)]
+    pub(super) typed_form: Vec<String>,
+
+    /// The parts of a form (`multipart/form-data`) in order, in place of a body.
+    #[arg(skip)]
+    pub form: Option<Vec<FormPartSpec>>,
 
     /// The Host to send [default: host:port of the target].
     #[arg(long, value_name = "HOST")]

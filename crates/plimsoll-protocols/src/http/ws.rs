@@ -8,7 +8,7 @@ use plimsoll_model::spec::{MetadataSpec, RowsSpec, Spec, apply_typed_to_optional
 use plimsoll_model::units::{ByteSize, Period};
 
 use super::section::{FrameSpec, HttpSpec, WebSocketSpec};
-use crate::flags::{CredentialFlags, fields};
+use crate::flags::{BasicAuthFlags, CredentialFlags, fields};
 use crate::protocol_module::{EnvLookup, ProtocolCommand, UsageError, text_or_file};
 
 /// Load-test a WebSocket service: frames that are sent, and the time to the messages that answer them.
@@ -99,6 +99,9 @@ pub struct WsFlags {
     credentials: CredentialFlags,
 
     #[command(flatten)]
+    basic: BasicAuthFlags,
+
+    #[command(flatten)]
     rows: RowsSpec,
 }
 
@@ -113,6 +116,7 @@ impl ProtocolCommand for WsFlags {
         let (body, body_file) = text_or_file(self.body.as_deref())?;
         let mut headers = fields("--header", &self.headers)?;
         self.credentials.add_to(&mut headers)?;
+        self.basic.add_to(&mut headers)?;
         Ok(HttpSpec {
             host: self.host,
             body,
@@ -138,10 +142,7 @@ impl ProtocolCommand for WsFlags {
 
 /// Converts subprotocols as typed: one may be secret, and is then taken from the environment.
 fn subprotocol_spec(typed: &[String]) -> Option<MetadataSpec> {
-    let one = |typed: &String| match typed.strip_prefix('$') {
-        Some(variable) => MetadataSpec::Env(variable.into()),
-        None => MetadataSpec::Text(typed.clone()),
-    };
+    let one = |typed: &String| MetadataSpec::typed(typed);
     match typed {
         [] => None,
         [only] => Some(one(only)),

@@ -7,16 +7,17 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command};
 use plimsoll_model::spec::{self, LoadSpec, Spec};
 use plimsoll_model::units::Period;
-use plimsoll_protocols::registry::{self, COMMAND_ENTRIES, CommandEntry};
+use plimsoll_protocols::registry::{self, COMMAND_ENTRIES, CommandEntry, ExportTarget};
 use plimsoll_report::quantity::planned;
 
 use super::registered::{ProtocolInvocation, Registered};
-use crate::commands::{query, report, sweep};
+use crate::commands::{query, redirects, report, sweep};
 use crate::console;
-use crate::environment;
+use crate::environment::{self, Environment};
 use crate::execution::{self, LoadRunner, OutputFlags};
 use crate::failure::{Exit, Failure};
 use crate::load_flags::LoadFlags;
+use crate::origins::FlagOrigins;
 use crate::planning;
 use crate::problems::PlanSource;
 use crate::process::ProcessContext;
@@ -74,7 +75,7 @@ pub(crate) fn execute(
     process: &ProcessContext,
 ) -> Result<Exit, Failure> {
     let environment = &process.environment;
-    let (entry, CallFlags { load, output }) = (arguments.entry, &arguments.shared);
+    let (entry, output) = (arguments.entry, &arguments.shared.output);
     if let Some((name, typed)) = arguments.matches.subcommand()
         && let Some(question) = entry.server_queries.iter().find(|known| known.name == name)
     {
@@ -82,11 +83,49 @@ pub(crate) fn execute(
         console::result(answer.text)?;
         return Ok(Exit::Done);
     }
+    let TypedCall {
+        mut spec,
+        default_load,
+        export,
+    } = typed_call(arguments, &process.origins, environment)?;
+    if spec.ladder.is_some() {
+        default_load.into_iter().for_each(console::confirmation);
+        return sweep::typed(&spec, output, process);
+    }
+    let mut plan = planning::plan(&spec, environment, &PlanSource::Flags)?;
+    let limit = entry.max_redirects(&arguments.typed);
+    if limit > 0 {
+        plan = redirects::follow(entry, limit, (&mut spec, plan), environment)?;
+    }
+    default_load.into_iter().for_each(console::confirmation);
+    execution::execute(&spec, &plan, output, process, LoadRunner::Local, |run| {
+        report::export_besides(run, export)
+    })
+}
+
+/// What the flags of a call describe.
+pub(crate) struct TypedCall {
+    pub(crate) spec: Spec,
+    /// The line about the default load, if no load was given.
+    default_load: Option<String>,
+    export: Option<ExportTarget>,
+}
+
+/// Returns what the flags of a call describe. Nothing is sent.
+///
+/// # Errors
+/// When a flag's value is invalid by itself.
+pub(crate) fn typed_call(
+    arguments: &ProtocolInvocation<CommandEntry>,
+    origins: &FlagOrigins,
+    environment: &Environment,
+) -> Result<TypedCall, Failure> {
+    let entry = arguments.of;
     let mut spec = Spec {
         target: arguments.matches.get_one("target").cloned(),
         ..Spec::default()
     };
-    load.apply(&mut spec, &process.origins)?;
+    arguments.shared.load.apply(&mut spec, origins)?;
     if let Some(url) = spec.target.as_deref().and_then(|typed| {
         let (plain, secured) = schemes(entry);
         let is_secured = spec.tls.is_some() || typed.split('/').next()?.ends_with(":443");
@@ -101,14 +140,10 @@ pub(crate) fn execute(
         environment.value(name)
     })?;
     default_load = default_load.or_else(|| fill_in_time(&mut spec.load, entry));
-    if spec.ladder.is_some() {
-        default_load.into_iter().for_each(console::confirmation);
-        return sweep::typed(&spec, output, process);
-    }
-    let plan = planning::plan(&spec, environment, &PlanSource::Flags)?;
-    default_load.into_iter().for_each(console::confirmation);
-    execution::execute(&spec, &plan, output, process, LoadRunner::Local, |run| {
-        report::export_if_requested(run, export)
+    Ok(TypedCall {
+        spec,
+        default_load,
+        export,
     })
 }
 

@@ -17,7 +17,8 @@ pub(crate) mod payload;
 pub(crate) mod proxies;
 mod query;
 mod registered;
-pub(crate) mod relay;
+pub(crate) mod redirects;
+mod relay;
 mod renewing;
 pub(crate) mod report;
 pub(crate) mod run;
@@ -164,7 +165,8 @@ fn with(wanted: impl Fn(&str) -> bool) -> Command {
 }
 
 /// Flags whose values from variables or `.env` are hidden in help.
-const SECRET_FLAGS: [&str; 6] = [
+const SECRET_FLAGS: [&str; 7] = [
+    "user",
     "header",
     "metadata",
     "proxy",

@@ -23,7 +23,7 @@ pub(crate) trait Registered: Debug + Sized + 'static {
 pub(crate) struct ProtocolInvocation<T: Registered> {
     pub(super) entry: &'static T,
     /// Matches of the entry's own flags.
-    pub(super) matches: ArgMatches,
+    pub(crate) matches: ArgMatches,
     pub(super) shared: T::Shared,
 }
 

@@ -13,6 +13,7 @@ mod packed;
 mod retries;
 #[path = "../support/mod.rs"]
 mod support;
+mod typed;
 mod websockets;
 mod wire;
 

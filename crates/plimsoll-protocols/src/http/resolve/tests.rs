@@ -7,18 +7,22 @@ use plimsoll_model::spec::{Problem, read, resolve};
 use super::*;
 use crate::registry::register;
 
-/// An environment without files and variables.
+/// An environment with a variable and a few files.
 struct World;
 
 impl ResolveContext for World {
-    fn variable(&self, _: &str) -> Option<String> {
-        None
+    fn variable(&self, name: &str) -> Option<String> {
+        (name == "PASSWORD").then(|| "hush".to_owned())
     }
     fn read(&self, _: &Path) -> io::Result<String> {
         Err(io::ErrorKind::NotFound.into())
     }
-    fn read_bytes(&self, _: &Path) -> io::Result<Vec<u8>> {
-        Err(io::ErrorKind::NotFound.into())
+    fn read_bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
+        match path.to_str() {
+            Some("dir/text.txt") => Ok(b"plimsoll-form-0 {{seq}}\r\n".to_vec()),
+            Some("image.png") => Ok(vec![0x89, 0xff, b'P']),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
     }
 }
 
@@ -237,4 +241,128 @@ fn invalid_header_value_error_names_field() {
     let problems = problems_of(text);
     let expected = "`call.http.headers.x-c`: not a field value: use printable ASCII";
     assert!(problems[0].starts_with(expected), "{problems:?}");
+}
+
+fn with_section(section: &str) -> String {
+    format!("target = \"http://a:1/x\"\n[load]\nclients = 1\ncalls = 1\n[call.http]\n{section}\n")
+}
+
+fn http_call_of(section: &str) -> HttpCall {
+    let plan = plan(&with_section(section));
+    plan.call.of_type::<HttpCall>().unwrap().clone()
+}
+
+#[test]
+fn basic_authentication_is_encoded_and_saved_by_name() {
+    for (pair, encoded, saved) in [
+        // "me:hush" and "me:$PASSWORD".
+        ("me:$PASSWORD", "bWU6aHVzaA==", "basic = \"me:$PASSWORD\""),
+        (
+            "me:hush",
+            "bWU6aHVzaA==",
+            "env = \"PLIMSOLL_METADATA_AUTHORIZATION\"",
+        ),
+        (
+            "me:$$PASSWORD",
+            "bWU6JFBBU1NXT1JE",
+            "env = \"PLIMSOLL_METADATA_AUTHORIZATION\"",
+        ),
+    ] {
+        let text = with_section(&format!(
+            "headers = {{ authorization = {{ basic = \"{pair}\" }} }}"
+        ));
+        let resolved = plan(&text);
+        let call = resolved.call.of_type::<HttpCall>().unwrap();
+        let expected = ("authorization".to_owned(), format!("Basic {encoded}"));
+        assert_eq!(call.headers, [expected], "{pair}");
+        let spec = read(&text).expect("readable");
+        for kept in [spec.filled_in(&resolved), spec.without_secrets()] {
+            let kept = kept.to_toml().expect("toml");
+            assert!(kept.contains(saved), "{pair}: {kept}");
+            assert!(!kept.contains("hush") && !kept.contains(encoded), "{kept}");
+        }
+    }
+    for (pair, problem) in [
+        ("me", "no colon"),
+        ("me:$OTHER-hush", "its variable is not set"),
+        ("me:{{seq}}", "fields are not filled in here"),
+        ("me:a\\nb", "a control character"),
+    ] {
+        let text = with_section(&format!(
+            "headers = {{ authorization = {{ basic = \"{pair}\" }} }}"
+        ));
+        let found = wrong(&text);
+        assert!(found[0].contains(problem), "{found:?}");
+        assert!(!found[0].contains("hush"), "{found:?}");
+    }
+}
+
+/// The boundary is in none of the parts; names and files keep their order.
+#[test]
+fn form_becomes_multipart_body() {
+    let section = "form = [{ name = \"a\\\"b\", value = \"1\" }, { name = \"t\", file = \"dir/text.txt\" }, \
+                   { name = \"i\", file = \"image.png\", filename = \"x\", content_type = \"image/png\" }]";
+    let call = http_call_of(section);
+    let kind = "multipart/form-data; boundary=plimsoll-form-1";
+    assert_eq!(call.method, "POST");
+    let expected = ("content-type".to_owned(), kind.to_owned());
+    assert_eq!(call.headers, [expected]);
+    let mut body =
+        b"--plimsoll-form-1\r\ncontent-disposition: form-data; name=\"a%22b\"\r\n\r\n1\r\n\
+        --plimsoll-form-1\r\ncontent-disposition: form-data; name=\"t\"; filename=\"text.txt\"\r\n\
+        content-type: application/octet-stream\r\n\r\nplimsoll-form-0 {{seq}}\r\n\r\n\
+        --plimsoll-form-1\r\ncontent-disposition: form-data; name=\"i\"; filename=\"x\"\r\n\
+        content-type: image/png\r\n\r\n"
+            .to_vec();
+    body.extend_from_slice(&[0x89, 0xff, b'P']);
+    body.extend_from_slice(b"\r\n--plimsoll-form-1--\r\n");
+    assert_eq!(
+        String::from_utf8_lossy(&call.body),
+        String::from_utf8_lossy(&body)
+    );
+}
+
+#[test]
+fn form_values_vary_and_files_do_not() {
+    let section =
+        "form = [{ name = \"n\", value = \"{{seq}}\" }, { name = \"t\", file = \"dir/text.txt\" }]";
+    let call = http_call_of(section);
+    let varying = call.varying.as_ref().expect("it varies");
+    let body = varying.body.as_ref().expect("its body does");
+    assert!(body.typed.contains("\r\n\r\n{{seq}}\r\n"), "{}", body.typed);
+    assert!(body.typed.contains("-0 {{{{seq}}\r\n"), "{}", body.typed);
+    // The plan of a run has the file's content, and resolves to the same call.
+    let text = with_section(section);
+    let spec = read(&text).expect("readable");
+    let kept = spec.filled_in(&plan(&text)).to_toml().expect("toml");
+    assert!(!kept.contains("text.txt\"\n"), "{kept}");
+    assert_eq!(plan(&kept).call, plan(&text).call, "{kept}");
+}
+
+#[test]
+fn forms_that_cannot_be_sent_are_named() {
+    for (section, problem) in [
+        (
+            "form = [{ name = \"a\", value = \"1\" }]\nbody = \"x\"",
+            "call.http.form`: can't be combined with call.http.body",
+        ),
+        ("form = []", "a form without parts"),
+        ("form = [{ name = \"a\" }]", "either a `value` or a `file`"),
+        ("form = [{ value = \"a\" }]", "give the field a name"),
+        (
+            "form = [{ name = \"a\", file = \"none\" }]",
+            "call.http.form.0.file`: can't read none",
+        ),
+        (
+            "form = [{ name = \"a\", value = \"{{seq}}\" }, { name = \"i\", file = \"image.png\" }]",
+            "files have to be UTF-8",
+        ),
+        (
+            "form = [{ name = \"a\", value = \"1\" }]\nheaders = { Content-Type = \"a/b\" }",
+            "a form has its own",
+        ),
+    ] {
+        let found = wrong(&with_section(section));
+        assert!(found[0].contains(problem), "{section}: {found:?}");
+    }
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use clap::Args;
 use hyper::body::{Body as _, Bytes, Incoming};
-use hyper::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderValue, LOCATION, RETRY_AFTER};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -43,11 +43,13 @@ const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_ECHOED: usize = 16 << 20;
 /// The most events in one response.
 const MAX_EVENTS: u32 = 1_000_000;
+/// The most redirects from one path.
+const MAX_HOPS: u32 = 100;
 
 /// HTTP/1.1 and HTTP/2: bodies of any size, echo, statuses, delays, streams of events.
 #[derive(Args, Clone, Debug)]
 #[command(
-    before_help = "Example: 1 KiB after 2 ms; and /bytes/64KiB, /echo, /status/503, /sse/20, /ndjson/20\n  \
+    before_help = "Example: 1 KiB after 2 ms; and /bytes/64KiB, /echo, /status/503, /sse/20, /ndjson/20, /redirect/2\n  \
     plimsoll serve http --listen 127.0.0.1:8080 --delay 2ms --pace 10ms"
 )]
 pub struct HttpOptions {
@@ -247,6 +249,12 @@ impl HttpService {
                     None => not_found("write /sse/10: at most 1000000 events"),
                 };
             }
+            ("redirect", Some(hops)) => {
+                return match hops.parse().ok().filter(|hops| *hops <= MAX_HOPS) {
+                    Some(hops) => redirect(hops),
+                    None => not_found("write /redirect/2: at most 100 redirects to /"),
+                };
+            }
             _ => {}
         }
         let body = match service.status {
@@ -317,6 +325,19 @@ fn of_status(status: StatusCode) -> Response<ResponseBody> {
     ) {
         let headers = response.headers_mut();
         headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    response
+}
+
+/// Redirects to /, after so many more redirects.
+fn redirect(hops: u32) -> Response<ResponseBody> {
+    let mut response = of_status(StatusCode::FOUND);
+    let to = match hops {
+        0 | 1 => "/".to_owned(),
+        hops => format!("/redirect/{}", hops - 1),
+    };
+    if let Ok(to) = HeaderValue::try_from(to) {
+        response.headers_mut().insert(LOCATION, to);
     }
     response
 }

@@ -1,0 +1,401 @@
+//! Redirects that are followed before a load (RFC 9110 §15.4): the call's URL is requested once, and the load goes to
+//! the URL that the answer leads to. `plimsoll http --redirects` calls this, hop by hop.
+//!
+//! A load that followed redirects itself would measure two servers at once. Credentials stay with the origin that they
+//! were given for.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper::header::{HOST, HeaderName, HeaderValue, LOCATION};
+use hyper::{Method, Request, Response, Uri};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use plimsoll_engine::EngineError;
+use plimsoll_engine::tls::TlsClient;
+use plimsoll_engine::tunnel::Tunnel;
+use plimsoll_engine::worker::classify_connect;
+use plimsoll_model::plan::{RequestFields, TlsPlan};
+use plimsoll_model::redaction::{is_secret_name, masked};
+use plimsoll_model::spec::{CallSpec, Spec, parse_target, path_of, scheme_of};
+use plimsoll_model::template::VaryingMetadata;
+use plimsoll_model::{Outcome, Plan};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::call::{HttpCall, HttpVersion};
+use super::section::HttpSpec;
+use crate::dial::{dial, open_tunnel};
+use crate::protocol_module::{PrepareError, RedirectHop};
+
+/// How long an answer may take if the call has no deadline.
+const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
+
+/// A redirect of a server.
+struct RedirectAnswer {
+    status: u16,
+    location: String,
+}
+
+/// Requests what `plan` calls once; it was resolved from `spec`. If the answer is a redirect, `spec` then calls what it
+/// leads to, without the credentials if that has another origin. `None`: the answer is not a redirect.
+///
+/// # Errors
+/// When the server can't be reached, or when the redirect can't be followed: the message says what to type instead.
+pub(super) fn follow(plan: &Plan, spec: &mut Spec) -> Result<Option<RedirectHop>, PrepareError> {
+    let Some(call) = plan.call.of_type::<HttpCall>() else {
+        return Ok(None);
+    };
+    if call.varying.as_ref().is_some_and(|all| all.path.is_some()) {
+        return Err(PrepareError::Call(
+            "--redirects: the path has fields, so there is no single URL to follow: leave it out"
+                .to_owned(),
+        ));
+    }
+    let Some(answer) = ask(plan, call)? else {
+        return Ok(None);
+    };
+    let from = &plan.target.url;
+    let to = joined(from, &call.path, &answer.location).map_err(|why| {
+        format!(
+            "--redirects: {} answers {} with `{}`, {why}",
+            masked(from),
+            answer.status,
+            masked(&answer.location)
+        )
+    })?;
+    // What follows a 302 or a 303 answers GET, whatever was asked.
+    let is_safe = ["GET", "HEAD"].contains(&&*call.method);
+    if !is_safe && matches!(answer.status, 302 | 303) {
+        return Err(PrepareError::Call(format!(
+            "--redirects: {} answers {} to GET, which says nothing of {}: leave --redirects out, or write {} as the URL",
+            masked(from),
+            answer.status,
+            call.method,
+            masked(&to)
+        )));
+    }
+    let dropped = apply(spec, from, &to)?;
+    Ok(Some(RedirectHop { url: to, dropped }))
+}
+
+/// Changes `spec` to call `to`. Returns the names of what is left out because the origin is another one.
+fn apply(spec: &mut Spec, from: &str, to: &str) -> Result<Vec<String>, PrepareError> {
+    let (old, was_secured) = parse_target(from)?;
+    let (new, is_secured) = parse_target(to)
+        .map_err(|why| format!("--redirects: `{}` can't be followed: {why}", masked(to)))?;
+    if was_secured && !is_secured {
+        return Err(PrepareError::Call(format!(
+            "--redirects: {} leads from TLS to plaintext: if that is meant, write {} as the URL",
+            masked(from),
+            masked(to)
+        )));
+    }
+    let mut dropped = Vec::new();
+    let is_same = was_secured == is_secured
+        && old.host.eq_ignore_ascii_case(&new.host)
+        && old.port == new.port;
+    let mut section: HttpSpec = spec.call.get().unwrap_or_default();
+    section.path = None;
+    if !is_same {
+        section.headers.retain(|name, _| {
+            let is_kept = !is_secret_name(name);
+            if !is_kept {
+                dropped.push(name.clone());
+            }
+            is_kept
+        });
+        section.host = None;
+        if let Some(tls) = &mut spec.tls {
+            if tls.cert.take().is_some() {
+                dropped.push("the client certificate".to_owned());
+            }
+            (tls.key, tls.server_name) = (None, None);
+        }
+    }
+    spec.call = CallSpec::of(&section).map_err(|problem| problem.to_string())?;
+    spec.target = Some(to.to_owned());
+    Ok(dropped)
+}
+
+/// Resolves a `Location` against the target and the path that were requested (RFC 3986 §5.2).
+fn joined(target: &str, path: &str, location: &str) -> Result<String, &'static str> {
+    let location = location.split('#').next().unwrap_or_default();
+    let base = path_of(target).map_or(target, |path| &target[..target.len() - path.len()]);
+    let is_socket = plimsoll_model::spec::is_socket(target);
+    let begin = location.find(['/', '?']).unwrap_or(location.len());
+    if let Some((scheme, _)) = location[..begin].split_once(':') {
+        let is_http = ["http", "https"]
+            .iter()
+            .any(|known| scheme.eq_ignore_ascii_case(known));
+        return match (is_http && location[begin..].starts_with("//"), is_socket) {
+            (true, false) => Ok(format!(
+                "{}{}",
+                scheme.to_ascii_lowercase(),
+                &location[scheme.len()..]
+            )),
+            (true, true) => Err("which leads from a socket to a host: write that as the URL"),
+            (false, _) => Err("which is no URL of HTTP"),
+        };
+    }
+    if location.starts_with("//") {
+        let scheme = scheme_of(target).map_or("http", |(scheme, _)| scheme);
+        return if is_socket {
+            Err("which leads from a socket to a host: write that as the URL")
+        } else {
+            Ok(format!("{scheme}:{location}"))
+        };
+    }
+    let path = path.split('?').next().unwrap_or_default();
+    let whole = match location.chars().next() {
+        None => path.to_owned(),
+        Some('/') => location.to_owned(),
+        Some('?') => format!("{path}{location}"),
+        Some(_) => {
+            let folder = path.rfind('/').map_or("/", |at| &path[..=at]);
+            format!("{folder}{location}")
+        }
+    };
+    let colon = if is_socket && !base.ends_with(':') {
+        ":"
+    } else {
+        ""
+    };
+    Ok(format!("{base}{colon}{}", without_dots(&whole)))
+}
+
+/// Removes the segments `.` and `..` of a path (RFC 3986 §5.2.4).
+fn without_dots(whole: &str) -> String {
+    let (path, query) = whole.split_at(whole.find('?').unwrap_or(whole.len()));
+    let mut kept: Vec<&str> = Vec::new();
+    for segment in path.split('/').skip(1) {
+        match segment {
+            "." => {}
+            ".." => {
+                kept.pop();
+            }
+            segment => kept.push(segment),
+        }
+    }
+    if path.ends_with("/.") || path.ends_with("/..") {
+        kept.push("");
+    }
+    format!("/{}{query}", kept.join("/"))
+}
+
+/// Sends one request, and returns the redirect that answers it; `None`: another answer.
+fn ask(plan: &Plan, call: &HttpCall) -> Result<Option<RedirectAnswer>, PrepareError> {
+    let version = match call.version_over(plan.tls.as_ref()) {
+        HttpVersion::V2 => HttpVersion::V2,
+        HttpVersion::V1 | HttpVersion::Auto => HttpVersion::V1,
+    };
+    let protocol: &[u8] = match version {
+        HttpVersion::V2 => b"h2",
+        _ => b"http/1.1",
+    };
+    let tls = match &plan.tls {
+        None => None,
+        Some(tls) => {
+            let full_handshake = TlsPlan {
+                resume: false,
+                early_data: false,
+                full: None,
+                ..tls.clone()
+            };
+            Some(TlsClient::new(&full_handshake, &plan.target, &[protocol])?)
+        }
+    };
+    let addresses = plimsoll_engine::resolve(&plan.target)?;
+    let tunnel = Tunnel::to(&plan.target);
+    let request = request(plan, call, version)?;
+    let runtime = crate::serving::runtime(Some(1)).map_err(|e| e.to_string())?;
+    let deadline = plan.load.deadline.unwrap_or(DEFAULT_DEADLINE);
+    let limit = plan.load.connect_timeout + deadline;
+    let lost = |outcome: Outcome, detail: String| {
+        PrepareError::Engine(EngineError::NoConnection {
+            url: masked(&plan.target.url).into_owned(),
+            outcome,
+            detail,
+        })
+    };
+    let asked = async {
+        let mut tcp = dial(&addresses)
+            .await
+            .map_err(|(address, e)| lost(classify_connect(&e), address.describe_failure(&e)))?;
+        if let Some(tunnel) = &tunnel {
+            let opened = open_tunnel(&mut tcp, tunnel).await;
+            opened.map_err(|e| lost(classify_connect(&e), e.to_string()))?;
+        }
+        let answer = match &tls {
+            None => exchange(tcp, version, request).await,
+            Some(tls) => {
+                let connector = tokio_rustls::TlsConnector::from(Arc::clone(tls.config()));
+                let secured = connector.connect(tls.server_name().clone(), tcp).await;
+                let secured = secured.map_err(|e| {
+                    let (outcome, detail) = tls.failure(&e);
+                    lost(outcome, detail)
+                })?;
+                exchange(secured, version, request).await
+            }
+        };
+        answer.map_err(|e| PrepareError::Call(format!("--redirects: no answer: {e}")))
+    };
+    let answer = runtime.block_on(within(limit, asked))?;
+    Ok(redirect(&answer))
+}
+
+async fn within<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, PrepareError>>,
+) -> Result<T, PrepareError> {
+    let ended = tokio::time::timeout(limit, work).await;
+    ended.unwrap_or_else(|_| {
+        Err(PrepareError::Call(format!(
+            "--redirects: no answer within {limit:?} to the request before the load"
+        )))
+    })
+}
+
+/// Makes the request: GET or HEAD, without a body, so that it changes nothing; with the fields of the first call.
+fn request(
+    plan: &Plan,
+    call: &HttpCall,
+    version: HttpVersion,
+) -> Result<Request<String>, PrepareError> {
+    let method = if call.method == "HEAD" {
+        Method::HEAD
+    } else {
+        Method::GET
+    };
+    let authority = call.host.clone().unwrap_or_else(|| plan.target.authority());
+    let uri = match version {
+        HttpVersion::V2 => {
+            let scheme = plan.tls.as_ref().map_or("http", |_| "https");
+            format!("{scheme}://{authority}{}", call.path)
+        }
+        _ => call.path.clone(),
+    };
+    let unfit = |why: &dyn std::fmt::Display| format!("--redirects: {why}");
+    let uri = Uri::try_from(uri).map_err(|e| unfit(&e))?;
+    let mut request = Request::new(String::new());
+    *request.method_mut() = method;
+    *request.uri_mut() = uri;
+    let fields = RequestFields {
+        constant: call.headers.clone(),
+        varying: call.varying.as_ref().map(|all| VaryingMetadata {
+            variation: all.variation.clone(),
+            fields: all.headers.clone(),
+        }),
+    };
+    let headers = request.headers_mut();
+    if version == HttpVersion::V1 {
+        let host = HeaderValue::try_from(authority).map_err(|e| unfit(&e))?;
+        headers.insert(HOST, host);
+    }
+    for (name, value) in fields.of(0, 0) {
+        if ["content-type", "content-encoding"].contains(&&*name) {
+            continue;
+        }
+        let name = HeaderName::try_from(name).map_err(|e| unfit(&e))?;
+        let value = HeaderValue::try_from(value).map_err(|e| unfit(&e))?;
+        headers.append(name, value);
+    }
+    Ok(request)
+}
+
+/// Sends the request over a connection, and returns the head of the answer.
+async fn exchange<S>(
+    stream: S,
+    version: HttpVersion,
+    request: Request<String>,
+) -> hyper::Result<Response<Incoming>>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let stream = TokioIo::new(stream);
+    if version == HttpVersion::V2 {
+        let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
+        // Errors of the connection are those of its only request.
+        tokio::spawn(connection);
+        return sender.send_request(request).await;
+    }
+    let (mut sender, connection) = http1::handshake(stream).await?;
+    tokio::spawn(connection);
+    sender.send_request(request).await
+}
+
+fn redirect(answer: &Response<Incoming>) -> Option<RedirectAnswer> {
+    let status = answer.status().as_u16();
+    let location = answer.headers().get(LOCATION)?.to_str().ok()?;
+    [301, 302, 303, 307, 308]
+        .contains(&status)
+        .then(|| RedirectAnswer {
+            status,
+            location: location.to_owned(),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::register;
+
+    #[test]
+    fn locations_are_resolved_against_the_request() {
+        register();
+        for (target, path, location, whole) in [
+            ("http://a:1/b/c?d", "/b/c?d", "https://E/f#g", "https://E/f"),
+            ("http://a:1/b/c?d", "/b/c?d", "//e:2/f", "http://e:2/f"),
+            ("https://a/b/c?d", "/b/c?d", "/x?y", "https://a/x?y"),
+            ("http://a:1", "/", "x", "http://a:1/x"),
+            ("http://a:1/b/c", "/b/c", "../x/./y", "http://a:1/x/y"),
+            ("http://a:1/b/c", "/b/c", "?q=/../", "http://a:1/b/c?q=/../"),
+            ("http://a:1/b/c", "/b/c", "", "http://a:1/b/c"),
+            ("http://a:1/b/", "/b/", "..", "http://a:1/"),
+            ("unix:/s", "/", "/x", "unix:/s:/x"),
+            ("unix:/s:/b", "/b", "/x", "unix:/s:/x"),
+        ] {
+            let found = joined(target, path, location);
+            assert_eq!(found.as_deref(), Ok(whole), "{target} {location}");
+        }
+        assert!(joined("http://a", "/", "ftp://b/").is_err());
+        assert!(joined("http://a", "/", "mailto:b").is_err());
+        assert!(joined("unix:/s", "/", "http://b/").is_err());
+    }
+
+    fn spec() -> Spec {
+        register();
+        let text = "target = \"https://a.test/x\"\n[tls]\ncert = \"c\"\nkey = \"k\"\n[load]\nclients = 1\ncalls = 1\n\
+                    [call.http]\nhost = \"b\"\nheaders = { Authorization = \"s\", x-api-key = \"s\", x-a = \"b\" }\n";
+        plimsoll_model::spec::read(text).expect("a plan")
+    }
+
+    #[test]
+    fn credentials_stay_with_their_origin() {
+        for (to, is_same) in [
+            ("https://A.test:443/y", true),
+            ("https://a.test:444/y", false),
+            ("https://b.test/y", false),
+        ] {
+            let mut spec = spec();
+            let dropped = apply(&mut spec, "https://a.test/x", to).expect("followed");
+            let section: HttpSpec = spec.call.get().expect("a call");
+            assert_eq!(spec.target.as_deref(), Some(to));
+            assert_eq!(dropped.is_empty(), is_same, "{to}: {dropped:?}");
+            assert_eq!(section.host.is_some(), is_same, "{to}");
+            assert_eq!(spec.tls.is_some_and(|tls| tls.cert.is_some()), is_same);
+            let names: Vec<&String> = section.headers.keys().collect();
+            assert_eq!(names.len(), if is_same { 3 } else { 1 }, "{names:?}");
+        }
+    }
+
+    #[test]
+    fn redirects_to_plaintext_are_refused() {
+        let refused = apply(&mut spec(), "https://a.test/x", "http://a.test/x");
+        let Err(PrepareError::Call(why)) = refused else {
+            panic!("followed");
+        };
+        assert!(why.contains("write http://a.test/x as the URL"), "{why}");
+    }
+}

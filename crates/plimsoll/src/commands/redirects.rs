@@ -1,0 +1,64 @@
+//! Follows redirects before a load, for the commands that have the flag.
+
+use plimsoll_model::Plan;
+use plimsoll_model::redaction::masked;
+use plimsoll_model::spec::Spec;
+use plimsoll_protocols::registry::CommandEntry;
+
+use crate::console;
+use crate::environment::Environment;
+use crate::failure::Failure;
+use crate::planning;
+use crate::problems::PlanSource;
+use crate::protocols::server_unreachable;
+
+/// Follows at most `limit` redirects of what `plan` calls; it was resolved from `spec`. Returns the plan of the load,
+/// which `spec` then describes, too.
+///
+/// # Errors
+/// When a server can't be reached, or a redirect can't be followed.
+pub(super) fn follow(
+    entry: &CommandEntry,
+    limit: u32,
+    (spec, mut plan): (&mut Spec, Plan),
+    environment: &Environment,
+) -> Result<Plan, Failure> {
+    let mut dropped = Vec::new();
+    for followed in 0..=limit {
+        let hop = entry.follow_redirect(&plan, spec);
+        let Some(hop) = hop.map_err(server_unreachable)? else {
+            announce(followed, &plan, &dropped);
+            return Ok(plan);
+        };
+        if followed == limit {
+            return Err(Failure::error_with_help(
+                format_args!(
+                    "--redirects: more than {limit} redirects; the last one leads to {}",
+                    masked(&hop.url)
+                ),
+                "raise the limit with --redirects=N, or write the URL that is to be measured",
+            ));
+        }
+        dropped.extend(hop.dropped);
+        plan = planning::plan(spec, environment, &PlanSource::Flags)?;
+    }
+    Ok(plan)
+}
+
+fn announce(followed: u32, plan: &Plan, dropped: &[String]) {
+    if followed == 0 {
+        return;
+    }
+    let without = if dropped.is_empty() {
+        String::new()
+    } else {
+        format!(
+            ", without {}, which another origin is not given",
+            dropped.join(", ")
+        )
+    };
+    console::confirmation(format_args!(
+        "redirects followed: {followed}; the load goes to {}{without}",
+        masked(&plan.target.url)
+    ));
+}
