@@ -36,6 +36,9 @@ pub(crate) fn translate(words: &[OsString]) -> Result<Option<Vec<OsString>>, Fai
         let translated = line.translate(stdin)?;
         let ours: Vec<OsString> = translated.words.into_iter().map(OsString::from).collect();
         if translated.reasons.is_empty() {
+            for note in &translated.notes {
+                console::notice(note);
+            }
             return Ok(Some(ours));
         }
         console::notice(format_args!(
@@ -84,17 +87,25 @@ fn piped_input() -> Option<String> {
     input::stdin_to_string().ok()
 }
 
-/// Returns the words quoted for a shell, ready to paste. The values of header fields that usually hold secrets are
-/// replaced by `…`, for the user to fill in.
+/// Returns the words quoted for a shell, ready to paste. Passwords, and the values of header fields that usually hold
+/// secrets, are replaced by `…`, for the user to fill in.
 pub(crate) fn shell_quoted(words: &[OsString]) -> String {
-    let shown = words.iter().map(|word| {
+    let shown = words.iter().enumerate().map(|(at, word)| {
+        let is_user = at > 0 && (words[at - 1] == "-u" || words[at - 1] == "--user");
         let word = word.to_string_lossy();
+        let is_variable = |value: &str| {
+            let value = value.trim_start();
+            value.starts_with('$') && !value.starts_with("$$")
+        };
         let word = match word.split_once(':') {
+            Some((user, password)) if is_user && !is_variable(password) => {
+                Cow::Owned(format!("{user}:…"))
+            }
             Some((name, value))
                 if redaction::is_secret_name(name)
                     && !name.contains('.')
                     && !value.starts_with("//")
-                    && !value.trim_start().starts_with('$') =>
+                    && !is_variable(value) =>
             {
                 Cow::Owned(format!("{name}: …"))
             }
@@ -116,15 +127,17 @@ mod tests {
         Some(shell_quoted(&ours))
     }
 
-    /// A line of another tool with its input, whether it runs, and its translation.
-    struct TranslationCase {
+    /// A line of another tool, with what is piped into it; whether it runs, and without a part of it; ours.
+    struct Case {
         theirs: String,
         runs: bool,
+        has_notes: bool,
         ours: String,
     }
 
     /// Reads `tests/foreign_lines.txt`. Each line of another tool is followed by its translation, after `=` if it runs,
-    /// or after `?` if it is only printed.
+    ///, `~` (it runs without what
+    /// a notice names) or after `?` if it is only printed.
     fn cases() -> Vec<TranslationCase> {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/foreign_lines.txt");
         let text = std::fs::read_to_string(file).expect(file);
@@ -135,10 +148,11 @@ mod tests {
         while let Some(theirs) = lines.next() {
             let ours = lines.next().expect(theirs);
             let (mark, ours) = ours.split_once(' ').expect(ours);
-            assert!(["=", "?"].contains(&mark), "{theirs}: {mark}");
+            assert!(["=", "~", "?"].contains(&mark), "{theirs}: {mark}");
             cases.push(TranslationCase {
                 theirs: theirs.to_owned(),
-                runs: mark == "=",
+                runs: mark != "?",
+                has_notes: mark == "~",
                 ours: ours.to_owned(),
             });
         }
@@ -150,16 +164,17 @@ mod tests {
         plimsoll_protocols::registry::register();
         let cases = cases();
         assert!(cases.len() >= 200, "{}", cases.len());
-        for TranslationCase { theirs, runs, ours } in cases {
-            let mut words = shell_words::split(&theirs).expect("words of a shell");
-            // The interpreter of a script is not part of the tool's line.
+        for case in cases {
+            let (theirs, ours) = (&case.theirs, &case.ours);
+            let mut words = shell_words::split(theirs).expect("words of a shell");
+            // The program that starts a script is no part of its line.
             words.retain(|word| word != "python3");
             let pipe = words.iter().position(|word| word == "|");
             let input = pipe.map(|at| {
                 let before: Vec<String> = words.drain(..=at).collect();
                 before[1].clone()
             });
-            let (line, reasons) = match registry::foreign_line(&words) {
+            let (line, reasons, notes) = match registry::foreign_line(&words) {
                 Some(line) => {
                     let translated = line
                         .translate(input)
@@ -167,18 +182,34 @@ mod tests {
                     (
                         translated.words.into_iter().map(OsString::from).collect(),
                         translated.reasons,
+                        translated.notes,
                     )
                 }
                 None => {
                     let words: Vec<OsString> = words.into_iter().map(OsString::from).collect();
                     (
-                        super::translate(&words).expect(&theirs).expect(&theirs),
+                        super::translate(&words).expect(theirs).expect(theirs),
+                        Vec::new(),
                         Vec::new(),
                     )
                 }
             };
-            assert_eq!(shell_quoted(&line), ours, "{theirs}");
-            assert_eq!(reasons.is_empty(), runs, "{theirs}: {reasons:?}");
+            if std::env::var_os("PRINT_LINES").is_some() {
+                let mark = if !reasons.is_empty() {
+                    "?"
+                } else if notes.is_empty() {
+                    "="
+                } else {
+                    "~"
+                };
+                println!("LINE\t{theirs}\t{mark} {}", shell_quoted(&line));
+                continue;
+            }
+            assert_eq!(shell_quoted(&line), *ours, "{theirs}");
+            assert_eq!(reasons.is_empty(), case.runs, "{theirs}: {reasons:?}");
+            if case.runs {
+                assert_eq!(!notes.is_empty(), case.has_notes, "{theirs}: {notes:?}");
+            }
         }
     }
 
@@ -194,6 +225,66 @@ mod tests {
             let cli = commands::Cli::of(&matches);
             assert!(cli.is_ok(), "{theirs}: {ours}: {:?}", cli.err());
         }
+    }
+
+    /// Describes the methods of the lines, so that no server is asked.
+    const PROTO: &str = "syntax = \"proto3\"; package a; import \"google/protobuf/struct.proto\";\n\
+        service B { rpc C(M) returns (M); }\n\
+        message M { google.protobuf.Value id = 1; google.protobuf.Value a = 2; google.protobuf.Value w = 3; }";
+
+    /// Each line that runs is a plan, as `--dry-run` would show it; files that it names may be missing.
+    #[test]
+    fn every_line_that_runs_is_a_plan() {
+        plimsoll_protocols::registry::register();
+        let dir = tempfile::tempdir().expect("a folder");
+        let proto = dir.path().join("a.proto");
+        std::fs::write(&proto, PROTO).expect("written");
+        let environment = crate::environment::Environment::of(&[]);
+        let mut planned = 0;
+        for Case { theirs, ours, .. } in cases().into_iter().filter(|case| case.runs) {
+            // Stdin is that of the test.
+            if ours.contains("@-") {
+                continue;
+            }
+            let mut line =
+                shell_words::split(&format!("plimsoll {ours}")).expect("words of a shell");
+            let names_files = ["--proto", "--descriptor-set"]
+                .iter()
+                .any(|flag| line.iter().any(|word| word == flag));
+            if line[1] == "grpc" && ours.contains("-m a.B") && !names_files {
+                line.extend(["--proto".to_owned(), proto.display().to_string()]);
+            }
+            let words: Vec<OsString> = line.into_iter().map(OsString::from).collect();
+            let matches = commands::command_of(&words)
+                .try_get_matches_from(&words)
+                .unwrap_or_else(|error| panic!("{theirs}: {error}"));
+            let cli =
+                commands::Cli::of(&matches).unwrap_or_else(|error| panic!("{theirs}: {error}"));
+            let commands::ParsedCommand::Call(arguments) = cli.command else {
+                panic!("{theirs}: not a call");
+            };
+            if arguments.typed.subcommand().is_some() {
+                continue;
+            }
+            let origins = crate::origins::FlagOrigins::default();
+            let plan = commands::calling::typed_call(&arguments, &origins, &environment).and_then(
+                |call| {
+                    let source = crate::problems::PlanSource::Flags;
+                    crate::planning::plan(&call.spec, &environment, &source)
+                },
+            );
+            match plan {
+                Ok(_) => planned += 1,
+                Err(failure) => {
+                    let said = failure.to_string();
+                    assert!(
+                        said.contains("can't read") || said.contains("no such file"),
+                        "{theirs}: {ours}: {said}"
+                    );
+                }
+            }
+        }
+        assert!(planned > 180, "{planned}");
     }
 
     /// Compares a tool's table with the tool's own help, in which flags that take a value have a placeholder.
@@ -274,7 +365,7 @@ mod tests {
             "{shown}"
         );
         assert!(
-            shown.contains("-H 'authorization: …' -H 'x-a: b'"),
+            shown.contains("-H 'authorization: …' -H 'x-a: b' -u me:…"),
             "{shown}"
         );
     }

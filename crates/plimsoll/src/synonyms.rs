@@ -116,7 +116,7 @@ const SYNONYMS: &[Synonym] = &[
             "hatch-rate",
             "step-load",
         ],
-        &["--save-plan FILE", "PLAN"],
+        &["--step 10s:100/s"],
     ),
     (
         &["burst", "burst-rate", "burst-delay", "burstiness"],
@@ -192,7 +192,6 @@ const SYNONYMS: &[Synonym] = &[
         &["expect-text", "expect-string", "contains"],
         &["--expect-body {TEXT}"],
     ),
-    (&["retry", "retries", "max-retries"], &["--no-retry"]),
     // The request.
     (&["request", "m", "http-method", "verb"], &["-X {METHOD}"]),
     (&["call", "rpc", "procedure", "service"], &["-m {METHOD}"]),
@@ -217,6 +216,7 @@ const SYNONYMS: &[Synonym] = &[
             "password",
         ],
         &[
+            "-u USER:PASSWORD",
             "-H 'authorization: $AUTH'",
             "--metadata 'authorization: $AUTH'",
         ],
@@ -274,7 +274,21 @@ const SYNONYMS: &[Synonym] = &[
         &["data-binary", "binary-file", "B", "protobuf"],
         &["--data-binary @{FILE}", "-d @{FILE}"],
     ),
-    (&["data-urlencode", "form", "F"], &["-d {BODY}"]),
+    (&["data-urlencode"], &["-d {BODY}"]),
+    (
+        &["form", "F", "multipart", "form-data"],
+        &["-F {NAME=VALUE}", "-d {BODY}"],
+    ),
+    (
+        &[
+            "follow",
+            "follow-redirects",
+            "max-redirects",
+            "max-redirs",
+            "redirect",
+        ],
+        &["-L"],
+    ),
     (
         &[
             "csv",
@@ -376,7 +390,6 @@ const SYNONYMS: &[Synonym] = &[
     // Connections and their security.
     (
         &[
-            "k",
             "skipTLS",
             "skip-tls",
             "insecure-skip-tls-verify",
@@ -570,6 +583,12 @@ const SYNONYMS: &[Synonym] = &[
 const NUMBERED_SWITCHES: [(&str, &str); 2] =
     [("--requests", "--calls {N}"), ("-q", "--rate {N}/s")];
 
+/// Flags of other tools that mean nothing here, with the reason.
+const WITHOUT_COUNTERPART: [(&[&str], &str); 1] = [(
+    &["retry", "retries", "max-retries", "retry-delay"],
+    "a call that fails is counted, and not made again",
+)];
+
 /// Adds the counterpart of an unknown flag to its error. `command` is the command tree, `typed` the whole line.
 pub(crate) fn explain(mut error: Error, command: &Command, typed: &[OsString]) -> Error {
     if error.kind() != ErrorKind::UnknownArgument {
@@ -584,14 +603,14 @@ pub(crate) fn explain(mut error: Error, command: &Command, typed: &[OsString]) -
         Some(ours) => Some((unknown.clone(), ours)),
         None => numbered_switch(command, &words),
     };
-    let Some((theirs, ours)) = found else {
-        return error;
-    };
-    let tip = if ours == "PLAN" {
-        "a load that changes belongs in a plan: steps = [{ from = \"0/s\", to = \"100/s\", for = \"30s\" }]"
-            .to_owned()
-    } else {
-        format!("`{theirs}` of other tools is `{ours}` here")
+    let bare = unknown.trim_start_matches('-');
+    let reason = WITHOUT_COUNTERPART
+        .iter()
+        .find(|(names, _)| names.contains(&bare));
+    let tip = match (found, reason) {
+        (Some((theirs, ours)), _) => format!("`{theirs}` of other tools is `{ours}` here"),
+        (None, Some((_, reason))) => format!("`{unknown}` has no counterpart: {reason}"),
+        (None, None) => return error,
     };
     error.remove(ContextKind::SuggestedArg);
     error.insert(
@@ -628,9 +647,6 @@ fn candidates(name: &str) -> impl Iterator<Item = &'static str> {
 
 /// Returns whether `command` has the flags that a text names.
 fn has_all(command: &Command, text: &str) -> bool {
-    if text == "PLAN" {
-        return true;
-    }
     let mut shorts = text.split(' ').filter_map(|word| word.strip_prefix('-'));
     let short = shorts
         .find(|word| word.len() == 1)
@@ -750,9 +766,6 @@ mod tests {
                 let Some(ours) = counterpart(&command, &unknown, &[&unknown]) else {
                     continue;
                 };
-                if ours == "PLAN" {
-                    continue;
-                }
                 let words = shell_words::split(&ours).expect("words of a shell");
                 let begin = ["plimsoll".to_owned(), command.get_name().to_owned()];
                 let line: Vec<OsString> =
@@ -825,7 +838,7 @@ mod tests {
             ),
             (
                 "plimsoll run x.toml --stages 3",
-                "`--stages` of other tools is `--save-plan",
+                "`--stages` of other tools is `--step 10s:100/s",
             ),
             (
                 "plimsoll grpc grpc://x:1 --servername a",
@@ -841,6 +854,9 @@ mod tests {
             text.contains("similar argument exists: '--duration'"),
             "{text}"
         );
-        assert!(!said("plimsoll http http://x --user me:hush").contains("hush"));
+        assert!(!said("plimsoll http http://x --userpass me:hush").contains("hush"));
+        let text = said("plimsoll http http://x --retry 3");
+        assert!(text.contains("a call that fails is counted"), "{text}");
+        assert!(!text.contains("--no-retry"), "{text}");
     }
 }

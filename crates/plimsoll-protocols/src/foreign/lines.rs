@@ -56,6 +56,8 @@ pub enum ValueForm {
     Text,
     /// A whole number.
     Number,
+    /// A whole number, which k, M or G may follow.
+    Metric,
     /// A number, which may have a fraction.
     Decimal,
     /// A time with a unit, `10s`, `1m30s`.
@@ -73,9 +75,11 @@ pub enum FlagMeaning {
     Words(&'static [&'static str]),
     /// A header field of this name.
     Header(&'static str),
-    /// The flag is ignored, because it changes neither the load nor the figures.
-    Ignored,
-    /// The flag has no counterpart, for this reason.
+    /// Nothing: it changes neither the load nor the figures.
+    Nothing,
+    /// Nothing that is done here, for this reason: the line runs without it, and a notice says so.
+    Dropped(&'static str),
+    /// It has no counterpart here, for this reason.
     Missing(&'static str),
     /// [`LineTool::finish`] translates the flag, and looks it up by its first name.
     Deferred,
@@ -121,11 +125,23 @@ impl ValueForm {
         match self {
             ValueForm::Text => true,
             ValueForm::Number => text.parse::<u64>().is_ok(),
+            ValueForm::Metric => from_metric(text).is_some(),
             ValueForm::Decimal => is_number(),
             ValueForm::Time => is_time(text),
             ValueForm::Seconds => is_number() || is_time(text),
         }
     }
+}
+
+/// Returns the number that `1k` stands for.
+fn from_metric(text: &str) -> Option<u64> {
+    let (digits, factor) = match text.chars().next_back()? {
+        'k' | 'K' => (&text[..text.len() - 1], 1_000),
+        'm' | 'M' => (&text[..text.len() - 1], 1_000_000),
+        'g' | 'G' => (&text[..text.len() - 1], 1_000_000_000),
+        _ => (text, 1),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(factor)
 }
 
 /// Returns whether `text` consists of numbers that each have a unit of time.
@@ -162,6 +178,8 @@ pub struct LineBuilder {
     typed_flags: Vec<(&'static str, String)>,
     /// Flags without a counterpart, with the reason.
     without_counterpart: Vec<(String, &'static str)>,
+    /// Flags that the line runs without, with the reason.
+    dropped: Vec<(String, &'static str)>,
 }
 
 impl LineBuilder {
@@ -191,6 +209,17 @@ impl LineBuilder {
             .unwrap_or(default)
     }
 
+    /// Returns a flag's value as a number that may have a metric suffix, or `default`.
+    pub fn metric(&self, name: &str, default: u64) -> u64 {
+        self.value(name).and_then(from_metric).unwrap_or(default)
+    }
+
+    /// Whether the last flag of one first name stands behind all flags of another.
+    pub fn is_behind(&self, name: &str, other: &str) -> bool {
+        let last = |name: &str| self.given.iter().rposition(|(known, _)| *known == name);
+        last(name) > last(other)
+    }
+
     /// Adds a flag of ours with its value.
     pub fn add(&mut self, flag: &str, value: impl ToString) {
         self.our_flags.extend([flag.to_owned(), value.to_string()]);
@@ -209,6 +238,11 @@ impl LineBuilder {
     /// Records a flag or value that has no counterpart.
     pub fn add_missing(&mut self, what: impl Into<String>, why: &'static str) {
         self.without_counterpart.push((what.into(), why));
+    }
+
+    /// Notes something that the line runs without.
+    pub fn add_dropped(&mut self, what: impl Into<String>, why: &'static str) {
+        self.dropped.push((what.into(), why));
     }
 
     /// Takes the only word as the target, and adds the scheme if it has none.
@@ -268,6 +302,8 @@ pub struct TranslatedLine {
     pub words: Vec<String>,
     /// Why the line cannot be run: what it lacks, and which flags have no counterpart. Empty if it can be run.
     pub reasons: Vec<String>,
+    /// What the line runs without, and why.
+    pub notes: Vec<String>,
 }
 
 /// Why a line can't be read by a tool's table.
@@ -335,6 +371,7 @@ impl LineTool {
         let lacks = (self.finish)(&mut line).err();
         resolve_conflicts(command, &mut line.our_flags);
         let target = line.target.unwrap_or_else(|| TARGET_PLACEHOLDER.to_owned());
+        let target = without_variables(&target);
         let (question, symbol) = match line.subcommand {
             Some(mut words) if !words.is_empty() => (Some(words.remove(0)), words),
             _ => (None, Vec::new()),
@@ -351,6 +388,11 @@ impl LineTool {
                 .chain(line.our_flags)
                 .collect(),
             reasons: lacks.into_iter().chain(missing).collect(),
+            notes: line
+                .dropped
+                .iter()
+                .map(|(what, why)| format!("`{what}` is left out: {why}"))
+                .collect(),
         })
     }
 
@@ -444,16 +486,47 @@ fn add_meaning(line: &mut LineBuilder, flag: &LineFlag, shown: String, value: &s
             let filled = words.iter().map(|word| word.replace("{}", value));
             line.our_flags.extend(filled);
         }
-        FlagMeaning::Header(name) => line.add_field("-H", name, value),
-        FlagMeaning::Missing(why) => line.add_missing(shown, why),
-        FlagMeaning::Ignored | FlagMeaning::Deferred => {}
+        Meaning::Header(name) => line.add_field("-H", name, value),
+        Meaning::Missing(why) => line.add_missing(shown, why),
+        Meaning::Dropped(why) => line.add_dropped(shown, why),
+        Meaning::Nothing | Meaning::Deferred => {}
     }
+}
+
+/// Flags of ours whose values, behind a colon, may name a variable of the environment.
+const FLAGS_WITH_VARIABLES: [&str; 3] = ["-H", "--metadata", "-u"];
+
+/// Escapes a `$` at the beginning of a value, which other tools send as it is: ours would send a variable.
+fn escape_variables(ours: &mut [String]) {
+    for at in 1..ours.len() {
+        if !FLAGS_WITH_VARIABLES.contains(&&*ours[at - 1]) {
+            continue;
+        }
+        let Some((name, value)) = ours[at].split_once(':') else {
+            continue;
+        };
+        let begin = value.len() - value.trim_start().len();
+        if value[begin..].starts_with('$') {
+            ours[at] = format!("{name}:{}$${}", &value[..begin], &value[begin + 1..]);
+        }
+    }
+}
+
+/// Escapes each `$` behind a `=` in the query of a URL, and one that begins the user name: ours would be variables.
+fn without_variables(url: &str) -> String {
+    let (begin, query) = url.split_at(url.find('?').unwrap_or(url.len()));
+    format!(
+        "{}{}",
+        begin.replace("://$", "://%24"),
+        query.replace("=$", "=%24")
+    )
 }
 
 /// Removes flags that ours refuse beside others but other tools allow: a CA if no certificate is checked, and a number
 /// of connections if each call has its own; with a rate that number becomes the limit of calls in flight. For HTTP, the
 /// field `host` becomes its own flag, and fields that kept connections imply are removed.
 fn resolve_conflicts(command: &str, ours: &mut Vec<String>) {
+    escape_variables(ours);
     let has = |flag: &str| ours.iter().any(|word| word == flag);
     let (is_unchecked, is_cold, is_open) = (has("--insecure"), has("--cold"), has("--rate"));
     if is_unchecked {
@@ -596,6 +669,46 @@ mod tests {
         let named = words("/usr/bin/tool run -c 5");
         assert_eq!(TOOL.strip_name(&named), Some(&named[2..]));
         assert_eq!(TOOL.strip_name(&words("-c tool")), None);
+    }
+
+    #[test]
+    fn variables_of_foreign_lines_stay_text() {
+        let mut ours = [
+            "-H",
+            "a: $B",
+            "-H",
+            "c: d$E",
+            "--metadata",
+            "f:$G",
+            "-u",
+            "h:$I",
+        ]
+        .map(str::to_owned);
+        escape_variables(&mut ours);
+        let escaped = [
+            "-H",
+            "a: $$B",
+            "-H",
+            "c: d$E",
+            "--metadata",
+            "f:$$G",
+            "-u",
+            "h:$$I",
+        ];
+        assert_eq!(ours, escaped.map(str::to_owned));
+        assert_eq!(
+            without_variables("http://$A@b/$c?key=$D&e=f$g"),
+            "http://%24A@b/$c?key=%24D&e=f$g"
+        );
+    }
+
+    #[test]
+    fn metric_suffixes_are_read() {
+        let read = ["1", "1k", "2K", "3M", "1G", "k", "1x", ""].map(from_metric);
+        let (thousand, million) = (1_000, 1_000_000);
+        let expected = [1, thousand, 2 * thousand, 3 * million, 1_000 * million];
+        assert_eq!(read[..5], expected.map(Some));
+        assert_eq!(read[5..], [None; 3]);
     }
 
     #[test]

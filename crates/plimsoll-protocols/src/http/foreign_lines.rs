@@ -12,9 +12,6 @@ mod vegeta;
 mod vllm;
 mod wrk;
 
-use base64::Engine;
-use base64::prelude::BASE64_STANDARD;
-
 use crate::foreign::lines::{LineBuilder, LineTool};
 
 /// The tools whose lines are translated to `plimsoll http`. A line without the name of a tool belongs to the first tool
@@ -41,13 +38,38 @@ const NO_SCRIPT: &str =
     "there is no script language; fields such as {{seq}} and --rows vary requests";
 const NO_FILE: &str =
     "every run leaves a directory, and `plimsoll report --export` writes files from it";
-const NO_FOLLOWING: &str = "redirects are not followed: give the final URL";
+const ANY_ADDRESS: &str =
+    "the system chooses among a name's addresses; --resolve NAME:PORT:ADDRESS gives it one";
 
-/// Adds a header field of basic authentication for each `USER:PASSWORD` of the flag.
+/// Adds Basic authentication by the `USER:PASSWORD` of the flag.
 fn add_basic(line: &mut LineBuilder, name: &str) {
-    for pair in line.values(name) {
-        let encoded = BASE64_STANDARD.encode(pair);
-        line.add_field("-H", "authorization", &format!("Basic {encoded}"));
+    match line.value(name).map(str::to_owned) {
+        Some(pair) if pair.contains(':') => line.add("-u", pair),
+        Some(user) => {
+            line.add("-u", format_args!("{user}:PASSWORD"));
+            line.add_missing(
+                format!("-{name}"),
+                "the password is missing: -u USER:PASSWORD",
+            );
+        }
+        None => {}
+    }
+}
+
+/// Adds the content type that a tool gives its bodies by itself, unless the line names one.
+fn add_content_type(line: &mut Line, bodies: &[&str], kind: &str) {
+    let is_type = |word: &String| word.to_ascii_lowercase().starts_with("content-type:");
+    if bodies.iter().any(|name| line.has(name)) && !line.ours.iter().any(is_type) {
+        line.add_field("-H", "content-type", kind);
+    }
+}
+
+/// Adds the number of redirects that a tool follows.
+fn add_redirects(line: &mut Line, most: u64) {
+    match most {
+        0 => {}
+        10 => line.add_switch("-L"),
+        most => line.add_switch(&format!("--redirects={most}")),
     }
 }
 

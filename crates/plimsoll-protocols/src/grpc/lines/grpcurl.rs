@@ -116,7 +116,8 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     let symbol = symbols.first().map(|symbol| (*symbol).clone());
     let asked = ["list", "describe"].into_iter().find(|name| question(name));
     if let Some(name) = asked {
-        let symbol = symbol.filter(|_| name == "describe");
+        // A service that is listed shows its methods, as one that is described does.
+        let name = if symbol.is_some() { "describe" } else { name };
         line.subcommand = Some([name.to_owned()].into_iter().chain(symbol).collect());
     } else {
         add_call(line, symbol.as_deref())?;

@@ -1,9 +1,13 @@
 //! Translates command lines of [ab](https://httpd.apache.org/docs/2.4/programs/ab.html), the Apache benchmark.
 
-use super::{NO_FILE, add_basic, add_proxy, take_unverified_target};
-use crate::foreign::lines::FlagMeaning::{Deferred, Header, Ignored, Missing, OurFlag, Words};
+use super::{NO_FILE, add_basic, add_content_type, add_proxy, take_unverified_target};
+use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Header, Ignored, Missing, OurFlag, Words};
 use crate::foreign::lines::ValueForm::{Number, Text};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
+
+const OWN_BUFFERS: &str = "the system sizes the buffers of sockets";
+/// The requests that `-t` implies.
+const MOST_OF_A_TIME: u64 = 50_000;
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["ab"],
@@ -28,9 +32,9 @@ pub(super) static TOOL: LineTool = LineTool {
             Missing("--proxy 'http://$NAME@HOST:PORT' takes USER:PASSWORD from a variable"),
         ),
         value(&["X"], Text, Deferred),
-        value(&["B"], Text, OurFlag("--source", "")),
-        value(&["b"], Number, Ignored),
-        value(&["v"], Number, Ignored),
+        value(&["B"], Text, Ours("--source", "")),
+        value(&["b"], Number, Dropped(OWN_BUFFERS)),
+        value(&["v"], Number, Nothing),
         value(&["E"], Text, Words(&["--cert", "{}", "--key", "{}"])),
         value(&["f"], Text, Deferred),
         value(
@@ -41,31 +45,38 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["g"], Text, Missing(NO_FILE)),
         value(&["e"], Text, Missing(NO_FILE)),
         switch(&["w"], Missing("--html FILE writes a page")),
-        value(&["x"], Text, Ignored),
-        value(&["y"], Text, Ignored),
-        value(&["z"], Text, Ignored),
-        switch(&["l"], Ignored),
-        switch(&["r"], Ignored),
-        switch(&["q"], Ignored),
-        switch(&["S"], Ignored),
-        switch(&["d"], Ignored),
-        switch(&["I"], Ignored),
+        value(&["x"], Text, Nothing),
+        value(&["y"], Text, Nothing),
+        value(&["z"], Text, Nothing),
+        switch(&["l"], Nothing),
+        switch(&["r"], Nothing),
+        switch(&["q"], Nothing),
+        switch(&["S"], Nothing),
+        switch(&["d"], Nothing),
+        switch(
+            &["I"],
+            Dropped("the server's name is sent with the TLS handshake"),
+        ),
     ],
     reads_stdin: false,
     marker_flags: &[&["n", "c", "k"], &["n", "k"]],
     finish,
 };
 
-/// Without `-k`, ab opens a connection for each request. `-t` limits the run to a number of seconds; ab then also stops
-/// after 50,000 requests, which is not translated.
+/// Without `-k`, ab opens a connection for each request. `-t` limits the run to a number of seconds, and to 50,000
+/// requests unless `-n` stands behind it. ab calls a body plain text.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     line.add("--clients", line.number("c", 1));
     if let Some(seconds) = line.value("t").map(str::to_owned) {
         line.add("--duration", format_args!("{seconds}s"));
     }
-    if line.has("n") || !line.has("t") {
-        line.add("--calls", line.number("n", 1));
-    }
+    let calls = if line.is_behind("t", "n") {
+        MOST_OF_A_TIME
+    } else {
+        line.number("n", 1)
+    };
+    line.add("--calls", calls);
+    add_content_type(line, &["p", "u"], "text/plain");
     if !line.has("k") {
         line.add_switch("--cold");
     }

@@ -28,8 +28,11 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["a", "disableKeepAlives"], OurFlag("--cold", "")),
         value(&["H", "header"], Text, OurFlag("-H", "")),
         switch(&["fasthttp"], Ignored),
-        switch(&["http1"], Words(&["--http-version", "1.1"])),
-        switch(&["http2"], Words(&["--http-version", "2"])),
+        switch(
+            &["http1"],
+            Words(&["--http-version", "1.1", "--compressed"]),
+        ),
+        switch(&["http2"], Words(&["--http-version", "2", "--compressed"])),
         value(&["p", "print"], Text, Ignored),
         switch(&["q", "no-print"], OurFlag("--quiet", "")),
         value(&["o", "format"], Text, Deferred),

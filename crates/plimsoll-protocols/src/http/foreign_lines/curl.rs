@@ -1,15 +1,15 @@
 //! Translates command lines of [curl](https://curl.se): the request is made once, unless flags of a load stand among
 //! curl's own.
 
-use super::{NO_FILE, NO_FOLLOWING, add_alpn, add_basic, add_proxy};
-use crate::foreign::lines::FlagMeaning::{Deferred, Header, Ignored, Missing, OurFlag, Words};
+use super::{ANY_ADDRESS, NO_FILE, add_alpn, add_basic, add_proxy, add_redirects};
+use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Header, Ignored, Missing, OurFlag, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
 const BASIC_ONLY: &str =
     "basic authentication and bearer tokens are header fields; others need answers of the server";
-const OLD_TLS: &str = "only TLS 1.2 and 1.3 are supported";
-const NO_FORM: &str = "multipart forms are not supported: -d @FILE sends a prepared body";
+const OLD_TLS: &str = "TLS 1.2 and 1.3 are offered";
+const NO_RETRIES: &str = "a call that fails is counted, and not made again";
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["curl"],
@@ -25,8 +25,8 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["url-query"], Text, Deferred),
         switch(&["I", "head"], Words(&["-X", "HEAD"])),
         value(&["T", "upload-file"], Text, Deferred),
-        value(&["F", "form"], Text, Missing(NO_FORM)),
-        value(&["form-string"], Text, Missing(NO_FORM)),
+        value(&["F", "form"], Text, Deferred),
+        value(&["form-string"], Text, Deferred),
         value(&["H", "header"], Text, Deferred),
         value(&["A", "user-agent"], Text, Header("user-agent")),
         value(&["e", "referer"], Text, Header("referer")),
@@ -47,12 +47,12 @@ pub(super) static TOOL: LineTool = LineTool {
             Text,
             Words(&["-H", "range: bytes={}", "--expect", "206"]),
         ),
-        switch(&["L", "location"], Missing(NO_FOLLOWING)),
-        value(&["max-redirs"], Number, Ignored),
-        switch(&["compressed"], OurFlag("--compressed", "")),
+        switch(&["L", "location"], Deferred),
+        value(&["max-redirs"], Number, Deferred),
+        switch(&["compressed"], Ours("--compressed", "")),
         value(&["url"], Text, Deferred),
         value(&["x", "proxy"], Text, Deferred),
-        value(&["noproxy"], Text, Ignored),
+        value(&["noproxy"], Text, Dropped("--proxy is for the one target")),
         value(
             &["U", "proxy-user"],
             Text,
@@ -72,7 +72,11 @@ pub(super) static TOOL: LineTool = LineTool {
             Decimal,
             OurFlag("--connect-timeout", "s"),
         ),
-        value(&["retry"], Number, Ignored),
+        value(&["retry"], Number, Dropped(NO_RETRIES)),
+        value(&["retry-delay"], Number, Dropped(NO_RETRIES)),
+        value(&["retry-max-time"], Number, Dropped(NO_RETRIES)),
+        switch(&["retry-connrefused"], Dropped(NO_RETRIES)),
+        switch(&["retry-all-errors"], Dropped(NO_RETRIES)),
         switch(&["http1.1"], Words(&["--http-version", "1.1"])),
         switch(&["http2"], Words(&["--http-version", "auto"])),
         switch(&["http2-prior-knowledge"], Words(&["--http-version", "2"])),
@@ -92,8 +96,8 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["key"], Text, OurFlag("--key", "")),
         switch(&["tlsv1.2"], Ignored),
         switch(&["tlsv1.3"], Words(&["--tls-version", "1.3"])),
-        switch(&["1", "tlsv1", "tlsv1.0"], Missing(OLD_TLS)),
-        switch(&["tlsv1.1"], Missing(OLD_TLS)),
+        switch(&["1", "tlsv1", "tlsv1.0"], Dropped(OLD_TLS)),
+        switch(&["tlsv1.1"], Dropped(OLD_TLS)),
         value(&["tls-max"], Text, Deferred),
         value(
             &["ciphers"],
@@ -106,16 +110,20 @@ pub(super) static TOOL: LineTool = LineTool {
             &["haproxy-protocol"],
             Missing("the PROXY protocol is sent by relays only"),
         ),
-        switch(&["g", "globoff"], Ignored),
-        switch(&["path-as-is"], Ignored),
-        switch(&["no-keepalive"], Ignored),
-        switch(&["tcp-nodelay"], Ignored),
-        switch(&["4", "ipv4"], Ignored),
-        switch(&["6", "ipv6"], Ignored),
-        value(&["o", "output"], Text, Ignored),
-        switch(&["O", "remote-name"], Ignored),
-        value(&["w", "write-out"], Text, Ignored),
-        value(&["c", "cookie-jar"], Text, Ignored),
+        switch(&["g", "globoff"], Nothing),
+        switch(&["path-as-is"], Nothing),
+        switch(&["no-keepalive"], Nothing),
+        switch(&["tcp-nodelay"], Nothing),
+        switch(&["4", "ipv4"], Dropped(ANY_ADDRESS)),
+        switch(&["6", "ipv6"], Dropped(ANY_ADDRESS)),
+        value(&["o", "output"], Text, Nothing),
+        switch(&["O", "remote-name"], Nothing),
+        value(&["w", "write-out"], Text, Nothing),
+        value(
+            &["c", "cookie-jar"],
+            Text,
+            Dropped("cookies of answers are not kept"),
+        ),
         value(&["D", "dump-header"], Text, Missing(NO_FILE)),
         switch(&["s", "silent"], Ignored),
         switch(&["S", "show-error"], Ignored),
@@ -147,6 +155,9 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     add_method_and_body(line);
     add_fields(line);
     add_basic(line, "u");
+    if line.has("L") {
+        add_redirects(line, line.number("max-redirs", 10));
+    }
     add_proxy(line, "x");
     match line.value("tls-max") {
         Some("1.2") => line.add("--tls-version", "1.2"),
@@ -248,6 +259,7 @@ fn add_method_and_body(line: &mut LineBuilder) {
         }
         return;
     }
+    add_form(line);
     let data = data(line);
     if data.is_empty() || line.has("G") {
         return;
@@ -258,6 +270,54 @@ fn add_method_and_body(line: &mut LineBuilder) {
     line.add("-d", data.join("&"));
     if !has("content-type") {
         line.add_field("-H", "content-type", "application/x-www-form-urlencoded");
+    }
+}
+
+/// Content types that curl gives files by the ends of their names.
+const FILE_TYPES: [(&str, &str); 10] = [
+    (".gif", "image/gif"),
+    (".jpg", "image/jpeg"),
+    (".jpeg", "image/jpeg"),
+    (".png", "image/png"),
+    (".svg", "image/svg+xml"),
+    (".txt", "text/plain"),
+    (".htm", "text/html"),
+    (".html", "text/html"),
+    (".pdf", "application/pdf"),
+    (".xml", "application/xml"),
+];
+
+/// Adds the parts of a form.
+fn add_form(line: &mut Line) {
+    for part in line.values("F") {
+        let (_, value) = part.split_once('=').unwrap_or_default();
+        if value.starts_with('<') {
+            line.add_missing(
+                "-F NAME=<FILE",
+                "a value is text, and a file is sent as one: @FILE",
+            );
+        } else if value.starts_with("@-") {
+            line.add_missing("-F NAME=@-", "a part is no stdin: name a file");
+        } else if value.starts_with('"')
+            || value.contains(";headers=")
+            || value.contains(";encoder=")
+        {
+            line.add_missing("-F", "a part has ;type= and ;filename=, and no quotes");
+        }
+        let known = FILE_TYPES.iter().find(|(end, _)| value.ends_with(end));
+        let kind = known.filter(|_| value.starts_with('@') && !value.contains(";type="));
+        let kind = kind.map_or_else(String::new, |(_, kind)| format!(";type={kind}"));
+        line.add("-F", format_args!("{part}{kind}"));
+    }
+    for part in line.values("form-string") {
+        let (_, value) = part.split_once('=').unwrap_or_default();
+        if value.starts_with('@') || value.contains(";type=") || value.contains(";filename=") {
+            line.add_missing(
+                "--form-string",
+                "a part that looks like a file is written in a plan",
+            );
+        }
+        line.add("-F", part);
     }
 }
 

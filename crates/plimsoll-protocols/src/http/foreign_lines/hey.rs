@@ -1,10 +1,10 @@
 //! Translates command lines of [hey](https://github.com/rakyll/hey).
 
 use super::{
-    NO_FILE, add_basic, add_deadline, add_get_with_body, add_proxy, add_workers, decimal_value,
-    refuse_at_sign, take_unverified_target,
+    NO_FILE, add_basic, add_content_type, add_deadline, add_get_with_body, add_proxy,
+    add_redirects, add_workers, decimal_value, refuse_at_sign, take_unverified_target,
 };
-use crate::foreign::lines::FlagMeaning::{Deferred, Header, Ignored, Missing, OurFlag, Words};
+use crate::foreign::lines::Meaning::{Deferred, Header, Missing, Ours, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
@@ -28,18 +28,19 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["a"], Text, Deferred),
         value(&["x"], Text, Deferred),
         switch(&["h2"], Words(&["--http-version", "2"])),
-        value(&["host"], Text, OurFlag("--host", "")),
-        switch(&["disable-compression"], Ignored),
-        switch(&["disable-keepalive"], OurFlag("--cold", "")),
-        switch(&["disable-redirects"], Ignored),
-        value(&["cpus"], Number, OurFlag("--workers", "")),
+        value(&["host"], Text, Ours("--host", "")),
+        switch(&["disable-compression"], Deferred),
+        switch(&["disable-keepalive"], Ours("--cold", "")),
+        switch(&["disable-redirects"], Deferred),
+        value(&["cpus"], Number, Ours("--workers", "")),
     ],
     reads_stdin: false,
     marker_flags: &[&["n", "c"], &["z", "c"], &["n", "q"]],
     finish,
 };
 
-/// `-q` is the rate of each worker, and `-z` wins over `-n`.
+/// `-q` is the rate of each worker, and `-z` wins over `-n`. By itself hey asks for compressed answers, follows
+/// redirects, and calls a body HTML.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     add_get_with_body(line, &["d", "D"], "m");
     refuse_at_sign(line, "d");
@@ -51,6 +52,13 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         None => line.add("--calls", line.number("n", 200)),
     }
     add_deadline(line, "t");
+    add_content_type(line, &["d", "D"], "text/html");
+    if !line.has("disable-compression") {
+        line.add_switch("--compressed");
+    }
+    if !line.has("disable-redirects") {
+        add_redirects(line, 10);
+    }
     add_basic(line, "a");
     add_proxy(line, "x");
     take_unverified_target(line)

@@ -1,7 +1,7 @@
 //! Translates command lines of [k6](https://k6.io): `k6 run --vus 10 --duration 30s script.js`. The script contains the
 //! URLs, so users must add one.
 
-use super::{NO_FILE, NO_SCRIPT, add_alpn};
+use super::{NO_FILE, NO_SCRIPT, add_alpn, add_redirects};
 use crate::foreign::lines::FlagMeaning::{Deferred, Header, Ignored, Missing, OurFlag};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
@@ -15,6 +15,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["i", "iterations"], Number, Deferred),
         value(&["s", "stage"], Text, Deferred),
         value(&["max", "m"], Number, Ignored),
+        value(&["max-redirects"], Number, Deferred),
         value(&["rps"], Decimal, Deferred),
         switch(&["insecure-skip-tls-verify"], OurFlag("--insecure", "")),
         switch(&["no-connection-reuse"], OurFlag("--cold", "")),
@@ -59,7 +60,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         (clients, duration) = (most, Some(last));
         line.add_missing(
             "--stage",
-            "the number of clients does not change; a rate does, in a plan: steps = [{ from = \"0/s\", to = \"100/s\", for = \"30s\" }]",
+            "the number of clients does not change; a rate does: --step 30s:0/s..100/s",
         );
     }
     match line.value("rps").map(str::to_owned) {
@@ -75,6 +76,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     if let Some(duration) = duration {
         line.add("--duration", duration);
     }
+    add_redirects(line, line.number("max-redirects", 10));
     let is_script = |word: &String| [".js", ".ts", ".tar"].iter().any(|end| word.ends_with(end));
     match line.words.first() {
         Some(script) if is_script(script) || script == "-" => {

@@ -1,10 +1,10 @@
 //! Translates command lines of [oha](https://github.com/hatoo/oha).
 
 use super::{
-    NO_FILE, add_basic, add_deadline, add_get_with_body, add_proxy, add_workers, decimal_value,
-    refuse_at_sign,
+    ANY_ADDRESS, NO_FILE, add_basic, add_deadline, add_get_with_body, add_proxy, add_redirects,
+    add_workers, decimal_value, refuse_at_sign,
 };
-use crate::foreign::lines::FlagMeaning::{Deferred, Header, Ignored, Missing, OurFlag, Words};
+use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Header, Ignored, Missing, OurFlag, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
@@ -54,17 +54,17 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["x"], Text, Deferred),
         value(&["http-version"], Text, OurFlag("--http-version", "")),
         switch(&["http2"], Words(&["--http-version", "2"])),
-        value(&["host"], Text, OurFlag("--host", "")),
-        switch(&["disable-compression"], Ignored),
-        value(&["r", "redirect"], Number, Ignored),
-        switch(&["disable-keepalive"], OurFlag("--cold", "")),
-        switch(&["no-pre-lookup"], Ignored),
-        switch(&["ipv4"], Ignored),
-        switch(&["ipv6"], Ignored),
-        value(&["cacert"], Text, OurFlag("--ca", "")),
-        value(&["cert"], Text, OurFlag("--cert", "")),
-        value(&["key"], Text, OurFlag("--key", "")),
-        switch(&["insecure"], OurFlag("--insecure", "")),
+        value(&["host"], Text, Ours("--host", "")),
+        switch(&["disable-compression"], Deferred),
+        value(&["r", "redirect"], Number, Deferred),
+        switch(&["disable-keepalive"], Ours("--cold", "")),
+        switch(&["no-pre-lookup"], Nothing),
+        switch(&["ipv4"], Dropped(ANY_ADDRESS)),
+        switch(&["ipv6"], Dropped(ANY_ADDRESS)),
+        value(&["cacert"], Text, Ours("--ca", "")),
+        value(&["cert"], Text, Ours("--cert", "")),
+        value(&["key"], Text, Ours("--key", "")),
+        switch(&["insecure"], Ours("--insecure", "")),
         value(
             &["connect-to"],
             Text,
@@ -82,7 +82,11 @@ pub(super) static TOOL: LineTool = LineTool {
     finish,
 };
 
-/// `-p` is the number of streams of each connection, and `-z` wins over `-n`.
+/// What oha accepts as the coding of an answer, which it does not decode.
+const ACCEPTED_CODINGS: &str = "gzip, compress, deflate, br";
+
+/// `-p` is the number of streams of each connection, and `-z` wins over `-n`. By itself oha asks for compressed answers,
+/// and follows redirects over HTTP/1.1.
 fn finish(line: &mut LineBuilder) -> Result<(), String> {
     add_get_with_body(line, &["d", "D"], "m");
     refuse_at_sign(line, "d");
@@ -108,6 +112,14 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
         Some(_) => line.add_missing("--output-format", NO_FILE),
     }
     add_deadline(line, "t");
+    let is_field = |word: &String| word.to_ascii_lowercase().starts_with("accept-encoding:");
+    if !line.has("disable-compression") && !line.ours.iter().any(is_field) {
+        line.add_field("-H", "accept-encoding", ACCEPTED_CODINGS);
+    }
+    let is_newer = line.has("http2") || line.value("http-version") == Some("2");
+    if !is_newer {
+        add_redirects(line, line.number("r", 10));
+    }
     add_basic(line, "a");
     add_proxy(line, "x");
     line.take_target("http")

@@ -1,8 +1,8 @@
 //! Translates command lines of [vegeta](https://github.com/tsenart/vegeta): `echo "GET http://HOST" | vegeta attack
 //! -rate=50 -duration=10s`.
 
-use super::{NO_FILE, NO_FOLLOWING, OPEN_LOOP_CONNECTIONS, add_alpn};
-use crate::foreign::lines::FlagMeaning::{Deferred, Ignored, Missing, OurFlag, Words};
+use super::{NO_FILE, OPEN_LOOP_CONNECTIONS, add_alpn, add_redirects};
+use crate::foreign::lines::Meaning::{Deferred, Dropped, Missing, Nothing, Ours, Words};
 use crate::foreign::lines::ValueForm::{Number, Text, Time};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
@@ -40,8 +40,12 @@ pub(super) static TOOL: LineTool = LineTool {
             &["chunked"],
             Missing("bodies are sent with their length, not in chunks"),
         ),
-        value(&["laddr"], Text, OurFlag("--source", "")),
-        value(&["max-body"], Text, Ignored),
+        value(&["laddr"], Text, Ours("--source", "")),
+        value(
+            &["max-body"],
+            Text,
+            Dropped("bodies are read to their ends"),
+        ),
         value(
             &["proxy-header"],
             Text,
@@ -112,20 +116,20 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     {
         line.add("--ca", file);
     }
-    if line
-        .value("redirects")
-        .is_some_and(|n| !["-1", "0"].contains(&n))
-    {
-        line.add_missing("-redirects", NO_FOLLOWING);
+    // By itself vegeta follows 10 redirects, and asks for compressed answers.
+    line.add_switch("--compressed");
+    match line.value("redirects").unwrap_or("10") {
+        "-1" => line.add("--expect", "2xx,3xx"),
+        most => match most.parse() {
+            Ok(most) => add_redirects(line, most),
+            Err(_) => return Err(format!("-redirects: `{most}` is no number")),
+        },
     }
     if line.value("format").is_some_and(|format| format != "http") {
         line.add_missing(
             "-format",
             "a target is `METHOD URL`, with header fields below",
         );
-    }
-    if line.value("redirects") == Some("-1") {
-        line.add("--expect", "2xx,3xx");
     }
     take_target(line)?;
     if line.value("http2") != Some("false") && !line.has("h2c") {
