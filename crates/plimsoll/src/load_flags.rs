@@ -27,7 +27,7 @@ pub(crate) struct LoadFlags {
     #[arg(
         long,
         conflicts_with_all = ["connection_lifetime", "calls_per_connection"],
-        display_order = 2004,
+        display_order = 2005,
         help_heading = "Load"
     )]
     cold: bool,
@@ -38,7 +38,7 @@ pub(crate) struct LoadFlags {
         alias = "no-of-clients",
         value_name = "N",
         conflicts_with_all = ["cold", "clients"],
-        display_order = 2004,
+        display_order = 2005,
         help_heading = "Load"
     )]
     pub(crate) fleet: Option<u32>,
@@ -48,7 +48,7 @@ pub(crate) struct LoadFlags {
     #[arg(
         long,
         value_name = "OBJECTIVE",
-        display_order = 2017,
+        display_order = 2018,
         help_heading = "Load"
     )]
     objective: Vec<String>,
@@ -185,7 +185,10 @@ impl LoadFlags {
         if typed.deadline.is_some() {
             spec.call.remove_deadline();
         }
+        // A table within a list can't be applied by its keys.
+        let steps = typed.steps.take();
         apply_typed("load", &typed, load).map_err(problems::flag_failure)?;
+        load.steps = steps.or(load.steps.take());
         if self.cold {
             load.reuse = Some("never".into());
             load.connections = self.keys.connections;

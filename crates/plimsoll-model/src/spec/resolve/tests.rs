@@ -3,7 +3,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use super::super::{read, set_spans};
+use super::super::{StepSpec, locate, read};
 use super::*;
 use crate::plan::{
     ArrivalSpacing, ChainCheck, KeyExchangeGroup, LoadStage, Metric, RecordLayer, ServerTrust,
@@ -495,5 +495,20 @@ fn server_trust_settings_are_mutually_exclusive() {
             "target = \"grpcs://a:1\"\n{CALL}[tls]\n{tls}\n[load]\nrate = \"1/s\"\nduration = \"1s\"\n"
         ));
         assert!(said.join("\n").contains(words), "{said:?}");
+    }
+}
+
+#[test]
+fn typed_steps_equal_those_of_plans() {
+    let table = |text: &str| toml::from_str::<StepSpec>(text).expect("a step");
+    for (typed, step) in [
+        ("10s:100/s", "for = \"10s\"\nrate = \"100/s\""),
+        ("10:60/m", "for = \"10s\"\nrate = \"1/s\""),
+        ("1m:0..5", "for = \"1m\"\nfrom = \"0/s\"\nto = \"5/s\""),
+    ] {
+        assert_eq!(typed.parse(), Ok(table(step)), "{typed}");
+    }
+    for wrong in ["10s", "10s:", "x:1/s", "10s:1/s..", "10s:1/x"] {
+        assert!(wrong.parse::<StepSpec>().is_err(), "{wrong}");
     }
 }
