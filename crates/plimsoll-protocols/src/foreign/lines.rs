@@ -245,6 +245,21 @@ impl LineBuilder {
         self.dropped.push((what.into(), why));
     }
 
+    /// Adds workers for the processors that a flag allows the tool: each needs one of the connections.
+    pub fn add_workers_of(&mut self, name: &str, connections: u64) {
+        let processors = self.number(name, 0);
+        if processors > connections {
+            self.add_dropped(
+                format!("--{name} {processors}"),
+                "a worker has at least one connection, and there are fewer",
+            );
+        }
+        let workers = processors.min(connections);
+        if workers > 1 {
+            self.add("--workers", workers);
+        }
+    }
+
     /// Takes the only word as the target, and adds the scheme if it has none.
     ///
     /// # Errors

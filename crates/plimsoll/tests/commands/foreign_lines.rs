@@ -52,15 +52,28 @@ fn line_without_counterpart_ends_with_usage_error() {
         "http://127.0.0.1:1/",
     ];
     let said = assert_refused(&place, &line);
-    let ours = "with Plimsoll: plimsoll http http://127.0.0.1:1/ --clients 1 --calls 5 Error";
+    let ours = "with Plimsoll: plimsoll http http://127.0.0.1:1/ --clients 1 --calls 5 \
+                --compressed -L Error";
     assert!(
         said.contains(ours) && said.contains("line of hey"),
         "{said}"
     );
     let line = ["k6", "run", "--vus", "3", "--duration", "5s", "x.js"];
     let said = assert_refused(&place, &line);
-    let ours = "with Plimsoll: plimsoll http URL --clients 3 --duration 5s Error";
+    let ours = "with Plimsoll: plimsoll http URL --clients 3 --duration 5s -L Error";
     assert!(said.contains(ours), "{said}");
+}
+
+/// A flag that changes little is left out, by name.
+#[test]
+fn flags_left_out_are_named() {
+    let place = Place::new();
+    let line = ["curl", "--retry", "2", "http://a.test/", "--dry-run"];
+    let ended = place.run(&line);
+    let said = stderr_of(&ended);
+    assert_eq!(ended.status.code(), Some(0), "{said}");
+    let note = "`--retry` is left out: a call that fails is counted, and not made again";
+    assert!(said.contains(note), "{said}");
 }
 
 #[test]

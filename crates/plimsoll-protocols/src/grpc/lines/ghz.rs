@@ -95,9 +95,9 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["connections"], Number, OurFlag("--connections", "")),
         value(&["connect-timeout"], Time, OurFlag("--connect-timeout", "")),
         value(&["keepalive"], Time, Missing("no keepalive pings are sent")),
-        value(&["cpus"], Number, OurFlag("--workers", "")),
-        value(&["name"], Text, OurFlag("--name", "")),
-        value(&["tags"], Text, Ignored),
+        value(&["cpus"], Number, Deferred),
+        value(&["name"], Text, Ours("--name", "")),
+        value(&["tags"], Text, Nothing),
         value(&["o", "output"], Text, Deferred),
         value(&["O", "format"], Text, Deferred),
         value(
@@ -120,6 +120,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     line.add("-m", method.as_deref().unwrap_or("SERVICE/METHOD"));
     add_data(line)?;
     add_descriptions(line);
+    line.add_workers_of("cpus", line.number("connections", 1));
     let clients = line.number("c", 50);
     match line.value("r").map(str::to_owned) {
         Some(rate) if rate != "0" => {

@@ -32,7 +32,7 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["disable-compression"], Deferred),
         switch(&["disable-keepalive"], Ours("--cold", "")),
         switch(&["disable-redirects"], Deferred),
-        value(&["cpus"], Number, Ours("--workers", "")),
+        value(&["cpus"], Number, Deferred),
     ],
     reads_stdin: false,
     marker_flags: &[&["n", "c"], &["z", "c"], &["n", "q"]],
@@ -45,6 +45,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     add_get_with_body(line, &["d", "D"], "m");
     refuse_at_sign(line, "d");
     let workers = line.number("c", 50);
+    line.add_workers_of("cpus", workers);
     let rate = decimal_value(line, "q").map(|each| each * workers as f64);
     add_workers(line, workers, rate);
     match line.value("z").map(str::to_owned) {
