@@ -188,7 +188,7 @@ fn parser_accepts_exactly_listed_keys() {
 const FLATTENED_KEYS: &str = "…";
 
 /// The keys of a header field or metadata entry; the section of gRPC's metadata shows them for all.
-const FIELD_VALUE: [&str; 4] = ["env", "file", "command", "refresh"];
+const FIELD_VALUE: [&str; 5] = ["env", "file", "basic", "command", "refresh"];
 
 /// Returns the keys of a section as the parser lists them for an unknown key; `None` if it accepts
 /// any.

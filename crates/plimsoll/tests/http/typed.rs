@@ -14,7 +14,7 @@ use crate::wire::{Recorder, always};
 const ENCODED: &str = "bWU6aHVzaA==";
 
 #[test]
-fn user_and_password_are_sent_and_kept_out_of_files() {
+fn password_is_sent_and_kept_out_of_files() {
     let (place, server) = (Place::new(), Recorder::start(always));
     fs::write(place.path(".env"), "PASSWORD=hush\n").unwrap();
     for pair in ["me:hush", "me:$PASSWORD"] {
