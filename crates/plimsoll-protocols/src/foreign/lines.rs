@@ -216,7 +216,7 @@ impl LineBuilder {
 
     /// Whether the last flag of one first name stands behind all flags of another.
     pub fn is_behind(&self, name: &str, other: &str) -> bool {
-        let last = |name: &str| self.given.iter().rposition(|(known, _)| *known == name);
+        let last = |name: &str| self.typed_flags.iter().rposition(|(known, _)| *known == name);
         last(name) > last(other)
     }
 
@@ -501,10 +501,10 @@ fn add_meaning(line: &mut LineBuilder, flag: &LineFlag, shown: String, value: &s
             let filled = words.iter().map(|word| word.replace("{}", value));
             line.our_flags.extend(filled);
         }
-        Meaning::Header(name) => line.add_field("-H", name, value),
-        Meaning::Missing(why) => line.add_missing(shown, why),
-        Meaning::Dropped(why) => line.add_dropped(shown, why),
-        Meaning::Nothing | Meaning::Deferred => {}
+        FlagMeaning::Header(name) => line.add_field("-H", name, value),
+        FlagMeaning::Missing(why) => line.add_missing(shown, why),
+        FlagMeaning::Dropped(why) => line.add_dropped(shown, why),
+        FlagMeaning::Nothing | FlagMeaning::Deferred => {}
     }
 }
 

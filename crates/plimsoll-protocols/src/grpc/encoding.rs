@@ -96,7 +96,7 @@ pub(super) fn encode(
     let mut answer = schema.answer(&method);
     if let Some(expected) = &call.expect_message {
         let expected = schema.expected(&method, &expected.0);
-        answer.expected = Some(expected.map_err(wrong("expect_message"))?);
+        answer.expected = Some(expected.map_err(problem_at("expect_message"))?);
     }
     Ok(EncodedCall {
         method: method.path(),

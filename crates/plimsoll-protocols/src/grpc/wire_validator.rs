@@ -280,14 +280,14 @@ impl MessageSink for ValidatingSink<'_> {
     fn piece(&mut self, bytes: &[u8]) -> Result<(), MessageError> {
         let walked = self.validator.feed(self.shapes, bytes);
         if self.shapes.expected.is_some() {
-            self.walk.kept.extend_from_slice(bytes);
+            self.validator.kept.extend_from_slice(bytes);
         }
         walked.map_err(MessageError::Undecodable)
     }
 
     fn end(&mut self) -> Result<(), MessageError> {
         let finished = self.validator.finish().map_err(MessageError::Undecodable);
-        let finished = finished.and_then(|()| check_expected(self.shapes, &self.walk.kept));
+        let finished = finished.and_then(|()| check_expected(self.shapes, &self.validator.kept));
         self.validator.restart();
         finished
     }
@@ -330,7 +330,7 @@ impl AnswerValidator {
     /// cheap.
     #[inline(always)]
     pub(super) fn is_valid(&mut self, shapes: Option<&MessageShapes>, message: &[u8]) -> bool {
-        self.is_known(shapes, message) || self.walk(shapes, message).is_ok()
+        self.is_known(shapes, message) || self.validate(shapes, message).is_ok()
     }
 
     /// Returns true if the message equals the last valid one.
@@ -338,7 +338,7 @@ impl AnswerValidator {
     fn is_known(&self, shapes: Option<&MessageShapes>, message: &[u8]) -> bool {
         // At first, no message is known, and an empty one is not checked against what the plan expects.
         let is_expected = || shapes.is_some_and(|shapes| shapes.expected.is_some());
-        bytes_equal(message, &self.known) && !(message.is_empty() && is_expected())
+        bytes_equal(message, &self.last_valid) && !(message.is_empty() && is_expected())
     }
 
     #[inline(never)]

@@ -8,8 +8,8 @@ use plimsoll_model::Plan;
 use plimsoll_model::spec::{LoadSpec, RowsSpec, Spec, apply_typed_to_optional};
 
 use super::call::HttpVersion;
-use super::form::typed_part;
 use super::foreign_lines;
+use super::form::typed_part;
 #[cfg(feature = "targets")]
 use super::redirects;
 use super::section::{ExpectedValues, HttpSpec};

@@ -57,15 +57,15 @@ fn add_basic(line: &mut LineBuilder, name: &str) {
 }
 
 /// Adds the content type that a tool gives its bodies by itself, unless the line names one.
-fn add_content_type(line: &mut Line, bodies: &[&str], kind: &str) {
+fn add_content_type(line: &mut LineBuilder, bodies: &[&str], kind: &str) {
     let is_type = |word: &String| word.to_ascii_lowercase().starts_with("content-type:");
-    if bodies.iter().any(|name| line.has(name)) && !line.ours.iter().any(is_type) {
+    if bodies.iter().any(|name| line.has(name)) && !line.our_flags.iter().any(is_type) {
         line.add_field("-H", "content-type", kind);
     }
 }
 
 /// Adds the number of redirects that a tool follows.
-fn add_redirects(line: &mut Line, most: u64) {
+fn add_redirects(line: &mut LineBuilder, most: u64) {
     match most {
         0 => {}
         10 => line.add_switch("-L"),

@@ -8,9 +8,9 @@ use plimsoll_model::spec::{MetadataSpec, Problems, is_printable};
 use plimsoll_model::template::{self, FieldSource, Template, TemplatePart};
 use serde::{Deserialize, Serialize};
 
-use super::payload::{BodySource, Payload, TemplateContext, escaped, payload, text_payload};
+use super::payload::{BodySource, Payload, TemplateContext, escaped, payload, parse_payload};
 use super::section::HttpSpec;
-use crate::alternatives::collide;
+use crate::alternatives::report_conflict;
 use crate::protocol_module::UsageError;
 
 /// A part of a form: a field, or a file.
@@ -106,7 +106,7 @@ pub(super) fn body(
         ("conversation", call.conversation.is_some()),
         ("form", true),
     ];
-    if collide(problems, "call.http", &given) {
+    if report_conflict(problems, "call.http", &given) {
         return None;
     }
     if parts.is_empty() {
@@ -257,7 +257,7 @@ fn with_boundary(
             content_type: Some(kind),
         }));
     }
-    let made = text_payload(problems, "call.http.form", bytes, texts);
+    let made = parse_payload(problems, "call.http.form", bytes, texts);
     let varying = made.as_ref().and_then(|made| made.varying.as_ref());
     if varying.is_some_and(|body| is_in_rows(&body.template, boundary)) {
         return None;

@@ -18,6 +18,7 @@ pub mod events;
 mod fields;
 mod finish_reason;
 mod flags;
+mod foreign_lines;
 mod form;
 mod handshake;
 mod journey;
@@ -57,6 +58,10 @@ pub use conversation::{AcceptsBodies, ConversationScenario};
 pub use driver::{Http1Driver, Http1Protocol};
 pub use flags::HttpFlags;
 pub use form::FormPartSpec;
+pub use journey::{
+    CapturedResponse, JourneyPlan, JourneyProtocol, JourneyScenario, PauseSpec, RepeatSpec,
+    StepProtocol, StepSpec, StepValues, TakeSpec,
+};
 pub use llm::LlmFlags;
 pub(crate) use load::ONLY_HTTP1;
 pub use multiplexed::{Http2Driver, Http2Protocol, HttpScheme};

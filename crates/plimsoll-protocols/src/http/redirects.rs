@@ -200,7 +200,7 @@ fn ask(plan: &Plan, call: &HttpCall) -> Result<Option<RedirectAnswer>, PrepareEr
             let full_handshake = TlsPlan {
                 resume: false,
                 early_data: false,
-                full: None,
+                full_share: None,
                 ..tls.clone()
             };
             Some(TlsClient::new(&full_handshake, &plan.target, &[protocol])?)

@@ -20,15 +20,16 @@ use super::call::{
     ConversationPlan, EventStream, HttpCall, HttpVersion, SocketCall, VaryingBody, VaryingHttp,
 };
 use super::envelopes;
-use super::flags::queues;
+use super::flags::would_queue;
 use super::form::{self, FormPartSpec};
+use super::journey;
 use super::limits::{
     check_scheme, check_stream_duration, ends_with_load, expected, max_body, refuse_fields,
     required_headers,
 };
 use super::names::HEADER_NAMES;
 use super::paths::check_path;
-use super::payload::{Payload, TemplateContext, escaped, text_payload};
+use super::payload::{Payload, TemplateContext, escaped, parse_payload};
 use super::replayed;
 use super::section::{ConversationSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec};
 use super::user_scenarios::{conversation, script};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{add_descriptions, set_target, slash_method};
-use crate::foreign::lines::FlagMeaning::{Deferred, Ignored, Missing, OurFlag, Words};
+use crate::foreign::lines::FlagMeaning::{Deferred, Nothing, Missing, OurFlag, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
@@ -31,7 +31,7 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["skipTLS"], OurFlag("--insecure", "")),
         switch(&["insecure"], Deferred),
         value(&["authority"], Text, OurFlag("--authority", "")),
-        switch(&["async"], Ignored),
+        switch(&["async"], Nothing),
         value(&["r", "rps"], Decimal, Deferred),
         value(&["load-schedule"], Text, Deferred),
         value(&["load-start"], Number, Missing(IN_A_PLAN)),
@@ -50,7 +50,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["t", "timeout"], Time, Deferred),
         value(&["z", "duration"], Time, Deferred),
         value(&["x", "max-duration"], Time, OurFlag("--duration", "")),
-        value(&["duration-stop"], Text, Ignored),
+        value(&["duration-stop"], Text, Nothing),
         value(&["d", "data"], Text, Deferred),
         value(&["D", "data-file"], Text, Words(&["-d", "@{}"])),
         switch(&["b", "binary"], Words(&["--data-binary", "@-"])),
@@ -72,7 +72,7 @@ pub(super) static TOOL: LineTool = LineTool {
             OurFlag("--stream-duration", ""),
         ),
         value(&["stream-call-count"], Number, OurFlag("--messages", "")),
-        switch(&["stream-dynamic-messages"], Ignored),
+        switch(&["stream-dynamic-messages"], Nothing),
         value(
             &["reflect-metadata"],
             Text,
@@ -96,7 +96,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["connect-timeout"], Time, OurFlag("--connect-timeout", "")),
         value(&["keepalive"], Time, Missing("no keepalive pings are sent")),
         value(&["cpus"], Number, Deferred),
-        value(&["name"], Text, Ours("--name", "")),
+        value(&["name"], Text, OurFlag("--name", "")),
         value(&["tags"], Text, Nothing),
         value(&["o", "output"], Text, Deferred),
         value(&["O", "format"], Text, Deferred),
@@ -105,10 +105,10 @@ pub(super) static TOOL: LineTool = LineTool {
             Number,
             Missing("--warmup 5s excludes the beginning, by time"),
         ),
-        switch(&["count-errors"], Ignored),
-        value(&["debug"], Text, Ignored),
-        switch(&["disable-template-functions"], Ignored),
-        switch(&["disable-template-data"], Ignored),
+        switch(&["count-errors"], Nothing),
+        value(&["debug"], Text, Nothing),
+        switch(&["disable-template-functions"], Nothing),
+        switch(&["disable-template-data"], Nothing),
     ],
     reads_stdin: false,
     marker_flags: &[&["call"]],

@@ -2,7 +2,7 @@
 //! load may be mixed with grpcurl's own, and its arguments may be in any order.
 
 use super::{add_descriptions, set_target, slash_method};
-use crate::foreign::lines::FlagMeaning::{Deferred, Ignored, Missing, OurFlag};
+use crate::foreign::lines::FlagMeaning::{Deferred, Nothing, Missing, OurFlag};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
@@ -48,15 +48,15 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["max-msg-sz"], Number, OurFlag("--max-message", "B")),
         switch(&["unix"], Deferred),
         value(&["format"], Text, Deferred),
-        switch(&["format-error"], Ignored),
+        switch(&["format-error"], Nothing),
         switch(
             &["allow-unknown-fields"],
             Missing("fields that the message type lacks are always rejected"),
         ),
-        switch(&["emit-defaults"], Ignored),
-        switch(&["msg-template"], Ignored),
-        switch(&["v"], Ignored),
-        switch(&["vv"], Ignored),
+        switch(&["emit-defaults"], Nothing),
+        switch(&["msg-template"], Nothing),
+        switch(&["v"], Nothing),
+        switch(&["vv"], Nothing),
         switch(&["alts"], Missing("connections are plaintext or TLS")),
         value(
             &["protoset-out"],

@@ -1,7 +1,9 @@
 //! Translates command lines of [ab](https://httpd.apache.org/docs/2.4/programs/ab.html), the Apache benchmark.
 
 use super::{NO_FILE, add_basic, add_content_type, add_proxy, take_unverified_target};
-use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Header, Ignored, Missing, OurFlag, Words};
+use crate::foreign::lines::FlagMeaning::{
+    Deferred, Dropped, Header, Nothing, Missing, OurFlag, Words,
+};
 use crate::foreign::lines::ValueForm::{Number, Text};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
@@ -32,7 +34,7 @@ pub(super) static TOOL: LineTool = LineTool {
             Missing("--proxy 'http://$NAME@HOST:PORT' takes USER:PASSWORD from a variable"),
         ),
         value(&["X"], Text, Deferred),
-        value(&["B"], Text, Ours("--source", "")),
+        value(&["B"], Text, OurFlag("--source", "")),
         value(&["b"], Number, Dropped(OWN_BUFFERS)),
         value(&["v"], Number, Nothing),
         value(&["E"], Text, Words(&["--cert", "{}", "--key", "{}"])),

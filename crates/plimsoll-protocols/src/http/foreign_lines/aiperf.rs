@@ -2,7 +2,7 @@
 //! HOST:PORT …`; GenAI-Perf, which came before it, has the same flags.
 
 use super::NO_FILE;
-use crate::foreign::lines::FlagMeaning::{Deferred, Ignored, Missing, OurFlag};
+use crate::foreign::lines::FlagMeaning::{Deferred, Nothing, Missing, OurFlag};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value, with_scheme};
 
@@ -24,7 +24,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["endpoint"], Text, Deferred),
         value(&["custom-endpoint"], Text, Deferred),
         value(&["endpoint-type"], Text, Deferred),
-        switch(&["streaming"], Ignored),
+        switch(&["streaming"], Nothing),
         value(&["concurrency"], Number, Deferred),
         value(&["request-rate"], Decimal, Deferred),
         value(&["request-rate-mode", "arrival-pattern"], Text, Deferred),
@@ -71,9 +71,9 @@ pub(super) static TOOL: LineTool = LineTool {
             Decimal,
             Deferred,
         ),
-        value(&["tokenizer"], Text, Ignored),
-        switch(&["tokenizer-trust-remote-code"], Ignored),
-        value(&["tokenizer-revision"], Text, Ignored),
+        value(&["tokenizer"], Text, Nothing),
+        switch(&["tokenizer-trust-remote-code"], Nothing),
+        value(&["tokenizer-revision"], Text, Nothing),
         value(&["random-seed"], Number, OurFlag("--seed", "")),
         value(&["extra-inputs"], Text, Deferred),
         value(&["H", "header"], Text, OurFlag("-H", "")),
@@ -98,12 +98,12 @@ pub(super) static TOOL: LineTool = LineTool {
             OurFlag("--out", ""),
         ),
         value(&["profile-export-file"], Text, Missing(NO_FILE)),
-        value(&["workers-max", "max-workers"], Number, Ignored),
-        value(&["ui", "ui-type"], Text, Ignored),
-        value(&["service-kind"], Text, Ignored),
-        value(&["backend"], Text, Ignored),
+        value(&["workers-max", "max-workers"], Number, Nothing),
+        value(&["ui", "ui-type"], Text, Nothing),
+        value(&["service-kind"], Text, Nothing),
+        value(&["backend"], Text, Nothing),
         value(&["measurement-interval", "p"], Number, Deferred),
-        switch(&["v", "verbose"], Ignored),
+        switch(&["v", "verbose"], Nothing),
     ],
     reads_stdin: false,
     marker_flags: &[

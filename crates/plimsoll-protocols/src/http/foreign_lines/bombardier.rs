@@ -1,7 +1,7 @@
 //! Translates command lines of [bombardier](https://github.com/codesenberg/bombardier).
 
 use super::{NO_FILE, add_deadline, add_workers, decimal_value, refuse_at_sign};
-use crate::foreign::lines::FlagMeaning::{Deferred, Ignored, Missing, OurFlag, Words};
+use crate::foreign::lines::FlagMeaning::{Deferred, Nothing, Missing, OurFlag, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
@@ -14,7 +14,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["d", "duration"], Time, Deferred),
         value(&["r", "rate"], Decimal, Deferred),
         value(&["t", "timeout"], Time, Deferred),
-        switch(&["l", "latencies"], Ignored),
+        switch(&["l", "latencies"], Nothing),
         value(&["m", "method"], Text, OurFlag("-X", "")),
         value(&["b", "body"], Text, OurFlag("-d", "")),
         value(&["f", "body-file"], Text, Words(&["-d", "@{}"])),
@@ -27,13 +27,13 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["k", "insecure"], OurFlag("--insecure", "")),
         switch(&["a", "disableKeepAlives"], OurFlag("--cold", "")),
         value(&["H", "header"], Text, OurFlag("-H", "")),
-        switch(&["fasthttp"], Ignored),
+        switch(&["fasthttp"], Nothing),
         switch(
             &["http1"],
             Words(&["--http-version", "1.1", "--compressed"]),
         ),
         switch(&["http2"], Words(&["--http-version", "2", "--compressed"])),
-        value(&["p", "print"], Text, Ignored),
+        value(&["p", "print"], Text, Nothing),
         switch(&["q", "no-print"], OurFlag("--quiet", "")),
         value(&["o", "format"], Text, Deferred),
     ],

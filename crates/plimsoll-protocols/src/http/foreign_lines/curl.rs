@@ -2,7 +2,9 @@
 //! curl's own.
 
 use super::{ANY_ADDRESS, NO_FILE, add_alpn, add_basic, add_proxy, add_redirects};
-use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Header, Ignored, Missing, OurFlag, Words};
+use crate::foreign::lines::FlagMeaning::{
+    Deferred, Dropped, Header, Nothing, Missing, OurFlag, Words,
+};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
@@ -32,7 +34,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["e", "referer"], Text, Header("referer")),
         value(&["b", "cookie"], Text, Deferred),
         value(&["u", "user"], Text, Deferred),
-        switch(&["basic"], Ignored),
+        switch(&["basic"], Nothing),
         value(
             &["oauth2-bearer"],
             Text,
@@ -49,7 +51,7 @@ pub(super) static TOOL: LineTool = LineTool {
         ),
         switch(&["L", "location"], Deferred),
         value(&["max-redirs"], Number, Deferred),
-        switch(&["compressed"], Ours("--compressed", "")),
+        switch(&["compressed"], OurFlag("--compressed", "")),
         value(&["url"], Text, Deferred),
         value(&["x", "proxy"], Text, Deferred),
         value(&["noproxy"], Text, Dropped("--proxy is for the one target")),
@@ -94,7 +96,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["crlfile"], Text, OurFlag("--crl", "")),
         value(&["E", "cert"], Text, OurFlag("--cert", "")),
         value(&["key"], Text, OurFlag("--key", "")),
-        switch(&["tlsv1.2"], Ignored),
+        switch(&["tlsv1.2"], Nothing),
         switch(&["tlsv1.3"], Words(&["--tls-version", "1.3"])),
         switch(&["1", "tlsv1", "tlsv1.0"], Dropped(OLD_TLS)),
         switch(&["tlsv1.1"], Dropped(OLD_TLS)),
@@ -125,17 +127,17 @@ pub(super) static TOOL: LineTool = LineTool {
             Dropped("cookies of answers are not kept"),
         ),
         value(&["D", "dump-header"], Text, Missing(NO_FILE)),
-        switch(&["s", "silent"], Ignored),
-        switch(&["S", "show-error"], Ignored),
-        switch(&["f", "fail"], Ignored),
-        switch(&["fail-with-body"], Ignored),
-        switch(&["v", "verbose"], Ignored),
-        switch(&["i", "include"], Ignored),
-        switch(&["N", "no-buffer"], Ignored),
-        switch(&["#", "progress-bar"], Ignored),
-        switch(&["no-progress-meter"], Ignored),
-        switch(&["q", "disable"], Ignored),
-        switch(&["Z", "parallel"], Ignored),
+        switch(&["s", "silent"], Nothing),
+        switch(&["S", "show-error"], Nothing),
+        switch(&["f", "fail"], Nothing),
+        switch(&["fail-with-body"], Nothing),
+        switch(&["v", "verbose"], Nothing),
+        switch(&["i", "include"], Nothing),
+        switch(&["N", "no-buffer"], Nothing),
+        switch(&["#", "progress-bar"], Nothing),
+        switch(&["no-progress-meter"], Nothing),
+        switch(&["q", "disable"], Nothing),
+        switch(&["Z", "parallel"], Nothing),
         // These flags are ours, and define a load.
         value(&["clients"], Number, OurFlag("--clients", "")),
         value(&["calls"], Number, OurFlag("--calls", "")),
@@ -288,7 +290,7 @@ const FILE_TYPES: [(&str, &str); 10] = [
 ];
 
 /// Adds the parts of a form.
-fn add_form(line: &mut Line) {
+fn add_form(line: &mut LineBuilder) {
     for part in line.values("F") {
         let (_, value) = part.split_once('=').unwrap_or_default();
         if value.starts_with('<') {

@@ -1,7 +1,7 @@
 //! Translates command lines of [h2load](https://nghttp2.org/documentation/h2load.1.html).
 
 use super::{NO_FILE, NO_SCRIPT, decimal_value};
-use crate::foreign::lines::FlagMeaning::{Deferred, Ignored, Missing, OurFlag, Words};
+use crate::foreign::lines::FlagMeaning::{Deferred, Nothing, Missing, OurFlag, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Seconds, Text};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
@@ -85,7 +85,7 @@ pub(super) static TOOL: LineTool = LineTool {
             &["ktls"],
             Missing("--records library leaves TLS records to the library"),
         ),
-        switch(&["v", "verbose"], Ignored),
+        switch(&["v", "verbose"], Nothing),
     ],
     reads_stdin: false,
     marker_flags: &[&["n", "c", "m"], &["c", "m", "D"], &["c", "D"]],

@@ -4,7 +4,7 @@ use super::{
     NO_FILE, add_basic, add_content_type, add_deadline, add_get_with_body, add_proxy,
     add_redirects, add_workers, decimal_value, refuse_at_sign, take_unverified_target,
 };
-use crate::foreign::lines::Meaning::{Deferred, Header, Missing, Ours, Words};
+use crate::foreign::lines::FlagMeaning::{Deferred, Header, Missing, OurFlag, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
@@ -28,9 +28,9 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["a"], Text, Deferred),
         value(&["x"], Text, Deferred),
         switch(&["h2"], Words(&["--http-version", "2"])),
-        value(&["host"], Text, Ours("--host", "")),
+        value(&["host"], Text, OurFlag("--host", "")),
         switch(&["disable-compression"], Deferred),
-        switch(&["disable-keepalive"], Ours("--cold", "")),
+        switch(&["disable-keepalive"], OurFlag("--cold", "")),
         switch(&["disable-redirects"], Deferred),
         value(&["cpus"], Number, Deferred),
     ],

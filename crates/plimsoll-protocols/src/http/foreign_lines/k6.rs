@@ -2,7 +2,7 @@
 //! URLs, so users must add one.
 
 use super::{NO_FILE, NO_SCRIPT, add_alpn, add_redirects};
-use crate::foreign::lines::FlagMeaning::{Deferred, Header, Ignored, Missing, OurFlag};
+use crate::foreign::lines::FlagMeaning::{Deferred, Header, Nothing, Missing, OurFlag};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
@@ -14,7 +14,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["d", "duration"], Time, Deferred),
         value(&["i", "iterations"], Number, Deferred),
         value(&["s", "stage"], Text, Deferred),
-        value(&["max", "m"], Number, Ignored),
+        value(&["max", "m"], Number, Nothing),
         value(&["max-redirects"], Number, Deferred),
         value(&["rps"], Decimal, Deferred),
         switch(&["insecure-skip-tls-verify"], OurFlag("--insecure", "")),
@@ -25,25 +25,25 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["local-ips"], Text, OurFlag("--source", "")),
         value(&["o", "out"], Text, Missing(NO_FILE)),
         value(&["summary-export"], Text, Missing(NO_FILE)),
-        value(&["summary-trend-stats"], Text, Ignored),
-        value(&["summary-time-unit"], Text, Ignored),
-        switch(&["no-summary"], Ignored),
-        switch(&["no-thresholds"], Ignored),
-        switch(&["no-setup"], Ignored),
-        switch(&["no-teardown"], Ignored),
-        switch(&["no-usage-report"], Ignored),
-        switch(&["no-color"], Ignored),
-        switch(&["discard-response-bodies"], Ignored),
+        value(&["summary-trend-stats"], Text, Nothing),
+        value(&["summary-time-unit"], Text, Nothing),
+        switch(&["no-summary"], Nothing),
+        switch(&["no-thresholds"], Nothing),
+        switch(&["no-setup"], Nothing),
+        switch(&["no-teardown"], Nothing),
+        switch(&["no-usage-report"], Nothing),
+        switch(&["no-color"], Nothing),
+        switch(&["discard-response-bodies"], Nothing),
         value(&["e", "env"], Text, Missing(NO_SCRIPT)),
-        value(&["tag"], Text, Ignored),
+        value(&["tag"], Text, Nothing),
         value(
             &["c", "config"],
             Text,
             Missing("write a plan in place of the configuration: plimsoll run PLAN"),
         ),
-        switch(&["paused"], Ignored),
+        switch(&["paused"], Nothing),
         switch(&["q", "quiet"], OurFlag("--quiet", "")),
-        switch(&["v", "verbose"], Ignored),
+        switch(&["v", "verbose"], Nothing),
     ],
     reads_stdin: false,
     marker_flags: &[&["u"], &["i"], &["s"]],

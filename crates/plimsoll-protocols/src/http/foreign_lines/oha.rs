@@ -4,7 +4,9 @@ use super::{
     ANY_ADDRESS, NO_FILE, add_basic, add_deadline, add_get_with_body, add_proxy, add_redirects,
     add_workers, decimal_value, refuse_at_sign,
 };
-use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Header, Ignored, Missing, OurFlag, Words};
+use crate::foreign::lines::FlagMeaning::{
+    Deferred, Dropped, Header, Nothing, Missing, OurFlag, Words,
+};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
@@ -18,7 +20,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["c"], Number, Deferred),
         value(&["p"], Number, Deferred),
         value(&["z"], Time, Deferred),
-        switch(&["w", "wait-ongoing-requests-after-deadline"], Ignored),
+        switch(&["w", "wait-ongoing-requests-after-deadline"], Nothing),
         value(&["q", "query-per-second"], Decimal, Deferred),
         value(
             &["burst-delay"],
@@ -34,15 +36,15 @@ pub(super) static TOOL: LineTool = LineTool {
         switch(&["urls-from-file"], Missing(ONE_URL)),
         value(&["max-repeat"], Number, Missing(ONE_URL)),
         value(&["dump-urls"], Number, Missing(ONE_URL)),
-        switch(&["latency-correction"], Ignored),
+        switch(&["latency-correction"], Nothing),
         switch(&["no-tui"], Words(&["--progress", "lines"])),
-        switch(&["no-color", "disable-color"], Ignored),
+        switch(&["no-color", "disable-color"], Nothing),
         switch(&["j", "json"], OurFlag("--json", "")),
         value(&["output-format"], Text, Deferred),
         value(&["o", "output"], Text, Missing(NO_FILE)),
         value(&["db-url"], Text, Missing(NO_FILE)),
-        value(&["fps"], Number, Ignored),
-        switch(&["stats-success-breakdown"], Ignored),
+        value(&["fps"], Number, Nothing),
+        switch(&["stats-success-breakdown"], Nothing),
         value(&["m", "method"], Text, OurFlag("-X", "")),
         value(&["H"], Text, OurFlag("-H", "")),
         value(&["t"], Time, Deferred),
@@ -54,17 +56,17 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["x"], Text, Deferred),
         value(&["http-version"], Text, OurFlag("--http-version", "")),
         switch(&["http2"], Words(&["--http-version", "2"])),
-        value(&["host"], Text, Ours("--host", "")),
+        value(&["host"], Text, OurFlag("--host", "")),
         switch(&["disable-compression"], Deferred),
         value(&["r", "redirect"], Number, Deferred),
-        switch(&["disable-keepalive"], Ours("--cold", "")),
+        switch(&["disable-keepalive"], OurFlag("--cold", "")),
         switch(&["no-pre-lookup"], Nothing),
         switch(&["ipv4"], Dropped(ANY_ADDRESS)),
         switch(&["ipv6"], Dropped(ANY_ADDRESS)),
-        value(&["cacert"], Text, Ours("--ca", "")),
-        value(&["cert"], Text, Ours("--cert", "")),
-        value(&["key"], Text, Ours("--key", "")),
-        switch(&["insecure"], Ours("--insecure", "")),
+        value(&["cacert"], Text, OurFlag("--ca", "")),
+        value(&["cert"], Text, OurFlag("--cert", "")),
+        value(&["key"], Text, OurFlag("--key", "")),
+        switch(&["insecure"], OurFlag("--insecure", "")),
         value(
             &["connect-to"],
             Text,
@@ -113,7 +115,7 @@ fn finish(line: &mut LineBuilder) -> Result<(), String> {
     }
     add_deadline(line, "t");
     let is_field = |word: &String| word.to_ascii_lowercase().starts_with("accept-encoding:");
-    if !line.has("disable-compression") && !line.ours.iter().any(is_field) {
+    if !line.has("disable-compression") && !line.our_flags.iter().any(is_field) {
         line.add_field("-H", "accept-encoding", ACCEPTED_CODINGS);
     }
     let is_newer = line.has("http2") || line.value("http-version") == Some("2");

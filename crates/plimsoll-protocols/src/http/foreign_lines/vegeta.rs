@@ -2,7 +2,7 @@
 //! -rate=50 -duration=10s`.
 
 use super::{NO_FILE, OPEN_LOOP_CONNECTIONS, add_alpn, add_redirects};
-use crate::foreign::lines::Meaning::{Deferred, Dropped, Missing, Nothing, Ours, Words};
+use crate::foreign::lines::FlagMeaning::{Deferred, Dropped, Missing, Nothing, OurFlag, Words};
 use crate::foreign::lines::ValueForm::{Number, Text, Time};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
@@ -23,7 +23,7 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["timeout"], Time, Deferred),
         value(&["connections"], Number, Deferred),
         value(&["max-connections"], Number, Deferred),
-        value(&["workers"], Number, Ignored),
+        value(&["workers"], Number, Nothing),
         value(&["max-workers"], Number, Deferred),
         switch(&["keepalive"], Deferred),
         switch(&["http2"], Deferred),
@@ -35,12 +35,12 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["redirects"], Text, Deferred),
         value(&["name"], Text, OurFlag("--name", "")),
         value(&["output"], Text, Missing(NO_FILE)),
-        switch(&["lazy"], Ignored),
+        switch(&["lazy"], Nothing),
         switch(
             &["chunked"],
             Missing("bodies are sent with their length, not in chunks"),
         ),
-        value(&["laddr"], Text, Ours("--source", "")),
+        value(&["laddr"], Text, OurFlag("--source", "")),
         value(
             &["max-body"],
             Text,

@@ -2,7 +2,7 @@
 
 use super::NO_FILE;
 use super::aiperf::{LENGTH_SPREAD_HINT, add_goodput};
-use crate::foreign::lines::FlagMeaning::{Deferred, Ignored, Missing, OurFlag};
+use crate::foreign::lines::FlagMeaning::{Deferred, Nothing, Missing, OurFlag};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 
@@ -52,18 +52,18 @@ pub(super) static TOOL: LineTool = LineTool {
         ),
         switch(&["ignore-eos"], Deferred),
         value(&["temperature"], Decimal, Deferred),
-        value(&["tokenizer"], Text, Ignored),
+        value(&["tokenizer"], Text, Nothing),
         value(&["seed"], Number, OurFlag("--seed", "")),
         value(&["goodput"], Text, Deferred),
-        value(&["percentile-metrics"], Text, Ignored),
-        value(&["metric-percentiles"], Text, Ignored),
-        switch(&["save-result"], Ignored),
+        value(&["percentile-metrics"], Text, Nothing),
+        value(&["metric-percentiles"], Text, Nothing),
+        switch(&["save-result"], Nothing),
         switch(&["save-detailed"], OurFlag("--requests", "")),
         value(&["result-dir"], Text, OurFlag("--out", "")),
         value(&["result-filename"], Text, Missing(NO_FILE)),
-        switch(&["trust-remote-code"], Ignored),
-        switch(&["disable-tqdm"], Ignored),
-        value(&["ready-check-timeout-sec"], Number, Ignored),
+        switch(&["trust-remote-code"], Nothing),
+        switch(&["disable-tqdm"], Nothing),
+        value(&["ready-check-timeout-sec"], Number, Nothing),
     ],
     reads_stdin: false,
     marker_flags: &[&["num-prompts"], &["random-input-len"]],

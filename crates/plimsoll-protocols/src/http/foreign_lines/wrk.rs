@@ -2,9 +2,9 @@
 //! has `-R`.
 
 use super::{NO_SCRIPT, add_deadline, add_workers, take_unverified_target};
-use crate::foreign::lines::Meaning::{Deferred, Missing, Nothing, Ours};
+use crate::foreign::lines::FlagMeaning::{Deferred, Missing, Nothing, OurFlag};
 use crate::foreign::lines::ValueForm::{Metric, Seconds, Text};
-use crate::foreign::lines::{Line, LineTool, Style, switch, value, with_unit};
+use crate::foreign::lines::{LineBuilder, LineTool, FlagStyle, switch, value, with_unit};
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["wrk", "wrk2"],
@@ -15,9 +15,9 @@ pub(super) static TOOL: LineTool = LineTool {
         value(&["t", "threads"], Metric, Deferred),
         value(&["s", "script"], Text, Missing(NO_SCRIPT)),
         value(&["H", "header"], Text, OurFlag("-H", "")),
-        switch(&["L", "latency"], Ignored),
-        switch(&["U", "u_latency"], Ignored),
-        switch(&["B", "batch_latency"], Ignored),
+        switch(&["L", "latency"], Nothing),
+        switch(&["U", "u_latency"], Nothing),
+        switch(&["B", "batch_latency"], Nothing),
         value(&["timeout"], Seconds, Deferred),
         value(&["R", "rate"], Metric, Deferred),
     ],
@@ -27,7 +27,7 @@ pub(super) static TOOL: LineTool = LineTool {
 };
 
 /// Each connection has a client, and waits for its answer; with `-R` the rate is given.
-fn finish(line: &mut Line) -> Result<(), String> {
+fn finish(line: &mut LineBuilder) -> Result<(), String> {
     let connections = line.metric("c", 10);
     let rate = line.has("R").then(|| line.metric("R", 0) as f64);
     add_workers(line, connections, rate);

@@ -479,9 +479,9 @@ fn merged(section: &HttpSpec, own: &Table) -> Result<HttpSpec, String> {
         ..section.clone()
     };
     let mut table = Table::try_from(&defaults).map_err(|e| e.to_string())?;
-    if own.contains_key("body") || own.contains_key("body_file") {
-        table.remove("body");
-        table.remove("body_file");
+    const CONTENT_KEYS: [&str; 3] = ["body", "body_file", "form"];
+    if CONTENT_KEYS.iter().any(|key| own.contains_key(*key)) {
+        CONTENT_KEYS.map(|key| table.remove(key));
     }
     for (key, value) in own {
         match (
