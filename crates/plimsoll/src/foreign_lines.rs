@@ -138,7 +138,7 @@ mod tests {
     /// Reads `tests/foreign_lines.txt`. Each line of another tool is followed by its translation, after `=` if it runs,
     ///, `~` (it runs without what
     /// a notice names) or after `?` if it is only printed.
-    fn cases() -> Vec<TranslationCase> {
+    fn cases() -> Vec<Case> {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/foreign_lines.txt");
         let text = std::fs::read_to_string(file).expect(file);
         let mut lines = text
@@ -149,7 +149,7 @@ mod tests {
             let ours = lines.next().expect(theirs);
             let (mark, ours) = ours.split_once(' ').expect(ours);
             assert!(["=", "~", "?"].contains(&mark), "{theirs}: {mark}");
-            cases.push(TranslationCase {
+            cases.push(Case {
                 theirs: theirs.to_owned(),
                 runs: mark != "?",
                 has_notes: mark == "~",
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn every_suggested_line_is_read_by_our_parser() {
         plimsoll_protocols::registry::register();
-        for TranslationCase { theirs, ours, .. } in cases() {
+        for Case { theirs, ours, .. } in cases() {
             let line = shell_words::split(&format!("plimsoll {ours}")).expect("words of a shell");
             let words: Vec<OsString> = line.into_iter().map(OsString::from).collect();
             let read = commands::command_of(&words).try_get_matches_from(&words);
@@ -260,7 +260,7 @@ mod tests {
             let commands::ParsedCommand::Call(arguments) = cli.command else {
                 panic!("{theirs}: not a call");
             };
-            if arguments.typed.subcommand().is_some() {
+            if arguments.matches.subcommand().is_some() {
                 continue;
             }
             let origins = crate::origins::FlagOrigins::default();

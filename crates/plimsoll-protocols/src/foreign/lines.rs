@@ -216,7 +216,11 @@ impl LineBuilder {
 
     /// Whether the last flag of one first name stands behind all flags of another.
     pub fn is_behind(&self, name: &str, other: &str) -> bool {
-        let last = |name: &str| self.typed_flags.iter().rposition(|(known, _)| *known == name);
+        let last = |name: &str| {
+            self.typed_flags
+                .iter()
+                .rposition(|(known, _)| *known == name)
+        };
         last(name) > last(other)
     }
 

@@ -8,7 +8,7 @@ use plimsoll_model::spec::{MetadataSpec, Problems, is_printable};
 use plimsoll_model::template::{self, FieldSource, Template, TemplatePart};
 use serde::{Deserialize, Serialize};
 
-use super::payload::{BodySource, Payload, TemplateContext, escaped, payload, parse_payload};
+use super::payload::{BodySource, Payload, TemplateContext, escaped, parse_payload, payload};
 use super::section::HttpSpec;
 use crate::alternatives::report_conflict;
 use crate::protocol_module::UsageError;

@@ -93,13 +93,13 @@ pub(crate) fn execute(
         return sweep::typed(&spec, output, process);
     }
     let mut plan = planning::plan(&spec, environment, &PlanSource::Flags)?;
-    let limit = entry.max_redirects(&arguments.typed);
+    let limit = entry.max_redirects(&arguments.matches);
     if limit > 0 {
         plan = redirects::follow(entry, limit, (&mut spec, plan), environment)?;
     }
     default_load.into_iter().for_each(console::confirmation);
     execution::execute(&spec, &plan, output, process, LoadRunner::Local, |run| {
-        report::export_besides(run, export)
+        report::export_if_requested(run, export)
     })
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn typed_call(
     origins: &FlagOrigins,
     environment: &Environment,
 ) -> Result<TypedCall, Failure> {
-    let entry = arguments.of;
+    let entry = arguments.entry;
     let mut spec = Spec {
         target: arguments.matches.get_one("target").cloned(),
         ..Spec::default()

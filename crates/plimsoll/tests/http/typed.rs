@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use crate::http;
+use crate::run_http;
 use crate::support::{Place, stderr_of};
 use crate::wire::{Recorder, always};
 
@@ -19,7 +19,7 @@ fn password_is_sent_and_kept_out_of_files() {
     fs::write(place.path(".env"), "PASSWORD=hush\n").unwrap();
     for pair in ["me:hush", "me:$PASSWORD"] {
         let load = ["--clients", "1", "--calls", "2", "--save-plan", "plan.toml"];
-        http(
+        run_http(
             &place,
             0,
             &server.url("/"),
@@ -51,7 +51,7 @@ fn dollar_signs_are_doubled_to_be_text() {
     let (place, server) = (Place::new(), Recorder::start(always));
     let load = ["--clients", "1", "--calls", "1"];
     let flags = ["-H", "x-a: $$HOME", "-u", "me:$$x"];
-    http(&place, 0, &server.url("/"), &[&flags[..], &load].concat());
+    run_http(&place, 0, &server.url("/"), &[&flags[..], &load].concat());
     let received = server.take();
     assert!(received[0].0.contains("\r\nx-a: $HOME\r\n"), "{received:?}");
     // The encoding of `me:$x`.
@@ -69,7 +69,7 @@ fn form_arrives_part_by_part() {
         "file=@a.bin;filename=b",
     ];
     let load = ["--clients", "1", "--calls", "1"];
-    http(&place, 0, &server.url("/"), &[&form[..], &load].concat());
+    run_http(&place, 0, &server.url("/"), &[&form[..], &load].concat());
     let (head, body) = server.take().remove(0);
     assert!(head.starts_with("POST / HTTP/1.1\r\n"), "{head}");
     let kind = "\r\ncontent-type: multipart/form-data; boundary=plimsoll-form-0\r\n";
@@ -128,7 +128,7 @@ fn load_goes_where_redirect_leads() {
     let place = Place::new();
     let (url, heads) = redirecting("/new?a=b");
     let flags = ["-L", "-H", "authorization: hush"];
-    let run = http(
+    let run = run_http(
         &place,
         0,
         &format!("{url}/old"),

@@ -3,7 +3,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use super::super::{StepSpec, locate, read};
+use super::super::{StepSpec, read, set_spans};
 use super::*;
 use crate::plan::{
     ArrivalSpacing, ChainCheck, KeyExchangeGroup, LoadStage, Metric, RecordLayer, ServerTrust,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{add_descriptions, set_target, slash_method};
-use crate::foreign::lines::FlagMeaning::{Deferred, Nothing, Missing, OurFlag, Words};
+use crate::foreign::lines::FlagMeaning::{Deferred, Missing, Nothing, OurFlag, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 

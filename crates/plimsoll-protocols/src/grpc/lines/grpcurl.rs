@@ -2,7 +2,7 @@
 //! load may be mixed with grpcurl's own, and its arguments may be in any order.
 
 use super::{add_descriptions, set_target, slash_method};
-use crate::foreign::lines::FlagMeaning::{Deferred, Nothing, Missing, OurFlag};
+use crate::foreign::lines::FlagMeaning::{Deferred, Missing, Nothing, OurFlag};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 

@@ -2,7 +2,7 @@
 
 use super::{NO_FILE, add_basic, add_content_type, add_proxy, take_unverified_target};
 use crate::foreign::lines::FlagMeaning::{
-    Deferred, Dropped, Header, Nothing, Missing, OurFlag, Words,
+    Deferred, Dropped, Header, Missing, Nothing, OurFlag, Words,
 };
 use crate::foreign::lines::ValueForm::{Number, Text};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};

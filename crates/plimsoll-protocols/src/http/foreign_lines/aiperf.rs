@@ -2,7 +2,7 @@
 //! HOST:PORT …`; GenAI-Perf, which came before it, has the same flags.
 
 use super::NO_FILE;
-use crate::foreign::lines::FlagMeaning::{Deferred, Nothing, Missing, OurFlag};
+use crate::foreign::lines::FlagMeaning::{Deferred, Missing, Nothing, OurFlag};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value, with_scheme};
 

@@ -1,7 +1,7 @@
 //! Translates command lines of [bombardier](https://github.com/codesenberg/bombardier).
 
 use super::{NO_FILE, add_deadline, add_workers, decimal_value, refuse_at_sign};
-use crate::foreign::lines::FlagMeaning::{Deferred, Nothing, Missing, OurFlag, Words};
+use crate::foreign::lines::FlagMeaning::{Deferred, Missing, Nothing, OurFlag, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 

@@ -3,7 +3,7 @@
 
 use super::{ANY_ADDRESS, NO_FILE, add_alpn, add_basic, add_proxy, add_redirects};
 use crate::foreign::lines::FlagMeaning::{
-    Deferred, Dropped, Header, Nothing, Missing, OurFlag, Words,
+    Deferred, Dropped, Header, Missing, Nothing, OurFlag, Words,
 };
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};

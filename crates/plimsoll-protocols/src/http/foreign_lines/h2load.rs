@@ -1,7 +1,7 @@
 //! Translates command lines of [h2load](https://nghttp2.org/documentation/h2load.1.html).
 
 use super::{NO_FILE, NO_SCRIPT, decimal_value};
-use crate::foreign::lines::FlagMeaning::{Deferred, Nothing, Missing, OurFlag, Words};
+use crate::foreign::lines::FlagMeaning::{Deferred, Missing, Nothing, OurFlag, Words};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Seconds, Text};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 

@@ -2,7 +2,7 @@
 //! URLs, so users must add one.
 
 use super::{NO_FILE, NO_SCRIPT, add_alpn, add_redirects};
-use crate::foreign::lines::FlagMeaning::{Deferred, Header, Nothing, Missing, OurFlag};
+use crate::foreign::lines::FlagMeaning::{Deferred, Header, Missing, Nothing, OurFlag};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 

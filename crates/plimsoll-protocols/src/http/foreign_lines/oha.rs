@@ -5,7 +5,7 @@ use super::{
     add_workers, decimal_value, refuse_at_sign,
 };
 use crate::foreign::lines::FlagMeaning::{
-    Deferred, Dropped, Header, Nothing, Missing, OurFlag, Words,
+    Deferred, Dropped, Header, Missing, Nothing, OurFlag, Words,
 };
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text, Time};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};

@@ -2,7 +2,7 @@
 
 use super::NO_FILE;
 use super::aiperf::{LENGTH_SPREAD_HINT, add_goodput};
-use crate::foreign::lines::FlagMeaning::{Deferred, Nothing, Missing, OurFlag};
+use crate::foreign::lines::FlagMeaning::{Deferred, Missing, Nothing, OurFlag};
 use crate::foreign::lines::ValueForm::{Decimal, Number, Text};
 use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value};
 

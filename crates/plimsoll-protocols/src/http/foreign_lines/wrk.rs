@@ -4,7 +4,7 @@
 use super::{NO_SCRIPT, add_deadline, add_workers, take_unverified_target};
 use crate::foreign::lines::FlagMeaning::{Deferred, Missing, Nothing, OurFlag};
 use crate::foreign::lines::ValueForm::{Metric, Seconds, Text};
-use crate::foreign::lines::{LineBuilder, LineTool, FlagStyle, switch, value, with_unit};
+use crate::foreign::lines::{FlagStyle, LineBuilder, LineTool, switch, value, with_unit};
 
 pub(super) static TOOL: LineTool = LineTool {
     names: &["wrk", "wrk2"],

@@ -481,7 +481,9 @@ fn merged(section: &HttpSpec, own: &Table) -> Result<HttpSpec, String> {
     let mut table = Table::try_from(&defaults).map_err(|e| e.to_string())?;
     const CONTENT_KEYS: [&str; 3] = ["body", "body_file", "form"];
     if CONTENT_KEYS.iter().any(|key| own.contains_key(*key)) {
-        CONTENT_KEYS.map(|key| table.remove(key));
+        for key in CONTENT_KEYS {
+            table.remove(key);
+        }
     }
     for (key, value) in own {
         match (

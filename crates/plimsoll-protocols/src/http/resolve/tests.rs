@@ -291,7 +291,7 @@ fn basic_authentication_is_encoded_and_saved_by_name() {
         let text = with_section(&format!(
             "headers = {{ authorization = {{ basic = \"{pair}\" }} }}"
         ));
-        let found = wrong(&text);
+        let found = problems_of(&text);
         assert!(found[0].contains(problem), "{found:?}");
         assert!(!found[0].contains("hush"), "{found:?}");
     }
@@ -362,7 +362,7 @@ fn forms_that_cannot_be_sent_are_named() {
             "a form has its own",
         ),
     ] {
-        let found = wrong(&with_section(section));
+        let found = problems_of(&with_section(section));
         assert!(found[0].contains(problem), "{section}: {found:?}");
     }
 }
