@@ -1,12 +1,15 @@
 //! An HTTP call with all defaults resolved.
 
+pub(super) mod journey;
+
 use std::borrow::Cow;
 use std::time::Duration;
 
-use super::journey::JourneyPlan;
 use plimsoll_model::plan::{Call, GoodputBounds, TlsPlan, TokenCounter};
 use plimsoll_model::redaction;
 use plimsoll_model::template::{MetadataField, Template, TraceIds, Variation, trace_ids};
+
+use journey::JourneyPlan;
 
 /// The name of a call that only makes a connection.
 const HANDSHAKE_NAME: &str = "handshake";

@@ -27,8 +27,8 @@ use super::content::BodyInspector;
 use super::conversation::AcceptsBodies;
 use super::endless::mark_ended_with_load;
 use super::errors::broken;
-use super::journey::{CapturedResponse, StepProtocol, StepValues};
 use super::request::{EncodedRequest, GivenParts, HttpRequest};
+use super::step_protocol::{CapturedResponse, StepProtocol, StepValues};
 use super::trace::HeadTracer;
 use crate::details::DetailBudget;
 

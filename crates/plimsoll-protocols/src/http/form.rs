@@ -2,32 +2,13 @@
 //!
 //! The boundary between parts is a text that occurs in none of them, rows included.
 
-use std::path::PathBuf;
-
 use plimsoll_model::spec::{MetadataSpec, Problems, is_printable};
 use plimsoll_model::template::{self, FieldSource, Template, TemplatePart};
-use serde::{Deserialize, Serialize};
 
 use super::payload::{BodySource, Payload, TemplateContext, escaped, parse_payload, payload};
-use super::section::HttpSpec;
+use super::section::{FormPartSpec, HttpSpec};
 use crate::alternatives::report_conflict;
 use crate::protocol_module::UsageError;
-
-/// A part of a form: a field, or a file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct FormPartSpec {
-    /// The field's name.
-    pub name: String,
-    /// Its value, which may have fields.
-    pub value: Option<String>,
-    /// In place of `value`: the file that holds it, which is sent as it is.
-    pub file: Option<PathBuf>,
-    /// The name of the file to send. Default: the last part of `file`; none of a value.
-    pub filename: Option<String>,
-    /// The content type of the part. Default: application/octet-stream of a file; none of a value.
-    pub content_type: Option<String>,
-}
 
 /// What may stand behind a part's value.
 const OPTIONS: [&str; 2] = [";type=", ";filename="];

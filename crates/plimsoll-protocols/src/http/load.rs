@@ -8,17 +8,19 @@ use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::plan::ConnectionReuse;
 use plimsoll_model::{Outcome, Plan};
 
+use super::call::journey::JourneyPlan;
 use super::call::{HttpCall, HttpVersion};
 use super::conversation::{AcceptsBodies, ConversationScenario};
 use super::driver::Http1Protocol;
 use super::handshake::HandshakeProtocol;
-use super::journey::{JourneyPlan, JourneyScenario, StepProtocol};
+use super::journey::JourneyScenario;
 use super::multiplexed::{Http2Protocol, HttpScheme};
 use super::negotiated_driver::HttpProtocol;
 use super::request::HttpRequest;
 use super::script::FrameScripts;
 use super::section::HttpSpec;
 use super::socket::SocketProtocol;
+use super::step_protocol::StepProtocol;
 use crate::http2::NOT_HTTP2;
 use crate::protocol_module::{
     PrepareError, PrepareRequest, PreparedLoad, ProtocolModule, load_with_driver,

@@ -42,6 +42,9 @@ mod script;
 mod section;
 mod socket;
 mod status;
+mod step_protocol;
+mod step_spec;
+mod take;
 #[cfg(feature = "targets")]
 pub mod target;
 mod tokenizer;
@@ -50,6 +53,7 @@ mod trace;
 mod user_scenarios;
 mod ws;
 
+pub use call::journey::JourneyPlan;
 pub use call::{
     ConversationPlan, EventFormat, EventMatch, EventStream, FrameAnswer, FrameCall, HttpCall,
     HttpVersion, SocketCall, VaryingBody, VaryingHttp, WelcomeMessage,
@@ -57,11 +61,7 @@ pub use call::{
 pub use conversation::{AcceptsBodies, ConversationScenario};
 pub use driver::{Http1Driver, Http1Protocol};
 pub use flags::HttpFlags;
-pub use form::FormPartSpec;
-pub use journey::{
-    CapturedResponse, JourneyPlan, JourneyProtocol, JourneyScenario, PauseSpec, RepeatSpec,
-    StepProtocol, StepSpec, StepValues, TakeSpec,
-};
+pub use journey::{JourneyProtocol, JourneyScenario};
 pub use llm::LlmFlags;
 pub(crate) use load::ONLY_HTTP1;
 pub use multiplexed::{Http2Driver, Http2Protocol, HttpScheme};
@@ -72,7 +72,9 @@ pub use request::HttpRequest;
 pub(crate) use resolve::{check_host, path_of_call};
 pub use script::FrameScripts;
 pub use section::{
-    ConversationSpec, ExpectedValues, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec,
+    ConversationSpec, ExpectedValues, FormPartSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec,
 };
 pub use socket::{SocketDriver, SocketProtocol};
+pub use step_protocol::{CapturedResponse, StepProtocol, StepValues};
+pub use step_spec::{PauseSpec, RepeatSpec, StepSpec, TakeSpec};
 pub use ws::WsFlags;

@@ -34,8 +34,8 @@ use super::endless::mark_ended_with_load;
 use super::envelopes;
 use super::errors::{MAX_HEAD_HINT, broken};
 use super::fields::FieldList;
-use super::journey::{CapturedResponse, StepProtocol, StepValues};
 use super::request::{HttpRequest, constant_fields, decimal, write_body};
+use super::step_protocol::{CapturedResponse, StepProtocol, StepValues};
 use crate::http2::{
     self, AnswerRules, BlockMemo, BodyKind, CallStreamState, Connection, DriverEffects,
     HEAD_TOO_LARGE, Http2FrameTracer, NO_CALL, NO_SLOT, RequestTemplate, StreamCalls,

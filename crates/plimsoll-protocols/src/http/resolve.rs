@@ -1,5 +1,7 @@
 //! Resolves `[call.http]` to a call with all defaults, and writes a call back.
 
+mod journey;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,8 +23,7 @@ use super::call::{
 };
 use super::envelopes;
 use super::flags::would_queue;
-use super::form::{self, FormPartSpec};
-use super::journey;
+use super::form;
 use super::limits::{
     check_scheme, check_stream_duration, ends_with_load, expected, max_body, refuse_fields,
     required_headers,
@@ -31,7 +32,10 @@ use super::names::HEADER_NAMES;
 use super::paths::check_path;
 use super::payload::{Payload, TemplateContext, escaped, parse_payload};
 use super::replayed;
-use super::section::{ConversationSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec};
+use super::section::{
+    ConversationSpec, FormPartSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec,
+};
+use super::step_spec;
 use super::user_scenarios::{conversation, script};
 use crate::http2::max_head;
 
@@ -67,7 +71,7 @@ impl CallSection for HttpSpec {
     }
 
     fn change_other_fields(&mut self, change: &dyn Fn(&str, &mut MetadataSpec)) {
-        journey::change_fields(self.steps.as_deref_mut().unwrap_or_default(), change);
+        step_spec::change_fields(self.steps.as_deref_mut().unwrap_or_default(), change);
     }
 
     /// Clients that share an HTTP/1.1 connection or a WebSocket would only queue, so each gets its own.

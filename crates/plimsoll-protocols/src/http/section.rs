@@ -12,8 +12,7 @@ use plimsoll_model::units::{ByteSize, Period};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::call::HttpVersion;
-use super::form::FormPartSpec;
-use super::journey::StepSpec;
+use super::step_spec::StepSpec;
 
 /// One kind of request over HTTP.
 #[derive(Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -199,6 +198,22 @@ impl HttpSpec {
         let socket = self.websocket.as_ref()?;
         socket.script.as_deref().filter(|script| !script.is_empty())
     }
+}
+
+/// A part of a form: a field, or a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FormPartSpec {
+    /// The field's name.
+    pub name: String,
+    /// Its value, which may have fields.
+    pub value: Option<String>,
+    /// In place of `value`: the file that holds it, which is sent as it is.
+    pub file: Option<PathBuf>,
+    /// The name of the file to send. Default: the last part of `file`; none of a value.
+    pub filename: Option<String>,
+    /// The content type of the part. Default: application/octet-stream of a file; none of a value.
+    pub content_type: Option<String>,
 }
 
 /// The values that an answer must have under one name.

@@ -87,7 +87,7 @@ const NOT_OUR_FLAGS: &[(&str, &[&str])] = &[
     ("crates/plimsoll/src/arguments.rs", &["--turn"]),
     // Flags that users know from other tools.
     (
-        "crates/plimsoll/src/words.rs",
+        "crates/plimsoll/src/foreign_words.rs",
         &["--no-of-clients", "--qps", "--rps"],
     ),
     (

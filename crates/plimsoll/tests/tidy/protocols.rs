@@ -189,7 +189,7 @@ const OTHER_MEANINGS: &[(&str, &str, &str)] = &[
         "the stack of that name",
     ),
     (
-        "crates/plimsoll/src/words.rs",
+        "crates/plimsoll/src/foreign_words.rs",
         "sessions",
         "the stack of that name",
     ),

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use super::TakenValues;
-use super::plan::{Condition, JourneyPlan, MAX_PASSES, OnFailure, Repeat};
-use super::spec::PauseSpec;
+use crate::http::call::journey::{Condition, JourneyPlan, MAX_PASSES, OnFailure, Repeat};
+use crate::http::step_protocol::TakenValues;
+use crate::http::step_spec::PauseSpec;
 use crate::xorshift::Xorshift;
 
 /// Where a user is in its journey.

@@ -9,46 +9,16 @@ use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};
 
-use super::TakenValues;
 use super::cookies::CookieJar;
 use super::flow::{JourneyPosition, NextStep};
-use super::plan::JourneyPlan;
-use super::take::AnswerParts;
+use crate::http::call::journey::JourneyPlan;
 use crate::http::checks::printable;
 use crate::http::is_valid_in_path;
+use crate::http::step_protocol::{CapturedResponse, StepProtocol, StepValues, TakenValues};
+use crate::http::take::AnswerParts;
 
 /// An answer lacks what a later step needs.
 const TAKE_MISSING: Outcome = Outcome::coded("TAKE_MISSING");
-
-/// An answer, as far as journeys take values from it.
-#[derive(Debug)]
-pub struct CapturedResponse<'a> {
-    /// The header fields in order.
-    pub fields: Vec<(&'a [u8], &'a [u8])>,
-    /// The decoded body; `None`: it is larger than what is kept.
-    pub body: Option<&'a [u8]>,
-}
-
-/// What a step's request needs of its user.
-#[derive(Clone, Debug, Default)]
-pub struct StepValues {
-    /// The values of names.
-    pub taken: Arc<TakenValues>,
-    /// The value of the `cookie` field; empty: none is sent.
-    pub cookies: String,
-}
-
-/// A protocol with one step's request, whose drivers can be given the request of another step.
-pub trait StepProtocol: Protocol {
-    /// Makes `driver` send this protocol's request with its next call.
-    fn select(&self, driver: &mut Self::Driver, values: StepValues);
-
-    /// Calls `f` with the last answer that `driver` received.
-    fn with_answer<R>(driver: &Self::Driver, f: impl FnOnce(CapturedResponse<'_>) -> R) -> R;
-
-    /// Returns the time of day. Nanoseconds since 1970.
-    fn unix_ns(driver: &Self::Driver, now: Time) -> u64;
-}
 
 /// The protocol of all steps; its connections begin with the first.
 #[derive(Clone, Debug)]

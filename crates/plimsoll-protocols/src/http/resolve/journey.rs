@@ -1,21 +1,26 @@
 //! Resolves `[[steps]]` to a journey: each step's request as `[call.http]` is resolved, and its place in the journey.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use plimsoll_model::spec::{MetadataScope, PlanRows, Problem, Problems, ResolveContext, Spec};
+use plimsoll_model::spec::{
+    MetadataScope, MetadataSpec, PlanRows, Problem, Problems, ResolveContext, Spec, keys_of,
+};
 use plimsoll_model::template::{FieldSource, Rows, Template, TemplatePart, Variation};
 use serde::Deserialize;
 use toml::Table;
 
-use super::plan::{
+use super::{CallScope, step_call};
+use crate::http::call::journey::{
     BranchPlace, Condition, JourneyPlan, JourneyStep, MAX_PASSES, OnFailure, Repeat,
 };
-use super::spec::{FlowSpec, PauseSpec, RepeatSpec, StepSpec, field_name, is_bound};
-use super::take::{Take, TakeSource};
 use crate::http::call::{HttpCall, HttpVersion, VaryingHttp};
-use crate::http::resolve::{CallScope, step_call};
 use crate::http::section::HttpSpec;
+use crate::http::step_spec::{
+    FlowSpec, PauseSpec, RepeatSpec, StepSpec, TakeTable, field_name, is_bound,
+};
+use crate::http::take::{Take, TakeSource};
 
 /// The key of the steps.
 const STEPS_KEY: &str = "steps";
@@ -26,6 +31,28 @@ const MAX_ATTEMPTS: u32 = 100;
 const DEFAULT_BACKOFF: Duration = Duration::from_millis(100);
 /// Names that fields have without steps.
 const BUILT_IN_NAMES: [&str; 7] = ["seq", "uuid", "random", "now", "client", "message", "row"];
+
+/// Returns the keys of a step: those of its place in the journey, and those of `[call.http]`.
+fn step_keys() -> &'static [&'static str] {
+    static KEYS: OnceLock<Vec<&'static str>> = OnceLock::new();
+    KEYS.get_or_init(|| {
+        let call = keys_of::<HttpSpec>().iter();
+        let flow = keys_of::<FlowSpec>().iter();
+        flow.chain(call.filter(|key| **key != "steps"))
+            .copied()
+            .collect()
+    })
+}
+
+/// Returns the keys of the table at `path` within the steps; `None`: any.
+pub(super) fn keys_within(path: &str) -> Option<&'static [&'static str]> {
+    match path.split_once('.') {
+        None => Some(step_keys()),
+        Some((_, "take")) => None,
+        Some((_, within)) if within.starts_with("take.") => Some(keys_of::<TakeTable>()),
+        Some((_, within)) => within.starts_with("headers.").then(MetadataSpec::keys),
+    }
+}
 
 /// Returns the most calls that a user of these steps makes, as far as it is known before resolution.
 fn max_calls(steps: &[StepSpec]) -> u32 {
@@ -49,7 +76,7 @@ fn attempts_of(flow: &FlowSpec) -> u32 {
 }
 
 /// Resolves the steps of `section`, whose other keys are their defaults. `None`: there was a problem.
-pub(in crate::http) fn journey(
+pub(super) fn journey(
     problems: &mut Problems,
     spec: &Spec,
     section: &HttpSpec,

@@ -3,15 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use plimsoll_model::spec::{MetadataSpec, keys_of};
+use plimsoll_model::spec::MetadataSpec;
 use plimsoll_model::units::Period;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use toml::{Table, Value};
-
-use crate::http::section::HttpSpec;
 
 /// A step: a request, written like `[call.http]`, whose keys are its defaults, and its place in the journey.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -160,34 +157,9 @@ pub enum RepeatSpec {
     While(String),
 }
 
-/// Returns the keys of a step: those of its place in the journey, and those of `[call.http]`.
-fn step_keys() -> &'static [&'static str] {
-    static KEYS: OnceLock<Vec<&'static str>> = OnceLock::new();
-    KEYS.get_or_init(|| {
-        let call = keys_of::<HttpSpec>().iter();
-        let flow = keys_of::<FlowSpec>().iter();
-        flow.chain(call.filter(|key| **key != "steps"))
-            .copied()
-            .collect()
-    })
-}
-
-/// Returns the keys of the table at `path` within the steps; `None`: any.
-pub(in crate::http) fn keys_within(path: &str) -> Option<&'static [&'static str]> {
-    match path.split_once('.') {
-        None => Some(step_keys()),
-        Some((_, "take")) => None,
-        Some((_, within)) if within.starts_with("take.") => Some(keys_of::<TakeTable>()),
-        Some((_, within)) => within.starts_with("headers.").then(MetadataSpec::keys),
-    }
-}
-
 /// Applies `change` to the header fields of each step. Their names are given with the step's number, from 1, since
 /// steps may have different values of one name.
-pub(in crate::http) fn change_fields(
-    steps: &mut [StepSpec],
-    change: &dyn Fn(&str, &mut MetadataSpec),
-) {
+pub(super) fn change_fields(steps: &mut [StepSpec], change: &dyn Fn(&str, &mut MetadataSpec)) {
     for (number, step) in (1..).zip(steps) {
         let Some(Value::Table(headers)) = step.call.get_mut("headers") else {
             continue;

@@ -4,52 +4,52 @@ use std::time::Duration;
 
 use plimsoll_model::template::MetadataField;
 
-use super::spec::PauseSpec;
-use super::take::Take;
-use crate::http::call::HttpCall;
+use super::HttpCall;
+use crate::http::step_spec::PauseSpec;
+use crate::http::take::Take;
 
 /// The most passes of a step with `repeat = "while NAME"`.
-pub(super) const MAX_PASSES: u32 = 100;
+pub(in crate::http) const MAX_PASSES: u32 = 100;
 
 /// The steps that each user makes, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JourneyPlan {
-    pub(super) steps: Vec<JourneyStep>,
+    pub(in crate::http) steps: Vec<JourneyStep>,
     /// The names of the steps, all different.
-    pub(super) names: Vec<String>,
+    pub(in crate::http) names: Vec<String>,
     /// The names that answers bind.
-    pub(super) taken: Vec<String>,
+    pub(in crate::http) taken: Vec<String>,
     /// The most calls of one user.
-    pub(super) max_calls: u32,
+    pub(in crate::http) max_calls: u32,
     /// The header fields of all steps that do not vary, under names that tell the steps apart.
-    pub(super) constant_fields: Vec<(String, String)>,
+    pub(in crate::http) constant_fields: Vec<(String, String)>,
     /// The same of those that vary.
-    pub(super) varying_fields: Vec<MetadataField>,
+    pub(in crate::http) varying_fields: Vec<MetadataField>,
 }
 
 impl Eq for JourneyPlan {}
 
 /// A step of a journey.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct JourneyStep {
-    pub(super) call: HttpCall,
-    pub(super) takes: Vec<Take>,
+pub(in crate::http) struct JourneyStep {
+    pub(in crate::http) call: HttpCall,
+    pub(in crate::http) takes: Vec<Take>,
     /// The positions of the names that the request contains.
-    pub(super) needs: Vec<usize>,
+    pub(in crate::http) needs: Vec<usize>,
     /// The position of the name that the path begins with, if it does with one.
-    pub(super) path_name: Option<usize>,
-    pub(super) pause: PauseSpec,
-    pub(super) repeat: Repeat,
-    pub(super) condition: Option<Condition>,
-    pub(super) branch: Option<BranchPlace>,
-    pub(super) on_failure: OnFailure,
+    pub(in crate::http) path_name: Option<usize>,
+    pub(in crate::http) pause: PauseSpec,
+    pub(in crate::http) repeat: Repeat,
+    pub(in crate::http) condition: Option<Condition>,
+    pub(in crate::http) branch: Option<BranchPlace>,
+    pub(in crate::http) on_failure: OnFailure,
     /// Whether the request has a `cookie` field of its own, in place of the user's cookies.
-    pub(super) has_own_cookies: bool,
+    pub(in crate::http) has_own_cookies: bool,
 }
 
 impl JourneyStep {
     /// Returns the path that cookies are matched with: as typed, without the query.
-    pub(super) fn cookie_path(&self) -> &str {
+    pub(in crate::http) fn cookie_path(&self) -> &str {
         let path = self.call.path.split(['?', '#']).next();
         path.unwrap_or_default()
     }
@@ -57,7 +57,7 @@ impl JourneyStep {
 
 /// How often a step is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Repeat {
+pub(in crate::http) enum Repeat {
     Times(u32),
     /// As long as the name at this position is bound.
     While(usize),
@@ -65,29 +65,29 @@ pub(super) enum Repeat {
 
 /// When a step is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Condition {
+pub(in crate::http) struct Condition {
     /// The position of the name.
-    pub(super) name: usize,
+    pub(in crate::http) name: usize,
     /// The value to compare with; `None`: any.
-    pub(super) value: Option<String>,
+    pub(in crate::http) value: Option<String>,
     /// The step is made if the condition does not hold.
-    pub(super) is_negated: bool,
+    pub(in crate::http) is_negated: bool,
 }
 
 /// The branch of a step among those that a user chooses one of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BranchPlace {
+pub(in crate::http) struct BranchPlace {
     /// The number of the fork in the journey.
-    pub(super) fork: u32,
+    pub(in crate::http) fork: u32,
     /// The number of the branch at the fork.
-    pub(super) branch: u32,
+    pub(in crate::http) branch: u32,
     /// Its weight; 0 for steps of the branch but the first.
-    pub(super) weight: u32,
+    pub(in crate::http) weight: u32,
 }
 
 /// What a failed step leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OnFailure {
+pub(in crate::http) enum OnFailure {
     /// The journey ends.
     End,
     /// The journey goes on.
