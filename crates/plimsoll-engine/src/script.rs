@@ -5,6 +5,7 @@
 //! connections, which it opens and closes itself, and whose calls depend on each other. [`worker`] runs
 //! scripts, and [`user`] makes scripts from any driver; drivers alone are run by [`crate::worker`].
 
+pub mod scenario;
 pub mod user;
 pub mod worker;
 

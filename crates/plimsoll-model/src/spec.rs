@@ -8,6 +8,8 @@
 //! paragraphs are for plans alone.
 //!
 //! Paths in a spec are relative to the current directory.
+//!
+//! Long because it lists the keys of a plan with their descriptions, which are published.
 
 mod apply;
 mod arrivals;

@@ -4,6 +4,8 @@
 //! A [`Template`] is a text that contains [`TemplateField`]s. A field's value is a pure function of the plan's seed,
 //! the call's number and the time, which a [`RenderContext`] holds: a run is reproducible, and its shards agree without
 //! communicating. Protocols parse their data into an implementation of [`Render`], which the plan stores.
+//!
+//! Long because parsing and rendering a field belong to its list of sources.
 
 mod formatting;
 mod live;
@@ -20,7 +22,7 @@ use formatting::{hyphenated, write_number};
 pub use live::{LiveValue, MAX_LIVE_BYTES};
 pub use render_context::{RenderContext, Variation};
 pub use rows::{RowColumn, RowOrder, Rows};
-pub use taken::MAX_TAKEN;
+pub use taken::{FieldScope, MAX_TAKEN, TakenField};
 pub use traces::{TraceId, TraceIds};
 pub use varying::{MetadataField, Render, VaryingMessages, VaryingMetadata, trace_ids};
 
@@ -54,30 +56,6 @@ pub enum FieldSource {
     Traceparent,
     /// A value that an earlier answer of the same journey bound to a name.
     Taken(TakenField),
-}
-
-/// A field whose value comes from an earlier answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TakenField {
-    /// The position of the name in [`FieldScope::taken`], and of its value in [`RenderContext::taken`].
-    pub index: u16,
-    /// Whether bytes that a URL can't contain are percent-encoded (RFC 3986, 2.1).
-    pub is_in_url: bool,
-}
-
-/// The names that fields of a template may refer to, besides the built-in ones.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct FieldScope<'a> {
-    /// The plan's rows, for `{{row.NAME}}`.
-    pub rows: Option<&'a Rows>,
-    /// The names that earlier answers of a journey bind.
-    pub taken: &'a [String],
-}
-
-impl<'a> From<Option<&'a Rows>> for FieldScope<'a> {
-    fn from(rows: Option<&'a Rows>) -> FieldScope<'a> {
-        FieldScope { rows, taken: &[] }
-    }
 }
 
 /// The format of a time.

@@ -19,6 +19,7 @@ use plimsoll_model::plan::{GoodputBounds, LoadPlan, Target};
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{CallSample, Outcome, Time};
 
+use super::scenario::{EndedCall, NextCall, Scenario, UserCall};
 use super::{LinkId, MAX_LINKS, Script, ScriptContext, ScriptFactory, ScriptOrigin};
 use crate::driver::{CallId, CompletedCall, Driver, Event, Protocol};
 use crate::tls::TlsClient;
@@ -28,115 +29,6 @@ use crate::worker::ResponseTokens;
 const ONLY_LINK: LinkId = LinkId(0);
 /// The only call id: users make one call at a time.
 const ONLY_CALL: CallId = CallId(0);
-
-/// Defines the sequence of a user's calls.
-pub trait Scenario: Send + Sync + 'static {
-    /// The protocol of the calls.
-    type Protocol: Protocol;
-    /// State that a user keeps from call to call.
-    type Memory: Default + Send;
-
-    /// Returns the protocol, which makes a driver for each connection.
-    fn protocol(&self) -> &Self::Protocol;
-
-    /// Returns the number of calls of a user, at least 1; the greatest where users differ.
-    fn calls(&self) -> u32;
-
-    /// Returns the names of a journey's steps, each of which is recorded on its own; empty where calls are no steps.
-    fn step_names(&self) -> &[String] {
-        &[]
-    }
-
-    /// Chooses the first call of a user whose position in the schedule is `number`.
-    fn begin(&self, _number: u64, _memory: &mut Self::Memory) {}
-
-    /// Returns the step of the user's current call.
-    fn current_step(&self, _memory: &Self::Memory) -> usize {
-        0
-    }
-
-    /// Checks an answer that is good for the driver, and keeps what later calls need of it.
-    ///
-    /// # Errors
-    /// The outcome of the call, and its text, where the answer lacks something.
-    fn check_answer(
-        &self,
-        _memory: &mut Self::Memory,
-        _driver: &mut <Self::Protocol as Protocol>::Driver,
-        _now: Time,
-    ) -> Result<(), (Outcome, String)> {
-        Ok(())
-    }
-
-    /// Decides what follows a call that has ended.
-    fn after_call(&self, ended: EndedCall, _memory: &mut Self::Memory) -> NextCall {
-        if !ended.outcome.is_ok() {
-            return NextCall::Abort;
-        }
-        if ended.calls_made >= self.calls() {
-            return NextCall::Finish { is_ok: true };
-        }
-        NextCall::After(self.pause_before(ended.calls_made))
-    }
-
-    /// Returns the pause between the end of the previous call and the due time of `call`, which counts from 0
-    /// and is never 0 here.
-    fn pause_before(&self, call: u32) -> Duration;
-
-    /// Returns whether a lost connection is replaced for the next call. Otherwise its loss fails the user.
-    fn replaces_connections(&self) -> bool;
-
-    /// Prepares the driver for the user's `call`.
-    ///
-    /// # Errors
-    /// The outcome of the call, and its text, where it can't be sent.
-    fn prepare(
-        &self,
-        call: UserCall,
-        now: Time,
-        memory: &mut Self::Memory,
-        driver: &mut <Self::Protocol as Protocol>::Driver,
-    ) -> Result<(), (Outcome, String)>;
-
-    /// Called with the text of the answer to the user's last call, if the driver reports it.
-    fn on_response_text(&self, text: String, memory: &mut Self::Memory);
-}
-
-/// One of a user's calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UserCall {
-    /// The call's index among the user's calls, from 0.
-    pub call: u32,
-    /// The call's number in the run.
-    pub number: u64,
-    /// Whether the call was prepared before and is sent again because the server did not process it.
-    pub is_retry: bool,
-}
-
-/// A call that has ended, as [`Scenario::after_call`] sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EndedCall {
-    /// The call's outcome.
-    pub outcome: Outcome,
-    /// How many calls the user has made, this one included.
-    pub calls_made: u32,
-    /// The user's position in the run's schedule, from which everything random is derived.
-    pub number: u64,
-}
-
-/// What a user does after one of its calls has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NextCall {
-    /// It makes another call, which is due after this pause.
-    After(Duration),
-    /// It has made all of its calls.
-    Finish {
-        /// Whether the user succeeded.
-        is_ok: bool,
-    },
-    /// It ends, and the calls that it would still have made are recorded as broken off.
-    Abort,
-}
 
 /// All users of a run.
 pub struct UserScripts<C> {

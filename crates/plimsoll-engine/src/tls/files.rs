@@ -5,6 +5,8 @@
 //!
 //! Any of these files may contain a private key, so errors of libraries, which may quote the contents, are
 //! never shown.
+//!
+//! Long because every file of keys and certificates is read here, with the errors that name it.
 
 use std::fmt::Display;
 use std::path::Path;

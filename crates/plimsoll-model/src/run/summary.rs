@@ -2,6 +2,8 @@
 //!
 //! [`RunTotals`] adds intervals up one by one; [`RunSummary::of`] turns them into the figures that `run.json` contains
 //! and every report shows. Percentiles are never averaged.
+//!
+//! Long because it lists every figure of a run with its meaning.
 
 mod problems;
 mod slow_calls;

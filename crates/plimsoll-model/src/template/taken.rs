@@ -1,6 +1,30 @@
 //! Values of fields that earlier answers of a journey bound to names.
 
-use super::{RenderContext, TakenField};
+use super::{RenderContext, Rows};
+
+/// A field whose value comes from an earlier answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TakenField {
+    /// The position of the name in [`FieldScope::taken`], and of its value in [`RenderContext::taken`].
+    pub index: u16,
+    /// Whether bytes that a URL can't contain are percent-encoded (RFC 3986, 2.1).
+    pub is_in_url: bool,
+}
+
+/// The names that fields of a template may refer to, besides the built-in ones.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FieldScope<'a> {
+    /// The plan's rows, for `{{row.NAME}}`.
+    pub rows: Option<&'a Rows>,
+    /// The names that earlier answers of a journey bind.
+    pub taken: &'a [String],
+}
+
+impl<'a> From<Option<&'a Rows>> for FieldScope<'a> {
+    fn from(rows: Option<&'a Rows>) -> FieldScope<'a> {
+        FieldScope { rows, taken: &[] }
+    }
+}
 
 /// The longest value that can be taken from an answer. Bytes.
 pub const MAX_TAKEN: usize = 64 << 10;

@@ -3,6 +3,8 @@
 //!
 //! Each query is a stream with one message, so no stream stays open between queries. Everything is bounded: a
 //! server that keeps naming imports, or does not answer, is abandoned.
+//!
+//! Long because questions and answers of both versions of the protocol share one state machine.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use plimsoll_engine::driver::{Driver, Protocol};
-use plimsoll_engine::script::user::{Scenario, UserCall};
+use plimsoll_engine::script::scenario::{Scenario, UserCall};
 use plimsoll_model::template::Variation;
 use plimsoll_model::{Outcome, Time};
 use serde_json::{Map, Value, json};

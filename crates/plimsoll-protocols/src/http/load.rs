@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use plimsoll_engine::Protocol;
-use plimsoll_engine::script::user::{Scenario, UserScripts};
+use plimsoll_engine::script::scenario::Scenario;
+use plimsoll_engine::script::user::UserScripts;
 use plimsoll_engine::tls::TlsClient;
 use plimsoll_model::plan::ConnectionReuse;
 use plimsoll_model::{Outcome, Plan};

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use plimsoll_engine::script::user::{Scenario, UserCall};
+use plimsoll_engine::script::scenario::{Scenario, UserCall};
 use plimsoll_model::{Outcome, Time};
 
 use super::call::SocketCall;

@@ -228,6 +228,11 @@ fn bundled_plans_run() {
                 &["--rate", "200/s", "--warmup", "100ms", "--calls", "100"],
                 100,
             ),
+            "http-journey" => (
+                format!("http://127.0.0.1:{}", http.port),
+                &["--rate", "50/s", "--duration", "500ms"],
+                100,
+            ),
             "llm-chat" | "llm-sidecars" | "llm-talks" | "ws-sse" => (
                 format!("http://127.0.0.1:{}", llm.port),
                 &["--rate", "20/s", "--duration", "500ms"],

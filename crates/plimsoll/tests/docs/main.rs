@@ -85,6 +85,7 @@ const PAGES: &[Page] = &[
         shorter: &[("--connections 18000 --for 10s", "--connections 50 --for 1s")],
     },
     page("docs/hostile.md", &[]),
+    page("docs/journeys.md", &[]),
     Page {
         file: "docs/plugin.md",
         in_clone: true,
@@ -506,6 +507,7 @@ followed! {
     gateway: "docs/gateway.md",
     hold: "docs/hold.md",
     hostile: "docs/hostile.md",
+    journeys: "docs/journeys.md",
     plugin: "docs/plugin.md",
     session: "docs/session.md",
     shards: "docs/shards.md",

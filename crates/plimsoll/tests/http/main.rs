@@ -1,5 +1,5 @@
 //! `http` over HTTP/1.1 and HTTP/2, and `serve http`, against each other and against nginx, HAProxy, Go,
-//! connect-go, Node, Python (aiohttp, uvicorn, hypercorn) and curl.
+//! connect-go, Node, Python (aiohttp, uvicorn, hypercorn, Django) and curl.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 
@@ -8,6 +8,7 @@ mod asgi;
 mod canaries;
 mod connect;
 mod credentials;
+mod journeys;
 mod judging;
 mod packed;
 mod retries;

@@ -1,5 +1,7 @@
 //! `llm` and the routes of `serve llm` against each other, against a server on uvicorn and against
 //! the openai package.
+//!
+//! Long because the cases share one server and its helpers.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait in real time")]
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use plimsoll_engine::driver::{Protocol, Tracer};
-use plimsoll_engine::script::user::{EndedCall, NextCall, Scenario, UserCall};
+use plimsoll_engine::script::scenario::{EndedCall, NextCall, Scenario, UserCall};
 use plimsoll_model::plan::GoodputBounds;
 use plimsoll_model::template::TraceIds;
 use plimsoll_model::{Outcome, Time};

@@ -1,4 +1,6 @@
 //! Resolves `[[steps]]` to a journey: each step's request as `[call.http]` is resolved, and its place in the journey.
+//!
+//! Long because the keys of a step depend on those of the steps before it and are checked together.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::OnceLock;
@@ -11,6 +13,7 @@ use plimsoll_model::template::{FieldSource, Rows, Template, TemplatePart, Variat
 use serde::Deserialize;
 use toml::Table;
 
+use super::journey_fields::{all_fields, mark_header_values};
 use super::{CallScope, step_call};
 use crate::http::call::journey::{
     BranchPlace, Condition, JourneyPlan, JourneyStep, MAX_PASSES, OnFailure, Repeat,
@@ -547,74 +550,4 @@ fn templates(call: &HttpCall) -> impl Iterator<Item = &Template> {
         let body = varying.body.iter().map(|body| &body.template);
         headers.chain(body).chain(&varying.path)
     })
-}
-
-/// Marks the values that some header field contains.
-fn mark_header_values(steps: &mut [JourneyStep]) {
-    let headers = steps.iter().filter_map(|step| step.call.varying.as_ref());
-    let headers = headers.flat_map(|varying| &varying.headers);
-    let fields = headers.flat_map(|field| field.template.parts());
-    let in_headers: HashSet<usize> = fields
-        .filter_map(TemplatePart::field)
-        .filter_map(|field| match field.source {
-            FieldSource::Taken(taken) => Some(usize::from(taken.index)),
-            _ => None,
-        })
-        .collect();
-    for take in steps.iter_mut().flat_map(|step| &mut step.takes) {
-        take.is_in_header = in_headers.contains(&take.name);
-    }
-}
-
-type AllFields = (
-    Vec<(String, String)>,
-    Vec<plimsoll_model::template::MetadataField>,
-);
-
-/// Returns the header fields of the section once, and those of each step under names with the step's number.
-fn all_fields(section: &HttpSpec, typed: &[StepSpec], steps: &[JourneyStep]) -> AllFields {
-    let mut constant: BTreeMap<(usize, String), Vec<String>> = BTreeMap::new();
-    let mut varying = Vec::new();
-    let mut varying_names = HashSet::new();
-    for (number, (typed, step)) in (1..).zip(typed.iter().zip(steps)) {
-        let own = typed.call.get("headers").and_then(|value| value.as_table());
-        let is_own = |name: &str| {
-            own.is_some_and(|own| own.keys().any(|key| key.eq_ignore_ascii_case(name)))
-        };
-        let is_typed = |name: &str| {
-            let mut names = section.headers.keys();
-            is_own(name) || names.any(|key| key.eq_ignore_ascii_case(name))
-        };
-        let shown = |name: &str| {
-            if is_own(name) {
-                (number, field_name(number, name))
-            } else {
-                (0, name.to_owned())
-            }
-        };
-        let mut of_step: BTreeMap<(usize, String), Vec<String>> = BTreeMap::new();
-        for (name, value) in step.call.headers.iter().filter(|(name, _)| is_typed(name)) {
-            of_step.entry(shown(name)).or_default().push(value.clone());
-        }
-        // Fields of the section are the same in all steps that do not replace them.
-        for (name, values) in of_step {
-            constant.entry(name).or_insert(values);
-        }
-        let fields = step.call.varying.iter().flat_map(|all| &all.headers);
-        let mut of_step = Vec::new();
-        for field in fields.filter(|field| is_typed(&field.name) && !is_bound(&field.typed)) {
-            let mut field = field.clone();
-            (_, field.name) = shown(&field.name);
-            of_step.push(field);
-        }
-        let known: HashSet<String> = of_step.iter().map(|field| field.name.clone()).collect();
-        of_step.retain(|field| !varying_names.contains(&field.name));
-        varying.extend(of_step);
-        varying_names.extend(known);
-    }
-    let constant = constant.into_iter().flat_map(|((_, name), values)| {
-        let named = move |value| (name.clone(), value);
-        values.into_iter().map(named).collect::<Vec<_>>()
-    });
-    (constant.collect(), varying)
 }

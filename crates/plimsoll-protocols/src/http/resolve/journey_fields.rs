@@ -1,0 +1,82 @@
+//! The header fields of a journey's steps: which values they contain, and the names under which a saved plan expects
+//! those that are secret.
+
+use std::collections::{BTreeMap, HashSet};
+
+use plimsoll_model::template::{FieldSource, MetadataField, TemplatePart};
+
+use crate::http::call::journey::JourneyStep;
+use crate::http::section::HttpSpec;
+use crate::http::step_spec::{StepSpec, field_name, is_bound};
+
+/// Marks the values that some header field contains.
+pub(super) fn mark_header_values(steps: &mut [JourneyStep]) {
+    let headers = steps.iter().filter_map(|step| step.call.varying.as_ref());
+    let headers = headers.flat_map(|varying| &varying.headers);
+    let fields = headers.flat_map(|field| field.template.parts());
+    let in_headers: HashSet<usize> = fields
+        .filter_map(TemplatePart::field)
+        .filter_map(|field| match field.source {
+            FieldSource::Taken(taken) => Some(usize::from(taken.index)),
+            _ => None,
+        })
+        .collect();
+    for take in steps.iter_mut().flat_map(|step| &mut step.takes) {
+        take.is_in_header = in_headers.contains(&take.name);
+    }
+}
+
+/// The fields that are the same for all calls, and those that vary.
+type AllFields = (Vec<(String, String)>, Vec<MetadataField>);
+
+/// Returns the header fields of the section once, and those of each step under names with the step's number.
+pub(super) fn all_fields(
+    section: &HttpSpec,
+    typed: &[StepSpec],
+    steps: &[JourneyStep],
+) -> AllFields {
+    let mut constant: BTreeMap<(usize, String), Vec<String>> = BTreeMap::new();
+    let mut varying = Vec::new();
+    let mut varying_names = HashSet::new();
+    for (number, (typed, step)) in (1..).zip(typed.iter().zip(steps)) {
+        let own = typed.call.get("headers").and_then(|value| value.as_table());
+        let is_own = |name: &str| {
+            own.is_some_and(|own| own.keys().any(|key| key.eq_ignore_ascii_case(name)))
+        };
+        let is_typed = |name: &str| {
+            let mut names = section.headers.keys();
+            is_own(name) || names.any(|key| key.eq_ignore_ascii_case(name))
+        };
+        let shown = |name: &str| {
+            if is_own(name) {
+                (number, field_name(number, name))
+            } else {
+                (0, name.to_owned())
+            }
+        };
+        let mut of_step: BTreeMap<(usize, String), Vec<String>> = BTreeMap::new();
+        for (name, value) in step.call.headers.iter().filter(|(name, _)| is_typed(name)) {
+            of_step.entry(shown(name)).or_default().push(value.clone());
+        }
+        // Fields of the section are the same in all steps that do not replace them.
+        for (name, values) in of_step {
+            constant.entry(name).or_insert(values);
+        }
+        let fields = step.call.varying.iter().flat_map(|all| &all.headers);
+        let mut of_step = Vec::new();
+        for field in fields.filter(|field| is_typed(&field.name) && !is_bound(&field.typed)) {
+            let mut field = field.clone();
+            (_, field.name) = shown(&field.name);
+            of_step.push(field);
+        }
+        let known: HashSet<String> = of_step.iter().map(|field| field.name.clone()).collect();
+        of_step.retain(|field| !varying_names.contains(&field.name));
+        varying.extend(of_step);
+        varying_names.extend(known);
+    }
+    let constant = constant.into_iter().flat_map(|((_, name), values)| {
+        let named = move |value| (name.clone(), value);
+        values.into_iter().map(named).collect::<Vec<_>>()
+    });
+    (constant.collect(), varying)
+}
