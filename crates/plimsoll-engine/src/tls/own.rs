@@ -7,7 +7,7 @@
 //! part of the library's connection, no certificate of the peer and no cipher context. Waking it costs a few
 //! microseconds for deriving keys. Key updates and close_notify work while resting, and a client that rests
 //! has no use for tickets. If a server only supports TLS 1.2, the library's records are used
-//! ([`super::version_1_2`]) and the session does not rest.
+//! ([`super::tls12`]) and the session does not rest.
 //!
 //! [`super::session`] calls this.
 

@@ -86,7 +86,7 @@ fn excluded_averages(n: usize, tail: f64) -> Option<usize> {
     found
 }
 
-/// Approximates [`cut`] for many pairs by the normal distribution with continuity correction.
+/// Approximates [`excluded_averages`] for many pairs by the normal distribution with continuity correction.
 fn approximate_excluded(n: usize, tail: f64) -> Option<usize> {
     let n = n as f64;
     let (mean, variance) = (n * (n + 1.0) / 4.0, n * (n + 1.0) * (2.0 * n + 1.0) / 24.0);

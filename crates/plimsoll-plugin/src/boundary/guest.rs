@@ -216,7 +216,7 @@ unsafe extern "C" fn decode<P: Plugin>(
 /// Calls `write` with the `length` bytes at `bytes`; returns `refused` if it writes no frame.
 ///
 /// # Safety
-/// `bytes` is as for [`view`]; `out` is null, or the host's buffer: `room` bytes that were written to
+/// `bytes` is as for [`bytes_at`]; `out` is null, or the host's buffer: `room` bytes that were written to
 /// before.
 unsafe fn write_frame(
     bytes: *const u8,

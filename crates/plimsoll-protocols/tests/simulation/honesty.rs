@@ -21,7 +21,7 @@ use super::{START, load, run_under};
 
 const MS: u64 = 1_000_000;
 
-/// The round trip of the simulated network ([`NetworkConditions::calm`]): 50 µs each way. Nanoseconds.
+/// The round trip of the simulated network ([`NetworkConditions::without_faults`]): 50 µs each way. Nanoseconds.
 const ROUND_TRIP: u64 = 100_000;
 
 /// The tolerance of a call: some iterations of the event loop (100 ns each in simulated time) for all calls
