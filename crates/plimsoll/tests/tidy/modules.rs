@@ -51,7 +51,7 @@ struct Parsed {
 
 /// The engine's parts that servers and relays share with its loop, and may import.
 const BELOW_THE_LOOP: [&str; 9] = [
-    "Address", "Clock", "address", "clock", "defect", "fault", "keyed", "poller", "tls",
+    "Address", "Clock", "address", "clock", "defect", "fault", "slab", "poller", "tls",
 ];
 
 /// Collects paths that begin with `crate`, `super` or `self`.
