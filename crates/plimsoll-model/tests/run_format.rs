@@ -141,6 +141,9 @@ fn interval_of(index: u64) -> (IntervalRecord, Vec<RequestRecord>) {
             0 => recorder.cold_call(&sample, &phases, Some(carried)),
             _ => recorder.sent_call(&sample, Some(carried)),
         }
+        let names = ["log in".to_owned(), "order".to_owned()];
+        recorder.step_due(stage, 0, &names);
+        recorder.step_call(&sample, 0, &names);
     }
     recorder.detail(Outcome::Reset, "connection reset by peer");
     recorder.first_message(stage, MS);

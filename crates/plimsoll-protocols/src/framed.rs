@@ -206,7 +206,7 @@ impl<F: FrameFormat> FramedDriver<F> {
                 partial.extend_from_slice(more);
                 let mut taken = 0;
                 if let Some((frame, length)) = self.format.read(&partial)? {
-                    self.handle_frameame(&frame, length, self.partial_began, out, events)?;
+                    self.handle_frame(&frame, length, self.partial_began, out, events)?;
                     taken = length;
                 }
                 if taken >= had {
@@ -229,7 +229,7 @@ impl<F: FrameFormat> FramedDriver<F> {
             }
         }
         while let Some((frame, length)) = self.format.read(input)? {
-            self.handle_frameame(&frame, length, now, out, events)?;
+            self.handle_frame(&frame, length, now, out, events)?;
             input = &input[length..];
         }
         if !input.is_empty() {
@@ -241,7 +241,7 @@ impl<F: FrameFormat> FramedDriver<F> {
 
     /// Handles a frame that began to arrive at `began`.
     #[inline]
-    fn handle_frameame(
+    fn handle_frame(
         &mut self,
         frame: &F::Frame<'_>,
         length: usize,

@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use plimsoll_engine::Address;
 use plimsoll_protocols::grpc::client::{GrpcConnection, ServerEndpoint};
 use plimsoll_protocols::grpc::reflection::{
-    ReflectionError, SchemaQuery, fetch_schema_within, schema,
+    ReflectionError, SchemaQuery, request_schema_within, schema,
 };
 use plimsoll_protocols::grpc::schema::Schema;
 use prost_reflect::prost::Message as _;
@@ -303,7 +303,7 @@ async fn slow_reflection_server_times_out() {
     });
     let connection = connect(address).await;
     let limit = Duration::from_millis(200);
-    let asked = fetch_schema_within(limit, &connection, SchemaQuery::Services, &[]).await;
+    let asked = request_schema_within(limit, &connection, SchemaQuery::Services, &[]).await;
     let error = asked.expect_err("a server that is too slow");
     assert_eq!(
         error.to_string(),

@@ -40,7 +40,7 @@ fn ends(total: &StageSummary) -> impl Iterator<Item = (&'static str, ResourcesSu
 
 /// Returns notes on the table's figures.
 pub(crate) fn notes(run: &Run) -> Vec<String> {
-    // With fewer connections, the process's own growth dominates.
+    // The process's own growth dominates below this number of connections.
     const MIN_MEMORY_CONNECTIONS: u64 = 1_000;
     let view = run.header.live_view_cpu_us.map(|us| {
         format!(

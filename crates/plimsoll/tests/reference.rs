@@ -13,7 +13,7 @@ use support::Place;
 use syn::{Attribute, Expr, Item, Lit, LitStr, Meta};
 
 /// The sections of a plan: heading, defining file, structure.
-const SECTIONS: [(&str, &str, &str); 27] = [
+const SECTIONS: [(&str, &str, &str); 29] = [
     ("", "plimsoll-model/src/spec.rs", "Spec"),
     ("tls", "plimsoll-model/src/spec/tls.rs", "TlsSpec"),
     ("rows", "plimsoll-model/src/spec.rs", "RowsSpec"),
@@ -25,6 +25,16 @@ const SECTIONS: [(&str, &str, &str); 27] = [
         "ArrivalsTable",
     ),
     ("[load.steps]", "plimsoll-model/src/spec.rs", "StepSpec"),
+    (
+        "[steps]",
+        "plimsoll-protocols/src/http/step_spec.rs",
+        "FlowSpec",
+    ),
+    (
+        "steps.take.NAME",
+        "plimsoll-protocols/src/http/step_spec.rs",
+        "TakeTable",
+    ),
     (
         "call.grpc",
         "plimsoll-protocols/src/grpc/section.rs",
@@ -47,7 +57,7 @@ const SECTIONS: [(&str, &str, &str); 27] = [
     ),
     (
         "[call.http.form]",
-        "plimsoll-protocols/src/http/form.rs",
+        "plimsoll-protocols/src/http/section.rs",
         "FormPartSpec",
     ),
     (
@@ -157,6 +167,8 @@ fn parser_accepts_exactly_listed_keys() {
         let listed: Vec<&str> = keys.iter().map(|(key, _)| key.as_str()).collect();
         let path = section.trim_matches(['[', ']']);
         match known(path) {
+            // A step has the keys of `[call.http]` as well.
+            Some(known) if path == "steps" => assert_eq!(listed, known[..listed.len()]),
             Some(known) => assert_eq!(listed, known, "[{section}]"),
             // Other keys are axes, whose values are lists of anything.
             None => {
@@ -172,6 +184,7 @@ fn parser_accepts_exactly_listed_keys() {
         // The sections of a lane are those of the plan.
         for key in listed.into_iter().filter(|_| path != "lanes.NAME") {
             let within = [path, key].join(".").trim_start_matches('.').to_owned();
+            let within = within.replace("call.http.steps", "steps");
             for table in [within.clone(), format!("{within}.NAME")] {
                 let has_section = SECTIONS.iter().any(|(name, ..)| {
                     let rest = name.trim_matches(['[', ']']).strip_prefix(&table);

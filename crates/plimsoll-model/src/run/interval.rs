@@ -209,7 +209,7 @@ impl<'a> StageLine<'a> {
 struct StepLine<'a> {
     #[serde(flatten)]
     record: Cow<'a, StepRecord>,
-    /// As those of a stage.
+    /// The step's histograms, in the form of a stage's.
     histograms: BTreeMap<String, String>,
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-fn crate_dirin_crate() -> PathBuf {
+fn crate_dir() -> PathBuf {
     // All crates are siblings, whichever one the test belongs to.
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../plimsoll-plugin")
 }
@@ -33,7 +33,7 @@ pub(crate) fn build_c(source: &Path, folder: &Path, name: &str, flags: &[&str]) 
         .args(["-O1", "-fPIC", "-shared", "-fvisibility=hidden"])
         .args(flags)
         .arg("-I")
-        .arg(crate_dirin_crate().join("include"))
+        .arg(crate_dir().join("include"))
         .arg("-o")
         .arg(&made)
         .arg(source);
@@ -43,18 +43,13 @@ pub(crate) fn build_c(source: &Path, folder: &Path, name: &str, flags: &[&str]) 
 
 /// Builds the example in C.
 pub(crate) fn build_c_example(folder: &Path) -> PathBuf {
-    let source = crate_dirin_crate().join("examples/x_example.c");
+    let source = crate_dir().join("examples/x_example.c");
     build_c(&source, folder, "x_example.so", &[])
 }
 
 /// Builds the plugin that returns whatever it reads, or one of the invalid plugins.
 pub(crate) fn nonsense(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
-    build_c(
-        &crate_dirin_crate().join("tests/nonsense.c"),
-        folder,
-        name,
-        flags,
-    )
+    build_c(&crate_dir().join("tests/nonsense.c"), folder, name, flags)
 }
 
 /// Builds the example in Rust, once for all tests of a binary.
@@ -77,7 +72,7 @@ fn build_rust_example() -> PathBuf {
             .args(flags)
             .arg("-L")
             .arg(&folder)
-            .arg(crate_dirin_crate().join(source));
+            .arg(crate_dir().join(source));
         run_successfully(&mut command);
     };
     build("src/lib.rs", "rlib", "plimsoll_plugin", &[]);

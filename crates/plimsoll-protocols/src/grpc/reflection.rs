@@ -297,14 +297,14 @@ pub async fn schema(
     inquiry: SchemaQuery<'_>,
     types: &[String],
 ) -> Result<Schema, ReflectionError> {
-    fetch_schema_within(TOTAL_TIMEOUT, connection, inquiry, types).await
+    request_schema_within(TOTAL_TIMEOUT, connection, inquiry, types).await
 }
 
 /// Does the same as [`schema`], with another timeout for all queries together.
 ///
 /// # Errors
 /// Returns the errors of [`schema`].
-pub async fn fetch_schema_within(
+pub async fn request_schema_within(
     limit: Duration,
     connection: &GrpcConnection,
     inquiry: SchemaQuery<'_>,
@@ -378,7 +378,7 @@ impl FileCollector {
             self.broken.insert(name, why);
         }
         self.describe(&mirror, types).await?;
-        self.fetch_imports(&mirror).await?;
+        self.request_imports(&mirror).await?;
         Ok(services)
     }
 
@@ -428,7 +428,7 @@ impl FileCollector {
 
     /// Queries missing imports. Some servers send a file with its imports, others have to be asked for each
     /// import, and some lack the files that come with protobuf.
-    async fn fetch_imports(&mut self, mirror: &ReflectionClient) -> Result<(), ReflectionError> {
+    async fn request_imports(&mut self, mirror: &ReflectionClient) -> Result<(), ReflectionError> {
         let known = DescriptorPool::global();
         let mut asked = BTreeSet::new();
         let mut missing: VecDeque<String> = imports(self.files.values()).collect();

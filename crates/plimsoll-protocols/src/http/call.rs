@@ -353,7 +353,7 @@ pub enum EventFormat {
     /// One JSON document per line.
     NdJson,
     /// Length-prefixed messages of gRPC-Web.
-    GrpcWeb,
+    Web,
     /// Length-prefixed messages of the Connect protocol.
     Connect,
 }

@@ -28,7 +28,7 @@ use super::conversation::AcceptsBodies;
 use super::endless::mark_ended_with_load;
 use super::errors::broken;
 use super::request::{EncodedRequest, GivenParts, HttpRequest};
-use super::step_protocol::{CapturedResponse, StepProtocol, StepValues};
+use super::step_protocol::{AnswerCapture, CapturedResponse, StepProtocol, StepValues};
 use super::trace::HeadTracer;
 use crate::details::DetailBudget;
 
@@ -64,10 +64,11 @@ impl Http1Protocol {
 }
 
 impl Http1Protocol {
-    /// Prepares the request of a journey's step. `captures_body`: values are taken from the bodies of its answers.
-    pub fn of_step(request: &HttpRequest<'_>, captures_body: bool) -> Http1Protocol {
+    /// Prepares the request of a journey's step. `capture`: what is kept of its answers.
+    pub fn of_step(request: &HttpRequest<'_>, capture: AnswerCapture) -> Http1Protocol {
         let mut checks = ResponseChecks::new(request.call);
-        (checks.captures_head, checks.captures_body) = (true, captures_body);
+        checks.captures_head = true;
+        checks.captures_body = capture == AnswerCapture::Whole;
         Http1Protocol(Arc::new(Http1Shared {
             request: EncodedRequest::new(request),
             checks,

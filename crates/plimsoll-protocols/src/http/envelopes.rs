@@ -30,7 +30,7 @@ pub(super) fn length(prefix: &[u8]) -> Option<usize> {
 /// Returns the format of this name.
 pub(super) fn named(name: &str) -> Option<EventFormat> {
     match FORMAT_NAMES.iter().position(|known| *known == name)? {
-        0 => Some(EventFormat::GrpcWeb),
+        0 => Some(EventFormat::Web),
         _ => Some(EventFormat::Connect),
     }
 }
@@ -48,7 +48,7 @@ pub(super) fn content_type(stream: Option<&str>, payload: &Payload) -> Option<&'
 /// Returns the flag of the last envelope; `None` if the format has no prefixes.
 pub(super) fn last_flag(format: EventFormat) -> Option<u8> {
     match format {
-        EventFormat::GrpcWeb => Some(0x80),
+        EventFormat::Web => Some(0x80),
         EventFormat::Connect => Some(0x02),
         EventFormat::Sse | EventFormat::NdJson => None,
     }
@@ -81,7 +81,7 @@ pub(super) fn body(call: &HttpCall) -> Cow<'_, [u8]> {
 /// Returns the outcome of the call from the last envelope; `None` if it holds none.
 pub(super) fn ended(format: EventFormat, last: &[u8]) -> Option<Outcome> {
     match format {
-        EventFormat::GrpcWeb => {
+        EventFormat::Web => {
             let mut lines = last.split(|b| *b == b'\n');
             lines.find_map(|line| {
                 let colon = line.iter().position(|b| *b == b':')?;

@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn prefixed_messages_parse_in_any_split() {
-        let web = stream(EventFormat::GrpcWeb, None);
+        let web = stream(EventFormat::Web, None);
         let body = b"\0\0\0\0\x03one\0\0\0\0\0\x80\0\0\0\x10grpc-status: 0\r\n\0\0\0\0\x01x";
         for step in 1..=body.len() {
             let found = read(&web, body, step).unwrap();

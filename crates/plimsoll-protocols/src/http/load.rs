@@ -21,7 +21,7 @@ use super::request::HttpRequest;
 use super::script::FrameScripts;
 use super::section::HttpSpec;
 use super::socket::SocketProtocol;
-use super::step_protocol::StepProtocol;
+use super::step_protocol::{AnswerCapture, StepProtocol};
 use crate::http2::NOT_HTTP2;
 use crate::protocol_module::{
     PrepareError, PrepareRequest, PreparedLoad, ProtocolModule, load_with_driver,
@@ -76,11 +76,11 @@ impl ProtocolModule for HttpSpec {
         let version = call.version_over(plan.tls.as_ref());
         if let Some(journey) = &call.journey {
             return match version {
-                HttpVersion::V2 => journeys(plan, journey, |call, captures_body| {
-                    Http2Protocol::of_step(&HttpRequest { call, ..request }, scheme, captures_body)
+                HttpVersion::V2 => journeys(plan, journey, scheme, |call, capture| {
+                    Http2Protocol::of_step(&HttpRequest { call, ..request }, scheme, capture)
                 }),
-                _ => journeys(plan, journey, |call, captures_body| {
-                    Http1Protocol::of_step(&HttpRequest { call, ..request }, captures_body)
+                _ => journeys(plan, journey, scheme, |call, capture| {
+                    Http1Protocol::of_step(&HttpRequest { call, ..request }, capture)
                 }),
             };
         }
@@ -121,7 +121,8 @@ where
 fn journeys<'a, P>(
     plan: &'a Plan,
     journey: &JourneyPlan,
-    step: impl Fn(&HttpCall, bool) -> P,
+    scheme: HttpScheme,
+    step: impl Fn(&HttpCall, AnswerCapture) -> P,
 ) -> Result<PreparedLoad<'a>, PrepareError>
 where
     P: StepProtocol + 'a,
@@ -129,12 +130,12 @@ where
 {
     let steps = journey
         .requests()
-        .map(|(call, captures_body)| step(call, captures_body));
-    let (steps, is_secured) = (steps.collect(), plan.tls.is_some());
+        .map(|(call, capture)| step(call, capture));
+    let steps = steps.collect();
     let journey = Arc::new(journey.clone());
     user_load(
         plan,
-        JourneyScenario::new(journey, steps, is_secured, plan.seed),
+        JourneyScenario::new(journey, steps, scheme, plan.seed),
     )
 }
 

@@ -75,6 +75,6 @@ pub use section::{
     ConversationSpec, ExpectedValues, FormPartSpec, FrameSpec, HttpSpec, StatusSpec, WebSocketSpec,
 };
 pub use socket::{SocketDriver, SocketProtocol};
-pub use step_protocol::{CapturedResponse, StepProtocol, StepValues};
+pub use step_protocol::{AnswerCapture, CapturedResponse, StepProtocol, StepValues};
 pub use step_spec::{PauseSpec, RepeatSpec, StepSpec, TakeSpec};
 pub use ws::WsFlags;

@@ -35,7 +35,7 @@ use super::envelopes;
 use super::errors::{MAX_HEAD_HINT, broken};
 use super::fields::FieldList;
 use super::request::{HttpRequest, constant_fields, decimal, write_body};
-use super::step_protocol::{CapturedResponse, StepProtocol, StepValues};
+use super::step_protocol::{AnswerCapture, CapturedResponse, StepProtocol, StepValues};
 use crate::http2::{
     self, AnswerRules, BlockMemo, BodyKind, CallStreamState, Connection, DriverEffects,
     HEAD_TOO_LARGE, Http2FrameTracer, NO_CALL, NO_SLOT, RequestTemplate, StreamCalls,
@@ -471,15 +471,16 @@ impl AcceptsBodies for Http2Driver {
 }
 
 impl Http2Protocol {
-    /// Prepares the request of a journey's step. `captures_body`: values are taken from the bodies of its answers.
+    /// Prepares the request of a journey's step. `capture`: what is kept of its answers.
     pub fn of_step(
         request: &HttpRequest<'_>,
         scheme: HttpScheme,
-        captures_body: bool,
+        capture: AnswerCapture,
     ) -> Http2Protocol {
         let call = request.call;
         let mut checks = ResponseChecks::new(call);
-        (checks.captures_head, checks.captures_body) = (true, captures_body);
+        checks.captures_head = true;
+        checks.captures_body = capture == AnswerCapture::Whole;
         Http2Protocol(Arc::new(Http2Shared {
             request: prepare(request, scheme).stateless(),
             checks,

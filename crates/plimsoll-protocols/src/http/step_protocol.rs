@@ -6,6 +6,15 @@ use std::sync::Arc;
 use plimsoll_engine::driver::Protocol;
 use plimsoll_model::Time;
 
+/// What is kept of the answers to a step, for values to be taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnswerCapture {
+    /// The head.
+    Head,
+    /// The head and the body.
+    Whole,
+}
+
 /// The values that a user has taken from answers, by the positions of their names; `None`: not bound.
 pub(super) type TakenValues = Vec<Option<Box<[u8]>>>;
 

@@ -45,7 +45,7 @@ impl PartialEq for Take {
     }
 }
 
-/// Where the value is.
+/// The place of a value in an answer.
 #[derive(Clone, Debug)]
 pub(super) enum TakeSource {
     /// Reference tokens of a JSON Pointer, unescaped.

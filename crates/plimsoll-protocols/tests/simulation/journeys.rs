@@ -17,7 +17,7 @@ use plimsoll_model::plan::Shard;
 use plimsoll_model::record::{RecordedInterval, StageRecord};
 use plimsoll_model::spec::{self, ResolveContext};
 use plimsoll_model::{Plan, Time};
-use plimsoll_protocols::http::{Http1Protocol, HttpCall, HttpRequest, JourneyScenario};
+use plimsoll_protocols::http::{Http1Protocol, HttpCall, HttpRequest, HttpScheme, JourneyScenario};
 
 use super::{START, SoleWorkerControl, draw};
 
@@ -160,18 +160,18 @@ impl SimulatedServer for Shop {
 fn run(plan: &Plan, seed: u64, shop: &mut Shop) -> StageRecord {
     let call: &HttpCall = plan.call.of_type().unwrap();
     let journey = call.journey.as_ref().unwrap();
-    let steps = journey.requests().map(|(call, captures_body)| {
+    let steps = journey.requests().map(|(call, capture)| {
         let request = HttpRequest {
             call,
             authority: "h:1",
             closes: false,
         };
-        Http1Protocol::of_step(&request, captures_body)
+        Http1Protocol::of_step(&request, capture)
     });
     let scenario = JourneyScenario::new(
         Arc::new((**journey).clone()),
         steps.collect(),
-        false,
+        HttpScheme::Http,
         plan.seed,
     );
     let users = UserScripts::new(scenario, &plan.target, None, &plan.load);

@@ -83,7 +83,7 @@ pub(crate) fn execute(
         console::result(answer.text)?;
         return Ok(Exit::Done);
     }
-    let TypedCall {
+    let TypedInvocation {
         mut spec,
         default_load,
         export,
@@ -104,7 +104,7 @@ pub(crate) fn execute(
 }
 
 /// What the flags of a call describe.
-pub(crate) struct TypedCall {
+pub(crate) struct TypedInvocation {
     pub(crate) spec: Spec,
     /// The line about the default load, if no load was given.
     default_load: Option<String>,
@@ -119,7 +119,7 @@ pub(crate) fn typed_call(
     arguments: &ProtocolInvocation<CommandEntry>,
     origins: &FlagOrigins,
     environment: &Environment,
-) -> Result<TypedCall, Failure> {
+) -> Result<TypedInvocation, Failure> {
     let entry = arguments.entry;
     let mut spec = Spec {
         target: arguments.matches.get_one("target").cloned(),
@@ -140,7 +140,7 @@ pub(crate) fn typed_call(
         environment.value(name)
     })?;
     default_load = default_load.or_else(|| fill_in_time(&mut spec.load, entry));
-    Ok(TypedCall {
+    Ok(TypedInvocation {
         spec,
         default_load,
         export,

@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::measured;
+use crate::run_measured;
 use crate::support::peers::python;
 use crate::support::{Place, Server};
 
@@ -78,7 +78,7 @@ fn run(place: &Place, server: &Server, steps: &str, version: &str, code: i32) ->
     );
     fs::write(place.path("shop.toml"), plan).unwrap();
     let arguments = ["run", "shop.toml", "-q", "--json", "--out", "run"];
-    measured(place, code, &arguments)
+    run_measured(place, code, &arguments)
 }
 
 fn step<'a>(run: &'a Value, name: &str) -> &'a Value {

@@ -91,7 +91,7 @@ const NOT_OUR_FLAGS: &[(&str, &[&str])] = &[
         &["--no-of-clients", "--qps", "--rps"],
     ),
     (
-        "crates/plimsoll-protocols/src/http/lines/",
+        "crates/plimsoll-protocols/src/http/foreign_lines",
         &[
             "--api-key",
             "--backend",

@@ -5,6 +5,7 @@ use std::time::Duration;
 use plimsoll_model::template::MetadataField;
 
 use super::HttpCall;
+use crate::http::step_protocol::AnswerCapture;
 use crate::http::step_spec::PauseSpec;
 use crate::http::take::Take;
 
@@ -41,7 +42,7 @@ pub(in crate::http) struct JourneyStep {
     pub(in crate::http) pause: PauseSpec,
     pub(in crate::http) repeat: Repeat,
     pub(in crate::http) condition: Option<Condition>,
-    pub(in crate::http) branch: Option<BranchPlace>,
+    pub(in crate::http) branch: Option<BranchMembership>,
     pub(in crate::http) on_failure: OnFailure,
     /// Whether the request has a `cookie` field of its own, in place of the user's cookies.
     pub(in crate::http) has_own_cookies: bool,
@@ -76,7 +77,7 @@ pub(in crate::http) struct Condition {
 
 /// The branch of a step among those that a user chooses one of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::http) struct BranchPlace {
+pub(in crate::http) struct BranchMembership {
     /// The number of the fork in the journey.
     pub(in crate::http) fork: u32,
     /// The number of the branch at the fork.
@@ -97,11 +98,16 @@ pub(in crate::http) enum OnFailure {
 }
 
 impl JourneyPlan {
-    /// Returns the requests of the steps, and whether values are taken from the bodies of their answers.
-    pub fn requests(&self) -> impl Iterator<Item = (&HttpCall, bool)> {
+    /// Returns the requests of the steps, and what is kept of their answers.
+    pub fn requests(&self) -> impl Iterator<Item = (&HttpCall, AnswerCapture)> {
         self.steps.iter().map(|step| {
-            let mut takes = step.takes.iter();
-            (&step.call, takes.any(|take| take.source.is_in_body()))
+            let is_in_body = step.takes.iter().any(|take| take.source.is_in_body());
+            let capture = if is_in_body {
+                AnswerCapture::Whole
+            } else {
+                AnswerCapture::Head
+            };
+            (&step.call, capture)
         })
     }
 

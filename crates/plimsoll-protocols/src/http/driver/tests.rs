@@ -359,7 +359,7 @@ fn grpc_web_outcome_follows_trailers() {
     let mut web = call();
     (web.method, web.body) = ("POST".into(), b"abc".to_vec());
     web.stream = Some(EventStream {
-        format: EventFormat::GrpcWeb,
+        format: EventFormat::Web,
         until: None,
         error: None,
         tokens: None,

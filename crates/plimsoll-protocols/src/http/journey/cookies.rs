@@ -5,6 +5,8 @@ use std::borrow::Cow;
 
 use cookie::{Cookie, Expiration};
 
+use crate::http::multiplexed::HttpScheme;
+
 /// The most cookies of a user; further ones are ignored, as browsers do.
 const MAX_COOKIES: usize = 50;
 
@@ -53,10 +55,10 @@ impl CookieJar {
 
     /// Returns the value of a `Cookie` field for a request; empty: there are no cookies for it. Longer paths come first
     /// (RFC 6265, 5.4).
-    pub(super) fn field(&self, request_path: &str, is_secured: bool) -> String {
+    pub(super) fn field(&self, request_path: &str, scheme: HttpScheme) -> String {
         let mut matching: Vec<&StoredCookie> = (self.0.iter())
             .filter(|cookie| path_matches(request_path, &cookie.path))
-            .filter(|cookie| is_secured || !cookie.is_secure)
+            .filter(|cookie| scheme == HttpScheme::Https || !cookie.is_secure)
             .collect();
         matching.sort_by_key(|cookie| std::cmp::Reverse(cookie.path.len()));
         let mut field = String::new();
@@ -105,13 +107,16 @@ mod tests {
         jar.set(b"gone=3; Max-Age=0", "/", 100);
         jar.set(b"old=4; Expires=Thu, 01 Jan 1970 00:00:05 GMT", "/", 100);
         jar.set(b"no cookie", "/", 100);
-        assert_eq!(jar.field("/api/items", false), "csrf=\"x y\"; sid=1");
-        assert_eq!(jar.field("/apis", false), "sid=1");
-        assert_eq!(jar.field("/", true), "sid=1; tls=2");
+        assert_eq!(
+            jar.field("/api/items", HttpScheme::Http),
+            "csrf=\"x y\"; sid=1"
+        );
+        assert_eq!(jar.field("/apis", HttpScheme::Http), "sid=1");
+        assert_eq!(jar.field("/", HttpScheme::Https), "sid=1; tls=2");
         jar.set(b"sid=9; Path=/", "/", 100);
         assert_eq!(jar.value("sid"), Some("9"));
         jar.set(b"sid=; Max-Age=-1; Path=/", "/", 100);
-        assert_eq!(jar.field("/", false), "");
+        assert_eq!(jar.field("/", HttpScheme::Http), "");
         assert_eq!(jar.value("sid"), None);
     }
 

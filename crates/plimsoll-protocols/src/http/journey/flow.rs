@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
+use plimsoll_model::Outcome;
+
 use crate::http::call::journey::{Condition, JourneyPlan, MAX_PASSES, OnFailure, Repeat};
 use crate::http::step_protocol::TakenValues;
 use crate::http::step_spec::PauseSpec;
 use crate::xorshift::Xorshift;
 
-/// Where a user is in its journey.
+/// The position of a user in its journey.
 #[derive(Debug)]
 pub(super) struct JourneyPosition {
     /// The step of the current call.
@@ -53,10 +55,11 @@ impl JourneyPosition {
     pub(super) fn advance(
         &mut self,
         plan: &JourneyPlan,
-        was_ok: bool,
+        outcome: Outcome,
         values: &TakenValues,
     ) -> NextStep {
         let step = &plan.steps[self.step];
+        let was_ok = outcome.is_ok();
         if !was_ok {
             match step.on_failure {
                 OnFailure::Retry { attempts, backoff } if self.attempt < attempts => {

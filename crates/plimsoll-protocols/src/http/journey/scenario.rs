@@ -59,7 +59,7 @@ impl<P: StepProtocol> Protocol for JourneyProtocol<P> {
 pub struct JourneyScenario<P> {
     protocol: JourneyProtocol<P>,
     plan: Arc<JourneyPlan>,
-    is_secured: bool,
+    scheme: HttpScheme,
     seed: u64,
 }
 
@@ -68,13 +68,13 @@ impl<P: StepProtocol> JourneyScenario<P> {
     pub fn new(
         plan: Arc<JourneyPlan>,
         protocols: Vec<P>,
-        is_secured: bool,
+        scheme: HttpScheme,
         seed: u64,
     ) -> JourneyScenario<P> {
         JourneyScenario {
             protocol: JourneyProtocol(protocols),
             plan,
-            is_secured,
+            scheme,
             seed,
         }
     }
@@ -183,7 +183,7 @@ impl<P: StepProtocol> Scenario for JourneyScenario<P> {
         let cookies = if step.has_own_cookies {
             String::new()
         } else {
-            user.cookies.field(step.cookie_path(), self.is_secured)
+            user.cookies.field(step.cookie_path(), self.scheme)
         };
         let values = StepValues {
             taken: Arc::clone(&user.values),
@@ -220,7 +220,7 @@ impl<P: StepProtocol> Scenario for JourneyScenario<P> {
         let Some(position) = &mut user.position else {
             return NextCall::Finish { is_ok: false };
         };
-        match position.advance(&self.plan, ended.outcome.is_ok(), &user.values) {
+        match position.advance(&self.plan, ended.outcome, &user.values) {
             NextStep::After(pause) => NextCall::After(pause),
             NextStep::End { is_ok } => NextCall::Finish { is_ok },
         }

@@ -2,27 +2,25 @@
 //!
 //! Long because the keys of a step depend on those of the steps before it and are checked together.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use plimsoll_model::spec::{
     MetadataScope, MetadataSpec, PlanRows, Problem, Problems, ResolveContext, Spec, keys_of,
 };
-use plimsoll_model::template::{FieldSource, Rows, Template, TemplatePart, Variation};
+use plimsoll_model::template::{Rows, Template, Variation};
 use serde::Deserialize;
 use toml::Table;
 
 use super::journey_fields::{all_fields, mark_header_values};
 use super::{CallScope, step_call};
 use crate::http::call::journey::{
-    BranchPlace, Condition, JourneyPlan, JourneyStep, MAX_PASSES, OnFailure, Repeat,
+    BranchMembership, Condition, JourneyPlan, JourneyStep, MAX_PASSES, OnFailure, Repeat,
 };
 use crate::http::call::{HttpCall, HttpVersion, VaryingHttp};
 use crate::http::section::HttpSpec;
-use crate::http::step_spec::{
-    FlowSpec, PauseSpec, RepeatSpec, StepSpec, TakeTable, field_name, is_bound,
-};
+use crate::http::step_spec::{FlowSpec, PauseSpec, RepeatSpec, StepSpec, TakeTable};
 use crate::http::take::{Take, TakeSource};
 
 /// The key of the steps.
@@ -230,7 +228,7 @@ struct Forks {
 
 impl Forks {
     /// Returns the place of a step that belongs to a branch, and ends the current fork for one that does not.
-    fn place(&mut self, index: usize, flow: &FlowSpec) -> Result<Option<BranchPlace>, String> {
+    fn place(&mut self, index: usize, flow: &FlowSpec) -> Result<Option<BranchMembership>, String> {
         let name = match (&flow.branch, flow.weight) {
             (Some(name), _) => name.clone(),
             (None, Some(_)) => format!("step {index}"),
@@ -259,7 +257,7 @@ impl Forks {
             self.branches.push(name);
             self.branches.len() - 1
         });
-        Ok(Some(BranchPlace {
+        Ok(Some(BranchMembership {
             fork: self.count,
             branch: branch as u32,
             weight: if known.is_some() {

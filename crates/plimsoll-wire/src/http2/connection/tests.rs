@@ -227,7 +227,10 @@ fn idle_stream_frame_is_connection_error() {
     assert!(End::greeted(ServerRole).receive(&block).is_ok());
     // Late frames on a closed stream are not an error.
     let late = [window_update(3, 1), window_update(5, 1)].concat();
-    assert_eq!(End::greeted(ServerRole).receive(&late).unwrap(), ["Room"]);
+    assert_eq!(
+        End::greeted(ServerRole).receive(&late).unwrap(),
+        ["WindowGrown"]
+    );
     let late = frame(kind::RST_STREAM, 0, 3, &[0; 4]);
     assert_eq!(End::greeted(ServerRole).receive(&late).unwrap().len(), 1);
 }
