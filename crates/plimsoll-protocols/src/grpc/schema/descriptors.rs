@@ -175,13 +175,13 @@ pub(in crate::grpc) fn assemble(
 fn add_known(files: &mut BTreeMap<String, ProtoFile>, known: &DescriptorPool) {
     let imports = files.values().flat_map(ProtoFile::imports);
     let mut wanted: Vec<String> = imports.cloned().collect();
-    while let Some(set_common_name) = wanted.pop() {
-        if !files.contains_key(&set_common_name)
-            && let Some(file) = known.get_file_by_name(&set_common_name)
+    while let Some(name) = wanted.pop() {
+        if !files.contains_key(&name)
+            && let Some(file) = known.get_file_by_name(&name)
         {
             let file = ProtoFile::known(&file);
             wanted.extend(file.imports().iter().cloned());
-            files.insert(set_common_name, file);
+            files.insert(name, file);
         }
     }
 }
@@ -398,7 +398,7 @@ fn prepare_field(field: &mut FieldDescriptorProto) -> Result<(), String> {
 fn ready_enum(found: &mut EnumDescriptorProto) -> Result<(), String> {
     check_identifier("enum", found.name())?;
     let allow_alias = found.options.take().and_then(|options| {
-        // The options of a source file are not interpreted yet.
+        // A file parsed from .proto source still has its options as `uninterpreted_option`.
         let mut written = options.uninterpreted_option.into_iter();
         let written =
             written.find(|o| matches!(&o.name[..], [name] if name.name_part == "allow_alias"));
