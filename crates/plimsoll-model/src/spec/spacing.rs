@@ -17,22 +17,22 @@ pub enum ArrivalsSpec {
     Table(ArrivalsTable),
 }
 
-/// Arrivals that need more than a name: one of these keys. A name is a value: `arrivals = "poisson"` in `[load]`.
+/// Arrivals with parameters: exactly one key is set. Others are given by name: `arrivals = "poisson"` in `[load]`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ArrivalsTable {
-    /// The shape of a gamma distribution, from which gaps are drawn: 1 is a Poisson process, less comes in bursts (0.25:
-    /// gaps vary twice as much as those of a Poisson process), more is more even.
+    /// The shape of a gamma distribution, from which gaps are drawn: 1 gives a Poisson process, lower values bursts
+    /// (0.25: gaps vary twice as much as those of a Poisson process), higher values more even gaps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gamma: Option<f64>,
-    /// A file of times in seconds, one a line: when each call is due, from the beginning of the load. It takes the place
-    /// of a rate.
+    /// A file of times in seconds, one a line: when each call is due, from the beginning of the load. It takes the
+    /// place of a rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
 }
 
 impl ArrivalsSpec {
-    /// Returns a spacing by gaps of a gamma distribution.
+    /// Returns arrivals whose gaps follow a gamma distribution.
     pub fn gamma(shape: f64) -> ArrivalsSpec {
         ArrivalsSpec::Table(ArrivalsTable {
             gamma: Some(shape),

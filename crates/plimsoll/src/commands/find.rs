@@ -45,9 +45,9 @@ use judging::{drain, errors_share, growth, judge, limited_us, warmup};
 
 /// Find the load line: the highest rate that meets the objectives.
 ///
-/// The rate rises until an objective is missed or calls pile up, every further trial is made
-/// where it is worth most, and a longer one confirms the winner. The search begins at the plan's rate (or --rate);
-/// the plan's duration is not used.
+/// The rate rises until an objective is missed or calls pile up. Each further trial is made
+/// at the rate that narrows the bounds most, and a longer one confirms the result. The search begins at
+/// the plan's rate (or --rate); the plan's duration is not used.
 #[derive(Debug, Args)]
 #[command(before_help = "\
 Example: how much it carries with 99 % of its answers within 10 ms

@@ -47,8 +47,8 @@ pub(crate) struct KubernetesArguments {
     )]
     rendezvous: Option<String>,
 
-    /// A PersistentVolumeClaim that all nodes can write (ReadWriteMany), for the shards to meet on and the
-    /// run directory to be kept.
+    /// A PersistentVolumeClaim that all nodes can write (ReadWriteMany), on which the shards meet and the
+    /// run directory is kept.
     #[arg(long, value_name = "NAME")]
     claim: Option<String>,
 
