@@ -237,7 +237,7 @@ pub trait Driver {
     #[inline]
     fn prefetch(&self) {}
 
-    /// Processes bytes from the peer, in any split.
+    /// Processes bytes from the peer; they may be split anywhere.
     fn receive(
         &mut self,
         bytes: &[u8],

@@ -10,11 +10,11 @@
 
 use crate::record::{StageRecord, TimeHistogram};
 
-/// Lengths that are tried are a sixth of an octave apart.
+/// How many values of lateness are tried for each doubling.
 const STEPS_PER_OCTAVE: u32 = 6;
-/// The shortest length that is tried, besides 0. Nanoseconds.
+/// The shortest lateness that is tried, besides 0. Nanoseconds.
 const SHORTEST_NS: u64 = 1_000;
-/// Number of ways in which a length is split between sending and reading.
+/// Number of ways in which a lateness is split between sending and reading.
 const SPLIT_PARTS: u64 = 8;
 
 /// The longest delay in reading an answer that the records may not show, in nanoseconds: a wait and the work after it,
@@ -94,7 +94,7 @@ pub struct LatenessBounds {
     steps: Vec<(u64, u64)>,
     /// The sum of all lateness, in nanoseconds.
     sum_ns: f64,
-    /// The greatest lateness of noticing a call, in nanoseconds.
+    /// The greatest delay until the generator noticed that a call was due, in nanoseconds.
     max_pacing_ns: u64,
     /// The longest pause of the generator, in nanoseconds.
     max_pause_ns: u64,
@@ -147,7 +147,7 @@ impl LatenessBounds {
         self.sum_ns
     }
 
-    /// Returns the greatest lateness of noticing a call, or the longest pause, in nanoseconds.
+    /// Returns the greatest delay until a due call was noticed, or the longest pause, in nanoseconds.
     pub fn greatest_ns(&self) -> u64 {
         self.max_pacing_ns.max(self.max_pause_ns)
     }

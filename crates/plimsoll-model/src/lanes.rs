@@ -1,5 +1,5 @@
-//! A run of several lanes: each has a run directory of its own, and `lanes.json` beside them lists them. Pure:
-//! `plimsoll run` measures, and reports read the record.
+//! A run of several lanes: each has a run directory of its own, and `lanes.json` beside them lists them. This
+//! module only describes that record: `plimsoll run` writes it, and reports read it.
 
 use std::path::{Path, PathBuf};
 

@@ -203,7 +203,7 @@ pub(crate) fn only_not_resumed(run: &Run) -> bool {
     run.state == RunState::Invalid && invalidating.all(|p| p.kind == ProblemKind::NotResumed)
 }
 
-/// Returns the larger memory use of a connection at the start and at the end of holding, with its text.
+/// Returns the memory use of a held connection (the larger of its first and last measurement), and its text.
 fn memory_of(end: LinkEnd, memory: Option<&MemorySummary>) -> (Option<f64>, String) {
     let each = memory.and_then(|memory| {
         let of = |growth: &MemoryGrowth| match end {
@@ -314,8 +314,8 @@ fn interval(
     Some((low.min(value), value))
 }
 
-/// Formats an instrument interval: as one number where both ends are equal to two significant digits or within a
-/// hundredth.
+/// Formats an instrument interval: as one number where both ends agree to two significant digits or differ by at
+/// most 1 %.
 fn format_interval(low: f64, high: f64) -> String {
     match two_significant_digits(low) == two_significant_digits(high) || high - low <= high / 100.0
     {

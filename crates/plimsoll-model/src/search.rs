@@ -500,7 +500,7 @@ fn rate_to_confirm(
         .map(|rate| rate.min(goal.most_per_s))
 }
 
-/// Returns the highest rate below the median estimate that passes `will_do`, at which a narrowing trial met the
+/// Returns the highest rate below the median estimate that passes `is_acceptable`, at which a narrowing trial met the
 /// objectives and no longer trial missed them.
 fn highest_passed_rate(
     trials: &[Trial],

@@ -1,9 +1,9 @@
 //! The client side of a connection whose frames carry request ids: matches responses to calls, sends heartbeats, and
 //! reports failures. A [`FrameFormat`] implements what differs between such protocols.
 //!
-//! Invariants: every call that was started and not cancelled is in `calls` or in `over`, and leaves it with exactly
-//! one [`Event::Done`]; an id is not reused while its call is in flight; a connection buffers nothing but a partial
-//! frame. The engine's worker loop calls [`FramedDriver`].
+//! Invariants: every call that was started and not cancelled is in `calls` or in `unreported`, and leaves it with
+//! exactly one [`Event::Done`]; an id is not reused while its call is in flight; a connection buffers nothing but a
+//! partial frame. The engine's worker loop calls [`FramedDriver`].
 
 use std::fmt::Debug;
 use std::time::Duration;

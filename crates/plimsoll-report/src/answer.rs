@@ -109,7 +109,7 @@ pub(crate) fn figure(us: f64, interval: Option<[f64; 2]>) -> String {
     }
 }
 
-/// Returns whether both ends are equal to two significant digits or within a hundredth.
+/// Returns whether both ends agree to two significant digits or differ by at most 1 %.
 pub(crate) fn is_narrow([low, high]: [f64; 2]) -> bool {
     round_to_two_digits(low) == round_to_two_digits(high) || high - low <= high / 100.0
 }

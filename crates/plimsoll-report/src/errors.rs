@@ -94,7 +94,7 @@ fn source(e: &ErrorSummary) -> &str {
     }
 }
 
-/// Returns the texts of servers, system and libraries for the codes in `errors`.
+/// Returns the error messages that servers, the system and libraries gave for the codes in `errors`.
 pub(crate) fn details(run: &Run, errors: &TextTable) -> Vec<String> {
     let details = run.summary.details.iter();
     let told = details.filter(|detail| errors.rows.iter().any(|row| row[0] == detail.code.code()));

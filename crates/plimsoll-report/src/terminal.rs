@@ -201,7 +201,7 @@ fn headline(out: &mut String, run: &Run, options: &TerminalOptions) {
     out.push('\n');
 }
 
-/// Writes the counts and their check.
+/// Writes the counts, and the check that they add up.
 fn counted(out: &mut String, run: &Run, options: &TerminalOptions) {
     let counted = [totals::facts(run), totals::handshakes(run)].concat();
     told(out, counted, options);

@@ -69,7 +69,7 @@ fn recorded_times(times: impl IntoIterator<Item = NamedTimes>) -> Vec<(String, T
         .collect()
 }
 
-/// Returns the sampling intervals of a run's times.
+/// Returns a table of the confidence intervals of a run's times.
 pub(crate) fn sampling(run: &Run) -> TextTable {
     let total = &run.summary.total;
     let all = [("response", total.response), ("service", total.service)];

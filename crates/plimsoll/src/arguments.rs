@@ -91,8 +91,8 @@ fn print(error: &clap::Error) {
     }
 }
 
-/// # Errors
-/// Help, version and usage errors, with the fallback values that were used.
+/// Parses the command line with `command` and the fallback values of the environment. Errors are help, version and
+/// usage errors, with the fallback values that were used.
 fn read(
     command: Command,
     typed: &[OsString],
@@ -151,7 +151,7 @@ fn with_fallbacks(
     found: &mut Fallbacks,
 ) -> Command {
     let command = command.mut_args(|arg| {
-        // A variable holds several values of a repeatable flag as one per line.
+        // A variable holds the values of a repeatable flag, one per line.
         let several = matches!(arg.get_action(), ArgAction::Append);
         let arg = if several && arg.get_value_delimiter().is_none() {
             arg.value_delimiter('\n')

@@ -1,5 +1,5 @@
 //! Parses env files as Docker Compose does: unquoted values may contain blanks, a comment needs a blank before it,
-//! double quotes know escapes, and `$NAME` and `${NAME:-default}` are substituted.
+//! double-quoted values may contain escapes, and `$NAME` and `${NAME:-default}` are substituted.
 //!
 //! A malformed line drops only its own variable. Messages never quote a value, because it may be a secret.
 

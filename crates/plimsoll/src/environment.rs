@@ -1,8 +1,8 @@
 //! Reads environment variables and the `.env` files of the current directory.
 //!
-//! Every flag has a variable `PLIMSOLL_…`. Names from older load scripts are aliases, with bare numbers. A flag takes
-//! precedence over `PLIMSOLL_…`, that over an alias, that over `.env`. The process's own environment is never
-//! modified.
+//! Every flag has a variable `PLIMSOLL_…`. Names from older load scripts are accepted as aliases; their
+//! values are numbers without units. The order of precedence: flag, `PLIMSOLL_…`, alias, `.env`. The process's own
+//! environment is never modified.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -329,7 +329,7 @@ impl Environment {
         Some(found)
     }
 
-    /// Returns the URL in a variable with the web's scheme replaced by Plimsoll's and an explicit port.
+    /// Returns the URL in a variable with `http` or `https` replaced by the protocol's scheme, and an explicit port.
     fn url(&self, name: &str, schemes: [SchemeMapping; 2]) -> Option<VariableValue> {
         let mut found = self.get(name)?;
         let typed = found.value.trim().trim_end_matches('/');

@@ -33,7 +33,7 @@ pub trait Script: Send {
     /// nanoseconds.
     fn connected(&mut self, link: LinkId, took_ns: u64, now: Time, context: &mut ScriptContext<'_>);
 
-    /// Processes bytes from the peer, in any split.
+    /// Processes bytes from the peer; they may be split anywhere.
     fn receive(&mut self, link: LinkId, bytes: &[u8], now: Time, context: &mut ScriptContext<'_>);
 
     /// Called when a connection was lost or could not be established; it is already closed.
@@ -170,12 +170,12 @@ impl ScriptContext<'_> {
         (self.recorder).measured_call(&sample, counts, times, carried);
     }
 
-    /// Counts a call of a journey's step as due, beside [`ScriptContext::due`]. `names`: those of all steps.
+    /// Counts a call of a journey's step as due, in addition to [`ScriptContext::due`]. `names`: those of all steps.
     pub fn step_due(&mut self, step: usize, names: &[String]) {
         self.recorder.step_due(self.stage, step, names);
     }
 
-    /// Records the end of a call of a journey's step, beside [`ScriptContext::call`].
+    /// Records the end of a call of a journey's step, in addition to [`ScriptContext::call`].
     pub fn step_call(&mut self, sample: CallSample, step: usize, names: &[String]) {
         let stage = self.stage;
         (self.recorder).step_call(&CallSample { stage, ..sample }, step, names);

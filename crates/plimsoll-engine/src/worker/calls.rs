@@ -56,11 +56,11 @@ impl InFlightCall {
     }
 }
 
-/// Unit of `InFlightCall.late` in nanoseconds: delays of up to an hour fit into 32 bits.
+/// Unit of [`InFlightCall::late_units`] in nanoseconds: delays of up to an hour fit into 32 bits.
 const LATE_UNIT_NS: u64 = 1 << 10;
 
 impl InFlightCall {
-    /// Returns the call with the generator's own delay set to at most `ns` nanoseconds.
+    /// Returns the call with `ns` nanoseconds as the upper bound of the generator's own delay.
     #[inline]
     #[must_use]
     pub(crate) fn sent_late(self, ns: u64) -> InFlightCall {

@@ -21,7 +21,7 @@ pub(super) type DriverConnection<D, S> = connection::Connection<DriverState<D>, 
 pub(super) enum ConnectionRole {
     /// One of the plan's persistent connections, which are replaced when lost. Holds the index of its slot.
     Slot(u32),
-    /// Made for a single call, which is in `attempts` at the connection's index.
+    /// Made for a single call, which is in `pending_calls` at the connection's index.
     SingleCall,
 }
 

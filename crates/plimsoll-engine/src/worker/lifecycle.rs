@@ -23,7 +23,7 @@ use crate::tls::Agreement;
 /// transfer reaches the mark a hundred times in this interval, so the check costs it nothing.
 const LOW_WATER_CHECK_INTERVAL: Duration = Duration::from_millis(10);
 const MAX_SPARE_OUTBOXES: usize = 64;
-/// Larger spare outboxes are kept only up to [`MAX_LARGE_SPARE_OUTBOXES`] in all. Bytes.
+/// Outboxes of more bytes are large; at most [`MAX_LARGE_SPARE_OUTBOXES`] spare ones of them are kept.
 const LARGE_OUTBOX_BYTES: usize = 256 << 10;
 const MAX_LARGE_SPARE_OUTBOXES: usize = 4;
 

@@ -330,7 +330,7 @@ fn rounds_by_replicate(rungs: &[RungMeasurement]) -> Vec<Vec<usize>> {
 impl BatchesRecord {
     /// Computes the differences of every rung to the one below it and to the first.
     ///
-    /// `alpha`: error probability of all intervals together, including the `besides` ones of metrics that are not
+    /// `alpha`: error probability of all intervals together, including the `other_metrics` ones of metrics that are not
     /// measured in batches. `seed`: the seed of the bootstrap.
     pub fn of(
         rungs: &[RungMeasurement],

@@ -6,7 +6,7 @@ use crate::instrument::beyond;
 use crate::plan::{Metric, Objective, Statistic, TimeMetric};
 use crate::record::{StageRecord, TimeHistogram};
 
-/// End of the reason of a run that was stopped because an objective was lost.
+/// The last words of the reason text of a run that was stopped because an objective can no longer be met.
 pub const OBJECTIVE_LOST: &str = "can no longer be met";
 
 /// Returns the number of calls that a run, or one stage of it, will have in all, where that is known in advance.
@@ -43,7 +43,7 @@ fn is_lost(
         Metric::Errors => return failed as f64 > objective.limit * all,
         // How much the rest of the run will change these values is not known in advance.
         Metric::Rate | Metric::Resumed | Metric::Memory(_) | Metric::Finish(_) => return false,
-        // Fidelity is the generator's own and no reason to stop loading the target.
+        // Fidelity describes the generator, so it is no reason to stop loading the target.
         Metric::Fidelity => return false,
         // The number of these times is not known in advance.
         Metric::Time(TimeMetric::Measure(_), _) => return false,

@@ -41,8 +41,8 @@ pub struct DeliverySummary {
     /// Lower and upper bound of the Kolmogorov distance of scheduled and sent arrivals: the greatest share of all
     /// calls that were due and not sent at the same time (0–1).
     pub distance: [f64; 2],
-    /// The same for calls that the generator had not yet noticed, in place of those that it had not sent: its own
-    /// part.
+    /// The part of `distance` that the generator itself caused: the same bounds, for calls that were due and that it
+    /// had not noticed.
     pub generator_distance: [f64; 2],
     /// The 99th percentile of the lateness of sent calls.
     pub lateness_p99_us: Option<f64>,
@@ -164,7 +164,7 @@ fn shares([low, high]: [f64; 2], all: u64) -> [f64; 2] {
 
 impl DeliverySummary {
     /// Compares the sent calls with `arrivals`. `unnoticed`: calls that the generator certainly had not noticed at one
-    /// time; `lasted`: how long calls were sent. `None` where none was due.
+    /// time; `duration`: how long calls were sent. `None` where none was due.
     pub(super) fn of(
         record: &StageRecord,
         arrivals: &ScheduledArrivals,

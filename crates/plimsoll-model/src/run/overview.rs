@@ -63,8 +63,8 @@ pub struct ClientOverview {
 }
 
 impl RunOverview {
-    /// Reads the overview of the run in `dir`; `None`: the document is not enough for a list, because the run has not
-    /// ended, or has objectives, which are judged by all records.
+    /// Reads the overview of the run in `dir`; `None`: the document alone is not enough. The run has not ended, or has
+    /// objectives, whose verdicts need the records of its intervals.
     ///
     /// # Errors
     /// When the document can't be read, or its counts are impossible.

@@ -23,7 +23,7 @@ pub struct SearchGoal {
     pub trials: u32,
     /// The length of the trial that confirms the result, seconds.
     pub confirm_s: f64,
-    /// Minimum number of calls in a trial, which is lengthened where needed: what the objectives' percentiles require.
+    /// Minimum number of calls in a trial, as the objectives' percentiles require; it is lengthened where needed.
     pub least_calls: u64,
     /// Maximum time of all trials together, seconds.
     pub budget_s: f64,

@@ -13,7 +13,7 @@ use crate::abi::{self, Buffer, Host, Table};
 
 pub use crate::abi::{kind, level, make, sender};
 
-/// A codec, as a Rust plugin implements it. The header documents each part.
+/// A codec, as a Rust plugin implements it. `plimsoll_codec.h` documents each function.
 pub trait Plugin: 'static {
     /// The name of the protocol: 1 to 63 bytes of UTF-8.
     const NAME: &'static CStr;
@@ -27,7 +27,7 @@ pub trait Plugin: 'static {
     /// Writes `frame` with another id; returns `false` if it is not a frame.
     fn encode(frame: &[u8], note: u64, id: u64, out: &mut Out<'_>) -> bool;
 
-    /// Writes a frame of a kind of [`make`]; returns `false` if the protocol has no such frame.
+    /// Writes a new frame of kind `what`, a constant of [`make`]; returns `false` if the protocol has no such frame.
     fn make(what: u32, id: u64, note: u64, payload: &[u8], out: &mut Out<'_>) -> bool;
 }
 

@@ -1,4 +1,4 @@
-//! Encodes a call that was given as flags or plan keys to its class, header map and content.
+//! Encodes a call, given as flags or plan keys, into its class, header map and content.
 
 use super::BoltCall;
 use super::header;
@@ -56,7 +56,7 @@ pub fn service<'a>(
     })
 }
 
-/// Returns a call of a raw class and content.
+/// Returns a call with this class and already encoded content.
 pub fn raw<'a>(
     class: &str,
     content: Vec<u8>,

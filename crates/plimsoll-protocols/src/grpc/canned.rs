@@ -117,7 +117,7 @@ struct PreparedAnswer {
     /// The messages with their prefixes; empty in a Trailers-Only response.
     body: Vec<u8>,
     table_needed: usize,
-    /// A complete response of steady blocks, and the offsets of its stream ids (`ids`).
+    /// A complete response of steady blocks (see [`AnswerBlocks`]); `id_offsets` has the offsets of its stream ids.
     steady: Vec<u8>,
     id_offsets: Box<[u32]>,
 }

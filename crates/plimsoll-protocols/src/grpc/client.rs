@@ -2,7 +2,7 @@
 //! service.
 //!
 //! It is tonic's client over hyper with the engine's TLS settings, so that a query uses the same link as the
-//! load. The commands in `questions` and the plan's resolution call it.
+//! load. The commands in `query_commands` and the plan's resolution call it.
 
 use std::future::Future;
 use std::io;

@@ -1,7 +1,7 @@
 //! The client side of a gRPC connection: calls on the streams of an HTTP/2 [`Connection`].
 //!
-//! The state of a response is in `unary`. `answers` handles received frames, `whole` handles common complete
-//! responses in one step, `packed` compressed responses, and `messages` calls with several messages.
+//! The state of a response is in `unary`. `answers` handles received frames, `complete` handles common complete
+//! responses in one step, `compressed` compressed responses, and `messages` calls with several messages.
 //!
 //! In the steady state a response is two header blocks that are recognised by their bytes, and a message that
 //! is counted. Nothing is allocated.

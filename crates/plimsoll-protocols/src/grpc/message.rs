@@ -98,7 +98,7 @@ struct CountingSink;
 
 impl MessageSink for CountingSink {}
 
-/// Reads one stream's messages from DATA frames, in any split.
+/// Reads one stream's messages from DATA frames, however they are split.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageReader {
     /// The remaining bytes of the current message.

@@ -15,7 +15,7 @@ use crate::http2::{self, length_problem};
 /// The outcome of a response whose HTTP status is not 200.
 const OTHER_STATUS: Outcome = Outcome::coded("HTTP_STATUS");
 
-/// The outcome of a response without what the plan expects.
+/// The outcome of a response whose message is not what the plan expects.
 const MESSAGE_MISMATCH: Outcome = Outcome::coded("MESSAGE_MISMATCH");
 
 /// What the driver does after a piece of a response.

@@ -52,7 +52,7 @@ pub(super) const BEHAVIOURS: &[Behaviour] = &[
     Behaviour::new("http-drip", O::Ok)
         .about("a valid answer, one byte per millisecond")
         .script(&[Request, GOOD_ANSWER, Drip, Wait]),
-    // Not an answer.
+    // Bytes that are not an HTTP/1.1 response.
     Behaviour::new("http-garbage", O::ProtocolError)
         .about("bytes that are not HTTP")
         .answers_with(&[0xa5; 4096]),

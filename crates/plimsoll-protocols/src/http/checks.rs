@@ -258,7 +258,7 @@ impl ResponseChecks {
         }
     }
 
-    /// Makes the failure text for an answer that failed by its head.
+    /// Makes the failure text for an answer that failed because of its head.
     pub(super) fn text_of_head<'a>(
         &self,
         outcome: Outcome,
@@ -306,7 +306,7 @@ impl ResponseChecks {
         }
     }
 
-    /// Makes the failure text for an answer that failed by its body.
+    /// Makes the failure text for an answer that failed because of its body.
     pub(super) fn body_failure_text(&self, why: &str) -> String {
         format!("{}: {why}", self.call_name)
     }

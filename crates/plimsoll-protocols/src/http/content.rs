@@ -66,7 +66,7 @@ struct TokenState {
     has_reasoning: bool,
     /// The service's own count of tokens.
     reported_tokens: u64,
-    /// The choices that have begun, and below those that have ended, as bit sets.
+    /// The choices that have begun, as a bit set.
     begun_choices: u128,
     ended_choices: u128,
 }
@@ -206,7 +206,7 @@ impl BodyInspector {
         format!("content-type {}, it begins: {text}", self.media_type)
     }
 
-    /// Takes a part of the body of an answer that failed by its head.
+    /// Takes a part of the body of an answer that failed because of its head.
     pub(super) fn keep_excerpt(&mut self, data: &[u8]) {
         let excerpt = &mut self.excerpt;
         let mut add = |data: &[u8]| add_to_excerpt(excerpt, data);

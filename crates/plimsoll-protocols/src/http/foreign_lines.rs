@@ -92,8 +92,8 @@ fn add_workers(line: &mut LineBuilder, workers: u64, rate: Option<f64>) {
     }
 }
 
-/// Adds `-X GET` for a tool that sends bodies with GET, because ours would become a POST. `bodies` are the tool's flags
-/// for bodies, `method` is that for the method.
+/// Adds `-X GET` for a tool that sends bodies with GET, because `plimsoll http` would send a POST. `bodies` are the
+/// tool's flags that give a body, `method` is its flag for the method.
 fn add_get_with_body(line: &mut LineBuilder, bodies: &[&str], method: &str) {
     if bodies.iter().any(|name| line.has(name)) && !line.has(method) {
         line.add("-X", "GET");

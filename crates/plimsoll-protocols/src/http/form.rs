@@ -1,6 +1,6 @@
 //! Forms as the body of a request: `multipart/form-data` (RFC 7578), from the parts of a plan or of `--form`.
 //!
-//! The boundary between parts is a text that occurs in none of them, rows included.
+//! The boundary between parts is a text that occurs in none of them, whichever row of the data file fills the template.
 
 use plimsoll_model::spec::{MetadataSpec, Problems, is_printable};
 use plimsoll_model::template::{self, FieldSource, Template, TemplatePart};
@@ -10,13 +10,13 @@ use super::section::{FormPartSpec, HttpSpec};
 use crate::alternatives::report_conflict;
 use crate::protocol_module::UsageError;
 
-/// What may stand behind a part's value.
+/// Options that may follow a part's value.
 const OPTIONS: [&str; 2] = [";type=", ";filename="];
 
-/// Reads a part as typed: `NAME=VALUE` or `NAME=@FILE`, with `;type=TYPE` and `;filename=NAME` behind it.
+/// Reads a part as typed: `NAME=VALUE` or `NAME=@FILE`, optionally followed by `;type=TYPE` and `;filename=NAME`.
 ///
 /// # Errors
-/// When there is no name, or no file behind the @.
+/// When there is no name, or no file after the @.
 pub(super) fn typed_part(typed: &str) -> Result<FormPartSpec, UsageError> {
     let wrong = |problem: &str| {
         UsageError::new(
@@ -59,10 +59,10 @@ fn next_option(text: &str) -> usize {
 
 /// A part whose file has been read.
 struct LoadedPart {
-    /// The part's header fields, and the empty line behind them.
+    /// The part's header fields, and the empty line after them.
     head: String,
     data: Vec<u8>,
-    /// Whether `data` may have fields.
+    /// Whether `data` may contain template placeholders: it was given as a value, not as a file.
     is_typed: bool,
 }
 
@@ -259,8 +259,8 @@ fn is_in_rows(template: &Template, text: &str) -> bool {
     columns.any(|column| column.values().any(|value| value.contains(text)))
 }
 
-/// Writes a form with files as the body that it is, so that the run can be repeated when the files change. Files that
-/// are not text stay names.
+/// Replaces a form that has files by its encoded body, so that the run can be repeated when the files change. A form
+/// whose encoded body is not UTF-8 keeps the names of its files.
 pub(super) fn fill_in(spec: &mut HttpSpec, call: &super::call::HttpCall) {
     let mut parts = spec.form.iter().flatten();
     if !parts.any(|part| part.file.is_some()) {

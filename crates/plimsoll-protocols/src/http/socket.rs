@@ -41,7 +41,7 @@ const MAX_DETAILS: usize = 3;
 
 struct SocketShared {
     upgrade: EncodedUpgrade,
-    /// The frames of the script, or the only one.
+    /// The frames of the plan's WebSocket script; a single frame if it has none.
     frames: Vec<FrameExchange>,
     greeting: Option<FramePayload>,
     socket: SocketCall,
@@ -178,7 +178,7 @@ struct FrameCallInFlight {
     frame: usize,
     /// The expected text has arrived.
     has_expected_text: bool,
-    /// When the answer is ended, as a success.
+    /// When the call ends as a success, if its stream has a fixed duration.
     until: Option<Time>,
 }
 

@@ -93,7 +93,7 @@ pub trait StreamCalls: Debug + Sized {
     /// Appends the header fields that only the prepared call has.
     fn write_own_fields(&self, _block: &mut Vec<u8>) {}
 
-    /// Returns the values that earlier answers bound, for the varying fields of the prepared call.
+    /// Returns the values extracted from earlier answers, for the varying fields of the prepared call.
     fn taken(&self) -> &[Option<Box<[u8]>>] {
         &[]
     }

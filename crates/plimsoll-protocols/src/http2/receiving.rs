@@ -36,7 +36,7 @@ impl<C: StreamCalls> Connection<C> {
     }
 
     /// Handles a frame that arrived in several pieces. It is a separate function so that
-    /// [`Connection::frame`] is inlined into the loop over complete frames.
+    /// [`Connection::handle_frame`] is inlined into the loop over complete frames.
     #[inline(never)]
     fn reassembled_frame(
         &mut self,
@@ -107,7 +107,7 @@ impl<C: StreamCalls> Connection<C> {
         }
     }
 
-    /// Ends an open stream's call, and returns the bytes of its request that were not sent.
+    /// Ends an open stream's call, and returns how many bytes of its request were not sent.
     #[inline]
     pub(crate) fn end(
         &mut self,

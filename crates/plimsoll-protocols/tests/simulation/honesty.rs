@@ -1,9 +1,9 @@
 //! Compares recorded times with calculated ones, for a server that freezes once.
 //!
 //! Calls that are due during the freeze are sent late. A tool that measures from the send omits this wait (coordinated
-//! omission); measured from the due time, the times of all calls follow from the schedule ([`Frozen::expected_times`]).
-//! In simulated time no other process delays anything, so bounds are strict on both sides; `truth.rs` of the program's
-//! tests checks the lower bounds in real time.
+//! omission); measured from the due time, the times of all calls follow from the schedule
+//! ([`FreezeScenario::expected_times`]). In simulated time no other process delays anything, so bounds are strict
+//! on both sides; `truth.rs` of the program's tests checks the lower bounds in real time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

@@ -129,8 +129,8 @@ impl ConnectionHandler for ApiConnection {
                 () = leaving.notified() => serving.as_mut().graceful_shutdown(),
                 _ = stopped.changed(), if !stopping => {
                     stopping = true;
-                    // The library would drop a connection without a request; the response to its
-                    // first request closes it.
+                    // A graceful shutdown would drop a connection that has not sent a request yet. It
+                    // stays open until the response to its first request closes it.
                     if asked.load(Ordering::Relaxed) {
                         serving.as_mut().graceful_shutdown();
                     }

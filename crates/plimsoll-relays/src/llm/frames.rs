@@ -12,8 +12,8 @@ use crate::bus::LogPosition;
 pub(super) struct AnswerText(Vec<String>);
 
 impl AnswerText {
-    /// Splits the text into one token per word, with the following blank; `tokens` repeats or cuts
-    /// the words.
+    /// Splits the text into one token per word, with the following blank. With `tokens`,
+    /// the words are repeated or truncated to that number.
     pub(super) fn new(text: &str, tokens: Option<usize>) -> AnswerText {
         let mut words: Vec<&str> = text.split_whitespace().collect();
         if words.is_empty() {

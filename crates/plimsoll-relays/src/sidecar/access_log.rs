@@ -19,7 +19,7 @@ use serde::Serialize;
 use super::config::SidecarConfig;
 use super::{SidecarError, start_thread};
 
-/// Most lines in the queue.
+/// Maximum number of lines in the queue.
 const MAX_QUEUED_LINES: usize = 16_384;
 
 /// How long a line may stay in the write buffer.

@@ -1,4 +1,4 @@
-//! Reads the heads of one connection's responses, in any split.
+//! Reads the heads of one connection's responses, however the bytes are split.
 
 use super::{FieldSpace, Http1Error, MAX_HEAD, ResponseHead};
 
@@ -32,7 +32,7 @@ impl ResponseHeadReader {
     }
 
     /// Consumes a prefix of `bytes`, at most to the end of a head. Returns the prefix's length, and the result of
-    /// `made` for a final head and its bytes.
+    /// `on_head` for a final head and its bytes.
     ///
     /// # Errors
     /// If a head is invalid or too long.

@@ -1,4 +1,4 @@
-//! HTTP/1.1 messages (RFC 9112) in any split: a reader of heads, a reader of bodies, and a writer.
+//! HTTP/1.1 messages (RFC 9112), however their bytes are split: a reader of heads, a reader of bodies, and a writer.
 //!
 //! The reader is strict, because implementations that interpret a message differently enable request
 //! smuggling (RFC 9112 §11.2): a length next to a transfer coding, differing lengths, codings other than one

@@ -248,7 +248,7 @@ impl<P: EndpointRole> Http2Connection<P> {
         self.send_window -= length;
     }
 
-    /// Resets a stream. Frames that still arrive on it are [`StreamClosure::Reset`].
+    /// Resets a stream. The closure is [`StreamClosure::Reset`] for frames that still arrive on it.
     pub fn reset(&mut self, stream: u32, code: ErrorCode, out: &mut Vec<u8>) {
         write::reset_stream(out, stream, code);
         self.last_reset = self.last_reset.max(stream);
@@ -261,7 +261,7 @@ impl<P: EndpointRole> Http2Connection<P> {
         }
     }
 
-    /// Returns all received bytes, for users that process data at once.
+    /// Gives all received bytes back to the peer's window, for users that process data at once.
     #[inline]
     pub fn give_back_all(&mut self, out: &mut Vec<u8>) {
         if let Some(increment) = self.receive_window.give_back_all() {

@@ -102,7 +102,7 @@ impl WebSocketReader {
         self.with_deflate(true)
     }
 
-    /// Processes bytes in any split and passes every completed message to `sink`, which may end the reading.
+    /// Processes bytes, however they are split, and passes each completed message to `sink`, which may end the reading.
     ///
     /// # Errors
     /// Returns the first violation; the connection must be closed with its code.

@@ -1,4 +1,4 @@
-//! Follows redirects before a load, for the commands that have the flag.
+//! Follows redirects before a load, for the commands that have `--redirects`.
 
 use plimsoll_model::Plan;
 use plimsoll_model::redaction::masked;
@@ -12,8 +12,8 @@ use crate::planning;
 use crate::problems::PlanSource;
 use crate::protocols::server_unreachable;
 
-/// Follows at most `limit` redirects of what `plan` calls; it was resolved from `spec`. Returns the plan of the load,
-/// which `spec` then describes, too.
+/// Follows at most `limit` redirects from the target of `plan`, which was resolved from `spec`. Returns the plan with
+/// the final target, and updates `spec` to match.
 ///
 /// # Errors
 /// When a server can't be reached, or a redirect can't be followed.

@@ -86,7 +86,7 @@ impl ProcessLayout {
     /// Chooses the layout of `shard`'s part of `plan` on this machine.
     ///
     /// # Errors
-    /// When the machine can't make the load, or not with the requested processes or addresses.
+    /// When this machine can't generate the load, or can't do so with the requested processes or addresses.
     pub(crate) fn of(plan: &Plan, shard: Shard) -> Result<ProcessLayout, Failure> {
         let resolve = || {
             let addresses = plimsoll_engine::resolve(&plan.target);

@@ -48,7 +48,7 @@ pub(crate) struct ProcessUsage {
 }
 
 impl ProcessUsage {
-    /// Returns the usage of the process `pid` and its children; `None` if there are none.
+    /// Returns the usage of the process `pid` and its children; `None` if there is no such process.
     pub(crate) fn by(pid: u32) -> Option<ProcessUsage> {
         let watched = WatchedProcesses::pid(pid);
         let cpu_ns = watched.usage()?.cpu_ns;

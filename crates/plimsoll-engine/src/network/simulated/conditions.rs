@@ -27,7 +27,7 @@ pub struct NetworkConditions {
     pub ignore_ppm: u32,
     /// Bytes that may be in transit to the server before writes block.
     pub send_buffer: usize,
-    /// Addresses of the only name. All of them lead to the one server.
+    /// The addresses that every lookup returns; all lead to the same simulated server.
     pub addresses: Vec<SocketAddr>,
     /// Addresses that never answer a connect.
     pub silent_addresses: Vec<SocketAddr>,

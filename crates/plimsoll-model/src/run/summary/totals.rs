@@ -28,7 +28,7 @@ impl ResourcesSummary {
         }
     }
 
-    /// Returns the sum of both; its system time is known if that of both is.
+    /// Adds the CPU times, and takes the maxima of the others; the system time is known only if both are.
     fn plus(self, other: ResourcesSummary) -> ResourcesSummary {
         let system_us = self.cpu_system_us.zip(other.cpu_system_us);
         ResourcesSummary {
@@ -76,7 +76,7 @@ pub(super) struct StageTotals {
     /// Time from the stage's start to the end of its last call, at least the window; filled in together with it.
     pub(super) lasted: Duration,
     pub(super) connections_open_max: u64,
-    /// Lower bound of the calls that the generator had not noticed at the same time.
+    /// Lower bound of the number of calls that were due but not yet noticed by the generator at one time.
     pub(super) unnoticed: f64,
     pub(super) client: Option<ResourcesSummary>,
     pub(super) server: Option<ResourcesSummary>,
@@ -125,7 +125,7 @@ impl StageTotals {
 #[derive(Clone, Debug, Default)]
 pub struct RunTotals {
     pub(super) stages: BTreeMap<u8, StageTotals>,
-    /// The seconds of the stages that are not warm-up.
+    /// Statistics of each second, for the stages that are not warm-up.
     pub(super) seconds: BTreeMap<u8, StageSeconds>,
     pub(super) details: Vec<FailureDetail>,
     pub(super) memory: Vec<MemoryReading>,
@@ -220,7 +220,7 @@ impl RunTotals {
         self.count_in_windows(&ends, interval);
     }
 
-    /// Adds a pause that was reached as a stage of its own, though no call starts in it.
+    /// Adds each pause that the run has reached: it is a stage, although no call starts in it.
     fn add_pauses(
         &mut self,
         header: &RunHeader,

@@ -128,7 +128,7 @@ impl CannedConnection {
         self.http2.open(&settings, out);
     }
 
-    /// Handles bytes from the client, in any split, and appends the bytes to send. With
+    /// Handles bytes from the client, however they are split, and appends the bytes to send. With
     /// `CannedOptions::answered_by_caller`, the stream ids of complete requests are appended to `held`.
     ///
     /// # Errors
@@ -221,7 +221,7 @@ impl CannedConnection {
     }
 
     /// Handles a frame that arrived in several pieces. It is a separate function so that
-    /// [`CannedConnection::frame`] is inlined into the loop over complete frames.
+    /// [`CannedConnection::receive_frame`] is inlined into the loop over complete frames.
     #[inline(never)]
     fn reassembled_frame(
         &mut self,

@@ -18,13 +18,13 @@ pub struct JourneyPlan {
     pub(in crate::http) steps: Vec<JourneyStep>,
     /// The names of the steps, all different.
     pub(in crate::http) names: Vec<String>,
-    /// The names that answers bind.
+    /// The variables that answers set.
     pub(in crate::http) taken: Vec<String>,
     /// The most calls of one user.
     pub(in crate::http) max_calls: u32,
     /// The header fields of all steps that do not vary, under names that tell the steps apart.
     pub(in crate::http) constant_fields: Vec<(String, String)>,
-    /// The same of those that vary.
+    /// The header fields that vary, under such names.
     pub(in crate::http) varying_fields: Vec<MetadataField>,
 }
 
@@ -35,9 +35,9 @@ impl Eq for JourneyPlan {}
 pub(in crate::http) struct JourneyStep {
     pub(in crate::http) call: HttpCall,
     pub(in crate::http) takes: Vec<Take>,
-    /// The positions of the names that the request contains.
+    /// Indices in [`JourneyPlan::taken`] of the variables that the request uses.
     pub(in crate::http) needs: Vec<usize>,
-    /// The position of the name that the path begins with, if it does with one.
+    /// The index of the variable that the path begins with, if any.
     pub(in crate::http) path_name: Option<usize>,
     pub(in crate::http) pause: PauseSpec,
     pub(in crate::http) repeat: Repeat,
@@ -67,7 +67,7 @@ pub(in crate::http) enum Repeat {
 /// When a step is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::http) struct Condition {
-    /// The position of the name.
+    /// The index of the variable in [`JourneyPlan::taken`].
     pub(in crate::http) name: usize,
     /// The value to compare with; `None`: any.
     pub(in crate::http) value: Option<String>,
@@ -75,14 +75,14 @@ pub(in crate::http) struct Condition {
     pub(in crate::http) is_negated: bool,
 }
 
-/// The branch of a step among those that a user chooses one of.
+/// The branch that a step belongs to: each user takes one of those at a fork.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::http) struct BranchMembership {
     /// The number of the fork in the journey.
     pub(in crate::http) fork: u32,
     /// The number of the branch at the fork.
     pub(in crate::http) branch: u32,
-    /// Its weight; 0 for steps of the branch but the first.
+    /// The branch's weight, in its first step; 0 in the others.
     pub(in crate::http) weight: u32,
 }
 

@@ -111,7 +111,7 @@ async fn run_in_cluster(
     Ok(replies)
 }
 
-/// Why there is no connection.
+/// Why a connection or a command failed.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{why}")]
 pub(super) struct RedisFailure {
