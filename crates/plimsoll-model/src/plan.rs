@@ -206,7 +206,7 @@ pub struct LoadPlan {
     pub repeats: bool,
     /// The stages in order, warm-up stages first; at least one.
     pub stages: Vec<LoadStage>,
-    /// Connections that are kept open (`Reuse::Always`), over all workers.
+    /// Connections that are kept open (`ConnectionReuse::Always`), over all workers.
     pub connections: u32,
     /// Whether calls share connections.
     pub reuse: ConnectionReuse,

@@ -97,7 +97,7 @@ pub struct Trial {
     pub p99_9_us: Option<f64>,
     /// The mean response time; `None`: no call ended ok.
     pub mean_us: Option<f64>,
-    /// The time that an objective limits ([`plotted_objective`](crate::objective::plotted)); left out where unknown.
+    /// The time that an objective limits (see [`crate::objective::plotted_objective`]); left out where unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limited_us: Option<f64>,
     /// Share of the calls that did not end ok.
