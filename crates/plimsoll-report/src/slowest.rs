@@ -27,7 +27,7 @@ pub(crate) fn of(rows: impl IntoIterator<Item = [String; 6]>) -> TextTable {
     let head = [
         "slowest calls",
         "service time",
-        "scheduled at",
+        "scheduled",
         "outcome",
         "connection",
         "trace id",

@@ -236,7 +236,7 @@ impl Spec {
             None => vec![bare],
             Some(listed) => listed
                 .iter()
-                .map(|settings| bare.from_table(settings))
+                .map(|settings| bare.resolve_table(settings))
                 .collect::<Result<_, _>>()?,
         };
         for (axis, values) in &ladder.axes {
@@ -350,7 +350,7 @@ impl RungSpec {
 
     /// Returns one of the listed rungs. Its target is applied first, since it determines the security: a plaintext one
     /// ignores the plan's `[tls]`.
-    fn from_table(&self, table: &RungTable) -> Result<RungSpec, Problem> {
+    fn resolve_table(&self, table: &RungTable) -> Result<RungSpec, Problem> {
         let mut rung = self.clone();
         if let Some(target) = &table.target {
             rung = rung.with("target", &Value::String(target.clone()))?;

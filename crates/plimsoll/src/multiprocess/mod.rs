@@ -212,11 +212,14 @@ fn sources(
     if !given.is_empty() {
         let room = ports * given.len() as u64;
         if wanted > room {
+            let available = match given.len() {
+                1 => "1 address has".to_owned(),
+                many => format!("{many} addresses have"),
+            };
             return Err(Failure::error_with_help(
                 format_args!(
-                    "load.source_addresses (--source): {} connections need more ports than {} addresses have ({} each to one server)",
+                    "load.source_addresses (--source): {} connections need more ports than {available} ({} each to one server)",
                     thousands(wanted),
-                    given.len(),
                     thousands(ports),
                 ),
                 &format!("give {} addresses or more", wanted.div_ceil(ports)),

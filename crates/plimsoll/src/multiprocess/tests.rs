@@ -81,7 +81,7 @@ fn requested_process_count_is_used_or_rejected() {
     );
     assert_rejected(
         asked(2, &fleet(100_000)),
-        &["2 hold 39,872", "100,000", "use 6 or more"],
+        &["with 2, at most 39,872", "100,000", "use 6 or more"],
     );
     assert_rejected(
         asked(3, &fleet(2)),
@@ -131,7 +131,7 @@ fn remote_target_needs_explicit_source_addresses() {
     let given = |range: &str| layout_of(&format!("{load}\nsource_addresses = [\"{range}\"]"));
     assert_rejected(
         given("127.0.0.2"),
-        &["from 1 addresses", "give 2 addresses or more"],
+        &["more ports than 1 address has", "give 2 addresses or more"],
     );
     assert_eq!(given("127.0.0.2-127.0.0.3").expect("fine").sources.len(), 2);
 }

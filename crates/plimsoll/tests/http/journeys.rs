@@ -64,7 +64,7 @@ expect_body = "open"
 fn shop(place: &Place, server: &str) -> Server {
     let mut users = "user\n".to_owned();
     (0..20).for_each(|n| users += &format!("u{n}\n"));
-    fs::write(place.path("users.csv"), users).unwrap();
+    fs::write(place.path("users.csv"), users).expect("a writable folder");
     Server::start(python(place, "django_shop.py").arg(server))
 }
 
@@ -76,13 +76,13 @@ fn run(place: &Place, server: &Server, steps: &str, version: &str, code: i32) ->
         "name = \"shop\"\ntarget = \"http://{address}\"\n[call.http]\nversion = \"{version}\"\n\
          [load]\nclients = 6\ncalls = 20\n{steps}"
     );
-    fs::write(place.path("shop.toml"), plan).unwrap();
+    fs::write(place.path("shop.toml"), plan).expect("a writable folder");
     let arguments = ["run", "shop.toml", "-q", "--json", "--out", "run"];
     run_measured(place, code, &arguments)
 }
 
 fn step<'a>(run: &'a Value, name: &str) -> &'a Value {
-    let steps = run["total"]["steps"].as_array().unwrap();
+    let steps = run["total"]["steps"].as_array().expect("a list");
     let found = steps.iter().find(|step| step["name"] == name);
     found.unwrap_or_else(|| panic!("no step {name}: {run}"))
 }
@@ -199,7 +199,7 @@ fn invalid_steps_are_rejected_by_key() {
         let steps = STEPS.replace(from, to);
         let plan = format!("target = \"http://127.0.0.1:1\"\n[load]\nclients = 1\n{steps}");
         fs::write(place.path("users.csv"), "user\nann\n").unwrap();
-        fs::write(place.path("shop.toml"), plan).unwrap();
+        fs::write(place.path("shop.toml"), plan).expect("a writable folder");
         let said = place.run(&["run", "shop.toml", "--dry-run"]);
         let text = String::from_utf8_lossy(&said.stderr).into_owned();
         let text: Vec<&str> = text.split(['\n', '│']).map(str::trim).collect();

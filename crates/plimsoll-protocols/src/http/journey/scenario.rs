@@ -14,6 +14,7 @@ use super::flow::{JourneyPosition, NextStep};
 use crate::http::call::journey::JourneyPlan;
 use crate::http::checks::printable;
 use crate::http::is_valid_in_path;
+use crate::http::multiplexed::HttpScheme;
 use crate::http::step_protocol::{CapturedResponse, StepProtocol, StepValues, TakenValues};
 use crate::http::take::AnswerParts;
 
