@@ -420,7 +420,7 @@ fn nginx_early_data_is_never_lost() {
     for (flags, told_of) in [
         (
             &["--mode", "new", "--early-data"][..],
-            "ask for --resume as well",
+            "set --resume as well",
         ),
         (
             &["--mode", "resumed", "--early-data", "--records", "own"],

@@ -128,16 +128,16 @@ mod tests {
 
     #[test]
     fn outcome_is_read_from_last_envelope() {
-        use EventFormat::{Connect, GrpcWeb};
+        use EventFormat::{Connect, Web};
         for (format, last, outcome) in [
-            (GrpcWeb, "grpc-status: 0\r\n", Some(Outcome::Ok)),
+            (Web, "grpc-status: 0\r\n", Some(Outcome::Ok)),
             (
-                GrpcWeb,
+                Web,
                 "Grpc-Message: x\r\nGrpc-Status:5\r\n",
                 Some(Outcome::NotFound),
             ),
-            (GrpcWeb, "grpc-status: x", None),
-            (GrpcWeb, "", None),
+            (Web, "grpc-status: x", None),
+            (Web, "", None),
             (Connect, "{}", Some(Outcome::Ok)),
             (Connect, r#"{"metadata":{"a":["b"]}}"#, Some(Outcome::Ok)),
             (

@@ -372,12 +372,12 @@ fn rows_are_read_and_counted() {
         (
             &format!("{file}\norder = \"unique\""),
             "rate = \"10/s\"\ncalls = 4",
-            "`rows.order`: \"unique\" with 3 rows",
+            "the file has only 3 rows",
         ),
         (
             &format!("{file}\norder = \"unique\""),
             "rate = \"10/s\"\ncalls = 3\nwarmup = \"1s\"",
-            "`rows.order`: \"unique\" with 3 rows",
+            "the file has only 3 rows",
         ),
         (
             &format!("{file}\norder = \"unique\""),
@@ -387,7 +387,7 @@ fn rows_are_read_and_counted() {
         (
             &format!("{file}\norder = \"unique\""),
             "clients = 2\ncalls = 4",
-            "`rows.order`: \"unique\" with 3 rows",
+            "the file has only 3 rows",
         ),
     ] {
         let problems = wrong(&text(rows, load)).join("; ");

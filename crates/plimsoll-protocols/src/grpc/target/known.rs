@@ -115,7 +115,7 @@ impl ReferenceServer for KnownOptions {
             log,
             counters: Arc::clone(&counters),
         };
-        let bound = context.bound.with_alpn(&[b"h2", b"send_http/1.1"]);
+        let bound = context.bound.with_alpn(&[b"h2", b"http/1.1"]);
         let workers = context.workers.unwrap_or(1);
         Ok(Box::pin(async move {
             let served = event_loop::serve(bound, workers, service, context.stopped).await;

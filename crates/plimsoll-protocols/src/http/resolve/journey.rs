@@ -479,11 +479,11 @@ impl StepResolver<'_> {
 }
 
 fn on_failure(flow: &FlowSpec) -> Result<OnFailure, String> {
-    let retries = flow.on_failure.as_deref() == Some("retry");
-    if !retries && (flow.attempts.is_some() || flow.backoff.is_some()) {
-        return Err("attempts and backoff belong to on_failure = \"retry\"".to_owned());
-    }
+    let is_for_retries = flow.attempts.is_some() || flow.backoff.is_some();
     match flow.on_failure.as_deref() {
+        None | Some("end" | "continue") if is_for_retries => {
+            Err("attempts and backoff belong to on_failure = \"retry\"".to_owned())
+        }
         None | Some("end") => Ok(OnFailure::End),
         Some("continue") => Ok(OnFailure::Continue),
         Some("retry") => match flow.attempts.unwrap_or(DEFAULT_ATTEMPTS) {

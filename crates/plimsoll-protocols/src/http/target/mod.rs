@@ -111,7 +111,7 @@ impl ReferenceServer for HttpOptions {
             http,
             service: Arc::clone(&service),
         };
-        let bound = place.bound.with_alpn(&[b"h2", b"send_http/1.1"]);
+        let bound = place.bound.with_alpn(&[b"h2", b"http/1.1"]);
         Ok(Box::pin(async move {
             let connections = accepting::accept(bound, server, place.stopped).await?;
             let counted = [
