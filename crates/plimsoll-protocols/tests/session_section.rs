@@ -120,12 +120,12 @@ fn query_errors_name_key() {
         (
             "query = '{{row.name}}'",
             format!("{ROWS}\norder = \"unique\"\n{CLIENTS}"),
-            "\"unique\" with 3 rows",
+            "the file has only 3 rows",
         ),
         (
             "query = '{{row.name}}'",
             format!("{ROWS}\norder = \"unique\"\n[load]\nrate = \"2/s\"\nduration = \"1s\""),
-            "\"unique\" with 3 rows",
+            "the file has only 3 rows",
         ),
     ] {
         let problems = plan_problems(&text(session, &load)).join("; ");
