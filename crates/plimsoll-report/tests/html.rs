@@ -9,7 +9,6 @@ use std::path::Path;
 
 use plimsoll_model::limits::CryptoSpeeds;
 use plimsoll_model::run::{Run, RunEnding};
-use plimsoll_model::search::{Trial, TrialPurpose};
 use plimsoll_report::compare::compare;
 use plimsoll_report::html::{self, RunView};
 use plimsoll_report::markdown;
@@ -143,8 +142,8 @@ fn same_named_runs_are_distinguished() {
     let page = html::runs(&[view("monday"), view("tuesday")]);
     check_page(&page);
     for words in [
-        "steady (monday), response time",
-        "steady (tuesday), response time",
+        "(monday), response time",
+        "(tuesday), response time",
     ] {
         assert!(page.contains(words), "{words}");
     }
@@ -227,9 +226,10 @@ fn search_shows_load_line_and_trials() {
         page.contains("is the load line (p99 &lt; 10ms)"),
         "the verdict"
     );
-    let rows = page.matches(">narrow</td>").count();
-    let narrow = |t: &&Trial| t.purpose == TrialPurpose::Narrow;
-    assert_eq!(rows, record.trials.iter().filter(narrow).count());
+    for number in 1..=record.trials.len() {
+        let cell = format!(">{number}</td>");
+        assert!(page.contains(&cell), "step {number}");
+    }
 }
 
 #[test]

@@ -312,7 +312,7 @@ fn name_matches(presented: &str, wanted: &str) -> bool {
 pub struct CertificateObservations {
     /// Whether the server asked for a client certificate.
     was_requested: AtomicBool,
-    /// Exceptional acceptances, a bit for each of [`CertificateTaken::ALL`].
+    /// Exceptional acceptances, a bit for each of [`CertificateAcceptance::ALL`].
     exceptions: AtomicU8,
     /// Explanation for the last certificate without a trusted issuer.
     explanation: Mutex<Option<String>>,
