@@ -141,10 +141,7 @@ fn same_named_runs_are_distinguished() {
     };
     let page = html::runs(&[view("monday"), view("tuesday")]);
     check_page(&page);
-    for words in [
-        "(monday), response time",
-        "(tuesday), response time",
-    ] {
+    for words in ["(monday), response time", "(tuesday), response time"] {
         assert!(page.contains(words), "{words}");
     }
 }
