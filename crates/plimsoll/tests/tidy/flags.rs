@@ -99,8 +99,10 @@ const NOT_OUR_FLAGS: &[(&str, &[&str])] = &[
             "--data-urlencode",
             "--dataset-name",
             "--endpoint-type",
+            "--form-string",
             "--output-format",
             "--random-range-ratio",
+            "--redirects",
             "--request-rate",
             "--request-rate-mode",
             "--stage",
@@ -110,6 +112,15 @@ const NOT_OUR_FLAGS: &[(&str, &[&str])] = &[
     (
         "crates/plimsoll-protocols/src/grpc/lines/",
         &["--call", "--load-schedule"],
+    ),
+    // A flag of HTTP that is no key of a plan.
+    (
+        "crates/plimsoll-protocols/src/http/redirects.rs",
+        &["--redirects"],
+    ),
+    (
+        "crates/plimsoll/src/commands/redirects.rs",
+        &["--redirects"],
     ),
     // The common beginning of --tls-cert and --tls-key.
     ("crates/plimsoll-protocols/src/fetch/openssl.rs", &["--tls"]),

@@ -50,7 +50,9 @@ pub(super) fn keys_within(path: &str) -> Option<&'static [&'static str]> {
     match path.split_once('.') {
         None => Some(step_keys()),
         Some((_, "take")) => None,
-        Some((_, within)) if within.starts_with("take.") => Some(keys_of::<TakeTable>()),
+        Some((_, within)) if within.matches('.').count() == 1 && within.starts_with("take.") => {
+            Some(keys_of::<TakeTable>())
+        }
         Some((_, within)) => within.starts_with("headers.").then(MetadataSpec::keys),
     }
 }
