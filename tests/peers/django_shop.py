@@ -58,12 +58,12 @@ def login(request):
 
 
 def signed_in(view):
-    def checked(request, *arguments):
+    def checked(request, **arguments):
         wanted = f"Bearer {request.session.get('token')}"
         if "user" not in request.session or request.headers.get("authorization") != wanted:
             served["unauthorized"] += 1
             return JsonResponse({"error": "log in first"}, status=401)
-        return view(request, *arguments)
+        return view(request, **arguments)
 
     return checked
 
