@@ -5,7 +5,7 @@ use std::time::Duration;
 use plimsoll_model::template::MetadataField;
 
 use super::HttpCall;
-use crate::http::step_protocol::AnswerCapture;
+use crate::http::step_protocol::{AnswerCapture, TakenValues};
 use crate::http::step_spec::PauseSpec;
 use crate::http::take::Take;
 
@@ -49,9 +49,11 @@ pub(in crate::http) struct JourneyStep {
 }
 
 impl JourneyStep {
-    /// Returns the path that cookies are matched with: as typed, without the query.
-    pub(in crate::http) fn cookie_path(&self) -> &str {
-        let path = self.call.path.split(['?', '#']).next();
+    /// Returns the path that cookies are matched with, without the query: as typed, or the value that it begins with.
+    pub(in crate::http) fn cookie_path<'a>(&'a self, values: &'a TakenValues) -> &'a str {
+        let value = self.path_name.and_then(|name| values[name].as_deref());
+        let value = value.and_then(|value| std::str::from_utf8(value).ok());
+        let path = value.unwrap_or(&self.call.path).split(['?', '#']).next();
         path.unwrap_or_default()
     }
 }

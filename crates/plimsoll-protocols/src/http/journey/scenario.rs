@@ -184,7 +184,8 @@ impl<P: StepProtocol> Scenario for JourneyScenario<P> {
         let cookies = if step.has_own_cookies {
             String::new()
         } else {
-            user.cookies.field(step.cookie_path(), self.scheme)
+            user.cookies
+                .field(step.cookie_path(&user.values), self.scheme)
         };
         let values = StepValues {
             taken: Arc::clone(&user.values),
@@ -203,12 +204,14 @@ impl<P: StepProtocol> Scenario for JourneyScenario<P> {
         let Some(mut position) = user.position.take() else {
             return Ok(());
         };
-        let path = self.plan.steps[position.step].cookie_path();
+        let path = self.plan.steps[position.step]
+            .cookie_path(&user.values)
+            .to_owned();
         let unix_s = (P::unix_ns(driver, now) / 1_000_000_000) as i64;
         let taken = P::with_answer(driver, |answer| {
             for (name, value) in &answer.fields {
                 if name.eq_ignore_ascii_case(b"set-cookie") {
-                    user.cookies.set(value, path, unix_s);
+                    user.cookies.set(value, &path, unix_s);
                 }
             }
             self.take(user, &mut position, &answer)
