@@ -174,7 +174,7 @@ pub struct TimesBySecond {
     values: Vec<u64>,
     /// For each second, how many calls took at most each value.
     counts_up_to: Vec<Vec<u32>>,
-    /// For each second, the number of calls, and the sum of their times.
+    /// The number of calls and the sum of their times, for each second.
     counts: Vec<f64>,
     sums: Vec<f64>,
     all: u64,

@@ -49,9 +49,9 @@ fn plan(text: &str) -> Plan {
 #[derive(Default)]
 struct Shop {
     seed: u64,
-    /// Of a hundred requests, so many are refused with 503.
+    /// The share of requests that are refused with 503, in per cent.
     refused: u64,
-    /// Of a hundred logins, so many are answered without a token.
+    /// The share of logins that are answered without a token, in per cent.
     tokenless: u64,
     takes: Duration,
     /// Requests for this path wait until the time.

@@ -50,7 +50,7 @@ fn typical(differences: &[Vec<f64>], alpha: f64) -> Option<PairedDifference> {
     let most = MAX_PAIRS / differences.len().max(1);
     let value = |sitting: &Vec<f64>| Some(paired(&thin_out(sitting, most), 1.0)?.shift);
     let values: Vec<f64> = match differences.len() {
-        // With so few replicates, the interval is not widened.
+        // The interval is not widened for so few replicates.
         ..MIN_REPLICATES => Vec::new(),
         _ => differences.iter().filter_map(value).collect(),
     };

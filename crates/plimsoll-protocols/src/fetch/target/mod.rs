@@ -39,7 +39,7 @@ pub struct FilesOptions {
     #[command(flatten)]
     identity: ServerIdentity,
 
-    // Of the requests in early data, only GET is answered.
+    // Only GET is answered among the requests in early data.
     /// Let resumed connections send this many bytes of a GET before the handshake is over (0-RTT).
     /// Such requests can be replayed by whoever records them (RFC 8446 §8) [default: none].
     #[arg(long, value_name = "BYTES", help_heading = "TLS")]

@@ -62,7 +62,7 @@ impl JourneyStep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::http) enum Repeat {
     Times(u32),
-    /// As long as the name at this position is bound.
+    /// The step is repeated as long as the name at this position is bound.
     While(usize),
 }
 
