@@ -50,7 +50,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
         ..BoltCall::default()
     };
     let protocol = BoltProtocol::new(&call).expect("a good call");
-    let mut driver = protocol.new_driver();
+    let mut driver = protocol.driver();
     let (mut out, mut events) = (Vec::new(), Vec::new());
     driver.open(Time(0), &mut out);
     let mut started = 0;

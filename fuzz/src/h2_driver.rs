@@ -53,7 +53,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
         deadline: None,
     };
     let protocol = GrpcProtocol::new(&request).expect("a good call");
-    let mut driver = protocol.new_driver();
+    let mut driver = protocol.driver();
     let (mut out, mut events) = (Vec::new(), Vec::new());
     driver.open(Time(0), &mut out);
     if greeting % 2 == 0 {

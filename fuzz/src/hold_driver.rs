@@ -58,7 +58,7 @@ impl Player {
     fn new(choices: &[u8; 5]) -> Player {
         let [greeting, message, _, messages, cancelled] = choices.map(u32::from);
         let length = |n: u32| n as usize + 1;
-        let mut driver = HoldProtocol::new(length(greeting), length(message)).new_driver();
+        let mut driver = HoldProtocol::new(length(greeting), length(message)).driver();
         let mut out = Vec::new();
         driver.open(Time(0), &mut out);
         assert_eq!(out.len(), length(greeting));

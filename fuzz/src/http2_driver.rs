@@ -60,7 +60,7 @@ fn play(choices: &[u8; 5], bytes: &[u8], step: usize) -> Ending {
         authority: "a:1",
         closes: false,
     };
-    let mut driver = Http2Protocol::new(&request, HttpScheme::Http).new_driver();
+    let mut driver = Http2Protocol::new(&request, HttpScheme::Http).driver();
     let (mut out, mut events) = (Vec::new(), Vec::new());
     driver.open(Time(0), &mut out);
     if greeting % 2 == 0 {

@@ -39,7 +39,7 @@ fn play(choice: u8, bytes: &[u8], step: usize) -> (Vec<Event>, Result<(), Outcom
         closes: false,
     };
     let protocol = Http1Protocol::new(&request);
-    let mut driver = protocol.new_driver();
+    let mut driver = protocol.driver();
     let (mut out, mut events) = (Vec::new(), Vec::new());
     driver.open(Time(0), &mut out);
     driver.start(CallId(1), 0, Time(0), &mut out);

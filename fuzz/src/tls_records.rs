@@ -28,7 +28,7 @@ impl KeySchedule for Schedule {
         self.receiving = self.receiving.wrapping_add(1);
         Ok(key(self.receiving))
     }
-    fn accept_ticket(&mut self, payload: &[u8]) -> Result<(), RecordError> {
+    fn ticket(&mut self, payload: &[u8]) -> Result<(), RecordError> {
         if payload.len() > 1000 {
             return Err(RecordError::Library("too long".to_owned()));
         }
