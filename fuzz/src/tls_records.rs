@@ -84,7 +84,7 @@ fuzz_target!(|input: &[u8]| {
             _ => step = usize::from(*length).max(1),
         }
         bytes.extend_from_slice(peer.outgoing());
-        peer.mark_sent(peer.outgoing().len());
+        peer.sent(peer.outgoing().len());
         if what & 0x80 != 0 && bytes.len() > from {
             let at = from + usize::from(*length) % (bytes.len() - from);
             bytes[at] ^= 1 << (what >> 4 & 7);
